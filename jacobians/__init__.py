@@ -1,0 +1,26 @@
+"""What a derivative is: linear operators between tensors, and their algebra."""
+
+from . import simplify as _simplify  # noqa: F401  (fills the table of products)
+from .arrays import Array, Op, Shape, dtype_of, lead, prod_text, reading, reading_of, shape_of, size
+from .base import Jacobian
+from .block import Block, stack
+from .contraction import Contraction, label_sizes
+from .convolution import Convolution, Geometry
+from .cumulative import Cumulative
+from .dag import Dag, Edge
+from .dense import BlockDiagonal, Dense, LowRank
+from .diagonal import Diagonal
+from .identity import Cast, Identity, Scalar, Zero
+from .kron import Eye, Kron, implicit_kron, transposed
+from .layout import Broadcast, Permutation, Reshape, SumTo, broadcast
+from .products import Product
+from .selection import Embed, Scatter, Slice, Take, slab, take_flat
+from .sums import Sum
+
+__all__ = [
+    "Array", "Block", "BlockDiagonal", "Broadcast", "Cast", "Contraction", "Convolution", "Cumulative", "Dag",
+    "Dense", "Diagonal", "Edge", "Embed", "Eye", "Geometry", "Identity", "Jacobian", "Kron",
+    "LowRank", "Op", "Permutation", "Product", "Reshape", "Scalar", "Scatter", "Shape", "Slice",
+    "Sum", "SumTo", "Take", "Zero", "broadcast", "dtype_of", "implicit_kron", "label_sizes", "lead", "prod_text",
+    "reading", "reading_of", "shape_of", "size", "slab", "stack", "take_flat", "transposed",
+]  # fmt: skip

@@ -1,0 +1,64 @@
+"""What an array is: the reading that belongs to it, its shape, its dtype.
+
+A rule or an operator never asks whether it holds NumPy arrays, graph values or SymPy
+expressions. It calls the vocabulary that `reading` finds for its data.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+
+Array = Any
+"""A tensor in some reading: `numpy.ndarray`, a graph value, an object array of symbols."""
+
+Op = Any
+"""A reading of the vocabulary: `op.MatMul(a, b)` and so on, one method per ONNX operator."""
+
+Shape = tuple[int, ...]
+
+
+@singledispatch
+def reading(array: Array) -> Op:
+    """The vocabulary that computes with `array`; each reading registers its own array type."""
+    raise TypeError(f"no reading of the vocabulary is registered for {type(array).__name__}")
+
+
+def reading_of(*arrays: Array) -> Op:
+    """The vocabulary for several arrays: NumPy arrays are constants in every other reading."""
+    foreign = [a for a in arrays if not isinstance(a, np.ndarray | np.generic)]
+    return reading(foreign[0] if foreign else arrays[0])
+
+
+def shape_of(array: Array) -> Shape:
+    """The shape as a tuple of ints."""
+    return tuple(int(n) for n in array.shape)
+
+
+def dtype_of(array: Array) -> np.dtype:
+    """The NumPy dtype, also of a graph value, whose own dtype is ONNX's."""
+    dtype = array.dtype
+    return dtype if isinstance(dtype, np.dtype) else np.dtype(dtype.numpy())
+
+
+def size(shape: Shape) -> int:
+    """Number of elements of a tensor of that shape."""
+    return math.prod(shape)
+
+
+def lead(array: Array, shape: Shape) -> Shape:
+    """The leading axes K of an array of shape (*K, *shape)."""
+    full = shape_of(array)
+    return full[: len(full) - len(shape)]
+
+
+def prod_text(shape: Shape) -> str:
+    """A shape as people write it.
+
+    >>> prod_text((3, 4)), prod_text(())
+    ('3×4', '1')
+    """
+    return "×".join(map(str, shape)) or "1"

@@ -1,0 +1,220 @@
+"""Jacobian: the face that every operator shows to SciPy.
+
+Conventions, stated once. A tensor is ravelled row-major, several tensors are concatenated in
+their declared order, and J is outputs × inputs. A concrete operator has an `out_shape`, an
+`in_shape` and two methods: `_apply` and `_transpose`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from functools import cached_property, singledispatch
+from typing import Any
+
+import numpy as np
+from scipy.sparse.linalg import LinearOperator
+
+from .arrays import Array, Op, Shape, reading, size
+from .errors import InputError, LimitError
+
+DENSE_LIMIT = 2 * 2**30
+"""Bytes that `toarray` may allocate unless told otherwise."""
+
+CHUNK = 64 * 2**20
+"""Bytes of right-hand sides that go through an operator in one call."""
+
+
+@singledispatch
+def multiply(left: Any, right: Any) -> Jacobian:
+    """left · right, simplified; `products` gives the meaning."""
+    raise TypeError(f"cannot multiply {type(left).__name__} and {type(right).__name__}")
+
+
+@singledispatch
+def add(left: Any, right: Any) -> Jacobian:
+    """left + right, simplified; `sums` gives the meaning."""
+    raise TypeError(f"cannot add {type(left).__name__} and {type(right).__name__}")
+
+
+@singledispatch
+def scale(operator: Any, factor: float) -> Jacobian:
+    """factor · operator, simplified; `products` gives the meaning."""
+    raise TypeError(f"cannot scale {type(operator).__name__}")
+
+
+@singledispatch
+def submatrix(operator: Any, rows: Any, columns: Any) -> Jacobian:
+    """The rows and columns that an index picks; `selection` gives the meaning."""
+    raise TypeError(f"cannot index {type(operator).__name__}")
+
+
+class Jacobian(LinearOperator, ABC):
+    """J = ∂y/∂x as a lazy linear operator, of shape (size of y, size of x).
+
+    Products with float data are computed in the operator's own dtype. `J @ v`, `J.T @ u`,
+    `J @ V` (all columns in one call), `u @ J`, `J + K`, `2 * J` and `J @ K` work as for arrays.
+    """
+
+    out_shape: Shape
+    in_shape: Shape
+
+    def __init__(self, out_shape: Shape, in_shape: Shape, dtype: Any) -> None:
+        self.out_shape, self.in_shape = tuple(out_shape), tuple(in_shape)
+        super().__init__(np.dtype(dtype), (size(self.out_shape), size(self.in_shape)))
+
+    # -- what a concrete operator says --------------------------------------------------------
+
+    @abstractmethod
+    def _apply(self, op: Op, v: Array) -> Array:
+        """(*K, *in_shape) -> (*K, *out_shape), in calls of the vocabulary `op` only."""
+
+    @abstractmethod
+    def _transpose(self) -> Jacobian:
+        """The adjoint, as an operator of its own."""
+
+    def arrays(self) -> Iterator[Array]:
+        """The data it holds on to."""
+        yield from ()
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions of one product, roughly."""
+        return 0
+
+    def __repr__(self) -> str:
+        return type(self).__name__
+
+    # -- what follows for all -----------------------------------------------------------------
+
+    @cached_property
+    def T(self) -> Jacobian:
+        """The transpose, built once."""
+        return self._transpose()
+
+    @property
+    def H(self) -> Jacobian:
+        """The adjoint, which is the transpose: a Jacobian is real."""
+        return self.T
+
+    def transpose(self) -> Jacobian:
+        return self.T
+
+    def adjoint(self) -> Jacobian:
+        return self.T
+
+    _adjoint = transpose
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the data it holds, shared arrays counted once."""
+        return sum({_buffer(a): a.nbytes for a in self.arrays() if hasattr(a, "nbytes")}.values())
+
+    def _matvec(self, x: np.ndarray) -> np.ndarray:
+        return self._flat_product(np.asarray(x).reshape(1, -1)[0], ())
+
+    def _matmat(self, X: np.ndarray) -> np.ndarray:
+        return self._flat_product(np.asarray(X).T, (X.shape[1],)).T
+
+    def _rmatvec(self, x: np.ndarray) -> np.ndarray:
+        return self.T._matvec(x)
+
+    def _rmatmat(self, X: np.ndarray) -> np.ndarray:
+        return self.T._matmat(X)
+
+    def _flat_product(self, v: np.ndarray, columns: Shape) -> np.ndarray:
+        if np.iscomplexobj(v):
+            real, imaginary = (self._flat_product(part, columns) for part in (v.real, v.imag))
+            return real + 1j * imaginary
+        result = np.result_type(self.dtype, v.dtype)
+        v = np.ascontiguousarray(v, dtype=self.dtype).reshape(*columns, *self.in_shape)
+        product = np.asarray(self._apply(reading(v), v))
+        return product.reshape(*columns, self.shape[0]).astype(result, copy=False)
+
+    def __matmul__(self, other: Any) -> Any:
+        return multiply(self, other) if isinstance(other, Jacobian) else super().__matmul__(other)
+
+    def dot(self, x: Any) -> Any:
+        if isinstance(x, Jacobian):
+            return multiply(self, x)
+        return scale(self, x) if _is_real_scalar(x) else super().dot(x)
+
+    __mul__ = dot
+
+    def __rmul__(self, x: Any) -> Any:
+        return scale(self, x) if _is_real_scalar(x) else super().__rmul__(x)
+
+    def __truediv__(self, x: Any) -> Any:
+        return scale(self, 1 / x) if _is_real_scalar(x) else super().__truediv__(x)
+
+    def __neg__(self) -> Jacobian:
+        return scale(self, -1.0)
+
+    def __add__(self, other: Any) -> Any:
+        return add(self, other) if isinstance(other, Jacobian) else super().__add__(other)
+
+    def __sub__(self, other: Any) -> Any:
+        return self + (-other)
+
+    def __getitem__(self, key: Any) -> Jacobian:
+        """`J[rows, columns]` with slices or index arrays, again lazy."""
+        rows, columns = key if isinstance(key, tuple) else (key, slice(None))
+        return submatrix(self, rows, columns)
+
+    def toarray(self, *, limit: int = DENSE_LIMIT) -> np.ndarray:
+        """The dense matrix, from whichever side needs fewer products.
+
+        Raises `LimitError` where it would take more than `limit` bytes.
+        """
+        m, n = self.shape
+        need = m * n * self.dtype.itemsize
+        if need > limit:
+            raise LimitError(
+                f"the dense Jacobian of shape {m}×{n} ({self.dtype}) needs {need / 2**30:.2f} GiB, "
+                f"more than the limit of {limit / 2**30:.2f} GiB: keep it lazy, take a block, "
+                f"or raise toarray(limit=...)"
+            )
+        if m < n:
+            return np.ascontiguousarray(self.T._columns().T)
+        return self._columns()
+
+    def _columns(self) -> np.ndarray:
+        m, n = self.shape
+        dense = np.empty((m, n), dtype=self.dtype)
+        for start, stop in self._chunks(n):
+            unit = np.zeros((n, stop - start), dtype=self.dtype)
+            unit[range(start, stop), range(stop - start)] = 1
+            dense[:, start:stop] = self._matmat(unit)
+        return dense
+
+    def _chunks(self, n: int) -> Iterator[tuple[int, int]]:
+        width = max(1, CHUNK // (max(*self.shape, 1) * self.dtype.itemsize))
+        return ((start, min(start + width, n)) for start in range(0, n, width))
+
+    def diagonal(self) -> np.ndarray:
+        """The entries J[i, i], exact: structurally where the kind knows them, else by products."""
+        m, n = self.shape
+        k = min(m, n)
+        entries = np.empty(k, dtype=self.dtype)
+        for start, stop in self._chunks(k):
+            unit = np.zeros((n, stop - start), dtype=self.dtype)
+            unit[range(start, stop), range(stop - start)] = 1
+            entries[start:stop] = self._matmat(unit)[range(start, stop), range(stop - start)]
+        return entries
+
+    def trace(self) -> float:
+        """Σᵢ J[i, i] of a square operator."""
+        if self.shape[0] != self.shape[1]:
+            raise InputError(f"the trace needs a square operator, not one of shape {self.shape}")
+        return float(self.diagonal().sum())
+
+
+def _is_real_scalar(x: Any) -> bool:
+    return np.isscalar(x) and np.isrealobj(x) and not isinstance(x, str | bytes)
+
+
+def _buffer(array: Any) -> int:
+    """The identity of the memory that an array views."""
+    while isinstance(getattr(array, "base", None), np.ndarray):
+        array = array.base
+    return id(array)

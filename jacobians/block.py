@@ -1,0 +1,61 @@
+"""Block and stack: grids of operators between concatenated tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from .arrays import Array, Op
+from .base import Jacobian
+from .dag import Dag, Edge
+
+
+class Block(Jacobian):
+    """A grid of operators between concatenated tensors; an absent block (None) is zero.
+
+    Rows and columns are flat: y = concat(yᵢ), x = concat(xⱼ), yᵢ = Σⱼ J[i][j] xⱼ.
+    """
+
+    def __init__(self, rows: list[list[Jacobian | None]]) -> None:
+        self.rows = [list(row) for row in rows]
+        heights = [first_of(row).out_shape for row in self.rows]
+        widths = [first_of(column).in_shape for column in zip(*self.rows, strict=True)]
+        edges = [
+            Edge(j, len(widths) + i, operator)
+            for i, row in enumerate(self.rows)
+            for j, operator in enumerate(row)
+            if operator is not None
+        ]
+        dtype = np.result_type(*(e.operator.dtype for e in edges))
+        sources, sinks = range(len(widths)), range(len(widths), len(widths) + len(heights))
+        self._dag = Dag((*widths, *heights), edges, tuple(sources), tuple(sinks), dtype)
+        super().__init__(self._dag.out_shape, self._dag.in_shape, dtype)
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        return self._dag._apply(op, v)
+
+    def _transpose(self) -> Jacobian:
+        return Block([[b if b is None else b.T for b in column] for column in zip(*self.rows, strict=True)])
+
+    def arrays(self) -> Iterator[Array]:
+        return self._dag.arrays()
+
+    @property
+    def flops(self) -> int:
+        return self._dag.flops
+
+    def __repr__(self) -> str:
+        rows = ("[" + ", ".join("0" if b is None else str(b) for b in row) + "]" for row in self.rows)
+        return f"[{', '.join(rows)}]"
+
+
+def first_of(operators: Iterable[Jacobian | None]) -> Jacobian:
+    """The first block of a row or column that is there: it knows the shape of them all."""
+    return next(b for b in operators if b is not None)
+
+
+def stack(operators: list[Jacobian]) -> Jacobian:
+    """Operators of the same input, one below the other."""
+    return Block([[operator] for operator in operators])
+

@@ -1,0 +1,58 @@
+"""Contraction: the Jacobian of an einsum in one of its operands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from .arrays import Array, Op, Shape, dtype_of, size
+from .base import Jacobian
+
+
+class Contraction(Jacobian):
+    """y[out] = Σ x[in] ∏ₖ aₖ[termₖ], summed over the labels that `out` lacks.
+
+    Every label of `in` stands in `out` or in some term, and every label of `out` in `in` or in
+    some term, so that the transpose is the same contraction with `in` and `out` exchanged.
+    """
+
+    def __init__(
+        self, factors: tuple[tuple[Array, str], ...], in_term: str, out_term: str, sizes: dict[str, int]
+    ) -> None:
+        dtype = np.result_type(*(dtype_of(a) for a, _ in factors))
+        out_shape, in_shape = (tuple(sizes[label] for label in t) for t in (out_term, in_term))
+        super().__init__(out_shape, in_shape, dtype)
+        self.factors, self.in_term, self.out_term, self.sizes = factors, in_term, out_term, sizes
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        terms = ",".join((*(term for _, term in self.factors), f"...{self.in_term}"))
+        return op.Einsum(*(a for a, _ in self.factors), v, equation=f"{terms}->...{self.out_term}")
+
+    def _transpose(self) -> Jacobian:
+        return Contraction(self.factors, self.out_term, self.in_term, self.sizes)
+
+    def arrays(self) -> Iterator[Array]:
+        yield from (a for a, _ in self.factors)
+
+    @property
+    def flops(self) -> int:
+        labels = set(self.in_term + self.out_term).union(*(term for _, term in self.factors))
+        return 2 * size(tuple(self.sizes[label] for label in labels))
+
+    def __repr__(self) -> str:
+        terms = ", ".join(term for _, term in self.factors)
+        return f"einsum({terms}; {self.in_term} → {self.out_term})"
+
+
+def label_sizes(arrays: tuple[Shape, ...], terms: tuple[str, ...]) -> dict[str, int]:
+    """The length of every label; a length of 1 gives way to a longer one.
+
+    >>> label_sizes(((2, 3), (3, 4)), ("ij", "jk"))
+    {'i': 2, 'j': 3, 'k': 4}
+    """
+    sizes: dict[str, int] = {}
+    for shape, term in zip(arrays, terms, strict=True):
+        for label, n in zip(term, shape, strict=True):
+            sizes[label] = max(sizes.get(label, 1), n) if n else 0
+    return sizes

@@ -1,0 +1,169 @@
+"""Dag: operators on the edges of a graph of tensors; J is one sweep over it.
+
+The tangent of a vertex is its seed plus Σ J · (tangent of the edge's start). A sum over paths is
+never expanded: each edge is applied once per product. The transpose is the same graph with its
+edges reversed and transposed, so that forward and reverse mode are one function.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from .arrays import Array, Op, Shape, lead, size
+from .base import Jacobian
+from .identity import Zero
+from .selection import Embed
+
+
+@dataclass(frozen=True)
+class Edge:
+    """`operator` takes the tangent of vertex `start` to a part of the tangent of `end`."""
+
+    start: int
+    end: int
+    operator: Jacobian
+
+
+class Dag(Jacobian):
+    """The derivative of the tensors at `sinks` by the tensors at `sources`.
+
+    Vertices are numbered so that every edge leads to a greater number; `shapes[i]` is the shape
+    of the tensor at vertex i. in_shape and out_shape are flat: the concatenated tensors.
+    """
+
+    def __init__(
+        self,
+        shapes: tuple[Shape, ...],
+        edges: Iterable[Edge],
+        sources: tuple[int, ...],
+        sinks: tuple[int, ...],
+        dtype: np.dtype,
+    ) -> None:
+        self.shapes, self.sources, self.sinks = shapes, sources, sinks
+        self.edges = useful(tuple(edges), sources, sinks)
+        super().__init__((self._width(sinks),), (self._width(sources),), dtype)
+        self._incoming = defaultdict(list)
+        for edge in self.edges:
+            self._incoming[edge.end].append(edge)
+        self._last_use = {edge.start: edge.end for edge in sorted(self.edges, key=lambda e: e.end)}
+
+    def _width(self, vertices: tuple[int, ...]) -> int:
+        return sum(size(self.shapes[i]) for i in vertices)
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        tangents = self.sweep(op, self.split(op, v, self.sources))
+        return self.join(op, tangents, lead(v, self.in_shape))
+
+    def _transpose(self) -> Jacobian:
+        last = len(self.shapes) - 1
+        edges = (Edge(last - e.end, last - e.start, e.operator.T) for e in reversed(self.edges))
+        sources, sinks = (tuple(last - i for i in v) for v in (self.sinks, self.sources))
+        return Dag(self.shapes[::-1], edges, sources, sinks, self.dtype)
+
+    def split(self, op: Op, v: Array, vertices: tuple[int, ...]) -> dict[int, Array]:
+        """A flat vector cut into one tensor per vertex; a vertex named twice gets the sum."""
+        tensors: dict[int, Array] = {}
+        k, start = lead(v, self.in_shape), 0
+        for i in vertices:
+            stop = start + size(self.shapes[i])
+            part = v if len(vertices) == 1 else op.Slice(v, (start,), (stop,), (-1,))
+            part = op.Reshape(part, (*k, *self.shapes[i]))
+            tensors[i] = op.Add(tensors[i], part) if i in tensors else part
+            start = stop
+        return tensors
+
+    def join(self, op: Op, tangents: Mapping[int, Array], k: Shape) -> Array:
+        """The tensors at the sinks as one flat vector; a tensor that nothing reaches is zero."""
+        parts = []
+        for i in self.sinks:
+            n = size(self.shapes[i])
+            present = i in tangents
+            part = tangents[i] if present else op.Expand(np.zeros((), self.dtype), (*k, n))
+            parts.append(op.Reshape(part, (*k, n)))
+        return parts[0] if len(parts) == 1 else op.Concat(*parts, axis=-1)
+
+    def sweep(self, op: Op, seeds: Mapping[int, Array]) -> dict[int, Array]:
+        """Tangents at the sinks, from tangents at some vertices; the absent ones are zero."""
+        tangents = dict(seeds)
+        for end in sorted(self._incoming):
+            edges = [e for e in self._incoming[end] if e.start in tangents]
+            if edges:
+                total = accumulate(op, [(e.operator, tangents[e.start]) for e in edges])
+                tangents[end] = op.Add(tangents[end], total) if end in tangents else total
+            for edge in edges:
+                if self._last_use[edge.start] == end and edge.start not in self.sinks:
+                    tangents.pop(edge.start, None)
+        return tangents
+
+    def arrays(self) -> Iterator[Array]:
+        for edge in self.edges:
+            yield from edge.operator.arrays()
+
+    @property
+    def flops(self) -> int:
+        merges = sum(size(self.shapes[e.end]) for e in self.edges) - self.shape[0]
+        return sum(e.operator.flops for e in self.edges) + max(merges, 0)
+
+    def between(self, sources: tuple[int, ...], sinks: tuple[int, ...]) -> Jacobian:
+        """The part of J that leads from some vertices to others."""
+        return Dag(self.shapes, self.edges, sources, sinks, self.dtype)
+
+    def __repr__(self) -> str:
+        return f"dag({len(self.edges)} edges, {self.shape[0]}×{self.shape[1]})"
+
+
+def useful(edges: tuple[Edge, ...], sources: tuple[int, ...], sinks: tuple[int, ...]) -> tuple[Edge, ...]:
+    """The edges on a path from a source to a sink, ordered by where they end."""
+    edges = tuple(sorted((e for e in edges if not isinstance(e.operator, Zero)), key=lambda e: e.end))
+    reached = set(sources)
+    for edge in edges:
+        if edge.start in reached:
+            reached.add(edge.end)
+    needed = set(sinks)
+    for edge in sorted(edges, key=lambda e: e.start, reverse=True):
+        if edge.end in needed:
+            needed.add(edge.start)
+    return tuple(e for e in edges if e.start in reached and e.end in needed)
+
+
+def accumulate(op: Op, terms: list[tuple[Jacobian, Array]]) -> Array:
+    """Σ J v. Slabs that tile an axis, as Concat's and Split's do, are joined, not padded and added."""
+    tiled = tiling([operator for operator, _ in terms])
+    if tiled is not None:
+        axis, order = tiled
+        return op.Concat(*(terms[i][1] for i in order), axis=axis)
+    total = None
+    for operator, v in terms:
+        part = operator._apply(op, v)
+        total = part if total is None else op.Add(total, part)
+    return total
+
+
+def tiling(operators: list[Jacobian]) -> tuple[int, list[int]] | None:
+    """The negative axis and order in which embedded slabs fill a tensor, each entry once."""
+    slabs = [slab_of(operator) for operator in operators]
+    found = [s for s in slabs if s is not None]
+    if len(found) < len(slabs) or len(found) < 2 or len({axis for axis, _, _ in found}) > 1:
+        return None
+    axis = found[0][0]
+    order = sorted(range(len(found)), key=lambda i: found[i][1:])
+    edges = [0, *(found[i][2] for i in order)]
+    starts = [found[i][1] for i in order]
+    full = starts == edges[:-1] and edges[-1] == operators[0].out_shape[axis]
+    return (axis, order) if full else None
+
+
+def slab_of(operator: Jacobian) -> tuple[int, int, int] | None:
+    """(negative axis, start, stop) where the operator embeds a slab of full width."""
+    if not isinstance(operator, Embed):
+        return None
+    cut = [k for k, (span, n) in enumerate(zip(operator.spans, operator.out_shape, strict=True))
+           if span != (0, 1, n)]  # fmt: skip
+    if len(cut) != 1 or operator.spans[cut[0]][1] != 1:
+        return None
+    start, _, count = operator.spans[cut[0]]
+    return cut[0] - len(operator.spans), start, start + count

@@ -1,0 +1,103 @@
+"""Dense, BlockDiagonal and LowRank: operators that hold their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from .arrays import Array, Op, Shape, dtype_of, lead, prod_text, shape_of, size
+from .base import Jacobian
+from .kron import transposed
+
+
+class Dense(Jacobian):
+    """y = A x, with A of shape (size of y, size of x)."""
+
+    def __init__(self, a: Array, out_shape: Shape | None = None, in_shape: Shape | None = None) -> None:
+        m, n = shape_of(a)
+        super().__init__((m,) if out_shape is None else out_shape,
+                         (n,) if in_shape is None else in_shape, dtype_of(a))  # fmt: skip
+        self.a = a
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        k = lead(v, self.in_shape)
+        flat = op.Reshape(v, (size(k), self.shape[1]))
+        return op.Reshape(op.MatMul(flat, transposed(self.a)), (*k, *self.out_shape))
+
+    def _transpose(self) -> Jacobian:
+        return Dense(transposed(self.a), self.in_shape, self.out_shape)
+
+    def arrays(self) -> Iterator[Array]:
+        yield self.a
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.shape[0] * self.shape[1]
+
+    def diagonal(self) -> np.ndarray:
+        return np.diagonal(self.a).copy()
+
+    def __repr__(self) -> str:
+        return f"dense({prod_text(self.shape)})"
+
+
+class BlockDiagonal(Jacobian):
+    """y[b] = A[b] x[b]: one dense block per batch entry; `blocks` is (*batch, m, n)."""
+
+    def __init__(self, blocks: Array) -> None:
+        *batch, m, n = shape_of(blocks)
+        super().__init__((*batch, m), (*batch, n), dtype_of(blocks))
+        self.blocks = blocks
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        k = lead(v, self.in_shape)
+        column = op.Reshape(v, (*k, *self.in_shape, 1))
+        return op.Reshape(op.MatMul(self.blocks, column), (*k, *self.out_shape))
+
+    def _transpose(self) -> Jacobian:
+        return BlockDiagonal(transposed(self.blocks))
+
+    def arrays(self) -> Iterator[Array]:
+        yield self.blocks
+
+    @property
+    def flops(self) -> int:
+        return 2 * size(shape_of(self.blocks))
+
+    def __repr__(self) -> str:
+        return f"blockdiag({prod_text(shape_of(self.blocks))})"
+
+
+class LowRank(Jacobian):
+    """y = U Vᵀ x, with U of shape (size of y, r) and V of shape (size of x, r)."""
+
+    def __init__(
+        self, u: Array, v: Array, out_shape: Shape | None = None, in_shape: Shape | None = None
+    ) -> None:
+        super().__init__((shape_of(u)[0],) if out_shape is None else out_shape,
+                         (shape_of(v)[0],) if in_shape is None else in_shape,
+                         np.result_type(dtype_of(u), dtype_of(v)))  # fmt: skip
+        self.u, self.v = u, v
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        k = lead(v, self.in_shape)
+        inner = op.MatMul(op.Reshape(v, (size(k), self.shape[1])), self.v)
+        return op.Reshape(op.MatMul(inner, transposed(self.u)), (*k, *self.out_shape))
+
+    def _transpose(self) -> Jacobian:
+        return LowRank(self.v, self.u, self.in_shape, self.out_shape)
+
+    def arrays(self) -> Iterator[Array]:
+        yield from (self.u, self.v)
+
+    @property
+    def flops(self) -> int:
+        return 2 * (size(shape_of(self.u)) + size(shape_of(self.v)))
+
+    def diagonal(self) -> np.ndarray:
+        k = min(self.shape)
+        return np.einsum("ir,ir->i", self.u[:k], self.v[:k])
+
+    def __repr__(self) -> str:
+        return f"lowrank({prod_text(self.shape)}, rank {shape_of(self.u)[1]})"

@@ -1,0 +1,38 @@
+"""Diagonal: what an elementwise operator does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from .arrays import Array, Op, Shape, dtype_of, prod_text, shape_of, size
+from .base import Jacobian
+
+
+class Diagonal(Jacobian):
+    """y = d ∘ x. `d` may be smaller than x and is then broadcast, never stored expanded."""
+
+    def __init__(self, d: Array, shape: Shape | None = None) -> None:
+        shape = shape_of(d) if shape is None else shape
+        super().__init__(shape, shape, dtype_of(d))
+        self.d = d
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        return op.Mul(v, self.d)
+
+    def _transpose(self) -> Jacobian:
+        return self
+
+    def arrays(self) -> Iterator[Array]:
+        yield self.d
+
+    @property
+    def flops(self) -> int:
+        return size(self.out_shape)
+
+    def diagonal(self) -> np.ndarray:
+        return np.broadcast_to(self.d, self.out_shape).ravel()
+
+    def __repr__(self) -> str:
+        return f"diag({prod_text(shape_of(self.d))})"

@@ -1,0 +1,48 @@
+"""The errors of the house: every message names what was met and says what to do next."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class OnnxJacError(Exception):
+    """Anything onnxjac refuses to do."""
+
+
+class LoadError(OnnxJacError):
+    """The model cannot be read, checked or brought to the working opset."""
+
+
+class InputError(OnnxJacError, ValueError):
+    """An argument does not fit: a name, a shape, a dtype, a missing value."""
+
+
+class UnknownTensor(InputError):
+    """A name that the model does not have."""
+
+
+class UnsupportedOp(OnnxJacError, NotImplementedError):
+    """An operator without kernel, rule or function body."""
+
+
+class LimitError(OnnxJacError, MemoryError):
+    """More memory would be needed than the stated limit allows."""
+
+
+class OnnxJacWarning(UserWarning):
+    """The result stands, but it may not be what was meant."""
+
+
+def closest(name: str, candidates: Iterable[str]) -> str:
+    """A hint for a misspelt name, or the first few names there are.
+
+    >>> closest("wieght", ["weight", "bias"])
+    " Did you mean 'weight'?"
+    """
+    known = list(candidates)
+    near = difflib.get_close_matches(name, known, n=3)
+    if near:
+        return f" Did you mean {' or '.join(map(repr, near))}?"
+    shown = ", ".join(map(repr, known[:8])) + (", ..." if len(known) > 8 else "")
+    return f" There are: {shown or 'none'}."

@@ -1,0 +1,90 @@
+"""Identity, Zero, Scalar and Cast: operators without data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .arrays import Array, Op, Shape, lead, prod_text, size
+from .base import Jacobian
+
+
+class Identity(Jacobian):
+    """y = x."""
+
+    def __init__(self, shape: Shape, dtype: Any) -> None:
+        super().__init__(shape, shape, dtype)
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        return v
+
+    def _transpose(self) -> Jacobian:
+        return self
+
+    def diagonal(self) -> np.ndarray:
+        return np.ones(self.shape[0], self.dtype)
+
+    def __repr__(self) -> str:
+        return f"I({prod_text(self.out_shape)})"
+
+
+class Zero(Jacobian):
+    """y = 0: the input does not reach the output."""
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        zero = np.zeros((), self.dtype)
+        return op.Expand(zero, (*lead(v, self.in_shape), *self.out_shape))
+
+    def _transpose(self) -> Jacobian:
+        return Zero(self.in_shape, self.out_shape, self.dtype)
+
+    def diagonal(self) -> np.ndarray:
+        return np.zeros(min(self.shape), self.dtype)
+
+    def __repr__(self) -> str:
+        return f"0({prod_text(self.out_shape)}, {prod_text(self.in_shape)})"
+
+
+class Scalar(Jacobian):
+    """y = c x."""
+
+    def __init__(self, factor: float, shape: Shape, dtype: Any) -> None:
+        super().__init__(shape, shape, dtype)
+        self.factor = float(factor)
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        return op.Neg(v) if self.factor == -1 else op.Mul(v, self.factor)
+
+    def _transpose(self) -> Jacobian:
+        return self
+
+    @property
+    def flops(self) -> int:
+        return size(self.out_shape)
+
+    def diagonal(self) -> np.ndarray:
+        return np.full(self.shape[0], self.factor, self.dtype)
+
+    def __repr__(self) -> str:
+        return f"{self.factor:g}"
+
+
+class Cast(Jacobian):
+    """y = x in another floating type: the identity, up to rounding."""
+
+    def __init__(self, shape: Shape, source: Any, target: Any) -> None:
+        super().__init__(shape, shape, np.result_type(source, target))
+        self.source, self.target = np.dtype(source), np.dtype(target)
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        return op.CastLike(v, np.zeros((), self.target))
+
+    def _transpose(self) -> Jacobian:
+        return Cast(self.in_shape, self.target, self.source)
+
+    def diagonal(self) -> np.ndarray:
+        return np.ones(self.shape[0], self.dtype)
+
+    def __repr__(self) -> str:
+        return f"cast({self.target})"

@@ -1,0 +1,114 @@
+"""implicit_kron: the Jacobian of a matrix product, never formed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from .arrays import Array, Op, Shape, dtype_of, prod_text, reading_of, shape_of, size
+from .base import Jacobian
+from .errors import InputError
+
+
+@dataclass(frozen=True)
+class Eye:
+    """A symbolic identity factor of `n` rows."""
+
+    n: int
+
+
+Factor = Array | Eye
+
+
+class Kron(Jacobian):
+    """X ↦ A X Bᵀ, that is (A ⊗ B) vec(X) for row-major vec; leading axes are a batch.
+
+    `left` is A, (*batch, m, n); `right` is B, (*batch, l, k); either may be an `Eye`.
+    in_shape = (*batch, n, k) and out_shape = (*batch, m, l).
+    """
+
+    def __init__(self, left: Factor, right: Factor, batch: Shape) -> None:
+        (m, n), (rows, columns) = matrix_shape(left), matrix_shape(right)
+        dtype = np.result_type(*(dtype_of(f) for f in (left, right) if not isinstance(f, Eye)))
+        super().__init__((*batch, m, rows), (*batch, n, columns), dtype)
+        self.left, self.right, self.batch = left, right, tuple(batch)
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        if not isinstance(self.left, Eye):
+            v = op.MatMul(self.left, v)
+        return v if isinstance(self.right, Eye) else op.MatMul(v, transposed(self.right))
+
+    def _transpose(self) -> Jacobian:
+        return Kron(transposed(self.left), transposed(self.right), self.batch)
+
+    def arrays(self) -> Iterator[Array]:
+        yield from (f for f in (self.left, self.right) if not isinstance(f, Eye))
+
+    @property
+    def flops(self) -> int:
+        (m, n), (rows, columns) = matrix_shape(self.left), matrix_shape(self.right)
+        left = 0 if isinstance(self.left, Eye) else 2 * m * n * columns
+        right = 0 if isinstance(self.right, Eye) else 2 * m * columns * rows
+        return size(self.batch) * (left + right)
+
+    def diagonal(self) -> np.ndarray:
+        if matrix_shape(self.left)[0] != matrix_shape(self.left)[1] or self.shape[0] != self.shape[1]:
+            return super().diagonal()
+        left, right = factor_diagonal(self.left), factor_diagonal(self.right)
+        entries = (left[..., :, None] * right[..., None, :]).astype(self.dtype, copy=False)
+        return np.broadcast_to(entries, self.out_shape).ravel()
+
+    def __repr__(self) -> str:
+        return f"({factor_text(self.left)} ⊗ {factor_text(self.right)})"
+
+
+def implicit_kron(left: Factor, right: Factor, batch: Shape | None = None) -> Kron:
+    """A ⊗ B as an operator: X ↦ A X Bᵀ.
+
+    For Z = X Y: ∂Z/∂X = implicit_kron(Eye(m), Yᵀ) and ∂Z/∂Y = implicit_kron(X, Eye(n)).
+
+    >>> K = implicit_kron(np.array([[1.0, 2.0]]), Eye(2))
+    >>> K.toarray()
+    array([[1., 0., 2., 0.],
+           [0., 1., 0., 2.]])
+    """
+    if isinstance(left, Eye) and isinstance(right, Eye):
+        raise InputError("implicit_kron of two identities is an Identity")
+    if batch is None:
+        leading = (shape_of(f)[:-2] for f in (left, right) if not isinstance(f, Eye))
+        batch = np.broadcast_shapes(*leading)
+    return Kron(left, right, batch)
+
+
+def transposed(factor: Factor) -> Factor:
+    """The factor with its last two axes exchanged: a view, no copy."""
+    if isinstance(factor, Eye):
+        return factor
+    if isinstance(factor, np.ndarray):
+        return factor.swapaxes(-1, -2)
+    r = len(shape_of(factor))
+    return reading_of(factor).Transpose(factor, perm=(*range(r - 2), r - 1, r - 2))
+
+
+def matrix_shape(factor: Factor) -> tuple[int, int]:
+    """(rows, columns) of a factor."""
+    if isinstance(factor, Eye):
+        return factor.n, factor.n
+    rows, columns = shape_of(factor)[-2:]
+    return rows, columns
+
+
+def factor_diagonal(factor: Factor) -> np.ndarray:
+    """The diagonal of a square factor."""
+    if isinstance(factor, Eye):
+        return np.ones(factor.n)
+    return np.diagonal(factor, axis1=-2, axis2=-1)
+
+
+def factor_text(factor: Factor) -> str:
+    """How a factor prints."""
+    if isinstance(factor, Eye):
+        return f"I({factor.n})"
+    return f"A[{prod_text(shape_of(factor))}]"

@@ -1,0 +1,101 @@
+"""Reshape, Permutation, Broadcast and SumTo: operators that move numbers without changing them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .arrays import Array, Op, Shape, lead, prod_text, size
+from .base import Jacobian
+from .errors import InputError
+
+
+class Reshape(Jacobian):
+    """y = x in another shape; as a matrix, the identity."""
+
+    def __init__(self, out_shape: Shape, in_shape: Shape, dtype: Any) -> None:
+        if size(out_shape) != size(in_shape):
+            raise InputError(f"cannot reshape {in_shape} to {out_shape}")
+        super().__init__(out_shape, in_shape, dtype)
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        return op.Reshape(v, (*lead(v, self.in_shape), *self.out_shape))
+
+    def _transpose(self) -> Jacobian:
+        return Reshape(self.in_shape, self.out_shape, self.dtype)
+
+    def __repr__(self) -> str:
+        return f"reshape({prod_text(self.out_shape)})"
+
+
+class Permutation(Jacobian):
+    """y[i_perm(0), i_perm(1), ...] = x[i_0, i_1, ...]: axis k of y is axis perm[k] of x."""
+
+    def __init__(self, perm: tuple[int, ...], in_shape: Shape, dtype: Any) -> None:
+        self.perm = tuple(perm)
+        super().__init__(tuple(in_shape[k] for k in self.perm), in_shape, dtype)
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        k = len(lead(v, self.in_shape))
+        return op.Transpose(v, perm=(*range(k), *(k + p for p in self.perm)))
+
+    def _transpose(self) -> Jacobian:
+        inverse = tuple(self.perm.index(k) for k in range(len(self.perm)))
+        return Permutation(inverse, self.out_shape, self.dtype)
+
+    def __repr__(self) -> str:
+        return f"perm({', '.join(map(str, self.perm))})"
+
+
+class Broadcast(Jacobian):
+    """y = x repeated along axes of length 1 and along new leading axes, as ONNX broadcasts."""
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        k, new = lead(v, self.in_shape), len(self.out_shape) - len(self.in_shape)
+        if k and new:
+            v = op.Reshape(v, (*k, *(1,) * new, *self.in_shape))
+        return op.Expand(v, (*k, *self.out_shape))
+
+    def _transpose(self) -> Jacobian:
+        return SumTo(self.in_shape, self.out_shape, self.dtype)
+
+    def __repr__(self) -> str:
+        return f"bcast({prod_text(self.in_shape)} → {prod_text(self.out_shape)})"
+
+
+class SumTo(Jacobian):
+    """y = x summed over the axes that `Broadcast` repeats: its transpose."""
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        k, summed = lead(v, self.in_shape), summed_axes(self.out_shape, self.in_shape)
+        v = op.ReduceSum(v, summed, keepdims=1) if summed else v
+        return op.Reshape(v, (*k, *self.out_shape))
+
+    def _transpose(self) -> Jacobian:
+        return Broadcast(self.in_shape, self.out_shape, self.dtype)
+
+    @property
+    def flops(self) -> int:
+        return size(self.in_shape)
+
+    def __repr__(self) -> str:
+        return f"sum({prod_text(self.in_shape)} → {prod_text(self.out_shape)})"
+
+
+def summed_axes(small: Shape, large: Shape) -> tuple[int, ...]:
+    """The negative axes of `large` along which `small` is repeated.
+
+    >>> summed_axes((3, 1), (2, 3, 4))
+    (-3, -1)
+    """
+    padded = (1,) * (len(large) - len(small)) + tuple(small)
+    return tuple(
+        axis - len(large)
+        for axis, (s, n) in enumerate(zip(padded, large, strict=True))
+        if axis < len(large) - len(small) or (s == 1 and n != 1)
+    )
+
+
+def broadcast(in_shape: Shape, out_shape: Shape, dtype: Any) -> Jacobian:
+    """`Broadcast`, or a `Reshape` where nothing is repeated."""
+    kind = Broadcast if size(in_shape) != size(out_shape) else Reshape
+    return kind(out_shape, in_shape, dtype)

@@ -1,0 +1,103 @@
+"""Product: factors applied one after the other, simplified when they meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .arrays import Array, Op
+from .base import Jacobian, multiply, scale
+from .errors import InputError
+from .identity import Identity, Scalar, Zero
+from .layout import Reshape
+
+Rewrite = Callable[[Any, Any], Jacobian | None]
+REWRITES: dict[tuple[type, type], Rewrite] = {}
+"""(left kind, right kind) -> what their product is, or None where nothing is gained."""
+
+F = TypeVar("F", bound=Rewrite)
+
+
+def rewrites(left: type, right: type) -> Callable[[F], F]:
+    """Register the product of two kinds of operator."""
+
+    def register(function: F) -> F:
+        REWRITES[left, right] = function
+        return function
+
+    return register
+
+
+class Product(Jacobian):
+    """y = F₁ F₂ … Fₙ x."""
+
+    def __init__(self, factors: tuple[Jacobian, ...]) -> None:
+        dtype = np.result_type(*(f.dtype for f in factors))
+        super().__init__(factors[0].out_shape, factors[-1].in_shape, dtype)
+        self.factors = factors
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        for factor in reversed(self.factors):
+            v = factor._apply(op, v)
+        return v
+
+    def _transpose(self) -> Jacobian:
+        return Product(tuple(f.T for f in reversed(self.factors)))
+
+    def arrays(self) -> Iterator[Array]:
+        for factor in self.factors:
+            yield from factor.arrays()
+
+    @property
+    def flops(self) -> int:
+        return sum(f.flops for f in self.factors)
+
+    def __repr__(self) -> str:
+        return " · ".join(f"({f})" if " + " in str(f) else str(f) for f in self.factors)
+
+
+@multiply.register(Jacobian)
+def _multiply(left: Jacobian, right: Jacobian) -> Jacobian:
+    if left.shape[1] != right.shape[0]:
+        raise InputError(f"cannot multiply operators of shape {left.shape} and {right.shape}")
+    chain = list(factors_of(left))
+    if left.in_shape != right.out_shape:
+        push(chain, Reshape(left.in_shape, right.out_shape, right.dtype))
+    for factor in factors_of(right):
+        push(chain, factor)
+    return chain[0] if len(chain) == 1 else Product(tuple(chain))
+
+
+@scale.register(Jacobian)
+def _scale(operator: Jacobian, factor: float) -> Jacobian:
+    return Scalar(factor, operator.out_shape, operator.dtype) @ operator
+
+
+def factors_of(operator: Jacobian) -> tuple[Jacobian, ...]:
+    """The factors of a product, or the operator alone."""
+    return operator.factors if isinstance(operator, Product) else (operator,)
+
+
+def push(chain: list[Jacobian], factor: Jacobian) -> None:
+    """Append a factor, letting it merge with the last ones as long as that simplifies."""
+    while chain:
+        merged = merge(chain[-1], factor)
+        if merged is None:
+            break
+        chain.pop()
+        factor = merged
+    chain.append(factor)
+
+
+def merge(left: Jacobian, right: Jacobian) -> Jacobian | None:
+    """The product as one simpler operator, or None."""
+    if isinstance(left, Zero) or isinstance(right, Zero):
+        return Zero(left.out_shape, right.in_shape, np.result_type(left.dtype, right.dtype))
+    if isinstance(left, Identity) and left.dtype == right.dtype:
+        return right
+    if isinstance(right, Identity) and left.dtype == right.dtype:
+        return left
+    rewrite = REWRITES.get((type(left), type(right)))
+    return rewrite(left, right) if rewrite else None

@@ -1,0 +1,179 @@
+"""Selection: y takes entries of x, by slices or by an index; the transpose puts them back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from .arrays import Array, Op, Shape, lead, prod_text, shape_of, size
+from .base import Jacobian, submatrix
+from .errors import InputError
+from .layout import Reshape
+
+Span = tuple[int, int, int]
+"""start, step, count along one axis; the step may be negative."""
+
+
+class Slice(Jacobian):
+    """y = x[start::step, ...], `count` entries along each axis."""
+
+    def __init__(self, spans: tuple[Span, ...], in_shape: Shape, dtype: Any) -> None:
+        super().__init__(tuple(count for _, _, count in spans), in_shape, dtype)
+        self.spans = tuple(spans)
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        cut = [k for k, span in enumerate(self.spans) if span != (0, 1, self.in_shape[k])]
+        if not cut:
+            return v
+        axes = tuple(k - len(self.spans) for k in cut)
+        starts, ends, steps = zip(*(bounds(self.spans[k], self.in_shape[k]) for k in cut))
+        return op.Slice(v, starts, ends, axes, steps)
+
+    def _transpose(self) -> Jacobian:
+        return Embed(self.spans, self.in_shape, self.dtype)
+
+    def __repr__(self) -> str:
+        return f"slice({prod_text(self.in_shape)} → {prod_text(self.out_shape)})"
+
+
+class Embed(Jacobian):
+    """The transpose of `Slice`: x is placed at the slices of a zero tensor."""
+
+    def __init__(self, spans: tuple[Span, ...], out_shape: Shape, dtype: Any) -> None:
+        super().__init__(out_shape, tuple(count for _, _, count in spans), dtype)
+        self.spans = tuple(spans)
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        for k, span in enumerate(self.spans):
+            if abs(span[1]) != 1 or span[1] < 0:
+                v = spread(op, v, k - len(self.spans), span)
+        before, after = zip(*map(margins, self.spans, self.out_shape), strict=True) or ((), ())
+        axes = tuple(k - len(self.spans) for k in range(len(self.spans)) if before[k] or after[k])
+        if not axes:
+            return v
+        pads = (*(before[a] for a in axes), *(after[a] for a in axes))
+        return op.Pad(v, pads, None, axes)
+
+    def _transpose(self) -> Jacobian:
+        return Slice(self.spans, self.out_shape, self.dtype)
+
+    def __repr__(self) -> str:
+        return f"embed({prod_text(self.in_shape)} → {prod_text(self.out_shape)})"
+
+
+def bounds(span: Span, n: int) -> tuple[int, int, int]:
+    """start, end, step as ONNX's Slice takes them; an end before index 0 is very negative."""
+    start, step, count = span
+    end = start + step * count
+    return start, end if end >= 0 else -n - 1, step
+
+
+def margins(span: Span, n: int) -> tuple[int, int]:
+    """How many zeros stand before and after the span on an axis of length n."""
+    start, step, count = span
+    if count == 0:
+        return 0, n
+    low, high = sorted((start, start + step * (count - 1)))
+    return low, n - 1 - high
+
+
+def spread(op: Op, v: Array, axis: int, span: Span) -> Array:
+    """Entries of `v` placed |step| apart along a negative axis, reversed for a negative step."""
+    _, step, count = span
+    if step < 0:
+        v = op.Slice(v, (count - 1,), (-count - 1,), (axis,), (-1,))
+    if abs(step) == 1 or count <= 1:
+        return v
+    shape = list(shape_of(v))
+    v = op.Reshape(v, (*shape[:axis], count, 1, *shape[len(shape) + axis + 1 :]))
+    v = op.Pad(v, (0, abs(step) - 1), None, (axis,))
+    shape[axis] = count * abs(step)
+    v = op.Reshape(v, tuple(shape))
+    return op.Slice(v, (0,), ((count - 1) * abs(step) + 1,), (axis,))
+
+
+class Take(Jacobian):
+    """y = x[..., index, ...] along one axis; entries may repeat, the index is an integer tensor."""
+
+    def __init__(self, index: Array, axis: int, in_shape: Shape, dtype: Any) -> None:
+        self.axis = axis % len(in_shape) - len(in_shape)
+        before, after = in_shape[: self.axis], in_shape[len(in_shape) + self.axis + 1 :]
+        super().__init__((*before, *shape_of(index), *after), in_shape, dtype)
+        self.index = index
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        axis = len(shape_of(v)) + self.axis
+        return op.Gather(v, self.index, axis=axis)
+
+    def _transpose(self) -> Jacobian:
+        return Scatter(self.index, self.axis, self.in_shape, self.dtype)
+
+    def arrays(self) -> Iterator[Array]:
+        yield self.index
+
+    def __repr__(self) -> str:
+        return f"take({prod_text(self.in_shape)} → {prod_text(self.out_shape)})"
+
+
+class Scatter(Jacobian):
+    """The transpose of `Take`: entries are added up where the index points."""
+
+    def __init__(self, index: Array, axis: int, out_shape: Shape, dtype: Any) -> None:
+        self.axis = axis % len(out_shape) - len(out_shape)
+        before, after = out_shape[: self.axis], out_shape[len(out_shape) + self.axis + 1 :]
+        super().__init__(out_shape, (*before, *shape_of(index), *after), dtype)
+        self.index = index
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        n, k = self.out_shape[self.axis], lead(v, self.in_shape)
+        front = (*k, *self.out_shape[: self.axis])
+        back = self.out_shape[len(self.out_shape) + self.axis + 1 :]
+        rows, before, after = size(shape_of(self.index)), size(front), size(back)
+        rows_first = op.Transpose(op.Reshape(v, (before, rows, after)), perm=(1, 0, 2))
+        zeros = op.Expand(np.zeros((), self.dtype), (n, before, after))
+        index = op.Reshape(self.index, (rows, 1))
+        summed = op.ScatterND(zeros, index, rows_first, reduction="add")
+        return op.Reshape(op.Transpose(summed, perm=(1, 0, 2)), (*front, n, *back))
+
+    def _transpose(self) -> Jacobian:
+        return Take(self.index, self.axis, self.out_shape, self.dtype)
+
+    def arrays(self) -> Iterator[Array]:
+        yield self.index
+
+    @property
+    def flops(self) -> int:
+        return size(self.in_shape)
+
+    def __repr__(self) -> str:
+        return f"scatter({prod_text(self.in_shape)} → {prod_text(self.out_shape)})"
+
+
+def slab(in_shape: Shape, axis: int, start: int, stop: int, dtype: Any) -> Slice:
+    """y = x[start:stop] along one axis: a part of Split, and transposed a part of Concat."""
+    axis %= len(in_shape)
+    spans = [(0, 1, n) for n in in_shape]
+    spans[axis] = (start, 1, stop - start)
+    return Slice(tuple(spans), in_shape, dtype)
+
+
+def take_flat(index: Array, in_shape: Shape, dtype: Any) -> Jacobian:
+    """y = x.ravel()[index]: any selection at all, by row-major positions in x."""
+    n = size(in_shape)
+    return Take(index, 0, (n,), dtype) @ Reshape((n,), in_shape, dtype)
+
+
+@submatrix.register(Jacobian)
+def _submatrix(operator: Jacobian, rows: Any, columns: Any) -> Jacobian:
+    m, n = operator.shape
+    chosen = take_flat(_positions(rows, m), operator.out_shape, operator.dtype)
+    return chosen @ operator @ take_flat(_positions(columns, n), operator.in_shape, operator.dtype).T
+
+
+def _positions(index: Any, n: int) -> np.ndarray:
+    try:
+        return np.atleast_1d(np.arange(n)[index])
+    except IndexError as error:
+        raise InputError(f"index {index!r} does not fit a side of length {n}: {error}") from None

@@ -1,0 +1,115 @@
+"""Sum: terms applied to the same input and added, simplified when they meet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from .arrays import Array, Op, reading_of
+from .base import Jacobian, add
+from .dense import Dense
+from .diagonal import Diagonal
+from .errors import InputError
+from .identity import Identity, Scalar, Zero
+
+
+class Sum(Jacobian):
+    """y = T₁ x + T₂ x + …"""
+
+    def __init__(self, terms: tuple[Jacobian, ...]) -> None:
+        dtype = np.result_type(*(t.dtype for t in terms))
+        super().__init__(terms[0].out_shape, terms[0].in_shape, dtype)
+        self.terms = terms
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        first, *others = self.terms
+        total = first._apply(op, v)
+        for term in others:
+            total = op.Add(total, term._apply(op, v))
+        return total
+
+    def _transpose(self) -> Jacobian:
+        return Sum(tuple(t.T for t in self.terms))
+
+    def arrays(self) -> Iterator[Array]:
+        for term in self.terms:
+            yield from term.arrays()
+
+    @property
+    def flops(self) -> int:
+        return sum(t.flops for t in self.terms) + (len(self.terms) - 1) * self.shape[0]
+
+    def diagonal(self) -> np.ndarray:
+        return np.sum([t.diagonal() for t in self.terms], axis=0)
+
+    def __repr__(self) -> str:
+        return " + ".join(map(str, self.terms)).replace("+ -1 · ", "- ")
+
+
+@add.register(Jacobian)
+def _add(left: Jacobian, right: Jacobian) -> Jacobian:
+    if left.shape != right.shape:
+        raise InputError(f"cannot add operators of shape {left.shape} and {right.shape}")
+    right = as_shaped(right, left)
+    terms = list(terms_of(left))
+    for term in terms_of(right):
+        absorb(terms, term)
+    return terms[0] if len(terms) == 1 else Sum(tuple(terms))
+
+
+def as_shaped(operator: Jacobian, like: Jacobian) -> Jacobian:
+    """The operator between the tensor shapes of another: flat sizes already agree."""
+    if operator.out_shape != like.out_shape:
+        operator = Identity(like.out_shape, operator.dtype) @ operator
+    if operator.in_shape != like.in_shape:
+        operator = operator @ Identity(like.in_shape, operator.dtype)
+    return operator
+
+
+def terms_of(operator: Jacobian) -> tuple[Jacobian, ...]:
+    """The terms of a sum, or the operator alone."""
+    return operator.terms if isinstance(operator, Sum) else (operator,)
+
+
+def absorb(terms: list[Jacobian], term: Jacobian) -> None:
+    """Add a term to the first one that it merges with."""
+    for position, present in enumerate(terms):
+        merged = merge(present, term)
+        if merged is not None:
+            terms[position] = merged
+            return
+    terms.append(term)
+
+
+def merge(left: Jacobian, right: Jacobian) -> Jacobian | None:
+    """The sum as one simpler operator, or None."""
+    if left.dtype != right.dtype:
+        return None
+    if isinstance(right, Zero):
+        return left
+    if isinstance(left, Zero):
+        return right
+    if (factor := multiple(left)) is not None and (other := multiple(right)) is not None:
+        return Scalar(factor + other, left.out_shape, left.dtype)
+    if (d := entries(left)) is not None and (e := entries(right)) is not None:
+        return Diagonal(reading_of(d, e).Add(d, e), left.out_shape)
+    if isinstance(left, Dense) and isinstance(right, Dense):
+        total = reading_of(left.a, right.a).Add(left.a, right.a)
+        return Dense(total, left.out_shape, left.in_shape)
+    return None
+
+
+def multiple(operator: Jacobian) -> float | None:
+    """c where the operator is c · I."""
+    if isinstance(operator, Identity):
+        return 1.0
+    return operator.factor if isinstance(operator, Scalar) else None
+
+
+def entries(operator: Jacobian) -> Array | None:
+    """The diagonal of a diagonal operator, as small as it is stored."""
+    if isinstance(operator, Diagonal):
+        return operator.d
+    factor = multiple(operator)
+    return None if factor is None else np.asarray(factor, operator.dtype)

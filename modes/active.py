@@ -1,0 +1,76 @@
+"""Which steps lie between the inputs and the outputs of a derivative, and what cuts the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..ops import Step, find
+
+Slot = tuple[int, int]
+"""(output, input) of a step."""
+
+
+@dataclass(frozen=True)
+class ActiveStep:
+    """A step on a path, and the blocks of its Jacobian that the path needs."""
+
+    step: Step
+    wanted: frozenset[Slot]
+
+
+def active_steps(
+    steps: Iterable[Step], wrt: Iterable[str], of: Iterable[str]
+) -> tuple[ActiveStep, ...]:
+    """The steps on a differentiable path from a tensor of `wrt` to one of `of`, in order."""
+    order = tuple(steps)
+    reached = reach_forward(order, wrt)
+    needed = reach_backward(order, of)
+    found = []
+    for step in order:
+        if is_zero(step):
+            continue
+        outs = [o for o, name in enumerate(step.outputs) if name in needed]
+        ins = [i for i, name in enumerate(step.inputs) if name in reached]
+        if outs and ins:
+            found.append(ActiveStep(step, frozenset((o, i) for o in outs for i in ins)))
+    return tuple(found)
+
+
+def is_zero(step: Step) -> bool:
+    """Whether the operator is declared to have no derivative."""
+    declared = find(step.op_type, step.domain)
+    return declared is not None and declared.zero is not None
+
+
+def reach_forward(steps: Iterable[Step], names: Iterable[str]) -> set[str | None]:
+    """The tensors that depend differentiably on some of the named ones."""
+    reached: set[str | None] = set(names)
+    for step in steps:
+        if not is_zero(step) and not reached.isdisjoint(step.inputs):
+            reached.update(step.outputs)
+    return reached - {None}
+
+
+def reach_backward(steps: tuple[Step, ...], names: Iterable[str]) -> set[str | None]:
+    """The tensors on which some of the named ones depend differentiably."""
+    needed: set[str | None] = set(names)
+    for step in reversed(steps):
+        if not is_zero(step) and not needed.isdisjoint(step.outputs):
+            needed.update(step.inputs)
+    return needed - {None}
+
+
+def cuts(steps: tuple[Step, ...], wrt: str, of: str) -> tuple[str, ...]:
+    """The steps without a derivative on the way from one tensor to another, with their reasons."""
+    reached, behind = reach_forward(steps, [wrt]), {of}
+    for step in reversed(steps):
+        if not behind.isdisjoint(step.outputs):
+            behind.update(name for name in step.inputs if name)
+    found = []
+    for step in steps:
+        declared = find(step.op_type, step.domain)
+        if declared and declared.zero and not reached.isdisjoint(step.inputs):
+            if not behind.isdisjoint(step.outputs):
+                found.append(f"{step.op_type} {step.name!r} ({declared.zero})")
+    return tuple(found)

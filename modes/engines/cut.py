@@ -1,0 +1,83 @@
+"""The part of a model between given and wanted tensors, as a model of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import defs, helper
+
+from ..loading.upgrade import WORKING_OPSET
+from ..model import Model
+from ..steps import needed
+
+SMALL = 1024  # bytes; larger weights are shared with the session, not copied into the model
+
+
+def cut(
+    model: Model, given: frozenset[str], names: tuple[str, ...]
+) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """A model from the given to the named tensors, and the weights that are left outside it."""
+    indices, used = needed(model.steps, names, given)
+    proto = onnx.ModelProto(ir_version=10, opset_import=_opsets(model))
+    graph = proto.graph
+    graph.name = model.name or "graph"
+    nodes = list(model.ir.graph)
+    for index in indices:
+        ir.serde.serialize_node_into(graph.node.add(), nodes[index])
+        _yield_to_given(graph.node[-1], given)
+    values = ir.convenience.create_value_mapping(model.ir.graph, include_subgraphs=False)
+    inputs = used & (given | model.inputs.keys())
+    graph.input.extend(ir.serde.serialize_value(values[name]) for name in sorted(inputs))
+    graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    return proto, _add_initializers(graph, values, model, used - given)
+
+
+def _opsets(model: Model) -> list[onnx.OperatorSetIdProto]:
+    """The lowest opset in which every operator of the model means what it means in its own.
+
+    A runtime may refuse a new opset although it knows all the operators that are used.
+    """
+    imports = dict(model.ir.opset_imports)
+    nodes = [node for node in ir.traversal.RecursiveGraphIterator(model.ir.graph) if not node.domain]
+    since = {_since(op_type, model.opset) for op_type in {node.op_type for node in nodes}}
+    imports[""] = min(model.opset, max({WORKING_OPSET} | since))
+    return [helper.make_opsetid(domain, version) for domain, version in imports.items()]
+
+
+def _since(op_type: str, opset: int) -> int:
+    return defs.get_schema(op_type, opset).since_version if defs.has(op_type, opset) else opset
+
+
+def _yield_to_given(node: onnx.NodeProto, given: frozenset[str]) -> None:
+    """An output that the caller gives is computed under another name, next to one that is needed."""
+    for index, name in enumerate(node.output):
+        if name in given:
+            node.output[index] = f"{name}_computed"
+
+
+def _add_initializers(
+    graph: onnx.GraphProto, values: dict[str, ir.Value], model: Model, names: Iterable[str]
+) -> dict[str, np.ndarray]:
+    shared = {}
+    for name in sorted(model.constants.keys() & set(names)):
+        array, tensor = model.constants[name], values[name].const_value
+        if array.nbytes > SMALL and array.dtype.kind in "fiub" and array.dtype.isbuiltin:
+            shared[name] = np.ascontiguousarray(array)
+            graph.initializer.append(_placeholder(name, array))
+        else:
+            ir.serde.serialize_tensor_into(graph.initializer.add(), tensor)
+            graph.initializer[-1].name = name
+    return shared
+
+
+def _placeholder(name: str, array: np.ndarray) -> onnx.TensorProto:
+    """A tensor whose numbers are elsewhere: in no file, but in memory that the session is given."""
+    dtype = helper.np_dtype_to_tensor_dtype(array.dtype)
+    tensor = onnx.TensorProto(name=name, dims=array.shape, data_type=dtype)
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", "memory"), ("offset", 0), ("length", array.nbytes)):
+        tensor.external_data.add(key=key, value=str(value))
+    return tensor

@@ -1,0 +1,92 @@
+"""The primal by NumPy: the model's steps, one after the other."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ...jacobians.errors import OnnxJacError
+from ...ops.node import Step
+from ...ops.numbers import numbers
+from ..loading.messages import first_line
+from ..model import Model
+from ..steps import needed, reads
+from .control import CONTROL
+
+Values = MutableMapping[str, Any]
+
+
+def compute(
+    model: Model, inputs: Mapping[str, Any], names: tuple[str, ...]
+) -> dict[str, np.ndarray]:
+    """The named tensors at the inputs; every other value is dropped after its last use."""
+    indices, used = needed(model.steps, names, inputs)
+    steps = [model.steps[index] for index in indices]
+    values: Values = {name: model.constants[name] for name in used & model.constants.keys()}
+    values.update(inputs)
+    for step, finished in zip(steps, _last_uses(steps, names), strict=True):
+        made = zip(step.outputs, _run(model, step, values), strict=False)
+        values.update((name, value) for name, value in made if name and name not in inputs)
+        for name in finished:
+            values.pop(name, None)
+    return {name: values[name] for name in names}
+
+
+def _last_uses(steps: Sequence[Step], names: Iterable[str]) -> list[list[str]]:
+    """For each step, the values that nobody needs after it."""
+    seen, finished = set(names), []
+    for step in reversed(steps):
+        now = {*reads(step), *filter(None, step.outputs)} - seen
+        seen |= now
+        finished.append(list(now))
+    return finished[::-1]
+
+
+def _run(model: Model, step: Step, values: Values) -> Sequence[Any]:
+    inputs = [None if name is None else values[name] for name in step.inputs]
+    try:
+        if step.op_type in CONTROL and not step.domain:
+            return CONTROL[step.op_type](
+                step, inputs, lambda graph, arguments: _body(model, graph, arguments, values)
+            )
+        return numbers.run(
+            step.op_type,
+            inputs,
+            step.attrs,
+            domain=step.domain,
+            version=step.version,
+            outputs=len(step.outputs),
+        )
+    except OnnxJacError as error:
+        raise type(error)(f"{step}: {error}") from error
+    except Exception as error:
+        raise OnnxJacError(
+            f"{step} fails on {_describe(step, inputs)}: {first_line(error)} "
+            "Check what reaches it, or try engine='onnxruntime'."
+        ) from error
+
+
+def _body(model: Model, graph: ir.Graph, arguments: Sequence[Any], outer: Values) -> list[Any]:
+    """The outputs of a subgraph, which sees the values of the graph around it."""
+    scope: Values = ChainMap({}, outer)
+    for name, value in graph.initializers.items():
+        scope[name] = value.const_value.numpy()
+    scope.update(zip((value.name for value in graph.inputs), arguments, strict=True))
+    for step in model.body(graph):
+        scope.update(zip(map(str, step.outputs), _run(model, step, scope), strict=False))
+    return [scope[value.name] for value in graph.outputs]
+
+
+def _describe(step: Step, inputs: Sequence[Any]) -> str:
+    pairs = zip(step.inputs, inputs, strict=True)
+    return ", ".join(f"{name} {_kind(value)}" for name, value in pairs if name) or "no inputs"
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, np.ndarray | np.generic):
+        return f"{value.dtype}{list(value.shape)}"
+    return type(value).__name__

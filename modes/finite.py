@@ -1,0 +1,73 @@
+"""One warning for a point at which the model is not a number."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..jacobians.errors import OnnxJacError, OnnxJacWarning
+from ..ops.node import Step
+from .model import Model
+from .steps import needed, reads
+
+
+def warn_nonfinite(
+    model: Model, values: Mapping[str, Any], inputs: Mapping[str, Any] | None = None
+) -> None:
+    """Warn once if a value is NaN or infinite, and name the node that made the first of them.
+
+    The search goes from a bad value back through bad inputs. With `inputs`, the values that it
+    meets on the way and that were not kept are computed again.
+    """
+    bad = next((name for name, value in values.items() if not finite(value)), None)
+    if bad is None:
+        return
+    known = {**model.constants, **(inputs or {}), **values}
+    if inputs is not None:
+        known.update(_all_before(model, inputs, bad))
+    what = _culprit(model, known, bad)
+    warnings.warn(f"{bad!r} is not finite at this point: {what}.", OnnxJacWarning, stacklevel=3)
+
+
+def finite(value: Any) -> bool:
+    """Whether an array holds no NaN and no infinity; what has no such numbers is finite."""
+    kind = getattr(value, "dtype", np.dtype(object)).kind
+    return kind in "iubOSUT" or bool(np.isfinite(value).all())
+
+
+def _all_before(model: Model, inputs: Mapping[str, Any], name: str) -> dict[str, Any]:
+    from .primal import evaluate
+
+    indices, _ = needed(model.steps, [name], inputs)
+    names = [output for i in indices for output in model.steps[i].outputs if output]
+    try:
+        return evaluate(model, inputs, names)
+    except OnnxJacError:  # too much to ask for at once; the message is less exact then
+        return {}
+
+
+def _culprit(model: Model, known: Mapping[str, Any], bad: str) -> str:
+    makers = {name: step for step in model.steps for name in step.outputs}
+    while bad in makers:
+        step = makers[bad]
+        worse = (name for name in reads(step) if name in known and not finite(known[name]))
+        earlier = next(worse, None)
+        if earlier is None:
+            return f"{step} makes it from {_inputs(step, known)}"
+        bad = earlier
+    return f"{bad!r} was given so"
+
+
+def _inputs(step: Step, known: Mapping[str, Any]) -> str:
+    """The inputs with the range of their numbers, which mostly tells why."""
+    parts = []
+    for name in step.inputs:
+        value = known.get(name) if name else None
+        if isinstance(value, np.ndarray) and value.size and value.dtype.kind == "f":
+            parts.append(f"{name} in [{value.min():.3g}, {value.max():.3g}]")
+        elif name:
+            parts.append(name)
+    return ", ".join(parts) or "no inputs"

@@ -1,0 +1,101 @@
+"""The public boundary: what the caller gives is checked here, once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..jacobians.errors import InputError, UnknownTensor, closest
+from .model import Dim, Model, TensorSpec
+
+FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
+
+
+def check_inputs(model: Model, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The point as arrays of the declared types, or an `InputError` that says what does not fit.
+
+    Every graph input must be there. An initializer may be given too, and is replaced for this
+    evaluation; so may an intermediate, which is then not computed. Arrays must have the declared
+    dtype, except that floating-point widths are cast into each other. Python numbers and lists
+    have no dtype yet and take the declared one where no value changes its kind. Nothing is
+    written to the caller's arrays.
+    """
+    if not isinstance(inputs, Mapping):
+        raise InputError(f"inputs must be a dict from name to array, not {type(inputs).__name__}.")
+    arrays = {name: _as_array(_spec(model, name), value) for name, value in inputs.items()}
+    if missing := [name for name in model.inputs if name not in arrays and not _optional(model, name)]:
+        wanted = ", ".join(str(model.inputs[name]) for name in missing)
+        raise InputError(f"missing input: {wanted}. Give every input of the model by name.")
+    sizes: dict[str, tuple[int, str]] = {}
+    for name, array in arrays.items():
+        if name not in model.intermediates:  # their shapes are inferred, not declared
+            _check_shape(_spec(model, name), array, sizes)
+    return arrays
+
+
+def _spec(model: Model, name: str) -> TensorSpec:
+    try:
+        return model.spec(name)
+    except UnknownTensor:
+        hint = closest(name, [*model.inputs, *model.initializers])
+        raise UnknownTensor(f"the model has no input {name!r}.{hint}") from None
+
+
+def _optional(model: Model, name: str) -> bool:
+    return model.inputs[name].dtype is None
+
+
+def _as_array(spec: TensorSpec, value: Any) -> Any:
+    if spec.dtype is None:  # a sequence, an optional or unknown: the engine will judge
+        return value
+    if not hasattr(value, "dtype"):
+        return _from_python(spec, value)
+    array = np.asarray(value)
+    if array.dtype == spec.dtype:
+        return array
+    if {str(array.dtype), str(spec.dtype)} <= FLOATS:
+        return array.astype(spec.dtype)
+    raise InputError(f"{_what(spec)} was given as {array.dtype}{list(array.shape)}: use .astype.")
+
+
+def _from_python(spec: TensorSpec, value: Any) -> np.ndarray:
+    """Numbers take the declared type if their kind fits: bool in int in float."""
+    try:
+        array = np.asarray(value)
+        if array.size == 0 or np.can_cast(array.dtype, spec.dtype, "same_kind"):
+            return np.asarray(value, spec.dtype)
+        if str(spec.dtype) in FLOATS and array.dtype.kind in "biu":
+            return array.astype(spec.dtype)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InputError(f"{_what(spec)} cannot be made of the given value: {error}") from error
+    raise InputError(f"{_what(spec)} was given as Python data that NumPy reads as {array.dtype}.")
+
+
+def _check_shape(spec: TensorSpec, array: Any, sizes: dict[str, tuple[int, str]]) -> None:
+    """Numbers must match; a symbol may be any size, but one size everywhere."""
+    if spec.shape is None or not isinstance(array, np.ndarray):
+        return
+    if array.ndim != len(spec.shape):
+        raise InputError(f"{_what(spec)} was given with shape {list(array.shape)}.")
+    for dim, size in zip(spec.shape, array.shape, strict=True):
+        _check_size(spec, dim, size, array, sizes)
+
+
+def _check_size(
+    spec: TensorSpec, dim: Dim, size: int, array: np.ndarray, sizes: dict[str, tuple[int, str]]
+) -> None:
+    if isinstance(dim, int) and dim != size:
+        raise InputError(f"{_what(spec)} was given with shape {list(array.shape)}.")
+    if isinstance(dim, str):
+        known, owner = sizes.setdefault(dim, (size, spec.name))
+        if known != size:
+            raise InputError(
+                f"{_what(spec)} was given with shape {list(array.shape)}, but {dim} is {known} in "
+                f"{owner!r}."
+            )
+
+
+def _what(spec: TensorSpec) -> str:
+    return f"input {spec.name!r}, declared as {str(spec).removeprefix(spec.name + ' ')},"

@@ -1,0 +1,77 @@
+"""From what the caller has (path, bytes, ModelProto, onnx_ir.Model) to an ``onnx_ir.Model`` of ours."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+
+from ...jacobians.errors import LoadError
+from .messages import first_line
+
+
+def read(source: Any) -> ir.Model:
+    """A model that shares no node or value with the source; external data stays on disk."""
+    model = _open(source)
+    for imports in (model.opset_imports, *(f.opset_imports for f in model.functions.values())):
+        if "ai.onnx" in imports:  # the long name of the default domain
+            imports[""] = imports.pop("ai.onnx")
+    return model
+
+
+def _open(source: Any) -> ir.Model:
+    match source:
+        case str() | os.PathLike():
+            return _from_path(os.path.abspath(source))
+        case bytes() | bytearray() | memoryview():
+            return _without_files(_from_bytes(bytes(source)))
+        case onnx.ModelProto():
+            return _without_files(_from_proto(source, "the ModelProto"))
+        case ir.Model():
+            return source.clone()
+    kind = type(source).__name__
+    raise LoadError(f"cannot load a {kind}: pass a path, bytes, onnx.ModelProto or onnx_ir.Model.")
+
+
+def _from_path(path: str) -> ir.Model:
+    if not os.path.isfile(path):
+        raise LoadError(f"there is no file {path!r}.")
+    try:
+        proto = onnx.load(path, load_external_data=False)
+    except Exception as error:
+        raise LoadError(f"{path!r} is not a readable ONNX file: {first_line(error)}") from error
+    model = _from_proto(proto, repr(path))
+    ir.external_data.set_base_dir(model.graph, os.path.dirname(path))
+    return model
+
+
+def _from_bytes(data: bytes) -> ir.Model:
+    try:
+        proto = onnx.ModelProto.FromString(data)
+    except Exception as error:
+        reason = first_line(error)
+        raise LoadError(f"the {len(data)} bytes are not an ONNX model: {reason}") from error
+    return _from_proto(proto, "the bytes")
+
+
+def _from_proto(proto: onnx.ModelProto, what: str) -> ir.Model:
+    if not proto.HasField("graph") or not proto.ir_version:
+        raise LoadError(f"no ONNX model is in {what}: it has no graph or no IR version.")
+    if proto.graph.sparse_initializer:
+        name = proto.graph.sparse_initializer[0].values.name
+        raise LoadError(f"initializer {name!r} is sparse: store it densely.")
+    try:
+        return ir.from_proto(proto)
+    except Exception as error:
+        raise LoadError(f"the graph in {what} is broken: {first_line(error)}") from error
+
+
+def _without_files(model: ir.Model) -> ir.Model:
+    """Bytes and protos come from no folder, so a file name in them could mean any file."""
+    for name, value in model.graph.initializers.items():
+        if isinstance(value.const_value, ir.ExternalTensor):
+            where = value.const_value.location
+            raise LoadError(f"the data of {name!r} is in the file {where!r}: pass the model's path.")
+    return model

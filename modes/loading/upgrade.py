@@ -1,0 +1,70 @@
+"""One working opset, and no functions: what rules and kernels may rely on."""
+
+from __future__ import annotations
+
+import onnx
+from onnx import checker, defs, inliner, shape_inference, version_converter
+
+from ...jacobians.errors import LoadError
+from .bodies import expand
+from .messages import first_line
+from .protos import opset
+from .repairs import after_conversion, before_conversion
+
+WORKING_OPSET = 21
+
+
+def upgrade(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same model, checked, at opset 21 or above, every call of a function replaced by its body.
+
+    Tensors keep their names.
+    """
+    _check(model)
+    if model.functions:
+        model = inliner.inline_local_functions(model, convert_version=True)
+    version = opset(model)
+    if version is not None and version < WORKING_OPSET:
+        model = _raise(model, version)
+    return infer(expand(infer(model)))
+
+
+def infer(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with the types and shapes of its tensors, as far as ONNX can tell."""
+    try:
+        return shape_inference.infer_shapes(model, data_prop=True)
+    except Exception:  # some valid models defeat it; shapes are known at the point anyway
+        return model
+
+
+def _check(model: onnx.ModelProto) -> None:
+    newest = defs.onnx_opset_version()
+    if (opset(model) or 0) > newest:
+        raise LoadError(
+            f"the model uses opset {opset(model)}, but onnx {onnx.__version__} knows {newest} at "
+            "most: install a newer onnx."
+        )
+    try:
+        checker.check_model(_with_shapes(model))
+    except Exception as error:
+        raise LoadError(f"the model breaks ONNX's rules: {first_line(error)}") from error
+
+
+def _with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The checker asks for shapes of graph inputs and outputs that ONNX lets a model leave out."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for value in (*copy.graph.input, *copy.graph.output):
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.shape.SetInParent()
+    return copy
+
+
+def _raise(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
+    try:
+        old = before_conversion(model, version)
+        return after_conversion(version_converter.convert_version(old, WORKING_OPSET), version)
+    except Exception as error:
+        raise LoadError(
+            f"the model cannot be raised from opset {version} to {WORKING_OPSET}: "
+            f"{first_line(error)} Export it again at opset {WORKING_OPSET} or above."
+        ) from error

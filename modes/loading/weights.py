@@ -1,0 +1,75 @@
+"""Weights travel beside the model, not through it.
+
+ONNX's checker, inliner, version converter and shape inference take a serialized model, which must
+stay below 2 GiB. They need no weights, only types, so that a large initializer becomes a graph
+input on the way in, and an initializer again on the way out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+import onnx
+import onnx_ir as ir
+
+from ...jacobians.errors import LoadError
+from .messages import first_line
+
+# Small initializers may be axes, shapes or scales, which converter and shape inference read.
+SMALL = 1024
+Weights = dict[str, ir.TensorProtocol]
+
+
+def detach(model: ir.Model) -> tuple[onnx.ModelProto, Weights]:
+    """The model without its large weights, and all its weights in their order."""
+    graph = model.graph
+    weights = {name: _data(value) for name, value in graph.initializers.items()}
+    _drop_inputs(graph, weights)  # before IR version 4 every initializer was a graph input too
+    model.ir_version = max(model.ir_version, 10)
+    for name, tensor in weights.items():
+        if tensor.nbytes > SMALL:
+            value = graph.initializers.pop(name)
+            value.const_value = None
+            value.dtype, value.shape = tensor.dtype, ir.Shape(tensor.shape.numpy())
+            graph.inputs.append(value)
+    return ir.to_proto(model), weights
+
+
+def attach(proto: onnx.ModelProto, weights: Weights) -> ir.Model:
+    """The model with its weights, in their order; what a pass has added comes after them."""
+    model = ir.from_proto(proto)
+    graph = model.graph
+    values = {value.name: value for value in (*graph.inputs, *graph.initializers.values())}
+    tensors = weights | {
+        name: value.const_value
+        for name, value in graph.initializers.items()
+        if name not in weights
+    }
+    _drop_inputs(graph, weights)
+    graph.initializers.clear()
+    for name, tensor in tensors.items():
+        value = values.get(name) or ir.Value(name=name)
+        value.const_value, value.dtype = tensor, tensor.dtype
+        value.shape = ir.Shape(tensor.shape.numpy())
+        graph.register_initializer(value)
+    return model
+
+
+def _drop_inputs(graph: ir.Graph, names: Container[str]) -> None:
+    kept = [value for value in graph.inputs if value.name not in names]
+    graph.inputs.clear()
+    graph.inputs.extend(kept)
+
+
+def _data(value: ir.Value) -> ir.TensorProtocol:
+    """The tensor of an initializer, proved to be there and freed from the protobuf around it."""
+    tensor = value.const_value
+    if tensor is None:
+        raise LoadError(f"initializer {value.name!r} has no data.")
+    try:
+        array = tensor.numpy()
+    except Exception as error:
+        raise LoadError(f"the data of {value.name!r} cannot be read: {first_line(error)}") from error
+    if isinstance(tensor, ir.TensorProtoTensor) and tensor.dtype.bitwidth >= 8:
+        return ir.Tensor(array, dtype=tensor.dtype, name=value.name)
+    return tensor

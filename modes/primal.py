@@ -1,0 +1,53 @@
+"""The model at a point: the values of the tensors that somebody wants, and of no others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..jacobians.errors import InputError
+from .engines import numpy as own
+from .engines import onnxruntime as ort
+from .model import Model
+
+ENGINES = (None, "onnxruntime", "numpy")
+
+
+def evaluate(
+    model: Model, inputs: Mapping[str, Any], wanted: Iterable[str], *, engine: str | None = None
+) -> dict[str, np.ndarray]:
+    """The values of the wanted tensors, by any name the model has, at the (checked) inputs.
+
+    Without an engine, ONNX Runtime does the run if it is installed and has all the kernels;
+    otherwise NumPy does.
+    """
+    if engine not in ENGINES:
+        raise InputError(f"engine={engine!r} is not one of {', '.join(map(repr, ENGINES))}.")
+    names = tuple(dict.fromkeys(wanted))
+    for name in names:
+        model.spec(name)
+    values = {name: _held(model, inputs, name) for name in names}
+    asked = tuple(name for name, value in values.items() if value is None)
+    if asked:
+        values.update(_compute(model, inputs, asked, engine))
+    return values
+
+
+def _held(model: Model, inputs: Mapping[str, Any], name: str) -> np.ndarray | None:
+    """A tensor that need not be computed."""
+    return inputs[name] if name in inputs else model.constants.get(name)
+
+
+def _compute(
+    model: Model, inputs: Mapping[str, Any], names: tuple[str, ...], engine: str | None
+) -> dict[str, np.ndarray]:
+    if engine == "onnxruntime":
+        return ort.compute(model, inputs, names)
+    if engine is None and ort.installed():
+        try:
+            return ort.compute(model, inputs, names)
+        except ort.EngineError:  # NumPy may know the operator, or will say what is wrong with it
+            pass
+    return own.compute(model, inputs, names)

@@ -1,0 +1,76 @@
+"""A graph as a flat list of steps, and which of them a result needs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+import onnx_ir as ir
+
+from ..ops.node import Step
+
+
+def steps_of(graph: ir.Graph, opsets: Mapping[str, int]) -> tuple[Step, ...]:
+    """The nodes of a graph in the order they run."""
+    return tuple(_step(index, node, opsets) for index, node in enumerate(graph))
+
+
+def reads(step: Step) -> Iterator[str]:
+    """The names of the tensors a step uses, those that its subgraphs capture included."""
+    for name in step.inputs:
+        if name is not None:
+            yield name
+    for value in step.attrs.values():
+        if isinstance(value, ir.Graph):
+            yield from captured(value)
+
+
+def captured(graph: ir.Graph) -> set[str]:
+    """The names of outer tensors that a subgraph uses."""
+    used = {value.name for value in graph.outputs}
+    own = {value.name for value in graph.inputs} | set(graph.initializers)
+    for node in graph:
+        used |= {value.name for value in node.inputs if value is not None}
+        own |= {value.name for value in node.outputs}
+        for attribute in node.attributes.values():
+            if attribute.type is ir.AttributeType.GRAPH:
+                used |= captured(attribute.value)
+    return used - own
+
+
+def needed(
+    steps: tuple[Step, ...], wanted: Iterable[str], given: Collection[str] = ()
+) -> tuple[list[int], set[str]]:
+    """The indices of the steps that the wanted tensors need, and the names those read.
+
+    Nothing before a given tensor is needed for it, whether or not it is an input of the model.
+    """
+    want = set(wanted).difference(given)
+    kept = []
+    for index in range(len(steps) - 1, -1, -1):
+        if not want.isdisjoint(steps[index].outputs):
+            kept.append(index)
+            want.update(name for name in reads(steps[index]) if name not in given)
+    return kept[::-1], want
+
+
+def _step(index: int, node: ir.Node, opsets: Mapping[str, int]) -> Step:
+    return Step(
+        op_type=node.op_type,
+        domain=node.domain,
+        version=opsets.get(node.domain, 1),
+        name=node.name or f"{node.op_type}_{index}",
+        inputs=tuple(value.name or None if value is not None else None for value in node.inputs),
+        outputs=tuple(value.name or None for value in node.outputs),
+        attrs={name: _python(attribute) for name, attribute in node.attributes.items()},
+    )
+
+
+def _python(attribute: ir.Attr) -> Any:
+    """An attribute as int, float, str, tuple, array or graph."""
+    match attribute.type:
+        case ir.AttributeType.TENSOR:
+            return attribute.value.numpy()
+        case ir.AttributeType.INTS | ir.AttributeType.FLOATS | ir.AttributeType.STRINGS:
+            return tuple(attribute.value)
+    return attribute.value

@@ -1,0 +1,27 @@
+"""What each ONNX operator declares: its Jacobian blocks, in calls of the vocabulary."""
+
+import numpy as np
+
+from ..jacobians import reading
+from . import (  # noqa: F401  (each family registers its declarations)
+    convolution,
+    einsum,
+    elementwise,
+    indexing,
+    layout,
+    matmul,
+    normalization,
+    padding,
+    pointwise,
+    pooling,
+    reductions,
+    zeros,
+)
+from .node import Node, Step
+from .numbers import numbers
+from .registry import DECLARATIONS, Blocks, Declaration, find, jacobian, zero
+
+for _kind in (np.ndarray, np.generic):
+    reading.register(_kind, lambda array: numbers)
+
+__all__ = ["DECLARATIONS", "Blocks", "Declaration", "Node", "Step", "find", "jacobian", "numbers", "zero"]

@@ -1,0 +1,77 @@
+"""Gathers: selections by an index that is known at the point."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..jacobians import Array, Reshape, Shape, Take, shape_of, size, take_flat
+from .node import Node
+from .registry import Blocks, jacobian
+
+
+@jacobian("Gather")
+def gather(op: Any, node: Node) -> Blocks:
+    """y = x[..., index, ...] along one axis."""
+    index = from_the_start(op, node.inputs[1], node.x_shape[node.axis])
+    return {(0, 0): Take(index, node.axis, node.x_shape, node.dtype)}
+
+
+@jacobian("GatherElements")
+def gather_elements(op: Any, node: Node) -> Blocks:
+    """y[i, j] = x[index[i, j], j] (for axis 0): any entries of x."""
+    index = from_the_start(op, node.inputs[1], node.x_shape[node.axis])
+    at = flat_positions(op, index, node.axis, node.x_shape)
+    return {(0, 0): take_flat(at, node.x_shape, node.dtype)}
+
+
+@jacobian("GatherND")
+def gather_nd(op: Any, node: Node) -> Blocks:
+    """y[b, i] = x[b, index[b, i]], where a row of `index` names a position on the first axes."""
+    shape, index, batch = node.x_shape, node.inputs[1], node.batch_dims or 0
+    depth = shape_of(index)[-1]
+    indexed, rest = shape[batch : batch + depth], shape[batch + depth :]
+    axes = tuple(op.Gather(index, k, axis=-1) for k in range(depth))
+    at: Array = np.zeros((), np.int64)
+    for position, n in zip(axes, indexed, strict=True):
+        at = op.Add(op.Mul(at, n), from_the_start(op, position, n))
+    rows = np.arange(size(shape[:batch])).reshape(*shape[:batch], *(1,) * (len(shape_of(index)) - 1 - batch))
+    at = op.Add(at, rows * size(indexed))
+    flat = (size(shape[: batch + depth]), *rest)
+    picked = Take(at, 0, flat, node.dtype) @ Reshape(flat, shape, node.dtype)
+    return {(0, 0): Reshape(node.y_shape, picked.out_shape, node.dtype) @ picked}
+
+
+@jacobian("TopK")
+def top_k(op: Any, node: Node) -> Blocks:
+    """The values are entries of x, at the indices that come second."""
+    at = flat_positions(op, node.outputs[1], node.axis, node.x_shape)
+    return {(0, 0): take_flat(at, node.x_shape, node.dtype)}
+
+
+@jacobian("Compress")
+def compress(op: Any, node: Node) -> Blocks:
+    """y = the entries of x along an axis, or of all of x, where the condition holds."""
+    kept = np.flatnonzero(node.inputs[1])
+    if node.axis is None:
+        return {(0, 0): take_flat(kept, node.x_shape, node.dtype)}
+    kept = kept[kept < node.x_shape[node.axis]]
+    return {(0, 0): Take(kept, node.axis, node.x_shape, node.dtype)}
+
+
+def from_the_start(op: Any, index: Array, n: int) -> Array:
+    """Indices with negative ones counted from the end; int64."""
+    index = op.CastLike(index, np.zeros((), np.int64))
+    return op.Where(op.Less(index, 0), op.Add(index, n), index)
+
+
+def flat_positions(op: Any, index: Array, axis: int, shape: Shape) -> Array:
+    """Row-major positions in a tensor of that shape of entries named along one axis."""
+    axis %= len(shape)
+    others = np.zeros(shape_of(index), np.int64)
+    for k, extent in enumerate(shape_of(index)):
+        if k != axis:
+            step = size(shape[k + 1 :]) * np.arange(extent)
+            others = others + step.reshape(-1, *(1,) * (len(shape) - 1 - k))
+    return op.Add(op.Mul(index, size(shape[axis + 1 :])), others)

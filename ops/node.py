@@ -1,0 +1,104 @@
+"""Node: one step of a model together with the values it met, as a rule sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+import onnx
+
+from ..jacobians import Array, Shape, dtype_of, shape_of
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One operator application: names in, names out, attributes as Python values."""
+
+    op_type: str
+    domain: str
+    version: int
+    name: str
+    inputs: tuple[str | None, ...]
+    outputs: tuple[str | None, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        domain = f"{self.domain}::" if self.domain else ""
+        return f"{domain}{self.op_type} (node {self.name!r}, opset {self.version})"
+
+
+@cache
+def schema_defaults(op_type: str, domain: str, version: int) -> dict[str, Any]:
+    """The default value of every attribute that has one, by ONNX's schema."""
+    try:
+        schema = onnx.defs.get_schema(op_type, version, domain)
+    except onnx.defs.SchemaError:
+        return {}
+    held = {name: a.default_value for name, a in schema.attributes.items()}
+    return {name: _plain(value) for name, value in held.items() if value.type}
+
+
+def _plain(attribute: onnx.AttributeProto) -> Any:
+    value = onnx.helper.get_attribute_value(attribute)
+    return value.decode() if isinstance(value, bytes) else value
+
+
+class Node:
+    """What a rule sees: `inputs` and `outputs` (arrays of the current reading; None where left
+    out), attributes by name with the schema's defaults, and which blocks are `wanted`.
+    """
+
+    def __init__(
+        self,
+        step: Step,
+        inputs: tuple[Array | None, ...],
+        outputs: tuple[Array | None, ...],
+        wanted: frozenset[tuple[int, int]] | None = None,
+    ) -> None:
+        self.step, self.inputs, self.outputs = step, inputs, outputs
+        self._wanted = wanted
+
+    def __getattr__(self, name: str) -> Any:
+        step = self.__dict__["step"]
+        if name in step.attrs:
+            return step.attrs[name]
+        return schema_defaults(step.op_type, step.domain, step.version).get(name)
+
+    def input(self, i: int) -> Array | None:
+        """Input i, or None where it is left out."""
+        return self.inputs[i] if i < len(self.inputs) else None
+
+    def wants(self, i: int, o: int = 0) -> bool:
+        """Whether the block ∂output o / ∂input i will be used; saves work, never changes results."""
+        return self._wanted is None or (o, i) in self._wanted
+
+    @property
+    def x(self) -> Array:
+        """The first input."""
+        return self.inputs[0]
+
+    @property
+    def y(self) -> Array:
+        """The first output."""
+        return self.outputs[0]
+
+    @property
+    def x_shape(self) -> Shape:
+        return shape_of(self.x)
+
+    @property
+    def y_shape(self) -> Shape:
+        return shape_of(self.y)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The floating type that tangents have: that of the output."""
+        return dtype_of(self.y)
+
+    def ints(self, i: int) -> tuple[int, ...] | None:
+        """An integer input as Python numbers: shapes, axes and indices are concrete at a point."""
+        value = self.input(i)
+        return None if value is None else tuple(int(n) for n in np.ravel(value))

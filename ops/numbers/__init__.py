@@ -1,0 +1,89 @@
+"""The numbers reading of the vocabulary: each ONNX operator as a function of NumPy arrays.
+
+>>> from onnxjac.ops.numbers import numbers as op
+>>> op.MatMul(np.ones((2, 3)), np.ones((3, 1))).tolist()
+[[3.0], [3.0]]
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx.defs
+
+from ...jacobians.arrays import reading
+from ...jacobians.errors import closest
+from . import (  # noqa: F401  (each module enters its kernels into the table)
+    activations,
+    cast,
+    constants,
+    convolution,
+    deconvolution,
+    indexing,
+    layout,
+    losses,
+    matmul,
+    normalization,
+    pointwise,
+    pooling,
+    reductions,
+    scatter,
+)
+from .fallback import run_reference
+from .table import COUNTED, KERNELS
+
+__all__ = ["Numbers", "numbers"]
+
+
+class Numbers:
+    """One method per ONNX operator: inputs by position, attributes by keyword."""
+
+    def __init__(self) -> None:
+        vars(self).update(KERNELS)  # as attributes of the instance they are found at once
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """An operator without a kernel, computed by the reference implementation of ONNX."""
+        if not name[0].isupper() or not onnx.defs.has(name):
+            raise AttributeError(f"ONNX has no operator {name!r}.{closest(name, KERNELS)}")
+        return functools.partial(by_reference, name)
+
+    def run(
+        self,
+        op_type: str,
+        inputs: Sequence[Any],
+        attrs: Mapping[str, Any],
+        *,
+        domain: str = "",
+        version: int = 21,
+        outputs: int = 1,
+    ) -> tuple[Any, ...]:
+        """The outputs of one node of a model."""
+        kernel = KERNELS.get(op_type) if domain in ("", "ai.onnx") else None
+        if kernel is None:
+            return run_reference(
+                op_type, inputs, attrs, domain=domain, version=version, outputs=outputs
+            )
+        counted = {"outputs": outputs} if op_type in COUNTED else {}
+        result = kernel(*inputs, **attrs, **counted)
+        return result[:outputs] if isinstance(result, tuple) else (result,)
+
+
+def by_reference(op_type: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
+    """An operator of the default domain in its newest version, through `onnx.reference`."""
+    arrays = [None if x is None else np.asarray(x) for x in inputs]
+    version = onnx.defs.onnx_opset_version()
+    results = run_reference(op_type, arrays, attributes, version=version, outputs=outputs)
+    return results if len(results) > 1 else results[0]
+
+
+numbers = Numbers()
+
+
+@reading.register(np.ndarray)
+@reading.register(np.generic)
+def _(array: Any) -> Numbers:
+    """NumPy arrays are computed with at once."""
+    return numbers

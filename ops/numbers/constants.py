@@ -1,0 +1,98 @@
+"""Tensors that come from shapes and attributes: Shape, Constant, Range, OneHot and others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.helper
+import onnx.numpy_helper
+
+from ...jacobians.arrays import Array
+from .table import ints, kernel
+
+
+@kernel("Shape")
+def shape(x: Array, *, start: int = 0, end: int | None = None) -> Array:
+    """The lengths of the axes from start to end."""
+    return np.array(np.shape(x)[start:end], np.int64)
+
+
+@kernel("Size")
+def size(x: Array) -> Array:
+    """The number of elements."""
+    return np.array(np.size(x), np.int64)
+
+
+@kernel("Constant")
+def constant(
+    *,
+    value: Array | None = None,
+    value_float: float | None = None,
+    value_floats: Any = None,
+    value_int: int | None = None,
+    value_ints: Any = None,
+    value_string: str | None = None,
+    value_strings: Any = None,
+    sparse_value: Any = None,
+) -> Array:
+    """The attribute as a tensor."""
+    if value is not None:
+        return value
+    if sparse_value is not None:
+        return dense(sparse_value)
+    if (floats := value_float if value_floats is None else value_floats) is not None:
+        return np.array(floats, np.float32)
+    if (whole := value_int if value_ints is None else value_ints) is not None:
+        return np.array(whole, np.int64)
+    return np.array(value_string if value_strings is None else value_strings, object)
+
+
+def dense(sparse: onnx.SparseTensorProto) -> Array:
+    """A sparse tensor with its zeros; the indices are flat, or one row per value."""
+    values = onnx.numpy_helper.to_array(sparse.values)
+    indices = onnx.numpy_helper.to_array(sparse.indices)
+    tensor = np.zeros(tuple(sparse.dims), values.dtype)
+    places = tuple(indices.T) if indices.ndim == 2 else np.unravel_index(indices, tensor.shape)
+    tensor[places] = values
+    return tensor
+
+
+@kernel("ConstantOfShape")
+def constant_of_shape(shape: Any, *, value: Array | None = None) -> Array:
+    """One value everywhere, the float 0 when none is given: a view with stride 0."""
+    element = np.float32(0) if value is None else np.asarray(value).reshape(())
+    return np.broadcast_to(element, ints(shape))
+
+
+@kernel("Range")
+def range_(start: Array, limit: Array, delta: Array) -> Array:
+    """start, start + delta, ... before the limit."""
+    dtype = np.result_type(start, limit, delta)
+    first, step = np.asarray(start).item(), np.asarray(delta).item()
+    count = max(int(np.ceil((np.asarray(limit).item() - first) / step)), 0)
+    return (first + step * np.arange(count)).astype(dtype)
+
+
+@kernel("EyeLike")
+def eye_like(x: Array, *, dtype: int | None = None, k: int = 0) -> Array:
+    """Ones on the k-th diagonal of a matrix shaped like x."""
+    rows, columns = x.shape
+    return np.eye(rows, columns, k, x.dtype if dtype is None else numpy_dtype(dtype))
+
+
+@kernel("OneHot")
+def one_hot(indices: Array, depth: Any, values: Array, *, axis: int = -1) -> Array:
+    """The second value where the new axis has the index, the first one elsewhere."""
+    (depth,) = ints(np.asarray(depth).astype(np.int64))
+    places = np.asarray(indices).astype(np.int64)
+    places = np.where((places < 0) & (places >= -depth), places + depth, places)
+    axis = axis + places.ndim + 1 if axis < 0 else axis
+    line = np.arange(depth).reshape(-1, *(1,) * (places.ndim - axis))
+    return np.where(np.expand_dims(places, axis) == line, values[1], values[0])
+
+
+def numpy_dtype(onnx_type: int) -> np.dtype:
+    """The NumPy dtype of ONNX's number for an element type."""
+    return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(onnx_type))

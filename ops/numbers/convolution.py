@@ -1,0 +1,103 @@
+"""Conv: one matrix product per block of gathered patches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ...jacobians.arrays import Array
+from .table import kernel, wide
+from .windows import Windows, padded, patches, windows
+
+BLOCK = 1 << 22
+"""Bytes of patches that are gathered at once: they are to be in cache when they are multiplied."""
+
+
+@kernel("Conv")
+@wide
+def conv(
+    x: Array,
+    w: Array,
+    b: Array | None = None,
+    *,
+    group: int = 1,
+    kernel_shape: Any = None,
+    **geometry: Any,
+) -> Array:
+    """y[n, m, o] = Σ w[m, c, t] x[n, c, o · stride + t · dilation − begin] + b[m]."""
+    grid = windows(x.shape[2:], w.shape[2:], **geometry)
+    x = padded(x, grid)
+    if math.prod(grid.kernel) == 1:
+        y = pointwise(x, w, grid, group)
+    elif w.shape[1] == 1:
+        y = depthwise(x, w, grid)
+    else:
+        y = general(x, w, grid, group)
+    return shifted(y, b)
+
+
+def shifted(y: Array, b: Array | None) -> Array:
+    """Y, which is written to, with a vector over the channels added."""
+    return y if b is None else np.add(y, b.reshape(-1, *(1,) * (y.ndim - 2)), out=y)
+
+
+def grouped(w: Array, group: int) -> Array:
+    """The weights as one matrix per group: (group, outputs / group, inputs / group · taps)."""
+    return w.reshape(group, len(w) // group, math.prod(w.shape[1:]))
+
+
+def pointwise(x: Array, w: Array, grid: Windows, group: int) -> Array:
+    """A kernel of one tap: a product over the channels."""
+    _, reach = next(grid.taps())
+    n, c = x.shape[:2]
+    x = x[(..., *reach)].reshape(n, group, c // group, math.prod(grid.count))
+    return np.matmul(grouped(w, group), x).reshape(n, len(w), *grid.count)
+
+
+def depthwise(x: Array, w: Array, grid: Windows) -> Array:
+    """One input channel per group: a sum over the taps, without a product of matrices."""
+    n, c = x.shape[:2]
+    x, w = x[:, :, None], w.reshape(c, len(w) // c, *grid.kernel)
+    y = np.zeros((n, *w.shape[:2], *grid.count), x.dtype)
+    for tap, reach in grid.taps():
+        weight = w[(..., *tap)].reshape(*w.shape[:2], *(1,) * len(tap))
+        y += weight * x[(..., *reach)]
+    return y.reshape(n, -1, *grid.count)
+
+
+def general(x: Array, w: Array, grid: Windows, group: int) -> Array:
+    """Blocks of patches as the columns of a matrix, multiplied from the left by the weights."""
+    y = np.empty((len(x), len(w), *grid.count), x.dtype)
+    view, weights = patches(x, grid), grouped(w, group)
+    for images, rows in blocks(len(x), grid.count[0], view[:1, :, :1].nbytes, w.nbytes):
+        target = y[images, :, rows].swapaxes(0, 1)
+        product = np.matmul(weights, columns(view[images, :, rows], group))
+        target[...] = product.reshape(target.shape)
+    return y
+
+
+def blocks(images: int, rows: int, row: int, least: int) -> Iterator[tuple[slice, slice]]:
+    """Blocks of whole images, or of rows of one image, whose patches fill `BLOCK` bytes."""
+    room = max(BLOCK, least) // max(row, 1)
+    many, height = max(room // max(rows, 1), 1), max(min(room, rows), 1)
+    for n in range(0, images, many):
+        for i in range(0, rows, height):
+            yield slice(n, n + many), slice(i, i + height)
+
+
+def columns(part: Array, group: int) -> Array:
+    """Patches (n, c, *count, *kernel) as matrices (group, c / group · kernel, n · count).
+
+    The longer of count and kernel is copied as the inner one, which is quicker.
+    """
+    rank = part.ndim // 2 - 1
+    n, c, *rest = part.shape
+    size = n * math.prod(rest[:rank])
+    part = part.reshape(n, group, c // group, *rest)
+    count, taps = (0, *range(3, 3 + rank)), (2, *range(3 + rank, 3 + 2 * rank))
+    if rest[-1] <= rest[rank - 1]:
+        return part.transpose(1, *taps, *count).reshape(group, -1, size)
+    return part.transpose(1, *count, *taps).reshape(group, size, -1).swapaxes(1, 2)

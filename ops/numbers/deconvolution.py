@@ -1,0 +1,77 @@
+"""ConvTranspose: one matrix product per block of inputs, added at the places of the taps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...jacobians.arrays import Array
+from .convolution import blocks, grouped, shifted
+from .table import kernel, wide
+from .windows import Shape, Windows, filled, halves, split_pads
+
+
+@kernel("ConvTranspose")
+@wide
+def conv_transpose(
+    x: Array,
+    w: Array,
+    b: Array | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Any = None,
+    group: int = 1,
+    kernel_shape: Any = None,
+    output_padding: Any = None,
+    output_shape: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+) -> Array:
+    """y[n, m, i · stride + t · dilation − begin] is Σ w[c, m, t] x[n, c, i], plus b[m]."""
+    space, rank = x.shape[2:], x.ndim - 2
+    strides, dilations = filled(strides, 1, rank), filled(dilations, 1, rank)
+    grid = Windows(space, w.shape[2:], strides, dilations, (), (), space)
+    extra = filled(output_padding, 0, rank)
+    full = [grid.covered(axis, n) + extra[axis] for axis, n in enumerate(space)]
+    begins, lengths = crop(full, grid, pads, auto_pad, output_shape)
+    y = spread(x, w, grid, group, list(map(max, full, map(sum, zip(begins, lengths, strict=True)))))
+    kept = (slice(a, a + n) for a, n in zip(begins, lengths, strict=True))
+    return shifted(y[(..., *kept)], b)
+
+
+def crop(
+    full: Sequence[int], grid: Windows, pads: Any, auto_pad: str, output_shape: Any
+) -> tuple[Shape, Shape]:
+    """(begins, lengths) of what remains of the full output."""
+    if output_shape is None and auto_pad.startswith("SAME"):
+        output_shape = [n * s for n, s in zip(grid.count, grid.strides, strict=True)]
+    if output_shape is not None:
+        lengths = tuple(output_shape)[-len(full) :]
+        pads = split_pads([max(f - n, 0) for f, n in zip(full, lengths, strict=True)], auto_pad)
+        return halves(pads, len(full))[0], lengths
+    begins, ends = halves(None if auto_pad == "VALID" else pads, len(full))
+    return begins, tuple(f - a - b for f, a, b in zip(full, begins, ends, strict=True))
+
+
+def spread(x: Array, w: Array, grid: Windows, group: int, full: Sequence[int]) -> Array:
+    """The uncropped output: each input element adds the kernel, weighted, around its place."""
+    y = np.zeros((len(x), w.shape[1] * group, *full), x.dtype)
+    weights = grouped(w, group).swapaxes(1, 2)
+    row = y.shape[1] * math.prod(grid.kernel + grid.count[1:]) * x.itemsize
+    for images, rows in blocks(len(x), grid.count[0], row, w.nbytes):
+        part = x[images, :, rows].swapaxes(0, 1)
+        product = np.matmul(weights, part.reshape(group, weights.shape[2], -1))
+        taps = product.reshape(y.shape[1], *grid.kernel, *part.shape[1:])
+        lower = y[images, :, rows.start * grid.strides[0] :]
+        stamp(lower.swapaxes(0, 1), taps, replace(grid, count=part.shape[2:]))
+    return y
+
+
+def stamp(y: Array, taps: Array, grid: Windows) -> None:
+    """Add taps (channels, *kernel, n, *count) to y (channels, n, *space) where each tap falls."""
+    for tap, reach in grid.taps():
+        y[(..., *reach)] += taps[(slice(None), *tap)]

@@ -1,0 +1,56 @@
+"""One node through the reference implementation of ONNX, for operators without a kernel here."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.helper
+import onnx.numpy_helper
+import onnx_ir
+from onnx.reference import ReferenceEvaluator
+
+from ...jacobians.errors import UnsupportedOp
+
+
+def run_reference(
+    op_type: str,
+    inputs: Sequence[Any],
+    attributes: Mapping[str, Any],
+    *,
+    domain: str = "",
+    version: int = 21,
+    outputs: int = 1,
+) -> tuple[Any, ...]:
+    """The outputs of one node, computed by `onnx.reference`."""
+    names = ["" if x is None else f"x{i}" for i, x in enumerate(inputs)]
+    node = onnx.helper.make_node(op_type, names, [f"y{i}" for i in range(outputs)], domain=domain)
+    node.attribute.extend(proto(name, value) for name, value in attributes.items())
+    feeds = {name: x for name, x in zip(names, inputs, strict=True) if name}
+    return tuple(evaluator(node.SerializeToString(), version).run(None, feeds))
+
+
+@functools.lru_cache(maxsize=512)
+def evaluator(node: bytes, version: int) -> ReferenceEvaluator:
+    """The evaluator of one node; the node comes as bytes, so that equal ones are found again."""
+    parsed = onnx.NodeProto.FromString(node)
+    try:
+        return ReferenceEvaluator(parsed, opsets={parsed.domain: version, "": version})
+    except (NotImplementedError, RuntimeError) as error:
+        operator = f"{parsed.domain or 'ai.onnx'}::{parsed.op_type} at opset {version}"
+        raise UnsupportedOp(
+            f"{operator} has neither a kernel in onnxjac nor a reference implementation in onnx. "
+            "Install onnxruntime to run the model."
+        ) from error
+
+
+def proto(name: str, value: Any) -> onnx.AttributeProto:
+    """An attribute as ONNX stores it: arrays are tensors, graphs of onnx_ir are graphs."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = onnx.numpy_helper.from_array(np.asarray(value))
+    elif isinstance(value, onnx_ir.Graph):
+        value = onnx_ir.to_proto(value)
+    return onnx.helper.make_attribute(name, value)

@@ -1,0 +1,62 @@
+"""Reading at places that tensors hold: Gather, TopK, NonZero, Compress."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...jacobians.arrays import Array
+from .table import ints, kernel
+
+
+@kernel("Gather")
+def gather(x: Array, indices: Any, *, axis: int = 0) -> Array:
+    """The slices of x at the indices along an axis."""
+    return np.take(x, indices, axis)
+
+
+@kernel("GatherElements")
+def gather_elements(x: Array, indices: Array, *, axis: int = 0) -> Array:
+    """The elements of x whose place along an axis is the index, the others that of the index."""
+    return x[mesh(indices, axis)]
+
+
+def mesh(indices: Array, axis: int) -> tuple[Array, ...]:
+    """The places (i, j, ..., indices[i, j, ...], ...): the indices stand at the axis."""
+    places: list[Array] = list(np.ogrid[tuple(slice(n) for n in indices.shape)])
+    places[axis] = indices
+    return tuple(places)
+
+
+@kernel("GatherND")
+def gather_nd(x: Array, indices: Array, *, batch_dims: int = 0) -> Array:
+    """The slices of x at the places in the last axis of the indices, after the batch axes."""
+    batch = np.ogrid[tuple(slice(n) for n in x.shape[:batch_dims])] if batch_dims else []
+    spread = (1,) * (indices.ndim - 1 - batch_dims)
+    rows = [axis.reshape(*axis.shape, *spread) for axis in batch]
+    return x[(*rows, *np.moveaxis(indices, -1, 0))]
+
+
+@kernel("TopK")
+def top_k(
+    x: Array, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 1
+) -> tuple[Array, Array]:
+    """The k greatest, or least, elements along an axis and their places, the lower place first."""
+    order = np.argsort(np.flip(x, axis) if largest else x, axis=axis, kind="stable")
+    if largest:
+        order = x.shape[axis] - 1 - np.flip(order, axis)
+    places = np.take(order, np.arange(ints(k)[0]), axis)
+    return np.take_along_axis(x, places, axis), places
+
+
+@kernel("NonZero")
+def non_zero(x: Array) -> Array:
+    """The places of the elements that are not 0, one column each."""
+    return np.array(np.nonzero(x), np.int64)
+
+
+@kernel("Compress")
+def compress(x: Array, condition: Array, *, axis: int | None = None) -> Array:
+    """The slices along an axis where the condition holds."""
+    return np.compress(condition, x, axis)

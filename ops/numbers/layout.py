@@ -1,0 +1,156 @@
+"""What moves elements and computes nothing: shapes, axes, blocks."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...jacobians.arrays import Array
+from .table import ints, kernel
+
+Shape = tuple[int, ...]
+
+
+@kernel("Identity")
+def identity(x: Array) -> Array:
+    """Return x."""
+    return x
+
+
+@kernel("Reshape")
+def reshape(x: Array, shape: Any, *, allowzero: int = 0) -> Array:
+    """The elements in another shape: −1 is what remains, 0 the same as in x (unless allowed)."""
+    shape = ints(shape)
+    if not allowzero and 0 in shape:
+        shape = tuple(n or x.shape[i] for i, n in enumerate(shape))
+    return x.reshape(shape)
+
+
+@kernel("Transpose")
+def transpose(x: Array, *, perm: Any = None) -> Array:
+    """The axes in another order, reversed when none is given."""
+    return x.transpose(perm)
+
+
+@kernel("Flatten")
+def flatten(x: Array, *, axis: int = 1) -> Array:
+    """A matrix: the axes before `axis` are its rows, the others its columns."""
+    axis = axis + x.ndim if axis < 0 else axis
+    return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
+
+
+@kernel("Squeeze")
+def squeeze(x: Array, axes: Any = None) -> Array:
+    """Without those axes of length 1, or without all of them."""
+    return x.squeeze(None if axes is None else ints(axes))
+
+
+@kernel("Unsqueeze")
+def unsqueeze(x: Array, axes: Any) -> Array:
+    """With new axes of length 1, counted in the result."""
+    return np.expand_dims(x, ints(axes))
+
+
+@kernel("Expand")
+def expand(x: Array, shape: Any) -> Array:
+    """Repeated along new axes and axes of length 1: a view with stride 0."""
+    return np.broadcast_to(x, np.broadcast_shapes(x.shape, ints(shape)))
+
+
+@kernel("Concat")
+def concat(*inputs: Array, axis: int) -> Array:
+    """One behind the other along an axis."""
+    return np.concatenate(inputs, axis)
+
+
+@kernel("Split", counted=True)
+def split(
+    x: Array, parts: Any = None, *, axis: int = 0, num_outputs: int | None = None, outputs: int = 1
+) -> tuple[Array, ...]:
+    """Slabs along an axis, of the given lengths or equal, where the last one may be shorter."""
+    n, count = x.shape[axis], num_outputs or outputs
+    lengths = (-(-n // count),) * (count - 1) if parts is None else ints(parts)[:-1]
+    return tuple(np.split(x, np.minimum(np.cumsum(lengths), n).astype(int), axis))
+
+
+@kernel("Slice")
+def slice_(x: Array, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Array:
+    """x[start:end:step] along the axes given, or along the first ones."""
+    starts, ends = ints(starts), ints(ends)
+    axes = range(len(starts)) if axes is None else ints(axes)
+    steps = (1,) * len(starts) if steps is None else ints(steps)
+    cut = [slice(None)] * x.ndim
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        cut[axis] = slice(start, end, step)
+    return x[tuple(cut)]
+
+
+@kernel("Tile")
+def tile(x: Array, repeats: Any) -> Array:
+    """Repeated as a whole along each axis."""
+    return np.tile(x, ints(repeats))
+
+
+@kernel("Pad")
+def pad(
+    x: Array, pads: Any, constant_value: Any = None, axes: Any = None, *, mode: str = "constant"
+) -> Array:
+    """Elements added at both ends of the axes; a negative number takes elements away."""
+    widths = pad_widths(x, ints(pads), range(x.ndim) if axes is None else ints(axes))
+    kept = x[tuple(map(inner, x.shape, widths))]
+    added = [(max(a, 0), max(b, 0)) for a, b in widths]
+    if mode != "constant":
+        return np.pad(kept, added, mode=mode)  # type: ignore[call-overload]
+    return framed(kept, added, 0 if constant_value is None else constant_value)
+
+
+def inner(length: int, width: tuple[int, int]) -> slice:
+    """What negative numbers at the two ends leave of an axis."""
+    return slice(max(-width[0], 0), length + min(width[1], 0))
+
+
+def pad_widths(x: Array, pads: Shape, axes: Any) -> list[tuple[int, int]]:
+    """ONNX's (begins ..., ends ...) as a pair (begin, end) for every axis of x."""
+    widths = [(0, 0)] * x.ndim
+    for axis, begin, end in zip(axes, pads[: len(pads) // 2], pads[len(pads) // 2 :], strict=True):
+        widths[axis] = begin, end
+    return widths
+
+
+def framed(x: Array, widths: list[tuple[int, int]], value: Any) -> Array:
+    """X inside a frame of a constant value; without a frame x itself."""
+    if not any(a or b for a, b in widths):
+        return x
+    shape = tuple(a + n + b for n, (a, b) in zip(x.shape, widths, strict=True))
+    y = np.zeros(shape, x.dtype) if np.all(value == 0) else np.full(shape, value, x.dtype)
+    y[tuple(slice(a, a + n) for n, (a, _) in zip(x.shape, widths, strict=True))] = x
+    return y
+
+
+@kernel("DepthToSpace")
+def depth_to_space(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
+    """Channels moved into blocks of space: (n, b²c, h, w) to (n, c, bh, bw)."""
+    (n, c, h, w), b = x.shape, blocksize
+    if mode == "DCR":
+        blocks = x.reshape(n, b, b, c // b**2, h, w).transpose(0, 3, 4, 1, 5, 2)
+    else:
+        blocks = x.reshape(n, c // b**2, b, b, h, w).transpose(0, 1, 4, 2, 5, 3)
+    return blocks.reshape(n, c // b**2, h * b, w * b)
+
+
+@kernel("SpaceToDepth")
+def space_to_depth(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
+    """Blocks of space moved into channels: (n, c, bh, bw) to (n, b²c, h, w)."""
+    (n, c, h, w), b = x.shape, blocksize
+    order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
+    blocks = x.reshape(n, c, h // b, b, w // b, b).transpose(order)
+    return blocks.reshape(n, c * b**2, h // b, w // b)
+
+
+@kernel("Trilu")
+def trilu(x: Array, k: Any = 0, *, upper: int = 1) -> Array:
+    """The triangle above, or below, the k-th diagonal of each matrix; zeros elsewhere."""
+    k = 0 if k is None else ints(k)[0]
+    return np.triu(x, k) if upper else np.tril(x, k)

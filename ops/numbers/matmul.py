@@ -1,0 +1,88 @@
+"""Products of matrices: MatMul, Gemm, Einsum."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from ...jacobians.arrays import Array
+from .table import is_half, kernel, single
+
+THIN = 8
+TINY = 4096
+
+
+@kernel("MatMul")
+def matmul(a: Array, b: Array) -> Array:
+    """A B over the last two axes, the axes before them broadcast; as few BLAS calls as possible."""
+    if is_half(a):
+        return matmul(single(a), single(b)).astype(a.dtype)
+    if (a.ndim == 2 and b.ndim == 2) or a.ndim < 2 or b.ndim < 2:
+        return np.matmul(a, b)
+    product = stacked(unrepeated(a), unrepeated(b))
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    if product.shape[:-2] == batch:
+        return product
+    return np.broadcast_to(product, (*batch, *product.shape[-2:]))
+
+
+def unrepeated(x: Array) -> Array:
+    """Without leading axes of stride 0, which only repeat the matrices behind them."""
+    while x.ndim > 2 and x.strides[0] == 0 and x.size:
+        x = x[0]
+    return x
+
+
+def stacked(a: Array, b: Array) -> Array:
+    """A B; a stack times one matrix is a single tall product."""
+    if a.ndim > 2 and b.ndim == 2 and flattens(a):
+        return np.matmul(a.reshape(-1, a.shape[-1]), b).reshape(*a.shape[:-1], b.shape[-1])
+    if a.ndim == 2 and b.ndim > 2 and b.shape[-1] <= THIN:
+        return np.swapaxes(stacked(np.swapaxes(b, -1, -2), a.T), -1, -2)
+    return np.matmul(a, b)
+
+
+def flattens(x: Array) -> bool:
+    """Whether a stack becomes tall without a copy, or its matrices are so small that it pays."""
+    return bool(x.size) and (x.flags.c_contiguous or x.shape[-2] * x.shape[-1] < TINY)
+
+
+@kernel("Gemm")
+def gemm(
+    a: Array,
+    b: Array,
+    c: Array | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Array:
+    """α A' B' + β C, where ' transposes if asked for."""
+    product = scaled(alpha, matmul(a.T if transA else a, b.T if transB else b))
+    return product if c is None else (product + scaled(beta, c)).astype(a.dtype, copy=False)
+
+
+def scaled(factor: float, x: Array) -> Array:
+    """A factor times x, where the factor 1 costs nothing."""
+    return x if factor == 1 else (factor * x).astype(x.dtype, copy=False)
+
+
+@kernel("Einsum")
+def einsum(*inputs: Array, equation: str) -> Array:
+    """The sum over the products of elements that the equation names, in the cheapest order."""
+    if is_half(inputs[0]):
+        return einsum(*map(single, inputs), equation=equation).astype(inputs[0].dtype)
+    order = contraction_order(equation, *(x.shape for x in inputs))
+    return np.einsum(equation, *inputs, optimize=order)
+
+
+@functools.lru_cache(maxsize=4096)
+def contraction_order(equation: str, *shapes: tuple[int, ...]) -> Any:
+    """The order of pairwise contractions for NumPy; False where a plain loop is quicker."""
+    operands = [np.broadcast_to(np.float32(0), shape) for shape in shapes]
+    if len(operands) < 2 or sum(x.size for x in operands) < TINY // 16:
+        return False
+    return np.einsum_path(equation, *operands, optimize="optimal")[0]

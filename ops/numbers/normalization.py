@@ -1,0 +1,170 @@
+"""Softmax and the normalisations to mean 0 and variance 1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...jacobians.arrays import Array
+from .table import kernel, single_precision, wide
+
+EPSILON = single_precision(1e-5)
+
+
+@kernel("Softmax")
+@wide
+def softmax(x: Array, *, axis: int = -1) -> Array:
+    """exp(x) / Σ exp(x) along an axis."""
+    e = np.exp(x - np.max(x, axis=axis, keepdims=True))
+    return e / np.sum(e, axis=axis, keepdims=True)
+
+
+@kernel("LogSoftmax")
+@wide
+def log_softmax(x: Array, *, axis: int = -1) -> Array:
+    """X − log Σ exp(x) along an axis."""
+    shifted = x - np.max(x, axis=axis, keepdims=True)
+    return shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True))
+
+
+@kernel("Hardmax")
+def hardmax(x: Array, *, axis: int = -1) -> Array:
+    """1 at the first greatest element along an axis, 0 elsewhere."""
+    y = np.zeros_like(x)
+    np.put_along_axis(y, np.argmax(x, axis=axis, keepdims=True), 1, axis)
+    return y
+
+
+def per_channel(v: Array, x: Array) -> Array:
+    """A vector over axis 1 of x, shaped to broadcast against x."""
+    return v.reshape(-1, *(1,) * (x.ndim - 2))
+
+
+@kernel("BatchNormalization", counted=True)
+@wide
+def batch_normalization(
+    x: Array,
+    scale: Array,
+    b: Array,
+    mean: Array,
+    var: Array,
+    *,
+    epsilon: float = EPSILON,
+    momentum: float = single_precision(0.9),
+    training_mode: int = 0,
+    outputs: int = 1,
+) -> Any:
+    """(x − μ) / √(σ² + ε) · scale + b per channel; μ and σ² are given, or those of the batch."""
+    if not training_mode:
+        return affine(x, scale, b, mean, var, epsilon)
+    axes = (0, *range(2, x.ndim))
+    seen, spread = np.mean(x, axis=axes), np.var(x, axis=axes)
+    running = (momentum * old + (1 - momentum) * new for old, new in ((mean, seen), (var, spread)))
+    return (affine(x, scale, b, seen, spread, epsilon), *running)[:outputs]
+
+
+def affine(x: Array, scale: Array, b: Array, mean: Array, var: Array, epsilon: float) -> Array:
+    """The normalisation per channel as one multiplication and one addition."""
+    slope = scale / np.sqrt(var + epsilon)
+    y = x * per_channel(slope, x).astype(x.dtype, copy=False)
+    return np.add(y, per_channel(b - mean * slope, x).astype(x.dtype, copy=False), out=y)
+
+
+def standard(x: Array, axes: tuple[int, ...], epsilon: float) -> tuple[Array, Array, Array]:
+    """((x − μ) / √(σ² + ε), μ, 1 / √(σ² + ε)) over the axes."""
+    mean = np.mean(x, axis=axes, keepdims=True)
+    centred = x - mean
+    inverse = 1 / np.sqrt(np.mean(np.square(centred), axis=axes, keepdims=True) + epsilon)
+    return np.multiply(centred, inverse, out=centred), mean, inverse
+
+
+def axes_from(axis: int, x: Array) -> tuple[int, ...]:
+    """The axis and all those behind it."""
+    return tuple(range(axis % x.ndim, x.ndim))
+
+
+@kernel("LayerNormalization", counted=True)
+@wide
+def layer_normalization(
+    x: Array,
+    scale: Array,
+    b: Array | None = None,
+    *,
+    axis: int = -1,
+    epsilon: float = EPSILON,
+    stash_type: int = 1,
+    outputs: int = 1,
+) -> Any:
+    """(x − μ) / √(σ² + ε) · scale + b over the axes from `axis` on; then μ and 1 / √(σ² + ε)."""
+    y, mean, inverse = standard(x, axes_from(axis, x), epsilon)
+    y = y * scale if b is None else y * scale + b
+    return y if outputs == 1 else (y, mean, inverse)[:outputs]
+
+
+@kernel("RMSNormalization")
+@wide
+def rms_normalization(
+    x: Array, scale: Array, *, axis: int = -1, epsilon: float = EPSILON, stash_type: int = 1
+) -> Array:
+    """X / √(mean x² + ε) · scale over the axes from `axis` on."""
+    square = np.mean(np.square(x), axis=axes_from(axis, x), keepdims=True)
+    return x / np.sqrt(square + epsilon) * scale
+
+
+@kernel("InstanceNormalization")
+@wide
+def instance_normalization(x: Array, scale: Array, b: Array, *, epsilon: float = EPSILON) -> Array:
+    """(x − μ) / √(σ² + ε) · scale + b, with μ and σ² over the space of each channel."""
+    y, _, _ = standard(x, tuple(range(2, x.ndim)), epsilon)
+    return y * per_channel(scale, x) + per_channel(b, x)
+
+
+@kernel("GroupNormalization")
+@wide
+def group_normalization(
+    x: Array,
+    scale: Array,
+    bias: Array,
+    *,
+    num_groups: int,
+    epsilon: float = EPSILON,
+    stash_type: int = 1,
+) -> Array:
+    """(x − μ) / √(σ² + ε) · scale + b, with μ and σ² over each group of channels and its space."""
+    y, _, _ = standard(x.reshape(len(x), num_groups, -1), (2,), epsilon)
+    return y.reshape(x.shape) * per_channel(scale, x) + per_channel(bias, x)
+
+
+@kernel("MeanVarianceNormalization")
+@wide
+def mean_variance_normalization(x: Array, *, axes: Any = (0, 2, 3)) -> Array:
+    """(x − μ) / (σ + 10⁻⁹) over the axes."""
+    centred = x - np.mean(x, axis=tuple(axes), keepdims=True)
+    return centred / (np.std(x, axis=tuple(axes), keepdims=True) + 1e-9)
+
+
+@kernel("LpNormalization")
+@wide
+def lp_normalization(x: Array, *, axis: int = -1, p: int = 2) -> Array:
+    """X / ‖x‖ₚ along an axis, 0 where the norm is 0."""
+    norm = np.sum(np.abs(x) ** p, axis=axis, keepdims=True) ** (1 / p)
+    return np.where(norm == 0, x.dtype.type(0), x / norm)
+
+
+@kernel("Dropout", counted=True)
+def dropout(
+    x: Array,
+    ratio: Any = None,
+    training_mode: Any = None,
+    *,
+    seed: int | None = None,
+    outputs: int = 1,
+) -> Any:
+    """X, in training with a share `ratio` of it set to 0 and the rest scaled up; then the mask."""
+    ratio = 0.5 if ratio is None else float(ratio)
+    if training_mode is None or not training_mode or ratio == 0:
+        return x if outputs == 1 else (x, np.ones(x.shape, bool))
+    kept = np.random.default_rng(seed).random(x.shape) >= ratio
+    y = (kept * x / (1 - ratio)).astype(x.dtype, copy=False)
+    return y if outputs == 1 else (y, kept)

@@ -1,0 +1,132 @@
+"""Pools: a maximum, mean or p-norm over windows, or over all of space."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...jacobians.arrays import Array
+from .table import Kernel, kernel, lowest, single_precision, wide
+from .windows import Windows, padded, windows
+
+
+def slide(x: Array, grid: Windows, ufunc: np.ufunc) -> Array:
+    """The ufunc over the taps of every window of a padded x, one axis after the other."""
+    lead = x.ndim - len(grid.space)
+    for axis, taps in enumerate(grid.kernel):
+        ahead = (slice(None),) * (lead + axis)
+        first, *others = (x[(*ahead, grid.reach(axis, tap))] for tap in range(taps))
+        x = first.copy() if others else first
+        for part in others:
+            ufunc(x, part, out=x)
+    return x
+
+
+@kernel("MaxPool", counted=True)
+def max_pool(
+    x: Array, *, kernel_shape: Any, storage_order: int = 0, outputs: int = 1, **geometry: Any
+) -> Any:
+    """The greatest element of each window; then its place in the flattened x."""
+    grid = windows(x.shape[2:], kernel_shape, **geometry)
+    framed = padded(x, grid, lowest(x.dtype))
+    if outputs == 1:
+        return slide(framed, grid, np.maximum)
+    values, taps = greatest_taps(framed, grid)
+    return values, places(taps, grid, storage_order)
+
+
+def greatest_taps(x: Array, grid: Windows) -> tuple[Array, Array]:
+    """The greatest element of each window of a padded x, and the number of the first such tap."""
+    parts = (x[(..., *reach)] for _, reach in grid.taps())
+    best = next(parts).copy()
+    taps = np.zeros(best.shape, np.int32)
+    for number, part in enumerate(parts, 1):
+        better = part > best
+        np.copyto(best, part, where=better)
+        np.copyto(taps, np.int32(number), where=better)
+    return best, taps
+
+
+def places(taps: Array, grid: Windows, column_major: int) -> Array:
+    """The place in the flattened x of the numbered tap of each window."""
+    n, c, *count = taps.shape
+    first, *origins = np.ogrid[tuple(map(slice, (n * c, *count)))]
+    flat = first.reshape(n, c, *(1,) * len(count)) * math.prod(grid.space)
+    offsets = np.unravel_index(taps, grid.kernel)
+    for axis, (origin, tap) in enumerate(zip(origins, offsets, strict=True)):
+        others = grid.space[:axis] if column_major else grid.space[axis + 1 :]
+        at = origin[0] * grid.strides[axis] - grid.begins[axis] + tap * grid.dilations[axis]
+        flat = flat + at * math.prod(others)
+    return flat
+
+
+@kernel("AveragePool")
+@wide
+def average_pool(
+    x: Array, *, kernel_shape: Any, count_include_pad: int = 0, **geometry: Any
+) -> Array:
+    """The mean of each window, over its elements in x or, if asked for, in the padding too."""
+    grid = windows(x.shape[2:], kernel_shape, **geometry)
+    sums = slide(padded(x, grid), grid, np.add)
+    return sums / members(grid, count_include_pad).astype(x.dtype)
+
+
+def members(grid: Windows, count_padding: int) -> Array:
+    """How many elements each window has: the product of the numbers along the axes."""
+    product = np.ones((), np.int64)
+    for axis, count in enumerate(grid.count):
+        begin, end = (grid.begins[axis], grid.ends[axis]) if count_padding else (0, 0)
+        first = np.arange(count)[:, None] * grid.strides[axis] - grid.begins[axis]
+        at = first + np.arange(grid.kernel[axis]) * grid.dilations[axis]
+        inside = (at >= -begin) & (at < grid.space[axis] + end)
+        product = product[..., None] * inside.sum(axis=1)
+    return product
+
+
+@kernel("LpPool")
+@wide
+def lp_pool(x: Array, *, kernel_shape: Any, p: int = 2, **geometry: Any) -> Array:
+    """(Σ |x|ᵖ)^(1/p) over each window."""
+    grid = windows(x.shape[2:], kernel_shape, **geometry)
+    return slide(padded(np.abs(x) ** p, grid), grid, np.add) ** (1 / p)
+
+
+def over_space(name: str, reduce: Kernel) -> None:
+    """Enter a reduction over all spatial axes as a kernel."""
+
+    @wide
+    def pooled(x: Array) -> Array:
+        return reduce(x, axis=tuple(range(2, x.ndim)), keepdims=True)
+
+    pooled.__name__ = name
+    kernel(name)(pooled)
+
+
+over_space("GlobalAveragePool", np.mean)
+over_space("GlobalMaxPool", np.max)
+
+
+@kernel("GlobalLpPool")
+@wide
+def global_lp_pool(x: Array, *, p: int = 2) -> Array:
+    """(Σ |x|ᵖ)^(1/p) over space."""
+    return np.sum(np.abs(x) ** p, axis=tuple(range(2, x.ndim)), keepdims=True) ** (1 / p)
+
+
+@kernel("LRN")
+@wide
+def lrn(
+    x: Array,
+    *,
+    size: int,
+    alpha: float = single_precision(0.0001),
+    beta: float = 0.75,
+    bias: float = 1.0,
+) -> Array:
+    """x / (bias + α / size · Σ x²)^β, summed over the `size` channels around each one."""
+    squares = np.square(x).swapaxes(1, -1)
+    grid = windows(squares.shape[-1:], (size,), pads=((size - 1) // 2, size // 2))
+    sums = slide(padded(squares, grid), grid, np.add).swapaxes(1, -1)
+    return x / (bias + alpha / size * sums) ** beta

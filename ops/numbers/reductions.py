@@ -1,0 +1,128 @@
+"""Reductions: y = after(reduce(before(x))) along axes, and what scans along one axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...jacobians.arrays import Array
+from .table import Kernel, highest, ints, kernel, lowest, wide
+
+Axes = tuple[int, ...] | None
+
+
+def reduced_axes(axes: Any, noop: int) -> Axes:
+    """The axes to reduce: none given means all of them, or none of them with `noop`."""
+    given = () if axes is None else ints(axes)
+    return given if given or noop else None
+
+
+def plain(x: Array) -> Array:
+    """The identity."""
+    return x
+
+
+def add(x: Array, axes: Axes, keepdims: bool) -> Array:
+    """Σ x, in x's own dtype."""
+    return np.add.reduce(x, axis=axes, dtype=x.dtype, keepdims=keepdims)
+
+
+def multiply(x: Array, axes: Axes, keepdims: bool) -> Array:
+    """Π x, in x's own dtype."""
+    return np.multiply.reduce(x, axis=axes, dtype=x.dtype, keepdims=keepdims)
+
+
+def mean(x: Array, axes: Axes, keepdims: bool) -> Array:
+    """Σ x / n."""
+    return np.mean(x, axis=axes, keepdims=keepdims)
+
+
+def greatest(x: Array, axes: Axes, keepdims: bool) -> Array:
+    """The greatest element."""
+    initial = {} if x.size else {"initial": lowest(x.dtype)}
+    return np.maximum.reduce(x, axis=axes, keepdims=keepdims, **initial)
+
+
+def least(x: Array, axes: Axes, keepdims: bool) -> Array:
+    """The least element."""
+    initial = {} if x.size else {"initial": highest(x.dtype)}
+    return np.minimum.reduce(x, axis=axes, keepdims=keepdims, **initial)
+
+
+def log_sum_exp(x: Array, axes: Axes, keepdims: bool) -> Array:
+    """log Σ exp(x), with the greatest element taken out so that exp cannot overflow."""
+    shift = greatest(x, axes, True)
+    shift = np.where(np.isfinite(shift), shift, x.dtype.type(0))
+    logs = np.log(add(np.exp(x - shift), axes, True)) + shift
+    return logs if keepdims else np.squeeze(logs, axes)
+
+
+def reduction(name: str, before: Kernel, reduce: Kernel, after: Kernel) -> None:
+    """Enter after ∘ reduce ∘ before as a kernel."""
+
+    @wide
+    def reduced(
+        x: Array, axes: Any = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
+    ) -> Array:
+        axes = reduced_axes(axes, noop_with_empty_axes)
+        return after(reduce(before(x), axes, bool(keepdims))).astype(x.dtype, copy=False)
+
+    reduced.__name__, reduced.__doc__ = name, f"{after.__name__} of {reduce.__doc__}"
+    kernel(name)(reduced)
+
+
+reduction("ReduceSum", plain, add, plain)
+reduction("ReduceMean", plain, mean, plain)
+reduction("ReduceProd", plain, multiply, plain)
+reduction("ReduceMax", plain, greatest, plain)
+reduction("ReduceMin", plain, least, plain)
+reduction("ReduceL1", np.abs, add, plain)
+reduction("ReduceL2", np.square, add, np.sqrt)
+reduction("ReduceSumSquare", np.square, add, plain)
+reduction("ReduceLogSum", plain, add, np.log)
+reduction("ReduceLogSumExp", plain, log_sum_exp, plain)
+
+
+def extremum(name: str, search: Kernel) -> None:
+    """Enter the position of an extremum as a kernel; the first one, or the last one, counts."""
+
+    def position(
+        x: Array, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
+    ) -> Array:
+        places = search(
+            np.flip(x, axis) if select_last_index else x, axis=axis, keepdims=bool(keepdims)
+        )
+        return x.shape[axis] - 1 - places if select_last_index else places
+
+    position.__name__ = name
+    kernel(name)(position)
+
+
+extremum("ArgMax", np.argmax)
+extremum("ArgMin", np.argmin)
+
+
+def scan(name: str, ufunc: np.ufunc) -> None:
+    """Enter a running reduction along one axis as a kernel."""
+
+    def running(x: Array, axis: Any, *, exclusive: int = 0, reverse: int = 0) -> Array:
+        (axis,) = ints(axis)
+        x = np.flip(x, axis) if reverse else x
+        y = ufunc.accumulate(x, axis=axis, dtype=x.dtype)
+        y = delayed(y, axis, ufunc.identity) if exclusive else y
+        return np.flip(y, axis) if reverse else y
+
+    running.__name__ = name
+    kernel(name)(running)
+
+
+def delayed(y: Array, axis: int, first: Any) -> Array:
+    """One step later along an axis: `first` comes in, the last element falls out."""
+    ahead = np.moveaxis(y, axis, 0)
+    late = np.concatenate([np.full_like(ahead[:1], first), ahead[:-1]])
+    return np.moveaxis(late, 0, axis)
+
+
+scan("CumSum", np.add)
+scan("CumProd", np.multiply)

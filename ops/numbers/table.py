@@ -1,0 +1,106 @@
+"""The table of kernels: one NumPy function per ONNX operator.
+
+A kernel takes the inputs as ONNX's schema orders them and the attributes as keywords with the
+schema's defaults. Where an input tensor holds shapes, axes or scalars, Python values do as well.
+Infinities and NaN are values here, as in every ONNX runtime, never warnings.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...jacobians.arrays import Array
+
+Kernel = Callable[..., Any]
+
+KERNELS: dict[str, Kernel] = {}
+COUNTED: set[str] = set()
+"""The operators whose kernel takes `outputs`, the number of outputs that are wanted."""
+
+
+def kernel(name: str, *, counted: bool = False) -> Callable[[Kernel], Kernel]:
+    """Enter a function as the kernel of the operator `name`."""
+
+    def enter(function: Kernel) -> Kernel:
+        KERNELS[name] = quiet(function)
+        if counted:
+            COUNTED.add(name)
+        return function
+
+    return enter
+
+
+def quiet(function: Kernel) -> Kernel:
+    """The function without floating-point warnings, its NumPy scalars as arrays of rank 0."""
+
+    @np.errstate(all="ignore")
+    def call(*inputs: Any, **attributes: Any) -> Any:
+        result = function(*inputs, **attributes)
+        if isinstance(result, np.generic):
+            return np.asarray(result)
+        return tuple(map(np.asarray, result)) if isinstance(result, tuple) else result
+
+    return functools.update_wrapper(call, function)
+
+
+def wide(function: Kernel) -> Kernel:
+    """The function with float16 and bfloat16 computed in float32 and rounded once, at the end."""
+
+    @functools.wraps(function)
+    def call(x: Array, *inputs: Any, **attributes: Any) -> Any:
+        if not is_half(x):
+            return function(x, *inputs, **attributes)
+        results = function(single(x), *map(single, inputs), **attributes)
+        if isinstance(results, tuple):
+            return tuple(r if r.dtype.kind == "i" else r.astype(x.dtype) for r in results)
+        return results.astype(x.dtype)
+
+    return call
+
+
+def is_half(x: Any) -> bool:
+    """Whether x is an array of float16 or bfloat16."""
+    return isinstance(x, np.ndarray) and x.dtype.itemsize == 2 and x.dtype.kind in "fV"
+
+
+def single(x: Any) -> Any:
+    """Half precision as float32, anything else as it is."""
+    return x.astype(np.float32) if is_half(x) else x
+
+
+def single_precision(value: float) -> float:
+    """The value of a float attribute: ONNX stores attributes in float32.
+
+    >>> single_precision(0.01)
+    0.009999999776482582
+    """
+    return float(np.float32(value))
+
+
+def ints(value: Any) -> tuple[int, ...]:
+    """A shape, axes or indices as Python ints.
+
+    >>> ints(3), ints((1, -1)), ints(np.array([2, 5]))
+    ((3,), (1, -1), (2, 5))
+    """
+    if type(value) is tuple:
+        return value
+    return (value,) if isinstance(value, int) else tuple(np.asarray(value).ravel().tolist())
+
+
+def lowest(dtype: np.dtype) -> Any:
+    """The least value of a dtype: the neutral element of the maximum."""
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).min
+    return False if dtype.kind == "b" else -np.inf
+
+
+def highest(dtype: np.dtype) -> Any:
+    """The greatest value of a dtype: the neutral element of the minimum."""
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).max
+    return True if dtype.kind == "b" else np.inf
