@@ -1,7 +1,26 @@
 """onnxjac: the derivative of an ONNX model as a lazy linear operator that SciPy can use."""
 
-from .jacobians.errors import OnnxJacError
+from .jacobians.errors import (
+    InputError,
+    LimitError,
+    LoadError,
+    OnnxJacError,
+    OnnxJacWarning,
+    UnknownTensor,
+    UnsupportedOp,
+)
+from .modes.forward import jvp
+from .modes.linearization import Linearization
 from .modes.linearize import linearize
 from .modes.load import load
+from .modes.model import Model, TensorSpec
+from .modes.reverse import grad, vjp
+from .ops.registry import jacobian
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "InputError", "LimitError", "Linearization", "LoadError", "Model", "OnnxJacError",
+    "OnnxJacWarning", "TensorSpec", "UnknownTensor", "UnsupportedOp", "grad", "jacobian", "jvp",
+    "linearize", "load", "vjp",
+]  # fmt: skip

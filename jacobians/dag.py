@@ -58,7 +58,7 @@ class Dag(Jacobian):
         tangents = self.sweep(op, self.split(op, v, self.sources))
         return self.join(op, tangents, lead(v, self.in_shape))
 
-    def _transpose(self) -> Jacobian:
+    def _transpose(self) -> Dag:
         last = len(self.shapes) - 1
         edges = (Edge(last - e.end, last - e.start, e.operator.T) for e in reversed(self.edges))
         sources, sinks = (tuple(last - i for i in v) for v in (self.sinks, self.sources))
@@ -108,7 +108,11 @@ class Dag(Jacobian):
         merges = sum(size(self.shapes[e.end]) for e in self.edges) - self.shape[0]
         return sum(e.operator.flops for e in self.edges) + max(merges, 0)
 
-    def between(self, sources: tuple[int, ...], sinks: tuple[int, ...]) -> Jacobian:
+    def joins(self, source: int, sink: int) -> bool:
+        """Whether some path leads from one vertex to another."""
+        return bool(useful(self.edges, (source,), (sink,)))
+
+    def between(self, sources: tuple[int, ...], sinks: tuple[int, ...]) -> Dag:
         """The part of J that leads from some vertices to others."""
         return Dag(self.shapes, self.edges, sources, sinks, self.dtype)
 

@@ -7,6 +7,7 @@ from typing import Any
 from .arrays import Array, Op, Shape, lead, prod_text, size
 from .base import Jacobian
 from .errors import InputError
+from .identity import Identity
 
 
 class Reshape(Jacobian):
@@ -96,6 +97,8 @@ def summed_axes(small: Shape, large: Shape) -> tuple[int, ...]:
 
 
 def broadcast(in_shape: Shape, out_shape: Shape, dtype: Any) -> Jacobian:
-    """`Broadcast`, or a `Reshape` where nothing is repeated."""
+    """`Broadcast`, or less where nothing is repeated: a `Reshape`, an `Identity`."""
+    if in_shape == out_shape:
+        return Identity(out_shape, dtype)
     kind = Broadcast if size(in_shape) != size(out_shape) else Reshape
     return kind(out_shape, in_shape, dtype)

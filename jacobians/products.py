@@ -95,9 +95,16 @@ def merge(left: Jacobian, right: Jacobian) -> Jacobian | None:
     """The product as one simpler operator, or None."""
     if isinstance(left, Zero) or isinstance(right, Zero):
         return Zero(left.out_shape, right.in_shape, np.result_type(left.dtype, right.dtype))
-    if isinstance(left, Identity) and left.dtype == right.dtype:
+    if is_identity(left) and left.dtype == right.dtype:
         return right
-    if isinstance(right, Identity) and left.dtype == right.dtype:
+    if is_identity(right) and left.dtype == right.dtype:
         return left
     rewrite = REWRITES.get((type(left), type(right)))
     return rewrite(left, right) if rewrite else None
+
+
+def is_identity(operator: Jacobian) -> bool:
+    """Whether the operator changes neither values nor shape."""
+    return isinstance(operator, Identity) or (
+        isinstance(operator, Reshape) and operator.in_shape == operator.out_shape
+    )

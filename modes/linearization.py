@@ -7,17 +7,26 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..jacobians import Array, Dag, Jacobian, Op, prod_text
+from ..jacobians import Array, Dag, Jacobian, Op, prod_text, shape_of
 from ..jacobians.errors import InputError, UnknownTensor, closest
 from ..ops import numbers
-from .model import TensorSpec
+from .check import Check, Primal, check
+from .explain import Explanation, explain
+from .model import Model, TensorSpec
+from .perturb import perturbed
+from .primal import evaluate
 from .tape import Entry
 
 
 class Plan(Protocol):
-    """What makes the same linearisation at another point."""
+    """All of a linearisation that does not depend on the point."""
+
+    model: Model
+    engine: str | None
 
     def at(self, inputs: Mapping[str, Any]) -> Linearization: ...
+
+    def zeros(self, dag: Dag, of: tuple[str, ...], wrt: tuple[str, ...]) -> tuple[str, ...]: ...
 
 
 class Linearization(Jacobian):
@@ -79,23 +88,70 @@ class Linearization(Jacobian):
             seeds[vertex] = fitting(spec, tangent, self.dtype)
         reached = self.dag.sweep(numbers, seeds)
         return {
-            spec.name: np.array(reached.get(vertex, np.zeros(())), self.dtype)
-            if vertex in reached
-            else np.zeros(self.dag.shapes[vertex], self.dtype)
+            spec.name: np.array(reached[vertex]) if vertex in reached else np.zeros(shape_of(spec), self.dtype)
             for spec, vertex in zip(self.codomain, self.dag.sinks, strict=True)
         }
+
+    def explain(self) -> Explanation:
+        """The blocks of every step: structure, cost, bytes; and the pairs that nothing joins."""
+        if self.transposed:
+            return self._transpose().explain()
+        used = frozenset(id(edge.operator) for edge in self.dag.edges)
+        names = (tuple(spec.name for spec in specs) for specs in (self.codomain, self.domain))
+        return explain(self.entries, used, self.plan.zeros(self.dag, *names))
+
+    def check(self, *, seed: int = 0) -> Check:
+        """Dot test, central differences, matmat, double transpose: see `modes.check`."""
+        if self.transposed:
+            return self._transpose().check(seed=seed)
+        scale = float(np.sqrt(np.mean(np.square(self._flat_point()))))
+        return check(self, self._primal_at, scale, lambda: self._neighbour(scale, seed), seed=seed)
+
+    def _flat_point(self) -> np.ndarray:
+        """The tensors of `wrt` at the point, flat."""
+        names = [spec.name for spec in self.domain]
+        values = evaluate(self.plan.model, self.point, names, engine=self.plan.engine)
+        return np.concatenate([np.ravel(values[name]) for name in names])
+
+    def _primal_at(self, shift: np.ndarray) -> np.ndarray:
+        """f(x + shift), flat."""
+        names = tuple(spec.name for spec in self.codomain)
+        plan = self.plan
+        values = evaluate(plan.model, self._moved(shift), names, engine=plan.engine)
+        return np.concatenate([np.ravel(values[name]) for name in names])
+
+    def _moved(self, shift: np.ndarray) -> dict[str, np.ndarray]:
+        """The point with the tensors of `wrt` shifted."""
+        parts = self.dag.split(numbers, shift, self.dag.sources)
+        shifts = {s.name: parts[v] for s, v in zip(self.domain, self.dag.sources, strict=True)}
+        return perturbed(self.plan.model, self.point, shifts, self.plan.engine)
+
+    def _neighbour(self, scale: float, seed: int) -> tuple[Jacobian, Primal]:
+        """The Jacobian and the primal at a random point near this one."""
+        rng = np.random.default_rng(seed)
+        shift = 1e-2 * max(scale, 1e-3) * rng.standard_normal(self.shape[1])
+        J = self.plan.at(self._moved(shift.astype(self.dtype)))
+        names = (tuple(spec.name for spec in specs) for specs in (self.codomain, self.domain))
+        J = J.block(*names)
+        return J, J._primal_at
 
     def __getitem__(self, key: Any) -> Jacobian:
         """A block by names, `J["out", "in"]`, or rows and columns by index, `J[:10, 3:5]`."""
         if not (isinstance(key, tuple) and len(key) == 2 and all(isinstance(k, str) for k in key)):
             return super().__getitem__(key)
-        sink, row = find_tensor(key[0], self.codomain, self.dag.sinks)
-        source, column = find_tensor(key[1], self.domain, self.dag.sources)
-        return self._with(self.dag.between((source,), (sink,)), (column,), (row,), self.transposed)
+        return self.block((key[0],), (key[1],))
+
+    def block(self, of: tuple[str, ...], wrt: tuple[str, ...]) -> Linearization:
+        """The rows of some tensors and the columns of others, by name."""
+        sinks = [find_tensor(name, self.codomain, self.dag.sinks) for name in of]
+        sources = [find_tensor(name, self.domain, self.dag.sources) for name in wrt]
+        dag = self.dag.between(tuple(v for v, _ in sources), tuple(v for v, _ in sinks))
+        domain, codomain = (tuple(spec for _, spec in ends) for ends in (sources, sinks))
+        return self._with(dag, domain, codomain, self.transposed)
 
     def __repr__(self) -> str:
         rows, columns = (
-            ", ".join(f"{spec.name} {prod_text(spec.shape)}" for spec in specs)
+            ", ".join(f"{spec.name} {prod_text(shape_of(spec))}" for spec in specs)
             for specs in (self.codomain, self.domain)
         )
         kind = "transpose of ∂/∂" if self.transposed else "∂/∂"
@@ -116,8 +172,8 @@ def find_tensor(
 def fitting(spec: TensorSpec, tensor: Any, dtype: np.dtype) -> np.ndarray:
     """A tangent or cotangent as an array of the shape that its tensor has."""
     array = np.asarray(tensor, dtype)
-    if array.shape != spec.shape:
+    if array.shape != shape_of(spec):
         raise InputError(
-            f"the tensor for {spec.name!r} has shape {list(array.shape)}, not {list(spec.shape)}"
+            f"the tensor for {spec.name!r} has shape {list(array.shape)}, not {list(shape_of(spec))}"
         )
     return array

@@ -55,6 +55,19 @@ class Plan:
             dag, domain, codomain, primal=primal, point=point, entries=entries, plan=self
         )
 
+    def zeros(self, dag: Dag, of: tuple[str, ...], wrt: tuple[str, ...]) -> tuple[str, ...]:
+        """The pairs of tensors that no differentiable path joins, and what cuts the way."""
+        return tuple(
+            f"{o!r} does not depend differentiably on {w!r}{self._because(o, w)}"
+            for o, sink in zip(of, dag.sinks, strict=True)
+            for w, source in zip(wrt, dag.sources, strict=True)
+            if o != w and not dag.joins(source, sink)
+        )
+
+    def _because(self, of: str, wrt: str) -> str:
+        found = cuts(self.model.steps, wrt, of)
+        return f" (cut by {', '.join(found)})" if found else ""
+
 
 def linearize(
     model: Model,
@@ -77,26 +90,7 @@ def linearize(
     wrt_names = names_of(model, wrt, model.inputs, "wrt")
     active = active_steps(model.steps, wrt_names, of_names)
     J = Plan(model, of_names, wrt_names, engine, active).at(inputs)
-    warn_cut(model, J.dag, of_names, wrt_names)
+    if zeros := J.plan.zeros(J.dag, of_names, wrt_names):
+        shown = "; ".join(zeros[:3]) + (f"; and {len(zeros) - 3} more" if zeros[3:] else "")
+        warnings.warn(f"{shown}: zero blocks", OnnxJacWarning, stacklevel=2)
     return J
-
-
-def warn_cut(model: Model, dag: Dag, of: tuple[str, ...], wrt: tuple[str, ...]) -> None:
-    """One warning for all pairs that no differentiable path joins."""
-    missing = [
-        f"{o!r} does not depend differentiably on {w!r}{because(model, o, w)}"
-        for o, sink in zip(of, dag.sinks, strict=True)
-        for w, source in zip(wrt, dag.sources, strict=True)
-        if o != w and not dag.between((source,), (sink,)).edges
-    ]
-    if missing:
-        shown = "; ".join(missing[:3]) + (f"; and {len(missing) - 3} more" if missing[3:] else "")
-        warnings.warn(f"{shown}: the block is zero", OnnxJacWarning, stacklevel=3)
-
-
-def because(model: Model, of: str, wrt: str) -> str:
-    """The operators that cut the way, for a message."""
-    found = cuts(model.steps, wrt, of)
-    return f" (cut by {', '.join(found)})" if found else ""
-
-

@@ -41,17 +41,17 @@ def captured(graph: ir.Graph) -> set[str]:
 def needed(
     steps: tuple[Step, ...], wanted: Iterable[str], given: Collection[str] = ()
 ) -> tuple[list[int], set[str]]:
-    """The indices of the steps that the wanted tensors need, and the names those read.
+    """The indices of the steps that the wanted tensors need, and all names those read or want.
 
     Nothing before a given tensor is needed for it, whether or not it is an input of the model.
     """
-    want = set(wanted).difference(given)
+    used = set(wanted)
     kept = []
     for index in range(len(steps) - 1, -1, -1):
-        if not want.isdisjoint(steps[index].outputs):
+        if any(name in used and name not in given for name in steps[index].outputs):
             kept.append(index)
-            want.update(name for name in reads(steps[index]) if name not in given)
-    return kept[::-1], want
+            used.update(reads(steps[index]))
+    return kept[::-1], used
 
 
 def _step(index: int, node: ir.Node, opsets: Mapping[str, int]) -> Step:

@@ -34,7 +34,7 @@ class Elementwise:
     def __call__(self, op: Any, node: Node) -> Blocks:
         values = _Values(node)
         return {
-            (0, i): spread(op, node, i, evaluate(op, self.derivative(name, node), values))
+            (0, i): spread(op, node, i, evaluate(op, self.derivative(name, node), values, node.dtype))
             for i, name in enumerate(self.variables)
             if node.wants(i)
         }

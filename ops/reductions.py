@@ -44,7 +44,7 @@ def reduction(op_type: str, d: str) -> None:
         y = op.Reshape(node.y, kept)
         values = {"x": node.x, "Y": y}
         J = total(node.x_shape, axes, node.dtype)
-        value = evaluate(op, derivative(op_type, "x", d), values)
+        value = evaluate(op, derivative(op_type, "x", d), values, node.dtype)
         if not isinstance(value, float):
             J = J @ Diagonal(value, node.x_shape)
         return {(0, 0): Reshape(node.y_shape, kept, node.dtype) @ J}

@@ -6,23 +6,26 @@ does the same for every opset from 7 on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import onnx
 from onnx import numpy_helper
-from onnx.helper import get_attribute_value, make_attribute, make_node
+from onnx.helper import make_attribute, make_node
 
 from .bodies import inline
-from .protos import graphs, nodes
+from .protos import graphs, nodes, opset
+
+
+def before_check(model: onnx.ModelProto) -> onnx.ModelProto:
+    """GroupNormalization 18 to 20 scaled by group, not by channel: the checker refuses it now."""
+    if (opset(model) or 0) in range(18, 21):
+        model = inline(model, lambda domain, op_type: op_type == "GroupNormalization")
+    return model
 
 
 def before_conversion(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
-    """Rewrite, in the old opset, the operators whose new meaning the converter overlooks."""
+    """Rewrite, in the old opset, the operator whose new meaning the converter overlooks."""
     if version < 13:
-        _replace(model, "Hardmax", _flatten)
-    if 18 <= version < 21:  # scale and bias went from one number a group to one a channel
-        model = inline(model, lambda domain, op_type: op_type == "GroupNormalization")
+        for graph in graphs(model.graph):
+            _flatten_hardmax(graph)
     return model
 
 
@@ -37,29 +40,17 @@ def after_conversion(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
     return model
 
 
-Rewrite = Callable[[onnx.NodeProto], list[onnx.NodeProto]]
-
-
-def _replace(model: onnx.ModelProto, op_type: str, rewrite: Rewrite) -> None:
-    for graph in graphs(model.graph):
-        old = list(graph.node)
-        new = [rewrite(n) if (n.domain, n.op_type) == ("", op_type) else [n] for n in old]
-        if any(len(group) > 1 for group in new):
-            copies = [onnx.NodeProto.FromString(n.SerializeToString()) for g in new for n in g]
-            del graph.node[:]
-            graph.node.extend(copies)
-
-
-def _flatten(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+def _flatten_hardmax(graph: onnx.GraphProto) -> None:
     """Before opset 13, Hardmax saw a matrix: the axes before `axis`, by the rest."""
-    x, y = node.input[0], node.output[0]
-    shape, flat, peak = (f"{y}_{part}" for part in ("shape", "flat", "peak"))
-    return [
-        make_node("Shape", [x], [shape]),
-        make_node("Flatten", [x], [flat], axis=_attribute(node, "axis", 1)),
-        make_node("Hardmax", [flat], [peak], axis=1),
-        make_node("Reshape", [peak, shape], [y], name=node.name),
-    ]
+    for index, node in reversed(list(enumerate(graph.node))):
+        if node.op_type == "Hardmax" and not node.domain:
+            axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
+            x, y = node.input[0], node.output[0]
+            shape, flat, peak = (f"{y}_{part}" for part in ("shape", "flat", "peak"))
+            node.CopyFrom(make_node("Reshape", [peak, shape], [y], name=node.name))
+            graph.node.insert(index, make_node("Hardmax", [flat], [peak], axis=1))
+            graph.node.insert(index, make_node("Flatten", [x], [flat], axis=axis))
+            graph.node.insert(index, make_node("Shape", [x], [shape]))
 
 
 def _leave_out_empty(node: onnx.NodeProto, constants: dict[str, onnx.TensorProto]) -> None:
@@ -79,15 +70,10 @@ def _be_asymmetric(node: onnx.NodeProto, constants: dict[str, onnx.TensorProto])
     node.attribute.append(make_attribute("nearest_mode", rounding))
 
 
-def _attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
-    held = (a for a in node.attribute if a.name == name)
-    return next((get_attribute_value(a) for a in held), default)
-
-
 def _constants(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
     known = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in nodes(model):
-        value = _attribute(node, "value", None) if node.op_type == "Constant" else None
-        if value is not None:
-            known[node.output[0]] = value
+        for attribute in node.attribute if node.op_type == "Constant" else ():
+            if attribute.name == "value":
+                known[node.output[0]] = attribute.t
     return known

@@ -9,7 +9,7 @@ from ...jacobians.errors import LoadError
 from .bodies import expand
 from .messages import first_line
 from .protos import opset
-from .repairs import after_conversion, before_conversion
+from .repairs import after_conversion, before_check, before_conversion
 
 WORKING_OPSET = 21
 
@@ -19,6 +19,7 @@ def upgrade(model: onnx.ModelProto) -> onnx.ModelProto:
 
     Tensors keep their names.
     """
+    model = before_check(model)
     _check(model)
     if model.functions:
         model = inliner.inline_local_functions(model, convert_version=True)

@@ -83,7 +83,8 @@ def slice_(x: Array, starts: Any, ends: Any, axes: Any = None, steps: Any = None
     steps = (1,) * len(starts) if steps is None else ints(steps)
     cut = [slice(None)] * x.ndim
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        cut[axis] = slice(start, end, step)
+        first = max(start, -x.shape[axis])  # ONNX starts backward slices inside x, Python before it
+        cut[axis] = slice(first, end, step)
     return x[tuple(cut)]
 
 

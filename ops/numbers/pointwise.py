@@ -91,7 +91,7 @@ def bit_shift(x: Array, y: Array, *, direction: str) -> Array:
 @kernel("Where")
 def where(condition: Array, x: Array, y: Array) -> Array:
     """X where the condition holds, else Y."""
-    chosen = np.where(condition, x, y)
+    chosen: Array = np.where(condition, x, y)
     return chosen if chosen.dtype.kind in "OU" else chosen.astype(dtype_of(x, y), copy=False)
 
 

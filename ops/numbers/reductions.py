@@ -23,31 +23,28 @@ def plain(x: Array) -> Array:
     return x
 
 
-def add(x: Array, axes: Axes, keepdims: bool) -> Array:
-    """Σ x, in x's own dtype."""
-    return np.add.reduce(x, axis=axes, dtype=x.dtype, keepdims=keepdims)
+def fold(ufunc: Any) -> Kernel:
+    """The reduction by a ufunc, in x's own dtype."""
+
+    def folded(x: Array, axes: Axes, keepdims: bool) -> Array:
+        return ufunc.reduce(x, axis=axes, dtype=x.dtype, keepdims=keepdims, **neutral(ufunc, x))
+
+    return folded
 
 
-def multiply(x: Array, axes: Axes, keepdims: bool) -> Array:
-    """Π x, in x's own dtype."""
-    return np.multiply.reduce(x, axis=axes, dtype=x.dtype, keepdims=keepdims)
+def neutral(ufunc: Any, x: Array) -> dict[str, Any]:
+    """What the extrema of nothing start from; NumPy knows it for sums and products only."""
+    extremes = {np.maximum: lowest, np.minimum: highest}
+    return {} if x.size or ufunc not in extremes else {"initial": extremes[ufunc](x.dtype)}
+
+
+add, multiply = fold(np.add), fold(np.multiply)
+greatest, least = fold(np.maximum), fold(np.minimum)
 
 
 def mean(x: Array, axes: Axes, keepdims: bool) -> Array:
     """Σ x / n."""
     return np.mean(x, axis=axes, keepdims=keepdims)
-
-
-def greatest(x: Array, axes: Axes, keepdims: bool) -> Array:
-    """The greatest element."""
-    initial = {} if x.size else {"initial": lowest(x.dtype)}
-    return np.maximum.reduce(x, axis=axes, keepdims=keepdims, **initial)
-
-
-def least(x: Array, axes: Axes, keepdims: bool) -> Array:
-    """The least element."""
-    initial = {} if x.size else {"initial": highest(x.dtype)}
-    return np.minimum.reduce(x, axis=axes, keepdims=keepdims, **initial)
 
 
 def log_sum_exp(x: Array, axes: Axes, keepdims: bool) -> Array:
@@ -68,7 +65,7 @@ def reduction(name: str, before: Kernel, reduce: Kernel, after: Kernel) -> None:
         axes = reduced_axes(axes, noop_with_empty_axes)
         return after(reduce(before(x), axes, bool(keepdims))).astype(x.dtype, copy=False)
 
-    reduced.__name__, reduced.__doc__ = name, f"{after.__name__} of {reduce.__doc__}"
+    reduced.__name__ = name
     kernel(name)(reduced)
 
 

@@ -29,6 +29,7 @@ def floats(*values):
 X, M, P = normal(2, 3, 4, 5), normal(3, 4), np.abs(np.tanh(normal(2, 3, 4, 5))) * 0.8 + 0.1
 NONE = np.zeros(0, np.float32)
 CASES = []
+BODY_REFUSED = ("AffineGrid", "onnxruntime")  # ONNX's own body for it breaks type inference
 
 
 def case(ops, first, last, *inputs, outputs=1, **attributes):
@@ -144,7 +145,7 @@ for mode in ("nearest", "linear"):
     case("Resize", 13, 28, X, None, None, ints(2, 3, 7, 9), mode=mode)
 for where in ("align_corners", "asymmetric", "pytorch_half_pixel"):
     how = {"mode": "linear", "coordinate_transformation_mode": where}
-    case("Resize", 11, 28, X, NONE, floats(1, 1, 2, 1.5), **how)
+    case("Resize", 11, 28, X, NONE, floats(1, 1, 2, 1.6), **how)
 case("GridSample", 16, 19, X, np.tanh(normal(2, 3, 3, 2)), mode="bilinear")
 case("GridSample", 20, 28, X, np.tanh(normal(2, 3, 3, 2)), mode="linear")
 case("SoftmaxCrossEntropyLoss", 12, 28, M, ints(0, 3, 1), outputs=2)
@@ -200,19 +201,21 @@ def by_onnxruntime(model, feeds):
     return ort.InferenceSession(model.SerializeToString(), options).run(None, feeds)
 
 
+@pytest.mark.parametrize("engine", ["onnxruntime", "numpy"])
 @pytest.mark.parametrize(
     ("op", "first", "last", "inputs", "outputs", "attributes"),
     CASES,
     ids=[f"{i}-{c[0]}" for i, c in enumerate(CASES)],
 )
-def test_an_operator_computes_what_it_did(op, first, last, inputs, outputs, attributes):
+def test_an_operator_computes_what_it_did(op, first, last, inputs, outputs, attributes, engine):
     for opset in opsets(op, first, last):
         model, feeds = build(op, opset, inputs, outputs, attributes)
         if opset <= 26:
             expected = by_onnxruntime(model, feeds)
         else:
             expected = ReferenceEvaluator(model).run(None, feeds)
-        result = load(declare_outputs(model, expected)).run(feeds)
+        forced = engine if opset <= 26 and (op, engine) != BODY_REFUSED else None
+        result = load(declare_outputs(model, expected)).run(feeds, engine=forced)
         for y, truth in zip(result.values(), expected, strict=True):
             assert y.dtype == truth.dtype, opset
             np.testing.assert_allclose(y, truth, rtol=1e-5, atol=1e-6, err_msg=f"opset {opset}")

@@ -1,0 +1,145 @@
+"""Check: what anybody can verify of a Jacobian without knowing how it was made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..jacobians import Jacobian
+
+Primal = Callable[[np.ndarray], np.ndarray]
+"""δ ↦ f(x + δ), both flat."""
+
+Neighbour = Callable[[], tuple[Jacobian, Primal]]
+"""The Jacobian and the primal at a point close to x."""
+
+DIFFERENCES = "J v against central differences"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One test: the relative error that was met and the greatest that passes."""
+
+    name: str
+    error: float
+    tolerance: float
+
+    @property
+    def passed(self) -> bool:
+        return self.error <= self.tolerance
+
+    def __str__(self) -> str:
+        sign = "ok  " if self.passed else "FAIL"
+        return f"{sign} {self.name:<46} error {self.error:.1e}, allowed {self.tolerance:.0e}"
+
+
+@dataclass(frozen=True)
+class Check:
+    """The outcomes of `J.check()`; true where all passed."""
+
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def passed(self) -> bool:
+        return all(outcome.passed for outcome in self.outcomes)
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.outcomes))
+
+    __repr__ = __str__
+
+
+def check(
+    J: Jacobian, primal: Primal, scale: float, neighbour: Neighbour, *, seed: int = 0
+) -> Check:
+    """Four tests with random vectors drawn from `seed`; an exception inside counts as a failure.
+
+    - dot test: ⟨u, J v⟩ = ⟨Jᵀ u, v⟩;
+    - J v against (f(x + h v) - f(x - h v)) / 2h, at the best of several steps h;
+    - J V against the J v of its columns;
+    - (Jᵀ)ᵀ v against J v.
+
+    `scale` is the size of x, to which h is relative. Where x lies on a kink of f, which shows in
+    one-sided differences that disagree, the second test is made at a `neighbour` of x instead. In
+    float32 a difference sees the rounding of f: its tolerance is wide there, sharp in float64.
+    """
+    rng = np.random.default_rng(seed)
+    v, u = (rng.standard_normal(n).astype(J.dtype) for n in J.shape[::-1])
+    V = rng.standard_normal((J.shape[1], 3)).astype(J.dtype)
+    fine, coarse = tolerances(J.dtype)
+    tests: tuple[tuple[str, Callable[[], float]], ...] = (
+        ("dot test ⟨u, Jv⟩ = ⟨Jᵀu, v⟩", lambda: dot_error(J, u, v)),
+        ("J V against its columns J v", lambda: relative(J @ V, np.stack([J @ c for c in V.T], 1))),
+        ("(Jᵀ)ᵀ v against J v", lambda: relative(J.T.T @ v, J @ v)),
+    )
+    products = [Outcome(name, guarded(error), fine) for name, error in tests]
+    difference = Outcome(DIFFERENCES, guarded(lambda: difference_error(J, primal, v, scale)), coarse)
+    if not difference.passed and guarded(lambda: kink(primal, v, scale)) > 10 * coarse:
+        beside = guarded(lambda: difference_error(*neighbour(), v, scale))
+        difference = Outcome(f"{DIFFERENCES}, beside a kink", beside, coarse)
+    return Check((*products, difference))
+
+
+def tolerances(dtype: np.dtype) -> tuple[float, float]:
+    """What rounding may cost: in a product, and in a difference of primals."""
+    eps = float(np.finfo(dtype).eps)
+    return 1e4 * eps, 1e-6 if eps < 1e-10 else 20 * eps ** (1 / 3)
+
+
+def guarded(error: Callable[[], float]) -> float:
+    """The error, infinite where it is not a number or could not be computed."""
+    try:
+        with np.errstate(all="ignore"):
+            found = error()
+    except Exception:
+        return float("inf")
+    return found if found == found else float("inf")
+
+
+def relative(a: np.ndarray, b: np.ndarray) -> float:
+    """‖a - b‖ over the larger norm; 0 for two zeros."""
+    scale = max(float(np.linalg.norm(a)), float(np.linalg.norm(b)))
+    return float(np.linalg.norm(a - b)) / scale if scale else 0.0
+
+
+def dot_error(J: Jacobian, u: np.ndarray, v: np.ndarray) -> float:
+    """|⟨u, Jv⟩ - ⟨Jᵀu, v⟩| over ‖u‖ ‖Jv‖, to which rounding is relative."""
+    forward, reverse = J @ v, J.T @ u
+    scale = float(np.linalg.norm(u) * np.linalg.norm(forward))
+    difference = abs(float(u @ forward) - float(reverse @ v))
+    return difference / scale if scale else difference
+
+
+def difference_error(J: Jacobian, primal: Primal, v: np.ndarray, scale: float) -> float:
+    """J v against central differences along v, at the best of a few steps.
+
+    The best step for smooth f is ε^(1/3); beside many kinks a smaller one crosses fewer of them.
+    """
+    product, h = J @ v, step_size(v, scale)
+    errors = []
+    for step in (h, h / 10, h / 100, h * 10):
+        ahead, behind = one_sided(primal, v, step)
+        errors.append(relative(product, (ahead + behind) / 2))
+    return min(errors)
+
+
+def kink(primal: Primal, v: np.ndarray, scale: float) -> float:
+    """How far the one-sided differences along v are apart: O(h) where f is smooth."""
+    return relative(*one_sided(primal, v, step_size(v, scale)))
+
+
+def step_size(v: np.ndarray, scale: float) -> float:
+    """The step at which a central difference of a smooth f is most accurate."""
+    return max(scale, 1e-3) * float(np.finfo(v.dtype).eps) ** (1 / 3)
+
+
+def one_sided(primal: Primal, v: np.ndarray, h: float) -> tuple[np.ndarray, np.ndarray]:
+    """(f(x + h v) - f(x)) / h and (f(x) - f(x - h v)) / h."""
+    step = (h * v).astype(v.dtype)
+    ahead, here, behind = (primal(s).astype(np.float64) for s in (step, 0 * step, -step))
+    return (ahead - here) / h, (here - behind) / h

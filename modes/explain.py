@@ -1,0 +1,62 @@
+"""Explain: what each step contributes to a Jacobian, and what cuts it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..jacobians import Jacobian
+from .tape import Entry
+
+
+@dataclass(frozen=True)
+class Row:
+    """One block of one step."""
+
+    op: str
+    node: str
+    block: str
+    structure: str
+    flops: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The blocks of a Jacobian in the order of the model, and the pairs that nothing joins."""
+
+    rows: tuple[Row, ...]
+    zeros: tuple[str, ...]
+
+    def __str__(self) -> str:
+        head = ("op", "node", "block", "structure", "flops", "bytes")
+        cells = [head, *((r.op, r.node, r.block, r.structure, f"{r.flops:,}", f"{r.nbytes:,}") for r in self.rows)]
+        widths = [max(len(row[k]) for row in cells) for k in range(len(head))]
+        lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
+                 for row in cells]  # fmt: skip
+        return "\n".join([*lines, *self.zeros])
+
+    __repr__ = __str__
+
+
+def explain(entries: tuple[Entry, ...], used: frozenset[int], zeros: tuple[str, ...]) -> Explanation:
+    """A row for every block that the Jacobian uses."""
+    return Explanation(
+        tuple(
+            Row(e.step.op_type, e.step.name, block_text(e, key), shortened(J), J.flops, J.nbytes)
+            for e in entries
+            for key, J in e.blocks.items()
+            if id(J) in used
+        ),
+        zeros,
+    )
+
+
+def block_text(entry: Entry, key: tuple[int, int]) -> str:
+    """∂output/∂input, by name."""
+    return f"∂{entry.step.outputs[key[0]]}/∂{entry.step.inputs[key[1]]}"
+
+
+def shortened(J: Jacobian, width: int = 60) -> str:
+    """The structure in one line that fits a table."""
+    text = repr(J)
+    return text if len(text) <= width else text[: width - 1] + "…"

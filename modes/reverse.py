@@ -1,0 +1,67 @@
+"""Reverse mode: cotangents pulled back through the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..jacobians.errors import InputError
+from .forward import Tensors
+from .linearization import Linearization
+from .linearize import linearize
+from .model import Model
+from .names import Names
+
+
+class Pullback:
+    """u ↦ Jᵀ u by name: cotangents of `of` in, cotangents of `wrt` out; any number of times."""
+
+    def __init__(self, J: Linearization) -> None:
+        self.J = J
+
+    def __call__(self, cotangents: Mapping[str, Any] | Any) -> Tensors:
+        """A dict by name, or the array alone where there is one output; left-out ones are zero."""
+        if not isinstance(cotangents, Mapping):
+            names = [spec.name for spec in self.J.codomain]
+            if len(names) != 1:
+                raise InputError(f"give the cotangents by name, for any of {names}")
+            cotangents = {names[0]: cotangents}
+        return self.J.T.apply(cotangents)
+
+    def __repr__(self) -> str:
+        return f"pullback of {self.J!r}"
+
+
+def vjp(
+    model: Model,
+    primals: Mapping[str, Any],
+    *,
+    of: Names = None,
+    wrt: Names = None,
+    engine: str | None = None,
+) -> tuple[Tensors, Pullback]:
+    """y = f(x) and the pullback u ↦ Jᵀ u, both by name."""
+    J = linearize(model, primals, of=of, wrt=wrt, engine=engine)
+    return dict(J.primal), Pullback(J)
+
+
+def grad(
+    model: Model,
+    inputs: Mapping[str, Any],
+    *,
+    of: str | None = None,
+    wrt: Names = None,
+    engine: str | None = None,
+) -> Tensors:
+    """∇f of a scalar tensor `of`, by name, each in the shape of its tensor.
+
+    Raises `InputError` where `of` has more than one element: use `vjp` and say which combination.
+    """
+    J = linearize(model, inputs, of=of, wrt=wrt, engine=engine)
+    if J.shape[0] != 1:
+        shapes = ", ".join(f"{spec.name} {list(spec.shape or ())}" for spec in J.codomain)
+        raise InputError(f"grad needs one scalar output, not {shapes}: use vjp with a cotangent")
+    (spec,) = J.codomain
+    return J.T.apply({spec.name: np.ones(spec.shape, J.dtype)})
