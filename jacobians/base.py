@@ -127,9 +127,11 @@ class Jacobian(LinearOperator, ABC):
             real, imaginary = (self._flat_product(part, columns) for part in (v.real, v.imag))
             return real + 1j * imaginary
         result = np.result_type(self.dtype, v.dtype)
-        v = np.ascontiguousarray(v, dtype=self.dtype).reshape(*columns, *self.in_shape)
+        if v.size == 0:
+            return np.zeros((*columns, self.shape[0]), result)
+        v = np.ascontiguousarray(v, dtype=self.dtype).reshape((*columns, *self.in_shape))
         product = np.asarray(self._apply(reading(v), v))
-        return product.reshape(*columns, self.shape[0]).astype(result, copy=False)
+        return _own(product.reshape(*columns, self.shape[0]).astype(result, copy=False), v)
 
     def __matmul__(self, other: Any) -> Any:
         return multiply(self, other) if isinstance(other, Jacobian) else super().__matmul__(other)
@@ -211,6 +213,12 @@ class Jacobian(LinearOperator, ABC):
 
 def _is_real_scalar(x: Any) -> bool:
     return np.isscalar(x) and np.isrealobj(x) and not isinstance(x, str | bytes)
+
+
+def _own(product: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """A product that its receiver may write to: no view of v, no repeated entry."""
+    view = not product.flags.writeable or np.may_share_memory(product, v)
+    return product.copy() if view else product
 
 
 def _buffer(array: Any) -> int:

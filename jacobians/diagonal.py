@@ -32,7 +32,7 @@ class Diagonal(Jacobian):
         return size(self.out_shape)
 
     def diagonal(self) -> np.ndarray:
-        return np.broadcast_to(self.d, self.out_shape).ravel()
+        return np.broadcast_to(self.d, self.out_shape).flatten()
 
     def __repr__(self) -> str:
         return f"diag({prod_text(shape_of(self.d))})"

@@ -58,7 +58,7 @@ class Kron(Jacobian):
             return super().diagonal()
         left, right = factor_diagonal(self.left), factor_diagonal(self.right)
         entries = (left[..., :, None] * right[..., None, :]).astype(self.dtype, copy=False)
-        return np.broadcast_to(entries, self.out_shape).ravel()
+        return np.broadcast_to(entries, self.out_shape).flatten()
 
     def __repr__(self) -> str:
         return f"({factor_text(self.left)} ⊗ {factor_text(self.right)})"

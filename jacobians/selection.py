@@ -47,14 +47,12 @@ class Embed(Jacobian):
 
     def _apply(self, op: Op, v: Array) -> Array:
         for k, span in enumerate(self.spans):
-            if abs(span[1]) != 1 or span[1] < 0:
+            if span[1] != 1:
                 v = spread(op, v, k - len(self.spans), span)
-        before, after = zip(*map(margins, self.spans, self.out_shape), strict=True) or ((), ())
-        axes = tuple(k - len(self.spans) for k in range(len(self.spans)) if before[k] or after[k])
-        if not axes:
-            return v
-        pads = (*(before[a] for a in axes), *(after[a] for a in axes))
-        return op.Pad(v, pads, None, axes)
+        empty = tuple(map(margins, self.spans, self.out_shape))
+        axes = tuple(k - len(empty) for k, margin in enumerate(empty) if any(margin))
+        pads = (*(empty[a][0] for a in axes), *(empty[a][1] for a in axes))
+        return op.Pad(v, pads, None, axes) if axes else v
 
     def _transpose(self) -> Jacobian:
         return Slice(self.spans, self.out_shape, self.dtype)

@@ -101,8 +101,9 @@ def _(k: Kron, d: Diagonal) -> Jacobian | None:
     if size(k.in_shape[:-1]) * rows * columns >= size(shape_of(k.right)) + size(k.in_shape):
         return None
     op = reading_of(k.right, d.d)
-    scaled = op.Mul(k.right, op.Reshape(op.Expand(d.d, k.in_shape), (*k.in_shape[:-2], 1, columns)))
-    return BlockDiagonal(op.Reshape(scaled, (*k.batch, 1, rows, columns)))
+    one_per_row = op.Reshape(k.right, (*shape_of(k.right)[:-2], 1, rows, columns))
+    entries = op.Reshape(op.Expand(d.d, k.in_shape), (*k.in_shape[:-1], 1, columns))
+    return BlockDiagonal(op.Mul(one_per_row, entries))
 
 
 @rewrites(Dense, Dense)

@@ -15,7 +15,11 @@ from .steps import needed, reads
 
 
 def warn_nonfinite(
-    model: Model, values: Mapping[str, Any], inputs: Mapping[str, Any] | None = None
+    model: Model,
+    values: Mapping[str, Any],
+    inputs: Mapping[str, Any] | None = None,
+    *,
+    stacklevel: int = 3,
 ) -> None:
     """Warn once if a value is NaN or infinite, and name the node that made the first of them.
 
@@ -29,7 +33,8 @@ def warn_nonfinite(
     if inputs is not None:
         known.update(_all_before(model, inputs, bad))
     what = _culprit(model, known, bad)
-    warnings.warn(f"{bad!r} is not finite at this point: {what}.", OnnxJacWarning, stacklevel=3)
+    message = f"{bad!r} is not finite at this point: {what}."
+    warnings.warn(message, OnnxJacWarning, stacklevel=stacklevel)
 
 
 def finite(value: Any) -> bool:

@@ -25,9 +25,10 @@ def check_inputs(model: Model, inputs: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(inputs, Mapping):
         raise InputError(f"inputs must be a dict from name to array, not {type(inputs).__name__}.")
     arrays = {name: _as_array(_spec(model, name), value) for name, value in inputs.items()}
-    if missing := [name for name in model.inputs if name not in arrays and not _optional(model, name)]:
-        wanted = ", ".join(str(model.inputs[name]) for name in missing)
-        raise InputError(f"missing input: {wanted}. Give every input of the model by name.")
+    missing = [s for name, s in model.inputs.items() if name not in arrays and s.dtype is not None]
+    if missing:
+        names = ", ".join(map(str, missing))
+        raise InputError(f"missing input: {names}. Give every input of the model by name.")
     sizes: dict[str, tuple[int, str]] = {}
     for name, array in arrays.items():
         if name not in model.intermediates:  # their shapes are inferred, not declared
@@ -43,15 +44,11 @@ def _spec(model: Model, name: str) -> TensorSpec:
         raise UnknownTensor(f"the model has no input {name!r}.{hint}") from None
 
 
-def _optional(model: Model, name: str) -> bool:
-    return model.inputs[name].dtype is None
-
-
 def _as_array(spec: TensorSpec, value: Any) -> Any:
     if spec.dtype is None:  # a sequence, an optional or unknown: the engine will judge
         return value
     if not hasattr(value, "dtype"):
-        return _from_python(spec, value)
+        return _from_python(spec, value, spec.dtype)
     array = np.asarray(value)
     if array.dtype == spec.dtype:
         return array
@@ -60,14 +57,14 @@ def _as_array(spec: TensorSpec, value: Any) -> Any:
     raise InputError(f"{_what(spec)} was given as {array.dtype}{list(array.shape)}: use .astype.")
 
 
-def _from_python(spec: TensorSpec, value: Any) -> np.ndarray:
+def _from_python(spec: TensorSpec, value: Any, dtype: np.dtype[Any]) -> np.ndarray:
     """Numbers take the declared type if their kind fits: bool in int in float."""
     try:
         array = np.asarray(value)
-        if array.size == 0 or np.can_cast(array.dtype, spec.dtype, "same_kind"):
-            return np.asarray(value, spec.dtype)
-        if str(spec.dtype) in FLOATS and array.dtype.kind in "biu":
-            return array.astype(spec.dtype)
+        if array.size == 0 or np.can_cast(array.dtype, dtype, "same_kind"):
+            return np.asarray(value, dtype)
+        if str(dtype) in FLOATS and array.dtype.kind in "biuf":
+            return array.astype(dtype)
     except (ValueError, TypeError, OverflowError) as error:
         raise InputError(f"{_what(spec)} cannot be made of the given value: {error}") from error
     raise InputError(f"{_what(spec)} was given as Python data that NumPy reads as {array.dtype}.")

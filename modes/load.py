@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ..jacobians.errors import LoadError
 from .loading.precision import to_double
 from .loading.read import read
@@ -21,7 +19,7 @@ def load(source: Any, *, dtype: Any = None) -> Model:
     function body but no rule are replaced by that body. Every tensor keeps its name.
     ``dtype="float64"`` raises all floating-point tensors, weights and casts to double precision.
     """
-    if dtype is not None and np.dtype(dtype) != np.float64:
+    if dtype is not None and getattr(dtype, "__name__", str(dtype)) != "float64":
         raise LoadError(f"dtype={dtype!r} is not offered: leave it out, or say dtype='float64'.")
     proto, weights = detach(read(source))
     model = attach(upgrade(proto), weights)

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from ..jacobians.errors import UnknownTensor, closest
 from ..ops.node import Step
-from .steps import steps_of
+from .steps import array_of, steps_of
 
 Dim = int | str | None
 
@@ -25,8 +25,8 @@ class TensorSpec(NamedTuple):
     dtype: np.dtype[Any] | None
 
     def __str__(self) -> str:
-        dims = "?" if self.shape is None else ",".join("?" if d is None else str(d) for d in self.shape)
-        return f"{self.name} {self.dtype or '?'}[{dims}]"
+        dims = ["..."] if self.shape is None else ["?" if d is None else str(d) for d in self.shape]
+        return f"{self.name} {self.dtype or '?'}[{','.join(dims)}]"
 
 
 class Model:
@@ -36,7 +36,7 @@ class Model:
         self.ir = model
         self.name = model.graph.name or ""
         self.opset = model.opset_imports.get("", 1)
-        self.sessions: OrderedDict[Any, Any] = OrderedDict()  # the engine's, by what was asked
+        self.sessions: OrderedDict[Any, Any] = OrderedDict()  # of ONNX Runtime
         self._bodies: dict[ir.Graph, tuple[Step, ...]] = {}
 
     @cached_property
@@ -75,7 +75,7 @@ class Model:
     def constants(self) -> dict[str, np.ndarray]:
         """The initializers as read-only arrays."""
         values = self.ir.graph.initializers.items()
-        return {name: _frozen(value.const_value.numpy()) for name, value in values}
+        return {name: _frozen(array_of(value)) for name, value in values}
 
     def spec(self, name: str) -> TensorSpec:
         """The tensor of that name, wherever in the model it is."""
@@ -98,13 +98,13 @@ class Model:
         return outputs
 
     def __repr__(self) -> str:
-        numbers = sum(value.const_value.size for value in self.ir.graph.initializers.values())
-        head = f"<Model {self.name!r}: opset {self.opset}, {len(self.steps)} nodes, {numbers:,} numbers"
-        return "\n".join((
-            head + " in its initializers",
-            "  inputs  " + ", ".join(map(str, self.inputs.values())),
-            "  outputs " + ", ".join(map(str, self.outputs.values())) + ">",
-        ))
+        size = sum(array.size for array in self.constants.values())
+        return (
+            f"<Model {self.name!r}: opset {self.opset}, {len(self.steps)} nodes, "
+            f"{size:,} numbers in {len(self.constants)} initializers\n"
+            f"  inputs  {', '.join(map(str, self.inputs.values()))}\n"
+            f"  outputs {', '.join(map(str, self.outputs.values()))}>"
+        )
 
 
 def _specs(values: Iterable[ir.Value]) -> dict[str, TensorSpec]:

@@ -28,16 +28,10 @@ def evaluate(
     names = tuple(dict.fromkeys(wanted))
     for name in names:
         model.spec(name)
-    values = {name: _held(model, inputs, name) for name in names}
-    asked = tuple(name for name, value in values.items() if value is None)
-    if asked:
-        values.update(_compute(model, inputs, asked, engine))
-    return values
-
-
-def _held(model: Model, inputs: Mapping[str, Any], name: str) -> np.ndarray | None:
-    """A tensor that need not be computed."""
-    return inputs[name] if name in inputs else model.constants.get(name)
+    held = {**model.constants, **inputs}
+    asked = tuple(name for name in names if name not in held)
+    made = _compute(model, inputs, asked, engine) if asked else {}
+    return {name: held[name] if name in held else made[name] for name in names}
 
 
 def _compute(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from ..ops.node import Step
@@ -27,11 +28,11 @@ def reads(step: Step) -> Iterator[str]:
 
 def captured(graph: ir.Graph) -> set[str]:
     """The names of outer tensors that a subgraph uses."""
-    used = {value.name for value in graph.outputs}
-    own = {value.name for value in graph.inputs} | set(graph.initializers)
+    used = _names(graph.outputs)
+    own = _names(graph.inputs) | set(graph.initializers)
     for node in graph:
-        used |= {value.name for value in node.inputs if value is not None}
-        own |= {value.name for value in node.outputs}
+        used |= _names(node.inputs)
+        own |= _names(node.outputs)
         for attribute in node.attributes.values():
             if attribute.type is ir.AttributeType.GRAPH:
                 used |= captured(attribute.value)
@@ -52,6 +53,21 @@ def needed(
             kept.append(index)
             used.update(reads(steps[index]))
     return kept[::-1], used
+
+
+def tensor_of(value: ir.Value) -> ir.TensorProtocol:
+    """The data of an initializer, which loading has proved to be there."""
+    assert value.const_value is not None
+    return value.const_value
+
+
+def array_of(value: ir.Value) -> np.ndarray:
+    """The numbers of an initializer."""
+    return tensor_of(value).numpy()
+
+
+def _names(values: Iterable[ir.Value | None]) -> set[str]:
+    return {value.name for value in values if value is not None and value.name}
 
 
 def _step(index: int, node: ir.Node, opsets: Mapping[str, int]) -> Step:

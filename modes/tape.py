@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..jacobians import Dag, Edge, Jacobian, Zero
+from ..jacobians import Dag, Edge, Jacobian, Zero, dtype_of
 from ..jacobians.errors import OnnxJacError, UnsupportedOp
 from ..ops import Node, Step, find, numbers
 from .active import ActiveStep
@@ -67,7 +67,7 @@ def blocks_of(active: ActiveStep, values: Mapping[str, Any], op: Any) -> dict[tu
 
 def has_tangent(value: Any) -> bool:
     """Whether a value is a floating tensor."""
-    return hasattr(value, "dtype") and is_float(np.dtype(value.dtype))
+    return hasattr(value, "dtype") and is_float(dtype_of(value))
 
 
 def tensors_text(step: Step, values: Mapping[str, Any]) -> str:

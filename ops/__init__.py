@@ -15,8 +15,10 @@ from . import (  # noqa: F401  (each family registers its declarations)
     pointwise,
     pooling,
     reductions,
+    scattering,
     zeros,
 )
+from .graphs import Recorder
 from .node import Node, Step
 from .numbers import numbers
 from .registry import DECLARATIONS, Blocks, Declaration, find, jacobian, zero
@@ -24,4 +26,4 @@ from .registry import DECLARATIONS, Blocks, Declaration, find, jacobian, zero
 for _kind in (np.ndarray, np.generic):
     reading.register(_kind, lambda array: numbers)
 
-__all__ = ["DECLARATIONS", "Blocks", "Declaration", "Node", "Step", "find", "jacobian", "numbers", "zero"]
+__all__ = ["DECLARATIONS", "Blocks", "Declaration", "Node", "Recorder", "Step", "find", "jacobian", "numbers", "zero"]

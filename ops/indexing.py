@@ -32,10 +32,7 @@ def gather_nd(op: Any, node: Node) -> Blocks:
     shape, index, batch = node.x_shape, node.inputs[1], node.batch_dims or 0
     depth = shape_of(index)[-1]
     indexed, rest = shape[batch : batch + depth], shape[batch + depth :]
-    axes = tuple(op.Gather(index, k, axis=-1) for k in range(depth))
-    at: Array = np.zeros((), np.int64)
-    for position, n in zip(axes, indexed, strict=True):
-        at = op.Add(op.Mul(at, n), from_the_start(op, position, n))
+    at = row_positions(op, index, indexed)
     rows = np.arange(size(shape[:batch])).reshape(*shape[:batch], *(1,) * (len(shape_of(index)) - 1 - batch))
     at = op.Add(at, rows * size(indexed))
     flat = (size(shape[: batch + depth]), *rest)
@@ -53,7 +50,7 @@ def top_k(op: Any, node: Node) -> Blocks:
 @jacobian("Compress")
 def compress(op: Any, node: Node) -> Blocks:
     """y = the entries of x along an axis, or of all of x, where the condition holds."""
-    kept = np.flatnonzero(node.inputs[1])
+    kept = np.flatnonzero(np.asarray(node.number(1)))
     if node.axis is None:
         return {(0, 0): take_flat(kept, node.x_shape, node.dtype)}
     kept = kept[kept < node.x_shape[node.axis]]
@@ -64,6 +61,15 @@ def from_the_start(op: Any, index: Array, n: int) -> Array:
     """Indices with negative ones counted from the end; int64."""
     index = op.CastLike(index, np.zeros((), np.int64))
     return op.Where(op.Less(index, 0), op.Add(index, n), index)
+
+
+def row_positions(op: Any, index: Array, shape: Shape) -> Array:
+    """Row-major positions in a tensor of that shape, one for each row of `index`."""
+    at: Array = np.zeros((), np.int64)
+    for axis, n in enumerate(shape):
+        step = from_the_start(op, op.Gather(index, axis, axis=-1), n)
+        at = op.Add(op.Mul(at, n), step)
+    return at
 
 
 def flat_positions(op: Any, index: Array, axis: int, shape: Shape) -> Array:

@@ -131,7 +131,7 @@ def pixels(shape: Shape, b: int, mode: str, dtype: Any) -> Jacobian:
 @jacobian("Trilu")
 def trilu(op: Any, node: Node) -> Blocks:
     """y = x above or below a diagonal, else 0."""
-    k = 0 if node.input(1) is None else int(node.inputs[1])
+    (k,) = node.ints(1) or (0,)
     ones = np.ones(node.x_shape[-2:], node.dtype)
     mask = np.triu(ones, k) if node.upper else np.tril(ones, k)
     return {(0, 0): Diagonal(mask, node.y_shape)}

@@ -13,6 +13,10 @@ import onnx
 from ..jacobians import Array, Shape, dtype_of, shape_of
 
 
+AT = "onnxjac.at"
+"""Key, in the metadata of a graph value, of its number at the point; integers have one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One operator application: names in, names out, attributes as Python values."""
@@ -100,5 +104,10 @@ class Node:
 
     def ints(self, i: int) -> tuple[int, ...] | None:
         """An integer input as Python numbers: shapes, axes and indices are concrete at a point."""
-        value = self.input(i)
+        value = self.number(i)
         return None if value is None else tuple(int(n) for n in np.ravel(value))
+
+    def number(self, i: int) -> np.ndarray | None:
+        """An input at the point, also where the reading is of graph values: not for floats."""
+        value = self.input(i)
+        return value.meta[AT] if hasattr(value, "meta") else value

@@ -91,12 +91,11 @@ def identity(op: Any, node: Node) -> Blocks:
 @jacobian("Dropout")
 def dropout(op: Any, node: Node) -> Blocks:
     """y = x in inference; in training, the drawn mask over 1 - ratio, held constant."""
-    training = node.input(2)
-    if training is None or not bool(training):
+    if not any(node.ints(2) or (0,)):
         return {(0, 0): Identity(node.y_shape, node.dtype)}
-    ratio = 0.5 if node.input(1) is None else float(node.inputs[1])
+    ratio = 0.5 if node.input(1) is None else op.CastLike(node.inputs[1], node.y)
     kept = op.CastLike(node.outputs[1], node.y)
-    return {(0, 0): Diagonal(op.Div(kept, 1.0 - ratio), node.y_shape)}
+    return {(0, 0): Diagonal(op.Div(kept, op.Sub(op.CastLike(1.0, node.y), ratio)), node.y_shape)}
 
 
 @jacobian("Cast", "CastLike")

@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from ...ops.node import Step
 
+FLOAT = ir.DataType.FLOAT
 Run = Callable[[ir.Graph, Sequence[Any]], list[Any]]
 """run(graph, arguments): the outputs of a subgraph."""
 
@@ -66,7 +67,7 @@ def _stack(rows: Sequence[Sequence[Any]], declared: Sequence[ir.Value]) -> list[
     """The results of all turns, one array for each output; without turns, an empty one."""
     if rows:
         return [np.stack(column) for column in zip(*rows, strict=True)]
-    return [np.empty((0, *_sizes(value)), value.dtype.numpy()) for value in declared]
+    return [np.empty((0, *_sizes(value)), (value.dtype or FLOAT).numpy()) for value in declared]
 
 
 def _sizes(value: ir.Value) -> list[int]:

@@ -11,7 +11,7 @@ from onnx import defs, helper
 
 from ..loading.upgrade import WORKING_OPSET
 from ..model import Model
-from ..steps import needed
+from ..steps import needed, tensor_of
 
 SMALL = 1024  # bytes; larger weights are shared with the session, not copied into the model
 
@@ -41,9 +41,9 @@ def _opsets(model: Model) -> list[onnx.OperatorSetIdProto]:
     A runtime may refuse a new opset although it knows all the operators that are used.
     """
     imports = dict(model.ir.opset_imports)
-    nodes = [node for node in ir.traversal.RecursiveGraphIterator(model.ir.graph) if not node.domain]
-    since = {_since(op_type, model.opset) for op_type in {node.op_type for node in nodes}}
-    imports[""] = min(model.opset, max({WORKING_OPSET} | since))
+    nodes = ir.traversal.RecursiveGraphIterator(model.ir.graph)
+    used = {node.op_type for node in nodes if not node.domain}
+    imports[""] = min(model.opset, max([WORKING_OPSET, *(_since(op, model.opset) for op in used)]))
     return [helper.make_opsetid(domain, version) for domain, version in imports.items()]
 
 
@@ -52,7 +52,7 @@ def _since(op_type: str, opset: int) -> int:
 
 
 def _yield_to_given(node: onnx.NodeProto, given: frozenset[str]) -> None:
-    """An output that the caller gives is computed under another name, next to one that is needed."""
+    """What the caller gives is computed under another name, beside an output that is needed."""
     for index, name in enumerate(node.output):
         if name in given:
             node.output[index] = f"{name}_computed"
@@ -63,12 +63,12 @@ def _add_initializers(
 ) -> dict[str, np.ndarray]:
     shared = {}
     for name in sorted(model.constants.keys() & set(names)):
-        array, tensor = model.constants[name], values[name].const_value
-        if array.nbytes > SMALL and array.dtype.kind in "fiub" and array.dtype.isbuiltin:
+        array, tensor = model.constants[name], tensor_of(values[name])
+        if array.nbytes > SMALL and array.dtype.kind in "fiub":
             shared[name] = np.ascontiguousarray(array)
             graph.initializer.append(_placeholder(name, array))
         else:
-            ir.serde.serialize_tensor_into(graph.initializer.add(), tensor)
+            graph.initializer.append(ir.to_proto(tensor))
             graph.initializer[-1].name = name
     return shared
 

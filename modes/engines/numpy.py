@@ -14,7 +14,7 @@ from ...ops.node import Step
 from ...ops.numbers import numbers
 from ..loading.messages import first_line
 from ..model import Model
-from ..steps import needed, reads
+from ..steps import array_of, needed, reads
 from .control import CONTROL
 
 Values = MutableMapping[str, Any]
@@ -29,8 +29,8 @@ def compute(
     values: Values = {name: model.constants[name] for name in used & model.constants.keys()}
     values.update(inputs)
     for step, finished in zip(steps, _last_uses(steps, names), strict=True):
-        made = zip(step.outputs, _run(model, step, values), strict=False)
-        values.update((name, value) for name, value in made if name and name not in inputs)
+        made = _run(model, step, values)
+        values.update((name, value) for name, value in made.items() if name not in inputs)
         for name in finished:
             values.pop(name, None)
     return {name: values[name] for name in names}
@@ -46,7 +46,13 @@ def _last_uses(steps: Sequence[Step], names: Iterable[str]) -> list[list[str]]:
     return finished[::-1]
 
 
-def _run(model: Model, step: Step, values: Values) -> Sequence[Any]:
+def _run(model: Model, step: Step, values: Values) -> dict[str, Any]:
+    """The outputs of a step by name."""
+    results = _results(model, step, values)
+    return {name: y for name, y in zip(step.outputs, results, strict=False) if name}
+
+
+def _results(model: Model, step: Step, values: Values) -> Sequence[Any]:
     inputs = [None if name is None else values[name] for name in step.inputs]
     try:
         if step.op_type in CONTROL and not step.domain:
@@ -73,12 +79,11 @@ def _run(model: Model, step: Step, values: Values) -> Sequence[Any]:
 def _body(model: Model, graph: ir.Graph, arguments: Sequence[Any], outer: Values) -> list[Any]:
     """The outputs of a subgraph, which sees the values of the graph around it."""
     scope: Values = ChainMap({}, outer)
-    for name, value in graph.initializers.items():
-        scope[name] = value.const_value.numpy()
-    scope.update(zip((value.name for value in graph.inputs), arguments, strict=True))
+    scope.update((name, array_of(value)) for name, value in graph.initializers.items())
+    scope.update(zip((str(value.name) for value in graph.inputs), arguments, strict=True))
     for step in model.body(graph):
-        scope.update(zip(map(str, step.outputs), _run(model, step, scope), strict=False))
-    return [scope[value.name] for value in graph.outputs]
+        scope.update(_run(model, step, scope))
+    return [scope[str(value.name)] for value in graph.outputs]
 
 
 def _describe(step: Step, inputs: Sequence[Any]) -> str:

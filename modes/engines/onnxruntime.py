@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Mapping
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -14,8 +15,8 @@ from ..loading.messages import first_line
 from ..model import Model
 from .cut import cut
 
-KEPT_SESSIONS = 8
-Result = TypeVar("Result")
+KEPT_SESSIONS = 4
+NO_KERNEL = re.compile(r"implementation for (\w+)\(\d+\) node with name '([^']*)'")
 
 
 class EngineError(OnnxJacError):
@@ -34,21 +35,33 @@ def compute(
     """The named tensors at the inputs."""
     if not installed():
         raise EngineError("onnxruntime is not installed: `pip install onnxjac[runtime]`.")
-    session = _session(model, frozenset(inputs), names)
-    feeds = {value.name: inputs[value.name] for value in session.get_inputs()}
-    return _speak(lambda: dict(zip(names, session.run(names, feeds), strict=True)))
+    try:
+        session = _session(model, frozenset(inputs), names)
+        feeds = {value.name: inputs[value.name] for value in session.get_inputs()}
+        return dict(zip(names, session.run(names, feeds), strict=True))
+    except Exception as error:  # its exceptions have no common class
+        reason = _reason(model, first_line(error))
+        raise EngineError(f"ONNX Runtime cannot run this: {reason} Try engine='numpy'.") from error
 
 
 def _session(model: Model, given: frozenset[str], names: tuple[str, ...]) -> Any:
-    """A session from the model's cache, which drops the one that was not used for longest."""
+    """A session, or a refusal, from the model's cache; what was not used for longest is dropped."""
     sessions, key = model.sessions, (given, names)
-    if key in sessions:
-        sessions.move_to_end(key)
-    else:
-        sessions[key] = _speak(lambda: _new_session(model, given, names))
+    if key not in sessions:
+        sessions[key] = _session_or_error(model, given, names)
         if len(sessions) > KEPT_SESSIONS:
             sessions.popitem(last=False)
+    sessions.move_to_end(key)
+    if isinstance(sessions[key], Exception):
+        raise sessions[key]
     return sessions[key]
+
+
+def _session_or_error(model: Model, given: frozenset[str], names: tuple[str, ...]) -> Any:
+    try:
+        return _new_session(model, given, names)
+    except Exception as error:
+        return error
 
 
 def _new_session(model: Model, given: frozenset[str], names: tuple[str, ...]) -> Any:
@@ -56,17 +69,19 @@ def _new_session(model: Model, given: frozenset[str], names: tuple[str, ...]) ->
 
     proto, shared = cut(model, given, names)
     options = ort.SessionOptions()
-    options.log_severity_level = 4  # its errors come as exceptions, in our words
+    options.log_severity_level = 4  # errors come as exceptions, not on stderr too
     values = [ort.OrtValue.ortvalue_from_numpy(array) for array in shared.values()]
     options.add_external_initializers(list(shared), values)
     providers = ["CPUExecutionProvider"]
     return ort.InferenceSession(proto.SerializeToString(), options, providers=providers)
 
 
-def _speak(action: Callable[[], Result]) -> Result:
-    """Run an action of ONNX Runtime; its errors carry op and type, but also file names of its own."""
-    try:
-        return action()
-    except Exception as error:
-        reason = first_line(error).removeprefix("[ONNXRuntimeError] : ")
-        raise EngineError(f"ONNX Runtime refuses: {reason} Try engine='numpy'.") from error
+def _reason(model: Model, message: str) -> str:
+    """What ONNX Runtime says; where it has no kernel, for which node and which dtype."""
+    if found := NO_KERNEL.search(message):
+        op_type, name = found.groups()
+        for step in model.steps:
+            if step.op_type == op_type and name in ("", step.name):
+                dtypes = {model.spec(tensor).dtype for tensor in step.inputs if tensor}
+                return f"it has no kernel for {step} in {', '.join(sorted(map(str, dtypes)))}."
+    return message.removeprefix("[ONNXRuntimeError] : ")

@@ -1,8 +1,13 @@
-"""Replacing operators by their function bodies from the ONNX schema."""
+"""Replacing functions by their bodies: the model's own, and those of the ONNX schema.
+
+ONNX's inliner does the work, except that it forgets the default of an attribute that a body refers
+to and the call leaves out: these are spelled out first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import onnx
 from onnx import defs, helper, inliner
@@ -11,6 +16,17 @@ from ...ops import registry
 from .protos import nodes, opset
 
 Key = tuple[str, str]
+
+
+def inline_local(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Every call of a function that the model defines becomes its body, raised to its opset."""
+    if not model.functions:
+        return model
+    defaults = {(f.domain, f.name, f.overload): f.attribute_proto for f in model.functions}
+    bodies = (node for function in model.functions for node in function.node)
+    for node in (*nodes(model), *bodies):
+        _spell_out(node, defaults.get((node.domain, node.op_type, node.overload), ()))
+    return inliner.inline_local_functions(model, convert_version=True)
 
 
 def expand(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -22,36 +38,50 @@ def inline(model: onnx.ModelProto, chosen: Callable[[str, str], bool]) -> onnx.M
     """Replace the operators chosen by (domain, type) by their bodies; a body may need another."""
     while keys := {key for key in _used(model) if chosen(*key) and _has_body(model, *key)}:
         for node in nodes(model):
-            if (node.domain, node.op_type) in keys:
-                _spell_out_defaults(node, opset(model, node.domain) or 1)
+            if _key(node) in keys:
+                _spell_out(node, _defaults(model, *_key(node)))
         before, model = _used(model), _inline(model, sorted(keys))
         if _used(model) == before:  # a body that this very node cannot have, such as a symbolic one
             break
     return model
 
 
+def _key(node: onnx.NodeProto) -> Key:
+    """The operator of a node."""
+    return node.domain, node.op_type
+
+
 def _used(model: onnx.ModelProto) -> dict[Key, int]:
     counts: dict[Key, int] = {}
     for node in nodes(model):
-        key = node.domain, node.op_type
-        counts[key] = counts.get(key, 0) + 1
+        counts[_key(node)] = counts.get(_key(node), 0) + 1
     return counts
 
 
-def _has_body(model: onnx.ModelProto, domain: str, op_type: str) -> bool:
+def _schema(model: onnx.ModelProto, domain: str, op_type: str) -> defs.OpSchema | None:
     version = opset(model, domain) or 1
-    if not defs.has(op_type, version, domain):
-        return False
-    schema = defs.get_schema(op_type, version, domain)
-    return schema.has_function or schema.has_context_dependent_function
+    return defs.get_schema(op_type, version, domain) if defs.has(op_type, version, domain) else None
 
 
-def _spell_out_defaults(node: onnx.NodeProto, version: int) -> None:
-    """The inliner forgets the default of an attribute that a body refers to."""
+def has_body(schema: Any) -> bool:
+    """Whether ONNX defines the operator by others; the stubs of `OpSchema` miss these two."""
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def _has_body(model: onnx.ModelProto, domain: str, op_type: str) -> bool:
+    schema = _schema(model, domain, op_type)
+    return schema is not None and has_body(schema)
+
+
+def _defaults(model: onnx.ModelProto, domain: str, op_type: str) -> list[onnx.AttributeProto]:
+    schema = _schema(model, domain, op_type)
+    held = schema.attributes.values() if schema else ()
+    return [formal.default_value for formal in held if formal.default_value.name]
+
+
+def _spell_out(node: onnx.NodeProto, defaults: Iterable[onnx.AttributeProto]) -> None:
     present = {attribute.name for attribute in node.attribute}
-    for name, formal in defs.get_schema(node.op_type, version, node.domain).attributes.items():
-        if name not in present and formal.default_value.name:
-            node.attribute.append(formal.default_value)
+    node.attribute.extend(default for default in defaults if default.name not in present)
 
 
 def _inline(model: onnx.ModelProto, keys: list[Key]) -> onnx.ModelProto:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx_ir as ir
 from onnx import defs
+
+from .bodies import has_body
 
 DOUBLE, FLOAT = ir.DataType.DOUBLE, ir.DataType.FLOAT
 RAISED = frozenset({FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
@@ -34,7 +38,7 @@ def _raise_node(node: ir.Node, version: int) -> None:
     _raise_tensors(node)
     raised = [value for value in node.outputs if _raise_value(value)]
     # A body is written for any float type, even where the schema around it lists only some.
-    if schema is not None and not (schema.has_function or schema.has_context_dependent_function):
+    if schema is not None and not has_body(schema):
         _keep_float_inputs(node, schema)
         _keep_float_outputs(node, schema, raised)
 
@@ -48,11 +52,10 @@ def _raise_value(value: ir.Value) -> bool:
     return True
 
 
-def _raise_type(kind: ir.TypeProtocol) -> ir.TypeProtocol:
+def _raise_type(kind: Any) -> ir.TypeProtocol:
     """The same tensor, sequence or optional type, of doubles."""
-    if isinstance(kind, ir.SequenceType | ir.OptionalType):
-        return type(kind)(_raise_type(kind.elem_type))
-    return type(kind)(DOUBLE)
+    inner = kind.elem_type
+    return type(kind)(DOUBLE if isinstance(inner, ir.DataType) else _raise_type(inner))
 
 
 def _raise_tensor(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
@@ -63,8 +66,9 @@ def _raise_tensor(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
 
 def _raise_types(node: ir.Node, schema: defs.OpSchema | None) -> None:
     """Attributes that say float now say double, even those that say it by their default."""
+    formal = schema.attributes if schema else {}
     for name in TYPES if node.op_type != "BitCast" else ():
-        default = schema.attributes[name].default_value.i if schema and name in schema.attributes else 0
+        default = formal[name].default_value.i if name in formal else 0
         if node.attributes.get_int(name, default) in RAISED:
             node.attributes[name] = ir.AttrInt64(name, DOUBLE)
 

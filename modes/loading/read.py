@@ -1,4 +1,4 @@
-"""From what the caller has (path, bytes, ModelProto, onnx_ir.Model) to an ``onnx_ir.Model`` of ours."""
+"""From what the caller has (path, bytes, ModelProto, onnx_ir.Model) to a model of our own."""
 
 from __future__ import annotations
 
@@ -72,6 +72,6 @@ def _without_files(model: ir.Model) -> ir.Model:
     """Bytes and protos come from no folder, so a file name in them could mean any file."""
     for name, value in model.graph.initializers.items():
         if isinstance(value.const_value, ir.ExternalTensor):
-            where = value.const_value.location
-            raise LoadError(f"the data of {name!r} is in the file {where!r}: pass the model's path.")
+            file = value.const_value.location
+            raise LoadError(f"the data of {name!r} is in the file {file!r}: pass the model's path.")
     return model

@@ -1,7 +1,7 @@
 """Where ONNX's version converter changes what a model computes, and what is done about it.
 
-Each was found by running the original and the converted model side by side; `tests/modes/test_opsets`
-does the same for every opset from 7 on.
+Each was found by running the original and the converted model side by side, which
+`tests/modes/test_opsets` does for every opset from 7 on.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import onnx
-from onnx import checker, defs, inliner, shape_inference, version_converter
+from onnx import checker, defs, shape_inference, version_converter
 
 from ...jacobians.errors import LoadError
-from .bodies import expand
+from .bodies import expand, inline_local
 from .messages import first_line
 from .protos import opset
 from .repairs import after_conversion, before_check, before_conversion
@@ -21,8 +21,7 @@ def upgrade(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     model = before_check(model)
     _check(model)
-    if model.functions:
-        model = inliner.inline_local_functions(model, convert_version=True)
+    model = inline_local(model)
     version = opset(model)
     if version is not None and version < WORKING_OPSET:
         model = _raise(model, version)

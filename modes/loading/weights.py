@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
@@ -27,10 +28,11 @@ def detach(model: ir.Model) -> tuple[onnx.ModelProto, Weights]:
     _drop_inputs(graph, weights)  # before IR version 4 every initializer was a graph input too
     model.ir_version = max(model.ir_version, 10)
     for name, tensor in weights.items():
+        value = graph.initializers[name]
+        _fill(value, tensor)
         if tensor.nbytes > SMALL:
-            value = graph.initializers.pop(name)
+            graph.initializers.pop(name)
             value.const_value = None
-            value.dtype, value.shape = tensor.dtype, ir.Shape(tensor.shape.numpy())
             graph.inputs.append(value)
     return ir.to_proto(model), weights
 
@@ -40,19 +42,19 @@ def attach(proto: onnx.ModelProto, weights: Weights) -> ir.Model:
     model = ir.from_proto(proto)
     graph = model.graph
     values = {value.name: value for value in (*graph.inputs, *graph.initializers.values())}
-    tensors = weights | {
-        name: value.const_value
-        for name, value in graph.initializers.items()
-        if name not in weights
-    }
+    tensors = {name: _data(value) for name, value in graph.initializers.items()}
     _drop_inputs(graph, weights)
     graph.initializers.clear()
-    for name, tensor in tensors.items():
+    for name, tensor in (weights | {n: t for n, t in tensors.items() if n not in weights}).items():
         value = values.get(name) or ir.Value(name=name)
-        value.const_value, value.dtype = tensor, tensor.dtype
-        value.shape = ir.Shape(tensor.shape.numpy())
+        _fill(value, tensor)
         graph.register_initializer(value)
     return model
+
+
+def _fill(value: ir.Value, tensor: ir.TensorProtocol) -> None:
+    value.const_value, value.dtype = tensor, tensor.dtype
+    value.shape = ir.Shape(tensor.shape.numpy())
 
 
 def _drop_inputs(graph: ir.Graph, names: Container[str]) -> None:
@@ -69,7 +71,9 @@ def _data(value: ir.Value) -> ir.TensorProtocol:
     try:
         array = tensor.numpy()
     except Exception as error:
-        raise LoadError(f"the data of {value.name!r} cannot be read: {first_line(error)}") from error
-    if isinstance(tensor, ir.TensorProtoTensor) and tensor.dtype.bitwidth >= 8:
-        return ir.Tensor(array, dtype=tensor.dtype, name=value.name)
+        reason = first_line(error)
+        raise LoadError(f"the data of {value.name!r} cannot be read: {reason}") from error
+    copied = isinstance(tensor, ir.TensorProtoTensor) or tensor.nbytes <= SMALL
+    if copied and tensor.dtype.bitwidth >= 8 and tensor.dtype is not ir.DataType.STRING:
+        return ir.Tensor(np.array(array), dtype=tensor.dtype, name=value.name)
     return tensor

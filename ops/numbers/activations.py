@@ -30,7 +30,7 @@ def sigmoid(x: Array) -> Array:
 @wide
 def softplus(x: Array) -> Array:
     """log(1 + exp(x))."""
-    return np.logaddexp(0, x)
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
 
 
 @kernel("Softsign")

@@ -21,7 +21,7 @@ def cast(x: Array, *, to: int, saturate: int = 1, round_mode: str = "up") -> Arr
 @kernel("CastLike")
 def cast_like(x: Array, target: Array, *, saturate: int = 1, round_mode: str = "up") -> Array:
     """The elements in the type of the target."""
-    return converted(x, target.dtype, bool(saturate), round_mode)
+    return converted(np.asarray(x), target.dtype, bool(saturate), round_mode)
 
 
 def converted(x: Array, dtype: np.dtype, saturate: bool, round_mode: str) -> Array:

@@ -15,6 +15,8 @@ from .windows import Windows, padded, patches, windows
 BLOCK = 1 << 22
 """Bytes of patches that are gathered at once: they are to be in cache when they are multiplied."""
 
+SHORT = 128
+
 
 @kernel("Conv")
 @wide
@@ -32,7 +34,7 @@ def conv(
     x = padded(x, grid)
     if math.prod(grid.kernel) == 1:
         y = pointwise(x, w, grid, group)
-    elif w.shape[1] == 1:
+    elif is_depthwise(w, group):
         y = depthwise(x, w, grid)
     else:
         y = general(x, w, grid, group)
@@ -55,6 +57,11 @@ def pointwise(x: Array, w: Array, grid: Windows, group: int) -> Array:
     n, c = x.shape[:2]
     x = x[(..., *reach)].reshape(n, group, c // group, math.prod(grid.count))
     return np.matmul(grouped(w, group), x).reshape(n, len(w), *grid.count)
+
+
+def is_depthwise(w: Array, group: int) -> bool:
+    """Whether there are groups of one input channel each, with so few taps that a loop pays."""
+    return group > 1 and w.shape[1] == 1 and math.prod(w.shape[2:]) <= SHORT
 
 
 def depthwise(x: Array, w: Array, grid: Windows) -> Array:

@@ -38,7 +38,12 @@ def conv_transpose(
     extra = filled(output_padding, 0, rank)
     full = [grid.covered(axis, n) + extra[axis] for axis, n in enumerate(space)]
     begins, lengths = crop(full, grid, pads, auto_pad, output_shape)
-    y = spread(x, w, grid, group, list(map(max, full, map(sum, zip(begins, lengths, strict=True)))))
+    room = np.maximum(full, np.add(begins, lengths))
+    y: Array = np.zeros((len(x), w.shape[1] * group, *room), x.dtype)
+    if x.shape[1] == group > 1:
+        spread_depthwise(y, x, w, grid)
+    else:
+        spread(y, x, w, grid, group)
     kept = (slice(a, a + n) for a, n in zip(begins, lengths, strict=True))
     return shifted(y[(..., *kept)], b)
 
@@ -48,7 +53,7 @@ def crop(
 ) -> tuple[Shape, Shape]:
     """(begins, lengths) of what remains of the full output."""
     if output_shape is None and auto_pad.startswith("SAME"):
-        output_shape = [n * s for n, s in zip(grid.count, grid.strides, strict=True)]
+        output_shape = list(map(min, full, np.multiply(grid.count, grid.strides).tolist()))
     if output_shape is not None:
         lengths = tuple(output_shape)[-len(full) :]
         pads = split_pads([max(f - n, 0) for f, n in zip(full, lengths, strict=True)], auto_pad)
@@ -57,9 +62,8 @@ def crop(
     return begins, tuple(f - a - b for f, a, b in zip(full, begins, ends, strict=True))
 
 
-def spread(x: Array, w: Array, grid: Windows, group: int, full: Sequence[int]) -> Array:
-    """The uncropped output: each input element adds the kernel, weighted, around its place."""
-    y = np.zeros((len(x), w.shape[1] * group, *full), x.dtype)
+def spread(y: Array, x: Array, w: Array, grid: Windows, group: int) -> None:
+    """Add to y the kernel, weighted by each element of x, around the place of the element."""
     weights = grouped(w, group).swapaxes(1, 2)
     row = y.shape[1] * math.prod(grid.kernel + grid.count[1:]) * x.itemsize
     for images, rows in blocks(len(x), grid.count[0], row, w.nbytes):
@@ -68,7 +72,14 @@ def spread(x: Array, w: Array, grid: Windows, group: int, full: Sequence[int]) -
         taps = product.reshape(y.shape[1], *grid.kernel, *part.shape[1:])
         lower = y[images, :, rows.start * grid.strides[0] :]
         stamp(lower.swapaxes(0, 1), taps, replace(grid, count=part.shape[2:]))
-    return y
+
+
+def spread_depthwise(y: Array, x: Array, w: Array, grid: Windows) -> None:
+    """The same for one input channel per group, without a product of matrices."""
+    y = y.reshape(*x.shape[:2], -1, *y.shape[2:])
+    for tap, reach in grid.taps():
+        weight = w[(..., *tap)].reshape(*w.shape[:2], *(1,) * len(tap))
+        y[(..., *reach)] += weight * x[:, :, None]
 
 
 def stamp(y: Array, taps: Array, grid: Windows) -> None:

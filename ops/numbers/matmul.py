@@ -21,10 +21,11 @@ def matmul(a: Array, b: Array) -> Array:
         return matmul(single(a), single(b)).astype(a.dtype)
     if (a.ndim == 2 and b.ndim == 2) or a.ndim < 2 or b.ndim < 2:
         return np.matmul(a, b)
-    product = stacked(unrepeated(a), unrepeated(b))
-    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    if product.shape[:-2] == batch:
+    left, right = unrepeated(a), unrepeated(b)
+    product = stacked(left, right)
+    if left is a and right is b:
         return product
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     return np.broadcast_to(product, (*batch, *product.shape[-2:]))
 
 

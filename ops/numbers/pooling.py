@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -43,23 +44,29 @@ def greatest_taps(x: Array, grid: Windows) -> tuple[Array, Array]:
     best = next(parts).copy()
     taps = np.zeros(best.shape, np.int32)
     for number, part in enumerate(parts, 1):
-        better = part > best
-        np.copyto(best, part, where=better)
-        np.copyto(taps, np.int32(number), where=better)
+        np.putmask(taps, part > best, number)
+        np.maximum(best, part, out=best)
     return best, taps
 
 
 def places(taps: Array, grid: Windows, column_major: int) -> Array:
-    """The place in the flattened x of the numbered tap of each window."""
-    n, c, *count = taps.shape
-    first, *origins = np.ogrid[tuple(map(slice, (n * c, *count)))]
-    flat = first.reshape(n, c, *(1,) * len(count)) * math.prod(grid.space)
-    offsets = np.unravel_index(taps, grid.kernel)
-    for axis, (origin, tap) in enumerate(zip(origins, offsets, strict=True)):
-        others = grid.space[:axis] if column_major else grid.space[axis + 1 :]
-        at = origin[0] * grid.strides[axis] - grid.begins[axis] + tap * grid.dilations[axis]
-        flat = flat + at * math.prod(others)
-    return flat
+    """The place in the flattened x of the numbered tap of each window: it is linear in both."""
+    rank, space = len(grid.space), grid.space
+    others = (space[:axis] if column_major else space[axis + 1 :] for axis in range(rank))
+    steps = np.array([math.prod(lengths) for lengths in others])
+    starts = linear(grid.count, steps * grid.strides) - steps @ grid.begins
+    offsets = linear(grid.kernel, steps * grid.dilations).ravel()
+    images = linear(taps.shape[:2], np.array([taps.shape[1], 1]) * math.prod(space))
+    return images.reshape(*images.shape, *(1,) * rank) + starts + offsets[taps]
+
+
+def linear(shape: Sequence[int], steps: Array) -> Array:
+    """The array whose elements are Σ index · step.
+
+    >>> linear((2, 3), np.array([10, 1])).tolist()
+    [[0, 1, 2], [10, 11, 12]]
+    """
+    return np.tensordot(steps, np.indices(tuple(shape)), 1)
 
 
 @kernel("AveragePool")

@@ -1,0 +1,74 @@
+"""Derive: sweeps in the graphs reading. A derivative of a model is a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ..jacobians import Array, Dag, shape_of
+from ..ops.graphs import Recorder, build
+from .model import Model
+from .trace import Trace, trace
+
+Names = tuple[str, ...]
+
+
+@dataclass
+class Draft:
+    """A graph in the making: what goes in, and what comes out under which name."""
+
+    recorder: Recorder
+    inputs: list[ir.Value]
+    outputs: dict[str, Array] = field(default_factory=dict)
+
+    def model(self, name: str) -> Model:
+        """The draft as a model, which can be linearised like any other."""
+        return Model(build(self.recorder, self.inputs, self.outputs, name))
+
+
+def jvp_graph(model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None) -> Draft:
+    """(inputs, tangents) ↦ (of, J · tangents)."""
+    t = trace(model, point, (*of, *wrt), engine)
+    dag = t.dag(wrt, of)
+    tangents = [like(t, name, f"{name}_tangent") for name in wrt]
+    reached = dag.sweep(t.recorder, dict(zip(dag.sources, tangents, strict=True)))
+    draft = Draft(t.recorder, [*t.inputs, *tangents], {name: t.values[name] for name in of})
+    for name, sink in zip(of, dag.sinks, strict=True):
+        draft.outputs[f"{name}_tangent"] = present(reached, dag, sink)
+    return draft
+
+
+def vjp_graph(
+    model: Model,
+    point: Mapping[str, Any],
+    of: Names,
+    wrt: Names,
+    engine: str | None,
+    seeds: Mapping[str, np.ndarray] | None = None,
+) -> Draft:
+    """(inputs, cotangents) ↦ (of, Jᵀ · cotangents); given `seeds` are constant cotangents."""
+    t = trace(model, point, (*of, *wrt), engine)
+    dag = t.dag(wrt, of).T
+    asked = [] if seeds is not None else [like(t, name, f"{name}_cotangent") for name in of]
+    cotangents = asked if seeds is None else [seeds[name] for name in of]
+    reached = dag.sweep(t.recorder, dict(zip(dag.sources, cotangents, strict=True)))
+    draft = Draft(t.recorder, [*t.inputs, *asked], {name: t.values[name] for name in of})
+    for name, sink in zip(wrt, dag.sinks, strict=True):
+        draft.outputs[f"{name}_cotangent"] = present(reached, dag, sink)
+    return draft
+
+
+def like(t: Trace, name: str, new: str) -> ir.Value:
+    """A new input of the shape and dtype of a tensor."""
+    value = t.values[name]
+    assert value.dtype is not None
+    return t.recorder.new(shape_of(value), value.dtype.numpy(), new)
+
+
+def present(reached: Mapping[int, Array], dag: Dag, vertex: int) -> Array:
+    """What a sweep gives at a vertex; zeros where nothing arrives."""
+    return reached[vertex] if vertex in reached else np.zeros(dag.shapes[vertex], dag.dtype)

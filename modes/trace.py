@@ -1,0 +1,65 @@
+"""Trace: the tape in the graphs reading. The same steps, their tensors as values of a new graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ..jacobians import Dag, shape_of
+from ..jacobians.errors import UnsupportedOp
+from ..ops import Recorder, Step
+from .active import active_steps
+from .model import Model
+from .primal import evaluate
+from .steps import needed
+from .tape import dag_of, record
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The primal as recorded nodes: every tensor that `of` needs, by name."""
+
+    recorder: Recorder
+    values: dict[str, ir.Value]
+    inputs: tuple[ir.Value, ...]
+    steps: tuple[Step, ...]
+
+    def dag(self, wrt: tuple[str, ...], of: tuple[str, ...]) -> Dag:
+        """The DAG between `wrt` and `of` with graph values as data: its products are recorded."""
+        entries = record(active_steps(self.steps, wrt, of), dict(self.values), self.recorder)
+        shapes = {name: shape_of(value) for name, value in self.values.items()}
+        dtypes = [self.values[name].dtype.numpy() for name in (*wrt, *of)]
+        return dag_of(entries, shapes, wrt, of, np.result_type(*dtypes))
+
+
+def trace(
+    model: Model, point: Mapping[str, Any], names: Iterable[str], engine: str | None = None
+) -> Trace:
+    """Record the steps that the named tensors need; shapes and integers are those at the point."""
+    wanted = tuple(names)
+    steps = tuple(model.steps[k] for k in needed(model.steps, wanted)[0])
+    met = {n for step in steps for n in (*step.inputs, *step.outputs) if n is not None}
+    numbers = evaluate(model, point, met.union(wanted, model.inputs), engine=engine)
+    recorder = Recorder(model.ir.opset_imports)
+    inputs = tuple(recorder.like(numbers[name], name) for name in model.inputs)
+    values: dict[str, Any] = dict(zip(model.inputs, inputs, strict=True))
+    for name in met.union(wanted) & model.constants.keys() - values.keys():
+        values[name] = recorder.initializer(model.constants[name], name)
+    for step in steps:
+        refuse_graphs(step)
+        made = recorder.copy(step, [n and values[n] for n in step.inputs],
+                             [n and numbers[n] for n in step.outputs])  # fmt: skip
+        values.update((n, v) for n, v in zip(step.outputs, made, strict=True) if n is not None)
+    return Trace(recorder, values, inputs, steps)
+
+
+def refuse_graphs(step: Step) -> None:
+    """Control flow is not recorded yet."""
+    if any(isinstance(value, ir.Graph) for value in step.attrs.values()):
+        raise UnsupportedOp(
+            f"{step} has a subgraph, which cannot be recorded: choose its branch or unroll it first"
+        )

@@ -1,0 +1,88 @@
+"""Build: what was recorded becomes an onnx-ir model, with nothing unused in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import onnx_ir as ir
+
+from ...jacobians import Array
+from .recorder import Recorder
+
+IR_VERSION = 10
+"""What opset 21 came with; newer opsets raise it below."""
+
+
+def build(
+    recorder: Recorder, inputs: Iterable[ir.Value], outputs: Mapping[str, Array], name: str
+) -> ir.Model:
+    """The model from some inputs to some outputs, each output under its given name."""
+    entries = list(inputs)
+    results = [named(recorder, value, text) for text, value in outputs.items()]
+    nodes, used = reachable(recorder, results)
+    initializers = [v for v in used if v.const_value is not None]
+    give_names(entries, initializers, nodes)
+    graph = ir.Graph(
+        entries, results, nodes=nodes, initializers=initializers, name=name,
+        opset_imports=recorder.opset_imports,
+    )  # fmt: skip
+    return ir.Model(graph, ir_version=ir_version(recorder.opset_imports.get("", 1)), producer_name="onnxjac")
+
+
+def ir_version(opset: int) -> int:
+    """The IR version that an opset of the default domain was released with."""
+    return {21: 10, 22: 10, 23: 11, 24: 11, 25: 12}.get(opset, 13 if opset > 25 else IR_VERSION)
+
+
+def named(recorder: Recorder, value: Array, name: str) -> ir.Value:
+    """The value under that name: renamed where it is ours to name, else copied."""
+    value = recorder.value(value)
+    assert value is not None
+    if value.producer() is not None and value.name is None:
+        value.name = name
+    return value if value.name == name and value.producer() is not None else copied(recorder, value, name)
+
+
+def copied(recorder: Recorder, value: ir.Value, name: str) -> ir.Value:
+    """A second name for a value."""
+    assert value.shape is not None and value.dtype is not None
+    shape = tuple(int(n) for n in value.shape)
+    made = recorder.new(shape, value.dtype.numpy(), name)
+    recorder.nodes.append(ir.Node("", "Identity", [value], outputs=[made]))
+    return made
+
+
+def reachable(recorder: Recorder, results: list[ir.Value]) -> tuple[list[ir.Node], list[ir.Value]]:
+    """The nodes that the results need, in recorded order, and every value these read."""
+    needed = {id(value) for value in results}
+    nodes: list[ir.Node] = []
+    used: dict[int, ir.Value] = {id(value): value for value in results}
+    for node in reversed(recorder.nodes):
+        if any(id(value) in needed for value in node.outputs):
+            nodes.append(node)
+            present = [value for value in node.inputs if value is not None]
+            needed.update(map(id, present))
+            used.update((id(value), value) for value in present)
+    return nodes[::-1], list(used.values())
+
+
+def give_names(inputs: list[ir.Value], initializers: list[ir.Value], nodes: list[ir.Node]) -> None:
+    """Names for what has none: constants are numbered, values are named after their operator."""
+    made = [value for node in nodes for value in node.outputs]
+    taken = {value.name for value in (*inputs, *initializers, *made) if value.name}
+    for value in initializers:
+        if not value.name:
+            value.name = fresh("constant", taken)
+    for node in nodes:
+        for value in node.outputs:
+            if value.name is None:
+                value.name = fresh(node.op_type.lower(), taken)
+
+
+def fresh(stem: str, taken: set[str | None]) -> str:
+    """A name that is not taken yet, and is from now on."""
+    k = len(taken)
+    while f"{stem}_{k}" in taken:
+        k += 1
+    taken.add(f"{stem}_{k}")
+    return f"{stem}_{k}"

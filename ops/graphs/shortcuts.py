@@ -1,0 +1,116 @@
+"""Shortcuts: calls that need no node, or a simpler one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ...jacobians import Array, Shape, dtype_of, shape_of
+from .operands import is_constant
+
+Operands = tuple[Array | None, ...]
+SHORTCUTS: dict[str, Callable[..., Any]] = {}
+
+
+def shortcut(op: Any, op_type: str, arrays: Operands, attrs: dict[str, Any]) -> Any:
+    """What a call gives without a node of its own, or None."""
+    rule = SHORTCUTS.get(op_type)
+    return None if rule is None else rule(op, *arrays, **attrs)
+
+
+def simplifies(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register the shortcut of some operators."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        SHORTCUTS.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+def made_by(x: Any, op_type: str) -> ir.Node | None:
+    """The node that made a value, if it is of that type."""
+    node = x.producer() if isinstance(x, ir.Value) else None
+    return node if node is not None and node.op_type == op_type and not node.domain else None
+
+
+@simplifies("Identity")
+def _identity(op: Any, x: Array) -> Array:
+    return x
+
+
+@simplifies("CastLike")
+def _cast_like(op: Any, x: Array, like: Array) -> Array:
+    target = dtype_of(like)
+    if not isinstance(x, ir.Value):
+        return np.asarray(x, target)
+    return op.Cast(x, to=int(ir.DataType.from_numpy(target)))
+
+
+@simplifies("Cast")
+def _cast(op: Any, x: Array, to: int) -> Array | None:
+    return x if dtype_of(x) == ir.DataType(to).numpy() else None
+
+
+@simplifies("Reshape")
+def _reshape(op: Any, x: Array, shape: Array, **attrs: Any) -> Array | None:
+    target = resolved(tuple(int(n) for n in shape), shape_of(x))
+    if target == shape_of(x):
+        return x
+    before = made_by(x, "Reshape")
+    if before is not None:
+        return op.Reshape(before.inputs[0], target)
+    return None if target == tuple(int(n) for n in shape) else op.Reshape(x, target)
+
+
+def resolved(target: Shape, shape: Shape) -> Shape:
+    """A target shape with -1 spelt out.
+
+    >>> resolved((-1, 2), (3, 4))
+    (6, 2)
+    """
+    known = int(np.prod([n for n in target if n != -1]))
+    return tuple(int(np.prod(shape)) // max(known, 1) if n == -1 else n for n in target)
+
+
+@simplifies("Transpose")
+def _transpose(op: Any, x: Array, perm: Any) -> Array | None:
+    if tuple(perm) == tuple(range(len(perm))):
+        return x
+    before = made_by(x, "Transpose")
+    if before is None:
+        return None
+    first = before.attributes["perm"].as_ints()
+    return op.Transpose(before.inputs[0], perm=tuple(first[k] for k in perm))
+
+
+@simplifies("Expand")
+def _expand(op: Any, x: Array, shape: Array) -> Array | None:
+    return x if tuple(int(n) for n in shape) == shape_of(x) else None
+
+
+@simplifies("Mul")
+def _mul(op: Any, x: Array, y: Array) -> Array | None:
+    for kept, other in ((x, y), (y, x)):
+        if is_constant(other, 1) and np.ndim(other) <= len(shape_of(kept)):
+            return kept
+    return None
+
+
+@simplifies("Div")
+def _div(op: Any, x: Array, y: Array) -> Array | None:
+    return x if is_constant(y, 1) and np.ndim(y) <= len(shape_of(x)) else None
+
+
+@simplifies("Neg")
+def _neg(op: Any, x: Array) -> Array | None:
+    before = made_by(x, "Neg")
+    return None if before is None else before.inputs[0]
+
+
+@simplifies("Concat")
+def _concat(op: Any, *parts: Array, axis: int) -> Array | None:
+    return parts[0] if len(parts) == 1 else None

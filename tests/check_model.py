@@ -1,0 +1,97 @@
+"""The checker of a whole model: J between named tensors at a point, from every side.
+
+Raises AssertionError where a promise is broken. Meant for float64; off kinks, where J is smooth.
+"""
+
+import numpy as np
+
+import onnxjac as oj
+
+
+def check_model(model, inputs, *, of=None, wrt=None, engine=None, rtol=1e-9, columns=3, seed=0):
+    """J of a model at a point keeps all that it promises; returns J."""
+    J = oj.linearize(model, inputs, of=of, wrt=wrt, engine=engine)
+    v, u = (draw(rng_of(seed), J.shape[k], J.dtype) for k in (1, 0))
+    check_face(J, model, inputs, engine)
+    check_dot(J, u, v, rtol)
+    check_columns(J, columns, rtol, seed)
+    check_names(J, u, v, rtol)
+    check_blocks(J, v, rtol)
+    outcome = J.check(seed=seed)
+    assert outcome, f"{J!r}\n{outcome}"
+    return J
+
+
+def rng_of(seed):
+    return np.random.default_rng(seed)
+
+
+def draw(rng, size, dtype):
+    return rng.standard_normal(size).astype(dtype)
+
+
+def check_face(J, model, inputs, engine):
+    """Shape, dtype and primal are those of the tensors behind rows and columns."""
+    sizes = [sum(np.prod(spec.shape, dtype=int) for spec in side) for side in (J.codomain, J.domain)]
+    assert J.shape == tuple(sizes)
+    assert J.dtype == np.result_type(*(spec.dtype for spec in (*J.codomain, *J.domain)))
+    assert list(J.primal) == [spec.name for spec in J.codomain]
+    for spec in J.codomain:
+        assert J.primal[spec.name].shape == spec.shape
+    shared = J.primal.keys() & model.outputs.keys()
+    outputs = model.run(inputs, engine=engine) if shared else {}
+    for name in shared:
+        assert_near(J.primal[name], outputs[name], 1e3 * np.finfo(J.dtype).eps)
+
+
+def check_dot(J, u, v, rtol):
+    """⟨u, J v⟩ = ⟨Jᵀ u, v⟩."""
+    forward, reverse = J @ v, J.T @ u
+    scale = np.linalg.norm(u) * np.linalg.norm(forward) + np.finfo(J.dtype).tiny
+    assert abs(u @ forward - reverse @ v) <= rtol * scale
+
+
+def check_columns(J, columns, rtol, seed):
+    """Several right-hand sides in one call are the single ones, for J and Jᵀ; u J is (Jᵀ u)ᵀ."""
+    for K in (J, J.T):
+        V = draw(rng_of(seed + 1), (K.shape[1], columns), K.dtype)
+        assert_near(K @ V, np.stack([K @ column for column in V.T], axis=1), rtol)
+        assert_near(V.T @ K.T, (K @ V).T, rtol)
+        assert_near(K.T.T @ V, K @ V, rtol)
+
+
+def check_names(J, u, v, rtol):
+    """Products by name are the flat ones, cut up."""
+    for K, vector in ((J, v), (J.T, u)):
+        assert_near(flat(K.apply(cut(vector, K.domain)), K.codomain), K @ vector, rtol)
+
+
+def check_blocks(J, v, rtol):
+    """J v is the sum over the named blocks, for the first and the last tensor of either side."""
+    parts = cut(v, J.domain)
+    for row in dict.fromkeys((J.codomain[0], J.codomain[-1])):
+        for column in dict.fromkeys((J.domain[0], J.domain[-1])):
+            alone = J.apply({column.name: parts[column.name]})[row.name]
+            block = J[row.name, column.name]
+            assert_near(block @ parts[column.name].ravel(), alone.ravel(), rtol)
+            assert (block.codomain, block.domain) == ((row,), (column,))
+
+
+def cut(vector, specs):
+    """A flat vector as tensors by name."""
+    ends = np.cumsum([np.prod(spec.shape, dtype=int) for spec in specs])
+    parts = np.split(vector, ends[:-1])
+    return {spec.name: part.reshape(spec.shape) for spec, part in zip(specs, parts, strict=True)}
+
+
+def flat(tensors, specs):
+    """Tensors by name as one vector."""
+    return np.concatenate([tensors[spec.name].ravel() for spec in specs])
+
+
+def assert_near(actual, expected, rtol):
+    """‖actual - expected‖ ≤ rtol · ‖expected‖, and the shapes agree."""
+    assert np.shape(actual) == np.shape(expected)
+    assert np.linalg.norm(np.ravel(actual - expected)) <= rtol * np.linalg.norm(np.ravel(expected))
+
+

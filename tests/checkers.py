@@ -1,0 +1,213 @@
+"""One checker per promise: `check_operator` for a Jacobian, `check_rule` for a rule of an operator.
+
+Both raise AssertionError where the promise is broken. Everything is float64.
+"""
+
+import warnings
+
+import numpy as np
+import onnx
+from numpy.testing import assert_allclose
+from onnx import helper
+
+from onnxjac.jacobians import Jacobian, reading
+from onnxjac.jacobians.errors import OnnxJacWarning
+from onnxjac.modes.linearize import linearize
+from onnxjac.modes.load import load
+
+TIGHT = {"rtol": 1e-12, "atol": 1e-12}
+
+
+def check_operator(J, dense=None, *, seed=0):
+    """J is what `dense` says it is, by every way that SciPy and NumPy have to ask it.
+
+    Without an independent `dense`, the columns J eᵢ are the judge.
+    """
+    rng = np.random.default_rng(seed)
+    with warnings.catch_warnings(), np.errstate(all="raise", under="ignore"):
+        warnings.simplefilter("error")
+        if dense is None:
+            dense = np.stack([J.matvec(e) for e in np.eye(J.shape[1])], axis=1)
+        assert J.dtype == dense.dtype == np.float64
+        assert J.shape == dense.shape == (np.prod(J.out_shape), np.prod(J.in_shape))
+        check_products(J, dense, rng)
+        check_right_hand_sides(J, dense, rng)
+        check_algebra(J, dense)
+        check_views(J, dense, rng)
+        check_leading_axes(J, dense, rng)
+        check_dot_test(J, rng)
+        check_hygiene(J, rng)
+
+
+def check_products(J, dense, rng):
+    """J v, J V, Jᵀ u, Jᵀ U, u J."""
+    m, n = J.shape
+    u, v, U, V = (rng.standard_normal(s) for s in (m, n, (m, 3), (n, 3)))
+    assert_allclose(J.matvec(v), dense @ v, **TIGHT)
+    assert_allclose(J.matvec(v[:, None]), (dense @ v)[:, None], **TIGHT)
+    assert_allclose(J @ v, dense @ v, **TIGHT)
+    assert_allclose(J.matmat(V), dense @ V, **TIGHT)
+    assert_allclose(J.matmat(V), np.stack([J.matvec(c) for c in V.T], axis=1), **TIGHT)
+    assert_allclose(J.rmatvec(u), dense.T @ u, **TIGHT)
+    assert_allclose(J.rmatvec(u[:, None]), (dense.T @ u)[:, None], **TIGHT)
+    assert_allclose(J.rmatmat(U), dense.T @ U, **TIGHT)
+    assert_allclose(J.T @ U, dense.T @ U, **TIGHT)
+    assert_allclose(u @ J, u @ dense, **TIGHT)
+    assert_allclose(U.T @ J, U.T @ dense, **TIGHT)
+    assert (J @ np.zeros((n, 0))).shape == (m, 0)
+
+
+def check_right_hand_sides(J, dense, rng):
+    """Complex and integer right-hand sides; strided ones; float32 in, float64 out."""
+    n = J.shape[1]
+    z = rng.standard_normal((n, 2)) + 1j * rng.standard_normal((n, 2))
+    whole = rng.integers(-3, 4, n)
+    assert_allclose(J @ z, dense @ z, **TIGHT)
+    assert_allclose(J.H @ (dense @ z), dense.T @ dense @ z, rtol=1e-11, atol=1e-11)
+    assert_allclose(J @ whole, dense @ whole, **TIGHT)
+    assert_allclose(J @ z.real[::-1].T.copy().T[::-1], dense @ z.real, **TIGHT)
+    assert (J @ whole).dtype == (J @ whole.astype(np.float32)).dtype == np.float64
+
+
+def check_algebra(J, dense):
+    """+, -, scalar factors from both sides, products with Jᵀ."""
+    zero = np.zeros_like(dense)
+    for K, expected in (
+        (J + J, 2 * dense), (J - J, zero), (-J, -dense), (2 * J, 2 * dense), (J * 0.5, dense / 2),
+        (np.float64(3) * J, 3 * dense), (J / 4, dense / 4), (J @ J.T, dense @ dense.T),
+        (J.T @ J, dense.T @ dense), (J + 2 * J - 3 * J, zero), (J.T + J.T, 2 * dense.T),
+    ):  # fmt: skip
+        assert isinstance(K, Jacobian)
+        assert K.dtype == np.float64
+        assert_allclose(K.toarray(), expected, rtol=1e-11, atol=1e-11)
+        assert_allclose(K.T.toarray(), expected.T, rtol=1e-11, atol=1e-11)
+    assert_allclose((2j * J) @ np.ones(J.shape[1]), 2j * dense.sum(axis=1), **TIGHT)
+
+
+def check_views(J, dense, rng):
+    """toarray, transposes, diagonal, trace, rows and columns."""
+    m, n = J.shape
+    assert_allclose(J.toarray(), dense, **TIGHT)
+    for K, expected in ((J.T, dense.T), (J.H, dense.T), (J.T.T, dense), (J.T.H, dense)):
+        assert K.shape == expected.shape
+        assert_allclose(K.toarray(), expected, **TIGHT)
+    assert (J.T.in_shape, J.T.out_shape) == (J.out_shape, J.in_shape)
+    assert_allclose(J.diagonal(), np.diagonal(dense), **TIGHT)
+    assert_allclose(J.T.diagonal(), np.diagonal(dense), **TIGHT)
+    if m == n:
+        assert_allclose(J.trace(), np.trace(dense), rtol=1e-11, atol=1e-11)
+    rows, columns = rng.integers(-m, max(m, 1), 4 if m else 0), np.arange(n) % 2 == 0
+    assert_allclose(J[rows, columns].toarray(), dense[rows][:, columns], **TIGHT)
+    assert_allclose(J[:, 1:].toarray(), dense[:, 1:], **TIGHT)
+    assert_allclose(J[::-2].toarray(), dense[::-2], **TIGHT)
+    assert isinstance(repr(J), str)
+    assert "object at" not in repr(J)
+    assert J.flops >= 0
+    assert J.nbytes >= 0
+
+
+def check_leading_axes(J, dense, rng):
+    """Any leading axes K are right-hand sides: (*K, *in_shape) -> (*K, *out_shape)."""
+    for K, matrix in ((J, dense), (J.T, dense.T)):
+        v = rng.standard_normal((2, 3, *K.in_shape))
+        y = K._apply(reading(v), v)
+        assert y.shape == (2, 3, *K.out_shape)
+        expected = np.einsum("yx,abx->aby", matrix, v.reshape(2, 3, -1))
+        assert_allclose(y.reshape(2, 3, -1), expected, **TIGHT)
+
+
+def check_dot_test(J, rng):
+    """⟨u, J v⟩ = ⟨Jᵀ u, v⟩."""
+    u, v = (rng.standard_normal(n) for n in J.shape)
+    scale = np.linalg.norm(u) * np.linalg.norm(J @ v)
+    assert_allclose(u @ (J @ v), (J.T @ u) @ v, rtol=0, atol=1e-12 * (scale + 1))
+
+
+def check_hygiene(J, rng):
+    """Nothing that J was given or holds is written to, and its results are the caller's own."""
+    v = rng.standard_normal(J.shape[1])
+    kept, held = v.copy(), [np.array(a) for a in J.arrays()]
+    first, entries = J @ v, J.diagonal()
+    expected = first.copy(), entries.copy()
+    first += 1
+    entries += 1
+    assert_allclose(v, kept, rtol=0)
+    for array, before in zip(J.arrays(), held, strict=True):
+        assert_allclose(array, before, rtol=0)
+    assert_allclose(J @ v, expected[0], rtol=0)
+    assert_allclose(J.diagonal(), expected[1], rtol=0)
+
+
+def check_rule(op_type, inputs, attrs=None, *, outputs=1, opset=21, seed=0):
+    """The rule of one operator at one point: a model of a single node goes to `check_model_at`."""
+    feeds = {f"x{i}": np.asarray(x) for i, x in enumerate(inputs) if x is not None}
+    names = [f"x{i}" if x is not None else "" for i, x in enumerate(inputs)]
+    made = [f"y{i}" for i in range(outputs)]
+    node = helper.make_node(op_type, names, made, name="node", **(attrs or {}))
+    graph = helper.make_graph(
+        [node],
+        op_type,
+        [typed(n, x) for n, x in feeds.items()],
+        [onnx.ValueInfoProto(name=name) for name in made],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    check_model_at(onnx.shape_inference.infer_shapes(model), feeds, seed=seed)
+
+
+def typed(name, x):
+    """The declaration of a graph input that takes x."""
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+
+
+def check_model_at(proto, feeds, *, seed=0):
+    """J of all floating outputs by all floating inputs, in float64 with NumPy's engine:
+    JVP against differences of the primal, VJP by the dot test, J V against J v.
+    """
+    rng = np.random.default_rng(seed)
+    model = load(proto, dtype="float64")
+    feeds = {k: np.asarray(x).astype(model.inputs[k].dtype) for k, x in feeds.items()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OnnxJacWarning)
+        J = linearize(model, feeds, engine="numpy")
+    for spec in J.domain:
+        direction = {spec.name: np.asarray(rng.standard_normal(spec.shape))}
+        check_jvp(model, J, feeds, direction)
+    check_dot_test(J, rng)
+    V = rng.standard_normal((J.shape[1], 2))
+    assert_allclose(J @ V, np.stack([J @ v for v in V.T], axis=1), **TIGHT)
+    assert_allclose(J.T.T @ V, J @ V, **TIGHT)
+
+
+def check_jvp(model, J, feeds, direction):
+    """J v is the slope of the primal along v; of several steps one must show it."""
+    pushed = J.apply(direction)
+    errors = []
+    for step in (1e-4, 1e-6, 1e-3):
+        slope = differences(model, feeds, direction, step)
+        errors.append({k: mismatch(dy, slope[k]) for k, dy in pushed.items()})
+        if max(errors[-1].values(), default=0) < 1e-6:
+            return
+    raise AssertionError(f"J v against differences, along {list(direction)}: {errors}")
+
+
+def differences(model, feeds, direction, h):
+    """(8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12 h: the slope up to h⁴."""
+
+    def run(t):
+        moved = {k: x + t * direction[k] if k in direction else x for k, x in feeds.items()}
+        return model.run(moved, engine="numpy")
+
+    near, far = (dict(zip("+-", (run(t), run(-t)), strict=True)) for t in (h, 2 * h))
+    return {
+        k: (8 * (near["+"][k] - near["-"][k]) - (far["+"][k] - far["-"][k])) / (12 * h)
+        for k, y in near["+"].items()
+        if y.dtype.kind == "f"
+    }
+
+
+def mismatch(found, expected):
+    """The greatest difference, relative to the scale of the numbers where that exceeds 1."""
+    assert found.shape == expected.shape
+    scale = max(1.0, np.abs(expected).max(initial=0))
+    error = np.abs(found - expected).max(initial=0) / scale
+    return float(error) if np.isfinite(error) else np.inf

@@ -1,0 +1,64 @@
+"""Convolutions of every geometry, with their matrices by explicit loops."""
+
+import itertools
+
+import numpy as np
+
+from onnxjac.jacobians import Convolution, Geometry
+
+PAIRS = tuple(itertools.permutations("xwu", 2))
+"""source → target: the third of signal, kernel and output is held."""
+
+GEOMETRIES = {
+    "1-D": dict(size=(5,), kernel=(3,)),
+    "strided, dilated, padded": dict(
+        size=(9,), kernel=(2,), strides=(2,), dilations=(3,), pads=(1, 2)
+    ),
+    "2-D, asymmetric": dict(
+        n=2, c=2, m=3, size=(4, 5), kernel=(3, 2), strides=(1, 2), dilations=(1, 2), pads=(1, 0, 0, 2)
+    ),
+    "a remainder that no window meets": dict(size=(8,), kernel=(2,), strides=(3,)),
+    "groups": dict(c=4, m=6, size=(3, 3), kernel=(2, 2), group=2),
+    "depthwise": dict(c=3, m=3, size=(4,), kernel=(3,), pads=(1, 1), group=3),
+    "depthwise with a multiplier": dict(c=2, m=4, size=(3, 3), kernel=(2, 2), group=2),
+    "3-D": dict(c=1, m=2, size=(3, 2, 3), kernel=(2, 1, 2), strides=(1, 1, 2), pads=(0, 0, 1, 1, 0, 0)),
+    "pointwise": dict(n=2, c=3, m=2, size=(2, 2), kernel=(1, 1)),
+}  # fmt: skip
+
+
+def geometry(n=1, c=2, m=2, size=(), kernel=(), strides=None, dilations=None, pads=None, group=1):
+    """A Geometry with the defaults filled in and the output's shape worked out."""
+    d = len(size)
+    strides, dilations = strides or (1,) * d, dilations or (1,) * d
+    pads = pads or (0,) * 2 * d
+    spare = [size[i] + pads[i] + pads[d + i] - dilations[i] * (kernel[i] - 1) - 1 for i in range(d)]
+    positions = tuple(s // step + 1 for s, step in zip(spare, strides, strict=True))
+    return Geometry((n, c, *size), (m, c // group, *kernel), (n, m, *positions), strides,
+                    dilations, pads, group)  # fmt: skip
+
+
+def trilinear(g):
+    """T with Σ T[u, x, w] u x w = ⟨conv(x, w), u⟩: one entry per meeting of three numbers."""
+    T = np.zeros((*g.u, *g.x, *g.w))
+    per_group, outputs = g.w[1], g.w[0] // g.group
+    for n, m, c in np.ndindex(g.u[0], g.u[1], per_group):
+        channel = m // outputs * per_group + c
+        for p, k in itertools.product(np.ndindex(g.u[2:]), np.ndindex(g.w[2:])):
+            at = tuple(
+                i * s + j * r - before
+                for i, s, j, r, before in zip(p, g.strides, k, g.dilations, g.pads, strict=False)
+            )
+            if all(0 <= i < size for i, size in zip(at, g.x[2:], strict=True)):
+                T[(n, m, *p, n, channel, *at, m, c, *k)] += 1
+    return T.reshape(np.prod(g.u), np.prod(g.x), np.prod(g.w))
+
+
+def convolution(draw, source, target, **how):
+    """The operator source → target of a geometry, and its matrix."""
+    g = geometry(**how)
+    (held,) = set("xwu") - {source, target}
+    array = draw.normal(*getattr(g, held))
+    T = dict(zip("uxw", range(3), strict=True))
+    matrix = np.tensordot(trilinear(g), array.ravel(), axes=(T[held], 0))
+    left = [name for name in "uxw" if name != held]
+    return Convolution(array, source, target, g), matrix if left == [target, source] else matrix.T

@@ -1,0 +1,154 @@
+"""What every Jacobian inherits: limits, chunks, indexing, scalars, SciPy as a client."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.sparse.linalg import LinearOperator, aslinearoperator, eigsh, gmres, lsmr, svds
+
+from onnxjac.jacobians import (
+    Broadcast, Dense, Diagonal, Eye, Identity, Jacobian, Kron, Reshape, Scalar, Zero, base,
+    implicit_kron,
+)  # fmt: skip
+from onnxjac.jacobians.errors import InputError, LimitError, OnnxJacError
+
+from .examples import Draw
+from .test_dag import Counted
+
+N = Draw(0).normal
+
+
+def test_toarray_over_the_limit():
+    J = Identity((40_000,), float)
+    with pytest.raises(LimitError, match=r"40000×40000 \(float64\) needs 11.92 GiB.*limit of 2.00"):
+        J.toarray()
+    with pytest.raises(MemoryError):
+        Dense(N(3, 4)).toarray(limit=95)
+    with pytest.raises(OnnxJacError):
+        Dense(N(3, 4)).toarray(limit=95)
+    assert Dense(N(3, 4)).toarray(limit=96).shape == (3, 4)
+
+
+@pytest.mark.parametrize(("m", "n"), [(3, 20), (20, 3)])
+def test_toarray_comes_from_the_narrow_side_in_one_call(m, n):
+    count, A = [0], N(m, n)
+    assert_allclose(Counted(Dense(A), count).toarray(), A)
+    assert count == [1]
+
+
+@pytest.mark.parametrize(("m", "n"), [(6, 20), (20, 6), (7, 7)])
+def test_chunks_of_columns(m, n, monkeypatch):
+    monkeypatch.setattr(base, "CHUNK", 8 * 20 * 4)
+    count, A = [0], N(m, n)
+    J = Counted(Dense(A), count)
+    assert_allclose(J.toarray(), A)
+    assert count == [-(-min(m, n) // J_width(m, n))]
+    assert_allclose(J.diagonal(), np.diagonal(A))
+
+
+def J_width(m, n):
+    return 80 // max(m, n)
+
+
+def test_many_right_hand_sides_are_one_call():
+    count = [0]
+    J = Counted(Dense(N(3, 4)), count)
+    J @ N(4, 50)
+    assert count == [1]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        (slice(1, 5), slice(None)), (slice(None, None, -2), slice(2, 3)), ([0, 0, 5], [3, -1]),
+        (np.array([True, False] * 3), slice(None)), (2, slice(None)), (slice(None), -1),
+        (slice(4, 4), slice(None)), slice(2), [1, 2],
+    ],
+    ids=str,
+)  # fmt: skip
+def test_rows_and_columns(key):
+    A = N(6, 4)
+    rows, columns = key if isinstance(key, tuple) else (key, slice(None))
+    expected = A[np.atleast_1d(np.arange(6)[rows])][:, np.atleast_1d(np.arange(4)[columns])]
+    J = Dense(A, (2, 3), (2, 2))[key]
+    assert isinstance(J, Jacobian)
+    assert_allclose(J.toarray(), expected)
+    assert_allclose(J.T.toarray(), expected.T)
+
+
+def test_an_index_out_of_range():
+    with pytest.raises(InputError, match="does not fit a side of length 6"):
+        Dense(N(6, 4))[6]
+
+
+def test_trace_of_a_rectangle():
+    with pytest.raises(InputError, match="square operator"):
+        Dense(N(2, 3)).trace()
+
+
+@pytest.mark.parametrize("wrong", [(5,), (4, 2, 2), (3, 1)])
+def test_right_hand_sides_of_a_wrong_shape(wrong):
+    with pytest.raises(ValueError):
+        Dense(N(3, 4)) @ np.ones(wrong)
+
+
+def test_the_transpose_is_built_once():
+    J = implicit_kron(N(2, 3), Eye(4))
+    assert J.T is J.T
+
+
+def test_bytes_of_shared_data_count_once():
+    a = N(100, 100)
+    J = Dense(a) @ Reshape((100,), (10, 10), float) @ Dense(a.T, (10, 10), (100,))
+    assert J.nbytes == a.nbytes
+
+
+def test_no_column_is_probed_on_construction():
+    """SciPy finds a missing dtype by a product with a vector of int8."""
+    count = [0]
+    J = Counted(Dense(N(3, 4)), count)
+    aslinearoperator(J), J.T, J + J, J @ J.T, 2 * J
+    assert count == [0]
+
+
+def test_a_foreign_operator_is_a_partner():
+    A, B = N(3, 3), N(3, 3)
+    J, F = implicit_kron(A, Eye(1)), aslinearoperator(B)
+    v = N(3)
+    for K, expected in ((J @ F, A @ B), (F @ J, B @ A), (J + F, A + B), (J - F, A - B)):
+        assert isinstance(K, LinearOperator)
+        assert_allclose(K @ v, expected @ v)
+
+
+def test_powers_and_complex_factors():
+    A, v = N(3, 3), N(3)
+    assert_allclose((Dense(A) ** 3) @ v, A @ A @ A @ v)
+    assert_allclose((Dense(A) * (1 + 2j)) @ v, (1 + 2j) * A @ v)
+
+
+def test_scipy_is_a_client():
+    A = N(30, 20)
+    J = Dense(A[:, :10]) @ Dense(np.eye(10, 20)) + Dense(A - A[:, :10] @ np.eye(10, 20))
+    s = np.linalg.svd(A, compute_uv=False)
+    assert_allclose(np.sort(svds(J, k=3)[1])[::-1], s[:3])
+    assert_allclose(eigsh(J.T @ J, k=2)[0][::-1], s[:2] ** 2)
+    b, S = N(30), Dense(A[:20] + 10 * np.eye(20))
+    assert_allclose(lsmr(J, b, atol=1e-14, btol=1e-14)[0], np.linalg.lstsq(A, b)[0], rtol=1e-8)
+    assert_allclose(gmres(S, b[:20], rtol=1e-12)[0], np.linalg.solve(S.a, b[:20]), rtol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("J", "text"),
+    [
+        (Identity((2, 3), float), "I(2×3)"),
+        (Zero((2,), (3, 4), float), "0(2, 3×4)"),
+        (Scalar(0.5, (3,), float), "0.5"),
+        (Diagonal(N(512)) @ Dense(N(512, 2)[:, :1]), "dense(512×1)"),
+        (Kron(Eye(2), N(4, 3), ()), "(I(2) ⊗ A[4×3])"),
+        (Diagonal(N(6)) @ Broadcast((6,), (1,), float), "diag(6) · bcast(1 → 6)"),
+        (Dense(N(2, 2)) - Diagonal(N(2)), "dense(2×2) + diag(2)"),
+        (Dense(N(2, 3)) @ (Dense(N(3, 3)) + Diagonal(N(3))), "dense(2×3) · (dense(3×3) + diag(3))"),
+    ],
+    ids=str,
+)
+def test_repr_is_mathematics(J, text):
+    assert repr(J) == text

@@ -1,0 +1,123 @@
+"""Dag and Block: every edge once per product, slabs that tile are joined, not padded."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from onnxjac.jacobians import Dag, Dense, Diagonal, Edge, Jacobian, Zero, slab
+from onnxjac.ops.numbers import numbers
+
+from .examples import Draw
+
+FLOAT = np.dtype(float)
+N = Draw(0).normal
+
+
+class Counted(Jacobian):
+    """An operator that counts how often it is applied."""
+
+    def __init__(self, operator, count):
+        super().__init__(operator.out_shape, operator.in_shape, operator.dtype)
+        self.operator, self.count = operator, count
+
+    def _apply(self, op, v):
+        self.count[0] += 1
+        return self.operator._apply(op, v)
+
+    def _transpose(self):
+        return Counted(self.operator.T, self.count)
+
+
+class Recording:
+    """The numbers reading, with the names of the operators that are called."""
+
+    def __init__(self):
+        self.called = []
+
+    def __getattr__(self, name):
+        self.called.append(name)
+        return getattr(numbers, name)
+
+
+def diamonds(n):
+    """n stacked diamonds 0 → (1, 2) → 3 → …: 2ⁿ paths, 4 n edges."""
+    count, edges = [0], []
+    for k in range(0, 3 * n, 3):
+        for start, end in ((k, k + 1), (k, k + 2), (k + 1, k + 3), (k + 2, k + 3)):
+            edges.append(Edge(start, end, Counted(Diagonal(np.full(2, 0.5)), count)))
+    return Dag(((2,),) * (3 * n + 1), edges, (0,), (3 * n,), FLOAT), count
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("columns", [1, 7])
+def test_sixty_stacked_diamonds(transposed, columns):
+    J, count = diamonds(60)
+    K, v = J.T if transposed else J, N(2, columns)
+    assert_allclose(K @ v, v * 0.5**60, rtol=1e-12)
+    assert count == [240]
+
+
+def test_edges_off_every_path_are_dropped():
+    dead = [Edge(0, 2, Dense(N(2, 2))), Edge(3, 1, Dense(N(2, 2))), Edge(0, 1, Zero((2,), (2,), FLOAT))]
+    J = Dag(((2,),) * 4, [*dead, Edge(0, 1, Diagonal(N(2)))], (0,), (1,), FLOAT)
+    assert len(J.edges) == 1
+
+
+def test_unreached_sinks_are_zero():
+    J = Dag(((2,), (3,), (2,)), [Edge(0, 2, Diagonal(N(2)))], (0, 1), (2, 1), FLOAT)
+    assert_allclose(J.toarray()[2:, 2:], np.eye(3))
+    assert not J.toarray()[2:, :2].any()
+    assert not J.between((1,), (2,)).toarray().any()
+
+
+def test_a_tensor_named_twice():
+    D = N(2)
+    J = Dag(((2,), (2,)), [Edge(0, 1, Diagonal(D))], (0,), (1, 1), FLOAT)
+    assert_allclose(J.toarray(), np.concatenate([np.diag(D)] * 2))
+    assert_allclose(J.T.toarray(), J.toarray().T)
+
+
+def test_a_block_between_some_tensors():
+    A, B = N(3, 2), N(4, 3)
+    J = Dag(((2,), (3,), (4,)), [Edge(0, 1, Dense(A)), Edge(1, 2, Dense(B))], (0, 1), (1, 2), FLOAT)
+    assert_allclose(J.between((0,), (2,)).toarray(), B @ A)
+    assert_allclose(J.between((1,), (1,)).toarray(), np.eye(3))
+
+
+def split_and_concat(order=(0, 1, 2), axis=-1):
+    """x is split in three slabs, each goes through a diagonal, and they are concatenated."""
+    shape, cuts = (4, 6), [(0, 1), (1, 3), (3, 4 if axis == -2 else 6)]
+    edges, shapes = [], [shape]
+    for k, (a, b) in enumerate(cuts):
+        part = slab(shape, axis, a, b, FLOAT)
+        shapes.append(part.out_shape)
+        edges += [Edge(0, k + 1, part), Edge(k + 1, 4, part.T)]
+    edges = [edges[i] for k in order for i in (2 * k, 2 * k + 1)]
+    return Dag((*shapes, shape), edges, (0,), (4,), FLOAT)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
+@pytest.mark.parametrize("axis", [-1, -2])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_slabs_that_tile_are_joined(order, axis, transposed):
+    J, op = split_and_concat(order, axis), Recording()
+    J = J.T if transposed else J
+    v = N(2, 24)
+    assert_allclose(J._apply(op, v), v)
+    assert op.called.count("Concat") == 1
+    assert "Pad" not in op.called
+    assert "Add" not in op.called
+
+
+def test_slabs_that_leave_a_gap_are_padded():
+    J, v = split_and_concat(), N(24)
+    gap = Dag(J.shapes, [e for e in J.edges if 2 not in (e.start, e.end)], (0,), (4,), FLOAT)
+    expected = v.reshape(4, 6).copy()
+    expected[:, 1:3] = 0
+    assert_allclose((gap @ v).reshape(4, 6), expected)
+
+
+def test_tangents_are_let_go_when_they_were_used():
+    J, _ = diamonds(5)
+    held = J.sweep(numbers, {0: np.ones(2)})
+    assert set(held) == {J.sinks[0]}
