@@ -9,7 +9,9 @@ from .jacobians.errors import (
     UnknownTensor,
     UnsupportedOp,
 )
+from .modes.export import export
 from .modes.forward import jvp
+from .modes.hessian import Hessian, hessian, hvp
 from .modes.linearization import Linearization
 from .modes.linearize import linearize
 from .modes.load import load
@@ -20,7 +22,7 @@ from .ops.registry import jacobian
 __version__ = "0.1.0"
 
 __all__ = [
-    "InputError", "LimitError", "Linearization", "LoadError", "Model", "OnnxJacError",
-    "OnnxJacWarning", "TensorSpec", "UnknownTensor", "UnsupportedOp", "grad", "jacobian", "jvp",
-    "linearize", "load", "vjp",
+    "Hessian", "InputError", "LimitError", "Linearization", "LoadError", "Model", "OnnxJacError",
+    "OnnxJacWarning", "TensorSpec", "UnknownTensor", "UnsupportedOp", "export", "grad", "hessian",
+    "hvp", "jacobian", "jvp", "linearize", "load", "vjp",
 ]  # fmt: skip

@@ -65,11 +65,14 @@ class Dag(Jacobian):
         return Dag(self.shapes[::-1], edges, sources, sinks, self.dtype)
 
     def split(self, op: Op, v: Array, vertices: tuple[int, ...]) -> dict[int, Array]:
-        """A flat vector cut into one tensor per vertex; a vertex named twice gets the sum."""
+        """A flat vector cut into one tensor per vertex; a vertex named twice gets the sum, an empty
+        one nothing."""
         tensors: dict[int, Array] = {}
         k, start = lead(v, self.in_shape), 0
         for i in vertices:
             stop = start + size(self.shapes[i])
+            if stop == start:
+                continue
             part = v if len(vertices) == 1 else op.Slice(v, (start,), (stop,), (-1,))
             part = op.Reshape(part, (*k, *self.shapes[i]))
             tensors[i] = op.Add(tensors[i], part) if i in tensors else part
@@ -122,7 +125,8 @@ class Dag(Jacobian):
 
 def useful(edges: tuple[Edge, ...], sources: tuple[int, ...], sinks: tuple[int, ...]) -> tuple[Edge, ...]:
     """The edges on a path from a source to a sink, ordered by where they end."""
-    edges = tuple(sorted((e for e in edges if not isinstance(e.operator, Zero)), key=lambda e: e.end))
+    present = (e for e in edges if not isinstance(e.operator, Zero) and 0 not in e.operator.shape)
+    edges = tuple(sorted(present, key=lambda e: e.end))
     reached = set(sources)
     for edge in edges:
         if edge.start in reached:

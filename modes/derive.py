@@ -12,6 +12,7 @@ import onnx_ir as ir
 from ..jacobians import Array, Dag, shape_of
 from ..ops.graphs import Recorder, build
 from .model import Model
+from .primal import evaluate
 from .trace import Trace, trace
 
 Names = tuple[str, ...]
@@ -49,6 +50,7 @@ def vjp_graph(
     wrt: Names,
     engine: str | None,
     seeds: Mapping[str, np.ndarray] | None = None,
+    suffix: str = "cotangent",
 ) -> Draft:
     """(inputs, cotangents) ↦ (of, Jᵀ · cotangents); given `seeds` are constant cotangents."""
     t = trace(model, point, (*of, *wrt), engine)
@@ -58,7 +60,25 @@ def vjp_graph(
     reached = dag.sweep(t.recorder, dict(zip(dag.sources, cotangents, strict=True)))
     draft = Draft(t.recorder, [*t.inputs, *asked], {name: t.values[name] for name in of})
     for name, sink in zip(wrt, dag.sinks, strict=True):
-        draft.outputs[f"{name}_cotangent"] = present(reached, dag, sink)
+        draft.outputs[f"{name}_{suffix}"] = present(reached, dag, sink)
+    return draft
+
+
+def grad_graph(model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None) -> Draft:
+    """inputs ↦ (of, ∇ of) for a scalar `of`."""
+    (value,) = evaluate(model, point, of, engine=engine).values()
+    seeds = {of[0]: np.ones(value.shape, value.dtype)}
+    return vjp_graph(model, point, of, wrt, engine, seeds, "grad")
+
+
+def hvp_graph(model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None) -> Draft:
+    """(inputs, tangents) ↦ (of, ∇ of, H · tangents) for a scalar `of`."""
+    gradient = grad_graph(model, point, of, wrt, engine).model("grad")
+    slopes = tuple(f"{name}_grad" for name in wrt)
+    draft = jvp_graph(gradient, point, (*of, *slopes), wrt, engine)
+    hidden = {f"{name}_tangent" for name in of}
+    final = {f"{name}_grad_tangent": f"{name}_hvp" for name in wrt}
+    draft.outputs = {final.get(k, k): v for k, v in draft.outputs.items() if k not in hidden}
     return draft
 
 
@@ -71,4 +91,5 @@ def like(t: Trace, name: str, new: str) -> ir.Value:
 
 def present(reached: Mapping[int, Array], dag: Dag, vertex: int) -> Array:
     """What a sweep gives at a vertex; zeros where nothing arrives."""
-    return reached[vertex] if vertex in reached else np.zeros(dag.shapes[vertex], dag.dtype)
+    zero = np.zeros((), dag.dtype)
+    return reached[vertex] if vertex in reached else np.broadcast_to(zero, dag.shapes[vertex])

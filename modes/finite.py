@@ -10,12 +10,13 @@ import numpy as np
 
 from ..jacobians.errors import OnnxJacError, OnnxJacWarning
 from ..ops.node import Step
-from .model import Model
+from .contents import Contents
+from .primal import evaluate
 from .steps import needed, reads
 
 
 def warn_nonfinite(
-    model: Model,
+    model: Contents,
     values: Mapping[str, Any],
     inputs: Mapping[str, Any] | None = None,
     *,
@@ -43,9 +44,7 @@ def finite(value: Any) -> bool:
     return kind in "iubOSUT" or bool(np.isfinite(value).all())
 
 
-def _all_before(model: Model, inputs: Mapping[str, Any], name: str) -> dict[str, Any]:
-    from .primal import evaluate
-
+def _all_before(model: Contents, inputs: Mapping[str, Any], name: str) -> dict[str, Any]:
     indices, _ = needed(model.steps, [name], inputs)
     names = [output for i in indices for output in model.steps[i].outputs if output]
     try:
@@ -54,7 +53,7 @@ def _all_before(model: Model, inputs: Mapping[str, Any], name: str) -> dict[str,
         return {}
 
 
-def _culprit(model: Model, known: Mapping[str, Any], bad: str) -> str:
+def _culprit(model: Contents, known: Mapping[str, Any], bad: str) -> str:
     makers = {name: step for step in model.steps for name in step.outputs}
     while bad in makers:
         step = makers[bad]

@@ -9,7 +9,6 @@ import numpy as np
 
 from ..jacobians import Array, Jacobian, Op
 from ..jacobians.errors import InputError
-from .active import active_steps
 from .derive import vjp_graph
 from .forward import Tensors
 from .inputs import check_inputs
@@ -81,8 +80,7 @@ def hessian(
     seeds = {of_names[0]: combination(model, point, of_names, weights, engine)}
     gradient = vjp_graph(model, point, of_names, wrt_names, engine, seeds).model("gradient")
     cotangents = tuple(f"{name}_cotangent" for name in wrt_names)
-    active = active_steps(gradient.steps, wrt_names, cotangents)
-    J = Plan(gradient, cotangents, wrt_names, engine, active).at(point)
+    J = Plan.between(gradient, cotangents, wrt_names, engine).at(point)
     return Hessian(J, J.domain)
 
 

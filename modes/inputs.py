@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from ..jacobians.errors import InputError, UnknownTensor, closest
-from .model import Dim, Model, TensorSpec
+from .contents import Contents, Dim, TensorSpec
 
 FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 
 
-def check_inputs(model: Model, inputs: Mapping[str, Any]) -> dict[str, Any]:
+def check_inputs(model: Contents, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The point as arrays of the declared types, or an `InputError` that says what does not fit.
 
     Every graph input must be there. An initializer may be given too, and is replaced for this
@@ -36,7 +36,7 @@ def check_inputs(model: Model, inputs: Mapping[str, Any]) -> dict[str, Any]:
     return arrays
 
 
-def _spec(model: Model, name: str) -> TensorSpec:
+def _spec(model: Contents, name: str) -> TensorSpec:
     try:
         return model.spec(name)
     except UnknownTensor:

@@ -31,6 +31,11 @@ class Plan:
     engine: str | None
     active: tuple[ActiveStep, ...]
 
+    @classmethod
+    def between(cls, model: Model, of: tuple[str, ...], wrt: tuple[str, ...], engine: str | None) -> Plan:
+        """The plan for tensors that are known to be in the model."""
+        return cls(model, of, wrt, engine, active_steps(model.steps, wrt, of))
+
     @property
     def values(self) -> tuple[str, ...]:
         """The tensors whose values the rules may read, and those at the two ends."""
@@ -88,8 +93,7 @@ def linearize(
     """
     of_names = names_of(model, of, model.outputs, "of")
     wrt_names = names_of(model, wrt, model.inputs, "wrt")
-    active = active_steps(model.steps, wrt_names, of_names)
-    J = Plan(model, of_names, wrt_names, engine, active).at(inputs)
+    J = Plan.between(model, of_names, wrt_names, engine).at(inputs)
     if zeros := J.plan.zeros(J.dag, of_names, wrt_names):
         shown = "; ".join(zeros[:3]) + (f"; and {len(zeros) - 3} more" if zeros[3:] else "")
         warnings.warn(f"{shown}: zero blocks", OnnxJacWarning, stacklevel=2)

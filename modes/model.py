@@ -1,133 +1,27 @@
-"""A loaded model: its tensors by name, its steps in order, its weights as arrays."""
+"""The model that `load` gives: its contents, and how to run them."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable, Mapping
-from functools import cached_property
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, final
 
 import numpy as np
-import onnx_ir as ir
 
-from ..jacobians.errors import UnknownTensor, closest
-from ..ops.node import Step
-from .steps import array_of, steps_of
+from .contents import Contents, Dim, TensorSpec
+from .finite import warn_nonfinite
+from .inputs import check_inputs
+from .primal import evaluate
 
-Dim = int | str | None
-
-
-class TensorSpec(NamedTuple):
-    """What a model says of a tensor; None where it says nothing."""
-
-    name: str
-    shape: tuple[Dim, ...] | None
-    dtype: np.dtype[Any] | None
-
-    def __str__(self) -> str:
-        dims = ["..."] if self.shape is None else ["?" if d is None else str(d) for d in self.shape]
-        return f"{self.name} {self.dtype or '?'}[{','.join(dims)}]"
+__all__ = ["Dim", "Model", "TensorSpec"]
 
 
-class Model:
-    """A model at opset 21 or above, without functions; made by `load`."""
-
-    def __init__(self, model: ir.Model) -> None:
-        self.ir = model
-        self.name = model.graph.name or ""
-        self.opset = model.opset_imports.get("", 1)
-        self.sessions: OrderedDict[Any, Any] = OrderedDict()  # of ONNX Runtime
-        self._bodies: dict[ir.Graph, tuple[Step, ...]] = {}
-
-    @cached_property
-    def inputs(self) -> dict[str, TensorSpec]:
-        """What the caller must give."""
-        return _specs(self.ir.graph.inputs)
-
-    @cached_property
-    def outputs(self) -> dict[str, TensorSpec]:
-        """What the model declares as its results."""
-        return _specs(self.ir.graph.outputs)
-
-    @cached_property
-    def initializers(self) -> dict[str, TensorSpec]:
-        """The weights and other constants stored in the model."""
-        return _specs(self.ir.graph.initializers.values())
-
-    @cached_property
-    def intermediates(self) -> dict[str, TensorSpec]:
-        """All that is computed on the way to the outputs."""
-        made = _specs(value for node in self.ir.graph for value in node.outputs)
-        return {name: spec for name, spec in made.items() if name not in self.outputs}
-
-    @cached_property
-    def steps(self) -> tuple[Step, ...]:
-        """The nodes, in the order they run."""
-        return steps_of(self.ir.graph, self.ir.opset_imports)
-
-    def body(self, graph: ir.Graph) -> tuple[Step, ...]:
-        """The nodes of a subgraph (of If, Loop, Scan), in the order they run."""
-        if graph not in self._bodies:
-            self._bodies[graph] = steps_of(graph, self.ir.opset_imports)
-        return self._bodies[graph]
-
-    @cached_property
-    def constants(self) -> dict[str, np.ndarray]:
-        """The initializers as read-only arrays."""
-        values = self.ir.graph.initializers.items()
-        return {name: _frozen(array_of(value)) for name, value in values}
-
-    def spec(self, name: str) -> TensorSpec:
-        """The tensor of that name, wherever in the model it is."""
-        kinds = (self.inputs, self.outputs, self.initializers, self.intermediates)
-        for kind in kinds:
-            if name in kind:
-                return kind[name]
-        known = [tensor for kind in kinds for tensor in kind]
-        raise UnknownTensor(f"the model has no tensor {name!r}.{closest(name, known)}")
+@final
+class Model(Contents):
+    """A loaded model."""
 
     def run(self, inputs: Mapping[str, Any], *, engine: str | None = None) -> dict[str, np.ndarray]:
         """All outputs by name, at the point `inputs`."""
-        from .finite import warn_nonfinite
-        from .inputs import check_inputs
-        from .primal import evaluate
-
         point = check_inputs(self, inputs)
         outputs = evaluate(self, point, self.outputs, engine=engine)
         warn_nonfinite(self, outputs, point)
         return outputs
-
-    def __repr__(self) -> str:
-        size = sum(array.size for array in self.constants.values())
-        return (
-            f"<Model {self.name!r}: opset {self.opset}, {len(self.steps)} nodes, "
-            f"{size:,} numbers in {len(self.constants)} initializers\n"
-            f"  inputs  {', '.join(map(str, self.inputs.values()))}\n"
-            f"  outputs {', '.join(map(str, self.outputs.values()))}>"
-        )
-
-
-def _specs(values: Iterable[ir.Value]) -> dict[str, TensorSpec]:
-    return {value.name: _spec(value) for value in values if value.name}
-
-
-def _spec(value: ir.Value) -> TensorSpec:
-    shape = None if value.shape is None else tuple(map(_dim, value.shape))
-    return TensorSpec(value.name or "", shape, _dtype(value))
-
-
-def _dim(dim: int | ir.SymbolicDim) -> Dim:
-    return dim if isinstance(dim, int) else dim.value
-
-
-def _dtype(value: ir.Value) -> np.dtype[Any] | None:
-    """None for what is not a tensor: sequences, optionals, maps."""
-    if not isinstance(value.type, ir.TensorType) or not value.dtype:
-        return None
-    return np.dtype(value.dtype.numpy())
-
-
-def _frozen(array: np.ndarray) -> np.ndarray:
-    array = array.view()
-    array.flags.writeable = False
-    return array

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from ..jacobians.errors import InputError
+from .contents import Contents
 from .engines import numpy as own
 from .engines import onnxruntime as ort
-from .model import Model
 
 ENGINES = (None, "onnxruntime", "numpy")
 
 
 def evaluate(
-    model: Model, inputs: Mapping[str, Any], wanted: Iterable[str], *, engine: str | None = None
+    model: Contents, inputs: Mapping[str, Any], wanted: Iterable[str], *, engine: str | None = None
 ) -> dict[str, np.ndarray]:
     """The values of the wanted tensors, by any name the model has, at the (checked) inputs.
 
@@ -35,7 +35,7 @@ def evaluate(
 
 
 def _compute(
-    model: Model, inputs: Mapping[str, Any], names: tuple[str, ...], engine: str | None
+    model: Contents, inputs: Mapping[str, Any], names: tuple[str, ...], engine: str | None
 ) -> dict[str, np.ndarray]:
     if engine == "onnxruntime":
         return ort.compute(model, inputs, names)

@@ -75,6 +75,10 @@ class Node:
         """Input i, or None where it is left out."""
         return self.inputs[i] if i < len(self.inputs) else None
 
+    def output(self, o: int) -> Array | None:
+        """Output o, or None where it is left out."""
+        return self.outputs[o] if o < len(self.outputs) else None
+
     def wants(self, i: int, o: int = 0) -> bool:
         """Whether the block ∂output o / ∂input i will be used; saves work, never changes results."""
         return self._wanted is None or (o, i) in self._wanted

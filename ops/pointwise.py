@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..jacobians import Array, Cast, Diagonal, Identity, dtype_of
+from ..jacobians import Array, Cast, Diagonal, Identity, Jacobian, dtype_of
 from .elementwise import spread
 from .node import Node
 from .registry import Blocks, jacobian
@@ -90,12 +90,21 @@ def identity(op: Any, node: Node) -> Blocks:
 
 @jacobian("Dropout")
 def dropout(op: Any, node: Node) -> Blocks:
-    """y = x in inference; in training, the drawn mask over 1 - ratio, held constant."""
+    """y = x in inference; in training y = x mask / (1 - ratio), with the mask as it was drawn.
+
+    Where the node does not give the mask away, an output of 0 counts as dropped.
+    """
     if not any(node.ints(2) or (0,)):
         return {(0, 0): Identity(node.y_shape, node.dtype)}
-    ratio = 0.5 if node.input(1) is None else op.CastLike(node.inputs[1], node.y)
-    kept = op.CastLike(node.outputs[1], node.y)
-    return {(0, 0): Diagonal(op.Div(kept, op.Sub(op.CastLike(1.0, node.y), ratio)), node.y_shape)}
+    mask = node.output(1)
+    mask = op.Not(op.Equal(node.y, 0.0)) if mask is None else mask
+    rest = op.Sub(1.0, op.CastLike(0.5 if node.input(1) is None else node.inputs[1], node.y))
+    blocks: dict[tuple[int, int], Jacobian] = {
+        (0, 0): Diagonal(op.Div(op.CastLike(mask, node.y), rest), node.y_shape)
+    }
+    if node.wants(1):
+        blocks[0, 1] = spread(op, node, 1, op.Div(node.y, rest))
+    return blocks
 
 
 @jacobian("Cast", "CastLike")

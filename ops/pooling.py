@@ -21,8 +21,9 @@ def max_pool(op: Any, node: Node) -> Blocks:
 
 def max_positions(op: Any, node: Node) -> Array:
     """The row-major position in x of every entry of y: the operator's own second output."""
-    if len(node.outputs) > 1 and node.outputs[1] is not None and not node.storage_order:
-        return node.outputs[1]
+    indices = node.output(1)
+    if indices is not None and not node.storage_order:
+        return indices
     strides, dilations = steps(node, len(node.kernel_shape))
     _, positions = op.MaxPool(
         node.x, kernel_shape=node.kernel_shape, strides=strides, dilations=dilations,

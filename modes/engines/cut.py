@@ -9,15 +9,15 @@ import onnx
 import onnx_ir as ir
 from onnx import defs, helper
 
+from ..contents import Contents
 from ..loading.upgrade import WORKING_OPSET
-from ..model import Model
 from ..steps import needed, tensor_of
 
 SMALL = 1024  # bytes; larger weights are shared with the session, not copied into the model
 
 
 def cut(
-    model: Model, given: frozenset[str], names: tuple[str, ...]
+    model: Contents, given: frozenset[str], names: tuple[str, ...]
 ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     """A model from the given to the named tensors, and the weights that are left outside it."""
     indices, used = needed(model.steps, names, given)
@@ -35,7 +35,7 @@ def cut(
     return proto, _add_initializers(graph, values, model, used - given)
 
 
-def _opsets(model: Model) -> list[onnx.OperatorSetIdProto]:
+def _opsets(model: Contents) -> list[onnx.OperatorSetIdProto]:
     """The lowest opset in which every operator of the model means what it means in its own.
 
     A runtime may refuse a new opset although it knows all the operators that are used.
@@ -59,7 +59,7 @@ def _yield_to_given(node: onnx.NodeProto, given: frozenset[str]) -> None:
 
 
 def _add_initializers(
-    graph: onnx.GraphProto, values: dict[str, ir.Value], model: Model, names: Iterable[str]
+    graph: onnx.GraphProto, values: dict[str, ir.Value], model: Contents, names: Iterable[str]
 ) -> dict[str, np.ndarray]:
     shared = {}
     for name in sorted(model.constants.keys() & set(names)):

@@ -12,8 +12,8 @@ import onnx_ir as ir
 from ...jacobians.errors import OnnxJacError
 from ...ops.node import Step
 from ...ops.numbers import numbers
+from ..contents import Contents
 from ..loading.messages import first_line
-from ..model import Model
 from ..steps import array_of, needed, reads
 from .control import CONTROL
 
@@ -21,7 +21,7 @@ Values = MutableMapping[str, Any]
 
 
 def compute(
-    model: Model, inputs: Mapping[str, Any], names: tuple[str, ...]
+    model: Contents, inputs: Mapping[str, Any], names: tuple[str, ...]
 ) -> dict[str, np.ndarray]:
     """The named tensors at the inputs; every other value is dropped after its last use."""
     indices, used = needed(model.steps, names, inputs)
@@ -46,13 +46,13 @@ def _last_uses(steps: Sequence[Step], names: Iterable[str]) -> list[list[str]]:
     return finished[::-1]
 
 
-def _run(model: Model, step: Step, values: Values) -> dict[str, Any]:
+def _run(model: Contents, step: Step, values: Values) -> dict[str, Any]:
     """The outputs of a step by name."""
     results = _results(model, step, values)
     return {name: y for name, y in zip(step.outputs, results, strict=False) if name}
 
 
-def _results(model: Model, step: Step, values: Values) -> Sequence[Any]:
+def _results(model: Contents, step: Step, values: Values) -> Sequence[Any]:
     inputs = [None if name is None else values[name] for name in step.inputs]
     try:
         if step.op_type in CONTROL and not step.domain:
@@ -76,7 +76,7 @@ def _results(model: Model, step: Step, values: Values) -> Sequence[Any]:
         ) from error
 
 
-def _body(model: Model, graph: ir.Graph, arguments: Sequence[Any], outer: Values) -> list[Any]:
+def _body(model: Contents, graph: ir.Graph, arguments: Sequence[Any], outer: Values) -> list[Any]:
     """The outputs of a subgraph, which sees the values of the graph around it."""
     scope: Values = ChainMap({}, outer)
     scope.update((name, array_of(value)) for name, value in graph.initializers.items())

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.errors import OnnxJacError
+from ..contents import Contents
 from ..loading.messages import first_line
-from ..model import Model
 from .cut import cut
 
 KEPT_SESSIONS = 4
@@ -30,7 +30,7 @@ def installed() -> bool:
 
 
 def compute(
-    model: Model, inputs: Mapping[str, Any], names: tuple[str, ...]
+    model: Contents, inputs: Mapping[str, Any], names: tuple[str, ...]
 ) -> dict[str, np.ndarray]:
     """The named tensors at the inputs."""
     if not installed():
@@ -44,7 +44,7 @@ def compute(
         raise EngineError(f"ONNX Runtime cannot run this: {reason} Try engine='numpy'.") from error
 
 
-def _session(model: Model, given: frozenset[str], names: tuple[str, ...]) -> Any:
+def _session(model: Contents, given: frozenset[str], names: tuple[str, ...]) -> Any:
     """A session, or a refusal, from the model's cache; what was not used for longest is dropped."""
     sessions, key = model.sessions, (given, names)
     if key not in sessions:
@@ -57,14 +57,14 @@ def _session(model: Model, given: frozenset[str], names: tuple[str, ...]) -> Any
     return sessions[key]
 
 
-def _session_or_error(model: Model, given: frozenset[str], names: tuple[str, ...]) -> Any:
+def _session_or_error(model: Contents, given: frozenset[str], names: tuple[str, ...]) -> Any:
     try:
         return _new_session(model, given, names)
     except Exception as error:
         return error
 
 
-def _new_session(model: Model, given: frozenset[str], names: tuple[str, ...]) -> Any:
+def _new_session(model: Contents, given: frozenset[str], names: tuple[str, ...]) -> Any:
     import onnxruntime as ort
 
     proto, shared = cut(model, given, names)
@@ -76,7 +76,7 @@ def _new_session(model: Model, given: frozenset[str], names: tuple[str, ...]) ->
     return ort.InferenceSession(proto.SerializeToString(), options, providers=providers)
 
 
-def _reason(model: Model, message: str) -> str:
+def _reason(model: Contents, message: str) -> str:
     """What ONNX Runtime says; where it has no kernel, for which node and which dtype."""
     if found := NO_KERNEL.search(message):
         op_type, name = found.groups()

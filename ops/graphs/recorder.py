@@ -114,11 +114,21 @@ class Recorder:
         if array is None or isinstance(array, ir.Value):
             return array
         array = np.asarray(array)
+        if array.size > 16 and not any(array.strides):
+            return self._repeated(array)
         content: Any = array.tobytes() if array.size <= SHARED else id(array)
         key = (array.dtype.str, array.shape, content)
         if key not in self.constants:
             self.constants[key] = self.initializer(array)
         return self.constants[key]
+
+    def _repeated(self, array: np.ndarray) -> ir.Value:
+        """One number that fills a tensor: a node, not a file full of copies."""
+        operands = self.value(array.ravel()[:1].reshape(())), self.value(np.array(array.shape))
+        key = self._key("Expand", "", operands, {})
+        if key not in self._known:
+            self._known[key] = self._record("Expand", operands, {}, 1)
+        return self._known[key][0]
 
     def initializer(self, array: np.ndarray, name: str | None = None) -> ir.Value:
         """A new initializer that holds an array."""

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import onnx.defs
 
-from ...jacobians.arrays import reading
 from ...jacobians.errors import closest
 from . import (  # noqa: F401  (each module enters its kernels into the table)
     activations,
@@ -80,10 +79,3 @@ def by_reference(op_type: str, *inputs: Any, outputs: int = 1, **attributes: Any
 
 
 numbers = Numbers()
-
-
-@reading.register(np.ndarray)
-@reading.register(np.generic)
-def _(array: Any) -> Numbers:
-    """NumPy arrays are computed with at once."""
-    return numbers

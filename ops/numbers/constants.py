@@ -67,8 +67,8 @@ def constant_of_shape(shape: Any, *, value: Array | None = None) -> Array:
 
 
 @kernel("Range")
-def range_(start: Array, limit: Array, delta: Array) -> Array:
-    """start, start + delta, ... before the limit."""
+def range_(start: Array, limit: Array, delta: Array, *, stash_type: int = 1) -> Array:
+    """start, start + delta, ... before the limit; half precision is rounded at the end."""
     dtype = np.result_type(start, limit, delta)
     first, step = np.asarray(start).item(), np.asarray(delta).item()
     count = max(int(np.ceil((np.asarray(limit).item() - first) / step)), 0)

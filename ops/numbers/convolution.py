@@ -14,8 +14,8 @@ from .windows import Windows, padded, patches, windows
 
 BLOCK = 1 << 22
 """Bytes of patches that are gathered at once: they are to be in cache when they are multiplied."""
-
 SHORT = 128
+"""The most taps for which a loop over them is quicker than gathering patches of one channel."""
 
 
 @kernel("Conv")

@@ -11,7 +11,11 @@ from ...jacobians.arrays import Array
 from .table import is_half, kernel, single
 
 THIN = 8
+"""Up to so many columns, a stack of right factors is quicker as one tall left factor."""
 TINY = 4096
+"""Below so many elements, the matrices of a stack are quicker copied together than one by one."""
+SMALL = 256
+"""Below so many elements in all, a sum of products is quicker as a plain loop than through BLAS."""
 
 
 @kernel("MatMul")
@@ -84,6 +88,6 @@ def einsum(*inputs: Array, equation: str) -> Array:
 def contraction_order(equation: str, *shapes: tuple[int, ...]) -> Any:
     """The order of pairwise contractions for NumPy; False where a plain loop is quicker."""
     operands = [np.broadcast_to(np.float32(0), shape) for shape in shapes]
-    if len(operands) < 2 or sum(x.size for x in operands) < TINY // 16:
+    if len(operands) < 2 or sum(x.size for x in operands) < SMALL:
         return False
     return np.einsum_path(equation, *operands, optimize="optimal")[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -26,7 +27,7 @@ def scatter_elements(
     x: Array, indices: Array, updates: Array, *, axis: int = 0, reduction: str = "none"
 ) -> Array:
     """X with the updates written at, or combined into, their places along an axis."""
-    places = mesh(indices % x.shape[axis], axis)
+    places = mesh(from_start(indices, x.shape[axis]), axis)
     flat = np.ravel_multi_index(places, x.shape).ravel()
     return scattered(x.reshape(-1), flat, updates.ravel(), reduction).reshape(x.shape)
 
@@ -44,8 +45,15 @@ def scatter_nd(x: Array, indices: Array, updates: Array, *, reduction: str = "no
 
 def rows_at(indices: Array, lengths: tuple[int, ...]) -> Array:
     """The flat places of the index tuples in the last axis, over axes of those lengths."""
-    steps = [math.prod(lengths[i + 1 :]) for i in range(len(lengths))]
-    return (indices % np.array(lengths, np.int64) @ np.array(steps, np.int64)).ravel()
+    if not lengths:
+        return np.zeros(math.prod(indices.shape[:-1]), np.int64)
+    places = np.moveaxis(from_start(indices, np.array(lengths)), -1, 0)
+    return np.ravel_multi_index(tuple(places), lengths).ravel()
+
+
+def from_start(indices: Array, length: Any) -> Array:
+    """Indices counted from the start of an axis, where negative ones count from its end."""
+    return np.where(indices < 0, indices + length, indices)
 
 
 def scattered(x: Array, places: Array, updates: Array, reduction: str) -> Array:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from checkers import check_operator
+from check_operator import check_operator
 from onnxjac.jacobians import Convolution, Jacobian
 
 from .convolutions import GEOMETRIES, PAIRS, convolution

@@ -214,6 +214,11 @@ def test_scatter_adds_up_repeated_places(count):
     assert (x == 1).all()
 
 
+def test_scatter_refuses_places_outside():
+    with pytest.raises(ValueError, match="invalid entry"):
+        op.ScatterND(np.ones(3), np.array([[3]]), np.ones(1))
+
+
 def test_transposed_convolution_is_the_transpose():
     geometry = {"strides": (2, 1), "dilations": (1, 2), "pads": (1, 0, 2, 1), "group": 2}
     x, w = rng.normal(size=(3, 4, 9, 8)), rng.normal(size=(6, 2, 3, 2))

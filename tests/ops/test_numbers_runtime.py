@@ -65,8 +65,8 @@ def normal(*shape):
 def sliding(rank):
     """A kernel shape and strides, dilations and padding that fit it.
 
-    Where a stride exceeds a kernel, ONNX Runtime's SAME pools skip elements at the beginning,
-    against the formulas of ONNX: such cases are left out.
+    Where a stride exceeds a kernel, SAME pools of ONNX Runtime pad by negative numbers, unlike
+    its convolutions and unlike the kernels here: such cases are left out.
     """
     kernel, attrs = pick(1, 4, rank), {}
     auto_pad = str(rng.choice(["NOTSET", "NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]))

@@ -1,19 +1,14 @@
-"""One checker per promise: `check_operator` for a Jacobian, `check_rule` for a rule of an operator.
+"""The checker of an operator: a Jacobian is its matrix, by every way that one can ask it.
 
-Both raise AssertionError where the promise is broken. Everything is float64.
+Raises AssertionError where a promise is broken. Everything is float64.
 """
 
 import warnings
 
 import numpy as np
-import onnx
 from numpy.testing import assert_allclose
-from onnx import helper
 
 from onnxjac.jacobians import Jacobian, reading
-from onnxjac.jacobians.errors import OnnxJacWarning
-from onnxjac.modes.linearize import linearize
-from onnxjac.modes.load import load
 
 TIGHT = {"rtol": 1e-12, "atol": 1e-12}
 
@@ -136,78 +131,3 @@ def check_hygiene(J, rng):
         assert_allclose(array, before, rtol=0)
     assert_allclose(J @ v, expected[0], rtol=0)
     assert_allclose(J.diagonal(), expected[1], rtol=0)
-
-
-def check_rule(op_type, inputs, attrs=None, *, outputs=1, opset=21, seed=0):
-    """The rule of one operator at one point: a model of a single node goes to `check_model_at`."""
-    feeds = {f"x{i}": np.asarray(x) for i, x in enumerate(inputs) if x is not None}
-    names = [f"x{i}" if x is not None else "" for i, x in enumerate(inputs)]
-    made = [f"y{i}" for i in range(outputs)]
-    node = helper.make_node(op_type, names, made, name="node", **(attrs or {}))
-    graph = helper.make_graph(
-        [node],
-        op_type,
-        [typed(n, x) for n, x in feeds.items()],
-        [onnx.ValueInfoProto(name=name) for name in made],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
-    check_model_at(onnx.shape_inference.infer_shapes(model), feeds, seed=seed)
-
-
-def typed(name, x):
-    """The declaration of a graph input that takes x."""
-    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
-
-
-def check_model_at(proto, feeds, *, seed=0):
-    """J of all floating outputs by all floating inputs, in float64 with NumPy's engine:
-    JVP against differences of the primal, VJP by the dot test, J V against J v.
-    """
-    rng = np.random.default_rng(seed)
-    model = load(proto, dtype="float64")
-    feeds = {k: np.asarray(x).astype(model.inputs[k].dtype) for k, x in feeds.items()}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", OnnxJacWarning)
-        J = linearize(model, feeds, engine="numpy")
-    for spec in J.domain:
-        direction = {spec.name: np.asarray(rng.standard_normal(spec.shape))}
-        check_jvp(model, J, feeds, direction)
-    check_dot_test(J, rng)
-    V = rng.standard_normal((J.shape[1], 2))
-    assert_allclose(J @ V, np.stack([J @ v for v in V.T], axis=1), **TIGHT)
-    assert_allclose(J.T.T @ V, J @ V, **TIGHT)
-
-
-def check_jvp(model, J, feeds, direction):
-    """J v is the slope of the primal along v; of several steps one must show it."""
-    pushed = J.apply(direction)
-    errors = []
-    for step in (1e-4, 1e-6, 1e-3):
-        slope = differences(model, feeds, direction, step)
-        errors.append({k: mismatch(dy, slope[k]) for k, dy in pushed.items()})
-        if max(errors[-1].values(), default=0) < 1e-6:
-            return
-    raise AssertionError(f"J v against differences, along {list(direction)}: {errors}")
-
-
-def differences(model, feeds, direction, h):
-    """(8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12 h: the slope up to h⁴."""
-
-    def run(t):
-        moved = {k: x + t * direction[k] if k in direction else x for k, x in feeds.items()}
-        return model.run(moved, engine="numpy")
-
-    near, far = (dict(zip("+-", (run(t), run(-t)), strict=True)) for t in (h, 2 * h))
-    return {
-        k: (8 * (near["+"][k] - near["-"][k]) - (far["+"][k] - far["-"][k])) / (12 * h)
-        for k, y in near["+"].items()
-        if y.dtype.kind == "f"
-    }
-
-
-def mismatch(found, expected):
-    """The greatest difference, relative to the scale of the numbers where that exceeds 1."""
-    assert found.shape == expected.shape
-    scale = max(1.0, np.abs(expected).max(initial=0))
-    error = np.abs(found - expected).max(initial=0) / scale
-    return float(error) if np.isfinite(error) else np.inf

@@ -1,0 +1,104 @@
+"""Export: a derivative of a model as a plain ONNX model that any runtime executes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+
+from ..jacobians.errors import InputError
+from .dense import jacobian_graph
+from .derive import Draft, Names, grad_graph, hvp_graph, jvp_graph, vjp_graph
+from .inputs import check_inputs
+from .model import Model
+from .names import Names as NamesOrNone
+from .names import names_of
+from .primal import evaluate
+from .symbolic import generalised
+
+MODES: dict[str, Callable[..., Draft]] = {
+    "jvp": jvp_graph,
+    "vjp": vjp_graph,
+    "grad": grad_graph,
+    "hvp": hvp_graph,
+    "jacobian": jacobian_graph,
+}
+
+
+def export(
+    model: Model,
+    mode: str,
+    inputs: Mapping[str, Any],
+    *,
+    of: NamesOrNone = None,
+    wrt: NamesOrNone = None,
+    engine: str | None = None,
+) -> onnx.ModelProto:
+    """A derivative of the model, recorded at the point `inputs`, as an ONNX model.
+
+    | mode | further inputs | outputs |
+    |---|---|---|
+    | `"jvp"` | `{wrt}_tangent` | each `of`, `{of}_tangent` = J · tangents |
+    | `"vjp"` | `{of}_cotangent` | each `of`, `{wrt}_cotangent` = Jᵀ · cotangents |
+    | `"grad"` | | the scalar `of`, `{wrt}_grad` = ∇ of |
+    | `"hvp"` | `{wrt}_tangent` | the scalar `of`, `{wrt}_grad`, `{wrt}_hvp` = H · tangents |
+    | `"jacobian"` | | each `of`, `{of}_{wrt}_jacobian`, dense |
+
+    Shapes and integer inputs that decide the structure are those of the point, except for a
+    symbolic first dimension of the model's inputs, which stays symbolic where every operator
+    allows it; else one `OnnxJacWarning` names the operator that fixes it. A dense Jacobian is per
+    sample, (batch, *of, *wrt), where `of` and `wrt` share that dimension and no sample acts on
+    another, else (*of, *wrt). Names become valid C identifiers.
+    """
+    if mode not in MODES:
+        raise InputError(f"mode={mode!r} is not one of {', '.join(map(repr, MODES))}")
+    of_names = names_of(model, of, model.outputs, "of")
+    wrt_names = names_of(model, wrt, model.inputs, "wrt")
+    point = check_inputs(model, inputs)
+    if mode in ("grad", "hvp"):
+        require_scalar(model, point, of_names, mode)
+    draft = generalised(model, point, lambda at: MODES[mode](model, at, of_names, wrt_names, engine))
+    made = draft.model(f"{model.name or 'model'}_{mode}").ir
+    rename(made.graph)
+    return ir.to_proto(made)
+
+
+def require_scalar(model: Model, point: Mapping[str, Any], of: Names, mode: str) -> None:
+    """A gradient is of one number."""
+    values = evaluate(model, point, of)
+    if len(of) != 1 or values[of[0]].size != 1:
+        shapes = ", ".join(f"{name} {list(value.shape)}" for name, value in values.items())
+        raise InputError(f"mode={mode!r} needs one scalar output, not {shapes}: name it with of=")
+
+
+def rename(graph: ir.Graph) -> None:
+    """Give every value a name that is a valid and unique C identifier."""
+    made = [value for node in graph for value in node.outputs]
+    values = {id(v): v for v in (*graph.inputs, *graph.initializers.values(), *made) if v.name}
+    taken: set[str] = set()
+    for value in values.values():
+        name = unique(identifier(value.name or ""), taken)
+        if name != value.name:
+            value.name = name
+
+
+def identifier(name: str) -> str:
+    """The name with every other character than letters, digits and _ replaced.
+
+    >>> identifier("gpu_0/conv.weight"), identifier("0.weight")
+    ('gpu_0_conv_weight', '_0_weight')
+    """
+    plain = re.sub(r"[^0-9A-Za-z_]", "_", name)
+    return f"_{plain}" if plain[:1].isdigit() else plain
+
+
+def unique(name: str, taken: set[str]) -> str:
+    """The name, numbered if it is taken; it is taken from now on."""
+    chosen, k = name, 1
+    while chosen in taken:
+        chosen, k = f"{name}_{k}", k + 1
+    taken.add(chosen)
+    return chosen

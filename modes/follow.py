@@ -1,0 +1,78 @@
+"""Follow: a constant that two recordings disagree on, computed from the batch size."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from ..ops.graphs import Recorder
+
+
+class NotGeneral(Exception):
+    """What was recorded holds for one batch size only, and why."""
+
+
+class Batch:
+    """The batch size as a graph value, read off an input, and constants that follow it."""
+
+    def __init__(self, recorder: Recorder, source: ir.Value, sizes: tuple[int, int]) -> None:
+        self.sizes = sizes
+        self._op = Recorder(recorder.opset_imports)
+        self.n = self._op.Shape(source, start=0, end=1)
+        self._made: dict[int, ir.Value] = {}
+
+    @property
+    def nodes(self) -> list[ir.Node]:
+        """The nodes that compute what follows the batch size; they come before all others."""
+        return self._op.nodes
+
+    def constant(self, array: np.ndarray) -> ir.Value:
+        """An initializer among those nodes."""
+        value = self._op.value(array)
+        assert value is not None
+        return value
+
+    def follow(self, value: ir.Value, a: np.ndarray, b: np.ndarray) -> ir.Value:
+        """The constant that is `a` at the first size and `b` at the second."""
+        if id(value) not in self._made:
+            self._made[id(value)] = self._computed(a, b)
+        return self._made[id(value)]
+
+    def _computed(self, a: np.ndarray, b: np.ndarray) -> ir.Value:
+        for form in (self._shape, self._factor, self._rows):
+            found = form(a, b)
+            if found is not None:
+                return found
+        raise NotGeneral(f"a constant of shape {list(a.shape)} does not follow the batch size")
+
+    def _shape(self, a: np.ndarray, b: np.ndarray) -> ir.Value | None:
+        """Integers, each of them constant or k · n."""
+        n, m = self.sizes
+        if a.shape != b.shape or a.dtype.kind != "i" or a.ndim > 1 or np.any((a != b) & (a * m != b * n)):
+            return None
+        entries = zip(np.ravel(a), np.ravel(b), strict=True)
+        parts = [self._op.Mul(self.n, np.array([x // n])) if x != y else np.array([x]) for x, y in entries]
+        return self._op.Reshape(self._op.Concat(*parts, axis=0), a.shape)
+
+    def _factor(self, a: np.ndarray, b: np.ndarray) -> ir.Value | None:
+        """One number, k · n or k / n."""
+        if a.size != 1 or b.size != 1 or a.dtype.kind != "f":
+            return None
+        n, m = self.sizes
+        size = self._op.Reshape(self._op.CastLike(self.n, a), a.shape)
+        if np.isclose(a * n, b * m, rtol=1e-6):
+            return self._op.Div(a * a.dtype.type(n), size)
+        return self._op.Mul(a / a.dtype.type(n), size) if np.isclose(a * m, b * n, rtol=1e-6) else None
+
+    def _rows(self, a: np.ndarray, b: np.ndarray) -> ir.Value | None:
+        """Rows in arithmetic progression, one for each of the batch."""
+        if a.ndim == 0 or (len(a), len(b)) != self.sizes or a.shape[1:] != b.shape[1:]:
+            return None
+        start, step = a[:1], a[1:2] - a[:1]
+        ramp = np.arange(self.sizes[1]).reshape(-1, *(1,) * (a.ndim - 1)).astype(a.dtype)
+        if not np.array_equal(start + step * ramp, b) or not np.array_equal(b[:-1], a):
+            return None
+        op = self._op
+        count = op.Range(0, op.Reshape(self.n, ()), 1)
+        column = op.Reshape(op.CastLike(count, a), (-1, *(1,) * (a.ndim - 1)))
+        return op.Add(start, op.Mul(column, step))

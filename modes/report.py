@@ -1,0 +1,159 @@
+"""Report: what a model and its Jacobian are, in a page of text."""
+
+from __future__ import annotations
+
+import re
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..jacobians import prod_text
+from .check import Check
+from .explain import Explanation
+from .linearization import Linearization
+from .model import Model
+from .primal import evaluate
+from .spectrum import Spectrum
+
+MARGIN = 12
+"""Columns that the titles take."""
+
+
+def section(title: str, lines: Iterable[str]) -> str:
+    """A title in the margin, and lines beside it."""
+    margin = "\n" + " " * MARGIN
+    return f"{title:<{MARGIN}}{margin.join(lines)}"
+
+
+def of_model(model: Model, source: str, point: Mapping[str, Any], given: Iterable[str]) -> str:
+    """What the model is, and the point at which it is taken."""
+    numbers = sum(array.size for array in model.constants.values())
+    kinds = tally(step.op_type for step in model.steps)
+    given = set(given)
+    points = (
+        f"{name} {value.dtype}[{prod_text(value.shape)}], {'given' if name in given else 'random'}"
+        for name, value in point.items()
+        if isinstance(value, np.ndarray)
+    )
+    head = f"opset {model.opset}, {len(model.steps)} nodes, {numbers:,} numbers in its initializers"
+    return "\n".join((
+        section("model", [source, head, kinds]),
+        section("inputs", map(str, model.inputs.values())),
+        section("outputs", map(str, model.outputs.values())),
+        section("point", points),
+    ))  # fmt: skip
+
+
+def of_jacobian(J: Linearization) -> str:
+    """The shape of J, the kinds of its blocks, the heaviest of them, and its memory."""
+    found = J.explain()
+    dense = J.shape[0] * J.shape[1] * J.dtype.itemsize
+    memory = f"{bytes_text(J.nbytes)} held, {bytes_text(dense)} if it were dense"
+    return "\n".join((
+        section("jacobian", [str(J), f"{J.flops:,} flops in one product"]),
+        section("structure", [f"{len(found.rows)} blocks: {structures(found)}", *zeros(found)]),
+        section("heaviest", heaviest(found)),
+        section("memory", [memory]),
+    ))  # fmt: skip
+
+
+def structures(found: Explanation) -> str:
+    """How many blocks there are of each structure, sizes left out."""
+    return tally(structure_kind(row.structure) for row in found.rows)
+
+
+def structure_kind(structure: str) -> str:
+    """A structure without its sizes.
+
+    >>> structure_kind("diag(2×8) · (I(8) ⊗ A[8×3]) · take(64 → 24)")
+    'diag · (I ⊗ A) · take'
+    """
+    return re.sub(r"\[[^]]*]?|\(\d[^)]*\)?", "", structure)
+
+
+def tally(things: Iterable[str], most: int = 10) -> str:
+    """What there is, the most frequent first.
+
+    >>> tally(["Conv", "Relu", "Conv"])
+    'Conv 2, Relu 1'
+    """
+    counts = Counter(things).most_common()
+    rest = sum(n for _, n in counts[most:])
+    shown = [f"{thing} {n}" for thing, n in counts[:most]]
+    return ", ".join(shown + ([f"others {rest}"] if rest else [])) or "none"
+
+
+def heaviest(found: Explanation, most: int = 3) -> list[str]:
+    """The blocks that take most of the work of a product."""
+    rows = sorted(found.rows, key=lambda row: (row.flops, row.nbytes), reverse=True)[:most]
+    lines = (f"{r.op} {r.structure}: {r.flops:,} flops, {bytes_text(r.nbytes)}" for r in rows)
+    return list(lines) or ["none"]
+
+
+def zeros(found: Explanation, most: int = 3) -> list[str]:
+    """The pairs of tensors that nothing joins, a few of them."""
+    more = len(found.zeros) - most
+    return [*found.zeros[:most], *([f"and {more} more such pairs"] if more > 0 else [])]
+
+
+def of_check(outcome: Check) -> str:
+    """The outcome of `J.check()`."""
+    return section("check", str(outcome).splitlines())
+
+
+def of_spectrum(found: Spectrum) -> str:
+    """The largest singular values, and what they cost."""
+    values = "  ".join(f"{value:.5g}" for value in found.values) or "none"
+    cost = f"{len(found.values)} largest, from {found.products} products with J or Jᵀ"
+    return section("singular", [values, f"({cost})", *filter(None, [found.why])])
+
+
+def of_timings(J: Linearization, seed: int = 0) -> str:
+    """How long a product takes, beside one run of the model."""
+    rng = np.random.default_rng(seed)
+    v, u = (rng.standard_normal(n).astype(J.dtype) for n in J.shape[::-1])
+    plan = J.plan
+    run = median_time(lambda: evaluate(plan.model, J.point, plan.model.outputs, engine=plan.engine))
+    products = {"J @ v": median_time(lambda: J @ v), "Jᵀ @ u": median_time(lambda: J.T @ u)}
+    lines = [f"{name}: {time_text(t)}, {t / run:.2g} runs" for name, t in products.items()]
+    return section("time", [f"one run of the model: {time_text(run)}", *lines])
+
+
+def median_time(work: Callable[[], Any], *, most: int = 21, budget: float = 1.0) -> float:
+    """Seconds that `work` takes: the median of 3 to 21 calls, after one to warm up."""
+    work()
+    times: list[float] = []
+    while len(times) < 3 or (len(times) < most and sum(times) < budget):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def bytes_text(n: float) -> str:
+    """Bytes as people say them.
+
+    >>> bytes_text(640), bytes_text(165 * 2**10), bytes_text(3.5 * 2**40)
+    ('640 B', '165.0 KiB', '3.5 TiB')
+    """
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if n < 1024 or unit == "TiB":
+            return f"{n:.0f} B" if unit == "B" else f"{n:,.1f} {unit}"
+        n /= 1024
+    raise AssertionError
+
+
+def time_text(seconds: float) -> str:
+    """Seconds as people say them.
+
+    >>> time_text(0.0000421), time_text(0.0123), time_text(3)
+    ('42.1 µs', '12.3 ms', '3 s')
+    """
+    for factor, unit in ((1, "s"), (1e3, "ms")):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} µs"

@@ -1,0 +1,98 @@
+"""The checker of a rule: the Jacobian of one node against differences of its primal.
+
+Raises AssertionError where a promise is broken. Everything is float64, with NumPy's engine.
+"""
+
+import warnings
+
+import numpy as np
+import onnx
+from numpy.testing import assert_allclose
+from onnx import helper
+
+from check_operator import TIGHT, check_dot_test
+from onnxjac.jacobians.errors import OnnxJacWarning
+from onnxjac.modes.linearize import linearize
+from onnxjac.modes.load import load
+
+STEPS = (1e-4, 1e-7, 1e-3)
+"""For a smooth operator, next to a kink, for a rough one."""
+
+
+def check_rule(op_type, inputs, attrs=None, *, outputs=1, opset=21, seed=0):
+    """J of one operator at a point; an input that is left out is None."""
+    feeds = {f"x{i}": np.asarray(x) for i, x in enumerate(inputs) if x is not None}
+    model = one_node(op_type, inputs, attrs or {}, outputs, opset)
+    return check_point(load(model, dtype="float64"), feeds, seed=seed)
+
+
+def one_node(op_type, inputs, attrs, outputs, opset):
+    """The model (x0, x1, ...) -> (y0, ...) of a single node."""
+    arrays = [(f"x{i}", np.asarray(x)) for i, x in enumerate(inputs) if x is not None]
+    names = [f"x{i}" if x is not None else "" for i, x in enumerate(inputs)]
+    made = [f"y{i}" for i in range(outputs)]
+    graph = helper.make_graph(
+        [helper.make_node(op_type, names, made, name="node", **attrs)],
+        op_type,
+        [declared(name, x) for name, x in arrays],
+        [onnx.ValueInfoProto(name=name) for name in made],
+    )
+    imports = [helper.make_opsetid("", opset)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=10)
+    return onnx.shape_inference.infer_shapes(model, data_prop=True)
+
+
+def declared(name, x):
+    """A graph input that takes x."""
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+
+
+def check_point(model, feeds, *, seed=0):
+    """J of all floating outputs by all floating inputs: JVP against differences of the primal,
+    VJP by the dot test, many right-hand sides against single ones. Returns J.
+    """
+    rng = np.random.default_rng(seed)
+    feeds = {name: np.asarray(x).astype(model.inputs[name].dtype) for name, x in feeds.items()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OnnxJacWarning)  # of blocks that are zero
+        J = linearize(model, feeds, engine="numpy")
+    for spec in J.domain:
+        check_jvp(model, J, feeds, {spec.name: np.asarray(rng.standard_normal(spec.shape))})
+    for K in (J, J.T):
+        check_dot_test(K, rng)
+        V = rng.standard_normal((K.shape[1], 2))
+        assert_allclose(K @ V, np.stack([K @ v for v in V.T], axis=1), **TIGHT)
+        assert_allclose(K.T.T @ V, K @ V, **TIGHT)
+    return J
+
+
+def check_jvp(model, J, feeds, direction):
+    """J v is the slope of the primal along v: one of several steps must show it."""
+    pushed = J.apply(direction)
+    errors = []
+    for step in STEPS:
+        slope = differences(model, feeds, direction, step)
+        errors.append({name: mismatch(dy, slope[name]) for name, dy in pushed.items()})
+        if max(errors[-1].values()) < 1e-6:
+            return
+    raise AssertionError(f"J v is not the slope along {list(direction)}: off by {errors}")
+
+
+def differences(model, feeds, direction, h):
+    """(8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12 h: the slope up to h⁴."""
+
+    def run(t):
+        moved = {k: x + t * direction[k] if k in direction else x for k, x in feeds.items()}
+        return model.run(moved, engine="numpy")
+
+    (a, b), (c, d) = ((run(t), run(-t)) for t in (h, 2 * h))
+    floats = [name for name, y in a.items() if y.dtype.kind == "f"]
+    return {k: (8 * (a[k] - b[k]) - (c[k] - d[k])) / (12 * h) for k in floats}
+
+
+def mismatch(found, expected):
+    """The greatest difference, relative to the scale of the numbers where that exceeds 1."""
+    assert found.shape == expected.shape
+    scale = max(1.0, np.abs(expected).max(initial=0))
+    error = np.abs(found - expected).max(initial=0) / scale
+    return float(error) if np.isfinite(error) else np.inf

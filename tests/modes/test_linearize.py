@@ -1,0 +1,435 @@
+"""`oj.linearize`: a Jacobian between any tensors, by name, at any point, at linear cost."""
+
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from onnx import numpy_helper, parser
+
+import onnxjac as oj
+from check_model import check_model
+from onnxjac.modes.load import load
+
+RNG = np.random.default_rng(0)
+W, B, X = (RNG.standard_normal(shape) for shape in ((3, 3), (3,), (2, 3)))
+I2 = np.eye(2)
+
+
+def model(body, signature="(double[2,3] x) => (double[2,3] y)", **weights):
+    """A loaded model in ONNX's text format, with initializers."""
+    text = f'<ir_version: 10, opset_import: ["": 21]> g {signature} {{ {body} }}'
+    proto = parser.parse_model(text)
+    for name, array in weights.items():
+        proto.graph.initializer.append(numpy_helper.from_array(np.asarray(array), name))
+    return load(proto)
+
+
+@pytest.fixture
+def net():
+    """y = tanh(h) * x with h = x W + b."""
+    return model("m = MatMul(x, w) h = Add(m, b) t = Tanh(h) y = Mul(t, x)", w=W, b=B)
+
+
+H = X @ W + B
+SLOPE = 1 - np.tanh(H) ** 2
+BY_H = np.diag((SLOPE * X).ravel())  # ∂y/∂h
+H_BY_X = np.kron(I2, W.T)
+Y_BY_X = BY_H @ H_BY_X + np.diag(np.tanh(H).ravel())  # x held nowhere
+
+
+# -- which tensors ---------------------------------------------------------------------------------
+
+
+def test_by_default_floating_inputs_and_outputs():
+    m = model("y = Mul(x, s) n = Shape(x) z = Gather(x, i)",
+              "(double[2,3] x, double s, int64[1] i) => (double[2,3] y, int64[2] n, double[1,3] z)")
+    J = oj.linearize(m, {"x": X, "s": 2.0, "i": [1]})
+    assert [spec.name for spec in J.domain] == ["x", "s"]
+    assert [spec.name for spec in J.codomain] == ["y", "z"]
+    assert J.shape == (9, 7)
+    assert_array_equal(J.primal["y"], 2 * X)
+
+
+def test_inputs_initializers_and_intermediates(net):
+    J = oj.linearize(net, {"x": X}, of=["y", "h"], wrt=["b", "x", "h", "w"])
+    assert_allclose(J["y", "x"].toarray(), Y_BY_X)
+    assert_allclose(J["h", "x"].toarray(), H_BY_X)
+    assert_allclose(J["y", "h"].toarray(), BY_H)
+    assert_allclose(J["h", "h"].toarray(), np.eye(6))
+    assert_allclose(J["h", "b"].toarray(), np.tile(np.eye(3), (2, 1)))
+    assert_allclose(J["h", "w"].toarray(), np.kron(X, np.eye(3)))
+    check_model(net, {"x": X}, of=["y", "h"], wrt=["b", "x", "h", "w"])
+
+
+@pytest.mark.parametrize("name", ["x", "w", "h", "y"])
+def test_of_equals_wrt_is_the_identity(net, name):
+    J = oj.linearize(net, {"x": X}, of=name, wrt=name)
+    assert_array_equal(J.toarray(), np.eye(J.shape[0]))
+    assert_allclose(J.primal[name], {"x": X, "w": W, "h": H, "y": np.tanh(H) * X}[name])
+
+
+def test_a_weight_may_be_replaced_at_the_point(net):
+    J = oj.linearize(net, {"x": X, "w": 2 * W}, of="h")
+    assert_allclose(J.toarray(), np.kron(I2, 2 * W.T))
+    check_model(net, {"x": X, "w": 2 * W}, wrt=["x", "w"])
+
+
+def test_an_intermediate_that_is_given_depends_on_nothing(net):
+    """With h given, y = tanh(h) x is a function of x and h alone."""
+    J = oj.linearize(net, {"x": X, "h": X}, wrt=["x", "h"])
+    assert_allclose(J["y", "x"].toarray(), np.diag(np.tanh(X).ravel()))
+    check_model(net, {"x": X, "h": X}, wrt=["x", "h"])
+    again = J.relinearize({"x": X})
+    assert_allclose(again["y", "x"].toarray(), Y_BY_X)
+
+
+def test_tensors_of_size_zero_and_rank_zero():
+    m = model("e = Slice(x, zero, zero) s = ReduceSum<keepdims=0>(x) y = Mul(x, s)",
+              zero=np.array([0, 0]))
+    J = oj.linearize(m, {"x": X}, of=["e", "s", "y"])
+    assert J.shape == (7, 6)
+    assert_array_equal(J["s", "x"].toarray(), np.ones((1, 6)))
+    assert J["e", "x"].toarray().shape == (0, 6)
+
+
+# -- products by name ------------------------------------------------------------------------------
+
+
+def test_apply_takes_some_of_the_tangents(net):
+    J = oj.linearize(net, {"x": X}, of=["y", "h"], wrt=["x", "w"])
+    v = RNG.standard_normal((2, 3))
+    only = J.apply({"x": v})
+    assert_allclose(only["h"], v @ W)
+    assert only["y"].shape == (2, 3)
+    assert_array_equal(J.apply({})["y"], np.zeros((2, 3)))
+    pulled = J.T.apply({"h": v})
+    assert_allclose(pulled["w"], X.T @ v)
+    assert_allclose(pulled["x"], v @ W.T)
+
+
+def test_the_transpose_has_blocks_too(net):
+    J = oj.linearize(net, {"x": X}, wrt=["x", "w"])
+    assert_allclose(J.T["x", "y"].toarray(), J["y", "x"].toarray().T)
+    assert_allclose(J["y", "x"].T.toarray(), Y_BY_X.T)
+    assert [spec.name for spec in J.T.codomain] == ["x", "w"]
+    assert J.T.T.domain == J.domain
+
+
+def test_results_are_the_callers_own(net):
+    """Writing to a product or a tangent changes no later product."""
+    J = oj.linearize(net, {"x": X}, of=["h", "y"], wrt=["h", "x"])
+    v = np.ones((2, 3))
+    for K, (a, b) in ((J, ("h", "y")), (J.T, ("h", "x"))):
+        first = K.apply({"h": v})
+        first[a] += 1
+        first[b] += 1
+        assert_array_equal(v, np.ones((2, 3)))
+        assert_array_equal(K.apply({"h": v})["h"], first["h"] - 1)
+
+
+def test_repr_and_str_say_what_it_is(net):
+    J = oj.linearize(net, {"x": X}, wrt=["x", "w"])
+    assert repr(J) == "∂/∂: (x 2×3, w 3×3) → (y 2×3), 6×15 float64"
+    assert repr(J.T).startswith("transpose of")
+
+
+# -- jvp, vjp, grad --------------------------------------------------------------------------------
+
+
+def test_jvp(net):
+    v = RNG.standard_normal((2, 3))
+    y, dy = oj.jvp(net, {"x": X}, {"x": v, "b": np.ones(3)})
+    assert_allclose(y["y"], np.tanh(H) * X)
+    assert_allclose(dy["y"], SLOPE * X * (v @ W + 1) + np.tanh(H) * v)
+    _, dh = oj.jvp(net, {"x": X}, {"x": v}, of="h")
+    assert_allclose(dh["h"], v @ W)
+
+
+def test_vjp(net):
+    u = RNG.standard_normal((2, 3))
+    y, pullback = oj.vjp(net, {"x": X}, wrt=["w", "b"])
+    expected = {"w": X.T @ (u * SLOPE * X), "b": (u * SLOPE * X).sum(axis=0)}
+    assert_allclose(y["y"], np.tanh(H) * X)
+    for cotangent in (u, {"y": u}, u.tolist()):
+        pulled = pullback(cotangent)
+        assert list(pulled) == ["w", "b"]
+        for name, value in expected.items():
+            assert_allclose(pulled[name], value)
+    assert_array_equal(pullback({})["w"], np.zeros((3, 3)))
+    assert repr(pullback).startswith("pullback of ∂/∂")
+
+
+@pytest.mark.parametrize("keep", [0, 1])
+def test_grad(keep):
+    m = model(f"s = Mul(x, x) y = ReduceSum<keepdims={keep}>(s)",
+              f"(double[2,3] x) => (double{['', '[1,1]'][keep]} y)")
+    assert_allclose(oj.grad(m, {"x": X})["x"], 2 * X)
+    assert_allclose(oj.grad(m, {"x": X}, of="y", wrt="s")["s"], np.ones((2, 3)))
+
+
+def test_grad_of_many_numbers_is_refused(net):
+    with pytest.raises(oj.InputError, match=r"one scalar output, not y \[2, 3\]: use vjp"):
+        oj.grad(net, {"x": X})
+
+
+# -- zero blocks -----------------------------------------------------------------------------------
+
+CUT = "f = Floor(x) a = ArgMax<axis=1, keepdims=1>(x) c = Cast<to=11>(a) z = Mul(f, c) y = Mul(x, z)"
+
+
+def test_one_warning_names_what_cuts():
+    m = model(CUT)
+    with pytest.warns(oj.OnnxJacWarning) as caught:
+        J = oj.linearize(m, {"x": X}, of=["y", "z"])
+    (warning,) = caught
+    text = str(warning.message)
+    assert "'z' does not depend differentiably on 'x'" in text
+    assert "Floor" in text
+    assert "ArgMax" in text
+    assert "'y'" not in text
+    assert warning.filename == __file__
+    assert_array_equal(J["z", "x"].toarray(), np.zeros((6, 6)))
+    assert_array_equal(J.T.apply({"z": X})["x"], np.zeros((2, 3)))
+    assert text.removesuffix(": zero blocks") in str(J.explain())
+
+
+def test_many_zero_blocks_are_one_warning():
+    m = model(CUT + " p = Neg(b) q = Neg(p)", b=B)
+    with pytest.warns(oj.OnnxJacWarning, match="and 3 more: zero blocks") as caught:
+        J = oj.linearize(m, {"x": X}, of=["z", "y"], wrt=["x", "b", "p", "q"])
+    assert len(caught) == 1
+    assert J.shape == (12, 15)
+    assert len(J.explain().zeros) == 6 + 1
+
+
+def test_where_nothing_is_cut_nothing_is_warned(net):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        J = oj.linearize(net, {"x": X})
+        J.relinearize({"x": X + 1})
+    assert J.explain().zeros == ()
+
+
+def test_a_whole_zero_jacobian_passes_its_check():
+    m = model("y = Floor(x)")
+    with pytest.warns(oj.OnnxJacWarning, match="cut by Floor"):
+        J = oj.linearize(m, {"x": X})
+    assert J.check()
+    assert J.nbytes == J.flops == 0
+
+
+def test_explain_lists_the_blocks_in_order(net):
+    text = str(oj.linearize(net, {"x": X}).explain())
+    ops = [line.split()[0] for line in text.splitlines()]
+    assert ops == ["op", "MatMul", "Add", "Tanh", "Mul", "Mul"]
+    assert "∂y/∂t" in text
+    assert "∂y/∂x" in text
+
+
+# -- one point after the other ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["numpy", None])
+def test_relinearize_is_linearize_elsewhere(net, engine):
+    J = oj.linearize(net, {"x": X}, of=["y", "h"], wrt=["x", "w"], engine=engine)
+    again = J.relinearize({"x": X - 1})
+    fresh = oj.linearize(net, {"x": X - 1}, of=["y", "h"], wrt=["x", "w"], engine=engine)
+    assert_allclose(again.toarray(), fresh.toarray())
+    assert_allclose(again.primal["y"], fresh.primal["y"])
+    assert_allclose(J["y", "x"].toarray(), Y_BY_X)
+    assert again.relinearize({"x": X}).domain == J.domain
+    assert_allclose(again.relinearize({"x": X})["y", "x"].toarray(), Y_BY_X)
+
+
+def test_relinearize_keeps_blocks_and_transposes(net):
+    J = oj.linearize(net, {"x": X}, of=["y", "h"], wrt=["x", "w"])
+    for K in (J["y", "x"], J.T["x", "h"], J.T, J.block(("h", "y"), ("w",))):
+        again = K.relinearize({"x": X})
+        assert (again.domain, again.codomain) == (K.domain, K.codomain)
+        assert_allclose(again.toarray(), K.toarray())
+
+
+def test_relinearize_at_another_shape():
+    m = model("h = MatMul(x, w) y = Tanh(h)", "(double[N,3] x) => (double[N,3] y)", w=W)
+    J = oj.linearize(m, {"x": X})
+    wide = np.concatenate([X, X, X])
+    assert J.relinearize({"x": wide}).shape == (18, 18)
+    assert_allclose(
+        J.relinearize({"x": wide}).toarray(), oj.linearize(m, {"x": wide}).toarray()
+    )
+
+
+def test_relinearize_asks_only_the_rules_that_the_point_changes(monkeypatch):
+    """A product with a weight, a sum and a Reshape are what they were; a Tanh is not."""
+    m = model("v = Exp(w) h = MatMul(x, v) r = Reshape(h, s) t = Tanh(r) k = Sub(t, r) y = Mul(k, k)",
+              "(double[2,3] x) => (double[6] y)", w=W, s=np.array([6]))
+    asked = count_rules(monkeypatch)
+    J = oj.linearize(m, {"x": X})
+    assert asked == ["MatMul", "Reshape", "Tanh", "Sub", "Mul"]
+    asked.clear()
+    again = J.relinearize({"x": X + 1})
+    assert asked == ["Tanh", "Mul"]
+    assert_allclose(again.toarray(), oj.linearize(m, {"x": X + 1}).toarray())
+
+
+def test_relinearize_with_another_weight_asks_again(monkeypatch):
+    m = model("h = MatMul(x, w) y = MatMul(h, v)", w=W, v=W)
+    J = oj.linearize(m, {"x": X})
+    asked = count_rules(monkeypatch)
+    again = J.relinearize({"x": X, "w": 2 * W})
+    assert_allclose(again.toarray(), 2 * J.toarray())
+    assert asked == ["MatMul"]
+    assert_allclose(again.relinearize({"x": X}).toarray(), J.toarray())
+
+
+def test_relinearize_sees_an_index_move():
+    m = model("y = Gather(x, i)", "(double[2,3] x, int64[1] i) => (double[1,3] y)")
+    J = oj.linearize(m, {"x": X, "i": [0]})
+    assert_array_equal(J.relinearize({"x": X, "i": [1]}).toarray(), np.eye(6)[3:])
+    sliced = model("e = Add(i, one) y = Slice(x, i, e)", "(double[2,3] x, int64[1] i) => (double[1,3] y)",
+                   one=np.array([1]))
+    J = oj.linearize(sliced, {"x": X, "i": [0]})
+    assert_array_equal(J.relinearize({"x": X, "i": [1]}).toarray(), np.eye(6)[3:])
+
+
+def count_rules(monkeypatch):
+    """The operators whose rules are asked, as they are."""
+    from onnxjac.modes import tape
+
+    asked, find = [], tape.find
+
+    def counting(op_type, domain=""):
+        asked.append(op_type)
+        return find(op_type, domain)
+
+    monkeypatch.setattr(tape, "find", counting)
+    return asked
+
+
+# -- dtypes ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [("float", np.float32), ("float16", np.float16)])
+@pytest.mark.parametrize("engine", ["numpy", None])
+def test_the_dtype_is_the_models(kind, dtype, engine):
+    m = model("h = MatMul(x, w) t = Tanh(h) y = Mul(t, x)", f"({kind}[2,3] x) => ({kind}[2,3] y)",
+              w=W.astype(dtype))
+    J = oj.linearize(m, {"x": X}, wrt=["x", "w"], engine=engine)
+    v = RNG.standard_normal(15)
+    assert J.dtype == J.T.dtype == dtype
+    assert (J @ v.astype(dtype)).dtype == (J.T @ np.ones(6, dtype)).dtype == dtype
+    assert (J @ v).dtype == np.float64  # as NumPy has it: the product of both types
+    assert J.apply({"x": X})["y"].dtype == dtype
+    assert all(np.asarray(a).dtype in (dtype, bool) or a.dtype.kind == "i" for a in J.arrays())
+    h = X @ W
+    slope = np.diag(((1 - np.tanh(h) ** 2) * X).ravel())
+    expected = slope @ H_BY_X + np.diag(np.tanh(h).ravel())
+    assert_allclose(J.toarray()[:, :6], expected, rtol=0, atol=30 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("inner", [1, 10])
+def test_casts_inside(inner):
+    """float64 outside, less inside: J is float64 and sees the inner values."""
+    m = model(f"n = Cast<to={inner}>(x) t = Tanh(n) z = Mul(t, n) d = Cast<to=11>(z) y = Add(d, x)")
+    J = oj.linearize(m, {"x": X}, of=["y", "t"], wrt=["x", "t"])
+    assert J.dtype == np.float64
+    slope = (1 - np.tanh(X) ** 2) * X + np.tanh(X) + 1
+    assert_allclose(J["y", "x"].diagonal(), slope.ravel(), rtol=1e-5 if inner == 1 else 1e-2)
+    u, v = RNG.standard_normal((2, 12))
+    assert_allclose(u @ (J @ v), (J.T @ u) @ v, rtol=1e-6 if inner == 1 else 2e-2)
+
+
+# -- cost ------------------------------------------------------------------------------------------
+
+
+def diamonds(depth):
+    """hₖ₊₁ = aₖ hₖ + bₖ hₖ, a graph with 2**depth paths."""
+    nodes, h = [], "x"
+    for k in range(depth):
+        nodes += [f"p{k} = Tanh({h})", f"q{k} = Sin({h})", f"h{k} = Add(p{k}, q{k})"]
+        h = f"h{k}"
+    return model(" ".join(nodes) + f" y = Identity({h})")
+
+
+def test_sixty_diamonds_cost_what_sixty_diamonds_cost():
+    J = oj.linearize(diamonds(60), {"x": X})
+    assert len(J.dag.edges) <= 4 * 60 + 1
+    assert J.flops < 60 * 10 * 6
+    assert count_applications(J, lambda: J @ np.ones(6)) == len(J.dag.edges)
+    assert count_applications(J.T, lambda: J.T @ np.ones(6)) == len(J.dag.edges)
+    slope = np.ones_like(X)
+    x = X
+    for _ in range(60):
+        slope, x = slope * (1 - np.tanh(x) ** 2 + np.cos(x)), np.tanh(x) + np.sin(x)
+    assert_allclose(J.toarray(), np.diag(slope.ravel()), rtol=1e-10)
+
+
+def count_applications(J, product):
+    """How many operators one product applies."""
+    counted = []
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in {type(edge.operator) for edge in J.dag.edges}:
+            patch.setattr(kind, "_apply", counting(kind._apply, counted))
+        product()
+    return len(counted)
+
+
+def counting(apply, counted):
+    def counted_apply(self, op, v):
+        counted.append(self)
+        return apply(self, op, v)
+
+    return counted_apply
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["numpy", None])
+def test_what_no_jacobian_needs_is_given_back(engine):
+    """Of four tensors of 8 MB only the one behind Tanh stays, and the output."""
+    m = model("b = Expand(x, s) p = Add(b, b) t = Tanh(p) q = Neg(t) y = Mul(q, two)",
+              "(double[1] x) => (double[1000000] y)", s=np.array([1000000]), two=np.array([2.0]))
+    J = oj.linearize(m, {"x": np.ones(1)}, engine=engine)
+    held = sum(array.nbytes for array in {id(owner(a)): owner(a) for a in J.arrays()}.values())
+    assert 8e6 <= held <= 17e6
+    assert J.nbytes == held
+    assert [a.nbytes for a in J.primal.values()] == [8_000_000]
+
+
+def owner(array):
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def test_values_are_released(monkeypatch):
+    """No value of the run outlives it unless a block or `primal` holds it."""
+    import gc
+    import weakref
+
+    from onnxjac.modes import linearize as module
+
+    references = {}
+
+    def watching(*arguments, **keywords):
+        values = evaluate(*arguments, **keywords)
+        references.update({name: weakref.ref(value) for name, value in values.items()})
+        return values
+
+    evaluate = module.evaluate
+    monkeypatch.setattr(module, "evaluate", watching)
+    m = model("p = Add(x, x) t = Tanh(p) q = Neg(t) r = Exp(q) y = Add(r, one)", one=np.ones(3))
+    J = oj.linearize(m, {"x": X.copy()}, engine="numpy")
+    gc.collect()
+    assert references["p"]() is None
+    assert references["q"]() is None
+    assert references["y"]() is J.primal["y"]
+    assert references["r"]() is not None  # exp' = exp
+    assert references["t"]() is None  # 1 - t² is kept, t is not
+
+
+def test_shared_weights_are_counted_once():
+    m = model("h = MatMul(x, w) k = MatMul(h, w) y = MatMul(k, w)", w=W)
+    assert oj.linearize(m, {"x": X}).nbytes == W.nbytes

@@ -1,0 +1,125 @@
+"""The node cases that come with ONNX, as points at which a rule can be checked."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import onnx
+from onnx import TensorProto, defs
+
+from onnxjac.ops import find
+
+FLOATS = {TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16}
+NARROW = {*range(TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2FNUZ + 1), TensorProto.FLOAT4E2M1}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model of one node and the values of its inputs."""
+
+    name: str
+    op_type: str
+    model: onnx.ModelProto
+    feeds: dict[str, np.ndarray]
+
+
+@cache
+def onnx_cases() -> list[Case]:
+    """The cases of every operator that has a rule or a function body."""
+    from onnx.backend.test.case.node import collect_testcases
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return [case_of(case) for case in collect_testcases(None) if is_covered(case.model)]
+
+
+def case_of(case) -> Case:
+    names = [value.name for value in case.model.graph.input]
+    feeds = dict(zip(names, map(as_array, case.data_sets[0][0]), strict=True))
+    return Case(case.name, case.model.graph.node[0].op_type, case.model, feeds)
+
+
+def as_array(value: np.ndarray | TensorProto) -> np.ndarray:
+    """Types that NumPy lacks come as protobufs."""
+    is_proto = isinstance(value, TensorProto)
+    return onnx.numpy_helper.to_array(value) if is_proto else np.asarray(value)
+
+
+def is_covered(model: onnx.ModelProto) -> bool:
+    """Whether the model is one node with a floating input and output and with a derivative."""
+    graph = model.graph
+    types, made = ({v.type.tensor_type.elem_type for v in vs} for vs in (graph.input, graph.output))
+    if len(graph.node) != 1 or not types & FLOATS or not made & FLOATS or types & NARROW:
+        return False
+    declared = find(graph.node[0].op_type, graph.node[0].domain)
+    return has_body(model) if declared is None else declared.zero is None
+
+
+def has_body(model: onnx.ModelProto) -> bool:
+    """Whether the schema says by a function what the node computes."""
+    node = model.graph.node[0]
+    version = {i.domain: i.version for i in model.opset_import}.get(node.domain, 1)
+    if not defs.has(node.op_type, version, node.domain):
+        return False
+    schema = defs.get_schema(node.op_type, version, node.domain)
+    return schema.has_function or schema.has_context_dependent_function
+
+
+def moved(case: Case, seed: int) -> dict[str, np.ndarray]:
+    """The inputs, the floating ones moved off kinks and into the operator's domain."""
+    rng = np.random.default_rng(seed)
+    domain = DOMAINS.get(case.op_type, anything)
+    return {
+        name: domain(i, x + 0.1 * rng.standard_normal(x.shape)) if x.dtype.kind == "f" else x
+        for i, (name, x) in enumerate(case.feeds.items())
+    }
+
+
+Domain = Callable[[int, np.ndarray], np.ndarray]
+"""(position of the input, values) -> values of the domain near them."""
+
+
+def anything(i: int, x: np.ndarray) -> np.ndarray:
+    return x
+
+
+def finite(i: int, x: np.ndarray) -> np.ndarray:
+    return np.where(np.isfinite(x), x, 1.0)
+
+
+def inside(i: int, x: np.ndarray) -> np.ndarray:
+    """In (-0.9, 0.9)."""
+    return 0.9 * np.tanh(x)
+
+
+def positive(i: int, x: np.ndarray) -> np.ndarray:
+    return np.abs(x) + 0.1
+
+
+def off_zero(i: int, x: np.ndarray) -> np.ndarray:
+    return np.sign(x) * (np.abs(x) + 0.5)
+
+
+def only(position: int, domain: Domain) -> Domain:
+    """One input has that domain, the others are any finite numbers."""
+    return lambda i, x: domain(i, finite(i, x)) if i == position else finite(i, x)
+
+
+DOMAINS: dict[str, Domain] = {
+    "Acos": inside,
+    "Acosh": lambda i, x: np.abs(x) + 1.1,
+    "Asin": inside,
+    "Atanh": inside,
+    "BatchNormalization": only(4, positive),
+    "Cast": finite,
+    "CastLike": finite,
+    "Div": only(1, off_zero),
+    "Log": positive,
+    "Mod": only(1, off_zero),
+    "Pow": only(0, positive),
+    "Reciprocal": off_zero,
+    "ReduceLogSum": positive,
+    "Sqrt": positive,
+}
