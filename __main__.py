@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from . import __version__
-from .jacobians.errors import InputError, OnnxJacError
+from .jacobians.errors import InputError, OnnxJacError, OnnxJacWarning
 from .modes import report as text
 from .modes.draw import draw_inputs
 from .modes.inputs import check_inputs
@@ -123,17 +123,15 @@ def report(args: argparse.Namespace) -> int:
 def arrays(path: str) -> dict[str, np.ndarray]:
     """The arrays of an npz file by name."""
     try:
-        if not zipfile.is_zipfile(path):
-            open(path, "rb").close()  # is it there at all?
-            raise InputError(f"{path!r} is not an npz file: np.savez writes them")
-        with np.load(path) as file:
-            return dict(file)
+        with open(path, "rb") as file:
+            if zipfile.is_zipfile(file):
+                file.seek(0)
+                return dict(np.load(file))
     except OSError as error:
         raise InputError(f"cannot read {path!r}: {error.strerror or error}") from error
-    except (EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{path!r} is damaged: {error}") from error
-    except ValueError as error:  # arrays of Python objects
+    except (EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path!r} holds what is not a plain array: {error}") from error
+    raise InputError(f"{path!r} is not an npz file: np.savez writes them")
 
 
 def say(section: str) -> None:
@@ -153,6 +151,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # ∂ and ⊗, on a terminal that has no such letters
     args = parser().parse_args(argv)
     with warnings.catch_warnings():
+        warnings.simplefilter("default", OnnxJacWarning)
         warnings.showwarning = lambda message, *_, **__: complain(f"warning: {message}")
         return guarded(args)
 

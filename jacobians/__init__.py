@@ -18,9 +18,10 @@ from .selection import Embed, Scatter, Slice, Take, slab, take_flat
 from .sums import Sum
 
 __all__ = [
-    "Array", "Block", "BlockDiagonal", "Broadcast", "Cast", "Contraction", "Convolution", "Cumulative", "Dag",
-    "Dense", "Diagonal", "Edge", "Embed", "Eye", "Geometry", "Identity", "Jacobian", "Kron",
-    "LowRank", "Op", "Permutation", "Product", "Reshape", "Scalar", "Scatter", "Shape", "Slice",
-    "Sum", "SumTo", "Take", "Zero", "broadcast", "dtype_of", "implicit_kron", "label_sizes", "lead", "prod_text",
-    "reading", "reading_of", "shape_of", "size", "slab", "stack", "take_flat", "transposed",
+    "Array", "Block", "BlockDiagonal", "Broadcast", "Cast", "Contraction", "Convolution",
+    "Cumulative", "Dag", "Dense", "Diagonal", "Edge", "Embed", "Eye", "Geometry", "Identity",
+    "Jacobian", "Kron", "LowRank", "Op", "Permutation", "Product", "Reshape", "Scalar",
+    "Scatter", "Shape", "Slice", "Sum", "SumTo", "Take", "Zero", "broadcast", "dtype_of",
+    "implicit_kron", "label_sizes", "lead", "prod_text", "reading", "reading_of", "shape_of",
+    "size", "slab", "stack", "take_flat", "transposed",
 ]  # fmt: skip

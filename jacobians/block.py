@@ -36,7 +36,9 @@ class Block(Jacobian):
         return self._dag._apply(op, v)
 
     def _transpose(self) -> Jacobian:
-        return Block([[b if b is None else b.T for b in column] for column in zip(*self.rows, strict=True)])
+        return Block(
+            [[b if b is None else b.T for b in column] for column in zip(*self.rows, strict=True)]
+        )
 
     def arrays(self) -> Iterator[Array]:
         return self._dag.arrays()
@@ -46,7 +48,9 @@ class Block(Jacobian):
         return self._dag.flops
 
     def __repr__(self) -> str:
-        rows = ("[" + ", ".join("0" if b is None else str(b) for b in row) + "]" for row in self.rows)
+        rows = (
+            "[" + ", ".join("0" if b is None else str(b) for b in row) + "]" for row in self.rows
+        )
         return f"[{', '.join(rows)}]"
 
 
@@ -58,4 +62,3 @@ def first_of(operators: Iterable[Jacobian | None]) -> Jacobian:
 def stack(operators: list[Jacobian]) -> Jacobian:
     """Operators of the same input, one below the other."""
     return Block([[operator] for operator in operators])
-

@@ -18,7 +18,11 @@ class Contraction(Jacobian):
     """
 
     def __init__(
-        self, factors: tuple[tuple[Array, str], ...], in_term: str, out_term: str, sizes: dict[str, int]
+        self,
+        factors: tuple[tuple[Array, str], ...],
+        in_term: str,
+        out_term: str,
+        sizes: dict[str, int],
     ) -> None:
         dtype = np.result_type(*(dtype_of(a) for a, _ in factors))
         out_shape, in_shape = (tuple(sizes[label] for label in t) for t in (out_term, in_term))

@@ -49,7 +49,9 @@ class Geometry:
     def output_padding(self) -> Shape:
         """What a transposed convolution must add at the end to give back the size of x."""
         d = len(self.strides)
-        padded = [n + a + b for n, a, b in zip(self.x[2:], self.pads[:d], self.pads[d:], strict=True)]
+        padded = [
+            n + a + b for n, a, b in zip(self.x[2:], self.pads[:d], self.pads[d:], strict=True)
+        ]
         window = [k * (n - 1) + 1 for k, n in zip(self.dilations, self.w[2:], strict=True)]
         steps = [s * (n - 1) for s, n in zip(self.strides, self.u[2:], strict=True)]
         return tuple(p - w - s for p, w, s in zip(padded, window, steps, strict=True))
@@ -141,7 +143,9 @@ def patches(op: Op, g: Geometry, x: Array) -> Array:
     cuts = []
     for offset in product(*map(range, g.w[2:])):
         starts = tuple(i * r for i, r in zip(offset, g.dilations, strict=True))
-        ends = tuple(a + s * (n - 1) + 1 for a, s, n in zip(starts, g.strides, g.u[2:], strict=True))
+        ends = tuple(
+            a + s * (n - 1) + 1 for a, s, n in zip(starts, g.strides, g.u[2:], strict=True)
+        )
         cuts.append(op.Reshape(op.Slice(x, starts, ends, axes, g.strides), shape))
     return op.Concat(*cuts, axis=-2)
 

@@ -11,7 +11,9 @@ from .base import Jacobian
 class Cumulative(Jacobian):
     """y[i] = Σ x[j] over j ≤ i (j < i where exclusive; from the end where reversed)."""
 
-    def __init__(self, axis: int, shape: Shape, dtype: Any, *, exclusive: bool, reverse: bool) -> None:
+    def __init__(
+        self, axis: int, shape: Shape, dtype: Any, *, exclusive: bool, reverse: bool
+    ) -> None:
         super().__init__(shape, shape, dtype)
         self.axis = axis % len(shape) - len(shape)
         self.exclusive, self.reverse = exclusive, reverse

@@ -65,8 +65,10 @@ class Dag(Jacobian):
         return Dag(self.shapes[::-1], edges, sources, sinks, self.dtype)
 
     def split(self, op: Op, v: Array, vertices: tuple[int, ...]) -> dict[int, Array]:
-        """A flat vector cut into one tensor per vertex; a vertex named twice gets the sum, an empty
-        one nothing."""
+        """A flat vector cut into one tensor per vertex that has entries.
+
+        A vertex named twice gets the sum.
+        """
         tensors: dict[int, Array] = {}
         k, start = lead(v, self.in_shape), 0
         for i in vertices:
@@ -123,7 +125,9 @@ class Dag(Jacobian):
         return f"dag({len(self.edges)} edges, {self.shape[0]}×{self.shape[1]})"
 
 
-def useful(edges: tuple[Edge, ...], sources: tuple[int, ...], sinks: tuple[int, ...]) -> tuple[Edge, ...]:
+def useful(
+    edges: tuple[Edge, ...], sources: tuple[int, ...], sinks: tuple[int, ...]
+) -> tuple[Edge, ...]:
     """The edges on a path from a source to a sink, ordered by where they end."""
     present = (e for e in edges if not isinstance(e.operator, Zero) and 0 not in e.operator.shape)
     edges = tuple(sorted(present, key=lambda e: e.end))
@@ -139,7 +143,7 @@ def useful(edges: tuple[Edge, ...], sources: tuple[int, ...], sinks: tuple[int, 
 
 
 def accumulate(op: Op, terms: list[tuple[Jacobian, Array]]) -> Array:
-    """Σ J v. Slabs that tile an axis, as Concat's and Split's do, are joined, not padded and added."""
+    """Σ J v. Slabs that tile an axis, as Concat's and Split's do, are joined instead of added."""
     tiled = tiling([operator for operator, _ in terms])
     if tiled is not None:
         axis, order = tiled

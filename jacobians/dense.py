@@ -14,7 +14,9 @@ from .kron import transposed
 class Dense(Jacobian):
     """y = A x, with A of shape (size of y, size of x)."""
 
-    def __init__(self, a: Array, out_shape: Shape | None = None, in_shape: Shape | None = None) -> None:
+    def __init__(
+        self, a: Array, out_shape: Shape | None = None, in_shape: Shape | None = None
+    ) -> None:
         m, n = shape_of(a)
         super().__init__((m,) if out_shape is None else out_shape,
                          (n,) if in_shape is None else in_shape, dtype_of(a))  # fmt: skip

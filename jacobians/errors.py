@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import sys
+import warnings
 from collections.abc import Iterable
 
 
@@ -32,6 +34,14 @@ class LimitError(OnnxJacError, MemoryError):
 
 class OnnxJacWarning(UserWarning):
     """The result stands, but it may not be what was meant."""
+
+
+def warn(message: str) -> None:
+    """One warning, said of the line outside the package that led to it."""
+    package, level, frame = __name__.partition(".")[0], 2, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == package:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, OnnxJacWarning, stacklevel=level)
 
 
 def closest(name: str, candidates: Iterable[str]) -> str:

@@ -54,7 +54,10 @@ class Kron(Jacobian):
         return size(self.batch) * (left + right)
 
     def diagonal(self) -> np.ndarray:
-        if matrix_shape(self.left)[0] != matrix_shape(self.left)[1] or self.shape[0] != self.shape[1]:
+        if (
+            matrix_shape(self.left)[0] != matrix_shape(self.left)[1]
+            or self.shape[0] != self.shape[1]
+        ):
             return super().diagonal()
         left, right = factor_diagonal(self.left), factor_diagonal(self.right)
         entries = (left[..., :, None] * right[..., None, :]).astype(self.dtype, copy=False)

@@ -28,7 +28,9 @@ class Slice(Jacobian):
         if not cut:
             return v
         axes = tuple(k - len(self.spans) for k in cut)
-        starts, ends, steps = zip(*(bounds(self.spans[k], self.in_shape[k]) for k in cut))
+        starts, ends, steps = zip(
+            *(bounds(self.spans[k], self.in_shape[k]) for k in cut), strict=True
+        )
         return op.Slice(v, starts, ends, axes, steps)
 
     def _transpose(self) -> Jacobian:
@@ -167,7 +169,9 @@ def take_flat(index: Array, in_shape: Shape, dtype: Any) -> Jacobian:
 def _submatrix(operator: Jacobian, rows: Any, columns: Any) -> Jacobian:
     m, n = operator.shape
     chosen = take_flat(_positions(rows, m), operator.out_shape, operator.dtype)
-    return chosen @ operator @ take_flat(_positions(columns, n), operator.in_shape, operator.dtype).T
+    return (
+        chosen @ operator @ take_flat(_positions(columns, n), operator.in_shape, operator.dtype).T
+    )
 
 
 def _positions(index: Any, n: int) -> np.ndarray:

@@ -185,5 +185,3 @@ def _(a: Scatter, b: Scatter) -> Jacobian | None:
         return None
     index = reading_of(a.index, b.index).Gather(a.index, b.index, axis=0)
     return Scatter(index, a.axis, a.out_shape, a.dtype)
-
-

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 
 from ..ops import Step, find
+from .steps import reads
 
 Slot = tuple[int, int]
 """(output, input) of a step."""
@@ -17,6 +18,16 @@ class ActiveStep:
 
     step: Step
     wanted: frozenset[Slot]
+
+
+def without(steps: tuple[Step, ...], given: Collection[str]) -> tuple[Step, ...]:
+    """The steps as they are where some of their outputs are given instead of made."""
+    if not given:
+        return steps
+    return tuple(
+        replace(step, outputs=tuple(None if name in given else name for name in step.outputs))
+        for step in steps
+    )
 
 
 def active_steps(
@@ -32,7 +43,7 @@ def active_steps(
             continue
         outs = [o for o, name in enumerate(step.outputs) if name in needed]
         ins = [i for i, name in enumerate(step.inputs) if name in reached]
-        if outs and ins:
+        if outs and not reached.isdisjoint(reads(step)):
             found.append(ActiveStep(step, frozenset((o, i) for o in outs for i in ins)))
     return tuple(found)
 
@@ -47,7 +58,7 @@ def reach_forward(steps: Iterable[Step], names: Iterable[str]) -> set[str | None
     """The tensors that depend differentiably on some of the named ones."""
     reached: set[str | None] = set(names)
     for step in steps:
-        if not is_zero(step) and not reached.isdisjoint(step.inputs):
+        if not is_zero(step) and not reached.isdisjoint(reads(step)):
             reached.update(step.outputs)
     return reached - {None}
 
@@ -57,7 +68,7 @@ def reach_backward(steps: tuple[Step, ...], names: Iterable[str]) -> set[str | N
     needed: set[str | None] = set(names)
     for step in reversed(steps):
         if not is_zero(step) and not needed.isdisjoint(step.outputs):
-            needed.update(step.inputs)
+            needed.update(reads(step))
     return needed - {None}
 
 
@@ -66,11 +77,11 @@ def cuts(steps: tuple[Step, ...], wrt: str, of: str) -> tuple[str, ...]:
     reached, behind = reach_forward(steps, [wrt]), {of}
     for step in reversed(steps):
         if not behind.isdisjoint(step.outputs):
-            behind.update(name for name in step.inputs if name)
+            behind.update(reads(step))
     found = []
     for step in steps:
         declared = find(step.op_type, step.domain)
-        if declared and declared.zero and not reached.isdisjoint(step.inputs):
-            if not behind.isdisjoint(step.outputs):
-                found.append(f"{step.op_type} {step.name!r} ({declared.zero})")
+        met = not reached.isdisjoint(reads(step)) and not behind.isdisjoint(step.outputs)
+        if declared and declared.zero and met:
+            found.append(f"{step.op_type} {step.name!r} ({declared.zero})")
     return tuple(found)

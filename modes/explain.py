@@ -19,6 +19,11 @@ class Row:
     flops: int
     nbytes: int
 
+    @property
+    def cells(self) -> tuple[str, ...]:
+        counts = f"{self.flops:,}", f"{self.nbytes:,}"
+        return self.op, self.node, self.block, self.structure, *counts
+
 
 @dataclass(frozen=True)
 class Explanation:
@@ -29,7 +34,7 @@ class Explanation:
 
     def __str__(self) -> str:
         head = ("op", "node", "block", "structure", "flops", "bytes")
-        cells = [head, *((r.op, r.node, r.block, r.structure, f"{r.flops:,}", f"{r.nbytes:,}") for r in self.rows)]
+        cells = [head, *(row.cells for row in self.rows)]
         widths = [max(len(row[k]) for row in cells) for k in range(len(head))]
         lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
                  for row in cells]  # fmt: skip
@@ -38,7 +43,9 @@ class Explanation:
     __repr__ = __str__
 
 
-def explain(entries: tuple[Entry, ...], used: frozenset[int], zeros: tuple[str, ...]) -> Explanation:
+def explain(
+    entries: tuple[Entry, ...], used: frozenset[int], zeros: tuple[str, ...]
+) -> Explanation:
     """A row for every block that the Jacobian uses."""
     return Explanation(
         tuple(

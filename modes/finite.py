@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from ..jacobians.errors import OnnxJacError, OnnxJacWarning
+from ..jacobians.errors import OnnxJacError, warn
 from ..ops.node import Step
 from .contents import Contents
 from .primal import evaluate
@@ -16,11 +15,7 @@ from .steps import needed, reads
 
 
 def warn_nonfinite(
-    model: Contents,
-    values: Mapping[str, Any],
-    inputs: Mapping[str, Any] | None = None,
-    *,
-    stacklevel: int = 3,
+    model: Contents, values: Mapping[str, Any], inputs: Mapping[str, Any] | None = None
 ) -> None:
     """Warn once if a value is NaN or infinite, and name the node that made the first of them.
 
@@ -34,8 +29,7 @@ def warn_nonfinite(
     if inputs is not None:
         known.update(_all_before(model, inputs, bad))
     what = _culprit(model, known, bad)
-    message = f"{bad!r} is not finite at this point: {what}."
-    warnings.warn(message, OnnxJacWarning, stacklevel=stacklevel)
+    warn(f"{bad!r} is not finite at this point: {what}.")
 
 
 def finite(value: Any) -> bool:

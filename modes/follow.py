@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from ..jacobians import Array
+from ..ops import Step
 from ..ops.graphs import Recorder
+from ..ops.node import AT
 
 
 class NotGeneral(Exception):
@@ -39,7 +42,7 @@ class Batch:
         return self._made[id(value)]
 
     def _computed(self, a: np.ndarray, b: np.ndarray) -> ir.Value:
-        for form in (self._shape, self._factor, self._rows):
+        for form in (self._shape, self._factor, self._rows, self._filled):
             found = form(a, b)
             if found is not None:
                 return found
@@ -73,6 +76,30 @@ class Batch:
         if not np.array_equal(start + step * ramp, b) or not np.array_equal(b[:-1], a):
             return None
         op = self._op
-        count = op.Range(0, op.Reshape(self.n, ()), 1)
+        count = self._counted()
         column = op.Reshape(op.CastLike(count, a), (-1, *(1,) * (a.ndim - 1)))
         return op.Add(start, op.Mul(column, step))
+
+    def _filled(self, a: np.ndarray, b: np.ndarray) -> ir.Value | None:
+        """One number everywhere: its own form, in a shape that follows."""
+        if a.ndim != b.ndim or not a.size or np.any(a != a.flat[0]) or np.any(b != b.flat[0]):
+            return None
+        one, other = (np.asarray(x.flat[0]) for x in (a, b))
+        number = self.constant(one) if one == other else self._factor(one, other)
+        shape = self._shape(np.array(a.shape), np.array(b.shape))
+        known = number is not None and shape is not None
+        return self._recorded("Expand", (number, shape), a) if known else None
+
+    def _counted(self) -> ir.Value:
+        """0, 1, ... n - 1."""
+        bounds = np.array(0), self._op.Reshape(self.n, ()), np.array(1)
+        return self._recorded("Range", bounds, np.arange(self.sizes[0]))
+
+    def _recorded(self, op_type: str, inputs: tuple[Array | None, ...], at: np.ndarray) -> ir.Value:
+        """A node whose shape inference cannot tell: it is that of `at` at the first size."""
+        version = self._op.opset_imports[""]
+        step = Step(op_type, "", version, "", (None,) * len(inputs), (op_type.lower(),))
+        (made,) = self._op.copy(step, inputs, [at])
+        made.name = None
+        made.meta.pop(AT, None)
+        return made

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .linearization import check_named
 from .linearize import linearize
 from .model import Model
 from .names import Names
@@ -27,5 +28,6 @@ def jvp(
     `tangents` names the tensors that move, inputs, initializers or intermediates, each with an
     array of its tensor's shape; the others stay. `dy` has the shapes of `y`.
     """
+    check_named(tangents)
     J = linearize(model, primals, of=of, wrt=tuple(tangents), engine=engine)
     return dict(J.primal), J.apply(tangents)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,14 +18,21 @@ from .perturb import perturbed
 from .primal import evaluate
 from .tape import Entry
 
+Specs = tuple[TensorSpec, ...]
+
 
 class Plan(Protocol):
     """All of a linearisation that does not depend on the point."""
 
-    model: Model
-    engine: str | None
+    @property
+    def model(self) -> Model: ...
 
-    def at(self, inputs: Mapping[str, Any]) -> Linearization: ...
+    @property
+    def engine(self) -> str | None: ...
+
+    def at(self, inputs: Mapping[str, Any], past: Linearization) -> Linearization: ...
+
+    def record(self, point: Mapping[str, Any]) -> Linearization: ...
 
     def zeros(self, dag: Dag, of: tuple[str, ...], wrt: tuple[str, ...]) -> tuple[str, ...]: ...
 
@@ -40,8 +48,8 @@ class Linearization(Jacobian):
     def __init__(
         self,
         dag: Dag,
-        domain: tuple[TensorSpec, ...],
-        codomain: tuple[TensorSpec, ...],
+        domain: Specs,
+        codomain: Specs,
         *,
         primal: Mapping[str, np.ndarray],
         point: Mapping[str, np.ndarray],
@@ -57,11 +65,16 @@ class Linearization(Jacobian):
     def _apply(self, op: Op, v: Array) -> Array:
         return self.dag._apply(op, v)
 
+    @cached_property
+    def T(self) -> Linearization:  # type: ignore[override]
+        """The transpose, built once: cotangents of `of` to cotangents of `wrt`."""
+        return self._transpose()
+
     def _transpose(self) -> Linearization:
         return self._with(self.dag.T, self.codomain, self.domain, not self.transposed)
 
     def _with(
-        self, dag: Any, domain: tuple[TensorSpec, ...], codomain: tuple[TensorSpec, ...], transposed: bool
+        self, dag: Any, domain: Specs, codomain: Specs, transposed: bool
     ) -> Linearization:
         return Linearization(
             dag, domain, codomain, primal=self.primal, point=self.point, entries=self.entries,
@@ -77,25 +90,32 @@ class Linearization(Jacobian):
 
     def relinearize(self, inputs: Mapping[str, Any]) -> Linearization:
         """The same Jacobian at another point; what does not depend on the point is reused."""
-        J = self.plan.at(inputs)
-        return J.T if self.transposed else J
+        return self._like(self.plan.at(inputs, self))
+
+    def _like(self, J: Linearization) -> Linearization:
+        """The rows and columns of J that this one has, transposed where this one is."""
+        J = J.T if self.transposed else J
+        of, wrt = (tuple(s.name for s in side) for side in (self.codomain, self.domain))
+        return J.block(of, wrt)
 
     def apply(self, tangents: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """J v with tensors in and out by name; tangents that are left out are zero."""
+        check_named(tangents)
         seeds = {}
         for name, tangent in tangents.items():
             vertex, spec = find_tensor(name, self.domain, self.dag.sources)
             seeds[vertex] = fitting(spec, tangent, self.dtype)
         reached = self.dag.sweep(numbers, seeds)
+        dtype, zero = self.dtype, np.zeros(())
         return {
-            spec.name: np.array(reached[vertex]) if vertex in reached else np.zeros(shape_of(spec), self.dtype)
+            spec.name: np.array(np.broadcast_to(reached.get(vertex, zero), shape_of(spec)), dtype)
             for spec, vertex in zip(self.codomain, self.dag.sinks, strict=True)
         }
 
     def explain(self) -> Explanation:
         """The blocks of every step: structure, cost, bytes; and the pairs that nothing joins."""
         if self.transposed:
-            return self._transpose().explain()
+            return self.T.explain()
         used = frozenset(id(edge.operator) for edge in self.dag.edges)
         names = (tuple(spec.name for spec in specs) for specs in (self.codomain, self.domain))
         return explain(self.entries, used, self.plan.zeros(self.dag, *names))
@@ -103,7 +123,7 @@ class Linearization(Jacobian):
     def check(self, *, seed: int = 0) -> Check:
         """Dot test, central differences, matmat, double transpose: see `modes.check`."""
         if self.transposed:
-            return self._transpose().check(seed=seed)
+            return self.T.check(seed=seed)
         scale = float(np.sqrt(np.mean(np.square(self._flat_point()))))
         return check(self, self._primal_at, scale, lambda: self._neighbour(scale, seed), seed=seed)
 
@@ -130,9 +150,7 @@ class Linearization(Jacobian):
         """The Jacobian and the primal at a random point near this one."""
         rng = np.random.default_rng(seed)
         shift = 1e-2 * max(scale, 1e-3) * rng.standard_normal(self.shape[1])
-        J = self.plan.at(self._moved(shift.astype(self.dtype)))
-        names = (tuple(spec.name for spec in specs) for specs in (self.codomain, self.domain))
-        J = J.block(*names)
+        J = self._like(self.plan.record(self._moved(shift.astype(self.dtype))))
         return J, J._primal_at
 
     def __getitem__(self, key: Any) -> Jacobian:
@@ -159,7 +177,7 @@ class Linearization(Jacobian):
 
 
 def find_tensor(
-    name: str, specs: tuple[TensorSpec, ...], vertices: tuple[int, ...]
+    name: str, specs: Specs, vertices: tuple[int, ...]
 ) -> tuple[int, TensorSpec]:
     """The vertex and the description of a named tensor of one side of J."""
     for spec, vertex in zip(specs, vertices, strict=True):
@@ -169,11 +187,23 @@ def find_tensor(
     raise UnknownTensor(f"{name!r} is not on this side of the Jacobian.{closest(name, known)}")
 
 
+def check_named(tensors: Any) -> None:
+    """Tangents and cotangents come by name."""
+    if not isinstance(tensors, Mapping):
+        kind = type(tensors).__name__
+        raise InputError(f"give tensors by name, as a dict from name to array, not {kind}")
+
+
 def fitting(spec: TensorSpec, tensor: Any, dtype: np.dtype) -> np.ndarray:
     """A tangent or cotangent as an array of the shape that its tensor has."""
-    array = np.asarray(tensor, dtype)
-    if array.shape != shape_of(spec):
+    try:
+        array = np.asarray(tensor)
+        array = array.astype(dtype, casting="unsafe" if array.dtype.kind in "biu" else "same_kind")
+    except (ValueError, TypeError) as error:
+        raise InputError(f"the tensor for {spec.name!r} cannot be made of this: {error}") from error
+    shape = shape_of(spec)
+    if array.shape != shape:
         raise InputError(
-            f"the tensor for {spec.name!r} has shape {list(array.shape)}, not {list(shape_of(spec))}"
+            f"the tensor for {spec.name!r} has shape {list(array.shape)}, not {list(shape)}"
         )
     return array

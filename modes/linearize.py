@@ -2,63 +2,89 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ..jacobians import Dag
-from ..jacobians.errors import OnnxJacWarning
-from .active import ActiveStep, active_steps, cuts
+from ..jacobians.errors import warn
+from ..ops import Step
+from .active import ActiveStep, active_steps, cuts, without
 from .finite import warn_nonfinite
 from .inputs import check_inputs
 from .linearization import Linearization
 from .model import Model, TensorSpec
-from .names import Names, names_of
+from .names import Names, names_of, not_floating
 from .primal import evaluate
-from .tape import dag_of, record
+from .reuse import stale_between
+from .tape import Past, dag_of, has_tangent, record
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All of a linearisation that does not depend on the point."""
+    """All of a linearisation that does not depend on the point.
+
+    `given` are the intermediates that the point holds: they are not computed from anything.
+    """
 
     model: Model
     of: tuple[str, ...]
     wrt: tuple[str, ...]
     engine: str | None
-    active: tuple[ActiveStep, ...]
+    given: frozenset[str] = frozenset()
 
     @classmethod
-    def between(cls, model: Model, of: tuple[str, ...], wrt: tuple[str, ...], engine: str | None) -> Plan:
+    def between(
+        cls, model: Model, of: tuple[str, ...], wrt: tuple[str, ...], engine: str | None
+    ) -> Plan:
         """The plan for tensors that are known to be in the model."""
-        return cls(model, of, wrt, engine, active_steps(model.steps, wrt, of))
+        return cls(model, of, wrt, engine)
 
-    @property
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps of the model but for what is given."""
+        return without(self.model.steps, self.given)
+
+    @cached_property
+    def active(self) -> tuple[ActiveStep, ...]:
+        """The steps between `wrt` and `of`."""
+        return active_steps(self.steps, self.wrt, self.of)
+
+    @cached_property
     def values(self) -> tuple[str, ...]:
         """The tensors whose values the rules may read, and those at the two ends."""
         met = (n for a in self.active for n in (*a.step.inputs, *a.step.outputs) if n is not None)
         return tuple(dict.fromkeys((*met, *self.of, *self.wrt)))
 
-    def at(self, inputs: Mapping[str, Any]) -> Linearization:
-        """The Jacobian at a point."""
+    def at(self, inputs: Mapping[str, Any], past: Linearization | None = None) -> Linearization:
+        """The Jacobian at a point, with those blocks of a past one that are the same there."""
         point = check_inputs(self.model, inputs)
+        given = frozenset(point.keys() - self.model.inputs.keys() - self.model.initializers.keys())
+        plan = self if given == self.given else replace(self, given=given)
+        return plan.record(point, past)
+
+    def record(self, point: Mapping[str, Any], past: Linearization | None = None) -> Linearization:
+        """The same at a point that is known to fit, where no more than planned counts as given."""
         values = evaluate(self.model, point, self.values, engine=self.engine)
+        domain = tuple(floating("wrt", name, values[name]) for name in self.wrt)
+        codomain = tuple(floating("of", name, values[name]) for name in self.of)
         primal = {name: values[name] for name in self.of}
         warn_nonfinite(self.model, primal, point)
-        shapes = {name: np.shape(value) for name, value in values.items()}
-        dtypes = {name: np.asarray(values[name]).dtype for name in (*self.wrt, *self.of)}
-        entries = record(self.active, values)
-        dtype = np.result_type(*dtypes.values())
+        shapes = {name: value.shape for name, value in values.items() if has_tangent(value)}
+        entries = record(self.active, values, past=self._before(past, point))
+        dtype = np.result_type(*(spec.dtype for spec in (*domain, *codomain)))
         dag = dag_of(entries, shapes, self.wrt, self.of, dtype)
-        domain, codomain = (
-            tuple(TensorSpec(n, shapes[n], dtypes[n]) for n in names) for names in (self.wrt, self.of)
-        )
         return Linearization(
             dag, domain, codomain, primal=primal, point=point, entries=entries, plan=self
         )
+
+    def _before(self, J: Linearization | None, point: Mapping[str, Any]) -> Past | None:
+        if J is None:
+            return None
+        return Past(J.entries, stale_between(self.steps, J.point, point))
 
     def zeros(self, dag: Dag, of: tuple[str, ...], wrt: tuple[str, ...]) -> tuple[str, ...]:
         """The pairs of tensors that no differentiable path joins, and what cuts the way."""
@@ -70,8 +96,15 @@ class Plan:
         )
 
     def _because(self, of: str, wrt: str) -> str:
-        found = cuts(self.model.steps, wrt, of)
+        found = cuts(self.steps, wrt, of)
         return f" (cut by {', '.join(found)})" if found else ""
+
+
+def floating(role: str, name: str, value: Any) -> TensorSpec:
+    """A tensor as it is at the point, where it must be a floating one."""
+    if not has_tangent(value):
+        raise not_floating(role, name, getattr(value, "dtype", type(value).__name__))
+    return TensorSpec(name, value.shape, value.dtype)
 
 
 def linearize(
@@ -96,5 +129,5 @@ def linearize(
     J = Plan.between(model, of_names, wrt_names, engine).at(inputs)
     if zeros := J.plan.zeros(J.dag, of_names, wrt_names):
         shown = "; ".join(zeros[:3]) + (f"; and {len(zeros) - 3} more" if zeros[3:] else "")
-        warnings.warn(f"{shown}: zero blocks", OnnxJacWarning, stacklevel=2)
+        warn(f"{shown}: zero blocks")
     return J

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -12,21 +13,42 @@ from .model import Model, TensorSpec
 Names = str | Iterable[str] | None
 
 
-def names_of(model: Model, names: Names, default: dict[str, TensorSpec], role: str) -> tuple[str, ...]:
+def names_of(
+    model: Model, names: Names, default: dict[str, TensorSpec], role: str
+) -> tuple[str, ...]:
     """The named tensors, or every floating tensor of the default; each is checked to be there."""
     if names is None:
-        chosen = tuple(n for n, spec in default.items() if spec.dtype is None or is_float(spec.dtype))
+        chosen = tuple(name for name, spec in default.items() if may_float(spec))
     else:
-        chosen = tuple(dict.fromkeys([names] if isinstance(names, str) else names))
+        chosen = distinct(names, role)
     if not chosen:
         raise InputError(f"{role} is empty: name at least one floating tensor of the model")
     for name in chosen:
-        spec = model.spec(name)
-        if spec.dtype is not None and not is_float(spec.dtype):
-            raise InputError(
-                f"{role}={name!r} is a tensor of {spec.dtype}: only floating tensors have derivatives"
-            )
+        if not may_float(spec := model.spec(name)):
+            raise not_floating(role, name, spec.dtype)
     return chosen
+
+
+def distinct(names: str | Iterable[str], role: str) -> tuple[str, ...]:
+    """The names, each once."""
+    several = isinstance(names, Iterable) and not isinstance(names, str)
+    given: list[Any] = list(names) if several else [names]
+    for name in given:
+        if not isinstance(name, str):
+            raise InputError(f"{role} must name tensors of the model, not be {name!r}")
+    return tuple(dict.fromkeys(given))
+
+
+def may_float(spec: TensorSpec) -> bool:
+    """Whether a tensor is floating, or not known to be anything else."""
+    return spec.dtype is None or is_float(spec.dtype)
+
+
+def not_floating(role: str, name: str, dtype: object) -> InputError:
+    """The refusal of a tensor that has no derivatives."""
+    return InputError(
+        f"{role}={name!r} is a tensor of {dtype}: only floating tensors have derivatives"
+    )
 
 
 def is_float(dtype: np.dtype) -> bool:

@@ -17,23 +17,24 @@ def counting(label: str, unit: str, stream: TextIO) -> Iterator[Tick]:
     if not stream.isatty():
         yield lambda n: None
         return
-    with _tqdm(label, unit, stream) or Bar(label, unit, stream) as bar:
+    with bar_on(stream, label, unit) as bar:
         yield bar.update
 
 
-def _tqdm(label: str, unit: str, stream: TextIO) -> Any:
+def bar_on(stream: TextIO, label: str, unit: str) -> Any:
+    """What draws: tqdm where it is installed, else a `Bar`."""
     try:
         from tqdm import tqdm
     except ImportError:
-        return None
+        return Bar(stream, label, unit)
     return tqdm(desc=label, unit=f" {unit}", file=stream, leave=False)
 
 
 class Bar:
     """One line that is written over, ten times a second at most, and wiped out at the end."""
 
-    def __init__(self, label: str, unit: str, stream: TextIO) -> None:
-        self.label, self.unit, self.stream = label, unit, stream
+    def __init__(self, stream: TextIO, label: str, unit: str) -> None:
+        self.stream, self.label, self.unit = stream, label, unit
         self.count, self.shown, self.start = 0, 0.0, time.monotonic()
 
     def update(self, n: int) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..jacobians import shape_of
 from ..jacobians.errors import InputError
 from .forward import Tensors
 from .linearization import Linearization
@@ -60,8 +61,8 @@ def grad(
     Raises `InputError` where `of` has more than one element: use `vjp` and say which combination.
     """
     J = linearize(model, inputs, of=of, wrt=wrt, engine=engine)
-    if J.shape[0] != 1:
+    if J.shape[0] != 1 or len(J.codomain) != 1:
         shapes = ", ".join(f"{spec.name} {list(spec.shape or ())}" for spec in J.codomain)
         raise InputError(f"grad needs one scalar output, not {shapes}: use vjp with a cotangent")
     (spec,) = J.codomain
-    return J.T.apply({spec.name: np.ones(spec.shape, J.dtype)})
+    return J.T.apply({spec.name: np.ones(shape_of(spec), J.dtype)})

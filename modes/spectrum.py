@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,32 +27,29 @@ class Spectrum:
     why: str = ""
 
 
-class Watched(LinearOperator):
-    """J as it is, with every product counted; narrow floats are widened to what ARPACK knows."""
+class Counted:
+    """J for SciPy: every product is counted, and narrow floats are widened to what ARPACK knows."""
 
     def __init__(self, J: Jacobian, tick: Tick) -> None:
-        super().__init__(np.result_type(J.dtype, np.float32), J.shape)
         self.J, self.tick, self.products = J, tick, 0
+        self.dtype = np.result_type(J.dtype, np.float32)
+        forward, reverse = self._product(J), self._product(J.T)
+        self.operator: LinearOperator = LinearOperator(
+            J.shape, forward, reverse, forward, self.dtype, reverse
+        )
 
-    def _count(self, n: int) -> None:
-        self.products += n
-        self.tick(n)
+    def _product(self, J: Jacobian) -> Callable[[np.ndarray], np.ndarray]:
+        def product(x: np.ndarray) -> np.ndarray:
+            n = x.shape[1] if x.ndim == 2 else 1
+            self.products += n
+            self.tick(n)
+            return J @ x.astype(self.dtype, copy=False)
 
-    def _matvec(self, x: np.ndarray) -> np.ndarray:
-        self._count(1)
-        return self.J.matvec(x.astype(self.dtype, copy=False))
+        return product
 
-    def _rmatvec(self, x: np.ndarray) -> np.ndarray:
-        self._count(1)
-        return self.J.T.matvec(x.astype(self.dtype, copy=False))
-
-    def _matmat(self, X: np.ndarray) -> np.ndarray:
-        self._count(X.shape[1])
-        return self.J.matmat(X.astype(self.dtype, copy=False))
-
-    def _rmatmat(self, X: np.ndarray) -> np.ndarray:
-        self._count(X.shape[1])
-        return self.J.T.matmat(X.astype(self.dtype, copy=False))
+    def random(self, n: int, seed: int) -> np.ndarray:
+        """A vector to start from."""
+        return np.random.default_rng(seed).standard_normal(n).astype(self.dtype)
 
 
 def largest(J: Jacobian, k: int = 5, *, seed: int = 0, tick: Tick = lambda n: None) -> Spectrum:
@@ -62,34 +60,34 @@ def largest(J: Jacobian, k: int = 5, *, seed: int = 0, tick: Tick = lambda n: No
     array([8., 7., 6.])
     """
     k = min(k, *J.shape)
-    operator = Watched(J, tick)
-    start = np.random.default_rng(seed).standard_normal(J.shape[1]).astype(operator.dtype)
-    probe = operator.matvec(start) if k else start[:0]
+    if k == 0:
+        return Spectrum(np.empty(0), 0)
+    counted = Counted(J, tick)
+    probe = counted.operator.matvec(counted.random(J.shape[1], seed))
     if not np.isfinite(probe).all():
-        return Spectrum(np.empty(0), operator.products, "J holds values that are not finite")
+        return Spectrum(np.empty(0), counted.products, "J holds values that are not finite")
     if not probe.any():  # almost surely J = 0, of which ARPACK finds no Krylov space
-        return Spectrum(np.zeros(k), operator.products)
-    if min(J.shape) <= max(DENSE, k):
-        return dense(operator, k)
-    return iterated(operator, k, seed)
+        return Spectrum(np.zeros(k), counted.products)
+    values, why = dense(counted) if min(J.shape) <= max(DENSE, k) else iterated(counted, k, seed)
+    return Spectrum(np.sort(values)[::-1][:k], counted.products, why)
 
 
-def dense(operator: Watched, k: int) -> Spectrum:
+def dense(counted: Counted) -> tuple[np.ndarray, str]:
     """By unit vectors on the smaller side."""
-    m, n = operator.shape
-    small = np.eye(min(m, n), dtype=operator.dtype)
-    matrix = operator.matmat(small) if n <= m else operator.rmatmat(small)
-    return Spectrum(np.linalg.svd(matrix, compute_uv=False)[:k], operator.products)
+    J = counted.operator
+    m, n = J.shape
+    unit = np.eye(min(m, n), dtype=counted.dtype)
+    matrix = J.matmat(unit) if n <= m else J.rmatmat(unit)
+    return np.linalg.svd(matrix, compute_uv=False), ""
 
 
-def iterated(operator: Watched, k: int, seed: int) -> Spectrum:
-    """By implicitly restarted Lanczos, from a random start."""
-    v0 = np.random.default_rng(seed).standard_normal(min(operator.shape)).astype(operator.dtype)
+def iterated(counted: Counted, k: int, seed: int) -> tuple[np.ndarray, str]:
+    """By implicitly restarted Lanczos, from a random start; the values, and what went wrong."""
+    v0 = counted.random(min(counted.operator.shape), seed)
     try:
-        values = svds(operator, k=k, v0=v0, return_singular_vectors=False)
+        values = svds(counted.operator, k=k, v0=v0, return_singular_vectors=False)
+        return np.asarray(values), ""
     except ArpackNoConvergence as error:
-        found = np.sqrt(np.maximum(error.eigenvalues, 0))
-        return Spectrum(np.sort(found)[::-1], operator.products, "the iteration did not converge")
+        return np.sqrt(np.maximum(error.eigenvalues, 0)), "the iteration did not converge"
     except ArpackError as error:
-        return Spectrum(np.empty(0), operator.products, str(error))
-    return Spectrum(np.sort(values)[::-1], operator.products)
+        return np.empty(0), str(error)

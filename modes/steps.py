@@ -78,11 +78,11 @@ def _step(index: int, node: ir.Node, opsets: Mapping[str, int]) -> Step:
         name=node.name or f"{node.op_type}_{index}",
         inputs=tuple(value.name or None if value is not None else None for value in node.inputs),
         outputs=tuple(value.name or None for value in node.outputs),
-        attrs={name: _python(attribute) for name, attribute in node.attributes.items()},
+        attrs={name: python_of(attribute) for name, attribute in node.attributes.items()},
     )
 
 
-def _python(attribute: ir.Attr) -> Any:
+def python_of(attribute: ir.Attr) -> Any:
     """An attribute as int, float, str, tuple, array or graph."""
     match attribute.type:
         case ir.AttributeType.TENSOR:

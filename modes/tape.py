@@ -4,40 +4,73 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ..jacobians import Dag, Edge, Jacobian, Zero, dtype_of
+from ..jacobians import Dag, Edge, Jacobian, Zero, dtype_of, shape_of
 from ..jacobians.errors import OnnxJacError, UnsupportedOp
 from ..ops import Node, Step, find, numbers
-from .active import ActiveStep
+from .active import ActiveStep, Slot
 from .names import is_float
+from .reuse import Basis, basis_of, seen_of
 
 Values = dict[str, Any]
+Tensors = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One active step and its blocks, (output, input) -> operator."""
+    """One active step and its blocks, (output, input) -> operator, and what these depend on."""
 
     step: Step
-    blocks: Mapping[tuple[int, int], Jacobian]
+    blocks: Mapping[Slot, Jacobian]
+    basis: Basis | None = None
 
 
-def record(active: tuple[ActiveStep, ...], values: Values, op: Any = numbers) -> tuple[Entry, ...]:
+@dataclass(frozen=True)
+class Past:
+    """The entries of another point, and the tensors that differ between there and here."""
+
+    entries: tuple[Entry, ...] = ()
+    stale: frozenset[str] = frozenset()
+
+    @cached_property
+    def _by_step(self) -> dict[int, Entry]:
+        same = (e for e in self.entries if e.basis and e.basis.tensors.isdisjoint(self.stale))
+        return {id(entry.step): entry for entry in same}
+
+    def entry(self, step: Step, values: Values) -> Entry | None:
+        """The entry of a step if its blocks are the same here."""
+        entry = self._by_step.get(id(step))
+        same = entry and entry.basis and entry.basis.seen == seen_of(step, values)
+        return entry if same else None
+
+
+def record(
+    active: tuple[ActiveStep, ...], values: Values, op: Any = numbers, past: Past | None = None
+) -> tuple[Entry, ...]:
     """The blocks of every active step; a value is let go when the last rule has seen it."""
     last = {name: k for k, a in enumerate(active) for name in (*a.step.inputs, *a.step.outputs)}
     entries = []
     for k, a in enumerate(active):
-        entries.append(Entry(a.step, blocks_of(a, values, op)))
+        known = past.entry(a.step, values) if past else None
+        entries.append(known or entry_of(a, values, op))
         for name in {*a.step.inputs, *a.step.outputs}:
             if name is not None and last[name] == k:
                 values.pop(name, None)
     return tuple(entries)
 
 
-def blocks_of(active: ActiveStep, values: Mapping[str, Any], op: Any) -> dict[tuple[int, int], Jacobian]:
+def entry_of(active: ActiveStep, values: Values, op: Any) -> Entry:
+    """The entry of a step, by its rule."""
+    blocks = blocks_of(active, values, op)
+    basis = basis_of(active.step, blocks.values(), values) if op is numbers else None
+    return Entry(active.step, blocks, basis)
+
+
+def blocks_of(active: ActiveStep, values: Mapping[str, Any], op: Any) -> dict[Slot, Jacobian]:
     """The wanted blocks of a step between floating tensors, by its rule."""
     step = active.step
     declared = find(step.op_type, step.domain)
@@ -49,12 +82,16 @@ def blocks_of(active: ActiveStep, values: Mapping[str, Any], op: Any) -> dict[tu
         )
     inputs, outputs = (tuple(None if n is None else values[n] for n in names)
                        for names in (step.inputs, step.outputs))  # fmt: skip
-    wanted = frozenset((o, i) for o, i in active.wanted if has_tangent(outputs[o]) and has_tangent(inputs[i]))
+    wanted = frozenset(
+        (o, i) for o, i in active.wanted if has_tangent(outputs[o]) and has_tangent(inputs[i])
+    )
     if not wanted:
         return {}
     try:
         with np.errstate(all="ignore"):
             blocks = declared.rule(op, Node(step, inputs, outputs, wanted))
+        blocks = {key: blocks[key] for key in wanted & blocks.keys()}
+        check_blocks(blocks, inputs, outputs)
     except OnnxJacError:
         raise
     except Exception as error:
@@ -62,7 +99,17 @@ def blocks_of(active: ActiveStep, values: Mapping[str, Any], op: Any) -> dict[tu
             f"the rule of {step} failed on {tensors_text(step, values)}: "
             f"{type(error).__name__}: {error}"
         ) from error
-    return {key: J for key, J in blocks.items() if key in wanted and not isinstance(J, Zero)}
+    return {key: J for key, J in blocks.items() if not isinstance(J, Zero)}
+
+
+def check_blocks(blocks: Mapping[Slot, Any], inputs: Tensors, outputs: Tensors) -> None:
+    """Blocks are Jacobians of the shapes that their tensors have."""
+    for (o, i), J in blocks.items():
+        if not isinstance(J, Jacobian):
+            raise TypeError(f"its block {o, i} is of type {type(J).__name__}, not a Jacobian")
+        found, shapes = (J.out_shape, J.in_shape), (shape_of(outputs[o]), shape_of(inputs[i]))
+        if found != shapes:
+            raise ValueError(f"its block {o, i} is between shapes {found}, not {shapes}")
 
 
 def has_tangent(value: Any) -> bool:
@@ -91,7 +138,8 @@ def dag_of(
     Tensors are numbered as the steps meet them, inputs before outputs, so that edges lead up.
     """
     number: dict[str, int] = {}
-    edges, sizes = [], []
+    edges: list[Edge] = []
+    sizes: list[tuple[int, ...]] = []
     for name in _met(entries, wrt, of):
         if name not in number:
             number[name] = len(sizes)
@@ -100,8 +148,8 @@ def dag_of(
         for (o, i), J in entry.blocks.items():
             start, end = entry.step.inputs[i], entry.step.outputs[o]
             edges.append(Edge(number[start or ""], number[end or ""], J))
-    ends = (tuple(number[name] for name in names) for names in (wrt, of))
-    return Dag(tuple(sizes), edges, *ends, dtype)
+    sources, sinks = (tuple(number[name] for name in names) for names in (wrt, of))
+    return Dag(tuple(sizes), edges, sources, sinks, dtype)
 
 
 def _met(entries: tuple[Entry, ...], wrt: tuple[str, ...], of: tuple[str, ...]) -> Iterator[str]:

@@ -14,6 +14,7 @@ from ..jacobians.errors import UnsupportedOp
 from ..ops import Recorder, Step
 from .active import active_steps
 from .model import Model
+from .opsets import lowest_opsets
 from .primal import evaluate
 from .steps import needed
 from .tape import dag_of, record
@@ -30,7 +31,7 @@ class Trace:
 
     def dag(self, wrt: tuple[str, ...], of: tuple[str, ...]) -> Dag:
         """The DAG between `wrt` and `of` with graph values as data: its products are recorded."""
-        entries = record(active_steps(self.steps, wrt, of), dict(self.values), self.recorder)
+        entries = record(active_steps(self.steps, wrt, of), dict(self.values), op=self.recorder)
         shapes = {name: shape_of(value) for name, value in self.values.items()}
         dtypes = [self.values[name].dtype.numpy() for name in (*wrt, *of)]
         return dag_of(entries, shapes, wrt, of, np.result_type(*dtypes))
@@ -44,7 +45,7 @@ def trace(
     steps = tuple(model.steps[k] for k in needed(model.steps, wanted)[0])
     met = {n for step in steps for n in (*step.inputs, *step.outputs) if n is not None}
     numbers = evaluate(model, point, met.union(wanted, model.inputs), engine=engine)
-    recorder = Recorder(model.ir.opset_imports)
+    recorder = Recorder(lowest_opsets(model))
     inputs = tuple(recorder.like(numbers[name], name) for name in model.inputs)
     values: dict[str, Any] = dict(zip(model.inputs, inputs, strict=True))
     for name in met.union(wanted) & model.constants.keys() - values.keys():

@@ -14,16 +14,20 @@ from . import (  # noqa: F401  (each family registers its declarations)
     padding,
     pointwise,
     pooling,
+    recurrent,
     reductions,
     scattering,
     zeros,
 )
-from .graphs import Recorder
+from .graphs import Recorder, Twin, build, copied
 from .node import Node, Step
 from .numbers import numbers
-from .registry import DECLARATIONS, Blocks, Declaration, find, jacobian, zero
+from .registry import DECLARATIONS, Blocks, Declaration, defines, find, jacobian, zero
 
 for _kind in (np.ndarray, np.generic):
     reading.register(_kind, lambda array: numbers)
 
-__all__ = ["DECLARATIONS", "Blocks", "Declaration", "Node", "Recorder", "Step", "find", "jacobian", "numbers", "zero"]
+__all__ = [
+    "DECLARATIONS", "Blocks", "Declaration", "Node", "Recorder", "Step", "Twin", "build", "copied",
+    "defines", "find", "jacobian", "numbers", "zero",
+]  # fmt: skip

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..jacobians import Convolution, Geometry, Jacobian, Reshape, broadcast, shape_of
+from ..jacobians import (
+    Convolution,
+    Embed,
+    Geometry,
+    Identity,
+    Jacobian,
+    Reshape,
+    broadcast,
+    shape_of,
+)
 from .node import Node, Shape
 from .registry import Blocks, jacobian
 from .windows import explicit_pads, steps
@@ -16,7 +25,9 @@ def conv(op: Any, node: Node) -> Blocks:
     x, w = node.inputs[:2]
     kernel = shape_of(w)[2:]
     pads = explicit_pads(node, node.x_shape[2:], node.y_shape[2:], kernel)
-    g = Geometry(node.x_shape, shape_of(w), node.y_shape, *steps(node, len(kernel)), pads, node.group)
+    g = Geometry(
+        node.x_shape, shape_of(w), node.y_shape, *steps(node, len(kernel)), pads, node.group
+    )
     blocks: dict[tuple[int, int], Jacobian] = {
         (0, 0): Convolution(w, "x", "u", g),
         (0, 1): Convolution(x, "w", "u", g),
@@ -29,31 +40,41 @@ def conv_transpose(op: Any, node: Node) -> Blocks:
     """The adjoint of a convolution of y: the input x plays the cotangent."""
     x, w = node.inputs[:2]
     strides, dilations = steps(node, len(node.x_shape) - 2)
-    pads = transposed_pads(node, shape_of(w)[2:], strides, dilations)
-    g = Geometry(node.y_shape, shape_of(w), node.x_shape, strides, dilations, pads, node.group)
-    blocks: dict[tuple[int, int], Jacobian] = {
-        (0, 0): Convolution(w, "u", "x", g),
-        (0, 1): Convolution(x, "w", "x", g),
+    reach = tuple(
+        s * (n - 1) + r * (k - 1) + 1
+        for s, n, r, k in zip(strides, node.x_shape[2:], dilations, shape_of(w)[2:], strict=True)
+    )
+    begins = transposed_begins(node, reach)
+    ends = tuple(f - a - n for f, a, n in zip(reach, begins, node.y_shape[2:], strict=True))
+    reached = (
+        *node.y_shape[:2],
+        *(n + min(e, 0) for n, e in zip(node.y_shape[2:], ends, strict=True)),
+    )
+    pads = (*begins, *(max(e, 0) for e in ends))
+    g = Geometry(reached, shape_of(w), node.x_shape, strides, dilations, pads, node.group)
+    rest = with_margin(reached, node)
+    blocks = {
+        (0, 0): rest @ Convolution(w, "u", "x", g),
+        (0, 1): rest @ Convolution(x, "w", "x", g),
     }
     return with_bias(node, blocks)
 
 
-def transposed_pads(node: Node, kernel: Shape, strides: Shape, dilations: Shape) -> Shape:
-    """Begin and end padding of a ConvTranspose, by the specification's formulas."""
-    d = len(kernel)
-    if node.auto_pad in (None, "NOTSET") and not node.output_shape:
-        return tuple(node.pads or (0,) * (2 * d))
-    if node.auto_pad == "VALID":
-        return (0,) * (2 * d)
-    extra = node.output_padding or (0,) * d
-    totals = [
-        max(s * (n - 1) + e + r * (k - 1) + 1 - out, 0)
-        for n, out, k, s, r, e in zip(
-            node.x_shape[2:], node.y_shape[2:], kernel, strides, dilations, extra, strict=True
-        )
-    ]
-    small, large = [t // 2 for t in totals], [t - t // 2 for t in totals]
-    return tuple(large + small if node.auto_pad == "SAME_LOWER" else small + large)
+def transposed_begins(node: Node, reach: Shape) -> Shape:
+    """What a ConvTranspose cuts off where each axis begins, by the specification's formulas."""
+    none = (0,) * len(reach)
+    if node.auto_pad in (None, "NOTSET", "VALID") and not node.output_shape:
+        return none if node.auto_pad == "VALID" else tuple(node.pads or none)[: len(reach)]
+    extra, out = node.output_padding or none, node.y_shape[2:]
+    totals = [max(f + e - n, 0) for f, e, n in zip(reach, extra, out, strict=True)]
+    return tuple(t // 2 if node.auto_pad == "SAME_UPPER" else t - t // 2 for t in totals)
+
+
+def with_margin(reached: Shape, node: Node) -> Jacobian:
+    """The entries that the kernel reaches, followed by those that output_padding adds."""
+    spans = tuple((0, 1, n) for n in reached)
+    whole = reached == node.y_shape
+    return Identity(reached, node.dtype) if whole else Embed(spans, node.y_shape, node.dtype)
 
 
 def with_bias(node: Node, blocks: dict[tuple[int, int], Jacobian]) -> Blocks:

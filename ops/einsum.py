@@ -8,8 +8,17 @@ from typing import Any
 import numpy as np
 
 from ..jacobians import (
-    Array, Contraction, Jacobian, Reshape, SumTo, broadcast, label_sizes, shape_of, size, take_flat,
-)  # fmt: skip
+    Array,
+    Contraction,
+    Jacobian,
+    Reshape,
+    SumTo,
+    broadcast,
+    label_sizes,
+    shape_of,
+    size,
+    take_flat,
+)
 from .node import Node
 from .registry import Blocks, jacobian
 
@@ -38,7 +47,9 @@ def einsum_block(
         distinct = "".join(dict.fromkeys(term))
         J = diagonal_of(term, distinct, sizes, dtype) @ J
         term = distinct
-    others = tuple((x, t) for k, (x, t) in enumerate(zip(node.inputs, terms, strict=True)) if k != i)
+    others = tuple(
+        (x, t) for k, (x, t) in enumerate(zip(node.inputs, terms, strict=True)) if k != i
+    )
     held = tuple((squeezed(op, x, t, sizes)) for x, t in others)
     seen = set(out).union(*(t for _, t in held))
     kept = "".join(label for label in term if label in seen)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..jacobians import Array, Diagonal, Identity, Jacobian, Scalar, broadcast, dtype_of, shape_of
-from .formula import INPUTS, Tree, derivative, evaluate, variables
+from .formula import derivative, variables
 from .node import Node
 from .registry import Blocks, jacobian
+from .trees import INPUTS, Tree, evaluate
 
 FORMULAS: dict[str, Elementwise] = {}
 """op_type -> its declaration, for the checks of every formula."""
@@ -113,9 +114,12 @@ elementwise("Relu", "Piecewise((x, x > 0), (0, True))")
 elementwise("LeakyRelu", "Piecewise((x, x > 0), (alpha*x, True))")
 elementwise("PRelu", "Piecewise((x, x > 0), (y*x, True))")
 elementwise("ThresholdedRelu", "Piecewise((x, x > alpha), (0, True))")
-elementwise("Elu", "Piecewise((x, x > 0), (alpha*(exp(x) - 1), True))")
-elementwise("Celu", "Piecewise((x, x > 0), (alpha*(exp(x/alpha) - 1), True))")
-elementwise("Selu", "Piecewise((gamma*x, x > 0), (gamma*alpha*(exp(x) - 1), True))")
+elementwise("Elu", "Piecewise((x, x > 0), (alpha*(exp(x) - 1), True))",
+            d="Piecewise((1, x > 0), (Y + alpha, True))")  # fmt: skip
+elementwise("Celu", "Piecewise((x, x > 0), (alpha*(exp(x/alpha) - 1), True))",
+            d="Piecewise((1, x > 0), (Y/alpha + 1, True))")  # fmt: skip
+elementwise("Selu", "Piecewise((gamma*x, x > 0), (gamma*alpha*(exp(x) - 1), True))",
+            d="Piecewise((gamma, x > 0), (Y + gamma*alpha, True))")  # fmt: skip
 elementwise("HardSigmoid", "Piecewise((0, alpha*x + beta <= 0), (1, alpha*x + beta >= 1), (alpha*x + beta, True))")
 elementwise("HardSwish", "Piecewise((0, x <= -3), (x, x >= 3), (x*(x + 3)/6, True))")
 elementwise("Shrink", "Piecewise((x + bias, x < -lambd), (x - bias, x > lambd), (0, True))")

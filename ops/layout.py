@@ -8,9 +8,18 @@ from typing import Any
 import numpy as np
 
 from ..jacobians import (
-    Diagonal, Identity, Jacobian, Permutation, Reshape, Shape, Slice, broadcast, dtype_of, shape_of,
+    Diagonal,
+    Identity,
+    Jacobian,
+    Permutation,
+    Reshape,
+    Shape,
+    Slice,
+    broadcast,
+    dtype_of,
+    shape_of,
     slab,
-)  # fmt: skip
+)
 from .node import Node
 from .registry import Blocks, jacobian
 
@@ -100,8 +109,9 @@ def span(start: int, end: int, step: int, n: int) -> tuple[int, int, int]:
     >>> span(-1, -100, -2, 5)
     (4, -2, 3)
     """
-    low, high = (0, n) if step > 0 else (-1, n - 1)
-    first, last = (min(max(i + n if i < 0 else i, low), high) for i in (start, end))
+    start, end = (i + n if i < 0 else i for i in (start, end))
+    last, high = (max(end, 0), n) if step > 0 else (max(end, -1), n - 1)
+    first, last = min(max(start, 0), high), min(last, high)
     count = max(0, -(-(last - first) // step))
     return (first, step, count) if count else (0, 1, 0)
 

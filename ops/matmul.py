@@ -7,9 +7,17 @@ from typing import Any
 import numpy as np
 
 from ..jacobians import (
-    Array, Eye, Identity, Jacobian, Permutation, Reshape, broadcast, implicit_kron, shape_of,
+    Array,
+    Eye,
+    Identity,
+    Jacobian,
+    Permutation,
+    Reshape,
+    broadcast,
+    implicit_kron,
+    shape_of,
     transposed,
-)  # fmt: skip
+)
 from .node import Node
 from .registry import Blocks, jacobian
 

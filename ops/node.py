@@ -47,6 +47,8 @@ def schema_defaults(op_type: str, domain: str, version: int) -> dict[str, Any]:
 
 def _plain(attribute: onnx.AttributeProto) -> Any:
     value = onnx.helper.get_attribute_value(attribute)
+    if isinstance(value, list):
+        return tuple(v.decode() if isinstance(v, bytes) else v for v in value)
     return value.decode() if isinstance(value, bytes) else value
 
 

@@ -5,8 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from ..jacobians import (
-    Array, Diagonal, Identity, Jacobian, Reshape, Shape, broadcast, dtype_of, shape_of,
-)  # fmt: skip
+    Array,
+    Diagonal,
+    Identity,
+    Jacobian,
+    Reshape,
+    Shape,
+    broadcast,
+    dtype_of,
+    shape_of,
+)
 from .node import Node
 from .reductions import kept_shape, mean_over, spatial
 from .registry import Blocks, jacobian
@@ -14,8 +22,8 @@ from .registry import Blocks, jacobian
 
 def spread_total(shape: Shape, axes: tuple[int, ...], dtype: Any) -> Jacobian:
     """Each entry becomes the sum over the axes: 1 1ᵀ per row."""
-    lift = broadcast(kept_shape(shape, axes), shape, dtype)
-    return lift @ lift.T
+    repeat = broadcast(kept_shape(shape, axes), shape, dtype)
+    return repeat @ repeat.T
 
 
 def spread_mean(shape: Shape, axes: tuple[int, ...], dtype: Any) -> Jacobian:
@@ -46,7 +54,9 @@ class Standardized:
     or I for a root mean square.
     """
 
-    def __init__(self, op: Any, x: Array, axes: tuple[int, ...], epsilon: float, centred: bool = True):
+    def __init__(
+        self, op: Any, x: Array, axes: tuple[int, ...], epsilon: float, centred: bool = True
+    ):
         self.shape, self.dtype, self.axes = shape_of(x), dtype_of(x), axes
         self.mean = op.ReduceMean(x, axes, keepdims=1)
         deviation = op.Sub(x, self.mean) if centred else x
@@ -71,47 +81,55 @@ class Standardized:
 
 
 def affine(
-    op: Any, node: Node, x_hat: Array, gain: Shape, J: Jacobian
+    op: Any, node: Node, x_hat: Array, J: Jacobian, gain: Shape | None = None
 ) -> dict[tuple[int, int], Jacobian]:
-    """y = x̂ · scale + bias, with J = ∂x̂/∂x; scale and bias broadcast from the shape `gain`."""
-    scale = op.Reshape(node.inputs[1], gain)
-    lift = broadcast(gain, node.x_shape, node.dtype)
-    spread = lift @ Reshape(gain, shape_of(node.inputs[1]), node.dtype)
-    blocks = {(0, 0): Diagonal(scale, node.x_shape) @ J, (0, 1): Diagonal(x_hat) @ spread}
+    """y = x̂ · scale + bias, with J = ∂x̂/∂x."""
+    scale = op.Reshape(node.inputs[1], gain) if gain else node.inputs[1]
+    blocks = {
+        (0, 0): Diagonal(scale, node.x_shape) @ J,
+        (0, 1): Diagonal(x_hat) @ lift(node, 1, gain),
+    }
     if node.input(2) is not None:
-        blocks[0, 2] = spread
+        blocks[0, 2] = lift(node, 2, gain)
     return blocks
 
 
-def last_axes(node: Node) -> tuple[tuple[int, ...], Shape]:
-    """The axes from `axis` on, and the shape from which scale and bias broadcast."""
-    rank, scale = len(node.x_shape), shape_of(node.inputs[1])
-    return tuple(range(node.axis % rank, rank)), (1,) * (rank - len(scale)) + scale
+def lift(node: Node, i: int, gain: Shape | None = None) -> Jacobian:
+    """A parameter broadcast to the shape of x, where there is one from the shape `gain`."""
+    shape = shape_of(node.inputs[i])
+    gain = gain or shape
+    return broadcast(gain, node.x_shape, node.dtype) @ Reshape(gain, shape, node.dtype)
+
+
+def last_axes(node: Node) -> tuple[int, ...]:
+    """The axes from `axis` on."""
+    rank = len(node.x_shape)
+    return tuple(range(node.axis % rank, rank))
 
 
 @jacobian("LayerNormalization")
 def layer_normalization(op: Any, node: Node) -> Blocks:
     """Standardised over the last axes, then scaled; mean and 1/σ are further outputs."""
-    axes, gain = last_axes(node)
+    axes = last_axes(node)
     norm = Standardized(op, node.x, axes, node.epsilon)
     mean = mean_over(node.x_shape, axes, node.dtype)
     extra = {(1, 0): mean, (2, 0): norm.inverse_jacobian(op)}
-    return {**affine(op, node, norm.value, gain, norm.jacobian), **extra}
+    return {**affine(op, node, norm.value, norm.jacobian), **extra}
 
 
 @jacobian("RMSNormalization")
 def rms_normalization(op: Any, node: Node) -> Blocks:
     """x over its root mean square over the last axes, then scaled."""
-    axes, gain = last_axes(node)
+    axes = last_axes(node)
     norm = Standardized(op, node.x, axes, node.epsilon, centred=False)
-    return affine(op, node, norm.value, gain, norm.jacobian)
+    return affine(op, node, norm.value, norm.jacobian)
 
 
 @jacobian("InstanceNormalization")
 def instance_normalization(op: Any, node: Node) -> Blocks:
     """Standardised over the spatial axes, scaled per channel."""
     norm = Standardized(op, node.x, spatial(node.x_shape), node.epsilon)
-    return affine(op, node, norm.value, per_channel(node.x_shape), norm.jacobian)
+    return affine(op, node, norm.value, norm.jacobian, per_channel(node.x_shape))
 
 
 @jacobian("GroupNormalization")
@@ -123,7 +141,7 @@ def group_normalization(op: Any, node: Node) -> Blocks:
     norm = Standardized(op, op.Reshape(node.x, grouped), axes, node.epsilon)
     split = Reshape(grouped, node.x_shape, node.dtype)
     J = split.T @ norm.jacobian @ split
-    return affine(op, node, op.Reshape(norm.value, node.x_shape), per_channel(node.x_shape), J)
+    return affine(op, node, op.Reshape(norm.value, node.x_shape), J, per_channel(node.x_shape))
 
 
 @jacobian("MeanVarianceNormalization")
@@ -144,14 +162,12 @@ def batch_normalization(op: Any, node: Node) -> Blocks:
     inverse = op.Reciprocal(op.Sqrt(op.Add(variance, node.epsilon)))
     x_hat = op.Mul(op.Sub(node.x, mean), inverse)
     slope = op.Mul(scale, inverse)
-    blocks = affine(op, node, x_hat, gain, Diagonal(inverse, node.x_shape))
-    lift = broadcast(gain, node.x_shape, node.dtype)
-    spread = lift @ Reshape(gain, shape_of(node.inputs[3]), node.dtype)
+    blocks = affine(op, node, x_hat, Diagonal(inverse, node.x_shape), gain)
     if node.wants(3):
-        blocks[0, 3] = Diagonal(op.Neg(slope), node.x_shape) @ spread
+        blocks[0, 3] = Diagonal(op.Neg(slope), node.x_shape) @ lift(node, 3, gain)
     if node.wants(4):
         d = op.Mul(op.Mul(x_hat, slope), op.Mul(inverse, -0.5))
-        blocks[0, 4] = Diagonal(d, node.x_shape) @ spread
+        blocks[0, 4] = Diagonal(d, node.x_shape) @ lift(node, 4, gain)
     return blocks
 
 
@@ -159,7 +175,7 @@ def batch_statistics(op: Any, node: Node, gain: Shape) -> dict[tuple[int, int], 
     """Training mode: the running outputs are momentum · old + (1 - momentum) · batch statistic."""
     axes = (0, *spatial(node.x_shape))
     norm = Standardized(op, node.x, axes, node.epsilon)
-    blocks = affine(op, node, norm.value, gain, norm.jacobian)
+    blocks = affine(op, node, norm.value, norm.jacobian, gain)
     channels, dtype = shape_of(node.inputs[3]), node.dtype
     flat = Reshape(channels, gain, dtype)
     mean = mean_over(node.x_shape, axes, dtype)

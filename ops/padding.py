@@ -7,8 +7,14 @@ from typing import Any
 import numpy as np
 
 from ..jacobians import (
-    Diagonal, Embed, Identity, Jacobian, Slice, Take, broadcast, shape_of,
-)  # fmt: skip
+    Diagonal,
+    Embed,
+    Jacobian,
+    Slice,
+    Take,
+    broadcast,
+    shape_of,
+)
 from .node import Node
 from .registry import Blocks, jacobian
 
@@ -43,7 +49,8 @@ def margins_of(node: Node) -> Pads:
 def cutting(node: Node, pads: Pads) -> Jacobian:
     """The part of x that negative pads leave."""
     spans = tuple(
-        (max(-a, 0), 1, n - max(-a, 0) - max(-b, 0)) for n, (a, b) in zip(node.x_shape, pads, strict=True)
+        (max(-a, 0), 1, n - max(-a, 0) - max(-b, 0))
+        for n, (a, b) in zip(node.x_shape, pads, strict=True)
     )
     return Slice(spans, node.x_shape, node.dtype)
 
@@ -51,17 +58,18 @@ def cutting(node: Node, pads: Pads) -> Jacobian:
 def embedding(node: Node, pads: Pads) -> Jacobian:
     """What is left of x, placed inside y."""
     spans = tuple(
-        (max(a, 0), 1, n - max(a, 0) - max(b, 0)) for n, (a, b) in zip(node.y_shape, pads, strict=True)
+        (max(a, 0), 1, n - max(a, 0) - max(b, 0))
+        for n, (a, b) in zip(node.y_shape, pads, strict=True)
     )
     return Embed(spans, node.y_shape, node.dtype)
 
 
 def repeated(node: Node, pads: Pads) -> Jacobian:
-    """One selection per padded axis."""
-    J: Jacobian = Identity(node.x_shape, node.dtype)
+    """One selection per padded axis, from what negative pads leave."""
+    J = cutting(node, pads)
     for axis, (before, after) in enumerate(pads):
-        if before or after:
-            index = source_positions(node.x_shape[axis], before, after, node.mode)
+        if before > 0 or after > 0:
+            index = source_positions(J.out_shape[axis], max(before, 0), max(after, 0), node.mode)
             J = Take(index, axis, J.out_shape, node.dtype) @ J
     return J
 

@@ -41,7 +41,8 @@ def pow_(op: Any, node: Node) -> Blocks:
     base, exponent = node.x, op.CastLike(node.inputs[1], node.x)
     blocks = {}
     if node.wants(0):
-        lower = op.Where(op.Equal(exponent, 0.0), 0.0, op.Sub(exponent, 1.0))
+        constant = op.And(op.Equal(exponent, 0.0), op.Equal(base, 0.0))  # 0 · 0⁻¹ would be NaN
+        lower = op.Where(constant, 0.0, op.Sub(exponent, 1.0))
         blocks[0, 0] = spread(op, node, 0, op.Mul(exponent, op.Pow(base, lower)))
     if node.wants(1):
         safe = op.Where(op.Equal(base, 0.0), 1.0, base)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..jacobians import Cumulative, Diagonal, Identity, Jacobian, Reshape, Shape, broadcast, size, take_flat
-from .formula import derivative, evaluate
+from ..jacobians import (
+    Array, Cumulative, Diagonal, Identity, Jacobian, Permutation, Reshape, Shape, broadcast, shape_of,
+    size, take_flat,
+)  # fmt: skip
+from .formula import derivative
 from .indexing import flat_positions
 from .node import Node
 from .registry import Blocks, jacobian
+from .trees import evaluate
 
 
 def reduced_axes(node: Node) -> tuple[int, ...]:
@@ -102,13 +106,32 @@ def reduce_prod(op: Any, node: Node) -> Blocks:
     kept = kept_shape(node.x_shape, axes)
     if not axes:
         return {(0, 0): Identity(node.y_shape, node.dtype)}
-    zero = op.CastLike(op.Equal(node.x, 0.0), node.y)
-    others_zero = op.Sub(op.ReduceSum(zero, axes, keepdims=1), zero)
-    ones = op.Add(node.x, zero)
-    product = op.Div(op.ReduceProd(ones, axes, keepdims=1), ones)
-    d = op.Where(op.Equal(others_zero, 0.0), product, 0.0)
+    last = Permutation((*(k for k in range(len(kept)) if k not in axes), *axes), node.x_shape, node.dtype)
+    flat = (*last.out_shape[: len(kept) - len(axes)], size(last.out_shape[len(kept) - len(axes) :]))
+    split = Reshape(flat, last.out_shape, node.dtype) @ last
+    d = split.T._apply(op, product_of_others(op, split._apply(op, node.x)))
     J = total(node.x_shape, axes, node.dtype) @ Diagonal(d, node.x_shape)
     return {(0, 0): Reshape(node.y_shape, kept, node.dtype) @ J}
+
+
+def product_of_others(op: Any, x: Array) -> Array:
+    """∏ of all other entries along the last axis: those before times those after, by doubling.
+
+    A quotient would be cheaper, but at 0 it and its derivatives are not the product's.
+    """
+    before, after = shifted(op, x, 1), shifted(op, x, -1)
+    step = 1
+    while step < shape_of(x)[-1]:
+        before = op.Mul(before, shifted(op, before, step))
+        after = op.Mul(after, shifted(op, after, -step))
+        step *= 2
+    return op.Mul(before, after)
+
+
+def shifted(op: Any, x: Array, step: int) -> Array:
+    """The entries moved along the last axis; ones move in."""
+    step = max(min(step, shape_of(x)[-1]), -shape_of(x)[-1])
+    return op.Pad(x, (step, -step), 1.0, (-1,))
 
 
 @jacobian("CumSum")

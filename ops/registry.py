@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,14 +16,21 @@ Rule = Callable[[Any, Node], Blocks]
 """rule(op, node): op is the vocabulary of the current reading."""
 
 
+Definition = Callable[[Any, Node], Sequence[Any]]
+"""definition(op, node): the outputs of an operator in calls of the vocabulary."""
+
+
 @dataclass(frozen=True)
 class Declaration:
-    """What an operator says about its derivative: a rule, or the reason why it has none."""
+    """What an operator says: a rule; or the reason why its derivative is zero; or what it is in
+    terms of other operators, from which its derivative follows.
+    """
 
     op_type: str
     domain: str
     rule: Rule
     zero: str | None = None
+    definition: Definition | None = None
 
 
 DECLARATIONS: dict[tuple[str, str], Declaration] = {}
@@ -46,6 +53,18 @@ def zero(reason: str, *names: str) -> None:
     for name in names:
         domain, _, op_type = name.rpartition("::")
         DECLARATIONS[op_type, domain] = Declaration(op_type, domain, _no_blocks, reason)
+
+
+def defines(*names: str) -> Callable[[Definition], Definition]:
+    """Declare what operators are, in calls of the vocabulary: `@defines("LSTM")`."""
+
+    def register(function: Definition) -> Definition:
+        for name in names:
+            domain, _, op_type = name.rpartition("::")
+            DECLARATIONS[op_type, domain] = Declaration(op_type, domain, _no_blocks, None, function)
+        return function
+
+    return register
 
 
 def _no_blocks(op: Any, node: Node) -> Blocks:

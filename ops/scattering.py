@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ..jacobians import Array, Diagonal, Jacobian, Reshape, Scatter, Shape, shape_of, size
-from ..jacobians.errors import UnsupportedOp
+from ..jacobians import Array, Diagonal, Jacobian, Reshape, Scatter, Shape, dtype_of, shape_of, size
 from .indexing import flat_positions, from_the_start, row_positions
 from .node import Node
 from .registry import Blocks, jacobian
@@ -31,19 +31,70 @@ def scatter_elements(op: Any, node: Node) -> Blocks:
 
 
 def scattered(op: Any, node: Node, at: Array, rows: Shape) -> Blocks:
-    """The blocks in data and updates, once data is a matrix and `at` names its rows."""
-    if node.reduction not in (None, "none", "add"):
-        raise UnsupportedOp(
-            f"{node.step} with reduction={node.reduction!r} has no rule yet: only 'none' and 'add'"
-        )
-    place: Jacobian = Scatter(at, 0, rows, node.dtype)
-    updates = shape_of(node.inputs[2])
+    """The blocks in data and updates, once data is a matrix and `at` names its rows.
+
+    y[at] = x[at] ∘ updates, so that ∂y/∂x = diag(kept) and ∂y/∂updates = scatter · diag(moved).
+    """
+    place = Scatter(at, 0, rows, node.dtype)
+    x, y = (op.Reshape(a, rows) for a in (node.x, node.y))
+    updates = op.Reshape(node.inputs[2], place.in_shape)
+    kept, moved = SLOPES[node.reduction or "none"](op, x, updates, op.Reshape(at, (-1, 1)), y)
     whole = Reshape(node.y_shape, rows, node.dtype)
-    into = whole @ place @ Reshape(place.in_shape, updates, node.dtype)
-    kept = Reshape(node.y_shape, node.x_shape, node.dtype)
-    if node.reduction == "add":
-        return {(0, 0): kept, (0, 2): into}
-    count = shape_of(at)[0]
-    free = op.ScatterND(np.ones((rows[0], 1), node.dtype), op.Reshape(at, (count, 1)),
-                        np.zeros((count, 1), node.dtype))  # fmt: skip
-    return {(0, 0): whole @ Diagonal(free, rows) @ whole.T, (0, 2): into}
+    entries = Reshape(place.in_shape, shape_of(node.inputs[2]), node.dtype)
+    return {
+        (0, 0): whole @ diagonal(kept, whole.T),
+        (0, 2): whole @ place @ diagonal(moved, entries),
+    }
+
+
+def diagonal(d: Array | None, J: Jacobian) -> Jacobian:
+    """diag(d) J, where None stands for ones."""
+    return J if d is None else Diagonal(d, J.out_shape) @ J
+
+
+Slopes = tuple[Array | None, Array | None]
+"""∂y/∂x entry by entry, and ∂y[at]/∂updates; None for ones."""
+
+
+def added(op: Any, x: Array, updates: Array, at: Array, y: Array) -> Slopes:
+    """y[at] = x[at] + Σ updates."""
+    return None, None
+
+
+def written(op: Any, x: Array, updates: Array, at: Array, y: Array) -> Slopes:
+    """y[at] = updates: what stood there does not count."""
+    rows, count = shape_of(x)[0], shape_of(at)[0]
+    dtype = dtype_of(x)
+    return op.ScatterND(np.ones((rows, 1), dtype), at, np.zeros((count, 1), dtype)), None
+
+
+def multiplied(op: Any, x: Array, updates: Array, at: Array, y: Array) -> Slopes:
+    """y[at] = x[at] ∏ updates: each slope is the product of the other factors, zeros counted.
+
+    Where an entry gets two updates and one of them is 0, higher derivatives in it are not seen.
+    """
+    kept = op.ScatterND(op.Expand(np.ones((), dtype_of(x)), shape_of(x)), at, updates, reduction="mul")
+    zero = op.CastLike(op.Equal(updates, 0.0), updates)
+    none = op.Expand(np.zeros((), dtype_of(x)), shape_of(x))
+    zeros = op.GatherND(op.ScatterND(none, at, zero, reduction="add"), at)
+    factors = op.Add(updates, zero)
+    product = op.GatherND(op.ScatterND(x, at, factors, reduction="mul"), at)
+    return kept, op.Where(op.Equal(zeros, zero), op.Div(product, factors), 0.0)
+
+
+def selected(op: Any, x: Array, updates: Array, at: Array, y: Array) -> Slopes:
+    """y[at] = max(x[at], updates), or the minimum; entries that tie share the derivative equally."""
+    kept = op.CastLike(op.Equal(x, y), x)
+    moved = op.CastLike(op.Equal(updates, op.GatherND(y, at)), x)
+    ties = op.ScatterND(kept, at, moved, reduction="add")
+    return op.Div(kept, ties), op.Div(moved, op.GatherND(ties, at))
+
+
+SLOPES: dict[str, Callable[..., Slopes]] = {
+    "none": written,
+    "add": added,
+    "mul": multiplied,
+    "max": selected,
+    "min": selected,
+}
+"""reduction -> the slopes of y in its operands."""

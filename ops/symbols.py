@@ -7,7 +7,7 @@ from typing import Any
 
 import sympy as sp
 
-from .formula import INPUTS, Tree
+from .trees import INPUTS, Tree
 
 OUTPUT = sp.Symbol("Y", real=True)
 ATTRIBUTES = ("alpha", "beta", "gamma", "lambd", "bias")

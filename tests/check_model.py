@@ -32,8 +32,8 @@ def draw(rng, size, dtype):
 
 def check_face(J, model, inputs, engine):
     """Shape, dtype and primal are those of the tensors behind rows and columns."""
-    sizes = [sum(np.prod(spec.shape, dtype=int) for spec in side) for side in (J.codomain, J.domain)]
-    assert J.shape == tuple(sizes)
+    sides = (J.codomain, J.domain)
+    assert J.shape == tuple(sum(np.prod(spec.shape, dtype=int) for spec in side) for side in sides)
     assert J.dtype == np.result_type(*(spec.dtype for spec in (*J.codomain, *J.domain)))
     assert list(J.primal) == [spec.name for spec in J.codomain]
     for spec in J.codomain:

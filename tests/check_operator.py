@@ -9,6 +9,8 @@ import numpy as np
 from numpy.testing import assert_allclose
 
 from onnxjac.jacobians import Jacobian, reading
+from onnxjac.modes.load import load
+from onnxjac.ops.graphs import Recorder, build
 
 TIGHT = {"rtol": 1e-12, "atol": 1e-12}
 
@@ -102,13 +104,23 @@ def check_views(J, dense, rng):
 
 
 def check_leading_axes(J, dense, rng):
-    """Any leading axes K are right-hand sides: (*K, *in_shape) -> (*K, *out_shape)."""
+    """Any leading axes are right-hand sides, (2, 3, *in_shape) -> (2, 3, *out_shape), in numbers
+    as in graphs.
+    """
     for K, matrix in ((J, dense), (J.T, dense.T)):
         v = rng.standard_normal((2, 3, *K.in_shape))
-        y = K._apply(reading(v), v)
-        assert y.shape == (2, 3, *K.out_shape)
-        expected = np.einsum("yx,abx->aby", matrix, v.reshape(2, 3, -1))
-        assert_allclose(y.reshape(2, 3, -1), expected, **TIGHT)
+        expected = np.reshape(v.reshape(6, K.shape[1]) @ matrix.T, (2, 3, *K.out_shape))
+        for product in (K._apply(reading(v), v), recorded(K, v) if v.size else expected):
+            assert product.shape == expected.shape
+            assert_allclose(product, expected, **TIGHT)
+
+
+def recorded(J, v):
+    """The product by an ONNX graph that J wrote, run by ONNX Runtime where that can."""
+    recorder = Recorder({"": 21})
+    value = recorder.new(v.shape, v.dtype, "v")
+    graph = build(recorder, [value], {"y": J._apply(recorder, value)}, "product")
+    return load(graph).run({"v": v})["y"]
 
 
 def check_dot_test(J, rng):

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx import defs, helper
+from onnx import helper
 
 from ..contents import Contents
-from ..loading.upgrade import WORKING_OPSET
+from ..opsets import lowest_opsets
 from ..steps import needed, tensor_of
 
 SMALL = 1024  # bytes; larger weights are shared with the session, not copied into the model
@@ -21,7 +21,8 @@ def cut(
 ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     """A model from the given to the named tensors, and the weights that are left outside it."""
     indices, used = needed(model.steps, names, given)
-    proto = onnx.ModelProto(ir_version=10, opset_import=_opsets(model))
+    opsets = [helper.make_opsetid(*pair) for pair in lowest_opsets(model).items()]
+    proto = onnx.ModelProto(ir_version=10, opset_import=opsets)
     graph = proto.graph
     graph.name = model.name or "graph"
     nodes = list(model.ir.graph)
@@ -33,22 +34,6 @@ def cut(
     graph.input.extend(ir.serde.serialize_value(values[name]) for name in sorted(inputs))
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
     return proto, _add_initializers(graph, values, model, used - given)
-
-
-def _opsets(model: Contents) -> list[onnx.OperatorSetIdProto]:
-    """The lowest opset in which every operator of the model means what it means in its own.
-
-    A runtime may refuse a new opset although it knows all the operators that are used.
-    """
-    imports = dict(model.ir.opset_imports)
-    nodes = ir.traversal.RecursiveGraphIterator(model.ir.graph)
-    used = {node.op_type for node in nodes if not node.domain}
-    imports[""] = min(model.opset, max([WORKING_OPSET, *(_since(op, model.opset) for op in used)]))
-    return [helper.make_opsetid(domain, version) for domain, version in imports.items()]
-
-
-def _since(op_type: str, opset: int) -> int:
-    return defs.get_schema(op_type, opset).since_version if defs.has(op_type, opset) else opset
 
 
 def _yield_to_given(node: onnx.NodeProto, given: frozenset[str]) -> None:

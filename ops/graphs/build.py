@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import onnx_ir as ir
 
@@ -60,10 +60,25 @@ def reachable(recorder: Recorder, results: list[ir.Value]) -> tuple[list[ir.Node
     for node in reversed(recorder.nodes):
         if any(id(value) in needed for value in node.outputs):
             nodes.append(node)
-            present = [value for value in node.inputs if value is not None]
+            present = list(operands_of(node))
             needed.update(map(id, present))
             used.update((id(value), value) for value in present)
     return nodes[::-1], list(used.values())
+
+
+def operands_of(node: ir.Node) -> Iterator[ir.Value]:
+    """The values that a node reads: its inputs, and what its subgraphs capture."""
+    yield from (value for value in node.inputs if value is not None)
+    for attribute in node.attributes.values():
+        if attribute.type is ir.AttributeType.GRAPH:
+            yield from captured(attribute.value)
+
+
+def captured(graph: ir.Graph) -> Iterator[ir.Value]:
+    """The values of outer graphs that a subgraph reads."""
+    own = {*graph.inputs, *(value for node in graph for value in node.outputs)}
+    used = (*graph.outputs, *(value for node in graph for value in operands_of(node)))
+    yield from (value for value in used if value not in own)
 
 
 def give_names(inputs: list[ir.Value], initializers: list[ir.Value], nodes: list[ir.Node]) -> None:

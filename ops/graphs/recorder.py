@@ -7,11 +7,13 @@ reading and never becomes a node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
 from ...jacobians import Array, reading
@@ -69,18 +71,40 @@ class Recorder:
         self._append(op_type, "", values, attrs, made)
         return made
 
-    def copy(self, step: Step, inputs: Iterable[Array | None], ats: Iterable[Any]) -> tuple[Any, ...]:
-        """A step of a model; its outputs have the shapes of the numbers `ats` and their names."""
+    def copy(
+        self,
+        step: Step,
+        inputs: Iterable[Array | None],
+        ats: Iterable[Any],
+        names: tuple[str | None, ...] | None = None,
+    ) -> tuple[Any, ...]:
+        """A step of a model, its outputs shaped like the numbers `ats`, under its own names or others."""
         values = tuple(map(self.value, inputs))
         made = tuple(
             None if name is None else self.like(at, name)
-            for name, at in zip(step.outputs, ats, strict=True)
+            for name, at in zip(names or step.outputs, ats, strict=True)
         )
         shown = tuple(ir.Value(name="") if value is None else value for value in made)
-        self._append(step.op_type, step.domain, values, step.attrs, shown)
+        self._append(step.op_type, step.domain, values, spelled_out(step), shown)
         if None not in made:
             self._known.setdefault(self._key(step.op_type, step.domain, values, step.attrs), made)
         return made
+
+    def recall(self, step: Step, inputs: Iterable[Array | None]) -> tuple[ir.Value, ...] | None:
+        """What a step gives on some inputs, where that is recorded already."""
+        values = tuple(map(self.value, inputs))
+        found = self._known.get(self._key(step.op_type, step.domain, values, step.attrs), ())
+        return found if len(found) == len(step.outputs) else None
+
+    @contextmanager
+    def body(self) -> Iterator[None]:
+        """What is recorded inside is for a subgraph: it sees what came before, and is not seen after."""
+        outer = self.nodes, self._known
+        self.nodes, self._known = [], dict(self._known)
+        try:
+            yield
+        finally:
+            self.nodes, self._known = outer
 
     def _append(
         self, op_type: str, domain: str, values: Any, attrs: Mapping[str, Any], made: Any
@@ -136,6 +160,15 @@ class Recorder:
         value.const_value = ir.tensor(np.ascontiguousarray(array).reshape(array.shape), name=name)
         self._arrays.append(array)
         return value
+
+
+def spelled_out(step: Step) -> Mapping[str, Any]:
+    """The attributes, with the defaults where the operator has a body: ONNX's checker forgets them."""
+    known = onnx.defs.has(step.op_type, step.version, step.domain)
+    schema = onnx.defs.get_schema(step.op_type, step.version, step.domain) if known else None
+    if schema is None or not (schema.has_function or schema.has_context_dependent_function):
+        return step.attrs
+    return {**schema_defaults(step.op_type, step.domain, step.version), **step.attrs}
 
 
 def is_known(array: Array | None) -> bool:

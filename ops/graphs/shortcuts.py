@@ -37,6 +37,13 @@ def made_by(x: Any, op_type: str) -> ir.Node | None:
     return node if node is not None and node.op_type == op_type and not node.domain else None
 
 
+def entries(x: Array) -> tuple[int, ...] | None:
+    """The numbers of a constant tensor of integers; None of one that is computed."""
+    if isinstance(x, ir.Value):
+        return None if x.const_value is None else tuple(x.const_value.numpy().tolist())
+    return tuple(int(n) for n in x)
+
+
 @simplifies("Identity")
 def _identity(op: Any, x: Array) -> Array:
     return x
@@ -57,13 +64,16 @@ def _cast(op: Any, x: Array, to: int) -> Array | None:
 
 @simplifies("Reshape")
 def _reshape(op: Any, x: Array, shape: Array, **attrs: Any) -> Array | None:
-    target = resolved(tuple(int(n) for n in shape), shape_of(x))
+    asked = entries(shape)
+    if asked is None:
+        return None
+    target = resolved(asked, shape_of(x))
     if target == shape_of(x):
         return x
     before = made_by(x, "Reshape")
     if before is not None:
         return op.Reshape(before.inputs[0], target)
-    return None if target == tuple(int(n) for n in shape) else op.Reshape(x, target)
+    return None if target == asked else op.Reshape(x, target)
 
 
 def resolved(target: Shape, shape: Shape) -> Shape:
@@ -89,7 +99,7 @@ def _transpose(op: Any, x: Array, perm: Any) -> Array | None:
 
 @simplifies("Expand")
 def _expand(op: Any, x: Array, shape: Array) -> Array | None:
-    return x if tuple(int(n) for n in shape) == shape_of(x) else None
+    return x if entries(shape) == shape_of(x) else None
 
 
 @simplifies("Mul")

@@ -43,7 +43,7 @@ def evaluator(node: bytes, version: int) -> ReferenceEvaluator:
         operator = f"{parsed.domain or 'ai.onnx'}::{parsed.op_type} at opset {version}"
         raise UnsupportedOp(
             f"{operator} has neither a kernel in onnxjac nor a reference implementation in onnx. "
-            "Install onnxruntime to run the model."
+            "Try engine='onnxruntime', or give the values of its outputs together with the inputs."
         ) from error
 
 

@@ -9,22 +9,6 @@ from onnxjac.jacobians import Convolution, Geometry
 PAIRS = tuple(itertools.permutations("xwu", 2))
 """source → target: the third of signal, kernel and output is held."""
 
-GEOMETRIES = {
-    "1-D": dict(size=(5,), kernel=(3,)),
-    "strided, dilated, padded": dict(
-        size=(9,), kernel=(2,), strides=(2,), dilations=(3,), pads=(1, 2)
-    ),
-    "2-D, asymmetric": dict(
-        n=2, c=2, m=3, size=(4, 5), kernel=(3, 2), strides=(1, 2), dilations=(1, 2), pads=(1, 0, 0, 2)
-    ),
-    "a remainder that no window meets": dict(size=(8,), kernel=(2,), strides=(3,)),
-    "groups": dict(c=4, m=6, size=(3, 3), kernel=(2, 2), group=2),
-    "depthwise": dict(c=3, m=3, size=(4,), kernel=(3,), pads=(1, 1), group=3),
-    "depthwise with a multiplier": dict(c=2, m=4, size=(3, 3), kernel=(2, 2), group=2),
-    "3-D": dict(c=1, m=2, size=(3, 2, 3), kernel=(2, 1, 2), strides=(1, 1, 2), pads=(0, 0, 1, 1, 0, 0)),
-    "pointwise": dict(n=2, c=3, m=2, size=(2, 2), kernel=(1, 1)),
-}  # fmt: skip
-
 
 def geometry(n=1, c=2, m=2, size=(), kernel=(), strides=None, dilations=None, pads=None, group=1):
     """A Geometry with the defaults filled in and the output's shape worked out."""
@@ -35,6 +19,25 @@ def geometry(n=1, c=2, m=2, size=(), kernel=(), strides=None, dilations=None, pa
     positions = tuple(s // step + 1 for s, step in zip(spare, strides, strict=True))
     return Geometry((n, c, *size), (m, c // group, *kernel), (n, m, *positions), strides,
                     dilations, pads, group)  # fmt: skip
+
+
+GEOMETRIES = {
+    "1-D": geometry(size=(5,), kernel=(3,)),
+    "strided, dilated, padded": geometry(
+        size=(9,), kernel=(2,), strides=(2,), dilations=(3,), pads=(1, 2)
+    ),
+    "2-D, asymmetric": geometry(
+        n=2, m=3, size=(4, 5), kernel=(3, 2), strides=(1, 2), dilations=(1, 2), pads=(1, 0, 0, 2)
+    ),
+    "a remainder that no window meets": geometry(size=(8,), kernel=(2,), strides=(3,)),
+    "groups": geometry(c=4, m=6, size=(3, 3), kernel=(2, 2), group=2),
+    "depthwise": geometry(c=3, m=3, size=(4,), kernel=(3,), pads=(1, 1), group=3),
+    "depthwise with a multiplier": geometry(c=2, m=4, size=(3, 3), kernel=(2, 2), group=2),
+    "3-D": geometry(
+        c=1, size=(3, 2, 3), kernel=(2, 1, 2), strides=(1, 1, 2), pads=(0, 0, 1, 1, 0, 0)
+    ),
+    "pointwise": geometry(n=2, c=3, size=(2, 2), kernel=(1, 1)),
+}
 
 
 def trilinear(g):
@@ -53,9 +56,8 @@ def trilinear(g):
     return T.reshape(np.prod(g.u), np.prod(g.x), np.prod(g.w))
 
 
-def convolution(draw, source, target, **how):
+def convolution(draw, source, target, g):
     """The operator source → target of a geometry, and its matrix."""
-    g = geometry(**how)
     (held,) = set("xwu") - {source, target}
     array = draw.normal(*getattr(g, held))
     T = dict(zip("uxw", range(3), strict=True))

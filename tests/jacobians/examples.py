@@ -8,11 +8,37 @@ from collections.abc import Callable
 import numpy as np
 
 from onnxjac.jacobians import (
-    Block, BlockDiagonal, Broadcast, Cast, Contraction, Cumulative, Dag, Dense, Diagonal, Edge,
-    Embed, Eye, Identity, Jacobian, Kron, LowRank, Permutation, Product, Reshape, Scalar, Scatter,
-    Slice, Sum, SumTo, Take, Zero, implicit_kron, slab, stack, take_flat,
-)  # fmt: skip
-
+    Block,
+    BlockDiagonal,
+    Broadcast,
+    Cast,
+    Contraction,
+    Cumulative,
+    Dag,
+    Dense,
+    Diagonal,
+    Edge,
+    Embed,
+    Eye,
+    Identity,
+    Jacobian,
+    Kron,
+    LowRank,
+    Permutation,
+    Product,
+    Reshape,
+    Scalar,
+    Scatter,
+    Slice,
+    Sum,
+    SumTo,
+    Take,
+    Zero,
+    implicit_kron,
+    slab,
+    stack,
+    take_flat,
+)
 
 
 class Draw:
@@ -229,7 +255,9 @@ def reshape(draw):
 
 @example(Permutation)
 def permutation(draw):
-    return Permutation((2, 0, 1), (2, 3, 4), draw.dtype), moved((2, 3, 4), lambda x: x.transpose(2, 0, 1))
+    return Permutation((2, 0, 1), (2, 3, 4), draw.dtype), moved(
+        (2, 3, 4), lambda x: x.transpose(2, 0, 1)
+    )
 
 
 @example(Broadcast)
@@ -251,7 +279,7 @@ def sum_to(draw):
 @example(Contraction)
 def contraction(draw):
     a, b = draw.normal(2, 3), draw.normal(3, 4)
-    sizes = dict(i=2, j=3, k=4, l=2)
+    sizes = {"i": 2, "j": 3, "k": 4, "l": 2}
     J = Contraction(((a, "ij"), (b, "jk")), "lj", "ikl", sizes)
     matrix = np.einsum("ij,jk,ml->iklmj", a, b, np.eye(2))
     return J, matrix.reshape(16, 6)
@@ -260,7 +288,7 @@ def contraction(draw):
 @example(Contraction)
 def contraction_with_repeated_labels(draw):
     a = draw.normal(3, 3, 2)
-    J = Contraction(((a, "iij"),), "i", "ij", dict(i=3, j=2))
+    J = Contraction(((a, "iij"),), "i", "ij", {"i": 3, "j": 2})
     return J, np.einsum("iij,ik->ijk", a, np.eye(3)).reshape(6, 3)
 
 

@@ -6,9 +6,19 @@ from numpy.testing import assert_allclose
 from scipy.sparse.linalg import LinearOperator, aslinearoperator, eigsh, gmres, lsmr, svds
 
 from onnxjac.jacobians import (
-    Broadcast, Dense, Diagonal, Eye, Identity, Jacobian, Kron, Reshape, Scalar, Zero, base,
+    Broadcast,
+    Dense,
+    Diagonal,
+    Eye,
+    Identity,
+    Jacobian,
+    Kron,
+    Reshape,
+    Scalar,
+    Zero,
+    base,
     implicit_kron,
-)  # fmt: skip
+)
 from onnxjac.jacobians.errors import InputError, LimitError, OnnxJacError
 
 from .examples import Draw
@@ -87,7 +97,7 @@ def test_trace_of_a_rectangle():
 
 @pytest.mark.parametrize("wrong", [(5,), (4, 2, 2), (3, 1)])
 def test_right_hand_sides_of_a_wrong_shape(wrong):
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="mismatch"):
         Dense(N(3, 4)) @ np.ones(wrong)
 
 

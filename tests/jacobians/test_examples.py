@@ -34,7 +34,7 @@ def test_transposed_operator(name):
 @every_geometry
 @every_pair
 def test_convolution(name, pair):
-    J, dense = convolution(Draw(3), *pair, **GEOMETRIES[name])
+    J, dense = convolution(Draw(3), *pair, GEOMETRIES[name])
     assert type(J) is Convolution
     check_operator(J, dense)
 
@@ -47,7 +47,7 @@ def test_single_precision_stays_single(name):
 @every_geometry
 @every_pair
 def test_single_precision_convolution_stays_single(name, pair):
-    check_single(*convolution(Draw(5, np.float32), *pair, **GEOMETRIES[name]))
+    check_single(*convolution(Draw(5, np.float32), *pair, GEOMETRIES[name]))
 
 
 def check_single(J, dense):

@@ -5,10 +5,30 @@ import pytest
 from numpy.testing import assert_allclose
 
 from onnxjac.jacobians import (
-    BlockDiagonal, Broadcast, Cast, Dense, Diagonal, Embed, Eye, Identity, Kron, LowRank,
-    Permutation, Product, Reshape, Scalar, Scatter, Slice, Sum, SumTo, Take, Zero, broadcast,
-    implicit_kron, slab,
-)  # fmt: skip
+    BlockDiagonal,
+    Broadcast,
+    Cast,
+    Dense,
+    Diagonal,
+    Embed,
+    Eye,
+    Identity,
+    Kron,
+    LowRank,
+    Permutation,
+    Product,
+    Reshape,
+    Scalar,
+    Scatter,
+    Slice,
+    Sum,
+    SumTo,
+    Take,
+    Zero,
+    broadcast,
+    implicit_kron,
+    slab,
+)
 from onnxjac.jacobians.errors import InputError
 
 from .examples import EXAMPLES, Draw
@@ -33,9 +53,11 @@ PRODUCTS = {
     "Reshape and back": (Reshape((6,), (2, 3), FLOAT), Reshape((2, 3), (6,), FLOAT), Identity),
     "Reshape Reshape": (Reshape((6,), (2, 3), FLOAT), Reshape((2, 3), (3, 2), FLOAT), Reshape),
     "Permutation and back": (
-        Permutation((1, 2, 0), (2, 3, 4), FLOAT), Permutation((1, 2, 0), (2, 3, 4), FLOAT).T, Identity),
+        Permutation((1, 2, 0), (2, 3, 4), FLOAT), Permutation((1, 2, 0), (2, 3, 4), FLOAT).T,
+        Identity),
     "Permutation Permutation": (
-        Permutation((1, 0, 2), (4, 2, 3), FLOAT), Permutation((2, 0, 1), (2, 3, 4), FLOAT), Permutation),
+        Permutation((1, 0, 2), (4, 2, 3), FLOAT), Permutation((2, 0, 1), (2, 3, 4), FLOAT),
+        Permutation),
     "Broadcast Broadcast": (
         Broadcast((5, 2, 3), (2, 3), FLOAT), Broadcast((2, 3), (3,), FLOAT), Broadcast),
     "SumTo SumTo": (SumTo((1,), (2, 1), FLOAT), SumTo((2, 1), (4, 2, 3), FLOAT), SumTo),
@@ -75,10 +97,11 @@ PRODUCTS = {
     "Slice of an overlapping Embed": (
         slab((5, 4), 1, 0, 2, FLOAT), slab((5, 4), 1, 1, 4, FLOAT).T, Product),
     "Take Take": (
-        Take(np.array([[2, 0], [1, 1]]), 1, (2, 3), FLOAT), Take(np.array([4, 1, 1]), 1, (2, 5), FLOAT),
-        Take),
+        Take(np.array([[2, 0], [1, 1]]), 1, (2, 3), FLOAT),
+        Take(np.array([4, 1, 1]), 1, (2, 5), FLOAT), Take),
     "Take Take of other axes": (
-        Take(np.array([1, 1]), 0, (2, 3), FLOAT), Take(np.array([4, 1, 1]), 1, (2, 5), FLOAT), Product),
+        Take(np.array([1, 1]), 0, (2, 3), FLOAT), Take(np.array([4, 1, 1]), 1, (2, 5), FLOAT),
+        Product),
     "Scatter Scatter": (
         Scatter(np.array([4, 1, 1]), 1, (2, 5), FLOAT),
         Scatter(np.array([[2, 0], [1, 1]]), 1, (2, 3), FLOAT), Scatter),

@@ -14,7 +14,7 @@ from models import light
 from test_models import EXPORTED, below, stored
 
 ENGINES = ("numpy", "onnxruntime")
-LARGE = {"vgg19", "bvlc_alexnet", "zfnet512"}  # fully connected layers with 60 to 140 million weights
+LARGE = {"vgg19", "bvlc_alexnet", "zfnet512"}  # 60 to 140 million weights each
 
 exported = pytest.mark.parametrize("name", EXPORTED)
 

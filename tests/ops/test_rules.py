@@ -1,23 +1,19 @@
 """Every rule is the derivative of its operator, at ONNX's own node cases and at ours."""
 
-import numpy as np
 import pytest
 
 from check_rule import check_point, check_rule
 from onnxjac.jacobians.errors import UnsupportedOp
 from onnxjac.modes.load import load
-from onnxjac.modes.primal import evaluate
 from onnxjac.ops import DECLARATIONS
 
-from .cases import moved, onnx_cases
+from .cases import moved, onnx_cases, skip_where_nothing_is_smooth
 from .extra_cases import EXTRA
 
 UNFINISHED = {
     "AffineGrid": "its body captures a tensor in a branch of If",
     "LinearAttention": "its body is a Scan",
     "Range": "its body is a Loop",
-    "ScatterElements": "only the reductions none and add have a rule",
-    "ScatterND": "only the reductions none and add have a rule",
 }
 """op_type -> why some of its cases have no rule yet."""
 
@@ -35,23 +31,18 @@ def test_rule_at_a_case_of_onnx(case):
         if case.op_type not in UNFINISHED:
             raise
         pytest.xfail(UNFINISHED[case.op_type])
-
-
-def skip_where_nothing_is_smooth(model, feeds):
-    """NaN on the way, or an infinite result: there are no differences to compare with."""
-    values = evaluate(model, feeds, [*model.intermediates, *model.outputs], engine="numpy")
-    floats = {name: y for name, y in values.items() if getattr(y, "dtype", "O") == np.float64}
-    if any(np.isnan(y).any() for y in floats.values()):
-        pytest.skip("the primal passes through NaN")
-    if not all(np.isfinite(floats[name]).all() for name in floats.keys() & model.outputs.keys()):
-        pytest.skip("the result is not finite")
+    except RuntimeError as error:
+        if "Type unknown" not in str(error):
+            raise
+        pytest.xfail("onnx's inliner asks for the type of an optional input that is left out")
 
 
 @pytest.mark.parametrize("case", EXTRA, ids=str)
 def test_rule_at_our_cases(case):
-    J = check_rule(case.op_type, case.inputs, case.attrs, outputs=case.outputs, opset=case.opset)
-    if case.dense is not None:
-        np.testing.assert_allclose(J.toarray(), case.dense, rtol=1e-12, atol=1e-12)
+    check_rule(
+        case.op_type, case.inputs, case.attrs,
+        outputs=case.outputs, opset=case.opset, dense=case.dense,
+    )  # fmt: skip
 
 
 def test_every_rule_has_a_case():

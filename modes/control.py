@@ -1,0 +1,88 @@
+"""Control flow: If, Loop and Scan as plain calls of the vocabulary around runs of their bodies.
+
+Written once for every reading: the NumPy engine runs it over arrays, `unroll` over graph values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ..jacobians import Array, shape_of
+from ..ops import Step
+
+Run = Callable[[ir.Graph, Sequence[Any]], list[Any]]
+"""run(graph, arguments): the outputs of a subgraph."""
+
+At = Callable[[Array], np.ndarray]
+"""at(value): its number at the point, on which the flow depends."""
+
+
+def branch(op: Any, step: Step, inputs: Sequence[Any], run: Run, at: At) -> list[Any]:
+    """If: one of two graphs without arguments."""
+    return run(step.attrs["then_branch" if np.all(at(inputs[0])) else "else_branch"], ())
+
+
+def loop(op: Any, step: Step, inputs: Sequence[Any], run: Run, at: At) -> list[Any]:
+    """Loop: body(i, go, *state) -> (go, *state, *rows) while go, at most so many times."""
+    body = step.attrs["body"]
+    limit, go, *state = (*inputs, None) if len(inputs) < 2 else inputs
+    carried, rows = len(state), []
+    for i in count() if limit is None else range(int(np.ravel(at(limit))[0])):
+        if go is not None and not np.all(at(go)):
+            break
+        go, *results = run(body, (np.asarray(i, np.int64), np.asarray(True), *state))
+        state = results[:carried]
+        rows.append(results[carried:])
+    return [*state, *stacked(op, rows, body.outputs[1 + carried :])]
+
+
+def scan(op: Any, step: Step, inputs: Sequence[Any], run: Run, at: At) -> list[Any]:
+    """Scan: body(*state, *slices) -> (*state, *rows) over slices of the last inputs."""
+    body, width = step.attrs["body"], step.attrs["num_scan_inputs"]
+    carried = len(inputs) - width
+    state, series, rows = list(inputs[:carried]), inputs[carried:], []
+    axes = step.attrs.get("scan_input_axes", (0,) * width)
+    back = step.attrs.get("scan_input_directions", (0,) * width)
+    turns = shape_of(series[0])[axes[0]]
+    for i in range(turns):
+        slices = [
+            op.Gather(x, np.asarray(turns - 1 - i if b else i), axis=axis)
+            for x, axis, b in zip(series, axes, back, strict=True)
+        ]
+        results = run(body, (*state, *slices))
+        state = results[:carried]
+        rows.append(results[carried:])
+    return [*state, *arranged(op, step, rows, body.outputs[carried:])]
+
+
+def arranged(op: Any, step: Step, rows: list[list[Any]], declared: Sequence[ir.Value]) -> list[Any]:
+    """The scanned outputs, each along its own axis and in its own direction."""
+    back = step.attrs.get("scan_output_directions", (0,) * len(declared))
+    axes = step.attrs.get("scan_output_axes", (0,) * len(declared))
+    columns = list(zip(*rows, strict=True)) or [()] * len(declared)
+    return [
+        joined(op, column[::-1] if b else column, axis, value)
+        for column, b, axis, value in zip(columns, back, axes, declared, strict=True)
+    ]
+
+
+def stacked(op: Any, rows: list[list[Any]], declared: Sequence[ir.Value]) -> list[Any]:
+    """The results of all turns, one tensor for each output."""
+    columns = list(zip(*rows, strict=True)) or [()] * len(declared)
+    return [joined(op, column, 0, value) for column, value in zip(columns, declared, strict=True)]
+
+
+def joined(op: Any, parts: Sequence[Any], axis: int, declared: ir.Value) -> Any:
+    """The parts side by side along a new axis; without parts, an empty tensor as declared."""
+    if parts:
+        return op.Concat(*(op.Unsqueeze(part, (axis,)) for part in parts), axis=axis)
+    sizes = [dim if isinstance(dim, int) else 0 for dim in declared.shape or ()]
+    return np.empty((0, *sizes), (declared.dtype or ir.DataType.FLOAT).numpy())
+
+
+CONTROL: dict[str, Callable[..., list[Any]]] = {"If": branch, "Loop": loop, "Scan": scan}

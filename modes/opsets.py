@@ -1,0 +1,21 @@
+"""Opsets: a runtime may refuse a new opset although it knows all the operators that are used."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+from onnx import defs
+
+from .contents import Contents
+from .loading.upgrade import WORKING_OPSET
+
+
+def lowest_opsets(model: Contents) -> dict[str, int]:
+    """The lowest opset in which every operator of the model means what it means in its own."""
+    nodes = ir.traversal.RecursiveGraphIterator(model.ir.graph)
+    used = {node.op_type for node in nodes if not node.domain}
+    lowest = max([WORKING_OPSET, *(_since(op_type, model.opset) for op_type in used)])
+    return {**model.ir.opset_imports, "": min(model.opset, lowest)}
+
+
+def _since(op_type: str, opset: int) -> int:
+    return defs.get_schema(op_type, opset).since_version if defs.has(op_type, opset) else opset

@@ -1,0 +1,67 @@
+"""Gradient: the node of `ai.onnx.preview.training` by its specification, as recorded products.
+
+`Gradient(xs, zs, y)` takes values for the tensors that `xs` and `zs` name and gives ∂(Σ y)/∂xs
+there. What y is as a function of these tensors is read off the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ...jacobians import Array, Dag, shape_of
+from ...ops import Step
+from ...ops.graphs import operands_of
+from ..derive import present
+from ..trace import Trace
+from . import checks
+from .scope import Scope
+from .substitution import substituted
+from .walk import ancestors, step_of
+
+
+def gradient(low: Scope, step: Step, inputs: Sequence[Any]) -> list[Array]:
+    """∂(Σ y)/∂x for every x of `xs` whose output is asked for; None for the others."""
+    xs, zs, y = checks.attributes(step)
+    checks.arity(step, inputs, xs, zs)
+    named = [checks.find(low.values, step, name) for name in (*xs, *zs)]
+    target = checks.find(low.values, step, y)
+    checks.types(step, dict(zip((*xs, *zs), zip(named, inputs, strict=True), strict=True)), xs, target)
+    checks.independent(step, (*xs, *zs), named)
+    nodes = ancestors([target], set(named))
+    checks.complete(step, nodes, named, target)
+    low.name_all(nodes)
+    given = substituted(low, step, nodes, dict(zip(named, inputs, strict=True)))
+    wanted = [x for x, name in zip(named, step.outputs, strict=False) if name]
+    found = dict(zip(wanted, pulled_back(low, step, nodes, given, wanted, target), strict=True))
+    return [found.get(x) for x, _ in zip(named, step.outputs, strict=False)]
+
+
+def pulled_back(
+    low: Scope,
+    step: Step,
+    nodes: list[ir.Node],
+    given: Mapping[ir.Value, ir.Value],
+    wanted: list[ir.Value],
+    target: ir.Value,
+) -> list[Array]:
+    """Jᵀ · 1 in the wanted tensors; the DAG has the named tensors' roles and the given values."""
+    met = {target, *wanted, *(v for n in nodes for v in (*operands_of(n), *n.outputs))}
+    values = {value.name or "": given.get(value, value) for value in met}
+    steps = tuple(step_of(node, low.op.opset_imports) for node in nodes)
+    wrt, of = tuple(value.name or "" for value in wanted), (target.name or "",)
+    checks.flat(step, steps, wrt)
+    dag = Trace(low.op, values, (), steps).dag(wrt, of)
+    checks.differentiable(step, steps, dag, wrt, of[0])
+    return swept(low, dag.T, values[of[0]])
+
+
+def swept(low: Scope, dag: Dag, y: ir.Value) -> list[Array]:
+    """The cotangents that ones at y give, at every sink."""
+    assert y.dtype is not None
+    ones = np.broadcast_to(np.ones((), y.dtype.numpy()), shape_of(y))
+    reached = dag.sweep(low.op, {dag.sources[0]: ones})
+    return [present(reached, dag, sink) for sink in dag.sinks]

@@ -1,0 +1,82 @@
+"""``oj.lower_gradients``: the training operators of a model as plain nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from ...jacobians import Shape
+from ...ops import Node, Step, find
+from ..derive import Draft
+from ..load import load
+from ..loading.upgrade import WORKING_OPSET
+from ..model import Model
+from ..opsets import lowest_opsets
+from ..symbolic import generalised
+from .bodies import control
+from .gradient import gradient
+from .optimizers import DOMAIN, OPTIMIZERS
+from .samples import sample_inputs
+from .scope import Scope
+
+
+def lower_gradients(model: Any, *, sizes: Mapping[str, int] | None = None) -> onnx.ModelProto:
+    """The model with every node of `ai.onnx.preview.training` replaced by plain ONNX nodes.
+
+    `Gradient(xs, zs, y)` becomes Jᵀ · 1, J = ∂y/∂xs at the values that the node is given: for a
+    `y` of several elements, the gradient of their sum. The part of the graph that computes y is
+    evaluated again where these values are not the named tensors themselves. Gradients may be
+    nested to any depth and stand in the bodies of If, Loop and Scan. Where y depends on an x only
+    through the derivative of another Gradient that vanishes almost everywhere, or not at all, the
+    result is zero. `Adagrad`, `Adam` and `Momentum` become their pseudo-code.
+
+    A symbolic first dimension of the inputs stays symbolic where every operator allows it; `sizes`
+    gives other symbols their sizes. Raises `InputError` where a node breaks its specification.
+    """
+    loaded = model if isinstance(model, Model) else load(model)
+    point = sample_inputs(loaded, sizes or {})
+    draft = generalised(loaded, point, lambda at: Lowering(loaded, at).draft())
+    return ir.to_proto(draft.model(loaded.name or "lowered").ir)
+
+
+def lowered_at(model: Model, shapes: Mapping[str, Shape], mutable: Collection[str] = ()) -> Model:
+    """The lowered model for inputs of some shapes; `mutable` initializers become inputs."""
+    draft = Lowering(model, sample_inputs(model, {}, shapes)).draft(mutable)
+    return draft.model(model.name or "lowered")
+
+
+class Lowering(Scope):
+    """The model at a sample of its inputs."""
+
+    def __init__(self, model: Model, point: Mapping[str, np.ndarray]) -> None:
+        imports = {d: v for d, v in lowest_opsets(model).items() if d != DOMAIN}
+        super().__init__(model, {**imports, "": max(imports.get("", 1), WORKING_OPSET)})
+        self.inputs = [self.entry(name, at) for name, at in point.items()]
+
+    def draft(self, mutable: Collection[str] = ()) -> Draft:
+        """The whole model, recorded."""
+        for name, array in self.model.constants.items():
+            if name in mutable:
+                self.inputs.append(self.entry(name, array))
+            else:
+                self.values[name] = self.op.initializer(array, name)
+        self.run(self.model.steps)
+        self.name_all(self.op.nodes)
+        return Draft(self.op, self.inputs, {name: self.values[name] for name in self.model.outputs})
+
+    def results(self, step: Step, inputs: Sequence[Any]) -> Sequence[Any]:
+        """The outputs of one step: a training operator's as recorded products, others' as they are."""
+        declared = find(step.op_type, step.domain)
+        if step.domain == DOMAIN and step.op_type == "Gradient":
+            return gradient(self, step, inputs)
+        if step.domain == DOMAIN and step.op_type in OPTIMIZERS:
+            return OPTIMIZERS[step.op_type].lowered(self.op, step, inputs)
+        if any(isinstance(value, ir.Graph) for value in step.attrs.values()):
+            return control(self, step, inputs)
+        if declared and declared.definition:
+            return declared.definition(self.op, Node(step, tuple(inputs), (None,) * len(step.outputs)))
+        return self.copy(step, inputs, self.samples.step(step, inputs), step.outputs)

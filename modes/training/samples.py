@@ -1,0 +1,87 @@
+"""Samples: a number behind every graph value, so that shapes and axes are known where rules ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ...jacobians import Shape
+from ...jacobians.errors import InputError, OnnxJacError
+from ...ops import numbers
+from ..loading.messages import first_line
+from ..model import Model, TensorSpec
+from ..names import is_float
+from ..steps import python_of
+from .walk import ancestors
+
+
+class Samples:
+    """value ↦ its number at the point of recording; what was only recorded is computed when asked."""
+
+    def __init__(self, opset_imports: Mapping[str, int]) -> None:
+        self._opsets = dict(opset_imports)
+        self._held: dict[ir.Value, np.ndarray] = {}
+
+    def __setitem__(self, value: ir.Value, number: np.ndarray) -> None:
+        self._held[value] = np.asarray(number)
+
+    def __getitem__(self, value: ir.Value) -> np.ndarray:
+        for node in ancestors([value], self._held):
+            attrs = {name: python_of(attribute) for name, attribute in node.attributes.items()}
+            held = [None if v is None else self._leaf(v) for v in node.inputs]
+            found = run(node.op_type, held, attrs, node.domain, self._opsets, len(node.outputs))
+            self._held.update(zip(node.outputs, found, strict=False))
+        return self._leaf(value)
+
+    def _leaf(self, value: ir.Value) -> np.ndarray:
+        """The number of a constant, or one that is held."""
+        return self._held[value] if value.const_value is None else value.const_value.numpy()
+
+    def step(self, step: Any, inputs: Iterable[ir.Value | None]) -> tuple[Any, ...]:
+        """The outputs of a step of the model on the numbers of its inputs; None where left out."""
+        held = [None if value is None else self[value] for value in inputs]
+        count = len(step.outputs)
+        try:
+            found = run(step.op_type, held, step.attrs, step.domain, self._opsets, count)
+        except OnnxJacError:
+            raise
+        except Exception as error:
+            shapes = ", ".join("none" if x is None else f"{x.dtype}{list(x.shape)}" for x in held)
+            raise OnnxJacError(f"{step} fails on {shapes}: {first_line(error)}") from error
+        return (*found, *(None,) * (count - len(found)))
+
+
+def run(
+    op_type: str, inputs: list[Any], attrs: Any, domain: str, opsets: Mapping[str, int], outputs: int
+) -> tuple[Any, ...]:
+    """One operator on numbers; what is drawn need not be in the domain of a logarithm."""
+    with np.errstate(all="ignore"):
+        version = opsets.get(domain, 1)
+        return numbers.run(op_type, inputs, attrs, domain=domain, version=version, outputs=outputs)
+
+
+def sample_inputs(
+    model: Model, sizes: Mapping[str, int], shapes: Mapping[str, Shape] | None = None
+) -> dict[str, np.ndarray]:
+    """An array for every input of the model: positive floats, integers 0; open dimensions are
+    what `shapes` says of the input, else what `sizes` says of their symbol, else 2.
+    """
+    rng = np.random.default_rng(0)
+    shapes = shapes or {}
+    return {n: sample(spec, sizes, shapes.get(n), rng) for n, spec in model.inputs.items()}
+
+
+def sample(
+    spec: TensorSpec, sizes: Mapping[str, int], shape: Shape | None, rng: np.random.Generator
+) -> np.ndarray:
+    """An array that fits the declaration of one input."""
+    if spec.dtype is None or (spec.shape is None and shape is None):
+        raise InputError(f"input {spec.name!r} is declared without type or shape: declare them")
+    declared = tuple(d if isinstance(d, int) else sizes.get(d or "", 2) for d in spec.shape or ())
+    shape = declared if shape is None else shape
+    if is_float(spec.dtype):
+        return rng.uniform(0.5, 1.5, shape).astype(spec.dtype)
+    return np.zeros(shape, spec.dtype)

@@ -1,0 +1,42 @@
+"""Substitution: a part of the graph evaluated again, at other values of some of its tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx_ir as ir
+
+from ...jacobians.errors import UnsupportedOp
+from ...ops import Step
+from .scope import Scope
+from .walk import operands_of, step_of
+
+
+def substituted(
+    low: Scope, gradient: Step, nodes: list[ir.Node], given: Mapping[ir.Value, ir.Value]
+) -> dict[ir.Value, ir.Value]:
+    """value ↦ what it is where the given tensors replace theirs; what stays the same is absent.
+
+    Only nodes behind a tensor that really differs are recorded again.
+    """
+    new = {old: value for old, value in given.items() if value is not old}
+    for node in nodes:
+        if any(value in new for value in operands_of(node)):
+            new.update(zip(node.outputs, again(low, gradient, node, new), strict=True))
+    return new
+
+
+def again(
+    low: Scope, gradient: Step, node: ir.Node, new: Mapping[ir.Value, ir.Value]
+) -> tuple[ir.Value, ...]:
+    """A node on new inputs."""
+    if any(a.type is ir.AttributeType.GRAPH for a in node.attributes.values()):
+        raise UnsupportedOp(f"{gradient} evaluates {node.op_type} {node.name!r} at other values: not "
+                            "supported, as it has a subgraph")  # fmt: skip
+    step = step_of(node, low.op.opset_imports)
+    inputs = [None if value is None else new.get(value, value) for value in node.inputs]
+    known = low.op.recall(step, inputs)
+    if known is not None:
+        return known
+    names = tuple(name and low.fresh(f"{gradient.name}_{name}") for name in step.outputs)
+    return low.copy(step, inputs, low.samples.step(step, inputs), names)

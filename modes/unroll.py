@@ -1,0 +1,109 @@
+"""Unroll: the model at a point without control flow, sequences or operators defined by others.
+
+If becomes its branch, Loop and Scan become their turns, sequences become their tensors, and an
+operator that is defined in the vocabulary becomes that definition. The result is an ordinary
+model for this point, whose tensors keep their names; those of turn i of a body get a prefix.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from itertools import count
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ..ops import Node, Recorder, Step, Twin, build, copied, find
+from ..ops.registry import Definition
+from .control import CONTROL
+from .model import Model
+from .sequences import SEQUENCES
+from .steps import array_of, needed
+
+Scope = MutableMapping[str, Any]
+
+
+def is_flat(steps: Iterable[Step]) -> bool:
+    """Whether a model can be differentiated as it stands."""
+    return not any(
+        (not step.domain and (step.op_type in CONTROL or step.op_type in SEQUENCES))
+        or definition(step) is not None
+        for step in steps
+    )
+
+
+def definition(step: Step) -> Definition | None:
+    """What the operator is in the vocabulary, where it is declared so."""
+    declared = find(step.op_type, step.domain)
+    return declared.definition if declared else None
+
+
+def unrolled(model: Model, point: Mapping[str, Any], names: Iterable[str]) -> Model:
+    """The part of the model that the named tensors need, flat; the model itself if it is flat."""
+    wanted = tuple(names)
+    steps = [model.steps[k] for k in needed(model.steps, wanted)[0]]
+    if is_flat(steps):
+        return model
+    unroller = Unroller(model)
+    inputs = [unroller.op.input(np.asarray(point[name]), name) for name in model.inputs]
+    scope: Scope = dict(zip(model.inputs, inputs, strict=True))
+    for name, array in model.constants.items():
+        scope[name] = unroller.op.initializer(np.asarray(point.get(name, array)), name)
+    unroller.run(steps, scope, "")
+    outputs = {name: scope[name] for name in wanted if scope[name] not in inputs}
+    return Model(build(unroller.op.recorder, inputs, outputs, model.name or "unrolled"))
+
+
+class Unroller:
+    """Runs the steps of a model and records the flat ones among them."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.op = Twin(Recorder(model.ir.opset_imports))
+        self._turns = count()
+
+    def run(self, steps: Iterable[Step], scope: Scope, prefix: str) -> None:
+        """Record the steps; `scope` gets their outputs by name."""
+        for step in steps:
+            inputs = [None if name is None else scope[name] for name in step.inputs]
+            names = tuple(name and prefix + name for name in step.outputs)
+            results = self.results(step, inputs, scope, names)
+            scope.update((n, y) for n, y in zip(step.outputs, results, strict=False) if n)
+
+    def results(
+        self, step: Step, inputs: list[Any], scope: Scope, names: tuple[str | None, ...]
+    ) -> Sequence[Any]:
+        """The outputs of one step, whatever kind it is."""
+        if step.op_type in SEQUENCES and not step.domain:
+            made = [SEQUENCES[step.op_type](self.op, step, self.op.at, *inputs)]
+        elif step.op_type in CONTROL and not step.domain:
+            made = CONTROL[step.op_type](
+                self.op, step, inputs, lambda g, arguments: self.body(g, arguments, scope), self.op.at
+            )
+        elif (define := definition(step)) is not None:
+            made = list(define(self.op, Node(step, tuple(inputs), (None,) * len(names))))
+        else:
+            return self.op.run(step, inputs, names)
+        return [self.named(y, name) for y, name in zip(made, names, strict=False)]
+
+    def body(self, graph: ir.Graph, arguments: Sequence[Any], outer: Scope) -> list[Any]:
+        """The outputs of one turn of a subgraph, which sees the tensors around it."""
+        prefix = f"{graph.name or 'body'}_{next(self._turns)}_"
+        scope: Scope = ChainMap({}, outer)
+        scope.update((name, array_of(value)) for name, value in graph.initializers.items())
+        scope.update(zip((str(value.name) for value in graph.inputs), arguments, strict=True))
+        self.run(self.model.body(graph), scope, prefix)
+        return [scope[str(value.name)] for value in graph.outputs]
+
+    def named(self, value: Any, name: str | None) -> Any:
+        """A tensor of the model under its name, so that `wrt` and `of` can speak of it."""
+        if name is None or isinstance(value, list) or value is None:
+            return value
+        number = np.asarray(self.op.at(value))
+        tensor = self.op.recorder.value(value)
+        assert tensor is not None
+        made = copied(self.op.recorder, tensor, name)
+        self.op.remember(made, number)
+        return made

@@ -1,0 +1,70 @@
+"""Twin: recording and computing at once, where the graph depends on what the numbers are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ...jacobians import Array
+from ..node import Step
+from ..numbers import numbers
+from .recorder import Recorder
+
+
+class Twin:
+    """A reading whose values are graph values, each with its number at the point."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self._numbers: dict[int, np.ndarray] = {}
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if not name[0].isupper():
+            raise AttributeError(name)
+        return partial(self.call, name)
+
+    def call(self, op_type: str, *inputs: Any, **attrs: Any) -> Any:
+        """The recorded result, its number remembered."""
+        made = self.recorder.call(op_type, *inputs, **attrs)
+        attrs = {name: value for name, value in attrs.items() if value is not None}
+        found = getattr(numbers, op_type)(*map(self.at, inputs), **attrs)
+        pairs = zip(made, found, strict=True) if isinstance(made, tuple) else [(made, found)]
+        for value, number in pairs:
+            self.remember(value, number)
+        return made
+
+    def at(self, value: Any) -> Any:
+        """The number of a value; anything else is its own number."""
+        return self._numbers[id(value)] if isinstance(value, ir.Value) else value
+
+    def remember(self, value: Array, number: np.ndarray) -> None:
+        if isinstance(value, ir.Value):
+            self._numbers[id(value)] = number
+
+    def input(self, number: np.ndarray, name: str) -> ir.Value:
+        """A new graph input of the shape of a number."""
+        return self._kept(self.recorder.like(number, name), number)
+
+    def initializer(self, number: np.ndarray, name: str) -> ir.Value:
+        """A named constant of the model."""
+        return self._kept(self.recorder.initializer(number, name), number)
+
+    def _kept(self, value: ir.Value, number: np.ndarray) -> ir.Value:
+        self.remember(value, number)
+        return value
+
+    def run(self, step: Step, inputs: list[Any], outputs: tuple[str | None, ...]) -> tuple[Any, ...]:
+        """A step of the model, copied under given output names, and computed."""
+        found = numbers.run(
+            step.op_type, [self.at(x) for x in inputs], step.attrs, domain=step.domain,
+            version=step.version, outputs=len(outputs),
+        )  # fmt: skip
+        shown = (*found, *(None,) * (len(outputs) - len(found)))
+        made = self.recorder.copy(step, inputs, shown, outputs)
+        for value, number in zip(made, shown, strict=True):
+            self.remember(value, number)
+        return made

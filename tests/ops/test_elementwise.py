@@ -1,0 +1,153 @@
+"""Every elementwise formula: its derivative is finite and right far out, at 0 and at its kinks.
+
+The judge is SymPy's derivative of the plain formula, evaluated with mpmath in enough digits that
+nothing cancels; that the formula is the operator is what `test_rules` sees.
+"""
+
+import mpmath
+import numpy as np
+import pytest
+import sympy as sp
+
+from check_rule import one_node
+from onnxjac.modes.linearize import linearize
+from onnxjac.modes.load import load
+from onnxjac.ops.elementwise import FORMULAS
+from onnxjac.ops.node import schema_defaults
+from onnxjac.ops.symbols import NAMES, OUTPUT, parse, sigmoid, softplus
+
+X, Y = NAMES["x"], NAMES["y"]
+GRID = (-800.0, -30.0, -1.5, -0.7, -1e-8, 0.0, 1e-8, 0.7, 1.5, 30.0, 800.0)
+
+ATTRIBUTES = {
+    "Celu": [{}, {"alpha": 0.5}],
+    "Elu": [{}, {"alpha": 2.0}],
+    "Gelu": [{}, {"approximate": "tanh"}],
+    "HardSigmoid": [{}, {"alpha": 0.5, "beta": 0.25}],
+    "LeakyRelu": [{}, {"alpha": 0.25}],
+    "Selu": [{}, {"alpha": 2.0, "gamma": 0.5}],
+    "Shrink": [{"lambd": 1.0, "bias": 0.5}, {}],
+    "Swish": [{}, {"alpha": 2.0}],
+    "ThresholdedRelu": [{}, {"alpha": 0.25}],
+}
+OPSETS = {"Swish": 24}
+POINTS = [(op, attrs) for op in FORMULAS for attrs in ATTRIBUTES.get(op, [{}]) if op != "Mod"]
+
+
+def plain(text):
+    """The formula with σ and softplus written out."""
+    expr = parse(text).replace(sigmoid, lambda z: 1 / (1 + sp.exp(-z)))
+    return expr.replace(softplus, lambda z: sp.log(1 + sp.exp(z)))
+
+
+def formula(op, attrs):
+    """The plain formula with its attributes as numbers, which ONNX holds in single precision."""
+    held = schema_defaults(op, "", OPSETS.get(op, 21)) | attrs
+    values = {NAMES[k]: sp.Rational(float(np.float32(v))) for k, v in held.items() if k in NAMES}
+    declared = FORMULAS[op]
+    return plain(declared.formulas[held[declared.by] if declared.by else ""]).subs(values)
+
+
+def by_rule(op, attrs, *inputs):
+    """The derivatives by every input, entry by entry."""
+    model = load(one_node(op, inputs, attrs, 1, OPSETS.get(op, 21)))
+    feeds = {f"x{i}": x for i, x in enumerate(inputs)}
+    J = linearize(model, feeds, engine="numpy")
+    return [J["y0", name].diagonal() for name in feeds]
+
+
+def by_mpmath(expr, variable, points):
+    """∂expr/∂variable at the points in 1500 digits; NaN where it is no finite real double."""
+    slope = sp.lambdify((X, Y), sp.diff(expr, variable), "mpmath")
+    with mpmath.workdps(1500):
+        return np.array([as_double(slope, *map(mpmath.mpf, p)) for p in points])
+
+
+def as_double(slope, *point):
+    try:
+        value = mpmath.mpmathify(slope(*point))
+    except (ZeroDivisionError, ValueError):
+        return np.nan
+    real = isinstance(value, mpmath.mpf) and mpmath.isfinite(value)
+    return float(value) if real and abs(value) < 1e300 else np.nan
+
+
+@pytest.mark.filterwarnings("ignore:.*not finite at this point")
+@pytest.mark.parametrize(("op", "attrs"), POINTS, ids=str)
+def test_derivative_is_right_everywhere(op, attrs):
+    expr = formula(op, attrs)
+    binary = Y in expr.free_symbols
+    points = [(x, y) for x in GRID for y in (GRID if binary else (0.0,)) if x not in kinks(op)]
+    inputs = [np.array(column) for column in zip(*points, strict=True)][: 1 + binary]
+    for variable, found in zip((X, Y), by_rule(op, attrs, *inputs), strict=False):
+        truth = by_mpmath(expr, variable, points)
+        known = np.isfinite(truth)
+        assert known.any()
+        np.testing.assert_allclose(found[known], truth[known], rtol=1e-13, atol=1e-13)
+
+
+KINKS = {
+    "Abs": {0.0: 0.0},
+    "Celu": {0.0: 1.0},
+    "Elu": {0.0: 1.0},
+    "HardSigmoid": {-2.5: 0.0, 2.5: 0.0},
+    "HardSwish": {-3.0: 0.0, 3.0: 1.0},
+    "LeakyRelu": {0.0: np.float64(np.float32(0.01))},
+    "Relu": {0.0: 0.0},
+    "Selu": {0.0: 1.7580993175506592},
+    "Shrink": {-0.5: 0.0, 0.5: 0.0},
+    "Softsign": {0.0: 1.0},
+    "ThresholdedRelu": {1.0: 0.0},
+}
+"""op_type -> {kink: the derivative that is declared there}, with the default attributes."""
+
+
+def kinks(op):
+    return KINKS.get(op, {"PRelu": {0.0}}.get(op, ()))
+
+
+@pytest.mark.parametrize("op", KINKS)
+def test_declared_value_at_a_kink(op):
+    points, declared = (np.array(list(side)) for side in (KINKS[op], KINKS[op].values()))
+    (found,) = by_rule(op, {}, points)
+    np.testing.assert_allclose(found, declared, rtol=1e-6)
+
+
+def test_parametric_kinks():
+    dx, dy = by_rule("PRelu", {}, np.array([0.0, 0.0]), np.array([0.25, -1.0]))
+    np.testing.assert_array_equal(dx, [0.25, -1.0])
+    np.testing.assert_array_equal(dy, [0.0, 0.0])
+
+
+def test_remainder():
+    x, y = np.array([5.3, -5.3, 5.3, -5.3]), np.array([2.0, 2.0, -2.0, -2.0])
+    dx, dy = by_rule("Mod", {"fmod": 1}, x, y)
+    np.testing.assert_array_equal(dx, 1)
+    np.testing.assert_allclose(dy, -np.trunc(x / y))
+
+
+GIVEN = [
+    (op, text, name, d)
+    for op, declared in FORMULAS.items()
+    for text in declared.formulas.values()
+    for name, d in declared.given.items()
+    if op != "Mod"
+]
+
+
+@pytest.mark.parametrize(("op", "text", "name", "d"), GIVEN, ids=str)
+def test_a_derivative_given_by_hand_is_the_derived_one(op, text, name, d):
+    expr = plain(text)
+    difference = sp.diff(expr, NAMES[name]) - plain(d).subs(OUTPUT, expr)
+    assert vanishes(sp.piecewise_fold(difference))
+
+
+def vanishes(expr):
+    """Whether an expression is 0 on every piece, by SymPy's proof."""
+    pieces = [e for e, _ in expr.args] if expr.is_Piecewise else [expr]
+    return all(sp.simplify(piece) == 0 for piece in pieces)
+
+
+def test_the_proof_can_fail():
+    expr = plain("1/(1 + exp(-x))")
+    assert not vanishes(sp.diff(expr, X) - expr)
