@@ -10,13 +10,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import cached_property, singledispatch
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.sparse.linalg import LinearOperator
 
 from .arrays import Array, Op, Shape, reading, size
 from .errors import InputError, LimitError
+
+if TYPE_CHECKING:  # SciPy's stubs have no place for a subclass whose sums and products are its kind
+    LinearOperator = Any
+else:
+    from scipy.sparse.linalg import LinearOperator
 
 DENSE_LIMIT = 2 * 2**30
 """Bytes that `toarray` may allocate unless told otherwise."""

@@ -20,15 +20,19 @@ Names = tuple[str, ...]
 
 @dataclass
 class Draft:
-    """A graph in the making: what goes in, and what comes out under which name."""
+    """A graph in the making: what goes in, and what comes out under which name.
+
+    The tensors of `wrt` are kept, so that it can be differentiated in them again.
+    """
 
     recorder: Recorder
     inputs: list[ir.Value]
     outputs: dict[str, Array] = field(default_factory=dict)
+    wrt: list[ir.Value] = field(default_factory=list)
 
     def model(self, name: str) -> Model:
         """The draft as a model, which can be linearised like any other."""
-        return Model(build(self.recorder, self.inputs, self.outputs, name))
+        return Model(build(self.recorder, self.inputs, self.outputs, name, self.wrt))
 
 
 def jvp_graph(model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None) -> Draft:
@@ -37,7 +41,7 @@ def jvp_graph(model: Model, point: Mapping[str, Any], of: Names, wrt: Names, eng
     dag = t.dag(wrt, of)
     tangents = [like(t, name, f"{name}_tangent") for name in wrt]
     reached = dag.sweep(t.recorder, dict(zip(dag.sources, tangents, strict=True)))
-    draft = Draft(t.recorder, [*t.inputs, *tangents], {name: t.values[name] for name in of})
+    draft = started(t, tangents, of, wrt)
     for name, sink in zip(of, dag.sinks, strict=True):
         draft.outputs[f"{name}_tangent"] = present(reached, dag, sink)
     return draft
@@ -58,7 +62,7 @@ def vjp_graph(
     asked = [] if seeds is not None else [like(t, name, f"{name}_cotangent") for name in of]
     cotangents = asked if seeds is None else [seeds[name] for name in of]
     reached = dag.sweep(t.recorder, dict(zip(dag.sources, cotangents, strict=True)))
-    draft = Draft(t.recorder, [*t.inputs, *asked], {name: t.values[name] for name in of})
+    draft = started(t, asked, of, wrt)
     for name, sink in zip(wrt, dag.sinks, strict=True):
         draft.outputs[f"{name}_{suffix}"] = present(reached, dag, sink)
     return draft
@@ -80,6 +84,12 @@ def hvp_graph(model: Model, point: Mapping[str, Any], of: Names, wrt: Names, eng
     final = {f"{name}_grad_tangent": f"{name}_hvp" for name in wrt}
     draft.outputs = {final.get(k, k): v for k, v in draft.outputs.items() if k not in hidden}
     return draft
+
+
+def started(t: Trace, asked: list[ir.Value], of: Names, wrt: Names) -> Draft:
+    """The primal as a draft, with further inputs."""
+    outputs = {name: t.values[name] for name in of}
+    return Draft(t.recorder, [*t.inputs, *asked], outputs, [t.values[name] for name in wrt])
 
 
 def like(t: Trace, name: str, new: str) -> ir.Value:

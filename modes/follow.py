@@ -76,8 +76,8 @@ class Batch:
         if not np.array_equal(start + step * ramp, b) or not np.array_equal(b[:-1], a):
             return None
         op = self._op
-        count = self._counted()
-        column = op.Reshape(op.CastLike(count, a), (-1, *(1,) * (a.ndim - 1)))
+        count = op.CastLike(self._counted(), a)
+        column = op.Unsqueeze(count, tuple(range(1, a.ndim))) if a.ndim > 1 else count
         return op.Add(start, op.Mul(column, step))
 
     def _filled(self, a: np.ndarray, b: np.ndarray) -> ir.Value | None:

@@ -81,6 +81,13 @@ class Linearization(Jacobian):
             plan=self.plan, transposed=transposed,
         )  # fmt: skip
 
+    def under(self, plan: Plan, point: Mapping[str, Any]) -> Linearization:
+        """The same Jacobian as one of another model that agrees with this one at the point."""
+        return Linearization(
+            self.dag, self.domain, self.codomain, primal=self.primal, point=point,
+            entries=self.entries, plan=plan, transposed=self.transposed,
+        )  # fmt: skip
+
     def arrays(self) -> Iterator[Array]:
         return self.dag.arrays()
 

@@ -21,6 +21,7 @@ from .names import Names, names_of, not_floating
 from .primal import evaluate
 from .reuse import stale_between
 from .tape import Past, dag_of, has_tangent, record
+from .unroll import unrolled
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,10 @@ class Plan:
 
     def record(self, point: Mapping[str, Any], past: Linearization | None = None) -> Linearization:
         """The same at a point that is known to fit, where no more than planned counts as given."""
+        flat = unrolled(self.model, point, (*self.of, *self.wrt))
+        if flat is not self.model:
+            inside = {name: point[name] for name in flat.inputs}
+            return replace(self, model=flat, given=frozenset()).record(inside).under(self, point)
         values = evaluate(self.model, point, self.values, engine=self.engine)
         domain = tuple(floating("wrt", name, values[name]) for name in self.wrt)
         codomain = tuple(floating("of", name, values[name]) for name in self.of)

@@ -7,6 +7,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ def of_model(model: Model, source: str, point: Mapping[str, Any], given: Iterabl
     )
     head = f"opset {model.opset}, {len(model.steps)} nodes, {numbers:,} numbers in its initializers"
     return "\n".join((
-        section("model", [source, head, kinds]),
+        section("model", [source, head, *packed(kinds)]),
         section("inputs", map(str, model.inputs.values())),
         section("outputs", map(str, model.outputs.values())),
         section("point", points),
@@ -55,15 +56,16 @@ def of_jacobian(J: Linearization) -> str:
     memory = f"{bytes_text(J.nbytes)} held, {bytes_text(dense)} if it were dense"
     return "\n".join((
         section("jacobian", [str(J), f"{J.flops:,} flops in one product"]),
-        section("structure", [f"{len(found.rows)} blocks: {structures(found)}", *zeros(found)]),
+        section("structure", [*structures(found), *zeros(found)]),
         section("heaviest", heaviest(found)),
         section("memory", [memory]),
     ))  # fmt: skip
 
 
-def structures(found: Explanation) -> str:
+def structures(found: Explanation) -> list[str]:
     """How many blocks there are of each structure, sizes left out."""
-    return tally(structure_kind(row.structure) for row in found.rows)
+    kinds = tally(structure_kind(row.structure) for row in found.rows)
+    return packed([f"{len(found.rows)} blocks", *kinds])
 
 
 def structure_kind(structure: str) -> str:
@@ -71,20 +73,34 @@ def structure_kind(structure: str) -> str:
 
     >>> structure_kind("diag(2×8) · (I(8) ⊗ A[8×3]) · take(64 → 24)")
     'diag · (I ⊗ A) · take'
+    >>> structure_kind("diag(2×8) · conv_x[8×3] · resha…")
+    'diag · conv_x · …'
     """
-    return re.sub(r"\[[^]]*]?|\(\d[^)]*\)?", "", structure)
+    kind = re.sub(r"\[[^]]*]?|\(\d[^)]*\)?", "", structure)
+    return re.sub(r"[^ ]*…$", "…", kind)
 
 
-def tally(things: Iterable[str], most: int = 10) -> str:
+def tally(things: Iterable[str], most: int = 10) -> list[str]:
     """What there is, the most frequent first.
 
     >>> tally(["Conv", "Relu", "Conv"])
-    'Conv 2, Relu 1'
+    ['Conv 2', 'Relu 1']
     """
     counts = Counter(things).most_common()
     rest = sum(n for _, n in counts[most:])
     shown = [f"{thing} {n}" for thing, n in counts[:most]]
-    return ", ".join(shown + ([f"others {rest}"] if rest else [])) or "none"
+    return shown + ([f"others {rest}"] if rest else [])
+
+
+def packed(items: list[str], width: int = 88) -> list[str]:
+    """Items with commas, as many in a line as fit.
+
+    >>> packed(["Conv 2", "Relu 1"]), packed(["Conv 2", "Relu 1"], 8)
+    (['Conv 2, Relu 1'], ['Conv 2,', 'Relu 1'])
+    """
+    unbroken = ", ".join(item.replace(" ", "\0") for item in items)
+    lines = wrap(unbroken, width, break_long_words=False, break_on_hyphens=False)
+    return [line.replace("\0", " ") for line in lines]
 
 
 def heaviest(found: Explanation, most: int = 3) -> list[str]:

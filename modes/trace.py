@@ -10,7 +10,6 @@ import numpy as np
 import onnx_ir as ir
 
 from ..jacobians import Dag, shape_of
-from ..jacobians.errors import UnsupportedOp
 from ..ops import Recorder, Step
 from .active import active_steps
 from .model import Model
@@ -18,6 +17,7 @@ from .opsets import lowest_opsets
 from .primal import evaluate
 from .steps import needed
 from .tape import dag_of, record
+from .unroll import unrolled
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ def trace(
 ) -> Trace:
     """Record the steps that the named tensors need; shapes and integers are those at the point."""
     wanted = tuple(names)
+    model = unrolled(model, point, wanted)
     steps = tuple(model.steps[k] for k in needed(model.steps, wanted)[0])
     met = {n for step in steps for n in (*step.inputs, *step.outputs) if n is not None}
     numbers = evaluate(model, point, met.union(wanted, model.inputs), engine=engine)
@@ -51,16 +52,7 @@ def trace(
     for name in met.union(wanted) & model.constants.keys() - values.keys():
         values[name] = recorder.initializer(model.constants[name], name)
     for step in steps:
-        refuse_graphs(step)
         made = recorder.copy(step, [n and values[n] for n in step.inputs],
                              [n and numbers[n] for n in step.outputs])  # fmt: skip
         values.update((n, v) for n, v in zip(step.outputs, made, strict=True) if n is not None)
     return Trace(recorder, values, inputs, steps)
-
-
-def refuse_graphs(step: Step) -> None:
-    """Control flow is not recorded yet."""
-    if any(isinstance(value, ir.Graph) for value in step.attrs.values()):
-        raise UnsupportedOp(
-            f"{step} has a subgraph, which cannot be recorded: choose its branch or unroll it first"
-        )

@@ -43,14 +43,16 @@ def definition(step: Step) -> Definition | None:
 def unrolled(model: Model, point: Mapping[str, Any], names: Iterable[str]) -> Model:
     """The part of the model that the named tensors need, flat; the model itself if it is flat."""
     wanted = tuple(names)
-    steps = [model.steps[k] for k in needed(model.steps, wanted)[0]]
+    steps = [model.steps[k] for k in needed(model.steps, wanted, point)[0]]
     if is_flat(steps):
         return model
     unroller = Unroller(model)
-    inputs = [unroller.op.input(np.asarray(point[name]), name) for name in model.inputs]
-    scope: Scope = dict(zip(model.inputs, inputs, strict=True))
-    for name, array in model.constants.items():
-        scope[name] = unroller.op.initializer(np.asarray(point.get(name, array)), name)
+    tensors = [name for name in model.inputs if hasattr(point[name], "dtype")]
+    inputs = [unroller.op.input(point[name], name) for name in tensors]
+    scope: Scope = dict(zip(tensors, inputs, strict=True))
+    for name, array in {**model.constants, **point}.items():
+        if name not in scope:
+            scope[name] = unroller.constant(array, name)
     unroller.run(steps, scope, "")
     outputs = {name: scope[name] for name in wanted if scope[name] not in inputs}
     return Model(build(unroller.op.recorder, inputs, outputs, model.name or "unrolled"))
@@ -63,6 +65,12 @@ class Unroller:
         self.model = model
         self.op = Twin(Recorder(model.ir.opset_imports))
         self._turns = count()
+
+    def constant(self, value: Any, name: str) -> Any:
+        """A tensor, or a sequence of tensors, that is fixed at the point."""
+        if isinstance(value, list):
+            return [self.constant(x, f"{name}_{k}") for k, x in enumerate(value)]
+        return value if value is None else self.op.initializer(np.asarray(value), name)
 
     def run(self, steps: Iterable[Step], scope: Scope, prefix: str) -> None:
         """Record the steps; `scope` gets their outputs by name."""

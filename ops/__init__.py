@@ -4,19 +4,25 @@ import numpy as np
 
 from ..jacobians import reading
 from . import (  # noqa: F401  (each family registers its declarations)
+    classical,
     convolution,
     einsum,
     elementwise,
+    generators,
     indexing,
     layout,
+    linear_models,
+    losses,
     matmul,
     normalization,
     padding,
     pointwise,
     pooling,
+    quantization,
     recurrent,
     reductions,
     scattering,
+    support_vectors,
     zeros,
 )
 from .graphs import Recorder, Twin, build, copied

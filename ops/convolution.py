@@ -11,10 +11,11 @@ from ..jacobians import (
     Identity,
     Jacobian,
     Reshape,
+    Shape,
     broadcast,
     shape_of,
 )
-from .node import Node, Shape
+from .node import Node
 from .registry import Blocks, jacobian
 from .windows import explicit_pads, steps
 

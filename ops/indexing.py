@@ -83,3 +83,26 @@ def flat_positions(op: Any, index: Array, axis: int, shape: Shape) -> Array:
             step = size(shape[k + 1 :]) * np.arange(extent)
             others = others + step.reshape(-1, *(1,) * (len(shape) - 1 - k))
     return op.Add(op.Mul(index, size(shape[axis + 1 :])), others)
+
+
+@jacobian("Unique")
+def unique(op: Any, node: Node) -> Blocks:
+    """y = the different entries of x, or its different slices: each is the first of its kind."""
+    axis = node.axis
+    at = node.output(1)
+    if at is None:
+        x, y = (matrix_along(op, a, axis) for a in (node.x, node.y))
+        same = op.CastLike(op.Equal(op.Unsqueeze(y, (1,)), op.Unsqueeze(x, (0,))), x)
+        at = op.ArgMax(op.ReduceMin(same, (-1,), keepdims=0), axis=1, keepdims=0)
+    if axis is None:
+        return {(0, 0): take_flat(at, node.x_shape, node.dtype)}
+    return {(0, 0): Take(at, axis, node.x_shape, node.dtype)}
+
+
+def matrix_along(op: Any, x: Array, axis: int | None) -> Array:
+    """The slices along an axis as rows; all entries as rows of one where there is no axis."""
+    if axis is None:
+        return op.Reshape(x, (-1, 1))
+    rank = len(shape_of(x))
+    order = (axis % rank, *(k for k in range(rank) if k != axis % rank))
+    return op.Reshape(op.Transpose(x, perm=order), (shape_of(x)[axis], -1))

@@ -78,4 +78,4 @@ def orientation(flag: int, x: Array, dtype: Any) -> Jacobian:
 
 
 def times(factor: float, J: Jacobian) -> Jacobian:
-    return J if factor == 1 else factor * J
+    return J if factor == 1 else J * factor

@@ -116,4 +116,4 @@ class Node:
     def number(self, i: int) -> np.ndarray | None:
         """An input at the point, also where the reading is of graph values: not for floats."""
         value = self.input(i)
-        return value.meta[AT] if hasattr(value, "meta") else value
+        return getattr(value, "meta", {AT: value})[AT]

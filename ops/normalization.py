@@ -160,13 +160,14 @@ def batch_normalization(op: Any, node: Node) -> Blocks:
         return batch_statistics(op, node, gain)
     scale, mean, variance = (op.Reshape(node.inputs[i], gain) for i in (1, 3, 4))
     inverse = op.Reciprocal(op.Sqrt(op.Add(variance, node.epsilon)))
-    x_hat = op.Mul(op.Sub(node.x, mean), inverse)
     slope = op.Mul(scale, inverse)
-    blocks = affine(op, node, x_hat, Diagonal(inverse, node.x_shape), gain)
+    blocks = {(0, 0): Diagonal(slope, node.x_shape), (0, 2): lift(node, 2, gain)}
     if node.wants(3):
         blocks[0, 3] = Diagonal(op.Neg(slope), node.x_shape) @ lift(node, 3, gain)
-    if node.wants(4):
+    if node.wants(1) or node.wants(4):
+        x_hat = op.Mul(op.Sub(node.x, mean), inverse)
         d = op.Mul(op.Mul(x_hat, slope), op.Mul(inverse, -0.5))
+        blocks[0, 1] = Diagonal(x_hat) @ lift(node, 1, gain)
         blocks[0, 4] = Diagonal(d, node.x_shape) @ lift(node, 4, gain)
     return blocks
 

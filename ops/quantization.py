@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from ..jacobians import (
-    Cast, Diagonal, Identity, Jacobian, Reshape, Shape, Take, broadcast, dtype_of, shape_of,
+    Diagonal, Jacobian, Reshape, Shape, Take, broadcast, shape_of,
 )  # fmt: skip
+from .casts import cast_input
 from .node import Node
 from .registry import Blocks, jacobian, zero
 
@@ -29,17 +30,11 @@ def dequantize(op: Any, node: Node) -> Blocks:
     if node.input(2) is not None:
         shift = op.CastLike(node.inputs[2], node.y)
         offset = op.Sub(offset, per_block(node, 2)._apply(op, shift))
-    blocks = {(0, 1): Diagonal(offset, node.y_shape) @ expansion @ cast(node, 1)}
+    blocks = {(0, 1): Diagonal(offset, node.y_shape) @ expansion @ cast_input(node, 1)}
     if node.wants(0):
         scale = expansion._apply(op, op.CastLike(node.inputs[1], node.y))
-        blocks[0, 0] = Diagonal(scale, node.y_shape) @ cast(node, 0)
+        blocks[0, 0] = Diagonal(scale, node.y_shape) @ cast_input(node, 0)
     return blocks
-
-
-def cast(node: Node, i: int) -> Jacobian:
-    """Input i in the type of the output."""
-    shape, source = shape_of(node.inputs[i]), dtype_of(node.inputs[i])
-    return Identity(shape, source) if source == node.dtype else Cast(shape, source, node.dtype)
 
 
 def per_block(node: Node, i: int) -> Jacobian:

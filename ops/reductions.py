@@ -5,9 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from ..jacobians import (
-    Array, Cumulative, Diagonal, Identity, Jacobian, Permutation, Reshape, Shape, broadcast, shape_of,
-    size, take_flat,
-)  # fmt: skip
+    Array,
+    Cumulative,
+    Diagonal,
+    Identity,
+    Jacobian,
+    Permutation,
+    Reshape,
+    Shape,
+    broadcast,
+    shape_of,
+    size,
+    take_flat,
+)
 from .formula import derivative
 from .indexing import flat_positions
 from .node import Node
@@ -36,7 +46,7 @@ def total(shape: Shape, axes: tuple[int, ...], dtype: Any) -> Jacobian:
 def mean_over(shape: Shape, axes: tuple[int, ...], dtype: Any) -> Jacobian:
     """The mean over some axes, kept with length 1."""
     n = size(tuple(shape[a] for a in axes))
-    return (1 / max(n, 1)) * total(shape, axes, dtype)
+    return total(shape, axes, dtype) / max(n, 1)
 
 
 def reduction(op_type: str, d: str) -> None:
@@ -106,8 +116,9 @@ def reduce_prod(op: Any, node: Node) -> Blocks:
     kept = kept_shape(node.x_shape, axes)
     if not axes:
         return {(0, 0): Identity(node.y_shape, node.dtype)}
-    last = Permutation((*(k for k in range(len(kept)) if k not in axes), *axes), node.x_shape, node.dtype)
-    flat = (*last.out_shape[: len(kept) - len(axes)], size(last.out_shape[len(kept) - len(axes) :]))
+    others = tuple(k for k in range(len(kept)) if k not in axes)
+    last = Permutation((*others, *axes), node.x_shape, node.dtype)
+    flat = (*last.out_shape[: len(others)], size(last.out_shape[len(others) :]))
     split = Reshape(flat, last.out_shape, node.dtype) @ last
     d = split.T._apply(op, product_of_others(op, split._apply(op, node.x)))
     J = total(node.x_shape, axes, node.dtype) @ Diagonal(d, node.x_shape)

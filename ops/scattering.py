@@ -73,9 +73,9 @@ def multiplied(op: Any, x: Array, updates: Array, at: Array, y: Array) -> Slopes
 
     Where an entry gets two updates and one of them is 0, higher derivatives in it are not seen.
     """
-    kept = op.ScatterND(op.Expand(np.ones((), dtype_of(x)), shape_of(x)), at, updates, reduction="mul")
+    one, none = (op.Expand(np.array(c, dtype_of(x)), shape_of(x)) for c in (1, 0))
+    kept = op.ScatterND(one, at, updates, reduction="mul")
     zero = op.CastLike(op.Equal(updates, 0.0), updates)
-    none = op.Expand(np.zeros((), dtype_of(x)), shape_of(x))
     zeros = op.GatherND(op.ScatterND(none, at, zero, reduction="add"), at)
     factors = op.Add(updates, zero)
     product = op.GatherND(op.ScatterND(x, at, factors, reduction="mul"), at)
@@ -83,7 +83,7 @@ def multiplied(op: Any, x: Array, updates: Array, at: Array, y: Array) -> Slopes
 
 
 def selected(op: Any, x: Array, updates: Array, at: Array, y: Array) -> Slopes:
-    """y[at] = max(x[at], updates), or the minimum; entries that tie share the derivative equally."""
+    """y[at] = max(x[at], updates), or the minimum; what ties shares the derivative equally."""
     kept = op.CastLike(op.Equal(x, y), x)
     moved = op.CastLike(op.Equal(updates, op.GatherND(y, at)), x)
     ties = op.ScatterND(kept, at, moved, reduction="add")

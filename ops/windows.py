@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .node import Node, Shape
+from ..jacobians import Shape
+from .node import Node
 
 
 def explicit_pads(node: Node, size: Shape, out: Shape, kernel: Shape) -> Shape:

@@ -14,19 +14,27 @@ IR_VERSION = 10
 
 
 def build(
-    recorder: Recorder, inputs: Iterable[ir.Value], outputs: Mapping[str, Array], name: str
+    recorder: Recorder,
+    inputs: Iterable[ir.Value],
+    outputs: Mapping[str, Array],
+    name: str,
+    kept: Iterable[ir.Value] = (),
 ) -> ir.Model:
-    """The model from some inputs to some outputs, each output under its given name."""
+    """The model from some inputs to some outputs, each output under its given name.
+
+    What is `kept` stays in the model though no output may need it.
+    """
     entries = list(inputs)
     results = [named(recorder, value, text) for text, value in outputs.items()]
-    nodes, used = reachable(recorder, results)
+    nodes, used = reachable(recorder, [*results, *kept])
     initializers = [v for v in used if v.const_value is not None]
     give_names(entries, initializers, nodes)
     graph = ir.Graph(
         entries, results, nodes=nodes, initializers=initializers, name=name,
         opset_imports=recorder.opset_imports,
     )  # fmt: skip
-    return ir.Model(graph, ir_version=ir_version(recorder.opset_imports.get("", 1)), producer_name="onnxjac")
+    version = ir_version(recorder.opset_imports.get("", 1))
+    return ir.Model(graph, ir_version=version, producer_name="onnxjac")
 
 
 def ir_version(opset: int) -> int:
@@ -38,14 +46,16 @@ def named(recorder: Recorder, value: Array, name: str) -> ir.Value:
     """The value under that name: renamed where it is ours to name, else copied."""
     value = recorder.value(value)
     assert value is not None
-    if value.producer() is not None and value.name is None:
-        value.name = name
-    return value if value.name == name and value.producer() is not None else copied(recorder, value, name)
+    if value.producer() is None:
+        return copied(recorder, value, name)
+    value.name = value.name or name
+    return value if value.name == name else copied(recorder, value, name)
 
 
 def copied(recorder: Recorder, value: ir.Value, name: str) -> ir.Value:
     """A second name for a value."""
-    assert value.shape is not None and value.dtype is not None
+    assert value.shape is not None
+    assert value.dtype is not None
     shape = tuple(int(n) for n in value.shape)
     made = recorder.new(shape, value.dtype.numpy(), name)
     recorder.nodes.append(ir.Node("", "Identity", [value], outputs=[made]))

@@ -22,7 +22,7 @@ def output_types(
     attrs: Mapping[str, Any],
     outputs: int,
 ) -> tuple[Type, ...]:
-    """(shape, dtype) of the first outputs of a node; `OnnxJacError` where they are not determined."""
+    """(shape, dtype) of the first outputs of a node; `OnnxJacError` where data decides them."""
     names = [f"i{k}" if value is not None else "" for k, value in enumerate(values)]
     results = [f"o{k}" for k in range(outputs)]
     node = onnx.helper.make_node(op_type, names, results, domain=domain, **attrs)
@@ -52,7 +52,8 @@ def _type(proto: onnx.TypeProto | None, op_type: str, values: tuple[ir.Value | N
 
 def type_proto(value: ir.Value) -> onnx.TypeProto:
     """The type of a value, as inference takes it."""
-    assert value.dtype is not None and value.shape is not None
+    assert value.shape is not None
+    assert value.dtype is not None
     return onnx.helper.make_tensor_type_proto(int(value.dtype), [int(n) for n in value.shape])
 
 

@@ -1,4 +1,4 @@
-"""Operands: Python numbers among the inputs of an operator get the dtype that its schema asks for."""
+"""Operands: Python numbers among the inputs of an operator get the dtype that its schema asks."""
 
 from __future__ import annotations
 

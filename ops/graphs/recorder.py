@@ -46,7 +46,7 @@ class Recorder:
         return partial(self.call, name)
 
     def call(self, op_type: str, *inputs: Any, outputs: int = 1, **attrs: Any) -> Any:
-        """The result of an operator: a value, an array where all is constant, a tuple of several."""
+        """Result of an operator: a value; an array where all is constant; several as a tuple."""
         arrays = operands(op_type, self.opset_imports[""], inputs)
         attrs = {name: value for name, value in attrs.items() if value is not None}
         if all(map(is_known, arrays)):
@@ -78,7 +78,7 @@ class Recorder:
         ats: Iterable[Any],
         names: tuple[str | None, ...] | None = None,
     ) -> tuple[Any, ...]:
-        """A step of a model, its outputs shaped like the numbers `ats`, under its own names or others."""
+        """A step of a model; its outputs, named as there or anew, are shaped like `ats`."""
         values = tuple(map(self.value, inputs))
         made = tuple(
             None if name is None else self.like(at, name)
@@ -98,7 +98,7 @@ class Recorder:
 
     @contextmanager
     def body(self) -> Iterator[None]:
-        """What is recorded inside is for a subgraph: it sees what came before, and is not seen after."""
+        """What is recorded inside is for a subgraph, which sees what came before."""
         outer = self.nodes, self._known
         self.nodes, self._known = [], dict(self._known)
         try:
@@ -119,7 +119,7 @@ class Recorder:
         return op_type, domain, tuple(map(id, values)), chosen
 
     def like(self, at: Any, name: str | None = None) -> ir.Value:
-        """A new value of the shape and dtype of an array; integers keep their number at the point."""
+        """A new value of the shape and dtype of an array; integers keep their numbers."""
         array = np.asarray(at)
         value = self.new(array.shape, array.dtype, name)
         if array.dtype.kind in "iub":
@@ -163,7 +163,7 @@ class Recorder:
 
 
 def spelled_out(step: Step) -> Mapping[str, Any]:
-    """The attributes, with the defaults where the operator has a body: ONNX's checker forgets them."""
+    """The attributes, with defaults if the operator has a body: ONNX's checker forgets them."""
     known = onnx.defs.has(step.op_type, step.version, step.domain)
     schema = onnx.defs.get_schema(step.op_type, step.version, step.domain) if known else None
     if schema is None or not (schema.has_function or schema.has_context_dependent_function):
