@@ -17,12 +17,17 @@ from .modes.linearize import linearize
 from .modes.load import load
 from .modes.model import Model, TensorSpec
 from .modes.reverse import grad, vjp
+from .modes.training.lowering import lower_gradients
+from .modes.training.optimizers import Adagrad, Adam, Momentum
+from .modes.training.step import initial_state, train_step
+from .modes.training.training_model import training_model
 from .ops.registry import jacobian
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Hessian", "InputError", "LimitError", "Linearization", "LoadError", "Model", "OnnxJacError",
-    "OnnxJacWarning", "TensorSpec", "UnknownTensor", "UnsupportedOp", "export", "grad", "hessian",
-    "hvp", "jacobian", "jvp", "linearize", "load", "vjp",
+    "Adagrad", "Adam", "Hessian", "InputError", "LimitError", "Linearization", "LoadError",
+    "Model", "Momentum", "OnnxJacError", "OnnxJacWarning", "TensorSpec", "UnknownTensor",
+    "UnsupportedOp", "export", "grad", "hessian", "hvp", "initial_state", "jacobian", "jvp",
+    "linearize", "load", "lower_gradients", "train_step", "training_model", "vjp",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The command line: `onnxjac report MODEL.onnx`."""
+"""The command line: `onnxjac report`, `onnxjac export`, `onnxjac lower`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,15 @@ from . import __version__
 from .jacobians.errors import InputError, OnnxJacError, OnnxJacWarning
 from .modes import report as text
 from .modes.draw import draw_inputs
+from .modes.export import MODES, export
 from .modes.inputs import check_inputs
 from .modes.linearize import linearize
 from .modes.load import load
+from .modes.model import Model
 from .modes.progress import counting
+from .modes.save import save
 from .modes.spectrum import largest
+from .modes.training.lowering import lower_gradients
 
 EXAMPLES = """\
 examples:
@@ -30,6 +34,8 @@ examples:
   onnxjac report model.onnx --shape image=1,3,64,64 --seed 7
   onnxjac report model.onnx --input point.npz --wrt fc1.weight fc1.bias --of logits
   onnxjac report model.onnx --dtype float64 --engine numpy
+  onnxjac export model.onnx --mode vjp --wrt fc1.weight -o model_vjp.onnx
+  onnxjac lower with_gradients.onnx -o plain.onnx
 
 exit status: 0 all is well; 1 the check failed, or the model or the input was refused; 2 usage
 """
@@ -95,19 +101,25 @@ def parser() -> Parser:
     top = Parser("onnxjac", description="The derivative of an ONNX model, as an operator.", **style)
     top.add_argument("--version", action="version", version=f"onnxjac {__version__}")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
-    about = "the Jacobian of a model at a point: structure, check, singular values, timings"
-    command = commands.add_parser("report", help=about, description=f"Report {about}.", **style)
-    command.set_defaults(run=report)
-    for flag, options in ARGUMENTS.items():
-        command.add_argument(flag, **options)
+    for name, (run, about, arguments) in COMMANDS.items():
+        command = commands.add_parser(name, help=about, description=f"{about.capitalize()}.", **style)
+        command.set_defaults(run=run)
+        for flags, options in arguments.items():
+            command.add_argument(*flags.split(), **options)
     return top
+
+
+def model_at_point(args: argparse.Namespace) -> tuple[Model, dict[str, Any], dict[str, Any]]:
+    """The model, the point, and the part of the point that was given."""
+    model = load(args.model, dtype=args.dtype)
+    given = arrays(args.input) if args.input else {}
+    point = check_inputs(model, draw_inputs(model, given, dict(args.shape), seed=args.seed))
+    return model, point, given
 
 
 def report(args: argparse.Namespace) -> int:
     """`onnxjac report`: section by section, each as soon as it is known."""
-    model = load(args.model, dtype=args.dtype)
-    given = arrays(args.input) if args.input else {}
-    point = check_inputs(model, draw_inputs(model, given, dict(args.shape), seed=args.seed))
+    model, point, given = model_at_point(args)
     say(text.of_model(model, args.model, point, given))
     J = linearize(model, point, of=args.of, wrt=args.wrt, engine=args.engine)
     say(text.of_jacobian(J))
@@ -118,6 +130,46 @@ def report(args: argparse.Namespace) -> int:
     say(text.of_spectrum(found))
     say(text.of_timings(J, args.seed))
     return 0 if outcome else 1
+
+
+def export_derivative(args: argparse.Namespace) -> int:
+    """`onnxjac export`: a derivative as a file."""
+    model, point, _ = model_at_point(args)
+    made = export(model, args.mode, point, of=args.of, wrt=args.wrt, engine=args.engine)
+    save(made, args.output)
+    say(f"{args.output}: {len(made.graph.node)} nodes")
+    return 0
+
+
+def lower(args: argparse.Namespace) -> int:
+    """`onnxjac lower`: a model without Gradient nodes as a file."""
+    made = lower_gradients(args.model)
+    save(made, args.output)
+    say(f"{args.output}: {len(made.graph.node)} nodes")
+    return 0
+
+
+OUTPUT: dict[str, dict[str, Any]] = {
+    "-o --output": {"required": True, "metavar": "OUT.onnx", "help": "the file to write"},
+}
+
+COMMANDS: dict[str, tuple[Any, str, dict[str, dict[str, Any]]]] = {
+    "report": (
+        report,
+        "the Jacobian of a model at a point: structure, check, singular values, timings",
+        ARGUMENTS,
+    ),
+    "export": (
+        export_derivative,
+        "write a derivative of a model as an ONNX model",
+        {**ARGUMENTS, **OUTPUT, "--mode": {"choices": list(MODES), "default": "vjp", "help": "(vjp)"}},
+    ),
+    "lower": (
+        lower,
+        "replace the Gradient and optimiser nodes of a model by plain ones",
+        {"model": ARGUMENTS["model"], **OUTPUT},
+    ),
+}
 
 
 def arrays(path: str) -> dict[str, np.ndarray]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import ml_dtypes
 import numpy as np
 
 from ..jacobians import Jacobian
@@ -106,8 +107,13 @@ def against_differences(
 
 def tolerances(dtype: np.dtype) -> tuple[float, float]:
     """What rounding may cost: in a product, and in a difference of primals."""
-    eps = float(np.finfo(dtype).eps)
-    return 1e4 * eps, 1e-6 if eps < 1e-10 else 20 * eps ** (1 / 3)
+    eps = epsilon(dtype)
+    return min(1e4 * eps, 0.1), 1e-6 if eps < 1e-10 else min(20 * eps ** (1 / 3), 0.5)
+
+
+def epsilon(dtype: np.dtype) -> float:
+    """The relative rounding error, of NumPy's floats and of the narrow ones of ml_dtypes."""
+    return float(ml_dtypes.finfo(dtype).eps)
 
 
 def guarded(error: Callable[[], float]) -> float:
@@ -155,7 +161,7 @@ def difference(
 
 def step_size(v: np.ndarray, scale: float) -> float:
     """The step at which a central difference of a smooth f is most accurate."""
-    return max(scale, 1e-3) * float(np.finfo(v.dtype).eps) ** (1 / 3)
+    return max(scale, 1e-3) * epsilon(v.dtype) ** (1 / 3)
 
 
 def one_sided(

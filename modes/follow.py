@@ -11,6 +11,10 @@ from ..ops.graphs import Recorder
 from ..ops.node import AT
 
 
+COUNTED = ("Range", "Expand")
+"""Operators whose results grow with the batch."""
+
+
 class NotGeneral(Exception):
     """What was recorded holds for one batch size only, and why."""
 
@@ -24,9 +28,17 @@ class Batch:
         self.n = self._op.Shape(source, start=0, end=1)
         self._made: dict[int, ir.Value] = {}
 
-    @property
     def nodes(self) -> list[ir.Node]:
-        """The nodes that compute what follows the batch size; they come before all others."""
+        """The nodes that compute what follows the batch size; they come before all others.
+
+        What has as many entries as the batch loses the shape that it has at the first size.
+        """
+        counted: set[ir.Value | None] = set()
+        for node in self._op.nodes:
+            if node.op_type in COUNTED or not counted.isdisjoint(node.inputs):
+                counted.update(node.outputs)
+                for value in node.outputs:
+                    value.shape = ir.Shape([None] * len(value.shape or ()))
         return self._op.nodes
 
     def constant(self, array: np.ndarray) -> ir.Value:

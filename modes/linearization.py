@@ -66,7 +66,7 @@ class Linearization(Jacobian):
         return self.dag._apply(op, v)
 
     @cached_property
-    def T(self) -> Linearization:  # type: ignore[override]
+    def T(self) -> Linearization:
         """The transpose, built once: cotangents of `of` to cotangents of `wrt`."""
         return self._transpose()
 

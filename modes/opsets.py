@@ -10,11 +10,15 @@ from .loading.upgrade import WORKING_OPSET
 
 
 def lowest_opsets(model: Contents) -> dict[str, int]:
-    """The lowest opset in which every operator of the model means what it means in its own."""
+    """The lowest opset in which every operator of the model means what it means in its own.
+
+    The default domain is always among them: derivatives are made of its operators.
+    """
     nodes = ir.traversal.RecursiveGraphIterator(model.ir.graph)
     used = {node.op_type for node in nodes if not node.domain}
     lowest = max([WORKING_OPSET, *(_since(op_type, model.opset) for op_type in used)])
-    return {**model.ir.opset_imports, "": min(model.opset, lowest)}
+    given = model.ir.opset_imports.get("", lowest)
+    return {**model.ir.opset_imports, "": min(given, lowest)}
 
 
 def _since(op_type: str, opset: int) -> int:

@@ -65,7 +65,7 @@ def of_jacobian(J: Linearization) -> str:
 def structures(found: Explanation) -> list[str]:
     """How many blocks there are of each structure, sizes left out."""
     kinds = tally(structure_kind(row.structure) for row in found.rows)
-    return packed([f"{len(found.rows)} blocks", *kinds])
+    return [f"{len(found.rows)} blocks", *packed(kinds)]
 
 
 def structure_kind(structure: str) -> str:

@@ -8,13 +8,15 @@ way that a few nodes can compute (an entry k·B of a shape, a factor k/B, rows i
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
+from ..jacobians import Array
 from ..jacobians.errors import OnnxJacError, OnnxJacWarning
+from ..ops.graphs import copied
 from .derive import Draft
 from .follow import Batch, NotGeneral
 from .model import Model
@@ -65,21 +67,38 @@ class Pair:
         """The first recording, its constants that follow the batch size computed from it."""
         first, second = self.first, self.second
         for draft in (first, second):
-            draft.outputs = {k: draft.recorder.value(v) for k, v in draft.outputs.items()}
+            draft.outputs = {k: computed(draft, v, k) for k, v in draft.outputs.items()}
         batch = Batch(first.recorder, self._source(), self.sizes)
-        for node, other in paired(first.recorder.nodes, second.recorder.nodes):
+        nodes = list(paired(*(list(every(d.recorder.nodes)) for d in (first, second))))
+        for node, other in nodes:
             generalise(batch, node, other)
-        for node, other in zip(first.recorder.nodes, second.recorder.nodes, strict=True):
+        for node, other in nodes:
             for value, twin in zip(node.outputs, other.outputs, strict=True):
                 relax(value, twin, self.sizes, self.symbol)
         for value, twin in zip(first.inputs, second.inputs, strict=True):
             relax(value, twin, self.sizes, self.symbol)
-        first.recorder.nodes[:0] = batch.nodes
+        first.recorder.nodes[:0] = batch.nodes()
         return first
 
     def _source(self) -> ir.Value:
         """The input that the batch size is read off."""
         return next(value for value in self.first.inputs if value.name == self.batched[0])
+
+
+def computed(draft: Draft, array: Array, name: str) -> ir.Value:
+    """An output as a value that a node makes, also where it is a constant."""
+    value = draft.recorder.value(array)
+    assert value is not None
+    return value if value.const_value is None else copied(draft.recorder, value, name)
+
+
+def every(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
+    """The nodes, each followed by those of its subgraphs."""
+    for node in nodes:
+        yield node
+        for attribute in node.attributes.values():
+            if attribute.type is ir.AttributeType.GRAPH:
+                yield from every(attribute.value)
 
 
 def paired(nodes: list[ir.Node], others: list[ir.Node]) -> Iterator[tuple[ir.Node, ir.Node]]:
@@ -124,8 +143,9 @@ def relax(value: ir.Value, twin: ir.Value, sizes: tuple[int, int], symbol: str) 
 
 
 def attributes(node: ir.Node) -> dict[str, str]:
-    """The attributes of a node, comparable."""
-    return {name: str(attribute.value) for name, attribute in node.attributes.items()}
+    """The attributes of a node, comparable; subgraphs are compared node by node."""
+    graph = ir.AttributeType.GRAPH
+    return {n: str(a.value) for n, a in node.attributes.items() if a.type is not graph}
 
 
 def described(node: ir.Node) -> str:

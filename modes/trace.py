@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ..jacobians import Dag, shape_of
+from ..jacobians import Dag, dtype_of, shape_of
 from ..ops import Recorder, Step
 from .active import active_steps
 from .model import Model
@@ -33,7 +33,7 @@ class Trace:
         """The DAG between `wrt` and `of` with graph values as data: its products are recorded."""
         entries = record(active_steps(self.steps, wrt, of), dict(self.values), op=self.recorder)
         shapes = {name: shape_of(value) for name, value in self.values.items()}
-        dtypes = [self.values[name].dtype.numpy() for name in (*wrt, *of)]
+        dtypes = [dtype_of(self.values[name]) for name in (*wrt, *of)]
         return dag_of(entries, shapes, wrt, of, np.result_type(*dtypes))
 
 

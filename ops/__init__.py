@@ -21,6 +21,7 @@ from . import (  # noqa: F401  (each family registers its declarations)
     quantization,
     recurrent,
     reductions,
+    resize,
     scattering,
     support_vectors,
     zeros,

@@ -12,7 +12,6 @@ import onnx
 
 from ..jacobians import Array, Shape, dtype_of, shape_of
 
-
 AT = "onnxjac.at"
 """Key, in the metadata of a graph value, of its number at the point; integers have one."""
 
@@ -82,7 +81,7 @@ class Node:
         return self.outputs[o] if o < len(self.outputs) else None
 
     def wants(self, i: int, o: int = 0) -> bool:
-        """Whether the block ∂output o / ∂input i will be used; saves work, never changes results."""
+        """Whether the block ∂output o / ∂input i is used; saves work, never changes results."""
         return self._wanted is None or (o, i) in self._wanted
 
     @property

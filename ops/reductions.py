@@ -150,7 +150,9 @@ def cum_sum(op: Any, node: Node) -> Blocks:
     """y = running sums along an axis."""
     (axis,) = node.ints(1) or (0,)
     exclusive, reverse = bool(node.exclusive), bool(node.reverse)
-    return {(0, 0): Cumulative(axis, node.x_shape, node.dtype, exclusive=exclusive, reverse=reverse)}
+    return {
+        (0, 0): Cumulative(axis, node.x_shape, node.dtype, exclusive=exclusive, reverse=reverse)
+    }
 
 
 def spatial(shape: Shape) -> tuple[int, ...]:

@@ -15,8 +15,8 @@ from onnxjac.jacobians.errors import OnnxJacWarning
 from onnxjac.modes.linearize import linearize
 from onnxjac.modes.load import load
 
-STEPS = (1e-4, 1e-7, 1e-3)
-"""For a smooth operator, next to a kink, for a rough one."""
+STEPS = (1e-4, 1e-7, 1e-3, 1.0)
+"""For a smooth operator, next to a kink, for a rough one, for a linear one that knows only float32."""
 
 
 def check_rule(op_type, inputs, attrs=None, *, outputs=1, opset=21, dense=None, seed=0):

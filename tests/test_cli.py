@@ -56,7 +56,8 @@ def test_report_of_digits(capsys):
     assert (status, err) == (0, "")
     assert tuple(found) == TITLES
     assert "10×64 float32" in found["jacobian"][0]
-    assert "conv_x 2" in found["structure"][0]
+    assert found["structure"][0] == "9 blocks"
+    assert "conv_x 2" in found["structure"][1]
     assert found["heaviest"][0].startswith("Conv")
     assert "2.5 KiB if it were dense" in found["memory"][0]
     assert all(line.startswith("ok") for line in found["check"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -10,13 +11,14 @@ import onnx
 import onnx_ir as ir
 
 from ...jacobians import Shape
+from ...jacobians.errors import OnnxJacWarning
 from ...ops import Node, Step, find
 from ..derive import Draft
 from ..load import load
 from ..loading.upgrade import WORKING_OPSET
 from ..model import Model
 from ..opsets import lowest_opsets
-from ..symbolic import generalised
+from ..symbolic import batch_symbol, generalised
 from .bodies import control
 from .gradient import gradient
 from .optimizers import DOMAIN, OPTIMIZERS
@@ -39,8 +41,20 @@ def lower_gradients(model: Any, *, sizes: Mapping[str, int] | None = None) -> on
     """
     loaded = model if isinstance(model, Model) else load(model)
     point = sample_inputs(loaded, sizes or {})
+    warn_fixed(loaded, sizes or {})
     draft = generalised(loaded, point, lambda at: Lowering(loaded, at).draft())
     return ir.to_proto(draft.model(loaded.name or "lowered").ir)
+
+
+def warn_fixed(model: Model, sizes: Mapping[str, int]) -> None:
+    """Say which open dimensions, besides the first of the batch, are given a size unasked."""
+    batch = batch_symbol(model)
+    dims = {d: spec.name for spec in model.inputs.values() for d in spec.shape or ()}
+    fixed = {d: n for d, n in dims.items() if not isinstance(d, int) and d != batch}
+    unasked = [f"{d or 'without a name'} of {n!r}" for d, n in fixed.items() if d not in sizes]
+    if unasked:
+        text = f"these dimensions are fixed at 2, say their size with sizes=: {', '.join(unasked)}"
+        warnings.warn(text, OnnxJacWarning, stacklevel=3)
 
 
 def lowered_at(model: Model, shapes: Mapping[str, Shape], mutable: Collection[str] = ()) -> Model:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import onnx_ir as ir
 
-from ...jacobians import Array
+from ...jacobians import Array, dtype_of, shape_of
 from .recorder import Recorder
 
 IR_VERSION = 10
@@ -54,10 +54,7 @@ def named(recorder: Recorder, value: Array, name: str) -> ir.Value:
 
 def copied(recorder: Recorder, value: ir.Value, name: str) -> ir.Value:
     """A second name for a value."""
-    assert value.shape is not None
-    assert value.dtype is not None
-    shape = tuple(int(n) for n in value.shape)
-    made = recorder.new(shape, value.dtype.numpy(), name)
+    made = recorder.new(shape_of(value), dtype_of(value), name)
     recorder.nodes.append(ir.Node("", "Identity", [value], outputs=[made]))
     return made
 
@@ -104,7 +101,7 @@ def give_names(inputs: list[ir.Value], initializers: list[ir.Value], nodes: list
                 value.name = fresh(node.op_type.lower(), taken)
 
 
-def fresh(stem: str, taken: set[str | None]) -> str:
+def fresh(stem: str, taken: set[str]) -> str:
     """A name that is not taken yet, and is from now on."""
     k = len(taken)
     while f"{stem}_{k}" in taken:

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from ...jacobians import shape_of
 from ...jacobians.errors import OnnxJacError
 
 Type = tuple[tuple[int, ...], np.dtype]
@@ -52,9 +53,8 @@ def _type(proto: onnx.TypeProto | None, op_type: str, values: tuple[ir.Value | N
 
 def type_proto(value: ir.Value) -> onnx.TypeProto:
     """The type of a value, as inference takes it."""
-    assert value.shape is not None
     assert value.dtype is not None
-    return onnx.helper.make_tensor_type_proto(int(value.dtype), [int(n) for n in value.shape])
+    return onnx.helper.make_tensor_type_proto(int(value.dtype), shape_of(value))
 
 
 def tensor_proto(value: ir.Value) -> onnx.TensorProto:

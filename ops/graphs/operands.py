@@ -48,4 +48,6 @@ def type_variables(op_type: str, version: int, count: int) -> tuple[str, ...]:
 
 def is_constant(x: Any, number: float) -> bool:
     """Whether an operand is a constant scalar of that value."""
-    return not isinstance(x, ir.Value) and x is not None and np.size(x) == 1 and np.all(x == number)
+    if x is None or isinstance(x, ir.Value):
+        return False
+    return np.size(x) == 1 and bool(np.all(x == number))

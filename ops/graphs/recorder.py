@@ -86,8 +86,10 @@ class Recorder:
         )
         shown = tuple(ir.Value(name="") if value is None else value for value in made)
         self._append(step.op_type, step.domain, values, spelled_out(step), shown)
-        if None not in made:
-            self._known.setdefault(self._key(step.op_type, step.domain, values, step.attrs), made)
+        present = tuple(value for value in made if value is not None)
+        key = self._key(step.op_type, step.domain, values, step.attrs)
+        if present == made:
+            self._known.setdefault(key, present)
         return made
 
     def recall(self, step: Step, inputs: Iterable[Array | None]) -> tuple[ir.Value, ...] | None:
@@ -166,7 +168,8 @@ def spelled_out(step: Step) -> Mapping[str, Any]:
     """The attributes, with defaults if the operator has a body: ONNX's checker forgets them."""
     known = onnx.defs.has(step.op_type, step.version, step.domain)
     schema = onnx.defs.get_schema(step.op_type, step.version, step.domain) if known else None
-    if schema is None or not (schema.has_function or schema.has_context_dependent_function):
+    bodies = ("has_function", "has_context_dependent_function")  # which the stubs of onnx miss
+    if not any(getattr(schema, body, False) for body in bodies):
         return step.attrs
     return {**schema_defaults(step.op_type, step.domain, step.version), **step.attrs}
 

@@ -29,6 +29,7 @@ from . import (  # noqa: F401  (each module enters its kernels into the table)
     pointwise,
     pooling,
     reductions,
+    resize,
     scatter,
 )
 from .fallback import run_reference

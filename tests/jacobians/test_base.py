@@ -97,7 +97,7 @@ def test_trace_of_a_rectangle():
 
 @pytest.mark.parametrize("wrong", [(5,), (4, 2, 2), (3, 1)])
 def test_right_hand_sides_of_a_wrong_shape(wrong):
-    with pytest.raises(ValueError, match="dimension|shape|mismatch"):
+    with pytest.raises(ValueError, match=r"expected|mismatch"):
         Dense(N(3, 4)) @ np.ones(wrong)
 
 

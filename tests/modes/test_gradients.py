@@ -1,0 +1,353 @@
+"""`ai.onnx.preview.training.Gradient` becomes plain nodes that ONNX Runtime executes."""
+
+import warnings
+
+import numpy as np
+import onnx
+import pytest
+from onnx import parser
+from onnx.backend.test.case.model import collect_testcases
+
+import onnxjac as oj
+
+ort = pytest.importorskip("onnxruntime")
+
+HEAD = '<ir_version: 10, opset_import: ["": 21, "ai.onnx.preview.training": 1]>\n'
+CASES = [case for case in collect_testcases() if "gradient" in case.name]
+
+
+def model(text):
+    """A model from its text, `G` standing for the Gradient operator."""
+    return parser.parse_model(HEAD + text.replace(" G <", " ai.onnx.preview.training.Gradient <"))
+
+
+def session(proto, **keywords):
+    """The lowered model, checked to be plain, in ONNX Runtime."""
+    lowered = oj.lower_gradients(proto, **keywords)
+    onnx.checker.check_model(lowered, full_check=True)
+    assert [entry.domain for entry in lowered.opset_import] == [""]
+    return ort.InferenceSession(lowered.SerializeToString(), providers=["CPUExecutionProvider"])
+
+
+def run(text, **feeds):
+    """The outputs of a model text after lowering, by name."""
+    s = session(model(text))
+    names = [output.name for output in s.get_outputs()]
+    return dict(zip(names, s.run(None, feeds), strict=True))
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_cases_of_onnx(case):
+    s = session(case.model)
+    for inputs, outputs in case.data_sets:
+        names = [value.name for value in s.get_inputs()]
+        for found, right in zip(s.run(None, dict(zip(names, inputs, strict=True))), outputs, strict=True):
+            np.testing.assert_allclose(found, right, rtol=1e-6)
+
+
+def test_all_cases_of_onnx_are_here():
+    assert [case.name for case in CASES] == ["test_gradient_of_add", "test_gradient_of_add_and_mul"]
+
+
+QUADRATIC = """
+    Y = MatMul(W, X)
+    D = Sub(Y, L)
+    S = Mul(D, D)
+    O = ReduceSum<keepdims = 0>(S)
+"""
+
+
+def test_the_nested_example_of_the_documentation():
+    # O = ‖W X − L‖²; dO/dW = 2 (W X − L) Xᵀ; the sum of its entries is differentiated again
+    found = run("""nested (double[2,3] W, double[3,4] X, double[2,4] L)
+        => (double[3,4] dX, double[2,3] dW, double[3,4] dWdX, double[2,3] dWdW) {""" + QUADRATIC + """
+        dX, dW = G <xs = ["X", "W"], zs = ["L"], y = "O"> (X, W, L)
+        dWdX, dWdW = G <xs = ["X", "W"], zs = ["L"], y = "dW"> (X, W, L) }""",
+        W=(W := normal(2, 3)), X=(X := normal(3, 4)), L=(L := normal(2, 4)))  # fmt: skip
+    residual, ones = W @ X - L, np.ones((2, 3))
+    np.testing.assert_allclose(found["dW"], 2 * residual @ X.T)
+    np.testing.assert_allclose(found["dX"], 2 * W.T @ residual)
+    np.testing.assert_allclose(found["dWdX"], 2 * (ones.T @ residual + W.T @ (ones @ X)))
+    np.testing.assert_allclose(found["dWdW"], 2 * ones @ X @ X.T)
+
+
+def test_gradients_nest_to_any_depth():
+    found = run("""tower (double x) => (double d4) {
+        x2 = Mul(x, x)
+        x4 = Mul(x2, x2)
+        y = Mul(x4, x)
+        d1 = G <xs = ["x"], y = "y"> (x)
+        d2 = G <xs = ["x"], y = "d1"> (x)
+        d3 = G <xs = ["x"], y = "d2"> (x)
+        d4 = G <xs = ["x"], y = "d3"> (x) }""", x=np.array(1.5))  # fmt: skip
+    np.testing.assert_allclose(found["d4"], 120 * 1.5)
+
+
+def test_the_gradient_of_an_output_in_an_intermediate_tensor():
+    found = run("""middle (double[3] x, double[3] z) => (double[3] dh, double[3] dz) {
+        h = Exp(x)
+        y = Mul(h, z)
+        dh, dz = G <xs = ["h", "z"], y = "y"> (h, z) }""", x=normal(3), z=(z := normal(3, seed=1)))  # fmt: skip
+    np.testing.assert_allclose(found["dh"], z)
+    np.testing.assert_allclose(found["dz"], np.exp(normal(3)))
+
+
+def test_other_values_are_substituted():
+    # y = h³ z with h = eˣ, at values that are not those of h and z
+    found = run("""other (double[3] x, double[3] z, double[3] h1) => (double[3] y, double[3] d) {
+        h = Exp(x)
+        h2 = Mul(h, h)
+        h3 = Mul(h2, h)
+        y = Mul(h3, z)
+        d = G <xs = ["h"], zs = ["z"], y = "y"> (h1, x) }""",
+        x=(x := normal(3)), z=(z := normal(3, seed=1)), h1=(h1 := normal(3, seed=2)))  # fmt: skip
+    np.testing.assert_allclose(found["y"], np.exp(3 * x) * z)
+    np.testing.assert_allclose(found["d"], 3 * h1**2 * x)
+
+
+@pytest.mark.parametrize("given", ["v, v", "b, a", "v, w"])
+def test_each_tensor_keeps_its_role_whatever_it_is_given(given):
+    # the same value twice, the values exchanged, one value computed from the other
+    found = run("""roles (double a, double b, double v) => (double da, double db) {
+        w = Mul(v, v)
+        aa = Mul(a, a)
+        y = Mul(aa, b)
+        da, db = G <xs = ["a", "b"], y = "y"> (""" + given + ") }",
+        a=np.array(2.0), b=np.array(3.0), v=np.array(5.0))  # fmt: skip
+    at = {"a": 2, "b": 3, "v": 5, "w": 25}
+    a, b = (at[name.strip()] for name in given.split(","))
+    np.testing.assert_allclose([found["da"], found["db"]], [2 * a * b, a * a])
+
+
+def test_nothing_is_evaluated_twice_where_the_tensors_are_themselves():
+    text = """once (float[2,2] x, float[2,2] w) => (float[2,2] dx, float[2,2] y) {
+        h = MatMul(x, w)
+        y = Tanh(h)
+        dx = G <xs = ["x"], zs = ["w"], y = "y"> (x, w) }"""
+    lowered = oj.lower_gradients(model(text))
+    assert [node.op_type for node in lowered.graph.node].count("Tanh") == 1
+
+
+def test_a_given_value_may_have_another_shape():
+    found = run("""wider (double[2,3] x, double[5,3] x1) => (double[2,3] s, double[5,3] d) {
+        s = Mul(x, x)
+        y = ReduceMean<keepdims = 0>(s)
+        d = G <xs = ["x"], y = "y"> (x1) }""", x=normal(2, 3), x1=(x1 := normal(5, 3)))  # fmt: skip
+    np.testing.assert_allclose(found["d"], 2 * x1 / 15)
+
+
+def test_outputs_are_optional():
+    proto = model("""some (double a, double b) => (double db) {
+        y = Mul(a, b)
+        da, db = G <xs = ["a", "b"], y = "y"> (a, b) }""")
+    proto.graph.node[1].output[0] = ""
+    assert session(proto).run(None, {"a": np.array(2.0), "b": np.array(3.0)}) == [2.0]
+
+
+def test_several_elements_are_summed():
+    found = run("""sum (double[3] x) => (double[3] d) {
+        y = Sin(x)
+        d = G <xs = ["x"], y = "y"> (x) }""", x=(x := normal(3)))  # fmt: skip
+    np.testing.assert_allclose(found["d"], np.cos(x))
+
+
+def test_a_second_derivative_that_vanishes_almost_everywhere_is_zero():
+    found = run("""kink (double[3] x) => (double[3] d2) {
+        y = Relu(x)
+        d1 = G <xs = ["x"], y = "y"> (x)
+        d2 = G <xs = ["x"], y = "d1"> (x) }""", x=normal(3))  # fmt: skip
+    np.testing.assert_array_equal(found["d2"], np.zeros(3))
+
+
+PENALTY = """penalty (double[4,3] x, double[3,8] w1, double[8] b1, double[8,1] w2)
+    => (double penalty, double[3,8] dw1, double[8,1] dw2, double[8] db1) {
+    h = MatMul(x, w1)
+    a = Add(h, b1)
+    t = Tanh(a)
+    critic = MatMul(t, w2)
+    slope = G <xs = ["x"], zs = ["w1", "b1", "w2"], y = "critic"> (x, w1, b1, w2)
+    axis = Constant<value_ints = [1]>()
+    norm = ReduceL2<keepdims = 0>(slope, axis)
+    one = Constant<value = double {1}>()
+    off = Sub(norm, one)
+    square = Mul(off, off)
+    penalty = ReduceMean<keepdims = 0>(square)
+    dw1, dw2, db1 = G <xs = ["w1", "w2", "b1"], zs = ["x"], y = "penalty"> (w1, w2, b1, x) }"""
+
+
+def test_the_gradient_penalty_of_a_wasserstein_gan():
+    torch = pytest.importorskip("torch")
+    feeds = {"x": normal(4, 3), "w1": normal(3, 8, seed=1), "b1": normal(8, seed=2)}
+    feeds["w2"] = normal(8, 1, seed=3)
+    found = run(PENALTY, **feeds)
+    x, w1, b1, w2 = (torch.tensor(array, requires_grad=True) for array in feeds.values())
+    critic = torch.tanh(x @ w1 + b1) @ w2
+    (slope,) = torch.autograd.grad(critic.sum(), x, create_graph=True)
+    penalty = ((slope.norm(dim=1) - 1) ** 2).mean()
+    right = torch.autograd.grad(penalty, (w1, w2, b1))
+    np.testing.assert_allclose(found["penalty"], penalty.item())
+    for name, array in zip(("dw1", "dw2", "db1"), right, strict=True):
+        np.testing.assert_allclose(found[name], array, rtol=1e-9, atol=1e-12)
+
+
+def test_the_gradient_penalty_by_differences():
+    feeds = {"x": normal(4, 3), "w1": normal(3, 8, seed=1), "b1": normal(8, seed=2)}
+    feeds["w2"] = normal(8, 1, seed=3)
+    s = session(model(PENALTY))
+    step, way = 1e-6, normal(3, 8, seed=4)
+    up, down = (s.run(["penalty"], {**feeds, "w1": feeds["w1"] + e * way})[0] for e in (step, -step))
+    (dw1,) = s.run(["dw1"], feeds)
+    np.testing.assert_allclose(np.sum(dw1 * way), (up - down) / (2 * step), rtol=1e-6)
+
+
+def test_inside_a_branch():
+    text = """branches (bool wanted, double[3] x, double[3] w) => (double[3] d) {
+        h = Mul(x, w)
+        y = Sin(h)
+        d = If (wanted) <
+            then_branch = yes () => (double[3] g) {
+                g = G <xs = ["w"], zs = ["x"], y = "y"> (w, x) },
+            else_branch = no () => (double[3] z) {
+                u = Exp(h)
+                e = G <xs = ["h"], y = "u"> (x)
+                z = Neg(e) }
+        > }"""
+    x, w = normal(3), normal(3, seed=1)
+    then = run(text, wanted=np.array(True), x=x, w=w)["d"]
+    other = run(text, wanted=np.array(False), x=x, w=w)["d"]
+    np.testing.assert_allclose(then, np.cos(x * w) * x)
+    np.testing.assert_allclose(other, -np.exp(x))
+
+
+def test_inside_a_loop():
+    # gradient descent on Σ (w − x)², written as a Loop
+    found = run("""descent (int64 n, double[3] x, double[3] start) => (double[3] end, double[k] losses) {
+        go = Constant<value = bool {1}>()
+        end, losses = Loop (n, go, start) <body = turn (int64 i, bool on, double[3] w)
+            => (bool still, double[3] w_next, double loss) {
+            still = Identity(on)
+            off = Sub(w, x)
+            square = Mul(off, off)
+            loss = ReduceSum<keepdims = 0>(square)
+            slope = G <xs = ["w"], zs = ["x"], y = "loss"> (w, x)
+            rate = Constant<value = double {0.25}>()
+            step = Mul(slope, rate)
+            w_next = Sub(w, step) }> }""",
+        n=np.array(5), x=(x := normal(3)), start=(w := normal(3, seed=1)))  # fmt: skip
+    np.testing.assert_allclose(found["end"], x + (w - x) / 2**5)
+    np.testing.assert_allclose(found["losses"], [np.sum((w - x) ** 2) / 4**k for k in range(5)])
+
+
+def test_the_turn_of_a_loop_is_not_mistaken_for_the_first():
+    # row i of x, squared; the gradient is 2 x in row i only, and turns add up
+    found = run("""rows (double[4,2] x) => (double[4,2] total) {
+        go = Constant<value = bool {1}>()
+        n = Constant<value = int64 {4}>()
+        zero = Sub(x, x)
+        total = Loop (n, go, zero) <body = turn (int64 i, bool on, double[4,2] sum)
+            => (bool still, double[4,2] more) {
+            still = Identity(on)
+            row = Gather<axis = 0>(x, i)
+            square = Mul(row, row)
+            slope = G <xs = ["x"], zs = ["i"], y = "square"> (x, i)
+            more = Add(sum, slope) }> }""", x=(x := normal(4, 2)))  # fmt: skip
+    np.testing.assert_allclose(found["total"], 2 * x)
+
+
+def test_a_symbolic_batch_stays_symbolic():
+    text = """batch (double[n, 3] x, double[3, 2] w) => (double loss, double[3, 2] dw, double[n, 3] dx) {
+        h = MatMul(x, w)
+        a = Tanh(h)
+        loss = ReduceMean<keepdims = 0>(a)
+        dx, dw = G <xs = ["x", "w"], y = "loss"> (x, w) }"""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", oj.OnnxJacWarning)
+        s = session(model(text))
+    w = normal(3, 2, seed=1)
+    for n in (1, 2, 5):
+        x = normal(n, 3)
+        slope = (1 - np.tanh(x @ w) ** 2) / (2 * n)
+        _, dw, dx = s.run(None, {"x": x, "w": w})
+        np.testing.assert_allclose(dw, x.T @ slope)
+        np.testing.assert_allclose(dx, slope @ w.T)
+
+
+def test_a_symbolic_batch_inside_a_branch():
+    text = """branch (bool wanted, double[n, 3] x) => (double[n, 3] d) {
+        d = If (wanted) <
+            then_branch = yes () => (double[n, 3] g) {
+                s = Sin(x)
+                y = ReduceMean<keepdims = 0>(s)
+                g = G <xs = ["x"], y = "y"> (x) },
+            else_branch = no () => (double[n, 3] z) { z = Neg(x) }
+        > }"""
+    s = session(model(text))
+    for n in (1, 7):
+        x = normal(n, 3)
+        (d,) = s.run(None, {"wanted": np.array(True), "x": x})
+        np.testing.assert_allclose(d, np.cos(x) / x.size)
+
+
+def test_other_open_dimensions_take_a_size():
+    text = """wide (double[n, m] x) => (double[n, m] d) {
+        s = Sin(x)
+        y = ReduceMean<keepdims = 0>(s)
+        d = G <xs = ["x"], y = "y"> (x) }"""
+    with pytest.warns(oj.OnnxJacWarning, match="m of 'x'"):
+        oj.lower_gradients(model(text))
+    (d,) = session(model(text), sizes={"m": 4}).run(None, {"x": (x := normal(3, 4))})
+    np.testing.assert_allclose(d, np.cos(x) / 12)
+
+
+START = "broken (double[3] a, double[3] b, int64[3] k) => (double[3] d) { h = Mul(a, b)\n y = Sin(h)\n"
+FLAWS = {
+    "unknown x": ('G <xs = ["q"], y = "y"> (a)', "names 'q'"),
+    "unknown y": ('G <xs = ["a"], zs = ["b"], y = "yy"> (a, b)', "names 'yy'.*Did you mean 'y'"),
+    "listed twice": ('G <xs = ["a"], zs = ["b", "a"], y = "y"> (a, b, a)', "lists 'a' twice"),
+    "dependent": ('G <xs = ["h", "a"], y = "y"> (h, a)', "'h', which is determined by 'a'"),
+    "incomplete": ('G <xs = ["a"], y = "y"> (a)', "'y' also depends on 'b'"),
+    "too few inputs": ('G <xs = ["a"], zs = ["b"], y = "y"> (a)', "1 inputs, but lists 2 tensors"),
+    "too many inputs": ('G <xs = ["a", "b"], y = "y"> (a, b, a)', "3 inputs, but lists 2 tensors"),
+    "other type": ('G <xs = ["a"], zs = ["b"], y = "y"> (a, k)', "given int64 for 'b'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("node", "message"), FLAWS.values(), ids=FLAWS.keys())
+def test_what_breaks_the_specification_is_refused(node, message):
+    with pytest.raises(oj.InputError, match=message):
+        oj.lower_gradients(model(f"{START} d = {node} }}"))
+
+
+def test_more_outputs_than_tensors_are_refused():
+    with pytest.raises(oj.InputError, match="2 outputs for 1"):
+        oj.lower_gradients(model(START + 'd, e = G <xs = ["a"], zs = ["b"], y = "y"> (a, b) }'))
+
+
+def test_a_y_that_is_not_differentiable_is_refused():
+    cut = 'f = Floor(a)\n y2 = Mul(f, b)\n d = G <xs = ["a"], zs = ["b"], y = "y2"> (a, b) }'
+    with pytest.raises(oj.InputError, match="not differentiable in 'a', as Floor"):
+        oj.lower_gradients(model(START + cut))
+
+
+def test_an_integer_y_is_refused():
+    whole = 'i = ArgMax(y)\n d = G <xs = ["a"], zs = ["b"], y = "i"> (a, b) }'
+    with pytest.raises(oj.InputError, match="'i' is a tensor of int64"):
+        oj.lower_gradients(model(START + whole))
+
+
+def test_an_integer_x_is_refused():
+    with pytest.raises(oj.InputError, match="'k' is a tensor of int64"):
+        oj.lower_gradients(model(START + 'd = G <xs = ["k"], y = "y"> (k) }'))
+
+
+def test_a_way_through_control_flow_is_refused():
+    text = """through (bool c, double[3] x) => (double[3] d) {
+        y = If (c) <then_branch = yes () => (double[3] g) { g = Sin(x) },
+                    else_branch = no () => (double[3] z) { z = Neg(x) }>
+        d = G <xs = ["x"], zs = ["c"], y = "y"> (x, c) }"""
+    with pytest.raises(oj.UnsupportedOp, match="through If"):
+        oj.lower_gradients(model(text))
