@@ -10,7 +10,6 @@ from ..ops import Step
 from ..ops.graphs import Recorder
 from ..ops.node import AT
 
-
 COUNTED = ("Range", "Expand")
 """Operators whose results grow with the batch."""
 
@@ -63,10 +62,18 @@ class Batch:
     def _shape(self, a: np.ndarray, b: np.ndarray) -> ir.Value | None:
         """Integers, each of them constant or k · n."""
         n, m = self.sizes
-        if a.shape != b.shape or a.dtype.kind != "i" or a.ndim > 1 or np.any((a != b) & (a * m != b * n)):
+        if (
+            a.shape != b.shape
+            or a.dtype.kind != "i"
+            or a.ndim > 1
+            or np.any((a != b) & (a * m != b * n))
+        ):
             return None
         entries = zip(np.ravel(a), np.ravel(b), strict=True)
-        parts = [self._op.Mul(self.n, np.array([x // n])) if x != y else np.array([x]) for x, y in entries]
+        parts = [
+            self._op.Mul(self.n, np.array([x // n])) if x != y else np.array([x])
+            for x, y in entries
+        ]
         return self._op.Reshape(self._op.Concat(*parts, axis=0), a.shape)
 
     def _factor(self, a: np.ndarray, b: np.ndarray) -> ir.Value | None:
@@ -77,7 +84,9 @@ class Batch:
         size = self._op.Reshape(self._op.CastLike(self.n, a), a.shape)
         if np.isclose(a * n, b * m, rtol=1e-6):
             return self._op.Div(a * a.dtype.type(n), size)
-        return self._op.Mul(a / a.dtype.type(n), size) if np.isclose(a * m, b * n, rtol=1e-6) else None
+        return (
+            self._op.Mul(a / a.dtype.type(n), size) if np.isclose(a * m, b * n, rtol=1e-6) else None
+        )
 
     def _rows(self, a: np.ndarray, b: np.ndarray) -> ir.Value | None:
         """Rows in arithmetic progression, one for each of the batch."""

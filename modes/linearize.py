@@ -13,6 +13,7 @@ from ..jacobians import Dag
 from ..jacobians.errors import warn
 from ..ops import Step
 from .active import ActiveStep, active_steps, cuts, without
+from .draws import fixed
 from .finite import warn_nonfinite
 from .inputs import check_inputs
 from .linearization import Linearization
@@ -64,7 +65,9 @@ class Plan:
         """The Jacobian at a point, with those blocks of a past one that are the same there."""
         point = check_inputs(self.model, inputs)
         given = frozenset(point.keys() - self.model.inputs.keys() - self.model.initializers.keys())
-        plan = self if given == self.given else replace(self, given=given)
+        model = fixed(self.model, point, self.engine)
+        same = given == self.given and model is self.model
+        plan = self if same else replace(self, given=given, model=model)
         return plan.record(point, past)
 
     def record(self, point: Mapping[str, Any], past: Linearization | None = None) -> Linearization:

@@ -18,6 +18,7 @@ import onnx_ir as ir
 from ..ops import Node, Recorder, Step, Twin, build, copied, find
 from ..ops.registry import Definition
 from .control import CONTROL
+from .draws import drawn, draws
 from .model import Model
 from .sequences import SEQUENCES
 from .steps import array_of, needed
@@ -25,11 +26,12 @@ from .steps import array_of, needed
 Scope = MutableMapping[str, Any]
 
 
-def is_flat(steps: Iterable[Step]) -> bool:
+def is_flat(steps: Iterable[Step], known: Mapping[str, Any]) -> bool:
     """Whether a model can be differentiated as it stands."""
     return not any(
         (not step.domain and (step.op_type in CONTROL or step.op_type in SEQUENCES))
         or definition(step) is not None
+        or draws(step, known)
         for step in steps
     )
 
@@ -44,7 +46,7 @@ def unrolled(model: Model, point: Mapping[str, Any], names: Iterable[str]) -> Mo
     """The part of the model that the named tensors need, flat; the model itself if it is flat."""
     wanted = tuple(names)
     steps = [model.steps[k] for k in needed(model.steps, wanted, point)[0]]
-    if is_flat(steps):
+    if is_flat(steps, {**model.constants, **point}):
         return model
     unroller = Unroller(model)
     tensors = [name for name in model.inputs if hasattr(point[name], "dtype")]
@@ -54,8 +56,14 @@ def unrolled(model: Model, point: Mapping[str, Any], names: Iterable[str]) -> Mo
         if name not in scope:
             scope[name] = unroller.constant(array, name)
     unroller.run(steps, scope, "")
-    outputs = {name: scope[name] for name in wanted if scope[name] not in inputs}
-    return Model(build(unroller.op.recorder, inputs, outputs, model.name or "unrolled"))
+    outputs = {name: scope[name] for name in wanted if not stands(scope[name], name)}
+    held = [scope[name] for name in wanted if name not in outputs]
+    return Model(build(unroller.op.recorder, inputs, outputs, model.name or "unrolled", held))
+
+
+def stands(value: Any, name: str) -> bool:
+    """Whether a value is an input or an initializer of that name: nothing computes it."""
+    return isinstance(value, ir.Value) and value.producer() is None and value.name == name
 
 
 class Unroller:
@@ -90,6 +98,8 @@ class Unroller:
             made = CONTROL[step.op_type](
                 self.op, step, inputs, lambda g, arguments: self.body(g, arguments, scope), self.op.at
             )
+        elif draws(step, {}):
+            made = drawn(self.op, step, inputs, self.op.at)
         elif (define := definition(step)) is not None:
             made = list(define(self.op, Node(step, tuple(inputs), (None,) * len(names))))
         else:

@@ -6,8 +6,10 @@ from ..jacobians import reading
 from . import (  # noqa: F401  (each family registers its declarations)
     classical,
     convolution,
+    deformable,
     einsum,
     elementwise,
+    grids,
     generators,
     indexing,
     layout,
@@ -21,6 +23,7 @@ from . import (  # noqa: F401  (each family registers its declarations)
     quantization,
     recurrent,
     reductions,
+    regions,
     resize,
     scattering,
     support_vectors,

@@ -62,9 +62,10 @@ def weights(op: Any, axis: AxisOfResize, at: Array, slopes: Slopes) -> Weights:
     neighbour = op.Add(below, np.arange(1 - reach, reach + 1).astype(dtype_of(at)))
     distance, squeeze = op.Sub(neighbour, op.Reshape(at, (-1, 1))), squeezing(op, axis)
     w, slope = kernel(op, node.mode, op.Mul(distance, squeeze), node.cubic_coeff_a)
-    columns = {name: op.Reshape(d, (-1, 1)) for name, d in slopes.items()}
+    resting = {"scale": np.zeros(axis.m, dtype_of(at))} if node.antialias else {}
+    columns = {name: op.Reshape(d, (-1, 1)) for name, d in (resting | slopes).items()}
     moved = {name: op.Neg(op.Mul(op.Mul(slope, squeeze), d)) for name, d in columns.items()}
-    if node.antialias and "scale" in moved:
+    if node.antialias:
         shrinks = op.CastLike(op.Less(axis.scale, 1.0), at)
         moved["scale"] = op.Add(moved["scale"], op.Mul(op.Mul(slope, distance), shrinks))
     index = op.CastLike(neighbour, np.zeros((), np.int64))

@@ -14,6 +14,7 @@ from ...ops import Step
 from ...ops.graphs import copied, reachable
 from ..steps import array_of
 from .scope import Scope
+from .walk import outputs_of
 
 Arrays = list[np.ndarray]
 
@@ -44,10 +45,11 @@ def body(low: Scope, graph: ir.Graph, numbers: Iterable[Any]) -> tuple[ir.Graph,
         for value in graph.outputs:
             results.append(own(low, low.values[value.name or ""], results))
         nodes, _ = reachable(low.op, results)
-        low.name_all(nodes)
+        low.name_all(outputs_of(nodes))
         found = [low.samples[value] for value in results]
-    for value in formals:  # what stands for one turn need not hold for the others
-        value.shape = None
+    for value, source in zip(formals, graph.inputs, strict=True):
+        if value.shape != ():  # what stands for one turn need not hold for the others
+            value.shape = source.shape
     return ir.Graph(formals, results, nodes=nodes, name=graph.name), found
 
 

@@ -33,7 +33,8 @@ def arity(step: Step, inputs: Sequence[Any], xs: Names, zs: Names) -> None:
     if len(inputs) != len(xs) + len(zs) or None in inputs:
         given = len([value for value in inputs if value is not None])
         listed = ", ".join((*xs, *zs))
-        raise InputError(f"{step} has {given} inputs, but lists {len(xs) + len(zs)} tensors: {listed}")
+        count = len(xs) + len(zs)
+        raise InputError(f"{step} has {given} inputs, but lists {count} tensors: {listed}")
     if len(step.outputs) > len(xs):
         raise InputError(f"{step} has {len(step.outputs)} outputs for {len(xs)} tensors in xs")
 
@@ -41,19 +42,29 @@ def arity(step: Step, inputs: Sequence[Any], xs: Names, zs: Names) -> None:
 def find(values: Mapping[str, ir.Value], step: Step, name: str) -> ir.Value:
     """The tensor of a name, which must stand before the node."""
     if name not in values:
-        raise UnknownTensor(f"{step} names {name!r}, which no earlier node computes and no input or "
-                            f"initializer is.{closest(name, values)}")  # fmt: skip
+        raise UnknownTensor(
+            f"{step} names {name!r}, which is no input, no initializer and nothing that an earlier "
+            f"node computes.{closest(name, values)}"
+        )
     return values[name]
 
 
-def types(step: Step, named: Mapping[str, tuple[ir.Value, ir.Value]], xs: Names, y: ir.Value) -> None:
-    """y and every x are floating; a given value has the type of the tensor it stands for."""
-    for name, value in ((*((x, named[x][0]) for x in xs), (step.attrs["y"], y))):
+def floating(step: Step, names: Names, values: Sequence[ir.Value]) -> None:
+    """y and every x are floating tensors."""
+    for name, value in zip(names, values, strict=True):
         if not is_float(dtype_of(value)):
-            raise InputError(f"{step} cannot differentiate: {name!r} is a tensor of {dtype_of(value)}")
-    for name, (old, new) in named.items():
-        if dtype_of(old) != dtype_of(new):
-            raise InputError(f"{step} is given {dtype_of(new)} for {name!r}, which is {dtype_of(old)}")
+            kind = dtype_of(value)
+            raise InputError(f"{step} cannot differentiate: {name!r} is a tensor of {kind}")
+
+
+def same_types(
+    step: Step, names: Names, values: Sequence[ir.Value], inputs: Sequence[ir.Value]
+) -> None:
+    """A given value has the type of the tensor that it stands for."""
+    for name, value, given in zip(names, values, inputs, strict=True):
+        old, new = dtype_of(value), dtype_of(given)
+        if old != new:
+            raise InputError(f"{step} is given {new} for {name!r}, which is {old}")
 
 
 def independent(step: Step, names: Names, values: Sequence[ir.Value]) -> None:
@@ -61,24 +72,23 @@ def independent(step: Step, names: Names, values: Sequence[ir.Value]) -> None:
     known: dict[ir.Value, str] = {}
     for name, value in zip(names, values, strict=True):
         if value in known:
-            raise InputError(f"{step} lists {known[value]!r} and {name!r}, which are the same tensor")
+            first = known[value]
+            raise InputError(f"{step} lists {first!r} and {name!r}, which are the same tensor")
         known[value] = name
     for value, name in known.items():
         for node in ancestors([value]):
             for other in operands_of(node):
                 if other in known:
                     raise InputError(
-                        f"{step} lists {name!r}, which is determined by {known[other]!r}, listed too: "
-                        "the tensors in xs and zs must be independent"
+                        f"{step} lists {name!r}, which is determined by {known[other]!r}, listed "
+                        "too: the tensors in xs and zs must be independent"
                     )
 
 
 def complete(step: Step, nodes: list[ir.Node], listed: Sequence[ir.Value], y: ir.Value) -> None:
     """The listed tensors and constants determine y."""
-    missing = [
-        value.name or "" for value in leaves(nodes, y)
-        if value.const_value is None and value not in listed
-    ]  # fmt: skip
+    open_leaves = [value for value in leaves(nodes, y) if value.const_value is None]
+    missing = [value.name or "" for value in open_leaves if value not in listed]
     if missing:
         named = ", ".join(map(repr, missing))
         raise InputError(
@@ -109,4 +119,6 @@ def differentiable(step: Step, steps: Sequence[Step], dag: Dag, wrt: Names, y: s
         reached = reach_forward(steps, [name])
         cut = [s for s in steps if s.name and is_zero(s) and not reached.isdisjoint(reads(s))]
         if cut:
-            raise InputError(f"{step}: {y!r} is not differentiable in {name!r}, as {cut[0]} lies between")
+            raise InputError(
+                f"{step}: {y!r} is not differentiable in {name!r}, as {cut[0]} lies between"
+            )

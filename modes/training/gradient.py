@@ -6,7 +6,7 @@ there. What y is as a function of these tensors is read off the graph.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,15 +29,21 @@ def gradient(low: Scope, step: Step, inputs: Sequence[Any]) -> list[Array]:
     checks.arity(step, inputs, xs, zs)
     named = [checks.find(low.values, step, name) for name in (*xs, *zs)]
     target = checks.find(low.values, step, y)
-    checks.types(step, dict(zip((*xs, *zs), zip(named, inputs, strict=True), strict=True)), xs, target)
+    checks.floating(step, (*xs, y), (*named[: len(xs)], target))
+    checks.same_types(step, (*xs, *zs), named, inputs)
     checks.independent(step, (*xs, *zs), named)
     nodes = ancestors([target], set(named))
     checks.complete(step, nodes, named, target)
-    low.name_all(nodes)
+    low.name_all((*named, target, *met_by(nodes)))
     given = substituted(low, step, nodes, dict(zip(named, inputs, strict=True)))
     wanted = [x for x, name in zip(named, step.outputs, strict=False) if name]
     found = dict(zip(wanted, pulled_back(low, step, nodes, given, wanted, target), strict=True))
     return [found.get(x) for x, _ in zip(named, step.outputs, strict=False)]
+
+
+def met_by(nodes: Iterable[ir.Node]) -> list[ir.Value]:
+    """What some nodes read and make."""
+    return [value for node in nodes for value in (*operands_of(node), *node.outputs)]
 
 
 def pulled_back(
@@ -49,7 +55,7 @@ def pulled_back(
     target: ir.Value,
 ) -> list[Array]:
     """Jᵀ · 1 in the wanted tensors; the DAG has the named tensors' roles and the given values."""
-    met = {target, *wanted, *(v for n in nodes for v in (*operands_of(n), *n.outputs))}
+    met = (target, *wanted, *met_by(nodes))
     values = {value.name or "": given.get(value, value) for value in met}
     steps = tuple(step_of(node, low.op.opset_imports) for node in nodes)
     wrt, of = tuple(value.name or "" for value in wanted), (target.name or "",)

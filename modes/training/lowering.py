@@ -24,6 +24,7 @@ from .gradient import gradient
 from .optimizers import DOMAIN, OPTIMIZERS
 from .samples import sample_inputs
 from .scope import Scope
+from .walk import outputs_of
 
 
 def lower_gradients(model: Any, *, sizes: Mapping[str, int] | None = None) -> onnx.ModelProto:
@@ -79,11 +80,11 @@ class Lowering(Scope):
             else:
                 self.values[name] = self.op.initializer(array, name)
         self.run(self.model.steps)
-        self.name_all(self.op.nodes)
+        self.name_all(outputs_of(self.op.nodes))
         return Draft(self.op, self.inputs, {name: self.values[name] for name in self.model.outputs})
 
     def results(self, step: Step, inputs: Sequence[Any]) -> Sequence[Any]:
-        """The outputs of one step: a training operator's as recorded products, others' as they are."""
+        """The outputs of one step; a training operator's are recorded products."""
         declared = find(step.op_type, step.domain)
         if step.domain == DOMAIN and step.op_type == "Gradient":
             return gradient(self, step, inputs)
@@ -92,5 +93,6 @@ class Lowering(Scope):
         if any(isinstance(value, ir.Graph) for value in step.attrs.values()):
             return control(self, step, inputs)
         if declared and declared.definition:
-            return declared.definition(self.op, Node(step, tuple(inputs), (None,) * len(step.outputs)))
+            node = Node(step, tuple(inputs), (None,) * len(step.outputs))
+            return declared.definition(self.op, node)
         return self.copy(step, inputs, self.samples.step(step, inputs), step.outputs)

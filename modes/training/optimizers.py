@@ -17,6 +17,7 @@ from ...jacobians import Array
 from ...jacobians.errors import InputError
 from ...ops import Step
 
+Arrays = tuple[Array, ...]
 DOMAIN = "ai.onnx.preview.training"
 
 
@@ -27,7 +28,7 @@ class Optimizer(ABC):
     memory: ClassVar[tuple[str, ...]]
 
     @abstractmethod
-    def update(self, op: Any, r: Array, t: Array, x: Array, g: Array, *held: Array) -> tuple[Array, ...]:
+    def update(self, op: Any, r: Array, t: Array, x: Array, g: Array, *held: Array) -> Arrays:
         """X' and the new memory."""
 
     @classmethod
@@ -63,7 +64,7 @@ class Adagrad(Optimizer):
     epsilon: float = 1e-6
     memory = ("squares",)
 
-    def update(self, op: Any, r: Array, t: Array, x: Array, g: Array, *held: Array) -> tuple[Array, ...]:
+    def update(self, op: Any, r: Array, t: Array, x: Array, g: Array, *held: Array) -> Arrays:
         g = regularized(op, x, g, self.norm_coefficient)
         squares = op.Add(held[0], op.Mul(g, g))
         rate = op.Div(r, op.Add(op.Mul(op.CastLike(t, x), self.decay_factor), 1.0))
@@ -86,7 +87,7 @@ class Adam(Optimizer):
     norm_coefficient_post: float = 0.0
     memory = ("mean", "squares")
 
-    def update(self, op: Any, r: Array, t: Array, x: Array, g: Array, *held: Array) -> tuple[Array, ...]:
+    def update(self, op: Any, r: Array, t: Array, x: Array, g: Array, *held: Array) -> Arrays:
         g = regularized(op, x, g, self.norm_coefficient)
         mean = op.Add(op.Mul(held[0], self.alpha), op.Mul(g, 1 - self.alpha))
         squares = op.Add(op.Mul(held[1], self.beta), op.Mul(op.Mul(g, g), 1 - self.beta))
@@ -96,16 +97,19 @@ class Adam(Optimizer):
 
     def rate(self, op: Any, r: Array, t: Array) -> Array:
         """The learning rate with the bias of both means corrected."""
-        turns = op.CastLike(t, r)
+        turns, bases = op.CastLike(t, r), (self.beta, self.alpha)
         later = updated_before(op, t, r)
         power = op.Where(later, turns, op.CastLike(1.0, r))
-        squares, mean = (op.Sub(1.0, op.Pow(op.CastLike(c, r), power)) for c in (self.beta, self.alpha))
+        squares, mean = (op.Sub(1.0, op.Pow(op.CastLike(base, r), power)) for base in bases)
         return op.Where(later, op.Div(op.Mul(r, op.Sqrt(squares)), mean), r)
 
 
 @dataclass(frozen=True)
 class Momentum(Optimizer):
-    """V' = αV + βG, with β = 1 at first;  X' = X − R V', or X − R (G + αV') with mode="nesterov"."""
+    """V' = αV + βG, with β = 1 at first;  X' = X − R V'.
+
+    With mode="nesterov", X' = X − R (G + αV').
+    """
 
     alpha: float = 0.9
     beta: float = 1.0
@@ -115,9 +119,9 @@ class Momentum(Optimizer):
 
     def __post_init__(self) -> None:
         if self.mode not in ("standard", "nesterov"):
-            raise InputError(f"Momentum has mode={self.mode!r}, which is not 'standard' or 'nesterov'")
+            raise InputError(f"Momentum has mode={self.mode!r}, not 'standard' or 'nesterov'")
 
-    def update(self, op: Any, r: Array, t: Array, x: Array, g: Array, *held: Array) -> tuple[Array, ...]:
+    def update(self, op: Any, r: Array, t: Array, x: Array, g: Array, *held: Array) -> Arrays:
         g = regularized(op, x, g, self.norm_coefficient)
         one, beta = op.CastLike(1.0, x), op.CastLike(self.beta, x)
         scale = op.Where(updated_before(op, t, x), beta, one)

@@ -17,9 +17,11 @@ from ..names import is_float
 from ..steps import python_of
 from .walk import ancestors
 
+Arrays = tuple[Any, ...]
+
 
 class Samples:
-    """value ↦ its number at the point of recording; what was only recorded is computed when asked."""
+    """value ↦ its number at the point of recording, computed when asked for unless it is held."""
 
     def __init__(self, opset_imports: Mapping[str, int]) -> None:
         self._opsets = dict(opset_imports)
@@ -32,7 +34,7 @@ class Samples:
         for node in ancestors([value], self._held):
             attrs = {name: python_of(attribute) for name, attribute in node.attributes.items()}
             held = [None if v is None else self._leaf(v) for v in node.inputs]
-            found = run(node.op_type, held, attrs, node.domain, self._opsets, len(node.outputs))
+            found = self._run(node.op_type, held, attrs, node.domain, len(node.outputs))
             self._held.update(zip(node.outputs, found, strict=False))
         return self._leaf(value)
 
@@ -45,7 +47,7 @@ class Samples:
         held = [None if value is None else self[value] for value in inputs]
         count = len(step.outputs)
         try:
-            found = run(step.op_type, held, step.attrs, step.domain, self._opsets, count)
+            found = self._run(step.op_type, held, step.attrs, step.domain, count)
         except OnnxJacError:
             raise
         except Exception as error:
@@ -53,14 +55,13 @@ class Samples:
             raise OnnxJacError(f"{step} fails on {shapes}: {first_line(error)}") from error
         return (*found, *(None,) * (count - len(found)))
 
-
-def run(
-    op_type: str, inputs: list[Any], attrs: Any, domain: str, opsets: Mapping[str, int], outputs: int
-) -> tuple[Any, ...]:
-    """One operator on numbers; what is drawn need not be in the domain of a logarithm."""
-    with np.errstate(all="ignore"):
-        version = opsets.get(domain, 1)
-        return numbers.run(op_type, inputs, attrs, domain=domain, version=version, outputs=outputs)
+    def _run(self, op_type: str, inputs: list[Any], attrs: Any, domain: str, count: int) -> Arrays:
+        """One operator on numbers; what is drawn need not be in the domain of a logarithm."""
+        version = self._opsets.get(domain, 1)
+        with np.errstate(all="ignore"):
+            return numbers.run(
+                op_type, inputs, attrs, domain=domain, version=version, outputs=count
+            )
 
 
 def sample_inputs(

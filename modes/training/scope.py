@@ -32,7 +32,8 @@ class Scope(ABC):
         self.model, self.op = model, Recorder(opset_imports)
         self.samples = Samples(opset_imports)
         self.values: ChainMap[str, ir.Value] = ChainMap()
-        self._taken: set[str | None] = {n for graph in model.ir.graphs() for n in names_in(graph)}
+        self._taken = {n for graph in model.ir.graphs() for n in names_in(graph) if n}
+        self._nodes: set[str] = set()
 
     @abstractmethod
     def results(self, step: Step, inputs: Sequence[Any]) -> Sequence[Any]:
@@ -69,7 +70,7 @@ class Scope(ABC):
     ) -> tuple[Any, ...]:
         """A step as it is, its outputs with known numbers and under some names."""
         made = self.op.copy(step, inputs, ats, names)
-        self.op.nodes[-1].name = step.name
+        self.op.nodes[-1].name = self._node_name(step.name)
         fixed = step.op_type in SHAPES or all(map(is_fixed, inputs))
         for value, at in zip(made, ats, strict=True):
             if value is not None:
@@ -86,16 +87,22 @@ class Scope(ABC):
             value.name = name
         self.values[name] = value
 
+    def _node_name(self, name: str) -> str:
+        """A name for a node of the model, or of a part of it that is evaluated again."""
+        chosen = fresh(name, self._nodes) if name in self._nodes else name
+        self._nodes.update({chosen} - {""})
+        return chosen
+
     def fresh(self, stem: str) -> str:
         """A name that no value of any graph has."""
         return fresh(stem, self._taken)
 
-    def name_all(self, nodes: Iterable[ir.Node]) -> None:
-        """A name for every value that has none."""
-        for node in nodes:
-            for value in node.outputs:
-                if value.name is None:
-                    value.name = self.fresh(node.op_type.lower())
+    def name_all(self, values: Iterable[ir.Value]) -> None:
+        """A name for every value that has none, after the operator that makes it."""
+        for value in values:
+            if value.name is None:
+                node = value.producer()
+                value.name = self.fresh("constant" if node is None else node.op_type.lower())
 
 
 def is_fixed(value: ir.Value | None) -> bool:

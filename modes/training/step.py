@@ -27,9 +27,9 @@ def initial_state(training_model: onnx.ModelProto) -> State:
     for k, info in enumerate(training_model.training_info):
         held = {t.name: t for t in (*training_model.graph.initializer, *info.algorithm.initializer)}
         keys = [pair.key for pair in info.update_binding]
-        state |= {key: onnx.numpy_helper.to_array(held[key]) for key in keys}
+        state |= {key: np.array(onnx.numpy_helper.to_array(held[key])) for key in keys}
         first = _initialization(training_model.SerializeToString(deterministic=True), k)
-        state |= {p.key: first[p.value] for p in info.initialization_binding}
+        state |= {p.key: np.array(first[p.value]) for p in info.initialization_binding}
     return state
 
 

@@ -8,8 +8,9 @@ import onnx_ir as ir
 
 from ...jacobians.errors import UnsupportedOp
 from ...ops import Step
+from ...ops.graphs import operands_of
 from .scope import Scope
-from .walk import operands_of, step_of
+from .walk import step_of
 
 
 def substituted(
@@ -31,8 +32,10 @@ def again(
 ) -> tuple[ir.Value, ...]:
     """A node on new inputs."""
     if any(a.type is ir.AttributeType.GRAPH for a in node.attributes.values()):
-        raise UnsupportedOp(f"{gradient} evaluates {node.op_type} {node.name!r} at other values: not "
-                            "supported, as it has a subgraph")  # fmt: skip
+        raise UnsupportedOp(
+            f"{gradient} evaluates {node.op_type} {node.name!r}, which has a subgraph, at other "
+            "values than the tensors it names: not supported yet"
+        )
     step = step_of(node, low.op.opset_imports)
     inputs = [None if value is None else new.get(value, value) for value in node.inputs]
     known = low.op.recall(step, inputs)

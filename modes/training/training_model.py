@@ -19,7 +19,7 @@ from ..steps import needed
 from .optimizers import DOMAIN, OPTIMIZERS, Optimizer
 
 Arrays = Mapping[str, np.ndarray]
-COUNT, RATE = "update_count", "learning_rate"
+COUNT, RATE, ONE = "update_count", "learning_rate", "one_update"
 
 
 def training_model(
@@ -64,7 +64,9 @@ def combined(model: onnx.ModelProto, algorithm: onnx.GraphProto) -> onnx.ModelPr
     return whole
 
 
-def add_loss(model: onnx.ModelProto, algorithm: onnx.GraphProto, loss: str | onnx.GraphProto) -> str:
+def add_loss(
+    model: onnx.ModelProto, algorithm: onnx.GraphProto, loss: str | onnx.GraphProto
+) -> str:
     """The name of the loss, whose graph, if it has one, becomes part of the algorithm."""
     made = {name for node in model.graph.node for name in node.output}
     if isinstance(loss, str):
@@ -85,7 +87,7 @@ def independent(
     """What is trained, and the inputs that the loss depends on besides."""
     model = load(whole)
     _, used = needed(model.steps, [loss])
-    weights = [n for n, s in model.initializers.items() if s.dtype is not None and is_float(s.dtype)]
+    weights = [name for name, array in model.constants.items() if is_float(array.dtype)]
     xs = [name for name in weights if name in used] if trainable is None else list(trainable)
     for name in xs:
         if name not in weights:
@@ -103,43 +105,46 @@ def add_step(
 ) -> None:  # fmt: skip
     """Gradient, optimiser and count, with what they remember and how it is updated."""
     graph = info.algorithm
-    slots = [f"{x}_{slot}" for slot in optimizer.memory for x in xs]
+    slots = {f"{x}_{slot}": np.zeros_like(weights[x]) for slot in optimizer.memory for x in xs}
+    state = {**{x: weights[x] for x in xs}, **slots, COUNT: np.array(0, np.int64)}
+    graph.node.extend(nodes(loss, xs, zs, list(slots), optimizer))
+    rate = np.array(learning_rate, weights[xs[0]].dtype)
+    own = {**slots, COUNT: state[COUNT], RATE: rate, ONE: np.array(1, np.int64)}
+    graph.initializer.extend(numpy_helper.from_array(a, name) for name, a in own.items())
+    graph.output.extend(typed(f"{name}_new", array) for name, array in state.items())
+    bind(info.update_binding, {name: f"{name}_new" for name in state})
+    for name, array in state.items():
+        add_first(info.initialization, name, array)
+    bind(info.initialization_binding, {name: f"{name}_first" for name in state})
+
+
+def nodes(
+    loss: str, xs: list[str], zs: list[str], slots: list[str], optimizer: Optimizer
+) -> list[onnx.NodeProto]:
+    """The nodes of a step after the loss."""
     gradients = [f"{x}_gradient" for x in xs]
-    moving = [*xs, *slots]
-    graph.node.extend([
-        helper.make_node("Gradient", [*xs, *zs], gradients, "gradient", domain=DOMAIN,
-                         xs=xs, y=loss, **({"zs": zs} if zs else {})),
-        helper.make_node(type(optimizer).__name__, [RATE, COUNT, *xs, *gradients, *slots],
-                         [f"{name}_new" for name in moving], "optimizer", domain=DOMAIN,
-                         **asdict(optimizer)),
-        helper.make_node("Add", [COUNT, "one_update"], [f"{COUNT}_new"], "count"),
-    ])  # fmt: skip
-    dtype = weights[xs[0]].dtype
-    first = {x: weights[x] for x in xs}
-    first |= {f"{x}_{slot}": np.zeros_like(weights[x]) for slot in optimizer.memory for x in xs}
-    first[COUNT] = np.array(0, np.int64)
-    held = {name: first[name] for name in (*slots, COUNT)}
-    held |= {RATE: np.array(learning_rate, dtype), "one_update": np.array(1, np.int64)}
-    graph.initializer.extend(numpy_helper.from_array(a, name) for name, a in held.items())
-    graph.output.extend(typed(f"{name}_new", first[name]) for name in first)
-    bind(info.update_binding, {name: f"{name}_new" for name in first})
-    add_initialization(info, first)
+    gradient = helper.make_node(
+        "Gradient", [*xs, *zs], gradients, "gradient", domain=DOMAIN, xs=xs, y=loss
+    )
+    if zs:
+        gradient.attribute.append(helper.make_attribute("zs", zs))
+    held, made = [RATE, COUNT, *xs, *gradients, *slots], [f"{name}_new" for name in (*xs, *slots)]
+    kind, coefficients = type(optimizer).__name__, asdict(optimizer)
+    update = helper.make_node(kind, held, made, "optimizer", domain=DOMAIN, **coefficients)
+    return [gradient, update, helper.make_node("Add", [COUNT, ONE], [f"{COUNT}_new"], "count")]
 
 
-def add_initialization(info: onnx.TrainingInfoProto, first: Arrays) -> None:
-    """A graph without inputs that gives every changing tensor its first value."""
-    graph = info.initialization
-    for name, array in first.items():
-        zero = not array.any()  # a shape is enough
-        held = np.array(array.shape, np.int64) if zero else array
-        graph.initializer.append(numpy_helper.from_array(held, f"{name}_held"))
-        kind, value = ("ConstantOfShape", numpy_helper.from_array(np.zeros(1, array.dtype)))
-        graph.node.append(
-            helper.make_node(kind, [f"{name}_held"], [f"{name}_first"], value=value)
-            if zero else helper.make_node("Identity", [f"{name}_held"], [f"{name}_first"])
-        )  # fmt: skip
-        graph.output.append(typed(f"{name}_first", array))
-    bind(info.initialization_binding, {name: f"{name}_first" for name in first})
+def add_first(graph: onnx.GraphProto, name: str, array: np.ndarray) -> None:
+    """A tensor as it was before the first step, among the outputs of a graph without inputs."""
+    held, made = f"{name}_held", f"{name}_first"
+    if array.any():
+        graph.initializer.append(numpy_helper.from_array(array, held))
+        graph.node.append(helper.make_node("Identity", [held], [made]))
+    else:  # a shape is enough
+        zero = numpy_helper.from_array(np.zeros(1, array.dtype))
+        graph.initializer.append(numpy_helper.from_array(np.array(array.shape, np.int64), held))
+        graph.node.append(helper.make_node("ConstantOfShape", [held], [made], value=zero))
+    graph.output.append(typed(made, array))
 
 
 def typed(name: str, array: np.ndarray) -> onnx.ValueInfoProto:

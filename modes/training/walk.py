@@ -25,10 +25,15 @@ def ancestors(values: Iterable[ir.Value], stop: Container[ir.Value] = ()) -> lis
     return list(order)
 
 
+def outputs_of(nodes: Iterable[ir.Node]) -> list[ir.Value]:
+    """The values that some nodes make."""
+    return [value for node in nodes for value in node.outputs]
+
+
 def leaves(nodes: Iterable[ir.Node], target: ir.Value) -> list[ir.Value]:
     """The values that are read, but not computed, by the nodes on the way to a target."""
     order = list(nodes)
-    made = {value for node in order for value in node.outputs}
+    made = set(outputs_of(order))
     read = dict.fromkeys(value for node in order for value in operands_of(node))
     return [value for value in (*read, target) if value not in made]
 

@@ -21,6 +21,8 @@ from . import (  # noqa: F401  (each module enters its kernels into the table)
     constants,
     convolution,
     deconvolution,
+    deformable,
+    grids,
     indexing,
     layout,
     losses,
@@ -28,7 +30,9 @@ from . import (  # noqa: F401  (each module enters its kernels into the table)
     normalization,
     pointwise,
     pooling,
+    random,
     reductions,
+    regions,
     resize,
     scatter,
 )

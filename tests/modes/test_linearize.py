@@ -85,6 +85,23 @@ def test_an_intermediate_that_is_given_depends_on_nothing(net):
     assert_allclose(again["y", "x"].toarray(), Y_BY_X)
 
 
+@pytest.mark.parametrize("given", [{}, {"h": X}, {"w": 2 * W[:2]}])
+def test_control_flow_between_any_tensors(given):
+    """Weights, equal ones too, and intermediates keep their names where an If is resolved."""
+    m = model(
+        """h = Mul(x, w) c = Constant<value = bool {1}>() k = If(c) <
+               then_branch = yes () => (double[2,3] a) { a = Mul(h, x) },
+               else_branch = no () => (double[2,3] b) { b = Identity(x) }
+           > z = Mul(k, v) y = Exp(z)""", w=W[:2], v=W[:2],
+    )  # fmt: skip
+    point, wrt = {"x": X, **given}, ["x", "w", "v", "h", "k"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a given h, w is no part
+        J = check_model(m, point, wrt=wrt, of=["y", "k"])
+        again = J["y", "w"].relinearize(point)
+    assert_allclose(again.toarray(), J["y", "w"].toarray())
+
+
 @pytest.mark.filterwarnings("ignore:.*zero blocks")
 def test_tensors_of_size_zero_and_rank_zero():
     m = model("e = Slice(x, zero, zero) s = ReduceSum<keepdims=0>(x) y = Mul(x, s)",
@@ -435,3 +452,26 @@ def test_values_are_released(monkeypatch):
 def test_shared_weights_are_counted_once():
     m = model("h = MatMul(x, w) k = MatMul(h, w) y = MatMul(k, w)", w=W)
     assert oj.linearize(m, {"x": X}).nbytes == W.nbytes
+
+
+# -- the checker itself ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", ["factor", "adjoint"])
+def test_a_fault_in_one_rule_does_not_pass(net, monkeypatch, fault):
+    """A derivative that is off by 1 %, and an adjoint that is not one, fail both checks."""
+    from onnxjac.jacobians import Diagonal
+    from onnxjac.ops import registry
+
+    monkeypatch.setattr(registry, "DECLARATIONS", dict(registry.DECLARATIONS))
+
+    @oj.jacobian("Tanh")
+    def faulty(op, node):
+        J = Diagonal((1.01 if fault == "factor" else 1) * (1 - node.y**2))
+        if fault == "adjoint":
+            vars(J)["T"] = 1.01 * J
+        return {(0, 0): J}
+
+    assert not oj.linearize(net, {"x": X}).check()
+    with pytest.raises(AssertionError):
+        check_model(net, {"x": X})

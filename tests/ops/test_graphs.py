@@ -95,8 +95,6 @@ def loaded(case, dtype=None):
         if "Type unknown" not in str(error):
             raise
         pytest.xfail("onnx's inliner asks for the type of an optional input that is left out")
-    if any(isinstance(value, ir.Graph) for step in model.steps for value in step.attrs.values()):
-        pytest.xfail("control flow is not recorded yet")
     values = moved(case, 0).items()
     return model, {name: np.asarray(x).astype(model.inputs[name].dtype) for name, x in values}
 

@@ -1,0 +1,114 @@
+"""Draws: the sample that a random operator drew at a point is a constant of the linearisation.
+
+`fixed` draws once for a whole model; `drawn` draws for a step inside a loop that is unrolled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ..ops import Step, numbers
+from .model import Model
+from .primal import evaluate
+
+SAMPLED = frozenset({
+    "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
+    "RandomUniformLike",
+})  # fmt: skip
+
+
+def draws(step: Step, known: Mapping[str, Any]) -> bool:
+    """Whether a step is random, given the tensors whose values are known before anything runs."""
+    if step.domain:
+        return False
+    return step.op_type in SAMPLED or (step.op_type == "Dropout" and trains(step, known))
+
+
+def trains(step: Step, known: Mapping[str, Any]) -> bool:
+    """Whether a Dropout is in training mode, or may be, as far as that is known."""
+    mode = step.inputs[2] if len(step.inputs) > 2 else None
+    return mode is not None and (mode not in known or bool(np.all(known[mode])))
+
+
+def fixed(model: Model, point: Mapping[str, Any], engine: str | None) -> Model:
+    """The model with what its random operators drew in one run; itself if nothing is random."""
+    known = {**model.constants, **point}
+    random = {step.outputs[0] for step in model.steps if draws(step, known)} - point.keys()
+    if not random:
+        return model
+    copy = model.ir.clone()
+    nodes = [node for node in copy.graph if node.outputs and node.outputs[0].name in random]
+    samples = [sample_of(node) for node in nodes]
+    values = evaluate(Model(copy), point, [str(s.name) for s in samples], engine=engine)
+    for node, sample in zip(nodes, samples, strict=True):
+        held = constant(copy.graph, str(sample.name), values[str(sample.name)])
+        if node.op_type == "Dropout":
+            masked(node, held)
+        ir.convenience.replace_all_uses_with(sample, held, replace_graph_outputs=True)
+        copy.graph.remove(node)
+    return Model(copy)
+
+
+def sample_of(node: ir.Node) -> ir.Value:
+    """What is random of a node: its output, or for Dropout its mask."""
+    if node.op_type != "Dropout":
+        return node.outputs[0]
+    if len(node.outputs) == 1:
+        node.resize_outputs(2)
+    mask = node.outputs[1]
+    mask.name = mask.name or f"{node.outputs[0].name}_mask"
+    mask.type, mask.shape = ir.TensorType(ir.DataType.BOOL), node.outputs[0].shape
+    return mask
+
+
+def constant(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
+    """A new initializer."""
+    value = ir.Value(name=name, shape=ir.Shape(array.shape))
+    value.type = ir.TensorType(ir.DataType.from_numpy(array.dtype))
+    value.const_value = ir.tensor(array, name=name)
+    graph.initializers[name] = value
+    return value
+
+
+def masked(node: ir.Node, mask: ir.Value) -> None:
+    """Dropout becomes y = x mask / (1 - ratio)."""
+    graph, y = node.graph, node.outputs[0]
+    assert isinstance(graph, ir.Graph)
+    x, ratio = node.inputs[0], node.inputs[1] if len(node.inputs) > 1 else None
+    ratio = ratio or constant(graph, f"{y.name}_ratio", np.array(0.5, np.float32))
+    one = constant(graph, f"{y.name}_one", np.array(1.0, np.float32))
+
+    def call(op_type: str, *inputs: Any) -> ir.Value:
+        made = ir.node(op_type, inputs)
+        made.outputs[0].name = f"{y.name}_{len(new)}"
+        made.outputs[0].type = y.type
+        new.append(made)
+        return made.outputs[0]
+
+    new: list[ir.Node] = []
+    kept = call("Mul", x, call("CastLike", mask, x))
+    rest = call("Sub", call("CastLike", one, x), call("CastLike", ratio, x))
+    result = call("Div", kept, rest)
+    result.shape = y.shape
+    graph.insert_before(node, new)
+    ir.convenience.replace_all_uses_with(y, result, replace_graph_outputs=True)
+    y.name, result.name = None, y.name
+
+
+def drawn(op: Any, step: Step, inputs: Sequence[Any], at: Any) -> list[Any]:
+    """The outputs of a random step: constants, or for Dropout a product with a constant."""
+    held = [None if x is None else at(x) for x in inputs]
+    if step.op_type != "Dropout":
+        made = numbers.run(step.op_type, held, step.attrs, version=step.version, outputs=1)
+        return [np.asarray(y) for y in made]
+    x, ratio, mode = (*inputs, None, None)[:3]
+    if mode is None or not np.all(at(mode)):
+        return [x, np.ones(np.shape(held[0]), bool)]
+    ones = np.ones_like(held[0])
+    _, mask = numbers.run("Dropout", [ones, *held[1:]], step.attrs, version=step.version, outputs=2)
+    rest = op.Sub(1.0, op.CastLike(np.array(0.5) if ratio is None else ratio, x))
+    return [op.Div(op.Mul(x, mask.astype(ones.dtype)), rest), mask]

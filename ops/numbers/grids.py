@@ -1,0 +1,32 @@
+"""GridSample and AffineGrid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...jacobians.arrays import Array
+from .table import ints, kernel
+
+
+@kernel("GridSample")
+def grid_sample(x: Array, grid: Array, **attributes: Any) -> Array:
+    """Weighted sums of neighbours of each point of the grid."""
+    from . import numbers
+    from ..grids import grid_samples
+    from ..node import Node, Step
+
+    step = Step("GridSample", "", 21, "", ("x", "grid"), ("y",), attributes)
+    samples, _ = grid_samples(numbers, Node(step, (x, grid.astype(x.dtype, copy=False)), ()))
+    return np.moveaxis(samples.value, -1, 1)
+
+
+@kernel("AffineGrid")
+def affine_grid(theta: Array, size: Any, *, align_corners: int = 0) -> Array:
+    """θ applied to the coordinates of every point."""
+    from ..grids import base_grid
+
+    lengths = ints(size)[2:]
+    base = base_grid(lengths, bool(align_corners)).astype(theta.dtype)
+    return (base @ theta.swapaxes(1, 2)).reshape(len(theta), *lengths, -1)
