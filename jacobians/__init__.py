@@ -10,6 +10,7 @@ from .cumulative import Cumulative
 from .dag import Dag, Edge
 from .dense import BlockDiagonal, Dense, LowRank
 from .diagonal import Diagonal
+from .fourier import Fourier
 from .identity import Cast, Identity, Scalar, Zero
 from .kron import Eye, Kron, implicit_kron, transposed
 from .layout import Broadcast, Permutation, Reshape, SumTo, broadcast
@@ -19,7 +20,7 @@ from .sums import Sum
 
 __all__ = [
     "Array", "Block", "BlockDiagonal", "Broadcast", "Cast", "Contraction", "Convolution",
-    "Cumulative", "Dag", "Dense", "Diagonal", "Edge", "Embed", "Eye", "Geometry", "Identity",
+    "Cumulative", "Dag", "Dense", "Diagonal", "Edge", "Embed", "Eye", "Fourier", "Geometry", "Identity",
     "Jacobian", "Kron", "LowRank", "Op", "Permutation", "Product", "Reshape", "Scalar",
     "Scatter", "Shape", "Slice", "Sum", "SumTo", "Take", "Zero", "broadcast", "dtype_of",
     "implicit_kron", "label_sizes", "lead", "prod_text", "reading", "reading_of", "shape_of",

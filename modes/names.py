@@ -52,5 +52,5 @@ def not_floating(role: str, name: str, dtype: object) -> InputError:
 
 
 def is_float(dtype: np.dtype) -> bool:
-    """Whether tangents exist: IEEE floats, and the narrow ones of ml_dtypes (kind V)."""
-    return dtype.kind == "f" or (dtype.kind == "V" and "float" in dtype.name)
+    """Whether tangents exist: IEEE floats and bfloat16, not the types that only store numbers."""
+    return dtype.kind == "f" or dtype.name == "bfloat16"

@@ -7,7 +7,6 @@ way that a few nodes can compute (an entry k·B of a shape, a factor k/B, rows i
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ..jacobians import Array
-from ..jacobians.errors import OnnxJacError, OnnxJacWarning
+from ..jacobians.errors import OnnxJacError, warn
 from ..ops.graphs import copied
 from .derive import Draft
 from .follow import Batch, NotGeneral
@@ -38,7 +37,7 @@ def generalised(model: Model, point: Mapping[str, Any], make: Make) -> Draft:
         return Pair(model, symbol, point, make).draft()
     except (NotGeneral, OnnxJacError) as reason:
         draft = make(point)
-        warnings.warn(f"the dimension {symbol!r} is fixed: {reason}", OnnxJacWarning, stacklevel=4)
+        warn(f"the dimension {symbol!r} is fixed: {reason}")
         return draft
 
 

@@ -12,6 +12,7 @@ import onnx_ir as ir
 from ..jacobians import Dag, dtype_of, shape_of
 from ..ops import Recorder, Step
 from .active import active_steps
+from .draws import fixed
 from .model import Model
 from .opsets import lowest_opsets
 from .primal import evaluate
@@ -42,7 +43,7 @@ def trace(
 ) -> Trace:
     """Record the steps that the named tensors need; shapes and integers are those at the point."""
     wanted = tuple(names)
-    model = unrolled(model, point, wanted)
+    model = unrolled(fixed(model, point, engine), point, wanted)
     steps = tuple(model.steps[k] for k in needed(model.steps, wanted)[0])
     met = {n for step in steps for n in (*step.inputs, *step.outputs) if n is not None}
     numbers = evaluate(model, point, met.union(wanted, model.inputs), engine=engine)

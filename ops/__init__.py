@@ -5,10 +5,12 @@ import numpy as np
 from ..jacobians import reading
 from . import (  # noqa: F401  (each family registers its declarations)
     classical,
+    contrib,
     convolution,
     deformable,
     einsum,
     elementwise,
+    factors,
     grids,
     generators,
     indexing,
@@ -17,7 +19,9 @@ from . import (  # noqa: F401  (each family registers its declarations)
     losses,
     matmul,
     normalization,
+    norms,
     padding,
+    placing,
     pointwise,
     pooling,
     quantization,
@@ -26,6 +30,7 @@ from . import (  # noqa: F401  (each family registers its declarations)
     regions,
     resize,
     scattering,
+    signals,
     support_vectors,
     zeros,
 )

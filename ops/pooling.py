@@ -24,11 +24,8 @@ def max_positions(op: Any, node: Node) -> Array:
     indices = node.output(1)
     if indices is not None and not node.storage_order:
         return indices
-    strides, dilations = steps(node, len(node.kernel_shape))
-    _, positions = op.MaxPool(
-        node.x, kernel_shape=node.kernel_shape, strides=strides, dilations=dilations,
-        pads=node.pads, auto_pad=node.auto_pad, ceil_mode=node.ceil_mode, outputs=2,
-    )  # fmt: skip
+    said = {name: value for name, value in node.step.attrs.items() if name != "storage_order"}
+    _, positions = op.MaxPool(node.x, **said, outputs=2)
     return positions
 
 

@@ -6,16 +6,19 @@ to and the call leaves out: these are spelled out first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import onnx
-from onnx import defs, helper, inliner
+from onnx import defs, helper, inliner, shape_inference
 
 from ...ops import registry
 from .protos import nodes, opset
 
 Key = tuple[str, str]
+
+BODIES = "onnxjac.bodies"
+"""The domain of bodies on their way into the graph; none is left in a loaded model."""
 
 
 def inline_local(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -91,4 +94,37 @@ def _inline(model: onnx.ModelProto, keys: list[Key]) -> onnx.ModelProto:
         if tensor.name not in typed:
             info = helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
             model.graph.value_info.append(info)
-    return inliner.inline_selected_functions(model, keys, inline_schema_functions=True)
+    try:
+        return inliner.inline_selected_functions(model, keys, inline_schema_functions=True)
+    except RuntimeError:  # it needs the type of every input, also of one that is left out
+        made = inliner.inline_local_functions(_with_bodies(model, keys))
+        imports = [entry for entry in made.opset_import if entry.domain != BODIES]
+        del made.opset_import[:]
+        made.opset_import.extend(imports)
+        return made
+
+
+def _with_bodies(model: onnx.ModelProto, keys: list[Key]) -> onnx.ModelProto:
+    """The chosen operators as calls of functions of the model, one per node: a body depends on it."""
+    known = shape_inference.infer_shapes(model).graph
+    types = {v.name: v.type for v in (*known.input, *known.value_info, *known.output)}
+    for count, node in enumerate(nodes(model)):
+        if _key(node) in keys:
+            function = _body(model, node, types)
+            function.domain, function.name = BODIES, f"{node.op_type}_{count}"
+            node.domain, node.op_type = function.domain, function.name
+            model.functions.append(function)
+    model.opset_import.append(helper.make_opsetid(BODIES, 1))
+    return model
+
+
+def _body(
+    model: onnx.ModelProto, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]
+) -> onnx.FunctionProto:
+    """The body of a node, by the schema of its operator."""
+    schema: Any = _schema(model, node.domain, node.op_type)
+    if schema.has_function:
+        return schema.function_body
+    given = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
+    made = schema.get_context_dependent_function(node.SerializeToString(), given)
+    return onnx.FunctionProto.FromString(made)

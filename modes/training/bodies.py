@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from ...jacobians.errors import UnsupportedOp
 from ...ops import Step
-from ...ops.graphs import copied, reachable
+from ...ops.graphs import copied, name_nodes, reachable
 from ..steps import array_of
 from .scope import Scope
 from .walk import outputs_of
@@ -46,6 +46,7 @@ def body(low: Scope, graph: ir.Graph, numbers: Iterable[Any]) -> tuple[ir.Graph,
             results.append(own(low, low.values[value.name or ""], results))
         nodes, _ = reachable(low.op, results)
         low.name_all(outputs_of(nodes))
+        name_nodes(nodes)
         found = [low.samples[value] for value in results]
     for value, source in zip(formals, graph.inputs, strict=True):
         if value.shape != ():  # what stands for one turn need not hold for the others

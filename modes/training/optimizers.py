@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -30,6 +30,11 @@ class Optimizer(ABC):
     @abstractmethod
     def update(self, op: Any, r: Array, t: Array, x: Array, g: Array, *held: Array) -> Arrays:
         """X' and the new memory."""
+
+    @property
+    def attributes(self) -> dict[str, float | str]:
+        """The coefficients as attributes of a node."""
+        return {k: v if isinstance(v, str) else float(v) for k, v in asdict(self).items()}
 
     @classmethod
     def lowered(cls, op: Any, step: Step, inputs: Sequence[Any]) -> list[Array]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -47,11 +46,18 @@ def training_model(
     info.algorithm.name, info.initialization.name = "training_step", "initialization"
     name = add_loss(proto, info.algorithm, loss)
     xs, zs = independent(combined(proto, info.algorithm), name, trainable)
-    chosen = OPTIMIZERS[optimizer]() if isinstance(optimizer, str) else optimizer
+    chosen = default_of(optimizer) if isinstance(optimizer, str) else optimizer
     add_step(info, loaded.constants, name, xs, zs, chosen, learning_rate)
     if not any(entry.domain == DOMAIN for entry in proto.opset_import):
         proto.opset_import.append(helper.make_opsetid(DOMAIN, 1))
     return proto
+
+
+def default_of(name: str) -> Optimizer:
+    """An optimiser with the coefficients that it has by default."""
+    if name not in OPTIMIZERS:
+        raise InputError(f"there is no optimizer {name!r}.{closest(name, OPTIMIZERS)}")
+    return OPTIMIZERS[name]()
 
 
 def combined(model: onnx.ModelProto, algorithm: onnx.GraphProto) -> onnx.ModelProto:
@@ -129,8 +135,8 @@ def nodes(
     if zs:
         gradient.attribute.append(helper.make_attribute("zs", zs))
     held, made = [RATE, COUNT, *xs, *gradients, *slots], [f"{name}_new" for name in (*xs, *slots)]
-    kind, coefficients = type(optimizer).__name__, asdict(optimizer)
-    update = helper.make_node(kind, held, made, "optimizer", domain=DOMAIN, **coefficients)
+    update = helper.make_node(type(optimizer).__name__, held, made, "optimizer", domain=DOMAIN)
+    update.attribute.extend(helper.make_attribute(*pair) for pair in optimizer.attributes.items())
     return [gradient, update, helper.make_node("Add", [COUNT, ONE], [f"{COUNT}_new"], "count")]
 
 

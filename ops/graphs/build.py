@@ -29,6 +29,7 @@ def build(
     nodes, used = reachable(recorder, [*results, *kept])
     initializers = [v for v in used if v.const_value is not None]
     give_names(entries, initializers, nodes)
+    name_nodes(nodes)
     graph = ir.Graph(
         entries, results, nodes=nodes, initializers=initializers, name=name,
         opset_imports=recorder.opset_imports,
@@ -99,6 +100,13 @@ def give_names(inputs: list[ir.Value], initializers: list[ir.Value], nodes: list
         for value in node.outputs:
             if value.name is None:
                 value.name = fresh(node.op_type.lower(), taken)
+
+
+def name_nodes(nodes: list[ir.Node]) -> None:
+    """A name for every node that has none, which no other has: onnx-ir would repeat a given one."""
+    taken = {node.name for node in nodes if node.name}
+    for node in nodes:
+        node.name = node.name or fresh(node.op_type, taken)
 
 
 def fresh(stem: str, taken: set[str]) -> str:

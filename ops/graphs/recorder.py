@@ -58,18 +58,28 @@ class Recorder:
             return simpler
         values = tuple(map(self.value, arrays))
         key = self._key(op_type, "", values, attrs)
-        if len(self._known.get(key, ())) < outputs:
-            self._known[key] = self._record(op_type, values, attrs, outputs)
+        known = self._known.get(key, ())
+        if len(known) < outputs:
+            types = output_types(op_type, "", self.opset_imports[""], values, attrs, outputs)
+            made = tuple(self.new(shape, dtype) for shape, dtype in types[len(known) :])
+            self._known[key] = self._recorded(op_type, values, attrs, (*known, *made))
         results = self._known[key][:outputs]
         return results if outputs > 1 else results[0]
 
-    def _record(
-        self, op_type: str, values: tuple[ir.Value | None, ...], attrs: dict[str, Any], outputs: int
+    def _recorded(
+        self, op_type: str, values: tuple[ir.Value | None, ...], attrs: dict[str, Any], made: Any
     ) -> tuple[ir.Value, ...]:
-        types = output_types(op_type, "", self.opset_imports[""], values, attrs, outputs)
-        made = tuple(self.new(shape, dtype) for shape, dtype in types)
-        self._append(op_type, "", values, attrs, made)
-        return made
+        """A new node with these outputs, or more outputs of the node that has the first of them."""
+        node = made[0].producer()
+        if node is None:
+            self._append(op_type, "", values, attrs, made)
+            return made
+        node.resize_outputs(len(made))
+        for value, fresh in zip(node.outputs, made, strict=True):
+            if value is not fresh:
+                value.shape, value.type = fresh.shape, fresh.type
+                value.meta[READING] = self
+        return tuple(node.outputs)
 
     def copy(
         self,
@@ -153,7 +163,8 @@ class Recorder:
         operands = self.value(array.ravel()[:1].reshape(())), self.value(np.array(array.shape))
         key = self._key("Expand", "", operands, {})
         if key not in self._known:
-            self._known[key] = self._record("Expand", operands, {}, 1)
+            made = (self.new(array.shape, array.dtype),)
+            self._known[key] = self._recorded("Expand", operands, {}, made)
         return self._known[key][0]
 
     def initializer(self, array: np.ndarray, name: str | None = None) -> ir.Value:

@@ -15,6 +15,8 @@ import numpy as np
 import onnx.defs
 
 from ...jacobians.errors import closest
+from ..node import Node, Step
+from ..registry import find
 from . import (  # noqa: F401  (each module enters its kernels into the table)
     activations,
     cast,
@@ -22,12 +24,14 @@ from . import (  # noqa: F401  (each module enters its kernels into the table)
     convolution,
     deconvolution,
     deformable,
+    factors,
     grids,
     indexing,
     layout,
     losses,
     matmul,
     normalization,
+    norms,
     pointwise,
     pooling,
     random,
@@ -35,6 +39,7 @@ from . import (  # noqa: F401  (each module enters its kernels into the table)
     regions,
     resize,
     scatter,
+    signals,
 )
 from .fallback import run_reference
 from .table import COUNTED, KERNELS
@@ -66,6 +71,12 @@ class Numbers:
     ) -> tuple[Any, ...]:
         """The outputs of one node of a model."""
         kernel = KERNELS.get(op_type) if domain in ("", "ai.onnx") else None
+        declared = find(op_type, domain)
+        if kernel is None and declared is not None and declared.definition is not None:
+            names = tuple(None if x is None else f"x{i}" for i, x in enumerate(inputs))
+            made = tuple(f"y{o}" for o in range(outputs))
+            step = Step(op_type, domain, version, op_type, names, made, attrs)
+            return tuple(declared.definition(self, Node(step, tuple(inputs), (None,) * outputs)))[:outputs]
         if kernel is None:
             return run_reference(
                 op_type, inputs, attrs, domain=domain, version=version, outputs=outputs

@@ -5,13 +5,15 @@ import warnings
 import numpy as np
 import onnx
 import pytest
-from onnx import parser
+from onnx import helper, parser
 from onnx.backend.test.case.model import collect_testcases
 
 import onnxjac as oj
+from house import ROOT
 
 ort = pytest.importorskip("onnxruntime")
 
+TRAINING = "ai.onnx.preview.training"
 HEAD = '<ir_version: 10, opset_import: ["": 21, "ai.onnx.preview.training": 1]>\n'
 CASES = [case for case in collect_testcases() if "gradient" in case.name]
 
@@ -45,7 +47,9 @@ def test_cases_of_onnx(case):
     s = session(case.model)
     for inputs, outputs in case.data_sets:
         names = [value.name for value in s.get_inputs()]
-        for found, right in zip(s.run(None, dict(zip(names, inputs, strict=True))), outputs, strict=True):
+        for found, right in zip(
+            s.run(None, dict(zip(names, inputs, strict=True))), outputs, strict=True
+        ):
             np.testing.assert_allclose(found, right, rtol=1e-6)
 
 
@@ -53,18 +57,14 @@ def test_all_cases_of_onnx_are_here():
     assert [case.name for case in CASES] == ["test_gradient_of_add", "test_gradient_of_add_and_mul"]
 
 
-QUADRATIC = """
-    Y = MatMul(W, X)
-    D = Sub(Y, L)
-    S = Mul(D, D)
-    O = ReduceSum<keepdims = 0>(S)
-"""
-
-
 def test_the_nested_example_of_the_documentation():
     # O = ‖W X − L‖²; dO/dW = 2 (W X − L) Xᵀ; the sum of its entries is differentiated again
     found = run("""nested (double[2,3] W, double[3,4] X, double[2,4] L)
-        => (double[3,4] dX, double[2,3] dW, double[3,4] dWdX, double[2,3] dWdW) {""" + QUADRATIC + """
+        => (double[3,4] dX, double[2,3] dW, double[3,4] dWdX, double[2,3] dWdW) {
+        Y = MatMul(W, X)
+        D = Sub(Y, L)
+        S = Mul(D, D)
+        O = ReduceSum<keepdims = 0>(S)
         dX, dW = G <xs = ["X", "W"], zs = ["L"], y = "O"> (X, W, L)
         dWdX, dWdW = G <xs = ["X", "W"], zs = ["L"], y = "dW"> (X, W, L) }""",
         W=(W := normal(2, 3)), X=(X := normal(3, 4)), L=(L := normal(2, 4)))  # fmt: skip
@@ -73,6 +73,15 @@ def test_the_nested_example_of_the_documentation():
     np.testing.assert_allclose(found["dX"], 2 * W.T @ residual)
     np.testing.assert_allclose(found["dWdX"], 2 * (ones.T @ residual + W.T @ (ones @ X)))
     np.testing.assert_allclose(found["dWdW"], 2 * ones @ X @ X.T)
+
+
+def test_the_second_derivative_of_a_linear_function_is_zero():
+    found = run("""linear (double a, double b) => (double d2) {
+        y = Add(a, b)
+        d1 = G <xs = ["a"], zs = ["b"], y = "y"> (a, b)
+        d2 = G <xs = ["a"], zs = ["b"], y = "d1"> (a, b) }""",
+        a=np.array(1.0), b=np.array(2.0))  # fmt: skip
+    assert found["d2"] == 0
 
 
 def test_gradients_nest_to_any_depth():
@@ -91,7 +100,8 @@ def test_the_gradient_of_an_output_in_an_intermediate_tensor():
     found = run("""middle (double[3] x, double[3] z) => (double[3] dh, double[3] dz) {
         h = Exp(x)
         y = Mul(h, z)
-        dh, dz = G <xs = ["h", "z"], y = "y"> (h, z) }""", x=normal(3), z=(z := normal(3, seed=1)))  # fmt: skip
+        dh, dz = G <xs = ["h", "z"], y = "y"> (h, z) }""",
+        x=normal(3), z=(z := normal(3, seed=1)))  # fmt: skip
     np.testing.assert_allclose(found["dh"], z)
     np.testing.assert_allclose(found["dz"], np.exp(normal(3)))
 
@@ -199,7 +209,9 @@ def test_the_gradient_penalty_by_differences():
     feeds["w2"] = normal(8, 1, seed=3)
     s = session(model(PENALTY))
     step, way = 1e-6, normal(3, 8, seed=4)
-    up, down = (s.run(["penalty"], {**feeds, "w1": feeds["w1"] + e * way})[0] for e in (step, -step))
+    up, down = (
+        s.run(["penalty"], {**feeds, "w1": feeds["w1"] + e * way})[0] for e in (step, -step)
+    )
     (dw1,) = s.run(["dw1"], feeds)
     np.testing.assert_allclose(np.sum(dw1 * way), (up - down) / (2 * step), rtol=1e-6)
 
@@ -225,7 +237,8 @@ def test_inside_a_branch():
 
 def test_inside_a_loop():
     # gradient descent on Σ (w − x)², written as a Loop
-    found = run("""descent (int64 n, double[3] x, double[3] start) => (double[3] end, double[k] losses) {
+    found = run("""descent (int64 n, double[3] x, double[3] start)
+        => (double[3] end, double[k] losses) {
         go = Constant<value = bool {1}>()
         end, losses = Loop (n, go, start) <body = turn (int64 i, bool on, double[3] w)
             => (bool still, double[3] w_next, double loss) {
@@ -259,7 +272,8 @@ def test_the_turn_of_a_loop_is_not_mistaken_for_the_first():
 
 
 def test_a_symbolic_batch_stays_symbolic():
-    text = """batch (double[n, 3] x, double[3, 2] w) => (double loss, double[3, 2] dw, double[n, 3] dx) {
+    text = """batch (double[n, 3] x, double[3, 2] w)
+        => (double loss, double[3, 2] dw, double[n, 3] dx) {
         h = MatMul(x, w)
         a = Tanh(h)
         loss = ReduceMean<keepdims = 0>(a)
@@ -303,7 +317,35 @@ def test_other_open_dimensions_take_a_size():
     np.testing.assert_allclose(d, np.cos(x) / 12)
 
 
-START = "broken (double[3] a, double[3] b, int64[3] k) => (double[3] d) { h = Mul(a, b)\n y = Sin(h)\n"
+@pytest.mark.parametrize("name", ["mlp", "cnn", "encoder"])
+def test_exported_networks(name):
+    # a Gradient node appended to a file of PyTorch's, against oj.vjp of that file
+    proto = onnx.load(ROOT / "tests" / "models" / f"{name}.onnx")
+    weights = [t.name for t in proto.graph.initializer if t.data_type == onnx.TensorProto.FLOAT]
+    plain = oj.load(proto)
+    x, y = next(iter(plain.inputs)), next(iter(plain.outputs))
+    gradients = [f"grad_{k}" for k in range(len(weights))]
+    node = helper.make_node(
+        "Gradient", [*weights, x], gradients, domain=TRAINING, xs=weights, zs=[x], y=y
+    )
+    proto.graph.node.append(node)
+    proto.graph.output.extend(
+        helper.make_tensor_value_info(made, onnx.TensorProto.FLOAT, plain.constants[w].shape)
+        for made, w in zip(gradients, weights, strict=True)
+    )
+    proto.opset_import.append(helper.make_opsetid(TRAINING, 1))
+    with np.load(ROOT / "tests" / "models" / f"{name}.npz") as file:
+        point = {x: file["x"].astype(np.float32)}
+    found = session(proto).run(gradients, point)
+    primal, pullback = oj.vjp(plain, point, of=[y], wrt=weights)
+    right = pullback(np.ones_like(primal[y]))
+    for w, array in zip(weights, found, strict=True):
+        np.testing.assert_allclose(array, right[w], rtol=1e-3, atol=1e-4 * np.abs(right[w]).max())
+
+
+START = (
+    "broken (double[3] a, double[3] b, int64[3] k) => (double[3] d) { h = Mul(a, b)\n y = Sin(h)\n"
+)
 FLAWS = {
     "unknown x": ('G <xs = ["q"], y = "y"> (a)', "names 'q'"),
     "unknown y": ('G <xs = ["a"], zs = ["b"], y = "yy"> (a, b)', "names 'yy'.*Did you mean 'y'"),

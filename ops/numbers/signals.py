@@ -1,0 +1,47 @@
+"""DFT and STFT, with complex numbers as pairs on the last axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...jacobians.arrays import Array
+from .table import ints, kernel
+
+
+@kernel("DFT")
+def dft(x: Array, length: Any = None, axis: Any = -2, *, inverse: int = 0, onesided: int = 0) -> Array:
+    """The Fourier transform along an axis; half a spectrum comes out, or goes in where inverse."""
+    (axis,) = ints(-2 if axis is None else axis)
+    axis = axis % x.ndim
+    n = None if length is None else ints(length)[0]
+    signal = complex_of(x)
+    if onesided and inverse:
+        return np.fft.irfft(signal, n, axis)[..., None].astype(x.dtype)
+    y = (np.fft.ifft if inverse else np.fft.fft)(signal, n, axis)
+    if onesided:
+        y = y[(slice(None),) * axis + (slice(y.shape[axis] // 2 + 1),)]
+    return pairs(y, x.dtype)
+
+
+def complex_of(x: Array) -> Array:
+    """Pairs (re, im), or single numbers, on the last axis as complex numbers."""
+    return x[..., 0] + 1j * x[..., 1] if x.shape[-1] == 2 else x[..., 0]
+
+
+def pairs(z: Array, dtype: np.dtype) -> Array:
+    """Complex numbers as pairs on a new last axis."""
+    return np.stack([z.real, z.imag], axis=-1).astype(dtype)
+
+
+@kernel("STFT")
+def stft(
+    x: Array, frame_step: Any, window: Any = None, frame_length: Any = None, *, onesided: int = 1
+) -> Array:
+    """The transforms of frames of the signal, weighted by a window."""
+    n = ints(frame_length)[0] if window is None and frame_length is not None else None
+    n = n or (x.shape[1] if window is None else len(window))
+    frames = np.lib.stride_tricks.sliding_window_view(x, n, axis=1)[:, :: ints(frame_step)[0]]
+    weight = 1 if window is None else window
+    return dft(np.moveaxis(frames * weight, -1, -2), onesided=onesided)
