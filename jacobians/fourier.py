@@ -11,7 +11,7 @@ from .identity import Scalar
 
 
 class Fourier(Jacobian):
-    """y[k] = Σ x[j] exp(∓2πi jk/n) along an axis, over n where inverse; the last axis is (re, im)."""
+    """y[k] = Σ x[j] exp(∓2πi jk/n) on an axis, over n where inverse; the last axis is (re, im)."""
 
     def __init__(self, axis: int, shape: Shape, dtype: Any, *, inverse: bool = False) -> None:
         super().__init__(shape, shape, dtype)

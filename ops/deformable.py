@@ -7,9 +7,18 @@ from typing import Any
 import numpy as np
 
 from ..jacobians import (
-    Array, Contraction, Diagonal, Jacobian, Permutation, Reshape, Shape, broadcast, dtype_of,
-    shape_of, size,
-)  # fmt: skip
+    Array,
+    Contraction,
+    Diagonal,
+    Jacobian,
+    Permutation,
+    Reshape,
+    Shape,
+    broadcast,
+    dtype_of,
+    shape_of,
+    size,
+)
 from .node import Node
 from .registry import Blocks, jacobian
 from .sampling import Samples, line
@@ -44,7 +53,7 @@ def deform_conv(op: Any, node: Node) -> Blocks:
 
 
 class Deformed:
-    """The samples of a deformable convolution, at points (N, groups of offsets, taps, positions)."""
+    """The samples of a deformable convolution, at (N, groups of offsets, taps, positions)."""
 
     def __init__(self, op: Any, node: Node) -> None:
         self.op, self.node, self.dtype = op, node, dtype_of(node.x)
@@ -77,13 +86,13 @@ class Deformed:
         return J if self.mask is None else Diagonal(self.mask, self.samples.shape) @ J
 
     def value(self) -> Array:
-        """The masked samples as the convolution sees them: (N, group, channels, taps, positions)."""
+        """The masked samples as a convolution sees them: (N, group, channels, taps, positions)."""
         value = self.samples.value
         value = value if self.mask is None else self.op.Mul(value, self.mask)
         return self.columns()._apply(self.op, value)
 
     def columns(self) -> Jacobian:
-        """(N, offset groups, taps, positions, channels) -> (N, groups, channels, taps, positions)."""
+        """From channels last, by groups of offsets, to (N, groups, channels, taps, positions)."""
         n, c = self.node.x_shape[:2]
         group = self.node.group or 1
         turned = Permutation((0, 1, 4, 2, 3), self.samples.shape, self.dtype)
@@ -100,7 +109,8 @@ class Deformed:
         """y[ngmp] = Σ weight[gmck] value[ngckp], as a map of the samples or of the kernel."""
         n, group = self.node.x_shape[0], self.node.group or 1
         m, c = shape_of(self.node.inputs[W])[:2]
-        sizes = dict(zip("ngmckp", (n, group, m // group, c, self.taps, self.points[3]), strict=True))
+        lengths = (n, group, m // group, c, self.taps, self.points[3])
+        sizes = dict(zip("ngmckp", lengths, strict=True))
         shape: Shape = (n, m, *self.out)
         if source == "value":
             J: Jacobian = Contraction(((self.weight(), "gmck"),), "ngckp", "ngmp", sizes)

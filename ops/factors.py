@@ -1,4 +1,4 @@
-"""CumProd and Det: sums of products, differentiated without quotients, so that zeros do not matter."""
+"""CumProd and Det: products, differentiated without quotients, so that zeros do no harm."""
 
 from __future__ import annotations
 
@@ -7,8 +7,16 @@ from typing import Any
 import numpy as np
 
 from ..jacobians import (
-    Array, Contraction, Diagonal, Embed, Identity, Jacobian, Shape, Slice, shape_of,
-)  # fmt: skip
+    Array,
+    Contraction,
+    Diagonal,
+    Embed,
+    Identity,
+    Jacobian,
+    Shape,
+    Slice,
+    shape_of,
+)
 from .node import Node
 from .registry import Blocks, jacobian
 
@@ -72,5 +80,3 @@ def minors(op: Any, x: Array, n: int) -> Array:
     flat = op.Reshape(x, (*batch, n * n))
     picked = op.Gather(flat, rows * n + columns, axis=-1)
     return op.Mul(op.Det(picked), op.CastLike(sign, x))
-
-

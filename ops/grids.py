@@ -7,8 +7,17 @@ from typing import Any
 import numpy as np
 
 from ..jacobians import (
-    Array, Eye, Jacobian, Permutation, Reshape, Shape, dtype_of, implicit_kron, shape_of, size,
-)  # fmt: skip
+    Array,
+    Eye,
+    Jacobian,
+    Permutation,
+    Reshape,
+    Shape,
+    dtype_of,
+    implicit_kron,
+    shape_of,
+    size,
+)
 from .node import Node
 from .registry import Blocks, jacobian
 from .sampling import Line, Samples, line
@@ -24,9 +33,8 @@ def grid_sample(op: Any, node: Node) -> Blocks:
     last = channels_last(node.x_shape, dtype)
     points = (node.x_shape[0], *node.y_shape[2:], node.x_shape[1])
     first = channels_last(node.y_shape, dtype).T @ Reshape(points, samples.shape, dtype)
-    blocks: dict[tuple[int, int], Jacobian] = {
-        (0, 0): first @ samples.in_rows() @ Reshape(shape_of(samples.rows), last.out_shape, dtype) @ last
-    }
+    rows = Reshape(shape_of(samples.rows), last.out_shape, dtype) @ last
+    blocks: dict[tuple[int, int], Jacobian] = {(0, 0): first @ samples.in_rows() @ rows}
     if node.wants(1) and node.mode != "nearest":
         order = tuple(reversed(range(len(gains))))
         blocks[0, 1] = first @ samples.in_positions(gains, order)
@@ -129,5 +137,3 @@ def coordinates(n: int, align_corners: bool) -> np.ndarray:
     if align_corners:
         return np.linspace(-1, 1, n) if n > 1 else np.array([-1.0])
     return (2 * np.arange(n) + 1) / n - 1
-
-

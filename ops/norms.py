@@ -1,4 +1,4 @@
-"""Operators around ‖x‖ₚ = (Σ |x|ᵖ)^(1/p); where the norm is 0 their derivative is taken to be 0."""
+"""Operators around ‖x‖ₚ = (Σ |x|ᵖ)^(1/p); where the norm is 0 their derivative is said to be 0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators that put entries of x at other places: unpooling, folding, cropping, reversing, caching."""
+"""Operators that put entries of x at other places: unpool, fold, crop, reverse, cache."""
 
 from __future__ import annotations
 
@@ -7,9 +7,20 @@ from typing import Any
 import numpy as np
 
 from ..jacobians import (
-    Convolution, Diagonal, Embed, Geometry, Identity, Jacobian, Reshape, Scatter, Slice, Take,
-    dtype_of, shape_of, size,
-)  # fmt: skip
+    Convolution,
+    Diagonal,
+    Embed,
+    Geometry,
+    Identity,
+    Jacobian,
+    Reshape,
+    Scatter,
+    Slice,
+    Take,
+    dtype_of,
+    shape_of,
+    size,
+)
 from .node import Node
 from .registry import Blocks, jacobian
 from .windows import steps

@@ -21,7 +21,7 @@ def roi_align(op: Any, node: Node) -> Any:
     """y = the mean, or the maximum, of bilinear samples in each bin of each region."""
     n, c, height, width = node.x_shape
     rows = op.Reshape(op.Transpose(node.x, perm=(0, 2, 3, 1)), (n * height * width, c))
-    counts = sample_counts(node, op.at(node.inputs[1]))
+    counts = sample_counts(node, at_the_point(op, node.inputs[1]))
     bins = node.output_height, node.output_width
     lines, valid = [], []
     for k, length in enumerate((height, width)):
@@ -37,6 +37,11 @@ def roi_align(op: Any, node: Node) -> Any:
     pooled = mean if node.mode == "avg" else greatest
     y = pooled(op, samples, weight, counts)
     return [op.Transpose(y, perm=(0, 3, 1, 2))]
+
+
+def at_the_point(op: Any, value: Array) -> np.ndarray:
+    """The numbers of a floating input, which a reading that only records does not have."""
+    return np.asarray(op.at(value) if hasattr(op, "at") else value)
 
 
 def mean(op: Any, samples: Samples, weight: Array, counts: list[list[int]]) -> Array:
@@ -84,7 +89,7 @@ def sample_counts(node: Node, rois: np.ndarray) -> list[list[int]]:
 def sample_positions(
     op: Any, node: Node, k: int, bins: int, counts: list[int], length: int
 ) -> tuple[Array, Array]:
-    """Where the samples of every bin lie along axis k, (regions, bins, samples), and 1 where they count."""
+    """Where samples lie along axis k, (regions, bins, samples), and 1 for those that count."""
     start, extent = (op.Unsqueeze(a, (1, 2)) for a in extents(op, node, k))
     dtype, most = dtype_of(start), max(counts)
     number = np.maximum(counts, 1).reshape(-1, 1, 1)
@@ -98,7 +103,7 @@ def sample_positions(
 @defines("MaxRoiPool")
 def max_roi_pool(op: Any, node: Node) -> Any:
     """y = the greatest entry of each bin of each region, 0 for an empty bin."""
-    rois = op.at(node.inputs[1])
+    rois = at_the_point(op, node.inputs[1])
     c, height, width = node.x_shape[1:]
     index, empty = bin_pixels(rois, node.pooled_shape, node.spatial_scale, (height, width))
     flat = op.Reshape(op.Transpose(node.x, perm=(0, 2, 3, 1)), (-1, c))

@@ -1,4 +1,4 @@
-"""Resampling: where the entries of a resized axis lie on the axis of x, and between which of its entries."""
+"""Resampling: where the entries of a resized axis lie on the axis of x, and between which."""
 
 from __future__ import annotations
 
@@ -33,9 +33,8 @@ def positions(op: Any, axis: AxisOfResize) -> tuple[Array, Slopes]:
         return op.Add(*ends), slopes
     if mode == "pytorch_half_pixel" and m <= 1:
         return j, {}
-    first, shift = {"asymmetric": (0.0, 0.0), "half_pixel_symmetric": (0.5 - m / 2, (n - 1) / 2)}.get(
-        mode, (0.5, -0.5)
-    )
+    special = {"asymmetric": (0.0, 0.0), "half_pixel_symmetric": (0.5 - m / 2, (n - 1) / 2)}
+    first, shift = special.get(mode, (0.5, -0.5))
     ratio = op.Div(j + first, axis.scale)
     return op.Add(ratio, shift), {"scale": op.Neg(op.Div(ratio, axis.scale))}
 

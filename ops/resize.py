@@ -14,8 +14,17 @@ from typing import Any
 import numpy as np
 
 from ..jacobians import (
-    Array, Diagonal, Identity, Jacobian, Reshape, Shape, Take, broadcast, dtype_of, shape_of,
-)  # fmt: skip
+    Array,
+    Diagonal,
+    Identity,
+    Jacobian,
+    Reshape,
+    Shape,
+    Take,
+    broadcast,
+    dtype_of,
+    shape_of,
+)
 from .node import Node
 from .registry import Blocks, jacobian
 from .resampling import inside, nearest, positions, weights
@@ -96,7 +105,7 @@ class AxisOfResize:
         return op.Gather(self.node.inputs[ROI], self.k + part * self.count, axis=0)
 
     def outside(self, rank: int) -> np.ndarray:
-        """Which entries of y lie beyond x, as a mask over tensors of that rank; for numbers only."""
+        """Which entries of y lie beyond x, as a mask over tensors of that rank; of numbers."""
         if self.node.coordinate_transformation_mode != "tf_crop_and_resize":
             return np.zeros((), bool)
         beyond = np.asarray(self.weight == 0).all(axis=1)

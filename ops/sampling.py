@@ -10,9 +10,18 @@ from typing import Any
 import numpy as np
 
 from ..jacobians import (
-    Array, BlockDiagonal, Diagonal, Jacobian, Reshape, Shape, Take, broadcast, dtype_of, shape_of,
+    Array,
+    BlockDiagonal,
+    Diagonal,
+    Jacobian,
+    Reshape,
+    Shape,
+    Take,
+    broadcast,
+    dtype_of,
+    shape_of,
     size,
-)  # fmt: skip
+)
 from .interpolation import SUPPORT, kernel
 
 
@@ -26,15 +35,17 @@ class Line:
     slope: Array
 
 
-def line(op: Any, at: Array, n: int, mode: str, reindex: Callable[..., Array] | None = None) -> Line:
-    """Samples at positions `at`; neighbours beyond the ends count 0, or `reindex` moves them inside."""
+def line(
+    op: Any, at: Array, n: int, mode: str, reindex: Callable[..., Array] | None = None
+) -> Line:
+    """Samples at positions `at`; neighbours beyond the ends count 0, or `reindex` moves them in."""
     at = op.Unsqueeze(at, (-1,))
     if mode == "nearest":
         below, offsets = op.Round(at), np.zeros(1)
     else:
         below, offsets = op.Floor(at), np.arange(1.0 - SUPPORT[mode], 1.0 + SUPPORT[mode])
     neighbour = op.Add(below, offsets.astype(dtype_of(at)))
-    w, slope = nearest(op, at) if mode == "nearest" else kernel(op, mode, op.Sub(neighbour, at))
+    w, slope = nearest(at) if mode == "nearest" else kernel(op, mode, op.Sub(neighbour, at))
     if reindex is None:
         there = op.And(op.GreaterOrEqual(neighbour, 0.0), op.LessOrEqual(neighbour, n - 1.0))
         w, slope = op.Where(there, w, 0.0), op.Where(there, slope, 0.0)
@@ -44,10 +55,9 @@ def line(op: Any, at: Array, n: int, mode: str, reindex: Callable[..., Array] | 
     return Line(n, index, w, op.Neg(slope))
 
 
-def nearest(op: Any, at: Array) -> tuple[Array, Array]:
+def nearest(at: Array) -> tuple[Array, Array]:
     """The weight 1, whatever the position."""
-    zero = op.Mul(op.CastLike(op.CastLike(at, np.zeros((), bool)), at), 0.0)
-    return op.Add(zero, 1.0), zero
+    return np.ones(shape_of(at), dtype_of(at)), np.zeros(shape_of(at), dtype_of(at))
 
 
 class Samples:
@@ -101,7 +111,7 @@ class Samples:
         return reduce(lambda a, b: crossed(self.op, self.op.Mul, a, b), factors)
 
     def in_positions(self, gains: Sequence[Array], order: Sequence[int]) -> Jacobian:
-        """∂value/∂coordinates (*Q, D): coordinate j moves the position along axis order[j], by a gain."""
+        """∂value/∂coordinates (*Q, D): coordinate j moves positions along axis order[j]."""
         op, slopes = self.op, self.slopes()
         columns = [op.Mul(slopes[k], op.Unsqueeze(gains[k], (-1,))) for k in order]
         return BlockDiagonal(op.Concat(*(op.Unsqueeze(c, (-1,)) for c in columns), axis=-1))

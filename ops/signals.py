@@ -7,8 +7,18 @@ from typing import Any
 import numpy as np
 
 from ..jacobians import (
-    Diagonal, Embed, Fourier, Identity, Jacobian, Reshape, Shape, Slice, Take, broadcast, shape_of,
-)  # fmt: skip
+    Diagonal,
+    Embed,
+    Fourier,
+    Identity,
+    Jacobian,
+    Reshape,
+    Shape,
+    Slice,
+    Take,
+    broadcast,
+    shape_of,
+)
 from .node import Node
 from .registry import Blocks, jacobian
 

@@ -14,9 +14,8 @@ def skip_layer_normalization(op: Any, node: Node) -> tuple[Array | None, ...]:
     """y = layer norm of s = x + skip + bias; s is the fourth output."""
     s = total(op, node, 4)
     epsilon = 1e-12 if node.epsilon is None else node.epsilon
-    y, mean, inverse = op.LayerNormalization(
-        s, node.inputs[2], node.input(3), axis=-1, epsilon=epsilon, outputs=3
-    )
+    affine = [x for x in node.inputs[2:4] if x is not None]
+    y, mean, inverse = op.LayerNormalization(s, *affine, axis=-1, epsilon=epsilon, outputs=3)
     return y, mean, inverse, s
 
 

@@ -36,7 +36,6 @@ from . import (  # noqa: F401  (each module enters its kernels into the table)
     pooling,
     random,
     reductions,
-    regions,
     resize,
     scatter,
     signals,

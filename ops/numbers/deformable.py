@@ -13,9 +13,9 @@ def deform_conv(
     x: Array, w: Array, offset: Array, b: Any = None, mask: Any = None, **attributes: Any
 ) -> Array:
     """The kernel applied to samples at displaced positions."""
-    from . import numbers
     from ..deformable import Deformed
     from ..node import Node, Step
+    from . import numbers
 
     step = Step("DeformConv", "", 21, "", ("x", "w", "offset", "b", "mask"), ("y",), attributes)
     deformed = Deformed(numbers, Node(step, (x, w, offset, b, mask), ()))

@@ -14,10 +14,11 @@ from .table import ints, kernel
 def cum_prod(x: Array, axis: Any, *, exclusive: int = 0, reverse: int = 0) -> Array:
     """Running products along an axis."""
     (axis,) = ints(axis)
-    x = np.moveaxis(x, axis, -1)[..., :: -1 if reverse else 1]
+    step = -1 if reverse else 1
+    x = np.moveaxis(x, axis, -1)[..., ::step]
     if exclusive:
         x = np.concatenate([np.ones_like(x[..., :1]), x[..., :-1]], axis=-1)
-    return np.moveaxis(np.cumprod(x, axis=-1, dtype=x.dtype)[..., :: -1 if reverse else 1], -1, axis)
+    return np.moveaxis(np.cumprod(x, axis=-1, dtype=x.dtype)[..., ::step], -1, axis)
 
 
 @kernel("Det")

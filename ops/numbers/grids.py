@@ -13,9 +13,9 @@ from .table import ints, kernel
 @kernel("GridSample")
 def grid_sample(x: Array, grid: Array, **attributes: Any) -> Array:
     """Weighted sums of neighbours of each point of the grid."""
-    from . import numbers
     from ..grids import grid_samples
     from ..node import Node, Step
+    from . import numbers
 
     step = Step("GridSample", "", 21, "", ("x", "grid"), ("y",), attributes)
     samples, _ = grid_samples(numbers, Node(step, (x, grid.astype(x.dtype, copy=False)), ()))

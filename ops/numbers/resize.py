@@ -1,4 +1,4 @@
-"""Resize, computed as its derivative in x says: it is linear in x but for the extrapolation value."""
+"""Resize: linear in x but for the extrapolation value, so that its derivative computes it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from .table import kernel
 @kernel("Resize")
 def resize(x: Array, roi: Any = None, scales: Any = None, sizes: Any = None, **attrs: Any) -> Array:
     """Weighted sums of neighbours along each axis."""
-    from . import numbers
     from ..node import Node, Step
     from ..resize import AxisOfResize, resized_axes
+    from . import numbers
 
     floating = x if x.dtype.kind == "f" else x.astype(np.float64)
     step = Step("Resize", "", 21, "", ("x", "roi", "scales", "sizes"), ("y",), attrs)
     inputs = (floating, *(None if a is None else np.asarray(a) for a in (roi, scales, sizes)))
     y = floating
-    node = Node(step, inputs, (np.broadcast_to(floating.dtype.type(0), resized_shape(Node(step, inputs, ()))),))
+    shape = resized_shape(Node(step, inputs, ()))
+    node = Node(step, inputs, (np.broadcast_to(floating.dtype.type(0), shape),))
     outside = np.zeros((), bool)
     for k in range(len(resized_axes(node))):
         axis = AxisOfResize(numbers, node, k)

@@ -11,7 +11,9 @@ from .table import ints, kernel
 
 
 @kernel("DFT")
-def dft(x: Array, length: Any = None, axis: Any = -2, *, inverse: int = 0, onesided: int = 0) -> Array:
+def dft(
+    x: Array, length: Any = None, axis: Any = -2, *, inverse: int = 0, onesided: int = 0
+) -> Array:
     """The Fourier transform along an axis; half a spectrum comes out, or goes in where inverse."""
     (axis,) = ints(-2 if axis is None else axis)
     axis = axis % x.ndim

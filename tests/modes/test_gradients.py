@@ -255,6 +255,20 @@ def test_inside_a_loop():
     np.testing.assert_allclose(found["losses"], [np.sum((w - x) ** 2) / 4**k for k in range(5)])
 
 
+def test_inside_a_scan():
+    # over rows r of x: the gradient of Σ r² w in r
+    found = run("""rows (double[5,3] x, double[3] w) => (double[3] sum, double[5,3] slopes) {
+        sum, slopes = Scan<num_scan_inputs = 1, body = row (double[3] before, double[3] r)
+            => (double[3] after, double[3] slope) {
+            square = Mul(r, r)
+            y = Mul(square, w)
+            slope = G <xs = ["r"], zs = ["w"], y = "y"> (r, w)
+            after = Add(before, slope) }> (w, x) }""",
+        x=(x := normal(5, 3)), w=(w := normal(3, seed=1)))  # fmt: skip
+    np.testing.assert_allclose(found["slopes"], 2 * x * w)
+    np.testing.assert_allclose(found["sum"], w + (2 * x * w).sum(0))
+
+
 def test_the_turn_of_a_loop_is_not_mistaken_for_the_first():
     # row i of x, squared; the gradient is 2 x in row i only, and turns add up
     found = run("""rows (double[4,2] x) => (double[4,2] total) {

@@ -24,7 +24,7 @@ def angles(count, half):
     return np.cos(t).astype(np.float32), np.sin(t).astype(np.float32)
 
 
-COS, SIN = angles(8, 2)
+(COS, SIN), WIDE = angles(8, 2), angles(8, 4)
 LENGTHS, TOTAL = np.array([2, 1], np.int32), np.array(3, np.int32)
 CASES = {
     "Gelu": ("Gelu", [N(2, 3)], {}, 1),
@@ -72,18 +72,18 @@ CASES = {
         {"num_heads": 2}, 3,
     ),
     "GroupQueryAttention": (
-        "GroupQueryAttention", [N(2, 3, 16), N(2, 3, 8), N(2, 3, 8), None, None, LENGTHS, TOTAL],
+        "GroupQueryAttention", [N(2, 3, 32), N(2, 3, 16), N(2, 3, 16), None, None, LENGTHS, TOTAL],
         {"num_heads": 4, "kv_num_heads": 2}, 1,
     ),
     "GroupQueryAttention turned and packed": (
         "GroupQueryAttention",
-        [N(2, 3, 32), None, None, None, None, LENGTHS, TOTAL, COS, SIN],
+        [N(2, 3, 64), None, None, None, None, LENGTHS, TOTAL, *WIDE],
         {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1, "softcap": 5.0, "local_window_size": 2}, 1,
     ),
     "GroupQueryAttention with a past": (
         "GroupQueryAttention",
-        [N(2, 1, 16), N(2, 1, 8), N(2, 1, 8), N(2, 2, 4, 4), N(2, 2, 4, 4), np.array([4, 4], np.int32),
-         np.array(5, np.int32), COS, SIN],
+        [N(2, 1, 32), N(2, 1, 16), N(2, 1, 16), N(2, 2, 4, 8), N(2, 2, 4, 8), np.array([4, 4], np.int32),
+         np.array(5, np.int32), *WIDE],
         {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1}, 3,
     ),
 }  # fmt: skip
