@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from ..jacobians import dtype_of, shape_of
 from ..ops import Step, numbers
 from .model import Model
 from .primal import evaluate
@@ -107,8 +108,8 @@ def drawn(op: Any, step: Step, inputs: Sequence[Any], at: Any) -> list[Any]:
         return [np.asarray(y) for y in made]
     x, ratio, mode = (*inputs, None, None)[:3]
     if mode is None or not np.all(at(mode)):
-        return [x, np.ones(np.shape(held[0]), bool)]
-    ones = np.ones_like(held[0])
+        return [x, np.ones(shape_of(x), bool)]
+    ones = np.ones(shape_of(x), dtype_of(x))
     _, mask = numbers.run("Dropout", [ones, *held[1:]], step.attrs, version=step.version, outputs=2)
     rest = op.Sub(1.0, op.CastLike(np.array(0.5) if ratio is None else ratio, x))
     return [op.Div(op.Mul(x, mask.astype(ones.dtype)), rest), mask]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -95,9 +96,8 @@ class Unroller:
         if step.op_type in SEQUENCES and not step.domain:
             made = [SEQUENCES[step.op_type](self.op, step, self.op.at, *inputs)]
         elif step.op_type in CONTROL and not step.domain:
-            made = CONTROL[step.op_type](
-                self.op, step, inputs, lambda g, arguments: self.body(g, arguments, scope), self.op.at
-            )
+            run = partial(self.body, outer=scope)
+            made = CONTROL[step.op_type](self.op, step, inputs, run, self.op.at)
         elif draws(step, {}):
             made = drawn(self.op, step, inputs, self.op.at)
         elif (define := definition(step)) is not None:

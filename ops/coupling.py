@@ -1,4 +1,4 @@
-"""Probabilities of classes from those of pairs of classes, as support vector classifiers couple them.
+"""Probabilities of classes, coupled from those of pairs of classes.
 
 p minimises ½ pᵀQp where Σ p = 1, so that dp = -P dQ p with P the inverse of Q within Σ dp = 0.
 Runtimes iterate to the minimum only roughly; this is the derivative of the minimum itself.

@@ -14,11 +14,11 @@ from .trees import INPUTS, Tree
 @cache
 def derivative(formula: str, variable: str, given: str | None = None) -> Tree:
     """∂formula/∂variable as a tree; a stable form given by hand replaces the one SymPy derives."""
-    from . import symbols
+    from .symbols import formulas
 
     if given is not None:
-        return symbols.tree(symbols.parse(given))
-    return symbols.tree(symbols.derive(symbols.parse(formula), variable))
+        return formulas.tree(formulas.parse(given))
+    return formulas.tree(formulas.derive(formulas.parse(formula), variable))
 
 
 def variables(formula: str) -> tuple[str, ...]:

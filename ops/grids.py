@@ -63,7 +63,8 @@ def placed(op: Any, node: Node, g: Array, n: int) -> tuple[Array, Array]:
     if node.mode == "nearest":
         at = op.Round(at)
     gain = op.Expand(gain, shape_of(g))
-    if node.padding_mode == "zeros":
+    cubic = MODES.get(node.mode, node.mode) == "cubic"
+    if node.padding_mode == "zeros" or (cubic and node.padding_mode == "border"):
         return at, gain
     low, high = borders(node, n)
     outside = op.Or(op.Less(at, low), op.Greater(at, high))

@@ -7,7 +7,16 @@ from typing import Any
 import numpy as np
 
 from ..jacobians import (
-    Array, Diagonal, Eye, Identity, Jacobian, Reshape, dtype_of, implicit_kron, shape_of, size,
+    Array,
+    Diagonal,
+    Eye,
+    Identity,
+    Jacobian,
+    Reshape,
+    dtype_of,
+    implicit_kron,
+    shape_of,
+    size,
 )  # fmt: skip
 from .casts import cast_input
 from .formula import derivative

@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 
 from ..jacobians import (
-    Array, Diagonal, Identity, Jacobian, SumTo, Take, shape_of, take_flat,
+    Array,
+    Diagonal,
+    Identity,
+    Jacobian,
+    SumTo,
+    Take,
+    shape_of,
+    take_flat,
 )  # fmt: skip
 from .indexing import flat_positions
 from .node import Node
@@ -35,7 +42,7 @@ def softmax_cross_entropy(op: Any, node: Node) -> Blocks:
 
 
 class Likelihood:
-    """The loss of log probabilities: which of them count, by what share, and how they are reduced."""
+    """A loss of log probabilities: which of them count, by what share, and their reduction."""
 
     def __init__(self, op: Any, node: Node, log_prob: Array) -> None:
         self.op, self.node, self.log_prob = op, node, log_prob

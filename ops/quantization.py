@@ -10,7 +10,13 @@ from typing import Any
 import numpy as np
 
 from ..jacobians import (
-    Diagonal, Jacobian, Reshape, Shape, Take, broadcast, shape_of,
+    Diagonal,
+    Jacobian,
+    Reshape,
+    Shape,
+    Take,
+    broadcast,
+    shape_of,
 )  # fmt: skip
 from .casts import cast_input
 from .node import Node
@@ -48,5 +54,5 @@ def per_block(node: Node, i: int) -> Jacobian:
 
 
 def repeated(shape: Shape, full: Shape, axis: int, width: int, dtype: Any) -> Jacobian:
-    """Every entry along the axis stands for as many entries of the full shape; the last for fewer."""
+    """Every entry along the axis stands for `width` entries of the full shape, or the rest."""
     return Take(np.arange(full[axis]) // width, axis, shape, dtype)

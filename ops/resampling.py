@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from ..jacobians import Array, dtype_of
 from .interpolation import SUPPORT, kernel
 from .node import Node
-
-if TYPE_CHECKING:
-    from .resize import AxisOfResize
 
 Slopes = dict[str, Array]
 """Derivatives in what positions the samples: `scale`, and `start` and `end` of the region."""
@@ -20,7 +17,22 @@ Weights = tuple[Array, Array, Slopes]
 """Neighbours and their weights, both (m, taps), and the slopes of the weights."""
 
 
-def positions(op: Any, axis: AxisOfResize) -> tuple[Array, Slopes]:
+class Axis(Protocol):
+    """A resized axis: from n entries to m, by a factor `scale`."""
+
+    node: Node
+    n: int
+    m: int
+    scale: Array
+    index: Array
+    weight: Array | None
+    slopes: Slopes
+
+    def roi(self, op: Any, part: int) -> Array:
+        """Where the region starts (0) or ends (1)."""
+
+
+def positions(op: Any, axis: Axis) -> tuple[Array, Slopes]:
     """Where each entry of y lies on the axis of x, and the slopes of that in the parameters."""
     mode, n, m = axis.node.coordinate_transformation_mode, axis.n, axis.m
     j = np.arange(m).astype(dtype_of(axis.scale))
@@ -50,7 +62,7 @@ def nearest(op: Any, node: Node, at: Array, n: int) -> Array:
     return op.Clip(op.CastLike(rounded, np.zeros((), np.int64)), 0, n - 1)
 
 
-def weights(op: Any, axis: AxisOfResize, at: Array, slopes: Slopes) -> Weights:
+def weights(op: Any, axis: Axis, at: Array, slopes: Slopes) -> Weights:
     """Neighbours, their weights, and the slopes of these in the parameters.
 
     w = φ(s (neighbour - at)) with s = min(scale, 1) where antialiased, else 1.
@@ -76,7 +88,7 @@ def weights(op: Any, axis: AxisOfResize, at: Array, slopes: Slopes) -> Weights:
     return op.Clip(index, 0, n - 1), w, moved
 
 
-def squeezing(op: Any, axis: AxisOfResize) -> Array:
+def squeezing(op: Any, axis: Axis) -> Array:
     """How much wider the antialiasing kernel is: its argument times min(scale, 1)."""
     one = np.ones((), dtype_of(axis.scale))
     return op.Min(axis.scale, one) if axis.node.antialias else one
@@ -93,7 +105,7 @@ def normalized(op: Any, w: Array, slopes: Slopes) -> tuple[Array, Slopes]:
     return w, corrected
 
 
-def inside(op: Any, axis: AxisOfResize, at: Array) -> Weights:
+def inside(op: Any, axis: Axis, at: Array) -> Weights:
     """Outside of x there is the extrapolation value, a constant: weights there are zero."""
     out = op.Or(op.Less(at, 0.0), op.Greater(at, float(axis.n - 1)))
     keep = op.Reshape(op.CastLike(op.Not(out), at), (-1, 1))

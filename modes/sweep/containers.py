@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from .cases import Case
 
@@ -94,5 +95,6 @@ def sequence(parts: list[str], kind: onnx.TypeProto, name: str) -> onnx.NodeProt
 
 def read_at(name: str, k: int, part: str) -> list[onnx.NodeProto]:
     """The nodes that take tensor k of a sequence."""
-    position = helper.make_node("Constant", [], [f"{part}_position"], value_int=k)
-    return [position, helper.make_node("SequenceAt", [name, f"{part}_position"], [part])]
+    position = numpy_helper.from_array(np.array(k))
+    held = helper.make_node("Constant", [], [f"{part}_position"], value=position)
+    return [held, helper.make_node("SequenceAt", [name, f"{part}_position"], [part])]

@@ -77,15 +77,16 @@ def only(op: Any, scores: Array, seen: np.ndarray) -> Array:
 def group_query_attention(op: Any, node: Node) -> tuple[Array, ...]:
     """Causal attention in which several queries share a key and value; a cache in front."""
     q, k, v = parts(op, node)
-    length, total = shape_of(q)[2], int(np.ravel(node.number(6))[0])
-    ends = np.ravel(node.number(5)) + 1
+    length, (total,) = shape_of(q)[2], node.ints(6) or ()
+    ends = np.array(node.ints(5)) + 1
     past = np.zeros_like(ends) if total == length else ends - length
     now = past[:, None] + np.arange(length)
     if node.do_rotary:
         turn = (now, node.inputs[7], node.inputs[8], bool(node.rotary_interleaved))
         q, k = rotated(op, q, *turn), rotated(op, k, *turn)
     k, v = (cached(op, node.input(i), x, past, total) for i, x in ((3, k), (4, v)))
-    scores = scaled_products(op, grouped(op, q, node.kv_num_heads), op.Unsqueeze(k, (2,)), node.scale)
+    queries, keys = grouped(op, q, node.kv_num_heads), op.Unsqueeze(k, (2,))
+    scores = scaled_products(op, queries, keys, node.scale)
     if node.softcap:
         scores = op.Mul(op.Tanh(op.Div(scores, node.softcap)), node.softcap)
     if node.input(10) is not None:
@@ -129,9 +130,9 @@ def cached(op: Any, cache: Array | None, x: Array, past: np.ndarray, total: int)
 
 
 def window(node: Node, now: np.ndarray, ends: np.ndarray, total: int) -> np.ndarray:
-    """Which keys a query sees: none after it, none past the end, those in the local window."""
-    t, now = np.arange(total), now[:, :, None]
-    seen = (t <= now) & (t < np.maximum(ends, 1)[:, None, None])
+    """Which keys a query sees: up to itself or the end, no further back than the local window."""
+    t, stop = np.arange(total), np.minimum(now + 1, np.maximum(ends, 1)[:, None])[:, :, None]
+    seen = t < stop
     if node.local_window_size is not None and node.local_window_size > 0:
-        seen &= t > now - node.local_window_size
+        seen &= t >= stop - node.local_window_size
     return seen[:, None, None]

@@ -33,8 +33,8 @@ def turned(op: Any, x: Array, matrix: int | None, batch: int | None) -> Array:
 @defines("com.microsoft::FusedGemm")
 def fused_gemm(op: Any, node: Node) -> tuple[Array]:
     """y = f(α A' B' + β C)."""
-    named = ("alpha", "beta", "transA", "transB")
-    y = op.Gemm(*node.inputs, **{name: v for name in named if (v := getattr(node, name)) is not None})
+    fused = ("activation", "activation_alpha", "activation_beta", "activation_gamma")
+    y = op.Gemm(*node.inputs, **{k: v for k, v in node.step.attrs.items() if k not in fused})
     given = (node.activation_alpha, node.activation_beta)
     return (activated(op, y, node.activation, tuple(v for v in given if v is not None)),)
 

@@ -44,8 +44,8 @@ def rotated(
     half = shape_of(cos)[1]
     width = 2 * half
     cos, sin = (op.Unsqueeze(op.Gather(table, positions, axis=0), (1,)) for table in (cos, sin))
-    first, second = ((0, 2 * half - 1, 2), (1, 2 * half, 2)) if interleaved else ((0, half, 1), (half, width, 1))
-    u, v = (op.Slice(x, (start,), (stop,), (-1,), (step,)) for start, stop, step in (first, second))
+    starts, step = ((0, 1), 2) if interleaved else ((0, half), 1)
+    u, v = (op.Slice(x, (s,), (s + step * (half - 1) + 1,), (-1,), (step,)) for s in starts)
     turned = op.Sub(op.Mul(u, cos), op.Mul(v, sin)), op.Add(op.Mul(u, sin), op.Mul(v, cos))
     if interleaved:
         y = op.Concat(*(op.Unsqueeze(part, (-1,)) for part in turned), axis=-1)

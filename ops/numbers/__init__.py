@@ -70,19 +70,31 @@ class Numbers:
     ) -> tuple[Any, ...]:
         """The outputs of one node of a model."""
         kernel = KERNELS.get(op_type) if domain in ("", "ai.onnx") else None
-        declared = find(op_type, domain)
-        if kernel is None and declared is not None and declared.definition is not None:
-            names = tuple(None if x is None else f"x{i}" for i, x in enumerate(inputs))
-            made = tuple(f"y{o}" for o in range(outputs))
-            step = Step(op_type, domain, version, op_type, names, made, attrs)
-            return tuple(declared.definition(self, Node(step, tuple(inputs), (None,) * outputs)))[:outputs]
         if kernel is None:
+            if (declared := find(op_type, domain)) and declared.definition:
+                node = node_of(op_type, inputs, attrs, domain, version, outputs)
+                return tuple(declared.definition(self, node))[:outputs]
             return run_reference(
                 op_type, inputs, attrs, domain=domain, version=version, outputs=outputs
             )
         counted = {"outputs": outputs} if op_type in COUNTED else {}
         result = kernel(*inputs, **attrs, **counted)
         return result[:outputs] if isinstance(result, tuple) else (result,)
+
+
+def node_of(
+    op_type: str,
+    inputs: Sequence[Any],
+    attrs: Mapping[str, Any],
+    domain: str,
+    version: int,
+    outputs: int,
+) -> Node:
+    """The node that a definition is asked about."""
+    names = tuple(None if x is None else f"x{i}" for i, x in enumerate(inputs))
+    made = tuple(f"y{o}" for o in range(outputs))
+    step = Step(op_type, domain, version, op_type, names, made, attrs)
+    return Node(step, tuple(inputs), (None,) * outputs)
 
 
 def by_reference(op_type: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:

@@ -6,19 +6,26 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians.arrays import Array
+from ...jacobians.arrays import Array, reading
 from .table import ints, kernel
 
 
 @kernel("GridSample")
-def grid_sample(x: Array, grid: Array, **attributes: Any) -> Array:
+def grid_sample(
+    x: Array,
+    grid: Array,
+    *,
+    align_corners: int = 0,
+    mode: str = "linear",
+    padding_mode: str = "zeros",
+) -> Array:
     """Weighted sums of neighbours of each point of the grid."""
     from ..grids import grid_samples
     from ..node import Node, Step
-    from . import numbers
 
+    attributes = {"align_corners": align_corners, "mode": mode, "padding_mode": padding_mode}
     step = Step("GridSample", "", 21, "", ("x", "grid"), ("y",), attributes)
-    samples, _ = grid_samples(numbers, Node(step, (x, grid.astype(x.dtype, copy=False)), ()))
+    samples, _ = grid_samples(reading(x), Node(step, (x, grid.astype(x.dtype, copy=False)), ()))
     return np.moveaxis(samples.value, -1, 1)
 
 

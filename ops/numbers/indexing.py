@@ -60,3 +60,13 @@ def non_zero(x: Array) -> Array:
 def compress(x: Array, condition: Array, *, axis: int | None = None) -> Array:
     """The slices along an axis where the condition holds."""
     return np.compress(condition, x, axis)
+
+
+@kernel("Unique")
+def unique(x: Array, *, axis: int | None = None, sorted: int = 1) -> tuple[Array, ...]:
+    """The different entries, or slices; where each is first, which one each is, how many."""
+    _, first, inverse, counts = np.unique(x, True, True, True, axis)
+    order = np.arange(len(first)) if sorted else np.argsort(first)
+    first, counts = first[order], counts[order]
+    values = x.ravel()[first] if axis is None else np.take(x, first, axis)
+    return values, first, np.argsort(order)[inverse.ravel()], counts

@@ -20,6 +20,7 @@ from onnxjac.jacobians import (
     Edge,
     Embed,
     Eye,
+    Fourier,
     Identity,
     Jacobian,
     Kron,
@@ -303,6 +304,24 @@ def cumulative_exclusive_from_the_end(draw):
     return Cumulative(-1, (2, 4), draw.dtype, exclusive=True, reverse=True), np.kron(
         np.eye(2), np.triu(np.ones((4, 4)), 1)
     )
+
+
+@example(Fourier)
+def fourier(draw):
+    def transform(x):
+        z = np.fft.fft(x[..., 0] + 1j * x[..., 1], axis=1)
+        return np.stack([z.real, z.imag], axis=-1)
+
+    return Fourier(1, (2, 4, 2), draw.dtype), moved((2, 4, 2), transform)
+
+
+@example(Fourier)
+def fourier_inverse(draw):
+    def transform(x):
+        z = np.fft.ifft(x[..., 0] + 1j * x[..., 1], axis=0)
+        return np.stack([z.real, z.imag], axis=-1)
+
+    return Fourier(-3, (4, 3, 2), draw.dtype, inverse=True), moved((4, 3, 2), transform)
 
 
 @example(Product)

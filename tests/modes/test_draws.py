@@ -17,7 +17,8 @@ def model_of(nodes, **constants):
     y = helper.make_tensor_value_info("y", TensorProto.DOUBLE, None)
     held = [numpy_helper.from_array(np.asarray(c), name) for name, c in constants.items()]
     graph = helper.make_graph(nodes, "random", [port], [y], held)
-    return load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10))
+    imports = [helper.make_opsetid("", 21)]
+    return load(helper.make_model(graph, opset_imports=imports, ir_version=10))
 
 
 def dropout(**attrs):

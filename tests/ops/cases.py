@@ -43,7 +43,21 @@ def onnx_cases() -> list[Case]:
 def case_of(case) -> Case:
     names = [value.name for value in case.model.graph.input]
     feeds = dict(zip(names, map(as_array, case.data_sets[0][0]), strict=True))
-    return Case(case.name, case.model.graph.node[0].op_type, case.model, feeds)
+    op_type = case.model.graph.node[0].op_type
+    model = held(case.model, feeds, "scales") if op_type == "Resize" else case.model
+    return Case(case.name, op_type, model, feeds)
+
+
+def held(model: onnx.ModelProto, feeds: dict[str, np.ndarray], name: str) -> onnx.ModelProto:
+    """The model with an input as a constant: scales are float32 always and decide the shape."""
+    if name not in feeds:
+        return model
+    changed = onnx.ModelProto.FromString(model.SerializeToString())
+    changed.graph.initializer.append(onnx.numpy_helper.from_array(feeds.pop(name), name))
+    kept = [value for value in changed.graph.input if value.name != name]
+    del changed.graph.input[:]
+    changed.graph.input.extend(kept)
+    return changed
 
 
 def as_array(value: np.ndarray | TensorProto) -> np.ndarray:

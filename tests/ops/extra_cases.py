@@ -296,6 +296,116 @@ case("Dropout", (2, 3), np.array(0.4), np.array(False), outputs=2)
 case("Dropout", (4, 5), np.array(0.4), np.array(True), outputs=2, seed=3)
 case("Dropout", (4, 5), None, np.array(True), seed=3)
 
-# Losses, through their bodies.
+# Losses over labels, some of which are ignored.
+LABELS = np.array([[0, 2], [1, -1]])
+for reduction in ("none", "sum", "mean"):
+    case("SoftmaxCrossEntropyLoss NegativeLogLikelihoodLoss", (2, 3, 2), LABELS, positive(3),
+         ignore_index=-1, reduction=reduction)  # fmt: skip
+    case("SoftmaxCrossEntropyLoss", (3, 4), ints(1, 0, 3), outputs=2, reduction=reduction)
+    case("NegativeLogLikelihoodLoss", (3, 4), ints(1, 0, 3), reduction=reduction)
 case("SoftmaxCrossEntropyLoss", (4, 3), ints(0, 2, 1, -1), positive(3), outputs=2, ignore_index=-1)
-case("NegativeLogLikelihoodLoss", (2, 3, 2), np.array([[0, 2], [1, 1]]), reduction="sum")
+case("SoftmaxCrossEntropyLoss", (2, 3, 2, 2), RNG.integers(0, 3, (2, 2, 2)), ignore_index=1)
+
+# Tensors laid out by integers, and the different entries of a tensor.
+for axis in (-1, 0, 1):
+    case("OneHot", np.array([[0, -1], [2, 7]]), np.array(3), (2,), axis=axis)
+case("Range", np.array(0.3), np.array(3.0), np.array(0.7))
+case("Range", np.array(3.0), np.array(-1.0), np.array(-0.9))
+TWICE = x(3, 1, 3, 2, 1, 5).reshape(3, 2)
+TWICE_FROM = np.eye(6)
+case("Unique", TWICE, dense=TWICE_FROM[[1, 3, 0, 5]])
+case("Unique", TWICE, outputs=4, sorted=0, dense=TWICE_FROM[[0, 1, 3, 5]])
+for outputs in (1, 2):
+    case(
+        "Unique",
+        x(1, 2, 0, 3, 1, 2).reshape(3, 2),
+        outputs=outputs,
+        axis=0,
+        dense=TWICE_FROM[[2, 3, 0, 1]],
+    )
+
+# Images: samples between pixels, also beyond the border and in regions.
+SIZES = ints(1, 2, 5, 3)
+for mode in ("linear", "cubic"):
+    case("Resize", (1, 2, 4, 5), None, None, SIZES, mode=mode, antialias=1)
+    case("Resize", (1, 2, 4, 5), None, None, SIZES, mode=mode, exclude_outside=1)
+    case("Resize", (4, 5), x(0.1, 0.3, 0.8, 1.23), None, ints(3, 7), mode=mode,
+         coordinate_transformation_mode="tf_crop_and_resize", extrapolation_value=2.0)  # fmt: skip
+for transform in ("half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"):
+    case(
+        "Resize",
+        (4, 5),
+        None,
+        None,
+        ints(7, 1),
+        mode="cubic",
+        coordinate_transformation_mode=transform,
+    )
+case(
+    "Resize",
+    (4, 5),
+    None,
+    None,
+    ints(9),
+    mode="linear",
+    axes=[-1],
+    keep_aspect_ratio_policy="not_smaller",
+)
+for mode in ("linear", "cubic", "nearest"):
+    for padding in ("zeros", "border", "reflection"):
+        for align in (0, 1):
+            case("GridSample", (2, 2, 4, 5), RNG.uniform(-1.7, 1.7, (2, 3, 2, 2)), mode=mode,
+                 padding_mode=padding, align_corners=align)  # fmt: skip
+case("GridSample", (1, 2, 3, 4, 5), RNG.uniform(-1.2, 1.2, (1, 2, 2, 2, 3)), mode="linear")
+case("AffineGrid", (2, 2, 3), ints(2, 1, 3, 4), align_corners=1)
+case("AffineGrid", (1, 3, 4), ints(1, 1, 2, 3, 2))
+REGIONS = x(0.4, -1.3, 5.2, 3.1, 1.2, 2.3, 6.6, 9.7).reshape(2, 4)
+for mode in ("avg", "max"):
+    for ratio in (0, 2):
+        case("RoiAlign", (2, 2, 6, 7), REGIONS, ints(1, 0), mode=mode, sampling_ratio=ratio,
+             output_height=2, output_width=3, spatial_scale=0.7)  # fmt: skip
+case("MaxRoiPool", (1, 2, 6, 7), x(0.3, 0.4, 1.4, 5.2, 3.1).reshape(1, 5), pooled_shape=[2, 3])
+case("DeformConv", (2, 4, 5, 4), (4, 2, 2, 3), (2, 24, 5, 2), (4,), (2, 12, 5, 2), group=2,
+     offset_group=2, strides=[1, 2], pads=[1, 1, 1, 1], dilations=[2, 1])  # fmt: skip
+
+# Norms, products through zeros, entries at other places.
+case("LpPool", (1, 2, 6, 5), kernel_shape=[2, 3], p=3, strides=[2, 1], pads=[1, 0, 0, 2])
+case("LpPool", (1, 1, 7), kernel_shape=[3], p=1, dilations=[2], ceil_mode=1, strides=[2], opset=22)
+case("GlobalLpPool", (2, 2, 3, 4))
+case("GlobalLpPool", (2, 2, 5), p=3)
+case("LpNormalization", (2, 3, 4), axis=1, p=1)
+case("LpNormalization", x(0, 0), dense=np.zeros((2, 2)))
+case("CumProd", x(2, 0, 3), np.array(0), opset=26, dense=x(1, 0, 0, 0, 2, 0, 0, 6, 0).reshape(3, 3))
+case("CumProd", (2, 5, 3), np.array(-2), opset=26, exclusive=1, reverse=1)
+case("Det", x(1, 2, 2, 4).reshape(2, 2), dense=x(4, -2, -2, 1).reshape(1, 4))
+case("Det", (2, 3, 4, 4))
+case(
+    "MaxUnpool",
+    (1, 1, 2, 2),
+    ints(0, 2, 2, 15).reshape(1, 1, 2, 2),
+    kernel_shape=[2, 2],
+    strides=[2, 2],
+)
+case("CenterCropPad", (3, 6), ints(4, 2), axes=[1, 0])
+case("ReverseSequence", (2, 4, 3), ints(3, 1), batch_axis=0, time_axis=1)
+case("TensorScatter", (2, 3, 4, 2), (2, 3, 2, 2), ints(1, 3), mode="circular", opset=24)
+case(
+    "Col2Im",
+    (2, 12, 4),
+    ints(4, 5),
+    ints(2, 3),
+    dilations=[2, 1],
+    strides=[1, 2],
+    pads=[0, 0, 0, 0],
+)
+
+# Transforms.
+for onesided in (0, 1):
+    case("DFT", (2, 5, 3, 1), None, np.array(1), onesided=onesided)
+    case("DFT", (2, 5, 1), np.array(8), onesided=onesided)
+case("DFT", (2, 5, 3, 2), np.array(4), np.array(0), inverse=1)
+case("DFT", (4, 2), np.array(7), np.array(0), inverse=1, onesided=1, opset=28)
+case("DFT", (4, 2), None, np.array(0), inverse=1, onesided=1, opset=28)
+case("STFT", (2, 11, 1), np.array(3), (5,), None)
+case("STFT", (1, 9, 2), np.array(2), (4,), np.array(4), onesided=0)
+case("STFT", (1, 9, 1), np.array(2), None, np.array(4))

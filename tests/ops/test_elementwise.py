@@ -14,7 +14,7 @@ from onnxjac.modes.linearize import linearize
 from onnxjac.modes.load import load
 from onnxjac.ops.elementwise import FORMULAS
 from onnxjac.ops.node import schema_defaults
-from onnxjac.ops.symbols import NAMES, OUTPUT, parse, sigmoid, softplus
+from onnxjac.ops.symbols.formulas import NAMES, OUTPUT, parse, sigmoid, softplus
 
 X, Y = NAMES["x"], NAMES["y"]
 GRID = (-800.0, -30.0, -1.5, -0.7, -1e-8, 0.0, 1e-8, 0.7, 1.5, 30.0, 800.0)

@@ -12,7 +12,7 @@ from house import ROOT
 from onnxjac.modes.derive import jvp_graph, vjp_graph
 from onnxjac.modes.hessian import hessian
 from onnxjac.ops import find
-from onnxjac.ops.symbols import CALLS
+from onnxjac.ops.symbols.formulas import CALLS
 
 from .cases import few_of_each, moved, onnx_cases, skip_where_nothing_is_smooth
 

@@ -38,10 +38,11 @@ def test_a_quantised_model_has_the_derivative_of_what_is_not_rounded():
         helper.make_node("QuantizeLinear", ["x", "s"], ["q"]),
         helper.make_node("DequantizeLinear", ["q", "s"], ["y"]),
     ]
-    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", [4]), ("s", []))]
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])
-    graph = helper.make_graph(nodes, "qdq", ports, [y])
-    model = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10))
+    shapes = {"x": [4], "s": [], "y": [4]}
+    x, s, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, k) for n, k in shapes.items())
+    imports = [helper.make_opsetid("", 21)]
+    graph = helper.make_graph(nodes, "qdq", [x, s], [y])
+    model = load(helper.make_model(graph, opset_imports=imports, ir_version=10))
     feeds = {"x": np.array([0.3, 1.2, 2.6, 7.1], np.float32), "s": np.array(0.5, np.float32)}
     with pytest.warns(oj.OnnxJacWarning, match="piecewise constant"):
         J = oj.linearize(model, feeds, wrt=["x", "s"])

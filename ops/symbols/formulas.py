@@ -7,7 +7,7 @@ from typing import Any
 
 import sympy as sp
 
-from .trees import INPUTS, Tree
+from ..trees import INPUTS, Tree
 
 OUTPUT = sp.Symbol("Y", real=True)
 ATTRIBUTES = ("alpha", "beta", "gamma", "lambd", "bias")
@@ -48,7 +48,7 @@ CALLS: dict[Any, str] = {
 
 def parse(text: str) -> sp.Expr:
     """A formula as a SymPy expression over real symbols."""
-    return sp.sympify(text, locals=NAMES)
+    return sp.sympify(text, locals=NAMES, rational=True)
 
 
 def derive(expr: sp.Expr, variable: str) -> sp.Expr:

@@ -1,0 +1,1 @@
+"""Proofs: that every rule is the derivative, by SymPy, and ONNX's differentiability tags."""

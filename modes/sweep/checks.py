@@ -1,0 +1,114 @@
+"""Checks: what a case must satisfy. Each gives the greatest error that it met."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...jacobians import Jacobian
+from ..check import dot_error
+from ..derive import jvp_graph, vjp_graph
+from ..hessian import hessian
+from ..linearization import Linearization
+from ..linearize import Plan
+from ..load import load
+from ..model import Model
+from ..names import is_float
+from .cases import Case
+from .differences import mismatch, slope_error, steps_for
+
+NUMPY = "numpy"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A case at a point: the model, and its Jacobian between all floating inputs and outputs."""
+
+    case: Case
+    model: Model
+    point: Mapping[str, Any]
+    J: Linearization
+
+    def draw(self, seed: int, specs: Any) -> dict[str, np.ndarray]:
+        """Normal numbers in the space of every tensor."""
+        rng = np.random.default_rng(seed)
+        return {s.name: np.asarray(rng.standard_normal(s.shape), s.dtype) for s in specs}
+
+
+def problem(case: Case, point: Mapping[str, Any], dtype: str | None) -> Problem | None:
+    """The case in double precision or in its own; None where no floating tensors are on both ends."""
+    model = load(case.model, dtype=dtype)
+    given = {
+        name: x.astype(spec.dtype) if (spec := model.inputs[name]).dtype is not None else x
+        for name, x in point.items()
+    }
+    of, wrt = (
+        tuple(name for name, spec in side.items() if spec.dtype is not None and is_float(spec.dtype))
+        for side in (model.outputs, model.inputs)
+    )
+    if not of or not wrt:
+        return None
+    return Problem(case, model, given, Plan.between(model, of, wrt, NUMPY).at(given))
+
+
+def tolerance(dtype: np.dtype) -> float:
+    """What rounding may cost in a product."""
+    return {8: 1e-9, 4: 1e-4}.get(dtype.itemsize, 5e-2)
+
+
+def slopes(p: Problem) -> float:
+    """J v against central differences, v in one floating input after the other."""
+    steps, enough = steps_for(p.model)
+
+    def run(point: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        return p.model.run(point, engine=NUMPY)
+
+    v = p.draw(0, p.J.domain)
+    errors = (
+        slope_error(run, p.point, part, p.J.apply(part), steps, enough)
+        for part in ({name: tangent} for name, tangent in v.items())
+    )
+    return max(errors) / enough
+
+
+def adjoint(p: Problem) -> float:
+    """⟨u, J v⟩ = ⟨Jᵀ u, v⟩."""
+    rng = np.random.default_rng(1)
+    u, v = (rng.standard_normal(n).astype(p.J.dtype) for n in p.J.shape)
+    return dot_error(p.J, u, v) / tolerance(p.J.dtype)
+
+
+def recorded(p: Problem, engine: str) -> float:
+    """The JVP and the VJP as graphs, run by an engine, against the products with numbers."""
+    of, wrt = (tuple(spec.name for spec in side) for side in (p.J.codomain, p.J.domain))
+    errors = []
+    for make, K, kind in ((jvp_graph, p.J, "tangent"), (vjp_graph, p.J.T, "cotangent")):
+        seeds = p.draw(2, K.domain)
+        given = {**p.point, **{f"{name}_{kind}": seed for name, seed in seeds.items()}}
+        graph = make(p.model, p.point, of, wrt, NUMPY).model(kind)
+        found = graph.run(given, engine=engine)
+        for name, y in K.apply(seeds).items():
+            errors.append(mismatch(found[f"{name}_{kind}"].astype(float), y.astype(float)))
+    return max(errors) / tolerance(p.J.dtype)
+
+
+def symmetry(p: Problem) -> float:
+    """⟨u, H v⟩ = ⟨v, H u⟩ for the Hessian H of a random combination of each output."""
+    wrt = tuple(spec.name for spec in p.J.domain)
+    weights = p.draw(3, p.J.codomain)
+    errors = []
+    for of, w in weights.items():
+        H = hessian(p.model, p.point, of=of, wrt=wrt, weights=w, engine=NUMPY)
+        errors.append(asymmetry(H) / tolerance(H.dtype))
+    return max(errors)
+
+
+def asymmetry(H: Jacobian) -> float:
+    """|⟨u, H v⟩ - ⟨v, H u⟩| over ‖u‖ ‖H v‖."""
+    u, v = np.random.default_rng(4).standard_normal((2, H.shape[0])).astype(H.dtype)
+    Hu, Hv = H @ u, H @ v
+    scale = max(float(np.linalg.norm(u) * np.linalg.norm(Hv)), 1.0)
+    return abs(float(u @ Hv) - float(v @ Hu)) / scale

@@ -1,0 +1,99 @@
+"""Examine: one case, checked in every way; nothing it does ends the sweep."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...jacobians.errors import OnnxJacWarning
+from ..engines import onnxruntime as ort
+from ..loading.messages import first_line
+from ..training.lowering import lower_gradients
+from . import checks
+from .cases import Case
+from .checks import NUMPY, Problem, problem
+from .containers import between_tensors
+from .paths import tag
+from .points import moved
+
+TRAINING = "ai.onnx.preview.training"
+
+
+@dataclass
+class Result:
+    """What came of a case: the error of every check over the error that it allows."""
+
+    name: str
+    op_type: str
+    tag: str
+    errors: dict[str, float] = field(default_factory=dict)
+    engine: str = ""
+    message: str = ""
+    seconds: float = 0.0
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """The checks that failed."""
+        return tuple(name for name, error in self.errors.items() if not error <= 1)
+
+
+def examine(case: Case) -> Result:
+    """All checks of one case."""
+    result = Result(case.name, case.op_type, tag(case.model))
+    start = time.perf_counter()
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore", OnnxJacWarning)
+        attempt(result, "jacobian", lambda: fill(result, plain(case)))
+    result.seconds = time.perf_counter() - start
+    return result
+
+
+def attempt(result: Result, name: str, check: Callable[[], float]) -> None:
+    """A check of that name; an exception is a failure."""
+    try:
+        result.errors[name] = check()
+    except Exception as error:
+        result.errors[name] = np.inf
+        result.message = result.message or f"{type(error).__name__}: {first_line(error)}"
+
+
+def plain(case: Case) -> Case:
+    """The case between tensors, without training operators."""
+    case = between_tensors(case)
+    if any(node.domain == TRAINING for node in case.model.graph.node):
+        model = lower_gradients(case.model)
+        return Case(case.name, case.op_type, model, case.feeds, case.results)
+    return case
+
+
+def fill(result: Result, case: Case) -> float:
+    """The checks at the moved point; 0, as there was no failure on the way."""
+    point = moved(case.op_type, case.feeds)
+    double = problem(case, point, "float64")
+    if double is None:
+        return 0.0
+    attempt(result, "slope", lambda: checks.slopes(double))
+    attempt(result, "adjoint", lambda: checks.adjoint(double))
+    attempt(result, "graphs", lambda: graphs(result, case, point, double))
+    attempt(result, "symmetry", lambda: checks.symmetry(double))
+    return 0.0
+
+
+def graphs(result: Result, case: Case, point: dict[str, Any], double: Problem) -> float:
+    """Recorded products in ONNX Runtime; by NumPy where it lacks a kernel."""
+    if ort.installed():
+        try:
+            single = problem(case, point, None)
+            assert single is not None
+            error = checks.recorded(single, "onnxruntime")
+            result.engine = "onnxruntime"
+            return error
+        except ort.EngineError as error:
+            result.message = result.message or first_line(error)
+    result.engine = NUMPY
+    return checks.recorded(double, NUMPY)

@@ -1,0 +1,19 @@
+"""The symbols reading of the vocabulary: each ONNX operator over SymPy expressions, at a point.
+
+An entry of a tensor is an expression together with its number at a point. Arithmetic is exact;
+what branches, compares or sorts is decided by the numbers, and every decision is noted. What is
+read is therefore true where these decisions hold: in an open set around the point.
+
+>>> op = Symbols()
+>>> x = op.variables("x", [2, -1])
+>>> op.Relu(x)
+[x_0, 0]
+>>> op.conditions
+(x_0 > 0, x_1 < 0)
+"""
+
+from .number import Number, closed_form
+from .reading import Symbols
+from .tensor import Tensor
+
+__all__ = ["Number", "Symbols", "Tensor", "closed_form"]

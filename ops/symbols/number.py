@@ -1,0 +1,221 @@
+"""Number: a SymPy expression and its value at a point, as an entry of an object array.
+
+NumPy calls its methods, so that the kernels of the numbers reading compute with it as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+import mpmath
+import sympy as sp
+
+DIGITS = 40
+"""Decimal digits of the value at the point."""
+
+SAME = mpmath.mpf(10) ** -25
+"""Values that differ by less are compared as expressions."""
+
+Notes = dict[sp.Expr, None]
+"""The decisions that were taken, in order."""
+
+
+class Number:
+    """An expression `expr`, worth `at` at the point."""
+
+    __slots__ = ("at", "expr", "notes")
+
+    def __init__(self, expr: Any, at: Any, notes: Notes) -> None:
+        self.expr, self.at, self.notes = expr, at, notes
+
+    def lift(self, other: Any) -> tuple[Any, Any]:
+        """(expression, value) of another operand."""
+        if isinstance(other, Number):
+            return other.expr, other.at
+        expr = closed_form(other)
+        return expr, value_of(expr)
+
+    def made(self, function: Callable[[Any], Any], numeric: Callable[[Any], Any]) -> Number:
+        """f(x), in symbols and at the point."""
+        with mpmath.workdps(DIGITS):
+            return Number(function(self.expr), numeric(self.at), self.notes)
+
+    def joined(self, other: Any, function: Callable[[Any, Any], Any], swap: bool = False) -> Any:
+        """f(x, y), or f(y, x)."""
+        expr, at = self.lift(other)
+        with mpmath.workdps(DIGITS):
+            if swap:
+                return Number(function(expr, self.expr), function(at, self.at), self.notes)
+            return Number(function(self.expr, expr), function(self.at, at), self.notes)
+
+    def __add__(self, other: Any) -> Number:
+        return self.joined(other, lambda a, b: a + b)
+
+    __radd__ = __add__
+
+    def __mul__(self, other: Any) -> Number:
+        return self.joined(other, lambda a, b: a * b)
+
+    __rmul__ = __mul__
+
+    def __sub__(self, other: Any) -> Number:
+        return self.joined(other, lambda a, b: a - b)
+
+    def __rsub__(self, other: Any) -> Number:
+        return self.joined(other, lambda a, b: a - b, swap=True)
+
+    def __truediv__(self, other: Any) -> Number:
+        return self.joined(other, lambda a, b: a / b)
+
+    def __rtruediv__(self, other: Any) -> Number:
+        return self.joined(other, lambda a, b: a / b, swap=True)
+
+    def __pow__(self, other: Any) -> Number:
+        return self.joined(other, lambda a, b: a**b)
+
+    def __rpow__(self, other: Any) -> Number:
+        return self.joined(other, lambda a, b: a**b, swap=True)
+
+    def __mod__(self, other: Any) -> Number:
+        """a - b ⌊a/b⌋, with the quotient of the point."""
+        return self - (self / other).floor() * other
+
+    def __neg__(self) -> Number:
+        return Number(-self.expr, -self.at, self.notes)
+
+    def __abs__(self) -> Number:
+        return self if self >= 0 else -self
+
+    # -- decisions, taken at the point ---------------------------------------------------------
+
+    def order(self, other: Any) -> int:
+        """-1, 0 or 1 as it is less, equal or greater at the point; the decision is noted."""
+        expr, at = self.lift(other)
+        difference = self.at - at
+        if abs(difference) > SAME:
+            self.note(self.expr > expr if difference > 0 else self.expr < expr)
+            return 1 if difference > 0 else -1
+        if self.expr != expr and sp.simplify(self.expr - expr) != 0:
+            self.note(sp.Eq(self.expr, expr))
+        return 0
+
+    def note(self, condition: Any) -> None:
+        """Keep a condition unless it is always true."""
+        if condition not in (True, sp.true):
+            self.notes[condition] = None
+
+    def __lt__(self, other: Any) -> bool:
+        return self.order(other) < 0
+
+    def __le__(self, other: Any) -> bool:
+        return self.order(other) <= 0
+
+    def __gt__(self, other: Any) -> bool:
+        return self.order(other) > 0
+
+    def __ge__(self, other: Any) -> bool:
+        return self.order(other) >= 0
+
+    def __eq__(self, other: Any) -> bool:
+        return self.order(other) == 0
+
+    def __ne__(self, other: Any) -> bool:
+        return self.order(other) != 0
+
+    def __hash__(self) -> int:
+        return hash(self.expr)
+
+    def __bool__(self) -> bool:
+        return self != 0
+
+    def integer(self, rounded: Callable[[Any], Any], below: Any, above: Any) -> Number:
+        """A piecewise constant function of x: its value at the point, where x keeps the bounds."""
+        whole = int(rounded(self.at))
+        if self.expr.free_symbols:
+            self.note(sp.And(self.expr > whole + below, self.expr < whole + above))
+        return Number(sp.Integer(whole), mpmath.mpf(whole), self.notes)
+
+    def floor(self) -> Number:
+        return self.integer(mpmath.floor, 0, 1)
+
+    def ceil(self) -> Number:
+        return self.integer(mpmath.ceil, -1, 0)
+
+    def rint(self) -> Number:
+        return self.integer(mpmath.nint, -sp.S.Half, sp.S.Half)
+
+    def __int__(self) -> int:
+        return int(self.at)
+
+    def __float__(self) -> float:
+        return float(self.at)
+
+    def __repr__(self) -> str:
+        return str(self.expr)
+
+
+FUNCTIONS: dict[str, tuple[Any, Any]] = {
+    "exp": (sp.exp, mpmath.exp), "log": (sp.log, mpmath.log), "sqrt": (sp.sqrt, mpmath.sqrt),
+    "sin": (sp.sin, mpmath.sin), "cos": (sp.cos, mpmath.cos), "tan": (sp.tan, mpmath.tan),
+    "sinh": (sp.sinh, mpmath.sinh), "cosh": (sp.cosh, mpmath.cosh), "tanh": (sp.tanh, mpmath.tanh),
+    "arcsin": (sp.asin, mpmath.asin), "arccos": (sp.acos, mpmath.acos),
+    "arctan": (sp.atan, mpmath.atan), "arcsinh": (sp.asinh, mpmath.asinh),
+    "arccosh": (sp.acosh, mpmath.acosh), "arctanh": (sp.atanh, mpmath.atanh),
+    "erf": (sp.erf, mpmath.erf), "reciprocal": (lambda x: 1 / x, lambda x: 1 / x),
+    "square": (lambda x: x**2, lambda x: x**2),
+}  # fmt: skip
+"""The method that a NumPy function calls on an entry -> the function of SymPy, of mpmath."""
+
+for _name, _pair in FUNCTIONS.items():
+    setattr(Number, _name, lambda self, pair=_pair: self.made(*pair))
+
+
+@cache
+def closed_form(number: Any) -> sp.Expr:
+    """What a float stands for: the simplest fraction, or √(p/q πᵏ), of which it is the rounding.
+
+    >>> closed_form(0.1), closed_form(2**-0.5), closed_form(3)
+    (1/10, sqrt(2)/2, 3)
+    """
+    if isinstance(number, sp.Basic):
+        return number
+    if isinstance(number, int) or float(number).is_integer():
+        return sp.Integer(int(number))
+    number = float(number)
+    if not math.isfinite(number):
+        return {math.inf: sp.oo, -math.inf: -sp.oo}.get(number, sp.nan)
+    found = simplest(number, 10**7)
+    if found is not None:
+        return sp.Rational(found.numerator, found.denominator)
+    return root(number) or sp.Rational(*number.as_integer_ratio())
+
+
+def simplest(number: float, limit: int) -> Fraction | None:
+    """The fraction with a small denominator that rounds to a float."""
+    found = Fraction(number).limit_denominator(limit)
+    return found if float(found) == number else None
+
+
+def root(number: float) -> sp.Expr | None:
+    """±√(p/q πᵏ) with small p and q."""
+    for power in (0, 1, -1):
+        square = Fraction(number**2 / math.pi**power).limit_denominator(1000)
+        exact = sp.sqrt(sp.Rational(square.numerator, square.denominator) * sp.pi**power)
+        if square and abs(float(exact) - abs(number)) <= 2e-16 * abs(number):
+            return exact if number > 0 else -exact
+    return None
+
+
+@cache
+def value_of(expr: sp.Expr) -> Any:
+    """A constant in many digits."""
+    if expr.is_Rational:
+        with mpmath.workdps(DIGITS):
+            return mpmath.mpf(int(expr.p)) / int(expr.q)
+    if expr in (sp.oo, -sp.oo, sp.nan):
+        return mpmath.mpf(str(expr).replace("oo", "inf"))
+    return sp.N(expr, DIGITS)._to_mpmath(140)

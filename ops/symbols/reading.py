@@ -1,0 +1,99 @@
+"""Symbols: the vocabulary over tensors of expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import mpmath
+import numpy as np
+import sympy as sp
+
+from ...jacobians import Array
+from ...jacobians.errors import UnsupportedOp
+from ..numbers import numbers
+from ..numbers.table import COUNTED
+from ..numbers.table import KERNELS as PLAIN
+from . import linear, pointwise, signals  # noqa: F401  (each enters its kernels into the table)
+from .number import DIGITS, Number, closed_form, value_of
+from .table import KERNELS
+from .tensor import Tensor, each, symbol
+
+
+class Symbols:
+    """One method per ONNX operator: a kernel of its own, or that of the numbers reading.
+
+    NumPy arrays are constants; operators of constants alone are left to the numbers reading.
+    """
+
+    def __init__(self) -> None:
+        self.notes: dict[sp.Expr, None] = {}
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if not name[0].isupper():
+            raise AttributeError(name)
+        return partial(self.call, name)
+
+    @property
+    def conditions(self) -> tuple[sp.Expr, ...]:
+        """The decisions taken so far: where they hold, what was read is true."""
+        return tuple(self.notes)
+
+    def call(self, op_type: str, *inputs: Any, **attrs: Any) -> Any:
+        """The result of an operator: tensors, or arrays where all is constant."""
+        if not any(isinstance(x, Tensor) for x in inputs):
+            return getattr(numbers, op_type)(*inputs, **attrs)
+        kernel = KERNELS.get(op_type) or PLAIN.get(op_type)
+        if kernel is None:
+            raise UnsupportedOp(f"{op_type} has no reading in symbols")
+        made = kernel(*map(self.operand, inputs), **attrs)
+        return tuple(map(self.tensor, made)) if isinstance(made, tuple) else self.tensor(made)
+
+    def run(
+        self, op_type: str, inputs: Sequence[Any], attrs: Mapping[str, Any], *,
+        domain: str = "", version: int = 21, outputs: int = 1,
+    ) -> tuple[Any, ...]:  # fmt: skip
+        """The outputs of one node of a model."""
+        if domain not in ("", "ai.onnx"):
+            op_type = f"{domain}::{op_type}"
+        counted = {"outputs": outputs} if op_type in COUNTED else {}
+        made = self.call(op_type, *inputs, **attrs, **counted)
+        return made[:outputs] if isinstance(made, tuple) else (made,)
+
+    def operand(self, x: Any) -> Any:
+        """An input as a kernel takes it: floats become exact numbers."""
+        if isinstance(x, Tensor):
+            return x.entries
+        floating = isinstance(x, np.ndarray | np.generic) and x.dtype.kind == "f"
+        return each(self.number, np.asarray(x)) if floating else x
+
+    def tensor(self, made: Any) -> Any:
+        """A result: objects are expressions, anything else stays as it is."""
+        array = np.asarray(made)
+        return Tensor(each(self.number, array), self) if array.dtype == object else array
+
+    def number(self, entry: Any) -> Number:
+        """An entry as a symbolic number."""
+        if isinstance(entry, Number):
+            return entry
+        expr = closed_form(entry.item() if isinstance(entry, np.generic) else entry)
+        return Number(expr, value_of(expr), self.notes)
+
+    def variables(self, name: str, at: Any, **assumptions: Any) -> Tensor:
+        """A tensor of symbols name_ij, whose values at the point are given."""
+        point = np.asarray(at)
+        made = np.empty(point.shape, object)
+        for place, value in np.ndenumerate(point):
+            with mpmath.workdps(DIGITS):
+                exact = value_of(closed_form(float(value)))
+            made[place] = Number(symbol(name, place, **assumptions), exact, self.notes)
+        return Tensor(made, self)
+
+    def constant(self, array: Array) -> Tensor:
+        """Numbers as a tensor of expressions."""
+        return Tensor(each(self.number, np.asarray(array)), self)
+
+    def at(self, x: Any) -> Any:
+        """The numbers of a tensor at the point."""
+        return x.values if isinstance(x, Tensor) else x

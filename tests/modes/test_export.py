@@ -1,0 +1,245 @@
+"""Exported derivatives: checked, run in ONNX Runtime and in onnx.reference, differentiated again."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+import onnxjac as oj
+from onnxjac.modes.export import identifier
+from onnxjac.modes.save import save
+
+FLOAT = ir.TensorType(ir.DataType.FLOAT)
+ROOT = Path(__file__).parents[2]
+FILES = {
+    "mlp": ROOT / "tests/models/mlp.onnx",
+    "cnn": ROOT / "tests/models/cnn.onnx",
+    "encoder": ROOT / "tests/models/encoder.onnx",
+    "digits": ROOT / "notebooks/models/digits.onnx",
+}
+
+
+def point_of(model, batch, seed=0):
+    """A random input of that batch size, or of the model's own where it is fixed."""
+    rng = np.random.default_rng(seed)
+    shapes = {n: [batch if isinstance(d, str) else d for d in s.shape] for n, s in model.inputs.items()}
+    return {n: rng.standard_normal(shape).astype(np.float32) for n, shape in shapes.items()}
+
+
+def floating_weights(model):
+    return [n for n, s in model.initializers.items() if s.dtype.kind == "f" and "running" not in n]
+
+
+def vectors(specs, seed=1):
+    rng = np.random.default_rng(seed)
+    return {s.name: rng.standard_normal(s.shape).astype(np.float32) for s in specs}
+
+
+def run(proto, feeds):
+    """The outputs by name, in ONNX Runtime."""
+    onnx.checker.check_model(proto, full_check=True)
+    ort = pytest.importorskip("onnxruntime")
+    session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    names = [o.name for o in session.get_outputs()]
+    return dict(zip(names, session.run(None, feeds), strict=True))
+
+
+def close(found, wanted, tolerance=2e-5):
+    scale = max(float(np.abs(wanted).max(initial=0)), 1e-6)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=tolerance * scale)
+
+
+def batches(model):
+    free = any(isinstance(d, str) for s in model.inputs.values() for d in s.shape)
+    return (3, 1, 6) if free else (None,)
+
+
+@pytest.fixture(params=FILES, scope="module")
+def model(request):
+    return oj.load(FILES[request.param])
+
+
+def sides(model):
+    """Inputs and weights, with the same names as C identifiers."""
+    wrt = [*model.inputs, *floating_weights(model)]
+    return wrt, {name: identifier(name) for name in wrt}
+
+
+def test_the_jvp_is_that_of_the_operator(model):
+    wrt, names = sides(model)
+    proto = oj.export(model, "jvp", point_of(model, 3), wrt=wrt)
+    for batch in batches(model):
+        point = point_of(model, batch, seed=2)
+        J = oj.linearize(model, point, wrt=wrt)
+        tangents = vectors(J.domain)
+        feeds = {names[n]: x for n, x in point.items()}
+        found = run(proto, {**feeds, **{f"{names[n]}_tangent": t for n, t in tangents.items()}})
+        for name, wanted in J.apply(tangents).items():
+            close(found[f"{name}_tangent"], wanted)
+            close(found[name], J.primal[name])
+
+
+def test_the_vjp_is_that_of_the_operator(model):
+    wrt, names = sides(model)
+    proto = oj.export(model, "vjp", point_of(model, 3), wrt=wrt)
+    for batch in batches(model):
+        point = point_of(model, batch, seed=2)
+        J = oj.linearize(model, point, wrt=wrt)
+        cotangents = vectors(J.codomain)
+        feeds = {names[n]: x for n, x in point.items()}
+        found = run(proto, {**feeds, **{f"{n}_cotangent": u for n, u in cotangents.items()}})
+        for name, wanted in J.T.apply(cotangents).items():
+            close(found[f"{names[name]}_cotangent"], wanted)
+
+
+def test_the_dense_jacobian_is_per_sample_where_samples_are_independent(model):
+    (x,) = model.inputs
+    proto = oj.export(model, "jacobian", point_of(model, 3))
+    for batch in batches(model):
+        point = point_of(model, batch, seed=2)
+        J = oj.linearize(model, point)
+        shape = J.codomain[0].shape + J.domain[0].shape
+        dense = J.toarray().reshape(shape)
+        if batch is not None:
+            rank = len(J.codomain[0].shape)
+            dense = np.stack([np.take(dense[i], i, axis=rank - 1) for i in range(batch)])
+        close(run(proto, point)[f"logits_{x}_jacobian"], dense)
+
+
+def test_names_are_c_identifiers_and_the_domain_is_onnx(model):
+    proto = oj.export(model, "vjp", point_of(model, 3), wrt=sides(model)[0])
+    graph = proto.graph
+    made = [name for node in graph.node for name in node.output]
+    names = [v.name for v in (*graph.input, *graph.output, *graph.initializer)] + made
+    assert all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) for name in names)
+    assert {node.domain for node in graph.node} == {""}
+    assert {i.name for i in graph.initializer} <= {n for node in graph.node for n in node.input} | {
+        identifier(name) for name in model.initializers
+    }
+
+
+def test_onnx_reference_runs_it_too(model):
+    point = point_of(model, 2)
+    proto = oj.export(model, "jvp", point)
+    (x,) = model.inputs
+    tangent = vectors([model.inputs[x]._replace(shape=point[x].shape)])[x]
+    found = ReferenceEvaluator(proto).run(None, {x: point[x], f"{x}_tangent": tangent})
+    J = oj.linearize(model, point)
+    close(found[1], J.apply({x: tangent})["logits"], 1e-4)
+
+
+def squared_error():
+    """loss = mean((tanh(x W) - t)²)."""
+    text = """
+    <ir_version: 10, opset_import: ["" : 21]>
+    fit (float[batch, 4] x, float[batch, 2] t) => (float loss)
+    <float[4, 2] W = {0.1, 0.2, -0.3, 0.4, 0.5, -0.6, 0.7, 0.8}>
+    { z = MatMul(x, W)  y = Tanh(z)  e = Sub(y, t)  s = Mul(e, e)  loss = ReduceMean<keepdims = 0>(s) }
+    """
+    return oj.load(onnx.parser.parse_model(text))
+
+
+@pytest.mark.parametrize("batch", [1, 2, 5])
+def test_gradient_and_hessian_product_of_a_mean_over_any_batch(batch):
+    model = squared_error()
+    first = {"x": np.ones((3, 4), np.float32), "t": np.zeros((3, 2), np.float32)}
+    point = {n: a[:batch] for n, a in point_of(model, 5).items()}
+    tangent = np.arange(8, dtype=np.float32).reshape(4, 2)
+    slopes, H = oj.grad(model, point, of="loss", wrt="W"), oj.hessian(model, point, of="loss", wrt="W")
+
+    found = run(oj.export(model, "grad", first, wrt="W"), point)
+    close(found["W_grad"], slopes["W"])
+    found = run(oj.export(model, "hvp", first, wrt="W"), {**point, "W_tangent": tangent})
+    close(found["W_grad"], slopes["W"])
+    close(found["W_hvp"], H.apply({"W": tangent})["W"])
+
+
+def test_export_of_an_export_is_the_third_derivative():
+    model = squared_error()
+    point = point_of(model, 3)
+    tangent = np.arange(8, dtype=np.float32).reshape(4, 2) / 8
+    once = oj.load(oj.export(model, "hvp", point, wrt="W"))
+    twice = oj.export(once, "jvp", {**point, "W_tangent": tangent}, of="W_hvp", wrt="W")
+    found = run(twice, {**point, "W_tangent": tangent, "W_tangent_1": tangent})
+    double = oj.load(onnx.load_from_string(as_proto(model)), dtype="float64")
+
+    def product(step):
+        moved = {**point, "W": double.constants["W"] + step * tangent}
+        return oj.hessian(double, moved, of="loss", wrt="W").apply({"W": tangent})["W"]
+
+    close(found["W_hvp_tangent"], (product(1e-4) - product(-1e-4)) / 2e-4, 1e-4)
+
+
+def as_proto(model):
+    return ir.to_proto(model.ir).SerializeToString()
+
+
+def test_what_fixes_the_batch_is_named():
+    """Samples sorted into a table whose size is a weight's: not a function of the batch."""
+    text = """
+    <ir_version: 10, opset_import: ["" : 21]>
+    fixed (float[batch, 3] x) => (float[two, three] y)
+    <int64[2] shape = {-1, 2}>
+    { z = Reshape(x, shape)  y = Tanh(z) }
+    """
+    model = oj.load(onnx.parser.parse_model(text))
+    point = {"x": np.ones((2, 3), np.float32)}
+    with pytest.warns(oj.OnnxJacWarning, match="'batch' is fixed"):
+        proto = oj.export(model, "jvp", point)
+    dims = proto.graph.input[0].type.tensor_type.shape.dim
+    assert [d.dim_value for d in dims] == [2, 3]
+
+
+def test_a_mode_or_an_output_that_does_not_fit_is_refused():
+    model = squared_error()
+    with pytest.raises(oj.InputError, match="'jvp', 'vjp'"):
+        oj.export(model, "forward", point_of(model, 2))
+    with pytest.raises(oj.InputError, match="one scalar output"):
+        oj.export(oj.load(FILES["mlp"]), "grad", point_of(oj.load(FILES["mlp"]), 2))
+
+
+def large(megabytes, count=5):
+    """y = sin(2ᶜ x), by `count` weights of together that size; an onnx-ir model has no limit."""
+    n = int((megabytes * 2**18 / count) ** 0.5)
+    x, y = (ir.Value(name=name, shape=ir.Shape([1, n]), type=FLOAT) for name in "xy")
+    weights, nodes, z = [], [], x
+    for k in range(count):
+        tensor = ir.tensor(np.diag(np.full(n, 2, np.float32)), name=f"W{k}")
+        weights.append(ir.Value(name=f"W{k}", shape=tensor.shape, type=FLOAT, const_value=tensor))
+        nodes.append(ir.Node("", "MatMul", [z, weights[-1]]))
+        z = nodes[-1].outputs[0]
+        z.name = f"z{k}"
+    nodes.append(ir.Node("", "Sin", [z], outputs=[y]))
+    graph = ir.Graph([x], [y], nodes=nodes, initializers=weights, opset_imports={"": 21}, name="large")
+    return ir.Model(graph, ir_version=10)
+
+
+def round_trip(tmp_path, megabytes, **options):
+    """Export, save, load, differentiate again."""
+    model = oj.load(large(megabytes))
+    point = {"x": np.full(model.inputs["x"].shape, 0.5 / 32, np.float32)}
+    save(oj.export(model, "jvp", point), tmp_path / "jvp.onnx", **options)
+    again = oj.load(tmp_path / "jvp.onnx")
+    ones = np.ones_like(point["x"])
+    J = oj.linearize(again, {**point, "x_tangent": ones}, of="y_tangent", wrt="x")
+    found = J.apply({"x": ones})["y_tangent"]
+    np.testing.assert_allclose(found, -(32**2) * np.sin(0.5) * ones, rtol=1e-5)
+    return sorted(path.name for path in tmp_path.iterdir())
+
+
+def test_large_weights_go_beside_the_file(tmp_path):
+    assert round_trip(tmp_path, 4, limit=2**20) == ["jvp.onnx", "jvp.onnx.data"]
+
+
+def test_a_small_model_is_one_file(tmp_path):
+    assert round_trip(tmp_path, 1) == ["jvp.onnx"]
+
+
+def test_more_than_two_gigabytes(tmp_path, request):
+    if not request.config.getoption("--all-models"):
+        pytest.skip("takes 10 GB of memory: --all-models")
+    assert round_trip(tmp_path, 2100) == ["jvp.onnx", "jvp.onnx.data"]

@@ -1,0 +1,73 @@
+"""The table of conventions says what we give, and what PyTorch gives."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import onnxjac as oj
+from check_rule import one_node
+from house import ROOT
+from onnxjac.modes.load import load
+from onnxjac.ops import find
+from onnxjac.ops.conventions import CONVENTIONS, table
+
+
+def arrays_of(convention):
+    """The inputs: floats are float64, whole numbers int64."""
+    arrays = map(np.asarray, convention.inputs)
+    return [x.astype(np.float64) if x.dtype.kind == "f" else x.astype(np.int64) for x in arrays]
+
+
+def agree(found, expected):
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, np.asarray(b, np.float64), rtol=1e-6)
+
+
+@pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda c: c.what)
+@pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
+def test_ours(convention):
+    if find(convention.op_type) is None:
+        pytest.skip("not declared yet")
+    arrays = arrays_of(convention)
+    outputs = 2 if convention.op_type == "TopK" else 1
+    node = one_node(convention.op_type, arrays, dict(convention.attrs), outputs, convention.opset)
+    feeds = {f"x{i}": x for i, x in enumerate(arrays)}
+    J = oj.linearize(load(node), feeds, of="y0", engine="numpy")
+    slopes = J.T.apply({"y0": np.ones(J.primal["y0"].shape)})
+    agree(slopes.values(), convention.ours)
+
+
+def test_the_page_holds_the_table():
+    assert table() in (ROOT / "CONVENTIONS.md").read_text()
+
+
+def torch_functions():
+    import torch
+    from torch.nn import functional as F
+
+    zeroth = torch.tensor([0])
+    return {
+        "Relu": torch.relu, "LeakyRelu": lambda x: F.leaky_relu(x, 0.1), "PRelu": F.prelu,
+        "Elu": lambda x: F.elu(x, 2.0), "Selu": F.selu, "HardSigmoid": F.hardsigmoid,
+        "HardSwish": F.hardswish, "Shrink": F.softshrink, "Abs": torch.abs, "Sign": torch.sign,
+        "ThresholdedRelu": lambda x: F.threshold(x, 1.0, 0.0), "Round": torch.round,
+        "Floor": torch.floor, "Sqrt": torch.sqrt, "Pow": torch.pow, "Max": torch.maximum,
+        "Min": torch.minimum, "ReduceMax": torch.amax, "ReduceMin": torch.amin,
+        "MaxPool": lambda x: F.max_pool1d(x, 2, 1), "TopK": lambda x: x.topk(1)[0],
+        "ScatterElements": lambda x, u: x.scatter_reduce(0, zeroth, u, "amax"), "Clip": torch.clamp,
+        "ReduceProd": torch.prod, "CumProd": lambda x: x.cumprod(0),
+        "ReduceL1": lambda x: torch.norm(x, 1), "ReduceL2": torch.norm, "Mod": torch.remainder,
+    }  # fmt: skip
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda c: c.what)
+def test_torch(convention):
+    torch = pytest.importorskip("torch")
+    floats = [x for x in arrays_of(convention) if x.dtype.kind == "f"]
+    tensors = [torch.tensor(x, requires_grad=True) for x in floats]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch_functions()[convention.op_type](*tensors).sum().backward()
+    agree([x.grad for x in tensors], convention.torch)
