@@ -7,18 +7,33 @@ Each was found by running the original and the converted model side by side, whi
 from __future__ import annotations
 
 import onnx
-from onnx import numpy_helper
-from onnx.helper import make_attribute, make_node
+from onnx import defs, numpy_helper
+from onnx.helper import make_attribute, make_node, make_opsetid
 
+from ...ops.registry import find
 from .bodies import inline
 from .protos import graphs, nodes, opset
 
 
 def before_check(model: onnx.ModelProto) -> onnx.ModelProto:
-    """GroupNormalization 18 to 20 scaled by group, not by channel: the checker refuses it now."""
+    """GroupNormalization 18 to 20 scaled by group, not by channel: the checker refuses it now.
+
+    It also refuses what ONNX Runtime adds to the default domain.
+    """
+    _name_domains(model)
     if (opset(model) or 0) in range(18, 21):
         model = inline(model, lambda domain, op_type: op_type == "GroupNormalization")
     return model
+
+
+def _name_domains(model: onnx.ModelProto) -> None:
+    """What is no operator of ONNX, but known as one of ONNX Runtime's, is said to be that."""
+    own = "com.microsoft"
+    for node in nodes(model):
+        if not node.domain and not defs.has(node.op_type) and find(node.op_type, own):
+            node.domain = own
+            if all(entry.domain != own for entry in model.opset_import):
+                model.opset_import.append(make_opsetid(own, 1))
 
 
 def before_conversion(model: onnx.ModelProto, version: int) -> onnx.ModelProto:

@@ -27,7 +27,7 @@ def skip_simplified_layer_normalization(op: Any, node: Node) -> tuple[Array | No
     return y, None, inverse, s
 
 
-@defines("SimplifiedLayerNormalization")
+@defines("com.microsoft::SimplifiedLayerNormalization")
 def simplified_layer_normalization(op: Any, node: Node) -> tuple[Array, ...]:
     """y = x / rms(x) · γ over the axes from `axis` on."""
     rank = len(node.x_shape)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import helper
 
@@ -197,3 +198,13 @@ def test_the_recorded_pullback_runs_in_onnxruntime(case):
     found = recorded.run({**feeds, "y0_cotangent": u}, engine="onnxruntime")
     for name, expected in J.T.apply({"y0": u}).items():
         np.testing.assert_allclose(found[f"{name}_cotangent"], expected, rtol=1e-3, atol=1e-4)
+
+
+def test_a_guest_in_the_default_domain():
+    """ONNX Runtime has SimplifiedLayerNormalization where ONNX has its own operators."""
+    proto, feeds = one_node("SimplifiedLayerNormalization", [N(2, 3, 4), N(4)], {"epsilon": 1e-3}, 1)
+    proto.graph.node[0].domain = ""
+    check_point(load(proto, dtype="float64"), feeds)
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    found = load(proto).run(feeds)["y0"]
+    np.testing.assert_allclose(found, session.run(None, feeds)[0], rtol=1e-5, atol=1e-6)
