@@ -102,7 +102,9 @@ def parser() -> Parser:
     top.add_argument("--version", action="version", version=f"onnxjac {__version__}")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
     for name, (run, about, arguments) in COMMANDS.items():
-        command = commands.add_parser(name, help=about, description=f"{about.capitalize()}.", **style)
+        command = commands.add_parser(
+            name, help=about, description=f"{about.capitalize()}.", **style
+        )
         command.set_defaults(run=run)
         for flags, options in arguments.items():
             command.add_argument(*flags.split(), **options)
@@ -162,7 +164,11 @@ COMMANDS: dict[str, tuple[Any, str, dict[str, dict[str, Any]]]] = {
     "export": (
         export_derivative,
         "write a derivative of a model as an ONNX model",
-        {**ARGUMENTS, **OUTPUT, "--mode": {"choices": list(MODES), "default": "vjp", "help": "(vjp)"}},
+        {
+            **ARGUMENTS,
+            **OUTPUT,
+            "--mode": {"choices": list(MODES), "default": "vjp", "help": "(vjp)"},
+        },
     ),
     "lower": (
         lower,

@@ -20,8 +20,9 @@ from .sums import Sum
 
 __all__ = [
     "Array", "Block", "BlockDiagonal", "Broadcast", "Cast", "Contraction", "Convolution",
-    "Cumulative", "Dag", "Dense", "Diagonal", "Edge", "Embed", "Eye", "Fourier", "Geometry", "Identity",
-    "Jacobian", "Kron", "LowRank", "Op", "Permutation", "Product", "Reshape", "Scalar",
+    "Cumulative", "Dag", "Dense", "Diagonal", "Edge", "Embed", "Eye", "Fourier", "Geometry",
+    "Identity", "Jacobian", "Kron", "LowRank", "Op", "Permutation", "Product", "Reshape",
+    "Scalar",
     "Scatter", "Shape", "Slice", "Sum", "SumTo", "Take", "Zero", "broadcast", "dtype_of",
     "implicit_kron", "label_sizes", "lead", "prod_text", "reading", "reading_of", "shape_of",
     "size", "slab", "stack", "take_flat", "transposed",

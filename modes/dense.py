@@ -16,7 +16,9 @@ from .symbolic import batch_symbol
 from .trace import Trace, trace
 
 
-def jacobian_graph(model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None) -> Draft:
+def jacobian_graph(
+    model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None
+) -> Draft:
     """inputs ↦ (of, dense ∂of/∂wrt for every pair).
 
     Per sample, (batch, *of, *wrt), where the pair shares its first dimension and samples do not
@@ -74,7 +76,7 @@ def swept(op: Recorder, dag: Dag, units: Array, wrt: Names) -> dict[str, Array]:
 def per_sample(
     model: Model, point: Mapping[str, Any], of: str, wrt: str, engine: str | None
 ) -> bool:
-    """Whether both tensors have the batch first, and sample 0 of one meets only sample 0 of the other."""
+    """Whether both tensors have the batch first, and no sample of one meets another sample."""
     if batch_symbol(model) is None or model.spec(wrt).shape is None:
         return False
     J = Plan.between(model, (of,), (wrt,), engine).at(point)

@@ -35,7 +35,9 @@ class Draft:
         return Model(build(self.recorder, self.inputs, self.outputs, name, self.wrt))
 
 
-def jvp_graph(model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None) -> Draft:
+def jvp_graph(
+    model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None
+) -> Draft:
     """(inputs, tangents) ↦ (of, J · tangents)."""
     t = trace(model, point, (*of, *wrt), engine)
     dag = t.dag(wrt, of)
@@ -68,14 +70,18 @@ def vjp_graph(
     return draft
 
 
-def grad_graph(model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None) -> Draft:
+def grad_graph(
+    model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None
+) -> Draft:
     """inputs ↦ (of, ∇ of) for a scalar `of`."""
     (value,) = evaluate(model, point, of, engine=engine).values()
     seeds = {of[0]: np.ones(value.shape, value.dtype)}
     return vjp_graph(model, point, of, wrt, engine, seeds, "grad")
 
 
-def hvp_graph(model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None) -> Draft:
+def hvp_graph(
+    model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None
+) -> Draft:
     """(inputs, tangents) ↦ (of, ∇ of, H · tangents) for a scalar `of`."""
     gradient = grad_graph(model, point, of, wrt, engine).model("grad")
     slopes = tuple(f"{name}_grad" for name in wrt)

@@ -60,7 +60,9 @@ def export(
     point = check_inputs(model, inputs)
     if mode in ("grad", "hvp"):
         require_scalar(model, point, of_names, mode)
-    draft = generalised(model, point, lambda at: MODES[mode](model, at, of_names, wrt_names, engine))
+    draft = generalised(
+        model, point, lambda at: MODES[mode](model, at, of_names, wrt_names, engine)
+    )
     made = draft.model(f"{model.name or 'model'}_{mode}").ir
     rename(made.graph)
     return ir.to_proto(made)

@@ -96,7 +96,9 @@ def combination(
             f"{of[0]!r} has shape {list(value.shape)}: give weights of that shape, so that "
             f"sum(weights * {of[0]}) is the scalar to differentiate"
         )
-    chosen = np.ones(value.shape, value.dtype) if weights is None else np.asarray(weights, value.dtype)
+    chosen = (
+        np.ones(value.shape, value.dtype) if weights is None else np.asarray(weights, value.dtype)
+    )
     if chosen.shape != value.shape:
         raise InputError(f"weights have shape {list(chosen.shape)}, {of[0]!r} {list(value.shape)}")
     return chosen

@@ -30,6 +30,7 @@ class Plan:
     """All of a linearisation that does not depend on the point.
 
     `given` are the intermediates that the point holds: they are not computed from anything.
+    `source` is the model with its random operators, where `model` holds what they drew.
     """
 
     model: Model
@@ -37,6 +38,7 @@ class Plan:
     wrt: tuple[str, ...]
     engine: str | None
     given: frozenset[str] = frozenset()
+    source: Model | None = None
 
     @classmethod
     def between(
@@ -65,9 +67,10 @@ class Plan:
         """The Jacobian at a point, with those blocks of a past one that are the same there."""
         point = check_inputs(self.model, inputs)
         given = frozenset(point.keys() - self.model.inputs.keys() - self.model.initializers.keys())
-        model = fixed(self.model, point, self.engine)
+        source = self.source or self.model
+        model = fixed(source, point, self.engine)
         same = given == self.given and model is self.model
-        plan = self if same else replace(self, given=given, model=model)
+        plan = self if same else replace(self, given=given, model=model, source=source)
         return plan.record(point, past)
 
     def record(self, point: Mapping[str, Any], past: Linearization | None = None) -> Linearization:

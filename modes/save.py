@@ -1,4 +1,4 @@
-"""Save: a model to a file, whole or not at all; weights beside it where protobuf cannot hold them."""
+"""Save: a model to a file, whole or not at all; weights beside it where it would be too large."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def save(proto: onnx.ModelProto, path: str | os.PathLike[str], *, limit: int = L
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".onnxjac-") as folder:
             draft = Path(folder) / target.name
             if tensor_bytes(proto) > limit:
-                onnx.save_model(proto, draft, save_as_external_data=True, location=f"{target.name}.data")
+                onnx.save_model(
+                    proto, draft, save_as_external_data=True, location=f"{target.name}.data"
+                )
                 os.replace(f"{draft}.data", f"{target}.data")
             else:
                 onnx.save_model(proto, draft)

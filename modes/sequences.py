@@ -25,7 +25,9 @@ def element(op: Any, step: Step, at: Any, sequence: Sequence, position: Any) -> 
     return sequence[int(at(position))]
 
 
-def insert(op: Any, step: Step, at: Any, sequence: Sequence, tensor: Any, position: Any = None) -> Sequence:
+def insert(
+    op: Any, step: Step, at: Any, sequence: Sequence, tensor: Any, position: Any = None
+) -> Sequence:
     made, where = list(sequence), len(sequence) if position is None else int(at(position))
     made.insert(where, tensor)
     return made

@@ -39,7 +39,7 @@ def canonical(name: str) -> str:
 
 
 def parameters(node: Node, names: list[str], at: int) -> tuple[float, ...]:
-    """Alpha and beta of the function at that place: the lists name only functions that take them."""
+    """Alpha and beta of the function at that place: the lists hold those of functions with any."""
     given = []
     for position, values in enumerate((node.activation_alpha, node.activation_beta)):
         takers = [k for k, name in enumerate(names) if len(PARAMETERS.get(name, ())) > position]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..jacobians import Array, Diagonal, Identity, Jacobian, Scalar, broadcast, dtype_of, shape_of
+from ..jacobians import Array, Diagonal, Identity, Jacobian, Scalar, broadcast, shape_of
 from .formula import derivative, variables
 from .node import Node
 from .registry import Blocks, jacobian
@@ -21,7 +21,9 @@ class Elementwise:
     derivatives by hand, one per input where there are several.
     """
 
-    def __init__(self, formula: str | dict[str, str], d: str | dict[str, str] | None, by: str) -> None:
+    def __init__(
+        self, formula: str | dict[str, str], d: str | dict[str, str] | None, by: str
+    ) -> None:
         self.formulas = formula if isinstance(formula, dict) else {"": formula}
         self.by = by if isinstance(formula, dict) else ""
         self.given = {"x": d} if isinstance(d, str) else d or {}
@@ -35,7 +37,9 @@ class Elementwise:
     def __call__(self, op: Any, node: Node) -> Blocks:
         values = _Values(node)
         return {
-            (0, i): spread(op, node, i, evaluate(op, self.derivative(name, node), values, node.dtype))
+            (0, i): spread(
+                op, node, i, evaluate(op, self.derivative(name, node), values, node.dtype)
+            )
             for i, name in enumerate(self.variables)
             if node.wants(i)
         }
@@ -120,6 +124,9 @@ elementwise("Celu", "Piecewise((x, x > 0), (alpha*(exp(x/alpha) - 1), True))",
             d="Piecewise((1, x > 0), (Y/alpha + 1, True))")  # fmt: skip
 elementwise("Selu", "Piecewise((gamma*x, x > 0), (gamma*alpha*(exp(x) - 1), True))",
             d="Piecewise((gamma, x > 0), (Y + gamma*alpha, True))")  # fmt: skip
-elementwise("HardSigmoid", "Piecewise((0, alpha*x + beta <= 0), (1, alpha*x + beta >= 1), (alpha*x + beta, True))")
+elementwise(
+    "HardSigmoid",
+    "Piecewise((0, alpha*x + beta <= 0), (1, alpha*x + beta >= 1), (alpha*x + beta, True))",
+)
 elementwise("HardSwish", "Piecewise((0, x <= -3), (x, x >= 3), (x*(x + 3)/6, True))")
 elementwise("Shrink", "Piecewise((x + bias, x < -lambd), (x - bias, x > lambd), (0, True))")

@@ -26,7 +26,10 @@ class Direction:
         self.w, self.r = (op.Gather(node.inputs[i], d, axis=0) for i in (1, 2))
         self.hidden = shape_of(self.r)[-1]
         bias = self.of_direction(3)
-        self.wb, self.rb = (None, None) if bias is None else op.Split(bias, axis=0, num_outputs=2, outputs=2)
+        self.wb: Array | None = None
+        self.rb: Array | None = None
+        if bias is not None:
+            self.wb, self.rb = op.Split(bias, axis=0, num_outputs=2, outputs=2)
         self.gates = gates
         self.initial = tuple(self.state(i) for i in states)
 
@@ -67,7 +70,9 @@ class Direction:
         return self.op.MatMul(h, self.op.Transpose(r, perm=(1, 0)))
 
 
-def sequences(op: Any, node: Node, make: Callable[[Direction], Cell], gates: int, states: tuple[int, ...]) -> Any:
+def sequences(
+    op: Any, node: Node, make: Callable[[Direction], Cell], gates: int, states: tuple[int, ...]
+) -> Any:
     """Y and the last states of all directions, in the layout of the operator."""
     x = op.Transpose(node.x, perm=(1, 0, 2)) if node.layout else node.x
     count = 2 if node.direction == "bidirectional" else 1
@@ -78,14 +83,19 @@ def sequences(op: Any, node: Node, make: Callable[[Direction], Cell], gates: int
         outputs.append(op.Concat(*(op.Unsqueeze(y, (0,)) for y in ys), axis=0))
         finals.append(last)
     y = op.Concat(*(op.Unsqueeze(y, (1,)) for y in outputs), axis=1)
-    lasts = [op.Concat(*(op.Unsqueeze(s, (0,)) for s in column), axis=0) for column in zip(*finals, strict=True)]
+    lasts = [
+        op.Concat(*(op.Unsqueeze(s, (0,)) for s in column), axis=0)
+        for column in zip(*finals, strict=True)
+    ]
     if node.layout:
         y = op.Transpose(y, perm=(2, 0, 1, 3))
         lasts = [op.Transpose(s, perm=(1, 0, 2)) for s in lasts]
     return (y, *lasts)
 
 
-def one_direction(op: Any, x: Array, direction: Direction, cell: Cell) -> tuple[list[Array], tuple[Array, ...]]:
+def one_direction(
+    op: Any, x: Array, direction: Direction, cell: Cell
+) -> tuple[list[Array], tuple[Array, ...]]:
     """The outputs at every t, in order of t, and the last states."""
     turns = shape_of(x)[0]
     projected = direction.plus(op.MatMul(x, op.Transpose(direction.w, perm=(1, 0))), direction.wb)
@@ -97,7 +107,12 @@ def one_direction(op: Any, x: Array, direction: Direction, cell: Cell) -> tuple[
 
 
 def masked(
-    op: Any, direction: Direction, t: int, turns: int, fresh: tuple[Array, ...], old: tuple[Array, ...]
+    op: Any,
+    direction: Direction,
+    t: int,
+    turns: int,
+    fresh: tuple[Array, ...],
+    old: tuple[Array, ...],
 ) -> tuple[tuple[Array, ...], Array]:
     """States and output at t: a sequence that is shorter keeps its state and gives zero."""
     lengths = direction.node.ints(4)

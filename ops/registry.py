@@ -37,7 +37,7 @@ DECLARATIONS: dict[tuple[str, str], Declaration] = {}
 
 
 def jacobian(*names: str) -> Callable[[Rule], Rule]:
-    """Declare the blocks of one or more operators: `@jacobian("MatMul")`, `@jacobian("my.domain::Op")`."""
+    """Declare the blocks of operators: `@jacobian("MatMul")`, `@jacobian("my.domain::Op")`."""
 
     def register(rule: Rule) -> Rule:
         for name in names:

@@ -40,7 +40,8 @@ def test_a_folder_that_is_not_there_is_one_line(tmp_path, capsys):
     target = tmp_path / "nowhere" / "out.onnx"
     assert main(["export", DIGITS, "-o", str(target)]) == 1
     err = capsys.readouterr().err
-    assert err.startswith("onnxjac: error: cannot write") and err.count("\n") == 1
+    assert err.startswith("onnxjac: error: cannot write")
+    assert err.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
 

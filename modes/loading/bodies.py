@@ -105,7 +105,7 @@ def _inline(model: onnx.ModelProto, keys: list[Key]) -> onnx.ModelProto:
 
 
 def _with_bodies(model: onnx.ModelProto, keys: list[Key]) -> onnx.ModelProto:
-    """The chosen operators as calls of functions of the model, one per node: a body depends on it."""
+    """The chosen operators as calls of functions of the model, one per node."""
     known = shape_inference.infer_shapes(model).graph
     types = {v.name: v.type for v in (*known.input, *known.value_info, *known.output)}
     for count, node in enumerate(nodes(model)):

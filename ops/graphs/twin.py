@@ -57,7 +57,9 @@ class Twin:
         self.remember(value, number)
         return value
 
-    def run(self, step: Step, inputs: list[Any], outputs: tuple[str | None, ...]) -> tuple[Any, ...]:
+    def run(
+        self, step: Step, inputs: list[Any], outputs: tuple[str | None, ...]
+    ) -> tuple[Any, ...]:
         """A step of the model, copied under given output names, and computed."""
         found = numbers.run(
             step.op_type, [self.at(x) for x in inputs], step.attrs, domain=step.domain,

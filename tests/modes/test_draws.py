@@ -82,3 +82,10 @@ def test_dropout_out_of_training_is_the_identity():
     nodes = [helper.make_node("Dropout", ["x", "ratio", "training"], ["y"])]
     J = oj.linearize(model_of(nodes, ratio=0.4, training=False), {"x": X})
     np.testing.assert_array_equal(J.toarray(), np.eye(X.size))
+
+
+def test_another_point_draws_another_sample():
+    J = oj.linearize(dropout(), {"x": X})
+    K = J.relinearize({"x": X})
+    assert (J.primal["y"] != K.primal["y"]).any()
+    assert K.check()

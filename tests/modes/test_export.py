@@ -1,4 +1,4 @@
-"""Exported derivatives: checked, run in ONNX Runtime and in onnx.reference, differentiated again."""
+"""Exported derivatives: checked, run in ONNX Runtime and onnx.reference, differentiated again."""
 
 import re
 from pathlib import Path
@@ -26,7 +26,9 @@ FILES = {
 def point_of(model, batch, seed=0):
     """A random input of that batch size, or of the model's own where it is fixed."""
     rng = np.random.default_rng(seed)
-    shapes = {n: [batch if isinstance(d, str) else d for d in s.shape] for n, s in model.inputs.items()}
+    shapes = {
+        n: [batch if isinstance(d, str) else d for d in s.shape] for n, s in model.inputs.items()
+    }
     return {n: rng.standard_normal(shape).astype(np.float32) for n, shape in shapes.items()}
 
 
@@ -138,7 +140,8 @@ def squared_error():
     <ir_version: 10, opset_import: ["" : 21]>
     fit (float[batch, 4] x, float[batch, 2] t) => (float loss)
     <float[4, 2] W = {0.1, 0.2, -0.3, 0.4, 0.5, -0.6, 0.7, 0.8}>
-    { z = MatMul(x, W)  y = Tanh(z)  e = Sub(y, t)  s = Mul(e, e)  loss = ReduceMean<keepdims = 0>(s) }
+    { z = MatMul(x, W)  y = Tanh(z)  e = Sub(y, t)  s = Mul(e, e)
+      loss = ReduceMean<keepdims = 0>(s) }
     """
     return oj.load(onnx.parser.parse_model(text))
 
@@ -149,7 +152,10 @@ def test_gradient_and_hessian_product_of_a_mean_over_any_batch(batch):
     first = {"x": np.ones((3, 4), np.float32), "t": np.zeros((3, 2), np.float32)}
     point = {n: a[:batch] for n, a in point_of(model, 5).items()}
     tangent = np.arange(8, dtype=np.float32).reshape(4, 2)
-    slopes, H = oj.grad(model, point, of="loss", wrt="W"), oj.hessian(model, point, of="loss", wrt="W")
+    slopes, H = (
+        oj.grad(model, point, of="loss", wrt="W"),
+        oj.hessian(model, point, of="loss", wrt="W"),
+    )
 
     found = run(oj.export(model, "grad", first, wrt="W"), point)
     close(found["W_grad"], slopes["W"])
@@ -214,7 +220,9 @@ def large(megabytes, count=5):
         z = nodes[-1].outputs[0]
         z.name = f"z{k}"
     nodes.append(ir.Node("", "Sin", [z], outputs=[y]))
-    graph = ir.Graph([x], [y], nodes=nodes, initializers=weights, opset_imports={"": 21}, name="large")
+    graph = ir.Graph(
+        [x], [y], nodes=nodes, initializers=weights, opset_imports={"": 21}, name="large"
+    )
     return ir.Model(graph, ir_version=10)
 
 

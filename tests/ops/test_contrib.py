@@ -2,7 +2,6 @@
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import helper
 
@@ -11,6 +10,7 @@ from check_rule import check_point, declared
 from onnxjac.modes.derive import vjp_graph
 from onnxjac.modes.load import load
 
+onnxruntime = pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
 RNG = np.random.default_rng(11)
 
@@ -202,7 +202,8 @@ def test_the_recorded_pullback_runs_in_onnxruntime(case):
 
 def test_a_guest_in_the_default_domain():
     """ONNX Runtime has SimplifiedLayerNormalization where ONNX has its own operators."""
-    proto, feeds = one_node("SimplifiedLayerNormalization", [N(2, 3, 4), N(4)], {"epsilon": 1e-3}, 1)
+    inputs, attrs = [N(2, 3, 4), N(4)], {"epsilon": 1e-3}
+    proto, feeds = one_node("SimplifiedLayerNormalization", inputs, attrs, 1)
     proto.graph.node[0].domain = ""
     check_point(load(proto, dtype="float64"), feeds)
     session = onnxruntime.InferenceSession(proto.SerializeToString())
