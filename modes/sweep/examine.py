@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ class Result:
     """What came of a case: the error of every check over the error that it allows."""
 
     name: str
+    kind: str
     op_type: str
     tag: str
     errors: dict[str, float] = field(default_factory=dict)
@@ -44,7 +45,7 @@ class Result:
 
 def examine(case: Case) -> Result:
     """All checks of one case."""
-    result = Result(case.name, case.op_type, tag(case.model))
+    result = Result(case.name, case.kind, case.op_type, tag(case.model))
     start = time.perf_counter()
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore", OnnxJacWarning)
@@ -66,8 +67,7 @@ def plain(case: Case) -> Case:
     """The case between tensors, without training operators."""
     case = between_tensors(case)
     if any(node.domain == TRAINING for node in case.model.graph.node):
-        model = lower_gradients(case.model)
-        return Case(case.name, case.op_type, model, case.feeds, case.results)
+        return replace(case, model=lower_gradients(case.model))
     return case
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..names import is_float
+from .differences import has_tangents
 
 Domain = Callable[[int, np.ndarray], np.ndarray]
 """(position of the input, values) -> values of the domain near them."""
@@ -19,7 +19,7 @@ def moved(op_type: str, feeds: Mapping[str, Any], seed: int = 0) -> dict[str, An
     domain = DOMAINS.get(op_type, anything)
 
     def near(i: int, x: Any) -> Any:
-        if not is_float(x.dtype):
+        if not has_tangents(x.dtype):
             return x
         return domain(i, x.astype(np.float64) + 0.1 * rng.standard_normal(x.shape)).astype(x.dtype)
 
@@ -27,7 +27,8 @@ def moved(op_type: str, feeds: Mapping[str, Any], seed: int = 0) -> dict[str, An
 
 
 def anything(i: int, x: np.ndarray) -> np.ndarray:
-    return x
+    """All numbers; infinities too, which masks are made of."""
+    return np.where(np.isnan(x), 1.0, x)
 
 
 def finite(i: int, x: np.ndarray) -> np.ndarray:
