@@ -21,13 +21,13 @@ from .modes.training.lowering import lower_gradients
 from .modes.training.optimizers import Adagrad, Adam, Momentum
 from .modes.training.step import initial_state, train_step
 from .modes.training.training_model import training_model
-from .ops.registry import jacobian
+from .ops.registry import defines, jacobian, zero
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Adagrad", "Adam", "Hessian", "InputError", "LimitError", "Linearization", "LoadError",
     "Model", "Momentum", "OnnxJacError", "OnnxJacWarning", "TensorSpec", "UnknownTensor",
-    "UnsupportedOp", "export", "grad", "hessian", "hvp", "initial_state", "jacobian", "jvp",
-    "linearize", "load", "lower_gradients", "train_step", "training_model", "vjp",
+    "UnsupportedOp", "defines", "export", "grad", "hessian", "hvp", "initial_state", "jacobian", "jvp",
+    "linearize", "load", "lower_gradients", "train_step", "training_model", "vjp", "zero",
 ]  # fmt: skip

@@ -21,13 +21,14 @@ def jvp(
     tangents: Mapping[str, Any],
     *,
     of: Names = None,
-    engine: str | None = None,
+    **options: Any,
 ) -> tuple[Tensors, Tensors]:
     """y = f(x) and dy = J dx, both by name.
 
     `tangents` names the tensors that move, inputs, initializers or intermediates, each with an
-    array of its tensor's shape; the others stay. `dy` has the shapes of `y`.
+    array of its tensor's shape; the others stay. `dy` has the shapes of `y`. Options are those of
+    `linearize`.
     """
     check_named(tangents)
-    J = linearize(model, primals, of=of, wrt=tuple(tangents), engine=engine)
+    J = linearize(model, primals, of=of, wrt=tuple(tangents), **options)
     return dict(J.primal), J.apply(tangents)

@@ -80,7 +80,7 @@ def hessian(
     seeds = {of_names[0]: combination(model, point, of_names, weights, engine)}
     gradient = vjp_graph(model, point, of_names, wrt_names, engine, seeds).model("gradient")
     cotangents = tuple(f"{name}_cotangent" for name in wrt_names)
-    J = Plan.between(gradient, cotangents, wrt_names, engine).at(point)
+    J = Plan(gradient, cotangents, wrt_names, engine).at(point)
     return Hessian(J, J.domain)
 
 

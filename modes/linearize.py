@@ -14,6 +14,7 @@ from ..jacobians.errors import warn
 from ..ops import Step
 from .active import ActiveStep, active_steps, cuts, without
 from .draws import fixed
+from .estimate import straight_through as estimated
 from .finite import warn_nonfinite
 from .inputs import check_inputs
 from .linearization import Linearization
@@ -39,18 +40,13 @@ class Plan:
     engine: str | None
     given: frozenset[str] = frozenset()
     source: Model | None = None
-
-    @classmethod
-    def between(
-        cls, model: Model, of: tuple[str, ...], wrt: tuple[str, ...], engine: str | None
-    ) -> Plan:
-        """The plan for tensors that are known to be in the model."""
-        return cls(model, of, wrt, engine)
+    estimate: bool = False
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """The steps of the model but for what is given."""
-        return without(self.model.steps, self.given)
+        """The steps of the model but for what is given, some of them as estimators if asked for."""
+        steps = without(self.model.steps, self.given)
+        return estimated(steps) if self.estimate else steps
 
     @cached_property
     def active(self) -> tuple[ActiveStep, ...]:
@@ -125,6 +121,7 @@ def linearize(
     of: Names = None,
     wrt: Names = None,
     engine: str | None = None,
+    straight_through: bool = False,
 ) -> Linearization:
     """J = ∂of/∂wrt at the point `inputs`, as a lazy linear operator.
 
@@ -132,12 +129,15 @@ def linearize(
     they are all floating graph inputs and outputs. A tensor of `wrt` is perturbed where it
     stands: an intermediate keeps its dependence on other tensors of `wrt`.
 
+    `straight_through=True` lets tangents pass rounding and quantisation, whose true derivative is
+    zero almost everywhere: the estimator that quantisation-aware training uses.
+
     Shapes: (total size of `of`, total size of `wrt`), tensors ravelled and concatenated in order.
     Raises `InputError` for what does not fit, `UnsupportedOp` for an operator without a rule.
     """
     of_names = names_of(model, of, model.outputs, "of")
     wrt_names = names_of(model, wrt, model.inputs, "wrt")
-    J = Plan.between(model, of_names, wrt_names, engine).at(inputs)
+    J = Plan(model, of_names, wrt_names, engine, estimate=straight_through).at(inputs)
     if zeros := J.plan.zeros(J.dag, of_names, wrt_names):
         shown = "; ".join(zeros[:3]) + (f"; and {len(zeros) - 3} more" if zeros[3:] else "")
         warn(f"{shown}: zero blocks")

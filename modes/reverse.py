@@ -41,10 +41,10 @@ def vjp(
     *,
     of: Names = None,
     wrt: Names = None,
-    engine: str | None = None,
+    **options: Any,
 ) -> tuple[Tensors, Pullback]:
-    """y = f(x) and the pullback u ↦ Jᵀ u, both by name."""
-    J = linearize(model, primals, of=of, wrt=wrt, engine=engine)
+    """y = f(x) and the pullback u ↦ Jᵀ u, both by name; options are those of `linearize`."""
+    J = linearize(model, primals, of=of, wrt=wrt, **options)
     return dict(J.primal), Pullback(J)
 
 
@@ -54,13 +54,14 @@ def grad(
     *,
     of: str | None = None,
     wrt: Names = None,
-    engine: str | None = None,
+    **options: Any,
 ) -> Tensors:
     """∇f of a scalar tensor `of`, by name, each in the shape of its tensor.
 
     Raises `InputError` where `of` has more than one element: use `vjp` and say which combination.
+    Options are those of `linearize`.
     """
-    J = linearize(model, inputs, of=of, wrt=wrt, engine=engine)
+    J = linearize(model, inputs, of=of, wrt=wrt, **options)
     if J.shape[0] != 1 or len(J.codomain) != 1:
         shapes = ", ".join(f"{spec.name} {list(spec.shape or ())}" for spec in J.codomain)
         raise InputError(f"grad needs one scalar output, not {shapes}: use vjp with a cotangent")

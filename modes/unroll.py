@@ -93,7 +93,9 @@ class Unroller:
         self, step: Step, inputs: list[Any], scope: Scope, names: tuple[str | None, ...]
     ) -> Sequence[Any]:
         """The outputs of one step, whatever kind it is."""
-        if step.op_type in SEQUENCES and not step.domain:
+        if step.op_type == "Identity" and (isinstance(inputs[0], list) or inputs[0] is None):
+            made = inputs
+        elif step.op_type in SEQUENCES and not step.domain:
             made = [SEQUENCES[step.op_type](self.op, step, self.op.at, *inputs)]
         elif step.op_type in CONTROL and not step.domain:
             run = partial(self.body, outer=scope)

@@ -10,6 +10,7 @@ from . import (  # noqa: F401  (each family registers its declarations)
     deformable,
     einsum,
     elementwise,
+    estimators,
     factors,
     generators,
     grids,

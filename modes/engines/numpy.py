@@ -13,9 +13,10 @@ from ...jacobians.errors import OnnxJacError
 from ...ops.node import Step
 from ...ops.numbers import numbers
 from ..contents import Contents
+from ..control import CONTROL
 from ..loading.messages import first_line
+from ..sequences import SEQUENCES
 from ..steps import array_of, needed, reads
-from .control import CONTROL
 
 Values = MutableMapping[str, Any]
 
@@ -55,9 +56,15 @@ def _run(model: Contents, step: Step, values: Values) -> dict[str, Any]:
 def _results(model: Contents, step: Step, values: Values) -> Sequence[Any]:
     inputs = [None if name is None else values[name] for name in step.inputs]
     try:
+        if step.op_type in SEQUENCES and not step.domain:
+            return [SEQUENCES[step.op_type](numbers, step, np.asarray, *inputs)]
         if step.op_type in CONTROL and not step.domain:
             return CONTROL[step.op_type](
-                step, inputs, lambda graph, arguments: _body(model, graph, arguments, values)
+                numbers,
+                step,
+                inputs,
+                lambda graph, arguments: _body(model, graph, arguments, values),
+                np.asarray,
             )
         return numbers.run(
             step.op_type,

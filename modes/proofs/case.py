@@ -50,7 +50,7 @@ class Case:
         """Names of the inputs: the schema's where they are short, else letters."""
         formal = onnx.defs.get_schema(self.op_type, self.version, self.domain).inputs
         given = [p.name.lower() for p in formal]
-        short = len(given) >= len(self.inputs) and all(len(n) == 1 for n in given)
+        short = len(given) >= len(self.inputs) and all(len(n) == 1 and n != "y" for n in given)
         names = given if short else list("xwvstpqrabcdefgh")
         return tuple(names[: len(self.inputs)])
 
@@ -67,6 +67,8 @@ class Case:
     def proto(self) -> onnx.ModelProto:
         """The model of the node alone."""
         given = [n if x is not None else "" for n, x in zip(self.names, self.inputs, strict=True)]
+        while given and not given[-1]:
+            given.pop()
         node = helper.make_node(self.op_type, given, self.results, domain=self.domain, **self.attrs)
         values = [declared(name, x) for name, x in self.point.items()]
         made = [onnx.ValueInfoProto(name=name) for name in self.results]

@@ -40,8 +40,8 @@ def defined(case: Case, symbols: Mapping[str, Tensor], op: Symbols) -> Definitio
     return by_kernel(case, symbols, op)
 
 
-FORMULAS_FIRST = frozenset({"Range", "Clip"})
-"""Operators whose body loops, or is undecided at the bounds."""
+FORMULAS_FIRST = frozenset({"Range", "Clip", "AffineGrid", "CenterCropPad"})
+"""Operators whose body loops, asks for integers, or is undecided at the bounds."""
 
 
 def by_body(case: Case, symbols: Mapping[str, Tensor], op: Symbols) -> Definition:

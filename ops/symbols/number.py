@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 import mpmath
+import numpy as np
 import sympy as sp
 
 DIGITS = 40
@@ -148,6 +149,19 @@ class Number:
     def rint(self) -> Number:
         return self.integer(mpmath.nint, -sp.S.Half, sp.S.Half)
 
+    # -- what NumPy and SymPy ask of an entry ---------------------------------------------------
+
+    dtype = np.dtype(object)
+
+    def astype(self, dtype: Any, copy: bool = False) -> Number:
+        return self
+
+    def conjugate(self) -> Number:
+        return self
+
+    def _sympy_(self) -> sp.Expr:
+        raise sp.SympifyError("a Number is no SymPy object: let its own arithmetic have it")
+
     def __int__(self) -> int:
         return int(self.at)
 
@@ -178,8 +192,10 @@ for _name, _pair in FUNCTIONS.items():
 def closed_form(number: Any) -> sp.Expr:
     """What a float stands for: the simplest fraction, or √(p/q πᵏ), of which it is the rounding.
 
-    >>> closed_form(0.1), closed_form(2**-0.5), closed_form(3)
-    (1/10, sqrt(2)/2, 3)
+    Attributes have single precision.
+
+    >>> closed_form(0.1), closed_form(2**-0.5), closed_form(3), closed_form(float(np.float32(1 / 6)))
+    (1/10, sqrt(2)/2, 3, 1/6)
     """
     if isinstance(number, sp.Basic):
         return number
@@ -188,16 +204,16 @@ def closed_form(number: Any) -> sp.Expr:
     number = float(number)
     if not math.isfinite(number):
         return {math.inf: sp.oo, -math.inf: -sp.oo}.get(number, sp.nan)
-    found = simplest(number, 10**7)
+    found = simplest(number, 10**7) or simplest(number, 1000, np.float32)
     if found is not None:
         return sp.Rational(found.numerator, found.denominator)
     return root(number) or sp.Rational(*number.as_integer_ratio())
 
 
-def simplest(number: float, limit: int) -> Fraction | None:
-    """The fraction with a small denominator that rounds to a float."""
+def simplest(number: float, limit: int, kind: Any = float) -> Fraction | None:
+    """The fraction with a small denominator that rounds to a float of some kind."""
     found = Fraction(number).limit_denominator(limit)
-    return found if float(found) == number else None
+    return found if float(kind(found)) == number else None
 
 
 def root(number: float) -> sp.Expr | None:

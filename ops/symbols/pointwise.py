@@ -25,7 +25,7 @@ def _softplus(x: Any) -> Any:
 def _gelu(x: Any, approximate: str = "none") -> Any:
     if approximate == "none":
         return x * (1 + (x / sp.sqrt(2)).erf()) / 2
-    return x * (1 + (sp.sqrt(2 / sp.pi) * (x + sp.Rational(8943, 200000) * x**3)).tanh()) / 2
+    return x * (1 + ((x + x**3 * sp.Rational(8943, 200000)) * sp.sqrt(2 / sp.pi)).tanh()) / 2
 
 
 def _selu(x: Any, alpha: Any = 1.67326319217681884765625, gamma: Any = 1.05070102214813232421875) -> Any:

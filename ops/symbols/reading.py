@@ -15,7 +15,15 @@ from ...jacobians.errors import UnsupportedOp
 from ..numbers import numbers
 from ..numbers.table import COUNTED
 from ..numbers.table import KERNELS as PLAIN
-from . import linear, pointwise, signals  # noqa: F401  (each enters its kernels into the table)
+from . import (  # noqa: F401  (each enters its kernels into the table)
+    classical,
+    linear,
+    placing,
+    pointwise,
+    recurrent,
+    sampling,
+    signals,
+)
 from .number import DIGITS, Number, closed_form, value_of
 from .table import KERNELS
 from .tensor import Tensor, each, symbol

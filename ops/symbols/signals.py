@@ -63,3 +63,16 @@ def mirrored(x: Any, n: int, sign: int = 1) -> Any:
     """A half spectrum and its mirror image."""
     rows = [x[k] if k < len(x) else sign * x[n - k] if n - k < len(x) else 0 * x[0] for k in range(n)]
     return np.stack(rows)
+
+
+@kernel("STFT")
+def stft(
+    x: Any, step: Any, window: Any = None, length: Any = None, *, onesided: int = 1
+) -> Any:
+    """The transforms of frames of the signal, weighted by the window."""
+    n = len(window) if window is not None else int(np.ravel(length)[0])
+    starts = range(0, x.shape[1] - n + 1, int(np.ravel(step)[0]))
+    frames = np.stack([x[:, s : s + n] for s in starts], axis=1)
+    if window is not None:
+        frames = frames * window.reshape(n, 1)
+    return dft(frames, axis=2, onesided=onesided)

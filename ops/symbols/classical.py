@@ -1,0 +1,122 @@
+"""Operators of `ai.onnx.ml`, as their documentation describes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import sympy as sp
+
+from .linear import softmax
+from .number import closed_form
+from .table import kernel
+
+
+def exact(values: Any, *shape: int) -> Any:
+    """Attributes as exact numbers."""
+    made = np.array([closed_form(float(v)) for v in values], object)
+    return made.reshape(shape) if shape else made
+
+
+@kernel("ai.onnx.ml::Scaler")
+def scaler(x: Any, *, offset: Any = (0.0,), scale: Any = (1.0,)) -> Any:
+    """(x - offset) · scale."""
+    return (x - exact(offset)) * exact(scale)
+
+
+@kernel("ai.onnx.ml::Imputer")
+def imputer(x: Any, *, imputed_value_floats: Any, replaced_value_float: float = 0.0, **_: Any) -> Any:
+    """x, but the imputed value where x is the one to be replaced."""
+    return np.where(x == replaced_value_float, exact(imputed_value_floats), x)
+
+
+@kernel("ai.onnx.ml::ArrayFeatureExtractor")
+def array_feature_extractor(x: Any, index: Any) -> Any:
+    """Columns of x."""
+    return x[..., np.ravel(index)]
+
+
+@kernel("ai.onnx.ml::FeatureVectorizer")
+def feature_vectorizer(*xs: Any, inputdimensions: Any) -> Any:
+    """The inputs side by side."""
+    return np.concatenate([x[:, :n] for x, n in zip(xs, inputdimensions, strict=True)], axis=1)
+
+
+@kernel("ai.onnx.ml::Normalizer")
+def normalizer(x: Any, *, norm: str = "MAX") -> Any:
+    """Every row over its norm."""
+    sizes = {
+        "L1": lambda row: sum(abs(a) for a in row),
+        "L2": lambda row: sum(a * a for a in row).sqrt(),
+        "MAX": lambda row: max(abs(a) for a in row),
+    }[norm]
+    return np.stack([row / sizes(row) for row in x])
+
+
+def transformed(scores: Any, name: str) -> Any:
+    """The post transform."""
+    if name == "NONE":
+        return scores
+    if name == "LOGISTIC":
+        return 1 / (1 + np.exp(-scores))
+    if name == "SOFTMAX":
+        return softmax(scores)
+    raise NotImplementedError(name)
+
+
+@kernel("ai.onnx.ml::LinearRegressor")
+def linear_regressor(
+    x: Any, *, coefficients: Any, intercepts: Any = (0.0,), targets: int = 1, post_transform: str = "NONE"
+) -> Any:
+    """f(x Aᵀ + b)."""
+    a = exact(coefficients, targets, -1)
+    return transformed(np.matmul(x, a.T) + exact(intercepts), post_transform)
+
+
+@kernel("ai.onnx.ml::LinearClassifier")
+def linear_classifier(
+    x: Any, *, coefficients: Any, intercepts: Any = (0.0,), post_transform: str = "NONE", **_: Any
+) -> Any:
+    """A label, and the scores f(x Aᵀ + b)."""
+    a = exact(coefficients, -1, x.shape[-1])
+    scores = transformed(np.matmul(x, a.T) + exact(intercepts), post_transform)
+    return np.zeros(len(x), np.int64), scores
+
+
+def kernel_value(x: Any, v: Any, name: str, params: Any) -> Any:
+    """k(x, v)."""
+    gamma, coefficient, degree = exact(params)
+    inner = sum(a * b for a, b in zip(x, v, strict=True))
+    if name == "RBF":
+        return (-sum((a - b) * (a - b) for a, b in zip(x, v, strict=True)) * gamma).exp()
+    if name == "POLY":
+        return (inner * gamma + coefficient) ** int(degree)
+    return (inner * gamma + coefficient).tanh() if name == "SIGMOID" else inner
+
+
+@kernel("ai.onnx.ml::SVMRegressor")
+def svm_regressor(
+    x: Any, *, coefficients: Any, support_vectors: Any, rho: Any, n_supports: int,
+    kernel_type: str = "LINEAR", kernel_params: Any = (0.0, 0.0, 0.0), **_: Any,
+) -> Any:  # fmt: skip
+    """Σ cᵥ k(x, v) + ρ."""
+    vectors, weights = exact(support_vectors, n_supports, -1), exact(coefficients)
+    scores = [
+        sum(kernel_value(row, v, kernel_type, kernel_params) * c for c, v in zip(weights, vectors, strict=True))
+        + sp.Rational(rho[0])
+        for row in x
+    ]
+    return np.array(scores, object).reshape(-1, 1)
+
+
+@kernel("ai.onnx.ml::SVMClassifier")
+def svm_classifier(
+    x: Any, *, coefficients: Any, support_vectors: Any, rho: Any, vectors_per_class: Any, **how: Any
+) -> Any:
+    """A label, and for two classes the score s of the pair: the second column, its negative the first."""
+    if len(vectors_per_class) != 2 or how.get("prob_a"):
+        raise NotImplementedError("SVMClassifier is transcribed for two classes without probabilities")
+    names = {key: how[key] for key in ("kernel_type", "kernel_params") if key in how}
+    s = svm_regressor(x, coefficients=coefficients, support_vectors=support_vectors, rho=rho,
+                      n_supports=sum(vectors_per_class), **names)  # fmt: skip
+    return np.zeros(len(x), np.int64), np.concatenate([-s, s], axis=1)
