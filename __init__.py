@@ -28,6 +28,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Adagrad", "Adam", "Hessian", "InputError", "LimitError", "Linearization", "LoadError",
     "Model", "Momentum", "OnnxJacError", "OnnxJacWarning", "TensorSpec", "UnknownTensor",
-    "UnsupportedOp", "defines", "export", "grad", "hessian", "hvp", "initial_state", "jacobian", "jvp",
+    "UnsupportedOp", "defines", "export", "grad", "hessian", "hvp", "initial_state", "jacobian",
+    "jvp",
     "linearize", "load", "lower_gradients", "train_step", "training_model", "vjp", "zero",
 ]  # fmt: skip

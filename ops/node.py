@@ -15,6 +15,9 @@ from ..jacobians import Array, Shape, dtype_of, shape_of
 AT = "onnxjac.at"
 """Key, in the metadata of a graph value, of its number at the point; integers have one."""
 
+NAN = "onnxjac.nan"
+"""Key, in the metadata of a graph value, that says: some entry is not a number at the point."""
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -31,6 +34,13 @@ class Step:
     def __str__(self) -> str:
         domain = f"{self.domain}::" if self.domain else ""
         return f"{domain}{self.op_type} (node {self.name!r}, opset {self.version})"
+
+
+def has_nan(array: Array) -> bool:
+    """Whether some entry is not a number at the point."""
+    if isinstance(array, np.ndarray):
+        return array.dtype.kind in "fV" and bool(np.isnan(array).any())
+    return NAN in getattr(array, "meta", ())
 
 
 @cache

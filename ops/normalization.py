@@ -15,7 +15,7 @@ from ..jacobians import (
     dtype_of,
     shape_of,
 )
-from .node import Node
+from .node import Node, has_nan
 from .reductions import kept_shape, mean_over, spatial
 from .registry import Blocks, jacobian
 
@@ -34,7 +34,7 @@ def spread_mean(shape: Shape, axes: tuple[int, ...], dtype: Any) -> Jacobian:
 @jacobian("Softmax")
 def softmax(op: Any, node: Node) -> Blocks:
     """J = diag(y) (I - 1 yᵀ) along the axis."""
-    shape, d = node.y_shape, Diagonal(node.y)
+    shape, d = node.y_shape, Diagonal(defined(op, node.y))
     total_ = spread_total(shape, (node.axis % len(shape),), node.dtype)
     return {(0, 0): d @ (Identity(shape, node.dtype) - total_ @ d)}
 
@@ -44,7 +44,15 @@ def log_softmax(op: Any, node: Node) -> Blocks:
     """J = I - 1 exp(y)ᵀ along the axis."""
     shape = node.y_shape
     total_ = spread_total(shape, (node.axis % len(shape),), node.dtype)
-    return {(0, 0): Identity(shape, node.dtype) - total_ @ Diagonal(op.Exp(node.y))}
+    return {(0, 0): Identity(shape, node.dtype) - total_ @ Diagonal(defined(op, op.Exp(node.y)))}
+
+
+def defined(op: Any, y: Array) -> Array:
+    """y, and 0 for what is not a number: entries that are all masked out have no softmax.
+
+    Who masks them out selects something else, and 0 · NaN on the way would hide its derivative.
+    """
+    return op.Where(op.IsNaN(y), op.CastLike(0.0, y), y) if has_nan(y) else y
 
 
 class Standardized:

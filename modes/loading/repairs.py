@@ -11,6 +11,7 @@ from onnx import defs, numpy_helper
 from onnx.helper import make_attribute, make_node, make_opsetid
 
 from ...ops.registry import find
+from .batches import restore_batches
 from .bodies import inline
 from .protos import graphs, nodes, opset
 
@@ -38,14 +39,20 @@ def _name_domains(model: onnx.ModelProto) -> None:
 
 def before_conversion(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
     """Rewrite, in the old opset, the operator whose new meaning the converter overlooks."""
+    if version < 7:
+        _slope_by_channel(model.graph)
     if version < 13:
         for graph in graphs(model.graph):
             _flatten_hardmax(graph)
     return model
 
 
-def after_conversion(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
+def after_conversion(
+    model: onnx.ModelProto, old: onnx.ModelProto, version: int
+) -> onnx.ModelProto:
     """Say on converted nodes what the old opset took for granted."""
+    if version == 8:
+        restore_batches(model, old)
     constants = _constants(model)
     for node in nodes(model):
         if node.op_type == "Resize" and not node.domain:
@@ -53,6 +60,19 @@ def after_conversion(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
             if version < 11:
                 _be_asymmetric(node, constants)
     return model
+
+
+def _slope_by_channel(graph: onnx.GraphProto) -> None:
+    """Before opset 7, the slopes of PRelu stood for channels: axis 1, not the last."""
+    ranks = {v.name: len(v.type.tensor_type.shape.dim) for v in (*graph.input, *graph.value_info)}
+    for index, node in reversed(list(enumerate(graph.node))):
+        if node.op_type != "PRelu" or node.domain:
+            continue
+        x, slope = node.input
+        if ranks.get(slope) == 1 and ranks.get(x, 0) > 2:
+            node.input[1] = f"{node.output[0]}_slope"
+            axes = list(range(1, ranks[x] - 1))
+            graph.node.insert(index, make_node("Unsqueeze", [slope], [node.input[1]], axes=axes))
 
 
 def _flatten_hardmax(graph: onnx.GraphProto) -> None:

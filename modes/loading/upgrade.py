@@ -61,8 +61,9 @@ def _with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _raise(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
     try:
-        old = before_conversion(model, version)
-        return after_conversion(version_converter.convert_version(old, WORKING_OPSET), version)
+        old = before_conversion(infer(model) if version < 7 else model, version)
+        new = version_converter.convert_version(old, WORKING_OPSET)
+        return after_conversion(new, old, version)
     except Exception as error:
         raise LoadError(
             f"the model cannot be raised from opset {version} to {WORKING_OPSET}: "

@@ -14,7 +14,7 @@ from ..check import dot_error
 from ..derive import jvp_graph, vjp_graph
 from ..hessian import hessian
 from ..linearization import Linearization
-from ..linearize import Plan
+from ..linearize import linearize
 from ..load import load
 from ..model import Model
 from ..primal import evaluate
@@ -60,7 +60,7 @@ def problem(case: Case, point: Mapping[str, Any], dtype: str | None) -> Problem 
     )
     if not of or not wrt:
         return None
-    return Problem(model, given, Plan.between(model, of, wrt, NUMPY).at(given))
+    return Problem(model, given, linearize(model, given, of=of, wrt=wrt, engine=NUMPY))
 
 
 def slopes(p: Problem) -> float:
@@ -72,11 +72,16 @@ def slopes(p: Problem) -> float:
         return evaluate(model, point, p.model.outputs, engine=NUMPY)
 
     errors = [
-        slope_error(run, p.point, {name: v}, p.J.apply({name: v}), steps, enough)
+        slope_error(run, p.point, {name: v}, finite_part(p, p.J.apply({name: v})), steps, enough)
         for name, v in p.draw(0, p.J.domain).items()
         if v.size
     ]
     return max(errors, default=0.0) / enough
+
+
+def finite_part(p: Problem, pushed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The tangents of finite results; an infinite one, as masks give, has no slope."""
+    return {name: np.where(np.isinf(p.J.primal[name]), 0, dy) for name, dy in pushed.items()}
 
 
 def adjoint(p: Problem) -> float:

@@ -38,6 +38,11 @@ class Result:
     seconds: float = 0.0
 
     @property
+    def checked(self) -> bool:
+        """Whether there was anything to check: floating tensors on both ends."""
+        return "slope" in self.errors
+
+    @property
     def failed(self) -> tuple[str, ...]:
         """The checks that failed."""
         return tuple(name for name, error in self.errors.items() if not error <= 1)

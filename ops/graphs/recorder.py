@@ -17,7 +17,7 @@ import onnx
 import onnx_ir as ir
 
 from ...jacobians import Array, reading
-from ..node import AT, Step, schema_defaults
+from ..node import AT, NAN, Step, has_nan, schema_defaults
 from ..numbers import numbers
 from .infer import output_types
 from .operands import operands
@@ -136,6 +136,8 @@ class Recorder:
         value = self.new(array.shape, array.dtype, name)
         if array.dtype.kind in "iub":
             value.meta[AT] = array
+        elif has_nan(array):
+            value.meta[NAN] = True
         return value
 
     def new(self, shape: Iterable[int], dtype: np.dtype, name: str | None = None) -> ir.Value:

@@ -1,0 +1,106 @@
+"""Table: the results as JSON, and as a page that is the same for the same results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+
+import onnx
+
+from ...jacobians.errors import UnsupportedOp
+from ..coverage import DOMAINS, schemas, status
+from .examine import Result
+from .paths import DIFFERENTIABLE, NONE, UNKNOWN
+
+HEAD = """\
+# The sweep
+
+Every case that onnx {version} ships to test its backends, differentiated: `onnxjac sweep -o SWEEP.md`
+writes this page. A case passes where, at a point moved off kinks, between all its floating inputs and
+outputs,
+
+- J v is the slope of the model in double precision, by central differences of fourth order;
+- ⟨u, J v⟩ = ⟨Jᵀ u, v⟩;
+- J v and Jᵀ u, recorded as graphs, run in ONNX Runtime in the precision of the case, or by NumPy in
+  double precision where ONNX Runtime has no kernel, and give the same;
+- the Hessian, the linearisation of the recorded gradient, is symmetric.
+"""
+
+COLUMNS = "| {} | cases | tagged | unknown | other | passed | of them in ONNX Runtime | |"
+
+
+def as_json(results: Sequence[Result]) -> str:
+    """One object a case, with the error of each check over the error that it allows."""
+    return json.dumps([{**asdict(r), "failed": r.failed} for r in results], indent=1)
+
+
+def page(results: Sequence[Result]) -> str:
+    """Totals, a table of the operators, a table of the whole models, the failures."""
+    nodes = [r for r in results if r.kind == "node"]
+    models = [r for r in results if r.kind != "node"]
+    parts = [HEAD.format(version=onnx.__version__)]
+    if nodes:
+        parts += [totals(nodes), table("operator", nodes, [r.op_type for r in nodes])]
+    if models:
+        parts += ["Whole models:\n", table("kind", models, [r.kind for r in models])]
+    return "\n".join((*parts, *failures(results)))
+
+
+def totals(results: Sequence[Result]) -> str:
+    """How many there are of each tag, and how many of these pass."""
+    said = {
+        DIFFERENTIABLE: "have a path from a floating input to a floating output along ports that "
+        "ONNX tags differentiable",
+        UNKNOWN: "more count if ports of unknown kind do",
+        NONE: "others have no such path; those with floating tensors on both ends are checked too",
+    }
+    lines = [f"{len(results)} cases, of which:\n"]
+    for tag, text in said.items():
+        held = [r for r in results if r.tag == tag]
+        checked = [r for r in held if r.checked or r.failed]
+        passed = sum(not r.failed for r in checked)
+        lines.append(f"- {len(held)} {text}: **{passed} of {len(checked)} pass**")
+    return "\n".join(lines) + "\n"
+
+
+def table(title: str, results: Sequence[Result], keys: Sequence[str]) -> str:
+    """A line for every key."""
+    lines = [COLUMNS.format(title), "|---|" + "--:|" * 6 + "---|"]
+    for key in sorted(set(keys), key=str.lower):
+        group = [r for r, k in zip(results, keys, strict=True) if k == key]
+        lines.append(f"| {key} | {' | '.join(map(str, counts(group)))} | {remark(key, group)} |")
+    return "\n".join(lines) + "\n"
+
+
+def counts(group: Sequence[Result]) -> Iterator[int]:
+    """The numbers of a line."""
+    yield len(group)
+    for tag in (DIFFERENTIABLE, UNKNOWN, NONE):
+        yield sum(r.tag == tag for r in group)
+    passed = [r for r in group if r.checked and not r.failed]
+    yield len(passed)
+    yield sum(r.engine == "onnxruntime" for r in passed)
+
+
+def remark(key: str, group: Iterable[Result]) -> str:
+    """Why the derivative is zero or there is none, or which checks failed."""
+    failed = sorted({check for r in group for check in r.failed})
+    if failed:
+        return f"**fails: {', '.join(failed)}**"
+    domain = next((d for d in DOMAINS if (key, d) in schemas()), None)
+    if domain is None:
+        return ""
+    try:
+        kind, reason = status(key, domain)
+    except UnsupportedOp as error:
+        return str(error)
+    return "" if kind in ("rule", "body") else reason
+
+
+def failures(results: Iterable[Result]) -> Iterator[str]:
+    """One line for every case that fails."""
+    for r in results:
+        if r.failed:
+            errors = ", ".join(f"{name} {r.errors[name]:.1e}" for name in r.failed)
+            yield f"- {r.name} fails ({errors} times what is allowed): {r.message}"
