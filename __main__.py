@@ -1,4 +1,4 @@
-"""The command line: `onnxjac report`, `onnxjac export`, `onnxjac lower`."""
+"""The command line: `onnxjac report`, `export`, `lower`, `sweep`."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from .modes.model import Model
 from .modes.progress import counting
 from .modes.save import save
 from .modes.spectrum import largest
+from .modes.sweep import command as sweeping
 from .modes.training.lowering import lower_gradients
 
 EXAMPLES = """\
@@ -36,6 +37,7 @@ examples:
   onnxjac report model.onnx --dtype float64 --engine numpy
   onnxjac export model.onnx --mode vjp --wrt fc1.weight -o model_vjp.onnx
   onnxjac lower with_gradients.onnx -o plain.onnx
+  onnxjac sweep --op Softmax Resize
 
 exit status: 0 all is well; 1 the check failed, or the model or the input was refused; 2 usage
 """
@@ -174,6 +176,11 @@ COMMANDS: dict[str, tuple[Any, str, dict[str, dict[str, Any]]]] = {
         lower,
         "replace the Gradient and optimiser nodes of a model by plain ones",
         {"model": ARGUMENTS["model"], **OUTPUT},
+    ),
+    "sweep": (
+        sweeping.run,
+        "differentiate and check every case that ONNX ships for its operators",
+        sweeping.ARGUMENTS,
     ),
 }
 

@@ -132,9 +132,11 @@ class Scatter(Jacobian):
         back = self.out_shape[len(self.out_shape) + self.axis + 1 :]
         rows, before, after = size(shape_of(self.index)), size(front), size(back)
         rows_first = op.Transpose(op.Reshape(v, (before, rows, after)), perm=(1, 0, 2))
-        zeros = op.Expand(np.zeros((), self.dtype), (n, before, after))
+        zero = np.zeros((), np.result_type(self.dtype, np.float32))  # halves are added up as floats
+        zeros = op.Expand(zero, (n, before, after))
         index = op.Reshape(self.index, (rows, 1))
-        summed = op.ScatterND(zeros, index, rows_first, reduction="add")
+        summed = op.ScatterND(zeros, index, op.CastLike(rows_first, zero), reduction="add")
+        summed = op.CastLike(summed, v)
         return op.Reshape(op.Transpose(summed, perm=(1, 0, 2)), (*front, n, *back))
 
     def _transpose(self) -> Jacobian:

@@ -44,8 +44,14 @@ def node_cases() -> tuple[Case, ...]:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         found = collect_testcases(None)
-    subjects = {case.name: main_operator(case.model) for case in found}
+    subjects = {case.name: main_operator(model_of(case)) for case in found}
     return tuple(case_of(case, subject(case.name, subjects)) for case in found)
+
+
+def model_of(case: Any) -> onnx.ModelProto:
+    """The model of one of ONNX's test cases."""
+    model: onnx.ModelProto = case.model
+    return model
 
 
 def subject(name: str, subjects: dict[str, str]) -> str:
@@ -92,7 +98,7 @@ def shipped(kind: str) -> Iterator[Case]:
     from onnx.backend.test.loader import load_model_tests
 
     for case in load_model_tests(kind=kind):
-        folder = Path(case.model_dir)
+        folder = Path(case.model_dir or "")
         model = onnx.load(folder / "model.onnx")
         held = {tensor.name for tensor in model.graph.initializer}
         free = [value for value in model.graph.input if value.name not in held]

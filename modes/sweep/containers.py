@@ -57,7 +57,8 @@ class Box:
             parts = list(self._parts(name, kind.sequence_type.elem_type, value))
             self.nodes.append(sequence(parts, kind, name))
         elif value is None:
-            self.nodes.append(helper.make_node("Optional", [], [name], type=kind.optional_type.elem_type))
+            held = kind.optional_type.elem_type
+            self.nodes.append(helper.make_node("Optional", [], [name], type=held))
         else:
             self.pack(f"{name}_held", kind.optional_type.elem_type, value)
             self.nodes.append(helper.make_node("Optional", [f"{name}_held"], [name]))

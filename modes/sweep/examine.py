@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import warnings
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import numpy as np
 from ...jacobians.errors import OnnxJacWarning
 from ..engines import onnxruntime as ort
 from ..loading.messages import first_line
+from ..primal import evaluate
 from ..training.lowering import lower_gradients
 from . import checks
 from .cases import Case
@@ -22,6 +24,8 @@ from .paths import tag
 from .points import moved
 
 TRAINING = "ai.onnx.preview.training"
+MISSING = re.compile(r"NOT_IMPLEMENTED|no kernel|not supported|MLDataType|ValidateOpset")
+"""What ONNX Runtime says where it has no kernel, no such type or no such opset."""
 
 
 @dataclass
@@ -90,15 +94,28 @@ def fill(result: Result, case: Case) -> float:
 
 
 def graphs(result: Result, case: Case, point: dict[str, Any], double: Problem) -> float:
-    """Recorded products in ONNX Runtime; by NumPy where it lacks a kernel."""
+    """Recorded products in ONNX Runtime; by NumPy where it cannot run them."""
     if ort.installed():
+        own = problem(case, point, None)
+        assert own is not None
         try:
-            single = problem(case, point, None)
-            assert single is not None
-            error = checks.recorded(single, "onnxruntime")
+            error = checks.recorded(own, "onnxruntime")
             result.engine = "onnxruntime"
             return error
-        except ort.EngineError as error:
-            result.message = result.message or first_line(error)
+        except ort.EngineError as refusal:
+            if not excused(refusal, own):
+                raise
+            result.message = result.message or first_line(refusal)
     result.engine = NUMPY
     return checks.recorded(double, NUMPY)
+
+
+def excused(refusal: ort.EngineError, p: Problem) -> bool:
+    """Whether ONNX Runtime lacks a kernel, or refuses the case itself as well."""
+    if MISSING.search(str(refusal)):
+        return True
+    try:
+        evaluate(p.model, p.point, p.model.outputs, engine="onnxruntime")
+    except ort.EngineError:
+        return True
+    return False

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
+from typing import Any
 
+import numpy as np
 import onnx
 
 from ...jacobians.errors import UnsupportedOp
@@ -16,9 +18,9 @@ from .paths import DIFFERENTIABLE, NONE, UNKNOWN
 HEAD = """\
 # The sweep
 
-Every case that onnx {version} ships to test its backends, differentiated: `onnxjac sweep -o SWEEP.md`
-writes this page. A case passes where, at a point moved off kinks, between all its floating inputs and
-outputs,
+Every case that onnx {version} ships to test its backends, differentiated.
+`onnxjac sweep -o SWEEP.md` writes this page. A case passes where, at a point moved off kinks,
+between all its floating inputs and outputs,
 
 - J v is the slope of the model in double precision, by central differences of fourth order;
 - ⟨u, J v⟩ = ⟨Jᵀ u, v⟩;
@@ -32,7 +34,13 @@ COLUMNS = "| {} | cases | tagged | unknown | other | passed | of them in ONNX Ru
 
 def as_json(results: Sequence[Result]) -> str:
     """One object a case, with the error of each check over the error that it allows."""
-    return json.dumps([{**asdict(r), "failed": r.failed} for r in results], indent=1)
+    return json.dumps([{**asdict(r), **plain(r)} for r in results], indent=1)
+
+
+def plain(r: Result) -> dict[str, Any]:
+    """The errors of a result, null where they are not finite, and which of them are too large."""
+    errors = {name: float(e) if np.isfinite(e) else None for name, e in r.errors.items()}
+    return {"errors": errors, "failed": r.failed}
 
 
 def page(results: Sequence[Result]) -> str:

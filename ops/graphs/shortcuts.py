@@ -103,7 +103,9 @@ def _expand(op: Any, x: Array, shape: Array) -> Array | None:
 
 
 @simplifies("Pad")
-def _pad(op: Any, x: Array, pads: Array, value: Any, axes: Array | None = None, **attrs: Any) -> Any:
+def _pad(
+    op: Any, x: Array, pads: Array, value: Any, axes: Array | None = None, **attrs: Any
+) -> Array | None:
     """For all axes: ONNX Runtime 1.31 misreads fewer where a Transpose comes before."""
     held = entries(axes) if axes is not None else None
     sizes = entries(pads)
