@@ -16,6 +16,7 @@ from .modes.linearization import Linearization
 from .modes.linearize import linearize
 from .modes.load import load
 from .modes.model import Model, TensorSpec
+from .modes.proofs import prove, tags
 from .modes.reverse import grad, vjp
 from .modes.training.lowering import lower_gradients
 from .modes.training.optimizers import Adagrad, Adam, Momentum
@@ -30,5 +31,6 @@ __all__ = [
     "Model", "Momentum", "OnnxJacError", "OnnxJacWarning", "TensorSpec", "UnknownTensor",
     "UnsupportedOp", "defines", "export", "grad", "hessian", "hvp", "initial_state", "jacobian",
     "jvp",
-    "linearize", "load", "lower_gradients", "train_step", "training_model", "vjp", "zero",
+    "linearize", "load", "lower_gradients", "prove", "tags", "train_step",
+    "training_model", "vjp", "zero",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The command line: `onnxjac report`, `export`, `lower`, `sweep`."""
+"""The command line: `onnxjac report`, `export`, `lower`, `sweep`, `prove`, `tags`."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from .modes.linearize import linearize
 from .modes.load import load
 from .modes.model import Model
 from .modes.progress import counting
+from .modes.proofs import command as proofs
 from .modes.save import save
 from .modes.spectrum import largest
 from .modes.sweep import command as sweeping
@@ -37,6 +38,8 @@ examples:
   onnxjac report model.onnx --dtype float64 --engine numpy
   onnxjac export model.onnx --mode vjp --wrt fc1.weight -o model_vjp.onnx
   onnxjac lower with_gradients.onnx -o plain.onnx
+  onnxjac prove Tanh
+  onnxjac tags --op Clip --format csv
   onnxjac sweep --op Softmax Resize
 
 exit status: 0 all is well; 1 the check failed, or the model or the input was refused; 2 usage
@@ -182,6 +185,7 @@ COMMANDS: dict[str, tuple[Any, str, dict[str, dict[str, Any]]]] = {
         "differentiate and check every case that ONNX ships for its operators",
         sweeping.ARGUMENTS,
     ),
+    **proofs.COMMANDS,
 }
 
 

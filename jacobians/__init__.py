@@ -1,7 +1,19 @@
 """What a derivative is: linear operators between tensors, and their algebra."""
 
 from . import simplify as _simplify  # noqa: F401  (fills the table of products)
-from .arrays import Array, Op, Shape, dtype_of, lead, prod_text, reading, reading_of, shape_of, size
+from .arrays import (
+    Array,
+    Op,
+    Shape,
+    common,
+    dtype_of,
+    lead,
+    prod_text,
+    reading,
+    reading_of,
+    shape_of,
+    size,
+)
 from .base import Jacobian
 from .block import Block, stack
 from .contraction import Contraction, label_sizes
@@ -23,7 +35,7 @@ __all__ = [
     "Cumulative", "Dag", "Dense", "Diagonal", "Edge", "Embed", "Eye", "Fourier", "Geometry",
     "Identity", "Jacobian", "Kron", "LowRank", "Op", "Permutation", "Product", "Reshape",
     "Scalar",
-    "Scatter", "Shape", "Slice", "Sum", "SumTo", "Take", "Zero", "broadcast", "dtype_of",
+    "Scatter", "Shape", "Slice", "Sum", "SumTo", "Take", "Zero", "broadcast", "common", "dtype_of",
     "implicit_kron", "label_sizes", "lead", "prod_text", "reading", "reading_of", "shape_of",
     "size", "slab", "stack", "take_flat", "transposed",
 ]  # fmt: skip

@@ -44,6 +44,19 @@ def dtype_of(array: Array) -> np.dtype:
     return dtype if isinstance(dtype, np.dtype) else np.dtype(dtype.numpy())
 
 
+def common(*dtypes: Any) -> np.dtype:
+    """The type that holds numbers of all; single precision where NumPy knows of none.
+
+    >>> import ml_dtypes
+    >>> common(np.float16, np.float64), common(np.float16, ml_dtypes.bfloat16)
+    (dtype('float64'), dtype('float32'))
+    """
+    try:
+        return np.result_type(*dtypes)
+    except TypeError:
+        return np.dtype(np.float32)
+
+
 def size(shape: Shape) -> int:
     """Number of elements of a tensor of that shape."""
     return math.prod(shape)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-import numpy as np
-
-from .arrays import Array, Op
+from .arrays import Array, Op, common
 from .base import Jacobian
 from .dag import Dag, Edge
 
@@ -27,7 +25,7 @@ class Block(Jacobian):
             for j, operator in enumerate(row)
             if operator is not None
         ]
-        dtype = np.result_type(*(e.operator.dtype for e in edges))
+        dtype = common(*(e.operator.dtype for e in edges))
         sources, sinks = range(len(widths)), range(len(widths), len(widths) + len(heights))
         self._dag = Dag((*widths, *heights), edges, tuple(sources), tuple(sinks), dtype)
         super().__init__(self._dag.out_shape, self._dag.in_shape, dtype)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import Array, Op, Shape, lead, prod_text, size
+from .arrays import Array, Op, Shape, common, lead, prod_text, size
 from .base import Jacobian
 
 
@@ -74,7 +74,7 @@ class Cast(Jacobian):
     """y = x in another floating type: the identity, up to rounding."""
 
     def __init__(self, shape: Shape, source: Any, target: Any) -> None:
-        super().__init__(shape, shape, np.result_type(source, target))
+        super().__init__(shape, shape, common(source, target))
         self.source, self.target = np.dtype(source), np.dtype(target)
 
     def _apply(self, op: Op, v: Array) -> Array:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-import numpy as np
-
-from .arrays import Array, Op
+from .arrays import Array, Op, common
 from .base import Jacobian, multiply, scale
 from .errors import InputError
 from .identity import Identity, Scalar, Zero
@@ -34,7 +32,7 @@ class Product(Jacobian):
     """y = F₁ F₂ … Fₙ x."""
 
     def __init__(self, factors: tuple[Jacobian, ...]) -> None:
-        dtype = np.result_type(*(f.dtype for f in factors))
+        dtype = common(*(f.dtype for f in factors))
         super().__init__(factors[0].out_shape, factors[-1].in_shape, dtype)
         self.factors = factors
 
@@ -55,7 +53,13 @@ class Product(Jacobian):
         return sum(f.flops for f in self.factors)
 
     def __repr__(self) -> str:
-        return " · ".join(f"({f})" if " + " in str(f) else str(f) for f in self.factors)
+        return " · ".join(map(factor_text, self.factors))
+
+
+def factor_text(factor: Jacobian) -> str:
+    """A factor as it stands in a product: a sum in brackets."""
+    text = str(factor)
+    return f"({text})" if " + " in text or " - " in text else text
 
 
 @multiply.register(Jacobian)
@@ -94,7 +98,7 @@ def push(chain: list[Jacobian], factor: Jacobian) -> None:
 def merge(left: Jacobian, right: Jacobian) -> Jacobian | None:
     """The product as one simpler operator, or None."""
     if isinstance(left, Zero) or isinstance(right, Zero):
-        return Zero(left.out_shape, right.in_shape, np.result_type(left.dtype, right.dtype))
+        return Zero(left.out_shape, right.in_shape, common(left.dtype, right.dtype))
     if is_identity(left) and left.dtype == right.dtype:
         return right
     if is_identity(right) and left.dtype == right.dtype:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .arrays import Array, Op, reading_of
+from .arrays import Array, Op, common, reading_of
 from .base import Jacobian, add
 from .dense import Dense
 from .diagonal import Diagonal
@@ -18,7 +18,7 @@ class Sum(Jacobian):
     """y = T₁ x + T₂ x + …"""
 
     def __init__(self, terms: tuple[Jacobian, ...]) -> None:
-        dtype = np.result_type(*(t.dtype for t in terms))
+        dtype = common(*(t.dtype for t in terms))
         super().__init__(terms[0].out_shape, terms[0].in_shape, dtype)
         self.terms = terms
 

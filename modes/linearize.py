@@ -7,9 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
-from ..jacobians import Dag
+from ..jacobians import Dag, common
 from ..jacobians.errors import warn
 from ..ops import Step
 from .active import ActiveStep, active_steps, cuts, without
@@ -82,7 +80,7 @@ class Plan:
         warn_nonfinite(self.model, primal, point)
         shapes = {name: value.shape for name, value in values.items() if has_tangent(value)}
         entries = record(self.active, values, past=self._before(past, point))
-        dtype = np.result_type(*(spec.dtype for spec in (*domain, *codomain)))
+        dtype = common(*(spec.dtype for spec in (*domain, *codomain)))
         dag = dag_of(entries, shapes, self.wrt, self.of, dtype)
         return Linearization(
             dag, domain, codomain, primal=primal, point=point, entries=entries, plan=self

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
-from ..jacobians import Dag, dtype_of, shape_of
+from ..jacobians import Dag, common, dtype_of, shape_of
 from ..ops import Recorder, Step
 from .active import active_steps
 from .draws import fixed
@@ -35,7 +34,7 @@ class Trace:
         entries = record(active_steps(self.steps, wrt, of), dict(self.values), op=self.recorder)
         shapes = {name: shape_of(value) for name, value in self.values.items()}
         dtypes = [dtype_of(self.values[name]) for name in (*wrt, *of)]
-        return dag_of(entries, shapes, wrt, of, np.result_type(*dtypes))
+        return dag_of(entries, shapes, wrt, of, common(*dtypes))
 
 
 def trace(

@@ -157,7 +157,21 @@ def mean_variance_normalization(op: Any, node: Node) -> Blocks:
     """(x - μ) / (σ + 1e-9) over the given axes."""
     rank = len(node.x_shape)
     axes = tuple(a % rank for a in node.axes or (0, 2, 3))
-    return {(0, 0): Standardized(op, node.x, axes, 0.0).jacobian}
+    norm = Standardized(op, node.x, axes, 0.0)
+    share = op.Reciprocal(op.Add(op.Mul(norm.inverse, MVN_EPSILON), 1.0))
+    return {(0, 0): offset_jacobian(norm, share)}
+
+
+MVN_EPSILON = 1e-9
+"""What ONNX adds to σ in a MeanVarianceNormalization."""
+
+
+def offset_jacobian(norm: Standardized, share: Array) -> Jacobian:
+    """∂/∂x of (x - μ) / (σ + ε): diag(s/σ) (C - s x̂ M x̂) with s = σ / (σ + ε)."""
+    spread, x_hat = spread_mean(norm.shape, norm.axes, norm.dtype), Diagonal(norm.value)
+    centre = Identity(norm.shape, norm.dtype) - spread
+    inner = centre - Diagonal(share, norm.shape) @ x_hat @ spread @ x_hat
+    return Diagonal(share, norm.shape) @ Diagonal(norm.inverse, norm.shape) @ inner
 
 
 @jacobian("BatchNormalization")

@@ -14,9 +14,7 @@ from check_operator import TIGHT, check_dot_test
 from onnxjac.jacobians.errors import OnnxJacWarning
 from onnxjac.modes.linearize import linearize
 from onnxjac.modes.load import load
-
-STEPS = (1e-4, 1e-7, 1e-3, 1.0)
-"""For a smooth operator, next to a kink, for a rough one, for a linear one that knows only float32."""
+from onnxjac.modes.sweep.differences import STEPS, slope_error
 
 
 def check_rule(op_type, inputs, attrs=None, *, outputs=1, opset=21, dense=None, seed=0):
@@ -85,31 +83,9 @@ def check_products(J, seed):
 
 def check_jvp(model, J, feeds, direction):
     """J v is the slope of the primal along v: one of several steps must show it."""
-    pushed = J.apply(direction)
-    errors = []
-    for step in STEPS:
-        slope = differences(model, feeds, direction, step)
-        errors.append({name: mismatch(dy, slope[name]) for name, dy in pushed.items()})
-        if max(errors[-1].values()) < 1e-6:
-            return
-    raise AssertionError(f"J v is not the slope along {list(direction)}: off by {errors}")
 
+    def run(point):
+        return model.run(point, engine="numpy")
 
-def differences(model, feeds, direction, h):
-    """(8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12 h: the slope up to h⁴."""
-
-    def run(t):
-        moved = {k: x + t * direction[k] if k in direction else x for k, x in feeds.items()}
-        return model.run(moved, engine="numpy")
-
-    (a, b), (c, d) = ((run(t), run(-t)) for t in (h, 2 * h))
-    floats = [name for name, y in a.items() if y.dtype.kind == "f"]
-    return {k: (8 * (a[k] - b[k]) - (c[k] - d[k])) / (12 * h) for k in floats}
-
-
-def mismatch(found, expected):
-    """The greatest difference, relative to the scale of the numbers where that exceeds 1."""
-    assert found.shape == expected.shape
-    scale = max(1.0, np.abs(expected).max(initial=0))
-    error = np.abs(found - expected).max(initial=0) / scale
-    return float(error) if np.isfinite(error) else np.inf
+    error = slope_error(run, feeds, direction, J.apply(direction), STEPS, 1e-6)
+    assert error <= 1e-6, f"J v is not the slope along {list(direction)}: off by {error}"

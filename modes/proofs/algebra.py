@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
@@ -18,16 +19,20 @@ def is_zero(expr: sp.Expr) -> bool:
     >>> is_zero(1 / (sp.sqrt(a) + sp.sqrt(b)) - (sp.sqrt(a) - sp.sqrt(b)) / (a - b))
     True
     """
-    unknowns = Unknowns()
-    plain = unknowns.replace(spelled(expr))
-    relations = unknowns.relations()
-    names = sorted(plain.free_symbols.union(*(s.free_symbols for _, s in relations)), key=str)
+    return vanishes(expr, lambda e: e) or vanishes(spelled(expr), sp.cancel)
+
+
+def vanishes(expr: sp.Expr, canonical: Callable[[sp.Expr], sp.Expr]) -> bool:
+    """The same, with arguments of functions taken to be equal where their canonical forms are."""
+    unknowns = Unknowns(canonical)
+    plain = unknowns.replace(expr)
+    names = sorted(plain.free_symbols.union(*(s.free_symbols for _, s in unknowns.roots)), key=str)
     if not names:
         return bool(plain == 0)
-    ring_of = field(names, sp.QQ)[0]
+    fractions = field(names, sp.QQ)[0]
     try:
-        numerator = ring_of.from_expr(plain).numer
-        divisors = [ring_of.from_expr(r**2 - s).numer for r, s in relations]
+        numerator = fractions.from_expr(plain).numer
+        divisors = [fractions.from_expr(r**2 - s).numer for r, s in unknowns.roots]
     except (ValueError, NotImplementedError, ZeroDivisionError, sp.CoercionFailed):
         return False
     return bool(reduced(numerator, divisors) == 0)
@@ -48,7 +53,8 @@ def spelled(expr: sp.Expr) -> sp.Expr:
 class Unknowns:
     """Names for what is not rational; those of roots come first in alphabetical order."""
 
-    def __init__(self) -> None:
+    def __init__(self, canonical: Callable[[sp.Expr], sp.Expr]) -> None:
+        self.canonical = canonical
         self.names: dict[sp.Expr, sp.Symbol] = {}
         self.roots: list[tuple[sp.Symbol, sp.Expr]] = []
 
@@ -68,24 +74,20 @@ class Unknowns:
             return self._power(sp.E, expr.exp)
         if expr.is_Pow:
             return self._power(*expr.args)
-        return self.name(expr.func(*map(sp.cancel, expr.args)), "f")
+        return self.name(expr.func(*map(self.canonical, expr.args)), "f")
 
     def _power(self, base: sp.Expr, exponent: sp.Expr) -> sp.Expr:
         if exponent.is_Integer:
             return self.replace(base) ** exponent
         if exponent.is_Rational and exponent.q == 2:
-            return self._root(sp.cancel(base)) ** exponent.p
+            return self._root(self.canonical(base)) ** exponent.p
         content, rest = exponent.as_coeff_Mul()
         if content.is_Integer:
-            return self.name(base**sp.cancel(rest), "e") ** content
-        return self.name(base ** sp.cancel(exponent), "e")
+            return self.name(base ** self.canonical(rest), "e") ** content
+        return self.name(base ** self.canonical(exponent), "e")
 
     def _root(self, base: sp.Expr) -> sp.Symbol:
         known = sp.Pow(base, sp.S.Half, evaluate=False)
         if known not in self.names:
             self.roots.append((self.name(known, "a"), self.replace(base)))
         return self.names[known]
-
-    def relations(self) -> list[tuple[sp.Symbol, sp.Expr]]:
-        """The roots with what they are roots of."""
-        return self.roots

@@ -40,9 +40,12 @@ class Case:
     @cached_property
     def version(self) -> int:
         """The opset of the model."""
-        newest = onnx.defs.get_schema(self.op_type, domain=self.domain).since_version
+        schema = onnx.defs.get_schema(self.op_type, domain=self.domain)
+        newest: int = schema.since_version
         if self.domain:
             return newest
+        if schema.deprecated:
+            return newest - 1
         return WORKING if onnx.defs.has(self.op_type, WORKING, "") else newest
 
     @cached_property

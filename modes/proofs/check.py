@@ -11,7 +11,7 @@ import sympy as sp
 
 from ...jacobians import Dag, Jacobian
 from ...ops.symbols import Symbols, Tensor
-from ...ops.symbols.number import closed_form
+from ...ops.symbols.exact import closed_form
 from ..derive import vjp_graph
 from .case import Case
 from .definition import defined
@@ -53,14 +53,14 @@ class Check:
         return {
             name: self.op.variables(name, x, **assumed(case, name))
             for name, x in case.point.items()
-            if x.dtype.kind == "f"
+            if name in self.wrt
         }
 
     def _of(self) -> tuple[str, ...]:
         chosen = self.case.of or range(self.case.outputs)
         tensors = self.definition.outputs
-        return tuple(n for k, n in enumerate(self.case.results)
-                     if k in chosen and n in tensors and isinstance(tensors[n], Tensor))  # fmt: skip
+        made = (n for k, n in enumerate(self.case.results) if k in chosen)
+        return tuple(n for n in made if isinstance(tensors.get(n), Tensor))
 
     @cached_property
     def reading(self) -> Reading:
@@ -82,7 +82,9 @@ class Check:
     @cached_property
     def truth(self) -> sp.Matrix:
         """The derivative of the definition, by SymPy."""
-        rows = [y for name in self.of for y in exprs_of(self.definition.outputs[name], self.op).ravel()]
+        rows = [
+            y for name in self.of for y in exprs_of(self.definition.outputs[name], self.op).ravel()
+        ]
         return slopes(rows, [x for name in self.wrt for x in self.reading.exprs(name)])
 
     @cached_property
@@ -158,7 +160,7 @@ def ones_like(value: Any) -> np.ndarray:
 def blocks_of(check: Check) -> dict[Pair, Jacobian]:
     """The structured operators of a node with a rule, by (output, input)."""
     edges = {}
-    for (o, i) in [(o, i) for o in check.of for i in check.wrt]:
+    for o, i in [(o, i) for o in check.of for i in check.wrt]:
         one = check.reading.dag((i,), (o,))
         if len(one.edges) == 1:
             edges[o, i] = one.edges[0].operator

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import onnx
+import onnx_ir as ir
 
+from ...ops.numbers.pointwise import UFUNCS
 from ...ops.symbols import Symbols, Tensor
 from ...ops.symbols.table import KERNELS
 from ..loading.bodies import has_body, inline
@@ -30,7 +32,7 @@ class Definition:
 
 
 def defined(case: Case, symbols: Mapping[str, Tensor], op: Symbols) -> Definition:
-    """The definition of a case: ONNX's own body where it has one that can be read, else a formula."""
+    """The definition of a case: ONNX's own body where one can be read, else a formula."""
     schema = onnx.defs.get_schema(case.op_type, case.version, case.domain)
     if has_body(schema) and case.op_type not in FORMULAS_FIRST:
         try:
@@ -46,10 +48,10 @@ FORMULAS_FIRST = frozenset({"Range", "Clip", "AffineGrid", "CenterCropPad"})
 
 def by_body(case: Case, symbols: Mapping[str, Tensor], op: Symbols) -> Definition:
     """The function body, its own operators by their formulas."""
-    import onnx_ir as ir
-
     key = (case.domain, case.op_type)
-    plain = inline(case.proto, lambda domain, op_type: (domain, op_type) == key)
+    own = onnx.ModelProto()
+    own.CopyFrom(case.proto)  # inlining writes to it
+    plain = inline(own, lambda domain, op_type: (domain, op_type) == key)
     if any(node.op_type == case.op_type for node in plain.graph.node):
         raise NotImplementedError(f"{case} has no body")
     model = Model(to_double(ir.from_proto(plain)))
@@ -61,9 +63,8 @@ def by_kernel(case: Case, symbols: Mapping[str, Tensor], op: Symbols) -> Definit
     """The operator itself in the symbols reading."""
     values = {**case.point, **symbols}
     inputs = [values.get(name) for name in case.names]
-    (step,) = [s for s in case.model.steps if s.op_type == case.op_type] or [None]
-    attrs = dict(step.attrs) if step is not None else dict(case.attrs)
+    attrs = next((s.attrs for s in case.model.steps if s.op_type == case.op_type), case.attrs)
     made = op.run(case.op_type, inputs, attrs, domain=case.domain, outputs=case.outputs)
     name = f"{case.domain}::{case.op_type}" if case.domain else case.op_type
-    source = FORMULA if name in KERNELS else KERNEL
+    source = FORMULA if name in KERNELS or name in UFUNCS else KERNEL
     return Definition(dict(zip(case.results, made, strict=False)), source)

@@ -32,7 +32,9 @@ class Reading:
         """∂of/∂wrt, by the rules."""
         active = active_steps(self.model.steps, wrt, of)
         entries = record(active, dict(self.values), op=self.op)
-        shapes = {name: shape_of(value) for name, value in self.values.items() if has_tangent(value)}
+        shapes = {
+            name: shape_of(value) for name, value in self.values.items() if has_tangent(value)
+        }
         return dag_of(entries, shapes, wrt, of, np.dtype(np.float64))
 
     def exprs(self, name: str) -> np.ndarray:
@@ -70,7 +72,9 @@ def dense(J: Jacobian, op: Symbols) -> sp.Matrix:
         return sp.zeros(m, n)
     units = op.constant(np.eye(n, dtype=int).reshape(n, *J.in_shape))
     columns = exprs_of(J._apply(op, units), op)
-    return sp.Matrix(n, m, np.broadcast_to(columns, (n, *J.out_shape)).reshape(n, m).ravel().tolist()).T
+    return sp.Matrix(
+        n, m, np.broadcast_to(columns, (n, *J.out_shape)).reshape(n, m).ravel().tolist()
+    ).T
 
 
 def pairs(

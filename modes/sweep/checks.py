@@ -51,15 +51,20 @@ class Problem:
 
 
 def problem(case: Case, point: Mapping[str, Any], dtype: str | None) -> Problem | None:
-    """The case in double precision or its own; None without floating tensors on both ends."""
+    """The case in double precision or its own; None without floating tensors on both ends.
+
+    A whole model is differentiated in its weights, too.
+    """
     model = load(case.model, dtype=dtype)
-    given = {name: x.astype(model.inputs[name].dtype) for name, x in point.items()}
+    weights = {} if case.kind == "node" else model.initializers
     of, wrt = (
         tuple(n for n, spec in side.items() if spec.dtype is not None and has_tangents(spec.dtype))
-        for side in (model.outputs, model.inputs)
+        for side in (model.outputs, {**model.inputs, **weights})
     )
     if not of or not wrt:
         return None
+    given = {name: x.astype(model.inputs[name].dtype) for name, x in point.items()}
+    given.update((name, model.constants[name]) for name in weights if name in wrt)
     return Problem(model, given, linearize(model, given, of=of, wrt=wrt, engine=NUMPY))
 
 
@@ -82,6 +87,11 @@ def slopes(p: Problem) -> float:
 def finite_part(p: Problem, pushed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The tangents of finite results; an infinite one, as masks give, has no slope."""
     return {name: np.where(np.isinf(p.J.primal[name]), 0, dy) for name, dy in pushed.items()}
+
+
+def is_zero(p: Problem) -> bool:
+    """Whether J takes a random vector to zero."""
+    return not np.any(p.J @ np.random.default_rng(5).standard_normal(p.J.shape[1]))
 
 
 def adjoint(p: Problem) -> float:

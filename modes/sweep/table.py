@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from ...jacobians.errors import UnsupportedOp
-from ..coverage import DOMAINS, schemas, status
+from ..coverage import BODY, DOMAINS, RULE, schemas, status
 from .examine import Result
 from .paths import DIFFERENTIABLE, NONE, UNKNOWN
 
@@ -25,7 +24,7 @@ between all its floating inputs and outputs,
 - J v is the slope of the model in double precision, by central differences of fourth order;
 - ⟨u, J v⟩ = ⟨Jᵀ u, v⟩;
 - J v and Jᵀ u, recorded as graphs, run in ONNX Runtime in the precision of the case, or by NumPy in
-  double precision where ONNX Runtime has no kernel, and give the same;
+  double precision where ONNX Runtime lacks a kernel, a type or the opset, and give the same;
 - the Hessian, the linearisation of the recorded gradient, is symmetric.
 """
 
@@ -52,7 +51,7 @@ def page(results: Sequence[Result]) -> str:
         parts += [totals(nodes), table("operator", nodes, [r.op_type for r in nodes])]
     if models:
         parts += ["Whole models:\n", table("kind", models, [r.kind for r in models])]
-    return "\n".join((*parts, *failures(results)))
+    return "\n".join((*parts, *exceptions(results)))
 
 
 def totals(results: Sequence[Result]) -> str:
@@ -69,6 +68,9 @@ def totals(results: Sequence[Result]) -> str:
         checked = [r for r in held if r.checked or r.failed]
         passed = sum(not r.failed for r in checked)
         lines.append(f"- {len(held)} {text}: **{passed} of {len(checked)} pass**")
+    zero = sum(r.zero for r in results if r.tag != NONE)
+    lines.append(f"\nOf those with a path, {zero} have J = 0: what they compute is piecewise constant,")
+    lines.append("or a tensor in them is empty.")
     return "\n".join(lines) + "\n"
 
 
@@ -99,15 +101,16 @@ def remark(key: str, group: Iterable[Result]) -> str:
     domain = next((d for d in DOMAINS if (key, d) in schemas()), None)
     if domain is None:
         return ""
-    try:
-        kind, reason = status(key, domain)
-    except UnsupportedOp as error:
-        return str(error)
-    return "" if kind in ("rule", "body") else reason
+    if not domain and schemas()[key, domain].deprecated:
+        return "deprecated: raised to what replaces it when a model is loaded"
+    kind, reason = status(key, domain)
+    return "" if kind in (RULE, BODY) else reason
 
 
-def failures(results: Iterable[Result]) -> Iterator[str]:
-    """One line for every case that fails."""
+def exceptions(results: Sequence[Result]) -> Iterator[str]:
+    """One line for every exception with its cases, and for every case that fails."""
+    for note in sorted({r.note for r in results if r.note}):
+        yield f"- {', '.join(r.name for r in results if r.note == note)}: {note}."
     for r in results:
         if r.failed:
             errors = ", ".join(f"{name} {r.errors[name]:.1e}" for name in r.failed)

@@ -12,7 +12,8 @@ read is therefore true where these decisions hold: in an open set around the poi
 (x_0 > 0, x_1 < 0)
 """
 
-from .number import Number, closed_form
+from .exact import closed_form
+from .number import Number
 from .reading import Symbols
 from .tensor import Tensor
 

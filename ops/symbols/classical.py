@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
+from .exact import closed_form
 from .linear import softmax
-from .number import closed_form
 from .table import kernel
 
 
@@ -25,7 +25,9 @@ def scaler(x: Any, *, offset: Any = (0.0,), scale: Any = (1.0,)) -> Any:
 
 
 @kernel("ai.onnx.ml::Imputer")
-def imputer(x: Any, *, imputed_value_floats: Any, replaced_value_float: float = 0.0, **_: Any) -> Any:
+def imputer(
+    x: Any, *, imputed_value_floats: Any, replaced_value_float: float = 0.0, **_: Any
+) -> Any:
     """x, but the imputed value where x is the one to be replaced."""
     return np.where(x == replaced_value_float, exact(imputed_value_floats), x)
 
@@ -66,7 +68,12 @@ def transformed(scores: Any, name: str) -> Any:
 
 @kernel("ai.onnx.ml::LinearRegressor")
 def linear_regressor(
-    x: Any, *, coefficients: Any, intercepts: Any = (0.0,), targets: int = 1, post_transform: str = "NONE"
+    x: Any,
+    *,
+    coefficients: Any,
+    intercepts: Any = (0.0,),
+    targets: int = 1,
+    post_transform: str = "NONE",
 ) -> Any:
     """f(x Aᵀ + b)."""
     a = exact(coefficients, targets, -1)
@@ -102,7 +109,10 @@ def svm_regressor(
     """Σ cᵥ k(x, v) + ρ."""
     vectors, weights = exact(support_vectors, n_supports, -1), exact(coefficients)
     scores = [
-        sum(kernel_value(row, v, kernel_type, kernel_params) * c for c, v in zip(weights, vectors, strict=True))
+        sum(
+            kernel_value(row, v, kernel_type, kernel_params) * c
+            for c, v in zip(weights, vectors, strict=True)
+        )
         + sp.Rational(rho[0])
         for row in x
     ]
@@ -113,9 +123,11 @@ def svm_regressor(
 def svm_classifier(
     x: Any, *, coefficients: Any, support_vectors: Any, rho: Any, vectors_per_class: Any, **how: Any
 ) -> Any:
-    """A label, and for two classes the score s of the pair: the second column, its negative the first."""
+    """A label, and for two classes the scores -s and s of the pair."""
     if len(vectors_per_class) != 2 or how.get("prob_a"):
-        raise NotImplementedError("SVMClassifier is transcribed for two classes without probabilities")
+        raise NotImplementedError(
+            "SVMClassifier is transcribed for two classes without probabilities"
+        )
     names = {key: how[key] for key in ("kernel_type", "kernel_params") if key in how}
     s = svm_regressor(x, coefficients=coefficients, support_vectors=support_vectors, rho=rho,
                       n_supports=sum(vectors_per_class), **names)  # fmt: skip

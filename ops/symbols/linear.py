@@ -35,7 +35,9 @@ def log_softmax(x: Any, *, axis: int = -1) -> Any:
 
 
 @kernel("ReduceLogSumExp")
-def log_sum_exp(x: Any, axes: Any = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Any:
+def log_sum_exp(
+    x: Any, axes: Any = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
+) -> Any:
     """log Σ exp(x)."""
     given = () if axes is None else tuple(np.ravel(axes).tolist())
     if not given and noop_with_empty_axes:

@@ -5,18 +5,14 @@ NumPy calls its methods, so that the kernels of the numbers reading compute with
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from fractions import Fraction
-from functools import cache
 from typing import Any
 
 import mpmath
 import numpy as np
 import sympy as sp
 
-DIGITS = 40
-"""Decimal digits of the value at the point."""
+from .exact import DIGITS, closed_form, value_of
 
 SAME = mpmath.mpf(10) ** -25
 """Values that differ by less are compared as expressions."""
@@ -186,52 +182,3 @@ FUNCTIONS: dict[str, tuple[Any, Any]] = {
 
 for _name, _pair in FUNCTIONS.items():
     setattr(Number, _name, lambda self, pair=_pair: self.made(*pair))
-
-
-@cache
-def closed_form(number: Any) -> sp.Expr:
-    """What a float stands for: the simplest fraction, or √(p/q πᵏ), of which it is the rounding.
-
-    Attributes have single precision.
-
-    >>> closed_form(0.1), closed_form(2**-0.5), closed_form(3), closed_form(float(np.float32(1 / 6)))
-    (1/10, sqrt(2)/2, 3, 1/6)
-    """
-    if isinstance(number, sp.Basic):
-        return number
-    if isinstance(number, int) or float(number).is_integer():
-        return sp.Integer(int(number))
-    number = float(number)
-    if not math.isfinite(number):
-        return {math.inf: sp.oo, -math.inf: -sp.oo}.get(number, sp.nan)
-    found = simplest(number, 10**7) or simplest(number, 1000, np.float32)
-    if found is not None:
-        return sp.Rational(found.numerator, found.denominator)
-    return root(number) or sp.Rational(*number.as_integer_ratio())
-
-
-def simplest(number: float, limit: int, kind: Any = float) -> Fraction | None:
-    """The fraction with a small denominator that rounds to a float of some kind."""
-    found = Fraction(number).limit_denominator(limit)
-    return found if float(kind(found)) == number else None
-
-
-def root(number: float) -> sp.Expr | None:
-    """±√(p/q πᵏ) with small p and q."""
-    for power in (0, 1, -1):
-        square = Fraction(number**2 / math.pi**power).limit_denominator(1000)
-        exact = sp.sqrt(sp.Rational(square.numerator, square.denominator) * sp.pi**power)
-        if square and abs(float(exact) - abs(number)) <= 2e-16 * abs(number):
-            return exact if number > 0 else -exact
-    return None
-
-
-@cache
-def value_of(expr: sp.Expr) -> Any:
-    """A constant in many digits."""
-    if expr.is_Rational:
-        with mpmath.workdps(DIGITS):
-            return mpmath.mpf(int(expr.p)) / int(expr.q)
-    if expr in (sp.oo, -sp.oo, sp.nan):
-        return mpmath.mpf(str(expr).replace("oo", "inf"))
-    return sp.N(expr, DIGITS)._to_mpmath(140)

@@ -24,7 +24,9 @@ def reverse_sequence(x: Any, lengths: Any, *, time_axis: int = 0, batch_axis: in
 
 
 @kernel("TensorScatter")
-def tensor_scatter(cache: Any, update: Any, starts: Any = None, *, axis: int = -2, mode: str = "linear") -> Any:
+def tensor_scatter(
+    cache: Any, update: Any, starts: Any = None, *, axis: int = -2, mode: str = "linear"
+) -> Any:
     """cache[b, …, start_b + t] = update[b, …, t]."""
     y, new = (np.moveaxis(a.copy(), axis, 1) for a in (cache, update))
     for b, t in product(range(new.shape[0]), range(new.shape[1])):
@@ -35,7 +37,13 @@ def tensor_scatter(cache: Any, update: Any, starts: Any = None, *, axis: int = -
 
 @kernel("MaxUnpool")
 def max_unpool(
-    x: Any, index: Any, shape: Any = None, *, kernel_shape: Any, pads: Any = None, strides: Any = None
+    x: Any,
+    index: Any,
+    shape: Any = None,
+    *,
+    kernel_shape: Any,
+    pads: Any = None,
+    strides: Any = None,
 ) -> Any:
     """y[index] = x in a tensor of zeros, the shape of which the pooling left behind."""
     d = len(kernel_shape)
@@ -125,6 +133,8 @@ def range_(start: Any, limit: Any, delta: Any, **_: Any) -> Any:
 def dequantize(x: Any, scale: Any, zero: Any = None, *, axis: int = 1, **_: Any) -> Any:
     """(x - zero point) · scale, each for the whole tensor or per entry of an axis."""
     rest = (1,) * (x.ndim - 1 - axis % max(x.ndim, 1))
-    scale, zero = (a if a is None or a.size == 1 else a.reshape(*a.shape, *rest) for a in (scale, zero))
+    scale, zero = (
+        a if a is None or a.size == 1 else a.reshape(*a.shape, *rest) for a in (scale, zero)
+    )
     whole = x.astype(int).astype(object) - (0 if zero is None else zero.astype(int).astype(object))
     return np.asarray(whole * scale, object)

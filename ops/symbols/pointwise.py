@@ -28,8 +28,21 @@ def _gelu(x: Any, approximate: str = "none") -> Any:
     return x * (1 + ((x + x**3 * sp.Rational(8943, 200000)) * sp.sqrt(2 / sp.pi)).tanh()) / 2
 
 
-def _selu(x: Any, alpha: Any = 1.67326319217681884765625, gamma: Any = 1.05070102214813232421875) -> Any:
+def _selu(
+    x: Any, alpha: Any = 1.67326319217681884765625, gamma: Any = 1.05070102214813232421875
+) -> Any:
     return gamma * x if x > 0 else gamma * alpha * (_exp(x) - 1)
+
+
+def _shrink(x: Any, bias: Any = 0.0, lambd: Any = 0.5) -> Any:
+    if x < -lambd:
+        return x + bias
+    return x - bias if x > lambd else 0 * x
+
+
+def _mod(x: Any, y: Any, fmod: int = 0) -> Any:
+    ratio = x / y
+    return x - y * (ratio.ceil() if fmod and ratio < 0 else ratio.floor())
 
 
 FORMULAS: dict[str, Any] = {
@@ -49,11 +62,10 @@ FORMULAS: dict[str, Any] = {
     "Selu": _selu,
     "HardSigmoid": lambda x, alpha=0.2, beta=0.5: min(max(alpha * x + beta, 0), 1),
     "HardSwish": lambda x: x * min(max(x / 6 + sp.Rational(1, 2), 0), 1),
-    "Shrink": lambda x, bias=0.0, lambd=0.5: x + bias if x < -lambd else x - bias if x > lambd else 0 * x,
+    "Shrink": _shrink,
     "Pow": lambda x, y: x**y,
     "Sign": lambda x: (x > 0) - (x < 0),
-    "Mod": lambda x, y, fmod=0: x - y * ((x / y).floor() if not fmod or x / y > 0 else (x / y).ceil()),
-    "Clip": lambda x, low=None, high=None: min(max(x, low), high),
+    "Mod": _mod,
 }  # fmt: skip
 """The formula that ONNX's documentation gives, entry by entry."""
 

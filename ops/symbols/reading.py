@@ -24,7 +24,8 @@ from . import (  # noqa: F401  (each enters its kernels into the table)
     sampling,
     signals,
 )
-from .number import DIGITS, Number, closed_form, value_of
+from .exact import DIGITS, closed_form, value_of
+from .number import Number
 from .table import KERNELS
 from .tensor import Tensor, each, symbol
 
@@ -32,7 +33,8 @@ from .tensor import Tensor, each, symbol
 class Symbols:
     """One method per ONNX operator: a kernel of its own, or that of the numbers reading.
 
-    NumPy arrays are constants; operators of constants alone are left to the numbers reading.
+    NumPy arrays are constants, floats among them exact ones; what integers alone decide is left
+    to the numbers reading.
     """
 
     def __init__(self) -> None:
@@ -50,7 +52,7 @@ class Symbols:
 
     def call(self, op_type: str, *inputs: Any, **attrs: Any) -> Any:
         """The result of an operator: tensors, or arrays where all is constant."""
-        if not any(isinstance(x, Tensor) for x in inputs):
+        if not any(map(has_expressions, inputs)):
             return getattr(numbers, op_type)(*inputs, **attrs)
         kernel = KERNELS.get(op_type) or PLAIN.get(op_type)
         if kernel is None:
@@ -62,7 +64,11 @@ class Symbols:
         self, op_type: str, inputs: Sequence[Any], attrs: Mapping[str, Any], *,
         domain: str = "", version: int = 21, outputs: int = 1,
     ) -> tuple[Any, ...]:  # fmt: skip
-        """The outputs of one node of a model."""
+        """The outputs of one node of a model; constants stay constants."""
+        if not any(isinstance(x, Tensor) for x in inputs):
+            return numbers.run(
+                op_type, inputs, attrs, domain=domain, version=version, outputs=outputs
+            )
         if domain not in ("", "ai.onnx"):
             op_type = f"{domain}::{op_type}"
         counted = {"outputs": outputs} if op_type in COUNTED else {}
@@ -105,3 +111,9 @@ class Symbols:
     def at(self, x: Any) -> Any:
         """The numbers of a tensor at the point."""
         return x.values if isinstance(x, Tensor) else x
+
+
+def has_expressions(x: Any) -> bool:
+    """Whether an operand is a tensor of expressions, or an array of floats, which become such."""
+    floats = isinstance(x, np.ndarray | np.generic) and x.dtype.kind == "f"
+    return isinstance(x, Tensor) or floats

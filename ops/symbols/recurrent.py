@@ -44,14 +44,16 @@ def gru(
     x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None, *,
     linear_before_reset: int = 0, **_: Any,
 ) -> Any:  # fmt: skip
-    """zₜ, rₜ = σ(…), hₜ = tanh(Xₜ Whᵀ + (rₜ ∘ Hₜ₋₁) Rhᵀ + Rbh + Wbh), Hₜ = (1 - zₜ) ∘ hₜ + zₜ ∘ Hₜ₋₁."""
+    """zₜ, rₜ = σ(…), hₜ = tanh(… + (rₜ ∘ Hₜ₋₁) Rhᵀ), Hₜ = (1 - zₜ) ∘ hₜ + zₜ ∘ Hₜ₋₁."""
 
     def cell(xw: Any, r: Any, rb: Any, h: Any) -> list[Any]:
         (xz, xr, xn), (bz, br, bn), (rz, rr, rn) = parts(xw, 3), parts(rb, 3), np.split(r, 3)
         z = sigmoid(xz + np.matmul(h, rz.T) + bz)
         reset = sigmoid(xr + np.matmul(h, rr.T) + br)
         inner = (
-            reset * (np.matmul(h, rn.T) + bn) if linear_before_reset else np.matmul(reset * h, rn.T) + bn
+            reset * (np.matmul(h, rn.T) + bn)
+            if linear_before_reset
+            else np.matmul(reset * h, rn.T) + bn
         )
         return [(1 - z) * np.tanh(xn + inner) + z * h]
 

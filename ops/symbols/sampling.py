@@ -1,4 +1,4 @@
-"""Operators that read between the entries of an image: sums over all pixels, weighted by distance."""
+"""Operators that read between the entries of an image: sums over pixels, by distance."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ def unnormalised(g: Any, n: int, align_corners: int) -> Any:
 @kernel("DeformConv")
 def deform_conv(
     x: Any, w: Any, offset: Any, b: Any = None, mask: Any = None, *, dilations: Any = None,
-    group: int = 1, kernel_shape: Any = None, offset_group: int = 1, pads: Any = None, strides: Any = None,
+    group: int = 1, kernel_shape: Any = None, offset_group: int = 1, pads: Any = None,
+    strides: Any = None,
 ) -> Any:  # fmt: skip
     """y[n, m, p] = b[m] + Σ w[m, c, k] mask · x(n, c, p · stride + k · dilation - pad + offset)."""
     d = x.ndim - 2
@@ -102,7 +103,8 @@ def resize(
         if m == n and not _differs(scale):
             continue
         rows = np.moveaxis(x, axis, 0)
-        at = [position(j, n, m, scale, coordinate_transformation_mode) for j in range(m)]
+        ends = None if roi is None else (roi[axis], roi[axis + x.ndim])
+        at = [position(j, n, m, scale, coordinate_transformation_mode, ends) for j in range(m)]
         made = [sample(rows, a, n, mode, nearest_mode, cubic_coeff_a) for a in at]
         x = np.moveaxis(np.stack(made), 0, axis)
     return x
@@ -112,8 +114,10 @@ def _differs(scale: Any) -> bool:
     return bool(float(scale) != 1.0)
 
 
-def position(j: int, n: int, m: int, scale: Any, mode: str) -> Any:
+def position(j: int, n: int, m: int, scale: Any, mode: str, ends: Any = None) -> Any:
     """Where entry j of the result lies on the axis of x."""
+    if mode == "tf_crop_and_resize":
+        return ends[0] * (n - 1) + (ends[1] - ends[0]) * (n - 1) * sp.Rational(j, max(m - 1, 1))
     if mode == "align_corners":
         return sp.Rational(j * (n - 1), max(m - 1, 1))
     return j / scale if mode == "asymmetric" else (j + HALF) / scale - HALF
@@ -135,8 +139,10 @@ def sample(rows: Any, at: Any, n: int, mode: str, nearest: str, a: float) -> Any
 
 @kernel("RoiAlign")
 def roi_align(
-    x: Any, rois: Any, batch: Any, *, mode: str = "avg", output_height: int = 1, output_width: int = 1,
-    sampling_ratio: int = 0, spatial_scale: float = 1.0, coordinate_transformation_mode: str = "half_pixel",
+    x: Any, rois: Any, batch: Any, *, mode: str = "avg",
+    output_height: int = 1, output_width: int = 1,
+    sampling_ratio: int = 0, spatial_scale: float = 1.0,
+    coordinate_transformation_mode: str = "half_pixel",
 ) -> Any:  # fmt: skip
     """The mean of bilinear samples, evenly spread over each bin of each region."""
     if mode != "avg" or not sampling_ratio:
@@ -150,7 +156,8 @@ def roi_align(
         total: Any = 0
         for tap in np.ndindex(r, r):
             at = tuple(
-                first[d] + (last[d] - first[d]) * (place[d] + (tap[d] + HALF) / r) / bins[d] for d in (0, 1)
+                first[d] + (last[d] - first[d]) * (place[d] + (tap[d] + HALF) / r) / bins[d]
+                for d in (0, 1)
             )
             inner = tuple(min(max(a, 0), n - 1) for a, n in zip(at, x.shape[2:], strict=True))
             total = total + bilinear(x[int(np.ravel(batch)[k]), c], inner)

@@ -61,14 +61,14 @@ def fitted(x: Any, n: int) -> Any:
 
 def mirrored(x: Any, n: int, sign: int = 1) -> Any:
     """A half spectrum and its mirror image."""
-    rows = [x[k] if k < len(x) else sign * x[n - k] if n - k < len(x) else 0 * x[0] for k in range(n)]
+    rows = [
+        x[k] if k < len(x) else sign * x[n - k] if n - k < len(x) else 0 * x[0] for k in range(n)
+    ]
     return np.stack(rows)
 
 
 @kernel("STFT")
-def stft(
-    x: Any, step: Any, window: Any = None, length: Any = None, *, onesided: int = 1
-) -> Any:
+def stft(x: Any, step: Any, window: Any = None, length: Any = None, *, onesided: int = 1) -> Any:
     """The transforms of frames of the signal, weighted by the window."""
     n = len(window) if window is not None else int(np.ravel(length)[0])
     starts = range(0, x.shape[1] - n + 1, int(np.ravel(step)[0]))

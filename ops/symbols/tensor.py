@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import sympy as sp
 
-from ...jacobians import Shape, reading
-from .number import Number
-
-if TYPE_CHECKING:
-    from .reading import Symbols
+from ...jacobians import Op, Shape, reading
+from ..node import AT
 
 
 class Tensor:
     """Entries that are expressions; to rules and operators an array of float64."""
 
     dtype = np.dtype(np.float64)
+    const_value = None
 
-    def __init__(self, entries: np.ndarray, op: Symbols) -> None:
+    def __init__(self, entries: np.ndarray, op: Op) -> None:
         self.entries, self.op = entries, op
 
     @property
     def shape(self) -> Shape:
         return self.entries.shape
+
+    @property
+    def meta(self) -> dict[str, np.ndarray]:
+        """The numbers at the point, as `Node.number` asks for them."""
+        return {AT: self.values}
 
     @property
     def exprs(self) -> np.ndarray:
@@ -59,8 +62,5 @@ def symbol(name: str, place: tuple[int, ...], **assumptions: Any) -> sp.Symbol:
 
 
 @reading.register(Tensor)
-def _reading(tensor: Tensor) -> Symbols:
+def _reading(tensor: Tensor) -> Op:
     return tensor.op
-
-
-__all__ = ["Number", "Tensor", "each", "symbol"]

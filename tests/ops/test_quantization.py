@@ -3,23 +3,20 @@
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from onnx.backend.test.case.node import collect_testcases
 
 import onnxjac as oj
 from onnxjac.modes.load import load
+from onnxjac.modes.sweep.cases import node_cases
 
-from .cases import as_array
-
-CASES = [c for c in collect_testcases(None) if c.model.graph.node[0].op_type == "DequantizeLinear"]
+CASES = [case for case in node_cases() if case.op_type == "DequantizeLinear"]
 RNG = np.random.default_rng(3)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_dequantize_is_linear_in_the_scale(case):
     """y(s + d) - y(s) = J d for any d."""
-    names = [value.name for value in case.model.graph.input]
-    feeds = dict(zip(names, map(as_array, case.data_sets[0][0]), strict=True))
-    model, scale = load(case.model), feeds["x_scale"].astype(np.float64)
+    feeds, model = case.feeds, load(case.model)
+    scale = feeds["x_scale"].astype(np.float64)
     if feeds["x_scale"].dtype.kind != "f":
         pytest.skip("a scale of another kind")
     J = oj.linearize(model, feeds, wrt="x_scale", engine="numpy")

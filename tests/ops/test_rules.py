@@ -1,39 +1,12 @@
-"""Every rule is the derivative of its operator, at ONNX's own node cases and at ours."""
+"""Every rule is the derivative of its operator at our cases; test_sweep.py has those of ONNX."""
 
 import pytest
 
-from check_rule import check_point, check_rule
-from onnxjac.jacobians.errors import UnsupportedOp
-from onnxjac.modes.load import load
+from check_rule import check_rule
 from onnxjac.ops import DECLARATIONS
 
-from .cases import SINGLE, moved, onnx_cases, skip_where_nothing_is_smooth
+from .cases import SINGLE, onnx_cases
 from .extra_cases import EXTRA
-
-UNFINISHED = {
-    "AffineGrid": "its body captures a tensor in a branch of If",
-    "LinearAttention": "its body is a Scan",
-}
-"""op_type -> why some of its cases have no rule yet."""
-
-
-@pytest.mark.parametrize("case", onnx_cases(), ids=lambda case: case.name)
-def test_rule_at_a_case_of_onnx(case):
-    if case.op_type == "AffineGrid":
-        pytest.xfail(UNFINISHED["AffineGrid"])
-    try:
-        model = load(case.model, dtype="float64")
-        feeds = {k: x.astype(model.inputs[k].dtype) for k, x in moved(case, 1).items()}
-        skip_where_nothing_is_smooth(model, feeds)
-        check_point(model, feeds)
-    except UnsupportedOp:
-        if case.op_type not in UNFINISHED:
-            raise
-        pytest.xfail(UNFINISHED[case.op_type])
-    except RuntimeError as error:
-        if "Type unknown" not in str(error):
-            raise
-        pytest.xfail("onnx's inliner asks for the type of an optional input that is left out")
 
 
 @pytest.mark.parametrize("case", EXTRA, ids=str)

@@ -62,4 +62,6 @@ case("TensorScatter", (2, 3, 1), (2, 1, 1), ints(1, 2))
 case("TensorScatter", (1, 3, 1), (1, 2, 1), ints(2), mode="circular")
 case("MaxUnpool", (1, 1, 2), ints(1, 2).reshape(1, 1, 2), kernel_shape=[2], strides=[2])
 case("Col2Im", (1, 2, 3), ints(1, 4), ints(1, 2))
-case("Col2Im", (1, 4, 2), ints(3, 3), ints(2, 2), strides=[1, 2], dilations=[2, 1], pads=[0, 0, 0, 1])
+case(
+    "Col2Im", (1, 4, 2), ints(3, 3), ints(2, 2), strides=[1, 2], dilations=[2, 1], pads=[0, 0, 0, 1]
+)

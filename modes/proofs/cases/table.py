@@ -31,7 +31,7 @@ def at(*shape: int, seed: int = 0) -> np.ndarray:
     """Distinct fractions of both signs.
 
     >>> at(3).tolist()
-    [1.125, -0.625, 0.375]
+    [1.125, -0.375, 0.75]
     """
     n = int(np.prod(shape))
     sizes = 0.375 + np.random.default_rng(seed + 2).permutation(n) * 0.375
