@@ -47,9 +47,7 @@ def before_conversion(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
     return model
 
 
-def after_conversion(
-    model: onnx.ModelProto, old: onnx.ModelProto, version: int
-) -> onnx.ModelProto:
+def after_conversion(model: onnx.ModelProto, old: onnx.ModelProto, version: int) -> onnx.ModelProto:
     """Say on converted nodes what the old opset took for granted."""
     if version == 8:
         restore_batches(model, old)

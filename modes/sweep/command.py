@@ -52,6 +52,6 @@ def run(args: argparse.Namespace) -> int:
 def write(path: Path, text: str) -> None:
     """The text as a file."""
     try:
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text.rstrip() + "\n", encoding="utf-8")
     except OSError as error:
         raise InputError(f"cannot write {str(path)!r}: {error.strerror or error}") from error

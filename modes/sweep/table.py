@@ -69,8 +69,10 @@ def totals(results: Sequence[Result]) -> str:
         passed = sum(not r.failed for r in checked)
         lines.append(f"- {len(held)} {text}: **{passed} of {len(checked)} pass**")
     zero = sum(r.zero for r in results if r.tag != NONE)
-    lines.append(f"\nOf those with a path, {zero} have J = 0: what they compute is piecewise constant,")
-    lines.append("or a tensor in them is empty.")
+    lines.append(
+        f"\nOf those with a path, {zero} have J = 0, as they compute what is piecewise constant"
+    )
+    lines.append("or have an empty tensor.")
     return "\n".join(lines) + "\n"
 
 

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 import pytest
 
 import onnxjac as oj
+from onnxjac.__main__ import main
 from onnxjac.modes.proofs.cases import CASES
 from onnxjac.modes.proofs.expressions import TORCH
 from onnxjac.modes.proofs.proof import prove
@@ -61,3 +62,12 @@ def test_the_script_runs_as_printed_and_agrees(op_type):
         script = prove(op_type).script
         assert script is not None
         assert script.agreement < 1e-6
+
+
+def test_the_command_line(capsys):
+    assert main(["prove", "ai.onnx.ml::Scaler"]) == 0
+    assert "# ai.onnx.ml::Scaler" in capsys.readouterr().out
+    assert main(["tags", "--op", "Clip", "--format", "csv"]) == 0
+    assert "Clip,input,min,not,almost everywhere" in capsys.readouterr().out
+    assert main(["prove", "Tahn"]) == 1
+    assert "Did you mean" in capsys.readouterr().err
