@@ -16,17 +16,17 @@ import numpy as np
 
 from . import __version__
 from .jacobians.errors import InputError, OnnxJacError, OnnxJacWarning
-from .modes import report as text
-from .modes.draw import draw_inputs
 from .modes.export import MODES, export
-from .modes.inputs import check_inputs
 from .modes.linearize import linearize
 from .modes.load import load
 from .modes.model import Model
-from .modes.progress import counting
+from .modes.primal.inputs import check_inputs
 from .modes.proofs import command as proofs
+from .modes.reporting import report as text
+from .modes.reporting.draw import draw_inputs
+from .modes.reporting.progress import counting
+from .modes.reporting.spectrum import largest
 from .modes.save import save
-from .modes.spectrum import largest
 from .modes.sweep import command as sweeping
 from .modes.training.lowering import lower_gradients
 

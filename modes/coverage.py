@@ -18,9 +18,9 @@ from onnx import defs
 from ..jacobians.errors import UnsupportedOp
 from ..ops import find
 from ..ops.zeros import NOT_REAL
-from .control import CONTROL
 from .loading.bodies import has_body
-from .sequences import SEQUENCES
+from .tape.control import CONTROL
+from .tape.sequences import SEQUENCES
 
 RULE, BODY, ZERO, NOT_A_FUNCTION = "rule", "body", "zero", "not a function of real numbers"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..jacobians import Jacobian
-from .tape import Entry
+from .tape.record import Entry
 
 
 @dataclass(frozen=True)

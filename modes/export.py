@@ -10,14 +10,14 @@ import onnx
 import onnx_ir as ir
 
 from ..jacobians.errors import InputError
-from .dense import jacobian_graph
-from .derive import Draft, Names, grad_graph, hvp_graph, jvp_graph, vjp_graph
-from .inputs import check_inputs
 from .model import Model
 from .names import Names as NamesOrNone
 from .names import names_of
-from .primal import evaluate
-from .symbolic import generalised
+from .primal.evaluate import evaluate
+from .primal.inputs import check_inputs
+from .recording.dense import jacobian_graph
+from .recording.derive import Draft, Names, grad_graph, hvp_graph, jvp_graph, vjp_graph
+from .recording.symbolic import generalised
 
 MODES: dict[str, Callable[..., Draft]] = {
     "jvp": jvp_graph,

@@ -9,14 +9,14 @@ import numpy as np
 
 from ..jacobians import Array, Jacobian, Op
 from ..jacobians.errors import InputError
-from .derive import vjp_graph
 from .forward import Tensors
-from .inputs import check_inputs
 from .linearization import Linearization
 from .linearize import Plan
 from .model import Model, TensorSpec
 from .names import Names, names_of
-from .primal import evaluate
+from .primal.evaluate import evaluate
+from .primal.inputs import check_inputs
+from .recording.derive import vjp_graph
 
 
 class Hessian(Jacobian):

@@ -14,9 +14,9 @@ from ..ops import numbers
 from .check import Check, Primal, check
 from .explain import Explanation, explain
 from .model import Model, TensorSpec
-from .perturb import perturbed
-from .primal import evaluate
-from .tape import Entry
+from .primal.evaluate import evaluate
+from .primal.perturb import perturbed
+from .tape.record import Entry
 
 Specs = tuple[TensorSpec, ...]
 

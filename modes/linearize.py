@@ -10,18 +10,18 @@ from typing import Any
 from ..jacobians import Dag, common
 from ..jacobians.errors import warn
 from ..ops import Step
-from .active import ActiveStep, active_steps, cuts, without
-from .draws import fixed
-from .estimate import straight_through as estimated
-from .finite import warn_nonfinite
-from .inputs import check_inputs
 from .linearization import Linearization
 from .model import Model, TensorSpec
 from .names import Names, names_of, not_floating
-from .primal import evaluate
-from .reuse import stale_between
-from .tape import Past, dag_of, has_tangent, record
-from .unroll import unrolled
+from .primal.draws import fixed
+from .primal.evaluate import evaluate
+from .primal.finite import warn_nonfinite
+from .primal.inputs import check_inputs
+from .tape.active import ActiveStep, active_steps, cuts, without
+from .tape.estimate import straight_through as estimated
+from .tape.record import Past, dag_of, has_tangent, record
+from .tape.reuse import stale_between
+from .tape.unroll import unrolled
 
 
 @dataclass(frozen=True)

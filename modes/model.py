@@ -8,9 +8,9 @@ from typing import Any, final
 import numpy as np
 
 from .contents import Contents, Dim, TensorSpec
-from .finite import warn_nonfinite
-from .inputs import check_inputs
-from .primal import evaluate
+from .primal.evaluate import evaluate
+from .primal.finite import warn_nonfinite
+from .primal.inputs import check_inputs
 
 __all__ = ["Dim", "Model", "TensorSpec"]
 

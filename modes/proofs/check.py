@@ -12,7 +12,7 @@ import sympy as sp
 from ...jacobians import Dag, Jacobian
 from ...ops.symbols import Symbols, Tensor
 from ...ops.symbols.exact import closed_form
-from ..derive import vjp_graph
+from ..recording.derive import vjp_graph
 from .case import Case
 from .definition import defined
 from .identity import DIGITS, EXACT, REFUTED, verdict

@@ -11,11 +11,11 @@ import sympy as sp
 
 from ...jacobians import Dag, Jacobian, shape_of, size
 from ...ops.symbols import Symbols, Tensor
-from ..active import active_steps
 from ..model import Model
-from ..steps import needed
-from ..tape import dag_of, has_tangent, record
-from ..unroll import unrolled
+from ..tape.active import active_steps
+from ..tape.record import dag_of, has_tangent, record
+from ..tape.steps import needed
+from ..tape.unroll import unrolled
 
 Names = tuple[str, ...]
 

@@ -11,13 +11,13 @@ import numpy as np
 
 from ...jacobians import Jacobian
 from ..check import dot_error
-from ..derive import jvp_graph, vjp_graph
 from ..hessian import hessian
 from ..linearization import Linearization
 from ..linearize import linearize
 from ..load import load
 from ..model import Model
-from ..primal import evaluate
+from ..primal.evaluate import evaluate
+from ..recording.derive import jvp_graph, vjp_graph
 from .cases import Case
 from .differences import SINGLE, STEPS, has_tangents, is_single, mismatch, slope_error
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...jacobians.errors import InputError
-from ..progress import counting
+from ..reporting.progress import counting
 from .run import Shard, chosen, sweep
 from .table import as_json, page
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.errors import OnnxJacWarning
-from ..engines import onnxruntime as ort
 from ..loading.messages import first_line
-from ..primal import evaluate
+from ..primal.engines import onnxruntime as ort
+from ..primal.evaluate import evaluate
 from ..training.lowering import lower_gradients
 from . import checks
 from .cases import Case

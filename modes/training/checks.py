@@ -11,9 +11,9 @@ from ...jacobians import Dag, dtype_of
 from ...jacobians.errors import InputError, UnknownTensor, UnsupportedOp, closest
 from ...ops import Step
 from ...ops.graphs import operands_of
-from ..active import is_zero, reach_forward
 from ..names import is_float
-from ..steps import reads
+from ..tape.active import is_zero, reach_forward
+from ..tape.steps import reads
 from .walk import ancestors, leaves
 
 Names = tuple[str, ...]

@@ -15,8 +15,8 @@ import onnx_ir as ir
 from ...jacobians import Array, Dag, shape_of
 from ...ops import Step
 from ...ops.graphs import operands_of
-from ..derive import present
-from ..trace import Trace
+from ..recording.derive import present
+from ..recording.trace import Trace
 from . import checks
 from .scope import Scope
 from .substitution import substituted

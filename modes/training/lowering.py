@@ -13,12 +13,12 @@ import onnx_ir as ir
 from ...jacobians import Shape
 from ...jacobians.errors import OnnxJacWarning
 from ...ops import Node, Step, find
-from ..derive import Draft
 from ..load import load
 from ..loading.upgrade import WORKING_OPSET
 from ..model import Model
-from ..opsets import lowest_opsets
-from ..symbolic import batch_symbol, generalised
+from ..recording.derive import Draft
+from ..recording.opsets import lowest_opsets
+from ..recording.symbolic import batch_symbol, generalised
 from .bodies import control
 from .gradient import gradient
 from .optimizers import DOMAIN, OPTIMIZERS

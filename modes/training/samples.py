@@ -14,7 +14,7 @@ from ...ops import numbers
 from ..loading.messages import first_line
 from ..model import Model, TensorSpec
 from ..names import is_float
-from ..steps import python_of
+from ..tape.steps import python_of
 from .walk import ancestors
 
 Arrays = tuple[Any, ...]

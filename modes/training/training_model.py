@@ -14,7 +14,7 @@ from ...jacobians.errors import InputError, UnknownTensor, closest
 from ..load import load
 from ..model import Model
 from ..names import is_float
-from ..steps import needed
+from ..tape.steps import needed
 from .optimizers import DOMAIN, OPTIMIZERS, Optimizer
 
 Arrays = Mapping[str, np.ndarray]

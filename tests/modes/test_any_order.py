@@ -8,8 +8,8 @@ from onnx.helper import make_node
 
 import onnxjac as oj
 from house import ROOT
-from onnxjac.modes.derive import vjp_graph
 from onnxjac.modes.hessian import Hessian, hessian, hvp
+from onnxjac.modes.recording.derive import vjp_graph
 from onnxjac.ops import numbers
 
 MODELS = ROOT / "tests" / "models"

@@ -9,10 +9,10 @@ from onnx import numpy_helper, parser
 
 from models.light import NAMES, draw, light
 from onnxjac.jacobians.errors import InputError, OnnxJacError, OnnxJacWarning, UnknownTensor
-from onnxjac.modes.engines import onnxruntime as ort
-from onnxjac.modes.inputs import check_inputs
 from onnxjac.modes.load import load
-from onnxjac.modes.primal import evaluate
+from onnxjac.modes.primal.evaluate import evaluate
+from onnxjac.modes.primal.evaluate.engines import onnxruntime as ort
+from onnxjac.modes.primal.inputs import check_inputs
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((2, 3)).astype(np.float32)

@@ -10,10 +10,10 @@ import pytest
 import onnxjac
 from onnxjac.jacobians import Dense, Diagonal
 from onnxjac.jacobians.errors import InputError
-from onnxjac.modes.draw import draw_inputs
-from onnxjac.modes.progress import counting
-from onnxjac.modes.report import section
-from onnxjac.modes.spectrum import largest
+from onnxjac.modes.reporting.draw import draw_inputs
+from onnxjac.modes.reporting.progress import counting
+from onnxjac.modes.reporting.report import section
+from onnxjac.modes.reporting.spectrum import largest
 
 
 def parsed(text):

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, defs
 
-from onnxjac.modes.primal import evaluate
+from onnxjac.modes.primal.evaluate import evaluate
 from onnxjac.modes.sweep import points
 from onnxjac.modes.sweep.cases import Case, node_cases
 from onnxjac.modes.sweep.constants import with_constants

@@ -6,8 +6,8 @@ from onnx import TensorProto, helper
 
 import onnxjac as oj
 from check_rule import check_point, check_products, declared
-from onnxjac.modes.derive import vjp_graph
 from onnxjac.modes.load import load
+from onnxjac.modes.recording.derive import vjp_graph
 
 pytestmark = pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
 RNG = np.random.default_rng(5)

@@ -7,8 +7,8 @@ from onnx import helper
 
 import onnxjac as oj
 from check_rule import check_point, declared
-from onnxjac.modes.derive import vjp_graph
 from onnxjac.modes.load import load
+from onnxjac.modes.recording.derive import vjp_graph
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")

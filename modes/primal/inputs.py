@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..jacobians.errors import InputError, UnknownTensor, closest
-from .contents import Contents, Dim, TensorSpec
+from ...jacobians.errors import InputError, UnknownTensor, closest
+from ..contents import Contents, Dim, TensorSpec
 
 FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ..jacobians import Array, Dag, shape_of, size
-from ..ops.graphs import Recorder
+from ...jacobians import Array, Dag, shape_of, size
+from ...ops.graphs import Recorder
+from ..linearize import Plan
+from ..model import Model
 from .derive import Draft, Names
-from .linearize import Plan
-from .model import Model
 from .symbolic import batch_symbol
 from .trace import Trace, trace
 

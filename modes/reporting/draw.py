@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ..jacobians import Shape
-from ..jacobians.errors import InputError, UnknownTensor, closest
-from .model import Model, TensorSpec
-from .names import is_float
+from ...jacobians import Shape
+from ...jacobians.errors import InputError, UnknownTensor, closest
+from ..model import Model, TensorSpec
+from ..names import is_float
 
 Shapes = Mapping[str, Shape]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ..ops import Step
-from ..ops.estimators import DOMAIN
+from ...ops import Step
+from ...ops.estimators import DOMAIN
 
 ESTIMATED = frozenset({"Round", "Floor", "Ceil", "Sign"})
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from ..jacobians import Array
-from ..ops import Step
-from ..ops.graphs import Recorder
-from ..ops.node import AT
+from ...jacobians import Array
+from ...ops import Step
+from ...ops.graphs import Recorder
+from ...ops.node import AT
 
 COUNTED = ("Range", "Expand")
 """Operators whose results grow with the batch."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ..ops.node import Step
+from ...ops.node import Step
 
 
 def steps_of(graph: ir.Graph, opsets: Mapping[str, int]) -> tuple[Step, ...]:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ..jacobians import Array, Dag, shape_of
-from ..ops.graphs import Recorder, build
-from .model import Model
-from .primal import evaluate
+from ...jacobians import Array, Dag, shape_of
+from ...ops.graphs import Recorder, build
+from ..model import Model
+from ..primal.evaluate import evaluate
 from .trace import Trace, trace
 
 Names = tuple[str, ...]

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ..jacobians import Array
-from ..jacobians.errors import OnnxJacError, warn
-from ..ops.graphs import copied
+from ...jacobians import Array
+from ...jacobians.errors import OnnxJacError, warn
+from ...ops.graphs import copied
+from ..model import Model
 from .derive import Draft
 from .follow import Batch, NotGeneral
-from .model import Model
 
 Make = Callable[[Mapping[str, Any]], Draft]
 """Records a derivative at a point."""

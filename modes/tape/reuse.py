@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..jacobians import Jacobian
-from ..ops import Step
+from ...jacobians import Jacobian
+from ...ops import Step
 from .steps import reads
 
 SMALL = 64

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .model import Model
-from .primal import evaluate
+from ..model import Model
+from .evaluate import evaluate
 
 
 def perturbed(

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ..jacobians.errors import OnnxJacError, warn
-from ..ops.node import Step
-from .contents import Contents
-from .primal import evaluate
-from .steps import needed, reads
+from ...jacobians.errors import OnnxJacError, warn
+from ...ops.node import Step
+from ..contents import Contents
+from ..tape.steps import needed, reads
+from .evaluate import evaluate
 
 
 def warn_nonfinite(

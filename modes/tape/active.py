@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from ..ops import Step, find
+from ...ops import Step, find
 from .steps import reads
 
 Slot = tuple[int, int]

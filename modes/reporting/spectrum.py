@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, svds
 
-from ..jacobians import Jacobian
+from ...jacobians import Jacobian
 from .progress import Tick
 
 DENSE = 6
@@ -55,7 +55,7 @@ class Counted:
 def largest(J: Jacobian, k: int = 5, *, seed: int = 0, tick: Tick = lambda n: None) -> Spectrum:
     """σ₁ ≥ σ₂ ≥ ... ≥ σₖ by `svds`; for a small side, by the dense SVD.
 
-    >>> from ..jacobians import Diagonal
+    >>> from onnxjac.jacobians import Diagonal
     >>> largest(Diagonal(np.arange(9.0), (9,)), 3).values.round(6)
     array([8., 7., 6.])
     """

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ..jacobians import dtype_of, shape_of
-from ..ops import Step, numbers
-from .model import Model
-from .primal import evaluate
+from ...jacobians import dtype_of, shape_of
+from ...ops import Step, numbers
+from ..model import Model
+from .evaluate import evaluate
 
 SAMPLED = frozenset({
     "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",

@@ -8,16 +8,16 @@ from typing import Any
 
 import onnx_ir as ir
 
-from ..jacobians import Dag, common, dtype_of, shape_of
-from ..ops import Recorder, Step
-from .active import active_steps
-from .draws import fixed
-from .model import Model
+from ...jacobians import Dag, common, dtype_of, shape_of
+from ...ops import Recorder, Step
+from ..model import Model
+from ..primal.draws import fixed
+from ..primal.evaluate import evaluate
+from ..tape.active import active_steps
+from ..tape.record import dag_of, record
+from ..tape.steps import needed
+from ..tape.unroll import unrolled
 from .opsets import lowest_opsets
-from .primal import evaluate
-from .steps import needed
-from .tape import dag_of, record
-from .unroll import unrolled
 
 
 @dataclass(frozen=True)

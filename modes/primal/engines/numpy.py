@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ...jacobians.errors import OnnxJacError
-from ...ops.node import Step
-from ...ops.numbers import numbers
-from ..contents import Contents
-from ..control import CONTROL
-from ..loading.messages import first_line
-from ..sequences import SEQUENCES
-from ..steps import array_of, needed, reads
+from ....jacobians.errors import OnnxJacError
+from ....ops.node import Step
+from ....ops.numbers import numbers
+from ...contents import Contents
+from ...loading.messages import first_line
+from ...tape.control import CONTROL
+from ...tape.sequences import SEQUENCES
+from ...tape.steps import array_of, needed, reads
 
 Values = MutableMapping[str, Any]
 

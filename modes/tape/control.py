@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ..jacobians import Array, shape_of
-from ..ops import Step
+from ...jacobians import Array, shape_of
+from ...ops import Step
 
 Run = Callable[[ir.Graph, Sequence[Any]], list[Any]]
 """run(graph, arguments): the outputs of a subgraph."""

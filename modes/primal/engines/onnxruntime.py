@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians.errors import OnnxJacError
-from ..contents import Contents
-from ..loading.messages import first_line
+from ....jacobians.errors import OnnxJacError
+from ...contents import Contents
+from ...loading.messages import first_line
 from .cut import cut
 
 KEPT_SESSIONS = 4

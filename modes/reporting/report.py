@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from ..jacobians import prod_text
-from .check import Check
-from .explain import Explanation
-from .linearization import Linearization
-from .model import Model
-from .primal import evaluate
+from ...jacobians import prod_text
+from ..check import Check
+from ..explain import Explanation
+from ..linearization import Linearization
+from ..model import Model
+from ..primal.evaluate import evaluate
 from .spectrum import Spectrum
 
 MARGIN = 12

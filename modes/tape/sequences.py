@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..jacobians import shape_of
-from ..ops import Step
+from ...jacobians import shape_of
+from ...ops import Step
 
 Sequence = list[Any]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..jacobians.errors import InputError
-from .contents import Contents
+from ...jacobians.errors import InputError
+from ..contents import Contents
 from .engines import numpy as own
 from .engines import onnxruntime as ort
 

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ..ops import Node, Recorder, Step, Twin, build, copied, find
-from ..ops.registry import Definition
+from ...ops import Node, Recorder, Step, Twin, build, copied, find
+from ...ops.registry import Definition
+from ..model import Model
+from ..primal.draws import drawn, draws
 from .control import CONTROL
-from .draws import drawn, draws
-from .model import Model
 from .sequences import SEQUENCES
 from .steps import array_of, needed
 

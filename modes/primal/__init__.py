@@ -1,0 +1,1 @@
+"""The model at a point: what is given, what it computes there, by which engine."""

@@ -1,0 +1,1 @@
+"""The tape in the graphs reading: derivatives recorded as graphs of their own."""

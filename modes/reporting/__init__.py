@@ -1,0 +1,1 @@
+"""What the command line prints, and the random point it prints it for."""

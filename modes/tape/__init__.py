@@ -1,0 +1,1 @@
+"""The tape: the steps that matter between some tensors and others, flat, with their blocks."""
