@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from ..jacobians.errors import UnknownTensor, closest
 from ..ops.node import Step
-from .tape.steps import array_of, steps_of
+from .flow.steps import array_of, steps_of
 
 Dim = int | str | None
 

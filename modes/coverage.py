@@ -18,9 +18,9 @@ from onnx import defs
 from ..jacobians.errors import UnsupportedOp
 from ..ops import find
 from ..ops.zeros import NOT_REAL
+from .flow.control import CONTROL
+from .flow.sequences import SEQUENCES
 from .loading.bodies import has_body
-from .tape.control import CONTROL
-from .tape.sequences import SEQUENCES
 
 RULE, BODY, ZERO, NOT_A_FUNCTION = "rule", "body", "zero", "not a function of real numbers"
 

@@ -10,7 +10,7 @@ import numpy as np
 from ...jacobians.errors import OnnxJacError, warn
 from ...ops.node import Step
 from ..contents import Contents
-from ..tape.steps import needed, reads
+from ..flow.steps import needed, reads
 from .evaluate import evaluate
 
 

@@ -11,10 +11,10 @@ import sympy as sp
 
 from ...jacobians import Dag, Jacobian, shape_of, size
 from ...ops.symbols import Symbols, Tensor
+from ..flow.steps import needed
 from ..model import Model
 from ..tape.active import active_steps
 from ..tape.record import dag_of, has_tangent, record
-from ..tape.steps import needed
 from ..tape.unroll import unrolled
 
 Names = tuple[str, ...]

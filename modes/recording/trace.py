@@ -10,14 +10,14 @@ import onnx_ir as ir
 
 from ...jacobians import Dag, common, dtype_of, shape_of
 from ...ops import Recorder, Step
+from ..flow.opsets import lowest_opsets
+from ..flow.steps import needed
 from ..model import Model
 from ..primal.draws import fixed
 from ..primal.evaluate import evaluate
 from ..tape.active import active_steps
 from ..tape.record import dag_of, record
-from ..tape.steps import needed
 from ..tape.unroll import unrolled
-from .opsets import lowest_opsets
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from ...ops import Step, find
-from .steps import reads
+from ..flow.steps import reads
 
 Slot = tuple[int, int]
 """(output, input) of a step."""

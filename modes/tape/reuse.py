@@ -10,7 +10,7 @@ import numpy as np
 
 from ...jacobians import Jacobian
 from ...ops import Step
-from .steps import reads
+from ..flow.steps import reads
 
 SMALL = 64
 """Integers to remember of a tensor: enough for every shape, axis and pad."""

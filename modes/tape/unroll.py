@@ -18,11 +18,11 @@ import onnx_ir as ir
 
 from ...ops import Node, Recorder, Step, Twin, build, copied, find
 from ...ops.registry import Definition
+from ..flow.control import CONTROL
+from ..flow.sequences import SEQUENCES
+from ..flow.steps import array_of, needed
 from ..model import Model
 from ..primal.draws import drawn, draws
-from .control import CONTROL
-from .sequences import SEQUENCES
-from .steps import array_of, needed
 
 Scope = MutableMapping[str, Any]
 

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from ...jacobians.errors import UnsupportedOp
 from ...ops import Step
 from ...ops.graphs import copied, name_nodes, reachable
-from ..tape.steps import array_of
+from ..flow.steps import array_of
 from .scope import Scope
 from .walk import outputs_of
 

@@ -11,9 +11,9 @@ from ...jacobians import Dag, dtype_of
 from ...jacobians.errors import InputError, UnknownTensor, UnsupportedOp, closest
 from ...ops import Step
 from ...ops.graphs import operands_of
+from ..flow.steps import reads
 from ..names import is_float
 from ..tape.active import is_zero, reach_forward
-from ..tape.steps import reads
 from .walk import ancestors, leaves
 
 Names = tuple[str, ...]

@@ -13,11 +13,11 @@ import onnx_ir as ir
 from ...jacobians import Shape
 from ...jacobians.errors import OnnxJacWarning
 from ...ops import Node, Step, find
+from ..flow.opsets import lowest_opsets
 from ..load import load
 from ..loading.upgrade import WORKING_OPSET
 from ..model import Model
 from ..recording.derive import Draft
-from ..recording.opsets import lowest_opsets
 from ..recording.symbolic import batch_symbol, generalised
 from .bodies import control
 from .gradient import gradient

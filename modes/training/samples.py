@@ -11,10 +11,10 @@ import onnx_ir as ir
 from ...jacobians import Shape
 from ...jacobians.errors import InputError, OnnxJacError
 from ...ops import numbers
+from ..flow.steps import python_of
 from ..loading.messages import first_line
 from ..model import Model, TensorSpec
 from ..names import is_float
-from ..tape.steps import python_of
 from .walk import ancestors
 
 Arrays = tuple[Any, ...]

@@ -11,10 +11,10 @@ import onnx_ir as ir
 from onnx import helper, numpy_helper
 
 from ...jacobians.errors import InputError, UnknownTensor, closest
+from ..flow.steps import needed
 from ..load import load
 from ..model import Model
 from ..names import is_float
-from ..tape.steps import needed
 from .optimizers import DOMAIN, OPTIMIZERS, Optimizer
 
 Arrays = Mapping[str, np.ndarray]

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from ...ops import Step
 from ...ops.graphs import operands_of
-from ..tape.steps import python_of
+from ..flow.steps import python_of
 
 
 def ancestors(values: Iterable[ir.Value], stop: Container[ir.Value] = ()) -> list[ir.Node]:

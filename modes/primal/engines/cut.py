@@ -10,8 +10,8 @@ import onnx_ir as ir
 from onnx import helper
 
 from ...contents import Contents
-from ...recording.opsets import lowest_opsets
-from ...tape.steps import needed, tensor_of
+from ...flow.opsets import lowest_opsets
+from ...flow.steps import needed, tensor_of
 
 SMALL = 1024  # bytes; larger weights are shared with the session, not copied into the model
 

@@ -13,10 +13,10 @@ from ....jacobians.errors import OnnxJacError
 from ....ops.node import Step
 from ....ops.numbers import numbers
 from ...contents import Contents
+from ...flow.control import CONTROL
+from ...flow.sequences import SEQUENCES
+from ...flow.steps import array_of, needed, reads
 from ...loading.messages import first_line
-from ...tape.control import CONTROL
-from ...tape.sequences import SEQUENCES
-from ...tape.steps import array_of, needed, reads
 
 Values = MutableMapping[str, Any]
 
