@@ -11,7 +11,7 @@ from models.light import NAMES, draw, light
 from onnxjac.jacobians.errors import InputError, OnnxJacError, OnnxJacWarning, UnknownTensor
 from onnxjac.modes.load import load
 from onnxjac.modes.primal.evaluate import evaluate
-from onnxjac.modes.primal.evaluate.engines import onnxruntime as ort
+from onnxjac.modes.primal.engines import onnxruntime as ort
 from onnxjac.modes.primal.inputs import check_inputs
 
 RNG = np.random.default_rng(0)
