@@ -17,7 +17,7 @@ from onnx import defs
 
 from ..jacobians.errors import UnsupportedOp
 from ..ops import find
-from ..ops.zeros import NOT_REAL
+from ..ops.rules.zeros import NOT_REAL
 from .flow.control import CONTROL
 from .flow.sequences import SEQUENCES
 from .loading.bodies import has_body

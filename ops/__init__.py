@@ -3,38 +3,7 @@
 import numpy as np
 
 from ..jacobians import reading
-from . import (  # noqa: F401  (each family registers its declarations)
-    classical,
-    contrib,
-    convolution,
-    deformable,
-    einsum,
-    elementwise,
-    estimators,
-    factors,
-    generators,
-    grids,
-    indexing,
-    layout,
-    linear_models,
-    losses,
-    matmul,
-    normalization,
-    norms,
-    padding,
-    placing,
-    pointwise,
-    pooling,
-    quantization,
-    recurrent,
-    reductions,
-    regions,
-    resize,
-    scattering,
-    signals,
-    support_vectors,
-    zeros,
-)
+from . import rules  # noqa: F401  (each family registers its declarations)
 from .graphs import Recorder, Twin, build, copied
 from .node import Node, Step
 from .numbers import numbers

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ...ops import Step
-from ...ops.estimators import DOMAIN
+from ...ops.rules.estimators import DOMAIN
 
 ESTIMATED = frozenset({"Round", "Floor", "Ceil", "Sign"})
 

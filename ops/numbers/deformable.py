@@ -24,8 +24,8 @@ def deform_conv(
     strides: Any = None,
 ) -> Array:
     """The kernel applied to samples at displaced positions."""
-    from ..deformable import Deformed
     from ..node import Node, Step
+    from ..rules.deformable import Deformed
 
     attributes = {
         "dilations": dilations,

@@ -20,8 +20,8 @@ def grid_sample(
     padding_mode: str = "zeros",
 ) -> Array:
     """Weighted sums of neighbours of each point of the grid."""
-    from ..grids import grid_samples
     from ..node import Node, Step
+    from ..rules.grids import grid_samples
 
     attributes = {"align_corners": align_corners, "mode": mode, "padding_mode": padding_mode}
     step = Step("GridSample", "", 21, "", ("x", "grid"), ("y",), attributes)
@@ -32,7 +32,7 @@ def grid_sample(
 @kernel("AffineGrid")
 def affine_grid(theta: Array, size: Any, *, align_corners: int = 0) -> Array:
     """θ applied to the coordinates of every point."""
-    from ..grids import base_grid
+    from ..rules.grids import base_grid
 
     lengths = ints(size)[2:]
     base = base_grid(lengths, bool(align_corners)).astype(theta.dtype)

@@ -49,7 +49,7 @@ def resize(
 def interpolated(inputs: Any, attributes: dict[str, Any]) -> tuple[Array, Array]:
     """The sums, and which of them lie outside of x."""
     from ..node import Node, Step
-    from ..resize import AxisOfResize, resized_axes
+    from ..rules.resize import AxisOfResize, resized_axes
 
     step = Step("Resize", "", 21, "", ("x", "roi", "scales", "sizes"), ("y",), attributes)
     y, outside, op = inputs[0], np.zeros((), bool), reading(inputs[0])
@@ -65,7 +65,7 @@ def interpolated(inputs: Any, attributes: dict[str, Any]) -> tuple[Array, Array]
 
 def resized_shape(node: Any) -> tuple[int, ...]:
     """The shape of the result: by sizes, or ⌊n · scale⌋."""
-    from ..resize import ROI, fixed_scale, resized_axes
+    from ..rules.resize import ROI, fixed_scale, resized_axes
 
     axes, shape = resized_axes(node), list(node.x_shape)
     crops = node.coordinate_transformation_mode == "tf_crop_and_resize"

@@ -10,8 +10,8 @@ from onnx import numpy_helper, parser
 from models.light import NAMES, draw, light
 from onnxjac.jacobians.errors import InputError, OnnxJacError, OnnxJacWarning, UnknownTensor
 from onnxjac.modes.load import load
-from onnxjac.modes.primal.evaluate import evaluate
 from onnxjac.modes.primal.engines import onnxruntime as ort
+from onnxjac.modes.primal.evaluate import evaluate
 from onnxjac.modes.primal.inputs import check_inputs
 
 RNG = np.random.default_rng(0)

@@ -13,7 +13,7 @@ from onnxjac.modes.coverage import (
     schemas,
     status,
 )  # fmt: skip
-from onnxjac.ops.zeros import NO_FLOATS
+from onnxjac.ops.rules.zeros import NO_FLOATS
 
 EVERY = [(op_type, domain) for domain in DOMAINS for op_type in operators(domain)]
 

@@ -72,7 +72,7 @@ def test_the_hessian_is_symmetric_and_the_slope_of_the_gradient(case):
 
 def test_what_rules_and_operators_record_has_a_declaration():
     """The vocabulary is closed: every `op.Name` in the sources, and every name in a formula."""
-    folders = (ROOT / floor for floor in ("jacobians", "ops", "ops/graphs"))
+    folders = (ROOT / floor for floor in ("jacobians", "ops", "ops/rules", "ops/graphs"))
     called = {node.attr for node in nodes_of(folders, "*.py", ast.Attribute)} | {*CALLS.values()}
     texts = {node.value for node in nodes_of([ROOT / "ops"], "symbols.py", ast.Constant)}
     names = (str(name) for name in called | texts)

@@ -1,0 +1,138 @@
+"""Attention as ONNX Runtime fuses it: MultiHeadAttention and GroupQueryAttention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ....jacobians import Array, dtype_of, shape_of
+from ....jacobians.errors import UnsupportedOp
+from ...node import Node
+from ...registry import defines
+from .rotary import join_heads, rotated, split_heads
+
+
+@defines("com.microsoft::MultiHeadAttention")
+def multi_head_attention(op: Any, node: Node) -> tuple[Array, ...]:
+    """y = softmax(q kᵀ scale + masks) v, with what came before q, k and v in front of k and v."""
+    q, k, v = (per_head(op, node, i) for i in range(3))
+    k, v = behind(op, node.input(6), k), behind(op, node.input(7), v)
+    length, total = shape_of(q)[2], shape_of(k)[2]
+    scores = scaled_products(op, q, k, node.scale)
+    scores = scores if node.input(5) is None else op.Add(scores, node.inputs[5])
+    scores = masked(op, node, scores)
+    if node.unidirectional:
+        seen = np.arange(total) <= np.arange(length)[:, None] + total - length
+        scores = only(op, scores, seen)
+    y = op.MatMul(op.Softmax(scores, axis=-1), v)
+    return join_heads(op, y), k, v, scores
+
+
+def per_head(op: Any, node: Node, i: int) -> Array:
+    """Query, key or value i with its part of the bias, (batch, heads, time, features)."""
+    x = node.inputs[i]
+    if len(shape_of(x)) == 5 or x is None:
+        raise UnsupportedOp("MultiHeadAttention of packed query, key and value: unpack them")
+    if len(shape_of(x)) == 4:
+        return x
+    widths = [shape_of(node.x)[-1]] * 2
+    start = sum(widths[:i])
+    if node.input(3) is not None:
+        x = op.Add(x, op.Slice(node.inputs[3], (start,), (start + shape_of(x)[-1],), (0,)))
+    return split_heads(op, x, node.num_heads)
+
+
+def behind(op: Any, past: Array | None, x: Array) -> Array:
+    """What was there before, then x."""
+    return x if past is None else op.Concat(past, x, axis=2)
+
+
+def scaled_products(op: Any, q: Array, k: Array, scale: float | None) -> Array:
+    """Scores q kᵀ, times 1/√features where no scale is given."""
+    factor = scale or 1 / np.sqrt(shape_of(q)[-1])
+    rank = len(shape_of(k))
+    turned = op.Transpose(k, perm=(*range(rank - 2), rank - 1, rank - 2))
+    return op.Mul(op.MatMul(q, turned), np.asarray(factor, dtype_of(q)))
+
+
+def masked(op: Any, node: Node, scores: Array) -> Array:
+    """Padded keys get a constant added: a mask (batch, time), or the length of every sequence."""
+    if node.input(4) is None:
+        return scores
+    given, total = np.asarray(node.number(4)), shape_of(scores)[-1]
+    kept = given if given.ndim > 1 else np.arange(total) < given[: shape_of(scores)[0], None]
+    kept = kept.reshape(kept.shape[0], *(1,) * (4 - kept.ndim), *kept.shape[1:])
+    filler = -10000.0 if node.mask_filter_value is None else node.mask_filter_value
+    return op.Add(scores, np.where(kept != 0, 0, filler).astype(dtype_of(scores)))
+
+
+def only(op: Any, scores: Array, seen: np.ndarray) -> Array:
+    """The scores of what is seen, the least number elsewhere."""
+    least = np.finfo(dtype_of(scores)).min if dtype_of(scores).kind == "f" else -1e30
+    return op.Where(seen, scores, np.asarray(least, dtype_of(scores)))
+
+
+@defines("com.microsoft::GroupQueryAttention")
+def group_query_attention(op: Any, node: Node) -> tuple[Array, ...]:
+    """Causal attention in which several queries share a key and value; a cache in front."""
+    q, k, v = parts(op, node)
+    length, (total,) = shape_of(q)[2], node.ints(6) or ()
+    ends = np.array(node.ints(5)) + 1
+    past = np.zeros_like(ends) if total == length else ends - length
+    now = past[:, None] + np.arange(length)
+    if node.do_rotary:
+        turn = (now, node.inputs[7], node.inputs[8], bool(node.rotary_interleaved))
+        q, k = rotated(op, q, *turn), rotated(op, k, *turn)
+    k, v = (cached(op, node.input(i), x, past, total) for i, x in ((3, k), (4, v)))
+    queries, keys = grouped(op, q, node.kv_num_heads), op.Unsqueeze(k, (2,))
+    scores = scaled_products(op, queries, keys, node.scale)
+    if node.softcap:
+        scores = op.Mul(op.Tanh(op.Div(scores, node.softcap)), node.softcap)
+    if node.input(10) is not None:
+        scores = op.Add(scores, grouped(op, node.inputs[10], node.kv_num_heads))
+    weights = op.Softmax(only(op, scores, window(node, now, ends, total)), axis=-1)
+    y = op.MatMul(weights, op.Unsqueeze(v, (2,)))
+    return join_heads(op, op.Reshape(y, shape_of(q))), k, v
+
+
+def parts(op: Any, node: Node) -> tuple[Array, Array, Array]:
+    """Query, key and value per head, cut apart where they come as one."""
+    rare = node.smooth_softmax == 1 or any(node.input(i) is not None for i in range(11, 16))
+    if rare or (node.k_quant_type or "NONE") != "NONE":
+        raise UnsupportedOp("GroupQueryAttention with sinks, query norms or a quantised cache")
+    queries, keys = node.num_heads, node.kv_num_heads
+    if node.input(1) is not None:
+        held = zip(node.inputs[:3], (queries, keys, keys), strict=True)
+        q, k, v = (split_heads(op, x, heads) for x, heads in held)
+        return q, k, v
+    sizes = np.array([queries, keys, keys])
+    q, k, v = op.Split(split_heads(op, node.x, int(sizes.sum())), sizes, axis=1, outputs=3)
+    return q, k, v
+
+
+def grouped(op: Any, x: Array, keys: int) -> Array:
+    """(batch, heads, ...) with the heads as groups, one for each key; 1 head stays 1."""
+    b, heads, *rest = shape_of(x)
+    groups = (keys, heads // keys) if heads > 1 else (1, 1)
+    return op.Reshape(x, (b, *groups, *rest))
+
+
+def cached(op: Any, cache: Array | None, x: Array, past: np.ndarray, total: int) -> Array:
+    """The first entries of a cache, as many as each sequence has, then x: `total` in all."""
+    b, heads, length, width = shape_of(x)
+    room = 0 if cache is None else shape_of(cache)[2]
+    both = behind(op, cache, x) if room else x
+    t, start = np.arange(total), past[:, None]
+    index = np.where(t < start, t, np.minimum(room + t - start, room + length - 1))
+    whole = np.broadcast_to(index[:, None, :, None], (b, heads, total, width))
+    return op.GatherElements(both, np.ascontiguousarray(whole), axis=2)
+
+
+def window(node: Node, now: np.ndarray, ends: np.ndarray, total: int) -> np.ndarray:
+    """Which keys a query sees: up to itself or the end, no further back than the local window."""
+    t, stop = np.arange(total), np.minimum(now + 1, np.maximum(ends, 1)[:, None])[:, :, None]
+    seen = t < stop
+    if node.local_window_size is not None and node.local_window_size > 0:
+        seen &= t >= stop - node.local_window_size
+    return seen[:, None, None]

@@ -1,0 +1,133 @@
+"""DeformConv: a convolution whose every tap looks at a place of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...jacobians import (
+    Array,
+    Contraction,
+    Diagonal,
+    Jacobian,
+    Permutation,
+    Reshape,
+    Shape,
+    broadcast,
+    dtype_of,
+    shape_of,
+    size,
+)
+from ..node import Node
+from ..registry import Blocks, jacobian
+from .sampling import Samples, line
+from .windows import steps
+
+X, W, OFFSET, BIAS, MASK = range(5)
+
+
+@jacobian("DeformConv")
+def deform_conv(op: Any, node: Node) -> Blocks:
+    """y = W · (mask ∘ sample(x, positions + offset)) + b: a product along each of its factors."""
+    d = Deformed(op, node)
+    outer = d.contraction("value")
+    blocks: dict[tuple[int, int], Jacobian] = {
+        (0, X): outer @ d.masked(d.samples.in_rows()) @ d.image_rows(),
+        (0, W): d.contraction("weight"),
+    }
+    if node.wants(OFFSET):
+        ones = [np.ones((), node.dtype)] * len(d.kernel)
+        moved = d.samples.in_positions(ones, range(len(ones)))
+        blocks[0, OFFSET] = outer @ d.masked(moved) @ d.offset_points()
+    if node.input(BIAS) is not None:
+        gain = (1, node.y_shape[1], *(1,) * len(d.kernel))
+        lift = broadcast(gain, node.y_shape, node.dtype)
+        blocks[0, BIAS] = lift @ Reshape(gain, shape_of(node.inputs[BIAS]), node.dtype)
+    if node.input(MASK) is not None and node.wants(MASK):
+        taps = (*d.points, 1)
+        lift = broadcast(taps, d.samples.shape, node.dtype)
+        given = Reshape(taps, shape_of(node.inputs[MASK]), node.dtype)
+        blocks[0, MASK] = outer @ Diagonal(d.samples.value) @ lift @ given
+    return blocks
+
+
+class Deformed:
+    """The samples of a deformable convolution, at (N, groups of offsets, taps, positions)."""
+
+    def __init__(self, op: Any, node: Node) -> None:
+        self.op, self.node, self.dtype = op, node, dtype_of(node.x)
+        self.out = shape_of(node.inputs[OFFSET])[2:]
+        self.kernel = shape_of(node.inputs[W])[2:]
+        self.taps, self.groups = size(self.kernel), node.offset_group or 1
+        n, c, *space = node.x_shape
+        self.points = (n, self.groups, self.taps, size(self.out))
+        self.split = (n, self.groups, c // self.groups, size(tuple(space)))
+        rows = op.Transpose(op.Reshape(node.x, self.split), perm=(0, 1, 3, 2))
+        rows = op.Reshape(rows, (n * self.groups * self.split[3], self.split[2]))
+        start = np.arange(n * self.groups).reshape(n, self.groups, 1, 1) * self.split[3]
+        lines = [line(op, self.position(k), m, "linear") for k, m in enumerate(space)]
+        self.samples = Samples(op, rows, lines, start)
+        given = node.input(MASK)
+        self.mask = None if given is None else op.Reshape(given, (*self.points, 1))
+
+    def position(self, k: int) -> Array:
+        """Where every tap looks along spatial axis k."""
+        strides, dilations = steps(self.node, len(self.kernel))
+        begin = (self.node.pads or (0,) * len(self.kernel))[k]
+        tap = np.indices(self.kernel)[k].reshape(-1, 1) * dilations[k]
+        home = tap + np.indices(self.out)[k].reshape(1, -1) * strides[k] - begin
+        split = (*self.points[:3], len(self.kernel), self.points[3])
+        moved = self.op.Gather(self.op.Reshape(self.node.inputs[OFFSET], split), k, axis=3)
+        return self.op.Add(moved, home.astype(self.dtype))
+
+    def masked(self, J: Jacobian) -> Jacobian:
+        """The samples after the mask."""
+        return J if self.mask is None else Diagonal(self.mask, self.samples.shape) @ J
+
+    def value(self) -> Array:
+        """The masked samples as a convolution sees them: (N, group, channels, taps, positions)."""
+        value = self.samples.value
+        value = value if self.mask is None else self.op.Mul(value, self.mask)
+        return self.columns()._apply(self.op, value)
+
+    def columns(self) -> Jacobian:
+        """From channels last, by groups of offsets, to (N, groups, channels, taps, positions)."""
+        n, c = self.node.x_shape[:2]
+        group = self.node.group or 1
+        turned = Permutation((0, 1, 4, 2, 3), self.samples.shape, self.dtype)
+        shape = (n, group, c // group, self.taps, self.points[3])
+        return Reshape(shape, turned.out_shape, self.dtype) @ turned
+
+    def weight(self) -> Array:
+        """The kernel as (groups, channels out, channels in, taps)."""
+        m, c = shape_of(self.node.inputs[W])[:2]
+        group = self.node.group or 1
+        return self.op.Reshape(self.node.inputs[W], (group, m // group, c, self.taps))
+
+    def contraction(self, source: str) -> Jacobian:
+        """y[ngmp] = Σ weight[gmck] value[ngckp], as a map of the samples or of the kernel."""
+        n, group = self.node.x_shape[0], self.node.group or 1
+        m, c = shape_of(self.node.inputs[W])[:2]
+        lengths = (n, group, m // group, c, self.taps, self.points[3])
+        sizes = dict(zip("ngmckp", lengths, strict=True))
+        shape: Shape = (n, m, *self.out)
+        if source == "value":
+            J: Jacobian = Contraction(((self.weight(), "gmck"),), "ngckp", "ngmp", sizes)
+            before = self.columns()
+        else:
+            J = Contraction(((self.value(), "ngckp"),), "gmck", "ngmp", sizes)
+            before = Reshape(J.in_shape, shape_of(self.node.inputs[W]), self.dtype)
+        return Reshape(shape, J.out_shape, self.dtype) @ J @ before
+
+    def image_rows(self) -> Jacobian:
+        """(N, C, *S) -> the rows that samples are taken from."""
+        turned = Permutation((0, 1, 3, 2), self.split, self.dtype)
+        split = Reshape(self.split, self.node.x_shape, self.dtype)
+        return Reshape(shape_of(self.samples.rows), turned.out_shape, self.dtype) @ turned @ split
+
+    def offset_points(self) -> Jacobian:
+        """The offsets as (*points, axes)."""
+        split = (*self.points[:3], len(self.kernel), self.points[3])
+        given = Reshape(split, shape_of(self.node.inputs[OFFSET]), self.dtype)
+        return Permutation((0, 1, 2, 4, 3), split, self.dtype) @ given

@@ -1,0 +1,108 @@
+"""Gathers: selections by an index that is known at the point."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...jacobians import Array, Reshape, Shape, Take, shape_of, size, take_flat
+from ..node import Node
+from ..registry import Blocks, jacobian
+
+
+@jacobian("Gather")
+def gather(op: Any, node: Node) -> Blocks:
+    """y = x[..., index, ...] along one axis."""
+    index = from_the_start(op, node.inputs[1], node.x_shape[node.axis])
+    return {(0, 0): Take(index, node.axis, node.x_shape, node.dtype)}
+
+
+@jacobian("GatherElements")
+def gather_elements(op: Any, node: Node) -> Blocks:
+    """y[i, j] = x[index[i, j], j] (for axis 0): any entries of x."""
+    index = from_the_start(op, node.inputs[1], node.x_shape[node.axis])
+    at = flat_positions(op, index, node.axis, node.x_shape)
+    return {(0, 0): take_flat(at, node.x_shape, node.dtype)}
+
+
+@jacobian("GatherND")
+def gather_nd(op: Any, node: Node) -> Blocks:
+    """y[b, i] = x[b, index[b, i]], where a row of `index` names a position on the first axes."""
+    shape, index, batch = node.x_shape, node.inputs[1], node.batch_dims or 0
+    depth = shape_of(index)[-1]
+    indexed, rest = shape[batch : batch + depth], shape[batch + depth :]
+    at = row_positions(op, index, indexed)
+    rows = np.arange(size(shape[:batch])).reshape(
+        *shape[:batch], *(1,) * (len(shape_of(index)) - 1 - batch)
+    )
+    at = op.Add(at, rows * size(indexed))
+    flat = (size(shape[: batch + depth]), *rest)
+    picked = Take(at, 0, flat, node.dtype) @ Reshape(flat, shape, node.dtype)
+    return {(0, 0): Reshape(node.y_shape, picked.out_shape, node.dtype) @ picked}
+
+
+@jacobian("TopK")
+def top_k(op: Any, node: Node) -> Blocks:
+    """The values are entries of x, at the indices that come second."""
+    at = flat_positions(op, node.outputs[1], node.axis, node.x_shape)
+    return {(0, 0): take_flat(at, node.x_shape, node.dtype)}
+
+
+@jacobian("Compress")
+def compress(op: Any, node: Node) -> Blocks:
+    """y = the entries of x along an axis, or of all of x, where the condition holds."""
+    kept = np.flatnonzero(np.asarray(node.number(1)))
+    if node.axis is None:
+        return {(0, 0): take_flat(kept, node.x_shape, node.dtype)}
+    kept = kept[kept < node.x_shape[node.axis]]
+    return {(0, 0): Take(kept, node.axis, node.x_shape, node.dtype)}
+
+
+def from_the_start(op: Any, index: Array, n: int) -> Array:
+    """Indices with negative ones counted from the end; int64."""
+    index = op.CastLike(index, np.zeros((), np.int64))
+    return op.Where(op.Less(index, 0), op.Add(index, n), index)
+
+
+def row_positions(op: Any, index: Array, shape: Shape) -> Array:
+    """Row-major positions in a tensor of that shape, one for each row of `index`."""
+    at: Array = np.zeros((), np.int64)
+    for axis, n in enumerate(shape):
+        step = from_the_start(op, op.Gather(index, axis, axis=-1), n)
+        at = op.Add(op.Mul(at, n), step)
+    return at
+
+
+def flat_positions(op: Any, index: Array, axis: int, shape: Shape) -> Array:
+    """Row-major positions in a tensor of that shape of entries named along one axis."""
+    axis %= len(shape)
+    others = np.zeros(shape_of(index), np.int64)
+    for k, extent in enumerate(shape_of(index)):
+        if k != axis:
+            step = size(shape[k + 1 :]) * np.arange(extent)
+            others = others + step.reshape(-1, *(1,) * (len(shape) - 1 - k))
+    return op.Add(op.Mul(index, size(shape[axis + 1 :])), others)
+
+
+@jacobian("Unique")
+def unique(op: Any, node: Node) -> Blocks:
+    """y = the different entries of x, or its different slices: each is the first of its kind."""
+    axis = node.axis
+    at = node.output(1)
+    if at is None:
+        x, y = (matrix_along(op, a, axis) for a in (node.x, node.y))
+        same = op.CastLike(op.Equal(op.Unsqueeze(y, (1,)), op.Unsqueeze(x, (0,))), x)
+        at = op.ArgMax(op.ReduceMin(same, (-1,), keepdims=0), axis=1, keepdims=0)
+    if axis is None:
+        return {(0, 0): take_flat(at, node.x_shape, node.dtype)}
+    return {(0, 0): Take(at, axis, node.x_shape, node.dtype)}
+
+
+def matrix_along(op: Any, x: Array, axis: int | None) -> Array:
+    """The slices along an axis as rows; all entries as rows of one where there is no axis."""
+    if axis is None:
+        return op.Reshape(x, (-1, 1))
+    rank = len(shape_of(x))
+    order = (axis % rank, *(k for k in range(rank) if k != axis % rank))
+    return op.Reshape(op.Transpose(x, perm=order), (shape_of(x)[axis], -1))

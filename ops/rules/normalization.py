@@ -1,0 +1,215 @@
+"""Softmax and the normalisations: small algebra over diagonals and means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...jacobians import (
+    Array,
+    Diagonal,
+    Identity,
+    Jacobian,
+    Reshape,
+    Shape,
+    broadcast,
+    dtype_of,
+    shape_of,
+)
+from ..node import Node, has_nan
+from ..registry import Blocks, jacobian
+from .reductions import kept_shape, mean_over, spatial
+
+
+def spread_total(shape: Shape, axes: tuple[int, ...], dtype: Any) -> Jacobian:
+    """Each entry becomes the sum over the axes: 1 1ᵀ per row."""
+    repeat = broadcast(kept_shape(shape, axes), shape, dtype)
+    return repeat @ repeat.T
+
+
+def spread_mean(shape: Shape, axes: tuple[int, ...], dtype: Any) -> Jacobian:
+    """Each entry becomes the mean over the axes."""
+    return broadcast(kept_shape(shape, axes), shape, dtype) @ mean_over(shape, axes, dtype)
+
+
+@jacobian("Softmax")
+def softmax(op: Any, node: Node) -> Blocks:
+    """J = diag(y) (I - 1 yᵀ) along the axis."""
+    shape, d = node.y_shape, Diagonal(defined(op, node.y))
+    total_ = spread_total(shape, (node.axis % len(shape),), node.dtype)
+    return {(0, 0): d @ (Identity(shape, node.dtype) - total_ @ d)}
+
+
+@jacobian("LogSoftmax")
+def log_softmax(op: Any, node: Node) -> Blocks:
+    """J = I - 1 exp(y)ᵀ along the axis."""
+    shape = node.y_shape
+    total_ = spread_total(shape, (node.axis % len(shape),), node.dtype)
+    return {(0, 0): Identity(shape, node.dtype) - total_ @ Diagonal(defined(op, op.Exp(node.y)))}
+
+
+def defined(op: Any, y: Array) -> Array:
+    """y, and 0 for what is not a number: entries that are all masked out have no softmax.
+
+    Who masks them out selects something else, and 0 · NaN on the way would hide its derivative.
+    """
+    return op.Where(op.IsNaN(y), op.CastLike(0.0, y), y) if has_nan(y) else y
+
+
+class Standardized:
+    """x̂ = (x - μ) / σ with σ² = mean((x - μ)²) + ε; μ = 0 for a root mean square.
+
+    J = diag(1/σ) (C - diag(x̂) M diag(x̂)), with M the mean spread over the axes and C = I - M,
+    or I for a root mean square.
+    """
+
+    def __init__(
+        self, op: Any, x: Array, axes: tuple[int, ...], epsilon: float, centred: bool = True
+    ):
+        self.shape, self.dtype, self.axes = shape_of(x), dtype_of(x), axes
+        self.mean = op.ReduceMean(x, axes, keepdims=1)
+        deviation = op.Sub(x, self.mean) if centred else x
+        self.variance = op.ReduceMean(op.Mul(deviation, deviation), axes, keepdims=1)
+        self.inverse = op.Reciprocal(op.Sqrt(op.Add(self.variance, epsilon)))
+        self.value = op.Mul(deviation, self.inverse)
+        self.centred = centred
+
+    @property
+    def jacobian(self) -> Jacobian:
+        """∂x̂/∂x."""
+        spread, x_hat = spread_mean(self.shape, self.axes, self.dtype), Diagonal(self.value)
+        centre: Jacobian = Identity(self.shape, self.dtype)
+        centre = centre - spread if self.centred else centre
+        return Diagonal(self.inverse, self.shape) @ (centre - x_hat @ spread @ x_hat)
+
+    def inverse_jacobian(self, op: Any) -> Jacobian:
+        """∂(1/σ)/∂x = -1/σ² mean(x̂ ∂x)."""
+        mean = mean_over(self.shape, self.axes, self.dtype)
+        factor = op.Neg(op.Mul(self.inverse, self.inverse))
+        return Diagonal(factor) @ mean @ Diagonal(self.value)
+
+
+def affine(
+    op: Any, node: Node, x_hat: Array, J: Jacobian, gain: Shape | None = None
+) -> dict[tuple[int, int], Jacobian]:
+    """y = x̂ · scale + bias, with J = ∂x̂/∂x."""
+    scale = op.Reshape(node.inputs[1], gain) if gain else node.inputs[1]
+    blocks = {
+        (0, 0): Diagonal(scale, node.x_shape) @ J,
+        (0, 1): Diagonal(x_hat) @ lift(node, 1, gain),
+    }
+    if node.input(2) is not None:
+        blocks[0, 2] = lift(node, 2, gain)
+    return blocks
+
+
+def lift(node: Node, i: int, gain: Shape | None = None) -> Jacobian:
+    """A parameter broadcast to the shape of x, where there is one from the shape `gain`."""
+    shape = shape_of(node.inputs[i])
+    gain = gain or shape
+    return broadcast(gain, node.x_shape, node.dtype) @ Reshape(gain, shape, node.dtype)
+
+
+def last_axes(node: Node) -> tuple[int, ...]:
+    """The axes from `axis` on."""
+    rank = len(node.x_shape)
+    return tuple(range(node.axis % rank, rank))
+
+
+@jacobian("LayerNormalization")
+def layer_normalization(op: Any, node: Node) -> Blocks:
+    """Standardised over the last axes, then scaled; mean and 1/σ are further outputs."""
+    axes = last_axes(node)
+    norm = Standardized(op, node.x, axes, node.epsilon)
+    mean = mean_over(node.x_shape, axes, node.dtype)
+    extra = {(1, 0): mean, (2, 0): norm.inverse_jacobian(op)}
+    return {**affine(op, node, norm.value, norm.jacobian), **extra}
+
+
+@jacobian("RMSNormalization")
+def rms_normalization(op: Any, node: Node) -> Blocks:
+    """x over its root mean square over the last axes, then scaled."""
+    axes = last_axes(node)
+    norm = Standardized(op, node.x, axes, node.epsilon, centred=False)
+    return affine(op, node, norm.value, norm.jacobian)
+
+
+@jacobian("InstanceNormalization")
+def instance_normalization(op: Any, node: Node) -> Blocks:
+    """Standardised over the spatial axes, scaled per channel."""
+    norm = Standardized(op, node.x, spatial(node.x_shape), node.epsilon)
+    return affine(op, node, norm.value, norm.jacobian, per_channel(node.x_shape))
+
+
+@jacobian("GroupNormalization")
+def group_normalization(op: Any, node: Node) -> Blocks:
+    """Standardised over each group of channels and the spatial axes, scaled per channel."""
+    n, c, *rest = node.x_shape
+    grouped = (n, node.num_groups, c // node.num_groups, *rest)
+    axes = tuple(range(2, len(grouped)))
+    norm = Standardized(op, op.Reshape(node.x, grouped), axes, node.epsilon)
+    split = Reshape(grouped, node.x_shape, node.dtype)
+    J = split.T @ norm.jacobian @ split
+    return affine(op, node, op.Reshape(norm.value, node.x_shape), J, per_channel(node.x_shape))
+
+
+@jacobian("MeanVarianceNormalization")
+def mean_variance_normalization(op: Any, node: Node) -> Blocks:
+    """(x - μ) / (σ + 1e-9) over the given axes."""
+    rank = len(node.x_shape)
+    axes = tuple(a % rank for a in node.axes or (0, 2, 3))
+    norm = Standardized(op, node.x, axes, 0.0)
+    share = op.Reciprocal(op.Add(op.Mul(norm.inverse, MVN_EPSILON), 1.0))
+    return {(0, 0): offset_jacobian(norm, share)}
+
+
+MVN_EPSILON = 1e-9
+"""What ONNX adds to σ in a MeanVarianceNormalization."""
+
+
+def offset_jacobian(norm: Standardized, share: Array) -> Jacobian:
+    """∂/∂x of (x - μ) / (σ + ε): diag(s/σ) (C - s x̂ M x̂) with s = σ / (σ + ε)."""
+    spread, x_hat = spread_mean(norm.shape, norm.axes, norm.dtype), Diagonal(norm.value)
+    centre = Identity(norm.shape, norm.dtype) - spread
+    inner = centre - Diagonal(share, norm.shape) @ x_hat @ spread @ x_hat
+    return Diagonal(share, norm.shape) @ Diagonal(norm.inverse, norm.shape) @ inner
+
+
+@jacobian("BatchNormalization")
+def batch_normalization(op: Any, node: Node) -> Blocks:
+    """Scaled per channel after standardising by the given statistics, or by the batch's own."""
+    gain = per_channel(node.x_shape)
+    if node.training_mode:
+        return batch_statistics(op, node, gain)
+    scale, mean, variance = (op.Reshape(node.inputs[i], gain) for i in (1, 3, 4))
+    inverse = op.Reciprocal(op.Sqrt(op.Add(variance, node.epsilon)))
+    slope = op.Mul(scale, inverse)
+    blocks = {(0, 0): Diagonal(slope, node.x_shape), (0, 2): lift(node, 2, gain)}
+    if node.wants(3):
+        blocks[0, 3] = Diagonal(op.Neg(slope), node.x_shape) @ lift(node, 3, gain)
+    if node.wants(1) or node.wants(4):
+        x_hat = op.Mul(op.Sub(node.x, mean), inverse)
+        d = op.Mul(op.Mul(x_hat, slope), op.Mul(inverse, -0.5))
+        blocks[0, 1] = Diagonal(x_hat) @ lift(node, 1, gain)
+        blocks[0, 4] = Diagonal(d, node.x_shape) @ lift(node, 4, gain)
+    return blocks
+
+
+def batch_statistics(op: Any, node: Node, gain: Shape) -> dict[tuple[int, int], Jacobian]:
+    """Training mode: the running outputs are momentum · old + (1 - momentum) · batch statistic."""
+    axes = (0, *spatial(node.x_shape))
+    norm = Standardized(op, node.x, axes, node.epsilon)
+    blocks = affine(op, node, norm.value, norm.jacobian, gain)
+    channels, dtype = shape_of(node.inputs[3]), node.dtype
+    flat = Reshape(channels, gain, dtype)
+    mean = mean_over(node.x_shape, axes, dtype)
+    deviation = op.Sub(node.x, norm.mean)
+    statistics = {1: mean, 2: 2.0 * (mean @ Diagonal(deviation))}
+    for o, statistic in statistics.items():
+        blocks[o, 0] = (1 - node.momentum) * (flat @ statistic)
+        blocks[o, 2 + o] = node.momentum * Identity(channels, dtype)
+    return blocks
+
+
+def per_channel(shape: Shape) -> Shape:
+    """(1, C, 1, ...): how a vector of channels broadcasts."""
+    return (1, shape[1], *(1,) * (len(shape) - 2))

@@ -1,0 +1,90 @@
+"""Pad: constant padding embeds x in zeros, the other modes repeat entries of x."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...jacobians import (
+    Diagonal,
+    Embed,
+    Jacobian,
+    Slice,
+    Take,
+    broadcast,
+    shape_of,
+)
+from ..node import Node
+from ..registry import Blocks, jacobian
+
+Pads = list[tuple[int, int]]
+"""How many entries stand before and after along each axis; negative ones are cut off."""
+
+
+@jacobian("Pad")
+def pad(op: Any, node: Node) -> Blocks:
+    """y = x with a margin; the margin of a constant mode is the derivative in `constant_value`."""
+    pads = margins_of(node)
+    if node.mode != "constant":
+        return {(0, 0): repeated(node, pads)}
+    grow = embedding(node, pads)
+    blocks = {(0, 0): grow @ cutting(node, pads)}
+    if node.input(2) is not None and node.wants(2):
+        inside = grow._apply(op, op.Expand(np.ones((), node.dtype), grow.in_shape))
+        lift = broadcast(shape_of(node.inputs[2]), node.y_shape, node.dtype)
+        blocks[0, 2] = Diagonal(op.Sub(1.0, inside), node.y_shape) @ lift
+    return blocks
+
+
+def margins_of(node: Node) -> Pads:
+    rank = len(node.x_shape)
+    axes = node.ints(3) or tuple(range(rank))
+    flat, pads = node.ints(1) or (), [(0, 0)] * rank
+    for k, axis in enumerate(axes):
+        pads[axis] = flat[k], flat[k + len(axes)]
+    return pads
+
+
+def cutting(node: Node, pads: Pads) -> Jacobian:
+    """The part of x that negative pads leave."""
+    spans = tuple(
+        (max(-a, 0), 1, n - max(-a, 0) - max(-b, 0))
+        for n, (a, b) in zip(node.x_shape, pads, strict=True)
+    )
+    return Slice(spans, node.x_shape, node.dtype)
+
+
+def embedding(node: Node, pads: Pads) -> Jacobian:
+    """What is left of x, placed inside y."""
+    spans = tuple(
+        (max(a, 0), 1, n - max(a, 0) - max(b, 0))
+        for n, (a, b) in zip(node.y_shape, pads, strict=True)
+    )
+    return Embed(spans, node.y_shape, node.dtype)
+
+
+def repeated(node: Node, pads: Pads) -> Jacobian:
+    """One selection per padded axis, from what negative pads leave."""
+    J = cutting(node, pads)
+    for axis, (before, after) in enumerate(pads):
+        if before > 0 or after > 0:
+            index = source_positions(J.out_shape[axis], max(before, 0), max(after, 0), node.mode)
+            J = Take(index, axis, J.out_shape, node.dtype) @ J
+    return J
+
+
+def source_positions(n: int, before: int, after: int, mode: str) -> np.ndarray:
+    """Which entry of an axis of length n each entry of the padded axis repeats.
+
+    >>> source_positions(4, 2, 1, "reflect").tolist()
+    [2, 1, 0, 1, 2, 3, 2]
+    """
+    at = np.arange(-before, n + after)
+    if mode == "edge":
+        return np.clip(at, 0, n - 1)
+    if mode == "wrap":
+        return at % n
+    period = max(2 * (n - 1), 1)
+    folded = at % period
+    return np.minimum(folded, period - folded) if n > 1 else np.zeros_like(at)

@@ -1,0 +1,117 @@
+"""Pointwise operators that are not one formula of fixed inputs: variadic, optional, by mask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...jacobians import Array, Cast, Diagonal, Identity, Jacobian, dtype_of
+from ..node import Node
+from ..registry import Blocks, jacobian
+from .elementwise import spread
+
+
+@jacobian("Sum")
+def sum_(op: Any, node: Node) -> Blocks:
+    """y = Σ xᵢ."""
+    return {(0, i): spread(op, node, i, 1.0) for i in range(len(node.inputs)) if node.wants(i)}
+
+
+@jacobian("Mean")
+def mean(op: Any, node: Node) -> Blocks:
+    """y = Σ xᵢ / n."""
+    n = len(node.inputs)
+    return {(0, i): spread(op, node, i, 1.0 / n) for i in range(n) if node.wants(i)}
+
+
+@jacobian("Max", "Min")
+def extremum(op: Any, node: Node) -> Blocks:
+    """y = max xᵢ; inputs that tie share the derivative equally."""
+    hits = [op.CastLike(op.Equal(x, node.y), node.y) for x in node.inputs]
+    ties = op.Sum(*hits)
+    return {
+        (0, i): spread(op, node, i, op.Div(hits[i], ties))
+        for i in range(len(hits))
+        if node.wants(i)
+    }
+
+
+@jacobian("Pow")
+def pow_(op: Any, node: Node) -> Blocks:
+    """y = bᵉ: ∂/∂b = e bᵉ⁻¹, 0 where e = 0; ∂/∂e = y log b, 0 where b = 0."""
+    base, exponent = node.x, op.CastLike(node.inputs[1], node.x)
+    blocks = {}
+    if node.wants(0):
+        constant = op.And(op.Equal(exponent, 0.0), op.Equal(base, 0.0))  # 0 · 0⁻¹ would be NaN
+        lower = op.Where(constant, 0.0, op.Sub(exponent, 1.0))
+        blocks[0, 0] = spread(op, node, 0, op.Mul(exponent, op.Pow(base, lower)))
+    if node.wants(1):
+        safe = op.Where(op.Equal(base, 0.0), 1.0, base)
+        blocks[0, 1] = spread(op, node, 1, op.Mul(node.y, op.Log(safe)))
+    return blocks
+
+
+@jacobian("Where")
+def where(op: Any, node: Node) -> Blocks:
+    """y = a where c, else b."""
+    chosen = op.CastLike(node.x, node.y)
+    masks = {1: chosen, 2: op.Sub(1.0, chosen)}
+    return {(0, i): spread(op, node, i, mask) for i, mask in masks.items() if node.wants(i)}
+
+
+@jacobian("Clip")
+def clip(op: Any, node: Node) -> Blocks:
+    """y = min(max(x, low), high); at a bound the derivative goes to x, as inside."""
+    x, low, high = node.x, node.input(1), node.input(2)
+    above = _mask(op, node, op.Greater, x, high)
+    below = op.Mul(_mask(op, node, op.Less, x, low), op.Sub(1.0, above))
+    if low is not None and high is not None:
+        crossed = _mask(op, node, op.Greater, low, high)
+        above = op.Max(above, crossed)
+        below = op.Mul(below, op.Sub(1.0, crossed))
+    masks = {0: op.Sub(op.Sub(1.0, above), below), 1: below, 2: above}
+    return {
+        (0, i): spread(op, node, i, mask)
+        for i, mask in masks.items()
+        if node.input(i) is not None and node.wants(i)
+    }
+
+
+def _mask(op: Any, node: Node, compare: Any, x: Array, bound: Array | None) -> Array:
+    """1 where x lies beyond the bound, else 0; no bound, no mask."""
+    if bound is None:
+        return op.CastLike(0.0, node.y)
+    return op.CastLike(compare(x, bound), node.y)
+
+
+@jacobian("Identity")
+def identity(op: Any, node: Node) -> Blocks:
+    """y = x."""
+    return {(0, 0): Identity(node.y_shape, node.dtype)}
+
+
+@jacobian("Dropout")
+def dropout(op: Any, node: Node) -> Blocks:
+    """y = x in inference; in training y = x mask / (1 - ratio), with the mask as it was drawn.
+
+    Where the node does not give the mask away, an output of 0 counts as dropped.
+    """
+    if not any(node.ints(2) or (0,)):
+        return {(0, 0): Identity(node.y_shape, node.dtype)}
+    mask = node.output(1)
+    mask = op.Not(op.Equal(node.y, 0.0)) if mask is None else mask
+    rest = op.Sub(1.0, op.CastLike(0.5 if node.input(1) is None else node.inputs[1], node.y))
+    blocks: dict[tuple[int, int], Jacobian] = {
+        (0, 0): Diagonal(op.Div(op.CastLike(mask, node.y), rest), node.y_shape)
+    }
+    if node.wants(1):
+        blocks[0, 1] = spread(op, node, 1, op.Div(node.y, rest))
+    return blocks
+
+
+@jacobian("Cast", "CastLike")
+def cast(op: Any, node: Node) -> Blocks:
+    """y = x in another floating type; integers have no tangent."""
+    source, target = dtype_of(node.x), node.dtype
+    if source == target:
+        return {(0, 0): Identity(node.y_shape, target)}
+    return {(0, 0): Cast(node.y_shape, source, target)}

@@ -1,0 +1,192 @@
+"""RNN, GRU and LSTM, defined turn by turn in the vocabulary; every derivative follows from that.
+
+A cell maps (gates of the input at t, states) to new states; the first state is the output h.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ...jacobians import Array, dtype_of, shape_of
+from ..node import Node
+from ..registry import defines
+from .activations import activation
+
+Cell = Callable[[Array, tuple[Array, ...]], tuple[Array, ...]]
+
+
+class Direction:
+    """The weights of one direction of a recurrent operator, and how its sequence is read."""
+
+    def __init__(self, op: Any, node: Node, d: int, gates: int, states: tuple[int, ...]) -> None:
+        self.op, self.node, self.d = op, node, d
+        self.w, self.r = (op.Gather(node.inputs[i], d, axis=0) for i in (1, 2))
+        self.hidden = shape_of(self.r)[-1]
+        bias = self.of_direction(3)
+        self.wb: Array | None = None
+        self.rb: Array | None = None
+        if bias is not None:
+            self.wb, self.rb = op.Split(bias, axis=0, num_outputs=2, outputs=2)
+        self.gates = gates
+        self.initial = tuple(self.state(i) for i in states)
+
+    def of_direction(self, i: int) -> Array | None:
+        """Input i of the operator for this direction."""
+        value = self.node.input(i)
+        return None if value is None else self.op.Gather(value, self.d, axis=0)
+
+    def state(self, i: int) -> Array:
+        """An initial state, (batch, hidden); zero where it is left out."""
+        given = self.node.input(i)
+        if given is not None:
+            return self.op.Gather(given, self.d, axis=1 if self.node.layout else 0)
+        batch = shape_of(self.node.x)[0 if self.node.layout else 1]
+        return np.zeros((batch, self.hidden), dtype_of(self.node.x))
+
+    @property
+    def backward(self) -> bool:
+        return self.node.direction == "reverse" or self.d == 1
+
+    def activation(self, k: int) -> Callable[[Array], Array]:
+        """The k-th function of this direction, after clipping."""
+        return activation(self.op, self.node, k, self.d)
+
+    def part(self, x: Array | None, k: int, axis: int = -1) -> Array | None:
+        """Gate k of a tensor in which the gates stand side by side."""
+        if x is None:
+            return None
+        h = self.hidden
+        return self.op.Slice(x, (k * h,), ((k + 1) * h,), (axis,))
+
+    def plus(self, x: Array, y: Array | None) -> Array:
+        return x if y is None else self.op.Add(x, y)
+
+    def recurrent(self, h: Array, k: int | None = None) -> Array:
+        """h Rᵀ of all gates, or of gate k."""
+        r = self.r if k is None else self.part(self.r, k, axis=0)
+        return self.op.MatMul(h, self.op.Transpose(r, perm=(1, 0)))
+
+
+def sequences(
+    op: Any, node: Node, make: Callable[[Direction], Cell], gates: int, states: tuple[int, ...]
+) -> Any:
+    """Y and the last states of all directions, in the layout of the operator."""
+    x = op.Transpose(node.x, perm=(1, 0, 2)) if node.layout else node.x
+    count = 2 if node.direction == "bidirectional" else 1
+    outputs, finals = [], []
+    for d in range(count):
+        direction = Direction(op, node, d, gates, states)
+        ys, last = one_direction(op, x, direction, make(direction))
+        outputs.append(op.Concat(*(op.Unsqueeze(y, (0,)) for y in ys), axis=0))
+        finals.append(last)
+    y = op.Concat(*(op.Unsqueeze(y, (1,)) for y in outputs), axis=1)
+    lasts = [
+        op.Concat(*(op.Unsqueeze(s, (0,)) for s in column), axis=0)
+        for column in zip(*finals, strict=True)
+    ]
+    if node.layout:
+        y = op.Transpose(y, perm=(2, 0, 1, 3))
+        lasts = [op.Transpose(s, perm=(1, 0, 2)) for s in lasts]
+    return (y, *lasts)
+
+
+def one_direction(
+    op: Any, x: Array, direction: Direction, cell: Cell
+) -> tuple[list[Array], tuple[Array, ...]]:
+    """The outputs at every t, in order of t, and the last states."""
+    turns = shape_of(x)[0]
+    projected = direction.plus(op.MatMul(x, op.Transpose(direction.w, perm=(1, 0))), direction.wb)
+    states, outputs = direction.initial, {}
+    for t in reversed(range(turns)) if direction.backward else range(turns):
+        fresh = cell(op.Gather(projected, t, axis=0), states)
+        states, outputs[t] = masked(op, direction, t, turns, fresh, states)
+    return [outputs[t] for t in range(turns)], states
+
+
+def masked(
+    op: Any,
+    direction: Direction,
+    t: int,
+    turns: int,
+    fresh: tuple[Array, ...],
+    old: tuple[Array, ...],
+) -> tuple[tuple[Array, ...], Array]:
+    """States and output at t: a sequence that is shorter keeps its state and gives zero."""
+    lengths = direction.node.ints(4)
+    if lengths is None or min(lengths) >= turns:
+        return fresh, fresh[0]
+    alive = np.array([[t < n] for n in lengths])
+    zero = np.zeros((), dtype_of(fresh[0]))
+    kept = tuple(op.Where(alive, new, before) for new, before in zip(fresh, old, strict=True))
+    return kept, op.Where(alive, fresh[0], zero)
+
+
+def split_gates(direction: Direction, x: Array) -> Iterator[Array]:
+    """The gates of (batch, gates · hidden)."""
+    for k in range(direction.gates):
+        part = direction.part(x, k)
+        assert part is not None
+        yield part
+
+
+@defines("RNN")
+def rnn(op: Any, node: Node) -> Any:
+    """h' = f(x Wᵀ + h Rᵀ + b)."""
+
+    def make(d: Direction) -> Cell:
+        f = d.activation(0)
+        return lambda x, states: (f(d.plus(op.Add(x, d.recurrent(states[0])), d.rb)),)
+
+    return sequences(op, node, make, 1, (5,))
+
+
+@defines("LSTM")
+def lstm(op: Any, node: Node) -> Any:
+    """c' = f ∘ c + i ∘ g(…), h' = o ∘ k(c'), with peepholes P into the gates i, o, f."""
+
+    def make(d: Direction) -> Cell:
+        f, g, k = (d.activation(n) for n in range(3))
+        peep = [d.part(d.of_direction(7), n) for n in range(3)]
+
+        def gate(x: Array, c: Array, weight: Array | None) -> Array:
+            return f(x if weight is None else op.Add(x, op.Mul(weight, c)))
+
+        def cell(x: Array, states: tuple[Array, ...]) -> tuple[Array, ...]:
+            h, c = states
+            i, o, forget, new = split_gates(d, d.plus(op.Add(x, d.recurrent(h)), d.rb))
+            i = gate(i, c, peep[0])
+            forget = op.Sub(1.0, i) if node.input_forget else gate(forget, c, peep[2])
+            c = op.Add(op.Mul(forget, c), op.Mul(i, g(new)))
+            return op.Mul(gate(o, c, peep[1]), k(c)), c
+
+        return cell
+
+    return sequences(op, node, make, 4, (5, 6))
+
+
+@defines("GRU")
+def gru(op: Any, node: Node) -> Any:
+    """h' = (1 - z) ∘ n + z ∘ h, with the reset r before or after the recurrent product of n."""
+
+    def make(d: Direction) -> Cell:
+        f, g = d.activation(0), d.activation(1)
+        rz, rr, rn = (d.part(d.rb, k) for k in range(3))
+
+        def cell(x: Array, states: tuple[Array, ...]) -> tuple[Array, ...]:
+            (h,) = states
+            z, r, n = split_gates(d, x)
+            z = f(d.plus(op.Add(z, d.recurrent(h, 0)), rz))
+            r = f(d.plus(op.Add(r, d.recurrent(h, 1)), rr))
+            if node.linear_before_reset:
+                inner = op.Mul(r, d.plus(d.recurrent(h, 2), rn))
+            else:
+                inner = d.plus(d.recurrent(op.Mul(r, h), 2), rn)
+            n = g(op.Add(n, inner))
+            return (op.Add(op.Mul(op.Sub(1.0, z), n), op.Mul(z, h)),)
+
+        return cell
+
+    return sequences(op, node, make, 3, (5,))

@@ -1,0 +1,160 @@
+"""Reductions: a sum of scaled entries, one line each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...jacobians import (
+    Array,
+    Cumulative,
+    Diagonal,
+    Identity,
+    Jacobian,
+    Permutation,
+    Reshape,
+    Shape,
+    broadcast,
+    shape_of,
+    size,
+    take_flat,
+)
+from ..formula import derivative
+from ..node import Node
+from ..registry import Blocks, jacobian
+from ..trees import evaluate
+from .indexing import flat_positions
+
+
+def reduced_axes(node: Node) -> tuple[int, ...]:
+    """The axes that a Reduce* operator reduces: an input, all of them where there is none."""
+    axes = node.ints(1)
+    if not axes:
+        return () if node.noop_with_empty_axes else tuple(range(len(node.x_shape)))
+    return tuple(a % len(node.x_shape) for a in axes)
+
+
+def kept_shape(shape: Shape, axes: tuple[int, ...]) -> Shape:
+    """The shape after a reduction that keeps its axes with length 1."""
+    return tuple(1 if k in axes else n for k, n in enumerate(shape))
+
+
+def total(shape: Shape, axes: tuple[int, ...], dtype: Any) -> Jacobian:
+    """Σ over some axes, kept with length 1."""
+    return broadcast(kept_shape(shape, axes), shape, dtype).T
+
+
+def mean_over(shape: Shape, axes: tuple[int, ...], dtype: Any) -> Jacobian:
+    """The mean over some axes, kept with length 1."""
+    n = size(tuple(shape[a] for a in axes))
+    return total(shape, axes, dtype) / max(n, 1)
+
+
+def reduction(op_type: str, d: str) -> None:
+    """Declare y = Σ-like reduction with ∂y/∂x = d, in x and the output Y (axes kept)."""
+
+    def rule(op: Any, node: Node) -> Blocks:
+        axes = reduced_axes(node)
+        kept = kept_shape(node.x_shape, axes)
+        y = op.Reshape(node.y, kept)
+        values = {"x": node.x, "Y": y}
+        J = total(node.x_shape, axes, node.dtype)
+        value = evaluate(op, derivative(op_type, "x", d), values, node.dtype)
+        if not isinstance(value, float):
+            J = J @ Diagonal(value, node.x_shape)
+        return {(0, 0): Reshape(node.y_shape, kept, node.dtype) @ J}
+
+    jacobian(op_type)(rule)
+
+
+reduction("ReduceSum", "1")
+reduction("ReduceL1", "sign(x)")
+reduction("ReduceL2", "Piecewise((0, Eq(Y, 0)), (x/Y, True))")
+reduction("ReduceSumSquare", "2*x")
+reduction("ReduceLogSum", "exp(-Y)")
+reduction("ReduceLogSumExp", "exp(x - Y)")
+
+
+@jacobian("ReduceMean")
+def reduce_mean(op: Any, node: Node) -> Blocks:
+    """y = Σ x / n."""
+    J = mean_over(node.x_shape, reduced_axes(node), node.dtype)
+    return {(0, 0): Reshape(node.y_shape, J.out_shape, node.dtype) @ J}
+
+
+@jacobian("GlobalAveragePool")
+def global_average_pool(op: Any, node: Node) -> Blocks:
+    """y = the mean over all spatial axes."""
+    return {(0, 0): mean_over(node.x_shape, spatial(node.x_shape), node.dtype)}
+
+
+@jacobian("ReduceMax", "ReduceMin")
+def reduce_extremum(op: Any, node: Node) -> Blocks:
+    """y = max x; entries that tie share the derivative equally."""
+    axes = reduced_axes(node)
+    kept = kept_shape(node.x_shape, axes)
+    hits = op.CastLike(op.Equal(node.x, op.Reshape(node.y, kept)), node.y)
+    shares = op.Div(hits, op.ReduceSum(hits, axes, keepdims=1)) if axes else hits
+    J = total(node.x_shape, axes, node.dtype) @ Diagonal(shares, node.x_shape)
+    return {(0, 0): Reshape(node.y_shape, kept, node.dtype) @ J}
+
+
+@jacobian("GlobalMaxPool")
+def global_max_pool(op: Any, node: Node) -> Blocks:
+    """y = the greatest entry over all spatial axes; the first one where several tie."""
+    n, c = node.x_shape[:2]
+    flat = (n, c, size(node.x_shape[2:]))
+    at = op.ArgMax(op.Reshape(node.x, flat), axis=-1, keepdims=1)
+    J = take_flat(flat_positions(op, at, 2, flat), flat, node.dtype)
+    return {(0, 0): Reshape(node.y_shape, J.out_shape, node.dtype) @ J
+            @ Reshape(flat, node.x_shape, node.dtype)}  # fmt: skip
+
+
+@jacobian("ReduceProd")
+def reduce_prod(op: Any, node: Node) -> Blocks:
+    """∂y/∂xᵢ = ∏ of the other entries, right also where some entries are 0."""
+    axes = reduced_axes(node)
+    kept = kept_shape(node.x_shape, axes)
+    if not axes:
+        return {(0, 0): Identity(node.y_shape, node.dtype)}
+    others = tuple(k for k in range(len(kept)) if k not in axes)
+    last = Permutation((*others, *axes), node.x_shape, node.dtype)
+    flat = (*last.out_shape[: len(others)], size(last.out_shape[len(others) :]))
+    split = Reshape(flat, last.out_shape, node.dtype) @ last
+    d = split.T._apply(op, product_of_others(op, split._apply(op, node.x)))
+    J = total(node.x_shape, axes, node.dtype) @ Diagonal(d, node.x_shape)
+    return {(0, 0): Reshape(node.y_shape, kept, node.dtype) @ J}
+
+
+def product_of_others(op: Any, x: Array) -> Array:
+    """∏ of all other entries along the last axis: those before times those after, by doubling.
+
+    A quotient would be cheaper, but at 0 it and its derivatives are not the product's.
+    """
+    before, after = shifted(op, x, 1), shifted(op, x, -1)
+    step = 1
+    while step < shape_of(x)[-1]:
+        before = op.Mul(before, shifted(op, before, step))
+        after = op.Mul(after, shifted(op, after, -step))
+        step *= 2
+    return op.Mul(before, after)
+
+
+def shifted(op: Any, x: Array, step: int) -> Array:
+    """The entries moved along the last axis; ones move in."""
+    step = max(min(step, shape_of(x)[-1]), -shape_of(x)[-1])
+    return op.Pad(x, (step, -step), 1.0, (-1,))
+
+
+@jacobian("CumSum")
+def cum_sum(op: Any, node: Node) -> Blocks:
+    """y = running sums along an axis."""
+    (axis,) = node.ints(1) or (0,)
+    exclusive, reverse = bool(node.exclusive), bool(node.reverse)
+    return {
+        (0, 0): Cumulative(axis, node.x_shape, node.dtype, exclusive=exclusive, reverse=reverse)
+    }
+
+
+def spatial(shape: Shape) -> tuple[int, ...]:
+    """The axes after batch and channels."""
+    return tuple(range(2, len(shape)))

@@ -1,0 +1,150 @@
+"""RoiAlign and MaxRoiPool: defined in the vocabulary, every derivative follows from that.
+
+How many samples a bin has, and which pixels it covers, is piecewise constant in the regions:
+these integers are those of the point.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...jacobians import Array, dtype_of, shape_of
+from ..node import Node
+from ..registry import defines
+from .sampling import Samples, line
+
+
+@defines("RoiAlign")
+def roi_align(op: Any, node: Node) -> Any:
+    """y = the mean, or the maximum, of bilinear samples in each bin of each region."""
+    n, c, height, width = node.x_shape
+    rows = op.Reshape(op.Transpose(node.x, perm=(0, 2, 3, 1)), (n * height * width, c))
+    counts = sample_counts(node, at_the_point(op, node.inputs[1]))
+    bins = node.output_height, node.output_width
+    lines, valid = [], []
+    for k, length in enumerate((height, width)):
+        at, inside = sample_positions(op, node, k, bins[k], counts[k], length)
+        grid = (1, 3) if k == 0 else (0, 2)
+        at, inside = (op.Unsqueeze(a, tuple(axis + 1 for axis in grid)) for a in (at, inside))
+        full = (shape_of(at)[0], *bins, *(max(count) for count in counts))
+        lines.append(line(op, op.Expand(at, full), length, "linear"))
+        valid.append(inside)
+    start = np.asarray(node.ints(2)).reshape(-1, 1, 1, 1, 1) * (height * width)
+    samples = Samples(op, rows, lines, start)
+    weight = op.Mul(samples.weight, op.Unsqueeze(op.Mul(*valid), (-1,)))
+    pooled = mean if node.mode == "avg" else greatest
+    y = pooled(op, samples, weight, counts)
+    return [op.Transpose(y, perm=(0, 3, 1, 2))]
+
+
+def at_the_point(op: Any, value: Array) -> np.ndarray:
+    """The numbers of a floating input, which a reading that only records does not have."""
+    return np.asarray(op.at(value) if hasattr(op, "at") else value)
+
+
+def mean(op: Any, samples: Samples, weight: Array, counts: list[list[int]]) -> Array:
+    """The mean over the samples of each bin."""
+    total = op.ReduceSum(samples.weighted(weight), (3, 4), keepdims=0)
+    number = np.maximum(np.prod(counts, axis=0), 1).astype(dtype_of(total))
+    return op.Div(total, number.reshape(-1, 1, 1, 1))
+
+
+def greatest(op: Any, samples: Samples, weight: Array, counts: list[list[int]]) -> Array:
+    """The greatest weighted neighbour of the samples of each bin, as ONNX has it."""
+    picked = op.Gather(samples.rows, samples.index, axis=0)
+    products = op.Mul(picked, op.Unsqueeze(weight, (-1,)))
+    missing = np.zeros((len(counts[0]), 1, 1, *map(max, counts), 1, 1), bool)
+    for r, (h, w) in enumerate(zip(*counts, strict=True)):
+        missing[r, ..., h:, :, :, :] = missing[r, ..., w:, :, :] = h * w > 0
+    least = np.full((), np.finfo(dtype_of(products)).min, dtype_of(products))
+    return op.ReduceMax(op.Where(missing, least, products), (3, 4, 5), keepdims=0)
+
+
+def extents(op: Any, node: Node, k: int) -> tuple[Array, Array]:
+    """Where each region starts along axis k, and its length there."""
+    half = 0.5 if node.coordinate_transformation_mode == "half_pixel" else 0.0
+    first, last = (
+        op.Sub(op.Mul(op.Gather(node.inputs[1], 1 - k + 2 * end, axis=1), node.spatial_scale), half)
+        for end in (0, 1)
+    )
+    length = op.Sub(last, first)
+    return first, length if half else op.Max(length, np.ones((), dtype_of(length)))
+
+
+def sample_counts(node: Node, rois: np.ndarray) -> list[list[int]]:
+    """Samples per bin of each region along the two axes: given, or one per pixel and bin."""
+    if node.sampling_ratio:
+        return [[node.sampling_ratio] * len(rois)] * 2
+    counts = []
+    for k, bins in enumerate((node.output_height, node.output_width)):
+        length = (rois[:, 3 - k] - rois[:, 1 - k]) * rois.dtype.type(node.spatial_scale)
+        if node.coordinate_transformation_mode != "half_pixel":
+            length = np.maximum(length, 1)
+        counts.append([int(count) for count in np.maximum(np.ceil(length / bins), 0)])
+    return counts
+
+
+def sample_positions(
+    op: Any, node: Node, k: int, bins: int, counts: list[int], length: int
+) -> tuple[Array, Array]:
+    """Where samples lie along axis k, (regions, bins, samples), and 1 for those that count."""
+    start, extent = (op.Unsqueeze(a, (1, 2)) for a in extents(op, node, k))
+    dtype, most = dtype_of(start), max(counts)
+    number = np.maximum(counts, 1).reshape(-1, 1, 1)
+    offset = (np.arange(bins)[:, None] + (np.arange(most) + 0.5) / number) / bins
+    at = op.Add(start, op.Mul(extent, offset.astype(dtype)))
+    present = (np.arange(most) < np.reshape(counts, (-1, 1, 1))).astype(dtype)
+    near = op.And(op.GreaterOrEqual(at, -1.0), op.LessOrEqual(at, float(length)))
+    return op.Clip(at, 0.0, length - 1.0), op.Mul(op.CastLike(near, at), present)
+
+
+@defines("MaxRoiPool")
+def max_roi_pool(op: Any, node: Node) -> Any:
+    """y = the greatest entry of each bin of each region, 0 for an empty bin."""
+    rois = at_the_point(op, node.inputs[1])
+    c, height, width = node.x_shape[1:]
+    index, empty = bin_pixels(rois, node.pooled_shape, node.spatial_scale, (height, width))
+    flat = op.Reshape(op.Transpose(node.x, perm=(0, 2, 3, 1)), (-1, c))
+    greatest_ = op.ReduceMax(op.Gather(flat, index, axis=0), (3,), keepdims=0)
+    y = op.Where(empty[..., None], np.zeros((), dtype_of(node.x)), greatest_)
+    return [op.Transpose(y, perm=(0, 3, 1, 2))]
+
+
+def bin_pixels(
+    rois: np.ndarray, pooled: tuple[int, int], scale: float, space: tuple[int, int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The flat pixels of every bin, (regions, *pooled, most pixels), the first one repeated to fill
+    up; and which bins are empty.
+    """
+    corners = np.floor(rois[:, 1:].astype(np.float64) * np.float32(scale) + 0.5).astype(np.int64)
+    spans = [
+        [edges(first, last, bins, n) for first, last in corners[:, [1 - k, 3 - k]]]
+        for k, (bins, n) in enumerate(zip(pooled, space, strict=True))
+    ]
+    grids = [
+        [[pixels(b, rows, columns, space) for columns in across] for rows in down]
+        for b, down, across in zip(rois[:, 0].astype(int), *spans, strict=True)
+    ]
+    most = max(1, *(p.size for grid in grids for row in grid for p in row))
+    index = np.zeros((len(rois), *pooled, most), np.int64)
+    empty = np.zeros((len(rois), *pooled), bool)
+    for r, i, j in np.ndindex(empty.shape):
+        found = grids[r][i][j]
+        empty[r, i, j] = not found.size
+        index[r, i, j] = np.pad(found, (0, most - found.size), mode="edge") if found.size else 0
+    return index, empty
+
+
+def pixels(batch: int, rows: range, columns: range, space: tuple[int, int]) -> np.ndarray:
+    """The flat positions of a rectangle of an image."""
+    down = batch * space[0] + np.arange(rows.start, rows.stop)
+    return (down[:, None] * space[1] + np.arange(columns.start, columns.stop)).ravel()
+
+
+def edges(first: int, last: int, bins: int, n: int) -> list[range]:
+    """The pixels of each bin of a region along an axis."""
+    size = max(last - first + 1, 1) / bins
+    ends = [(int(np.floor(b * size)), int(np.ceil((b + 1) * size))) for b in range(bins)]
+    return [range(*(min(max(e + first, 0), n) for e in pair)) for pair in ends]

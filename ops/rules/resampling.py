@@ -1,0 +1,115 @@
+"""Resampling: where the entries of a resized axis lie on the axis of x, and between which."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...jacobians import Array, dtype_of
+from ..node import Node
+from .interpolation import SUPPORT, kernel
+
+Slopes = dict[str, Array]
+"""Derivatives in what positions the samples: `scale`, and `start` and `end` of the region."""
+
+Weights = tuple[Array, Array, Slopes]
+"""Neighbours and their weights, both (m, taps), and the slopes of the weights."""
+
+
+class Axis(Protocol):
+    """A resized axis: from n entries to m, by a factor `scale`."""
+
+    node: Node
+    n: int
+    m: int
+    scale: Array
+    index: Array
+    weight: Array | None
+    slopes: Slopes
+
+    def roi(self, op: Any, part: int) -> Array:
+        """Where the region starts (0) or ends (1)."""
+
+
+def positions(op: Any, axis: Axis) -> tuple[Array, Slopes]:
+    """Where each entry of y lies on the axis of x, and the slopes of that in the parameters."""
+    mode, n, m = axis.node.coordinate_transformation_mode, axis.n, axis.m
+    j = np.arange(m).astype(dtype_of(axis.scale))
+    t = j / (m - 1) if m > 1 else j + 0.5
+    if mode == "align_corners":
+        return (n - 1) * t if m > 1 else j, {}
+    if mode == "tf_crop_and_resize":
+        slopes = {"start": (n - 1) * (1 - t), "end": (n - 1) * t}
+        ends = op.Mul(slopes["start"], axis.roi(op, 0)), op.Mul(slopes["end"], axis.roi(op, 1))
+        return op.Add(*ends), slopes
+    if mode == "pytorch_half_pixel" and m <= 1:
+        return j, {}
+    special = {"asymmetric": (0.0, 0.0), "half_pixel_symmetric": (0.5 - m / 2, (n - 1) / 2)}
+    first, shift = special.get(mode, (0.5, -0.5))
+    ratio = op.Div(j + first, axis.scale)
+    return op.Add(ratio, shift), {"scale": op.Neg(op.Div(ratio, axis.scale))}
+
+
+def nearest(op: Any, node: Node, at: Array, n: int) -> Array:
+    """The one neighbour that each entry copies."""
+    rounded = {
+        "floor": lambda: op.Floor(at),
+        "ceil": lambda: op.Ceil(at),
+        "round_prefer_floor": lambda: op.Ceil(op.Sub(at, 0.5)),
+        "round_prefer_ceil": lambda: op.Floor(op.Add(at, 0.5)),
+    }[node.nearest_mode]()
+    return op.Clip(op.CastLike(rounded, np.zeros((), np.int64)), 0, n - 1)
+
+
+def weights(op: Any, axis: Axis, at: Array, slopes: Slopes) -> Weights:
+    """Neighbours, their weights, and the slopes of these in the parameters.
+
+    w = φ(s (neighbour - at)) with s = min(scale, 1) where antialiased, else 1.
+    """
+    node, n = axis.node, axis.n
+    reach = SUPPORT[node.mode] * (-(-n // max(axis.m, 1)) if node.antialias and n > axis.m else 1)
+    below = op.Reshape(op.Floor(at), (-1, 1))
+    neighbour = op.Add(below, np.arange(1 - reach, reach + 1).astype(dtype_of(at)))
+    distance, squeeze = op.Sub(neighbour, op.Reshape(at, (-1, 1))), squeezing(op, axis)
+    w, slope = kernel(op, node.mode, op.Mul(distance, squeeze), node.cubic_coeff_a)
+    resting = {"scale": np.zeros(axis.m, dtype_of(at))} if node.antialias else {}
+    columns = {name: op.Reshape(d, (-1, 1)) for name, d in (resting | slopes).items()}
+    moved = {name: op.Neg(op.Mul(op.Mul(slope, squeeze), d)) for name, d in columns.items()}
+    if node.antialias:
+        shrinks = op.CastLike(op.Less(axis.scale, 1.0), at)
+        moved["scale"] = op.Add(moved["scale"], op.Mul(op.Mul(slope, distance), shrinks))
+    index = op.CastLike(neighbour, np.zeros((), np.int64))
+    if node.exclude_outside:
+        there = op.And(op.GreaterOrEqual(index, 0), op.Less(index, n))
+        w, moved = (op.Where(there, w, 0.0), {k: op.Where(there, d, 0.0) for k, d in moved.items()})
+    if node.exclude_outside or node.antialias:
+        w, moved = normalized(op, w, moved)
+    return op.Clip(index, 0, n - 1), w, moved
+
+
+def squeezing(op: Any, axis: Axis) -> Array:
+    """How much wider the antialiasing kernel is: its argument times min(scale, 1)."""
+    one = np.ones((), dtype_of(axis.scale))
+    return op.Min(axis.scale, one) if axis.node.antialias else one
+
+
+def normalized(op: Any, w: Array, slopes: Slopes) -> tuple[Array, Slopes]:
+    """Weights that add up to 1: w / Σw."""
+    total = op.ReduceSum(w, (-1,), keepdims=1)
+    w = op.Div(w, total)
+    corrected = {
+        name: op.Div(op.Sub(d, op.Mul(w, op.ReduceSum(d, (-1,), keepdims=1))), total)
+        for name, d in slopes.items()
+    }
+    return w, corrected
+
+
+def inside(op: Any, axis: Axis, at: Array) -> Weights:
+    """Outside of x there is the extrapolation value, a constant: weights there are zero."""
+    out = op.Or(op.Less(at, 0.0), op.Greater(at, float(axis.n - 1)))
+    keep = op.Reshape(op.CastLike(op.Not(out), at), (-1, 1))
+    if axis.weight is None:
+        return op.Reshape(axis.index, (-1, 1)), keep, {}
+    slopes = {name: op.Mul(d, keep) for name, d in axis.slopes.items()}
+    return axis.index, op.Mul(axis.weight, keep), slopes

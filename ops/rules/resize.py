@@ -1,0 +1,151 @@
+"""Resize: along every axis, each entry of y is a weighted sum of neighbours in x.
+
+The positions of the samples depend on `scales` and `roi`, which have derivatives too: zero for
+the nearest neighbour, whose choice is piecewise constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+
+from ...jacobians import (
+    Array,
+    Diagonal,
+    Identity,
+    Jacobian,
+    Reshape,
+    Shape,
+    Take,
+    broadcast,
+    dtype_of,
+    shape_of,
+)
+from ..node import Node
+from ..registry import Blocks, jacobian
+from .resampling import inside, nearest, positions, weights
+
+ROI, SCALES = 1, 2
+
+
+@jacobian("Resize")
+def resize(op: Any, node: Node) -> Blocks:
+    """∂y/∂x is the product of one interpolation per axis."""
+    axes = [AxisOfResize(op, node, k) for k in range(len(resized_axes(node)))]
+    moved = [a for a in axes if not a.stays]
+    blocks: dict[tuple[int, int], Jacobian] = {(0, 0): interpolation(op, node, moved)}
+    for i in (ROI, SCALES):
+        given = node.input(i)
+        if given is not None and node.wants(i):
+            blocks |= parameter_block(op, node, i, moved)
+    return blocks
+
+
+def interpolation(op: Any, node: Node, axes: list[AxisOfResize], slope: Any = None) -> Jacobian:
+    """All axes one after the other; for one of them the slope of its weights in a parameter."""
+    J: Jacobian = Identity(node.x_shape, node.dtype)
+    for axis in axes:
+        weight = axis.slopes[slope[1]] if slope and slope[0] is axis else axis.weight
+        J = axis.operator(op, J.out_shape, weight) @ J
+    return J
+
+
+def parameter_block(op: Any, node: Node, i: int, axes: list[AxisOfResize]) -> Blocks:
+    """∂y/∂parameter: a column for each number that positions an axis, none for the others."""
+    columns: dict[int, Array] = {}
+    for axis in axes:
+        for place, name in axis.parameters(i):
+            columns[place] = interpolation(op, node, axes, (axis, name))._apply(op, node.x)
+    (n,) = shape_of(node.inputs[i])
+    terms = [
+        Diagonal(column, node.y_shape)
+        @ broadcast((1,), node.y_shape, node.dtype)
+        @ Take(np.array([place]), 0, (n,), node.dtype)
+        for place, column in columns.items()
+    ]
+    return {(0, i): reduce(add, terms)} if terms else {}
+
+
+class AxisOfResize:
+    """The interpolation along the k-th resized axis: `index` and `weight`, both (m, taps)."""
+
+    def __init__(self, op: Any, node: Node, k: int) -> None:
+        self.node, self.k, self.count = node, k, len(resized_axes(node))
+        self.axis = resized_axes(node)[k]
+        self.n, self.m = node.x_shape[self.axis], node.y_shape[self.axis]
+        self.scale = scale_of(op, node, k)
+        crops = node.coordinate_transformation_mode == "tf_crop_and_resize"
+        self.stays = self.n == self.m and fixed_scale(node, k) == 1 and not crops
+        if not self.stays:
+            self.locate(op, crops)
+
+    def locate(self, op: Any, crops: bool) -> None:
+        """Finds neighbours and weights, and the slopes of the weights in what positions them."""
+        at, slopes = positions(op, self)
+        self.weight: Array | None = None
+        self.slopes: dict[str, Array] = {}
+        if self.node.mode == "nearest":
+            self.index = nearest(op, self.node, at, self.n)
+        else:
+            self.index, self.weight, self.slopes = weights(op, self, at, slopes)
+        if crops:
+            self.index, self.weight, self.slopes = inside(op, self, at)
+
+    def parameters(self, i: int) -> Iterator[tuple[int, str]]:
+        """(place in input i, name) of the numbers that position this axis."""
+        names = {SCALES: ("scale",), ROI: ("start", "end")}[i]
+        yield from ((self.k + p * self.count, n) for p, n in enumerate(names) if n in self.slopes)
+
+    def roi(self, op: Any, part: int) -> Array:
+        """Where the region starts (0) or ends (1) on this axis."""
+        return op.Gather(self.node.inputs[ROI], self.k + part * self.count, axis=0)
+
+    def outside(self, rank: int) -> np.ndarray:
+        """Which entries of y lie beyond x, as a mask over tensors of that rank; of numbers."""
+        if self.node.coordinate_transformation_mode != "tf_crop_and_resize":
+            return np.zeros((), bool)
+        beyond = np.asarray(self.weight == 0).all(axis=1)
+        return beyond.reshape(-1, *(1,) * (rank - 1 - self.axis))
+
+    def operator(self, op: Any, shape: Shape, weight: Array | None) -> Jacobian:
+        """Σ over the taps · diag(weights) · take."""
+        dtype, after = self.node.dtype, (1,) * (len(shape) - 1 - self.axis)
+        J: Jacobian = Take(self.index, self.axis, shape, dtype)
+        if weight is None:
+            return J
+        weight = op.CastLike(weight, np.zeros((), dtype))
+        J = Diagonal(op.Reshape(weight, (*shape_of(weight), *after)), J.out_shape) @ J
+        summed = (*shape[: self.axis], self.m, 1, *shape[self.axis + 1 :])
+        done = (*shape[: self.axis], self.m, *shape[self.axis + 1 :])
+        return Reshape(done, summed, dtype) @ broadcast(summed, J.out_shape, dtype).T @ J
+
+
+def resized_axes(node: Node) -> tuple[int, ...]:
+    """The axes that scales, sizes and roi speak of."""
+    rank = len(node.x_shape)
+    return tuple(range(rank)) if node.axes is None else tuple(a % rank for a in node.axes)
+
+
+def scale_of(op: Any, node: Node, k: int) -> Array:
+    """The factor of the k-th resized axis, as ONNX Runtime computes it from sizes."""
+    given = node.input(SCALES)
+    if given is not None and shape_of(given)[0]:
+        return op.Gather(given, k, axis=0)
+    precision = np.float64 if dtype_of(node.x) == np.float64 else np.float32
+    axes, sizes = resized_axes(node), node.ints(3) or ()
+    ratios = [precision(s) / precision(node.x_shape[a]) for s, a in zip(sizes, axes, strict=True)]
+    choose = {"not_larger": min, "not_smaller": max}.get(node.keep_aspect_ratio_policy)
+    return np.asarray(choose(ratios) if choose else ratios[k])
+
+
+def fixed_scale(node: Node, k: int) -> float | None:
+    """The factor where it is known before the point is: by sizes or by a constant."""
+    given: Any = node.input(SCALES)
+    if given is None or not shape_of(given)[0]:
+        return float(scale_of(None, node, k))
+    held = getattr(given, "const_value", given)
+    return None if held is None else float(np.asarray(held)[k])

@@ -1,0 +1,110 @@
+"""Scatters: entries of one tensor written to, or added at, positions of another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...jacobians import (
+    Array,
+    Diagonal,
+    Jacobian,
+    Reshape,
+    Scatter,
+    Shape,
+    dtype_of,
+    shape_of,
+    size,
+)
+from ..node import Node
+from ..registry import Blocks, jacobian
+from .indexing import flat_positions, from_the_start, row_positions
+
+
+@jacobian("ScatterND")
+def scatter_nd(op: Any, node: Node) -> Blocks:
+    """A row of `index` names a position on the first axes; a slice of the updates goes there."""
+    depth = shape_of(node.inputs[1])[-1]
+    rows = size(node.x_shape[:depth])
+    at = row_positions(op, node.inputs[1], node.x_shape[:depth])
+    return scattered(op, node, op.Reshape(at, (-1,)), (rows, size(node.x_shape[depth:])))
+
+
+@jacobian("ScatterElements", "Scatter")
+def scatter_elements(op: Any, node: Node) -> Blocks:
+    """y[index[i, j], j] = updates[i, j] (for axis 0)."""
+    index = from_the_start(op, node.inputs[1], node.x_shape[node.axis])
+    at = flat_positions(op, index, node.axis, node.x_shape)
+    return scattered(op, node, op.Reshape(at, (-1,)), (size(node.x_shape), 1))
+
+
+def scattered(op: Any, node: Node, at: Array, rows: Shape) -> Blocks:
+    """The blocks in data and updates, once data is a matrix and `at` names its rows.
+
+    y[at] = x[at] ∘ updates, so that ∂y/∂x = diag(kept) and ∂y/∂updates = scatter · diag(moved).
+    """
+    place = Scatter(at, 0, rows, node.dtype)
+    x, y = (op.Reshape(a, rows) for a in (node.x, node.y))
+    updates = op.Reshape(node.inputs[2], place.in_shape)
+    kept, moved = SLOPES[node.reduction or "none"](op, x, updates, op.Reshape(at, (-1, 1)), y)
+    whole = Reshape(node.y_shape, rows, node.dtype)
+    entries = Reshape(place.in_shape, shape_of(node.inputs[2]), node.dtype)
+    return {
+        (0, 0): whole @ diagonal(kept, whole.T),
+        (0, 2): whole @ place @ diagonal(moved, entries),
+    }
+
+
+def diagonal(d: Array | None, J: Jacobian) -> Jacobian:
+    """diag(d) J, where None stands for ones."""
+    return J if d is None else Diagonal(d, J.out_shape) @ J
+
+
+Slopes = tuple[Array | None, Array | None]
+"""∂y/∂x entry by entry, and ∂y[at]/∂updates; None for ones."""
+
+
+def added(op: Any, x: Array, updates: Array, at: Array, y: Array) -> Slopes:
+    """y[at] = x[at] + Σ updates."""
+    return None, None
+
+
+def written(op: Any, x: Array, updates: Array, at: Array, y: Array) -> Slopes:
+    """y[at] = updates: what stood there does not count."""
+    rows, count = shape_of(x)[0], shape_of(at)[0]
+    dtype = dtype_of(x)
+    return op.ScatterND(np.ones((rows, 1), dtype), at, np.zeros((count, 1), dtype)), None
+
+
+def multiplied(op: Any, x: Array, updates: Array, at: Array, y: Array) -> Slopes:
+    """y[at] = x[at] ∏ updates: each slope is the product of the other factors, zeros counted.
+
+    Where an entry gets two updates and one of them is 0, higher derivatives in it are not seen.
+    """
+    one, none = (op.Expand(np.array(c, dtype_of(x)), shape_of(x)) for c in (1, 0))
+    kept = op.ScatterND(one, at, updates, reduction="mul")
+    zero = op.CastLike(op.Equal(updates, 0.0), updates)
+    zeros = op.GatherND(op.ScatterND(none, at, zero, reduction="add"), at)
+    factors = op.Add(updates, zero)
+    product = op.GatherND(op.ScatterND(x, at, factors, reduction="mul"), at)
+    return kept, op.Where(op.Equal(zeros, zero), op.Div(product, factors), 0.0)
+
+
+def selected(op: Any, x: Array, updates: Array, at: Array, y: Array) -> Slopes:
+    """y[at] = max(x[at], updates), or the minimum; what ties shares the derivative equally."""
+    kept = op.CastLike(op.Equal(x, y), x)
+    moved = op.CastLike(op.Equal(updates, op.GatherND(y, at)), x)
+    ties = op.ScatterND(kept, at, moved, reduction="add")
+    return op.Div(kept, ties), op.Div(moved, op.GatherND(ties, at))
+
+
+SLOPES: dict[str, Callable[..., Slopes]] = {
+    "none": written,
+    "add": added,
+    "mul": multiplied,
+    "max": selected,
+    "min": selected,
+}
+"""reduction -> the slopes of y in its operands."""

@@ -1,0 +1,104 @@
+"""DFT and STFT: linear in the signal, with complex numbers as pairs on the last axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...jacobians import (
+    Diagonal,
+    Embed,
+    Fourier,
+    Identity,
+    Jacobian,
+    Reshape,
+    Shape,
+    Slice,
+    Take,
+    broadcast,
+    shape_of,
+)
+from ..node import Node
+from ..registry import Blocks, jacobian
+
+SIGNAL, WINDOW = 0, 2
+
+
+@jacobian("DFT")
+def dft(op: Any, node: Node) -> Blocks:
+    """cut to the length asked for · transform · cut or padded to the length of the transform."""
+    shape = node.x_shape
+    axis = (node.ints(2) or (-2,))[0] % len(shape)
+    n, onesided = (node.ints(1) or (0,))[0], bool(node.onesided)
+    half = onesided and bool(node.inverse)
+    n = n or (2 * (shape[axis] - 1) if half else shape[axis])
+    J = complex_of_length(shape, axis, n // 2 + 1 if half else n, node.dtype)
+    if half:
+        J = mirrored(J.out_shape, axis, n, node.dtype) @ J
+    J = Fourier(axis, J.out_shape, node.dtype, inverse=bool(node.inverse)) @ J
+    return {(0, 0): first_part(J.out_shape, node.y_shape, node.dtype) @ J}
+
+
+def complex_of_length(shape: Shape, axis: int, n: int, dtype: Any) -> Jacobian:
+    """Cut or padded with zeros to n entries, with imaginary parts 0 where there are none."""
+    least = min(shape[axis], n)
+    cut = tuple((0, 1, least if k == axis else m) for k, m in enumerate(shape))
+    full = tuple(n if k == axis else m for k, m in enumerate(shape[:-1]))
+    return Embed(cut, (*full, 2), dtype) @ Slice(cut, shape, dtype)
+
+
+def mirrored(shape: Shape, axis: int, n: int, dtype: Any) -> Jacobian:
+    """Half a spectrum as a whole one, of which only the real part of the transform counts.
+
+    Entries that have a mirror image count twice.
+    """
+    weight = np.full(shape[axis], 2.0, dtype)
+    weight[0] = 1
+    if n % 2 == 0:
+        weight[n // 2 :] = 1
+    column = weight.reshape(-1, *(1,) * (len(shape) - 1 - axis))
+    spans = tuple((0, 1, m) for m in shape)
+    full = tuple(n if k == axis else m for k, m in enumerate(shape))
+    return Embed(spans, full, dtype) @ Diagonal(column, shape)
+
+
+def first_part(shape: Shape, out: Shape, dtype: Any) -> Jacobian:
+    """The first entries along every axis."""
+    if shape == out:
+        return Identity(shape, dtype)
+    return Slice(tuple((0, 1, m) for m in out), shape, dtype)
+
+
+@jacobian("STFT")
+def stft(op: Any, node: Node) -> Blocks:
+    """transform · diag(window) · frames of the signal; or diag(frames) in the window."""
+    window, frames, n = node.input(WINDOW), node.y_shape[1], frame_length(node)
+    (step,) = node.ints(1) or (1,)
+    at = step * np.arange(frames)[:, None] + np.arange(n)
+    cut = Take(at, 1, node.x_shape, node.dtype)
+    framed = cut.out_shape
+    spectrum = transformed(node, framed)
+    if window is None:
+        return {(0, SIGNAL): spectrum @ cut}
+    column = op.Reshape(window, (n, 1))
+    blocks = {(0, SIGNAL): spectrum @ Diagonal(column, framed) @ cut}
+    if node.wants(WINDOW):
+        lift = broadcast((n, 1), framed, node.dtype) @ Reshape((n, 1), (n,), node.dtype)
+        blocks[0, WINDOW] = spectrum @ Diagonal(cut._apply(op, node.x)) @ lift
+    return blocks
+
+
+def transformed(node: Node, framed: Shape) -> Jacobian:
+    """The transform of every frame, (batch, frames, n, parts), cut to half where onesided."""
+    whole = complex_of_length(framed, 2, framed[2], node.dtype)
+    spectrum = Fourier(2, whole.out_shape, node.dtype)
+    return first_part(spectrum.out_shape, node.y_shape, node.dtype) @ spectrum @ whole
+
+
+def frame_length(node: Node) -> int:
+    """As given, or as long as the window, or as the signal."""
+    window, given = node.input(WINDOW), node.ints(3)
+    if window is not None:
+        return shape_of(window)[0]
+    return given[0] if given else node.x_shape[1]
