@@ -1,0 +1,23 @@
+"""How an expression is decided to be zero: by algebra, else by intervals, else not at all."""
+
+import pytest
+import sympy as sp
+
+from onnxjac.modes.proofs.identity import enclosed, unsigned
+
+x, y = sp.symbols("x y", real=True)
+NORM = sp.sqrt(x**2 + 2 * x * y + y**2) - sp.Abs(x + y)
+
+
+@pytest.mark.parametrize("expr", [NORM, sp.exp(x) * sp.exp(-x) - 1, sp.sin(x) ** 2 + sp.cos(x) ** 2 - 1])
+def test_intervals_enclose_what_is_zero(expr):
+    assert enclosed(expr, {}, ())
+
+
+def test_intervals_deny_what_is_small():
+    assert not enclosed(NORM + sp.Rational(1, 10**20), {}, ())
+
+
+def test_a_sign_is_decided_at_the_point():
+    expr = sp.Abs(x) + sp.sign(x) + sp.DiracDelta(x)
+    assert unsigned(expr, {x: sp.Integer(-2)}) == -x - 1
