@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper, parser
+from onnx.backend.test.case.node import collect_testcases
 
 from models.light import NAMES, draw, light
 from onnxjac.jacobians.errors import InputError, OnnxJacError, OnnxJacWarning, UnknownTensor
@@ -193,3 +194,16 @@ def test_the_light_models_compute_what_their_files_do(name):
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     expected = session.run(None, point)[0]
     np.testing.assert_allclose(*[*loaded.run(point).values()], expected, rtol=1e-3, atol=1e-5)
+
+
+def test_where_onnx_runtime_departs_from_onnx_numpy_runs():
+    """MaxUnpool with an output_shape: the expected values are those of ONNX's own test case."""
+    cases = {case.name: case for case in collect_testcases(None)}
+    case = cases["test_maxunpool_export_with_output_shape"]
+    model = load(case.model)
+    (inputs, (expected,)) = case.data_sets[0]
+    point = dict(zip(model.inputs, inputs, strict=True))
+    (found,) = model.run(point).values()
+    np.testing.assert_array_equal(found, expected)
+    with pytest.raises(OnnxJacError, match="departs from ONNX in MaxUnpool"):
+        model.run(point, engine="onnxruntime")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ....jacobians.errors import OnnxJacError
+from ....ops.node import Step
 from ...contents import Contents
 from ...loading.messages import first_line
 from .cut import cut
@@ -35,6 +36,8 @@ def compute(
     """The named tensors at the inputs."""
     if not installed():
         raise EngineError("onnxruntime is not installed: `pip install onnxjac[runtime]`.")
+    if step := next(filter(misread, model.steps), None):
+        raise EngineError(f"ONNX Runtime departs from ONNX in {step}. Try engine='numpy'.")
     try:
         session = _session(model, frozenset(inputs), names)
         feeds = {value.name: inputs[value.name] for value in session.get_inputs()}
@@ -42,6 +45,17 @@ def compute(
     except Exception as error:  # its exceptions have no common class
         reason = _reason(model, first_line(error))
         raise EngineError(f"ONNX Runtime cannot run this: {reason} Try engine='numpy'.") from error
+
+
+def misread(step: Step) -> bool:
+    """Whether ONNX Runtime is known to compute something else than ONNX specifies.
+
+    MaxUnpool places by the implied shape, not by the `output_shape` it is given; the Normalizer
+    divides by max x where the norm is max |x|.
+    """
+    if step.op_type == "MaxUnpool":
+        return len(step.inputs) > 2 and step.inputs[2] is not None
+    return step.op_type == "Normalizer" and step.attrs.get("norm", "MAX") == "MAX"
 
 
 def _session(model: Contents, given: frozenset[str], names: tuple[str, ...]) -> Any:
