@@ -1,0 +1,6 @@
+"""How derivatives compose: load a model, linearise it at a point, multiply, record, prove.
+
+From the bottom up: `loading` reads a file, `flow` is what a model is made of, `primal` runs it,
+`tape` holds the steps that matter, `recording` reads the tape over graphs. On them stand the
+verbs of the public face, and `training`, `proofs`, `sweep` and `reporting`.
+"""
