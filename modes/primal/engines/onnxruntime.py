@@ -50,12 +50,9 @@ def compute(
 def misread(step: Step) -> bool:
     """Whether ONNX Runtime is known to compute something else than ONNX specifies.
 
-    MaxUnpool places by the implied shape, not by the `output_shape` it is given; the Normalizer
-    divides by max x where the norm is max |x|.
+    MaxUnpool places by the implied shape, not by the `output_shape` that it is given.
     """
-    if step.op_type == "MaxUnpool":
-        return len(step.inputs) > 2 and step.inputs[2] is not None
-    return step.op_type == "Normalizer" and step.attrs.get("norm", "MAX") == "MAX"
+    return step.op_type == "MaxUnpool" and len(step.inputs) > 2 and step.inputs[2] is not None
 
 
 def _session(model: Contents, given: frozenset[str], names: tuple[str, ...]) -> Any:
