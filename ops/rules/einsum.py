@@ -57,8 +57,6 @@ def einsum_block(
         padded = tuple(sizes[label] if label in seen else 1 for label in term)
         J = SumTo(padded, J.out_shape, dtype) @ J
         J = Reshape(tuple(sizes[label] for label in kept), padded, dtype) @ J
-    missing = [label for label in out if label not in set(kept).union(*(t for _, t in held))]
-    held += tuple((np.ones(sizes[label], dtype), label) for label in missing)
     return Contraction(held or ((np.ones((), dtype), ""),), kept, out, sizes) @ J
 
 

@@ -70,6 +70,25 @@ def test_light_models_in_float32(network):
             assert_near(J @ v.astype(np.float32), exact @ v, 1e-2)
 
 
+def test_light_models_by_onnx_runtime(network):
+    """The whole checker in single precision: ONNX Runtime has no convolutions in double."""
+    pytest.importorskip("onnxruntime")
+    proto, point, whole = network
+    if not whole:
+        pytest.skip("in full with --all-models")
+    check_model(oj.load(proto), point, engine="onnxruntime", rtol=1e-3, columns=2)
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "encoder"])
+def test_exported_models_by_onnx_runtime(name):
+    """Likewise: Erf and Conv have no kernel in double precision there."""
+    pytest.importorskip("onnxruntime")
+    model = oj.load(ROOT / "tests" / "models" / f"{name}.onnx")
+    x = stored(name)["x"].astype(np.float32)
+    point = dict.fromkeys(model.inputs, x)
+    check_model(model, point, engine="onnxruntime", rtol=1e-4, columns=2)
+
+
 @pytest.mark.parametrize("name", ["squeezenet", "shufflenet", "inception_v1"])
 def test_light_models_by_their_weights(name):
     """The first and the last weight at once with the input."""
