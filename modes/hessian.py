@@ -11,7 +11,7 @@ from ..jacobians import Array, Jacobian, Op
 from ..jacobians.errors import InputError
 from .forward import Tensors
 from .linearization import Linearization
-from .linearize import Plan
+from .linearize import Route
 from .model import Model, TensorSpec
 from .names import Names, names_of
 from .primal.evaluate import evaluate
@@ -80,7 +80,7 @@ def hessian(
     seeds = {of_names[0]: combination(model, point, of_names, weights, engine)}
     gradient = vjp_graph(model, point, of_names, wrt_names, engine, seeds).model("gradient")
     cotangents = tuple(f"{name}_cotangent" for name in wrt_names)
-    J = Plan(gradient, cotangents, wrt_names, engine).at(point)
+    J = Route(gradient, cotangents, wrt_names, engine).at(point)
     return Hessian(J, J.domain)
 
 

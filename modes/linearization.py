@@ -21,7 +21,7 @@ from .tape.record import Entry
 Specs = tuple[TensorSpec, ...]
 
 
-class Plan(Protocol):
+class Route(Protocol):
     """All of a linearisation that does not depend on the point."""
 
     @property
@@ -54,12 +54,12 @@ class Linearization(Jacobian):
         primal: Mapping[str, np.ndarray],
         point: Mapping[str, np.ndarray],
         entries: tuple[Entry, ...],
-        plan: Plan,
+        route: Route,
         transposed: bool = False,
     ) -> None:
         super().__init__(dag.out_shape, dag.in_shape, dag.dtype)
         self.dag, self.domain, self.codomain = dag, domain, codomain
-        self.primal, self.point, self.entries, self.plan = primal, point, entries, plan
+        self.primal, self.point, self.entries, self.route = primal, point, entries, route
         self.transposed = transposed
 
     def _apply(self, op: Op, v: Array) -> Array:
@@ -78,14 +78,14 @@ class Linearization(Jacobian):
     ) -> Linearization:
         return Linearization(
             dag, domain, codomain, primal=self.primal, point=self.point, entries=self.entries,
-            plan=self.plan, transposed=transposed,
+            route=self.route, transposed=transposed,
         )  # fmt: skip
 
-    def under(self, plan: Plan, point: Mapping[str, Any]) -> Linearization:
+    def under(self, route: Route, point: Mapping[str, Any]) -> Linearization:
         """The same Jacobian as one of another model that agrees with this one at the point."""
         return Linearization(
             self.dag, self.domain, self.codomain, primal=self.primal, point=point,
-            entries=self.entries, plan=plan, transposed=self.transposed,
+            entries=self.entries, route=route, transposed=self.transposed,
         )  # fmt: skip
 
     def arrays(self) -> Iterator[Array]:
@@ -97,7 +97,7 @@ class Linearization(Jacobian):
 
     def relinearize(self, inputs: Mapping[str, Any]) -> Linearization:
         """The same Jacobian at another point; what does not depend on the point is reused."""
-        return self._like(self.plan.at(inputs, self))
+        return self._like(self.route.at(inputs, self))
 
     def _like(self, J: Linearization) -> Linearization:
         """The rows and columns of J that this one has, transposed where this one is."""
@@ -125,7 +125,7 @@ class Linearization(Jacobian):
             return self.T.explain()
         used = frozenset(id(edge.operator) for edge in self.dag.edges)
         names = (tuple(spec.name for spec in specs) for specs in (self.codomain, self.domain))
-        return explain(self.entries, used, self.plan.zeros(self.dag, *names))
+        return explain(self.entries, used, self.route.zeros(self.dag, *names))
 
     def check(self, *, seed: int = 0) -> Check:
         """Dot test, central differences, matmat, double transpose: see `modes.check`."""
@@ -137,27 +137,27 @@ class Linearization(Jacobian):
     def _flat_point(self) -> np.ndarray:
         """The tensors of `wrt` at the point, flat."""
         names = [spec.name for spec in self.domain]
-        values = evaluate(self.plan.model, self.point, names, engine=self.plan.engine)
+        values = evaluate(self.route.model, self.point, names, engine=self.route.engine)
         return np.concatenate([np.ravel(values[name]) for name in names])
 
     def _primal_at(self, shift: np.ndarray) -> np.ndarray:
         """f(x + shift), flat."""
         names = tuple(spec.name for spec in self.codomain)
-        plan = self.plan
-        values = evaluate(plan.model, self._moved(shift), names, engine=plan.engine)
+        route = self.route
+        values = evaluate(route.model, self._moved(shift), names, engine=route.engine)
         return np.concatenate([np.ravel(values[name]) for name in names])
 
     def _moved(self, shift: np.ndarray) -> dict[str, np.ndarray]:
         """The point with the tensors of `wrt` shifted."""
         parts = self.dag.split(numbers, shift, self.dag.sources)
         shifts = {s.name: parts[v] for s, v in zip(self.domain, self.dag.sources, strict=True)}
-        return perturbed(self.plan.model, self.point, shifts, self.plan.engine)
+        return perturbed(self.route.model, self.point, shifts, self.route.engine)
 
     def _neighbour(self, scale: float, seed: int) -> tuple[Jacobian, Primal]:
         """The Jacobian and the primal at a random point near this one."""
         rng = np.random.default_rng(seed)
         shift = 1e-2 * max(scale, 1e-3) * rng.standard_normal(self.shape[1])
-        J = self._like(self.plan.record(self._moved(shift.astype(self.dtype))))
+        J = self._like(self.route.record(self._moved(shift.astype(self.dtype))))
         return J, J._primal_at
 
     def __getitem__(self, key: Any) -> Jacobian:

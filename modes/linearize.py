@@ -25,7 +25,7 @@ from .tape.unroll import unrolled
 
 
 @dataclass(frozen=True)
-class Plan:
+class Route:
     """All of a linearisation that does not depend on the point.
 
     `given` are the intermediates that the point holds: they are not computed from anything.
@@ -64,8 +64,8 @@ class Plan:
         source = self.source or self.model
         model = fixed(source, point, self.engine)
         same = given == self.given and model is self.model
-        plan = self if same else replace(self, given=given, model=model, source=source)
-        return plan.record(point, past)
+        route = self if same else replace(self, given=given, model=model, source=source)
+        return route.record(point, past)
 
     def record(self, point: Mapping[str, Any], past: Linearization | None = None) -> Linearization:
         """The same at a point that is known to fit, where no more than planned counts as given."""
@@ -83,7 +83,7 @@ class Plan:
         dtype = common(*(spec.dtype for spec in (*domain, *codomain)))
         dag = dag_of(entries, shapes, self.wrt, self.of, dtype)
         return Linearization(
-            dag, domain, codomain, primal=primal, point=point, entries=entries, plan=self
+            dag, domain, codomain, primal=primal, point=point, entries=entries, route=self
         )
 
     def _before(self, J: Linearization | None, point: Mapping[str, Any]) -> Past | None:
@@ -135,8 +135,8 @@ def linearize(
     """
     of_names = names_of(model, of, model.outputs, "of")
     wrt_names = names_of(model, wrt, model.inputs, "wrt")
-    J = Plan(model, of_names, wrt_names, engine, estimate=straight_through).at(inputs)
-    if zeros := J.plan.zeros(J.dag, of_names, wrt_names):
+    J = Route(model, of_names, wrt_names, engine, estimate=straight_through).at(inputs)
+    if zeros := J.route.zeros(J.dag, of_names, wrt_names):
         shown = "; ".join(zeros[:3]) + (f"; and {len(zeros) - 3} more" if zeros[3:] else "")
         warn(f"{shown}: zero blocks")
     return J

@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
+from ...ops.rules.elementwise import FORMULAS
+from .pieces import SECOND, kinked
+
 ORDER = "where the entries that decide the order are equal"
 ZERO_NORM = "where the norm is 0"
+LINE = "where a sampled point lies on a line of pixels"
+ACTIVATIONS = "at the kinks of its activations, if any"
+NORMS = f"{ZERO_NORM}; for p = 1, where an entry is 0"
 
 KINKS: dict[str, str] = {
-    "Abs": "x = 0", "Softsign": "x = 0, in the second derivative only", "Relu": "x = 0",
-    "LeakyRelu": "x = 0", "PRelu": "x = 0", "Selu": "x = 0", "Elu": "x = 0, unless alpha = 1",
-    "Celu": "x = 0, in the second derivative only", "ThresholdedRelu": "x = alpha",
-    "HardSigmoid": "alpha x + beta = 0 or 1", "HardSwish": "x = ±3", "Shrink": "x = ±lambd",
-    "Clip": "x = min or max", "Mod": "x / y whole", "Max": ORDER, "Min": ORDER,
-    "ReduceMax": ORDER, "ReduceMin": ORDER, "ReduceL1": "x = 0", "ReduceL2": ZERO_NORM,
+    "Clip": "x = min or max", "Max": ORDER, "Min": ORDER, "ReduceMax": ORDER, "ReduceMin": ORDER,
     "GlobalMaxPool": ORDER, "MaxPool": ORDER, "MaxRoiPool": ORDER, "TopK": ORDER, "Unique": ORDER,
-    "LpPool": ZERO_NORM, "GlobalLpPool": ZERO_NORM, "LpNormalization": ZERO_NORM,
-    "Normalizer": "where the norm is 0, or the greatest entries are equal",
-    "GridSample": "where a point of the grid lies on a line of pixels",
-    "Range": "where the number of entries changes",
-    "DeformConv": "where a sampled point lies on a line of pixels",
-    "Imputer": "x = the replaced value",
-    "RoiAlign": "where a sampled point lies on a line of pixels",
-    "Resize": "in scales and roi, where a sampled point lies on a pixel",
     "ScatterND": f"for max and min, {ORDER}", "ScatterElements": f"for max and min, {ORDER}",
-
-    "DynamicQuantizeLinear": ORDER, "RNN": "at the kinks of its activations, if any",
-    "GRU": "at the kinks of its activations, if any",
-    "LSTM": "at the kinks of its activations, if any",
+    "ReduceL1": "where an entry is 0", "ReduceL2": ZERO_NORM,
+    "LpPool": NORMS, "GlobalLpPool": NORMS, "LpNormalization": NORMS,
+    "Normalizer": f"{ZERO_NORM}; for L1, where an entry is 0; for MAX, {ORDER}",
+    "Imputer": "where an entry is the replaced value",
+    "GridSample": LINE, "DeformConv": LINE, "RoiAlign": LINE, "Resize": f"in scales and roi, {LINE}",
+    "Range": "where the number of entries changes", "DynamicQuantizeLinear": ORDER,
+    "MeanVarianceNormalization": f"where the variance is 0{SECOND}",
+    "RNN": ACTIVATIONS, "GRU": ACTIVATIONS, "LSTM": ACTIVATIONS,
 }  # fmt: skip
-"""op_type -> where the derivative does not exist; the others have it everywhere."""
+"""op_type -> where the derivative does not exist; elementwise formulas tell it themselves."""
+
+
+def kink_set(op_type: str) -> str:
+    """Where the derivative of an operator does not exist, in words; empty where it always does.
+
+    >>> kink_set("ThresholdedRelu"), kink_set("ReduceL2"), kink_set("MatMul")
+    ('x = alpha', 'where the norm is 0', '')
+    """
+    return kinked(op_type) if op_type in FORMULAS else KINKS.get(op_type, "")
+
 
 FLOW = "the branch, or the turns, at the point are differentiated: tests/modes"
 SEQUENCE = "a sequence stands for its tensors, each of them copied: tests/modes"

@@ -51,12 +51,16 @@ def read(
     values: dict[str, Any] = {**flat.constants, **point, **symbols}
     steps = [flat.steps[k] for k in needed(flat.steps, of)[0]]
     for step in steps:
+        known = {n: y for n, y in (given or {}).items() if n in step.outputs}
+        values.update(known)
+        if known.keys() >= set(filter(None, step.outputs)):
+            continue
         made = op.run(
             step.op_type, [n and values[n] for n in step.inputs], step.attrs,
             domain=step.domain, version=step.version, outputs=len(step.outputs),
         )  # fmt: skip
-        values.update((n, y) for n, y in zip(step.outputs, made, strict=False) if n)
-        values.update((n, y) for n, y in (given or {}).items() if n in step.outputs)
+        made_of = zip(step.outputs, made, strict=False)
+        values.update((n, known.get(n, y)) for n, y in made_of if n)
     return Reading(op, flat, values)
 
 

@@ -14,7 +14,7 @@ from onnx import defs
 from ...jacobians.errors import UnsupportedOp, closest
 from ..coverage import DOMAINS, NOT_A_FUNCTION, ZERO, operators, schemas, status
 from .cases import CASES
-from .kinked import KINKS, STATED
+from .kinked import STATED, kink_set
 from .ports import met, passed
 
 EVERYWHERE, ALMOST, NOT = "everywhere", "almost everywhere", "not"
@@ -162,7 +162,7 @@ def placed(op_type: str, formal: Any, known: bool) -> tuple[str, str]:
     """The verdict, with the set where there is no derivative and the types that have one."""
     if not known:
         return NOT, ""
-    kink = KINKS.get(op_type, "")
+    kink = kink_set(op_type)
     kinds = "" if all(map(holds_floats, formal.types)) else "for floating types"
     where = "; ".join(filter(None, (f"except {kink}" if kink else "", kinds)))
     return ALMOST if kink else EVERYWHERE, where

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...jacobians import Array, Dag, shape_of, size
 from ...ops.graphs import Recorder
-from ..linearize import Plan
+from ..linearize import Route
 from ..model import Model
 from .derive import Draft, Names
 from .symbolic import batch_symbol
@@ -79,7 +79,7 @@ def per_sample(
     """Whether both tensors have the batch first, and no sample of one meets another sample."""
     if batch_symbol(model) is None or model.spec(wrt).shape is None:
         return False
-    J = Plan(model, (of,), (wrt,), engine).at(point)
+    J = Route(model, (of,), (wrt,), engine).at(point)
     (rows,), (columns,) = (tuple(shape_of(s) for s in specs) for specs in (J.codomain, J.domain))
     symbolic = isinstance((model.spec(wrt).shape or (0,))[0], str)
     if not rows or not columns or rows[0] != columns[0] or not symbolic:

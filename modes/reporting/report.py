@@ -132,8 +132,8 @@ def of_timings(J: Linearization, seed: int = 0) -> str:
     """How long a product takes, beside one run of the model."""
     rng = np.random.default_rng(seed)
     v, u = (rng.standard_normal(n).astype(J.dtype) for n in J.shape[::-1])
-    plan = J.plan
-    run = median_time(lambda: evaluate(plan.model, J.point, plan.model.outputs, engine=plan.engine))
+    route = J.route
+    run = median_time(lambda: evaluate(route.model, J.point, route.model.outputs, engine=route.engine))
     products = {"J @ v": median_time(lambda: J @ v), "Jᵀ @ u": median_time(lambda: J.T @ u)}
     lines = [f"{name}: {time_text(t)}, {t / run:.2g} runs" for name, t in products.items()]
     return section("time", [f"one run of the model: {time_text(run)}", *lines])

@@ -71,7 +71,7 @@ def problem(case: Case, point: Mapping[str, Any], dtype: str | None) -> Problem 
 def slopes(p: Problem) -> float:
     """J v against central differences, v in one floating input after the other."""
     steps, enough = (SINGLE, 2e-3) if p.single else (STEPS, 1e-6)
-    model = p.J.plan.model  # which holds what random operators drew
+    model = p.J.route.model  # which holds what random operators drew
 
     def run(point: Mapping[str, Any]) -> dict[str, np.ndarray]:
         return evaluate(model, point, p.model.outputs, engine=NUMPY)

@@ -21,12 +21,15 @@ from . import (  # noqa: F401  (each enters its kernels into the table)
     placing,
     pointwise,
     recurrent,
+    regions,
+    resize,
     sampling,
     signals,
+    vectors,
 )
 from .exact import DIGITS, closed_form, value_of
 from .number import Number
-from .table import KERNELS
+from .table import KERNELS, Kernel
 from .tensor import Tensor, each, symbol
 
 
@@ -54,11 +57,15 @@ class Symbols:
         """The result of an operator: tensors, or arrays where all is constant."""
         if not any(map(has_expressions, inputs)):
             return getattr(numbers, op_type)(*inputs, **attrs)
-        kernel = KERNELS.get(op_type) or PLAIN.get(op_type)
+        kernel = self.kernel(op_type)
         if kernel is None:
             raise UnsupportedOp(f"{op_type} has no reading in symbols")
         made = kernel(*map(self.operand, inputs), **attrs)
         return tuple(map(self.tensor, made)) if isinstance(made, tuple) else self.tensor(made)
+
+    def kernel(self, op_type: str) -> Kernel | None:
+        """What computes an operator over expressions."""
+        return KERNELS.get(op_type) or PLAIN.get(op_type)
 
     def run(
         self, op_type: str, inputs: Sequence[Any], attrs: Mapping[str, Any], *,

@@ -1,77 +1,147 @@
-"""RNN, GRU and LSTM in one direction with their default activations: ONNX's equations, per step."""
+"""RNN, GRU and LSTM: ONNX's equations, turn by turn and sequence by sequence."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from .exact import closed_form
+from .pointwise import FORMULAS
 from .table import kernel
 
+Function = Callable[[Any], Any]
+Cell = Callable[..., list[Any]]
+"""(xₜ, states) -> new states, of which the first is Hₜ."""
 
-def sigmoid(x: Any) -> Any:
-    return 1 / (1 + np.exp(-x))
+DEFAULTS: dict[str, tuple[float, ...]] = {
+    "LeakyRelu": (0.01,), "ThresholdedRelu": (1.0,), "Elu": (1.0,), "HardSigmoid": (0.2, 0.5),
+    "Affine": (1.0, 0.0), "ScaledTanh": (1.0, 1.0),
+}  # fmt: skip
+"""α, or α and β, of the activations that have them."""
+
+ACTIVATIONS: dict[str, Callable[..., Any]] = {
+    **FORMULAS,
+    "Tanh": lambda x: x.tanh(),
+    "Affine": lambda x, alpha, beta: alpha * x + beta,
+    "ScaledTanh": lambda x, alpha, beta: alpha * (beta * x).tanh(),
+}
 
 
-def unrolled(x: Any, w: Any, r: Any, b: Any, states: list[Any], cell: Callable[..., Any]) -> Any:
-    """Y and the last states; w, r and the two halves of b are those of the only direction."""
-    if len(w) != 1:
-        raise NotImplementedError("two directions")
-    hidden = r.shape[-1]
-    states = [np.zeros((x.shape[1], hidden), object) if s is None else s[0] for s in states]
-    bias = np.zeros((2, w.shape[1]), object) if b is None else b[0].reshape(2, -1)
-    outputs = []
-    for t in range(len(x)):
-        states = cell(np.matmul(x[t], w[0].T) + bias[0], r[0], bias[1], *states)
-        outputs.append(states[0])
-    return np.stack(outputs)[:, None], *(s[None] for s in states)
+def activations(
+    names: list[str], clip: float | None, alphas: Any = (), betas: Any = ()
+) -> Iterator[Function]:
+    """Entry by entry, f(min(max(x, -clip), clip)); the lists serve the functions that take any."""
+    given = iter(alphas or ()), iter(betas or ())
+    bound = None if clip is None else closed_form(clip)
+    for name in names:
+        numbers = [
+            closed_form(next(values, default))
+            for values, default in zip(given, DEFAULTS.get(name, ()), strict=False)
+        ]
+        yield np.vectorize(partial(clipped, ACTIVATIONS[name], bound, numbers), otypes=[object])
 
 
-def parts(x: Any, count: int) -> list[Any]:
-    """The gates, side by side on the last axis."""
-    return np.split(x, count, axis=-1)
+def clipped(function: Callable[..., Any], bound: Any, numbers: list[Any], x: Any) -> Any:
+    """f at an argument between -bound and bound."""
+    inner = x if bound is None else min(max(x, -bound), bound)
+    return function(inner + 0 * x, *numbers)
+
+
+def layer(
+    make: Callable[..., Cell], defaults: list[str], inputs: list[Any], states: list[Any],
+    peepholes: Any = None, *, direction: str = "forward", layout: int = 0,
+    activations_: Any = None, clip: float | None = None, alphas: Any = (), betas: Any = (),
+) -> Any:  # fmt: skip
+    """Y and the last states: the turns of a cell over each sequence, in each direction."""
+    x, w, r, b, lengths = inputs
+    x, *states = (swapped(a, layout) for a in (x, *states))
+    (turns, batch, _), count, hidden = x.shape, len(w), r.shape[-1]
+    names = activations_ or defaults * count
+    functions = np.reshape([*activations(names, clip, alphas, betas)], (count, -1))
+    y = np.zeros((turns, count, batch, hidden), object)
+    last = [np.zeros((count, batch, hidden), object) if s is None else s.copy() for s in states]
+    for d, n in np.ndindex(count, batch):
+        cell = make(gates(w[d], r[d], None if b is None else b[d]), *functions[d],
+                    P=None if peepholes is None else np.split(peepholes[d], 3))  # fmt: skip
+        order = range(turns if lengths is None else int(lengths[n]))
+        for t in reversed(order) if direction == "reverse" or d else order:
+            held = cell(x[t, n], *(s[d, n] for s in last))
+            y[t, d, n] = held[0]
+            for s, new in zip(last, held, strict=True):
+                s[d, n] = new
+    return (y.transpose(2, 0, 1, 3) if layout else y, *(swapped(s, layout) for s in last))
+
+
+def swapped(x: Any, layout: int) -> Any:
+    """The batch first where the layout says so."""
+    return x.swapaxes(0, 1) if layout and x is not None else x
+
+
+def gates(w: Any, r: Any, b: Any) -> Callable[..., Any]:
+    """(k, x, h, s) -> x Wₖᵀ + Wbₖ + s ∘ (h Rₖᵀ + Rbₖ), of gate k."""
+    hidden, count = r.shape[1], len(r) // r.shape[1]
+    W, R = w.reshape(count, hidden, -1), r.reshape(count, hidden, hidden)
+    Wb, Rb = np.zeros((2, count, hidden), int) if b is None else b.reshape(2, count, hidden)
+    return lambda k, x, h, s=1: W[k] @ x + Wb[k] + s * (R[k] @ h + Rb[k])
 
 
 @kernel("RNN")
-def rnn(x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None, **_: Any) -> Any:
-    """Hₜ = tanh(Xₜ Wᵀ + Hₜ₋₁ Rᵀ + Wb + Rb)."""
-    return unrolled(x, w, r, b, [h], lambda xw, r, rb, h: [np.tanh(xw + np.matmul(h, r.T) + rb)])
+def rnn(x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None, **how: Any) -> Any:
+    """Hₜ = f(Xₜ Wᵀ + Hₜ₋₁ Rᵀ + Wb + Rb)."""
+
+    def make(gate: Any, f: Function, P: Any) -> Cell:
+        return lambda x, h: [f(gate(0, x, h))]
+
+    return layer(make, ["Tanh"], [x, w, r, b, lengths], [h], **said(**how))
 
 
 @kernel("GRU")
 def gru(
     x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None, *,
-    linear_before_reset: int = 0, **_: Any,
+    linear_before_reset: int = 0, **how: Any,
 ) -> Any:  # fmt: skip
-    """zₜ, rₜ = σ(…), hₜ = tanh(… + (rₜ ∘ Hₜ₋₁) Rhᵀ), Hₜ = (1 - zₜ) ∘ hₜ + zₜ ∘ Hₜ₋₁."""
+    """zₜ, rₜ = f(…), hₜ = g(… (rₜ ∘ Hₜ₋₁) Rhᵀ …), Hₜ = (1 - zₜ) ∘ hₜ + zₜ ∘ Hₜ₋₁."""
 
-    def cell(xw: Any, r: Any, rb: Any, h: Any) -> list[Any]:
-        (xz, xr, xn), (bz, br, bn), (rz, rr, rn) = parts(xw, 3), parts(rb, 3), np.split(r, 3)
-        z = sigmoid(xz + np.matmul(h, rz.T) + bz)
-        reset = sigmoid(xr + np.matmul(h, rr.T) + br)
-        inner = (
-            reset * (np.matmul(h, rn.T) + bn)
-            if linear_before_reset
-            else np.matmul(reset * h, rn.T) + bn
-        )
-        return [(1 - z) * np.tanh(xn + inner) + z * h]
+    def make(gate: Any, f: Function, g: Function, P: Any) -> Cell:
+        def cell(x: Any, h: Any) -> list[Any]:
+            z, r = f(gate(0, x, h)), f(gate(1, x, h))
+            new = g(gate(2, x, h, r) if linear_before_reset else gate(2, x, r * h))
+            return [(1 - z) * new + z * h]
 
-    return unrolled(x, w, r, b, [h], cell)
+        return cell
+
+    return layer(make, ["Sigmoid", "Tanh"], [x, w, r, b, lengths], [h], **said(**how))
 
 
 @kernel("LSTM")
 def lstm(
     x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None, c: Any = None,
-    p: Any = None, **_: Any,
+    p: Any = None, *, input_forget: int = 0, **how: Any,
 ) -> Any:  # fmt: skip
-    """iₜ, oₜ, fₜ = σ(… + P ∘ C), Cₜ = fₜ ∘ Cₜ₋₁ + iₜ ∘ tanh(…), Hₜ = oₜ ∘ tanh(Cₜ)."""
+    """iₜ, oₜ, fₜ = f(… + P ∘ C), Cₜ = fₜ ∘ Cₜ₋₁ + iₜ ∘ g(…), Hₜ = oₜ ∘ h(Cₜ)."""
 
-    def cell(xw: Any, r: Any, rb: Any, h: Any, c: Any) -> list[Any]:
-        i, o, f, new = parts(xw + np.matmul(h, r.T) + rb, 4)
-        pi, po, pf = (0, 0, 0) if p is None else parts(p[0], 3)
-        i, f = sigmoid(i + c * pi), sigmoid(f + c * pf)
-        c = f * c + i * np.tanh(new)
-        return [sigmoid(o + c * po) * np.tanh(c), c]
+    def make(gate: Any, f: Function, g: Function, k: Function, P: Any) -> Cell:
+        Pi, Po, Pf = (0, 0, 0) if P is None else P
 
-    return unrolled(x, w, r, b, [h, c], cell)
+        def cell(x: Any, h: Any, c: Any) -> list[Any]:
+            i = f(gate(0, x, h) + Pi * c)
+            forget = 1 - i if input_forget else f(gate(2, x, h) + Pf * c)
+            new = forget * c + i * g(gate(3, x, h))
+            return [f(gate(1, x, h) + Po * new) * k(new), new]
+
+        return cell
+
+    defaults = ["Sigmoid", "Tanh", "Tanh"]
+    return layer(make, defaults, [x, w, r, b, lengths], [h, c], p, **said(**how))
+
+
+def said(
+    hidden_size: int = 0, activations: Any = None, activation_alpha: Any = (),
+    activation_beta: Any = (), **how: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """The attributes by the names that a layer has for them."""
+    return {**how, "activations_": activations, "alphas": activation_alpha,
+            "betas": activation_beta}  # fmt: skip

@@ -124,7 +124,7 @@ def linearized(name, dtype=None, engine=None):
 def test_exported_models_keep_every_promise(name):
     J, values = linearized(name, "float64", "numpy")
     wrt = [spec.name for spec in J.domain]
-    check_model(J.plan.model, {"x": values["x"]}, wrt=wrt, engine="numpy")
+    check_model(J.route.model, {"x": values["x"]}, wrt=wrt, engine="numpy")
 
 
 @exported

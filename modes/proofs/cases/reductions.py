@@ -60,38 +60,5 @@ case("NegativeLogLikelihoodLoss", (2, 3), ints(1, -1), ignore_index=-1)
 case("SoftmaxCrossEntropyLoss", (1, 3), ints(1), outputs=2, second=False)
 case("SoftmaxCrossEntropyLoss", (1, 2), ints(1))
 
-case(
-    "RNN",
-    (2, 1, 1),
-    (1, 1, 1),
-    (1, 1, 1),
-    (1, 2),
-    None,
-    (1, 1, 1),
-    hidden_size=1,
-    outputs=2,
-    second=False,
-)
-case(
-    "GRU",
-    (1, 1, 1),
-    (1, 3, 1),
-    (1, 3, 1),
-    (1, 6),
-    None,
-    (1, 1, 1),
-    hidden_size=1,
-    outputs=2,
-    second=False,
-)
-case(
-    "LSTM", (1, 1, 1), (1, 4, 1), (1, 4, 1), (1, 8), None, (1, 1, 1), (1, 1, 1), (1, 3),
-    hidden_size=1, outputs=3, second=False,
-)  # fmt: skip
-REGION = numbers(0.25, 0.5, 2.25, 2.375).reshape(1, 4)
-case(
-    "RoiAlign", (1, 1, 3, 3), REGION, ints(0), output_height=1, output_width=2, sampling_ratio=1,
-    second=False,
-)  # fmt: skip
 case("DequantizeLinear", np.array([3, -7], np.int8), np.array(0.5), np.array(2, np.int8))
 case("DequantizeLinear", np.array([[3, -7]], np.int8), (2,), axis=1)

@@ -1,0 +1,97 @@
+"""Cost: what one product with an operator takes, by arithmetic and by memory.
+
+seconds = Σ over what runs one after the other of max(flops / rate, bytes / bandwidth) + call.
+Only ratios matter for what is decided, so that the figures are those of a plain core, fixed: the
+same model is always eliminated alike.
+"""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+from ...jacobians import (
+    Broadcast,
+    Cast,
+    Contraction,
+    Convolution,
+    Dag,
+    Dense,
+    Embed,
+    Identity,
+    Jacobian,
+    Kron,
+    Product,
+    Reshape,
+    Slice,
+    Sum,
+    Zero,
+)
+
+RATE = 1e11
+"""Single-precision multiplications and additions per second inside a matrix product."""
+
+BANDWIDTH = 1.5e10
+"""Bytes per second to and from memory."""
+
+CALL = 2e-6
+"""Seconds that any call costs, however small."""
+
+Cost = tuple[float, float]
+"""(seconds, bytes of data that are held)"""
+
+
+@singledispatch
+def seconds(operator: Jacobian) -> float:
+    """Estimated seconds of one product."""
+    return max(arithmetic(operator), traffic(operator) / BANDWIDTH) + CALL
+
+
+@seconds.register(Identity)
+@seconds.register(Reshape)
+@seconds.register(Zero)
+def _(operator: Jacobian) -> float:
+    return 0.0
+
+
+@seconds.register
+def _(operator: Product) -> float:
+    return sum(map(seconds, operator.factors))
+
+
+@seconds.register
+def _(operator: Sum) -> float:
+    m = operator.shape[0]
+    added = 3 * m * operator.dtype.itemsize * (len(operator.terms) - 1) / BANDWIDTH
+    return sum(map(seconds, operator.terms)) + added
+
+
+@seconds.register
+def _(operator: Dag) -> float:
+    merged = sum(e.operator.shape[0] for e in operator.edges) - operator.shape[0]
+    added = 3 * max(merged, 0) * operator.dtype.itemsize / BANDWIDTH
+    return sum(seconds(e.operator) for e in operator.edges) + added
+
+
+def arithmetic(operator: Jacobian) -> float:
+    """Seconds of arithmetic: only matrix products have enough of it to count."""
+    if not isinstance(operator, Kron | Dense | Contraction | Convolution):
+        return 0.0
+    return operator.flops / (RATE * 4 / operator.dtype.itemsize) * slowness(operator)
+
+
+def slowness(operator: Jacobian) -> float:
+    """How much slower than a matrix product of whole matrices."""
+    if isinstance(operator, Convolution):
+        return 3.0 if "w" in (operator.source, operator.target) else 1.5
+    return 2.0 if isinstance(operator, Contraction) else 1.0
+
+
+def traffic(operator: Jacobian) -> int:
+    """Bytes that one product reads and writes."""
+    m, n = operator.shape
+    item = operator.dtype.itemsize
+    if isinstance(operator, Slice):
+        return 2 * m * item
+    if isinstance(operator, Broadcast | Embed | Cast):
+        return (m + n) * item
+    return operator.nbytes + (m + n) * item
