@@ -26,6 +26,7 @@ from .fourier import Fourier
 from .identity import Cast, Identity, Scalar, Zero
 from .kron import Eye, Kron, implicit_kron, transposed
 from .layout import Broadcast, Permutation, Reshape, SumTo, broadcast
+from .outer import Inner, Outer
 from .products import Product
 from .selection import Embed, Scatter, Slice, Take, slab, take_flat
 from .sums import Sum
@@ -33,8 +34,8 @@ from .sums import Sum
 __all__ = [
     "Array", "Block", "BlockDiagonal", "Broadcast", "Cast", "Contraction", "Convolution",
     "Cumulative", "Dag", "Dense", "Diagonal", "Edge", "Embed", "Eye", "Fourier", "Geometry",
-    "Identity", "Jacobian", "Kron", "LowRank", "Op", "Permutation", "Product", "Reshape",
-    "Scalar",
+    "Identity", "Inner", "Jacobian", "Kron", "LowRank", "Op", "Outer", "Permutation", "Product",
+    "Reshape", "Scalar",
     "Scatter", "Shape", "Slice", "Sum", "SumTo", "Take", "Zero", "broadcast", "common", "dtype_of",
     "implicit_kron", "label_sizes", "lead", "prod_text", "reading", "reading_of", "shape_of",
     "size", "slab", "stack", "take_flat", "transposed",

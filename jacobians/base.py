@@ -48,6 +48,12 @@ def scale(operator: Any, factor: float) -> Jacobian:
 
 
 @singledispatch
+def compiled(operator: Any, engine: str | None, products: int, memory: int | None) -> Jacobian:
+    """An operator whose products an engine executes; `modes.products` gives the meaning."""
+    raise TypeError(f"cannot compile {type(operator).__name__}")
+
+
+@singledispatch
 def submatrix(operator: Any, rows: Any, columns: Any) -> Jacobian:
     """The rows and columns that an index picks; `selection` gives the meaning."""
     raise TypeError(f"cannot index {type(operator).__name__}")
@@ -166,6 +172,22 @@ class Jacobian(LinearOperator, ABC):
         """`J[rows, columns]` with slices or index arrays, again lazy."""
         rows, columns = key if isinstance(key, tuple) else (key, slice(None))
         return submatrix(self, rows, columns)
+
+    @property
+    def structure(self) -> Jacobian:
+        """The operator itself, without names and what else a face adds to it."""
+        return self
+
+    def compile(
+        self, engine: str | None = None, *, products: int = 100, memory: int | None = None
+    ) -> Jacobian:
+        """The same operator for many products: planned for so many, and run by an engine.
+
+        `engine` is `"onnxruntime"`, `"numpy"` or `"numba"`; by default the first that is installed
+        and has all kernels. `memory` is how many bytes may be held beyond what J holds. The
+        program is made at the first product, one for each number of columns.
+        """
+        return compiled(self, engine, products, memory)
 
     def toarray(self, *, limit: int = DENSE_LIMIT) -> np.ndarray:
         """The dense matrix, from whichever side needs fewer products.

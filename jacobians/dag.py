@@ -32,7 +32,8 @@ class Dag(Jacobian):
     """The derivative of the tensors at `sinks` by the tensors at `sources`.
 
     Vertices are numbered so that every edge leads to a greater number; `shapes[i]` is the shape
-    of the tensor at vertex i. in_shape and out_shape are flat: the concatenated tensors.
+    of the tensor at vertex i. in_shape and out_shape are flat: the concatenated tensors. A
+    transpose knows, as `mirror`, what it is the transpose of.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Dag(Jacobian):
         self.shapes, self.sources, self.sinks = shapes, sources, sinks
         self.edges = useful(tuple(edges), sources, sinks)
         super().__init__((self._width(sinks),), (self._width(sources),), dtype)
+        self.mirror: Dag | None = None
         self._incoming = defaultdict(list)
         for edge in self.edges:
             self._incoming[edge.end].append(edge)
@@ -62,7 +64,9 @@ class Dag(Jacobian):
         last = len(self.shapes) - 1
         edges = (Edge(last - e.end, last - e.start, e.operator.T) for e in reversed(self.edges))
         sources, sinks = (tuple(last - i for i in v) for v in (self.sinks, self.sources))
-        return Dag(self.shapes[::-1], edges, sources, sinks, self.dtype)
+        transpose = Dag(self.shapes[::-1], edges, sources, sinks, self.dtype)
+        transpose.mirror = self
+        return transpose
 
     def split(self, op: Op, v: Array, vertices: tuple[int, ...]) -> dict[int, Array]:
         """A flat vector cut into one tensor per vertex that has entries.

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from .linearization import check_named
 from .linearize import linearize
 from .model import Model
+from .named import check_named
 from .names import Names
 
 Tensors = dict[str, np.ndarray]

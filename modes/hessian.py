@@ -34,6 +34,19 @@ class Hessian(Jacobian):
     def _apply(self, op: Op, v: Array) -> Array:
         return self.J._apply(op, v)
 
+    @property
+    def structure(self) -> Jacobian:
+        return self.J.structure
+
+    def plan(self, *, products: int = 100, memory: int | None = None) -> Hessian:
+        """The same Hessian, made ready for so many products: see `Linearization.plan`."""
+        return Hessian(self.J.plan(products=products, memory=memory), self.domain)
+
+    def compile(
+        self, engine: str | None = None, *, products: int = 100, memory: int | None = None
+    ) -> Hessian:
+        return Hessian(self.J.compile(engine, products=products, memory=memory), self.domain)
+
     def _transpose(self) -> Jacobian:
         return self
 

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
 
 from ..jacobians import Array, Dag, Jacobian, Op, prod_text, shape_of
-from ..jacobians.errors import InputError, UnknownTensor, closest
 from ..ops import numbers
 from .check import Check, Primal, check
+from .elimination.adaptive import Adaptive
+from .elimination.planned import planned
 from .explain import Explanation, explain
 from .model import Model, TensorSpec
+from .named import check_named, find_tensor, fitting
 from .primal.evaluate import evaluate
 from .primal.perturb import perturbed
+from .products.compiled import compiled
 from .tape.record import Entry
 
 Specs = tuple[TensorSpec, ...]
+
+Maker = Callable[[Dag], Jacobian]
+"""What makes, of the DAG of a Jacobian, the operator that takes its products."""
 
 
 class Route(Protocol):
@@ -56,14 +62,20 @@ class Linearization(Jacobian):
         entries: tuple[Entry, ...],
         route: Route,
         transposed: bool = False,
+        make: Maker = Adaptive,
     ) -> None:
         super().__init__(dag.out_shape, dag.in_shape, dag.dtype)
         self.dag, self.domain, self.codomain = dag, domain, codomain
         self.primal, self.point, self.entries, self.route = primal, point, entries, route
-        self.transposed = transposed
+        self.transposed, self.make = transposed, make
+
+    @cached_property
+    def structure(self) -> Jacobian:
+        """What takes the products: the DAG, eliminated as far as products so far repay it."""
+        return self.make(self.dag)
 
     def _apply(self, op: Op, v: Array) -> Array:
-        return self.dag._apply(op, v)
+        return self.structure._apply(op, v)
 
     @cached_property
     def T(self) -> Linearization:
@@ -71,22 +83,35 @@ class Linearization(Jacobian):
         return self._transpose()
 
     def _transpose(self) -> Linearization:
-        return self._with(self.dag.T, self.codomain, self.domain, not self.transposed)
-
-    def _with(
-        self, dag: Any, domain: Specs, codomain: Specs, transposed: bool
-    ) -> Linearization:
-        return Linearization(
-            dag, domain, codomain, primal=self.primal, point=self.point, entries=self.entries,
-            route=self.route, transposed=transposed,
+        return self._with(
+            dag=self.dag.T, domain=self.codomain, codomain=self.domain,
+            transposed=not self.transposed,
         )  # fmt: skip
+
+    def _with(self, **changed: Any) -> Linearization:
+        """The same but for what is said."""
+        kept = ("dag", "domain", "codomain", "primal", "point", "entries", "route", "transposed",
+                "make")  # fmt: skip
+        return Linearization(**{**{name: getattr(self, name) for name in kept}, **changed})
 
     def under(self, route: Route, point: Mapping[str, Any]) -> Linearization:
         """The same Jacobian as one of another model that agrees with this one at the point."""
-        return Linearization(
-            self.dag, self.domain, self.codomain, primal=self.primal, point=point,
-            entries=self.entries, route=route, transposed=self.transposed,
-        )  # fmt: skip
+        return self._with(point=point, route=route)
+
+    def plan(self, *, products: int = 100, memory: int | None = None) -> Linearization:
+        """The same Jacobian, made ready for so many products.
+
+        What the products repay is multiplied out once, in at most `memory` bytes: per-sample
+        blocks to a narrow output, dense stretches, patches of convolutions. Without a plan J
+        adapts to the number of products that it has given.
+        """
+        return self._with(make=partial(planned, products=products, memory=memory))
+
+    def compile(
+        self, engine: str | None = None, *, products: int = 100, memory: int | None = None
+    ) -> Linearization:
+        how = {"engine": engine, "products": products, "memory": memory}
+        return self._with(make=partial(compiled, **how))
 
     def arrays(self) -> Iterator[Array]:
         return self.dag.arrays()
@@ -103,7 +128,7 @@ class Linearization(Jacobian):
         """The rows and columns of J that this one has, transposed where this one is."""
         J = J.T if self.transposed else J
         of, wrt = (tuple(s.name for s in side) for side in (self.codomain, self.domain))
-        return J.block(of, wrt)
+        return J.block(of, wrt)._with(make=self.make)
 
     def apply(self, tangents: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """J v with tensors in and out by name; tangents that are left out are zero."""
@@ -172,7 +197,7 @@ class Linearization(Jacobian):
         sources = [find_tensor(name, self.domain, self.dag.sources) for name in wrt]
         dag = self.dag.between(tuple(v for v, _ in sources), tuple(v for v, _ in sinks))
         domain, codomain = (tuple(spec for _, spec in ends) for ends in (sources, sinks))
-        return self._with(dag, domain, codomain, self.transposed)
+        return self._with(dag=dag, domain=domain, codomain=codomain)
 
     def __repr__(self) -> str:
         rows, columns = (
@@ -181,36 +206,3 @@ class Linearization(Jacobian):
         )
         kind = "transpose of ∂/∂" if self.transposed else "∂/∂"
         return f"{kind}: ({columns}) → ({rows}), {prod_text(self.shape)} {self.dtype}"
-
-
-def find_tensor(
-    name: str, specs: Specs, vertices: tuple[int, ...]
-) -> tuple[int, TensorSpec]:
-    """The vertex and the description of a named tensor of one side of J."""
-    for spec, vertex in zip(specs, vertices, strict=True):
-        if spec.name == name:
-            return vertex, spec
-    known = [spec.name for spec in specs]
-    raise UnknownTensor(f"{name!r} is not on this side of the Jacobian.{closest(name, known)}")
-
-
-def check_named(tensors: Any) -> None:
-    """Tangents and cotangents come by name."""
-    if not isinstance(tensors, Mapping):
-        kind = type(tensors).__name__
-        raise InputError(f"give tensors by name, as a dict from name to array, not {kind}")
-
-
-def fitting(spec: TensorSpec, tensor: Any, dtype: np.dtype) -> np.ndarray:
-    """A tangent or cotangent as an array of the shape that its tensor has."""
-    try:
-        array = np.asarray(tensor)
-        array = array.astype(dtype, casting="unsafe" if array.dtype.kind in "biu" else "same_kind")
-    except (ValueError, TypeError) as error:
-        raise InputError(f"the tensor for {spec.name!r} cannot be made of this: {error}") from error
-    shape = shape_of(spec)
-    if array.shape != shape:
-        raise InputError(
-            f"the tensor for {spec.name!r} has shape {list(array.shape)}, not {list(shape)}"
-        )
-    return array

@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import singledispatch
 
 from ...jacobians import (
+    BlockDiagonal,
     Broadcast,
     Cast,
     Contraction,
@@ -92,6 +93,8 @@ def traffic(operator: Jacobian) -> int:
     item = operator.dtype.itemsize
     if isinstance(operator, Slice):
         return 2 * m * item
+    if isinstance(operator, Dense | BlockDiagonal):  # only read, once, in the order that they lie
+        return operator.nbytes // 2 + (m + n) * item
     if isinstance(operator, Broadcast | Embed | Cast):
         return (m + n) * item
     return operator.nbytes + (m + n) * item

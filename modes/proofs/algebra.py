@@ -8,6 +8,7 @@ from typing import Any
 
 import sympy as sp
 from sympy.polys.fields import field
+from sympy.polys.rings import ring
 
 
 def is_zero(expr: sp.Expr) -> bool:
@@ -19,14 +20,19 @@ def is_zero(expr: sp.Expr) -> bool:
     >>> is_zero(1 / (sp.sqrt(a) + sp.sqrt(b)) - (sp.sqrt(a) - sp.sqrt(b)) / (a - b))
     True
     """
-    return vanishes(expr, lambda e: e) or vanishes(spelled(expr), sp.cancel)
+    return is_zero_fraction(expr) or vanishes(spelled(expr), sp.cancel)
+
+
+def is_zero_fraction(expr: sp.Expr) -> bool:
+    """The same, with functions taken to be equal only where they are written alike."""
+    return vanishes(expr, lambda e: e)
 
 
 def vanishes(expr: sp.Expr, canonical: Callable[[sp.Expr], sp.Expr]) -> bool:
     """The same, with arguments of functions taken to be equal where their canonical forms are."""
     unknowns = Unknowns(canonical)
     plain = unknowns.replace(expr)
-    names = sorted(plain.free_symbols.union(*(s.free_symbols for _, s in unknowns.roots)), key=str)
+    names = occurring(plain, *(s for _, s in unknowns.roots))
     if not names:
         return bool(plain == 0)
     fractions = field(names, sp.QQ)[0]
@@ -41,6 +47,11 @@ def vanishes(expr: sp.Expr, canonical: Callable[[sp.Expr], sp.Expr]) -> bool:
 def reduced(numerator: Any, relations: list[Any]) -> Any:
     """A polynomial modulo the relations of the roots, each of which a name of its own leads."""
     return reduce(lambda p, r: p.rem(r), relations, numerator)
+
+
+def occurring(*exprs: sp.Expr) -> list[sp.Symbol]:
+    """The symbols of some expressions, in alphabetical order."""
+    return sorted(frozenset().union(*(e.free_symbols for e in exprs)), key=str)
 
 
 def spelled(expr: sp.Expr) -> sp.Expr:
@@ -91,3 +102,64 @@ class Unknowns:
         if known not in self.names:
             self.roots.append((self.name(known, "a"), self.replace(base)))
         return self.names[known]
+
+
+def is_zero_polynomial(expr: sp.Expr) -> bool:
+    """Whether an expression vanishes as a polynomial in its symbols, functions and denominators.
+
+    Every 1/b gets a name i with i b = 1. Derivatives of what is made of sigmoids and the like have
+    no other denominators, and are never multiplied out: this is fast where they are long.
+
+    >>> x = sp.Symbol("x")
+    >>> y = 1 / (1 + sp.exp(-x))
+    >>> is_zero_polynomial(sp.diff(y, x, 2) - y * (1 - y) * (1 - 2 * y)), is_zero_polynomial(y - 1)
+    (True, False)
+    """
+    unknowns = Reciprocals()
+    plain = unknowns.replace(expr)
+    names = occurring(plain, *unknowns.relations)
+    if not names:
+        return bool(plain == 0)
+    polynomials = ring(names, sp.QQ)[0]
+    relations = [polynomials.from_expr(r) for r in unknowns.relations]
+    return bool(polynomials.from_expr(plain).rem(relations) == 0)
+
+
+class Reciprocals(Unknowns):
+    """Names for denominators too, which lead their relations; functions of equal polynomials are
+    equal."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda e: sp.expand(self.replace(e)))
+        self.relations: list[sp.Expr] = []
+
+    def replace(self, expr: sp.Expr) -> sp.Expr:
+        """The expression as a polynomial in names."""
+        if expr.is_Pow and expr.exp.is_Integer:
+            return self._whole(self.replace(expr.base), expr.exp)
+        return super().replace(expr)
+
+    def _whole(self, base: sp.Expr, n: Any) -> sp.Expr:
+        return base**n if n > 0 else self._reciprocal(base, 1) ** -n
+
+    def _reciprocal(self, base: sp.Expr, power: int) -> sp.Expr:
+        """The name i of b^(-1/power), with iᵖ b = 1."""
+        if base.is_Rational and power == 1:
+            return 1 / base
+        known = sp.Pow(base, -sp.Rational(1, power), evaluate=False)
+        if known not in self.names:
+            self.relations.append(self.name(known, "a") ** power * base - 1)
+        return self.names[known]
+
+    def _power(self, base: sp.Expr, exponent: sp.Expr) -> sp.Expr:
+        if exponent.is_Rational and exponent.q == 2:
+            square, n = self.replace(base), exponent.p
+            i = self._reciprocal(square, 2)
+            return i**-n if n < 0 else (i * square) ** n
+        content, rest = exponent.primitive() if exponent.is_Add else exponent.as_coeff_Mul()
+        if not content.is_Integer:
+            content, rest = sp.S.One, exponent
+        known, turned = (base ** self.canonical(e) for e in (rest, -rest))
+        if turned in self.names:
+            return self._whole(self.names[turned], -content)
+        return self._whole(self.name(known, "e"), content)

@@ -38,11 +38,17 @@ class Case:
         return f"{self.op_type}({', '.join(shapes)}{said})"
 
     @cached_property
+    def schema(self) -> onnx.defs.OpSchema | None:
+        """What ONNX says of the operator, in its newest version; None of another's operator."""
+        known = onnx.defs.has(self.op_type, domain=self.domain)
+        return onnx.defs.get_schema(self.op_type, domain=self.domain) if known else None
+
+    @cached_property
     def version(self) -> int:
         """The opset of the model."""
-        schema = onnx.defs.get_schema(self.op_type, domain=self.domain)
-        newest: int = schema.since_version
-        if self.domain:
+        schema = self.schema
+        newest: int = schema.since_version if schema else 1
+        if schema is None or self.domain:
             return newest
         if schema.deprecated:
             return newest - 1
@@ -51,7 +57,8 @@ class Case:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the inputs: the schema's where they are short, else letters."""
-        formal = onnx.defs.get_schema(self.op_type, self.version, self.domain).inputs
+        known = self.schema is not None
+        formal = onnx.defs.get_schema(self.op_type, self.version, self.domain).inputs if known else ()
         given = [p.name.lower() for p in formal]
         short = len(given) >= len(self.inputs) and all(len(n) == 1 and n != "y" for n in given)
         names = given if short else list("xwvstpqrabcdefgh")

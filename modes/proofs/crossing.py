@@ -17,6 +17,9 @@ from .reading import exprs_of
 STEP = sp.Rational(1, 512)
 """How far from the boundary the two sides are read."""
 
+UNREADABLE = (OnnxJacError, ValueError)
+"""What is raised where there is no such operator: of a negative scale, of a region of no size."""
+
 T = sp.Symbol("t", positive=True)
 
 Point = dict[sp.Symbol, sp.Expr]
@@ -45,7 +48,7 @@ def crossings(case: Case) -> Iterator[Crossing]:
             at = {**point, moved: root}
             try:
                 found = order(check, moved, at)
-            except (OnnxJacError, ValueError):  # there is no such operator, of a negative scale
+            except UNREADABLE:
                 continue
             yield Crossing(case, boundary, moved, at, found)
             break
@@ -54,7 +57,10 @@ def crossings(case: Case) -> Iterator[Crossing]:
 def order_at_origin(case: Case, name: str) -> int | None:
     """The same on a line through the point where an input is 0: of a norm, no decision tells."""
     check = Check(case)
-    sides = [ray(check, name, sign) for sign in (-1, 1)]
+    try:
+        sides = [ray(check, name, sign) for sign in (-1, 1)]
+    except UNREADABLE:
+        return None
     for k in range(3):
         left, right = ([(sign**k * sp.diff(y, T, k)).subs(T, 0) for y in side]
                        for sign, side in zip((-1, 1), sides, strict=True))  # fmt: skip
@@ -98,11 +104,14 @@ def roots(boundary: sp.Expr, point: Point) -> Iterator[tuple[sp.Symbol, sp.Expr]
 
 def order(check: Check, moved: sp.Symbol, at: Point) -> int | None:
     """The lowest derivative along the entry that differs between the sides."""
+    rest = {s: value for s, value in at.items() if s != moved}
     sides = [outputs(check, {**at, moved: at[moved] + h}) for h in (-STEP, STEP)]
-    here = outputs(check, at)
+    lines = [[y.subs(rest) for y in side] for side in sides]
+    here = [y.subs(at) for y in outputs(check, at)]
     for k in range(3):
-        left, right = ([sp.diff(y, moved, k).subs(at) for y in side] for side in sides)
-        if differ(left, right) or (k == 0 and differ(left, [y.subs(at) for y in here])):
+        left, right = ([sp.diff(y, moved, k).subs(moved, at[moved]) for y in line]
+                       for line in lines)  # fmt: skip
+        if differ(left, right) or (k == 0 and differ(left, here)):
             return k
     return None
 

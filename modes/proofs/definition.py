@@ -58,11 +58,11 @@ FORMULAS_FIRST = frozenset({"Range", "Clip", "AffineGrid", "CenterCropPad"})
 
 
 def by_body(case: Case, symbols: Mapping[str, Tensor], spec: Specification) -> Definition:
-    """The function body, its own operators by their formulas."""
+    """The function body, its own operators by formulas and transcriptions, or by their bodies."""
     key = (case.domain, case.op_type)
     own = onnx.ModelProto()
     own.CopyFrom(case.proto)  # inlining writes to it
-    plain = inline(own, lambda domain, op_type: (domain, op_type) == key)
+    plain = inline(own, lambda *found: found == key or spec.kernel(found[1]) is None)
     if any(node.op_type == case.op_type for node in plain.graph.node):
         raise NotImplementedError(f"{case} has no body")
     model = Model(to_double(ir.from_proto(plain)))

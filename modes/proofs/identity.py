@@ -10,12 +10,15 @@ from typing import Any
 import sympy as sp
 from mpmath.ctx_iv import MPIntervalContext
 
-from .algebra import is_zero
+from .algebra import is_zero, is_zero_fraction, is_zero_polynomial
 
 EXACT, DIGITS, REFUTED = "exact", "30 digits", "refuted"
 
-LARGE = 1500
-"""Operations in an expression beyond which algebra would take too long."""
+LARGE, HUGE = 1500, 12000
+"""Operations in an expression beyond which algebra, or that of polynomials, would take too long."""
+
+FEW = 8
+"""Symbols of which even a huge expression is soon one fraction."""
 
 INTERVALS = MPIntervalContext()
 INTERVALS.dps = 80
@@ -36,8 +39,11 @@ def verdict(expr: sp.Expr, conditions: tuple[Any, ...] = (), point: Any = ()) ->
     ('exact', 'refuted')
     """
     expr = unsigned(expr, dict(point))
-    small = sp.count_ops(expr) < LARGE
-    if expr == 0 or (small and is_zero(expr)):
+    operations = sp.count_ops(expr)
+    small = operations < LARGE
+    if operations < HUGE and is_zero_polynomial(expr):
+        return EXACT
+    if (small and is_zero(expr)) or (len(expr.free_symbols) < FEW and is_zero_fraction(expr)):
         return EXACT
     if not vanishes_near(expr, dict(point), conditions):
         return REFUTED

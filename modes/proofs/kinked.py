@@ -60,7 +60,6 @@ STATED: dict[str, tuple[str, frozenset[str]]] = {
     "Adagrad": (UPDATE, frozenset({"R", "inputs", "outputs"})),
     "Adam": (UPDATE, frozenset({"R", "inputs", "outputs"})),
     "Momentum": (UPDATE, frozenset({"R", "inputs", "outputs"})),
-    "MaxRoiPool": ("a selection of entries of X; regions are rounded", frozenset({"X", "Y"})),
     "DynamicQuantizeLinear": (
         "y_scale = (max x - min x) / 255; y is rounded",
         frozenset({"x", "y_scale"}),

@@ -93,7 +93,7 @@ class Proof:
     @cached_property
     def script(self) -> Script | None:
         """The same by PyTorch, as a script that runs as it is printed."""
-        return script_of(self.op_type, self.cases)
+        return script_of(self.op_type, self.domain, self.cases)
 
     @property
     def kinks(self) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ import numpy as np
 from ..linearize import linearize
 from .case import Case
 from .expressions import TORCH
+from .scripted import SCRIPTED
 
 TEMPLATE = """\
 import torch
@@ -51,22 +52,28 @@ class Script:
         return float(printed.getvalue().rpartition(":")[2])
 
 
-def script_of(op_type: str, cases: tuple[Case, ...]) -> Script | None:
-    """The script of the first case without attributes, where PyTorch has the operator."""
-    plain = [c for c in cases if not c.attrs and not c.domain] or list(cases[:1])
-    if op_type not in TORCH or not plain:
+def script_of(op_type: str, domain: str, cases: tuple[Case, ...]) -> Script | None:
+    """The script of an operator, where PyTorch has it."""
+    found = scripted(op_type, domain, cases)
+    if found is None:
         return None
-    case = plain[0]
-    wrt = case.floating(case.wrt)
-    if len(wrt) != len(case.point):
-        return None
-    J = linearize(case.model, case.point, engine="numpy")
-    held = {name: J["y", name].toarray() for name in wrt}
+    text, case = found
+    wrt, of = case.floating(case.wrt), case.results[(case.of or (0,))[0]]
+    J = linearize(case.model, case.point, of=of, wrt=wrt, engine="numpy")
+    blocks = (tensor(J[of, name].toarray()) for name in wrt)
     return Script(TEMPLATE.format(
-        inputs="\n".join(f"{n} = {tensor(case.point[n])}" for n in wrt),
-        names=", ".join(wrt), expression=expression(TORCH[op_type], wrt),
-        blocks="\n".join(f"    {tensor(held[n])}," for n in wrt),
+        inputs="\n".join(f"{name} = {tensor(x)}" for name, x in case.point.items()),
+        names=", ".join(wrt), expression=expression(text, case.names),
+        blocks="\n".join(f"    {block}," for block in blocks),
     ))  # fmt: skip
+
+
+def scripted(op_type: str, domain: str, cases: tuple[Case, ...]) -> tuple[str, Case] | None:
+    """(expression, case): a case of its own, or the first one without attributes."""
+    if own := SCRIPTED.get(f"{domain}::{op_type}" if domain else op_type):
+        return own
+    plain = [case for case in cases if not case.attrs] or list(cases[:1])
+    return (TORCH[op_type], plain[0]) if not domain and op_type in TORCH and plain else None
 
 
 def expression(text: str, names: tuple[str, ...]) -> str:
@@ -75,5 +82,6 @@ def expression(text: str, names: tuple[str, ...]) -> str:
 
 
 def tensor(x: np.ndarray) -> str:
-    """A tensor of double precision as PyTorch reads it."""
-    return f"torch.tensor({np.asarray(x, np.float64).tolist()}, dtype=torch.float64)"
+    """A tensor as PyTorch reads it; floats have double precision."""
+    kind = ", dtype=torch.float64" if x.dtype.kind == "f" else ""
+    return f"torch.tensor({x.tolist()}{kind})"

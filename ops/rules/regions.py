@@ -118,7 +118,8 @@ def bin_pixels(
     """The flat pixels of every bin, (regions, *pooled, most pixels), the first one repeated to fill
     up; and which bins are empty.
     """
-    corners = np.floor(rois[:, 1:].astype(np.float64) * np.float32(scale) + 0.5).astype(np.int64)
+    scaled = rois[:, 1:].astype(np.float64) * np.float32(scale)
+    corners = np.copysign(np.floor(np.abs(scaled) + 0.5), scaled).astype(np.int64)
     spans = [
         [edges(first, last, bins, n) for first, last in corners[:, [1 - k, 3 - k]]]
         for k, (bins, n) in enumerate(zip(pooled, space, strict=True))

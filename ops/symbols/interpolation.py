@@ -35,7 +35,7 @@ MODES: dict[str, tuple[Kernel, int]] = {"linear": (tent, 1), "cubic": (cubic, 2)
 
 def floor(at: Any) -> int:
     """⌊at⌋ at the point."""
-    return int(sp.floor(at) if isinstance(at, sp.Basic) else at.floor())
+    return int(at.floor() if hasattr(at, "floor") else sp.floor(at))
 
 
 def around(at: Any, reach: int) -> range:

@@ -1,15 +1,19 @@
 """A rule with a fault has no proof: the checks of `prove` are not empty."""
 
 import dataclasses
+from functools import partial
 
 import pytest
 
 from onnxjac.jacobians import Embed, Permutation
 from onnxjac.jacobians.errors import OnnxJacError
 from onnxjac.modes.proofs.case import Case
-from onnxjac.modes.proofs.cases.table import at, ints
+from onnxjac.modes.proofs.cases.table import at, ints, numbers
 from onnxjac.modes.proofs.check import Check
 from onnxjac.modes.proofs.identity import EXACT, REFUTED
+from onnxjac.ops.numbers import numbers as plain
+from onnxjac.ops.numbers.table import KERNELS
+from onnxjac.ops.numbers.windows import Windows
 from onnxjac.ops.registry import DECLARATIONS, find
 
 
@@ -99,3 +103,92 @@ def test_a_wrong_vjp_is_refuted_by_the_second_derivative(replace, monkeypatch):
     assert {v.outcome for v in check.first()} == {EXACT}
     replace("Mul", frozen)
     assert REFUTED in {v.outcome for v in check.second()}
+
+
+# -- faults in the kernels of the numbers reading, which the rules' products call --------------
+
+
+def turned(kernel, x, w, *others, **attrs):
+    """The taps of a kernel in the other order: a convolution for a correlation."""
+    return kernel(x, w[..., ::-1], *others, **attrs)
+
+
+def swapped(kernel, *inputs, pads=(), **attrs):
+    """The padding of the beginning at the end."""
+    return kernel(*inputs, pads=pads[::-1], **attrs)
+
+
+def shifted(kernel, x, index, *others, **attrs):
+    """Every index one too far."""
+    return kernel(x, (index + 1) % x.shape[attrs.get("axis", 0)], *others, **attrs)
+
+
+def reversed_(kernel, *inputs, **attrs):
+    """The entries of the last axis in the other order."""
+    return kernel(*inputs, **attrs)[..., ::-1]
+
+
+def upside_down(kernel, *inputs, **attrs):
+    """The entries of the first axis in the other order."""
+    return kernel(*inputs, **attrs)[::-1]
+
+
+SHIFTED = {"kernel_shape": [2], "pads": [1, 0]}
+BOTH = "Conv ConvTranspose"
+"""Where both have the fault, one is still the adjoint of the other."""
+KERNEL_FAULTS = [
+    (BOTH, turned, Case("Conv", (at(1, 1, 3), at(1, 1, 2, seed=1)), wrt=(0,))),
+    (BOTH, turned, Case("ConvTranspose", (at(1, 1, 2), at(1, 1, 2, seed=1)), wrt=(0,))),
+    ("Conv", turned, Case("Conv", (at(1, 1, 3), at(1, 1, 2, seed=1)))),
+    ("Conv", swapped, Case("Conv", (at(1, 1, 3), at(1, 1, 2, seed=1)), {"pads": [1, 0]})),
+    ("Conv", swapped, Case("AveragePool", (at(1, 1, 3),), SHIFTED)),
+    ("Conv", swapped, Case("LpPool", (at(1, 1, 3),), SHIFTED)),
+    ("ConvTranspose", turned, Case("ConvTranspose", (at(1, 1, 2), at(1, 1, 2, seed=1)))),
+    ("ConvTranspose", turned, Case("Col2Im", (at(1, 2, 2), ints(3), ints(2)))),
+    ("MaxPool", swapped, Case("MaxPool", (numbers(1, 3, 2).reshape(1, 1, 3),), SHIFTED)),
+    ("Gather", shifted, Case("Gather", (at(3), ints(2, 0)))),
+    ("Gather", shifted, Case("MaxRoiPool", (at(1, 1, 2, 2), numbers(0, 0, 0, 1, 1).reshape(1, 5)),
+                             {"pooled_shape": [1, 2]}, wrt=(0,))),
+    ("ScatterND", upside_down, Case("ScatterND", (at(3), ints([2], [0]), at(2, seed=1)))),
+    ("ScatterND", upside_down, Case("MaxUnpool", (at(1, 1, 1), ints(0).reshape(1, 1, 1)),
+                                    {"kernel_shape": [2]})),
+    ("Transpose", reversed_, Case("DepthToSpace", (at(1, 4, 1, 2),), {"blocksize": 2})),
+    ("Expand", reversed_, Case("Tile", (at(2, 2), ints(1, 2)))),
+    ("Concat", reversed_, Case("Concat", (at(1, 2), at(1, 1, seed=1)), {"axis": -1})),
+    ("CumSum", reversed_, Case("CumSum", (at(2, 3), ints(1)))),
+    ("ReduceSum", reversed_, Case("ReduceMean", (at(2, 2), ints(0)))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("names", "fault", "case"), KERNEL_FAULTS, ids=lambda x: getattr(x, "__name__", str(x))
+)
+def test_a_fault_in_a_kernel_is_refuted(monkeypatch, names, fault, case):
+    """The definition does not run the kernel, so that the two differ."""
+    assert outcomes(case) == {EXACT}
+    for name in names.split():
+        wrong = partial(fault, KERNELS[name])
+        monkeypatch.setitem(KERNELS, name, wrong)
+        monkeypatch.setitem(vars(plain), name, wrong)
+    assert REFUTED in outcomes(case)
+
+
+STRIDED = {"kernel_shape": [2], "strides": [2]}
+
+
+@pytest.mark.parametrize("case", [
+    Case("Conv", (at(1, 2, 5), at(2, 1, 2, seed=1)), {"strides": [2], "group": 2}),
+    Case("ConvTranspose", (at(1, 1, 3), at(1, 1, 2, seed=1)), {"strides": [2]}),
+    Case("AveragePool", (at(1, 1, 4),), STRIDED),
+    Case("MaxPool", (numbers(1, 2, 4, 3).reshape(1, 1, 4),), STRIDED),
+], ids=str)  # fmt: skip
+def test_a_wrong_stride_is_refuted(monkeypatch, case):
+    """Windows of which each is one entry behind the other, whatever the stride."""
+    assert outcomes(case) == {EXACT}
+
+    def reach(self, axis, tap):
+        first = tap * self.dilations[axis]
+        return slice(first, first + self.count[axis])
+
+    monkeypatch.setattr(Windows, "reach", reach)
+    assert REFUTED in outcomes(case)

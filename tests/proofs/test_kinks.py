@@ -1,12 +1,14 @@
 """Where the derivative does not exist: what is said against what the definition decides."""
 
+from itertools import islice
+
 import numpy as np
 import pytest
 import sympy as sp
 
 from onnxjac.modes.proofs.case import Case
 from onnxjac.modes.proofs.cases import CASES
-from onnxjac.modes.proofs.cases.table import at
+from onnxjac.modes.proofs.cases.table import at, positive
 from onnxjac.modes.proofs.crossing import crossings, order_at_origin
 from onnxjac.modes.proofs.kinked import KINKS, kink_set
 from onnxjac.modes.proofs.pieces import SECOND, kinked, kinks, kinks_of
@@ -30,7 +32,6 @@ FURTHER = [
 RECURRENT = {"RNN": (1, 1, 1), "GRU": (3, 2, 2), "LSTM": (4, 3, 3)}
 
 NOT_DECIDED = {
-    "MaxRoiPool": "its regions are rounded: no case",
     "DynamicQuantizeLinear": "its results are rounded: no case",
     "Range": "how many entries it has is read from the point, not from symbols",
     "RNN": "its default activation is smooth; with Relu below",
@@ -51,8 +52,9 @@ def kind_of(boundary):
 
 
 def found_in(case):
-    """(kind, order) of every kink of a case."""
-    met = {(kind_of(c.boundary), c.order) for c in crossings(case) if c.order is not None}
+    """(kind, order) of the kinks of a case, at its first decisions."""
+    first = islice(crossings(case), 8)
+    met = {(kind_of(c.boundary), c.order) for c in first if c.order is not None}
     if not met:
         orders = {order_at_origin(case, name) for name in case.floating(case.wrt)}
         met = {(NORM, k) for k in orders if k is not None}
@@ -64,10 +66,11 @@ def test_what_is_said_is_what_the_definition_decides(key):
     """No entry: every decision leaves value and derivatives alone. An entry: of just these kinds."""
     cases = [*CASES[key], *(c for c in FURTHER if c.op_type == key[0])]
     found = set().union(*map(found_in, cases))
-    text = kink_set(key[0])
-    assert {kind for kind, _ in found} == {k for k, said in PHRASES.items() if any(map(text.count, said))}  # noqa: E501
+    kinds, text = {kind for kind, _ in found}, kink_set(key[0])
+    kinds = {LINE} if LINE in kinds else kinds  # one of which may go through 0
+    assert kinds == {k for k, said in PHRASES.items() if any(map(text.count, said))}
     assert bool(found) == bool(text)
-    assert {order == 2 for _, order in found} <= {SECOND in text}
+    assert (min((order for _, order in found), default=None) == 2) == (SECOND in text)
 
 
 @pytest.mark.parametrize("op_type", FORMULAS)
@@ -108,7 +111,7 @@ def operands(crossing):
 @pytest.mark.parametrize("op_type", RECURRENT)
 def test_the_kinks_of_activations_are_those_of_the_operator(op_type):
     gates, activations, outputs = RECURRENT[op_type]
-    weights = (at(1, gates, 1), at(1, gates, 1, seed=1))
+    weights = (positive(1, gates, 1), at(1, gates, 1, seed=1))
     attrs = {"hidden_size": 1, "activations": RELU * activations}
     case = Case(op_type, (at(1, 1, 1), *weights), attrs, outputs=min(outputs, 2))
     assert {c.order for c in crossings(case)} & {0, 1}

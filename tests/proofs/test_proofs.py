@@ -8,15 +8,17 @@ import pytest
 import onnxjac
 from onnxjac.modes.proofs.cases import CASES
 from onnxjac.modes.proofs.check import Check
+from onnxjac.modes.proofs.definition import BODY, FORMULA, TRANSCRIPTION
 from onnxjac.modes.proofs.identity import EXACT
+from onnxjac.modes.proofs.transcriptions import Specification
+from onnxjac.ops.numbers.pointwise import UFUNCS
+from onnxjac.ops.numbers.table import KERNELS
 from onnxjac.ops.registry import DECLARATIONS
 
 EVERY = [case for cases in CASES.values() for case in cases]
 
-WITHOUT_A_PROOF = {
-    "Gradient", "MaxRoiPool", "Adagrad", "Adam", "Momentum",
-}  # fmt: skip
-"""Rules without a closed form: what a case picks is decided by rounding, or they are replaced."""
+WITHOUT_A_PROOF = {"Gradient", "Adagrad", "Adam", "Momentum"}
+"""Rules that are replaced by plain operators, which have proofs."""
 
 
 @pytest.mark.parametrize("case", EVERY, ids=str)
@@ -41,6 +43,32 @@ def test_the_definition_is_the_operator(case):
         for name in check.of:
             found = check.definition.outputs[name].values
             np.testing.assert_allclose(found, made[name], rtol=2e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize("case", EVERY, ids=str)
+def test_no_definition_runs_a_kernel_of_the_numbers(case, monkeypatch):
+    """Over expressions: what integers alone decide is left to the numbers reading."""
+    sources = {BODY, FORMULA, TRANSCRIPTION}
+    for name in KERNELS.keys() - UFUNCS.keys():
+        monkeypatch.setitem(KERNELS, name, refusing(KERNELS[name]))
+    assert Check(case).definition.source in sources
+
+
+def refusing(kernel):
+    """The kernel, which takes no objects."""
+
+    def call(*inputs, **attrs):
+        assert not any(isinstance(x, np.ndarray) and x.dtype.hasobject for x in inputs)
+        return kernel(*inputs, **attrs)
+
+    return call
+
+
+def test_the_specification_has_no_kernel_of_the_numbers():
+    """Whatever operator it is asked for, in a case or not."""
+    spec = Specification({})
+    own = {id(kernel) for name, kernel in KERNELS.items() if name not in UFUNCS}
+    assert all(id(spec.kernel(name)) not in own for name in KERNELS)
 
 
 @contextmanager

@@ -51,14 +51,14 @@ def _add_initializers(
         array, tensor = model.constants[name], tensor_of(values[name])
         if array.nbytes > SMALL and array.dtype.kind in "fiub":
             shared[name] = np.ascontiguousarray(array)
-            graph.initializer.append(_placeholder(name, array))
+            graph.initializer.append(placeholder(name, array))
         else:
             graph.initializer.append(ir.to_proto(tensor))
             graph.initializer[-1].name = name
     return shared
 
 
-def _placeholder(name: str, array: np.ndarray) -> onnx.TensorProto:
+def placeholder(name: str, array: np.ndarray) -> onnx.TensorProto:
     """A tensor whose numbers are elsewhere: in no file, but in memory that the session is given."""
     dtype = helper.np_dtype_to_tensor_dtype(array.dtype)
     tensor = onnx.TensorProto(name=name, dims=array.shape, data_type=dtype)

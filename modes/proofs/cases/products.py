@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .table import case, ints, numbers
+from .table import case
 
 for a, b in (
     ((2,), (2,)), ((2,), (2, 2)), ((2, 2), (2,)), ((2, 3), (3, 1)), ((2, 1, 2), (2, 2)),
@@ -22,6 +22,9 @@ case("Conv", (1, 2, 5), (2, 1, 2), group=2, strides=[2], dilations=[2], pads=[1,
 case("Conv", (1, 2, 2, 3), (1, 2, 2, 2), auto_pad="SAME_UPPER")
 case("ConvTranspose", (1, 1, 3), (1, 2, 2), (2,))
 case("ConvTranspose", (1, 2, 2), (2, 1, 2), group=2, strides=[2], output_padding=[1], pads=[1, 0])
+case("ConvTranspose", (1, 1, 3), (1, 1, 3), strides=[2], output_shape=[6])
+case("ConvTranspose", (1, 1, 3), (1, 1, 3), strides=[2], auto_pad="SAME_UPPER")
+case("ConvTranspose", (1, 1, 2, 2), (1, 1, 1, 2), dilations=[1, 2], strides=[2, 1], second=False)
 case("Det", (2, 2))
 case("Det", (2, 1, 1))
 case("Det", (3, 3))

@@ -28,6 +28,15 @@ for how in (
     case("LpPool", (1, 1, 5), second=False, **how)
 case("AveragePool", (1, 1, 3), kernel_shape=[2], pads=[1, 1], count_include_pad=1)
 case("MaxPool AveragePool", (1, 1, 2, 3), kernel_shape=[2, 2])
+ROI = {"wrt": (0,)}
+case("MaxRoiPool", (1, 1, 3, 4), numbers(0, 0, 0, 3, 2).reshape(1, 5), pooled_shape=[2, 2], **ROI)
+case("MaxRoiPool", (1, 2, 2, 2), numbers(0, 1, 1, 4, 4).reshape(1, 5), pooled_shape=[3, 1], **ROI)
+case(
+    "MaxRoiPool", (2, 1, 3, 2), numbers(1, 0.5, 0.5, 1.5, 3.25, 0, -0.5, -1, 1, 5).reshape(2, 5),
+    pooled_shape=[2, 2], spatial_scale=0.5, **ROI,
+)  # fmt: skip
+case("MaxRoiPool", (1, 1, 3, 2), numbers(0, -1, -3, 1, 4).reshape(1, 5), pooled_shape=[2, 1],
+     spatial_scale=0.5, **ROI)  # fmt: skip
 case("LRN", (1, 3, 1), size=3, alpha=0.5, beta=0.75, bias=1.5, second=False)
 case("LRN", (1, 2, 1), size=2, alpha=0.5, beta=1.0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,12 @@ Shape = tuple[int, ...]
 
 
 def case(op_types: str, *inputs: Any, **how: Any) -> None:
+    """Enter one case for every operator of a list into the table."""
+    for one in made(op_types, *inputs, **how):
+        CASES.setdefault((one.op_type, one.domain), []).append(one)
+
+
+def made(op_types: str, *inputs: Any, **how: Any) -> Iterator[Case]:
     """One case for every operator of a list; a tuple is the shape of a floating input.
 
     What `Case` does not know by name is an attribute.
@@ -23,8 +30,7 @@ def case(op_types: str, *inputs: Any, **how: Any) -> None:
     known = {name: how.pop(name) for name in list(how) if name in Case.__dataclass_fields__}
     for op_type in op_types.split():
         domain, _, name = op_type.rpartition("::")
-        made = Case(name, arrays, {**how}, domain=domain, **known)
-        CASES.setdefault((name, domain), []).append(made)
+        yield Case(name, arrays, {**how}, domain=domain, **known)
 
 
 def at(*shape: int, seed: int = 0) -> np.ndarray:

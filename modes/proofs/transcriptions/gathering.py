@@ -79,16 +79,21 @@ def top_k(x: Any, k: Any, *, axis: int = -1, largest: int = 1, **_: Any) -> Any:
     """The k greatest or least entries of each row in order, the earlier first; their places."""
     shape = replaced(x.shape, axis, *ints(k))
     order = {
-        row: sorted(
-            range(x.shape[axis]),
-            key=lambda j, row=row: x[replaced(row, axis, j)],  # type: ignore[misc]
-            reverse=bool(largest),
-        )
+        row: ranked([x[replaced(row, axis, j)] for j in range(x.shape[axis])], largest)
         for row in np.ndindex(*replaced(x.shape, axis, 1))
     }
     places = tabulate(shape, lambda index: order[replaced(index, axis, 0)][index[axis]])
     values = tabulate(shape, lambda index: x[replaced(index, axis, places[index])])
     return values, places.astype(np.int64)
+
+
+def ranked(row: list[Any], largest: int) -> list[int]:
+    """The places of the entries in order, of equal ones the first before the others.
+
+    >>> ranked([2, 3, 2], 1), ranked([2, 3, 2], 0)
+    ([1, 0, 2], [0, 2, 1])
+    """
+    return sorted(range(len(row)), key=row.__getitem__, reverse=bool(largest))
 
 
 @transcription("Trilu")

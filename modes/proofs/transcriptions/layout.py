@@ -18,6 +18,12 @@ def in_order(x: Any, shape: Iterable[int]) -> Any:
     return tabulate(shape, lambda _: next(entries))
 
 
+@transcription("Shape")
+def shape_(x: Any, *, start: int = 0, end: int | None = None) -> Any:
+    """The lengths of the axes from `start` to before `end`."""
+    return np.array(x.shape[start:end], np.int64)
+
+
 @transcription("Reshape")
 def reshape(x: Any, shape: Any, *, allowzero: int = 0) -> Any:
     """0 takes the length from x, and -1 is what remains."""
@@ -97,12 +103,14 @@ def split(
     length = -(-n // parts)
     given = [length] * (parts - 1) + [n - length * (parts - 1)] if sizes is None else ints(sizes)
     starts = [sum(given[:k]) for k in range(len(given))]
-    return tuple(
-        tabulate(
-            replaced(x.shape, axis, size),
-            lambda index, start=start: x[replaced(index, axis, start + index[axis])],
-        )
-        for start, size in zip(starts, given, strict=True)
+    return tuple(part(x, axis, start, size) for start, size in zip(starts, given, strict=True))
+
+
+def part(x: Any, axis: int, start: int, size: int) -> Any:
+    """`size` slices of an axis, from `start` on."""
+    return tabulate(
+        replaced(x.shape, axis, size),
+        lambda index: x[replaced(index, axis, start + index[axis])],
     )
 
 

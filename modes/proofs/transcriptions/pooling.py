@@ -77,10 +77,8 @@ def global_lp_pool(x: Any, *, p: int = 2) -> Any:
 
 
 @transcription("LRN")
-def lrn(
-    x: Any, *, size: int, alpha: float = 0.0001, beta: float = 0.75, bias: float = 1.0
-) -> Any:
-    """x / (bias + α / size · Σ x²)^β, over the channels c - ⌊(size - 1)/2⌋ to c + ⌈(size - 1)/2⌉."""
+def lrn(x: Any, *, size: int, alpha: float = 0.0001, beta: float = 0.75, bias: float = 1.0) -> Any:
+    """x / (bias + α / size · Σ x²)^β, over channels c - ⌊(size - 1)/2⌋ to c + ⌈(size - 1)/2⌉."""
 
     def entry(index: Index) -> Any:
         n, c, *place = index

@@ -44,9 +44,11 @@ def affine_grid(theta: Any, size: Any, *, align_corners: int = 0) -> Any:
 
 
 def centre(i: int, n: int, align_corners: int) -> Any:
-    """Where pixel i of n lies in [-1, 1], whose ends are the corners' centres or their edges.
+    """Where pixel i of n lies in [-1, 1], whose ends are the corners' centres or their outer edges.
 
     >>> [centre(i, 2, 0) for i in range(2)], [centre(i, 3, 1) for i in range(3)]
     ([-1/2, 1/2], [-1, 0, 1])
     """
+    if align_corners and n == 1:
+        raise NotImplementedError("the centre of a single pixel cannot be both -1 and 1")
     return sp.Rational(2 * i, n - 1) - 1 if align_corners else sp.Rational(2 * i + 1, n) - 1

@@ -17,9 +17,7 @@ Summary = Callable[[list[Any]], Any]
 def reduction(name: str, summary: Summary) -> None:
     """Enter y[i] = f(the entries of x that are at i along the other axes)."""
 
-    def apply(
-        x: Any, axes: Any = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
-    ) -> Any:
+    def apply(x: Any, axes: Any = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Any:
         chosen = {a % x.ndim for a in ints(() if axes is None else axes)}
         if not chosen and noop_with_empty_axes:
             return x

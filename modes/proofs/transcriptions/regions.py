@@ -14,24 +14,33 @@ from .table import Index, tabulate, transcription
 def max_roi_pool(x: Any, rois: Any, *, pooled_shape: Any, spatial_scale: float = 1.0) -> Any:
     """y[r, c, i, j] = the greatest x[b, c, h, w] with (h, w) in bin (i, j) of region r, else 0.
 
-    A region (b, x₁, y₁, x₂, y₂) ends with its last pixel; its corners are rounded.
+    A region (b, x₁, y₁, x₂, y₂) ends with its last pixel; its corners are rounded. The bins, of
+    which the specification says nothing, are those of Fast R-CNN.
     """
 
     def entry(index: Index) -> Any:
         r, c, *place = index
         image, *corners = (float(v) for v in rois[r])
         pixels = [
-            bin_of(place[k], pooled_shape[k], *(scaled(corners[1 - k + e]) for e in (0, 2)),
-                   x.shape[2 + k])
-            for k in (0, 1)
-        ]  # fmt: skip
+            bin_of(place[k], pooled_shape[k], scaled(corners[1 - k]), scaled(corners[3 - k]), n)
+            for k, n in enumerate(x.shape[2:])
+        ]
         met = [x[int(image), c, h, w] for h in pixels[0] for w in pixels[1]]
         return max(met) if met else 0
 
     def scaled(corner: float) -> int:
-        return math.floor(corner * spatial_scale + 0.5)
+        return rounded(corner * spatial_scale)
 
     return tabulate((np.shape(rois)[0], x.shape[1], *pooled_shape), entry)
+
+
+def rounded(v: float) -> int:
+    """The nearest integer, and of two the one away from zero.
+
+    >>> rounded(0.5), rounded(-0.5), rounded(-1.25)
+    (1, -1, -1)
+    """
+    return int(math.copysign(math.floor(abs(v) + 0.5), v))
 
 
 def bin_of(i: int, bins: int, first: int, last: int, n: int) -> range:

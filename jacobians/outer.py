@@ -1,0 +1,91 @@
+"""Outer and Inner: a broadcast or a sum with its weights, in one pass over memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from string import ascii_lowercase
+
+import numpy as np
+
+from .arrays import Array, Op, Shape, dtype_of, lead, prod_text, shape_of, size
+from .base import Jacobian
+from .layout import summed_axes
+
+
+class Outer(Jacobian):
+    """y = u ∘ bcast(x): an outer product per row, diag(u) · bcast without the repeated tensor.
+
+    >>> Outer(np.array([[1.0, 2.0], [3.0, 4.0]]), (2, 2), (2, 1)).toarray()
+    array([[1., 0.],
+           [2., 0.],
+           [0., 3.],
+           [0., 4.]])
+    """
+
+    def __init__(self, u: Array, out_shape: Shape, in_shape: Shape) -> None:
+        super().__init__(out_shape, in_shape, dtype_of(u))
+        self.u = u
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        k, new = lead(v, self.in_shape), len(self.out_shape) - len(self.in_shape)
+        if k and new:
+            v = op.Reshape(v, (*k, *(1,) * new, *self.in_shape))
+        y = op.Mul(v, self.u)
+        full = (*k, *self.out_shape)
+        return y if shape_of(y) == full else op.Expand(y, full)
+
+    def _transpose(self) -> Jacobian:
+        return Inner(self.u, self.in_shape, self.out_shape)
+
+    def arrays(self) -> Iterator[Array]:
+        yield self.u
+
+    @property
+    def flops(self) -> int:
+        return size(self.out_shape)
+
+    def __repr__(self) -> str:
+        return f"outer({prod_text(self.in_shape)} → {prod_text(self.out_shape)})"
+
+
+class Inner(Jacobian):
+    """y = Σ w ∘ x: an inner product per row, sum · diag(w) without the products in memory.
+
+    >>> Inner(np.array([[1.0, 2.0], [3.0, 4.0]]), (2, 1), (2, 2)).toarray()
+    array([[1., 2., 0., 0.],
+           [0., 0., 3., 4.]])
+    """
+
+    def __init__(self, w: Array, out_shape: Shape, in_shape: Shape) -> None:
+        super().__init__(out_shape, in_shape, dtype_of(w))
+        self.w = w
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        k, rank = lead(v, self.in_shape), len(self.in_shape)
+        labels = ascii_lowercase[:rank]
+        held, term = squeezed(op, self.w, labels)
+        gone = {axis + rank for axis in summed_axes(self.out_shape, self.in_shape)}
+        kept = "".join(label for axis, label in enumerate(labels) if axis not in gone)
+        y = op.Einsum(held, v, equation=f"{term},...{labels}->...{kept}")
+        return op.Reshape(y, (*k, *self.out_shape))
+
+    def _transpose(self) -> Jacobian:
+        return Outer(self.w, self.in_shape, self.out_shape)
+
+    def arrays(self) -> Iterator[Array]:
+        yield self.w
+
+    @property
+    def flops(self) -> int:
+        return 2 * size(self.in_shape)
+
+    def __repr__(self) -> str:
+        return f"inner({prod_text(self.in_shape)} → {prod_text(self.out_shape)})"
+
+
+def squeezed(op: Op, w: Array, labels: str) -> tuple[Array, str]:
+    """An array without its axes of length 1, and the labels of the axes that it keeps."""
+    shape = shape_of(w)
+    last = labels[len(labels) - len(shape) :]
+    kept = [(n, label) for n, label in zip(shape, last, strict=True) if n != 1]
+    return op.Reshape(w, tuple(n for n, _ in kept)), "".join(label for _, label in kept)

@@ -1,0 +1,181 @@
+"""Entries: the sparse matrix of an operator, entry by entry, with its numbers left symbolic.
+
+Only where the numbers stand is worked out: entry k is weights[k] ∏ₐ a.ravel()[at[k]], the product
+of numbers that the operator holds. Several entries at one place are added. That is enough to
+refresh a matrix at another point, where only the held arrays a have changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce, singledispatch
+
+import numpy as np
+
+from .arrays import reading, size
+from .base import Jacobian
+from .convolution import Convolution, Geometry, patches
+from .cumulative import Cumulative
+from .einsums import EINSUMS, as_contraction, label_positions
+from .fourier import Fourier
+from .identity import Cast, Identity, Scalar, Zero
+from .layout import Broadcast, Permutation, Reshape, SumTo
+from .outer import Inner, Outer
+from .selection import Embed, Scatter, Slice, Take
+
+Held = tuple[np.ndarray, np.ndarray]
+"""An array that an operator holds, and for every entry a position in it, ravelled."""
+
+
+@dataclass(frozen=True)
+class Entries:
+    """A[rows[k], columns[k]] += weights[k] ∏ₐ a.ravel()[at[k]] over the `held` (a, at)."""
+
+    rows: np.ndarray
+    columns: np.ndarray
+    weights: np.ndarray | float = 1.0
+    held: tuple[Held, ...] = ()
+
+    @property
+    def T(self) -> Entries:
+        """The entries of the transpose."""
+        return Entries(self.columns, self.rows, self.weights, self.held)
+
+    @property
+    def values(self) -> np.ndarray:
+        """The numbers as they are now."""
+        found = (a.ravel()[at] for a, at in self.held)
+        return reduce(np.multiply, found, np.broadcast_to(self.weights, self.rows.shape))
+
+    def known(self) -> Entries:
+        """The same with the numbers of now as weights, and without the zeros among them."""
+        values = self.values
+        kept = np.flatnonzero(values)
+        if len(kept) == len(values):
+            return Entries(self.rows, self.columns, values)
+        return Entries(self.rows[kept], self.columns[kept], values[kept])
+
+
+@singledispatch
+def entries(operator: Jacobian) -> Entries:
+    """The entries of an operator that is no composite; of a foreign kind, all of its matrix."""
+    matrix = operator.toarray()
+    rows, columns = np.divmod(np.arange(matrix.size), max(matrix.shape[1], 1))
+    return Entries(rows, columns, 1.0, ((matrix, np.arange(matrix.size)),))
+
+
+@singledispatch
+def count(operator: Jacobian) -> int:
+    """How many entries `entries` has, at most, without making them."""
+    return max(operator.shape)
+
+
+@entries.register(Identity)
+@entries.register(Cast)
+@entries.register(Reshape)
+def _(operator: Jacobian) -> Entries:
+    at = np.arange(operator.shape[0])
+    return Entries(at, at)
+
+
+@entries.register
+def _(operator: Scalar) -> Entries:
+    at = np.arange(operator.shape[0])
+    return Entries(at, at, operator.factor)
+
+
+@entries.register
+def _(operator: Zero) -> Entries:
+    none = np.arange(0)
+    return Entries(none, none)
+
+
+@entries.register(Broadcast)
+@entries.register(Permutation)
+@entries.register(Slice)
+@entries.register(Take)
+def _(operator: Jacobian) -> Entries:
+    """A selection of the positions in x says which one each entry of y takes."""
+    at = np.arange(operator.shape[1]).reshape(operator.in_shape)
+    return Entries(np.arange(operator.shape[0]), np.ravel(operator._apply(reading(at), at)))
+
+
+@entries.register
+def _(operator: Outer) -> Entries:
+    repeat = entries(Broadcast(operator.out_shape, operator.in_shape, operator.dtype))
+    at = np.arange(operator.u.size).reshape(operator.u.shape)
+    at = np.broadcast_to(at, operator.out_shape).ravel()
+    return Entries(repeat.rows, repeat.columns, 1.0, ((operator.u, at),))
+
+
+@entries.register(SumTo)
+@entries.register(Inner)
+@entries.register(Embed)
+@entries.register(Scatter)
+def _(operator: Jacobian) -> Entries:
+    return entries(operator.T).T
+
+
+def _einsum(operator: Jacobian) -> Entries:
+    """One entry for every value of all labels together."""
+    J = as_contraction(operator)
+    shape = tuple(J.sizes.values())
+    rows, columns, *at = (
+        np.broadcast_to(label_positions(term, tensor, J.sizes), shape).ravel()
+        for term, tensor in (
+            (J.out_term, J.out_shape), (J.in_term, J.in_shape),
+            *((term, a.shape) for a, term in J.factors),
+        )
+    )  # fmt: skip
+    return Entries(rows, columns, 1.0, tuple(zip((a for a, _ in J.factors), at, strict=True)))
+
+
+def _labels(operator: Jacobian) -> int:
+    return size(tuple(as_contraction(operator).sizes.values()))
+
+
+for kind in EINSUMS:
+    entries.register(kind, _einsum)
+    count.register(kind, _labels)
+
+
+@entries.register(Cumulative)
+@entries.register(Fourier)
+def _(operator: Cumulative | Fourier) -> Entries:
+    """Fixed numbers along an axis, the same for all the other axes."""
+    return _einsum(operator).known()
+
+
+count.register(Cumulative, _labels)
+count.register(Fourier, _labels)
+
+
+@count.register
+def _(operator: Convolution) -> int:
+    return size(operator.geometry.u) * size(operator.geometry.w[1:])
+
+
+@entries.register
+def _(operator: Convolution) -> Entries:
+    """One entry for every meeting of a signal's, a kernel's and an output's entry."""
+    x, w, u = meetings(operator.geometry)
+    inside = np.flatnonzero(x >= 0)
+    at = {"x": x[inside], "w": w[inside], "u": u[inside]}
+    (held,) = at.keys() - {operator.source, operator.target}
+    return Entries(
+        at[operator.target], at[operator.source], 1.0, ((operator.held, at[held]),)
+    )
+
+
+def meetings(g: Geometry) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The positions in x, w and u that each term of T(x, w, u) multiplies; x = -1 in the margin.
+
+    Axes: sample, group, output of the group, kernel entry, output position.
+    """
+    n, m, k, p = g.u[0], g.w[0] // g.group, size(g.w[1:]), size(g.u[2:])
+    x = 1 + np.arange(size(g.x)).reshape(g.x)  # 0 is what a margin holds
+    x = patches(reading(x), g, x).reshape(n, g.group, 1, k, p) - 1
+    w = np.arange(size(g.w)).reshape(1, g.group, m, k, 1)
+    u = np.arange(size(g.u)).reshape(n, g.group, m, 1, p)
+    x, w, u = np.broadcast_arrays(x, w, u)
+    return x.ravel(), w.ravel(), u.ravel()

@@ -1,0 +1,58 @@
+"""Adaptive: a DAG that is eliminated further the more products are taken with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from ...jacobians import Array, Dag, Jacobian, Op, lead
+from ...ops import numbers
+from .planned import eliminated, planned
+
+FIRST = 8
+"""Products after which a plan is considered for the first time."""
+
+
+class Adaptive(Jacobian):
+    """y = J x. After 8, 32, 128 … products it is planned for as many again as there were.
+
+    Nobody knows how many products are to come: the best guess is as many as came before.
+    """
+
+    def __init__(self, dag: Dag) -> None:
+        super().__init__(dag.out_shape, dag.in_shape, dag.dtype)
+        self.dag, self.count, self._next = dag, 0, FIRST
+
+    @cached_property
+    def structure(self) -> Jacobian:
+        """What takes the products now."""
+        return eliminated(self.dag)
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        if op is numbers and isinstance(v, np.ndarray):
+            self.count += prod(lead(v, self.in_shape))
+            if self.count >= self._next:
+                self._next = 4 * self.count
+                self.structure = planned(self.dag, self.count)
+        return self.structure._apply(op, v)
+
+    def _transpose(self) -> Jacobian:
+        return Adaptive(self.dag.T)
+
+    def arrays(self) -> Iterator[Array]:
+        return self.structure.arrays()
+
+    @property
+    def flops(self) -> int:
+        return self.structure.flops
+
+    def __repr__(self) -> str:
+        return repr(self.structure)
+
+
+@planned.register
+def _(operator: Adaptive, products: int, memory: int | None = None) -> Jacobian:
+    return planned(operator.dag, products, memory)

@@ -1,0 +1,163 @@
+"""Adjoints: the derivatives of one tensor by others, multiplied out in one reverse sweep.
+
+Where all ways to the sink stay within samples, a row of each sample's block is found for all
+samples at once: m cotangents give count blocks of m rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+
+import numpy as np
+
+from ...jacobians import (
+    BlockDiagonal,
+    Dag,
+    Dense,
+    Jacobian,
+    Permutation,
+    Reshape,
+    Shape,
+    size,
+)
+from ...ops.numbers import numbers
+from .batch import Batch
+from .sampled import Mixing, mixing
+
+starts = attrgetter("start")
+
+
+@dataclass(frozen=True)
+class Way:
+    """∂sink/∂vertex as one operator: a block per sample, or one dense matrix where they mix.
+
+    `own` are the samples of the vertex, None where samples mix; `batch` are those of the sink.
+    """
+
+    vertex: int
+    sink: int
+    shape: Shape
+    sink_shape: Shape
+    batch: Batch
+    own: Batch | None
+    dtype: np.dtype
+
+    @property
+    def block(self) -> Shape:
+        """(samples, rows of a sample, entries of the vertex that one row meets)."""
+        entries = size(self.shape) // (self.own.count if self.own else 1)
+        return self.batch.count, size(self.sink_shape) // self.batch.count, entries
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the numbers that it holds."""
+        return size(self.block) * self.dtype.itemsize
+
+    def operator(self, blocks: np.ndarray) -> Jacobian:
+        """The operator with these blocks, between the shapes of the two tensors."""
+        samples, m, n = self.block
+        if self.own is None or samples == 1:
+            core: Jacobian = Dense(blocks.reshape(samples * m, n), (samples, m), self.shape)
+        else:
+            core = BlockDiagonal(blocks) @ samples_first(self.own, self.shape, self.dtype)
+        return samples_first(self.batch, self.sink_shape, self.dtype).T @ core
+
+    def hollow(self) -> Jacobian:
+        """The same with blocks that take no memory: what its cost is estimated by."""
+        return self.operator(np.broadcast_to(np.zeros((), self.dtype), self.block))
+
+
+def samples_first(batch: Batch, shape: Shape, dtype: np.dtype) -> Jacobian:
+    """A tensor with its samples as the first axis and all else as the second."""
+    outer = batch.outer(size(shape))
+    apart = (outer, batch.count, batch.inner)
+    flat = (batch.count, outer * batch.inner)
+    if outer == 1:
+        return Reshape(flat, shape, dtype)
+    turned = Permutation((1, 0, 2), apart, dtype)
+    return Reshape(flat, turned.out_shape, dtype) @ turned @ Reshape(apart, shape, dtype)
+
+
+def multiplied(dag: Dag, ways: list[Way], layout: Mapping[int, Batch], room: int) -> list[Jacobian]:
+    """The operators of ways to one sink, from sweeps of as many rows as fit into `room` bytes."""
+    (sink,) = {way.sink for way in ways}
+    blocks = [np.empty(way.block, way.dtype) for way in ways]
+    met = tuple(sorted({v for way in ways for v in vertices_met(dag, way)}))
+    part = dag.between(met, (sink,))
+    rows, shape = ways[0].block[1], ways[0].sink_shape
+    step = max(1, min(rows, room // max(row_bytes(part), 1)))
+    for start in range(0, rows, step):
+        kept = slice(start, min(start + step, rows))
+        seeds = unit_rows(layout[sink], shape, dag.dtype, kept)
+        swept = adjoints(part, sink, seeds)
+        for way, block in zip(ways, blocks, strict=True):
+            fill(dag, way, block[:, kept], swept, layout)
+    return [way.operator(block) for way, block in zip(ways, blocks, strict=True)]
+
+
+def vertices_met(dag: Dag, way: Way) -> tuple[int, ...]:
+    """The vertices whose adjoints a way is made of: its own, or those it leads to at once."""
+    if way.own is not None:
+        return (way.vertex,)
+    return tuple(e.end for e in dag.edges if e.start == way.vertex)
+
+
+def adjoints(part: Dag, sink: int, seeds: np.ndarray) -> dict[int, np.ndarray]:
+    """Rows at the sources of a DAG, from rows at its sink."""
+    last = len(part.shapes) - 1
+    swept = part.T.sweep(numbers, {last - sink: seeds})
+    return {last - vertex: rows for vertex, rows in swept.items()}
+
+
+def unit_rows(batch: Batch, shape: Shape, dtype: np.dtype, kept: slice) -> np.ndarray:
+    """Some of the unit vectors of a sample, the same in every sample: (rows, *shape)."""
+    outer, count = batch.outer(size(shape)), kept.stop - kept.start
+    rows = np.zeros((count, outer, batch.count, batch.inner), dtype)
+    k = np.arange(kept.start, kept.stop)
+    rows[np.arange(count), k // batch.inner, :, k % batch.inner] = 1
+    return rows.reshape(count, *shape)
+
+
+def fill(
+    dag: Dag,
+    way: Way,
+    block: np.ndarray,
+    swept: Mapping[int, np.ndarray],
+    layout: Mapping[int, Batch],
+) -> None:
+    """Write some rows of a way into its blocks (samples, rows, entries)."""
+    if way.own is not None:
+        rows = swept[way.vertex]
+        apart = rows.reshape(len(rows), -1, way.own.count, way.own.inner)
+        samples, count, _ = block.shape
+        block.reshape(samples, count, *apart.shape[1::2])[...] = apart.transpose(2, 0, 1, 3)
+        return
+    block[...] = 0
+    for edge in dag.edges:
+        if edge.start == way.vertex:
+            split = mixing(edge.operator, layout[edge.end])
+            assert split is not None
+            add_samples(split, swept[edge.end], block)
+
+
+def add_samples(split: Mixing, rows: np.ndarray, block: np.ndarray) -> None:
+    """Add the adjoints of every sample to its rows."""
+    for target, part in zip(block, split.adjoints(rows), strict=True):
+        target += part.reshape(target.shape)
+
+
+def row_bytes(part: Dag) -> int:
+    """Bytes that one row takes while it is swept, with what operators need on the way."""
+    done: Counter[int] = Counter()
+    for end, first in {e.end: e.start for e in sorted(part.edges, key=starts, reverse=True)}.items():
+        done[first] += size(part.shapes[end])
+    live = peak = 0
+    for vertex in sorted({v for e in part.edges for v in (e.start, e.end)}, reverse=True):
+        live += size(part.shapes[vertex])
+        peak = max(peak, live)
+        live -= done[vertex]
+    kept = sum(size(part.shapes[v]) for v in part.sources)
+    return 3 * (kept + peak) * part.dtype.itemsize

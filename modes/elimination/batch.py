@@ -1,0 +1,229 @@
+"""Batch: operators that act within samples, found from one layout to the next.
+
+Entry e of a tensor, in row-major order, belongs to sample (e // inner) mod count. An operator acts
+within samples where no entry of its output depends on entries of another sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import singledispatch
+
+import numpy as np
+
+from ...jacobians import (
+    BlockDiagonal,
+    Broadcast,
+    Cast,
+    Contraction,
+    Convolution,
+    Cumulative,
+    Dag,
+    Diagonal,
+    Embed,
+    Eye,
+    Fourier,
+    Identity,
+    Jacobian,
+    Kron,
+    Permutation,
+    Product,
+    Reshape,
+    Scalar,
+    Scatter,
+    Shape,
+    Slice,
+    Sum,
+    SumTo,
+    Take,
+    size,
+)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """`count` samples, each of them in runs of `inner` entries next to each other."""
+
+    count: int
+    inner: int
+
+    def outer(self, n: int) -> int:
+        """How often the samples are gone through in a tensor of n entries."""
+        return n // (self.count * self.inner)
+
+    def samples(self, n: int) -> np.ndarray:
+        """The sample that each of n entries belongs to."""
+        return np.arange(n) // self.inner % self.count
+
+    def scaled(self, old: int, new: int) -> Batch | None:
+        """The same samples where runs of `old` entries become runs of `new` ones."""
+        return None if self.inner % old else replace(self, inner=self.inner // old * new)
+
+
+def batches_of(shape: Shape) -> Iterator[Batch]:
+    """What may be the samples of a tensor: its first axis or axes, its second one, all of it."""
+    seen = set()
+    for first, stop in ((0, 1), (0, 2), (1, 2)):
+        count, inner = size(shape[first:stop]), size(shape[stop:])
+        if stop <= len(shape) and count > 1 and (count, inner) not in seen:
+            seen.add((count, inner))
+            yield Batch(count, inner)
+    yield Batch(1, size(shape))
+
+
+def layouts(dag: Dag, sink: int, batch: Batch) -> dict[int, Batch]:
+    """The samples of every vertex from which all ways to the sink stay within samples."""
+    found: dict[int, Batch | None] = {sink: batch}
+    for edge in sorted(dag.edges, key=lambda e: e.start, reverse=True):
+        if edge.end not in found:
+            continue
+        after = found[edge.end]
+        before = within(edge.operator.T, after) if after else None
+        agrees = edge.start not in found or found[edge.start] == before
+        found[edge.start] = before if agrees else None
+    return {vertex: batch for vertex, batch in found.items() if batch}
+
+
+def within(operator: Jacobian, batch: Batch) -> Batch | None:
+    """The samples of y = J x, from those of x, if J acts within samples."""
+    if batch.count == 1:
+        return Batch(1, operator.shape[0])
+    return acts_per_sample(operator, batch)
+
+
+@singledispatch
+def acts_per_sample(operator: Jacobian, batch: Batch) -> Batch | None:
+    """The same for more than one sample, kind by kind; None where samples may mix."""
+    return None
+
+
+@acts_per_sample.register(Identity)
+@acts_per_sample.register(Reshape)
+@acts_per_sample.register(Scalar)
+@acts_per_sample.register(Cast)
+@acts_per_sample.register(Diagonal)
+def _(operator: Jacobian, batch: Batch) -> Batch | None:
+    return batch
+
+
+@acts_per_sample.register
+def _(operator: Product, batch: Batch) -> Batch | None:
+    after: Batch | None = batch
+    for factor in reversed(operator.factors):
+        after = after and acts_per_sample(factor, after)
+    return after
+
+
+@acts_per_sample.register
+def _(operator: Sum, batch: Batch) -> Batch | None:
+    first, *others = (acts_per_sample(term, batch) for term in operator.terms)
+    return first if all(other == first for other in others) else None
+
+
+@acts_per_sample.register
+def _(operator: BlockDiagonal, batch: Batch) -> Batch | None:
+    return batch.scaled(operator.in_shape[-1], operator.out_shape[-1])
+
+
+@acts_per_sample.register
+def _(operator: Kron, batch: Batch) -> Batch | None:
+    (n, k), (m, rows) = operator.in_shape[-2:], operator.out_shape[-2:]
+    if isinstance(operator.left, Eye):
+        return batch.scaled(k, rows)
+    if isinstance(operator.right, Eye) and k % (batch.count * batch.inner) == 0:
+        return batch
+    return batch.scaled(n * k, m * rows)
+
+
+@acts_per_sample.register
+def _(operator: Convolution, batch: Batch) -> Batch | None:
+    if "w" in (operator.source, operator.target):
+        return None
+    return batch.scaled(size(operator.in_shape[1:]), size(operator.out_shape[1:]))
+
+
+@acts_per_sample.register
+def _(operator: Permutation, batch: Batch) -> Batch | None:
+    axis = axis_of(batch, operator.in_shape)
+    return None if axis is None else moved(operator, batch, axis, operator.perm.index(axis))
+
+
+@acts_per_sample.register(Broadcast)
+@acts_per_sample.register(SumTo)
+def _(operator: Jacobian, batch: Batch) -> Batch | None:
+    axis = axis_of(batch, operator.in_shape)
+    return None if axis is None else moved(operator, batch, axis, aligned(operator, axis))
+
+
+@acts_per_sample.register(Slice)
+@acts_per_sample.register(Embed)
+def _(operator: Slice | Embed, batch: Batch) -> Batch | None:
+    axis = axis_of(batch, operator.in_shape)
+    whole = axis is not None and operator.spans[axis][:2] == (0, 1)
+    return moved(operator, batch, axis, axis) if axis is not None and whole else None
+
+
+@acts_per_sample.register(Cumulative)
+@acts_per_sample.register(Fourier)
+def _(operator: Cumulative | Fourier, batch: Batch) -> Batch | None:
+    axis = axis_of(batch, operator.in_shape)
+    return None if axis in (None, len(operator.in_shape) + operator.axis) else batch
+
+
+@acts_per_sample.register
+def _(operator: Contraction, batch: Batch) -> Batch | None:
+    axis = axis_of(batch, operator.in_shape)
+    label = "" if axis is None else operator.in_term[axis]
+    if axis is None or operator.in_term.count(label) > 1 or operator.out_term.count(label) != 1:
+        return None
+    return moved(operator, batch, axis, operator.out_term.index(label))
+
+
+@acts_per_sample.register
+def _(operator: Take, batch: Batch) -> Batch | None:
+    axis, taken = axis_of(batch, operator.in_shape), len(operator.in_shape) + operator.axis
+    if axis is None:
+        return None
+    if axis != taken:
+        return moved(operator, batch, axis, axis if axis < taken else axis - len(operator.in_shape))
+    local = Batch(batch.count, batch.inner // size(operator.in_shape[axis + 1 :]))
+    rows = operator.index.size
+    runs = batch.count * local.outer(operator.in_shape[axis])
+    after = Batch(batch.count, rows // runs)
+    kept = local.samples(operator.in_shape[axis])[np.ravel(operator.index)]
+    if rows % runs or not rows or not np.array_equal(after.samples(rows), kept):
+        return None
+    return replace(after, inner=after.inner * size(operator.in_shape[axis + 1 :]))
+
+
+@acts_per_sample.register
+def _(operator: Scatter, batch: Batch) -> Batch | None:
+    runs = batch.count * batch.outer(operator.shape[1])
+    after = Batch(batch.count, operator.shape[0] // runs) if runs else None
+    return after if after and after.inner and acts_per_sample(operator.T, after) == batch else None
+
+
+def axis_of(batch: Batch, shape: Shape) -> int | None:
+    """The axis along which the samples are told apart, or None where it takes several."""
+    stride = 1
+    for axis in range(len(shape) - 1, -1, -1):
+        whole = stride * shape[axis]
+        if batch.inner % stride == 0 and whole and whole % (batch.count * batch.inner) == 0:
+            return axis
+        stride = whole
+    return None
+
+
+def moved(operator: Jacobian, batch: Batch, axis: int, to: int) -> Batch | None:
+    """The samples where axis `axis` of x becomes axis `to` of y, entry by entry."""
+    rank = len(operator.out_shape)
+    if to < -rank or operator.in_shape[axis] != operator.out_shape[to]:
+        return None
+    to %= rank
+    return batch.scaled(size(operator.in_shape[axis + 1 :]), size(operator.out_shape[to + 1 :]))
+
+
+def aligned(operator: Jacobian, axis: int) -> int:
+    """The negative axis of y that stands where an axis of x stands, counted from the last one."""
+    return axis - len(operator.in_shape)

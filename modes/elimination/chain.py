@@ -1,0 +1,100 @@
+"""Chain: products whose factors trade places until those that can merge stand side by side.
+
+The table `SWAPS` says what two neighbours become: one operator, or two in the other order.
+Diagonals and scalars go to the smaller of two tensors; past a layout they go towards the input.
+Matrices are never multiplied here: that is for the planner to decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any, TypeVar
+
+from ...jacobians import (
+    BlockDiagonal,
+    Contraction,
+    Convolution,
+    Dense,
+    Jacobian,
+    Kron,
+    LowRank,
+    Permutation,
+    Product,
+    Reshape,
+    Sum,
+)
+from ...jacobians.products import factors_of, merge
+
+Factors = tuple[Jacobian, ...]
+Swap = Callable[[Any, Any], Factors | None]
+SWAPS: dict[tuple[type, type], Swap] = {}
+"""(left kind, right kind) -> the factors that take their place, or None."""
+
+MATRICES = (BlockDiagonal, Contraction, Convolution, Dense, Kron, LowRank)
+
+F = TypeVar("F", bound=Swap)
+
+
+def swaps(left: type, right: type) -> Callable[[F], F]:
+    """Register what two neighbours become."""
+
+    def register(function: F) -> F:
+        SWAPS[left, right] = function
+        return function
+
+    return register
+
+
+def product(left: Jacobian, right: Jacobian) -> Jacobian:
+    """left · right, in few factors."""
+    chain = list(factors_of(left))
+    for factor in factors_of(right):
+        push(chain, factor)
+    return as_product(chain)
+
+
+def settled(operator: Jacobian) -> Jacobian:
+    """The factors of a product, each settled, brought together from the left."""
+    return reduce(product, map(simple, factors_of(operator)))
+
+
+def as_product(factors: list[Jacobian]) -> Jacobian:
+    """One factor, or the product of several."""
+    return factors[0] if len(factors) == 1 else Product(tuple(factors))
+
+
+def push(chain: list[Jacobian], factor: Jacobian) -> None:
+    """Append a factor; what it and the last one become is appended in their place."""
+    met = meet(chain[-1], factor) if chain else None
+    if met is None:
+        chain.append(factor)
+        return
+    chain.pop()
+    for part in met:
+        push(chain, part)
+
+
+def meet(left: Jacobian, right: Jacobian) -> Factors | None:
+    """What two neighbours become, or None if they stay as they are."""
+    if not (isinstance(left, MATRICES) and isinstance(right, MATRICES)):
+        merged = merge(left, right)
+        if merged is not None:
+            return factors_of(simple(merged))
+    swap = SWAPS.get((type(left), type(right)))
+    return swap(left, right) if swap else None
+
+
+def simple(operator: Jacobian) -> Jacobian:
+    """A permutation that only moves axes of length 1 as the reshape that it is."""
+    if not isinstance(operator, Permutation):
+        return operator
+    moved = [k for k in operator.perm if operator.in_shape[k] != 1]
+    if moved != sorted(moved):
+        return operator
+    return Reshape(operator.out_shape, operator.in_shape, operator.dtype)
+
+
+def is_sum(operator: Jacobian) -> bool:
+    """Whether the operator is a sum of several terms."""
+    return isinstance(operator, Sum)

@@ -1,0 +1,164 @@
+"""Deferred: arrays of which only shape and dtype are known until somebody asks for the numbers.
+
+They are one more reading of the vocabulary. Operators that are multiplied in it show what they
+would cost, and nothing is computed for a product that is then not chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from ...jacobians import (
+    Array,
+    BlockDiagonal,
+    Contraction,
+    Convolution,
+    Dense,
+    Diagonal,
+    Inner,
+    Jacobian,
+    Kron,
+    LowRank,
+    Outer,
+    Product,
+    Shape,
+    Sum,
+    common,
+    reading,
+    size,
+)
+from ...ops import numbers
+
+HOLDERS = (BlockDiagonal, Contraction, Convolution, Dense, Diagonal, Inner, Kron, LowRank, Outer,
+           Product, Sum)  # fmt: skip
+"""The kinds whose arrays are deferred while a DAG is eliminated."""
+
+
+class Deferred:
+    """An array of known shape and dtype; `value` computes it once."""
+
+    def __init__(self, shape: Shape, dtype: np.dtype, make: Callable[[], Any]) -> None:
+        self.shape, self.dtype, self._make = shape, np.dtype(dtype), make
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its numbers."""
+        return size(self.shape) * self.dtype.itemsize
+
+    @cached_property
+    def value(self) -> np.ndarray:
+        """The numbers, contiguous unless they are a view that was given."""
+        value, self._make = np.asarray(self._make(), self.dtype), _no_more
+        return value
+
+
+def _no_more() -> None:
+    """What is left of the operands of an array that is computed: nothing that holds memory."""
+
+
+class Deferring:
+    """The vocabulary over deferred arrays: the calls that rewriting makes, by their shapes."""
+
+    def __getattr__(self, name: str) -> Callable[..., Deferred]:
+        if name not in SHAPES:
+            raise AttributeError(name)
+        return partial(self.call, name)
+
+    def call(self, name: str, *inputs: Any, **attrs: Any) -> Deferred:
+        """The result of an operator, later."""
+        shapes = tuple(getattr(x, "shape", x if isinstance(x, tuple) else ()) for x in inputs)
+        dtype = common(*(x.dtype for x in inputs if hasattr(x, "dtype")))
+        return Deferred(
+            SHAPES[name](*shapes, **attrs), dtype, partial(computed, name, inputs, attrs)
+        )
+
+
+def computed(name: str, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> np.ndarray:
+    """An operator on numbers; the result is contiguous, so that products read it in order."""
+    value = getattr(numbers, name)(*map(number, inputs), **attrs)
+    return value if name in VIEWS else np.ascontiguousarray(value).reshape(value.shape)
+
+
+def number(x: Any) -> Any:
+    """A deferred array as numbers; anything else as it is."""
+    return x.value if isinstance(x, Deferred) else x
+
+
+def summed(x: Shape, axes: tuple[int, ...], keepdims: int = 1) -> Shape:
+    """The shape of a sum that keeps its axes."""
+    return tuple(1 if k - len(x) in axes else n for k, n in enumerate(x))
+
+
+def sliced(x: Shape, starts: Shape, ends: Shape, axes: Shape, steps: Shape) -> Shape:
+    """The shape of a slice."""
+    shape = list(x)
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        shape[axis] = len(range(x[axis])[slice(max(start, -x[axis]), end, step)])
+    return tuple(shape)
+
+
+SHAPES: dict[str, Callable[..., Shape]] = {
+    "Add": np.broadcast_shapes,
+    "Abs": lambda x: x,
+    "Mul": np.broadcast_shapes,
+    "MatMul": lambda a, b: (*np.broadcast_shapes(a[:-2], b[:-2]), a[-2], b[-1]),
+    "Reshape": lambda x, shape: shape,
+    "Expand": np.broadcast_shapes,
+    "Transpose": lambda x, perm: tuple(x[k] for k in perm),
+    "ReduceSum": summed,
+    "Slice": sliced,
+}
+"""Operator -> the shape of its result."""
+
+VIEWS = ("Reshape", "Expand")
+
+
+@reading.register
+def _(array: Deferred) -> Deferring:
+    return DEFERRING
+
+
+DEFERRING = Deferring()
+
+
+def deferred(operator: Jacobian, known: dict[int, Deferred]) -> Jacobian:
+    """The operator over deferred arrays; `known` keeps one for each array."""
+
+    def defer(array: Array) -> Deferred:
+        if id(array) not in known:
+            known[id(array)] = Deferred(array.shape, array.dtype, lambda: array)
+        return known[id(array)]
+
+    return mapped(operator, np.ndarray, defer)
+
+
+def forced(operator: Jacobian) -> Jacobian:
+    """The operator over numbers."""
+    return mapped(operator, Deferred, lambda array: array.value)
+
+
+def mapped(operator: Jacobian, kind: type, change: Callable[[Any], Array]) -> Jacobian:
+    """The operator with each of its arrays of a kind changed; itself where it has none."""
+    if not isinstance(operator, HOLDERS):
+        return operator
+    twin = copy(operator)
+    vars(twin).pop("T", None)
+    for name, value in vars(operator).items():
+        if name != "T":
+            setattr(twin, name, _mapped(value, kind, change))
+    return twin
+
+
+def _mapped(value: Any, kind: type, change: Callable[[Any], Array]) -> Any:
+    if isinstance(value, kind):
+        return change(value)
+    if isinstance(value, Jacobian):
+        return mapped(value, kind, change)
+    if isinstance(value, tuple):
+        return tuple(_mapped(part, kind, change) for part in value)
+    return value

@@ -1,0 +1,178 @@
+"""Narrow ends: vertices that get one multiplied-out edge to the end instead of all their others.
+
+A vertex v with ∂end/∂v at hand needs no other way to the end; what only v leads to is then dead.
+For weights and logits, each layer is left with its own term, contracted with the adjoint of its
+output. Decided from the end backwards, by what a product gains and what multiplying out costs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ...jacobians import Dag, Edge
+from ...jacobians.dag import useful
+from .adjoints import Way
+from .batch import Batch, batches_of, layouts
+from .cost import BANDWIDTH, seconds
+from .sampled import mixing
+
+Layouts = dict[int, dict[int, Batch]]
+"""end -> vertex -> its samples, where all ways from the vertex to the end stay within them."""
+
+
+@dataclass
+class Choice:
+    """Vertices with their ways to the ends; `gain` seconds a product, `setup` seconds once."""
+
+    layouts: Layouts
+    ways: dict[int, tuple[Way, ...]] = field(default_factory=dict)
+    gains: dict[int, float] = field(default_factory=dict)
+    setup: float = 0.0
+
+    @property
+    def gain(self) -> float:
+        """Seconds that each product takes less."""
+        return sum(self.gains.values())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all that is to be held."""
+        return sum(way.nbytes for ways in self.ways.values() for way in ways)
+
+    def worth(self, products: int) -> float:
+        """Seconds saved over so many products."""
+        return self.gain * products - self.setup
+
+
+class Remaining:
+    """What is left of a DAG while edges are replaced: who leads where, and at what cost."""
+
+    def __init__(self, dag: Dag) -> None:
+        self.sources = frozenset(dag.sources)
+        self.after: dict[int, list[tuple[int, float]]] = defaultdict(list)
+        self.arriving: Counter[int] = Counter()
+        for edge in dag.edges:
+            self.after[edge.start].append((edge.end, seconds(edge.operator)))
+            self.arriving[edge.end] += 1
+
+    def only_through(self, vertex: int) -> tuple[float, Counter[int]]:
+        """Seconds of all edges that are dead without those of a vertex, and how many end where."""
+        lost: Counter[int] = Counter()
+        spent, dead = 0.0, [vertex]
+        while dead:
+            for end, cost in self.after[dead.pop()]:
+                spent += cost
+                lost[end] += 1
+                if lost[end] == self.arriving[end] and end not in self.sources:
+                    dead.append(end)
+        return spent, lost
+
+    def replace(self, vertex: int, lost: Counter[int], ways: Iterable[tuple[int, float]]) -> None:
+        """The edges of a vertex replaced by direct ones."""
+        self.after[vertex] = list(ways)
+        self.arriving.subtract(lost)
+        self.arriving.update(end for end, _ in self.after[vertex])
+
+
+def chosen(dag: Dag, ends: tuple[int, ...], products: int) -> Choice | None:
+    """The vertices whose direct edges to the ends save most, None where nothing is saved."""
+    tried = [best_reach(dag, ends, layout, products) for layout in readings(dag, ends)]
+    best = max(tried, key=lambda choice: choice.worth(products), default=None)
+    return best if best and best.worth(products) > 0 else None
+
+
+def readings(dag: Dag, ends: tuple[int, ...]) -> Iterable[Layouts]:
+    """The ways to see samples in the ends: by an axis or two of them, or none at all."""
+    options = {end: list(batches_of(dag.shapes[end])) for end in ends}
+    for k in range(max(map(len, options.values()))):
+        batches = {end: found[min(k, len(found) - 1)] for end, found in options.items()}
+        yield {end: layouts(dag, end, batch) for end, batch in batches.items()}
+
+
+def best_reach(dag: Dag, ends: tuple[int, ...], layout: Layouts, products: int) -> Choice:
+    """From the ends backwards, as far as it pays to sweep."""
+    outgoing = defaultdict(list)
+    for edge in dag.edges:
+        outgoing[edge.start].append(edge)
+    remaining, best, reach = Remaining(dag), Choice(layout), Choice(layout)
+    reached: dict[int, frozenset[int]] = {end: frozenset((end,)) for end in ends}
+    for vertex in sorted(set(outgoing) - set(ends), reverse=True):
+        heads = {e.end for e in outgoing[vertex]}
+        if not heads <= reached.keys():
+            continue
+        reached[vertex] = frozenset().union(*(reached[head] for head in heads))
+        extend(reach, dag, vertex, outgoing[vertex], reached[vertex], remaining, products)
+        if reach.worth(products) > best.worth(products):
+            best = Choice(layout, dict(reach.ways), dict(reach.gains), reach.setup)
+    return best
+
+
+def extend(
+    choice: Choice,
+    dag: Dag,
+    vertex: int,
+    edges: list[Edge],
+    ends: frozenset[int],
+    remaining: Remaining,
+    products: int,
+) -> None:
+    """Take a vertex in where its direct edges are cheaper than all that they make dead."""
+    ways = ways_from(dag, vertex, edges, ends, choice.layouts)
+    if ways is None:
+        return
+    swept = sum(way.block[1] for way in ways) * sum(seconds(edge.operator) for edge in edges)
+    written = 3 * sum(way.nbytes for way in ways) / BANDWIDTH
+    needed = all(way.own for way in ways)  # by what lies before it, whether it is taken in or not
+    choice.setup += swept if needed else 0
+    spent, lost = remaining.only_through(vertex)
+    costs = [(way.sink, seconds(way.hollow())) for way in ways]
+    gain = spent - sum(cost for _, cost in costs)
+    if gain * products > written + (0 if needed else swept):
+        remaining.replace(vertex, lost, costs)
+        choice.ways[vertex], choice.gains[vertex] = ways, gain
+        choice.setup += written + (0 if needed else swept)
+
+
+def ways_from(
+    dag: Dag, vertex: int, edges: list[Edge], ends: frozenset[int], layout: Layouts
+) -> tuple[Way, ...] | None:
+    """The direct edges of a vertex to every end that it reaches, None where one is unknown."""
+    ways = []
+    for end in sorted(ends):
+        own = layout[end].get(vertex)
+        heads = [edge for edge in edges if edge.end in layout[end]]
+        if own is None and (len(heads) < len(edges) or not all(splits(e, layout[end]) for e in heads)):
+            return None
+        ways.append(
+            Way(vertex, end, dag.shapes[vertex], dag.shapes[end], layout[end][end], own, dag.dtype)
+        )
+    return tuple(ways)
+
+
+def splits(edge: Edge, layout: dict[int, Batch]) -> bool:
+    """Whether the rows of single samples can be had of an edge."""
+    return mixing(edge.operator, layout[edge.end]) is not None
+
+
+def without_dead(dag: Dag, choice: Choice) -> Choice:
+    """The choice without vertices that its other direct edges leave unreached."""
+    kept = (e for e in dag.edges if e.start not in choice.ways)
+    ends = {end for ways in choice.ways.values() for end in (way.sink for way in ways)}
+    direct = (Edge(v, w.sink, w.hollow()) for v, ways in choice.ways.items() for w in ways)
+    alive = {e.start for e in useful((*kept, *direct), dag.sources, (*dag.sinks, *ends))}
+    ways = {v: w for v, w in choice.ways.items() if v in alive}
+    return Choice(choice.layouts, ways, choice.gains, choice.setup)
+
+
+def within_memory(choice: Choice, memory: int) -> Choice:
+    """As much of a choice as fits: what gains least for its bytes goes first."""
+    ways = dict(choice.ways)
+    weight = {v: choice.gains[v] / sum(w.nbytes for w in ways[v]) for v in ways}
+    fitting = Choice(choice.layouts, ways, choice.gains, choice.setup)
+    for vertex in sorted(ways, key=weight.__getitem__):
+        if fitting.nbytes <= memory:
+            break
+        del ways[vertex]
+    return fitting

@@ -1,0 +1,82 @@
+"""Sampled: the rows of single samples of an operator that mixes them, as weights' operators do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import singledispatch
+
+import numpy as np
+
+from ...jacobians import Convolution, Eye, Jacobian, Kron, shape_of, size
+from ...jacobians.products import factors_of
+from ...ops.numbers import numbers
+from .batch import Batch, within
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """An operator split where samples meet: `outer` factors act within samples, `mixer` does not.
+
+    `batch` are the samples of what the mixer gives, `rest` the factors before it.
+    """
+
+    outer: tuple[Jacobian, ...]
+    mixer: Jacobian
+    rest: tuple[Jacobian, ...]
+    batch: Batch
+
+    def adjoints(self, rows: np.ndarray) -> Iterator[np.ndarray]:
+        """Jᵀ of rows (m, *out_shape), sample by sample: each (m, *in_shape)."""
+        for factor in self.outer:
+            rows = factor.T._apply(numbers, rows)
+        parts = rows.reshape(len(rows), self.batch.count, -1)
+        for sample in range(self.batch.count):
+            single = rows_of_sample(self.mixer, self.batch, sample)
+            assert single is not None
+            part = parts[:, sample].reshape(len(rows), *single.out_shape)
+            part = single.T._apply(numbers, part)
+            for factor in self.rest:
+                part = factor.T._apply(numbers, part)
+            yield part
+
+
+def mixing(operator: Jacobian, batch: Batch) -> Mixing | None:
+    """The split of an operator, from the samples of its output; None where there is no such."""
+    factors = factors_of(operator)
+    for k, factor in enumerate(factors):
+        before = within(factor.T, batch)
+        if before is None:
+            known = batch.outer(factor.shape[0]) == 1 and rows_of_sample(factor, batch, 0)
+            return Mixing(factors[:k], factor, factors[k + 1 :], batch) if known else None
+        batch = before
+    return None
+
+
+@singledispatch
+def rows_of_sample(operator: Jacobian, batch: Batch, sample: int) -> Jacobian | None:
+    """The rows of one sample as an operator, where they take that much less arithmetic."""
+    return None
+
+
+@rows_of_sample.register
+def _(operator: Convolution, batch: Batch, sample: int) -> Jacobian | None:
+    """One image of those that are held: ∂/∂w of a convolution, or of a transposed one."""
+    g = operator.geometry
+    if operator.source != "w" or batch.count != operator.out_shape[0]:
+        return None
+    image = operator.held[sample : sample + 1]
+    single = replace(g, x=(1, *g.x[1:]), u=(1, *g.u[1:]))
+    return Convolution(image, operator.source, operator.target, single)
+
+
+@rows_of_sample.register
+def _(operator: Kron, batch: Batch, sample: int) -> Jacobian | None:
+    """Some rows of A in A ⊗ I."""
+    if operator.batch or isinstance(operator.left, Eye) or not isinstance(operator.right, Eye):
+        return None
+    height = shape_of(operator.left)[0] // batch.count
+    if height * size(operator.out_shape[-1:]) != batch.inner:
+        return None
+    rows = operator.left[sample * height : (sample + 1) * height]
+    return Kron(rows, operator.right, ())

@@ -1,0 +1,45 @@
+"""Named: tangents and cotangents by name, and the tensors that they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..jacobians import shape_of
+from ..jacobians.errors import InputError, UnknownTensor, closest
+from .model import TensorSpec
+
+
+def find_tensor(
+    name: str, specs: tuple[TensorSpec, ...], vertices: tuple[int, ...]
+) -> tuple[int, TensorSpec]:
+    """The vertex and the description of a named tensor of one side of J."""
+    for spec, vertex in zip(specs, vertices, strict=True):
+        if spec.name == name:
+            return vertex, spec
+    known = [spec.name for spec in specs]
+    raise UnknownTensor(f"{name!r} is not on this side of the Jacobian.{closest(name, known)}")
+
+
+def check_named(tensors: Any) -> None:
+    """Tangents and cotangents come by name."""
+    if not isinstance(tensors, Mapping):
+        kind = type(tensors).__name__
+        raise InputError(f"give tensors by name, as a dict from name to array, not {kind}")
+
+
+def fitting(spec: TensorSpec, tensor: Any, dtype: np.dtype) -> np.ndarray:
+    """A tangent or cotangent as an array of the shape that its tensor has."""
+    try:
+        array = np.asarray(tensor)
+        array = array.astype(dtype, casting="unsafe" if array.dtype.kind in "biu" else "same_kind")
+    except (ValueError, TypeError) as error:
+        raise InputError(f"the tensor for {spec.name!r} cannot be made of this: {error}") from error
+    shape = shape_of(spec)
+    if array.shape != shape:
+        raise InputError(
+            f"the tensor for {spec.name!r} has shape {list(array.shape)}, not {list(shape)}"
+        )
+    return array

@@ -1,0 +1,77 @@
+"""Compiled: an operator whose products are executed by an engine."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from ...jacobians import Array, Jacobian, Op, Shape, lead
+from ...jacobians.base import compiled
+from ...ops import numbers
+from ..elimination.planned import planned
+from .engines import Program, compiler, default_engine
+from .record import record
+
+KEPT = 4
+"""Programs of one operator, one for each number of columns, that are kept."""
+
+
+class Compiled(Jacobian):
+    """y = J x, by a program that is made at the first product with so many columns.
+
+    `engine` is `"onnxruntime"`, `"numpy"` or `"numba"`; `seconds` is what compiling took so far.
+    The transpose is compiled in the same way.
+    """
+
+    def __init__(self, operator: Jacobian, engine: str) -> None:
+        super().__init__(operator.out_shape, operator.in_shape, operator.dtype)
+        self.operator, self.engine, self.seconds = operator, engine, 0.0
+        self._compile: Callable[..., Program] = compiler(engine)
+        self._programs: OrderedDict[Shape, Program] = OrderedDict()
+        self._lock = Lock()
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        if op is not numbers or not isinstance(v, np.ndarray):
+            return self.operator._apply(op, v)
+        return self.program(lead(v, self.in_shape))(v)
+
+    def program(self, columns: Shape) -> Program:
+        """The program for right-hand sides of this leading shape."""
+        with self._lock:
+            if columns not in self._programs:
+                started = time.perf_counter()
+                self._programs[columns] = self._compile(record(self.operator, columns))
+                self.seconds += time.perf_counter() - started
+                if len(self._programs) > KEPT:
+                    self._programs.popitem(last=False)
+            self._programs.move_to_end(columns)
+            return self._programs[columns]
+
+    def _transpose(self) -> Jacobian:
+        if self.operator.T is self.operator:
+            return self
+        return Compiled(self.operator.T, self.engine)
+
+    def arrays(self) -> Iterator[Any]:
+        yield from self.operator.arrays()
+
+    @property
+    def flops(self) -> int:
+        return self.operator.flops
+
+    def diagonal(self) -> np.ndarray:
+        return self.operator.diagonal()
+
+    def __repr__(self) -> str:
+        return f"{self.operator!r}, by {self.engine}"
+
+
+@compiled.register
+def _(operator: Jacobian, engine: str | None = None, products: int = 100,
+      memory: int | None = None) -> Jacobian:  # fmt: skip
+    return Compiled(planned(operator, products, memory), engine or default_engine())

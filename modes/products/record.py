@@ -1,0 +1,71 @@
+"""Record: the product with an operator as a list of ONNX nodes, its residuals as constants.
+
+What a rule or an operator does is calls of the vocabulary; read over graph values, one product
+becomes a graph. Equal nodes are recorded once, and what does not depend on v is computed now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import onnx_ir as ir
+
+from ...jacobians import Jacobian, Shape
+from ...ops.graphs import Recorder
+from ...ops.graphs.build import reachable
+
+OPSET = 21
+"""The opset of recorded products: the one that the vocabulary speaks."""
+
+
+class ResidualRecorder(Recorder):
+    """A recorder that takes arrays as they are: views stay views, nothing is copied."""
+
+    def initializer(self, array: np.ndarray, name: str | None = None) -> ir.Value:
+        value = super().like(array, name)
+        value.const_value = ir.Tensor(array, name=name)
+        self._arrays.append(array)
+        return value
+
+
+@dataclass(frozen=True)
+class Recording:
+    """v ↦ J v: the nodes in order, each value with its static shape and dtype.
+
+    `v` is (*columns, *in_shape) and `y` is (*columns, *out_shape). `constants` are the residuals,
+    by the identity of their value.
+    """
+
+    nodes: tuple[ir.Node, ...]
+    constants: Mapping[int, np.ndarray]
+    v: ir.Value
+    y: ir.Value
+    recorder: Recorder
+
+    @cached_property
+    def present(self) -> frozenset[int]:
+        """The identities of the nodes: what is recorded but not needed is not among them."""
+        return frozenset(map(id, self.nodes))
+
+    def array(self, value: ir.Value) -> np.ndarray | None:
+        """The numbers of a constant; None where the value is computed."""
+        return self.constants.get(id(value))
+
+    @cached_property
+    def nbytes(self) -> int:
+        """Bytes of all constants."""
+        return sum(array.nbytes for array in self.constants.values())
+
+
+def record(operator: Jacobian, columns: Shape = ()) -> Recording:
+    """The product of `operator` with `columns` right-hand sides at once."""
+    recorder = ResidualRecorder({"": OPSET})
+    v = recorder.new((*columns, *operator.in_shape), operator.dtype, "v")
+    y = recorder.value(operator._apply(recorder, v))
+    assert y is not None
+    nodes, used = reachable(recorder, [y])
+    held = {id(x): x.const_value.numpy() for x in used if x.const_value is not None}
+    return Recording(tuple(nodes), held, v, y, recorder)

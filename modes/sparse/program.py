@@ -1,0 +1,94 @@
+"""Program: the numbers of a sparse Jacobian, from the arrays that its operators hold.
+
+Every entry is coefficient · x[variable]. x[0] = 1 is the variable of the constants, then come the
+arrays that change with the point, then what stages compute of those before: products of two
+variables, and sums of several. Where the entries stand, and all that is constant, was worked out
+once; at another point only x is computed anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from typing import Any
+
+import numpy as np
+
+from ...jacobians import Jacobian
+from ...jacobians.sparse import entries
+from .stages import Multiplied, Stage, added
+
+class Program:
+    """The variables: which arrays they are read from, and the stages that compute the others.
+
+    `fixed` are the ids of the operators whose numbers never change; None for all of them.
+    """
+
+    def __init__(self, dtype: Any, fixed: Container[int] | None, limit: int) -> None:
+        self.dtype, self.fixed, self.limit = np.dtype(dtype), fixed, limit
+        self.length, self.stages = 1, list[Stage]()
+        self.starts: dict[Any, int] = {}
+        self.arrays: list[np.ndarray] = []
+
+    def entries(self, operator: Jacobian) -> tuple[np.ndarray, ...]:
+        """Rows, columns, variables and coefficients of an operator that is no composite."""
+        E = entries(operator)
+        if not E.held or self.fixed is None or id(operator) in self.fixed:
+            E = E.known()
+        variable = np.zeros(len(E.rows), np.int64)
+        for array, at in E.held:
+            variable = self.product(variable, self.start(array) + at)
+        return E.rows, E.columns, variable, np.broadcast_to(E.weights, E.rows.shape)
+
+    def start(self, array: np.ndarray) -> int:
+        """Where an array stands in x; the same one stands there once."""
+        key = identity(array)
+        if key not in self.starts:
+            self.starts[key] = self.length
+            self.arrays.append(array)
+            self.length += array.size
+        return self.starts[key]
+
+    def product(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """The variables left · right, new ones where neither is constant."""
+        product = np.maximum(left, right)
+        new = np.flatnonzero(np.minimum(left, right))
+        if len(new):
+            made = self.reserve(len(new))
+            self.stages.append(Multiplied(left[new], right[new], made))
+            product[new] = np.arange(made.start, made.stop)
+        return product
+
+    def total(
+        self, variable: np.ndarray, coefficient: np.ndarray, starts: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Variables and coefficients of the sums of consecutive terms, a sum at each start."""
+        counts = np.diff(starts, append=len(variable))
+        first, total = variable[starts], np.add.reduceat(coefficient, starts)
+        alike = np.logical_and.reduceat(variable == np.repeat(first, counts), starts)
+        new = np.flatnonzero(~alike)
+        if len(new):
+            made = self.reserve(len(new))
+            terms = np.repeat(~alike, counts)
+            self.stages.append(added(variable[terms], coefficient[terms], counts[new], made))
+            first[new], total[new] = np.arange(made.start, made.stop), 1
+        return first, total
+
+    def reserve(self, n: int) -> slice:
+        """The next n variables."""
+        self.length += n
+        return slice(self.length - n, self.length)
+
+    def run(self, arrays: Iterable[np.ndarray], x: np.ndarray | None = None) -> np.ndarray:
+        """All variables, where the arrays have these values."""
+        x = np.empty(self.length, self.dtype) if x is None else x
+        x[0] = 1
+        for array, start in zip(arrays, self.starts.values(), strict=True):
+            x[start : start + array.size].reshape(array.shape)[...] = array
+        for stage in self.stages:
+            stage(x)
+        return x
+
+
+def identity(array: np.ndarray) -> tuple[Any, ...]:
+    """What two views of the same numbers in the same order have in common."""
+    return array.__array_interface__["data"][0], array.shape, array.strides, array.dtype

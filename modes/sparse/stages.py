@@ -1,0 +1,97 @@
+"""Stages: the few vectorised steps that a program of numbers is made of."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from scipy.sparse import csr_array
+
+Index = np.ndarray | slice
+Numbers = np.ndarray | float
+
+ROUNDS = 8
+"""Sums of up to so many terms are computed term by term; longer ones by a sparse product."""
+
+
+class Stage(Protocol):
+    """Computes a stretch of x from what stands before it."""
+
+    def __call__(self, x: np.ndarray) -> None: ...
+
+
+class Multiplied:
+    """x[made] = x[left] ∘ x[right]."""
+
+    def __init__(self, left: np.ndarray, right: np.ndarray, made: slice) -> None:
+        self.left, self.right, self.made = stretch(left), stretch(right), made
+
+    def __call__(self, x: np.ndarray) -> None:
+        np.multiply(x[self.left], x[self.right], out=x[self.made])
+
+
+class Added:
+    """x[made] = constant + Σᵣ cᵣ ∘ x[vᵣ], where round r holds the r-th term of every sum."""
+
+    def __init__(
+        self, constant: Numbers, rounds: list[tuple[Index, Index, Numbers]], made: slice
+    ) -> None:
+        self.constant, self.rounds, self.made = constant, rounds, made
+
+    def __call__(self, x: np.ndarray) -> None:
+        total = x[self.made]
+        total[:] = self.constant
+        for rows, variables, coefficient in self.rounds:
+            total[rows] += scaled(coefficient, x[variables])
+
+
+class Spread:
+    """x[made] = constant + C x, with C sparse."""
+
+    def __init__(self, constant: Numbers, matrix: csr_array[Any], made: slice) -> None:
+        self.constant, self.matrix, self.made = constant, matrix, made
+
+    def __call__(self, x: np.ndarray) -> None:
+        x[self.made] = self.constant + self.matrix @ x[: self.matrix.shape[1]]
+
+
+def added(
+    variable: np.ndarray, coefficient: np.ndarray, counts: np.ndarray, made: slice
+) -> Stage:
+    """The sums of consecutive terms, `counts` of them each; variable 0 is the constant 1."""
+    n = len(counts)
+    row = np.repeat(np.arange(n), counts)
+    constant = np.bincount(row, np.where(variable == 0, coefficient, 0), n)
+    moving = np.flatnonzero(variable)
+    row, variable, coefficient = row[moving], variable[moving], coefficient[moving]
+    indptr = np.searchsorted(row, np.arange(n + 1))
+    place = np.arange(len(row)) - indptr[row]
+    if place.max() >= ROUNDS:
+        matrix = csr_array((coefficient, variable, indptr), (n, made.start))
+        return Spread(uniform(constant.astype(coefficient.dtype)), matrix, made)
+    rounds = [
+        (stretch(row[r]), stretch(variable[r]), uniform(coefficient[r]))
+        for r in (np.flatnonzero(place == k) for k in range(place.max() + 1))
+    ]
+    return Added(uniform(constant), rounds, made)
+
+
+def scaled(coefficient: Numbers, x: np.ndarray) -> np.ndarray:
+    """coefficient ∘ x, for nothing where that is x."""
+    return x if isinstance(coefficient, float) and coefficient == 1 else coefficient * x
+
+
+def stretch(index: np.ndarray) -> Index:
+    """Consecutive positions as a slice, which is a view where an index array is a copy.
+
+    >>> stretch(np.array([3, 4, 5])), stretch(np.array([3, 5]))
+    (slice(3, 6, None), array([3, 5]))
+    """
+    first, n = int(index[0]) if len(index) else 0, len(index)
+    consecutive = n and index[-1] - first == n - 1 and bool(np.all(np.diff(index) == 1))
+    return slice(first, first + n) if consecutive or n == 0 else index
+
+
+def uniform(numbers: np.ndarray) -> Numbers:
+    """One number where all are that one."""
+    return float(numbers[0]) if len(numbers) and np.all(numbers == numbers[0]) else numbers

@@ -1,0 +1,27 @@
+"""The contenders by name, and the module that each is in; a module may be missing its library."""
+
+from importlib import import_module
+from typing import Any
+
+MODULES = {
+    "onnxjac": "onnxjac",
+    "onnxjac onnxruntime": "onnxjac",
+    "onnxjac numpy": "onnxjac",
+    "onnxjac numba": "onnxjac",
+    "jax": "jax",
+    "jax asdex": "jax",
+    "jax expert": "jax",
+    "torch.func": "torch",
+    "torch linearize": "torch",
+    "torch compile": "torch",
+    "torch autograd": "torch",
+    "torch expert": "torch",
+    "curvlinops": "curvlinops",
+    "casadi": "casadi",
+    "machine": "machine",
+}
+
+
+def contender(name: str) -> Any:
+    """The class of a contender; `ImportError` where its library is not installed."""
+    return import_module(f".{MODULES[name]}", __package__).CONTENDERS[name]

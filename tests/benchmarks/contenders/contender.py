@@ -1,0 +1,102 @@
+"""Contender: one way to make the products of a workload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import cycle
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.sparse.linalg import LinearOperator, gmres, svds
+
+from ..workloads import Workload
+
+Task = Callable[[], Any]
+
+ALL = ("jvp", "vjp", "ggn", "hvp", "columns", "toarray", "sparse", "svds", "gmres")
+"""What a product may be; `jvp×16` is `columns(16)`."""
+
+
+class Absent(Exception):
+    """A contender has no such product; the message says why."""
+
+
+class Contender:
+    """A method for each product it makes: set-up is done there, and what it returns is one run.
+
+    `flat` makes the result of a run comparable: products as vectors, with columns as rows.
+    """
+
+    library: ClassVar[str]
+    only: ClassVar[tuple[str, ...]] = ALL
+    point: tuple[Any, ...]
+
+    def __init__(self, workload: Workload) -> None:
+        self.workload, self.point = workload, workload.point
+        if not self.suits(workload):
+            raise Absent("not for this workload")
+
+    @classmethod
+    def suits(cls, workload: Workload) -> bool:
+        """Whether the workload is of its kind."""
+        return True
+
+    def task(self, product: str) -> Task:
+        """One run of the product, everything set up."""
+        kind, _, count = product.partition("×")
+        kind = "columns" if count else kind
+        method = getattr(self, kind, None)
+        if method is None or kind not in self.only:
+            raise Absent(f"no {kind}")
+        return method(int(count)) if count else method()
+
+    def operator(self) -> LinearOperator:
+        """J for SciPy."""
+        raise Absent("no operator")
+
+    def svds(self) -> Task:
+        """The five largest singular values."""
+        J = self.operator()
+        start = self.workload.draw(min(J.shape), 3)
+        return lambda: np.sort(svds(J, k=5, v0=start, return_singular_vectors=False))
+
+    def gmres(self) -> Task:
+        """The solution of J x = b, by restarted GMRES."""
+        J = self.operator()
+        b = self.workload.draw(J.shape[0], 2)
+        return lambda: gmres(J, b, rtol=1e-10)[0]
+
+    def flat(self, result: Any) -> np.ndarray:
+        """The result as an array of numbers."""
+        return np.asarray(result).ravel()
+
+    def comparable(self, result: Any, product: str) -> np.ndarray:
+        """What all contenders should agree on: of a sparse matrix, its product with v."""
+        return np.asarray(result @ self.tangent if product == "sparse" else self.flat(result))
+
+    def in_turn(self, work: Callable[[Any], Any]) -> Task:
+        """The work at another point each time: the first is that of the workload."""
+        (x,) = self.point
+        points = cycle((x, 1.01 * x))
+        return lambda: work(next(points))
+
+    # -- vectors ------------------------------------------------------------------------------
+
+    @property
+    def tangent(self) -> np.ndarray:
+        """v, flat."""
+        return self.workload.draw(self.workload.size, 1)
+
+    def tangents(self, count: int) -> np.ndarray:
+        """The columns of V, as rows."""
+        return self.workload.draw((count, self.workload.size), 1)
+
+    def split(self, v: np.ndarray) -> tuple[np.ndarray, ...]:
+        """The last axis of v in parts of the shapes of `wrt`."""
+        point = self.workload.point
+        ends = np.cumsum([array.size for array in point])
+        parts = np.split(v, ends[:-1], axis=-1)
+        return tuple(
+            part.reshape(*v.shape[:-1], *array.shape)
+            for part, array in zip(parts, point, strict=True)
+        )

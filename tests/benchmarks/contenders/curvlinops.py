@@ -1,0 +1,73 @@
+"""curvlinops: its linear operators, on PyTorch."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, ClassVar
+
+import torch
+from curvlinops import (
+    GGNLinearOperator,
+    HessianLinearOperator,
+    JacobianLinearOperator,
+    TransposedJacobianLinearOperator,
+)
+from torch import nn
+
+from ..workloads import Workload
+from .contender import Task
+from .torch import Functional
+
+
+class Network(nn.Module):
+    """The workload as a module with the tensors of `wrt` as its parameters."""
+
+    def __init__(self, peer: Functional) -> None:
+        super().__init__()
+        self.function = peer.f
+        self.weights = nn.ParameterList(map(nn.Parameter, peer.point))
+
+    def forward(self, _: torch.Tensor) -> torch.Tensor:
+        return self.function(*self.weights)
+
+
+class Curvlinops(Functional):
+    """An operator for each product; one batch of data."""
+
+    library: ClassVar[str] = "curvlinops"
+    only: ClassVar[tuple[str, ...]] = ("jvp", "vjp", "ggn", "hvp", "columns")
+
+    @classmethod
+    def suits(cls, workload: Workload) -> bool:
+        return workload.labels is not None
+
+    def made(self, kind: Any, *loss: Any) -> Any:
+        """The operator of that kind."""
+        network = Network(self)
+        x, labels = self.fixed["x"], self.array(self.workload.labels)
+        settings = {"check_deterministic": False}
+        return kind(network, *loss, list(network.parameters()), [(x, labels)], **settings)
+
+    def jvp(self) -> Task:
+        return partial(self.made(JacobianLinearOperator).__matmul__, self.array(self.tangent))
+
+    def columns(self, count: int) -> Task:
+        J, V = self.made(JacobianLinearOperator), self.array(self.tangents(count).T)
+        return lambda: (J @ V).T
+
+    def vjp(self) -> Task:
+        u = self.cotangent(self.f(*self.point).shape).ravel()
+        return partial(self.made(TransposedJacobianLinearOperator).__matmul__, u)
+
+    def ggn(self) -> Task:
+        return self.curvature(GGNLinearOperator)
+
+    def hvp(self) -> Task:
+        return self.curvature(HessianLinearOperator)
+
+    def curvature(self, kind: Any) -> Task:
+        """The product with a matrix of the loss."""
+        return partial(self.made(kind, nn.CrossEntropyLoss()).__matmul__, self.array(self.tangent))
+
+
+CONTENDERS = {"curvlinops": Curvlinops}

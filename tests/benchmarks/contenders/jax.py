@@ -1,0 +1,142 @@
+"""JAX: linearised once, the linear function compiled with its residuals as arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.sparse import csr_array, diags_array, kronsum
+from scipy.sparse.linalg import LinearOperator
+
+from ..readings import jax as reading
+from ..workloads import Workload
+from .contender import Task
+from .peer import Peer
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_platforms", "cpu")
+
+
+def waited(function: Callable[..., Any], *arguments: Any) -> Task:
+    """The compiled function at fixed arguments, until its result is there."""
+    fast = jax.jit(function)
+    return lambda: jax.block_until_ready(fast(*arguments))
+
+
+class Jax(Peer):
+    """`jax.linearize`, `jax.vjp` and `jax.vmap` under `jax.jit`."""
+
+    library: ClassVar[str] = "jax"
+    nn = reading
+
+    def array(self, x: np.ndarray) -> Any:
+        return jnp.asarray(x)
+
+    def pushed(self) -> tuple[Any, Callable[..., Any]]:
+        """y and J·"""
+        return jax.linearize(self.f, *self.point)
+
+    def pulled(self) -> tuple[Any, Callable[[Any], Any]]:
+        """y and Jᵀ·"""
+        return jax.vjp(self.f, *self.point)
+
+    def jvp(self) -> Task:
+        return waited(self.pushed()[1], *self.arrays(self.tangent))
+
+    def vjp(self) -> Task:
+        y, pull = self.pulled()
+        return waited(pull, self.cotangent(y.shape))
+
+    def hvp(self) -> Task:
+        every = tuple(range(len(self.point)))
+        _, push = jax.linearize(jax.grad(self.loss, every), *self.point)
+        return waited(push, *self.arrays(self.tangent))
+
+    def ggn(self) -> Task:
+        y, push = self.pushed()
+        _, pull = self.pulled()
+        _, curve = jax.linearize(jax.grad(self.loss_of), y)
+        return waited(lambda *v: pull(curve(push(*v))), *self.arrays(self.tangent))
+
+    def columns(self, count: int) -> Task:
+        return waited(jax.vmap(self.pushed()[1]), *self.arrays(self.tangents(count)))
+
+    def toarray(self) -> Task:
+        """From the side with fewer products."""
+        y, (x,) = self.f(*self.point), self.point
+        if y.size < x.size:
+            pull = self.pulled()[1]
+            rows = jnp.eye(y.size, dtype=y.dtype).reshape(-1, *y.shape)
+            return waited(lambda u: jax.vmap(pull)(u)[0].reshape(y.size, -1), rows)
+        push = self.pushed()[1]
+        columns = jnp.eye(x.size, dtype=x.dtype).reshape(-1, *x.shape)
+        return waited(lambda v: jax.vmap(push)(v).reshape(x.size, -1).T, columns)
+
+    def operator(self) -> LinearOperator:
+        y, push = self.pushed()
+        pull = self.pulled()[1]
+        return self.wrapped(y.size, jax.jit(push), jax.jit(pull), y.shape)
+
+
+class Coloured(Jax):
+    """The sparse Jacobian by detected pattern and coloured products, all compiled."""
+
+    only: ClassVar[tuple[str, ...]] = ("sparse",)
+
+    def sparse(self) -> Task:
+        """At a new point each time; the pattern and its colouring are kept."""
+        import asdex
+
+        (u,) = self.point
+        sparse = jax.jit(asdex.jacobian(lambda x: self.f(x.reshape(u.shape)).ravel(), u.ravel()))
+        return self.in_turn(lambda x: jax.block_until_ready(sparse(x.ravel())))
+
+
+class Expert(Jax):
+    """What an expert writes by hand, who knows the structure of J: blocks, or five colours."""
+
+    only: ClassVar[tuple[str, ...]] = ("jvp", "vjp", "sparse")
+
+    @classmethod
+    def suits(cls, workload: Workload) -> bool:
+        return workload.blocks or workload.input == "u"
+
+    def blocks(self) -> Any:
+        """∂y/∂x for each sample, (batch, outputs, inputs)."""
+        return jax.vmap(jax.jacrev(lambda x: self.f(x[None])[0]))(*self.point)
+
+    def jvp(self) -> Task:
+        product = partial(jnp.einsum, "boi,bi->bo")
+        return waited(product, self.blocks(), *self.arrays(self.tangent))
+
+    def vjp(self) -> Task:
+        blocks = self.blocks()
+        return waited(partial(jnp.einsum, "boi,bo->bi"), blocks, self.cotangent(blocks.shape[:2]))
+
+    def sparse(self) -> Task:
+        """Five products, no two neighbours of a point in one, gathered in the order of CSR."""
+        (u,) = self.point
+        n = u.shape[0]
+        pattern = kronsum(*[diags_array([1, 1, 1], offsets=[-1, 0, 1], shape=(n, n))] * 2).tocsr()
+        rows = np.repeat(np.arange(n * n), np.diff(pattern.indptr))
+        colours = np.add.outer(np.arange(n), 2 * np.arange(n)) % 5
+        seeds = jnp.asarray(np.equal.outer(np.arange(5), colours).astype(u.dtype))
+        chosen = colours.ravel()[pattern.indices], rows
+
+        @jax.jit
+        def entries(x: Any) -> Any:
+            push = jax.linearize(self.f, x)[1]
+            return jax.vmap(push)(seeds).reshape(5, -1)[chosen]
+
+        def sparse(x: Any) -> csr_array:
+            parts = np.asarray(entries(x)), pattern.indices, pattern.indptr
+            return csr_array(parts, shape=pattern.shape)
+
+        return self.in_turn(sparse)
+
+
+CONTENDERS = {"jax": Jax, "jax asdex": Coloured, "jax expert": Expert}

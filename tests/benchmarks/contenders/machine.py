@@ -1,0 +1,43 @@
+"""The machine: how fast matrix products and memory can be, measured like a contender."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar
+
+import numpy as np
+
+from .contender import Contender, Task
+
+ORDER = 1024
+"""Rows and columns of the matrices of `gemm`."""
+
+
+class Machine(Contender):
+    """`gemm` is one product of matrices, `stream` one sum of vectors by two threads."""
+
+    library: ClassVar[str] = "machine"
+
+    def gemm(self) -> Task:
+        """C = A B, 2·1024³ operations."""
+        A, B, C = (np.ones((ORDER, ORDER), self.workload.dtype) for _ in range(3))
+        return lambda: np.matmul(A, B, out=C)
+
+    def stream(self, nbytes: int) -> Task:
+        """c = a + b, both read and c written: so many bytes in all, each thread one half."""
+        length = max(nbytes // (6 * self.workload.dtype.itemsize), 1024)
+        halves = [[np.ones(length, self.workload.dtype) for _ in range(3)] for _ in range(2)]
+        pool, often = ThreadPoolExecutor(2), range(PASSES)
+
+        def passes(half: list[np.ndarray]) -> None:
+            a, b, c = half
+            for _ in often:
+                np.add(a, b, out=c)
+
+        return lambda: list(pool.map(passes, halves))
+
+
+PASSES = 50
+"""Sums in one task, so that handing it to the threads costs nothing."""
+
+CONTENDERS = {"machine": Machine}

@@ -1,0 +1,133 @@
+"""Ours: `linearize`, `compile` and `@`, nothing else."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import onnx_ir as ir
+
+import onnxjac as oj
+from onnxjac.jacobians import Jacobian
+
+from ..readings import onnx as reading
+from ..workloads import Workload
+from .contender import Absent, Contender, Task
+
+OUTPUT, LOSS = "logits", "loss"
+
+
+def model_of(workload: Workload) -> ir.Model:
+    """The workload as an ONNX model: one input, the other tensors its initializers."""
+    graph, name = reading.Graph(), workload.input
+    tensors = {
+        key: (graph.input if key == name else graph.tensor)(array, key)
+        for key, array in workload.tensors.items()
+    }
+    outputs = {OUTPUT: workload.forward(reading, tensors)}
+    if workload.labels is not None:
+        labels = graph.tensor(workload.labels, "labels")
+        outputs[LOSS] = reading.cross_entropy(outputs[OUTPUT], labels)
+    return graph.model([tensors[name]], outputs)
+
+
+class Plain(Contender):
+    """The linearisation as it is, without `compile`."""
+
+    library: ClassVar[str] = "onnxjac"
+    engine: ClassVar[str | None] = None
+
+    def __init__(self, workload: Workload) -> None:
+        super().__init__(workload)
+        self.model = oj.load(model_of(workload))
+        self.inputs = {workload.input: workload.tensors[workload.input]}
+
+    def ready(self, J: Any) -> Any:
+        """J, compiled for the engine."""
+        if self.engine is None:
+            return J
+        if not hasattr(J, "compile"):
+            raise Absent(f"{type(J).__name__} has no compile")
+        return J.compile(engine=self.engine)
+
+    def linearization(self) -> oj.Linearization:
+        """J of the output."""
+        return oj.linearize(self.model, self.inputs, of=OUTPUT, wrt=self.workload.wrt)
+
+    def operator(self) -> Any:
+        return self.ready(self.linearization())
+
+    def jvp(self) -> Task:
+        J, v = self.operator(), self.tangent
+        return lambda: J @ v
+
+    def vjp(self) -> Task:
+        J = self.operator().T
+        u = self.workload.draw(J.shape[1], 2)
+        return lambda: J @ u
+
+    def columns(self, count: int) -> Task:
+        J, V = self.operator(), np.ascontiguousarray(self.tangents(count).T)
+        return lambda: (J @ V).T
+
+    def hvp(self) -> Task:
+        H, v = self.ready(self.hessian(*self.workload.wrt)), self.tangent
+        return lambda: H @ v
+
+    def hessian(self, *wrt: str) -> Jacobian:
+        """H of the loss."""
+        return oj.hessian(self.model, self.inputs, of=LOSS, wrt=wrt)
+
+    def ggn(self) -> Task:
+        G, v = self.ready(self.gauss_newton()), self.tangent
+        return lambda: G @ v
+
+    def gauss_newton(self) -> Jacobian:
+        """Jᵀ H_loss J."""
+        if hasattr(oj, "gauss_newton"):
+            wrt = self.workload.wrt
+            return oj.gauss_newton(self.model, self.inputs, of=LOSS, at=OUTPUT, wrt=wrt)
+        J = self.linearization()
+        return J.T @ (self.hessian(OUTPUT) @ J)
+
+    def toarray(self) -> Task:
+        J = self.operator()
+        return lambda: J.toarray()
+
+    def sparse(self) -> Task:
+        """At a new point each time."""
+        J = self.operator()
+        if not hasattr(J, "tosparse"):
+            raise Absent(f"{type(J).__name__} has no tosparse")
+        name = self.workload.input
+        return self.in_turn(lambda u: J.relinearize({name: u}).tosparse())
+
+
+class OnnxRuntime(Plain):
+    """Compiled for ONNX Runtime."""
+
+    engine: ClassVar[str | None] = "onnxruntime"
+
+
+class Numpy(Plain):
+    """Compiled for NumPy."""
+
+    engine: ClassVar[str | None] = "numpy"
+
+
+class Numba(Plain):
+    """Compiled for numba, which has nothing to fuse where matrix products are all."""
+
+    engine: ClassVar[str | None] = "numba"
+
+    @classmethod
+    def suits(cls, workload: Workload) -> bool:
+        return workload.labels is None
+
+
+CONTENDERS = {
+    "onnxjac": Plain,
+    "onnxjac onnxruntime": OnnxRuntime,
+    "onnxjac numpy": Numpy,
+    "onnxjac numba": Numba,
+}

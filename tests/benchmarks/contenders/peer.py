@@ -1,0 +1,65 @@
+"""Peer: a contender that reads the workload as a function of the tensors of `wrt`."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy.sparse.linalg import LinearOperator
+
+from ..workloads import Workload
+from .contender import Contender
+
+
+class Peer(Contender):
+    """f(*wrt) and its loss in a library's own arrays, made by `array`."""
+
+    nn: Any
+
+    def __init__(self, workload: Workload) -> None:
+        super().__init__(workload)
+        self.fixed = {name: self.array(a) for name, a in workload.tensors.items()}
+        self.point = tuple(self.fixed[name] for name in workload.wrt)
+
+    @abstractmethod
+    def array(self, x: np.ndarray) -> Any:
+        """An array of the library."""
+
+    def arrays(self, v: np.ndarray) -> tuple[Any, ...]:
+        """A flat vector, or rows of them, as tensors of the library."""
+        return tuple(self.array(np.ascontiguousarray(part)) for part in self.split(v))
+
+    def f(self, *point: Any) -> Any:
+        """The output."""
+        w = self.workload
+        return w.forward(self.nn, {**self.fixed, **dict(zip(w.wrt, point, strict=True))})
+
+    def loss(self, *point: Any) -> Any:
+        """The cross-entropy of the output."""
+        return self.loss_of(self.f(*point))
+
+    def loss_of(self, y: Any) -> Any:
+        """The cross-entropy."""
+        return self.nn.cross_entropy(y, self.array(self.workload.labels))
+
+    def cotangent(self, shape: Any) -> Any:
+        """u, of the shape of the output."""
+        return self.array(self.workload.draw(tuple(shape), 2))
+
+    def flat(self, result: Any) -> np.ndarray:
+        """A tensor as it is, tensors of `wrt` one after the other."""
+        parts = result if isinstance(result, (tuple, list)) else (result,)
+        return np.concatenate([np.ravel(np.asarray(part)) for part in parts])
+
+    def wrapped(
+        self, m: int, push: Callable[..., Any], pull: Callable[[Any], Any], shape: Any
+    ) -> LinearOperator:
+        """SciPy's view of two functions of the library's tensors."""
+        return LinearOperator(
+            (m, self.workload.size),
+            matvec=lambda v: self.flat(push(*self.arrays(v.ravel()))),
+            rmatvec=lambda u: self.flat(pull(self.array(u.reshape(shape)))),
+            dtype=self.workload.dtype,
+        )

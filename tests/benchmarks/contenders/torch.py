@@ -1,0 +1,159 @@
+"""PyTorch: its functional transforms, as they are, linearised, compiled, and its retained graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from scipy.sparse.linalg import LinearOperator
+from torch.autograd import grad
+from torch.func import jacrev, linearize, vmap
+
+from ..readings import torch as reading
+from ..workloads import Workload
+from .contender import Task
+from .peer import Peer
+
+torch.set_num_threads(2)
+
+
+class Functional(Peer):
+    """`torch.func.jvp` and `torch.func.vjp`: the primal runs again in every forward product."""
+
+    library: ClassVar[str] = "torch"
+    nn = reading
+
+    def array(self, x: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(np.array(x))
+
+    def flat(self, result: Any) -> np.ndarray:
+        parts = result if isinstance(result, (tuple, list)) else (result,)
+        return np.concatenate([part.detach().numpy().ravel() for part in parts])
+
+    def pushing(self, f: Callable[..., Any], *point: Any) -> Callable[..., Any]:
+        """v ↦ ∂f/∂point v."""
+        return lambda *v: torch.func.jvp(f, point, v)[1]
+
+    def pulling(self) -> Callable[[Any], Any]:
+        """u ↦ Jᵀ u."""
+        return torch.func.vjp(self.f, *self.point)[1]
+
+    def pushed(self) -> Callable[..., Any]:
+        """v ↦ J v."""
+        return self.pushing(self.f, *self.point)
+
+    def gradient(self) -> Callable[..., Any]:
+        """The gradient of the loss, a function."""
+        return torch.func.grad(self.loss, tuple(range(len(self.point))))
+
+    def jvp(self) -> Task:
+        return partial(self.pushed(), *self.arrays(self.tangent))
+
+    def vjp(self) -> Task:
+        return partial(self.pulling(), self.cotangent(self.f(*self.point).shape))
+
+    def hvp(self) -> Task:
+        return partial(self.pushing(self.gradient(), *self.point), *self.arrays(self.tangent))
+
+    def ggn(self) -> Task:
+        push, pull = self.pushed(), self.pulling()
+        curve = self.pushing(torch.func.grad(self.loss_of), self.f(*self.point))
+        v = self.arrays(self.tangent)
+        return lambda: pull(curve(push(*v)))
+
+    def columns(self, count: int) -> Task:
+        return partial(vmap(self.pushed()), *self.arrays(self.tangents(count)))
+
+    def toarray(self) -> Task:
+        """Rows at once, or columns at once, whichever are fewer."""
+        y, (x,) = self.f(*self.point), self.point
+        mode = jacrev if y.numel() < x.numel() else torch.func.jacfwd
+        return lambda: mode(self.f)(x).reshape(y.numel(), x.numel())
+
+    def operator(self) -> LinearOperator:
+        y = self.f(*self.point)
+        return self.wrapped(y.numel(), self.pushed(), self.pulling(), y.shape)
+
+
+class Linearized(Functional):
+    """`torch.func.linearize`: residuals kept."""
+
+    only: ClassVar[tuple[str, ...]] = ("jvp", "hvp", "ggn", "columns", "svds", "gmres")
+
+    def pushing(self, f: Callable[..., Any], *point: Any) -> Callable[..., Any]:
+        return linearize(f, *point)[1]
+
+
+class Compiled(Linearized):
+    """`torch.compile` of what `torch.func.linearize` gives."""
+
+    only: ClassVar[tuple[str, ...]] = ("jvp", "hvp", "ggn", "columns", "gmres")
+
+    def pushing(self, f: Callable[..., Any], *point: Any) -> Callable[..., Any]:
+        return torch.compile(super().pushing(f, *point), dynamic=False)
+
+
+class Retained(Functional):
+    """`torch.autograd` on a retained graph; forward products by differentiating twice."""
+
+    only: ClassVar[tuple[str, ...]] = ("jvp", "vjp", "hvp", "ggn", "svds")
+
+    def __init__(self, workload: Workload) -> None:
+        super().__init__(workload)
+        self.point = tuple(x.requires_grad_() for x in self.point)
+
+    def pushed(self) -> Callable[..., Any]:
+        y = self.f(*self.point)
+        u = torch.zeros_like(y, requires_grad=True)
+        pulled = grad(y, self.point, u, create_graph=True)
+        return lambda *v: grad(pulled, u, v, retain_graph=True)[0]
+
+    def pulling(self) -> Callable[[Any], Any]:
+        y = self.f(*self.point)
+        return lambda u: grad(y, self.point, u, retain_graph=True)
+
+    def hvp(self) -> Task:
+        gradient = grad(self.loss(*self.point), self.point, create_graph=True)
+        v = self.arrays(self.tangent)
+        return lambda: grad(gradient, self.point, v, retain_graph=True)
+
+    def ggn(self) -> Task:
+        push, pull = self.pushed(), self.pulling()
+        y = self.f(*self.point).detach().requires_grad_()
+        (slope,) = grad(self.loss_of(y), y, create_graph=True)
+        v = self.arrays(self.tangent)
+        return lambda: pull(grad(slope, y, push(*v), retain_graph=True)[0])
+
+
+class Expert(Functional):
+    """What an expert writes by hand, who knows that J is a stack of blocks."""
+
+    only: ClassVar[tuple[str, ...]] = ("jvp", "vjp")
+
+    @classmethod
+    def suits(cls, workload: Workload) -> bool:
+        return workload.blocks
+
+    def blocks(self) -> torch.Tensor:
+        """∂y/∂x for each sample, (batch, outputs, inputs)."""
+        return vmap(jacrev(lambda x: self.f(x[None])[0]))(*self.point)
+
+    def jvp(self) -> Task:
+        blocks, (v,) = self.blocks(), self.arrays(self.tangent)
+        return partial(torch.bmm, blocks, v[:, :, None])
+
+    def vjp(self) -> Task:
+        blocks = self.blocks()
+        return partial(torch.bmm, blocks.mT.contiguous(), self.cotangent(blocks.shape[:2])[:, :, None])
+
+
+CONTENDERS = {
+    "torch.func": Functional,
+    "torch linearize": Linearized,
+    "torch compile": Compiled,
+    "torch autograd": Retained,
+    "torch expert": Expert,
+}

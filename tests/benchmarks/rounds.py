@@ -1,0 +1,125 @@
+"""Rounds: contenders take turns, so that what disturbs the machine disturbs all of them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .worker import Setup, serve
+
+PATIENCE = 300.0
+"""Seconds that a set-up or a turn may take."""
+
+
+class Worker:
+    """A contender's process, stopped whenever it is not its turn."""
+
+    def __init__(self, name: str, workload: str) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.name, (self.pipe, theirs) = name, context.Pipe()
+        self.process = context.Process(target=serve, args=(theirs, name, workload), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def ask(self, kind: str, value: Any) -> Any:
+        """The answer; a process that is gone or late answers with a reason, for good."""
+        try:
+            self._signal(signal.SIGCONT)
+            self.pipe.send((kind, value))
+            answer = self.pipe.recv() if self.pipe.poll(PATIENCE) else self._late()
+        except (EOFError, OSError):
+            return "the process ended"
+        self._signal(signal.SIGSTOP)
+        return answer
+
+    def _late(self) -> str:
+        self.process.kill()
+        return f"no answer within {PATIENCE:.0f} s"
+
+    def _signal(self, which: int) -> None:
+        if self.process.is_alive() and self.process.pid is not None:
+            os.kill(self.process.pid, which)
+
+    def close(self) -> None:
+        """End the process."""
+        with suppress(OSError):
+            self.process.kill()
+        self.process.join()
+
+
+@contextmanager
+def workers(names: list[str], workload: str) -> Iterator[list[Worker]]:
+    """One process for each contender, ended at the end."""
+    started = [Worker(name, workload) for name in names]
+    try:
+        yield started
+    finally:
+        for worker in started:
+            worker.close()
+
+
+@dataclass
+class Measured:
+    """One contender at one product: seconds per run in every round, or why there are none."""
+
+    contender: str
+    setup: float = 0.0
+    result: np.ndarray | None = None
+    seconds: list[float] = field(default_factory=list)
+    absent: str | None = None
+
+    @property
+    def median(self) -> float:
+        """Seconds of one run."""
+        return float(np.median(self.seconds))
+
+
+def measure(workers: list[Worker], product: str, *, rounds: int, budget: float) -> list[Measured]:
+    """All contenders at one product: set up one after the other, then in turns."""
+    found = [begin(worker, product) for worker in workers]
+    here = [(w, m) for w, m in zip(workers, found, strict=True) if m.absent is None]
+    counts = {w.name: repetitions(w, m, budget) for w, m in here}
+    for i in range(rounds):
+        shift = i % max(len(here), 1)
+        for worker, measured in here[shift:] + here[:shift]:
+            turn(worker, measured, counts[worker.name])
+    return found
+
+
+def begin(worker: Worker, product: str) -> Measured:
+    """The set-up."""
+    answer = worker.ask("setup", product)
+    if isinstance(answer, Setup):
+        return Measured(worker.name, answer.seconds, answer.result)
+    return Measured(worker.name, absent=answer)
+
+
+def repetitions(worker: Worker, measured: Measured, budget: float) -> int:
+    """How many runs fill the time of one turn."""
+    n = 1
+    while measured.absent is None:
+        seconds = worker.ask("run", n)
+        if isinstance(seconds, str):
+            measured.absent = seconds
+        elif seconds > budget / 4 or n > 10**6:
+            return max(1, round(n * budget / seconds))
+        n *= 4
+    return n
+
+
+def turn(worker: Worker, measured: Measured, n: int) -> None:
+    """One turn of n runs."""
+    if measured.absent is not None:
+        return
+    seconds = worker.ask("run", n)
+    if isinstance(seconds, str):
+        measured.absent = seconds
+    else:
+        measured.seconds.append(seconds / n)

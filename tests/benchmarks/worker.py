@@ -1,0 +1,67 @@
+"""Worker: one contender at one workload, in a process of its own.
+
+Messages: ("setup", product) → `Setup` or the reason why not; ("run", n) → seconds of n runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .contenders import contender
+from .contenders.contender import Absent, Contender, Task
+from .workloads import find
+
+
+class Setup(NamedTuple):
+    """A product is ready: seconds until its first result, and that result."""
+
+    seconds: float
+    result: np.ndarray
+
+
+def serve(connection: Connection, name: str, workload: str) -> None:
+    """Answer messages until there are no more."""
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    made: Contender | None = None
+    task: Task = list
+    for kind, value in iter(connection.recv, ("stop", None)):
+        try:
+            if kind == "setup":
+                made = made or contender(name)(find(workload))
+                task, answer = prepared(made, value)
+            else:
+                answer = timed(task, value)
+        except Exception as error:
+            answer = reason(error)
+        connection.send(answer)
+
+
+def prepared(made: Contender, product: str) -> tuple[Task, Setup]:
+    """The task of a product, and its first result."""
+    start = time.perf_counter()
+    task = made.task(product)
+    first = task()
+    return task, Setup(time.perf_counter() - start, made.comparable(first, product))
+
+
+def timed(task: Task, n: int) -> float:
+    """Seconds of n runs, after one that wakes the caches."""
+    task()
+    start = time.perf_counter()
+    for _ in range(n):
+        task()
+    return time.perf_counter() - start
+
+
+def reason(error: Exception) -> Any:
+    """Why a contender is not there: the error, and where it came from if it was not foreseen."""
+    if not isinstance(error, (Absent, ImportError)):
+        traceback.print_exc()
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"

@@ -1,0 +1,49 @@
+"""The workloads by name; what follows the slash is a variant."""
+
+from collections.abc import Callable
+from functools import partial
+
+from .dense import WIDTHS, inputs, mlp, narrowing, svds
+from .images import lenet, resnet
+from .reaction import reaction
+from .sequences import lstm, transformer
+from .workload import Workload
+
+__all__ = ["GROWTH", "HIDDEN", "WORKLOADS", "Workload", "find"]
+
+WORKLOADS: dict[str, Callable[[], Workload]] = {
+    "mlp": mlp,
+    "mlp/float64": partial(mlp, "float64"),
+    "resnet": resnet,
+    "lenet": lenet,
+    "transformer": transformer,
+    "transformer/pooled": partial(transformer, pooled=True),
+    "input": inputs,
+    "input/float64": partial(inputs, "float64"),
+    "reaction": reaction,
+    "lstm": lstm,
+    "chain/narrow": partial(narrowing, (4096, 16, 2048, 8, 1024, 32)),
+    "chain/wide": partial(narrowing, (64, 1024, 16, 2048, 512, 1024)),
+    "svds": svds,
+}
+
+grown = partial(mlp, products=("jvp", "vjp"))
+GROWTH: dict[str, Callable[[], Workload]] = {
+    **{f"growth/batch={n}": partial(grown, batch=n) for n in (16, 64, 256, 1024)},
+    **{f"growth/width={n}": partial(grown, widths=(n, n, n, 10)) for n in (64, 256, 1024)},
+    **{f"growth/depth={n}": partial(grown, widths=(256,) * n + (10,)) for n in (2, 4, 8, 16)},
+    "growth/columns": partial(mlp, products=("jvp×1", "jvp×4", "jvp×16", "jvp×64")),
+    **{f"growth/grid={n}": partial(reaction, n, ("jvp",)) for n in (64, 256, 1024)},
+}
+"""How time grows with one size, the others being those of the MLP or of the grid."""
+
+HIDDEN: dict[str, Callable[[], Workload]] = {
+    "tiny": partial(mlp, "float64", batch=8, widths=(20, 16, 5)),
+    "tiny/reaction": partial(reaction, 8, ("jvp",)),
+}
+"""For the test of the harness."""
+
+
+def find(name: str) -> Workload:
+    """The workload of that name."""
+    return (WORKLOADS | GROWTH | HIDDEN)[name]()

@@ -1,0 +1,70 @@
+"""Dense layers: the MLP in its weights, its input Jacobian, chains that are wide and narrow."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from .workload import Tensors, Workload, weights
+
+WIDTHS = (784, 512, 512, 10)
+
+
+def layers(widths: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    """The shapes of the weights and biases of dense layers."""
+    pairs = enumerate(pairwise(widths))
+    return {name: shape for i, (n, m) in pairs for name, shape in ((f"w{i}", (n, m)), (f"b{i}", (m,)))}
+
+
+def perceptron(nn: Any, t: Tensors) -> Any:
+    """x W₀ + b₀, tanh, x W₁ + b₁, tanh, …"""
+    depth = sum(name.startswith("w") for name in t)
+    x = t["x"]
+    for i in range(depth):
+        x = x @ t[f"w{i}"] + t[f"b{i}"]
+        x = nn.tanh(x) if i < depth - 1 else x
+    return x
+
+
+def mlp(
+    dtype: str = "float32",
+    *,
+    batch: int = 256,
+    widths: tuple[int, ...] = WIDTHS,
+    products: tuple[str, ...] = ("jvp", "vjp", "ggn", "hvp", "jvp×16"),
+) -> Workload:
+    """Dense layers with tanh and the cross-entropy, in all weights and biases."""
+    t = weights(1, dtype, layers(widths))
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((batch, widths[0])).astype(dtype)
+    labels = rng.integers(0, widths[-1], batch)
+    return Workload({"x": x, **t}, perceptron, tuple(t), products, labels, narrow=True)
+
+
+def inputs(dtype: str = "float32") -> Workload:
+    """∂logits/∂x of the MLP, 64 samples: J is 64 dense blocks of 10×784."""
+    base = mlp(dtype, batch=64)
+    return Workload(base.tensors, perceptron, ("x",), ("jvp", "vjp"), blocks=True)
+
+
+def svds(dtype: str = "float32") -> Workload:
+    """The five largest singular values of the MLP's Jacobian in its weights."""
+    return mlp(dtype, products=("svds",))
+
+
+def chain(nn: Any, t: Tensors) -> Any:
+    """Tanh between matrix products, for one vector."""
+    x = t["x"]
+    for i in range(len(t) - 1):
+        x = nn.tanh(x @ t[f"w{i}"])
+    return x
+
+
+def narrowing(widths: tuple[int, ...], dtype: str = "float32") -> Workload:
+    """A chain of dense matrices whose widths vary by orders of magnitude, in its input."""
+    shapes = {f"w{i}": pair for i, pair in enumerate(pairwise(widths))}
+    x = np.random.default_rng(3).standard_normal((1, widths[0])).astype(dtype)
+    tensors = {"x": x, **weights(4, dtype, shapes)}
+    return Workload(tensors, chain, ("x",), ("jvp", "toarray"), blocks=True)

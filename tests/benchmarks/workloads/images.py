@@ -1,0 +1,78 @@
+"""Convolutions: a LeNet-like network with pooling, and a ResNet-18-like one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .workload import Tensors, Workload, weights
+
+STAGES = ((64, 1), (64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), (512, 1))
+"""Channels and stride of the eight blocks of a ResNet-18."""
+
+
+def lenet(dtype: str = "float32", batch: int = 64) -> Workload:
+    """Two convolutions of 5×5 with pooling, three dense layers, 28×28 images, tanh."""
+    shapes = {
+        "k0": (16, 1, 5, 5), "k1": (32, 16, 5, 5),
+        "w0": (512, 120), "b0": (120,), "w1": (120, 84), "b1": (84,), "w2": (84, 10), "b2": (10,),
+    }  # fmt: skip
+    t = weights(5, dtype, shapes)
+    x, labels = images(dtype, (batch, 1, 28, 28))
+    products = ("jvp", "vjp", "ggn", "hvp")
+    return Workload({"x": x, **t}, small, tuple(t), products, labels, narrow=True)
+
+
+def small(nn: Any, t: Tensors) -> Any:
+    """The forward pass of the LeNet-like network."""
+    x = nn.max_pool(nn.tanh(nn.conv(t["x"], t["k0"])))
+    x = nn.max_pool(nn.tanh(nn.conv(x, t["k1"]))).reshape((-1, 512))
+    for i in range(3):
+        x = x @ t[f"w{i}"] + t[f"b{i}"]
+        x = nn.tanh(x) if i < 2 else x
+    return x
+
+
+def images(dtype: str, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Random images and their labels, out of ten."""
+    rng = np.random.default_rng(6)
+    return rng.standard_normal(shape).astype(dtype), rng.integers(0, 10, shape[0])
+
+
+def resnet(dtype: str = "float32", batch: int = 16) -> Workload:
+    """A ResNet-18 for 32×32 images, normalisation with given statistics, in kernels and the fc."""
+    shapes = {"stem": (64, 3, 3, 3), "fc": (512, 10), "bias": (10,)}
+    channels = 64
+    for i, (width, stride) in enumerate(STAGES):
+        shapes |= {f"a{i}": (width, channels, 3, 3), f"b{i}": (width, width, 3, 3)}
+        shapes |= {f"s{i}": (width, channels, 1, 1)} if stride == 2 else {}
+        channels = width
+    t = weights(7, dtype, shapes)
+    norms = {f"{name}.{part}": p for name, k in t.items() if k.ndim == 4
+             for part, p in statistics(k.shape[0], dtype).items()}  # fmt: skip
+    x, labels = images(dtype, (batch, 3, 32, 32))
+    products = ("jvp", "vjp", "ggn", "hvp")
+    return Workload({"x": x, **t, **norms}, residual, tuple(t), products, labels, narrow=True)
+
+
+def statistics(channels: int, dtype: str) -> dict[str, np.ndarray]:
+    """γ, β, μ, σ² of a normalisation."""
+    rng = np.random.default_rng(channels)
+    draws = {"gamma": rng.uniform(0.8, 1.2, channels), "beta": rng.normal(0, 0.1, channels)}
+    draws |= {"mu": rng.normal(0, 0.1, channels), "var": rng.uniform(0.8, 1.2, channels)}
+    return {name: array.astype(dtype) for name, array in draws.items()}
+
+
+def residual(nn: Any, t: Tensors) -> Any:
+    """The forward pass: relu(BN(conv(relu(BN(conv(x))))) + shortcut(x)), eight times."""
+
+    def normed(x: Any, name: str, stride: int = 1, padding: int = 1) -> Any:
+        parts = (t[f"{name}.{part}"] for part in ("gamma", "beta", "mu", "var"))
+        return nn.batch_norm(nn.conv(x, t[name], stride, padding), *parts)
+
+    x = nn.relu(normed(t["x"], "stem"))
+    for i, (_, stride) in enumerate(STAGES):
+        y = normed(nn.relu(normed(x, f"a{i}", stride)), f"b{i}")
+        x = nn.relu(y + (normed(x, f"s{i}", stride, 0) if f"s{i}" in t else x))
+    return nn.mean(x, (2, 3)) @ t["fc"] + t["bias"]

@@ -1,0 +1,28 @@
+"""A reaction–diffusion residual on a grid: a sparse Jacobian with five diagonals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .workload import Tensors, Workload
+
+DIFFUSION = 0.1
+
+
+def residual(nn: Any, t: Tensors) -> Any:
+    """F(u) = D (u_N + u_S + u_W + u_E − 4 u) + u − u³, zero outside the grid."""
+    u = t["u"]
+    wide = nn.pad(u, 1)
+    inner, before, after = slice(1, -1), slice(0, -2), slice(2, None)
+    around = wide[before, inner] + wide[after, inner] + wide[inner, before] + wide[inner, after]
+    return DIFFUSION * (around - 4.0 * u) + u - u * u * u
+
+
+def reaction(
+    n: int = 256, products: tuple[str, ...] = ("jvp", "sparse", "gmres")
+) -> Workload:
+    """The residual at n×n points, around the steady state 1, where −∂F/∂u is definite."""
+    u = 1 + 0.1 * np.random.default_rng(12).standard_normal((n, n))
+    return Workload({"u": u}, residual, ("u",), products, input="u")
