@@ -9,6 +9,7 @@ from .jacobians.errors import (
     UnknownTensor,
     UnsupportedOp,
 )
+from .modes.curvature.gauss_newton import gauss_newton
 from .modes.export import export
 from .modes.forward import jvp
 from .modes.hessian import Hessian, hessian, hvp
@@ -27,10 +28,9 @@ from .ops.registry import defines, jacobian, zero
 __version__ = "0.1.0"
 
 __all__ = [
-    "Adagrad", "Adam", "Hessian", "InputError", "LimitError", "Linearization", "LoadError",
-    "Model", "Momentum", "OnnxJacError", "OnnxJacWarning", "TensorSpec", "UnknownTensor",
-    "UnsupportedOp", "defines", "export", "grad", "hessian", "hvp", "initial_state", "jacobian",
-    "jvp",
-    "linearize", "load", "lower_gradients", "prove", "tags", "train_step",
-    "training_model", "vjp", "zero",
+    "Adagrad", "Adam", "Hessian", "InputError", "LimitError", "Linearization", "LoadError", "Model",
+    "Momentum", "OnnxJacError", "OnnxJacWarning", "TensorSpec", "UnknownTensor", "UnsupportedOp",
+    "defines", "export", "gauss_newton", "grad", "hessian", "hvp", "initial_state", "jacobian",
+    "jvp", "linearize", "load", "lower_gradients", "prove", "tags", "train_step", "training_model",
+    "vjp", "zero",
 ]  # fmt: skip

@@ -27,11 +27,11 @@ class Block(Jacobian):
         ]
         dtype = common(*(e.operator.dtype for e in edges))
         sources, sinks = range(len(widths)), range(len(widths), len(widths) + len(heights))
-        self._dag = Dag((*widths, *heights), edges, tuple(sources), tuple(sinks), dtype)
-        super().__init__(self._dag.out_shape, self._dag.in_shape, dtype)
+        self.dag = Dag((*widths, *heights), edges, tuple(sources), tuple(sinks), dtype)
+        super().__init__(self.dag.out_shape, self.dag.in_shape, dtype)
 
     def _apply(self, op: Op, v: Array) -> Array:
-        return self._dag._apply(op, v)
+        return self.dag._apply(op, v)
 
     def _transpose(self) -> Jacobian:
         return Block(
@@ -39,11 +39,11 @@ class Block(Jacobian):
         )
 
     def arrays(self) -> Iterator[Array]:
-        return self._dag.arrays()
+        return self.dag.arrays()
 
     @property
     def flops(self) -> int:
-        return self._dag.flops
+        return self.dag.flops
 
     def __repr__(self) -> str:
         rows = (

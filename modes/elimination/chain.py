@@ -22,7 +22,6 @@ from ...jacobians import (
     Permutation,
     Product,
     Reshape,
-    Sum,
 )
 from ...jacobians.products import factors_of, merge
 
@@ -48,9 +47,11 @@ def swaps(left: type, right: type) -> Callable[[F], F]:
 
 def product(left: Jacobian, right: Jacobian) -> Jacobian:
     """left · right, in few factors."""
-    chain = list(factors_of(left))
-    for factor in factors_of(right):
+    chain, others = list(factors_of(left)), factors_of(right)
+    for position, factor in enumerate(others):
         push(chain, factor)
+        if chain[-1] is factor:  # what follows is settled with it already
+            return as_product([*chain, *others[position + 1 :]])
     return as_product(chain)
 
 
@@ -93,8 +94,3 @@ def simple(operator: Jacobian) -> Jacobian:
     if moved != sorted(moved):
         return operator
     return Reshape(operator.out_shape, operator.in_shape, operator.dtype)
-
-
-def is_sum(operator: Jacobian) -> bool:
-    """Whether the operator is a sum of several terms."""
-    return isinstance(operator, Sum)

@@ -13,12 +13,6 @@ COLLAPSED: WeakKeyDictionary[Dag, Dag] = WeakKeyDictionary()
 PLANS: WeakKeyDictionary[Dag, dict[tuple[int, int | None], Dag]] = WeakKeyDictionary()
 """What was made of a DAG, as long as that lives: both directions share it."""
 
-LEAST = 256 * 2**20
-"""Bytes that a plan may always take."""
-
-MULTIPLE = 4
-"""How many times the bytes of J a plan may take."""
-
 
 def eliminated(dag: Dag) -> Dag:
     """The DAG collapsed, once."""
@@ -27,11 +21,6 @@ def eliminated(dag: Dag) -> Dag:
     if dag not in COLLAPSED:
         COLLAPSED[dag] = collapsed(dag)
     return COLLAPSED[dag]
-
-
-def allowance(dag: Dag) -> int:
-    """Bytes that a plan may take where nobody says: some multiples of what J holds anyway."""
-    return max(LEAST, MULTIPLE * dag.nbytes)
 
 
 @singledispatch
@@ -48,8 +37,7 @@ def _(operator: Dag, products: int, memory: int | None = None) -> Jacobian:
     plans = PLANS.setdefault(operator, {})
     if (products, memory) not in plans:
         ready = eliminated(operator)
-        held = allowance(ready) if memory is None else memory
-        plans[products, memory] = multiplied_out(ready, products=products, memory=held)
+        plans[products, memory] = multiplied_out(ready, products=products, memory=memory)
     return plans[products, memory]
 
 

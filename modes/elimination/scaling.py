@@ -73,7 +73,7 @@ def _(B: BlockDiagonal, c: Scalar) -> Factors:
 
 @swaps(Diagonal, Kron)
 def _(d: Diagonal, K: Kron) -> Factors | None:
-    *_, rows, columns = shape = padded(d.d, max(len(K.out_shape), 2))
+    *_, rows, columns = shape = padded(d.d, len(K.out_shape))
     if isinstance(K.left, Eye) and rows == 1 and small_enough(K.right, K.out_shape):
         return with_right(K, reading_of(d.d).Reshape(d.d, (*shape[:-2], columns, 1)))
     if isinstance(K.right, Eye) and columns == 1 and small_enough(K.left, K.out_shape):
@@ -86,7 +86,7 @@ def _(d: Diagonal, K: Kron) -> Factors | None:
 
 @swaps(Kron, Diagonal)
 def _(K: Kron, d: Diagonal) -> Factors | None:
-    *_, rows, columns = shape = padded(d.d, max(len(K.in_shape), 2))
+    *_, rows, columns = shape = padded(d.d, len(K.in_shape))
     if isinstance(K.left, Eye) and rows == 1 and small_enough(K.right, K.in_shape):
         return with_right(K, reading_of(d.d).Reshape(d.d, shape))
     if isinstance(K.right, Eye) and columns == 1 and small_enough(K.left, K.in_shape):

@@ -12,6 +12,7 @@ from ...jacobians import (
     Outer,
     Permutation,
     Reshape,
+    Scalar,
     Sum,
     SumTo,
     Zero,
@@ -113,6 +114,8 @@ def sum_of_outers(x: Outer, y: Outer) -> Jacobian | None:
 def sum_of_diagonals(x: Jacobian, y: Jacobian) -> Jacobian | None:
     """diag(d + e), or nothing where they cancel."""
     total = merge(x, y)
+    if isinstance(total, Scalar) and total.factor == 0:
+        return Zero(x.out_shape, x.in_shape, x.dtype)
     if not isinstance(total, Diagonal):
         return total
     d, e = entries(x), entries(y)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from threading import Lock
 from typing import Any
 
@@ -14,7 +14,7 @@ from ...jacobians import Array, Jacobian, Op, Shape, lead
 from ...jacobians.base import compiled
 from ...ops import numbers
 from ..elimination.planned import planned
-from .engines import Program, compiler, default_engine
+from .engines import Program, compile_by, compiler
 from .record import record
 
 KEPT = 4
@@ -24,16 +24,18 @@ KEPT = 4
 class Compiled(Jacobian):
     """y = J x, by a program that is made at the first product with so many columns.
 
-    `engine` is `"onnxruntime"`, `"numpy"` or `"numba"`; `seconds` is what compiling took so far.
-    The transpose is compiled in the same way.
+    `engine` is `"onnxruntime"`, `"numpy"`, `"numba"`, or None for the first that can;
+    `seconds` is what compiling took so far. The transpose is compiled in the same way.
     """
 
-    def __init__(self, operator: Jacobian, engine: str) -> None:
+    def __init__(self, operator: Jacobian, engine: str | None = None) -> None:
         super().__init__(operator.out_shape, operator.in_shape, operator.dtype)
         self.operator, self.engine, self.seconds = operator, engine, 0.0
-        self._compile: Callable[..., Program] = compiler(engine)
+        if engine is not None:
+            compiler(engine)  # raises where it is not there
         self._programs: OrderedDict[Shape, Program] = OrderedDict()
         self._lock = Lock()
+        self._ran = engine or "the first engine that can"
 
     def _apply(self, op: Op, v: Array) -> Array:
         if op is not numbers or not isinstance(v, np.ndarray):
@@ -45,7 +47,8 @@ class Compiled(Jacobian):
         with self._lock:
             if columns not in self._programs:
                 started = time.perf_counter()
-                self._programs[columns] = self._compile(record(self.operator, columns))
+                recording = record(self.operator, columns)
+                self._programs[columns], self._ran = compile_by(self.engine, recording)
                 self.seconds += time.perf_counter() - started
                 if len(self._programs) > KEPT:
                     self._programs.popitem(last=False)
@@ -68,10 +71,10 @@ class Compiled(Jacobian):
         return self.operator.diagonal()
 
     def __repr__(self) -> str:
-        return f"{self.operator!r}, by {self.engine}"
+        return f"{self.operator!r}, by {self._ran}"
 
 
 @compiled.register
 def _(operator: Jacobian, engine: str | None = None, products: int = 100,
       memory: int | None = None) -> Jacobian:  # fmt: skip
-    return Compiled(planned(operator, products, memory), engine or default_engine())
+    return Compiled(planned(operator, products, memory), engine)

@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from ...jacobians.errors import InputError, closest
+from ..primal.engines.onnxruntime import EngineError
 from .record import Recording
 
 
@@ -26,9 +27,16 @@ EXTRAS = {"onnxruntime": "runtime", "numba": "numba"}
 """engine -> the extra that brings what it needs."""
 
 
-def default_engine() -> str:
-    """The engine where none is named: ONNX Runtime where it is installed."""
-    return "onnxruntime" if importlib.util.find_spec("onnxruntime") else "numpy"
+def compile_by(engine: str | None, recording: Recording) -> tuple[Program, str]:
+    """A program and the engine that runs it: the one asked for, or the first that can."""
+    if engine is not None:
+        return compiler(engine)(recording), engine
+    if importlib.util.find_spec("onnxruntime"):
+        try:
+            return compiler("onnxruntime")(recording), "onnxruntime"
+        except EngineError:  # a kernel that it does not have, for this dtype
+            pass
+    return compiler("numpy")(recording), "numpy"
 
 
 def compiler(engine: str) -> Callable[[Recording], Program]:

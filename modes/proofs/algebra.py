@@ -152,10 +152,10 @@ class Reciprocals(Unknowns):
         return self.names[known]
 
     def _power(self, base: sp.Expr, exponent: sp.Expr) -> sp.Expr:
-        if exponent.is_Rational and exponent.q == 2:
-            square, n = self.replace(base), exponent.p
-            i = self._reciprocal(square, 2)
-            return i**-n if n < 0 else (i * square) ** n
+        if exponent.is_Rational:
+            inner, (p, q) = self.replace(base), (exponent.p, exponent.q)
+            i = self._reciprocal(inner, q)
+            return i**-p if p < 0 else (i ** (q - 1) * inner) ** p
         content, rest = exponent.primitive() if exponent.is_Add else exponent.as_coeff_Mul()
         if not content.is_Integer:
             content, rest = sp.S.One, exponent

@@ -1,16 +1,15 @@
 """Sweep: an operator applied to a sparse matrix, as `_apply` does to a vector.
 
 What a sparse matrix is, is left open: one with symbolic numbers, one of booleans, or an estimate
-of how many entries there would be. Composites are taken apart; what is left is `under`.
+of how many entries there would be. Composites are taken apart; `under` has the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import defaultdict
 from functools import reduce, singledispatch
 from itertools import accumulate, pairwise
-from operator import add
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self
 
 from ...jacobians import Block, Cast, Dag, Identity, Jacobian, Product, Reshape, Sum, size
 
@@ -21,52 +20,63 @@ class Matrix(Protocol):
     def under(self, operator: Jacobian) -> Self:
         """operator · A for an operator that is no composite."""
 
-    def __add__(self, other: Self, /) -> Self: ...
+    def plus(self, others: list[Self]) -> Self:
+        """A + B + …"""
 
     def part(self, start: int, stop: int) -> Self:
         """The rows from start to stop."""
 
-
-M = TypeVar("M", bound=Matrix)
-Stack = Callable[[list[M], Any], M]
+    def stacked(self, parts: list[Self | int]) -> Self:
+        """Matrices of these columns, one below the other; a number stands for rows of zeros."""
 
 
 @singledispatch
-def swept(operator: Jacobian, A: Any, stack: Any) -> Any:
-    """operator · A; `stack` puts matrices on top of each other."""
+def swept(operator: Jacobian, A: Any) -> Any:
+    """operator · A."""
     return A.under(operator)
 
 
 @swept.register(Identity)
 @swept.register(Cast)
 @swept.register(Reshape)
-def _(operator: Jacobian, A: Any, stack: Any) -> Any:
+def _(operator: Jacobian, A: Any) -> Any:
     return A
 
 
 @swept.register
-def _(operator: Product, A: Any, stack: Any) -> Any:
-    return reduce(lambda A, factor: swept(factor, A, stack), reversed(operator.factors), A)
+def _(operator: Product, A: Any) -> Any:
+    return reduce(lambda A, factor: swept(factor, A), reversed(operator.factors), A)
 
 
 @swept.register
-def _(operator: Sum, A: Any, stack: Any) -> Any:
-    return reduce(add, (swept(term, A, stack) for term in operator.terms))
+def _(operator: Sum, A: Any) -> Any:
+    return total([swept(term, A) for term in operator.terms])
 
 
 @swept.register
-def _(operator: Block, A: Any, stack: Any) -> Any:
-    return swept(operator.dag, A, stack)
+def _(operator: Block, A: Any) -> Any:
+    return swept(operator.dag, A)
 
 
 @swept.register
-def _(operator: Dag, A: Any, stack: Any) -> Any:
-    """Forward over the vertices; a matrix is let go after its last use."""
-    at: dict[int, Any] = {}
-    sizes = [size(operator.shapes[i]) for i in operator.sources]
-    for i, (start, stop) in zip(operator.sources, pairwise(accumulate(sizes, initial=0)), strict=True):
-        gather(at, i, A.part(start, stop))
+def _(operator: Dag, A: Any) -> Any:
+    """Forward over the vertices, each one summed when it is first used, let go after the last."""
+    arriving = defaultdict(list)
+    ends = accumulate((size(operator.shapes[i]) for i in operator.sources), initial=0)
+    for i, (start, stop) in zip(operator.sources, pairwise(ends), strict=True):
+        arriving[i].append(A.part(start, stop))
+    last = {edge.start: edge for edge in operator.edges}
     for edge in operator.edges:
-        if edge.start in at:
-            gather(at, edge.end, swept(edge.operator, at[edge.start], stack))
-    return stack([(at.get(i), size(operator.shapes[i])) for i in operator.sinks], A)
+        tangent = total(arriving[edge.start])
+        arriving[edge.start] = [tangent]
+        arriving[edge.end].append(swept(edge.operator, tangent))
+        if last[edge.start] is edge and edge.start not in operator.sinks:
+            del arriving[edge.start]
+    sinks = (total(arriving[i]) if arriving[i] else size(operator.shapes[i]) for i in operator.sinks)
+    return A.stacked(list(sinks))
+
+
+def total(parts: list[Any]) -> Any:
+    """The sum of one matrix or more."""
+    first, *others = parts
+    return first.plus(others) if others else first

@@ -46,12 +46,11 @@ class Symbolic:
             coefficient[k] * self.coefficient[at], self.program,
         )  # fmt: skip
 
-    def __add__(self, other: Symbolic) -> Symbolic:
-        pairs = (
-            (self.rows, other.rows), (self.columns, other.columns),
-            (self.variable, other.variable), (self.coefficient, other.coefficient),
-        )  # fmt: skip
-        return assembled(self.shape, *map(np.concatenate, pairs), self.program)
+    def plus(self, others: list[Symbolic]) -> Symbolic:
+        """A + B + …"""
+        terms = (self, *others)
+        held = ((A.rows, A.columns, A.variable, A.coefficient) for A in terms)
+        return assembled(self.shape, *map(np.concatenate, zip(*held, strict=True)), self.program)
 
     def part(self, start: int, stop: int) -> Symbolic:
         """The rows from start to stop."""
@@ -59,6 +58,22 @@ class Symbolic:
         indptr = self.indptr[start : stop + 1] - first
         held = (a[first:last] for a in (self.columns, self.variable, self.coefficient))
         return Symbolic((stop - start, self.shape[1]), indptr, *held, self.program)
+
+    def stacked(self, parts: list[Symbolic | int]) -> Symbolic:
+        """Matrices of these columns, one below the other; a number stands for rows of zeros."""
+        blocks = [self.zeros(part) if isinstance(part, int) else part for part in parts]
+        counts = np.concatenate([np.diff(A.indptr) for A in blocks])
+        held = ((A.columns, A.variable, A.coefficient) for A in blocks)
+        return Symbolic(
+            (len(counts), self.shape[1]), np.concatenate([[0], np.cumsum(counts)]),
+            *map(np.concatenate, zip(*held, strict=True)), self.program,
+        )  # fmt: skip
+
+    def zeros(self, rows: int) -> Symbolic:
+        """No entries in so many rows."""
+        none = self.columns[:0], self.variable[:0], self.coefficient[:0]
+        indptr = np.zeros(rows + 1, np.int64)
+        return Symbolic((rows, self.shape[1]), indptr, *none, self.program)
 
     @property
     def T(self) -> Symbolic:
@@ -73,20 +88,6 @@ def identity(n: int, program: Program) -> Symbolic:
     """I."""
     at = np.arange(n + 1)
     return Symbolic((n, n), at, at[:n], np.zeros(n, np.int64), np.ones(n, program.dtype), program)
-
-
-def stacked(parts: list[Symbolic]) -> Symbolic:
-    """Matrices of the same columns, one below the other."""
-    if len(parts) == 1:
-        return parts[0]
-    starts = np.cumsum([0, *(p.indptr[-1] for p in parts)])
-    indptr = [[0], *(p.indptr[1:] + s for p, s in zip(parts, starts, strict=False))]
-    held = ((p.columns, p.variable, p.coefficient) for p in parts)
-    shape = sum(p.shape[0] for p in parts), parts[0].shape[1]
-    return Symbolic(
-        shape, np.concatenate(indptr), *map(np.concatenate, zip(*held, strict=True)),
-        parts[0].program,
-    )  # fmt: skip
 
 
 def assembled(

@@ -63,5 +63,5 @@ def timed(task: Task, n: int) -> float:
 def reason(error: Exception) -> Any:
     """Why a contender is not there: the error, and where it came from if it was not foreseen."""
     if not isinstance(error, (Absent, ImportError)):
-        traceback.print_exc()
+        traceback.print_exc(limit=-3, chain=False)
     return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"

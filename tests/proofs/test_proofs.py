@@ -1,11 +1,14 @@
 """Every rule is the derivative of its definition, by SymPy; a wrong one is refuted."""
 
+import ast
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import onnxjac
+from onnxjac.modes.proofs import transcriptions
 from onnxjac.modes.proofs.cases import CASES
 from onnxjac.modes.proofs.check import Check
 from onnxjac.modes.proofs.definition import BODY, FORMULA, TRANSCRIPTION
@@ -69,6 +72,18 @@ def test_the_specification_has_no_kernel_of_the_numbers():
     spec = Specification({})
     own = {id(kernel) for name, kernel in KERNELS.items() if name not in UFUNCS}
     assert all(id(spec.kernel(name)) not in own for name in KERNELS)
+
+
+TRANSCRIBED = sorted(Path(transcriptions.__file__).parent.glob("*.py"))
+
+
+@pytest.mark.parametrize("path", TRANSCRIBED, ids=lambda path: path.stem)
+def test_a_transcription_imports_nothing_that_it_judges(path):
+    """Of the numbers reading NumPy's own functions, and of the rules nothing."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    origins = {n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+    judged = {o for o in origins if {"numbers", "rules", "jacobians"} & set(o.split("."))}
+    assert judged <= {"ops.numbers.pointwise"}
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
-from .table import at, case, ints
+from .table import case, ints
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
@@ -38,14 +38,36 @@ def recurrent(
     case(op_type, *inputs, hidden_size=hidden, outputs=outputs, **how)
 
 
+ONE = {"of": (0,)}
+"""Y alone: the last states are among its entries."""
+
 recurrent("RNN", 2, bias=True)
-recurrent("RNN", 1, 1, 2, initial=False, wrt=(0, 1, 2))
-recurrent("GRU", bias=True, initial=False)
+recurrent("RNN", 1, 1, 2, initial=False)
+recurrent("RNN", 2, 2, lengths=ints(2, 1), layout=1, direction="reverse", second=False)
 recurrent("GRU", bias=True)
-recurrent("GRU", linear_before_reset=1, bias=True)
-recurrent("GRU", 2, wrt=(0, 5))
-recurrent("LSTM", bias=True, peepholes=True)
-recurrent("LSTM")
-recurrent("LSTM", wrt=(0, 6), peepholes=True)
-recurrent("LSTM", input_forget=1, peepholes=True)
-recurrent("LSTM", 2, wrt=(0, 5))
+recurrent("GRU", bias=True, linear_before_reset=1, **ONE)
+recurrent("GRU", 1, 1, 2, initial=False, second=False)
+recurrent("GRU", 2, linear_before_reset=1, second=False)
+recurrent("LSTM", bias=True, peepholes=True, second=False)
+recurrent("LSTM", **ONE)
+recurrent("LSTM", input_forget=1, peepholes=True, **ONE)
+recurrent("LSTM", 1, 1, 2, initial=False, second=False)
+recurrent("LSTM", 2, bias=True, peepholes=True, second=False)
+recurrent("LSTM", 2, 2, lengths=ints(2, 1), peepholes=True, layout=1, direction="bidirectional",
+          wrt=(0, 1, 5, 6, 7), second=False)  # fmt: skip
+for op_type, layout in product(("RNN", "GRU"), (0, 1)):
+    recurrent(op_type, 2, 2, lengths=ints(1, 2), layout=layout, direction="bidirectional",
+              second=False)  # fmt: skip
+for op_type in GATES:
+    recurrent(op_type, 2, direction="reverse", layout=1, second=False)
+    recurrent(op_type, clip=0.5, bias=True, second=False)
+for name, numbers_ in ACTIVATIONS.items():
+    recurrent("RNN", activations=[name], **numbers_)
+    recurrent("RNN", activations=[name], clip=0.25, **numbers_)
+    recurrent("GRU", activations=["Sigmoid", name], initial=False, second=False, **numbers_)
+    recurrent("GRU", activations=[name, "Tanh"], second=False, **numbers_)
+    recurrent("LSTM", activations=["Sigmoid", "Tanh", name], second=False, **numbers_)
+recurrent("LSTM", activations=["HardSigmoid", "Affine", "ScaledTanh"], activation_beta=[0.375, 0.25],
+          activation_alpha=[0.25, 0.5, 0.75], second=False)  # fmt: skip
+recurrent("RNN", activations=["LeakyRelu", "ScaledTanh"], activation_alpha=[0.25, 0.5],
+          activation_beta=[1.5], direction="bidirectional", second=False)  # fmt: skip

@@ -77,8 +77,8 @@ for place, mode in product(("half_pixel", "output_half_pixel"), ("avg", "max")):
     case("RoiAlign", (1, 1, 3, 3), ROI, ints(0), sampling_ratio=1, **BINS, **how)
     case("RoiAlign", (1, 1, 2, 2), ROI, ints(0), sampling_ratio=2, spatial_scale=0.5, **how)
     case("RoiAlign", (1, 1, 3, 2), ROI, ints(0), output_width=2, **how)
-    case("RoiAlign", (2, 1, 2, 2), ROI - 0.5, ints(1), sampling_ratio=1, **how)
+    case("RoiAlign", (2, 1, 2, 2), ROI - 0.6875, ints(1), sampling_ratio=1, **how)
     case("RoiAlign", (1, 1, 2, 2), numbers(0.25, 0.3125, 0.75, 0.625).reshape(1, 4), ints(0),
          sampling_ratio=1, **how)  # fmt: skip
-    case("RoiAlign", (1, 1, 2, 2), np.concatenate([ROI - 2.5, ROI - 0.625]), ints(0, 0),
+    case("RoiAlign", (1, 1, 2, 2), np.concatenate([ROI - 2.75, ROI - 0.625]), ints(0, 0),
          sampling_ratio=1, **how)  # fmt: skip

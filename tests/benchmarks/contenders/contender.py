@@ -44,7 +44,7 @@ class Contender:
     def task(self, product: str) -> Task:
         """One run of the product, everything set up."""
         kind, _, count = product.partition("×")
-        kind = "columns" if count else kind
+        kind = "columns" if kind == "jvp" and count else kind
         method = getattr(self, kind, None)
         if method is None or kind not in self.only:
             raise Absent(f"no {kind}")

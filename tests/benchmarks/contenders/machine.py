@@ -12,11 +12,15 @@ from .contender import Contender, Task
 ORDER = 1024
 """Rows and columns of the matrices of `gemm`."""
 
+PASSES = 50
+"""Sums in one run of `stream`, so that handing them to the threads costs nothing."""
+
 
 class Machine(Contender):
     """`gemm` is one product of matrices, `stream` one sum of vectors by two threads."""
 
     library: ClassVar[str] = "machine"
+    only: ClassVar[tuple[str, ...]] = ("gemm", "stream")
 
     def gemm(self) -> Task:
         """C = A B, 2·1024³ operations."""
@@ -36,8 +40,5 @@ class Machine(Contender):
 
         return lambda: list(pool.map(passes, halves))
 
-
-PASSES = 50
-"""Sums in one task, so that handing it to the threads costs nothing."""
 
 CONTENDERS = {"machine": Machine}

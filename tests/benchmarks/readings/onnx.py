@@ -35,7 +35,8 @@ class Graph:
             symbol.value.type = ir.TensorType(ir.DataType.from_numpy(symbol.dtype))
         graph = ir.Graph(
             [x.value for x in inputs], [y.value for y in outputs.values()],
-            nodes=self.tape.nodes, initializers=self.weights, opset_imports={"": OPSET},
+            nodes=self.tape.nodes, initializers=self.weights,
+            opset_imports={"": OPSET}, name="workload",
         )  # fmt: skip
         return ir.Model(graph, ir_version=10)
 

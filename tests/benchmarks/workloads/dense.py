@@ -46,7 +46,8 @@ def mlp(
 def inputs(dtype: str = "float32") -> Workload:
     """∂logits/∂x of the MLP, 64 samples: J is 64 dense blocks of 10×784."""
     base = mlp(dtype, batch=64)
-    return Workload(base.tensors, perceptron, ("x",), ("jvp", "vjp"), blocks=True)
+    kept = 64 * WIDTHS[0] * WIDTHS[-1]
+    return Workload(base.tensors, perceptron, ("x",), ("jvp", "vjp"), blocks=True, kept=kept)
 
 
 def svds(dtype: str = "float32") -> Workload:
@@ -67,4 +68,6 @@ def narrowing(widths: tuple[int, ...], dtype: str = "float32") -> Workload:
     shapes = {f"w{i}": pair for i, pair in enumerate(pairwise(widths))}
     x = np.random.default_rng(3).standard_normal((1, widths[0])).astype(dtype)
     tensors = {"x": x, **weights(4, dtype, shapes)}
-    return Workload(tensors, chain, ("x",), ("jvp", "toarray"), blocks=True)
+    m, n = widths[-1], widths[0]
+    kept = min(m * n, (m + n) * min(widths))
+    return Workload(tensors, chain, ("x",), ("jvp", "toarray"), blocks=True, kept=kept)

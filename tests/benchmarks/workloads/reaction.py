@@ -25,4 +25,4 @@ def reaction(
 ) -> Workload:
     """The residual at n×n points, around the steady state 1, where −∂F/∂u is definite."""
     u = 1 + 0.1 * np.random.default_rng(12).standard_normal((n, n))
-    return Workload({"u": u}, residual, ("u",), products, input="u")
+    return Workload({"u": u}, residual, ("u",), products, input="u", kept=n * n)

@@ -17,7 +17,8 @@ class Workload:
     With `labels`, the loss is the cross-entropy of y. An output is `narrow` where it is a few
     numbers per sample, which is when products through the layers above need not be repeated.
     `input` is the tensor that the ONNX model takes; the others are its initializers.
-    J is dense `blocks`, one for a sample, where an expert could multiply them out by hand.
+    J is dense `blocks`, one for a sample, where an expert could multiply them out by hand; `kept`
+    numbers at least must then be read by every product.
     """
 
     tensors: dict[str, np.ndarray]
@@ -28,6 +29,7 @@ class Workload:
     narrow: bool = False
     input: str = "x"
     blocks: bool = False
+    kept: int = 0
 
     @property
     def dtype(self) -> np.dtype:

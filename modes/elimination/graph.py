@@ -1,0 +1,133 @@
+"""Graph: the edges of a DAG while its vertices are eliminated."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+
+from ...jacobians import Dag, Embed, Jacobian, Slice, Zero, common
+from ...jacobians.arrays import size
+from .chain import MATRICES, product
+from .cost import BANDWIDTH, seconds
+from .deferred import Deferred, deferred, forced
+from .parallel import factored
+from .settle import settled
+from .terms import plus
+
+GAIN = 1e-9
+"""Relative to the cost; less than that is rounding."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """An edge: its operator over deferred arrays and the vertices that were eliminated into it."""
+
+    operator: Jacobian
+    inside: tuple[int, ...] = ()
+    original: Jacobian | None = None
+
+    @cached_property
+    def cost(self) -> float:
+        """Estimated seconds of one product."""
+        return seconds(self.operator)
+
+    @property
+    def result(self) -> Jacobian:
+        """The operator over numbers: the very one that was there, where nothing was gained."""
+        return self.original or forced(factored(self.operator))
+
+
+Links = dict[tuple[int, int], Link]
+
+
+class Graph:
+    """Links by their ends; `interior` are the vertices that may go."""
+
+    def __init__(self, dag: Dag) -> None:
+        self.shapes = dag.shapes
+        self.incoming: dict[int, dict[int, Link]] = defaultdict(dict)
+        self.outgoing: dict[int, dict[int, Link]] = defaultdict(dict)
+        known: dict[int, Deferred] = {}
+        for edge in dag.edges:
+            link = linked(edge.operator, known)
+            present = self.incoming[edge.end].get(edge.start)
+            self.add(edge.start, edge.end, link if present is None else beside(present, link))
+        self.interior = {*self.incoming} & {*self.outgoing} - {*dag.sources} - {*dag.sinks}
+
+    def add(self, start: int, end: int, link: Link) -> None:
+        self.incoming[end][start] = self.outgoing[start][end] = link
+
+    def pairs(self, v: int) -> int:
+        """How many products its elimination takes."""
+        return len(self.incoming[v]) * len(self.outgoing[v])
+
+    def neighbours(self, v: int) -> set[int]:
+        return {*self.incoming[v], *self.outgoing[v]}
+
+    def remove(self, v: int) -> bool:
+        """Eliminate a vertex if that makes products cheaper, or no dearer where all is simple."""
+        before = self.cost_around(v)
+        links = self.products(v, before)
+        if links is None:
+            return False
+        after = sum(link.cost for link in links.values()) + self.additions(links)
+        neutral = after <= before * (1 + GAIN) and self.simple(v)
+        if after >= before * (1 - GAIN) and not neutral:
+            return False
+        self.replace(v, links)
+        return True
+
+    def cost_around(self, v: int) -> float:
+        """Of the edges at v, of those beside the ways through it, and of adding them up."""
+        ins, outs = self.incoming[v], self.outgoing[v]
+        beside = {(i, o): self.incoming[o][i] for o in outs for i in ins if i in self.incoming[o]}
+        around = sum(link.cost for link in (*ins.values(), *outs.values(), *beside.values()))
+        dropped = {(i, v): link for i, link in ins.items()}
+        return around + self.additions({**dropped, **{(v, o): k for o, k in outs.items()}, **beside})
+
+    def additions(self, links: Links) -> float:
+        """Seconds for adding up what these links bring to their ends, beyond what else they get."""
+        total = 0.0
+        for _, end in links:
+            shape = self.shapes[end]
+            total += 3 * size(shape) * 4 / BANDWIDTH
+        return total
+
+    def products(self, v: int, limit: float) -> Links | None:
+        """The links that would replace v; None as soon as they cost more than the limit."""
+        links: Links = {}
+        spent = 0.0
+        for o, out in self.outgoing[v].items():
+            for i, into in self.incoming[v].items():
+                operator = product(out.operator, into.operator)
+                if breaks_tiling(operator, out.operator, into.operator):
+                    return None
+                link = Link(operator, (*into.inside, v, *out.inside))
+                present = self.incoming[o].get(i)
+                link = link if present is None else beside(present, link)
+                if not isinstance(link.operator, Zero):
+                    links[i, o] = link
+                    spent += link.cost
+                if spent > limit * (1 + GAIN):
+                    return None
+        return links
+
+    def simple(self, v: int) -> bool:
+        """Whether no matrix is at v, nothing that the planner looks for."""
+        links = (*self.incoming[v].values(), *self.outgoing[v].values())
+        return not any(isinstance(link.operator, MATRICES) for link in links)
+
+    def replace(self, v: int, links: Links) -> None:
+        """Take v out and the new links in."""
+        ins, outs = self.incoming.pop(v), self.outgoing.pop(v)
+        for i in ins:
+            del self.outgoing[i][v]
+        for o in outs:
+            del self.incoming[o][v]
+            for i in ins:
+                self.incoming[o].pop(i, None)
+                self.outgoing[i].pop(o, None)
+        for (i, o), link in links.items():
+            self.add(i, o, link)
+        self.interior.discard(v)

@@ -1,0 +1,12 @@
+"""NumPy as the engine of products: a program of calls that write into memory laid out beforehand.
+
+`places` says where the entries of a tensor lie, `wants` lets producers write where consumers read,
+`assemble` turns nodes into instructions (a file per family), `program` runs them.
+"""
+
+from . import convolution, elementwise, gathering, moves, padding, sums  # noqa: F401
+from . import matmul as _matmul  # noqa: F401  (each module enters its operators into the table)
+from .assemble import compile
+from .program import Program
+
+__all__ = ["Program", "compile"]

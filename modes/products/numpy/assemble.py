@@ -1,0 +1,189 @@
+"""Assemble: a recorded product as instructions.
+
+Each operator has a function here, entered by `assembles`, that finds the places of its operands
+and emits calls which write into the place of its result. Movements of entries emit nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ....jacobians import Shape, dtype_of, shape_of
+from ....ops.numbers import numbers
+from ...flow.steps import python_of
+from ..record import Recording
+from .instruction import Instruction, copy
+from .places import Buffer, Place, Role, constant, new, ordered_like
+from .program import Program
+from .wants import wants
+
+Assembly = Callable[["Assembler", ir.Node], None]
+TABLE: dict[str, Assembly] = {}
+
+FOREVER = 1 << 60
+
+
+def assembles(*names: str) -> Callable[[Assembly], Assembly]:
+    """Enter a function as the one that assembles some operators."""
+
+    def enter(function: Assembly) -> Assembly:
+        TABLE.update(dict.fromkeys(names, function))
+        return function
+
+    return enter
+
+
+class Assembler:
+    """Where every value is, and the instructions so far."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording, self.now = recording, 0
+        self.instructions: list[Instruction] = []
+        self.packed = 0
+        self.places: dict[ir.Value, Place] = {}
+        self.tenants: defaultdict[Buffer, list[ir.Value]] = defaultdict(list)
+        self.last_use = last_uses(recording)
+        self.v = new(shape_of(recording.v), dtype_of(recording.v), Role.INPUT)
+        self.y = new(shape_of(recording.y), dtype_of(recording.y), Role.OUTPUT)
+        self.wanted = wants(recording, self.y)
+        for value, place in self.wanted.items():
+            self.tenants[place.buffer].append(value)
+        self.put(recording.v, self.v)
+
+    # -- where things are ---------------------------------------------------------------------
+
+    def place(self, value: ir.Value) -> Place:
+        """Where a value is."""
+        if value not in self.places:
+            array = self.recording.array(value)
+            assert array is not None, f"{value} is used before it is computed"
+            self.put(value, constant(array))
+        return self.places[value]
+
+    def operands(self, node: ir.Node) -> list[Place]:
+        """Where the inputs of a node are that are there."""
+        return [self.place(x) for x in node.inputs if x is not None]
+
+    def put(self, value: ir.Value, place: Place) -> None:
+        """A value is at a place; it is copied if it is wanted elsewhere."""
+        wanted = self.wanted.get(value)
+        if wanted is not None and not wanted.same(place):
+            self.emit(copy, place, wanted)
+            place = wanted
+        self.places[value] = place
+        self.tenants[place.buffer].append(value)
+
+    def target(self, node: ir.Node, reuse: bool = False) -> Place:
+        """Where the result of a node is to be written.
+
+        Where it is wanted; else, if the call may write where it reads, over an operand that
+        nobody needs any more; else in a new buffer.
+        """
+        value = node.outputs[0]
+        place = self.wanted.get(value) or (self.spare(node) if reuse else None)
+        if place is None:
+            place = self.alike(node) if reuse else new(shape_of(value), dtype_of(value))
+        self.put(value, place)
+        return place
+
+    def spare(self, node: ir.Node) -> Place | None:
+        """An operand that the result may overwrite."""
+        value, places = node.outputs[0], self.operands(node)
+        for place in places:
+            others = (p for p in places if p.buffer is place.buffer)
+            if (
+                place.buffer.role is Role.WORK and place.shape == shape_of(value)
+                and place.dtype == dtype_of(value) and self.is_dead(place.buffer)
+                and all(map(place.same, others)) and 0 not in place.view.strides
+            ):  # fmt: skip
+                return place
+        return None
+
+    def is_dead(self, buffer: Buffer) -> bool:
+        """Whether nothing in a buffer is needed after this node."""
+        return all(self.last_use[value] <= self.now for value in self.tenants[buffer])
+
+    def alike(self, node: ir.Node) -> Place:
+        """A new buffer, ordered as the first computed operand of the shape of the result."""
+        value = node.outputs[0]
+        shape, dtype = shape_of(value), dtype_of(value)
+        for place in self.operands(node):
+            if place.shape == shape and place.constant is None and 0 not in place.view.strides:
+                view = ordered_like(place.view, shape, dtype)
+                return Place(Buffer(view, Role.WORK), view)
+        return new(shape, dtype)
+
+    # -- instructions -------------------------------------------------------------------------
+
+    def emit(self, function: Callable[..., Any], *places: Place) -> Place:
+        """A call that writes into its last array."""
+        self.instructions.append(Instruction(function, places))
+        return places[-1]
+
+    def contiguous(self, place: Place, shape: Shape | None = None) -> Place:
+        """The entries in row-major order: a copy, made now if they are known."""
+        shape = place.shape if shape is None else shape
+        if place.constant is not None:
+            made = np.ascontiguousarray(place.constant)
+            self.packed += made.nbytes
+            return constant(made.reshape(shape))
+        made_place = self.emit(copy, place, new(place.shape, place.dtype))
+        return made_place.moved(np.reshape, shape)
+
+    def program(self) -> Program:
+        """All instructions of the recording."""
+        for self.now, node in enumerate(self.recording.nodes):
+            TABLE.get(node.op_type, by_kernel)(self, node)
+        if self.recording.y not in self.wanted:  # y is v or a constant
+            self.emit(copy, self.place(self.recording.y), self.y)
+        return Program(self.instructions, self.v, self.y, self.packed)
+
+
+def compile(recording: Recording) -> Program:  # noqa: A001  (each engine has a `compile`)
+    """The program of a recorded product."""
+    return Assembler(recording).program()
+
+
+def last_uses(recording: Recording) -> defaultdict[ir.Value, int]:
+    """The last node that reads each value; the result is needed for ever."""
+    found: defaultdict[ir.Value, int] = defaultdict(lambda: -1)
+    for now, node in enumerate(recording.nodes):
+        found.update((x, now) for x in node.inputs if x is not None)
+    found[recording.y] = FOREVER
+    return found
+
+
+def attributes(node: ir.Node) -> dict[str, Any]:
+    """The attributes of a node as Python values."""
+    return {name: python_of(attribute) for name, attribute in node.attributes.items()}
+
+
+def arguments(asm: Assembler, node: ir.Node) -> list[np.ndarray | None]:
+    """The inputs of a node after the first, which are known: shapes, axes, indices."""
+    return [None if x is None else asm.place(x).constant for x in node.inputs[1:]]
+
+
+def by_kernel(asm: Assembler, node: ir.Node) -> None:
+    """A node by the kernel of the numbers reading, its results copied to their places."""
+    kernel, attrs = getattr(numbers, node.op_type), attributes(node)
+    present = [x is not None for x in node.inputs]
+    operands = asm.operands(node)
+    made = [new(shape_of(y), dtype_of(y)) for y in node.outputs]
+    if len(made) > 1:
+        attrs["outputs"] = len(made)
+
+    def run(*arrays: np.ndarray) -> None:
+        given = iter(arrays[: len(operands)])
+        results = kernel(*(next(given) if there else None for there in present), **attrs)
+        results = results if isinstance(results, tuple) else (results,)
+        for result, y in zip(results, arrays[len(operands) :], strict=False):
+            copy(result, y)
+
+    asm.emit(run, *operands, *made)
+    for value, place in zip(node.outputs, made, strict=True):
+        asm.put(value, place)

@@ -1,0 +1,87 @@
+"""The command line: `python -m tests.benchmarks`, from the root of the repository."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from . import __doc__ as description
+from .contenders import MODULES
+from .document import document
+from .limits import Machine
+from .report import Outcome, machine_readable
+from .rounds import measure, workers
+from .table import COMPARED, EACH, compared, each, show
+from .workloads import GROWTH, HIDDEN, WORKLOADS, find
+
+THREADS = 2
+VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+def arguments() -> argparse.Namespace:
+    """What the user asked for."""
+    parser = argparse.ArgumentParser(
+        "python -m tests.benchmarks", description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    known = ", ".join([*WORKLOADS, "growth"])
+    add = parser.add_argument
+    add("--only", nargs="+", default=[""], help=f"workloads, or how they begin: {known}")
+    add("--products", nargs="+", help="jvp, vjp, ggn, hvp, jvp×16 …; by default all")
+    add("--contenders", nargs="+", help="contenders, or how they begin; by default all")
+    add("--rounds", type=int, default=7)
+    add("--budget", type=float, default=0.15, help="seconds of one turn")
+    add("--json", type=Path, help="write everything that was measured")
+    add("--markdown", type=Path, help="write the page of results")
+    return parser.parse_args()
+
+
+def same_threads() -> None:
+    """Two cores and two threads for every process that starts from here."""
+    os.environ.update(dict.fromkeys(VARIABLES, str(THREADS)))
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
+
+
+def chosen(only: list[str]) -> list[str]:
+    """The workloads that begin with one of these; the hidden ones by their names alone."""
+    names = [name for name in (*WORKLOADS, *GROWTH) if name.startswith(tuple(only))]
+    return names + [name for name in HIDDEN if name in only]
+
+
+def outcomes(name: str, asked: argparse.Namespace) -> Iterator[Outcome]:
+    """One workload: all its products."""
+    workload = find(name)
+    settings = {"rounds": asked.rounds, "budget": asked.budget}
+    begins = tuple(asked.contenders or [""])
+    contenders = [c for c in MODULES if c.startswith(begins) and c != "machine"]
+    with workers(["machine", *contenders], name) as (machine, *others):
+        limits = Machine(machine, **settings)
+        for product in asked.products or workload.products:
+            found = measure(others, product, **settings)
+            rows = next((m.result.size for m in found if m.result is not None), 0)
+            limit = limits.least(workload, product, rows)
+            yield Outcome(name, product, str(workload.dtype), found, limit)
+
+
+def main() -> None:
+    """Measure, show, write."""
+    asked = arguments()
+    same_threads()
+    measured: list[Outcome] = []
+    for name in chosen(asked.only):
+        for outcome in outcomes(name, asked):
+            measured.append(outcome)
+            show(f"{name} {outcome.product}", EACH, each([outcome]))
+    show("ours and the best peer", COMPARED, compared(measured))
+    if asked.json:
+        asked.json.write_text(json.dumps([machine_readable(o) for o in measured], indent=1))
+    if asked.markdown:
+        asked.markdown.write_text(document(measured, asked.rounds))
+
+
+if __name__ == "__main__":
+    main()

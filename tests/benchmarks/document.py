@@ -1,0 +1,66 @@
+"""Document: RESULTS.md, the tables with what they were measured on."""
+
+from __future__ import annotations
+
+import os
+import platform
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from .report import Outcome
+from .table import COMPARED, EACH, compared, each, markdown
+
+LIBRARIES = ("onnxjac", "numpy", "scipy", "onnx", "onnxruntime", "numba", "jax", "torch",
+             "curvlinops-for-pytorch", "casadi", "asdex")  # fmt: skip
+
+TEXT = """# Benchmarks
+
+`python -m tests.benchmarks`, {date}, {cpu}, two threads each, {rounds} interleaved rounds.
+
+Milliseconds of one product after set-up, medians over the rounds. The ratio is the median over
+the rounds of ours ÷ the best peer, each at its best use, whose result is right. An expert knows
+the structure of J and has written the product for it by hand. The limit is the least arithmetic
+at this machine's rate for matrix products, or the least bytes at its bandwidth, both measured in
+the same run. The error is the distance to the results of the other libraries.
+
+{versions}
+
+## Ours and the best peer
+
+{compared}
+
+## Every contender
+
+Set-up: seconds until the first result, with all compilation. Ours pays after so many products,
+against not compiling.
+
+{each}
+"""
+
+
+def document(outcomes: list[Outcome], rounds: int) -> str:
+    """The whole page."""
+    return TEXT.format(
+        date=datetime.now(UTC).date(), cpu=cpu(), rounds=rounds, versions=versions(),
+        compared=markdown(COMPARED, compared(outcomes)), each=markdown(EACH, each(outcomes)),
+    )  # fmt: skip
+
+
+def versions() -> str:
+    """What is installed."""
+    found = {"Python": platform.python_version()}
+    for name in LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return ", ".join(f"{name} {number}" for name, number in found.items())
+
+
+def cpu() -> str:
+    """The processor's name and its cores."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else platform.processor()}, {os.cpu_count()} cores"

@@ -1,0 +1,106 @@
+"""Limits: the least that a product has to do, and how long this machine needs for that.
+
+seconds = max(flops / rate of matrix products, bytes / bandwidth), the bandwidth being that of a
+sum of vectors of as many bytes, so that caches count alike.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+
+from .contenders.machine import ORDER, PASSES
+from .contenders.onnxjac import model_of
+from .rounds import Worker, measure
+from .workloads import Workload
+
+SMALLEST = 96 * 2**10
+"""Bytes of the shortest sum that is measured: below it, calls would be."""
+
+
+class Machine:
+    """The rates of the machine for one type of numbers, each measured when first asked for."""
+
+    def __init__(self, worker: Worker, rounds: int, budget: float) -> None:
+        self.worker, self.settings = worker, {"rounds": rounds, "budget": budget}
+        self.rate = 2 * ORDER**3 / self._seconds("gemm")
+        self.bandwidths: dict[int, float] = {}
+
+    def _seconds(self, product: str) -> float:
+        return measure([self.worker], product, **self.settings)[0].median
+
+    def bandwidth(self, nbytes: int) -> float:
+        """Bytes per second of a sum of vectors of so many bytes in all."""
+        nbytes = max(nbytes, SMALLEST)
+        if nbytes not in self.bandwidths:
+            self.bandwidths[nbytes] = PASSES * nbytes / self._seconds(f"stream×{nbytes}")
+        return self.bandwidths[nbytes]
+
+    def least(self, workload: Workload, product: str, rows: int) -> float | None:
+        """Seconds that the product cannot fall below; nothing is claimed of whole solvers."""
+        nbytes = traffic(workload, product, rows)
+        if nbytes is None:
+            return None
+        return max(arithmetic(workload, product) / self.rate, nbytes / self.bandwidth(nbytes))
+
+
+def traffic(workload: Workload, product: str, size: int) -> int | None:
+    """Bytes of operands, of the result and of what must be kept; `size` is that of the result."""
+    kind, _, count = product.partition("×")
+    item, columns = workload.dtype.itemsize, int(count or 1)
+    operands = {"jvp": columns * workload.size, "vjp": 0, "ggn": workload.size,
+                "hvp": workload.size, "toarray": 0, "sparse": 5 * workload.size}  # fmt: skip
+    return item * (operands[kind] + size + workload.kept) if kind in operands else None
+
+
+def arithmetic(workload: Workload, product: str) -> int:
+    """Σ over matrix products and convolutions of flops × how many of them a product needs.
+
+    Forward and reverse: one for each factor that varies; where the output is narrow, only those
+    with a weight, as the adjoints of the outputs are kept. Twice that for JᵀHJ. The Hessian takes
+    three for each such factor, but for the sweeps that a first layer does not need.
+    """
+    kind, _, count = product.partition("×")
+    if workload.kept or kind in ("toarray", "sparse"):
+        return 0
+    total = 0
+    for flops, varying, weighted in factors(workload):
+        forward = weighted if workload.narrow else varying
+        needed = {"ggn": 2 * forward, "hvp": 6 if varying == 2 else 2 * varying}
+        total += flops * needed.get(kind, forward)
+    return total * int(count or 1)
+
+
+def factors(workload: Workload) -> list[tuple[int, int, int]]:
+    """For each matrix product: its flops, how many of its factors vary, how many are weights."""
+    proto = onnx.shape_inference.infer_shapes(ir.to_proto(model_of(workload)))
+    graph, weights = proto.graph, set(workload.wrt)
+    shapes = {v.name: dims(v) for v in (*graph.value_info, *graph.input, *graph.output)}
+    shapes |= {w.name: tuple(w.dims) for w in graph.initializer}
+    varying, found = set(weights), []
+    for node in graph.node:
+        active = [name in varying for name in node.input]
+        varying |= set(node.output) if any(active) else set()
+        if flops := flops_of(node, shapes):
+            found.append((flops, sum(active[:2]), sum(name in weights for name in node.input[:2])))
+    return found
+
+
+def dims(value: Any) -> tuple[int, ...]:
+    """The shape of a described tensor."""
+    return tuple(d.dim_value for d in value.type.tensor_type.shape.dim)
+
+
+def flops_of(node: Any, shapes: dict[str, tuple[int, ...]]) -> int:
+    """2 × the size of the output × the length of each sum."""
+    if node.op_type == "MatMul":
+        return 2 * math.prod(shapes[node.output[0]]) * shapes[node.input[0]][-1]
+    if node.op_type == "Conv":
+        return 2 * math.prod(shapes[node.output[0]]) * math.prod(shapes[node.input[1]][1:])
+    if node.op_type == "LSTM":
+        (length, batch, n), width = shapes[node.input[0]], shapes[node.input[2]][-1]
+        return 2 * length * batch * 4 * width * (n + width)
+    return 0

@@ -1,0 +1,54 @@
+"""Targets: how much of the best peer's time ours may take."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+RUNTIME, NUMPY, NUMBA = "onnxjac onnxruntime", "onnxjac numpy", "onnxjac numba"
+SLACK = 1.1
+"""What float64 may be worse."""
+
+
+class Target(NamedTuple):
+    """ours ÷ the best peer ≤ bound, or ÷ the best expert's work by hand."""
+
+    bound: float
+    expert: bool = False
+
+
+def bounds(
+    work: str, products: dict[str, float], ours: str = RUNTIME
+) -> dict[tuple[str, str, str], list[Target]]:
+    """The targets of one contender at one workload."""
+    return {(work, product, ours): [Target(bound)] for product, bound in products.items()}
+
+
+FOUR = ("jvp", "vjp", "ggn", "hvp")
+MLP = dict(zip((*FOUR, "jvp×16"), (0.72, 0.85, 0.75, 0.95, 0.8), strict=True))
+MLP_NUMPY = dict(zip((*FOUR, "jvp×16"), (0.80, 0.90, 0.85, 1.02, 0.8), strict=True))
+
+TARGETS: dict[tuple[str, str, str], list[Target]] = {
+    **bounds("mlp", MLP),
+    **bounds("mlp", MLP_NUMPY, NUMPY),
+    **bounds("mlp/float64", {product: SLACK * bound for product, bound in MLP.items()}),
+    **bounds("mlp/float64", {product: SLACK * b for product, b in MLP_NUMPY.items()}, NUMPY),
+    **bounds("resnet", {"jvp": 0.65, "vjp": 0.65, "ggn": 0.65, "hvp": 1.05}),
+    **bounds("lenet", dict.fromkeys(FOUR, 0.95)),
+    **bounds("transformer", {"jvp": 1.0, "vjp": 1.0}),
+    **bounds("resnet", dict.fromkeys(FOUR, 1.5), NUMPY),
+    **bounds("lenet", dict.fromkeys(FOUR, 1.5), NUMPY),
+    **bounds("transformer", {"jvp": 1.5, "vjp": 1.5}, NUMPY),
+    **bounds("reaction", {"jvp": 0.35}, NUMBA),
+    **bounds("reaction", {"jvp": 1.3, "sparse": 0.4}, NUMPY),
+    **{
+        ("input", product, ours): [Target(0.08), Target(0.8, expert=True)]
+        for product in ("jvp", "vjp")
+        for ours in (RUNTIME, NUMPY)
+    },
+}
+
+SHARE = 0.7
+"""The part of the machine's limit that is asked for."""
+
+TOLERANCE = {"float32": 1e-4, "float64": 1e-9}
+"""How far a result may be from those of the other libraries, relative to its norm."""
