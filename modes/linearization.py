@@ -18,7 +18,7 @@ from .model import Model, TensorSpec
 from .named import check_named, find_tensor, fitting
 from .primal.evaluate import evaluate
 from .primal.perturb import perturbed
-from .products.compiled import compiled
+from .products.compiled import by_engine
 from .tape.record import Entry
 
 Specs = tuple[TensorSpec, ...]
@@ -110,8 +110,8 @@ class Linearization(Jacobian):
     def compile(
         self, engine: str | None = None, *, products: int = 100, memory: int | None = None
     ) -> Linearization:
-        how = {"engine": engine, "products": products, "memory": memory}
-        return self._with(make=partial(compiled, **how))
+        make = partial(by_engine, engine=engine, products=products, memory=memory)
+        return self._with(make=make)
 
     def arrays(self) -> Iterator[Array]:
         return self.dag.arrays()

@@ -11,7 +11,7 @@ from ...jacobians import Array, Jacobian, Op, shape_of, size
 from ..elimination.planned import planned
 from ..model import TensorSpec
 from ..named import check_named, find_tensor, fitting
-from ..products.compiled import compiled
+from ..products.compiled import by_engine
 
 Specs = tuple[TensorSpec, ...]
 
@@ -40,7 +40,7 @@ class Symmetric(Jacobian):
     def compile(
         self, engine: str | None = None, *, products: int = 100, memory: int | None = None
     ) -> Symmetric:
-        return Symmetric(compiled(self.operator, engine, products, memory), self.domain)
+        return Symmetric(by_engine(self.operator, engine, products, memory), self.domain)
 
     def _transpose(self) -> Jacobian:
         return self

@@ -8,7 +8,6 @@ Matrices are never multiplied here: that is for the planner to decide.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
 from typing import Any, TypeVar
 
 from ...jacobians import (
@@ -53,11 +52,6 @@ def product(left: Jacobian, right: Jacobian) -> Jacobian:
         if chain[-1] is factor:  # what follows is settled with it already
             return as_product([*chain, *others[position + 1 :]])
     return as_product(chain)
-
-
-def settled(operator: Jacobian) -> Jacobian:
-    """The factors of a product, each settled, brought together from the left."""
-    return reduce(product, map(simple, factors_of(operator)))
 
 
 def as_product(factors: list[Jacobian]) -> Jacobian:

@@ -9,13 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
-from ...jacobians import Dag, Edge, Jacobian
+from ...jacobians import Dag, Edge
 from . import rows, scaling, smaller  # noqa: F401  (each enters its rules into the table)
 from .cost import seconds
-from .deferred import deferred, forced
-from .graph import Graph, Link
-from .parallel import factored
-from .settle import settled
+from .graph import Graph
 
 DEGREE = 64
 """A vertex with more pairs of edges than that is kept: too many products to look at."""

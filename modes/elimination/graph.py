@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from ...jacobians import Dag, Embed, Jacobian, Slice, Zero, common
-from ...jacobians.arrays import size
+from ...jacobians import Dag, Embed, Jacobian, Slice, Zero, size
 from .chain import MATRICES, product
 from .cost import BANDWIDTH, seconds
 from .deferred import Deferred, deferred, forced
@@ -45,7 +45,7 @@ class Graph:
     """Links by their ends; `interior` are the vertices that may go."""
 
     def __init__(self, dag: Dag) -> None:
-        self.shapes = dag.shapes
+        self.shapes, self.itemsize = dag.shapes, dag.dtype.itemsize
         self.incoming: dict[int, dict[int, Link]] = defaultdict(dict)
         self.outgoing: dict[int, dict[int, Link]] = defaultdict(dict)
         known: dict[int, Deferred] = {}
@@ -83,16 +83,12 @@ class Graph:
         ins, outs = self.incoming[v], self.outgoing[v]
         beside = {(i, o): self.incoming[o][i] for o in outs for i in ins if i in self.incoming[o]}
         around = sum(link.cost for link in (*ins.values(), *outs.values(), *beside.values()))
-        dropped = {(i, v): link for i, link in ins.items()}
-        return around + self.additions({**dropped, **{(v, o): k for o, k in outs.items()}, **beside})
+        added = [*((i, v) for i in [*ins][1:]), *((v, o) for o in outs), *beside]
+        return around + self.additions(added)
 
-    def additions(self, links: Links) -> float:
-        """Seconds for adding up what these links bring to their ends, beyond what else they get."""
-        total = 0.0
-        for _, end in links:
-            shape = self.shapes[end]
-            total += 3 * size(shape) * 4 / BANDWIDTH
-        return total
+    def additions(self, ways: Iterable[tuple[int, int]]) -> float:
+        """Seconds for adding what comes along some ways to what else their ends get."""
+        return sum(3 * size(self.shapes[end]) for _, end in ways) * self.itemsize / BANDWIDTH
 
     def products(self, v: int, limit: float) -> Links | None:
         """The links that would replace v; None as soon as they cost more than the limit."""
@@ -131,3 +127,22 @@ class Graph:
         for (i, o), link in links.items():
             self.add(i, o, link)
         self.interior.discard(v)
+
+
+def linked(operator: Jacobian, known: dict[int, Deferred]) -> Link:
+    """The operator of an edge settled; the original is kept where that is no gain."""
+    settled_ = settled(deferred(operator, known))
+    gained = seconds(settled_) < seconds(operator) * (1 - GAIN)
+    return Link(settled_, original=None if gained else operator)
+
+
+def beside(present: Link, link: Link) -> Link:
+    """Two parallel edges as one."""
+    return Link(plus(present.operator, link.operator), (*present.inside, *link.inside))
+
+
+def breaks_tiling(whole: Jacobian, out: Jacobian, into: Jacobian) -> bool:
+    """Whether a slab would be lost that Concat or Split moves without adding anything up."""
+    return (isinstance(out, Embed) and not isinstance(whole, Embed)) or (
+        isinstance(into, Slice) and not isinstance(whole, Slice)
+    )

@@ -75,6 +75,8 @@ class Compiled(Jacobian):
 
 
 @compiled.register
-def _(operator: Jacobian, engine: str | None = None, products: int = 100,
-      memory: int | None = None) -> Jacobian:  # fmt: skip
+def by_engine(
+    operator: Jacobian, engine: str | None = None, products: int = 100, memory: int | None = None
+) -> Jacobian:
+    """The operator planned for so many products and compiled."""
     return Compiled(planned(operator, products, memory), engine)

@@ -46,7 +46,7 @@ class Session:
         return y
 
 
-def compile(recording: Recording) -> Session:  # noqa: A001  (each engine has a `compile`)
+def compile(recording: Recording) -> Session:
     """The session of a recorded product.
 
     Raises `EngineError` where ONNX Runtime has no kernel for it.

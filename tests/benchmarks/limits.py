@@ -13,9 +13,9 @@ import onnx
 import onnx_ir as ir
 
 from .contenders.machine import ORDER, PASSES
-from .contenders.onnxjac import model_of
 from .rounds import Worker, measure
 from .workloads import Workload
+from .workloads.model import model_of
 
 SMALLEST = 96 * 2**10
 """Bytes of the shortest sum that is measured: below it, calls would be."""

@@ -5,31 +5,13 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-import onnx_ir as ir
 
 import onnxjac as oj
 from onnxjac.jacobians import Jacobian
 
-from ..readings import onnx as reading
 from ..workloads import Workload
+from ..workloads.model import LOSS, OUTPUT, model_of
 from .contender import Absent, Contender, Task
-
-OUTPUT, LOSS = "logits", "loss"
-
-
-def model_of(workload: Workload) -> ir.Model:
-    """The workload as an ONNX model: one input, the other tensors its initializers."""
-    graph, name = reading.Graph(), workload.input
-    tensors = {
-        key: (graph.input if key == name else graph.tensor)(array, key)
-        for key, array in workload.tensors.items()
-    }
-    outputs = {OUTPUT: workload.forward(reading, tensors)}
-    if workload.labels is not None:
-        labels = graph.tensor(workload.labels, "labels")
-        outputs[LOSS] = reading.cross_entropy(outputs[OUTPUT], labels)
-    return graph.model([tensors[name]], outputs)
-
 
 class Plain(Contender):
     """The linearisation as it is, without `compile`."""
