@@ -1,11 +1,11 @@
-"""Outer and Inner: a broadcast or a sum with its weights, in one pass over memory."""
+"""Outer and Inner: a broadcast or a sum together with its weights, per row.
+
+They are diag(u) · bcast and sum · diag(w) as one operator that can take in more factors.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from string import ascii_lowercase
-
-import numpy as np
 
 from .arrays import Array, Op, Shape, dtype_of, lead, prod_text, shape_of, size
 from .base import Jacobian
@@ -13,7 +13,7 @@ from .layout import summed_axes
 
 
 class Outer(Jacobian):
-    """y = u ∘ bcast(x): an outer product per row, diag(u) · bcast without the repeated tensor.
+    """y = u ∘ bcast(x): an outer product per row, without the repeated tensor.
 
     >>> Outer(np.array([[1.0, 2.0], [3.0, 4.0]]), (2, 2), (2, 1)).toarray()
     array([[1., 0.],
@@ -49,7 +49,7 @@ class Outer(Jacobian):
 
 
 class Inner(Jacobian):
-    """y = Σ w ∘ x: an inner product per row, sum · diag(w) without the products in memory.
+    """y = Σ w ∘ x: an inner product per row.
 
     >>> Inner(np.array([[1.0, 2.0], [3.0, 4.0]]), (2, 1), (2, 2)).toarray()
     array([[1., 2., 0., 0.],
@@ -61,12 +61,8 @@ class Inner(Jacobian):
         self.w = w
 
     def _apply(self, op: Op, v: Array) -> Array:
-        k, rank = lead(v, self.in_shape), len(self.in_shape)
-        labels = ascii_lowercase[:rank]
-        held, term = squeezed(op, self.w, labels)
-        gone = {axis + rank for axis in summed_axes(self.out_shape, self.in_shape)}
-        kept = "".join(label for axis, label in enumerate(labels) if axis not in gone)
-        y = op.Einsum(held, v, equation=f"{term},...{labels}->...{kept}")
+        k, summed = lead(v, self.in_shape), summed_axes(self.out_shape, self.in_shape)
+        y = op.ReduceSum(op.Mul(v, self.w), summed, keepdims=1)
         return op.Reshape(y, (*k, *self.out_shape))
 
     def _transpose(self) -> Jacobian:
@@ -81,11 +77,3 @@ class Inner(Jacobian):
 
     def __repr__(self) -> str:
         return f"inner({prod_text(self.in_shape)} → {prod_text(self.out_shape)})"
-
-
-def squeezed(op: Op, w: Array, labels: str) -> tuple[Array, str]:
-    """An array without its axes of length 1, and the labels of the axes that it keeps."""
-    shape = shape_of(w)
-    last = labels[len(labels) - len(shape) :]
-    kept = [(n, label) for n, label in zip(shape, last, strict=True) if n != 1]
-    return op.Reshape(w, tuple(n for n, _ in kept)), "".join(label for _, label in kept)

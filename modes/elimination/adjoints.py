@@ -85,8 +85,7 @@ def multiplied(dag: Dag, ways: list[Way], layout: Mapping[int, Batch], room: int
     """The operators of ways to one sink, from sweeps of as many rows as fit into `room` bytes."""
     (sink,) = {way.sink for way in ways}
     blocks = [np.empty(way.block, way.dtype) for way in ways]
-    met = tuple(sorted({v for way in ways for v in vertices_met(dag, way)}))
-    part = dag.between(met, (sink,))
+    part = part_of(dag, ways)
     rows, shape = ways[0].block[1], ways[0].sink_shape
     step = max(1, min(rows, room // max(row_bytes(part), 1)))
     for start in range(0, rows, step):
@@ -96,6 +95,12 @@ def multiplied(dag: Dag, ways: list[Way], layout: Mapping[int, Batch], room: int
         for way, block in zip(ways, blocks, strict=True):
             fill(dag, way, block[:, kept], swept, layout)
     return [way.operator(block) for way, block in zip(ways, blocks, strict=True)]
+
+
+def part_of(dag: Dag, ways: list[Way]) -> Dag:
+    """The part of a DAG that is swept for ways to one sink; without ways, nothing."""
+    met = {v for way in ways for v in vertices_met(dag, way)}
+    return dag.between(tuple(sorted(met)), tuple({way.sink for way in ways}))
 
 
 def vertices_met(dag: Dag, way: Way) -> tuple[int, ...]:
@@ -152,7 +157,8 @@ def add_samples(split: Mixing, rows: np.ndarray, block: np.ndarray) -> None:
 def row_bytes(part: Dag) -> int:
     """Bytes that one row takes while it is swept, with what operators need on the way."""
     done: Counter[int] = Counter()
-    for end, first in {e.end: e.start for e in sorted(part.edges, key=starts, reverse=True)}.items():
+    last = {e.end: e.start for e in sorted(part.edges, key=starts, reverse=True)}
+    for end, first in last.items():
         done[first] += size(part.shapes[end])
     live = peak = 0
     for vertex in sorted({v for e in part.edges for v in (e.start, e.end)}, reverse=True):

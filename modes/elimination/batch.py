@@ -164,11 +164,15 @@ def _(operator: Slice | Embed, batch: Batch) -> Batch | None:
     return moved(operator, batch, axis, axis) if axis is not None and whole else None
 
 
-@acts_per_sample.register(Cumulative)
-@acts_per_sample.register(Fourier)
-def _(operator: Cumulative | Fourier, batch: Batch) -> Batch | None:
-    axis = axis_of(batch, operator.in_shape)
-    return None if axis in (None, len(operator.in_shape) + operator.axis) else batch
+@acts_per_sample.register
+def _(operator: Cumulative, batch: Batch) -> Batch | None:
+    return unless_along(batch, operator.in_shape, operator.axis)
+
+
+@acts_per_sample.register
+def _(operator: Fourier, batch: Batch) -> Batch | None:
+    """Real and imaginary parts, along the last axis, mix as well."""
+    return unless_along(batch, operator.in_shape, operator.axis, -1)
 
 
 @acts_per_sample.register
@@ -213,6 +217,12 @@ def axis_of(batch: Batch, shape: Shape) -> int | None:
             return axis
         stride = whole
     return None
+
+
+def unless_along(batch: Batch, shape: Shape, *axes: int) -> Batch | None:
+    """The same samples, unless they are told apart along one of some negative axes."""
+    axis = axis_of(batch, shape)
+    return None if axis is None or axis - len(shape) in axes else batch
 
 
 def moved(operator: Jacobian, batch: Batch, axis: int, to: int) -> Batch | None:

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from .deferred import numbers_of
+
 ROUNDINGS = 8
 """So many units in the last place are what remains of terms that cancel."""
 
@@ -20,6 +22,6 @@ def vanishes(total: Any, sizes: Any) -> bool:
     """
     if total.dtype.kind != "f" or total.dtype.itemsize < 4:
         return False
-    total, sizes = (np.asarray(getattr(a, "value", a)) for a in (total, sizes))
+    total, sizes = map(numbers_of, (total, sizes))
     limit = ROUNDINGS * np.finfo(total.dtype).eps * sizes
     return bool(np.all(np.isfinite(sizes)) and np.all(np.abs(total) <= limit))

@@ -15,14 +15,19 @@ from ...jacobians import (
     Contraction,
     Convolution,
     Dense,
+    Diagonal,
     Jacobian,
     Kron,
     LowRank,
     Permutation,
     Product,
     Reshape,
+    Scalar,
+    shape_of,
+    size,
 )
 from ...jacobians.products import factors_of, merge
+from .deferred import numbers_of
 
 Factors = tuple[Jacobian, ...]
 Swap = Callable[[Any, Any], Factors | None]
@@ -81,7 +86,9 @@ def meet(left: Jacobian, right: Jacobian) -> Factors | None:
 
 
 def simple(operator: Jacobian) -> Jacobian:
-    """A permutation that only moves axes of length 1 as the reshape that it is."""
+    """A diagonal of one number as a scalar; a permutation of axes of length 1 as a reshape."""
+    if isinstance(operator, Diagonal) and size(shape_of(operator.d)) == 1:
+        return Scalar(float(numbers_of(operator.d)), operator.out_shape, operator.dtype)
     if not isinstance(operator, Permutation):
         return operator
     moved = [k for k in operator.perm if operator.in_shape[k] != 1]

@@ -19,6 +19,7 @@ from ...jacobians import (
     Dense,
     Embed,
     Identity,
+    Inner,
     Jacobian,
     Kron,
     Product,
@@ -97,4 +98,5 @@ def traffic(operator: Jacobian) -> int:
         return operator.nbytes // 2 + (m + n) * item
     if isinstance(operator, Broadcast | Embed | Cast):
         return (m + n) * item
-    return operator.nbytes + (m + n) * item
+    products = 2 * n * item if isinstance(operator, Inner) else 0  # written before they are summed
+    return operator.nbytes + (m + n) * item + products

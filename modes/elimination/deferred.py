@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,25 +40,38 @@ HOLDERS = (BlockDiagonal, Contraction, Convolution, Dense, Diagonal, Inner, Kron
 
 
 class Deferred:
-    """An array of known shape and dtype; `value` computes it once."""
+    """An array of known shape and dtype; `value` computes it, once, from what `make` is given."""
 
-    def __init__(self, shape: Shape, dtype: np.dtype, make: Callable[[], Any]) -> None:
-        self.shape, self.dtype, self._make = shape, np.dtype(dtype), make
+    def __init__(
+        self, shape: Shape, dtype: np.dtype, make: Callable[..., Any], inputs: tuple[Any, ...] = ()
+    ) -> None:
+        self.shape, self.dtype = shape, np.dtype(dtype)
+        self.make, self.inputs = make, inputs
+        self.known: np.ndarray | None = None
 
     @property
     def nbytes(self) -> int:
         """Bytes of its numbers."""
         return size(self.shape) * self.dtype.itemsize
 
-    @cached_property
+    @property
     def value(self) -> np.ndarray:
-        """The numbers, contiguous unless they are a view that was given."""
-        value, self._make = np.asarray(self._make(), self.dtype), _no_more
-        return value
+        """The numbers. Long products are computed from their ends, without recursion."""
+        waiting = [self]
+        while waiting:
+            missing = [x for x in waiting[-1].inputs if isinstance(x, Deferred) and x.known is None]
+            if missing:
+                waiting += missing
+            else:
+                waiting.pop().compute()
+        assert self.known is not None
+        return self.known
 
-
-def _no_more() -> None:
-    """What is left of the operands of an array that is computed: nothing that holds memory."""
+    def compute(self) -> None:
+        """Compute it from inputs that are known, and let go of them."""
+        if self.known is None:
+            self.known = np.asarray(self.make(*map(numbers_of, self.inputs)), self.dtype)
+            self.make, self.inputs = np.asarray, ()
 
 
 class Deferring:
@@ -73,18 +86,16 @@ class Deferring:
         """The result of an operator, later."""
         shapes = tuple(getattr(x, "shape", x if isinstance(x, tuple) else ()) for x in inputs)
         dtype = common(*(x.dtype for x in inputs if hasattr(x, "dtype")))
-        return Deferred(
-            SHAPES[name](*shapes, **attrs), dtype, partial(computed, name, inputs, attrs)
-        )
+        return Deferred(SHAPES[name](*shapes, **attrs), dtype, partial(run, name, attrs), inputs)
 
 
-def computed(name: str, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> np.ndarray:
-    """An operator on numbers; the result is contiguous, so that products read it in order."""
-    value = getattr(numbers, name)(*map(number, inputs), **attrs)
-    return value if name in VIEWS else np.ascontiguousarray(value).reshape(value.shape)
+def run(name: str, attrs: dict[str, Any], *inputs: Any) -> np.ndarray:
+    """An operator on numbers; what it moved is copied, so that products read it in order."""
+    value = getattr(numbers, name)(*inputs, **attrs)
+    return value.copy() if name in MOVES else value
 
 
-def number(x: Any) -> Any:
+def numbers_of(x: Any) -> Any:
     """A deferred array as numbers; anything else as it is."""
     return x.value if isinstance(x, Deferred) else x
 
@@ -115,7 +126,7 @@ SHAPES: dict[str, Callable[..., Shape]] = {
 }
 """Operator -> the shape of its result."""
 
-VIEWS = ("Reshape", "Expand")
+MOVES = ("Slice", "Transpose")
 
 
 @reading.register
@@ -147,10 +158,9 @@ def mapped(operator: Jacobian, kind: type, change: Callable[[Any], Array]) -> Ja
     if not isinstance(operator, HOLDERS):
         return operator
     twin = copy(operator)
-    vars(twin).pop("T", None)
-    for name, value in vars(operator).items():
-        if name != "T":
-            setattr(twin, name, _mapped(value, kind, change))
+    twin.__dict__ = {
+        name: _mapped(value, kind, change) for name, value in vars(operator).items() if name != "T"
+    }
     return twin
 
 

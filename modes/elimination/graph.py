@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from ...jacobians import Dag, Embed, Jacobian, Slice, Zero, size
+from ...jacobians import Dag, Embed, Jacobian, Product, Slice, Zero, size
 from .chain import MATRICES, product
 from .cost import BANDWIDTH, seconds
 from .deferred import Deferred, deferred, forced
@@ -143,6 +143,5 @@ def beside(present: Link, link: Link) -> Link:
 
 def breaks_tiling(whole: Jacobian, out: Jacobian, into: Jacobian) -> bool:
     """Whether a slab would be lost that Concat or Split moves without adding anything up."""
-    return (isinstance(out, Embed) and not isinstance(whole, Embed)) or (
-        isinstance(into, Slice) and not isinstance(whole, Slice)
-    )
+    slabs = any(isinstance(factor, Embed | Slice) for factor in (out, into))
+    return slabs and isinstance(whole, Product)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from ...jacobians import Dag, Edge
 from ...jacobians.dag import useful
-from .adjoints import Way
+from .adjoints import Way, part_of, row_bytes
 from .batch import Batch, batches_of, layouts
 from .cost import BANDWIDTH, seconds
 from .sampled import mixing
@@ -40,6 +40,10 @@ class Choice:
     def nbytes(self) -> int:
         """Bytes of all that is to be held."""
         return sum(way.nbytes for ways in self.ways.values() for way in ways)
+
+    def copy(self) -> Choice:
+        """The choice as it is now."""
+        return Choice(self.layouts, dict(self.ways), dict(self.gains), self.setup)
 
     def worth(self, products: int) -> float:
         """Seconds saved over so many products."""
@@ -76,11 +80,32 @@ class Remaining:
         self.arriving.update(end for end, _ in self.after[vertex])
 
 
-def chosen(dag: Dag, ends: tuple[int, ...], products: int) -> Choice | None:
-    """The vertices whose direct edges to the ends save most, None where nothing is saved."""
-    tried = [best_reach(dag, ends, layout, products) for layout in readings(dag, ends)]
-    best = max(tried, key=lambda choice: choice.worth(products), default=None)
-    return best if best and best.worth(products) > 0 else None
+def chosen(dag: Dag, ends: tuple[int, ...], products: int, memory: int) -> Choice | None:
+    """The vertices whose direct edges to the ends save most, in so many bytes; None for none.
+
+    Where they do not fit, a byte gets a price, twice as high each time, until they do.
+    """
+    best = best_choice(dag, ends, products, 0.0)
+    if best is None:
+        return None
+    price = best.gain / best.nbytes / 16
+    while best and needed(dag, best) > memory:
+        best, price = best_choice(dag, ends, products, price), 2 * price
+    return best
+
+
+def best_choice(dag: Dag, ends: tuple[int, ...], products: int, price: float) -> Choice | None:
+    """The best of all readings of the ends, at a price in seconds for every byte held."""
+    tried = (Reach(dag, layout, products, price).best() for layout in readings(dag, ends))
+    best = max(tried, key=lambda choice: choice.worth(products))
+    return without_dead(dag, best) if best.worth(products) > 0 else None
+
+
+def needed(dag: Dag, choice: Choice) -> int:
+    """Bytes that a choice holds, with those that one row takes while it is swept."""
+    ways = [way for ways in choice.ways.values() for way in ways]
+    rows = (row_bytes(part_of(dag, [w for w in ways if w.sink == end])) for end in choice.layouts)
+    return choice.nbytes + max(rows)
 
 
 def readings(dag: Dag, ends: tuple[int, ...]) -> Iterable[Layouts]:
@@ -91,48 +116,52 @@ def readings(dag: Dag, ends: tuple[int, ...]) -> Iterable[Layouts]:
         yield {end: layouts(dag, end, batch) for end, batch in batches.items()}
 
 
-def best_reach(dag: Dag, ends: tuple[int, ...], layout: Layouts, products: int) -> Choice:
-    """From the ends backwards, as far as it pays to sweep."""
-    outgoing = defaultdict(list)
-    for edge in dag.edges:
-        outgoing[edge.start].append(edge)
-    remaining, best, reach = Remaining(dag), Choice(layout), Choice(layout)
-    reached: dict[int, frozenset[int]] = {end: frozenset((end,)) for end in ends}
-    for vertex in sorted(set(outgoing) - set(ends), reverse=True):
-        heads = {e.end for e in outgoing[vertex]}
-        if not heads <= reached.keys():
-            continue
-        reached[vertex] = frozenset().union(*(reached[head] for head in heads))
-        extend(reach, dag, vertex, outgoing[vertex], reached[vertex], remaining, products)
-        if reach.worth(products) > best.worth(products):
-            best = Choice(layout, dict(reach.ways), dict(reach.gains), reach.setup)
-    return best
+class Reach:
+    """The way from the ends backwards, vertex by vertex, and what is chosen on it.
 
+    A byte held costs `price` seconds for each of the `products`.
+    """
 
-def extend(
-    choice: Choice,
-    dag: Dag,
-    vertex: int,
-    edges: list[Edge],
-    ends: frozenset[int],
-    remaining: Remaining,
-    products: int,
-) -> None:
-    """Take a vertex in where its direct edges are cheaper than all that they make dead."""
-    ways = ways_from(dag, vertex, edges, ends, choice.layouts)
-    if ways is None:
-        return
-    swept = sum(way.block[1] for way in ways) * sum(seconds(edge.operator) for edge in edges)
-    written = 3 * sum(way.nbytes for way in ways) / BANDWIDTH
-    needed = all(way.own for way in ways)  # by what lies before it, whether it is taken in or not
-    choice.setup += swept if needed else 0
-    spent, lost = remaining.only_through(vertex)
-    costs = [(way.sink, seconds(way.hollow())) for way in ways]
-    gain = spent - sum(cost for _, cost in costs)
-    if gain * products > written + (0 if needed else swept):
-        remaining.replace(vertex, lost, costs)
-        choice.ways[vertex], choice.gains[vertex] = ways, gain
-        choice.setup += written + (0 if needed else swept)
+    def __init__(self, dag: Dag, layouts: Layouts, products: int, price: float) -> None:
+        self.dag, self.products, self.price = dag, products, price
+        self.remaining, self.choice = Remaining(dag), Choice(layouts)
+        self.outgoing: dict[int, list[Edge]] = defaultdict(list)
+        for edge in dag.edges:
+            self.outgoing[edge.start].append(edge)
+
+    def best(self) -> Choice:
+        """What is chosen as far as it pays to go."""
+        ends = self.choice.layouts
+        reached = {end: frozenset((end,)) for end in ends}
+        best = self.choice.copy()
+        for vertex in sorted(self.outgoing.keys() - ends.keys(), reverse=True):
+            heads = {e.end for e in self.outgoing[vertex]}
+            if not heads <= reached.keys():
+                continue
+            reached[vertex] = frozenset().union(*(reached[head] for head in heads))
+            self.visit(vertex, reached[vertex])
+            if self.choice.worth(self.products) > best.worth(self.products):
+                best = self.choice.copy()
+        return best
+
+    def visit(self, vertex: int, ends: frozenset[int]) -> None:
+        """Choose a vertex where its direct edges are cheaper than all that they make dead."""
+        edges, choice = self.outgoing[vertex], self.choice
+        ways = ways_from(self.dag, vertex, edges, ends, choice.layouts)
+        if ways is None:
+            return
+        swept = sum(way.block[1] for way in ways) * sum(seconds(e.operator) for e in edges)
+        written = 3 * sum(way.nbytes for way in ways) / BANDWIDTH
+        passed = all(way.own for way in ways)  # on the way to other vertices, chosen or not
+        choice.setup += swept if passed else 0
+        spent, lost = self.remaining.only_through(vertex)
+        costs = [(way.sink, seconds(way.hollow()) + self.price * way.nbytes) for way in ways]
+        gain = spent - sum(cost for _, cost in costs)
+        setup = written + (0 if passed else swept)
+        if gain * self.products > setup:
+            self.remaining.replace(vertex, lost, costs)
+            choice.ways[vertex], choice.gains[vertex] = ways, gain
+            choice.setup += setup
 
 
 def ways_from(
@@ -142,8 +171,7 @@ def ways_from(
     ways = []
     for end in sorted(ends):
         own = layout[end].get(vertex)
-        heads = [edge for edge in edges if edge.end in layout[end]]
-        if own is None and (len(heads) < len(edges) or not all(splits(e, layout[end]) for e in heads)):
+        if own is None and not all(splits(edge, layout[end]) for edge in edges):
             return None
         ways.append(
             Way(vertex, end, dag.shapes[vertex], dag.shapes[end], layout[end][end], own, dag.dtype)
@@ -153,7 +181,7 @@ def ways_from(
 
 def splits(edge: Edge, layout: dict[int, Batch]) -> bool:
     """Whether the rows of single samples can be had of an edge."""
-    return mixing(edge.operator, layout[edge.end]) is not None
+    return edge.end in layout and mixing(edge.operator, layout[edge.end]) is not None
 
 
 def without_dead(dag: Dag, choice: Choice) -> Choice:
@@ -164,15 +192,3 @@ def without_dead(dag: Dag, choice: Choice) -> Choice:
     alive = {e.start for e in useful((*kept, *direct), dag.sources, (*dag.sinks, *ends))}
     ways = {v: w for v, w in choice.ways.items() if v in alive}
     return Choice(choice.layouts, ways, choice.gains, choice.setup)
-
-
-def within_memory(choice: Choice, memory: int) -> Choice:
-    """As much of a choice as fits: what gains least for its bytes goes first."""
-    ways = dict(choice.ways)
-    weight = {v: choice.gains[v] / sum(w.nbytes for w in ways[v]) for v in ways}
-    fitting = Choice(choice.layouts, ways, choice.gains, choice.setup)
-    for vertex in sorted(ways, key=weight.__getitem__):
-        if fitting.nbytes <= memory:
-            break
-        del ways[vertex]
-    return fitting

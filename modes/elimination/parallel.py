@@ -23,7 +23,7 @@ from ...jacobians.layout import summed_axes
 from ...jacobians.products import factors_of
 from .cancellation import ROUNDINGS
 from .chain import product
-from .deferred import Deferred
+from .deferred import Deferred, numbers_of
 from .terms import plus
 
 
@@ -55,7 +55,7 @@ def share(d: Diagonal, term: Jacobian) -> Jacobian | None:
     first, *rest = factors_of(term)
     if not isinstance(first, Outer) or size(shape_of(first.u)) < first.shape[0]:
         return None
-    r = ratio(number(first.u), number(d.d), first.in_shape, first.out_shape)
+    r = ratio(numbers_of(first.u), numbers_of(d.d), first.in_shape, first.out_shape)
     if r is None:
         return None
     repeat = Broadcast(first.out_shape, first.in_shape, first.dtype)
@@ -63,10 +63,6 @@ def share(d: Diagonal, term: Jacobian) -> Jacobian | None:
     for factor in rest:
         small = product(small, factor)
     return small
-
-
-def number(a: Deferred | np.ndarray) -> np.ndarray:
-    return a.value if isinstance(a, Deferred) else a
 
 
 def ratio(u: np.ndarray, d: np.ndarray, small: Shape, large: Shape) -> np.ndarray | None:

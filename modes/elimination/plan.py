@@ -7,22 +7,23 @@ over the products to come exceeds the estimated cost of doing it, and only as fa
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...jacobians import Dag, Edge, size
-from .adjoints import Way, multiplied, row_bytes
+from .adjoints import multiplied
 from .cost import seconds
-from .narrow import Choice, chosen, within_memory, without_dead
+from .narrow import Choice, chosen
 from .patches import with_patches
-from .stretch import Stretch
+from .stretch import Stretch, text_of
 
 ENDS = 4
 """So many tensors may be the ends to which direct edges lead; blocks for more never pay."""
 
-LEAST = 256 * 2**20
-"""Bytes that may be held without being asked."""
+LEAST = 2**30
+"""Bytes that may be held without being asked, however little the DAG itself holds."""
 
 NECKS = 16
 """So many narrow vertices in the middle are tried."""
@@ -40,67 +41,70 @@ class Plan:
         """Bytes of all that was multiplied out."""
         return sum(stretch.nbytes for stretch in self.stretches)
 
-    @property
-    def T(self) -> Plan:
-        """The same for the transpose."""
-        last = len(self.dag.shapes) - 1
-        turned = (Stretch(last - s.end, last - s.start, s.text, s.before, s.after, s.nbytes)
-                  for s in self.stretches)  # fmt: skip
-        return Plan(self.dag.T, tuple(turned))
-
 
 def multiplied_out(dag: Dag, *, products: int, memory: int | None = None) -> Dag:
     """The DAG that is best for so many products, of the same matrix up to rounding.
 
     It holds at most `memory` bytes more than the given one, also while it is made; by default,
-    four times as much as the given one holds and 256 MiB at least.
+    four times as much as the given one holds or 1 GiB, if a quarter of what is free allows it.
     """
     return plan(dag, products=products, memory=memory).dag
 
 
 def plan(dag: Dag, *, products: int, memory: int | None = None) -> Plan:
     """The same, with a record of what was done."""
-    memory = max(LEAST, 4 * dag.nbytes) if memory is None else memory
+    memory = spare(dag) if memory is None else memory
     found = Plan(dag)
     found = narrowed(found, dag.sinks, products, memory)
-    found = narrowed(found.T, found.T.dag.sinks, products, memory).T
+    found = turned(found, dag.sources, products, memory)
     for neck in necks(found.dag):
         found = narrowed(found, (neck,), products, memory)
-        found = narrowed(found.T, (len(dag.shapes) - 1 - neck,), products, memory).T
-    unfolded, stretches = with_patches(found.dag, products, memory - found.nbytes)
-    return Plan(unfolded, found.stretches + stretches)
+        found = turned(found, (neck,), products, memory)
+    alive = {(edge.start, edge.end) for edge in found.dag.edges}
+    kept = tuple(s for s in found.stretches if (s.start, s.end) in alive)
+    unfolded, stretches = with_patches(found.dag, products, memory - Plan(dag, kept).nbytes)
+    return Plan(unfolded, kept + stretches)
+
+
+def turned(past: Plan, ends: tuple[int, ...], products: int, memory: int) -> Plan:
+    """The same from the other side: direct edges from some starts, where they are narrow."""
+    last = len(past.dag.shapes) - 1
+    mirrored = Plan(past.dag.T, past.stretches)
+    found = narrowed(mirrored, tuple(last - end for end in ends), products, memory)
+    if found is mirrored:
+        return past
+    new = found.stretches[len(past.stretches) :]
+    back = (replace(s, start=last - s.end, end=last - s.start) for s in new)
+    return Plan(found.dag.T, past.stretches + tuple(back))
+
+
+def spare(dag: Dag) -> int:
+    """Bytes that a plan may take where nothing is said."""
+    wanted = max(LEAST, 4 * dag.nbytes)
+    if not hasattr(os, "sysconf") or "SC_AVPHYS_PAGES" not in os.sysconf_names:
+        return wanted
+    return min(wanted, os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4)
 
 
 def narrowed(past: Plan, ends: tuple[int, ...], products: int, memory: int) -> Plan:
     """Direct edges to some ends, for those vertices for which they pay."""
     dag, memory = past.dag, memory - past.nbytes
     ends = tuple(dict.fromkeys(end for end in ends if any(e.end == end for e in dag.edges)))
-    found = chosen(dag, ends, products) if 0 < len(ends) <= ENDS else None
+    found = chosen(dag, ends, products, memory) if 0 < len(ends) <= ENDS else None
     if found is None:
         return past
-    found = without_dead(dag, within_memory(without_dead(dag, found), memory))
-    room = memory - found.nbytes
     before, after = cost(dag), cost(rewired(dag, hollow_edges(found)))
-    fits = all(row_bytes(dag.between((v,), (w.sink,))) <= room for v, w in first_ways(found))
-    if not found.ways or not fits or (before - after) * products <= found.setup:
+    if (before - after) * products <= found.setup:
         return past
-    direct = list(direct_edges(dag, found, room))
-    new = rewired(dag, direct)
-    kept = (Stretch(e.start, e.end, f"{e.operator}", before, after, e.operator.nbytes) for e in direct)
-    return Plan(new, past.stretches + tuple(kept))
+    direct = list(direct_edges(dag, found, memory - found.nbytes))
+    stretches = (Stretch(e.start, e.end, text_of(e.operator), before, after, e.operator.nbytes)
+                 for e in direct)  # fmt: skip
+    return Plan(rewired(dag, direct), past.stretches + tuple(stretches))
 
 
 def cost(dag: Dag) -> float:
     """Seconds of all edges."""
     return sum(seconds(edge.operator) for edge in dag.edges)
-
-
-def first_ways(choice: Choice) -> Iterator[tuple[int, Way]]:
-    """The longest way to each end: that of the first vertex."""
-    first = {}
-    for vertex in sorted(choice.ways, reverse=True):
-        first |= {way.sink: (vertex, way) for way in choice.ways[vertex]}
-    yield from first.values()
 
 
 def hollow_edges(choice: Choice) -> list[Edge]:
@@ -114,9 +118,9 @@ def direct_edges(dag: Dag, choice: Choice, room: int) -> Iterator[Edge]:
     for ways in choice.ways.values():
         for way in ways:
             by_end[way.sink].append(way)
-    for end, ways in by_end.items():
-        operators = multiplied(dag, ways, choice.layouts[end], room)
-        yield from (Edge(w.vertex, end, J) for w, J in zip(ways, operators, strict=True))
+    for end, to_end in by_end.items():
+        operators = multiplied(dag, to_end, choice.layouts[end], room)
+        yield from (Edge(w.vertex, end, J) for w, J in zip(to_end, operators, strict=True))
 
 
 def rewired(dag: Dag, direct: list[Edge]) -> Dag:
@@ -134,6 +138,7 @@ def necks(dag: Dag) -> list[int]:
         before[edge.end] = max(before[edge.end], size(dag.shapes[edge.start]))
         after[edge.start] = max(after[edge.start], size(dag.shapes[edge.end]))
     ends = {*dag.sources, *dag.sinks}
-    narrow = {v: size(dag.shapes[v]) / min(before[v], after[v]) for v in before.keys() & after.keys()}
-    found = (v for v in narrow if v not in ends and narrow[v] <= 1 / 4)
+    inner = (before.keys() & after.keys()) - ends
+    narrow = {v: size(dag.shapes[v]) / min(before[v], after[v]) for v in inner}
+    found = (v for v in inner if narrow[v] <= 1 / 4)
     return sorted(found, key=narrow.__getitem__)[:NECKS]

@@ -8,10 +8,20 @@ from functools import singledispatch
 
 import numpy as np
 
-from ...jacobians import Convolution, Eye, Jacobian, Kron, shape_of, size
+from ...jacobians import (
+    Broadcast,
+    Convolution,
+    Eye,
+    Jacobian,
+    Kron,
+    broadcast,
+    shape_of,
+    size,
+)
 from ...jacobians.products import factors_of
 from ...ops.numbers import numbers
 from .batch import Batch, within
+from .patches import gathered, unfolded
 
 
 @dataclass(frozen=True)
@@ -32,8 +42,9 @@ class Mixing:
             rows = factor.T._apply(numbers, rows)
         parts = rows.reshape(len(rows), self.batch.count, -1)
         for sample in range(self.batch.count):
-            single = rows_of_sample(self.mixer, self.batch, sample)
-            assert single is not None
+            found = rows_of_sample(self.mixer, self.batch, sample)
+            assert found is not None
+            single = unfolded(found, gathered)
             part = parts[:, sample].reshape(len(rows), *single.out_shape)
             part = single.T._apply(numbers, part)
             for factor in self.rest:
@@ -80,3 +91,13 @@ def _(operator: Kron, batch: Batch, sample: int) -> Jacobian | None:
         return None
     rows = operator.left[sample * height : (sample + 1) * height]
     return Kron(rows, operator.right, ())
+
+
+@rows_of_sample.register
+def _(operator: Broadcast, batch: Batch, sample: int) -> Jacobian | None:
+    """What is repeated for every sample, once."""
+    out, new = operator.out_shape, len(operator.out_shape) - len(operator.in_shape)
+    repeated = new > 0 or operator.in_shape[:1] == (1,)
+    if not repeated or out[0] != batch.count or batch.inner != size(out[1:]):
+        return None
+    return broadcast(operator.in_shape, (1, *out[1:]), operator.dtype)

@@ -38,7 +38,9 @@ def times(a: Array, b: Array) -> Array:
 
 def small_enough(factor: Factor, *tensors: Shape) -> bool:
     """Whether a copy of a factor is worth a pass over a tensor."""
-    return not isinstance(factor, Eye) and size(shape_of(factor)) <= COPIES * max(map(size, tensors))
+    if isinstance(factor, Eye):
+        return False
+    return size(shape_of(factor)) <= COPIES * max(map(size, tensors))
 
 
 def scaled(K: Kron, c: Scalar) -> Factors | None:
@@ -78,8 +80,7 @@ def _(d: Diagonal, K: Kron) -> Factors | None:
         return with_right(K, reading_of(d.d).Reshape(d.d, (*shape[:-2], columns, 1)))
     if isinstance(K.right, Eye) and columns == 1 and small_enough(K.left, K.out_shape):
         return with_left(K, reading_of(d.d).Reshape(d.d, shape))
-    passes = isinstance(K.left, Eye) and columns == 1 or isinstance(K.right, Eye) and rows == 1
-    if passes and size(K.in_shape) < size(K.out_shape):
+    if along_identity(K, rows, columns) and size(K.in_shape) < size(K.out_shape):
         return K, Diagonal(d.d, K.in_shape)
     return None
 
@@ -91,10 +92,14 @@ def _(K: Kron, d: Diagonal) -> Factors | None:
         return with_right(K, reading_of(d.d).Reshape(d.d, shape))
     if isinstance(K.right, Eye) and columns == 1 and small_enough(K.left, K.in_shape):
         return with_left(K, reading_of(d.d).Reshape(d.d, (*shape[:-2], 1, rows)))
-    passes = isinstance(K.left, Eye) and columns == 1 or isinstance(K.right, Eye) and rows == 1
-    if passes and size(K.out_shape) < size(K.in_shape):
+    if along_identity(K, rows, columns) and size(K.out_shape) < size(K.in_shape):
         return Diagonal(d.d, K.out_shape), K
     return None
+
+
+def along_identity(K: Kron, rows: int, columns: int) -> bool:
+    """Whether a diagonal of so many different rows and columns passes the identity factor."""
+    return columns == 1 if isinstance(K.left, Eye) else rows == 1 and isinstance(K.right, Eye)
 
 
 def with_right(K: Kron, d: Array) -> Factors | None:

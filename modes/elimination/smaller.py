@@ -38,10 +38,10 @@ def scalar_before(A: Jacobian, c: Scalar) -> Factors:
     return rescaled(c, A.out_shape), A
 
 
-for kind in (Permutation, Reshape, Broadcast, Embed):
-    swaps(Scalar, kind)(scalar_after)
-for kind in (SumTo, Slice):
-    swaps(kind, Scalar)(scalar_before)
+for later in (Permutation, Reshape, Broadcast, Embed):
+    swaps(Scalar, later)(scalar_after)
+for earlier in (SumTo, Slice):
+    swaps(earlier, Scalar)(scalar_before)
 
 
 @swaps(Diagonal, Permutation)
@@ -137,9 +137,12 @@ def groups(before: Shape, after: Shape) -> list[tuple[list[int], list[int]]]:
     >>> groups((4, 2, 6), (8, 2, 3))
     [([0, 1], [0]), ([2], [1, 2])]
     """
-    found, i, j = [], 0, 0
+    found: list[tuple[list[int], list[int]]] = []
+    i = j = 0
     while i < len(before) or j < len(after):
-        old, new, m, n = [], [], 1, 1
+        old: list[int] = []
+        new: list[int] = []
+        m = n = 1
         while not (old or new) or m != n:
             if j >= len(after) or (i < len(before) and m <= n):
                 old.append(i)

@@ -23,7 +23,7 @@ from ...jacobians import (
 from ...jacobians.products import factors_of
 from ...jacobians.sums import entries, merge, terms_of
 from .cancellation import vanishes
-from .chain import as_product, product
+from .chain import product
 
 
 def plus(*operators: Jacobian) -> Jacobian:

@@ -30,7 +30,7 @@ def is_zero_fraction(expr: sp.Expr) -> bool:
 
 def vanishes(expr: sp.Expr, canonical: Callable[[sp.Expr], sp.Expr]) -> bool:
     """The same, with arguments of functions taken to be equal where their canonical forms are."""
-    unknowns = Unknowns(canonical)
+    unknowns = Unknowns(expr, canonical)
     plain = unknowns.replace(expr)
     names = occurring(plain, *(s for _, s in unknowns.roots))
     if not names:
@@ -64,8 +64,8 @@ def spelled(expr: sp.Expr) -> sp.Expr:
 class Unknowns:
     """Names for what is not rational; those of roots come first in alphabetical order."""
 
-    def __init__(self, canonical: Callable[[sp.Expr], sp.Expr]) -> None:
-        self.canonical = canonical
+    def __init__(self, expr: sp.Expr, canonical: Callable[[sp.Expr], sp.Expr]) -> None:
+        self.canonical, self.units = canonical, units_of(expr)
         self.names: dict[sp.Expr, sp.Symbol] = {}
         self.roots: list[tuple[sp.Symbol, sp.Expr]] = []
 
@@ -92,10 +92,15 @@ class Unknowns:
             return self.replace(base) ** exponent
         if exponent.is_Rational and exponent.q == 2:
             return self._root(self.canonical(base)) ** exponent.p
-        content, rest = exponent.as_coeff_Mul()
-        if content.is_Integer:
-            return self.name(base ** self.canonical(rest), "e") ** content
-        return self.name(base ** self.canonical(exponent), "e")
+        content, rest = parted(exponent)
+        unit = self.units.get(rest, content.q) if base == sp.E else content.q
+        known, turned = (base ** (self.canonical(e) / unit) for e in (rest, -rest))
+        if turned in self.names:
+            return self._whole(self.names[turned], -content * unit)
+        return self._whole(self.name(known, "e"), content * unit)
+
+    def _whole(self, base: sp.Expr, n: Any) -> sp.Expr:
+        return base**n
 
     def _root(self, base: sp.Expr) -> sp.Symbol:
         known = sp.Pow(base, sp.S.Half, evaluate=False)
@@ -115,7 +120,7 @@ def is_zero_polynomial(expr: sp.Expr) -> bool:
     >>> is_zero_polynomial(sp.diff(y, x, 2) - y * (1 - y) * (1 - 2 * y)), is_zero_polynomial(y - 1)
     (True, False)
     """
-    unknowns = Reciprocals()
+    unknowns = Reciprocals(expr)
     plain = unknowns.replace(expr)
     names = occurring(plain, *unknowns.relations)
     if not names:
@@ -126,11 +131,10 @@ def is_zero_polynomial(expr: sp.Expr) -> bool:
 
 
 class Reciprocals(Unknowns):
-    """Names for denominators too, which lead their relations; functions of equal polynomials are
-    equal."""
+    """Names for denominators too; functions of equal polynomials have one name."""
 
-    def __init__(self) -> None:
-        super().__init__(lambda e: sp.expand(self.replace(e)))
+    def __init__(self, expr: sp.Expr) -> None:
+        super().__init__(expr, lambda e: sp.expand(self.replace(e)))
         self.relations: list[sp.Expr] = []
 
     def replace(self, expr: sp.Expr) -> sp.Expr:
@@ -156,10 +160,21 @@ class Reciprocals(Unknowns):
             inner, (p, q) = self.replace(base), (exponent.p, exponent.q)
             i = self._reciprocal(inner, q)
             return i**-p if p < 0 else (i ** (q - 1) * inner) ** p
-        content, rest = exponent.primitive() if exponent.is_Add else exponent.as_coeff_Mul()
-        if not content.is_Integer:
-            content, rest = sp.S.One, exponent
-        known, turned = (base ** self.canonical(e) for e in (rest, -rest))
-        if turned in self.names:
-            return self._whole(self.names[turned], -content)
-        return self._whole(self.name(known, "e"), content)
+        return super()._power(base, exponent)
+
+
+def parted(exponent: sp.Expr) -> tuple[Any, sp.Expr]:
+    """A rational factor, and what is left."""
+    parts: tuple[Any, sp.Expr] = (
+        exponent.primitive() if exponent.is_Add else exponent.as_coeff_Mul()
+    )
+    return parts if parts[0].is_Rational else (sp.S.One, exponent)
+
+
+def units_of(expr: sp.Expr) -> dict[sp.Expr, int]:
+    """For every exponent but for its factor, the n such that all factors are multiples of 1/n."""
+    units: dict[sp.Expr, int] = {}
+    for power in expr.atoms(sp.exp):
+        content, rest = parted(power.exp)
+        units[rest] = sp.ilcm(units.get(rest, 1), content.q)
+    return units

@@ -57,9 +57,10 @@ class Case:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the inputs: the schema's where they are short, else letters."""
-        known = self.schema is not None
-        formal = onnx.defs.get_schema(self.op_type, self.version, self.domain).inputs if known else ()
-        given = [p.name.lower() for p in formal]
+        given = []
+        if self.schema is not None:
+            formal = onnx.defs.get_schema(self.op_type, self.version, self.domain).inputs
+            given = [p.name.lower() for p in formal]
         short = len(given) >= len(self.inputs) and all(len(n) == 1 and n != "y" for n in given)
         names = given if short else list("xwvstpqrabcdefgh")
         return tuple(names[: len(self.inputs)])

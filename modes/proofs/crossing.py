@@ -126,11 +126,11 @@ def outputs(check: Check, at: Point) -> list[sp.Expr]:
 def placed(check: Check, at: Point) -> Iterator[np.ndarray | None]:
     """The inputs of the case with the entries of another point."""
     for name, x in zip(check.case.names, check.case.inputs, strict=True):
-        if name not in check.symbols:
+        if x is None or name not in check.symbols:
             yield x
             continue
         entries = check.symbols[name].exprs.ravel()
-        yield np.array([float(at[s]) for s in entries]).reshape(np.shape(x)).astype(x.dtype)
+        yield np.array([float(at[s]) for s in entries]).reshape(x.shape).astype(x.dtype)
 
 
 def differ(left: list[sp.Expr], right: list[sp.Expr]) -> bool:

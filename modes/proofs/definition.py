@@ -23,6 +23,7 @@ from .transcriptions import TRANSCRIPTIONS, Specification
 BODY = "the function body that ONNX gives"
 FORMULA = "the formula of ONNX's specification"
 TRANSCRIPTION = "a transcription of ONNX's specification, index by index"
+DOCUMENTED = "a transcription of ONNX Runtime's documentation, index by index"
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,9 @@ def defined(case: Case, symbols: Mapping[str, Tensor], op: Symbols) -> Definitio
 
 def specified(case: Case, symbols: Mapping[str, Tensor], spec: Specification) -> Definition:
     """The same, of tensors that still know the specification as their reading."""
-    schema = onnx.defs.get_schema(case.op_type, case.version, case.domain)
-    if has_body(schema) and case.op_type not in FORMULAS_FIRST:
+    known = onnx.defs.has(case.op_type, case.version, case.domain)
+    schema = onnx.defs.get_schema(case.op_type, case.version, case.domain) if known else None
+    if schema and has_body(schema) and case.op_type not in FORMULAS_FIRST:
         try:
             return by_body(case, symbols, spec)
         except NotImplementedError:  # of what the body is made, or this node's, cannot be read
@@ -77,5 +79,7 @@ def by_formula(case: Case, symbols: Mapping[str, Tensor], spec: Specification) -
     attrs = next((s.attrs for s in case.model.steps if s.op_type == case.op_type), case.attrs)
     made = spec.run(case.op_type, inputs, attrs, domain=case.domain, outputs=case.outputs)
     name = f"{case.domain}::{case.op_type}" if case.domain else case.op_type
+    if case.schema is None:
+        return Definition(dict(zip(case.results, made, strict=False)), DOCUMENTED)
     source = TRANSCRIPTION if spec.kernel(name) is TRANSCRIPTIONS.get(name) else FORMULA
     return Definition(dict(zip(case.results, made, strict=False)), source)

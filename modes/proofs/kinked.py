@@ -19,8 +19,9 @@ KINKS: dict[str, str] = {
     "LpPool": NORMS, "GlobalLpPool": NORMS, "LpNormalization": NORMS,
     "Normalizer": f"{ZERO_NORM}; for L1, where an entry is 0; for MAX, {ORDER}",
     "Imputer": "where an entry is the replaced value",
-    "GridSample": LINE, "DeformConv": LINE, "RoiAlign": LINE, "Resize": f"in scales and roi, {LINE}",
-    "Range": "where the number of entries changes", "DynamicQuantizeLinear": ORDER,
+    "GridSample": LINE, "DeformConv": LINE, "RoiAlign": LINE,
+    "Resize": f"in scales and roi, {LINE}", "Range": "where the number of entries changes",
+    "DynamicQuantizeLinear": ORDER,
     "MeanVarianceNormalization": f"where the variance is 0{SECOND}",
     "RNN": ACTIVATIONS, "GRU": ACTIVATIONS, "LSTM": ACTIVATIONS,
 }  # fmt: skip

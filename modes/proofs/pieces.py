@@ -20,7 +20,7 @@ from ...ops.rules.elementwise import FORMULAS
 from ...ops.symbols.formulas import ATTRIBUTES, NAMES, parse
 
 X = NAMES["x"]
-GENERIC = dict(zip((NAMES[name] for name in ATTRIBUTES), map(sp.Rational, (2, 3, 5, 7, 11))))
+GENERIC = {NAMES[name]: sp.prime(k) for k, name in enumerate(ATTRIBUTES, 1)}
 """Attributes without a relation among them, where it must be known which piece is on which side."""
 
 SECOND = ", in the second derivative only"
@@ -84,7 +84,7 @@ def gaps_at(pieces: sp.Expr, root: sp.Expr) -> tuple[sp.Expr, ...]:
 
 def side(pieces: sp.Expr, root: sp.Expr, direction: int) -> sp.Expr:
     """The formula right beside a root, without cases."""
-    near = {**GENERIC, X: root.subs(GENERIC) + sp.Rational(direction, 1000)}
+    near: dict[Any, Any] = {**GENERIC, X: root.subs(GENERIC) + sp.Rational(direction, 1000)}
 
     def chosen(*cases: Any) -> sp.Expr:
         return next(value for value, condition in cases if condition.subs(near) == True)  # noqa: E712

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from ...jacobians.errors import UnsupportedOp, closest
 from ...ops import find
+from ...ops.registry import Declaration
+from ...ops.rules.estimators import DOMAIN
 from ..coverage import schemas
 from .case import Case
 from .cases import CASES
@@ -51,6 +54,29 @@ def proved(case: Case, *, second: bool = True) -> Proved:
     return Proved(case, check.definition.source, first, again, check.op.conditions)
 
 
+@dataclass(frozen=True)
+class Stated:
+    """Why there is nothing to be proved: a word, and a sentence."""
+
+    outcome: str
+    sentence: str
+
+
+def stated(declared: Declaration | None) -> Stated | None:
+    """Of derivatives that are zero, and of estimators, which are none.
+
+    >>> stated(find("Round", DOMAIN)).sentence
+    'This is not the derivative, by intent, but a straight-through estimator: as if y = x.'
+    """
+    if declared is None or (declared.zero is None and declared.domain != DOMAIN):
+        return None
+    if declared.zero is not None:
+        return Stated("zero", f"The derivative is zero: {declared.zero}.")
+    said = inspect.cleandoc(declared.rule.__doc__ or "")
+    what = "This is not the derivative, by intent, but a straight-through estimator"
+    return Stated("estimator", f"{what}: {said[:1].lower()}{said[1:]}")
+
+
 class Proof:
     """All that is known of the derivative of an operator; computed when it is asked for.
 
@@ -60,9 +86,9 @@ class Proof:
     """
 
     def __init__(
-        self, op_type: str, domain: str, cases: tuple[Case, ...], zero: str | None
+        self, op_type: str, domain: str, cases: tuple[Case, ...], stated: Stated | None = None
     ) -> None:
-        self.op_type, self.domain, self.cases, self.zero = op_type, domain, cases, zero
+        self.op_type, self.domain, self.cases, self.stated = op_type, domain, cases, stated
 
     @cached_property
     def results(self) -> tuple[Proved, ...]:
@@ -71,13 +97,13 @@ class Proof:
 
     @property
     def outcome(self) -> str:
-        """The worst of all cases: exact, 30 digits or refuted; zero where nothing has a slope."""
-        if self.zero:
-            return "zero"
+        """The worst of all cases: exact, 30 digits or refuted; else the word that is stated."""
+        if self.stated:
+            return self.stated.outcome
         return worst(tuple(v for r in self.results for v in (*r.first, *r.second)))
 
     def __bool__(self) -> bool:
-        return self.zero is not None or all(self.results)
+        return self.stated is not None or all(self.results)
 
     @cached_property
     def shown(self) -> Check:
@@ -132,12 +158,11 @@ def prove(op_type: str, domain: str = "") -> Proof:
     The rule and the definition are read over SymPy expressions; SymPy differentiates the
     definition entry by entry, and the entries must be identically equal.
     """
-    declared = find(op_type, domain)
-    if declared is not None and declared.zero is not None:
-        return Proof(op_type, domain, (), declared.zero)
+    if sentence := stated(find(op_type, domain)):
+        return Proof(op_type, domain, (), sentence)
     cases = CASES.get((op_type, domain))
     if cases is None:
         known = [name for name, held in CASES if held == domain]
         what = "has no closed form to be proved" if (op_type, domain) in schemas() else "is unknown"
         raise UnsupportedOp(f"{domain or 'ai.onnx'}::{op_type} {what}.{closest(op_type, known)}")
-    return Proof(op_type, domain, tuple(cases), None)
+    return Proof(op_type, domain, tuple(cases))

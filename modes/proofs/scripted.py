@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .case import Case
-from .cases.table import at, ints, made, numbers, positive
+from .cases.table import ints, made, numbers, positive
 
 SCRIPTED: dict[str, tuple[str, Case]] = {}
 """domain::op_type -> an expression of the inputs {0}, {1}, ..., and these inputs."""
@@ -116,7 +116,8 @@ script("GRU", "(lambda gates: torch.gru({0}, {5}, ({1}[0][gates], {2}[0][gates],
        None, (1, 1, 1), hidden_size=1, linear_before_reset=1, outputs=2, of=(0,))  # fmt: skip
 script("LSTM", "(lambda gates: torch.lstm({0}, ({5}, {6}), ({1}[0][gates], {2}[0][gates], "
        "{3}[0, :4][gates], {3}[0, 4:][gates]), " + CELL + ")([0, 2, 3, 1])", (2, 1, 2), (1, 4, 2),
-       (1, 4, 1), (1, 8), None, (1, 1, 1), (1, 1, 1), hidden_size=1, outputs=3, of=(0,))  # fmt: skip
+       (1, 4, 1), (1, 8), None, (1, 1, 1), (1, 1, 1), hidden_size=1, outputs=3,
+       of=(0,))  # fmt: skip
 
 # ai.onnx.ml.
 script("ai.onnx.ml::Normalizer", F + "normalize({0}, dim=-1)", (2, 3), norm="L2")

@@ -23,8 +23,8 @@ MOST = 64
 
 def document(proof: Proof) -> str:
     """The proof in Markdown."""
-    if proof.zero:
-        return f"# {proof.title}\n\nThe derivative is zero: {proof.zero}.\n"
+    if proof.stated:
+        return f"# {proof.title}\n\n{proof.stated.sentence}\n"
     sections = (
         verdict, definition, structure, matrix, table, numbers, script, domain,
     )  # fmt: skip
@@ -84,7 +84,9 @@ def matrix(proof: Proof) -> str:
 
 def equations(proof: Proof) -> str:
     """The Jacobian alone, for LaTeX."""
-    return "0" if proof.zero else f"$$J = {sp.latex(proof.shown.matrix)}$$"
+    if proof.stated:
+        return "0" if proof.stated.outcome == "zero" else ""
+    return f"$$J = {sp.latex(proof.shown.matrix)}$$"
 
 
 def table(proof: Proof) -> str:

@@ -1,0 +1,61 @@
+"""Sparse: the Jacobian as a SciPy sparse matrix, its pattern, and colourings of patterns."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from ...jacobians import Jacobian
+from ...jacobians.base import DENSE_LIMIT
+from ..hessian import Hessian
+from ..linearization import Linearization
+from .choice import Method, method, where
+from .coloring import Coloring, coloring
+from .faces import bare
+from .plans import plan
+
+__all__ = ["Coloring", "coloring", "pattern", "sparse"]
+
+
+def sparse(J: Jacobian, format: str = "csr", *, limit: int = DENSE_LIMIT) -> Any:
+    """J as a sparse array of SciPy.
+
+    What is worked out at one point, where the entries stand and all that is constant, is used
+    again after `relinearize`. An entry that may be other than zero at some point is kept; an
+    operator that stands alone has no other point.
+
+    Raises `LimitError` where it would take more than `limit` bytes.
+
+    >>> from onnxjac.jacobians import Diagonal
+    >>> sparse(Diagonal(np.array([2.0, 0.0, 3.0]))).data
+    array([2., 3.])
+    """
+    found = method_of(J, limit)
+    matrix = copy(found.pattern)
+    matrix.data = found.values(J)
+    return matrix.asformat(format)
+
+
+def pattern(J: Jacobian, *, limit: int = DENSE_LIMIT) -> csr_array[Any]:
+    """Where entries of J may be other than zero, at any point: a sparse array of booleans.
+
+    >>> from onnxjac.jacobians import Diagonal
+    >>> pattern(Diagonal(np.array([2.0, 0.0]))).toarray()
+    array([[ True, False],
+           [False,  True]])
+    """
+    if isinstance(J, Linearization | Hessian):
+        return method_of(J, limit).pattern.copy()
+    return where(bare(J), (), backward=J.shape[0] < J.shape[1])
+
+
+def method_of(J: Jacobian, limit: int) -> Method:
+    """How the entries of J are found; for the Jacobian of a model, as at other points of it."""
+    if isinstance(J, Hessian):
+        return plan(J.J, limit, symmetric=True).method
+    if isinstance(J, Linearization):
+        return plan(J, limit, symmetric=False).method
+    return method(bare(J), None, limit, symmetric=J.T is J)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import Jacobian
+from ...jacobians.errors import LimitError
 from ...jacobians.sparse import entries
 from .stages import Multiplied, Stage, added
 
@@ -27,7 +28,6 @@ class Program:
         self.dtype, self.fixed, self.limit = np.dtype(dtype), fixed, limit
         self.length, self.stages = 1, list[Stage]()
         self.starts: dict[Any, int] = {}
-        self.arrays: list[np.ndarray] = []
 
     def entries(self, operator: Jacobian) -> tuple[np.ndarray, ...]:
         """Rows, columns, variables and coefficients of an operator that is no composite."""
@@ -44,13 +44,12 @@ class Program:
         key = identity(array)
         if key not in self.starts:
             self.starts[key] = self.length
-            self.arrays.append(array)
             self.length += array.size
         return self.starts[key]
 
     def product(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """The variables left · right, new ones where neither is constant."""
-        product = np.maximum(left, right)
+        product = np.maximum(left, right).astype(np.int64, copy=False)
         new = np.flatnonzero(np.minimum(left, right))
         if len(new):
             made = self.reserve(len(new))
@@ -76,6 +75,7 @@ class Program:
     def reserve(self, n: int) -> slice:
         """The next n variables."""
         self.length += n
+        check_length(self.length, self.dtype, self.limit)
         return slice(self.length - n, self.length)
 
     def run(self, arrays: Iterable[np.ndarray], x: np.ndarray | None = None) -> np.ndarray:
@@ -92,3 +92,13 @@ class Program:
 def identity(array: np.ndarray) -> tuple[Any, ...]:
     """What two views of the same numbers in the same order have in common."""
     return array.__array_interface__["data"][0], array.shape, array.strides, array.dtype
+
+
+def check_length(variables: int, dtype: np.dtype[Any], limit: int) -> None:
+    """Raises `LimitError` where the variables alone would take more than the limit."""
+    need = variables * dtype.itemsize
+    if need > limit:
+        raise LimitError(
+            f"accumulating the sparse Jacobian takes {need} bytes of intermediate numbers, more "
+            f"than the limit of {limit}: keep it lazy, take a block, or raise tosparse(limit=...)"
+        )

@@ -7,11 +7,13 @@ of how many entries there would be. Composites are taken apart; `under` has the 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from functools import reduce, singledispatch
 from itertools import accumulate, pairwise
 from typing import Any, Protocol, Self
 
 from ...jacobians import Block, Cast, Dag, Identity, Jacobian, Product, Reshape, Sum, size
+from .faces import bare
 
 
 class Matrix(Protocol):
@@ -33,7 +35,8 @@ class Matrix(Protocol):
 @singledispatch
 def swept(operator: Jacobian, A: Any) -> Any:
     """operator · A."""
-    return A.under(operator)
+    behind = bare(operator)
+    return A.under(operator) if behind is operator else swept(behind, A)
 
 
 @swept.register(Identity)
@@ -80,3 +83,36 @@ def total(parts: list[Any]) -> Any:
     """The sum of one matrix or more."""
     first, *others = parts
     return first.plus(others) if others else first
+
+
+def everything_in(operator: Jacobian) -> Iterator[Jacobian]:
+    """The operator and all that it is composed of."""
+    yield operator
+    for part in parts(operator):
+        yield from everything_in(part)
+
+
+@singledispatch
+def parts(operator: Jacobian) -> tuple[Jacobian, ...]:
+    """What a composite is composed of; nothing for the others."""
+    return ()
+
+
+@parts.register
+def _(operator: Product) -> tuple[Jacobian, ...]:
+    return operator.factors
+
+
+@parts.register
+def _(operator: Sum) -> tuple[Jacobian, ...]:
+    return operator.terms
+
+
+@parts.register
+def _(operator: Block) -> tuple[Jacobian, ...]:
+    return parts(operator.dag)
+
+
+@parts.register
+def _(operator: Dag) -> tuple[Jacobian, ...]:
+    return tuple(edge.operator for edge in operator.edges)

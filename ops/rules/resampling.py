@@ -35,11 +35,12 @@ class Axis(Protocol):
 def positions(op: Any, axis: Axis) -> tuple[Array, Slopes]:
     """Where each entry of y lies on the axis of x, and the slopes of that in the parameters."""
     mode, n, m = axis.node.coordinate_transformation_mode, axis.n, axis.m
-    j = np.arange(m).astype(dtype_of(axis.scale))
+    crops = mode == "tf_crop_and_resize"
+    j = np.arange(m).astype(dtype_of(axis.roi(op, 0) if crops else axis.scale))
     t = j / (m - 1) if m > 1 else j + 0.5
     if mode == "align_corners":
         return (n - 1) * t if m > 1 else j, {}
-    if mode == "tf_crop_and_resize":
+    if crops:
         slopes = {"start": (n - 1) * (1 - t), "end": (n - 1) * t}
         ends = op.Mul(slopes["start"], axis.roi(op, 0)), op.Mul(slopes["end"], axis.roi(op, 1))
         return op.Add(*ends), slopes

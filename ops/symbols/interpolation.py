@@ -16,12 +16,16 @@ Continued = Callable[[int, int], int | None]
 """(i, n) -> the entry of an axis of length n that stands at i; None where there is a zero."""
 
 
+KEYS = sp.Rational(-3, 4)
+"""The parameter of Keys' kernel where none is given."""
+
+
 def tent(u: Any) -> Any:
     """1 - |u| near 0, else 0."""
     return max(1 - abs(u), 0)
 
 
-def cubic(u: Any, a: Any = sp.Rational(-3, 4)) -> Any:
+def cubic(u: Any, a: Any = KEYS) -> Any:
     """Keys' kernel."""
     u = abs(u)
     if u <= 1:

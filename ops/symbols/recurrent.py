@@ -89,7 +89,9 @@ def gates(w: Any, r: Any, b: Any) -> Callable[..., Any]:
 
 
 @kernel("RNN")
-def rnn(x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None, **how: Any) -> Any:
+def rnn(
+    x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None, **how: Any
+) -> Any:
     """Hₜ = f(Xₜ Wᵀ + Hₜ₋₁ Rᵀ + Wb + Rb)."""
 
     def make(gate: Any, f: Function, P: Any) -> Cell:

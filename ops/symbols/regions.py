@@ -38,7 +38,7 @@ def roi_align(
 
 def positions(first: Any, last: Any, bin_: int, bins: int, ratio: int, least: int) -> list[Any]:
     """Where the samples of a bin lie: as many as asked for, or one per pixel."""
-    length = max(last - first, least) if least else last - first
+    length = max(last - first, 0 * first + least) if least else last - first
     count = ratio or int((length / bins).ceil())
     return [first + length * (bin_ + (t + sp.S.Half) / count) / bins for t in range(count)]
 
@@ -51,7 +51,7 @@ def neighbours(image: Any, at: tuple[Any, ...]) -> list[Any]:
     inner = [min(max(a, 0), n - 1) for a, n in sizes]
     taps = product(*(around(a, 1) for a in inner))
     return [
-        image[tuple(map(border, tap, image.shape))] * prod(tent(a - i) for a, i in zip(inner, tap))
+        image[tuple(map(border, tap, image.shape))] * prod(map(tent, np.subtract(inner, tap)))
         for tap in taps
     ]
 

@@ -23,8 +23,10 @@ def resize(
     """y[j] = Σᵢ φ(at(j) - i) x[i], with x continued by its ends."""
     crops = coordinate_transformation_mode == "tf_crop_and_resize"
     axes = [a % x.ndim for a in (range(x.ndim) if axes is None else axes)]
-    factors = scales if scales is not None and len(scales) else ratios(
-        [x.shape[a] for a in axes], sizes, keep_aspect_ratio_policy
+    factors = (
+        scales
+        if scales is not None and len(scales)
+        else ratios([x.shape[a] for a in axes], sizes, keep_aspect_ratio_policy)
     )
     outside = closed_form(extrapolation_value)
     for k, axis in enumerate(axes):
@@ -62,8 +64,8 @@ def position(j: int, n: int, m: int, scale: Any, mode: str, ends: Any) -> Any:
     """Where entry j of the result lies on the axis of x."""
     start, end = ends
     if mode == "tf_crop_and_resize":
-        middle = HALF * (start + end) * (n - 1)
-        return start * (n - 1) + j * (end - start) * (n - 1) / sp.Integer(m - 1) if m > 1 else middle
+        part = sp.Rational(j, m - 1) if m > 1 else HALF
+        return (start + part * (end - start)) * (n - 1)
     if mode == "align_corners":
         return sp.Rational(j * (n - 1), max(m - 1, 1))
     if mode == "pytorch_half_pixel" and m == 1:

@@ -20,7 +20,8 @@ def grid_sample(
     """Samples of x, continued by its padding, at points that name the last axis of x first."""
     y = np.empty((*x.shape[:2], *grid.shape[1:-1]), object)
     turned = partial(reflection, edge=0 if align_corners else 1)
-    continued = {"zeros": zeros, "border": border, "reflection": turned}[padding_mode]
+    paddings: dict[str, Continued] = {"zeros": zeros, "border": border, "reflection": turned}
+    continued = paddings[padding_mode]
     value = nearest if mode == "nearest" else between(*MODES[mode.removeprefix("bi")])
     for n, c, *place in np.ndindex(*y.shape):
         point = zip(grid[(n, *place)][::-1], x.shape[2:], strict=True)
@@ -36,9 +37,7 @@ def between(phi: Any, reach: int) -> Callable[..., Any]:
 
 def nearest(image: Any, at: Any, continued: Continued) -> Any:
     """The entry at the place, rounded."""
-    place = tuple(
-        continued(int(a.rint()), n) for a, n in zip(at, image.shape, strict=True)
-    )
+    place = tuple(continued(int(a.rint()), n) for a, n in zip(at, image.shape, strict=True))
     return 0 if None in place else image[place]
 
 

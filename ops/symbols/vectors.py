@@ -1,4 +1,4 @@
-"""Support vector machines of `ai.onnx.ml`: sums of kernels, and probabilities coupled from pairs."""
+"""Support vector machines of `ai.onnx.ml`: sums of kernels, and probabilities from pairs."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def pays(outcome: Outcome, ours: Measured) -> float | None:
     if plain is None or plain is ours:
         return None
     gain = plain.median - ours.median
-    return (ours.setup - plain.setup) / gain if gain > 0 else float("inf")
+    return max(0.0, ours.setup - plain.setup) / gain if gain > 0 else float("inf")
 
 
 def machine_readable(outcome: Outcome) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from .contenders.contender import ALL
 from .report import Outcome, Row, pays, rows
 
 COMPARED = ("work", "product", "ours", "ms", "best peer", "ms", "ratio", "target", "met",
@@ -41,8 +42,7 @@ def each(outcomes: Iterable[Outcome]) -> list[Cells]:
     ]  # fmt: skip
 
 
-UNSAID = ("Absent: not for this workload", *(f"Absent: no {kind}" for kind in (
-    "jvp", "vjp", "ggn", "hvp", "columns", "toarray", "sparse", "svds", "gmres")))  # fmt: skip
+UNSAID = ("Absent: not for this workload", *(f"Absent: no {kind}" for kind in ALL))
 """Reasons that nobody needs to read."""
 
 

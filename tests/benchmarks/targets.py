@@ -40,6 +40,7 @@ TARGETS: dict[tuple[str, str, str], list[Target]] = {
     **bounds("transformer", {"jvp": 1.5, "vjp": 1.5}, NUMPY),
     **bounds("reaction", {"jvp": 0.35}, NUMBA),
     **bounds("reaction", {"jvp": 1.3, "sparse": 0.4}, NUMPY),
+    **bounds("reaction", {"sparse": 0.4}, "onnxjac"),
     **{
         ("input", product, ours): [Target(0.08), Target(0.8, expert=True)]
         for product in ("jvp", "vjp")

@@ -9,6 +9,7 @@ import os
 import sys
 import time
 import traceback
+import warnings
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ class Setup(NamedTuple):
 def serve(connection: Connection, name: str, workload: str) -> None:
     """Answer messages until there are no more."""
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    warnings.simplefilter("ignore")
     made: Contender | None = None
     task: Task = list
     for kind, value in iter(connection.recv, ("stop", None)):

@@ -63,7 +63,7 @@ def found_in(case):
 
 @pytest.mark.parametrize("key", DECIDED, ids=str)
 def test_what_is_said_is_what_the_definition_decides(key):
-    """No entry: every decision leaves value and derivatives alone. An entry: of just these kinds."""
+    """No entry: every decision leaves value and derivatives alone. An entry: of these kinds."""
     cases = [*CASES[key], *(c for c in FURTHER if c.op_type == key[0])]
     found = set().union(*map(found_in, cases))
     kinds, text = {kind for kind, _ in found}, kink_set(key[0])
@@ -75,7 +75,7 @@ def test_what_is_said_is_what_the_definition_decides(key):
 
 @pytest.mark.parametrize("op_type", FORMULAS)
 def test_formulas_have_their_kinks_where_the_definition_has_them(op_type):
-    """Every kink that is crossed is one of the formula's, of the same order, and none is missing."""
+    """Every kink that is crossed is one of the formula's, of its order, and none is missing."""
     met = set()
     for case in CASES[op_type, ""]:
         held = attributes(case)

@@ -38,6 +38,12 @@ def test_the_recorded_vjp_has_the_second_derivative(case):
     assert {v.outcome for v in found} <= {EXACT}, [str(v) for v in found if v.outcome != EXACT]
 
 
+@pytest.mark.parametrize("name", CASES, ids=str)
+def test_every_rule_has_a_second_derivative(name):
+    """What is not asked of a large case is asked of a small one."""
+    assert any(case.second for case in CASES[name])
+
+
 @pytest.mark.parametrize("case", EVERY, ids=str)
 def test_the_definition_is_the_operator(case):
     """At the point, the expressions have the values that the model computes."""

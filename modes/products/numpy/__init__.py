@@ -4,8 +4,17 @@
 `assemble` turns nodes into instructions (a file per family), `program` runs them.
 """
 
-from . import convolution, elementwise, gathering, moves, padding, sums  # noqa: F401
-from . import matmul as _matmul  # noqa: F401  (each module enters its operators into the table)
+from . import (  # noqa: F401  (each module enters its operators into the table)
+    convolution,
+    deconvolution,
+    einsum,
+    elementwise,
+    gathering,
+    matmul,
+    moves,
+    padding,
+    sums,
+)
 from .assemble import compile
 from .program import Program
 

@@ -137,14 +137,15 @@ class Assembler:
 
     def program(self) -> Program:
         """All instructions of the recording."""
-        for self.now, node in enumerate(self.recording.nodes):
+        for now, node in enumerate(self.recording.nodes):
+            self.now = now
             TABLE.get(node.op_type, by_kernel)(self, node)
         if self.recording.y not in self.wanted:  # y is v or a constant
             self.emit(copy, self.place(self.recording.y), self.y)
         return Program(self.instructions, self.v, self.y, self.packed)
 
 
-def compile(recording: Recording) -> Program:  # noqa: A001  (each engine has a `compile`)
+def compile(recording: Recording) -> Program:
     """The program of a recorded product."""
     return Assembler(recording).program()
 

@@ -79,7 +79,7 @@ class Place:
         """Whether two places hold the same entries in the same order."""
         return (
             self.buffer is other.buffer and self.shape == other.shape
-            and self.view.strides == other.view.strides and self.offset == other.offset
+            and steps(self.view) == steps(other.view) and self.offset == other.offset
         )  # fmt: skip
 
     def binding(self) -> Callable[[Mapping[Buffer, np.ndarray]], np.ndarray]:
@@ -89,6 +89,11 @@ class Place:
         buffer, offset, strides = self.buffer, self.offset, self.view.strides
         shape, dtype = self.shape, self.dtype
         return lambda memory: np.ndarray(shape, dtype, memory[buffer], offset, strides)
+
+
+def steps(view: np.ndarray) -> list[int]:
+    """The strides of the axes along which there is a step to take."""
+    return [stride for n, stride in zip(view.shape, view.strides, strict=True) if n > 1]
 
 
 def address(view: np.ndarray) -> int:

@@ -12,23 +12,36 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import onnx_ir as ir
 
-from ....jacobians import Shape, dtype_of, shape_of
+from ....jacobians import dtype_of, shape_of
 from ...flow.steps import python_of
 from ..record import Recording
 from .places import Place, new, reshaped
 
-Want = tuple[ir.Value, np.ndarray]
+Want = tuple[ir.Value, Place]
 Wanting = Callable[["Wants", ir.Node, Place], Iterator[Want]]
-TABLE: dict[str, Wanting] = {}
-OPENS: dict[str, Callable[["Wants", ir.Node], Place | None]] = {}
-"""Operators that ask for a place though nobody asks them, with what gives them one."""
+Asking = Callable[["Wants", ir.Node], Iterator[Want]]
+
+PASSED_ON: dict[str, Wanting] = {}
+"""Operators that know where they want their operands once they know where they are wanted."""
+ASKED: dict[str, Asking] = {}
+"""Operators that ask for places on their own: for their result, for an operand."""
 
 
 def wants_for(*names: str) -> Callable[[Wanting], Wanting]:
-    """Enter the function that tells where some operators want their operands."""
+    """Enter the function that passes on where some operators are wanted."""
 
     def enter(function: Wanting) -> Wanting:
-        TABLE.update(dict.fromkeys(names, function))
+        PASSED_ON.update(dict.fromkeys(names, function))
+        return function
+
+    return enter
+
+
+def asks_for(name: str) -> Callable[[Asking], Asking]:
+    """Enter the function that asks for places for an operator."""
+
+    def enter(function: Asking) -> Asking:
+        ASKED[name] = function
         return function
 
     return enter
@@ -50,14 +63,12 @@ class Wants:
 
     def node(self, node: ir.Node) -> None:
         """What one node asks for."""
+        for want in ASKED[node.op_type](self, node) if node.op_type in ASKED else ():
+            self.ask(*want)
         place = self.places.get(node.outputs[0])
-        if place is None and node.op_type in OPENS:
-            place = OPENS[node.op_type](self, node)
-            if place is not None:
-                self.ask(node.outputs[0], place)
-        if place is not None and node.op_type in TABLE:
-            for value, view in TABLE[node.op_type](self, node, place):
-                self.ask(value, Place(place.buffer, view))
+        if place is not None and node.op_type in PASSED_ON:
+            for want in PASSED_ON[node.op_type](self, node, place):
+                self.ask(*want)
 
 
 def wants(recording: Recording, y: Place) -> dict[ir.Value, Place]:
@@ -74,34 +85,42 @@ def _in_its_own_shape(wants: Wants, node: ir.Node, place: Place) -> Iterator[Wan
     x = operand(node)
     view = reshaped(place.view, shape_of(x))
     if view is not None:
-        yield x, view
+        yield x, Place(place.buffer, view)
 
 
 @wants_for("Transpose")
 def _in_its_own_order(wants: Wants, node: ir.Node, place: Place) -> Iterator[Want]:
     perm = python_of(node.attributes["perm"])
-    yield operand(node), place.view.transpose([perm.index(k) for k in range(len(perm))])
+    inverse = [perm.index(k) for k in range(len(perm))]
+    yield operand(node), place.moved(np.transpose, inverse)
 
 
 @wants_for("Add", "Sub", "Mul", "Div", "Neg")
 def _where_the_result_is(wants: Wants, node: ir.Node, place: Place) -> Iterator[Want]:
     for x in node.inputs:
         if x is not None and fits(x, place) and wants.uses[x] == 1 and x.producer() is not None:
-            yield x, place.view
+            yield x, place
             return
+
+
+@asks_for("Concat")
+def _room_for_all(wants: Wants, node: ir.Node) -> Iterator[Want]:
+    y = node.outputs[0]
+    yield y, new(shape_of(y), dtype_of(y))
 
 
 @wants_for("Concat")
 def _side_by_side(wants: Wants, node: ir.Node, place: Place) -> Iterator[Want]:
-    yield from parts(node, place.view)
+    yield from parts(node, place)
 
 
-def parts(node: ir.Node, view: np.ndarray) -> Iterator[Want]:
-    """Each input of a Concat, and the view of the result that it fills."""
+def parts(node: ir.Node, place: Place) -> Iterator[Want]:
+    """Each input of a Concat, and the part of the result that it fills."""
     inputs = [x for x in node.inputs if x is not None]
     axis = python_of(node.attributes["axis"])
     ends = np.cumsum([shape_of(x)[axis] for x in inputs])
-    yield from zip(inputs, np.split(view, ends[:-1], axis), strict=True)
+    for x, view in zip(inputs, np.split(place.view, ends[:-1], axis), strict=True):
+        yield x, Place(place.buffer, view)
 
 
 def operand(node: ir.Node) -> ir.Value:
@@ -114,12 +133,3 @@ def operand(node: ir.Node) -> ir.Value:
 def fits(x: ir.Value, place: Place) -> bool:
     """Whether a value has the shape and the dtype of a place."""
     return shape_of(x) == place.shape and dtype_of(x) == place.dtype
-
-
-def fresh(wants: Wants, node: ir.Node) -> Place:
-    """A new buffer for the result of a node."""
-    shape: Shape = shape_of(node.outputs[0])
-    return new(shape, dtype_of(node.outputs[0]))
-
-
-OPENS["Concat"] = fresh

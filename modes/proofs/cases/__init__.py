@@ -1,6 +1,16 @@
 """The cases of every proof: shapes, axes and attributes, for each operator."""
 
-from . import bodies, classical, elementwise, layout, products, recurrent, reductions, sampling  # noqa: F401  (each adds its own)
+from . import (  # noqa: F401  (each adds its own)
+    bodies,
+    classical,
+    contrib,
+    elementwise,
+    layout,
+    products,
+    recurrent,
+    reductions,
+    sampling,
+)
 from .table import CASES
 
 __all__ = ["CASES"]

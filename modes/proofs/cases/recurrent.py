@@ -9,7 +9,7 @@ from .table import case, ints
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
-ACTIVATIONS: dict[str, dict[str, list[float]]] = {
+ACTIVATIONS: dict[str, dict[str, Any]] = {
     "Relu": {}, "Tanh": {}, "Sigmoid": {}, "Softsign": {}, "Softplus": {},
     "LeakyRelu": {"activation_alpha": [0.25]}, "ThresholdedRelu": {"activation_alpha": [0.125]},
     "Elu": {"activation_alpha": [0.5]},
@@ -38,7 +38,7 @@ def recurrent(
     case(op_type, *inputs, hidden_size=hidden, outputs=outputs, **how)
 
 
-ONE = {"of": (0,)}
+ONE: dict[str, Any] = {"of": (0,)}
 """Y alone: the last states are among its entries."""
 
 recurrent("RNN", 2, bias=True)
@@ -50,11 +50,12 @@ recurrent("GRU", 1, 1, 2, initial=False, second=False)
 recurrent("GRU", 2, linear_before_reset=1, second=False)
 recurrent("LSTM", bias=True, peepholes=True, second=False)
 recurrent("LSTM", **ONE)
-recurrent("LSTM", input_forget=1, peepholes=True, **ONE)
+recurrent("LSTM", input_forget=1, peepholes=True, second=False)
+recurrent("LSTM", input_forget=1, peepholes=True, wrt=(0, 5, 6, 7), **ONE)
 recurrent("LSTM", 1, 1, 2, initial=False, second=False)
-recurrent("LSTM", 2, bias=True, peepholes=True, second=False)
+recurrent("LSTM", 2, peepholes=True, wrt=(0, 5, 6, 7), second=False)
 recurrent("LSTM", 2, 2, lengths=ints(2, 1), peepholes=True, layout=1, direction="bidirectional",
-          wrt=(0, 1, 5, 6, 7), second=False)  # fmt: skip
+          wrt=(0, 5, 6), second=False)  # fmt: skip
 for op_type, layout in product(("RNN", "GRU"), (0, 1)):
     recurrent(op_type, 2, 2, lengths=ints(1, 2), layout=layout, direction="bidirectional",
               second=False)  # fmt: skip
@@ -67,7 +68,7 @@ for name, numbers_ in ACTIVATIONS.items():
     recurrent("GRU", activations=["Sigmoid", name], initial=False, second=False, **numbers_)
     recurrent("GRU", activations=[name, "Tanh"], second=False, **numbers_)
     recurrent("LSTM", activations=["Sigmoid", "Tanh", name], second=False, **numbers_)
-recurrent("LSTM", activations=["HardSigmoid", "Affine", "ScaledTanh"], activation_beta=[0.375, 0.25],
-          activation_alpha=[0.25, 0.5, 0.75], second=False)  # fmt: skip
+recurrent("LSTM", activations=["HardSigmoid", "Affine", "ScaledTanh"], second=False,
+          activation_alpha=[0.25, 0.5, 0.75], activation_beta=[0.375, 0.25])  # fmt: skip
 recurrent("RNN", activations=["LeakyRelu", "ScaledTanh"], activation_alpha=[0.25, 0.5],
           activation_beta=[1.5], direction="bidirectional", second=False)  # fmt: skip

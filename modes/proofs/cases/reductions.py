@@ -25,7 +25,7 @@ for how in (
     {"kernel_shape": [3], "auto_pad": "SAME_LOWER", "strides": [2]},
 ):  # fmt: skip
     case("MaxPool AveragePool", (1, 1, 5), **how)
-    case("LpPool", (1, 1, 5), second=False, **how)
+    case("LpPool", (1, 1, 5), **how)
 case("AveragePool", (1, 1, 3), kernel_shape=[2], pads=[1, 1], count_include_pad=1)
 case("MaxPool AveragePool", (1, 1, 2, 3), kernel_shape=[2, 2])
 ROI = {"wrt": (0,)}
@@ -40,33 +40,34 @@ case("MaxRoiPool", (1, 1, 3, 2), numbers(0, -1, -3, 1, 4).reshape(1, 5), pooled_
 case("LRN", (1, 3, 1), size=3, alpha=0.5, beta=0.75, bias=1.5, second=False)
 case("LRN", (1, 2, 1), size=2, alpha=0.5, beta=1.0)
 
-case("Softmax LogSoftmax", (1, 3), second=False)
+case("Softmax LogSoftmax", (1, 3))
 case("Softmax LogSoftmax", (2, 2), axis=0)
 case("LayerNormalization", (1, 3), (3,), (3,), second=False)
 case("LayerNormalization", (2, 2), (2,), (2,), epsilon=0.125)
 case("LayerNormalization", (1, 2, 2), (2, 2), None, axis=1, outputs=3, second=False, wrt=(0,))
-case("RMSNormalization", (1, 3), (3,), second=False)
+case("RMSNormalization", (1, 3), (3,))
 case("RMSNormalization", (2, 2), (2,), epsilon=0.125)
 case("InstanceNormalization", (1, 2, 2), (2,), (2,), epsilon=0.125)
 case("GroupNormalization", (1, 2, 2), (2,), (2,), num_groups=2, epsilon=0.125)
 case("GroupNormalization", (1, 2, 2), (2,), (2,), num_groups=1, epsilon=0.125, second=False)
 case("MeanVarianceNormalization", (2, 1, 1, 2), second=False)
 case("MeanVarianceNormalization", (2, 3), axes=[1], second=False)
+case("MeanVarianceNormalization", (2, 1, 1, 1))
 case("BatchNormalization", (2, 1), (1,), (1,), (1,), positive(1), positive=(4,), epsilon=0.125)
-case("BatchNormalization", (1, 2, 2), (2,), (2,), (2,), positive(2), positive=(4,), second=False)
+case("BatchNormalization", (1, 2, 2), (2,), (2,), (2,), positive(2), positive=(4,))
 case(
     "BatchNormalization", (3, 1), (1,), (1,), (1,), positive(1), positive=(4,), outputs=3,
-    training_mode=1, momentum=0.75, second=False,
+    training_mode=1, momentum=0.75,
 )  # fmt: skip
-case("LpNormalization", (2, 2), second=False)
+case("LpNormalization", (2, 2))
 case("LpNormalization", (1, 3), p=1)
 
 LABELS = ints(0, 2)
 for reduction in ("none", "sum", "mean"):
     case("NegativeLogLikelihoodLoss", (2, 3), LABELS, positive(3), reduction=reduction)
-    case("SoftmaxCrossEntropyLoss", (2, 3), LABELS, positive(3), reduction=reduction, second=False)
+    case("SoftmaxCrossEntropyLoss", (2, 3), LABELS, positive(3), reduction=reduction)
 case("NegativeLogLikelihoodLoss", (2, 3), ints(1, -1), ignore_index=-1)
-case("SoftmaxCrossEntropyLoss", (1, 3), ints(1), outputs=2, second=False)
+case("SoftmaxCrossEntropyLoss", (1, 3), ints(1), outputs=2)
 case("SoftmaxCrossEntropyLoss", (1, 2), ints(1))
 
 case("DequantizeLinear", np.array([3, -7], np.int8), np.array(0.5), np.array(2, np.int8))

@@ -5,6 +5,8 @@ neither the kernels of the numbers reading nor the rules.
 """
 
 from . import (  # noqa: F401  (each enters its transcriptions into the table)
+    attention,
+    contrib,
     convolution,
     elementwise,
     gathering,

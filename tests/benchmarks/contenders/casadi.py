@@ -32,7 +32,7 @@ class Casadi(Contender):
 
     @classmethod
     def suits(cls, workload: Workload) -> bool:
-        return workload.input == "u"
+        return workload.stencil
 
     def __init__(self, workload: Workload) -> None:
         super().__init__(workload)

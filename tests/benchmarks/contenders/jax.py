@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.sparse import csr_array, diags_array, kronsum
 from scipy.sparse.linalg import LinearOperator
 
 from ..readings import jax as reading
@@ -82,28 +81,14 @@ class Jax(Peer):
         return self.wrapped(y.size, jax.jit(push), jax.jit(pull), y.shape)
 
 
-class Coloured(Jax):
-    """The sparse Jacobian by detected pattern and coloured products, all compiled."""
-
-    only: ClassVar[tuple[str, ...]] = ("sparse",)
-
-    def sparse(self) -> Task:
-        """At a new point each time; the pattern and its colouring are kept."""
-        import asdex
-
-        (u,) = self.point
-        sparse = jax.jit(asdex.jacobian(lambda x: self.f(x.reshape(u.shape)).ravel(), u.ravel()))
-        return self.in_turn(lambda x: jax.block_until_ready(sparse(x.ravel())))
-
-
 class Expert(Jax):
-    """What an expert writes by hand, who knows the structure of J: blocks, or five colours."""
+    """What an expert writes by hand, who knows that J is a stack of blocks."""
 
-    only: ClassVar[tuple[str, ...]] = ("jvp", "vjp", "sparse")
+    only: ClassVar[tuple[str, ...]] = ("jvp", "vjp")
 
     @classmethod
     def suits(cls, workload: Workload) -> bool:
-        return workload.blocks or workload.input == "u"
+        return workload.blocks
 
     def blocks(self) -> Any:
         """∂y/∂x for each sample, (batch, outputs, inputs)."""
@@ -117,26 +102,5 @@ class Expert(Jax):
         blocks = self.blocks()
         return waited(partial(jnp.einsum, "boi,bo->bi"), blocks, self.cotangent(blocks.shape[:2]))
 
-    def sparse(self) -> Task:
-        """Five products, no two neighbours of a point in one, gathered in the order of CSR."""
-        (u,) = self.point
-        n = u.shape[0]
-        pattern = kronsum(*[diags_array([1, 1, 1], offsets=[-1, 0, 1], shape=(n, n))] * 2).tocsr()
-        rows = np.repeat(np.arange(n * n), np.diff(pattern.indptr))
-        colours = np.add.outer(np.arange(n), 2 * np.arange(n)) % 5
-        seeds = jnp.asarray(np.equal.outer(np.arange(5), colours).astype(u.dtype))
-        chosen = colours.ravel()[pattern.indices], rows
 
-        @jax.jit
-        def entries(x: Any) -> Any:
-            push = jax.linearize(self.f, x)[1]
-            return jax.vmap(push)(seeds).reshape(5, -1)[chosen]
-
-        def sparse(x: Any) -> csr_array:
-            parts = np.asarray(entries(x)), pattern.indices, pattern.indptr
-            return csr_array(parts, shape=pattern.shape)
-
-        return self.in_turn(sparse)
-
-
-CONTENDERS = {"jax": Jax, "jax asdex": Coloured, "jax expert": Expert}
+CONTENDERS = {"jax": Jax, "jax expert": Expert}

@@ -13,6 +13,7 @@ from ..workloads import Workload
 from ..workloads.model import LOSS, OUTPUT, model_of
 from .contender import Absent, Contender, Task
 
+
 class Plain(Contender):
     """The linearisation as it is, without `compile`."""
 

@@ -147,7 +147,8 @@ class Expert(Functional):
 
     def vjp(self) -> Task:
         blocks = self.blocks()
-        return partial(torch.bmm, blocks.mT.contiguous(), self.cotangent(blocks.shape[:2])[:, :, None])
+        u = self.cotangent(blocks.shape[:2])
+        return partial(torch.bmm, blocks.mT.contiguous(), u[:, :, None])
 
 
 CONTENDERS = {

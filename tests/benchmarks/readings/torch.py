@@ -1,5 +1,4 @@
-"""The vocabulary of the workloads in PyTorch, at its best: its own kernels where they have both
-modes of differentiation."""
+"""The vocabulary of the workloads in PyTorch: its own kernels where they have both modes."""
 
 import torch
 from torch import relu, tanh

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from .dense import WIDTHS, inputs, mlp, narrowing, svds
+from .dense import inputs, mlp, narrowing, svds
 from .images import lenet, resnet
 from .reaction import reaction
 from .sequences import lstm, transformer

@@ -14,8 +14,10 @@ WIDTHS = (784, 512, 512, 10)
 
 def layers(widths: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
     """The shapes of the weights and biases of dense layers."""
-    pairs = enumerate(pairwise(widths))
-    return {name: shape for i, (n, m) in pairs for name, shape in ((f"w{i}", (n, m)), (f"b{i}", (m,)))}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for i, (n, m) in enumerate(pairwise(widths)):
+        shapes |= {f"w{i}": (n, m), f"b{i}": (m,)}
+    return shapes
 
 
 def perceptron(nn: Any, t: Tensors) -> Any:

@@ -20,9 +20,8 @@ def residual(nn: Any, t: Tensors) -> Any:
     return DIFFUSION * (around - 4.0 * u) + u - u * u * u
 
 
-def reaction(
-    n: int = 256, products: tuple[str, ...] = ("jvp", "sparse", "gmres")
-) -> Workload:
+def reaction(n: int = 256, products: tuple[str, ...] = ("jvp", "sparse", "gmres")) -> Workload:
     """The residual at n×n points, around the steady state 1, where −∂F/∂u is definite."""
     u = 1 + 0.1 * np.random.default_rng(12).standard_normal((n, n))
-    return Workload({"u": u}, residual, ("u",), products, input="u", kept=n * n)
+    settings = {"input": "u", "kept": n * n, "stencil": True}
+    return Workload({"u": u}, residual, ("u",), products, **settings)

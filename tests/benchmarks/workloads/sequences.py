@@ -27,7 +27,7 @@ def transformer(dtype: str = "float32", *, pooled: bool = False) -> Workload:
 
 def layer() -> dict[str, tuple[int, ...]]:
     """The shapes of the weights of one layer."""
-    square = {name: (WIDTH, WIDTH) for name in ("q", "k", "v", "o")}
+    square = dict.fromkeys(("q", "k", "v", "o"), (WIDTH, WIDTH))
     norms = {f"{n}.{p}": (WIDTH,) for n in ("norm1", "norm2") for p in ("gamma", "beta")}
     biases = {f"{name}.bias": (WIDTH,) for name in (*square, "down")}
     return {**square, "up": (WIDTH, 4 * WIDTH), "up.bias": (4 * WIDTH,),

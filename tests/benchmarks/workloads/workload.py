@@ -10,6 +10,7 @@ import numpy as np
 
 Tensors = Mapping[str, Any]
 
+
 @dataclass(frozen=True)
 class Workload:
     """y = forward(nn, tensors), for any reading `nn`; its derivatives in `wrt`.
@@ -18,7 +19,8 @@ class Workload:
     numbers per sample, which is when products through the layers above need not be repeated.
     `input` is the tensor that the ONNX model takes; the others are its initializers.
     J is dense `blocks`, one for a sample, where an expert could multiply them out by hand; `kept`
-    numbers at least must then be read by every product.
+    numbers at least must then be read by every product. A `stencil` is a residual on a grid, of
+    each point and its four neighbours.
     """
 
     tensors: dict[str, np.ndarray]
@@ -30,6 +32,7 @@ class Workload:
     input: str = "x"
     blocks: bool = False
     kept: int = 0
+    stencil: bool = False
 
     @property
     def dtype(self) -> np.dtype:

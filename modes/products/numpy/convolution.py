@@ -1,0 +1,169 @@
+"""Conv: patches are gathered block by block and multiplied while they are in cache.
+
+Signals lie with the channels first in memory, (C, N, *space), whatever their axes say: then one
+product of matrices serves all images of a block, and writes its result where it belongs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ....jacobians import Shape, dtype_of, shape_of
+from ....ops.numbers.convolution import blocks
+from ....ops.numbers.windows import Windows, patches, windows
+from .assemble import Assembler, assembles, attributes, by_kernel
+from .instruction import copy
+from .matmul import multiply
+from .padding import Widths, clear, inside
+from .places import Buffer, Place, Role, ghost, new, reshaped
+from .wants import Want, Wants, asks_for, operand
+
+
+def grid_of(node: ir.Node) -> Windows:
+    """How the windows lie."""
+    geometry: dict[str, Any] = attributes(node)
+    x, w = (shape_of(v) for v in node.inputs[:2] if v is not None)
+    steps = {name: geometry.get(name) for name in ("strides", "dilations", "pads")}
+    return windows(x[2:], w[2:], **steps)
+
+
+def channels_first(shape: Shape, dtype: Any, role: Role = Role.WORK) -> Place:
+    """A new signal (N, C, *space) that lies as (C, N, *space)."""
+    n, c, *space = shape
+    view = ghost((c, n, *space), dtype).swapaxes(0, 1)
+    return Place(Buffer(view, role), view)
+
+
+def widths_of(grid: Windows) -> Widths:
+    """The widths of the frame around a signal (N, C, *space)."""
+    return [(0, 0), (0, 0), *grid.frame]
+
+
+def frame_around(shape: Shape, dtype: Any, grid: Windows) -> tuple[Place, Place]:
+    """Room for a signal inside a frame of zeros that stays: (frame, what is inside)."""
+    widths = widths_of(grid)
+    larger = tuple(n + a + b for n, (a, b) in zip(shape, widths, strict=True))
+    frame = channels_first(larger, dtype, Role.KEPT)
+    return frame, Place(frame.buffer, inside(frame.view, widths))
+
+
+def framed(asm: Assembler, x: Place, grid: Windows) -> Place:
+    """A signal inside its frame: where it is already, or a copy."""
+    if not any(map(any, grid.frame)):
+        return x
+    around = Place(x.buffer, x.buffer.ghost)
+    deep = x.buffer.role is Role.KEPT and around.view.ndim == x.view.ndim
+    if deep and x.same(Place(x.buffer, inside(around.view, widths_of(grid)))):
+        return around
+    frame, core = frame_around(x.shape, x.dtype, grid)
+    asm.emit(copy, x, core)
+    return frame
+
+
+@assembles("Conv")
+def conv(asm: Assembler, node: ir.Node) -> None:
+    """y = conv(x, w)."""
+    if not is_plain(node):
+        by_kernel(asm, node)
+        return
+    x, w = asm.operands(node)
+    y = signal_target(asm, node)
+    convolve(asm, x, w, y, grid_of(node), attributes(node).get("group", 1))
+
+
+def is_plain(node: ir.Node) -> bool:
+    """Whether a convolution is as recorded products have it, in a precision that BLAS has."""
+    known = {"kernel_shape", "strides", "dilations", "pads", "group"}
+    return len(node.inputs) == 2 and known >= {*node.attributes} and is_wide(node)
+
+
+def is_wide(node: ir.Node) -> bool:
+    """Whether BLAS has the precision of the result."""
+    return dtype_of(node.outputs[0]) in (np.float32, np.float64)
+
+
+def signal_target(asm: Assembler, node: ir.Node) -> Place:
+    """Where a signal is wanted, or room for it."""
+    value = node.outputs[0]
+    y = asm.wanted.get(value) or channels_first(shape_of(value), dtype_of(value))
+    asm.put(value, y)
+    return y
+
+
+def convolve(asm: Assembler, x: Place, w: Place, y: Place, grid: Windows, group: int) -> None:
+    """y ← conv(x, w), its frame around x first."""
+    x = framed(asm, x, grid)
+    if w.shape[1] == 1 and len(y.view[0]) == group:
+        by_taps(asm, x, w, y, grid)
+    else:
+        by_patches(asm, x, w, y, grid, group)
+
+
+def by_taps(asm: Assembler, x: Place, w: Place, y: Place, grid: Windows) -> None:
+    """One channel in and one out per group: y ← Σ over the taps of w[tap] x[where it falls]."""
+    term, first = channels_first(y.shape, y.dtype), True
+    for tap, reach in grid.taps():
+        weight = w.moved(lambda v, tap=tap: v[(..., *tap)].reshape(-1, *(1,) * len(tap)))
+        if weight.constant is not None and not weight.constant.any():
+            continue
+        asm.emit(np.multiply, x[(..., *reach)], weight, y if first else term)
+        if not first:
+            asm.emit(np.add, y, term, y)
+        first = False
+    if first:
+        asm.emit(clear, y)
+
+
+def by_patches(asm: Assembler, x: Place, w: Place, y: Place, grid: Windows, group: int) -> None:
+    """y ← W · patches, block by block."""
+    weights = matrices(asm, w, group)
+    view = Place(x.buffer, patches(x.view, grid))
+    row = math.prod(grid.count[1:]) * w.view[0].size * group * x.dtype.itemsize
+    for images, rows in blocks(len(x.view), grid.count[0], row, w.view.nbytes):
+        part = columns(asm, view[images, :, rows], group, len(grid.count))
+        onto(asm, weights, part, y[images, :, rows], group)
+
+
+def matrices(asm: Assembler, w: Place, group: int) -> Place:
+    """The weights as one matrix per group."""
+    shape = (group, len(w.view) // group, math.prod(w.shape[1:]))
+    view = reshaped(w.view, shape)
+    return asm.contiguous(w, shape) if view is None else Place(w.buffer, view)
+
+
+def columns(asm: Assembler, part: Place, group: int, rank: int) -> Place:
+    """Patches (n, c, *count, *kernel) as matrices (group, c / group · kernel, n · count)."""
+    n, c, *rest = part.shape
+    count, taps = tuple(range(3, 3 + rank)), tuple(range(3 + rank, 3 + 2 * rank))
+    split = part.moved(np.reshape, (n, group, c // group, *rest))
+    turned = split.moved(np.transpose, (1, 2, *taps, 0, *count))
+    shape = (group, c // group * math.prod(rest[rank:]), n * math.prod(rest[:rank]))
+    view = reshaped(turned.view, shape)
+    return asm.contiguous(turned, shape) if view is None else Place(part.buffer, view)
+
+
+def onto(asm: Assembler, weights: Place, part: Place, y: Place, group: int) -> None:
+    """y (n, m, *count) ← the products (group, m / group, n · count)."""
+    n, m, *count = y.shape
+    turned = y.moved(np.swapaxes, 0, 1)
+    shape = (group, m // group, n * math.prod(count))
+    view = reshaped(turned.view, shape)
+    if view is not None:
+        multiply(asm, weights, part, Place(y.buffer, view))
+        return
+    made = new(shape, y.dtype)
+    multiply(asm, weights, part, made)
+    asm.emit(copy, made.moved(np.reshape, turned.shape), turned)
+
+
+@asks_for("Conv")
+def _inside_the_frame(wants: Wants, node: ir.Node) -> Iterator[Want]:
+    """What nobody else reads is written inside the frame at once."""
+    x, grid = operand(node), grid_of(node)
+    if wants.uses[x] == 1 and any(map(any, grid.frame)) and is_plain(node):
+        yield x, frame_around(shape_of(x), dtype_of(x), grid)[1]

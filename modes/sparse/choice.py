@@ -1,0 +1,90 @@
+"""Choice: accumulate local matrices, or colour a pattern and take products; what costs less."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Protocol
+
+import numpy as np
+from scipy.sparse import csr_array, eye_array
+
+from ...jacobians import Jacobian
+from ...jacobians.errors import LimitError
+from ..elimination.cost import seconds
+from .accumulated import Accumulated
+from .boolean import Boolean
+from .coloring import Coloring, best, coloring, cover, width
+from .estimate import Estimated, Tally
+from .sweep import swept
+
+LAID_OUT = 2e-8
+"""Seconds by which laying out a term takes longer than finding where it stands."""
+
+COLORED = 1e-7
+"""Seconds for finding the colours, for each entry."""
+
+Fixed = Container[int] | None
+"""The ids of the operators whose numbers never change; None for all of them."""
+
+
+class Method(Protocol):
+    """How the entries of J are found: in the order of `pattern`."""
+
+    pattern: csr_array
+
+    def fits(self, operator: Jacobian) -> bool:
+        """Whether it works for an operator of the same structure."""
+
+    def values(self, operator: Jacobian) -> np.ndarray:
+        """The entries of an operator."""
+
+
+def method(operator: Jacobian, fixed: Fixed, limit: int, *, symmetric: bool) -> Method:
+    """The cheaper of accumulation, from the better end, and coloured products."""
+    forward, backward = estimate(operator), estimate(operator.T)
+    entries = min(forward[0], backward[0])
+    check_entries(operator, entries, limit)
+    tally = min(forward[1], backward[1], key=lambda t: t.terms)
+    colors = entries / max(min(operator.shape), 1)
+    products = COLORED * entries + colors * seconds(operator)
+    if LAID_OUT * tally.terms <= products:
+        return Accumulated(operator, fixed, limit, backward=tally is backward[1])
+    pattern = where(operator, fixed, backward=tally is backward[1])
+    return colored(pattern, symmetric=symmetric)
+
+
+def estimate(operator: Jacobian) -> tuple[float, Tally]:
+    """How many entries there are, about, and the work of a sweep that finds them."""
+    tally, n = Tally(), operator.shape[1]
+    return swept(operator, Estimated(n, n, n, tally)).entries, tally
+
+
+def check_entries(operator: Jacobian, entries: float, limit: int) -> None:
+    """Raises `LimitError` where the matrix alone would take more than the limit."""
+    need = entries * (operator.dtype.itemsize + np.dtype(np.int32).itemsize)
+    if need > limit:
+        m, n = operator.shape
+        raise LimitError(
+            f"the sparse Jacobian of shape {m}×{n} ({operator.dtype}) has about {entries:.0f} "
+            f"entries and needs {need:.0f} bytes, more than the limit of {limit}: keep it lazy, "
+            f"take a block, or raise tosparse(limit=...)"
+        )
+
+
+def where(operator: Jacobian, fixed: Fixed, *, backward: bool) -> csr_array:
+    """The pattern, by a sweep from either end."""
+    source = operator.T if backward else operator
+    unit = csr_array(eye_array(source.shape[1], dtype=bool, format="csr"))
+    found = swept(source, Boolean(unit, fixed)).matrix
+    found = csr_array(found.T) if backward else found
+    found.sort_indices()
+    return found
+
+
+def colored(pattern: csr_array, *, symmetric: bool) -> Coloring:
+    """The partition that promises the fewest products."""
+    if symmetric:
+        return coloring(pattern + pattern.T, "symmetric")
+    bounds = {"column": width(pattern), "row": width(pattern.T)}
+    bounds["bidirectional"] = best(pattern, cover(pattern))[0] + 2
+    return coloring(pattern, min(bounds, key=lambda name: bounds[name]))

@@ -1,0 +1,171 @@
+"""Coloring: few products from which every entry of a sparse matrix can be read.
+
+Columns that share no row are multiplied as one: J (e_i + e_j) holds both columns. Every entry is
+then read from one place, directly. Some rows may be read from products with Jᵀ instead, so that a
+full row does not force every column apart; in a symmetric matrix, J eᵢ is row i as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from ...jacobians import Jacobian
+from ...jacobians.errors import InputError
+from .colors import colors
+
+TRIES = 16
+"""How many limits between full and other rows are compared."""
+
+Cost = Callable[[np.ndarray], int]
+"""How many products a choice of rows needs, at least."""
+
+
+@dataclass(frozen=True)
+class Coloring:
+    """`columns` and `rows` hold a colour for each, -1 where it has none; `at` says where to read.
+
+    Entry k of the pattern is at[k] in the products J @ V, then Jᵀ @ U, each product one row.
+    """
+
+    pattern: csr_array[Any]
+    columns: np.ndarray
+    rows: np.ndarray
+    at: np.ndarray
+
+    @property
+    def seeds(self) -> tuple[np.ndarray, np.ndarray]:
+        """V and U: a column of zeros and ones for every colour."""
+        return indicator(self.columns), indicator(self.rows)
+
+    @property
+    def products(self) -> int:
+        """How many products it takes."""
+        return int(self.columns.max(initial=-1) + self.rows.max(initial=-1)) + 2
+
+    def decompress(self, forward: np.ndarray, reverse: np.ndarray) -> csr_array[Any]:
+        """J from J @ V and Jᵀ @ U."""
+        read = np.concatenate([np.ravel(forward.T), np.ravel(reverse.T)])[self.at]
+        return csr_array((read, self.pattern.indices, self.pattern.indptr), self.pattern.shape)
+
+    def fits(self, operator: Jacobian) -> bool:
+        """A colouring is one for all operators of that pattern."""
+        return True
+
+    def values(self, J: Jacobian) -> np.ndarray:
+        """The entries of J, in the order of the pattern."""
+        V, U = (seeds.astype(J.dtype) for seeds in self.seeds)
+        return self.decompress(J @ V, J.T @ U).data
+
+
+def indicator(color: np.ndarray) -> np.ndarray:
+    """Column c is 1 where the colour is c."""
+    seeds = np.zeros((len(color), int(color.max(initial=-1)) + 1))
+    colored = np.flatnonzero(color >= 0)
+    seeds[colored, color[colored]] = 1
+    return seeds
+
+
+def coloring(pattern: Any, partition: str = "column") -> Coloring:
+    """A colouring of a sparse pattern: `"column"`, `"row"`, `"bidirectional"` or `"symmetric"`.
+
+    >>> coloring(np.eye(1000, dtype=bool)).products
+    1
+    """
+    if partition not in PARTITIONS:
+        raise InputError(f"there is no partition {partition!r}: take one of {list(PARTITIONS)}")
+    pattern = csr_array(pattern, dtype=bool)
+    if partition == "symmetric" and pattern.shape[0] != pattern.shape[1]:
+        raise InputError(f"a symmetric pattern is square, not of shape {pattern.shape}")
+    return PARTITIONS[partition](pattern)
+
+
+def by_columns(pattern: csr_array[Any]) -> Coloring:
+    """All by J @ V."""
+    return bidirectional_with(pattern, np.zeros(pattern.shape[0], bool))
+
+
+def by_rows(pattern: csr_array[Any]) -> Coloring:
+    """All by Jᵀ @ U."""
+    return bidirectional_with(pattern, np.ones(pattern.shape[0], bool))
+
+
+def bidirectional(pattern: csr_array[Any]) -> Coloring:
+    """The fullest rows by Jᵀ @ U, the others by J @ V; how many, as few products need."""
+    split = bidirectional_with(pattern, best(pattern, cover(pattern))[1])
+    return min(by_columns(pattern), by_rows(pattern), split, key=lambda c: c.products)
+
+
+def cover(pattern: csr_array[Any]) -> Cost:
+    """The least number of products where the rows in `full` are read from Jᵀ @ U."""
+    return lambda full: width(pattern[~full]) + width(pattern[full].T)
+
+
+def bidirectional_with(pattern: csr_array[Any], full: np.ndarray) -> Coloring:
+    """The rows in `full` by Jᵀ @ U, the others by J @ V."""
+    (m, n), others = pattern.shape, np.flatnonzero(~full)
+    columns, rows = np.full(n, -1), np.full(m, -1)
+    used = np.flatnonzero(np.diff(pattern[others].tocsc().indptr))
+    columns[used] = colors(pattern[others][:, used])
+    rows[full] = colors(pattern[np.flatnonzero(full)].T.tocsr())
+    i, j = coordinates(pattern)
+    at = np.where(full[i], (columns.max(initial=-1) + 1) * m + rows[i] * n + j, columns[j] * m + i)
+    return Coloring(pattern, columns, rows, at)
+
+
+def symmetric(pattern: csr_array[Any]) -> Coloring:
+    """The fullest columns first, then the others, whose entries there are known by symmetry.
+
+    A star colouring: entry (i, j) is read from column j, or from column i as entry (j, i).
+    """
+    _, hubs = best(
+        pattern, lambda hubs: width(pattern[:, hubs]) + width(pattern[~hubs][:, ~hubs])
+    )
+    none = np.zeros_like(hubs)
+    tried = (symmetric_with(pattern, chosen) for chosen in (none, hubs))
+    return min(tried, key=lambda c: c.products)
+
+
+def symmetric_with(pattern: csr_array[Any], hubs: np.ndarray) -> Coloring:
+    """The columns of the hubs whole, those of the others without the rows of the hubs."""
+    columns = np.full(pattern.shape[0], -1)
+    columns[hubs] = colors(pattern[:, hubs])
+    columns[~hubs] = colors(pattern[~hubs][:, ~hubs]) + columns.max(initial=-1) + 1
+    i, j = coordinates(pattern)
+    i, j = np.where(hubs[i] & ~hubs[j], (j, i), (i, j))
+    return Coloring(pattern, columns, np.full_like(columns, -1), columns[j] * len(columns) + i)
+
+
+PARTITIONS: dict[str, Callable[[csr_array[Any]], Coloring]] = {
+    "column": by_columns,
+    "row": by_rows,
+    "bidirectional": bidirectional,
+    "symmetric": symmetric,
+}
+"""partition -> how it is coloured."""
+
+
+def best(pattern: csr_array[Any], cost: Cost) -> tuple[int, np.ndarray]:
+    """The least cost of taking the rows with more entries than some limit, and these rows."""
+    counts = np.diff(pattern.indptr)
+    limits = np.unique(counts)[::-1]
+    limits = limits[np.unique(np.linspace(0, len(limits) - 1, TRIES).astype(int))]
+    tried = [counts > limit for limit in (*limits, -1)]
+    costs = [cost(full) for full in tried]
+    least = int(np.argmin(costs))
+    return costs[least], tried[least]
+
+
+def width(pattern: Any) -> int:
+    """The most entries in a row: no colouring of the columns has fewer colours."""
+    return int(np.diff(pattern.tocsr().indptr).max(initial=0))
+
+
+def coordinates(pattern: csr_array[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Row and column of every entry, in order, as wide integers."""
+    rows = np.repeat(np.arange(pattern.shape[0]), np.diff(pattern.indptr))
+    return rows, pattern.indices.astype(np.int64)

@@ -1,0 +1,80 @@
+"""Plans: what is known of the sparse Jacobians of a model at all points."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from typing import Any
+from weakref import finalize
+
+import numpy as np
+
+from ...jacobians import Dag, Jacobian, shape_of
+from ..linearization import Linearization
+from ..tape.reuse import stale_between
+from .choice import Method, method
+from .sweep import everything_in
+
+PLANS: dict[int, dict[Any, Plan]] = {}
+"""id of a route -> (rows, columns, side) -> the plan that was made last."""
+
+
+class Plan:
+    """How the sparse Jacobian is found, and what must be the same for that at another point."""
+
+    def __init__(self, J: Linearization, limit: int, *, symmetric: bool) -> None:
+        constant = constants(J)
+        self.fixed = {k: e.operator for k, e in enumerate(J.dag.edges) if id(e.operator) in constant}
+        sides = ((J, J.T) for J in self.fixed.values())
+        known = {id(part) for pair in sides for side in pair for part in everything_in(side)}
+        self.skeleton = self._skeleton(J.dag)
+        self.method: Method = method(J.dag, known, limit, symmetric=symmetric)
+
+    def fits(self, dag: Dag) -> bool:
+        """Whether nothing but numbers that may change differs in the DAG of another point."""
+        same = self._skeleton(dag) == self.skeleton
+        kept = same and all(dag.edges[k].operator is J for k, J in self.fixed.items())
+        return kept and self.method.fits(dag)
+
+    def _skeleton(self, dag: Dag) -> Any:
+        moving = ((e.start, e.end, skeleton(e.operator))
+                  for k, e in enumerate(dag.edges) if k not in self.fixed)  # fmt: skip
+        return dag.shapes, dag.sources, dag.sinks, len(dag.edges), tuple(moving)
+
+
+def plan(J: Linearization, limit: int, *, symmetric: bool) -> Plan:
+    """The plan for J: that of another point of the same model where it fits."""
+    known = PLANS.get(id(J.route))
+    if known is None:
+        known = PLANS[id(J.route)] = {}
+        finalize(J.route, PLANS.pop, id(J.route), None)
+    names = (tuple((s.name, shape_of(s)) for s in side) for side in (J.codomain, J.domain))
+    key = (*names, J.transposed, symmetric)
+    if key not in known or not known[key].fits(J.dag):
+        known[key] = Plan(J, limit, symmetric=symmetric)
+    return known[key]
+
+
+def constants(J: Linearization) -> set[int]:
+    """The ids of the edges' operators that no input of the model has a part in."""
+    steps = J.route.model.steps
+    stale, known = stale_between(steps, J.point, {}), set(map(id, steps))
+    entries = (e for e in J.entries if id(e.step) in known and e.basis)
+    blocks = (b for e in entries if e.basis.tensors.isdisjoint(stale) for b in e.blocks.values())
+    return {id(b.T if J.transposed else b) for b in blocks}
+
+
+def skeleton(thing: Any) -> Any:
+    """What decides where the entries of an operator stand: all but its floating numbers."""
+    if isinstance(thing, np.ndarray):
+        known = thing.dtype.kind not in "fV"
+        return thing.shape, thing.dtype, thing.tobytes() if known else None
+    if isinstance(thing, Jacobian):
+        held = {k: v for k, v in vars(thing).items() if k != "T" and not k.startswith("_")}
+        return type(thing), *((name, skeleton(held[name])) for name in sorted(held))
+    if isinstance(thing, tuple | list):
+        return tuple(map(skeleton, thing))
+    if isinstance(thing, dict):
+        return tuple((key, skeleton(value)) for key, value in thing.items())
+    if is_dataclass(thing):
+        return type(thing), *(skeleton(getattr(thing, f.name)) for f in fields(thing))
+    return thing

@@ -1,0 +1,121 @@
+"""Template: the tape read once over graph values, to be filled at one point after the other.
+
+What the operators of the steps hold, residuals such as 1 - y², becomes nodes beside those of the
+model, so that one run of the engine computes all of it and gives away nothing else. A step whose
+rule asks for numbers that only a point knows is left to be read there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ...jacobians import Jacobian
+from ...jacobians.errors import OnnxJacError
+from ...ops.graphs.build import give_names, name_nodes
+from ..contents import Contents
+from .active import ActiveStep, Slot
+from .leaves import Leaves
+from .mold import Fill, mold, values_in
+from .record import Entry, Past, blocks_of, entry_of
+from .reuse import Basis
+from .types import Types
+from .views import View, view_of
+
+Signature = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Form:
+    """The entry of a step, but for its numbers: what fills its blocks, and what they depend on.
+
+    `fills` is None where the step is read at every point.
+    """
+
+    active: ActiveStep
+    blocks: Mapping[Slot, Jacobian]
+    fills: Mapping[Slot, Fill] | None
+    basis: Basis
+
+    def at(self, arrays: Mapping[int, Any]) -> Entry:
+        """The entry where the graph values are these arrays."""
+        made = {slot: fill(arrays) for slot, fill in (self.fills or {}).items()}
+        return Entry(self.active.step, {**self.blocks, **made}, self.basis)
+
+
+@dataclass(frozen=True)
+class Template:
+    """All entries of a tape without their numbers.
+
+    `model` computes, beside what it did, the residuals; `fetched` are those of its tensors that
+    are needed, and `views` how the arrays of the operators are seen in them.
+    """
+
+    model: Contents
+    types: Types
+    forms: tuple[Form, ...]
+    views: Mapping[int, View]
+    fetched: tuple[str, ...]
+
+    def entries(self, values: Mapping[str, Any], op: Any, past: Past | None) -> tuple[Entry, ...]:
+        """The entries at the point where the fetched tensors have these values."""
+        arrays = {key: view(values) for key, view in self.views.items()}
+        return tuple(self._entry(form, arrays, values, op, past) for form in self.forms)
+
+    def _entry(
+        self, form: Form, arrays: Mapping[int, Any], values: Mapping[str, Any], op: Any,
+        past: Past | None,
+    ) -> Entry:  # fmt: skip
+        if form.fills is None:
+            known = past.entry(form.active.step, values) if past else None
+            return known or entry_of(form.active, values, op)
+        known = past.same(form.active.step, form.basis) if past else None
+        return known or form.at(arrays)
+
+
+def template(
+    model: Contents, point: Mapping[str, Any], active: Iterable[ActiveStep],
+    ends: Iterable[str], types: Types, signature: Signature,
+) -> Template:  # fmt: skip
+    """The template of the steps for all points of one signature."""
+    leaves = Leaves(model, point, types)
+    forms = tuple(form_of(a, leaves, signature) for a in active)
+    values = {id(v): v for form in forms if form.fills for J in form.blocks.values()
+              for v in values_in(J)}  # fmt: skip
+    leaves.extend(values.values())
+    views = {key: view_of(value) for key, value in values.items()}
+    direct = (name for form in forms if form.fills is None for name in names_of(form.active))
+    bases = (view.base for view in views.values())
+    fetched = tuple(dict.fromkeys((*ends, *bases, *direct)))
+    return Template(leaves.model, types, forms, views, fetched)
+
+
+def names_of(active: ActiveStep) -> Iterator[str]:
+    """The tensors of a step."""
+    yield from (n for n in (*active.step.inputs, *active.step.outputs) if n is not None)
+
+
+def form_of(active: ActiveStep, leaves: Leaves, signature: Signature) -> Form:
+    """The form of a step: its rule read over graph values, where that is possible."""
+    unread = Form(active, {}, None, Basis(frozenset(), signature))
+    if active.step.domain not in ("", "ai.onnx"):  # its rule may do anything
+        return unread
+    try:
+        blocks = blocks_of(active, leaves, leaves.recorder)
+    except OnnxJacError:
+        return unread
+    if not all(map(is_open, blocks.values())):
+        return unread
+    fills = {slot: fill for slot, J in blocks.items() if (fill := mold(J))}
+    names = leaves.names_behind(v for J in blocks.values() for v in values_in(J))
+    return Form(active, blocks, fills, Basis(names, signature))
+
+
+def is_open(operator: Jacobian) -> bool:
+    """Whether all graph values that an operator holds are where a mold finds them."""
+    found = set(map(id, values_in(operator)))
+    return all(id(a) in found for a in operator.arrays() if isinstance(a, ir.Value))

@@ -1,0 +1,166 @@
+"""Planning: the same matrix, blocks where they pay, within the memory that is given."""
+
+import tracemalloc
+from itertools import pairwise
+from time import perf_counter
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from onnxjac import linearize
+from onnxjac.jacobians import (
+    BlockDiagonal,
+    Convolution,
+    Dag,
+    Dense,
+    Diagonal,
+    Edge,
+    Jacobian,
+    Kron,
+    size,
+)
+from onnxjac.jacobians.products import factors_of
+from onnxjac.modes.elimination.cost import seconds
+from onnxjac.modes.elimination.plan import multiplied_out, plan
+
+from ..networks.test_networks import MODELS, below, loaded
+from .chains import cnn, perceptron, random_dag
+
+MANY, ROOM = 10**6, 2**28
+
+
+def assert_same(found: Jacobian, expected: Jacobian, rtol: float = 1e-9) -> None:
+    """The same products with a few vectors, from both sides."""
+    rng = np.random.default_rng(0)
+    for new, old in ((found, expected), (found.T, expected.T)):
+        product = old @ (v := rng.standard_normal((old.shape[1], 2)))
+        scale = np.linalg.norm(product, axis=0).max()
+        assert_allclose(new @ v, product, rtol=0, atol=rtol * scale)
+
+
+def kinds(dag: Dag) -> set[type]:
+    """The kinds of all factors on the edges."""
+    return {type(factor) for edge in dag.edges for factor in factors_of(edge.operator)}
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_dags_keep_their_matrix(seed):
+    dag = random_dag(seed)
+    planned = multiplied_out(dag, products=MANY, memory=ROOM)
+    assert_allclose(planned.toarray(), dag.toarray(), rtol=1e-9, atol=1e-9)
+    assert seconds(planned) <= seconds(dag)
+
+
+def test_most_random_dags_are_changed():
+    plans = [plan(random_dag(seed), products=MANY, memory=ROOM) for seed in range(24)]
+    assert sum(bool(p.stretches) for p in plans) > 16
+
+
+@pytest.mark.parametrize("file", MODELS)
+def test_networks_keep_their_products(file):
+    model, point, values = loaded(file)
+    for wrt in (tuple(below("tangent", values)), None):
+        if wrt is None and not any(s.dtype.kind == "f" for s in model.inputs.values()):
+            continue
+        dag = linearize(model, point, wrt=wrt, engine="numpy").dag
+        assert_same(multiplied_out(dag, products=MANY, memory=ROOM), dag)
+
+
+def test_an_mlp_contracts_with_kept_adjoints():
+    """W₁ → z₁ → y: what follows z₁ is one block for every sample; weights stay as they are."""
+    dag = perceptron((60, 64, 64, 5), batch=64)
+    planned = multiplied_out(dag, products=MANY, memory=ROOM)
+    direct = [e for e in planned.edges if BlockDiagonal in map(type, factors_of(e.operator))]
+    assert any(e.end in dag.sinks and e.operator.out_shape == (64, 5) for e in direct)
+    assert any(isinstance(e.operator, Kron) and e.start in dag.sources for e in planned.edges)
+    assert planned.flops < 0.8 * dag.flops
+    assert_same(planned, dag)
+
+
+def test_an_input_jacobian_is_one_block_for_every_sample():
+    dag = perceptron((60, 64, 64, 5), batch=32, weights=False)
+    planned = multiplied_out(dag, products=MANY, memory=ROOM)
+    (edge,) = planned.edges
+    (blocks,) = [f.blocks for f in factors_of(edge.operator) if isinstance(f, BlockDiagonal)]
+    assert blocks.shape == (32, 5, 60)
+    assert_same(planned, dag)
+
+
+def test_narrow_inputs_are_multiplied_out_from_their_side():
+    dag = perceptron((3, 64, 64, 40), batch=32, weights=False)
+    planned = multiplied_out(dag, products=MANY, memory=ROOM)
+    assert len(planned.edges) == 1
+    assert BlockDiagonal in kinds(planned)
+    assert_same(planned, dag)
+
+
+def test_a_narrow_middle():
+    """1000 → 6 → 800 → 6 → 1000: what lies between the two narrow vertices is a small matrix."""
+    sizes = (1000, 6, 800, 6, 1000)
+    rng = np.random.default_rng(0)
+    edges = [Edge(i, i + 1, Dense(rng.standard_normal((m, n))))
+             for i, (n, m) in enumerate(pairwise(sizes))]  # fmt: skip
+    dag = Dag(tuple((n,) for n in sizes), edges, (0,), (4,), np.dtype(float))
+    planned = multiplied_out(dag, products=MANY, memory=ROOM)
+    assert sum(size(e.operator.shape) for e in planned.edges) <= 2 * 6 * 1000 + 36
+    assert_same(planned, dag)
+
+
+def test_a_cnn_finds_blocks_and_gathers_patches():
+    dag = cnn(batch=4)
+    planned = multiplied_out(dag, products=MANY, memory=ROOM)
+    assert {BlockDiagonal, Dense} & kinds(planned)
+    assert_same(planned, dag)
+    kernels = [f for e in planned.edges for f in factors_of(e.operator)
+               if isinstance(f, Convolution) and f.source == "w"]  # fmt: skip
+    assert not kernels
+
+
+def test_without_many_products_nothing_is_done():
+    dag = perceptron((60, 64, 64, 5), batch=64)
+    found = plan(dag, products=1, memory=ROOM)
+    assert not found.stretches
+    assert [e.operator for e in found.dag.edges] == [e.operator for e in dag.edges]
+
+
+@pytest.mark.parametrize("make", [lambda: perceptron((60, 64, 64, 5), 64), lambda: cnn(4)])
+@pytest.mark.parametrize("memory", [0, 2 * 10**4, 10**6, 10**7])
+def test_memory_is_never_exceeded(make, memory):
+    dag = make()
+    slack = 3 * 10**5  # of Python's own objects, and of buffers of a few kernels
+    dag.T.nbytes  # noqa: B018  (the transposes are there before it is measured)
+    tracemalloc.start()
+    found = plan(dag, products=MANY, memory=memory)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found.nbytes <= memory
+    assert peak <= memory + slack
+    assert_same(found.dag, dag)
+
+
+def test_more_memory_is_never_slower():
+    dag = cnn(4)
+    costs = [seconds(multiplied_out(dag, products=MANY, memory=m)) for m in (0, 10**6, 10**9)]
+    assert costs == sorted(costs, reverse=True)
+    assert costs[0] > costs[-1]
+
+
+def test_what_was_done_is_said():
+    found = plan(perceptron((60, 64, 64, 5), batch=64), products=MANY, memory=ROOM)
+    assert found.stretches
+    for stretch in found.stretches:
+        assert stretch.after < stretch.before
+        assert f"{stretch.start} → {stretch.end}: " in str(stretch)
+    assert found.nbytes == sum(stretch.nbytes for stretch in found.stretches)
+
+
+def test_a_chain_of_thousands_is_planned_in_seconds():
+    d = Diagonal(np.full(8, 0.999))
+    edges = [Edge(i, i + 1, d) for i in range(5000)]
+    dag = Dag(((8,),) * 5001, edges, (0,), (5000,), np.dtype(float))
+    start = perf_counter()
+    planned = multiplied_out(dag, products=MANY, memory=ROOM)
+    assert perf_counter() - start < 10
+    assert len(planned.edges) == 1
+    assert_same(planned, dag)

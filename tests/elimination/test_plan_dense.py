@@ -1,0 +1,131 @@
+"""Accumulation: never more multiplications than forward or reverse, and the same matrix."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from onnxjac import linearize
+from onnxjac.jacobians import Dag, Dense, Diagonal, Edge, Jacobian
+from onnxjac.modes.elimination.bracket import bracketed
+from onnxjac.modes.elimination.dense import dense, orders
+
+from ..networks.test_networks import MODELS, below, loaded
+from .chains import FLOAT, cnn, perceptron, random_dag
+
+
+class Counted(Jacobian):
+    """An operator that adds up the arithmetic of all its columns."""
+
+    def __init__(self, operator, count):
+        super().__init__(operator.out_shape, operator.in_shape, operator.dtype)
+        self.operator, self.count = operator, count
+
+    def _apply(self, op, v):
+        self.count[0] += self.flops * v.size // self.shape[1]
+        return self.operator._apply(op, v)
+
+    def _transpose(self):
+        return Counted(self.operator.T, self.count)
+
+    @property
+    def flops(self):
+        return self.operator.flops
+
+
+def random_chain(seed):
+    """Dense and diagonal operators between vectors of very different lengths."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.choice([2, 5, 30, 100], rng.integers(3, 9)).tolist()
+    edges, shapes = [], [(sizes[0],)]
+    for n, m in pairwise(sizes):
+        edges.append(Edge(len(shapes) - 1, len(shapes), Dense(rng.standard_normal((m, n)))))
+        edges.append(Edge(len(shapes), len(shapes) + 1, Diagonal(rng.standard_normal(m))))
+        shapes += [(m,), (m,)]
+    return Dag(tuple(shapes), edges, (0,), (len(shapes) - 1,), FLOAT)
+
+
+def counted(dag):
+    """The same DAG, and where its arithmetic is added up."""
+    count = [0]
+    edges = [Edge(e.start, e.end, Counted(e.operator, count)) for e in dag.edges]
+    return Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype), count
+
+
+def assert_accumulated(dag):
+    """The same matrix as by products, planned with no more arithmetic."""
+    plain = {order.name: order.flops for order in orders(dag)}
+    least = min(order.flops for order in orders(dag))
+    assert least <= min(plain["forward"], plain["reverse"])
+    expected = dag @ np.eye(dag.shape[1])
+    assert_allclose(dense(dag), expected, rtol=0, atol=1e-9 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_chains(seed):
+    assert_accumulated(random_chain(seed))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_dags(seed):
+    assert_accumulated(random_dag(seed))
+
+
+@pytest.mark.parametrize("file", MODELS)
+def test_networks(file):
+    model, point, values = loaded(file)
+    J = linearize(model, point, wrt=tuple(below("tangent", values))[:6], engine="numpy")
+    assert_accumulated(J.dag)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_arithmetic_that_is_really_done(seed):
+    """All that operators do is at most what forward or reverse accumulation does."""
+    dag, count = counted(random_chain(seed))
+    dense(dag)
+    assert 0 < count[0] <= min(dag.shape) * sum(e.operator.flops for e in dag.edges)
+
+
+def test_a_narrow_middle_takes_far_less():
+    rng = np.random.default_rng(0)
+    sizes = (400, 3, 300, 400)
+    edges = [Edge(i, i + 1, Dense(rng.standard_normal((m, n))))
+             for i, (n, m) in enumerate(pairwise(sizes))]  # fmt: skip
+    dag = Dag(tuple((n,) for n in sizes), edges, (0,), (3,), FLOAT)
+    flops = {order.name: order.flops for order in orders(dag)}
+    assert min(flops.values()) < min(flops["forward"], flops["reverse"]) / 50
+    assert_allclose(dense(dag), edges[2].operator.a @ edges[1].operator.a @ edges[0].operator.a)
+
+
+@pytest.mark.parametrize("dag", [
+    perceptron((20, 16, 4), 8), perceptron((20, 16, 4), 8, weights=False), cnn(4),
+    perceptron((20, 16, 4), 8).T,
+])  # fmt: skip
+def test_rows_of_all_samples_at_once(dag):
+    best = min(orders(dag), key=lambda order: order.flops)
+    assert "for all samples" in best.name
+    assert best.flops < min(dag.shape) * dag.flops / 3
+    assert_accumulated(dag)
+
+
+def test_no_matrix_on_the_way_is_larger_than_the_limit():
+    assert bracketed([10, 1000, 10], [1, 1], [False] * 2, limit=100) is None
+    assert bracketed([10, 1000, 10], [1, 1], [False] * 2, limit=10**4) is not None
+
+
+def test_the_classical_matrix_chain():
+    """Against all orders of multiplying dense matrices, one by one."""
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        sizes = rng.integers(1, 50, 6).tolist()
+        flops = [2 * n * m for n, m in pairwise(sizes)]
+        assert bracketed(sizes, flops, [True] * 5).flops == least(sizes, 0, 5)
+
+
+def least(sizes, i, j):
+    """Multiplications and additions of the best order, by trying all of them."""
+    if j == i + 1:
+        return 0
+    return min(least(sizes, i, k) + least(sizes, k, j) + 2 * sizes[i] * sizes[k] * sizes[j]
+               for k in range(i + 1, j))  # fmt: skip

@@ -1,0 +1,109 @@
+"""The benchmarks run, on a small workload, and nobody is fast in them by being wrong."""
+
+import doctest
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks import contenders, table
+from benchmarks.limits import arithmetic, traffic
+from benchmarks.report import Outcome, rows
+from benchmarks.rounds import Measured, measure, workers
+from benchmarks.targets import Target
+from benchmarks.workloads import HIDDEN, find
+from benchmarks.workloads.dense import mlp
+from house import ROOT
+
+FORESEEN = ("Absent", "ImportError", "ModuleNotFoundError")
+
+
+def run(folder, *names):
+    """What the command line writes about the small workloads: JSON, and the page."""
+    where = {"--json": folder / "out.json", "--markdown": folder / "out.md"}
+    files = [part for pair in where.items() for part in map(str, pair)]
+    short = ["--rounds", "1", "--budget", "1e-4", "--only", *HIDDEN, "--contenders", *names]
+    command = [sys.executable, "-m", "tests.benchmarks", *short, *files]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=500)
+    return json.loads(where["--json"].read_text()), where["--markdown"].read_text()
+
+
+def test_the_command_measures_ours(tmp_path):
+    found, page = run(tmp_path, "onnxjac")
+    products = {(o["workload"], o["product"]) for o in found}
+    assert products == {(name, p) for name in HIDDEN for p in find(name).products}
+    for outcome in found:
+        assert outcome["limit"] > 0
+        assert outcome["contenders"][0]["contender"] == "onnxjac"
+        assert outcome["contenders"][0]["median"] > 0
+        assert all((c["absent"] or "Absent").startswith(FORESEEN) for c in outcome["contenders"])
+    assert "| tiny | hvp | onnxjac |" in page
+
+
+@pytest.mark.peers
+def test_peers_agree(tmp_path):
+    pytest.importorskip("jax")
+    pytest.importorskip("torch")
+    names = [name for name in contenders.MODULES if name not in ("torch compile", "machine")]
+    found, _ = run(tmp_path, *names)
+    for outcome in found:
+        there = [c for c in outcome["contenders"] if c["median"]]
+        assert {c["contender"].split()[0] for c in there} > {"onnxjac", "jax"}
+        assert all(c["error"] < 1e-12 for c in there), outcome
+
+
+def outcome(**results):
+    """An outcome in which each contender took as many seconds as its place."""
+    found = [
+        Measured(name.replace("_", " "), result=np.array(result, float), seconds=[1.0 + i])
+        for i, (name, result) in enumerate(results.items())
+    ]
+    return Outcome("w", "jvp", "float64", found, limit=0.5)
+
+
+def test_who_is_wrong_is_not_the_best_peer():
+    (row,) = rows(outcome(fast=[1, 2], slow=[1, 3], jax=[1, 3], onnxjac=[1, 3]))
+    assert row.peer.contender == "slow"
+    assert (row.ratio, row.share) == (4 / 2, 0.5 / 4)
+
+
+def test_who_is_wrong_meets_no_target():
+    (right,) = rows(outcome(onnxjac=[1, 3], jax=[1, 3], torch=[1, 3]))
+    (wrong,) = rows(outcome(onnxjac=[1, 2], jax=[1, 3], torch=[1, 3]))
+    (other,) = rows(outcome(onnxjac=[1], jax=[1, 3], torch=[1, 3]))
+    met = [replace(row, target=Target(0.9)).met for row in (right, wrong, other)]
+    assert met == [True, False, False]
+    assert replace(right, target=Target(0.4)).met is False
+
+
+def test_an_expert_is_compared_apart():
+    peer, expert = rows(outcome(jax_expert=[1], jax=[1], onnxjac=[1]))
+    assert (peer.peer.contender, expert.peer.contender) == ("jax", "jax expert")
+
+
+def test_a_process_that_ends_is_absent():
+    with workers(["onnxjac", "onnxjac"], "tiny") as (gone, here):
+        gone.process.kill()
+        absent, present = measure([gone, here], "jvp", rounds=3, budget=1e-3)
+    assert absent.absent == "the process ended"
+    assert len(present.seconds) == 3
+    assert present.absent is None
+
+
+def test_the_least_arithmetic_of_an_mlp():
+    """6 L - 4 products of matrices for a Hessian, 2 L - 1 for a Jacobian, L where it is narrow."""
+    workload = mlp(batch=8, widths=(8, 8, 8, 8))
+    wide = replace(workload, narrow=False)
+    counts = {p: arithmetic(wide, p) / (2 * 8**3) for p in ("jvp", "vjp", "hvp", "jvp×16")}
+    assert counts == {"jvp": 5, "vjp": 5, "hvp": 14, "jvp×16": 80}
+    assert arithmetic(workload, "ggn") == 2 * 3 * 2 * 8**3
+    assert traffic(workload, "jvp", 64) == 4 * (3 * (64 + 8) + 64)
+
+
+def test_examples():
+    failed, tried = doctest.testmod(table)
+    assert tried
+    assert not failed
