@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from operator import attrgetter
 
 import numpy as np
 
@@ -48,10 +51,17 @@ class Dag(Jacobian):
         self.edges = useful(tuple(edges), sources, sinks)
         super().__init__((self._width(sinks),), (self._width(sources),), dtype)
         self.mirror: Dag | None = None
-        self._incoming = defaultdict(list)
-        for edge in self.edges:
-            self._incoming[edge.end].append(edge)
-        self._last_use = {edge.start: edge.end for edge in sorted(self.edges, key=lambda e: e.end)}
+
+    @cached_property
+    def _schedule(self) -> tuple[tuple[int, tuple[Edge, ...], tuple[int, ...]], ...]:
+        """Where edges end, in order: these edges, and the vertices that no later one starts at."""
+        last = {edge.start: edge.end for edge in self.edges}
+        finished = defaultdict(list)
+        for start, end in last.items():
+            if start not in self.sinks:
+                finished[end].append(start)
+        groups = groupby(self.edges, key=attrgetter("end"))
+        return tuple((end, tuple(edges), tuple(finished[end])) for end, edges in groups)
 
     def _width(self, vertices: tuple[int, ...]) -> int:
         return sum(size(self.shapes[i]) for i in vertices)
@@ -98,14 +108,13 @@ class Dag(Jacobian):
     def sweep(self, op: Op, seeds: Mapping[int, Array]) -> dict[int, Array]:
         """Tangents at the sinks, from tangents at some vertices; the absent ones are zero."""
         tangents = dict(seeds)
-        for end in sorted(self._incoming):
-            edges = [e for e in self._incoming[end] if e.start in tangents]
-            if edges:
-                total = accumulate(op, [(e.operator, tangents[e.start]) for e in edges])
+        for end, edges, finished in self._schedule:
+            terms = [(e.operator, tangents[e.start]) for e in edges if e.start in tangents]
+            if terms:
+                total = accumulate(op, terms)
                 tangents[end] = op.Add(tangents[end], total) if end in tangents else total
-            for edge in edges:
-                if self._last_use[edge.start] == end and edge.start not in self.sinks:
-                    tangents.pop(edge.start, None)
+            for vertex in finished:
+                tangents.pop(vertex, None)
         return tangents
 
     def arrays(self) -> Iterator[Array]:
@@ -119,7 +128,13 @@ class Dag(Jacobian):
 
     def joins(self, source: int, sink: int) -> bool:
         """Whether some path leads from one vertex to another."""
-        return bool(useful(self.edges, (source,), (sink,)))
+        return source in self.behind(sink)
+
+    def behind(self, sink: int) -> set[int]:
+        """The vertices from which a path of at least one edge leads to a vertex."""
+        found = {sink}
+        found.update(e.start for e in reversed(self.edges) if e.end in found)
+        return found - {sink}
 
     def between(self, sources: tuple[int, ...], sinks: tuple[int, ...]) -> Dag:
         """The part of J that leads from some vertices to others."""
@@ -134,13 +149,13 @@ def useful(
 ) -> tuple[Edge, ...]:
     """The edges on a path from a source to a sink, ordered by where they end."""
     present = (e for e in edges if not isinstance(e.operator, Zero) and 0 not in e.operator.shape)
-    edges = tuple(sorted(present, key=lambda e: e.end))
+    edges = tuple(sorted(present, key=attrgetter("end")))
     reached = set(sources)
     for edge in edges:
         if edge.start in reached:
             reached.add(edge.end)
     needed = set(sinks)
-    for edge in sorted(edges, key=lambda e: e.start, reverse=True):
+    for edge in reversed(edges):  # all that start where an edge ends come before it here
         if edge.end in needed:
             needed.add(edge.start)
     return tuple(e for e in edges if e.start in reached and e.end in needed)
@@ -148,6 +163,8 @@ def useful(
 
 def accumulate(op: Op, terms: list[tuple[Jacobian, Array]]) -> Array:
     """Σ J v. Slabs that tile an axis, as Concat's and Split's do, are joined instead of added."""
+    if len(terms) == 1:
+        return terms[0][0]._apply(op, terms[0][1])
     tiled = tiling([operator for operator, _ in terms])
     if tiled is not None:
         axis, order = tiled
@@ -161,6 +178,8 @@ def accumulate(op: Op, terms: list[tuple[Jacobian, Array]]) -> Array:
 
 def tiling(operators: list[Jacobian]) -> tuple[int, list[int]] | None:
     """The negative axis and order in which embedded slabs fill a tensor, each entry once."""
+    if not all(isinstance(operator, Embed) for operator in operators):
+        return None
     slabs = [slab_of(operator) for operator in operators]
     found = [s for s in slabs if s is not None]
     if len(found) < len(slabs) or len(found) < 2 or len({axis for axis, _, _ in found}) > 1:

@@ -7,7 +7,7 @@ from string import ascii_letters
 
 import numpy as np
 
-from .arrays import Shape, shape_of
+from .arrays import Shape, shape_of, size
 from .base import Jacobian
 from .contraction import Contraction, label_sizes
 from .cumulative import Cumulative
@@ -38,8 +38,8 @@ def _(operator: Dense) -> Contraction:
 
 @as_contraction.register
 def _(operator: BlockDiagonal) -> Contraction:
-    *batch, i, j = ascii_letters[: len(operator.out_shape) + 1]
-    b = "".join(batch)
+    labels = ascii_letters[: len(operator.out_shape) + 1]
+    b, i, j = labels[:-2], labels[-2], labels[-1]
     return contraction(((operator.blocks, b + i + j),), b + j, b + i)
 
 
@@ -59,8 +59,8 @@ def _(operator: Diagonal) -> Contraction:
 @as_contraction.register
 def _(operator: Kron) -> Contraction:
     """Y[m, l] = Σ A[m, n] B[l, k] X[n, k]; an identity's two labels are one."""
-    batch = ascii_letters[: len(operator.batch)]
-    m, n, row, k = ascii_letters[len(batch) : len(batch) + 4]
+    batch, rest = ascii_letters[: len(operator.batch)], iter(ascii_letters[len(operator.batch) :])
+    m, n, row, k = next(rest), next(rest), next(rest), next(rest)
     n = m if isinstance(operator.left, Eye) else n
     k = row if isinstance(operator.right, Eye) else k
     terms = (operator.left, m + n), (operator.right, row + k)
@@ -119,11 +119,12 @@ def label_positions(term: str, shape: Shape, sizes: dict[str, int]) -> np.ndarra
     >>> label_positions("ji", (3, 2), {"i": 2, "j": 3}).tolist()
     [[0, 2, 4], [1, 3, 5]]
     """
-    at, step, labels = np.zeros((1,) * len(sizes), np.int64), 1, list(sizes)
+    narrow = np.int32 if max(size(shape), size(tuple(sizes.values()))) < 2**31 else np.int64
+    at, step, labels = np.zeros((1,) * len(sizes), narrow), 1, list(sizes)
     for label, n in zip(reversed(term), reversed(shape), strict=True):
         if n > 1:
             axis = [1] * len(labels)
             axis[labels.index(label)] = n
-            at = at + step * np.arange(n).reshape(axis)
+            at = at + step * np.arange(n, dtype=narrow).reshape(axis)
         step *= n
     return at

@@ -162,9 +162,7 @@ def _(operator: Convolution) -> Entries:
     inside = np.flatnonzero(x >= 0)
     at = {"x": x[inside], "w": w[inside], "u": u[inside]}
     (held,) = at.keys() - {operator.source, operator.target}
-    return Entries(
-        at[operator.target], at[operator.source], 1.0, ((operator.held, at[held]),)
-    )
+    return Entries(at[operator.target], at[operator.source], 1.0, ((operator.held, at[held]),))
 
 
 def meetings(g: Geometry) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

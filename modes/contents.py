@@ -37,6 +37,7 @@ class Contents:
         self.name = model.graph.name or ""
         self.opset = model.opset_imports.get("", 1)
         self.sessions: OrderedDict[Any, Any] = OrderedDict()  # of ONNX Runtime
+        self.routes: OrderedDict[Any, Any] = OrderedDict()  # what linearising worked out
         self._bodies: dict[ir.Graph, tuple[Step, ...]] = {}
 
     @cached_property

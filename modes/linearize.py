@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,9 +20,14 @@ from .primal.finite import warn_nonfinite
 from .primal.inputs import check_inputs
 from .tape.active import ActiveStep, active_steps, cuts, without
 from .tape.estimate import straight_through as estimated
-from .tape.record import Past, dag_of, has_tangent, record
+from .tape.record import Past, Tape, dag_of, has_tangent, record
 from .tape.reuse import stale_between
+from .tape.general import is_general
+from .tape.templates import Templates, signature_of
 from .tape.unroll import unrolled
+
+KEPT = 8
+"""Routes of one model, and flat models of one route, that are kept."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,15 @@ class Route:
         met = (n for a in self.active for n in (*a.step.inputs, *a.step.outputs) if n is not None)
         return tuple(dict.fromkeys((*met, *self.of, *self.wrt)))
 
+    @cached_property
+    def _flats(self) -> OrderedDict[Any, Route]:
+        return OrderedDict()
+
+    @cached_property
+    def templates(self) -> Templates:
+        """The tape without numbers, for every signature of a point."""
+        return Templates(self.model, self.active, self.of, self.wrt, self.engine)
+
     def at(self, inputs: Mapping[str, Any], past: Linearization | None = None) -> Linearization:
         """The Jacobian at a point, with those blocks of a past one that are the same there."""
         point = check_inputs(self.model, inputs)
@@ -69,22 +84,41 @@ class Route:
 
     def record(self, point: Mapping[str, Any], past: Linearization | None = None) -> Linearization:
         """The same at a point that is known to fit, where no more than planned counts as given."""
-        flat = unrolled(self.model, point, (*self.of, *self.wrt))
-        if flat is not self.model:
-            inside = {name: point[name] for name in flat.inputs}
-            return replace(self, model=flat, given=frozenset()).record(inside).under(self, point)
-        values = evaluate(self.model, point, self.values, engine=self.engine)
-        domain = tuple(floating("wrt", name, values[name]) for name in self.wrt)
-        codomain = tuple(floating("of", name, values[name]) for name in self.of)
-        primal = {name: values[name] for name in self.of}
-        warn_nonfinite(self.model, primal, point)
-        shapes = {name: value.shape for name, value in values.items() if has_tangent(value)}
-        entries = record(self.active, values, past=self._before(past, point))
+        flat = self._flat(point)
+        if flat is not self:
+            inside = {name: point[name] for name in flat.model.inputs}
+            return flat.record(inside, past).under(self, point)
+        before = self._before(past, point)
+        tape = self.templates.tape(point, before) or self._read(point, before)
+        domain = tuple(floating("wrt", name, tape.types[name]) for name in self.wrt)
+        codomain = tuple(floating("of", name, tape.types[name]) for name in self.of)
+        warn_nonfinite(self.model, tape.primal, point)
+        shapes = {name: value.shape for name, value in tape.types.items() if has_tangent(value)}
         dtype = common(*(spec.dtype for spec in (*domain, *codomain)))
-        dag = dag_of(entries, shapes, self.wrt, self.of, dtype)
+        dag = dag_of(tape.entries, shapes, self.wrt, self.of, dtype)
         return Linearization(
-            dag, domain, codomain, primal=primal, point=point, entries=entries, route=self
+            dag, domain, codomain, primal=tape.primal, point=point, entries=tape.entries, route=self
         )
+
+    def _read(self, point: Mapping[str, Any], past: Past | None) -> Tape:
+        """The tape at a point by all rules, over all values."""
+        values = evaluate(self.model, point, self.values, engine=self.engine)
+        primal = {name: values[name] for name in self.of}
+        types = {name: described(name, value) for name, value in values.items()}
+        return Tape(primal, types, record(self.active, values, past=past))
+
+    def _flat(self, point: Mapping[str, Any]) -> Route:
+        """The route through the flat model; kept where that is the same at points alike."""
+        names, signature = (*self.of, *self.wrt), signature_of(point)
+        if signature in self._flats:
+            return self._flats[signature]
+        flat = unrolled(self.model, point, names)
+        if flat is self.model:
+            return self
+        route = replace(self, model=flat, given=frozenset())
+        if signature is not None and is_general(self.model, point, names):
+            keep(self._flats, signature, route)
+        return route
 
     def _before(self, J: Linearization | None, point: Mapping[str, Any]) -> Past | None:
         if J is None:
@@ -95,9 +129,9 @@ class Route:
         """The pairs of tensors that no differentiable path joins, and what cuts the way."""
         return tuple(
             f"{o!r} does not depend differentiably on {w!r}{self._because(o, w)}"
-            for o, sink in zip(of, dag.sinks, strict=True)
+            for o, behind in zip(of, map(dag.behind, dag.sinks), strict=True)
             for w, source in zip(wrt, dag.sources, strict=True)
-            if o != w and not dag.joins(source, sink)
+            if o != w and source not in behind
         )
 
     def _because(self, of: str, wrt: str) -> str:
@@ -105,11 +139,34 @@ class Route:
         return f" (cut by {', '.join(found)})" if found else ""
 
 
+def described(name: str, value: Any) -> Any:
+    """Shape and dtype of a tensor; what is none, a sequence, stays as it is."""
+    return TensorSpec(name, value.shape, value.dtype) if hasattr(value, "dtype") else value
+
+
 def floating(role: str, name: str, value: Any) -> TensorSpec:
     """A tensor as it is at the point, where it must be a floating one."""
     if not has_tangent(value):
         raise not_floating(role, name, getattr(value, "dtype", type(value).__name__))
     return TensorSpec(name, value.shape, value.dtype)
+
+
+def route_of(
+    model: Model, of: tuple[str, ...], wrt: tuple[str, ...], engine: str | None, estimate: bool
+) -> Route:
+    """The route between some tensors, with what it worked out at points before."""
+    key = of, wrt, engine, estimate
+    if key not in model.routes:
+        keep(model.routes, key, Route(model, of, wrt, engine, estimate=estimate))
+    route: Route = model.routes[key]
+    return route
+
+
+def keep(known: OrderedDict[Any, Any], key: Any, value: Any) -> None:
+    """Remember a value; of too many, the oldest is forgotten."""
+    known[key] = value
+    if len(known) > KEPT:
+        known.popitem(last=False)
 
 
 def linearize(
@@ -135,7 +192,7 @@ def linearize(
     """
     of_names = names_of(model, of, model.outputs, "of")
     wrt_names = names_of(model, wrt, model.inputs, "wrt")
-    J = Route(model, of_names, wrt_names, engine, estimate=straight_through).at(inputs)
+    J = route_of(model, of_names, wrt_names, engine, straight_through).at(inputs)
     if zeros := J.route.zeros(J.dag, of_names, wrt_names):
         shown = "; ".join(zeros[:3]) + (f"; and {len(zeros) - 3} more" if zeros[3:] else "")
         warn(f"{shown}: zero blocks")

@@ -11,12 +11,15 @@ import numpy as np
 import onnx
 
 from ..jacobians import Array, Shape, dtype_of, shape_of
+from ..jacobians.errors import OnnxJacError
 
 AT = "onnxjac.at"
 """Key, in the metadata of a graph value, of its number at the point; integers have one."""
 
 NAN = "onnxjac.nan"
-"""Key, in the metadata of a graph value, that says: some entry is not a number at the point."""
+"""Key, in the metadata of a graph value: whether some entry is not a number at the point; None
+where the value is of no point.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,10 @@ def has_nan(array: Array) -> bool:
     """Whether some entry is not a number at the point."""
     if isinstance(array, np.ndarray):
         return array.dtype.kind in "fV" and bool(np.isnan(array).any())
-    return NAN in getattr(array, "meta", ())
+    known = getattr(array, "meta", {}).get(NAN, False)
+    if known is None:
+        raise OnnxJacError("only a point tells whether an entry is not a number")
+    return bool(known)
 
 
 @cache

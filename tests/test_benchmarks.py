@@ -71,9 +71,9 @@ def test_who_is_wrong_is_not_the_best_peer():
 
 
 def test_who_is_wrong_meets_no_target():
-    (right,) = rows(outcome(onnxjac=[1, 3], jax=[1, 3], torch=[1, 3]))
-    (wrong,) = rows(outcome(onnxjac=[1, 2], jax=[1, 3], torch=[1, 3]))
-    (other,) = rows(outcome(onnxjac=[1], jax=[1, 3], torch=[1, 3]))
+    (right,) = rows(outcome(onnxjac=[3, 3], jax=[3, 3], torch=[3, 3]))
+    (wrong,) = rows(outcome(onnxjac=[3, 2], jax=[3, 3], torch=[3, 3]))
+    (other,) = rows(outcome(onnxjac=[3], jax=[3, 3], torch=[3, 3]))
     met = [replace(row, target=Target(0.9)).met for row in (right, wrong, other)]
     assert met == [True, False, False]
     assert replace(right, target=Target(0.4)).met is False

@@ -34,7 +34,7 @@ Swap = Callable[[Any, Any], Factors | None]
 SWAPS: dict[tuple[type, type], Swap] = {}
 """(left kind, right kind) -> the factors that take their place, or None."""
 
-MATRICES = (BlockDiagonal, Contraction, Convolution, Dense, Kron, LowRank)
+MATRICES = {BlockDiagonal, Contraction, Convolution, Dense, Kron, LowRank}
 
 F = TypeVar("F", bound=Swap)
 
@@ -77,7 +77,7 @@ def push(chain: list[Jacobian], factor: Jacobian) -> None:
 
 def meet(left: Jacobian, right: Jacobian) -> Factors | None:
     """What two neighbours become, or None if they stay as they are."""
-    if not (isinstance(left, MATRICES) and isinstance(right, MATRICES)):
+    if not (type(left) in MATRICES and type(right) in MATRICES):
         merged = merge(left, right)
         if merged is not None:
             return factors_of(simple(merged))
@@ -87,6 +87,9 @@ def meet(left: Jacobian, right: Jacobian) -> Factors | None:
 
 def simple(operator: Jacobian) -> Jacobian:
     """A diagonal of one number as a scalar; a permutation of axes of length 1 as a reshape."""
+    kind = type(operator)
+    if kind not in (Diagonal, Permutation):
+        return operator
     if isinstance(operator, Diagonal) and size(shape_of(operator.d)) == 1:
         return Scalar(float(numbers_of(operator.d)), operator.out_shape, operator.dtype)
     if not isinstance(operator, Permutation):

@@ -34,8 +34,8 @@ from ...jacobians import (
 )
 from ...ops import numbers
 
-HOLDERS = (BlockDiagonal, Contraction, Convolution, Dense, Diagonal, Inner, Kron, LowRank, Outer,
-           Product, Sum)  # fmt: skip
+HOLDERS = {BlockDiagonal, Contraction, Convolution, Dense, Diagonal, Inner, Kron, LowRank, Outer,
+           Product, Sum}  # fmt: skip
 """The kinds whose arrays are deferred while a DAG is eliminated."""
 
 
@@ -155,7 +155,7 @@ def forced(operator: Jacobian) -> Jacobian:
 
 def mapped(operator: Jacobian, kind: type, change: Callable[[Any], Array]) -> Jacobian:
     """The operator with each of its arrays of a kind changed; itself where it has none."""
-    if not isinstance(operator, HOLDERS):
+    if type(operator) not in HOLDERS:
         return operator
     twin = copy(operator)
     twin.__dict__ = {
@@ -167,8 +167,6 @@ def mapped(operator: Jacobian, kind: type, change: Callable[[Any], Array]) -> Ja
 def _mapped(value: Any, kind: type, change: Callable[[Any], Array]) -> Any:
     if isinstance(value, kind):
         return change(value)
-    if isinstance(value, Jacobian):
-        return mapped(value, kind, change)
     if isinstance(value, tuple):
         return tuple(_mapped(part, kind, change) for part in value)
-    return value
+    return mapped(value, kind, change) if type(value) in HOLDERS else value

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ...jacobians import Dag, Embed, Jacobian, Product, Slice, Zero, size
+from ...jacobians.products import factors_of
+from ...jacobians.sums import terms_of
 from .chain import MATRICES, product
 from .cost import BANDWIDTH, seconds
 from .deferred import Deferred, deferred, forced
@@ -17,6 +19,10 @@ from .terms import plus
 
 GAIN = 1e-9
 """Relative to the cost; less than that is rounding."""
+
+
+LONG = 8
+"""So many factors or terms on an edge are taken apart again and again, but not more."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,7 @@ class Graph:
         if links is None:
             return False
         after = sum(link.cost for link in links.values()) + self.additions(links)
-        neutral = after <= before * (1 + GAIN) and self.simple(v)
+        neutral = after <= before * (1 + GAIN) and self.simple(v) and all(map(short, links.values()))
         if after >= before * (1 - GAIN) and not neutral:
             return False
         self.replace(v, links)
@@ -102,6 +108,8 @@ class Graph:
                 link = Link(operator, (*into.inside, v, *out.inside))
                 present = self.incoming[o].get(i)
                 link = link if present is None else beside(present, link)
+                if len(terms_of(link.operator)) > LONG:
+                    return None
                 if not isinstance(link.operator, Zero):
                     links[i, o] = link
                     spent += link.cost
@@ -112,7 +120,7 @@ class Graph:
     def simple(self, v: int) -> bool:
         """Whether no matrix is at v, nothing that the planner looks for."""
         links = (*self.incoming[v].values(), *self.outgoing[v].values())
-        return not any(isinstance(link.operator, MATRICES) for link in links)
+        return not any(type(link.operator) in MATRICES for link in links)
 
     def replace(self, v: int, links: Links) -> None:
         """Take v out and the new links in."""
@@ -131,14 +139,20 @@ class Graph:
 
 def linked(operator: Jacobian, known: dict[int, Deferred]) -> Link:
     """The operator of an edge settled; the original is kept where that is no gain."""
-    settled_ = settled(deferred(operator, known))
-    gained = seconds(settled_) < seconds(operator) * (1 - GAIN)
-    return Link(settled_, original=None if gained else operator)
+    found = deferred(operator, known)
+    link = Link(settled(found))
+    gained = link.operator is not found and link.cost < seconds(operator) * (1 - GAIN)
+    return link if gained else replace(link, original=operator)
 
 
 def beside(present: Link, link: Link) -> Link:
     """Two parallel edges as one."""
     return Link(plus(present.operator, link.operator), (*present.inside, *link.inside))
+
+
+def short(link: Link) -> bool:
+    """Whether an edge has few factors."""
+    return len(factors_of(link.operator)) <= LONG
 
 
 def breaks_tiling(whole: Jacobian, out: Jacobian, into: Jacobian) -> bool:

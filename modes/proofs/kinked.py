@@ -24,6 +24,7 @@ KINKS: dict[str, str] = {
     "DynamicQuantizeLinear": ORDER,
     "MeanVarianceNormalization": f"where the variance is 0{SECOND}",
     "RNN": ACTIVATIONS, "GRU": ACTIVATIONS, "LSTM": ACTIVATIONS,
+    "FusedGemm": ACTIVATIONS, "FusedConv": ACTIVATIONS,
 }  # fmt: skip
 """op_type -> where the derivative does not exist; elementwise formulas tell it themselves."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -17,10 +17,12 @@ from .coloring import Coloring, coloring
 from .faces import bare
 from .plans import plan
 
+Format = Literal["bsr", "coo", "csc", "csr", "dia", "dok", "lil"]
+
 __all__ = ["Coloring", "coloring", "pattern", "sparse"]
 
 
-def sparse(J: Jacobian, format: str = "csr", *, limit: int = DENSE_LIMIT) -> Any:
+def sparse(J: Jacobian, format: Format = "csr", *, limit: int = DENSE_LIMIT) -> Any:
     """J as a sparse array of SciPy.
 
     What is worked out at one point, where the entries stand and all that is constant, is used

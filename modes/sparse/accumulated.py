@@ -37,15 +37,16 @@ class Accumulated:
     def _lay_out(self, A: Symbolic) -> None:
         """data = constants, but for coefficient ∘ x[variable] at the moving entries."""
         dtype = self.program.dtype
-        self.constants = np.where(A.variable == 0, A.coefficient, 0).astype(dtype)
-        moving = np.flatnonzero(A.variable)
-        self.moving, self.variable = stretch(moving), stretch(A.variable[moving])
-        self.coefficient = uniform(A.coefficient[moving].astype(dtype))
-        self.pattern = csr_array((np.ones(len(A.columns), bool), A.columns, A.indptr), A.shape)
+        terms, moving = A.terms, np.flatnonzero(A.terms.variable)
+        self.constants = np.where(terms.variable == 0, terms.coefficient, 0).astype(dtype)
+        self.moving, self.variable = stretch(moving), stretch(terms.variable[moving])
+        self.coefficient = uniform(terms.coefficient[moving].astype(dtype))
+        self.pattern = csr_array((np.ones(len(terms), bool), terms.columns, A.indptr), A.shape)
 
     def fits(self, operator: Jacobian) -> bool:
         """Whether the numbers of an operator of the same structure can be computed."""
-        return -1 not in self.read and aliases(map(identity, self._arrays(operator))) == self.aliases
+        keys = map(identity, self._arrays(operator))
+        return -1 not in self.read and aliases(keys) == self.aliases
 
     def values(self, operator: Jacobian) -> np.ndarray:
         """The entries, in the order of the pattern."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from scipy.sparse import csr_array, eye_array
@@ -30,7 +30,9 @@ Fixed = Container[int] | None
 class Method(Protocol):
     """How the entries of J are found: in the order of `pattern`."""
 
-    pattern: csr_array
+    @property
+    def pattern(self) -> csr_array[Any]:
+        """Where the entries stand, sorted."""
 
     def fits(self, operator: Jacobian) -> bool:
         """Whether it works for an operator of the same structure."""
@@ -41,22 +43,22 @@ class Method(Protocol):
 
 def method(operator: Jacobian, fixed: Fixed, limit: int, *, symmetric: bool) -> Method:
     """The cheaper of accumulation, from the better end, and coloured products."""
-    forward, backward = estimate(operator), estimate(operator.T)
-    entries = min(forward[0], backward[0])
+    (forward, entries), (backward, others) = estimate(operator), estimate(operator.T)
+    entries = min(entries, others)
     check_entries(operator, entries, limit)
-    tally = min(forward[1], backward[1], key=lambda t: t.terms)
+    turned = backward < forward / 2
     colors = entries / max(min(operator.shape), 1)
     products = COLORED * entries + colors * seconds(operator)
-    if LAID_OUT * tally.terms <= products:
-        return Accumulated(operator, fixed, limit, backward=tally is backward[1])
-    pattern = where(operator, fixed, backward=tally is backward[1])
-    return colored(pattern, symmetric=symmetric)
+    if LAID_OUT * min(forward, backward) <= products:
+        return Accumulated(operator, fixed, limit, backward=turned)
+    return colored(where(operator, fixed, backward=turned), symmetric=symmetric)
 
 
-def estimate(operator: Jacobian) -> tuple[float, Tally]:
-    """How many entries there are, about, and the work of a sweep that finds them."""
+def estimate(operator: Jacobian) -> tuple[float, float]:
+    """The terms of a sweep that finds all entries, and how many entries there are, about."""
     tally, n = Tally(), operator.shape[1]
-    return swept(operator, Estimated(n, n, n, tally)).entries, tally
+    found = swept(operator, Estimated(n, n, n, tally))
+    return tally.terms, found.entries
 
 
 def check_entries(operator: Jacobian, entries: float, limit: int) -> None:
@@ -71,7 +73,7 @@ def check_entries(operator: Jacobian, entries: float, limit: int) -> None:
         )
 
 
-def where(operator: Jacobian, fixed: Fixed, *, backward: bool) -> csr_array:
+def where(operator: Jacobian, fixed: Fixed, *, backward: bool) -> csr_array[Any]:
     """The pattern, by a sweep from either end."""
     source = operator.T if backward else operator
     unit = csr_array(eye_array(source.shape[1], dtype=bool, format="csr"))
@@ -81,7 +83,7 @@ def where(operator: Jacobian, fixed: Fixed, *, backward: bool) -> csr_array:
     return found
 
 
-def colored(pattern: csr_array, *, symmetric: bool) -> Coloring:
+def colored(pattern: csr_array[Any], *, symmetric: bool) -> Coloring:
     """The partition that promises the fewest products."""
     if symmetric:
         return coloring(pattern + pattern.T, "symmetric")

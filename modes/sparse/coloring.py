@@ -19,7 +19,7 @@ from ...jacobians.errors import InputError
 from .colors import colors
 
 TRIES = 16
-"""How many limits between full and other rows are compared."""
+"""How many limits between full and other rows are compared, about."""
 
 Cost = Callable[[np.ndarray], int]
 """How many products a choice of rows needs, at least."""
@@ -153,8 +153,7 @@ def best(pattern: csr_array[Any], cost: Cost) -> tuple[int, np.ndarray]:
     """The least cost of taking the rows with more entries than some limit, and these rows."""
     counts = np.diff(pattern.indptr)
     limits = np.unique(counts)[::-1]
-    limits = limits[np.unique(np.linspace(0, len(limits) - 1, TRIES).astype(int))]
-    tried = [counts > limit for limit in (*limits, -1)]
+    tried = [counts > limit for limit in (*limits[:: len(limits) // TRIES + 1], -1)]
     costs = [cost(full) for full in tried]
     least = int(np.argmin(costs))
     return costs[least], tried[least]

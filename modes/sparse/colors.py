@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from .symbolic import expanded
+from .terms import expanded
 
 PERIODS = 8
 """How many more colours than the least imaginable a periodic colouring may have."""
@@ -40,7 +40,8 @@ def colors(pattern: csr_array[Any]) -> np.ndarray:
 def conflicts(pattern: csr_array[Any]) -> tuple[np.ndarray, np.ndarray]:
     """The pairs of different columns that share a row, both ways round, sorted by the first."""
     shared = csr_array(pattern.T.tocsr() @ pattern)
-    start = np.repeat(np.arange(pattern.shape[1], dtype=shared.indices.dtype), np.diff(shared.indptr))
+    columns = np.arange(pattern.shape[1], dtype=shared.indices.dtype)
+    start = np.repeat(columns, np.diff(shared.indptr))
     other = start != shared.indices
     return start[other], shared.indices[other]
 

@@ -23,7 +23,8 @@ class Plan:
 
     def __init__(self, J: Linearization, limit: int, *, symmetric: bool) -> None:
         constant = constants(J)
-        self.fixed = {k: e.operator for k, e in enumerate(J.dag.edges) if id(e.operator) in constant}
+        operators = enumerate(edge.operator for edge in J.dag.edges)
+        self.fixed = {k: operator for k, operator in operators if id(operator) in constant}
         sides = ((J, J.T) for J in self.fixed.values())
         known = {id(part) for pair in sides for side in pair for part in everything_in(side)}
         self.skeleton = self._skeleton(J.dag)
@@ -58,9 +59,9 @@ def constants(J: Linearization) -> set[int]:
     """The ids of the edges' operators that no input of the model has a part in."""
     steps = J.route.model.steps
     stale, known = stale_between(steps, J.point, {}), set(map(id, steps))
-    entries = (e for e in J.entries if id(e.step) in known and e.basis)
-    blocks = (b for e in entries if e.basis.tensors.isdisjoint(stale) for b in e.blocks.values())
-    return {id(b.T if J.transposed else b) for b in blocks}
+    kept = (e.blocks.values() for e in J.entries
+            if id(e.step) in known and e.basis and e.basis.tensors.isdisjoint(stale))  # fmt: skip
+    return {id(b.T if J.transposed else b) for blocks in kept for b in blocks}
 
 
 def skeleton(thing: Any) -> Any:

@@ -17,6 +17,8 @@ from ...jacobians import Jacobian
 from ...jacobians.errors import LimitError
 from ...jacobians.sparse import entries
 from .stages import Multiplied, Stage, added
+from .terms import Terms
+
 
 class Program:
     """The variables: which arrays they are read from, and the stages that compute the others.
@@ -29,15 +31,15 @@ class Program:
         self.length, self.stages = 1, list[Stage]()
         self.starts: dict[Any, int] = {}
 
-    def entries(self, operator: Jacobian) -> tuple[np.ndarray, ...]:
-        """Rows, columns, variables and coefficients of an operator that is no composite."""
+    def entries(self, operator: Jacobian) -> Terms:
+        """The entries of an operator that is no composite."""
         E = entries(operator)
         if not E.held or self.fixed is None or id(operator) in self.fixed:
             E = E.known()
         variable = np.zeros(len(E.rows), np.int64)
         for array, at in E.held:
-            variable = self.product(variable, self.start(array) + at)
-        return E.rows, E.columns, variable, np.broadcast_to(E.weights, E.rows.shape)
+            variable = self.product(variable, np.int64(self.start(array)) + at)
+        return Terms(E.rows, E.columns, variable, np.broadcast_to(E.weights, E.rows.shape))
 
     def start(self, array: np.ndarray) -> int:
         """Where an array stands in x; the same one stands there once."""

@@ -75,8 +75,9 @@ def _(operator: Dag, A: Any) -> Any:
         arriving[edge.end].append(swept(edge.operator, tangent))
         if last[edge.start] is edge and edge.start not in operator.sinks:
             del arriving[edge.start]
-    sinks = (total(arriving[i]) if arriving[i] else size(operator.shapes[i]) for i in operator.sinks)
-    return A.stacked(list(sinks))
+    reached = (total(arriving[i]) if arriving[i] else size(operator.shapes[i])
+               for i in operator.sinks)  # fmt: skip
+    return A.stacked(list(reached))
 
 
 def total(parts: list[Any]) -> Any:

@@ -2,175 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 
 from ...jacobians import Jacobian
 from .program import Program
-
-STRIP = 2**21
-"""Terms that are laid out at a time: a hundred bytes each, whatever the size of the matrix."""
+from .terms import STRIP, Terms, expanded, joined, strips
 
 
 class Symbolic:
-    """A[i, columns[k]] = coefficient[k] · x[variable[k]] for k in indptr[i] … indptr[i + 1]."""
+    """A in rows: the terms k of row i are those from indptr[i] to indptr[i + 1].
+
+    They are sorted by column, one for each place. Indices are narrow where that is enough.
+    """
 
     def __init__(
-        self,
-        shape: tuple[int, int],
-        indptr: np.ndarray,
-        columns: np.ndarray,
-        variable: np.ndarray,
-        coefficient: np.ndarray,
-        program: Program,
+        self, shape: tuple[int, int], indptr: np.ndarray, terms: Terms, program: Program
     ) -> None:
-        self.shape, self.indptr, self.columns = shape, indptr, columns
-        self.variable, self.coefficient, self.program = variable, coefficient, program
-
-    @property
-    def rows(self) -> np.ndarray:
-        """The row of every entry."""
-        return np.repeat(np.arange(self.shape[0]), np.diff(self.indptr))
+        self.shape, self.indptr, self.terms, self.program = shape, indptr, terms, program
 
     def under(self, operator: Jacobian) -> Symbolic:
         """operator · A, laid out some rows at a time."""
-        E = by_row(self.program.entries(operator))
-        counts = np.diff(self.indptr)[E[1]]
-        parts = (
-            self._under(E[0][some] - top, *(e[some] for e in E[1:]), counts[some], height)
-            for some, top, height in strips(E[0], counts, operator.shape[0])
-        )
-        return self.stacked(list(parts))
+        E = self.program.entries(operator).by_row()
+        counts = np.diff(self.indptr)[E.columns]
+        parts: list[Symbolic | int] = [
+            self._under(E[some], counts[some], top, height)
+            for some, top, height in strips(E.rows, counts, operator.shape[0])
+        ]
+        return self.stacked(parts)
 
-    def _under(
-        self, rows: np.ndarray, inner: np.ndarray, variable: np.ndarray,
-        coefficient: np.ndarray, counts: np.ndarray, height: int,
-    ) -> Symbolic:  # fmt: skip
-        k, at = expanded(self.indptr[inner], counts)
-        return assembled(
-            (height, self.shape[1]), rows[k], self.columns[at],
-            self.program.product(variable[k], self.variable[at]),
-            coefficient[k] * self.coefficient[at], self.program,
-        )  # fmt: skip
+    def _under(self, E: Terms, counts: np.ndarray, top: int, height: int) -> Symbolic:
+        """Rows of the product, where E holds those of the left factor."""
+        k, at = expanded(self.indptr[E.columns], counts)
+        E, A = E[k], self.terms[at]
+        variable = self.program.product(E.variable, A.variable)
+        terms = Terms(E.rows - top, A.columns, variable, E.coefficient * A.coefficient)
+        return assembled((height, self.shape[1]), terms, self.program)
 
     def plus(self, others: list[Symbolic]) -> Symbolic:
         """A + B + …, some rows at a time."""
-        terms = (self, *others)
-        height = max(1, self.shape[0] * STRIP // max(sum(int(A.indptr[-1]) for A in terms), 1))
-        tops = range(0, max(self.shape[0], 1), height)
-        cuts = ((top, min(top + height, self.shape[0])) for top in tops)
-        return self.stacked([together([A.part(*cut) for A in terms]) for cut in cuts])
+        summands, m = (self, *others), self.shape[0]
+        height = max(1, m * STRIP // max(sum(len(A.terms) for A in summands), 1))
+        parts: list[Symbolic | int] = []
+        for top in range(0, max(m, 1), height):
+            stop = min(top + height, m)
+            terms = joined([A.part(top, stop).terms for A in summands])
+            parts.append(assembled((stop - top, self.shape[1]), terms, self.program))
+        return self.stacked(parts)
 
     def part(self, start: int, stop: int) -> Symbolic:
         """The rows from start to stop."""
         first, last = self.indptr[start], self.indptr[stop]
+        held = self.terms[first:last]
+        terms = Terms(held.rows - start, held.columns, held.variable, held.coefficient)
         indptr = self.indptr[start : stop + 1] - first
-        held = (a[first:last] for a in (self.columns, self.variable, self.coefficient))
-        return Symbolic((stop - start, self.shape[1]), indptr, *held, self.program)
+        return Symbolic((stop - start, self.shape[1]), indptr, terms, self.program)
 
     def stacked(self, parts: list[Symbolic | int]) -> Symbolic:
         """Matrices of these columns, one below the other; a number stands for rows of zeros."""
-        blocks = [self.zeros(part) if isinstance(part, int) else part for part in parts]
+        blocks = [self._zeros(part) if isinstance(part, int) else part for part in parts]
         if len(blocks) == 1:
             return blocks[0]
         counts = np.concatenate([np.diff(A.indptr) for A in blocks])
-        held = ((A.columns, A.variable, A.coefficient) for A in blocks)
-        return Symbolic(
-            (len(counts), self.shape[1]), np.concatenate([[0], np.cumsum(counts)]),
-            *map(np.concatenate, zip(*held, strict=True)), self.program,
-        )  # fmt: skip
+        terms = joined([A.terms for A in blocks])
+        return in_rows((len(counts), self.shape[1]), counts, terms, self.program)
 
-    def zeros(self, rows: int) -> Symbolic:
+    def _zeros(self, rows: int) -> Symbolic:
         """No entries in so many rows."""
-        none = self.columns[:0], self.variable[:0], self.coefficient[:0]
-        indptr = np.zeros(rows + 1, np.int64)
-        return Symbolic((rows, self.shape[1]), indptr, *none, self.program)
+        none = np.zeros(rows, np.int64)
+        return in_rows((rows, self.shape[1]), none, self.terms[:0], self.program)
 
     @property
     def T(self) -> Symbolic:
         """The transpose, by the same program."""
-        m, n = self.shape
-        return assembled(
-            (n, m), self.columns, self.rows, self.variable, self.coefficient, self.program
-        )
+        A = self.terms
+        terms = Terms(A.columns, A.rows, A.variable, A.coefficient)
+        return assembled(self.shape[::-1], terms, self.program)
 
 
 def unit(n: int, program: Program) -> Symbolic:
     """I."""
-    at = np.arange(n + 1)
-    return Symbolic((n, n), at, at[:n], np.zeros(n, np.int64), np.ones(n, program.dtype), program)
+    at = np.arange(n)
+    terms = Terms(at, at, np.zeros(n, np.int64), np.ones(n, program.dtype))
+    return assembled((n, n), terms, program)
 
 
-def together(terms: list[Symbolic]) -> Symbolic:
-    """The sum of matrices that are small enough to be laid out at once."""
-    held = ((A.rows, A.columns, A.variable, A.coefficient) for A in terms)
-    joined = map(np.concatenate, zip(*held, strict=True))
-    return assembled(terms[0].shape, *joined, terms[0].program)
-
-
-def by_row(E: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
-    """Entries sorted by their rows."""
-    if np.all(E[0][1:] >= E[0][:-1]):
-        return E
-    order = np.argsort(E[0], kind="stable")
-    return tuple(e[order] for e in E)
-
-
-def strips(rows: np.ndarray, counts: np.ndarray, m: int) -> Iterator[tuple[slice, int, int]]:
-    """Cuts entries, sorted by row, where so many terms have come together.
-
-    Gives the entries of each strip of rows, its first row, and how many rows it has.
-    """
-    ends = np.cumsum(counts)
-    full = np.searchsorted(ends, np.arange(STRIP, ends[-1] if len(ends) else 0, STRIP))
-    tops = np.unique([0, *rows[full], m])
-    cuts = np.searchsorted(rows, tops)
-    for k in range(max(len(tops) - 1, 1)):
-        last = min(k + 1, len(tops) - 1)
-        yield slice(cuts[k], cuts[last]), int(tops[k]), int(tops[last] - tops[k])
-
-
-def assembled(
-    shape: tuple[int, int],
-    rows: np.ndarray,
-    columns: np.ndarray,
-    variable: np.ndarray,
-    coefficient: np.ndarray,
-    program: Program,
-) -> Symbolic:
-    """The matrix with these entries: sorted, those at one place added, known zeros left out."""
-    place = rows * np.int64(shape[1]) + columns
+def assembled(shape: tuple[int, int], terms: Terms, program: Program) -> Symbolic:
+    """The matrix with these terms: sorted, those at one place added, known zeros left out."""
+    place = terms.rows * np.int64(shape[1]) + terms.columns
     if not np.all(place[1:] > place[:-1]):
         order = np.argsort(place, kind="stable")
-        place, variable, coefficient = place[order], variable[order], coefficient[order]
+        place, terms = place[order], terms[order]
         starts = np.flatnonzero(np.diff(place, prepend=-1))
-        place = place[starts]
-        if len(starts) < len(variable):
-            variable, coefficient = program.total(variable, coefficient, starts)
-        rows, columns = np.divmod(place, shape[1])
-    kept = np.flatnonzero((variable != 0) | (coefficient != 0))
-    if len(kept) < len(variable):
-        rows, columns, variable, coefficient = (
-            a[kept] for a in (rows, columns, variable, coefficient)
-        )
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=shape[0]))])
-    narrow = np.int32 if max(shape[1], program.length) < 2**31 else np.int64
-    columns, variable = (a.astype(narrow, copy=False) for a in (columns, variable))
-    return Symbolic(shape, indptr, columns, variable, coefficient, program)
+        if len(starts) < len(place):
+            numbers = program.total(terms.variable, terms.coefficient, starts)
+            terms = Terms(terms.rows[starts], terms.columns[starts], *numbers)
+    kept = np.flatnonzero((terms.variable != 0) | (terms.coefficient != 0))
+    terms = terms[kept] if len(kept) < len(terms) else terms
+    return in_rows(shape, np.bincount(terms.rows, minlength=shape[0]), terms, program)
 
 
-def expanded(starts: np.ndarray, counts: np.ndarray) -> tuple[Any, np.ndarray]:
-    """For stretches of `counts` from `starts`: which stretch, and where, for every position.
-
-    >>> expanded(np.array([5, 0]), np.array([2, 1]))
-    (array([0, 0, 1]), array([5, 6, 0]))
-    """
-    if np.all(counts == 1):
-        return np.arange(len(counts)), starts
-    stretch = np.repeat(np.arange(len(counts)), counts)
-    before = np.cumsum(counts) - counts
-    return stretch, np.arange(len(stretch)) + (starts - before)[stretch]
-
-
+def in_rows(
+    shape: tuple[int, int], counts: np.ndarray, terms: Terms, program: Program
+) -> Symbolic:
+    """The matrix with sorted terms, so many in each row."""
+    narrow = np.int32 if max(*shape, program.length) < 2**31 else np.int64
+    rows = np.repeat(np.arange(shape[0], dtype=narrow), counts)
+    columns, variable = (a.astype(narrow, copy=False) for a in (terms.columns, terms.variable))
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    return Symbolic(shape, indptr, Terms(rows, columns, variable, terms.coefficient), program)

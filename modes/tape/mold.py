@@ -42,8 +42,8 @@ def mold(x: Any) -> Fill | None:
 
 
 def parts_of(operator: Jacobian) -> dict[str, Any]:
-    """The attributes of an operator, but for what was derived from them since."""
-    return {name: part for name, part in vars(operator).items() if name != "T"}
+    """The attributes of an operator, but for itself as its own transpose."""
+    return {name: part for name, part in vars(operator).items() if part is not operator}
 
 
 def _operator(operator: Jacobian) -> Fill | None:

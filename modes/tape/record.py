@@ -30,6 +30,15 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class Tape:
+    """The tensors of `of` at a point, shape and dtype of all, and the entries in order."""
+
+    primal: Mapping[str, Any]
+    types: Mapping[str, Any]
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True)
 class Past:
     """The entries of another point, and the tensors that differ between there and here."""
 
@@ -41,11 +50,10 @@ class Past:
         same = (e for e in self.entries if e.basis and e.basis.tensors.isdisjoint(self.stale))
         return {id(entry.step): entry for entry in same}
 
-    def entry(self, step: Step, values: Values) -> Entry | None:
-        """The entry of a step if its blocks are the same here."""
+    def entry(self, step: Step, seen: tuple[Any, ...]) -> Entry | None:
+        """The entry of a step if its blocks are the same where its rule sees this."""
         entry = self._by_step.get(id(step))
-        same = entry and entry.basis and entry.basis.seen == seen_of(step, values)
-        return entry if same else None
+        return entry if entry and entry.basis and entry.basis.seen == seen else None
 
 
 def record(
@@ -55,7 +63,7 @@ def record(
     last = {name: k for k, a in enumerate(active) for name in (*a.step.inputs, *a.step.outputs)}
     entries = []
     for k, a in enumerate(active):
-        known = past.entry(a.step, values) if past else None
+        known = past.entry(a.step, seen_of(a.step, values)) if past else None
         entries.append(known or entry_of(a, values, op))
         for name in {*a.step.inputs, *a.step.outputs}:
             if name is not None and last[name] == k:

@@ -11,18 +11,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import Jacobian
 from ...jacobians.errors import OnnxJacError
-from ...ops.graphs.build import give_names, name_nodes
-from ..contents import Contents
+from ...ops import numbers
+from ..model import Model
 from .active import ActiveStep, Slot
 from .leaves import Leaves
 from .mold import Fill, mold, values_in
-from .record import Entry, Past, blocks_of, entry_of
-from .reuse import Basis
+from .record import Entry, Past, Values, blocks_of, entry_of
+from .reuse import Basis, seen_of
 from .types import Types
 from .views import View, view_of
 
@@ -55,30 +54,30 @@ class Template:
     are needed, and `views` how the arrays of the operators are seen in them.
     """
 
-    model: Contents
+    model: Model
     types: Types
     forms: tuple[Form, ...]
     views: Mapping[int, View]
     fetched: tuple[str, ...]
 
-    def entries(self, values: Mapping[str, Any], op: Any, past: Past | None) -> tuple[Entry, ...]:
+    def entries(self, values: Values, past: Past | None) -> tuple[Entry, ...]:
         """The entries at the point where the fetched tensors have these values."""
         arrays = {key: view(values) for key, view in self.views.items()}
-        return tuple(self._entry(form, arrays, values, op, past) for form in self.forms)
+        return tuple(self._entry(form, arrays, values, past) for form in self.forms)
 
     def _entry(
-        self, form: Form, arrays: Mapping[int, Any], values: Mapping[str, Any], op: Any,
-        past: Past | None,
-    ) -> Entry:  # fmt: skip
+        self, form: Form, arrays: Mapping[int, Any], values: Values, past: Past | None
+    ) -> Entry:
+        step = form.active.step
         if form.fills is None:
-            known = past.entry(form.active.step, values) if past else None
-            return known or entry_of(form.active, values, op)
-        known = past.same(form.active.step, form.basis) if past else None
+            known = past.entry(step, seen_of(step, values)) if past else None
+            return known or entry_of(form.active, values, numbers)
+        known = past.entry(step, form.basis.seen) if past else None
         return known or form.at(arrays)
 
 
 def template(
-    model: Contents, point: Mapping[str, Any], active: Iterable[ActiveStep],
+    model: Model, point: Mapping[str, Any], active: Iterable[ActiveStep],
     ends: Iterable[str], types: Types, signature: Signature,
 ) -> Template:  # fmt: skip
     """The template of the steps for all points of one signature."""
@@ -86,12 +85,12 @@ def template(
     forms = tuple(form_of(a, leaves, signature) for a in active)
     values = {id(v): v for form in forms if form.fills for J in form.blocks.values()
               for v in values_in(J)}  # fmt: skip
-    leaves.extend(values.values())
-    views = {key: view_of(value) for key, value in values.items()}
+    views = {key: view_of(value, leaves.is_leaf) for key, value in values.items()}
+    extended = leaves.extended(view.base for view in views.values())
+    bases = (str(view.base.name) for view in views.values())
     direct = (name for form in forms if form.fills is None for name in names_of(form.active))
-    bases = (view.base for view in views.values())
     fetched = tuple(dict.fromkeys((*ends, *bases, *direct)))
-    return Template(leaves.model, types, forms, views, fetched)
+    return Template(extended, types, forms, views, fetched)
 
 
 def names_of(active: ActiveStep) -> Iterator[str]:

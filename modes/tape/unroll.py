@@ -22,6 +22,7 @@ from ..flow.control import CONTROL
 from ..flow.sequences import SEQUENCES
 from ..flow.steps import array_of, needed
 from ..model import Model
+from ..names import is_float
 from ..primal.draws import drawn, draws
 
 Scope = MutableMapping[str, Any]
@@ -50,7 +51,8 @@ def unrolled(model: Model, point: Mapping[str, Any], names: Iterable[str]) -> Mo
     if is_flat(steps, {**model.constants, **point}):
         return model
     unroller = Unroller(model)
-    tensors = [name for name in model.inputs if hasattr(point[name], "dtype")]
+    tensors = [name for name in (*model.inputs, *point) if is_variable(model, name, point[name])]
+    tensors = list(dict.fromkeys(tensors))
     inputs = [unroller.op.input(point[name], name) for name in tensors]
     scope: Scope = dict(zip(tensors, inputs, strict=True))
     for name, array in {**model.constants, **point}.items():
@@ -60,6 +62,12 @@ def unrolled(model: Model, point: Mapping[str, Any], names: Iterable[str]) -> Mo
     outputs = {name: scope[name] for name in wanted if not stands(scope[name], name)}
     held = [scope[name] for name in wanted if name not in outputs]
     return Model(build(unroller.op.recorder, inputs, outputs, model.name or "unrolled", held))
+
+
+def is_variable(model: Model, name: str, array: Any) -> bool:
+    """Whether a tensor of the point is an input of the flat model, not a constant in it."""
+    known = name in model.inputs or is_float(getattr(array, "dtype", np.dtype(object)))
+    return hasattr(array, "dtype") and known
 
 
 def stands(value: Any, name: str) -> bool:

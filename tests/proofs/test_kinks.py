@@ -19,7 +19,7 @@ from onnxjac.ops.symbols.formulas import NAMES, parse
 TIE, ZERO, NORM, LINE = "tie", "zero", "norm", "line"
 
 PHRASES = {
-    TIE: ("are equal", "min or max"), ZERO: ("an entry is",), LINE: ("on a line",),
+    TIE: ("are equal", "min or max"), ZERO: ("an entry is",), LINE: ("on a line", "activations"),
     NORM: ("norm is 0", "variance is 0"),
 }  # fmt: skip
 """What is said of every kind of boundary."""
@@ -34,11 +34,9 @@ RECURRENT = {"RNN": (1, 1, 1), "GRU": (3, 2, 2), "LSTM": (4, 3, 3)}
 NOT_DECIDED = {
     "DynamicQuantizeLinear": "its results are rounded: no case",
     "Range": "how many entries it has is read from the point, not from symbols",
-    "RNN": "its default activation is smooth; with Relu below",
-    "GRU": "its default activations are smooth; with Relu below",
-    "LSTM": "its default activations are smooth; with Relu below",
+    **dict.fromkeys(("RNN", "GRU", "LSTM"), "its activations decide: with Relu below"),
 }
-"""Operators whose kinks no case shows."""
+"""Operators whose kinks are not looked for in their cases."""
 
 DECIDED = [key for key in CASES if key[0] not in FORMULAS and key[0] not in NOT_DECIDED]
 

@@ -11,7 +11,7 @@ import onnxjac
 from onnxjac.modes.proofs import transcriptions
 from onnxjac.modes.proofs.cases import CASES
 from onnxjac.modes.proofs.check import Check
-from onnxjac.modes.proofs.definition import BODY, FORMULA, TRANSCRIPTION
+from onnxjac.modes.proofs.definition import BODY, DOCUMENTED, FORMULA, TRANSCRIPTION
 from onnxjac.modes.proofs.identity import EXACT
 from onnxjac.modes.proofs.transcriptions import Specification
 from onnxjac.ops.numbers.pointwise import UFUNCS
@@ -57,7 +57,7 @@ def test_the_definition_is_the_operator(case):
 @pytest.mark.parametrize("case", EVERY, ids=str)
 def test_no_definition_runs_a_kernel_of_the_numbers(case, monkeypatch):
     """Over expressions: what integers alone decide is left to the numbers reading."""
-    sources = {BODY, FORMULA, TRANSCRIPTION}
+    sources = {BODY, DOCUMENTED, FORMULA, TRANSCRIPTION}
     for name in KERNELS.keys() - UFUNCS.keys():
         monkeypatch.setitem(KERNELS, name, refusing(KERNELS[name]))
     assert Check(case).definition.source in sources

@@ -7,7 +7,7 @@ and emits calls which write into the place of its result. Movements of entries e
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -39,18 +39,21 @@ def assembles(*names: str) -> Callable[[Assembly], Assembly]:
 
 
 class Assembler:
-    """Where every value is, and the instructions so far."""
+    """Where every value is, and the instructions so far.
 
-    def __init__(self, recording: Recording) -> None:
-        self.recording, self.now = recording, 0
+    `absent` nodes are not executed: who reads their results computes them.
+    """
+
+    def __init__(self, recording: Recording, absent: Collection[ir.Node] = ()) -> None:
+        self.recording, self.absent, self.now = recording, absent, 0
         self.instructions: list[Instruction] = []
         self.packed = 0
         self.places: dict[ir.Value, Place] = {}
         self.tenants: defaultdict[Buffer, list[ir.Value]] = defaultdict(list)
-        self.last_use = last_uses(recording)
+        self.last_use = last_uses(recording, absent)
         self.v = new(shape_of(recording.v), dtype_of(recording.v), Role.INPUT)
         self.y = new(shape_of(recording.y), dtype_of(recording.y), Role.OUTPUT)
-        self.wanted = wants(recording, self.y)
+        self.wanted = wants(recording, self.y, absent)
         for value, place in self.wanted.items():
             self.tenants[place.buffer].append(value)
         self.put(recording.v, self.v)
@@ -135,11 +138,16 @@ class Assembler:
         made_place = self.emit(copy, place, new(place.shape, place.dtype))
         return made_place.moved(np.reshape, shape)
 
+    def node(self, node: ir.Node) -> None:
+        """The instructions of one node."""
+        TABLE.get(node.op_type, by_kernel)(self, node)
+
     def program(self) -> Program:
         """All instructions of the recording."""
         for now, node in enumerate(self.recording.nodes):
             self.now = now
-            TABLE.get(node.op_type, by_kernel)(self, node)
+            if node not in self.absent:
+                self.node(node)
         if self.recording.y not in self.wanted:  # y is v or a constant
             self.emit(copy, self.place(self.recording.y), self.y)
         return Program(self.instructions, self.v, self.y, self.packed)
@@ -150,12 +158,20 @@ def compile(recording: Recording) -> Program:
     return Assembler(recording).program()
 
 
-def last_uses(recording: Recording) -> defaultdict[ir.Value, int]:
-    """The last node that reads each value; the result is needed for ever."""
+def last_uses(
+    recording: Recording, absent: Collection[ir.Node] = ()
+) -> defaultdict[ir.Value, int]:
+    """The last node that reads each value; the result is needed for ever.
+
+    What an absent node reads is read where its result is.
+    """
     found: defaultdict[ir.Value, int] = defaultdict(lambda: -1)
-    for now, node in enumerate(recording.nodes):
-        found.update((x, now) for x in node.inputs if x is not None)
     found[recording.y] = FOREVER
+    for now, node in reversed(list(enumerate(recording.nodes))):
+        when = max(found[y] for y in node.outputs) if node in absent else now
+        for x in node.inputs:
+            if x is not None:
+                found[x] = max(found[x], when)
     return found
 
 

@@ -7,7 +7,7 @@ inside its frame, the operand of a sum where the sum is to be, the result into y
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import numpy as np
 import onnx_ir as ir
@@ -71,12 +71,18 @@ class Wants:
                 self.ask(*want)
 
 
-def wants(recording: Recording, y: Place) -> dict[ir.Value, Place]:
-    """The place where each value is wanted, if it is; the result is wanted in y."""
+def wants(
+    recording: Recording, y: Place, absent: Collection[ir.Node] = ()
+) -> dict[ir.Value, Place]:
+    """The place where each value is wanted, if it is; the result is wanted in y.
+
+    What `absent` nodes make has no place, so that they ask for none.
+    """
     asked = Wants(recording)
     asked.ask(recording.y, y)
     for node in reversed(recording.nodes):
-        asked.node(node)
+        if node not in absent:
+            asked.node(node)
     return asked.places
 
 

@@ -1,4 +1,4 @@
-"""JAX: linearised once, the linear function compiled with its residuals as arguments."""
+"""JAX: linearised once, the linear function compiled with its residuals kept."""
 
 from __future__ import annotations
 

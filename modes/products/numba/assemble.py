@@ -1,0 +1,36 @@
+"""Assemble: groups of nodes as compiled loops, all other nodes as NumPy's calls."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from ..numpy.assemble import Assembler
+from ..numpy.program import Program
+from ..record import Recording
+from .groups import Groups
+from .kernels import kernel
+from .source import Loop
+
+
+class Fuser(Assembler):
+    """An assembler that emits a loop for the root of each group."""
+
+    def __init__(self, recording: Recording, groups: Groups, loops: dict[ir.Node, Loop]) -> None:
+        super().__init__(recording, groups.inlined)
+        self.loops = loops
+
+    def node(self, node: ir.Node) -> None:
+        if node not in self.loops:
+            super().node(node)
+            return
+        loop = self.loops[node]
+        reads = [self.place(x) for x in loop.reads]
+        places = (*reads, self.target(node))
+        self.emit(kernel(loop.source, [place.view for place in places]), *places)
+
+
+def compile(recording: Recording) -> Program:
+    """The program of a recorded product."""
+    groups = Groups(recording)
+    loops = {root: Loop(groups, root) for root in groups.roots}
+    return Fuser(recording, groups, loops).program()

@@ -1,0 +1,49 @@
+"""Kernels: loops compiled by numba, once for each text and layout of the arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from threading import Lock
+from typing import Any
+
+import numba
+import numpy as np
+
+LARGE = 1 << 15
+"""From so many entries on, starting threads is worth it."""
+
+LAUNCH = Lock()
+"""One parallel loop at a time: not every threading layer of numba can run several."""
+
+
+def kernel(source: str, arrays: list[np.ndarray]) -> Callable[..., Any]:
+    """The compiled loop for arrays like these; the last one is written."""
+    *reads, y = arrays
+    signature = (*(reading_type(x) for x in reads), numba.typeof(y))
+    if y.size < LARGE:
+        return compiled(source, signature, parallel=False)
+    return partial(alone, compiled(source, signature, parallel=True))
+
+
+def reading_type(x: np.ndarray) -> Any:
+    """The type of an array that is only read, so that it may be read-only."""
+    return numba.typeof(x).copy(readonly=True)
+
+
+@lru_cache(maxsize=512)
+def compiled(source: str, signature: tuple[Any, ...], *, parallel: bool) -> Callable[..., Any]:
+    """A loop for types of arrays. Contraction is allowed, reordering of sums is not."""
+    names: dict[str, Any] = {"prange": numba.prange if parallel else range}
+    exec(source, names)
+    options = {"parallel": parallel, "nogil": True, "error_model": "numpy"}
+    made: Callable[..., Any] = numba.njit(
+        numba.void(*signature), fastmath={"contract"}, **options
+    )(names["loop"])
+    return made
+
+
+def alone(loop: Callable[..., Any], *arrays: np.ndarray) -> None:
+    """A parallel loop, while no other one runs."""
+    with LAUNCH:
+        loop(*arrays)

@@ -1,0 +1,65 @@
+"""Views: arrays that are other arrays seen otherwise, so that only these are computed and held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ...ops import numbers
+from ..flow.steps import array_of, python_of
+
+SEEN = frozenset({"Transpose", "Reshape", "Expand", "Squeeze", "Unsqueeze"})
+"""Operators that NumPy executes without touching a number."""
+
+Chain = tuple[ir.Value, tuple[ir.Node, ...]]
+
+
+@dataclass(frozen=True)
+class View:
+    """The calls that show the array of `base` as an operator holds it."""
+
+    base: ir.Value
+    calls: tuple[Callable[[np.ndarray], np.ndarray], ...]
+
+    def __call__(self, values: Mapping[str, Any]) -> Any:
+        array = values[str(self.base.name)]
+        for call in self.calls:
+            array = call(array)
+        return array
+
+
+def view_of(value: ir.Value, is_leaf: Callable[[ir.Value], bool]) -> View:
+    """How to see a value in one that must be computed."""
+    base, nodes = chain(value, is_leaf)
+    return View(base, tuple(map(call_of, nodes)))
+
+
+def chain(value: ir.Value, is_leaf: Callable[[ir.Value], bool]) -> Chain:
+    """The value that must be computed, and the nodes from there on.
+
+    An array whose axes were moved cannot be reshaped in place.
+    """
+    node = None if is_leaf(value) else value.producer()
+    if node is None or node.op_type not in SEEN or node.domain or not fixed(node):
+        return value, ()
+    assert node.inputs[0] is not None
+    base, nodes = chain(node.inputs[0], is_leaf)
+    moved = any(before.op_type in ("Transpose", "Expand") for before in nodes)
+    return (value, ()) if moved and node.op_type != "Transpose" else (base, (*nodes, node))
+
+
+def fixed(node: ir.Node) -> bool:
+    """Whether all operands but the first are constants."""
+    return all(x is None or x.const_value is not None for x in node.inputs[1:])
+
+
+def call_of(node: ir.Node) -> Callable[[np.ndarray], np.ndarray]:
+    """The node as a function of its first operand."""
+    rest = [None if x is None else array_of(x) for x in node.inputs[1:]]
+    attrs = {name: python_of(attribute) for name, attribute in node.attributes.items()}
+    kernel = getattr(numbers, node.op_type)
+    return lambda array: kernel(array, *rest, **attrs)

@@ -1,0 +1,102 @@
+"""The numba program computes what the operator does; frames, steps and broadcasts are fused."""
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from numpy.testing import assert_allclose
+
+from check_operator import check_operator
+from onnxjac.jacobians import Broadcast, Diagonal, Embed, Permutation, Reshape, Slice
+from onnxjac.jacobians.errors import InputError
+from onnxjac.modes.products import engines
+from onnxjac.modes.products.compiled import Compiled
+from onnxjac.modes.products.record import record
+from onnxjac.ops.numbers import numbers
+
+from ..jacobians.examples import EXAMPLES, Draw
+
+numba = pytest.importorskip("numba")
+from onnxjac.modes.products.numba import compile, kernels  # noqa: E402
+from onnxjac.modes.products.numba.groups import Groups  # noqa: E402
+
+
+def stencil(draw, n=6, m=7):
+    """v ↦ d ∘ v + a · (v shifted by one along each axis, zero outside)."""
+    center = Diagonal(draw.normal(n, m))
+    total = center
+    for axis, length in enumerate((n, m)):
+        for start, other in ((0, 1), (1, 0)):
+            spans = [[(0, 1, n), (0, 1, m)] for _ in range(2)]
+            spans[0][axis], spans[1][axis] = (start, 1, length - 1), (other, 1, length - 1)
+            cut = Slice(tuple(spans[0]), (n, m), draw.dtype)
+            total = total + 0.3 * (Embed(tuple(spans[1]), (n, m), draw.dtype) @ cut)
+    return total
+
+
+def chain(draw):
+    """Steps backwards, a transpose, a broadcast and frames between diagonals."""
+    spans = (4, -2, 3), (1, 1, 3)
+    J = Diagonal(draw.normal(3, 3)) @ Slice(spans, (5, 4), draw.dtype) @ Diagonal(draw.normal(5, 4))
+    J = Embed(((1, 1, 3), (2, 1, 3)), (5, 6), draw.dtype) @ Permutation((1, 0), (3, 3), draw.dtype) @ J
+    J = Diagonal(draw.normal(2, 5, 6)) @ Broadcast((2, 5, 6), (5, 6), draw.dtype) @ J
+    return Diagonal(draw.normal(60)) @ Reshape((60,), (2, 5, 6), draw.dtype) @ J
+
+
+FUSED = {"stencil": stencil, "chain": chain}
+every_fused = pytest.mark.parametrize("name", FUSED)
+
+
+@pytest.mark.parametrize("columns", [(), (3,)], ids=str)
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_products(name, columns):
+    """J V and Jᵀ U of every kind of operator."""
+    for dtype, tolerance in ((np.float64, 1e-12), (np.float32, 1e-4)):
+        J, _ = EXAMPLES[name][1](Draw(1, dtype))
+        for K in (J, J.T):
+            run, draw = compile(record(K, columns)), Draw(2, dtype)
+            for v in (draw.normal(*columns, *K.in_shape), draw.normal(*columns, *K.in_shape)):
+                y, expected = run(v), K._apply(numbers, v)
+                assert y.dtype == expected.dtype == dtype
+                assert_allclose(y, expected, rtol=tolerance, atol=tolerance)
+
+
+@every_fused
+def test_fused_operator(name):
+    J = FUSED[name](Draw(3))
+    dense = np.stack([J.matvec(e) for e in np.eye(J.shape[1])], axis=1)
+    check_operator(Compiled(J, "numba"), dense)
+
+
+@every_fused
+def test_parallel_loops(name, monkeypatch):
+    monkeypatch.setattr(kernels, "LARGE", 1)
+    for K in (FUSED[name](Draw(4)), FUSED[name](Draw(4)).T):
+        run = compile(record(K))
+        for seed in range(3):
+            v = Draw(seed).normal(*K.in_shape)
+            assert_allclose(run(v), K._apply(numbers, v), rtol=1e-12, atol=1e-12)
+
+
+def test_a_stencil_is_one_loop():
+    recording = record(stencil(Draw(5)))
+    assert len(recording.nodes) > 8
+    assert len(compile(recording).instructions) == 1
+
+
+def test_equal_structure_is_compiled_once():
+    compile(record(stencil(Draw(6))))
+    before = kernels.compiled.cache_info().misses
+    compile(record(stencil(Draw(7))))
+    assert kernels.compiled.cache_info().misses == before
+
+
+def test_without_numba_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setattr(engines.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"onnxjac\[numba\]"):
+        engines.compiler("numba")
+
+
+def test_groups_are_disjoint():
+    groups = Groups(record(stencil(Draw(8))))
+    assert groups.roots.isdisjoint(groups.inlined)
+    assert all(isinstance(node, ir.Node) for node in groups.roots)

@@ -1,0 +1,80 @@
+"""Colourings: every entry is read from its own place, from as few products as can be expected."""
+
+import numpy as np
+import pytest
+from scipy.sparse import coo_array, csr_array, eye_array, kron, random_array
+
+from onnxjac.jacobians import Dense
+from onnxjac.jacobians.errors import InputError
+from onnxjac.modes.sparse import coloring
+from onnxjac.modes.sparse.coloring import PARTITIONS, width
+
+
+def arrow(n):
+    """A full first row and column, and the diagonal."""
+    edge, zero = np.arange(n), np.zeros(n, int)
+    at = np.concatenate([edge, zero, edge]), np.concatenate([zero, edge, edge])
+    return csr_array(coo_array((np.ones(3 * n), at), (n, n)).tocsr() != 0)
+
+
+def grid(n):
+    """The five-point stencil."""
+    line = eye_array(n, k=1) + eye_array(n, k=-1)
+    return csr_array(kron(line, eye_array(n)) + kron(eye_array(n), line) + eye_array(n * n)) != 0
+
+
+def scattered(n):
+    A = random_array((n, n), density=4 / n, random_state=1)
+    return csr_array(A + A.T + eye_array(n)) != 0
+
+
+PATTERNS = {"arrow": arrow(200), "grid": grid(13), "scattered": scattered(300)}
+
+every_pattern = pytest.mark.parametrize("name", PATTERNS)
+
+
+@every_pattern
+@pytest.mark.parametrize("partition", PARTITIONS)
+def test_entries_are_read_back(name, partition):
+    pattern = PATTERNS[name]
+    A = csr_array(pattern, dtype=float)
+    A.data = np.random.default_rng(0).standard_normal(A.nnz)
+    A = csr_array(A + A.T)
+    found = coloring(pattern, partition)
+    V, U = found.seeds
+    assert V.shape[1] + U.shape[1] == found.products
+    assert abs(found.decompress(A @ V, A.T @ U) - A).max() == 0
+
+
+def test_rectangles():
+    A = np.where(np.random.default_rng(1).random((30, 50)) < 0.1, 1.0, 0)
+    for partition in ("column", "row", "bidirectional"):
+        found = coloring(A, partition)
+        assert np.array_equal(found.values(Dense(A)), A[A != 0])
+    with pytest.raises(InputError, match="square"):
+        coloring(A, "symmetric")
+    with pytest.raises(InputError, match="partition"):
+        coloring(A, "diagonal")
+
+
+@every_pattern
+def test_columns_of_a_color_share_no_row(name):
+    found = coloring(PATTERNS[name])
+    assert (PATTERNS[name].astype(int) @ found.seeds[0]).max() == 1
+
+
+def test_numbers_of_products():
+    assert {p: coloring(arrow(200), p).products for p in PARTITIONS} == {
+        "column": 200, "row": 200, "bidirectional": 3, "symmetric": 2,
+    }  # fmt: skip
+    assert coloring(np.eye(5)).products == 1
+    assert coloring(np.zeros((3, 4))).products == 0
+
+
+@every_pattern
+def test_near_the_least(name):
+    """No colouring has fewer colours than a row has entries; greedy ones have not many more."""
+    pattern = PATTERNS[name]
+    assert width(pattern) <= coloring(pattern).products <= 1.5 * width(pattern)
+    for partition in ("bidirectional", "symmetric"):
+        assert coloring(pattern, partition).products <= coloring(pattern).products

@@ -1,0 +1,105 @@
+"""The sparse Jacobian is the dense one, entry by entry, and no larger than it must be."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from onnxjac.jacobians import Dense, Diagonal
+from onnxjac.jacobians.base import DENSE_LIMIT
+from onnxjac.jacobians.errors import LimitError
+from onnxjac.jacobians.sparse import count, entries
+from onnxjac.modes.sparse import pattern, sparse
+from onnxjac.modes.sparse.accumulated import Accumulated
+from onnxjac.modes.sparse.choice import colored, where
+from onnxjac.modes.sparse.sweep import parts
+
+from ..jacobians.convolutions import GEOMETRIES, PAIRS, convolution
+from ..jacobians.examples import EXAMPLES, Draw
+
+every_example = pytest.mark.parametrize("name", EXAMPLES)
+both_ends = pytest.mark.parametrize("backward", [False, True])
+
+
+def draw(name, seed):
+    return EXAMPLES[name][1](Draw(seed))
+
+
+def check_sparse(J, dense):
+    """sparse(J) has the entries of the matrix, and none besides."""
+    A = sparse(J)
+    assert A.shape == dense.shape
+    assert A.dtype == J.dtype
+    assert A.has_canonical_format
+    assert A.nnz == np.count_nonzero(dense)
+    assert_allclose(A.toarray(), dense, rtol=1e-12, atol=1e-12)
+    assert_allclose(pattern(J).toarray() | (dense == 0), True)
+
+
+@every_example
+def test_operator(name):
+    J, dense = draw(name, 1)
+    check_sparse(J, dense)
+    check_sparse(J.T, dense.T)
+
+
+@pytest.mark.parametrize("name", GEOMETRIES)
+@pytest.mark.parametrize("pair", PAIRS, ids=" to ".join)
+def test_convolution(name, pair):
+    check_sparse(*convolution(Draw(3), *pair, GEOMETRIES[name]))
+
+
+@every_example
+def test_no_more_entries_than_counted(name):
+    J, _ = draw(name, 1)
+    if not parts(J):
+        assert len(entries(J).rows) <= count(J)
+
+
+@every_example
+@both_ends
+def test_numbers_of_another_point(name, backward):
+    """What was laid out for one operator gives the entries of another with the same structure."""
+    here, there = draw(name, 1), draw(name, 2)
+    found = Accumulated(here[0], (), DENSE_LIMIT, backward=backward)
+    assert found.fits(there[0])
+    for J, dense in (here, there):
+        matrix = found.pattern.astype(float)
+        matrix.data = found.values(J)
+        assert_allclose(matrix.toarray(), dense, rtol=1e-12, atol=1e-12)
+
+
+@every_example
+@both_ends
+def test_pattern_from_either_end(name, backward):
+    J, dense = draw(name, 1)
+    assert_allclose(where(J, (), backward=backward).toarray(), dense != 0)
+
+
+@every_example
+def test_colored_products(name):
+    J, dense = draw(name, 1)
+    coloring = colored(pattern(J), symmetric=False)
+    A = coloring.pattern.astype(float)
+    A.data = coloring.values(J)
+    assert_allclose(A.toarray(), dense, rtol=1e-12, atol=1e-12)
+
+
+def test_single_precision():
+    A = sparse(Diagonal(np.ones(3, np.float32)) @ Dense(np.ones((3, 3), np.float32)))
+    assert A.dtype == np.float32
+
+
+@pytest.mark.parametrize("format", ["csr", "csc", "coo", "dia"])
+def test_format(format):
+    A = sparse(Diagonal(np.arange(1.0, 4)), format)
+    assert A.format == format
+    assert_allclose(A.toarray(), np.diag([1, 2, 3]))
+
+
+def test_too_large():
+    rows = Diagonal(np.ones(10**5)) @ Dense(np.ones((10**5, 1))) @ Dense(np.ones((1, 10**5)))
+    with pytest.raises(LimitError, match=r"needs 1\d{11} bytes"):
+        sparse(rows)
+    with pytest.raises(LimitError):
+        sparse(Dense(np.ones((10, 10))), limit=1000)
+    assert sparse(Dense(np.ones((10, 10))), limit=10**4).nnz == 100
