@@ -202,9 +202,12 @@ class Jacobian(LinearOperator, ABC):
                 f"more than the limit of {limit / 2**30:.2f} GiB: keep it lazy, take a block, "
                 f"or raise toarray(limit=...)"
             )
-        if m < n:
-            return np.ascontiguousarray(self.T._columns().T)
-        return self._columns()
+        return self._dense(limit)
+
+    def _dense(self, limit: int) -> np.ndarray:
+        """The matrix, which is known to fit."""
+        m, n = self.shape
+        return self._columns() if m >= n else np.ascontiguousarray(self.T._columns().T)
 
     def _columns(self) -> np.ndarray:
         m, n = self.shape

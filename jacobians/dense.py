@@ -53,9 +53,14 @@ class BlockDiagonal(Jacobian):
         self.blocks = blocks
 
     def _apply(self, op: Op, v: Array) -> Array:
-        k = lead(v, self.in_shape)
-        column = op.Reshape(v, (*k, *self.in_shape, 1))
-        return op.Reshape(op.MatMul(self.blocks, column), (*k, *self.out_shape))
+        k, rank = lead(v, self.in_shape), len(self.in_shape)
+        if size(k) <= 1:
+            column = op.Reshape(v, (*k, *self.in_shape, 1))
+            return op.Reshape(op.MatMul(self.blocks, column), (*k, *self.out_shape))
+        columns = op.Reshape(v, (size(k), *self.in_shape))  # last, so that each block is a GEMM
+        columns = op.Transpose(columns, perm=(*range(1, rank + 1), 0))
+        product = op.Transpose(op.MatMul(self.blocks, columns), perm=(rank, *range(rank)))
+        return op.Reshape(product, (*k, *self.out_shape))
 
     def _transpose(self) -> Jacobian:
         return BlockDiagonal(transposed(self.blocks))

@@ -62,7 +62,8 @@ class Inner(Jacobian):
 
     def _apply(self, op: Op, v: Array) -> Array:
         k, summed = lead(v, self.in_shape), summed_axes(self.out_shape, self.in_shape)
-        y = op.ReduceSum(op.Mul(v, self.w), summed, keepdims=1)
+        y = op.Mul(v, self.w)
+        y = op.ReduceSum(y, summed, keepdims=1) if summed else y
         return op.Reshape(y, (*k, *self.out_shape))
 
     def _transpose(self) -> Jacobian:

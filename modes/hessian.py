@@ -57,6 +57,9 @@ class Hessian(Jacobian):
     def flops(self) -> int:
         return self.J.flops
 
+    def _dense(self, limit: int) -> np.ndarray:
+        return self.J._dense(limit)
+
     def apply(self, tangents: Mapping[str, Any]) -> Tensors:
         """H v with tensors in and out by name; tangents that are left out are zero."""
         products = self.J.apply(tangents)

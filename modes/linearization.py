@@ -12,7 +12,8 @@ from ..jacobians import Array, Dag, Jacobian, Op, prod_text, shape_of
 from ..ops import numbers
 from .check import Check, Primal, check
 from .elimination.adaptive import Adaptive
-from .elimination.planned import planned
+from .elimination.dense import dense
+from .elimination.planned import eliminated, planned
 from .explain import Explanation, explain
 from .model import Model, TensorSpec
 from .named import check_named, find_tensor, fitting
@@ -129,6 +130,10 @@ class Linearization(Jacobian):
         J = J.T if self.transposed else J
         of, wrt = (tuple(s.name for s in side) for side in (self.codomain, self.domain))
         return J.block(of, wrt)._with(make=self.make)
+
+    def _dense(self, limit: int) -> np.ndarray:
+        """Multiplied out from the sides, or from the middle, wherever that is cheapest."""
+        return dense(eliminated(self.dag), limit=limit)
 
     def apply(self, tangents: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """J v with tensors in and out by name; tangents that are left out are zero."""

@@ -15,15 +15,14 @@ from .linearization import Linearization
 from .model import Model, TensorSpec
 from .names import Names, names_of, not_floating
 from .primal.draws import fixed
-from .primal.evaluate import evaluate
 from .primal.finite import warn_nonfinite
 from .primal.inputs import check_inputs
 from .tape.active import ActiveStep, active_steps, cuts, without
 from .tape.estimate import straight_through as estimated
-from .tape.record import Past, Tape, dag_of, has_tangent, record
+from .tape.moving import is_general
+from .tape.record import Past, dag_of, has_tangent
 from .tape.reuse import stale_between
-from .tape.general import is_general
-from .tape.templates import Templates, signature_of
+from .tape.tapes import Tapes, signature_of
 from .tape.unroll import unrolled
 
 KEPT = 8
@@ -45,6 +44,7 @@ class Route:
     given: frozenset[str] = frozenset()
     source: Model | None = None
     estimate: bool = False
+    checkpoint: bool | int = False
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
@@ -58,19 +58,17 @@ class Route:
         return active_steps(self.steps, self.wrt, self.of)
 
     @cached_property
-    def values(self) -> tuple[str, ...]:
-        """The tensors whose values the rules may read, and those at the two ends."""
-        met = (n for a in self.active for n in (*a.step.inputs, *a.step.outputs) if n is not None)
-        return tuple(dict.fromkeys((*met, *self.of, *self.wrt)))
+    def _others(self) -> OrderedDict[Any, Route]:
+        return OrderedDict()
 
     @cached_property
     def _flats(self) -> OrderedDict[Any, Route]:
         return OrderedDict()
 
     @cached_property
-    def templates(self) -> Templates:
-        """The tape without numbers, for every signature of a point."""
-        return Templates(self.model, self.active, self.of, self.wrt, self.engine)
+    def tapes(self) -> Tapes:
+        """The tape at one point after the other."""
+        return Tapes(self.model, self.active, self.of, self.wrt, self.engine)
 
     def at(self, inputs: Mapping[str, Any], past: Linearization | None = None) -> Linearization:
         """The Jacobian at a point, with those blocks of a past one that are the same there."""
@@ -78,9 +76,17 @@ class Route:
         given = frozenset(point.keys() - self.model.inputs.keys() - self.model.initializers.keys())
         source = self.source or self.model
         model = fixed(source, point, self.engine)
-        same = given == self.given and model is self.model
-        route = self if same else replace(self, given=given, model=model, source=source)
-        return route.record(point, past)
+        return self._through(model, given, source).record(point, past)
+
+    def _through(self, model: Model, given: frozenset[str], source: Model) -> Route:
+        """The same route where other intermediates are given, or other samples were drawn."""
+        if model is self.model and given == self.given:
+            return self
+        if model is not source:
+            return replace(self, given=given, model=model, source=source)
+        if given not in self._others:
+            keep(self._others, given, replace(self, given=given, model=model, source=source))
+        return self._others[given]
 
     def record(self, point: Mapping[str, Any], past: Linearization | None = None) -> Linearization:
         """The same at a point that is known to fit, where no more than planned counts as given."""
@@ -88,24 +94,46 @@ class Route:
         if flat is not self:
             inside = {name: point[name] for name in flat.model.inputs}
             return flat.record(inside, past).under(self, point)
-        before = self._before(past, point)
-        tape = self.templates.tape(point, before) or self._read(point, before)
+        tape, dag = self._segmented(point) if self.checkpoint else self.built(point, past)
         domain = tuple(floating("wrt", name, tape.types[name]) for name in self.wrt)
         codomain = tuple(floating("of", name, tape.types[name]) for name in self.of)
         warn_nonfinite(self.model, tape.primal, point)
-        shapes = {name: value.shape for name, value in tape.types.items() if has_tangent(value)}
-        dtype = common(*(spec.dtype for spec in (*domain, *codomain)))
-        dag = dag_of(tape.entries, shapes, self.wrt, self.of, dtype)
+        make: Maker = as_it_is if self.checkpoint else Adaptive
         return Linearization(
-            dag, domain, codomain, primal=tape.primal, point=point, entries=tape.entries, route=self
-        )
+            dag, domain, codomain, primal=tape.primal, point=point, entries=tape.entries,
+            route=self, make=make,
+        )  # fmt: skip
 
-    def _read(self, point: Mapping[str, Any], past: Past | None) -> Tape:
-        """The tape at a point by all rules, over all values."""
-        values = evaluate(self.model, point, self.values, engine=self.engine)
-        primal = {name: values[name] for name in self.of}
+    def built(self, point: Mapping[str, Any], past: Linearization | None) -> tuple[Tape, Dag]:
+        """The tape at a point and its DAG."""
+        tape = self.tapes.at(point, self._before(past, point))
+        for role, names in (("wrt", self.wrt), ("of", self.of)):
+            for name in names:
+                floating(role, name, tape.types[name])
+        shapes = {name: spec.shape for name, spec in tape.types.items() if has_tangent(spec)}
+        dtype = common(*(tape.types[name].dtype for name in (*self.wrt, *self.of)))
+        return tape, dag_of(tape.entries, shapes, self.wrt, self.of, dtype)
+
+    @cached_property
+    def segments(self) -> tuple[tuple[Segment, Route], ...]:
+        """The segments of a checkpointed tape, each with its own route."""
+        count = 0 if self.checkpoint is True else self.checkpoint
+        parts = segments(self.steps, self.active, self.of, self.wrt, count)
+        return tuple(
+            (part, Route(self.model, part.outs, part.ins, self.engine, frozenset(part.given),
+                         estimate=self.estimate))
+            for part in parts
+        )  # fmt: skip
+
+    def _segmented(self, point: Mapping[str, Any]) -> tuple[Tape, Dag]:
+        """The tensors between the segments, and the DAG that computes the others again."""
+        ends = (n for part, _ in self.segments for n in (*part.given, *part.ins, *part.outs))
+        names = tuple(dict.fromkeys((*ends, *self.of, *self.wrt)))
+        values = evaluate(self.model, point, names, engine=self.engine)
         types = {name: described(name, value) for name, value in values.items()}
-        return Tape(primal, types, record(self.active, values, past=past))
+        primal = {name: values[name] for name in self.of}
+        parts = [(part, checkpointed(part, route, values)) for part, route in self.segments]
+        return Tape(primal, types, ()), chained(parts, shapes_of(values), self.of, self.wrt)
 
     def _flat(self, point: Mapping[str, Any]) -> Route:
         """The route through the flat model; kept where that is the same at points alike."""
@@ -139,9 +167,20 @@ class Route:
         return f" (cut by {', '.join(found)})" if found else ""
 
 
-def described(name: str, value: Any) -> Any:
-    """Shape and dtype of a tensor; what is none, a sequence, stays as it is."""
-    return TensorSpec(name, value.shape, value.dtype) if hasattr(value, "dtype") else value
+def checkpointed(part: Segment, route: Route, values: Mapping[str, Any]) -> Checkpointed:
+    """The operator of a segment, from the values that it is computed from."""
+    given = {name: values[name] for name in part.given if name not in route.model.constants}
+    counts = (sum(values[name].size for name in names) for names in (part.outs, part.ins))
+    m, n = counts
+    dtype = common(*(values[name].dtype for name in (*part.ins, *part.outs)))
+    return Checkpointed(
+        lambda: route.built(given, None)[1], tuple(given.values()), (m,), (n,), dtype
+    )
+
+
+def as_it_is(dag: Dag) -> Jacobian:
+    """A DAG that is neither collapsed nor multiplied out."""
+    return dag
 
 
 def floating(role: str, name: str, value: Any) -> TensorSpec:

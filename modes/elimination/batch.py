@@ -25,8 +25,10 @@ from ...jacobians import (
     Eye,
     Fourier,
     Identity,
+    Inner,
     Jacobian,
     Kron,
+    Outer,
     Permutation,
     Product,
     Reshape,
@@ -150,7 +152,9 @@ def _(operator: Permutation, batch: Batch) -> Batch | None:
 
 
 @acts_per_sample.register(Broadcast)
+@acts_per_sample.register(Outer)
 @acts_per_sample.register(SumTo)
+@acts_per_sample.register(Inner)
 def _(operator: Jacobian, batch: Batch) -> Batch | None:
     axis = axis_of(batch, operator.in_shape)
     return None if axis is None else moved(operator, batch, axis, aligned(operator, axis))

@@ -87,12 +87,9 @@ def meet(left: Jacobian, right: Jacobian) -> Factors | None:
 
 def simple(operator: Jacobian) -> Jacobian:
     """A diagonal of one number as a scalar; a permutation of axes of length 1 as a reshape."""
-    kind = type(operator)
-    if kind not in (Diagonal, Permutation):
-        return operator
-    if isinstance(operator, Diagonal) and size(shape_of(operator.d)) == 1:
-        return Scalar(float(numbers_of(operator.d)), operator.out_shape, operator.dtype)
-    if not isinstance(operator, Permutation):
+    if type(operator) is Diagonal and size(shape_of(operator.d)) == 1:
+        return Scalar(numbers_of(operator.d).item(), operator.out_shape, operator.dtype)
+    if type(operator) is not Permutation:
         return operator
     moved = [k for k in operator.perm if operator.in_shape[k] != 1]
     if moved != sorted(moved):

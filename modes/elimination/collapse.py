@@ -6,13 +6,15 @@ there is one. All is decided on deferred arrays; at the end, those that remain a
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
+from functools import cached_property
 from heapq import heapify, heappop, heappush
 
 from ...jacobians import Dag, Edge
-from . import rows, scaling, smaller  # noqa: F401  (each enters its rules into the table)
+from . import distribute, rows, scaling, smaller  # noqa: F401  (each enters its rules into the table)
 from .cost import seconds
-from .graph import Graph
+from .graph import Ends, Graph
 
 DEGREE = 64
 """A vertex with more pairs of edges than that is kept: too many products to look at."""
@@ -20,11 +22,20 @@ DEGREE = 64
 
 @dataclass(frozen=True)
 class Collapse:
-    """What was done: the vertices that went, and through which edge their tangents pass now."""
+    """What was done: the DAGs, and the vertices that went, each with the links that replaced it."""
 
     before: Dag
     after: Dag
-    inside: dict[tuple[int, int], tuple[int, ...]]
+    gone: tuple[tuple[int, tuple[Ends, ...]], ...]
+
+    @cached_property
+    def inside(self) -> dict[Ends, frozenset[int]]:
+        """The vertices that each edge stands for, where it stands for some."""
+        found: dict[Ends, frozenset[int]] = defaultdict(frozenset)
+        for v, links in self.gone:
+            for i, o in links:
+                found[i, o] |= found[i, v] | found[v, o] | {v}
+        return {ends: found[ends] for e in self.after.edges if found[ends := (e.start, e.end)]}
 
     @property
     def seconds(self) -> tuple[float, float]:
@@ -52,12 +63,9 @@ def collapse(dag: Dag) -> Collapse:
     """The collapsed DAG and what was done to get there."""
     graph = Graph(dag)
     eliminate(graph)
-    links = [(i, o, link) for o, found in graph.incoming.items() for i, link in found.items()]
-    edges = [Edge(i, o, link.result) for i, o, link in links]
+    edges = [Edge(i, o, k.result) for o, found in graph.incoming.items() for i, k in found.items()]
     after = Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype)
-    present = {(e.start, e.end) for e in after.edges}
-    inside = {(i, o): link.inside for i, o, link in links if (i, o) in present and link.inside}
-    return Collapse(dag, after, inside)
+    return Collapse(dag, after, tuple(graph.gone))
 
 
 def eliminate(graph: Graph) -> None:

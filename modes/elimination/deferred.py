@@ -34,9 +34,20 @@ from ...jacobians import (
 )
 from ...ops import numbers
 
-HOLDERS = {BlockDiagonal, Contraction, Convolution, Dense, Diagonal, Inner, Kron, LowRank, Outer,
-           Product, Sum}  # fmt: skip
-"""The kinds whose arrays are deferred while a DAG is eliminated."""
+HELD: dict[type, tuple[str, ...]] = {
+    BlockDiagonal: ("blocks",),
+    Contraction: ("factors",),
+    Convolution: ("held",),
+    Dense: ("a",),
+    Diagonal: ("d",),
+    Inner: ("w",),
+    Kron: ("left", "right"),
+    LowRank: ("u", "v"),
+    Outer: ("u",),
+    Product: ("factors",),
+    Sum: ("terms",),
+}
+"""Kind -> where it holds arrays that are deferred while a DAG is eliminated."""
 
 
 class Deferred:
@@ -155,12 +166,12 @@ def forced(operator: Jacobian) -> Jacobian:
 
 def mapped(operator: Jacobian, kind: type, change: Callable[[Any], Array]) -> Jacobian:
     """The operator with each of its arrays of a kind changed; itself where it has none."""
-    if type(operator) not in HOLDERS:
+    if type(operator) not in HELD:
         return operator
     twin = copy(operator)
-    twin.__dict__ = {
-        name: _mapped(value, kind, change) for name, value in vars(operator).items() if name != "T"
-    }
+    twin.__dict__.pop("T", None)  # which is of the arrays as they were
+    for name in HELD[type(operator)]:
+        setattr(twin, name, _mapped(getattr(operator, name), kind, change))
     return twin
 
 
@@ -169,4 +180,4 @@ def _mapped(value: Any, kind: type, change: Callable[[Any], Array]) -> Any:
         return change(value)
     if isinstance(value, tuple):
         return tuple(_mapped(part, kind, change) for part in value)
-    return mapped(value, kind, change) if type(value) in HOLDERS else value
+    return mapped(value, kind, change)

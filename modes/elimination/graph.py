@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from ...jacobians import Dag, Embed, Jacobian, Product, Slice, Zero, size
+from ...jacobians.dag import tiling
 from ...jacobians.products import factors_of
 from ...jacobians.sums import terms_of
 from .chain import MATRICES, product
@@ -20,17 +21,15 @@ from .terms import plus
 GAIN = 1e-9
 """Relative to the cost; less than that is rounding."""
 
-
 LONG = 8
 """So many factors or terms on an edge are taken apart again and again, but not more."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """An edge: its operator over deferred arrays and the vertices that were eliminated into it."""
+    """An edge: its operator over deferred arrays, and the original one where that is as good."""
 
     operator: Jacobian
-    inside: tuple[int, ...] = ()
     original: Jacobian | None = None
 
     @cached_property
@@ -40,15 +39,19 @@ class Link:
 
     @property
     def result(self) -> Jacobian:
-        """The operator over numbers: the very one that was there, where nothing was gained."""
+        """The operator over numbers."""
         return self.original or forced(factored(self.operator))
 
 
-Links = dict[tuple[int, int], Link]
+Ends = tuple[int, int]
+Links = dict[Ends, Link]
 
 
 class Graph:
-    """Links by their ends; `interior` are the vertices that may go."""
+    """Links by their ends; `interior` are the vertices that may go, `gone` those that went.
+
+    Each of these comes with the ends of the links that replaced it.
+    """
 
     def __init__(self, dag: Dag) -> None:
         self.shapes, self.itemsize = dag.shapes, dag.dtype.itemsize
@@ -58,7 +61,9 @@ class Graph:
         for edge in dag.edges:
             link = linked(edge.operator, known)
             present = self.incoming[edge.end].get(edge.start)
-            self.add(edge.start, edge.end, link if present is None else beside(present, link))
+            link = link if present is None else Link(plus(present.operator, link.operator))
+            self.add(edge.start, edge.end, link)
+        self.gone: list[tuple[int, tuple[Ends, ...]]] = []
         self.interior = {*self.incoming} & {*self.outgoing} - {*dag.sources} - {*dag.sinks}
 
     def add(self, start: int, end: int, link: Link) -> None:
@@ -78,8 +83,8 @@ class Graph:
         if links is None:
             return False
         after = sum(link.cost for link in links.values()) + self.additions(links)
-        neutral = after <= before * (1 + GAIN) and self.simple(v) and all(map(short, links.values()))
-        if after >= before * (1 - GAIN) and not neutral:
+        neutral = self.simple(v) and all(map(short, links.values()))
+        if after > before * (1 + GAIN if neutral else 1 - GAIN):
             return False
         self.replace(v, links)
         return True
@@ -92,7 +97,7 @@ class Graph:
         added = [*((i, v) for i in [*ins][1:]), *((v, o) for o in outs), *beside]
         return around + self.additions(added)
 
-    def additions(self, ways: Iterable[tuple[int, int]]) -> float:
+    def additions(self, ways: Iterable[Ends]) -> float:
         """Seconds for adding what comes along some ways to what else their ends get."""
         return sum(3 * size(self.shapes[end]) for _, end in ways) * self.itemsize / BANDWIDTH
 
@@ -103,11 +108,10 @@ class Graph:
         for o, out in self.outgoing[v].items():
             for i, into in self.incoming[v].items():
                 operator = product(out.operator, into.operator)
-                if breaks_tiling(operator, out.operator, into.operator):
+                if isinstance(operator, Product) and (self.tiles(i, v) or self.tiles(v, o)):
                     return None
-                link = Link(operator, (*into.inside, v, *out.inside))
                 present = self.incoming[o].get(i)
-                link = link if present is None else beside(present, link)
+                link = Link(operator if present is None else plus(present.operator, operator))
                 if len(terms_of(link.operator)) > LONG:
                     return None
                 if not isinstance(link.operator, Zero):
@@ -117,10 +121,20 @@ class Graph:
                     return None
         return links
 
+    def tiles(self, start: int, end: int) -> bool:
+        """Whether a link is a slab that Concat or Split moves without adding anything up."""
+        operator = self.incoming[end][start].operator
+        if isinstance(operator, Embed):
+            return tiling([link.operator for link in self.incoming[end].values()]) is not None
+        if isinstance(operator, Slice):
+            return tiling([link.operator.T for link in self.outgoing[start].values()]) is not None
+        return False
+
     def simple(self, v: int) -> bool:
         """Whether no matrix is at v, nothing that the planner looks for."""
         links = (*self.incoming[v].values(), *self.outgoing[v].values())
-        return not any(type(link.operator) in MATRICES for link in links)
+        factors = (factor for link in links for factor in factors_of(link.operator))
+        return not any(type(factor) in MATRICES for factor in factors)
 
     def replace(self, v: int, links: Links) -> None:
         """Take v out and the new links in."""
@@ -135,27 +149,21 @@ class Graph:
         for (i, o), link in links.items():
             self.add(i, o, link)
         self.interior.discard(v)
+        self.gone.append((v, tuple(links)))
 
 
 def linked(operator: Jacobian, known: dict[int, Deferred]) -> Link:
     """The operator of an edge settled; the original is kept where that is no gain."""
     found = deferred(operator, known)
     link = Link(settled(found))
-    gained = link.operator is not found and link.cost < seconds(operator) * (1 - GAIN)
-    return link if gained else replace(link, original=operator)
-
-
-def beside(present: Link, link: Link) -> Link:
-    """Two parallel edges as one."""
-    return Link(plus(present.operator, link.operator), (*present.inside, *link.inside))
+    if link.operator is found:
+        return Link(found, operator)
+    before = seconds(operator)
+    if link.cost < before * (1 - GAIN):
+        return link
+    return Link(link.operator if link.cost <= before * (1 + GAIN) else found, operator)
 
 
 def short(link: Link) -> bool:
     """Whether an edge has few factors."""
     return len(factors_of(link.operator)) <= LONG
-
-
-def breaks_tiling(whole: Jacobian, out: Jacobian, into: Jacobian) -> bool:
-    """Whether a slab would be lost that Concat or Split moves without adding anything up."""
-    slabs = any(isinstance(factor, Embed | Slice) for factor in (out, into))
-    return slabs and isinstance(whole, Product)

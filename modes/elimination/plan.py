@@ -2,7 +2,8 @@
 
 Narrow ends are accumulated from that side, narrow middles from the vertex where they are narrow,
 convolutions of kernels get their patches gathered once. Each is done where the estimated saving
-over the products to come exceeds the estimated cost of doing it, and only as far as memory goes.
+over the products to come, of which 30 at most are counted, exceeds the estimated cost of doing it,
+and only as far as memory goes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from .stretch import Stretch, text_of
 
 ENDS = 4
 """So many tensors may be the ends to which direct edges lead; blocks for more never pay."""
+
+REPAID = 30
+"""Products that must repay whatever is done: estimates of a far future are not to be trusted."""
 
 LEAST = 2**30
 """Bytes that may be held without being asked, however little the DAG itself holds."""
@@ -54,6 +58,7 @@ def multiplied_out(dag: Dag, *, products: int, memory: int | None = None) -> Dag
 def plan(dag: Dag, *, products: int, memory: int | None = None) -> Plan:
     """The same, with a record of what was done."""
     memory = spare(dag) if memory is None else memory
+    products = min(products, REPAID)
     found = Plan(dag)
     found = narrowed(found, dag.sinks, products, memory)
     found = turned(found, dag.sources, products, memory)

@@ -11,9 +11,12 @@ import numpy as np
 from ...jacobians import (
     Broadcast,
     Convolution,
+    Diagonal,
     Eye,
     Jacobian,
     Kron,
+    Outer,
+    Take,
     broadcast,
     shape_of,
     size,
@@ -96,8 +99,33 @@ def _(operator: Kron, batch: Batch, sample: int) -> Jacobian | None:
 @rows_of_sample.register
 def _(operator: Broadcast, batch: Batch, sample: int) -> Jacobian | None:
     """What is repeated for every sample, once."""
+    if not is_repeated(operator, batch):
+        return None
+    return broadcast(operator.in_shape, (1, *operator.out_shape[1:]), operator.dtype)
+
+
+@rows_of_sample.register
+def _(operator: Outer, batch: Batch, sample: int) -> Jacobian | None:
+    """The same with the weights of one sample."""
+    if not is_repeated(operator, batch):
+        return None
+    weights = np.broadcast_to(operator.u, operator.out_shape)[sample : sample + 1]
+    return Diagonal(weights) @ broadcast(operator.in_shape, weights.shape, operator.dtype)
+
+
+@rows_of_sample.register
+def _(operator: Take, batch: Batch, sample: int) -> Jacobian | None:
+    """The rows of a table that one sample looks up."""
+    first = operator.axis == -len(operator.in_shape)
+    if not first or operator.index.ndim == 0 or operator.out_shape[0] != batch.count:
+        return None
+    if batch.inner != size(operator.out_shape[1:]):
+        return None
+    return Take(operator.index[sample : sample + 1], 0, operator.in_shape, operator.dtype)
+
+
+def is_repeated(operator: Jacobian, batch: Batch) -> bool:
+    """Whether the first axis of the output is that of the samples, and only repeats the input."""
     out, new = operator.out_shape, len(operator.out_shape) - len(operator.in_shape)
     repeated = new > 0 or operator.in_shape[:1] == (1,)
-    if not repeated or out[0] != batch.count or batch.inner != size(out[1:]):
-        return None
-    return broadcast(operator.in_shape, (1, *out[1:]), operator.dtype)
+    return repeated and out[:1] == (batch.count,) and batch.inner == size(out[1:])

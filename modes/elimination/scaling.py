@@ -12,21 +12,16 @@ from ...jacobians import (
     Convolution,
     Diagonal,
     Eye,
-    Identity,
-    Jacobian,
     Kron,
     Scalar,
     Shape,
-    Sum,
     reading_of,
     shape_of,
     size,
 )
 from ...jacobians.kron import Factor
-from .chain import Factors, product, swaps
-from .cost import seconds
+from .chain import Factors, swaps
 from .smaller import padded, rescaled
-from .terms import plus
 
 COPIES = 2
 """A factor may be so many times as large as the tensor whose pass its rescaling saves."""
@@ -160,38 +155,3 @@ def rows_of_kernel(d: Diagonal, C: Convolution) -> Array | None:
     if size(shape) != shape[1]:
         return None
     return reading_of(d.d).Reshape(d.d, (shape[1], *(1,) * (rank - 1)))
-
-
-@swaps(Diagonal, Sum)
-def _(d: Diagonal, S: Sum) -> Factors | None:
-    return shared(d, S, [product(d, term) for term in S.terms])
-
-
-@swaps(Sum, Diagonal)
-def _(S: Sum, d: Diagonal) -> Factors | None:
-    return shared(d, S, [product(term, d) for term in S.terms])
-
-
-@swaps(Scalar, Sum)
-def _(c: Scalar, S: Sum) -> Factors | None:
-    return shared(c, S, [product(c, term) for term in S.terms])
-
-
-@swaps(Sum, Scalar)
-def _(S: Sum, c: Scalar) -> Factors | None:
-    return shared(c, S, [product(term, c) for term in S.terms])
-
-
-def shared(factor: Jacobian, S: Sum, terms: list[Jacobian]) -> Factors | None:
-    """The terms of a sum after a factor went into each, where that is cheaper."""
-    spread = plus(*terms)
-    return (spread,) if seconds(spread) < seconds(factor) + seconds(S) else None
-
-
-@swaps(Sum, Sum)
-def _(S: Sum, T: Sum) -> Factors | None:
-    """Multiplied out where so much cancels that it becomes cheaper."""
-    if len(S.terms) * len(T.terms) > 6 or not any(isinstance(t, Identity) for t in T.terms):
-        return None
-    spread = plus(*(product(s, t) for s in S.terms for t in T.terms))
-    return (spread,) if seconds(spread) < seconds(S) + seconds(T) else None

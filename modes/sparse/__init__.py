@@ -5,7 +5,6 @@ from __future__ import annotations
 from copy import copy
 from typing import Any, Literal
 
-import numpy as np
 from scipy.sparse import csr_array
 
 from ...jacobians import Jacobian
@@ -31,6 +30,7 @@ def sparse(J: Jacobian, format: Format = "csr", *, limit: int = DENSE_LIMIT) -> 
 
     Raises `LimitError` where it would take more than `limit` bytes.
 
+    >>> import numpy as np
     >>> from onnxjac.jacobians import Diagonal
     >>> sparse(Diagonal(np.array([2.0, 0.0, 3.0]))).data
     array([2., 3.])
@@ -44,6 +44,7 @@ def sparse(J: Jacobian, format: Format = "csr", *, limit: int = DENSE_LIMIT) -> 
 def pattern(J: Jacobian, *, limit: int = DENSE_LIMIT) -> csr_array[Any]:
     """Where entries of J may be other than zero, at any point: a sparse array of booleans.
 
+    >>> import numpy as np
     >>> from onnxjac.jacobians import Diagonal
     >>> pattern(Diagonal(np.array([2.0, 0.0]))).toarray()
     array([[ True, False],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 from weakref import finalize
@@ -32,9 +33,13 @@ class Plan:
 
     def fits(self, dag: Dag) -> bool:
         """Whether nothing but numbers that may change differs in the DAG of another point."""
-        same = self._skeleton(dag) == self.skeleton
-        kept = same and all(dag.edges[k].operator is J for k, J in self.fixed.items())
-        return kept and self.method.fits(dag)
+        if self._skeleton(dag) != self.skeleton or not self.method.fits(dag):
+            return False
+        now = {k: dag.edges[k].operator for k in self.fixed}
+        if not all(equal(J, now[k]) for k, J in self.fixed.items()):
+            return False
+        self.fixed = now  # the next comparison is one of identities
+        return True
 
     def _skeleton(self, dag: Dag) -> Any:
         moving = ((e.start, e.end, skeleton(e.operator))
@@ -64,18 +69,28 @@ def constants(J: Linearization) -> set[int]:
     return {id(b.T if J.transposed else b) for blocks in kept for b in blocks}
 
 
-def skeleton(thing: Any) -> Any:
-    """What decides where the entries of an operator stand: all but its floating numbers."""
+def equal(J: Jacobian, K: Jacobian) -> bool:
+    """Whether two operators are the same, or have the same numbers."""
+    return J is K or skeleton(J, whole=True) == skeleton(K, whole=True)
+
+
+def skeleton(thing: Any, *, whole: bool = False) -> Any:
+    """What decides where the entries of an operator stand; `whole`: its floating numbers too."""
     if isinstance(thing, np.ndarray):
-        known = thing.dtype.kind not in "fV"
-        return thing.shape, thing.dtype, thing.tobytes() if known else None
+        told = whole or thing.dtype.kind not in "fV"
+        return thing.shape, thing.dtype, thing.tobytes() if told else None
     if isinstance(thing, Jacobian):
-        held = {k: v for k, v in vars(thing).items() if k != "T" and not k.startswith("_")}
-        return type(thing), *((name, skeleton(held[name])) for name in sorted(held))
+        return type(thing), *_held(vars(thing), whole)
     if isinstance(thing, tuple | list):
-        return tuple(map(skeleton, thing))
+        return tuple(skeleton(part, whole=whole) for part in thing)
     if isinstance(thing, dict):
-        return tuple((key, skeleton(value)) for key, value in thing.items())
+        return tuple(_held(thing, whole))
     if is_dataclass(thing):
-        return type(thing), *(skeleton(getattr(thing, f.name)) for f in fields(thing))
+        return type(thing), *(skeleton(getattr(thing, f.name), whole=whole) for f in fields(thing))
     return thing
+
+
+def _held(named: Mapping[str, Any], whole: bool) -> Iterator[tuple[str, Any]]:
+    """The skeletons of what has a name, but for what is derived: the transpose, private parts."""
+    kept = (name for name in sorted(named) if name != "T" and not name.startswith("_"))
+    return ((name, skeleton(named[name], whole=whole)) for name in kept)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from ...ops import Recorder
@@ -13,7 +14,6 @@ from ...ops.graphs.recorder import READING
 from ...ops.node import AT, NAN
 from ..flow.opsets import lowest_opsets
 from ..model import Model
-from .types import Types
 
 
 class Leaves(Mapping[str, Any]):
@@ -22,9 +22,12 @@ class Leaves(Mapping[str, Any]):
     A value knows shape and dtype and no number, so that what is recorded holds at other points.
     """
 
-    def __init__(self, model: Model, point: Mapping[str, Any], types: Types) -> None:
+    def __init__(
+        self, model: Model, point: Mapping[str, Any], types: Mapping[str, Any],
+        still: Mapping[str, np.ndarray],
+    ) -> None:  # fmt: skip
         self.recorder, self.types = Recorder(lowest_opsets(model)), types
-        self.constants = {n: a for n, a in model.constants.items() if n not in point}
+        self.constants = {n: a for n, a in model.constants.items() if n not in point} | still
         self._ir = model.ir.clone()
         self._values = ir.convenience.create_value_mapping(self._ir.graph, include_subgraphs=False)
         for name in point.keys() & model.constants.keys():

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import Jacobian
@@ -22,7 +23,6 @@ from .leaves import Leaves
 from .mold import Fill, mold, values_in
 from .record import Entry, Past, Values, blocks_of, entry_of
 from .reuse import Basis, seen_of
-from .types import Types
 from .views import View, view_of
 
 Signature = tuple[Any, ...]
@@ -55,7 +55,7 @@ class Template:
     """
 
     model: Model
-    types: Types
+    types: Mapping[str, Any]
     forms: tuple[Form, ...]
     views: Mapping[int, View]
     fetched: tuple[str, ...]
@@ -78,10 +78,11 @@ class Template:
 
 def template(
     model: Model, point: Mapping[str, Any], active: Iterable[ActiveStep],
-    ends: Iterable[str], types: Types, signature: Signature,
+    ends: Iterable[str], types: Mapping[str, Any], still: Mapping[str, np.ndarray],
+    signature: Signature,
 ) -> Template:  # fmt: skip
-    """The template of the steps for all points of one signature."""
-    leaves = Leaves(model, point, types)
+    """The template of the steps for all points of one signature, which `still` is the same at."""
+    leaves = Leaves(model, point, types, still)
     forms = tuple(form_of(a, leaves, signature) for a in active)
     values = {id(v): v for form in forms if form.fills for J in form.blocks.values()
               for v in values_in(J)}  # fmt: skip

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,6 +73,7 @@ def main() -> None:
     """Measure, show, write."""
     asked = arguments()
     same_threads()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that stopped workers end as well
     measured: list[Outcome] = []
     for name in chosen(asked.only):
         for outcome in outcomes(name, asked):

@@ -8,6 +8,7 @@ from onnxjac.jacobians import (
     BlockDiagonal,
     Convolution,
     Dag,
+    Dense,
     Diagonal,
     Edge,
     Eye,
@@ -35,6 +36,18 @@ def random_dag(seed):
             edges.append(Edge(int(start), end, random_operator(rng, shapes[end], shapes[start])))
     sources = (0, int(rng.integers(0, count - 1)))
     return Dag(tuple(shapes), edges, tuple(dict.fromkeys(sources)), (count - 1,), FLOAT)
+
+
+def random_chain(seed):
+    """Dense and diagonal operators between vectors of very different lengths."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.choice([2, 5, 30, 100], rng.integers(3, 9)).tolist()
+    edges, shapes = [], [(sizes[0],)]
+    for n, m in pairwise(sizes):
+        edges.append(Edge(len(shapes) - 1, len(shapes), Dense(rng.standard_normal((m, n)))))
+        edges.append(Edge(len(shapes), len(shapes) + 1, Diagonal(rng.standard_normal(m))))
+        shapes += [(m,), (m,)]
+    return Dag(tuple(shapes), edges, (0,), (len(shapes) - 1,), FLOAT)
 
 
 def random_operator(rng, out_shape, in_shape):

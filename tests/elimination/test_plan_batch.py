@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from onnxjac.jacobians import Diagonal, Eye, Permutation, broadcast, implicit_kron
+from onnxjac.jacobians import Diagonal, Eye, Outer, Permutation, Take, broadcast, implicit_kron
 from onnxjac.modes.elimination.batch import Batch, acts_per_sample
 from onnxjac.modes.elimination.sampled import mixing
 
@@ -37,7 +37,8 @@ def test_most_kinds_know_some_samples():
             known.add(kind.__name__)
     assert known >= {
         "BlockDiagonal", "Broadcast", "Contraction", "Cumulative", "Diagonal", "Embed", "Fourier",
-        "Identity", "Kron", "Permutation", "Reshape", "Scalar", "Scatter", "Slice", "SumTo", "Take",
+        "Identity", "Inner", "Kron", "Outer", "Permutation", "Reshape", "Scalar", "Scatter",
+        "Slice", "SumTo", "Take",
     }  # fmt: skip
 
 
@@ -54,6 +55,9 @@ def test_products_and_sums_know_what_their_parts_know():
 @pytest.mark.parametrize("operator", [
     implicit_kron(np.arange(12.0).reshape(6, 2), Eye(4)),
     broadcast((4,), (6, 4), np.dtype(float)),
+    Outer(np.arange(24.0).reshape(6, 4), (6, 4), (4,)),
+    Take(np.arange(12).reshape(6, 2) % 3, 0, (3, 2), np.dtype(float)),
+    Outer(np.arange(6.0).reshape(6, 1), (6, 4), (1, 4)),
     implicit_kron(np.arange(12.0).reshape(6, 2), Eye(4)) @ Permutation((1, 0), (4, 2), float),
 ])  # fmt: skip
 def test_rows_of_single_samples(operator):
@@ -64,3 +68,14 @@ def test_rows_of_single_samples(operator):
     for sample, found in enumerate(split.adjoints(rows)):
         expected = parts[:, sample] @ dense[4 * sample : 4 * sample + 4]
         assert_allclose(found.reshape(3, -1), expected, rtol=1e-12)
+
+
+def test_rows_of_single_samples_behind_a_permutation():
+    """The samples are the second axis of the output, the first one of what mixes them."""
+    turn = Permutation((1, 0), (6, 4), np.dtype(float))
+    operator = turn @ implicit_kron(np.arange(12.0).reshape(6, 2), Eye(4))
+    rows = np.random.default_rng(0).standard_normal((3, 4, 6))
+    split = mixing(operator, Batch(6, 1))
+    dense = operator.toarray().reshape(4, 6, 8)
+    for sample, found in enumerate(split.adjoints(rows)):
+        assert_allclose(found.reshape(3, -1), rows[:, :, sample] @ dense[:, sample], rtol=1e-12)

@@ -7,12 +7,12 @@ import pytest
 from numpy.testing import assert_allclose
 
 from onnxjac import linearize
-from onnxjac.jacobians import Dag, Dense, Diagonal, Edge, Jacobian
+from onnxjac.jacobians import Dag, Dense, Edge, Jacobian
 from onnxjac.modes.elimination.bracket import bracketed
 from onnxjac.modes.elimination.dense import dense, orders
 
 from ..networks.test_networks import MODELS, below, loaded
-from .chains import FLOAT, cnn, perceptron, random_dag
+from .chains import FLOAT, cnn, perceptron, random_chain, random_dag
 
 
 class Counted(Jacobian):
@@ -32,18 +32,6 @@ class Counted(Jacobian):
     @property
     def flops(self):
         return self.operator.flops
-
-
-def random_chain(seed):
-    """Dense and diagonal operators between vectors of very different lengths."""
-    rng = np.random.default_rng(seed)
-    sizes = rng.choice([2, 5, 30, 100], rng.integers(3, 9)).tolist()
-    edges, shapes = [], [(sizes[0],)]
-    for n, m in pairwise(sizes):
-        edges.append(Edge(len(shapes) - 1, len(shapes), Dense(rng.standard_normal((m, n)))))
-        edges.append(Edge(len(shapes), len(shapes) + 1, Diagonal(rng.standard_normal(m))))
-        shapes += [(m,), (m,)]
-    return Dag(tuple(shapes), edges, (0,), (len(shapes) - 1,), FLOAT)
 
 
 def counted(dag):

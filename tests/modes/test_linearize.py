@@ -279,17 +279,18 @@ def test_relinearize_at_another_shape():
     )
 
 
-def test_relinearize_asks_no_rule_and_keeps_what_the_point_does_not_change(monkeypatch):
+def test_the_third_point_asks_no_rule_and_keeps_what_it_does_not_change(monkeypatch):
     """A product with a weight, a sum and a Reshape are what they were; a Tanh is not."""
     body = "v = Exp(w) h = MatMul(x, v) r = Reshape(h, s) t = Tanh(r) k = Sub(t, r) y = Mul(k, k)"
     m = model(body, "(double[2,3] x) => (double[6] y)", w=W, s=np.array([6]))
     asked = count_rules(monkeypatch)
     J = oj.linearize(m, {"x": X})
     assert asked == ["MatMul", "Reshape", "Tanh", "Sub", "Mul"]
+    K = J.relinearize({"x": X - 1})
     asked.clear()
-    again = J.relinearize({"x": X + 1})
+    again = K.relinearize({"x": X + 1})
     assert asked == []
-    changed = [b.step.op_type for a, b in zip(J.entries, again.entries, strict=True) if a is not b]
+    changed = [b.step.op_type for a, b in zip(K.entries, again.entries, strict=True) if a is not b]
     assert changed == ["Tanh", "Mul"]
     assert_allclose(again.toarray(), oj.linearize(m, {"x": X + 1}).toarray())
 
@@ -300,7 +301,7 @@ def test_relinearize_with_another_weight_asks_again(monkeypatch):
     asked = count_rules(monkeypatch)
     again = J.relinearize({"x": X, "w": 2 * W})
     assert_allclose(again.toarray(), 2 * J.toarray())
-    assert asked == ["MatMul", "MatMul"]
+    assert asked == ["MatMul"]
     assert_allclose(again.relinearize({"x": X}).toarray(), J.toarray())
 
 
@@ -430,7 +431,7 @@ def test_values_are_released(monkeypatch):
     import gc
     import weakref
 
-    from onnxjac.modes import linearize as module
+    from onnxjac.modes.tape import tapes as module
 
     references = {}
 

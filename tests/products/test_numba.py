@@ -1,12 +1,24 @@
 """The numba program computes what the operator does; frames, steps and broadcasts are fused."""
 
 import numpy as np
-import onnx_ir as ir
 import pytest
 from numpy.testing import assert_allclose
 
 from check_operator import check_operator
-from onnxjac.jacobians import Broadcast, Diagonal, Embed, Permutation, Reshape, Slice
+from onnxjac.jacobians import (
+    Broadcast,
+    Dag,
+    Dense,
+    Diagonal,
+    Edge,
+    Embed,
+    Eye,
+    Permutation,
+    Product,
+    Reshape,
+    Slice,
+    implicit_kron,
+)
 from onnxjac.jacobians.errors import InputError
 from onnxjac.modes.products import engines
 from onnxjac.modes.products.compiled import Compiled
@@ -16,8 +28,7 @@ from onnxjac.ops.numbers import numbers
 from ..jacobians.examples import EXAMPLES, Draw
 
 numba = pytest.importorskip("numba")
-from onnxjac.modes.products.numba import compile, kernels  # noqa: E402
-from onnxjac.modes.products.numba.groups import Groups  # noqa: E402
+from onnxjac.modes.products.numba import compile, kernels, source  # noqa: E402
 
 
 def stencil(draw, n=6, m=7):
@@ -35,14 +46,22 @@ def stencil(draw, n=6, m=7):
 
 def chain(draw):
     """Steps backwards, a transpose, a broadcast and frames between diagonals."""
-    spans = (4, -2, 3), (1, 1, 3)
-    J = Diagonal(draw.normal(3, 3)) @ Slice(spans, (5, 4), draw.dtype) @ Diagonal(draw.normal(5, 4))
-    J = Embed(((1, 1, 3), (2, 1, 3)), (5, 6), draw.dtype) @ Permutation((1, 0), (3, 3), draw.dtype) @ J
-    J = Diagonal(draw.normal(2, 5, 6)) @ Broadcast((2, 5, 6), (5, 6), draw.dtype) @ J
-    return Diagonal(draw.normal(60)) @ Reshape((60,), (2, 5, 6), draw.dtype) @ J
+    dtype = draw.dtype
+    cut = Slice(((4, -2, 3), (1, 1, 3)), (5, 4), dtype) @ Diagonal(draw.normal(5, 4))
+    turned = Permutation((1, 0), (3, 3), dtype) @ Diagonal(draw.normal(3, 3)) @ cut
+    placed = Embed(((1, 1, 3), (2, 1, 3)), (5, 6), dtype) @ turned
+    repeated = Diagonal(draw.normal(2, 5, 6)) @ Broadcast((2, 5, 6), (5, 6), dtype) @ placed
+    return Diagonal(draw.normal(60)) @ Reshape((60,), (2, 5, 6), dtype) @ repeated
 
 
-FUSED = {"stencil": stencil, "chain": chain}
+def backwards(draw):
+    """A frame that is run through backwards, two steps at a time; factors are not merged."""
+    cut = Slice(((8, -2, 5),), (9,), draw.dtype)
+    placed = Embed(((3, 1, 3),), (9,), draw.dtype)
+    return Product((Diagonal(draw.normal(5)), cut, Diagonal(draw.normal(9)), placed))
+
+
+FUSED = {"stencil": stencil, "chain": chain, "backwards": backwards}
 every_fused = pytest.mark.parametrize("name", FUSED)
 
 
@@ -60,11 +79,19 @@ def test_products(name, columns):
                 assert_allclose(y, expected, rtol=tolerance, atol=tolerance)
 
 
-@every_fused
-def test_fused_operator(name):
-    J = FUSED[name](Draw(3))
+def test_fused_operator():
+    J = chain(Draw(3))
     dense = np.stack([J.matvec(e) for e in np.eye(J.shape[1])], axis=1)
     check_operator(Compiled(J, "numba"), dense)
+
+
+@every_fused
+@pytest.mark.parametrize("columns", [(), (3,)], ids=str)
+def test_fused_products(name, columns):
+    for K in (FUSED[name](Draw(3)), FUSED[name](Draw(3)).T):
+        v = Draw(9).normal(*columns, *K.in_shape)
+        expected = K._apply(numbers, v)
+        assert_allclose(compile(record(K, columns))(v), expected, rtol=1e-12, atol=1e-12)
 
 
 @every_fused
@@ -96,7 +123,23 @@ def test_without_numba_the_error_names_the_extra(monkeypatch):
         engines.compiler("numba")
 
 
-def test_groups_are_disjoint():
-    groups = Groups(record(stencil(Draw(8))))
-    assert groups.roots.isdisjoint(groups.inlined)
-    assert all(isinstance(node, ir.Node) for node in groups.roots)
+def test_too_many_frames_are_kept_out_of_the_loop(monkeypatch):
+    monkeypatch.setattr(source, "PIECES", 4)
+    J = stencil(Draw(8))
+    run, v = compile(record(J)), Draw(9).normal(*J.in_shape)
+    assert len(run.instructions) > 1
+    assert_allclose(run(v), J._apply(numbers, v), rtol=1e-12, atol=1e-12)
+
+
+def test_an_operand_that_a_loop_reads_later_is_not_overwritten():
+    """x is shifted by the loop of the sum, after NumPy has multiplied it for the other term."""
+    draw, eye = Draw(10), Eye(2)
+    cut = Slice(((1, 1, 5), (0, 1, 2)), (6, 2), draw.dtype)
+    shifted = Product((Diagonal(draw.normal(5, 2)), cut))
+    mixed = Product((implicit_kron(draw.normal(5, 6), eye), Diagonal(draw.normal(6, 2))))
+    first = implicit_kron(draw.normal(6, 6), eye)
+    edges = Edge(0, 1, first), Edge(1, 2, shifted), Edge(1, 2, mixed)
+    J = Dag(((6, 2), (6, 2), (5, 2)), edges, (0,), (2,), draw.dtype)
+    run, v = compile(record(J)), draw.normal(12)
+    assert np.multiply in [i.function for i in run.instructions]
+    assert_allclose(run(v), J._apply(numbers, v), rtol=1e-12)

@@ -1,18 +1,40 @@
 """The NumPy program computes what the operator does, and keeps what `check_operator` promises."""
 
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+import onnxjac as oj
+from check_model import assert_near
 from check_operator import check_operator
+from onnxjac.jacobians import (
+    Convolution,
+    Dense,
+    Diagonal,
+    Embed,
+    Eye,
+    Product,
+    implicit_kron,
+    stack,
+)
 from onnxjac.modes.products.compiled import Compiled
+from onnxjac.modes.products.numpy import compile
+from onnxjac.modes.products.numpy.assemble import TABLE
+from onnxjac.modes.products.record import record
+from onnxjac.ops.numbers import numbers
 
-from ..jacobians.convolutions import GEOMETRIES, PAIRS, convolution
+from ..jacobians.convolutions import GEOMETRIES, PAIRS, convolution, geometry
 from ..jacobians.examples import EXAMPLES, Draw
+from ..networks.test_networks import below, loaded
 
 every_example = pytest.mark.parametrize("name", EXAMPLES)
 every_geometry = pytest.mark.parametrize("name", GEOMETRIES)
 every_pair = pytest.mark.parametrize("pair", PAIRS, ids=" to ".join)
+
+NETWORKS = ("attentive", "mamba", "mobilenet", "resnet", "tagger", "unet", "vit")
 
 
 @every_example
@@ -36,3 +58,83 @@ def test_single_precision_stays_single(name):
         product = Compiled(K, "numpy") @ V
         assert product.dtype == np.float32
         assert_allclose(product, matrix @ V, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("columns", [(), (3,)], ids=str)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks(name, columns):
+    """J v and Jᵀ u, twice in one workspace, and no operator is left to the kernels."""
+    model, point, values = loaded(name)
+    dag = oj.linearize(model, point, wrt=tuple(below("tangent", values)), engine="numpy").dag
+    for K in (dag, dag.T):
+        recording = record(K, columns)
+        assert {node.op_type for node in recording.nodes} <= TABLE.keys()
+        run = compile(recording)
+        for seed in (1, 2):
+            v = Draw(seed).normal(*columns, *K.in_shape)
+            assert_near(run(v), K._apply(numbers, v), 1e-12)
+
+
+def test_blocks_of_patches_are_joined():
+    """A convolution whose patches do not fit into one block, nor one image into a block."""
+    g = geometry(n=3, c=16, m=8, size=(96, 96), kernel=(3, 3), pads=(1, 1, 1, 1))
+    for source, target in (("x", "u"), ("u", "x")):
+        J = Convolution(Draw(7).normal(*g.w), source, target, g)
+        run, v = compile(record(J)), Draw(8).normal(*J.in_shape)
+        assert sum(i.function is np.matmul for i in run.instructions) > 3
+        assert_near(run(v), J._apply(numbers, v), 1e-12)
+
+
+def test_results_belong_to_the_caller_in_every_thread():
+    model, point, values = loaded("resnet")
+    J = oj.linearize(model, point, wrt=tuple(below("tangent", values)), engine="numpy").dag
+    run, draw = compile(record(J)), Draw(9)
+    vectors = [draw.normal(*J.in_shape) for _ in range(40)]
+    with ThreadPoolExecutor(4) as threads:
+        products = list(threads.map(run, vectors))
+    for v, y in zip(vectors, products, strict=True):
+        assert_near(y, J._apply(numbers, v), 1e-12)
+
+
+def test_parts_of_the_result_are_written_where_they_belong():
+    """No copy: BLAS writes the two parts of y."""
+    draw = Draw(10)
+    J = stack([Dense(draw.normal(5, 4)), Dense(draw.normal(3, 4))])
+    assert [i.function for i in compile(record(J)).instructions] == [np.matmul, np.matmul]
+
+
+def test_a_chain_of_diagonals_works_in_place():
+    """Factors that are not merged: A d e B needs room for one vector besides y."""
+    draw = Draw(11)
+    a, b = Dense(draw.normal(100, 100)), Dense(draw.normal(100, 100))
+    J = Product((a, Diagonal(draw.normal(100)), Diagonal(draw.normal(100)), b))
+    run = compile(record(J))
+    assert [i.function for i in run.instructions].count(np.multiply) == 2
+    assert run.length < 2 * 100 * 8
+
+
+def test_one_matrix_times_few_columns():
+    """A X for a stack of narrow X: one product of matrices for all."""
+    J, draw = implicit_kron(Draw(12).normal(5, 7), Eye(3)), Draw(13)
+    run, v = compile(record(J, (4,))), draw.normal(4, *J.in_shape)
+    (call,) = (i for i in run.instructions if i.function is np.matmul)
+    assert [place.view.ndim for place in call.places] == [2, 2, 2]
+    assert_near(run(v), J._apply(numbers, v), 1e-12)
+
+
+def test_a_frame_stays_zero():
+    J = Dense(np.ones((1, 8))) @ Embed(((3, 1, 2),), (8,), np.float64)
+    run = compile(record(J))
+    assert [run(v).item() for v in (np.array([1.0, 2.0]), np.array([5.0, 7.0]))] == [3, 12]
+
+
+def test_residuals_are_not_copied_and_nbytes_is_what_is_held():
+    J = Diagonal(np.ones(100_000)) @ Dense(np.ones((100_000, 8)))
+    recording = record(J)
+    tracemalloc.start()
+    run = compile(recording)
+    run(np.ones(8))
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert run.packed == 0
+    assert held < run.nbytes + 100_000

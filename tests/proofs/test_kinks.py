@@ -24,6 +24,9 @@ PHRASES = {
 }  # fmt: skip
 """What is said of every kind of boundary."""
 
+ENOUGH = 12
+"""Cases of an operator with kinks that are looked at; of one without, all are."""
+
 RELU = ["Relu"]
 FURTHER = [
     Case("LpPool", (at(1, 1, 3),), {"kernel_shape": [2], "p": 1}),
@@ -50,8 +53,8 @@ def kind_of(boundary):
 
 
 def found_in(case):
-    """(kind, order) of the kinks of a case, at its first decisions."""
-    first = islice(crossings(case), 8)
+    """(kind, order) of the kinks of a case: some where there are any, else by all decisions."""
+    first = islice(crossings(case), 4 if kink_set(case.op_type) else None)
     met = {(kind_of(c.boundary), c.order) for c in first if c.order is not None}
     if not met:
         orders = {order_at_origin(case, name) for name in case.floating(case.wrt)}
@@ -62,9 +65,10 @@ def found_in(case):
 @pytest.mark.parametrize("key", DECIDED, ids=str)
 def test_what_is_said_is_what_the_definition_decides(key):
     """No entry: every decision leaves value and derivatives alone. An entry: of these kinds."""
-    cases = [*CASES[key], *(c for c in FURTHER if c.op_type == key[0])]
+    text = kink_set(key[0])
+    cases = [*CASES[key][: ENOUGH if text else None], *(c for c in FURTHER if c.op_type == key[0])]
     found = set().union(*map(found_in, cases))
-    kinds, text = {kind for kind, _ in found}, kink_set(key[0])
+    kinds = {kind for kind, _ in found}
     kinds = {LINE} if LINE in kinds else kinds  # one of which may go through 0
     assert kinds == {k for k, said in PHRASES.items() if any(map(text.count, said))}
     assert bool(found) == bool(text)

@@ -9,7 +9,7 @@ from ..numpy.program import Program
 from ..record import Recording
 from .groups import Groups
 from .kernels import kernel
-from .source import Loop
+from .source import Loop, TooManyPieces
 
 
 class Fuser(Assembler):
@@ -31,6 +31,16 @@ class Fuser(Assembler):
 
 def compile(recording: Recording) -> Program:
     """The program of a recorded product."""
-    groups = Groups(recording)
-    loops = {root: Loop(groups, root) for root in groups.roots}
+    groups, loops = fused(recording)
     return Fuser(recording, groups, loops).program()
+
+
+def fused(recording: Recording) -> tuple[Groups, dict[ir.Node, Loop]]:
+    """The groups and their loops; frames that would split a loop too often are kept out of it."""
+    apart: set[ir.Node] = set()
+    while True:
+        groups = Groups(recording, apart)
+        try:
+            return groups, {root: Loop(groups, root) for root in groups.roots}
+        except TooManyPieces as error:
+            apart |= error.frames

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 
 import onnx_ir as ir
 
@@ -17,10 +18,13 @@ LARGEST = 48
 
 
 class Groups:
-    """`inlined` nodes are computed by who reads them; `roots` are loops with what they inline."""
+    """`inlined` nodes are computed by who reads them; `roots` are loops with what they inline.
 
-    def __init__(self, recording: Recording) -> None:
-        self.recording = recording
+    Nodes that are to be kept `apart` are neither.
+    """
+
+    def __init__(self, recording: Recording, apart: Collection[ir.Node] = ()) -> None:
+        self.recording, self.apart = recording, apart
         self.inlined: set[ir.Node] = set()
         self.roots: set[ir.Node] = set()
         self.readers: defaultdict[ir.Value, list[ir.Node]] = defaultdict(list)
@@ -35,7 +39,7 @@ class Groups:
 
     def assign(self, node: ir.Node) -> None:
         """Inlined where all readers are loops, else the root of a loop if it computes."""
-        if not self.fusible(node):
+        if node in self.apart or not self.fusible(node):
             return
         y = node.outputs[0]
         readers = self.readers[y]

@@ -36,10 +36,11 @@ def compiled(source: str, signature: tuple[Any, ...], *, parallel: bool) -> Call
     """A loop for types of arrays. Contraction is allowed, reordering of sums is not."""
     names: dict[str, Any] = {"prange": numba.prange if parallel else range}
     exec(source, names)
-    options = {"parallel": parallel, "nogil": True, "error_model": "numpy"}
-    made: Callable[..., Any] = numba.njit(
-        numba.void(*signature), fastmath={"contract"}, **options
-    )(names["loop"])
+    jit = numba.njit(
+        numba.void(*signature), parallel=parallel, nogil=True, error_model="numpy",
+        fastmath={"contract"},
+    )  # fmt: skip
+    made: Callable[..., Any] = jit(names["loop"])
     return made
 
 

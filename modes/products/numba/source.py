@@ -16,15 +16,19 @@ from ..record import Recording
 from .groups import ARITHMETIC, Groups
 from .index import Index, broadcast, moved, whole
 
-PIECES = 64
-"""The most pieces a loop may have; more would compile slowly."""
+PIECES = 32
+"""The most pieces a loop may have: a frame in space has 27, and more would compile slowly."""
 CHUNKS = 16
 """The chunks of the outer axis that threads share."""
 SIGNS = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/"}
 
 
 class TooManyPieces(Exception):
-    """A loop would be split into more than `PIECES`."""
+    """A loop would be split into more than `PIECES` by its `frames`."""
+
+    def __init__(self, frames: set[ir.Node]) -> None:
+        super().__init__(f"{len(frames)} frames split a loop into more than {PIECES} pieces")
+        self.frames = frames
 
 
 class Loop:
@@ -35,21 +39,21 @@ class Loop:
         self.recording: Recording = groups.recording
         self.shape: Shape = shape_of(root.outputs[0])
         self.reads: dict[ir.Value, str] = {}
+        self.frames: set[ir.Node] = set()
         self.cuts: list[set[int]] = [{0, n} for n in self.shape]
         self.find_cuts(root, whole(self.shape))
         pieces = list(product(*(pairwise(sorted(cut)) for cut in self.cuts)))
         if len(pieces) > PIECES:
-            raise TooManyPieces
+            raise TooManyPieces(self.frames)
         self.body = [line for spans in pieces for line in Piece(self, spans).lines()]
 
     def operands(self, node: ir.Node, index: Index) -> Iterator[tuple[ir.Value, Index]]:
         """What a node reads for the entry at an index."""
-        if node.op_type not in ARITHMETIC:
-            index = moved(self.recording, node, index)
-        for x in node.inputs if node.op_type in ARITHMETIC else node.inputs[:1]:
-            if x is not None:
-                arithmetic = node.op_type in ARITHMETIC
-                yield x, broadcast(index, shape_of(x)) if arithmetic else index
+        inputs = [x for x in node.inputs if x is not None]
+        if node.op_type in ARITHMETIC:
+            yield from ((x, broadcast(index, shape_of(x))) for x in inputs)
+        else:
+            yield inputs[0], moved(self.recording, node, index)
 
     def read(self, x: ir.Value, index: Index) -> str:
         """An entry of an array; a number is read once, before the loop."""
@@ -60,16 +64,19 @@ class Loop:
         """Where the frames that are read begin and end, on the axes of the loop."""
         for x, place in self.operands(node, index):
             if node.op_type == "Pad":
-                for n, along in zip(shape_of(x), place, strict=True):
-                    if along.axis is not None:
-                        length = self.shape[along.axis]
-                        points = along.reaches(0), along.reaches(n)
-                        if along.factor < 0:
-                            points = along.reaches(-1), along.reaches(n - 1)
-                        self.cuts[along.axis].update(p for p in points if 0 < p < length)
+                self.frames.add(node)
+                self.cut(shape_of(x), place)
             producer = x.producer()
             if producer in self.groups.inlined:
                 self.find_cuts(producer, place)
+
+    def cut(self, shape: Shape, index: Index) -> None:
+        """The axes are cut where an index enters and leaves a tensor of that shape."""
+        for n, along in zip(shape, index, strict=True):
+            if along.axis is not None:
+                ends = (0, n) if along.factor > 0 else (-1, n - 1)
+                points = map(along.reaches, ends)
+                self.cuts[along.axis].update(p for p in points if 0 < p < self.shape[along.axis])
 
     @property
     def outer(self) -> int:

@@ -26,10 +26,12 @@ from .wants import Want, Wants, asks_for, operand
 
 def grid_of(node: ir.Node) -> Windows:
     """How the windows lie."""
-    geometry: dict[str, Any] = attributes(node)
+    attrs = attributes(node)
     x, w = (shape_of(v) for v in node.inputs[:2] if v is not None)
-    steps = {name: geometry.get(name) for name in ("strides", "dilations", "pads")}
-    return windows(x[2:], w[2:], **steps)
+    return windows(
+        x[2:], w[2:], strides=attrs.get("strides"), dilations=attrs.get("dilations"),
+        pads=attrs.get("pads"),
+    )  # fmt: skip
 
 
 def channels_first(shape: Shape, dtype: Any, role: Role = Role.WORK) -> Place:

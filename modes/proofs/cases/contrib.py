@@ -27,10 +27,8 @@ case(MS + "FusedConv", (1, 1, 1, 3), (1, 1, 1, 2), (1,), (1, 1, 1, 2), activatio
 NEAR = {"epsilon": 0.125}
 case(MS + "SkipLayerNormalization", (1, 1, 2), (1, 1, 2), (2,), (2,), (2,), second=False,
      **NEAR)  # fmt: skip
-case(MS + "SkipLayerNormalization", (1, 2, 2), (1, 2, 2), (2,), outputs=4, of=(0, 3), second=False,
-     **NEAR)  # fmt: skip
-case(MS + "SkipSimplifiedLayerNormalization", (1, 1, 2), (1, 1, 2), (2,), (2,), second=False,
-     **NEAR)  # fmt: skip
+case(MS + "SkipLayerNormalization", (1, 2, 2), (1, 2, 2), (2,), outputs=4, of=(0, 3), **NEAR)
+case(MS + "SkipSimplifiedLayerNormalization", (1, 1, 2), (1, 1, 2), (2,), (2,), **NEAR)
 case(MS + "SimplifiedLayerNormalization", (2, 2), (2,), **NEAR)
 case(MS + "SimplifiedLayerNormalization", (1, 2, 1), (2, 1), axis=1, **NEAR)
 
@@ -49,11 +47,11 @@ case(MS + "MultiHeadAttention", (1, 1, 1), (1, 1, 1), (1, 1, 1), None, None, Non
      (1, 1, 1, 1), num_heads=1, outputs=3, second=False)  # fmt: skip
 
 LENGTHS = {n: (np.array([n - 1], np.int32), np.array(n, np.int32)) for n in (2, 3)}
-GROUP = {"num_heads": 2, "kv_num_heads": 1, "second": False}
+GROUP = {"num_heads": 2, "kv_num_heads": 1}
 case(MS + "GroupQueryAttention", (1, 2, 2), (1, 2, 1), (1, 2, 1), None, None, *LENGTHS[2], **GROUP)
 case(MS + "GroupQueryAttention", (1, 1, 2), (1, 1, 1), (1, 1, 1), (1, 1, 2, 1), (1, 1, 2, 1),
      *LENGTHS[3], outputs=3, **GROUP)  # fmt: skip
 case(MS + "GroupQueryAttention", (1, 2, 2), (1, 2, 2), (1, 2, 2), None, None, *LENGTHS[2],
      *TURN, num_heads=1, kv_num_heads=1, do_rotary=1, second=False)  # fmt: skip
 case(MS + "GroupQueryAttention", (1, 2, 1), (1, 2, 1), (1, 2, 1), None, None, *LENGTHS[2],
-     num_heads=1, kv_num_heads=1, softcap=2.0, local_window_size=1, second=False)  # fmt: skip
+     num_heads=1, kv_num_heads=1, softcap=2.0, local_window_size=1)  # fmt: skip

@@ -53,9 +53,9 @@ recurrent("LSTM", **ONE)
 recurrent("LSTM", input_forget=1, peepholes=True, second=False)
 recurrent("LSTM", input_forget=1, peepholes=True, wrt=(0, 5, 6, 7), **ONE)
 recurrent("LSTM", 1, 1, 2, initial=False, second=False)
-recurrent("LSTM", 2, peepholes=True, wrt=(0, 5, 6, 7), second=False)
-recurrent("LSTM", 2, 2, lengths=ints(2, 1), peepholes=True, layout=1, direction="bidirectional",
-          wrt=(0, 5, 6), second=False)  # fmt: skip
+recurrent("LSTM", 2, 2, lengths=ints(2, 1), layout=1, direction="bidirectional", second=False,
+          wrt=(0, 5))  # fmt: skip
+recurrent("LSTM", peepholes=True, layout=1, direction="bidirectional", second=False)
 for op_type, layout in product(("RNN", "GRU"), (0, 1)):
     recurrent(op_type, 2, 2, lengths=ints(1, 2), layout=layout, direction="bidirectional",
               second=False)  # fmt: skip

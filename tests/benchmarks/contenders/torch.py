@@ -11,6 +11,7 @@ import torch
 from scipy.sparse.linalg import LinearOperator
 from torch.autograd import grad
 from torch.func import jacrev, linearize, vmap
+from torch.utils._pytree import tree_map_only
 
 from ..readings import torch as reading
 from ..workloads import Workload
@@ -30,8 +31,7 @@ class Functional(Peer):
         return torch.from_numpy(np.array(x))
 
     def flat(self, result: Any) -> np.ndarray:
-        parts = result if isinstance(result, (tuple, list)) else (result,)
-        return np.concatenate([part.detach().numpy().ravel() for part in parts])
+        return super().flat(tree_map_only(torch.Tensor, torch.Tensor.detach, result))
 
     def pushing(self, f: Callable[..., Any], *point: Any) -> Callable[..., Any]:
         """v ↦ ∂f/∂point v."""

@@ -1,0 +1,110 @@
+"""Tapes: the tape of a model at one point after the other.
+
+At the first point all rules are asked, over the values of all tensors; at the next one of the
+same shapes, a template is made. It takes as long as some ten points without it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...jacobians.errors import OnnxJacError
+from ..model import Model, TensorSpec
+from ..primal.engines import onnxruntime as ort
+from ..primal.evaluate import evaluate
+from .active import ActiveStep
+from .moving import is_shaped, moving
+from .record import Past, Tape, Values, record
+from .template import Signature, Template, names_of, template
+
+KEPT = 4
+"""Signatures of one route that are remembered."""
+
+SMALL = 1024
+"""Bytes of a computed constant that are kept for the template."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the first point of a signature shows of all: shapes and types, and what is constant."""
+
+    types: Mapping[str, Any]
+    still: Mapping[str, np.ndarray]
+
+
+class Tapes:
+    """The tape between `wrt` and `of` at any point."""
+
+    def __init__(
+        self, model: Model, active: tuple[ActiveStep, ...], of: tuple[str, ...],
+        wrt: tuple[str, ...], engine: str | None,
+    ) -> None:  # fmt: skip
+        self.model, self.active, self.of, self.wrt, self.engine = model, active, of, wrt, engine
+        met = (name for a in active for name in names_of(a))
+        self.names = tuple(dict.fromkeys((*met, *of, *wrt)))
+        self._known: OrderedDict[Signature | None, Seen | Template | None] = OrderedDict()
+
+    def at(self, point: Mapping[str, Any], past: Past | None) -> Tape:
+        """The tape at a point, with those entries of a past one that are the same there."""
+        signature = signature_of(point)
+        known = self._known.get(signature)
+        if isinstance(known, Seen) and signature is not None:
+            known = template(
+                self.model, point, self.active, self.of, known.types, known.still, signature
+            )
+        tape = self._filled(known, point, past) if isinstance(known, Template) else None
+        if tape is not None:
+            self._keep(signature, known)
+            return tape
+        values = evaluate(self.model, point, self.names, engine=self.engine)
+        types = {name: described(name, value) for name, value in values.items()}
+        first = signature is not None and signature not in self._known
+        first = first and is_shaped(self.model, point, self.names)
+        self._keep(signature, Seen(types, self._still(point, values)) if first else None)
+        primal = {name: values[name] for name in self.of}
+        return Tape(primal, types, record(self.active, values, past=past))
+
+    def _filled(
+        self, form: Template, point: Mapping[str, Any], past: Past | None
+    ) -> Tape | None:
+        """The template at a point; None where no engine runs what it adds to the model."""
+        engine = self.engine or ("onnxruntime" if ort.installed() else "numpy")
+        try:
+            values = evaluate(form.model, point, form.fetched, engine=engine)
+        except OnnxJacError:  # the model alone may run, or will say what is wrong with it
+            return None
+        primal = {name: values[name] for name in self.of}
+        return Tape(primal, form.types, form.entries(values, past))
+
+    def _still(self, point: Mapping[str, Any], values: Values) -> dict[str, np.ndarray]:
+        """Of the computed tensors those that are the same at all points of one signature."""
+        others = moving(self.model.steps, point.keys())
+        return {
+            name: value for name, value in values.items()
+            if name not in others and name not in self.model.constants
+            and isinstance(value, np.ndarray)
+            and (value.dtype.kind in "iub" or value.nbytes <= SMALL)
+        }  # fmt: skip
+
+    def _keep(self, signature: Signature | None, known: Seen | Template | None) -> None:
+        self._known[signature] = known
+        self._known.move_to_end(signature)
+        if len(self._known) > KEPT:
+            self._known.popitem(last=False)
+
+
+def described(name: str, value: Any) -> Any:
+    """Shape and dtype of a tensor; what is none, a sequence, stays as it is."""
+    return TensorSpec(name, value.shape, value.dtype) if hasattr(value, "dtype") else value
+
+
+def signature_of(point: Mapping[str, Any]) -> Signature | None:
+    """What a template is for: the shapes and types of a point of arrays."""
+    if not all(isinstance(array, np.ndarray) for array in point.values()):
+        return None
+    return tuple((name, a.shape, a.dtype) for name, a in sorted(point.items()))

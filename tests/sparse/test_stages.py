@@ -1,0 +1,45 @@
+"""The stages of a program, and matrices that are laid out in several strips."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from onnxjac.jacobians.base import DENSE_LIMIT
+from onnxjac.modes.sparse import symbolic, terms
+from onnxjac.modes.sparse.accumulated import Accumulated
+from onnxjac.modes.sparse.stages import ROUNDS, Added, Multiplied, Spread, added
+
+from ..jacobians.examples import EXAMPLES, Draw
+
+
+@pytest.mark.parametrize(("most", "kind"), [(3, Added), (ROUNDS + 5, Spread)])
+def test_sums_with_constants(most, kind):
+    rng = np.random.default_rng(0)
+    counts = rng.integers(1, most, 50)
+    counts[7] = most
+    variable, coefficient = rng.integers(0, 20, counts.sum()), rng.standard_normal(counts.sum())
+    variable[np.cumsum(counts) - 1] = 0  # every sum has a constant
+    x = np.concatenate([[1.0], rng.standard_normal(19), np.full(50, np.nan)])
+    stage = added(variable, coefficient, counts, slice(20, 70))
+    assert isinstance(stage, kind)
+    stage(x)
+    expected = np.add.reduceat(coefficient * x[variable], np.cumsum(counts) - counts)
+    assert_allclose(x[20:], expected, rtol=1e-12)
+
+
+def test_products():
+    x = np.array([1.0, 2, 3, 5, np.nan, np.nan])
+    Multiplied(np.array([1, 2]), np.array([3, 1]), slice(4, 6))(x)
+    assert_allclose(x[4:], [10, 6])
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_strips(name, monkeypatch):
+    """However many rows are laid out at a time, the matrix is the same."""
+    monkeypatch.setattr(terms, "STRIP", 5)
+    monkeypatch.setattr(symbolic, "STRIP", 5)
+    J, dense = EXAMPLES[name][1](Draw(1))
+    found = Accumulated(J, (), DENSE_LIMIT, backward=False)
+    matrix = found.pattern.astype(float)
+    matrix.data = found.values(J)
+    assert_allclose(matrix.toarray(), dense, rtol=1e-12, atol=1e-12)
