@@ -68,6 +68,19 @@ def lead(array: Array, shape: Shape) -> Shape:
     return full[: len(full) - len(shape)]
 
 
+def own(product: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """A product that its receiver may write to: no view of v, no repeated entry."""
+    view = not product.flags.writeable or np.may_share_memory(product, v)
+    return product.copy() if view else product
+
+
+def buffer_of(array: Any) -> int:
+    """The identity of the memory that an array views."""
+    while isinstance(getattr(array, "base", None), np.ndarray):
+        array = array.base
+    return id(array)
+
+
 def prod_text(shape: Shape) -> str:
     """A shape as people write it.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .arrays import Array, Op, Shape, reading, size
+from .arrays import Array, Op, Shape, buffer_of, own, reading, size
 from .errors import InputError, LimitError
 
 if TYPE_CHECKING:  # SciPy's stubs have no place for a subclass whose sums and products are its kind
@@ -118,7 +118,7 @@ class Jacobian(LinearOperator, ABC):
     @property
     def nbytes(self) -> int:
         """Bytes of the data it holds, shared arrays counted once."""
-        return sum({_buffer(a): a.nbytes for a in self.arrays() if hasattr(a, "nbytes")}.values())
+        return sum({buffer_of(a): a.nbytes for a in self.arrays() if hasattr(a, "nbytes")}.values())
 
     def _matvec(self, x: np.ndarray) -> np.ndarray:
         return self._flat_product(np.asarray(x).reshape(1, -1)[0], ())
@@ -141,7 +141,7 @@ class Jacobian(LinearOperator, ABC):
             return np.zeros((*columns, self.shape[0]), result)
         v = np.ascontiguousarray(v, dtype=self.dtype).reshape((*columns, *self.in_shape))
         product = np.asarray(self._apply(reading(v), v))
-        return _own(product.reshape(*columns, self.shape[0]).astype(result, copy=False), v)
+        return own(product.reshape(*columns, self.shape[0]).astype(result, copy=False), v)
 
     def __matmul__(self, other: Any) -> Any:
         return multiply(self, other) if isinstance(other, Jacobian) else super().__matmul__(other)
@@ -242,16 +242,3 @@ class Jacobian(LinearOperator, ABC):
 
 def _is_real_scalar(x: Any) -> bool:
     return np.isscalar(x) and np.isrealobj(x) and not isinstance(x, str | bytes)
-
-
-def _own(product: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """A product that its receiver may write to: no view of v, no repeated entry."""
-    view = not product.flags.writeable or np.may_share_memory(product, v)
-    return product.copy() if view else product
-
-
-def _buffer(array: Any) -> int:
-    """The identity of the memory that an array views."""
-    while isinstance(getattr(array, "base", None), np.ndarray):
-        array = array.base
-    return id(array)

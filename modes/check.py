@@ -62,15 +62,23 @@ class Check:
 
 
 def check(
-    J: Jacobian, primal: Primal, scale: float, neighbour: Neighbour, *, seed: int = 0
+    J: Jacobian,
+    plain: Jacobian,
+    primal: Primal,
+    scale: float,
+    neighbour: Neighbour,
+    *,
+    seed: int = 0,
 ) -> Check:
-    """Four tests with random vectors drawn from `seed`; an exception inside counts as a failure.
+    """Six tests with random vectors drawn from `seed`; an exception inside counts as a failure.
 
     - dot test: ⟨u, J v⟩ = ⟨Jᵀ u, v⟩;
     - J v against (f(x + h v) - f(x - h v)) / 2h, which no more is asked to agree with than the two
       one-sided differences agree with each other: f may have many kinks close to x;
     - J V against the J v of its columns;
-    - (Jᵀ)ᵀ v against J v.
+    - (Jᵀ)ᵀ v against J v;
+    - the dot test of `plain`, which is J as the rules gave it, and its products against those of J,
+      from which something may have been eliminated.
 
     `scale` is the size of x, to which h is relative. Where x lies on a kink of f, the second test
     is made at a `neighbour` of x instead. In float32 a difference sees the rounding of f: its
@@ -84,6 +92,8 @@ def check(
         ("dot test ⟨u, Jv⟩ = ⟨Jᵀu, v⟩", lambda: dot_error(J, u, v)),
         ("J V against its columns J v", lambda: relative(J @ V, np.stack([J @ c for c in V.T], 1))),
         ("(Jᵀ)ᵀ v against J v", lambda: relative(J.T.T @ v, J @ v)),
+        ("dot test before elimination", lambda: dot_error(plain, u, v)),
+        ("J v against J v before elimination", lambda: relative(J @ v, plain @ v)),
     )
     products = [Outcome(name, guarded(error), fine) for name, error in tests]
     return Check((*products, against_differences(J, primal, v, scale, coarse, neighbour)))

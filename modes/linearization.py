@@ -158,11 +158,12 @@ class Linearization(Jacobian):
         return explain(self.entries, used, self.route.zeros(self.dag, *names))
 
     def check(self, *, seed: int = 0) -> Check:
-        """Dot test, central differences, matmat, double transpose: see `modes.check`."""
+        """Dot test, differences, matmat, transpose, elimination: see `modes.check`."""
         if self.transposed:
             return self.T.check(seed=seed)
         scale = float(np.sqrt(np.mean(np.square(self._flat_point()))))
-        return check(self, self._primal_at, scale, lambda: self._neighbour(scale, seed), seed=seed)
+        near = partial(self._neighbour, scale, seed)
+        return check(self, self.dag, self._primal_at, scale, near, seed=seed)
 
     def _flat_point(self) -> np.ndarray:
         """The tensors of `wrt` at the point, flat."""

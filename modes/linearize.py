@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from ..jacobians import Dag, common
+import numpy as np
+
+from ..jacobians import Dag, Jacobian, common
 from ..jacobians.errors import warn
 from ..ops import Step
-from .linearization import Linearization
+from .elimination.adaptive import Adaptive
+from .linearization import Linearization, Maker, Specs
 from .model import Model, TensorSpec
 from .names import Names, names_of, not_floating
 from .primal.draws import fixed
+from .primal.evaluate import evaluate
 from .primal.finite import warn_nonfinite
 from .primal.inputs import check_inputs
 from .tape.active import ActiveStep, active_steps, cuts, without
+from .tape.checkpoint import Checkpointed, Segment, chained, segments, shapes_of
 from .tape.estimate import straight_through as estimated
 from .tape.moving import is_general
-from .tape.record import Past, dag_of, has_tangent
+from .tape.record import Past, Tape, dag_of, has_tangent
 from .tape.reuse import stale_between
-from .tape.tapes import Tapes, signature_of
+from .tape.tapes import Tapes, described, signature_of
 from .tape.unroll import unrolled
 
 KEPT = 8
@@ -95,8 +100,7 @@ class Route:
             inside = {name: point[name] for name in flat.model.inputs}
             return flat.record(inside, past).under(self, point)
         tape, dag = self._segmented(point) if self.checkpoint else self.built(point, past)
-        domain = tuple(floating("wrt", name, tape.types[name]) for name in self.wrt)
-        codomain = tuple(floating("of", name, tape.types[name]) for name in self.of)
+        domain, codomain = self._ends(tape)
         warn_nonfinite(self.model, tape.primal, point)
         make: Maker = as_it_is if self.checkpoint else Adaptive
         return Linearization(
@@ -107,12 +111,16 @@ class Route:
     def built(self, point: Mapping[str, Any], past: Linearization | None) -> tuple[Tape, Dag]:
         """The tape at a point and its DAG."""
         tape = self.tapes.at(point, self._before(past, point))
-        for role, names in (("wrt", self.wrt), ("of", self.of)):
-            for name in names:
-                floating(role, name, tape.types[name])
         shapes = {name: spec.shape for name, spec in tape.types.items() if has_tangent(spec)}
-        dtype = common(*(tape.types[name].dtype for name in (*self.wrt, *self.of)))
-        return tape, dag_of(tape.entries, shapes, self.wrt, self.of, dtype)
+        return tape, dag_of(tape.entries, shapes, self.wrt, self.of, self._dtype(tape))
+
+    def _ends(self, tape: Tape) -> tuple[Specs, Specs]:
+        """The tensors behind columns and rows."""
+        domain = tuple(floating("wrt", name, tape.types[name]) for name in self.wrt)
+        return domain, tuple(floating("of", name, tape.types[name]) for name in self.of)
+
+    def _dtype(self, tape: Tape) -> np.dtype:
+        return common(*(spec.dtype for specs in self._ends(tape) for spec in specs))
 
     @cached_property
     def segments(self) -> tuple[tuple[Segment, Route], ...]:
@@ -131,9 +139,11 @@ class Route:
         names = tuple(dict.fromkeys((*ends, *self.of, *self.wrt)))
         values = evaluate(self.model, point, names, engine=self.engine)
         types = {name: described(name, value) for name, value in values.items()}
-        primal = {name: values[name] for name in self.of}
-        parts = [(part, checkpointed(part, route, values)) for part, route in self.segments]
-        return Tape(primal, types, ()), chained(parts, shapes_of(values), self.of, self.wrt)
+        tape = Tape({name: values[name] for name in self.of}, types, ())
+        held = self.model.constants.keys() - point.keys()
+        parts = [(part, checkpointed(part, route, values, held)) for part, route in self.segments]
+        dag = chained(parts, shapes_of(values), self.of, self.wrt, self._dtype(tape))
+        return tape, dag
 
     def _flat(self, point: Mapping[str, Any]) -> Route:
         """The route through the flat model; kept where that is the same at points alike."""
@@ -167,11 +177,12 @@ class Route:
         return f" (cut by {', '.join(found)})" if found else ""
 
 
-def checkpointed(part: Segment, route: Route, values: Mapping[str, Any]) -> Checkpointed:
-    """The operator of a segment, from the values that it is computed from."""
-    given = {name: values[name] for name in part.given if name not in route.model.constants}
-    counts = (sum(values[name].size for name in names) for names in (part.outs, part.ins))
-    m, n = counts
+def checkpointed(
+    part: Segment, route: Route, values: Mapping[str, Any], held: Collection[str]
+) -> Checkpointed:
+    """The operator of a segment, from the values that it is computed from, but for constants."""
+    given = {name: values[name] for name in part.given if name not in held}
+    m, n = (sum(values[name].size for name in names) for names in (part.outs, part.ins))
     dtype = common(*(values[name].dtype for name in (*part.ins, *part.outs)))
     return Checkpointed(
         lambda: route.built(given, None)[1], tuple(given.values()), (m,), (n,), dtype
@@ -191,12 +202,15 @@ def floating(role: str, name: str, value: Any) -> TensorSpec:
 
 
 def route_of(
-    model: Model, of: tuple[str, ...], wrt: tuple[str, ...], engine: str | None, estimate: bool
-) -> Route:
+    model: Model, of: tuple[str, ...], wrt: tuple[str, ...], engine: str | None, estimate: bool,
+    checkpoint: bool | int,
+) -> Route:  # fmt: skip
     """The route between some tensors, with what it worked out at points before."""
-    key = of, wrt, engine, estimate
+    key = of, wrt, engine, estimate, checkpoint, type(checkpoint)
     if key not in model.routes:
-        keep(model.routes, key, Route(model, of, wrt, engine, estimate=estimate))
+        keep(model.routes, key, Route(
+            model, of, wrt, engine, estimate=estimate, checkpoint=checkpoint
+        ))
     route: Route = model.routes[key]
     return route
 
@@ -216,6 +230,7 @@ def linearize(
     wrt: Names = None,
     engine: str | None = None,
     straight_through: bool = False,
+    checkpoint: bool | int = False,
 ) -> Linearization:
     """J = ∂of/∂wrt at the point `inputs`, as a lazy linear operator.
 
@@ -226,12 +241,16 @@ def linearize(
     `straight_through=True` lets tangents pass rounding and quantisation, whose true derivative is
     zero almost everywhere: the estimator that quantisation-aware training uses.
 
+    `checkpoint=True` holds only the tensors between √n segments of the model and computes the
+    others again at every product; a number says how many segments. Such a J is never collapsed
+    or multiplied out.
+
     Shapes: (total size of `of`, total size of `wrt`), tensors ravelled and concatenated in order.
     Raises `InputError` for what does not fit, `UnsupportedOp` for an operator without a rule.
     """
     of_names = names_of(model, of, model.outputs, "of")
     wrt_names = names_of(model, wrt, model.inputs, "wrt")
-    J = route_of(model, of_names, wrt_names, engine, straight_through).at(inputs)
+    J = route_of(model, of_names, wrt_names, engine, straight_through, checkpoint).at(inputs)
     if zeros := J.route.zeros(J.dag, of_names, wrt_names):
         shown = "; ".join(zeros[:3]) + (f"; and {len(zeros) - 3} more" if zeros[3:] else "")
         warn(f"{shown}: zero blocks")

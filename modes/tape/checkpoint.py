@@ -120,8 +120,9 @@ def crossings(steps: tuple[Step, ...], of: Names) -> list[int]:
 
 
 def chained(
-    parts: list[tuple[Segment, Checkpointed]], shapes: Mapping[str, Shape], of: Names, wrt: Names
-) -> Dag:
+    parts: list[tuple[Segment, Checkpointed]], shapes: Mapping[str, Shape], of: Names,
+    wrt: Names, dtype: np.dtype,
+) -> Dag:  # fmt: skip
     """The DAG whose edges are segments, with the tensors between them as vertices."""
     number: dict[str, int] = {}
     sizes: list[Shape] = []
@@ -144,7 +145,7 @@ def chained(
             number[name] = vertex(shapes[name])
             edges.append(Edge(end, number[name], place))
     ends = (tuple(number[name] for name in names) for names in (wrt, of))
-    return Dag(tuple(sizes), edges, *ends, parts[0][1].dtype)
+    return Dag(tuple(sizes), edges, *ends, dtype)
 
 
 def places(

@@ -8,7 +8,6 @@ from check_operator import check_operator
 from onnxjac.jacobians import (
     Broadcast,
     Dag,
-    Dense,
     Diagonal,
     Edge,
     Embed,

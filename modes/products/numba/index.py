@@ -31,10 +31,14 @@ class Affine(NamedTuple):
         return self.shift + (0 if self.axis is None else self.factor * point[self.axis])
 
     def reaches(self, place: int) -> int:
-        """The first point from which on the place is passed: at or above it, or below it."""
+        """The first point at which the index is there or beyond, in its own direction.
+
+        >>> Affine(0, 2, 1).reaches(4), Affine(0, -2, 5).reaches(1), Affine(0, -2, 5).reaches(2)
+        (2, 2, 2)
+        """
         if self.factor > 0:
             return -((self.shift - place) // self.factor)
-        return (self.shift - place) // -self.factor + 1
+        return -((place - self.shift) // -self.factor)
 
     def __str__(self) -> str:
         if self.axis is None:
