@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from ...jacobians import Dag, Embed, Jacobian, Product, Slice, Zero, size
+from ...jacobians import Dag, Embed, Jacobian, Product, Slice, size
 from ...jacobians.dag import tiling
 from ...jacobians.products import factors_of
 from ...jacobians.sums import terms_of
@@ -114,9 +114,8 @@ class Graph:
                 link = Link(operator if present is None else plus(present.operator, operator))
                 if len(terms_of(link.operator)) > LONG:
                     return None
-                if not isinstance(link.operator, Zero):
-                    links[i, o] = link
-                    spent += link.cost
+                links[i, o] = link
+                spent += link.cost
                 if spent > limit * (1 + GAIN):
                     return None
         return links

@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose
 import onnxjac as oj
 from onnxjac.jacobians import (
     Convolution,
+    Cumulative,
     Dag,
     Dense,
     Diagonal,
@@ -136,8 +137,15 @@ def test_sixty_diamonds_of_matrices_do_not_multiply():
     assert collapsed(dag).nbytes <= dag.nbytes
 
 
-@pytest.mark.parametrize("make", [diamonds, lambda n: diamonds(n, kron),
-                                  lambda n: line(*(mixed(k) for k in range(4 * n)))])  # fmt: skip
+DEPTHS = {
+    "diamonds": diamonds,
+    "diamonds of matrices": lambda n: diamonds(n, kron),
+    "a chain of many kinds": lambda n: line(*map(mixed, range(4 * n))),
+    "a chain that nothing shortens": lambda n: line(*map(stubborn, range(4 * n))),
+}
+
+
+@pytest.mark.parametrize("make", DEPTHS.values(), ids=DEPTHS)
 def test_work_grows_with_the_depth_and_no_faster(make, monkeypatch):
     """Counted in pairs of factors that are looked at."""
     met = []
@@ -157,6 +165,13 @@ def mixed(k):
     P = Permutation((1, 0), (4, 4), FLOAT)
     D, K = Diagonal(N(4, 4)), implicit_kron(Eye(4), N(4, 4))
     return (P, D, P, K, Scalar(2, (4, 4), FLOAT))[k % 5]
+
+
+def stubborn(k):
+    """Links of a chain of which no two merge."""
+    if k % 2:
+        return Permutation((1, 0), (4, 4), FLOAT)
+    return Cumulative(0, (4, 4), FLOAT, exclusive=False, reverse=False)
 
 
 def test_dead_blocks_go():
