@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ..jacobians import Dag, Jacobian, common
+from ..jacobians import Dag, common
 from ..jacobians.errors import warn
 from ..ops import Step
 from .elimination.adaptive import Adaptive
@@ -22,16 +22,13 @@ from .primal.evaluate import evaluate
 from .primal.finite import warn_nonfinite
 from .primal.inputs import check_inputs
 from .tape.active import ActiveStep, active_steps, cuts, without
-from .tape.checkpoint import Checkpointed, Segment, chained, segments, shapes_of
+from .tape.checkpoint import Segment, as_it_is, chained, checkpointed, segments, shapes_of
 from .tape.estimate import straight_through as estimated
 from .tape.moving import is_general
 from .tape.record import Past, Tape, dag_of, has_tangent
 from .tape.reuse import stale_between
-from .tape.tapes import Tapes, described, signature_of
+from .tape.tapes import Tapes, described, keep, signature_of
 from .tape.unroll import unrolled
-
-KEPT = 8
-"""Routes of one model, and flat models of one route, that are kept."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +111,10 @@ class Route:
         shapes = {name: spec.shape for name, spec in tape.types.items() if has_tangent(spec)}
         return tape, dag_of(tape.entries, shapes, self.wrt, self.of, self._dtype(tape))
 
+    def dag_at(self, point: Mapping[str, Any]) -> Dag:
+        """The DAG at a point, and nothing else."""
+        return self.built(point, None)[1]
+
     def _ends(self, tape: Tape) -> tuple[Specs, Specs]:
         """The tensors behind columns and rows."""
         domain = tuple(floating("wrt", name, tape.types[name]) for name in self.wrt)
@@ -141,7 +142,8 @@ class Route:
         types = {name: described(name, value) for name, value in values.items()}
         tape = Tape({name: values[name] for name in self.of}, types, ())
         held = self.model.constants.keys() - point.keys()
-        parts = [(part, checkpointed(part, route, values, held)) for part, route in self.segments]
+        parts = [(part, checkpointed(part, route.dag_at, values, held))
+                 for part, route in self.segments]  # fmt: skip
         dag = chained(parts, shapes_of(values), self.of, self.wrt, self._dtype(tape))
         return tape, dag
 
@@ -177,23 +179,6 @@ class Route:
         return f" (cut by {', '.join(found)})" if found else ""
 
 
-def checkpointed(
-    part: Segment, route: Route, values: Mapping[str, Any], held: Collection[str]
-) -> Checkpointed:
-    """The operator of a segment, from the values that it is computed from, but for constants."""
-    given = {name: values[name] for name in part.given if name not in held}
-    m, n = (sum(values[name].size for name in names) for names in (part.outs, part.ins))
-    dtype = common(*(values[name].dtype for name in (*part.ins, *part.outs)))
-    return Checkpointed(
-        lambda: route.built(given, None)[1], tuple(given.values()), (m,), (n,), dtype
-    )
-
-
-def as_it_is(dag: Dag) -> Jacobian:
-    """A DAG that is neither collapsed nor multiplied out."""
-    return dag
-
-
 def floating(role: str, name: str, value: Any) -> TensorSpec:
     """A tensor as it is at the point, where it must be a floating one."""
     if not has_tangent(value):
@@ -213,13 +198,6 @@ def route_of(
         ))
     route: Route = model.routes[key]
     return route
-
-
-def keep(known: OrderedDict[Any, Any], key: Any, value: Any) -> None:
-    """Remember a value; of too many, the oldest is forgotten."""
-    known[key] = value
-    if len(known) > KEPT:
-        known.popitem(last=False)
 
 
 def linearize(

@@ -84,8 +84,10 @@ def scaled(coefficient: Numbers, x: np.ndarray) -> np.ndarray:
 def stretch(index: np.ndarray) -> Index:
     """Consecutive positions as a slice, which is a view where an index array is a copy.
 
-    >>> stretch(np.array([3, 4, 5])), stretch(np.array([3, 5], dtype=int32))
-    (slice(3, 6, None), array([3, 5], dtype=int32))
+    >>> stretch(np.array([3, 4, 5]))
+    slice(3, 6, None)
+    >>> stretch(np.array([3, 5]))
+    array([3, 5], dtype=int32)
     """
     first, n = int(index[0]) if len(index) else 0, len(index)
     consecutive = n and index[-1] - first == n - 1 and bool(np.all(np.diff(index) == 1))

@@ -6,15 +6,16 @@ A product then costs about one more run of the model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from math import isqrt
 from typing import Any
 
 import numpy as np
 
-from ...jacobians import Array, Dag, Edge, Jacobian, Op, Reshape, Shape, shape_of, size
+from ...jacobians import Array, Dag, Edge, Jacobian, Op, Reshape, Shape, common, shape_of, size
 from ...jacobians.selection import slab
 from ...ops import Step
 from ..flow.steps import reads
@@ -64,6 +65,22 @@ class Checkpointed(Jacobian):
         return f"checkpointed({self.shape[0]}×{self.shape[1]})"
 
 
+def checkpointed(
+    part: Segment, dag_at: Callable[[Mapping[str, Any]], Dag], values: Mapping[str, Any],
+    constants: Collection[str],
+) -> Checkpointed:  # fmt: skip
+    """The operator of a segment, which holds the values that it is computed from."""
+    held = {name: values[name] for name in part.given if name not in constants}
+    m, n = (sum(values[name].size for name in names) for names in (part.outs, part.ins))
+    dtype = common(*(values[name].dtype for name in (*part.ins, *part.outs)))
+    return Checkpointed(lambda: dag_at(held), tuple(held.values()), (m,), (n,), dtype)
+
+
+def as_it_is(dag: Dag) -> Jacobian:
+    """A DAG that is neither collapsed nor multiplied out: its operators are not there to see."""
+    return dag
+
+
 def segments(
     steps: tuple[Step, ...], active: tuple[ActiveStep, ...], of: Names, wrt: Names, count: int
 ) -> tuple[Segment, ...]:
@@ -82,16 +99,12 @@ def segments(
 def segment(steps: tuple[Step, ...], inside: list[ActiveStep], later: set[str]) -> Segment:
     """The segment of some steps, of which some are active."""
     made = {name for step in steps for name in step.outputs}
-    ends = {step.outputs[o] for step, wanted in map(split, inside) for o, _ in wanted}
-    starts = [step.inputs[i] for step, wanted in map(split, inside) for _, i in sorted(wanted)]
+    ends = {a.step.outputs[o] for a in inside for o, _ in a.wanted}
+    starts = [a.step.inputs[i] for a in inside for _, i in sorted(a.wanted)]
     ins = dict.fromkeys(name for name in starts if name is not None and name not in made)
     outs = tuple(name for step in steps for name in step.outputs if name in ends & later)
     given = dict.fromkeys(name for step in steps for name in reads(step) if name not in made)
     return Segment(tuple(ins), tuple(filter(None, outs)), tuple(given))
-
-
-def split(active: ActiveStep) -> tuple[Step, Any]:
-    return active.step, active.wanted
 
 
 def cuts(steps: tuple[Step, ...], of: Names, wrt: Names, count: int) -> list[int]:
@@ -116,7 +129,7 @@ def crossings(steps: tuple[Step, ...], of: Names) -> list[int]:
             if name in last:
                 change[k + 1] += 1
                 change[min(last[name], len(steps)) + 1] -= 1
-    return [sum(change[: k + 1]) for k in range(len(steps))]
+    return list(accumulate(change))[: len(steps)]
 
 
 def chained(

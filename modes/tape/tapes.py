@@ -22,8 +22,8 @@ from .moving import is_shaped, moving
 from .record import Past, Tape, Values, record
 from .template import Signature, Template, names_of, template
 
-KEPT = 4
-"""Signatures of one route that are remembered."""
+KEPT = 8
+"""What is remembered of one kind: routes of a model, signatures of a route."""
 
 SMALL = 1024
 """Bytes of a computed constant that are kept for the template."""
@@ -59,13 +59,13 @@ class Tapes:
             )
         tape = self._filled(known, point, past) if isinstance(known, Template) else None
         if tape is not None:
-            self._keep(signature, known)
+            keep(self._known, signature, known)
             return tape
         values = evaluate(self.model, point, self.names, engine=self.engine)
         types = {name: described(name, value) for name, value in values.items()}
         first = signature is not None and signature not in self._known
         first = first and is_shaped(self.model, point, self.names)
-        self._keep(signature, Seen(types, self._still(point, values)) if first else None)
+        keep(self._known, signature, Seen(types, self._still(point, values)) if first else None)
         primal = {name: values[name] for name in self.of}
         return Tape(primal, types, record(self.active, values, past=past))
 
@@ -91,11 +91,13 @@ class Tapes:
             and (value.dtype.kind in "iub" or value.nbytes <= SMALL)
         }  # fmt: skip
 
-    def _keep(self, signature: Signature | None, known: Seen | Template | None) -> None:
-        self._known[signature] = known
-        self._known.move_to_end(signature)
-        if len(self._known) > KEPT:
-            self._known.popitem(last=False)
+
+def keep(known: OrderedDict[Any, Any], key: Any, value: Any) -> None:
+    """Remember a value; of too many, the one set first is forgotten."""
+    known[key] = value
+    known.move_to_end(key)
+    if len(known) > KEPT:
+        known.popitem(last=False)
 
 
 def described(name: str, value: Any) -> Any:

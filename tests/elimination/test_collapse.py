@@ -142,6 +142,7 @@ DEPTHS = {
     "diamonds of matrices": lambda n: diamonds(n, kron),
     "a chain of many kinds": lambda n: line(*map(mixed, range(4 * n))),
     "a chain that nothing shortens": lambda n: line(*map(stubborn, range(4 * n))),
+    "ways side by side": lambda n: beside(4 * n),
 }
 
 
@@ -172,6 +173,13 @@ def stubborn(k):
     if k % 2:
         return Permutation((1, 0), (4, 4), FLOAT)
     return Cumulative(0, (4, 4), FLOAT, exclusive=False, reverse=False)
+
+
+def beside(n):
+    """n ways from x to y, each a matrix whose scalar goes into it."""
+    ways = [Edge(0, k + 1, Scalar(2, (2, 4), FLOAT)) for k in range(n)]
+    ways += [Edge(k + 1, n + 1, kron()) for k in range(n)]
+    return Dag(((2, 4),) * (n + 2), ways, (0,), (n + 1,), FLOAT)
 
 
 def test_dead_blocks_go():

@@ -165,6 +165,11 @@ def test_pair(name):
     assert seconds(J) <= (seconds(left) + seconds(right)) * (1 + 1e-9)
 
 
+def test_what_moved_lies_in_order():
+    (_, d) = meet(*(deferred(J, {}) for J in (D(4, 3, 5), P)))
+    assert forced(d).d.flags.c_contiguous
+
+
 def test_every_pair_has_an_example():
     shown = {(type(left), type(right)) for left, right, _ in PAIRS.values()}
     assert shown | {(Sum, Sum)} >= SWAPS.keys()
