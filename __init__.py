@@ -19,6 +19,7 @@ from .modes.load import load
 from .modes.model import Model, TensorSpec
 from .modes.proofs import prove, tags
 from .modes.reverse import grad, vjp
+from .modes.sparse import Coloring, coloring, pattern
 from .modes.training.lowering import lower_gradients
 from .modes.training.optimizers import Adagrad, Adam, Momentum
 from .modes.training.step import initial_state, train_step
@@ -28,9 +29,9 @@ from .ops.registry import defines, jacobian, zero
 __version__ = "0.1.0"
 
 __all__ = [
-    "Adagrad", "Adam", "Hessian", "InputError", "LimitError", "Linearization", "LoadError", "Model",
-    "Momentum", "OnnxJacError", "OnnxJacWarning", "TensorSpec", "UnknownTensor", "UnsupportedOp",
-    "defines", "export", "gauss_newton", "grad", "hessian", "hvp", "initial_state", "jacobian",
-    "jvp", "linearize", "load", "lower_gradients", "prove", "tags", "train_step", "training_model",
-    "vjp", "zero",
+    "Adagrad", "Adam", "Coloring", "Hessian", "InputError", "LimitError", "Linearization",
+    "LoadError", "Model", "Momentum", "OnnxJacError", "OnnxJacWarning", "TensorSpec",
+    "UnknownTensor", "UnsupportedOp", "coloring", "defines", "export", "gauss_newton", "grad",
+    "hessian", "hvp", "initial_state", "jacobian", "jvp", "linearize", "load", "lower_gradients",
+    "pattern", "prove", "tags", "train_step", "training_model", "vjp", "zero",
 ]  # fmt: skip

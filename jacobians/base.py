@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from functools import cached_property, singledispatch
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .arrays import Array, Op, Shape, buffer_of, own, reading, size
 from .errors import InputError, LimitError
+from .hooks import add, compiled, multiply, scale, sparse, submatrix
 
 if TYPE_CHECKING:  # SciPy's stubs have no place for a subclass whose sums and products are its kind
     LinearOperator = Any
@@ -27,36 +28,6 @@ DENSE_LIMIT = 2 * 2**30
 
 CHUNK = 64 * 2**20
 """Bytes of right-hand sides that go through an operator in one call."""
-
-
-@singledispatch
-def multiply(left: Any, right: Any) -> Jacobian:
-    """left · right, simplified; `products` gives the meaning."""
-    raise TypeError(f"cannot multiply {type(left).__name__} and {type(right).__name__}")
-
-
-@singledispatch
-def add(left: Any, right: Any) -> Jacobian:
-    """left + right, simplified; `sums` gives the meaning."""
-    raise TypeError(f"cannot add {type(left).__name__} and {type(right).__name__}")
-
-
-@singledispatch
-def scale(operator: Any, factor: float) -> Jacobian:
-    """factor · operator, simplified; `products` gives the meaning."""
-    raise TypeError(f"cannot scale {type(operator).__name__}")
-
-
-@singledispatch
-def compiled(operator: Any, engine: str | None, products: int, memory: int | None) -> Jacobian:
-    """An operator whose products an engine executes; `modes.products` gives the meaning."""
-    raise TypeError(f"cannot compile {type(operator).__name__}")
-
-
-@singledispatch
-def submatrix(operator: Any, rows: Any, columns: Any) -> Jacobian:
-    """The rows and columns that an index picks; `selection` gives the meaning."""
-    raise TypeError(f"cannot index {type(operator).__name__}")
 
 
 class Jacobian(LinearOperator, ABC):
@@ -203,6 +174,13 @@ class Jacobian(LinearOperator, ABC):
                 f"or raise toarray(limit=...)"
             )
         return self._dense(limit)
+
+    def tosparse(self, format: str = "csr", *, limit: int = DENSE_LIMIT) -> Any:
+        """The matrix as a sparse array of SciPy, with every entry that may be other than zero.
+
+        Raises `LimitError` where it would take more than `limit` bytes.
+        """
+        return sparse(self, format, limit)
 
     def _dense(self, limit: int) -> np.ndarray:
         """The matrix, which is known to fit."""

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from .arrays import Array, Op, common
-from .base import Jacobian, multiply, scale
+from .base import Jacobian
 from .errors import InputError
+from .hooks import multiply, scale
 from .identity import Identity, Scalar, Zero
 from .layout import Reshape
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from .arrays import Array, Op, Shape, lead, prod_text, shape_of, size
-from .base import Jacobian, submatrix
+from .base import Jacobian
 from .errors import InputError
+from .hooks import submatrix
 from .layout import Reshape
 
 Span = tuple[int, int, int]

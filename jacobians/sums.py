@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from .arrays import Array, Op, common, reading_of
-from .base import Jacobian, add
+from .base import Jacobian
 from .dense import Dense
 from .diagonal import Diagonal
 from .errors import InputError
+from .hooks import add
 from .identity import Identity, Scalar, Zero
 
 

@@ -64,7 +64,7 @@ class Route:
         return OrderedDict()
 
     @cached_property
-    def _flats(self) -> OrderedDict[Any, Route]:
+    def _flats(self) -> OrderedDict[Any, Route | None]:
         return OrderedDict()
 
     @cached_property
@@ -150,14 +150,15 @@ class Route:
     def _flat(self, point: Mapping[str, Any]) -> Route:
         """The route through the flat model; kept where that is the same at points alike."""
         names, signature = (*self.of, *self.wrt), signature_of(point)
-        if signature in self._flats:
-            return self._flats[signature]
+        known = self._flats.get(signature)
+        if known is not None:
+            return known
         flat = unrolled(self.model, point, names)
-        if flat is self.model:
-            return self
-        route = replace(self, model=flat, given=frozenset())
-        if signature is not None and is_general(self.model, point, names):
-            keep(self._flats, signature, route)
+        same = flat is self.model
+        route = self if same else replace(self, model=flat, given=frozenset())
+        if signature not in self._flats:
+            general = signature is not None and is_general(self.model, point, names)
+            keep(self._flats, signature, route if general else None)
         return route
 
     def _before(self, J: Linearization | None, point: Mapping[str, Any]) -> Past | None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import Array, Jacobian, Op, Shape, lead
-from ...jacobians.base import compiled
+from ...jacobians.hooks import compiled
 from ...ops import numbers
 from ..elimination.planned import planned
 from .engines import Program, compile_by, compiler

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from copy import copy
 from typing import Any, Literal
 
 from scipy.sparse import csr_array
 
 from ...jacobians import Jacobian
 from ...jacobians.base import DENSE_LIMIT
+from ...jacobians.hooks import sparse as hook
 from ..hessian import Hessian
 from ..linearization import Linearization
 from .choice import Method, method, where
@@ -36,9 +36,14 @@ def sparse(J: Jacobian, format: Format = "csr", *, limit: int = DENSE_LIMIT) -> 
     array([2., 3.])
     """
     found = method_of(J, limit)
-    matrix = copy(found.pattern)
+    matrix = found.pattern.copy()
     matrix.data = found.values(J)
     return matrix.asformat(format)
+
+
+@hook.register
+def _(J: Jacobian, format: Format, limit: int) -> Any:
+    return sparse(J, format, limit=limit)
 
 
 def pattern(J: Jacobian, *, limit: int = DENSE_LIMIT) -> csr_array[Any]:

@@ -54,32 +54,40 @@ class Tapes:
         signature = signature_of(point)
         known = self._known.get(signature)
         if isinstance(known, Seen) and signature is not None:
-            known = template(
-                self.model, point, self.active, self.of, known.types, known.still, signature
-            )
+            known = self._template(point, known, signature)
         tape = self._filled(known, point, past) if isinstance(known, Template) else None
-        if tape is not None:
-            keep(self._known, signature, known)
-            return tape
-        values = evaluate(self.model, point, self.names, engine=self.engine)
-        types = {name: described(name, value) for name, value in values.items()}
-        first = signature is not None and signature not in self._known
-        first = first and is_shaped(self.model, point, self.names)
-        keep(self._known, signature, Seen(types, self._still(point, values)) if first else None)
-        primal = {name: values[name] for name in self.of}
-        return Tape(primal, types, record(self.active, values, past=past))
+        if tape is None:
+            tape, known = self._read(point, past, signature)
+        keep(self._known, signature, known)
+        return tape
 
-    def _filled(
-        self, form: Template, point: Mapping[str, Any], past: Past | None
-    ) -> Tape | None:
+    def _template(self, point: Mapping[str, Any], seen: Seen, signature: Signature) -> Template:
+        return template(
+            self.model, point, self.active, self.of, seen.types, seen.still, signature
+        )
+
+    def _filled(self, form: Template, point: Mapping[str, Any], past: Past | None) -> Tape | None:
         """The template at a point; None where no engine runs what it adds to the model."""
         engine = self.engine or ("onnxruntime" if ort.installed() else "numpy")
         try:
             values = evaluate(form.model, point, form.fetched, engine=engine)
         except OnnxJacError:  # the model alone may run, or will say what is wrong with it
             return None
-        primal = {name: values[name] for name in self.of}
-        return Tape(primal, form.types, form.entries(values, past))
+        return Tape(self._primal(values), form.types, form.entries(values, past))
+
+    def _read(
+        self, point: Mapping[str, Any], past: Past | None, signature: Signature | None
+    ) -> tuple[Tape, Seen | None]:
+        """The tape by all rules, and what the first point of its signature shows."""
+        values = evaluate(self.model, point, self.names, engine=self.engine)
+        types = {name: described(name, value) for name, value in values.items()}
+        first = signature is not None and signature not in self._known
+        shaped = first and is_shaped(self.model, point, self.names)
+        seen = Seen(types, self._still(point, values)) if shaped else None
+        return Tape(self._primal(values), types, record(self.active, values, past=past)), seen
+
+    def _primal(self, values: Values) -> dict[str, Any]:
+        return {name: values[name] for name in self.of}
 
     def _still(self, point: Mapping[str, Any], values: Values) -> dict[str, np.ndarray]:
         """Of the computed tensors those that are the same at all points of one signature."""

@@ -42,8 +42,8 @@ def arguments() -> argparse.Namespace:
 
 
 def same_threads() -> None:
-    """Two cores and two threads for every process that starts from here."""
-    os.environ.update(dict.fromkeys(VARIABLES, str(THREADS)))
+    """Two cores and two threads for every process that starts from here; XLA in silence."""
+    os.environ.update(dict.fromkeys(VARIABLES, str(THREADS)), TF_CPP_MIN_LOG_LEVEL="3")
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
 
@@ -66,7 +66,7 @@ def outcomes(name: str, asked: argparse.Namespace) -> Iterator[Outcome]:
             found = measure(others, product, **settings)
             rows = next((m.result.size for m in found if m.result is not None), 0)
             limit = limits.least(workload, product, rows)
-            yield Outcome(name, product, str(workload.dtype), found, limit)
+            yield Outcome(name, product, workload.tolerance, found, limit)
 
 
 def main() -> None:

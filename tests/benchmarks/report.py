@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .rounds import Measured
-from .targets import SHARE, TARGETS, TOLERANCE, Target
+from .targets import SHARE, TARGETS, Target
 
 
 @dataclass
@@ -18,7 +18,7 @@ class Outcome:
 
     workload: str
     product: str
-    dtype: str
+    tolerance: float
     found: list[Measured]
     limit: float | None
 
@@ -46,7 +46,7 @@ class Outcome:
     def right(self, measured: Measured) -> bool:
         """Whether its result is that of the others."""
         error = self.error(measured)
-        return error is None or error <= TOLERANCE[self.dtype]
+        return error is None or error <= self.tolerance
 
 
 def library(measured: Measured) -> str:
@@ -129,6 +129,6 @@ def machine_readable(outcome: Outcome) -> dict[str, Any]:
         for r in rows(outcome)
     ]  # fmt: skip
     return {
-        "workload": outcome.workload, "product": outcome.product, "dtype": outcome.dtype,
-        "limit": outcome.limit, "contenders": contenders, "compared": compared,
+        "workload": outcome.workload, "product": outcome.product,
+        "tolerance": outcome.tolerance, "limit": outcome.limit, "contenders": contenders, "compared": compared,
     }  # fmt: skip

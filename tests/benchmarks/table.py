@@ -8,8 +8,8 @@ from .contenders.contender import ALL
 from .report import Outcome, Row, pays, rows
 
 COMPARED = ("work", "product", "ours", "ms", "best peer", "ms", "ratio", "target", "met",
-            "limit ms", "share of limit", "error")  # fmt: skip
-EACH = ("work", "product", "contender", "ms", "set-up s", "pays after", "error", "absent because")
+            "limit ms", "share", "enough", "error")  # fmt: skip
+EACH = ("work", "product", "contender", "ms", "set-up s", "pays after", "error", "why not")
 
 Cells = tuple[str, ...]
 
@@ -26,7 +26,7 @@ def cells(row: Row) -> Cells:
         outcome.workload, outcome.product, row.ours.contender, ms(row.ours.median),
         peer.contender if peer else "", ms(peer.median if peer else None), number(row.ratio),
         number(row.target and row.target.bound), verdict(row.met), ms(outcome.limit),
-        "" if row.share is None else f"{row.share:.0%}", error(outcome.error(row.ours)),
+        "" if row.share is None else f"{row.share:.0%}", verdict(row.near), error(outcome.error(row.ours)),
     )  # fmt: skip
 
 
@@ -35,7 +35,7 @@ def each(outcomes: Iterable[Outcome]) -> list[Cells]:
     return [
         (o.workload, o.product, m.contender, ms(m.median if m.seconds else None),
          number(m.setup if m.seconds else None), number(pays(o, m) if m in o.ours else None),
-         error(o.error(m)), m.absent or "")
+         error(o.error(m)), m.absent or ("" if o.right(m) else "wrong"))
         for o in outcomes
         for m in o.found
         if m.absent not in UNSAID

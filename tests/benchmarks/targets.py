@@ -50,6 +50,3 @@ TARGETS: dict[tuple[str, str, str], list[Target]] = {
 
 SHARE = 0.7
 """The part of the machine's limit that is asked for."""
-
-TOLERANCE = {"float32": 1e-4, "float64": 1e-9}
-"""How far a result may be from those of the other libraries, relative to its norm."""

@@ -9,9 +9,9 @@ import sys
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from onnx import numpy_helper, parser
 
 import onnxjac as oj
-from modes.test_linearize import model
 from networks.test_networks import MODELS, below, loaded
 from onnxjac.modes import linearize as linearizing
 from onnxjac.modes.primal.engines import onnxruntime
@@ -21,6 +21,15 @@ RNG = np.random.default_rng(0)
 W, V = RNG.standard_normal((2, 3, 3))
 X = RNG.standard_normal((2, 3))
 LAYERS = "h = MatMul(x, w) z = Add(h, b) t = Tanh(z) y = MatMul(t, v)"
+
+
+def model(body, signature="(double[2,3] x) => (double[2,3] y)", **weights):
+    """A loaded model in ONNX's text format, with initializers."""
+    proto = parser.parse_model(
+        f'<ir_version: 10, opset_import: ["": 21]> g {signature} {{ {body} }}'
+    )
+    proto.graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in weights.items())
+    return oj.load(proto)
 
 
 def chain(depth):

@@ -40,6 +40,9 @@ GROWTH: dict[str, Callable[[], Workload]] = {
 HIDDEN: dict[str, Callable[[], Workload]] = {
     "tiny": partial(mlp, "float64", batch=8, widths=(20, 16, 5)),
     "tiny/reaction": partial(reaction, 8, ("jvp",)),
+    "tiny/lenet": partial(lenet, "float64", batch=1),
+    "tiny/resnet": partial(resnet, "float64", batch=2, stages=((4, 1), (8, 2))),
+    "tiny/lstm": partial(lstm, "float64", length=3, batch=2, width=5),
 }
 """For the test of the harness."""
 

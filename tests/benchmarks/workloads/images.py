@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,11 +41,13 @@ def images(dtype: str, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     return rng.standard_normal(shape).astype(dtype), rng.integers(0, 10, shape[0])
 
 
-def resnet(dtype: str = "float32", batch: int = 16) -> Workload:
+def resnet(
+    dtype: str = "float32", batch: int = 16, stages: tuple[tuple[int, int], ...] = STAGES
+) -> Workload:
     """A ResNet-18 for 32×32 images, normalisation with given statistics, in kernels and the fc."""
-    shapes = {"stem": (64, 3, 3, 3), "fc": (512, 10), "bias": (10,)}
-    channels = 64
-    for i, (width, stride) in enumerate(STAGES):
+    channels = stages[0][0]
+    shapes = {"stem": (channels, 3, 3, 3), "fc": (stages[-1][0], 10), "bias": (10,)}
+    for i, (width, stride) in enumerate(stages):
         shapes |= {f"a{i}": (width, channels, 3, 3), f"b{i}": (width, width, 3, 3)}
         shapes |= {f"s{i}": (width, channels, 1, 1)} if stride == 2 else {}
         channels = width
@@ -53,7 +56,9 @@ def resnet(dtype: str = "float32", batch: int = 16) -> Workload:
              for part, p in statistics(k.shape[0], dtype).items()}  # fmt: skip
     x, labels = images(dtype, (batch, 3, 32, 32))
     products = ("jvp", "vjp", "ggn", "hvp")
-    return Workload({"x": x, **t, **norms}, residual, tuple(t), products, labels, narrow=True)
+    forward = partial(residual, [stride for _, stride in stages])
+    settings = {"narrow": True, "kinks": True}
+    return Workload({"x": x, **t, **norms}, forward, tuple(t), products, labels, **settings)
 
 
 def statistics(channels: int, dtype: str) -> dict[str, np.ndarray]:
@@ -64,15 +69,15 @@ def statistics(channels: int, dtype: str) -> dict[str, np.ndarray]:
     return {name: array.astype(dtype) for name, array in draws.items()}
 
 
-def residual(nn: Any, t: Tensors) -> Any:
-    """The forward pass: relu(BN(conv(relu(BN(conv(x))))) + shortcut(x)), eight times."""
+def residual(strides: list[int], nn: Any, t: Tensors) -> Any:
+    """The forward pass: relu(BN(conv(relu(BN(conv(x))))) + shortcut(x)), for each stride."""
 
     def normed(x: Any, name: str, stride: int = 1, padding: int = 1) -> Any:
         parts = (t[f"{name}.{part}"] for part in ("gamma", "beta", "mu", "var"))
         return nn.batch_norm(nn.conv(x, t[name], stride, padding), *parts)
 
     x = nn.relu(normed(t["x"], "stem"))
-    for i, (_, stride) in enumerate(STAGES):
+    for i, stride in enumerate(strides):
         y = normed(nn.relu(normed(x, f"a{i}", stride)), f"b{i}")
         x = nn.relu(y + (normed(x, f"s{i}", stride, 0) if f"s{i}" in t else x))
     return nn.mean(x, (2, 3)) @ t["fc"] + t["bias"]

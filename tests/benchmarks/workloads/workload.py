@@ -20,7 +20,8 @@ class Workload:
     `input` is the tensor that the ONNX model takes; the others are its initializers.
     J is dense `blocks`, one for a sample, where an expert could multiply them out by hand; `kept`
     numbers at least must then be read by every product. A `stencil` is a residual on a grid, of
-    each point and its four neighbours.
+    each point and its four neighbours. With `kinks`, rounding decides on which side of a few of
+    them the point is, so that libraries agree less.
     """
 
     tensors: dict[str, np.ndarray]
@@ -33,11 +34,19 @@ class Workload:
     blocks: bool = False
     kept: int = 0
     stencil: bool = False
+    kinks: bool = False
 
     @property
     def dtype(self) -> np.dtype:
         """The type of all its floating tensors."""
         return self.tensors[self.input].dtype
+
+    @property
+    def tolerance(self) -> float:
+        """How far results may be from one another, relative to their norms."""
+        if self.dtype == np.float64:
+            return 1e-9
+        return 1e-2 if self.kinks else 1e-4
 
     @property
     def point(self) -> tuple[np.ndarray, ...]:
