@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 from functools import singledispatch
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from .base import Jacobian
+from typing import Any
 
 
 @singledispatch
-def multiply(left: Any, right: Any) -> Jacobian:
+def multiply(left: Any, right: Any) -> Any:
     """left · right, simplified; `products` gives the meaning."""
     raise TypeError(f"cannot multiply {type(left).__name__} and {type(right).__name__}")
 
 
 @singledispatch
-def add(left: Any, right: Any) -> Jacobian:
+def add(left: Any, right: Any) -> Any:
     """left + right, simplified; `sums` gives the meaning."""
     raise TypeError(f"cannot add {type(left).__name__} and {type(right).__name__}")
 
 
 @singledispatch
-def scale(operator: Any, factor: float) -> Jacobian:
+def scale(operator: Any, factor: float) -> Any:
     """factor · operator, simplified; `products` gives the meaning."""
     raise TypeError(f"cannot scale {type(operator).__name__}")
 
 
 @singledispatch
-def compiled(operator: Any, engine: str | None, products: int, memory: int | None) -> Jacobian:
+def compiled(operator: Any, engine: str | None, products: int, memory: int | None) -> Any:
     """An operator whose products an engine executes; `modes.products` gives the meaning."""
     raise TypeError(f"cannot compile {type(operator).__name__}")
 
@@ -40,6 +37,6 @@ def sparse(operator: Any, format: str, limit: int) -> Any:
 
 
 @singledispatch
-def submatrix(operator: Any, rows: Any, columns: Any) -> Jacobian:
+def submatrix(operator: Any, rows: Any, columns: Any) -> Any:
     """The rows and columns that an index picks; `selection` gives the meaning."""
     raise TypeError(f"cannot index {type(operator).__name__}")

@@ -15,6 +15,7 @@ from .layout import summed_axes
 class Outer(Jacobian):
     """y = u ∘ bcast(x): an outer product per row, without the repeated tensor.
 
+    >>> import numpy as np
     >>> Outer(np.array([[1.0, 2.0], [3.0, 4.0]]), (2, 2), (2, 1)).toarray()
     array([[1., 0.],
            [2., 0.],
@@ -51,6 +52,7 @@ class Outer(Jacobian):
 class Inner(Jacobian):
     """y = Σ w ∘ x: an inner product per row.
 
+    >>> import numpy as np
     >>> Inner(np.array([[1.0, 2.0], [3.0, 4.0]]), (2, 1), (2, 2)).toarray()
     array([[1., 2., 0., 0.],
            [0., 0., 3., 4.]])

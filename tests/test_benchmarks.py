@@ -32,10 +32,11 @@ def run(folder, workloads, names):
 
 
 def test_the_command_measures_ours(tmp_path):
-    found, page = run(tmp_path, ["tiny", "tiny/reaction"], ["onnxjac"])
+    names = ("tiny", "tiny/reaction")
+    found, page = run(tmp_path, names, ["onnxjac"])
     products = {(o["workload"], o["product"]) for o in found}
     assert products == {
-        (name, p) for name in ("tiny", "tiny/reaction") for p in find(name).products
+        (name, p) for name in names for p in find(name).products
     }
     for outcome in found:
         assert outcome["limit"] > 0

@@ -21,11 +21,7 @@ from ...jacobians import (
 from ...jacobians.layout import summed_axes
 from .cancellation import vanishes
 from .chain import Factors, swaps
-from .smaller import narrowed
-
-
-def times(a: Array, b: Array) -> Array:
-    return reading_of(a, b).Mul(a, b)
+from .smaller import narrowed, times
 
 
 def grows(a: Array, b: Array, *held: Array) -> bool:

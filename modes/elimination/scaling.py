@@ -21,14 +21,10 @@ from ...jacobians import (
 )
 from ...jacobians.kron import Factor
 from .chain import Factors, swaps
-from .smaller import padded, rescaled
+from .smaller import padded, rescaled, times
 
 COPIES = 2
 """A factor may be so many times as large as the tensor whose pass its rescaling saves."""
-
-
-def times(a: Array, b: Array) -> Array:
-    return reading_of(a, b).Mul(a, b)
 
 
 def small_enough(factor: Factor, *tensors: Shape) -> bool:

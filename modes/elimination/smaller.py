@@ -25,6 +25,11 @@ from ...jacobians.selection import bounds
 from .chain import Factors, swaps
 
 
+def times(a: Array, b: Array | float) -> Array:
+    """a ∘ b, in the reading that they belong to."""
+    return reading_of(a, b).Mul(a, b)
+
+
 def rescaled(c: Scalar, shape: Shape) -> Scalar:
     """The same multiple on tensors of another shape."""
     return Scalar(c.factor, shape, c.dtype)

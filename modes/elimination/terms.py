@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 from ...jacobians import (
     Broadcast,
@@ -56,11 +57,7 @@ def between(left: Jacobian, right: Jacobian) -> Jacobian | None:
     if middle is None or (head + tail == 0 and not isinstance(middle, Outer | Zero)):
         return None
     around = factors_of(left)
-    parts = [*around[:head], middle, *around[len(around) - tail :]]
-    whole = parts[0]
-    for part in parts[1:]:
-        whole = product(whole, part)
-    return whole
+    return reduce(product, (*around[:head], middle, *around[len(around) - tail :]))
 
 
 def common(a: Sequence[Jacobian], b: Sequence[Jacobian]) -> int:

@@ -130,5 +130,6 @@ def machine_readable(outcome: Outcome) -> dict[str, Any]:
     ]  # fmt: skip
     return {
         "workload": outcome.workload, "product": outcome.product,
-        "tolerance": outcome.tolerance, "limit": outcome.limit, "contenders": contenders, "compared": compared,
+        "tolerance": outcome.tolerance, "limit": outcome.limit,
+        "contenders": contenders, "compared": compared,
     }  # fmt: skip

@@ -26,7 +26,8 @@ def cells(row: Row) -> Cells:
         outcome.workload, outcome.product, row.ours.contender, ms(row.ours.median),
         peer.contender if peer else "", ms(peer.median if peer else None), number(row.ratio),
         number(row.target and row.target.bound), verdict(row.met), ms(outcome.limit),
-        "" if row.share is None else f"{row.share:.0%}", verdict(row.near), error(outcome.error(row.ours)),
+        "" if row.share is None else f"{row.share:.0%}", verdict(row.near),
+        error(outcome.error(row.ours)),
     )  # fmt: skip
 
 

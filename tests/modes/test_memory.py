@@ -1,0 +1,125 @@
+"""What a Jacobian holds, what it says that it holds, and what a product allocates."""
+
+import subprocess
+import sys
+import tracemalloc
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from onnx import numpy_helper, parser
+
+import onnxjac as oj
+from networks.test_networks import MODELS, below, loaded
+
+RNG = np.random.default_rng(0)
+
+HELD = """
+import gc, os
+import numpy as np
+from onnx import numpy_helper, parser
+import onnxjac as oj
+
+def resident():
+    gc.collect()
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+layers = " ".join(f"h{k} = MatMul(t{k}, w) t{k + 1} = Tanh(h{k})" for k in range(8))
+text = f'<ir_version: 10, opset_import: ["": 21]> g (float[2048,256] t0) => (float[2048,256] y)'
+proto = parser.parse_model(text + " { " + layers + " y = Sigmoid(t8) }")
+w = np.random.default_rng(0).standard_normal((256, 256)).astype(np.float32) / 16
+proto.graph.initializer.append(numpy_helper.from_array(w, "w"))
+m = oj.load(proto)
+points = [np.full((2048, 256), k / 9, np.float32) for k in range(12)]
+J = oj.linearize(m, {"t0": points[0]}, wrt="w", engine=ENGINE)
+for point in points[1:4]:
+    J = J.relinearize({"t0": point})
+shared = w.nbytes
+before = resident()
+held = [J := J.relinearize({"t0": point}) for point in points[4:]]
+grown = resident() - before
+said = sum(J.nbytes - shared for J in held)
+primal = sum(J.primal["y"].nbytes for J in held)
+points_held = 0  # the caller's own arrays
+print(grown, said, primal)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize("engine", ["numpy", "onnxruntime"])
+def test_nbytes_is_what_is_held(engine):
+    """Resident memory grows by `nbytes` and the primal for every Jacobian that is kept."""
+    pytest.importorskip(engine)
+    code = HELD.replace("ENGINE", repr(engine))
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    grown, said, primal = map(int, run.stdout.split())
+    assert said > 100 * 2**20
+    assert abs(grown - (said + primal)) < 0.1 * grown
+
+
+def wide():
+    """J is 10⁵ × 10⁵; v takes 0.8 MB."""
+    text = '<ir_version: 10, opset_import: ["": 21]> g (double[100000] x) => (double[100000] y)'
+    body = "{ t = Tanh(x) s = Slice(t, a, b) p = Pad(s, c) q = Mul(p, t) y = Add(q, x) }"
+    proto = parser.parse_model(f"{text} {body}")
+    integers = {"a": [0], "b": [99999], "c": [1, 0]}
+    tensors = (numpy_helper.from_array(np.array(a), n) for n, a in integers.items())
+    proto.graph.initializer.extend(tensors)
+    return oj.load(proto)
+
+
+@pytest.mark.parametrize("side", ["J", "J.T"])
+def test_a_product_allocates_a_few_vectors(side):
+    J = oj.linearize(wide(), {"x": RNG.standard_normal(100000)})
+    J = J if side == "J" else J.T
+    v = RNG.standard_normal(100000)
+    tracemalloc.start()
+    J @ v
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 20 * v.nbytes
+
+
+# -- checkpoints -----------------------------------------------------------------------------------
+
+
+def deep(depth=64, width=512):
+    """h + tanh(h) again and again: the operators of every step hold something."""
+    steps = " ".join(f"t{k} = Tanh(h{k}) h{k + 1} = Add(h{k}, t{k})" for k in range(depth))
+    text = f"g (double[{width}] h0) => (double[{width}] h{depth}) {{ {steps} }}"
+    return oj.load(parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}'))
+
+
+def test_checkpoints_hold_the_square_root():
+    m, x = deep(), RNG.standard_normal(512)
+    J, C = oj.linearize(m, {"h0": x}), oj.linearize(m, {"h0": x}, checkpoint=True)
+    assert J.nbytes > 60 * x.nbytes
+    assert C.nbytes < 16 * x.nbytes
+    few = oj.linearize(m, {"h0": x}, checkpoint=4)
+    assert few.nbytes < 6 * x.nbytes
+    v = RNG.standard_normal(512)
+    for K in (C, few, C.relinearize({"h0": x})):
+        for _ in range(3):  # rules at the first product, a template from the second on
+            assert_allclose(K @ v, J @ v)
+            assert_allclose(K.T @ v, J.T @ v)
+
+
+@pytest.mark.parametrize("file", MODELS)
+def test_checkpointed_networks_have_the_same_jacobian(file):
+    m, point, values = loaded(file)
+    options = {"wrt": tuple(below("tangent", values))}
+    J, C = oj.linearize(m, point, **options), oj.linearize(m, point, checkpoint=True, **options)
+    v, u = RNG.standard_normal(J.shape[1]), RNG.standard_normal(J.shape[0])
+    assert_allclose(C @ v, J @ v, rtol=1e-6, atol=1e-9 * np.abs(J @ v).max())
+    assert_allclose(C.T @ u, J.T @ u, rtol=1e-6, atol=1e-9 * np.abs(J.T @ u).max())
+
+
+def test_checkpoints_and_intermediates():
+    """A tensor of `wrt` or `of` inside a segment, and one of the point that is not computed."""
+    m, x = deep(9, 3), RNG.standard_normal(3)
+    names = {"of": ["h9", "t4", "h2"], "wrt": ["h5", "h0", "t3"]}
+    for point in ({"h0": x}, {"h0": x, "h1": 2 * x}):
+        J, C = (oj.linearize(m, point, checkpoint=c, **names) for c in (False, 2))
+        assert_allclose(C.toarray(), J.toarray())
+        assert_allclose(C.T.toarray(), J.T.toarray())
