@@ -27,7 +27,8 @@ from .chain import Factors, swaps
 
 def times(a: Array, b: Array | float) -> Array:
     """a ∘ b, in the reading that they belong to."""
-    return reading_of(a, b).Mul(a, b)
+    op = reading_of(a) if isinstance(b, float) else reading_of(a, b)
+    return op.Mul(a, b)
 
 
 def rescaled(c: Scalar, shape: Shape) -> Scalar:

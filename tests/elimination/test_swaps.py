@@ -165,6 +165,14 @@ def test_pair(name):
     assert seconds(J) <= (seconds(left) + seconds(right)) * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("name", PAIRS)
+def test_pair_of_numbers(name):
+    """The rules are of any reading: over plain arrays they give the same kinds."""
+    left, right, kinds = PAIRS[name]
+    met = meet(left, right)
+    assert (None if met is None else tuple(map(type, met))) == kinds
+
+
 def test_what_moved_lies_in_order():
     (_, d) = meet(*(deferred(J, {}) for J in (D(4, 3, 5), P)))
     assert forced(d).d.flags.c_contiguous

@@ -72,7 +72,7 @@ for mode in ("linear", "cubic"):
     case("Resize", (1, 1, 3), REGION, numbers(1, 1, 1.75), mode=mode, wrt=(0, 1), **CROP)
 
 BINS = {"output_height": 1, "output_width": 2}
-ROI = numbers(0.25, 0.5625, 2.375, 2.4375).reshape(1, 4)
+ROI = numbers(0.25, 0.5625, 2.375, 2.53125).reshape(1, 4)
 for place, mode in product(("half_pixel", "output_half_pixel"), ("avg", "max")):
     how = {"coordinate_transformation_mode": place, "mode": mode}
     case("RoiAlign", (1, 1, 3, 3), ROI, ints(0), sampling_ratio=1, **BINS, **how)
