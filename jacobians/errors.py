@@ -32,6 +32,10 @@ class LimitError(OnnxJacError, MemoryError):
     """More memory would be needed than the stated limit allows."""
 
 
+class NotConverged(OnnxJacError, ArithmeticError):
+    """An iteration ended before it came as near as was asked."""
+
+
 class OnnxJacWarning(UserWarning):
     """The result stands, but it may not be what was meant."""
 

@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from ..jacobians.errors import UnknownTensor, closest
 from ..ops.node import Step
+from .flow.pickling import packed, unpacked
 from .flow.steps import array_of, steps_of
 
 Dim = int | str | None
@@ -38,7 +39,12 @@ class Contents:
         self.opset = model.opset_imports.get("", 1)
         self.sessions: OrderedDict[Any, Any] = OrderedDict()  # of ONNX Runtime
         self.routes: OrderedDict[Any, Any] = OrderedDict()  # what linearising worked out
+        self.lean = False  # whether its runs should rather be slow than hold on to memory
         self._bodies: dict[ir.Graph, tuple[Step, ...]] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What was worked out is left behind: sessions cannot travel."""
+        return restored, (type(self), self.lean, *packed(self.ir))
 
     @cached_property
     def inputs(self) -> dict[str, TensorSpec]:
@@ -95,6 +101,13 @@ class Contents:
             f"  inputs  {', '.join(map(str, self.inputs.values()))}\n"
             f"  outputs {', '.join(map(str, self.outputs.values()))}>"
         )
+
+
+def restored(kind: type[Contents], lean: bool, graph: bytes, large: dict[str, Any]) -> Contents:
+    """A model out of a pickle."""
+    model = kind(unpacked(graph, large))
+    model.lean = lean
+    return model
 
 
 def _specs(values: Iterable[ir.Value]) -> dict[str, TensorSpec]:

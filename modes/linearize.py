@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -47,6 +47,10 @@ class Route:
     source: Model | None = None
     estimate: bool = False
     checkpoint: bool | int = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what was worked out, which a pickle leaves behind."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
@@ -128,8 +132,10 @@ class Route:
         """The segments of a checkpointed tape, each with its own route."""
         count = 0 if self.checkpoint is True else self.checkpoint
         parts = segments(self.steps, self.active, self.of, self.wrt, count)
+        lean = Model(self.model.ir)
+        lean.lean = True
         return tuple(
-            (part, Route(self.model, part.outs, part.ins, self.engine, frozenset(part.given),
+            (part, Route(lean, part.outs, part.ins, self.engine, frozenset(part.given),
                          estimate=self.estimate))
             for part in parts
         )  # fmt: skip

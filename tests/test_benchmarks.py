@@ -35,9 +35,7 @@ def test_the_command_measures_ours(tmp_path):
     names = ("tiny", "tiny/reaction")
     found, page = run(tmp_path, names, ["onnxjac"])
     products = {(o["workload"], o["product"]) for o in found}
-    assert products == {
-        (name, p) for name in names for p in find(name).products
-    }
+    assert products == {(name, p) for name in names for p in find(name).products}
     for outcome in found:
         assert outcome["limit"] > 0
         assert outcome["contenders"][0]["contender"] == "onnxjac"

@@ -37,6 +37,13 @@ class Compiled(Jacobian):
         self._lock = Lock()
         self._ran = engine or "the first engine that can"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the programs, which are made again where they are needed."""
+        return {"operator": self.operator, "engine": self.engine}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
     def _apply(self, op: Op, v: Array) -> Array:
         if op is not numbers or not isinstance(v, np.ndarray):
             return self.operator._apply(op, v)

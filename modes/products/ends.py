@@ -26,18 +26,19 @@ class Part:
 def inputs_of(recording: Recording) -> list[Part]:
     """New inputs in place of what is cut out of a flat v; and v itself where it is read whole."""
     v = recording.v
-    parts: list[Part] = []
+    parts = [Part("v", 0, v)] if recording.y is v else []
     for node, k in users_of(recording, v):
         start = beginning(recording, node) if k == 0 and len(shape_of(v)) == 1 else None
-        for cut in () if start is None else reshaped(recording, node):
+        cuts = [] if start is None else reshaped(recording, node)
+        if start is None or any(cut is recording.y for cut in cuts):
+            if all(part.value is not v for part in parts):
+                parts.append(Part("v", 0, v))
+            continue
+        for cut in cuts:
             value = recording.recorder.new(shape_of(cut), dtype_of(v), f"v_{len(parts)}")
             for user, place in users_of(recording, cut):
                 user.replace_input_with(place, value)
-            if cut is recording.y:
-                return [Part("v", 0, v)]
-            parts.append(Part(value.name or "", start or 0, value))
-        if start is None and all(part.value is not v for part in parts):
-            parts.append(Part("v", 0, v))
+            parts.append(Part(value.name or "", start, value))
     return parts
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -40,15 +41,18 @@ def compile_by(engine: str | None, recording: Recording) -> tuple[Program, str]:
 
 
 def compiler(engine: str) -> Callable[[Recording], Program]:
-    """What makes programs of an engine; raises `InputError` for one that is not there."""
-    if engine not in MODULES:
+    """What makes programs of an engine; raises `InputError` for one that is not there.
+
+    An execution provider of ONNX Runtime stands after a colon:
+    `"onnxruntime:CUDAExecutionProvider"`.
+    """
+    name, _, provider = engine.partition(":")
+    if name not in MODULES or (provider and name != "onnxruntime"):
         known = ", ".join(map(repr, MODULES))
         raise InputError(f"engine={engine!r} is not one of {known}.{closest(engine, MODULES)}")
-    if engine in EXTRAS and importlib.util.find_spec(engine) is None:
-        raise InputError(
-            f"engine={engine!r} needs {engine}: `pip install onnxjac[{EXTRAS[engine]}]`."
-        )
-    made: Callable[[Recording], Program] = importlib.import_module(
-        f".{MODULES[engine]}", __package__
+    if name in EXTRAS and importlib.util.find_spec(name) is None:
+        raise InputError(f"engine={engine!r} needs {name}: `pip install onnxjac[{EXTRAS[name]}]`.")
+    made: Callable[..., Program] = importlib.import_module(
+        f".{MODULES[name]}", __package__
     ).compile
-    return made
+    return partial(made, provider=provider) if provider else made

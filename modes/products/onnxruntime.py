@@ -14,10 +14,12 @@ import onnx
 import onnx_ir as ir
 
 from ...jacobians import dtype_of, shape_of
+from ...jacobians.errors import InputError
 from ...ops.graphs.build import build
 from ..loading.messages import first_line
 from ..primal.engines.cut import placeholder
 from ..primal.engines.onnxruntime import EngineError
+from ..primal.engines.sessions import CPU, new_session
 from .ends import Part, inputs_of, outputs_of
 from .record import Recording
 
@@ -46,18 +48,19 @@ class Session:
         return y
 
 
-def compile(recording: Recording) -> Session:
-    """The session of a recorded product.
+def compile(recording: Recording, provider: str = CPU) -> Session:
+    """The session of a recorded product, by an execution provider.
 
     Raises `EngineError` where ONNX Runtime has no kernel for it.
     """
+    check_provider(provider)
     outputs = outputs_of(recording)
     inputs = inputs_of(recording)
     results = {part.name: part.value for part in outputs}
     model = build(recording.recorder, [part.value for part in inputs], results, "product")
     shared = outsourced(model.graph)
     try:
-        session = session_of(ir.to_proto(model), shared)
+        session = session_of(ir.to_proto(model), shared, provider)
     except Exception as error:  # its exceptions have no common class
         raise EngineError(
             f"ONNX Runtime cannot run this product: {first_line(error)} Try engine='numpy'."
@@ -77,16 +80,19 @@ def outsourced(graph: ir.Graph) -> dict[str, np.ndarray]:
     return shared
 
 
-def session_of(proto: onnx.ModelProto, shared: Mapping[str, np.ndarray]) -> Any:
+def session_of(proto: onnx.ModelProto, shared: Mapping[str, np.ndarray], provider: str) -> Any:
     """A session that is given the shared arrays."""
-    import onnxruntime as ort
-
     for tensor in proto.graph.initializer:
         if tensor.name in shared:
             tensor.CopyFrom(placeholder(tensor.name, shared[tensor.name]))
-    options = ort.SessionOptions()
-    options.log_severity_level = 4  # errors come as exceptions, not on stderr too
-    values = [ort.OrtValue.ortvalue_from_numpy(array) for array in shared.values()]
-    options.add_external_initializers(list(shared), values)
-    providers = ["CPUExecutionProvider"]
-    return ort.InferenceSession(proto.SerializeToString(), options, providers=providers)
+    return new_session(proto, shared, provider=provider)
+
+
+def check_provider(provider: str) -> None:
+    """Raises `InputError` for an execution provider that this ONNX Runtime does not have."""
+    import onnxruntime as ort
+
+    known = ort.get_available_providers()
+    if provider not in known:
+        shown = ", ".join(f"'onnxruntime:{name}'" for name in known)
+        raise InputError(f"ONNX Runtime has no {provider!r} here; engine= may be {shown}.")

@@ -9,26 +9,57 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from ...jacobians import Jacobian, Shape
+from ...jacobians import Jacobian, Shape, shape_of
 from ...ops.graphs import Recorder
 from ...ops.graphs.build import reachable
+from ...ops.graphs.shortcuts import made_by
 
 OPSET = 21
 """The opset of recorded products: the one that the vocabulary speaks."""
 
 
+BROADCASTING = frozenset({"Add", "Sub", "Mul", "Div"})
+"""Operators that repeat their operands themselves."""
+
+
 class ResidualRecorder(Recorder):
     """A recorder that takes arrays as they are: views stay views, nothing is copied."""
+
+    def call(self, op_type: str, *inputs: Any, outputs: int = 1, **attrs: Any) -> Any:
+        """As ever; but what broadcasts its operands is given them unrepeated."""
+        if op_type in BROADCASTING:
+            inputs = unrepeated(inputs)
+        return super().call(op_type, *inputs, outputs=outputs, **attrs)
 
     def initializer(self, array: np.ndarray, name: str | None = None) -> ir.Value:
         value = super().like(array, name)
         value.const_value = ir.Tensor(array, name=name)
         self._arrays.append(array)
         return value
+
+
+def unrepeated(operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Operands before they were expanded, as far as the result keeps its shape."""
+    shape = np.broadcast_shapes(*map(dims, operands))
+    found = list(operands)
+    for k, x in enumerate(operands):
+        node = made_by(x, "Expand")
+        if node is not None:
+            kept = found[k]
+            found[k] = node.inputs[0]
+            if np.broadcast_shapes(*map(dims, found)) != shape:
+                found[k] = kept
+    return tuple(found)
+
+
+def dims(x: Any) -> Shape:
+    """The shape of an operand, which may be a plain number."""
+    return shape_of(x) if hasattr(x, "shape") else ()
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ class Checkpointed(Jacobian):
         yield from self.held
 
     @cached_property
-    def flops(self) -> int:  # type: ignore[override]
+    def flops(self) -> int:
         """Of the product alone, not of what is computed again."""
         return self.rebuild().flops
 
@@ -157,8 +157,8 @@ def chained(
         for name, place in places(part.outs, shapes, J.dtype):
             number[name] = vertex(shapes[name])
             edges.append(Edge(end, number[name], place))
-    ends = (tuple(number[name] for name in names) for names in (wrt, of))
-    return Dag(tuple(sizes), edges, *ends, dtype)
+    sources, sinks = (tuple(number[name] for name in names) for names in (wrt, of))
+    return Dag(tuple(sizes), edges, sources, sinks, dtype)
 
 
 def places(

@@ -27,8 +27,9 @@ class Leaves(Mapping[str, Any]):
         still: Mapping[str, np.ndarray],
     ) -> None:  # fmt: skip
         self.recorder, self.types = Recorder(lowest_opsets(model)), types
-        self.constants = {n: a for n, a in model.constants.items() if n not in point} | still
-        self._ir = model.ir.clone()
+        fixed = {n: a for n, a in model.constants.items() if n not in point}
+        self.constants = {**fixed, **still}
+        self._ir, self._lean = model.ir.clone(), model.lean
         self._values = ir.convenience.create_value_mapping(self._ir.graph, include_subgraphs=False)
         for name in point.keys() & model.constants.keys():
             self._opened(self._values[name])
@@ -86,4 +87,6 @@ class Leaves(Mapping[str, Any]):
             graph.initializers[str(value.name)] = value
         graph.extend(nodes)
         name_nodes(list(graph))
-        return Model(self._ir)
+        made = Model(self._ir)
+        made.lean = self._lean
+        return made

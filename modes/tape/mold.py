@@ -48,7 +48,7 @@ def parts_of(operator: Jacobian) -> dict[str, Any]:
 
 def _operator(operator: Jacobian) -> Fill | None:
     kind, kept = type(operator), parts_of(operator)
-    holes = {name: fill for name, part in kept.items() if (fill := mold(part))}
+    holes = {name: hole for name, part in kept.items() if (hole := mold(part))}
     if not holes:
         return None
 

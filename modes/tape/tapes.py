@@ -80,6 +80,8 @@ class Tapes:
     ) -> tuple[Tape, Seen | None]:
         """The tape by all rules, and what the first point of its signature shows."""
         values = evaluate(self.model, point, self.names, engine=self.engine)
+        if self.model.lean:
+            self.model.sessions.clear()  # the template has its own
         types = {name: described(name, value) for name, value in values.items()}
         first = signature is not None and signature not in self._known
         shaped = first and is_shaped(self.model, point, self.names)

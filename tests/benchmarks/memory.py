@@ -20,6 +20,7 @@ from .workloads.model import OUTPUT, model_of
 
 NAMES = ("transformer", "resnet", "lenet")
 SEGMENTS: tuple[bool | int, ...] = (False, 2, 4, 8, True, 32)
+LABELS = {"False": "all held", "True": "√n"}
 REPEATS = 7
 
 Row = tuple[int, int, float, float]
@@ -64,8 +65,8 @@ def main(names: tuple[str, ...] = NAMES) -> None:
         for checkpoint in SEGMENTS:
             with ProcessPoolExecutor(1, get_context("spawn")) as pool:
                 held, most, forward, backward = pool.submit(measured, name, checkpoint).result()
-            label = "all held" if checkpoint is False else "√n" if checkpoint is True else checkpoint
-            print(f"{label!s:<12}{held / 1e6:>10.1f}{most / 1e6:>10.1f}"
+            label = LABELS.get(str(checkpoint), str(checkpoint))
+            print(f"{label:<12}{held / 1e6:>10.1f}{most / 1e6:>10.1f}"
                   f"{forward * 1e3:>10.1f}{backward * 1e3:>10.1f}", flush=True)  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from ....ops.node import Step
 from ...contents import Contents
 from ...loading.messages import first_line
 from .cut import cut
+from .sessions import new_session
 
 KEPT_SESSIONS = 4
 NO_KERNEL = re.compile(r"implementation for (\w+)\(\d+\) node with name '([^']*)'")
@@ -76,15 +77,8 @@ def _session_or_error(model: Contents, given: frozenset[str], names: tuple[str, 
 
 
 def _new_session(model: Contents, given: frozenset[str], names: tuple[str, ...]) -> Any:
-    import onnxruntime as ort
-
     proto, shared = cut(model, given, names)
-    options = ort.SessionOptions()
-    options.log_severity_level = 4  # errors come as exceptions, not on stderr too
-    values = [ort.OrtValue.ortvalue_from_numpy(array) for array in shared.values()]
-    options.add_external_initializers(list(shared), values)
-    providers = ["CPUExecutionProvider"]
-    return ort.InferenceSession(proto.SerializeToString(), options, providers=providers)
+    return new_session(proto, shared, lean=model.lean)
 
 
 def _reason(model: Contents, message: str) -> str:

@@ -1,0 +1,50 @@
+"""Gram matrices of a Jacobian: J Jᵀ between outputs (the tangent kernel) and Jᵀ J between tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...jacobians import Jacobian
+from ..linearize import linearize
+from ..model import Model
+from ..names import Names
+from .symmetric import Symmetric
+
+
+def ntk(
+    model: Model,
+    inputs: Mapping[str, Any],
+    others: Mapping[str, Any] | None = None,
+    *,
+    of: Names = None,
+    wrt: Names = None,
+    engine: str | None = None,
+) -> Jacobian:
+    """K = J(x) J(x')ᵀ with J = ∂of/∂wrt: the empirical neural tangent kernel.
+
+    `others` is x', another batch; by default x' = x, and K is symmetric. Rows and columns are the
+    entries of `of`, samples first, so that for outputs (N, C) the block of a pair of samples n, m
+    is `K[n * C : (n + 1) * C, m * C : (m + 1) * C]`. No scaling. Shapes: (size of `of`, size of
+    `of` at `others`). Source: Jacot, Gabriel, Hongler, "Neural tangent kernel", 2018.
+    """
+    J = linearize(model, inputs, of=of, wrt=wrt, engine=engine)
+    if others is None:
+        return Symmetric(J @ J.T, J.codomain)
+    return J @ linearize(model, others, of=of, wrt=wrt, engine=engine).T
+
+
+def gram(
+    model: Model,
+    inputs: Mapping[str, Any],
+    *,
+    of: Names = None,
+    wrt: Names = None,
+    engine: str | None = None,
+) -> Symmetric:
+    """G = Jᵀ J with J = ∂of/∂wrt: the matrix of the normal equations.
+
+    No scaling: it is the Gauss-Newton matrix of ½ ‖of‖². Shapes: (size of `wrt`)².
+    """
+    J = linearize(model, inputs, of=of, wrt=wrt, engine=engine)
+    return Symmetric(J.T @ J, J.domain)

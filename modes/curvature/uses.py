@@ -1,0 +1,200 @@
+"""Uses: where a weight meets the model as a matrix, by the structure of its Jacobian.
+
+Whatever the node is called, the Jacobian of a weight tensor W in the tensor Y that it first makes is
+a selection and reordering of W, then a contraction with something X that does not depend on W, then
+a reordering. The labels of that contraction say what a layer is:
+
+| label in | X | W | Y | is |
+|---|---|---|---|---|
+| | ✓ | | ✓ | a row r: sample or position |
+| | ✓ | ✓ | | an input i |
+| | | ✓ | ✓ | an output o |
+| | ✓ | ✓ | ✓ | a group g: nothing couples two of them |
+
+So Y[g, r, o] = Σᵢ X[g, r, i] W[g, i, o]: `implicit_kron` for MatMul and Gemm, patches for
+convolutions, any einsum; a bias has X = 1 without inputs, an elementwise scale groups without
+inputs and outputs. A weight that is used several times has several uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import prod
+from string import ascii_letters
+
+import numpy as np
+
+from ...jacobians import (
+    Broadcast,
+    Cast,
+    Contraction,
+    Convolution,
+    Dag,
+    Diagonal,
+    Identity,
+    Jacobian,
+    Outer,
+    Permutation,
+    Reshape,
+    Scalar,
+    Slice,
+    Take,
+)
+from ...jacobians.einsums import EINSUMS, as_contraction
+from ...jacobians.errors import UnsupportedOp
+from ...jacobians.products import factors_of
+from ...ops import numbers
+
+MOVES = Identity, Reshape, Permutation, Cast, Scalar
+"""What keeps every entry, up to a factor."""
+PICKS = *MOVES, Slice, Take
+"""What may stand between a weight and its use: it picks entries of the weight."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """Y = rowsᵀ(X · start(W)), with X of shape (g, rows, i), at a vertex of the DAG.
+
+    `start` takes W to (g, i, o), and `rows` takes Y to (g, rows, o).
+    """
+
+    vertex: int
+    start: Jacobian
+    x: np.ndarray
+    rows: Jacobian
+
+
+def uses(dag: Dag, source: int, name: str) -> list[Use]:
+    """All uses of the tensor at a source; raises where it is not used as a matrix."""
+    return list(_uses(dag, source, Identity(dag.shapes[source], dag.dtype), 1.0, name))
+
+
+def _uses(dag: Dag, vertex: int, start: Jacobian, gain: float, name: str) -> Iterator[Use]:
+    for edge in dag.edges:
+        if edge.start != vertex:
+            continue
+        chain = factors_of(edge.operator)[::-1]
+        middle = [k for k, f in enumerate(chain) if not isinstance(f, PICKS)]
+        begun = applied(start, chain[: middle[0]] if middle else chain)
+        total = gain * prod(f.factor for f in chain if isinstance(f, Scalar))
+        if not middle and edge.end not in dag.sinks:
+            yield from _uses(dag, edge.end, begun, total, name)
+            continue
+        after = middle[-1] + 1 if middle else len(chain)
+        core = as_use(chain[middle[0] : after] if middle else (), name, begun)
+        if not all(isinstance(f, MOVES) for f in chain[after:]):
+            raise unstructured(name, edge.operator)
+        end = applied(Identity(core.rows.in_shape, dag.dtype), chain[after:])
+        yield Use(edge.end, core.start, core.x * total, core.rows @ end.T)
+
+
+def applied(start: Jacobian, factors: tuple[Jacobian, ...]) -> Jacobian:
+    """Factors after what there is, the first one first; numbers are left out."""
+    for factor in factors:
+        start = start if isinstance(factor, Scalar) else factor @ start
+    return start
+
+
+def as_use(core: tuple[Jacobian, ...], name: str, start: Jacobian) -> Use:
+    """A use by the operator in the middle of an edge."""
+    match core:
+        case ():
+            return matrix(plain(start), start)
+        case (Convolution(source="w"),):
+            return convolution(core[0], start)
+        case (Broadcast(),):
+            return matrix(repeated(core[0], np.ones((), start.dtype)), start)
+        case (Outer(),):
+            return matrix(repeated(core[0], core[0].u), start)
+        case (Broadcast(), Diagonal()):
+            return matrix(repeated(core[0], core[1].d), start)
+        case (operator,) if isinstance(operator, EINSUMS):
+            return matrix(as_contraction(operator), start)
+    raise unstructured(name, core[0])
+
+
+def unstructured(name: str, operator: Jacobian) -> UnsupportedOp:
+    """The refusal of a weight that is not used as a matrix."""
+    return UnsupportedOp(
+        f"{name!r} meets the model through {operator!r}, which is no Kronecker product: leave it "
+        f"out of wrt=, or take gauss_newton or fisher, which need no such structure"
+    )
+
+
+def plain(start: Jacobian) -> Contraction:
+    """The identity as a contraction with 1."""
+    labels = ascii_letters[: len(start.out_shape)]
+    sizes = dict(zip(labels, start.out_shape, strict=True))
+    return Contraction(((np.ones((), start.dtype), ""),), labels, labels, sizes)
+
+
+def repeated(operator: Jacobian, d: np.ndarray) -> Contraction:
+    """y = d ∘ bcast(x) as a contraction: a label of x that is repeated has length 1 there."""
+    labels, shape = ascii_letters[: len(operator.out_shape)], operator.out_shape
+    padded = (1,) * (len(shape) - len(operator.in_shape)) + operator.in_shape
+    kept = [label for label, n, m in zip(labels, padded, shape, strict=True) if n == m]
+    term = [label for label in labels if label not in kept]
+    d = np.reshape(d, (1,) * (len(shape) - d.ndim) + d.shape)
+    varies = [label for label, n in zip(labels, d.shape, strict=True) if n > 1 or label in term]
+    full = tuple(shape[labels.index(label)] for label in varies)
+    axes = tuple(k for k, label in enumerate(labels) if label not in varies)
+    factor = np.broadcast_to(np.squeeze(d, axes), full)
+    return Contraction(((factor, "".join(varies)),), "".join(kept), labels,
+                       dict(zip(labels, shape, strict=True)))  # fmt: skip
+
+
+def matrix(c: Contraction, start: Jacobian) -> Use:
+    """The use that a contraction is, its labels sorted into groups, rows, inputs and outputs."""
+    held = {label for _, term in c.factors for label in term}
+    rows = [k for k in c.out_term if k in held and k not in c.in_term]
+    groups = [k for k in c.out_term if k in held and k in c.in_term]
+    ins = [k for k in c.in_term if k not in c.out_term]
+    outs = [k for k in c.in_term if k in c.out_term and k not in held]
+    g, r, i, o = (prod(c.sizes[k] for k in part) for part in (groups, rows, ins, outs))
+    terms = ",".join(term for _, term in c.factors)
+    x = np.einsum(f"{terms}->{''.join(groups + rows + ins)}", *(a for a, _ in c.factors))
+    inner = tuple(c.sizes[k] for k in c.in_term)
+    dtype = c.dtype
+    return Use(
+        -1,
+        reordered(inner, c.in_term, groups + ins + outs, (g, i, o), dtype)
+        @ Reshape(inner, start.out_shape, dtype) @ start,
+        x.reshape(g, r, i),
+        reordered(c.out_shape, c.out_term, groups + rows + outs, (g, r, o), dtype),
+    )  # fmt: skip
+
+
+def reordered(
+    shape: tuple[int, ...], term: str, wanted: list[str], final: tuple[int, ...], dtype: np.dtype
+) -> Jacobian:
+    """A tensor with its axes in another order, and in another shape after that."""
+    moved = Permutation(tuple(term.index(k) for k in wanted), shape, dtype)
+    return Reshape(final, moved.out_shape, dtype) @ moved
+
+
+def convolution(c: Convolution, start: Jacobian) -> Use:
+    """The use of a kernel: X holds what one output channel of each group meets, its patches.
+
+    They are what the operator itself makes of unit kernels for a single output channel per group.
+    """
+    g, dtype = c.geometry, c.dtype
+    forward = c.target == "u"  # else a transposed convolution: channels of x are the outputs
+    group, (n, _, *positions) = g.group, (g.u if forward else g.x)
+    m, channels = g.w[0] // group, g.w[1]
+    i, o = (g.w[1:], m) if forward else ((m, *g.w[2:]), channels)
+    w = (group, *g.w[1:]) if forward else (g.w[0], 1, *g.w[2:])
+    single = replace(g, w=w, u=(n, group, *positions) if forward else g.u,
+                     x=g.x if forward else (n, group, *positions))  # fmt: skip
+    width, space = prod(i), prod(positions)
+    unit = np.eye(width, dtype=dtype).reshape(width, 1, *((1, *i) if forward else (m, 1, *i[1:])))
+    unit = np.broadcast_to(unit, (width, group, *unit.shape[2:])).reshape(width, *w)
+    x = Convolution(c.held, "w", c.target, single)._apply(numbers, unit)
+    x = x.reshape(width, n, group, space).transpose(2, 1, 3, 0).reshape(group, n * space, width)
+    split, perm = ((group, m, width), (0, 2, 1)) if forward else (
+        (group, m, channels, prod(g.w[2:])), (0, 1, 3, 2))  # fmt: skip
+    swapped = Permutation(perm, split, dtype) @ Reshape(split, g.w, dtype)
+    flat = Reshape((group, width, o), swapped.out_shape, dtype) @ swapped
+    y = (n, group, o, space)
+    rows = Permutation((1, 0, 3, 2), y, dtype) @ Reshape(y, c.out_shape, dtype)
+    return Use(-1, flat @ start, x, Reshape((group, n * space, o), rows.out_shape, dtype) @ rows)

@@ -1,0 +1,160 @@
+"""Batches: what counts as data, and one pass over it after the other."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from os import PathLike
+from typing import Any, final
+
+import numpy as np
+
+from ...jacobians.errors import InputError
+from .archive import mapped
+
+Batch = Mapping[str, Any]
+"""The inputs of a model by name, for some samples."""
+
+
+class Batches(ABC):
+    """The batches of a data set; every pass begins anew, and holds no more than one batch."""
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[Batch]:
+        """A fresh pass."""
+
+    def part(self, start: int, stop: int) -> Batches:
+        """Batches `start` to `stop`, as data of their own."""
+        return Part(self, start, stop)
+
+
+@final
+@dataclass(frozen=True)
+class Part(Batches):
+    """Some successive batches of other data."""
+
+    whole: Batches
+    start: int
+    stop: int
+
+    def __iter__(self) -> Iterator[Batch]:
+        return islice(self.whole, self.start, self.stop)
+
+
+@final
+@dataclass(frozen=True)
+class Listed(Batches):
+    """Batches that are there."""
+
+    batches: tuple[Batch, ...]
+
+    def __iter__(self) -> Iterator[Batch]:
+        return iter(self.batches)
+
+    def part(self, start: int, stop: int) -> Batches:
+        return Listed(self.batches[start:stop])
+
+
+@final
+@dataclass(frozen=True)
+class Made(Batches):
+    """Batches that a function makes anew in every pass: a generator function, a data loader."""
+
+    make: Callable[[], Iterable[Batch]]
+
+    def __iter__(self) -> Iterator[Batch]:
+        return iter(self.make())
+
+
+@final
+@dataclass(frozen=True)
+class Rows(Batches):
+    """`batch_size` rows after the other of arrays, which may be memory-mapped.
+
+    The last batch may be smaller. A scalar is the same in every batch.
+    """
+
+    arrays: Mapping[str, np.ndarray]
+    batch_size: int
+
+    def __iter__(self) -> Iterator[Batch]:
+        for start in range(0, samples(self.arrays), self.batch_size):
+            yield self._rows(start, start + self.batch_size)
+
+    def part(self, start: int, stop: int) -> Batches:
+        return Rows(self._rows(start * self.batch_size, stop * self.batch_size), self.batch_size)
+
+    def _rows(self, start: int, stop: int) -> dict[str, np.ndarray]:
+        return {name: a[start:stop] if np.ndim(a) else a for name, a in self.arrays.items()}
+
+
+@final
+@dataclass(frozen=True)
+class Archive(Batches):
+    """The rows of an `.npz` file, which every pass opens: the file travels as its path."""
+
+    path: str
+    batch_size: int
+
+    def __iter__(self) -> Iterator[Batch]:
+        return iter(Rows(mapped(self.path), self.batch_size))
+
+
+def samples(batch: Batch) -> int:
+    """The length of the first axis, which all tensors of a batch share; scalars have none.
+
+    >>> samples({"x": np.zeros((5, 2)), "y": np.zeros(5), "rate": 0.1})
+    5
+    """
+    lengths = {name: np.shape(a)[0] for name, a in batch.items() if np.ndim(a)}
+    if len(set(lengths.values())) != 1:
+        shown = ", ".join(f"{name!r}: {n}" for name, n in lengths.items()) or "only scalars"
+        raise InputError(f"a batch has no common number of samples ({shown}): say it with size=")
+    return next(iter(lengths.values()))
+
+
+def is_data(inputs: Any, batch_size: int | None = None) -> bool:
+    """Whether inputs are more than the one batch that a mapping is."""
+    return batch_size is not None or not isinstance(inputs, Mapping)
+
+
+def batches_of(data: Any, batch_size: int | None = None) -> Batches:
+    """The batches of a mapping, a list of mappings, a function that gives an iterator, a path.
+
+    A mapping is one batch, or, with `batch_size`, arrays that are cut along their first axis; the
+    path of an `.npz` file needs it too.
+
+    >>> [samples(batch) for batch in batches_of({"x": np.zeros((5, 2))}, batch_size=2)]
+    [2, 2, 1]
+    """
+    if batch_size is not None and batch_size < 1:
+        raise InputError(f"batch_size={batch_size} must be at least 1")
+    if isinstance(data, str | PathLike):
+        return Archive(str(data), _required(batch_size))
+    if isinstance(data, Mapping):
+        return Listed((data,)) if batch_size is None else Rows(data, batch_size)
+    if batch_size is not None:
+        raise InputError("batch_size= cuts arrays by name or an .npz file; other data is cut")
+    return _given(data)
+
+
+def _required(batch_size: int | None) -> int:
+    if batch_size is None:
+        raise InputError("an .npz file needs batch_size=")
+    return batch_size
+
+
+def _given(data: Any) -> Batches:
+    if isinstance(data, Batches):
+        return data
+    if isinstance(data, list | tuple):
+        return Listed(tuple(data))
+    if callable(data):
+        return Made(data)
+    if isinstance(data, Iterator):
+        raise InputError("an iterator can be read once only: give the function that makes it")
+    if isinstance(data, Iterable):  # a data loader: each iter() of it is a pass
+        return Made(data.__iter__)
+    raise InputError(f"data is a dict, a list, a function or a path, not a {type(data).__name__}")

@@ -1,0 +1,83 @@
+"""Over: one operator over all batches, `streamed(make, data)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...jacobians import Jacobian
+from ...jacobians.errors import InputError
+from ..curvature.symmetric import Symmetric
+from .batches import Batch, Batches, batches_of, is_data, samples
+from .deterministic import warn_of_differences
+from .stacked import Stacked
+from .stream import Make, Stream
+from .streamed import OverBatches, Streamed
+
+REDUCTIONS = ("sum", "mean", "stack")
+
+Size = Callable[[Batch], int]
+
+
+def streamed(
+    make: Make,
+    data: Any,
+    *,
+    reduction: str,
+    batch_size: int | None = None,
+    keep: int = 0,
+    size: Size = samples,
+    check: bool = True,
+) -> Jacobian:
+    """C = Σ_b w_b C_b with C_b = make(batch b), or [C_1; C_2; …]: an operator over all batches.
+
+    | `reduction` | C | right where |
+    |---|---|---|
+    | `"sum"` | Σ_b C_b | C_b is a sum over the samples of the batch |
+    | `"mean"` | Σ_b (n_b / N) C_b, N = Σ_b n_b | C_b is a mean over the n_b samples of the batch |
+    | `"stack"` | [C_1; C_2; …] | C_b has rows of its own: ∂outputs/∂weights |
+
+    So `reduction` is how `make` reduces, and the result is reduced in the same way over all data.
+
+    `data` is one batch (a dict, which gives make(batch) itself), a list of batches, a function that
+    gives an iterator over them (a generator function, also any iterable that can be read again,
+    such as a data loader), or, cut into `batch_size` rows, a dict of arrays, which may be
+    memory-mapped, or the path of an `.npz` file written by `numpy.savez`.
+
+    Every product is a pass over the data in which no more than one batch is linearised at a time;
+    operators that `keep` bytes can hold stay for the next product. `size(batch)` says how many
+    samples it has, by default the length of the first axis. With `check`, two products are compared
+    and an `OnnxJacWarning` says if they differ, and why.
+    """
+    if not is_data(data, batch_size):
+        return make(data)
+    C = composed(make, batches_of(data, batch_size), reduction, keep, size)
+    if check:
+        warn_of_differences(C)
+    return faced(C)
+
+
+def composed(
+    make: Make, batches: Batches, reduction: str, keep: int = 0, size: Size = samples
+) -> OverBatches:
+    """The operator over batches, without names."""
+    if reduction not in REDUCTIONS:
+        known = ", ".join(map(repr, REDUCTIONS))
+        raise InputError(f"reduction={reduction!r} is not one of {known}")
+    stream = Stream(make, batches, keep)
+    if reduction == "stack":
+        return Stacked(stream)
+    return Streamed(stream, shares(batches, size) if reduction == "mean" else None)
+
+
+def shares(batches: Batches, size: Size) -> tuple[float, ...]:
+    """n_b / N for every batch."""
+    sizes = [size(batch) for batch in batches]
+    return tuple(n / sum(sizes) for n in sizes)
+
+
+def faced(C: OverBatches) -> Jacobian:
+    """A sum of symmetric operators between named tensors is one of these itself."""
+    if isinstance(C, Streamed) and C.outline.symmetric and C.outline.domain is not None:
+        return Symmetric(C, C.outline.domain)
+    return C

@@ -1,0 +1,94 @@
+"""Taking: functions of a model at a point that take data for the point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from inspect import Parameter, signature
+from typing import Any
+
+from ...jacobians import Jacobian
+from ...jacobians.errors import InputError
+from .batches import Batch, is_data
+from .deterministic import digest
+from .over import streamed
+
+Function = Callable[..., Any]
+
+OPTIONS = {"batch_size": None, "keep": 0, "check": True}
+"""What `streamed` is told by the caller of a function, with the defaults."""
+
+
+@dataclass(frozen=True)
+class PerBatch:
+    """batch ↦ function(model, batch, **options).
+
+    A `seed` among the options becomes another one for every batch, whatever its place in the data:
+    the samples of two batches are independent, and the same in every pass and on every machine.
+    """
+
+    function: Callable[..., Jacobian]
+    model: Any
+    options: dict[str, Any]
+
+    def __call__(self, batch: Batch) -> Jacobian:
+        options = dict(self.options)
+        if "seed" in options:
+            options["seed"] = mixed(options["seed"], batch)
+        return self.function(self.model, batch, **options)
+
+
+def mixed(seed: int, batch: Batch) -> int:
+    """A seed for one batch."""
+    return (int(digest(batch)[:16], 16) + seed) % 2**63
+
+
+def takes_data(reduction: str | None = None) -> Callable[[Function], Function]:
+    """Let a function (model, inputs, **options) take data for `inputs`, with `batch_size`, `keep`
+    and `check` as in `streamed`.
+
+    A function with an option `reduction` of its own composes the batches as this says. Any other
+    one gets that option: `reduction` is its default, and None means that the caller has to say how
+    the model reduces over samples, because nothing else does.
+
+    >>> from onnxjac.jacobians import Dense
+    >>> @takes_data()
+    ... def gram(model, inputs, *, factor=1.0):
+    ...     return Dense(factor * inputs["x"].T @ inputs["x"], (2,), (2,))
+    >>> import numpy as np
+    >>> x = np.arange(6.0).reshape(3, 2)
+    >>> gram(None, {"x": x}, factor=2.0, reduction="sum", batch_size=2).toarray()
+    array([[40., 52.],
+           [52., 70.]])
+    """
+
+    def decorate(function: Function) -> Function:
+        declared = signature(function).parameters
+        own = {p.name: p.default for p in declared.values() if p.default is not Parameter.empty}
+
+        @wraps(function)
+        def over(model: Any, inputs: Any, **options: Any) -> Any:
+            asked = {name: options.pop(name, default) for name, default in OPTIONS.items()}
+            how = own.get("reduction", reduction)
+            how = options.get("reduction", how) if "reduction" in own else options.pop(
+                "reduction", how)  # fmt: skip
+            if not is_data(inputs, asked["batch_size"]):
+                return function(model, inputs, **options)
+            seeds = {"seed": own["seed"]} if "seed" in own else {}
+            make = PerBatch(over, model, seeds | options)
+            return streamed(make, inputs, reduction=stated(how, function), **asked)
+
+        return over
+
+    return decorate
+
+
+def stated(reduction: str | None, function: Function) -> str:
+    """The reduction, which somebody has to state."""
+    if reduction is None:
+        raise InputError(
+            f"{function.__name__} over several batches needs reduction='mean' or 'sum': whether "
+            "the model's loss is the mean or the sum over the samples of a batch"
+        )
+    return reduction

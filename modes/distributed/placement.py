@@ -1,0 +1,64 @@
+"""Placement: which worker holds which share, while workers come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ...jacobians.errors import OnnxJacError, warn
+
+T = TypeVar("T")
+
+TRIES = 3
+"""How often a product is begun: again where the loss of a worker takes with it what was sent."""
+
+
+class Placement:
+    """The workers of a client, in an order that stays; tasks prefer the one that they are given.
+
+    A lost worker's place is taken by one that is left, to which the scheduler brings, or there
+    computes again, all that the tasks need.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        self.homes = self.workers()
+
+    def workers(self) -> list[str]:
+        """The addresses of the workers that are there."""
+        found = sorted(self.client.ncores())
+        if not found:
+            raise OnnxJacError("the client has no workers: start some, or wait_for_workers()")
+        return found
+
+    def refresh(self) -> None:
+        """New homes for what was where no worker is now."""
+        there = self.workers()
+        free = [worker for worker in there if worker not in self.homes] or there
+        lost = [k for k, home in enumerate(self.homes) if home not in there]
+        for place, k in enumerate(lost):
+            self.homes[k] = free[place % len(free)]
+
+    def submit(self, place: int, task: Callable[..., Any], *arguments: Any) -> Any:
+        """The future of a task that is rather done at one place than at another."""
+        home = self.homes[place % len(self.homes)]
+        return self.client.submit(
+            task, *arguments, workers=[home], allow_other_workers=True, pure=False
+        )
+
+    def everywhere(self, value: Any) -> Any:
+        """A value sent to every worker: the loss of one of them does not lose it."""
+        return self.client.scatter(value, broadcast=True, hash=False)
+
+
+def persistently(attempt: Callable[[], T]) -> T:
+    """What `attempt` gives; begun again where it is cut off by the loss of a worker."""
+    from distributed.client import FutureCancelledError  # the extra: loaded where it is used
+    from distributed.comm import CommClosedError
+
+    for _ in range(TRIES - 1):
+        try:
+            return attempt()
+        except (FutureCancelledError, CommClosedError, TimeoutError) as error:
+            warn(f"a worker was lost ({type(error).__name__}): the product is begun again")
+    return attempt()

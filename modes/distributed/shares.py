@@ -1,0 +1,68 @@
+"""Shares: what a worker holds of an operator, and what it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from ...jacobians import Jacobian
+from ...ops import numbers
+from ..data.batches import Batches
+from ..data.stacked import Stacked
+from ..data.stream import Make, Stream
+from ..data.streamed import Outline, Streamed, outline_of
+
+ONE_AT_A_TIME = Lock()
+"""A worker with many threads computes one product at a time, which has all of its memory."""
+
+
+def share(
+    make: Make, batches: Batches, keep: int, weights: tuple[float, ...] | None, stacked: bool
+) -> Jacobian:
+    """The operator of some of the batches."""
+    with ONE_AT_A_TIME:
+        stream = Stream(make, batches, keep)
+        return Stacked(stream) if stacked else Streamed(stream, weights)
+
+
+def described(C: Jacobian) -> Outline:
+    """What the client has to know of a share."""
+    return C.outline if isinstance(C, Streamed) else outline_of(C)
+
+
+def product(C: Jacobian, v: np.ndarray, transposed: bool) -> np.ndarray:
+    """C v or Cᵀ v, for v of shape (K, n)."""
+    with ONE_AT_A_TIME:
+        y = (C.T if transposed else C)._apply(numbers, v)
+    return np.asarray(y)
+
+
+def diagonal(C: Jacobian) -> np.ndarray:
+    """The diagonal of a share."""
+    with ONE_AT_A_TIME:
+        return C.diagonal()
+
+
+def total(*terms: Any) -> Any:
+    """The sum, always in the same order."""
+    return reduce(np.add, terms)
+
+
+def evenly(count: int, parts: int) -> list[tuple[int, int]]:
+    """`count` things cut into successive parts that differ by one at most.
+
+    >>> evenly(7, 3)
+    [(0, 3), (3, 5), (5, 7)]
+    """
+    parts = max(1, min(parts, count))
+    ends = [k * (count // parts) + min(k, count % parts) for k in range(parts + 1)]
+    return list(zip(ends[:-1], ends[1:], strict=True))
+
+
+def grouped(items: Sequence[Any], width: int) -> list[Sequence[Any]]:
+    """Successive groups of `width`, the last one perhaps smaller."""
+    return [items[k : k + width] for k in range(0, len(items), width)]

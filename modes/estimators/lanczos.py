@@ -1,0 +1,59 @@
+"""Lanczos: symmetric operators in the small, with full reorthogonalisation.
+
+Source: Golub and Meurant, "Matrices, Moments and Quadrature with Applications", 2010; that the
+basis must be kept orthogonal, Paige, 1972.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .probes import Probed
+
+BASIS = 2**30
+"""Bytes of basis vectors that are held at a time."""
+
+
+def ritz(P: Probed, starts: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes θ and weights τ² of the quadrature Σⱼ τⱼ² f(θⱼ) ≈ vᵀ f(A) v, a row for each unit v."""
+    n, m = starts.shape
+    width = max(1, BASIS // (8 * n * steps))
+    nodes, weights = [], []
+    for first in range(0, m, width):
+        diagonal, beside = tridiagonal(P, starts[:, first : first + width], steps)
+        for a, b in zip(diagonal.T, beside.T, strict=True):
+            theta, vectors = np.linalg.eigh(np.diag(a) + np.diag(b[:-1], 1) + np.diag(b[:-1], -1))
+            nodes.append(theta)
+            weights.append(vectors[0] ** 2)
+    return np.array(nodes), np.array(weights)
+
+
+def tridiagonal(P: Probed, starts: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """T = VᵀAV for every start: its diagonal, and what stands beside it, (steps, starts).
+
+    Where the space is exhausted, T has zero rows, which no quadrature reaches.
+    """
+    basis = np.empty((steps, *starts.shape))
+    diagonal, beside = np.zeros((2, steps, starts.shape[1]))
+    v = starts
+    for k in range(steps):
+        basis[k] = v
+        w = P @ v
+        diagonal[k] = np.sum(v * w, axis=0)
+        v, beside[k] = orthonormal(w, basis[: k + 1], P.eps)
+    return diagonal, beside
+
+
+def orthonormal(
+    w: np.ndarray, basis: np.ndarray, eps: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The columns of w less their parts in the basis (k, n, columns), as unit vectors, and norms.
+
+    Twice is enough (Kahan and Parlett); what is then no more than rounding is zero.
+    """
+    before = np.linalg.norm(w, axis=0)
+    for _ in range(2):
+        w = w - np.einsum("knc,kc->nc", basis, np.einsum("knc,nc->kc", basis, w))
+    norms = np.linalg.norm(w, axis=0)
+    norms = np.where(norms > 10 * eps * len(w) ** 0.5 * before, norms, 0.0)
+    return np.divide(w, norms, out=np.zeros_like(w), where=norms > 0), norms

@@ -1,0 +1,106 @@
+"""Norms: Frobenius and spectral norm, and the condition number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .bidiagonal import Extremes, extremes
+from .exact import PRODUCTS, STRUCTURE, column_squares, few_entries
+from .probes import Probed, probing, signs
+from .result import Estimate, mean
+from .spectra import DENSE, by_products, singular_values, spectrum
+from .squared import squared
+
+
+def frobenius_norm(
+    A: Any, *, exact: bool | None = None, products: int = 60, seed: int = 0
+) -> Estimate:
+    """‖A‖_F = √(Σᵢⱼ Aᵢⱼ²) = √(E ‖A ω‖²) for ω of random signs.
+
+    `exact=True` takes up to min(m, n) products, `exact=False` estimates; by default it is exact
+    where structure, few sparse entries or no more than `products` products tell it.
+
+    >>> from onnxjac.jacobians import Diagonal
+    >>> frobenius_norm(Diagonal(np.array([3.0, 4.0])))
+    5 (exact by structure, 0 products)
+    """
+    with probing(A, "Frobenius norm") as P:
+        if exact or (exact is None and _cheap(P, products)):
+            squares, how = column_squares(P)
+            return Estimate(float(np.sqrt(squares.sum())), 0.0, P.products, how)
+        images = P @ signs(np.random.default_rng(seed), P.shape[1], products)
+        square, error = mean(np.sum(images**2, axis=0))
+        norm = float(np.sqrt(square))
+        return Estimate(norm, float(error / (2 * norm)) if norm else 0.0, P.products, "Hutchinson")
+
+
+def _cheap(P: Probed, products: int) -> bool:
+    return min(P.shape) <= products or squared(P.A) is not None or few_entries(P.A)
+
+
+def spectral_norm(
+    A: Any, *, exact: bool | None = None, products: int = 200, rtol: float = 1e-6, seed: int = 0
+) -> Estimate:
+    """‖A‖₂ = σ₁, the largest singular value.
+
+    `error` is a bound, no standard error: a singular value of A lies so near. The iteration ends
+    where it is rtol · σ₁; the value approaches σ₁ from below.
+    """
+
+    def done(found: Extremes) -> bool:
+        return bool(found.errors[0] <= rtol * found.values[0])
+
+    with probing(A, "spectral norm") as P:
+        values, how = _all_values(P, exact, products)
+        if values is not None:
+            return Estimate(float(values.max(initial=0)), 0.0, P.products, how)
+        found = extremes(P, products // 2, done, np.random.default_rng(seed))
+        first, error = float(found.values[0]), float(found.errors[0])
+        return Estimate(first, error, P.products, "Golub–Kahan")
+
+
+def condition_number(
+    A: Any, *, exact: bool | None = None, products: int = 400, rtol: float = 1e-3, seed: int = 0
+) -> Estimate:
+    """κ₂(A) = σ₁ / σₙ, the largest by the smallest singular value; infinite where that is zero.
+
+    `error` follows from the bounds of both, as for `spectral_norm`. The value approaches κ from
+    below: where the iteration ran out of products, take it as a lower bound.
+    """
+
+    def done(found: Extremes) -> bool:
+        return _ratio(found)[1] <= rtol * _ratio(found)[0]
+
+    with probing(A, "condition number") as P:
+        values, how = _all_values(P, exact, products)
+        if values is not None:
+            return Estimate(_quotient(values.max(), values.min()), 0.0, P.products, how)
+        found = extremes(P, products // 2, done, np.random.default_rng(seed))
+        value, error = _ratio(found)
+        return Estimate(value, error, P.products, "Golub–Kahan")
+
+
+def _all_values(P: Probed, exact: bool | None, products: int) -> tuple[np.ndarray | None, str]:
+    """All singular values, where they are to be had and wanted."""
+    if exact is False:
+        return None, ""
+    known = spectrum(P.A, singular_values)
+    if known is not None:
+        return known, STRUCTURE
+    few = exact or min(P.shape) <= min(products, DENSE)
+    return (by_products(P, singular_values), PRODUCTS) if few else (None, "")
+
+
+def _ratio(found: Extremes) -> tuple[float, float]:
+    """κ and the error that those of σ₁ and σₙ make."""
+    first, last = float(found.values[0]), float(found.values[-1])
+    if not last:
+        return np.inf, 0.0
+    kappa = first / last
+    return kappa, kappa * float(found.errors[0] / first + found.errors[-1] / last)
+
+
+def _quotient(first: float, last: float) -> float:
+    return float(first / last) if last else np.inf

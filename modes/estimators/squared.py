@@ -1,0 +1,202 @@
+"""Squared: A ∘ A by structure, the sums of whose columns are the diagonal of AᵀA.
+
+An entry of a product of operators is a sum over ways through them. Where there is one way at most,
+the square of the product is the product of the squares, and no entry is ever written down.
+"""
+
+from __future__ import annotations
+
+from functools import reduce, singledispatch
+from operator import matmul
+from typing import Any
+
+import numpy as np
+
+from ...jacobians import (
+    Block,
+    BlockDiagonal,
+    Broadcast,
+    Cast,
+    Contraction,
+    Convolution,
+    Cumulative,
+    Dag,
+    Dense,
+    Diagonal,
+    Embed,
+    Eye,
+    Identity,
+    Inner,
+    Jacobian,
+    Kron,
+    LowRank,
+    Outer,
+    Permutation,
+    Product,
+    Reshape,
+    Scalar,
+    Scatter,
+    Slice,
+    Sum,
+    SumTo,
+    Take,
+    Zero,
+)
+from ...jacobians.sparse import count, entries
+from ..sparse.faces import bare
+from .ways import as_blocks
+
+MONOMIAL = (
+    Identity, Zero, Scalar, Cast, Reshape, Permutation, Diagonal, Slice, Embed, Take, Broadcast,
+    Outer,
+)  # fmt: skip
+"""Kinds with one entry at most in each row."""
+
+ZERO_ONE = (
+    Identity, Zero, Cast, Reshape, Permutation, Slice, Embed, Take, Broadcast, SumTo,
+    Scatter, Cumulative,
+)  # fmt: skip
+"""Kinds whose entries are zeros and ones: their own squares."""
+
+DIAGONAL = Diagonal, Identity, Scalar
+
+ENTRIES = 10**8
+"""Up to so many entries of one operator are looked through for those on its diagonal."""
+
+
+@singledispatch
+def squared(operator: Any) -> Jacobian | None:
+    """A ∘ A, the operator with the entries Aᵢⱼ², or None where structure does not tell.
+
+    >>> squared(Dense(np.array([[1.0, 2.0]])) @ Diagonal(np.array([3.0, 4.0]))).toarray()
+    array([[ 9., 64.]])
+    """
+    behind = bare(operator) if isinstance(operator, Jacobian) else operator
+    return None if behind is operator else squared(behind)
+
+
+def _itself(operator: Jacobian) -> Jacobian:
+    return operator
+
+
+for kind in ZERO_ONE:
+    squared.register(kind, _itself)
+
+
+@squared.register
+def _(operator: Scalar) -> Jacobian:
+    return Scalar(operator.factor**2, operator.out_shape, operator.dtype)
+
+
+@squared.register
+def _(operator: Diagonal) -> Jacobian:
+    return Diagonal(operator.d**2, operator.out_shape)
+
+
+@squared.register
+def _(operator: Dense) -> Jacobian:
+    return Dense(operator.a**2, operator.out_shape, operator.in_shape)
+
+
+@squared.register
+def _(operator: BlockDiagonal) -> Jacobian:
+    return BlockDiagonal(operator.blocks**2)
+
+
+@squared.register
+def _(operator: Kron) -> Jacobian:
+    """(A ⊗ B) ∘ (A ⊗ B) = (A ∘ A) ⊗ (B ∘ B)."""
+    left, right = (f if isinstance(f, Eye) else f**2 for f in (operator.left, operator.right))
+    return Kron(left, right, operator.batch)
+
+
+@squared.register
+def _(operator: LowRank) -> Jacobian:
+    """(Σᵣ uᵣ vᵣᵀ) ∘ (Σₛ uₛ vₛᵀ) = Σᵣₛ (uᵣ ∘ uₛ)(vᵣ ∘ vₛ)ᵀ."""
+    u, v = (
+        np.einsum("ir,is->irs", f, f).reshape(len(f), f.shape[1] ** 2)
+        for f in (operator.u, operator.v)
+    )
+    return LowRank(u, v, operator.out_shape, operator.in_shape)
+
+
+@squared.register
+def _(operator: Outer) -> Jacobian:
+    return Outer(operator.u**2, operator.out_shape, operator.in_shape)
+
+
+@squared.register
+def _(operator: Inner) -> Jacobian:
+    return Inner(operator.w**2, operator.out_shape, operator.in_shape)
+
+
+@squared.register
+def _(operator: Convolution) -> Jacobian:
+    """An entry of two of x, w, u meets one entry of the third."""
+    return Convolution(operator.held**2, operator.source, operator.target, operator.geometry)
+
+
+@squared.register
+def _(operator: Contraction) -> Jacobian | None:
+    """Every entry is one product, unless a label is in neither x nor y and is summed over."""
+    seen = set(operator.in_term + operator.out_term)
+    if any(not seen.issuperset(term) for _, term in operator.factors):
+        return None
+    factors = tuple((a**2, term) for a, term in operator.factors)
+    return Contraction(factors, operator.in_term, operator.out_term, operator.sizes)
+
+
+@squared.register
+def _(operator: Product) -> Jacobian | None:
+    """Single entries in the rows on the left of one factor, and in the columns on its right."""
+    first = next((k for k, f in enumerate(operator.factors) if not single_in_rows(f)), None)
+    right = () if first is None else operator.factors[first + 1 :]
+    squares = [squared(factor) for factor in operator.factors]
+    if not all(single_in_rows(f.T) for f in right) or None in squares:
+        return None
+    return reduce(matmul, squares)
+
+
+@squared.register
+def _(operator: Sum) -> Jacobian | None:
+    """(A + D) ∘ (A + D) = A ∘ A + D ∘ D + 2 diag(A) D, with D diagonal."""
+    diagonals = [term for term in operator.terms if isinstance(term, DIAGONAL)]
+    others = [term for term in operator.terms if not isinstance(term, DIAGONAL)]
+    if len(others) != 1:
+        return None
+    square, on_diagonal = squared(others[0]), own_diagonal(others[0])
+    if square is None or on_diagonal is None:
+        return None
+    d = np.sum([term.diagonal() for term in diagonals], axis=0)
+    return square + Diagonal((d * (d + 2 * on_diagonal)).reshape(operator.out_shape))
+
+
+@squared.register(Dag)
+@squared.register(Block)
+def _(operator: Dag | Block) -> Jacobian | None:
+    """Block by block, where few ways lead from a source to a sink."""
+    blocks = as_blocks(operator)
+    squares = [] if blocks is None else [[squared(block) for block in row] for row in blocks]
+    known = [[square for square in row if square is not None] for row in squares]
+    return Block([*known]) if known and known == squares else None
+
+
+def single_in_rows(operator: Jacobian) -> bool:
+    """Whether each row has one entry at most, by its kind."""
+    return isinstance(operator, MONOMIAL)
+
+
+def own_diagonal(operator: Jacobian) -> np.ndarray | None:
+    """diag(A) of one operator between reshapings, from where its entries stand."""
+    factors = operator.factors if isinstance(operator, Product) else (operator,)
+    wide = [f for f in factors if not isinstance(f, Identity | Cast | Reshape)]
+    if len(wide) != 1 or foreign(wide[0]) or count(wide[0]) > ENTRIES:
+        return None
+    found = entries(wide[0])
+    here = found.rows == found.columns
+    return np.bincount(found.rows[here], found.values[here], min(operator.shape))
+
+
+def foreign(operator: Jacobian) -> bool:
+    """Whether the kind does not say where its entries stand."""
+    return entries.dispatch(type(operator)) is entries.dispatch(object)

@@ -1,0 +1,1 @@
+"""Preconditioners: cheap approximations of an inverse, made of what structure tells."""

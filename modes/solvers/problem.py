@@ -1,0 +1,136 @@
+"""Problem: a model as functions of one flat vector, which is how SciPy asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, final
+
+import numpy as np
+
+from ...jacobians import Jacobian, common
+from ..hessian import Hessian, hessian
+from ..linearization import Linearization
+from ..linearize import linearize
+from ..model import Model
+from ..named import check_named
+from ..names import Names, names_of
+from ..primal.evaluate import evaluate
+from ..primal.inputs import check_inputs
+from ..sparse import sparse
+from .last import Last
+
+Form = Literal["operator", "dense", "sparse"]
+
+MADE = {"operator": lambda J: J, "dense": lambda J: J.toarray(), "sparse": sparse}
+"""How a Jacobian or Hessian is handed out."""
+
+
+@final
+class Problem:
+    """x ↦ f(x), J(x) = ∂f/∂x, H(x) = ∂²f/∂x², with x the tensors of `wrt`, ravelled in order.
+
+    `fun` is a float where `of` is one tensor of one element, and `jac` then its gradient; otherwise
+    `fun` is the flat vector of the tensors of `of`, and `jac` the operator J, or J as `form` says.
+    `hess` and `hessp` are for the former. Nothing is scaled: the reduction is the model's own. Each
+    is computed once per point; a J at a new point is the old one relinearised.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        inputs: Mapping[str, Any],
+        of: tuple[str, ...],
+        wrt: tuple[str, ...],
+        engine: str | None = None,
+        form: Form = "operator",
+    ) -> None:
+        self.model, self.inputs = model, check_inputs(model, inputs)
+        self.of, self.wrt, self.engine, self.form = of, wrt, engine, form
+        self.start = evaluate(model, self.inputs, wrt, engine=engine)
+        self.values, self.jacobian = Last(self._values), Last(self._jacobian)
+        self.hessian = Last(self._hessian)
+        self.x0 = self.flatten(self.start)
+        self.scalar = len(of) == 1 and self.values(self.x0).size == 1
+
+    def flatten(self, tensors: Mapping[str, Any]) -> np.ndarray:
+        """The tensors of `wrt` as one vector."""
+        check_named(tensors)
+        dtype = common(*(value.dtype for value in self.start.values()))
+        return np.concatenate([np.ravel(tensors[name]) for name in self.wrt]).astype(dtype)
+
+    def unflatten(self, x: np.ndarray) -> dict[str, np.ndarray]:
+        """The tensors of `wrt` by name, each in its shape and dtype."""
+        ends = np.cumsum([self.start[name].size for name in self.wrt])
+        parts = zip(self.wrt, np.split(np.asarray(x), ends[:-1]), strict=True)
+        at = self.start
+        return {name: part.reshape(at[name].shape).astype(at[name].dtype) for name, part in parts}
+
+    def point(self, x: np.ndarray) -> dict[str, Any]:
+        """All inputs of the model, where the tensors of `wrt` are at x."""
+        return {**self.inputs, **self.unflatten(x)}
+
+    # -- what SciPy calls ---------------------------------------------------------------------
+
+    def fun(self, x: np.ndarray) -> Any:
+        """f(x): a float, or a vector."""
+        values = self.values(x)
+        return float(values[0]) if self.scalar else values
+
+    def jac(self, x: np.ndarray) -> Any:
+        """∇f(x) of a scalar f; else J(x)."""
+        return self.gradient(x) if self.scalar else MADE[self.form](self.jacobian(x))
+
+    def hess(self, x: np.ndarray) -> Any:
+        """H(x)."""
+        return MADE[self.form](self.hessian(x))
+
+    def hessp(self, x: np.ndarray, p: np.ndarray) -> np.ndarray:
+        """H(x) p, one product."""
+        return self.hessian(x) @ p
+
+    # -- what our own solvers call as well ----------------------------------------------------
+
+    def gradient(self, x: np.ndarray) -> np.ndarray:
+        """J(x)ᵀ 1, the gradient of the sum of f."""
+        J = self.jacobian(x)
+        return J.T @ np.ones(J.shape[0], J.dtype)
+
+    def _values(self, x: np.ndarray) -> np.ndarray:
+        known = self.jacobian.knows(x)
+        found = self.jacobian.value.primal if known else self._evaluated(x)
+        return np.concatenate([np.ravel(found[name]) for name in self.of])
+
+    def _evaluated(self, x: np.ndarray) -> Mapping[str, np.ndarray]:
+        return evaluate(self.model, self.point(x), self.of, engine=self.engine)
+
+    def _jacobian(self, x: np.ndarray) -> Linearization:
+        if self.jacobian.count:
+            return self.jacobian.value.relinearize(self.point(x))
+        return linearize(self.model, self.point(x), of=self.of, wrt=self.wrt, engine=self.engine)
+
+    def _hessian(self, x: np.ndarray) -> Hessian:
+        if self.hessian.count:
+            H = self.hessian.value
+            return Hessian(H.J.relinearize(self.point(x)), H.domain)
+        (of,) = self.of
+        return hessian(self.model, self.point(x), of=of, wrt=self.wrt, engine=self.engine)
+
+
+def as_scipy(
+    model: Model,
+    inputs: Mapping[str, Any],
+    *,
+    of: Names = None,
+    wrt: Names = None,
+    engine: str | None = None,
+    form: Form = "operator",
+) -> Problem:
+    """x ↦ f(x), J(x), H(x) p: the model as `scipy.optimize` takes it.
+
+    `minimize(p.fun, p.x0, jac=p.jac, hessp=p.hessp)` for a scalar `of`;
+    `least_squares(p.fun, p.x0, jac=p.jac)` and `root(p.fun, p.x0, jac=p.jac)` for residuals. `form`
+    says what `jac` (of a vector) and `hess` give: `"operator"`, `"dense"` (which `root`, the method
+    `trust-exact` and their like need) or `"sparse"`. `p.unflatten(x)` are the tensors by name.
+    """
+    of_names = names_of(model, of, model.outputs, "of")
+    return Problem(model, inputs, of_names, names_of(model, wrt, model.inputs, "wrt"), engine, form)
