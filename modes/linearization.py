@@ -20,7 +20,7 @@ from .named import check_named, find_tensor, fitting
 from .primal.evaluate import evaluate
 from .primal.perturb import perturbed
 from .products.compiled import by_engine
-from .tape.record import Entry
+from .tape.record import Entry, vertex_names
 
 Specs = tuple[TensorSpec, ...]
 
@@ -153,9 +153,9 @@ class Linearization(Jacobian):
         """The blocks of every step: structure, cost, bytes; and the pairs that nothing joins."""
         if self.transposed:
             return self.T.explain()
-        used = frozenset(id(edge.operator) for edge in self.dag.edges)
-        names = (tuple(spec.name for spec in specs) for specs in (self.codomain, self.domain))
-        return explain(self.entries, used, self.route.zeros(self.dag, *names))
+        wrt, of = (tuple(s.name for s in side) for side in (self.domain, self.codomain))
+        names = vertex_names(self.entries, wrt, of)
+        return explain(self.entries, self.dag, names, self.route.zeros(self.dag, of, wrt))
 
     def check(self, *, seed: int = 0) -> Check:
         """Dot test, differences, matmat, transpose, elimination: see `modes.check`."""

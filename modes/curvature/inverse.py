@@ -37,7 +37,7 @@ def inverse(
     | solver | A | preconditioner M |
     |---|---|---|
     | `"cg"` | symmetric positive definite | ≈ A⁻¹, symmetric positive definite |
-    | `"minres"` | symmetric | ≈ \\|A\\|⁻¹, symmetric positive definite |
+    | `"minres"` | symmetric | ≈ (A²)^(-½), symmetric positive definite |
     | `"neumann"` | ρ(I - M A) < 1 | ≈ A⁻¹, by default I |
     | `"lsmr"` | any, m×n | right factor R: x = R y with min ‖A R y - b‖ |
 
@@ -151,9 +151,7 @@ def neumann(inv: Inverse, b: np.ndarray) -> np.ndarray:
 
 def double(operator: Any) -> Any:
     """The same products, for iterations that compute in double precision."""
-    return LinearOperator(
-        operator.shape, operator.matvec, operator.rmatvec, dtype=np.float64
-    )
+    return LinearOperator(operator.shape, operator.matvec, operator.rmatvec, dtype=np.float64)
 
 
 def relative_residual(A: Any, x: np.ndarray, b: np.ndarray) -> float:

@@ -37,7 +37,7 @@ FISHER_TYPES = "type-2", "mc", "empirical"
 APPROXIMATIONS = "expand", "reduce"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class Gradients:
     """Whatever K-FAC and its kin are made of: layers, and stacks of cotangents of `at`."""
 

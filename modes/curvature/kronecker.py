@@ -15,7 +15,7 @@ from .blocks import block_diagonal
 from .symmetric import Curvature, Specs, Symmetric
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class Factors:
     """Sᵀ (A ⊗ B) S for one use: S picks the entries of W as (groups, inputs, outputs).
 

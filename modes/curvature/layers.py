@@ -14,7 +14,7 @@ from ..linearization import Linearization
 from .uses import Use, uses
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class Layer:
     """The uses that pick the same entries of a tensor: they share these weights.
 
@@ -44,10 +44,7 @@ class Layers:
     def __init__(self, J: Linearization) -> None:
         (spec,) = J.codomain
         self.shape = shape_of(spec)
-        found = {
-            s.name: uses(J.dag, source, s.name)
-            for s, source in zip(J.domain, J.dag.sources, strict=True)
-        }
+        found = {s.name: uses(J, s.name) for s in J.domain}
         ends = dict.fromkeys(use.vertex for several in found.values() for use in several)
         self.back = Dag(J.dag.shapes, J.dag.edges, tuple(ends), J.dag.sinks, J.dag.dtype).T
         self.vertices = dict(zip(self.back.sinks, ends, strict=True))

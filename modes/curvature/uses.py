@@ -24,6 +24,7 @@ from math import prod
 from string import ascii_letters
 
 import numpy as np
+import onnx
 
 from ...jacobians import (
     Broadcast,
@@ -44,7 +45,9 @@ from ...jacobians import (
 from ...jacobians.einsums import EINSUMS, as_contraction
 from ...jacobians.errors import UnsupportedOp
 from ...jacobians.products import factors_of
-from ...ops import numbers
+from ...ops import Step, numbers
+from ..linearization import Linearization
+from ..named import find_tensor
 
 MOVES = Identity, Reshape, Permutation, Cast, Scalar
 """What keeps every entry, up to a factor."""
@@ -52,7 +55,7 @@ PICKS = *MOVES, Slice, Take
 """What may stand between a weight and its use: it picks entries of the weight."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class Use:
     """Y = rowsᵀ(X · start(W)), with X of shape (g, rows, i), at a vertex of the DAG.
 
@@ -65,12 +68,17 @@ class Use:
     rows: Jacobian
 
 
-def uses(dag: Dag, source: int, name: str) -> list[Use]:
-    """All uses of the tensor at a source; raises where it is not used as a matrix."""
-    return list(_uses(dag, source, Identity(dag.shapes[source], dag.dtype), 1.0, name))
+def uses(J: Linearization, name: str) -> list[Use]:
+    """All uses of a tensor of the domain; raises where it is not used as a matrix."""
+    source, _ = find_tensor(name, J.domain, J.dag.sources)
+    passing = {id(operator) for entry in J.entries for (_, i), operator in entry.blocks.items()
+               if passes_on(entry.step, i)}  # fmt: skip
+    return list(_uses(J.dag, passing, source, Identity(J.dag.shapes[source], J.dtype), 1.0, name))
 
 
-def _uses(dag: Dag, vertex: int, start: Jacobian, gain: float, name: str) -> Iterator[Use]:
+def _uses(
+    dag: Dag, passing: set[int], vertex: int, start: Jacobian, gain: float, name: str
+) -> Iterator[Use]:
     for edge in dag.edges:
         if edge.start != vertex:
             continue
@@ -78,8 +86,8 @@ def _uses(dag: Dag, vertex: int, start: Jacobian, gain: float, name: str) -> Ite
         middle = [k for k, f in enumerate(chain) if not isinstance(f, PICKS)]
         begun = applied(start, chain[: middle[0]] if middle else chain)
         total = gain * prod(f.factor for f in chain if isinstance(f, Scalar))
-        if not middle and edge.end not in dag.sinks:
-            yield from _uses(dag, edge.end, begun, total, name)
+        if not middle and id(edge.operator) in passing:
+            yield from _uses(dag, passing, edge.end, begun, total, name)
             continue
         after = middle[-1] + 1 if middle else len(chain)
         core = as_use(chain[middle[0] : after] if middle else (), name, begun)
@@ -87,6 +95,17 @@ def _uses(dag: Dag, vertex: int, start: Jacobian, gain: float, name: str) -> Ite
             raise unstructured(name, edge.operator)
         end = applied(Identity(core.rows.in_shape, dag.dtype), chain[after:])
         yield Use(edge.end, core.start, core.x * total, core.rows @ end.T)
+
+
+def passes_on(step: Step, i: int) -> bool:
+    """Whether a step only moves what is in input i: no other input is of the same type variable."""
+    try:
+        schema = onnx.defs.get_schema(step.op_type, step.version, step.domain)
+    except onnx.defs.SchemaError:
+        return False
+    formal = schema.inputs
+    kinds = [formal[min(k, len(formal) - 1)].type_str for k, name in enumerate(step.inputs) if name]
+    return kinds.count(formal[min(i, len(formal) - 1)].type_str) == 1
 
 
 def applied(start: Jacobian, factors: tuple[Jacobian, ...]) -> Jacobian:

@@ -7,14 +7,13 @@ from itertools import zip_longest
 
 import numpy as np
 
-from ...jacobians.errors import warn
 from .batches import Batch, Batches
 from .stream import Stream
 from .streamed import OverBatches
 
 
-def warn_of_differences(C: OverBatches, *, seed: int = 0) -> None:
-    """Warn where ‖C v − C v‖ > √ε ‖C v‖ for two products of one random v.
+def difference(C: OverBatches, *, seed: int = 0) -> str | None:
+    """What to say where ‖C v − C v‖ > √ε ‖C v‖ for two products of one random v.
 
     Both are computed from the data. The order of batches may change where they are added.
     """
@@ -22,11 +21,12 @@ def warn_of_differences(C: OverBatches, *, seed: int = 0) -> None:
     fresh = C.over(Stream(C.stream.make, C.stream.batches))
     first, second = fresh @ v, fresh @ v
     distance, scale = (float(np.linalg.norm(y)) for y in (first - second, first))
-    if distance > float(np.sqrt(np.finfo(C.dtype).eps)) * scale:
-        warn(
-            f"two products of one vector differ by {distance / max(scale, 1e-300):.1e}, relative: "
-            f"{cause(C.stream.batches)}; solvers and estimators expect one matrix"
-        )
+    if distance <= float(np.sqrt(np.finfo(C.dtype).eps)) * scale:
+        return None
+    return (
+        f"two products of one vector differ by {distance / max(scale, 1e-300):.1e}, relative: "
+        f"{cause(C.stream.batches)}; solvers and estimators expect one matrix"
+    )
 
 
 def cause(batches: Batches) -> str:

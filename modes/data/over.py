@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ...jacobians import Jacobian
-from ...jacobians.errors import InputError
+from ...jacobians.errors import InputError, warn
 from ..curvature.symmetric import Symmetric
 from .batches import Batch, Batches, batches_of, is_data, samples
-from .deterministic import warn_of_differences
+from .deterministic import difference
 from .stacked import Stacked
 from .stream import Make, Stream
 from .streamed import OverBatches, Streamed
@@ -17,6 +17,8 @@ from .streamed import OverBatches, Streamed
 REDUCTIONS = ("sum", "mean", "stack")
 
 Size = Callable[[Batch], int]
+
+Weights = tuple[float, ...] | None
 
 
 def streamed(
@@ -51,33 +53,30 @@ def streamed(
     """
     if not is_data(data, batch_size):
         return make(data)
-    C = composed(make, batches_of(data, batch_size), reduction, keep, size)
-    if check:
-        warn_of_differences(C)
-    return faced(C)
+    batches = batches_of(data, batch_size)
+    weights = weights_of(batches, reduction, size)
+    C = composed(Stream(make, batches, keep), reduction, weights)
+    if check and (message := difference(C)):
+        warn(message)
+    return named(C, C.outline.domain if isinstance(C, Streamed) else None)
 
 
-def composed(
-    make: Make, batches: Batches, reduction: str, keep: int = 0, size: Size = samples
-) -> OverBatches:
+def composed(stream: Stream, reduction: str, weights: Weights) -> OverBatches:
     """The operator over batches, without names."""
+    return Stacked(stream) if reduction == "stack" else Streamed(stream, weights)
+
+
+def weights_of(batches: Batches, reduction: str, size: Size) -> Weights:
+    """n_b / N for every batch, or None for 1."""
     if reduction not in REDUCTIONS:
         known = ", ".join(map(repr, REDUCTIONS))
         raise InputError(f"reduction={reduction!r} is not one of {known}")
-    stream = Stream(make, batches, keep)
-    if reduction == "stack":
-        return Stacked(stream)
-    return Streamed(stream, shares(batches, size) if reduction == "mean" else None)
-
-
-def shares(batches: Batches, size: Size) -> tuple[float, ...]:
-    """n_b / N for every batch."""
+    if reduction != "mean":
+        return None
     sizes = [size(batch) for batch in batches]
     return tuple(n / sum(sizes) for n in sizes)
 
 
-def faced(C: OverBatches) -> Jacobian:
-    """A sum of symmetric operators between named tensors is one of these itself."""
-    if isinstance(C, Streamed) and C.outline.symmetric and C.outline.domain is not None:
-        return Symmetric(C, C.outline.domain)
-    return C
+def named(C: Jacobian, domain: tuple[Any, ...] | None) -> Jacobian:
+    """A symmetric operator over named tensors with a face that knows them."""
+    return Symmetric(C, domain) if domain is not None and C.T is C else C

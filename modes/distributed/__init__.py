@@ -3,18 +3,17 @@
 `shares` is what a worker holds and does, `placement` says which worker does it, `operator` is the
 `Jacobian` whose products are one map and one reduction, `over` makes it of data.
 
-How cost grows, with W workers, P = W parts of the data, n columns of C, m rows, K right-hand sides
-and item bytes s:
+How cost grows, with W workers, P parts of the data (by default W), n columns and m rows of C, K
+right-hand sides and s bytes for a number:
 
-| | per product | remark |
+| | per product | |
 |---|---|---|
-| arithmetic | (time of one pass) / W | batches are shared out evenly |
-| right-hand sides sent | s n K W | to every worker, in a tree: log₂ W rounds |
-| results sent, a sum | s m K P | eight at a time, between workers; log₈ P rounds |
-| results sent, a stack | s m K in all | each worker sends its own rows |
-| tasks | P + P / 7 | each costs the scheduler about a millisecond |
-| sent once | model, point, what `make` refers to | s · parameters · W, and the parts of data in memory |
+| arithmetic | the time of one pass / W | where batches can be shared out evenly |
+| right-hand sides | s n K W bytes | to every worker; the workers pass them on |
+| results of a sum | s m K P bytes | added eight at a time, in log₈ P rounds |
+| results of a stack | s m K bytes | every worker sends its own rows |
+| tasks | P (1 + 1/7) | all pass through one scheduler |
 
-`tests/benchmarks/distributed.py` measures these on the machine at hand and fits
-T(W) = T₁ / W + t_task (P + P / 7) + ⌈log₂ W⌉ (t_latency + s n K / bandwidth) + …, which predicts W = 1,000.
+Once: what `make` refers to, so model and point, to every worker, and data in memory with its part.
+`tests/benchmarks/distributed.py` measures it, and predicts from that what 1,000 workers do.
 """

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ...jacobians import Jacobian
-from ...jacobians.errors import InputError
-from ..curvature.symmetric import Symmetric
-from ..data.batches import Batches, batches_of, samples
-from ..data.over import REDUCTIONS, Size
+from ...jacobians.errors import warn
+from ..data.batches import batches_of, samples
+from ..data.over import Size, named, weights_of
 from ..data.stream import Make
-from .operator import Distributed, Grid, Shares
+from .grid import Grid, Shares
+from .operator import Distributed
 from .placement import Placement
-from .shares import evenly, share
+from .shares import evenly, share, suspect
 
 
 def distributed(
@@ -25,12 +26,13 @@ def distributed(
     keep: int = 0,
     size: Size = samples,
     parts: int | None = None,
+    check: bool = True,
 ) -> Jacobian:
     """C = Σ_b w_b C_b or [C_1; C_2; …] as `streamed` makes it, computed by the workers of a client.
 
     `client` is a `distributed.Client`; `make`, `data`, `reduction`, `batch_size`, `keep` (bytes on
-    each worker) and `size` are those of `streamed`, and the scaling is the same: `"sum"`: w_b = 1;
-    `"mean"`: w_b = n_b / N; `"stack"`: rows by batch.
+    each worker), `size` and `check` are those of `streamed`, and so is the scaling: w_b = 1 for
+    `"sum"`, w_b = n_b / N for `"mean"`, rows by batch for `"stack"`.
 
     The batches are cut into `parts`, by default one for each worker. What `make` refers to, so the
     model, is sent once to each worker; data in memory is sent once with its part, a path or a
@@ -42,45 +44,27 @@ def distributed(
     The share of a worker that is lost is computed again by others. A worker that is in the middle
     of a batch holds one linearisation, whatever the number of its threads.
     """
-    if reduction not in REDUCTIONS:
-        known = ", ".join(map(repr, REDUCTIONS))
-        raise InputError(f"reduction={reduction!r} is not one of {known}")
     batches = batches_of(data, batch_size)
-    sizes = [size(batch) for batch in batches]
-    if not sizes:
-        raise InputError("there are no batches")
-    weights = tuple(n / sum(sizes) for n in sizes) if reduction == "mean" else None
+    weights = weights_of(batches, reduction, size)
+    count = len(weights) if weights else sum(1 for _ in batches)
     placement = Placement(client)
-    cuts = evenly(len(sizes), len(placement.homes) if parts is None else parts)
-    grid = sent(placement, make, batches, cuts, keep, weights, reduction == "stack")
-    return faced(Distributed(Shares(placement, grid, reduction == "stack")))
+    cuts = evenly(count, len(placement.homes) if parts is None else parts)
+    shares = [(batches.part(a, b), keep, reduction, weights and weights[a:b]) for a, b in cuts]
+    build = partial(built, placement, make, shares)
+    C = Distributed(Shares(placement, build, reduction == "stack"))
+    if check and (message := next(filter(None, C.shares.ask(suspect)), None)):
+        warn(message)
+    return named(C, C.shares.outlines[0].domain)
 
 
-def sent(
-    placement: Placement,
-    make: Make,
-    batches: Batches,
-    cuts: list[tuple[int, int]],
-    keep: int,
-    weights: tuple[float, ...] | None,
-    stacked: bool,
-) -> Grid:
-    """The operator of every part on its workers."""
-    copies = max(1, len(placement.homes) // len(cuts))
+def built(
+    placement: Placement, make: Make, shares: list[tuple[Any, ...]]
+) -> tuple[Grid, Any]:
+    """The futures of the operator of every part, in as many copies as there are workers for."""
+    copies = max(1, len(placement.homes) // len(shares))
     maker = placement.everywhere(make)
-
-    def future(p: int, copy: int) -> Any:
-        a, b = cuts[p]
-        mine = None if weights is None else weights[a:b]
-        task = share, maker, batches.part(a, b), keep, mine, stacked
-        return placement.submit(p * copies + copy, *task)
-
-    return [[future(p, copy) for copy in range(copies)] for p in range(len(cuts))]
-
-
-def faced(C: Distributed) -> Jacobian:
-    """A sum of symmetric operators between named tensors is one of these itself."""
-    first = C.shares.outlines[0]
-    if C.T is C and first.domain is not None:
-        return Symmetric(C, first.domain)
-    return C
+    grid = [
+        [placement.submit(p * copies + c, share, maker, *arguments) for c in range(copies)]
+        for p, arguments in enumerate(shares)
+    ]
+    return grid, maker

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ...jacobians.errors import OnnxJacError, warn
+from ...jacobians.errors import OnnxJacError
 
 T = TypeVar("T")
 
 TRIES = 3
-"""How often a product is begun: again where the loss of a worker takes with it what was sent."""
+"""How often a product is begun before the loss of workers is an error."""
 
 
 class Placement:
@@ -47,18 +47,20 @@ class Placement:
         )
 
     def everywhere(self, value: Any) -> Any:
-        """A value sent to every worker: the loss of one of them does not lose it."""
+        """A value sent to every worker."""
         return self.client.scatter(value, broadcast=True, hash=False)
 
 
-def persistently(attempt: Callable[[], T]) -> T:
-    """What `attempt` gives; begun again where it is cut off by the loss of a worker."""
+def persistently(attempt: Callable[[], T], renew: Callable[[], Any]) -> T:
+    """What `attempt` gives; begun again, with all sent anew, where a lost worker was the last one
+    that had what a task needs. What has been computed from that is computed again by the scheduler.
+    """
     from distributed.client import FutureCancelledError  # the extra: loaded where it is used
-    from distributed.comm import CommClosedError
+    from distributed.comm.core import CommClosedError
 
     for _ in range(TRIES - 1):
         try:
             return attempt()
-        except (FutureCancelledError, CommClosedError, TimeoutError) as error:
-            warn(f"a worker was lost ({type(error).__name__}): the product is begun again")
+        except (FutureCancelledError, CommClosedError, TimeoutError):
+            renew()
     return attempt()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from itertools import pairwise
 from threading import Lock
 from typing import Any
 
@@ -12,21 +13,21 @@ import numpy as np
 from ...jacobians import Jacobian
 from ...ops import numbers
 from ..data.batches import Batches
-from ..data.stacked import Stacked
+from ..data.deterministic import difference
+from ..data.over import Weights, composed
 from ..data.stream import Make, Stream
-from ..data.streamed import Outline, Streamed, outline_of
+from ..data.streamed import Outline, OverBatches, Streamed, outline_of
 
 ONE_AT_A_TIME = Lock()
 """A worker with many threads computes one product at a time, which has all of its memory."""
 
 
 def share(
-    make: Make, batches: Batches, keep: int, weights: tuple[float, ...] | None, stacked: bool
-) -> Jacobian:
+    make: Make, batches: Batches, keep: int, reduction: str, weights: Weights
+) -> OverBatches:
     """The operator of some of the batches."""
     with ONE_AT_A_TIME:
-        stream = Stream(make, batches, keep)
-        return Stacked(stream) if stacked else Streamed(stream, weights)
+        return composed(Stream(make, batches, keep), reduction, weights)
 
 
 def described(C: Jacobian) -> Outline:
@@ -47,6 +48,17 @@ def diagonal(C: Jacobian) -> np.ndarray:
         return C.diagonal()
 
 
+def compiled(C: OverBatches, options: dict[str, Any]) -> Jacobian:
+    """A share that is compiled."""
+    return C.compile(**options)
+
+
+def suspect(C: OverBatches) -> str | None:
+    """In what two passes over a share differ."""
+    with ONE_AT_A_TIME:
+        return difference(C)
+
+
 def total(*terms: Any) -> Any:
     """The sum, always in the same order."""
     return reduce(np.add, terms)
@@ -60,7 +72,7 @@ def evenly(count: int, parts: int) -> list[tuple[int, int]]:
     """
     parts = max(1, min(parts, count))
     ends = [k * (count // parts) + min(k, count % parts) for k in range(parts + 1)]
-    return list(zip(ends[:-1], ends[1:], strict=True))
+    return list(pairwise(ends))
 
 
 def grouped(items: Sequence[Any], width: int) -> list[Sequence[Any]]:

@@ -29,7 +29,7 @@ from ...jacobians import (
     Zero,
 )
 
-RATE = 1e11
+RATE = 3e11
 """Single-precision multiplications and additions per second inside a matrix product."""
 
 BANDWIDTH = 1.5e10

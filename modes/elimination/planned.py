@@ -6,21 +6,31 @@ from functools import singledispatch
 from weakref import WeakKeyDictionary
 
 from ...jacobians import Dag, Jacobian, Product, Sum
-from .collapse import collapsed
-from .plan import multiplied_out
+from .collapse import Collapse, collapse
+from .plan import REPAID, Plan, plan
 
-COLLAPSED: WeakKeyDictionary[Dag, Dag] = WeakKeyDictionary()
-PLANS: WeakKeyDictionary[Dag, dict[tuple[int, int | None], Dag]] = WeakKeyDictionary()
-"""What was made of a DAG, as long as that lives: both directions share it."""
+COLLAPSED: WeakKeyDictionary[Dag, Collapse] = WeakKeyDictionary()
+PLANS: WeakKeyDictionary[Dag, tuple[tuple[int, int | None], Plan]] = WeakKeyDictionary()
+"""What was made of a DAG last, as long as that lives: both directions share it."""
 
 
 def eliminated(dag: Dag) -> Dag:
     """The DAG collapsed, once."""
     if dag.mirror is not None:
         return eliminated(dag.mirror).T
+    return collapse_of(dag).after
+
+
+def collapse_of(dag: Dag) -> Collapse:
+    """What was eliminated from a DAG."""
     if dag not in COLLAPSED:
-        COLLAPSED[dag] = collapsed(dag)
+        COLLAPSED[dag] = collapse(dag)
     return COLLAPSED[dag]
+
+
+def plan_of(dag: Dag) -> Plan | None:
+    """What was multiplied out of a DAG last, if anything was."""
+    return PLANS[dag][1] if dag in PLANS else None
 
 
 @singledispatch
@@ -34,11 +44,11 @@ def planned(operator: Jacobian, products: int, memory: int | None = None) -> Jac
 def _(operator: Dag, products: int, memory: int | None = None) -> Jacobian:
     if operator.mirror is not None:
         return planned(operator.mirror, products, memory).T
-    plans = PLANS.setdefault(operator, {})
-    if (products, memory) not in plans:
-        ready = eliminated(operator)
-        plans[products, memory] = multiplied_out(ready, products=products, memory=memory)
-    return plans[products, memory]
+    asked = min(products, REPAID), memory
+    if operator not in PLANS or PLANS[operator][0] != asked:
+        made = plan(eliminated(operator), products=products, memory=memory)
+        PLANS[operator] = asked, made
+    return PLANS[operator][1].dag
 
 
 @planned.register

@@ -19,8 +19,12 @@ class Stretch:
     nbytes: int
 
     def __str__(self) -> str:
+        return self.told(str(self.start), str(self.end))
+
+    def told(self, start: str, end: str) -> str:
+        """The same with names in place of numbers."""
         times = f"{self.before * 1e3:.3g} → {self.after * 1e3:.3g} ms"
-        return f"{self.start} → {self.end}: {self.text}, {times}, {self.nbytes:,} bytes"
+        return f"{start} → {end}: {self.text}, {times} (estimated), {self.nbytes:,} bytes"
 
 
 def text_of(operator: Jacobian, width: int = 60) -> str:

@@ -27,10 +27,8 @@ def extremes(
     P: Probed, steps: int, done: Callable[[Extremes], bool], rng: np.random.Generator
 ) -> Extremes:
     """Steps of A V = U B until what is wanted is there; starts on the smaller side."""
-    if P.shape[0] < P.shape[1]:
-        forward, backward = P.adjoint, P.__matmul__
-    else:
-        forward, backward = P.__matmul__, P.adjoint
+    ways = P.__matmul__, P.adjoint
+    forward, backward = ways if P.shape[0] >= P.shape[1] else ways[::-1]
     m, n = max(P.shape), min(P.shape)
     steps = min(steps, n)
     left, right = np.zeros((steps, m, 1)), np.zeros((steps, n, 1))

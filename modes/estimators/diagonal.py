@@ -36,9 +36,7 @@ def diagonal(A: Any, *, method: str | None = None, products: int = 60, seed: int
         return Estimate(value, error, P.products, "XDiag" if error.any() else f"{PRODUCTS}, XDiag")
 
 
-def xdiag(
-    P: Probed, products: int, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
+def xdiag(P: Probed, products: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """The mean over i of diag(Qᵢ Qᵢᵀ A) + ωᵢ ∘ (I - QᵢQᵢᵀ) A ωᵢ, with Qᵢ without probe i.
 
     Half of the products are with Aᵀ. (I - QᵢQᵢᵀ) A ωᵢ = Q sᵢ (sᵢᵀ rᵢ), rᵢ column i of R.

@@ -55,7 +55,7 @@ def column_squares(P: Probed) -> Found:
     if square is not None:
         return square.T @ np.ones(P.shape[0]), STRUCTURE
     if few_entries(P.A):
-        matrix = sparse(P.A)
+        matrix = sparse(P.A)  # type: ignore[arg-type]
         return np.bincount(matrix.indices, matrix.data**2, P.shape[1]), SPARSE
     m, n = P.shape
     if n <= m:

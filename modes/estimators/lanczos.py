@@ -44,9 +44,7 @@ def tridiagonal(P: Probed, starts: np.ndarray, steps: int) -> tuple[np.ndarray, 
     return diagonal, beside
 
 
-def orthonormal(
-    w: np.ndarray, basis: np.ndarray, eps: float
-) -> tuple[np.ndarray, np.ndarray]:
+def orthonormal(w: np.ndarray, basis: np.ndarray, eps: float) -> tuple[np.ndarray, np.ndarray]:
     """The columns of w less their parts in the basis (k, n, columns), as unit vectors, and norms.
 
     Twice is enough (Kahan and Parlett); what is then no more than rounding is zero.

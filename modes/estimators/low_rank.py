@@ -65,9 +65,7 @@ def svd(
     return Q @ Ut.T, sigma, V
 
 
-def nystrom(
-    P: Probed, sketch: int, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
+def nystrom(P: Probed, sketch: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """U, λ of (AΩ)(ΩᵀAΩ)⁻¹(AΩ)ᵀ, for A positive semidefinite, by way of A + νI with a tiny ν.
 
     Source: Tropp, Yurtsever, Udell and Cevher, "Fixed-rank approximation of a positive-semidefinite

@@ -33,9 +33,7 @@ class Probed:
         """Aᵀ U."""
         return self._product(self.A.rmatmat, U, self.shape[1])
 
-    def _product(
-        self, product: Callable[[MATRICES], MATRICES], V: MATRICES, rows: int
-    ) -> MATRICES:
+    def _product(self, product: Callable[[MATRICES], MATRICES], V: MATRICES, rows: int) -> MATRICES:
         """Some columns at a time, so that memory stays bounded and progress is seen."""
         columns = V[:, None] if V.ndim == 1 else V
         found = np.empty((rows, columns.shape[1]))

@@ -44,7 +44,7 @@ def _text(value: Any) -> str:
     """A number to six digits, an array by its shape, an operator as it prints itself."""
     if isinstance(value, np.ndarray) and value.ndim:
         return f"array of shape {value.shape}"
-    return f"{float(value):.6g}" if np.ndim(value) == 0 and np.isscalar(value) else str(value)
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def mean(samples: np.ndarray) -> tuple[Any, Any]:

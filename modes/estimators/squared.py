@@ -177,8 +177,7 @@ def _(operator: Dag | Block) -> Jacobian | None:
     """Block by block, where few ways lead from a source to a sink."""
     blocks = as_blocks(operator)
     squares = [] if blocks is None else [[squared(block) for block in row] for row in blocks]
-    known = [[square for square in row if square is not None] for row in squares]
-    return Block([*known]) if known and known == squares else None
+    return Block(squares) if squares and all(None not in row for row in squares) else None
 
 
 def single_in_rows(operator: Jacobian) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import reduce
 from itertools import islice
-from collections.abc import Iterator
 from operator import add
 
 from ...jacobians import Block, Dag, Identity, Jacobian, Zero

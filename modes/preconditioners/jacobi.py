@@ -49,5 +49,5 @@ def positive(entries: np.ndarray) -> np.ndarray:
     """The entries, if all are."""
     if not np.all(entries > 0):
         k = int(np.argmin(np.where(np.isnan(entries), -np.inf, entries)))
-        raise InputError(f"entry {k} of the diagonal is {entries[k]:g}, not positive: give damping=")
+        raise InputError(f"entry {k} of the diagonal is {entries[k]:g}, not > 0: give damping=")
     return entries

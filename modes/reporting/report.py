@@ -133,7 +133,8 @@ def of_timings(J: Linearization, seed: int = 0) -> str:
     rng = np.random.default_rng(seed)
     v, u = (rng.standard_normal(n).astype(J.dtype) for n in J.shape[::-1])
     route = J.route
-    run = median_time(lambda: evaluate(route.model, J.point, route.model.outputs, engine=route.engine))
+    model, engine = route.model, route.engine
+    run = median_time(lambda: evaluate(model, J.point, model.outputs, engine=engine))
     products = {"J @ v": median_time(lambda: J @ v), "Jᵀ @ u": median_time(lambda: J.T @ u)}
     lines = [f"{name}: {time_text(t)}, {t / run:.2g} runs" for name, t in products.items()]
     return section("time", [f"one run of the model: {time_text(run)}", *lines])

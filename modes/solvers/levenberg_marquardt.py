@@ -1,18 +1,19 @@
-"""Levenberg-Marquardt: nonlinear least squares, each step a damped linear one by LSMR."""
+"""Levenberg-Marquardt: nonlinear least squares."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.optimize import OptimizeResult
-from scipy.sparse.linalg import lsmr
 
-from ...jacobians import Diagonal, Jacobian
 from ..model import Model
 from ..names import Names
+from .counted import Counted
+from .damping import Damping
+from .least_squares import TINY, Place, Step
 from .problem import Problem, as_scipy
 from .run import GOING, GRADIENT, STEP, VALUE, Callback, run, state
 from .scaling import Scale, column_norms
@@ -25,120 +26,104 @@ def levenberg_marquardt(
     of: Names = None,
     wrt: Names = None,
     damping: float = 1e-3,
+    acceleration: float = 0.75,
     scale: Scale = column_norms,
     tol: float | None = None,
     maxiter: int = 200,
     inner: Mapping[str, Any] | None = None,
     callback: Callback | None = None,
-    progress: bool = False,
     engine: str | None = None,
 ) -> OptimizeResult:
-    """min ½ ‖r(x)‖² by steps that minimise ‖J δ + r‖² + λ ‖D δ‖², with r the tensors of `of`, flat.
+    """min ½ ‖r(x)‖² by steps δ that minimise ‖J δ + r‖² + λ ‖D δ‖², r the tensors of `of`, flat.
 
-    No mean is taken: `cost` is half the sum of the squares of all elements of `of`. D holds the
-    largest norms of the columns of J so far, which makes the steps independent of the units of
-    the variables; λ starts at `damping` and follows the gain ratio. A step is J and Jᵀ times a
-    vector, as often as `scipy.sparse.linalg.lsmr`, with the options `inner`, asks for.
+    No mean is taken: `cost` is half the sum of the squares of all elements of `of`.
+
+    D is `scale(J)`, by default the norms of the columns of J, and at least half of the D before,
+    so that steps do not depend on the units of the variables. λ starts at `damping` and follows
+    the gain ratio: a trust region. Each step is bent by the second derivative of r along it, unless
+    that bends it by more than `acceleration` allows, which counts as a failure; 0 takes it
+    straight. A step costs one or two calls of `scipy.sparse.linalg.lsmr`, with the options `inner`:
+    products with J and Jᵀ.
 
     It ends where no column of J makes an angle with r whose cosine is over `tol`, where the
-    reductions, real and predicted, are below `tol` times the cost, or steps below `tol` times x; by
-    default √ε of the dtype. The result is that of `scipy.optimize.least_squares` (`cost`, `fun`,
-    `jac`, `grad`, `optimality`), with `tensors`, `damping`, and `inner`, the iterations of LSMR.
+    reductions, real and predicted, are within `tol` times the cost, or a step within `tol` times x;
+    by default √ε. The result is that of `scipy.optimize.least_squares` (`cost`, `fun`, `jac`,
+    `grad`, `optimality`, the largest cosine) with `tensors`, `damping` and `products`.
 
     Sources: Moré, "The Levenberg-Marquardt algorithm", 1978, for D; Nielsen, "Damping parameter in
-    Marquardt's method", 1999, for λ; Fong and Saunders, "LSMR", 2011.
+    Marquardt's method", 1999, for λ; Transtrum and Sethna, "Improvements to the
+    Levenberg-Marquardt algorithm for nonlinear least-squares minimization", 2012, for the bend.
     """
     problem = as_scipy(model, inputs, of=of, wrt=wrt, engine=engine)
-    eps = np.finfo(problem.x0.dtype).eps
-    exact = {"atol": eps, "btol": eps, "conlim": 0, "maxiter": 10 * problem.x0.size}
-    steps = Steps(problem, scale, np.sqrt(eps) if tol is None else tol, {**exact, **(inner or {})})
-    return run(
-        steps.states(Damping(damping)), label="Levenberg-Marquardt", maxiter=maxiter,
-        callback=callback, progress=progress,
-    )  # fmt: skip
+    eps = float(np.finfo(problem.x0.dtype).eps)
+    options = {"atol": eps, "btol": eps, "conlim": 0, "maxiter": 10 * problem.x0.size}
+    tolerance = np.sqrt(eps) if tol is None else tol
+    found = Iterations(problem, scale, Damping(damping), acceleration, tolerance,
+                       {**options, **(inner or {})})  # fmt: skip
+    return run(found.states(), "Levenberg-Marquardt", maxiter, callback)
 
 
 @dataclass
-class Damping:
-    """λ: smaller after a step that the linear model foretold, ever faster larger after others."""
-
-    value: float
-    growth: float = 2.0
-
-    def follow(self, gain: float) -> None:
-        """Adapt to the ratio of the real to the predicted reduction."""
-        if gain > 0:
-            self.value, self.growth = self.value * max(1 / 3, 1 - (2 * gain - 1) ** 3), 2.0
-        else:
-            self.value, self.growth = self.value * self.growth, 2 * self.growth
-
-
-class Step(NamedTuple):
-    """δ, its length ‖D δ‖, the reduction of the cost that it promises, and what it took."""
-
-    delta: np.ndarray
-    length: float
-    promise: float
-    inner: int
-
-
-@dataclass
-class Steps:
-    """The iterations of Levenberg-Marquardt."""
+class Iterations:
+    """What stays the same from step to step, λ, and how much was done."""
 
     problem: Problem
     scale: Scale
+    damping: Damping
+    acceleration: float
     tol: float
-    inner: Mapping[str, Any]
+    options: Mapping[str, Any]
+    nit: int = 0
+    products: int = 0
 
-    def states(self, damping: Damping) -> Iterator[OptimizeResult]:
-        """The state at the start, and after every iteration."""
-        x, problem = self.problem.x0, self.problem
-        D, nit, inner, status = np.zeros(x.shape, x.dtype), 0, 0, GOING
+    def states(self) -> Iterator[OptimizeResult]:
+        """The state at the start, and after every iteration, whether it moved or not."""
+        place, status = self.place(self.problem.x0, np.zeros_like(self.problem.x0)), GOING
         while True:
-            r, J = problem.values(x), problem.jacobian(x)
-            norms = self.scale(J)
-            D, cost, g = np.maximum(D, norms), float(r @ r) / 2, J.T @ r
-            cosine = float(np.max(np.abs(g) / norms, initial=0)) / max(np.sqrt(2 * cost), 1e-300)
-            if cosine <= self.tol:
-                status = GRADIENT
-            while True:
-                yield state(
-                    problem, x, status, cost=cost, fun=r, jac=J, grad=g, optimality=cosine,
-                    nit=nit, inner=inner, damping=damping.value,
-                )  # fmt: skip
-                step = damped(J, r, D, damping.value, self.inner)
-                nit, inner = nit + 1, inner + step.inner
-                trial = x + step.delta
-                gain = reduction(cost, problem.values(trial)) / max(step.promise, 1e-300)
-                damping.follow(gain)
-                status = self.ended(x, D, step, cost, gain)
-                if gain > 0:
-                    x = trial
-                    break
+            yield self.state(place, GRADIENT if place.cosine <= self.tol else status)
+            self.nit += 1
+            step = place.straight(self.damping.value, self.options)
+            moved = self.bent(place, step)
+            gain = self.reduction(place, moved) / max(step.promise, TINY)
+            self.damping.follow(gain)
+            status = self.ended(place, step, gain)
+            if gain > 0 and moved is not None:
+                self.products += place.J.products
+                place = self.place(moved.x, place.D)
 
-    def ended(
-        self, x: np.ndarray, D: np.ndarray, step: Step, cost: float, gain: float
-    ) -> int | None:
+    def place(self, x: np.ndarray, D: np.ndarray) -> Place:
+        """r, J and the units of the variables at x; these shrink by half at most."""
+        r, J = self.problem.values(x), self.problem.jacobian(x)
+        norms = self.scale(J)
+        return Place(x, r, Counted(J), norms, np.maximum(norms, D / 2))
+
+    def bent(self, place: Place, step: Step) -> Step | None:
+        """The step with its bend, if it is not too much."""
+        if not self.acceleration:
+            return step
+        return place.bent(
+            step, self.problem.values, self.acceleration, self.damping.value, self.options
+        )
+
+    def reduction(self, place: Place, step: Step | None) -> float:
+        """By how much ½ ‖r‖² falls; −∞ where there is no step, or r is not finite."""
+        if step is None:
+            return -np.inf
+        r = self.problem.values(step.x)
+        after = float(r @ r) / 2
+        return place.cost - after if np.isfinite(after) else -np.inf
+
+    def ended(self, place: Place, step: Step, gain: float) -> int | None:
         """Why to end after a step, if at all."""
-        if step.promise <= self.tol * cost and abs(gain) * step.promise <= self.tol * cost:
+        if max(1, abs(gain)) * step.promise <= self.tol * place.cost:
             return VALUE
-        return STEP if step.length <= self.tol * np.linalg.norm(D * x) else GOING
+        short = step.length <= self.tol * np.linalg.norm(place.D * place.x)
+        return STEP if short else GOING
 
-
-def damped(
-    J: Jacobian, r: np.ndarray, D: np.ndarray, damping: float, options: Mapping[str, Any]
-) -> Step:
-    """δ = −(JᵀJ + λ D²)⁻¹ Jᵀ r, by LSMR in the variables D δ."""
-    unit = Diagonal((1 / D).reshape(J.in_shape))
-    scaled, _, count, *_ = lsmr(J @ unit, -r, damp=np.sqrt(damping), **options)
-    delta = (scaled / D).astype(r.dtype)
-    linear = J @ delta
-    promise = -float(r @ linear) - float(linear @ linear) / 2
-    return Step(delta, float(np.linalg.norm(scaled)), promise, count)
-
-
-def reduction(cost: float, r: np.ndarray) -> float:
-    """By how much ½ ‖r‖² is below a cost; −∞ where r is not finite."""
-    after = float(r @ r) / 2
-    return cost - after if np.isfinite(after) else -np.inf
+    def state(self, place: Place, status: int | None) -> OptimizeResult:
+        """Where it stands."""
+        return state(
+            self.problem, status, x=place.x, cost=place.cost, fun=place.r, jac=place.J.A,
+            grad=place.gradient, optimality=place.cosine, nit=self.nit,
+            damping=self.damping.value, products=self.products + place.J.products,
+        )  # fmt: skip

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-import numpy as np
 from scipy.optimize import OptimizeResult
 
-from ..reporting.progress import Tick, counting
+from ..reporting.progress import counting
 from .problem import Problem
 
 Callback = Callable[[OptimizeResult], Any]
+"""What is called with the state after every iteration."""
 
 GOING, GRADIENT, VALUE, STEP, STUCK, ENOUGH, STOPPED = None, 1, 2, 3, -1, 0, 99
 
@@ -21,55 +20,49 @@ MESSAGES = {
     GRADIENT: "the gradient, or the residual, is within its tolerance",
     VALUE: "the reductions of the objective, real and predicted, are within their tolerance",
     STEP: "the step is within its tolerance",
-    STUCK: "no step in the direction found makes the objective smaller",
+    STUCK: "no step along the direction found makes the objective smaller",
     ENOUGH: "the maximum number of iterations is reached",
     STOPPED: "the callback raised StopIteration",
 }
 
 
-def watching(label: str, progress: bool) -> AbstractContextManager[Tick]:
-    """A bar that counts iterations, if asked for, on a terminal."""
-    if progress:
-        return counting(label, "iterations", sys.stderr)
-    return nullcontext(lambda n: None)
-
-
-def state(problem: Problem, x: np.ndarray, status: int | None, **more: Any) -> OptimizeResult:
+def state(problem: Problem, status: int | None, **more: Any) -> OptimizeResult:
     """Where a solver stands; `status` says why it ends there, or that it goes on."""
     counts = {"nfev": problem.values.count, "njev": problem.jacobian.count}
-    tensors = problem.unflatten(x)
-    return OptimizeResult(x=x, tensors=tensors, status=status, **counts, **more)
+    return OptimizeResult(tensors=problem.unflatten(more["x"]), status=status, **counts, **more)
 
 
 def run(
-    states: Iterator[OptimizeResult],
-    *,
-    label: str,
-    maxiter: int,
-    callback: Callback | None,
-    progress: bool,
+    states: Iterator[OptimizeResult], label: str, maxiter: int, callback: Callback | None
 ) -> OptimizeResult:
     """The last state: the solver's own end, the callback's, or that after `maxiter` iterations.
 
-    The states count their iterations, `nit`, from 0, where the solver starts.
+    The states count their iterations, `nit`, from 0, which is the start. A terminal shows how many
+    there are so far.
     """
-    with watching(label, progress) as tick:
+    with counting(label, "iterations", sys.stderr) as tick:
         for found in states:
-            tick(1)
+            if found.nit:
+                tick(1)
+                found.status = STOPPED if stops(callback, found) else found.status
             if found.status is GOING and found.nit >= maxiter:
                 found.status = ENOUGH
-            if found.nit and not _goes_on(callback, found):
-                found.status = STOPPED
             if found.status is not GOING:
                 break
+    return finished(found)
+
+
+def finished(found: OptimizeResult) -> OptimizeResult:
+    """The state that a solver ends in, with what its status means."""
     found.success, found.message = found.status in (GRADIENT, VALUE, STEP), MESSAGES[found.status]
     return found
 
 
-def _goes_on(callback: Callback | None, found: OptimizeResult) -> bool:
+def stops(callback: Callback | None, found: OptimizeResult) -> bool:
+    """Whether the callback, if there is one, says that this is enough."""
     try:
         if callback is not None:
             callback(found)
     except StopIteration:
-        return False
-    return True
+        return True
+    return False

@@ -145,23 +145,25 @@ def dag_of(
 
     Tensors are numbered as the steps meet them, inputs before outputs, so that edges lead up.
     """
-    number: dict[str, int] = {}
+    names = vertex_names(entries, wrt, of)
+    number = {name: k for k, name in enumerate(names)}
     edges: list[Edge] = []
-    sizes: list[tuple[int, ...]] = []
-    for name in _met(entries, wrt, of):
-        if name not in number:
-            number[name] = len(sizes)
-            sizes.append(shapes[name])
     for entry in entries:
         for (o, i), J in entry.blocks.items():
             start, end = entry.step.inputs[i], entry.step.outputs[o]
             edges.append(Edge(number[start or ""], number[end or ""], J))
     sources, sinks = (tuple(number[name] for name in names) for names in (wrt, of))
-    return Dag(tuple(sizes), edges, sources, sinks, dtype)
+    return Dag(tuple(shapes[name] for name in names), edges, sources, sinks, dtype)
 
 
-def _met(entries: tuple[Entry, ...], wrt: tuple[str, ...], of: tuple[str, ...]) -> Iterator[str]:
+def vertex_names(entries: tuple[Entry, ...], *ends: tuple[str, ...]) -> tuple[str, ...]:
+    """The tensors behind the vertices of a DAG, in order."""
+    return tuple(dict.fromkeys(_met(entries, *ends)))
+
+
+def _met(entries: tuple[Entry, ...], *ends: tuple[str, ...]) -> Iterator[str]:
     for entry in entries:
         for names, slot in ((entry.step.inputs, 1), (entry.step.outputs, 0)):
             yield from (names[key[slot]] or "" for key in entry.blocks)
-    yield from (*wrt, *of)
+    for names in ends:
+        yield from names

@@ -41,7 +41,7 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def same_threads() -> None:
+def same_machine() -> None:
     """Two cores and two threads for every process that starts from here; XLA in silence."""
     os.environ.update(dict.fromkeys(VARIABLES, str(THREADS)), TF_CPP_MIN_LOG_LEVEL="3")
     if hasattr(os, "sched_setaffinity"):
@@ -72,7 +72,7 @@ def outcomes(name: str, asked: argparse.Namespace) -> Iterator[Outcome]:
 def main() -> None:
     """Measure, show, write."""
     asked = arguments()
-    same_threads()
+    same_machine()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that stopped workers end as well
     measured: list[Outcome] = []
     for name in chosen(asked.only):

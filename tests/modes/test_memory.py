@@ -92,9 +92,9 @@ def test_checkpoints_hold_the_square_root():
     m, x = deep(), RNG.standard_normal(512)
     J, C = oj.linearize(m, {"h0": x}), oj.linearize(m, {"h0": x}, checkpoint=True)
     assert J.nbytes > 60 * x.nbytes
-    assert C.nbytes < 16 * x.nbytes
+    assert 6 * x.nbytes < C.nbytes < 16 * x.nbytes
     few = oj.linearize(m, {"h0": x}, checkpoint=4)
-    assert few.nbytes < 6 * x.nbytes
+    assert 3 * x.nbytes <= few.nbytes < 6 * x.nbytes
     v = RNG.standard_normal(512)
     for K in (C, few, C.relinearize({"h0": x})):
         for _ in range(3):  # rules at the first product, a template from the second on

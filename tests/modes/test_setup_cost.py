@@ -16,6 +16,7 @@ from networks.test_networks import MODELS, below, loaded
 from onnxjac.modes import linearize as linearizing
 from onnxjac.modes.primal.engines import onnxruntime
 from onnxjac.modes.tape import tapes
+from onnxjac.modes.tape.leaves import Leaves
 
 RNG = np.random.default_rng(0)
 W, V = RNG.standard_normal((2, 3, 3))
@@ -180,3 +181,11 @@ def test_another_weight_and_a_given_intermediate():
     for J in thrice(m, points, wrt=["t", "v"]):
         assert_allclose(J["y", "t"].toarray(), np.kron(np.eye(2), V.T))
         assert_allclose(J["y", "v"].toarray(), np.kron(J.point["t"], np.eye(3)))
+
+
+def test_a_weight_that_the_point_replaces_is_no_constant():
+    m = model(LAYERS, w=W, v=V, b=np.ones(3))
+    specs = {name: oj.TensorSpec(name, (3, 3), np.dtype(float)) for name in "wv"}
+    leaves = Leaves(m, {"x": X, "w": 2 * W}, specs, {})
+    assert leaves["w"].const_value is None
+    assert_array_equal(leaves["v"], V)

@@ -1,0 +1,126 @@
+"""Diagonals and column norms that structure tells, against the dense matrix; no product taken."""
+
+import time
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import onnxjac as oj
+from house import ROOT
+from jacobians.examples import EXAMPLES, Draw
+from onnxjac.jacobians import Cumulative, Dense, Diagonal, Identity, Jacobian, Product, Scalar
+from onnxjac.modes.estimators.diagonal import diagonal
+from onnxjac.modes.estimators.diagonals import diagonal_of
+from onnxjac.modes.estimators.exact import STRUCTURE, column_squares, known_diagonal
+from onnxjac.modes.estimators.norms import frobenius_norm
+from onnxjac.modes.estimators.probes import Probed
+from onnxjac.modes.estimators.squared import squared
+from onnxjac.modes.estimators.trace import trace
+from sparse.models import finite_elements, stencil_by_convolution, stencil_by_slices
+from test_models import stored
+
+
+class Untouchable(Jacobian):
+    """An operator that fails when it is multiplied with: what is inside must not be used."""
+
+    def __init__(self, operator):
+        super().__init__(operator.out_shape, operator.in_shape, operator.dtype)
+
+    def _apply(self, op, v):
+        raise AssertionError("a product was taken")
+
+    def _transpose(self):
+        return self
+
+
+KNOWN = {"Identity", "Zero", "Scalar", "Cast", "Reshape", "Permutation", "Diagonal", "Slice",
+         "Embed", "Take", "Scatter", "Broadcast", "SumTo", "Cumulative", "Kron", "Dense", "LowRank",
+         "BlockDiagonal", "Outer", "Inner"}  # fmt: skip
+"""Kinds whose squares are known whatever they hold."""
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_squares(name):
+    """A ∘ A wherever `squared` claims to know it, and it knows what it should."""
+    kind, example = EXAMPLES[name]
+    for J, dense in (example(Draw(1)), example(Draw(2))):
+        square = squared(J)
+        assert square is not None or kind.__name__ not in KNOWN
+        if square is not None:
+            assert_allclose(square.toarray(), dense**2, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_diagonals(name):
+    J, dense = EXAMPLES[name][1](Draw(1))
+    if J.shape[0] == J.shape[1]:
+        found = diagonal_of(J)
+        if found is not None:
+            assert_allclose(found, np.diag(dense), rtol=1e-12, atol=1e-12)
+
+
+def grid(make, n):
+    """∂f/∂u of a model on an n×n grid at a random point."""
+    model = oj.load(make(n))
+    u = np.random.default_rng(0).standard_normal(model.inputs["u"].shape)
+    return oj.linearize(model, {"u": u})
+
+
+@pytest.mark.parametrize("make", [stencil_by_convolution, stencil_by_slices, finite_elements])
+def test_column_norms_of_grids(make):
+    J = grid(make, 9)
+    squares, _ = column_squares(Probed(J))
+    dense = J.toarray()
+    assert_allclose(squares, np.sum(dense**2, axis=0), rtol=1e-12)
+    assert_allclose(diagonal(J, method="exact").value, np.diag(dense), rtol=1e-12, atol=1e-12)
+    assert_allclose(diagonal(J.T @ J, method="exact").value, np.sum(dense**2, axis=0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("make", [stencil_by_convolution, stencil_by_slices])
+def test_half_a_million_columns(make):
+    """n = 501,264 in seconds, with no product; the dense matrix would take two terabytes."""
+    J = grid(make, 708)
+    start, P = time.perf_counter(), Probed(J)
+    squares, _ = column_squares(P)
+    assert time.perf_counter() - start < 60
+    assert P.products == 0
+    for k in (0, 707, 250_000, 501_263):
+        unit = np.zeros(J.shape[1])
+        unit[k] = 1
+        assert_allclose(squares[k], np.sum((J @ unit) ** 2), rtol=1e-12)
+
+
+@pytest.mark.parametrize("weight", ["6.weight", "6.bias"])
+def test_gauss_newton_of_the_last_layer_by_structure(weight):
+    """diag(Jᵀ D J) = (J ∘ J)ᵀ d, without a product; in front of ReLUs there are many ways."""
+    model = oj.load(ROOT / "tests" / "models" / "mlp.onnx", dtype="float64")
+    J = oj.linearize(model, {"x": stored("mlp")["x"]}, of="logits", wrt=weight)
+    d = np.random.default_rng(0).standard_normal(J.shape[0])
+    for G, weights in ((J.T @ J, np.ones_like(d)), (J.T @ Diagonal(d) @ J, d)):
+        found = diagonal(G, method="exact")
+        assert (found.method, found.products) == (STRUCTURE, 0)
+        expected = J.toarray().T @ (weights[:, None] * J.toarray())
+        assert_allclose(found.value, np.diag(expected), rtol=1e-12, atol=1e-14)
+        assert_allclose(trace(G, method="exact").value, np.trace(expected), rtol=1e-12)
+    norm = frobenius_norm(J)
+    assert norm.products == 0
+    assert_allclose(norm.value, np.linalg.norm(J.toarray()), rtol=1e-12)
+    first = oj.linearize(model, {"x": stored("mlp")["x"]}, of="logits", wrt="0.weight")
+    assert squared(first) is None
+
+
+def test_more_than_one_way_is_no_square():
+    """(A B) ∘ (A B) is not (A ∘ A)(B ∘ B) where an entry is a sum."""
+    A, B = (np.random.default_rng(k).standard_normal((6, 6)) for k in (0, 1))
+    J = Product((Dense(A), Cumulative(0, (6,), float, exclusive=False, reverse=False), Dense(B)))
+    assert squared(J) is None
+    one = Product((Diagonal(A[0]), Dense(A), Diagonal(B[0])))
+    assert_allclose(squared(one).toarray(), one.toarray() ** 2, rtol=1e-12)
+
+
+def test_foreign_operators_are_left_alone():
+    A = Untouchable(Identity((4,), np.float64))
+    assert known_diagonal(A) is None
+    assert known_diagonal(A + Scalar(2, (4,), np.float64)) is None
+    assert squared(A @ Diagonal(np.ones(4))) is None

@@ -1,0 +1,177 @@
+"""Norms, spectral densities, log determinants and low ranks against dense NumPy."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from estimators.examples import Hidden, decaying, flat, rotated
+from onnxjac import InputError
+from onnxjac.jacobians import BlockDiagonal, Dense, Diagonal, Eye, Kron, LowRank, Scalar
+from onnxjac.modes.estimators.bidiagonal import extremes
+from onnxjac.modes.estimators.density import logdet, spectral_density
+from onnxjac.modes.estimators.exact import STRUCTURE
+from onnxjac.modes.estimators.lanczos import tridiagonal
+from onnxjac.modes.estimators.low_rank import low_rank
+from onnxjac.modes.estimators.norms import condition_number, frobenius_norm, spectral_norm
+from onnxjac.modes.estimators.probes import Probed
+from onnxjac.modes.estimators.spectra import eigenvalues, singular_values, spectrum
+
+RNG = np.random.default_rng(0)
+TALL = RNG.standard_normal((300, 200)) @ np.diag(0.98 ** np.arange(200))
+SPD = [a @ a.T + np.eye(len(a)) for a in (RNG.standard_normal((k, k)) for k in (3, 4))]
+KNOWN = [
+    Scalar(-2.5, (6,), float), Diagonal(RNG.uniform(1, 2, (5,))), Dense(SPD[0]),
+    Kron(SPD[0], SPD[1], ()), Kron(Eye(3), SPD[1], ()), BlockDiagonal(np.stack([SPD[1]] * 3)),
+    Kron(np.stack([SPD[0]] * 2), SPD[1], (2,)), Dense(TALL[:5, :3]),
+    Kron(TALL[:4, :2], TALL[:2, :3], ()), Kron(Eye(2), TALL[:2, :3], (4,)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("J", KNOWN, ids=str)
+def test_spectra_by_structure(J):
+    dense = J.toarray()
+    values = spectrum(J, singular_values)
+    expected = np.linalg.svd(dense, compute_uv=False)
+    assert_allclose(np.sort(values)[::-1], expected, rtol=1e-12, atol=1e-12)
+    for function, value in ((spectral_norm, expected[0]), (frobenius_norm, np.linalg.norm(dense))):
+        found = function(J)
+        assert (found.method, found.products) == (STRUCTURE, 0)
+        assert_allclose(found.value, value, rtol=1e-12)
+    if expected[-1] > 1e-12:
+        assert_allclose(condition_number(J).value, expected[0] / expected[-1], rtol=1e-10)
+    if J.shape[0] == J.shape[1] and np.allclose(dense, dense.T):
+        values = spectrum(J, eigenvalues)
+        assert_allclose(np.sort(values), np.linalg.eigvalsh(dense), rtol=1e-12)
+
+
+def test_skew_factors_have_no_eigenvalues_to_multiply():
+    """The product of two skew factors is symmetric, but eigvalsh is not for them."""
+    skew = np.array([[0.0, 1.0], [-1.0, 0.0]])
+    assert spectrum(Kron(skew, skew, ()), eigenvalues) is None
+    found = np.sort(spectral_density(Kron(skew, skew, ())).nodes[0])
+    assert_allclose(found, [-1, -1, 1, 1], atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("matrix", [TALL, TALL.T, flat()])
+def test_norms(matrix, seed):
+    A = Hidden(matrix)
+    sigma = np.linalg.svd(matrix, compute_uv=False)
+    norm = frobenius_norm(A, seed=seed)
+    assert norm.products == A.count == 60
+    assert abs(norm.value - np.linalg.norm(matrix)) < 4 * norm.error
+    first = spectral_norm(A, products=150, seed=seed)
+    assert not first.exact
+    assert first.products < 150
+    assert abs(first.value - sigma[0]) <= first.error + 1e-12 < 1e-4 * sigma[0]
+    assert first.value <= sigma[0] * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("matrix", [TALL, TALL.T, flat()])
+def test_condition_number(matrix):
+    sigma = np.linalg.svd(matrix, compute_uv=False)
+    kappa, found = sigma[0] / sigma[-1], condition_number(Hidden(matrix), exact=False)
+    assert_allclose(found.value, kappa, rtol=1e-6)
+    assert_allclose(condition_number(Hidden(matrix)).value, kappa, rtol=1e-10)
+    few = condition_number(Hidden(matrix), exact=False, products=40)
+    assert few.products <= 40
+    assert few.value <= kappa * (1 + 1e-9)
+    assert few.error > 0
+
+
+def test_a_singular_operator_has_an_infinite_condition_number():
+    assert condition_number(Diagonal(np.array([1.0, 0.0]))).value == np.inf
+    found = condition_number(Hidden(rotated(np.r_[np.zeros(3), np.ones(150)])), exact=False)
+    assert found.value > 1e12
+
+
+def test_a_few_distinct_singular_values_end_the_iteration():
+    P = Probed(Hidden(rotated(np.repeat([1.0, 2.0, 5.0], 30))))
+    found = extremes(P, 60, lambda _: False, np.random.default_rng(0))
+    assert_allclose(found.values, [5, 2, 1], rtol=1e-12)
+    assert P.products == 6
+
+
+def test_the_lanczos_basis_stays_orthogonal():
+    """All eigenvalues once: without reorthogonalisation the large ones come back as ghosts."""
+    values = np.r_[np.linspace(0, 1, 60), 1e4]
+    starts = np.random.default_rng(0).standard_normal((61, 1))
+    a, b = tridiagonal(Probed(Hidden(rotated(values))), starts / np.linalg.norm(starts), 61)
+    T = np.diag(a[:, 0]) + np.diag(b[:-1, 0], 1) + np.diag(b[:-1, 0], -1)
+    assert_allclose(np.linalg.eigvalsh(T), np.sort(values), atol=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("matrix", [flat(), decaying() + 0.1 * np.eye(200)])
+def test_logdet(matrix, seed):
+    A, truth = Hidden(matrix), np.linalg.slogdet(matrix)[1]
+    found = logdet(A, steps=40, probes=20, exact=False, seed=seed)
+    assert found.products == A.count == 40 * 20 + 2  # two to see that A is symmetric
+    assert 0 < found.error < 0.05 * 200
+    assert abs(found.value - truth) < 4 * found.error
+    exact = logdet(A)
+    assert exact.exact
+    assert_allclose(exact.value, truth, rtol=1e-12)
+
+
+def test_the_error_of_logdet_falls_as_one_by_the_root_of_the_probes():
+    errors = [logdet(Hidden(flat()), steps=20, probes=k, exact=False).error for k in (10, 160)]
+    assert 2.8 < errors[0] / errors[1] < 5.7
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_spectral_density(seed):
+    """Against the Gaussians around the true eigenvalues, and as an integral of one."""
+    matrix = decaying(300, 0.97)
+    values, grid = np.linalg.eigvalsh(matrix), np.linspace(-0.3, 1.3, 200)
+    rho = spectral_density(Hidden(matrix), steps=40, probes=20, exact=False, seed=seed)
+    found = rho(grid, width=0.05)
+    z = (grid[:, None] - values) / 0.05
+    truth = np.mean(np.exp(-(z**2) / 2), axis=1) / np.sqrt(2 * np.pi) / 0.05
+    assert np.mean(np.abs(found.value - truth) <= 4 * found.error + 1e-6) > 0.97
+    assert found.error.max() < 0.3 * truth.max()
+    assert_allclose(np.trapezoid(found.value, grid), 1, rtol=1e-6)
+    second = rho.quadrature(np.square)
+    assert abs(second.value - np.sum(values**2)) < 4 * second.error
+    exact = spectral_density(Hidden(matrix), exact=True)(grid, width=0.05)
+    assert_allclose(exact.value, truth, atol=1e-10)
+    assert not exact.error.any()
+
+
+def test_an_exhausted_space_ends_lanczos_quietly():
+    """A of three eigenvalues: three nodes have all the weight, and log 0 is never asked for."""
+    values = np.repeat([2.0, 3.0, 7.0], 40)
+    rho = spectral_density(Hidden(rotated(values)), steps=20, probes=5, exact=False)
+    reached = np.unique(rho.nodes[rho.weights > 1e-12].round(8))
+    assert_allclose(reached, [2, 3, 7])
+    found = rho.quadrature(np.log)
+    assert abs(found.value - np.log(values).sum()) < 4 * found.error
+
+
+def test_what_is_refused():
+    unsymmetric = Hidden(np.random.default_rng(0).standard_normal((700, 700)))
+    for function in (spectral_density, logdet, lambda A: low_rank(A, 3, method="nystrom")):
+        with pytest.raises(InputError, match="symmetric"):
+            function(unsymmetric)
+    with pytest.raises(InputError, match="positive definite"):
+        logdet(Hidden(flat() - 2 * np.eye(200)))
+    with pytest.raises(InputError, match="semidefinite"):
+        low_rank(Hidden(-flat()), 3, method="nystrom")
+    with pytest.raises(InputError, match="nystrom"):
+        low_rank(Hidden(flat()), 3, method="svds")
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("method", "matrix"), [("svd", TALL), ("svd", TALL.T),
+                                                ("nystrom", decaying())])  # fmt: skip
+def test_low_rank(method, matrix, seed):
+    A, rank = Hidden(matrix), 40
+    found = low_rank(A, rank, method=method, oversampling=20, seed=seed)
+    assert isinstance(found.value, LowRank)
+    assert found.products == A.count
+    sigma = np.linalg.svd(matrix, compute_uv=False)
+    best, off = np.linalg.norm(sigma[rank:]), np.linalg.norm(matrix - found.value.toarray())
+    assert best * (1 - 1e-9) <= off < 1.3 * best
+    assert 0.5 < found.error / off < 2
+    scale = np.linalg.norm(found.value.u, axis=0)
+    assert_allclose(scale[:5], sigma[:5], rtol=2e-2)
