@@ -16,13 +16,15 @@ from .over import streamed
 
 Function = Callable[..., Any]
 
+NOTHING: Batch = {}
+
 OPTIONS = {"batch_size": None, "keep": 0, "check": True}
 """What `streamed` is told by the caller of a function, with the defaults."""
 
 
 @dataclass(frozen=True)
 class PerBatch:
-    """batch ↦ function(model, batch, **options).
+    """batch ↦ function(model, shared ∪ batch, **options).
 
     A `seed` among the options becomes another one for every batch, whatever its place in the data:
     the samples of two batches are independent, and the same in every pass and on every machine.
@@ -31,12 +33,13 @@ class PerBatch:
     function: Callable[..., Jacobian]
     model: Any
     options: dict[str, Any]
+    shared: Batch
 
     def __call__(self, batch: Batch) -> Jacobian:
         options = dict(self.options)
         if "seed" in options:
             options["seed"] = mixed(options["seed"], batch)
-        return self.function(self.model, batch, **options)
+        return self.function(self.model, {**self.shared, **batch}, **options)
 
 
 def mixed(seed: int, batch: Batch) -> int:
@@ -46,7 +49,8 @@ def mixed(seed: int, batch: Batch) -> int:
 
 def takes_data(reduction: str | None = None) -> Callable[[Function], Function]:
     """Let a function (model, inputs, **options) take data for `inputs`, with `batch_size`, `keep`
-    and `check` as in `streamed`.
+    and `check` as in `streamed`, and with `shared`: inputs that are the same in every batch, such as
+    weights.
 
     A function with an option `reduction` of its own composes the batches as this says. Any other
     one gets that option: `reduction` is its default, and None means that the caller has to say how
@@ -68,15 +72,15 @@ def takes_data(reduction: str | None = None) -> Callable[[Function], Function]:
         own = {p.name: p.default for p in declared.values() if p.default is not Parameter.empty}
 
         @wraps(function)
-        def over(model: Any, inputs: Any, **options: Any) -> Any:
+        def over(model: Any, inputs: Any, *, shared: Batch = NOTHING, **options: Any) -> Any:
             asked = {name: options.pop(name, default) for name, default in OPTIONS.items()}
             how = own.get("reduction", reduction)
             how = options.get("reduction", how) if "reduction" in own else options.pop(
                 "reduction", how)  # fmt: skip
             if not is_data(inputs, asked["batch_size"]):
-                return function(model, inputs, **options)
+                return function(model, {**shared, **inputs}, **options)
             seeds = {"seed": own["seed"]} if "seed" in own else {}
-            make = PerBatch(over, model, seeds | options)
+            make = PerBatch(over, model, seeds | options, shared)
             return streamed(make, inputs, reduction=stated(how, function), **asked)
 
         return over

@@ -27,6 +27,7 @@ from ...jacobians import (
     Slice,
     Sum,
     Zero,
+    size,
 )
 
 RATE = 3e11
@@ -84,7 +85,7 @@ def arithmetic(operator: Jacobian) -> float:
 def slowness(operator: Jacobian) -> float:
     """How much slower than a matrix product of whole matrices."""
     if isinstance(operator, Convolution):
-        return 3.0 if "w" in (operator.source, operator.target) else 1.5
+        return 1.5
     return 2.0 if isinstance(operator, Contraction) else 1.0
 
 
@@ -99,4 +100,12 @@ def traffic(operator: Jacobian) -> int:
     if kind in (Broadcast, Embed, Cast):
         return (m + n) * item
     products = n * item if kind is Inner else 0  # which engines that fuse nothing write down
-    return operator.nbytes + (m + n) * item + products
+    return operator.nbytes + (m + n + 3 * patches(operator)) * item + products
+
+
+def patches(operator: Jacobian) -> int:
+    """Entries that are gathered, written and read again, for a convolution of kernels."""
+    if not isinstance(operator, Convolution) or "w" not in (operator.source, operator.target):
+        return 0
+    g = operator.geometry
+    return g.u[0] * size(g.u[2:]) * size(g.w[1:])

@@ -42,7 +42,7 @@ class Place:
     @property
     def cost(self) -> float:
         """½ ‖r‖²."""
-        return float(self.r @ self.r) / 2
+        return half_square(self.r)
 
     @cached_property
     def gradient(self) -> np.ndarray:
@@ -82,3 +82,9 @@ class Place:
         scaled = self.solve(second / 2, damping, options)
         fits = 2 * np.linalg.norm(scaled) <= bound * step.length
         return step._replace(x=step.x + scaled / self.D) if fits else None
+
+
+def half_square(r: np.ndarray) -> float:
+    """½ ‖r‖², which may be infinite."""
+    with np.errstate(over="ignore"):
+        return float(r @ r) / 2

@@ -13,7 +13,7 @@ from ..model import Model
 from ..names import Names
 from .counted import Counted
 from .damping import Damping
-from .least_squares import TINY, Place, Step
+from .least_squares import TINY, Place, Step, half_square
 from .problem import Problem, as_scipy
 from .run import GOING, GRADIENT, STEP, VALUE, Callback, run, state
 from .scaling import Scale, column_norms
@@ -109,8 +109,7 @@ class Iterations:
         """By how much ½ ‖r‖² falls; −∞ where there is no step, or r is not finite."""
         if step is None:
             return -np.inf
-        r = self.problem.values(step.x)
-        after = float(r @ r) / 2
+        after = half_square(self.problem.values(step.x))
         return place.cost - after if np.isfinite(after) else -np.inf
 
     def ended(self, place: Place, step: Step, gain: float) -> int | None:

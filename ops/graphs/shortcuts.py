@@ -93,7 +93,8 @@ def _transpose(op: Any, x: Array, perm: Any) -> Array | None:
     before = made_by(x, "Transpose")
     if before is None:
         return None
-    first = before.attributes["perm"].as_ints()
+    held = before.attributes.get("perm")  # left out, it turns the axes around
+    first = tuple(reversed(range(len(perm)))) if held is None else held.as_ints()
     return op.Transpose(before.inputs[0], perm=tuple(first[k] for k in perm))
 
 

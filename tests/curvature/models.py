@@ -42,7 +42,7 @@ def regression(likelihood, reduction="mean"):
     body = body.replace("'R'", f'"{reduction}"').replace("<keepdims = 0>", "")
     return parsed(
         f"g (double[n, k] x, double[c, k] W, {targets.strip()[1:]} => (double[n, c] logits, double loss) "
-        f"{{ T = Transpose<perm = [1, 0]>(W) logits = MatMul(x, T) {body}"
+        f"{{ T = Transpose(W) logits = MatMul(x, T) {body}"
     )
 
 

@@ -162,16 +162,19 @@ def test_what_is_refused():
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("method", "matrix"), [("svd", TALL), ("svd", TALL.T),
-                                                ("nystrom", decaying())])  # fmt: skip
-def test_low_rank(method, matrix, seed):
+@pytest.mark.parametrize(
+    ("method", "matrix", "most"),
+    [("svd", TALL, 1.3), ("svd", TALL.T, 1.3), ("nystrom", decaying(), 2)],
+)
+def test_low_rank(method, matrix, most, seed):
+    """Near the best of that rank, which the dense SVD gives."""
     A, rank = Hidden(matrix), 40
     found = low_rank(A, rank, method=method, oversampling=20, seed=seed)
     assert isinstance(found.value, LowRank)
     assert found.products == A.count
     sigma = np.linalg.svd(matrix, compute_uv=False)
     best, off = np.linalg.norm(sigma[rank:]), np.linalg.norm(matrix - found.value.toarray())
-    assert best * (1 - 1e-9) <= off < 1.3 * best
+    assert best * (1 - 1e-9) <= off < most * best
     assert 0.5 < found.error / off < 2
     scale = np.linalg.norm(found.value.u, axis=0)
     assert_allclose(scale[:5], sigma[:5], rtol=2e-2)

@@ -1,0 +1,118 @@
+"""Natural gradient: descent in the metric of a curvature operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from scipy.optimize import OptimizeResult
+from scipy.sparse.linalg import cg
+
+from ...jacobians.errors import InputError
+from ..curvature.gauss_newton import gauss_newton
+from ..model import Model
+from ..names import Names
+from .counted import Counted
+from .line_search import backtrack
+from .problem import Problem, as_scipy
+from .run import GOING, GRADIENT, STUCK, Callback, run, state
+
+Curvature = Callable[[dict[str, Any]], Any]
+"""The inputs of the model at a point ↦ a symmetric positive semidefinite operator there."""
+
+DESCENT = 1e-4
+"""The part of the reduction that the gradient promises, of which a step must keep so much."""
+
+
+def natural_gradient(
+    model: Model,
+    inputs: Mapping[str, Any],
+    *,
+    of: str | None = None,
+    at: str | None = None,
+    wrt: Names = None,
+    curvature: Curvature | None = None,
+    damping: float = 1e-3,
+    preconditioner: Callable[[Any], Any] | None = None,
+    gtol: float | None = None,
+    maxiter: int = 100,
+    rtol: float = 1e-3,
+    callback: Callback | None = None,
+    engine: str | None = None,
+) -> OptimizeResult:
+    """min f(x) by steps (C + λI) δ = −∇f, with f the one element of `of`, λ the `damping`.
+
+    C is `curvature(point)`, any operator with `@` at the inputs `point`, whose scaling must be that
+    of f: where f is a mean over samples, so is C. By default it is the Gauss-Newton matrix of f at
+    the tensor `at`, which for a loss that is a negative log-likelihood of an exponential family in
+    `at` is the Fisher matrix. CG solves to a residual of `rtol` ‖∇f‖, with `preconditioner(C)` as
+    its M; backtracking makes sure that f falls. It ends where ‖∇f‖ ≤ gtol, by default √ε.
+
+    The result has `fun`, `jac` = ∇f, `tensors`, and `products`, those with C.
+    """
+    problem = as_scipy(model, inputs, of=of, wrt=wrt, engine=engine)
+    if not problem.scalar:
+        raise InputError(f"natural_gradient needs one scalar, not {list(problem.of)}: use of=")
+    if curvature is None:
+        curvature = default(problem, at)
+    eps = float(np.finfo(problem.x0.dtype).eps)
+    found = Iterations(
+        problem, curvature, damping, preconditioner, np.sqrt(eps) if gtol is None else gtol, rtol
+    )
+    return run(found.states(), "natural gradient", maxiter, callback)
+
+
+def default(problem: Problem, at: str | None) -> Curvature:
+    """The Gauss-Newton matrix at a tensor."""
+    if at is None:
+        raise InputError("say at= which tensor the loss begins, or give curvature=")
+    (of,) = problem.of
+    return partial(
+        gauss_newton, problem.model, of=of, at=at, wrt=problem.wrt, engine=problem.engine
+    )
+
+
+@dataclass
+class Iterations:
+    """What stays the same from step to step, and how much was done."""
+
+    problem: Problem
+    curvature: Curvature
+    damping: float
+    preconditioner: Callable[[Any], Any] | None
+    gtol: float
+    rtol: float
+    nit: int = 0
+    products: int = 0
+
+    def states(self) -> Iterator[OptimizeResult]:
+        """The state at the start, and after every iteration."""
+        x, status = self.problem.x0, GOING
+        while True:
+            f, g = self.problem.fun(x), self.problem.gradient(x)
+            status = GRADIENT if np.linalg.norm(g) <= self.gtol else status
+            yield state(
+                self.problem, status, x=x, fun=f, jac=g, nit=self.nit, products=self.products
+            )
+            self.nit += 1
+            direction = self.direction(x, g)
+            t = backtrack(self.falls(x, direction, f, float(g @ direction)))
+            x, status = (x, STUCK) if t is None else (x + t * direction, GOING)
+
+    def direction(self, x: np.ndarray, g: np.ndarray) -> np.ndarray:
+        """−(C + λI)⁻¹ ∇f."""
+        C = self.curvature(self.problem.point(x))
+        M = None if self.preconditioner is None else self.preconditioner(C)
+        A = Counted(C, self.damping)
+        delta, _ = cg(A, -g, rtol=self.rtol, M=M)
+        self.products += A.products
+        return delta.astype(x.dtype)
+
+    def falls(
+        self, x: np.ndarray, direction: np.ndarray, f: float, slope: float
+    ) -> Callable[[float], bool]:
+        """Whether f falls as it should at x + t δ: Armijo's condition."""
+        return lambda t: self.problem.fun(x + x.dtype.type(t) * direction) <= f + DESCENT * t * slope

@@ -1,0 +1,128 @@
+"""Newton-Krylov: a root of a model, by Jacobian products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import OptimizeResult
+from scipy.sparse.linalg import gmres
+
+from ...jacobians.errors import InputError
+from ..linearization import Linearization
+from ..model import Model
+from ..names import Names
+from .counted import Counted
+from .line_search import backtrack
+from .problem import Problem, as_scipy
+from .run import GOING, GRADIENT, STUCK, Callback, run, state
+
+Solver = Callable[..., tuple[np.ndarray, int]]
+"""(A, b, rtol=, M=) ↦ x with A x ≈ b, and a code: one of `scipy.sparse.linalg`."""
+
+Preconditioner = Callable[[Linearization], Any]
+"""J ↦ M ≈ J⁻¹."""
+
+DESCENT = 1e-4
+"""The part of the reduction of the linear model that a step must keep."""
+
+
+def newton_krylov(
+    model: Model,
+    inputs: Mapping[str, Any],
+    *,
+    of: Names = None,
+    wrt: Names = None,
+    solver: Solver = gmres,
+    preconditioner: Preconditioner | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    maxiter: int = 50,
+    callback: Callback | None = None,
+    engine: str | None = None,
+) -> OptimizeResult:
+    """F(x) = 0 by steps J δ = −F, solved by a Krylov method to ‖F + J δ‖ ≤ η ‖F‖.
+
+    F holds as many numbers, the tensors of `of`, as x, those of `wrt`. J is exact, and the same
+    operator relinearised from step to step; `preconditioner(J)` is the M of the `solver`, `gmres`
+    or any that takes (A, b, rtol=, M=). η follows the reduction of ‖F‖, so that early steps are
+    cheap and late ones converge superlinearly; backtracking makes sure that ‖F‖ falls.
+
+    It ends where ‖F‖ ≤ atol + rtol ‖F(x₀)‖, by default √ε and ε^(2/3) √n. The result has `fun` = F,
+    `jac` = J, `tensors`, and `products`, those with J.
+
+    Source: Eisenstat and Walker, "Choosing the forcing terms in an inexact Newton method", 1996,
+    choice 2.
+    """
+    problem = as_scipy(model, inputs, of=of, wrt=wrt, engine=engine)
+    F, x = problem.values(problem.x0), problem.x0
+    if F.size != x.size:
+        raise InputError(f"{F.size} equations for {x.size} unknowns: a root needs as many of each")
+    eps = float(np.finfo(x.dtype).eps)
+    relative = np.sqrt(eps) if rtol is None else rtol
+    absolute = eps ** (2 / 3) * np.sqrt(x.size) if atol is None else atol
+    goal = absolute + relative * float(np.linalg.norm(F))
+    found = Iterations(problem, solver, preconditioner, goal)
+    return run(found.states(), "Newton-Krylov", maxiter, callback)
+
+
+def forcing(before: float, after: float, last: float) -> float:
+    """η = 0.9 (‖F₊‖ / ‖F‖)², at least 0.9 η₋² while that is over 0.1, and at most 0.9.
+
+    >>> forcing(1.0, 0.1, 0.5), forcing(1.0, 0.1, 0.2)
+    (0.225, 0.009000000000000001)
+    """
+    eta, safe = 0.9 * (after / before) ** 2, 0.9 * last**2
+    return min(0.9, max(eta, safe) if safe > 0.1 else eta)
+
+
+@dataclass
+class Iterations:
+    """What stays the same from step to step, and how much was done."""
+
+    problem: Problem
+    solver: Solver
+    preconditioner: Preconditioner | None
+    goal: float
+    nit: int = 0
+    products: int = 0
+
+    def states(self) -> Iterator[OptimizeResult]:
+        """The state at the start, and after every iteration."""
+        x, eta, status, before = self.problem.x0, 0.5, GOING, 0.0
+        while True:
+            F = self.problem.values(x)
+            norm = float(np.linalg.norm(F))
+            eta = forcing(before, norm, eta) if before else eta
+            yield self.state(x, F, GRADIENT if norm <= self.goal else status)
+            self.nit += 1
+            direction = self.direction(x, F, max(eta, 0.5 * self.goal / norm))
+            t = backtrack(self.falls(x, direction, norm, eta))
+            x, status = (x, STUCK) if t is None else (x + x.dtype.type(t) * direction, GOING)
+            before = norm
+
+    def direction(self, x: np.ndarray, F: np.ndarray, eta: float) -> np.ndarray:
+        """δ ≈ −J⁻¹ F, to a residual of η ‖F‖."""
+        J = self.problem.jacobian(x)
+        A = Counted(J)
+        M = None if self.preconditioner is None else self.preconditioner(J)
+        delta, _ = self.solver(A, -F, rtol=min(eta, 0.9), M=M)
+        self.products += A.products
+        return np.asarray(delta, x.dtype)
+
+    def falls(
+        self, x: np.ndarray, direction: np.ndarray, norm: float, eta: float
+    ) -> Callable[[float], bool]:
+        """Whether ‖F‖ falls as it should at x + t δ."""
+
+        def enough(t: float) -> bool:
+            F = self.problem.values(x + x.dtype.type(t) * direction)
+            return bool(np.linalg.norm(F) <= (1 - DESCENT * t * (1 - eta)) * norm)
+
+        return enough
+
+    def state(self, x: np.ndarray, F: np.ndarray, status: int | None) -> OptimizeResult:
+        """Where it stands; J only where a step was made from x."""
+        return state(self.problem, status, x=x, fun=F, nit=self.nit, products=self.products)

@@ -1,0 +1,236 @@
+"""Kronecker factors come from structure: any operator in which a weight is a matrix."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import onnxjac as oj
+from onnxjac.jacobians.errors import UnsupportedOp
+from onnxjac.modes.curvature.empirical_fisher import empirical_fisher
+from onnxjac.modes.curvature.fisher import fisher
+from onnxjac.modes.curvature.kfac import ekfac, gradients, kfac, per_sample, shampoo
+
+from .models import network, parsed
+
+RNG = np.random.default_rng(2)
+N = 5
+
+CASES = {
+    "matmul": ("double[4, 3] W", "z = MatMul(x, W)", (N, 4)),
+    "matmul, of tokens": ("double[4, 3] W", "z = MatMul(x, W)", (N, 2, 4)),
+    "matmul, tokens first": (
+        "double[4, 3] W", "t = Transpose<perm = [1, 0, 2]>(x) m = MatMul(t, W) "
+        "z = Transpose<perm = [1, 0, 2]>(m)", (N, 2, 4),
+    ),
+    "matmul, a weight for each head": ("double[2, 4, 3] W", "z = MatMul(x, W)", (N, 2, 6, 4)),
+    "gemm, scaled": (
+        "double[3, 4] W", "z = Gemm<transB = 1, alpha = 0.5>(x, W)", (N, 4),
+    ),
+    "transposed, reshaped": (
+        "double[12] W", """s = Constant<value = int64[2] {3, 4}>() r = Reshape(W, s)
+        t = Transpose<perm = [1, 0]>(r) z = MatMul(x, t)""", (N, 4),
+    ),
+    "slices for three uses": (
+        "double[6, 4] W", """t = Transpose(W) q, k, v = Split<axis = 1, num_outputs = 3>(t)
+        a = MatMul(x, q) b = MatMul(x, k) c = MatMul(x, v) d = Mul(a, b) z = Mul(d, c)""", (N, 4),
+    ),
+    "shared": (
+        "double[4, 4] W", "a = MatMul(x, W) b = Tanh(a) z = MatMul(b, W)", (N, 4),
+    ),
+    "conv": (
+        "double[3, 2, 3, 3] W", "z = Conv<pads = [1, 1, 1, 1], strides = [2, 1]>(x, W)",
+        (N, 2, 6, 5),
+    ),
+    "conv, groups": ("double[6, 2, 3] W", "z = Conv<group = 2, dilations = [2]>(x, W)", (N, 4, 9)),
+    "conv, depthwise": ("double[4, 1, 2] W", "z = Conv<group = 4>(x, W)", (N, 4, 5)),
+    "transposed conv": (
+        "double[2, 3, 3, 2] W", "z = ConvTranspose<strides = [2, 1]>(x, W)", (N, 2, 4, 3),
+    ),
+    "transposed conv, groups": ("double[4, 3, 2] W", "z = ConvTranspose<group = 2>(x, W)",
+                                (N, 4, 3)),
+    "einsum": ("double[2, 4, 3] W", 'z = Einsum<equation = "bti,hio->btho">(x, W)', (N, 3, 4)),
+    "einsum with two others": (
+        "double[2, 3, 4] W", """s = Constant<value = int64[1] {1}>() l = ReduceMean(x, s)
+        z = Einsum<equation = "bi,bj,jko->bko">(x, l, W)""", (N, 2),
+    ),
+    "bias": ("double[4] W", "z = Add(x, W)", (N, 4)),
+    "bias of a map": ("double[2, 1, 1] W", "z = Add(x, W)", (N, 2, 3, 4)),
+    "scale": ("double[4] W", "z = Mul(x, W)", (N, 3, 4)),
+    "layer norm": ("double[4] W", "z = LayerNormalization(x, W)", (N, 3, 4)),
+    "position": ("double[3, 4] W", "z = Add(x, W)", (N, 3, 4)),
+}  # fmt: skip
+
+
+def made(case):
+    """A model in which W is used, with a nonlinear function of all outputs of a sample."""
+    weight, body, shape = CASES[case]
+    if case == "einsum with two others":
+        body = body.replace("(x, s)", "<keepdims = 1>(x, s)").replace("bj,jko", "bj,jko")
+        weight = "double[1, 2, 4] W"
+        body = 'l = ReduceMean<keepdims = 1>(x, s) z = Einsum<equation = "bi,bj,jio->bo">(x, l, W)'
+        body = "s = Constant<value = int64[1] {1}>() " + body
+    model = parsed(f"g (double{list(shape)} x, {weight}) => (double out) "
+                   f"{{ {body} f = Flatten(z) g = Tanh(f) h = Exp(g) out = Mul(g, h) }}")  # fmt: skip
+    dims = [int(n) for n in weight.split("[")[1].split("]")[0].split(",")]
+    return model, {"x": RNG.standard_normal(shape), "W": RNG.standard_normal(dims)}
+
+
+def found_for(model, point, **options):
+    return gradients(model, point, at="out", wrt="W", likelihood="gaussian", **options)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_gradients_of_samples_are_those_of_j(case):
+    """Σₛ xₙₛ gₙₛᵀ, put where W has it, is Jₙᵀ u for every sample n."""
+    model, point = made(case)
+    found = found_for(model, point)
+    u = RNG.standard_normal((1, *found.z.shape))
+    J, total = found.J.toarray().reshape(N, -1, found.J.shape[1]), 0
+    for layer, g in found.layers.cotangents(u):
+        G = per_sample(layer.x, g)[0]
+        total = total + np.stack([layer.start.T @ G[:, n].ravel() for n in range(N)])
+    assert_allclose(total, np.einsum("nc,ncw->nw", u[0], J), atol=1e-12)
+
+
+@pytest.mark.parametrize("case", ["matmul", "gemm, scaled", "transposed, reshaped", "bias"])
+def test_one_sample_and_position_is_exact(case):
+    model, point = made(case)
+    point = {**point, "x": point["x"][:1]}
+    text = {"at": "out", "wrt": "W", "likelihood": "gaussian"}
+    model = parsed(_for_one(case))
+    F = fisher(model, point, **text).toarray()
+    for make in (kfac, ekfac):
+        assert_allclose(make(model, point, **text).toarray(), F, atol=1e-12)
+
+
+def _for_one(case):
+    weight, body, shape = CASES[case]
+    return (f"g (double{[1, *shape[1:]]} x, {weight}) => (double out) "
+            f"{{ {body} f = Flatten(z) g = Tanh(f) h = Exp(g) out = Mul(g, h) }}")  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ["matmul", "matmul, of tokens", "conv", "slices for three uses"])
+def test_ekfac_has_the_diagonal_of_fisher_in_its_basis(case):
+    """λ = diag(Qᵀ F Q), for the blocks of F that the uses are; hence the trace of F too."""
+    model, point = made(case)
+    options = {"at": "out", "wrt": "W", "likelihood": "gaussian", "reduction": "sum"}
+    E, F = ekfac(model, point, **options), fisher(model, point, **options).toarray()
+    Q = E.eigenvectors().toarray()
+    assert_allclose(Q.T @ Q, np.eye(len(Q)), atol=1e-12)
+    assert_allclose(E.eigenvalues(), np.diag(Q.T @ F @ Q), atol=1e-10)
+    assert_allclose(E.trace(), np.trace(F), rtol=1e-10)
+
+
+@pytest.mark.parametrize("case", ["matmul", "matmul, a weight for each head", "conv, groups",
+                                  "slices for three uses"])  # fmt: skip
+@pytest.mark.parametrize("make", [kfac, ekfac, shampoo])
+def test_what_follows_from_the_factors(case, make):
+    """Inverse, trace, determinant and eigendecomposition are those of the dense matrix."""
+    model, point = made(case)
+    K = make(model, point, at="out", wrt="W", likelihood="gaussian", reduction="sum")
+    A, n = K.toarray(), K.shape[0]
+    Q, values = K.eigenvectors().toarray(), K.eigenvalues()
+    assert K.T is K
+    assert_allclose(A, A.T, atol=1e-12)
+    assert_allclose((Q * values) @ Q.T, A, atol=1e-10)
+    assert_allclose(K.trace(), np.trace(A), rtol=1e-10)
+    assert_allclose(K.inverse(0.1).toarray(), np.linalg.inv(A + 0.1 * np.eye(n)), atol=1e-10)
+    sign, logdet = np.linalg.slogdet(A)
+    if sign > 0 and values.min() > 1e-6:
+        assert_allclose(K.logdet(), logdet, rtol=1e-8)
+        assert_allclose(K.det(), np.linalg.det(A), rtol=1e-6)
+        assert_allclose(K.inverse().toarray() @ A, np.eye(n), atol=1e-6)
+
+
+def test_heuristic_damping_is_that_of_the_factors():
+    model, point = made("matmul")
+    K = kfac(model, point, at="out", wrt="W", likelihood="gaussian")
+    (f,) = K.factors["W"]
+    (A,), (B,), delta = f.left, f.right, 0.3
+    pi = np.sqrt((np.trace(A) / len(A)) / (np.trace(B) / len(B)))
+    left = np.linalg.inv(A + pi * np.sqrt(delta) * np.eye(len(A)))
+    right = np.linalg.inv(B + np.sqrt(delta) / pi * np.eye(len(B)))
+    found = K.inverse(delta, heuristic=True).toarray()
+    assert_allclose(found, np.kron(left, right), atol=1e-12)
+
+
+def test_expand_and_reduce_differ_by_what_they_do_with_positions():
+    model, point = made("matmul, of tokens")
+    found = found_for(model, point, reduction="sum")
+    ((layer, g),) = list(found.each())
+    x = point["x"]
+    options = {"at": "out", "wrt": "W", "likelihood": "gaussian", "reduction": "sum"}
+    (expand,) = kfac(model, point, **options).factors["W"]
+    (reduce,) = kfac(model, point, approximation="reduce", **options).factors["W"]
+    assert_allclose(expand.left[0], np.einsum("nsi,nsj->ij", x, x) / (2 * N), atol=1e-12)
+    assert_allclose(reduce.left[0], np.einsum("ni,nj->ij", x.mean(1), x.mean(1)) / N, atol=1e-12)
+    g = g[:, 0]
+    assert_allclose(expand.right[0], np.einsum("knsp,knsq->pq", g, g), atol=1e-12)
+    total = g.sum(axis=2)
+    assert_allclose(reduce.right[0], np.einsum("knp,knq->pq", total, total), atol=1e-12)
+
+
+def test_shampoo_is_the_root_of_second_moments():
+    model, point = made("matmul")
+    found = found_for(model, point, reduction="sum")
+    G = np.concatenate([per_sample(layer.x, g)[:, 0] for layer, g in found.each()])
+    G = G.reshape(-1, *G.shape[2:])
+    options = {"at": "out", "wrt": "W", "likelihood": "gaussian", "reduction": "sum"}
+    (f,) = shampoo(model, point, **options).factors["W"]
+    assert_allclose(f.left[0] @ f.left[0], np.einsum("nio,njo->ij", G, G), atol=1e-10)
+    assert_allclose(f.right[0] @ f.right[0], np.einsum("nip,niq->pq", G, G), atol=1e-10)
+
+
+@pytest.mark.parametrize("make", [kfac, ekfac])
+def test_empirical_and_monte_carlo(make):
+    """The trace of E-KFAC is that of the Fisher of its type; K-FAC's B is its second moment."""
+    model, point = network("mlp")
+    options = {"at": "logits", "wrt": "6.weight", "reduction": "mean"}
+    E = make(model, point, fisher_type="empirical", of="loss", **options)
+    F = empirical_fisher(model, point, of="loss", at="logits", wrt="6.weight")
+    if make is ekfac:
+        assert_allclose(E.trace(), np.trace(F.toarray()), rtol=1e-10)
+    else:
+        (f,) = E.factors["6.weight"]
+        g = oj.grad(model, point, of="loss", wrt="logits")["logits"] * 4
+        assert_allclose(f.right[0], g.T @ g / 4, atol=1e-12)
+    exact = make(model, point, **options).toarray()
+    drawn = make(model, point, fisher_type="mc", samples=20_000, seed=3, **options).toarray()
+    assert np.linalg.norm(drawn - exact) < 0.03 * np.linalg.norm(exact)
+
+
+def test_a_weight_that_is_no_matrix_is_refused():
+    model = parsed("g (double[5, 4] x, double[4, 4] W) => (double[5, 4] out) "
+                   "{ S = Softmax(W) out = MatMul(x, S) }")  # fmt: skip
+    point = {"x": RNG.standard_normal((5, 4)), "W": np.eye(4)}
+    with pytest.raises(UnsupportedOp, match="no Kronecker product|not those of"):
+        kfac(model, point, at="out", wrt="W", likelihood="gaussian")
+
+
+def test_rows_that_mix_samples_are_refused():
+    model = parsed("g (double[5, 4] x, double[5, 5] W) => (double[5, 4] out) "
+                   "{ out = MatMul(W, x) }")  # fmt: skip
+    point = {"x": RNG.standard_normal((5, 4)), "W": np.eye(5)}
+    with pytest.raises(UnsupportedOp, match="each on its own"):
+        kfac(model, point, at="out", wrt="W", likelihood="gaussian")
+
+
+def test_uses_that_overlap_have_no_inverse():
+    model = parsed("""g (double[5, 4] x, double[4, 4] W) => (double[5, 4] out)
+    { a = MatMul(x, W) t = Transpose<perm = [1, 0]>(W) out = MatMul(a, t) }""")
+    point = {"x": RNG.standard_normal((5, 4)), "W": RNG.standard_normal((4, 4))}
+    K = kfac(model, point, at="out", wrt="W", likelihood="gaussian")
+    assert_allclose(K.trace(), np.trace(K.toarray()), rtol=1e-10)
+    with pytest.raises(oj.InputError, match="tile"):
+        K.inverse(1.0)
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "encoder"])
+def test_all_weights_of_a_network_have_factors(name):
+    model, point = network(name)
+    weights = [n for n, s in model.initializers.items()
+               if s.dtype.kind == "f" and s.shape and "running" not in n]  # fmt: skip
+    K = kfac(model, point, at="logits", wrt=weights)
+    assert list(K.factors) == weights
+    V = RNG.standard_normal((K.shape[1], 2))
+    assert_allclose(K.inverse(1e-3) @ (K @ V + 1e-3 * V), V, atol=1e-9)

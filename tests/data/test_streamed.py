@@ -1,0 +1,195 @@
+"""Streamed and Stacked: the operator of all data, batch by batch, and never two of them at once."""
+
+import gc
+import weakref
+from functools import partial
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import onnxjac as oj
+from check_operator import check_operator
+from data.regressions import (
+    DATA,
+    LABELS,
+    UNEVEN,
+    W,
+    X,
+    jacobian,
+    noisy,
+    softmax_hessian,
+    softmax_regression,
+)
+from onnxjac.jacobians import Dense
+from onnxjac.jacobians.errors import InputError, OnnxJacWarning
+from onnxjac.modes.data import stream
+from onnxjac.modes.data.over import streamed
+
+TIGHT = {"rtol": 1e-12, "atol": 1e-12}
+
+
+def hessian_maker(reduction):
+    model = softmax_regression(reduction)
+    return lambda batch: oj.hessian(model, {**batch, "W": W}, of="loss", wrt="W")
+
+
+def logits_maker(model=None):
+    model = model or softmax_regression()
+    return lambda batch: oj.linearize(model, {**batch, "W": W}, of="logits", wrt="W")
+
+
+def gram_maker(batch):
+    return Dense(batch["x"].T @ batch["x"], (4,), (4,))
+
+
+@pytest.mark.parametrize(("reduction", "scale"), [("mean", 1 / 23), ("sum", 1.0)])
+@pytest.mark.parametrize(("data", "size"), [(UNEVEN, None), (DATA, 5), (lambda: iter(UNEVEN), None)])
+def test_the_hessian_of_softmax_regression(reduction, scale, data, size):
+    C = streamed(hessian_maker(reduction), data, reduction=reduction, batch_size=size)
+    assert C.T is C
+    check_operator(C, scale * softmax_hessian(X))
+    assert_allclose(C["W", "W"].toarray(), scale * softmax_hessian(X), **TIGHT)
+    assert_allclose(C.apply({"W": W})["W"].ravel(), C @ W.ravel(), **TIGHT)
+
+
+def test_the_rows_of_linear_regression():
+    J = streamed(logits_maker(), UNEVEN, reduction="stack")
+    check_operator(J, jacobian(X))
+    check_operator(J.T, jacobian(X).T)
+
+
+def test_a_sum_that_is_not_symmetric():
+    model = softmax_regression()
+    first = [{"x": b["x"][:1], "y": b["y"][:1]} for b in UNEVEN]
+    C = streamed(logits_maker(model), first, reduction="sum")
+    check_operator(C, jacobian(sum(b["x"] for b in first)))
+
+
+def test_one_batch_is_its_operator():
+    make = hessian_maker("mean")
+    assert isinstance(streamed(make, DATA, reduction="mean"), oj.Hessian)
+
+
+def test_compiled_batches():
+    C = streamed(hessian_maker("mean"), UNEVEN, reduction="mean", keep=2**30, check=False)
+    J = streamed(logits_maker(), UNEVEN, reduction="stack", keep=2**30, check=False)
+    V = np.random.default_rng(0).standard_normal((12, 3))
+    fast = C.operator.compile("numpy", products=3)
+    assert_allclose(fast @ V, C @ V, **TIGHT)
+    assert_allclose(J.compile("numpy") @ V, J @ V, **TIGHT)
+    assert all("numpy" in repr(one) or one.structure for one in fast.stream.kept)
+
+
+class Counted:
+    """A maker that counts, and knows how many of its operators live when the next one is made."""
+
+    def __init__(self, make):
+        self.make, self.made, self.alive, self.most = make, 0, weakref.WeakSet(), 0
+
+    def __call__(self, batch):
+        self.most = max(self.most, len(self.alive))
+        C = self.make(batch)
+        self.made += 1
+        self.alive.add(getattr(C, "dag", C))
+        return C
+
+
+@pytest.mark.parametrize(("make", "reduction"), [(gram_maker, "sum"), (gram_maker, "stack")])
+def test_no_operator_is_alive_when_the_next_one_is_made(make, reduction):
+    counted = Counted(make)
+    C = streamed(counted, UNEVEN, reduction=reduction, check=False)
+    for product in (lambda: C @ X[0], lambda: C.T @ np.ones(C.shape[0]), C.toarray, C.diagonal):
+        product()
+    assert counted.made > 4 * len(UNEVEN)
+    assert counted.most == 0
+
+
+def test_waste_is_collected(monkeypatch):
+    """A linearisation and its transpose hold each other; what they hold is bounded all the same."""
+    monkeypatch.setattr(stream, "WASTE", 0)
+    counted = Counted(logits_maker())
+    J = streamed(counted, DATA, reduction="stack", batch_size=1, check=False)
+    gc.disable()
+    try:
+        J.T @ np.ones(J.shape[0])
+    finally:
+        gc.enable()
+    assert counted.most <= 2
+
+
+def test_kept_operators_are_made_once_and_their_data_is_read_once():
+    passes = []
+
+    def data():
+        passes.append(1)
+        yield from UNEVEN
+
+    counted = Counted(gram_maker)
+    C = streamed(counted, data, reduction="sum", keep=2**20, check=False)
+    for _ in range(3):
+        assert_allclose(C @ X[0], X.T @ X @ X[0], **TIGHT)
+    assert counted.made == len(UNEVEN)
+    assert len(passes) == 2  # the first batch tells the shape
+
+
+def test_as_many_are_kept_as_fit():
+    counted = Counted(gram_maker)
+    C = streamed(counted, UNEVEN, reduction="sum", keep=2 * 4 * 4 * 8, check=False)
+    assert_allclose(C @ X[0], X.T @ X @ X[0], **TIGHT)
+    before = counted.made
+    assert_allclose(C @ X[0], X.T @ X @ X[0], **TIGHT)
+    assert counted.made - before == len(UNEVEN) - 2
+    assert C.nbytes == 2 * 4 * 4 * 8
+
+
+def test_shared_weights_are_counted_once():
+    shared = np.eye(4)
+    C = streamed(lambda b: Dense(shared, (4,), (4,)), UNEVEN, reduction="sum", keep=shared.nbytes)
+    C @ X[0]
+    assert len(C.stream.kept) == len(UNEVEN)
+
+
+def shuffled(rng):
+    order = rng.permutation(23)
+    return [{"x": X[k], "y": LABELS[k]} for k in np.array_split(order, 4)]
+
+
+def test_a_random_operator_is_warned_of():
+    model = noisy()
+    make = partial(oj.linearize, model, of="y", wrt="W")
+    data = [{"x": b["x"], "W": W} for b in UNEVEN]
+    with pytest.warns(OnnxJacWarning, match="their operators are random"):
+        streamed(make, data, reduction="stack")
+
+
+def test_other_batches_in_the_next_pass_are_warned_of():
+    rng = np.random.default_rng(0)
+    with pytest.warns(OnnxJacWarning, match="batch 0 is another one"):
+        streamed(logits_maker(), lambda: shuffled(rng), reduction="stack")
+
+
+def test_the_order_of_a_sum_is_no_reason_to_warn(recwarn):
+    rng = np.random.default_rng(0)
+    streamed(hessian_maker("sum"), lambda: shuffled(rng), reduction="sum")
+    assert not recwarn.list
+
+
+def test_the_check_can_be_left_out(recwarn):
+    rng = np.random.default_rng(0)
+    streamed(logits_maker(), lambda: shuffled(rng), reduction="stack", check=False)
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize(
+    ("data", "reduction", "message"),
+    [
+        ([], "sum", "no batches"),
+        ([], "stack", "cannot be stacked"),
+        (UNEVEN, "average", "not one of 'sum', 'mean', 'stack'"),
+        (UNEVEN, "sum", "batch 1 has an operator of shape"),
+    ],
+)
+def test_what_cannot_be_composed_is_refused(data, reduction, message):
+    with pytest.raises(InputError, match=message):
+        streamed(logits_maker(), data, reduction=reduction)
