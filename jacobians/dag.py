@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +37,8 @@ class Dag(Jacobian):
 
     Vertices are numbered so that every edge leads to a greater number; `shapes[i]` is the shape
     of the tensor at vertex i. in_shape and out_shape are flat: the concatenated tensors. A
-    transpose knows, as `mirror`, what it is the transpose of.
+    transpose knows, as `mirror`, what it is the transpose of. `known` is for what is worked out of
+    the DAG once, and lives as long as that.
     """
 
     def __init__(
@@ -51,6 +53,12 @@ class Dag(Jacobian):
         self.edges = useful(tuple(edges), sources, sinks)
         super().__init__((self._width(sinks),), (self._width(sources),), dtype)
         self.mirror: Dag | None = None
+        self.known: dict[str, Any] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is worked out again where it is needed."""
+        derived = ("known", "T", "_schedule")
+        return {"known": {}} | {k: v for k, v in vars(self).items() if k not in derived}
 
     @cached_property
     def _schedule(self) -> tuple[tuple[int, tuple[Edge, ...], tuple[int, ...]], ...]:

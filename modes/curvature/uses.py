@@ -116,20 +116,21 @@ def applied(start: Jacobian, factors: tuple[Jacobian, ...]) -> Jacobian:
 
 
 def as_use(core: tuple[Jacobian, ...], name: str, start: Jacobian) -> Use:
-    """A use by the operator in the middle of an edge."""
+    """A use by the operators in the middle of an edge."""
     match core:
-        case ():
-            return matrix(plain(start), start)
         case (Convolution(source="w"),):
             return convolution(core[0], start)
-        case (Broadcast(),):
-            return matrix(repeated(core[0], np.ones((), start.dtype)), start)
-        case (Outer(),):
-            return matrix(repeated(core[0], core[0].u), start)
-        case (Broadcast(), Diagonal()):
-            return matrix(repeated(core[0], core[1].d), start)
+        case (Outer() as y,):
+            repeat = Broadcast(y.out_shape, y.in_shape, y.dtype)
+            return as_use((repeat, Diagonal(y.u, y.out_shape)), name, start)
+        case (Broadcast() as repeat, *others):
+            (operator,) = others or [Identity(repeat.out_shape, repeat.dtype)]
+            if isinstance(operator, (*EINSUMS, Identity)):
+                return matrix(after_broadcast(contraction(operator), repeat), start)
         case (operator,) if isinstance(operator, EINSUMS):
-            return matrix(as_contraction(operator), start)
+            return matrix(contraction(operator), start)
+        case ():
+            return matrix(contraction(Identity(start.out_shape, start.dtype)), start)
     raise unstructured(name, core[0])
 
 
@@ -141,26 +142,29 @@ def unstructured(name: str, operator: Jacobian) -> UnsupportedOp:
     )
 
 
-def plain(start: Jacobian) -> Contraction:
-    """The identity as a contraction with 1."""
-    labels = ascii_letters[: len(start.out_shape)]
-    sizes = dict(zip(labels, start.out_shape, strict=True))
-    return Contraction(((np.ones((), start.dtype), ""),), labels, labels, sizes)
+def contraction(operator: Jacobian) -> Contraction:
+    """The operator as a contraction whose factors have no axis that they do not vary along."""
+    if isinstance(operator, Identity):
+        operator = Diagonal(np.ones((), operator.dtype), operator.out_shape)
+    c = as_contraction(operator)
+    factors = tuple(varying(a, term, c.sizes) for a, term in c.factors)
+    return Contraction(factors, c.in_term, c.out_term, c.sizes)
 
 
-def repeated(operator: Jacobian, d: np.ndarray) -> Contraction:
-    """y = d ∘ bcast(x) as a contraction: a label of x that is repeated has length 1 there."""
-    labels, shape = ascii_letters[: len(operator.out_shape)], operator.out_shape
-    padded = (1,) * (len(shape) - len(operator.in_shape)) + operator.in_shape
-    kept = [label for label, n, m in zip(labels, padded, shape, strict=True) if n == m]
-    term = [label for label in labels if label not in kept]
-    d = np.reshape(d, (1,) * (len(shape) - d.ndim) + d.shape)
-    varies = [label for label, n in zip(labels, d.shape, strict=True) if n > 1 or label in term]
-    full = tuple(shape[labels.index(label)] for label in varies)
-    axes = tuple(k for k, label in enumerate(labels) if label not in varies)
-    factor = np.broadcast_to(np.squeeze(d, axes), full)
-    return Contraction(((factor, "".join(varies)),), "".join(kept), labels,
-                       dict(zip(labels, shape, strict=True)))  # fmt: skip
+def varying(a: np.ndarray, term: str, sizes: dict[str, int]) -> tuple[np.ndarray, str]:
+    """A factor without its axes of length 1 whose label is longer: those are repeated."""
+    axes = tuple(k for k, label in enumerate(term) if a.shape[k] != sizes[label])
+    return np.squeeze(a, axes), "".join(k for i, k in enumerate(term) if i not in axes)
+
+
+def after_broadcast(c: Contraction, repeat: Broadcast) -> Contraction:
+    """A contraction of a tensor that is first repeated: it is 1 along the labels that are new."""
+    shape = (1,) * (len(repeat.out_shape) - len(repeat.in_shape)) + repeat.in_shape
+    ends = zip(c.in_term, shape, repeat.out_shape, strict=True)
+    kept = "".join(label for label, n, m in ends if n == m)
+    new = "".join(label for label in c.in_term if label not in kept)
+    ones = np.ones(tuple(c.sizes[label] for label in new), c.dtype)
+    return Contraction((*c.factors, (ones, new)), kept, c.out_term, c.sizes)
 
 
 def matrix(c: Contraction, start: Jacobian) -> Use:

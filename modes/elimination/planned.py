@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from functools import singledispatch
-from weakref import WeakKeyDictionary
+from typing import Any
 
 from ...jacobians import Dag, Jacobian, Product, Sum
 from .collapse import Collapse, collapse
 from .plan import REPAID, Plan, plan
 
-COLLAPSED: WeakKeyDictionary[Dag, Collapse] = WeakKeyDictionary()
-PLANS: WeakKeyDictionary[Dag, tuple[tuple[int, int | None], Plan]] = WeakKeyDictionary()
-"""What was made of a DAG last, as long as that lives: both directions share it."""
+COLLAPSE, PLAN = "collapse", "plan"
+"""Keys of what was made of a DAG last. It is kept with the DAG, which it may hold itself, and goes
+with it; both directions share it.
+"""
 
 
 def eliminated(dag: Dag) -> Dag:
@@ -23,14 +24,16 @@ def eliminated(dag: Dag) -> Dag:
 
 def collapse_of(dag: Dag) -> Collapse:
     """What was eliminated from a DAG."""
-    if dag not in COLLAPSED:
-        COLLAPSED[dag] = collapse(dag)
-    return COLLAPSED[dag]
+    if COLLAPSE not in dag.known:
+        dag.known[COLLAPSE] = collapse(dag)
+    found: Collapse = dag.known[COLLAPSE]
+    return found
 
 
 def plan_of(dag: Dag) -> Plan | None:
     """What was multiplied out of a DAG last, if anything was."""
-    return PLANS[dag][1] if dag in PLANS else None
+    found: tuple[Any, Plan | None] = dag.known.get(PLAN, (None, None))
+    return found[1]
 
 
 @singledispatch
@@ -45,10 +48,12 @@ def _(operator: Dag, products: int, memory: int | None = None) -> Jacobian:
     if operator.mirror is not None:
         return planned(operator.mirror, products, memory).T
     asked = min(products, REPAID), memory
-    if operator not in PLANS or PLANS[operator][0] != asked:
-        made = plan(eliminated(operator), products=products, memory=memory)
-        PLANS[operator] = asked, made
-    return PLANS[operator][1].dag
+    known, found = operator.known.get(PLAN, (None, None))
+    if known != asked:
+        found = plan(eliminated(operator), products=products, memory=memory)
+        operator.known[PLAN] = asked, found
+    dag: Dag = found.dag
+    return dag
 
 
 @planned.register

@@ -53,5 +53,5 @@ def orthonormal(w: np.ndarray, basis: np.ndarray, eps: float) -> tuple[np.ndarra
     for _ in range(2):
         w = w - np.einsum("knc,kc->nc", basis, np.einsum("knc,nc->kc", basis, w))
     norms = np.linalg.norm(w, axis=0)
-    norms = np.where(norms > 10 * eps * len(w) ** 0.5 * before, norms, 0.0)
+    norms = np.where(norms > 100 * eps * len(w) ** 0.5 * before, norms, 0.0)
     return np.divide(w, norms, out=np.zeros_like(w), where=norms > 0), norms

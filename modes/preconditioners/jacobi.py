@@ -26,7 +26,7 @@ def jacobi(A: Any, *, damping: float = 0.0) -> Diagonal:
     with probing(A, "Jacobi") as P:
         square(P)
         entries, _ = exact_diagonal(P)
-    return Diagonal(1 / positive(entries + damping), in_shape(A))
+    return Diagonal((1 / positive(entries + damping)).reshape(in_shape(A)))
 
 
 def column_scaling(J: Any, *, damping: float = 0.0) -> Diagonal:
@@ -37,7 +37,7 @@ def column_scaling(J: Any, *, damping: float = 0.0) -> Diagonal:
     """
     with probing(J, "column norms") as P:
         squares, _ = column_squares(P)
-    return Diagonal(positive(squares + damping) ** -0.5, in_shape(J))
+    return Diagonal((positive(squares + damping) ** -0.5).reshape(in_shape(J)))
 
 
 def in_shape(A: Any) -> tuple[int, ...]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Damping:
     """λ: smaller after a step that the model foretold, larger, ever faster, after one that failed.
 
-    For a gain ϱ = real / predicted reduction: λ max(⅓, 1 − (2ϱ − 1)³) where ϱ > 0; else λν, 2ν, with
-    ν = 2 at first.
+    For a gain ϱ = real / predicted reduction: λ max(⅓, 1 − (2ϱ − 1)³) where ϱ > 0; else λν, and
+    ν, which is 2 at first, doubles.
 
     >>> damping = Damping(1.0)
     >>> for gain in (-1.0, -1.0, 0.5): damping.follow(gain)

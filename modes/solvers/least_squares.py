@@ -18,7 +18,7 @@ Residual = Callable[[np.ndarray], np.ndarray]
 REACH = 0.1
 """How far along a step, in parts of it, the residual is asked for its curvature."""
 
-TINY = np.finfo(np.float32).tiny
+TINY = float(np.finfo(np.float32).tiny)
 
 
 class Step(NamedTuple):
@@ -31,13 +31,17 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Place:
-    """r and J at x, with D, the units of the variables, as the norms of columns of J."""
+    """r and J at x, with the norms of the columns of J and D, the units of the variables.
+
+    `options` are those of LSMR.
+    """
 
     x: np.ndarray
     r: np.ndarray
     J: Counted
     norms: np.ndarray
     D: np.ndarray
+    options: Mapping[str, Any]
 
     @property
     def cost(self) -> float:
@@ -55,21 +59,20 @@ class Place:
         largest = np.max(np.abs(self.gradient) / self.norms, initial=0)
         return float(largest / max(np.linalg.norm(self.r), TINY))
 
-    def solve(self, b: np.ndarray, damping: float, options: Mapping[str, Any]) -> np.ndarray:
+    def solve(self, b: np.ndarray, damping: float) -> np.ndarray:
         """D δ, for the δ that minimises ‖J δ + b‖² + λ ‖D δ‖²."""
         scaled = self.J @ aslinearoperator(Diagonal(1 / self.D))
-        return lsmr(scaled, -b, damp=np.sqrt(damping), **options)[0].astype(b.dtype)
+        found: np.ndarray = lsmr(scaled, -b, damp=np.sqrt(damping), **self.options)[0]
+        return found.astype(b.dtype)
 
-    def straight(self, damping: float, options: Mapping[str, Any]) -> Step:
+    def straight(self, damping: float) -> Step:
         """δ, along the linear model."""
-        scaled = self.solve(self.r, damping, options)
+        scaled = self.solve(self.r, damping)
         linear = self.J @ (scaled / self.D)
         promise = -float(self.r @ linear) - float(linear @ linear) / 2
         return Step(self.x + scaled / self.D, float(np.linalg.norm(scaled)), promise)
 
-    def bent(
-        self, step: Step, residual: Residual, bound: float, damping: float, options: Mapping[str, Any]
-    ) -> Step | None:
+    def bent(self, step: Step, residual: Residual, bound: float, damping: float) -> Step | None:
         """δ + a, where a is to ½ r″(δ, δ) as δ is to r; None where 2 ‖D a‖ > bound ‖D δ‖.
 
         r″ is a difference of r and its linear model a short way along δ.
@@ -79,7 +82,7 @@ class Place:
         second = (moved / REACH - self.J @ delta) * (2 / REACH)
         if not np.all(np.isfinite(second)):
             return None
-        scaled = self.solve(second / 2, damping, options)
+        scaled = self.solve(second / 2, damping)
         fits = 2 * np.linalg.norm(scaled) <= bound * step.length
         return step._replace(x=step.x + scaled / self.D) if fits else None
 

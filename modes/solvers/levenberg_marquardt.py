@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import OptimizeResult
 
 from ..model import Model
 from ..names import Names
@@ -15,6 +14,7 @@ from .counted import Counted
 from .damping import Damping
 from .least_squares import TINY, Place, Step, half_square
 from .problem import Problem, as_scipy
+from .result import OptimizeResult
 from .run import GOING, GRADIENT, STEP, VALUE, Callback, run, state
 from .scaling import Scale, column_norms
 
@@ -82,7 +82,7 @@ class Iterations:
         while True:
             yield self.state(place, GRADIENT if place.cosine <= self.tol else status)
             self.nit += 1
-            step = place.straight(self.damping.value, self.options)
+            step = place.straight(self.damping.value)
             moved = self.bent(place, step)
             gain = self.reduction(place, moved) / max(step.promise, TINY)
             self.damping.follow(gain)
@@ -95,15 +95,13 @@ class Iterations:
         """r, J and the units of the variables at x; these shrink by half at most."""
         r, J = self.problem.values(x), self.problem.jacobian(x)
         norms = self.scale(J)
-        return Place(x, r, Counted(J), norms, np.maximum(norms, D / 2))
+        return Place(x, r, Counted(J), norms, np.maximum(norms, D / 2), self.options)
 
     def bent(self, place: Place, step: Step) -> Step | None:
         """The step with its bend, if it is not too much."""
         if not self.acceleration:
             return step
-        return place.bent(
-            step, self.problem.values, self.acceleration, self.damping.value, self.options
-        )
+        return place.bent(step, self.problem.values, self.acceleration, self.damping.value)
 
     def reduction(self, place: Place, step: Step | None) -> float:
         """By how much ½ ‖r‖² falls; −∞ where there is no step, or r is not finite."""

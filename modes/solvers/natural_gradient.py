@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.optimize import OptimizeResult
 from scipy.sparse.linalg import cg
 
 from ...jacobians.errors import InputError
@@ -18,6 +17,7 @@ from ..names import Names
 from .counted import Counted
 from .line_search import backtrack
 from .problem import Problem, as_scipy
+from .result import OptimizeResult
 from .run import GOING, GRADIENT, STUCK, Callback, run, state
 
 Curvature = Callable[[dict[str, Any]], Any]
@@ -100,7 +100,7 @@ class Iterations:
             self.nit += 1
             direction = self.direction(x, g)
             t = backtrack(self.falls(x, direction, f, float(g @ direction)))
-            x, status = (x, STUCK) if t is None else (x + t * direction, GOING)
+            x, status = (x, STUCK) if t is None else (x + x.dtype.type(t) * direction, GOING)
 
     def direction(self, x: np.ndarray, g: np.ndarray) -> np.ndarray:
         """−(C + λI)⁻¹ ∇f."""
@@ -115,4 +115,5 @@ class Iterations:
         self, x: np.ndarray, direction: np.ndarray, f: float, slope: float
     ) -> Callable[[float], bool]:
         """Whether f falls as it should at x + t δ: Armijo's condition."""
-        return lambda t: self.problem.fun(x + x.dtype.type(t) * direction) <= f + DESCENT * t * slope
+        value, number = self.problem.fun, x.dtype.type
+        return lambda t: value(x + number(t) * direction) <= f + DESCENT * t * slope

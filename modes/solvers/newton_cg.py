@@ -6,13 +6,14 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from scipy.optimize import OptimizeResult, minimize
+from scipy.optimize import minimize
 
 from ...jacobians.errors import InputError
 from ..model import Model
 from ..names import Names
 from ..reporting.progress import counting
 from .problem import Problem, as_scipy
+from .result import OptimizeResult
 from .run import Callback
 
 METHODS = {"line search": "Newton-CG", "trust region": "trust-ncg"}
@@ -56,7 +57,7 @@ def newton_cg(
         found = minimize(
             problem.fun, problem.x0, jac=problem.jac, hessp=problem.hessp, tol=tol, options=asked,
             method=METHODS[globalization], callback=watch,
-        )  # fmt: skip
+        )  # type: ignore[call-overload]  # fmt: skip
     return with_tensors(problem, found)
 
 

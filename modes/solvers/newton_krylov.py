@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import OptimizeResult
 from scipy.sparse.linalg import gmres
 
 from ...jacobians.errors import InputError
@@ -17,6 +16,7 @@ from ..names import Names
 from .counted import Counted
 from .line_search import backtrack
 from .problem import Problem, as_scipy
+from .result import OptimizeResult
 from .run import GOING, GRADIENT, STUCK, Callback, run, state
 
 Solver = Callable[..., tuple[np.ndarray, int]]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, final
 
 import numpy as np
 
-from ...jacobians import Jacobian, common
+from ...jacobians import common
 from ..hessian import Hessian, hessian
 from ..linearization import Linearization
 from ..linearize import linearize

@@ -6,10 +6,9 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from scipy.optimize import OptimizeResult
-
 from ..reporting.progress import counting
 from .problem import Problem
+from .result import OptimizeResult
 
 Callback = Callable[[OptimizeResult], Any]
 """What is called with the state after every iteration."""

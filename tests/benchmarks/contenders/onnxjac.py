@@ -50,7 +50,7 @@ class Plain(Contender):
         return lambda: J @ u
 
     def columns(self, count: int) -> Task:
-        J, V = self.operator(), np.ascontiguousarray(self.tangents(count).T)
+        J, V = self.operator(), self.tangents(count).T  # column after column in memory
         return lambda: (J @ V).T
 
     def hvp(self) -> Task:

@@ -1,0 +1,91 @@
+"""Euler: the implicit steps of u̇ = F(u), of which each is a root of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ...jacobians import dtype_of, shape_of
+from ...jacobians.errors import InputError, NotConverged
+from ..model import Model
+from ..names import Names, names_of
+from ..primal.evaluate import evaluate
+from ..primal.inputs import check_inputs
+from ..recording.derive import like, started
+from ..recording.trace import trace
+from .newton_krylov import newton_krylov
+from .result import OptimizeResult
+
+STEP = "step"
+"""The input of an Euler residual that holds h."""
+
+
+def implicit_euler(
+    model: Model,
+    inputs: Mapping[str, Any],
+    *,
+    of: Names = None,
+    wrt: Names = None,
+    step: float,
+    steps: int,
+    engine: str | None = None,
+    **options: Any,
+) -> Iterator[OptimizeResult]:
+    """u₊ = u + h F(u₊), some steps of length h one after the other, for u̇ = F(u).
+
+    The tensors of `of` are F, those of `wrt` u, in the same order. Each result is that of
+    `newton_krylov`, which takes the other `options`, with the time `t` from the start; its
+    Jacobian is I − h ∂F/∂u. Raises `NotConverged` where a step is not found.
+    """
+    euler = euler_residual(model, inputs, of=of, wrt=wrt, engine=engine)
+    names = names_of(model, wrt, model.inputs, "wrt")
+    u = evaluate(model, check_inputs(model, inputs), names, engine=engine)
+    for k in range(steps):
+        point = at_step({**inputs, **u}, u, step)
+        found = newton_krylov(euler, point, wrt=names, engine=engine, **options)
+        if not found.success:
+            raise NotConverged(f"implicit Euler, step {k + 1} of {steps}: {found.message}; take a "
+                               f"smaller step than {step:g}, or more iterations")  # fmt: skip
+        found.t, u = step * (k + 1), found.tensors
+        yield found
+
+
+def euler_residual(
+    model: Model,
+    inputs: Mapping[str, Any],
+    *,
+    of: Names = None,
+    wrt: Names = None,
+    engine: str | None = None,
+) -> Model:
+    """G(u) = u − u₋ − h F(u) as a model of its own, with ∂G/∂u = I − h ∂F/∂u.
+
+    Its new inputs are `step`, h, and `u_before` for every u; its outputs are `u_residual`.
+    """
+    rates = names_of(model, of, model.outputs, "of")
+    states = names_of(model, wrt, model.inputs, "wrt")
+    t = trace(model, check_inputs(model, inputs), (*rates, *states), engine)
+    shapes = [[shape_of(t.values[name]) for name in names] for names in (rates, states)]
+    if shapes[0] != shapes[1]:
+        raise InputError(f"the rates {list(rates)} have shapes {shapes[0]}, but the states "
+                         f"{list(states)} {shapes[1]}: name as many of= as wrt=")  # fmt: skip
+    op, before = t.recorder, [like(t, name, before_of(name)) for name in states]
+    h = op.new((), dtype_of(t.values[states[0]]), STEP)
+    draft = started(t, [*before, h], (), states)
+    for rate, name, past in zip(rates, states, before, strict=True):
+        moved = op.Mul(h, t.values[rate])
+        draft.outputs[f"{name}_residual"] = op.Sub(op.Sub(t.values[name], past), moved)
+    return draft.model("implicit_euler")
+
+
+def at_step(point: Mapping[str, Any], before: Mapping[str, np.ndarray], h: float) -> dict[str, Any]:
+    """The inputs of an Euler residual: those of the model, u before the step, and h."""
+    dtype = next(iter(before.values())).dtype
+    return {**point, **{before_of(n): u for n, u in before.items()}, STEP: np.asarray(h, dtype)}
+
+
+def before_of(name: str) -> str:
+    """The input that holds a state before the step."""
+    return f"{name}_before"

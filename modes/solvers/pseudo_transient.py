@@ -1,0 +1,97 @@
+"""Pseudo-transient continuation: a steady state, by steps in time that grow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.sparse.linalg import gmres
+
+from ..linearization import Linearization
+from ..linearize import linearize
+from ..model import Model
+from ..names import Names
+from .counted import Counted
+from .euler import at_step, euler_residual
+from .newton_krylov import Preconditioner, Solver
+from .problem import Problem, as_scipy
+from .result import OptimizeResult
+from .run import GOING, GRADIENT, STUCK, Callback, run, state
+
+
+def pseudo_transient(
+    model: Model,
+    inputs: Mapping[str, Any],
+    *,
+    of: Names = None,
+    wrt: Names = None,
+    step: float,
+    solver: Solver = gmres,
+    preconditioner: Preconditioner | None = None,
+    inner: float = 1e-2,
+    rtol: float | None = None,
+    maxiter: int = 200,
+    callback: Callback | None = None,
+    engine: str | None = None,
+) -> OptimizeResult:
+    """F(u) = 0 by (I − h J) δ = h F(u), u₊ = u + δ, h₊ = h ‖F(u)‖ / ‖F(u₊)‖, for u̇ = F(u).
+
+    Small steps at first follow the flow, to the steady state that it goes to and not to any root;
+    large ones at the end are Newton's. The linear systems are solved to a residual of `inner`;
+    `preconditioner` is given I − h J. It ends where ‖F‖ ≤ rtol ‖F(u₀)‖, by default √ε. The result
+    has `fun` = F, `tensors`, `step` = h and `products`.
+
+    Source: Kelley and Keyes, "Convergence analysis of pseudo-transient continuation", 1998.
+    """
+    problem = as_scipy(model, inputs, of=of, wrt=wrt, engine=engine)
+    euler = euler_residual(model, inputs, of=of, wrt=wrt, engine=engine)
+    relative = np.sqrt(np.finfo(problem.x0.dtype).eps) if rtol is None else rtol
+    goal = float(relative * np.linalg.norm(problem.values(problem.x0)))
+    found = Iterations(problem, euler, solver, preconditioner, inner, goal)
+    return run(found.states(step), "pseudo-transient", maxiter, callback)
+
+
+@dataclass
+class Iterations:
+    """What stays the same from step to step, the last I − h J, and how much was done."""
+
+    problem: Problem
+    euler: Model
+    solver: Solver
+    preconditioner: Preconditioner | None
+    inner: float
+    goal: float
+    J: Linearization | None = None
+    nit: int = 0
+    products: int = 0
+
+    def states(self, h: float) -> Iterator[OptimizeResult]:
+        """The state at the start, and after every iteration."""
+        x = self.problem.x0
+        F = self.problem.values(x)
+        while True:
+            norm = float(np.linalg.norm(F))
+            status = GRADIENT if norm <= self.goal else GOING if np.isfinite(norm) else STUCK
+            yield state(
+                self.problem, status, x=x, fun=F, step=h, nit=self.nit, products=self.products
+            )
+            self.nit += 1
+            x = x + self.increment(x, F, h)
+            F = self.problem.values(x)
+            h = h * norm / max(float(np.linalg.norm(F)), self.goal * 1e-3)
+
+    def increment(self, x: np.ndarray, F: np.ndarray, h: float) -> np.ndarray:
+        """δ = (I − h J)⁻¹ h F."""
+        point = at_step(self.problem.point(x), self.problem.unflatten(x), h)
+        J = self.J.relinearize(point) if self.J else self.linearized(point)
+        A, self.J = Counted(J), J
+        M = None if self.preconditioner is None else self.preconditioner(J)
+        delta, _ = self.solver(A, h * F, rtol=self.inner, M=M)
+        self.products += A.products
+        return np.asarray(delta, x.dtype)
+
+    def linearized(self, point: Mapping[str, Any]) -> Linearization:
+        """I − h J, for the first time."""
+        return linearize(self.euler, point, wrt=self.problem.wrt, engine=self.problem.engine)

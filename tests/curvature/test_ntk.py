@@ -1,0 +1,62 @@
+"""Gram matrices of Jacobians, and the last layer, whose Jacobian is a Kronecker product."""
+
+import tracemalloc
+
+import numpy as np
+from numpy.testing import assert_allclose
+
+import onnxjac as oj
+from onnxjac.modes.curvature.ntk import gram, ntk
+
+from .models import network, parsed
+
+WEIGHTS = ["6.weight", "2.bias"]
+
+
+def test_kernel_of_a_batch():
+    model, point = network("mlp")
+    J = oj.linearize(model, point, of="logits", wrt=WEIGHTS).toarray()
+    K = ntk(model, point, of="logits", wrt=WEIGHTS)
+    assert K.T is K
+    assert_allclose(K.toarray(), J @ J.T, atol=1e-12)
+    assert_allclose(K[10:20, 30:40].toarray(), J[10:20] @ J[30:40].T, atol=1e-12)
+    V = np.random.default_rng(0).standard_normal((40, 3))
+    assert_allclose(K @ V, J @ (J.T @ V), atol=1e-12)
+
+
+def test_kernel_between_two_batches():
+    model, point = network("mlp")
+    other = {"x": point["x"][:2] + 1, "y": point["y"][:2]}
+    J, J2 = (oj.linearize(model, at, of="logits", wrt=WEIGHTS).toarray() for at in (point, other))
+    K = ntk(model, point, other, of="logits", wrt=WEIGHTS)
+    assert K.shape == (40, 20)
+    assert_allclose(K.toarray(), J @ J2.T, atol=1e-12)
+
+
+def test_gram():
+    model, point = network("mlp")
+    J = oj.linearize(model, point, of="logits", wrt=WEIGHTS).toarray()
+    G = gram(model, point, of="logits", wrt=WEIGHTS)
+    assert G.T is G
+    assert_allclose(G.toarray(), J.T @ J, atol=1e-12)
+
+
+def test_last_layer_in_megabytes():
+    """128 → 3,100 outputs at one sample: dense, J would take 3,100² · 128 numbers, 10 GB."""
+    model = parsed("""g (double[1, 128] x, double[3100, 128] W, double[3100] b)
+    => (double[1, 3100] logits) { logits = Gemm<transB = 1>(x, W, b) }""")
+    rng = np.random.default_rng(0)
+    x, W, b = rng.standard_normal((1, 128)), rng.standard_normal((3100, 128)), np.zeros(3100)
+    v, u = rng.standard_normal(W.size), rng.standard_normal(3100)
+    tracemalloc.start()
+    J = oj.linearize(model, {"x": x, "W": W, "b": b}, of="logits", wrt="W")
+    forward, back = J @ v, J.T @ u
+    K = ntk(model, {"x": x, "W": W, "b": b}, of="logits", wrt="W") @ u
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert J.shape == (3100, 396_800)
+    assert J.nbytes == x.nbytes
+    assert peak < 64 * 2**20 < J.shape[0] * J.shape[1] * 8 / 100
+    assert_allclose(forward, v.reshape(W.shape) @ x[0], rtol=1e-12)
+    assert_allclose(back, np.outer(u, x[0]).ravel(), rtol=1e-12)
+    assert_allclose(K, (x @ x.T).item() * u, rtol=1e-12)

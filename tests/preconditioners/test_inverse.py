@@ -1,0 +1,103 @@
+"""`inverse` solves, as an operator; where it cannot, it says so."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import onnxjac as oj
+from estimators.examples import Hidden, rotated
+from house import ROOT
+from onnxjac import InputError
+from onnxjac.jacobians import Dense, Identity, Jacobian
+from onnxjac.jacobians.errors import NotConverged
+from onnxjac.modes.curvature.inverse import identity_like, inverse
+from onnxjac.modes.preconditioners.jacobi import column_scaling, jacobi
+from test_models import stored
+
+RNG = np.random.default_rng(0)
+SPD = rotated(np.logspace(0, 2, 30))
+NEAR_ONE = rotated(np.linspace(0.3, 1.7, 30))
+INDEFINITE = rotated(np.r_[np.linspace(-3, -1, 15), np.linspace(1, 3, 15)])
+CASES = {"cg": SPD, "minres": INDEFINITE, "neumann": NEAR_ONE, "lsmr": SPD + RNG.random((30, 30))}
+NEAR = {"rtol": 1e-6, "atol": 1e-7}
+
+
+@pytest.mark.parametrize("solver", CASES)
+def test_products_solve(solver):
+    matrix = CASES[solver]
+    inv, expected = inverse(Dense(matrix), solver=solver), np.linalg.inv(matrix)
+    b, B = RNG.standard_normal(30), RNG.standard_normal((30, 3))
+    assert isinstance(inv, Jacobian)
+    assert_allclose(inv @ b, expected @ b, **NEAR)
+    assert_allclose(inv @ B, expected @ B, **NEAR)
+    assert_allclose(inv.T @ b, expected.T @ b, **NEAR)
+    assert_allclose((2 * inv + Dense(matrix)) @ b, 2 * expected @ b + matrix @ b, **NEAR)
+    assert_allclose(inv.toarray(), expected, **NEAR)
+    assert not (inv @ np.zeros(30)).any()
+    assert solver in repr(inv)
+
+
+@pytest.mark.parametrize("shape", [(40, 20), (20, 40)])
+def test_lsmr_gives_the_pseudo_inverse(shape):
+    matrix = RNG.standard_normal(shape)
+    inv = inverse(Dense(matrix), solver="lsmr")
+    assert inv.shape == shape[::-1]
+    assert_allclose(inv.toarray(), np.linalg.pinv(matrix), **NEAR)
+    assert_allclose(inv.T.toarray(), np.linalg.pinv(matrix).T, **NEAR)
+
+
+@pytest.mark.parametrize("solver", ["cg", "minres", "neumann", "lsmr"])
+def test_preconditioned_products_solve_sooner(solver):
+    """Rows and columns of very different sizes: a diagonal undoes that."""
+    scales = np.logspace(0, 1.5, 30)
+    matrix = scales[:, None] * NEAR_ONE * scales if solver != "lsmr" else NEAR_ONE * scales
+    M = column_scaling(Dense(matrix)) if solver == "lsmr" else jacobi(Dense(matrix))
+    b, expected, counts = RNG.standard_normal(30), np.linalg.inv(matrix), []
+    for preconditioner in (None, M):
+        A = Hidden(matrix)
+        inv = inverse(A, solver=solver, preconditioner=preconditioner, rtol=1e-8, maxiter=3000)
+        try:
+            assert_allclose(inv @ b, expected @ b, rtol=1e-5, atol=1e-5)
+        except NotConverged:
+            assert (solver, preconditioner) == ("neumann", None)
+            continue
+        counts.append(A.count)
+        assert_allclose(inv.T @ b, expected.T @ b, rtol=1e-5, atol=1e-5)
+    assert solver == "neumann" or counts[0] > 1.5 * counts[1]
+
+
+def test_a_damped_gauss_newton_matrix():
+    model = oj.load(ROOT / "tests" / "models" / "mlp.onnx", dtype="float64")
+    J = oj.linearize(model, {"x": stored("mlp")["x"]}, of="logits", wrt=["6.weight", "6.bias"])
+    A = J.T @ J + 0.1 * identity_like(J.T @ J)
+    b = RNG.standard_normal(A.shape[0])
+    x = inverse(A, preconditioner=jacobi(A)) @ b
+    assert_allclose(x, np.linalg.solve(A.toarray(), b), rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("solver", "matrix"),
+    [("cg", np.triu(np.ones((30, 30))) - 0.6), ("minres", np.diag(np.r_[0.0, np.ones(29)])),
+     ("neumann", 3 * SPD), ("cg", np.zeros((30, 30)))],
+)  # fmt: skip
+def test_what_cannot_be_solved_says_so(solver, matrix):
+    with pytest.raises(NotConverged, match=f"{solver} did not solve.*residual.*damping"):
+        inverse(Dense(matrix), solver=solver) @ np.arange(1.0, 31)
+
+
+@pytest.mark.parametrize("solver", CASES)
+def test_too_few_iterations_say_so(solver):
+    with pytest.raises(NotConverged, match="in 2 iterations"):
+        inverse(Dense(CASES[solver]), solver=solver, maxiter=2) @ np.arange(1.0, 31)
+
+
+def test_what_is_refused():
+    A = Dense(SPD)
+    with pytest.raises(InputError, match="'cg'"):
+        inverse(A, solver="gc")
+    with pytest.raises(InputError, match="lsmr"):
+        inverse(Dense(SPD[:4]))
+    with pytest.raises(InputError, match="preconditioner"):
+        inverse(A, preconditioner=Identity((3,), float))
+    with pytest.raises(InputError, match="square"):
+        identity_like(Dense(SPD[:4]))
