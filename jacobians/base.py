@@ -115,6 +115,8 @@ class Jacobian(LinearOperator, ABC):
         return own(product.reshape(*columns, self.shape[0]).astype(result, copy=False), v)
 
     def __matmul__(self, other: Any) -> Any:
+        if type(other) is np.ndarray and other.shape == self.shape[1:]:
+            return self._flat_product(other, ())  # at once: SciPy's way there takes microseconds
         return multiply(self, other) if isinstance(other, Jacobian) else super().__matmul__(other)
 
     def dot(self, x: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..jacobians import Array, Jacobian, Op
+from ..jacobians import Array, Jacobian, Op, Shape
 from ..jacobians.errors import InputError
 from .forward import Tensors
 from .linearization import Linearization
@@ -33,6 +33,9 @@ class Hessian(Jacobian):
 
     def _apply(self, op: Op, v: Array) -> Array:
         return self.J._apply(op, v)
+
+    def _flat_product(self, v: np.ndarray, columns: Shape) -> np.ndarray:
+        return self.J._flat_product(v, columns)
 
     @property
     def structure(self) -> Jacobian:

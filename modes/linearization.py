@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..jacobians import Array, Dag, Jacobian, Op, prod_text, shape_of
+from ..jacobians import Array, Dag, Jacobian, Op, Shape, prod_text, shape_of
 from ..ops import numbers
 from .check import Check, Primal, check
 from .elimination.adaptive import Adaptive
@@ -77,6 +77,9 @@ class Linearization(Jacobian):
 
     def _apply(self, op: Op, v: Array) -> Array:
         return self.structure._apply(op, v)
+
+    def _flat_product(self, v: np.ndarray, columns: Shape) -> np.ndarray:
+        return self.structure._flat_product(v, columns)
 
     @cached_property
     def T(self) -> Linearization:

@@ -81,7 +81,7 @@ class Atom:
 
 @dataclass(frozen=True)
 class State:
-    """What a tensor is as a function of `at`; on the way to an atom, of which d along which axis."""
+    """What a tensor is as a function of `at`: on the way to an atom, of which d and axis."""
 
     phase: str
     ends: tuple[str, str] = ("", "")

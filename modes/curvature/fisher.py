@@ -59,7 +59,7 @@ def outer_products(r: np.ndarray, axis: int) -> Jacobian:
            [2., 4.]])
     """
     shape = r.shape[1:]
-    k, new, *labels = ascii_letters[: len(shape) + 2]
+    k, new, *labels = list(ascii_letters[: len(shape) + 2])
     rows = "".join(labels)
     labels[axis] = new
     columns = "".join(labels)

@@ -115,17 +115,18 @@ def krylov(solve: Callable[..., tuple[np.ndarray, int]]) -> Callable[[Inverse, n
 
     def solved(inv: Inverse, b: np.ndarray) -> np.ndarray:
         A, M, left = double(inv.operator), inv.preconditioner, Budget(inv.maxiter)
-        x, residual, size = np.zeros(b.shape), b.astype(float), np.linalg.norm(b)
+        x, residual, size = np.zeros(b.shape), b.astype(float), float(np.linalg.norm(b))
         for _ in range(RESTARTS):
-            rtol = inv.rtol * size / np.linalg.norm(residual) / 2
             with np.errstate(all="ignore"):  # where A is not what it should be, zeros are divided
-                step, _ = solve(A, residual, rtol=rtol, maxiter=left.count, M=M, callback=left)
+                step, _ = solve(
+                    A, residual, rtol=inv.rtol / 2, maxiter=left.count, M=M, callback=left
+                )
             x = x + step
             residual = b - A @ x
             norm = float(np.linalg.norm(residual))
             if norm <= inv.rtol * size or not (np.isfinite(norm) and left.count > 0):
                 break
-        inv.check(norm <= inv.rtol * size, norm / float(size))
+        inv.check(norm <= inv.rtol * size, norm / size)
         return x
 
     return solved

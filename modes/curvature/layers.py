@@ -11,7 +11,8 @@ from ...jacobians import Dag, Jacobian, lead, shape_of
 from ...jacobians.errors import UnsupportedOp
 from ...ops import numbers
 from ..linearization import Linearization
-from .uses import Use, uses
+from .use import Use
+from .uses import uses
 
 
 @dataclass(frozen=True, repr=False, eq=False)

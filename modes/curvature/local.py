@@ -22,9 +22,8 @@ def jacobian_at(
     op_type: str, inputs: tuple[Any, ...], outputs: tuple[Any, ...], attrs: Any
 ) -> Jacobian:
     """∂y/∂x of the first output in the first input, where the outputs are known."""
-    names = (tuple(f"{side}{k}" for k, _ in enumerate(values))
-             for side, values in (("x", inputs), ("y", outputs)))  # fmt: skip
-    step = Step(op_type, "", OPSET, op_type, *names, attrs)
+    ins, outs = (tuple(map(str, range(len(values)))) for values in (inputs, outputs))
+    step = Step(op_type, "", OPSET, op_type, ins, outs, attrs)
     declared = find(op_type)
     assert declared is not None, op_type
     return declared.rule(numbers, Node(step, inputs, outputs, frozenset({(0, 0)})))[0, 0]

@@ -1,4 +1,4 @@
-"""Gram matrices of a Jacobian: J Jᵀ between outputs (the tangent kernel) and Jᵀ J between tensors."""
+"""Gram matrices of a Jacobian: J Jᵀ between outputs, the tangent kernel, and Jᵀ J."""
 
 from __future__ import annotations
 

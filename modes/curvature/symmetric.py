@@ -8,7 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ...jacobians import Array, Diagonal, Identity, Jacobian, Op, Scalar, shape_of, size
+from ...jacobians import Array, Diagonal, Identity, Jacobian, Op, Scalar, Shape, shape_of, size
 from ...jacobians.hooks import add, scale
 from ..elimination.planned import planned
 from ..model import TensorSpec
@@ -77,6 +77,9 @@ class Symmetric(Curvature):
 
     def _apply(self, op: Op, v: Array) -> Array:
         return self.operator._apply(op, v)
+
+    def _flat_product(self, v: np.ndarray, columns: Shape) -> np.ndarray:
+        return self.operator._flat_product(v, columns)
 
     def plan(self, *, products: int = 100, memory: int | None = None) -> Symmetric:
         """The same operator, made ready for so many products: see `Linearization.plan`."""

@@ -48,9 +48,10 @@ def mixed(seed: int, batch: Batch) -> int:
 
 
 def takes_data(reduction: str | None = None) -> Callable[[Function], Function]:
-    """Let a function (model, inputs, **options) take data for `inputs`, with `batch_size`, `keep`
-    and `check` as in `streamed`, and with `shared`: inputs that are the same in every batch, such as
-    weights.
+    """Let a function (model, inputs, **options) take data for `inputs`.
+
+    `batch_size`, `keep` and `check` are those of `streamed`; `shared` are inputs that are the same
+    in every batch, such as weights.
 
     A function with an option `reduction` of its own composes the batches as this says. Any other
     one gets that option: `reduction` is its default, and None means that the caller has to say how
@@ -74,9 +75,9 @@ def takes_data(reduction: str | None = None) -> Callable[[Function], Function]:
         @wraps(function)
         def over(model: Any, inputs: Any, *, shared: Batch = NOTHING, **options: Any) -> Any:
             asked = {name: options.pop(name, default) for name, default in OPTIONS.items()}
-            how = own.get("reduction", reduction)
-            how = options.get("reduction", how) if "reduction" in own else options.pop(
-                "reduction", how)  # fmt: skip
+            how = options.get("reduction", own.get("reduction", reduction))
+            if "reduction" not in own:
+                options.pop("reduction", None)
             if not is_data(inputs, asked["batch_size"]):
                 return function(model, {**shared, **inputs}, **options)
             seeds = {"seed": own["seed"]} if "seed" in own else {}

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from ...jacobians.errors import OnnxJacError
 
 T = TypeVar("T")
+
+PATIENCE = 60
+"""Seconds to wait for a worker where there is none."""
 
 TRIES = 3
 """How often a product is begun before the loss of workers is an error."""
@@ -26,10 +30,14 @@ class Placement:
 
     def workers(self) -> list[str]:
         """The addresses of the workers that are there."""
-        found = sorted(self.client.ncores())
-        if not found:
-            raise OnnxJacError("the client has no workers: start some, or wait_for_workers()")
-        return found
+        return sorted(self.client.ncores()) or self._awaited()
+
+    def _awaited(self) -> list[str]:
+        try:
+            self.client.wait_for_workers(1, timeout=PATIENCE)
+        except TimeoutError as error:
+            raise OnnxJacError(f"no worker came within {PATIENCE} s: start some") from error
+        return sorted(self.client.ncores())
 
     def refresh(self) -> None:
         """New homes for what was where no worker is now."""
@@ -61,6 +69,7 @@ def persistently(attempt: Callable[[], T], renew: Callable[[], Any]) -> T:
     for _ in range(TRIES - 1):
         try:
             return attempt()
-        except (FutureCancelledError, CommClosedError, TimeoutError):
-            renew()
+        except (FutureCancelledError, CommClosedError):
+            with suppress(FutureCancelledError, CommClosedError):
+                renew()
     return attempt()

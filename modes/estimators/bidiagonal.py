@@ -39,12 +39,9 @@ def extremes(
         right[k] = v
         left[k], alpha[k] = _step(forward(v), left[:k], P.eps)
         v, beta[k] = _step(backward(left[k]), right[: k + 1], P.eps)
-        last = k + 1 == steps or not beta[k]
-        if last or k % 5 == 4:
-            found = _values(alpha[: k + 1], beta[: k + 1])
-            if last or done(found):
-                return found
-    raise AssertionError("the last step returns")
+        if not beta[k] or (k % 5 == 4 and done(_values(alpha[: k + 1], beta[: k + 1]))):
+            break
+    return _values(alpha[: k + 1], beta[: k + 1])
 
 
 def _step(w: np.ndarray, basis: np.ndarray, eps: float) -> tuple[np.ndarray, float]:

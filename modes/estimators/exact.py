@@ -46,7 +46,7 @@ def _by_products(P: Probed) -> np.ndarray:
     """Aⱼⱼ = eⱼᵀ A eⱼ, some unit vectors at a time."""
     n = min(P.shape)
     found = [(P @ unit)[range(a, b), range(b - a)] for a, b, unit in units(P.shape[1], n)]
-    return np.concatenate(found)
+    return np.concatenate([np.empty(0), *found])
 
 
 def column_squares(P: Probed) -> Found:
@@ -60,7 +60,7 @@ def column_squares(P: Probed) -> Found:
     m, n = P.shape
     if n <= m:
         columns = [np.sum((P @ unit) ** 2, axis=0) for _, _, unit in units(n, n)]
-        return np.concatenate(columns), PRODUCTS
+        return np.concatenate([np.empty(0), *columns]), PRODUCTS
     rows = (np.sum(P.adjoint(unit) ** 2, axis=1) for _, _, unit in units(m, m))
     return np.sum(list(rows), axis=0), PRODUCTS
 

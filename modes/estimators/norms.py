@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ...jacobians.errors import InputError
 from .bidiagonal import Extremes, extremes
 from .exact import PRODUCTS, STRUCTURE, column_squares, few_entries
 from .probes import Probed, probing, signs
@@ -76,6 +77,8 @@ def condition_number(
     with probing(A, "condition number") as P:
         values, how = _all_values(P, exact, products)
         if values is not None:
+            if not values.size:
+                raise InputError(f"an operator of shape {P.shape} has no condition number")
             return Estimate(_quotient(values.max(), values.min()), 0.0, P.products, how)
         found = extremes(P, products // 2, done, np.random.default_rng(seed))
         value, error = _ratio(found)

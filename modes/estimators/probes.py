@@ -14,7 +14,7 @@ from ...jacobians.base import CHUNK
 from ...jacobians.errors import InputError
 from ..reporting.progress import Tick, counting
 
-MATRICES = np.ndarray
+Columns = np.ndarray
 """Columns that go through the operator together."""
 
 
@@ -26,14 +26,14 @@ class Probed:
         self.shape, self.tick, self.products = self.A.shape, tick, 0
         self.eps = float(np.finfo(np.result_type(self.A.dtype, np.float32)).eps)
 
-    def __matmul__(self, V: MATRICES) -> MATRICES:
+    def __matmul__(self, V: Columns) -> Columns:
         return self._product(self.A.matmat, V, self.shape[0])
 
-    def adjoint(self, U: MATRICES) -> MATRICES:
+    def adjoint(self, U: Columns) -> Columns:
         """Aᵀ U."""
         return self._product(self.A.rmatmat, U, self.shape[1])
 
-    def _product(self, product: Callable[[MATRICES], MATRICES], V: MATRICES, rows: int) -> MATRICES:
+    def _product(self, product: Callable[[Columns], Columns], V: Columns, rows: int) -> Columns:
         """Some columns at a time, so that memory stays bounded and progress is seen."""
         columns = V[:, None] if V.ndim == 1 else V
         found = np.empty((rows, columns.shape[1]))

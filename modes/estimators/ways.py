@@ -19,14 +19,15 @@ Grid = list[list[Jacobian]]
 def as_blocks(operator: Dag | Block) -> Grid | None:
     """Jᵢⱼ = Σ over the ways from source j to sink i, or None where there are more than a few."""
     dag = eliminated(operator.dag if isinstance(operator, Block) else operator)
-    rows = [[_block(dag, source, sink) for source in dag.sources] for sink in dag.sinks]
-    grid = [[block for block in row if block is not None] for row in rows]
+    rows = [[block(dag, source, sink) for source in dag.sources] for sink in dag.sinks]
+    grid = [[part for part in row if part is not None] for row in rows]
     return grid if grid and list(map(len, grid)) == list(map(len, rows)) else None
 
 
-def _block(dag: Dag, source: int, sink: int) -> Jacobian | None:
-    """One block of the grid."""
-    found = list(islice(_ways(dag, source, sink), FEW + 1))
+def block(dag: Dag, source: int, sink: int) -> Jacobian | None:
+    """Σ over the ways from a source to a sink, or None where there are more than a few."""
+    part = dag.between((source,), (sink,))  # in which every step back leads to the source
+    found = list(islice(_ways(part, source, sink), FEW + 1))
     if len(found) > FEW:
         return None
     zero = Zero(dag.shapes[sink], dag.shapes[source], dag.dtype)

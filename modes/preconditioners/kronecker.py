@@ -19,15 +19,13 @@ def kronecker(K: Any, *, damping: float = 0.0) -> Any:
 
     For K = A ⊗ B, with A = QₐΛₐQₐᵀ and B likewise, M = (Qₐ ⊗ Q_b)(Λₐ ⊗ Λ_b + λI)⁻¹(Qₐ ⊗ Q_b)ᵀ,
     exact for every λ. An object with a method `inverse`, such as one made by K-FAC, is asked for
-    its own, whose damping was settled when it was made.
+    its own, with the damping where there is one.
 
     >>> kronecker(Kron(np.diag([1.0, 2.0]), np.diag([1.0, 4.0]), ())).diagonal()
     array([1.   , 0.25 , 0.5  , 0.125])
     """
     if hasattr(K, "inverse"):
-        if damping:
-            raise InputError("this operator inverts itself: give the damping where it is made")
-        return K.inverse()
+        return K.inverse(damping=damping) if damping else K.inverse()
     behind = bare(K) if isinstance(K, Jacobian) else K
     if behind is K:
         raise InputError(f"{type(K).__name__} has no Kronecker structure and no inverse()")

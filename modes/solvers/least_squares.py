@@ -61,9 +61,10 @@ class Place:
 
     def solve(self, b: np.ndarray, damping: float) -> np.ndarray:
         """D δ, for the δ that minimises ‖J δ + b‖² + λ ‖D δ‖²."""
-        scaled = self.J @ aslinearoperator(Diagonal(1 / self.D))
-        found: np.ndarray = lsmr(scaled, -b, damp=np.sqrt(damping), **self.options)[0]
-        return found.astype(b.dtype)
+        A: Any = self.J @ aslinearoperator(Diagonal(1 / self.D))
+        b = b.astype(np.float64)  # LSMR itself overflows in single precision
+        found: np.ndarray = lsmr(A, -b, damp=np.sqrt(damping), **self.options)[0]
+        return found.astype(self.x.dtype)
 
     def straight(self, damping: float) -> Step:
         """δ, along the linear model."""

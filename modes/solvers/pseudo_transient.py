@@ -15,6 +15,7 @@ from ..model import Model
 from ..names import Names
 from .counted import Counted
 from .euler import at_step, euler_residual
+from .least_squares import TINY
 from .newton_krylov import Preconditioner, Solver
 from .problem import Problem, as_scipy
 from .result import OptimizeResult
@@ -36,10 +37,10 @@ def pseudo_transient(
     callback: Callback | None = None,
     engine: str | None = None,
 ) -> OptimizeResult:
-    """F(u) = 0 by (I − h J) δ = h F(u), u₊ = u + δ, h₊ = h ‖F(u)‖ / ‖F(u₊)‖, for u̇ = F(u).
+    """F(u) = 0 by (I − h J) δ = h F(u), u₊ = u + δ, h₊ = max(h₀, h ‖F(u)‖ / ‖F(u₊)‖).
 
-    Small steps at first follow the flow, to the steady state that it goes to and not to any root;
-    large ones at the end are Newton's. The linear systems are solved to a residual of `inner`;
+    Small steps at first, h₀ = `step`, follow the flow u̇ = F(u), to the steady state that it goes
+    to and not to any root; large ones at the end are Newton's. The linear systems are solved to a residual of `inner`;
     `preconditioner` is given I − h J. It ends where ‖F‖ ≤ rtol ‖F(u₀)‖, by default √ε. The result
     has `fun` = F, `tensors`, `step` = h and `products`.
 
@@ -69,7 +70,7 @@ class Iterations:
 
     def states(self, h: float) -> Iterator[OptimizeResult]:
         """The state at the start, and after every iteration."""
-        x = self.problem.x0
+        x, shortest = self.problem.x0, h
         F = self.problem.values(x)
         while True:
             norm = float(np.linalg.norm(F))
@@ -80,7 +81,7 @@ class Iterations:
             self.nit += 1
             x = x + self.increment(x, F, h)
             F = self.problem.values(x)
-            h = h * norm / max(float(np.linalg.norm(F)), self.goal * 1e-3)
+            h = max(shortest, h * norm / max(float(np.linalg.norm(F)), TINY))
 
     def increment(self, x: np.ndarray, F: np.ndarray, h: float) -> np.ndarray:
         """δ = (I − h J)⁻¹ h F."""

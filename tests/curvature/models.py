@@ -26,7 +26,11 @@ LOSSES = {
         cost = Neg(likelihood)
         loss = ReduceX(cost)
     }""",
-    "gaussian": "(double[n, c] y) { d = Sub(logits, y) s = Mul(d, d) loss = ReduceX<keepdims = 0>(s) }",
+    "gaussian": """(double[n, c] y) {
+        d = Sub(logits, y)
+        s = Mul(d, d)
+        loss = ReduceX<keepdims = 0>(s)
+    }""",
 }
 
 
@@ -40,10 +44,8 @@ def regression(likelihood, reduction="mean"):
     targets, body = LOSSES[likelihood].split("{", 1)
     body = body.replace("ReduceX", {"mean": "ReduceMean", "sum": "ReduceSum"}[reduction])
     body = body.replace("'R'", f'"{reduction}"').replace("<keepdims = 0>", "")
-    return parsed(
-        f"g (double[n, k] x, double[c, k] W, {targets.strip()[1:]} => (double[n, c] logits, double loss) "
-        f"{{ T = Transpose(W) logits = MatMul(x, T) {body}"
-    )
+    return parsed(f"""g (double[n, k] x, double[c, k] W, {targets.strip()[1:]}
+    => (double[n, c] logits, double loss) {{ T = Transpose(W) logits = MatMul(x, T) {body}""")
 
 
 def network(name, likelihood="categorical", reduction="mean"):
@@ -52,7 +54,11 @@ def network(name, likelihood="categorical", reduction="mean"):
     onnx_model = onnx.load(MODELS / f"{name}.onnx")
     x = np.load(MODELS / f"{name}.npz")["x"].astype(float)
     labels = rng.integers(0, 10, len(x))
-    y = {"categorical": labels, "bernoulli": np.eye(10)[labels], "gaussian": rng.random((len(x), 10))}
+    y = {
+        "categorical": labels,
+        "bernoulli": np.eye(10)[labels],
+        "gaussian": rng.random((len(x), 10)),
+    }
     targets, body = LOSSES[likelihood].replace("double", "float").split("{", 1)
     body = body.replace("ReduceX", {"mean": "ReduceMean", "sum": "ReduceSum"}[reduction])
     body = body.replace("'R'", f'"{reduction}"')

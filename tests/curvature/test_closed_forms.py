@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from .models import regression
 from numpy.testing import assert_allclose
 from scipy.special import expit, softmax
 
@@ -11,6 +10,8 @@ from onnxjac.modes.curvature.empirical_fisher import empirical_fisher
 from onnxjac.modes.curvature.fisher import fisher
 from onnxjac.modes.curvature.gauss_newton import gauss_newton
 from onnxjac.modes.curvature.kfac import kfac
+
+from .models import regression
 
 RNG = np.random.default_rng(1)
 X, W = RNG.standard_normal((6, 4)), RNG.standard_normal((3, 4))

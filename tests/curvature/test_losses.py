@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from .models import parsed
 from numpy.testing import assert_allclose
 from scipy.special import expit, softmax
 
@@ -10,6 +9,8 @@ import onnxjac as oj
 from onnxjac.modes import hessian as hessian_module
 from onnxjac.modes.curvature.gauss_newton import gauss_newton
 from onnxjac.modes.curvature.losses import loss_hessian
+
+from .models import parsed
 
 RNG = np.random.default_rng(0)
 Z = RNG.standard_normal((4, 3))

@@ -148,7 +148,7 @@ def test_kfac_product_and_exact_inverse(both):
 
 
 def test_heuristic_damping_of_weights(both):
-    """The peer damps a bias by the π of its weight; here it has its own, so weights are compared."""
+    """Of weights alone: the peer damps a bias by the π of its weight, here it has its own."""
     expected = both.inverse_product(0.01, use_heuristic_damping=True, min_damping=0.0)
     K, start = kfac(both.model, both.point, **both.options), 0
     found = K.inverse(0.01 / both.scale, heuristic=True) @ both.V / both.scale
@@ -161,7 +161,9 @@ def test_heuristic_damping_of_weights(both):
 
 def test_ekfac(both):
     E = ekfac(both.model, both.point, **both.options)
-    assert_equal(both.scale * (E @ both.V), both.product("EKFACLinearOperator", fisher_type="type-2"))
+    assert_equal(
+        both.scale * (E @ both.V), both.product("EKFACLinearOperator", fisher_type="type-2")
+    )
 
 
 def test_tangent_kernel_equals_torch_func():

@@ -1,5 +1,7 @@
 """Regressions whose curvature has a closed form, as models, and their data."""
 
+from itertools import pairwise
+
 import numpy as np
 import onnx.parser
 
@@ -13,12 +15,13 @@ LABELS = RNG.integers(0, 3, 23)
 W = RNG.standard_normal((4, 3))
 DATA = {"x": X, "y": LABELS}
 CUTS = (0, 5, 6, 14, 23)
-UNEVEN = [{"x": X[a:b], "y": LABELS[a:b]} for a, b in zip(CUTS[:-1], CUTS[1:], strict=True)]
+UNEVEN = [{"x": X[a:b], "y": LABELS[a:b]} for a, b in pairwise(CUTS)]
 
 
 def softmax_regression(reduction="mean"):
     """logits = x W; the cross-entropy of their softmax, the mean or sum over the samples."""
-    text = f"""g (double[n, 4] x, int64[n] y, double[4, 3] W) => (double loss, double[n, 3] logits) {{
+    text = f"""g (double[n, 4] x, int64[n] y, double[4, 3] W)
+        => (double loss, double[n, 3] logits) {{
         logits = MatMul(x, W)
         loss = SoftmaxCrossEntropyLoss<reduction = "{reduction}">(logits, y)
     }}"""

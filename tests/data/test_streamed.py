@@ -10,17 +10,8 @@ from numpy.testing import assert_allclose
 
 import onnxjac as oj
 from check_operator import check_operator
-from data.regressions import (
-    DATA,
-    LABELS,
-    UNEVEN,
-    W,
-    X,
-    jacobian,
-    noisy,
-    softmax_hessian,
-    softmax_regression,
-)
+from data.makers import gram, hessian_maker, logits_maker
+from data.regressions import DATA, LABELS, UNEVEN, W, X, jacobian, noisy, softmax_hessian
 from onnxjac.jacobians import Dense
 from onnxjac.jacobians.errors import InputError, OnnxJacWarning
 from onnxjac.modes.data import stream
@@ -29,22 +20,8 @@ from onnxjac.modes.data.over import streamed
 TIGHT = {"rtol": 1e-12, "atol": 1e-12}
 
 
-def hessian_maker(reduction):
-    model = softmax_regression(reduction)
-    return lambda batch: oj.hessian(model, {**batch, "W": W}, of="loss", wrt="W")
-
-
-def logits_maker(model=None):
-    model = model or softmax_regression()
-    return lambda batch: oj.linearize(model, {**batch, "W": W}, of="logits", wrt="W")
-
-
-def gram_maker(batch):
-    return Dense(batch["x"].T @ batch["x"], (4,), (4,))
-
-
 @pytest.mark.parametrize(("reduction", "scale"), [("mean", 1 / 23), ("sum", 1.0)])
-@pytest.mark.parametrize(("data", "size"), [(UNEVEN, None), (DATA, 5), (lambda: iter(UNEVEN), None)])
+@pytest.mark.parametrize(("data", "size"), [(UNEVEN, None), (DATA, 5), (UNEVEN.copy, None)])
 def test_the_hessian_of_softmax_regression(reduction, scale, data, size):
     C = streamed(hessian_maker(reduction), data, reduction=reduction, batch_size=size)
     assert C.T is C
@@ -60,9 +37,8 @@ def test_the_rows_of_linear_regression():
 
 
 def test_a_sum_that_is_not_symmetric():
-    model = softmax_regression()
     first = [{"x": b["x"][:1], "y": b["y"][:1]} for b in UNEVEN]
-    C = streamed(logits_maker(model), first, reduction="sum")
+    C = streamed(logits_maker(), first, reduction="sum")
     check_operator(C, jacobian(sum(b["x"] for b in first)))
 
 
@@ -95,7 +71,7 @@ class Counted:
         return C
 
 
-@pytest.mark.parametrize(("make", "reduction"), [(gram_maker, "sum"), (gram_maker, "stack")])
+@pytest.mark.parametrize(("make", "reduction"), [(gram, "sum"), (gram, "stack")])
 def test_no_operator_is_alive_when_the_next_one_is_made(make, reduction):
     counted = Counted(make)
     C = streamed(counted, UNEVEN, reduction=reduction, check=False)
@@ -125,7 +101,7 @@ def test_kept_operators_are_made_once_and_their_data_is_read_once():
         passes.append(1)
         yield from UNEVEN
 
-    counted = Counted(gram_maker)
+    counted = Counted(gram)
     C = streamed(counted, data, reduction="sum", keep=2**20, check=False)
     for _ in range(3):
         assert_allclose(C @ X[0], X.T @ X @ X[0], **TIGHT)
@@ -134,7 +110,7 @@ def test_kept_operators_are_made_once_and_their_data_is_read_once():
 
 
 def test_as_many_are_kept_as_fit():
-    counted = Counted(gram_maker)
+    counted = Counted(gram)
     C = streamed(counted, UNEVEN, reduction="sum", keep=2 * 4 * 4 * 8, check=False)
     assert_allclose(C @ X[0], X.T @ X @ X[0], **TIGHT)
     before = counted.made

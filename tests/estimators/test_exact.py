@@ -7,16 +7,30 @@ import pytest
 from numpy.testing import assert_allclose
 
 import onnxjac as oj
+from estimators.examples import Hidden
 from house import ROOT
 from jacobians.examples import EXAMPLES, Draw
-from onnxjac.jacobians import Cumulative, Dense, Diagonal, Identity, Jacobian, Product, Scalar
+from onnxjac import InputError
+from onnxjac.jacobians import (
+    Contraction,
+    Cumulative,
+    Dag,
+    Dense,
+    Diagonal,
+    Edge,
+    Identity,
+    Jacobian,
+    Product,
+    Scalar,
+)
 from onnxjac.modes.estimators.diagonal import diagonal
 from onnxjac.modes.estimators.diagonals import diagonal_of
 from onnxjac.modes.estimators.exact import STRUCTURE, column_squares, known_diagonal
-from onnxjac.modes.estimators.norms import frobenius_norm
+from onnxjac.modes.estimators.norms import condition_number, frobenius_norm, spectral_norm
 from onnxjac.modes.estimators.probes import Probed
 from onnxjac.modes.estimators.squared import squared
 from onnxjac.modes.estimators.trace import trace
+from onnxjac.modes.estimators.ways import block
 from sparse.models import finite_elements, stencil_by_convolution, stencil_by_slices
 from test_models import stored
 
@@ -119,8 +133,59 @@ def test_more_than_one_way_is_no_square():
     assert_allclose(squared(one).toarray(), one.toarray() ** 2, rtol=1e-12)
 
 
+def test_a_label_that_is_summed_over_is_no_square():
+    """Σₖ aᵢₖ bₖⱼ is a sum in every entry; aᵢⱼ bⱼ is not."""
+    a, b = (np.random.default_rng(k).standard_normal((3, 3)) for k in (0, 1))
+    sizes = {"i": 3, "j": 3, "k": 3}
+    assert squared(Contraction(((a, "ik"), (b, "kj")), "j", "i", sizes)) is None
+    one = Contraction(((a, "ij"), (b[0], "j")), "j", "i", sizes)
+    assert_allclose(squared(one).toarray(), one.toarray() ** 2, rtol=1e-12)
+
+
 def test_foreign_operators_are_left_alone():
     A = Untouchable(Identity((4,), np.float64))
     assert known_diagonal(A) is None
     assert known_diagonal(A + Scalar(2, (4,), np.float64)) is None
     assert squared(A @ Diagonal(np.ones(4))) is None
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (0, 3), (3, 0)])
+def test_empty_operators(shape):
+    A = Hidden(np.zeros(shape))
+    assert frobenius_norm(A).value == spectral_norm(A).value == 0
+    with pytest.raises(InputError, match="no condition number"):
+        condition_number(A)
+    if shape == (0, 0):
+        assert trace(A).value == 0
+
+
+def diamonds(count):
+    """Σ over 2^count ways from vertex 0 to the last one; one more source joins at the end."""
+    shapes = [(2,)] * (3 * count + 2)
+    edges = []
+    for k in range(0, 3 * count, 3):
+        for side in (k + 1, k + 2):
+            unit = Diagonal(np.random.default_rng(side).uniform(1, 2, 2))
+            edges += [Edge(k, side, Dense(unit.toarray() + 0.1)), Edge(side, k + 3, unit)]
+    late = 3 * count + 1
+    edges.append(Edge(3 * count, late, Dense(np.eye(2))))
+    return Dag(tuple(shapes), edges, (0, 3 * count), (late,), np.dtype(float))
+
+
+def test_ways_are_few_or_none():
+    """Sixty diamonds are not walked through, neither for the source in front of them nor for the
+    one behind; two of them are four ways.
+    """
+    many, few = diamonds(60), diamonds(2)
+    assert block(many, 0, 181) is None
+    assert_allclose(block(many, 180, 181).toarray(), np.eye(2))
+    assert_allclose(block(few, 0, 7).toarray(), few.toarray()[:, :2], rtol=1e-12)
+    assert block(diamonds(3), 0, 10) is None
+
+
+def test_single_precision():
+    matrix = np.random.default_rng(0).standard_normal((90, 90)).astype(np.float32)
+    found = diagonal(Hidden(matrix), method="exact").value
+    assert_allclose(found, np.diag(matrix), rtol=1e-6)
+    off = abs(trace(Hidden(matrix), seed=3).value - np.trace(matrix))
+    assert off < 4 * trace(Hidden(matrix), seed=3).error

@@ -66,6 +66,14 @@ def test_preconditioned_products_solve_sooner(solver):
     assert solver == "neumann" or counts[0] > 1.5 * counts[1]
 
 
+def test_a_scaled_pseudo_inverse():
+    """The right factor belongs to one side: it has no part in the transpose."""
+    matrix = RNG.standard_normal((40, 20)) * np.logspace(0, 2, 20)
+    inv = inverse(Dense(matrix), solver="lsmr", preconditioner=column_scaling(Dense(matrix)))
+    assert_allclose(inv.toarray(), np.linalg.pinv(matrix), **NEAR)
+    assert_allclose(inv.T @ np.ones(20), np.linalg.pinv(matrix).T @ np.ones(20), **NEAR)
+
+
 def test_a_damped_gauss_newton_matrix():
     model = oj.load(ROOT / "tests" / "models" / "mlp.onnx", dtype="float64")
     J = oj.linearize(model, {"x": stored("mlp")["x"]}, of="logits", wrt=["6.weight", "6.bias"])

@@ -87,11 +87,11 @@ def test_jacobi_is_the_inverse_of_the_diagonal():
         assert_allclose(column_scaling(Hidden(matrix)).d, 1 / np.linalg.norm(matrix, axis=0))
 
 
-@pytest.mark.parametrize(("solver", "factor"), [(cg, 20), (minres, 20)])
-def test_jacobi_lets_iterations_fall(solver, factor):
+@pytest.mark.parametrize("solver", [cg, minres])
+def test_jacobi_lets_iterations_fall(solver):
     J = scaled()
     G = J.T @ J
-    assert fall(solver, G, jacobi(G), G.toarray()) > factor
+    assert fall(solver, G, jacobi(G), G.toarray()) > 50
 
 
 def test_column_scaling_lets_lsmr_iterations_fall():
@@ -141,7 +141,7 @@ def test_samples_take_the_products_of_one(mlp):
     M = block_jacobi(mixed @ mixed.T, 4, damping=1)
     assert_allclose(M.toarray()[20:40, 20:40],
                     np.linalg.inv((mixed @ mixed.T).toarray()[20:40, 20:40] + np.eye(20)),
-                    rtol=1e-8)  # fmt: skip
+                    rtol=1e-7)  # fmt: skip
 
 
 def test_block_jacobi_lets_iterations_fall():
@@ -172,12 +172,11 @@ def test_kronecker(K, damping):
 
 def test_kronecker_asks_for_an_inverse():
     class Factored:
-        def inverse(self):
-            return "the inverse"
+        def inverse(self, damping=0.0):
+            return f"the inverse with {damping}"
 
-    assert kronecker(Factored()) == "the inverse"
-    with pytest.raises(InputError, match="where it is made"):
-        kronecker(Factored(), damping=1.0)
+    assert kronecker(Factored()) == "the inverse with 0.0"
+    assert kronecker(Factored(), damping=1.0) == "the inverse with 1.0"
     with pytest.raises(InputError, match="no Kronecker structure"):
         kronecker(Hidden(np.eye(2)))
 
@@ -187,8 +186,8 @@ def test_kronecker_lets_iterations_fall():
     K = Kron(spd(15, 2), spd(20, 3, 1), ())
     noise = RNG.standard_normal((300, 3))
     A = K + Dense(0.1 * noise @ noise.T, K.out_shape, K.in_shape)
-    assert fall(cg, A, kronecker(K), A.toarray()) > 20
-    assert fall(minres, A, kronecker(K, damping=0.01), A.toarray()) > 20
+    assert fall(cg, A, kronecker(K), A.toarray()) > 50
+    assert fall(minres, A, kronecker(K, damping=0.01), A.toarray()) > 50
 
 
 def test_nystrom_is_the_inverse_on_what_it_knows():
@@ -205,7 +204,7 @@ def test_nystrom_lets_iterations_fall(solver):
     matrix = rotated(1e4 * 0.85 ** np.arange(300))
     A = Hidden(matrix) + Scalar(0.1, (300,), float)
     M = low_rank_plus_damping(Hidden(matrix), 90, damping=0.1)
-    assert fall(solver, A, M, matrix + 0.1 * np.eye(300)) > 8
+    assert fall(solver, A, M, matrix + 0.1 * np.eye(300)) > 20
 
 
 def test_what_is_refused():

@@ -1,0 +1,52 @@
+"""What makes the operator of a batch, where other processes can import it."""
+
+import os
+import time
+from functools import partial
+
+import numpy as np
+
+import onnxjac as oj
+from data.regressions import W, softmax_regression
+from onnxjac.jacobians import Dense
+
+
+def hessian_at(model, batch):
+    return oj.hessian(model, {**batch, "W": W}, of="loss", wrt="W")
+
+
+def hessian_maker(reduction="mean"):
+    """∂²loss/∂W² of softmax regression."""
+    return partial(hessian_at, softmax_regression(reduction))
+
+
+def logits_at(model, batch):
+    return oj.linearize(model, {**batch, "W": W}, of="logits", wrt="W")
+
+
+def logits_maker():
+    """∂logits/∂W of softmax regression."""
+    return partial(logits_at, softmax_regression())
+
+
+def gram(batch):
+    """Xᵀ X."""
+    return Dense(batch["x"].T @ batch["x"], (4,), (4,))
+
+
+def process(batch):
+    """One row, which tells the process that made it."""
+    return Dense(np.full((1, 12), float(os.getpid())), (1,), (12,))
+
+
+def random_rows(batch):
+    """Other rows every time."""
+    return Dense(np.random.default_rng().standard_normal((2, 12)), (2,), (12,))
+
+
+def slow(folder, make, batch):
+    """make(batch), with a trace, and in no hurry."""
+    with open(folder / "trace", "a") as trace:
+        trace.write(f"{os.getpid()} ")
+    time.sleep(0.1)
+    return make(batch)

@@ -1,0 +1,66 @@
+"""Models, linearisations and what is compiled of them travel to other processes."""
+
+import pickle
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import onnxjac as oj
+from house import ROOT
+
+MODELS = ROOT / "tests" / "models"
+
+
+def loaded(name):
+    with np.load(MODELS / f"{name}.npz") as file:
+        return oj.load(MODELS / f"{name}.onnx", dtype="float64"), {"x": file["x"].astype(float)}
+
+
+def travelled(thing):
+    """A copy, by the protocol that takes arrays out of band."""
+    buffers = []
+    message = pickle.dumps(thing, protocol=5, buffer_callback=buffers.append)
+    return pickle.loads(message, buffers=buffers), len(message)
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "encoder"])
+def test_models(name):
+    model, point = loaded(name)
+    (before,) = model.run(point).values()
+    copy, _ = travelled(model)
+    assert type(copy) is oj.Model
+    assert_array_equal(copy.run(point)[next(iter(copy.outputs))], before)
+    assert (copy.opset, copy.inputs, copy.initializers) == (
+        model.opset, model.inputs, model.initializers
+    )  # fmt: skip
+
+
+def test_large_weights_leave_a_pickle_out_of_band():
+    model, _ = loaded("mlp")
+    weights = sum(a.nbytes for a in model.constants.values())
+    assert travelled(model)[1] < weights / 4
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_linearisations(compiled):
+    model, point = loaded("mlp")
+    wrt = tuple(model.initializers)[:2]
+    J = oj.linearize(model, point, wrt=wrt)
+    J = J.compile("numpy") if compiled else J
+    v, u = (np.random.default_rng(0).standard_normal(n) for n in J.shape[::-1])
+    before = J @ v, J.T @ u
+    copy, _ = travelled(J)
+    assert_array_equal(copy @ v, before[0])
+    assert_array_equal(copy.T @ u, before[1])
+    moved = {"x": point["x"] + 1}
+    assert_allclose(copy.relinearize(moved) @ v, J.relinearize(moved) @ v, rtol=1e-13)
+
+
+def test_hessians():
+    model, point = loaded("mlp")
+    (of,) = model.outputs
+    weights = np.ones(model.run(point)[of].shape)
+    H = oj.hessian(model, point, wrt=tuple(model.initializers)[:1], weights=weights)
+    v = np.random.default_rng(0).standard_normal(H.shape[1])
+    assert_array_equal(travelled(H)[0] @ v, H @ v)

@@ -1,0 +1,140 @@
+"""Distributed: the operator of `streamed`, by the processes of a cluster, which come and go."""
+
+import os
+import signal
+import threading
+import time
+from functools import partial
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from data.makers import hessian_maker, logits_maker, process, random_rows, slow
+from data.regressions import DATA, UNEVEN, W, X, jacobian, softmax_hessian
+from onnxjac.jacobians.errors import InputError, OnnxJacWarning
+from onnxjac.modes.data.over import streamed
+from onnxjac.modes.distributed.over import distributed
+
+dask = pytest.importorskip("dask.distributed")
+
+TIGHT = {"rtol": 1e-12, "atol": 1e-12}
+V = np.random.default_rng(3).standard_normal((12, 5))
+
+
+@pytest.fixture(scope="module")
+def client():
+    with (
+        dask.LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=None) as cluster,
+        dask.Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.mark.parametrize(("reduction", "scale"), [("mean", 1 / 23), ("sum", 1.0)])
+@pytest.mark.parametrize("keep", [0, 2**20])
+def test_a_sum_equals_the_local_one(client, reduction, scale, keep):
+    make, options = hessian_maker(reduction), {"reduction": reduction, "keep": keep}
+    local = streamed(make, UNEVEN, **options)
+    C = distributed(make, UNEVEN, client, **options)
+    assert C.T is C
+    assert_allclose(C @ V, local @ V, **TIGHT)
+    assert_allclose(C @ V[:, 0], local @ V[:, 0], **TIGHT)
+    assert_allclose(C.toarray(), scale * softmax_hessian(X), **TIGHT)
+    assert_allclose(C.diagonal(), local.diagonal(), **TIGHT)
+    assert_allclose(C.apply({"W": W})["W"], local.apply({"W": W})["W"], **TIGHT)
+    assert_array_equal(C @ V, C @ V)
+
+
+@pytest.mark.parametrize("parts", [None, 1, 3])
+def test_a_stack_equals_the_local_one(client, parts):
+    J = distributed(logits_maker(), UNEVEN, client, reduction="stack", parts=parts)
+    A = jacobian(X)
+    assert_allclose(J @ V, A @ V, **TIGHT)
+    assert_allclose(J.T @ (A @ V), A.T @ A @ V, **TIGHT)
+    assert_allclose(J.toarray(), A, **TIGHT)
+    assert_allclose(J.diagonal(), np.diagonal(A), **TIGHT)
+    assert "on workers" in repr(J)
+
+
+def test_batches_are_partitioned_over_the_workers(client):
+    J = distributed(process, UNEVEN, client, reduction="stack", check=False)
+    first, _, third, _ = J @ np.eye(12)[0]
+    assert {first, third} == set(map(float, client.run(os.getpid).values()))
+
+
+def test_columns_of_one_batch_are_shared_out(client):
+    J = distributed(process, [DATA], client, reduction="sum", check=False)
+    (found,) = J @ np.ones((12, 4)) / 12
+    assert set(found) == set(map(float, client.run(os.getpid).values()))
+    C = distributed(hessian_maker(), [DATA], client, reduction="mean")
+    z = np.sign(np.random.default_rng(1).standard_normal((12, 64)))  # Hutchinson's probes
+    H = softmax_hessian(X) / 23
+    assert_allclose(np.sum(z * (C @ z), axis=0), np.sum(z * (H @ z), axis=0), **TIGHT)
+
+
+def test_the_data_is_opened_by_the_workers(client, tmp_path):
+    np.savez(tmp_path / "data.npz", **DATA)
+    path = tmp_path / "data.npz"
+    C = distributed(hessian_maker(), path, client, reduction="mean", batch_size=4)
+    assert_allclose(C.toarray(), softmax_hessian(X) / 23, **TIGHT)
+
+
+def test_workers_compile_what_they_keep(client):
+    J = distributed(logits_maker(), UNEVEN, client, reduction="stack", keep=2**20)
+    assert_allclose(J.compile("numpy") @ V, jacobian(X) @ V, **TIGHT)
+
+
+def traced(folder):
+    trace = folder / "trace"
+    return [int(pid) for pid in trace.read_text().split()] if trace.exists() else []
+
+
+def kill_in_the_middle(folder, before):
+    """Kill a worker that has begun a batch."""
+    while len(traced(folder)) < before + 3:
+        time.sleep(0.01)
+    os.kill(traced(folder)[-1], signal.SIGKILL)
+
+
+@pytest.mark.parametrize(("reduction", "keep"), [("mean", 0), ("mean", 2**20), ("stack", 0)])
+def test_the_share_of_a_killed_worker_is_computed_again(client, tmp_path, reduction, keep):
+    client.wait_for_workers(2, timeout=60)
+    make = logits_maker() if reduction == "stack" else hessian_maker()
+    A = jacobian(X) if reduction == "stack" else softmax_hessian(X) / 23
+    C = distributed(
+        partial(slow, tmp_path, make), DATA, client, reduction=reduction, batch_size=2, keep=keep,
+        check=False,
+    )  # fmt: skip
+    before = traced(tmp_path)
+    killer = threading.Thread(target=kill_in_the_middle, args=(tmp_path, len(before)))
+    killer.start()
+    found = C @ V
+    killer.join()
+    assert_allclose(found, A @ V, **TIGHT)
+    assert len(traced(tmp_path)) > len(before) + 12 - (2 if keep else 0)
+    assert_allclose(C @ V, A @ V, **TIGHT)
+    client.wait_for_workers(2, timeout=60)
+    assert_allclose(C.T @ (A @ V), A.T @ A @ V, **TIGHT)
+
+
+def test_all_workers_restarted(client):
+    """What was sent is sent again where nobody has it any more."""
+    C = distributed(hessian_maker(), UNEVEN, client, reduction="mean", check=False)
+    for pid in client.run(os.getpid).values():
+        os.kill(pid, signal.SIGKILL)
+    assert_allclose(C @ V, softmax_hessian(X) @ V / 23, **TIGHT)
+
+
+def test_random_operators_are_warned_of(client):
+    with pytest.warns(OnnxJacWarning, match="their operators are random"):
+        distributed(random_rows, UNEVEN, client, reduction="stack", keep=2**20)
+
+
+def test_what_cannot_be_composed_is_refused(client):
+    with pytest.raises(InputError, match="no batches"):
+        distributed(process, [], client, reduction="sum")
+    with pytest.raises(InputError, match="is not one of"):
+        distributed(process, UNEVEN, client, reduction="average")
+    with pytest.raises(InputError, match="batch 1 has an operator of shape"):
+        distributed(logits_maker(), UNEVEN, client, reduction="sum", check=False) @ V

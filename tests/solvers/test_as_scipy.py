@@ -1,0 +1,111 @@
+"""The model as SciPy takes it: same minima and roots as from formulas, nothing computed twice."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.optimize import least_squares, minimize, root, rosen, rosen_der, rosen_hess
+from scipy.sparse import issparse
+
+import onnxjac as oj
+from onnxjac.modes.solvers.problem import as_scipy
+from solvers.models import grid, labelled, logistic, reaction, rosenbrock
+
+START = np.array([1.3, 0.7, 0.8, 1.9, 1.2])
+
+
+@pytest.fixture
+def scalar():
+    return as_scipy(rosenbrock(), {"x": START}, of="f")
+
+
+def test_values_and_derivatives(scalar):
+    x, p = START + 0.1, np.arange(5.0)
+    assert_allclose(scalar.x0, START)
+    assert_allclose(scalar.fun(x), rosen(x))
+    assert_allclose(scalar.jac(x), rosen_der(x))
+    assert_allclose(scalar.hess(x).toarray(), rosen_hess(x))
+    assert_allclose(scalar.hessp(x, p), rosen_hess(x) @ p)
+    assert_allclose(scalar.hessp(START, p), rosen_hess(START) @ p)
+
+
+@pytest.mark.parametrize("method", ["trust-ncg", "Newton-CG", "L-BFGS-B", "trust-constr"])
+def test_minimize(scalar, method):
+    second = {} if method == "L-BFGS-B" else {"hessp": scalar.hessp}
+    found = minimize(scalar.fun, scalar.x0, jac=scalar.jac, method=method, **second)
+    assert found.success
+    assert_allclose(found.x, np.ones(5), atol=1e-3)
+
+
+def test_minimize_with_dense_hessians():
+    p = as_scipy(rosenbrock(), {"x": START}, of="f", form="dense")
+    found = minimize(p.fun, p.x0, jac=p.jac, hess=p.hess, method="trust-exact")
+    assert_allclose(found.x, np.ones(5), atol=1e-4)
+
+
+@pytest.mark.parametrize("form", ["operator", "dense", "sparse"])
+def test_least_squares(form):
+    p = as_scipy(rosenbrock(), {"x": START}, of="r", form=form)
+    assert issparse(p.jac(p.x0)) == (form == "sparse")
+    found = least_squares(p.fun, p.x0, jac=p.jac)
+    assert_allclose(found.x, np.ones(5), atol=1e-8)
+
+
+@pytest.mark.parametrize("method", ["hybr", "lm"])
+def test_root(method):
+    p = as_scipy(reaction(4), grid(4), wrt="u", form="dense")
+    found = root(p.fun, p.x0, jac=p.jac, method=method, tol=1e-12)
+    assert found.success
+    assert_allclose(p.fun(found.x), 0, atol=1e-8)
+    assert p.unflatten(found.x)["u"].shape == (1, 1, 4, 4)
+
+
+def test_root_by_krylov_with_our_inverse():
+    p = as_scipy(reaction(), grid(), wrt="u")
+    M = oj.linearize(reaction(), grid(), wrt="u")
+    found = root(p.fun, p.x0, method="krylov", options={"jac_options": {"inner_M": M.T}})
+    assert found.success
+
+
+def test_weights_of_the_model_start_where_they_are():
+    p = as_scipy(logistic(), labelled(), of="f", wrt="w")
+    assert_allclose(p.x0, np.zeros(3))
+    assert_allclose(p.fun(p.x0), np.log(2))
+    found = minimize(p.fun, p.x0, jac=p.jac, hessp=p.hessp, method="trust-ncg")
+    assert_allclose(p.jac(found.x), 0, atol=1e-4)
+    moved = p.hess(found.x).toarray()
+    assert_allclose(moved, oj.hessian(logistic(), p.point(found.x), of="f", wrt="w").toarray())
+
+
+def test_several_tensors_in_order():
+    p = as_scipy(reaction(4), grid(4), wrt=["b", "u"])
+    assert_allclose(p.x0, np.concatenate([grid(4)["b"].ravel(), grid(4)["u"].ravel()]))
+    back = p.unflatten(p.x0)
+    assert list(back) == ["b", "u"]
+    assert_allclose(p.flatten(back), p.x0)
+    assert_allclose(p.jac(p.x0)[:, :16].toarray(), np.eye(16))
+
+
+def test_nothing_is_computed_twice(scalar):
+    before = scalar.values.count
+    for _ in range(3):
+        scalar.fun(START + 1), scalar.jac(START + 1), scalar.hessp(START + 1, START)
+    assert (scalar.values.count - before, scalar.jacobian.count, scalar.hessian.count) == (1, 1, 1)
+    first = scalar.jacobian.value
+    scalar.jac(START + 2)
+    assert scalar.jacobian.value.route is first.route
+    scalar.x0 += 1  # not the array that was asked about
+    assert_allclose(scalar.fun(START + 2), rosen(START + 2))
+
+
+def test_a_point_that_is_written_over_is_another_point(scalar):
+    x = START.copy()
+    scalar.fun(x)
+    x += 1
+    assert_allclose(scalar.fun(x), rosen(START + 1))
+
+
+def test_single_precision():
+    p = as_scipy(rosenbrock("float32"), {"x": START}, of="f")
+    assert p.x0.dtype == p.jac(p.x0).dtype == np.float32
+    found = minimize(p.fun, p.x0, jac=p.jac, method="L-BFGS-B")
+    assert_allclose(found.x, np.ones(5), atol=0.05)

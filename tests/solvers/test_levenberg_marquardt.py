@@ -1,0 +1,134 @@
+"""Levenberg-Marquardt finds what NIST certified, from far and from near."""
+
+import doctest
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.optimize import least_squares
+
+import solvers.formulas
+from onnxjac.modes.preconditioners.jacobi import column_scaling
+from onnxjac.modes.solvers.levenberg_marquardt import levenberg_marquardt
+from solvers.models import rosenbrock
+from solvers.nist_problems import NAMES, regression
+
+START = {"x": [1.3, 0.7, 0.8, 1.9, 1.2]}
+
+
+def test_every_problem_of_nist_is_there():
+    assert len(NAMES) == 27
+
+
+def test_formulas():
+    assert not doctest.testmod(solvers.formulas).failed
+
+
+@pytest.mark.parametrize("start", [0, 1], ids=["far", "near"])
+@pytest.mark.parametrize("name", NAMES)
+def test_certified_values(name, start):
+    problem = regression(name)
+    point = {**problem.starts[start], **problem.data}
+    found = levenberg_marquardt(
+        problem.model(), point, wrt=problem.certified, tol=1e-15, maxiter=1000
+    )
+    assert found.success
+    for parameter, value in problem.certified.items():
+        assert_allclose(found.tensors[parameter], value, rtol=1e-6)
+    if name != "Lanczos1":  # whose residuals are rounding errors of the data
+        assert_allclose(2 * found.cost, problem.squares, rtol=1e-9)
+
+
+def test_the_result_is_that_of_least_squares():
+    found = levenberg_marquardt(rosenbrock(), START, of="r")
+    at = found.x
+    r = np.concatenate([10 * (at[1:] - at[:-1] ** 2), 1 - at[:-1]])
+    assert_allclose(found.fun, r, atol=1e-14)
+    assert_allclose(found.cost, r @ r / 2, atol=1e-14)
+    assert_allclose(found.grad, found.jac.T @ r, atol=1e-12)
+    assert_allclose(found.tensors["x"], np.ones(5), atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "options", [{"acceleration": 0}, {"damping": 10.0}, {"inner": {"atol": 1e-4}}]
+)
+def test_other_ways_lead_there_too(options):
+    found = levenberg_marquardt(rosenbrock(), START, of="r", **options)
+    assert_allclose(found.x, np.ones(5), atol=1e-6)
+
+
+def test_in_single_precision():
+    start = {"x": np.array(START["x"], np.float32)}
+    found = levenberg_marquardt(rosenbrock("float32"), start, of="r")
+    assert found.x.dtype == np.float32
+    assert_allclose(found.x, np.ones(5), atol=5e-5)
+
+
+def test_steps_do_not_depend_on_units():
+    """With x₀ in other units the same steps are made, in these units."""
+    problem = regression("Misra1a")
+    model, (start, _) = problem.model(), problem.starts
+    paths = []
+    for unit in (1.0, 1e6):
+        met = []
+        scaled = {**problem.data, "y": unit * problem.data["y"]}
+        levenberg_marquardt(
+            model, {"b1": unit * start["b1"], "b2": start["b2"], **scaled}, wrt=["b1", "b2"],
+            callback=lambda state, met=met: met.append(state.tensors["b2"]),
+        )  # fmt: skip
+        paths.append(met)
+    assert_allclose(*paths, rtol=1e-6)
+
+
+def test_columns_may_be_measured_by_structure():
+    def scale(J):
+        return 1 / column_scaling(J, damping=1e-12).d.ravel()
+
+    found = levenberg_marquardt(rosenbrock(), START, of="r", scale=scale)
+    assert_allclose(found.x, np.ones(5), atol=1e-8)
+
+
+def test_many_columns_are_estimated():
+    start = np.full(200, 1.1)
+    found = levenberg_marquardt(rosenbrock(), {"x": start}, of="r")
+    assert_allclose(found.x, np.ones(200), atol=1e-6)
+
+
+def test_a_residual_that_overflows_is_a_failed_step():
+    """MGH17 overflows on the way from its far start."""
+    problem = regression("MGH17")
+    point = {**problem.starts[0], **problem.data}
+    with np.errstate(over="raise", invalid="raise"):
+        found = levenberg_marquardt(problem.model(), point, wrt=problem.certified, maxiter=1000)
+    assert np.isfinite(found.cost)
+
+
+def test_the_callback_sees_costs_fall_and_may_stop():
+    costs = []
+
+    def watch(state):
+        costs.append(state.cost)
+        if state.nit == 3:
+            raise StopIteration
+
+    found = levenberg_marquardt(rosenbrock(), START, of="r", callback=watch)
+    assert (found.status, found.nit, len(costs), found.success) == (99, 3, 3, False)
+    assert costs == sorted(costs, reverse=True)
+
+
+def test_iterations_are_limited():
+    found = levenberg_marquardt(rosenbrock(), START, of="r", maxiter=2)
+    assert (found.status, found.nit, found.success) == (0, 2, False)
+    assert "maximum number" in found.message
+
+
+def test_against_scipy():
+    problem = regression("Chwirut2")
+    (b1, b2, b3), x, y = problem.starts[1].values(), problem.data["x"], problem.data["y"]
+    other = least_squares(
+        lambda b: y - np.exp(-b[0] * x) / (b[1] + b[2] * x), [b1, b2, b3], xtol=1e-12, ftol=1e-12
+    )
+    point = {**problem.starts[1], **problem.data}
+    found = levenberg_marquardt(problem.model(), point, wrt=problem.certified, tol=1e-12)
+    assert_allclose(found.x, other.x, rtol=1e-5)
+    assert_allclose(found.cost, other.cost, rtol=1e-9)

@@ -1,0 +1,79 @@
+"""Newton-CG finds the minima that SciPy finds from formulas."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.optimize import minimize, rosen, rosen_der, rosen_hess
+from scipy.special import expit, log1p
+
+import onnxjac as oj
+from onnxjac.modes.solvers.newton_cg import newton_cg
+from solvers.models import labelled, logistic, rosenbrock
+
+START = np.array([1.3, 0.7, 0.8, 1.9, 1.2])
+both = pytest.mark.parametrize(
+    ("globalization", "method"), [("line search", "Newton-CG"), ("trust region", "trust-ncg")]
+)
+
+
+@both
+def test_rosenbrock_step_by_step_as_scipy(globalization, method):
+    found = newton_cg(rosenbrock(), {"x": START}, of="f", globalization=globalization)
+    other = minimize(rosen, START, jac=rosen_der, hess=rosen_hess, method=method)
+    assert found.success
+    assert found.nit == other.nit
+    assert_allclose(found.x, other.x, atol=1e-8)
+    assert_allclose(found.tensors["x"], found.x)
+
+
+@both
+def test_logistic_regression(globalization, method):
+    data = labelled()
+    signed = data["X"] * data["y"][:, None]
+
+    def f(w):
+        return np.mean(log1p(np.exp(-signed @ w))) + w @ w / 256
+
+    def gradient(w):
+        return -signed.T @ expit(-signed @ w) / len(signed) + w / 128
+
+    found = newton_cg(logistic(), data, of="f", wrt="w", globalization=globalization, tol=1e-12)
+    other = minimize(f, np.zeros(3), jac=gradient, method="BFGS", options={"gtol": 1e-10})
+    assert_allclose(found.x, other.x, atol=2e-6)
+    assert_allclose(found.fun, f(found.x), rtol=1e-12)
+    assert_allclose(gradient(found.x), 0, atol=1e-7)
+
+
+def test_in_single_precision():
+    found = newton_cg(rosenbrock("float32"), {"x": START}, of="f", tol=1e-3)
+    assert_allclose(found.tensors["x"], np.ones(5), atol=1e-2)
+    assert found.tensors["x"].dtype == np.float32
+
+
+@both
+def test_the_callback_may_stop(globalization, method):
+    met = []
+
+    def watch(state):
+        met.append(state.tensors["x"])
+        if len(met) == 3:
+            raise StopIteration
+
+    found = newton_cg(
+        rosenbrock(), {"x": START}, of="f", globalization=globalization, callback=watch
+    )
+    assert len(met) == 3
+    assert not found.success
+    assert_allclose(met[-1], found.x)
+
+
+def test_iterations_are_limited():
+    found = newton_cg(rosenbrock(), {"x": START}, of="f", maxiter=2)
+    assert (found.nit, found.success) == (2, False)
+
+
+def test_what_does_not_fit_is_said():
+    with pytest.raises(oj.InputError, match="one scalar"):
+        newton_cg(rosenbrock(), {"x": START}, of="r")
+    with pytest.raises(oj.InputError, match="line search, trust region"):
+        newton_cg(rosenbrock(), {"x": START}, of="f", globalization="luck")

@@ -1,0 +1,83 @@
+"""Newton-Krylov finds the root that SciPy finds by differences, and preconditioners shorten it."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.optimize import newton_krylov as by_differences
+from scipy.sparse.linalg import bicgstab
+
+import onnxjac as oj
+from onnxjac.modes.preconditioners.ilu import ilu
+from onnxjac.modes.solvers.newton_krylov import newton_krylov
+from solvers.models import grid, parsed, reaction
+
+
+def residual(u, b):
+    """Δu − u − u³ + b, in NumPy."""
+    wide = np.pad(u[0, 0], 1)
+    around = wide[:-2, 1:-1] + wide[2:, 1:-1] + wide[1:-1, :-2] + wide[1:-1, 2:]
+    return around - 4 * u - u - u**3 + b
+
+
+@pytest.fixture(scope="module")
+def root():
+    point = grid()
+    return by_differences(lambda u: residual(u, point["b"]), point["u"], f_tol=1e-11)
+
+
+@pytest.mark.parametrize("options", [{}, {"preconditioner": ilu}, {"solver": bicgstab}])
+def test_against_scipy(root, options):
+    point = grid()
+    found = newton_krylov(reaction(), point, wrt="u", rtol=1e-12, **options)
+    assert found.success
+    assert_allclose(found.tensors["u"], root, atol=1e-9)
+    assert_allclose(found.fun, residual(found.tensors["u"], point["b"]).ravel(), atol=1e-12)
+    assert np.linalg.norm(found.fun) < 1e-9
+
+
+def test_a_preconditioner_saves_products():
+    plain = newton_krylov(reaction(24), grid(24), wrt="u")
+    better = newton_krylov(reaction(24), grid(24), wrt="u", preconditioner=ilu)
+    assert plain.success
+    assert better.success
+    assert 3 * better.products < plain.products
+
+
+def test_convergence_is_superlinear():
+    norms = []
+    newton_krylov(
+        reaction(), grid(), wrt="u", rtol=1e-12, preconditioner=ilu,
+        callback=lambda state: norms.append(np.linalg.norm(state.fun)),
+    )  # fmt: skip
+    rates = np.array(norms[1:]) / norms[:-1]
+    assert rates[-1] < rates[0] / 10
+
+
+def test_in_single_precision(root):
+    point = grid(dtype="float32")
+    found = newton_krylov(reaction(dtype="float32"), point, wrt="u", rtol=1e-5)
+    assert found.x.dtype == np.float32
+    assert_allclose(found.tensors["u"], root, atol=2e-3)
+
+
+def test_steps_that_go_too_far_are_shortened():
+    """Newton's method for arctan diverges from 3."""
+    model = parsed("root (float[1] x) => (float[1] y) { y = Atan(x) }")
+    found = newton_krylov(model, {"x": [3.0]}, rtol=1e-12)
+    assert found.success
+    assert_allclose(found.x, 0, atol=1e-10)
+
+
+def test_where_there_is_no_root():
+    """x² + 1: the search stops at the minimum, and says so."""
+    model = parsed(
+        "none (float[1] x) => (float[1] y) <float one = {1.0}> { s = Mul(x, x)\n y = Add(s, one) }"
+    )
+    found = newton_krylov(model, {"x": [0.5]})
+    assert not found.success
+    assert found.fun[0] >= 1
+
+
+def test_as_many_equations_as_unknowns():
+    with pytest.raises(oj.InputError, match="144 equations for 288 unknowns"):
+        newton_krylov(reaction(), grid())
