@@ -4,12 +4,20 @@ from .jacobians.errors import (
     InputError,
     LimitError,
     LoadError,
+    NotConverged,
     OnnxJacError,
     OnnxJacWarning,
     UnknownTensor,
     UnsupportedOp,
 )
+from .modes import estimators, preconditioners
+from .modes.curvature.empirical_fisher import empirical_fisher
+from .modes.curvature.fisher import fisher
 from .modes.curvature.gauss_newton import gauss_newton
+from .modes.curvature.inverse import identity_like, inverse
+from .modes.curvature.kfac import ekfac, kfac
+from .modes.curvature.ntk import gram, ntk
+from .modes.curvature.shampoo import shampoo
 from .modes.export import export
 from .modes.forward import jvp
 from .modes.hessian import Hessian, hessian, hvp
@@ -19,6 +27,13 @@ from .modes.load import load
 from .modes.model import Model, TensorSpec
 from .modes.proofs import prove, tags
 from .modes.reverse import grad, vjp
+from .modes.solvers.euler import euler_residual, implicit_euler
+from .modes.solvers.levenberg_marquardt import levenberg_marquardt
+from .modes.solvers.natural_gradient import natural_gradient
+from .modes.solvers.newton_cg import newton_cg
+from .modes.solvers.newton_krylov import newton_krylov
+from .modes.solvers.problem import as_scipy
+from .modes.solvers.pseudo_transient import pseudo_transient
 from .modes.sparse import Coloring, coloring, pattern
 from .modes.training.lowering import lower_gradients
 from .modes.training.optimizers import Adagrad, Adam, Momentum
@@ -30,8 +45,11 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Adagrad", "Adam", "Coloring", "Hessian", "InputError", "LimitError", "Linearization",
-    "LoadError", "Model", "Momentum", "OnnxJacError", "OnnxJacWarning", "TensorSpec",
-    "UnknownTensor", "UnsupportedOp", "coloring", "defines", "export", "gauss_newton", "grad",
-    "hessian", "hvp", "initial_state", "jacobian", "jvp", "linearize", "load", "lower_gradients",
-    "pattern", "prove", "tags", "train_step", "training_model", "vjp", "zero",
+    "LoadError", "Model", "Momentum", "NotConverged", "OnnxJacError", "OnnxJacWarning",
+    "TensorSpec", "UnknownTensor", "UnsupportedOp", "as_scipy", "coloring", "defines", "ekfac",
+    "empirical_fisher", "estimators", "euler_residual", "export", "fisher", "gauss_newton", "grad",
+    "gram", "hessian", "hvp", "identity_like", "implicit_euler", "initial_state", "inverse",
+    "jacobian", "jvp", "kfac", "levenberg_marquardt", "linearize", "load", "lower_gradients",
+    "natural_gradient", "newton_cg", "newton_krylov", "ntk", "pattern", "preconditioners", "prove",
+    "pseudo_transient", "shampoo", "tags", "train_step", "training_model", "vjp", "zero",
 ]  # fmt: skip

@@ -1,5 +1,16 @@
 """Data: operators over batches, of which only one at a time is linearised.
 
 `batches` says what counts as data, `stream` makes the operator of one batch after the other,
-`streamed` adds or stacks them, `deterministic` compares two passes.
+`streamed` adds and `stacked` stacks them, `deterministic` compares two passes; `over` puts these
+together, and `taking` lets a function of a point take data for the point:
+
+| function | composed of batches | the reduction is that of |
+|---|---|---|
+| `linearize` | one below the other | none: every batch has its own rows |
+| `hessian`, `gauss_newton` | sum or mean | the model's loss, which the caller states |
+| `fisher` | sum or mean | its option `reduction` |
+| `empirical_fisher` | sum or mean | its option `reduction`, which is also that of the loss |
+
+What is not a sum over samples takes one batch: an NTK couples all pairs of samples, and the factors
+of K-FAC are sums, but their product is not.
 """

@@ -1,1 +1,13 @@
 """Estimators: what a few products tell of an operator, and what its structure tells exactly."""
+
+from .density import SpectralDensity, logdet, spectral_density
+from .diagonal import diagonal
+from .low_rank import low_rank
+from .norms import condition_number, frobenius_norm, spectral_norm
+from .result import Estimate
+from .trace import trace
+
+__all__ = [
+    "Estimate", "SpectralDensity", "condition_number", "diagonal", "frobenius_norm", "logdet",
+    "low_rank", "spectral_density", "spectral_norm", "trace",
+]  # fmt: skip

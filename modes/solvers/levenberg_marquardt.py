@@ -30,7 +30,7 @@ def levenberg_marquardt(
     scale: Scale = column_norms,
     tol: float | None = None,
     maxiter: int = 200,
-    inner: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
     callback: Callback | None = None,
     engine: str | None = None,
 ) -> OptimizeResult:
@@ -42,7 +42,7 @@ def levenberg_marquardt(
     so that steps do not depend on the units of the variables. λ starts at `damping` and follows
     the gain ratio: a trust region. Each step is bent by the second derivative of r along it, unless
     that bends it by more than `acceleration` allows, which counts as a failure; 0 takes it
-    straight. A step costs one or two calls of `scipy.sparse.linalg.lsmr`, with the options `inner`:
+    straight. A step costs one or two calls of `scipy.sparse.linalg.lsmr`, with these `options`:
     products with J and Jᵀ.
 
     It ends where no column of J makes an angle with r whose cosine is over `tol`, where the
@@ -56,10 +56,10 @@ def levenberg_marquardt(
     """
     problem = as_scipy(model, inputs, of=of, wrt=wrt, engine=engine)
     eps = float(np.finfo(problem.x0.dtype).eps)
-    options = {"atol": eps, "btol": eps, "conlim": 0, "maxiter": 10 * problem.x0.size}
+    exact = {"atol": eps, "btol": eps, "conlim": 0, "maxiter": 10 * problem.x0.size}
     tolerance = np.sqrt(eps) if tol is None else tol
     found = Iterations(problem, scale, Damping(damping), acceleration, tolerance,
-                       {**options, **(inner or {})})  # fmt: skip
+                       {**exact, **(options or {})})  # fmt: skip
     return run(found.states(), "Levenberg-Marquardt", maxiter, callback)
 
 

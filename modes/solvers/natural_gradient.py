@@ -39,7 +39,7 @@ def natural_gradient(
     preconditioner: Callable[[Any], Any] | None = None,
     gtol: float | None = None,
     maxiter: int = 100,
-    rtol: float = 1e-3,
+    inner_rtol: float = 1e-3,
     callback: Callback | None = None,
     engine: str | None = None,
 ) -> OptimizeResult:
@@ -48,8 +48,9 @@ def natural_gradient(
     C is `curvature(point)`, any operator with `@` at the inputs `point`, whose scaling must be that
     of f: where f is a mean over samples, so is C. By default it is the Gauss-Newton matrix of f at
     the tensor `at`, which for a loss that is a negative log-likelihood of an exponential family in
-    `at` is the Fisher matrix. CG solves to a residual of `rtol` ‖∇f‖, with `preconditioner(C)` as
-    its M; backtracking makes sure that f falls. It ends where ‖∇f‖ ≤ gtol, by default √ε.
+    `at` is the Fisher matrix. CG solves to a residual of `inner_rtol` ‖∇f‖, with
+    `preconditioner(C)` as its M; backtracking makes sure that f falls. It ends where ‖∇f‖ ≤ gtol,
+    by default √ε.
 
     The result has `fun`, `jac` = ∇f, `tensors`, and `products`, those with C.
     """
@@ -60,7 +61,12 @@ def natural_gradient(
         curvature = default(problem, at)
     eps = float(np.finfo(problem.x0.dtype).eps)
     found = Iterations(
-        problem, curvature, damping, preconditioner, np.sqrt(eps) if gtol is None else gtol, rtol
+        problem,
+        curvature,
+        damping,
+        preconditioner,
+        np.sqrt(eps) if gtol is None else gtol,
+        inner_rtol,
     )
     return run(found.states(), "natural gradient", maxiter, callback)
 
@@ -84,7 +90,7 @@ class Iterations:
     damping: float
     preconditioner: Callable[[Any], Any] | None
     gtol: float
-    rtol: float
+    inner_rtol: float
     nit: int = 0
     products: int = 0
 
@@ -107,7 +113,7 @@ class Iterations:
         C = self.curvature(self.problem.point(x))
         M = None if self.preconditioner is None else self.preconditioner(C)
         A = Counted(C, self.damping)
-        delta, _ = cg(A, -g, rtol=self.rtol, M=M)
+        delta, _ = cg(A, -g, rtol=self.inner_rtol, M=M)
         self.products += A.products
         return delta.astype(x.dtype)
 

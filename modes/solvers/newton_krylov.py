@@ -51,7 +51,7 @@ def newton_krylov(
     cheap and late ones converge superlinearly; backtracking makes sure that ‖F‖ falls.
 
     It ends where ‖F‖ ≤ atol + rtol ‖F(x₀)‖, by default √ε and ε^(2/3) √n. The result has `fun` = F,
-    `jac` = J, `tensors`, and `products`, those with J.
+    `tensors`, and `products`, those with J.
 
     Source: Eisenstat and Walker, "Choosing the forcing terms in an inexact Newton method", 1996,
     choice 2.
@@ -71,8 +71,8 @@ def newton_krylov(
 def forcing(before: float, after: float, last: float) -> float:
     """η = 0.9 (‖F₊‖ / ‖F‖)², at least 0.9 η₋² while that is over 0.1, and at most 0.9.
 
-    >>> forcing(1.0, 0.1, 0.5), forcing(1.0, 0.1, 0.2)
-    (0.225, 0.009000000000000001)
+    >>> forcing(1.0, 0.5, 0.1), forcing(1.0, 0.1, 0.5)
+    (0.225, 0.225)
     """
     eta, safe = 0.9 * (after / before) ** 2, 0.9 * last**2
     return min(0.9, max(eta, safe) if safe > 0.1 else eta)
@@ -96,7 +96,8 @@ class Iterations:
             F = self.problem.values(x)
             norm = float(np.linalg.norm(F))
             eta = forcing(before, norm, eta) if before else eta
-            yield self.state(x, F, GRADIENT if norm <= self.goal else status)
+            status = GRADIENT if norm <= self.goal else status
+            yield state(self.problem, status, x=x, fun=F, nit=self.nit, products=self.products)
             self.nit += 1
             direction = self.direction(x, F, max(eta, 0.5 * self.goal / norm))
             t = backtrack(self.falls(x, direction, norm, eta))
@@ -122,7 +123,3 @@ class Iterations:
             return bool(np.linalg.norm(F) <= (1 - DESCENT * t * (1 - eta)) * norm)
 
         return enough
-
-    def state(self, x: np.ndarray, F: np.ndarray, status: int | None) -> OptimizeResult:
-        """Where it stands; J only where a step was made from x."""
-        return state(self.problem, status, x=x, fun=F, nit=self.nit, products=self.products)

@@ -31,7 +31,7 @@ def pseudo_transient(
     step: float,
     solver: Solver = gmres,
     preconditioner: Preconditioner | None = None,
-    inner: float = 1e-2,
+    inner_rtol: float = 1e-2,
     rtol: float | None = None,
     maxiter: int = 200,
     callback: Callback | None = None,
@@ -40,9 +40,10 @@ def pseudo_transient(
     """F(u) = 0 by (I − h J) δ = h F(u), u₊ = u + δ, h₊ = max(h₀, h ‖F(u)‖ / ‖F(u₊)‖).
 
     Small steps at first, h₀ = `step`, follow the flow u̇ = F(u), to the steady state that it goes
-    to and not to any root; large ones at the end are Newton's. The linear systems are solved to a residual of `inner`;
-    `preconditioner` is given I − h J. It ends where ‖F‖ ≤ rtol ‖F(u₀)‖, by default √ε. The result
-    has `fun` = F, `tensors`, `step` = h and `products`.
+    to and not to any root; large ones at the end are Newton's. The linear systems are solved to a
+    relative residual of `inner_rtol`, with the M that `preconditioner` makes of I − h J. It ends
+    where ‖F‖ ≤ rtol ‖F(u₀)‖, by default √ε. The result has `fun` = F, `tensors`, `step` = h and
+    `products`.
 
     Source: Kelley and Keyes, "Convergence analysis of pseudo-transient continuation", 1998.
     """
@@ -50,7 +51,7 @@ def pseudo_transient(
     euler = euler_residual(model, inputs, of=of, wrt=wrt, engine=engine)
     relative = np.sqrt(np.finfo(problem.x0.dtype).eps) if rtol is None else rtol
     goal = float(relative * np.linalg.norm(problem.values(problem.x0)))
-    found = Iterations(problem, euler, solver, preconditioner, inner, goal)
+    found = Iterations(problem, euler, solver, preconditioner, inner_rtol, goal)
     return run(found.states(step), "pseudo-transient", maxiter, callback)
 
 
@@ -62,7 +63,7 @@ class Iterations:
     euler: Model
     solver: Solver
     preconditioner: Preconditioner | None
-    inner: float
+    inner_rtol: float
     goal: float
     J: Linearization | None = None
     nit: int = 0
@@ -89,7 +90,7 @@ class Iterations:
         J = self.J.relinearize(point) if self.J else self.linearized(point)
         A, self.J = Counted(J), J
         M = None if self.preconditioner is None else self.preconditioner(J)
-        delta, _ = self.solver(A, h * F, rtol=self.inner, M=M)
+        delta, _ = self.solver(A, h * F, rtol=self.inner_rtol, M=M)
         self.products += A.products
         return np.asarray(delta, x.dtype)
 

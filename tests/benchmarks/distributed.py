@@ -113,7 +113,7 @@ def cluster_of(workers: int) -> Iterator[Any]:
     """The client of a cluster of processes of one thread each."""
     from dask.distributed import Client, LocalCluster
 
-    options = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None}
+    options = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": ":0"}
     with LocalCluster(**options) as cluster, Client(cluster) as client:
         yield client
 

@@ -64,3 +64,13 @@ def test_hessians():
     H = oj.hessian(model, point, wrt=tuple(model.initializers)[:1], weights=weights)
     v = np.random.default_rng(0).standard_normal(H.shape[1])
     assert_array_equal(travelled(H)[0] @ v, H @ v)
+
+
+def test_what_was_worked_out_stays_behind():
+    model, point = loaded("mlp")
+    J = oj.linearize(model, point)
+    _, size = travelled(J)
+    for k in range(3):
+        J.relinearize({"x": point["x"] + k})
+    J @ np.ones(J.shape[1])
+    assert travelled(oj.linearize(model, point))[1] == size

@@ -25,7 +25,7 @@ V = np.random.default_rng(3).standard_normal((12, 5))
 @pytest.fixture(scope="module")
 def client():
     with (
-        dask.LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=None) as cluster,
+        dask.LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=":0") as cluster,
         dask.Client(cluster) as client,
     ):
         yield client

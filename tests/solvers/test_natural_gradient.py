@@ -27,7 +27,7 @@ def test_logistic_regression():
 def test_the_step_is_the_damped_solution():
     """One iteration against (JᵀHJ + λI)⁻¹ ∇f in dense algebra."""
     found = natural_gradient(
-        rosenbrock(), {"x": START}, of="f", at="r", damping=0.5, rtol=1e-12, maxiter=1
+        rosenbrock(), {"x": START}, of="f", at="r", damping=0.5, inner_rtol=1e-12, maxiter=1
     )
     J = np.vstack([np.eye(5)[1:] * 10 - 20 * np.diag(START)[:-1], -np.eye(5)[:-1]])
     r = np.concatenate([10 * (START[1:] - START[:-1] ** 2), 1 - START[:-1]])
