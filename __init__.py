@@ -11,20 +11,19 @@ from .jacobians.errors import (
     UnsupportedOp,
 )
 from .modes import estimators, preconditioners
-from .modes.curvature.empirical_fisher import empirical_fisher
-from .modes.curvature.fisher import fisher
-from .modes.curvature.gauss_newton import gauss_newton
 from .modes.curvature.inverse import identity_like, inverse
 from .modes.curvature.kfac import ekfac, kfac
 from .modes.curvature.ntk import gram, ntk
 from .modes.curvature.shampoo import shampoo
+from .modes.data.over import streamed
+from .modes.distributed.over import distributed
 from .modes.export import export
 from .modes.forward import jvp
-from .modes.hessian import Hessian, hessian, hvp
+from .modes.hessian import Hessian, hvp
 from .modes.linearization import Linearization
-from .modes.linearize import linearize
 from .modes.load import load
 from .modes.model import Model, TensorSpec
+from .modes.over_data import empirical_fisher, fisher, gauss_newton, hessian, linearize
 from .modes.proofs import prove, tags
 from .modes.reverse import grad, vjp
 from .modes.solvers.euler import euler_residual, implicit_euler
@@ -46,10 +45,11 @@ __version__ = "0.1.0"
 __all__ = [
     "Adagrad", "Adam", "Coloring", "Hessian", "InputError", "LimitError", "Linearization",
     "LoadError", "Model", "Momentum", "NotConverged", "OnnxJacError", "OnnxJacWarning",
-    "TensorSpec", "UnknownTensor", "UnsupportedOp", "as_scipy", "coloring", "defines", "ekfac",
-    "empirical_fisher", "estimators", "euler_residual", "export", "fisher", "gauss_newton", "grad",
-    "gram", "hessian", "hvp", "identity_like", "implicit_euler", "initial_state", "inverse",
-    "jacobian", "jvp", "kfac", "levenberg_marquardt", "linearize", "load", "lower_gradients",
-    "natural_gradient", "newton_cg", "newton_krylov", "ntk", "pattern", "preconditioners", "prove",
-    "pseudo_transient", "shampoo", "tags", "train_step", "training_model", "vjp", "zero",
+    "TensorSpec", "UnknownTensor", "UnsupportedOp", "as_scipy", "coloring", "defines",
+    "distributed", "ekfac", "empirical_fisher", "estimators", "euler_residual", "export", "fisher",
+    "gauss_newton", "grad", "gram", "hessian", "hvp", "identity_like", "implicit_euler",
+    "initial_state", "inverse", "jacobian", "jvp", "kfac", "levenberg_marquardt", "linearize",
+    "load", "lower_gradients", "natural_gradient", "newton_cg", "newton_krylov", "ntk", "pattern",
+    "preconditioners", "prove", "pseudo_transient", "shampoo", "streamed", "tags", "train_step",
+    "training_model", "vjp", "zero",
 ]  # fmt: skip

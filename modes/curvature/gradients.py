@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,7 @@ class Gradients:
     def stacks(self) -> Iterator[np.ndarray]:
         """Cotangents (k, *at), scaled so that F is the sum of all their outer products."""
         for stack in self._unscaled():
-            yield stack / np.sqrt(terms(self.z, self.axis)) if self.reduction == "mean" else stack
+            yield stack / sqrt(terms(self.z, self.axis)) if self.reduction == "mean" else stack
 
     def _unscaled(self) -> Iterator[np.ndarray]:
         family = likelihood_of(self.likelihood)
@@ -70,7 +71,7 @@ class Gradients:
             yield from family.roots(self.z, self.axis)
         elif self.fisher_type == "mc":
             drawn = family.residuals(self.z, self.axis, self.samples, self.seed)
-            yield drawn / np.sqrt(self.samples)
+            yield drawn / sqrt(self.samples)
         else:
             assert self.of is not None
             (at,) = self.J.primal

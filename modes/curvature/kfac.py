@@ -31,8 +31,6 @@ def kfac(
     `reduction`, `samples`, `seed`, `engine`. Scaling and fisher types: see `gradients`. Sources:
     Martens and Grosse, 2015; Grosse and Martens, 2016; Eschenhagen et al., 2023.
     """
-    if approximation not in APPROXIMATIONS:
-        raise InputError(f"approximation={approximation!r} is not one of {APPROXIMATIONS}")
     found = gradients(model, inputs, **options)
     return assembled(found, kronecker_factors(found, approximation))
 
@@ -59,6 +57,8 @@ def ekfac(
 
 def kronecker_factors(found: Gradients, approximation: str) -> dict[int, Factors]:
     """A and B of every layer."""
+    if approximation not in APPROXIMATIONS:
+        raise InputError(f"approximation={approximation!r} is not one of {APPROXIMATIONS}")
     right: dict[int, Any] = {id(layer): 0.0 for layer in found.layers.layers}
     for layer, g in found.each():
         g = g.sum(axis=-2, keepdims=True) if approximation == "reduce" else g

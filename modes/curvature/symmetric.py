@@ -13,7 +13,6 @@ from ...jacobians.hooks import add, scale
 from ..elimination.planned import planned
 from ..model import TensorSpec
 from ..named import check_named, find_tensor, fitting
-from ..products.compiled import by_engine
 
 Specs = tuple[TensorSpec, ...]
 
@@ -88,7 +87,8 @@ class Symmetric(Curvature):
     def compile(
         self, engine: str | None = None, *, products: int = 100, memory: int | None = None
     ) -> Symmetric:
-        return Symmetric(by_engine(self.operator, engine, products, memory), self.domain)
+        operator = self.operator.compile(engine, products=products, memory=memory)
+        return Symmetric(operator, self.domain)
 
     def arrays(self) -> Iterator[Array]:
         return self.operator.arrays()

@@ -116,8 +116,8 @@ def samples(batch: Batch) -> int:
 
 
 def is_data(inputs: Any, batch_size: int | None = None) -> bool:
-    """Whether inputs are more than the one batch that a mapping is."""
-    return batch_size is not None or not isinstance(inputs, Mapping)
+    """Whether inputs are more than the one batch that a mapping is; an array is neither."""
+    return batch_size is not None or not isinstance(inputs, Mapping | np.ndarray)
 
 
 def batches_of(data: Any, batch_size: int | None = None) -> Batches:

@@ -79,7 +79,7 @@ def takes_data(reduction: str | None = None) -> Callable[[Function], Function]:
             if "reduction" not in own:
                 options.pop("reduction", None)
             if not is_data(inputs, asked["batch_size"]):
-                return function(model, {**shared, **inputs}, **options)
+                return function(model, {**shared, **inputs} if shared else inputs, **options)
             seeds = {"seed": own["seed"]} if "seed" in own else {}
             make = PerBatch(over, model, seeds | options, shared)
             return streamed(make, inputs, reduction=stated(how, function), **asked)

@@ -24,17 +24,10 @@ from ...jacobians import (
     size,
 )
 from ...ops.numbers import numbers
-from ..products.engines import compile_by
-from ..products.record import record
 from .batch import Batch
-from .cost import seconds
 from .sampled import Mixing, mixing
 
 starts = attrgetter("start")
-
-
-LONG = 0.1
-"""Estimated seconds of a sweep that is worth compiling."""
 
 
 @dataclass(frozen=True)
@@ -118,21 +111,10 @@ def vertices_met(dag: Dag, way: Way) -> tuple[int, ...]:
 
 
 def adjoints(part: Dag, sink: int, seeds: np.ndarray) -> dict[int, np.ndarray]:
-    """Rows at the sources of a DAG, from rows at its sink; long sweeps are left to an engine."""
-    if len(seeds) * seconds(part) > LONG:
-        return by_program(part, seeds)
+    """Rows at the sources of a DAG, from rows at its sink."""
     last = len(part.shapes) - 1
     swept = part.T.sweep(numbers, {last - sink: seeds})
     return {last - vertex: rows for vertex, rows in swept.items()}
-
-
-def by_program(part: Dag, seeds: np.ndarray) -> dict[int, np.ndarray]:
-    """The same by a recorded product with as many columns as there are rows."""
-    program, _ = compile_by(None, record(part.T, (len(seeds),)))
-    flat = program(seeds.reshape(len(seeds), -1))
-    ends = np.cumsum([size(part.shapes[v]) for v in part.sources])
-    tensors = zip(part.sources, np.split(flat, ends[:-1], axis=1), strict=True)
-    return {v: rows.reshape(len(seeds), *part.shapes[v]) for v, rows in tensors}
 
 
 def unit_rows(batch: Batch, shape: Shape, dtype: np.dtype, kept: slice) -> np.ndarray:

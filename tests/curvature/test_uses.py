@@ -1,6 +1,7 @@
 """Kronecker factors come from structure: any operator in which a weight is a matrix."""
 
 import numpy as np
+import onnx.parser
 import pytest
 from numpy.testing import assert_allclose
 
@@ -228,3 +229,16 @@ def test_all_weights_of_a_network_have_factors(name):
     assert list(K.factors) == weights
     V = RNG.standard_normal((K.shape[1], 2))
     assert_allclose(K.inverse(1e-3) @ (K @ V + 1e-3 * V), V, atol=1e-9)
+
+
+@pytest.mark.parametrize("make", [kfac, ekfac, shampoo])
+@pytest.mark.parametrize("fisher_type", ["type-2", "mc", "empirical"])
+def test_single_precision_stays_single(make, fisher_type):
+    text = """<ir_version: 10, opset_import: ["" : 21]>
+    g (float[5, 4] x, int64[5] y, float[4, 3] W) => (float loss)
+    { logits = MatMul(x, W) loss = SoftmaxCrossEntropyLoss(logits, y) }"""
+    model = oj.load(onnx.parser.parse_model(text))
+    point = {"x": RNG.random((5, 4), np.float32), "y": np.array([0, 1, 2, 0, 1]),
+             "W": RNG.random((4, 3), np.float32)}  # fmt: skip
+    K = make(model, point, at="logits", of="loss", wrt="W", fisher_type=fisher_type)
+    assert K.dtype == K.inverse(0.1).dtype == np.float32

@@ -1,0 +1,21 @@
+"""Over data: the functions of a model at a point as the public face has them, taking data too.
+
+Where a point is expected, data may stand: a list of points, a generator function, arrays with
+`batch_size=`, an `.npz` file. What is made of each batch is stacked (`linearize`) or composed as
+`reduction=` says, and only one batch is held at a time: see `modes.data`.
+"""
+
+from __future__ import annotations
+
+from . import hessian as hessians
+from . import linearize as linearizing
+from .curvature import empirical_fisher as empirical
+from .curvature import fisher as fishers
+from .curvature import gauss_newton as gauss_newtons
+from .data.taking import takes_data
+
+linearize = takes_data("stack")(linearizing.linearize)
+hessian = takes_data()(hessians.hessian)
+gauss_newton = takes_data()(gauss_newtons.gauss_newton)
+fisher = takes_data()(fishers.fisher)
+empirical_fisher = takes_data()(empirical.empirical_fisher)
