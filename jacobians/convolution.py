@@ -128,18 +128,22 @@ def correlate(op: Op, g: Geometry, x: Array, u: Array) -> Array:
     k = lead(x, g.x) or lead(u, g.u)
     rows = op.Reshape(u, (size(lead(u, g.u)), n, g.group, m, p))
     rows = op.Reshape(op.Transpose(rows, perm=(0, 2, 3, 1, 4)), (-1, g.group, m, n * p))
-    columns = op.Reshape(patches(op, g, x), (size(lead(x, g.x)), n, g.group, c, p))
-    columns = op.Reshape(op.Transpose(columns, perm=(0, 2, 1, 4, 3)), (-1, g.group, n * p, c))
-    return op.Reshape(op.MatMul(rows, columns), (*k, *g.w))
+    columns = op.Reshape(patches(op, g, x), (-1, g.group, c, n * p))
+    return op.Reshape(op.MatMul(rows, op.Transpose(columns, perm=(0, 1, 3, 2))), (*k, *g.w))
 
 
 def patches(op: Op, g: Geometry, x: Array) -> Array:
-    """Every entry of x that each kernel entry meets: (*K, N, C, kernel entries, positions)."""
-    d = len(g.strides)
+    """Every entry of x that each kernel entry meets: (*K, C, kernel entries, N, positions).
+
+    Samples stand beside positions, so that all of them together are one axis of a matrix.
+    """
+    d, k = len(g.strides), lead(x, g.x)
     axes = tuple(range(-d, 0))
     if any(g.pads):
         x = op.Pad(x, g.pads, None, axes)
-    shape = (*lead(x, g.x), *g.x[:2], 1, size(g.u[2:]))
+    r = len(k)
+    x = op.Transpose(x, perm=(*range(r), r + 1, r, *range(r + 2, r + 2 + d)))
+    shape = (*k, g.x[1], 1, g.x[0], size(g.u[2:]))
     cuts = []
     for offset in product(*map(range, g.w[2:])):
         starts = tuple(i * r for i, r in zip(offset, g.dilations, strict=True))
@@ -147,7 +151,7 @@ def patches(op: Op, g: Geometry, x: Array) -> Array:
             a + s * (n - 1) + 1 for a, s, n in zip(starts, g.strides, g.u[2:], strict=True)
         )
         cuts.append(op.Reshape(op.Slice(x, starts, ends, axes, g.strides), shape))
-    return op.Concat(*cuts, axis=-2)
+    return op.Concat(*cuts, axis=-3)
 
 
 MAPS = {

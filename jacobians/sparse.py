@@ -172,7 +172,8 @@ def meetings(g: Geometry) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """
     n, m, k, p = g.u[0], g.w[0] // g.group, size(g.w[1:]), size(g.u[2:])
     x = 1 + np.arange(size(g.x)).reshape(g.x)  # 0 is what a margin holds
-    x = patches(reading(x), g, x).reshape(n, g.group, 1, k, p) - 1
+    x = patches(reading(x), g, x).reshape(g.group, k, n, p)
+    x = x.transpose(2, 0, 1, 3)[:, :, None] - 1
     w = np.arange(size(g.w)).reshape(1, g.group, m, k, 1)
     u = np.arange(size(g.u)).reshape(n, g.group, m, 1, p)
     x, w, u = np.broadcast_arrays(x, w, u)

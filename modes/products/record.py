@@ -34,13 +34,48 @@ class ResidualRecorder(Recorder):
         """As ever; but what broadcasts its operands is given them unrepeated."""
         if op_type in BROADCASTING:
             inputs = unrepeated(inputs)
+        if op_type == "ConvTranspose" and steps_by_one(inputs, attrs):
+            return super().call("Conv", inputs[0], self.turned(inputs[1], attrs), **mirrored(attrs))
         return super().call(op_type, *inputs, outputs=outputs, **attrs)
+
+    def turned(self, w: Any, attrs: Mapping[str, Any]) -> Any:
+        """A kernel (C, M/group, *taps) as (M, C/group, *taps), its taps in the opposite order."""
+        (c, m, *taps), group = shape_of(w), attrs["group"]
+        axes = tuple(range(-len(taps), 0))
+        first, last = (-1,) * len(taps), tuple(-n - 1 for n in taps)
+        w = self.Reshape(w, (group, c // group, m, *taps))
+        w = self.Transpose(w, perm=(0, 2, 1, *range(3, 3 + len(taps))))
+        w = self.Reshape(w, (group * m, c // group, *taps))
+        return w if set(taps) == {1} else self.Slice(w, first, last, axes, first)
 
     def initializer(self, array: np.ndarray, name: str | None = None) -> ir.Value:
         value = super().like(array, name)
         value.const_value = ir.Tensor(array, name=name)
         self._arrays.append(array)
         return value
+
+
+def steps_by_one(inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> bool:
+    """Whether a transposed convolution is a convolution with the kernel turned around.
+
+    That is what engines are best at; its margins must not be negative.
+    """
+    plain = set(attrs["strides"]) == {1} and not any(attrs.get("output_padding") or (0,))
+    reach = zip(attrs["pads"], [*spans(attrs)] * 2, strict=True)
+    return plain and len(inputs) == 2 and all(0 <= pad <= span for pad, span in reach)
+
+
+def spans(attrs: Mapping[str, Any]) -> tuple[int, ...]:
+    """How far a kernel reaches along each axis."""
+    sizes = zip(attrs["kernel_shape"], attrs["dilations"], strict=True)
+    return tuple((n - 1) * step for n, step in sizes)
+
+
+def mirrored(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of the convolution: what a margin has cut off, the other one adds."""
+    pads = tuple(n - pad for n, pad in zip([*spans(attrs)] * 2, attrs["pads"], strict=True))
+    kept = {name: value for name, value in attrs.items() if name != "output_padding"}
+    return {**kept, "pads": pads}
 
 
 def unrepeated(operands: tuple[Any, ...]) -> tuple[Any, ...]:
