@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ...jacobians import Jacobian, Shape, shape_of
+from ...jacobians import Jacobian, Shape, shape_of, size
 from ...ops.graphs import Recorder
 from ...ops.graphs.build import reachable
 from ...ops.graphs.shortcuts import made_by
@@ -58,8 +58,12 @@ class ResidualRecorder(Recorder):
 def steps_by_one(inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> bool:
     """Whether a transposed convolution is a convolution with the kernel turned around.
 
-    That is what engines are best at; its margins must not be negative.
+    That is what engines are best at; its margins must not be negative, and a kernel that is not
+    constant must be small beside the signal, for it is turned in every product.
     """
+    x, w = inputs[:2]
+    if isinstance(w, ir.Value) and size(shape_of(w)) > size(shape_of(x)):
+        return False
     plain = set(attrs["strides"]) == {1} and not any(attrs.get("output_padding") or (0,))
     reach = zip(attrs["pads"], [*spans(attrs)] * 2, strict=True)
     return plain and len(inputs) == 2 and all(0 <= pad <= span for pad, span in reach)
