@@ -16,7 +16,7 @@ import numpy as np
 
 from .arrays import Array, Op, Shape, buffer_of, own, reading, size
 from .errors import InputError, LimitError
-from .hooks import add, compiled, multiply, scale, sparse, submatrix
+from .hooks import add, compiled, inverse, multiply, scale, sparse, submatrix
 
 if TYPE_CHECKING:  # SciPy's stubs have no place for a subclass whose sums and products are its kind
     LinearOperator = Any
@@ -161,6 +161,11 @@ class Jacobian(LinearOperator, ABC):
         program is made at the first product, one for each number of columns.
         """
         return compiled(self, engine, products, memory)
+
+    def inverse(self, **options: Any) -> Jacobian:
+        """J⁻¹ as an operator, whose product is a Krylov solution: options of `onnxjac.inverse`."""
+        solved: Jacobian = inverse(self, **options)
+        return solved
 
     def toarray(self, *, limit: int = DENSE_LIMIT) -> np.ndarray:
         """The dense matrix, from whichever side needs fewer products.

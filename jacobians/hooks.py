@@ -40,3 +40,9 @@ def sparse(operator: Any, format: str, limit: int) -> Any:
 def submatrix(operator: Any, rows: Any, columns: Any) -> Any:
     """The rows and columns that an index picks; `selection` gives the meaning."""
     raise TypeError(f"cannot index {type(operator).__name__}")
+
+
+@singledispatch
+def inverse(operator: Any, **options: Any) -> Any:
+    """The operator whose product solves with this one; `modes.curvature` gives the meaning."""
+    raise TypeError(f"cannot invert {type(operator).__name__}")

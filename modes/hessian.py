@@ -9,6 +9,7 @@ import numpy as np
 
 from ..jacobians import Array, Jacobian, Op, Shape
 from ..jacobians.errors import InputError
+from .curvature.symmetric import Curvature
 from .forward import Tensors
 from .linearization import Linearization
 from .linearize import Route
@@ -19,7 +20,7 @@ from .primal.inputs import check_inputs
 from .recording.derive import vjp_graph
 
 
-class Hessian(Jacobian):
+class Hessian(Curvature):
     """H = ∂²f/∂wrt², symmetric: H.T is H.
 
     `gradient` is ∂f/∂wrt at the point and `domain` the tensors behind rows and columns, in order;
@@ -49,9 +50,6 @@ class Hessian(Jacobian):
         self, engine: str | None = None, *, products: int = 100, memory: int | None = None
     ) -> Hessian:
         return Hessian(self.J.compile(engine, products=products, memory=memory), self.domain)
-
-    def _transpose(self) -> Jacobian:
-        return self
 
     def arrays(self) -> Iterator[Array]:
         return self.J.arrays()

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator, cg, lsmr, minres
 
 from ...jacobians import Array, Identity, Jacobian, Op, Shape, shape_of
+from ...jacobians import hooks
 from ...jacobians.errors import InputError, NotConverged, closest
 from ...ops import numbers
 
@@ -24,6 +25,7 @@ def identity_like(G: Jacobian) -> Identity:
     return Identity(G.in_shape, G.dtype)
 
 
+@hooks.inverse.register(Jacobian)
 def inverse(
     operator: Jacobian,
     *,
