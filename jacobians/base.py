@@ -162,9 +162,9 @@ class Jacobian(LinearOperator, ABC):
         """
         return compiled(self, engine, products, memory)
 
-    def inverse(self, **options: Any) -> Jacobian:
+    def inverse(self, *args: Any, **options: Any) -> Jacobian:
         """J⁻¹ as an operator, whose product is a Krylov solution: options of `onnxjac.inverse`."""
-        solved: Jacobian = inverse(self, **options)
+        solved: Jacobian = inverse(self, *args, **options)
         return solved
 
     def toarray(self, *, limit: int = DENSE_LIMIT) -> np.ndarray:

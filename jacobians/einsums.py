@@ -80,7 +80,7 @@ def _(operator: Cumulative) -> Contraction:
 @as_contraction.register
 def _(operator: Fourier) -> Contraction:
     shape = operator.in_shape[operator.axis], 2
-    line = Fourier(0, shape, operator.dtype, inverse=operator.inverse)
+    line = Fourier(0, shape, operator.dtype, inverse=operator.inverted)
     return along(line, (operator.axis, -1), operator)
 
 

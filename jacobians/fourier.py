@@ -15,15 +15,15 @@ class Fourier(Jacobian):
 
     def __init__(self, axis: int, shape: Shape, dtype: Any, *, inverse: bool = False) -> None:
         super().__init__(shape, shape, dtype)
-        self.axis, self.inverse = axis % len(shape) - len(shape), inverse
+        self.axis, self.inverted = axis % len(shape) - len(shape), inverse
 
     def _apply(self, op: Op, v: Array) -> Array:
-        return op.DFT(v, None, self.axis, inverse=int(self.inverse), onesided=0)
+        return op.DFT(v, None, self.axis, inverse=int(self.inverted), onesided=0)
 
     def _transpose(self) -> Jacobian:
         n = self.in_shape[self.axis]
-        other = Fourier(self.axis, self.in_shape, self.dtype, inverse=not self.inverse)
-        return Scalar(1 / n if self.inverse else n, self.in_shape, self.dtype) @ other
+        other = Fourier(self.axis, self.in_shape, self.dtype, inverse=not self.inverted)
+        return Scalar(1 / n if self.inverted else n, self.in_shape, self.dtype) @ other
 
     @property
     def flops(self) -> int:
@@ -31,5 +31,5 @@ class Fourier(Jacobian):
         return 5 * size(self.in_shape) // 2 * ceil(log2(max(n, 2)))
 
     def __repr__(self) -> str:
-        name = "dft⁻¹" if self.inverse else "dft"
+        name = "dft⁻¹" if self.inverted else "dft"
         return f"{name}({prod_text(self.out_shape)}, axis {self.axis})"

@@ -8,8 +8,7 @@ from typing import Any, final
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, cg, lsmr, minres
 
-from ...jacobians import Array, Identity, Jacobian, Op, Shape, shape_of
-from ...jacobians import hooks
+from ...jacobians import Array, Identity, Jacobian, Op, Shape, hooks, shape_of
 from ...jacobians.errors import InputError, NotConverged, closest
 from ...ops import numbers
 

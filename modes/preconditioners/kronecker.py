@@ -24,7 +24,7 @@ def kronecker(K: Any, *, damping: float = 0.0) -> Any:
     >>> kronecker(Kron(np.diag([1.0, 2.0]), np.diag([1.0, 4.0]), ())).diagonal()
     array([1.   , 0.25 , 0.5  , 0.125])
     """
-    if hasattr(K, "inverse"):
+    if getattr(type(K), "inverse", Jacobian.inverse) is not Jacobian.inverse:
         return K.inverse(damping=damping) if damping else K.inverse()
     behind = bare(K) if isinstance(K, Jacobian) else K
     if behind is K:

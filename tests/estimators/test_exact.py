@@ -9,7 +9,6 @@ from numpy.testing import assert_allclose
 import onnxjac as oj
 from estimators.examples import Hidden
 from house import ROOT
-from jacobians.examples import EXAMPLES, Draw
 from onnxjac import InputError
 from onnxjac.jacobians import (
     Contraction,
@@ -33,6 +32,8 @@ from onnxjac.modes.estimators.trace import trace
 from onnxjac.modes.estimators.ways import block
 from sparse.models import finite_elements, stencil_by_convolution, stencil_by_slices
 from test_models import stored
+
+from ..jacobians.examples import EXAMPLES, Draw
 
 
 class Untouchable(Jacobian):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
-
 import onnxjac as oj
 from onnxjac.jacobians import Jacobian
 
