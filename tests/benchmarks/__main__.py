@@ -42,7 +42,11 @@ def arguments() -> argparse.Namespace:
 
 
 def same_machine() -> None:
-    """Two cores and two threads for every process that starts from here; XLA in silence."""
+    """Two cores and two threads for every process that starts from here; XLA in silence.
+
+    And the processor as it is: no variable makes OpenBLAS take it for an older one.
+    """
+    os.environ.pop("OPENBLAS_CORETYPE", None)
     os.environ.update(dict.fromkeys(VARIABLES, str(THREADS)), TF_CPP_MIN_LOG_LEVEL="3")
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
