@@ -83,7 +83,12 @@ def main() -> None:
         for outcome in outcomes(name, asked):
             measured.append(outcome)
             show(f"{name} {outcome.product}", EACH, each([outcome]))
+        write(measured, asked)  # as far as it is: the rest may take long
     show("ours and the best peer", COMPARED, compared(measured))
+
+
+def write(measured: list[Outcome], asked: argparse.Namespace) -> None:
+    """The files that were asked for."""
     if asked.json:
         asked.json.write_text(json.dumps([machine_readable(o) for o in measured], indent=1))
     if asked.markdown:

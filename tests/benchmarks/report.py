@@ -76,7 +76,7 @@ class Row:
         """The median over the rounds of ours ÷ the peer."""
         if self.peer is None:
             return None
-        pairs = zip(self.ours.seconds, self.peer.seconds, strict=True)
+        pairs = zip(self.ours.seconds, self.peer.seconds, strict=False)  # one may have ended early
         return float(np.median([a / b for a, b in pairs]))
 
     @property
