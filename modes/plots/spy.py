@@ -1,0 +1,67 @@
+"""Sparsity: where entries may be other than zero."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...jacobians import Jacobian
+from ...jacobians.hooks import spy as hook
+from ..sparse import pattern
+from .blocks import coloured
+from .canvas import axes, bar, check_jacobian, foreground
+from .sides import sides
+from .ticks import aspect, height_of, mark
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+CELLS = 200
+"""Cells along a side; a larger matrix is counted in tiles."""
+
+
+def spy(J: Jacobian, *, ax: Axes | None = None) -> Axes:
+    """J[i, j] ≠ 0 at some point: the pattern of `onnxjac.pattern`, rows downwards.
+
+    Up to 200 × 200 entries are drawn one by one. A larger matrix is rasterised: the colour of a
+    tile is the share of its entries that may be other than zero, so that a lone entry is still
+    seen. `J.spy()` is the same. Raises `LimitError` where the pattern takes more than 2 GiB.
+    """
+    check_jacobian(J)
+    found = pattern(J)
+    ax = axes(ax, height_of(*sides(J)))
+    shares = tiles(found)
+    m, n = J.shape
+    options: dict[str, Any] = {"aspect": aspect(J.shape), "interpolation": "nearest",
+                               "extent": (-0.5, n - 0.5, m - 0.5, -0.5)}  # fmt: skip
+    if shares.shape == J.shape:
+        draw(ax, shares, options)
+    else:
+        bar(coloured(ax, shares, **options), "share of entries in a tile")
+    for side, of in zip(sides(J), "yx", strict=True):
+        mark(ax, of, side)
+    ax.set_title(f"{found.nnz:,} of {m:,} × {n:,} entries, {found.nnz / (m * n):.2%}", fontsize=9)
+    return ax
+
+
+@hook.register(Jacobian)
+def _(J: Jacobian, **options: Any) -> Axes:
+    return spy(J, **options)
+
+
+def draw(ax: Axes, entries: np.ndarray, options: dict[str, Any]) -> None:
+    """The entries in the colour of text, which is seen on any background."""
+    from matplotlib.colors import ListedColormap
+
+    shown = np.ma.masked_equal(entries, 0)
+    ax.imshow(shown, ListedColormap([foreground()]), **options)
+
+
+def tiles(found: Any) -> np.ndarray:
+    """The share of each tile that the pattern fills, (rows, columns), 200 of each at most."""
+    m, n = found.shape
+    cuts = [np.linspace(0, k, min(k, CELLS) + 1).round() for k in (m, n)]
+    at = found.tocoo()
+    counts, _, _ = np.histogram2d(at.row, at.col, bins=[edges - 0.5 for edges in cuts])
+    return counts / np.outer(*map(np.diff, cuts))
