@@ -9,15 +9,17 @@ import numpy as np
 
 from ..jacobians import Array, Jacobian, Op, Shape
 from ..jacobians.errors import InputError
+from .curvature.blocks import diagonal_blocks
 from .curvature.symmetric import Curvature
+from .explaining.explanation import Explanation
+from .explaining.local import Local
 from .forward import Tensors
+from .gradient import gradient_route
 from .linearization import Linearization
-from .linearize import Route
 from .model import Model, TensorSpec
+from .named import listed
 from .names import Names, names_of
-from .primal.evaluate import evaluate
 from .primal.inputs import check_inputs
-from .recording.derive import vjp_graph
 
 
 class Hessian(Curvature):
@@ -71,9 +73,12 @@ class Hessian(Curvature):
             return self.J[f"{key[0]}_cotangent", key[1]]
         return super().__getitem__(key)
 
+    def explain(self, name: str | None = None) -> Explanation | Local:
+        """What H is made of, as the Jacobian of the recorded gradient: see `Linearization`."""
+        return self.J.explain() if name is None else self.J.explain(name)
+
     def __repr__(self) -> str:
-        names = ", ".join(spec.name for spec in self.domain)
-        return f"∂²/∂({names})²: {self.shape[0]}×{self.shape[1]} {self.dtype}"
+        return f"∂²/∂({listed(self.domain)})²: {self.shape[0]}×{self.shape[1]} {self.dtype}"
 
 
 def hessian(
@@ -83,42 +88,33 @@ def hessian(
     of: str | None = None,
     wrt: Names = None,
     weights: Any = None,
+    blocks: str | None = None,
     engine: str | None = None,
-) -> Hessian:
+) -> Curvature:
     """H = ∂²(Σ weights ∘ of)/∂wrt² at the point, as a symmetric operator.
 
     `of` is one tensor; where it has several elements, `weights` of its shape combine them into a
-    scalar. H is the linearisation of the recorded gradient, so that a product costs about two
-    gradients: for an MLP of L layers in its weights, 6 L - 4 matrix products.
+    scalar, without further scaling. `blocks="diagonal"` leaves out the second derivatives between
+    two different tensors of `wrt`; else the result is a `Hessian`. H is the linearisation of the
+    recorded gradient, so that a product costs about two gradients: for an MLP of L layers in its
+    weights, 6 L - 4 matrix products. Shapes: (size of `wrt`)².
     """
+    if blocks not in (None, "diagonal"):
+        raise InputError(f"blocks={blocks!r} is neither None nor 'diagonal'")
+    H = hessian_of(model, inputs, of, wrt, weights, engine)
+    return H if blocks is None else diagonal_blocks(H)
+
+
+def hessian_of(
+    model: Model, inputs: Mapping[str, Any], of: str | None, wrt: Names, weights: Any = None,
+    engine: str | None = None,
+) -> Hessian:  # fmt: skip
+    """All of H: see `hessian`."""
     point = check_inputs(model, inputs)
     of_names = names_of(model, of, model.outputs, "of")
     wrt_names = names_of(model, wrt, model.inputs, "wrt")
-    seeds = {of_names[0]: combination(model, point, of_names, weights, engine)}
-    gradient = vjp_graph(model, point, of_names, wrt_names, engine, seeds).model("gradient")
-    cotangents = tuple(f"{name}_cotangent" for name in wrt_names)
-    J = Route(gradient, cotangents, wrt_names, engine).at(point)
+    J = gradient_route(model, point, of_names, wrt_names, weights, engine).at(point)
     return Hessian(J, J.domain)
-
-
-def combination(
-    model: Model, point: Mapping[str, Any], of: tuple[str, ...], weights: Any, engine: str | None
-) -> np.ndarray:
-    """The weights of the scalar that is differentiated: 1 for a scalar output."""
-    if len(of) != 1:
-        raise InputError(f"a Hessian is of one tensor, not of {list(of)}: name it with of=")
-    value = evaluate(model, point, of, engine=engine)[of[0]]
-    if weights is None and value.size != 1:
-        raise InputError(
-            f"{of[0]!r} has shape {list(value.shape)}: give weights of that shape, so that "
-            f"sum(weights * {of[0]}) is the scalar to differentiate"
-        )
-    chosen = (
-        np.ones(value.shape, value.dtype) if weights is None else np.asarray(weights, value.dtype)
-    )
-    if chosen.shape != value.shape:
-        raise InputError(f"weights have shape {list(chosen.shape)}, {of[0]!r} {list(value.shape)}")
-    return chosen
 
 
 def hvp(
@@ -131,5 +127,5 @@ def hvp(
     engine: str | None = None,
 ) -> tuple[Tensors, Tensors]:
     """∇f and H v by name, one product; `tangents` names the tensors that move."""
-    H = hessian(model, primals, of=of, wrt=tuple(tangents), weights=weights, engine=engine)
+    H = hessian_of(model, primals, of, tuple(tangents), weights, engine)
     return dict(H.gradient), H.apply(tangents)

@@ -7,15 +7,20 @@ Where a point is expected, data may stand: a list of points, a generator functio
 
 from __future__ import annotations
 
+from . import hessian as hessians
 from . import linearize as linearizing
-from .curvature import blocks
 from .curvature import empirical_fisher as empirical
 from .curvature import fisher as fishers
 from .curvature import gauss_newton as gauss_newtons
+from .curvature import ntk as ntks
 from .data.taking import takes_data
 
 linearize = takes_data("stack")(linearizing.linearize)
-hessian = takes_data()(blocks.hessian)
+hessian = takes_data()(hessians.hessian)
 gauss_newton = takes_data()(gauss_newtons.gauss_newton)
 fisher = takes_data()(fishers.fisher)
 empirical_fisher = takes_data()(empirical.empirical_fisher)
+gram = takes_data("sum")(ntks.gram)
+
+for _function in (linearize, hessian, gauss_newton, fisher, empirical_fisher, gram):
+    _function.__module__ = __name__  # where a pickle finds the one that takes data

@@ -9,16 +9,17 @@ cotangent of is `fisher_type`:
 | `"type-2"` | all columns of a root of the covariance of p(y ∣ z) | exact |
 | `"mc"` | y − μ for `samples` draws y of p(y ∣ z), with `seed`; their mean | unbiased |
 | `"empirical"` | the gradient of a sample's loss, named by `of`, in `at` | empirical |
+| `"forward-only"` | nothing: for `kfac`, whose B is I then | no Fisher |
 
 Scaling: F = c Σₙ vec(Gₙ) vec(Gₙ)ᵀ, for `reduction="sum"` with c = 1, for `"mean"` with c = 1 over
-the number of terms: rows of `at` along `axis`. With `fisher_type="empirical"`, `reduction` is
-also what the model takes over the samples to make `of`.
+the number of terms: rows of `at` along `axis`, of all batches. With `fisher_type="empirical"`,
+`reduction` is also what the model takes over the samples of a batch to make `of`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Any
 
@@ -30,11 +31,46 @@ from ..linearize import linearize
 from ..model import Model
 from ..names import Names, names_of
 from .empirical_fisher import loss_gradients
-from .kronecker import Factors, KroneckerFactored
-from .layers import Layer, Layers
+from .layer import Layer
+from .layers import Layers
 from .likelihoods import check_reduction, likelihood_of, terms
 
-FISHER_TYPES = "type-2", "mc", "empirical"
+FISHER_TYPES = "type-2", "mc", "empirical", "forward-only"
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the gradients are of; `wrt` defaults to all floating initializers."""
+
+    at: str | None = None
+    of: str | None = None
+    wrt: Names = None
+    likelihood: str = "categorical"
+    axis: int = -1
+    fisher_type: str = "type-2"
+    reduction: str = "mean"
+    samples: int = 1
+    seed: int = 0
+    joint: bool = False
+    engine: str | None = None
+
+    def __post_init__(self) -> None:
+        check_reduction(self.reduction, ("sum", "mean"))
+        likelihood_of(self.likelihood)
+        if self.fisher_type not in FISHER_TYPES:
+            raise InputError(f"fisher_type={self.fisher_type!r} is not one of {FISHER_TYPES}")
+        if self.fisher_type == "empirical" and self.of is None:
+            raise InputError("fisher_type='empirical' needs the loss: name it with of=")
+
+    def linearized(self, model: Model, inputs: Mapping[str, Any]) -> Linearization:
+        """J = ∂at/∂wrt."""
+        (middle,) = names_of(model, self.at, model.outputs, "at")
+        weights = names_of(model, self.wrt, model.initializers, "wrt")
+        return linearize(model, inputs, of=middle, wrt=weights, engine=self.engine)
+
+    def seeded(self, seed: int) -> Target:
+        """The same with other samples."""
+        return replace(self, seed=seed)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -44,15 +80,7 @@ class Gradients:
     J: Linearization
     layers: Layers
     model: Model
-    inputs: Mapping[str, Any]
-    of: str | None
-    likelihood: str
-    axis: int
-    fisher_type: str
-    reduction: str
-    samples: int
-    seed: int
-    engine: str | None
+    target: Target
 
     @property
     def z(self) -> np.ndarray:
@@ -60,24 +88,22 @@ class Gradients:
         (value,) = self.J.primal.values()
         return value
 
-    def stacks(self) -> Iterator[np.ndarray]:
-        """Cotangents (k, *at), scaled so that F is the sum of all their outer products."""
-        for stack in self._unscaled():
-            yield stack / sqrt(terms(self.z, self.axis)) if self.reduction == "mean" else stack
+    @property
+    def terms(self) -> int:
+        """How many terms a mean is over."""
+        return terms(self.z, self.target.axis)
 
-    def _unscaled(self) -> Iterator[np.ndarray]:
-        family = likelihood_of(self.likelihood)
-        if self.fisher_type == "type-2":
-            yield from family.roots(self.z, self.axis)
-        elif self.fisher_type == "mc":
-            drawn = family.residuals(self.z, self.axis, self.samples, self.seed)
-            yield drawn / sqrt(self.samples)
-        else:
-            assert self.of is not None
+    def stacks(self) -> Iterator[np.ndarray]:
+        """Cotangents (k, *at): F for `reduction="sum"` is the sum of all their outer products."""
+        t = self.target
+        family = likelihood_of(t.likelihood)
+        if t.fisher_type == "type-2":
+            yield from family.roots(self.z, t.axis)
+        elif t.fisher_type == "mc":
+            yield family.residuals(self.z, t.axis, t.samples, t.seed) / sqrt(t.samples)
+        elif t.of is not None and t.fisher_type == "empirical":
             (at,) = self.J.primal
-            slopes = loss_gradients(
-                self.model, self.inputs, self.of, at, self.reduction, self.engine
-            )
+            slopes = loss_gradients(self.model, self.J.point, t.of, at, t.reduction, t.engine)
             yield slopes[None]
 
     def each(self) -> Iterator[tuple[Layer, np.ndarray]]:
@@ -86,42 +112,17 @@ class Gradients:
             yield from self.layers.cotangents(stack)
 
 
-def gradients(
-    model: Model,
-    inputs: Mapping[str, Any],
-    *,
-    at: str | None = None,
-    of: str | None = None,
-    wrt: Names = None,
-    likelihood: str = "categorical",
-    axis: int = -1,
-    fisher_type: str = "type-2",
-    reduction: str = "mean",
-    samples: int = 1,
-    seed: int = 0,
-    engine: str | None = None,
-) -> Gradients:
-    """The model at a point with its layers; `wrt` defaults to all floating initializers."""
-    check_reduction(reduction, ("sum", "mean"))
-    if fisher_type not in FISHER_TYPES:
-        raise InputError(f"fisher_type={fisher_type!r} is not one of {FISHER_TYPES}")
-    if fisher_type == "empirical" and of is None:
-        raise InputError("fisher_type='empirical' needs the loss: name it with of=")
-    (middle,) = names_of(model, at, model.outputs, "at")
-    weights = names_of(model, wrt, model.initializers, "wrt")
-    J = linearize(model, inputs, of=middle, wrt=weights, engine=engine)
-    return Gradients(J, Layers(J), model, inputs, of, likelihood, axis, fisher_type, reduction,
-                     samples, seed, engine)  # fmt: skip
+def gradients(model: Model, inputs: Mapping[str, Any], **options: Any) -> Gradients:
+    """Those of one batch; the options are the fields of `Target`."""
+    target = Target(**options)
+    return gradients_of(target.linearized(model, inputs), model, target)
+
+
+def gradients_of(J: Linearization, model: Model, target: Target) -> Gradients:
+    """Those of one batch that is linearised."""
+    return Gradients(J, Layers(J, joint=target.joint), model, target)
 
 
 def per_sample(x: np.ndarray, g: np.ndarray) -> np.ndarray:
     """Gₙ = Σₛ xₙₛ gₙₛᵀ, (k, groups, samples, inputs, outputs)."""
     return np.swapaxes(x, -1, -2) @ g
-
-
-def assembled(found: Gradients, factors: dict[int, Factors]) -> KroneckerFactored:
-    """The factors by tensor, in the order of `wrt`."""
-    by_name: dict[str, list[Factors]] = {spec.name: [] for spec in found.J.domain}
-    for layer in found.layers.layers:
-        by_name[layer.name].append(factors[id(layer)])
-    return KroneckerFactored(by_name, found.J.domain)

@@ -1,76 +1,110 @@
 """K-FAC and E-KFAC: Kronecker factors from the structure of the weight Jacobians.
 
-What the gradients are of, and how they are scaled: see `gradients`.
+What the gradients are of, and how they are scaled: see `gradients`; what data may be: see `passes`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ...jacobians.errors import InputError
 from ..model import Model
-from .gradients import Gradients, assembled, gradients, per_sample
-from .kronecker import Factors, KroneckerFactored
+from .factors import Factors
+from .gradients import Gradients, per_sample
+from .kronecker import KroneckerFactored
+from .passes import Moments, Passes, summed
 
 APPROXIMATIONS = "expand", "reduce"
 
 
 def kfac(
-    model: Model, inputs: Mapping[str, Any], *, approximation: str = "expand", **options: Any
+    model: Model, inputs: Any, *, approximation: str = "expand", **options: Any
 ) -> KroneckerFactored:
     """K = blockdiag(A ⊗ B) with A = mean of x xᵀ, B = c Σ g gᵀ: the Kronecker factors of F.
 
     `approximation` says how positions that share a weight count (kernels, tokens): `"expand"`
     takes every position for a sample of its own; `"reduce"` takes the mean of x and the sum of g
-    over the positions of a sample. Biases and scales have blocks of their own.
+    over the positions of a sample. Biases and scales have blocks of their own; with `joint=True` a
+    weight and the bias that is added to its product are one matrix, whose inputs x end in a 1.
 
-    Options: `at`, `wrt` (all weights by default), `likelihood`, `axis`, `fisher_type`, `of`,
-    `reduction`, `samples`, `seed`, `engine`. Scaling and fisher types: see `gradients`. Sources:
-    Martens and Grosse, 2015; Grosse and Martens, 2016; Eschenhagen et al., 2023.
+    `inputs` are one batch, or data: then A and B are those of all batches, which are linearised
+    one at a time. Options: `at`, `wrt` (all weights by default), `joint`, `likelihood`, `axis`,
+    `fisher_type`, `of`, `reduction`, `samples`, `seed`, `engine`, and for data `batch_size`,
+    `shared`, `keep`. Scaling and fisher types: see `gradients`. Sources: Martens and Grosse, 2015;
+    Grosse and Martens, 2016; Eschenhagen et al., 2023.
     """
-    found = gradients(model, inputs, **options)
-    return assembled(found, kronecker_factors(found, approximation))
+    passes = Passes(model, inputs, "K-FAC", **options)
+    return KroneckerFactored(*kronecker_factors(passes, approximation))
 
 
 def ekfac(
-    model: Model, inputs: Mapping[str, Any], *, approximation: str = "expand", **options: Any
+    model: Model, inputs: Any, *, approximation: str = "expand", **options: Any
 ) -> KroneckerFactored:
     """E = Q diag(λ) Qᵀ: the eigenvectors Q of K-FAC, with λ = c Σₙ (Qᵀ vec Gₙ)² of F itself.
 
     No Kronecker product in this basis, of any eigenvalues, is nearer to F. Options are those of
-    `kfac`. Source: George et al., "Fast approximate natural gradient descent in a
-    Kronecker-factored eigenbasis", 2018.
+    `kfac`; data is gone through twice. Source: George et al., "Fast approximate natural gradient
+    descent in a Kronecker-factored eigenbasis", 2018.
     """
-    found = gradients(model, inputs, **options)
-    factors = kronecker_factors(found, approximation)
-    second: dict[int, Any] = {id(layer): 0.0 for layer in found.layers.layers}
-    for layer, g in found.each():
-        f = factors[id(layer)]
-        G = per_sample(layer.x @ f.left_basis[1][:, None], g @ f.right_basis[1][:, None])
-        second[id(layer)] += np.square(G).sum(axis=(0, 2))
-    corrected = {k: Factors(f.start, f.left, f.right, second[k]) for k, f in factors.items()}
-    return assembled(found, corrected)
+    passes = Passes(model, inputs, "E-KFAC", **options)
+    with_gradients(passes, "E-KFAC")
+    blocks, domain = kronecker_factors(passes, approximation)
+
+    def squares(k: int, x: np.ndarray, g: np.ndarray) -> tuple[np.ndarray]:
+        (_, q), (_, r) = blocks[k].left_basis, blocks[k].right_basis
+        return (squared(x @ q[:, None], g @ r[:, None]),)
+
+    pool = passes.pooled(lambda found: summed(found, squares))
+    c = passes.scale(pool)
+    corrected = [f.with_values(c * values) for f, (values,) in zip(blocks, pool.sums, strict=True)]
+    return KroneckerFactored(corrected, domain)
 
 
-def kronecker_factors(found: Gradients, approximation: str) -> dict[int, Factors]:
-    """A and B of every layer."""
+def squared(x: np.ndarray, g: np.ndarray) -> np.ndarray:
+    """Σₙ Gₙ ∘ Gₙ with Gₙ = Σₛ xₙₛ gₙₛᵀ, which is never formed where a sample has one position."""
+    if x.shape[2] == 1:
+        return np.swapaxes(x[:, :, 0] ** 2, -1, -2) @ np.square(g[:, :, :, 0]).sum(axis=0)
+    return np.square(per_sample(x, g)).sum(axis=(0, 2))
+
+
+def with_gradients(passes: Passes, what: str) -> None:
+    """Raises where there are none."""
+    if passes.target.fisher_type == "forward-only":
+        raise InputError(f"{what} is made of gradients: fisher_type='forward-only' has none")
+
+
+def kronecker_factors(passes: Passes, approximation: str) -> tuple[list[Factors], Any]:
+    """A and B of every layer, and the tensors that they are of."""
     if approximation not in APPROXIMATIONS:
         raise InputError(f"approximation={approximation!r} is not one of {APPROXIMATIONS}")
-    right: dict[int, Any] = {id(layer): 0.0 for layer in found.layers.layers}
-    for layer, g in found.each():
-        g = g.sum(axis=-2, keepdims=True) if approximation == "reduce" else g
-        right[id(layer)] += np.einsum("kgnsp,kgnsq->gpq", g, g, optimize=True)
-    return {
-        id(layer): Factors(layer.start, input_factor(layer.x, approximation), right[id(layer)])
-        for layer in found.layers.layers
-    }
+    pool = passes.pooled(lambda found: second_moments(found, approximation == "reduce"))
+    c = passes.scale(pool)
+    forward = passes.target.fisher_type == "forward-only"
+    return [
+        Factors(parts, A / rows, identities(parts, A.dtype) if forward else c * B)
+        for parts, (A, rows, B) in zip(pool.parts, pool.sums, strict=True)
+    ], pool.domain
 
 
-def input_factor(x: np.ndarray, approximation: str) -> np.ndarray:
-    """A = mean of x xᵀ over samples and positions, or over samples of the mean x."""
-    x = x.mean(axis=-2, keepdims=True) if approximation == "reduce" else x
-    rows = x.shape[1] * x.shape[2]
-    return np.einsum("gnsi,gnsj->gij", x, x, optimize=True) / rows
+def second_moments(found: Gradients, reduce: bool) -> Moments:
+    """Σ x xᵀ, the number of its terms, Σ g gᵀ; with `reduce` of the mean x and the sum of g."""
+
+    def right(_: int, x: np.ndarray, g: np.ndarray) -> tuple[np.ndarray]:
+        g = g.sum(axis=-2, keepdims=True) if reduce else g
+        return (np.einsum("kgnsp,kgnsq->gpq", g, g, optimize=True),)
+
+    backward = summed(found, right) or [(0.0,)] * len(found.layers.layers)
+    rows = []
+    for layer, (B,) in zip(found.layers.layers, backward, strict=True):
+        x = layer.x.mean(axis=-2, keepdims=True) if reduce else layer.x
+        A = np.einsum("gnsi,gnsj->gij", x, x, optimize=True)
+        rows.append((A, x.shape[1] * x.shape[2], B))
+    return rows
+
+
+def identities(parts: Any, dtype: np.dtype) -> np.ndarray:
+    """I for every group, of the size of B."""
+    groups, _, outputs = next(iter(parts.values())).out_shape
+    return np.broadcast_to(np.eye(outputs, dtype=dtype), (groups, outputs, outputs))

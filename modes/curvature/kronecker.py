@@ -2,119 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import final
 
 import numpy as np
 
-from ...jacobians import Array, Block, Diagonal, Jacobian, Kron, Op
+from ...jacobians import Array, Dag, Edge, Jacobian, Op, shape_of
 from ...jacobians.errors import InputError
-from .blocks import block_diagonal
-from .symmetric import Curvature, Specs, Symmetric
-
-
-@dataclass(frozen=True, repr=False, eq=False)
-class Factors:
-    """Sᵀ (A ⊗ B) S for one use: S picks the entries of W as (groups, inputs, outputs).
-
-    `left` is A, (groups, inputs, inputs), and `right` is B, (groups, outputs, outputs). Where
-    `corrected` is given, the eigenvalues are not those of A ⊗ B but these, in the same basis.
-    """
-
-    start: Jacobian
-    left: np.ndarray
-    right: np.ndarray
-    corrected: np.ndarray | None = None
-
-    @cached_property
-    def operator(self) -> Jacobian:
-        """The block, as it is cheapest to apply."""
-        if self.corrected is not None:
-            return self.function(lambda a, b: self.values)
-        return self.start.T @ Kron(self.left, self.right, self.left.shape[:1]) @ self.start
-
-    @cached_property
-    def left_basis(self) -> tuple[np.ndarray, np.ndarray]:
-        """Eigenvalues and eigenvectors of A."""
-        return eigh(self.left)
-
-    @cached_property
-    def right_basis(self) -> tuple[np.ndarray, np.ndarray]:
-        """Eigenvalues and eigenvectors of B."""
-        return eigh(self.right)
-
-    @property
-    def values(self) -> np.ndarray:
-        """The eigenvalues, (groups, inputs, outputs)."""
-        if self.corrected is not None:
-            return self.corrected
-        return outer(self.left_basis[0], self.right_basis[0])
-
-    @property
-    def basis(self) -> Jacobian:
-        """Q = Sᵀ (Q_A ⊗ Q_B): the eigenvectors in its columns."""
-        q, r = self.left_basis[1], self.right_basis[1]
-        return self.start.T @ Kron(q, r, q.shape[:1])
-
-    def function(self, f: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Jacobian:
-        """Q diag(f(a, b)) Qᵀ, of the eigenvalues a of A and b of B."""
-        values = f(self.left_basis[0], self.right_basis[0])
-        return self.basis @ (Diagonal(values) @ self.basis.T)
-
-    def inverse(self, damping: float, heuristic: bool) -> Jacobian:
-        """(A ⊗ B + δ I)⁻¹, or ((A + π √δ I) ⊗ (B + √δ/π I))⁻¹ with π² = mean(a) / mean(b)."""
-        if not heuristic or self.corrected is not None:
-            return self.function(lambda a, b: 1 / (self.values + damping))
-        root = np.sqrt(damping)
-
-        def damped(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-            pi = np.sqrt(balance(a, b))
-            return 1 / outer(a + pi * root, b + root / pi)
-
-        return self.function(damped)
-
-
-def eigh(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvalues, none below 0, and eigenvectors of positive semidefinite matrices."""
-    values, vectors = np.linalg.eigh(a)
-    return np.maximum(values, 0), vectors
-
-
-def outer(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """All products of eigenvalues, (groups, inputs, outputs)."""
-    return a[..., :, None] * b[..., None, :]
-
-
-def balance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """mean(a) / mean(b) per group, and 1 where one of them is 0."""
-    x, y = a.mean(axis=-1, keepdims=True), b.mean(axis=-1, keepdims=True)
-    return np.where((x > 0) & (y > 0), x / np.where(y > 0, y, 1), 1.0)
+from ...jacobians.hooks import scale
+from ...ops import numbers
+from ..named import listed
+from .factors import Factors, unused
+from .symmetric import Curvature, Specs
 
 
 @final
 class KroneckerFactored(Curvature):
-    """K = blockdiag(Σ Sᵀ (A ⊗ B) S): the blocks of each tensor in `factors`, by name.
+    """K = Σ Sᵀ (A ⊗ B) S over the uses of weights, of which `blocks` holds S, A and B.
 
-    Inverse, trace, determinant and eigendecomposition follow from those of the factors.
+    Two tensors are coupled where they are one matrix: a weight and its bias, with `joint`.
+    Inverse, trace, determinant, diagonal and eigendecomposition follow from those of the factors;
+    `inverse` and `function` give a matrix of the same kind.
     """
 
-    def __init__(self, factors: dict[str, list[Factors]], domain: Specs) -> None:
-        self.factors, self.domain = factors, domain
-        self.operator = self._assembled(lambda f: f.operator)
+    def __init__(self, blocks: Iterable[Factors], domain: Specs) -> None:
+        self.blocks, self.domain = tuple(blocks), domain
+        self.operator = sandwich(self.blocks, domain)
         shape, dtype = self.operator.out_shape, self.operator.dtype
         super().__init__(shape, shape, dtype)
 
-    def _assembled(self, part: Callable[[Factors], Jacobian]) -> Jacobian:
-        """Per tensor the sum over its uses, tensors side by side."""
-        blocks = []
-        for spec in self.domain:
-            first, *others = (part(f) for f in self.factors[spec.name])
-            for other in others:
-                first = first + other
-            blocks.append(first)
-        return block_diagonal(blocks)
+    @property
+    def factors(self) -> dict[str, list[Factors]]:
+        """The blocks that each tensor has a part in, by name."""
+        return {s.name: [f for f in self.blocks if s.name in f.parts] for s in self.domain}
 
     def _apply(self, op: Op, v: Array) -> Array:
         return self.operator._apply(op, v)
@@ -130,38 +51,57 @@ class KroneckerFactored(Curvature):
     def flops(self) -> int:
         return self.operator.flops
 
-    def inverse(self, damping: float = 0.0, *, heuristic: bool = False) -> Symmetric:
+    def block(self, name: str, *others: str) -> Curvature:
+        """K[name, name], or that of several tensors, such as a weight and its bias.
+
+        It is of the same kind, but where it is a part of a matrix with corrected eigenvalues.
+        """
+        names = name, *others
+        domain = tuple(self._place(n)[1] for n in names)
+        touched = [f for f in self.blocks if not f.parts.keys().isdisjoint(names)]
+        inside = [found for f in touched if (found := f.within(names)) is not None]
+        if len(inside) == len(touched):
+            return KroneckerFactored(inside, domain)
+        if others:
+            raise InputError(f"{names} are a part of matrices with corrected eigenvalues: ask for "
+                             f"all of their tensors, or use submatrix()")  # fmt: skip
+        return super().block(name)
+
+    def inverse(self, damping: float = 0.0, *, heuristic: bool = False) -> KroneckerFactored:
         """(K + δ I)⁻¹, exact; with `heuristic`, δ is split over the factors of every block.
 
         The heuristic is (A + π √δ I) ⊗ (B + √δ/π I) with π² = (tr A / dim A) / (tr B / dim B), of
-        Martens and Grosse, 2015. Corrected eigenvalues are always damped exactly.
+        Martens and Grosse, 2015. Corrected eigenvalues, and blocks of which A or B is one number,
+        are always damped exactly.
         """
-        self._complete("the inverse")
         if damping < 0:
             raise InputError(f"damping={damping} is negative")
-        values = self.eigenvalues() + damping
-        if not values.all():
+        blocks = self._complete("the inverse")
+        if not all((f.values + damping).all() for f in blocks):
             raise InputError("K is singular: give a positive damping")
-        return Symmetric(self._assembled(lambda f: f.inverse(damping, heuristic)), self.domain)
+        return KroneckerFactored([f.inverse(damping, heuristic) for f in blocks], self.domain)
+
+    def function(self, f: Callable[[np.ndarray], np.ndarray]) -> KroneckerFactored:
+        """Q diag(f(λ)) Qᵀ, for f that takes all of λ ≥ 0 to no less than 0: a root, a power."""
+        blocks = self._complete("a function")
+        return KroneckerFactored([block.function(f) for block in blocks], self.domain)
 
     def eigenvalues(self) -> np.ndarray:
         """λ with K = Q diag(λ) Qᵀ, in the order of the columns of `eigenvectors`."""
-        self._complete("the eigenvalues")
-        blocks = (f for spec in self.domain for f in self.factors[spec.name])
+        blocks = self._complete("the eigenvalues")
         return np.concatenate([f.values.ravel() for f in blocks])
 
     def eigenvectors(self) -> Jacobian:
         """Q, orthogonal, as an operator: Q.T takes a vector to the eigenbasis of K."""
-        self._complete("the eigenvectors")
-        rows: list[Jacobian] = []
-        for spec in self.domain:
-            rows.append(side_by_side([f.basis for f in self.factors[spec.name]]))
-        return block_diagonal(rows)
+        return bases(self._complete("the eigenvectors"), self.domain)
 
     def trace(self) -> float:
         """tr K = Σ tr A tr B."""
-        blocks = (f for several in self.factors.values() for f in several)
-        return float(sum(traces(f).sum() for f in blocks))
+        return sum(f.trace for f in self.blocks)
+
+    def diagonal(self) -> np.ndarray:
+        """diag K = Σ Sᵀ (diag A ⊗ diag B)."""
+        return self._gathered(lambda f: f.diagonal)
 
     def logdet(self) -> float:
         """log det K, −inf where K is singular."""
@@ -172,25 +112,74 @@ class KroneckerFactored(Curvature):
         """det K = Π λ."""
         return float(np.prod(self.eigenvalues()))
 
-    def _complete(self, what: str) -> None:
-        """The uses of each tensor must tile it: then their eigenbases are one of the tensor."""
-        for name, several in self.factors.items():
-            covered = sum((f.start.T @ f.start) @ np.ones(f.start.shape[1]) for f in several)
-            if not np.array_equal(covered, np.ones_like(covered)):
-                raise InputError(f"{what} of K is not known: the uses of {name!r} do not tile it")
+    @cached_property
+    def tiled(self) -> bool:
+        """Whether no entry of a tensor has two uses: the eigenbases of all are one basis then."""
+        return bool((self._uses <= 1).all())
+
+    @cached_property
+    def _uses(self) -> np.ndarray:
+        """How many uses every entry has."""
+        return self._gathered(lambda f: np.ones(f.values.shape, self.dtype))
+
+    def _gathered(self, entries: Callable[[Factors], np.ndarray]) -> np.ndarray:
+        """Σ Sᵀ m, of one matrix m for every block."""
+        total = {s.name: np.zeros(shape_of(s), self.dtype) for s in self.domain}
+        for f in self.blocks:
+            m = entries(f)
+            for name, part in f.parts.items():
+                total[name] += part.T._apply(numbers, m).reshape(total[name].shape)
+        return np.concatenate([t.ravel() for t in total.values()])
+
+    def _complete(self, what: str) -> list[Factors]:
+        """The blocks, and zeros for what no use has; the uses must not overlap."""
+        blocks = list(self.blocks)
+        for spec in self.domain:
+            count = self._uses[self._place(spec.name)[0]]
+            if (count > 1).any():
+                raise InputError(f"{what} of K is not known: the uses of {spec.name!r} do not "
+                                 f"tile it, they overlap")  # fmt: skip
+            if (left := np.flatnonzero(count == 0)).size:
+                blocks.append(unused(spec.name, left, shape_of(spec), self.dtype))
+        return blocks
 
     def __repr__(self) -> str:
-        names = ", ".join(spec.name for spec in self.domain)
-        return f"blockdiag(A ⊗ B): ({names})², {self.shape[0]}×{self.shape[1]} {self.dtype}"
+        m, n = self.shape
+        return f"blockdiag(A ⊗ B): ({listed(self.domain)})², {m}×{n} {self.dtype}"
 
 
-def traces(f: Factors) -> np.ndarray:
-    """The trace of a block, per group."""
-    if f.corrected is not None:
-        return f.corrected.sum(axis=(-1, -2))
-    return np.trace(f.left, axis1=-2, axis2=-1) * np.trace(f.right, axis1=-2, axis2=-1)
+def sandwich(blocks: tuple[Factors, ...], domain: Specs) -> Dag:
+    """Σ Sᵀ (A ⊗ B) S as a graph: tensors, matrices, their products, tensors."""
+    tensors, k = {s.name: i for i, s in enumerate(domain)}, len(blocks)
+    first = len(domain) + 2 * k
+    edges = []
+    for j, f in enumerate(blocks, len(domain)):
+        edges += [Edge(tensors[name], j, part) for name, part in f.parts.items()]
+        edges += [Edge(j, j + k, f.middle)]
+        edges += [Edge(j + k, first + tensors[name], part.T) for name, part in f.parts.items()]
+    own = tuple(shape_of(s) for s in domain)
+    inner = tuple(f.middle.in_shape for f in blocks)
+    sources, sinks = range(len(domain)), range(first, first + len(domain))
+    return Dag((*own, *inner, *inner, *own), edges, tuple(sources), tuple(sinks), dtype_of(domain))
 
 
-def side_by_side(operators: list[Jacobian]) -> Jacobian:
-    """Operators to the same output, their inputs concatenated."""
-    return operators[0] if len(operators) == 1 else Block([list(operators)])
+def bases(blocks: list[Factors], domain: Specs) -> Dag:
+    """Q: from the eigenbases of all blocks, one after the other, to the tensors."""
+    tensors = {s.name: len(blocks) + i for i, s in enumerate(domain)}
+    edges = [Edge(j, tensors[name], part.T @ f.basis)
+             for j, f in enumerate(blocks) for name, part in f.parts.items()]  # fmt: skip
+    shapes = (*(f.middle.in_shape for f in blocks), *(shape_of(s) for s in domain))
+    return Dag(shapes, edges, tuple(range(len(blocks))), tuple(tensors.values()), dtype_of(domain))
+
+
+def dtype_of(domain: Specs) -> np.dtype:
+    """The type of numbers of tensors one after the other."""
+    return np.result_type(*(spec.dtype for spec in domain))
+
+
+@scale.register(KroneckerFactored)
+def _(operator: KroneckerFactored, factor: float) -> Jacobian:
+    """c K, which is of the same kind for c > 0."""
+    if factor <= 0:
+        return scale.dispatch(Curvature)(operator, factor)
+    return KroneckerFactored([f.times(factor) for f in operator.blocks], operator.domain)

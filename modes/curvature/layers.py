@@ -3,55 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
-from ...jacobians import Dag, Jacobian, lead, shape_of
+from ...jacobians import Dag, shape_of
 from ...jacobians.errors import UnsupportedOp
 from ...ops import numbers
 from ..linearization import Linearization
+from .joint import joined
+from .layer import Layer
 from .use import Use
 from .uses import uses
-
-
-@dataclass(frozen=True, repr=False, eq=False)
-class Layer:
-    """The uses that pick the same entries of a tensor: they share these weights.
-
-    `x` is (groups, samples, positions, inputs); positions of several uses are one after the other.
-    """
-
-    name: str
-    start: Jacobian
-    x: np.ndarray
-    uses: tuple[Use, ...]
-    orders: tuple[np.ndarray, ...]
-
-    def cotangents(self, at: dict[int, np.ndarray]) -> np.ndarray:
-        """(k, groups, samples, positions, outputs), of cotangents (k, *Y) by vertex."""
-        parts = [self._rows(use, order, at) for use, order in zip(self.uses, self.orders,
-                                                                  strict=True)]  # fmt: skip
-        return np.concatenate(parts, axis=-2)
-
-    def _rows(self, use: Use, order: np.ndarray, at: dict[int, np.ndarray]) -> np.ndarray:
-        rows = use.rows._apply(numbers, at[use.vertex])[..., order, :]
-        return rows.reshape(*lead(rows, rows.shape[-2:]), self.x.shape[1], -1, rows.shape[-1])
 
 
 class Layers:
     """All uses of the tensors of J = ∂at/∂wrt, and one sweep back to them from `at`."""
 
-    def __init__(self, J: Linearization) -> None:
+    def __init__(self, J: Linearization, *, joint: bool = False) -> None:
         (spec,) = J.codomain
         self.shape = shape_of(spec)
-        found = {s.name: uses(J, s.name) for s in J.domain}
+        found = uses(J)
         ends = dict.fromkeys(use.vertex for several in found.values() for use in several)
         self.back = Dag(J.dag.shapes, J.dag.edges, tuple(ends), J.dag.sinks, J.dag.dtype).T
         self.vertices = dict(zip(self.back.sinks, ends, strict=True))
         probes = self._swept(self._probes())
-        self.layers = [layer for name, several in found.items()
-                       for layer in self._shared(name, several, probes)]  # fmt: skip
+        layers = [layer for name, several in found.items()
+                  for layer in self._shared(name, several, probes)]  # fmt: skip
+        self.layers = joined(layers, J.dag) if joint else layers
 
     def cotangents(self, stack: np.ndarray) -> Iterator[tuple[Layer, np.ndarray]]:
         """For every layer what a stack of cotangents of `at`, (k, *at), is there."""
@@ -86,7 +64,7 @@ class Layers:
             orders = [self._order(name, use, probes[use.vertex]) for use in alike]
             x = [use.x[:, order].reshape(len(use.x), samples, -1, use.x.shape[-1])
                  for use, order in zip(alike, orders, strict=True)]  # fmt: skip
-            yield Layer(name, alike[0].start, np.concatenate(x, axis=2), tuple(alike),
+            yield Layer({name: alike[0].start}, np.concatenate(x, axis=2), tuple(alike),
                         tuple(orders))  # fmt: skip
 
     def _order(self, name: str, use: Use, probe: np.ndarray) -> np.ndarray:

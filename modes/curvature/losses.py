@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import Diagonal, Identity, Jacobian, Shape, Zero, broadcast, shape_of
-from ..hessian import combination
+from ..gradient import combination
 from ..linearize import linearize
 from ..model import Model
 from ..primal.evaluate import evaluate

@@ -10,9 +10,10 @@ import numpy as np
 
 from ...jacobians import Array, Diagonal, Identity, Jacobian, Op, Scalar, Shape, shape_of, size
 from ...jacobians.hooks import add, scale
+from ...jacobians.text import clipped
 from ..elimination.planned import planned
 from ..model import TensorSpec
-from ..named import check_named, find_tensor, fitting
+from ..named import check_named, find_tensor, fitting, listed
 
 Specs = tuple[TensorSpec, ...]
 
@@ -45,7 +46,7 @@ class Curvature(Jacobian, ABC):
             key = tuple(self._place(name)[0] for name in key)
         return super().__getitem__(key)
 
-    def block(self, name: str) -> Symmetric:
+    def block(self, name: str) -> Curvature:
         """C[name, name], which is symmetric too."""
         return Symmetric(self[name, name], (self._place(name)[1],))
 
@@ -101,8 +102,7 @@ class Symmetric(Curvature):
         return self.operator.diagonal()
 
     def __repr__(self) -> str:
-        names = ", ".join(spec.name for spec in self.domain)
-        return f"{self.operator!r}: ({names})², {self.shape[0]}×{self.shape[1]} {self.dtype}"
+        return f"{clipped(repr(self.operator), 100)}: ({listed(self.domain)})², {self.shape[0]}×{self.shape[1]} {self.dtype}"
 
 
 @add.register(Curvature)

@@ -29,13 +29,15 @@ from .contractions import after_broadcast, contraction, one_hot
 class Use:
     """Y = rowsᵀ(X · start(W)), with X of shape (g, rows, i), at a vertex of the DAG.
 
-    `start` takes W to (g, i, o), and `rows` takes Y to (g, rows, o).
+    `start` takes W to (g, i, o), and `rows` takes Y to (g, rows, o). A `bias` meets no data: its X
+    is the same number everywhere.
     """
 
     vertex: int
     start: Jacobian
     x: np.ndarray
     rows: Jacobian
+    bias: bool = False
 
 
 def as_use(core: tuple[Jacobian, ...], name: str, start: Jacobian) -> Use:
@@ -65,6 +67,24 @@ def unstructured(name: str, operator: Jacobian) -> UnsupportedOp:
         f"{name!r} meets the model through {operator!r}, which is no Kronecker product: leave it "
         f"out of wrt=, or take gauss_newton or fisher, which need no such structure"
     )
+
+
+def restricted(use: Use, name: str, operator: Jacobian) -> Use:
+    """The same use without the groups, inputs and outputs of its matrix that W has no entry in."""
+    shape = use.start.out_shape
+    held = (use.start @ np.ones(use.start.shape[1], use.start.dtype)).reshape(shape) != 0
+    if held.all():
+        return use
+    kept = [np.flatnonzero(held.any(axis=tuple({0, 1, 2} - {k}))) for k in range(3)]
+    if not held[np.ix_(*kept)].all():
+        raise unstructured(name, operator)
+    groups, ins, outs = kept
+    start, rows = use.start, use.rows
+    for axis, index in enumerate(kept):
+        start = Take(index, axis, start.out_shape, start.dtype) @ start
+    for axis, index in ((0, groups), (2, outs)):
+        rows = Take(index, axis, rows.out_shape, rows.dtype) @ rows
+    return replace(use, start=start, x=use.x[groups][..., ins], rows=rows)
 
 
 def matrix(c: Contraction, start: Jacobian) -> Use:

@@ -10,7 +10,9 @@ together, and `taking` lets a function of a point take data for the point:
 | `hessian`, `gauss_newton` | sum or mean | the model's loss, which the caller states |
 | `fisher` | sum or mean | its option `reduction` |
 | `empirical_fisher` | sum or mean | its option `reduction`, which is also that of the loss |
+| `gram` | sum | none: JᵀJ is a sum over rows |
 
-What is not a sum over samples takes one batch: an NTK couples all pairs of samples, and the factors
-of K-FAC are sums, but their product is not.
+What is not a sum over samples is not composed of batches: an NTK couples all pairs of samples
+(`J @ J.T`, with the stacked J of `linearize`, is that of all batches), and the factors of K-FAC are
+sums, but their product is not, so that `kfac` pools the factors itself.
 """

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.errors import InputError
+from ...jacobians.hooks import Shown
 from .exact import PRODUCTS, STRUCTURE
 from .lanczos import ritz
 from .probes import Probed, probing, signs, symmetric
@@ -17,7 +18,7 @@ from .spectra import by_products, eigenvalues, spectrum
 
 
 @dataclass(frozen=True)
-class SpectralDensity:
+class SpectralDensity(Shown):
     """φ(t) = (1/n) Σᵢ δ(t - λᵢ), so that ∫ φ = 1, as `nodes` and `weights`, a row for each probe.
 
     `rho(grid)` is φ smoothed by a Gaussian, with its standard error over the probes, and

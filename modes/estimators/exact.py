@@ -14,6 +14,7 @@ from ..sparse.choice import estimate
 from ..sparse.faces import bare
 from ..sparse.sweep import parts
 from .diagonals import diagonal_of
+from .factored import gram_diagonal
 from .probes import Probed
 from .squared import foreign, squared
 
@@ -54,6 +55,9 @@ def column_squares(P: Probed) -> Found:
     square = squared(P.A)
     if square is not None:
         return square.T @ np.ones(P.shape[0]), STRUCTURE
+    gram = gram_diagonal(P.A)
+    if gram is not None:
+        return gram, STRUCTURE
     if few_entries(P.A):
         matrix = sparse(P.A)  # type: ignore[arg-type]
         return np.bincount(matrix.indices, matrix.data**2, P.shape[1]), SPARSE

@@ -9,6 +9,7 @@ import numpy as np
 from ...jacobians.errors import InputError
 from .bidiagonal import Extremes, extremes
 from .exact import PRODUCTS, STRUCTURE, column_squares, few_entries
+from .factored import gram_diagonal
 from .probes import Probed, probing, signs
 from .result import Estimate, mean
 from .spectra import DENSE, by_products, singular_values, spectrum
@@ -38,7 +39,8 @@ def frobenius_norm(
 
 
 def _cheap(P: Probed, products: int) -> bool:
-    return min(P.shape) <= products or squared(P.A) is not None or few_entries(P.A)
+    known = squared(P.A) is not None or gram_diagonal(P.A) is not None
+    return known or min(P.shape) <= products or few_entries(P.A)
 
 
 def spectral_norm(

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from ...jacobians.hooks import Shown
+
 
 @dataclass(frozen=True)
-class Estimate:
+class Estimate(Shown):
     """value ± error after so many products, found by `method`.
 
     `error` is one standard error, of the shape of the value, unless the function says otherwise;

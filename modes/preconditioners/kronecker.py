@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians import BlockDiagonal, Dense, Diagonal, Identity, Jacobian, Kron, Scalar
+from ...jacobians import BlockDiagonal, Dense, Diagonal, Identity, Jacobian, Kron, Scalar, Sum
 from ...jacobians.errors import InputError
 from ...jacobians.kron import Eye, Factor
+from ..curvature.damped import undamped
 from ..sparse.faces import bare
 
 
@@ -19,7 +20,7 @@ def kronecker(K: Any, *, damping: float = 0.0) -> Any:
 
     For K = A ⊗ B, with A = QₐΛₐQₐᵀ and B likewise, M = (Qₐ ⊗ Q_b)(Λₐ ⊗ Λ_b + λI)⁻¹(Qₐ ⊗ Q_b)ᵀ,
     exact for every λ. An object with a method `inverse`, such as one made by K-FAC, is asked for
-    its own, with the damping where there is one.
+    its own, with the damping where there is one. Where K is already a sum A + δI, λ is λ + δ.
 
     >>> kronecker(Kron(np.diag([1.0, 2.0]), np.diag([1.0, 4.0]), ())).diagonal()
     array([1.   , 0.25 , 0.5  , 0.125])
@@ -30,6 +31,14 @@ def kronecker(K: Any, *, damping: float = 0.0) -> Any:
     if behind is K:
         raise InputError(f"{type(K).__name__} has no Kronecker structure and no inverse()")
     return kronecker(behind, damping=damping)
+
+
+@kronecker.register
+def _(K: Sum, *, damping: float = 0.0) -> Any:
+    found = undamped(K)
+    if found is None:
+        raise InputError(f"a sum of {len(K.terms)} operators has no Kronecker structure: {K!r}")
+    return kronecker(found[0], damping=damping + found[1])
 
 
 @kronecker.register(Identity)

@@ -57,9 +57,11 @@ def vjp_graph(
     engine: str | None,
     seeds: Mapping[str, np.ndarray] | None = None,
     suffix: str = "cotangent",
+    *,
+    general: bool = False,
 ) -> Draft:
     """(inputs, cotangents) ↦ (of, Jᵀ · cotangents); given `seeds` are constant cotangents."""
-    t = trace(model, point, (*of, *wrt), engine)
+    t = trace(model, point, (*of, *wrt), engine, general=general)
     dag = t.dag(wrt, of).T
     asked = [] if seeds is not None else [like(t, name, f"{name}_cotangent") for name in of]
     cotangents = asked if seeds is None else [seeds[name] for name in of]

@@ -10,12 +10,14 @@ import onnx_ir as ir
 
 from ...jacobians import Dag, common, dtype_of, shape_of
 from ...ops import Recorder, Step
+from ...ops.node import AT, NAN
 from ..flow.opsets import lowest_opsets
 from ..flow.steps import needed
 from ..model import Model
 from ..primal.draws import fixed
 from ..primal.evaluate import evaluate
 from ..tape.active import active_steps
+from ..tape.moving import moving
 from ..tape.record import dag_of, record
 from ..tape.unroll import unrolled
 
@@ -38,9 +40,14 @@ class Trace:
 
 
 def trace(
-    model: Model, point: Mapping[str, Any], names: Iterable[str], engine: str | None = None
-) -> Trace:
-    """Record the steps that the named tensors need; shapes and integers are those at the point."""
+    model: Model, point: Mapping[str, Any], names: Iterable[str], engine: str | None = None,
+    *, general: bool = False,
+) -> Trace:  # fmt: skip
+    """Record the steps that the named tensors need; shapes and integers are those at the point.
+
+    A `general` one tells no number that may be another at a point of the same shapes: a rule that
+    asks for one raises `OnnxJacError`.
+    """
     wanted = tuple(names)
     model = unrolled(fixed(model, point, engine), point, wanted)
     steps = tuple(model.steps[k] for k in needed(model.steps, wanted)[0])
@@ -55,4 +62,13 @@ def trace(
         made = recorder.copy(step, [n and values[n] for n in step.inputs],
                              [n and numbers[n] for n in step.outputs])  # fmt: skip
         values.update((n, v) for n, v in zip(step.outputs, made, strict=True) if n is not None)
+    if general:
+        forget(values, moving(steps, {*model.inputs, *point}))
     return Trace(recorder, values, inputs, steps)
+
+
+def forget(values: Mapping[str, ir.Value], names: Iterable[str]) -> None:
+    """Take their numbers from the named values, any of which may then be not a number."""
+    for name in values.keys() & names:
+        values[name].meta.pop(AT, None)
+        values[name].meta[NAN] = True

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.sparse.linalg import aslinearoperator, lsmr
 
 from ...jacobians import Diagonal
-from .counted import Counted
+from .counted import Augmented, Counted
 
 Residual = Callable[[np.ndarray], np.ndarray]
 
@@ -33,7 +33,7 @@ class Step(NamedTuple):
 class Place:
     """r and J at x, with the norms of the columns of J and D, the units of the variables.
 
-    `options` are those of LSMR.
+    `R` is a right preconditioner, if there is one; `options` are those of LSMR.
     """
 
     x: np.ndarray
@@ -41,6 +41,7 @@ class Place:
     J: Counted
     norms: np.ndarray
     D: np.ndarray
+    R: Any
     options: Mapping[str, Any]
 
     @property
@@ -61,10 +62,15 @@ class Place:
 
     def solve(self, b: np.ndarray, damping: float) -> np.ndarray:
         """D δ, for the δ that minimises ‖J δ + b‖² + λ ‖D δ‖²."""
-        A: Any = self.J @ aslinearoperator(Diagonal(1 / self.D))
         b = b.astype(np.float64)  # LSMR itself overflows in single precision
-        found: np.ndarray = lsmr(A, -b, damp=np.sqrt(damping), **self.options)[0]
-        return found.astype(self.x.dtype)
+        if self.R is None:
+            A: Any = self.J @ aslinearoperator(Diagonal(1 / self.D))
+            found = lsmr(A, -b, damp=np.sqrt(damping), **self.options)[0]
+        else:
+            A = Augmented(self.J, np.sqrt(damping) * self.D, self.R)
+            padded = np.concatenate([-b, np.zeros(self.x.size)])
+            found = self.D * (self.R @ lsmr(A, padded, **self.options)[0])
+        return np.asarray(found, self.x.dtype)
 
     def straight(self, damping: float) -> Step:
         """δ, along the linear model."""

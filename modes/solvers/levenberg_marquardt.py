@@ -13,6 +13,7 @@ from ..names import Names
 from .counted import Counted
 from .damping import Damping
 from .least_squares import TINY, Place, Step, half_square
+from .preconditioning import Preconditioner, preconditioner_for
 from .problem import Problem, as_scipy
 from .result import OptimizeResult
 from .run import GOING, GRADIENT, STEP, VALUE, Callback, run, state
@@ -28,6 +29,7 @@ def levenberg_marquardt(
     damping: float = 1e-3,
     acceleration: float = 0.75,
     scale: Scale = column_norms,
+    preconditioner: Preconditioner | None = None,
     tol: float | None = None,
     maxiter: int = 200,
     options: Mapping[str, Any] | None = None,
@@ -43,7 +45,9 @@ def levenberg_marquardt(
     the gain ratio: a trust region. Each step is bent by the second derivative of r along it, unless
     that bends it by more than `acceleration` allows, which counts as a failure; 0 takes it
     straight. A step costs one or two calls of `scipy.sparse.linalg.lsmr`, with these `options`:
-    products with J and Jᵀ.
+    products with J and Jᵀ. A `preconditioner` is a right factor, an R or a function that makes it
+    of J: LSMR solves for y with δ = R y, in the fewer products the nearer the columns of J R are to
+    orthonormal ones. The steps stay the same.
 
     It ends where no column of J makes an angle with r whose cosine is over `tol`, where the
     reductions, real and predicted, are within `tol` times the cost, or a step within `tol` times x;
@@ -58,7 +62,7 @@ def levenberg_marquardt(
     eps = float(np.finfo(problem.x0.dtype).eps)
     exact = {"atol": eps, "btol": eps, "conlim": 0, "maxiter": 10 * problem.x0.size}
     tolerance = np.sqrt(eps) if tol is None else tol
-    found = Iterations(problem, scale, Damping(damping), acceleration, tolerance,
+    found = Iterations(problem, scale, preconditioner, Damping(damping), acceleration, tolerance,
                        {**exact, **(options or {})})  # fmt: skip
     return run(found.states(), "Levenberg-Marquardt", maxiter, callback)
 
@@ -69,6 +73,7 @@ class Iterations:
 
     problem: Problem
     scale: Scale
+    preconditioner: Preconditioner | None
     damping: Damping
     acceleration: float
     tol: float
@@ -94,8 +99,8 @@ class Iterations:
     def place(self, x: np.ndarray, D: np.ndarray) -> Place:
         """r, J and the units of the variables at x; these shrink by half at most."""
         r, J = self.problem.values(x), self.problem.jacobian(x)
-        norms = self.scale(J)
-        return Place(x, r, Counted(J), norms, np.maximum(norms, D / 2), self.options)
+        norms, R = self.scale(J), preconditioner_for(J, self.preconditioner)
+        return Place(x, r, Counted(J), norms, np.maximum(norms, D / 2), R, self.options)
 
     def bent(self, place: Place, step: Step) -> Step | None:
         """The step with its bend, if it is not too much."""

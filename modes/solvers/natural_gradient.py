@@ -15,16 +15,14 @@ from ..curvature.gauss_newton import gauss_newton
 from ..model import Model
 from ..names import Names
 from .counted import Counted
-from .line_search import backtrack
+from .line_search import armijo, backtrack
+from .preconditioning import Preconditioner, preconditioner_for
 from .problem import Problem, as_scipy
 from .result import OptimizeResult
 from .run import GOING, GRADIENT, STUCK, Callback, run, state
 
 Curvature = Callable[[dict[str, Any]], Any]
 """The inputs of the model at a point ↦ a symmetric positive semidefinite operator there."""
-
-DESCENT = 1e-4
-"""The part of the reduction that the gradient promises, of which a step must keep so much."""
 
 
 def natural_gradient(
@@ -36,7 +34,7 @@ def natural_gradient(
     wrt: Names = None,
     curvature: Curvature | None = None,
     damping: float = 1e-3,
-    preconditioner: Callable[[Any], Any] | None = None,
+    preconditioner: Preconditioner | None = None,
     gtol: float | None = None,
     maxiter: int = 100,
     inner_rtol: float = 1e-3,
@@ -49,8 +47,8 @@ def natural_gradient(
     of f: where f is a mean over samples, so is C. By default it is the Gauss-Newton matrix of f at
     the tensor `at`, which for a loss that is a negative log-likelihood of an exponential family in
     `at` is the Fisher matrix. CG solves to a residual of `inner_rtol` ‖∇f‖, with
-    `preconditioner(C)` as its M; backtracking makes sure that f falls. It ends where ‖∇f‖ ≤ gtol,
-    by default √ε.
+    `preconditioner`, an M ≈ (C + λI)⁻¹ or a function that makes it of C, as its M; backtracking
+    makes sure that f falls. It ends where ‖∇f‖ ≤ gtol, by default √ε.
 
     The result has `fun`, `jac` = ∇f, `tensors`, and `products`, those with C.
     """
@@ -88,7 +86,7 @@ class Iterations:
     problem: Problem
     curvature: Curvature
     damping: float
-    preconditioner: Callable[[Any], Any] | None
+    preconditioner: Preconditioner | None
     gtol: float
     inner_rtol: float
     nit: int = 0
@@ -105,21 +103,13 @@ class Iterations:
             )
             self.nit += 1
             direction = self.direction(x, g)
-            t = backtrack(self.falls(x, direction, f, float(g @ direction)))
+            t = backtrack(armijo(self.problem.fun, x, direction, f, float(g @ direction)))
             x, status = (x, STUCK) if t is None else (x + x.dtype.type(t) * direction, GOING)
 
     def direction(self, x: np.ndarray, g: np.ndarray) -> np.ndarray:
         """−(C + λI)⁻¹ ∇f."""
         C = self.curvature(self.problem.point(x))
-        M = None if self.preconditioner is None else self.preconditioner(C)
-        A = Counted(C, self.damping)
+        M, A = preconditioner_for(C, self.preconditioner), Counted(C, self.damping)
         delta, _ = cg(A, -g, rtol=self.inner_rtol, M=M)
         self.products += A.products
         return delta.astype(x.dtype)
-
-    def falls(
-        self, x: np.ndarray, direction: np.ndarray, f: float, slope: float
-    ) -> Callable[[float], bool]:
-        """Whether f falls as it should at x + t δ: Armijo's condition."""
-        value, number = self.problem.fun, x.dtype.type
-        return lambda t: value(x + number(t) * direction) <= f + DESCENT * t * slope

@@ -6,15 +6,18 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Literal
 
+import numpy as np
 from scipy.optimize import minimize
 
 from ...jacobians.errors import InputError
 from ..model import Model
 from ..names import Names
 from ..reporting.progress import counting
+from .preconditioned_newton import Iterations
+from .preconditioning import Preconditioner
 from .problem import Problem, as_scipy
 from .result import OptimizeResult
-from .run import Callback
+from .run import Callback, run
 
 METHODS = {"line search": "Newton-CG", "trust region": "trust-ncg"}
 """SciPy's names."""
@@ -27,6 +30,7 @@ def newton_cg(
     of: str | None = None,
     wrt: Names = None,
     globalization: Literal["line search", "trust region"] = "trust region",
+    preconditioner: Preconditioner | None = None,
     tol: float | None = None,
     maxiter: int | None = None,
     options: Mapping[str, Any] | None = None,
@@ -40,13 +44,32 @@ def newton_cg(
     method `Newton-CG` with a line search, for which `tol` is on the step, or `trust-ncg` with a
     trust region, for which it is on ‖∇f‖; `options` are those of the method. A result of SciPy,
     with `tensors`; `nhev` counts the products H v.
+
+    SciPy's methods take no `preconditioner`: an M ≈ H⁻¹, positive definite, or a function that
+    makes it of H, such as `oj.preconditioners.jacobi`. With one, the iteration is our own, of the
+    same kind: a trust region in the norm √(δᵀM⁻¹δ), or backtracking along the step. Then `tol`,
+    by default 1e-4, is on ‖∇f‖ in both, `maxiter` is 200 n, and there are no `options`.
     """
     if globalization not in METHODS:
         raise InputError(f"globalization={globalization!r} is none of {', '.join(METHODS)}")
     problem = as_scipy(model, inputs, of=of, wrt=wrt, engine=engine)
     if not problem.scalar:
         raise InputError(f"newton_cg needs one scalar, not {list(problem.of)}: name it with of=")
+    if preconditioner is not None:
+        if options:
+            raise InputError("options= are for SciPy, which has no preconditioner: use tol=")
+        radius = np.inf if globalization == "line search" else None
+        own = Iterations(problem, preconditioner, 1e-4 if tol is None else tol, radius)
+        return run(own.states(), "Newton-CG", maxiter or 200 * problem.x0.size, callback)
     asked = {**({} if maxiter is None else {"maxiter": maxiter}), **(options or {})}
+    return by_scipy(problem, METHODS[globalization], tol, asked, callback)
+
+
+def by_scipy(
+    problem: Problem, method: str, tol: float | None, options: Mapping[str, Any],
+    callback: Callback | None,
+) -> OptimizeResult:  # fmt: skip
+    """`minimize`, watched."""
     with counting("Newton-CG", "iterations", sys.stderr) as tick:
 
         def watch(intermediate_result: OptimizeResult) -> None:
@@ -55,13 +78,12 @@ def newton_cg(
                 callback(with_tensors(problem, intermediate_result))
 
         found = minimize(
-            problem.fun, problem.x0, jac=problem.jac, hessp=problem.hessp, tol=tol, options=asked,
-            method=METHODS[globalization], callback=watch,
+            problem.fun, problem.x0, jac=problem.jac, hessp=problem.hessp, tol=tol, options=options,
+            method=method, callback=watch,
         )  # type: ignore[call-overload]  # fmt: skip
     return with_tensors(problem, found)
 
 
 def with_tensors(problem: Problem, found: OptimizeResult) -> OptimizeResult:
     """The same result, with x by name as well."""
-    found.tensors = problem.unflatten(found.x)
-    return found
+    return OptimizeResult(found, tensors=problem.unflatten(found.x))

@@ -10,20 +10,17 @@ import numpy as np
 from scipy.sparse.linalg import gmres
 
 from ...jacobians.errors import InputError
-from ..linearization import Linearization
 from ..model import Model
 from ..names import Names
 from .counted import Counted
 from .line_search import backtrack
+from .preconditioning import Preconditioner, preconditioner_for
 from .problem import Problem, as_scipy
 from .result import OptimizeResult
 from .run import GOING, GRADIENT, STUCK, Callback, run, state
 
 Solver = Callable[..., tuple[np.ndarray, int]]
 """(A, b, rtol=, M=) ↦ x with A x ≈ b, and a code: one of `scipy.sparse.linalg`."""
-
-Preconditioner = Callable[[Linearization], Any]
-"""J ↦ M ≈ J⁻¹."""
 
 DESCENT = 1e-4
 """The part of the reduction of the linear model that a step must keep."""
@@ -46,9 +43,10 @@ def newton_krylov(
     """F(x) = 0 by steps J δ = −F, solved by a Krylov method to ‖F + J δ‖ ≤ η ‖F‖.
 
     F holds as many numbers, the tensors of `of`, as x, those of `wrt`. J is exact, and the same
-    operator relinearised from step to step; `preconditioner(J)` is the M of the `solver`, `gmres`
-    or any that takes (A, b, rtol=, M=). η follows the reduction of ‖F‖, so that early steps are
-    cheap and late ones converge superlinearly; backtracking makes sure that ‖F‖ falls.
+    operator relinearised from step to step; `preconditioner`, an M ≈ J⁻¹ or a function that makes
+    it of J, is the M of the `solver`, `gmres` or any that takes (A, b, rtol=, M=). η follows the
+    reduction of ‖F‖, so that early steps are cheap and late ones converge superlinearly;
+    backtracking makes sure that ‖F‖ falls.
 
     It ends where ‖F‖ ≤ atol + rtol ‖F(x₀)‖, by default √ε and ε^(2/3) √n. The result has `fun` = F,
     `tensors`, and `products`, those with J.
@@ -108,7 +106,7 @@ class Iterations:
         """δ ≈ −J⁻¹ F, to a residual of η ‖F‖."""
         J = self.problem.jacobian(x)
         A = Counted(J)
-        M = None if self.preconditioner is None else self.preconditioner(J)
+        M = preconditioner_for(J, self.preconditioner)
         delta, _ = self.solver(A, -F, rtol=min(eta, 0.9), M=M)
         self.products += A.products
         return np.asarray(delta, x.dtype)

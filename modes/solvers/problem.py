@@ -8,7 +8,8 @@ from typing import Any, Literal, final
 import numpy as np
 
 from ...jacobians import common
-from ..hessian import Hessian, hessian
+from ...jacobians.foreign import as_array
+from ..hessian import Hessian, hessian_of
 from ..linearization import Linearization
 from ..linearize import linearize
 from ..model import Model
@@ -56,7 +57,8 @@ class Problem:
         """The tensors of `wrt` as one vector."""
         check_named(tensors)
         dtype = common(*(value.dtype for value in self.start.values()))
-        return np.concatenate([np.ravel(tensors[name]) for name in self.wrt]).astype(dtype)
+        arrays = [as_array(tensors[name]) for name in self.wrt]
+        return np.concatenate([np.ravel(array) for array in arrays]).astype(dtype)
 
     def unflatten(self, x: np.ndarray) -> dict[str, np.ndarray]:
         """The tensors of `wrt` by name, each in its shape and dtype."""
@@ -109,11 +111,8 @@ class Problem:
         return linearize(self.model, self.point(x), of=self.of, wrt=self.wrt, engine=self.engine)
 
     def _hessian(self, x: np.ndarray) -> Hessian:
-        if self.hessian.count:
-            H = self.hessian.value
-            return Hessian(H.J.relinearize(self.point(x)), H.domain)
         (of,) = self.of
-        return hessian(self.model, self.point(x), of=of, wrt=self.wrt, engine=self.engine)
+        return hessian_of(self.model, self.point(x), of, self.wrt, engine=self.engine)
 
 
 def as_scipy(

@@ -16,7 +16,8 @@ from ..names import Names
 from .counted import Counted
 from .euler import at_step, euler_residual
 from .least_squares import TINY
-from .newton_krylov import Preconditioner, Solver
+from .newton_krylov import Solver
+from .preconditioning import Preconditioner, preconditioner_for
 from .problem import Problem, as_scipy
 from .result import OptimizeResult
 from .run import GOING, GRADIENT, STUCK, Callback, run, state
@@ -89,7 +90,7 @@ class Iterations:
         point = at_step(self.problem.point(x), self.problem.unflatten(x), h)
         J = self.J.relinearize(point) if self.J else self.linearized(point)
         A, self.J = Counted(J), J
-        M = None if self.preconditioner is None else self.preconditioner(J)
+        M = preconditioner_for(J, self.preconditioner)
         delta, _ = self.solver(A, h * F, rtol=self.inner_rtol, M=M)
         self.products += A.products
         return np.asarray(delta, x.dtype)

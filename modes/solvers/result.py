@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    OptimizeResult = Any
-else:
-    from scipy.optimize import OptimizeResult
+from ...jacobians.hooks import Shown
 
-__all__ = ["OptimizeResult"]
+if TYPE_CHECKING:
+    Base = Any
+else:
+    from scipy.optimize import OptimizeResult as Base
+
+
+class OptimizeResult(Base, Shown):
+    """SciPy's, which shows itself in a notebook too."""

@@ -20,8 +20,8 @@ SHAPES = frozenset({"Shape", "Size"})
 DATA = frozenset({
     "Abs", "Add", "And", "ArgMax", "ArgMin", "Cast", "CastLike", "Clip", "Concat", "Equal",
     "Gather", "GatherElements", "GatherND", "Greater", "GreaterOrEqual", "Identity", "Less",
-    "LessOrEqual", "Max", "Min", "Mul", "Neg", "Not", "Or", "ScatterElements", "ScatterND", "Sub",
-    "Transpose", "Where",
+    "LessOrEqual", "Max", "Min", "Mul", "Neg", "NegativeLogLikelihoodLoss", "Not", "Or",
+    "ScatterElements", "ScatterND", "SoftmaxCrossEntropyLoss", "Sub", "Transpose", "Where",
 })  # fmt: skip
 """Operators that take integers as data: the shapes of their results do not depend on them."""
 

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 from scipy.special import expit, softmax
 
 import onnxjac as oj
-from onnxjac.modes import hessian as hessian_module
+from onnxjac.modes import gradient as gradient_module
 from onnxjac.modes.curvature.gauss_newton import gauss_newton
 from onnxjac.modes.curvature.losses import loss_hessian
 
@@ -106,7 +106,7 @@ def no_graph(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("the graph of a gradient was recorded")
 
-    monkeypatch.setattr(hessian_module, "vjp_graph", refuse)
+    monkeypatch.setattr(gradient_module, "vjp_graph", refuse)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -14,68 +14,7 @@ from onnxjac.modes.curvature.kfac import ekfac, kfac
 from onnxjac.modes.curvature.shampoo import shampoo
 
 from .models import network, parsed
-
-RNG = np.random.default_rng(2)
-N = 5
-
-CASES = {
-    "matmul": ("double[4, 3] W", "z = MatMul(x, W)", (N, 4)),
-    "matmul, of tokens": ("double[4, 3] W", "z = MatMul(x, W)", (N, 2, 4)),
-    "matmul, tokens first": (
-        "double[4, 3] W", "t = Transpose<perm = [1, 0, 2]>(x) m = MatMul(t, W) "
-        "z = Transpose<perm = [1, 0, 2]>(m)", (N, 2, 4),
-    ),
-    "matmul, a weight for each head": ("double[2, 4, 3] W", "z = MatMul(x, W)", (N, 2, 6, 4)),
-    "gemm, scaled": (
-        "double[3, 4] W", "z = Gemm<transB = 1, alpha = 0.5>(x, W)", (N, 4),
-    ),
-    "transposed, reshaped": (
-        "double[12] W", """s = Constant<value = int64[2] {3, 4}>() r = Reshape(W, s)
-        t = Transpose<perm = [1, 0]>(r) z = MatMul(x, t)""", (N, 4),
-    ),
-    "slices for three uses": (
-        "double[6, 4] W", """t = Transpose(W) q, k, v = Split<axis = 1, num_outputs = 3>(t)
-        a = MatMul(x, q) b = MatMul(x, k) c = MatMul(x, v) d = Mul(a, b) z = Mul(d, c)""", (N, 4),
-    ),
-    "shared": (
-        "double[4, 4] W", "a = MatMul(x, W) b = Tanh(a) z = MatMul(b, W)", (N, 4),
-    ),
-    "conv": (
-        "double[3, 2, 3, 3] W", "z = Conv<pads = [1, 1, 1, 1], strides = [2, 1]>(x, W)",
-        (N, 2, 6, 5),
-    ),
-    "conv, groups": ("double[6, 2, 3] W", "z = Conv<group = 2, dilations = [2]>(x, W)", (N, 4, 9)),
-    "conv, depthwise": ("double[4, 1, 2] W", "z = Conv<group = 4>(x, W)", (N, 4, 5)),
-    "transposed conv": (
-        "double[2, 3, 3, 2] W", "z = ConvTranspose<strides = [2, 1]>(x, W)", (N, 2, 4, 3),
-    ),
-    "transposed conv, groups": ("double[4, 3, 2] W", "z = ConvTranspose<group = 2>(x, W)",
-                                (N, 4, 3)),
-    "einsum": ("double[2, 4, 3] W", 'z = Einsum<equation = "bti,hio->btho">(x, W)', (N, 3, 4)),
-    "einsum with two others": (
-        "double[2, 2, 3] W", 'z = Einsum<equation = "bi,bj,ijo->bo">(x, x, W)', (N, 2),
-    ),
-    "table": (
-        "double[7, 3] W", """i = Constant<value = int64[5, 2] {0, 1, 6, 6, 2, 0, 3, 3, 5, 1}>()
-        e = Gather(W, i) s = Constant<value = int64[1] {2}>() m = ReduceSum(x, s) z = Mul(e, m)""",
-        (N, 2, 4),
-    ),
-    "bias": ("double[4] W", "z = Add(x, W)", (N, 4)),
-    "bias of a map": ("double[2, 1, 1] W", "z = Add(x, W)", (N, 2, 3, 4)),
-    "scale": ("double[4] W", "z = Mul(x, W)", (N, 3, 4)),
-    "layer norm": ("double[4] W", "z = LayerNormalization(x, W)", (N, 3, 4)),
-    "position": ("double[3, 4] W", "z = Add(x, W)", (N, 3, 4)),
-}  # fmt: skip
-
-
-def made(case, samples=N):
-    """A model in which W is used, with a nonlinear function of all outputs of a sample."""
-    weight, body, shape = CASES[case]
-    shape = (samples, *shape[1:])
-    model = parsed(f"""g (double{list(shape)} x, {weight}) => (double out)
-    {{ {body} f = Flatten(z) g = Tanh(f) h = Exp(g) out = Mul(g, h) }}""")
-    dims = [int(n) for n in weight.split("[")[1].split("]")[0].split(",")]
-    return model, {"x": RNG.standard_normal(shape), "W": RNG.standard_normal(dims)}
+from .use_cases import CASES, RNG, N, made
 
 
 def found_for(model, point, **options):
@@ -117,7 +56,8 @@ def test_ekfac_has_the_diagonal_of_fisher_in_its_basis(case):
 
 
 @pytest.mark.parametrize("case", ["matmul", "matmul, a weight for each head", "conv, groups",
-                                  "slices for three uses", "table"])  # fmt: skip
+                                  "slices for three uses", "table", "beside constants",
+                                  "padded kernel", "some rows"])  # fmt: skip
 @pytest.mark.parametrize("make", [kfac, ekfac, shampoo])
 def test_what_follows_from_the_factors(case, make):
     """Inverse, trace, determinant and eigendecomposition are those of the dense matrix."""
@@ -218,6 +158,9 @@ def test_uses_that_overlap_have_no_inverse():
     assert_allclose(K.trace(), np.trace(K.toarray()), rtol=1e-10)
     with pytest.raises(oj.InputError, match="tile"):
         K.inverse(1.0)
+    A = K.toarray()
+    assert_allclose(K.diagonal(), np.diag(A), atol=1e-12)
+    assert_allclose(oj.estimators.trace(K).value, np.trace(A), rtol=1e-10)
 
 
 @pytest.mark.parametrize("name", ["mlp", "cnn", "encoder"])

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 import onnxjac as oj
-from data.regressions import W, softmax_regression
+from data.regressions import LABELS, W, X, softmax_regression
 from onnxjac.jacobians import Dense
 
 
@@ -50,3 +50,9 @@ def slow(folder, make, batch):
         trace.write(f"{os.getpid()} ")
     time.sleep(0.1)
     return make(batch)
+
+
+def shuffled():
+    """The data in another order in every pass."""
+    order = np.random.default_rng().permutation(len(X))
+    return [{"x": X[k], "y": LABELS[k]} for k in np.array_split(order, 4)]

@@ -88,7 +88,7 @@ def test_waste_is_collected(monkeypatch):
     """A linearisation and its transpose hold each other; what they hold is bounded all the same."""
     monkeypatch.setattr(stream, "WASTE", 0)
     counted = Counted(logits_maker())
-    J = streamed(counted, DATA, reduction="stack", batch_size=1, check=False)
+    J = streamed(counted, DATA, reduction="stack", batch_size=4, check=False)
     gc.disable()
     try:
         J.T @ np.ones(J.shape[0])

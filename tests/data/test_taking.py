@@ -56,6 +56,16 @@ def test_linearisations_are_stacked():
     assert_allclose(J.toarray(), jacobian(X), **TIGHT)
 
 
+def test_gram_matrices_on_both_sides():
+    """Jᵀ J is a sum over batches; J Jᵀ, the tangent kernel, couples all of them."""
+    options = {"of": "logits", "wrt": "W", "shared": SHARED}
+    G = oj.gram(softmax_regression(), UNEVEN, **options)
+    J = oj.linearize(softmax_regression(), UNEVEN, **options)
+    assert G.T is G
+    assert_allclose(G.toarray(), jacobian(X).T @ jacobian(X), **TIGHT)
+    assert_allclose((J @ J.T).toarray(), jacobian(X) @ jacobian(X).T, **TIGHT)
+
+
 def test_the_reduction_has_to_be_stated():
     with pytest.raises(InputError, match="hessian over several batches needs reduction="):
         takes_data()(oj.hessian)(softmax_regression(), UNEVEN, of="loss", wrt="W", shared=SHARED)

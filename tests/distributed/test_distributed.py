@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from data.makers import hessian_maker, logits_maker, process, random_rows, slow
+from data.makers import hessian_maker, logits_maker, process, random_rows, shuffled, slow
 from data.regressions import DATA, UNEVEN, W, X, jacobian, softmax_hessian
 from onnxjac.jacobians.errors import InputError, OnnxJacWarning
 from onnxjac.modes.data.over import streamed
@@ -99,7 +99,7 @@ def kill_in_the_middle(folder, before):
 
 @pytest.mark.parametrize(("reduction", "keep"), [("mean", 0), ("mean", 2**20), ("stack", 0)])
 def test_the_share_of_a_killed_worker_is_computed_again(client, tmp_path, reduction, keep):
-    client.wait_for_workers(2, timeout=60)
+    client.wait_for_workers(2, timeout=120)
     make = logits_maker() if reduction == "stack" else hessian_maker()
     A = jacobian(X) if reduction == "stack" else softmax_hessian(X) / 23
     C = distributed(
@@ -114,7 +114,7 @@ def test_the_share_of_a_killed_worker_is_computed_again(client, tmp_path, reduct
     assert_allclose(found, A @ V, **TIGHT)
     assert len(traced(tmp_path)) > len(before) + 12 - (2 if keep else 0)
     assert_allclose(C @ V, A @ V, **TIGHT)
-    client.wait_for_workers(2, timeout=60)
+    client.wait_for_workers(2, timeout=120)
     assert_allclose(C.T @ (A @ V), A.T @ A @ V, **TIGHT)
 
 
@@ -129,6 +129,14 @@ def test_all_workers_restarted(client):
 def test_random_operators_are_warned_of(client):
     with pytest.warns(OnnxJacWarning, match="their operators are random"):
         distributed(random_rows, UNEVEN, client, reduction="stack", keep=2**20)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "stack"])
+def test_other_batches_in_the_next_pass_are_warned_of(client, reduction):
+    """Also in a sum: a worker would count some samples twice and leave out others."""
+    make = hessian_maker() if reduction == "mean" else logits_maker()
+    with pytest.warns(OnnxJacWarning, match="is another one in the second pass"):
+        distributed(make, shuffled, client, reduction=reduction, parts=2)
 
 
 def test_what_cannot_be_composed_is_refused(client):

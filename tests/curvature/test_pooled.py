@@ -1,0 +1,159 @@
+"""Factors over batches are those of all samples at once, and no two batches are alive together."""
+
+import gc
+import io
+import weakref
+from functools import cache
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import onnxjac as oj
+from onnxjac.modes.curvature.gradients import Target
+from onnxjac.modes.curvature.kfac import ekfac, kfac
+from onnxjac.modes.curvature.shampoo import shampoo
+
+from .models import parsed
+
+RNG = np.random.default_rng(5)
+X, Y = RNG.standard_normal((7, 4, 3)), RNG.standard_normal((7, 2))
+WHOLE = {"x": X, "y": Y}
+UNEVEN = [{"x": X[a:b], "y": Y[a:b]} for a, b in ((0, 3), (3, 6), (6, 7))]
+WEIGHTS = {"V": RNG.standard_normal((3, 5)), "c": RNG.standard_normal(5),
+           "W": RNG.standard_normal((5, 2)), "b": RNG.standard_normal(2)}  # fmt: skip
+TIGHT = {"rtol": 1e-12, "atol": 1e-13}
+TYPES = [(f, r) for f in ("type-2", "empirical") for r in ("mean", "sum")]
+MAKERS = {"kfac": kfac, "ekfac": ekfac, "shampoo": shampoo}
+
+
+@cache
+def model(reduction):
+    """Tokens through a layer that they share, their sum through another one; squared errors."""
+    return parsed(f"""g (double[n, 4, 3] x, double[n, 2] y, double[3, 5] V, double[5] c,
+        double[5, 2] W, double[2] b) => (double[n, 2] z, double loss) {{
+        h = MatMul(x, V) k = Add(h, c) t = Tanh(k)
+        s = Constant<value = int64[1] {{1}}>() m = ReduceSum<keepdims = 0>(t, s)
+        p = MatMul(m, W) z = Add(p, b)
+        d = Sub(z, y) e = Mul(d, d) r = Constant<value = int64[1] {{1}}>()
+        f = ReduceSum<keepdims = 0>(e, r) loss = Reduce{reduction}<keepdims = 0>(f) }}""")
+
+
+def made(name, data, reduction="mean", fisher_type="type-2", **options):
+    own = model(reduction.capitalize())
+    of = "loss" if fisher_type == "empirical" else None
+    return MAKERS[name](own, data, at="z", of=of, wrt=list(WEIGHTS), likelihood="gaussian",
+                        reduction=reduction, fisher_type=fisher_type, shared=WEIGHTS,
+                        **options)  # fmt: skip
+
+
+def assert_equal(K, other):
+    """To rounding, relative to the largest entry: eigenvectors are not known any better."""
+    expected = other.toarray()
+    assert np.abs(K.toarray() - expected).max() <= 1e-12 * np.abs(expected).max()
+
+
+@pytest.fixture(params=["list", "generator", "arrays", "file"])
+def data(request, tmp_path):
+    """Batches of 3, 3 and 1 in every form, with what else says so."""
+    path = str(tmp_path / "data.npz")
+    np.savez(path, **WHOLE)
+    forms = {"list": (UNEVEN, {}), "generator": (lambda: iter(UNEVEN), {}),
+             "arrays": (WHOLE, {"batch_size": 3}), "file": (path, {"batch_size": 3})}  # fmt: skip
+    return forms[request.param]
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_every_form_of_data(name, data):
+    batches, options = data
+    assert_equal(made(name, batches, **options), made(name, WHOLE))
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize(("fisher_type", "reduction"), TYPES)
+@pytest.mark.parametrize("joint", [False, True])
+def test_uneven_batches_are_one(name, reduction, fisher_type, joint):
+    options = {"reduction": reduction, "fisher_type": fisher_type, "joint": joint}
+    K, all_at_once = made(name, UNEVEN, **options), made(name, WHOLE, **options)
+    assert [list(f.parts) for f in K.blocks] == (
+        [["V", "c"], ["W", "b"]] if joint else [["V"], ["c"], ["W"], ["b"]]
+    )
+    assert_equal(K, all_at_once)
+
+
+@pytest.mark.parametrize("approximation", ["expand", "reduce"])
+def test_forward_only_has_inputs_alone(approximation):
+    """A is that of any other type, over all batches; B = I for both reductions."""
+    options = {"approximation": approximation}
+    K = made("kfac", UNEVEN, fisher_type="forward-only", **options)
+    for f, other in zip(K.blocks, made("kfac", WHOLE, **options).blocks, strict=True):
+        assert_allclose(f.left, other.left, **TIGHT)
+        assert_allclose(f.right[0], np.eye(f.right.shape[-1]), **TIGHT)
+    for name in ("ekfac", "shampoo"):
+        with pytest.raises(oj.InputError, match="forward-only"):
+            made(name, UNEVEN, fisher_type="forward-only")
+
+
+def test_drawn_labels_are_others_in_every_batch_and_the_same_in_every_pass():
+    twice = [UNEVEN[0], {"x": X[:3], "y": Y[3:6]}]
+    options = {"fisher_type": "mc", "reduction": "sum", "samples": 2}
+    assert_equal(made("ekfac", twice, **options), made("ekfac", twice[::-1], **options))
+    alone = [made("kfac", [b], **options).block("b").toarray() for b in twice]
+    assert not np.allclose(*alone)
+    exact = made("kfac", WHOLE, reduction="sum").toarray()
+    many = made("kfac", UNEVEN, fisher_type="mc", reduction="sum", samples=20_000).toarray()
+    assert np.linalg.norm(many - exact) < 0.03 * np.linalg.norm(exact)
+
+
+def test_the_trace_of_ekfac_over_batches_is_that_of_the_fisher():
+    options = {"at": "z", "wrt": list(WEIGHTS), "likelihood": "gaussian", "shared": WEIGHTS}
+    F = oj.fisher(model("Mean"), UNEVEN, **options)
+    assert_allclose(made("ekfac", UNEVEN).trace(), np.trace(F.toarray()), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_one_batch_is_alive_at_a_time(name, monkeypatch):
+    alive, counts, own = [], [], Target.linearized
+
+    def linearized(self, *args):
+        gc.collect()
+        counts.append(sum(one() is not None for one in alive))
+        J = own(self, *args)
+        alive.append(weakref.ref(J))
+        return J
+
+    monkeypatch.setattr(Target, "linearized", linearized)
+    K = made(name, UNEVEN)
+    assert counts == [0] * (6 if name == "ekfac" else 3)
+    counts.clear()
+    made(name, UNEVEN, keep=2**20)
+    assert len(counts) == 3
+    gc.collect()
+    assert K.shape == (32, 32)
+
+
+def test_a_terminal_sees_the_batches(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    screen = Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
+    made("kfac", UNEVEN)
+    assert "K-FAC" in screen.getvalue()
+
+
+def test_data_that_is_none():
+    with pytest.raises(oj.InputError, match="no batches"):
+        made("kfac", [])
+
+
+def test_batches_of_other_weights_are_refused():
+    """The rows that a mask leaves of a weight are others in the second batch."""
+    own = parsed("""g (double[n, 2] x, double[4, 3] W, int64[1] first) => (double[n, 3] z)
+        { last = Constant<value = int64[1] {4}>() two = Constant<value = int64[1] {2}>()
+          end = Add(first, two) V = Slice(W, first, end) z = MatMul(x, V) }""")
+    W = RNG.standard_normal((4, 3))
+    batches = [{"x": X[:3, 0, :2], "first": np.array([k])} for k in (0, 1)]
+    with pytest.raises(oj.InputError, match="another way"):
+        kfac(own, batches, at="z", wrt="W", likelihood="gaussian", shared={"W": W})

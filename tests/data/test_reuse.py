@@ -1,0 +1,86 @@
+"""The gradient of a loss is recorded once for all batches of one size, and never wrongly."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import onnxjac as oj
+from curvature.models import network, parsed
+from data.regressions import LABELS, W, X, softmax_hessian, softmax_regression
+from onnxjac.modes import gradient
+
+RNG = np.random.default_rng(11)
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """How often a gradient is recorded, and whether for one point or for all."""
+    met = []
+
+    def watched(*arguments, general=False, **options):
+        met.append(general)
+        return original(*arguments, general=general, **options)
+
+    original = gradient.vjp_graph
+    monkeypatch.setattr(gradient, "vjp_graph", watched)
+    return met
+
+
+def test_batches_of_one_size_share_a_recording(recorded):
+    batches = [{"x": X[k : k + 4], "y": LABELS[k : k + 4]} for k in range(0, 20, 4)]
+    H = oj.hessian(
+        softmax_regression(), batches, of="loss", wrt="W", shared={"W": W}, reduction="mean",
+        check=False,
+    )  # fmt: skip
+    for _ in range(3):
+        assert_allclose(H @ np.eye(12), softmax_hessian(X[:20]) / 20, rtol=1e-12, atol=1e-12)
+    assert recorded == [False, True]
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "encoder"])
+def test_a_shared_recording_is_right_at_other_points(name):
+    """Other inputs, labels and weights than those that it was recorded at."""
+    model, first = network(name)
+    weight = next(n for n, s in model.initializers.items() if len(s.shape) == 2)
+    bias = next(n for n, s in model.initializers.items() if len(s.shape) == 1)
+    v = RNG.standard_normal(np.prod(model.initializers[bias].shape))
+    points = [first]
+    for _ in range(4):
+        x = first["x"] + RNG.standard_normal(first["x"].shape)
+        points.append({"x": x, "y": RNG.integers(0, 10, len(x))})
+    for point in points:
+        held = {**point, weight: model.constants[weight] + RNG.standard_normal()}
+        shared = oj.hessian(model, held, of="loss", wrt=bias)
+        fresh = oj.hessian(network(name)[0], held, of="loss", wrt=bias)
+        assert_allclose(shared @ v, fresh @ v, rtol=1e-10, atol=1e-12)
+        assert_allclose(shared.gradient[bias], fresh.gradient[bias], rtol=1e-10, atol=1e-12)
+
+
+REVERSED = """g (double[4, 3] x, int64[3] lengths) => (double loss) <int64 zero = {0}> {
+    y = ReverseSequence<batch_axis = 1, time_axis = 0>(x, lengths)
+    total = CumSum(y, zero)
+    square = Mul(total, total) cube = Mul(square, total)
+    loss = ReduceSum<keepdims = 0>(cube)
+}"""
+
+
+@pytest.mark.parametrize("tried", [0, 1])
+def test_what_depends_on_numbers_is_recorded_at_every_point(recorded, monkeypatch, tried):
+    """The rule of ReverseSequence asks for the lengths, also where nobody foresees that."""
+    if tried:
+        monkeypatch.setattr(gradient, "is_general", lambda *_: True)
+    model = parsed(REVERSED)
+    for lengths in ([4, 1, 2], [1, 4, 3], [2, 2, 4], [3, 1, 1]):
+        point = {"x": RNG.standard_normal((4, 3)), "lengths": np.array(lengths)}
+        H = oj.hessian(model, point, of="loss", wrt="x").toarray()
+        assert_allclose(H, oj.hessian(parsed(REVERSED), point, of="loss", wrt="x").toarray())
+    assert (recorded.count(True), recorded.count(False)) == (tried, 8)
+
+
+def test_weights_are_never_shared():
+    model = softmax_regression()
+    z = {"x": X, "y": LABELS, "W": W}
+    for _ in range(3):
+        c = RNG.standard_normal((23, 3))
+        G = oj.hessian(model, z, of="logits", wrt="x", weights=c)
+        assert_allclose(G.gradient["x"], c @ W.T, rtol=1e-12)
