@@ -32,7 +32,10 @@ def _open(source: Any) -> ir.Model:
         case ir.Model():
             return source.clone()
     kind = type(source).__name__
-    raise LoadError(f"cannot load a {kind}: pass a path, bytes, onnx.ModelProto or onnx_ir.Model.")
+    raise LoadError(
+        f"cannot load a {kind}: pass a path, bytes, onnx.ModelProto or onnx_ir.Model, or a "
+        "torch.nn.Module or JAX function with example_inputs."
+    )
 
 
 def _from_path(path: str) -> ir.Model:

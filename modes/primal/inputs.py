@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.errors import InputError, UnknownTensor, closest
+from ...jacobians.foreign import as_array, is_foreign, native
 from ..contents import Contents, Dim, TensorSpec
 
 FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
@@ -17,10 +18,10 @@ def check_inputs(model: Contents, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The point as arrays of the declared types, or an `InputError` that says what does not fit.
 
     Every graph input must be there. An initializer may be given too, and is replaced for this
-    evaluation; so may an intermediate, which is then not computed. Arrays must have the declared
-    dtype, except that floating-point widths are cast into each other. Python numbers and lists
-    have no dtype yet and take the declared one where no value changes its kind. Nothing is
-    written to the caller's arrays.
+    evaluation; so may an intermediate, which is then not computed. Arrays, of any library, must
+    have the declared dtype, except that floating-point widths are cast into each other. Python
+    numbers and lists have no dtype yet and take the declared one where no value changes its kind.
+    Nothing is written to the caller's arrays.
     """
     if not isinstance(inputs, Mapping):
         raise InputError(f"inputs must be a dict from name to array, not {type(inputs).__name__}.")
@@ -46,10 +47,10 @@ def _spec(model: Contents, name: str) -> TensorSpec:
 
 def _as_array(spec: TensorSpec, value: Any) -> Any:
     if spec.dtype is None:  # a sequence, an optional or unknown: the engine will judge
-        return value
-    if not hasattr(value, "dtype"):
+        return list(map(native, value)) if isinstance(value, list) else native(value)
+    if not hasattr(value, "dtype") and not is_foreign(value):
         return _from_python(spec, value, spec.dtype)
-    array = np.asarray(value)
+    array = _read(spec, value)
     if array.dtype == spec.dtype:
         return array
     if {str(array.dtype), str(spec.dtype)} <= FLOATS:
@@ -57,12 +58,21 @@ def _as_array(spec: TensorSpec, value: Any) -> Any:
     raise InputError(f"{_what(spec)} was given as {array.dtype}{list(array.shape)}: use .astype.")
 
 
+def _read(spec: TensorSpec, value: Any) -> np.ndarray:
+    try:
+        array = as_array(value)
+    except InputError as error:
+        raise InputError(f"{_what(spec)} cannot be read: {error}") from error
+    # Optimisers of other libraries write to their tensors, and J stays at the point where it is.
+    return array.copy() if is_foreign(value) and array.flags.writeable else array
+
+
 def _from_python(spec: TensorSpec, value: Any, dtype: np.dtype[Any]) -> np.ndarray:
     """Numbers take the declared type if their kind fits: bool in int in float."""
     try:
-        array = np.asarray(value)
+        array = as_array(value)
         if array.size == 0 or np.can_cast(array.dtype, dtype, "same_kind"):
-            return np.asarray(value, dtype)
+            return as_array(value, dtype)
         if str(dtype) in FLOATS and array.dtype.kind in "biuf":
             return array.astype(dtype)
     except (ValueError, TypeError, OverflowError) as error:

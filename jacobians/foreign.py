@@ -1,0 +1,69 @@
+"""Foreign: the arrays of other libraries as NumPy arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .errors import InputError
+
+
+def is_foreign(value: Any) -> bool:
+    """Whether this is an array, but of another library."""
+    if isinstance(value, np.ndarray | np.generic):
+        return False
+    return hasattr(value, "__array__") or hasattr(value, "__dlpack__")
+
+
+def as_array(value: Any, dtype: Any = None) -> np.ndarray:
+    """The numbers in anything: arrays of any library in main memory, lists of them, scalars.
+
+    What can share its memory does; nothing is ever written to it. A tensor of PyTorch may require
+    a gradient, which is not followed. Raises `InputError` for what lies on another device, is
+    traced, or is no array at all.
+
+    >>> as_array([1, 2]), as_array(memoryview(b"ab"))
+    (array([1, 2]), array([97, 98], dtype=uint8))
+    """
+    if isinstance(value, np.ndarray):
+        return np.asarray(value, dtype)
+    try:
+        return np.asarray(_read(value), dtype)
+    except Exception as error:
+        raise InputError(f"{_what(value)} cannot be read as an array: {_reason(error)}") from error
+
+
+def native(x: Any) -> Any:
+    """An array of another library as one of NumPy; anything else as it is."""
+    return as_array(x) if is_foreign(x) else x
+
+
+def _read(value: Any) -> Any:
+    """What NumPy can read without copying more than it must."""
+    if isinstance(value, list | tuple) and any(map(_nested, value)):
+        return [_read(part) for part in value]
+    if hasattr(value, "detach"):  # PyTorch guards what requires a gradient
+        value = value.detach()
+        value = value.float() if str(value.dtype) == "torch.bfloat16" else value
+        return value.numpy(force=str(value.device) == "cpu")  # what is lazy is worked out
+    if not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
+        return np.from_dlpack(value)
+    return value
+
+
+def _nested(part: Any) -> bool:
+    return is_foreign(part) or isinstance(part, list | tuple)
+
+
+def _what(value: Any) -> str:
+    kind = f"{type(value).__module__.partition('.')[0]}.{type(value).__name__}"
+    return f"a {kind} on {value.device}" if hasattr(value, "device") else f"a {kind}"
+
+
+def _reason(error: BaseException) -> str:
+    """What another library says, in one line, and what to do about it."""
+    name, text = type(error).__name__, str(error).strip().partition("\n")[0]
+    if name.startswith("Tracer"):
+        return "it is traced by JAX; to_jax() gives a function that JAX can trace"
+    return f"{text.removesuffix('.') or name}; bring it to the CPU as a plain, dense array"

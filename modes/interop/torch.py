@@ -1,0 +1,107 @@
+"""PyTorch: operators and models as functions that autograd and `torch.func` differentiate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ...jacobians import Jacobian, hooks
+from ...jacobians.foreign import as_array
+from ..model import Model
+from ..names import Names
+from ..optional import optional
+from .functions import Function, Product
+from .primal import Signature
+
+
+@hooks.to_torch.register(Jacobian)
+def _operator(J: Jacobian) -> Callable[[Any], Any]:
+    apply, product = applied().apply, Product(J)
+    return lambda v: apply(product, tensor(v))[0]
+
+
+@hooks.to_torch.register(Model)
+def to_torch(
+    model: Model,
+    *,
+    of: Names = None,
+    wrt: Names = None,
+    inputs: Mapping[str, Any] | None = None,
+    engine: str | None = None,
+) -> Callable[..., Any]:
+    """x ↦ f(x) as a function of PyTorch, run by ONNX, differentiated by our J at x, to any order.
+
+    It takes the tensors of `wrt` in order (by default the floating inputs that `inputs` does not
+    fix), and any other input by keyword; it gives the tensors of `of`, alone where there is one.
+    Backward is Jᵀ u, forward mode J v; higher derivatives are recorded as ONNX at each point.
+    Under `vmap` it runs once a sample. CPU only. Needs `onnxjac[torch]`.
+    """
+    torch, apply = optional("torch", "torch"), applied().apply
+    signature = Signature(model, of, wrt, inputs, engine)
+
+    def function(*args: Any, **others: Any) -> Any:
+        primal, operands = signature.bind(args, others, eager=torch.is_grad_enabled())
+        return signature.result(apply(primal, *map(tensor, operands)))
+
+    return function
+
+
+@cache
+def applied() -> Any:
+    """The `torch.autograd.Function` of every `Function`: its derivatives are itself, of others."""
+    torch = optional("torch", "torch")
+    Base: Any = torch.autograd.Function
+
+    class Applied(Base):
+        @staticmethod
+        def forward(function: Function, *tensors: Any) -> tuple[Any, ...]:
+            return tuple(map(tensor, function(tuple(map(as_array, tensors)))))
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+            ctx.function, *tensors = inputs
+            ctx.save_for_backward(*tensors)
+            ctx.save_for_forward(*tensors)
+
+        @staticmethod
+        def backward(ctx: Any, *u: Any) -> tuple[Any, ...]:
+            function, args = ctx.function.pull(ctx.saved_tensors, u)
+            cotangents = Applied.apply(function, *args)
+            return None, *cotangents, *[None] * (len(ctx.saved_tensors) - len(cotangents))
+
+        @staticmethod
+        def jvp(ctx: Any, _: None, *v: Any) -> tuple[Any, ...]:
+            x = ctx.saved_tensors[: ctx.function.n]
+            seeds = [torch.zeros_like(a) if t is None else t for a, t in zip(x, v, strict=False)]
+            function, args = ctx.function.push(ctx.saved_tensors, seeds)
+            return Applied.apply(function, *args)
+
+        @staticmethod
+        def vmap(info: Any, dims: tuple[Any, ...], function: Function, *tensors: Any) -> Any:
+            pairs = list(zip(tensors, dims[1:], strict=True))
+            if function.batched:
+                ((v, axis),) = pairs
+                return Applied.apply(function, v.movedim(axis, 0)), (0,)
+            results = [Applied.apply(function, *sample(pairs, k)) for k in range(info.batch_size)]
+            return tuple(map(torch.stack, zip(*results, strict=True))), (0,) * function.m
+
+    return Applied
+
+
+def sample(pairs: Sequence[tuple[Any, int | None]], k: int) -> list[Any]:
+    """The k-th sample of tensors, some of which have an axis of samples."""
+    return [t if axis is None else t.select(axis, k) for t, axis in pairs]
+
+
+def tensor(value: Any) -> Any:
+    """An array as a tensor that owns its memory; a tensor as it is."""
+    torch = optional("torch", "torch")
+    if isinstance(value, torch.Tensor):
+        return value
+    array = as_array(value)
+    if array.dtype.name == "bfloat16":  # which PyTorch cannot read from NumPy
+        return torch.tensor(array.astype(np.float32)).bfloat16()
+    return torch.tensor(array)

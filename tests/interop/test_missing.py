@@ -1,0 +1,61 @@
+"""Libraries that are missing are named with the extra that brings them; none is imported early."""
+
+import importlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import onnxjac as oj
+from interop.operators import MODEL, linearization
+from onnxjac.modes.interop import jax, torch
+
+LIBRARIES = ("torch", "jax", "jax2onnx", "pylops", "onnxscript")
+
+
+@pytest.fixture
+def bare(monkeypatch):
+    """As if none of the libraries were installed."""
+    real = importlib.import_module
+
+    def missing(name, *package):
+        if name.partition(".")[0] in LIBRARIES:
+            raise ModuleNotFoundError(name)
+        return real(name, *package)
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    for made in (torch.applied, jax.primitive):
+        made.cache_clear()
+    yield
+    for made in (torch.applied, jax.primitive):
+        made.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("call", "extra"),
+    [
+        (lambda: linearization().to_torch(), "torch"),
+        (lambda: MODEL.to_torch(), "torch"),
+        (lambda: linearization().to_jax(), "jax"),
+        (lambda: MODEL.to_jax(), "jax"),
+        (lambda: linearization().to_pylops(), "pylops"),
+        (lambda: oj.load(np.sin, example_inputs=1.0), "jax2onnx"),
+        (lambda: oj.load(lambda x: x, example_inputs=1.0), "jax2onnx"),
+    ],
+    ids=str,
+)
+def test_the_extra_is_named(bare, call, extra):
+    with pytest.raises(oj.OnnxJacError, match=rf"`pip install 'onnxjac\[{extra}\]'`"):
+        call()
+
+
+def test_importing_the_package_imports_none_of_them():
+    code = f"import onnxjac, sys; print(*set(sys.modules) & {set(LIBRARIES)})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not done.stdout.strip()
+
+
+def test_examples_are_for_modules_and_functions():
+    with pytest.raises(oj.LoadError, match="not for a str"):
+        oj.load("model.onnx", example_inputs=(1.0,))

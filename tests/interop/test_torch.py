@@ -1,0 +1,144 @@
+"""Operators and models inside autograd and torch.func: every mode, to the third order."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import onnxjac as oj
+from interop.operators import KINDS, MODEL, POINT, WEIGHTS, WRT, hessian, linearization
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.peers
+
+TIGHT = {"rtol": 1e-9, "atol": 1e-12}
+# A Jacobian rearranges itself as products come, so that the last digits of two may differ.
+CHECK = {"fast_mode": True, "nondet_tol": 1e-12}
+
+
+def leaves(names=WRT):
+    return [torch.tensor(POINT[name], requires_grad=True) for name in names]
+
+
+def plain(W1, W2, x=POINT["x"], y=POINT["y"]):
+    """The loss of the model, by PyTorch."""
+    logits = torch.tanh(torch.as_tensor(x) @ W1.T) @ W2.T
+    return torch.nn.functional.cross_entropy(logits, torch.as_tensor(y))
+
+
+@pytest.fixture(scope="module")
+def loss():
+    return MODEL.to_torch(of="loss", wrt=WRT, inputs={"x": POINT["x"], "y": POINT["y"]})
+
+
+@pytest.mark.parametrize("kind", ["linearization", "transpose", "hessian", "kfac", "streamed"])
+def test_operators(kind):
+    J = KINDS[kind]()
+    f = J.to_torch()
+    v = torch.randn(3, J.shape[1], dtype=torch.float64, requires_grad=True)
+    assert_allclose(f(v).detach(), (J @ v.detach().numpy().T).T, **TIGHT)
+    assert torch.autograd.gradcheck(f, (v,), check_forward_ad=True, **CHECK)
+    assert torch.autograd.gradgradcheck(f, (v,), **CHECK)
+
+
+def test_operators_under_torch_func():
+    J = linearization()
+    f, v = J.to_torch(), torch.randn(4, 59, dtype=torch.float64)
+    assert_allclose(torch.func.jacrev(f)(v[0]), J.toarray(), **TIGHT)
+    assert_allclose(torch.func.jacfwd(f)(v[0]), J.toarray(), **TIGHT)
+    assert_allclose(torch.func.vmap(f, in_dims=1)(v.T), f(v), **TIGHT)
+
+
+def test_the_type_of_a_vector_is_kept():
+    f, v = hessian().to_torch(), torch.ones(35, requires_grad=True)
+    f(v).sum().backward()
+    assert f(v).dtype == v.grad.dtype == torch.float32
+
+
+def test_first_and_second_order(loss):
+    assert torch.autograd.gradcheck(loss, leaves(), check_forward_ad=True, **CHECK)
+    assert torch.autograd.gradgradcheck(loss, leaves(), check_fwd_over_rev=True, **CHECK)
+
+
+def test_it_is_the_function_of_pytorch(loss):
+    ours, theirs = leaves(), leaves()
+    for f, tensors in ((loss, ours), (plain, theirs)):
+        value = f(*tensors)
+        (0.5 * value**2 + value).backward()
+    assert_allclose(loss(*ours).detach(), plain(*theirs).detach(), **TIGHT)
+    for a, b in zip(ours, theirs, strict=True):
+        assert_allclose(a.grad, b.grad, **TIGHT)
+
+
+@pytest.mark.parametrize("outer", ["jacrev", "jacfwd"])
+@pytest.mark.parametrize("inner", ["jacrev", "jacfwd"])
+def test_hessians_by_every_pair_of_modes(loss, inner, outer):
+    W1, W2 = (t.detach() for t in leaves())
+    modes = getattr(torch.func, inner), getattr(torch.func, outer)
+    H = modes[1](modes[0](lambda W: loss(W1, W)))(W2)
+    assert_allclose(H.reshape(15, 15), hessian()["fc2", "fc2"].toarray(), **TIGHT)
+
+
+def test_third_order(loss):
+    W1, W2 = (t.detach() for t in leaves())
+    third = [
+        torch.func.grad(lambda t, f=f: torch.func.hessian(lambda s: f(W1, W2 * s))(t))(
+            torch.ones((), dtype=torch.float64)
+        )
+        for f in (loss, plain)
+    ]
+    assert_allclose(*third, **TIGHT)
+
+
+def test_other_inputs_by_name_and_samples():
+    f = MODEL.to_torch(of=["logits", "loss"], wrt="x", inputs=WEIGHTS)
+    x, y = torch.tensor(POINT["x"]), torch.tensor(POINT["y"])
+    logits, value = f(x, y=y)
+    assert_allclose(value, plain(*leaves()).detach(), **TIGHT)
+    rows = torch.func.vmap(lambda x, y: f(x[None], y=y[None])[0][0])(x, y)
+    assert_allclose(rows, logits, **TIGHT)
+
+
+def test_a_step_of_training_lowers_the_loss(loss):
+    weights = leaves()
+    optimizer = torch.optim.SGD(weights, lr=0.5)
+    losses = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        value = loss(*weights)
+        value.backward()
+        optimizer.step()
+        losses.append(value.item())
+    assert losses[0] > losses[1] > losses[2]
+
+
+def test_without_gradients_nothing_is_linearised(loss, monkeypatch):
+    monkeypatch.setattr("onnxjac.modes.interop.primal.At", None)
+    with torch.no_grad():
+        assert_allclose(loss(*leaves()), plain(*leaves()).detach(), **TIGHT)
+
+
+def test_what_does_not_fit_is_refused(loss):
+    with pytest.raises(oj.InputError, match=r"give 2 arguments, \['fc1', 'fc2'\], not 1"):
+        loss(leaves()[0])
+    with pytest.raises(oj.InputError, match="no further input 'z'"):
+        loss(*leaves(), z=1)
+    with pytest.raises(oj.InputError, match=r"vectors of 35 entries along the last.*\[3, 36\]"):
+        hessian().to_torch()(torch.ones(3, 36))
+    with pytest.raises(oj.InputError, match="'h' is computed by the model"):
+        MODEL.to_torch(wrt="h")
+
+
+def test_tensors_of_pytorch_as_inputs():
+    point = {
+        name: torch.tensor(a, requires_grad=a.dtype.kind == "f") for name, a in POINT.items()
+    }
+    J = oj.linearize(MODEL, point, of="logits", wrt=["x", *WRT])
+    assert_allclose(J.toarray(), linearization().toarray(), **TIGHT)
+    assert_allclose(torch.ones(18).double() @ J, J.T @ np.ones(18), **TIGHT)
+    half = {**point, "x": point["x"].to(torch.bfloat16)}
+    assert np.isfinite(MODEL.run(half)["loss"])
+    with pytest.raises(oj.InputError, match="on meta cannot be read"):
+        oj.linearize(MODEL, {**point, "x": point["x"].to("meta")}, of="logits")
+    with torch.no_grad():  # as an optimiser does
+        point["fc1"].mul_(2)
+    assert_allclose(J.relinearize(J.point).toarray(), linearization().toarray(), **TIGHT)
