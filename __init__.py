@@ -10,21 +10,23 @@ from .jacobians.errors import (
     UnknownTensor,
     UnsupportedOp,
 )
-from .modes import estimators, preconditioners
+from .modes import estimators, plots, preconditioners
 from .modes.curvature.inverse import identity_like, inverse
 from .modes.curvature.kfac import ekfac, kfac
-from .modes.curvature.ntk import gram, ntk
+from .modes.curvature.ntk import ntk
 from .modes.curvature.shampoo import shampoo
 from .modes.data.over import streamed
 from .modes.distributed.over import distributed
 from .modes.export import export
 from .modes.forward import jvp
 from .modes.hessian import Hessian, hvp
+from .modes.interop import to_jax, to_torch
 from .modes.linearization import Linearization
 from .modes.load import load
 from .modes.model import Model, TensorSpec
-from .modes.over_data import empirical_fisher, fisher, gauss_newton, hessian, linearize
+from .modes.over_data import empirical_fisher, fisher, gauss_newton, gram, hessian, linearize
 from .modes.proofs import prove, tags
+from .modes.reporting import html as _html  # noqa: F401  (what notebooks show)
 from .modes.reverse import grad, vjp
 from .modes.solvers.euler import euler_residual, implicit_euler
 from .modes.solvers.levenberg_marquardt import levenberg_marquardt
@@ -50,6 +52,6 @@ __all__ = [
     "gauss_newton", "grad", "gram", "hessian", "hvp", "identity_like", "implicit_euler",
     "initial_state", "inverse", "jacobian", "jvp", "kfac", "levenberg_marquardt", "linearize",
     "load", "lower_gradients", "natural_gradient", "newton_cg", "newton_krylov", "ntk", "pattern",
-    "preconditioners", "prove", "pseudo_transient", "shampoo", "streamed", "tags", "train_step",
-    "training_model", "vjp", "zero",
+    "plots", "preconditioners", "prove", "pseudo_transient", "shampoo", "streamed", "tags",
+    "to_jax", "to_torch", "train_step", "training_model", "vjp", "zero",
 ]  # fmt: skip

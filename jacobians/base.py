@@ -10,18 +10,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from .arrays import Array, Op, Shape, buffer_of, own, reading, size
+from .arrays import Array, Op, Shape, bytes_of, own, reading, size
 from .errors import InputError, LimitError
-from .hooks import add, compiled, inverse, multiply, scale, sparse, submatrix
-
-if TYPE_CHECKING:  # SciPy's stubs have no place for a subclass whose sums and products are its kind
-    LinearOperator = Any
-else:
-    from scipy.sparse.linalg import LinearOperator
+from .guest import Guest
+from .hooks import Shown, add, compiled, inverse, multiply, plot, scale, sparse, spy, submatrix
 
 DENSE_LIMIT = 2 * 2**30
 """Bytes that `toarray` may allocate unless told otherwise."""
@@ -30,7 +26,7 @@ CHUNK = 64 * 2**20
 """Bytes of right-hand sides that go through an operator in one call."""
 
 
-class Jacobian(LinearOperator, ABC):
+class Jacobian(Guest, Shown, ABC):
     """J = ∂y/∂x as a lazy linear operator, of shape (size of y, size of x).
 
     Products with float data are computed in the operator's own dtype. `J @ v`, `J.T @ u`,
@@ -89,7 +85,7 @@ class Jacobian(LinearOperator, ABC):
     @property
     def nbytes(self) -> int:
         """Bytes of the data it holds, shared arrays counted once."""
-        return sum({buffer_of(a): a.nbytes for a in self.arrays() if hasattr(a, "nbytes")}.values())
+        return bytes_of(self.arrays())
 
     def _matvec(self, x: np.ndarray) -> np.ndarray:
         return self._flat_product(np.asarray(x).reshape(1, -1)[0], ())
@@ -167,6 +163,14 @@ class Jacobian(LinearOperator, ABC):
         solved: Jacobian = inverse(self, *args, **options)
         return solved
 
+    def plot(self, **options: Any) -> Any:
+        """The blocks or the entries as a picture: options of `onnxjac.plots.plot_jacobian`."""
+        return plot(self, **options)
+
+    def spy(self, **options: Any) -> Any:
+        """Where entries may be other than zero, as a picture: options of `onnxjac.plots.spy`."""
+        return spy(self, **options)
+
     def toarray(self, *, limit: int = DENSE_LIMIT) -> np.ndarray:
         """The dense matrix, from whichever side needs fewer products.
 
@@ -182,12 +186,17 @@ class Jacobian(LinearOperator, ABC):
             )
         return self._dense(limit)
 
-    def tosparse(self, format: str = "csr", *, limit: int = DENSE_LIMIT) -> Any:
+    def tosparse(self, format: str = "csr", *, limit: int = DENSE_LIMIT, out: Any = None) -> Any:
         """The matrix as a sparse array of SciPy, with every entry that may be other than zero.
 
-        Raises `LimitError` where it would take more than `limit` bytes.
+        `out`, the result for the same Jacobian at another point, is overwritten and returned: only
+        entries that depend on the point are written. The arrays that say where entries stand are
+        read-only, for other results share them; a `copy()` has its own.
+
+        Raises `LimitError` where it would take more than `limit` bytes, `InputError` where `out`
+        has another pattern.
         """
-        return sparse(self, format, limit)
+        return sparse(self, format, limit, out)
 
     def _dense(self, limit: int) -> np.ndarray:
         """The matrix, which is known to fit."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from .arrays import Array, Op, common
 from .base import Jacobian
 from .dag import Dag, Edge
+from .text import WIDTH, joined
 
 
 class Block(Jacobian):
@@ -46,10 +47,13 @@ class Block(Jacobian):
         return self.dag.flops
 
     def __repr__(self) -> str:
-        rows = (
-            "[" + ", ".join("0" if b is None else str(b) for b in row) + "]" for row in self.rows
-        )
-        return f"[{', '.join(rows)}]"
+        width = WIDTH // min(len(self.rows), 3)
+        return f"[{joined(self.rows, ', ', lambda row: row_text(row, width))}]"
+
+
+def row_text(row: list[Jacobian | None], width: int) -> str:
+    """One row of a grid."""
+    return f"[{joined(row, ', ', lambda b: '0' if b is None else str(b), width)}]"
 
 
 def first_of(operators: Iterable[Jacobian | None]) -> Jacobian:

@@ -149,7 +149,7 @@ class Dag(Jacobian):
         return Dag(self.shapes, self.edges, sources, sinks, self.dtype)
 
     def __repr__(self) -> str:
-        return f"dag({len(self.edges)} edges, {self.shape[0]}×{self.shape[1]})"
+        return f"dag({len(self.edges):,} edges, {self.shape[0]}×{self.shape[1]})"
 
 
 def useful(

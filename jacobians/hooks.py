@@ -31,7 +31,7 @@ def compiled(operator: Any, engine: str | None, products: int, memory: int | Non
 
 
 @singledispatch
-def sparse(operator: Any, format: str, limit: int) -> Any:
+def sparse(operator: Any, format: str, limit: int, out: Any) -> Any:
     """The operator as a sparse array of SciPy; `modes.sparse` gives the meaning."""
     raise TypeError(f"cannot make {type(operator).__name__} sparse")
 
@@ -43,6 +43,49 @@ def submatrix(operator: Any, rows: Any, columns: Any) -> Any:
 
 
 @singledispatch
+def html(thing: Any) -> str:
+    """What a notebook shows; `modes.reporting.html` gives the meaning."""
+    raise TypeError(f"cannot show {type(thing).__name__} as HTML")
+
+
+class Shown:
+    """What shows itself in a notebook."""
+
+    def _repr_html_(self) -> str:
+        return html(self)
+
+
+@singledispatch
 def inverse(operator: Any, **options: Any) -> Any:
     """The operator whose product solves with this one; `modes.curvature` gives the meaning."""
     raise TypeError(f"cannot invert {type(operator).__name__}")
+
+
+@singledispatch
+def to_torch(thing: Any, **options: Any) -> Any:
+    """The operator or model as a function of PyTorch; `modes.interop` gives the meaning."""
+    raise TypeError(f"cannot make {type(thing).__name__} a function of PyTorch")
+
+
+@singledispatch
+def to_jax(thing: Any, **options: Any) -> Any:
+    """The operator or model as a function of JAX; `modes.interop` gives the meaning."""
+    raise TypeError(f"cannot make {type(thing).__name__} a function of JAX")
+
+
+@singledispatch
+def to_pylops(operator: Any) -> Any:
+    """The operator as one of PyLops; `modes.interop` gives the meaning."""
+    raise TypeError(f"cannot make {type(operator).__name__} an operator of PyLops")
+
+
+@singledispatch
+def plot(operator: Any, **options: Any) -> Any:
+    """The matrix as a picture; `modes.plots` gives the meaning."""
+    raise TypeError(f"cannot draw {type(operator).__name__}")
+
+
+@singledispatch
+def spy(operator: Any, **options: Any) -> Any:
+    """The sparsity as a picture; `modes.plots` gives the meaning."""
+    raise TypeError(f"cannot draw {type(operator).__name__}")

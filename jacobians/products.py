@@ -11,6 +11,7 @@ from .errors import InputError
 from .hooks import multiply, scale
 from .identity import Identity, Scalar, Zero
 from .layout import Reshape
+from .text import joined
 
 Rewrite = Callable[[Any, Any], Jacobian | None]
 REWRITES: dict[tuple[type, type], Rewrite] = {}
@@ -54,7 +55,7 @@ class Product(Jacobian):
         return sum(f.flops for f in self.factors)
 
     def __repr__(self) -> str:
-        return " · ".join(map(factor_text, self.factors))
+        return joined(self.factors, " · ", factor_text)
 
 
 def factor_text(factor: Jacobian) -> str:

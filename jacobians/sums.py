@@ -13,6 +13,7 @@ from .diagonal import Diagonal
 from .errors import InputError
 from .hooks import add
 from .identity import Identity, Scalar, Zero
+from .text import joined
 
 
 class Sum(Jacobian):
@@ -45,7 +46,7 @@ class Sum(Jacobian):
         return np.sum([t.diagonal() for t in self.terms], axis=0)
 
     def __repr__(self) -> str:
-        return " + ".join(map(str, self.terms)).replace("+ -1 · ", "- ")
+        return joined(self.terms, " + ").replace("+ -1 · ", "- ")
 
 
 @add.register(Jacobian)

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from ..jacobians import Jacobian
+from ..jacobians.hooks import Shown
 
 Primal = Callable[[np.ndarray], np.ndarray]
 """δ ↦ f(x + δ), both flat."""
@@ -43,7 +44,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Check:
+class Check(Shown):
     """The outcomes of `J.check()`; true where all passed."""
 
     outcomes: tuple[Outcome, ...]

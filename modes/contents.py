@@ -11,6 +11,8 @@ import numpy as np
 import onnx_ir as ir
 
 from ..jacobians.errors import UnknownTensor, closest
+from ..jacobians.hooks import Shown
+from ..jacobians.text import joined
 from ..ops.node import Step
 from .flow.pickling import packed, unpacked
 from .flow.steps import array_of, steps_of
@@ -30,7 +32,7 @@ class TensorSpec(NamedTuple):
         return f"{self.name} {self.dtype or '?'}[{','.join(dims)}]"
 
 
-class Contents:
+class Contents(Shown):
     """A model at opset 21 or above, without functions, as those see it who run or derive it."""
 
     def __init__(self, model: ir.Model) -> None:
@@ -95,11 +97,11 @@ class Contents:
 
     def __repr__(self) -> str:
         size = sum(array.size for array in self.constants.values())
+        inputs, outputs = (joined(tuple(specs.values()), ", ", width=80)
+                           for specs in (self.inputs, self.outputs))  # fmt: skip
         return (
-            f"<{type(self).__name__} {self.name!r}: opset {self.opset}, {len(self.steps)} nodes, "
-            f"{size:,} numbers in {len(self.constants)} initializers\n"
-            f"  inputs  {', '.join(map(str, self.inputs.values()))}\n"
-            f"  outputs {', '.join(map(str, self.outputs.values()))}>"
+            f"{type(self).__name__} {self.name!r}: ({inputs}) ↦ ({outputs}), opset {self.opset}, "
+            f"{len(self.steps):,} nodes, {size:,} numbers in {len(self.constants)} initializers"
         )
 
 

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Any, Protocol, overload
 
 import numpy as np
 
 from ..jacobians import Array, Dag, Jacobian, Op, Shape, prod_text, shape_of
+from ..jacobians.arrays import bytes_of
 from ..ops import numbers
 from .check import Check, Primal, check
 from .elimination.adaptive import Adaptive
 from .elimination.dense import dense
-from .elimination.planned import eliminated, planned
-from .explain import Explanation, explain
+from .elimination.planned import eliminated, held, planned
+from .explaining.explain import explain
+from .explaining.explanation import Explanation
+from .explaining.local import Local, explain_local
 from .model import Model, TensorSpec
-from .named import check_named, find_tensor, fitting
+from .named import check_named, find_tensor, fitting, listed
 from .primal.evaluate import evaluate
 from .primal.perturb import perturbed
 from .products.compiled import by_engine
-from .tape.record import Entry, vertex_names
+from .tape.record import Entry
 
 Specs = tuple[TensorSpec, ...]
 
@@ -40,6 +43,8 @@ class Route(Protocol):
     def at(self, inputs: Mapping[str, Any], past: Linearization) -> Linearization: ...
 
     def record(self, point: Mapping[str, Any]) -> Linearization: ...
+
+    def flat(self, point: Mapping[str, Any]) -> tuple[Route, Mapping[str, Any]]: ...
 
     def zeros(self, dag: Dag, of: tuple[str, ...], wrt: tuple[str, ...]) -> tuple[str, ...]: ...
 
@@ -121,6 +126,14 @@ class Linearization(Jacobian):
         return self.dag.arrays()
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of the residuals and of what products made of them, shared arrays counted once.
+
+        Not counted are `point`, which is the caller's, and `primal`, nor what an engine keeps.
+        """
+        return bytes_of(held(self.dag))
+
+    @property
     def flops(self) -> int:
         return self.dag.flops
 
@@ -152,13 +165,20 @@ class Linearization(Jacobian):
             for spec, vertex in zip(self.codomain, self.dag.sinks, strict=True)
         }
 
-    def explain(self) -> Explanation:
-        """The blocks of every step: structure, cost, bytes; and the pairs that nothing joins."""
+    @overload
+    def explain(self) -> Explanation: ...
+
+    @overload
+    def explain(self, name: str) -> Local: ...
+
+    def explain(self, name: str | None = None) -> Explanation | Local:
+        """What J is made of, step by step, and why its products go the way they do.
+
+        With the name of a node or tensor, the rule of one step: its mathematics and its blocks.
+        """
         if self.transposed:
-            return self.T.explain()
-        wrt, of = (tuple(s.name for s in side) for side in (self.domain, self.codomain))
-        names = vertex_names(self.entries, wrt, of)
-        return explain(self.entries, self.dag, names, self.route.zeros(self.dag, of, wrt))
+            return self.T.explain() if name is None else self.T.explain(name)
+        return explain(self) if name is None else explain_local(self, name)
 
     def check(self, *, seed: int = 0) -> Check:
         """Dot test, differences, matmat, transpose, elimination: see `modes.check`."""
@@ -204,14 +224,13 @@ class Linearization(Jacobian):
         """The rows of some tensors and the columns of others, by name."""
         sinks = [find_tensor(name, self.codomain, self.dag.sinks) for name in of]
         sources = [find_tensor(name, self.domain, self.dag.sources) for name in wrt]
-        dag = self.dag.between(tuple(v for v, _ in sources), tuple(v for v, _ in sinks))
         domain, codomain = (tuple(spec for _, spec in ends) for ends in (sources, sinks))
+        if (domain, codomain) == (self.domain, self.codomain):
+            return self
+        dag = self.dag.between(tuple(v for v, _ in sources), tuple(v for v, _ in sinks))
         return self._with(dag=dag, domain=domain, codomain=codomain)
 
     def __repr__(self) -> str:
-        rows, columns = (
-            ", ".join(f"{spec.name} {prod_text(shape_of(spec))}" for spec in specs)
-            for specs in (self.codomain, self.domain)
-        )
+        rows, columns = (listed(specs, shapes=True) for specs in (self.codomain, self.domain))
         kind = "transpose of ∂/∂" if self.transposed else "∂/∂"
         return f"{kind}: ({columns}) → ({rows}), {prod_text(self.shape)} {self.dtype}"

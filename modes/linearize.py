@@ -21,7 +21,8 @@ from .primal.draws import fixed
 from .primal.evaluate import evaluate
 from .primal.finite import warn_nonfinite
 from .primal.inputs import check_inputs
-from .tape.active import ActiveStep, active_steps, cuts, without
+from .primal.later import Later
+from .tape.active import ActiveStep, active_steps, unjoined, without
 from .tape.checkpoint import Segment, as_it_is, chained, checkpointed, segments, shapes_of
 from .tape.estimate import straight_through as estimated
 from .tape.moving import is_general
@@ -96,13 +97,13 @@ class Route:
 
     def record(self, point: Mapping[str, Any], past: Linearization | None = None) -> Linearization:
         """The same at a point that is known to fit, where no more than planned counts as given."""
-        flat = self._flat(point)
+        flat, inside = self.flat(point)
         if flat is not self:
-            inside = {name: point[name] for name in flat.model.inputs}
             return flat.record(inside, past).under(self, point)
         tape, dag = self._segmented(point) if self.checkpoint else self.built(point, past)
         domain, codomain = self._ends(tape)
-        warn_nonfinite(self.model, tape.primal, point)
+        if not isinstance(tape.primal, Later):
+            warn_nonfinite(self.model, tape.primal, point)
         make: Maker = as_it_is if self.checkpoint else Adaptive
         return Linearization(
             dag, domain, codomain, primal=tape.primal, point=point, entries=tape.entries,
@@ -128,14 +129,19 @@ class Route:
         return common(*(spec.dtype for specs in self._ends(tape) for spec in specs))
 
     @cached_property
+    def lean(self) -> Model:
+        """The model, by sessions that keep nothing between their runs."""
+        lean = Model(self.model.ir)
+        lean.lean = True
+        return lean
+
+    @cached_property
     def segments(self) -> tuple[tuple[Segment, Route], ...]:
         """The segments of a checkpointed tape, each with its own route."""
         count = 0 if self.checkpoint is True else self.checkpoint
         parts = segments(self.steps, self.active, self.of, self.wrt, count)
-        lean = Model(self.model.ir)
-        lean.lean = True
         return tuple(
-            (part, Route(lean, part.outs, part.ins, self.engine, frozenset(part.given),
+            (part, Route(self.lean, part.outs, part.ins, self.engine, frozenset(part.given),
                          estimate=self.estimate))
             for part in parts
         )  # fmt: skip
@@ -144,7 +150,8 @@ class Route:
         """The tensors between the segments, and the DAG that computes the others again."""
         ends = (n for part, _ in self.segments for n in (*part.given, *part.ins, *part.outs))
         names = tuple(dict.fromkeys((*ends, *self.of, *self.wrt)))
-        values = evaluate(self.model, point, names, engine=self.engine)
+        values = evaluate(self.lean, point, names, engine=self.engine)
+        self.lean.sessions.clear()  # else it would hold more than the checkpoints save
         types = {name: described(name, value) for name, value in values.items()}
         tape = Tape({name: values[name] for name in self.of}, types, ())
         held = self.model.constants.keys() - point.keys()
@@ -152,6 +159,12 @@ class Route:
                  for part, route in self.segments]  # fmt: skip
         dag = chained(parts, shapes_of(values), self.of, self.wrt, self._dtype(tape))
         return tape, dag
+
+    def flat(self, point: Mapping[str, Any]) -> tuple[Route, Mapping[str, Any]]:
+        """The route whose steps are those that a tape of this point has, and the point of that."""
+        found = self._flat(point)
+        same = found is self
+        return found, point if same else {name: point[name] for name in found.model.inputs}
 
     def _flat(self, point: Mapping[str, Any]) -> Route:
         """The route through the flat model; kept where that is the same at points alike."""
@@ -174,16 +187,7 @@ class Route:
 
     def zeros(self, dag: Dag, of: tuple[str, ...], wrt: tuple[str, ...]) -> tuple[str, ...]:
         """The pairs of tensors that no differentiable path joins, and what cuts the way."""
-        return tuple(
-            f"{o!r} does not depend differentiably on {w!r}{self._because(o, w)}"
-            for o, behind in zip(of, map(dag.behind, dag.sinks), strict=True)
-            for w, source in zip(wrt, dag.sources, strict=True)
-            if o != w and source not in behind
-        )
-
-    def _because(self, of: str, wrt: str) -> str:
-        found = cuts(self.steps, wrt, of)
-        return f" (cut by {', '.join(found)})" if found else ""
+        return unjoined(self.steps, dag, wrt, of)
 
 
 def floating(role: str, name: str, value: Any) -> TensorSpec:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, final
 
 import numpy as np
 
+from ..jacobians import hooks
 from .contents import Contents, Dim, TensorSpec
 from .primal.evaluate import evaluate
 from .primal.finite import warn_nonfinite
@@ -25,3 +26,13 @@ class Model(Contents):
         outputs = evaluate(self, point, self.outputs, engine=engine)
         warn_nonfinite(self, outputs, point)
         return outputs
+
+    def to_torch(self, **options: Any) -> Callable[..., Any]:
+        """The model as a function of PyTorch: see `onnxjac.to_torch`."""
+        function: Callable[..., Any] = hooks.to_torch(self, **options)
+        return function
+
+    def to_jax(self, **options: Any) -> Callable[..., Any]:
+        """The model as a function of JAX: see `onnxjac.to_jax`."""
+        function: Callable[..., Any] = hooks.to_jax(self, **options)
+        return function

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ..jacobians import shape_of
+from ..jacobians import prod_text, shape_of
 from ..jacobians.errors import InputError, UnknownTensor, closest
+from ..jacobians.foreign import as_array
+from ..jacobians.text import clipped, joined
 from .model import TensorSpec
 
 
@@ -33,7 +35,7 @@ def check_named(tensors: Any) -> None:
 def fitting(spec: TensorSpec, tensor: Any, dtype: np.dtype) -> np.ndarray:
     """A tangent or cotangent as an array of the shape that its tensor has."""
     try:
-        array = np.asarray(tensor)
+        array = as_array(tensor)
         array = array.astype(dtype, casting="unsafe" if array.dtype.kind in "biu" else "same_kind")
     except (ValueError, TypeError) as error:
         raise InputError(f"the tensor for {spec.name!r} cannot be made of this: {error}") from error
@@ -43,3 +45,17 @@ def fitting(spec: TensorSpec, tensor: Any, dtype: np.dtype) -> np.ndarray:
             f"the tensor for {spec.name!r} has shape {list(array.shape)}, not {list(shape)}"
         )
     return array
+
+
+def listed(specs: tuple[TensorSpec, ...], *, shapes: bool = False) -> str:
+    """The names of some tensors in one line, of many the first and the last.
+
+    >>> listed((TensorSpec("x", (2, 3), None), TensorSpec("y", (), None)), shapes=True)
+    'x 2×3, y 1'
+    """
+
+    def text(spec: TensorSpec) -> str:
+        name = clipped(spec.name, 40)
+        return f"{name} {prod_text(shape_of(spec))}" if shapes else name
+
+    return joined(specs, ", ", text, 80)

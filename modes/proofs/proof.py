@@ -18,6 +18,7 @@ from .check import Check, Verdict
 from .example import Example, examples
 from .identity import DIGITS, EXACT, REFUTED
 from .kinks import kinks_of
+from .page import page
 from .scripts import Script, script_of
 from .write import document, equations
 
@@ -133,6 +134,9 @@ class Proof:
     def markdown(self) -> str:
         """The whole proof in Markdown."""
         return document(self)
+
+    def _repr_html_(self) -> str:
+        return page(self)
 
     def _repr_markdown_(self) -> str:
         return self.markdown()

@@ -90,18 +90,23 @@ def equations(proof: Proof) -> str:
 
 
 def table(proof: Proof) -> str:
-    head = "| case | block | first derivative | second, by the recorded VJP |\n|---|---|---|---|"
-    rows = [row for result in proof.results for row in case_rows(result)]
+    head = f"| {' | '.join(HEAD)} |\n|---|---|---|---|"
+    cells = (cells for result in proof.results for cells in case_cells(result))
+    rows = (f"| `{case}` | {' | '.join(others)} |" for case, *others in cells)
     return "## Verdicts\n\n" + "\n".join([head, *rows])
 
 
-def case_rows(result: Any) -> Iterator[str]:
+HEAD = ("case", "block", "first derivative", "second, by the recorded VJP")
+
+
+def case_cells(result: Any) -> Iterator[tuple[str, ...]]:
+    """A row for every block of a case."""
     outcomes = {v.outcome for v in result.second}
     again = ", ".join(sorted(outcomes)) or "not asked"
     for v in result.first:
         block = f"∂{v.pair[0]}/∂{v.pair[1]}"
         size = f"{v.shape[0]}×{v.shape[1]}"
-        yield f"| `{result.case}` | {block}, {size} | {v.outcome}{v.failure} | {again} |"
+        yield str(result.case), f"{block}, {size}", f"{v.outcome}{v.failure}", again
 
 
 def numbers(proof: Proof) -> str:

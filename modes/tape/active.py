@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
+from ...jacobians import Dag
 from ...ops import Step, find
 from ..flow.steps import reads
 
@@ -72,9 +73,11 @@ def reach_backward(steps: tuple[Step, ...], names: Iterable[str]) -> set[str | N
     return needed - {None}
 
 
-def cuts(steps: tuple[Step, ...], wrt: str, of: str) -> tuple[str, ...]:
-    """The steps without a derivative on the way from one tensor to another, with their reasons."""
-    reached, behind = reach_forward(steps, [wrt]), {of}
+def cuts(
+    steps: tuple[Step, ...], wrt: Iterable[str], of: Iterable[str]
+) -> tuple[tuple[Step, str], ...]:
+    """The steps without a derivative on the way from some tensors to others, and why each is."""
+    reached, behind = reach_forward(steps, wrt), set(of)
     for step in reversed(steps):
         if not behind.isdisjoint(step.outputs):
             behind.update(reads(step))
@@ -83,5 +86,23 @@ def cuts(steps: tuple[Step, ...], wrt: str, of: str) -> tuple[str, ...]:
         declared = find(step.op_type, step.domain)
         met = not reached.isdisjoint(reads(step)) and not behind.isdisjoint(step.outputs)
         if declared and declared.zero and met:
-            found.append(f"{step.op_type} {step.name!r} ({declared.zero})")
+            found.append((step, declared.zero))
     return tuple(found)
+
+
+def unjoined(
+    steps: tuple[Step, ...], dag: Dag, wrt: tuple[str, ...], of: tuple[str, ...]
+) -> tuple[str, ...]:
+    """The pairs of tensors at the ends of a DAG that no path joins, and what cuts the way."""
+    return tuple(
+        f"{o!r} does not depend differentiably on {w!r}{because(steps, w, o)}"
+        for o, behind in zip(of, map(dag.behind, dag.sinks), strict=True)
+        for w, source in zip(wrt, dag.sources, strict=True)
+        if o != w and source not in behind
+    )
+
+
+def because(steps: tuple[Step, ...], wrt: str, of: str) -> str:
+    """What cuts the way from one tensor to another, in words; empty where nothing does."""
+    text = ", ".join(f"{s.op_type} {s.name!r} ({why})" for s, why in cuts(steps, [wrt], [of]))
+    return f" (cut by {text})" if text else ""

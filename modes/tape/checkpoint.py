@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
 from math import isqrt
 from typing import Any
@@ -73,7 +73,7 @@ def checkpointed(
     held = {name: values[name] for name in part.given if name not in constants}
     m, n = (sum(values[name].size for name in names) for names in (part.outs, part.ins))
     dtype = common(*(values[name].dtype for name in (*part.ins, *part.outs)))
-    return Checkpointed(lambda: dag_at(held), tuple(held.values()), (m,), (n,), dtype)
+    return Checkpointed(partial(dag_at, held), tuple(held.values()), (m,), (n,), dtype)
 
 
 def as_it_is(dag: Dag) -> Jacobian:

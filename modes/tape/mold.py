@@ -11,12 +11,22 @@ from typing import Any
 
 import onnx_ir as ir
 
-from ...jacobians import Jacobian
+from ...jacobians import Jacobian, dtype_of
 
 Arrays = Mapping[int, Any]
 """The array of every graph value, by its identity."""
 
 Fill = Callable[[Arrays], Any]
+
+
+class Mold:
+    """What operators have in common that differ in nothing but floating numbers."""
+
+
+def mold_of(operator: Jacobian) -> Mold | None:
+    """The mold that an operator comes from, if it decides all but its floating numbers."""
+    found: Mold | None = vars(operator).get("_mold")
+    return found
 
 
 def values_in(x: Any) -> Iterator[ir.Value]:
@@ -51,6 +61,9 @@ def _operator(operator: Jacobian) -> Fill | None:
     holes = {name: hole for name, part in kept.items() if (hole := mold(part))}
     if not holes:
         return None
+
+    if all(dtype_of(value).kind == "f" for value in values_in(operator)):
+        kept["_mold"] = Mold()
 
     def fill(arrays: Arrays) -> Jacobian:
         made: Jacobian = object.__new__(kind)

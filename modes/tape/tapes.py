@@ -17,6 +17,8 @@ from ...jacobians.errors import OnnxJacError
 from ..model import Model, TensorSpec
 from ..primal.engines import onnxruntime as ort
 from ..primal.evaluate import evaluate
+from ..primal.finite import finite
+from ..primal.later import Later
 from .active import ActiveStep
 from .moving import is_shaped, moving
 from .record import Past, Tape, Values, record
@@ -70,10 +72,17 @@ class Tapes:
         """The template at a point; None where no engine runs what it adds to the model."""
         engine = self.engine or ("onnxruntime" if ort.installed() else "numpy")
         try:
-            values = evaluate(form.model, point, form.fetched, engine=engine)
+            names = form.residuals if form.few else form.fetched
+            values = evaluate(form.model, point, names, engine=engine)
+            if form.few and all(map(finite, values.values())):
+                primal: Mapping[str, Any] = Later(self.model, point, self.of, self.engine)
+            elif form.few:  # the model says where it is not
+                primal = evaluate(self.model, point, self.of, engine=self.engine)
+            else:
+                primal = self._primal(values)
         except OnnxJacError:  # the model alone may run, or will say what is wrong with it
             return None
-        return Tape(self._primal(values), form.types, form.entries(values, past))
+        return Tape(primal, form.types, form.entries(values, past))
 
     def _read(
         self, point: Mapping[str, Any], past: Past | None, signature: Signature | None

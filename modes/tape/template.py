@@ -17,6 +17,7 @@ import onnx_ir as ir
 from ...jacobians import Jacobian
 from ...jacobians.errors import OnnxJacError
 from ...ops import numbers
+from ..flow.steps import needed
 from ..model import Model
 from .active import ActiveStep, Slot
 from .leaves import Leaves
@@ -51,7 +52,8 @@ class Template:
     """All entries of a tape without their numbers.
 
     `model` computes, beside what it did, the residuals; `fetched` are those of its tensors that
-    are needed, and `views` how the arrays of the operators are seen in them.
+    are needed, and `views` how the arrays of the operators are seen in them. `few` is whether the
+    residuals alone are so little of the work that the rest is left until somebody looks at it.
     """
 
     model: Model
@@ -59,6 +61,8 @@ class Template:
     forms: tuple[Form, ...]
     views: Mapping[int, View]
     fetched: tuple[str, ...]
+    residuals: tuple[str, ...]
+    few: bool
 
     def entries(self, values: Values, past: Past | None) -> tuple[Entry, ...]:
         """The entries at the point where the fetched tensors have these values."""
@@ -90,8 +94,10 @@ def template(
     extended = leaves.extended(view.base for view in views.values())
     bases = (str(view.base.name) for view in views.values())
     direct = (name for form in forms if form.fills is None for name in names_of(form.active))
-    fetched = tuple(dict.fromkeys((*ends, *bases, *direct)))
-    return Template(extended, types, forms, views, fetched)
+    residuals = tuple(dict.fromkeys((*bases, *direct)))
+    fetched = tuple(dict.fromkeys((*ends, *residuals)))
+    some, all_ = (len(needed(extended.steps, names, point)[0]) for names in (residuals, fetched))
+    return Template(extended, types, forms, views, fetched, residuals, 2 * some <= all_)
 
 
 def names_of(active: ActiveStep) -> Iterator[str]:

@@ -63,6 +63,7 @@ def reduction(op_type: str, d: str) -> None:
             J = J @ Diagonal(value, node.x_shape)
         return {(0, 0): Reshape(node.y_shape, kept, node.dtype) @ J}
 
+    rule.__doc__ = f"∂Y/∂x = {d} for every x that is reduced to Y."
     jacobian(op_type)(rule)
 
 

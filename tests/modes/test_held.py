@@ -1,0 +1,55 @@
+"""`J.nbytes` is what J holds: as much as Python's memory grows by, before and after products."""
+
+import gc
+import tracemalloc
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import onnxjac as oj
+from benchmarks.workloads import find, sequences
+from benchmarks.workloads.model import OUTPUT, model_of
+from onnxjac.jacobians.arrays import buffer_of
+
+TAKEN = {"mlp": 128, "lenet": 8, "transformer": 1}
+"""workload -> samples of its input that are taken."""
+
+
+def at(name, patch):
+    """A model, J at a point from which on nothing is worked out any more, and that point."""
+    patch.setattr(sequences, "BATCH", TAKEN["transformer"])
+    workload = find(name)
+    x = workload.tensors["x"][: TAKEN[name]]
+    workload = replace(workload, tensors={**workload.tensors, "x": x})
+    model = oj.load(model_of(workload))
+    J = oj.linearize(model, {"x": x}, of=OUTPUT, wrt=workload.wrt, engine="numpy")
+    return model, J.relinearize({"x": x + 1}), x
+
+
+def weights_in(J, model):
+    """Bytes of the model's own tensors among those that J holds."""
+    shared = {buffer_of(array) for array in model.constants.values()}
+    found = {buffer_of(a): a.nbytes for a in J.arrays() if hasattr(a, "nbytes")}
+    return sum(nbytes for key, nbytes in found.items() if key in shared)
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_nbytes_is_what_is_held(name, monkeypatch):
+    """Within 10 %, but for the weights, which are the model's, and the primal."""
+    model, J, x = at(name, monkeypatch)
+    v, u = (np.ones(n, np.float32) for n in J.shape[::-1])
+    shared = weights_in(J, model)
+    tracemalloc.start()
+    K = J.relinearize({"x": x + 2})
+    primal = K.primal[OUTPUT].nbytes
+    for product in (lambda: None, lambda: K @ v, lambda: K.T @ u):
+        product()
+        gc.collect()
+        grown, _ = tracemalloc.get_traced_memory()
+        point = 0 if any(buffer_of(a) == buffer_of(K.point["x"]) for a in K.arrays()) else x.nbytes
+        assert abs(grown - (K.nbytes - shared + primal + point)) < 0.1 * grown
+    tracemalloc.stop()
+    made = K.nbytes - J.nbytes
+    assert made > 0.1 * grown if name == "transformer" else made >= 0
+    assert K.T.nbytes == K.nbytes

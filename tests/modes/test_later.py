@@ -1,0 +1,67 @@
+"""The primal of a relinearisation is left until somebody looks, where J needs little of it."""
+
+import pickle
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import onnxjac as oj
+from onnxjac.modes.primal.later import Later
+
+from ..sparse.models import model, stencil_by_slices
+
+
+def twice(proto, points):
+    """J at the third of three points: the second one makes the template."""
+    loaded = oj.load(proto)
+    J = oj.linearize(loaded, {"u": points[0]})
+    for u in points[1:]:
+        J = J.relinearize({"u": u})
+    return loaded, J
+
+
+@pytest.fixture(scope="module")
+def stencil():
+    return stencil_by_slices(6)
+
+
+def draws(count=3):
+    return list(np.random.default_rng(0).standard_normal((count, 6, 6)))
+
+
+def test_it_is_the_model_at_the_point(stencil):
+    points = draws()
+    loaded, J = twice(stencil, points)
+    assert isinstance(J.primal, Later)
+    assert "values_now" not in vars(J.primal)
+    assert list(J.primal) == ["f"]
+    assert len(J.primal) == 1
+    assert_allclose(J.primal["f"], loaded.run({"u": points[-1]})["f"])
+    assert_allclose(J.T.primal["f"], J.primal["f"])
+    assert "f" in repr(J.primal)
+    assert_allclose(pickle.loads(pickle.dumps(J.primal))["f"], J.primal["f"])
+
+
+def test_a_residual_that_is_not_finite_is_told_at_once(stencil):
+    points = [*draws(2), np.full((6, 6), np.nan)]
+    with pytest.warns(oj.OnnxJacWarning, match="'f' is not finite"):
+        twice(stencil, points)
+
+
+def test_a_primal_that_is_not_finite_is_told_when_it_is_seen():
+    nodes = [("Log", ["c"], ["k"]), *(("Add", [a, "k"], [b]) for a, b in ("ua", "ab", "bd", "df"))]
+    loaded = oj.load(model(nodes, {"c": np.ones(6)}, (6,)))
+    ones, zeros = np.ones(6), np.zeros(6)
+    J = oj.linearize(loaded, {"u": ones, "c": ones})
+    for c in (ones, ones, zeros):
+        J = J.relinearize({"u": ones, "c": c})
+    assert isinstance(J.primal, Later)
+    with pytest.warns(oj.OnnxJacWarning, match="not finite"):
+        assert np.all(J.primal["f"] == -np.inf)
+
+
+def test_a_network_whose_residuals_are_all_of_it_computes_both_at_once():
+    nodes = [("Tanh", ["u"], ["a"]), ("Tanh", ["a"], ["b"]), ("Tanh", ["b"], ["f"])]
+    _, J = twice(model(nodes, {}, (6, 6)), draws())
+    assert isinstance(J.primal, dict)
