@@ -7,6 +7,7 @@ expressions. It calls the vocabulary that `reading` finds for its data.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import singledispatch
 from typing import Any
 
@@ -79,6 +80,11 @@ def buffer_of(array: Any) -> int:
     while isinstance(getattr(array, "base", None), np.ndarray):
         array = array.base
     return id(array)
+
+
+def bytes_of(arrays: Iterable[Any]) -> int:
+    """Bytes of some arrays, those that share memory counted once."""
+    return sum({buffer_of(a): a.nbytes for a in arrays if hasattr(a, "nbytes")}.values())
 
 
 def prod_text(shape: Shape) -> str:

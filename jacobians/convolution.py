@@ -15,8 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from typing import Any
+
+import numpy as np
 
 from .arrays import Array, Op, Shape, dtype_of, lead, prod_text, shape_of, size
 from .base import Jacobian
@@ -122,14 +125,54 @@ def channels_to_lead(op: Op, y: Array, group: int, k: Shape, shape: Shape) -> Ar
 def correlate(op: Op, g: Geometry, x: Array, u: Array) -> Array:
     """(x, u) ↦ w, w[m, c, k] = Σₙₚ u[n, m, p] x[n, c, p · stride + k · dilation]; either may lead.
 
-    One GEMM per group: (M/group × N·P) times (N·P × C/group·kernel).
+    One GEMM per group: (M/group × N·P) times (N·P × C/group·kernel), or with P·N where it is u that
+    is quickly turned, so that patches are gathered for all samples at once.
     """
     n, m, c, p = g.u[0], g.w[0] // g.group, size(g.w[1:]), size(g.u[2:])
-    k = lead(x, g.x) or lead(u, g.u)
+    k, last = lead(x, g.x) or lead(u, g.u), samples_last(g)
     rows = op.Reshape(u, (size(lead(u, g.u)), n, g.group, m, p))
-    rows = op.Reshape(op.Transpose(rows, perm=(0, 2, 3, 1, 4)), (-1, g.group, m, n * p))
-    columns = op.Reshape(patches(op, g, x), (-1, g.group, c, n * p))
+    turned = (0, 2, 3, 4, 1) if last else (0, 2, 3, 1, 4)
+    rows = op.Reshape(op.Transpose(rows, perm=turned), (-1, g.group, m, n * p))
+    met = gathered_patches if last else patches
+    columns = op.Reshape(met(op, g, x), (-1, g.group, c, n * p))
     return op.Reshape(op.MatMul(rows, op.Transpose(columns, perm=(0, 1, 3, 2))), (*k, *g.w))
+
+
+MANY = 4
+"""Turning u is repaid by patches that are so many times as large."""
+
+
+def samples_last(g: Geometry) -> bool:
+    """Whether patches are gathered for all samples at once, for which these must lie side by side.
+
+    One sample already does.
+    """
+    return g.u[0] > 1 and g.group * size(g.w[1:]) >= MANY * g.w[0]
+
+
+def gathered_patches(op: Op, g: Geometry, x: Array) -> Array:
+    """Every entry of x that each kernel entry meets: (*K, C, kernel entries · positions, N)."""
+    d, k = len(g.strides), lead(x, g.x)
+    if any(g.pads):
+        x = op.Pad(x, g.pads, None, tuple(range(-d, 0)))
+    r, space = len(k), shape_of(x)[-d:]
+    x = op.Transpose(x, perm=(*range(r), *range(r + 1, r + 2 + d), r))
+    x = op.Reshape(x, (*k, g.x[1], size(space), g.x[0]))
+    return op.Gather(x, meetings(g, space), axis=r + 1)
+
+
+@lru_cache(maxsize=256)
+def meetings(g: Geometry, space: Shape) -> np.ndarray:
+    """Where in the padded space, row-major, each kernel entry meets each position.
+
+    >>> meetings(Geometry((1, 1, 3), (1, 1, 2), (1, 1, 2), (1,), (1,), (0, 0), 1), (3,))
+    array([0, 1, 1, 2])
+    """
+    d = len(space)
+    grid = np.indices((*g.w[2:], *g.u[2:])).reshape(2, d, -1)
+    steps = np.array([g.dilations, g.strides])[..., None]
+    found: np.ndarray = np.ravel_multi_index(tuple((grid * steps).sum(axis=0)), space)
+    return found
 
 
 def patches(op: Op, g: Geometry, x: Array) -> Array:

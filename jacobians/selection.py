@@ -132,13 +132,18 @@ class Scatter(Jacobian):
         front = (*k, *self.out_shape[: self.axis])
         back = self.out_shape[len(self.out_shape) + self.axis + 1 :]
         rows, before, after = size(shape_of(self.index)), size(front), size(back)
-        rows_first = op.Transpose(op.Reshape(v, (before, rows, after)), perm=(1, 0, 2))
         zero = np.zeros((), np.result_type(self.dtype, np.float32))  # halves are added up as floats
-        zeros = op.Expand(zero, (n, before, after))
         index = op.Reshape(self.index, (rows, 1))
-        summed = op.ScatterND(zeros, index, op.CastLike(rows_first, zero), reduction="add")
-        summed = op.CastLike(summed, v)
-        return op.Reshape(op.Transpose(summed, perm=(1, 0, 2)), (*front, n, *back))
+        wide = op.CastLike(v, zero)
+        if before == 1:
+            zeros, updates = op.Expand(zero, (n, after)), op.Reshape(wide, (rows, after))
+            summed = op.ScatterND(zeros, index, updates, reduction="add")
+        else:
+            zeros = op.Expand(zero, (n, before, after))
+            rows_first = op.Transpose(op.Reshape(wide, (before, rows, after)), perm=(1, 0, 2))
+            summed = op.ScatterND(zeros, index, rows_first, reduction="add")
+            summed = op.Transpose(summed, perm=(1, 0, 2))
+        return op.Reshape(op.CastLike(summed, v), (*front, n, *back))
 
     def _transpose(self) -> Jacobian:
         return Take(self.index, self.axis, self.out_shape, self.dtype)

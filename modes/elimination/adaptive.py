@@ -10,7 +10,7 @@ import numpy as np
 
 from ...jacobians import Array, Dag, Jacobian, Op, lead
 from ...ops import numbers
-from .planned import eliminated, planned
+from .planned import eliminated, planned, repays_elimination
 
 FIRST = 8
 """Products after which a plan is considered for the first time."""
@@ -19,7 +19,8 @@ FIRST = 8
 class Adaptive(Jacobian):
     """y = J x. After 8, 32, 128 … products it is planned for as many again as there were.
 
-    Nobody knows how many products are to come: the best guess is as many as came before.
+    Nobody knows how many products are to come: the best guess is as many as came before. So the
+    DAG is not even eliminated before its products have taken as long as that would.
     """
 
     def __init__(self, dag: Dag) -> None:
@@ -33,11 +34,18 @@ class Adaptive(Jacobian):
 
     def _apply(self, op: Op, v: Array) -> Array:
         if op is numbers and isinstance(v, np.ndarray):
-            self.count += prod(lead(v, self.in_shape))
-            if self.count >= self._next:
-                self._next = 4 * self.count
-                self.structure = planned(self.dag, self.count)
+            return self._after(prod(lead(v, self.in_shape)))._apply(op, v)
         return self.structure._apply(op, v)
+
+    def _after(self, products: int) -> Jacobian:
+        """What takes these products, after those that there were."""
+        self.count += products
+        if not repays_elimination(self.dag, self.count):
+            return self.dag
+        if self.count >= self._next:
+            self._next = 4 * self.count
+            self.structure = planned(self.dag, self.count)
+        return self.structure
 
     def _transpose(self) -> Jacobian:
         return Adaptive(self.dag.T)

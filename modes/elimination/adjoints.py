@@ -15,6 +15,7 @@ import numpy as np
 
 from ...jacobians import (
     BlockDiagonal,
+    Convolution,
     Dag,
     Dense,
     Jacobian,
@@ -23,9 +24,12 @@ from ...jacobians import (
     Shape,
     size,
 )
-from ...ops.numbers import numbers
+from ...jacobians.products import factors_of
+from ...ops.numbers.convolution import BLOCK
 from .batch import Batch
+from .cost import patches
 from .sampled import Mixing, mixing
+from .sweep import adjoints
 
 starts = attrgetter("start")
 
@@ -87,11 +91,12 @@ def multiplied(dag: Dag, ways: list[Way], layout: Mapping[int, Batch], room: int
     blocks = [np.empty(way.block, way.dtype) for way in ways]
     part = part_of(dag, ways)
     rows, shape = ways[0].block[1], ways[0].sink_shape
-    step = max(1, min(rows, room // max(row_bytes(part), 1)))
+    each, room = max(row_bytes(part), 1), room - workspace(part, rows)
+    step = max(1, min(rows, room // each))
     for start in range(0, rows, step):
         kept = slice(start, min(start + step, rows))
         seeds = unit_rows(layout[sink], shape, dag.dtype, kept)
-        swept = adjoints(part, sink, seeds)
+        swept = adjoints(part, sink, seeds, room - step * each)
         for way, block in zip(ways, blocks, strict=True):
             fill(dag, way, block[:, kept], swept, layout)
     return [way.operator(block) for way, block in zip(ways, blocks, strict=True)]
@@ -108,13 +113,6 @@ def vertices_met(dag: Dag, way: Way) -> tuple[int, ...]:
     if way.own is not None:
         return (way.vertex,)
     return tuple(e.end for e in dag.edges if e.start == way.vertex)
-
-
-def adjoints(part: Dag, sink: int, seeds: np.ndarray) -> dict[int, np.ndarray]:
-    """Rows at the sources of a DAG, from rows at its sink."""
-    last = len(part.shapes) - 1
-    swept = part.T.sweep(numbers, {last - sink: seeds})
-    return {last - vertex: rows for vertex, rows in swept.items()}
 
 
 def unit_rows(batch: Batch, shape: Shape, dtype: np.dtype, kept: slice) -> np.ndarray:
@@ -140,18 +138,33 @@ def fill(
         samples, count, _ = block.shape
         block.reshape(samples, count, *apart.shape[1::2])[...] = apart.transpose(2, 0, 1, 3)
         return
-    block[...] = 0
-    for edge in dag.edges:
-        if edge.start == way.vertex:
-            split = mixing(edge.operator, layout[edge.end])
-            assert split is not None
-            add_samples(split, swept[edge.end], block)
+    for k, edge in enumerate(e for e in dag.edges if e.start == way.vertex):
+        split = mixing(edge.operator, layout[edge.end])
+        assert split is not None
+        write_samples(split, swept[edge.end], block, added=k > 0)
 
 
-def add_samples(split: Mixing, rows: np.ndarray, block: np.ndarray) -> None:
-    """Add the adjoints of every sample to its rows."""
+def write_samples(split: Mixing, rows: np.ndarray, block: np.ndarray, *, added: bool) -> None:
+    """The adjoints of every sample in its rows, or added to what they hold."""
     for target, part in zip(block, split.adjoints(rows), strict=True):
-        target += part.reshape(target.shape)
+        found = part.reshape(target.shape)
+        np.add(target, found, out=target) if added else np.copyto(target, found)
+
+
+def workspace(part: Dag, rows: int) -> int:
+    """Bytes that one operator needs on the way, for patches: of signals, these come in blocks."""
+    factors = [factor for edge in part.edges for factor in factors_of(edge.operator)]
+    kernels = 3 * max(map(patches, factors), default=0) * part.dtype.itemsize
+    signals = rows * max(map(signal_patches, factors), default=0) * part.dtype.itemsize
+    return kernels + min(signals, BLOCK)
+
+
+def signal_patches(operator: Jacobian) -> int:
+    """Entries that a convolution between signals gathers or adds up for one row."""
+    if not isinstance(operator, Convolution) or "w" in (operator.source, operator.target):
+        return 0
+    g = operator.geometry
+    return g.u[0] * size(g.u[2:]) * size(g.w[1:])
 
 
 def row_bytes(part: Dag) -> int:

@@ -12,9 +12,8 @@ Forward and reverse accumulation are two of these orders, so that the best is ne
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from math import inf
 
 
@@ -40,14 +39,16 @@ class Bracket:
         return f"({left} {right})"
 
 
+@lru_cache(maxsize=256)
 def bracketed(
-    sizes: Sequence[int], flops: Sequence[int], known: Sequence[bool], limit: float = inf
+    sizes: tuple[int, ...], flops: tuple[int, ...], known: tuple[bool, ...], limit: float = inf
 ) -> Bracket | None:
     """The order of least arithmetic, None where each has a matrix of more than `limit` numbers.
 
-    `known` says of which operators the matrix is there without any arithmetic.
+    `known` says of which operators the matrix is there without any arithmetic. The orders of the
+    last chains are remembered: that of a Jacobian at another point is the same.
 
-    >>> best = bracketed([1000, 10, 1000, 5], [20000, 20000, 10000], [True] * 3)
+    >>> best = bracketed((1000, 10, 1000, 5), (20000, 20000, 10000), (True,) * 3)
     >>> print(best), best.flops
     ((J2 J1) J0)
     (None, 200000)

@@ -1,6 +1,6 @@
 """Chain: products whose factors trade places until those that can merge stand side by side.
 
-The table `SWAPS` says what two neighbours become: one operator, or two in the other order.
+The table `SWAPS` says what neighbours become: one operator, or the same ones in another order.
 Diagonals and scalars go to the smaller of two tensors; past a layout they go towards the input.
 Matrices are never multiplied here: that is for the planner to decide.
 """
@@ -8,7 +8,7 @@ Matrices are never multiplied here: that is for the planner to decide.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ...jacobians import (
     BlockDiagonal,
@@ -30,20 +30,20 @@ from ...jacobians.products import factors_of, merge
 from .deferred import numbers_of
 
 Factors = tuple[Jacobian, ...]
-Swap = Callable[[Any, Any], Factors | None]
-SWAPS: dict[tuple[type, type], Swap] = {}
-"""(left kind, right kind) -> the factors that take their place, or None."""
+Swap = Callable[..., Factors | None]
+SWAPS: dict[tuple[type, ...], Swap] = {}
+"""Kinds of two or three neighbours -> the factors that take their place, or None."""
 
 MATRICES = {BlockDiagonal, Contraction, Convolution, Dense, Kron, LowRank}
 
 F = TypeVar("F", bound=Swap)
 
 
-def swaps(left: type, right: type) -> Callable[[F], F]:
-    """Register what two neighbours become."""
+def swaps(*kinds: type) -> Callable[[F], F]:
+    """Register what two or three neighbours become."""
 
     def register(function: F) -> F:
-        SWAPS[left, right] = function
+        SWAPS[kinds] = function
         return function
 
     return register
@@ -51,10 +51,11 @@ def swaps(left: type, right: type) -> Callable[[F], F]:
 
 def product(left: Jacobian, right: Jacobian) -> Jacobian:
     """left · right, in few factors."""
-    chain, others = list(factors_of(left)), factors_of(right)
+    chain, others, unmoved = list(factors_of(left)), factors_of(right), 0
     for position, factor in enumerate(others):
         push(chain, factor)
-        if chain[-1] is factor:  # what follows is settled with it already
+        unmoved = unmoved + 1 if chain[-1] is factor else 0
+        if unmoved == 2:  # what follows is settled with these already
             return as_product([*chain, *others[position + 1 :]])
     return as_product(chain)
 
@@ -65,12 +66,14 @@ def as_product(factors: list[Jacobian]) -> Jacobian:
 
 
 def push(chain: list[Jacobian], factor: Jacobian) -> None:
-    """Append a factor; what it and the last one become is appended in their place."""
-    met = meet(chain[-1], factor) if chain else None
+    """Append a factor; what it and the last ones become is appended in their place."""
+    met, last = (meet(chain[-1], factor) if chain else None), 1
+    if met is None and len(chain) > 1:
+        met, last = swapped(*chain[-2:], factor), 2
     if met is None:
         chain.append(factor)
         return
-    chain.pop()
+    del chain[-last:]
     for part in met:
         push(chain, part)
 
@@ -81,8 +84,13 @@ def meet(left: Jacobian, right: Jacobian) -> Factors | None:
         merged = merge(left, right)
         if merged is not None:
             return factors_of(simple(merged))
-    swap = SWAPS.get((type(left), type(right)))
-    return swap(left, right) if swap else None
+    return swapped(left, right)
+
+
+def swapped(*factors: Jacobian) -> Factors | None:
+    """What the table says."""
+    swap = SWAPS.get(tuple(map(type, factors)))
+    return swap(*factors) if swap else None
 
 
 def simple(operator: Jacobian) -> Jacobian:

@@ -12,7 +12,7 @@ from functools import cached_property
 from heapq import heapify, heappop, heappush
 
 from ...jacobians import Dag, Edge
-from . import distribute, rows, scaling, smaller  # noqa: F401  (each enters its rules into the table)
+from . import distribute, entries, rows, scaling, smaller  # noqa: F401  (each enters its rules into the table)
 from .cost import seconds
 from .graph import Ends, Graph
 

@@ -39,6 +39,18 @@ BANDWIDTH = 1.5e10
 CALL = 2e-6
 """Seconds that any call costs, however small."""
 
+COLLAPSING = 8e-5
+"""Seconds that eliminating vertices takes, for each edge of a DAG."""
+
+DECIDING = 2.5e-4
+"""Seconds that deciding what to multiply out takes, for each edge."""
+
+RECORDING = 1.5e-3
+"""Seconds that an engine takes to make a program, for each edge."""
+
+SAMPLING = 5e-4
+"""Seconds around the arithmetic where the rows of one sample are taken out of an operator."""
+
 Cost = tuple[float, float]
 """(seconds, bytes of data that are held)"""
 

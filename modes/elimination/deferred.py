@@ -96,7 +96,8 @@ class Deferring:
     def call(self, name: str, *inputs: Any, **attrs: Any) -> Deferred:
         """The result of an operator, later."""
         shapes = tuple(getattr(x, "shape", x if isinstance(x, tuple) else ()) for x in inputs)
-        dtype = common(*(x.dtype for x in inputs if hasattr(x, "dtype")))
+        arrays = (x for x in inputs if hasattr(x, "dtype") and x.dtype.kind not in "iu")
+        dtype = common(*(x.dtype for x in arrays))
         return Deferred(SHAPES[name](*shapes, **attrs), dtype, partial(run, name, attrs), inputs)
 
 
@@ -131,6 +132,7 @@ SHAPES: dict[str, Callable[..., Shape]] = {
     "MatMul": lambda a, b: (*np.broadcast_shapes(a[:-2], b[:-2]), a[-2], b[-1]),
     "Reshape": lambda x, shape: shape,
     "Expand": np.broadcast_shapes,
+    "Gather": lambda x, index, axis: (*x[:axis], *index, *x[axis + 1 :]),
     "Transpose": lambda x, perm: tuple(x[k] for k in perm),
     "ReduceSum": summed,
     "Slice": sliced,

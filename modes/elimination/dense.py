@@ -21,6 +21,9 @@ from .batch import Batch
 from .bracket import Bracket, bracketed
 from .narrow import readings, ways_from
 
+ORDER = "order"
+"""Key of the order in which the matrix of a DAG was had last."""
+
 STATIONS = 48
 """So many vertices of a chain are considered as places of a bracket: the narrowest ones."""
 
@@ -38,7 +41,17 @@ def dense(dag: Dag, *, limit: int = DENSE_LIMIT) -> np.ndarray:
     """The matrix of a DAG; no matrix on the way takes more than `limit` bytes."""
     if 0 in dag.shape:
         return np.zeros(dag.shape, dag.dtype)
-    return min(orders(dag, limit), key=lambda order: order.flops).compute()
+    return best_order(dag, limit).compute()
+
+
+def best_order(dag: Dag, limit: int = DENSE_LIMIT) -> Order:
+    """The order of least arithmetic, found once for a DAG, with which it is kept."""
+    known, found = dag.known.get(ORDER, (None, None))
+    if known != limit:
+        found = min(orders(dag, limit), key=lambda order: order.flops)
+        dag.known[ORDER] = limit, found
+    best: Order = found
+    return best
 
 
 def orders(dag: Dag, limit: int = DENSE_LIMIT) -> list[Order]:
@@ -127,7 +140,7 @@ def bracket_of(segments: list[Dag], limit: float) -> Bracket | None:
     """The best order for the segments of a chain."""
     sizes = [segments[0].shape[1], *(part.shape[0] for part in segments)]
     known = [len(p.edges) == 1 and given(p.edges[0].operator) is not None for p in segments]
-    return bracketed(sizes, [part.flops for part in segments], known, limit)
+    return bracketed(tuple(sizes), tuple(part.flops for part in segments), tuple(known), limit)
 
 
 def matrix(segments: list[Dag], bracket: Bracket) -> np.ndarray:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 from ...jacobians import Dag, Edge
 from ...jacobians.dag import useful
-from .adjoints import Way, part_of, row_bytes
+from .adjoints import Way, part_of, row_bytes, workspace
 from .batch import Batch, batches_of, layouts
-from .cost import BANDWIDTH, seconds
+from .cost import BANDWIDTH, SAMPLING, seconds
 from .sampled import mixing
 
 Layouts = dict[int, dict[int, Batch]]
@@ -104,8 +104,14 @@ def best_choice(dag: Dag, ends: tuple[int, ...], products: int, price: float) ->
 def needed(dag: Dag, choice: Choice) -> int:
     """Bytes that a choice holds, with those that one row takes while it is swept."""
     ways = [way for ways in choice.ways.values() for way in ways]
-    rows = (row_bytes(part_of(dag, [w for w in ways if w.sink == end])) for end in choice.layouts)
-    return choice.nbytes + max(rows)
+    spent = [swept_bytes(dag, [w for w in ways if w.sink == end]) for end in choice.layouts]
+    return choice.nbytes + max(spent)
+
+
+def swept_bytes(dag: Dag, ways: list[Way]) -> int:
+    """Bytes that the sweep for ways to one end takes with a single row at a time."""
+    part = part_of(dag, ways)
+    return row_bytes(part) + workspace(part, max((way.block[1] for way in ways), default=0))
 
 
 def readings(dag: Dag, ends: tuple[int, ...]) -> Iterable[Layouts]:
@@ -152,6 +158,7 @@ class Reach:
             return
         swept = sum(way.block[1] for way in ways) * sum(seconds(e.operator) for e in edges)
         written = 3 * sum(way.nbytes for way in ways) / BANDWIDTH
+        written += SAMPLING * len(edges) * sum(way.batch.count for way in ways if not way.own)
         passed = all(way.own for way in ways)  # on the way to other vertices, chosen or not
         choice.setup += swept if passed else 0
         spent, lost = self.remaining.only_through(vertex)

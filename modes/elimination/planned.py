@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import singledispatch
 from typing import Any
 
-from ...jacobians import Dag, Jacobian, Product, Sum
+from ...jacobians import Array, Dag, Jacobian, Product, Sum
 from .collapse import Collapse, collapse
+from .cost import COLLAPSING, DECIDING, seconds
 from .plan import REPAID, Plan, plan
 
-COLLAPSE, PLAN = "collapse", "plan"
+COLLAPSE, PLAN, SECONDS = "collapse", "plan", "seconds"
 """Keys of what was made of a DAG last. It is kept with the DAG, which it may hold itself, and goes
 with it; both directions share it.
 """
@@ -30,10 +32,40 @@ def collapse_of(dag: Dag) -> Collapse:
     return found
 
 
+def seconds_of(dag: Dag) -> float:
+    """The estimated time of one product, worked out once."""
+    if SECONDS not in dag.known:
+        dag.known[SECONDS] = seconds(dag)
+    found: float = dag.known[SECONDS]
+    return found
+
+
+def repays_elimination(dag: Dag, products: int) -> bool:
+    """Whether a DAG is eliminated already, or so many products take as long as that does."""
+    if COLLAPSE in (dag.mirror or dag).known:
+        return True
+    return products * seconds_of(dag) >= COLLAPSING * len(dag.edges)
+
+
+def repays_decision(dag: Dag, products: int) -> bool:
+    """Whether so many products take longer than it takes to decide what to multiply out."""
+    return products * seconds_of(dag) > DECIDING * len(dag.edges)
+
+
 def plan_of(dag: Dag) -> Plan | None:
     """What was multiplied out of a DAG last, if anything was."""
     found: tuple[Any, Plan | None] = dag.known.get(PLAN, (None, None))
     return found[1]
+
+
+def held(dag: Dag) -> Iterator[Array]:
+    """The arrays of a DAG and of what was made of it."""
+    first = dag.mirror or dag
+    yield from first.arrays()
+    if COLLAPSE in first.known:
+        yield from collapse_of(first).after.arrays()
+    if found := plan_of(first):
+        yield from found.dag.arrays()
 
 
 @singledispatch
@@ -47,13 +79,15 @@ def planned(operator: Jacobian, products: int, memory: int | None = None) -> Jac
 def _(operator: Dag, products: int, memory: int | None = None) -> Jacobian:
     if operator.mirror is not None:
         return planned(operator.mirror, products, memory).T
+    if not repays_decision(dag := eliminated(operator), products):
+        return dag
     asked = min(products, REPAID), memory
     known, found = operator.known.get(PLAN, (None, None))
     if known != asked:
-        found = plan(eliminated(operator), products=products, memory=memory)
+        found = plan(dag, products=products, memory=memory)
         operator.known[PLAN] = asked, found
-    dag: Dag = found.dag
-    return dag
+    planned_dag: Dag = found.dag
+    return planned_dag
 
 
 @planned.register

@@ -15,6 +15,7 @@ from ...jacobians.hooks import compiled
 from ...ops import numbers
 from ..elimination.planned import planned
 from .engines import Program, compile_by, compiler
+from .light import size_text
 from .record import record
 
 KEPT = 4
@@ -35,7 +36,7 @@ class Compiled(Jacobian):
             compiler(engine)  # raises where it is not there
         self._programs: OrderedDict[Shape, Program] = OrderedDict()
         self._lock = Lock()
-        self._ran = engine or "the first engine that can"
+        self._ran, self._why = engine or "the first engine that can", ""
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the programs, which are made again where they are needed."""
@@ -64,6 +65,7 @@ class Compiled(Jacobian):
                 started = time.perf_counter()
                 recording = record(self.operator, columns)
                 self._programs[columns], self._ran = compile_by(self.engine, recording)
+                self._why = "asked for" if self.engine else size_text(recording)
                 self.seconds += time.perf_counter() - started
                 if len(self._programs) > KEPT:
                     self._programs.popitem(last=False)
@@ -84,6 +86,13 @@ class Compiled(Jacobian):
 
     def diagonal(self) -> np.ndarray:
         return self.operator.diagonal()
+
+    @property
+    def choice(self) -> str:
+        """Which engine takes the products, and why; and how long compiling took so far."""
+        why = f" ({self._why})" if self._why else ", at the first product"
+        took = f"; compiling took {self.seconds:.2g} s" if self.seconds else ""
+        return f"compiled: products by {self._ran}{why}{took}"
 
     def __repr__(self) -> str:
         return f"{self.operator!r}, by {self._ran}"

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...jacobians.errors import InputError, closest
 from ..primal.engines.onnxruntime import EngineError
+from .light import light
 from .record import Recording
 
 
@@ -29,10 +30,14 @@ EXTRAS = {"onnxruntime": "runtime", "numba": "numba"}
 
 
 def compile_by(engine: str | None, recording: Recording) -> tuple[Program, str]:
-    """A program and the engine that runs it: the one asked for, or the first that can."""
+    """A program and the engine that runs it: the one asked for, or the sooner one that can.
+
+    That is ONNX Runtime where it is installed and has the kernels, unless its call would take
+    longer than the product.
+    """
     if engine is not None:
         return compiler(engine)(recording), engine
-    if importlib.util.find_spec("onnxruntime"):
+    if importlib.util.find_spec("onnxruntime") and not light(recording):
         try:
             return compiler("onnxruntime")(recording), "onnxruntime"
         except EngineError:  # a kernel that it does not have, for this dtype

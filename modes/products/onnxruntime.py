@@ -21,6 +21,7 @@ from ..primal.engines.cut import placeholder
 from ..primal.engines.onnxruntime import EngineError
 from ..primal.engines.sessions import CPU, new_session
 from .ends import Part, inputs_of, outputs_of
+from .quicker import quicker
 from .record import Recording
 
 SMALL = 1024  # bytes; larger residuals are shared with the session, not copied into the model
@@ -54,6 +55,7 @@ def compile(recording: Recording, provider: str = CPU) -> Session:
     Raises `EngineError` where ONNX Runtime has no kernel for it.
     """
     check_provider(provider)
+    recording = quicker(recording)
     outputs = outputs_of(recording)
     inputs = inputs_of(recording)
     results = {part.name: part.value for part in outputs}

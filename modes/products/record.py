@@ -59,14 +59,17 @@ def steps_by_one(inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> bool:
     """Whether a transposed convolution is a convolution with the kernel turned around.
 
     That is what engines are best at; its margins must not be negative, and a kernel that is not
-    constant must be small beside the signal, for it is turned in every product.
+    constant must be small beside the signal, for it is turned in every product. It multiplies at
+    every position of the result, so that this must not be larger than the signal.
     """
     x, w = inputs[:2]
     if isinstance(w, ir.Value) and size(shape_of(w)) > size(shape_of(x)):
         return False
     plain = set(attrs["strides"]) == {1} and not any(attrs.get("output_padding") or (0,))
-    reach = zip(attrs["pads"], [*spans(attrs)] * 2, strict=True)
-    return plain and len(inputs) == 2 and all(0 <= pad <= span for pad, span in reach)
+    begins, ends = np.reshape(attrs["pads"], (2, -1))
+    reach = np.array(spans(attrs))
+    inside = np.minimum(begins, ends).min() >= 0 and np.all(np.maximum(begins, ends) <= reach)
+    return plain and len(inputs) == 2 and bool(inside and np.all(begins + ends >= reach))
 
 
 def spans(attrs: Mapping[str, Any]) -> tuple[int, ...]:

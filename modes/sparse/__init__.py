@@ -8,6 +8,7 @@ from scipy.sparse import csr_array
 
 from ...jacobians import Jacobian
 from ...jacobians.base import DENSE_LIMIT
+from ...jacobians.errors import InputError
 from ...jacobians.hooks import sparse as hook
 from ..hessian import Hessian
 from ..linearization import Linearization
@@ -15,20 +16,28 @@ from .choice import Method, method, where
 from .coloring import Coloring, coloring
 from .faces import bare
 from .plans import plan
+from .refresh import fresh, refreshed
 
 Format = Literal["bsr", "coo", "csc", "csr", "dia", "dok", "lil"]
 
 __all__ = ["Coloring", "coloring", "pattern", "sparse"]
 
 
-def sparse(J: Jacobian, format: Format = "csr", *, limit: int = DENSE_LIMIT) -> Any:
+def sparse(
+    J: Jacobian, format: Format = "csr", *, limit: int = DENSE_LIMIT, out: Any = None
+) -> Any:
     """J as a sparse array of SciPy.
 
     What is worked out at one point, where the entries stand and all that is constant, is used
     again after `relinearize`. An entry that may be other than zero at some point is kept; an
     operator that stands alone has no other point.
 
-    Raises `LimitError` where it would take more than `limit` bytes.
+    The arrays that say where entries stand are shared, read-only, by the matrices of one model.
+    `out`, a result at another point, is overwritten and returned: only the entries that depend on
+    the point are written, the others are taken to be as they were given away.
+
+    Raises `LimitError` where it would take more than `limit` bytes, and `InputError` where `out`
+    has another pattern.
 
     >>> import numpy as np
     >>> from onnxjac.jacobians import Diagonal
@@ -36,14 +45,16 @@ def sparse(J: Jacobian, format: Format = "csr", *, limit: int = DENSE_LIMIT) -> 
     array([2., 3.])
     """
     found = method_of(J, limit)
-    matrix = found.pattern.copy()
-    matrix.data = found.values(J)
-    return matrix.asformat(format)
+    if out is None:
+        return fresh(found, J).asformat(format)
+    if format != "csr":
+        raise InputError(f"tosparse(out=...) writes a csr_array, not format={format!r}.")
+    return refreshed(found, J, out)
 
 
 @hook.register
-def _(J: Jacobian, format: Format, limit: int) -> Any:
-    return sparse(J, format, limit=limit)
+def _(J: Jacobian, format: Format, limit: int, out: Any) -> Any:
+    return sparse(J, format, limit=limit, out=out)
 
 
 def pattern(J: Jacobian, *, limit: int = DENSE_LIMIT) -> csr_array[Any]:

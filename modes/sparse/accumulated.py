@@ -11,6 +11,7 @@ from scipy.sparse import csr_array
 from ...jacobians import Jacobian
 from .faces import bare
 from .program import Program, identity
+from .scatter import Scatter
 from .stages import scaled, stretch, uniform
 from .sweep import swept
 from .symbolic import Symbolic, unit
@@ -39,22 +40,24 @@ class Accumulated:
         dtype = self.program.dtype
         terms, moving = A.terms, np.flatnonzero(A.terms.variable)
         self.constants = np.where(terms.variable == 0, terms.coefficient, 0).astype(dtype)
-        self.moving, self.variable = stretch(moving), stretch(terms.variable[moving])
+        self.moving, self.variable = Scatter(moving), stretch(terms.variable[moving])
         self.coefficient = uniform(terms.coefficient[moving].astype(dtype))
         self.pattern = csr_array((np.ones(len(terms), bool), terms.columns, A.indptr), A.shape)
+        self.program.close([self.variable])
 
     def fits(self, operator: Jacobian) -> bool:
         """Whether the numbers of an operator of the same structure can be computed."""
         keys = map(identity, self._arrays(operator))
         return -1 not in self.read and aliases(keys) == self.aliases
 
-    def values(self, operator: Jacobian) -> np.ndarray:
-        """The entries, in the order of the pattern."""
-        data = self.constants.copy()
+    def values(self, operator: Jacobian, out: np.ndarray | None = None) -> np.ndarray:
+        """The entries, in the order of the pattern; into `out`, only those that may change."""
+        data = self.constants.copy() if out is None else out
         if self.read:
             arrays = self._arrays(operator)
             x = self.program.run([arrays[k] for k in self.read])
-            data[self.moving] = scaled(self.coefficient, x[self.variable])
+            self.moving.write(scaled(self.coefficient, x[self.variable]), data)
+            self.program.done(x)
         return data
 
     def _arrays(self, operator: Jacobian) -> list[np.ndarray]:

@@ -37,8 +37,8 @@ class Method(Protocol):
     def fits(self, operator: Jacobian) -> bool:
         """Whether it works for an operator of the same structure."""
 
-    def values(self, operator: Jacobian) -> np.ndarray:
-        """The entries of an operator."""
+    def values(self, operator: Jacobian, out: np.ndarray | None = None) -> np.ndarray:
+        """The entries of an operator; into `out`, at least those that are not the same always."""
 
 
 def method(operator: Jacobian, fixed: Fixed, limit: int, *, symmetric: bool) -> Method:

@@ -17,6 +17,7 @@ from scipy.sparse import csr_array
 from ...jacobians import Jacobian
 from ...jacobians.errors import InputError
 from .colors import colors
+from .star import coordinates, places, star
 
 TRIES = 16
 """How many limits between full and other rows are compared, about."""
@@ -56,10 +57,14 @@ class Coloring:
         """A colouring is one for all operators of that pattern."""
         return True
 
-    def values(self, J: Jacobian) -> np.ndarray:
+    def values(self, J: Jacobian, out: np.ndarray | None = None) -> np.ndarray:
         """The entries of J, in the order of the pattern."""
         V, U = (seeds.astype(J.dtype) for seeds in self.seeds)
-        return self.decompress(J @ V, J.T @ U).data
+        data: np.ndarray = self.decompress(J @ V, J.T @ U).data
+        if out is None:
+            return data
+        out[:] = data
+        return out
 
 
 def indicator(color: np.ndarray) -> np.ndarray:
@@ -71,7 +76,9 @@ def indicator(color: np.ndarray) -> np.ndarray:
 
 
 def coloring(pattern: Any, partition: str = "column") -> Coloring:
-    """A colouring of a sparse pattern: `"column"`, `"row"`, `"bidirectional"` or `"symmetric"`.
+    """A colouring of a sparse pattern: `"column"`, `"row"` or `"bidirectional"`.
+
+    For a symmetric one `"star"`, or `"symmetric"` for the better of star and of full columns first.
 
     >>> coloring(np.eye(1000, dtype=bool)).products
     1
@@ -79,7 +86,7 @@ def coloring(pattern: Any, partition: str = "column") -> Coloring:
     if partition not in PARTITIONS:
         raise InputError(f"there is no partition {partition!r}: take one of {list(PARTITIONS)}")
     pattern = csr_array(pattern, dtype=bool)
-    if partition == "symmetric" and pattern.shape[0] != pattern.shape[1]:
+    if partition in ("star", "symmetric") and pattern.shape[0] != pattern.shape[1]:
         raise InputError(f"a symmetric pattern is square, not of shape {pattern.shape}")
     return PARTITIONS[partition](pattern)
 
@@ -118,20 +125,28 @@ def bidirectional_with(pattern: csr_array[Any], full: np.ndarray) -> Coloring:
 
 
 def symmetric(pattern: csr_array[Any]) -> Coloring:
-    """The fullest columns first, then the others, whose entries there are known by symmetry.
-
-    A star colouring: entry (i, j) is read from column j, or from column i as entry (j, i).
-    """
+    """By symmetry: the fullest columns first, or a star colouring, whichever has fewer colours."""
     _, hubs = best(
         pattern, lambda hubs: width(pattern[:, hubs]) + width(pattern[~hubs][:, ~hubs])
     )
     none = np.zeros_like(hubs)
-    tried = (symmetric_with(pattern, chosen) for chosen in (none, hubs))
-    return min(tried, key=lambda c: c.products)
+    tried = [symmetric_with(pattern, chosen) for chosen in (none, hubs)]
+    return min(*tried, by_star(pattern), key=lambda c: c.products)
+
+
+def by_star(pattern: csr_array[Any]) -> Coloring:
+    """A star colouring: that of the columns is one, a greedy one has mostly fewer colours."""
+    found = [colors(pattern), star(pattern)]
+    columns = min((c for c in found if c is not None), key=lambda c: int(c.max(initial=-1)))
+    none = np.full_like(columns, -1)
+    return Coloring(pattern, columns, none, places(pattern, columns))
 
 
 def symmetric_with(pattern: csr_array[Any], hubs: np.ndarray) -> Coloring:
-    """The columns of the hubs whole, those of the others without the rows of the hubs."""
+    """The columns of the hubs whole, those of the others without the rows of the hubs.
+
+    Entry (i, j) is read from column j, or from column i as entry (j, i).
+    """
     columns = np.full(pattern.shape[0], -1)
     columns[hubs] = colors(pattern[:, hubs])
     columns[~hubs] = colors(pattern[~hubs][:, ~hubs]) + columns.max(initial=-1) + 1
@@ -144,6 +159,7 @@ PARTITIONS: dict[str, Callable[[csr_array[Any]], Coloring]] = {
     "column": by_columns,
     "row": by_rows,
     "bidirectional": bidirectional,
+    "star": by_star,
     "symmetric": symmetric,
 }
 """partition -> how it is coloured."""
@@ -162,9 +178,3 @@ def best(pattern: csr_array[Any], cost: Cost) -> tuple[int, np.ndarray]:
 def width(pattern: Any) -> int:
     """The most entries in a row: no colouring of the columns has fewer colours."""
     return int(np.diff(pattern.tocsr().indptr).max(initial=0))
-
-
-def coordinates(pattern: csr_array[Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Row and column of every entry, in order, as wide integers."""
-    rows = np.repeat(np.arange(pattern.shape[0]), np.diff(pattern.indptr))
-    return rows, pattern.indices.astype(np.int64)

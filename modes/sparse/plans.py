@@ -11,6 +11,7 @@ import numpy as np
 
 from ...jacobians import Dag, Jacobian, shape_of
 from ..linearization import Linearization
+from ..tape.mold import mold_of
 from ..tape.reuse import stale_between
 from .choice import Method, method
 from .sweep import everything_in
@@ -28,18 +29,26 @@ class Plan:
         self.fixed = {k: operator for k, operator in operators if id(operator) in constant}
         sides = ((J, J.T) for J in self.fixed.values())
         known = {id(part) for pair in sides for side in pair for part in everything_in(side)}
-        self.skeleton = self._skeleton(J.dag)
+        self.skeleton, self.molds = self._skeleton(J.dag), self._molds(J.dag)
         self.method: Method = method(J.dag, known, limit, symmetric=symmetric)
 
     def fits(self, dag: Dag) -> bool:
         """Whether nothing but numbers that may change differs in the DAG of another point."""
-        if self._skeleton(dag) != self.skeleton or not self.method.fits(dag):
+        molds = self._molds(dag)
+        alike = molds is not None and molds == self.molds
+        if not (alike or self._skeleton(dag) == self.skeleton) or not self.method.fits(dag):
             return False
         now = {k: dag.edges[k].operator for k in self.fixed}
         if not all(equal(J, now[k]) for k, J in self.fixed.items()):
             return False
-        self.fixed = now  # the next comparison is one of identities
+        self.fixed, self.molds = now, molds  # the next comparison is one of identities
         return True
+
+    def _molds(self, dag: Dag) -> Any:
+        """What decides the skeleton where all that moves comes from molds; else None."""
+        molds = [mold_of(e.operator) for k, e in enumerate(dag.edges) if k not in self.fixed]
+        ends = [(e.start, e.end) for e in dag.edges]
+        return None if None in molds else (dag.shapes, dag.sources, dag.sinks, ends, molds)
 
     def _skeleton(self, dag: Dag) -> Any:
         moving = ((e.start, e.end, skeleton(e.operator))

@@ -8,7 +8,8 @@ once; at another point only x is computed anew.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections import deque
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,11 @@ import numpy as np
 from ...jacobians import Jacobian
 from ...jacobians.errors import LimitError
 from ...jacobians.sparse import entries
-from .stages import Multiplied, Stage, added
+from .stages import Index, Multiplied, Stage, added
 from .terms import Terms
+
+KEPT = 2**24
+"""Bytes of room for variables that are kept from one point to the next."""
 
 
 class Program:
@@ -30,6 +34,10 @@ class Program:
         self.dtype, self.fixed, self.limit = np.dtype(dtype), fixed, limit
         self.length, self.stages = 1, list[Stage]()
         self.starts: dict[Any, int] = {}
+        self.sizes: dict[Any, int] = {}
+        self.copied: set[int] = set()
+        self.direct: dict[tuple[int, int], tuple[int, slice]] = {}
+        self._idle: deque[np.ndarray] = deque()
 
     def entries(self, operator: Jacobian) -> Terms:
         """The entries of an operator that is no composite."""
@@ -45,7 +53,7 @@ class Program:
         """Where an array stands in x; the same one stands there once."""
         key = identity(array)
         if key not in self.starts:
-            self.starts[key] = self.length
+            self.starts[key], self.sizes[key] = self.length, array.size
             self.length += array.size
         return self.starts[key]
 
@@ -80,15 +88,68 @@ class Program:
         check_length(self.length, self.dtype, self.limit)
         return slice(self.length - n, self.length)
 
-    def run(self, arrays: Iterable[np.ndarray], x: np.ndarray | None = None) -> np.ndarray:
-        """All variables, where the arrays have these values."""
-        x = np.empty(self.length, self.dtype) if x is None else x
+    def close(self, reads: Iterable[Index]) -> None:
+        """All stages are known, and what is read of x afterwards: which arrays need a copy in x.
+
+        A stretch of one array is read where it is; an index, or what spans several, in x.
+        """
+        stops = {key: start + self.sizes[key] for key, start in self.starts.items()}
+        spans = [(start, stops[key]) for key, start in self.starts.items()]
+        for index in (*(read for stage in self.stages for read in stage.reads), *reads):
+            touched = [k for k, span in enumerate(spans) if meets(index, span)]
+            if isinstance(index, slice) and len(touched) == 1 and inside(index, spans[touched[0]]):
+                start = spans[touched[0]][0]
+                where = slice(index.start - start, index.stop - start)
+                self.direct[index.start, index.stop] = touched[0], where
+            else:
+                self.copied.update(touched)
+
+    def run(self, arrays: Iterable[np.ndarray]) -> Variables:
+        """All variables, where the arrays have these values; room that `done` takes back."""
+        flat = [np.ascontiguousarray(array, self.dtype).reshape(-1) for array in arrays]
+        x = self._idle.pop() if self._idle else np.empty(self.length, self.dtype)
         x[0] = 1
-        for array, start in zip(arrays, self.starts.values(), strict=True):
-            x[start : start + array.size].reshape(array.shape)[...] = array
+        starts = list(self.starts.values())
+        for k in self.copied:
+            x[starts[k] : starts[k] + flat[k].size] = flat[k]
+        variables = Variables(x, flat, self.direct)
         for stage in self.stages:
-            stage(x)
-        return x
+            stage(variables)
+        return variables
+
+    def done(self, variables: Variables) -> None:
+        """The room may be used again, if it is not so large that it had better be given back."""
+        if variables.x.nbytes <= KEPT:
+            self._idle.append(variables.x)
+
+
+class Variables:
+    """The numbers x, some of them in the arrays that they come from."""
+
+    def __init__(
+        self, x: np.ndarray, flat: list[np.ndarray],
+        direct: Mapping[tuple[int, int], tuple[int, slice]],
+    ) -> None:  # fmt: skip
+        self.x, self.flat, self.direct = x, flat, direct
+
+    def __getitem__(self, index: Index) -> np.ndarray:
+        if isinstance(index, slice) and (index.start, index.stop) in self.direct:
+            source, where = self.direct[index.start, index.stop]
+            return self.flat[source][where]
+        return self.x[index]
+
+
+def meets(index: Index, span: tuple[int, int]) -> bool:
+    """Whether an index reads something between two places."""
+    start, stop = span
+    if isinstance(index, slice):
+        return bool(index.start < stop and start < index.stop)
+    return bool(np.any((index >= start) & (index < stop)))
+
+
+def inside(index: slice, span: tuple[int, int]) -> bool:
+    """Whether a stretch lies between two places."""
+    return bool(span[0] <= index.start and index.stop <= span[1])
 
 
 def identity(array: np.ndarray) -> tuple[Any, ...]:

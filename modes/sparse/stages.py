@@ -14,10 +14,19 @@ ROUNDS = 8
 """Sums of up to so many terms are computed term by term; longer ones by a sparse product."""
 
 
+class Variables(Protocol):
+    """The numbers x, of which those of an array may lie in the array."""
+
+    def __getitem__(self, index: Index) -> np.ndarray: ...
+
+
 class Stage(Protocol):
     """Computes a stretch of x from what stands before it."""
 
-    def __call__(self, x: np.ndarray) -> None: ...
+    reads: tuple[Index, ...]
+    made: slice
+
+    def __call__(self, x: Variables) -> None: ...
 
 
 class Multiplied:
@@ -25,24 +34,36 @@ class Multiplied:
 
     def __init__(self, left: np.ndarray, right: np.ndarray, made: slice) -> None:
         self.left, self.right, self.made = stretch(left), stretch(right), made
+        self.reads: tuple[Index, ...] = (self.left, self.right)
 
-    def __call__(self, x: np.ndarray) -> None:
+    def __call__(self, x: Variables) -> None:
         np.multiply(x[self.left], x[self.right], out=x[self.made])
 
 
 class Added:
-    """x[made] = constant + Σᵣ cᵣ ∘ x[vᵣ], where round r holds the r-th term of every sum."""
+    """x[made] = constant + Σᵣ cᵣ ∘ x[vᵣ], where each round holds a term of many sums.
+
+    The first one writes the sums where it holds a term of all; it had better be one with factors.
+    """
 
     def __init__(
         self, constant: Numbers, rounds: list[tuple[Index, Index, Numbers]], made: slice
     ) -> None:
         self.constant, self.rounds, self.made = constant, rounds, made
+        self.reads: tuple[Index, ...] = tuple(variables for _, variables, _ in rounds)
 
-    def __call__(self, x: np.ndarray) -> None:
+    def __call__(self, x: Variables) -> None:
         total = x[self.made]
-        total[:] = self.constant
-        for rows, variables, coefficient in self.rounds:
-            total[rows] += scaled(coefficient, x[variables])
+        (rows, variables, coefficient), *others = self.rounds
+        if isinstance(rows, slice) and len(total) == rows.stop - rows.start:
+            np.multiply(x[variables], coefficient, out=total)
+        else:
+            total[:] = 0
+            accumulate(total, rows, coefficient, x[variables])
+        for rows, variables, coefficient in others:
+            accumulate(total, rows, coefficient, x[variables])
+        if not isinstance(self.constant, float) or self.constant:
+            total += self.constant
 
 
 class Spread:
@@ -50,9 +71,24 @@ class Spread:
 
     def __init__(self, constant: Numbers, matrix: csr_array[Any], made: slice) -> None:
         self.constant, self.matrix, self.made = constant, matrix, made
+        self.reads: tuple[Index, ...] = (slice(0, made.start),)
 
-    def __call__(self, x: np.ndarray) -> None:
-        x[self.made] = self.constant + self.matrix @ x[: self.matrix.shape[1]]
+    def __call__(self, x: Variables) -> None:
+        x[self.made][:] = self.constant + self.matrix @ x[slice(0, self.made.start)]
+
+
+def accumulate(total: np.ndarray, rows: Index, coefficient: Numbers, x: np.ndarray) -> None:
+    """total[rows] += coefficient ∘ x, by one pass where the coefficient is a sign."""
+    if isinstance(rows, slice) and is_sign(coefficient):
+        add = np.add if coefficient == 1 else np.subtract
+        add(total[rows], x, out=total[rows])
+    else:
+        total[rows] += scaled(coefficient, x)
+
+
+def is_sign(coefficient: Numbers) -> bool:
+    """Whether it is 1 or -1 throughout, which costs no multiplication."""
+    return isinstance(coefficient, float) and abs(coefficient) == 1
 
 
 def added(
@@ -73,6 +109,7 @@ def added(
         (stretch(row[r]), stretch(variable[r]), uniform(coefficient[r]))
         for r in (np.flatnonzero(place == k) for k in range(place.max() + 1))
     ]
+    rounds.sort(key=lambda r: (isinstance(r[0], np.ndarray), is_sign(r[2])))
     return Added(uniform(constant), rounds, made)
 
 

@@ -33,9 +33,10 @@ class Symbolic:
     def _under(self, E: Terms, counts: np.ndarray, top: int, height: int) -> Symbolic:
         """Rows of the product, where E holds those of the left factor."""
         k, at = expanded(self.indptr[E.columns], counts)
-        E, A = E[k], self.terms[at]
-        variable = self.program.product(E.variable, A.variable)
-        terms = Terms(E.rows - top, A.columns, variable, E.coefficient * A.coefficient)
+        A = self.terms
+        variable = self.program.product(E.variable[k], A.variable[at])
+        coefficient = E.coefficient[k] * A.coefficient[at]
+        terms = Terms(E.rows[k] - top, A.columns[at], variable, coefficient)
         return assembled((height, self.shape[1]), terms, self.program)
 
     def plus(self, others: list[Symbolic]) -> Symbolic:

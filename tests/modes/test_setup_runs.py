@@ -1,4 +1,4 @@
-"""Set-up on real networks: runs of the engine are counted, and Python's time per node is bounded."""
+"""Set-up of networks: runs of the engine are counted, and Python's time per node is bounded."""
 
 import time
 

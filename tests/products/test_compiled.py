@@ -9,14 +9,15 @@ from numpy.testing import assert_allclose, assert_array_equal
 import onnxjac as oj
 from check_model import assert_near
 from check_operator import check_operator
-from onnxjac.jacobians import Block, Convolution, Dense
+from onnxjac.jacobians import Block, Convolution, Dense, Eye, Take, implicit_kron
 from onnxjac.modes.primal.engines.onnxruntime import EngineError
 from onnxjac.modes.products.compiled import KEPT, Compiled
 from onnxjac.modes.products.ends import inputs_of, outputs_of
 from onnxjac.modes.products.engines import compile_by
+from onnxjac.modes.products.quicker import quicker
 from onnxjac.modes.products.record import record
 
-from ..jacobians.convolutions import GEOMETRIES, convolution
+from ..jacobians.convolutions import GEOMETRIES, convolution, geometry
 from ..jacobians.examples import EXAMPLES, Draw
 from ..networks.test_networks import FILES, below, loaded
 
@@ -177,3 +178,42 @@ def test_it_adapts_to_the_number_of_products():
     products = [J @ v for _ in range(40)]
     assert J.structure.count == 40
     assert_allclose(products, np.broadcast_to(products[0], (40, J.shape[0])), atol=1e-13)
+
+
+def single(op_type, J):
+    """The nodes of that kind in a product by ONNX Runtime, which is right."""
+    recording = quicker(record(J))
+    v = RNG.standard_normal(J.shape[1]).astype(J.dtype)
+    assert_near(Compiled(J, "onnxruntime") @ v, J @ v, 1e-6)
+    return [node for node in recording.recorder.nodes if node.op_type == op_type]
+
+
+@pytest.mark.parametrize("index", [[[5, 0], [2, 3]], [1, -1, 6]])
+def test_single_numbers_are_taken_and_put_by_entries(index):
+    """Two numbers that meet at one place are added up by rows."""
+    T = Take(np.array(index), 0, (7,), np.float32)
+    assert len(single("GatherElements", T)) == 1
+    assert len(single("MaxUnpool", T.T)) == (1 if index[-1] == [2, 3] else 0)
+
+
+def test_rows_are_moved_as_rows():
+    T = Take(np.array([2, 0]), 0, (3, 4), np.float32)
+    assert not single("GatherElements", T)
+    assert not single("MaxUnpool", T.T)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(16, 1200), (4, 1200), (16, 500), (300, 1200)])
+def test_a_large_constant_is_read_as_it_lies(rows, columns):
+    """It is on the left then; not where few rows, or many, are multiplied with it."""
+    K = implicit_kron(Eye(rows), Draw(3, np.float32).normal(columns, 1000))
+    (node,) = single("MatMul", K)
+    turned = (rows, columns) == (16, 1200)
+    assert node.inputs[0 if turned else 1].const_value is not None
+
+
+@pytest.mark.parametrize(("pad", "kind"), [(0, "ConvTranspose"), (1, "Conv"), (2, "Conv")])
+def test_a_transposed_convolution_is_one_where_that_is_no_more_work(pad, kind):
+    """A result that is larger than the signal would be multiplied at all its places."""
+    g = geometry(n=2, size=(6, 6), kernel=(3, 3), pads=(pad,) * 4)
+    J, _ = convolution(Draw(3, np.float32), "u", "x", g)
+    assert len(single(kind, J)) == 1

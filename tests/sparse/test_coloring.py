@@ -28,7 +28,20 @@ def scattered(n):
     return csr_array(A + A.T + eye_array(n)) != 0
 
 
-PATTERNS = {"arrow": arrow(200), "grid": grid(13), "scattered": scattered(300)}
+def band(n, k):
+    """k diagonals on each side."""
+    return csr_array(sum(eye_array(n, k=d) for d in range(-k, k + 1))) != 0
+
+
+def without_diagonal(n):
+    """A tree of paths from one middle, whose own entries are zero."""
+    parent = np.maximum(np.arange(1, n) - 3, 0)
+    edges = coo_array((np.ones(n - 1), (np.arange(1, n), parent)), (n, n))
+    return csr_array(edges + edges.T) != 0
+
+
+PATTERNS = {"arrow": arrow(200), "grid": grid(13), "scattered": scattered(300), "band": band(50, 3),
+            "tree": without_diagonal(40)}  # fmt: skip
 
 every_pattern = pytest.mark.parametrize("name", PATTERNS)
 
@@ -51,8 +64,9 @@ def test_rectangles():
     for partition in ("column", "row", "bidirectional"):
         found = coloring(A, partition)
         assert np.array_equal(found.values(Dense(A)), A[A != 0])
-    with pytest.raises(InputError, match="square"):
-        coloring(A, "symmetric")
+    for partition in ("star", "symmetric"):
+        with pytest.raises(InputError, match="square"):
+            coloring(A, partition)
     with pytest.raises(InputError, match="partition"):
         coloring(A, "diagonal")
 
@@ -65,16 +79,38 @@ def test_columns_of_a_color_share_no_row(name):
 
 def test_numbers_of_products():
     assert {p: coloring(arrow(200), p).products for p in PARTITIONS} == {
-        "column": 200, "row": 200, "bidirectional": 3, "symmetric": 2,
+        "column": 200, "row": 200, "bidirectional": 3, "star": 2, "symmetric": 2,
     }  # fmt: skip
     assert coloring(np.eye(5)).products == 1
     assert coloring(np.zeros((3, 4))).products == 0
 
 
-@every_pattern
+@pytest.mark.parametrize("name", ["arrow", "band", "grid", "scattered"])
 def test_near_the_least(name):
     """No colouring has fewer colours than a row has entries; greedy ones have not many more."""
     pattern = PATTERNS[name]
     assert width(pattern) <= coloring(pattern).products <= 1.5 * width(pattern)
-    for partition in ("bidirectional", "symmetric"):
-        assert coloring(pattern, partition).products <= coloring(pattern).products
+
+
+@every_pattern
+def test_more_freedom_takes_no_more_products(name):
+    for partition in ("bidirectional", "star", "symmetric"):
+        assert coloring(PATTERNS[name], partition).products <= coloring(PATTERNS[name]).products
+
+
+@pytest.mark.parametrize(("name", "most"), [("arrow", 2), ("scattered", 20), ("tree", 3)])
+def test_symmetry_saves_products(name, most):
+    assert coloring(PATTERNS[name], "star").products <= most < coloring(PATTERNS[name]).products
+
+
+@every_pattern
+def test_no_path_of_four_has_two_colors(name):
+    """What makes a star colouring, looked for in every path."""
+    pattern = PATTERNS[name].toarray() & ~np.eye(PATTERNS[name].shape[0], dtype=bool)
+    color = coloring(PATTERNS[name], "star").columns
+    near = [np.flatnonzero(row) for row in pattern]
+    for b, c in zip(*np.nonzero(pattern), strict=True):
+        assert color[b] != color[c]
+        before = {color[a] for a in near[b] if a != c and color[a] == color[c]}
+        after = {color[d] for d in near[c] if d != b and color[d] == color[b]}
+        assert not (before and after and len(near[b]) > 1 and len(near[c]) > 1)

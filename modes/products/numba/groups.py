@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from ....jacobians import dtype_of, shape_of
 from ..numpy.padding import frame
+from ..numpy.shifts import squeezed
 from ..record import Recording
 
 ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div", "Neg"})
@@ -57,7 +58,7 @@ class Groups:
         if node.op_type == "Pad":
             return frame(self.recording, node) is not None
         if node.op_type == "Reshape":
-            return without_ones(node.inputs[0]) == without_ones(y)
+            return squeezed(node.inputs[0]) == squeezed(y)
         return node.op_type in ARITHMETIC | MOVES
 
     def bound_sizes(self) -> None:
@@ -82,9 +83,3 @@ class Groups:
         for node in list(self.roots):
             if not any(x.producer() in self.inlined for x in node.inputs if x is not None):
                 self.roots.remove(node)
-
-
-def without_ones(value: ir.Value | None) -> tuple[int, ...]:
-    """The shape without axes of length 1."""
-    assert value is not None
-    return tuple(n for n in shape_of(value) if n != 1)

@@ -10,8 +10,12 @@ from typing import Any
 import numba
 import numpy as np
 
-LARGE = 1 << 15
-"""From so many entries on, starting threads is worth it."""
+LARGE = 1 << 17
+"""From so many entries on, threads are worth it.
+
+Those of OpenMP go on spinning for a while after a loop, and what BLAS or ONNX Runtime computes
+between two products, the dot products of GMRES for one, then waits for a processor.
+"""
 
 LAUNCH = Lock()
 """One parallel loop at a time: not every threading layer of numba can run several."""

@@ -1,22 +1,30 @@
-"""ConvTranspose: a convolution where its stride is 1, else products added where the taps fall."""
+"""ConvTranspose: products added where the taps fall; a convolution where that is less work.
+
+The products lie with the samples last, (C, *space, N), so that what is added is contiguous.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from ....jacobians import shape_of
-from ....ops.numbers.convolution import blocks
+from ....jacobians import Shape, shape_of
+from ....ops.numbers.convolution import BLOCK, blocks
 from ....ops.numbers.windows import Windows, filled, halves
 from .assemble import Assembler, assembles, attributes, by_kernel
-from .convolution import channels_first, columns, convolve, is_wide, matrices, signal_target
+from .convolution import convolve, is_wide, matrices, signal_target
 from .instruction import copy
 from .matmul import multiply
 from .padding import clear
-from .places import Place, new
+from .places import Place, new, reshaped
+
+PRODUCT = 1 / 20
+"""How long a multiplication in a product of matrices takes, beside moving a number."""
 
 KNOWN = {"kernel_shape", "strides", "dilations", "pads", "group", "output_padding"}
 
@@ -29,12 +37,21 @@ def conv_transpose(asm: Assembler, node: ir.Node) -> None:
         return
     (x, w), group = asm.operands(node), attributes(node).get("group", 1)
     grid, begins = grid_of(node)
-    mirror = mirrored(grid, begins, shape_of(node.outputs[0])[2:])
     y = signal_target(asm, node)
-    if mirror is not None:
+    mirror = mirrored(grid, begins, y.shape[2:])
+    if mirror is not None and not is_dearer(mirror, grid, x.shape[1], y.shape[1]):
         convolve(asm, x, flipped(asm, w, group), y, mirror, group)
     else:
         spread(asm, x, w, y, grid, begins, group)
+
+
+def is_dearer(mirror: Windows, grid: Windows, c: int, m: int) -> bool:
+    """Whether gathering c channels for each position of y is more work than adding m for each of x.
+
+    Either also multiplies c with m.
+    """
+    gathers, adds = math.prod(mirror.count), math.prod(grid.count)
+    return gathers * (c + PRODUCT * c * m) > adds * (m + PRODUCT * c * m)
 
 
 def grid_of(node: ir.Node) -> tuple[Windows, tuple[int, ...]]:
@@ -73,29 +90,49 @@ def spread(
     """y ← Σ over the taps of w[tap]ᵀ x, added where the tap falls, block by block."""
     ends = [b + n for b, n in zip(begins, y.shape[2:], strict=True)]
     covered = [grid.covered(axis, n) for axis, n in enumerate(grid.count)]
-    full = channels_first((*y.shape[:2], *map(max, covered, ends)), y.dtype)
+    full = samples_last((*y.shape[:2], *map(max, covered, ends)), y.dtype)
     asm.emit(clear, full)
     weights = matrices(asm, w, group).moved(np.swapaxes, 1, 2)
     row = y.shape[1] * math.prod(grid.kernel + grid.count[1:]) * x.dtype.itemsize
-    for images, rows in blocks(len(x.view), grid.count[0], row, w.view.nbytes):
+    for images, rows in bands(len(x.view), grid.count[0], row):
         lower = full[images, :, rows.start * grid.strides[0] :]
         stamp(asm, weights, x[images, :, rows], lower, grid, group)
     cut = tuple(slice(b, e) for b, e in zip(begins, ends, strict=True))
     asm.emit(copy, full[(..., *cut)], y)
 
 
+def samples_last(shape: Shape, dtype: Any) -> Place:
+    """A new signal (N, C, *space) that lies as (C, *space, N)."""
+    n, *rest = shape
+    return new((*rest, n), dtype).moved(np.moveaxis, -1, 0)
+
+
+def bands(images: int, rows: int, row: int) -> Iterator[tuple[slice, slice]]:
+    """Blocks of rows of all images, or of as many as fill `BLOCK` bytes with a row of each.
+
+    >>> [(i.start, i.stop, r.start) for i, r in bands(3, 2, BLOCK // 2)]
+    [(0, 2, 0), (0, 2, 1), (2, 3, 0)]
+    """
+    many = max(BLOCK // max(row, 1), 1)
+    for n in range(0, images, many):
+        part = slice(n, min(n + many, images))
+        for _, rows_of in blocks(1, rows, row * (part.stop - part.start), 0):
+            yield part, rows_of
+
+
 def stamp(
     asm: Assembler, weights: Place, x: Place, y: Place, grid: Windows, group: int
 ) -> None:
     """y += the products with x, each tap where it falls."""
-    rank = len(grid.kernel)
-    windows = x.moved(lambda view: view.reshape(*view.shape, *(1,) * rank))
-    part = columns(asm, windows, group, rank)
-    made = new((group, weights.shape[1], part.shape[2]), y.dtype)
+    n, m, *count = x.shape
+    last = x.moved(np.moveaxis, 0, -1)
+    shape = (group, m // group, n * math.prod(count))
+    view = reshaped(last.view, shape)
+    part = asm.contiguous(last, shape) if view is None else Place(x.buffer, view)
+    made = new((group, weights.shape[1], shape[2]), y.dtype)
     multiply(asm, weights, part, made)
-    n, _, *count = x.shape
-    taps = made.moved(np.reshape, (y.shape[1], *grid.kernel, n, *count))
-    onto = y.moved(np.swapaxes, 0, 1)
+    taps = made.moved(np.reshape, (y.shape[1], *grid.kernel, *count, n))
+    onto = y.moved(np.moveaxis, 0, -1)
     for tap, reach in replace(grid, count=tuple(count)).taps():
-        there = onto[(..., *reach)]
+        there = onto[(slice(None), *reach)]
         asm.emit(np.add, there, taps[(slice(None), *tap)], there)

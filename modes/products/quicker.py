@@ -1,0 +1,135 @@
+"""Quicker: recorded operators in the form for which ONNX Runtime has the quicker kernels.
+
+Gather and ScatterND move rows, one call for each: where a row is one number, GatherElements and
+MaxUnpool take a fraction of the time. A large constant on the right of a product is packed into an
+order of its own, all of which comes from memory; on the left it is read as it lies.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ...jacobians import Shape, dtype_of, shape_of, size
+from ...ops.numbers.scatter import from_start
+from .record import Recording
+
+LARGE = 1 << 22
+"""Bytes of a constant that does not stay in a core's cache from product to product."""
+
+LONGER = 8
+"""So many times as large as what it is multiplied with is a constant that decides the time."""
+
+
+def quicker(recording: Recording) -> Recording:
+    """The same recording with other operators where these are quicker."""
+    found = Rewriting(recording)
+    for node in recording.nodes:
+        found.node(node)
+    recording.recorder.nodes[:] = found.nodes
+    return replace(recording, nodes=tuple(found.nodes), constants=found.constants)
+
+
+class Rewriting:
+    """The nodes and constants so far; a node that is rewritten ends as a reshape."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording, self.nodes = recording, list[ir.Node]()
+        self.constants = dict(recording.constants)
+
+    def node(self, node: ir.Node) -> None:
+        """A node as it is, or what stands for it."""
+        rewrite = {"Gather": self.gather, "ScatterND": self.scatter, "MatMul": self.matmul}
+        if node.op_type in rewrite:
+            rewrite[node.op_type](node)
+        self.nodes.append(node)
+
+    def gather(self, node: ir.Node) -> None:
+        """y = x[index] of a vector."""
+        x, index = operands(node)
+        places = self.constants.get(id(index))
+        if places is None or len(shape_of(x)) != 1:
+            return
+        flat = self.constant(from_start(places, shape_of(x)[0]).ravel())
+        self.reshapes(node, self.call("GatherElements", [x, flat], shape_of(flat), axis=0))
+
+    def scatter(self, node: ir.Node) -> None:
+        """y = zeros with each of the entries of x put elsewhere."""
+        zeros, index, x = operands(node)
+        places, shape = self.constants.get(id(index)), shape_of(zeros)
+        if places is None or not self.is_zero(zeros) or not is_column(places, shape):
+            return
+        places, rows, n = from_start(places, size(shape)), len(places), size(shape)
+        if len(np.unique(places)) < rows:
+            return
+        flat = self.constant(places.reshape(1, 1, 1, rows))
+        line = self.call("Reshape", [x, self.constant(np.array([1, 1, 1, rows]))], (1, 1, 1, rows))
+        whole = self.constant(np.array([1, 1, 1, n]))
+        made = self.call("MaxUnpool", [line, flat, whole], (1, 1, 1, n), kernel_shape=(1, 1))
+        self.reshapes(node, made)
+
+    def matmul(self, node: ir.Node) -> None:
+        """A C = (Cᵀ Aᵀ)ᵀ for a large matrix C."""
+        a, c = operands(node)
+        held, shape = self.constants.get(id(c)), shape_of(a)
+        if held is None or size(shape) != size(shape[-2:]) or not decides(held, shape):
+            return
+        (m, k), n = shape[-2:], held.shape[-1]
+        left = self.constant(held.reshape(k, n).T)
+        flat = self.call("Reshape", [a, self.constant(np.array([m, k]))], (m, k))
+        right = self.call("Transpose", [flat], (k, m), perm=(1, 0))
+        made = self.call("MatMul", [left, right], (n, m))
+        self.reshapes(node, self.call("Transpose", [made], (m, n), perm=(1, 0)))
+
+    def is_zero(self, value: ir.Value) -> bool:
+        """Whether a value is known to be zero, in single precision, which MaxUnpool is for."""
+        node = value.producer()
+        source = operands(node)[0] if node is not None and node.op_type == "Expand" else value
+        held = self.constants.get(id(source))
+        return held is not None and held.dtype == np.float32 and not held.any()
+
+    def constant(self, array: np.ndarray) -> ir.Value:
+        value: ir.Value = self.recording.recorder.initializer(array)
+        self.constants[id(value)] = array
+        return value
+
+    def call(self, op_type: str, inputs: list[ir.Value], shape: Shape, **attrs: Any) -> ir.Value:
+        """The result of a new node, of the dtype of its first input."""
+        y = self.recording.recorder.new(shape, dtype_of(inputs[0]))
+        attributes = ir.convenience.convert_attributes(attrs)
+        self.nodes.append(ir.Node("", op_type, inputs, attributes, outputs=[y]))
+        return y
+
+    def reshapes(self, node: ir.Node, x: ir.Value) -> None:
+        """The node gives the same entries as x, in its own shape."""
+        shape = self.constant(np.array(shape_of(node.outputs[0]), np.int64))
+        node.op_type = "Reshape"
+        node.attributes.clear()
+        node.resize_inputs(2)
+        node.replace_input_with(0, x)
+        node.replace_input_with(1, shape)
+
+
+def operands(node: ir.Node) -> list[ir.Value]:
+    """The inputs of a node that has them all."""
+    return [x for x in node.inputs if x is not None]
+
+
+def decides(held: np.ndarray, shape: Shape) -> bool:
+    """Whether a matrix is so large, and the one before it so small, that reading it takes longest.
+
+    A few rows are a case of their own, for which nothing is packed.
+    """
+    if len(shape) < 2 or held.size != math.prod(held.shape[-2:]) or shape[-2] < LONGER:
+        return False
+    longest = max(size(shape), shape[-2] * held.shape[-1])
+    return held.nbytes >= LARGE and held.size >= LONGER * longest
+
+
+def is_column(index: np.ndarray, shape: Shape) -> bool:
+    """Whether the index has single numbers put into a column."""
+    return len(shape) == 2 and shape[1] == 1 and index.shape[1:] == (1,)

@@ -1,0 +1,65 @@
+"""Which engine takes a product where nobody says so: a call must not cost more than the work."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from onnx import numpy_helper, parser
+
+import onnxjac as oj
+from onnxjac.jacobians import BlockDiagonal, Dense
+from onnxjac.modes.products.compiled import Compiled
+from onnxjac.modes.products.light import FEW, SMALL, light, multiplications
+from onnxjac.modes.products.record import record
+
+pytest.importorskip("onnxruntime")
+RNG = np.random.default_rng(0)
+
+
+def chain(depth, width=3, step="MatMul"):
+    """h ↦ h W or conv(h, W), then tanh, so many times."""
+    weights = np.eye(width) if step == "MatMul" else np.ones((1, 1, 3))
+    shape = f"1,{width}" if step == "MatMul" else f"1,1,{width}"
+    attributes = "" if step == "MatMul" else "<pads = [1, 1]>"
+    body = " ".join(f"a{k} = {step}{attributes}(h{k}, w) h{k + 1} = Tanh(a{k})"
+                    for k in range(depth))  # fmt: skip
+    text = f"g (float[{shape}] h0) => (float[{shape}] h{depth}) {{ {body} }}"
+    proto = parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}')
+    proto.graph.initializer.append(numpy_helper.from_array(weights.astype(np.float32), "w"))
+    point = {"h0": RNG.standard_normal(tuple(map(int, shape.split(",")))).astype(np.float32)}
+    return oj.linearize(oj.load(proto), point)
+
+
+@pytest.mark.parametrize(("depth", "step", "engine"), [
+    (1, "MatMul", "numpy"), (FEW // 2, "MatMul", "numpy"), (3 * FEW, "MatMul", "onnxruntime"),
+    (1, "Conv", "onnxruntime"),
+])  # fmt: skip
+def test_few_small_kernels_are_called_one_by_one(depth, step, engine):
+    J = chain(depth, step=step)
+    for K, plain in ((Compiled(J.dag), J.dag), (Compiled(J.dag.T), J.dag.T)):
+        v = RNG.standard_normal(K.shape[1]).astype(np.float32)
+        assert_allclose(K @ v, plain @ v, atol=1e-6)
+        assert repr(K).endswith(f"by {engine}")
+
+
+def test_one_large_kernel_is_a_sessions():
+    side = int(SMALL**0.5)
+    small, large = (Dense(np.broadcast_to(np.float32(1), (n, n))) for n in (side, 2 * side))
+    assert light(record(small))
+    assert not light(record(large))
+    assert not light(record(small, (16,)))
+
+
+def test_the_multiplications_of_a_block_for_each_sample():
+    blocks = BlockDiagonal(np.ones((6, 5, 4)))
+    counted = {node.op_type: multiplications(node) for node in record(blocks).nodes}
+    assert counted["MatMul"] == 6 * 5 * 4
+
+
+def test_explain_says_who_and_why():
+    J = chain(1, width=8).compile()
+    J @ np.ones(8, np.float32)
+    assert "products by numpy (" in str(J.explain())
+    assert "less than a session's call takes" in str(J.explain())
+    asked = J.compile("onnxruntime")
+    asked @ np.ones(8, np.float32)
+    assert "products by onnxruntime (asked for)" in str(asked.explain())

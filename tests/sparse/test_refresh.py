@@ -1,0 +1,121 @@
+"""The numbers of a sparse Jacobian at the next point: in place, and in long strides."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse import csr_array
+
+from onnxjac.jacobians import Diagonal
+from onnxjac.jacobians.errors import InputError
+from onnxjac.modes.sparse.scatter import LONG, PLATES, Scatter
+
+from .models import finite_elements, stencil_by_slices
+from .test_relinearize import linearized, method, point
+
+
+@pytest.fixture(scope="module", params=[stencil_by_slices, finite_elements])
+def J(request):
+    return linearized(request.param(24))
+
+
+def at(J, seed):
+    return J.relinearize(point(J.route.model, seed))
+
+
+def test_in_place(J):
+    out = J.tosparse()
+    data = out.data
+    for seed in (1, 2):
+        K = at(J, seed)
+        assert K.tosparse(out=out) is out
+        assert out.data is data
+        assert_array_equal(out.data, K.tosparse().data)
+        v = np.random.default_rng(seed).standard_normal(J.shape[1])
+        assert_allclose(out @ v, K @ v, rtol=1e-12, atol=1e-12)
+
+
+def test_only_what_depends_on_the_point_is_written():
+    J = linearized(stencil_by_slices(40))
+    out = J.tosparse()
+    out.data[:] = 7
+    at(J, 1).tosparse(out=out)
+    assert np.count_nonzero(out.data != 7) == 40**2  # the diagonal
+
+
+def test_a_copy_may_be_refreshed():
+    J = linearized(stencil_by_slices(8))
+    out = J.tosparse().copy()
+    K = at(J, 3)
+    assert_array_equal(K.tosparse(out=out).toarray(), K.tosparse().toarray())
+
+
+def test_what_cannot_be_written(J):
+    other = csr_array(np.eye(J.shape[0]))
+    dense, single = np.eye(3), J.tosparse().astype(np.float32)
+    fixed = J.tosparse()
+    fixed.data.flags.writeable = False
+    for out, why in ((dense, "ndarray"), (other, "pattern"), (single, "float32"),
+                     (other[:3], "3×"), (fixed, "in place")):  # fmt: skip
+        with pytest.raises(InputError, match=why):
+            J.tosparse(out=out)
+    with pytest.raises(InputError, match="csc"):
+        J.tosparse("csc", out=J.tosparse())
+
+
+def test_where_entries_stand_is_shared_and_protected(J):
+    A, B = J.tosparse(), at(J, 1).tosparse()
+    assert A.indices is B.indices
+    assert A.data is not B.data
+    with pytest.raises(ValueError, match="read-only"):
+        A.eliminate_zeros()
+    own = A.copy()
+    own.eliminate_zeros()
+    assert_array_equal((A @ B).toarray(), (A.copy() @ B.copy()).toarray())
+
+
+def test_an_operator_of_its_own():
+    J = Diagonal(np.array([2.0, 3.0]))
+    assert J.tosparse(out=J.tosparse()).data.tolist() == [2, 3]
+
+
+def test_several_threads_at_a_time():
+    J = linearized(stencil_by_slices(20))
+    points = [at(J, seed) for seed in range(8)]
+    expected = [K.tosparse().data for K in points]
+    with ThreadPoolExecutor(4) as pool:
+        found = pool.map(lambda K: K.tosparse().data, points * 5)
+        for data, numbers in zip(found, expected * 5, strict=True):
+            assert_array_equal(data, numbers)
+
+
+def places():
+    rng = np.random.default_rng(0)
+    row = np.arange(50) * 5
+    yield "rows alike", np.concatenate([row + 300 * k for k in range(9)]), 1
+    yield "odd ends", np.concatenate([[1, 2], *(row + 9 + 300 * k for k in range(9)), [2999]]), 1
+    yield "two kinds", np.concatenate([row, 400 + row[:30], 800 + row[:30]]), 2
+    yield "scattered", np.sort(rng.choice(3000, 400, replace=False)), 0
+    yield "many kinds", np.cumsum(np.repeat(np.arange(1, PLATES + 4), LONG + 2)), 0
+    yield "short", np.array([4, 8, 9]), 0
+    yield "none", np.zeros(0, np.int64), 0
+    yield "downwards", row[::-1].copy(), 1
+
+
+@pytest.mark.parametrize(("at", "count"), [p[1:] for p in places()], ids=[p[0] for p in places()])
+def test_scatter(at, count):
+    found, into = Scatter(at), np.zeros(3000)
+    numbers = np.random.default_rng(1).standard_normal(len(at))
+    found.write(numbers, into)
+    expected = np.zeros(3000)
+    expected[at] = numbers
+    assert_array_equal(into, expected)
+    assert len(found.plates) == count
+
+
+def test_a_diagonal_is_written_in_plates():
+    """One for the first row of the grid, one for all inner rows, one for the last row."""
+    moving = method(linearized(stencil_by_slices(40))).moving
+    assert [plate.shape for plate in moving.plates] == [(1, 40), (38, 40), (1, 40)]
+    assert len(np.arange(40**2)[moving.rest]) == 0
