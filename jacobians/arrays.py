@@ -21,6 +21,8 @@ Op = Any
 
 Shape = tuple[int, ...]
 
+SINGLE = np.dtype(np.float32)
+
 
 @singledispatch
 def reading(array: Array) -> Op:
@@ -56,6 +58,17 @@ def common(*dtypes: Any) -> np.dtype:
         return np.result_type(*dtypes)
     except TypeError:
         return np.dtype(np.float32)
+
+
+def wide(dtype: np.dtype) -> np.dtype:
+    """The type in which numbers of a dtype are multiplied and added: halves as floats.
+
+    A sum of halves in half precision stops at 2048: 2048 + 1 = 2048.
+
+    >>> wide(np.dtype("float16")), wide(np.dtype("float64"))
+    (dtype('float32'), dtype('float64'))
+    """
+    return SINGLE if dtype.itemsize < 4 else dtype
 
 
 def size(shape: Shape) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import Array, Op, Shape, bytes_of, own, reading, size
+from .arrays import Array, Op, Shape, bytes_of, own, reading, size, wide
 from .errors import InputError, LimitError
 from .guest import Guest
 from .hooks import Shown, add, compiled, inverse, multiply, plot, scale, sparse, spy, submatrix
@@ -29,7 +29,8 @@ CHUNK = 64 * 2**20
 class Jacobian(Guest, Shown, ABC):
     """J = ∂y/∂x as a lazy linear operator, of shape (size of y, size of x).
 
-    Products with float data are computed in the operator's own dtype. `J @ v`, `J.T @ u`,
+    Products with float data are computed in the operator's own dtype, those of float16 and bfloat16
+    in float32 and rounded once, at the end. `J @ v`, `J.T @ u`,
     `J @ V` (all columns in one call), `u @ J`, `J + K`, `2 * J` and `J @ K` work as for arrays.
     """
 
@@ -106,7 +107,7 @@ class Jacobian(Guest, Shown, ABC):
         result = np.result_type(self.dtype, v.dtype)
         if v.size == 0:
             return np.zeros((*columns, self.shape[0]), result)
-        v = np.ascontiguousarray(v, dtype=self.dtype).reshape((*columns, *self.in_shape))
+        v = np.ascontiguousarray(v, dtype=wide(self.dtype)).reshape((*columns, *self.in_shape))
         product = np.asarray(self._apply(reading(v), v))
         return own(product.reshape(*columns, self.shape[0]).astype(result, copy=False), v)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import Array, Op, Shape, common, lead, prod_text, size
+from .arrays import Array, Op, Shape, common, lead, prod_text, size, wide
 from .base import Jacobian
 
 
@@ -78,7 +78,9 @@ class Cast(Jacobian):
         self.source, self.target = np.dtype(source), np.dtype(target)
 
     def _apply(self, op: Op, v: Array) -> Array:
-        return op.CastLike(v, np.zeros((), self.target))
+        # A graph's types are the model's; numbers between two products of halves are not rounded.
+        target = wide(self.target) if isinstance(v, np.ndarray) else self.target
+        return op.CastLike(v, np.zeros((), target))
 
     def _transpose(self) -> Jacobian:
         return Cast(self.in_shape, self.target, self.source)

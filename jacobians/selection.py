@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import Array, Op, Shape, lead, prod_text, shape_of, size
+from .arrays import Array, Op, Shape, lead, prod_text, shape_of, size, wide
 from .base import Jacobian
 from .errors import InputError
 from .hooks import submatrix
@@ -132,7 +132,7 @@ class Scatter(Jacobian):
         front = (*k, *self.out_shape[: self.axis])
         back = self.out_shape[len(self.out_shape) + self.axis + 1 :]
         rows, before, after = size(shape_of(self.index)), size(front), size(back)
-        zero = np.zeros((), np.result_type(self.dtype, np.float32))  # halves are added up as floats
+        zero = np.zeros((), wide(self.dtype))
         index = op.Reshape(self.index, (rows, 1))
         wide = op.CastLike(v, zero)
         if before == 1:

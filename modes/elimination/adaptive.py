@@ -10,7 +10,7 @@ import numpy as np
 
 from ...jacobians import Array, Dag, Jacobian, Op, lead
 from ...ops import numbers
-from .planned import eliminated, planned, repays_elimination
+from .planned import eliminated, guard_of, planned, repays_elimination
 
 FIRST = 8
 """Products after which a plan is considered for the first time."""
@@ -39,13 +39,14 @@ class Adaptive(Jacobian):
 
     def _after(self, products: int) -> Jacobian:
         """What takes these products, after those that there were."""
-        self.count += products
-        if not repays_elimination(self.dag, self.count):
-            return self.dag
-        if self.count >= self._next:
-            self._next = 4 * self.count
-            self.structure = planned(self.dag, self.count)
-        return self.structure
+        with guard_of(self.dag):
+            self.count += products
+            if not repays_elimination(self.dag, self.count):
+                return self.dag
+            if self.count >= self._next:
+                self.structure = planned(self.dag, self.count)
+                self._next = 4 * self.count
+            return self.structure
 
     def _transpose(self) -> Jacobian:
         return Adaptive(self.dag.T)

@@ -7,14 +7,22 @@ from functools import singledispatch
 from typing import Any
 
 from ...jacobians import Array, Dag, Jacobian, Product, Sum
+from ..guard import Guard
 from .collapse import Collapse, collapse
 from .cost import COLLAPSING, DECIDING, seconds
 from .plan import REPAID, Plan, plan
 
-COLLAPSE, PLAN, SECONDS = "collapse", "plan", "seconds"
+COLLAPSE, PLAN, SECONDS, GUARD = "collapse", "plan", "seconds", "guard"
 """Keys of what was made of a DAG last. It is kept with the DAG, which it may hold itself, and goes
 with it; both directions share it.
 """
+
+
+def guard_of(dag: Dag) -> Guard:
+    """What lets one thread at a time work something out of a DAG or its transpose."""
+    known = (dag.mirror or dag).known
+    guard: Guard = known.get(GUARD) or known.setdefault(GUARD, Guard())
+    return guard
 
 
 def eliminated(dag: Dag) -> Dag:
@@ -26,10 +34,11 @@ def eliminated(dag: Dag) -> Dag:
 
 def collapse_of(dag: Dag) -> Collapse:
     """What was eliminated from a DAG."""
-    if COLLAPSE not in dag.known:
-        dag.known[COLLAPSE] = collapse(dag)
-    found: Collapse = dag.known[COLLAPSE]
-    return found
+    with guard_of(dag):
+        if COLLAPSE not in dag.known:
+            dag.known[COLLAPSE] = collapse(dag)
+        found: Collapse = dag.known[COLLAPSE]
+        return found
 
 
 def seconds_of(dag: Dag) -> float:
@@ -82,10 +91,11 @@ def _(operator: Dag, products: int, memory: int | None = None) -> Jacobian:
     if not repays_decision(dag := eliminated(operator), products):
         return dag
     asked = min(products, REPAID), memory
-    known, found = operator.known.get(PLAN, (None, None))
-    if known != asked:
-        found = plan(dag, products=products, memory=memory)
-        operator.known[PLAN] = asked, found
+    with guard_of(operator):
+        known, found = operator.known.get(PLAN, (None, None))
+        if known != asked:
+            found = plan(dag, products=products, memory=memory)
+            operator.known[PLAN] = asked, found
     planned_dag: Dag = found.dag
     return planned_dag
 

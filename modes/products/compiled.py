@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from ...jacobians import Array, Jacobian, Op, Shape, lead
 from ...jacobians.hooks import compiled
 from ...ops import numbers
 from ..elimination.planned import planned
+from ..guard import Guard
 from .engines import Program, compile_by, compiler
 from .light import size_text
 from .record import record
@@ -35,7 +35,7 @@ class Compiled(Jacobian):
         if engine is not None:
             compiler(engine)  # raises where it is not there
         self._programs: OrderedDict[Shape, Program] = OrderedDict()
-        self._lock = Lock()
+        self._guard = Guard()
         self._ran, self._why = engine or "the first engine that can", ""
 
     def __getstate__(self) -> dict[str, Any]:
@@ -60,7 +60,7 @@ class Compiled(Jacobian):
 
     def program(self, columns: Shape) -> Program:
         """The program for right-hand sides of this leading shape."""
-        with self._lock:
+        with self._guard:
             if columns not in self._programs:
                 started = time.perf_counter()
                 recording = record(self.operator, columns)

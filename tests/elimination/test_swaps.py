@@ -20,16 +20,19 @@ from onnxjac.jacobians import (
     Product,
     Reshape,
     Scalar,
+    Scatter,
     Slice,
     Sum,
     SumTo,
+    Take,
     Zero,
     implicit_kron,
     slab,
+    take_flat,
 )
 from onnxjac.jacobians.products import factors_of
 from onnxjac.modes.elimination import collapse  # noqa: F401  (fills the table)
-from onnxjac.modes.elimination.chain import SWAPS, meet
+from onnxjac.modes.elimination.chain import SWAPS, meet, product
 from onnxjac.modes.elimination.cost import seconds
 from onnxjac.modes.elimination.deferred import deferred, forced
 from onnxjac.modes.elimination.parallel import factored
@@ -61,6 +64,7 @@ FULL, WEIGHT = Outer(N(*WIDE), WIDE, ROW), Inner(N(*WIDE), ROW, WIDE)
 P = Permutation((2, 0, 1), WIDE, FLOAT)
 CUT = Slice(((0, 1, 3), (4, -2, 3), (1, 1, 2)), WIDE, FLOAT)
 LEFT, RIGHT = implicit_kron(N(5, 5), Eye(4), (3,)), implicit_kron(Eye(5), N(4, 4), (3,))
+FEW, MANY = (Take(np.arange(n) % 4, 1, WIDE, FLOAT) for n in (3, 5))
 BLOCKS = BlockDiagonal(N(3, 5, 4, 4))
 TOTAL = Broadcast((32, 64), (32, 1), FLOAT) @ Inner(N(32, 64), (32, 1), (32, 64))
 CENTRED = Identity(WIDE, FLOAT) - B @ WEIGHT
@@ -104,6 +108,11 @@ PAIRS = {
     "slice row": (CUT, D(4, of=WIDE), (Diagonal, Slice)),
     "slice column": (CUT, D(5, 1, of=WIDE), (Diagonal, Slice)),
     "d embed": (D(*WIDE), CUT.T, (Embed, Diagonal)),
+    "take d": (FEW, D(*WIDE), (Diagonal, Take)),
+    "take row": (FEW, D(4, of=WIDE), (Diagonal, Take)),
+    "take as many, d": (MANY, D(*WIDE), None),
+    "d scatter": (D(*WIDE), FEW.T, (Scatter, Diagonal)),
+    "d scatter of as many": (D(*WIDE), MANY.T, None),
     "d outer": (D(*WIDE), FULL, (Outer,)),
     "column outer of a row": (D(*ROW, of=WIDE), Outer(N(4), WIDE, ROW), (Outer, Diagonal)),
     "outer d": (FULL, D(*ROW), (Outer,)),
@@ -180,7 +189,18 @@ def test_what_moved_lies_in_order():
 
 def test_every_pair_has_an_example():
     shown = {(type(left), type(right)) for left, right, _ in PAIRS.values()}
-    assert shown | {(Sum, Sum)} >= SWAPS.keys()
+    assert shown | {(Sum, Sum), (Take, Reshape, Diagonal)} >= SWAPS.keys()
+
+
+@pytest.mark.parametrize("d", [D(*WIDE), D(5, 1, of=WIDE)])
+@pytest.mark.parametrize("count", [7, 60])
+def test_a_diagonal_passes_a_reshape_to_where_few_entries_are_taken(d, count):
+    """Whichever product is made first."""
+    T, R = factors_of(take_flat(np.arange(count)[::-1] % 9, WIDE, FLOAT))
+    for made in (product(product(T, R), d), product(T, Product((R, d)))):
+        kinds = (Diagonal, Take, Reshape) if count == 7 else (Take, Reshape, Diagonal)
+        assert tuple(map(type, factors_of(made))) == kinds
+        assert_allclose(made.toarray(), T.toarray() @ d.toarray())
 
 
 def standardized(cancels):

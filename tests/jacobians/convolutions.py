@@ -31,6 +31,9 @@ GEOMETRIES = {
     ),
     "a remainder that no window meets": geometry(size=(8,), kernel=(2,), strides=(3,)),
     "groups": geometry(c=4, m=6, size=(3, 3), kernel=(2, 2), group=2),
+    "groups and samples": geometry(
+        n=3, c=4, m=2, size=(3, 2), kernel=(2, 2), pads=(1, 0, 0, 1), group=2
+    ),
     "depthwise": geometry(c=3, m=3, size=(4,), kernel=(3,), pads=(1, 1), group=3),
     "depthwise with a multiplier": geometry(c=2, m=4, size=(3, 3), kernel=(2, 2), group=2),
     "3-D": geometry(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from threading import Lock
 from typing import Any
 
 import numba
 import numpy as np
+
+from ...guard import Guard
 
 LARGE = 1 << 17
 """From so many entries on, threads are worth it.
@@ -17,7 +18,7 @@ Those of OpenMP go on spinning for a while after a loop, and what BLAS or ONNX R
 between two products, the dot products of GMRES for one, then waits for a processor.
 """
 
-LAUNCH = Lock()
+LAUNCH = Guard()
 """One parallel loop at a time: not every threading layer of numba can run several."""
 
 
