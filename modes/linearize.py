@@ -91,9 +91,11 @@ class Route:
             return self
         if model is not source:
             return replace(self, given=given, model=model, source=source)
-        if given not in self._others:
-            keep(self._others, given, replace(self, given=given, model=model, source=source))
-        return self._others[given]
+        known = self._others.get(given)
+        if known is None:
+            known = replace(self, given=given, model=model, source=source)
+            keep(self._others, given, known)
+        return known
 
     def record(self, point: Mapping[str, Any], past: Linearization | None = None) -> Linearization:
         """The same at a point that is known to fit, where no more than planned counts as given."""
@@ -131,7 +133,7 @@ class Route:
     @cached_property
     def lean(self) -> Model:
         """The model, by sessions that keep nothing between their runs."""
-        lean = Model(self.model.ir)
+        lean = Model(self.model.ir, self.model.limits)
         lean.lean = True
         return lean
 
@@ -203,12 +205,12 @@ def route_of(
 ) -> Route:  # fmt: skip
     """The route between some tensors, with what it worked out at points before."""
     key = of, wrt, engine, estimate, checkpoint, type(checkpoint)
-    if key not in model.routes:
-        keep(model.routes, key, Route(
-            model, of, wrt, engine, estimate=estimate, checkpoint=checkpoint
-        ))
-    route: Route = model.routes[key]
-    return route
+    with model.lock:
+        route: Route | None = model.routes.get(key)
+        if route is None:
+            route = Route(model, of, wrt, engine, estimate=estimate, checkpoint=checkpoint)
+            keep(model.routes, key, route)
+        return route
 
 
 def linearize(

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...jacobians import Array, Dag, Jacobian, Op, lead
 from ...ops import numbers
-from .planned import eliminated, guard_of, planned, repays_elimination
+from .planned import eliminated, lock_of, planned, repays_elimination
 
 FIRST = 8
 """Products after which a plan is considered for the first time."""
@@ -39,7 +39,7 @@ class Adaptive(Jacobian):
 
     def _after(self, products: int) -> Jacobian:
         """What takes these products, after those that there were."""
-        with guard_of(self.dag):
+        with lock_of(self.dag):
             self.count += products
             if not repays_elimination(self.dag, self.count):
                 return self.dag

@@ -96,7 +96,7 @@ def multiplied(dag: Dag, ways: list[Way], layout: Mapping[int, Batch], room: int
     for start in range(0, rows, step):
         kept = slice(start, min(start + step, rows))
         seeds = unit_rows(layout[sink], shape, dag.dtype, kept)
-        swept = adjoints(part, sink, seeds, room - step * each)
+        swept = adjoints(part, sink, seeds, step * each)
         for way, block in zip(ways, blocks, strict=True):
             fill(dag, way, block[:, kept], swept, layout)
     return [way.operator(block) for way, block in zip(ways, blocks, strict=True)]

@@ -14,7 +14,9 @@ from itertools import pairwise
 import numpy as np
 
 from ...jacobians import Dag, Dense, Diagonal, Eye, Jacobian, Kron, Product, Reshape, size
+from ...jacobians.arrays import wide
 from ...jacobians.base import CHUNK, DENSE_LIMIT
+from ...jacobians.progress import chunks
 from ...ops.numbers import numbers
 from .adjoints import Way, multiplied, row_bytes
 from .batch import Batch
@@ -83,9 +85,8 @@ def columns(dag: Jacobian, rows: np.ndarray | None = None) -> np.ndarray:
     result = np.empty((n, dag.shape[0]), dag.dtype)
     each = row_bytes(dag) if isinstance(dag, Dag) else dag.dtype.itemsize * sum(dag.shape)
     step = max(1, min(n, CHUNK // max(each, 1)))
-    for start in range(0, n, step):
-        stop = min(start + step, n)
-        part = np.eye(stop - start, n, start, dag.dtype) if rows is None else rows[start:stop]
+    for start, stop in chunks(n, step, "matrix", "products"):
+        part = np.eye(stop - start, n, start, wide(dag.dtype)) if rows is None else rows[start:stop]
         part = part.reshape(stop - start, *dag.in_shape)
         result[start:stop] = dag._apply(numbers, part).reshape(stop - start, -1)
     return result

@@ -7,22 +7,22 @@ from functools import singledispatch
 from typing import Any
 
 from ...jacobians import Array, Dag, Jacobian, Product, Sum
-from ..guard import Guard
+from ..locks import Lock
 from .collapse import Collapse, collapse
 from .cost import COLLAPSING, DECIDING, seconds
 from .plan import REPAID, Plan, plan
 
-COLLAPSE, PLAN, SECONDS, GUARD = "collapse", "plan", "seconds", "guard"
+COLLAPSE, PLAN, SECONDS, LOCK = "collapse", "plan", "seconds", "lock"
 """Keys of what was made of a DAG last. It is kept with the DAG, which it may hold itself, and goes
 with it; both directions share it.
 """
 
 
-def guard_of(dag: Dag) -> Guard:
+def lock_of(dag: Dag) -> Lock:
     """What lets one thread at a time work something out of a DAG or its transpose."""
     known = (dag.mirror or dag).known
-    guard: Guard = known.get(GUARD) or known.setdefault(GUARD, Guard())
-    return guard
+    lock: Lock = known.get(LOCK) or known.setdefault(LOCK, Lock())
+    return lock
 
 
 def eliminated(dag: Dag) -> Dag:
@@ -34,7 +34,7 @@ def eliminated(dag: Dag) -> Dag:
 
 def collapse_of(dag: Dag) -> Collapse:
     """What was eliminated from a DAG."""
-    with guard_of(dag):
+    with lock_of(dag):
         if COLLAPSE not in dag.known:
             dag.known[COLLAPSE] = collapse(dag)
         found: Collapse = dag.known[COLLAPSE]
@@ -91,7 +91,7 @@ def _(operator: Dag, products: int, memory: int | None = None) -> Jacobian:
     if not repays_decision(dag := eliminated(operator), products):
         return dag
     asked = min(products, REPAID), memory
-    with guard_of(operator):
+    with lock_of(operator):
         known, found = operator.known.get(PLAN, (None, None))
         if known != asked:
             found = plan(dag, products=products, memory=memory)

@@ -19,18 +19,17 @@ from .cost import RECORDING, seconds
 FASTER = 2.0
 """By so much at least an engine is faster than plain calls, once it has its program."""
 
-
 PROGRAM = 2**21
-"""Bytes that a program takes, beside as many again as it computes: engines round up."""
+"""Bytes that a program takes beside its tensors."""
 
 
 def adjoints(part: Dag, sink: int, seeds: np.ndarray, room: int) -> dict[int, np.ndarray]:
     """Rows (r, *shape) at the sources of a DAG, by vertex, from rows at its sink.
 
-    `room` are the bytes beside those that the sweep itself takes.
+    `room` are the bytes that it may take: three times those of the rows themselves. An engine,
+    which rounds up to powers of two, takes twice those and its program.
     """
-    entries = sum(map(size, part.shapes)) * len(seeds)
-    if repays(part, len(seeds)) and entries * part.dtype.itemsize + PROGRAM <= room:
+    if repays(part, len(seeds)) and room // 3 >= PROGRAM:
         return by_engine(part, seeds)
     last = len(part.shapes) - 1
     swept = part.T.sweep(numbers, {last - sink: seeds})

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import Array, Jacobian, Op, Shape, lead
+from ...jacobians.arrays import wide
 from ...jacobians.hooks import compiled
 from ...ops import numbers
 from ..elimination.planned import planned
-from ..guard import Guard
+from ..locks import Lock
 from .engines import Program, compile_by, compiler
 from .light import size_text
 from .record import record
@@ -35,7 +36,7 @@ class Compiled(Jacobian):
         if engine is not None:
             compiler(engine)  # raises where it is not there
         self._programs: OrderedDict[Shape, Program] = OrderedDict()
-        self._guard = Guard()
+        self._lock = Lock()
         self._ran, self._why = engine or "the first engine that can", ""
 
     def __getstate__(self) -> dict[str, Any]:
@@ -48,11 +49,12 @@ class Compiled(Jacobian):
     def _apply(self, op: Op, v: Array) -> Array:
         if op is not numbers or not isinstance(v, np.ndarray):
             return self.operator._apply(op, v)
+        v = v.astype(wide(self.dtype), copy=False)
         return self.program(lead(v, self.in_shape))(v)
 
     def _flat_product(self, v: np.ndarray, columns: Shape) -> np.ndarray:
         """With no more around the program than it needs: it may take a few microseconds only."""
-        if v.dtype != self.dtype or v.size == 0:
+        if v.dtype != self.dtype or v.size == 0 or v.itemsize < 4:
             return super()._flat_product(v, columns)
         program = self._programs.get(columns) or self.program(columns)
         shaped = np.ascontiguousarray(v).reshape((*columns, *self.in_shape))
@@ -60,7 +62,7 @@ class Compiled(Jacobian):
 
     def program(self, columns: Shape) -> Program:
         """The program for right-hand sides of this leading shape."""
-        with self._guard:
+        with self._lock:
             if columns not in self._programs:
                 started = time.perf_counter()
                 recording = record(self.operator, columns)

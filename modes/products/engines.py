@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol
@@ -11,7 +10,8 @@ from typing import Protocol
 import numpy as np
 
 from ...jacobians.errors import InputError, closest
-from ..primal.engines.onnxruntime import EngineError
+from ..optional import optional
+from ..primal.engines.onnxruntime import EngineError, installed
 from .light import light
 from .record import Recording
 
@@ -37,7 +37,7 @@ def compile_by(engine: str | None, recording: Recording) -> tuple[Program, str]:
     """
     if engine is not None:
         return compiler(engine)(recording), engine
-    if importlib.util.find_spec("onnxruntime") and not light(recording):
+    if installed() and not light(recording):
         try:
             return compiler("onnxruntime")(recording), "onnxruntime"
         except EngineError:  # a kernel that it does not have, for this dtype
@@ -55,8 +55,8 @@ def compiler(engine: str) -> Callable[[Recording], Program]:
     if name not in MODULES or (provider and name != "onnxruntime"):
         known = ", ".join(map(repr, MODULES))
         raise InputError(f"engine={engine!r} is not one of {known}.{closest(engine, MODULES)}")
-    if name in EXTRAS and importlib.util.find_spec(name) is None:
-        raise InputError(f"engine={engine!r} needs {name}: `pip install onnxjac[{EXTRAS[name]}]`.")
+    if name in EXTRAS:
+        optional(name, EXTRAS[name])
     made: Callable[..., Program] = importlib.import_module(
         f".{MODULES[name]}", __package__
     ).compile

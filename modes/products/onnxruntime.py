@@ -19,25 +19,35 @@ from ...ops.graphs.build import build
 from ..loading.messages import first_line
 from ..primal.engines.cut import placeholder
 from ..primal.engines.onnxruntime import EngineError
-from ..primal.engines.sessions import CPU, new_session
+from ..primal.engines.sessions import CPU, interruptible, new_session, runtime
 from .ends import Part, inputs_of, outputs_of
+from .light import kernels_of, multiplications
 from .quicker import quicker
 from .record import Recording
+
+LONG = 2**31
+"""Multiplications that take a good part of a second; to start a thread takes 0.1 ms."""
 
 SMALL = 1024  # bytes; larger residuals are shared with the session, not copied into the model
 
 
 class Session:
-    """A program: the session, and where its tensors lie in v and in y."""
+    """A program: the session, and where its tensors lie in v and in y.
 
-    def __init__(self, session: Any, inputs: list[Part], outputs: list[Part], y: ir.Value) -> None:
-        self.session, self.inputs, self.outputs = session, inputs, outputs
+    A `long` product runs beside the thread that asks for it, which Ctrl-C reaches in the meantime.
+    """
+
+    def __init__(
+        self, session: Any, inputs: list[Part], outputs: list[Part], y: ir.Value, *, long: bool
+    ) -> None:
+        self.session, self.inputs, self.outputs, self.long = session, inputs, outputs, long
         self.shape, self.dtype = shape_of(y), dtype_of(y)
 
     def __call__(self, v: np.ndarray) -> np.ndarray:
+        session = self.session.here
         flat, y = v.reshape(-1), np.empty(self.shape, self.dtype)
         made = y.reshape(-1)
-        binding = self.session.io_binding()
+        binding = session.io_binding()
         for bind, array, parts in (
             (binding.bind_input, flat, self.inputs), (binding.bind_output, made, self.outputs)
         ):  # fmt: skip
@@ -45,7 +55,10 @@ class Session:
             for part in parts:
                 where = start + part.start * item
                 bind(part.name, "cpu", 0, array.dtype, part.shape, where)
-        self.session.run_with_iobinding(binding)
+        if self.long:
+            interruptible(session.run_with_iobinding, binding, alive=(v, y))
+        else:
+            session.run_with_iobinding(binding)
         return y
 
 
@@ -67,7 +80,8 @@ def compile(recording: Recording, provider: str = CPU) -> Session:
         raise EngineError(
             f"ONNX Runtime cannot run this product: {first_line(error)} Try engine='numpy'."
         ) from error
-    return Session(session, inputs, outputs, recording.y)
+    long = sum(map(multiplications, kernels_of(recording))) > LONG
+    return Session(session, inputs, outputs, recording.y, long=long)
 
 
 def outsourced(graph: ir.Graph) -> dict[str, np.ndarray]:
@@ -92,9 +106,7 @@ def session_of(proto: onnx.ModelProto, shared: Mapping[str, np.ndarray], provide
 
 def check_provider(provider: str) -> None:
     """Raises `InputError` for an execution provider that this ONNX Runtime does not have."""
-    import onnxruntime as ort
-
-    known = ort.get_available_providers()
+    known = runtime().get_available_providers()
     if provider not in known:
         shown = ", ".join(f"'onnxruntime:{name}'" for name in known)
         raise InputError(f"ONNX Runtime has no {provider!r} here; engine= may be {shown}.")

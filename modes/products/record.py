@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ...jacobians import Jacobian, Shape, shape_of, size
+from ...jacobians import Jacobian, Shape, common, dtype_of, shape_of, size
+from ...jacobians.arrays import wide
 from ...ops.graphs import Recorder
 from ...ops.graphs.build import reachable
 from ...ops.graphs.shortcuts import made_by
@@ -28,10 +29,17 @@ BROADCASTING = frozenset({"Add", "Sub", "Mul", "Div"})
 
 
 class ResidualRecorder(Recorder):
-    """A recorder that takes arrays as they are: views stay views, nothing is copied."""
+    """A recorder that takes arrays as they are: views stay views, nothing is copied.
+
+    Types that meet are promoted, and nothing is rounded to halves, as in products of numbers.
+    """
 
     def call(self, op_type: str, *inputs: Any, outputs: int = 1, **attrs: Any) -> Any:
         """As ever; but what broadcasts its operands is given them unrepeated."""
+        if op_type == "CastLike":
+            inputs = inputs[0], np.zeros((), wide(dtype_of(inputs[1])))
+        elif "Cast" not in op_type:
+            inputs = promoted(self, inputs)
         if op_type in BROADCASTING:
             inputs = unrepeated(inputs)
         if op_type == "ConvTranspose" and steps_by_one(inputs, attrs):
@@ -53,6 +61,20 @@ class ResidualRecorder(Recorder):
         value.const_value = ir.Tensor(array, name=name)
         self._arrays.append(array)
         return value
+
+
+def promoted(op: Recorder, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Operands of one floating type, the widest of them, as NumPy has it and ONNX does not."""
+    floats = {dtype_of(x) for x in operands if is_floating(x)}
+    if len(floats) < 2:
+        return operands
+    zero = np.zeros((), wide(common(*floats)))
+    return tuple(op.CastLike(x, zero) if is_floating(x) else x for x in operands)
+
+
+def is_floating(x: Any) -> bool:
+    """Whether an operand is a tensor that tangents could be made of, not a place or a shape."""
+    return hasattr(x, "dtype") and dtype_of(x).kind in "fV"
 
 
 def steps_by_one(inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> bool:
@@ -134,10 +156,11 @@ class Recording:
 
 
 def record(operator: Jacobian, columns: Shape = ()) -> Recording:
-    """The product of `operator` with `columns` right-hand sides at once."""
+    """The product of `operator` with `columns` right-hand sides at once, of halves in float32."""
     recorder = ResidualRecorder({"": OPSET})
-    v = recorder.new((*columns, *operator.in_shape), operator.dtype, "v")
-    y = recorder.value(operator._apply(recorder, v))
+    dtype = wide(operator.dtype)
+    v = recorder.new((*columns, *operator.in_shape), dtype, "v")
+    y = recorder.value(recorder.CastLike(operator._apply(recorder, v), np.zeros((), dtype)))
     assert y is not None
     nodes, used = reachable(recorder, [y])
     held = {id(x): x.const_value.numpy() for x in used if x.const_value is not None}

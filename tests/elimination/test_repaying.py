@@ -63,7 +63,7 @@ def test_the_default_does_not_plan_what_would_not_pay(monkeypatch):
 
 @pytest.fixture(scope="module")
 def network():
-    return cnn(4)
+    return cnn(64)
 
 
 def test_a_sweep_by_an_engine_gives_the_same(monkeypatch, network):
@@ -89,7 +89,7 @@ def by_engines(monkeypatch):
     return runs
 
 
-@pytest.mark.parametrize("memory", [10**6, 3 * 10**6, 10**7, 3 * 10**7])
+@pytest.mark.parametrize("memory", [10**6, 10**7, 3 * 10**7, 10**8])
 def test_an_engine_stays_within_the_memory_too(monkeypatch, network, memory):
     runs = by_engines(monkeypatch)
     plan(network, products=10**6, memory=ROOM)  # what is imported then is not measured
@@ -101,7 +101,7 @@ def test_an_engine_stays_within_the_memory_too(monkeypatch, network, memory):
     tracemalloc.stop()
     assert found.nbytes <= memory
     assert peak <= memory + 3 * 10**5
-    assert bool(runs) == (memory > 10**7)
+    assert bool(runs) == (memory > 10**7)  # else the rows are too few for a program
 
 
 def test_the_order_of_a_matrix_is_found_once(monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from ...guard import Guard
+from ...locks import Lock
 
 LARGE = 1 << 17
 """From so many entries on, threads are worth it.
@@ -18,7 +19,10 @@ Those of OpenMP go on spinning for a while after a loop, and what BLAS or ONNX R
 between two products, the dot products of GMRES for one, then waits for a processor.
 """
 
-LAUNCH = Guard()
+HOME = os.getpid()
+"""The process that imported numba."""
+
+LAUNCH = Lock()
 """One parallel loop at a time: not every threading layer of numba can run several."""
 
 
@@ -28,7 +32,7 @@ def kernel(source: str, arrays: list[np.ndarray]) -> Callable[..., Any]:
     signature = (*(reading_type(x) for x in reads), numba.typeof(y))
     if y.size < LARGE:
         return compiled(source, signature, parallel=False)
-    return partial(alone, compiled(source, signature, parallel=True))
+    return partial(alone, source, signature)
 
 
 def reading_type(x: np.ndarray) -> Any:
@@ -49,7 +53,10 @@ def compiled(source: str, signature: tuple[Any, ...], *, parallel: bool) -> Call
     return made
 
 
-def alone(loop: Callable[..., Any], *arrays: np.ndarray) -> None:
-    """A parallel loop, while no other one runs."""
+def alone(source: str, signature: tuple[Any, ...], *arrays: np.ndarray) -> None:
+    """A parallel loop, while no other one runs; in a forked process one without threads.
+
+    OpenMP ends a process that was forked from one in which it had threads.
+    """
     with LAUNCH:
-        loop(*arrays)
+        compiled(source, signature, parallel=os.getpid() == HOME)(*arrays)
