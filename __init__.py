@@ -10,6 +10,7 @@ from .jacobians.errors import (
     UnknownTensor,
     UnsupportedOp,
 )
+from .jacobians.progress import progress
 from .modes import estimators, plots, preconditioners
 from .modes.curvature.inverse import identity_like, inverse
 from .modes.curvature.kfac import ekfac, kfac
@@ -21,6 +22,7 @@ from .modes.export import export
 from .modes.forward import jvp
 from .modes.hessian import Hessian, hvp
 from .modes.interop import to_jax, to_torch
+from .modes.limits import Limits
 from .modes.linearization import Linearization
 from .modes.load import load
 from .modes.model import Model, TensorSpec
@@ -45,13 +47,13 @@ from .ops.registry import defines, jacobian, zero
 __version__ = "0.1.0"
 
 __all__ = [
-    "Adagrad", "Adam", "Coloring", "Hessian", "InputError", "LimitError", "Linearization",
+    "Adagrad", "Adam", "Coloring", "Hessian", "InputError", "LimitError", "Limits", "Linearization",
     "LoadError", "Model", "Momentum", "NotConverged", "OnnxJacError", "OnnxJacWarning",
     "TensorSpec", "UnknownTensor", "UnsupportedOp", "as_scipy", "coloring", "defines",
     "distributed", "ekfac", "empirical_fisher", "estimators", "euler_residual", "export", "fisher",
     "gauss_newton", "grad", "gram", "hessian", "hvp", "identity_like", "implicit_euler",
     "initial_state", "inverse", "jacobian", "jvp", "kfac", "levenberg_marquardt", "linearize",
     "load", "lower_gradients", "natural_gradient", "newton_cg", "newton_krylov", "ntk", "pattern",
-    "plots", "preconditioners", "prove", "pseudo_transient", "shampoo", "streamed", "tags",
-    "to_jax", "to_torch", "train_step", "training_model", "vjp", "zero",
+    "plots", "preconditioners", "progress", "prove", "pseudo_transient", "shampoo", "streamed",
+    "tags", "to_jax", "to_torch", "train_step", "training_model", "vjp", "zero",
 ]  # fmt: skip

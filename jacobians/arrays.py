@@ -71,6 +71,14 @@ def wide(dtype: np.dtype) -> np.dtype:
     return SINGLE if dtype.itemsize < 4 else dtype
 
 
+def rounded(array: np.ndarray, dtype: Any) -> np.ndarray:
+    """The numbers in a dtype; what that cannot hold is infinite, as everywhere, and no warning."""
+    if array.dtype == dtype:
+        return array
+    with np.errstate(over="ignore", under="ignore"):
+        return array.astype(dtype)
+
+
 def size(shape: Shape) -> int:
     """Number of elements of a tensor of that shape."""
     return math.prod(shape)

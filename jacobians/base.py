@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import Array, Op, Shape, bytes_of, own, reading, size, wide
+from .arrays import Array, Op, Shape, bytes_of, own, reading, rounded, size, wide
 from .errors import InputError, LimitError
 from .guest import Guest
 from .hooks import Shown, add, compiled, inverse, multiply, plot, scale, sparse, spy, submatrix
+from .progress import chunks
+from .progress import progress as showing
 
 DENSE_LIMIT = 2 * 2**30
 """Bytes that `toarray` may allocate unless told otherwise."""
@@ -36,6 +38,7 @@ class Jacobian(Guest, Shown, ABC):
 
     out_shape: Shape
     in_shape: Shape
+    dense_limit: int = DENSE_LIMIT  # bytes of a matrix made of it
 
     def __init__(self, out_shape: Shape, in_shape: Shape, dtype: Any) -> None:
         self.out_shape, self.in_shape = tuple(out_shape), tuple(in_shape)
@@ -109,7 +112,7 @@ class Jacobian(Guest, Shown, ABC):
             return np.zeros((*columns, self.shape[0]), result)
         v = np.ascontiguousarray(v, dtype=wide(self.dtype)).reshape((*columns, *self.in_shape))
         product = np.asarray(self._apply(reading(v), v))
-        return own(product.reshape(*columns, self.shape[0]).astype(result, copy=False), v)
+        return own(rounded(product.reshape(*columns, self.shape[0]), result), v)
 
     def __matmul__(self, other: Any) -> Any:
         if type(other) is np.ndarray and other.shape == self.shape[1:]:
@@ -172,12 +175,12 @@ class Jacobian(Guest, Shown, ABC):
         """Where entries may be other than zero, as a picture: options of `onnxjac.plots.spy`."""
         return spy(self, **options)
 
-    def toarray(self, *, limit: int = DENSE_LIMIT) -> np.ndarray:
-        """The dense matrix, from whichever side needs fewer products.
+    def toarray(self, *, limit: int | None = None, progress: bool | None = None) -> np.ndarray:
+        """The dense matrix, from whichever side needs fewer products; silent with `progress=False`.
 
         Raises `LimitError` where it would take more than `limit` bytes.
         """
-        m, n = self.shape
+        limit, (m, n) = self.dense_limit if limit is None else limit, self.shape
         need = m * n * self.dtype.itemsize
         if need > limit:
             raise LimitError(
@@ -185,19 +188,25 @@ class Jacobian(Guest, Shown, ABC):
                 f"more than the limit of {limit / 2**30:.2f} GiB: keep it lazy, take a block, "
                 f"or raise toarray(limit=...)"
             )
-        return self._dense(limit)
+        with showing(progress):
+            return self._dense(limit)
 
-    def tosparse(self, format: str = "csr", *, limit: int = DENSE_LIMIT, out: Any = None) -> Any:
+    def tosparse(
+        self, format: str = "csr", *, limit: int | None = None, out: Any = None,
+        progress: bool | None = None,
+    ) -> Any:  # fmt: skip
         """The matrix as a sparse array of SciPy, with every entry that may be other than zero.
 
         `out`, the result for the same Jacobian at another point, is overwritten and returned: only
         entries that depend on the point are written. The arrays that say where entries stand are
-        read-only, for other results share them; a `copy()` has its own.
+        read-only, for other results share them; a `copy()` has its own. As to `progress`, see
+        `onnxjac.progress`.
 
         Raises `LimitError` where it would take more than `limit` bytes, `InputError` where `out`
         has another pattern.
         """
-        return sparse(self, format, limit, out)
+        with showing(progress):
+            return sparse(self, format, self.dense_limit if limit is None else limit, out)
 
     def _dense(self, limit: int) -> np.ndarray:
         """The matrix, which is known to fit."""
@@ -207,22 +216,22 @@ class Jacobian(Guest, Shown, ABC):
     def _columns(self) -> np.ndarray:
         m, n = self.shape
         dense = np.empty((m, n), dtype=self.dtype)
-        for start, stop in self._chunks(n):
+        for start, stop in self._chunks(n, "matrix"):
             unit = np.zeros((n, stop - start), dtype=self.dtype)
             unit[range(start, stop), range(stop - start)] = 1
             dense[:, start:stop] = self._matmat(unit)
         return dense
 
-    def _chunks(self, n: int) -> Iterator[tuple[int, int]]:
+    def _chunks(self, n: int, label: str) -> Iterator[tuple[int, int]]:
         width = max(1, CHUNK // (max(*self.shape, 1) * self.dtype.itemsize))
-        return ((start, min(start + width, n)) for start in range(0, n, width))
+        return chunks(n, width, label, "products")
 
     def diagonal(self) -> np.ndarray:
         """The entries J[i, i], exact: structurally where the kind knows them, else by products."""
         m, n = self.shape
         k = min(m, n)
         entries = np.empty(k, dtype=self.dtype)
-        for start, stop in self._chunks(k):
+        for start, stop in self._chunks(k, "diagonal"):
             unit = np.zeros((n, stop - start), dtype=self.dtype)
             unit[range(start, stop), range(stop - start)] = 1
             entries[start:stop] = self._matmat(unit)[range(start, stop), range(stop - start)]
@@ -232,7 +241,7 @@ class Jacobian(Guest, Shown, ABC):
         """Σᵢ J[i, i] of a square operator."""
         if self.shape[0] != self.shape[1]:
             raise InputError(f"the trace needs a square operator, not one of shape {self.shape}")
-        return float(self.diagonal().sum())
+        return float(self.diagonal().sum(dtype=wide(self.dtype)))
 
 
 def _is_real_scalar(x: Any) -> bool:

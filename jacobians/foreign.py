@@ -27,11 +27,39 @@ def as_array(value: Any, dtype: Any = None) -> np.ndarray:
     (array([1, 2]), array([97, 98], dtype=uint8))
     """
     if isinstance(value, np.ndarray):
+        if np.ma.is_masked(value):
+            raise InputError("a masked array has entries without a value: give x.filled(...)")
         return np.asarray(value, dtype)
     try:
         return np.asarray(_read(value), dtype)
     except Exception as error:
         raise InputError(f"{_what(value)} cannot be read as an array: {_reason(error)}") from error
+
+
+def settled(array: np.ndarray) -> np.ndarray:
+    """The numbers as they are now: a copy, unless the memory behind the array is read-only.
+
+    >>> x, fixed = np.zeros(3), np.frombuffer(bytes(8))
+    >>> settled(x) is x, settled(fixed) is fixed
+    (False, True)
+    """
+    return array if is_read_only(array) else array.copy()
+
+
+def is_read_only(memory: Any) -> bool:
+    """Whether nobody writes to what an array views: it may be read-only and its owner not.
+
+    >>> is_read_only(np.broadcast_to(np.zeros(3), (2, 3)))
+    False
+    """
+    while isinstance(memory, np.ndarray):
+        if memory.flags.writeable or memory.base is None:
+            return not memory.flags.writeable
+        memory = memory.base
+    try:
+        return memoryview(memory).readonly
+    except TypeError:  # it does not say
+        return False
 
 
 def native(x: Any) -> Any:

@@ -134,13 +134,13 @@ class Scatter(Jacobian):
         rows, before, after = size(shape_of(self.index)), size(front), size(back)
         zero = np.zeros((), wide(self.dtype))
         index = op.Reshape(self.index, (rows, 1))
-        wide = op.CastLike(v, zero)
+        terms = op.CastLike(v, zero)
         if before == 1:
-            zeros, updates = op.Expand(zero, (n, after)), op.Reshape(wide, (rows, after))
+            zeros, updates = op.Expand(zero, (n, after)), op.Reshape(terms, (rows, after))
             summed = op.ScatterND(zeros, index, updates, reduction="add")
         else:
             zeros = op.Expand(zero, (n, before, after))
-            rows_first = op.Transpose(op.Reshape(wide, (before, rows, after)), perm=(1, 0, 2))
+            rows_first = op.Transpose(op.Reshape(terms, (before, rows, after)), perm=(1, 0, 2))
             summed = op.ScatterND(zeros, index, rows_first, reduction="add")
             summed = op.Transpose(summed, perm=(1, 0, 2))
         return op.Reshape(op.CastLike(summed, v), (*front, n, *back))

@@ -139,14 +139,15 @@ def guarded(error: Callable[[], float]) -> float:
 
 def relative(a: np.ndarray, b: np.ndarray) -> float:
     """‖a - b‖ over the larger norm; 0 for two zeros."""
+    a, b = a.astype(np.float64), b.astype(np.float64)  # where no square overflows
     scale = max(float(np.linalg.norm(a)), float(np.linalg.norm(b)))
     return float(np.linalg.norm(a - b)) / scale if scale else 0.0
 
 
 def dot_error(J: Jacobian, u: np.ndarray, v: np.ndarray) -> float:
     """|⟨u, Jv⟩ - ⟨Jᵀu, v⟩| over ‖u‖ ‖Jv‖, to which rounding is relative."""
-    forward, reverse = J @ v, J.T @ u
-    scale = float(np.linalg.norm(u) * np.linalg.norm(forward))
+    forward, reverse = ((J @ v).astype(np.float64), (J.T @ u).astype(np.float64))
+    scale = float(np.linalg.norm(u.astype(np.float64)) * np.linalg.norm(forward))
     difference = abs(float(u @ forward) - float(reverse @ v))
     return difference / scale if scale else difference
 

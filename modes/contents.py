@@ -16,6 +16,8 @@ from ..jacobians.text import joined
 from ..ops.node import Step
 from .flow.pickling import packed, unpacked
 from .flow.steps import array_of, steps_of
+from .limits import Limits
+from .locks import Lock
 
 Dim = int | str | None
 
@@ -35,18 +37,21 @@ class TensorSpec(NamedTuple):
 class Contents(Shown):
     """A model at opset 21 or above, without functions, as those see it who run or derive it."""
 
-    def __init__(self, model: ir.Model) -> None:
+    def __init__(self, model: ir.Model, limits: Limits | None = None) -> None:
         self.ir = model
+        self.limits = limits or Limits()
         self.name = model.graph.name or ""
         self.opset = model.opset_imports.get("", 1)
         self.sessions: OrderedDict[Any, Any] = OrderedDict()  # of ONNX Runtime
+        self.forecasts: OrderedDict[Any, bool] = OrderedDict()  # whether sizes are foreseen
         self.routes: OrderedDict[Any, Any] = OrderedDict()  # what linearising worked out
+        self.lock = Lock()  # of these two
         self.lean = False  # whether its runs should rather be slow than hold on to memory
         self._bodies: dict[ir.Graph, tuple[Step, ...]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What was worked out is left behind: sessions cannot travel."""
-        return restored, (type(self), self.lean, *packed(self.ir))
+        return restored, (type(self), self.limits, self.lean, *packed(self.ir))
 
     @cached_property
     def inputs(self) -> dict[str, TensorSpec]:
@@ -105,9 +110,11 @@ class Contents(Shown):
         )
 
 
-def restored(kind: type[Contents], lean: bool, graph: bytes, large: dict[str, Any]) -> Contents:
+def restored(
+    kind: type[Contents], limits: Limits, lean: bool, graph: bytes, large: dict[str, Any]
+) -> Contents:
     """A model out of a pickle."""
-    model = kind(unpacked(graph, large))
+    model = kind(unpacked(graph, large), limits)
     model.lean = lean
     return model
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ..jacobians.errors import InputError, OnnxJacError
 from ..jacobians.foreign import as_array
+from .linearization import Linearization
 from .linearize import Route
 from .model import Model
 from .primal.evaluate import evaluate
+from .primal.inputs import check_inputs
 from .recording.derive import Names, vjp_graph
 from .tape.moving import is_general
 from .tape.tapes import keep, signature_of
@@ -20,47 +25,64 @@ SEEN, ONCE = "seen once", "for one point only"
 """What is known of a gradient that is not kept."""
 
 
-def gradient_route(
-    model: Model, point: Mapping[str, Any], of: Names, wrt: Names, weights: Any, engine: str | None
-) -> Route:
-    """The route of ∂²(Σ weights ∘ of)/∂wrt² through the recorded graph of the gradient.
+@dataclass(frozen=True, eq=False)
+class Gradient:
+    """∇f in the tensors of `wrt`, with f = Σ weights ∘ of.
 
-    That of a scalar is kept from the second point of the same shapes on, for all others: the
-    batches of a data set, the iterations of a solver.
+    At the second point of the same shapes it is recorded for all others too: the batches of a data
+    set, the iterations of a solver. That of a scalar is kept with the model, any other here.
     """
-    shapes = signature_of(point)
-    key = "gradient", of, wrt, engine, shapes
-    known = ONCE if weights is not None or shapes is None else model.routes.get(key)
-    if isinstance(known, Route):
-        return known
-    seeds = {of[0]: combination(model, point, of, weights, engine)}
-    general = _general(model, point, of, wrt, seeds, engine) if known == SEEN else None
-    if known != ONCE:
-        keep(model.routes, key, general or (ONCE if known else SEEN))
-    return general or _recorded(model, point, of, wrt, seeds, engine)
 
+    model: Model
+    of: Names
+    wrt: Names
+    weights: Any = None
+    engine: str | None = None
 
-def _general(
-    model: Model, point: Mapping[str, Any], of: Names, wrt: Names,
-    seeds: Mapping[str, np.ndarray], engine: str | None,
-) -> Route | None:  # fmt: skip
-    """The route for all points of the same shapes; None where there is none."""
-    given = point.keys() - model.inputs.keys() - model.initializers.keys()
-    if given or not is_general(model, point, (*of, *wrt)):
-        return None
-    try:
-        return _recorded(model, point, of, wrt, seeds, engine, general=True)
-    except OnnxJacError:  # some rule needs a number of the point
-        return None
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what was recorded, which a pickle leaves behind."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
+    @cached_property
+    def _routes(self) -> OrderedDict[Any, Any]:
+        return self.model.routes if self.weights is None else OrderedDict()
 
-def _recorded(
-    model: Model, point: Mapping[str, Any], of: Names, wrt: Names,
-    seeds: Mapping[str, np.ndarray], engine: str | None, *, general: bool = False,
-) -> Route:  # fmt: skip
-    """The route through a graph that is recorded now."""
-    graph = vjp_graph(model, point, of, wrt, engine, seeds, general=general).model("gradient")
-    return Route(graph, tuple(f"{name}_cotangent" for name in wrt), wrt, engine)
+    def linearized(
+        self, inputs: Mapping[str, Any], past: Linearization | None = None
+    ) -> Linearization:
+        """H = ∂²f/∂wrt² at a point, with those blocks of a past one that are the same there."""
+        point = check_inputs(self.model, inputs)
+        return self.route(point).at(point, past)
+
+    def route(self, point: Mapping[str, Any]) -> Route:
+        """The route through the recorded graph that holds at this point."""
+        shapes = signature_of(point)
+        key = "gradient", self.of, self.wrt, self.engine, shapes
+        known = ONCE if shapes is None else self._routes.get(key)
+        if isinstance(known, Route):
+            return known
+        general = self._general(point) if known == SEEN else None
+        if known != ONCE:
+            keep(self._routes, key, general or (ONCE if known else SEEN))
+        return general or self._recorded(point)
+
+    def _general(self, point: Mapping[str, Any]) -> Route | None:
+        """The route for all points of the same shapes; None where there is none."""
+        given = point.keys() - self.model.inputs.keys() - self.model.initializers.keys()
+        if given or not is_general(self.model, point, (*self.of, *self.wrt)):
+            return None
+        try:
+            return self._recorded(point, general=True)
+        except OnnxJacError:  # some rule needs a number of the point
+            return None
+
+    def _recorded(self, point: Mapping[str, Any], *, general: bool = False) -> Route:
+        """The route through a graph that is recorded now."""
+        seeds = {self.of[0]: combination(self.model, point, self.of, self.weights, self.engine)}
+        graph = vjp_graph(
+            self.model, point, self.of, self.wrt, self.engine, seeds, general=general
+        ).model("gradient")
+        return Route(graph, tuple(f"{name}_cotangent" for name in self.wrt), self.wrt, self.engine)
 
 
 def combination(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,25 +15,29 @@ from .curvature.symmetric import Curvature
 from .explaining.explanation import Explanation
 from .explaining.local import Local
 from .forward import Tensors
-from .gradient import gradient_route
+from .gradient import Gradient
 from .linearization import Linearization
-from .model import Model, TensorSpec
+from .model import Model
 from .named import listed
 from .names import Names, names_of
-from .primal.inputs import check_inputs
 
 
 class Hessian(Curvature):
     """H = ∂²f/∂wrt², symmetric: H.T is H.
 
-    `gradient` is ∂f/∂wrt at the point and `domain` the tensors behind rows and columns, in order;
-    `H.apply` is a product by name and `H["a", "b"]` a block.
+    `gradient` is ∂f/∂wrt at the point, of the `function` that it is there and elsewhere; `domain`
+    are the tensors behind rows and columns, in order. `H.apply` is a product by name and
+    `H["a", "b"]` a block.
     """
 
-    def __init__(self, J: Linearization, domain: tuple[TensorSpec, ...]) -> None:
+    def __init__(self, J: Linearization, function: Gradient) -> None:
         super().__init__(J.out_shape, J.in_shape, J.dtype)
-        self.J, self.domain = J, domain
-        self.gradient = {s.name: J.primal[f"{s.name}_cotangent"] for s in domain}
+        self.J, self.function, self.domain = J, function, J.domain
+
+    @cached_property
+    def gradient(self) -> dict[str, np.ndarray]:
+        """∂f/∂wrt by name."""
+        return {s.name: self.J.primal[f"{s.name}_cotangent"] for s in self.domain}
 
     def _apply(self, op: Op, v: Array) -> Array:
         return self.J._apply(op, v)
@@ -46,12 +51,20 @@ class Hessian(Curvature):
 
     def plan(self, *, products: int = 100, memory: int | None = None) -> Hessian:
         """The same Hessian, made ready for so many products: see `Linearization.plan`."""
-        return Hessian(self.J.plan(products=products, memory=memory), self.domain)
+        return Hessian(self.J.plan(products=products, memory=memory), self.function)
 
     def compile(
         self, engine: str | None = None, *, products: int = 100, memory: int | None = None
     ) -> Hessian:
-        return Hessian(self.J.compile(engine, products=products, memory=memory), self.domain)
+        return Hessian(self.J.compile(engine, products=products, memory=memory), self.function)
+
+    def relinearize(self, inputs: Mapping[str, Any]) -> Hessian:
+        """The same Hessian at another point, planned and compiled as this one is.
+
+        From the third point of the same shapes on, the gradient is not recorded again, where the
+        model allows one graph for all of them.
+        """
+        return Hessian(self.J._like(self.function.linearized(inputs, self.J)), self.function)
 
     def arrays(self) -> Iterator[Array]:
         return self.J.arrays()
@@ -110,11 +123,10 @@ def hessian_of(
     engine: str | None = None,
 ) -> Hessian:  # fmt: skip
     """All of H: see `hessian`."""
-    point = check_inputs(model, inputs)
     of_names = names_of(model, of, model.outputs, "of")
     wrt_names = names_of(model, wrt, model.inputs, "wrt")
-    J = gradient_route(model, point, of_names, wrt_names, weights, engine).at(point)
-    return Hessian(J, J.domain)
+    f = Gradient(model, of_names, wrt_names, weights, engine)
+    return Hessian(f.linearized(inputs), f)
 
 
 def hvp(

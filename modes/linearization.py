@@ -9,9 +9,9 @@ from typing import Any, Protocol, overload
 import numpy as np
 
 from ..jacobians import Array, Dag, Jacobian, Op, Shape, prod_text, shape_of
-from ..jacobians.arrays import bytes_of
+from ..jacobians.arrays import bytes_of, rounded, wide
 from ..ops import numbers
-from .check import Check, Primal, check
+from .check import Check, check
 from .elimination.adaptive import Adaptive
 from .elimination.dense import dense
 from .elimination.planned import eliminated, held, planned
@@ -19,11 +19,12 @@ from .explaining.explain import explain
 from .explaining.explanation import Explanation
 from .explaining.local import Local, explain_local
 from .model import Model, TensorSpec
-from .named import check_named, find_tensor, fitting, listed
-from .primal.evaluate import evaluate
-from .primal.perturb import perturbed
+from .named import check_named, find_tensor, fitting, flat_shape, listed
+from .once import Once
+from .primal.near import Near
 from .products.compiled import by_engine
-from .tape.record import Entry
+from .tape.record import Drawn, Entry, Made
+from .tape.template import Filled
 
 Specs = tuple[TensorSpec, ...]
 
@@ -55,25 +56,51 @@ class Linearization(Jacobian):
     `domain` and `codomain` are the tensors behind columns and rows, in order; `primal` holds the
     tensors of `of` at `point`. `J["out", "in"]` is a named block and `J.apply` a product by name;
     both work for `J.T` as well.
+
+    What relinearize gives has its residuals only; `dag` and `entries` are drawn when they are
+    needed. `tape` are the residuals until then.
     """
 
     def __init__(
         self,
-        dag: Dag,
+        drawn: Once[Drawn],
         domain: Specs,
         codomain: Specs,
+        dtype: np.dtype,
         *,
         primal: Mapping[str, np.ndarray],
         point: Mapping[str, np.ndarray],
-        entries: tuple[Entry, ...],
         route: Route,
         transposed: bool = False,
         make: Maker = Adaptive,
     ) -> None:
-        super().__init__(dag.out_shape, dag.in_shape, dag.dtype)
-        self.dag, self.domain, self.codomain = dag, domain, codomain
-        self.primal, self.point, self.entries, self.route = primal, point, entries, route
+        super().__init__(flat_shape(codomain), flat_shape(domain), dtype)
+        self.drawn, self.domain, self.codomain = drawn, domain, codomain
+        self.primal, self.point, self.route = primal, point, route
         self.transposed, self.make = transposed, make
+        self.dense_limit = route.model.limits.dense
+
+    @property
+    def dag(self) -> Dag:
+        """The DAG of the blocks between the tensors."""
+        return self.drawn.value.dag
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The steps of the model at the point, with their blocks."""
+        return self.drawn.value.entries
+
+    @property
+    def tape(self) -> Filled | None:
+        """The residuals, as long as the DAG is not drawn."""
+        tape: Filled | None = self.drawn.source
+        return tape
+
+    @property
+    def made(self) -> Made | None:
+        """The blocks that are there, and where: of this point, or of one before it."""
+        tape = self.tape
+        return Made(self.entries, self.point) if tape is None else tape.past.source
 
     @cached_property
     def structure(self) -> Jacobian:
@@ -93,13 +120,13 @@ class Linearization(Jacobian):
 
     def _transpose(self) -> Linearization:
         return self._with(
-            dag=self.dag.T, domain=self.codomain, codomain=self.domain,
+            drawn=self.drawn.then(Drawn.transposed), domain=self.codomain, codomain=self.domain,
             transposed=not self.transposed,
         )  # fmt: skip
 
     def _with(self, **changed: Any) -> Linearization:
         """The same but for what is said."""
-        kept = ("dag", "domain", "codomain", "primal", "point", "entries", "route", "transposed",
+        kept = ("drawn", "domain", "codomain", "dtype", "primal", "point", "route", "transposed",
                 "make")  # fmt: skip
         return Linearization(**{**{name: getattr(self, name) for name in kept}, **changed})
 
@@ -129,7 +156,7 @@ class Linearization(Jacobian):
     def nbytes(self) -> int:
         """Bytes of the residuals and of what products made of them, shared arrays counted once.
 
-        Not counted are `point`, which is the caller's, and `primal`, nor what an engine keeps.
+        Not counted are `point` and `primal`, nor what an engine keeps.
         """
         return bytes_of(held(self.dag))
 
@@ -142,10 +169,11 @@ class Linearization(Jacobian):
         return self._like(self.route.at(inputs, self))
 
     def _like(self, J: Linearization) -> Linearization:
-        """The rows and columns of J that this one has, transposed where this one is."""
-        J = J.T if self.transposed else J
+        """The rows and columns of a new J that this one has, transposed where this one is."""
         of, wrt = (tuple(s.name for s in side) for side in (self.codomain, self.domain))
-        return J.block(of, wrt)._with(make=self.make)
+        J = (J.T if self.transposed else J).block(of, wrt)
+        J.make = self.make
+        return J
 
     def _dense(self, limit: int) -> np.ndarray:
         """Multiplied out from the sides, or from the middle, wherever that is cheapest."""
@@ -157,13 +185,11 @@ class Linearization(Jacobian):
         seeds = {}
         for name, tangent in tangents.items():
             vertex, spec = find_tensor(name, self.domain, self.dag.sources)
-            seeds[vertex] = fitting(spec, tangent, self.dtype)
+            seeds[vertex] = fitting(spec, tangent, wide(self.dtype))
         reached = self.dag.sweep(numbers, seeds)
-        dtype, zero = self.dtype, np.zeros(())
-        return {
-            spec.name: np.array(np.broadcast_to(reached.get(vertex, zero), shape_of(spec)), dtype)
-            for spec, vertex in zip(self.codomain, self.dag.sinks, strict=True)
-        }
+        zero, ends = np.zeros(()), zip(self.codomain, self.dag.sinks, strict=True)
+        shaped = ((s, np.broadcast_to(reached.get(v, zero), shape_of(s))) for s, v in ends)
+        return {spec.name: np.array(rounded(y, self.dtype)) for spec, y in shaped}
 
     @overload
     def explain(self) -> Explanation: ...
@@ -184,35 +210,21 @@ class Linearization(Jacobian):
         """Dot test, differences, matmat, transpose, elimination: see `modes.check`."""
         if self.transposed:
             return self.T.check(seed=seed)
-        scale = float(np.sqrt(np.mean(np.square(self._flat_point()))))
-        near = partial(self._neighbour, scale, seed)
-        return check(self, self.dag, self._primal_at, scale, near, seed=seed)
+        near = self._near
+        beside = partial(self._neighbour, near, seed)
+        return check(self, self.dag, near, near.scale, beside, seed=seed)
 
-    def _flat_point(self) -> np.ndarray:
-        """The tensors of `wrt` at the point, flat."""
-        names = [spec.name for spec in self.domain]
-        values = evaluate(self.route.model, self.point, names, engine=self.route.engine)
-        return np.concatenate([np.ravel(values[name]) for name in names])
-
-    def _primal_at(self, shift: np.ndarray) -> np.ndarray:
-        """f(x + shift), flat."""
-        names = tuple(spec.name for spec in self.codomain)
+    @property
+    def _near(self) -> Near:
         route = self.route
-        values = evaluate(route.model, self._moved(shift), names, engine=route.engine)
-        return np.concatenate([np.ravel(values[name]) for name in names])
+        return Near(route.model, self.point, self.domain, self.codomain, route.engine)
 
-    def _moved(self, shift: np.ndarray) -> dict[str, np.ndarray]:
-        """The point with the tensors of `wrt` shifted."""
-        parts = self.dag.split(numbers, shift, self.dag.sources)
-        shifts = {s.name: parts[v] for s, v in zip(self.domain, self.dag.sources, strict=True)}
-        return perturbed(self.route.model, self.point, shifts, self.route.engine)
-
-    def _neighbour(self, scale: float, seed: int) -> tuple[Jacobian, Primal]:
+    def _neighbour(self, near: Near, seed: int) -> tuple[Jacobian, Near]:
         """The Jacobian and the primal at a random point near this one."""
         rng = np.random.default_rng(seed)
-        shift = 1e-2 * max(scale, 1e-3) * rng.standard_normal(self.shape[1])
-        J = self._like(self.route.record(self._moved(shift.astype(self.dtype))))
-        return J, J._primal_at
+        shift = 1e-2 * max(near.scale, 1e-3) * rng.standard_normal(self.shape[1])
+        J = self._like(self.route.record(near.moved(shift.astype(self.dtype))))
+        return J, J._near
 
     def __getitem__(self, key: Any) -> Jacobian:
         """A block by names, `J["out", "in"]`, or rows and columns by index, `J[:10, 3:5]`."""
@@ -222,13 +234,14 @@ class Linearization(Jacobian):
 
     def block(self, of: tuple[str, ...], wrt: tuple[str, ...]) -> Linearization:
         """The rows of some tensors and the columns of others, by name."""
-        sinks = [find_tensor(name, self.codomain, self.dag.sinks) for name in of]
-        sources = [find_tensor(name, self.domain, self.dag.sources) for name in wrt]
+        sinks = [find_tensor(name, self.codomain, range(len(self.codomain))) for name in of]
+        sources = [find_tensor(name, self.domain, range(len(self.domain))) for name in wrt]
         domain, codomain = (tuple(spec for _, spec in ends) for ends in (sources, sinks))
         if (domain, codomain) == (self.domain, self.codomain):
             return self
-        dag = self.dag.between(tuple(v for v, _ in sources), tuple(v for v, _ in sinks))
-        return self._with(dag=dag, domain=domain, codomain=codomain)
+        places = [k for k, _ in sources], [k for k, _ in sinks]
+        drawn = self.drawn.then(lambda drawn: drawn.between(*places))
+        return self._with(drawn=drawn, domain=domain, codomain=codomain)
 
     def __repr__(self) -> str:
         rows, columns = (listed(specs, shapes=True) for specs in (self.codomain, self.domain))

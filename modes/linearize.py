@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from ..jacobians import Dag, common
-from ..jacobians.errors import warn
 from ..ops import Step
 from .elimination.adaptive import Adaptive
 from .linearization import Linearization, Maker, Specs
 from .model import Model, TensorSpec
 from .names import Names, names_of, not_floating
+from .once import Once, known
 from .primal.draws import fixed
 from .primal.evaluate import evaluate
 from .primal.finite import warn_nonfinite
@@ -26,10 +26,12 @@ from .tape.active import ActiveStep, active_steps, unjoined, without
 from .tape.checkpoint import Segment, as_it_is, chained, checkpointed, segments, shapes_of
 from .tape.estimate import straight_through as estimated
 from .tape.moving import is_general
-from .tape.record import Past, Tape, dag_of, has_tangent
-from .tape.reuse import stale_between
+from .tape.past import past_of
+from .tape.record import Drawn, Tape, dag_of, has_tangent
 from .tape.tapes import Tapes, described, keep, signature_of
+from .tape.template import Filled
 from .tape.unroll import unrolled
+from .zeros import warn_of_zeros
 
 
 @dataclass(frozen=True)
@@ -102,33 +104,37 @@ class Route:
         flat, inside = self.flat(point)
         if flat is not self:
             return flat.record(inside, past).under(self, point)
-        tape, dag = self._segmented(point) if self.checkpoint else self.built(point, past)
-        domain, codomain = self._ends(tape)
+        tape, drawn = self._segmented(point) if self.checkpoint else self.built(point, past)
+        domain, codomain, dtype = self._ends(tape)
         if not isinstance(tape.primal, Later):
             warn_nonfinite(self.model, tape.primal, point)
         make: Maker = as_it_is if self.checkpoint else Adaptive
         return Linearization(
-            dag, domain, codomain, primal=tape.primal, point=point, entries=tape.entries,
-            route=self, make=make,
+            drawn, domain, codomain, dtype, primal=tape.primal, point=point, route=self, make=make,
         )  # fmt: skip
 
-    def built(self, point: Mapping[str, Any], past: Linearization | None) -> tuple[Tape, Dag]:
-        """The tape at a point and its DAG."""
-        tape = self.tapes.at(point, self._before(past, point))
+    def built(
+        self, point: Mapping[str, Any], past: Linearization | None
+    ) -> tuple[Tape | Filled, Once[Drawn]]:
+        """The tape at a point and, at the first look, its DAG."""
+        tape = self.tapes.at(point, past_of(past, self.steps, point))
+        draw = partial(self._draw, tape)
+        return tape, Once(draw, tape) if isinstance(tape, Filled) else known(draw())
+
+    def _draw(self, tape: Tape | Filled) -> Drawn:
         shapes = {name: spec.shape for name, spec in tape.types.items() if has_tangent(spec)}
-        return tape, dag_of(tape.entries, shapes, self.wrt, self.of, self._dtype(tape))
+        dag = dag_of(tape.entries, shapes, self.wrt, self.of, self._ends(tape)[2])
+        return Drawn(dag, tape.entries)
 
     def dag_at(self, point: Mapping[str, Any]) -> Dag:
         """The DAG at a point, and nothing else."""
-        return self.built(point, None)[1]
+        return self.built(point, None)[1].value.dag
 
-    def _ends(self, tape: Tape) -> tuple[Specs, Specs]:
-        """The tensors behind columns and rows."""
+    def _ends(self, tape: Tape | Filled) -> tuple[Specs, Specs, np.dtype]:
+        """The tensors behind columns and rows, and the dtype that all of them fit into."""
         domain = tuple(floating("wrt", name, tape.types[name]) for name in self.wrt)
-        return domain, tuple(floating("of", name, tape.types[name]) for name in self.of)
-
-    def _dtype(self, tape: Tape) -> np.dtype:
-        return common(*(spec.dtype for specs in self._ends(tape) for spec in specs))
+        codomain = tuple(floating("of", name, tape.types[name]) for name in self.of)
+        return domain, codomain, common(*(spec.dtype for spec in (*domain, *codomain)))
 
     @cached_property
     def lean(self) -> Model:
@@ -148,7 +154,7 @@ class Route:
             for part in parts
         )  # fmt: skip
 
-    def _segmented(self, point: Mapping[str, Any]) -> tuple[Tape, Dag]:
+    def _segmented(self, point: Mapping[str, Any]) -> tuple[Tape, Once[Drawn]]:
         """The tensors between the segments, and the DAG that computes the others again."""
         ends = (n for part, _ in self.segments for n in (*part.given, *part.ins, *part.outs))
         names = tuple(dict.fromkeys((*ends, *self.of, *self.wrt)))
@@ -159,8 +165,8 @@ class Route:
         held = self.model.constants.keys() - point.keys()
         parts = [(part, checkpointed(part, route.dag_at, values, held))
                  for part, route in self.segments]  # fmt: skip
-        dag = chained(parts, shapes_of(values), self.of, self.wrt, self._dtype(tape))
-        return tape, dag
+        dag = chained(parts, shapes_of(values), self.of, self.wrt, self._ends(tape)[2])
+        return tape, known(Drawn(dag, ()))
 
     def flat(self, point: Mapping[str, Any]) -> tuple[Route, Mapping[str, Any]]:
         """The route whose steps are those that a tape of this point has, and the point of that."""
@@ -181,11 +187,6 @@ class Route:
             general = signature is not None and is_general(self.model, point, names)
             keep(self._flats, signature, route if general else None)
         return route
-
-    def _before(self, J: Linearization | None, point: Mapping[str, Any]) -> Past | None:
-        if J is None:
-            return None
-        return Past(J.entries, stale_between(self.steps, J.point, point))
 
     def zeros(self, dag: Dag, of: tuple[str, ...], wrt: tuple[str, ...]) -> tuple[str, ...]:
         """The pairs of tensors that no differentiable path joins, and what cuts the way."""
@@ -242,7 +243,5 @@ def linearize(
     of_names = names_of(model, of, model.outputs, "of")
     wrt_names = names_of(model, wrt, model.inputs, "wrt")
     J = route_of(model, of_names, wrt_names, engine, straight_through, checkpoint).at(inputs)
-    if zeros := J.route.zeros(J.dag, of_names, wrt_names):
-        shown = "; ".join(zeros[:3]) + (f"; and {len(zeros) - 3} more" if zeros[3:] else "")
-        warn(f"{shown}: zero blocks")
+    warn_of_zeros(J)
     return J

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ..jacobians.errors import LoadError
+from .limits import Limits
 from .loading.examples import Batch
+from .loading.external import in_memory
 from .loading.frameworks import exported
+from .loading.guard import guard
 from .loading.precision import to_double
 from .loading.read import read
 from .loading.upgrade import upgrade
@@ -15,7 +18,13 @@ from .model import Model
 
 
 def load(
-    source: Any, *, dtype: Any = None, example_inputs: Any = None, dynamic_batch: Batch = False
+    source: Any,
+    *,
+    dtype: Any = None,
+    example_inputs: Any = None,
+    dynamic_batch: Batch = False,
+    limits: Limits | None = None,
+    mmap: bool = False,
 ) -> Model:
     """The model in a path, bytes, ModelProto or onnx_ir.Model; the source is left as it is.
 
@@ -28,11 +37,19 @@ def load(
     weights as in the module (``"fc1.weight"``), arrays in a nest ``"params.fc1.w"``. A module is
     exported in evaluation, with its weights as they are now. Shapes are those of the examples, but
     for the first axis with ``dynamic_batch=True``, or that of the arguments which it names.
-    Raises `LoadError` for what cannot be read or exported. Needs ``onnxjac[torch]``, or
-    ``onnxjac[jax2onnx]``.
+    Weights in files of their own are read, or with ``mmap=True`` mapped: then they take memory
+    only as far as they are needed, and the files must not change as long as the model is there.
+
+    `limits` says what the model may take, from here to its products: see `Limits`.
+
+    Raises `LoadError` for what cannot be read or exported, `LimitError` for what is too large.
+    Needs ``onnxjac[torch]``, or ``onnxjac[jax2onnx]``.
     """
     if dtype is not None and getattr(dtype, "__name__", str(dtype)) != "float64":
         raise LoadError(f"dtype={dtype!r} is not offered: leave it out, or say dtype='float64'.")
     proto, weights = detach(read(exported(source, example_inputs, dynamic_batch)))
+    limits = limits or Limits()
+    guard(proto, limits)
+    weights = weights if mmap else in_memory(weights)
     model = attach(upgrade(proto), weights)
-    return Model(model if dtype is None else to_double(model))
+    return Model(model if dtype is None else to_double(model), limits)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..jacobians import prod_text, shape_of
+from ..jacobians import Shape, prod_text, shape_of, size
 from ..jacobians.errors import InputError, UnknownTensor, closest
 from ..jacobians.foreign import as_array
 from ..jacobians.text import clipped, joined
@@ -15,7 +15,7 @@ from .model import TensorSpec
 
 
 def find_tensor(
-    name: str, specs: tuple[TensorSpec, ...], vertices: tuple[int, ...]
+    name: str, specs: tuple[TensorSpec, ...], vertices: Sequence[int]
 ) -> tuple[int, TensorSpec]:
     """The vertex and the description of a named tensor of one side of J."""
     for spec, vertex in zip(specs, vertices, strict=True):
@@ -23,6 +23,11 @@ def find_tensor(
             return vertex, spec
     known = [spec.name for spec in specs]
     raise UnknownTensor(f"{name!r} is not on this side of the Jacobian.{closest(name, known)}")
+
+
+def flat_shape(specs: tuple[TensorSpec, ...]) -> Shape:
+    """The shape of some tensors, ravelled and one after the other."""
+    return (sum(size(shape_of(spec)) for spec in specs),)
 
 
 def check_named(tensors: Any) -> None:

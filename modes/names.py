@@ -53,4 +53,4 @@ def not_floating(role: str, name: str, dtype: object) -> InputError:
 
 def is_float(dtype: np.dtype) -> bool:
     """Whether tangents exist: IEEE floats and bfloat16, not the types that only store numbers."""
-    return dtype.kind == "f" or dtype.name == "bfloat16"
+    return dtype.name == "bfloat16" or (dtype.kind == "f" and dtype.itemsize > 1)

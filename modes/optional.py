@@ -15,8 +15,13 @@ def optional(module: str, extra: str) -> Any:
     Traceback (most recent call last):
     onnxjac.jacobians.errors.InputError: this needs surely_not_there: `pip install 'onnxjac[torch]'`
     """
+    name = module.partition(".")[0]
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        name = module.partition(".")[0]
         raise InputError(f"this needs {name}: `pip install 'onnxjac[{extra}]'`") from error
+    except (ImportError, AttributeError) as error:  # it is there, but not for what it stands on
+        reason = " ".join(str(error).split())
+        raise InputError(
+            f"{name} cannot be imported ({reason}): `pip install -U 'onnxjac[{extra}]'`"
+        ) from error

@@ -1,4 +1,4 @@
-"""Every formula and every shape that a docstring or the README states is executed."""
+"""Every formula and every shape that a docstring or a page states is executed."""
 
 import doctest
 import importlib
@@ -6,6 +6,7 @@ import importlib
 import pytest
 
 from house import ROOT, modules
+from onnxjac.ops import registry
 
 TESTS = ("models.light", "test_layers")  # parts of the tests that have doctests of their own
 
@@ -16,8 +17,24 @@ def test_docstrings(module):
     assert not failed
 
 
-def test_readme(monkeypatch):
+PAGES = [
+    ROOT / "README.md",
+    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.name != "interop.md"),
+]
+"""The pages that need no other library: tests/interop has the one that does."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_pages(page, monkeypatch):
     monkeypatch.chdir(ROOT)
-    failed, run = doctest.testfile(str(ROOT / "README.md"), module_relative=False, encoding="utf-8")
-    assert run
+    monkeypatch.setattr(registry, "DECLARATIONS", dict(registry.DECLARATIONS))
+    failed, _ = doctest.testfile(str(page), module_relative=False, encoding="utf-8")
     assert not failed
+
+
+def test_pages_have_examples():
+    """All of README, tutorial, how-to guides and explanations."""
+    shown = [ROOT / "README.md", ROOT / "docs" / "tutorial.md"]
+    shown += [page for page in PAGES if page.parent.name in ("how-to", "explanation")]
+    parser = doctest.DocTestParser()
+    assert all(parser.get_examples(page.read_text(encoding="utf-8")) for page in shown)

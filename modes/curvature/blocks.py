@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ...jacobians import Block, Jacobian
-from .symmetric import Curvature, Symmetric
+from .symmetric import Curvature, Symmetric, moved
 
 
 def diagonal_blocks(C: Curvature) -> Symmetric:
@@ -12,7 +14,8 @@ def diagonal_blocks(C: Curvature) -> Symmetric:
     A block of a Hessian is cut out of its graph: what does not lie between w and its gradient costs
     nothing.
     """
-    return Symmetric(block_diagonal([C[s.name, s.name] for s in C.domain]), C.domain)
+    blocks = block_diagonal([C[s.name, s.name] for s in C.domain])
+    return Symmetric(blocks, C.domain, partial(moved, C, diagonal_blocks))
 
 
 def block_diagonal(blocks: list[Jacobian]) -> Jacobian:

@@ -15,9 +15,10 @@ from ..model import Model
 from ..names import Names, names_of
 from ..reverse import grad
 from .likelihoods import check_reduction
-from .symmetric import Symmetric
+from .symmetric import Symmetric, relinearizable
 
 
+@relinearizable
 def empirical_fisher(
     model: Model,
     inputs: Mapping[str, Any],

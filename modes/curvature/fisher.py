@@ -13,9 +13,10 @@ from ..linearize import linearize
 from ..model import Model
 from ..names import Names, names_of
 from .likelihoods import check_reduction, likelihood_of, terms
-from .symmetric import Symmetric
+from .symmetric import Symmetric, relinearizable
 
 
+@relinearizable
 def fisher(
     model: Model,
     inputs: Mapping[str, Any],

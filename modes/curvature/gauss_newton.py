@@ -14,9 +14,10 @@ from ..names import Names, names_of
 from .likelihoods import check_reduction
 from .losses import loss_hessian
 from .reductions import reduction_of
-from .symmetric import Symmetric
+from .symmetric import Symmetric, relinearizable
 
 
+@relinearizable
 def gauss_newton(
     model: Model,
     inputs: Mapping[str, Any],

@@ -32,8 +32,9 @@ def kfac(
     `inputs` are one batch, or data: then A and B are those of all batches, which are linearised
     one at a time. Options: `at`, `wrt` (all weights by default), `joint`, `likelihood`, `axis`,
     `fisher_type`, `of`, `reduction`, `samples`, `seed`, `engine`, and for data `batch_size`,
-    `shared`, `keep`. Scaling and fisher types: see `gradients`. Sources: Martens and Grosse, 2015;
-    Grosse and Martens, 2016; Eschenhagen et al., 2023.
+    `shared`, `keep`, `progress` (see `onnxjac.progress`). Scaling and fisher types: see
+    `gradients`. Sources: Martens and Grosse, 2015; Grosse and Martens, 2016; Eschenhagen et al.,
+    2023.
     """
     passes = Passes(model, inputs, "K-FAC", **options)
     return KroneckerFactored(*kronecker_factors(passes, approximation))

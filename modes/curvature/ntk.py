@@ -9,7 +9,7 @@ from ...jacobians import Jacobian
 from ..linearize import linearize
 from ..model import Model
 from ..names import Names
-from .symmetric import Symmetric
+from .symmetric import Symmetric, relinearizable
 
 
 def ntk(
@@ -34,6 +34,7 @@ def ntk(
     return J @ linearize(model, others, of=of, wrt=wrt, engine=engine).T
 
 
+@relinearizable
 def gram(
     model: Model,
     inputs: Mapping[str, Any],

@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 
 from ...jacobians import Jacobian
 from ...jacobians.errors import InputError
+from ...jacobians.progress import progress as showing
 from ..data.batches import Batch, batches_of, is_data
 from ..data.stream import Stream
 from ..data.taking import NOTHING, mixed
 from ..linearization import Linearization
 from ..model import Model
-from ..reporting.progress import counting
 from .gradients import Gradients, Target, gradients_of
 from .symmetric import Specs
 
@@ -52,22 +52,22 @@ class Passes:
         batch_size: int | None = None,
         shared: Batch = NOTHING,
         keep: int = 0,
+        progress: bool | None = None,
         **options: Any,
     ) -> None:
-        self.model, self.label, self.target = model, label, Target(**options)
+        self.model, self.progress, self.target = model, progress, Target(**options)
         self.shared, self.several = shared, is_data(inputs, batch_size)
         batches = batches_of(inputs, batch_size)
-        self.stream = Stream(self._linearized, batches, keep if self.several else sys.maxsize)
+        kept = keep if self.several else sys.maxsize
+        self.stream = Stream(self._linearized, batches, kept, label)
 
     def _linearized(self, batch: Batch) -> Linearization:
         return self.target.linearized(self.model, {**self.shared, **batch})
 
     def each(self, use: Callable[[Gradients], T]) -> Iterator[T]:
         """use(gradients of a batch) for every batch; a terminal shows how many are done."""
-        with counting(self.label, "batches", sys.stderr) as tick:
-            for used in self.stream.each(lambda _, J: use(self._gradients(J))):
-                tick(1)
-                yield used
+        with showing(self.progress):
+            yield from self.stream.each(lambda _, J: use(self._gradients(J)))
 
     def _gradients(self, J: Jacobian) -> Gradients:
         assert isinstance(J, Linearization)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Iterator, Mapping
-from typing import Any, final
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial, wraps
+from operator import methodcaller
+from typing import Any, TypeVar, cast, final
 
 import numpy as np
 
 from ...jacobians import Array, Diagonal, Identity, Jacobian, Op, Scalar, Shape, shape_of, size
+from ...jacobians.errors import InputError
 from ...jacobians.hooks import add, scale
 from ...jacobians.text import clipped
 from ..elimination.planned import planned
@@ -16,6 +19,8 @@ from ..model import TensorSpec
 from ..named import check_named, find_tensor, fitting, listed
 
 Specs = tuple[TensorSpec, ...]
+Again = Callable[[Mapping[str, Any]], "Curvature"]
+Make = TypeVar("Make", bound=Callable[..., "Symmetric"])
 
 
 class Curvature(Jacobian, ABC):
@@ -48,7 +53,12 @@ class Curvature(Jacobian, ABC):
 
     def block(self, name: str) -> Curvature:
         """C[name, name], which is symmetric too."""
-        return Symmetric(self[name, name], (self._place(name)[1],))
+        again = partial(moved, self, methodcaller("block", name))
+        return Symmetric(self[name, name], (self._place(name)[1],), again)
+
+    def relinearize(self, inputs: Mapping[str, Any]) -> Curvature:
+        """The same operator at another point; raises `InputError` where it is not known of what."""
+        raise InputError(f"{self!r} does not know its model: make it again at the other point")
 
     def submatrix(self, rows: Any, columns: Any) -> Jacobian:
         """C[rows, columns], each given as a slice, as indices, or as the name of a tensor."""
@@ -65,11 +75,19 @@ class Curvature(Jacobian, ABC):
 
 @final
 class Symmetric(Curvature):
-    """C = Cᵀ whose products are those of `operator`."""
+    """C = Cᵀ whose products are those of `operator`; `again` makes the same at another point."""
 
-    def __init__(self, operator: Jacobian, domain: Specs) -> None:
+    def __init__(self, operator: Jacobian, domain: Specs, again: Again | None = None) -> None:
         super().__init__(operator.out_shape, operator.in_shape, operator.dtype)
-        self.operator, self.domain = operator, domain
+        self.operator, self.domain, self.again = operator, domain, again
+
+    def relinearize(self, inputs: Mapping[str, Any]) -> Curvature:
+        """The same operator at another point, planned, compiled, scaled as this one is.
+
+        What the model's linearisations worked out before is used again. Raises `InputError` for an
+        operator over batches, or of other factors than a model's.
+        """
+        return self.again(inputs) if self.again else super().relinearize(inputs)
 
     @property
     def structure(self) -> Jacobian:
@@ -83,13 +101,15 @@ class Symmetric(Curvature):
 
     def plan(self, *, products: int = 100, memory: int | None = None) -> Symmetric:
         """The same operator, made ready for so many products: see `Linearization.plan`."""
-        return Symmetric(planned(self.operator, products, memory), self.domain)
+        again = partial(moved, self, methodcaller("plan", products=products, memory=memory))
+        return Symmetric(planned(self.operator, products, memory), self.domain, again)
 
     def compile(
         self, engine: str | None = None, *, products: int = 100, memory: int | None = None
     ) -> Symmetric:
         operator = self.operator.compile(engine, products=products, memory=memory)
-        return Symmetric(operator, self.domain)
+        compiled = methodcaller("compile", engine, products=products, memory=memory)
+        return Symmetric(operator, self.domain, partial(moved, self, compiled))
 
     def arrays(self) -> Iterator[Array]:
         return self.operator.arrays()
@@ -102,7 +122,8 @@ class Symmetric(Curvature):
         return self.operator.diagonal()
 
     def __repr__(self) -> str:
-        return f"{clipped(repr(self.operator), 100)}: ({listed(self.domain)})², {self.shape[0]}×{self.shape[1]} {self.dtype}"
+        operator, (m, n) = clipped(repr(self.operator), 100), self.shape
+        return f"{operator}: ({listed(self.domain)})², {m}×{n} {self.dtype}"
 
 
 @add.register(Curvature)
@@ -110,14 +131,38 @@ def _(left: Curvature, right: Jacobian) -> Jacobian:
     """A symmetric operator plus one that is symmetric too: damping keeps the face."""
     total = add.dispatch(Jacobian)(bare(left), bare(right))
     known = isinstance(right, Curvature | Identity | Scalar | Diagonal)
-    return Symmetric(total, left.domain) if known else total
+    return Symmetric(total, left.domain, partial(summed, left, right)) if known else total
 
 
 @scale.register(Curvature)
 def _(operator: Curvature, factor: float) -> Jacobian:
-    return Symmetric(scale.dispatch(Jacobian)(bare(operator), factor), operator.domain)
+    again = partial(moved, operator, methodcaller("__mul__", factor))
+    return Symmetric(scale.dispatch(Jacobian)(bare(operator), factor), operator.domain, again)
 
 
 def bare(operator: Jacobian) -> Jacobian:
     """What is behind the face, where there is one."""
     return operator.operator if isinstance(operator, Symmetric) else operator
+
+
+def moved(C: Curvature, change: Callable[[Curvature], Curvature], inputs: Any) -> Curvature:
+    """C at another point, changed as it was at this one."""
+    return change(C.relinearize(inputs))
+
+
+def summed(left: Curvature, right: Jacobian, inputs: Any) -> Curvature:
+    """left + right at another point, where the latter may be a constant."""
+    other = right.relinearize(inputs) if isinstance(right, Curvature) else right
+    return cast(Curvature, left.relinearize(inputs) + other)
+
+
+def relinearizable(make: Make) -> Make:
+    """make(model, inputs, wrt=..., **options), whose result knows how to be made elsewhere."""
+
+    @wraps(make)
+    def made(model: Any, inputs: Any, **options: Any) -> Symmetric:
+        C = make(model, inputs, **options)
+        options["wrt"] = tuple(spec.name for spec in C.domain)
+        return Symmetric(C.operator, C.domain, partial(made, model, **options))
+
+    return cast(Make, made)

@@ -25,6 +25,11 @@ class Batches(ABC):
     def __iter__(self) -> Iterator[Batch]:
         """A fresh pass."""
 
+    @property
+    def count(self) -> int | None:
+        """How many there are, where that is known without a pass."""
+        return None
+
     def part(self, start: int, stop: int) -> Batches:
         """Batches `start` to `stop`, as data of their own."""
         return Part(self, start, stop)
@@ -52,6 +57,10 @@ class Listed(Batches):
 
     def __iter__(self) -> Iterator[Batch]:
         return iter(self.batches)
+
+    @property
+    def count(self) -> int | None:
+        return len(self.batches)
 
     def part(self, start: int, stop: int) -> Batches:
         return Listed(self.batches[start:stop])
@@ -82,6 +91,10 @@ class Rows(Batches):
     def __iter__(self) -> Iterator[Batch]:
         for start in range(0, samples(self.arrays), self.batch_size):
             yield self._rows(start, start + self.batch_size)
+
+    @property
+    def count(self) -> int | None:
+        return -(-samples(self.arrays) // self.batch_size)
 
     def part(self, start: int, stop: int) -> Batches:
         return Rows(self._rows(start * self.batch_size, stop * self.batch_size), self.batch_size)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from ...jacobians import Jacobian
 from ...jacobians.arrays import buffer_of
+from ...jacobians.progress import counting
 from .batches import Batch, Batches
 
 T = TypeVar("T")
@@ -26,8 +27,10 @@ class Stream:
     arrays that they hold, shared ones once; plans that they make of them come on top.
     """
 
-    def __init__(self, make: Make, batches: Batches, keep: int = 0) -> None:
-        self.make, self.batches, self.keep = make, batches, keep
+    def __init__(
+        self, make: Make, batches: Batches, keep: int = 0, label: str = "pass over the data"
+    ) -> None:
+        self.make, self.batches, self.keep, self.label = make, batches, keep, label
         self._kept: dict[int, Jacobian] = {}
         self._buffers: dict[int, int] = {}
         self._count: int | None = None
@@ -39,9 +42,11 @@ class Stream:
             yield from (use(b, C) for b, C in sorted(self._kept.items()))
             return
         count = 0
-        for b, batch in enumerate(self.batches):
-            yield self._used(use, b, batch)
-            count = b + 1
+        with counting(self.label, "batches", self._count or self.batches.count) as tick:
+            for b, batch in enumerate(self.batches):
+                yield self._used(use, b, batch)
+                count = b + 1
+                tick(1)
         self._count = count
 
     def _used(self, use: Callable[[int, Jacobian], T], b: int, batch: Batch) -> T:
@@ -77,7 +82,7 @@ class Stream:
 
     def __getstate__(self) -> dict[str, Any]:
         """What is kept stays where it is."""
-        return {"make": self.make, "batches": self.batches, "keep": self.keep}
+        return {name: vars(self)[name] for name in ("make", "batches", "keep", "label")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]

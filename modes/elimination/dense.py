@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from ...jacobians import Dag, Dense, Diagonal, Eye, Jacobian, Kron, Product, Reshape, size
-from ...jacobians.arrays import wide
+from ...jacobians.arrays import rounded, wide
 from ...jacobians.base import CHUNK, DENSE_LIMIT
 from ...jacobians.progress import chunks
 from ...ops.numbers import numbers
@@ -88,7 +88,8 @@ def columns(dag: Jacobian, rows: np.ndarray | None = None) -> np.ndarray:
     for start, stop in chunks(n, step, "matrix", "products"):
         part = np.eye(stop - start, n, start, wide(dag.dtype)) if rows is None else rows[start:stop]
         part = part.reshape(stop - start, *dag.in_shape)
-        result[start:stop] = dag._apply(numbers, part).reshape(stop - start, -1)
+        found = dag._apply(numbers, part).reshape(stop - start, -1)
+        result[start:stop] = rounded(found, dag.dtype)
     return result
 
 
@@ -155,39 +156,39 @@ def matrix(segments: list[Dag], bracket: Bracket) -> np.ndarray:
         return columns(first.T, np.ascontiguousarray(matrix(segments, bracket.left).T)).T
     entries = given(first.edges[0].operator) if len(first.edges) == 1 else None
     if entries is not None:
-        return entries.T
+        return entries().T
     return columns(first) if first.shape[1] <= first.shape[0] else columns(first.T).T
 
 
 @singledispatch
-def given(operator: Jacobian) -> np.ndarray | None:
-    """The matrix of an operator, where it is held or takes no arithmetic."""
+def given(operator: Jacobian) -> Callable[[], np.ndarray] | None:
+    """What gives the matrix of an operator, where it is held or takes no arithmetic."""
     return None
 
 
 @given.register
-def _(operator: Dense) -> np.ndarray:
-    return operator.a
+def _(operator: Dense) -> Callable[[], np.ndarray]:
+    return lambda: operator.a
 
 
 @given.register
-def _(operator: Diagonal) -> np.ndarray:
-    return np.diag(operator.diagonal())
+def _(operator: Diagonal) -> Callable[[], np.ndarray]:
+    return lambda: np.diag(operator.diagonal())
 
 
 @given.register
-def _(operator: Kron) -> np.ndarray | None:
+def _(operator: Kron) -> Callable[[], np.ndarray] | None:
     """A ⊗ B where one of them is a single one."""
     if size(operator.batch) != 1:
         return None
     for factor, other in ((operator.left, operator.right), (operator.right, operator.left)):
         if isinstance(factor, Eye) and factor.n == 1 and not isinstance(other, Eye):
-            return other.reshape(other.shape[-2:])
+            return partial(other.reshape, other.shape[-2:])
     return None
 
 
 @given.register
-def _(operator: Product) -> np.ndarray | None:
+def _(operator: Product) -> Callable[[], np.ndarray] | None:
     """One factor between reshapes, which as a matrix are nothing."""
     inner = [factor for factor in operator.factors if not isinstance(factor, Reshape)]
     return given(inner[0]) if len(inner) == 1 else None

@@ -1,4 +1,8 @@
-"""Estimators: what a few products tell of an operator, and what its structure tells exactly."""
+"""Estimators: what a few products tell of an operator, and what its structure tells exactly.
+
+All of them show on a terminal how many products they took so far; `progress=False` is silent, see
+`onnxjac.progress`.
+"""
 
 from .density import SpectralDensity, logdet, spectral_density
 from .diagonal import diagonal

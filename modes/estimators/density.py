@@ -66,8 +66,9 @@ class SpectralDensity(Shown):
 
 
 def spectral_density(
-    A: Any, *, steps: int = 50, probes: int = 10, exact: bool | None = None, seed: int = 0
-) -> SpectralDensity:
+    A: Any, *, steps: int = 50, probes: int = 10, exact: bool | None = None, seed: int = 0,
+    progress: bool | None = None,
+) -> SpectralDensity:  # fmt: skip
     """φ(t) ≈ mean over v of Σⱼ τⱼ² δ(t - θⱼ): stochastic Lanczos quadrature of a symmetric A.
 
     Takes steps · probes products; the basis is reorthogonalised in full, so that no eigenvalue
@@ -76,7 +77,7 @@ def spectral_density(
     and Saad, "Fast estimation of tr(f(A)) via stochastic Lanczos quadrature", 2017; Lin, Saad and
     Yang, "Approximating spectral densities of large matrices", 2016.
     """
-    with probing(A, "spectral density") as P:
+    with probing(A, "spectral density", progress) as P:
         rng = np.random.default_rng(seed)
         found = None if exact is False else _exact(P, rng, np.inf if exact else steps * probes)
         n = P.shape[0] if found else symmetric(P, rng)
@@ -100,8 +101,9 @@ def _exact(P: Probed, rng: np.random.Generator, most: float) -> tuple[np.ndarray
 
 
 def logdet(
-    A: Any, *, steps: int = 50, probes: int = 10, exact: bool | None = None, seed: int = 0
-) -> Estimate:
+    A: Any, *, steps: int = 50, probes: int = 10, exact: bool | None = None, seed: int = 0,
+    progress: bool | None = None,
+) -> Estimate:  # fmt: skip
     """log det A = tr log A = Σᵢ log λᵢ of a symmetric positive definite operator.
 
     The natural logarithm; for A + λI of a curvature matrix write `logdet(A + λ * I)`. Products and
@@ -112,7 +114,7 @@ def logdet(
     >>> logdet(Kron(np.diag([1.0, 2.0]), np.diag([3.0, 5.0]), ()))
     6.80239 (exact by structure, 0 products)
     """
-    rho = spectral_density(A, steps=steps, probes=probes, exact=exact, seed=seed)
+    rho = spectral_density(A, steps=steps, probes=probes, exact=exact, seed=seed, progress=progress)
     found = rho.quadrature(_log)
     return Estimate(float(found.value), float(found.error), found.products, found.method)
 

@@ -13,7 +13,10 @@ from .probes import Probed, probing, signs, square
 from .result import Estimate, mean
 
 
-def diagonal(A: Any, *, method: str | None = None, products: int = 60, seed: int = 0) -> Estimate:
+def diagonal(
+    A: Any, *, method: str | None = None, products: int = 60, seed: int = 0,
+    progress: bool | None = None,
+) -> Estimate:  # fmt: skip
     """(Aᵢᵢ)ᵢ of a square operator, with at most so many products.
 
     `method` is `"exact"` or `"xdiag"`. By default the diagonal is exact where structure or few
@@ -26,7 +29,7 @@ def diagonal(A: Any, *, method: str | None = None, products: int = 60, seed: int
     """
     if method not in (None, "exact", "xdiag"):
         raise InputError(f"there is no method {method!r}: 'exact' and 'xdiag' are known")
-    with probing(A, "diagonal") as P:
+    with probing(A, "diagonal", progress) as P:
         n = square(P)
         known = known_diagonal(P.A) if method != "xdiag" else None
         if method == "exact" or known or (method is None and n <= products):

@@ -24,6 +24,7 @@ def low_rank(
     oversampling: int = 10,
     iterations: int = 1,
     seed: int = 0,
+    progress: bool | None = None,
 ) -> Estimate:
     """A ≈ U Σ Vᵀ of some rank, as an operator whose `u` and `v` hold U Σ and V.
 
@@ -31,7 +32,7 @@ def low_rank(
     where V = U and Σ approximates the leading eigenvalues. `error` is no standard error but an
     estimate of ‖A - U Σ Vᵀ‖_F = √(E ‖(A - U Σ Vᵀ) ω‖²) from ten Gaussian ω of their own.
     """
-    with probing(A, "low rank") as P:
+    with probing(A, "low rank", progress) as P:
         rng = np.random.default_rng(seed)
         sketch = min(rank + oversampling, *P.shape)
         if method == "nystrom":

@@ -17,8 +17,9 @@ from .squared import squared
 
 
 def frobenius_norm(
-    A: Any, *, exact: bool | None = None, products: int = 60, seed: int = 0
-) -> Estimate:
+    A: Any, *, exact: bool | None = None, products: int = 60, seed: int = 0,
+    progress: bool | None = None,
+) -> Estimate:  # fmt: skip
     """‖A‖_F = √(Σᵢⱼ Aᵢⱼ²) = √(E ‖A ω‖²) for ω of random signs.
 
     `exact=True` takes up to min(m, n) products, `exact=False` estimates; by default it is exact
@@ -28,7 +29,7 @@ def frobenius_norm(
     >>> frobenius_norm(Diagonal(np.array([3.0, 4.0])))
     5 (exact by structure, 0 products)
     """
-    with probing(A, "Frobenius norm") as P:
+    with probing(A, "Frobenius norm", progress) as P:
         if exact or (exact is None and _cheap(P, products)):
             squares, how = column_squares(P)
             return Estimate(float(np.sqrt(squares.sum())), 0.0, P.products, how)
@@ -44,8 +45,9 @@ def _cheap(P: Probed, products: int) -> bool:
 
 
 def spectral_norm(
-    A: Any, *, exact: bool | None = None, products: int = 200, rtol: float = 1e-6, seed: int = 0
-) -> Estimate:
+    A: Any, *, exact: bool | None = None, products: int = 200, rtol: float = 1e-6, seed: int = 0,
+    progress: bool | None = None,
+) -> Estimate:  # fmt: skip
     """‖A‖₂ = σ₁, the largest singular value.
 
     `error` is a bound, no standard error: a singular value of A lies so near. The iteration ends
@@ -55,7 +57,7 @@ def spectral_norm(
     def done(found: Extremes) -> bool:
         return bool(found.errors[0] <= rtol * found.values[0])
 
-    with probing(A, "spectral norm") as P:
+    with probing(A, "spectral norm", progress) as P:
         values, how = _all_values(P, exact, products)
         if values is not None:
             return Estimate(float(values.max(initial=0)), 0.0, P.products, how)
@@ -65,8 +67,9 @@ def spectral_norm(
 
 
 def condition_number(
-    A: Any, *, exact: bool | None = None, products: int = 400, rtol: float = 1e-3, seed: int = 0
-) -> Estimate:
+    A: Any, *, exact: bool | None = None, products: int = 400, rtol: float = 1e-3, seed: int = 0,
+    progress: bool | None = None,
+) -> Estimate:  # fmt: skip
     """κ₂(A) = σ₁ / σₙ, the largest by the smallest singular value; infinite where that is zero.
 
     `error` follows from the bounds of both, as for `spectral_norm`. The value approaches κ from
@@ -76,7 +79,7 @@ def condition_number(
     def done(found: Extremes) -> bool:
         return _ratio(found)[1] <= rtol * _ratio(found)[0]
 
-    with probing(A, "condition number") as P:
+    with probing(A, "condition number", progress) as P:
         values, how = _all_values(P, exact, products)
         if values is not None:
             if not values.size:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +11,7 @@ from scipy.sparse.linalg import aslinearoperator
 
 from ...jacobians.base import CHUNK
 from ...jacobians.errors import InputError
-from ..reporting.progress import Tick, counting
+from ...jacobians.progress import Tick, counting
 
 Columns = np.ndarray
 """Columns that go through the operator together."""
@@ -47,9 +46,9 @@ class Probed:
 
 
 @contextmanager
-def probing(A: Any, label: str) -> Iterator[Probed]:
+def probing(A: Any, label: str, shown: bool | None = None) -> Iterator[Probed]:
     """The operator for an estimator, its products shown on a terminal."""
-    with counting(label, "products", sys.stderr) as tick:
+    with counting(label, "products", shown=shown) as tick:
         yield Probed(A, tick)
 
 

@@ -17,7 +17,10 @@ Found = tuple[float, float]
 """Value and standard error."""
 
 
-def trace(A: Any, *, method: str | None = None, products: int = 60, seed: int = 0) -> Estimate:
+def trace(
+    A: Any, *, method: str | None = None, products: int = 60, seed: int = 0,
+    progress: bool | None = None,
+) -> Estimate:  # fmt: skip
     """tr A = Σᵢ Aᵢᵢ of a square operator, with at most so many products.
 
     `method` is `"exact"`, `"xtrace"`, `"hutch++"` or `"hutchinson"`. By default the trace is exact
@@ -31,7 +34,7 @@ def trace(A: Any, *, method: str | None = None, products: int = 60, seed: int = 
     >>> trace(Diagonal(np.array([1.0, 2.0, 4.0])))
     7 (exact by structure, 0 products)
     """
-    with probing(A, "trace") as P:
+    with probing(A, "trace", progress) as P:
         n = square(P)
         known = known_diagonal(P.A) if method in (None, "exact") else None
         if method == "exact" or known or (method is None and n <= products):

@@ -50,10 +50,11 @@ CHECKPOINTED = "checkpointed: blocks are made again at every product, and never 
 
 
 def engine_of(J: Linearization) -> Iterator[str]:
-    """Which engine takes the products, where they are compiled."""
-    taken = vars(J).get("structure")
-    if isinstance(taken, Compiled):
-        yield taken.choice
+    """Which engine takes the products of J and of Jᵀ, where they are compiled."""
+    for side, kind in ((J, ""), (vars(J).get("T"), "Jᵀ ")):
+        taken = vars(side).get("structure") if side is not None else None
+        if isinstance(taken, Compiled):
+            yield kind + taken.choice
 
 
 def used_steps(J: Linearization) -> Iterator[Step]:

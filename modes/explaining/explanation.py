@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ...jacobians.hooks import Shown
-from ..reporting.tables import Table
+from ..reporting.tables import Table, abridged_lines
 from .blocks import COSTS, Row
 from .kinks import Kink
 from .stretches import Stretch
@@ -42,7 +42,8 @@ class Explanation(Shown):
     `rows` are the blocks, `stretches` what elimination and planning made of them, `choices` how
     products are taken and why, `cuts` the steps without a derivative, `zeros` the pairs of tensors
     that nothing joins, and `kinks` those operators of the model that are not differentiable
-    everywhere, with the number of entries that lie on a kink at this very point.
+    everywhere, with the number of entries that lie on a kink at this very point. As text, of many
+    rows the first and the last are shown; here are all.
     """
 
     title: str
@@ -69,7 +70,8 @@ class Explanation(Shown):
         return asdict(self)
 
     def __str__(self) -> str:
-        parts = [*map(str, self.tables()), "\n".join((*self.choices, *self.zeros))]
+        lines = abridged_lines([*self.choices, *self.zeros])
+        parts = [*map(str, self.tables()), "\n".join(lines)]
         return "\n\n".join(filter(None, parts))
 
     __repr__ = __str__

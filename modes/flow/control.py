@@ -13,7 +13,9 @@ import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import Array, shape_of
+from ...jacobians.errors import OnnxJacError
 from ...ops import Step
+from .meter import Meter
 
 Run = Callable[[ir.Graph, Sequence[Any]], list[Any]]
 """run(graph, arguments): the outputs of a subgraph."""
@@ -22,12 +24,26 @@ At = Callable[[Array], np.ndarray]
 """at(value): its number at the point, on which the flow depends."""
 
 
-def branch(op: Any, step: Step, inputs: Sequence[Any], run: Run, at: At) -> list[Any]:
+def control(
+    op: Any, step: Step, inputs: Sequence[Any], run: Run, at: At, meter: Meter
+) -> list[Any]:
+    """The outputs of an If, Loop or Scan."""
+    made = CONTROL[step.op_type](op, step, inputs, run, at, meter)
+    if len(made) < len(step.outputs):
+        raise OnnxJacError(f"its bodies give {len(made)} outputs, not {len(step.outputs)}")
+    return made
+
+
+def branch(
+    op: Any, step: Step, inputs: Sequence[Any], run: Run, at: At, meter: Meter
+) -> list[Any]:
     """If: one of two graphs without arguments."""
     return run(step.attrs["then_branch" if np.all(at(inputs[0])) else "else_branch"], ())
 
 
-def loop(op: Any, step: Step, inputs: Sequence[Any], run: Run, at: At) -> list[Any]:
+def loop(
+    op: Any, step: Step, inputs: Sequence[Any], run: Run, at: At, meter: Meter
+) -> list[Any]:
     """Loop: body(i, go, *state) -> (go, *state, *rows) while go, at most so many times."""
     body = step.attrs["body"]
     limit, go, *state = (*inputs, None) if len(inputs) < 2 else inputs
@@ -38,10 +54,14 @@ def loop(op: Any, step: Step, inputs: Sequence[Any], run: Run, at: At) -> list[A
         go, *results = run(body, (np.asarray(i, np.int64), np.asarray(True), *state))
         state = results[:carried]
         rows.append(results[carried:])
+        meter.keep(rows[-1], f"what the turns of {step} give")
+    meter.drop(value for row in rows for value in row)
     return [*state, *stacked(op, rows, body.outputs[1 + carried :])]
 
 
-def scan(op: Any, step: Step, inputs: Sequence[Any], run: Run, at: At) -> list[Any]:
+def scan(
+    op: Any, step: Step, inputs: Sequence[Any], run: Run, at: At, meter: Meter
+) -> list[Any]:
     """Scan: body(*state, *slices) -> (*state, *rows) over slices of the last inputs."""
     body, width = step.attrs["body"], step.attrs["num_scan_inputs"]
     carried = len(inputs) - width
@@ -57,6 +77,8 @@ def scan(op: Any, step: Step, inputs: Sequence[Any], run: Run, at: At) -> list[A
         results = run(body, (*state, *slices))
         state = results[:carried]
         rows.append(results[carried:])
+        meter.keep(rows[-1], f"what the turns of {step} give")
+    meter.drop(value for row in rows for value in row)
     return [*state, *arranged(op, step, rows, body.outputs[carried:])]
 
 

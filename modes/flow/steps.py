@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,16 @@ def needed(
             kept.append(index)
             used.update(reads(steps[index]))
     return kept[::-1], used
+
+
+def last_uses(steps: Sequence[Step], names: Iterable[str]) -> list[list[str]]:
+    """For each step, the values that nobody needs after it."""
+    seen, finished = set(names), []
+    for step in reversed(steps):
+        now = {*reads(step), *filter(None, step.outputs)} - seen
+        seen |= now
+        finished.append(list(now))
+    return finished[::-1]
 
 
 def tensor_of(value: ir.Value) -> ir.TensorProtocol:

@@ -59,4 +59,5 @@ class At:
         point = {**self.point, **dict(zip(names, seeds, strict=True))}
         of = tuple(f"{name}@{order}" for name in of)
         wrt = (*self.wrt, *names)
-        return replace(self, model=Model(made), point=point, of=of, wrt=wrt, order=order)
+        model = Model(made, self.model.limits)
+        return replace(self, model=model, point=point, of=of, wrt=wrt, order=order)

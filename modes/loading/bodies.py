@@ -12,7 +12,9 @@ from typing import Any
 import onnx
 from onnx import defs, helper, inliner, shape_inference
 
+from ...jacobians.errors import LoadError
 from ...ops import registry
+from .messages import first_line
 from .protos import nodes, opset
 
 Key = tuple[str, str]
@@ -29,7 +31,15 @@ def inline_local(model: onnx.ModelProto) -> onnx.ModelProto:
     bodies = (node for function in model.functions for node in function.node)
     for node in (*nodes(model), *bodies):
         _spell_out(node, defaults.get((node.domain, node.op_type, node.overload), ()))
-    return inliner.inline_local_functions(model, convert_version=True)
+    return _written_out(model, convert_version=True)
+
+
+def _written_out(model: onnx.ModelProto, *, convert_version: bool = False) -> onnx.ModelProto:
+    try:
+        return inliner.inline_local_functions(model, convert_version=convert_version)
+    except RuntimeError as error:
+        reason = first_line(error)
+        raise LoadError(f"a function of the model cannot be written out: {reason}") from error
 
 
 def expand(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -97,7 +107,7 @@ def _inline(model: onnx.ModelProto, keys: list[Key]) -> onnx.ModelProto:
     try:
         return inliner.inline_selected_functions(model, keys, inline_schema_functions=True)
     except RuntimeError:  # it needs the type of every input, also of one that is left out
-        made = inliner.inline_local_functions(_with_bodies(model, keys))
+        made = _written_out(_with_bodies(model, keys))
         imports = [entry for entry in made.opset_import if entry.domain != BODIES]
         del made.opset_import[:]
         made.opset_import.extend(imports)

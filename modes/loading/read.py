@@ -9,6 +9,7 @@ import onnx
 import onnx_ir as ir
 
 from ...jacobians.errors import LoadError
+from .data import settle
 from .messages import first_line
 
 
@@ -26,9 +27,9 @@ def _open(source: Any) -> ir.Model:
         case str() | os.PathLike():
             return _from_path(os.path.abspath(source))
         case bytes() | bytearray() | memoryview():
-            return _without_files(_from_bytes(bytes(source)))
+            return settle(_from_bytes(bytes(source)))
         case onnx.ModelProto():
-            return _without_files(_from_proto(source, "the ModelProto"))
+            return settle(_from_proto(source, "the ModelProto"))
         case ir.Model():
             return source.clone()
     kind = type(source).__name__
@@ -45,9 +46,7 @@ def _from_path(path: str) -> ir.Model:
         proto = onnx.load(path, load_external_data=False)
     except Exception as error:
         raise LoadError(f"{path!r} is not a readable ONNX file: {first_line(error)}") from error
-    model = _from_proto(proto, repr(path))
-    ir.external_data.set_base_dir(model.graph, os.path.dirname(path))
-    return model
+    return settle(_from_proto(proto, repr(path)), os.path.dirname(path))
 
 
 def _from_bytes(data: bytes) -> ir.Model:
@@ -69,12 +68,3 @@ def _from_proto(proto: onnx.ModelProto, what: str) -> ir.Model:
         return ir.from_proto(proto)
     except Exception as error:
         raise LoadError(f"the graph in {what} is broken: {first_line(error)}") from error
-
-
-def _without_files(model: ir.Model) -> ir.Model:
-    """Bytes and protos come from no folder, so a file name in them could mean any file."""
-    for name, value in model.graph.initializers.items():
-        if isinstance(value.const_value, ir.ExternalTensor):
-            file = value.const_value.location
-            raise LoadError(f"the data of {name!r} is in the file {file!r}: pass the model's path.")
-    return model

@@ -7,11 +7,16 @@ from onnx import checker, defs, shape_inference, version_converter
 
 from ...jacobians.errors import LoadError
 from .bodies import expand, inline_local
+from .dims import settle_dims
 from .messages import first_line
-from .protos import opset
+from .operands import settle_operands
+from .protos import graphs, opset
 from .repairs import after_conversion, before_check, before_conversion
 
 WORKING_OPSET = 21
+
+LONGEST = 2**20
+"""Integers in a vector through which ONNX's shape inference may go one by one."""
 
 
 def upgrade(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -20,7 +25,9 @@ def upgrade(model: onnx.ModelProto) -> onnx.ModelProto:
     Tensors keep their names.
     """
     model = before_check(model)
+    settle_dims(model)
     _check(model)
+    settle_operands(model)
     model = inline_local(model)
     version = opset(model)
     if version is not None and version < WORKING_OPSET:
@@ -31,9 +38,22 @@ def upgrade(model: onnx.ModelProto) -> onnx.ModelProto:
 def infer(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with the types and shapes of its tensors, as far as ONNX can tell."""
     try:
-        return shape_inference.infer_shapes(model, data_prop=True)
+        known = shape_inference.infer_shapes(model)
+        joined = has_long_shape(known)  # data propagation would go through every entry
+        return known if joined else shape_inference.infer_shapes(model, data_prop=True)
     except Exception:  # some valid models defeat it; shapes are known at the point anyway
         return model
+
+
+def has_long_shape(model: onnx.ModelProto) -> bool:
+    """Whether some vector of integers is longer than that of any shape, indices or axes."""
+    kinds = (value.type.tensor_type for graph in graphs(model.graph) for value in graph.value_info)
+    return any(
+        kind.elem_type in (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
+        and len(kind.shape.dim) == 1
+        and kind.shape.dim[0].dim_value > LONGEST
+        for kind in kinds
+    )
 
 
 def _check(model: onnx.ModelProto) -> None:

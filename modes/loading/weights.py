@@ -14,6 +14,8 @@ import onnx
 import onnx_ir as ir
 
 from ...jacobians.errors import LoadError
+from ..flow.steps import tensor_of
+from .data import data_of
 from .messages import first_line
 
 # Small initializers may be axes, shapes or scales, which converter and shape inference read.
@@ -34,12 +36,26 @@ def detach(model: ir.Model) -> tuple[onnx.ModelProto, Weights]:
             graph.initializers.pop(name)
             value.const_value = None
             graph.inputs.append(value)
-    return ir.to_proto(model), weights
+    return _written(model), weights
+
+
+def _parsed(proto: onnx.ModelProto) -> ir.Model:
+    try:
+        return ir.from_proto(proto)
+    except Exception as error:
+        raise LoadError(f"the graph is broken: {first_line(error)}") from error
+
+
+def _written(model: ir.Model) -> onnx.ModelProto:
+    try:
+        return ir.to_proto(model)
+    except Exception as error:
+        raise LoadError(f"the graph is broken: {first_line(error)}") from error
 
 
 def attach(proto: onnx.ModelProto, weights: Weights) -> ir.Model:
     """The model with its weights, in their order; what a pass has added comes after them."""
-    model = ir.from_proto(proto)
+    model = _parsed(proto)
     graph = model.graph
     values = {value.name: value for value in (*graph.inputs, *graph.initializers.values())}
     tensors = {name: _data(value) for name, value in graph.initializers.items()}
@@ -65,14 +81,7 @@ def _drop_inputs(graph: ir.Graph, names: Container[str]) -> None:
 
 def _data(value: ir.Value) -> ir.TensorProtocol:
     """The tensor of an initializer, proved to be there and freed from the protobuf around it."""
-    tensor = value.const_value
-    if tensor is None:
-        raise LoadError(f"initializer {value.name!r} has no data.")
-    try:
-        array = tensor.numpy()
-    except Exception as error:
-        reason = first_line(error)
-        raise LoadError(f"the data of {value.name!r} cannot be read: {reason}") from error
+    array, tensor = data_of(value.const_value, repr(value.name)), tensor_of(value)
     copied = isinstance(tensor, ir.TensorProtoTensor) or tensor.nbytes <= SMALL
     if copied and tensor.dtype.bitwidth >= 8 and tensor.dtype is not ir.DataType.STRING:
         return ir.Tensor(np.array(array), dtype=tensor.dtype, name=value.name)

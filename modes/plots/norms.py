@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,9 +10,9 @@ import numpy as np
 
 from ...jacobians import Jacobian
 from ...jacobians.base import CHUNK
+from ...jacobians.progress import Tick, counting
 from ..estimators.probes import signs
 from ..estimators.result import mean
-from ..reporting.progress import Tick, counting
 
 Edges = tuple[int, ...]
 
@@ -43,7 +42,7 @@ def block_norms(
     if _count(columns, probes) < _count(rows, probes):
         return block_norms(J.T, columns, rows, probes=probes, seed=seed).T
     rng = np.random.default_rng(seed)
-    with counting("norms of blocks", "products", sys.stderr) as tick:
+    with counting("norms of blocks", "products", _count(rows, probes)) as tick:
         found = [_squares(J.T, span, columns, probes, rng, tick) for span in pairwise(rows)]
     squares, errors = (np.array(part) for part in zip(*found, strict=True))
     relative = np.divide(errors, 2 * squares, out=np.zeros_like(errors), where=squares > 0)

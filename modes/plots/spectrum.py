@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,9 +11,9 @@ from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
 from ...jacobians import Jacobian
 from ...jacobians.errors import InputError, NotConverged
+from ...jacobians.progress import Tick, counting
 from ..estimators import spectra
 from ..estimators.probes import Probed
-from ..reporting.progress import Tick, counting
 from ..reporting.spectrum import Counted, largest
 from .canvas import SMALL, axes, check_jacobian, next_color
 
@@ -104,7 +103,7 @@ def found_values(J: Jacobian, k: int | None, seed: int) -> Values:
     symmetric = J.T is J
     solve = spectra.eigenvalues if symmetric else spectra.singular_values
     values, n = spectra.spectrum(J, solve), min(J.shape)
-    with counting("spectrum", "products", sys.stderr) as tick:
+    with counting("spectrum", "products") as tick:
         if values is None and n <= max(ALL, (k or 0) + 1):
             values = spectra.by_products(Probed(J, tick), solve)
         if values is None:

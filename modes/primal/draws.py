@@ -44,14 +44,15 @@ def fixed(model: Model, point: Mapping[str, Any], engine: str | None) -> Model:
     copy = model.ir.clone()
     nodes = [node for node in copy.graph if node.outputs and node.outputs[0].name in random]
     samples = [sample_of(node) for node in nodes]
-    values = evaluate(Model(copy), point, [str(s.name) for s in samples], engine=engine)
+    sampled = Model(copy, model.limits)
+    values = evaluate(sampled, point, [str(s.name) for s in samples], engine=engine)
     for node, sample in zip(nodes, samples, strict=True):
         held = constant(copy.graph, str(sample.name), values[str(sample.name)])
         if node.op_type == "Dropout":
             masked(node, held)
         ir.convenience.replace_all_uses_with(sample, held, replace_graph_outputs=True)
         copy.graph.remove(node)
-    return Model(copy)
+    return Model(copy, model.limits)
 
 
 def sample_of(node: ir.Node) -> ir.Value:

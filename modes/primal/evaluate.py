@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians.errors import InputError
+from ...jacobians.errors import InputError, warn
 from ..contents import Contents
 from .engines import numpy as own
 from .engines import onnxruntime as ort
+from .forecast import foreseen
 
 ENGINES = (None, "onnxruntime", "numpy")
 
@@ -20,8 +21,9 @@ def evaluate(
 ) -> dict[str, np.ndarray]:
     """The values of the wanted tensors, by any name the model has, at the (checked) inputs.
 
-    Without an engine, ONNX Runtime does the run if it is installed and has all the kernels;
-    otherwise NumPy does.
+    Without an engine, ONNX Runtime does the run if it is installed, has all the kernels, and all
+    sizes are known beforehand, as they are but for control flow and sizes that floating numbers
+    decide. Otherwise NumPy does, which is held to the limits of the model at every step.
     """
     if engine not in ENGINES:
         raise InputError(f"engine={engine!r} is not one of {', '.join(map(repr, ENGINES))}.")
@@ -37,11 +39,16 @@ def evaluate(
 def _compute(
     model: Contents, inputs: Mapping[str, Any], names: tuple[str, ...], engine: str | None
 ) -> dict[str, np.ndarray]:
+    if engine == "numpy" or (engine is None and not ort.installed()):
+        return own.compute(model, inputs, names)
+    bounded = foreseen(model, inputs, names)
     if engine == "onnxruntime":
         return ort.compute(model, inputs, names)
-    if engine is None and ort.installed():
+    if bounded:
         try:
             return ort.compute(model, inputs, names)
+        except ort.OutdatedEngine as error:
+            warn(f"NumPy runs the model, which may take far longer: {error}")
         except ort.EngineError:  # NumPy may know the operator, or will say what is wrong with it
             pass
     return own.compute(model, inputs, names)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.errors import InputError, UnknownTensor, closest
-from ...jacobians.foreign import as_array, is_foreign, native
+from ...jacobians.foreign import as_array, is_foreign, native, settled
 from ..contents import Contents, Dim, TensorSpec
 
 FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
@@ -21,7 +21,8 @@ def check_inputs(model: Contents, inputs: Mapping[str, Any]) -> dict[str, Any]:
     evaluation; so may an intermediate, which is then not computed. Arrays, of any library, must
     have the declared dtype, except that floating-point widths are cast into each other. Python
     numbers and lists have no dtype yet and take the declared one where no value changes its kind.
-    Nothing is written to the caller's arrays.
+    Nothing is written to the caller's arrays, and what the caller writes to them later changes
+    nothing: what is not read-only is copied.
     """
     if not isinstance(inputs, Mapping):
         raise InputError(f"inputs must be a dict from name to array, not {type(inputs).__name__}.")
@@ -47,34 +48,47 @@ def _spec(model: Contents, name: str) -> TensorSpec:
 
 def _as_array(spec: TensorSpec, value: Any) -> Any:
     if spec.dtype is None:  # a sequence, an optional or unknown: the engine will judge
-        return list(map(native, value)) if isinstance(value, list) else native(value)
+        return list(map(_as_it_is, value)) if isinstance(value, list) else _as_it_is(value)
     if not hasattr(value, "dtype") and not is_foreign(value):
-        return _from_python(spec, value, spec.dtype)
+        return settled(_from_python(spec, value, spec.dtype))
     array = _read(spec, value)
-    if array.dtype == spec.dtype:
-        return array
-    if {str(array.dtype), str(spec.dtype)} <= FLOATS:
-        return array.astype(spec.dtype)
+    order = array.dtype.newbyteorder("=")
+    if order == spec.dtype:
+        return settled(array) if array.dtype == order else array.astype(order)
+    if {str(order), str(spec.dtype)} <= FLOATS:
+        return _rounded(spec, array, spec.dtype)
     raise InputError(f"{_what(spec)} was given as {array.dtype}{list(array.shape)}: use .astype.")
+
+
+def _as_it_is(value: Any) -> Any:
+    value = native(value)
+    return settled(value) if isinstance(value, np.ndarray) else value
 
 
 def _read(spec: TensorSpec, value: Any) -> np.ndarray:
     try:
-        array = as_array(value)
+        return as_array(value)
     except InputError as error:
         raise InputError(f"{_what(spec)} cannot be read: {error}") from error
-    # Optimisers of other libraries write to their tensors, and J stays at the point where it is.
-    return array.copy() if is_foreign(value) and array.flags.writeable else array
+
+
+def _rounded(spec: TensorSpec, array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """Numbers in another floating width, all of which it can hold."""
+    with np.errstate(over="ignore", under="ignore"):
+        rounded = array.astype(dtype)
+    if dtype.itemsize <= array.itemsize and np.any(np.isinf(rounded) & np.isfinite(array)):
+        raise InputError(f"{_what(spec)} was given numbers that {dtype} cannot hold: scale them.")
+    return rounded
 
 
 def _from_python(spec: TensorSpec, value: Any, dtype: np.dtype[Any]) -> np.ndarray:
     """Numbers take the declared type if their kind fits: bool in int in float."""
     try:
         array = as_array(value)
+        if str(dtype) in FLOATS and array.dtype.kind in "biuf":
+            return _rounded(spec, array, dtype)
         if array.size == 0 or np.can_cast(array.dtype, dtype, "same_kind"):
             return as_array(value, dtype)
-        if str(dtype) in FLOATS and array.dtype.kind in "biuf":
-            return array.astype(dtype)
     except (ValueError, TypeError, OverflowError) as error:
         raise InputError(f"{_what(spec)} cannot be made of the given value: {error}") from error
     raise InputError(f"{_what(spec)} was given as Python data that NumPy reads as {array.dtype}.")

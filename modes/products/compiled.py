@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from ..locks import Lock
 from .engines import Program, compile_by, compiler
 from .light import size_text
 from .record import record
+from .repayment import Repayment, measured
 
 KEPT = 4
 """Programs of one operator, one for each number of columns, that are kept."""
@@ -66,8 +68,8 @@ class Compiled(Jacobian):
             if columns not in self._programs:
                 started = time.perf_counter()
                 recording = record(self.operator, columns)
-                self._programs[columns], self._ran = compile_by(self.engine, recording)
                 self._why = "asked for" if self.engine else size_text(recording)
+                self._programs[columns], self._ran = compile_by(self.engine, recording)
                 self.seconds += time.perf_counter() - started
                 if len(self._programs) > KEPT:
                     self._programs.popitem(last=False)
@@ -89,12 +91,25 @@ class Compiled(Jacobian):
     def diagonal(self) -> np.ndarray:
         return self.operator.diagonal()
 
+    def repayment(self) -> Repayment | None:
+        """After how many products like the last one compiling has paid; None before the first.
+
+        Takes three of them, and three without the program.
+        """
+        if not self._programs:
+            return None
+        columns, program = next(reversed(self._programs.items()))
+        v = np.ones((*columns, *self.in_shape), wide(self.dtype))
+        return measured(
+            self.seconds, partial(program, v), partial(self.operator._apply, numbers, v)
+        )
+
     @property
     def choice(self) -> str:
-        """Which engine takes the products, and why; and how long compiling took so far."""
+        """Which engine takes the products, and why; how long compiling took, and when it pays."""
         why = f" ({self._why})" if self._why else ", at the first product"
-        took = f"; compiling took {self.seconds:.2g} s" if self.seconds else ""
-        return f"compiled: products by {self._ran}{why}{took}"
+        repayment = self.repayment()
+        return f"compiled: products by {self._ran}{why}" + (f"; {repayment}" if repayment else "")
 
     def __repr__(self) -> str:
         return f"{self.operator!r}, by {self._ran}"

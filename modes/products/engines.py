@@ -41,7 +41,7 @@ def compile_by(engine: str | None, recording: Recording) -> tuple[Program, str]:
         try:
             return compiler("onnxruntime")(recording), "onnxruntime"
         except EngineError:  # a kernel that it does not have, for this dtype
-            pass
+            recording = recording.again()
     return compiler("numpy")(recording), "numpy"
 
 

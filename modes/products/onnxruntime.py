@@ -91,7 +91,7 @@ def outsourced(graph: ir.Graph) -> dict[str, np.ndarray]:
         assert value.const_value is not None
         array = value.const_value.numpy()
         if array.nbytes > SMALL and array.dtype.kind in "fiub":
-            shared[name] = np.ascontiguousarray(array)
+            shared[name] = array
             value.const_value = ir.Tensor(np.zeros(0, array.dtype), name=name)
     return shared
 

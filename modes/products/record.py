@@ -6,9 +6,9 @@ becomes a graph. Equal nodes are recorded once, and what does not depend on v is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -131,7 +131,8 @@ class Recording:
     """v ↦ J v: the nodes in order, each value with its static shape and dtype.
 
     `v` is (*columns, *in_shape) and `y` is (*columns, *out_shape). `constants` are the residuals,
-    by the identity of their value.
+    by the identity of their value. `again` makes another one: an engine may write its own nodes
+    into the one that it is given.
     """
 
     nodes: tuple[ir.Node, ...]
@@ -139,6 +140,7 @@ class Recording:
     v: ir.Value
     y: ir.Value
     recorder: Recorder
+    again: Callable[[], Recording]
 
     @cached_property
     def present(self) -> frozenset[int]:
@@ -164,4 +166,4 @@ def record(operator: Jacobian, columns: Shape = ()) -> Recording:
     assert y is not None
     nodes, used = reachable(recorder, [y])
     held = {id(x): x.const_value.numpy() for x in used if x.const_value is not None}
-    return Recording(tuple(nodes), held, v, y, recorder)
+    return Recording(tuple(nodes), held, v, y, recorder, partial(record, operator, columns))

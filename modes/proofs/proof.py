@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from ...jacobians.errors import UnsupportedOp, closest
+from ...jacobians.progress import counted
 from ...ops import find
 from ...ops.registry import Declaration
 from ...ops.rules.estimators import DOMAIN
@@ -94,7 +95,7 @@ class Proof:
     @cached_property
     def results(self) -> tuple[Proved, ...]:
         """Every case with its verdicts."""
-        return tuple(proved(case) for case in self.cases)
+        return tuple(proved(case) for case in counted(self.cases, "proof", "cases"))
 
     @property
     def outcome(self) -> str:

@@ -59,8 +59,7 @@ class Pair:
 
     def _resized(self, point: Mapping[str, Any], size: int) -> dict[str, Any]:
         """The point with its batch repeated or cut to a size."""
-        rows = {name: np.arange(size) % max(len(point[name]), 1) for name in self.batched}
-        return {k: np.asarray(v)[rows[k]] if k in rows else v for k, v in point.items()}
+        return {k: resized(v, size) if k in self.batched else v for k, v in point.items()}
 
     def draft(self) -> Draft:
         """The first recording, its constants that follow the batch size computed from it."""
@@ -82,6 +81,14 @@ class Pair:
     def _source(self) -> ir.Value:
         """The input that the batch size is read off."""
         return next(value for value in self.first.inputs if value.name == self.batched[0])
+
+
+def resized(batch: Any, size: int) -> np.ndarray:
+    """The samples repeated or cut to a size; where there is none, zeros."""
+    samples = np.asarray(batch)
+    if not len(samples):
+        return np.zeros((size, *samples.shape[1:]), samples.dtype)
+    return samples[np.arange(size) % len(samples)]
 
 
 def computed(draft: Draft, array: Array, name: str) -> ir.Value:

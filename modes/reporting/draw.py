@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from ...jacobians import Shape
 from ...jacobians.errors import InputError, UnknownTensor, closest
+from ..limits import Limits
 from ..model import Model, TensorSpec
 from ..names import is_float
 
@@ -32,7 +34,7 @@ def draw_inputs(
     drawn = dict(given)
     for name, spec in model.inputs.items():
         if name not in given and spec.dtype is not None:  # what is no tensor may be left out
-            drawn[name] = draw(spec, shapes.get(name), sizes, rng)
+            drawn[name] = draw(spec, shapes.get(name), sizes, rng, model.limits)
     return drawn
 
 
@@ -54,13 +56,17 @@ def symbol_sizes(model: Model, shapes: Shapes) -> dict[str, int]:
 
 
 def draw(
-    spec: TensorSpec, shape: Shape | None, sizes: Mapping[str, int], rng: np.random.Generator
-) -> np.ndarray:
+    spec: TensorSpec, shape: Shape | None, sizes: Mapping[str, int], rng: np.random.Generator,
+    limits: Limits,
+) -> np.ndarray:  # fmt: skip
     """A random array for one input."""
     if shape is None:
         if spec.shape is None:
             raise InputError(f"the model does not say how many axes {spec.name!r} has: say it")
         shape = tuple(d if isinstance(d, int) else sizes.get(d or "", 1) for d in spec.shape)
+    if any(size < 0 for size in shape):
+        raise InputError(f"input {spec} has a negative size")
+    limits.check("bytes", math.prod(max(n, 1) for n in shape) * 8, f"a random input {spec}")
     return random_array(spec, shape, rng)
 
 

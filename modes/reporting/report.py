@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import statistics
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from textwrap import wrap
 from typing import Any
 
@@ -17,8 +15,8 @@ from ..check import Check
 from ..explaining.explanation import Explanation
 from ..linearization import Linearization
 from ..model import Model
-from ..primal.evaluate import evaluate
 from .spectrum import Spectrum
+from .timings import Timings
 from .units import bytes_text, time_text
 
 MARGIN = 12
@@ -33,7 +31,6 @@ def section(title: str, lines: Iterable[str]) -> str:
 
 def of_model(model: Model, source: str, point: Mapping[str, Any], given: Iterable[str]) -> str:
     """What the model is, and the point at which it is taken."""
-    numbers = sum(array.size for array in model.constants.values())
     kinds = tally(step.op_type for step in model.steps)
     given = set(given)
     points = (
@@ -41,7 +38,8 @@ def of_model(model: Model, source: str, point: Mapping[str, Any], given: Iterabl
         for name, value in point.items()
         if isinstance(value, np.ndarray)
     )
-    head = f"opset {model.opset}, {len(model.steps)} nodes, {numbers:,} numbers in its initializers"
+    numbers = f"{numbers_in(model):,} numbers in its initializers"
+    head = f"opset {model.opset}, {len(model.steps)} nodes, {numbers}"
     return "\n".join((
         section("model", [source, head, *packed(kinds)]),
         section("inputs", map(str, model.inputs.values())),
@@ -50,9 +48,13 @@ def of_model(model: Model, source: str, point: Mapping[str, Any], given: Iterabl
     ))  # fmt: skip
 
 
-def of_jacobian(J: Linearization) -> str:
+def numbers_in(model: Model) -> int:
+    """How many numbers the initializers hold."""
+    return sum(array.size for array in model.constants.values())
+
+
+def of_jacobian(J: Linearization, found: Explanation) -> str:
     """The shape of J, the kinds of its blocks, the heaviest of them, and its memory."""
-    found = J.explain()
     dense = J.shape[0] * J.shape[1] * J.dtype.itemsize
     memory = f"{bytes_text(J.nbytes)} held, {bytes_text(dense)} if it were dense"
     return "\n".join((
@@ -122,31 +124,15 @@ def of_check(outcome: Check) -> str:
     return section("check", str(outcome).splitlines())
 
 
-def of_spectrum(found: Spectrum) -> str:
-    """The largest singular values, and what they cost."""
+def of_spectrum(found: Spectrum, what: str = "singular values") -> str:
+    """The largest values, and what they cost."""
     values = "  ".join(f"{value:.5g}" for value in found.values) or "none"
     cost = f"{len(found.values)} largest, from {found.products} products with J or Jᵀ"
-    return section("singular", [values, f"({cost})", *filter(None, [found.why])])
+    return section(what.split()[0], [values, f"({cost})", *filter(None, [found.why])])
 
 
-def of_timings(J: Linearization, seed: int = 0) -> str:
+def of_timings(found: Timings) -> str:
     """How long a product takes, beside one run of the model."""
-    rng = np.random.default_rng(seed)
-    v, u = (rng.standard_normal(n).astype(J.dtype) for n in J.shape[::-1])
-    route = J.route
-    model, engine = route.model, route.engine
-    run = median_time(lambda: evaluate(model, J.point, model.outputs, engine=engine))
-    products = {"J @ v": median_time(lambda: J @ v), "Jᵀ @ u": median_time(lambda: J.T @ u)}
-    lines = [f"{name}: {time_text(t)}, {t / run:.2g} runs" for name, t in products.items()]
-    return section("time", [f"one run of the model: {time_text(run)}", *lines])
-
-
-def median_time(work: Callable[[], Any], *, most: int = 21, budget: float = 1.0) -> float:
-    """Seconds that `work` takes: the median of 3 to 21 calls, after one to warm up."""
-    work()
-    times: list[float] = []
-    while len(times) < 3 or (len(times) < most and sum(times) < budget):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+    products = {"J @ v": found.forward, "Jᵀ @ u": found.reverse}
+    lines = [f"{name}: {time_text(t)}, {t / found.run:.2g} runs" for name, t in products.items()]
+    return section("time", [f"one run of the model: {time_text(found.run)}", *lines])

@@ -1,4 +1,4 @@
-"""Spectrum: the largest singular values, from products alone."""
+"""Spectrum: the largest singular values or eigenvalues, from products alone."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, svds
+from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, eigsh, svds
 
 from ...jacobians import Jacobian
-from .progress import Tick
+from ...jacobians.progress import Tick
 
 DENSE = 6
 """Up to so many rows or columns the dense SVD is as cheap as the iteration, and takes any k."""
@@ -17,7 +17,7 @@ DENSE = 6
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Singular values, largest first, and the products with J and Jᵀ that they took.
+    """Singular values or eigenvalues by magnitude, and the products with J and Jᵀ they took.
 
     `why` says what went wrong where there are fewer than were asked for.
     """
@@ -52,8 +52,13 @@ class Counted:
         return np.random.default_rng(seed).standard_normal(n).astype(self.dtype)
 
 
-def largest(J: Jacobian, k: int = 5, *, seed: int = 0, tick: Tick = lambda n: None) -> Spectrum:
+def largest(
+    J: Jacobian, k: int = 5, *, eigenvalues: bool = False, seed: int = 0,
+    tick: Tick = lambda n: None,
+) -> Spectrum:  # fmt: skip
     """σ₁ ≥ σ₂ ≥ ... ≥ σₖ by `svds`; for a small side, by the dense SVD.
+
+    With `eigenvalues`, for a symmetric J, |λ₁| ≥ |λ₂| ≥ ... ≥ |λₖ| by `eigsh`.
 
     >>> from onnxjac.jacobians import Diagonal
     >>> largest(Diagonal(np.arange(9.0), (9,)), 3).values.round(6)
@@ -68,26 +73,36 @@ def largest(J: Jacobian, k: int = 5, *, seed: int = 0, tick: Tick = lambda n: No
         return Spectrum(np.empty(0), counted.products, "J holds values that are not finite")
     if not probe.any():  # almost surely J = 0, of which ARPACK finds no Krylov space
         return Spectrum(np.zeros(k), counted.products)
-    values, why = dense(counted) if min(J.shape) <= max(DENSE, k) else iterated(counted, k, seed)
-    return Spectrum(np.sort(values)[::-1][:k], counted.products, why)
+    if min(J.shape) <= max(DENSE, k):
+        values, why = dense(counted, eigenvalues), ""
+    else:
+        values, why = iterated(counted, k, eigenvalues, seed)
+    return Spectrum(values[np.argsort(-np.abs(values))][:k], counted.products, why)
 
 
-def dense(counted: Counted) -> tuple[np.ndarray, str]:
+def dense(counted: Counted, eigenvalues: bool) -> np.ndarray:
     """By unit vectors on the smaller side."""
     J = counted.operator
     m, n = J.shape
     unit = np.eye(min(m, n), dtype=counted.dtype)
     matrix = J.matmat(unit) if n <= m else J.rmatmat(unit)
-    return np.linalg.svd(matrix, compute_uv=False), ""
+    if eigenvalues:
+        return np.linalg.eigvalsh((matrix + matrix.T) / 2)
+    return np.linalg.svd(matrix, compute_uv=False)
 
 
-def iterated(counted: Counted, k: int, seed: int) -> tuple[np.ndarray, str]:
+def iterated(
+    counted: Counted, k: int, eigenvalues: bool, seed: int
+) -> tuple[np.ndarray, str]:
     """By implicitly restarted Lanczos, from a random start; the values, and what went wrong."""
     v0 = counted.random(min(counted.operator.shape), seed)
     try:
+        if eigenvalues:
+            return np.asarray(eigsh(counted.operator, k=k, v0=v0, return_eigenvectors=False)), ""
         values = svds(counted.operator, k=k, v0=v0, return_singular_vectors=False)
         return np.asarray(values), ""
     except ArpackNoConvergence as error:
-        return np.sqrt(np.maximum(error.eigenvalues, 0)), "the iteration did not converge"
+        found = error.eigenvalues if eigenvalues else np.sqrt(np.maximum(error.eigenvalues, 0))
+        return found, "the iteration did not converge"
     except ArpackError as error:
         return np.empty(0), str(error)

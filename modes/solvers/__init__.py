@@ -4,4 +4,5 @@ Arguments name tensors: `of` is what is minimised or brought to zero, `wrt` what
 start where `inputs` (or the model) put them. Every solver gives an `OptimizeResult` of SciPy,
 whose `x` is flat and whose `tensors` are by name, and calls `callback` with one after every
 iteration; a callback that raises `StopIteration` ends the solver there.
+A terminal shows how many iterations there were; `progress=False` is silent, see `onnxjac.progress`.
 """

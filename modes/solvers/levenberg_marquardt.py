@@ -34,6 +34,7 @@ def levenberg_marquardt(
     maxiter: int = 200,
     options: Mapping[str, Any] | None = None,
     callback: Callback | None = None,
+    progress: bool | None = None,
     engine: str | None = None,
 ) -> OptimizeResult:
     """min ½ ‖r(x)‖² by steps δ that minimise ‖J δ + r‖² + λ ‖D δ‖², r the tensors of `of`, flat.
@@ -64,7 +65,7 @@ def levenberg_marquardt(
     tolerance = np.sqrt(eps) if tol is None else tol
     found = Iterations(problem, scale, preconditioner, Damping(damping), acceleration, tolerance,
                        {**exact, **(options or {})})  # fmt: skip
-    return run(found.states(), "Levenberg-Marquardt", maxiter, callback)
+    return run(found.states(), "Levenberg-Marquardt", maxiter, callback, progress)
 
 
 @dataclass

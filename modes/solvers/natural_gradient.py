@@ -39,6 +39,7 @@ def natural_gradient(
     maxiter: int = 100,
     inner_rtol: float = 1e-3,
     callback: Callback | None = None,
+    progress: bool | None = None,
     engine: str | None = None,
 ) -> OptimizeResult:
     """min f(x) by steps (C + λI) δ = −∇f, with f the one element of `of`, λ the `damping`.
@@ -66,7 +67,7 @@ def natural_gradient(
         np.sqrt(eps) if gtol is None else gtol,
         inner_rtol,
     )
-    return run(found.states(), "natural gradient", maxiter, callback)
+    return run(found.states(), "natural gradient", maxiter, callback, progress)
 
 
 def default(problem: Problem, at: str | None) -> Curvature:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -10,9 +9,9 @@ import numpy as np
 from scipy.optimize import minimize
 
 from ...jacobians.errors import InputError
+from ...jacobians.progress import counting
 from ..model import Model
 from ..names import Names
-from ..reporting.progress import counting
 from .preconditioned_newton import Iterations
 from .preconditioning import Preconditioner
 from .problem import Problem, as_scipy
@@ -35,6 +34,7 @@ def newton_cg(
     maxiter: int | None = None,
     options: Mapping[str, Any] | None = None,
     callback: Callback | None = None,
+    progress: bool | None = None,
     engine: str | None = None,
 ) -> OptimizeResult:
     """min f(x) by steps H δ = −∇f, solved by conjugate gradients, with f the one element of `of`.
@@ -60,17 +60,17 @@ def newton_cg(
             raise InputError("options= are for SciPy, which has no preconditioner: use tol=")
         radius = np.inf if globalization == "line search" else None
         own = Iterations(problem, preconditioner, 1e-4 if tol is None else tol, radius)
-        return run(own.states(), "Newton-CG", maxiter or 200 * problem.x0.size, callback)
+        return run(own.states(), "Newton-CG", maxiter or 200 * problem.x0.size, callback, progress)
     asked = {**({} if maxiter is None else {"maxiter": maxiter}), **(options or {})}
-    return by_scipy(problem, METHODS[globalization], tol, asked, callback)
+    return by_scipy(problem, METHODS[globalization], tol, asked, callback, progress)
 
 
 def by_scipy(
     problem: Problem, method: str, tol: float | None, options: Mapping[str, Any],
-    callback: Callback | None,
+    callback: Callback | None, progress: bool | None,
 ) -> OptimizeResult:  # fmt: skip
     """`minimize`, watched."""
-    with counting("Newton-CG", "iterations", sys.stderr) as tick:
+    with counting("Newton-CG", "iterations", shown=progress) as tick:
 
         def watch(intermediate_result: OptimizeResult) -> None:
             tick(1)

@@ -38,6 +38,7 @@ def newton_krylov(
     atol: float | None = None,
     maxiter: int = 50,
     callback: Callback | None = None,
+    progress: bool | None = None,
     engine: str | None = None,
 ) -> OptimizeResult:
     """F(x) = 0 by steps J δ = −F, solved by a Krylov method to ‖F + J δ‖ ≤ η ‖F‖.
@@ -63,7 +64,7 @@ def newton_krylov(
     absolute = eps ** (2 / 3) * np.sqrt(x.size) if atol is None else atol
     goal = absolute + relative * float(np.linalg.norm(F))
     found = Iterations(problem, solver, preconditioner, goal)
-    return run(found.states(), "Newton-Krylov", maxiter, callback)
+    return run(found.states(), "Newton-Krylov", maxiter, callback, progress)
 
 
 def forcing(before: float, after: float, last: float) -> float:

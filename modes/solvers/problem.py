@@ -8,6 +8,7 @@ from typing import Any, Literal, final
 import numpy as np
 
 from ...jacobians import common
+from ...jacobians.errors import InputError
 from ...jacobians.foreign import as_array
 from ..hessian import Hessian, hessian_of
 from ..linearization import Linearization
@@ -33,7 +34,7 @@ class Problem:
     `fun` is a float where `of` is one tensor of one element, and `jac` then its gradient; otherwise
     `fun` is the flat vector of the tensors of `of`, and `jac` the operator J, or J as `form` says.
     `hess` and `hessp` are for the former. Nothing is scaled: the reduction is the model's own. Each
-    is computed once per point; a J at a new point is the old one relinearised.
+    is computed once per point; J and H at a new point are the old ones relinearised.
     """
 
     def __init__(
@@ -51,6 +52,8 @@ class Problem:
         self.values, self.jacobian = Last(self._values), Last(self._jacobian)
         self.hessian = Last(self._hessian)
         self.x0 = self.flatten(self.start)
+        if self.x0.dtype.kind != "f":
+            raise InputError(f"SciPy solves nothing in {self.x0.dtype}: load(dtype='float64').")
         self.scalar = len(of) == 1 and self.values(self.x0).size == 1
 
     def flatten(self, tensors: Mapping[str, Any]) -> np.ndarray:
@@ -111,6 +114,8 @@ class Problem:
         return linearize(self.model, self.point(x), of=self.of, wrt=self.wrt, engine=self.engine)
 
     def _hessian(self, x: np.ndarray) -> Hessian:
+        if self.hessian.count:
+            return self.hessian.value.relinearize(self.point(x))
         (of,) = self.of
         return hessian_of(self.model, self.point(x), of, self.wrt, engine=self.engine)
 

@@ -36,6 +36,7 @@ def pseudo_transient(
     rtol: float | None = None,
     maxiter: int = 200,
     callback: Callback | None = None,
+    progress: bool | None = None,
     engine: str | None = None,
 ) -> OptimizeResult:
     """F(u) = 0 by (I − h J) δ = h F(u), u₊ = u + δ, h₊ = max(h₀, h ‖F(u)‖ / ‖F(u₊)‖).
@@ -53,7 +54,7 @@ def pseudo_transient(
     relative = np.sqrt(np.finfo(problem.x0.dtype).eps) if rtol is None else rtol
     goal = float(relative * np.linalg.norm(problem.values(problem.x0)))
     found = Iterations(problem, euler, solver, preconditioner, inner_rtol, goal)
-    return run(found.states(step), "pseudo-transient", maxiter, callback)
+    return run(found.states(step), "pseudo-transient", maxiter, callback, progress)
 
 
 @dataclass

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..reporting.progress import counting
+from ...jacobians.progress import counting
 from .problem import Problem
 from .result import OptimizeResult
 
@@ -32,14 +31,18 @@ def state(problem: Problem, status: int | None, **more: Any) -> OptimizeResult:
 
 
 def run(
-    states: Iterator[OptimizeResult], label: str, maxiter: int, callback: Callback | None
+    states: Iterator[OptimizeResult],
+    label: str,
+    maxiter: int,
+    callback: Callback | None,
+    progress: bool | None = None,
 ) -> OptimizeResult:
     """The last state: the solver's own end, the callback's, or that after `maxiter` iterations.
 
     The states count their iterations, `nit`, from 0, which is the start. A terminal shows how many
     there are so far.
     """
-    with counting(label, "iterations", sys.stderr) as tick:
+    with counting(label, "iterations", shown=progress) as tick:
         for found in states:
             if found.nit:
                 tick(1)

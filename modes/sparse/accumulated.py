@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
-from typing import Any
+from collections.abc import Container
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from ...jacobians import Jacobian
-from .faces import bare
-from .program import Program, identity
+from ...jacobians.arrays import wide
+from ..tape.template import Filled, Template
+from .faces import bare, undrawn
+from .program import Program
+from .reading import Reading, identity, reading
 from .scatter import Scatter
 from .stages import scaled, stretch, uniform
 from .sweep import swept
@@ -27,13 +29,12 @@ class Accumulated:
         self, operator: Jacobian, fixed: Container[int] | None, limit: int, *, backward: bool
     ) -> None:
         self.backward = backward
-        self.program = Program(operator.dtype, fixed, limit)
+        self.program = Program(wide(operator.dtype), fixed, limit)
         source = operator.T if backward else operator
         A = swept(source, unit(source.shape[1], self.program))
         self._lay_out(A.T if backward else A)
-        keys = [identity(a) for a in source.arrays()]
-        self.aliases = aliases(keys)
-        self.read = [keys.index(key) if key in keys else -1 for key in self.program.starts]
+        self.by_operators = reading(self.program.starts, source.arrays())
+        self.by_tape: tuple[Template, Reading] | None = None
 
     def _lay_out(self, A: Symbolic) -> None:
         """data = constants, but for coefficient ∘ x[variable] at the moving entries."""
@@ -47,29 +48,40 @@ class Accumulated:
 
     def fits(self, operator: Jacobian) -> bool:
         """Whether the numbers of an operator of the same structure can be computed."""
-        keys = map(identity, self._arrays(operator))
-        return -1 not in self.read and aliases(keys) == self.aliases
+        return self.by_operators is not None and self.by_operators.fits(self._held(operator))
+
+    def knows(self, tape: Filled | None) -> bool:
+        """Whether the residuals of a point are enough, without its operators."""
+        if tape is None or self.by_tape is None or tape.template is not self.by_tape[0]:
+            return False
+        return self.by_tape[1].fits(tape.arrays.values())
+
+    def learn(self, operator: Jacobian, tape: Filled | None) -> None:
+        """Find what is read of the operators among the residuals that they were made of."""
+        if tape is None or self.by_operators is None or not tape.template.rigid:
+            return
+        read = map(identity, self.by_operators.of(self._held(operator)))
+        found = reading(read, tape.arrays.values())
+        self.by_tape = None if found is None else (tape.template, found)
 
     def values(self, operator: Jacobian, out: np.ndarray | None = None) -> np.ndarray:
         """The entries, in the order of the pattern; into `out`, only those that may change."""
         data = self.constants.copy() if out is None else out
-        if self.read:
-            arrays = self._arrays(operator)
-            x = self.program.run([arrays[k] for k in self.read])
+        if self.program.starts:
+            x = self.program.run(self._read(operator))
             self.moving.write(scaled(self.coefficient, x[self.variable]), data)
             self.program.done(x)
         return data
 
-    def _arrays(self, operator: Jacobian) -> list[np.ndarray]:
+    def _read(self, operator: Jacobian) -> list[np.ndarray]:
+        """The arrays of the program, from the residuals if these are enough."""
+        tape = undrawn(operator)
+        if tape is not None and self.by_tape is not None and self.knows(tape):
+            return self.by_tape[1].of(list(tape.arrays.values()))
+        assert self.by_operators is not None
+        return self.by_operators.of(self._held(operator))
+
+    def _held(self, operator: Jacobian) -> list[np.ndarray]:
         operator = bare(operator)
         return list((operator.T if self.backward else operator).arrays())
 
-
-def aliases(keys: Iterable[Any]) -> tuple[int, ...]:
-    """For every array the first one that is the same.
-
-    >>> aliases("abca")
-    (0, 1, 2, 0)
-    """
-    first: dict[Any, int] = {}
-    return tuple(first.setdefault(key, k) for k, key in enumerate(keys))

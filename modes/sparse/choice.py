@@ -11,6 +11,7 @@ from scipy.sparse import csr_array, eye_array
 from ...jacobians import Jacobian
 from ...jacobians.errors import LimitError
 from ..elimination.cost import seconds
+from ..tape.template import Filled
 from .accumulated import Accumulated
 from .boolean import Boolean
 from .coloring import Coloring, best, coloring, cover, width
@@ -36,6 +37,12 @@ class Method(Protocol):
 
     def fits(self, operator: Jacobian) -> bool:
         """Whether it works for an operator of the same structure."""
+
+    def knows(self, tape: Filled | None) -> bool:
+        """Whether it works for the residuals of a point as well, whatever the operators are."""
+
+    def learn(self, operator: Jacobian, tape: Filled | None) -> None:
+        """Of an operator that fits, and of the residuals that it was made of."""
 
     def values(self, operator: Jacobian, out: np.ndarray | None = None) -> np.ndarray:
         """The entries of an operator; into `out`, at least those that are not the same always."""

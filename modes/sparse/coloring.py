@@ -15,7 +15,9 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ...jacobians import Jacobian
+from ...jacobians.arrays import wide
 from ...jacobians.errors import InputError
+from ..tape.template import Filled
 from .colors import colors
 from .star import coordinates, places, star
 
@@ -57,9 +59,16 @@ class Coloring:
         """A colouring is one for all operators of that pattern."""
         return True
 
+    def knows(self, tape: Filled | None) -> bool:
+        """Products take operators."""
+        return False
+
+    def learn(self, operator: Jacobian, tape: Filled | None) -> None:
+        """There is nothing to be learned of residuals."""
+
     def values(self, J: Jacobian, out: np.ndarray | None = None) -> np.ndarray:
         """The entries of J, in the order of the pattern."""
-        V, U = (seeds.astype(J.dtype) for seeds in self.seeds)
+        V, U = (seeds.astype(wide(J.dtype)) for seeds in self.seeds)
         data: np.ndarray = self.decompress(J @ V, J.T @ U).data
         if out is None:
             return data

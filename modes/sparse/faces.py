@@ -10,6 +10,7 @@ from ..elimination.adaptive import Adaptive
 from ..hessian import Hessian
 from ..linearization import Linearization
 from ..products.compiled import Compiled
+from ..tape.template import Filled
 
 
 @singledispatch
@@ -33,3 +34,9 @@ def _(operator: Hessian) -> Jacobian:
 @bare.register(Symmetric)
 def _(operator: Compiled | Symmetric) -> Jacobian:
     return bare(operator.operator)
+
+
+def undrawn(operator: Jacobian) -> Filled | None:
+    """The residuals of the Jacobian of a model, where its operators are not there yet."""
+    J = operator.J if isinstance(operator, Hessian) else operator
+    return J.tape if isinstance(J, Linearization) else None

@@ -24,16 +24,26 @@ class Plan:
     """How the sparse Jacobian is found, and what must be the same for that at another point."""
 
     def __init__(self, J: Linearization, limit: int, *, symmetric: bool) -> None:
-        constant = constants(J)
+        tape, constant = J.tape, constants(J)
         operators = enumerate(edge.operator for edge in J.dag.edges)
         self.fixed = {k: operator for k, operator in operators if id(operator) in constant}
         sides = ((J, J.T) for J in self.fixed.values())
         known = {id(part) for pair in sides for side in pair for part in everything_in(side)}
         self.skeleton, self.molds = self._skeleton(J.dag), self._molds(J.dag)
         self.method: Method = method(J.dag, known, limit, symmetric=symmetric)
+        self.method.learn(J.dag, tape)
 
-    def fits(self, dag: Dag) -> bool:
-        """Whether nothing but numbers that may change differs in the DAG of another point."""
+    def fits(self, J: Linearization) -> bool:
+        """Whether nothing but numbers that may change differs at another point."""
+        tape = J.tape
+        if self.method.knows(tape):
+            return True
+        fits = self._fits(J.dag)
+        if fits:
+            self.method.learn(J.dag, tape)
+        return fits
+
+    def _fits(self, dag: Dag) -> bool:
         molds = self._molds(dag)
         alike = molds is not None and molds == self.molds
         if not (alike or self._skeleton(dag) == self.skeleton) or not self.method.fits(dag):
@@ -64,9 +74,10 @@ def plan(J: Linearization, limit: int, *, symmetric: bool) -> Plan:
         finalize(J.route, PLANS.pop, id(J.route), None)
     names = (tuple((s.name, shape_of(s)) for s in side) for side in (J.codomain, J.domain))
     key = (*names, J.transposed, symmetric)
-    if key not in known or not known[key].fits(J.dag):
-        known[key] = Plan(J, limit, symmetric=symmetric)
-    return known[key]
+    found = known.get(key)
+    if found is None or not found.fits(J):
+        found = known[key] = Plan(J, limit, symmetric=symmetric)
+    return found
 
 
 def constants(J: Linearization) -> set[int]:

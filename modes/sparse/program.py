@@ -17,6 +17,7 @@ import numpy as np
 from ...jacobians import Jacobian
 from ...jacobians.errors import LimitError
 from ...jacobians.sparse import entries
+from .reading import identity
 from .stages import Index, Multiplied, Stage, added
 from .terms import Terms
 
@@ -150,11 +151,6 @@ def meets(index: Index, span: tuple[int, int]) -> bool:
 def inside(index: slice, span: tuple[int, int]) -> bool:
     """Whether a stretch lies between two places."""
     return bool(span[0] <= index.start and index.stop <= span[1])
-
-
-def identity(array: np.ndarray) -> tuple[Any, ...]:
-    """What two views of the same numbers in the same order have in common."""
-    return array.__array_interface__["data"][0], array.shape, array.strides, array.dtype
 
 
 def check_length(variables: int, dtype: np.dtype[Any], limit: int) -> None:

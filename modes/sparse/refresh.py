@@ -13,6 +13,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ...jacobians import Jacobian
+from ...jacobians.arrays import wide
 from ...jacobians.errors import InputError
 from .choice import Method
 
@@ -31,7 +32,7 @@ def refreshed(method: Method, J: Jacobian, out: Any) -> csr_array[Any]:
 
     Raises `InputError` where `out` does not have the shape, dtype and pattern of J.
     """
-    problem = mismatch(out, method.pattern, J.dtype)
+    problem = mismatch(out, method.pattern, wide(J.dtype))
     if problem:
         m, n = J.shape
         raise InputError(

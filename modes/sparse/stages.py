@@ -43,7 +43,7 @@ class Multiplied:
 class Added:
     """x[made] = constant + Σᵣ cᵣ ∘ x[vᵣ], where each round holds a term of many sums.
 
-    The first one writes the sums where it holds a term of all; it had better be one with factors.
+    The first one writes the sums where it holds a term of all: with a factor, or with the constant.
     """
 
     def __init__(
@@ -55,15 +55,17 @@ class Added:
     def __call__(self, x: Variables) -> None:
         total = x[self.made]
         (rows, variables, coefficient), *others = self.rounds
-        if isinstance(rows, slice) and len(total) == rows.stop - rows.start:
-            np.multiply(x[variables], coefficient, out=total)
-        else:
-            total[:] = 0
+        if not (isinstance(rows, slice) and len(total) == rows.stop - rows.start):
+            total[:] = self.constant
             accumulate(total, rows, coefficient, x[variables])
+        elif is_sign(coefficient):
+            signed(coefficient)(self.constant, x[variables], out=total)
+        else:
+            np.multiply(x[variables], coefficient, out=total)
+            if not is_zero(self.constant):
+                total += self.constant
         for rows, variables, coefficient in others:
             accumulate(total, rows, coefficient, x[variables])
-        if not isinstance(self.constant, float) or self.constant:
-            total += self.constant
 
 
 class Spread:
@@ -80,10 +82,19 @@ class Spread:
 def accumulate(total: np.ndarray, rows: Index, coefficient: Numbers, x: np.ndarray) -> None:
     """total[rows] += coefficient ∘ x, by one pass where the coefficient is a sign."""
     if isinstance(rows, slice) and is_sign(coefficient):
-        add = np.add if coefficient == 1 else np.subtract
-        add(total[rows], x, out=total[rows])
+        signed(coefficient)(total[rows], x, out=total[rows])
     else:
         total[rows] += scaled(coefficient, x)
+
+
+def signed(coefficient: Numbers) -> np.ufunc:
+    """a + cb for a sign c, as one call."""
+    return np.add if coefficient == 1 else np.subtract
+
+
+def is_zero(constant: Numbers) -> bool:
+    """Whether it need not be added."""
+    return isinstance(constant, float) and constant == 0
 
 
 def is_sign(coefficient: Numbers) -> bool:
@@ -109,8 +120,9 @@ def added(
         (stretch(row[r]), stretch(variable[r]), uniform(coefficient[r]))
         for r in (np.flatnonzero(place == k) for k in range(place.max() + 1))
     ]
-    rounds.sort(key=lambda r: (isinstance(r[0], np.ndarray), is_sign(r[2])))
-    return Added(uniform(constant), rounds, made)
+    shift = uniform(constant)
+    rounds.sort(key=lambda r: (isinstance(r[0], np.ndarray), is_sign(r[2]) == is_zero(shift)))
+    return Added(shift, rounds, made)
 
 
 def scaled(coefficient: Numbers, x: np.ndarray) -> np.ndarray:

@@ -13,6 +13,7 @@ from itertools import accumulate, pairwise
 from typing import Any, Protocol, Self
 
 from ...jacobians import Block, Cast, Dag, Identity, Jacobian, Product, Reshape, Sum, size
+from ...jacobians.progress import counted
 from .faces import bare
 
 
@@ -69,7 +70,7 @@ def _(operator: Dag, A: Any) -> Any:
     for i, (start, stop) in zip(operator.sources, pairwise(ends), strict=True):
         arriving[i].append(A.part(start, stop))
     last = {edge.start: edge for edge in operator.edges}
-    for edge in operator.edges:
+    for edge in counted(operator.edges, "sparse matrix", "operators"):
         tangent = total(arriving[edge.start])
         arriving[edge.start] = [tangent]
         arriving[edge.end].append(swept(edge.operator, tangent))

@@ -8,7 +8,7 @@ from functools import cache
 from multiprocessing import get_context
 
 from ...jacobians.errors import UnknownTensor, closest
-from ..reporting.progress import Tick
+from ...jacobians.progress import Tick
 from .cases import Case, model_cases, node_cases
 from .examine import Result, examine
 

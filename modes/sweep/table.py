@@ -1,8 +1,7 @@
-"""Table: the results as JSON, and as a page that is the same for the same results."""
+"""Table: the results as records, and as a page that is the same for the same results."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -31,9 +30,9 @@ between all its floating inputs and outputs,
 COLUMNS = "| {} | cases | tagged | unknown | other | passed | of them in ONNX Runtime | |"
 
 
-def as_json(results: Sequence[Result]) -> str:
-    """One object a case, with the error of each check over the error that it allows."""
-    return json.dumps([{**asdict(r), **plain(r)} for r in results], indent=1)
+def records(results: Sequence[Result]) -> list[dict[str, Any]]:
+    """A record of each case, with the error of each check over the error that it allows."""
+    return [{**asdict(r), **plain(r)} for r in results]
 
 
 def plain(r: Result) -> dict[str, Any]:

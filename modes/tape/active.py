@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from ...jacobians import Dag
+from ...jacobians import Dag, size
 from ...ops import Step, find
 from ..flow.steps import reads
 
@@ -93,12 +93,15 @@ def cuts(
 def unjoined(
     steps: tuple[Step, ...], dag: Dag, wrt: tuple[str, ...], of: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """The pairs of tensors at the ends of a DAG that no path joins, and what cuts the way."""
+    """The pairs of tensors at the ends of a DAG that no path joins, and what cuts the way.
+
+    A tensor without elements is joined to nothing, and there is nothing to say of it.
+    """
     return tuple(
         f"{o!r} does not depend differentiably on {w!r}{because(steps, w, o)}"
-        for o, behind in zip(of, map(dag.behind, dag.sinks), strict=True)
+        for o, sink, behind in zip(of, dag.sinks, map(dag.behind, dag.sinks), strict=True)
         for w, source in zip(wrt, dag.sources, strict=True)
-        if o != w and source not in behind
+        if o != w and source not in behind and all(size(dag.shapes[i]) for i in (sink, source))
     )
 
 

@@ -29,7 +29,7 @@ class Leaves(Mapping[str, Any]):
         self.recorder, self.types = Recorder(lowest_opsets(model)), types
         fixed = {n: a for n, a in model.constants.items() if n not in point}
         self.constants = {**fixed, **still}
-        self._ir, self._lean = model.ir.clone(), model.lean
+        self._ir, self._lean, self._limits = model.ir.clone(), model.lean, model.limits
         self._values = ir.convenience.create_value_mapping(self._ir.graph, include_subgraphs=False)
         for name in point.keys() & model.constants.keys():
             self._opened(self._values[name])
@@ -87,6 +87,6 @@ class Leaves(Mapping[str, Any]):
             graph.initializers[str(value.name)] = value
         graph.extend(nodes)
         name_nodes(list(graph))
-        made = Model(self._ir)
+        made = Model(self._ir, self._limits)
         made.lean = self._lean
         return made

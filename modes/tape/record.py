@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,6 +36,30 @@ class Tape:
     primal: Mapping[str, Any]
     types: Mapping[str, Any]
     entries: tuple[Entry, ...]
+
+
+class Drawn(NamedTuple):
+    """The DAG of a linearisation, and the entries whose blocks are on its edges."""
+
+    dag: Dag
+    entries: tuple[Entry, ...]
+
+    def transposed(self) -> Drawn:
+        """The DAG the other way round."""
+        return self._replace(dag=self.dag.T)
+
+    def between(self, sources: Iterable[int], sinks: Iterable[int]) -> Drawn:
+        """From some of the sources to some of the sinks, by their places."""
+        starts = tuple(self.dag.sources[k] for k in sources)
+        ends = tuple(self.dag.sinks[k] for k in sinks)
+        return self._replace(dag=self.dag.between(starts, ends))
+
+
+class Made(NamedTuple):
+    """The entries of a point, whose blocks may be used again at another."""
+
+    entries: tuple[Entry, ...]
+    point: Mapping[str, Any]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.errors import OnnxJacError
+from ..locks import Lock
 from ..model import Model, TensorSpec
+from ..once import Once
 from ..primal.engines import onnxruntime as ort
 from ..primal.evaluate import evaluate
 from ..primal.finite import finite
@@ -22,10 +24,13 @@ from ..primal.later import Later
 from .active import ActiveStep
 from .moving import is_shaped, moving
 from .record import Past, Tape, Values, record
-from .template import Signature, Template, names_of, template
+from .template import Filled, Signature, Template, names_of, template
 
 KEPT = 8
 """What is remembered of one kind: routes of a model, signatures of a route."""
+
+KEEPING = Lock()
+"""Threads remember one after the other: it takes a microsecond."""
 
 SMALL = 1024
 """Bytes of a computed constant that are kept for the template."""
@@ -50,25 +55,39 @@ class Tapes:
         met = (name for a in active for name in names_of(a))
         self.names = tuple(dict.fromkeys((*met, *of, *wrt)))
         self._known: OrderedDict[Signature | None, Seen | Template | None] = OrderedDict()
+        self._lock = Lock()
 
-    def at(self, point: Mapping[str, Any], past: Past | None) -> Tape:
+    def at(self, point: Mapping[str, Any], past: Once[Past | None]) -> Tape | Filled:
         """The tape at a point, with those entries of a past one that are the same there."""
         signature = signature_of(point)
-        known = self._known.get(signature)
-        if isinstance(known, Seen) and signature is not None:
-            known = self._template(point, known, signature)
-        tape = self._filled(known, point, past) if isinstance(known, Template) else None
+        known = before = self._met(signature, point)
+        tape: Tape | Filled | None = None
+        if isinstance(known, Template):
+            tape = self._filled(known, point, past)
         if tape is None:
             tape, known = self._read(point, past, signature)
-        keep(self._known, signature, known)
+        with self._lock:
+            if self._known.get(signature) is before:  # else another thread knows more by now
+                keep(self._known, signature, known)
         return tape
+
+    def _met(self, signature: Signature | None, point: Mapping[str, Any]) -> Seen | Template | None:
+        """What is known of a signature: from its second point on its template."""
+        with self._lock:
+            known = self._known.get(signature)
+            if isinstance(known, Seen) and signature is not None:
+                known = self._template(point, known, signature)
+                keep(self._known, signature, known)
+            return known
 
     def _template(self, point: Mapping[str, Any], seen: Seen, signature: Signature) -> Template:
         return template(
             self.model, point, self.active, self.of, seen.types, seen.still, signature
         )
 
-    def _filled(self, form: Template, point: Mapping[str, Any], past: Past | None) -> Tape | None:
+    def _filled(
+        self, form: Template, point: Mapping[str, Any], past: Once[Past | None]
+    ) -> Filled | None:
         """The template at a point; None where no engine runs what it adds to the model."""
         engine = self.engine or ("onnxruntime" if ort.installed() else "numpy")
         try:
@@ -80,12 +99,15 @@ class Tapes:
                 primal = evaluate(self.model, point, self.of, engine=self.engine)
             else:
                 primal = self._primal(values)
+            tape = Filled(form, values, primal, past)
+            if not form.closed:
+                tape.entries  # noqa: B018 - what rules have to say is said now
         except OnnxJacError:  # the model alone may run, or will say what is wrong with it
             return None
-        return Tape(primal, form.types, form.entries(values, past))
+        return tape
 
     def _read(
-        self, point: Mapping[str, Any], past: Past | None, signature: Signature | None
+        self, point: Mapping[str, Any], past: Once[Past | None], signature: Signature | None
     ) -> tuple[Tape, Seen | None]:
         """The tape by all rules, and what the first point of its signature shows."""
         values = evaluate(self.model, point, self.names, engine=self.engine)
@@ -95,7 +117,8 @@ class Tapes:
         first = signature is not None and signature not in self._known
         shaped = first and is_shaped(self.model, point, self.names)
         seen = Seen(types, self._still(point, values)) if shaped else None
-        return Tape(self._primal(values), types, record(self.active, values, past=past)), seen
+        primal = self._primal(values)
+        return Tape(primal, types, record(self.active, values, past=past.value)), seen
 
     def _primal(self, values: Values) -> dict[str, Any]:
         return {name: values[name] for name in self.of}
@@ -113,10 +136,11 @@ class Tapes:
 
 def keep(known: OrderedDict[Any, Any], key: Any, value: Any) -> None:
     """Remember a value; of too many, the one set first is forgotten."""
-    known[key] = value
-    known.move_to_end(key)
-    if len(known) > KEPT:
-        known.popitem(last=False)
+    with KEEPING:
+        known[key] = value
+        known.move_to_end(key)
+        if len(known) > KEPT:
+            known.popitem(last=False)
 
 
 def described(name: str, value: Any) -> Any:

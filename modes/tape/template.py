@@ -8,17 +8,19 @@ rule asks for numbers that only a point knows is left to be read there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from ...jacobians import Jacobian
+from ...jacobians import Jacobian, dtype_of
 from ...jacobians.errors import OnnxJacError
 from ...ops import numbers
 from ..flow.steps import needed
 from ..model import Model
+from ..once import Once
 from .active import ActiveStep, Slot
 from .leaves import Leaves
 from .mold import Fill, mold, values_in
@@ -63,10 +65,25 @@ class Template:
     fetched: tuple[str, ...]
     residuals: tuple[str, ...]
     few: bool
+    known: dict[str, Any] = field(default_factory=dict, compare=False)
+    """What was worked out of all this once, by name."""
 
-    def entries(self, values: Values, past: Past | None) -> tuple[Entry, ...]:
-        """The entries at the point where the fetched tensors have these values."""
-        arrays = {key: view(values) for key, view in self.views.items()}
+    @cached_property
+    def closed(self) -> bool:
+        """Whether `views` shows all that points differ in, so that no rule is asked there."""
+        return all(form.fills is not None for form in self.forms)
+
+    @cached_property
+    def rigid(self) -> bool:
+        """Whether points differ in nothing but floating numbers, all of which `views` shows."""
+        blocks = (J for form in self.forms for J in form.blocks.values())
+        floats = (dtype_of(value).kind == "f" for J in blocks for value in values_in(J))
+        return self.closed and all(floats)
+
+    def entries(
+        self, arrays: Mapping[int, Any], values: Values, past: Past | None
+    ) -> tuple[Entry, ...]:
+        """The entries where the graph values are these arrays, the fetched tensors these values."""
         return tuple(self._entry(form, arrays, values, past) for form in self.forms)
 
     def _entry(
@@ -78,6 +95,26 @@ class Template:
             return known or entry_of(form.active, values, numbers)
         known = past.entry(step, form.basis.seen) if past else None
         return known or form.at(arrays)
+
+
+class Filled:
+    """A template at a point: a tape whose entries are made at the first look."""
+
+    def __init__(
+        self, form: Template, values: Values, primal: Mapping[str, Any], past: Once[Past | None]
+    ) -> None:
+        self.template, self.types, self.primal, self.past = form, form.types, primal, past
+        self._values = values
+
+    @cached_property
+    def arrays(self) -> dict[int, Any]:
+        """What the operators of the entries hold, by the identity of the graph value."""
+        return {key: view(self._values) for key, view in self.template.views.items()}
+
+    @cached_property
+    def entries(self) -> tuple[Entry, ...]:
+        """The entries, those of the past that are the same here among them."""
+        return self.template.entries(self.arrays, self._values, self.past.value)
 
 
 def template(

@@ -18,12 +18,15 @@ import onnx_ir as ir
 
 from ...ops import Node, Recorder, Step, Twin, build, copied, find
 from ...ops.registry import Definition
-from ..flow.control import CONTROL
+from ..flow.control import CONTROL, control
+from ..flow.failure import explained
+from ..flow.meter import Meter
 from ..flow.sequences import SEQUENCES
 from ..flow.steps import array_of, needed
 from ..model import Model
 from ..names import is_float
 from ..primal.draws import drawn, draws
+from ..primal.sizes import check_step
 
 Scope = MutableMapping[str, Any]
 
@@ -51,8 +54,8 @@ def unrolled(model: Model, point: Mapping[str, Any], names: Iterable[str]) -> Mo
     if is_flat(steps, {**model.constants, **point}):
         return model
     unroller = Unroller(model)
-    tensors = [name for name in (*model.inputs, *point) if is_variable(model, name, point[name])]
-    tensors = list(dict.fromkeys(tensors))
+    given = [name for name in dict.fromkeys((*model.inputs, *point)) if name in point]
+    tensors = [name for name in given if is_variable(model, name, point[name])]
     inputs = [unroller.op.input(point[name], name) for name in tensors]
     scope: Scope = dict(zip(tensors, inputs, strict=True))
     for name, array in {**model.constants, **point}.items():
@@ -61,7 +64,8 @@ def unrolled(model: Model, point: Mapping[str, Any], names: Iterable[str]) -> Mo
     unroller.run(steps, scope, "")
     outputs = {name: scope[name] for name in wanted if not stands(scope[name], name)}
     held = [scope[name] for name in wanted if name not in outputs]
-    return Model(build(unroller.op.recorder, inputs, outputs, model.name or "unrolled", held))
+    flat = build(unroller.op.recorder, inputs, outputs, model.name or "unrolled", held)
+    return Model(flat, model.limits)
 
 
 def is_variable(model: Model, name: str, array: Any) -> bool:
@@ -79,7 +83,7 @@ class Unroller:
     """Runs the steps of a model and records the flat ones among them."""
 
     def __init__(self, model: Model) -> None:
-        self.model = model
+        self.model, self.meter = model, Meter(model.limits)
         self.op = Twin(Recorder(model.ir.opset_imports))
         self._turns = count()
 
@@ -92,10 +96,17 @@ class Unroller:
     def run(self, steps: Iterable[Step], scope: Scope, prefix: str) -> None:
         """Record the steps; `scope` gets their outputs by name."""
         for step in steps:
-            inputs = [None if name is None else scope[name] for name in step.inputs]
-            names = tuple(name and prefix + name for name in step.outputs)
-            results = self.results(step, inputs, scope, names)
+            with explained(step, scope):
+                inputs = [None if name is None else scope[name] for name in step.inputs]
+                names = tuple(name and prefix + name for name in step.outputs)
+                check_step(step, [self.number(x) for x in inputs], self.model.limits)
+                results = self.results(step, inputs, scope, names)
+                self.meter.keep(map(self.number, results), f"the model, unrolled as far as {step},")
             scope.update((n, y) for n, y in zip(step.outputs, results, strict=False) if n)
+
+    def number(self, value: Any) -> Any:
+        """What a value or a sequence of values is at the point."""
+        return [*map(self.op.at, value)] if isinstance(value, list) else self.op.at(value)
 
     def results(
         self, step: Step, inputs: list[Any], scope: Scope, names: tuple[str | None, ...]
@@ -107,7 +118,7 @@ class Unroller:
             made = [SEQUENCES[step.op_type](self.op, step, self.op.at, *inputs)]
         elif step.op_type in CONTROL and not step.domain:
             run = partial(self.body, outer=scope)
-            made = CONTROL[step.op_type](self.op, step, inputs, run, self.op.at)
+            made = control(self.op, step, inputs, run, self.op.at, self.meter)
         elif draws(step, {}):
             made = drawn(self.op, step, inputs, self.op.at)
         elif (define := definition(step)) is not None:
@@ -122,7 +133,9 @@ class Unroller:
         scope: Scope = ChainMap({}, outer)
         scope.update((name, array_of(value)) for name, value in graph.initializers.items())
         scope.update(zip((str(value.name) for value in graph.inputs), arguments, strict=True))
-        self.run(self.model.body(graph), scope, prefix)
+        steps = self.model.body(graph)
+        self.meter.turn(len(steps))
+        self.run(steps, scope, prefix)
         return [scope[str(value.name)] for value in graph.outputs]
 
     def named(self, value: Any, name: str | None) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.arrays import Array
-from .table import is_half, kernel, single
+from .table import is_half, kernel, meeting, single, wide
 
 THIN = 8
 """Up to so many columns, a stack of right factors is quicker as one tall left factor."""
@@ -22,7 +22,7 @@ SMALL = 256
 def matmul(a: Array, b: Array) -> Array:
     """A B over the last two axes, the axes before them broadcast; as few BLAS calls as possible."""
     if is_half(a):
-        return matmul(single(a), single(b)).astype(a.dtype)
+        return matmul(single(a), single(b)).astype(meeting(a, b), copy=False)
     if (a.ndim == 2 and b.ndim == 2) or a.ndim < 2 or b.ndim < 2:
         return np.matmul(a, b)
     left, right = unrepeated(a), unrepeated(b)
@@ -76,10 +76,9 @@ def scaled(factor: float, x: Array) -> Array:
 
 
 @kernel("Einsum")
+@wide
 def einsum(*inputs: Array, equation: str) -> Array:
     """The sum over the products of elements that the equation names, in the cheapest order."""
-    if is_half(inputs[0]):
-        return einsum(*map(single, inputs), equation=equation).astype(inputs[0].dtype)
     order = contraction_order(equation, *(x.shape for x in inputs))
     return np.einsum(equation, *inputs, optimize=order)
 

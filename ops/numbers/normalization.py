@@ -16,7 +16,7 @@ EPSILON = single_precision(1e-5)
 @wide
 def softmax(x: Array, *, axis: int = -1) -> Array:
     """exp(x) / Σ exp(x) along an axis."""
-    e = np.exp(x - np.max(x, axis=axis, keepdims=True))
+    e = np.exp(x - np.max(x, axis=axis, keepdims=True, initial=-np.inf))
     return e / np.sum(e, axis=axis, keepdims=True)
 
 
@@ -24,7 +24,7 @@ def softmax(x: Array, *, axis: int = -1) -> Array:
 @wide
 def log_softmax(x: Array, *, axis: int = -1) -> Array:
     """X − log Σ exp(x) along an axis."""
-    shifted = x - np.max(x, axis=axis, keepdims=True)
+    shifted = x - np.max(x, axis=axis, keepdims=True, initial=-np.inf)
     return shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True))
 
 

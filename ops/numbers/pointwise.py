@@ -108,6 +108,7 @@ def minimum(*data: Array) -> Array:
 
 
 @kernel("Sum")
+@wide
 def total(*data: Array) -> Array:
     """The sum of the inputs."""
     return functools.reduce(np.add, data)

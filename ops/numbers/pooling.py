@@ -40,11 +40,11 @@ def max_pool(
 
 def greatest_taps(x: Array, grid: Windows) -> tuple[Array, Array]:
     """The greatest element of each window of a padded x, and the number of the first such tap."""
-    parts = (x[(..., *reach)] for _, reach in grid.taps())
-    best = next(parts).copy()
-    taps = np.zeros(best.shape, np.int32)
-    for number, part in enumerate(parts, 1):
-        np.putmask(taps, part > best, number)
+    parts = (x[(..., *reach)].copy() for _, reach in grid.taps())  # read twice, quick in one piece
+    best = next(parts)
+    taps = np.zeros(best.shape, np.min_scalar_type(math.prod(grid.kernel)))
+    for number, part in enumerate(parts, 1):  # numbers grow, so that the last one is the greatest
+        np.maximum(taps, (part > best) * taps.dtype.type(number), out=taps)
         np.maximum(best, part, out=best)
     return best, taps
 
@@ -57,7 +57,9 @@ def places(taps: Array, grid: Windows, column_major: int) -> Array:
     starts = linear(grid.count, steps * grid.strides) - steps @ grid.begins
     offsets = linear(grid.kernel, steps * grid.dilations).ravel()
     images = linear(taps.shape[:2], np.array([taps.shape[1], 1]) * math.prod(space))
-    return images.reshape(*images.shape, *(1,) * rank) + starts + offsets[taps]
+    found = np.take(offsets, taps)
+    found += images.reshape(*images.shape, *(1,) * rank) + starts
+    return found
 
 
 def linear(shape: Sequence[int], steps: Array) -> Array:

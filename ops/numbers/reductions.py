@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -43,8 +44,10 @@ greatest, least = fold(np.maximum), fold(np.minimum)
 
 
 def mean(x: Array, axes: Axes, keepdims: bool) -> Array:
-    """Σ x / n."""
-    return np.mean(x, axis=axes, keepdims=keepdims)
+    """Σ x / n; of nothing, 0 / 0."""
+    total = np.sum(x, axis=axes, keepdims=keepdims)
+    count = math.prod(x.shape if axes is None else (x.shape[axis] for axis in axes))
+    return total / x.dtype.type(count)
 
 
 def log_sum_exp(x: Array, axes: Axes, keepdims: bool) -> Array:
@@ -103,6 +106,7 @@ extremum("ArgMin", np.argmin)
 def scan(name: str, ufunc: np.ufunc) -> None:
     """Enter a running reduction along one axis as a kernel."""
 
+    @wide
     def running(x: Array, axis: Any, *, exclusive: int = 0, reverse: int = 0) -> Array:
         (axis,) = ints(axis)
         x = np.flip(x, axis) if reverse else x

@@ -10,7 +10,7 @@ from scipy import sparse
 
 from ...jacobians.arrays import Array
 from .indexing import mesh
-from .table import kernel
+from .table import kernel, wide
 
 REDUCTIONS: dict[str, np.ufunc] = {
     "add": np.add,
@@ -56,6 +56,7 @@ def from_start(indices: Array, length: Any) -> Array:
     return np.where(indices < 0, indices + length, indices)
 
 
+@wide
 def scattered(x: Array, places: Array, updates: Array, reduction: str) -> Array:
     """A copy of x, its rows at the places replaced by, or combined with, the updates."""
     if reduction == "add" and x.ndim == 2 and len(places) >= MANY and x.dtype.kind == "f":

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians.arrays import Array
+from ...jacobians.arrays import common
 
 Kernel = Callable[..., Any]
 
@@ -48,18 +48,31 @@ def quiet(function: Kernel) -> Kernel:
 
 
 def wide(function: Kernel) -> Kernel:
-    """The function with float16 and bfloat16 computed in float32 and rounded once, at the end."""
+    """The function with float16 and bfloat16 computed in float32 and rounded once, at the end.
+
+    Halves that meet wider numbers are not rounded, as everywhere in NumPy.
+    """
 
     @functools.wraps(function)
-    def call(x: Array, *inputs: Any, **attributes: Any) -> Any:
-        if not is_half(x):
-            return function(x, *inputs, **attributes)
-        results = function(single(x), *map(single, inputs), **attributes)
+    def call(*inputs: Any, **attributes: Any) -> Any:
+        if not any(map(is_half, inputs)):
+            return function(*inputs, **attributes)
+        results, dtype = function(*map(single, inputs), **attributes), meeting(*inputs)
         if isinstance(results, tuple):
-            return tuple(r if r.dtype.kind == "i" else r.astype(x.dtype) for r in results)
-        return results.astype(x.dtype)
+            return tuple(r if r.dtype.kind == "i" else r.astype(dtype) for r in results)
+        return results.astype(dtype)
 
     return call
+
+
+def meeting(*inputs: Any) -> np.dtype:
+    """The floating type in which inputs meet: half only where all floats are of that half.
+
+    >>> meeting(np.ones(2, "f2"), np.arange(3)), meeting(np.ones(2, "f2"), np.ones(2, "f4"))
+    (dtype('float16'), dtype('float32'))
+    """
+    arrays = (x for x in inputs if isinstance(x, np.ndarray) and x.dtype.kind in "fV")
+    return common(*(x.dtype for x in arrays))
 
 
 def is_half(x: Any) -> bool:

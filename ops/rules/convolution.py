@@ -29,6 +29,7 @@ def conv(op: Any, node: Node) -> Blocks:
     g = Geometry(
         node.x_shape, shape_of(w), node.y_shape, *steps(node, len(kernel)), pads, node.group
     )
+    check_channels(g)
     blocks: dict[tuple[int, int], Jacobian] = {
         (0, 0): Convolution(w, "x", "u", g),
         (0, 1): Convolution(x, "w", "u", g),
@@ -53,12 +54,19 @@ def conv_transpose(op: Any, node: Node) -> Blocks:
     )
     pads = (*begins, *(max(e, 0) for e in ends))
     g = Geometry(reached, shape_of(w), node.x_shape, strides, dilations, pads, node.group)
+    check_channels(g)
     rest = with_margin(reached, node)
     blocks = {
         (0, 0): rest @ Convolution(w, "u", "x", g),
         (0, 1): rest @ Convolution(x, "w", "x", g),
     }
     return with_bias(node, blocks)
+
+
+def check_channels(g: Geometry) -> None:
+    """Engines compute something even where signal, kernel and groups do not fit."""
+    if g.group < 1 or g.w[0] % g.group or (g.x[1], g.u[1]) != (g.w[1] * g.group, g.w[0]):
+        raise ValueError(f"a kernel of shape {g.w} in {g.group} groups joins no {g.x} with {g.u}")
 
 
 def transposed_begins(node: Node, reach: Shape) -> Shape:

@@ -34,7 +34,7 @@ def spread_mean(shape: Shape, axes: tuple[int, ...], dtype: Any) -> Jacobian:
 @jacobian("Softmax")
 def softmax(op: Any, node: Node) -> Blocks:
     """J = diag(y) (I - 1 yᵀ) along the axis."""
-    shape, d = node.y_shape, Diagonal(defined(op, node.y))
+    shape, d = node.y_shape, Diagonal(defined(op, node, node.y))
     total_ = spread_total(shape, (node.axis % len(shape),), node.dtype)
     return {(0, 0): d @ (Identity(shape, node.dtype) - total_ @ d)}
 
@@ -44,15 +44,20 @@ def log_softmax(op: Any, node: Node) -> Blocks:
     """J = I - 1 exp(y)ᵀ along the axis."""
     shape = node.y_shape
     total_ = spread_total(shape, (node.axis % len(shape),), node.dtype)
-    return {(0, 0): Identity(shape, node.dtype) - total_ @ Diagonal(defined(op, op.Exp(node.y)))}
+    y = defined(op, node, op.Exp(node.y))
+    return {(0, 0): Identity(shape, node.dtype) - total_ @ Diagonal(y)}
 
 
-def defined(op: Any, y: Array) -> Array:
-    """y, and 0 for what is not a number: entries that are all masked out have no softmax.
+def defined(op: Any, node: Node, y: Array) -> Array:
+    """y, and 0 for entries that are all masked out by -∞, which have no softmax.
 
     Who masks them out selects something else, and 0 · NaN on the way would hide its derivative.
+    A NaN that comes from x stays one.
     """
-    return op.Where(op.IsNaN(y), op.CastLike(0.0, y), y) if has_nan(y) else y
+    if not has_nan(y):
+        return y
+    masked = op.IsInf(op.ReduceMax(node.x, (node.axis,), keepdims=1), detect_positive=0)
+    return op.Where(masked, op.CastLike(0.0, y), y)
 
 
 class Standardized:

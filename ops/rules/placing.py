@@ -97,6 +97,8 @@ def reverse_sequence(op: Any, node: Node) -> Blocks:
     """y[t, b] = x[length_b - 1 - t, b] for t < length_b, else x[t, b]."""
     first, second, *rest = node.x_shape
     lengths = np.asarray(node.ints(1), np.int64)
+    if lengths.min(initial=0) < 0 or lengths.max(initial=0) > node.x_shape[node.time_axis]:
+        raise ValueError(f"sequences of lengths {lengths.tolist()} do not fit the time axis")
     t = np.arange(node.x_shape[node.time_axis])[:, None]
     times = np.where(t < lengths, lengths - 1 - t, t)
     batches = np.arange(len(lengths))

@@ -19,6 +19,7 @@ from ...jacobians import (
     broadcast,
     shape_of,
 )
+from ...jacobians.errors import OnnxJacError
 from ..node import Node
 from ..registry import Blocks, jacobian
 
@@ -29,6 +30,8 @@ SIGNAL, WINDOW = 0, 2
 def dft(op: Any, node: Node) -> Blocks:
     """cut to the length asked for · transform · cut or padded to the length of the transform."""
     shape = node.x_shape
+    if shape[-1] not in (1, 2):
+        raise OnnxJacError(f"DFT takes numbers as pairs on the last axis, not {shape[-1]} of them")
     axis = (node.ints(2) or (-2,))[0] % len(shape)
     n, onesided = (node.ints(1) or (0,))[0], bool(node.onesided)
     half = onesided and bool(node.inverse)

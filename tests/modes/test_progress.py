@@ -3,6 +3,8 @@
 import io
 import pickle
 import sys
+import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,6 +26,12 @@ class Terminal(io.StringIO):
         return True
 
 
+def watched(monkeypatch, stderr):
+    """A stream as stderr of what counts, and of nothing else."""
+    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=stderr, modules=sys.modules))
+    return stderr
+
+
 @pytest.fixture(params=["tqdm", "none"])
 def terminal(request, monkeypatch):
     """stderr as a terminal, with tqdm and without, where all that takes any time is long."""
@@ -32,8 +40,7 @@ def terminal(request, monkeypatch):
     else:
         monkeypatch.setitem(sys.modules, "tqdm.auto", None)
     monkeypatch.setattr(progress, "DELAY", 0.0)
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    return sys.stderr
+    return watched(monkeypatch, Terminal())
 
 
 @pytest.fixture
@@ -45,9 +52,13 @@ def narrow(monkeypatch):
         monkeypatch.setattr(module, "CHUNK", 1000)
 
 
+def jacobian():
+    return oj.linearize(oj.load(DIGITS, dtype="float64"), {"image": IMAGES[:4]}, of="logits")
+
+
 @pytest.fixture(scope="module")
 def J():
-    return oj.linearize(oj.load(DIGITS, dtype="float64"), {"image": IMAGES[:4]}, of="logits")
+    return jacobian()
 
 
 def test_the_label_the_count_and_the_total(terminal):
@@ -70,13 +81,13 @@ def test_the_end_leaves_an_empty_line(terminal):
 
 def test_what_is_quick_shows_nothing(terminal, monkeypatch):
     monkeypatch.setattr(progress, "DELAY", 2.0)
-    now = [0.0]
+    now = [time.monotonic()]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     with counting("values", "products", 9) as tick:
-        now[0] = 1.9
+        now[0] += 1.9
         tick(3)
         assert not terminal.getvalue()
-        now[0] = 2.1
+        now[0] += 0.2
         tick(1)
         assert "4" in terminal.getvalue()
 
@@ -90,7 +101,7 @@ def test_true_shows_at_once(terminal, monkeypatch):
 
 def test_a_file_never_gets_any(monkeypatch, tmp_path):
     with (tmp_path / "log").open("w+") as log:
-        monkeypatch.setattr(sys, "stderr", log)
+        watched(monkeypatch, log)
         with counting("values", "products", shown=True) as tick:
             tick(1)
         assert log.tell() == 0
@@ -100,7 +111,7 @@ def test_a_file_never_gets_any(monkeypatch, tmp_path):
 def test_without_a_console(monkeypatch, stderr):
     gone = Terminal()
     gone.close()
-    monkeypatch.setattr(sys, "stderr", gone if stderr else None)
+    watched(monkeypatch, gone if stderr else None)
     assert list(counted("abc", "letters", "letters")) == ["a", "b", "c"]
 
 
@@ -133,7 +144,7 @@ def test_work_that_is_given_up_does_not_hide_other_work(terminal):
 class Kernel:
     """What IPython says in the kernel of a notebook."""
 
-    config = {"IPKernelApp": {}}
+    config = ("IPKernelApp",)
 
     @staticmethod
     def get_ipython():
@@ -143,10 +154,10 @@ class Kernel:
 def test_a_notebook_is_no_terminal_and_shows(monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython", Kernel)
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    stream = watched(monkeypatch, io.StringIO())
     with counting("values", "products", shown=True) as tick:
         tick(1)
-    assert "values" in sys.stderr.getvalue()
+    assert "values" in stream.getvalue()
 
 
 def test_how_many_batches_there_are():
@@ -159,8 +170,7 @@ def test_how_many_batches_there_are():
 LONG = {
     "toarray": (lambda J, p: Dense(np.ones((40, 50))).toarray(progress=p), "matrix"),
     "toarray of a model": (lambda J, p: J.toarray(progress=p), "matrix"),
-    "tosparse": (
-        lambda J, p: J.relinearize({"image": IMAGES[:4]}).tosparse(progress=p), "sparse matrix"),
+    "tosparse": (lambda J, p: jacobian().tosparse(progress=p), "sparse matrix"),
     "trace": (lambda J, p: oj.estimators.trace(J.T @ J, method="xtrace", progress=p), "trace"),
     "spectral density": (
         lambda J, p: oj.estimators.spectral_density(
@@ -177,19 +187,10 @@ LONG = {
 
 
 @pytest.mark.parametrize("name", LONG)
-def test_long_work_is_shown(J, terminal, narrow, monkeypatch, name):
+def test_long_work_is_shown(J, terminal, narrow, name):
     work, label = LONG[name]
-    if name == "tosparse":
-        from onnxjac.modes.sparse import plans
-
-        monkeypatch.setattr(plans, "KEPT", {}, raising=False)
-        J = oj.linearize(oj.load(DIGITS), {"image": IMAGES[:3]}, of="logits")
-        work(J.T, False)
-    else:
-        work(J, False)
+    work(J, False)
     assert not terminal.getvalue()
-    if name == "tosparse":
-        J = oj.linearize(oj.load(DIGITS), {"image": IMAGES[:4]}, of="logits")
     work(J, None)
     assert label in terminal.getvalue()
 

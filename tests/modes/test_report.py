@@ -1,8 +1,5 @@
 """The parts of the report: points at random, singular values, progress, text."""
 
-import io
-import sys
-
 import numpy as np
 import onnx
 import pytest
@@ -11,7 +8,6 @@ import onnxjac
 from onnxjac.jacobians import Dense, Diagonal
 from onnxjac.jacobians.errors import InputError
 from onnxjac.modes.reporting.draw import draw_inputs
-from onnxjac.modes.reporting.progress import counting
 from onnxjac.modes.reporting.report import section
 from onnxjac.modes.reporting.spectrum import largest
 
@@ -56,34 +52,6 @@ def test_largest_singular_values(shape, dtype):
 def test_singular_values_of_symmetric_operators(diagonal):
     found = largest(Diagonal(diagonal, (20,)))
     np.testing.assert_allclose(found.values, np.sort(diagonal)[:-6:-1], atol=1e-7)
-
-
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
-
-    def isatty(self):
-        return True
-
-
-@pytest.mark.parametrize("tqdm", [True, False])
-def test_progress_on_a_terminal(monkeypatch, tqdm):
-    if tqdm:
-        pytest.importorskip("tqdm")
-    else:
-        monkeypatch.setitem(sys.modules, "tqdm", None)
-    stream, ticks = Terminal(), []
-    with counting("values", "products", stream) as tick:
-        found = largest(Diagonal(np.arange(9.0), (9,)), tick=lambda n: (ticks.append(n), tick(n)))
-    assert "values" in stream.getvalue()
-    assert "products" in stream.getvalue()
-    assert sum(ticks) == found.products
-
-
-def test_no_progress_elsewhere():
-    stream = io.StringIO()
-    with counting("values", "products", stream) as tick:
-        tick(1)
-    assert not stream.getvalue()
 
 
 def test_section():

@@ -1,5 +1,6 @@
 """The sweep: every case that ONNX ships is differentiated and checked, operator by operator."""
 
+import json
 import re
 from collections import Counter
 from itertools import chain
@@ -66,6 +67,13 @@ def test_the_page(capsys, tmp_path):
     file = tmp_path / "page.md"
     assert main(["sweep", "--op", "Floor", "Tanh", "--jobs", "1", "-o", str(file)]) == 0
     assert file.read_text("utf-8").strip() == shown.strip()
+
+
+def test_for_machines(capsys):
+    assert main(["sweep", "--op", "Tanh", "--jobs", "1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [case["op_type"] for case in found["cases"]] == ["Tanh", "Tanh"]
+    assert all(case["errors"]["slope"] < 1 and not case["failed"] for case in found["cases"])
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """J.compile and J.plan: the same operator, whatever executes its products."""
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -14,6 +15,7 @@ from onnxjac.modes.primal.engines.onnxruntime import EngineError
 from onnxjac.modes.products.compiled import KEPT, Compiled
 from onnxjac.modes.products.ends import inputs_of, outputs_of
 from onnxjac.modes.products.engines import compile_by
+from onnxjac.modes.products.light import kernels_of
 from onnxjac.modes.products.quicker import quicker
 from onnxjac.modes.products.record import record
 
@@ -144,6 +146,20 @@ def test_what_onnxruntime_has_no_kernel_for():
     assert_allclose(Compiled(J) @ np.ones(J.shape[1]), dense.sum(1), atol=1e-12)
 
 
+def test_numpy_gets_a_product_that_onnxruntime_refused_as_it_was():
+    """The ends of the one that was refused are bound to pieces of v already."""
+    J, dense = convolution(Draw(3), "x", "u", GEOMETRIES[next(iter(GEOMETRIES))])
+    assert isinstance(J, Convolution)
+    both = Block([[J, None], [None, J]])
+    v = RNG.standard_normal(both.shape[1])
+    halves = np.split(v, 2)
+    C = Compiled(both)
+    assert_allclose(C @ v, np.concatenate([dense @ half for half in halves]), atol=1e-12)
+    assert repr(C).endswith("by numpy")
+    kernels = len(kernels_of(record(both)))
+    assert f"{kernels} kernels" in C.choice
+
+
 def test_unknown_engines():
     J = Dense(np.eye(2))
     with pytest.raises(oj.InputError, match="Did you mean 'numpy'"):
@@ -155,10 +171,8 @@ def test_unknown_engines():
 
 
 def test_a_missing_engine_names_its_extra(monkeypatch):
-    from onnxjac.modes.products import engines
-
-    monkeypatch.setattr(engines.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(oj.InputError, match=r"pip install onnxjac\[runtime\]"):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(oj.InputError, match=r"pip install 'onnxjac\[runtime\]'"):
         Dense(np.eye(2)).compile("onnxruntime")
 
 

@@ -17,12 +17,14 @@ from onnxjac.jacobians import (
     Embed,
     Eye,
     Product,
+    Reshape,
     implicit_kron,
     stack,
 )
 from onnxjac.modes.products.compiled import Compiled
 from onnxjac.modes.products.numpy import compile
 from onnxjac.modes.products.numpy.assemble import TABLE
+from onnxjac.modes.products.numpy.elementwise import order
 from onnxjac.modes.products.record import record
 from onnxjac.ops.numbers import numbers
 
@@ -114,6 +116,21 @@ def test_a_chain_of_diagonals_works_in_place():
     run = compile(record(J))
     assert [i.function for i in run.instructions].count(np.multiply) == 2
     assert run.length < 2 * 100 * 8
+
+
+def test_a_diagonal_is_laid_as_what_it_scales():
+    """A convolution leaves its channels first; the factors are copied into that order once."""
+    draw, g = Draw(14), geometry(n=3, c=2, m=4, size=(6, 5), kernel=(2, 2))
+    J, _ = convolution(draw, "x", "u", g)
+    D = Diagonal(draw.normal(*J.out_shape))
+    flat = Reshape((J.shape[0],), J.out_shape, J.dtype)
+    scaled = Product((Dense(draw.normal(2, J.shape[0])), flat, D, J))
+    run, v = compile(record(scaled)), draw.normal(*J.in_shape)
+    (call,) = (i for i in run.instructions if i.function is np.multiply)
+    assert len({order(place.view) for place in call.places}) == 1
+    assert order(call.places[0].view) == (1, 0, 2, 3)
+    assert run.packed == D.nbytes
+    assert_near(run(v), scaled._apply(numbers, v), 1e-12)
 
 
 def test_one_matrix_times_few_columns():

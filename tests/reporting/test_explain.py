@@ -50,6 +50,17 @@ def test_choices_say_which_way_and_why(J, found):
     assert "not considered" not in "\n".join(J.explain().choices)
 
 
+def test_a_large_diagonal_is_explained_without_its_matrix():
+    """Which would take 32 TiB."""
+    from onnx import parser
+
+    text = """<ir_version: 10, opset_import: ["": 21]>
+        g (float[n] x) => (float[n] y) { y = Tanh(x) }"""
+    x = np.linspace(-1, 1, 3_000_000, dtype=np.float32)
+    J = oj.linearize(oj.load(parser.parse_model(text)), {"x": x})
+    assert "toarray(): by " in "\n".join(J.explain().choices)
+
+
 def test_what_cuts_is_told_even_where_nothing_is_zero(found):
     (cut,) = found.cuts
     assert cut.op == "Floor"

@@ -160,9 +160,16 @@ def test_long_networks_are_abbreviated(deep):
 
 
 def test_long_explanations_are_abbreviated():
-    page = checked(oj.linearize(long(600), {"t0": np.ones(4)}).explain())
+    found = oj.linearize(long(600), {"t0": np.ones(4)}).explain()
+    page, text = checked(found), str(found)
     assert "… 560 more" in page.text
     assert page.size < 100_000
+    assert "\n… 560 more\n" in text
+    assert len(text) < 20_000
+    assert "Node_30 " in text
+    assert "Node_31 " not in text
+    assert "Node_591 " in text
+    assert len(found.rows) == 600
 
 
 def test_wide_and_deep_trees_are_bounded():

@@ -5,8 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from onnx import TensorProto, helper
 from scipy.sparse import csr_array
 
+import onnxjac as oj
 from onnxjac.jacobians import Diagonal
 from onnxjac.jacobians.errors import InputError
 from onnxjac.modes.sparse.scatter import LONG, PLATES, Scatter
@@ -119,3 +121,37 @@ def test_a_diagonal_is_written_in_plates():
     moving = method(linearized(stencil_by_slices(40))).moving
     assert [plate.shape for plate in moving.plates] == [(1, 40), (38, 40), (1, 40)]
     assert len(np.arange(40**2)[moving.rest]) == 0
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_new_numbers_need_no_operators(transposed):
+    """From the second point on, the residuals are read where the engine left them."""
+    J = linearized(stencil_by_slices(12))
+    J = J.T if transposed else J
+    for seed in (1, 2):
+        at(J, seed).tosparse()
+    K = at(J, 3)
+    A = K.tosparse()
+    assert not K.drawn.made
+    assert_allclose(A.toarray(), K.toarray(), rtol=1e-13, atol=1e-13)
+    assert K.drawn.made
+    assert_array_equal(K.tosparse().data, A.data)
+
+
+def test_residuals_that_coincide_at_one_point_only():
+    """Where x and y are one array, x ∘ y reads it once; at the next point it must not."""
+    J = oj.linearize(oj.load(product()), {"x": np.ones(3), "y": np.full(3, 2.0)})
+    same = np.full(3, 5.0)
+    same.flags.writeable = False  # else each input has a copy of its own
+    for _ in range(2):
+        K = J.relinearize({"x": same, "y": same})
+        assert_array_equal(K.tosparse().toarray(), K.toarray())
+    K = J.relinearize({"x": np.ones(3), "y": np.full(3, 3.0)})
+    assert_array_equal(K.tosparse().toarray(), K.toarray())
+
+
+def product():
+    ends = [helper.make_tensor_value_info(n, TensorProto.DOUBLE, [3]) for n in "xyf"]
+    nodes = [helper.make_node("Mul", ["x", "y"], ["f"])]
+    graph = helper.make_graph(nodes, "product", ends[:2], ends[2:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])

@@ -50,7 +50,7 @@ def _add_initializers(
     for name in sorted(model.constants.keys() & set(names)):
         array, tensor = model.constants[name], tensor_of(values[name])
         if array.nbytes > SMALL and array.dtype.kind in "fiub":
-            shared[name] = np.ascontiguousarray(array)
+            shared[name] = array
             graph.initializer.append(placeholder(name, array))
         else:
             graph.initializer.append(ir.to_proto(tensor))

@@ -10,19 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from ....jacobians.errors import OnnxJacError
 from ....ops.node import Step
 from ...contents import Contents
 from ...loading.messages import first_line
 from .cut import cut
-from .sessions import new_session
+from .errors import EngineError, OutdatedEngine
+from .sessions import UPGRADE, new_session, runtime
+
+__all__ = ["KEPT_SESSIONS", "EngineError", "OutdatedEngine", "compute", "installed", "misread"]
 
 KEPT_SESSIONS = 4
+TOO_NEW = re.compile(r"guarantees\W+support for models|max supported IR version")
 NO_KERNEL = re.compile(r"implementation for (\w+)\(\d+\) node with name '([^']*)'")
-
-
-class EngineError(OnnxJacError):
-    """ONNX Runtime cannot run this model, or not at this point."""
 
 
 @cache
@@ -36,14 +35,21 @@ def compute(
 ) -> dict[str, np.ndarray]:
     """The named tensors at the inputs."""
     if not installed():
-        raise EngineError("onnxruntime is not installed: `pip install onnxjac[runtime]`.")
+        raise EngineError("onnxruntime is not installed: `pip install 'onnxjac[runtime]'`.")
     if step := next(filter(misread, model.steps), None):
         raise EngineError(f"ONNX Runtime departs from ONNX in {step}. Try engine='numpy'.")
     try:
-        session = _session(model, frozenset(inputs), names)
+        session = _session(model, frozenset(inputs), names).here
         feeds = {value.name: inputs[value.name] for value in session.get_inputs()}
         return dict(zip(names, session.run(names, feeds), strict=True))
+    except OutdatedEngine:
+        raise
     except Exception as error:  # its exceptions have no common class
+        if TOO_NEW.search(str(error)):
+            raise OutdatedEngine(
+                f"ONNX Runtime {runtime().__version__} is older than the operators of the model "
+                f"(opset {model.opset}); {UPGRADE}."
+            ) from error
         reason = _reason(model, first_line(error))
         raise EngineError(f"ONNX Runtime cannot run this: {reason} Try engine='numpy'.") from error
 
@@ -59,14 +65,16 @@ def misread(step: Step) -> bool:
 def _session(model: Contents, given: frozenset[str], names: tuple[str, ...]) -> Any:
     """A session, or a refusal, from the model's cache; what was not used for longest is dropped."""
     sessions, key = model.sessions, (given, names)
-    if key not in sessions:
-        sessions[key] = _session_or_error(model, given, names)
-        if len(sessions) > KEPT_SESSIONS:
-            sessions.popitem(last=False)
-    sessions.move_to_end(key)
-    if isinstance(sessions[key], Exception):
-        raise sessions[key]
-    return sessions[key]
+    with model.lock:
+        if key not in sessions:
+            sessions[key] = _session_or_error(model, given, names)
+            if len(sessions) > KEPT_SESSIONS:
+                sessions.popitem(last=False)
+        sessions.move_to_end(key)
+        found = sessions[key]
+    if isinstance(found, Exception):
+        raise found
+    return found
 
 
 def _session_or_error(model: Contents, given: frozenset[str], names: tuple[str, ...]) -> Any:

@@ -2,13 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ctypes
+import importlib
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from threading import Thread
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import onnx
 
+from ...loading.messages import first_line
+from ...locks import Lock
+from .errors import OutdatedEngine
+
 CPU = "CPUExecutionProvider"
+UPGRADE = "`pip install -U 'onnxjac[runtime]'` brings the newest"
+
+
+LARGE = 2**30
+"""Bytes of weights of which a session makes no copy in its own order, though that is quicker."""
+
+
+class Session:
+    """What makes a session, and the session; a forked process makes one of its own.
+
+    The threads of a session are those of the process that made it. Without them it hangs, or ends
+    the process when it is taken down, so that a fork leaves it as it is.
+    """
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make, self._made, self._lock = make, make(), Lock()
+        SESSIONS.add(self)
+
+    @property
+    def here(self) -> Any:
+        """The session of this process."""
+        return self._made or self._made_here()
+
+    def _made_here(self) -> Any:
+        with self._lock:
+            if self._made is None:
+                self._made = self._make()
+            return self._made
+
+    def forsake(self) -> None:
+        """Leave the session of the parent process alone, to the end of this one."""
+        if self._made is not None:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._made))
+            self._made = None
+
+
+SESSIONS: WeakSet[Session] = WeakSet()
+
+
+def _forsake_all() -> None:
+    for session in tuple(SESSIONS):
+        session.forsake()
+
+
+if hasattr(os, "register_at_fork"):  # Windows does not fork
+    os.register_at_fork(after_in_child=_forsake_all)
 
 
 def new_session(
@@ -17,23 +73,85 @@ def new_session(
     *,
     lean: bool = False,
     provider: str = CPU,
-) -> Any:
-    """A session of a model, which is given the shared arrays as initializers.
+) -> Session:
+    """A session of a model, which is given the shared arrays as initializers."""
+    return Session(partial(_session, proto.SerializeToString(), dict(shared), lean, provider))
+
+
+def values_of(shared: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Arrays as values of ONNX Runtime, in the same memory where that is contiguous."""
+    made = runtime().OrtValue.ortvalue_from_numpy
+    return {name: made(np.ascontiguousarray(array)) for name, array in shared.items()}
+
+
+def _session(model: bytes, shared: Mapping[str, np.ndarray], lean: bool, provider: str) -> Any:
+    """A session of ONNX Runtime.
 
     Its threads spin while it runs, and stop with it: else those of one session would take the
-    cores from the next one, as where J and Jᵀ take turns. A `lean` one keeps nothing between runs.
+    cores from the next one, as where J and Jᵀ take turns. A `lean` one keeps nothing between runs,
+    and one with `LARGE` weights has no copy of them.
     """
-    import onnxruntime as ort
-
+    ort = runtime()
     options = ort.SessionOptions()
     options.log_severity_level = 4  # errors come as exceptions, not on stderr too
     options.add_session_config_entry("session.force_spinning_stop", "1")
-    values = [ort.OrtValue.ortvalue_from_numpy(array) for array in shared.values()]
-    options.add_external_initializers(list(shared), values)
+    values = values_of(shared)
+    options.add_external_initializers(list(values), list(values.values()))
+    large = sum(array.nbytes for array in shared.values()) > LARGE
+    if large:
+        share(options, values)
     if lean:
         keep_nothing(options)
     providers = list(dict.fromkeys((provider, CPU)))
-    return ort.InferenceSession(proto.SerializeToString(), options, providers=providers)
+    made = ort.InferenceSession(model, options, providers=providers)
+    if large:
+        made.read_where_they_are = values  # as long as the session lives
+    return made
+
+
+def runtime() -> Any:
+    """ONNX Runtime; raises `OutdatedEngine` where it is installed and cannot be imported."""
+    try:
+        return importlib.import_module("onnxruntime")
+    except (ImportError, AttributeError) as error:  # the latter where it was built for NumPy 1
+        raise OutdatedEngine(
+            f"ONNX Runtime cannot be imported: {first_line(error)}; {UPGRADE}."
+        ) from error
+
+
+def interruptible(run: Callable[..., Any], *arguments: Any, alive: Any) -> None:
+    """A run in a thread of its own: Ctrl-C ends the wait at once, and the run after its kernel.
+
+    What is `alive` the session reads and writes until then.
+    """
+    options, failed = runtime().RunOptions(), list[BaseException]()
+
+    def go(_: Any) -> None:
+        try:
+            run(*arguments, options)
+        except BaseException as error:  # raised again by the thread that waits
+            failed.append(error)
+
+    thread = Thread(target=go, args=(alive,), daemon=True)
+    thread.start()
+    try:
+        thread.join()
+    except BaseException:
+        options.terminate = True
+        raise
+    if failed:
+        raise failed[0]
+
+
+def share(options: Any, values: Mapping[str, Any]) -> None:
+    """Weights read where they are: not copied, nor packed into another order.
+
+    Nothing is optimised then, for what is optimised may be a weight, under the name of the old one.
+    """
+    for name, value in values.items():
+        options.add_initializer(name, value)
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    options.graph_optimization_level = runtime().GraphOptimizationLevel.ORT_DISABLE_ALL
 
 
 def keep_nothing(options: Any) -> None:

@@ -32,6 +32,7 @@ def kernel(source: str, arrays: list[np.ndarray]) -> Callable[..., Any]:
     signature = (*(reading_type(x) for x in reads), numba.typeof(y))
     if y.size < LARGE:
         return compiled(source, signature, parallel=False)
+    compiled(source, signature, parallel=os.getpid() == HOME)  # now, not at the first product
     return partial(alone, source, signature)
 
 

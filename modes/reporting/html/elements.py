@@ -6,10 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from ....jacobians.text import clipped
-from ..tables import Table
-
-FIRST, LAST = 30, 10
-"""Rows of a long table that are shown, from its beginning and from its end."""
+from ..tables import Table, abridged
 
 CELL = 100
 """Characters of a cell, at most."""
@@ -103,17 +100,3 @@ def cell(content: object, side: str, span: object) -> Markup:
         content = clipped(str(content), CELL)
         side += ";white-space:nowrap" * (side == LEFT and len(content) <= SHORT)
     return tag("td", content, style=BODY + side, colspan=span)
-
-
-def abridged(
-    rows: Sequence[Sequence[object]], first: int = FIRST, last: int = LAST
-) -> list[Sequence[object]]:
-    """The rows, those in the middle of many replaced by their number.
-
-    >>> abridged([("a",), ("b",), ("c",), ("d",)], 1, 1)
-    [('a',), ('… 2 more',), ('d',)]
-    """
-    hidden = len(rows) - first - last
-    if hidden <= 1:
-        return list(rows)
-    return [*rows[:first], (f"… {hidden:,} more",), *rows[len(rows) - last :]]

@@ -18,7 +18,7 @@ from ...estimators.result import Estimate
 from ...explaining.explanation import Explanation
 from ...explaining.local import Local
 from ...solvers.result import OptimizeResult
-from ..tables import Table
+from ..tables import Table, abridged_lines
 from ..units import bytes_text
 from .elements import FAINT, Markup, card, folded, grid, pre, tag
 
@@ -76,14 +76,8 @@ def notes(found: Explanation | Local) -> list[Markup]:
 
 def listing(lines: Iterable[str]) -> Markup:
     """One line below the other."""
-    return Markup("".join(tag("div", line) for line in abridged_lines(tuple(lines))))
-
-
-def abridged_lines(lines: tuple[str, ...], most: int = 20) -> tuple[str, ...]:
-    """The first lines, and how many more there are."""
-    more = len(lines) - most
-    shown = tuple(clipped(line, 400) for line in lines[:most])
-    return (*shown, f"… {more:,} more") if more > 0 else shown
+    shown = abridged_lines([clipped(line, 400) for line in lines])
+    return Markup("".join(tag("div", line) for line in shown))
 
 
 @html.register

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from ....jacobians import prod_text
 from ....jacobians.text import clipped
 from ...elimination.cost import seconds
-from ..tables import Table
+from ..tables import FIRST, LAST, Table
 from ..units import bytes_text
-from .elements import CELL, FIRST, LAST, Markup, fold, grid, tag
+from .elements import CELL, Markup, fold, grid, tag
 from .parts import Part, flops_text, parts_of
 
 ROOM = 200

@@ -1,4 +1,4 @@
-"""The command line: what it prints, and what it answers to bad input."""
+"""The report: what it prints, and what it answers to bad input."""
 
 import os
 import subprocess
@@ -6,39 +6,14 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 
 import onnxjac
-from house import ROOT
+from commands.running import DIGITS, SAMPLES, answer, refused, written
 from onnxjac.__main__ import main
 
-DIGITS = str(ROOT / "notebooks" / "models" / "digits.onnx")
-SAMPLES = str(ROOT / "notebooks" / "models" / "digits_samples.npz")
 TITLES = ("model", "inputs", "outputs", "point", "jacobian", "structure", "heaviest", "memory",
           "check", "singular", "time")  # fmt: skip
-
-
-def written(tmp_path, text):
-    """A model file, from ONNX's text format."""
-    path = tmp_path / "model.onnx"
-    onnx.save(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}'), path)
-    return str(path)
-
-
-def answer(capsys, *argv):
-    """Exit status, stdout and stderr of `onnxjac report ...`."""
-    status = main(["report", *argv])
-    return status, *capsys.readouterr()
-
-
-def refused(capsys, *argv):
-    """The one line on stderr with which a report ends."""
-    status, _, err = answer(capsys, *argv)
-    assert status == 1
-    assert err.startswith("onnxjac: error: ")
-    assert err.count("\n") == 1
-    return err
 
 
 def titled(out):
@@ -51,7 +26,7 @@ def titled(out):
 
 
 def test_report_of_digits(capsys):
-    status, out, err = answer(capsys, DIGITS)
+    status, out, err = answer(capsys, "report", DIGITS)
     found = titled(out)
     assert (status, err) == (0, "")
     assert tuple(found) == TITLES
@@ -66,8 +41,9 @@ def test_report_of_digits(capsys):
 
 
 def test_report_of_a_given_point(capsys):
-    _, out, _ = answer(capsys, DIGITS, "--input", SAMPLES, "--wrt", "fc2.weight", "fc2.bias",
-                       "--of", "logits", "--dtype", "float64", "--engine", "numpy")  # fmt: skip
+    _, out, _ = answer(capsys, "report", DIGITS, "--input", SAMPLES, "--wrt", "fc2.weight",
+                       "fc2.bias", "--of", "logits", "--dtype", "float64", "--engine",
+                       "numpy")  # fmt: skip
     found = titled(out)
     assert found["point"] == ["image float64[10×1×8×8], given"]
     assert "100×650 float64" in found["jacobian"][0]
@@ -79,7 +55,7 @@ def test_report_of_a_given_point(capsys):
 
 def test_the_seed_decides(capsys):
     def values(seed):
-        return titled(answer(capsys, DIGITS, "--seed", seed)[1])["singular"]
+        return titled(answer(capsys, "report", DIGITS, "--seed", seed)[1])["singular"]
 
     assert values("1") == values("1") != values("2")
 
@@ -87,7 +63,7 @@ def test_the_seed_decides(capsys):
 def test_a_failed_check_is_status_1(capsys, monkeypatch):
     monkeypatch.setattr(onnxjac.Linearization, "check", lambda J, **_: onnxjac.modes.check.Check(
         (onnxjac.modes.check.Outcome("dot test", 1.0, 1e-3),)))  # fmt: skip
-    status, out, _ = answer(capsys, DIGITS)
+    status, out, _ = answer(capsys, "report", DIGITS)
     assert status == 1
     assert titled(out)["check"][0].startswith("FAIL dot test")
 
@@ -95,7 +71,7 @@ def test_a_failed_check_is_status_1(capsys, monkeypatch):
 def test_what_cuts_a_path_is_one_warning(capsys, tmp_path):
     graph = "g (float[3] x, float[3] y) => (float[3] z) { s = Sign(x) z = Mul(s, y) }"
     path = written(tmp_path, graph)
-    status, out, err = answer(capsys, path, "--wrt", "x")
+    status, out, err = answer(capsys, "report", path, "--wrt", "x")
     assert status == 0
     assert titled(out)["singular"][0] == "0  0  0"
     assert err.startswith("onnxjac: warning: 'z' does not depend differentiably on 'x'")
@@ -105,7 +81,7 @@ def test_what_cuts_a_path_is_one_warning(capsys, tmp_path):
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 def test_a_point_that_is_no_number(capsys, tmp_path):
     path = written(tmp_path, "g (float[9] x) => (float[9] y) { y = Sqrt(x) }")
-    status, out, err = answer(capsys, path)
+    status, out, err = answer(capsys, "report", path)
     assert status == 1
     assert "'y' is not finite" in err
     assert "not finite" in titled(out)["singular"][-1]
@@ -115,7 +91,7 @@ def test_a_point_that_is_no_number(capsys, tmp_path):
     ("argv", "expected"),
     [
         (["none.onnx"], "none.onnx"),
-        ([__file__], "test_cli.py"),
+        ([__file__], "test_report.py"),
         ([DIGITS, "--wrt", "fc1.weihgt"], "Did you mean 'fc1.weight'"),
         ([DIGITS, "--of", "nothing"], "'nothing'"),
         ([DIGITS, "--wrt", "val_6"], "int64"),
@@ -126,7 +102,7 @@ def test_a_point_that_is_no_number(capsys, tmp_path):
     ],
 )
 def test_refusals(capsys, argv, expected):
-    assert expected in refused(capsys, *argv)
+    assert expected in refused(capsys, "report", *argv)
 
 
 @pytest.mark.parametrize(
@@ -140,14 +116,14 @@ def test_refusals(capsys, argv, expected):
 )
 def test_refused_arrays(capsys, tmp_path, arrays, expected):
     np.savez(tmp_path / "point.npz", **arrays)
-    assert expected in refused(capsys, DIGITS, "--input", str(tmp_path / "point.npz"))
+    assert expected in refused(capsys, "report", DIGITS, "--input", str(tmp_path / "point.npz"))
 
 
 def test_a_damaged_archive(capsys, tmp_path):
     content = bytearray(Path(SAMPLES).read_bytes())
     content[60:90] = bytes(30)
     (tmp_path / "point.npz").write_bytes(content)
-    refused(capsys, DIGITS, "--input", str(tmp_path / "point.npz"))
+    refused(capsys, "report", DIGITS, "--input", str(tmp_path / "point.npz"))
 
 
 @pytest.mark.parametrize(
@@ -172,7 +148,7 @@ def test_usage(capsys, argv):
 
 @pytest.mark.parametrize(("argv", "expected"), [
     (["--version"], f"onnxjac {onnxjac.__version__}\n"),
-    (["--help"], "onnxjac report model.onnx --shape"),
+    (["--help"], "onnxjac jacobian model.onnx -o jacobian.npz"),
     (["report", "--help"], "exit status: 0"),
 ])  # fmt: skip
 def test_help_and_version(capsys, argv, expected):

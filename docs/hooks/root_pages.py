@@ -1,0 +1,46 @@
+"""The pages in the root of the repository are pages of the site too, from one source."""
+
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+PAGES = {
+    f"{name}.md": f"{name.lower()}.md"
+    for name in ("CHANGELOG", "CONTRIBUTING", "CONVENTIONS", "DISTRIBUTED", "FINDINGS", "SWEEP")
+} | {"README.md": "index.md"}
+"""File -> page."""
+
+LINK = re.compile(r"\[([^\]]+)\]\((?!https?:|#)([^)]+)\)")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """With CONVENTIONS.md as conventions.md, and so on."""
+    root = Path(config.config_file_path).parent
+    for name, page in PAGES.items():
+        text = LINK.sub(_link, (root / name).read_text(encoding="utf-8"))
+        files.append(File.generated(config, page, content=text))
+    return files
+
+
+def _link(found: re.Match[str]) -> str:
+    """To a page of the site; what is not on it is named without a link."""
+    text, target = found.groups()
+    place = place_of(target)
+    return f"[{text}]({place})" if place else text
+
+
+def place_of(target: str) -> str:
+    """Where a file of the repository is on the site, or nothing.
+
+    >>> place_of("docs/tutorial.md"), place_of("notebooks/04_proofs.ipynb"), place_of("SWEEP.md")
+    ('tutorial.md', 'notebooks/04_proofs.md', 'sweep.md')
+    >>> place_of("tests/benchmarks")
+    ''
+    """
+    if target.startswith("docs/"):
+        return target.removeprefix("docs/")
+    if target.endswith(".ipynb"):
+        return target.replace(".ipynb", ".md")
+    return PAGES.get(target, "")

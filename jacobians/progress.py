@@ -1,0 +1,176 @@
+"""Progress: how far long work is, on a terminal or in a notebook and nowhere else.
+
+What takes long counts its parts: `with counting(...) as tick`, `for ... in counted(...)` or `in
+chunks(...)`. Whoever runs it says by `progress` whether that is shown. Of work within work only the
+outer one is.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, TextIO, TypeVar
+
+T = TypeVar("T")
+
+Tick = Callable[[int], Any]
+"""n ↦ None: n more are done."""
+
+DELAY = 2.0
+"""Seconds after which work counts as long."""
+
+WANTED: ContextVar[bool | None] = ContextVar("wanted", default=None)
+INSIDE: ContextVar[bool] = ContextVar("inside", default=False)
+
+
+@contextmanager
+def progress(shown: bool | None = None) -> Iterator[None]:
+    """Whether work in this block shows how far it is: `with progress(False): ...` is silent.
+
+    None shows what takes more than two seconds, which is the default; True shows it at once. Only
+    a terminal or a notebook shows anything: a file or a pipe that takes stderr never does. The bar
+    is that of tqdm where it is installed.
+    """
+    before = WANTED.get()
+    WANTED.set(before if shown is None else shown)
+    try:
+        yield
+    finally:  # no token: a generator may end in another context than that in which it began
+        WANTED.set(before)
+
+
+@contextmanager
+def counting(
+    label: str, unit: str, total: int | None = None, *, shown: bool | None = None
+) -> Iterator[Tick]:
+    """Counts parts of work, `total` of them if that is known; `shown` is as for `progress`."""
+    with progress(shown):
+        wanted, stream = WANTED.get(), sys.stderr
+        if wanted is False or INSIDE.get() or not (is_terminal(stream) or in_notebook()):
+            yield ignored
+            return
+        INSIDE.set(True)
+        counter = Counter(label, unit, total, stream, 0.0 if wanted else DELAY)
+        try:
+            yield counter.update
+        finally:
+            INSIDE.set(False)
+            counter.close()
+
+
+def chunks(n: int, width: int, label: str, unit: str) -> Iterator[tuple[int, int]]:
+    """(start, stop) of n parts, `width` at a time, counted where there is more than one chunk.
+
+    >>> list(chunks(5, 2, "matrix", "columns"))
+    [(0, 2), (2, 4), (4, 5)]
+    """
+    if n <= width:
+        yield from [(0, n)] * bool(n)
+        return
+    with counting(label, unit, n) as tick:
+        for start in range(0, n, width):
+            stop = min(start + width, n)
+            yield start, stop
+            tick(stop - start)
+
+
+def counted(parts: Sequence[T], label: str, unit: str) -> Iterator[T]:
+    """The parts, each of them counted when the next one is asked for.
+
+    >>> list(counted("abc", "alphabet", "letters"))
+    ['a', 'b', 'c']
+    """
+    with counting(label, unit, len(parts)) as tick:
+        for part in parts:
+            yield part
+            tick(1)
+
+
+def ignored(n: int) -> None:
+    """The tick of what nobody watches."""
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether somebody looks at a stream; a program without a console has none."""
+    return stream is not None and not stream.closed and stream.isatty()
+
+
+def in_notebook() -> bool:
+    """Whether this is the kernel of a notebook."""
+    python = sys.modules.get("IPython")
+    shell = python and python.get_ipython()
+    return "IPKernelApp" in getattr(shell, "config", ())
+
+
+@dataclass
+class Counter:
+    """Counts, and after a while begins to show it."""
+
+    label: str
+    unit: str
+    total: int | None
+    stream: TextIO
+    delay: float
+    count: int = 0
+    start: float = field(default_factory=time.monotonic)
+    bar: Any = None
+
+    def update(self, n: int) -> None:
+        """n more are done."""
+        self.count += n
+        if self.bar is not None:
+            self.bar.update(n)
+        elif time.monotonic() - self.start >= self.delay:
+            self.bar = self._drawn()
+
+    def _drawn(self) -> Any:
+        """What draws: tqdm where it is installed, in a notebook its widget; else a `Bar`."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a notebook without widgets gets text instead
+                from tqdm.auto import tqdm
+        except ImportError:
+            return Bar(self)
+        return tqdm(
+            desc=self.label, unit=f" {self.unit}", total=self.total, initial=self.count,
+            file=self.stream, leave=False, dynamic_ncols=True,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Wipes out what was drawn."""
+        if self.bar is not None:
+            self.bar.close()
+
+
+class Bar:
+    """One line that is written over, ten times a second at most, and wiped out at the end."""
+
+    def __init__(self, counter: Counter) -> None:
+        self.counter, self.shown, self.width = counter, 0.0, 0
+        self.update(0)
+
+    def update(self, n: int) -> None:
+        """The count of the counter, which has n more."""
+        now, c = time.monotonic(), self.counter
+        if now - self.shown >= 0.1:
+            self.shown = now
+            marks, of = c.count // 4 % 20, ""
+            if c.total:
+                marks, of = 20 * c.count // c.total, f" of {c.total:,}"
+            bar = f"{'▪' * marks:<20} {c.count:,}{of} {c.unit}"
+            self._write(f"{c.label} {bar}, {now - c.start:.0f} s")
+
+    def close(self) -> None:
+        """The line is empty again."""
+        self._write("")
+        self._write("")
+
+    def _write(self, text: str) -> None:
+        self.counter.stream.write(f"\r{text:<{self.width}}")
+        self.counter.stream.flush()
+        self.width = len(text)

@@ -1,0 +1,90 @@
+"""Data: every tensor in a model is proved to be there, in the shape that it says, and in no file
+outside of the folder of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import onnx_ir as ir
+
+from ...jacobians.errors import LoadError
+from .messages import first_line
+
+
+def settle(model: ir.Model, folder: str | None = None) -> ir.Model:
+    """The model with all attributes readable; weights of the main graph may stay in the folder.
+
+    Without a folder, a file name could mean any file, and is refused.
+    """
+    for value in model.graph.initializers.values():
+        _place(value.const_value, repr(value.name), folder)
+    for node in _nodes(model):
+        for name, attribute in node.attributes.items():
+            if not attribute.is_ref():
+                _settle(node, name, attribute, folder)
+    return model
+
+
+def _nodes(model: ir.Model) -> Iterator[ir.Node]:
+    for graph in (model.graph, *model.functions.values()):
+        yield from ir.traversal.RecursiveGraphIterator(graph)
+
+
+def _settle(node: ir.Node, name: str, attribute: ir.Attr, folder: str | None) -> None:
+    owner = f"attribute {name!r} of {node.op_type} (node {node.name!r})"
+    match attribute.type:
+        case ir.AttributeType.UNDEFINED:
+            raise LoadError(f"{owner} has no type.")
+        case ir.AttributeType.STRING if isinstance(attribute.value, bytes):
+            raise LoadError(f"{owner} is not text in UTF-8.")
+        case ir.AttributeType.TENSOR:
+            held = _held(attribute.value, owner, folder)
+            node.attributes[name] = ir.AttrTensor(name, held)
+        case ir.AttributeType.TENSORS:
+            tensors = [_held(tensor, owner, folder) for tensor in attribute.value]
+            node.attributes[name] = ir.AttrTensors(name, tensors)
+        case ir.AttributeType.GRAPH | ir.AttributeType.GRAPHS:
+            several = attribute.type is ir.AttributeType.GRAPHS
+            for graph in attribute.value if several else (attribute.value,):
+                for value in graph.initializers.values():
+                    value.const_value = _held(value.const_value, repr(value.name), folder)
+
+
+def _place(tensor: ir.TensorProtocol | None, owner: str, folder: str | None) -> None:
+    """A tensor in a file is in one of this folder: onnx-ir follows no way out of it."""
+    if isinstance(tensor, ir.ExternalTensor):
+        if folder is None:
+            raise LoadError(
+                f"the data of {owner} is in the file {tensor.location!r}: pass the model's path."
+            )
+        tensor.base_dir = folder
+
+
+def _held(
+    tensor: ir.TensorProtocol | None, owner: str, folder: str | None
+) -> ir.TensorProtocol:
+    """The tensor, proved to be readable; what was in a file is in memory now."""
+    _place(tensor, owner, folder)
+    array = data_of(tensor, owner)
+    if isinstance(tensor, ir.ExternalTensor):
+        return ir.Tensor(np.array(array), dtype=tensor.dtype, name=tensor.name)
+    assert tensor is not None
+    return tensor
+
+
+def data_of(tensor: ir.TensorProtocol | None, owner: str) -> np.ndarray:
+    """The numbers of a tensor, which are as many as its shape says."""
+    if tensor is None:
+        raise LoadError(f"{owner} has no data.")
+    try:
+        array, shape = tensor.numpy(), tuple(tensor.shape.numpy())
+    except Exception as error:
+        raise LoadError(f"the data of {owner} cannot be read: {first_line(error)}") from error
+    if array.shape != shape:
+        raise LoadError(
+            f"the data of {owner} cannot be read: it has shape {list(array.shape)}, not "
+            f"{list(shape)} as it says."
+        )
+    return array

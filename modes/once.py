@@ -1,0 +1,55 @@
+"""Once: what is made when somebody looks at it, and then kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from .locks import Lock
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+
+class Once(Generic[T]):
+    """A value that is made at the first look, by one thread; a pickle holds the value.
+
+    `source` is what it will be made of: None when it is made, so that nothing of that is kept.
+
+    >>> squares = Once(lambda: [n * n for n in range(3)])
+    >>> squares.made, squares.value, squares.made
+    (False, [0, 1, 4], True)
+    """
+
+    def __init__(self, make: Callable[[], T], source: Any = None) -> None:
+        self._make: Callable[[], T] | None = make
+        self.source, self._lock = source, Lock()
+
+    @property
+    def value(self) -> T:
+        """The value."""
+        if self._make is not None:
+            with self._lock:
+                if self._make is not None:
+                    self._value = self._make()
+                    self._make = self.source = None
+        return self._value
+
+    @property
+    def made(self) -> bool:
+        """Whether somebody has looked."""
+        return self._make is None
+
+    def then(self, change: Callable[[T], S]) -> Once[S]:
+        """What a function makes of the value, at the first look as well."""
+        return Once(lambda: change(self.value), self.source)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return known, (self.value,)
+
+
+def known(value: T) -> Once[T]:
+    """A value that is there."""
+    there: Once[T] = Once(lambda: value)
+    assert there.value is value
+    return there

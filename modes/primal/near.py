@@ -1,0 +1,49 @@
+"""Near: a model as a function of flat shifts of some of its tensors, around a point."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...jacobians import shape_of, size
+from ..contents import TensorSpec
+from ..model import Model
+from .evaluate import evaluate
+from .perturb import perturbed
+
+
+@dataclass(frozen=True)
+class Near:
+    """δ ↦ f(x + δ), both flat: x are the tensors of `wrt` at the point, f those of `of`."""
+
+    model: Model
+    point: Mapping[str, Any]
+    wrt: tuple[TensorSpec, ...]
+    of: tuple[TensorSpec, ...]
+    engine: str | None
+
+    def __call__(self, shift: np.ndarray) -> np.ndarray:
+        return self._flat(self.of, self.moved(shift))
+
+    @property
+    def scale(self) -> float:
+        """The root mean square of x."""
+        x = self._flat(self.wrt, self.point)
+        return float(np.linalg.norm(x)) / max(x.size, 1) ** 0.5
+
+    def moved(self, shift: np.ndarray) -> dict[str, np.ndarray]:
+        """The point with the tensors of `wrt` shifted."""
+        shapes = [shape_of(spec) for spec in self.wrt]
+        parts = np.split(shift, np.cumsum(list(map(size, shapes)))[:-1])
+        shifts: dict[str, np.ndarray] = {}
+        for spec, shape, part in zip(self.wrt, shapes, parts, strict=True):
+            shifts[spec.name] = shifts.get(spec.name, 0) + part.reshape(shape)
+        return perturbed(self.model, self.point, shifts, self.engine)
+
+    def _flat(self, specs: tuple[TensorSpec, ...], point: Mapping[str, Any]) -> np.ndarray:
+        names = [spec.name for spec in specs]
+        values = evaluate(self.model, point, names, engine=self.engine)
+        return np.concatenate([np.ravel(values[name]) for name in names])

@@ -1,0 +1,123 @@
+"""Sizes: the bytes of what a step gives, worked out before it runs.
+
+ONNX's shape inference does the work for one step at a time, from the shapes of its inputs and from
+the numbers in those that are small, such as shapes, axes and counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import defs, helper, numpy_helper, shape_inference
+
+from ...ops.node import Step
+from ...ops.numbers.fallback import proto
+from ..limits import Limits
+from .frames import frame_bytes
+
+SMALL = 1024
+"""Elements of the largest tensor whose numbers may decide a shape."""
+
+GROWING = frozenset({
+    "AffineGrid", "AveragePool", "BlackmanWindow", "CenterCropPad", "Col2Im",
+    "ConstantOfShape", "Conv", "ConvInteger", "ConvTranspose", "DFT", "DeformConv", "Expand",
+    "EyeLike", "HammingWindow", "HannWindow", "LpPool", "MaxPool", "MaxRoiPool", "MaxUnpool",
+    "MelWeightMatrix", "OneHot", "Pad", "QLinearConv", "RandomNormal", "RandomUniform", "Range",
+    "Resize", "RoiAlign", "STFT", "TfIdfVectorizer", "Tile", "Upsample",
+})  # fmt: skip
+"""Operators whose output a number decides; that of any other has no more elements than the
+product of what its inputs have.
+"""
+
+Types = Mapping[str, onnx.TypeProto]
+
+
+def check_step(step: Step, inputs: Sequence[Any], limits: Limits) -> None:
+    """Raises `LimitError` where the outputs of a step would be too large."""
+    if not may_grow(step, inputs, limits):
+        return
+    check_operands(step, inputs, limits)
+    names = ["" if x is None else f"x{k}" for k, x in enumerate(inputs)]
+    arrays = {name: x for name, x in zip(names, inputs, strict=True) if isinstance(x, np.ndarray)}
+    node = helper.make_node(step.op_type, names, [f"y{k}" for k in range(len(step.outputs))])
+    node.domain = step.domain
+    node.attribute.extend(proto(name, value) for name, value in step.attrs.items())
+    types = {name: type_of(array) for name, array in arrays.items()}
+    for kind in inferred(node, step.version, types, arrays).values():
+        limits.check("bytes", bytes_of(kind) or 0, step)
+
+
+def check_operands(step: Step, inputs: Sequence[Any], limits: Limits) -> None:
+    """Raises `LimitError` for what shape inference does not see: padding, and numbers so large
+    that products of them overflow.
+    """
+    limits.check("bytes", frame_bytes(step, inputs), step)
+    if step.op_type in GROWING and step.op_type != "Range":
+        limits.check("bytes", max(map(_largest, (*inputs, *step.attrs.values())), default=0), step)
+
+
+def _largest(value: Any) -> int:
+    """The greatest of some integers, without signs; 0 for what is not about sizes."""
+    if isinstance(value, int):
+        return abs(value)
+    if isinstance(value, tuple):
+        return max(map(_largest, value), default=0)
+    if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and 0 < value.size <= SMALL:
+        return max(abs(int(value.min())), int(value.max()))
+    return 0
+
+
+def may_grow(step: Step, inputs: Sequence[Any], limits: Limits) -> bool:
+    """Whether the sizes of the inputs alone leave open that an output is too large."""
+    if step.op_type in GROWING:
+        return True
+    return math.prod(max(np.size(x), 1) for x in inputs if x is not None) * 16 > limits.bytes
+
+
+def inferred(
+    node: onnx.NodeProto, version: int, types: Types, known: Mapping[str, np.ndarray]
+) -> dict[str, onnx.TypeProto]:
+    """The types of the outputs by name, as far as ONNX can tell."""
+    if not defs.has(node.op_type, version, node.domain):
+        return {}
+    data = {name: numpy_helper.from_array(known[name]) for name in node.input
+            if name in known and known[name].size <= SMALL and known[name].dtype.kind in "iuf"}
+    try:
+        return shape_inference.infer_node_outputs(
+            defs.get_schema(node.op_type, version, node.domain), node,
+            {name: types[name] for name in node.input if name in types}, data,
+            opset_imports=[helper.make_opsetid(node.domain, version)],
+        )  # fmt: skip
+    except Exception:  # the node is wrong, and says so when it runs
+        return {}
+
+
+def type_of(array: np.ndarray) -> onnx.TypeProto:
+    """The type of an array."""
+    return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+
+
+def shape_in(kind: onnx.TypeProto | None) -> tuple[int, ...] | None:
+    """The shape that a type says, where it says all of it."""
+    if kind is None or not kind.tensor_type.HasField("shape"):
+        return None
+    dims = kind.tensor_type.shape.dim
+    return tuple(d.dim_value for d in dims) if all(d.HasField("dim_value") for d in dims) else None
+
+
+def dtype_in(kind: onnx.TypeProto) -> np.dtype[Any]:
+    """The dtype that a type says; the widest where it says none."""
+    return helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type or onnx.TensorProto.DOUBLE)
+
+
+def bytes_of(kind: onnx.TypeProto | None) -> int | None:
+    """The bytes of a tensor of a type; None where that does not tell."""
+    shape = shape_in(kind)
+    if kind is None or shape is None:
+        return None
+    item = dtype_in(kind).itemsize
+    return math.prod(size if size >= 0 else 2**63 for size in shape) * item  # they overflow

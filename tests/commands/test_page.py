@@ -1,0 +1,99 @@
+"""The page: a report as one HTML file that needs nothing else."""
+
+import base64
+import re
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import onnx
+import pytest
+
+from commands.running import DIGITS, answer, written
+from onnxjac.modes.commands import page as module
+
+VOID = {"meta", "img", "link", "br"}
+
+
+class Page(HTMLParser):
+    """The elements of a page, checked for balance."""
+
+    def __init__(self, source):
+        super().__init__()
+        self.open, self.images, self.attributes, self.text = [], [], [], ""
+        self.feed(source)
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.attributes += attrs
+        assert tag not in ("script", "link")
+        if tag == "img":
+            self.images.append(dict(attrs))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def reported(capsys, folder, *argv):
+    target = folder / "page.html"
+    status, out, err = answer(capsys, "report", *argv, "--html", str(target))
+    assert status == 0
+    return Page(target.read_text("utf-8")), out, err
+
+
+def pictures(found):
+    return [base64.b64decode(image["src"].partition("base64,")[2]).decode()
+            for image in found.images]  # fmt: skip
+
+
+def test_all_that_the_text_says_and_pictures(capsys, tmp_path):
+    pytest.importorskip("matplotlib")
+    found, out, _ = reported(capsys, tmp_path, DIGITS)
+    for line in out.splitlines():
+        if not line.startswith("check") and "error" not in line and "page.html" not in line:
+            assert line.strip() in found.text
+    assert "all 6 tests passed" in found.text
+    assert [image["alt"] for image in found.images] == [
+        "Blocks: outputs by inputs", "Singular values",
+        "Operators, as the rules give them", "Operators, after elimination",
+    ]  # fmt: skip
+    addresses = [value for key, value in found.attributes if key in ("src", "href")]
+    assert all(address.startswith("data:") for address in addresses)
+    for svg in pictures(found):
+        root = ElementTree.fromstring(svg)
+        assert root.tag.endswith("svg")
+        assert "prefers-color-scheme:dark" in svg
+        assert "currentColor" in svg
+        assert not re.search(r"#010203|#fdfcfb", svg)
+
+
+def test_without_matplotlib_it_says_so(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    found, _, _ = reported(capsys, tmp_path, DIGITS)
+    assert not found.images
+    assert "onnxjac[plots]" in found.text
+    assert "all 6 tests passed" in found.text
+
+
+def test_a_picture_that_cannot_be_drawn_says_why(capsys, tmp_path):
+    pytest.importorskip("matplotlib")
+    graph = "g (float[3] x, float[3] y) => (float[3] z) { s = Sign(x) z = Mul(s, y) }"
+    found, _, _ = reported(capsys, tmp_path, written(tmp_path, graph), "--wrt", "x", "--quiet")
+    assert "Not drawn: nothing leads from wrt to of" in found.text
+
+
+def test_names_do_not_become_markup(capsys, tmp_path):
+    path = tmp_path / "<script>.onnx"
+    model = onnx.helper.make_model(onnx.helper.make_graph(
+        [onnx.helper.make_node("Tanh", ["<script>x"], ["y"])], "g",
+        [onnx.helper.make_tensor_value_info("<script>x", 1, [3])],
+        [onnx.helper.make_tensor_value_info("y", 1, [3])],
+    ), opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)  # fmt: skip
+    onnx.save(model, path)
+    found, _, _ = reported(capsys, tmp_path, str(path))
+    assert "<script>x" in found.text

@@ -1,0 +1,144 @@
+"""A Jacobian in other processes, however they begin."""
+
+import multiprocessing
+import os
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from concurrency.workers import KINDS, check, jacobian, products, relinearized
+from faults.models import point_of
+from onnxjac.jacobians import Diagonal, Sum
+from onnxjac.modes.locks import Lock
+from onnxjac.modes.primal.engines.sessions import Session
+from onnxjac.modes.products.compiled import Compiled
+
+forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")
+
+
+@pytest.fixture(scope="module")
+def spawned():
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        yield pool
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_spawned_process_gets_it_as_a_pickle(spawned, kind):
+    J = KINDS[kind](jacobian())
+    assert spawned.apply_async(check, (products(J), J)).get(60)
+
+
+def test_a_spawned_process_goes_to_another_point(spawned):
+    J = jacobian()
+    other = point_of(J.route.model, seed=3)
+    made = spawned.apply_async(relinearized, (J, other)).get(60)
+    for found, expected in zip(made, relinearized(J, other), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
+
+
+def forked(work, *arguments):
+    """The exit status of a forked process that does this work."""
+    process = multiprocessing.get_context("fork").Process(target=work, args=arguments)
+    process.start()
+    process.join(30)
+    alive = process.exitcode is None
+    process.kill()
+    assert not alive, "the forked process hangs"
+    return process.exitcode
+
+
+@forks
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_forked_process_goes_on_with_it(kind):
+    """Sessions of ONNX Runtime have lost their threads there."""
+    J = KINDS[kind](jacobian())
+    expected = products(J)
+    assert forked(check, expected, J) == 0
+    assert check(expected, J)
+
+
+def anew(J, point, expected):
+    """The model runs again, at the same point and by the same session."""
+    check(expected, J.relinearize(point))
+
+
+@forks
+def test_the_model_runs_in_a_forked_process():
+    J = jacobian(engine="onnxruntime")
+    point = point_of(J.route.model)
+    J.relinearize(point)
+    assert forked(anew, J, point, products(J)) == 0
+
+
+@forks
+def test_a_forked_process_has_a_session_of_its_own():
+    """Here every process makes the number that it has."""
+    session = Session(os.getpid)
+
+    def work():
+        os._exit(10 + (session.here == os.getpid()))
+
+    assert session.here == os.getpid()
+    assert forked(work) == 11
+    assert session.here == os.getpid()
+
+
+@forks
+def test_sessions_go_with_a_forked_process():
+    """Taken down there, one of the parent's would end it."""
+
+    def let_go(held):
+        held.clear()
+
+    J = jacobian().compile("onnxruntime")
+    products(J)
+    assert forked(let_go, [J]) == 0
+
+
+@forks
+def test_loops_with_threads_in_a_forked_process():
+    pytest.importorskip("numba")
+    d = np.linspace(1, 2, 1 << 17)
+    J = Compiled(Diagonal(d) + Sum((Diagonal(d), Diagonal(d))), "numba")
+    expected = products(J)
+    assert forked(check, expected, J) == 0
+
+
+@forks
+def test_a_lock_that_another_thread_holds_is_open_in_a_forked_process():
+    lock, held, done = Lock(), threading.Event(), threading.Event()
+
+    def hold():
+        with lock:
+            held.set()
+            done.wait(60)
+
+    def take():
+        with lock:
+            os._exit(7)
+
+    threading.Thread(target=hold, daemon=True).start()
+    held.wait(60)
+    try:
+        assert forked(take) == 7
+    finally:
+        done.set()
+
+
+def test_a_lock_shuts_out_other_threads():
+    lock, order = Lock(), []
+
+    def work(name, seconds):
+        with lock, lock:
+            order.append(name)
+            time.sleep(seconds)
+            order.append(name)
+
+    threads = [threading.Thread(target=work, args=(k, 0.02)) for k in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert order[::2] == order[1::2]

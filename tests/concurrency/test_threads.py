@@ -1,0 +1,190 @@
+"""What eight threads do with one Jacobian at once gives what one alone gives."""
+
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import onnxjac as oj
+from concurrency.workers import KINDS, THREADS, TIMES, jacobian, near, products, together
+from data.regressions import LABELS, W, X, softmax_hessian, softmax_regression
+from faults.models import CNN, MLP, point_of
+from onnxjac.modes.elimination import planned
+from onnxjac.modes.primal.engines import onnxruntime as ort
+from onnxjac.modes.primal.engines.onnxruntime import KEPT_SESSIONS
+from onnxjac.modes.sparse import plans
+from onnxjac.modes.tape.tapes import KEPT
+from onnxjac.ops.numbers.fallback import run_reference
+
+
+@pytest.fixture(autouse=True)
+def switching():
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return products(jacobian())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_products(expected, kind):
+    J = jacobian()
+    alone = products(KINDS[kind](J)) if kind == "block" else expected
+    shared = KINDS[kind](jacobian())
+
+    def work(_):
+        for _ in range(TIMES):
+            near(products(shared), alone)
+
+    together(work)
+
+
+def test_what_is_eliminated_is_eliminated_once(monkeypatch):
+    """The others wait for the first one instead of working out the same."""
+    made, collapse = [], planned.collapse
+
+    def slowly(dag):
+        made.append(dag)
+        time.sleep(0.02)
+        return collapse(dag)
+
+    monkeypatch.setattr(planned, "collapse", slowly)
+    J = jacobian()
+    found = together(lambda k: planned.eliminated(J.dag.T if k % 2 else J.dag))
+    assert len(made) == 1
+    assert len(set(map(id, found))) == 2
+
+
+def points(model, count=4):
+    return [point_of(model, seed) for seed in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("path", "engine"), [(MLP, None), (MLP, "numpy"), (CNN, None)], ids=["mlp", "numpy", "cnn"]
+)
+def test_linearize_and_relinearize(path, engine):
+    """Templates are made and used by all at once, at points of their own."""
+    at = points(oj.load(path))
+    alone = [oj.linearize(oj.load(path), point, engine=engine) for point in at]
+    expected = [products(J) for J in alone]
+    model = oj.load(path)
+    J = oj.linearize(model, at[0], engine=engine)
+
+    def work(k):
+        for i in range(TIMES):
+            n = (k + i) % len(at)
+            made = oj.linearize(model, at[n], engine=engine) if k % 2 else J.relinearize(at[n])
+            near(products(made), expected[n])
+
+    together(work)
+
+
+def test_products_while_others_relinearize(expected):
+    J = jacobian()
+    other = point_of(J.route.model, seed=5)
+    moved = products(jacobian().relinearize(other))
+
+    def work(k):
+        for _ in range(TIMES // 2):
+            near(products(J.relinearize(other)), moved) if k % 2 else near(products(J), expected)
+
+    together(work)
+
+
+def test_many_routes_and_sessions():
+    """More than are remembered: what one thread needs, another lets go."""
+    model = oj.load(MLP)
+    point, inside = point_of(model), [*model.intermediates, *model.outputs]
+    ends = [(of, wrt) for of in inside for wrt in (("x",), ("x", "0.weight"))]
+    assert len(inside) > KEPT_SESSIONS
+    assert len(ends) > KEPT
+
+    def work(k):
+        for i in range(len(ends)):
+            of, wrt = ends[(i + k) % len(ends)]
+            J = oj.linearize(model, point, of=of, wrt=wrt, engine="onnxruntime")
+            assert J.shape[0] == J.primal[of].size
+
+    together(work)
+
+
+def test_hessians():
+    model, point = softmax_regression(), {"x": X, "y": LABELS, "W": W}
+    H = oj.hessian(model, point, of="loss", wrt="W")
+    near([H.toarray()], [softmax_hessian(X) / len(X)], 1e-9)
+    v = np.random.default_rng(0).standard_normal(W.size)
+    expected = H @ v, oj.grad(model, point, of="loss")["W"]
+
+    def work(_):
+        for _ in range(TIMES // 2):
+            mine = oj.hessian(model, point, of="loss", wrt="W")
+            near([H @ v, oj.grad(model, point, of="loss")["W"]], expected, 1e-9)
+            near([mine @ v], expected[:1], 1e-9)
+
+    together(work)
+
+
+class Slow:
+    """What takes its time to go, and lets other threads run meanwhile."""
+
+    def __del__(self):
+        time.sleep(1e-3)
+
+
+def test_sessions_that_others_let_go(monkeypatch):
+    """While a session is taken down, other threads ask for more of them than are kept."""
+    model = oj.load(MLP)
+    monkeypatch.setattr(ort, "_new_session", lambda *_: Slow())
+    keys = [(str(k),) for k in range(8 * THREADS)]
+
+    def work(k):
+        for i in range(60):
+            assert ort._session(model, frozenset(), keys[(8 * k + i) % len(keys)])
+
+    together(work)
+
+
+def test_sparse_matrices_of_several_points():
+    """One plan is kept for all points, and taken only where it fits."""
+    model = oj.load(MLP)
+    at = points(model)
+    dense = [oj.linearize(model, point).toarray() for point in at]
+
+    def work(k):
+        for i in range(TIMES // 3):
+            n = (k + i) % len(at)
+            near([oj.linearize(model, at[n]).tosparse().toarray()], [dense[n]])
+
+    together(work)
+
+
+def test_a_sparse_plan_that_another_thread_replaces(monkeypatch):
+    """The one that was found to fit is the one that is used."""
+    J = jacobian(MLP)
+    first = plans.plan(J, 2**30, symmetric=False)
+    fits = plans.Plan.fits
+
+    def replaced(self, dag):
+        (key,) = known = plans.PLANS[id(J.route)]
+        known[key] = None
+        return fits(self, dag)
+
+    monkeypatch.setattr(plans.Plan, "fits", replaced)
+    assert plans.plan(J, 2**30, symmetric=False) is first
+
+
+def test_kernels_of_the_reference_implementation():
+    """Evaluators of single nodes are shared, too."""
+    x = np.random.default_rng(0).standard_normal((THREADS, 3, 4)).astype(np.float32)
+    alone = [run_reference("Det", [np.stack([a[:, :3]] * 2)], {}) for a in x]
+    made = together(lambda k: [run_reference("Det", [np.stack([x[k][:, :3]] * 2)], {})
+                               for _ in range(TIMES)])  # fmt: skip
+    for k, results in enumerate(made):
+        for result in results:
+            np.testing.assert_array_equal(result, alone[k])

@@ -1,0 +1,101 @@
+"""Curvature at another point: what a fresh operator gives, and nothing recorded again."""
+
+import pickle
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import onnxjac as oj
+from curvature.models import parsed
+from onnxjac.jacobians import Identity
+from onnxjac.modes import gradient
+
+RNG = np.random.default_rng(5)
+TEXT = """g (double[4, 3] x, int64[4] t, double[3, 2] w) => (double loss, double[4, 2] z) {
+    a = MatMul(x, w) z = Tanh(a) loss = SoftmaxCrossEntropyLoss<reduction = "mean">(z, t)
+}"""
+WEIGHTS = RNG.standard_normal((4, 2))
+
+
+def point():
+    """Other numbers of the same shapes."""
+    return {"x": RNG.standard_normal((4, 3)), "t": RNG.integers(0, 2, 4),
+            "w": RNG.standard_normal((3, 2))}  # fmt: skip
+
+
+MAKERS = {
+    "hessian": lambda m, p: oj.hessian(m, p, of="loss", wrt=["w", "x"]),
+    "weighted": lambda m, p: oj.hessian(m, p, of="z", wrt="w", weights=WEIGHTS),
+    "blocks": lambda m, p: oj.hessian(m, p, of="loss", wrt=["w", "x"], blocks="diagonal"),
+    "gauss_newton": lambda m, p: oj.gauss_newton(m, p, of="loss", at="z", wrt=iter(["w", "x"])),
+    "fisher": lambda m, p: oj.fisher(m, p, at="z", wrt="w", reduction="sum"),
+    "empirical": lambda m, p: oj.empirical_fisher(m, p, of="loss", at="z", wrt="w"),
+    "gram": lambda m, p: oj.gram(m, p, of="z", wrt="w"),
+}
+
+CHANGES = {
+    "planned": lambda C: C.plan(products=1000),
+    "compiled": lambda C: C.compile("numpy"),
+    "damped": lambda C: 2 * C + 0.1 * Identity(C.in_shape, C.dtype),
+    "block": lambda C: C.block("w"),
+    "pickled": lambda C: pickle.loads(pickle.dumps(C)),
+}
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_it_is_what_is_made_afresh(make):
+    model, C = parsed(TEXT), None
+    for p in (point(), point(), point()):
+        C = C.relinearize(p) if C else make(model, p)
+        fresh = make(parsed(TEXT), p)
+        assert type(C) is type(fresh)
+        assert C.domain == fresh.domain
+        assert_allclose(C.toarray(), fresh.toarray(), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("make", [MAKERS["hessian"], MAKERS["fisher"]], ids=["hessian", "fisher"])
+def test_what_was_done_to_it_is_done_again(make, change):
+    C, p = change(make(parsed(TEXT), point())), point()
+    moved, expected = C.relinearize(p).relinearize(p), change(make(parsed(TEXT), p))
+    assert_allclose(moved.toarray(), expected.toarray(), rtol=1e-12, atol=1e-14)
+    assert type(moved.structure) is type(expected.structure)
+
+
+def test_the_gradient_of_a_hessian_moves_with_it():
+    p = point()
+    H = MAKERS["hessian"](parsed(TEXT), point()).relinearize(p)
+    expected = oj.grad(parsed(TEXT), p, of="loss", wrt=["w", "x"])
+    for name, slope in expected.items():
+        assert_allclose(H.gradient[name], slope, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["hessian", "weighted"])
+def test_nothing_is_recorded_from_the_third_point_on(monkeypatch, kind):
+    recorded, record = [], gradient.vjp_graph
+
+    def counting(*arguments, **options):
+        recorded.append(options)
+        return record(*arguments, **options)
+
+    monkeypatch.setattr(gradient, "vjp_graph", counting)
+    H = MAKERS[kind](parsed(TEXT), point())
+    for _ in range(4):
+        H = H.relinearize(point())
+    assert [options["general"] for options in recorded] == [False, True]
+
+
+def test_solvers_move_their_hessian():
+    p = oj.as_scipy(parsed(TEXT), point(), of="loss", wrt="w")
+    met = [p.hessian(p.x0 + shift) for shift in (0, 1, 2)]
+    assert len({id(H.function) for H in met}) == 1
+
+
+def test_an_operator_over_batches_says_that_it_is_of_no_single_point():
+    def make(p):
+        return MAKERS["gram"](model, p)
+
+    model = parsed(TEXT)
+    with pytest.raises(oj.InputError, match="make it again"):
+        oj.streamed(make, [point(), point()], reduction="sum").relinearize(point())

@@ -1,0 +1,51 @@
+"""Ctrl-C ends what is going on at once, and the Jacobian is as good as before."""
+
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Timer
+
+import pytest
+
+from faults.busy import KINDS
+
+TESTS = Path(__file__).parents[1]
+PROMPT = 2.0
+"""Seconds in which an interrupt has ended the work."""
+
+
+@contextmanager
+def busy(kinds):
+    """A process that works until it is interrupted, and ends with the test."""
+    command = [sys.executable, "-m", "faults.busy", *kinds]
+    with subprocess.Popen(command, cwd=TESTS, stdout=subprocess.PIPE, text=True) as process:
+        watch = Timer(100, process.kill)
+        watch.start()
+        yield process
+        watch.cancel()
+        process.kill()
+
+
+@pytest.fixture(scope="module")
+def seconds():
+    """How long each kind went on after an interrupt, and what it said then."""
+    found = {}
+    with busy(KINDS) as process:
+        for kind in KINDS:
+            assert process.stdout.readline().split() == ["ready", kind]
+            time.sleep(0.2)
+            process.send_signal(signal.SIGINT)
+            started = time.monotonic()
+            said = process.stdout.readline().strip()
+            found[kind] = time.monotonic() - started, said, process.stdout.readline().strip()
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_interrupt_is_prompt_and_harmless(seconds, kind):
+    took, *said = seconds[kind]
+    assert said == ["interrupted", "same"]
+    assert took < PROMPT

@@ -1,0 +1,132 @@
+"""Models that once crashed, hung, or ended in something else than an `OnnxJacError`."""
+
+from __future__ import annotations
+
+import onnx
+from onnx import TensorProto, helper, numpy_helper, parser
+
+X = "float[2,3] x"
+
+
+def text(body: str, inputs: str = X, opset: int = 21) -> onnx.ModelProto:
+    """A model of one float output y, of any shape."""
+    head = f'<ir_version: 10, opset_import: ["": {opset}]>'
+    model = parser.parse_model(f"{head} g ({inputs}) => (float y) {{ {body} }}")
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    return model
+
+
+def outside(location: str, kind: str) -> onnx.ModelProto:
+    """Y = x + w, where w is in a file: as an initializer, as a constant, in a branch, a function."""
+    w = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[2, 3])
+    w.data_location = TensorProto.EXTERNAL
+    w.external_data.add(key="location", value=location)
+    if kind == "initializer":
+        model = text("y = Add(x, w)", f"{X}, float[2,3] w")
+        del model.graph.input[1]
+        model.graph.initializer.append(w)
+    elif kind == "constant":
+        model = text("w = Constant<value_int=1>() y = Add(x, w)")
+        model.graph.node[0].attribute[0].CopyFrom(helper.make_attribute("value", w))
+    elif kind == "function":
+        model = text("y = my.f(x)")
+        add = helper.make_node("Add", ["a", "w"], ["b"])
+        constant = helper.make_node("Constant", [], ["w"], value=w)
+        imports = [helper.make_opsetid("", 21)]
+        model.opset_import.add(domain="my", version=1)
+        model.functions.append(
+            helper.make_function("my", "f", ["a"], ["b"], [constant, add], imports)
+        )
+    else:
+        model = text("""c = Constant<value = bool {1}>() y = If(c) <
+            then_branch = p () => (float[2,3] t) { t = Add(x, w) },
+            else_branch = q () => (float[2,3] e) { e = Neg(x) }>""")
+        branch = model.graph.node[1].attribute[0].g
+        branch.initializer.append(w)
+    return model
+
+
+def not_utf8() -> onnx.ModelProto:
+    """A mode that is no text."""
+    model = text('s = Constant<value_floats=[1.0,2.0]>() y = Resize<mode="linear">(x, "", s)')
+    model.graph.node[1].attribute[0].s = b"\xff\xfe"
+    return model
+
+
+def without_type() -> onnx.ModelProto:
+    """An attribute of type UNDEFINED."""
+    model = text("y = Softmax<axis=1>(x)")
+    model.graph.node[0].attribute[0].type = onnx.AttributeProto.UNDEFINED
+    return model
+
+
+def misfit(dims: list[int]) -> onnx.ModelProto:
+    """A constant whose dims do not fit its data."""
+    model = text("w = Constant<value = float[3] {1, 2, 3}>() y = Add(x, w)")
+    model.graph.node[0].attribute[0].t.dims[:] = dims
+    return model
+
+
+def left_out(op_type: str) -> onnx.ModelProto:
+    """A needed operand, left out by the empty name: ONNX Runtime crashes."""
+    return text(f'y = {op_type}(x, x, "")')
+
+
+def huge_vector() -> onnx.ModelProto:
+    """Data propagation of ONNX's shape inference goes through all entries of a vector."""
+    return text("""n = Constant<value_ints=[1099511627776]>() s = Shape(x) r = Reshape(s, n)
+        o = Constant<value_ints=[1]>() t = Concat<axis=0>(o, r) y = Reshape(x, t)""")
+
+
+def negative_axis() -> onnx.ModelProto:
+    """The version converter of ONNX aborts on Slice of an axis below 0."""
+    model = text("""a = Constant<value_ints=[0]>() b = Constant<value_ints=[1]>()
+        y = Slice(x, a, b, b)""", opset=13)  # fmt: skip
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = -7
+    return model
+
+
+def too_few_rows() -> onnx.ModelProto:
+    """A Scan with more outputs than its body has."""
+    return text("""s = Constant<value = float[3] {0, 0, 0}>()
+        last, y = Scan(s, x) <num_scan_inputs = 1, body = b (float[3] s, float[3] v)
+            => (float[3] r) { r = Add(s, v) }>""")
+
+
+def labels() -> onnx.ModelProto:
+    """More labels than scores: ONNX Runtime computes something."""
+    model = text('y = NegativeLogLikelihoodLoss<reduction="none">(x, t)')
+    model.graph.initializer.append(numpy_helper.from_array(LABELS, "t"))
+    return model
+
+
+LABELS = numpy_helper.to_array(helper.make_tensor("t", TensorProto.INT64, [3], [1, 0, 2]))
+
+REFUSED = {
+    "attribute that is not text": (not_utf8, "UTF-8"),
+    "attribute without a type": (without_type, "has no type"),
+    "constant with too few dims": (lambda: misfit([2]), "cannot be read"),
+    "constant with a dim of -1": (lambda: misfit([-1]), "cannot be read"),
+    "constant with huge dims": (lambda: misfit([2**62, 2**62]), "cannot be read"),
+    "operand of Min left out": (lambda: left_out("Min"), "leaves out"),
+    "operand of Mean left out": (lambda: left_out("Mean"), "leaves out"),
+    "negative axis": (negative_axis, "axis of -7"),
+    "huge vector of a shape": (huge_vector, ""),
+    "body with too few outputs": (too_few_rows, "gives? 1 outputs, not 2"),
+    "labels that do not fit": (labels, "labels of shape"),
+    "kernel that does not fit": (
+        lambda: text("i = Unsqueeze(x, o) y = ConvTranspose<group=2>(i, w)",
+                     "float[1,2,3] x, int64[1] o, float[1,1,1,2] w"), ""),
+    "sequences longer than time": (
+        lambda: text("n = Constant<value_ints=[9,1,1]>() y = ReverseSequence(x, n)"), "time axis|"),
+    "numbers in 64 parts": (lambda: text("y = DFT(x)", "float[1,8,64] x", 20), ""),
+    "padding that is cropped": (
+        lambda: text("y = ConvTranspose<strides=[1099511627776]>(x, w)",
+                     "float[1,1,3] x, float[1,1,1] w"), "limit"),
+    "sizes that overflow": (
+        lambda: text("n = Constant<value_ints=[2,4611686018427387904]>() y = Tile(x, n)"), "limit"),
+    "sizes that overflow to 0": (
+        lambda: text("n = Constant<value_ints=[2,4611686018427387904]>() y = Tile(x, n)",
+                     "float[2,4] x"), "limit"),
+}  # fmt: skip
+"""What must be refused, and how the message begins to say why."""

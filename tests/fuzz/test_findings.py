@@ -1,0 +1,110 @@
+"""What the runner found once; files outside of the folder of a model; the runner itself."""
+
+import os
+
+import numpy as np
+import onnx
+import pytest
+
+import onnxjac as oj
+from fuzz.builders import REFUSED, outside, text
+from fuzz.corpus import Seed
+from fuzz.mutate import mutant
+from fuzz.trial import differentiate
+from fuzz.workers import outcomes
+
+SECRET = np.arange(6, dtype=np.float32).reshape(2, 3) + 100
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_is_refused(name):
+    build, match = REFUSED[name]
+    with pytest.raises(oj.OnnxJacError, match=match):
+        differentiate(build().SerializeToString(), 0)
+
+
+def test_an_operand_left_out_at_the_end_crashed_onnx_runtime():
+    differentiate(text('y = DFT<inverse=1>(x, "", "")', "float[1,6,2] x").SerializeToString(), 0)
+
+
+def test_a_size_of_any_length():
+    model = text("y = Exp(x)")
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1
+    assert oj.load(model).inputs["x"].shape == (None, 3)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder of a model, with a file beside it, and links that lead there."""
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    (tmp_path / "secret.bin").write_bytes(SECRET.tobytes())
+    (inside / "data.bin").write_bytes(SECRET.tobytes())
+    (inside / "link.bin").symlink_to(tmp_path / "secret.bin")
+    os.link(tmp_path / "secret.bin", inside / "hard.bin")
+    (inside / "way").symlink_to(tmp_path)
+    return inside
+
+
+KINDS = ("initializer", "constant", "branch", "function")
+PLACES = ("../secret.bin", "{}/secret.bin", "link.bin", "hard.bin", "way/secret.bin",
+          "way/../secret.bin", "/etc/hostname", "missing.bin", "")  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("place", PLACES)
+def test_nothing_is_read_outside_of_the_folder(place, kind, folder):
+    path = folder / "model.onnx"
+    onnx.save(outside(place.format(folder.parent), kind), path)
+    with pytest.raises(oj.LoadError, match="cannot be read"):
+        oj.load(path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_in_the_folder_is_read(kind, folder):
+    path = folder / "model.onnx"
+    onnx.save(outside("data.bin", kind), path)
+    x = np.ones((2, 3), np.float32)
+    np.testing.assert_array_equal(oj.load(path).run({"x": x})["y"], x + SECRET)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_a_folder_nothing_is_read(kind, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    with pytest.raises(oj.LoadError, match="pass the model's path"):
+        oj.load(outside("data.bin", kind))
+
+
+CORPUS = [Seed("exp", text("y = Exp(x)").SerializeToString()),
+          Seed("add", text("y = Add(x, x)").SerializeToString())]  # fmt: skip
+
+
+def test_the_runner_tries_every_number_once():
+    found = dict(outcomes(CORPUS, 0, range(20), jobs=2))
+    assert sorted(found) == list(range(20))
+    assert {verdict.kind for verdict in found.values()} >= {"result", "LoadError"}
+    assert "finding" not in {verdict.kind for verdict in found.values()}
+
+
+def test_a_mutant_is_the_same_again():
+    assert mutant(CORPUS, 1, 2) == mutant(CORPUS, 1, 2)
+    assert len({mutant(CORPUS, 1, number).data for number in range(50)}) > 25
+
+
+BAD = {
+    "crash: SIGKILL": lambda *_: os.kill(os.getpid(), 9),
+    "ValueError": lambda *_: np.zeros(2).reshape(3),
+    "MemoryError": lambda *_: np.zeros(2**50),
+    "outside": lambda *_: open("/etc/hostname").close(),
+    "outside: .*os.system": lambda *_: os.system("true"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_the_runner_sees_what_is_bad(name, monkeypatch):
+    monkeypatch.setattr("fuzz.trial.differentiate", BAD[name])
+    ((_, verdict),) = outcomes(CORPUS, 0, [0], jobs=1)
+    assert verdict.kind == "finding"
+    assert verdict.text.startswith(name.split(":")[0])
+
+

@@ -1,0 +1,154 @@
+"""float16 and bfloat16 are multiplied and added in float32, and rounded once, at the end."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import onnxjac as oj
+from jacobians.examples import EXAMPLES, Draw
+from onnxjac.ops.numbers import numbers as op
+
+from .models import ENGINES, model
+
+HALVES = [np.float16, ml_dtypes.bfloat16]
+MANY = 10_000
+"""Ones to add up: a sum in float16 stops at 2048, one in bfloat16 at 256."""
+
+halves = pytest.mark.parametrize("dtype", HALVES, ids=lambda d: np.dtype(d).name)
+
+
+def ones(dtype, *shape):
+    return np.ones(shape, dtype)
+
+
+PLACES = np.zeros((MANY, 1), np.int64)
+
+SUMS = {
+    "ReduceSum": lambda d: op.ReduceSum(ones(d, MANY)),
+    "ReduceMean": lambda d: (MANY * op.ReduceMean(ones(d, MANY)).astype(float)).astype(d),
+    "CumSum": lambda d: op.CumSum(ones(d, MANY), 0)[-1],
+    "MatMul": lambda d: op.MatMul(ones(d, 1, MANY), ones(d, MANY, 1)),
+    "Gemm": lambda d: op.Gemm(ones(d, 1, MANY), ones(d, MANY, 1)),
+    "Einsum": lambda d: op.Einsum(ones(d, MANY), ones(d, MANY), equation="i,i->"),
+    "Conv": lambda d: op.Conv(ones(d, 1, 1, MANY), ones(d, 1, 1, MANY)),
+    "ConvTranspose": lambda d: op.ConvTranspose(ones(d, 1, MANY, 1), ones(d, MANY, 1, 1)),
+    "ScatterND": lambda d: op.ScatterND(np.zeros(1, d), PLACES, ones(d, MANY), reduction="add"),
+    "ScatterElements": lambda d: op.ScatterElements(
+        np.zeros(1, d), PLACES[:, 0], ones(d, MANY), reduction="add"
+    ),
+    "Sum": lambda d: op.Sum(*[ones(d, 1)] * MANY),
+}
+
+
+@halves
+@pytest.mark.parametrize("name", SUMS)
+def test_kernels_add_up_in_float32(name, dtype):
+    found = np.ravel(SUMS[name](dtype)).astype(float)
+    assert found == float(np.array(MANY, dtype))
+
+
+NETS = {
+    "a product of matrices": ("y = MatMul(x, w)", "[1,N]", "[1,1]", ones(np.float32, MANY, 1)),
+    "a sum": ("y = ReduceSum<keepdims = 1>(x)", "[1,N]", "[1,1]", None),
+    "a broadcast": ("y = Mul(x, w)", "[1,N]", "[1,N]", ones(np.float32, 1, 1)),
+    "a choice": ("y = Gather<axis = 1>(w, i)", "[1,N]", "[1,N]", ones(np.float32, 1, 1)),
+    "branches": (" ".join(f"a{k} = Neg(x)" for k in range(300))
+                 + " y = Sum(" + ", ".join(f"a{k}" for k in range(300)) + ")", "[1,N]", "[1,N]",
+                 None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+@pytest.mark.parametrize("case", NETS)
+@pytest.mark.parametrize("engine", [None, *ENGINES])
+def test_products_add_up_in_float32(case, kind, engine):
+    """In J v or Jᵀ u many ones are added up, or minus ones: as many as entries there are."""
+    body, of_x, of_y, w = NETS[case]
+    dtype = np.dtype(getattr(ml_dtypes, kind, kind))
+    weights = {} if w is None else {"w": w.astype(dtype)}
+    if "Gather" in body:
+        weights["i"] = np.zeros(MANY, np.int64)
+    m = model(body, f"({kind}{of_x} x) => ({kind}{of_y} y)", **weights)
+    n = 8 if case == "branches" else MANY
+    J = oj.linearize(m, {"x": ones(dtype, 1, n)}, wrt=list(weights)[:1] or "x", engine="numpy")
+    J = J if engine is None else J.compile(engine)
+    for K, paths in ((J, MANY / J.shape[0]), (J.T, MANY / J.shape[1])):
+        expected = -300 if case == "branches" else max(paths, 1)
+        found = K @ ones(dtype, K.shape[1])
+        assert found.dtype == dtype
+        np.testing.assert_array_equal(found, np.array(expected, dtype))
+
+
+@halves
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
+def test_every_operator_is_rounded_once(name, dtype):
+    """J v is within one ulp of the sum of |J| |v|, by every engine, and one with float32 less."""
+    J, matrix = EXAMPLES[name][1](Draw(0, dtype))
+    matrix = np.asarray(matrix, float)
+    eps = float(ml_dtypes.finfo(dtype).eps)
+    for K, A in ((J, matrix), (J.T, matrix.T)):
+        v = np.random.default_rng(1).standard_normal(K.shape[1]).astype(dtype)
+        exact, scale = A @ v.astype(float), np.abs(A) @ np.abs(v.astype(float))
+        for found in (K @ v, K.compile("numpy") @ v):
+            assert found.dtype == K.dtype
+            assert (np.abs(found.astype(float) - exact) <= 1.5 * eps * scale + 1e-30).all()
+        fine = (K @ v.astype(np.float32)).astype(float)
+        assert (np.abs(fine - exact) <= 1.5 * eps * scale + 1e-30).all()
+
+
+MIXED = {
+    "float32, float16, float32": (
+        "a = Cast<to = 10>(x) b = Mul(a, a) c = MatMul(b, w) y = Cast<to = 1>(c)",
+        "(float[2,3] x) => (float[2,3] y)", np.float16),
+    "float32, bfloat16, float32": (
+        "a = Cast<to = 16>(x) b = Mul(a, a) c = MatMul(b, w) y = Cast<to = 1>(c)",
+        "(float[2,3] x) => (float[2,3] y)", ml_dtypes.bfloat16),
+    "float32, float64, float32": (
+        "a = Cast<to = 11>(x) b = Mul(a, a) c = MatMul(b, w) y = Cast<to = 1>(c)",
+        "(float[2,3] x) => (float[2,3] y)", np.float64),
+    "float16 to bfloat16": (
+        "b = MatMul(x, w) y = Cast<to = 16>(b)", "(float16[2,3] x) => (bfloat16[2,3] y)",
+        np.float16),
+    "outputs of two widths": (
+        "b = MatMul(x, w) c = Mul(b, x) y = Cast<to = 11>(c) z = Neg(b)",
+        "(float[2,3] x) => (double[2,3] y, float[2,3] z)", np.float32),
+    "inputs of two widths": (
+        "b = Cast<to = 1>(h) c = MatMul(b, w) y = Mul(c, x)",
+        "(float[2,3] x, float16[2,3] h) => (float[2,3] y)", np.float32),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MIXED)
+def test_mixed_precision(case):
+    """All ways to a product agree to the precision of J, whatever lies between its ends."""
+    body, signature, dtype = MIXED[case]
+    rng = np.random.default_rng(0)
+    m = model(body, signature, w=rng.standard_normal((3, 3)).astype(dtype))
+    point = {k: rng.standard_normal((2, 3)).astype(spec.dtype) for k, spec in m.inputs.items()}
+    J = oj.linearize(m, point, engine="numpy")
+    eps = 1e-12 if J.dtype == np.float64 and case != "outputs of two widths" else 1e-6
+    for K in (J, J.T):
+        v = rng.standard_normal(K.shape[1]).astype(K.dtype)
+        expected = K.toarray().astype(float) @ v
+        for engine in (None, *ENGINES):
+            found = (K if engine is None else K.compile(engine)) @ v
+            assert found.dtype == K.dtype
+            assert np.linalg.norm(found - expected) <= eps * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_a_sparse_matrix_of_halves(kind):
+    """SciPy has no sparse halves: the entries come in float32, unrounded."""
+    m = model("t = Mul(x, w) y = Tanh(t)", f"({kind}[N] x) => ({kind}[N] y)",
+              w=np.array([1, 2, 3]).astype(getattr(ml_dtypes, kind, kind)))  # fmt: skip
+    J = oj.linearize(m, {"x": [0.5, 1, 2]}, engine="numpy")
+    A = J.tosparse()
+    assert A.dtype == np.float32
+    np.testing.assert_allclose(A.toarray(), J.toarray().astype(np.float32), rtol=2e-2)
+    assert J.relinearize({"x": [1, 1, 1]}).tosparse(out=A) is A
+
+
+def test_solvers_refuse_what_scipy_cannot_hold():
+    m = model("y = Mul(x, x)", "(bfloat16[2] x) => (bfloat16[2] y)")
+    with pytest.raises(oj.InputError, match="SciPy solves nothing in bfloat16"):
+        oj.levenberg_marquardt(m, {"x": [1.0, 2.0]})

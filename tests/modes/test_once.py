@@ -1,0 +1,74 @@
+"""Made at the first look, once, whoever looks; and a Jacobian that is made so."""
+
+import gc
+import pickle
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import onnx.parser
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import onnxjac as oj
+from onnxjac.modes.once import Once
+
+
+def test_made_once_by_several_threads():
+    made = []
+    once = Once(lambda: made.append(1) or object(), "source")
+    assert once.source == "source"
+    with ThreadPoolExecutor(8) as pool:
+        found = {id(x) for x in pool.map(lambda _: once.value, range(64))}
+    assert (len(found), made, once.source) == (1, [1], None)
+
+
+def test_what_follows_is_made_later_and_travels_made():
+    first = Once(lambda: [1, 2])
+    both = first.then(sum)
+    assert not both.made
+    assert not first.made
+    there = pickle.loads(pickle.dumps(both))
+    assert there.made
+    assert there.value == 3
+
+
+@pytest.fixture(scope="module")
+def J():
+    text = """<ir_version: 10, opset_import: ["" : 21]>
+    g (double[3] x, double[3] y) => (double[3] f) { a = Exp(y) b = Tanh(x) f = Mul(a, b) }"""
+    model = oj.load(onnx.parser.parse_model(text))
+    J = oj.linearize(model, {"x": np.ones(3), "y": np.zeros(3)})
+    J.relinearize({"x": np.ones(3), "y": np.ones(3)}).toarray()  # makes the template
+    return J
+
+
+def test_relinearize_makes_no_operators(J):
+    K = J.relinearize({"x": np.zeros(3), "y": np.ones(3)})
+    T, block = K.T, K["f", "x"]
+    assert not any(J.drawn.made for J in (K, T, block))
+    assert K.shape == (3, 6)
+    assert T.shape == (6, 3)
+    assert_allclose(block.toarray(), np.e * np.eye(3), rtol=1e-15)
+    assert K.drawn.made
+    assert_array_equal(T.toarray(), K.toarray().T)
+
+
+def test_what_the_caller_writes_to_later_changes_nothing(J):
+    x, y = np.zeros(3), np.zeros(3)
+    K = J.relinearize({"x": x, "y": y})
+    x += 5
+    y += 5
+    assert_array_equal(K["f", "x"].toarray(), np.eye(3))
+    L = K.relinearize({"x": x, "y": y})
+    assert_array_equal(L.toarray(), J.relinearize({"x": x.copy(), "y": y.copy()}).toarray())
+
+
+def test_a_sequence_at_which_nobody_looks_is_not_kept(J):
+    first = K = J.relinearize({"x": np.ones(3), "y": np.ones(3)})
+    gone = [weakref.ref(K := K.relinearize({"x": np.full(3, float(n)), "y": np.ones(3)}))
+            for n in range(3)]  # fmt: skip
+    gc.collect()
+    assert [r() is None for r in gone] == [True, True, False]
+    assert not first.drawn.made
+    assert_array_equal(K.toarray(), J.relinearize(K.point).toarray())

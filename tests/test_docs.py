@@ -1,0 +1,89 @@
+"""The documentation: notebooks as they are committed, every public name, the page for new ops."""
+
+import re
+import tomllib
+from types import ModuleType
+
+import nbformat
+import numpy as np
+import onnx.parser
+import pytest
+
+import onnxjac as oj
+from house import ROOT
+from onnxjac.ops import registry
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+DOCS = ROOT / "docs"
+CONFIGURATION = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+
+every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+@every_notebook
+def test_notebooks_have_no_outputs(path):
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert not any(cell.outputs or cell.execution_count for cell in cells)
+
+
+def test_notebooks_are_numbered():
+    numbers = [int(path.stem[:2]) for path in NOTEBOOKS]
+    assert numbers == list(range(1, len(NOTEBOOKS) + 1))
+
+
+@every_notebook
+def test_notebooks_are_on_the_site(path):
+    assert f"- notebooks/{path.stem}.md" in CONFIGURATION
+
+
+def public_names():
+    """Every name that `import onnxjac` offers, those of its parts included."""
+    for name in oj.__all__:
+        value = getattr(oj, name)
+        inside = value.__all__ if isinstance(value, ModuleType) else ()
+        yield from (f"{name}.{part}" for part in inside) if inside else (name,)
+
+
+def test_the_reference_has_every_public_name_once():
+    text = "\n".join(page.read_text() for page in (DOCS / "reference").glob("*.md"))
+    found = re.findall(r"^::: onnxjac\.(.+)$", text, re.MULTILINE)
+    assert sorted(found) == sorted([*public_names(), "jacobians.Jacobian"])
+
+
+def test_every_page_is_in_the_navigation():
+    pages = [page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")]
+    assert [page for page in pages if page not in CONFIGURATION] == []
+
+
+def test_the_site_needs_no_other_host():
+    """No fonts, scripts or styles from elsewhere."""
+    assert "font: false" in CONFIGURATION
+    assert "http" not in CONFIGURATION
+
+
+def test_the_documentation_is_not_shipped():
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    assert not any("docs" in name for name in packages["packages"])
+    assert not (ROOT / "MANIFEST.in").exists()
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean"])
+def test_the_operator_on_the_page_for_new_ones(metric, monkeypatch):
+    """Adding an op: the rule that the page shows is right."""
+    monkeypatch.setattr(registry, "DECLARATIONS", dict(registry.DECLARATIONS))
+    page = (DOCS / "adding-an-op.md").read_text(encoding="utf-8")
+    rule = next(block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL))
+    exec("from __future__ import annotations\n" + rule, {"defines": oj.defines})
+    model = oj.load(onnx.parser.parse_model(f"""
+    <ir_version: 10, opset_import: ["": 21, "com.microsoft": 1]>
+    distances (double[3, 4] a, double[2, 4] b) => (double[3, 2] y)
+    {{ y = com.microsoft.CDist <metric = "{metric}"> (a, b) }}"""))
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((3, 4)), rng.standard_normal((2, 4))
+    J = oj.linearize(model, {"a": a, "b": b}, engine="numpy")
+    distances = np.linalg.norm(a[:, None] - b, axis=-1)
+    expected = distances if metric == "euclidean" else distances**2
+    np.testing.assert_allclose(J.primal["y"], expected)
+    assert J.check()
