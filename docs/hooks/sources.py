@@ -1,4 +1,4 @@
-"""The reference finds the package through the link `.ci/onnxjac`; readers are told the file itself."""
+"""The reference finds the package through the link `.ci/onnxjac`; readers are shown the file."""
 
 
 def on_page_content(content: str, **_: object) -> str:

@@ -28,7 +28,8 @@ def settle(model: ir.Model, folder: str | None = None) -> ir.Model:
 
 
 def _nodes(model: ir.Model) -> Iterator[ir.Node]:
-    for graph in (model.graph, *model.functions.values()):
+    owners: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
+    for graph in owners:
         yield from ir.traversal.RecursiveGraphIterator(graph)
 
 

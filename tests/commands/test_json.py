@@ -23,8 +23,8 @@ def arguments(tmp_path, monkeypatch):
     return {
         "report": (DIGITS, "--html", str(tmp_path / "page.html")), "check": (DIGITS,),
         "jacobian": (DIGITS, *out), "spectrum": (DIGITS,), "export": (DIGITS, *out),
-        "lower": (written(tmp_path, *GRADIENT), *out), "prove": ("Floor",), "tags": ("--op", "Clip"),
-        "sweep": ("--op", "Tanh", "--jobs", "1"),
+        "lower": (written(tmp_path, *GRADIENT), *out), "prove": ("Floor",),
+        "tags": ("--op", "Clip"), "sweep": ("--op", "Tanh", "--jobs", "1"),
     }  # fmt: skip
 
 

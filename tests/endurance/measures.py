@@ -128,12 +128,12 @@ def calls(J):
 def weights(folder, nbytes, mmap, engine):
     """Bytes that loading, running and linearising a model with so many bytes of weights takes."""
     path = heavy(folder, nbytes)
-    before, start = peak(), resident()
+    start = resident()
     model = oj.load(path, mmap=mmap)
-    loaded = peak() - before
+    loaded = peak() - start
     point = {"x": np.ones((1, 1024), np.float32)}
     model.run(point, engine=engine)
     J = oj.linearize(model, point, engine=engine)
     J.T @ (J @ np.ones(J.shape[1], J.dtype))
     size, held = os.path.getsize(folder / "heavy.data"), resident() - start
-    return {"bytes": size, "loaded": loaded, "held": held, "peak": peak() - before}
+    return {"bytes": size, "loaded": loaded, "held": held, "peak": peak() - start}

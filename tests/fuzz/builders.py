@@ -17,7 +17,7 @@ def text(body: str, inputs: str = X, opset: int = 21) -> onnx.ModelProto:
 
 
 def outside(location: str, kind: str) -> onnx.ModelProto:
-    """Y = x + w, where w is in a file: as an initializer, as a constant, in a branch, a function."""
+    """Y = x + w, where w is in a file: an initializer, a constant, in a branch or a function."""
     w = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[2, 3])
     w.data_location = TensorProto.EXTERNAL
     w.external_data.add(key="location", value=location)
@@ -95,7 +95,7 @@ def too_few_rows() -> onnx.ModelProto:
 
 def labels() -> onnx.ModelProto:
     """More labels than scores: ONNX Runtime computes something."""
-    model = text('y = NegativeLogLikelihoodLoss<reduction="none">(x, t)')
+    model = text('y = NegativeLogLikelihoodLoss<reduction="none">(x, t)', "float[1,3] x")
     model.graph.initializer.append(numpy_helper.from_array(LABELS, "t"))
     return model
 

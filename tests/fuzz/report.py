@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from .trial import LIMITS, Verdict
+from .trial import Verdict
 from .workers import MEMORY, SECONDS
 
 LIBRARIES = ("onnx", "onnx-ir", "onnxruntime", "numpy")
@@ -16,9 +16,9 @@ HEAD = f"""\
 # Hostile files: results
 
 Written by `python -m tests.fuzz --markdown tests/fuzz/RESULTS.md`, which adds a line for each run.
-A trial may take {SECONDS} s of processor time and {MEMORY / 2**30:.0f} GiB of address space; it runs
-under `{LIMITS}`. A finding is anything but a result or an `OnnxJacError`: another exception, a crash,
-a hang, a refused allocation beyond the limits, a file opened outside the folder of the model.
+A trial may take {SECONDS} s of processor time and {MEMORY / 2**30:.0f} GiB of address space, under
+the limits of `tests/fuzz/trial.py`. A finding is anything but a result or an `OnnxJacError`:
+another exception, a crash, a hang, memory refused by the system, a file opened outside.
 
 | date | trials | seed | first | results | refused | findings | minutes | versions |
 |---|---|---|---|---|---|---|---|---|

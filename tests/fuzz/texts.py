@@ -61,7 +61,8 @@ TEXTS = {
     "range": f"""{HEAD} g {X} {{
         zero = Constant<value_float=0.0>() three = Constant<value_float=3.0>()
         one = Constant<value_float=1.0>() r = Range(zero, three, one)
-        k = Cast<to=7>(r) three_ = Constant<value_ints=[3]>() values = Constant<value_floats=[0.0, 1.0]>()
+        k = Cast<to=7>(r) three_ = Constant<value_ints=[3]>()
+        values = Constant<value_floats=[0.0, 1.0]>()
                 h = OneHot(k, three_, values) a = MatMul(x, h) y = Einsum<equation="ij,j->ij">(a, r)
     }}""",
     "old": """<ir_version: 4, opset_import: ["": 9]> g

@@ -110,14 +110,15 @@ def test_functions_in_one_another():
 @pytest.mark.parametrize("name", ["f0", "f1"])
 def test_functions_in_a_circle(name):
     pair = DOUBLED[: DOUBLED.index("<", DOUBLED.index("f1 (x)"))].replace("my.f2", f"my.{name}")
-    with pytest.raises(oj.LoadError, match="circle.*'f1'"):
+    with pytest.raises(oj.LoadError, match=r"circle.*'f1'"):
         load("y = my.f0(x)", pair)
 
 
 def test_the_nodes_of_a_model():
     body = "a = Exp(x) b = Exp(a) y = Exp(b)"
     load(body, nodes=3)
-    refused(r"3 nodes, more than the limit of 2 nodes.*Limits\(nodes=3\)", lambda: load(body, nodes=2))
+    match = r"3 nodes, more than the limit of 2 nodes.*Limits\(nodes=3\)"
+    refused(match, lambda: load(body, nodes=2))
 
 
 def test_dense_matrices():

@@ -2,6 +2,7 @@
 
 import gc
 import pickle
+import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
@@ -16,7 +17,13 @@ from onnxjac.modes.once import Once
 
 def test_made_once_by_several_threads():
     made = []
-    once = Once(lambda: made.append(1) or object(), "source")
+
+    def make():
+        time.sleep(0.02)  # time enough for others to come by
+        made.append(1)
+        return object()
+
+    once = Once(make, "source")
     assert once.source == "source"
     with ThreadPoolExecutor(8) as pool:
         found = {id(x) for x in pool.map(lambda _: once.value, range(64))}

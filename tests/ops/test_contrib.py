@@ -209,3 +209,11 @@ def test_a_guest_in_the_default_domain():
     session = onnxruntime.InferenceSession(proto.SerializeToString())
     found = load(proto).run(feeds)["y0"]
     np.testing.assert_allclose(found, session.run(None, feeds)[0], rtol=1e-5, atol=1e-6)
+
+
+def test_a_smooth_softmax_is_refused():
+    inputs = [N(2, 3, 32), N(2, 3, 16), N(2, 3, 16), None, None, LENGTHS, TOTAL]
+    attrs = {"num_heads": 4, "kv_num_heads": 2, "smooth_softmax": 1}
+    proto, feeds = one_node("GroupQueryAttention", inputs, attrs, 1)
+    with pytest.raises(oj.UnsupportedOp, match="sinks"):
+        load(proto).run(feeds, engine="numpy")

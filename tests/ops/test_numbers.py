@@ -127,6 +127,14 @@ def test_dtype_is_kept(name, dtype):
 
 
 @pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("name", sorted(UNARY))
+def test_halves_are_computed_in_single_precision_and_rounded_once(name, dtype):
+    x = np.random.default_rng(0).uniform(0.02, 0.98, (8, 16)).astype(dtype)
+    y = getattr(op, name)(x)
+    np.testing.assert_array_equal(y, getattr(op, name)(x.astype(np.float32)).astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", HALVES)
 def test_half_precision_products(dtype):
     a, b = rng.normal(size=(2, 3, 4)), rng.normal(size=(4, 5))
     image, weights = rng.normal(size=(1, 2, 5, 5)), rng.normal(size=(3, 2, 3, 3))

@@ -72,7 +72,7 @@ def test_the_page(capsys, tmp_path):
 def test_for_machines(capsys):
     assert main(["sweep", "--op", "Tanh", "--jobs", "1", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [case["op_type"] for case in found["cases"]] == ["Tanh", "Tanh"]
+    assert {case["op_type"] for case in found["cases"]} == {"Tanh"}
     assert all(case["errors"]["slope"] < 1 and not case["failed"] for case in found["cases"])
 
 

@@ -1,0 +1,22 @@
+"""How operators of operators show themselves."""
+
+import numpy as np
+import pytest
+
+from onnxjac.jacobians.block import Block
+from onnxjac.jacobians.dense import Dense
+from onnxjac.jacobians.diagonal import Diagonal
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda d, a: Block([[d, None], [None, d]]), "[[diag(2), 0], [0, diag(2)]]"),
+        (lambda d, a: d @ (a + d), "diag(2) · (dense(2×2) + diag(2))"),
+        (lambda d, a: (a + d) @ (a + d).T, "(dense(2×2) + diag(2)) · (dense(2×2) + diag(2))"),
+    ],
+    ids=["an absent block", "a sum as a factor", "sums as factors"],
+)
+def test_text(make, text):
+    diagonal, dense = Diagonal(np.array([2.0, 3.0])), Dense(np.array([[1.0, 2.0], [3.0, 5.0]]))
+    assert str(make(diagonal, dense)) == text
