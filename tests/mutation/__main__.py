@@ -1,0 +1,116 @@
+"""The command line: `python -m tests.mutation`, from the root of the repository."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from . import __doc__ as description
+from .report import HERE, Verdict, page
+from .short import keep, short
+from .trial import ROOT, SURVIVED, on_trial, prepare
+
+if TYPE_CHECKING:
+    from .choice import Tests
+    from .mutants import Mutant
+
+TESTS = ("tests/jacobians", "tests/ops", "tests/test_doctests.py", "tests/modes", "tests/proofs",
+    "tests/sparse", "tests/elimination", "tests/products")  # fmt: skip
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+def arguments() -> argparse.Namespace:
+    """What the user asked for."""
+    parser = argparse.ArgumentParser(
+        "python -m tests.mutation", description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    add = parser.add_argument
+    add("--short", action="store_true", help="only the kept mutants, each before its killer")
+    add("--map", type=Path, help="the folder of the map; made where it is missing")
+    add("--sample", type=int, default=0, help="how many mutants")
+    add("--seed", type=int, default=0)
+    add("--budget", type=float, default=40, help="seconds of tests that a mutant must survive")
+    add("--part", default="0/1", help="i/n: every n-th mutant of the sample, from the i-th")
+    add("--page", action="store_true", help="write RESULTS.md and killers.json")
+    return parser.parse_args()
+
+
+def measure(folder: Path) -> None:
+    """Run the tests under coverage once, in parts, and keep which test runs which line."""
+    folder.mkdir(parents=True, exist_ok=True)
+    included = ",".join(f"{ROOT}/{name}/*" for name in ("jacobians", "ops"))
+    for tests in TESTS:
+        data = folder / f"{Path(tests).stem}.coverage"
+        if data.with_suffix(".json").exists():
+            continue
+        subprocess.run(
+            [sys.executable, "-m", "coverage", "run", f"--include={included}", "-m", "pytest", "-q",
+             "-p", "no:cacheprovider", "-p", "mutation.contexts", "-m", "not peers",
+             "--durations-file", data.with_suffix(".json"), tests],
+            env=os.environ | {"COVERAGE_FILE": str(data), "PYTHONPATH": str(ROOT / "tests")},
+            cwd=ROOT, check=False,
+        )  # fmt: skip
+
+
+def judge(options: argparse.Namespace) -> list[Verdict]:
+    """Try the sample, one mutant after the other; verdicts are kept, and survivors tried again."""
+    from .choice import Tests  # needs the extra
+    from .mutants import sample
+
+    index, count = map(int, options.part.split("/"))
+    tests = Tests(options.map)
+    store = options.map / f"verdicts-{options.seed}-{index}.jsonl"
+    known = verdicts(store)
+    for mutant in sample(options.sample, options.seed)[index::count]:
+        if known.get(mutant.key(), {}).get("outcome", SURVIVED) == SURVIVED:
+            verdict = trial(mutant, tests, options.budget)
+            print(verdict.outcome, verdict.text(), verdict.killer, flush=True)
+            with store.open("a") as file:
+                file.write(json.dumps({"key": mutant.key(), **vars(verdict)}) + "\n")
+    return [Verdict(**{k: v for k, v in entry.items() if k != "key"})
+            for path in sorted(options.map.glob(f"verdicts-{options.seed}-*.jsonl"))
+            for entry in verdicts(path).values()]  # fmt: skip
+
+
+def verdicts(store: Path) -> dict[str, dict]:
+    """The last verdict on each mutant."""
+    lines = store.read_text().splitlines() if store.exists() else []
+    return {entry["key"]: entry for entry in map(json.loads, lines)}
+
+
+def trial(mutant: Mutant, tests: Tests, budget: float) -> Verdict:
+    """A quick round of tests, then, for those that survive it, all that run the line."""
+    outcome, killer = SURVIVED, ""
+    for chosen in tests.near(mutant, budget):
+        if outcome == SURVIVED and chosen:
+            needed = sum(tests.seconds[test] for test in chosen)
+            seconds = int(30 + 5 * needed)
+            outcome, killer = on_trial(ROOT / mutant.path, mutant.source(), chosen, seconds)
+    return Verdict(mutant.path, mutant.line, *mutant.change(), outcome, killer)
+
+
+def main() -> int:
+    """Run what was asked for; the exit status is 1 where a kept mutant survives."""
+    options = arguments()
+    os.environ.update(ONE_THREAD)
+    if options.short:
+        prepare()
+        return 0 if short() else 1
+    measure(options.map)
+    if options.sample:
+        prepare()
+        found = judge(options)
+        if options.page:
+            (HERE / "RESULTS.md").write_text(page(found, options.seed))
+            keep(found, options.seed)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

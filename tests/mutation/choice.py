@@ -1,0 +1,87 @@
+"""Which tests may kill a mutant: those that run its lines, the fastest and most diverse first."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from itertools import accumulate, takewhile, zip_longest
+from pathlib import Path
+
+from coverage import CoverageData
+
+from .mutants import ROOT, Mutant
+
+
+class Tests:
+    """The tests that passed, with seconds, and the lines that each of them runs.
+
+    Read from pairs of files, coverage's data and the durations beside it, that the plugin
+    `contexts` wrote.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.data = CoverageData(basename=":memory:", no_disk=True)
+        self.seconds: dict[str, float] = {}
+        for path in sorted(folder.glob("*.coverage")):
+            part = CoverageData(str(path))
+            part.read()
+            self.data.update(part)
+            self.seconds |= json.loads(path.with_suffix(".json").read_text())
+
+    def near(self, mutant: Mutant, budget: float) -> list[list[str]]:
+        """Tests in two rounds, a quick one and then all that fit into `budget` seconds."""
+        lines = self.data.contexts_by_lineno(str(ROOT / mutant.path))
+        hits = {t for n in range(mutant.line, mutant.last + 1) for t in lines.get(n, ()) if t}
+        ordered = self.ordered(hits) or self.ordered(self.named(mutant))
+        whole = self.ordered({t for tests in lines.values() for t in tests if t} - {*ordered})
+        everything = [*self.within(budget, [*ordered, *whole]), *self.doctests(mutant)]
+        most = Counter(file(t) for t in ordered[:200]).most_common(1)
+        quick = [t for t in everything if [file(t)] == [name for name, _ in most]]
+        first = [*self.doctests(mutant), *self.within(budget / 8, quick)]
+        return [first, [t for t in everything if t not in {*first}]]
+
+    def ordered(self, tests: Iterable[str]) -> list[str]:
+        """One of every test function, then a second case of each, and so on; fast ones first."""
+        groups: dict[str, list[str]] = defaultdict(list)
+        for test in sorted({*tests} & self.seconds.keys(), key=lambda t: (self.seconds[t], t)):
+            groups[test.partition("[")[0]].append(test)
+        return [t for turn in zip_longest(*groups.values()) for t in turn if t is not None]
+
+    def within(self, budget: float, tests: list[str]) -> list[str]:
+        """As many of these tests, from the first, as take `budget` seconds."""
+        sums = accumulate(self.seconds[test] for test in tests)
+        return [test for test, _ in zip(tests, takewhile(lambda s: s < budget, sums), strict=False)]
+
+    def named(self, mutant: Mutant) -> Iterator[str]:
+        """Where only the import runs the line: the tests whose ids hold a name that it quotes."""
+        lines = (ROOT / mutant.path).read_text().splitlines()[mutant.line - 2 : mutant.last + 1]
+        names = re.findall(r'"([A-Z]\w+)"', " ".join(lines))
+        return (
+            (t for t in self.seconds if any(n in t for n in names)) if names else iter(self.small)
+        )
+
+    def doctests(self, mutant: Mutant) -> list[str]:
+        """The examples in the mutant's own docstrings."""
+        dotted = ".".join(("onnxjac", *Path(mutant.path).with_suffix("").parts))
+        test = f"tests/test_doctests.py::test_docstrings[{dotted.removesuffix('.__init__')}]"
+        return [test] if test in self.seconds else []
+
+    @cached_property
+    def small(self) -> list[str]:
+        """Two cases of every test function there is."""
+        groups: Counter[str] = Counter()
+        return [t for t in self.ordered(self.seconds) if second(groups, t.partition("[")[0])]
+
+
+def second(counts: Counter[str], group: str) -> bool:
+    """Whether this is the first or second of its group."""
+    counts[group] += 1
+    return counts[group] <= 2
+
+
+def file(test: str) -> str:
+    """The file of a test."""
+    return test.partition("::")[0]

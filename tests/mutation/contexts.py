@@ -1,0 +1,51 @@
+"""A pytest plugin: which test runs which line, and how long each passing test takes.
+
+Run it as `coverage run -m pytest -p mutation.contexts --durations-file FILE ...`: each test becomes
+one context of coverage's data, and FILE maps the ids of the tests that passed to seconds.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import coverage
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The file that the seconds of every passing test are written to."""
+    parser.addoption("--durations-file", type=Path, required=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start with no durations."""
+    config.stash[SECONDS] = {}
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Name coverage's context after the test while it runs, its fixtures included."""
+    measuring = coverage.Coverage.current()
+    measuring.switch_context(item.nodeid)
+    try:
+        return (yield)
+    finally:
+        measuring.switch_context("")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Keep the seconds of a test that passed."""
+    report = yield
+    if report.when == "call" and report.passed:
+        item.config.stash[SECONDS][report.nodeid] = round(report.duration, 4)
+    return report
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write what was measured."""
+    path: Path = session.config.getoption("--durations-file")
+    path.write_text(json.dumps(session.config.stash[SECONDS]))
+
+
+SECONDS = pytest.StashKey[dict[str, float]]()

@@ -1,0 +1,91 @@
+"""The page of results: what was killed, by folder, and what was not."""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+HERE = Path(__file__).parent
+EXPLAINED = HERE / "SURVIVORS.md"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one mutant: its change, the outcome and the test that killed it."""
+
+    path: str
+    line: int
+    old: str
+    new: str
+    outcome: str
+    killer: str = ""
+
+    @property
+    def folder(self) -> str:
+        """The folder that it counts for."""
+        return str(Path(self.path).parent)
+
+    def text(self) -> str:
+        """How the pages of survivors and results name the change."""
+        return f"`{self.path}`: `{self.old}` → `{self.new}`"
+
+
+def page(verdicts: list[Verdict], seed: int) -> str:
+    """RESULTS.md: the counts by folder, and the survivors that nothing explains."""
+    today = f"{datetime.now(UTC):%Y-%m-%d}"
+    versions = ", ".join(f"{name} {version(name)}" for name in ("cosmic-ray", "onnx", "numpy"))
+    return "\n".join(
+        [
+            "# Mutants of `jacobians/` and `ops/`",
+            "",
+            f"{today}, Python {platform.python_version()}, {versions}; {len(verdicts)} mutants, a "
+            f"sample by file with seed {seed}; `python -m tests.mutation` makes this page.",
+            "",
+            *table(verdicts),
+            "",
+            "A mutant that runs out of its processor time is noticed and counts as killed. Survivors",
+            "that change nothing one could notice stand in `SURVIVORS.md` with the reason.",
+            *unexplained(verdicts),
+            "",
+        ]
+    )
+
+
+def table(verdicts: list[Verdict]) -> Iterator[str]:
+    """One row per folder and one for all."""
+    folders: dict[str, list[Verdict]] = defaultdict(list)
+    for verdict in verdicts:
+        folders[verdict.folder].append(verdict)
+    yield "| folder | mutants | killed | of which timeouts | survived | of which explained | killed |"
+    yield "|---|--:|--:|--:|--:|--:|--:|"
+    for folder, found in sorted(folders.items()):
+        yield row(f"`{folder}/`", found)
+    yield row("all", verdicts)
+
+
+def row(name: str, verdicts: list[Verdict]) -> str:
+    """The counts of some mutants; the last column is the share of all of them, explained or not."""
+    counts = Counter(verdict.outcome for verdict in verdicts)
+    survived, timeouts = counts["survived"], counts["timeout"]
+    killed = len(verdicts) - survived
+    explained = sum(v.outcome == "survived" and is_explained(v) for v in verdicts)
+    cells = (name, len(verdicts), killed, timeouts, survived, explained)
+    return "| " + " | ".join(map(str, cells)) + f" | {killed / len(verdicts):.1%} |"
+
+
+def is_explained(verdict: Verdict) -> bool:
+    """Whether the page of survivors has this change."""
+    return EXPLAINED.exists() and verdict.text() in EXPLAINED.read_text()
+
+
+def unexplained(verdicts: list[Verdict]) -> Iterator[str]:
+    """The survivors that still want a test or a reason."""
+    left = [v for v in verdicts if v.outcome == "survived" and not is_explained(v)]
+    if left:
+        yield from ("", "## Survivors without a reason", "")
+        yield from (f"- {v.text()} (line {v.line})" for v in sorted(left, key=lambda v: v.path))

@@ -1,0 +1,58 @@
+"""Twenty killed mutants and the tests that killed them: do these tests still kill?
+
+`killers.json` holds the changes as lines of text, so that a moved line is found again; a line that
+is no longer there is passed over, and the page of results is to be made again when many are.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable
+
+from .report import HERE, Verdict
+from .trial import KILLED, ROOT, on_trial
+
+KILLERS = HERE / "killers.json"
+COUNT = 20
+SECONDS = 30
+FEWEST = 0.7
+
+
+def keep(verdicts: Iterable[Verdict], seed: int) -> None:
+    """Write `COUNT` of the killed mutants to `killers.json`, from as many files as there are."""
+    kept = [v for v in verdicts if v.outcome == KILLED and "::" in v.killer and occurs_once(v)]
+    random.Random(seed).shuffle(kept)
+    by_file = {verdict.path: verdict for verdict in kept}
+    entries = [vars(verdict) for verdict in sorted(by_file.values(), key=str)]
+    chosen = random.Random(seed).sample(entries, min(COUNT, len(entries)))
+    text = json.dumps(sorted(chosen, key=str), indent=1, ensure_ascii=False)
+    KILLERS.write_text(text + "\n")
+
+
+def occurs_once(verdict: Verdict) -> bool:
+    """Whether the change is of one line, and only one line of the file reads like that."""
+    lines = (ROOT / verdict.path).read_text().splitlines()
+    return [line.strip() for line in lines].count(verdict.old) == 1
+
+
+def short() -> bool:
+    """Put the kept mutants on trial before their killers; whether all were killed."""
+    known = [Verdict(**entry) for entry in json.loads(KILLERS.read_text())]
+    found = [verdict for verdict in known if occurs_once(verdict)]
+    survivors = [verdict for verdict in found if not still_killed(verdict)]
+    for verdict in survivors:
+        print(f"survived {verdict.killer}: {verdict.text()}")
+    print(f"{len(found) - len(survivors)} of {len(found)} mutants killed, {len(known)} kept")
+    return not survivors and len(found) >= FEWEST * len(known)
+
+
+def still_killed(verdict: Verdict) -> bool:
+    """Whether the killer fails on the change and passes without it."""
+    path = ROOT / verdict.path
+    text = path.read_text()
+    changed, original = (
+        on_trial(path, source, [verdict.killer], SECONDS)[0]
+        for source in (text.replace(verdict.old, verdict.new), text)
+    )
+    return changed == KILLED and original != KILLED
