@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -44,6 +45,7 @@ def numbers(asked: argparse.Namespace, start: float) -> Iterator[int]:
 
 def main() -> int:
     """Try, tell, write; 1 if there was a finding."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the workers end as well
     asked, seeds = arguments(), corpus()
     start, tally = time.monotonic(), Tally(asked.seed)
     for number, verdict in outcomes(seeds, asked.seed, numbers(asked, start), asked.jobs):

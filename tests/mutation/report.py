@@ -48,8 +48,8 @@ def page(verdicts: list[Verdict], seed: int) -> str:
             "",
             *table(verdicts),
             "",
-            "A mutant that runs out of its processor time is noticed and counts as killed. Survivors",
-            "that change nothing one could notice stand in `SURVIVORS.md` with the reason.",
+            "A mutant that runs out of its processor time is noticed and counts as killed.",
+            "Survivors that change nothing one could notice stand in `SURVIVORS.md`, with reasons.",
             *unexplained(verdicts),
             "",
         ]
@@ -61,7 +61,7 @@ def table(verdicts: list[Verdict]) -> Iterator[str]:
     folders: dict[str, list[Verdict]] = defaultdict(list)
     for verdict in verdicts:
         folders[verdict.folder].append(verdict)
-    yield "| folder | mutants | killed | of which timeouts | survived | of which explained | killed |"
+    yield "| folder | mutants | killed | by timeout | survived | explained | share killed |"
     yield "|---|--:|--:|--:|--:|--:|--:|"
     for folder, found in sorted(folders.items()):
         yield row(f"`{folder}/`", found)

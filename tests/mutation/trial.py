@@ -60,7 +60,7 @@ def on_trial(path: Path, source: str, tests: list[str], seconds: int) -> tuple[s
     status = waited(child, 4 * seconds)
     with os.fdopen(reading) as pipe:
         killer = pipe.read()
-    if status is None or os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU:
+    if status is None or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU):
         return TIMEOUT, ""
     return (SURVIVED, "") if status == 0 else (KILLED, killer or "the process died")
 
