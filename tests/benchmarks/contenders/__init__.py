@@ -5,6 +5,7 @@ from typing import Any
 
 MODULES = {
     "onnxjac": "onnxjac",
+    "onnxjac compiled": "onnxjac",
     "onnxjac onnxruntime": "onnxjac",
     "onnxjac numpy": "onnxjac",
     "onnxjac numba": "onnxjac",

@@ -17,6 +17,7 @@ class Plain(Contender):
 
     library: ClassVar[str] = "onnxjac"
     engine: ClassVar[str | None] = None
+    compiled: ClassVar[bool] = False
 
     def __init__(self, workload: Workload) -> None:
         super().__init__(workload)
@@ -25,7 +26,7 @@ class Plain(Contender):
 
     def ready(self, J: Any) -> Any:
         """J, compiled for the engine."""
-        if self.engine is None:
+        if not self.compiled:
             return J
         if not hasattr(J, "compile"):
             raise Absent(f"{type(J).__name__} has no compile")
@@ -76,27 +77,31 @@ class Plain(Contender):
         return lambda: J.toarray()
 
     def sparse(self) -> Task:
-        """At a new point each time."""
-        J = self.operator()
-        if not hasattr(J, "tosparse"):
-            raise Absent(f"{type(J).__name__} has no tosparse")
-        name = self.workload.input
-        return self.in_turn(lambda u: J.relinearize({name: u}).tosparse())
+        """At a new point each time, into the matrix of the point before, as in Newton's method."""
+        J, name = self.operator(), self.workload.input
+        matrix = J.tosparse()
+        return self.in_turn(lambda u: J.relinearize({name: u}).tosparse(out=matrix))
 
 
-class OnnxRuntime(Plain):
+class Compiled(Plain):
+    """Compiled for the engine that `compile` chooses."""
+
+    compiled: ClassVar[bool] = True
+
+
+class OnnxRuntime(Compiled):
     """Compiled for ONNX Runtime."""
 
     engine: ClassVar[str | None] = "onnxruntime"
 
 
-class Numpy(Plain):
+class Numpy(Compiled):
     """Compiled for NumPy."""
 
     engine: ClassVar[str | None] = "numpy"
 
 
-class Numba(Plain):
+class Numba(Compiled):
     """Compiled for numba, which has nothing to fuse where matrix products are all."""
 
     engine: ClassVar[str | None] = "numba"
@@ -108,6 +113,7 @@ class Numba(Plain):
 
 CONTENDERS = {
     "onnxjac": Plain,
+    "onnxjac compiled": Compiled,
     "onnxjac onnxruntime": OnnxRuntime,
     "onnxjac numpy": Numpy,
     "onnxjac numba": Numba,
