@@ -53,9 +53,12 @@ def closest(name: str, candidates: Iterable[str]) -> str:
 
     >>> closest("wieght", ["weight", "bias"])
     " Did you mean 'weight'?"
+    >>> closest("fc1", ["image", "fc1.weight", "fc1.bias"])
+    " Did you mean 'fc1.weight' or 'fc1.bias'?"
     """
     known = list(candidates)
     near = difflib.get_close_matches(name, known, n=3)
+    near = near or [k for k in known if name and name in k][:3]
     if near:
         return f" Did you mean {' or '.join(map(repr, near))}?"
     shown = ", ".join(map(repr, known[:8])) + (", ..." if len(known) > 8 else "")

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .arrays import prod_text
+from .errors import InputError
 from .foreign import native
 from .hooks import to_jax, to_pylops, to_torch
 
@@ -35,7 +37,19 @@ class Guest(LinearOperator):
         return super().rmatmat(native(X))
 
     def dot(self, x: Any) -> Any:
-        return super().dot(native(x))
+        return super().dot(self._factor(native(x)))
+
+    def _factor(self, x: Any) -> Any:
+        """What J can be multiplied by: of arrays a vector of n, or a matrix of n rows."""
+        n = self.shape[1]
+        if isinstance(x, np.ndarray) and x.ndim and (x.ndim > 2 or len(x) != n):
+            said = ": x.ravel() is such a vector" if x.size == n else ""
+            named = "; J.apply({name: x}) takes tensors" if hasattr(self, "apply") else ""
+            raise InputError(
+                f"J, {prod_text(self.shape)}, multiplies a vector of {n} or a matrix of {n} rows, "
+                f"not an array of shape {list(x.shape)}{said}{named}"
+            )
+        return x
 
     def __rmul__(self, x: Any) -> Any:
         return super().__rmul__(native(x))

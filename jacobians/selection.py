@@ -183,6 +183,8 @@ def _submatrix(operator: Jacobian, rows: Any, columns: Any) -> Jacobian:
 
 
 def _positions(index: Any, n: int) -> np.ndarray:
+    if isinstance(index, str):
+        raise InputError(f'{index!r} alone is no block: a block is J["of", "wrt"], by two names')
     try:
         return np.atleast_1d(np.arange(n)[index])
     except IndexError as error:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..jacobians import Array, Jacobian, Op, Shape
 from ..jacobians.errors import InputError
+from .check import Check
 from .curvature.blocks import diagonal_blocks
 from .curvature.symmetric import Curvature
 from .explaining.explanation import Explanation
@@ -19,7 +20,7 @@ from .gradient import Gradient
 from .linearization import Linearization
 from .model import Model
 from .named import listed
-from .names import Names, names_of
+from .names import Names, check_model, names_of
 
 
 class Hessian(Curvature):
@@ -90,6 +91,13 @@ class Hessian(Curvature):
         """What H is made of, as the Jacobian of the recorded gradient: see `Linearization`."""
         return self.J.explain() if name is None else self.J.explain(name)
 
+    def check(self, *, seed: int = 0) -> Check:
+        """The tests of `Linearization.check`, of H as the Jacobian of the recorded gradient.
+
+        Central differences are those of that gradient.
+        """
+        return self.J.check(seed=seed)
+
     def __repr__(self) -> str:
         return f"∂²/∂({listed(self.domain)})²: {self.shape[0]}×{self.shape[1]} {self.dtype}"
 
@@ -123,6 +131,7 @@ def hessian_of(
     engine: str | None = None,
 ) -> Hessian:  # fmt: skip
     """All of H: see `hessian`."""
+    check_model(model)
     of_names = names_of(model, of, model.outputs, "of")
     wrt_names = names_of(model, wrt, model.inputs, "wrt")
     f = Gradient(model, of_names, wrt_names, weights, engine)

@@ -15,7 +15,7 @@ from ..ops import Step
 from .elimination.adaptive import Adaptive
 from .linearization import Linearization, Maker, Specs
 from .model import Model, TensorSpec
-from .names import Names, names_of, not_floating
+from .names import Names, check_model, names_of, not_floating
 from .once import Once, known
 from .primal.draws import fixed
 from .primal.evaluate import evaluate
@@ -240,6 +240,7 @@ def linearize(
     Shapes: (total size of `of`, total size of `wrt`), tensors ravelled and concatenated in order.
     Raises `InputError` for what does not fit, `UnsupportedOp` for an operator without a rule.
     """
+    check_model(model)
     of_names = names_of(model, of, model.outputs, "of")
     wrt_names = names_of(model, wrt, model.inputs, "wrt")
     J = route_of(model, of_names, wrt_names, engine, straight_through, checkpoint).at(inputs)

@@ -29,6 +29,12 @@ def names_of(
     return chosen
 
 
+def check_model(model: Any) -> None:
+    """Refuse what is not yet a model: a file, a module, what `onnx.load` gives."""
+    if not isinstance(model, Model):
+        raise InputError(f"a model is what `load` gives, not {type(model).__name__}: load it first")
+
+
 def distinct(names: str | Iterable[str], role: str) -> tuple[str, ...]:
     """The names, each once."""
     several = isinstance(names, Iterable) and not isinstance(names, str)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..jacobians import Jacobian
+from ..jacobians.errors import InputError
 from .node import Node
 
 Blocks = Mapping[tuple[int, int], Jacobian]
@@ -37,7 +38,13 @@ DECLARATIONS: dict[tuple[str, str], Declaration] = {}
 
 
 def jacobian(*names: str) -> Callable[[Rule], Rule]:
-    """Declare the blocks of operators: `@jacobian("MatMul")`, `@jacobian("my.domain::Op")`."""
+    """Declare the blocks of operators: `@jacobian("MatMul")`, `@jacobian("my.domain::Op")`.
+
+    The Jacobian of a model is `linearize(model, inputs)`; this refuses one.
+    """
+    if not all(isinstance(name, str) for name in names):
+        raise InputError("jacobian declares the rule of an operator, @jacobian('MatMul'): the "
+                         "Jacobian of a model is linearize(model, inputs)")  # fmt: skip
 
     def register(rule: Rule) -> Rule:
         for name in names:

@@ -20,7 +20,8 @@ def run(args: Namespace, out: Output) -> bool:
     inputs, outputs = ([value.name for value in ends] for ends in
                        (made.graph.input, made.graph.output))  # fmt: skip
     nodes = len(made.graph.node)
-    out.wrote(args.output, f"{nodes} nodes", nodes=nodes, inputs=inputs, outputs=outputs)
+    ends = f"({', '.join(inputs)}) ↦ ({', '.join(outputs)})"
+    out.wrote(args.output, f"{ends}, {nodes} nodes", nodes=nodes, inputs=inputs, outputs=outputs)
     return True
 
 

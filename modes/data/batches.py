@@ -12,6 +12,7 @@ from typing import Any, final
 import numpy as np
 
 from ...jacobians.errors import InputError
+from ...jacobians.foreign import is_foreign
 from .archive import mapped
 
 Batch = Mapping[str, Any]
@@ -130,7 +131,8 @@ def samples(batch: Batch) -> int:
 
 def is_data(inputs: Any, batch_size: int | None = None) -> bool:
     """Whether inputs are more than the one batch that a mapping is; an array is neither."""
-    return batch_size is not None or not isinstance(inputs, Mapping | np.ndarray)
+    one = isinstance(inputs, Mapping | np.ndarray) or is_foreign(inputs)
+    return batch_size is not None or not one
 
 
 def batches_of(data: Any, batch_size: int | None = None) -> Batches:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from inspect import Parameter, signature
@@ -36,6 +36,8 @@ class PerBatch:
     shared: Batch
 
     def __call__(self, batch: Batch) -> Jacobian:
+        if not isinstance(batch, Mapping):
+            raise InputError(f"a batch is a dict from name to array, not {type(batch).__name__}")
         options = dict(self.options)
         if "seed" in options:
             options["seed"] = mixed(options["seed"], batch)

@@ -111,5 +111,6 @@ def fates(found: tuple[Change, ...]) -> dict[Ends, str]:
     for number, c in enumerate((c for c in found if c.choice != KEPT), 1):
         for e in c.blocks:
             numbers[e.start, e.end].append(number)
-    said = {ends: f"in {joined(known, ', ', width=20)}" for ends, known in numbers.items()}
+    each = {ends: tuple(dict.fromkeys(known)) for ends, known in numbers.items()}
+    said = {ends: f"in {joined(known, ', ', width=20)}" for ends, known in each.items()}
     return dict.fromkeys(kept, KEPT) | said

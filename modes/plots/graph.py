@@ -56,7 +56,8 @@ def of_model(J: Jacobian) -> Linearization:
     J = J.J if isinstance(J, Hessian) else J
     if not isinstance(J, Linearization):
         raise InputError("a graph is drawn of the Jacobian or the Hessian of a model, not of "
-                         f"{type(J).__name__}: it has no DAG with names")  # fmt: skip
+                         f"{type(J).__name__}: it has no DAG with names; give what "
+                         "`linearize` or `hessian` returned")  # fmt: skip
     if not J.dag.edges:
         raise InputError(f"nothing leads from wrt to of in {J!r}: there is no graph to draw")
     return J.T if J.transposed else J

@@ -46,7 +46,7 @@ def plot_sensitivity(
     check_features(features, shape)
     moves = sensitivity(J, entry, sample)
     picked = "" if entry is None else f"[{str(entry).strip('()')}]"
-    title = f"∂{J.codomain[0].name}{picked}/∂{name}"
+    title = f"‖∂{J.codomain[0].name}{picked}/∂{name}‖"
     if len(shape) == 4:
         image = evaluate(J.route.model, J.point, [name], engine=J.route.engine)[name][sample]
         ax = axes(ax, WIDTH / 2)
@@ -94,7 +94,10 @@ def sensitivity(J: Linearization, entry: Any, sample: int) -> np.ndarray:
     try:
         rows = np.arange(size(y)).reshape(y)[() if entry is None else entry]
     except IndexError as error:
-        raise InputError(f"entry={entry!r} is not in {J.codomain[0].name!r}: {error}") from error
+        raise InputError(
+            f"entry={entry!r} is not in {J.codomain[0].name!r}, of shape {prod_text(y)}: {error}; "
+            f"entry={(0,) * len(y)} is the first"
+        ) from error
     columns = np.arange(size(shape)).reshape(shape if len(shape) > 1 else (1, *shape))[sample]
     with probing(J[np.ravel(rows), columns.ravel()], "sensitivity") as P:
         squares, _ = column_squares(P)

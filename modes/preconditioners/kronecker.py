@@ -29,7 +29,9 @@ def kronecker(K: Any, *, damping: float = 0.0) -> Any:
         return K.inverse(damping=damping) if damping else K.inverse()
     behind = bare(K) if isinstance(K, Jacobian) else K
     if behind is K:
-        raise InputError(f"{type(K).__name__} has no Kronecker structure and no inverse()")
+        raise InputError(
+            f"{type(K).__name__} has no Kronecker structure: jacobi, block_jacobi and ilu take any"
+        )
     return kronecker(behind, damping=damping)
 
 

@@ -25,7 +25,10 @@ def check_inputs(model: Contents, inputs: Mapping[str, Any]) -> dict[str, Any]:
     nothing: what is not read-only is copied.
     """
     if not isinstance(inputs, Mapping):
-        raise InputError(f"inputs must be a dict from name to array, not {type(inputs).__name__}.")
+        kind, name = type(inputs).__name__, next(iter(model.inputs), "x")
+        raise InputError(
+            f"inputs must be a dict from name to array, not {kind}, as in {{{name!r}: array}}."
+        )
     arrays = {name: _as_array(_spec(model, name), value) for name, value in inputs.items()}
     missing = [s for name, s in model.inputs.items() if name not in arrays and s.dtype is not None]
     if missing:

@@ -22,6 +22,11 @@ def preconditioner_for(A: Any, given: Preconditioner | None) -> Any:
     """
     if given is None:
         return None
+    if not (hasattr(given, "shape") or callable(given)):
+        raise InputError(
+            f"preconditioner={given!r} is neither an operator nor a function that makes one: "
+            "oj.preconditioners has ilu, jacobi, block_jacobi ..."
+        )
     M = given if hasattr(given, "shape") else given(A)  # a linear operator can be called too
     n = A.shape[1]
     if getattr(M, "shape", None) != (n, n):

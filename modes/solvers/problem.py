@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
+from operator import add
 from typing import Any, Literal, final
 
 import numpy as np
 
-from ...jacobians import common
+from ...jacobians import Jacobian, common
 from ...jacobians.errors import InputError
 from ...jacobians.foreign import as_array
 from ..hessian import Hessian, hessian_of
 from ..linearization import Linearization
 from ..linearize import linearize
-from ..model import Model
-from ..named import check_named
+from ..model import Model, TensorSpec
+from ..named import check_named, listed
 from ..names import Names, names_of
 from ..primal.evaluate import evaluate
 from ..primal.inputs import check_inputs
@@ -33,8 +35,9 @@ class Problem:
 
     `fun` is a float where `of` is one tensor of one element, and `jac` then its gradient; otherwise
     `fun` is the flat vector of the tensors of `of`, and `jac` the operator J, or J as `form` says.
-    `hess` and `hessp` are for the former. Nothing is scaled: the reduction is the model's own. Each
-    is computed once per point; J and H at a new point are the old ones relinearised.
+    `hessp` is for the former; `hess` takes multipliers for the latter. Nothing is scaled: the
+    reduction is the model's own. Each is computed once per point; J and H at a new point are the
+    old ones relinearised.
     """
 
     def __init__(
@@ -46,6 +49,8 @@ class Problem:
         engine: str | None = None,
         form: Form = "operator",
     ) -> None:
+        if form not in MADE:
+            raise InputError(f"form={form!r} is not one of {', '.join(map(repr, MADE))}")
         self.model, self.inputs = model, check_inputs(model, inputs)
         self.of, self.wrt, self.engine, self.form = of, wrt, engine, form
         self.start = evaluate(model, self.inputs, wrt, engine=engine)
@@ -65,8 +70,12 @@ class Problem:
 
     def unflatten(self, x: np.ndarray) -> dict[str, np.ndarray]:
         """The tensors of `wrt` by name, each in its shape and dtype."""
-        ends = np.cumsum([self.start[name].size for name in self.wrt])
-        parts = zip(self.wrt, np.split(np.asarray(x), ends[:-1]), strict=True)
+        if np.size(x) != self.x0.size:
+            raise InputError(
+                f"x has {np.size(x)} numbers, but {', '.join(self.wrt)} have {self.x0.size}: give a "
+                "vector like x0, which flatten() makes of tensors"
+            )
+        parts = zip(self.wrt, split(x, [self.start[name].size for name in self.wrt]), strict=True)
         at = self.start
         return {name: part.reshape(at[name].shape).astype(at[name].dtype) for name, part in parts}
 
@@ -85,13 +94,18 @@ class Problem:
         """∇f(x) of a scalar f; else J(x)."""
         return self.gradient(x) if self.scalar else MADE[self.form](self.jacobian(x))
 
-    def hess(self, x: np.ndarray) -> Any:
-        """H(x)."""
-        return MADE[self.form](self.hessian(x))
+    def hess(self, x: np.ndarray, v: Any = None) -> Any:
+        """H(x) of a scalar f; with multipliers, Σᵢ vᵢ ∂²fᵢ/∂x², as `NonlinearConstraint` asks."""
+        return MADE[self.form](self.hessian(x) if v is None else self.weighted(x, v))
 
     def hessp(self, x: np.ndarray, p: np.ndarray) -> np.ndarray:
         """H(x) p, one product."""
         return self.hessian(x) @ p
+
+    def __repr__(self) -> str:
+        at = (TensorSpec(name, x.shape, x.dtype) for name, x in self.start.items())
+        x, f = listed(tuple(at), shapes=True), ", ".join(self.of)
+        return f"as_scipy: x = ({x}), of {self.x0.size} ↦ ({f}), form={self.form!r}"
 
     # -- what our own solvers call as well ----------------------------------------------------
 
@@ -99,6 +113,17 @@ class Problem:
         """J(x)ᵀ 1, the gradient of the sum of f."""
         J = self.jacobian(x)
         return J.T @ np.ones(J.shape[0], J.dtype)
+
+    def weighted(self, x: np.ndarray, v: Any) -> Jacobian:
+        """Σᵢ vᵢ ∂²fᵢ/∂x², recorded for these multipliers: one Hessian for each tensor of `of`."""
+        J, point = self.jacobian(x), self.point(x)
+        if np.size(v) != J.shape[0]:
+            raise InputError(f"{np.size(v)} multipliers for {J.shape[0]} numbers of f: give as many")
+        shapes = [J.primal[name].shape for name in self.of]
+        parts = zip(self.of, split(v, [J.primal[n].size for n in self.of]), shapes, strict=True)
+        terms = (hessian_of(self.model, point, name, self.wrt, part.reshape(shape), self.engine)
+                 for name, part, shape in parts)  # fmt: skip
+        return reduce(add, terms)
 
     def _values(self, x: np.ndarray) -> np.ndarray:
         known = self.jacobian.knows(x)
@@ -116,8 +141,19 @@ class Problem:
     def _hessian(self, x: np.ndarray) -> Hessian:
         if self.hessian.count:
             return self.hessian.value.relinearize(self.point(x))
-        (of,) = self.of
-        return hessian_of(self.model, self.point(x), of, self.wrt, engine=self.engine)
+        if len(self.of) > 1:
+            names = ", ".join(self.of)
+            raise InputError(f"a Hessian of {names} needs multipliers, hess(x, v), or of= one scalar")
+        return hessian_of(self.model, self.point(x), self.of[0], self.wrt, engine=self.engine)
+
+
+def split(x: Any, sizes: list[int]) -> list[np.ndarray]:
+    """One vector as several, of these sizes.
+
+    >>> split([1, 2, 3], [1, 2])
+    [array([1]), array([2, 3])]
+    """
+    return np.split(np.ravel(x), np.cumsum(sizes)[:-1])
 
 
 def as_scipy(
@@ -133,8 +169,10 @@ def as_scipy(
 
     `minimize(p.fun, p.x0, jac=p.jac, hessp=p.hessp)` for a scalar `of`;
     `least_squares(p.fun, p.x0, jac=p.jac)` and `root(p.fun, p.x0, jac=p.jac)` for residuals. `form`
-    says what `jac` (of a vector) and `hess` give: `"operator"`, `"dense"` (which `root`, the method
-    `trust-exact` and their like need) or `"sparse"`. `p.unflatten(x)` are the tensors by name.
+    says what `jac` (of a vector) and `hess` give: `"operator"`; `"dense"`, which `root`, SLSQP,
+    `trust-exact` and their like need; or `"sparse"`. With one of the latter two a vector is a
+    constraint, `NonlinearConstraint(p.fun, low, high, jac=p.jac, hess=p.hess)`. `p.unflatten(x)`
+    are the tensors by name.
     """
     of_names = names_of(model, of, model.outputs, "of")
     return Problem(model, inputs, of_names, names_of(model, wrt, model.inputs, "wrt"), engine, form)

@@ -48,7 +48,10 @@ def sparse(
     if out is None:
         return fresh(found, J).asformat(format)
     if format != "csr":
-        raise InputError(f"tosparse(out=...) writes a csr_array, not format={format!r}.")
+        raise InputError(
+            f"tosparse(out=...) writes a csr_array, not format={format!r}: leave format= away, and "
+            f"convert the result, .asformat({format!r})"
+        )
     return refreshed(found, J, out)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from ...jacobians import Jacobian
+from ...jacobians import Jacobian, prod_text
 from ...jacobians.arrays import wide
 from ...jacobians.errors import InputError
 from ..tape.template import Filled
@@ -28,7 +28,7 @@ Cost = Callable[[np.ndarray], int]
 """How many products a choice of rows needs, at least."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Coloring:
     """`columns` and `rows` hold a colour for each, -1 where it has none; `at` says where to read.
 
@@ -49,6 +49,10 @@ class Coloring:
     def products(self) -> int:
         """How many products it takes."""
         return int(self.columns.max(initial=-1) + self.rows.max(initial=-1)) + 2
+
+    def __repr__(self) -> str:
+        size = prod_text(self.pattern.shape)
+        return f"Coloring of {size}, {self.pattern.nnz:,} entries from {self.products} products"
 
     def decompress(self, forward: np.ndarray, reverse: np.ndarray) -> csr_array[Any]:
         """J from J @ V and Jᵀ @ U."""
@@ -88,12 +92,15 @@ def coloring(pattern: Any, partition: str = "column") -> Coloring:
     """A colouring of a sparse pattern: `"column"`, `"row"` or `"bidirectional"`.
 
     For a symmetric one `"star"`, or `"symmetric"` for the better of star and of full columns first.
+    The pattern is a matrix, dense or sparse: `pattern(J)` is that of an operator.
 
-    >>> coloring(np.eye(1000, dtype=bool)).products
-    1
+    >>> coloring(np.eye(1000, dtype=bool))
+    Coloring of 1000×1000, 1,000 entries from 1 products
     """
     if partition not in PARTITIONS:
         raise InputError(f"there is no partition {partition!r}: take one of {list(PARTITIONS)}")
+    if isinstance(pattern, Jacobian):
+        raise InputError("coloring takes a matrix, dense or sparse, not an operator: pattern(J)")
     pattern = csr_array(pattern, dtype=bool)
     if partition in ("star", "symmetric") and pattern.shape[0] != pattern.shape[1]:
         raise InputError(f"a symmetric pattern is square, not of shape {pattern.shape}")

@@ -43,7 +43,6 @@ def bare(monkeypatch):
         (lambda: oj.load(np.sin, example_inputs=1.0), "jax2onnx"),
         (lambda: oj.load(lambda x: x, example_inputs=1.0), "jax2onnx"),
     ],
-    ids=str,
 )
 def test_the_extra_is_named(bare, call, extra):
     with pytest.raises(oj.OnnxJacError, match=rf"`pip install 'onnxjac\[{extra}\]'`"):

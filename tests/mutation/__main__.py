@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from . import __doc__ as description
 from .report import HERE, Verdict, page
 from .short import keep, short
-from .trial import ROOT, SURVIVED, on_trial, prepare
+from .trial import KILLED, ROOT, SURVIVED, TIMEOUT, on_trial, prepare
 
 if TYPE_CHECKING:
     from .choice import Tests
@@ -85,14 +85,27 @@ def verdicts(store: Path) -> dict[str, dict]:
 
 
 def trial(mutant: Mutant, tests: Tests, budget: float) -> Verdict:
-    """A quick round of tests, then, for those that survive it, all that run the line."""
-    outcome, killer = SURVIVED, ""
+    """A quick round of tests, then, for those that survive it, all that run the line.
+
+    A test that kills must do so alone as well: one that draws from a generator which other tests
+    share may fail by the order in which they run, whatever the mutant.
+    """
+    path, source, outcome, killer = ROOT / mutant.path, mutant.source(), SURVIVED, ""
     for chosen in tests.near(mutant, budget):
-        if outcome == SURVIVED and chosen:
-            needed = sum(tests.seconds[test] for test in chosen)
-            seconds = int(30 + 5 * needed)
-            outcome, killer = on_trial(ROOT / mutant.path, mutant.source(), chosen, seconds)
-    return Verdict(mutant.path, mutant.line, *mutant.change(), outcome, killer)
+        while outcome == SURVIVED and chosen:
+            seconds = int(30 + 5 * sum(tests.seconds[test] for test in chosen))
+            found, killer = on_trial(path, source, chosen, seconds)
+            if found == SURVIVED:
+                break
+            if found == TIMEOUT or killer not in chosen:
+                outcome = found
+            elif on_trial(path, source, [killer], seconds)[0] == SURVIVED:
+                chosen.remove(killer)
+            else:
+                outcome = found
+    return Verdict(
+        mutant.path, mutant.line, *mutant.change(), outcome, killer * (outcome == KILLED)
+    )
 
 
 def main() -> int:

@@ -20,14 +20,14 @@ def test_a_map_of_all_outputs(J):
     ax = plot(J, sample=1)
     rows = J.toarray().reshape(-1, 2, 2, 5, 6)[:, 1]
     assert_allclose(ax.images[0].get_array(), np.sqrt((rows**2).sum(axis=(0, 1))))
-    assert ax.get_title() == "∂y/∂x"
+    assert ax.get_title() == "‖∂y/∂x‖"
 
 
 def test_a_map_of_one_output(J):
     ax = plot(J, entry=(0, 2, 1, 3))
     row = J.toarray().reshape(2, 3, 4, 5, 2, 2, 5, 6)[0, 2, 1, 3, 0]
     assert_allclose(ax.images[0].get_array(), np.linalg.norm(row, axis=0))
-    assert ax.get_title() == "∂y[0, 2, 1, 3]/∂x"
+    assert ax.get_title() == "‖∂y[0, 2, 1, 3]/∂x‖"
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3])

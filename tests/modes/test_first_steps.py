@@ -1,0 +1,105 @@
+"""What goes wrong in the first minutes: what is no model, no point, no vector, no block."""
+
+import numpy as np
+import pytest
+from onnx import parser
+
+import onnxjac as oj
+from onnxjac.jacobians import Dense
+
+PROTO = parser.parse_model("""
+<ir_version: 10, opset_import: ["": 21]>
+squares (double[1, 2, 3] x) => (double[1, 2, 3] y) { s = Mul (x, x) y = Mul (s, x) }""")
+
+X = np.arange(1.0, 7.0).reshape(1, 2, 3)
+
+
+class Tensor:
+    """An array of another library, which can be iterated as data can."""
+
+    def __array__(self, dtype=None, copy=None):
+        return X
+
+    def __iter__(self):
+        return iter(X)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return oj.load(PROTO)
+
+
+@pytest.fixture(scope="module")
+def J(model):
+    return oj.linearize(model, {"x": X})
+
+
+@pytest.mark.parametrize("call", [oj.linearize, oj.vjp, oj.grad, oj.hessian])
+@pytest.mark.parametrize("given", ["model.onnx", PROTO, None], ids=["path", "proto", "none"])
+def test_what_is_not_loaded_is_no_model(call, given):
+    with pytest.raises(oj.InputError, match=rf"not {type(given).__name__}: load it first"):
+        call(given, {"x": X})
+
+
+@pytest.mark.parametrize("given", [X, Tensor()], ids=["ndarray", "Tensor"])
+def test_an_array_is_no_point_and_the_input_is_named(model, given):
+    message = rf"not {type(given).__name__}, as in {{'x': array}}"
+    for call in (oj.linearize, oj.hessian, oj.Model.run):
+        with pytest.raises(oj.InputError, match=message):
+            call(model, given)
+
+
+def test_an_array_is_no_batch(model):
+    with pytest.raises(oj.InputError, match="a batch is a dict from name to array, not ndarray"):
+        oj.linearize(model, [X])
+
+
+@pytest.mark.parametrize("v", [X, Tensor(), X.reshape(1, 6)], ids=["tensor", "foreign", "row"])
+def test_a_tensor_is_no_vector(J, v):
+    message = r"J, 6×6, .* of 6 .* shape \[1, .*: x.ravel\(\) is such a vector; J.apply\("
+    for operator in (J, J.T):
+        with pytest.raises(oj.InputError, match=message):
+            operator @ v
+    np.testing.assert_array_equal(J @ X.ravel(), J.apply({"x": X})["y"].ravel())
+
+
+@pytest.mark.parametrize("shape", [(2,), (2, 3), (3, 1, 1)])
+def test_a_product_names_the_sizes(shape):
+    message = r"J, 2×3, multiplies a vector of 3 .* not an array of shape \[[^;]*\]"
+    with pytest.raises(oj.InputError, match=message) as caught:
+        Dense(np.ones((2, 3)), (2,), (3,)) @ np.ones(shape)
+    assert "apply" not in str(caught.value)
+    assert ("ravel" in str(caught.value)) == (np.prod(shape) == 3)
+
+
+def test_one_name_is_no_block(J):
+    with pytest.raises(oj.InputError, match=r"'y' alone is no block.*J\[\"of\", \"wrt\"\]"):
+        J["y"]
+
+
+def test_a_beginning_of_a_name_finds_what_begins_so(J):
+    model = oj.load(parser.parse_model("""
+    <ir_version: 10, opset_import: ["": 21]>
+    g (double[2] x, double[2] layer.weight, double[2] layer.bias) => (double[2] y) {
+        s = Mul (x, layer.weight) y = Add (s, layer.bias) }"""))
+    with pytest.raises(oj.UnknownTensor, match=r"mean 'layer.weight' or 'layer.bias'\?"):
+        oj.linearize(model, dict.fromkeys(model.inputs, X[0, 0, :2]), wrt="la")
+
+
+def test_the_declaration_of_a_rule_takes_no_model(model):
+    with pytest.raises(oj.InputError, match=r"linearize\(model, inputs\)"):
+        oj.jacobian(model, {"x": X})
+
+
+def test_a_hessian_can_be_checked(model):
+    H = oj.hessian(model, {"x": X}, weights=np.ones((1, 2, 3)))
+    assert H.check()
+    assert len(H.check().outcomes) == 6
+    H.J.primal  # what it is checked against is the gradient
+    np.testing.assert_allclose(H.gradient["x"], 3 * X**2)
+    np.testing.assert_allclose(H.diagonal(), 6 * X.ravel())
+
+
+def test_an_operator_that_is_in_a_stretch_twice_names_it_once(model):
+    rows = oj.linearize(model, {"x": X}).explain().rows
+    assert {row.after for row in rows} == {"in 1"}
