@@ -158,7 +158,8 @@ class Jacobian(Guest, Shown, ABC):
 
         `engine` is `"onnxruntime"`, `"numpy"` or `"numba"`; by default the first that is installed
         and has all kernels. `memory` is how many bytes may be held beyond what J holds. The
-        program is made at the first product, one for each number of columns.
+        program is made at the first product, one for each number of columns; after `relinearize`,
+        at the first product again.
         """
         return compiled(self, engine, products, memory)
 

@@ -46,8 +46,8 @@ class Guest(LinearOperator):
             said = ": x.ravel() is such a vector" if x.size == n else ""
             named = "; J.apply({name: x}) takes tensors" if hasattr(self, "apply") else ""
             raise InputError(
-                f"J, {prod_text(self.shape)}, multiplies a vector of {n} or a matrix of {n} rows, "
-                f"not an array of shape {list(x.shape)}{said}{named}"
+                f"dimension mismatch: J, {prod_text(self.shape)}, multiplies a vector of {n} or a "
+                f"matrix of {n} rows, not an array of shape {list(x.shape)}{said}{named}"
             )
         return x
 

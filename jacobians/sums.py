@@ -46,7 +46,7 @@ class Sum(Jacobian):
         return np.sum([t.diagonal() for t in self.terms], axis=0)
 
     def __repr__(self) -> str:
-        return joined(self.terms, " + ").replace("+ -1 · ", "- ")
+        return joined(self.terms, " + ").replace("+ -1 · ", "- ").replace("+ -", "- ")
 
 
 @add.register(Jacobian)

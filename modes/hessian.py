@@ -98,8 +98,12 @@ class Hessian(Curvature):
         """
         return self.J.check(seed=seed)
 
+    @property
+    def formula(self) -> str:
+        return f"∂²/∂({listed(self.domain)})²"
+
     def __repr__(self) -> str:
-        return f"∂²/∂({listed(self.domain)})²: {self.shape[0]}×{self.shape[1]} {self.dtype}"
+        return f"{self.formula}: {self.shape[0]}×{self.shape[1]} {self.dtype}"
 
 
 def hessian(

@@ -29,6 +29,15 @@ def names_of(
     return chosen
 
 
+def name_of(model: Model, name: str | None, default: dict[str, TensorSpec], role: str) -> str:
+    """The one tensor that is named, or the only floating one of the default."""
+    found = names_of(model, name, default, role)
+    if len(found) > 1:
+        raise InputError(f"{role} is one tensor, not {', '.join(map(repr, found[:8]))}: name it "
+                         f"with {role}=")  # fmt: skip
+    return found[0]
+
+
 def check_model(model: Any) -> None:
     """Refuse what is not yet a model: a file, a module, what `onnx.load` gives."""
     if not isinstance(model, Model):

@@ -64,6 +64,8 @@ def zero(reason: str, *names: str) -> None:
 
 def defines(*names: str) -> Callable[[Definition], Definition]:
     """Declare what operators are, in calls of the vocabulary: `@defines("LSTM")`."""
+    if not all(isinstance(name, str) for name in names):
+        raise InputError("defines takes names of operators: @defines('my.domain::Op')")
 
     def register(function: Definition) -> Definition:
         for name in names:

@@ -57,6 +57,19 @@ def test_every_page_is_in_the_navigation():
     assert [page for page in pages if page not in CONFIGURATION] == []
 
 
+LINKS = re.compile(r"\]\((?!https?:|#)([^)#]+)[^)]*\)")
+
+GENERATED = "reference/command-line.md"
+
+
+def test_links_lead_to_files():
+    """On GitHub as on the site: what lies outside of `docs/` is linked where it lies."""
+    dead = [(page.name, target) for page in (*DOCS.rglob("*.md"), *ROOT.glob("*.md"))
+            for target in LINKS.findall(re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL))
+            if not (page.parent / target).exists() and not target.endswith(GENERATED)]  # fmt: skip
+    assert dead == []
+
+
 def test_the_site_needs_no_other_host():
     """No fonts, scripts or styles from elsewhere."""
     assert "font: false" in CONFIGURATION

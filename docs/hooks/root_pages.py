@@ -1,10 +1,15 @@
-"""The pages in the root of the repository are pages of the site too, from one source."""
+"""The pages in the root of the repository are pages of the site too, from one source.
 
+Links are written for those who read the files where they lie; on the site they lead to its pages.
+"""
+
+import posixpath
 import re
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 PAGES = {
     f"{name}.md": f"{name.lower()}.md"
@@ -22,6 +27,26 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         text = LINK.sub(_link, (root / name).read_text(encoding="utf-8"))
         files.append(File.generated(config, page, content=text))
     return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
+    """A page of `docs/` with its links out of that folder leading to the site."""
+    return LINK.sub(lambda found: outward(found, posixpath.dirname(page.file.src_uri)), markdown)
+
+
+def outward(found: re.Match[str], folder: str) -> str:
+    """A link of a page in this folder of `docs/`.
+
+    >>> outward(LINK.search("[Proofs](../../notebooks/04_proofs.ipynb)"), "explanation")
+    '[Proofs](../notebooks/04_proofs.md)'
+    >>> outward(LINK.search("[Export](export.md)"), "how-to")
+    '[Export](export.md)'
+    """
+    text, target = found.groups()
+    path = posixpath.normpath(posixpath.join("docs", folder, target))
+    if path.startswith("docs/") or not (place := place_of(path)):
+        return found[0]
+    return f"[{text}]({posixpath.relpath(place, folder or '.')})"
 
 
 def _link(found: re.Match[str]) -> str:

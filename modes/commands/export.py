@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
+from ...jacobians.text import joined
 from ..export import MODES, export
 from ..save import save
 from .command import Command
@@ -20,7 +21,7 @@ def run(args: Namespace, out: Output) -> bool:
     inputs, outputs = ([value.name for value in ends] for ends in
                        (made.graph.input, made.graph.output))  # fmt: skip
     nodes = len(made.graph.node)
-    ends = f"({', '.join(inputs)}) ↦ ({', '.join(outputs)})"
+    ends = f"({joined(inputs, ', ')}) ↦ ({joined(outputs, ', ')})"
     out.wrote(args.output, f"{ends}, {nodes} nodes", nodes=nodes, inputs=inputs, outputs=outputs)
     return True
 

@@ -15,7 +15,8 @@ def diagonal_blocks(C: Curvature) -> Symmetric:
     nothing.
     """
     blocks = block_diagonal([C[s.name, s.name] for s in C.domain])
-    return Symmetric(blocks, C.domain, partial(moved, C, diagonal_blocks))
+    text = f"blockdiag {C.formula}"
+    return Symmetric(blocks, C.domain, partial(moved, C, diagonal_blocks), text)
 
 
 def block_diagonal(blocks: list[Jacobian]) -> Jacobian:

@@ -12,7 +12,7 @@ from ...jacobians.errors import InputError
 from ..linearization import Linearization
 from ..linearize import linearize
 from ..model import Model
-from ..names import Names, names_of
+from ..names import Names, name_of
 from ..reverse import grad
 from .likelihoods import check_reduction
 from .symmetric import Symmetric, relinearizable
@@ -35,15 +35,16 @@ def empirical_fisher(
     sum or their mean and acts on each sample of `at`, along the first axis, alone. `reduction` says
     which, and is the reduction of F: `"sum"`: of = Σ ℓₙ and c = 1; `"mean"`: of = (1/N) Σ ℓₙ and
     c = 1/N. No gradient is formed: F = c Gᵀ G, with the rows of G one product through the model.
-    Shapes: (size of `wrt`)². Source: Kunstner, Balles, Hennig, "Limitations of the empirical Fisher
-    approximation for natural gradient descent", 2019.
+    Shapes: (size of `wrt`)²; `wrt` are all floating inputs by default. Source: Kunstner,
+    Balles, Hennig, "Limitations of the empirical Fisher approximation for natural gradient
+    descent", 2019.
     """
     G = per_sample_gradients(
         model, inputs, of=of, at=at, wrt=wrt, reduction=reduction, engine=engine
     )
     rows, J = G
     scale = 1 / rows.shape[0] if reduction == "mean" else 1.0
-    return Symmetric(J.T @ (rows.T * scale @ rows @ J), J.domain)
+    return Symmetric(J.T @ (rows.T * scale @ rows @ J), J.domain, formula=f"Σ ∇{of} ∇{of}ᵀ")
 
 
 def per_sample_gradients(
@@ -58,7 +59,7 @@ def per_sample_gradients(
 ) -> tuple[Jacobian, Linearization]:
     """(E, J) with G = E J, the gradient of every sample's loss in its row: J = ∂at/∂wrt."""
     check_reduction(reduction, ("sum", "mean"))
-    (middle,) = names_of(model, of if at is None else at, model.outputs, "at")
+    middle = name_of(model, of if at is None else at, model.outputs, "at")
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
     shape = shape_of(J.primal[middle])
     if not shape:

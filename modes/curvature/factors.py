@@ -25,6 +25,14 @@ class Factors:
     right: np.ndarray
     corrected: np.ndarray | None = None
 
+    def __repr__(self) -> str:
+        names, (k, m) = ", ".join(self.parts), self.left.shape[:2]
+        n = self.right.shape[-1]
+        groups = f"{k} × " if k > 1 else ""
+        product = f"A {m}×{m} ⊗ B {n}×{n}"
+        kind = product if self.corrected is None else f"Q diag(λ) Qᵀ in the eigenbasis of {product}"
+        return f"{groups}{kind}: ({names})"
+
     @property
     def start(self) -> Jacobian:
         """S, from the tensors one after the other."""

@@ -11,7 +11,7 @@ import numpy as np
 from ...jacobians import Contraction, Jacobian
 from ..linearize import linearize
 from ..model import Model
-from ..names import Names, names_of
+from ..names import Names, name_of
 from .likelihoods import check_reduction, likelihood_of, terms
 from .symmetric import Symmetric, relinearizable
 
@@ -37,11 +37,12 @@ def fisher(
     Gaussian of variance 1 (`"gaussian"`). Scaling: c = 1 for `reduction="sum"`, and 1 over the
     number of terms for `"mean"`, whatever loss the model itself holds. With `samples`, C is
     replaced by the mean of so many outer products (y − μ)(y − μ)ᵀ, y drawn from p(y | zₜ) with
-    `seed`: an unbiased estimate. Shapes: (size of `wrt`)². Source: Martens, "New insights and
-    perspectives on the natural gradient method", 2020.
+    `seed`: an unbiased estimate. Shapes: (size of `wrt`)²; `wrt` are all floating inputs by
+    default, so name the weights. Source: Martens, "New insights and perspectives on the natural
+    gradient method", 2020.
     """
     check_reduction(reduction, ("sum", "mean"))
-    (middle,) = names_of(model, at, model.outputs, "at")
+    middle = name_of(model, at, model.outputs, "at")
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
     z, family = J.primal[middle], likelihood_of(likelihood)
     if samples is None:
@@ -49,7 +50,7 @@ def fisher(
     else:
         C = outer_products(family.residuals(z, axis, samples, seed), axis)
     scale = 1 / terms(z, axis) if reduction == "mean" else 1.0
-    return Symmetric(J.T @ (C * scale @ J), J.domain)
+    return Symmetric(J.T @ (C * scale @ J), J.domain, formula=f"Jᵀ C({middle}) J")
 
 
 def outer_products(r: np.ndarray, axis: int) -> Jacobian:

@@ -10,7 +10,7 @@ from ...jacobians.errors import InputError
 from ..hessian import hessian
 from ..linearize import linearize
 from ..model import Model
-from ..names import Names, names_of
+from ..names import Names, name_of
 from .likelihoods import check_reduction
 from .losses import loss_hessian
 from .reductions import reduction_of
@@ -40,19 +40,21 @@ def gauss_newton(
     `reduction="sum"` or `"mean"`, G is of the sum or of the mean over the N samples, the first axis
     of `at`, where the last steps to `of` tell which of the two the model takes.
 
-    G is positive semidefinite where the loss is convex in `at`. Shapes: (size of `wrt`)². Source:
-    Schraudolph, "Fast curvature matrix-vector products for second-order gradient descent", 2002.
+    G is positive semidefinite where the loss is convex in `at`. Shapes: (size of `wrt`)²; `wrt` are
+    all floating inputs by default, so name the weights. Source: Schraudolph, "Fast curvature
+    matrix-vector products for second-order gradient descent", 2002.
     """
     check_reduction(reduction, (None, "sum", "mean"))
-    (middle,) = names_of(model, at, model.outputs, "at")
-    (loss,) = names_of(model, of, model.outputs, "of")
+    middle = name_of(model, at, model.outputs, "at")
+    loss = name_of(model, of, model.outputs, "of")
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
     H = loss_hessian(model, inputs, loss, middle, weights, engine)
     if H is None:
         H = hessian(model, inputs, of=loss, wrt=middle, weights=weights, engine=engine)
     if reduction is not None:
         H = H * factor(reduction, reduction_of(model, loss), loss, shape_of(J.codomain[0])[:1])
-    return Symmetric(J.T @ (H @ J), J.domain)
+    text = f"Jᵀ (∂²{loss}/∂{middle}²) J"
+    return Symmetric(J.T @ (H @ J), J.domain, formula=text)
 
 
 def factor(wanted: str, found: str | None, of: str, batch: tuple[int, ...]) -> float:

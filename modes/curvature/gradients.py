@@ -29,7 +29,7 @@ from ...jacobians.errors import InputError
 from ..linearization import Linearization
 from ..linearize import linearize
 from ..model import Model
-from ..names import Names, names_of
+from ..names import Names, name_of, names_of
 from .empirical_fisher import loss_gradients
 from .layer import Layer
 from .layers import Layers
@@ -64,7 +64,7 @@ class Target:
 
     def linearized(self, model: Model, inputs: Mapping[str, Any]) -> Linearization:
         """J = ∂at/∂wrt."""
-        (middle,) = names_of(model, self.at, model.outputs, "at")
+        middle = name_of(model, self.at, model.outputs, "at")
         weights = names_of(model, self.wrt, model.initializers, "wrt")
         return linearize(model, inputs, of=middle, wrt=weights, engine=self.engine)
 

@@ -178,6 +178,7 @@ RESTARTS = 5
 
 SOLVERS = {"cg": krylov(cg), "minres": krylov(minres), "lsmr": by_lsmr, "neumann": neumann}
 HINTS = {
-    "cg": "use solver='minres' where A is indefinite, ", "minres": "", "lsmr": "",
+    "cg": "use solver='minres' where A is indefinite, 'lsmr' where it is not symmetric, ",
+    "minres": "use solver='lsmr' where A is not symmetric, ", "lsmr": "",
     "neumann": "which must give ρ(I - M A) < 1, use solver='cg', ",
 }  # fmt: skip

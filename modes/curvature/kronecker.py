@@ -12,7 +12,6 @@ from ...jacobians import Array, Dag, Edge, Jacobian, Op, shape_of
 from ...jacobians.errors import InputError
 from ...jacobians.hooks import scale
 from ...ops import numbers
-from ..named import listed
 from .factors import Factors, unused
 from .symmetric import Curvature, Specs
 
@@ -143,9 +142,10 @@ class KroneckerFactored(Curvature):
                 blocks.append(unused(spec.name, left, shape_of(spec), self.dtype))
         return blocks
 
-    def __repr__(self) -> str:
-        m, n = self.shape
-        return f"blockdiag(A ⊗ B): ({listed(self.domain)})², {m}×{n} {self.dtype}"
+    @property
+    def formula(self) -> str:
+        corrected = any(f.corrected is not None for f in self.blocks)
+        return "blockdiag(Q Λ Qᵀ)" if corrected else "blockdiag(A ⊗ B)"
 
 
 def sandwich(blocks: tuple[Factors, ...], domain: Specs) -> Dag:

@@ -30,7 +30,7 @@ def ntk(
     """
     J = linearize(model, inputs, of=of, wrt=wrt, engine=engine)
     if others is None:
-        return Symmetric(J @ J.T, J.codomain)
+        return Symmetric(J @ J.T, J.codomain, formula="J Jᵀ")
     return J @ linearize(model, others, of=of, wrt=wrt, engine=engine).T
 
 
@@ -45,7 +45,8 @@ def gram(
 ) -> Symmetric:
     """G = Jᵀ J with J = ∂of/∂wrt: the matrix of the normal equations.
 
-    No scaling: it is the Gauss-Newton matrix of ½ ‖of‖². Shapes: (size of `wrt`)².
+    No scaling: it is the Gauss-Newton matrix of ½ ‖of‖². Shapes: (size of `wrt`)²;
+    `wrt` are all floating inputs by default.
     """
     J = linearize(model, inputs, of=of, wrt=wrt, engine=engine)
-    return Symmetric(J.T @ J, J.domain)
+    return Symmetric(J.T @ J, J.domain, formula="Jᵀ J")

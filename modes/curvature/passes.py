@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from ...jacobians import Jacobian
 from ...jacobians.errors import InputError
 from ...jacobians.progress import progress as showing
-from ..data.batches import Batch, batches_of, is_data
+from ..data.batches import Batch, as_batch, batches_of, is_data
 from ..data.stream import Stream
 from ..data.taking import NOTHING, mixed
 from ..linearization import Linearization
@@ -62,7 +62,7 @@ class Passes:
         self.stream = Stream(self._linearized, batches, kept, label)
 
     def _linearized(self, batch: Batch) -> Linearization:
-        return self.target.linearized(self.model, {**self.shared, **batch})
+        return self.target.linearized(self.model, {**self.shared, **as_batch(batch)})
 
     def each(self, use: Callable[[Gradients], T]) -> Iterator[T]:
         """use(gradients of a batch) for every batch; a terminal shows how many are done."""

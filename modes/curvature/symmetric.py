@@ -13,7 +13,7 @@ import numpy as np
 from ...jacobians import Array, Diagonal, Identity, Jacobian, Op, Scalar, Shape, shape_of, size
 from ...jacobians.errors import InputError
 from ...jacobians.hooks import add, scale
-from ...jacobians.text import clipped
+from ...jacobians.text import clipped, joined
 from ..elimination.planned import planned
 from ..model import TensorSpec
 from ..named import check_named, find_tensor, fitting, listed
@@ -31,6 +31,11 @@ class Curvature(Jacobian, ABC):
     """
 
     domain: Specs
+
+    @property
+    def formula(self) -> str:
+        """What it is, in short: how it is shown, before its tensors and its shape."""
+        return "C"
 
     def _transpose(self) -> Jacobian:
         return self
@@ -54,7 +59,7 @@ class Curvature(Jacobian, ABC):
     def block(self, name: str) -> Curvature:
         """C[name, name], which is symmetric too."""
         again = partial(moved, self, methodcaller("block", name))
-        return Symmetric(self[name, name], (self._place(name)[1],), again)
+        return Symmetric(self[name, name], (self._place(name)[1],), again, self.formula)
 
     def relinearize(self, inputs: Mapping[str, Any]) -> Curvature:
         """The same operator at another point; raises `InputError` where it is not known of what."""
@@ -64,6 +69,10 @@ class Curvature(Jacobian, ABC):
         """C[rows, columns], each given as a slice, as indices, or as the name of a tensor."""
         chosen = (self._place(k)[0] if isinstance(k, str) else k for k in (rows, columns))
         return super().__getitem__(tuple(chosen))
+
+    def __repr__(self) -> str:
+        m, n = self.shape
+        return f"{self.formula}: ({listed(self.domain)})², {m}×{n} {self.dtype}"
 
     def _place(self, name: str) -> tuple[slice, TensorSpec]:
         """Where the entries of a tensor stand."""
@@ -75,11 +84,21 @@ class Curvature(Jacobian, ABC):
 
 @final
 class Symmetric(Curvature):
-    """C = Cᵀ whose products are those of `operator`; `again` makes the same at another point."""
+    """C = Cᵀ whose products are those of `operator`; `again` makes the same at another point.
 
-    def __init__(self, operator: Jacobian, domain: Specs, again: Again | None = None) -> None:
+    `formula` is how it is shown, by default as the operator is.
+    """
+
+    def __init__(
+        self, operator: Jacobian, domain: Specs, again: Again | None = None, formula: str = ""
+    ) -> None:
         super().__init__(operator.out_shape, operator.in_shape, operator.dtype)
         self.operator, self.domain, self.again = operator, domain, again
+        self._formula = formula
+
+    @property
+    def formula(self) -> str:
+        return self._formula or clipped(repr(self.operator), 100)
 
     def relinearize(self, inputs: Mapping[str, Any]) -> Curvature:
         """The same operator at another point, planned, compiled, scaled as this one is.
@@ -102,14 +121,15 @@ class Symmetric(Curvature):
     def plan(self, *, products: int = 100, memory: int | None = None) -> Symmetric:
         """The same operator, made ready for so many products: see `Linearization.plan`."""
         again = partial(moved, self, methodcaller("plan", products=products, memory=memory))
-        return Symmetric(planned(self.operator, products, memory), self.domain, again)
+        operator = planned(self.operator, products, memory)
+        return Symmetric(operator, self.domain, again, self.formula)
 
     def compile(
         self, engine: str | None = None, *, products: int = 100, memory: int | None = None
     ) -> Symmetric:
         operator = self.operator.compile(engine, products=products, memory=memory)
         compiled = methodcaller("compile", engine, products=products, memory=memory)
-        return Symmetric(operator, self.domain, partial(moved, self, compiled))
+        return Symmetric(operator, self.domain, partial(moved, self, compiled), self.formula)
 
     def arrays(self) -> Iterator[Array]:
         return self.operator.arrays()
@@ -121,23 +141,29 @@ class Symmetric(Curvature):
     def diagonal(self) -> np.ndarray:
         return self.operator.diagonal()
 
-    def __repr__(self) -> str:
-        operator, (m, n) = clipped(repr(self.operator), 100), self.shape
-        return f"{operator}: ({listed(self.domain)})², {m}×{n} {self.dtype}"
-
 
 @add.register(Curvature)
 def _(left: Curvature, right: Jacobian) -> Jacobian:
     """A symmetric operator plus one that is symmetric too: damping keeps the face."""
     total = add.dispatch(Jacobian)(bare(left), bare(right))
-    known = isinstance(right, Curvature | Identity | Scalar | Diagonal)
-    return Symmetric(total, left.domain, partial(summed, left, right)) if known else total
+    if not isinstance(right, Curvature | Identity | Scalar | Diagonal):
+        return total
+    text = joined((left, right), " + ", formula_of).replace("+ -1 · ", "- ")
+    return Symmetric(total, left.domain, partial(summed, left, right), text)
 
 
 @scale.register(Curvature)
 def _(operator: Curvature, factor: float) -> Jacobian:
     again = partial(moved, operator, methodcaller("__mul__", factor))
-    return Symmetric(scale.dispatch(Jacobian)(bare(operator), factor), operator.domain, again)
+    scaled = scale.dispatch(Jacobian)(bare(operator), factor)
+    inner = operator.formula
+    inner = f"({inner})" if " + " in inner or " - " in inner else inner
+    return Symmetric(scaled, operator.domain, again, f"{factor:g} · {inner}")
+
+
+def formula_of(C: Jacobian) -> str:
+    """How an operator is shown in a formula: without its shape, where it has a formula."""
+    return C.formula if isinstance(C, Curvature) else repr(C)
 
 
 def bare(operator: Jacobian) -> Jacobian:
@@ -163,6 +189,6 @@ def relinearizable(make: Make) -> Make:
     def made(model: Any, inputs: Any, **options: Any) -> Symmetric:
         C = make(model, inputs, **options)
         options["wrt"] = tuple(spec.name for spec in C.domain)
-        return Symmetric(C.operator, C.domain, partial(made, model, **options))
+        return Symmetric(C.operator, C.domain, partial(made, model, **options), C.formula)
 
     return cast(Make, made)

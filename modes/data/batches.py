@@ -122,11 +122,19 @@ def samples(batch: Batch) -> int:
     >>> samples({"x": np.zeros((5, 2)), "y": np.zeros(5), "rate": 0.1})
     5
     """
-    lengths = {name: np.shape(a)[0] for name, a in batch.items() if np.ndim(a)}
+    lengths = {name: np.shape(a)[0] for name, a in as_batch(batch).items() if np.ndim(a)}
     if len(set(lengths.values())) != 1:
         shown = ", ".join(f"{name!r}: {n}" for name, n in lengths.items()) or "only scalars"
         raise InputError(f"a batch has no common number of samples ({shown}): say it with size=")
     return next(iter(lengths.values()))
+
+
+def as_batch(batch: Any) -> Batch:
+    """The batch itself; raises where it has no names, as what a loader of PyTorch gives."""
+    if not isinstance(batch, Mapping):
+        raise InputError(f"a batch is a dict from name to array, not {type(batch).__name__}: a "
+                         "function, lambda: ({'x': x} for x, _ in loader), names them")  # fmt: skip
+    return batch
 
 
 def is_data(inputs: Any, batch_size: int | None = None) -> bool:

@@ -125,7 +125,8 @@ def outline_of(C: Jacobian) -> Outline:
     """Shape, type, symmetry, and the tensors behind the columns where it has names for them."""
     domain = getattr(C, "domain", None)
     m, n = C.shape
-    return Outline((m, n), C.dtype, C.T is C, domain, repr(C))
+    text = getattr(C, "formula", None) or repr(C)
+    return Outline((m, n), C.dtype, C.T is C, domain, text)
 
 
 def product(op: Op, C: Jacobian, v: Array) -> Array:

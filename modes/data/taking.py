@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from inspect import Parameter, signature
@@ -10,7 +10,7 @@ from typing import Any
 
 from ...jacobians import Jacobian
 from ...jacobians.errors import InputError
-from .batches import Batch, is_data
+from .batches import Batch, as_batch, is_data
 from .deterministic import digest
 from .over import streamed
 
@@ -36,9 +36,7 @@ class PerBatch:
     shared: Batch
 
     def __call__(self, batch: Batch) -> Jacobian:
-        if not isinstance(batch, Mapping):
-            raise InputError(f"a batch is a dict from name to array, not {type(batch).__name__}")
-        options = dict(self.options)
+        batch, options = as_batch(batch), dict(self.options)
         if "seed" in options:
             options["seed"] = mixed(options["seed"], batch)
         return self.function(self.model, {**self.shared, **batch}, **options)

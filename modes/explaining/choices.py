@@ -35,4 +35,6 @@ def matrix(dag: Dag) -> str:
     """The order of least arithmetic, beside the others."""
     found = sorted(orders(eliminated(dag)), key=lambda order: order.flops)
     best, *others = (f"{order.name} {order.flops:.2g} flops" for order in found)
-    return f"by {best}, the least; {', '.join(others)}"
+    legend = "J0, J1 … are the operators that elimination left, from wrt on"
+    named = [legend] if any("J0" in order.name for order in found) else []
+    return "; ".join([f"by {best}, the least", *others, *named])

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ...jacobians import dtype_of, shape_of
 from ...jacobians.errors import LimitError, OnnxJacError
-from ...ops import Step
+from ...ops import Step, find
 from ..loading.messages import first_line
 
 
@@ -24,9 +25,18 @@ def explained(step: Step, values: Mapping[str, Any]) -> Iterator[None]:
         raise type(error)(f"{step}: {error}") from error
     except Exception as error:
         raise OnnxJacError(
-            f"{step} fails on {_described(step, values)}: {first_line(error)} "
-            "Check what reaches it, or try engine='onnxruntime'."
+            f"{step} fails on {_described(step, values)}: {first_line(error).removesuffix('.')}. "
+            f"{_advice(step)}"
         ) from error
+
+
+def _advice(step: Step) -> str:
+    """What to do; a definition that is not of this package may be at fault itself."""
+    declared = find(step.op_type, step.domain)
+    told = declared and getattr(declared.definition, "__module__", None)
+    if told and told.partition(".")[0] != __name__.partition(".")[0]:
+        return "Its definition may only call what op has, and returns a tuple of outputs."
+    return "Check what reaches it, or try engine='onnxruntime'."
 
 
 def _described(step: Step, values: Mapping[str, Any]) -> str:
@@ -37,4 +47,6 @@ def _described(step: Step, values: Mapping[str, Any]) -> str:
 def _kind(value: Any) -> str:
     if isinstance(value, np.ndarray | np.generic):
         return f"{value.dtype}{list(value.shape)}"
+    if getattr(value, "dtype", None) is not None and getattr(value, "shape", None) is not None:
+        return f"{dtype_of(value)}{list(shape_of(value))}"  # a value of a graph
     return type(value).__name__

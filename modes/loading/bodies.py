@@ -106,7 +106,7 @@ def _inline(model: onnx.ModelProto, keys: list[Key]) -> onnx.ModelProto:
             model.graph.value_info.append(info)
     try:
         return inliner.inline_selected_functions(model, keys, inline_schema_functions=True)
-    except RuntimeError:  # it needs the type of every input, also of one that is left out
+    except (RuntimeError, ValueError):  # it needs the type of every input, also if left out
         made = _written_out(_with_bodies(model, keys))
         imports = [entry for entry in made.opset_import if entry.domain != BODIES]
         del made.opset_import[:]
@@ -136,5 +136,11 @@ def _body(
     if schema.has_function:
         return schema.function_body
     given = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
-    made = schema.get_context_dependent_function(node.SerializeToString(), given)
+    try:
+        made = schema.get_context_dependent_function(node.SerializeToString(), given)
+    except (RuntimeError, ValueError) as error:
+        raise LoadError(
+            f"{node.op_type} (node {node.name!r}) of {', '.join(node.input)} has no body: "
+            f"{first_line(error)}"
+        ) from error
     return onnx.FunctionProto.FromString(made)

@@ -4,7 +4,7 @@ outside of the folder of the model.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -30,7 +30,25 @@ def settle(model: ir.Model, folder: str | None = None) -> ir.Model:
 def _nodes(model: ir.Model) -> Iterator[ir.Node]:
     owners: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
     for graph in owners:
-        yield from ir.traversal.RecursiveGraphIterator(graph)
+        yield from _inside(graph)
+
+
+def _inside(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
+    """The nodes of a graph and of those inside it; what a function's caller gives is not there."""
+    for node in graph:
+        yield node
+        for attribute in node.attributes.values():
+            for inner in _graphs(attribute):
+                yield from _inside(inner)
+
+
+def _graphs(attribute: ir.Attr) -> Sequence[ir.Graph]:
+    """The graphs in an attribute, of which a reference has none."""
+    if attribute.is_ref():
+        return ()
+    if attribute.type is ir.AttributeType.GRAPHS:
+        return attribute.as_graphs()
+    return (attribute.as_graph(),) if attribute.type is ir.AttributeType.GRAPH else ()
 
 
 def _settle(node: ir.Node, name: str, attribute: ir.Attr, folder: str | None) -> None:
@@ -47,8 +65,7 @@ def _settle(node: ir.Node, name: str, attribute: ir.Attr, folder: str | None) ->
             tensors = [_held(tensor, owner, folder) for tensor in attribute.value]
             node.attributes[name] = ir.AttrTensors(name, tensors)
         case ir.AttributeType.GRAPH | ir.AttributeType.GRAPHS:
-            several = attribute.type is ir.AttributeType.GRAPHS
-            for graph in attribute.value if several else (attribute.value,):
+            for graph in _graphs(attribute):
                 for value in graph.initializers.values():
                     value.const_value = _held(value.const_value, repr(value.name), folder)
 

@@ -6,6 +6,7 @@ import onnx
 from onnx import checker, defs, shape_inference, version_converter
 
 from ...jacobians.errors import LoadError
+from .attributes import settle_attributes
 from .bodies import expand, inline_local
 from .dims import settle_dims
 from .messages import first_line
@@ -16,7 +17,7 @@ from .repairs import after_conversion, before_check, before_conversion
 WORKING_OPSET = 21
 
 LONGEST = 2**20
-"""Integers in a vector through which ONNX's shape inference may go one by one."""
+"""Entries of a vector through which ONNX's shape inference may go one by one."""
 
 
 def upgrade(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -28,11 +29,15 @@ def upgrade(model: onnx.ModelProto) -> onnx.ModelProto:
     settle_dims(model)
     _check(model)
     settle_operands(model)
+    settle_attributes(model)
     model = inline_local(model)
+    settle_attributes(model)  # functions may have been handed some
     version = opset(model)
     if version is not None and version < WORKING_OPSET:
         model = _raise(model, version)
-    return infer(expand(infer(model)))
+    model = expand(infer(model))
+    settle_attributes(model)  # bodies follow the shapes of what they are given
+    return infer(model)
 
 
 def infer(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -46,14 +51,13 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def has_long_shape(model: onnx.ModelProto) -> bool:
-    """Whether some vector of integers is longer than that of any shape, indices or axes."""
-    kinds = (value.type.tensor_type for graph in graphs(model.graph) for value in graph.value_info)
-    return any(
-        kind.elem_type in (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
-        and len(kind.shape.dim) == 1
-        and kind.shape.dim[0].dim_value > LONGEST
-        for kind in kinds
+    """Whether some vector, of whatever type, is longer than any shape, indices or axes."""
+    kinds = (
+        value.type.tensor_type
+        for graph in graphs(model.graph)
+        for value in (*graph.input, *graph.value_info, *graph.output)
     )
+    return any(len(kind.shape.dim) == 1 and kind.shape.dim[0].dim_value > LONGEST for kind in kinds)
 
 
 def _check(model: onnx.ModelProto) -> None:

@@ -12,6 +12,7 @@ from ..contents import Contents
 from .engines import numpy as own
 from .engines import onnxruntime as ort
 from .forecast import foreseen
+from .inputs import left_out
 
 ENGINES = (None, "onnxruntime", "numpy")
 
@@ -32,6 +33,8 @@ def evaluate(
         model.spec(name)
     held = {**model.constants, **inputs}
     asked = tuple(name for name in names if name not in held)
+    if missing := [spec for name, spec in model.inputs.items() if name in asked]:
+        raise left_out(missing)  # no tensor, as far as its type tells, but wanted nevertheless
     made = _compute(model, inputs, asked, engine) if asked else {}
     return {name: held[name] if name in held else made[name] for name in names}
 

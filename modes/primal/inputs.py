@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -32,13 +32,18 @@ def check_inputs(model: Contents, inputs: Mapping[str, Any]) -> dict[str, Any]:
     arrays = {name: _as_array(_spec(model, name), value) for name, value in inputs.items()}
     missing = [s for name, s in model.inputs.items() if name not in arrays and s.dtype is not None]
     if missing:
-        names = ", ".join(map(str, missing))
-        raise InputError(f"missing input: {names}. Give every input of the model by name.")
+        raise left_out(missing)
     sizes: dict[str, tuple[int, str]] = {}
     for name, array in arrays.items():
         if name not in model.intermediates:  # their shapes are inferred, not declared
             _check_shape(_spec(model, name), array, sizes)
     return arrays
+
+
+def left_out(specs: Iterable[TensorSpec]) -> InputError:
+    """The refusal to go on without some inputs."""
+    names = ", ".join(map(str, specs))
+    return InputError(f"missing input: {names}. Give every input of the model by name.")
 
 
 def _spec(model: Contents, name: str) -> TensorSpec:

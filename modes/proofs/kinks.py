@@ -9,8 +9,8 @@ def kinks_of(op_type: str) -> tuple[str, ...]:
     """The declared derivatives, one line each.
 
     >>> kinks_of("Relu")
-    ('relu(0): 0, because: the side on which it is constant',)
+    ('relu(0): 0 (the side on which it is constant)',)
     """
     return tuple(
-        f"{c.what}: {shown(c.ours)}, because: {c.why}" for c in CONVENTIONS if c.op_type == op_type
+        f"{c.what}: {shown(c.ours)} ({c.why})" for c in CONVENTIONS if c.op_type == op_type
     )

@@ -72,8 +72,8 @@ class Problem:
         """The tensors of `wrt` by name, each in its shape and dtype."""
         if np.size(x) != self.x0.size:
             raise InputError(
-                f"x has {np.size(x)} numbers, but {', '.join(self.wrt)} have {self.x0.size}: give a "
-                "vector like x0, which flatten() makes of tensors"
+                f"x has {np.size(x)} numbers, but {', '.join(self.wrt)} have {self.x0.size}: give "
+                "a vector like x0, which flatten() makes of tensors"
             )
         parts = zip(self.wrt, split(x, [self.start[name].size for name in self.wrt]), strict=True)
         at = self.start
@@ -118,7 +118,7 @@ class Problem:
         """Σᵢ vᵢ ∂²fᵢ/∂x², recorded for these multipliers: one Hessian for each tensor of `of`."""
         J, point = self.jacobian(x), self.point(x)
         if np.size(v) != J.shape[0]:
-            raise InputError(f"{np.size(v)} multipliers for {J.shape[0]} numbers of f: give as many")
+            raise InputError(f"{np.size(v)} multipliers for {J.shape[0]} numbers of f")
         shapes = [J.primal[name].shape for name in self.of]
         parts = zip(self.of, split(v, [J.primal[n].size for n in self.of]), shapes, strict=True)
         terms = (hessian_of(self.model, point, name, self.wrt, part.reshape(shape), self.engine)
@@ -143,7 +143,7 @@ class Problem:
             return self.hessian.value.relinearize(self.point(x))
         if len(self.of) > 1:
             names = ", ".join(self.of)
-            raise InputError(f"a Hessian of {names} needs multipliers, hess(x, v), or of= one scalar")
+            raise InputError(f"{names}: a Hessian of several needs multipliers, hess(x, v)")
         return hessian_of(self.model, self.point(x), self.of[0], self.wrt, engine=self.engine)
 
 

@@ -40,10 +40,12 @@ def evaluator(node: bytes, version: int) -> ReferenceEvaluator:
     try:
         return ReferenceEvaluator(parsed, opsets={parsed.domain: version, "": version})
     except (NotImplementedError, RuntimeError) as error:
-        operator = f"{parsed.domain or 'ai.onnx'}::{parsed.op_type} at opset {version}"
+        name = f"{parsed.domain or 'ai.onnx'}::{parsed.op_type}"
         raise UnsupportedOp(
-            f"{operator} has neither a kernel in onnxjac nor a reference implementation in onnx. "
-            "Try engine='onnxruntime', or give the values of its outputs together with the inputs."
+            f"{name} at opset {version} has neither a kernel in onnxjac nor a reference "
+            f"implementation in onnx. Define it with @onnxjac.defines({name!r}): its values and "
+            "derivatives follow. Or try engine='onnxruntime', which may know its values. Its "
+            "outputs can be given with the inputs, but are constants then, without derivatives."
         ) from error
 
 

@@ -30,8 +30,7 @@ SIGNAL, WINDOW = 0, 2
 def dft(op: Any, node: Node) -> Blocks:
     """cut to the length asked for · transform · cut or padded to the length of the transform."""
     shape = node.x_shape
-    if shape[-1] not in (1, 2):
-        raise OnnxJacError(f"DFT takes numbers as pairs on the last axis, not {shape[-1]} of them")
+    check_parts(node)
     axis = (node.ints(2) or (-2,))[0] % len(shape)
     n, onesided = (node.ints(1) or (0,))[0], bool(node.onesided)
     half = onesided and bool(node.inverse)
@@ -41,6 +40,19 @@ def dft(op: Any, node: Node) -> Blocks:
         J = mirrored(J.out_shape, axis, n, node.dtype) @ J
     J = Fourier(axis, J.out_shape, node.dtype, inverse=bool(node.inverse)) @ J
     return {(0, 0): first_part(J.out_shape, node.y_shape, node.dtype) @ J}
+
+
+def check_parts(node: Node) -> None:
+    """The last axis has real and imaginary parts, or real ones alone."""
+    if node.x_shape[-1] not in (1, 2):
+        raise OnnxJacError(
+            f"{node.step} takes numbers as pairs on the last axis, not {signal_text(node)}"
+        )
+
+
+def signal_text(node: Node) -> str:
+    """The name and shape of what is transformed."""
+    return f"{node.step.inputs[SIGNAL]} {list(node.x_shape)}"
 
 
 def complex_of_length(shape: Shape, axis: int, n: int, dtype: Any) -> Jacobian:
@@ -76,6 +88,9 @@ def first_part(shape: Shape, out: Shape, dtype: Any) -> Jacobian:
 @jacobian("STFT")
 def stft(op: Any, node: Node) -> Blocks:
     """transform · diag(window) · frames of the signal; or diag(frames) in the window."""
+    if len(node.x_shape) != 3:
+        raise OnnxJacError(f"{node.step} takes [batch, length, parts], not {signal_text(node)}")
+    check_parts(node)
     window, frames, n = node.input(WINDOW), node.y_shape[1], frame_length(node)
     (step,) = node.ints(1) or (1,)
     at = step * np.arange(frames)[:, None] + np.arange(n)

@@ -10,6 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import onnxjac as oj
+from onnxjac.jacobians import progress
 from onnxjac.modes.curvature.gradients import Target
 from onnxjac.modes.curvature.kfac import ekfac, kfac
 from onnxjac.modes.curvature.shampoo import shampoo
@@ -139,6 +140,7 @@ def test_a_terminal_sees_the_batches(monkeypatch):
 
     screen = Terminal()
     monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setattr(progress, "DELAY", 0.0)
     made("kfac", UNEVEN)
     assert "K-FAC" in screen.getvalue()
 

@@ -9,7 +9,7 @@ import onnxjac as oj
 from onnxjac.jacobians import Dense, Diagonal, Identity
 from onnxjac.modes.curvature.blocks import diagonal_blocks
 from onnxjac.modes.curvature.gauss_newton import gauss_newton
-from onnxjac.modes.curvature.kfac import kfac
+from onnxjac.modes.curvature.kfac import ekfac, kfac
 from onnxjac.modes.curvature.symmetric import Symmetric
 
 from ..check_operator import check_operator
@@ -105,3 +105,35 @@ def test_blocks_of_any_curvature(G):
     D = diagonal_blocks(G)
     assert_allclose(D["6.bias", "6.bias"].toarray(), G["6.bias", "6.bias"].toarray(), atol=1e-14)
     assert not D["6.bias", "4.bias"].toarray().any()
+
+
+def test_it_is_shown_as_its_formula(G):
+    tensors = "(6.weight, 6.bias, 4.bias)², 362×362 float64"
+    assert repr(G) == repr(G.compile("numpy")) == f"Jᵀ (∂²loss/∂logits²) J: {tensors}"
+    assert repr(2 * G + 0.5 * oj.identity_like(G)) == (
+        f"2 · Jᵀ (∂²loss/∂logits²) J + 0.5: {tensors}"
+    )
+
+
+def test_what_follows_from_it_is_shown_as_its_formula(G):
+    assert repr(diagonal_blocks(G)).startswith("blockdiag Jᵀ (∂²loss/∂logits²) J: (6.weight")
+    assert repr(G.block("4.bias")) == "Jᵀ (∂²loss/∂logits²) J: (4.bias)², 32×32 float64"
+    model, point = network("mlp")
+    K = kfac(model, point, at="logits", wrt="6.weight")
+    assert repr(K).startswith("blockdiag(A ⊗ B): (6.weight)²")
+    assert repr(K.inverse(0.1)).startswith("blockdiag(Q Λ Qᵀ): (6.weight)²")
+
+
+def test_factors_are_shown_with_their_sizes():
+    model, point = network("mlp")
+    K = kfac(model, point, at="logits", wrt="6.weight")
+    E = ekfac(model, point, at="logits", wrt="6.weight")
+    assert repr(K.factors) == "{'6.weight': [A 32×32 ⊗ B 10×10: (6.weight)]}"
+    assert "Q diag(λ) Qᵀ in the eigenbasis of A 32×32 ⊗ B 10×10" in repr(E.factors)
+
+
+@pytest.mark.parametrize("make", [oj.fisher, oj.kfac])
+def test_one_of_several_outputs_has_to_be_named(make):
+    point = {"x": np.ones((2, 3)), "W": np.ones((4, 3)), "y": np.zeros(2, np.int64)}
+    with pytest.raises(oj.InputError, match=r"at is one tensor, not 'logits', 'loss': name it"):
+        make(regression("categorical"), point, wrt="W")

@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 
 from onnxjac.jacobians.errors import InputError
+from onnxjac.modes.curvature.kfac import kfac
 from onnxjac.modes.data.archive import mapped
 from onnxjac.modes.data.batches import batches_of, is_data, samples
+
+from ..curvature.models import parsed
 
 X = np.arange(14.0).reshape(7, 2)
 Y = np.arange(7)
@@ -112,3 +115,11 @@ def test_samples_need_one_first_axis():
         samples({"x": np.zeros((3, 2)), "w": np.zeros((2, 2))})
     with pytest.raises(InputError, match="only scalars"):
         samples({"rate": np.array(0.5)})
+
+
+def test_a_batch_of_a_loader_has_no_names():
+    with pytest.raises(InputError, match="not tuple: a function, lambda"):
+        samples((np.ones((2, 3)), np.ones(2)))
+    model = parsed("g (double[n, 2] x, double[2, 3] W) => (double[n, 3] z) { z = MatMul(x, W) }")
+    with pytest.raises(InputError, match="not tuple"):
+        kfac(model, [(X, X)], wrt="W")

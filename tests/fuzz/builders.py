@@ -100,6 +100,39 @@ def labels() -> onnx.ModelProto:
     return model
 
 
+def normalized(body: str) -> onnx.ModelProto:
+    """Axes are cut to 32 bits by ONNX's shape inference, which then counts from below 0."""
+    return text(f"y, mean, deviation = {body}", f"{X}, float[2,3] w", opset=17)
+
+
+def handed(value: onnx.AttributeProto, formal: str) -> onnx.ModelProto:
+    """An attribute handed to a function, whose body takes it for a type of its own."""
+    model = normalized("my.f(x, w)")
+    model.opset_import.add(domain="my", version=1)
+    model.graph.node[0].attribute.append(value)
+    op_type, outputs = "LayerNormalization", ["y", "m", "d"]
+    node = helper.make_node(op_type, ["x", "w"], outputs)
+    node.attribute.add(name="axis", ref_attr_name="k", type=formal)
+    imports = [helper.make_opsetid("", 17)]
+    model.functions.append(
+        helper.make_function("my", "f", ["x", "w"], outputs, [node], imports, ["k"])
+    )
+    return model
+
+
+def without_results() -> onnx.ModelProto:
+    """A SequenceMap whose body gives nothing: ONNX's inliner knows no such body."""
+    return text("""q = SequenceConstruct(x) r = SequenceMap(q)
+        <body = b (float[2,3] v) => () { w = Exp(v) }> y = ConcatFromSequence<axis=0>(r)""")
+
+
+def without_kind() -> onnx.ModelProto:
+    """An input that may be anything."""
+    model = text("y = Exp(x)", f"{X}, float[1] like")
+    model.graph.input[1].type.tensor_type.elem_type = TensorProto.UNDEFINED
+    return model
+
+
 LABELS = numpy_helper.to_array(helper.make_tensor("t", TensorProto.INT64, [3], [1, 0, 2]))
 
 REFUSED = {
@@ -111,6 +144,19 @@ REFUSED = {
     "operand of Min left out": (lambda: left_out("Min"), "leaves out"),
     "operand of Mean left out": (lambda: left_out("Mean"), "leaves out"),
     "negative axis": (negative_axis, "axis of -7"),
+    "axis of 64 bits": (
+        lambda: normalized("LayerNormalization<axis=9223372036854775807>(x, w)"), "many axes"),
+    "axis of 64 bits, handed on": (
+        lambda: handed(helper.make_attribute("k", 2**63 - 1), "INT"), "many axes"),
+    "graph handed on": (lambda: handed(helper.make_attribute("k", 1), "GRAPH"), "attribute type"),
+    "graphs handed on": (lambda: handed(helper.make_attribute("k", 1), "GRAPHS"), "attribute type"),
+    "groups of no channels": (
+        lambda: text("y = Conv<group=0>(x, w)", "float[2,0,8] x, float[4,1,4] w"), "group=0"),
+    "body without results": (without_results, "has no body"),
+    "signal of four axes": (
+        lambda: text("n = Constant<value_int=8>() y = STFT(x, n)", "float[1,32,1,32] x"),
+        r"STFT \(.*takes \[batch, length, parts\], not x \[1, 32, 1, 32\]"),
+    "input of no type": (without_kind, "missing input: like"),
     "huge vector of a shape": (huge_vector, ""),
     "body with too few outputs": (too_few_rows, "gives? 1 outputs, not 2"),
     "labels that do not fit": (labels, "labels of shape"),

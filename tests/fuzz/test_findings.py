@@ -12,6 +12,7 @@ from fuzz.corpus import Seed
 from fuzz.mutate import mutant
 from fuzz.trial import differentiate
 from fuzz.workers import outcomes
+from onnxjac.modes.loading.upgrade import LONGEST, has_long_shape
 
 SECRET = np.arange(6, dtype=np.float32).reshape(2, 3) + 100
 
@@ -31,6 +32,13 @@ def test_a_size_of_any_length():
     model = text("y = Exp(x)")
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1
     assert oj.load(model).inputs["x"].shape == (None, 3)
+
+
+@pytest.mark.parametrize("kind", ["float", "int64"])
+def test_a_long_vector_is_no_shape(kind):
+    """ONNX's data propagation would go through it entry by entry."""
+    assert has_long_shape(text("y = Add(x, x)", f"{kind}[{LONGEST + 1}] x"))
+    assert not has_long_shape(text("y = Add(x, x)", f"{kind}[{LONGEST}] x"))
 
 
 @pytest.fixture

@@ -156,6 +156,7 @@ def test_scipy_is_a_client():
         (Kron(Eye(2), N(4, 3), ()), "(I(2) ⊗ A[4×3])"),
         (Diagonal(N(6)) @ Broadcast((6,), (1,), float), "diag(6) · bcast(1 → 6)"),
         (Dense(N(2, 2)) - Diagonal(N(2)), "dense(2×2) + diag(2)"),
+        (Dense(N(2, 2)) + Scalar(-0.5, (2,), float), "dense(2×2) - 0.5"),
         (Dense(N(2, 3)) @ (Dense(N(3, 3)) + Diagonal(N(3))), "dense(2×3) · (dense(3×3) + diag(3))"),
     ],
     ids=str,

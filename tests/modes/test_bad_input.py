@@ -201,11 +201,25 @@ def custom(op_type, domain, version, kind=TensorProto.DOUBLE, **attributes):
 @pytest.mark.parametrize("engine", [None, "numpy"])
 def test_an_operator_that_cannot_be_run(engine):
     m = custom("Twice", "my.domain", 4)
-    message = r"my\.domain::Twice .*'special', opset 4.*give the values of its outputs"
+    message = (
+        r"my\.domain::Twice .*'special', opset 4.*"
+        r"@onnxjac\.defines\('my\.domain::Twice'\).*constants"
+    )
     with pytest.raises(oj.UnsupportedOp, match=message):
         oj.linearize(m, {"x": X}, engine=engine)
     J = oj.linearize(m, {"x": X, "y": 2 * X}, of="a", engine=engine)
     assert_array_equal(J["a", "x"].toarray(), -np.eye(6))
+
+
+@pytest.mark.parametrize("wrong", [lambda op, node: op.Abs(node.x), lambda op, node: (None - 1,)])
+def test_a_definition_at_fault(clean_registry, wrong):
+    """The user's own is told apart from an operator that something does not suit."""
+    oj.defines("my.domain::Wrong")(wrong)
+    message = r"'special', opset 1\) fails on a float64\[2, 3\]: .+\. Its definition may only call"
+    with pytest.raises(oj.OnnxJacError, match=message):
+        oj.linearize(custom("Wrong", "my.domain", 1), {"x": X})
+    with pytest.raises(oj.InputError, match="defines takes names"):
+        oj.defines(wrong)
 
 
 def test_an_operator_of_another_domain(clean_registry):

@@ -75,6 +75,12 @@ def things(J):
     }  # fmt: skip
 
 
+def test_formulas_over_several_lines_keep_their_columns(J):
+    """A page may show `pre` in another font, as notebooks do."""
+    text = J.explain("r")._repr_html_()
+    assert re.search(r"<pre [^>]*white-space:pre;font-family:monospace[^>]*>[^<]*⎧x", text)
+
+
 KINDS = (
     "model", "jacobian", "transpose", "block", "gram", "sum", "compiled", "index", "hessian",
     "check", "planned", "explanation", "local", "ggn", "checkpointed", "inverse", "streamed",

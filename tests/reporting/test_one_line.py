@@ -49,7 +49,8 @@ def test_models_and_jacobians_of_many_tensors():
     J = oj.linearize(network(), {"x": X}, wrt=["x", "W"])
     specs = tuple(J.domain[0]._replace(name=name) for name in names)
     H = oj.hessian(network(), {"x": X}, weights=np.ones((1, 3)))
+    product = J @ J.T
     H.domain, J.domain = specs, specs
-    for operator in (H, J, J @ J.T):
+    for operator in (H, J, product):
         assert len(repr(operator)) <= WIDE
         assert "more …" in repr(operator)

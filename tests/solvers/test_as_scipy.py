@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy.optimize import least_squares, minimize, root, rosen, rosen_der, rosen_hess
+from scipy.optimize import (
+    NonlinearConstraint,
+    least_squares,
+    minimize,
+    root,
+    rosen,
+    rosen_der,
+    rosen_hess,
+)
 from scipy.sparse import issparse
 
 import onnxjac as oj
@@ -109,3 +117,34 @@ def test_single_precision():
     assert p.x0.dtype == p.jac(p.x0).dtype == np.float32
     found = minimize(p.fun, p.x0, jac=p.jac, method="L-BFGS-B")
     assert_allclose(found.x, np.ones(5), atol=0.05)
+
+
+def test_second_derivatives_of_a_vector_by_multipliers():
+    """Those of two tensors: of the residuals r, and of f, which is their sum of squares."""
+    p, v = as_scipy(rosenbrock(), {"x": START}, of=["r", "f"], form="dense"), np.arange(9.0) - 3
+    x, eps = START + 0.1, 1e-6
+    moved = (p.jac(x + eps * e).T @ v - p.jac(x - eps * e).T @ v for e in np.eye(5))
+    assert_allclose(p.hess(x, v), np.stack(list(moved)) / (2 * eps), atol=1e-5)
+    with pytest.raises(oj.InputError, match="3 multipliers for 9 numbers"):
+        p.hess(x, np.ones(3))
+    with pytest.raises(oj.InputError, match="needs multipliers"):
+        p.hess(x)
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+def test_a_constraint_of_a_nonlinear_program(form):
+    f = as_scipy(rosenbrock(), {"x": START}, of="f")
+    r = as_scipy(rosenbrock(), {"x": START}, of="r", form=form)
+    near = NonlinearConstraint(r.fun, -0.5, 0.0, jac=r.jac, hess=r.hess)
+    found = minimize(f.fun, f.x0, jac=f.jac, hessp=f.hessp, method="trust-constr",
+                     constraints=[near], options={"gtol": 1e-8})  # fmt: skip
+    assert found.constr_violation < 1e-8
+    assert found.fun < f.fun(f.x0)
+
+
+def test_what_does_not_fit_is_refused(scalar):
+    with pytest.raises(oj.InputError, match="form='csc' is not one of 'operator', 'dense'"):
+        as_scipy(rosenbrock(), {"x": START}, of="f", form="csc")
+    with pytest.raises(oj.InputError, match="x has 3 numbers, but x have 5"):
+        scalar.fun(np.ones(3))
+    assert repr(scalar) == "as_scipy: x = (x 5), of 5 ↦ (f), form='operator'"

@@ -167,3 +167,8 @@ def test_what_does_not_fit_is_said(stretched):
 def test_the_hessian_is_the_one_written_out(stretched):
     H = oj.hessian(stretched, POINT, of="f", wrt="x")
     assert_allclose(H.toarray(), hessian(POINT["x"], UNITS))
+
+
+def test_the_name_of_a_preconditioner_is_none():
+    with pytest.raises(oj.InputError, match="preconditioner='ilu' is neither an operator nor a"):
+        oj.newton_krylov(reaction(4), grid(4), wrt="u", preconditioner="ilu")

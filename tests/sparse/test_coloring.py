@@ -114,3 +114,8 @@ def test_no_path_of_four_has_two_colors(name):
         before = {color[a] for a in near[b] if a != c and color[a] == color[c]}
         after = {color[d] for d in near[c] if d != b and color[d] == color[b]}
         assert not (before and after and len(near[b]) > 1 and len(near[c]) > 1)
+
+
+def test_an_operator_is_sent_to_its_pattern():
+    with pytest.raises(InputError, match=r"not an operator: pattern\(J\)"):
+        coloring(Dense(np.eye(2)))

@@ -64,9 +64,9 @@ def fold(summary: str, *content: object, unfolded: bool = False) -> Markup:
 
 
 def pre(value: str) -> Markup:
-    """Text over several lines, as it is."""
-    style = "margin:.2em 0 .6em;color:inherit;background:transparent;white-space:pre"
-    return tag("pre", value, style=style)
+    """Text over several lines, as it is: in a fixed width, which not every page gives `pre`."""
+    look = "color:inherit;background:transparent;white-space:pre;font-family:monospace"
+    return tag("pre", value, style=f"margin:.2em 0 .6em;{look}")
 
 
 def folded(table: Table) -> Markup:

@@ -1,0 +1,51 @@
+"""Attributes: integers so absurd that ONNX or ONNX Runtime ends the process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import onnx
+
+from ...jacobians.errors import LoadError
+from .guard import subgraphs
+
+AXES = frozenset({
+    "axes", "axis", "batch_axis", "time_axis", "scan_input_axes", "scan_output_axes",
+})  # fmt: skip
+"""Shape inference cuts them to 32 bits, and so may count below the first axis."""
+
+COUNTS = frozenset({"group", "num_groups", "offset_group"})
+"""Kernels divide by them."""
+
+
+def settle_attributes(model: onnx.ModelProto) -> None:
+    """`LoadError` for an axis of more than 32 bits, and for a number of groups below 1."""
+    for nodes in (model.graph.node, *(function.node for function in model.functions)):
+        for node in _inside(nodes):
+            if node.domain in ("", "ai.onnx"):  # in others a name may mean anything
+                _check(node)
+
+
+def _inside(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """The nodes, and those of the graphs inside them."""
+    for node in nodes:
+        yield node
+        for graph in subgraphs(node):
+            yield from _inside(graph.node)
+
+
+def _check(node: onnx.NodeProto) -> None:
+    for attribute in node.attribute:
+        held = (attribute.i, *attribute.ints)
+        if attribute.name in AXES and not all(-(2**31) <= value < 2**31 for value in held):
+            _refuse(node, attribute, "no tensor has so many axes")
+        if attribute.name in COUNTS and attribute.HasField("i") and attribute.i < 1:
+            _refuse(node, attribute, "it must be 1 or more")
+
+
+def _refuse(node: onnx.NodeProto, attribute: onnx.AttributeProto, reason: str) -> None:
+    value = attribute.i if attribute.HasField("i") else list(attribute.ints)
+    names = ", ".join(filter(None, node.input))
+    raise LoadError(
+        f"{node.op_type} (node {node.name!r}) of {names} has {attribute.name}={value}: {reason}."
+    )
