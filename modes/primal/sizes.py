@@ -75,7 +75,12 @@ def may_grow(step: Step, inputs: Sequence[Any], limits: Limits) -> bool:
     """Whether the sizes of the inputs alone leave open that an output is too large."""
     if step.op_type in GROWING:
         return True
-    return math.prod(max(np.size(x), 1) for x in inputs if x is not None) * 16 > limits.bytes
+    return math.prod(max(_elements(x), 1) for x in inputs if x is not None) * 16 > limits.bytes
+
+
+def _elements(value: Any) -> int:
+    """Of a tensor, or of all tensors of a sequence, whose shapes may differ."""
+    return sum(map(_elements, value)) if isinstance(value, list) else np.size(value)
 
 
 def inferred(

@@ -33,7 +33,7 @@ MODULES = (
     "distributed", "onnxscript", "tqdm", "rich",
 )  # fmt: skip
 
-NOT_FOR_USERS = {"notebooks", "test", "peers", "docs"}
+NOT_FOR_USERS = {"notebooks", "test", "peers", "docs", "mutation"}
 ONLY_OFFERED = {"completion"}  # by the shell, where it is installed
 BROUGHT_BY_THE_CALLER = {"distributed"}  # whose client is an argument
 
