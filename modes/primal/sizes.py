@@ -37,7 +37,8 @@ Types = Mapping[str, onnx.TypeProto]
 
 
 def check_step(step: Step, inputs: Sequence[Any], limits: Limits) -> None:
-    """Raises `LimitError` where the outputs of a step would be too large."""
+    """Raises `LimitError` where the outputs of a step would be too large, or its turns too many."""
+    limits.check("steps", turns(step, inputs), step)
     if not may_grow(step, inputs, limits):
         return
     check_operands(step, inputs, limits)
@@ -49,6 +50,13 @@ def check_step(step: Step, inputs: Sequence[Any], limits: Limits) -> None:
     types = {name: type_of(array) for name, array in arrays.items()}
     for kind in inferred(node, step.version, types, arrays).values():
         limits.check("bytes", bytes_of(kind) or 0, step)
+
+
+def turns(step: Step, inputs: Sequence[Any]) -> int:
+    """The time steps of a recurrent layer, which is unrolled like a Loop; 0 for other operators."""
+    if step.domain or step.op_type not in ("GRU", "LSTM", "RNN") or np.ndim(inputs[0]) != 3:
+        return 0
+    return int(np.shape(inputs[0])[1 if step.attrs.get("layout", 0) else 0])
 
 
 def check_operands(step: Step, inputs: Sequence[Any], limits: Limits) -> None:

@@ -156,6 +156,9 @@ REFUSED = {
     "signal of four axes": (
         lambda: text("n = Constant<value_int=8>() y = STFT(x, n)", "float[1,32,1,32] x"),
         r"STFT \(.*takes \[batch, length, parts\], not x \[1, 32, 1, 32\]"),
+    "recurrent layer of many steps": (
+        lambda: text("y = RNN<hidden_size=1>(x, w, r)",
+                     "float[2001,1,1] x, float[1,1,1] w, float[1,1,1] r"), "2,001 steps"),
     "input of no type": (without_kind, "missing input: like"),
     "huge vector of a shape": (huge_vector, ""),
     "body with too few outputs": (too_few_rows, "gives? 1 outputs, not 2"),
