@@ -19,7 +19,8 @@ class Limits:
     - ``dense``: bytes of a dense or sparse matrix made of a Jacobian, where `toarray` and
       `tosparse` are not told another limit.
     - ``nodes``: of the model with all functions and bodies written out.
-    - ``steps``: of one run through the bodies of Loop and Scan, summed over all turns.
+    - ``steps``: of one run through the bodies of Loop and Scan, summed over all turns; and the time
+      steps of each recurrent layer.
     - ``depth``: of graphs inside graphs, and of functions that call functions.
     """
 

@@ -1,5 +1,7 @@
 """The numba program computes what the operator does; frames, steps and broadcasts are fused."""
 
+import sys
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -117,7 +119,7 @@ def test_equal_structure_is_compiled_once():
 
 
 def test_without_numba_the_error_names_the_extra(monkeypatch):
-    monkeypatch.setattr(engines.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "numba", None)
     with pytest.raises(InputError, match=r"onnxjac\[numba\]"):
         engines.compiler("numba")
 
