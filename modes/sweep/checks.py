@@ -42,7 +42,7 @@ class Problem:
     @property
     def tolerance(self) -> float:
         """What rounding may cost in a product, by the narrowest tensor at an end."""
-        ends = (spec.dtype.itemsize for spec in (*self.J.domain, *self.J.codomain))
+        ends = (np.dtype(spec.dtype).itemsize for spec in (*self.J.domain, *self.J.codomain))
         return WIDTHS[min(self.J.dtype.itemsize, 4 if self.single else 8, *ends)]
 
     def draw(self, seed: int, specs: Any) -> dict[str, np.ndarray]:
