@@ -14,7 +14,6 @@ from .jacobians.progress import progress
 from .modes import estimators, plots, preconditioners
 from .modes.curvature.inverse import identity_like, inverse
 from .modes.curvature.kfac import ekfac, kfac
-from .modes.curvature.ntk import ntk
 from .modes.curvature.shampoo import shampoo
 from .modes.data.over import streamed
 from .modes.distributed.over import distributed
@@ -26,7 +25,15 @@ from .modes.limits import Limits
 from .modes.linearization import Linearization
 from .modes.load import load
 from .modes.model import Model, TensorSpec
-from .modes.over_data import empirical_fisher, fisher, gauss_newton, gram, hessian, linearize
+from .modes.over_data import (
+    empirical_fisher,
+    fisher,
+    gauss_newton,
+    gram,
+    hessian,
+    linearize,
+    ntk,
+)
 from .modes.proofs import prove, tags
 from .modes.reporting import html as _html  # noqa: F401  (what notebooks show)
 from .modes.reverse import grad, vjp

@@ -7,6 +7,11 @@ Where a point is expected, data may stand: a list of points, a generator functio
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import wraps
+from typing import Any
+
+from ..jacobians import Jacobian
 from . import hessian as hessians
 from . import linearize as linearizing
 from .curvature import empirical_fisher as empirical
@@ -22,5 +27,15 @@ fisher = takes_data()(fishers.fisher)
 empirical_fisher = takes_data()(empirical.empirical_fisher)
 gram = takes_data("sum")(ntks.gram)
 
-for _function in (linearize, hessian, gauss_newton, fisher, empirical_fisher, gram):
+
+@wraps(ntks.ntk)
+def ntk(model: Any, inputs: Any, others: Any = None, **options: Any) -> Jacobian:
+    """K = J(x) J(x')ᵀ, where x and x' may be data: then K is a product of stacked Jacobians."""
+    if isinstance(inputs, Mapping) and "batch_size" not in options and others is None:
+        return ntks.ntk(model, inputs, **options)
+    J = linearize(model, inputs, **options)
+    return J @ (J if others is None else linearize(model, others, **options)).T
+
+
+for _function in (linearize, hessian, gauss_newton, fisher, empirical_fisher, gram, ntk):
     _function.__module__ = __name__  # where a pickle finds the one that takes data

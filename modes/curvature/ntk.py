@@ -23,7 +23,8 @@ def ntk(
 ) -> Jacobian:
     """K = J(x) J(x')ᵀ with J = ∂of/∂wrt: the empirical neural tangent kernel.
 
-    `others` is x', another batch; by default x' = x, and K is symmetric. Rows and columns are the
+    `others` is x', another batch; by default x' = x, and K is symmetric. Either may be data, whose
+    batches are stacked. Rows and columns are the
     entries of `of`, samples first, so that for outputs (N, C) the block of a pair of samples n, m
     is `K[n * C : (n + 1) * C, m * C : (m + 1) * C]`. No scaling. Shapes: (size of `of`, size of
     `of` at `others`). Source: Jacot, Gabriel, Hongler, "Neural tangent kernel", 2018.

@@ -33,6 +33,17 @@ def test_kernel_between_two_batches():
     assert_allclose(K.toarray(), J @ J2.T, atol=1e-12)
 
 
+def test_kernel_over_data():
+    model, point = network("mlp")
+    other = {name: array[:2] for name, array in point.items()}
+    whole = ntk(model, point, of="logits", wrt=WEIGHTS).toarray()
+    K = oj.ntk(model, point, batch_size=3, of="logits", wrt=WEIGHTS)
+    assert_allclose(K.toarray(), whole, atol=1e-12)
+    assert_allclose(K @ np.ones(40), whole @ np.ones(40), atol=1e-12)
+    part = oj.ntk(model, [point], other, of="logits", wrt=WEIGHTS)
+    assert_allclose(part.toarray(), whole[:, :20], atol=1e-12)
+
+
 def test_gram():
     model, point = network("mlp")
     J = oj.linearize(model, point, of="logits", wrt=WEIGHTS).toarray()
