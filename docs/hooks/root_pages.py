@@ -13,7 +13,10 @@ from mkdocs.structure.pages import Page
 
 PAGES = {
     f"{name}.md": f"{name.lower()}.md"
-    for name in ("CHANGELOG", "CONTRIBUTING", "CONVENTIONS", "DISTRIBUTED", "FINDINGS", "SWEEP")
+    for name in (
+        "CHANGELOG", "CONTRIBUTING", "CONVENTIONS", "DISTRIBUTED", "FINDINGS", "PRECISION",
+        "SECURITY", "SWEEP",
+    )
 } | {"README.md": "index.md"}
 """File -> page."""
 
