@@ -54,7 +54,7 @@ def eager(monkeypatch):
         monkeypatch.setattr(module, "MARGIN", 0.0)
     monkeypatch.setattr(stencil, "ENTRY", 0.0)
     monkeypatch.setattr(stencil, "CALL", 0.0)
-    monkeypatch.setattr(stencil, "BLOCK", 1 << 14)
+    monkeypatch.setattr(stencil, "BLOCK", 1 << 11)
 
 
 def instructions(program):

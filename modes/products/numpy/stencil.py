@@ -20,8 +20,9 @@ from scipy.sparse import coo_array, csr_array
 from ....jacobians import Shape, dtype_of, size
 from .shifts import Shifts, Term
 
-BLOCK = 1 << 17
-"""Bytes of each tensor in a block: three of them stay in a cache of half a megabyte."""
+BLOCK = 1 << 13
+"""Entries that are summed at a time: they stay in the cache, and are too few for SciPy's BLAS to
+take threads of its own, which would spin against those of NumPy's."""
 
 CALL, RATE = 1e-6, 1e11
 """Seconds of a call and bytes per second of a pass, inside the cache."""
@@ -45,7 +46,7 @@ class Stencil:
         still = [t for t in shifts.terms if not any(t.shift) and is_whole(t, self.shape)]
         self.first = max(still, key=lambda t: t.coefficient.ndim, default=None)
         self.others = [term for term in shifts.terms if term is not self.first]
-        self.length = max(1, BLOCK // self.dtype.itemsize)
+        self.length = BLOCK
         ends = (*range(0, size(self.shape), self.length), size(self.shape))
         self.steps = [step for block in pairwise(ends) for step in self._steps(*block)]
 
