@@ -43,10 +43,13 @@ def top_k(
     x: Array, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 1
 ) -> tuple[Array, Array]:
     """The k greatest, or least, elements along an axis and their places, the lower place first."""
+    (count,), most = ints(k), x.shape[axis]
+    if count > most:
+        raise ValueError(f"k={count} of {most} elements along axis {axis}")
     order = np.argsort(np.flip(x, axis) if largest else x, axis=axis, kind="stable")
     if largest:
-        order = x.shape[axis] - 1 - np.flip(order, axis)
-    places = np.take(order, np.arange(ints(k)[0]), axis)
+        order = most - 1 - np.flip(order, axis)
+    places = np.take(order, np.arange(count), axis)
     return np.take_along_axis(x, places, axis), places
 
 

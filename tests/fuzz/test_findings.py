@@ -116,3 +116,10 @@ def test_the_runner_sees_what_is_bad(name, monkeypatch):
     assert verdict.text.startswith(name.split(":")[0])
 
 
+
+
+def test_more_of_the_greatest_than_there_are():
+    model = oj.load(text("y, i = TopK(x, k)", "float[2,3] x, int64[1] k"))
+    point = {"x": np.arange(6, dtype=np.float32).reshape(2, 3), "k": np.array([2**50])}
+    with pytest.raises(oj.OnnxJacError, match="k=1125899906842624 of 3 elements"):
+        oj.linearize(model, point, engine="numpy")
