@@ -1,4 +1,4 @@
-"""The corners of the NumPy kernels that no case of ONNX reaches, most found by a mutant that lived."""
+"""The corners of the NumPy kernels that no case of ONNX reaches: most once let a mutant live."""
 
 import numpy as np
 
