@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,11 +15,12 @@ from ..curvature.gauss_newton import gauss_newton
 from ..model import Model
 from ..names import Names
 from .counted import Counted
+from .descent import Descent
 from .line_search import armijo, backtrack
 from .preconditioning import Preconditioner, preconditioner_for
 from .problem import Problem, as_scipy
 from .result import OptimizeResult
-from .run import GOING, GRADIENT, STUCK, Callback, run, state
+from .run import Callback, run
 
 Curvature = Callable[[dict[str, Any]], Any]
 """The inputs of the model at a point ↦ a symmetric positive semidefinite operator there."""
@@ -60,12 +61,12 @@ def natural_gradient(
         curvature = default(problem, at)
     eps = float(np.finfo(problem.x0.dtype).eps)
     found = Iterations(
-        problem,
-        curvature,
-        damping,
-        preconditioner,
-        np.sqrt(eps) if gtol is None else gtol,
-        inner_rtol,
+        problem=problem,
+        curvature=curvature,
+        damping=damping,
+        preconditioner=preconditioner,
+        gtol=np.sqrt(eps) if gtol is None else gtol,
+        inner_rtol=inner_rtol,
     )
     return run(found.states(), "natural gradient", maxiter, callback, progress)
 
@@ -80,32 +81,20 @@ def default(problem: Problem, at: str | None) -> Curvature:
     )
 
 
-@dataclass
-class Iterations:
-    """What stays the same from step to step, and how much was done."""
+@dataclass(kw_only=True)
+class Iterations(Descent):
+    """Steps in the metric of a curvature operator."""
 
-    problem: Problem
     curvature: Curvature
     damping: float
     preconditioner: Preconditioner | None
-    gtol: float
     inner_rtol: float
-    nit: int = 0
-    products: int = 0
 
-    def states(self) -> Iterator[OptimizeResult]:
-        """The state at the start, and after every iteration."""
-        x, status = self.problem.x0, GOING
-        while True:
-            f, g = self.problem.fun(x), self.problem.gradient(x)
-            status = GRADIENT if np.linalg.norm(g) <= self.gtol else status
-            yield state(
-                self.problem, status, x=x, fun=f, jac=g, nit=self.nit, products=self.products
-            )
-            self.nit += 1
-            direction = self.direction(x, g)
-            t = backtrack(armijo(self.problem.fun, x, direction, f, float(g @ direction)))
-            x, status = (x, STUCK) if t is None else (x + x.dtype.type(t) * direction, GOING)
+    def move(self, x: np.ndarray, f: float, g: np.ndarray) -> np.ndarray | None:
+        """x + t δ, where f falls as it should."""
+        direction = self.direction(x, g)
+        t = backtrack(armijo(self.problem.fun, x, direction, f, float(g @ direction)))
+        return None if t is None else x + x.dtype.type(t) * direction
 
     def direction(self, x: np.ndarray, g: np.ndarray) -> np.ndarray:
         """−(C + λI)⁻¹ ∇f."""

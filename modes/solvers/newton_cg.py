@@ -59,7 +59,12 @@ def newton_cg(
         if options:
             raise InputError("options= are for SciPy, which has no preconditioner: use tol=")
         radius = np.inf if globalization == "line search" else None
-        own = Iterations(problem, preconditioner, 1e-4 if tol is None else tol, radius)
+        own = Iterations(
+            problem=problem,
+            preconditioner=preconditioner,
+            gtol=1e-4 if tol is None else tol,
+            radius=radius,
+        )
         return run(own.states(), "Newton-CG", maxiter or 200 * problem.x0.size, callback, progress)
     asked = {**({} if maxiter is None else {"maxiter": maxiter}), **(options or {})}
     return by_scipy(problem, METHODS[globalization], tol, asked, callback, progress)

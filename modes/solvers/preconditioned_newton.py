@@ -2,51 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from .counted import Counted
+from .descent import Descent
 from .line_search import armijo, backtrack
 from .preconditioning import Preconditioner, preconditioner_for
-from .problem import Problem
-from .result import OptimizeResult
-from .run import GOING, GRADIENT, STUCK, state
 from .truncated_cg import Step, truncated_cg
 
 POOR, GOOD, ENOUGH = 0.25, 0.75, 0.15
 """Gains, real by predicted reduction: that shrink a region, that widen it, that take a step."""
 
 
-@dataclass
-class Iterations:
-    """What stays the same from step to step, the trust region, and how much was done.
+@dataclass(kw_only=True)
+class Iterations(Descent):
+    """Newton's steps, and the trust region.
 
     `radius` is infinite for a line search; a trust region starts as large as the preconditioned
     gradient is long, and is measured like it: ‖δ‖² = δᵀ M⁻¹ δ.
     """
 
-    problem: Problem
     preconditioner: Preconditioner
-    gtol: float
     radius: float | None
-    nit: int = 0
-    products: int = 0
+    called = "nhev"
 
-    def states(self) -> Iterator[OptimizeResult]:
-        """The state at the start, and after every iteration."""
-        x, status = self.problem.x0, GOING
-        while True:
-            f, g = self.problem.fun(x), self.problem.gradient(x)
-            status = GRADIENT if np.linalg.norm(g) <= self.gtol else status
-            yield state(self.problem, status, x=x, fun=f, jac=g, nit=self.nit, nhev=self.products)
-            self.nit += 1
-            step = self.step(x, g)
-            follow = self.searched if self.radius == np.inf else self.trusted
-            moved = follow(x, f, g, step)
-            stuck = np.array_equal(x + step.delta.astype(x.dtype), x) or moved is None
-            x, status = (x if moved is None else moved), (STUCK if stuck else GOING)
+    def move(self, x: np.ndarray, f: float, g: np.ndarray) -> np.ndarray | None:
+        """The point that the line search or the trust region takes; None where δ is 0 beside x."""
+        step = self.step(x, g)
+        follow = self.searched if self.radius == np.inf else self.trusted
+        moved = follow(x, f, g, step)
+        return None if np.array_equal(x + step.delta.astype(x.dtype), x) else moved
 
     def step(self, x: np.ndarray, g: np.ndarray) -> Step:
         """δ ≈ −H⁻¹ g, the closer the smaller g is."""
