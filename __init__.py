@@ -12,6 +12,7 @@ from .jacobians.errors import (
 )
 from .jacobians.progress import progress
 from .modes import estimators, plots, preconditioners
+from .modes.curvature import checked as _checked  # noqa: F401  (C.explain and C.check)
 from .modes.curvature.inverse import identity_like, inverse
 from .modes.curvature.kfac import ekfac, kfac
 from .modes.curvature.shampoo import shampoo

@@ -14,21 +14,16 @@ from typing import Any
 
 import numpy as np
 
+from .algebra import Algebra
 from .arrays import Array, Op, Shape, bytes_of, own, reading, rounded, size, wide
-from .errors import InputError, LimitError
-from .guest import Guest
-from .hooks import Shown, add, compiled, inverse, multiply, plot, scale, sparse, spy, submatrix
-from .progress import chunks
-from .progress import progress as showing
+from .entries import Entries
+from .hooks import Shown, compiled, inverse, plot, spy
 
 DENSE_LIMIT = 2 * 2**30
 """Bytes that `toarray` may allocate unless told otherwise."""
 
-CHUNK = 64 * 2**20
-"""Bytes of right-hand sides that go through an operator in one call."""
 
-
-class Jacobian(Guest, Shown, ABC):
+class Jacobian(Algebra, Entries, Shown, ABC):
     """J = ∂y/∂x as a lazy linear operator, of shape (size of y, size of x).
 
     Products with float data are computed in the operator's own dtype, those of float16 and bfloat16
@@ -70,8 +65,9 @@ class Jacobian(Guest, Shown, ABC):
 
     @cached_property
     def T(self) -> Jacobian:
-        """The transpose, built once."""
-        return self._transpose()
+        """The transpose: one object, whichever of several threads builds it first."""
+        kept: Jacobian = self.__dict__.setdefault("T", self._transpose())
+        return kept
 
     @property
     def H(self) -> Jacobian:
@@ -114,38 +110,6 @@ class Jacobian(Guest, Shown, ABC):
         product = np.asarray(self._apply(reading(v), v))
         return own(rounded(product.reshape(*columns, self.shape[0]), result), v)
 
-    def __matmul__(self, other: Any) -> Any:
-        if type(other) is np.ndarray and other.shape == self.shape[1:]:
-            return self._flat_product(other, ())  # at once: SciPy's way there takes microseconds
-        return multiply(self, other) if isinstance(other, Jacobian) else super().__matmul__(other)
-
-    def dot(self, x: Any) -> Any:
-        if isinstance(x, Jacobian):
-            return multiply(self, x)
-        return scale(self, x) if _is_real_scalar(x) else super().dot(x)
-
-    __mul__ = dot
-
-    def __rmul__(self, x: Any) -> Any:
-        return scale(self, x) if _is_real_scalar(x) else super().__rmul__(x)
-
-    def __truediv__(self, x: Any) -> Any:
-        return scale(self, 1 / x) if _is_real_scalar(x) else super().__truediv__(x)
-
-    def __neg__(self) -> Jacobian:
-        return scale(self, -1.0)
-
-    def __add__(self, other: Any) -> Any:
-        return add(self, other) if isinstance(other, Jacobian) else super().__add__(other)
-
-    def __sub__(self, other: Any) -> Any:
-        return self + (-other)
-
-    def __getitem__(self, key: Any) -> Jacobian:
-        """`J[rows, columns]` with slices or index arrays, again lazy."""
-        rows, columns = key if isinstance(key, tuple) else (key, slice(None))
-        return submatrix(self, rows, columns)
-
     @property
     def structure(self) -> Jacobian:
         """The operator itself, without names and what else a face adds to it."""
@@ -175,75 +139,3 @@ class Jacobian(Guest, Shown, ABC):
     def spy(self, **options: Any) -> Any:
         """Where entries may be other than zero, as a picture: options of `onnxjac.plots.spy`."""
         return spy(self, **options)
-
-    def toarray(self, *, limit: int | None = None, progress: bool | None = None) -> np.ndarray:
-        """The dense matrix, from whichever side needs fewer products; silent with `progress=False`.
-
-        Raises `LimitError` where it would take more than `limit` bytes.
-        """
-        limit, (m, n) = self.dense_limit if limit is None else limit, self.shape
-        need = m * n * self.dtype.itemsize
-        if need > limit:
-            raise LimitError(
-                f"the dense Jacobian of shape {m}×{n} ({self.dtype}) needs {need / 2**30:.2f} GiB, "
-                f"more than the limit of {limit / 2**30:.2f} GiB: keep it lazy, take a block, "
-                f"or raise toarray(limit=...)"
-            )
-        with showing(progress):
-            return self._dense(limit)
-
-    def tosparse(
-        self, format: str = "csr", *, limit: int | None = None, out: Any = None,
-        progress: bool | None = None,
-    ) -> Any:  # fmt: skip
-        """The matrix as a sparse array of SciPy, with every entry that may be other than zero.
-
-        `out`, the result for the same Jacobian at another point, is overwritten and returned: only
-        entries that depend on the point are written. The arrays that say where entries stand are
-        read-only, for other results share them; a `copy()` has its own. As to `progress`, see
-        `onnxjac.progress`.
-
-        Raises `LimitError` where it would take more than `limit` bytes, `InputError` where `out`
-        has another pattern.
-        """
-        with showing(progress):
-            return sparse(self, format, self.dense_limit if limit is None else limit, out)
-
-    def _dense(self, limit: int) -> np.ndarray:
-        """The matrix, which is known to fit."""
-        m, n = self.shape
-        return self._columns() if m >= n else np.ascontiguousarray(self.T._columns().T)
-
-    def _columns(self) -> np.ndarray:
-        m, n = self.shape
-        dense = np.empty((m, n), dtype=self.dtype)
-        for start, stop in self._chunks(n, "matrix"):
-            unit = np.zeros((n, stop - start), dtype=self.dtype)
-            unit[range(start, stop), range(stop - start)] = 1
-            dense[:, start:stop] = self._matmat(unit)
-        return dense
-
-    def _chunks(self, n: int, label: str) -> Iterator[tuple[int, int]]:
-        width = max(1, CHUNK // (max(*self.shape, 1) * self.dtype.itemsize))
-        return chunks(n, width, label, "products")
-
-    def diagonal(self) -> np.ndarray:
-        """The entries J[i, i], exact: structurally where the kind knows them, else by products."""
-        m, n = self.shape
-        k = min(m, n)
-        entries = np.empty(k, dtype=self.dtype)
-        for start, stop in self._chunks(k, "diagonal"):
-            unit = np.zeros((n, stop - start), dtype=self.dtype)
-            unit[range(start, stop), range(stop - start)] = 1
-            entries[start:stop] = self._matmat(unit)[range(start, stop), range(stop - start)]
-        return entries
-
-    def trace(self) -> float:
-        """Σᵢ J[i, i] of a square operator."""
-        if self.shape[0] != self.shape[1]:
-            raise InputError(f"the trace needs a square operator, not one of shape {self.shape}")
-        return float(self.diagonal().sum(dtype=wide(self.dtype)))
-
-
-def _is_real_scalar(x: Any) -> bool:
-    return np.isscalar(x) and np.isrealobj(x) and not isinstance(x, str | bytes)

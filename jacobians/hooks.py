@@ -56,6 +56,18 @@ class Shown:
 
 
 @singledispatch
+def explain(operator: Any) -> Any:
+    """What a symmetric operator is made of; `modes.curvature.composition` gives the meaning."""
+    raise TypeError(f"cannot explain {type(operator).__name__}")
+
+
+@singledispatch
+def check(operator: Any, seed: int) -> Any:
+    """The tests of a symmetric operator; `modes.curvature.checked` gives the meaning."""
+    raise TypeError(f"cannot check {type(operator).__name__}")
+
+
+@singledispatch
 def inverse(operator: Any, **options: Any) -> Any:
     """The operator whose product solves with this one; `modes.curvature` gives the meaning."""
     raise TypeError(f"cannot invert {type(operator).__name__}")

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from ..jacobians import shape_of
 from ..jacobians.errors import InputError, OnnxJacError
 from ..jacobians.foreign import as_array
 from .linearization import Linearization
-from .linearize import Route
 from .model import Model
 from .primal.evaluate import evaluate
 from .primal.inputs import check_inputs
 from .recording.derive import Names, vjp_graph
+from .route import Route
 from .tape.moving import is_general
 from .tape.tapes import keep, signature_of
 
@@ -30,7 +29,8 @@ class Gradient:
     """∇f in the tensors of `wrt`, with f = Σ weights ∘ of.
 
     At the second point of the same shapes it is recorded for all others too: the batches of a data
-    set, the iterations of a solver. That of a scalar is kept with the model, any other here.
+    set, the iterations of a solver. It is kept with the model, whatever the weights: they are
+    inputs of the recorded graph. For several tensors in `of` they come by name.
     """
 
     model: Model
@@ -43,27 +43,37 @@ class Gradient:
         """Without what was recorded, which a pickle leaves behind."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    @cached_property
-    def _routes(self) -> OrderedDict[Any, Any]:
-        return self.model.routes if self.weights is None else OrderedDict()
-
     def linearized(
         self, inputs: Mapping[str, Any], past: Linearization | None = None
     ) -> Linearization:
         """H = ∂²f/∂wrt² at a point, with those blocks of a past one that are the same there."""
         point = check_inputs(self.model, inputs)
-        return self.route(point).at(point, past)
+        route = self.route(point)
+        return route.at({**point, **self._seeds(route)}, past)
+
+    def _seeds(self, route: Route) -> dict[str, np.ndarray]:
+        """The weights as the last inputs of the recorded graph."""
+        if self.weights is None:
+            return {}
+        asked = tuple(route.model.inputs.values())[-len(self.of) :]
+        pairs = zip(self.of, asked, strict=True)
+        return {seed.name: weighing(self._named[name], seed, name) for name, seed in pairs}
+
+    @property
+    def _named(self) -> Mapping[str, Any]:
+        """The weights by the names of the tensors that they combine."""
+        return self.weights if isinstance(self.weights, Mapping) else {one(self.of): self.weights}
 
     def route(self, point: Mapping[str, Any]) -> Route:
         """The route through the recorded graph that holds at this point."""
         shapes = signature_of(point)
-        key = "gradient", self.of, self.wrt, self.engine, shapes
-        known = ONCE if shapes is None else self._routes.get(key)
+        key = "gradient", self.of, self.wrt, self.weights is None, self.engine, shapes
+        known = ONCE if shapes is None else self.model.routes.get(key)
         if isinstance(known, Route):
             return known
         general = self._general(point) if known == SEEN else None
         if known != ONCE:
-            keep(self._routes, key, general or (ONCE if known else SEEN))
+            keep(self.model.routes, key, general or (ONCE if known else SEEN))
         return general or self._recorded(point)
 
     def _general(self, point: Mapping[str, Any]) -> Route | None:
@@ -78,7 +88,9 @@ class Gradient:
 
     def _recorded(self, point: Mapping[str, Any], *, general: bool = False) -> Route:
         """The route through a graph that is recorded now."""
-        seeds = {self.of[0]: combination(self.model, point, self.of, self.weights, self.engine)}
+        seeds = None
+        if self.weights is None:
+            seeds = {one(self.of): combination(self.model, point, self.of, None, self.engine)}
         graph = vjp_graph(
             self.model, point, self.of, self.wrt, self.engine, seeds, general=general
         ).model("gradient")
@@ -89,17 +101,28 @@ def combination(
     model: Model, point: Mapping[str, Any], of: Names, weights: Any, engine: str | None
 ) -> np.ndarray:
     """The weights of the scalar that is differentiated: 1 for a scalar output."""
+    name = one(of)
+    value = evaluate(model, point, of, engine=engine)[name]
+    if weights is not None:
+        return weighing(weights, value, name)
+    if value.size != 1:
+        raise InputError(
+            f"{name!r} has shape {list(value.shape)}: give weights of that shape, so that "
+            f"sum(weights * {name}) is the scalar to differentiate"
+        )
+    return np.ones(value.shape, value.dtype)
+
+
+def one(of: Names) -> str:
+    """The tensor of which there is a Hessian."""
     if len(of) != 1:
         raise InputError(f"a Hessian is of one tensor, not of {list(of)}: name it with of=")
-    value = evaluate(model, point, of, engine=engine)[of[0]]
-    if weights is None and value.size != 1:
-        raise InputError(
-            f"{of[0]!r} has shape {list(value.shape)}: give weights of that shape, so that "
-            f"sum(weights * {of[0]}) is the scalar to differentiate"
-        )
-    chosen = (
-        np.ones(value.shape, value.dtype) if weights is None else as_array(weights, value.dtype)
-    )
-    if chosen.shape != value.shape:
-        raise InputError(f"weights have shape {list(chosen.shape)}, {of[0]!r} {list(value.shape)}")
+    return of[0]
+
+
+def weighing(weights: Any, value: Any, name: str) -> np.ndarray:
+    """Weights of the shape and dtype of a tensor."""
+    chosen, shape = as_array(weights, value.dtype), shape_of(value)
+    if chosen.shape != shape:
+        raise InputError(f"weights have shape {list(chosen.shape)}, {name!r} {list(shape)}")
     return chosen

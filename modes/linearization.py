@@ -2,52 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property, partial
-from typing import Any, Protocol, overload
+from typing import Any, overload
 
 import numpy as np
 
 from ..jacobians import Array, Dag, Jacobian, Op, Shape, prod_text, shape_of
 from ..jacobians.arrays import bytes_of, rounded, wide
 from ..ops import numbers
-from .check import Check, check
+from .check import Check
+from .checked import checked
 from .elimination.adaptive import Adaptive
 from .elimination.dense import dense
 from .elimination.planned import eliminated, held, planned
 from .explaining.explain import explain
 from .explaining.explanation import Explanation
 from .explaining.local import Local, explain_local
-from .model import Model, TensorSpec
-from .named import check_named, find_tensor, fitting, flat_shape, listed
+from .named import Specs, check_named, find_tensor, fitting, flat_shape, listed
 from .once import Once
-from .primal.near import Near
 from .products.compiled import by_engine
+from .routing import Maker, Routed
 from .tape.record import Drawn, Entry, Made
 from .tape.template import Filled
-
-Specs = tuple[TensorSpec, ...]
-
-Maker = Callable[[Dag], Jacobian]
-"""What makes, of the DAG of a Jacobian, the operator that takes its products."""
-
-
-class Route(Protocol):
-    """All of a linearisation that does not depend on the point."""
-
-    @property
-    def model(self) -> Model: ...
-
-    @property
-    def engine(self) -> str | None: ...
-
-    def at(self, inputs: Mapping[str, Any], past: Linearization) -> Linearization: ...
-
-    def record(self, point: Mapping[str, Any]) -> Linearization: ...
-
-    def flat(self, point: Mapping[str, Any]) -> tuple[Route, Mapping[str, Any]]: ...
-
-    def zeros(self, dag: Dag, of: tuple[str, ...], wrt: tuple[str, ...]) -> tuple[str, ...]: ...
 
 
 class Linearization(Jacobian):
@@ -70,7 +47,7 @@ class Linearization(Jacobian):
         *,
         primal: Mapping[str, np.ndarray],
         point: Mapping[str, np.ndarray],
-        route: Route,
+        route: Routed,
         transposed: bool = False,
         make: Maker = Adaptive,
     ) -> None:
@@ -130,7 +107,7 @@ class Linearization(Jacobian):
                 "make")  # fmt: skip
         return Linearization(**{**{name: getattr(self, name) for name in kept}, **changed})
 
-    def under(self, route: Route, point: Mapping[str, Any]) -> Linearization:
+    def under(self, route: Routed, point: Mapping[str, Any]) -> Linearization:
         """The same Jacobian as one of another model that agrees with this one at the point."""
         return self._with(point=point, route=route)
 
@@ -169,7 +146,7 @@ class Linearization(Jacobian):
         return self._like(self.route.at(inputs, self))
 
     def _like(self, J: Linearization) -> Linearization:
-        """The rows and columns of a new J that this one has, transposed where this one is."""
+        """The rows and columns of a J elsewhere that this one has, transposed where this one is."""
         of, wrt = (tuple(s.name for s in side) for side in (self.codomain, self.domain))
         J = (J.T if self.transposed else J).block(of, wrt)
         J.make = self.make
@@ -208,23 +185,7 @@ class Linearization(Jacobian):
 
     def check(self, *, seed: int = 0) -> Check:
         """Dot test, differences, matmat, transpose, elimination: see `modes.check`."""
-        if self.transposed:
-            return self.T.check(seed=seed)
-        near = self._near
-        beside = partial(self._neighbour, near, seed)
-        return check(self, self.dag, near, near.scale, beside, seed=seed)
-
-    @property
-    def _near(self) -> Near:
-        route = self.route
-        return Near(route.model, self.point, self.domain, self.codomain, route.engine)
-
-    def _neighbour(self, near: Near, seed: int) -> tuple[Jacobian, Near]:
-        """The Jacobian and the primal at a random point near this one."""
-        rng = np.random.default_rng(seed)
-        shift = 1e-2 * max(near.scale, 1e-3) * rng.standard_normal(self.shape[1])
-        J = self._like(self.route.record(near.moved(shift.astype(self.dtype))))
-        return J, J._near
+        return self.T.check(seed=seed) if self.transposed else checked(self, seed)
 
     def __getitem__(self, key: Any) -> Jacobian:
         """A block by names, `J["out", "in"]`, or rows and columns by index, `J[:10, 3:5]`."""

@@ -13,6 +13,9 @@ from ..jacobians.foreign import as_array
 from ..jacobians.text import clipped, joined
 from .model import TensorSpec
 
+Specs = tuple[TensorSpec, ...]
+"""Tensors in the order in which they are concatenated."""
+
 
 def find_tensor(
     name: str, specs: tuple[TensorSpec, ...], vertices: Sequence[int]

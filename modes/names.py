@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -45,13 +46,15 @@ def check_model(model: Any) -> None:
 
 
 def distinct(names: str | Iterable[str], role: str) -> tuple[str, ...]:
-    """The names, each once."""
+    """The names, no two of which are the same: each tensor has one block of rows or columns."""
     several = isinstance(names, Iterable) and not isinstance(names, str)
     given: list[Any] = list(names) if several else [names]
     for name in given:
         if not isinstance(name, str):
             raise InputError(f"{role} must name tensors of the model, not be {name!r}")
-    return tuple(dict.fromkeys(given))
+    if twice := [name for name, count in Counter(given).items() if count > 1]:
+        raise InputError(f"{role} names {twice[0]!r} twice: name each tensor once")
+    return tuple(given)
 
 
 def may_float(spec: TensorSpec) -> bool:
@@ -68,4 +71,4 @@ def not_floating(role: str, name: str, dtype: object) -> InputError:
 
 def is_float(dtype: np.dtype) -> bool:
     """Whether tangents exist: IEEE floats and bfloat16, not the types that only store numbers."""
-    return dtype.name == "bfloat16" or (dtype.kind == "f" and dtype.itemsize > 1)
+    return (dtype.kind == "f" and dtype.itemsize > 1) or dtype.name == "bfloat16"

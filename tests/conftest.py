@@ -1,10 +1,26 @@
-"""Options of the test run."""
+"""Options of the test run, and what all of it shares."""
+
+import gc
+
+import pytest
 
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--all-models", action="store_true", help="check the large networks in full as well"
-    )
-    parser.addoption(
-        "--all-cases", action="store_true", help="record the derivatives of every node case of ONNX"
-    )
+        "--whole", action="store_true",
+        help="check every node case of ONNX in every way, and the large networks in full",
+    )  # fmt: skip
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """No garbage is looked for among the tests and the modules, which stay until the end.
+
+    They are a million objects: a look at all of them takes longer than most tests.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()

@@ -5,6 +5,7 @@ What the gradients are of, and how they are scaled: see `gradients`; what data m
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,13 @@ from ..model import Model
 from .factors import Factors
 from .gradients import Gradients, per_sample
 from .kronecker import KroneckerFactored
-from .passes import Moments, Passes, summed
+from .passes import Passes
+from .pooling import Moments, summed
 
 APPROXIMATIONS = "expand", "reduce"
+
+Bases = list[tuple[np.ndarray, np.ndarray]]
+"""For every layer the eigenvectors of A and of B."""
 
 
 def kfac(
@@ -33,8 +38,13 @@ def kfac(
     one at a time. Options: `at`, `wrt` (all weights by default), `joint`, `likelihood`, `axis`,
     `fisher_type`, `of`, `reduction`, `samples`, `seed`, `engine`, and for data `batch_size`,
     `shared`, `keep`, `progress` (see `onnxjac.progress`). Scaling and fisher types: see
-    `gradients`. Sources: Martens and Grosse, 2015; Grosse and Martens, 2016; Eschenhagen et al.,
-    2023.
+    `gradients`.
+
+    With `client`, a `distributed.Client`, its workers share out the batches of the data: each adds
+    up its own, and keeps up to `keep` bytes of them for the second pass of `ekfac`. The draws of
+    `fisher_type="mc"` are the same whatever works where.
+
+    Sources: Martens and Grosse, 2015; Grosse and Martens, 2016; Eschenhagen et al., 2023.
     """
     passes = Passes(model, inputs, "K-FAC", **options)
     return KroneckerFactored(*kronecker_factors(passes, approximation))
@@ -53,14 +63,17 @@ def ekfac(
     with_gradients(passes, "E-KFAC")
     blocks, domain = kronecker_factors(passes, approximation)
 
-    def squares(k: int, x: np.ndarray, g: np.ndarray) -> tuple[np.ndarray]:
-        (_, q), (_, r) = blocks[k].left_basis, blocks[k].right_basis
-        return (squared(x @ q[:, None], g @ r[:, None]),)
-
-    pool = passes.pooled(lambda found: summed(found, squares))
+    bases = [(f.left_basis[1], f.right_basis[1]) for f in blocks]
+    pool = passes.pooled(partial(summed, partial(squares, bases)))
     c = passes.scale(pool)
     corrected = [f.with_values(c * values) for f, (values,) in zip(blocks, pool.sums, strict=True)]
     return KroneckerFactored(corrected, domain)
+
+
+def squares(bases: Bases, k: int, x: np.ndarray, g: np.ndarray) -> tuple[np.ndarray]:
+    """Σₙ Gₙ ∘ Gₙ in the basis of layer k."""
+    q, r = bases[k]
+    return (squared(x @ q[:, None], g @ r[:, None]),)
 
 
 def squared(x: np.ndarray, g: np.ndarray) -> np.ndarray:
@@ -80,7 +93,7 @@ def kronecker_factors(passes: Passes, approximation: str) -> tuple[list[Factors]
     """A and B of every layer, and the tensors that they are of."""
     if approximation not in APPROXIMATIONS:
         raise InputError(f"approximation={approximation!r} is not one of {APPROXIMATIONS}")
-    pool = passes.pooled(lambda found: second_moments(found, approximation == "reduce"))
+    pool = passes.pooled(partial(second_moments, approximation == "reduce"))
     c = passes.scale(pool)
     forward = passes.target.fisher_type == "forward-only"
     return [
@@ -89,14 +102,14 @@ def kronecker_factors(passes: Passes, approximation: str) -> tuple[list[Factors]
     ], pool.domain
 
 
-def second_moments(found: Gradients, reduce: bool) -> Moments:
+def second_moments(reduce: bool, found: Gradients) -> Moments:
     """Σ x xᵀ, the number of its terms, Σ g gᵀ; with `reduce` of the mean x and the sum of g."""
 
     def right(_: int, x: np.ndarray, g: np.ndarray) -> tuple[np.ndarray]:
         g = g.sum(axis=-2, keepdims=True) if reduce else g
         return (np.einsum("kgnsp,kgnsq->gpq", g, g, optimize=True),)
 
-    backward = summed(found, right) or [(0.0,)] * len(found.layers.layers)
+    backward = summed(right, found) or [(0.0,)] * len(found.layers.layers)
     rows = []
     for layer, (B,) in zip(found.layers.layers, backward, strict=True):
         x = layer.x.mean(axis=-2, keepdims=True) if reduce else layer.x

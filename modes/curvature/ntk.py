@@ -9,7 +9,7 @@ from ...jacobians import Jacobian
 from ..linearize import linearize
 from ..model import Model
 from ..names import Names
-from .symmetric import Symmetric, relinearizable
+from .symmetric import Specs, Symmetric, relinearizable
 
 
 def ntk(
@@ -23,16 +23,21 @@ def ntk(
 ) -> Jacobian:
     """K = J(x) J(x')ᵀ with J = ∂of/∂wrt: the empirical neural tangent kernel.
 
-    `others` is x', another batch; by default x' = x, and K is symmetric. Either may be data, whose
-    batches are stacked. Rows and columns are the
-    entries of `of`, samples first, so that for outputs (N, C) the block of a pair of samples n, m
-    is `K[n * C : (n + 1) * C, m * C : (m + 1) * C]`. No scaling. Shapes: (size of `of`, size of
-    `of` at `others`). Source: Jacot, Gabriel, Hongler, "Neural tangent kernel", 2018.
+    `others` is x', another batch; by default x' = x, and K is symmetric, between the tensors of
+    `of`. Either may be data, whose batches are stacked: as if they were one batch. Rows and columns
+    are the entries of `of`, samples first, so that for outputs (N, C) the block of a pair of
+    samples n, m is `K[n * C : (n + 1) * C, m * C : (m + 1) * C]`. No scaling. Shapes: (size of
+    `of`, size of `of` at `others`). Source: Jacot, Gabriel, Hongler, "Neural tangent kernel", 2018.
     """
     J = linearize(model, inputs, of=of, wrt=wrt, engine=engine)
     if others is None:
-        return Symmetric(J @ J.T, J.codomain, formula="J Jᵀ")
+        return kernel(J, J.codomain)
     return J @ linearize(model, others, of=of, wrt=wrt, engine=engine).T
+
+
+def kernel(J: Jacobian, codomain: Specs | None) -> Jacobian:
+    """J Jᵀ, between the tensors behind the rows of J where they have names."""
+    return J @ J.T if codomain is None else Symmetric(J @ J.T, codomain, formula="J Jᵀ")
 
 
 @relinearizable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from .factors import Factors, eigh, rebuilt
 from .gradients import per_sample
 from .kfac import with_gradients
 from .kronecker import KroneckerFactored
-from .passes import Passes, summed
+from .passes import Passes
+from .pooling import summed
 
 
 def shampoo(model: Model, inputs: Any, *, power: float = 0.5, **options: Any) -> KroneckerFactored:
@@ -23,7 +25,7 @@ def shampoo(model: Model, inputs: Any, *, power: float = 0.5, **options: Any) ->
     """
     passes = Passes(model, inputs, "Shampoo", **options)
     with_gradients(passes, "Shampoo")
-    pool = passes.pooled(lambda found: summed(found, sides))
+    pool = passes.pooled(partial(summed, sides))
     c = passes.scale(pool)
     return KroneckerFactored(
         [Factors(parts, powered(c * left, power), powered(c * right, power))

@@ -12,8 +12,9 @@ import numpy as np
 
 from ...jacobians import Array, Diagonal, Identity, Jacobian, Op, Scalar, Shape, shape_of, size
 from ...jacobians.errors import InputError
-from ...jacobians.hooks import add, scale
+from ...jacobians.hooks import Shown, add, check, explain, scale
 from ...jacobians.text import clipped, joined
+from ..check import Check
 from ..elimination.planned import planned
 from ..model import TensorSpec
 from ..named import check_named, find_tensor, fitting, listed
@@ -64,6 +65,16 @@ class Curvature(Jacobian, ABC):
     def relinearize(self, inputs: Mapping[str, Any]) -> Curvature:
         """The same operator at another point; raises `InputError` where it is not known of what."""
         raise InputError(f"{self!r} does not know its model: make it again at the other point")
+
+    def explain(self) -> Shown:
+        """The factors it is a product of, what they cost, and the kinks that J meets."""
+        found: Shown = explain(self)
+        return found
+
+    def check(self, *, seed: int = 0) -> Check:
+        """Symmetry, definiteness, differences: see `modes.curvature.checked`."""
+        found: Check = check(self, seed)
+        return found
 
     def submatrix(self, rows: Any, columns: Any) -> Jacobian:
         """C[rows, columns], each given as a slice, as indices, or as the name of a tensor."""

@@ -36,11 +36,17 @@ def cause(batches: Batches) -> str:
     >>> cause(Listed(({"x": np.zeros(2)},)))
     'the batches are the same in two passes, so that their operators are random (dropout?)'
     """
+    same = "the batches are the same in two passes, so that their operators are random (dropout?)"
+    return changed(batches) or same
+
+
+def changed(batches: Batches) -> str | None:
+    """Which batch is the first that is another one in a second pass; None where none is."""
     pairs = zip_longest(map(digest, batches), map(digest, batches))
     for b, (first, second) in enumerate(pairs):
         if first != second:
             return f"batch {b} is another one in the second pass (shuffled, or random data?)"
-    return "the batches are the same in two passes, so that their operators are random (dropout?)"
+    return None
 
 
 def digest(batch: Batch) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import reduce
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import final
 
 import numpy as np
 
 from ...jacobians import Array, Jacobian, Op
 from ...jacobians.errors import InputError
+from .rows import codomains_of
 from .stream import Stream
 from .streamed import OverBatches, product
 
@@ -20,15 +21,16 @@ class Stacked(OverBatches):
     """J = [J_1; J_2; …], for operators J_b = make(batch b) of one width.
 
     J v is one pass over the data, and so is Jᵀ u = Σ_b J_bᵀ u_b. A first pass, when it is made,
-    tells the heights.
+    tells the heights, and `codomains`, the tensors behind the rows of each batch.
     """
 
     def __init__(self, stream: Stream) -> None:
-        found = tuple(stream.each(lambda _, J: (*J.shape, J.dtype)))
-        heights, widths, dtypes = zip(*found, strict=True) if found else ((), (), ())
+        found = tuple(stream.each(lambda _, J: (*J.shape, J.dtype, codomains_of(J))))
+        heights, widths, dtypes, tensors = zip(*found, strict=True) if found else ((), (), (), ())
         if len(set(widths)) != 1:
             raise InputError(f"operators of so many columns cannot be stacked: {list(widths)}")
         self.ends = tuple(accumulate(heights, initial=0))
+        self.codomains = tuple(chain.from_iterable(tensors))
         super().__init__(stream, (self.ends[-1], widths[0]), dtypes[0])
 
     def _apply(self, op: Op, v: Array) -> Array:

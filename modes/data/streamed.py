@@ -13,6 +13,7 @@ import numpy as np
 from ...jacobians import Array, Jacobian, Op, lead
 from ...jacobians.errors import InputError
 from .batches import Batch
+from .rows import codomains_of
 from .stream import Make, Stream
 
 T = TypeVar("T")
@@ -26,6 +27,7 @@ class Outline:
     dtype: np.dtype
     symmetric: bool
     domain: tuple[Any, ...] | None
+    codomains: tuple[Any, ...]
     text: str
 
 
@@ -122,11 +124,11 @@ def outline(stream: Stream) -> Outline:
 
 
 def outline_of(C: Jacobian) -> Outline:
-    """Shape, type, symmetry, and the tensors behind the columns where it has names for them."""
+    """Shape, type, symmetry, and the tensors behind columns and rows where it has names."""
     domain = getattr(C, "domain", None)
     m, n = C.shape
     text = getattr(C, "formula", None) or repr(C)
-    return Outline((m, n), C.dtype, C.T is C, domain, text)
+    return Outline((m, n), C.dtype, C.T is C, domain, codomains_of(C), text)
 
 
 def product(op: Op, C: Jacobian, v: Array) -> Array:

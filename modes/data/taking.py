@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from inspect import Parameter, signature
 from typing import Any
 
 from ...jacobians import Jacobian
 from ...jacobians.errors import InputError
+from ..distributed.over import distributed
 from .batches import Batch, as_batch, is_data
 from .deterministic import digest
 from .over import streamed
@@ -26,18 +27,20 @@ OPTIONS = {"batch_size": None, "keep": 0, "check": True}
 class PerBatch:
     """batch ↦ function(model, shared ∪ batch, **options).
 
-    A `seed` among the options becomes another one for every batch, whatever its place in the data:
-    the samples of two batches are independent, and the same in every pass and on every machine.
+    With `several` batches, a `seed` among the options becomes another one for each, whatever its
+    place in the data: the samples of two are independent, and the same in every pass and on every
+    machine.
     """
 
     function: Callable[..., Jacobian]
     model: Any
     options: dict[str, Any]
     shared: Batch
+    several: bool = True
 
     def __call__(self, batch: Batch) -> Jacobian:
         batch, options = as_batch(batch), dict(self.options)
-        if "seed" in options:
+        if self.several and "seed" in options:
             options["seed"] = mixed(options["seed"], batch)
         return self.function(self.model, {**self.shared, **batch}, **options)
 
@@ -51,7 +54,8 @@ def takes_data(reduction: str | None = None) -> Callable[[Function], Function]:
     """Let a function (model, inputs, **options) take data for `inputs`.
 
     `batch_size`, `keep` and `check` are those of `streamed`; `shared` are inputs that are the same
-    in every batch, such as weights.
+    in every batch, such as weights. With `client` the workers of a cluster compute: see
+    `distributed`.
 
     A function with an option `reduction` of its own composes the batches as this says. Any other
     one gets that option: `reduction` is its default, and None means that the caller has to say how
@@ -75,14 +79,16 @@ def takes_data(reduction: str | None = None) -> Callable[[Function], Function]:
         @wraps(function)
         def over(model: Any, inputs: Any, *, shared: Batch = NOTHING, **options: Any) -> Any:
             asked = {name: options.pop(name, default) for name, default in OPTIONS.items()}
+            client, several = options.pop("client", None), is_data(inputs, asked["batch_size"])
             how = options.get("reduction", own.get("reduction", reduction))
             if "reduction" not in own:
                 options.pop("reduction", None)
-            if not is_data(inputs, asked["batch_size"]):
+            if not several and client is None:
                 return function(model, {**shared, **inputs} if shared else inputs, **options)
             seeds = {"seed": own["seed"]} if "seed" in own else {}
-            make = PerBatch(over, model, seeds | options, shared)
-            return streamed(make, inputs, reduction=stated(how, function), **asked)
+            make = PerBatch(over, model, seeds | options, shared, several)
+            composed = streamed if client is None else partial(distributed, client=client)
+            return composed(make, inputs, reduction=stated(how, function), **asked)
 
         return over
 

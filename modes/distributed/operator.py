@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import final
+from itertools import chain
+from typing import Any, final
 
 import numpy as np
 
@@ -27,6 +28,11 @@ class Distributed(Jacobian):
         shape = (m, first.shape[1])[:: -1 if transposed else 1]
         super().__init__(shape[:1], shape[1:], first.dtype)
 
+    @property
+    def codomains(self) -> tuple[Any, ...]:
+        """The tensors behind the rows of each batch of a stack, where they have names."""
+        return tuple(chain.from_iterable(o.codomains for o in self.shares.outlines))
+
     def _apply(self, op: Op, v: Array) -> Array:
         if op is not numbers:
             raise InputError("a product over workers cannot be written into a graph")
@@ -50,6 +56,6 @@ class Distributed(Jacobian):
         return Distributed(made, transposed=self.transposed)
 
     def __repr__(self) -> str:
-        parts, copies = len(self.shares.grid), self.shares.copies
+        parts, copies = len(self.shares.parts.grid), self.shares.parts.copies
         C = f"[C_1; …; C_{parts}]" if self.shares.stacked else f"Σ_p C_p, p = 1 … {parts}"
         return f"{C}{'ᵀ' if self.transposed else ''}, {copies} × on workers"

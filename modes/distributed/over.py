@@ -10,10 +10,11 @@ from ...jacobians.errors import warn
 from ..data.batches import batches_of, samples
 from ..data.over import Size, named, weights_of
 from ..data.stream import Make
-from .grid import Grid, Shares
+from .grid import Shares
 from .operator import Distributed
+from .parts import Grid, Parts
 from .placement import Placement
-from .shares import evenly, share, suspect
+from .shares import counted, evenly, share, suspect
 
 
 def distributed(
@@ -41,18 +42,23 @@ def distributed(
     the columns of a product: so does one batch with the columns of a matrix or with the probes of
     an estimator.
 
+    Functions of a point (`hessian`, `linearize`, …) do the same with `client=`. So do `kfac`,
+    `ekfac` and `shampoo`, whose factors are sums over batches while their products are not: as
+    `make` they would give a sum of Kronecker products, which is another matrix.
+
     The share of a worker that is lost is computed again by others. A worker that is in the middle
     of a batch holds one linearisation, whatever the number of its threads.
     """
     batches = batches_of(data, batch_size)
     weights = weights_of(batches, reduction, size)
-    count = len(weights) if weights else sum(1 for _ in batches)
+    count = len(weights) if weights else counted(batches)
     placement = Placement(client)
     cuts = evenly(count, len(placement.homes) if parts is None else parts)
     shares = [(batches.part(a, b), keep, reduction, weights and weights[a:b]) for a, b in cuts]
     build = partial(built, placement, make, shares)
-    C = Distributed(Shares(placement, build, reduction == "stack"))
-    if check and (message := next(filter(None, C.shares.ask(suspect)), None)):
+    held = Parts(placement, build)
+    C = Distributed(Shares(held, reduction == "stack"))
+    if check and (message := next(filter(None, held.ask(suspect)), None)):
         warn(message)
     return named(C, C.shares.outlines[0].domain)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from ...jacobians.errors import OnnxJacError
+from ...jacobians.errors import InputError, OnnxJacError
 
 T = TypeVar("T")
 
@@ -25,6 +25,10 @@ class Placement:
     """
 
     def __init__(self, client: Any) -> None:
+        if not hasattr(client, "scatter"):
+            raise InputError(
+                f"client={client!r} is no client of Dask: give distributed.Client(address)"
+            )
         self.client = client
         self.homes = self.workers()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 from itertools import pairwise
+from operator import add
 from threading import Lock
 from typing import Any
 
@@ -61,7 +62,7 @@ def suspect(C: OverBatches) -> str | None:
 
 def total(*terms: Any) -> Any:
     """The sum, always in the same order."""
-    return reduce(np.add, terms)
+    return reduce(add, terms)
 
 
 def evenly(count: int, parts: int) -> list[tuple[int, int]]:
@@ -73,6 +74,11 @@ def evenly(count: int, parts: int) -> list[tuple[int, int]]:
     parts = max(1, min(parts, count))
     ends = [k * (count // parts) + min(k, count % parts) for k in range(parts + 1)]
     return list(pairwise(ends))
+
+
+def counted(batches: Batches) -> int:
+    """How many batches there are, by a pass over the data where nothing else tells."""
+    return sum(1 for _ in batches) if batches.count is None else batches.count
 
 
 def grouped(items: Sequence[Any], width: int) -> list[Sequence[Any]]:

@@ -29,6 +29,7 @@ from ...jacobians import (
     Zero,
     size,
 )
+from ...jacobians.products import factors_of
 
 RATE = 3e11
 """Single-precision multiplications and additions per second inside a matrix product."""
@@ -48,8 +49,10 @@ DECIDING = 2.5e-4
 RECORDING = 1.5e-3
 """Seconds that an engine takes to make a program, for each edge."""
 
-SAMPLING = 5e-4
-"""Seconds around the arithmetic where the rows of one sample are taken out of an operator."""
+SAMPLING, WINDOWS = 2e-5, 3e-4
+"""Seconds around the arithmetic where the rows of one sample are taken out of an operator, and out
+of one with convolutions, whose patches are gathered for that.
+"""
 
 Cost = tuple[float, float]
 """(seconds, bytes of data that are held)"""
@@ -85,6 +88,12 @@ def _(operator: Dag) -> float:
     merged = sum(e.operator.shape[0] for e in operator.edges) - operator.shape[0]
     added = 3 * max(merged, 0) * operator.dtype.itemsize / BANDWIDTH
     return sum(seconds(e.operator) for e in operator.edges) + added
+
+
+def sampling(operator: Jacobian) -> float:
+    """Seconds around the arithmetic of the rows of one sample."""
+    windows = any(isinstance(factor, Convolution) for factor in factors_of(operator))
+    return WINDOWS if windows else SAMPLING
 
 
 def arithmetic(operator: Jacobian) -> float:

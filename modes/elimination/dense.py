@@ -15,7 +15,8 @@ import numpy as np
 
 from ...jacobians import Dag, Dense, Diagonal, Eye, Jacobian, Kron, Product, Reshape, size
 from ...jacobians.arrays import rounded, wide
-from ...jacobians.base import CHUNK, DENSE_LIMIT
+from ...jacobians.base import DENSE_LIMIT
+from ...jacobians.entries import CHUNK
 from ...jacobians.progress import chunks
 from ...ops.numbers import numbers
 from .adjoints import Way, multiplied, row_bytes

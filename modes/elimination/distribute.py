@@ -8,6 +8,7 @@ from ...jacobians import Diagonal, Identity, Jacobian, Scalar, Sum
 from ...jacobians.products import factors_of
 from .chain import Factors, product, swaps
 from .cost import seconds
+from .smaller import times
 from .terms import plus
 
 MANY = 6
@@ -32,6 +33,17 @@ def _(c: Scalar, S: Sum) -> Factors | None:
 @swaps(Sum, Scalar)
 def _(S: Sum, c: Scalar) -> Factors | None:
     return shared(c, S, [product(term, c) for term in S.terms])
+
+
+@swaps(Diagonal, Sum, Scalar)
+def _(d: Diagonal, S: Sum, c: Scalar) -> Factors:
+    """d S c = (c d) S: as behind a softmax of scaled scores."""
+    return Diagonal(times(d.d, c.factor), d.out_shape), S
+
+
+@swaps(Scalar, Sum, Diagonal)
+def _(c: Scalar, S: Sum, d: Diagonal) -> Factors:
+    return S, Diagonal(times(d.d, c.factor), d.in_shape)
 
 
 def shared(factor: Jacobian, S: Sum, terms: list[Jacobian]) -> Factors | None:

@@ -15,7 +15,7 @@ from ...jacobians import Dag, Edge
 from ...jacobians.dag import useful
 from .adjoints import Way, part_of, row_bytes, workspace
 from .batch import Batch, batches_of, layouts
-from .cost import BANDWIDTH, SAMPLING, seconds
+from .cost import BANDWIDTH, sampling, seconds
 from .sampled import mixing
 
 Layouts = dict[int, dict[int, Batch]]
@@ -158,7 +158,8 @@ class Reach:
             return
         swept = sum(way.block[1] for way in ways) * sum(seconds(e.operator) for e in edges)
         written = 3 * sum(way.nbytes for way in ways) / BANDWIDTH
-        written += SAMPLING * len(edges) * sum(way.batch.count for way in ways if not way.own)
+        split = sum(way.batch.count for way in ways if not way.own)
+        written += split * sum(sampling(edge.operator) for edge in edges)
         passed = all(way.own for way in ways)  # on the way to other vertices, chosen or not
         choice.setup += swept if passed else 0
         spent, lost = self.remaining.only_through(vertex)

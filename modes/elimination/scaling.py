@@ -106,13 +106,13 @@ def with_left(K: Kron, d: Array) -> Factors | None:
 
 
 @swaps(Scalar, Convolution)
-def _(c: Scalar, C: Convolution) -> Factors:
-    return scaled_convolution(C, c)
+def _(c: Scalar, C: Convolution) -> Factors | None:
+    return None if C.target == "w" else scaled_convolution(C, c)  # it is on the kernel already
 
 
 @swaps(Convolution, Scalar)
-def _(C: Convolution, c: Scalar) -> Factors:
-    return scaled_convolution(C, c)
+def _(C: Convolution, c: Scalar) -> Factors | None:
+    return None if C.source == "w" else scaled_convolution(C, c)
 
 
 def scaled_convolution(C: Convolution, c: Scalar) -> Factors:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-from ...ops import Step
-from ..primal.evaluate import evaluate
 from ..products.compiled import Compiled
 from ..tape.active import cuts
 from ..tape.checkpoint import Checkpointed
@@ -14,7 +12,7 @@ from ..tape.record import vertex_names
 from .blocks import Row, held_in, row_of
 from .choices import choices_of
 from .explanation import Cut, Explanation
-from .kinks import Kink, kinked_steps, kinks_of
+from .met import kinks_at
 from .stretches import Stretch, changes, fates, stretches_of
 
 Linearization = Any
@@ -29,7 +27,7 @@ def explain(J: Linearization) -> Explanation:
         *products_of(J, vertex_names(J.entries, wrt, of)),
         tuple(Cut(s.op_type, s.name, why) for s, why in cuts(J.route.steps, wrt, of)),
         J.route.zeros(J.dag, of, wrt),
-        tuple(kinks_at(J, used_steps(J))),
+        kinks_at(J),
     )
 
 
@@ -55,25 +53,3 @@ def engine_of(J: Linearization) -> Iterator[str]:
         taken = vars(side).get("structure") if side is not None else None
         if isinstance(taken, Compiled):
             yield kind + taken.choice
-
-
-def used_steps(J: Linearization) -> Iterator[Step]:
-    """The steps that a Jacobian has a block of; all between its ends where it holds none."""
-    if not J.entries:
-        return (active.step for active in J.route.active)
-    used = {id(held.step) for held in held_in(J.entries, J.dag)}
-    return (entry.step for entry in J.entries if id(entry.step) in used)
-
-
-def kinks_at(J: Linearization, steps: Iterator[Step]) -> tuple[Kink, ...]:
-    """The kinks of some steps at the point of a Jacobian, those first on which most entries lie."""
-    kinked = tuple(kinked_steps(steps))
-    found = kinks_of(kinked, values_of(J, kinked))
-    return tuple(sorted(found, key=lambda kink: -(0.5 if kink.count is None else kink.count)))
-
-
-def values_of(J: Linearization, steps: tuple[Step, ...]) -> Mapping[str, Any]:
-    """The values of all tensors of some steps at the point of a Jacobian."""
-    route, point = J.route.flat(J.point)
-    names = dict.fromkeys(n for step in steps for n in (*step.inputs, *step.outputs) if n)
-    return evaluate(route.model, point, names, engine=J.route.engine)

@@ -1,84 +1,99 @@
 """Kinks: how many entries lie, at this very point, where an operator is not differentiable.
 
 Where that is, the proofs know: for a formula by its one-sided limits, for other operators in
-words. What is given there is declared in `ops.conventions`. Here both are only counted.
+words. What is given there is declared in `ops.given`. Here both are only counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...ops import Node, Step
+from ...ops.given import GIVEN
 from ...ops.rules.elementwise import FORMULAS
-from .ties import COUNTS, Count
+from .jumps import COUNTED_JUMPS, JUMPS
+from .lines import LINES
+from .marks import MARKS
+from .ties import TIES, Count, Counts
 
-UNCOUNTED = "not counted"
+COUNTS: Counts = TIES | MARKS | LINES | COUNTED_JUMPS
+"""How many entries of an operator lie on a kink, where its formula does not tell."""
 
 
 @dataclass(frozen=True)
 class Kink:
-    """A kink of a step: `count` of `size` entries of `tensor` lie on it, None where that is not
-    counted; `declared` is what is given there, and why.
+    """A kink of a step: `count` of `size` entries lie on it, and `declared` is what is given there.
+
+    `tensor` is whose entries are looked at; `within` is the node whose definition the step is of.
     """
 
     op: str
     node: str
     tensor: str
     where: str
-    count: int | None
+    count: int
     size: int
     declared: str
+    within: str = ""
 
     @property
     def met(self) -> bool:
         """Whether the point lies on the kink."""
-        return bool(self.count)
+        return self.count > 0
 
     @property
     def cells(self) -> tuple[str, ...]:
-        count = UNCOUNTED if self.count is None else f"{self.count:,} of {self.size:,}"
-        return self.op, self.node, self.tensor, self.where, count, self.declared
+        node = f"{self.node} of {self.within}" if self.within else self.node
+        count = f"{self.count:,} of {self.size:,}"
+        return self.op, node, self.tensor, self.where, count, self.declared
 
 
-def kinked_steps(steps: Iterable[Step]) -> Iterator[Step]:
-    """The steps whose operator has kinks."""
+def key(step: Step) -> str:
+    """How the tables of counts call the operator of a step."""
+    domain = "" if step.domain == "ai.onnx" else step.domain
+    return f"{domain}::{step.op_type}" if domain else step.op_type
+
+
+def has_kinks(step: Step) -> bool:
+    """Whether the operator of a step has kinks of its own; a definition has those of its parts."""
     from ..proofs.kinked import kink_set
 
-    return (s for s in steps if not s.domain and kink_set(s.op_type))
+    return key(step) in COUNTS or (key(step) in FORMULAS and bool(kink_set(step.op_type)))
 
 
-def kinks_of(steps: Iterable[Step], values: Mapping[str, Any]) -> Iterator[Kink]:
-    """The kinks of the steps whose operator has some; `values` are those of their tensors."""
-    from ..proofs.kinks import kinks_of as declared
-
-    for step in steps:
-        said = "; ".join(declared(step.op_type))
-        tensor = next(filter(None, step.inputs), "")
-        for where, count in counted(node_of(step, values)):
-            yield Kink(step.op_type, step.name, tensor, where, *count, said)
+def kinks_of(node: Node, within: str = "") -> Iterator[Kink]:
+    """The kinks of a node, with what is given there."""
+    step, said = node.step, GIVEN.get(node.step.op_type, "")
+    names = [step.inputs[k] for k in MOVING.get(step.op_type, ()) if node.wants(k)]
+    tensor = next(filter(None, (*names, *step.inputs)), "")
+    for where, count in counted(node):
+        yield Kink(step.op_type, step.name, tensor, where, *count, said, within)
 
 
-def node_of(step: Step, values: Mapping[str, Any]) -> Node:
+MOVING = {"GridSample": (1,), "DeformConv": (2,), "RoiAlign": (1,), "Resize": (2, 1)}
+"""The inputs that move what is sampled, which is what lies on a line."""
+
+
+def node_of(step: Step, values: Mapping[str, Any], wanted: frozenset[tuple[int, int]]) -> Node:
     """A step with its tensors, as a rule sees it."""
     inputs, outputs = (tuple(None if n is None else values.get(n) for n in names)
                        for names in (step.inputs, step.outputs))  # fmt: skip
-    return Node(step, inputs, outputs)
+    return Node(step, inputs, outputs, wanted)
 
 
 def counted(node: Node) -> Iterator[tuple[str, Count]]:
     """Each kink in words, with how many entries of how many lie on it."""
     from ..proofs.kinked import kink_set
 
-    op_type = node.step.op_type
-    if op_type in FORMULAS:
+    name = key(node.step)
+    if name in FORMULAS:
         yield from of_formula(node)
-    else:
-        count = COUNTS.get(op_type)
-        yield kink_set(op_type), count(node) if count else (None, np.size(node.x))
+    elif name in COUNTS:
+        yield JUMPS.get(name) or kink_set(node.step.op_type), COUNTS[name](node)
 
 
 def of_formula(node: Node) -> Iterator[tuple[str, Count]]:

@@ -12,10 +12,11 @@ from ...jacobians.hooks import Shown
 from ...ops import Step
 from ..reporting.tables import Table
 from .blocks import COSTS, Row, held_in, row_of
-from .explain import Linearization, kinks_at, values_of
-from .explanation import BLOCKS, ESTIMATED, KINKS
+from .explain import Linearization
+from .explanation import BLOCKS, ESTIMATED, kink_table, not_met
 from .kinks import Kink
 from .mathematics import Mathematics, legend, mathematics
+from .met import Met, kinks_at
 
 TENSORS = ("tensor", "role", "shape", "type")
 
@@ -42,7 +43,7 @@ class Local(Shown):
         found = (
             Table("tensors", TENSORS, self.tensors),
             Table("blocks", head, cells, (*COSTS, "flops", "bytes"), ESTIMATED),
-            Table("kinks at this point", KINKS, tuple(k.cells for k in self.kinks), KINKS[4:5]),
+            kink_table(self.kinks),
         )
         return (table for table in found if table.rows)
 
@@ -53,7 +54,8 @@ class Local(Shown):
     def __str__(self) -> str:
         rule = "\n".join(filter(None, [self.rule.source and f"rule: {self.rule.source}",
                                        *self.rule.formulas]))  # fmt: skip
-        parts = [self.title, rule, *map(str, self.tables()), "\n".join(self.legend), self.why]
+        parts = [self.title, rule, *map(str, self.tables()), "\n".join(self.legend),
+                 *not_met(self.kinks), self.why]  # fmt: skip
         return "\n\n".join(filter(None, parts))
 
     __repr__ = __str__
@@ -82,7 +84,7 @@ def of_step(J: Linearization, step: Step) -> Local:
     held = [h for h in held_in(J.entries, J.dag) if h.step is step]
     return Local(
         str(step), mathematics(step), tensors_of(J, step), tuple(map(row_of, held)),
-        tuple(legend(h.operator for h in held)), kinks_at(J, iter((step,))),
+        tuple(legend(h.operator for h in held)), kinks_at(J, step),
         "" if held else why_none(J, step),
     )  # fmt: skip
 
@@ -115,7 +117,7 @@ def tensors_of(J: Linearization, step: Step) -> tuple[tuple[str, ...], ...]:
     route, _ = J.route.flat(J.point)
     if step not in route.steps:
         return ()
-    values = values_of(J, (step,))
+    values = Met(J).values((step,))
     named = [*((n, f"input {k}") for k, n in enumerate(step.inputs) if n),
              *((n, f"output {k}") for k, n in enumerate(step.outputs) if n)]  # fmt: skip
     return tuple(

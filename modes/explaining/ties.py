@@ -1,71 +1,57 @@
-"""Ties: how many entries decide nothing alone, for operators whose kinks are known in words.
-
-The keys are among those of `proofs.kinked.KINKS`, which says where the kinks are.
-"""
+"""Ties: how many results are attained more than once, by operators that choose among entries."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
+from typing import Any
 
 import numpy as np
 
-from ...ops import Node
+from ...ops import Node, numbers
 from ...ops.numbers.table import lowest
 from ...ops.numbers.windows import padded, windows
+from ...ops.rules.indexing import matrix_along
 from ...ops.rules.reductions import kept_shape, reduced_axes, spatial
+from ...ops.rules.regions import bin_pixels
 
-Count = tuple[int | None, int]
+Count = tuple[int, int]
 """How many lie on the kink, of how many."""
 
-
-def at_bounds(node: Node) -> Count:
-    """Entries that equal a bound."""
-    bounds = [node.x == bound for bound in node.inputs[1:3] if bound is not None]
-    return int(np.count_nonzero(reduce(np.logical_or, bounds, False))), np.size(node.x)
+Counts = dict[str, Callable[[Node], Count]]
+"""Operator, with its domain where that is not ONNX's main one -> how to count its kinks."""
 
 
-def zeros(node: Node) -> Count:
-    """Entries that are 0."""
-    return int(np.count_nonzero(node.x == 0)), np.size(node.x)
-
-
-def zero_results(node: Node) -> Count:
-    """Norms that are 0."""
-    return int(np.count_nonzero(node.y == 0)), np.size(node.y)
-
-
-def zero_norms(node: Node) -> Count:
-    """For p = 1 entries that are 0, else norms that are."""
-    return zeros(node) if node.p == 1 else zero_results(node)
-
-
-def zero_rows(node: Node) -> Count:
-    """Rows along the axis of length 0, or for p = 1 entries that are 0."""
-    if node.p == 1:
-        return zeros(node)
-    none = np.all(node.x == 0, axis=node.axis)
-    return int(none.sum()), none.size
+def tied(hits: Any) -> Count:
+    """Where more than one was met."""
+    return int(np.count_nonzero(np.asarray(hits) > 1)), np.size(hits)
 
 
 def ties_of_inputs(node: Node) -> Count:
     """Results that more than one input attains."""
-    hits = np.sum([np.asarray(x) == node.y for x in node.inputs], axis=0)
-    return int(np.count_nonzero(hits > 1)), np.size(node.y)
+    return tied(np.sum([np.asarray(x) == node.y for x in node.inputs], axis=0))
 
 
 def ties_over(node: Node, axes: tuple[int, ...]) -> Count:
     """Results that more than one entry along the axes attains."""
-    hits = (node.x == np.reshape(node.y, kept_shape(node.x_shape, axes))).sum(axis=axes)
-    return int(np.count_nonzero(hits > 1)), np.size(hits)
+    return tied((node.x == np.reshape(node.y, kept_shape(node.x_shape, axes))).sum(axis=axes))
+
+
+def ties_over_axes(node: Node) -> Count:
+    """The same along the axes that a reduction reduces."""
+    return ties_over(node, reduced_axes(node))
+
+
+def ties_over_space(node: Node) -> Count:
+    """The same along all axes after batch and channels."""
+    return ties_over(node, spatial(node.x_shape))
 
 
 def ties_of_order(node: Node) -> Count:
     """Results that more than one entry along the axis attains."""
     x, y = (np.moveaxis(np.asarray(array), node.axis, -1) for array in (node.x, node.y))
     rows = zip(x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1]), strict=True)
-    tied = (np.isin(chosen, repeated(row)).sum() for row, chosen in rows)
-    return int(sum(tied)), y.size
+    found = (np.isin(chosen, repeated(row)).sum() for row, chosen in rows)
+    return int(sum(found)), y.size
 
 
 def repeated(row: np.ndarray) -> np.ndarray:
@@ -79,23 +65,51 @@ def ties_of_windows(node: Node) -> Count:
     said = {k: v for k, v in node.step.attrs.items() if k not in ("kernel_shape", "storage_order")}
     grid = windows(node.x_shape[2:], node.kernel_shape, **said)
     framed = padded(node.x, grid, lowest(node.x.dtype))
-    hits = sum((framed[(..., *reach)] == node.y).astype(np.int64) for _, reach in grid.taps())
-    return int(np.count_nonzero(hits > 1)), np.size(node.y)
+    return tied(sum((framed[(..., *reach)] == node.y).astype(np.int64) for _, reach in grid.taps()))
 
 
-COUNTS: dict[str, Callable[[Node], Count]] = {
-    "Clip": at_bounds,
+def ties_of_regions(node: Node) -> Count:
+    """Results that more than one pixel of their bin attains."""
+    rois, (c, *space) = np.asarray(node.inputs[1]), node.x_shape[1:]
+    index, empty = bin_pixels(rois, node.pooled_shape, node.spatial_scale, (space[0], space[1]))
+    pixels = np.moveaxis(node.x, 1, -1).reshape(-1, c)[index]
+    first = np.diff(index, prepend=-1) != 0  # a bin is filled up by repeating its last pixel
+    met = (pixels == pixels.max(axis=-2, keepdims=True)) & first[..., None]
+    return tied(met.sum(axis=-2) * ~empty[..., None])
+
+
+def ties_of_updates(node: Node) -> Count:
+    """Results that several of the old entry and the updates for it attain."""
+    if node.reduction not in ("max", "min"):
+        return 0, np.size(node.y)
+    along = {} if node.axis is None else {"axis": node.axis}
+    gather = numbers.GatherND if node.axis is None else numbers.GatherElements
+    index, updates = node.inputs[1:3]
+    kept, moved = node.x == node.y, updates == gather(node.y, index, **along)
+    scatter = getattr(numbers, node.step.op_type)
+    return tied(scatter(kept.astype(int), index, moved.astype(int), reduction="add", **along))
+
+
+def repeated_entries(node: Node) -> Count:
+    """Different entries, or slices, that stand more than once, or start alike where sorted.
+
+    Of slices the first entries decide the order: moving them apart may exchange two slices.
+    """
+    rows = matrix_along(numbers, node.x, node.axis)
+    keys = rows[:, :1] if node.sorted else rows
+    return tied(np.unique(keys, axis=0, return_counts=True)[1])
+
+
+TIES: Counts = {
     "Max": ties_of_inputs,
     "Min": ties_of_inputs,
-    "ReduceMax": lambda node: ties_over(node, reduced_axes(node)),
-    "ReduceMin": lambda node: ties_over(node, reduced_axes(node)),
-    "GlobalMaxPool": lambda node: ties_over(node, spatial(node.x_shape)),
+    "ReduceMax": ties_over_axes,
+    "ReduceMin": ties_over_axes,
+    "GlobalMaxPool": ties_over_space,
     "MaxPool": ties_of_windows,
+    "MaxRoiPool": ties_of_regions,
     "TopK": ties_of_order,
-    "ReduceL1": zeros,
-    "ReduceL2": zero_results,
-    "GlobalLpPool": zero_norms,
-    "LpPool": zero_norms,
-    "LpNormalization": zero_rows,
+    "Unique": repeated_entries,
+    "ScatterND": ties_of_updates,
+    "ScatterElements": ties_of_updates,
 }
-"""op_type -> how many of its entries lie on a kink."""

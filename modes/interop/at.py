@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from ..linearization import Linearization
-from ..linearize import route_of
 from ..model import Model
 from ..recording.derive import Draft, Names, jvp_graph, vjp_graph
+from ..route import route_of
 
 Arrays = tuple[np.ndarray, ...]
 

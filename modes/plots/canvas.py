@@ -20,6 +20,9 @@ LETTER = 0.062
 """Inches that one of its letters takes."""
 
 BLUE, VERMILLION = "#0072B2", "#D55E00"
+GREY = "0.5"
+"""The colour of arrows and of what is said of them, seen on white and on black."""
+
 PALETTE = (BLUE, VERMILLION, "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 """Colours that everyone tells apart, on white and on black. Source: Okabe and Ito, 2008."""
 

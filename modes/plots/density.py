@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...jacobians import Jacobian
+from ...jacobians.progress import progress as watched
 from ..estimators.density import SpectralDensity, spectral_density
 from .canvas import SMALL, axes, check_jacobian, next_color
 
@@ -26,6 +27,7 @@ def plot_density(
     steps: int = 40,
     probes: int = 10,
     seed: int = 0,
+    progress: bool | None = None,
 ) -> Axes:
     """φ(λ) = (1/n) Σᵢ δ(λ - λᵢ), smoothed by a Gaussian, with ± 2 standard errors as a band.
 
@@ -34,8 +36,10 @@ def plot_density(
     Gaussian, by default a hundredth of the range. The density is per unit of λ, and on a log scale,
     since most eigenvalues of a network are nearly zero; the axis ends at a tenth of what a single
     one of the n eigenvalues contributes. Draw several into one `ax`, each with a `label`.
+    `progress` is as for `onnxjac.progress`.
     """
-    rho = A if isinstance(A, SpectralDensity) else density_of(A, steps, probes, seed)
+    with watched(progress):
+        rho = A if isinstance(A, SpectralDensity) else density_of(A, steps, probes, seed)
     low, high = float(rho.nodes.min()), float(rho.nodes.max())
     sigma = width or max(high - low, 1e-12) / 100
     grid = np.linspace(low - 5 * sigma, high + 5 * sigma, GRID)

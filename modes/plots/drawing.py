@@ -37,10 +37,14 @@ class Drawing:
         return places(self.links)
 
     @property
+    def layers(self) -> int:
+        """How many there are, one below the other."""
+        return 1 + max(layer for _, layer in self.places.values())
+
+    @property
     def height(self) -> float:
         """Inches that it needs."""
-        depth = max(layer for _, layer in self.places.values())
-        return min(11.0, 0.9 + (0.5 if self.named else 0.25) * depth)
+        return min(11.0, 0.9 + (0.5 if self.named else 0.25) * (self.layers - 1))
 
     @property
     def named(self) -> bool:

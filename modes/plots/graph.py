@@ -27,28 +27,35 @@ def plot_graph(J: Jacobian, *, after: bool = False, ax: Axes | None = None) -> A
     stands in neighbouring layers is taken together. J is of a model, a Hessian too; a
     transpose is drawn as what it is the transpose of.
     """
-    J = of_model(J)
+    return plotted(of_model(J), after=after, ax=ax)
+
+
+def plotted(J: Linearization, *, after: bool, ax: Axes | None, layers: int | None = None) -> Axes:
+    """One of the two graphs, with room for so many layers."""
     dag = eliminated(J.dag) if after else J.dag
     drawing = drawn(J, dag)
     ax = axes(ax, drawing.height)
-    draw(ax, drawing)
     tensors = len({v for edge in dag.edges for v in (edge.start, edge.end)})
     when = "after elimination" if after else "as declared"
-    ax.set_title(f"{when}: {tensors:,} tensors, {len(dag.edges):,} operators", fontsize=9)
+    operators = f"{len(dag.edges):,} operator{'s' * (len(dag.edges) != 1)}"
+    ax.set_title(f"{when}: {tensors:,} tensors, {operators}", fontsize=9)
+    draw(ax, drawing, layers)
     return ax
 
 
 def plot_elimination(J: Jacobian, *, axs: tuple[Axes, Axes] | None = None) -> tuple[Axes, Axes]:
     """The DAG before elimination and after it, side by side: see `plot_graph`."""
     J = of_model(J)
-    height = max(drawn(J, dag).height for dag in (J.dag, eliminated(J.dag)))
+    both = [drawn(J, dag) for dag in (J.dag, eliminated(J.dag))]
     if axs is None:
-        axs = pyplot().subplots(1, 2, figsize=(WIDTH, height), layout="constrained")[1]
+        size = WIDTH, max(drawing.height for drawing in both)
+        axs = pyplot().subplots(1, 2, figsize=size, layout="constrained")[1]
     if not (hasattr(axs, "__len__") and len(axs) == 2):
         raise InputError(f"axs must be two Axes, as `plt.subplots(1, 2)[1]` has them, not {axs!r}")
-    before, after = plot_graph(J, ax=axs[0]), plot_graph(J, after=True, ax=axs[1])
-    after.set_ylim(before.get_ylim())
-    return before, after
+    layers = max(drawing.layers for drawing in both)
+    before, after = axs
+    return (plotted(J, after=False, ax=before, layers=layers),
+            plotted(J, after=True, ax=after, layers=layers))  # fmt: skip
 
 
 def of_model(J: Jacobian) -> Linearization:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...jacobians import Jacobian
 from ...jacobians.hooks import plot as hook
+from ...jacobians.progress import progress as watched
 from .blocks import plot_blocks, plot_tiles
 from .canvas import SIGNED, axes, bar, check_jacobian
 from .sides import sides
@@ -21,8 +22,9 @@ ENTRIES = 2**16
 
 
 def plot_jacobian(
-    J: Jacobian, *, entries: bool | None = None, ax: Axes | None = None, seed: int = 0
-) -> Axes:
+    J: Jacobian, *, entries: bool | None = None, ax: Axes | None = None, seed: int = 0,
+    progress: bool | None = None,
+) -> Axes:  # fmt: skip
     """J as a picture: rows downwards, columns to the right, colours for magnitudes.
 
     Several tensors are drawn as blocks, `of` by `wrt`, coloured by Frobenius norm; one small block,
@@ -30,14 +32,16 @@ def plot_jacobian(
     the entries whatever there is, as far as `toarray` goes, and `entries=False` never does. Norms
     come from products: exact where there are few rows, else with the standard error that stands
     beside the colours. Names and shapes are on the axes; numbers are in the units of the tensors,
-    ∂of per ∂wrt. `J.plot()` is the same.
+    ∂of per ∂wrt. `progress` is as for `onnxjac.progress`. `J.plot()` is the same.
     """
     check_jacobian(J)
     rows, columns = sides(J)
     single = len(rows.labels) == len(columns.labels) == 1
-    if entries or (entries is None and single and J.shape[0] * J.shape[1] <= ENTRIES):
-        return plot_entries(J, ax)
-    return plot_tiles(J, ax, seed) if single else plot_blocks(J, ax, seed)
+    few = single and J.shape[0] * J.shape[1] <= ENTRIES
+    with watched(progress):
+        if entries or (entries is None and few):
+            return plot_entries(J, ax)
+        return plot_tiles(J, ax, seed) if single else plot_blocks(J, ax, seed)
 
 
 @hook.register(Jacobian)

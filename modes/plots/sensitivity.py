@@ -10,6 +10,7 @@ import numpy as np
 
 from ...jacobians import prod_text, shape_of, size
 from ...jacobians.errors import InputError
+from ...jacobians.progress import progress as watched
 from ..estimators.exact import column_squares
 from ..estimators.probes import probing
 from ..linearization import Linearization
@@ -29,6 +30,7 @@ def plot_sensitivity(
     sample: int = 0,
     features: Sequence[str] | None = None,
     ax: Axes | None = None,
+    progress: bool | None = None,
 ) -> Axes:
     """sⱼ = √(Σᵢ (∂yᵢ/∂xⱼ)²), how far the outputs move with pixel or feature j of one sample.
 
@@ -37,14 +39,15 @@ def plot_sensitivity(
     default all count. x is a batch of images (N, C, H, W), of which one is drawn in grey or
     colour beside its map, the channels joined as the outputs are; or a table (N, features) or one
     row of it, drawn as bars with the names in `features`. Unit: that of y per unit of x. The axes
-    that come back are those of the map or of the bars.
+    that come back are those of the map or of the bars. `progress` is as for `onnxjac.progress`.
 
     Source: Simonyan, Vedaldi, Zisserman, "Deep inside convolutional networks", 2014.
     """
     name, shape = input_of(J)
     check_sample(name, shape, sample)
     check_features(features, shape)
-    moves = sensitivity(J, entry, sample)
+    with watched(progress):
+        moves = sensitivity(J, entry, sample)
     picked = "" if entry is None else f"[{str(entry).strip('()')}]"
     title = f"‖∂{J.codomain[0].name}{picked}/∂{name}‖"
     if len(shape) == 4:

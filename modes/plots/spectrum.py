@@ -12,6 +12,7 @@ from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 from ...jacobians import Jacobian
 from ...jacobians.errors import InputError, NotConverged
 from ...jacobians.progress import Tick, counting
+from ...jacobians.progress import progress as watched
 from ..estimators import spectra
 from ..estimators.probes import Probed
 from ..reporting.spectrum import Counted, largest
@@ -41,19 +42,21 @@ class Values:
 
 
 def plot_spectrum(
-    J: Jacobian, k: int | None = None, *, ax: Axes | None = None, label: str = "", seed: int = 0
-) -> Axes:
+    J: Jacobian, k: int | None = None, *, ax: Axes | None = None, label: str = "", seed: int = 0,
+    progress: bool | None = None,
+) -> Axes:  # fmt: skip
     """σ₁ ≥ σ₂ ≥ … of J, or |λ₁| ≥ |λ₂| ≥ … of a symmetric operator, on a log scale.
 
     `k` of the largest; by default all where there are no more than 500 or structure tells them,
     else 20. Negative eigenvalues have a colour and a mark of their own. What is zero to
     rounding has no place on a log scale: the legend counts it. Values are in the units of J. Draw
-    several into one `ax`, each with a `label`.
+    several into one `ax`, each with a `label`. `progress` is as for `onnxjac.progress`.
     """
     check_jacobian(J)
     if k is not None and k < 1:
         raise InputError(f"k={k} values cannot be drawn: it must be 1 or more")
-    found = found_values(J, k, seed)
+    with watched(progress):
+        found = found_values(J, k, seed)
     ax = axes(ax, 3.6)
     draw(ax, found, label)
     ax.set(yscale="log", xlabel="index, by magnitude", ylabel=NAMES[found.symbol])

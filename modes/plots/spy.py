@@ -8,6 +8,7 @@ import numpy as np
 
 from ...jacobians import Jacobian
 from ...jacobians.hooks import spy as hook
+from ...jacobians.progress import progress as watched
 from ..sparse import pattern
 from .blocks import coloured
 from .canvas import axes, bar, check_jacobian, foreground
@@ -21,15 +22,17 @@ CELLS = 200
 """Cells along a side; a larger matrix is counted in tiles."""
 
 
-def spy(J: Jacobian, *, ax: Axes | None = None) -> Axes:
+def spy(J: Jacobian, *, ax: Axes | None = None, progress: bool | None = None) -> Axes:
     """J[i, j] ≠ 0 at some point: the pattern of `onnxjac.pattern`, rows downwards.
 
     Up to 200 × 200 entries are drawn one by one. A larger matrix is rasterised: the colour of a
     tile is the share of its entries that may be other than zero, so that a lone entry is still
-    seen. `J.spy()` is the same. Raises `LimitError` where the pattern takes more than 2 GiB.
+    seen. `progress` is as for `onnxjac.progress`. `J.spy()` is the same. Raises `LimitError` where
+    the pattern takes more than 2 GiB.
     """
     check_jacobian(J)
-    found = pattern(J)
+    with watched(progress):
+        found = pattern(J)
     ax = axes(ax, height_of(*sides(J)))
     shares = tiles(found)
     m, n = J.shape
@@ -41,8 +44,20 @@ def spy(J: Jacobian, *, ax: Axes | None = None) -> Axes:
         bar(coloured(ax, shares, **options), "share of entries in a tile")
     for side, of in zip(sides(J), "yx", strict=True):
         mark(ax, of, side)
-    ax.set_title(f"{found.nnz:,} of {m:,} × {n:,} entries, {found.nnz / (m * n):.2%}", fontsize=9)
+    ax.set_title(f"{found.nnz:,} of {m:,} × {n:,} entries{share(found.nnz, m * n)}", fontsize=9)
     return ax
+
+
+def share(count: int, of: int) -> str:
+    """How many that is in a hundred, in two digits; nothing where it is none or all.
+
+    >>> [share(k, 3000) for k in (0, 1, 100, 2000, 2999, 3000)]
+    ['', ', 0.033%', ', 3.3%', ', 67%', ', over 99%', '']
+    """
+    if count in (0, of):
+        return ""
+    percent = 100 * count / of
+    return f", {percent:.2g}%" if percent < 99 else ", over 99%"
 
 
 @hook.register(Jacobian)

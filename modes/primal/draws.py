@@ -22,11 +22,14 @@ SAMPLED = frozenset({
 })  # fmt: skip
 
 
+def is_random(step: Step) -> bool:
+    """Whether a step is random, at some points at least."""
+    return not step.domain and (step.op_type in SAMPLED or step.op_type == "Dropout")
+
+
 def draws(step: Step, known: Mapping[str, Any]) -> bool:
     """Whether a step is random, given the tensors whose values are known before anything runs."""
-    if step.domain:
-        return False
-    return step.op_type in SAMPLED or (step.op_type == "Dropout" and trains(step, known))
+    return is_random(step) and (step.op_type != "Dropout" or trains(step, known))
 
 
 def trains(step: Step, known: Mapping[str, Any]) -> bool:

@@ -25,8 +25,12 @@ from .light import kernels_of, multiplications
 from .quicker import quicker
 from .record import Recording
 
-LONG = 2**31
-"""Multiplications that take a good part of a second; to start a thread takes 0.1 ms."""
+LONG = 2**35
+"""Multiplications that take a good part of a second on two cores.
+
+For less, a thread of its own is not worth it: a session binds its threads to cores, and a new one
+may begin on one of these, where it waits for them or they for it.
+"""
 
 SMALL = 1024  # bytes; larger residuals are shared with the session, not copied into the model
 

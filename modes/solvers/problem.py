@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import reduce
-from operator import add
 from typing import Any, Literal, final
 
 import numpy as np
 
-from ...jacobians import Jacobian, common
+from ...jacobians import common
 from ...jacobians.errors import InputError
 from ...jacobians.foreign import as_array
+from ..gradient import Gradient
 from ..hessian import Hessian, hessian_of
 from ..linearization import Linearization
 from ..linearize import linearize
@@ -56,6 +55,7 @@ class Problem:
         self.start = evaluate(model, self.inputs, wrt, engine=engine)
         self.values, self.jacobian = Last(self._values), Last(self._jacobian)
         self.hessian = Last(self._hessian)
+        self.lagrangian: Hessian | None = None
         self.x0 = self.flatten(self.start)
         if self.x0.dtype.kind != "f":
             raise InputError(f"SciPy solves nothing in {self.x0.dtype}: load(dtype='float64').")
@@ -114,16 +114,18 @@ class Problem:
         J = self.jacobian(x)
         return J.T @ np.ones(J.shape[0], J.dtype)
 
-    def weighted(self, x: np.ndarray, v: Any) -> Jacobian:
-        """Σᵢ vᵢ ∂²fᵢ/∂x², recorded for these multipliers: one Hessian for each tensor of `of`."""
+    def weighted(self, x: np.ndarray, v: Any) -> Hessian:
+        """Σᵢ vᵢ ∂²fᵢ/∂x²: the multipliers are numbers of the point, like x."""
         J, point = self.jacobian(x), self.point(x)
         if np.size(v) != J.shape[0]:
             raise InputError(f"{np.size(v)} multipliers for {J.shape[0]} numbers of f")
-        shapes = [J.primal[name].shape for name in self.of]
-        parts = zip(self.of, split(v, [J.primal[n].size for n in self.of]), shapes, strict=True)
-        terms = (hessian_of(self.model, point, name, self.wrt, part.reshape(shape), self.engine)
-                 for name, part, shape in parts)  # fmt: skip
-        return reduce(add, terms)
+        parts = split(v, [J.primal[name].size for name in self.of])
+        weights = {name: part.reshape(J.primal[name].shape)
+                   for name, part in zip(self.of, parts, strict=True)}  # fmt: skip
+        f = Gradient(self.model, self.of, self.wrt, weights, self.engine)
+        past = None if self.lagrangian is None else self.lagrangian.J
+        self.lagrangian = H = Hessian(f.linearized(point, past), f)
+        return H
 
     def _values(self, x: np.ndarray) -> np.ndarray:
         known = self.jacobian.knows(x)

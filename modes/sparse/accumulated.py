@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -11,6 +11,7 @@ from ...jacobians import Jacobian
 from ...jacobians.arrays import wide
 from ..tape.template import Filled, Template
 from .faces import bare, undrawn
+from .products import Product
 from .program import Program
 from .reading import Reading, identity, reading
 from .scatter import Scatter
@@ -22,14 +23,18 @@ from .symbolic import Symbolic, unit
 class Accumulated:
     """The pattern, the numbers that never change, and the program of those that do.
 
-    `backward` sweeps from the outputs, which is less work where they are few.
+    `backward` sweeps from the outputs, which is less work where they are few. `products` are those
+    that the model computes; what no operator holds would not be there at the next point.
     """
 
     def __init__(
-        self, operator: Jacobian, fixed: Container[int] | None, limit: int, *, backward: bool
-    ) -> None:
+        self, operator: Jacobian, fixed: Container[int] | None, limit: int, *, backward: bool,
+        products: Iterable[Product] = (),
+    ) -> None:  # fmt: skip
         self.backward = backward
-        self.program = Program(wide(operator.dtype), fixed, limit)
+        held = set(map(identity, operator.arrays()))
+        known = [product for product in products if identity(product.array) in held]
+        self.program = Program(wide(operator.dtype), fixed, limit, known)
         source = operator.T if backward else operator
         A = swept(source, unit(source.shape[1], self.program))
         self._lay_out(A.T if backward else A)
@@ -84,4 +89,3 @@ class Accumulated:
     def _held(self, operator: Jacobian) -> list[np.ndarray]:
         operator = bare(operator)
         return list((operator.T if self.backward else operator).arrays())
-

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +16,7 @@ from .accumulated import Accumulated
 from .boolean import Boolean
 from .coloring import Coloring, best, coloring, cover, width
 from .estimate import Estimated, Tally
+from .products import Product
 from .sweep import swept
 
 LAID_OUT = 2e-8
@@ -48,8 +49,14 @@ class Method(Protocol):
         """The entries of an operator; into `out`, at least those that are not the same always."""
 
 
-def method(operator: Jacobian, fixed: Fixed, limit: int, *, symmetric: bool) -> Method:
-    """The cheaper of accumulation, from the better end, and coloured products."""
+def method(
+    operator: Jacobian, fixed: Fixed, limit: int, *, symmetric: bool,
+    known: Iterable[Product] = (),
+) -> Method:  # fmt: skip
+    """The cheaper of accumulation, from the better end, and coloured products.
+
+    `known` are products of numbers of the operator that the model computes.
+    """
     (forward, entries), (backward, others) = estimate(operator), estimate(operator.T)
     entries = min(entries, others)
     check_entries(operator, entries, limit)
@@ -57,7 +64,7 @@ def method(operator: Jacobian, fixed: Fixed, limit: int, *, symmetric: bool) -> 
     colors = entries / max(min(operator.shape), 1)
     products = COLORED * entries + colors * seconds(operator)
     if LAID_OUT * min(forward, backward) <= products:
-        return Accumulated(operator, fixed, limit, backward=turned)
+        return Accumulated(operator, fixed, limit, backward=turned, products=known)
     return colored(where(operator, fixed, backward=turned), symmetric=symmetric)
 
 

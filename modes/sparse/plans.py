@@ -9,11 +9,12 @@ from weakref import finalize
 
 import numpy as np
 
-from ...jacobians import Dag, Jacobian, shape_of
+from ...jacobians import Dag, Jacobian
 from ..linearization import Linearization
 from ..tape.mold import mold_of
 from ..tape.reuse import stale_between
 from .choice import Method, method
+from .products import products
 from .sweep import everything_in
 
 PLANS: dict[int, dict[Any, Plan]] = {}
@@ -30,7 +31,9 @@ class Plan:
         sides = ((J, J.T) for J in self.fixed.values())
         known = {id(part) for pair in sides for side in pair for part in everything_in(side)}
         self.skeleton, self.molds = self._skeleton(J.dag), self._molds(J.dag)
-        self.method: Method = method(J.dag, known, limit, symmetric=symmetric)
+        self.method: Method = method(
+            J.dag, known, limit, symmetric=symmetric, known=products(J.entries)
+        )
         self.method.learn(J.dag, tape)
 
     def fits(self, J: Linearization) -> bool:
@@ -72,8 +75,7 @@ def plan(J: Linearization, limit: int, *, symmetric: bool) -> Plan:
     if known is None:
         known = PLANS[id(J.route)] = {}
         finalize(J.route, PLANS.pop, id(J.route), None)
-    names = (tuple((s.name, shape_of(s)) for s in side) for side in (J.codomain, J.domain))
-    key = (*names, J.transposed, symmetric)
+    key = J.codomain, J.domain, J.transposed, symmetric
     found = known.get(key)
     if found is None or not found.fits(J):
         found = known[key] = Plan(J, limit, symmetric=symmetric)

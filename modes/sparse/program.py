@@ -9,7 +9,7 @@ once; at another point only x is computed anew.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,8 @@ import numpy as np
 from ...jacobians import Jacobian
 from ...jacobians.errors import LimitError
 from ...jacobians.sparse import entries
-from .reading import identity
+from .products import Product
+from .reading import Key, identity
 from .stages import Index, Multiplied, Stage, added
 from .terms import Terms
 
@@ -29,10 +30,15 @@ class Program:
     """The variables: which arrays they are read from, and the stages that compute the others.
 
     `fixed` are the ids of the operators whose numbers never change; None for all of them.
+    `products` are arrays that hold products of others.
     """
 
-    def __init__(self, dtype: Any, fixed: Container[int] | None, limit: int) -> None:
+    def __init__(
+        self, dtype: Any, fixed: Container[int] | None, limit: int,
+        products: Sequence[Product] = (),
+    ) -> None:  # fmt: skip
         self.dtype, self.fixed, self.limit = np.dtype(dtype), fixed, limit
+        self.products = [p for p in products if p.array.dtype == self.dtype]
         self.length, self.stages = 1, list[Stage]()
         self.starts: dict[Any, int] = {}
         self.sizes: dict[Any, int] = {}
@@ -59,14 +65,35 @@ class Program:
         return self.starts[key]
 
     def product(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """The variables left · right, new ones where neither is constant."""
+        """The variables left · right, other ones where neither is constant."""
         product = np.maximum(left, right).astype(np.int64, copy=False)
         new = np.flatnonzero(np.minimum(left, right))
         if len(new):
-            made = self.reserve(len(new))
-            self.stages.append(Multiplied(left[new], right[new], made))
-            product[new] = np.arange(made.start, made.stop)
+            known = self.known(left[new], right[new])
+            product[new] = self.multiplied(left[new], right[new]) if known is None else known
         return product
+
+    def known(self, left: np.ndarray, right: np.ndarray) -> np.ndarray | None:
+        """The variables left · right where they stand in one array, which the model computes."""
+        for a, b, array in self.products:
+            for first, second in ((a, b), (b, a)):
+                at, same = self.places(left, first), self.places(right, second)
+                if at is not None and same is not None and np.array_equal(at, same):
+                    return self.start(array) + at
+        return None
+
+    def places(self, variable: np.ndarray, key: Key) -> np.ndarray | None:
+        """Where in an array the variables stand, if they all do."""
+        if key not in self.starts:
+            return None
+        at: np.ndarray = variable - np.int64(self.starts[key])
+        return at if at.min() >= 0 and at.max() < self.sizes[key] else None
+
+    def multiplied(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """New variables, left · right."""
+        made = self.reserve(len(left))
+        self.stages.append(Multiplied(left, right, made))
+        return np.arange(made.start, made.stop)
 
     def total(
         self, variable: np.ndarray, coefficient: np.ndarray, starts: np.ndarray
@@ -94,6 +121,7 @@ class Program:
 
         A stretch of one array is read where it is; an index, or what spans several, in x.
         """
+        self.products = []  # their arrays are those of one point
         stops = {key: start + self.sizes[key] for key, start in self.starts.items()}
         spans = [(start, stops[key]) for key, start in self.starts.items()]
         for index in (*(read for stage in self.stages for read in stage.reads), *reads):

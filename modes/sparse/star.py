@@ -23,21 +23,25 @@ def star(pattern: csr_array[Any]) -> np.ndarray | None:
 
     None where that would take long.
     """
-    degree = np.diff(pattern.indptr)
-    if np.square(degree.astype(float)).sum() > PATHS:
+    near = neighbours(pattern)
+    if near is None:
         return None
-    near = [
-        [w for w in row.tolist() if w != v]
-        for v, row in enumerate(np.split(pattern.indices, pattern.indptr[1:-1]))
-    ]
-    color = [-1] * len(degree)
+    color = [-1] * len(near)
     around: list[Counter[int]] = [Counter() for _ in near]
-    for v in np.argsort(-degree, kind="stable").tolist():
+    for v in np.argsort(-np.diff(pattern.indptr), kind="stable").tolist():
         barred = forbidden(v, near, color, around)
         color[v] = next(c for c in count() if c not in barred)
         for w in near[v]:
             around[w][color[v]] += 1
     return np.array(color)
+
+
+def neighbours(pattern: csr_array[Any]) -> list[list[int]] | None:
+    """The other vertices that each one has an entry with; None where there are too many paths."""
+    if np.square(np.diff(pattern.indptr).astype(float)).sum() > PATHS:
+        return None
+    rows = np.split(pattern.indices, pattern.indptr[1:-1])
+    return [[w for w in row.tolist() if w != v] for v, row in enumerate(rows)]
 
 
 def forbidden(

@@ -149,6 +149,11 @@ def has_tangent(value: Any) -> bool:
     return hasattr(value, "dtype") and is_float(dtype_of(value))
 
 
+def shapes_in(types: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The shapes of those tensors that have tangents."""
+    return {name: spec.shape for name, spec in types.items() if has_tangent(spec)}
+
+
 def tensors_text(step: Step, values: Mapping[str, Any]) -> str:
     """The tensors of a step with dtype and shape, for a message."""
     names = [n for n in (*step.inputs, *step.outputs) if n is not None]

@@ -24,7 +24,7 @@ from ..once import Once
 from .active import ActiveStep, Slot
 from .leaves import Leaves
 from .mold import Fill, mold, values_in
-from .record import Entry, Past, Values, blocks_of, entry_of
+from .record import Entry, Past, Values, blocks_of, entry_of, shapes_in
 from .reuse import Basis, seen_of
 from .views import View, view_of
 
@@ -45,8 +45,15 @@ class Form:
 
     def at(self, arrays: Mapping[int, Any]) -> Entry:
         """The entry where the graph values are these arrays."""
-        made = {slot: fill(arrays) for slot, fill in (self.fills or {}).items()}
+        if not self.fills:
+            return self.entry
+        made = {slot: fill(arrays) for slot, fill in self.fills.items()}
         return Entry(self.active.step, {**self.blocks, **made}, self.basis)
+
+    @cached_property
+    def entry(self) -> Entry:
+        """The entry without what is filled, which for most steps is all of it."""
+        return Entry(self.active.step, self.blocks, self.basis)
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,11 @@ class Template:
     def closed(self) -> bool:
         """Whether `views` shows all that points differ in, so that no rule is asked there."""
         return all(form.fills is not None for form in self.forms)
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the floating tensors."""
+        return shapes_in(self.types)
 
     @cached_property
     def rigid(self) -> bool:

@@ -63,6 +63,8 @@ def defined(op: Any, node: Node, y: Array) -> Array:
 class Standardized:
     """x̂ = (x - μ) / σ with σ² = mean((x - μ)²) + ε; μ = 0 for a root mean square.
 
+    For ε = 0, σ is 1 where all of x is μ.
+
     J = diag(1/σ) (C - diag(x̂) M diag(x̂)), with M the mean spread over the axes and C = I - M,
     or I for a root mean square.
     """
@@ -74,6 +76,7 @@ class Standardized:
         self.mean = op.ReduceMean(x, axes, keepdims=1)
         deviation = op.Sub(x, self.mean) if centred else x
         self.variance = op.ReduceMean(op.Mul(deviation, deviation), axes, keepdims=1)
+        epsilon = epsilon or op.CastLike(op.Equal(self.variance, 0.0), self.variance)
         self.inverse = op.Reciprocal(op.Sqrt(op.Add(self.variance, epsilon)))
         self.value = op.Mul(deviation, self.inverse)
         self.centred = centred
@@ -164,6 +167,7 @@ def mean_variance_normalization(op: Any, node: Node) -> Blocks:
     axes = tuple(a % rank for a in node.axes or (0, 2, 3))
     norm = Standardized(op, node.x, axes, 0.0)
     share = op.Reciprocal(op.Add(op.Mul(norm.inverse, MVN_EPSILON), 1.0))
+    share = op.Where(op.Equal(norm.variance, 0.0), 1 / MVN_EPSILON, share)  # y = (x - μ) / ε there
     return {(0, 0): offset_jacobian(norm, share)}
 
 

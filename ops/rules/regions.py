@@ -15,10 +15,19 @@ from ..node import Node
 from ..registry import defines
 from .sampling import Samples, line
 
+Sampled = tuple[Samples, Array, list[list[int]]]
+"""Samples, the weights of their neighbours, and how many there are in a bin along both axes."""
+
 
 @defines("RoiAlign")
 def roi_align(op: Any, node: Node) -> Any:
     """y = the mean, or the maximum, of bilinear samples in each bin of each region."""
+    pooled = mean if node.mode == "avg" else greatest
+    return [op.Transpose(pooled(op, *region_samples(op, node)), perm=(0, 3, 1, 2))]
+
+
+def region_samples(op: Any, node: Node) -> Sampled:
+    """The samples of all bins, at (regions, *bins, samples down, samples across)."""
     n, c, height, width = node.x_shape
     rows = op.Reshape(op.Transpose(node.x, perm=(0, 2, 3, 1)), (n * height * width, c))
     counts = sample_counts(node, at_the_point(op, node.inputs[1]))
@@ -33,10 +42,7 @@ def roi_align(op: Any, node: Node) -> Any:
         valid.append(inside)
     start = np.asarray(node.ints(2)).reshape(-1, 1, 1, 1, 1) * (height * width)
     samples = Samples(op, rows, lines, start)
-    weight = op.Mul(samples.weight, op.Unsqueeze(op.Mul(*valid), (-1,)))
-    pooled = mean if node.mode == "avg" else greatest
-    y = pooled(op, samples, weight, counts)
-    return [op.Transpose(y, perm=(0, 3, 1, 2))]
+    return samples, op.Mul(samples.weight, op.Unsqueeze(op.Mul(*valid), (-1,))), counts
 
 
 def at_the_point(op: Any, value: Array) -> np.ndarray:
@@ -53,13 +59,18 @@ def mean(op: Any, samples: Samples, weight: Array, counts: list[list[int]]) -> A
 
 def greatest(op: Any, samples: Samples, weight: Array, counts: list[list[int]]) -> Array:
     """The greatest weighted neighbour of the samples of each bin, as ONNX has it."""
+    return op.ReduceMax(candidates(op, samples, weight, counts), (3, 4, 5), keepdims=0)
+
+
+def candidates(op: Any, samples: Samples, weight: Array, counts: list[list[int]]) -> Array:
+    """The weighted neighbours of all samples, (*Q, taps, C); the least number for no sample."""
     picked = op.Gather(samples.rows, samples.index, axis=0)
     products = op.Mul(picked, op.Unsqueeze(weight, (-1,)))
     missing = np.zeros((len(counts[0]), 1, 1, *map(max, counts), 1, 1), bool)
     for r, (h, w) in enumerate(zip(*counts, strict=True)):
         missing[r, ..., h:, :, :, :] = missing[r, ..., w:, :, :] = h * w > 0
     least = np.full((), np.finfo(dtype_of(products)).min, dtype_of(products))
-    return op.ReduceMax(op.Where(missing, least, products), (3, 4, 5), keepdims=0)
+    return op.Where(missing, least, products)
 
 
 def extents(op: Any, node: Node, k: int) -> tuple[Array, Array]:
@@ -90,14 +101,21 @@ def sample_positions(
     op: Any, node: Node, k: int, bins: int, counts: list[int], length: int
 ) -> tuple[Array, Array]:
     """Where samples lie along axis k, (regions, bins, samples), and 1 for those that count."""
-    start, extent = (op.Unsqueeze(a, (1, 2)) for a in extents(op, node, k))
-    dtype, most = dtype_of(start), max(counts)
-    number = np.maximum(counts, 1).reshape(-1, 1, 1)
-    offset = (np.arange(bins)[:, None] + (np.arange(most) + 0.5) / number) / bins
-    at = op.Add(start, op.Mul(extent, offset.astype(dtype)))
-    present = (np.arange(most) < np.reshape(counts, (-1, 1, 1))).astype(dtype)
+    at, present = sample_places(op, node, k, bins, counts)
     near = op.And(op.GreaterOrEqual(at, -1.0), op.LessOrEqual(at, float(length)))
-    return op.Clip(at, 0.0, length - 1.0), op.Mul(op.CastLike(near, at), present)
+    present = op.Mul(op.CastLike(near, at), present.astype(dtype_of(at)))
+    return op.Clip(at, 0.0, length - 1.0), present
+
+
+def sample_places(
+    op: Any, node: Node, k: int, bins: int, counts: list[int]
+) -> tuple[Array, np.ndarray]:
+    """The same before they are moved into the image, and which of them a region has."""
+    start, extent = (op.Unsqueeze(a, (1, 2)) for a in extents(op, node, k))
+    most, number = max(counts), np.maximum(counts, 1).reshape(-1, 1, 1)
+    offset = (np.arange(bins)[:, None] + (np.arange(most) + 0.5) / number) / bins
+    at = op.Add(start, op.Mul(extent, offset.astype(dtype_of(start))))
+    return at, np.arange(most) < np.reshape(counts, (-1, 1, 1))
 
 
 @defines("MaxRoiPool")

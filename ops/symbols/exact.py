@@ -7,12 +7,16 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
-import mpmath
 import numpy as np
 import sympy as sp
+from mpmath import MPContext
 
 DIGITS = 40
 """Decimal digits of the value at the point."""
+
+MP = MPContext()
+"""Arithmetic with so many digits; mpmath's own context, one for the process, stays as it is."""
+MP.dps = DIGITS
 
 
 @cache
@@ -77,8 +81,7 @@ def root(number: float, error: float, limit: int = 1000) -> sp.Expr | None:
 def value_of(expr: sp.Expr) -> Any:
     """A constant in many digits."""
     if expr.is_Rational:
-        with mpmath.workdps(DIGITS):
-            return mpmath.mpf(int(expr.p)) / int(expr.q)
+        return MP.mpf(int(expr.p)) / int(expr.q)
     if expr in (sp.oo, -sp.oo, sp.nan):
-        return mpmath.mpf(str(expr).replace("oo", "inf"))
-    return sp.N(expr, DIGITS)._to_mpmath(140)
+        return MP.mpf(str(expr).replace("oo", "inf"))
+    return MP.convert(sp.N(expr, DIGITS)._to_mpmath(140))

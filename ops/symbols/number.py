@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import mpmath
 import numpy as np
 import sympy as sp
 
-from .exact import DIGITS, closed_form, value_of
+from .exact import MP, closed_form, value_of
 
-SAME = mpmath.mpf(10) ** -25
+SAME = MP.mpf(10) ** -25
 """Values that differ by less are compared as expressions."""
 
 Notes = dict[sp.Expr, None]
@@ -38,16 +37,14 @@ class Number:
 
     def made(self, function: Callable[[Any], Any], numeric: Callable[[Any], Any]) -> Number:
         """f(x), in symbols and at the point."""
-        with mpmath.workdps(DIGITS):
-            return Number(function(self.expr), numeric(self.at), self.notes)
+        return Number(function(self.expr), numeric(self.at), self.notes)
 
     def joined(self, other: Any, function: Callable[[Any, Any], Any], swap: bool = False) -> Any:
         """f(x, y), or f(y, x)."""
         expr, at = self.lift(other)
-        with mpmath.workdps(DIGITS):
-            if swap:
-                return Number(function(expr, self.expr), function(at, self.at), self.notes)
-            return Number(function(self.expr, expr), function(self.at, at), self.notes)
+        if swap:
+            return Number(function(expr, self.expr), function(at, self.at), self.notes)
+        return Number(function(self.expr, expr), function(self.at, at), self.notes)
 
     def __add__(self, other: Any) -> Number:
         return self.joined(other, lambda a, b: a + b)
@@ -134,16 +131,16 @@ class Number:
         whole = int(rounded(self.at))
         if self.expr.free_symbols:
             self.note(sp.And(self.expr > whole + below, self.expr < whole + above))
-        return Number(sp.Integer(whole), mpmath.mpf(whole), self.notes)
+        return Number(sp.Integer(whole), MP.mpf(whole), self.notes)
 
     def floor(self) -> Number:
-        return self.integer(mpmath.floor, 0, 1)
+        return self.integer(MP.floor, 0, 1)
 
     def ceil(self) -> Number:
-        return self.integer(mpmath.ceil, -1, 0)
+        return self.integer(MP.ceil, -1, 0)
 
     def rint(self) -> Number:
-        return self.integer(mpmath.nint, -sp.S.Half, sp.S.Half)
+        return self.integer(MP.nint, -sp.S.Half, sp.S.Half)
 
     # -- what NumPy and SymPy ask of an entry ---------------------------------------------------
 
@@ -169,16 +166,16 @@ class Number:
 
 
 FUNCTIONS: dict[str, tuple[Any, Any]] = {
-    "exp": (sp.exp, mpmath.exp), "log": (sp.log, mpmath.log), "sqrt": (sp.sqrt, mpmath.sqrt),
-    "sin": (sp.sin, mpmath.sin), "cos": (sp.cos, mpmath.cos), "tan": (sp.tan, mpmath.tan),
-    "sinh": (sp.sinh, mpmath.sinh), "cosh": (sp.cosh, mpmath.cosh), "tanh": (sp.tanh, mpmath.tanh),
-    "arcsin": (sp.asin, mpmath.asin), "arccos": (sp.acos, mpmath.acos),
-    "arctan": (sp.atan, mpmath.atan), "arcsinh": (sp.asinh, mpmath.asinh),
-    "arccosh": (sp.acosh, mpmath.acosh), "arctanh": (sp.atanh, mpmath.atanh),
-    "erf": (sp.erf, mpmath.erf), "reciprocal": (lambda x: 1 / x, lambda x: 1 / x),
+    "exp": (sp.exp, MP.exp), "log": (sp.log, MP.log), "sqrt": (sp.sqrt, MP.sqrt),
+    "sin": (sp.sin, MP.sin), "cos": (sp.cos, MP.cos), "tan": (sp.tan, MP.tan),
+    "sinh": (sp.sinh, MP.sinh), "cosh": (sp.cosh, MP.cosh), "tanh": (sp.tanh, MP.tanh),
+    "arcsin": (sp.asin, MP.asin), "arccos": (sp.acos, MP.acos),
+    "arctan": (sp.atan, MP.atan), "arcsinh": (sp.asinh, MP.asinh),
+    "arccosh": (sp.acosh, MP.acosh), "arctanh": (sp.atanh, MP.atanh),
+    "erf": (sp.erf, MP.erf), "reciprocal": (lambda x: 1 / x, lambda x: 1 / x),
     "square": (lambda x: x**2, lambda x: x**2),
 }  # fmt: skip
-"""The method that a NumPy function calls on an entry -> the function of SymPy, of mpmath."""
+"""The method that a NumPy function calls on an entry -> the function of SymPy, of MP."""
 
 for _name, _pair in FUNCTIONS.items():
     setattr(Number, _name, lambda self, pair=_pair: self.made(*pair))

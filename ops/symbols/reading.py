@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import mpmath
 import numpy as np
 import sympy as sp
 
@@ -27,7 +26,7 @@ from . import (  # noqa: F401  (each enters its kernels into the table)
     signals,
     vectors,
 )
-from .exact import DIGITS, closed_form, value_of
+from .exact import closed_form, value_of
 from .number import Number
 from .table import KERNELS, Kernel
 from .tensor import Tensor, each, symbol
@@ -106,8 +105,7 @@ class Symbols:
         point = np.asarray(at)
         made = np.empty(point.shape, object)
         for place, value in np.ndenumerate(point):
-            with mpmath.workdps(DIGITS):
-                exact = value_of(closed_form(float(value)))
+            exact = value_of(closed_form(float(value)))
             made[place] = Number(symbol(name, place, **assumptions), exact, self.notes)
         return Tensor(made, self)
 

@@ -7,13 +7,11 @@ measures one and two workers of one thread each on this machine.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from math import ceil, log
 from typing import Any
 
 import numpy as np
@@ -26,40 +24,12 @@ from onnxjac.modes.curvature.gauss_newton import gauss_newton
 from onnxjac.modes.data.over import streamed
 from onnxjac.modes.distributed.over import distributed
 
+from .distributed_page import Costs, Measured, page
+
 WIDTHS = (256, 1024, 1024, 10)
+WEIGHTS = ["W0", "W1", "W2"]
 BATCHES, BATCH = 8, 256
-ROUNDS = 12
-BANDWIDTH, LATENCY = 1.25e9, 1e-3  # of a network of 10 Gbit/s: bytes per second, seconds
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Seconds and bytes of one product by so many workers."""
-
-    workers: int
-    seconds: float
-    bytes: float
-
-
-@dataclass(frozen=True)
-class Costs:
-    """What predicts the time of a product.
-
-    T(W) = T₁ / W + W (1 + 1/7) t + (⌈log₂ W⌉ + ⌈log₈ W⌉ + 2) (latency + s n K / bandwidth)
-    """
-
-    task: float
-    bytes: float
-
-    def seconds(self, once: float, workers: int) -> float:
-        """T(W), where one worker computes for `once` seconds."""
-        tasks = workers * (1 + 1 / 7) * self.task
-        hops = ceil(log(workers, 2)) + ceil(log(workers, 8) - 1e-9) + 2
-        return once / workers + tasks + hops * (LATENCY + self.bytes / BANDWIDTH)
-
-    def efficiency(self, once: float, workers: int) -> float:
-        """T₁ / (W T(W))."""
-        return once / (workers * self.seconds(once, workers))
+ROUNDS, FEW = 12, 3
 
 
 def network() -> tuple[oj.Model, list[dict[str, np.ndarray]]]:
@@ -90,13 +60,24 @@ class Make:
     model: oj.Model
 
     def __call__(self, batch: dict[str, Any]) -> Any:
-        return gauss_newton(self.model, batch, of="loss", at="logits", wrt=["W0", "W1", "W2"])
+        return gauss_newton(self.model, batch, of="loss", at="logits", wrt=WEIGHTS)
+
+    def kfac(self, data: Any, client: Any = None) -> Any:
+        """The Kronecker factors of all batches."""
+        return oj.kfac(self.model, data, at="logits", wrt=WEIGHTS, client=client)
 
 
-def best(f: Callable[[], Any]) -> float:
+def alone(make: Make, data: Any, v: np.ndarray) -> float:
+    """Seconds of a product over some batches, here."""
+    C = streamed(make, data, reduction="mean", keep=2**32, check=False)
+    C @ v
+    return best(lambda: C @ v)
+
+
+def best(f: Callable[[], Any], rounds: int = ROUNDS) -> float:
     """Seconds of the fastest of some calls."""
     times = []
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         start = time.perf_counter()
         f()
         times.append(time.perf_counter() - start)
@@ -125,7 +106,17 @@ def measured(workers: int, make: Make, data: Any, v: np.ndarray, exact: np.ndarr
         np.testing.assert_allclose(C @ v, exact, rtol=1e-10, atol=1e-12)
         before = traffic()
         seconds = best(lambda: C @ v)
-        return Measured(workers, seconds, (traffic() - before) / ROUNDS)
+        sent = (traffic() - before) / ROUNDS
+        kfac = best(lambda: make.kfac(data, client), FEW)
+        return Measured(workers, seconds, at_once(client, make, data, v), sent, kfac)
+
+
+def at_once(client: Any, make: Make, data: Any, v: np.ndarray) -> float:
+    """Seconds of the slowest where every worker has its batches, and nothing is sent."""
+    homes = sorted(client.ncores())
+    found = [client.submit(alone, make, data[k :: len(homes)], v, workers=[home], pure=False)
+             for k, home in enumerate(homes)]  # fmt: skip
+    return max(client.gather(found))
 
 
 def cost_of_a_task() -> float:
@@ -141,76 +132,11 @@ def report() -> str:
     local = streamed(make, data, reduction="mean", keep=2**32, check=False)
     v = np.random.default_rng(1).standard_normal(local.shape[1])
     exact, here = local @ v, best(lambda: local @ v)
+    kfac = best(lambda: make.kfac(data), FEW)
     found = [measured(workers, make, data, v, exact) for workers in (1, 2)]
-    return page(v.nbytes, here, found, Costs(cost_of_a_task(), v.nbytes))
-
-
-def page(size: int, here: float, found: list[Measured], costs: Costs) -> str:
-    """What was measured, and what that predicts."""
-    one, two = found
-    rows = [
-        f"| {m.workers} | {1e3 * m.seconds:.0f} ms | {one.seconds / m.seconds / m.workers:.0%} "
-        f"| {m.bytes / 2**20:.1f} MiB | {m.bytes / size:.1f} |"
-        for m in found
-    ]
-    predicted = [
-        f"| {once} s | {costs.seconds(once, 1000):.2f} s | {costs.efficiency(once, 1000):.0%} |"
-        for once in (10, 100, 1000, 10000)
-    ]
-    return TEXT.format(
-        size=size / 2**20, here=1e3 * here, measured="\n".join(rows), task=1e6 * costs.task,
-        predicted="\n".join(predicted), batches=BATCHES, batch=BATCH, widths=WIDTHS,
-        expected=costs.seconds(one.seconds, 2) * 1e3, two=two.seconds * 1e3, rounds=ROUNDS,
-        cores=os.cpu_count(), load=os.getloadavg()[0],
-    )  # fmt: skip
-
-
-TEXT = """# Many machines: how cost grows
-
-Written by `cd tests && python -m benchmarks.distributed > ../DISTRIBUTED.md`.
-
-One product G v with the Gauss-Newton matrix of a perceptron of widths {widths}, over {batches}
-batches of {batch} samples that the workers keep; v has {size:.1f} MiB. In one process, without
-workers, it takes {here:.0f} ms. Workers have one thread each and share a machine of {cores} cores
-with the client, the scheduler and whatever else ran on it: {load:.1f} processes wanted a core at
-the end. Times are the best of {rounds}; "sent" is all that passed between processes.
-
-| workers | a product | parallel efficiency | sent | in multiples of v |
-|---|---|---|---|---|
-{measured}
-
-## What grows how
-
-W workers, P = W parts of the data, n columns and m rows of G, K right-hand sides, s bytes for a
-number. Per product:
-
-- **Right-hand sides**: s n K bytes from the client to the scheduler, and to each worker, one of
-  which passes them to the next, in a tree.
-- **Results of a sum**: s m K bytes from each worker, added by workers, eight at a time; the sum
-  goes through the scheduler to the client.
-- **Results of a stack**: s m K bytes in all, since every worker has rows of its own.
-- **Tasks**: W (1 + 1/7), all through one scheduler, which needs {task:.0f} µs for each (measured
-  with tasks that do nothing).
-
-For a sum with a square G that is 2 (W + 1) s n K bytes, to be compared with the last column above.
-Once, and not per product, go the model and the point to every worker, and data in memory with its
-part.
-
-## A thousand workers
-
-    T(W) = T₁ / W + W (1 + 1/7) t_task + (⌈log₂ W⌉ + ⌈log₈ W⌉ + 2) (latency + s n K / bandwidth)
-
-For the two workers above, but on a network of 10 Gbit/s and 1 ms, this gives {expected:.0f} ms
-where {two:.0f} ms were measured. By the time T₁ that one worker needs for a product, a thousand
-need:
-
-| T₁ | T(1000) | parallel efficiency |
-|---|---|---|
-{predicted}
-
-Tasks are what limits: a thousand workers pay where one would compute for many minutes. Several
-right-hand sides in one product (`G @ V`) share the tasks, so that T₁ is that of all of them.
-"""
+    costs = Costs(cost_of_a_task(), v.nbytes)
+    return page(v.nbytes, (here, kfac), found, costs, batches=BATCHES, batch=BATCH, widths=WIDTHS,
+                rounds=ROUNDS, few=FEW)  # fmt: skip
 
 
 if __name__ == "__main__":

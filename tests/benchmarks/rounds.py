@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,6 +16,14 @@ from .worker import Setup, serve
 
 PATIENCE = 300.0
 """Seconds that a set-up or a turn may take."""
+
+
+class Asked(Protocol):
+    """What answers for a contender."""
+
+    name: str
+
+    def ask(self, kind: str, value: Any) -> Any: ...
 
 
 class Worker:
@@ -93,7 +101,7 @@ def measure(workers: list[Worker], product: str, *, rounds: int, budget: float) 
     return found
 
 
-def begin(worker: Worker, product: str) -> Measured:
+def begin(worker: Asked, product: str) -> Measured:
     """The set-up."""
     answer = worker.ask("setup", product)
     if isinstance(answer, Setup):

@@ -1,5 +1,6 @@
 """What other threads and processes do, where they can import it."""
 
+import importlib.util
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,8 @@ KINDS = {
     "numba": lambda J: J.compile("numba"),
     "block": lambda J: J[J.codomain[0].name, J.domain[-1].name],
 }
+OPTIONAL = ("onnxruntime", "numba")  # not there for every Python
+KINDS = {k: made for k, made in KINDS.items() if k not in OPTIONAL or importlib.util.find_spec(k)}
 
 
 def jacobian(path=CNN, engine=None):

@@ -44,6 +44,23 @@ def test_kernel_over_data():
     assert_allclose(part.toarray(), whole[:, :20], atol=1e-12)
 
 
+def test_the_kernel_over_data_has_the_names_of_that_of_one_batch():
+    """Also of two tensors, whose rows in the Jacobian below each other alternate."""
+    model, point = network("mlp")
+    options = {"of": ["logits", "gelu"], "wrt": "2.bias"}
+    whole = oj.ntk(model, point, **options)
+    K = oj.ntk(model, point, batch_size=3, **options)
+    assert K.T is K
+    assert K.domain == whole.domain
+    assert repr(K).startswith("J Jᵀ: (logits")
+    assert_allclose(K.toarray(), whole.toarray(), atol=1e-12)
+    assert_allclose(K["logits", "gelu"].toarray(), whole["logits", "gelu"].toarray(), atol=1e-12)
+    other = {name: array[:2] for name, array in point.items()}
+    expected = oj.ntk(model, other, point, **options).toarray()
+    part = oj.ntk(model, other, point, batch_size=3, **options)
+    assert_allclose(part.toarray(), expected, atol=1e-12)
+
+
 def test_gram():
     model, point = network("mlp")
     J = oj.linearize(model, point, of="logits", wrt=WEIGHTS).toarray()

@@ -3,55 +3,29 @@
 import gc
 import io
 import weakref
-from functools import cache
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
 import onnxjac as oj
+from curvature.pools import (
+    MAKERS,
+    UNEVEN,
+    WEIGHTS,
+    WHOLE,
+    X,
+    Y,
+    assert_equal,
+    made,
+    model,
+    of_other_weights,
+)
 from onnxjac.jacobians import progress
 from onnxjac.modes.curvature.gradients import Target
-from onnxjac.modes.curvature.kfac import ekfac, kfac
-from onnxjac.modes.curvature.shampoo import shampoo
 
-from .models import parsed
-
-RNG = np.random.default_rng(5)
-X, Y = RNG.standard_normal((7, 4, 3)), RNG.standard_normal((7, 2))
-WHOLE = {"x": X, "y": Y}
-UNEVEN = [{"x": X[a:b], "y": Y[a:b]} for a, b in ((0, 3), (3, 6), (6, 7))]
-WEIGHTS = {"V": RNG.standard_normal((3, 5)), "c": RNG.standard_normal(5),
-           "W": RNG.standard_normal((5, 2)), "b": RNG.standard_normal(2)}  # fmt: skip
 TIGHT = {"rtol": 1e-12, "atol": 1e-13}
 TYPES = [(f, r) for f in ("type-2", "empirical") for r in ("mean", "sum")]
-MAKERS = {"kfac": kfac, "ekfac": ekfac, "shampoo": shampoo}
-
-
-@cache
-def model(reduction):
-    """Tokens through a layer that they share, their sum through another one; squared errors."""
-    return parsed(f"""g (double[n, 4, 3] x, double[n, 2] y, double[3, 5] V, double[5] c,
-        double[5, 2] W, double[2] b) => (double[n, 2] z, double loss) {{
-        h = MatMul(x, V) k = Add(h, c) t = Tanh(k)
-        s = Constant<value = int64[1] {{1}}>() m = ReduceSum<keepdims = 0>(t, s)
-        p = MatMul(m, W) z = Add(p, b)
-        d = Sub(z, y) e = Mul(d, d) r = Constant<value = int64[1] {{1}}>()
-        f = ReduceSum<keepdims = 0>(e, r) loss = Reduce{reduction}<keepdims = 0>(f) }}""")
-
-
-def made(name, data, reduction="mean", fisher_type="type-2", **options):
-    own = model(reduction.capitalize())
-    of = "loss" if fisher_type == "empirical" else None
-    return MAKERS[name](own, data, at="z", of=of, wrt=list(WEIGHTS), likelihood="gaussian",
-                        reduction=reduction, fisher_type=fisher_type, shared=WEIGHTS,
-                        **options)  # fmt: skip
-
-
-def assert_equal(K, other):
-    """To rounding, relative to the largest entry: eigenvectors are not known any better."""
-    expected = other.toarray()
-    assert np.abs(K.toarray() - expected).max() <= 1e-12 * np.abs(expected).max()
 
 
 @pytest.fixture(params=["list", "generator", "arrays", "file"])
@@ -151,11 +125,5 @@ def test_data_that_is_none():
 
 
 def test_batches_of_other_weights_are_refused():
-    """The rows that a mask leaves of a weight are others in the second batch."""
-    own = parsed("""g (double[n, 2] x, double[4, 3] W, int64[1] first) => (double[n, 3] z)
-        { last = Constant<value = int64[1] {4}>() two = Constant<value = int64[1] {2}>()
-          end = Add(first, two) V = Slice(W, first, end) z = MatMul(x, V) }""")
-    W = RNG.standard_normal((4, 3))
-    batches = [{"x": X[:3, 0, :2], "first": np.array([k])} for k in (0, 1)]
-    with pytest.raises(oj.InputError, match="another way"):
-        kfac(own, batches, at="z", wrt="W", likelihood="gaussian", shared={"W": W})
+    with pytest.raises(oj.InputError, match="batch 1 uses the weights in another way than batch 0"):
+        of_other_weights()

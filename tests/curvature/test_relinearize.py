@@ -86,6 +86,18 @@ def test_nothing_is_recorded_from_the_third_point_on(monkeypatch, kind):
     assert [options["general"] for options in recorded] == [False, True]
 
 
+def test_what_is_recorded_is_the_same_for_all_weights():
+    """Whoever gives them, after whichever others, and also after none."""
+    model = parsed(TEXT)
+    for weight in (2.0, -1.0, 3.0):
+        p = point()
+        H = oj.hessian(model, p, of="loss", wrt="w").toarray()
+        assert_allclose(oj.hessian(model, p, of="loss", wrt="w", weights=weight).toarray(),
+                        weight * H, rtol=1e-12)  # fmt: skip
+    with pytest.raises(oj.InputError, match=r"weights have shape \[2\], 'loss' \[\]"):
+        oj.hessian(model, point(), of="loss", wrt="w", weights=[1.0, 2.0])
+
+
 def test_solvers_move_their_hessian():
     p = oj.as_scipy(parsed(TEXT), point(), of="loss", wrt="w")
     met = [p.hessian(p.x0 + shift) for shift in (0, 1, 2)]

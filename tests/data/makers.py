@@ -46,10 +46,23 @@ def random_rows(batch):
 
 def slow(folder, make, batch):
     """make(batch), with a trace, and in no hurry."""
+    leave_trace(folder)
+    return make(batch)
+
+
+def slowly(folder, batches, client):
+    """The batches, as `slow` makes their operators; at once where the client asks for them."""
+    for batch in batches:
+        if os.getpid() != client:
+            leave_trace(folder)
+        yield batch
+
+
+def leave_trace(folder):
+    """The process that is here, for a while."""
     with open(folder / "trace", "a") as trace:
         trace.write(f"{os.getpid()} ")
     time.sleep(0.1)
-    return make(batch)
 
 
 def shuffled():

@@ -2,33 +2,31 @@
 
 import os
 import signal
-import threading
-import time
 from functools import partial
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+import onnxjac as oj
 from data.makers import hessian_maker, logits_maker, process, random_rows, shuffled, slow
-from data.regressions import DATA, UNEVEN, W, X, jacobian, softmax_hessian
+from data.regressions import (
+    DATA,
+    UNEVEN,
+    W,
+    X,
+    jacobian,
+    softmax_hessian,
+    softmax_regression,
+)
 from onnxjac.jacobians.errors import InputError, OnnxJacWarning
 from onnxjac.modes.data.over import streamed
 from onnxjac.modes.distributed.over import distributed
 
-dask = pytest.importorskip("dask.distributed")
+from .killing import a_worker_killed, traced
 
 TIGHT = {"rtol": 1e-12, "atol": 1e-12}
 V = np.random.default_rng(3).standard_normal((12, 5))
-
-
-@pytest.fixture(scope="module")
-def client():
-    with (
-        dask.LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=":0") as cluster,
-        dask.Client(cluster) as client,
-    ):
-        yield client
 
 
 @pytest.mark.parametrize(("reduction", "scale"), [("mean", 1 / 23), ("sum", 1.0)])
@@ -44,6 +42,27 @@ def test_a_sum_equals_the_local_one(client, reduction, scale, keep):
     assert_allclose(C.diagonal(), local.diagonal(), **TIGHT)
     assert_allclose(C.apply({"W": W})["W"], local.apply({"W": W})["W"], **TIGHT)
     assert_array_equal(C @ V, C @ V)
+
+
+@pytest.mark.parametrize(
+    ("function", "options"),
+    [
+        (oj.gauss_newton, {"of": "loss", "at": "logits", "reduction": "mean"}),
+        (oj.fisher, {"at": "logits", "samples": 2, "seed": 3}),
+        (oj.linearize, {"of": "logits"}),
+        (oj.ntk, {"of": ["logits", "loss"]}),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+@pytest.mark.parametrize("data", [UNEVEN, DATA], ids=["batches", "one batch"])
+def test_functions_of_a_point_take_a_client(client, function, options, data):
+    """What they draw, too, is what they draw without one."""
+    options = {"wrt": "W", "shared": {"W": W}, **options}
+    local = function(softmax_regression(), data, **options)
+    C = function(softmax_regression(), data, client=client, **options)
+    assert "on workers" in repr(getattr(C, "operator", C))
+    assert getattr(C, "domain", None) == (None if function is oj.linearize else local.domain)
+    assert_allclose(C.toarray(), local.toarray(), **TIGHT)
 
 
 @pytest.mark.parametrize("parts", [None, 1, 3])
@@ -85,18 +104,6 @@ def test_workers_compile_what_they_keep(client):
     assert_allclose(J.compile("numpy") @ V, jacobian(X) @ V, **TIGHT)
 
 
-def traced(folder):
-    trace = folder / "trace"
-    return [int(pid) for pid in trace.read_text().split()] if trace.exists() else []
-
-
-def kill_in_the_middle(folder, before):
-    """Kill a worker that has begun a batch."""
-    while len(traced(folder)) < before + 3:
-        time.sleep(0.01)
-    os.kill(traced(folder)[-1], signal.SIGKILL)
-
-
 @pytest.mark.parametrize(("reduction", "keep"), [("mean", 0), ("mean", 2**20), ("stack", 0)])
 def test_the_share_of_a_killed_worker_is_computed_again(client, tmp_path, reduction, keep):
     client.wait_for_workers(2, timeout=120)
@@ -106,13 +113,11 @@ def test_the_share_of_a_killed_worker_is_computed_again(client, tmp_path, reduct
         partial(slow, tmp_path, make), DATA, client, reduction=reduction, batch_size=2, keep=keep,
         check=False,
     )  # fmt: skip
-    before = traced(tmp_path)
-    killer = threading.Thread(target=kill_in_the_middle, args=(tmp_path, len(before)))
-    killer.start()
-    found = C @ V
-    killer.join()
+    before = len(traced(tmp_path))
+    with a_worker_killed(tmp_path):
+        found = C @ V
     assert_allclose(found, A @ V, **TIGHT)
-    assert len(traced(tmp_path)) > len(before) + 12 - (2 if keep else 0)
+    assert len(traced(tmp_path)) > before + 12 - (2 if keep else 0)
     assert_allclose(C @ V, A @ V, **TIGHT)
     client.wait_for_workers(2, timeout=120)
     assert_allclose(C.T @ (A @ V), A.T @ A @ V, **TIGHT)

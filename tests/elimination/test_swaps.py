@@ -32,7 +32,7 @@ from onnxjac.jacobians import (
 )
 from onnxjac.jacobians.products import factors_of
 from onnxjac.modes.elimination import collapse  # noqa: F401  (fills the table)
-from onnxjac.modes.elimination.chain import SWAPS, meet, product
+from onnxjac.modes.elimination.chain import SWAPS, meet, product, swapped
 from onnxjac.modes.elimination.cost import seconds
 from onnxjac.modes.elimination.deferred import deferred, forced
 from onnxjac.modes.elimination.parallel import factored
@@ -92,6 +92,8 @@ PAIRS = {
     "conv c": (CONV, C(*IMAGE.x), (Convolution,)),
     "c conv of a kernel": (C(*IMAGE.u), KERNEL, (Convolution, Scalar)),
     "conv to a kernel c": (KERNEL.T, C(*IMAGE.u), (Scalar, Convolution)),
+    "conv of a kernel c": (KERNEL, C(*IMAGE.w), None),
+    "c conv to a kernel": (C(*IMAGE.w), KERNEL.T, None),
     "d P": (D(4, 3, 5), P, (Permutation, Diagonal)),
     "row P": (D(5, of=(4, 3, 5)), P, (Permutation, Diagonal)),
     "d reshape": (D(15, 4), Reshape((15, 4), WIDE, FLOAT), (Reshape, Diagonal)),
@@ -189,7 +191,8 @@ def test_what_moved_lies_in_order():
 
 def test_every_pair_has_an_example():
     shown = {(type(left), type(right)) for left, right, _ in PAIRS.values()}
-    assert shown | {(Sum, Sum), (Take, Reshape, Diagonal)} >= SWAPS.keys()
+    threes = {(Take, Reshape, Diagonal), (Diagonal, Sum, Scalar), (Scalar, Sum, Diagonal)}
+    assert shown | threes | {(Sum, Sum)} >= SWAPS.keys()
 
 
 @pytest.mark.parametrize("d", [D(*WIDE), D(5, 1, of=WIDE)])
@@ -208,6 +211,15 @@ def standardized(cancels):
     w = np.abs(N(*WIDE))
     w /= w.sum(-1, keepdims=True) / (1 if cancels else 2)
     return Identity(WIDE, FLOAT) - B @ Inner(w, ROW, WIDE)
+
+
+def test_a_multiple_passes_a_sum_to_the_diagonal_behind_it():
+    """As of a softmax, d (I + 1 wᵀ) c = (c d) (I + 1 wᵀ): a pass less, whatever the terms are."""
+    softmax = D(32, 64), Identity((32, 64), FLOAT) + TOTAL, C(32, 64)
+    for factors in (softmax, tuple(factor.T for factor in softmax[::-1])):
+        met = swapped(*factors)
+        assert {type(f) for f in met} == {Diagonal, Sum}
+        assert_allclose(Product(met).toarray(), Product(factors).toarray())
 
 
 @pytest.mark.parametrize("cancels", [True, False])

@@ -96,9 +96,9 @@ def test_column_norms_of_grids(make):
 def test_half_a_million_columns(make):
     """n = 501,264 in seconds, with no product; the dense matrix would take two terabytes."""
     J = grid(make, 708)
-    start, P = time.perf_counter(), Probed(J)
+    start, P = time.process_time(), Probed(J)
     squares, _ = column_squares(P)
-    assert time.perf_counter() - start < 60
+    assert time.process_time() - start < 60
     assert P.products == 0
     for k in (0, 707, 250_000, 501_263):
         unit = np.zeros(J.shape[1])

@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose
 
 from check_operator import check_operator
 from onnxjac.jacobians import Convolution, Jacobian
+from onnxjac.jacobians.sparse import entries
 
 from .convolutions import GEOMETRIES, PAIRS, convolution
 from .examples import EXAMPLES, Draw
@@ -70,6 +71,12 @@ def concrete(kind):
 def test_every_kind_has_an_example():
     shown = {kind for kind, _ in EXAMPLES.values()} | {Convolution}
     assert {kind.__name__ for kind in concrete(Jacobian)} == {kind.__name__ for kind in shown}
+
+
+def test_every_kind_but_the_composites_says_where_its_entries_stand():
+    whole = entries.dispatch(object)
+    silent = {kind.__name__ for kind in concrete(Jacobian) if entries.dispatch(kind) is whole}
+    assert silent == {"Block", "Dag", "Product", "Sum"}
 
 
 def test_classes_are_abstract_or_final():

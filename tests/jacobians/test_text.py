@@ -6,6 +6,7 @@ import pytest
 from onnxjac.jacobians.block import Block
 from onnxjac.jacobians.dense import Dense
 from onnxjac.jacobians.diagonal import Diagonal
+from onnxjac.jacobians.text import joined
 
 
 @pytest.mark.parametrize(
@@ -20,3 +21,7 @@ from onnxjac.jacobians.diagonal import Diagonal
 def test_text(make, text):
     diagonal, dense = Diagonal(np.array([2.0, 3.0])), Dense(np.array([[1.0, 2.0], [3.0, 5.0]]))
     assert str(make(diagonal, dense)) == text
+
+
+def test_a_last_part_that_is_too_long_is_cut():
+    assert len(joined(["a" * 10, "b" * 90], " + ", width=60)) <= 60

@@ -248,6 +248,6 @@ def test_a_small_model_is_one_file(tmp_path):
 
 
 def test_more_than_two_gigabytes(tmp_path, request):
-    if not request.config.getoption("--all-models"):
-        pytest.skip("takes 10 GB of memory: --all-models")
+    if not request.config.getoption("--whole"):
+        pytest.skip("takes 10 GB of memory: --whole")
     assert round_trip(tmp_path, 2100) == ["jvp.onnx", "jvp.onnx.data"]

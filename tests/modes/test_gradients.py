@@ -189,6 +189,7 @@ PENALTY = """penalty (double[4,3] x, double[3,8] w1, double[8] b1, double[8,1] w
     dw1, dw2, db1 = G <xs = ["w1", "w2", "b1"], zs = ["x"], y = "penalty"> (w1, w2, b1, x) }"""
 
 
+@pytest.mark.peers
 def test_the_gradient_penalty_of_a_wasserstein_gan():
     torch = pytest.importorskip("torch")
     feeds = {"x": normal(4, 3), "w1": normal(3, 8, seed=1), "b1": normal(8, seed=2)}

@@ -15,6 +15,7 @@ from test_models import EXPORTED, below, stored
 
 ENGINES = ("numpy", "onnxruntime")
 LARGE = {"vgg19", "bvlc_alexnet", "zfnet512"}  # 60 to 140 million weights each
+DEEP = {"densenet121", "inception_v1", "inception_v2", "resnet50"}  # whose products take longest
 
 exported = pytest.mark.parametrize("name", EXPORTED)
 
@@ -26,12 +27,17 @@ def _free_memory():
     gc.collect()
 
 
-@pytest.fixture(params=light.NAMES)
+@pytest.fixture(params=light.NAMES, scope="module")
 def network(request):
-    """One of the nine networks; the large ones whole only with --all-models."""
-    whole = request.param not in LARGE or request.config.getoption("--all-models")
+    """One of the nine networks, its point, and how much of it is checked."""
     proto = light.light(request.param)
-    return proto, light.draw(proto), whole
+    whole = request.config.getoption("--whole")
+    return proto, light.draw(proto), "all" if whole else extent(request.param)
+
+
+def extent(name):
+    """What is checked of a network without --whole: products, differences too, or all."""
+    return "products" if name in LARGE else "differences" if name in DEEP else "all"
 
 
 def installed():
@@ -44,12 +50,16 @@ def installed():
 
 def test_light_models_in_float64(network):
     """By the numpy engine: ONNX Runtime has no convolution in double precision."""
-    proto, point, whole = network
+    proto, point, extent = network
     model = oj.load(proto, dtype="float64")
-    if whole:
+    if extent == "all":
         check_model(model, point, engine="numpy", columns=2)
-    else:
-        assert_dot(oj.linearize(model, point, engine="numpy"), 1e-12)
+        return
+    J = oj.linearize(model, point, engine="numpy")
+    assert_dot(J, 1e-12)
+    if extent == "differences":
+        outcome = J.check()
+        assert outcome, f"{J!r}\n{outcome}"
 
 
 def test_light_models_in_float32(network):
@@ -58,9 +68,10 @@ def test_light_models_in_float32(network):
     A ReLU whose input is within rounding of 0, or a MaxPool with two inputs that close, chooses
     the other side in float32: entries of J then jump. Few do, so the error is small as a whole.
     """
-    proto, point, whole = network
-    model = oj.load(proto)
-    exact = oj.linearize(oj.load(proto, dtype="float64"), point, engine="numpy") if whole else None
+    proto, point, extent = network
+    model, exact = oj.load(proto), None
+    if extent != "products":
+        exact = oj.linearize(oj.load(proto, dtype="float64"), point, engine="numpy")
     for engine in installed():
         J = oj.linearize(model, point, engine=engine)
         assert J.dtype == np.float32
@@ -73,9 +84,9 @@ def test_light_models_in_float32(network):
 def test_light_models_by_onnx_runtime(network):
     """The whole checker in single precision: ONNX Runtime has no convolutions in double."""
     pytest.importorskip("onnxruntime")
-    proto, point, whole = network
-    if not whole:
-        pytest.skip("in full with --all-models")
+    proto, point, extent = network
+    if extent != "all":
+        pytest.skip("in full with --whole")
     check_model(oj.load(proto), point, engine="onnxruntime", rtol=1e-3, columns=2)
 
 

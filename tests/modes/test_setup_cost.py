@@ -13,7 +13,7 @@ from onnx import numpy_helper, parser
 
 import onnxjac as oj
 from networks.test_networks import MODELS, below, loaded
-from onnxjac.modes import linearize as linearizing
+from onnxjac.modes import route
 from onnxjac.modes.primal.engines import onnxruntime
 from onnxjac.modes.tape import tapes
 from onnxjac.modes.tape.leaves import Leaves
@@ -80,6 +80,13 @@ def test_no_session_is_made_from_the_third_point_on(monkeypatch):
     assert_allclose(J.relinearize({"x": X}).toarray(), oj.linearize(m, {"x": X}).toarray())
 
 
+def test_a_step_that_holds_no_residual_has_one_entry_for_all_points():
+    m = model(LAYERS, w=W, v=V, b=np.ones(3))
+    _, J, K = (oj.linearize(m, {"x": s * X}) for s in (1, 2, 3))
+    pairs = zip(J.entries, K.entries, strict=True)
+    assert [a.step.op_type for a, b in pairs if a is b] == ["MatMul", "Add", "MatMul"]
+
+
 def calls(function):
     """How many Python functions are called."""
     counted = []
@@ -113,7 +120,7 @@ def test_a_recurrent_network_is_unrolled_once(monkeypatch):
               "(double[4,2,3] x) => (double[1,2,3] y)", **weights)  # fmt: skip
     points = [{"x": RNG.standard_normal((4, 2, 3))} for _ in range(3)]
     J = oj.linearize(m, points[0], wrt=["x", "w"])
-    monkeypatch.setattr(linearizing, "unrolled", None)
+    monkeypatch.setattr(route, "unrolled", None)
     again = J.relinearize(points[1]).relinearize(points[2])
     monkeypatch.undo()
     fresh = oj.linearize(oj.load(m.ir), points[2], wrt=["x", "w"])

@@ -53,6 +53,7 @@ def test_the_scale_has_the_derivative_of_lsq():
     np.testing.assert_allclose(J.toarray().reshape(2, 3, 3).sum(-1), wanted, rtol=1e-5)
 
 
+@pytest.mark.peers
 def test_it_agrees_with_torch():
     torch = pytest.importorskip("torch")
     x = torch.tensor(X[:, 1], requires_grad=True)

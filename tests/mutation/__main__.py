@@ -7,11 +7,12 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import __doc__ as description
-from .report import HERE, Verdict, page
+from .report import HERE, Drawn, Verdict, page
 from .short import keep, short
 from .trial import KILLED, ROOT, SURVIVED, TIMEOUT, on_trial, prepare
 
@@ -32,12 +33,12 @@ def arguments() -> argparse.Namespace:
     )  # fmt: skip
     add = parser.add_argument
     add("--short", action="store_true", help="only the kept mutants, each before its killer")
-    add("--map", type=Path, help="the folder of the map; made where it is missing")
+    add("--map", type=Path, help="the folder of the map; alone: make what is missing of it")
     add("--sample", type=int, default=0, help="how many mutants")
     add("--seed", type=int, default=0)
     add("--budget", type=float, default=40, help="seconds of tests that a mutant must survive")
     add("--part", default="0/1", help="i/n: every n-th mutant of the sample, from the i-th")
-    add("--page", action="store_true", help="write RESULTS.md and killers.json")
+    add("--page", action="store_true", help="write RESULTS.md and killers.json of what was judged")
     return parser.parse_args()
 
 
@@ -58,24 +59,39 @@ def measure(folder: Path) -> None:
         )  # fmt: skip
 
 
-def judge(options: argparse.Namespace) -> list[Verdict]:
-    """Try the sample, one mutant after the other; verdicts are kept, and survivors tried again."""
+def judge(options: argparse.Namespace) -> None:
+    """Try the sample, one mutant after the other; survivors again where tests were added."""
     from .choice import Tests  # needs the extra
     from .mutants import sample
 
     index, count = map(int, options.part.split("/"))
     tests = Tests(options.map)
-    store = options.map / f"verdicts-{options.seed}-{index}.jsonl"
+    asked = f"{len(tests.seconds)} tests, {options.budget:g} s"
+    store = options.map / f"verdicts-{options.seed}.jsonl"
     known = verdicts(store)
-    for mutant in sample(options.sample, options.seed)[index::count]:
-        if known.get(mutant.key(), {}).get("outcome", SURVIVED) == SURVIVED:
+    chosen = sample(options.sample, options.seed)[index::count]
+    for mutant in sorted(chosen, key=lambda mutant: mutant.key() in known):
+        before = known.get(mutant.key(), {"outcome": SURVIVED})
+        if before["outcome"] == SURVIVED and before.get("asked") != asked:
             verdict = trial(mutant, tests, options.budget)
             print(verdict.outcome, verdict.text(), verdict.killer, flush=True)
             with store.open("a") as file:
-                file.write(json.dumps({"key": mutant.key(), **vars(verdict)}) + "\n")
-    return [Verdict(**{k: v for k, v in entry.items() if k != "key"})
-            for path in sorted(options.map.glob(f"verdicts-{options.seed}-*.jsonl"))
-            for entry in verdicts(path).values()]  # fmt: skip
+                entry = {"key": mutant.key(), "asked": asked, **vars(verdict)}
+                file.write(json.dumps(entry) + "\n")
+
+
+def write(options: argparse.Namespace) -> None:
+    """RESULTS.md and killers.json, of the verdicts so far."""
+    from .choice import Tests
+    from .mutants import sample
+
+    entries = verdicts(options.map / f"verdicts-{options.seed}.jsonl").values()
+    names = [field.name for field in fields(Verdict)]
+    found = [Verdict(**{name: entry[name] for name in names}) for entry in entries]
+    count = len(sample(options.sample, options.seed))
+    drawn = Drawn(count, options.seed, options.budget, Tests(options.map).folders())
+    (HERE / "RESULTS.md").write_text(page(found, drawn))
+    keep(found, options.seed)
 
 
 def verdicts(store: Path) -> dict[str, dict]:
@@ -99,7 +115,7 @@ def trial(mutant: Mutant, tests: Tests, budget: float) -> Verdict:
                 break
             if found == TIMEOUT or killer not in chosen:
                 outcome = found
-            elif on_trial(path, source, [killer], seconds)[0] == SURVIVED:
+            elif killer != chosen[0] and on_trial(path, source, [killer], seconds)[0] == SURVIVED:
                 chosen.remove(killer)
             else:
                 outcome = found
@@ -115,13 +131,13 @@ def main() -> int:
     if options.short:
         prepare()
         return 0 if short() else 1
-    measure(options.map)
-    if options.sample:
+    if options.page:
+        write(options)
+    elif options.sample:
         prepare()
-        found = judge(options)
-        if options.page:
-            (HERE / "RESULTS.md").write_text(page(found, options.seed))
-            keep(found, options.seed)
+        judge(options)
+    else:
+        measure(options.map)
     return 0
 
 

@@ -14,6 +14,9 @@ from coverage import CoverageData
 
 from .mutants import ROOT, Mutant
 
+REGISTRIES = "test_coverage", "test_declared", "test_defaults"
+"""Tests of what files enter on import: they run none of its lines."""
+
 
 class Tests:
     """The tests that passed, with seconds, and the lines that each of them runs.
@@ -25,19 +28,24 @@ class Tests:
     def __init__(self, folder: Path) -> None:
         self.data = CoverageData(basename=":memory:", no_disk=True)
         self.seconds: dict[str, float] = {}
-        for path in sorted(folder.glob("*.coverage")):
-            part = CoverageData(str(path))
+        for path in sorted(folder.glob("*.json")):
+            part = CoverageData(str(path.with_suffix(".coverage")))
             part.read()
             self.data.update(part)
-            self.seconds |= json.loads(path.with_suffix(".json").read_text())
+            self.seconds |= json.loads(path.read_text())
+
+    def folders(self) -> dict[str, int]:
+        """How many tests there are in each folder, or file beside the folders."""
+        return Counter("/".join(Path(file(test)).parts[:2]) for test in self.seconds)
 
     def near(self, mutant: Mutant, budget: float) -> list[list[str]]:
         """Tests in two rounds, a quick one and then all that fit into `budget` seconds."""
         lines = self.data.contexts_by_lineno(str(ROOT / mutant.path))
         hits = {t for n in range(mutant.line, mutant.last + 1) for t in lines.get(n, ()) if t}
-        ordered = self.ordered(hits) or self.ordered(self.named(mutant))
-        whole = self.ordered({t for tests in lines.values() for t in tests if t} - {*ordered})
-        everything = [*self.within(budget, [*ordered, *whole]), *self.doctests(mutant)]
+        ordered = self.ordered(hits or self.named(mutant))
+        whole = self.ordered({t for tests in lines.values() for t in tests if t})
+        wanted = dict.fromkeys([*ordered, *whole, *(() if hits else self.small)])
+        everything = [*self.within(budget, [*wanted]), *self.doctests(mutant)]
         most = Counter(file(t) for t in ordered[:200]).most_common(1)
         quick = [t for t in everything if [file(t)] == [name for name, _ in most]]
         first = [*self.doctests(mutant), *self.within(budget / 8, quick)]
@@ -56,11 +64,14 @@ class Tests:
         return [test for test, _ in zip(tests, takewhile(lambda s: s < budget, sums), strict=False)]
 
     def named(self, mutant: Mutant) -> Iterator[str]:
-        """Where only the import runs the line: the tests whose ids hold a name that it quotes."""
+        """Where only the import runs the line: the tests of all that is entered on import, of a
+        file of this name, and those whose ids hold a name that the line quotes.
+        """
         lines = (ROOT / mutant.path).read_text().splitlines()[mutant.line - 2 : mutant.last + 1]
         names = re.findall(r'"([A-Z]\w+)"', " ".join(lines))
+        files = {*REGISTRIES, f"test_{Path(mutant.path).stem}"}
         return (
-            (t for t in self.seconds if any(n in t for n in names)) if names else iter(self.small)
+            t for t in self.seconds if Path(file(t)).stem in files or any(n in t for n in names)
         )
 
     def doctests(self, mutant: Mutant) -> list[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from textwrap import wrap
 
 HERE = Path(__file__).parent
 EXPLAINED = HERE / "SURVIVORS.md"
@@ -35,7 +36,28 @@ class Verdict:
         return f"`{self.path}`: `{self.old}` → `{self.new}`"
 
 
-def page(verdicts: list[Verdict], seed: int) -> str:
+@dataclass(frozen=True)
+class Drawn:
+    """How the mutants were chosen, and how many tests of which folder there were to judge them."""
+
+    count: int
+    seed: int
+    budget: float
+    judges: dict[str, int]
+
+    def text(self, judged: int) -> str:
+        """As the page of results says it."""
+        folders = ", ".join(f"`{name}` ({tests})" for name, tests in sorted(self.judges.items()))
+        return (
+            f"{judged} of the {self.count} mutants that seed {self.seed} draws, in the order in "
+            "which they were shuffled; every file gives its share, and at least one. Each was "
+            f"judged by the tests that run its lines, up to {self.budget:g} seconds of them, the "
+            f"quickest first. These tests, and how many of them, could be asked: {folders}. "
+            "Survivors are judged again where tests were added since."
+        )
+
+
+def page(verdicts: list[Verdict], drawn: Drawn) -> str:
     """RESULTS.md: the counts by folder, and the survivors that nothing explains."""
     today = f"{datetime.now(UTC):%Y-%m-%d}"
     versions = ", ".join(f"{name} {version(name)}" for name in ("cosmic-ray", "onnx", "numpy"))
@@ -43,8 +65,10 @@ def page(verdicts: list[Verdict], seed: int) -> str:
         [
             "# Mutants of `jacobians/` and `ops/`",
             "",
-            f"{today}, Python {platform.python_version()}, {versions}; {len(verdicts)} mutants, a "
-            f"sample by file with seed {seed}; `python -m tests.mutation` makes this page.",
+            f"{today}, Python {platform.python_version()}, {versions}; "
+            "`python -m tests.mutation` makes this page.",
+            "",
+            *wrap(drawn.text(len(verdicts)), 100),
             "",
             *table(verdicts),
             "",

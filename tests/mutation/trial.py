@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import signal
 import sys
 import time
+import warnings
 from collections import defaultdict
 from collections.abc import Callable
 from importlib.machinery import SourceFileLoader
@@ -14,11 +16,13 @@ from pathlib import Path
 from types import CodeType
 
 import pytest
+from onnx.backend.test.case.node import collect_testcases
 
 ROOT = Path(__file__).resolve().parents[2]
 MEMORY = 6 << 30
 """Bytes that a mutant may address beyond what this process has: an absurd shape ends at once."""
-PREPARED = ("numpy", "scipy.sparse.linalg", "sympy", "onnx.reference", "onnx_ir", "onnxruntime")
+PREPARED = ("numpy", "scipy.optimize", "scipy.sparse.linalg", "scipy.special", "sympy",
+    "onnx.reference", "onnx_ir", "onnxruntime")  # fmt: skip
 KILLED, SURVIVED, TIMEOUT = "killed", "survived", "timeout"
 
 
@@ -124,7 +128,15 @@ def waited(child: int, seconds: float) -> int | None:
 
 
 def prepare() -> None:
-    """Import what every mutant needs, but nothing of the package itself."""
+    """Import what every mutant needs, but nothing of the package itself.
+
+    Collecting ONNX's cases computes them, which takes longer than most trials. What is here now,
+    no garbage collection of a trial need look at.
+    """
     for name in PREPARED:
         __import__(name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        collect_testcases(None)
+    gc.freeze()
     assert not [name for name in sys.modules if name.split(".")[0] == "onnxjac"]

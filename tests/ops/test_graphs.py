@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
 
 def pytest_generate_tests(metafunc):
     if "case" in metafunc.fixturenames:
-        every = metafunc.config.getoption("--all-cases")
+        every = metafunc.config.getoption("--whole")
         cases = onnx_cases() if every else few_of_each()
         metafunc.parametrize("case", cases, ids=lambda case: case.name)
 

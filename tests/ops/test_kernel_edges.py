@@ -21,3 +21,17 @@ def test_a_vector_times_a_repeated_matrix():
     repeated = np.broadcast_to(matrix, (3, 4, 5))
     np.testing.assert_array_equal(op.MatMul(v, repeated), np.tile(v @ matrix, (3, 1)))
     np.testing.assert_array_equal(op.MatMul(np.swapaxes(repeated, -1, -2), v), [v @ matrix] * 3)
+
+
+def test_a_vector_times_a_repeated_stack():
+    v, stack = np.arange(4.0), np.arange(40.0).reshape(2, 4, 5)
+    repeated = np.broadcast_to(stack, (3, 2, 4, 5))
+    np.testing.assert_array_equal(op.MatMul(v, repeated), np.stack([v @ stack] * 3))
+
+
+def test_the_reference_takes_missing_inputs_and_gives_as_many_outputs_as_are_wanted():
+    a, b, zero = np.uint8([[1, 2]]), np.uint8([[3], [4]]), np.array(1, np.uint8)
+    np.testing.assert_array_equal(op.MatMulInteger(a, b, None, zero), [[8]])
+    y, scale = op.DynamicQuantizeLinear(np.float32([0, 255]), outputs=2)
+    np.testing.assert_array_equal(y, [0, 255])
+    assert scale == 1

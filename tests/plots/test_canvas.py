@@ -8,6 +8,7 @@ from matplotlib import pyplot as plt
 from matplotlib.colors import to_hex
 
 import onnxjac as oj
+from onnxjac.jacobians import Dag, progress
 from plots.examples import dense
 
 
@@ -40,6 +41,40 @@ def test_a_picture_is_as_wide_as_a_notebook_and_legible(picture):
     assert figure.get_figwidth() == 6.4
     texts = figure.findobj(plt.Text)
     assert min(text.get_fontsize() for text in texts if text.get_text()) >= 8
+
+
+LONG = {
+    "plot": lambda J, **how: J.plot(**how),
+    "spy": lambda J, **how: J.spy(**how),
+    "spectrum": oj.plots.plot_spectrum,
+    "density": lambda J, **how: oj.plots.plot_density(J.T @ J, **how),
+    "sensitivity": lambda J, **how: oj.plots.plot_sensitivity(J["y", "x"], **how),
+}
+
+
+@pytest.mark.parametrize("picture", LONG.values(), ids=LONG.keys())
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_picture_says_how_far_it_is_where_that_is_wanted(picture, wanted, monkeypatch):
+    """What it computes sees the wish, and nothing does afterwards."""
+    seen = set()
+    sweep = Dag.sweep
+
+    def watched(*given, **how):
+        seen.add(progress.WANTED.get())
+        return sweep(*given, **how)
+
+    monkeypatch.setattr(Dag, "sweep", watched)
+    module = sys.modules["onnxjac.modes.plots.spy"]  # the package has the function of that name
+    monkeypatch.setattr(module, "pattern", lambda J: watched_pattern(J, seen))
+    picture(dense(), progress=wanted)
+    assert seen == {wanted}
+    assert progress.WANTED.get() is None
+
+
+def watched_pattern(J, seen):
+    """The pattern, which takes no product."""
+    seen.add(progress.WANTED.get())
+    return oj.pattern(J)
 
 
 def test_colours_follow_the_style():

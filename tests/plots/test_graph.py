@@ -1,9 +1,12 @@
 """Pictures of graphs: which tensors and operators are drawn, and where."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from matplotlib import pyplot as plt
 from matplotlib.patches import FancyArrowPatch
+from matplotlib.transforms import Bbox
 
 import onnxjac as oj
 from onnxjac.jacobians import Dense
@@ -45,8 +48,20 @@ def test_tensors_and_operators():
 def test_before_and_after():
     before, after = oj.plots.plot_elimination(steps(3, residual=True))
     assert before.get_title() == "as declared: 8 tensors, 10 operators"
-    assert after.get_title() == "after elimination: 2 tensors, 1 operators"
+    assert after.get_title() == "after elimination: 2 tensors, 1 operator"
+    assert after.get_ylim() == before.get_ylim()
     assert len(arrows(after)) == 1
+
+
+@pytest.mark.parametrize("J", [curved(), dense(), steps(3, residual=True)], ids=repr)
+def test_no_name_hides_another(J):
+    """As they are drawn, to the width of a stroke."""
+    for ax in oj.plots.plot_elimination(J):
+        ax.figure.draw_without_rendering()
+        boxes = {text: text.get_window_extent() for text in ax.texts}
+        for one, other in combinations(boxes, 2):
+            shared = Bbox.intersection(boxes[one], boxes[other])
+            assert shared is None or min(shared.width, shared.height) <= 2
 
 
 def test_given_axes_are_used():

@@ -137,7 +137,8 @@ def test_spy_shows_the_pattern(J):
     ax = J["y", "x"].spy()
     pattern = oj.pattern(J["y", "x"])
     assert_array_equal(drawn(ax).filled(0) > 0, pattern.toarray())
-    assert f"{pattern.nnz} of 6 × 12 entries" in ax.get_title()
+    assert ax.get_title() == f"{pattern.nnz} of 6 × 12 entries, {100 * pattern.nnz / 72:.2g}%"
+    assert Dense(np.ones((2, 3))).spy().get_title() == "6 of 2 × 3 entries"
 
 
 def test_spy_counts_in_tiles():

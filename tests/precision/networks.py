@@ -15,7 +15,6 @@ import onnxjac as oj
 ROOT = Path(__file__).parents[2]
 FILES = ROOT / "tests" / "networks" / "files"
 EXPORTED = ("mlp", "cnn", "encoder")
-LARGE = {"vgg19", "bvlc_alexnet", "zfnet512"}  # 60 to 140 million weights each
 
 
 @dataclass(frozen=True)
@@ -90,5 +89,4 @@ def makers() -> dict[str, Any]:
     made = {"digits": digits}
     made |= {name: partial(exported, name) for name in EXPORTED}
     made |= {name: partial(architecture, name) for name in files()}
-    small = [name for name in light.NAMES if name not in LARGE]
-    return made | {name: partial(from_the_wheel, name) for name in small}
+    return made | {name: partial(from_the_wheel, name) for name in light.NAMES}

@@ -6,10 +6,13 @@ from numpy.testing import assert_allclose
 from onnx import numpy_helper, parser
 
 import onnxjac as oj
-from onnxjac.jacobians import BlockDiagonal, Dense
+from onnxjac.jacobians import BlockDiagonal, Convolution, Dense, Geometry
 from onnxjac.modes.products.compiled import Compiled
-from onnxjac.modes.products.light import FEW, SMALL, light, multiplications
+from onnxjac.modes.products.light import FEW, SMALL, kernels_of, light, multiplications
+from onnxjac.modes.products.onnxruntime import compile as session
 from onnxjac.modes.products.record import record
+
+from ..sparse.models import stencil_by_slices
 
 pytest.importorskip("onnxruntime")
 RNG = np.random.default_rng(0)
@@ -63,3 +66,41 @@ def test_explain_says_who_and_why():
     asked = J.compile("onnxruntime")
     asked @ np.ones(8, np.float32)
     assert "products by onnxruntime (asked for)" in str(asked.explain())
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_the_multiplications_of_a_convolution(step):
+    """Each entry of the signal u meets a kernel of three channels and 3×3 taps, both ways."""
+    u, ones = (2, 4, 6 // step, 6 // step), (1, 1, 1, 1)
+    image = Geometry((2, 3, 6, 6), (4, 3, 3, 3), u, (step, step), (1, 1), ones, 1)
+    for J in (conv := Convolution(np.ones(image.w), "x", "u", image), conv.T):
+        (window,) = (node for node in record(J).nodes if node.op_type.startswith("Conv"))
+        assert multiplications(window) == np.prod(u) * 3 * 3 * 3
+
+
+@pytest.mark.parametrize(("columns", "long"), [(2**20, False), (2**24, True)])
+def test_only_what_takes_a_good_part_of_a_second_runs_beside(columns, long):
+    """2³² multiplications take some 20 ms, too little for a thread of their own."""
+    recording = record(Dense(np.ones((64, 64), np.float32)), (columns,))
+    assert session(recording).long is long
+
+
+def grid(n):
+    """v ↦ Δv + d ∘ v on n×n points, as the slices of a padded grid."""
+    loaded = oj.load(stencil_by_slices(n))
+    return oj.linearize(loaded, {"u": RNG.standard_normal((n, n))}).dag
+
+
+def test_a_stencil_is_one_call(monkeypatch):
+    """A session has more than `FEW` kernels for it; on a small grid no stencil is worth it."""
+    J = grid(128)
+    for K in (J, J.T):
+        C, v = Compiled(K), RNG.standard_normal(128**2)
+        assert_allclose(C @ v, K @ v, atol=1e-12)
+        assert repr(C).endswith("by numpy")
+        assert "1 stencils, 0 other kernels: sooner than in a session" in C.choice
+    small = record(grid(8))
+    assert len(kernels_of(small)) > FEW
+    assert not light(small)
+    monkeypatch.setattr("onnxjac.modes.products.light.FEW", 0)
+    assert not light(record(J))

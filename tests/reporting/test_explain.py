@@ -69,8 +69,27 @@ def test_what_cuts_is_told_even_where_nothing_is_zero(found):
 
 
 def test_kinks_come_with_those_first_that_are_met(found):
-    assert [(k.op, k.count, k.size) for k in found.kinks] == [("Relu", 2, 8), ("MaxPool", 1, 4)]
-    assert "relu(0): 0" in str(found)
+    counts = [(k.op, k.count, k.size) for k in found.kinks]
+    assert counts == [("Relu", 2, 8), ("MaxPool", 1, 4), ("Floor", 0, 3)]
+
+
+def test_only_kinks_that_are_met_are_shown(found):
+    (table,) = (t for t in found.tables() if t.title == "kinks at this point")
+    assert [(row[0], row[-2], row[-1]) for row in table.rows] == [
+        ("Relu", "2 of 8", "0, as on the left"),
+        ("MaxPool", "1 of 4", "all of it goes to the first of those that tie"),
+    ]
+    line = "kinks: 1 further kind looked at and not met (Floor)"
+    assert line in found.lines
+    assert line in str(found)
+    assert line in found._repr_html_()
+
+
+def test_one_line_says_that_no_kink_is_met(J):
+    found = J.relinearize({"x": X + 0.25 + np.arange(8).reshape(X.shape) / 64}).explain()
+    assert not any(t.title == "kinks at this point" for t in found.tables())
+    (line,) = (line for line in found.lines if line.startswith("kinks: "))
+    assert line == "kinks: 3 kinds looked at and not met (Floor, MaxPool, Relu)"
 
 
 def test_a_transpose_is_explained_as_what_it_is_of(J, found):
@@ -80,7 +99,7 @@ def test_a_transpose_is_explained_as_what_it_is_of(J, found):
 
 def test_a_block_has_its_own_rows(J):
     assert [row.op for row in J["y", "W"].explain().rows] == ["MatMul", "Tanh", "Add"]
-    assert J["y", "W"].explain().kinks == ()
+    assert [k.op for k in J["y", "W"].explain().kinks] == ["Floor"]
 
 
 def test_as_data_it_is_plain(J, found):
@@ -94,7 +113,7 @@ def test_a_checkpointed_jacobian_still_tells_its_kinks():
     J = oj.linearize(network(), {"x": X}, checkpoint=2)
     found = J.explain()
     assert found.rows == ()
-    assert [k.op for k in found.kinks] == ["Relu", "MaxPool"]
+    assert [k.op for k in found.kinks] == ["Relu", "MaxPool", "Floor"]
     assert "without checkpoint=" in str(J.explain("r"))
 
 
@@ -135,6 +154,7 @@ def test_the_rule_of_a_matrix_product(J):
 
 def test_a_step_that_is_cut_says_why(J):
     text = str(J.explain("n"))
+    assert "kinks: 1 kind looked at and not met (Floor)" in text
     assert "declared to be zero" in text
     assert "not on a differentiable way from (x, W) to (y)" in text
 

@@ -15,6 +15,7 @@ from scipy.optimize import (
 from scipy.sparse import issparse
 
 import onnxjac as oj
+from onnxjac.modes import gradient
 from onnxjac.modes.solvers.problem import as_scipy
 from solvers.models import grid, labelled, logistic, reaction, rosenbrock
 
@@ -129,6 +130,26 @@ def test_second_derivatives_of_a_vector_by_multipliers():
         p.hess(x, np.ones(3))
     with pytest.raises(oj.InputError, match="needs multipliers"):
         p.hess(x)
+
+
+def test_multipliers_are_numbers_of_the_point(monkeypatch):
+    """The gradient is recorded at the first point and, for all others, at the second."""
+    rng, recorded, record = np.random.default_rng(0), [], gradient.vjp_graph
+
+    def noting(*arguments, **options):
+        recorded.append(options)
+        return record(*arguments, **options)
+
+    def fresh():
+        return as_scipy(rosenbrock(), {"x": START}, of=["r", "f"], form="dense")
+
+    points = [(START + rng.standard_normal(5), rng.standard_normal(9)) for _ in range(4)]
+    expected = [fresh().hess(x, v) for x, v in points]
+    p = fresh()
+    monkeypatch.setattr(gradient, "vjp_graph", noting)
+    for (x, v), H in zip(points, expected, strict=True):
+        assert_allclose(p.hess(x, v), H, rtol=1e-12)
+    assert [options["general"] for options in recorded] == [False, True]
 
 
 @pytest.mark.parametrize("form", ["dense", "sparse"])

@@ -36,13 +36,11 @@ def compute(
     """The named tensors at the inputs."""
     if not installed():
         raise EngineError("onnxruntime is not installed: `pip install 'onnxjac[runtime]'`.")
-    if step := next(filter(misread, model.steps), None):
-        raise EngineError(f"ONNX Runtime departs from ONNX in {step}. Try engine='numpy'.")
     try:
         session = _session(model, frozenset(inputs), names).here
         feeds = {value.name: inputs[value.name] for value in session.get_inputs()}
         return dict(zip(names, session.run(names, feeds), strict=True))
-    except OutdatedEngine:
+    except EngineError:
         raise
     except Exception as error:  # its exceptions have no common class
         if TOO_NEW.search(str(error)):
@@ -73,7 +71,7 @@ def _session(model: Contents, given: frozenset[str], names: tuple[str, ...]) -> 
         sessions.move_to_end(key)
         found = sessions[key]
     if isinstance(found, Exception):
-        raise found
+        raise found.with_traceback(None)  # which holds on to the tensors of every run so far
     return found
 
 
@@ -85,6 +83,8 @@ def _session_or_error(model: Contents, given: frozenset[str], names: tuple[str, 
 
 
 def _new_session(model: Contents, given: frozenset[str], names: tuple[str, ...]) -> Any:
+    if step := next(filter(misread, model.steps), None):
+        raise EngineError(f"ONNX Runtime departs from ONNX in {step}. Try engine='numpy'.")
     proto, shared = cut(model, given, names)
     return new_session(proto, shared, lean=model.lean)
 

@@ -12,11 +12,14 @@ from .assemble import Assembler
 from .instruction import copy
 from .places import Place, new, reshaped
 from .program import Program
-from .shifts import LINEAR, NoShift, Shifts
+from .shifts import LINEAR, MOVES, NoShift, Shifts
 from .stencil import MARGIN, Stencil, pass_seconds
 
 PASSES = LINEAR | {"Pad"}
 """Operators that NumPy takes a pass over memory for."""
+
+REPLACED = LINEAR | MOVES
+"""Operators that a stencil may stand for."""
 
 Readers = defaultdict[ir.Value, set[ir.Node]]
 Found = tuple[Stencil, set[ir.Node]]

@@ -13,9 +13,10 @@ from ....jacobians.hooks import html
 from ....jacobians.text import clipped, joined
 from ...check import Check
 from ...contents import Contents, TensorSpec
+from ...curvature.composition import Composition
 from ...estimators.density import SpectralDensity
 from ...estimators.result import Estimate
-from ...explaining.explanation import Explanation
+from ...explaining.explanation import Explanation, not_met
 from ...explaining.local import Local
 from ...solvers.result import OptimizeResult
 from ..tables import Table, abridged_lines
@@ -58,20 +59,21 @@ def specs(title: str, found: Iterable[TensorSpec]) -> list[Markup]:
     return [folded(Table(title, SPECS, rows))] if rows else []
 
 
+@html.register(Composition)
 @html.register(Explanation)
 @html.register(Local)
-def _(found: Explanation | Local) -> str:
+def _(found: Composition | Explanation | Local) -> str:
     """Every table as a fold."""
     return card(found.title, "", *notes(found), *map(folded, found.tables()))
 
 
-def notes(found: Explanation | Local) -> list[Markup]:
+def notes(found: Composition | Explanation | Local) -> list[Markup]:
     """What is said beside the tables."""
-    if isinstance(found, Explanation):
-        return [listing((*found.choices, *found.zeros))]
+    if not isinstance(found, Local):
+        return [listing(found.lines)]
     rule = f"rule: {found.rule.source}" if found.rule.source else ""
-    return [tag("div", rule, style=FAINT), *map(pre, found.rule.formulas),
-            listing((*found.legend, *filter(None, [found.why])))]  # fmt: skip
+    beside = *found.legend, *not_met(found.kinks), *filter(None, [found.why])
+    return [tag("div", rule, style=FAINT), *map(pre, found.rule.formulas), listing(beside)]
 
 
 def listing(lines: Iterable[str]) -> Markup:

@@ -1,0 +1,104 @@
+"""Checked: what anybody can verify of a symmetric operator without knowing how it was made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+
+from ...jacobians import Jacobian
+from ...jacobians.hooks import check
+from ...jacobians.products import Product, factors_of
+from ..check import DIFFERENCES, Check, Outcome, dot_error, guarded, relative, tolerances
+from ..hessian import hessian
+from ..linearization import Linearization
+from .composition import inner, linearized, maker, origin
+from .symmetric import Curvature
+
+PROBES = 8
+"""Random vectors that are tried."""
+
+
+@check.register(Curvature)
+def checked(C: Curvature, seed: int = 0) -> Check:
+    """Tests with random vectors drawn from `seed`; an exception inside counts as a failure.
+
+    - dot test: ⟨u, C v⟩ = ⟨C u, v⟩;
+    - C V against the C v of its columns;
+    - vᵀ C v ≥ 0, of what was asked for, where that must be so: of J Jᵀ and Fisher matrices, and of
+      Jᵀ H J where no wᵀ H w was seen to be negative;
+    - J v against central differences of the model, for every J inside;
+    - of a Gauss-Newton matrix, the loss Hessian H against central differences of the gradient.
+    """
+    rng = np.random.default_rng(seed)
+    u, v = (rng.standard_normal(C.shape[0]).astype(C.dtype) for _ in range(2))
+    V = rng.standard_normal((C.shape[1], 3)).astype(C.dtype)
+    fine, _ = tolerances(C.dtype)
+    tests: list[tuple[str, Callable[[], float]]] = [
+        ("dot test ⟨u, Cv⟩ = ⟨Cu, v⟩", lambda: dot_error(C, u, v)),
+        ("C V against its columns C v", lambda: relative(C @ V, np.stack([C @ c for c in V.T], 1))),
+    ]
+    made = origin(C)
+    if is_semidefinite(made, seed):
+        tests.append(("vᵀ C v ≥ 0", partial(negativity, made, seed)))
+    products = (Outcome(name, guarded(error), fine) for name, error in tests)
+    return Check((*products, *against_model(made, seed), *against_gradient(made, seed)))
+
+
+def is_semidefinite(C: Jacobian, seed: int) -> bool:
+    """Whether no eigenvalue may be negative, as far as can be told."""
+    factors, H = factors_of(inner(C)), between(C)
+    if maker(C)[0] in ("fisher", "empirical_fisher"):
+        return True
+    if len(factors) == 2 and (factors[0].T is factors[1] or factors[1].T is factors[0]):
+        return True
+    return H is not None and negativity(H, seed) <= tolerances(H.dtype)[0]
+
+
+def negativity(C: Jacobian, seed: int) -> float:
+    """The greatest -vᵀ C v / ‖v‖ ‖C v‖ of some v, 0 where none is positive."""
+    V = np.random.default_rng(seed).standard_normal((C.shape[1], PROBES)).astype(C.dtype)
+    V, images = V.astype(np.float64), np.asarray(C @ V, np.float64)
+    sizes = np.linalg.norm(V, axis=0) * np.linalg.norm(images, axis=0)
+    forms = np.sum(V * images, axis=0)
+    return float(np.max(-forms / np.where(sizes == 0, 1, sizes), initial=0))
+
+
+def between(C: Jacobian) -> Jacobian | None:
+    """H of a C = Jᵀ H J; None where it is not composed so."""
+    factors = factors_of(inner(C))
+    if len(factors) < 3 or not all(isinstance(factors[k], Linearization) for k in (0, -1)):
+        return None
+    return Product(factors[1:-1]) if len(factors) > 3 else factors[1]
+
+
+def against_model(C: Jacobian, seed: int) -> Iterator[Outcome]:
+    """J v against central differences, for every Jacobian of a model inside."""
+    for J in linearized(C):
+        yield next(o for o in J.check(seed=seed).outcomes if o.name.startswith(DIFFERENCES))
+
+
+def against_gradient(C: Jacobian, seed: int) -> Iterator[Outcome]:
+    """H of a Gauss-Newton matrix against the recorded Hessian, and that against differences.
+
+    What is recorded knows no closed form; a reduction is a multiple, which is left out.
+    """
+    H, (name, asked) = between(C), maker(C)
+    if name != "gauss_newton" or H is None:
+        return
+    J = linearized(C)[0]
+    plain = hessian(J.route.model, J.point, of=asked["of"], wrt=asked["at"],
+                    weights=asked.get("weights"), engine=asked.get("engine"))  # fmt: skip
+    w = np.random.default_rng(seed).standard_normal(H.shape[1]).astype(H.dtype)
+    fine, _ = tolerances(H.dtype)
+    error = guarded(lambda: relative(unit(H @ w), unit(plain @ w)))
+    yield Outcome("loss Hessian against the recorded one", error, fine)
+    found = plain.check(seed=seed).outcomes[-1]
+    yield Outcome(f"H {found.name[2:]} of the gradient", found.error, found.tolerance)
+
+
+def unit(v: np.ndarray) -> np.ndarray:
+    """v over its norm."""
+    norm = float(np.linalg.norm(v.astype(np.float64)))
+    return v / norm if norm else v

@@ -1,0 +1,200 @@
+"""Route: all of a linearisation that is the same at every point, from the first one on kept."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, partial
+from typing import Any
+
+from ..jacobians import Dag
+from ..ops import Step
+from .elimination.adaptive import Adaptive
+from .linearization import Linearization
+from .model import Model
+from .once import Once, known
+from .primal.draws import fixed, is_random
+from .primal.evaluate import evaluate
+from .primal.finite import warn_nonfinite
+from .primal.inputs import check_inputs
+from .primal.later import Later
+from .routing import Maker
+from .tape.active import ActiveStep, active_steps, unjoined, without
+from .tape.checkpoint import Segment, as_it_is, chained, checkpointed, segments, shapes_of
+from .tape.drawing import drawn, ends_of
+from .tape.estimate import straight_through as estimated
+from .tape.moving import is_general
+from .tape.past import past_of
+from .tape.record import Drawn, Tape
+from .tape.tapes import Tapes, described, keep, signature_of
+from .tape.template import Filled
+from .tape.unroll import unrolled
+
+
+@dataclass(frozen=True)
+class Route:
+    """All of a linearisation that does not depend on the point.
+
+    `given` are the intermediates that the point holds: they are not computed from anything.
+    `source` is the model with its random operators, where `model` holds what they drew.
+    """
+
+    model: Model
+    of: tuple[str, ...]
+    wrt: tuple[str, ...]
+    engine: str | None
+    given: frozenset[str] = frozenset()
+    source: Model | None = None
+    estimate: bool = False
+    checkpoint: bool | int = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what was worked out, which a pickle leaves behind."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps of the model but for what is given, some of them as estimators if asked for."""
+        steps = without(self.model.steps, self.given)
+        return estimated(steps) if self.estimate else steps
+
+    @cached_property
+    def may_draw(self) -> bool:
+        """Whether there is an operator that is random, at some points at least."""
+        return any(map(is_random, (self.source or self.model).steps))
+
+    @cached_property
+    def active(self) -> tuple[ActiveStep, ...]:
+        """The steps between `wrt` and `of`."""
+        return active_steps(self.steps, self.wrt, self.of)
+
+    @cached_property
+    def _others(self) -> OrderedDict[Any, Route]:
+        return OrderedDict()
+
+    @cached_property
+    def _flats(self) -> OrderedDict[Any, Route | None]:
+        return OrderedDict()
+
+    @cached_property
+    def tapes(self) -> Tapes:
+        """The tape at one point after the other."""
+        return Tapes(self.model, self.active, self.of, self.wrt, self.engine)
+
+    def at(self, inputs: Mapping[str, Any], past: Linearization | None = None) -> Linearization:
+        """The Jacobian at a point, with those blocks of a past one that are the same there."""
+        point = check_inputs(self.model, inputs)
+        given = frozenset(point.keys() - self.model.inputs.keys() - self.model.initializers.keys())
+        source = self.source or self.model
+        model = fixed(source, point, self.engine) if self.may_draw else source
+        return self._through(model, given, source).record(point, past)
+
+    def _through(self, model: Model, given: frozenset[str], source: Model) -> Route:
+        """The same route where other intermediates are given, or other samples were drawn."""
+        if model is self.model and given == self.given:
+            return self
+        if model is not source:
+            return replace(self, given=given, model=model, source=source)
+        known = self._others.get(given)
+        if known is None:
+            known = replace(self, given=given, model=model, source=source)
+            keep(self._others, given, known)
+        return known
+
+    def record(self, point: Mapping[str, Any], past: Linearization | None = None) -> Linearization:
+        """The same at a point that is known to fit, where no more than planned counts as given."""
+        flat, inside = self.flat(point)
+        if flat is not self:
+            return flat.record(inside, past).under(self, point)
+        tape, once = self._segmented(point) if self.checkpoint else self.built(point, past)
+        domain, codomain, dtype = ends_of(tape, self.of, self.wrt)
+        if not isinstance(tape.primal, Later):
+            warn_nonfinite(self.model, tape.primal, point)
+        make: Maker = as_it_is if self.checkpoint else Adaptive
+        return Linearization(
+            once, domain, codomain, dtype, primal=tape.primal, point=point, route=self, make=make,
+        )  # fmt: skip
+
+    def built(
+        self, point: Mapping[str, Any], past: Linearization | None
+    ) -> tuple[Tape | Filled, Once[Drawn]]:
+        """The tape at a point and, at the first look, its DAG."""
+        tape = self.tapes.at(point, past_of(past, self.steps, point))
+        draw = partial(drawn, tape, self.of, self.wrt)
+        return tape, Once(draw, tape) if isinstance(tape, Filled) else known(draw())
+
+    def dag_at(self, point: Mapping[str, Any]) -> Dag:
+        """The DAG at a point, and nothing else."""
+        return self.built(point, None)[1].value.dag
+
+    @cached_property
+    def lean(self) -> Model:
+        """The model, by sessions that keep nothing between their runs."""
+        lean = Model(self.model.ir, self.model.limits)
+        lean.lean = True
+        return lean
+
+    @cached_property
+    def segments(self) -> tuple[tuple[Segment, Route], ...]:
+        """The segments of a checkpointed tape, each with its own route."""
+        count = 0 if self.checkpoint is True else self.checkpoint
+        parts = segments(self.steps, self.active, self.of, self.wrt, count)
+        return tuple(
+            (part, Route(self.lean, part.outs, part.ins, self.engine, frozenset(part.given),
+                         estimate=self.estimate))
+            for part in parts
+        )  # fmt: skip
+
+    def _segmented(self, point: Mapping[str, Any]) -> tuple[Tape, Once[Drawn]]:
+        """The tensors between the segments, and the DAG that computes the others again."""
+        ends = (n for part, _ in self.segments for n in (*part.given, *part.ins, *part.outs))
+        names = tuple(dict.fromkeys((*ends, *self.of, *self.wrt)))
+        values = evaluate(self.lean, point, names, engine=self.engine)
+        self.lean.sessions.clear()  # else it would hold more than the checkpoints save
+        types = {name: described(name, value) for name, value in values.items()}
+        tape = Tape({name: values[name] for name in self.of}, types, ())
+        held = self.model.constants.keys() - point.keys()
+        parts = [(part, checkpointed(part, route.dag_at, values, held))
+                 for part, route in self.segments]  # fmt: skip
+        _, _, dtype = ends_of(tape, self.of, self.wrt)
+        dag = chained(parts, shapes_of(values), self.of, self.wrt, dtype)
+        return tape, known(Drawn(dag, ()))
+
+    def flat(self, point: Mapping[str, Any]) -> tuple[Route, Mapping[str, Any]]:
+        """The route whose steps are those that a tape of this point has, and the point of that."""
+        found = self._flat(point)
+        same = found is self
+        return found, point if same else {name: point[name] for name in found.model.inputs}
+
+    def _flat(self, point: Mapping[str, Any]) -> Route:
+        """The route through the flat model; kept where that is the same at points alike."""
+        names, signature = (*self.of, *self.wrt), signature_of(point)
+        known = self._flats.get(signature)
+        if known is not None:
+            return known
+        flat = unrolled(self.model, point, names)
+        same = flat is self.model
+        route = self if same else replace(self, model=flat, given=frozenset())
+        if signature not in self._flats:
+            general = signature is not None and is_general(self.model, point, names)
+            keep(self._flats, signature, route if general else None)
+        return route
+
+    def zeros(self, dag: Dag, of: tuple[str, ...], wrt: tuple[str, ...]) -> tuple[str, ...]:
+        """The pairs of tensors that no differentiable path joins, and what cuts the way."""
+        return unjoined(self.steps, dag, wrt, of)
+
+
+def route_of(
+    model: Model, of: tuple[str, ...], wrt: tuple[str, ...], engine: str | None, estimate: bool,
+    checkpoint: bool | int,
+) -> Route:  # fmt: skip
+    """The route between some tensors, with what it worked out at points before."""
+    key = of, wrt, engine, estimate, checkpoint, type(checkpoint)
+    with model.lock:
+        route: Route | None = model.routes.get(key)
+        if route is None:
+            route = Route(model, of, wrt, engine, estimate=estimate, checkpoint=checkpoint)
+            keep(model.routes, key, route)
+        return route

@@ -1,0 +1,51 @@
+"""The benchmarks of set-up and of payback run, and their verdicts are those of their numbers."""
+
+import doctest
+from dataclasses import replace
+
+import pytest
+
+from benchmarks import payback, setup
+from benchmarks.setup import NODE, Cost
+from benchmarks.workloads import find
+from benchmarks.workloads.sequences import lstm
+from onnxjac.modes.products.repayment import Repayment
+
+
+def test_python_may_take_so_long_for_a_node_and_no_longer():
+    at_the_bound = Cost("relinearize", 2 * 0.01 + 200 * NODE, 0.01, 200)
+    assert at_the_bound.runs == pytest.approx(at_the_bound.bound)
+    longer, shorter = (replace(at_the_bound, seconds=s) for s in (0.031, 0.029))
+    assert longer.beyond > NODE > shorter.beyond
+    assert [cost.cells[-1] for cost in (longer, shorter)] == ["not met", "met"]
+
+
+def test_a_recurrent_layer_counts_as_its_turns():
+    pytest.importorskip("onnxruntime")
+    starts, found = setup.costs(lstm(length=3, batch=2, width=5), repeats=1)
+    assert [cost.task for cost in found] == ["linearize", "relinearize"]
+    assert found[0].nodes > 3 * 10
+    assert min(*starts, *(cost.runs for cost in found)) > 0
+
+
+def test_what_each_preparation_costs():
+    stages = dict(payback.stages(find("tiny")))
+    assert list(stages) == ["eliminate", "plan", "compile"]
+    assert stages["plan"] is None  # which so small a network does not repay
+    assert all(stages[name].compiling > 0 for name in ("eliminate", "compile"))
+
+
+@pytest.mark.parametrize(("found", "verdict"), [
+    (None, ("declined", "met")),
+    (Repayment(0.3, 0.01, 0.02), ("30", "met")),
+    (Repayment(0.4, 0.01, 0.02), ("40", "not met")),
+    (Repayment(0.4, 0.02, 0.01), ("inf", "not met")),
+])  # fmt: skip
+def test_when_a_preparation_pays(found, verdict):
+    assert payback.row("w", "plan", found)[-2:] == verdict
+
+
+def test_examples():
+    failed, tried = doctest.testmod(setup)
+    assert tried
+    assert not failed
