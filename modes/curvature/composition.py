@@ -60,7 +60,7 @@ class Composition(Shown):
 
     def tables(self) -> Iterator[Table]:
         """All tables that have rows."""
-        parts = Table("", PARTS, tuple(part.cells for part in self.parts), PARTS[-2:])
+        parts = Table("parts", PARTS, tuple(part.cells for part in self.parts), PARTS[-2:])
         return (table for table in (parts, kink_table(self.kinks)) if table.rows)
 
     @property

@@ -63,21 +63,21 @@ def defined(op: Any, node: Node, y: Array) -> Array:
 class Standardized:
     """x̂ = (x - μ) / σ with σ² = mean((x - μ)²) + ε; μ = 0 for a root mean square.
 
-    For ε = 0, σ is 1 where all of x is μ.
+    Without ε, σ is 1 where all of x is μ.
 
     J = diag(1/σ) (C - diag(x̂) M diag(x̂)), with M the mean spread over the axes and C = I - M,
     or I for a root mean square.
     """
 
     def __init__(
-        self, op: Any, x: Array, axes: tuple[int, ...], epsilon: float, centred: bool = True
+        self, op: Any, x: Array, axes: tuple[int, ...], epsilon: float | None, centred: bool = True
     ):
         self.shape, self.dtype, self.axes = shape_of(x), dtype_of(x), axes
         self.mean = op.ReduceMean(x, axes, keepdims=1)
         deviation = op.Sub(x, self.mean) if centred else x
         self.variance = op.ReduceMean(op.Mul(deviation, deviation), axes, keepdims=1)
-        epsilon = epsilon or op.CastLike(op.Equal(self.variance, 0.0), self.variance)
-        self.inverse = op.Reciprocal(op.Sqrt(op.Add(self.variance, epsilon)))
+        offset = epsilon if epsilon is not None else op.CastLike(op.Equal(self.variance, 0.0), x)
+        self.inverse = op.Reciprocal(op.Sqrt(op.Add(self.variance, offset)))
         self.value = op.Mul(deviation, self.inverse)
         self.centred = centred
 
@@ -165,7 +165,7 @@ def mean_variance_normalization(op: Any, node: Node) -> Blocks:
     """(x - μ) / (σ + 1e-9) over the given axes."""
     rank = len(node.x_shape)
     axes = tuple(a % rank for a in node.axes or (0, 2, 3))
-    norm = Standardized(op, node.x, axes, 0.0)
+    norm = Standardized(op, node.x, axes, None)
     share = op.Reciprocal(op.Add(op.Mul(norm.inverse, MVN_EPSILON), 1.0))
     share = op.Where(op.Equal(norm.variance, 0.0), 1 / MVN_EPSILON, share)  # y = (x - μ) / ε there
     return {(0, 0): offset_jacobian(norm, share)}

@@ -69,7 +69,7 @@ def page(
         measured="\n".join(row(m, one, size) for m in found), kfac_one=one.kfac, kfac_two=two.kfac,
         predicted="\n".join(predicted),
         expected=costs.seconds(one.seconds, 2) * 1e3, two=two.seconds * 1e3,
-        cores=os.cpu_count(), load=os.getloadavg()[0],
+        cores=os.cpu_count(), load=os.getloadavg()[0], **setting,
     )  # fmt: skip
 
 

@@ -4,10 +4,12 @@ import os
 import random
 import warnings
 
+import mpmath
 import numpy as np
 import pytest
 
 import onnxjac as oj
+from concurrency.tables import contents
 from concurrency.workers import KINDS, jacobian, products
 from faults.models import MLP, point_of
 from onnxjac.ops.registry import DECLARATIONS
@@ -25,6 +27,8 @@ def state():
         "numpy.random": repr(np.random.get_state()),
         "folder": os.getcwd(),
         "rules": dict(DECLARATIONS),
+        "digits": mpmath.mp.dps,
+        "tables": contents(),
     }
 
 

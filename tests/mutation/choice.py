@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cached_property
 from itertools import accumulate, takewhile, zip_longest
 from pathlib import Path
@@ -42,7 +42,7 @@ class Tests:
         """Tests in two rounds, a quick one and then all that fit into `budget` seconds."""
         lines = self.data.contexts_by_lineno(str(ROOT / mutant.path))
         hits = {t for n in range(mutant.line, mutant.last + 1) for t in lines.get(n, ()) if t}
-        ordered = self.ordered(hits or self.named(mutant))
+        ordered = self.ordered(hits) or self.named(mutant)
         whole = self.ordered({t for tests in lines.values() for t in tests if t})
         wanted = dict.fromkeys([*ordered, *whole, *(() if hits else self.small)])
         everything = [*self.within(budget, [*wanted]), *self.doctests(mutant)]
@@ -63,16 +63,15 @@ class Tests:
         sums = accumulate(self.seconds[test] for test in tests)
         return [test for test, _ in zip(tests, takewhile(lambda s: s < budget, sums), strict=False)]
 
-    def named(self, mutant: Mutant) -> Iterator[str]:
-        """Where only the import runs the line: the tests of all that is entered on import, of a
-        file of this name, and those whose ids hold a name that the line quotes.
+    def named(self, mutant: Mutant) -> list[str]:
+        """Where only the import runs the line: the tests of a file of this name, of all that is
+        entered on import, and those whose ids hold a name that the line quotes.
         """
         lines = (ROOT / mutant.path).read_text().splitlines()[mutant.line - 2 : mutant.last + 1]
         names = re.findall(r'"([A-Z]\w+)"', " ".join(lines))
         files = {*REGISTRIES, f"test_{Path(mutant.path).stem}"}
-        return (
-            t for t in self.seconds if Path(file(t)).stem in files or any(n in t for n in names)
-        )
+        entered = self.ordered(t for t in self.seconds if Path(file(t)).stem in files)
+        return [*entered, *self.ordered(t for t in self.seconds if any(n in t for n in names))]
 
     def doctests(self, mutant: Mutant) -> list[str]:
         """The examples in the mutant's own docstrings."""

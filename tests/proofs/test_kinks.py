@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import sympy as sp
 
+from onnxjac.modes.linearize import linearize
 from onnxjac.modes.proofs.case import Case
 from onnxjac.modes.proofs.cases import CASES
 from onnxjac.modes.proofs.cases.table import at, positive
@@ -126,6 +127,17 @@ def test_decisions_that_change_nothing_are_seen_as_such(op_type):
     met = [c for case in CASES[op_type, ""] for c in crossings(case)]
     assert met
     assert {c.order for c in met} == {None}
+
+
+def test_where_the_variance_is_0_the_first_derivative_is_that_of_a_difference():
+    """There y = (x - μ) / ε."""
+    x = np.array([[1.0, 1.0, 1.0], [1.0, 2.0, 4.0]])
+    case = Case("MeanVarianceNormalization", (x,), {"axes": [1]})
+    J = linearize(case.model, case.point, engine="numpy").toarray()
+    np.testing.assert_allclose(J[:3, :3], 1e9 * (np.eye(3) - 1 / 3), rtol=1e-6)
+    alone = Case("MeanVarianceNormalization", (x[1:],), {"axes": [1]})
+    plain = linearize(alone.model, alone.point, engine="numpy").toarray()
+    np.testing.assert_allclose(J[3:, 3:], plain, rtol=1e-12)
 
 
 def test_every_entry_belongs_to_an_operator_that_is_checked():

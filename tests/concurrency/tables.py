@@ -1,0 +1,36 @@
+"""What the modules of the package hold for all users: their dictionaries, lists and sets."""
+
+from collections.abc import MutableMapping, MutableSequence, MutableSet
+from functools import cache
+from importlib import import_module
+
+from house import modules
+
+CHANGEABLE = MutableMapping | MutableSequence | MutableSet
+KEPT = {
+    "onnxjac.modes.locks.LOCKS": "open again in a forked process",
+    "onnxjac.modes.primal.engines.sessions.SESSIONS": "made again in a forked process",
+}
+"""What lists objects of all users without showing one to another."""
+
+
+@cache
+def tables():
+    """Name -> value, each under the first of its names."""
+    found = {}
+    for name in (n for n in modules() if not n.endswith("__main__")):
+        for key, value in vars(import_module(name)).items():
+            if isinstance(value, CHANGEABLE) and not key.startswith("__"):
+                found.setdefault(id(value), (f"{name}.{key}", value))
+    return dict(found.values())
+
+
+def contents():
+    """Name -> which objects are in a table, but for those that may change."""
+    return {name: ids(table) for name, table in tables().items() if name not in KEPT}
+
+
+def ids(table):
+    """The objects in a table, keys and values alike."""
+    pairs = table.items() if isinstance(table, MutableMapping) else [(x,) for x in table]
+    return [id(x) for pair in pairs for x in pair]
