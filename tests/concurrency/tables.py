@@ -1,6 +1,7 @@
 """What the modules of the package hold for all users: their dictionaries, lists and sets."""
 
 from collections.abc import MutableMapping, MutableSequence, MutableSet
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 
@@ -18,11 +19,19 @@ KEPT = {
 def tables():
     """Name -> value, each under the first of its names."""
     found = {}
-    for name in (n for n in modules() if not n.endswith("__main__")):
-        for key, value in vars(import_module(name)).items():
+    for module in imported():
+        for key, value in vars(module).items():
             if isinstance(value, CHANGEABLE) and not key.startswith("__"):
-                found.setdefault(id(value), (f"{name}.{key}", value))
+                found.setdefault(id(value), (f"{module.__name__}.{key}", value))
     return dict(found.values())
+
+
+def imported():
+    """The modules of the package, without those that need a library which is not installed."""
+    for name in modules():
+        with suppress(ModuleNotFoundError):
+            if not name.endswith("__main__"):
+                yield import_module(name)
 
 
 def contents():

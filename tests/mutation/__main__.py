@@ -89,7 +89,8 @@ def write(options: argparse.Namespace) -> None:
     names = [field.name for field in fields(Verdict)]
     found = [Verdict(**{name: entry[name] for name in names}) for entry in entries]
     count = len(sample(options.sample, options.seed))
-    drawn = Drawn(count, options.seed, options.budget, Tests(options.map).folders())
+    seconds = [float(entry["asked"].split()[-2]) for entry in entries if "asked" in entry]
+    drawn = Drawn(count, options.seed, seconds, Tests(options.map).folders())
     (HERE / "RESULTS.md").write_text(page(found, drawn))
     keep(found, options.seed)
 

@@ -44,7 +44,8 @@ class Tests:
         hits = {t for n in range(mutant.line, mutant.last + 1) for t in lines.get(n, ()) if t}
         ordered = self.ordered(hits) or self.named(mutant)
         whole = self.ordered({t for tests in lines.values() for t in tests if t})
-        wanted = dict.fromkeys([*ordered, *whole, *(() if hits else self.small)])
+        last = self.small if not hits else self.named(mutant)
+        wanted = dict.fromkeys([*ordered, *whole, *last])
         everything = [*self.within(budget, [*wanted]), *self.doctests(mutant)]
         most = Counter(file(t) for t in ordered[:200]).most_common(1)
         quick = [t for t in everything if [file(t)] == [name for name, _ in most]]

@@ -42,18 +42,19 @@ class Drawn:
 
     count: int
     seed: int
-    budget: float
+    seconds: list[float]
     judges: dict[str, int]
 
     def text(self, judged: int) -> str:
         """As the page of results says it."""
         folders = ", ".join(f"`{name}` ({tests})" for name, tests in sorted(self.judges.items()))
+        seconds = " to ".join(f"{s:g}" for s in sorted({min(self.seconds), max(self.seconds)}))
         return (
-            f"{judged} of the {self.count} mutants that seed {self.seed} draws, in the order in "
-            "which they were shuffled; every file gives its share, and at least one. Each was "
-            f"judged by the tests that run its lines, up to {self.budget:g} seconds of them, the "
-            f"quickest first. These tests, and how many of them, could be asked: {folders}. "
-            "Survivors are judged again where tests were added since."
+            f"{judged} of the {self.count} mutants that seed {self.seed} draws: every file gives "
+            "its share, at least one, and they are shuffled. Each was judged by the tests that run "
+            f"its lines, the quickest first, up to {seconds} seconds of them. These tests, and how "
+            f"many of them, could be asked: {folders}. Where a folder has more tests, the map held "
+            "a part of them. Survivors are judged again where tests were added since."
         )
 
 
@@ -73,7 +74,8 @@ def page(verdicts: list[Verdict], drawn: Drawn) -> str:
             *table(verdicts),
             "",
             "A mutant that runs out of its processor time is noticed and counts as killed.",
-            "Survivors that change nothing one could notice stand in `SURVIVORS.md`, with reasons.",
+            "Survivors that change nothing one could notice stand in `SURVIVORS.md`, with reasons;",
+            "the rest is all but these.",
             *unexplained(verdicts),
             "",
         ]
@@ -85,21 +87,22 @@ def table(verdicts: list[Verdict]) -> Iterator[str]:
     folders: dict[str, list[Verdict]] = defaultdict(list)
     for verdict in verdicts:
         folders[verdict.folder].append(verdict)
-    yield "| folder | mutants | killed | by timeout | survived | explained | share killed |"
-    yield "|---|--:|--:|--:|--:|--:|--:|"
+    yield "| folder | mutants | killed | by timeout | survived | explained | killed | of the rest |"
+    yield "|---|--:|--:|--:|--:|--:|--:|--:|"
     for folder, found in sorted(folders.items()):
         yield row(f"`{folder}/`", found)
     yield row("all", verdicts)
 
 
 def row(name: str, verdicts: list[Verdict]) -> str:
-    """The counts of some mutants; the last column is the share of all of them, explained or not."""
+    """The counts of some mutants; the share of all of them and of those that nothing explains."""
     counts = Counter(verdict.outcome for verdict in verdicts)
     survived, timeouts = counts["survived"], counts["timeout"]
     killed = len(verdicts) - survived
     explained = sum(v.outcome == "survived" and is_explained(v) for v in verdicts)
     cells = (name, len(verdicts), killed, timeouts, survived, explained)
-    return "| " + " | ".join(map(str, cells)) + f" | {killed / len(verdicts):.1%} |"
+    shares = f"{killed / len(verdicts):.1%} | {killed / max(len(verdicts) - explained, 1):.1%}"
+    return "| " + " | ".join(map(str, cells)) + f" | {shares} |"
 
 
 def is_explained(verdict: Verdict) -> bool:
