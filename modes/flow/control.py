@@ -64,6 +64,8 @@ def scan(
 ) -> list[Any]:
     """Scan: body(*state, *slices) -> (*state, *rows) over slices of the last inputs."""
     body, width = step.attrs["body"], step.attrs["num_scan_inputs"]
+    if not 0 < width <= len(inputs):
+        raise OnnxJacError(f"it scans num_scan_inputs={width} of {len(inputs)} inputs")
     carried = len(inputs) - width
     state, series, rows = list(inputs[:carried]), inputs[carried:], []
     axes = step.attrs.get("scan_input_axes", (0,) * width)

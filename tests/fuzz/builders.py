@@ -93,6 +93,13 @@ def too_few_rows() -> onnx.ModelProto:
             => (float[3] r) { r = Add(s, v) }>""")
 
 
+def scans_many() -> onnx.ModelProto:
+    """A Scan over more inputs than it has, or than there is memory for."""
+    return text("""s = Constant<value = float[3] {0, 0, 0}>()
+        last, y = Scan(s, x) <num_scan_inputs = 1099511627776, body = b (float[3] s, float[3] v)
+            => (float[3] r, float[3] o) { r = Add(s, v) o = Exp(r) }>""")
+
+
 def labels() -> onnx.ModelProto:
     """More labels than scores: ONNX Runtime computes something."""
     model = text('y = NegativeLogLikelihoodLoss<reduction="none">(x, t)', "float[1,3] x")
@@ -162,6 +169,7 @@ REFUSED = {
     "input of no type": (without_kind, "missing input: like"),
     "huge vector of a shape": (huge_vector, ""),
     "body with too few outputs": (too_few_rows, "gives? 1 outputs, not 2"),
+    "more scanned inputs than inputs": (scans_many, "num_scan_inputs=1099511627776 of 2"),
     "labels that do not fit": (labels, "labels of shape"),
     "kernel that does not fit": (
         lambda: text("i = Unsqueeze(x, o) y = ConvTranspose<group=2>(i, w)",
