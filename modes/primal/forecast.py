@@ -91,7 +91,10 @@ class Forecast:
         shape = shape_in(kind)
         if name in self.known or kind is None or shape is None or min(shape, default=0) < 0:
             return self.known.get(name or "")
-        return np.broadcast_to(np.zeros((), dtype_in(kind)), shape)
+        try:
+            return np.broadcast_to(np.zeros((), dtype_in(kind)), shape)
+        except ValueError:  # an empty tensor whose other sizes are beyond what NumPy counts
+            return None
 
     def _compute(self, step: Step) -> None:
         """The numbers of a step's outputs, where its inputs are known or it asks for none."""

@@ -170,6 +170,10 @@ REFUSED = {
     "huge vector of a shape": (huge_vector, ""),
     "body with too few outputs": (too_few_rows, "gives? 1 outputs, not 2"),
     "more scanned inputs than inputs": (scans_many, "num_scan_inputs=1099511627776 of 2"),
+    "empty tensor with a size beyond counting": (
+        lambda: text("s = Constant<value_ints=[0, 4611686018427387904, 4611686018427387904]>() "
+                     "r = Reshape<allowzero=1>(x, s) y = Transpose<perm=[1, 0, 2]>(r)"),
+        "cannot reshape"),
     "labels that do not fit": (labels, "labels of shape"),
     "kernel that does not fit": (
         lambda: text("i = Unsqueeze(x, o) y = ConvTranspose<group=2>(i, w)",
