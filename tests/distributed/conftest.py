@@ -2,12 +2,19 @@
 
 import pytest
 
+PATIENCE = {"distributed.deploy.lost-worker-timeout": "300s"}
+"""A busy machine takes longer to start a worker again than the cluster waits before it gives up."""
+
 
 @pytest.fixture(scope="module")
 def client():
-    dask = pytest.importorskip("dask.distributed")
+    distributed = pytest.importorskip("dask.distributed")
+    config = pytest.importorskip("dask.config")
     with (
-        dask.LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=":0") as cluster,
-        dask.Client(cluster) as client,
+        config.set(PATIENCE),
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=2, dashboard_address=":0"
+        ) as cluster,
+        distributed.Client(cluster) as client,
     ):
         yield client

@@ -24,7 +24,7 @@ def busy(kinds):
     """A process that works until it is interrupted, and ends with the test."""
     command = [sys.executable, "-m", "faults.busy", *kinds]
     with subprocess.Popen(command, cwd=TESTS, stdout=subprocess.PIPE, text=True) as process:
-        watch = Timer(100, process.kill)
+        watch = Timer(300, process.kill)
         watch.start()
         yield process
         watch.cancel()
