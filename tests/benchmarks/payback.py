@@ -47,8 +47,8 @@ def stages(workload: Workload) -> Iterator[tuple[str, Repayment | None]]:
     plain = J.dag
     shorter, spent = timed(lambda: eliminated(plain))
     yield "eliminate", repayment(spent, shorter, plain, v)
-    ready, spent = timed(lambda: planned(shorter, PRODUCTS))
-    yield "plan", None if ready is eliminated(shorter) else repayment(spent, ready, shorter, v)
+    ready, spent = timed(lambda: planned(plain, PRODUCTS))  # of which the elimination is known
+    yield "plan", None if ready is shorter else repayment(spent, ready, shorter, v)
     compiled = Compiled(ready)
     compiled @ v  # makes the program, which knows how long that took
     yield "compile", repayment(compiled.seconds, compiled, ready, v)

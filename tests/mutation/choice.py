@@ -14,7 +14,8 @@ from coverage import CoverageData
 
 from .mutants import ROOT, Mutant
 
-REGISTRIES = "test_coverage", "test_declared", "test_defaults"
+REGISTRIES = ("test_coverage", "test_declared", "test_defaults", "test_transcriptions",
+    "test_conventions", "test_promises")  # fmt: skip
 """Tests of what files enter on import: they run none of its lines."""
 
 

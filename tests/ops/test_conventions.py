@@ -38,6 +38,15 @@ def test_ours(convention):
     agree(slopes.values(), convention.ours)
 
 
+@pytest.mark.parametrize("library", ["ours", "torch", "jax", "tensorflow"])
+def test_only_what_lies_on_a_bound_is_at_a_kink(library):
+    (clip,) = (convention for convention in CONVENTIONS if convention.op_type == "Clip")
+    bounds = np.isin(clip.inputs[0], clip.inputs[1:])
+    slopes = np.array(getattr(clip, library)[0])
+    assert (slopes[~bounds] == 1).all()
+    assert len({*slopes[bounds]}) == 1
+
+
 def test_the_page_holds_the_table():
     assert table() in (ROOT / "CONVENTIONS.md").read_text()
 

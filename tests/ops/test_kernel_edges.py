@@ -1,8 +1,11 @@
 """The corners of the NumPy kernels that no case of ONNX reaches: most once let a mutant live."""
 
+import ml_dtypes
 import numpy as np
+import pytest
 
 from onnxjac.ops.numbers import numbers as op
+from onnxjac.ops.numbers.table import KERNELS
 
 
 def test_integers_to_negative_powers_are_rounded_towards_zero():
@@ -35,3 +38,41 @@ def test_the_reference_takes_missing_inputs_and_gives_as_many_outputs_as_are_wan
     y, scale = op.DynamicQuantizeLinear(np.float32([0, 255]), outputs=2)
     np.testing.assert_array_equal(y, [0, 255])
     assert scale == 1
+
+
+def test_half_precision_is_pooled_in_single():
+    large = np.full((1, 1, 2, 2), 300, np.float16)
+    np.testing.assert_array_equal(op.GlobalLpPool(large), np.full((1, 1, 1, 1), 600, np.float16))
+    ones = np.ones((1, 1, 32, 32), ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(op.GlobalAveragePool(ones), ones[..., :1, :1])
+
+
+def test_without_a_length_the_whole_signal_is_one_frame():
+    x = np.arange(8.0).reshape(1, 8, 1)
+    whole = op.STFT(x, np.array(4), None, np.array(8))
+    np.testing.assert_array_equal(op.STFT(x, np.array(4)), whole)
+
+
+def test_a_batch_in_training_gives_one_output_unless_asked_for_more():
+    x, one = np.arange(4.0).reshape(2, 2), np.ones(2)
+    assert len(KERNELS["BatchNormalization"](x, one, one, one, one, training_mode=1)) == 1
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_running_products_run_along_their_axis(axis):
+    x = np.arange(1.0, 7.0).reshape(2, 3)
+    np.testing.assert_array_equal(op.CumProd(x, np.array(axis)), np.cumprod(x, axis))
+
+
+@pytest.mark.parametrize("reduction", ["none", "add", "mul"])
+def test_many_rows_are_scattered_as_few_are(reduction):
+    x, updates = np.full((80, 3), 2.0), np.arange(240.0).reshape(80, 3)
+    at = np.arange(80)[::-1, None]
+    combined = {"none": updates, "add": 2 + updates, "mul": 2 * updates}[reduction]
+    found = op.ScatterND(x, at, updates, reduction=reduction)
+    np.testing.assert_array_equal(found, combined[::-1])
+
+
+def test_a_transposed_convolution_of_the_same_size_needs_no_strides():
+    x, w = np.arange(12.0).reshape(1, 1, 3, 4), np.ones((1, 1, 1, 1))
+    np.testing.assert_array_equal(op.ConvTranspose(x, w, auto_pad="SAME_UPPER"), x)

@@ -1,12 +1,19 @@
 """The corners of the rules that no case of ONNX reaches: most once let a mutant live."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from check_rule import check_rule
 from onnxjac.ops import Node, Step
 from onnxjac.ops.numbers import numbers
+from onnxjac.ops.rules.contrib.normalization import skip_layer_normalization
 from onnxjac.ops.rules.pointwise import dropout
+from onnxjac.ops.rules.quantization import per_block
+from onnxjac.ops.rules.recurrent import rnn
+from onnxjac.ops.rules.regions import roi_align
+from onnxjac.ops.rules.scattering import multiplied
 
 
 @pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
@@ -22,3 +29,97 @@ def test_without_a_mask_an_output_of_zero_was_dropped():
     step = Step("Dropout", "", 21, "dropout", ("x", "ratio", "training"), ("y",))
     node = Node(step, (np.arange(4.0), np.array(0.5), np.array(True)), (y, None))
     np.testing.assert_array_equal(dropout(numbers, node)[0, 0].diagonal(), [0, 2, 2, 0])
+
+
+def test_a_vector_may_have_a_scale_per_entry():
+    x, scale = np.int8([1, 2, 3]), np.array([0.5, 2.0, 4.0])
+    step = Step("DequantizeLinear", "", 21, "q", ("x", "s"), ("y",), {"axis": 0})
+    J = per_block(Node(step, (x, scale), (x * scale,)), 1)
+    np.testing.assert_array_equal(J.toarray(), np.eye(3))
+
+
+def test_of_two_factors_at_one_place_a_zero_stops_the_other():
+    x, at = np.array([2.0, 5.0]), np.array([[0], [0]])
+    updates = np.array([0.0, 3.0])
+    slopes = multiplied(numbers, x, updates, at, np.array([0.0, 5.0]))
+    np.testing.assert_array_equal(slopes[1], [6, 0])
+
+
+@pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
+def test_a_region_outside_of_the_image_gives_zero():
+    x, rois = np.ones((1, 1, 4, 4)), np.array([[0.0, 9, 9, 9, 9]])
+    how = {"pooled_shape": [1, 1], "spatial_scale": 1.0}
+    check_rule("MaxRoiPool", [x, rois], how, dense=np.zeros((1, 21)))
+
+
+def test_an_output_that_is_left_out_is_none():
+    step = Step("Dropout", "", 21, "dropout", ("x",), ("y",))
+    node = Node(step, (1.0,), (2.0,))
+    assert (node.output(0), node.output(1), node.output(2)) == (2.0, None, None)
+
+
+@pytest.mark.parametrize("exclude", [0, 1])
+def test_weights_that_are_normalised_stay_so_where_the_region_moves(exclude):
+    x, roi = np.array([1.0, 4.0, 2.0, 8.0, 5.0]), np.array([0.15, 0.8])
+    how = {"mode": "cubic", "exclude_outside": exclude, "axes": [0],
+           "coordinate_transformation_mode": "tf_crop_and_resize"}  # fmt: skip
+    check_rule("Resize", [x, roi, None, np.array([4])], how)
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_reflected_at_the_only_pixel(mode):
+    x, grid = np.array([[[[3.0, 5.0]]]]), np.array([[[[0.25, 0.75], [-0.5, -1.5]]]])
+    how = {"mode": mode, "align_corners": 1, "padding_mode": "reflection"}
+    check_rule("GridSample", [x, grid], how)
+
+
+def test_what_is_padded_to_the_same_size_differs_by_axis():
+    draw = np.random.default_rng(0).normal
+    how = {"auto_pad": "SAME_UPPER", "strides": [1, 3]}
+    check_rule("Conv", [draw(size=(1, 1, 4, 7)), draw(size=(1, 1, 2, 3))], how)
+
+
+@pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
+def test_a_region_of_the_second_image():
+    x = np.arange(30.0).reshape(2, 1, 3, 5)
+    dense = np.zeros((1, 35))
+    dense[0, 15 + 5 + 2] = 1
+    how = {"pooled_shape": [1, 1], "spatial_scale": 1.0}
+    check_rule("MaxRoiPool", [x, np.array([[1.0, 0, 0, 2, 1]])], how, dense=dense)
+
+
+def test_as_many_samples_as_a_bin_has_pixels():
+    x, rois = np.random.default_rng(0).normal(size=(1, 1, 8, 8)), np.array([[1.1, 2.2, 6.3, 7.4]])
+    how = {"output_height": 2, "output_width": 2}
+    steps = (
+        Step("RoiAlign", "", 21, "r", ("x", "r", "b"), ("y",), {**how, "sampling_ratio": ratio})
+        for ratio in (0, 3)
+    )
+    nodes = [Node(step, (x, rois, np.array([0])), (None,)) for step in steps]
+    np.testing.assert_allclose(*(roi_align(numbers, node)[0] for node in nodes))
+
+
+def test_a_recurrence_in_reverse_is_one_of_the_reversed_sequence():
+    draw = np.random.default_rng(0).normal
+    x, w, r = draw(size=(3, 1, 2)), draw(size=(1, 2, 2)), draw(size=(1, 2, 2))
+    step = Step("RNN", "", 21, "rnn", ("x", "w", "r"), ("y",))
+    back = replace(step, attrs={"direction": "reverse"})
+    there = rnn(numbers, Node(step, (x, w, r), (None,)))[0]
+    again = rnn(numbers, Node(back, (x[::-1], w, r), (None,)))[0]
+    np.testing.assert_allclose(again, there[::-1])
+
+
+def test_a_kernel_that_shrinks_an_image_reaches_further():
+    how = {"mode": "linear", "antialias": 1, "exclude_outside": 1, "axes": [0]}
+    at = (np.arange(3) + 0.5) * 8 / 3 - 0.5
+    weights = np.maximum(1 - np.abs(np.arange(8) - at[:, None]) * 3 / 8, 0)
+    dense = weights / weights.sum(1, keepdims=True)
+    check_rule("Resize", [np.arange(8.0) ** 2, None, None, np.array([3])], how, dense=dense)
+
+
+def test_the_least_variance_of_a_skipped_layer_is_tiny():
+    x, gamma = np.array([[[1.0, 2.0, 4.0]]]), np.ones(3)
+    step = Step("SkipLayerNormalization", "com.microsoft", 1, "n", ("x", "s", "g"), ("y",))
+    node = Node(step, (x, np.zeros_like(x), gamma), (x,))
+    y = skip_layer_normalization(numbers, node)[0]
+    np.testing.assert_allclose(y, (x - x.mean()) / x.std(), rtol=1e-9)

@@ -2,8 +2,11 @@
 
 import numpy as np
 
-from onnxjac.jacobians import Embed, Fourier
-from onnxjac.ops import Node, Recorder, Step
+from onnxjac.jacobians import Embed, Fourier, Identity, Slice
+from onnxjac.ops import Node, Recorder, Step, find
+from onnxjac.ops.numbers import numbers
+from onnxjac.ops.rules.casts import cast_input
+from onnxjac.ops.rules.elementwise import spread
 from onnxjac.ops.rules.layout import span
 from onnxjac.ops.rules.padding import repeated
 
@@ -33,3 +36,42 @@ def test_nothing_is_expanded_to_the_shape_that_it_has():
 
 def test_a_slice_that_runs_backwards_begins_at_the_last_entry():
     assert span(100, -100, -1, 5) == (4, -1, 5)
+
+
+def test_an_axis_that_is_kept_is_not_sliced():
+    v = np.arange(12.0).reshape(3, 4)
+    assert Slice(((0, 1, 3), (0, 1, 4)), (3, 4), np.float64)._apply(numbers, v) is v
+
+
+def test_one_part_needs_no_concatenation():
+    op = Recorder({"": 21})
+    x = op.new((2, 3), np.dtype(np.float64), "x")
+    assert op.Concat(x, axis=0) is x
+
+
+def test_a_default_that_is_spelled_out_makes_no_other_node():
+    step = Step("Normalizer", "ai.onnx.ml", 1, "n", ("x",), ("y",))
+    spelled = Step("Normalizer", "ai.onnx.ml", 1, "n", ("x",), ("y",), {"norm": "MAX"})
+    op = Recorder({"": 21})
+    x = op.new((2, 3), np.dtype(np.float32), "x")
+    (made,) = op.copy(step, [x], [np.ones((2, 3), np.float32)])
+    assert op.recall(spelled, [x]) == (made,)
+
+
+def test_the_default_domain_has_two_names():
+    assert find("Relu", "ai.onnx") is find("Relu") is not None
+
+
+def test_only_another_type_is_cast():
+    step = Step("Cast", "", 21, "cast", ("x",), ("y",))
+    x, narrow = np.ones(3), np.ones(3, np.float32)
+    assert isinstance(cast_input(Node(step, (x,), (x,))), Identity)
+    for source, target in ((x, narrow), (narrow, x)):
+        J = cast_input(Node(step, (source,), (target,)))
+        assert J._apply(numbers, source).dtype == target.dtype
+
+
+def test_a_slope_of_one_is_the_identity_and_one_of_zero_is_zero():
+    node = Node(Step("Mul", "", 21, "mul", ("x",), ("y",)), (np.ones(3),), (np.ones(3),))
+    assert isinstance(spread(numbers, node, 0, 1), Identity)
+    np.testing.assert_array_equal(spread(numbers, node, 0, 0).toarray(), np.zeros((3, 3)))

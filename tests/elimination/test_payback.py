@@ -1,0 +1,55 @@
+"""Payback: what is multiplied out pays within the products that count; deciding takes little."""
+
+import numpy as np
+from numpy.testing import assert_allclose
+
+from onnxjac.modes.elimination import sweep
+from onnxjac.modes.elimination.adjoints import Way
+from onnxjac.modes.elimination.plan import REPAID, multiplied_out, plan
+
+from .chains import cnn, perceptron
+
+ROOM = 2**28
+
+
+def after(dag, planned, rows):
+    """The products after which the arithmetic of so many rows has been saved."""
+    return rows * dag.flops / (dag.flops - planned.flops)
+
+
+def test_what_pays_late_is_left_for_many_products():
+    """40 outputs of each sample take as long as 40 products."""
+    dag = perceptron((40, 512, 512, 40), batch=64, weights=False)
+    planned = multiplied_out(dag, products=1000, memory=ROOM)
+    assert REPAID < after(dag, planned, rows=40) < 100
+    assert not plan(dag, products=30, memory=ROOM).stretches
+    assert not plan(dag, products=100, memory=ROOM).stretches
+
+
+def test_what_pays_early_is_done_for_thirty():
+    dag = perceptron((40, 512, 512, 10), batch=64, weights=False)
+    planned = multiplied_out(dag, products=REPAID, memory=ROOM)
+    assert after(dag, planned, rows=10) < REPAID
+
+
+def test_no_operator_is_tried_where_not_even_a_free_one_would_pay(monkeypatch):
+    tried, hollow = [], Way.hollow
+    monkeypatch.setattr(Way, "hollow", lambda way: tried.append(way) or hollow(way))
+    wide = perceptron((64, 64, 64, 64), batch=64)
+    assert not plan(wide, products=1, memory=ROOM).stretches
+    assert not tried
+    plan(wide, products=10**6, memory=ROOM)
+    assert tried
+
+
+def test_sweeps_of_equally_many_rows_share_a_program(monkeypatch):
+    recorded, record, network = [], sweep.record, cnn(4)
+    monkeypatch.setattr(sweep, "repays", lambda part, rows: True)
+    monkeypatch.setattr(sweep, "record", lambda J, lead: recorded.append(lead) or record(J, lead))
+    (sink,), rng = network.sinks, np.random.default_rng(0)
+    for rows in (3, 3, 2):
+        seeds = rng.standard_normal((rows, *network.out_shape))
+        found = sweep.adjoints(network, sink, seeds, ROOM)
+        joined = np.hstack([found[source].reshape(rows, -1) for source in network.sources])
+        assert_allclose(joined, seeds.reshape(rows, -1) @ network.toarray(), rtol=1e-9, atol=1e-9)
+    assert recorded == [(3,), (2,)]

@@ -1,0 +1,101 @@
+"""The transcriptions of the symbols reading: all entered, with the schema's defaults, and with the
+numbers that the kernels give, where the proofs take ONNX's own function body instead.
+"""
+
+import inspect
+import math
+
+import numpy as np
+import pytest
+import sympy as sp
+from numpy.testing import assert_allclose
+from onnx import defs
+
+from onnxjac.ops.numbers import numbers
+from onnxjac.ops.rules.activations import PARAMETERS
+from onnxjac.ops.symbols import Symbols
+from onnxjac.ops.symbols.classical import feature_vectorizer
+from onnxjac.ops.symbols.number import FUNCTIONS, Number
+from onnxjac.ops.symbols.pointwise import FORMULAS
+from onnxjac.ops.symbols.recurrent import DEFAULTS, clipped
+from onnxjac.ops.symbols.signals import mirrored
+from onnxjac.ops.symbols.table import KERNELS
+
+from .test_defaults import default, equal
+
+
+def keywords(kernel):
+    """The attributes of a kernel that have a default."""
+    parameters = inspect.signature(kernel).parameters.values()
+    return [p for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is not p.empty]
+
+
+PLAIN = [name for name in KERNELS if defs.has(name) and keywords(KERNELS[name])]
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_defaults(name):
+    attributes = defs.get_schema(name).attributes
+    wrong = {
+        p.name: p.default
+        for p in keywords(KERNELS[name])
+        if p.name in attributes and p.default is not None
+        if not equal(p.default, default(attributes[p.name]))
+    }
+    assert not wrong
+
+
+SECOND = {"Pow": [1.5], "Mod": [1.5], "PRelu": [0.25]}
+ATTRIBUTES = {"Mod": {"fmod": 1}, "Shrink": {"lambd": 1.0, "bias": 0.5}}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_a_formula_has_the_numbers_of_the_kernel(name):
+    x = np.array([-3.5, -1.25, -0.25, 0.25, 1.25, 3.5])[3 * (name == "Pow") :]
+    more, how = [np.full(1, value) for value in SECOND.get(name, ())], ATTRIBUTES.get(name, {})
+    op = Symbols()
+    made = getattr(op, name)(op.variables("x", x), *more, **how)
+    expected = getattr(numbers, name)(x, *more, **how)
+    assert_allclose(np.asarray(getattr(made, "values", made), float), expected, rtol=1e-7)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_is_that_of_numpy_in_symbols_and_at_the_point(name):
+    x = 1.25 if name == "arccosh" else 0.75
+    made = getattr(Number(sp.Rational(x), x, {}), name)()
+    expected = math.erf(x) if name == "erf" else getattr(np, name)(x)
+    assert_allclose([float(made.expr), float(made.at)], expected, rtol=1e-12)
+
+
+def test_what_is_equal_by_algebra_is_no_condition():
+    a = Number(sp.Symbol("a"), 0.5, notes := {})
+    b = Number(sp.Symbol("b"), 0.5, notes)
+    assert (a + b) * (a + b) <= a * a + 2 * a * b + b * b
+    assert not notes
+    assert a <= b
+    assert len(notes) == 1
+
+
+def test_the_defaults_of_activations_are_those_of_the_rules():
+    assert DEFAULTS == PARAMETERS
+
+
+def test_a_length_that_a_scale_does_not_change_is_resized_nevertheless():
+    op, x = Symbols(), np.array([1.0, 2.0, 4.0])
+    how = {"mode": "linear", "coordinate_transformation_mode": "asymmetric"}
+    made = op.Resize(op.variables("x", x), None, np.array([1.25]), **how)
+    assert_allclose(made.values, numbers.Resize(x, None, np.array([1.25]), **how))
+    assert made.values[1] == 1.8
+
+
+@pytest.mark.parametrize(("sign", "last"), [(1, 5.0), (-1, -5.0)])
+def test_half_a_spectrum_and_its_mirror_image(sign, last):
+    assert_allclose(mirrored(np.array([3.0, 5.0]), 3, sign), [3, 5, last])
+
+
+def test_the_features_of_a_vectorizer_are_entered():
+    assert KERNELS["ai.onnx.ml::FeatureVectorizer"] is feature_vectorizer
+
+
+def test_an_activation_at_zero():
+    assert clipped(FORMULAS["Relu"], None, [], Number(sp.Integer(0), 0, {})) == 0
