@@ -144,14 +144,6 @@ def mean_variance_normalization(x: Array, *, axes: Any = (0, 2, 3)) -> Array:
     return centred / (np.std(x, axis=tuple(axes), keepdims=True) + 1e-9)
 
 
-@kernel("LpNormalization")
-@wide
-def lp_normalization(x: Array, *, axis: int = -1, p: int = 2) -> Array:
-    """X / ‖x‖ₚ along an axis, 0 where the norm is 0."""
-    norm = np.sum(np.abs(x) ** p, axis=axis, keepdims=True) ** (1 / p)
-    return np.where(norm == 0, x.dtype.type(0), x / norm)
-
-
 @kernel("Dropout", counted=True)
 def dropout(
     x: Array,

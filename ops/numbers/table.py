@@ -23,9 +23,11 @@ COUNTED: set[str] = set()
 
 
 def kernel(name: str, *, counted: bool = False) -> Callable[[Kernel], Kernel]:
-    """Enter a function as the kernel of the operator `name`."""
+    """Enter a function as the kernel of the operator `name`; `ValueError` where it has one."""
 
     def enter(function: Kernel) -> Kernel:
+        if name in KERNELS:
+            raise ValueError(f"{name} has a kernel already")
         KERNELS[name] = quiet(function)
         if counted:
             COUNTED.add(name)
