@@ -174,6 +174,9 @@ REFUSED = {
         lambda: text("s = Constant<value_ints=[0, 4611686018427387904, 4611686018427387904]>() "
                      "r = Reshape<allowzero=1>(x, s) y = Transpose<perm=[1, 0, 2]>(r)"),
         "cannot reshape"),
+    "window with negative pads": (
+        lambda: text("y = AveragePool<kernel_shape=[3], pads=[0, -1]>(x)", "float[1,2,8] x"),
+        "negative"),
     "labels that do not fit": (labels, "labels of shape"),
     "kernel that does not fit": (
         lambda: text("i = Unsqueeze(x, o) y = ConvTranspose<group=2>(i, w)",
