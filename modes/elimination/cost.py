@@ -43,15 +43,20 @@ CALL = 2e-6
 COLLAPSING = 8e-5
 """Seconds that eliminating vertices takes, for each edge of a DAG."""
 
-DECIDING = 2.5e-4
+DECIDING = 1.5e-4
 """Seconds that deciding what to multiply out takes, for each edge."""
 
 RECORDING = 1.5e-3
 """Seconds that an engine takes to make a program, for each edge."""
 
-SAMPLING, WINDOWS = 2e-5, 3e-4
+SAMPLING, WINDOWS = 2e-5, 2e-4
 """Seconds around the arithmetic where the rows of one sample are taken out of an operator, and out
 of one with convolutions, whose patches are gathered for that.
+"""
+
+SPREADING = 2.0
+"""So many times as long as a convolution of signals its transpose takes, which adds what windows
+that overlap have in common.
 """
 
 Cost = tuple[float, float]
@@ -94,6 +99,12 @@ def sampling(operator: Jacobian) -> float:
     """Seconds around the arithmetic of the rows of one sample."""
     windows = any(isinstance(factor, Convolution) for factor in factors_of(operator))
     return WINDOWS if windows else SAMPLING
+
+
+def spreading(operator: Jacobian) -> float:
+    """How many times as long as a product one with the transpose takes."""
+    windows = (f for f in factors_of(operator) if isinstance(f, Convolution))
+    return SPREADING if any((f.source, f.target) == ("x", "u") for f in windows) else 1.0
 
 
 def arithmetic(operator: Jacobian) -> float:

@@ -15,7 +15,7 @@ from ...jacobians import Dag, Edge
 from ...jacobians.dag import useful
 from .adjoints import Way, part_of, row_bytes, workspace
 from .batch import Batch, batches_of, layouts
-from .cost import BANDWIDTH, sampling, seconds
+from .cost import BANDWIDTH, sampling, seconds, spreading
 from .sampled import mixing
 
 Layouts = dict[int, dict[int, Batch]]
@@ -53,12 +53,12 @@ class Choice:
 class Remaining:
     """What is left of a DAG while edges are replaced: who leads where, and at what cost."""
 
-    def __init__(self, dag: Dag) -> None:
+    def __init__(self, dag: Dag, costs: Iterable[float]) -> None:
         self.sources = frozenset(dag.sources)
         self.after: dict[int, list[tuple[int, float]]] = defaultdict(list)
         self.arriving: Counter[int] = Counter()
-        for edge in dag.edges:
-            self.after[edge.start].append((edge.end, seconds(edge.operator)))
+        for edge, cost in zip(dag.edges, costs, strict=True):
+            self.after[edge.start].append((edge.end, cost))
             self.arriving[edge.end] += 1
 
     def only_through(self, vertex: int) -> tuple[float, Counter[int]]:
@@ -96,7 +96,8 @@ def chosen(dag: Dag, ends: tuple[int, ...], products: int, memory: int) -> Choic
 
 def best_choice(dag: Dag, ends: tuple[int, ...], products: int, price: float) -> Choice | None:
     """The best of all readings of the ends, at a price in seconds for every byte held."""
-    tried = (Reach(dag, layout, products, price).best() for layout in readings(dag, ends))
+    costs = [seconds(edge.operator) for edge in dag.edges]
+    tried = (Reach(dag, costs, layout, products, price).best() for layout in readings(dag, ends))
     best = max(tried, key=lambda choice: choice.worth(products))
     return without_dead(dag, best) if best.worth(products) > 0 else None
 
@@ -128,12 +129,16 @@ class Reach:
     A byte held costs `price` seconds for each of the `products`.
     """
 
-    def __init__(self, dag: Dag, layouts: Layouts, products: int, price: float) -> None:
+    def __init__(
+        self, dag: Dag, costs: list[float], layouts: Layouts, products: int, price: float
+    ) -> None:
         self.dag, self.products, self.price = dag, products, price
-        self.remaining, self.choice = Remaining(dag), Choice(layouts)
+        self.remaining, self.choice = Remaining(dag, costs), Choice(layouts)
         self.outgoing: dict[int, list[Edge]] = defaultdict(list)
-        for edge in dag.edges:
+        self.swept: dict[int, float] = defaultdict(float)  # seconds of a row of adjoints
+        for edge, cost in zip(dag.edges, costs, strict=True):
             self.outgoing[edge.start].append(edge)
+            self.swept[edge.start] += cost * spreading(edge.operator)
 
     def best(self) -> Choice:
         """What is chosen as far as it pays to go."""
@@ -156,20 +161,26 @@ class Reach:
         ways = ways_from(self.dag, vertex, edges, ends, choice.layouts)
         if ways is None:
             return
-        swept = sum(way.block[1] for way in ways) * sum(seconds(e.operator) for e in edges)
-        written = 3 * sum(way.nbytes for way in ways) / BANDWIDTH
-        split = sum(way.batch.count for way in ways if not way.own)
-        written += split * sum(sampling(edge.operator) for edge in edges)
+        swept = sum(way.block[1] for way in ways) * self.swept[vertex]
         passed = all(way.own for way in ways)  # on the way to other vertices, chosen or not
         choice.setup += swept if passed else 0
+        setup = written(ways, edges) + (0 if passed else swept)
         spent, lost = self.remaining.only_through(vertex)
+        if spent * self.products <= setup:  # not even if the direct edges cost nothing
+            return
         costs = [(way.sink, seconds(way.hollow()) + self.price * way.nbytes) for way in ways]
         gain = spent - sum(cost for _, cost in costs)
-        setup = written + (0 if passed else swept)
         if gain * self.products > setup:
             self.remaining.replace(vertex, lost, costs)
             choice.ways[vertex], choice.gains[vertex] = ways, gain
             choice.setup += setup
+
+
+def written(ways: tuple[Way, ...], edges: list[Edge]) -> float:
+    """Seconds of writing down the blocks of a vertex, with what is spent around each sample."""
+    split = sum(way.batch.count for way in ways if not way.own)
+    sampled = split * sum(sampling(edge.operator) for edge in edges) if split else 0.0
+    return 3 * sum(way.nbytes for way in ways) / BANDWIDTH + sampled
 
 
 def ways_from(

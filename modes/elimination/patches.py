@@ -25,9 +25,9 @@ from ...jacobians import (
     Reshape,
     size,
 )
-from ...jacobians.convolution import patches
 from ...jacobians.products import factors_of
 from ...ops.numbers import numbers
+from ...ops.numbers.windows import Windows, patches
 from .cost import BANDWIDTH, seconds
 from .stretch import Stretch, text_of
 
@@ -42,6 +42,8 @@ def with_patches(dag: Dag, products: int, memory: int) -> tuple[Dag, tuple[Stret
         need = unfolded(edge.operator, hollow).nbytes if worth[edge] > 0 else 0
         if 0 < need <= memory:
             done[edge], memory = unfolded(edge.operator, gathered), memory - need
+    if not done:
+        return dag, ()
     edges = (replace(e, operator=done.get(e, e.operator)) for e in dag.edges)
     stretches = tuple(stretch_of(e, done[e]) for e in dag.edges if e in done)
     return Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype), stretches
@@ -109,11 +111,10 @@ def hollow(factor: Convolution) -> np.ndarray:
 
 def gathered(factor: Convolution) -> np.ndarray:
     """The patches, gathered image by image; positions are next to each other in memory."""
-    g, x = factor.geometry, factor.held
-    rows, columns = columns_shape(g)
-    held = np.empty((columns, g.u[0], rows // g.u[0]), factor.dtype)
-    single = replace(g, x=(1, *g.x[1:]), u=(1, *g.u[1:]))
-    for image in range(g.u[0]):
-        cut = patches(numbers, single, x[image : image + 1])
-        held[:, image] = cut.reshape(columns, -1)
-    return held.reshape(columns, rows).T
+    g, d = factor.geometry, len(factor.geometry.strides)
+    grid = Windows(g.x[2:], g.w[2:], g.strides, g.dilations, (), (), g.u[2:])
+    held = np.empty((g.x[1], *g.w[2:], g.u[0], *g.u[2:]), factor.dtype)
+    for image, target in zip(factor.held, np.moveaxis(held, 1 + d, 0), strict=True):
+        view = patches(numbers.Pad(image, g.pads, None, tuple(range(-d, 0))), grid)
+        target[...] = view.transpose(0, *range(1 + d, 1 + 2 * d), *range(1, 1 + d))
+    return held.reshape(columns_shape(g)[::-1]).T

@@ -2,8 +2,7 @@
 
 Narrow ends are accumulated from that side, narrow middles from the vertex where they are narrow,
 convolutions of kernels get their patches gathered once. Each is done where the estimated saving
-over the products to come, of which 30 at most are counted, exceeds the estimated cost of doing it,
-and only as far as memory goes.
+over the products that count exceeds the estimated cost of doing it, and only as far as memory goes.
 """
 
 from __future__ import annotations
@@ -23,8 +22,10 @@ from .stretch import Stretch, text_of
 ENDS = 4
 """So many tensors may be the ends to which direct edges lead; blocks for more never pay."""
 
-REPAID = 30
-"""Products that must repay whatever is done: estimates of a far future are not to be trusted."""
+REPAID, TRUSTED = 30, 10
+"""So many products count in full, and of more of them one in ten, if that is more: estimates of a
+far future are not to be trusted.
+"""
 
 LEAST = 2**30
 """Bytes that may be held without being asked, however little the DAG itself holds."""
@@ -58,7 +59,7 @@ def multiplied_out(dag: Dag, *, products: int, memory: int | None = None) -> Dag
 def plan(dag: Dag, *, products: int, memory: int | None = None) -> Plan:
     """The same, with a record of what was done."""
     memory = spare(dag) if memory is None else memory
-    products = min(products, REPAID)
+    products = counted(products)
     found = Plan(dag)
     found = narrowed(found, dag.sinks, products, memory)
     found = turned(found, dag.sources, products, memory)
@@ -69,6 +70,15 @@ def plan(dag: Dag, *, products: int, memory: int | None = None) -> Plan:
     kept = tuple(s for s in found.stretches if (s.start, s.end) in alive)
     unfolded, stretches = with_patches(found.dag, products, memory - Plan(dag, kept).nbytes)
     return Plan(unfolded, kept + stretches)
+
+
+def counted(products: int) -> int:
+    """The products that must repay whatever is done, where so many are asked for.
+
+    >>> [counted(n) for n in (8, 100, 1000)]
+    [8, 30, 100]
+    """
+    return min(products, max(REPAID, products // TRUSTED))
 
 
 def turned(past: Plan, ends: tuple[int, ...], products: int, memory: int) -> Plan:

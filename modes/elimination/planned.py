@@ -10,7 +10,7 @@ from ...jacobians import Array, Dag, Jacobian, Product, Sum
 from ..locks import Lock
 from .collapse import Collapse, collapse
 from .cost import COLLAPSING, DECIDING, seconds
-from .plan import REPAID, Plan, plan
+from .plan import Plan, counted, plan
 
 COLLAPSE, PLAN, SECONDS, LOCK = "collapse", "plan", "seconds", "lock"
 """Keys of what was made of a DAG last. It is kept with the DAG, which it may hold itself, and goes
@@ -90,7 +90,7 @@ def _(operator: Dag, products: int, memory: int | None = None) -> Jacobian:
         return planned(operator.mirror, products, memory).T
     if not repays_decision(dag := eliminated(operator), products):
         return dag
-    asked = min(products, REPAID), memory
+    asked = counted(products), memory
     with lock_of(operator):
         known, found = operator.known.get(PLAN, (None, None))
         if known != asked:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...jacobians import Dag, size
 from ...ops.numbers import numbers
-from ..products.engines import compile_by
+from ..products.engines import Program, compile_by
 from ..products.record import record
 from .cost import RECORDING, seconds
 
@@ -21,6 +21,9 @@ FASTER = 2.0
 
 PROGRAM = 2**21
 """Bytes that a program takes beside its tensors."""
+
+KEPT = "sweep"
+"""Key of the program of a DAG, with the number of its rows."""
 
 
 def adjoints(part: Dag, sink: int, seeds: np.ndarray, room: int) -> dict[int, np.ndarray]:
@@ -43,13 +46,21 @@ def repays(part: Dag, rows: int) -> bool:
 
 
 def by_engine(part: Dag, seeds: np.ndarray) -> dict[int, np.ndarray]:
-    """The same by a program that is run once."""
+    """The same by a program."""
     rows = len(seeds)
-    program, _ = compile_by(None, record(part.T, (rows,)))
-    joined = program(np.ascontiguousarray(seeds).reshape(rows, -1))
+    joined = program_of(part, rows)(np.ascontiguousarray(seeds).reshape(rows, -1))
     shapes = [part.shapes[vertex] for vertex in part.sources]
     bounds = pairwise(np.cumsum([0, *map(size, shapes)]))
     return {
         vertex: joined[:, start:stop].reshape(rows, *shape)
         for vertex, shape, (start, stop) in zip(part.sources, shapes, bounds, strict=True)
     }
+
+
+def program_of(part: Dag, rows: int) -> Program:
+    """The program for so many rows, kept with the DAG until one for other rows takes its place."""
+    if part.known.get(KEPT, (None,))[0] != rows:
+        part.known.pop(KEPT, None)  # before the next one takes its memory
+        part.known[KEPT] = rows, compile_by(None, record(part.T, (rows,)))[0]
+    program: Program = part.known[KEPT][1]
+    return program
