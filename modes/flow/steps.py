@@ -73,7 +73,15 @@ def tensor_of(value: ir.Value) -> ir.TensorProtocol:
 
 def array_of(value: ir.Value) -> np.ndarray:
     """The numbers of an initializer."""
-    return tensor_of(value).numpy()
+    return numbers_of(tensor_of(value))
+
+
+def numbers_of(tensor: ir.TensorProtocol) -> np.ndarray:
+    """The numbers of a tensor; strings as in ONNX's own reference, `str` in an array of objects."""
+    array = tensor.numpy()
+    if tensor.dtype is not ir.DataType.STRING:
+        return array
+    return np.char.decode(array.astype(np.bytes_), "utf-8", "surrogateescape").astype(object)
 
 
 def _names(values: Iterable[ir.Value | None]) -> set[str]:
@@ -96,7 +104,7 @@ def python_of(attribute: ir.Attr) -> Any:
     """An attribute as int, float, str, tuple, array or graph."""
     match attribute.type:
         case ir.AttributeType.TENSOR:
-            return attribute.value.numpy()
+            return numbers_of(attribute.value)
         case ir.AttributeType.INTS | ir.AttributeType.FLOATS | ir.AttributeType.STRINGS:
             return tuple(attribute.value)
     return attribute.value

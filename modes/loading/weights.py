@@ -82,7 +82,9 @@ def _drop_inputs(graph: ir.Graph, names: Container[str]) -> None:
 def _data(value: ir.Value) -> ir.TensorProtocol:
     """The tensor of an initializer, proved to be there and freed from the protobuf around it."""
     array, tensor = data_of(value.const_value, repr(value.name)), tensor_of(value)
+    if tensor.dtype is ir.DataType.STRING:  # has no width
+        return tensor
     copied = isinstance(tensor, ir.TensorProtoTensor) or tensor.nbytes <= SMALL
-    if copied and tensor.dtype.bitwidth >= 8 and tensor.dtype is not ir.DataType.STRING:
+    if copied and tensor.dtype.bitwidth >= 8:
         return ir.Tensor(np.array(array), dtype=tensor.dtype, name=value.name)
     return tensor

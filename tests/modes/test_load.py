@@ -1,11 +1,14 @@
 """`oj.load`: every kind of source, nothing lost, nothing changed in what the caller holds."""
 
+import pickle
+
 import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
 from onnx import helper, numpy_helper, parser
 
+from onnxjac.modes.linearize import linearize
 from onnxjac.modes.load import load
 from onnxjac.ops import registry
 
@@ -263,3 +266,20 @@ def test_the_long_name_of_the_default_domain():
     proto.opset_import[0].domain = proto.graph.node[0].domain = "ai.onnx"
     loaded = load(proto)
     assert (loaded.opset, loaded.steps[0].domain) == (21, "")
+
+
+@pytest.mark.parametrize("count", [0, 2, 300])
+@pytest.mark.parametrize("engine", ["numpy", "onnxruntime"])
+@pytest.mark.parametrize("kept", ["initializer", "constant"])
+def test_strings_are_constants_like_others(count, engine, kept):
+    texts = [f"wörd {n}" for n in range(count)]
+    words = helper.make_tensor("w", onnx.TensorProto.STRING, [count], texts)
+    proto = model("e = Equal(w, w) f = Cast<to=1>(e) y = Mul(x, f)",
+                  f"(float[{count}] x) => (float[{count}] y)")  # fmt: skip
+    if kept == "initializer":
+        proto.graph.initializer.append(words)
+    else:
+        proto.graph.node.insert(0, helper.make_node("Constant", [], ["w"], value=words))
+    loaded = pickle.loads(pickle.dumps(load(proto)))
+    J = linearize(loaded, {"x": np.ones(count, np.float32)}, engine=engine)
+    assert np.array_equal(J.toarray(), np.eye(count))
