@@ -5,6 +5,7 @@ Messages: ("setup", product) → `Setup` or the reason why not; ("run", n) → s
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
@@ -36,6 +37,8 @@ def serve(connection: Connection, name: str, workload: str) -> None:
     for kind, value in iter(connection.recv, ("stop", None)):
         try:
             if kind == "setup":
+                task = list
+                gc.collect()  # the product before may hold gigabytes
                 made = made or contender(name)(find(workload))
                 task, answer = prepared(made, value)
             else:
