@@ -14,12 +14,17 @@ AXES = frozenset({
 })  # fmt: skip
 """Shape inference cuts them to 32 bits, and so may count below the first axis."""
 
-COUNTS = frozenset({"group", "num_groups", "offset_group"})
-"""Kernels divide by them."""
+COUNTS = frozenset({
+    "dilations", "group", "kernel_shape", "num_groups", "offset_group", "strides",
+})  # fmt: skip
+"""Kernels divide by them, or windows go on by them."""
+
+FRAMES = frozenset({"output_padding", "pads"})
+"""Room around windows; the operator Pad, which may cut off as well, is another matter."""
 
 
 def settle_attributes(model: onnx.ModelProto) -> None:
-    """`LoadError` for an axis of more than 32 bits, and for a number of groups below 1."""
+    """`LoadError` for an axis of more than 32 bits, and for counts, steps and room too small."""
     for nodes in (model.graph.node, *(function.node for function in model.functions)):
         for node in _inside(nodes):
             if node.domain in ("", "ai.onnx"):  # in others a name may mean anything
@@ -39,8 +44,14 @@ def _check(node: onnx.NodeProto) -> None:
         held = (attribute.i, *attribute.ints)
         if attribute.name in AXES and not all(-(2**31) <= value < 2**31 for value in held):
             _refuse(node, attribute, "no tensor has so many axes")
-        if attribute.name in COUNTS and attribute.HasField("i") and attribute.i < 1:
-            _refuse(node, attribute, "it must be 1 or more")
+        least = 1 if attribute.name in COUNTS else 0 if attribute.name in FRAMES else None
+        if least is not None and node.op_type != "Pad" and _least(attribute) < least:
+            _refuse(node, attribute, f"it must be {least} or more")
+
+
+def _least(attribute: onnx.AttributeProto) -> int:
+    """The least of its integers; 1 where it has none."""
+    return min((attribute.i,) if attribute.HasField("i") else attribute.ints, default=1)
 
 
 def _refuse(node: onnx.NodeProto, attribute: onnx.AttributeProto, reason: str) -> None:

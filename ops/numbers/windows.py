@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.arrays import Array
-from ...jacobians.errors import InputError
 from .layout import framed
 
 Shape = tuple[int, ...]
@@ -70,9 +69,7 @@ def windows(
     pads: Any = None,
     strides: Any = None,
 ) -> Windows:
-    """The windows that ONNX's attributes describe; `InputError` for pads that cut off."""
-    if min(filled(pads, 0, 1)) < 0:
-        raise InputError(f"pads={list(pads)} has a negative number, which ONNX does not allow")
+    """The windows that ONNX's attributes describe."""
     strides, dilations = filled(strides, 1, len(space)), filled(dilations, 1, len(space))
     extents = [d * (k - 1) + 1 for d, k in zip(dilations, kernel, strict=True)]
     if auto_pad.startswith("SAME"):

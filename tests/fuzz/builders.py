@@ -176,7 +176,10 @@ REFUSED = {
         "cannot reshape"),
     "window with negative pads": (
         lambda: text("y = AveragePool<kernel_shape=[3], pads=[0, -1]>(x)", "float[1,2,8] x"),
-        "negative"),
+        r"pads=\[0, -1\]: it must be 0 or more"),
+    "window that goes back": (
+        lambda: text("y = Conv<dilations=[-1]>(x, w)", "float[1,2,8] x, float[1,2,3] w"),
+        r"dilations=\[-1\]: it must be 1 or more"),
     "labels that do not fit": (labels, "labels of shape"),
     "kernel that does not fit": (
         lambda: text("i = Unsqueeze(x, o) y = ConvTranspose<group=2>(i, w)",
