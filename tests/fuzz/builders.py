@@ -180,6 +180,9 @@ REFUSED = {
     "window that goes back": (
         lambda: text("y = Conv<dilations=[-1]>(x, w)", "float[1,2,8] x, float[1,2,3] w"),
         r"dilations=\[-1\]: it must be 1 or more"),
+    "more parts than outputs": (
+        lambda: text("y = Split<axis=0, num_outputs=4611686018427387904>(x)", opset=18),
+        "it gives 1"),
     "labels that do not fit": (labels, "labels of shape"),
     "kernel that does not fit": (
         lambda: text("i = Unsqueeze(x, o) y = ConvTranspose<group=2>(i, w)",
