@@ -25,7 +25,7 @@ FRAMES = frozenset({"output_padding", "pads"})
 
 def settle_attributes(model: onnx.ModelProto) -> None:
     """`LoadError` for an axis of more than 32 bits, and for counts, steps and room too small,
-    and for more parts than a Split gives.
+    for more parts than a Split gives, and for what is no permutation.
     """
     for nodes in (model.graph.node, *(function.node for function in model.functions)):
         for node in _inside(nodes):
@@ -46,6 +46,8 @@ def _check(node: onnx.NodeProto) -> None:
         held = (attribute.i, *attribute.ints)
         if attribute.name in AXES and not all(-(2**31) <= value < 2**31 for value in held):
             _refuse(node, attribute, "no tensor has so many axes")
+        if attribute.name == "perm" and sorted(attribute.ints) != [*range(len(attribute.ints))]:
+            _refuse(node, attribute, "it must have each axis once")
         if attribute.name == "num_outputs" and attribute.i > len(node.output):
             _refuse(node, attribute, f"it gives {len(node.output)}")
         least = 1 if attribute.name in COUNTS else 0 if attribute.name in FRAMES else None
