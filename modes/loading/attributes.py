@@ -25,7 +25,7 @@ FRAMES = frozenset({"output_padding", "pads"})
 
 def settle_attributes(model: onnx.ModelProto) -> None:
     """`LoadError` for an axis of more than 32 bits, and for counts, steps and room too small,
-    for more parts than a Split gives, and for what is no permutation.
+    for other parts than a Split gives, and for what is no permutation.
     """
     for nodes in (model.graph.node, *(function.node for function in model.functions)):
         for node in _inside(nodes):
@@ -48,7 +48,7 @@ def _check(node: onnx.NodeProto) -> None:
             _refuse(node, attribute, "no tensor has so many axes")
         if attribute.name == "perm" and sorted(attribute.ints) != [*range(len(attribute.ints))]:
             _refuse(node, attribute, "it must have each axis once")
-        if attribute.name == "num_outputs" and attribute.i > len(node.output):
+        if attribute.name == "num_outputs" and attribute.i != len(node.output):
             _refuse(node, attribute, f"it gives {len(node.output)}")
         least = 1 if attribute.name in COUNTS else 0 if attribute.name in FRAMES else None
         if least is not None and node.op_type != "Pad" and _least(attribute) < least:

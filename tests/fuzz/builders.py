@@ -183,6 +183,9 @@ REFUSED = {
     "more parts than outputs": (
         lambda: text("y = Split<axis=0, num_outputs=4611686018427387904>(x)", opset=18),
         "it gives 1"),
+    "fewer parts than outputs": (
+        lambda: text("y, z, r = Split<axis=0, num_outputs=2>(x)", "float[6] x", opset=18),
+        "it gives 3"),
     "axes that are no permutation": (
         lambda: text("y = Transpose<perm=[1, 0, -1]>(x)", "float[1,2,3] x"), "each axis once"),
     "labels that do not fit": (labels, "labels of shape"),
