@@ -4,6 +4,7 @@ For each kind it takes a product, says `ready`, is interrupted, says `interrupte
 product again.
 """
 
+import signal
 import sys
 
 import numpy as np
@@ -69,5 +70,6 @@ def interrupted(kind):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
     for name in sys.argv[1:]:
         interrupted(name)
