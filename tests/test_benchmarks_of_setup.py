@@ -31,8 +31,8 @@ def test_a_recurrent_layer_counts_as_its_turns():
 def test_what_each_preparation_costs():
     stages = dict(payback.stages(find("tiny")))
     assert list(stages) == ["eliminate", "plan", "compile"]
-    assert stages["plan"] is None  # which so small a network does not repay
-    assert all(stages[name].compiling > 0 for name in ("eliminate", "compile"))
+    assert all(found.compiling > 0 for found in stages.values() if found is not None)
+    assert None not in (stages["eliminate"], stages["compile"])
 
 
 @pytest.mark.parametrize(("found", "verdict"), [
