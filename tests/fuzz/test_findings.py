@@ -41,6 +41,17 @@ def test_a_long_vector_is_no_shape(kind):
     assert not has_long_shape(text("y = Add(x, x)", f"{kind}[{LONGEST}] x"))
 
 
+def test_what_a_function_is_handed_is_checked_when_it_is_there():
+    """A reference to an attribute has no value yet, so that none is absurd."""
+    model = onnx.parser.parse_model("""
+    <ir_version: 10, opset_import: ["": 21, "own": 1]>
+    g (float[6] x) => (float[3] y) { y, z = own.parts<n=2>(x) }
+    <opset_import: ["": 21], domain: "own"> parts<n>(a) => (b, c)
+    { b, c = Split<axis=0, num_outputs: int = @n>(a) }""")
+    J = oj.linearize(oj.load(model), {"x": np.ones(6, np.float32)})
+    assert np.array_equal(J.toarray(), np.eye(3, 6))
+
+
 @pytest.fixture
 def folder(tmp_path):
     """A folder of a model, with a file beside it, and links that lead there."""
