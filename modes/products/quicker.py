@@ -2,7 +2,8 @@
 
 Gather and ScatterND move rows, one call for each: where a row is one number, GatherElements and
 MaxUnpool take a fraction of the time. A large constant on the right of a product is packed into an
-order of its own, all of which comes from memory; on the left it is read as it lies.
+order of its own, all of which comes from memory; on the left it is read as it lies. The sum of
+many rows is their product with ones, which takes a tenth of the time.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class Rewriting:
 
     def node(self, node: ir.Node) -> None:
         """A node as it is, or what stands for it."""
-        rewrite = {"Gather": self.gather, "ScatterND": self.scatter, "MatMul": self.matmul}
+        rewrite = {"Gather": self.gather, "ScatterND": self.scatter, "MatMul": self.matmul,
+                   "ReduceSum": self.sum}  # fmt: skip
         if node.op_type in rewrite:
             rewrite[node.op_type](node)
         self.nodes.append(node)
@@ -84,6 +86,22 @@ class Rewriting:
         right = self.call("Transpose", [flat], (k, m), perm=(1, 0))
         made = self.call("MatMul", [left, right], (n, m))
         self.reshapes(node, self.call("Transpose", [made], (m, n), perm=(1, 0)))
+
+    def sum(self, node: ir.Node) -> None:
+        """y = Σ x over axes that follow one another, and that others follow."""
+        x, *given = operands(node)
+        axes, shape = self.constants.get(id(given[0])) if given else None, shape_of(x)
+        if axes is None or not axes.size or dtype_of(x).itemsize < 4:
+            return
+        summed = sorted(from_start(axes, len(shape)))
+        first, last = summed[0], summed[-1] + 1
+        rows, row = size(shape[first:last]), size(shape[last:])
+        if last - first != len(summed) or min(rows, row) < LONGER:
+            return
+        stack = (size(shape[:first]), rows, row)
+        flat = self.call("Reshape", [x, self.constant(np.array(stack))], stack)
+        ones = self.constant(np.ones((1, rows), dtype_of(x)))
+        self.reshapes(node, self.call("MatMul", [ones, flat], (stack[0], 1, row)))
 
     def is_zero(self, value: ir.Value) -> bool:
         """Whether a value is known to be zero, in single precision, which MaxUnpool is for."""

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import onnxjac as oj
 from check_model import assert_near
 from check_operator import check_operator
-from onnxjac.jacobians import Block, Convolution, Dense, Eye, Take, implicit_kron
+from onnxjac.jacobians import Block, Convolution, Dense, Eye, SumTo, Take, implicit_kron
 from onnxjac.modes.primal.engines.onnxruntime import EngineError
 from onnxjac.modes.products.compiled import KEPT, Compiled
 from onnxjac.modes.products.ends import inputs_of, outputs_of
@@ -223,6 +223,16 @@ def test_a_large_constant_is_read_as_it_lies(rows, columns):
     (node,) = single("MatMul", K)
     turned = (rows, columns) == (16, 1200)
     assert node.inputs[0 if turned else 1].const_value is not None
+
+
+@pytest.mark.parametrize(
+    ("summed", "found"),
+    [((1, 20), 1), ((3, 1, 20), 1), ((1, 1, 20), 1), ((3, 9, 1), 0), ((1, 9, 20), 0)],
+)
+def test_many_rows_are_summed_by_a_matrix_product(summed, found):
+    """Not entries that lie side by side, nor three rows."""
+    J = SumTo(summed, (3, 9, 20)[-len(summed) :], np.float32)
+    assert len(single("MatMul", J)) == found
 
 
 @pytest.mark.parametrize(("pad", "kind"), [(0, "ConvTranspose"), (1, "Conv"), (2, "Conv")])

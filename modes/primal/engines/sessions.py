@@ -21,6 +21,12 @@ from .errors import OutdatedEngine
 CPU = "CPUExecutionProvider"
 UPGRADE = "`pip install -U 'onnxjac[runtime]'` brings the newest"
 
+SPINNING = "100"
+"""Microseconds that a session's threads spin after a run, before they sleep.
+
+The next product of the same operator then finds them awake, and that of another one need not wait
+long for the cores, as where J and Jᵀ take turns.
+"""
 
 LARGE = 2**30
 """Bytes of weights of which a session makes no copy in its own order, though that is quicker."""
@@ -87,14 +93,12 @@ def values_of(shared: Mapping[str, np.ndarray]) -> dict[str, Any]:
 def _session(model: bytes, shared: Mapping[str, np.ndarray], lean: bool, provider: str) -> Any:
     """A session of ONNX Runtime.
 
-    Its threads spin while it runs, and stop with it: else those of one session would take the
-    cores from the next one, as where J and Jᵀ take turns. A `lean` one keeps nothing between runs,
-    and one with `LARGE` weights has no copy of them.
+    A `lean` one keeps nothing between runs, and one with `LARGE` weights has no copy of them.
     """
     ort = runtime()
     options = ort.SessionOptions()
     options.log_severity_level = 4  # errors come as exceptions, not on stderr too
-    options.add_session_config_entry("session.force_spinning_stop", "1")
+    options.add_session_config_entry("session.intra_op.spin_duration_us", SPINNING)
     values = values_of(shared)
     options.add_external_initializers(list(values), list(values.values()))
     large = sum(array.nbytes for array in shared.values()) > LARGE
