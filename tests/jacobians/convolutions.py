@@ -39,6 +39,10 @@ GEOMETRIES = {
     "3-D": geometry(
         c=1, size=(3, 2, 3), kernel=(2, 1, 2), strides=(1, 1, 2), pads=(0, 0, 1, 1, 0, 0)
     ),
+    "many short rows": geometry(
+        n=4, c=4, m=2, size=(4, 3), kernel=(2, 2), strides=(2, 1), pads=(1, 0, 0, 1)
+    ),
+    "many short rows in groups": geometry(n=3, c=8, m=2, size=(3,), kernel=(2,), group=2),
     "pointwise": geometry(n=2, c=3, size=(2, 2), kernel=(1, 1)),
 }
 

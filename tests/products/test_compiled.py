@@ -241,3 +241,16 @@ def test_a_transposed_convolution_is_one_where_that_is_no_more_work(pad, kind):
     g = geometry(n=2, size=(6, 6), kernel=(3, 3), pads=(pad,) * 4)
     J, _ = convolution(Draw(3, np.float32), "u", "x", g)
     assert len(single(kind, J)) == 1
+
+
+@pytest.mark.parametrize("engine", ["numpy", "onnxruntime"])
+@pytest.mark.parametrize(("kernel", "found"), [((2, 2), 1), ((3, 3), 2)])
+def test_a_sum_of_transposed_convolutions_is_one(engine, kernel, found):
+    """Of their signals and kernels, joined, where these are the smaller ones."""
+    g = geometry(n=4, c=3, m=3, size=(5, 5), kernel=kernel, strides=(2, 2))
+    in_signal, _ = convolution(Draw(3, np.float32), "u", "x", g)
+    in_kernel, _ = convolution(Draw(4, np.float32), "w", "x", g)
+    J = Block([[in_signal, in_kernel]])
+    assert len([n for n in record(J).nodes if n.op_type == "ConvTranspose"]) == found
+    v = RNG.standard_normal(J.shape[1]).astype(np.float32)
+    assert_near(Compiled(J, engine) @ v, J.toarray() @ v, 1e-6)

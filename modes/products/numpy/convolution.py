@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ....jacobians import Shape, dtype_of, shape_of
+from ....jacobians.convolution import MANY
 from ....ops.numbers.convolution import blocks
 from ....ops.numbers.windows import Windows, patches, windows
 from .assemble import Assembler, assembles, attributes, by_kernel
@@ -21,7 +22,7 @@ from .instruction import copy
 from .matmul import multiply
 from .padding import Widths, clear, inside
 from .places import Buffer, Place, Role, ghost, new, reshaped
-from .wants import Want, Wants, asks_for, operand
+from .wants import Want, Wants, asks_for
 
 
 def grid_of(node: ir.Node) -> Windows:
@@ -99,11 +100,12 @@ def signal_target(asm: Assembler, node: ir.Node) -> Place:
 
 def convolve(asm: Assembler, x: Place, w: Place, y: Place, grid: Windows, group: int) -> None:
     """y ← conv(x, w), its frame around x first."""
-    x = framed(asm, x, grid)
     if w.shape[1] == 1 and len(y.view[0]) == group:
-        by_taps(asm, x, w, y, grid)
+        by_taps(asm, framed(asm, x, grid), w, y, grid)
+    elif is_short(w.shape, y.shape):
+        by_patches_of_all(asm, x, w, y, grid, group)
     else:
-        by_patches(asm, x, w, y, grid, group)
+        by_patches(asm, framed(asm, x, grid), w, y, grid, group)
 
 
 def by_taps(asm: Assembler, x: Place, w: Place, y: Place, grid: Windows) -> None:
@@ -131,6 +133,41 @@ def by_patches(asm: Assembler, x: Place, w: Place, y: Place, grid: Windows, grou
         onto(asm, weights, part, y[images, :, rows], group)
 
 
+def is_short(w: Shape, y: Shape) -> bool:
+    """Whether a row is shorter than the samples are many, and patches so large that these turn."""
+    return len(y) > 2 and y[0] > y[-1] and math.prod(w[1:]) >= MANY * w[0]
+
+
+def by_patches_of_all(
+    asm: Assembler, x: Place, w: Place, y: Place, grid: Windows, group: int
+) -> None:
+    """y ← W · patches, some rows of all samples at once: these lie side by side, (C, *space, N)."""
+    weights, view = matrices(asm, w, group), Place(*patched(asm, x, grid))
+    row = math.prod((len(x.view), *grid.count[1:], *w.shape[1:])) * group * x.dtype.itemsize
+    for _, rows in blocks(1, grid.count[0], row, w.view.nbytes):
+        part = columns(asm, view[:, :, rows], group, len(grid.count), last=True)
+        made, there = new((group, weights.shape[1], part.shape[2]), y.dtype), y[:, :, rows]
+        multiply(asm, weights, part, made)
+        turned = there.moved(np.moveaxis, 0, -1)
+        asm.emit(copy, made.moved(np.reshape, turned.shape), turned)
+
+
+def patched(asm: Assembler, x: Place, grid: Windows) -> tuple[Buffer, np.ndarray]:
+    """The patches of a copy of x inside its frame, its samples side by side."""
+    larger = np.add(x.shape, np.sum(widths_of(grid), axis=1))
+    role = Role.KEPT if any(map(any, grid.frame)) else Role.WORK
+    frame = samples_last(tuple(larger), x.dtype, role)
+    asm.emit(copy, x, Place(frame.buffer, inside(frame.view, widths_of(grid))))
+    return frame.buffer, patches(frame.view, grid)
+
+
+def samples_last(shape: Shape, dtype: Any, role: Role = Role.WORK) -> Place:
+    """A new signal (N, C, *space) that lies as (C, *space, N)."""
+    n, *rest = shape
+    view = np.moveaxis(ghost((*rest, n), dtype), -1, 0)
+    return Place(Buffer(view, role), view)
+
+
 def matrices(asm: Assembler, w: Place, group: int) -> Place:
     """The weights as one matrix per group."""
     shape = (group, len(w.view) // group, math.prod(w.shape[1:]))
@@ -138,12 +175,16 @@ def matrices(asm: Assembler, w: Place, group: int) -> Place:
     return asm.contiguous(w, shape) if view is None else Place(w.buffer, view)
 
 
-def columns(asm: Assembler, part: Place, group: int, rank: int) -> Place:
-    """Patches (n, c, *count, *kernel) as matrices (group, c / group · kernel, n · count)."""
+def columns(asm: Assembler, part: Place, group: int, rank: int, *, last: bool = False) -> Place:
+    """Patches (n, c, *count, *kernel) as matrices (group, c / group · kernel, n · count).
+
+    With the samples last, the columns are count · n.
+    """
     n, c, *rest = part.shape
     count, taps = tuple(range(3, 3 + rank)), tuple(range(3 + rank, 3 + 2 * rank))
     split = part.moved(np.reshape, (n, group, c // group, *rest))
-    turned = split.moved(np.transpose, (1, 2, *taps, 0, *count))
+    order = (*count, 0) if last else (0, *count)
+    turned = split.moved(np.transpose, (1, 2, *taps, *order))
     shape = (group, c // group * math.prod(rest[rank:]), n * math.prod(rest[:rank]))
     view = reshaped(turned.view, shape)
     return asm.contiguous(turned, shape) if view is None else Place(part.buffer, view)
@@ -166,6 +207,7 @@ def onto(asm: Assembler, weights: Place, part: Place, y: Place, group: int) -> N
 @asks_for("Conv")
 def _inside_the_frame(wants: Wants, node: ir.Node) -> Iterator[Want]:
     """What nobody else reads is written inside the frame at once."""
-    x, grid = operand(node), grid_of(node)
-    if wants.uses[x] == 1 and any(map(any, grid.frame)) and is_plain(node):
+    (x, w, *_), grid = node.inputs, grid_of(node)
+    short = is_short(shape_of(w), shape_of(node.outputs[0]))
+    if wants.uses[x] == 1 and any(map(any, grid.frame)) and is_plain(node) and not short:
         yield x, frame_around(shape_of(x), dtype_of(x), grid)[1]

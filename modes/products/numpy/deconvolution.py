@@ -8,16 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from ....jacobians import Shape, shape_of
+from ....jacobians import shape_of
 from ....ops.numbers.convolution import BLOCK, blocks
 from ....ops.numbers.windows import Windows, filled, halves
 from .assemble import Assembler, assembles, attributes, by_kernel
-from .convolution import convolve, is_wide, matrices, signal_target
+from .convolution import convolve, is_wide, matrices, samples_last, signal_target
 from .instruction import copy
 from .matmul import multiply
 from .padding import clear
@@ -64,9 +63,7 @@ def grid_of(node: ir.Node) -> tuple[Windows, tuple[int, ...]]:
     return Windows(x[2:], w[2:], strides, dilations, (), (), x[2:]), begins
 
 
-def mirrored(
-    grid: Windows, begins: tuple[int, ...], count: tuple[int, ...]
-) -> Windows | None:
+def mirrored(grid: Windows, begins: tuple[int, ...], count: tuple[int, ...]) -> Windows | None:
     """The convolution over x that gives y, where strides are 1 and the frame is not negative."""
     reach = [d * (k - 1) for d, k in zip(grid.dilations, grid.kernel, strict=True)]
     before = tuple(r - b for r, b in zip(reach, begins, strict=True))
@@ -101,12 +98,6 @@ def spread(
     asm.emit(copy, full[(..., *cut)], y)
 
 
-def samples_last(shape: Shape, dtype: Any) -> Place:
-    """A new signal (N, C, *space) that lies as (C, *space, N)."""
-    n, *rest = shape
-    return new((*rest, n), dtype).moved(np.moveaxis, -1, 0)
-
-
 def bands(images: int, rows: int, row: int) -> Iterator[tuple[slice, slice]]:
     """Blocks of rows of all images, or of as many as fill `BLOCK` bytes with a row of each.
 
@@ -120,9 +111,7 @@ def bands(images: int, rows: int, row: int) -> Iterator[tuple[slice, slice]]:
             yield part, rows_of
 
 
-def stamp(
-    asm: Assembler, weights: Place, x: Place, y: Place, grid: Windows, group: int
-) -> None:
+def stamp(asm: Assembler, weights: Place, x: Place, y: Place, grid: Windows, group: int) -> None:
     """y += the products with x, each tap where it falls."""
     n, m, *count = x.shape
     last = x.moved(np.moveaxis, 0, -1)
