@@ -111,16 +111,14 @@ def mirrored(attrs: Mapping[str, Any]) -> dict[str, Any]:
     return {**kept, "pads": pads}
 
 
-def spread_alike(*operands: Any) -> tuple[ir.Node, ir.Node] | None:
+def spread_alike(x: Any, y: Any) -> tuple[ir.Node, ir.Node] | None:
     """The two transposed convolutions of a sum, if they step alike over images larger than w."""
-    nodes = [made_by(x, "ConvTranspose") for x in operands]
-    if any(node is None for node in nodes) or nodes[0] is nodes[1]:
+    first, second = made_by(x, "ConvTranspose"), made_by(y, "ConvTranspose")
+    if first is None or second is None or first is second:
         return None
-    first, second = nodes
     plain = len(first.inputs) == len(second.inputs) == 2 and first.attributes["group"].value == 1
-    alike = first.attributes == second.attributes
-    u, w = (size(shape_of(x)) for x in first.inputs[:2])
-    return (first, second) if plain and alike and w < u else None
+    u, w = (size(shape_of(x)) for x in first.inputs)
+    return (first, second) if plain and w < u and first.attributes == second.attributes else None
 
 
 def unturned(x: Any, perm: tuple[int, ...]) -> Shape | None:

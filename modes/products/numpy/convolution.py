@@ -22,7 +22,7 @@ from .instruction import copy
 from .matmul import multiply
 from .padding import Widths, clear, inside
 from .places import Buffer, Place, Role, ghost, new, reshaped
-from .wants import Want, Wants, asks_for
+from .wants import Want, Wants, asks_for, operand
 
 
 def grid_of(node: ir.Node) -> Windows:
@@ -207,7 +207,7 @@ def onto(asm: Assembler, weights: Place, part: Place, y: Place, group: int) -> N
 @asks_for("Conv")
 def _inside_the_frame(wants: Wants, node: ir.Node) -> Iterator[Want]:
     """What nobody else reads is written inside the frame at once."""
-    (x, w, *_), grid = node.inputs, grid_of(node)
-    short = is_short(shape_of(w), shape_of(node.outputs[0]))
+    x, grid = operand(node), grid_of(node)
+    short = is_short(shape_of(operand(node, 1)), shape_of(node.outputs[0]))
     if wants.uses[x] == 1 and any(map(any, grid.frame)) and is_plain(node) and not short:
         yield x, frame_around(shape_of(x), dtype_of(x), grid)[1]

@@ -129,9 +129,9 @@ def parts(node: ir.Node, place: Place) -> Iterator[Want]:
         yield x, Place(place.buffer, view)
 
 
-def operand(node: ir.Node) -> ir.Value:
-    """The first input of a node."""
-    x = node.inputs[0]
+def operand(node: ir.Node, place: int = 0) -> ir.Value:
+    """An input that a node has, by default the first."""
+    x = node.inputs[place]
     assert x is not None
     return x
 
