@@ -1,7 +1,8 @@
 """Patches: convolutions of kernels as matrix products with patches that are gathered once.
 
-u[n, m, p] = Σ w[m, c, k] x[n, c, p · stride + k · dilation] = (w colsᵀ)[m, n, p], with
-cols (N · positions, C · kernel entries): more memory than x, but neither the product nor its
+With the signal held, u[n, m, p] = Σ w[m, c, k] x[n, c, p · stride + k · dilation] = (w colsᵀ)[m, n,
+p], cols (N · positions, C · kernel entries). With the cotangent held, x = (wᵀ colsᵀ)[c, n, q], cols
+(N · size, M · kernel entries). That is more memory than x or u, but neither the product nor its
 transpose has to gather them again.
 """
 
@@ -23,6 +24,7 @@ from ...jacobians import (
     Permutation,
     Product,
     Reshape,
+    Shape,
     size,
 )
 from ...jacobians.products import factors_of
@@ -37,11 +39,11 @@ Gather = Callable[[Convolution], np.ndarray]
 def with_patches(dag: Dag, products: int, memory: int) -> tuple[Dag, tuple[Stretch, ...]]:
     """The DAG with those convolutions of kernels unfolded for which it pays and room is left."""
     worth = {edge: worth_of(edge.operator, products) for edge in dag.edges}
-    done: dict[Edge, Jacobian] = {}
+    done, gather = dict[Edge, Jacobian](), Gathering()
     for edge in sorted(worth, key=worth.__getitem__, reverse=True):
         need = unfolded(edge.operator, hollow).nbytes if worth[edge] > 0 else 0
         if 0 < need <= memory:
-            done[edge], memory = unfolded(edge.operator, gathered), memory - need
+            done[edge], memory = unfolded(edge.operator, gather), memory - need
     if not done:
         return dag, ()
     edges = (replace(e, operator=done.get(e, e.operator)) for e in dag.edges)
@@ -66,12 +68,10 @@ def worth_of(operator: Jacobian, products: int) -> float:
 
 
 def is_unfoldable(factor: Jacobian) -> bool:
-    """Whether a factor is a convolution of one group between the kernel and its output."""
-    return (
-        isinstance(factor, Convolution)
-        and factor.geometry.group == 1
-        and {factor.source, factor.target} == {"w", "u"}
-    )
+    """Whether a factor is a convolution of one group from or to the kernel."""
+    if not isinstance(factor, Convolution) or factor.geometry.group > 1:
+        return False
+    return "w" in (factor.source, factor.target)
 
 
 def unfolded(operator: Jacobian, gather: Gather) -> Jacobian:
@@ -85,36 +85,86 @@ def unfolded(operator: Jacobian, gather: Gather) -> Jacobian:
 
 
 def unfolded_factor(factor: Convolution, gather: Gather) -> tuple[Jacobian, ...]:
-    """w ↦ (w colsᵀ) as (M, N · positions), then N before M; or the transpose of it."""
-    g = factor.geometry
-    (n, m, *positions), dtype = g.u, factor.dtype
-    cols = gather(factor)
+    """w ↦ w colsᵀ as (channels, N · places), then N before the channels; or the transpose of it."""
+    g, dtype, cols = factor.geometry, factor.dtype, gather(factor)
+    (m, c), to_signal = g.w[:2], holds_cotangent(factor)
+    shape, channels = (g.x, c) if to_signal else (g.u, m)
+    (n, _, *space), kernel = shape, (m, c, size(g.w[2:]))
+    places, width = size(tuple(space)), cols.shape[1]
+    turned = (Reshape((channels, width), (c, m, kernel[2]), dtype),
+              Permutation((1, 0, 2), kernel, dtype), Reshape(kernel, g.w, dtype))  # fmt: skip
     chain = (
-        Reshape(g.u, (n, m, size(tuple(positions))), dtype),
-        Permutation((1, 0, 2), (m, n, size(tuple(positions))), dtype),
-        Reshape((m, n, size(tuple(positions))), (m, len(cols)), dtype),
-        Kron(Eye(m), cols, ()),
-        Reshape((m, cols.shape[1]), g.w, dtype),
+        Reshape(shape, (n, channels, places), dtype),
+        Permutation((1, 0, 2), (channels, n, places), dtype),
+        Reshape((channels, n, places), (channels, len(cols)), dtype),
+        Kron(Eye(channels), cols, ()),
+        *(turned if to_signal else (Reshape((channels, width), g.w, dtype),)),
     )
     return chain if factor.source == "w" else tuple(part.T for part in reversed(chain))
 
 
-def columns_shape(g: Geometry) -> tuple[int, int]:
-    """(N · positions, C · kernel entries)."""
-    return g.u[0] * size(g.u[2:]), size(g.w[1:])
+def holds_cotangent(factor: Convolution) -> bool:
+    """Whether u is held, between the kernel and the signal."""
+    return "x" in (factor.source, factor.target)
+
+
+def room(factor: Convolution) -> Shape:
+    """(channels, *kernel, N, *places): how the patches lie."""
+    g = factor.geometry
+    around, channels = (g.x, g.w[0]) if holds_cotangent(factor) else (g.u, g.w[1])
+    return (channels, *g.w[2:], g.x[0], *around[2:])
+
+
+def columns_shape(factor: Convolution) -> tuple[int, int]:
+    """(N · places, channels · kernel entries)."""
+    shape, split = room(factor), len(factor.geometry.w) - 1
+    return size(shape[split:]), size(shape[:split])
 
 
 def hollow(factor: Convolution) -> np.ndarray:
     """Patches that take no memory, to estimate with."""
-    return np.broadcast_to(np.zeros((), factor.dtype), columns_shape(factor.geometry))
+    return np.broadcast_to(np.zeros((), factor.dtype), columns_shape(factor))
+
+
+class Gathering:
+    """Patches, gathered once for an operator and for its transpose."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[int, Geometry], np.ndarray] = {}
+
+    def __call__(self, factor: Convolution) -> np.ndarray:
+        key = id(factor.held), factor.geometry
+        if key not in self.known:
+            self.known[key] = gathered(factor)
+        return self.known[key]
 
 
 def gathered(factor: Convolution) -> np.ndarray:
-    """The patches, gathered image by image; positions are next to each other in memory."""
-    g, d = factor.geometry, len(factor.geometry.strides)
+    """The patches, image by image or tap by tap; places are next to each other in memory."""
+    g = factor.geometry
     grid = Windows(g.x[2:], g.w[2:], g.strides, g.dilations, (), (), g.u[2:])
-    held = np.empty((g.x[1], *g.w[2:], g.u[0], *g.u[2:]), factor.dtype)
-    for image, target in zip(factor.held, np.moveaxis(held, 1 + d, 0), strict=True):
+    held = np.empty(room(factor), factor.dtype)
+    fill = by_taps if holds_cotangent(factor) else by_images
+    fill(held, factor.held, g, grid)
+    return held.reshape(columns_shape(factor)[::-1]).T
+
+
+def by_images(held: np.ndarray, x: np.ndarray, g: Geometry, grid: Windows) -> None:
+    """held[c, k, n, p] ← x[n, c, p · stride + k · dilation]."""
+    d = len(g.strides)
+    for image, target in zip(x, np.moveaxis(held, 1 + d, 0), strict=True):
         view = patches(numbers.Pad(image, g.pads, None, tuple(range(-d, 0))), grid)
         target[...] = view.transpose(0, *range(1 + d, 1 + 2 * d), *range(1, 1 + d))
-    return held.reshape(columns_shape(g)[::-1]).T
+
+
+def by_taps(held: np.ndarray, u: np.ndarray, g: Geometry, grid: Windows) -> None:
+    """held[m, k, n, p · stride + k · dilation] ← u[n, m, p], and zero where no p comes from."""
+    ends = [begin + n for begin, n in zip(g.pads, g.x[2:], strict=False)]
+    covered = [grid.covered(axis, n) for axis, n in enumerate(g.u[2:])]
+    padded = np.zeros((*g.u[1::-1], *map(max, covered, ends)), u.dtype)
+    cut = (slice(None), slice(None), *map(slice, g.pads, ends))
+    for tap, reach in grid.taps():
+        there = padded[(slice(None), slice(None), *reach)]
+        there[...] = u.swapaxes(0, 1)
+        held[(slice(None), *tap)] = padded[cut]
+        there[...] = 0

@@ -8,7 +8,6 @@ many rows is their product with ones, which takes a tenth of the time.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +23,9 @@ LARGE = 1 << 22
 
 LONGER = 8
 """So many times as large as what it is multiplied with is a constant that decides the time."""
+
+MANY = 32
+"""Rows that repay packing what they are multiplied with."""
 
 
 def quicker(recording: Recording) -> Recording:
@@ -75,13 +77,18 @@ class Rewriting:
         self.reshapes(node, made)
 
     def matmul(self, node: ir.Node) -> None:
-        """A C = (Cᵀ Aᵀ)ᵀ for a large matrix C."""
+        """A C = (Cᵀ Aᵀ)ᵀ where C is large: a constant, or the transpose of what is computed."""
         a, c = operands(node)
-        held, shape = self.constants.get(id(c)), shape_of(a)
-        if held is None or size(shape) != size(shape[-2:]) or not decides(held, shape):
+        held, shape, (k, n) = self.constants.get(id(c)), shape_of(a), shape_of(c)[-2:]
+        if len(shape) < 2 or size(shape) != size(shape[-2:]) or size(shape_of(c)) != k * n:
             return
-        (m, k), n = shape[-2:], held.shape[-1]
-        left = self.constant(held.reshape(k, n).T)
+        m, turned = shape[-2], before_turning(c)
+        if held is not None and decides(held, m, k, n):
+            left = self.constant(held.reshape(k, n).T)
+        elif turned is not None and held is None and k >= n >= LONGER * m:
+            left = self.call("Reshape", [turned, self.constant(np.array([n, k]))], (n, k))
+        else:
+            return
         flat = self.call("Reshape", [a, self.constant(np.array([m, k]))], (m, k))
         right = self.call("Transpose", [flat], (k, m), perm=(1, 0))
         made = self.call("MatMul", [left, right], (n, m))
@@ -137,15 +144,23 @@ def operands(node: ir.Node) -> list[ir.Value]:
     return [x for x in node.inputs if x is not None]
 
 
-def decides(held: np.ndarray, shape: Shape) -> bool:
-    """Whether a matrix is so large, and the one before it so small, that reading it takes longest.
+def decides(held: np.ndarray, m: int, k: int, n: int) -> bool:
+    """Whether C (k, n) is so large, and A (m, k) so small, that reading C takes longest.
 
-    A few rows are a case of their own, for which nothing is packed.
+    A few rows are a case of their own, for which nothing is packed; many repay the packing.
     """
-    if len(shape) < 2 or held.size != math.prod(held.shape[-2:]) or shape[-2] < LONGER:
-        return False
-    longest = max(size(shape), shape[-2] * held.shape[-1])
-    return held.nbytes >= LARGE and held.size >= LONGER * longest
+    few = LONGER <= m <= MANY
+    return few and held.nbytes >= LARGE and held.size >= LONGER * m * max(k, n)
+
+
+def before_turning(x: ir.Value) -> ir.Value | None:
+    """What a matrix is the transpose of, if a node transposes it."""
+    node = x.producer()
+    if node is None or node.op_type != "Transpose":
+        return None
+    perm = node.attributes["perm"].as_ints()
+    rank = len(perm)
+    return node.inputs[0] if (*perm,) == (*range(rank - 2), rank - 1, rank - 2) else None
 
 
 def is_column(index: np.ndarray, shape: Shape) -> bool:

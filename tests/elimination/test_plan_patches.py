@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 from onnxjac.jacobians import Convolution, Dag, Diagonal, Edge, Geometry, Kron
 from onnxjac.jacobians.products import factors_of
-from onnxjac.modes.elimination.patches import gathered, hollow, unfolded
+from onnxjac.modes.elimination.patches import Gathering, gathered, hollow, unfolded
 from onnxjac.modes.elimination.plan import plan
 
 FLOAT = np.dtype(float)
@@ -18,15 +18,17 @@ GEOMETRIES = [
 ]
 
 
-def kernel_map(g):
-    """∂conv/∂kernel with a random signal held."""
-    return Convolution(np.random.default_rng(0).standard_normal(g.x), "w", "u", g)
+def kernel_map(g, held="x"):
+    """∂conv/∂kernel with a random signal held, or ∂convᵀ/∂kernel with a random cotangent held."""
+    shape, target = (g.x, "u") if held == "x" else (g.u, "x")
+    return Convolution(np.random.default_rng(0).standard_normal(shape), "w", target, g)
 
 
 @pytest.mark.parametrize("g", GEOMETRIES)
+@pytest.mark.parametrize("held", ["x", "u"])
 @pytest.mark.parametrize("transposed", [False, True])
-def test_the_same_matrix(g, transposed):
-    operator = kernel_map(g).T if transposed else kernel_map(g)
+def test_the_same_matrix(g, held, transposed):
+    operator = kernel_map(g, held).T if transposed else kernel_map(g, held)
     operator = operator @ Diagonal(np.arange(1.0, operator.shape[1] + 1).reshape(operator.in_shape))
     found = unfolded(operator, gathered)
     assert not any(isinstance(f, Convolution) for f in factors_of(found))
@@ -35,8 +37,9 @@ def test_the_same_matrix(g, transposed):
 
 
 @pytest.mark.parametrize("g", GEOMETRIES)
-def test_the_estimate_is_of_the_same_size(g):
-    operator = kernel_map(g)
+@pytest.mark.parametrize("held", ["x", "u"])
+def test_the_estimate_is_of_the_same_size(g, held):
+    operator = kernel_map(g, held)
     assert unfolded(operator, hollow).nbytes == unfolded(operator, gathered).nbytes
 
 
@@ -50,3 +53,10 @@ def test_a_wide_output_has_its_patches_gathered():
     assert any(isinstance(factor, Kron) for factor in factors_of(edge.operator))
     assert stretch.nbytes == 4 * 256 * 72 * 8
     assert not plan(dag, products=100, memory=stretch.nbytes - 1).stretches
+
+
+def test_an_operator_and_its_transpose_share_their_patches():
+    g = GEOMETRIES[0]
+    gather, operator = Gathering(), kernel_map(g)
+    assert gather(operator) is gather(operator.T)
+    assert gather(operator) is not gather(kernel_map(g, "u"))
