@@ -162,7 +162,7 @@ def by_taps(held: np.ndarray, u: np.ndarray, g: Geometry, grid: Windows) -> None
     ends = [begin + n for begin, n in zip(g.pads, g.x[2:], strict=False)]
     covered = [grid.covered(axis, n) for axis, n in enumerate(g.u[2:])]
     padded = np.zeros((*g.u[1::-1], *map(max, covered, ends)), u.dtype)
-    cut = (slice(None), slice(None), *map(slice, g.pads, ends))
+    cut: tuple[slice, ...] = (slice(None), slice(None), *map(slice, g.pads, ends))
     for tap, reach in grid.taps():
         there = padded[(slice(None), slice(None), *reach)]
         there[...] = u.swapaxes(0, 1)
