@@ -163,8 +163,9 @@ def by_taps(held: np.ndarray, u: np.ndarray, g: Geometry, grid: Windows) -> None
     covered = [grid.covered(axis, n) for axis, n in enumerate(g.u[2:])]
     padded = np.zeros((*g.u[1::-1], *map(max, covered, ends)), u.dtype)
     cut: tuple[slice, ...] = (slice(None), slice(None), *map(slice, g.pads, ends))
-    for tap, reach in grid.taps():
+    by_tap = held.reshape(len(held), size(g.w[2:]), len(u), *g.x[2:])
+    for k, (_, reach) in enumerate(grid.taps()):
         there = padded[(slice(None), slice(None), *reach)]
         there[...] = u.swapaxes(0, 1)
-        held[(slice(None), *tap)] = padded[cut]
+        by_tap[:, k] = padded[cut]
         there[...] = 0
