@@ -145,9 +145,10 @@ MANY = 4
 def samples_last(g: Geometry) -> bool:
     """Whether patches are gathered for all samples at once, for which these must lie side by side.
 
-    One sample already does.
+    One sample already does. Where kernels are larger than what comes out, cuts would be many.
     """
-    return g.u[0] > 1 and g.group * size(g.w[1:]) >= MANY * g.w[0]
+    turned = g.u[0] > 1 and g.group * size(g.w[1:]) >= MANY * g.w[0]
+    return turned or size(g.w[2:]) > size(g.u[2:])
 
 
 def gathered_patches(op: Op, g: Geometry, x: Array) -> Array:
@@ -168,11 +169,11 @@ def meetings(g: Geometry, space: Shape) -> np.ndarray:
     >>> meetings(Geometry((1, 1, 3), (1, 1, 2), (1, 1, 2), (1,), (1,), (0, 0), 1), (3,))
     array([0, 1, 1, 2])
     """
-    d = len(space)
-    grid = np.indices((*g.w[2:], *g.u[2:])).reshape(2, d, -1)
-    steps = np.array([g.dilations, g.strides])[..., None]
-    found: np.ndarray = np.ravel_multi_index(tuple((grid * steps).sum(axis=0)), space)
-    return found
+    found, apart = np.zeros((), np.int64), np.cumprod((1, *space[:0:-1]))[::-1]
+    for counts, steps in ((g.w[2:], g.dilations), (g.u[2:], g.strides)):
+        for n, step in zip(counts, apart * steps, strict=True):
+            found = np.add.outer(found, step * np.arange(n))
+    return found.ravel()
 
 
 def patches(op: Op, g: Geometry, x: Array) -> Array:

@@ -77,6 +77,10 @@ def spread(y: Array, x: Array, w: Array, grid: Windows, group: int) -> None:
 def spread_depthwise(y: Array, x: Array, w: Array, grid: Windows) -> None:
     """The same for one input channel per group, without a product of matrices."""
     y = y.reshape(*x.shape[:2], -1, *y.shape[2:])
+    if is_mostly_kernel(grid):
+        for at, reach in turned(grid).taps():
+            y[(..., *reach)] += w[None] * x[(..., *at)].reshape(*x.shape[:2], *(1,) * (w.ndim - 1))
+        return
     for tap, reach in grid.taps():
         weight = w[(..., *tap)].reshape(*w.shape[:2], *(1,) * len(tap))
         y[(..., *reach)] += weight * x[:, :, None]
@@ -84,5 +88,21 @@ def spread_depthwise(y: Array, x: Array, w: Array, grid: Windows) -> None:
 
 def stamp(y: Array, taps: Array, grid: Windows) -> None:
     """Add taps (channels, *kernel, n, *count) to y (channels, n, *space) where each tap falls."""
+    if is_mostly_kernel(grid):
+        rank = len(grid.kernel)
+        kernel, count = range(1, 1 + rank), range(2 + rank, 2 + 2 * rank)
+        taps, grid = taps.transpose(0, *count, 1 + rank, *kernel), turned(grid)
     for tap, reach in grid.taps():
         y[(..., *reach)] += taps[(slice(None), *tap)]
+
+
+def is_mostly_kernel(grid: Windows) -> bool:
+    """Whether there are more taps than elements of x, which then take fewer steps."""
+    return math.prod(grid.count) < math.prod(grid.kernel)
+
+
+def turned(grid: Windows) -> Windows:
+    """Elements of x as the taps of a window that slides over the kernel: the sum is the same."""
+    return replace(
+        grid, kernel=grid.count, count=grid.kernel, strides=grid.dilations, dilations=grid.strides
+    )

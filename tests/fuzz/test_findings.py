@@ -127,10 +127,21 @@ def test_the_runner_sees_what_is_bad(name, monkeypatch):
     assert verdict.text.startswith(name.split(":")[0])
 
 
-
-
 def test_more_of_the_greatest_than_there_are():
     model = oj.load(text("y, i = TopK(x, k)", "float[2,3] x, int64[1] k"))
     point = {"x": np.arange(6, dtype=np.float32).reshape(2, 3), "k": np.array([2**50])}
     with pytest.raises(oj.OnnxJacError, match="k=1125899906842624 of 3 elements"):
         oj.linearize(model, point, engine="numpy")
+
+
+@pytest.mark.parametrize(("step", "rows"), [("ConvTranspose", 3), ("Conv", 2**16)])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_kernel_of_many_taps_takes_no_step_for_each(step, rows, groups):
+    """A million of them took minutes, beside few elements of x or y."""
+    channels = 2 if step == "ConvTranspose" else groups
+    shapes = f"float[1,{channels},{rows},3] x, float[2,1,65536,3] w"
+    model = oj.load(text(f"y = {step}<group={groups}>(x, w)", shapes))
+    point = {name: np.ones(spec.shape, np.float32) for name, spec in model.inputs.items()}
+    J = oj.linearize(model, point, engine="numpy")
+    for K in (J, J.compile("numpy")):
+        K.T @ (K @ np.ones(J.shape[1], np.float32))

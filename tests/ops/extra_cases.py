@@ -180,6 +180,8 @@ case("ConvTranspose", (1, 2, 3, 3), (2, 2, 3, 3), strides=[2, 2], output_shape=[
 case("ConvTranspose", (1, 1, 3), (1, 1, 3), strides=[2], output_shape=[6], auto_pad="SAME_UPPER")
 case("ConvTranspose", (1, 1, 3), (1, 1, 3), strides=[2], output_shape=[6], auto_pad="SAME_LOWER")
 case("ConvTranspose", (1, 1, 3), (1, 1, 2), dilations=[2], output_padding=[1])
+case("ConvTranspose", (2, 2, 2, 1), (2, 2, 3, 2), strides=[2, 1], dilations=[1, 2])
+case("ConvTranspose", (2, 2, 2), (2, 2, 4), group=2, strides=[2], dilations=[3], output_padding=[1])
 case("ConvTranspose", (1, 2, 2, 2, 3), (2, 1, 2, 1, 2), strides=[1, 1, 2], pads=[0, 0, 1, 1, 0, 0])
 
 

@@ -24,6 +24,9 @@ from .padding import Widths, clear, inside
 from .places import Buffer, Place, Role, ghost, new, reshaped
 from .wants import Want, Wants, asks_for, operand
 
+TAPS = 2**12
+"""The most taps of which each is a call of its own."""
+
 
 def grid_of(node: ir.Node) -> Windows:
     """How the windows lie."""
@@ -100,7 +103,7 @@ def signal_target(asm: Assembler, node: ir.Node) -> Place:
 
 def convolve(asm: Assembler, x: Place, w: Place, y: Place, grid: Windows, group: int) -> None:
     """y ← conv(x, w), its frame around x first."""
-    if w.shape[1] == 1 and len(y.view[0]) == group:
+    if w.shape[1] == 1 and len(y.view[0]) == group and math.prod(w.shape[2:]) <= TAPS:
         by_taps(asm, framed(asm, x, grid), w, y, grid)
     elif is_short(w.shape, y.shape):
         by_patches_of_all(asm, x, w, y, grid, group)

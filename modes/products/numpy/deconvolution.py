@@ -16,11 +16,12 @@ from ....jacobians import shape_of
 from ....ops.numbers.convolution import BLOCK, blocks
 from ....ops.numbers.windows import Windows, filled, halves
 from .assemble import Assembler, assembles, attributes, by_kernel
-from .convolution import convolve, is_wide, matrices, samples_last, signal_target
+from .convolution import TAPS, convolve, is_wide, matrices, samples_last, signal_target
 from .instruction import copy
 from .matmul import multiply
 from .padding import clear
 from .places import Place, new, reshaped
+from .wants import operand
 
 PRODUCT = 1 / 20
 """How long a multiplication in a product of matrices takes, beside moving a number."""
@@ -31,7 +32,8 @@ KNOWN = {"kernel_shape", "strides", "dilations", "pads", "group", "output_paddin
 @assembles("ConvTranspose")
 def conv_transpose(asm: Assembler, node: ir.Node) -> None:
     """y = convᵀ(x, w)."""
-    if len(node.inputs) > 2 or not {*node.attributes} <= KNOWN or not is_wide(node):
+    plain = len(node.inputs) == 2 and {*node.attributes} <= KNOWN and is_wide(node)
+    if not plain or math.prod(shape_of(operand(node, 1))[2:]) > TAPS:
         by_kernel(asm, node)
         return
     (x, w), group = asm.operands(node), attributes(node).get("group", 1)
