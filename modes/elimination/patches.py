@@ -1,7 +1,7 @@
 """Patches: convolutions of kernels as matrix products with patches that are gathered once.
 
-With the signal held, u[n, m, p] = Σ w[m, c, k] x[n, c, p · stride + k · dilation] = (w colsᵀ)[m, n,
-p], cols (N · positions, C · kernel entries). With the cotangent held, x = (wᵀ colsᵀ)[c, n, q], cols
+u[n, m, p] = Σ w[m, c, k] x[n, c, p · stride + k · dilation] = (w colsᵀ)[m, n, p] with x held, whose
+cols are (N · positions, C · kernel entries); x = (wᵀ colsᵀ)[c, n, q] with u held, whose cols are
 (N · size, M · kernel entries). That is more memory than x or u, but neither the product nor its
 transpose has to gather them again.
 """
@@ -130,10 +130,10 @@ class Gathering:
     """Patches, gathered once for an operator and for its transpose."""
 
     def __init__(self) -> None:
-        self.known: dict[tuple[int, Geometry], np.ndarray] = {}
+        self.known: dict[tuple[int, Geometry, bool], np.ndarray] = {}
 
     def __call__(self, factor: Convolution) -> np.ndarray:
-        key = id(factor.held), factor.geometry
+        key = id(factor.held), factor.geometry, holds_cotangent(factor)
         if key not in self.known:
             self.known[key] = gathered(factor)
         return self.known[key]

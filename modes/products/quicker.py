@@ -79,10 +79,10 @@ class Rewriting:
     def matmul(self, node: ir.Node) -> None:
         """A C = (Cᵀ Aᵀ)ᵀ where C is large: a constant, or the transpose of what is computed."""
         a, c = operands(node)
-        held, shape, (k, n) = self.constants.get(id(c)), shape_of(a), shape_of(c)[-2:]
-        if len(shape) < 2 or size(shape) != size(shape[-2:]) or size(shape_of(c)) != k * n:
+        if not is_one_matrix(a) or not is_one_matrix(c):
             return
-        m, turned = shape[-2], before_turning(c)
+        (m, k), n = shape_of(a)[-2:], shape_of(c)[-1]
+        held, turned = self.constants.get(id(c)), before_turning(c)
         if held is not None and decides(held, m, k, n):
             left = self.constant(held.reshape(k, n).T)
         elif turned is not None and held is None and k >= n >= LONGER * m:
@@ -98,7 +98,7 @@ class Rewriting:
         """y = Σ x over axes that follow one another, and that others follow."""
         x, *given = operands(node)
         axes, shape = self.constants.get(id(given[0])) if given else None, shape_of(x)
-        if axes is None or not axes.size or dtype_of(x).itemsize < 4:
+        if axes is None or not axes.size or dtype_of(x) not in (np.float32, np.float64):
             return
         summed = sorted(from_start(axes, len(shape)))
         first, last = summed[0], summed[-1] + 1
@@ -142,6 +142,12 @@ class Rewriting:
 def operands(node: ir.Node) -> list[ir.Value]:
     """The inputs of a node that has them all."""
     return [x for x in node.inputs if x is not None]
+
+
+def is_one_matrix(x: ir.Value) -> bool:
+    """Whether a value is a matrix, but for axes of size 1 before it."""
+    shape = shape_of(x)
+    return len(shape) > 1 and size(shape) == size(shape[-2:])
 
 
 def decides(held: np.ndarray, m: int, k: int, n: int) -> bool:

@@ -37,7 +37,7 @@ class ResidualRecorder(Recorder):
             inputs = unrepeated(inputs)
         if op_type == "Add" and (pair := spread_alike(*inputs)):
             return self.spread_together(*pair)
-        if op_type == "Transpose" and (shape := unturned(inputs[0], attrs["perm"])):
+        if op_type == "Transpose" and (shape := unturned(inputs[0], **attrs)):
             return self.Reshape(inputs[0], shape)
         if op_type == "ConvTranspose" and steps_by_one(inputs, attrs):
             return super().call("Conv", inputs[0], self.turned(inputs[1], attrs), **mirrored(attrs))
@@ -114,16 +114,17 @@ def mirrored(attrs: Mapping[str, Any]) -> dict[str, Any]:
 def spread_alike(x: Any, y: Any) -> tuple[ir.Node, ir.Node] | None:
     """The two transposed convolutions of a sum, if they step alike over images larger than w."""
     first, second = made_by(x, "ConvTranspose"), made_by(y, "ConvTranspose")
-    if first is None or second is None or first is second:
+    if first is None or second is None or first is second or shape_of(x) != shape_of(y):
         return None
     plain = len(first.inputs) == len(second.inputs) == 2 and first.attributes["group"].value == 1
     u, w = (size(shape_of(x)) for x in first.inputs)
     return (first, second) if plain and w < u and first.attributes == second.attributes else None
 
 
-def unturned(x: Any, perm: tuple[int, ...]) -> Shape | None:
+def unturned(x: Any, perm: tuple[int, ...] | None = None) -> Shape | None:
     """The shape after a Transpose that moves axes of size 1 only; None where it moves more."""
     shape = shape_of(x)
+    perm = tuple(reversed(range(len(shape)))) if perm is None else perm
     moved = [k for k in perm if shape[k] != 1]
     return tuple(shape[k] for k in perm) if moved == sorted(moved) else None
 
