@@ -16,6 +16,9 @@ from .windows import explicit_pads, steps
 @jacobian("MaxPool")
 def max_pool(op: Any, node: Node) -> Blocks:
     """y takes the greatest entry of each window; the first one where several tie."""
+    pads = explicit_pads(node, node.x_shape[2:], node.y_shape[2:], node.kernel_shape)
+    if any(np.any(counts == 0) for counts in window_counts(node, pads, padding=False)):
+        raise ValueError(f"pads {pads} leave windows {node.kernel_shape} nothing but padding")
     return {(0, 0): take_flat(max_positions(op, node), node.x_shape, node.dtype)}
 
 
@@ -33,8 +36,8 @@ def max_positions(op: Any, node: Node) -> Array:
 def average_pool(op: Any, node: Node) -> Blocks:
     """y = window sums over the number of entries that each window counts."""
     pads = explicit_pads(node, node.x_shape[2:], node.y_shape[2:], node.kernel_shape)
-    counts = reduce(np.multiply.outer, window_counts(node, pads))
-    average = Diagonal((1 / counts).astype(node.dtype), node.y_shape)
+    counts = window_counts(node, pads, padding=bool(node.count_include_pad))
+    average = Diagonal((1 / reduce(np.multiply.outer, counts)).astype(node.dtype), node.y_shape)
     return {(0, 0): average @ window_sums(node, pads)}
 
 
@@ -57,14 +60,14 @@ def window_sums(node: Node, pads: Shape) -> Jacobian:
     return Reshape(node.y_shape, g.u, node.dtype) @ Convolution(ones, "x", "u", g) @ split
 
 
-def window_counts(node: Node, pads: Shape) -> list[np.ndarray]:
+def window_counts(node: Node, pads: Shape, *, padding: bool) -> list[np.ndarray]:
     """Per axis, how many entries each window counts: those of x, or also those of the padding."""
     strides, dilations = steps(node, len(node.kernel_shape))
     counts = []
     for k, kernel in enumerate(node.kernel_shape):
         n, before, after = node.x_shape[2 + k], pads[k], pads[k + len(node.kernel_shape)]
         at = strides[k] * np.arange(node.y_shape[2 + k])[:, None] + dilations[k] * np.arange(kernel)
-        low, high = (0, n + before + after) if node.count_include_pad else (before, before + n)
+        low, high = (0, n + before + after) if padding else (before, before + n)
         counts.append(((at >= low) & (at < high)).sum(axis=1))
     return counts
 

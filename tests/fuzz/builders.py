@@ -150,6 +150,9 @@ REFUSED = {
     "constant with huge dims": (lambda: misfit([2**62, 2**62]), "cannot be read"),
     "operand of Min left out": (lambda: left_out("Min"), "leaves out"),
     "operand of Mean left out": (lambda: left_out("Mean"), "leaves out"),
+    "maximum of padding alone": (
+        lambda: text("y = MaxPool<kernel_shape=[1, 3], pads=[2, 2, 2, 2]>(x)", "float[1,1,4,4] x"),
+        "nothing but padding"),
     "negative axis": (negative_axis, "axis of -7"),
     "axis of 64 bits": (
         lambda: normalized("LayerNormalization<axis=9223372036854775807>(x, w)"), "many axes"),
