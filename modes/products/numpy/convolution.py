@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from ....jacobians import Shape, dtype_of, shape_of
 from ....jacobians.convolution import MANY
-from ....ops.numbers.convolution import blocks
+from ....ops.numbers.convolution import BLOCK, blocks
 from ....ops.numbers.windows import Windows, patches, windows
 from .assemble import Assembler, assembles, attributes, by_kernel
 from .instruction import copy
@@ -144,24 +144,37 @@ def is_short(w: Shape, y: Shape) -> bool:
 def by_patches_of_all(
     asm: Assembler, x: Place, w: Place, y: Place, grid: Windows, group: int
 ) -> None:
-    """y ← W · patches, some rows of all samples at once: these lie side by side, (C, *space, N)."""
-    weights, view = matrices(asm, w, group), Place(*patched(asm, x, grid))
-    row = math.prod((len(x.view), *grid.count[1:], *w.shape[1:])) * group * x.dtype.itemsize
-    for _, rows in blocks(1, grid.count[0], row, w.view.nbytes):
-        part = columns(asm, view[:, :, rows], group, len(grid.count), last=True)
-        made, there = new((group, weights.shape[1], part.shape[2]), y.dtype), y[:, :, rows]
+    """y ← W · patches of many samples at once, which lie side by side, (C, *space, N)."""
+    weights, view = matrices(asm, w, group), patched(asm, x, grid)
+    row = math.prod((*grid.count[1:], *w.shape[1:])) * group * x.dtype.itemsize
+    for images, rows in bands(len(x.view), grid.count[0], row, w.view.nbytes):
+        part = columns(asm, view[images, :, rows], group, len(grid.count), last=True)
+        made = new((group, weights.shape[1], part.shape[2]), y.dtype)
         multiply(asm, weights, part, made)
-        turned = there.moved(np.moveaxis, 0, -1)
-        asm.emit(copy, made.moved(np.reshape, turned.shape), turned)
+        there = y[images, :, rows].moved(np.moveaxis, 0, -1)
+        asm.emit(copy, made.moved(np.reshape, there.shape), there)
 
 
-def patched(asm: Assembler, x: Place, grid: Windows) -> tuple[Buffer, np.ndarray]:
+def patched(asm: Assembler, x: Place, grid: Windows) -> Place:
     """The patches of a copy of x inside its frame, its samples side by side."""
     larger = np.add(x.shape, np.sum(widths_of(grid), axis=1))
     role = Role.KEPT if any(map(any, grid.frame)) else Role.WORK
     frame = samples_last(tuple(larger), x.dtype, role)
     asm.emit(copy, x, Place(frame.buffer, inside(frame.view, widths_of(grid))))
-    return frame.buffer, patches(frame.view, grid)
+    return Place(frame.buffer, patches(frame.view, grid))
+
+
+def bands(images: int, rows: int, row: int, least: int = 0) -> Iterator[tuple[slice, slice]]:
+    """Blocks of rows of all images, or of as many as fill `BLOCK` bytes with a row of each.
+
+    >>> [(i.start, i.stop, r.start) for i, r in bands(3, 2, BLOCK // 2)]
+    [(0, 2, 0), (0, 2, 1), (2, 3, 0)]
+    """
+    many = max(max(BLOCK, least) // max(row, 1), 1)
+    for n in range(0, images, many):
+        part = slice(n, min(n + many, images))
+        for _, rows_of in blocks(1, rows, row * (part.stop - part.start), least):
+            yield part, rows_of
 
 
 def samples_last(shape: Shape, dtype: Any, role: Role = Role.WORK) -> Place:

@@ -6,17 +6,15 @@ The products lie with the samples last, (C, *space, N), so that what is added is
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
 
 from ....jacobians import shape_of
-from ....ops.numbers.convolution import BLOCK, blocks
 from ....ops.numbers.windows import Windows, filled, halves
 from .assemble import Assembler, assembles, attributes, by_kernel
-from .convolution import TAPS, convolve, is_wide, matrices, samples_last, signal_target
+from .convolution import TAPS, bands, convolve, is_wide, matrices, samples_last, signal_target
 from .instruction import copy
 from .matmul import multiply
 from .padding import clear
@@ -98,19 +96,6 @@ def spread(
         stamp(asm, weights, x[images, :, rows], lower, grid, group)
     cut = tuple(slice(b, e) for b, e in zip(begins, ends, strict=True))
     asm.emit(copy, full[(..., *cut)], y)
-
-
-def bands(images: int, rows: int, row: int) -> Iterator[tuple[slice, slice]]:
-    """Blocks of rows of all images, or of as many as fill `BLOCK` bytes with a row of each.
-
-    >>> [(i.start, i.stop, r.start) for i, r in bands(3, 2, BLOCK // 2)]
-    [(0, 2, 0), (0, 2, 1), (2, 3, 0)]
-    """
-    many = max(BLOCK // max(row, 1), 1)
-    for n in range(0, images, many):
-        part = slice(n, min(n + many, images))
-        for _, rows_of in blocks(1, rows, row * (part.stop - part.start), 0):
-            yield part, rows_of
 
 
 def stamp(asm: Assembler, weights: Place, x: Place, y: Place, grid: Windows, group: int) -> None:
