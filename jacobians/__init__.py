@@ -17,12 +17,13 @@ from .arrays import (
 from .base import Jacobian
 from .block import Block, stack
 from .contraction import Contraction, label_sizes
-from .convolution import Convolution, Geometry
+from .convolution import Convolution
 from .cumulative import Cumulative
 from .dag import Dag, Edge
 from .dense import BlockDiagonal, Dense, LowRank
 from .diagonal import Diagonal
 from .fourier import Fourier
+from .geometry import Geometry
 from .identity import Cast, Identity, Scalar, Zero
 from .kron import Eye, Kron, implicit_kron, transposed
 from .layout import Broadcast, Permutation, Reshape, SumTo, broadcast

@@ -14,10 +14,12 @@ import numpy as np
 
 from .arrays import reading, size
 from .base import Jacobian
-from .convolution import Convolution, Geometry, patches
+from .convolution import Convolution
+from .correlation import patches
 from .cumulative import Cumulative
 from .einsums import EINSUMS, as_contraction, label_positions
 from .fourier import Fourier
+from .geometry import Geometry
 from .identity import Cast, Identity, Scalar, Zero
 from .layout import Broadcast, Permutation, Reshape, SumTo
 from .outer import Inner, Outer

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +16,8 @@ from .windows import Windows, padded, patches, windows
 
 BLOCK = 1 << 22
 """Bytes of patches that are gathered at once: they are to be in cache when they are multiplied."""
+MOST = 1 << 28
+"""Bytes of the patches of one row of a result above which a kernel is taken apart."""
 SHORT = 128
 """The most taps for which a loop over them is quicker than gathering patches of one channel."""
 
@@ -77,9 +81,13 @@ def depthwise(x: Array, w: Array, grid: Windows) -> Array:
 
 def general(x: Array, w: Array, grid: Windows, group: int) -> Array:
     """Blocks of patches as the columns of a matrix, multiplied from the left by the weights."""
-    y = np.empty((len(x), len(w), *grid.count), x.dtype)
     view, weights = patches(x, grid), grouped(w, group)
-    for images, rows in blocks(len(x), grid.count[0], view[:1, :, :1].nbytes, w.nbytes):
+    row = view[:1, :, :1].nbytes
+    if row > MOST and math.prod(grid.kernel) > 1:
+        parts = (general(x[at], w[taps], part, group) for part, taps, at in grid.halves())
+        return functools.reduce(operator.iadd, parts)
+    y = np.empty((len(x), len(w), *grid.count), x.dtype)
+    for images, rows in blocks(len(x), grid.count[0], row, w.nbytes):
         target = y[images, :, rows].swapaxes(0, 1)
         product = np.matmul(weights, columns(view[images, :, rows], group))
         target[...] = product.reshape(target.shape)

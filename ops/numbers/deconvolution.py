@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.arrays import Array
-from .convolution import blocks, grouped, shifted
+from .convolution import MOST, blocks, grouped, shifted
 from .table import kernel, wide
 from .windows import Shape, Windows, filled, halves, split_pads
 
@@ -66,6 +66,10 @@ def spread(y: Array, x: Array, w: Array, grid: Windows, group: int) -> None:
     """Add to y the kernel, weighted by each element of x, around the place of the element."""
     weights = grouped(w, group).swapaxes(1, 2)
     row = y.shape[1] * math.prod(grid.kernel + grid.count[1:]) * x.itemsize
+    if row > MOST and math.prod(grid.kernel) > 1:
+        for part, taps, at in grid.halves():
+            spread(y[at], x, w[taps], part, group)
+        return
     for images, rows in blocks(len(x), grid.count[0], row, w.nbytes):
         part = x[images, :, rows].swapaxes(0, 1)
         product = np.matmul(weights, part.reshape(group, weights.shape[2], -1))

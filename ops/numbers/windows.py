@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from ...jacobians.arrays import Array
 from .layout import framed
 
 Shape = tuple[int, ...]
+Cut = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,16 @@ class Windows:
         """Each tap, and the padded elements at which it meets all the windows."""
         for tap in itertools.product(*map(range, self.kernel)):
             yield tap, tuple(self.reach(axis, t) for axis, t in enumerate(tap))
+
+    def halves(self) -> Iterator[tuple[Windows, Cut, Cut]]:
+        """Each half of the taps along the longest axis: how it lies, which taps, from where on."""
+        axis = int(np.argmax(self.kernel))
+        half, end = self.kernel[axis] // 2, self.kernel[axis]
+        for first, last in ((0, half), (half, end)):
+            kernel = (*self.kernel[:axis], last - first, *self.kernel[axis + 1 :])
+            rest = (slice(None),) * (len(kernel) - axis - 1)
+            taps, start = slice(first, last), slice(first * self.dilations[axis], None)
+            yield replace(self, kernel=kernel), (..., taps, *rest), (..., start, *rest)
 
 
 def windows(

@@ -59,7 +59,7 @@ class Deformed:
         self.op, self.node, self.dtype = op, node, dtype_of(node.x)
         self.out = shape_of(node.inputs[OFFSET])[2:]
         self.kernel = shape_of(node.inputs[W])[2:]
-        self.taps, self.groups = size(self.kernel), node.offset_group or 1
+        self.taps, self.groups = size(self.kernel), node.offset_group
         n, c, *space = node.x_shape
         self.points = (n, self.groups, self.taps, size(self.out))
         self.split = (n, self.groups, c // self.groups, size(tuple(space)))

@@ -1,16 +1,17 @@
 """Every kind of operator keeps what `check_operator` promises."""
 
 import inspect
+import tracemalloc
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
 from check_operator import check_operator
-from onnxjac.jacobians import Convolution, Jacobian
+from onnxjac.jacobians import Convolution, Jacobian, correlation
 from onnxjac.jacobians.sparse import entries
 
-from .convolutions import GEOMETRIES, PAIRS, convolution
+from .convolutions import GEOMETRIES, PAIRS, convolution, geometry
 from .examples import EXAMPLES, Draw
 
 every_example = pytest.mark.parametrize("name", EXAMPLES)
@@ -38,6 +39,23 @@ def test_convolution(name, pair):
     J, dense = convolution(Draw(3), *pair, GEOMETRIES[name])
     assert type(J) is Convolution
     check_operator(J, dense)
+
+
+@every_geometry
+@pytest.mark.parametrize("pair", ["xw", "uw", "wx", "wu"], ids=" to ".join)
+def test_correlations_of_large_kernels_are_taken_apart(name, pair, monkeypatch):
+    J, dense = convolution(Draw(3), *pair, GEOMETRIES[name])
+    monkeypatch.setattr(correlation, "MOST", 1)
+    check_operator(J, dense)
+
+
+def test_a_correlation_gathers_no_more_than_it_may(monkeypatch):
+    J, _ = convolution(Draw(3), "u", "w", geometry(c=1, m=1, size=(400,), kernel=(150,)))
+    monkeypatch.setattr(correlation, "MOST", 2**12)
+    v = np.ones(J.shape[1])
+    tracemalloc.start()
+    J @ v
+    assert tracemalloc.get_traced_memory()[1] < 2**18 < 8 * 150 * 251
 
 
 @every_example

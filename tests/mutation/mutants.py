@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import random
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -83,13 +84,13 @@ def mutants(path: Path) -> Iterator[Mutant]:
                 yield Mutant(name, kind, occurrence, start[0], stop[0])
 
 
-def compiles(mutant: Mutant) -> bool:
-    """Whether the mutant is a program: a lone `*` among parameters is no product."""
+def is_another(mutant: Mutant) -> bool:
+    """Whether the mutant is a program, which a lone `*` is not, and not the same one."""
     try:
-        compile(mutant.source(), mutant.path, "exec")
+        tree = ast.parse(mutant.source())
     except SyntaxError:
         return False
-    return True
+    return ast.dump(tree) != ast.dump(ast.parse((ROOT / mutant.path).read_text()))
 
 
 def annotation(node) -> bool:
@@ -110,7 +111,7 @@ def sample(count: int, seed: int) -> list[Mutant]:
     places = {path: by_place(path, draw) for path in files}
     total = sum(map(len, places.values()))
     shares = {path: round(count * len(found) / total) for path, found in places.items()}
-    runs = {path: filter(compiles, found) for path, found in places.items()}
+    runs = {path: filter(is_another, found) for path, found in places.items()}
     taken = [m for path, found in runs.items() for m in islice(found, max(1, shares[path]))]
     draw.shuffle(taken)
     return taken

@@ -2,8 +2,10 @@
 
 import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 
+from onnxjac.ops.numbers import convolution, deconvolution, matmul
 from onnxjac.ops.numbers import numbers as op
 from onnxjac.ops.numbers.table import KERNELS
 
@@ -76,3 +78,27 @@ def test_many_rows_are_scattered_as_few_are(reduction):
 def test_a_transposed_convolution_of_the_same_size_needs_no_strides():
     x, w = np.arange(12.0).reshape(1, 1, 3, 4), np.ones((1, 1, 1, 1))
     np.testing.assert_array_equal(op.ConvTranspose(x, w, auto_pad="SAME_UPPER"), x)
+
+
+def test_a_cast_to_the_type_that_it_has_is_no_copy():
+    x = np.arange(3.0)
+    assert op.Cast(x, to=onnx.TensorProto.DOUBLE) is x
+
+
+def test_orders_of_contraction_are_worked_out_once():
+    shapes = (20, 30), (30, 40), (40, 50)
+    order = matmul.contraction_order("ab,bc,cd", *shapes)
+    assert order is matmul.contraction_order("ab,bc,cd", *shapes)
+
+
+@pytest.mark.parametrize("group", [1, 2])
+def test_kernels_are_taken_apart_where_patches_of_a_row_would_be_too_large(monkeypatch, group):
+    rng = np.random.default_rng(7)
+    x, w = rng.normal(size=(2, 4, 9, 11)), rng.normal(size=(6, 4 // group, 3, 5))
+    steps = {"group": group, "strides": (2, 1), "dilations": (1, 2), "pads": (1, 0, 2, 1)}
+    whole = op.Conv(x, w, **steps)
+    back = op.ConvTranspose(whole, w, **steps)
+    monkeypatch.setattr(convolution, "MOST", 8)
+    monkeypatch.setattr(deconvolution, "MOST", 8)
+    np.testing.assert_allclose(op.Conv(x, w, **steps), whole, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(op.ConvTranspose(whole, w, **steps), back, rtol=1e-12, atol=1e-12)

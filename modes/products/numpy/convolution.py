@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ....jacobians import Shape, dtype_of, shape_of
-from ....jacobians.convolution import MANY
+from ....jacobians.correlation import MANY
 from ....ops.numbers.convolution import BLOCK, blocks
 from ....ops.numbers.windows import Windows, patches, windows
 from .assemble import Assembler, assembles, attributes, by_kernel
@@ -25,7 +25,7 @@ from .places import Buffer, Place, Role, ghost, new, reshaped
 from .wants import Want, Wants, asks_for, operand
 
 TAPS = 2**12
-"""The most taps of which each is a call of its own."""
+"""The most taps of which each is a call of its own, or a row of a matrix of patches."""
 
 
 def grid_of(node: ir.Node) -> Windows:
@@ -74,7 +74,7 @@ def framed(asm: Assembler, x: Place, grid: Windows) -> Place:
 @assembles("Conv")
 def conv(asm: Assembler, node: ir.Node) -> None:
     """y = conv(x, w)."""
-    if not is_plain(node):
+    if not is_plain(node) or math.prod(shape_of(operand(node, 1))[2:]) > TAPS:
         by_kernel(asm, node)
         return
     x, w = asm.operands(node)

@@ -1,0 +1,43 @@
+"""Geometry: how the kernel of a convolution steps over the signal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .arrays import Shape
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The shapes of signal, kernel and output, and how the kernel steps over the signal."""
+
+    x: Shape
+    w: Shape
+    u: Shape
+    strides: Shape
+    dilations: Shape
+    pads: Shape
+    group: int
+
+    @property
+    def steps(self) -> dict[str, Any]:
+        """The attributes that Conv and ConvTranspose share."""
+        return {
+            "kernel_shape": self.w[2:],
+            "strides": self.strides,
+            "dilations": self.dilations,
+            "pads": self.pads,
+            "group": self.group,
+        }
+
+    @property
+    def output_padding(self) -> Shape:
+        """What a transposed convolution must add at the end to give back the size of x."""
+        d = len(self.strides)
+        padded = [
+            n + a + b for n, a, b in zip(self.x[2:], self.pads[:d], self.pads[d:], strict=True)
+        ]
+        window = [k * (n - 1) + 1 for k, n in zip(self.dilations, self.w[2:], strict=True)]
+        steps = [s * (n - 1) for s, n in zip(self.strides, self.u[2:], strict=True)]
+        return tuple(p - w - s for p, w, s in zip(padded, window, steps, strict=True))
