@@ -30,15 +30,22 @@ from ...jacobians import (
 from ...jacobians.products import factors_of
 from ...ops.numbers import numbers
 from ...ops.numbers.windows import Windows, patches
+from .correlations import correlations
 from .cost import BANDWIDTH, seconds
 from .stretch import Stretch, text_of
+
+DOUBT = 0.05
+"""The part of the time before that must be saved: less, and estimates are not to be trusted."""
 
 Gather = Callable[[Convolution], np.ndarray]
 
 
 def with_patches(dag: Dag, products: int, memory: int) -> tuple[Dag, tuple[Stretch, ...]]:
     """The DAG with those convolutions of kernels unfolded for which it pays and room is left."""
-    worth = {edge: worth_of(edge.operator, products) for edge in dag.edges}
+    joined = correlations(dag)
+    before = {edge: seconds(edge.operator) for edge in dag.edges}
+    before |= {edge: before[into] + before[out] for edge, (into, out) in joined.items()}
+    worth = {edge: worth_of(edge.operator, cost, products) for edge, cost in before.items()}
     done, gather = dict[Edge, Jacobian](), Gathering()
     for edge in sorted(worth, key=worth.__getitem__, reverse=True):
         need = unfolded(edge.operator, hollow).nbytes if worth[edge] > 0 else 0
@@ -46,24 +53,26 @@ def with_patches(dag: Dag, products: int, memory: int) -> tuple[Dag, tuple[Stret
             done[edge], memory = unfolded(edge.operator, gather), memory - need
     if not done:
         return dag, ()
-    edges = (replace(e, operator=done.get(e, e.operator)) for e in dag.edges)
-    stretches = tuple(stretch_of(e, done[e]) for e in dag.edges if e in done)
+    instead = {out: edge for edge, (_, out) in joined.items() if edge in done}
+    gone = {into for edge, (into, _) in joined.items() if edge in done}
+    edges = [instead.get(edge, edge) for edge in dag.edges if edge not in gone]
+    stretches = tuple(stretch_of(e, before[e], done[e]) for e in edges if e in done)
+    edges = [replace(e, operator=done.get(e, e.operator)) for e in edges]
     return Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype), stretches
 
 
-def stretch_of(edge: Edge, operator: Jacobian) -> Stretch:
+def stretch_of(edge: Edge, before: float, operator: Jacobian) -> Stretch:
     """What was done to an edge."""
     text = f"{text_of(edge.operator)} as {text_of(operator)}, patches gathered once"
-    costs = seconds(edge.operator), seconds(operator)
-    return Stretch(edge.start, edge.end, text, *costs, operator.nbytes)
+    return Stretch(edge.start, edge.end, text, before, seconds(operator), operator.nbytes)
 
 
-def worth_of(operator: Jacobian, products: int) -> float:
+def worth_of(operator: Jacobian, before: float, products: int) -> float:
     """Seconds saved by each byte held."""
     if not any(map(is_unfoldable, factors_of(operator))):
         return 0.0
     new = unfolded(operator, hollow)
-    gain = seconds(operator) - seconds(new)
+    gain = (1 - DOUBT) * before - seconds(new)
     return (gain * products - 3 * new.nbytes / BANDWIDTH) / new.nbytes
 
 

@@ -85,13 +85,16 @@ class Rewriting:
             self.blocks(node)
             return
         (m, k), n = shape_of(a)[-2:], shape_of(c)[-1]
-        held, turned = self.constants.get(id(c)), before_turning(c)
-        if held is not None and decides(held, m, k, n):
-            left = self.constant(held.reshape(k, n).T)
-        elif turned is not None and held is None and k >= n >= LONGER * m:
+        turned = before_turning(c)
+        held = self.constants.get(id(c if turned is None else turned))
+        long = turned is not None and k >= n >= LONGER * m and (held is None or k >= LONGER * n)
+        if not long and (held is None or not decides(held, m, k, n)):
+            return
+        if turned is not None:
             left = self.call("Reshape", [turned, self.constant(np.array([n, k]))], (n, k))
         else:
-            return
+            assert held is not None
+            left = self.constant(held.reshape(k, n).T)
         flat = self.call("Reshape", [a, self.constant(np.array([m, k]))], (m, k))
         right = self.call("Transpose", [flat], (k, m), perm=(1, 0))
         made = self.call("MatMul", [left, right], (n, m))

@@ -20,6 +20,9 @@ from ...ops.graphs.shortcuts import made_by
 BROADCASTING = frozenset({"Add", "Sub", "Mul", "Div"})
 """Operators that repeat their operands themselves."""
 
+LARGE = 2**20
+"""Bytes of a matrix whose transpose is not to be held as well."""
+
 
 class ResidualRecorder(Recorder):
     """A recorder that takes arrays as they are: views stay views, nothing is copied.
@@ -59,6 +62,15 @@ class ResidualRecorder(Recorder):
         joined = self.Concat(u, u_, axis=1), self.Concat(w, w_, axis=0)
         attrs = {name: attr.value for name, attr in first.attributes.items()}
         return super().call("ConvTranspose", *joined, **attrs)
+
+    def value(self, array: Array | None) -> ir.Value | None:
+        """As ever; but a large matrix and its transpose are held once."""
+        if not isinstance(array, np.ndarray) or array.ndim != 2 or array.nbytes < LARGE:
+            return super().value(array)
+        if array.flags.c_contiguous or not array.flags.f_contiguous:
+            return super().value(array)
+        turned: ir.Value = super().call("Transpose", super().value(array.T), perm=(1, 0))
+        return turned
 
     def initializer(self, array: np.ndarray, name: str | None = None) -> ir.Value:
         value = super().like(array, name)

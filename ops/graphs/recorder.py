@@ -27,7 +27,7 @@ READING = "onnxjac.reading"
 """Key, in a value's metadata, of the recorder that it belongs to."""
 
 SHARED = 4096
-"""Constants of up to so many elements are compared by content, larger ones by identity."""
+"""Constants of up to so many elements are compared by content, larger ones by where they lie."""
 
 
 class Recorder:
@@ -38,7 +38,7 @@ class Recorder:
         self.nodes: list[ir.Node] = []
         self.constants: dict[Any, ir.Value] = {}
         self._known: dict[Any, tuple[ir.Value, ...]] = {}
-        self._arrays: list[np.ndarray] = []  # keeps alive what `constants` names by identity
+        self._arrays: list[np.ndarray] = []  # keeps alive what `constants` names by its place
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if not name[0].isupper():
@@ -154,7 +154,8 @@ class Recorder:
         array = np.asarray(array)
         if array.size > 16 and not any(array.strides):
             return self._repeated(array)
-        content: Any = array.tobytes() if array.size <= SHARED else id(array)
+        where = array.__array_interface__["data"][0], array.strides
+        content: Any = array.tobytes() if array.size <= SHARED else where
         key = (array.dtype.str, array.shape, content)
         if key not in self.constants:
             self.constants[key] = self.initializer(array)

@@ -142,6 +142,30 @@ def test_one_matrix_times_few_columns():
     assert_near(run(v), J._apply(numbers, v), 1e-12)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "rows", "sums", "turned"),
+    [("float32", 16, 1024, True), ("float32", 16, 64, False), ("float32", 300, 1024, False),
+     ("float64", 16, 1024, False)],
+)  # fmt: skip
+def test_few_long_rows_times_columns_are_multiplied_turned(dtype, rows, sums, turned):
+    """X Bᵀ, where B lies row after row: what BLAS is given is B Xᵀ."""
+    draw = Draw(15, np.dtype(dtype))
+    J, v = implicit_kron(Eye(rows), draw.normal(400, sums)), draw.normal(rows, sums)
+    run = compile(record(J))
+    (call,) = (i for i in run.instructions if i.function is np.matmul)
+    assert call.places[2].shape == ((400, rows) if turned else (rows, 400))
+    assert_near(run(v), J._apply(numbers, v), 1e-5 if dtype == "float32" else 1e-12)
+
+
+def test_a_large_matrix_and_its_transpose_are_held_once():
+    A = Draw(16, np.float32).normal(700, 600)
+    J = implicit_kron(Eye(3), A) @ Diagonal(np.ones((3, 600), np.float32))
+    J = Product((implicit_kron(Eye(3), A.T), Diagonal(np.ones((3, 700), np.float32)), J))
+    recording, v = record(J), Draw(17, np.float32).normal(3, 600)
+    assert recording.nbytes < 1.1 * A.nbytes
+    assert_near(compile(recording)(v), J._apply(numbers, v), 1e-5)
+
+
 def test_a_frame_stays_zero():
     J = Dense(np.ones((1, 8))) @ Embed(((3, 1, 2),), (8,), np.float64)
     run = compile(record(J))

@@ -10,6 +10,9 @@ from .assemble import Assembler, assembles, by_kernel
 from .instruction import copy
 from .places import Place, new, reshaped
 
+FEW, LONG = 128, 2**10
+"""Few rows, and sums so long that turning the result is little beside them."""
+
 
 @assembles("MatMul")
 def matmul(asm: Assembler, node: ir.Node) -> None:
@@ -66,10 +69,10 @@ def is_thin(a: Place, b: Place) -> bool:
 
 def thin(asm: Assembler, a: Place, b: Place, y: Place) -> None:
     """A times a stack of few columns: transposed, a tall product between two small copies."""
-    turned = asm.contiguous(b.moved(np.swapaxes, -1, -2))
+    rows = asm.contiguous(turned(b))
     room = new((*y.shape[:-2], y.shape[-1], y.shape[-2]), y.dtype)
-    multiply(asm, flat_rows(turned), a.moved(np.transpose), flat_rows(room))
-    asm.emit(copy, room.moved(np.swapaxes, -1, -2), y)
+    multiply(asm, flat_rows(rows), turned(a), flat_rows(room))
+    asm.emit(copy, turned(room), y)
 
 
 def flat_rows(x: Place) -> Place:
@@ -80,10 +83,29 @@ def flat_rows(x: Place) -> Place:
 def multiply(asm: Assembler, a: Place, b: Place, y: Place) -> None:
     """y ← A B by `np.matmul`, which leaves BLAS aside where no axis is contiguous: copied then."""
     a, b = (x if is_matrix(x.view) else asm.contiguous(x) for x in (a, b))
-    if is_matrix(y.view):
+    if is_skinny(a.view, b.view):
+        room = new((*y.shape[:-2], *y.shape[:-3:-1]), y.dtype)
+        asm.emit(copy, turned(asm.emit(np.matmul, turned(b), turned(a), room)), y)
+    elif is_matrix(y.view):
         asm.emit(np.matmul, a, b, y)
     else:
         asm.emit(copy, asm.emit(np.matmul, a, b, new(y.shape, y.dtype)), y)
+
+
+def turned(x: Place) -> Place:
+    """Every matrix of a stack transposed."""
+    return x.moved(np.swapaxes, -1, -2)
+
+
+def is_skinny(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether BLAS is quicker with (A B)ᵀ = Bᵀ Aᵀ, by more than turning the result takes.
+
+    So it is in single precision with few rows, long sums and a B whose columns are contiguous, as
+    in correlations: by a third and more with 16 to 128 rows, in memory or in cache.
+    """
+    (m, k), n = a.shape[-2:], b.shape[-1]
+    along_sums = b.strides[-2] == b.itemsize and k > 1
+    return a.dtype == np.float32 and along_sums and m <= FEW and m < n and k >= LONG and m > 1
 
 
 def is_matrix(view: np.ndarray) -> bool:
