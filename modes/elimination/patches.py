@@ -54,8 +54,7 @@ def with_patches(dag: Dag, products: int, memory: int) -> tuple[Dag, tuple[Stret
     if not done:
         return dag, ()
     instead = {out: edge for edge, (_, out) in joined.items() if edge in done}
-    gone = {into for edge, (into, _) in joined.items() if edge in done}
-    edges = [instead.get(edge, edge) for edge in dag.edges if edge not in gone]
+    edges = [instead.get(edge, edge) for edge in dag.edges]
     stretches = tuple(stretch_of(e, before[e], done[e]) for e in edges if e in done)
     edges = [replace(e, operator=done.get(e, e.operator)) for e in edges]
     return Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype), stretches
