@@ -9,7 +9,7 @@ from typing import Any
 from ...jacobians import Array, Dag, Jacobian, Product, Sum
 from ..locks import Lock
 from .collapse import Collapse, collapse
-from .cost import COLLAPSING, DECIDING, seconds
+from .cost import COLLAPSING, DECIDING, SAVED, seconds
 from .plan import Plan, counted, plan
 
 COLLAPSE, PLAN, SECONDS, LOCK = "collapse", "plan", "seconds", "lock"
@@ -57,8 +57,8 @@ def repays_elimination(dag: Dag, products: int) -> bool:
 
 
 def repays_decision(dag: Dag, products: int) -> bool:
-    """Whether so many products take longer than it takes to decide what to multiply out."""
-    return products * seconds_of(dag) > DECIDING * len(dag.edges)
+    """Whether so many products may save the time that it takes to decide what to multiply out."""
+    return SAVED * counted(products) * seconds_of(dag) > DECIDING * len(dag.edges)
 
 
 def plan_of(dag: Dag) -> Plan | None:

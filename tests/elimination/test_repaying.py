@@ -9,8 +9,8 @@ from numpy.testing import assert_allclose
 from onnxjac.jacobians import Dag, Dense, Diagonal, Edge
 from onnxjac.modes.elimination import adaptive, dense, planned, sweep
 from onnxjac.modes.elimination.adaptive import Adaptive
-from onnxjac.modes.elimination.cost import COLLAPSING, DECIDING
-from onnxjac.modes.elimination.plan import plan
+from onnxjac.modes.elimination.cost import COLLAPSING, DECIDING, SAVED
+from onnxjac.modes.elimination.plan import REPAID, TRUSTED, plan
 from onnxjac.modes.elimination.planned import COLLAPSE, seconds_of
 
 from .chains import cnn, perceptron
@@ -45,10 +45,12 @@ def test_nothing_is_decided_that_the_products_do_not_repay(monkeypatch):
     asked, dag = [], small()
     noted = lambda dag, **options: asked.append(dag) or plan(dag, **options)  # noqa: E731
     monkeypatch.setattr(planned, "plan", noted)
-    needed = DECIDING * len(planned.eliminated(dag).edges) / seconds_of(planned.eliminated(dag))
-    planned.planned(dag, int(needed) - 1)
+    after = planned.eliminated(dag)
+    needed = int(DECIDING * len(after.edges) / (SAVED * seconds_of(after))) + 1
+    assert needed > REPAID  # from there on one in ten counts
+    planned.planned(dag, TRUSTED * needed - 1)
     assert not asked
-    planned.planned(dag, int(needed) + 2)
+    planned.planned(dag, TRUSTED * needed)
     assert len(asked) == 1
 
 
