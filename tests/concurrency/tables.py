@@ -1,5 +1,6 @@
 """What the modules of the package hold for all users: their dictionaries, lists and sets."""
 
+import gc
 from collections.abc import MutableMapping, MutableSequence, MutableSet
 from contextlib import suppress
 from functools import cache
@@ -35,7 +36,8 @@ def imported():
 
 
 def contents():
-    """Name -> which objects are in a table, but for those that may change."""
+    """Name -> which objects are in a table, but for those that may change or that nobody reaches."""
+    gc.collect()
     return {name: ids(table) for name, table in tables().items() if name not in KEPT}
 
 

@@ -254,7 +254,7 @@ def test_explain_says_what_was_eliminated():
     (stretch,) = J.explain().stretches
     assert (stretch.start, stretch.end, stretch.gone) == ("h", "y", ("s", "p"))
     assert stretch.choice == "merged"
-    J.plan(products=1000).structure  # noqa: B018
+    J.plan(products=10000).structure  # noqa: B018
     (stretch,) = J.explain().stretches
     assert (stretch.start, stretch.end, stretch.choice) == ("x", "y", "multiplied out")
     assert stretch.structure == "blockdiag(2×1×3)"

@@ -46,7 +46,7 @@ def test_choices_say_which_way_and_why(J, found):
     best = found.choices[-1].split("the least")[0]
     assert "forward" not in best  # 20 columns, 3 rows
     assert ("J0, J1 … are" in found.choices[-1]) == ("J1 J0" in found.choices[-1])
-    J = oj.linearize(network(), {"x": X}, wrt=["x", "W"]).plan(products=1000)
+    J = oj.linearize(network(), {"x": X}, wrt=["x", "W"]).plan(products=10000)
     J @ np.ones(20)
     assert "not considered" not in "\n".join(J.explain().choices)
 
