@@ -36,7 +36,7 @@ def imported():
 
 
 def contents():
-    """Name -> which objects are in a table, but for those that may change or that nobody reaches."""
+    """Name -> which objects are in a table, but for those that may change or are garbage."""
     gc.collect()
     return {name: ids(table) for name, table in tables().items() if name not in KEPT}
 

@@ -121,3 +121,18 @@ def test_checkpoints_and_intermediates():
         J, C = (oj.linearize(m, point, checkpoint=c, **names) for c in (False, 2))
         assert_allclose(C.toarray(), J.toarray())
         assert_allclose(C.T.toarray(), J.T.toarray())
+
+
+@pytest.mark.parametrize("wrt", ["x", "w"])
+def test_a_kernel_as_large_as_the_result_needs_no_memory_of_their_product(wrt):
+    graph = "g (float[1,1,200,200] x, float[1,1,75,75] w) => (float[1,1,126,126] y)"
+    text = f'<ir_version: 10, opset_import: ["": 21]> {graph} {{ y = Conv(x, w) }}'
+    point = {"x": RNG.standard_normal((1, 1, 200, 200)), "w": RNG.standard_normal((1, 1, 75, 75))}
+    J = oj.linearize(oj.load(parser.parse_model(text)), point, wrt=wrt)
+    v, u = (RNG.standard_normal(n).astype(np.float32) for n in J.shape[::-1])
+    tracemalloc.start()
+    forward, back = J @ v, J.T @ u
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2**27 < 4 * 126**2 * 75**2 / 2
+    assert np.isclose(u @ forward, back @ v, rtol=1e-3)
