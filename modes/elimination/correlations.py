@@ -1,9 +1,9 @@
-"""Correlations: the gradients of convolutions in their kernels, found again in recorded gradients.
+"""Correlations: recorded gradients of convolutions in their kernels, found to be convolutions.
 
 What is recorded is patches of the signal x and their product with the cotangent u. Where u is held
 and x varies, as in Hessians, the patches are gathered for every product. The same map is the
-convolution x → w with u held, which can keep patches of u instead; and these the convolution
-w → x keeps as well, in which the same u is held.
+convolution x → w with u held, which can keep patches of u instead: the same that are kept for the
+convolution w → x.
 """
 
 from __future__ import annotations
@@ -80,16 +80,17 @@ def is_product(operator: Jacobian, u: np.ndarray, g: Geometry) -> bool:
 
 def are_patches(operator: Jacobian, g: Geometry) -> bool:
     """Whether the patches of x are gathered, (C, kernel entries · positions · N), and turned."""
-    last, _, taken, _, first, *margin = (*factors_of(operator), *(None,) * 5)
+    last, split, taken, flat, first, *margin = (*factors_of(operator), *(None,) * 5)
     if not (isinstance(last, Permutation) and isinstance(first, Permutation)):
         return False
-    if not isinstance(taken, Take) or taken.axis != -2:
+    if not (isinstance(split, Reshape) and isinstance(flat, Reshape) and isinstance(taken, Take)):
         return False
     d, space = len(g.strides), first.in_shape[2:]
     if (first.perm, last.perm) != ((1, *range(2, 2 + d), 0), (0, 1, 3, 2)):
         return False
-    fits = taken.in_shape == (g.x[1], size(space), g.x[0]) and has_margin(margin, g, space)
-    return fits and np.array_equal(taken.index, meetings(g, space))
+    if taken.axis != -2 or taken.in_shape != (g.x[1], size(space), g.x[0]):
+        return False
+    return has_margin(margin, g, space) and np.array_equal(taken.index, meetings(g, space))
 
 
 def has_margin(factors: Sequence[Jacobian | None], g: Geometry, space: Shape) -> bool:
