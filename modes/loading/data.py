@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
 from ...jacobians.errors import LoadError
@@ -80,6 +81,10 @@ def _place(tensor: ir.TensorProtocol | None, owner: str, folder: str | None) -> 
         tensor.base_dir = folder
 
 
+EMPTY = 2**20
+"""Numbers of a tensor without data, which are zeros to ONNX's own IR."""
+
+
 def _held(
     tensor: ir.TensorProtocol | None, owner: str, folder: str | None
 ) -> ir.TensorProtocol:
@@ -96,6 +101,12 @@ def data_of(tensor: ir.TensorProtocol | None, owner: str) -> np.ndarray:
     """The numbers of a tensor, which are as many as its shape says."""
     if tensor is None:
         raise LoadError(f"{owner} has no data.")
+    stored = getattr(tensor, "raw", None)
+    if isinstance(stored, onnx.TensorProto) and tensor.size > 2 * stored.ByteSize() + EMPTY:
+        raise LoadError(
+            f"the data of {owner} cannot be read: it has shape {list(tensor.shape.numpy())}, and "
+            f"{stored.ByteSize()} bytes are there for it."
+        )
     try:
         array, shape = tensor.numpy(), tuple(tensor.shape.numpy())
     except Exception as error:

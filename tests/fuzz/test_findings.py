@@ -52,6 +52,22 @@ def test_what_a_function_is_handed_is_checked_when_it_is_there():
     assert np.array_equal(J.toarray(), np.eye(3, 6))
 
 
+def test_a_tensor_of_many_numbers_and_no_data():
+    model = text("y = Exp(x)")
+    model.graph.initializer.add(name="w", data_type=onnx.TensorProto.UINT64, dims=[3, 4, 2**31 - 1])
+    with pytest.raises(oj.LoadError, match=r"'w' cannot be read: .* bytes are there"):
+        oj.load(model)
+
+
+def test_fewer_outputs_than_are_named():
+    model = onnx.parser.parse_model("""
+    <ir_version: 8, opset_import: ["": 18]>
+    g (float[2] x) => (float[1] b, float[1] c) { a, b, c = Split <num_outputs = 3> (x, x) }""")
+    x = np.array([1, 1], np.float32)
+    with pytest.raises(oj.OnnxJacError):
+        oj.load(model).run({"x": x}, engine="numpy")
+
+
 @pytest.fixture
 def folder(tmp_path):
     """A folder of a model, with a file beside it, and links that lead there."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from ....jacobians.errors import LoadError
 from ....ops.node import Step
 from ....ops.numbers import numbers
 from ...contents import Contents
@@ -42,6 +43,11 @@ def compute(
 def _run(model: Contents, step: Step, values: Values, meter: Meter) -> dict[str, Any]:
     """The outputs of a step by name."""
     results = _results(model, step, values, meter)
+    if missing := list(filter(None, step.outputs[len(results) :])):
+        raise LoadError(
+            f"{step} gives {len(results)} outputs, none for {', '.join(missing)}: what it is given "
+            "does not fit its attributes."
+        )
     return {name: y for name, y in zip(step.outputs, results, strict=False) if name}
 
 
