@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 import onnx
@@ -21,6 +22,9 @@ COUNTS = frozenset({
 
 FRAMES = frozenset({"output_padding", "pads"})
 """Room around windows; the operator Pad, which may cut off as well, is another matter."""
+
+EQUATION = re.compile(rb"[A-Za-z,.\s]*(->[A-Za-z.\s]*)?")
+"""What Einsum reads; ONNX goes round in circles at others."""
 
 
 def settle_attributes(model: onnx.ModelProto) -> None:
@@ -52,6 +56,8 @@ def _check(node: onnx.NodeProto) -> None:
             _refuse(node, attribute, "it must have each axis once")
         if attribute.name == "num_outputs" and attribute.i != len(node.output):
             _refuse(node, attribute, f"it gives {len(node.output)}")
+        if attribute.name == "equation" and not EQUATION.fullmatch(attribute.s):
+            _refuse(node, attribute, "it must be letters, commas, dots and one arrow")
         least = 1 if attribute.name in COUNTS else 0 if attribute.name in FRAMES else None
         if least is not None and node.op_type != "Pad" and _least(attribute) < least:
             _refuse(node, attribute, f"it must be {least} or more")

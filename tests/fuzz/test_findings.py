@@ -59,6 +59,11 @@ def test_a_tensor_of_many_numbers_and_no_data():
         oj.load(model)
 
 
+def test_an_equation_that_is_none():
+    with pytest.raises(oj.LoadError, match="equation"):
+        oj.load(text('y = Einsum <equation = "-"> (x)'))
+
+
 def test_fewer_outputs_than_are_named():
     model = onnx.parser.parse_model("""
     <ir_version: 8, opset_import: ["": 18]>
