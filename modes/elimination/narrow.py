@@ -166,7 +166,7 @@ class Reach:
         choice.setup += swept if passed else 0
         setup = written(ways, edges) + (0 if passed else swept)
         spent, lost = self.remaining.only_through(vertex)
-        if spent * self.products <= setup:  # not even if the direct edges cost nothing
+        if (spent - least(ways)) * self.products <= setup:
             return
         costs = [(way.sink, seconds(way.hollow()) + self.price * way.nbytes) for way in ways]
         gain = spent - sum(cost for _, cost in costs)
@@ -174,6 +174,11 @@ class Reach:
             self.remaining.replace(vertex, lost, costs)
             choice.ways[vertex], choice.gains[vertex] = ways, gain
             choice.setup += setup
+
+
+def least(ways: tuple[Way, ...]) -> float:
+    """Seconds that a product with direct edges takes at least: those of reading their blocks."""
+    return sum(way.nbytes for way in ways) / 2 / BANDWIDTH
 
 
 def written(ways: tuple[Way, ...], edges: list[Edge]) -> float:

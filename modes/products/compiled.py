@@ -94,7 +94,7 @@ class Compiled(Jacobian):
     def repayment(self) -> Repayment | None:
         """After how many products like the last one compiling has paid; None before the first.
 
-        Takes three of them, and three without the program.
+        Runs products for half a second, or a few where they are long.
         """
         if not self._programs:
             return None

@@ -5,13 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from math import ceil, inf
 from typing import Any
 
 from ..reporting.units import time_text
 
-TRIES = 3
-"""Products of each kind that are timed; the quickest counts."""
+TRIES, SETTLED = 3, 0.2
+"""So many products of each kind are timed at least, and for so many seconds; the quickest counts.
+Threads of one engine spin for a while when it has no more work, and slow the other that long.
+"""
 
 
 @dataclass(frozen=True)
@@ -35,13 +38,14 @@ class Repayment:
 
 
 def measured(compiling: float, compiled: Callable[[], Any], plain: Callable[[], Any]) -> Repayment:
-    """The repayment of a product by what it takes now; each is run a few times in turn."""
-    rounds = [(seconds(compiled), seconds(plain)) for _ in range(TRIES)]
-    return Repayment(compiling, *map(min, zip(*rounds, strict=True)))
+    """The repayment of a product by what it takes now, once it is at its own pace."""
+    return Repayment(compiling, quickest(compiled), quickest(plain))
 
 
-def seconds(function: Callable[[], Any]) -> float:
-    """Of one call."""
-    started = time.perf_counter()
-    function()
-    return time.perf_counter() - started
+def quickest(function: Callable[[], Any]) -> float:
+    """Seconds of the quickest of many calls in a row."""
+    moments = [time.perf_counter()]
+    while len(moments) <= TRIES or moments[-1] - moments[0] < SETTLED:
+        function()
+        moments.append(time.perf_counter())
+    return min(stop - start for start, stop in pairwise(moments))
