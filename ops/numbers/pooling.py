@@ -58,7 +58,8 @@ def places(taps: Array, grid: Windows, column_major: int) -> Array:
     offsets = linear(grid.kernel, steps * grid.dilations).ravel()
     images = linear(taps.shape[:2], np.array([taps.shape[1], 1]) * math.prod(space))
     found = np.take(offsets, taps)
-    found += images.reshape(*images.shape, *(1,) * rank) + starts
+    found += images.reshape(*images.shape, *(1,) * rank)
+    found += starts
     return found
 
 
