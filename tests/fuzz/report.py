@@ -46,11 +46,14 @@ class Tally:
         return f"{self.kinds.total()} trials in {seconds:.0f} s: {kinds or 'none'}"
 
     def write(self, page: Path, seconds: float) -> None:
-        """A line more on the page, and below the table what was found."""
-        text = page.read_text() if page.exists() else HEAD
-        table, _, rest = text.partition("\n\n## ")
-        page.write_text(f"{table.rstrip()}\n{self._row(seconds)}\n{self._found()}"
-                        + (f"\n## {rest}" if rest else ""))  # fmt: skip
+        """A line more in the table, and what was found above what runs before it found."""
+        lines = (page.read_text() if page.exists() else HEAD).splitlines()
+        end = 1 + max(k for k, line in enumerate(lines) if line.startswith("|"))
+        lines.insert(end, self._row(seconds))
+        headings = (k for k, line in enumerate(lines) if line.startswith("## "))
+        above = next(headings, len(lines) + 1) - 1
+        lines[above:above] = self._found()
+        page.write_text("\n".join(lines) + "\n")
 
     def _row(self, seconds: float) -> str:
         total, found = self.kinds.total(), self.kinds["finding"]
@@ -61,9 +64,9 @@ class Tally:
                  versions)  # fmt: skip
         return f"| {' | '.join(map(str, cells))} |"
 
-    def _found(self) -> str:
+    def _found(self) -> list[str]:
+        """The findings of this run under a heading of their own, if there are any."""
         if not self.findings:
-            return ""
+            return []
         lines = [f"- {count} × {text}" for text, count in self.findings.most_common()]
-        head = f"## Seed {self.seed}, from trial {self.first}\n"
-        return "\n".join(["", head, *lines, ""])
+        return ["", f"## Seed {self.seed}, from trial {self.first}", "", *lines]
