@@ -17,16 +17,7 @@ from .modes.curvature.inverse import identity_like, inverse
 from .modes.curvature.kfac import ekfac, kfac
 from .modes.curvature.shampoo import shampoo
 from .modes.data.over import streamed
-from .modes.distributed.over import distributed
-from .modes.export import export
-from .modes.forward import jvp
-from .modes.hessian import Hessian, hvp
-from .modes.interop import to_jax, to_torch
-from .modes.limits import Limits
-from .modes.linearization import Linearization
-from .modes.load import load
-from .modes.model import Model, TensorSpec
-from .modes.over_data import (
+from .modes.data.over_data import (
     empirical_fisher,
     fisher,
     gauss_newton,
@@ -35,6 +26,14 @@ from .modes.over_data import (
     linearize,
     ntk,
 )
+from .modes.distributed.over import distributed
+from .modes.export import export
+from .modes.forward import jvp
+from .modes.hessian import Hessian, hvp
+from .modes.interop import to_jax, to_torch
+from .modes.linearization import Linearization
+from .modes.load import load
+from .modes.model import Model, TensorSpec
 from .modes.proofs import prove, tags
 from .modes.reporting import html as _html  # noqa: F401  (what notebooks show)
 from .modes.reverse import grad, vjp
@@ -46,6 +45,7 @@ from .modes.solvers.newton_krylov import newton_krylov
 from .modes.solvers.problem import as_scipy
 from .modes.solvers.pseudo_transient import pseudo_transient
 from .modes.sparse import Coloring, coloring, pattern
+from .modes.support.limits import Limits
 from .modes.training.lowering import lower_gradients
 from .modes.training.optimizers import Adagrad, Adam, Momentum
 from .modes.training.step import initial_state, train_step

@@ -11,8 +11,8 @@ import onnx_ir as ir
 
 from ..jacobians.errors import InputError
 from .model import Model
-from .names import Names as NamesOrNone
-from .names import names_of
+from .naming.names import Names as NamesOrNone
+from .naming.names import names_of
 from .primal.evaluate import evaluate
 from .primal.inputs import check_inputs
 from .recording.dense import jacobian_graph

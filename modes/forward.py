@@ -9,8 +9,8 @@ import numpy as np
 
 from .linearize import linearize
 from .model import Model
-from .named import check_named
-from .names import Names
+from .naming.named import check_named
+from .naming.names import Names
 
 Tensors = dict[str, np.ndarray]
 

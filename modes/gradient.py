@@ -16,8 +16,8 @@ from .model import Model
 from .primal.evaluate import evaluate
 from .primal.inputs import check_inputs
 from .recording.derive import Names, vjp_graph
-from .route import Route
 from .tape.moving import is_general
+from .tape.route import Route
 from .tape.tapes import keep, signature_of
 
 SEEN, ONCE = "seen once", "for one point only"

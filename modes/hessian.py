@@ -10,7 +10,7 @@ import numpy as np
 
 from ..jacobians import Array, Jacobian, Op, Shape
 from ..jacobians.errors import InputError
-from .check import Check
+from .checking.check import Check
 from .curvature.blocks import diagonal_blocks
 from .curvature.symmetric import Curvature
 from .explaining.explanation import Explanation
@@ -19,8 +19,8 @@ from .forward import Tensors
 from .gradient import Gradient
 from .linearization import Linearization
 from .model import Model
-from .named import listed
-from .names import Names, check_model, names_of
+from .naming.named import listed
+from .naming.names import Names, check_model, names_of
 
 
 class Hessian(Curvature):

@@ -11,19 +11,19 @@ import numpy as np
 from ..jacobians import Array, Dag, Jacobian, Op, Shape, prod_text, shape_of
 from ..jacobians.arrays import bytes_of, rounded, wide
 from ..ops import numbers
-from .check import Check
-from .checked import checked
+from .checking.check import Check
+from .checking.checked import checked
 from .elimination.adaptive import Adaptive
 from .elimination.dense import dense
 from .elimination.planned import eliminated, held, planned
 from .explaining.explain import explain
 from .explaining.explanation import Explanation
 from .explaining.local import Local, explain_local
-from .named import Specs, check_named, find_tensor, fitting, flat_shape, listed
-from .once import Once
+from .naming.named import Specs, check_named, find_tensor, fitting, flat_shape, listed
 from .products.compiled import by_engine
-from .routing import Maker, Routed
+from .support.once import Once
 from .tape.record import Drawn, Entry, Made
+from .tape.routing import Maker, Routed
 from .tape.template import Filled
 
 
@@ -184,7 +184,7 @@ class Linearization(Jacobian):
         return explain(self) if name is None else explain_local(self, name)
 
     def check(self, *, seed: int = 0) -> Check:
-        """Dot test, differences, matmat, transpose, elimination: see `modes.check`."""
+        """Dot test, differences, matmat, transpose, elimination: see `modes.checking.check`."""
         return self.T.check(seed=seed) if self.transposed else checked(self, seed)
 
     def __getitem__(self, key: Any) -> Jacobian:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .explaining.zeros import warn_of_zeros
 from .linearization import Linearization
 from .model import Model
-from .names import Names, check_model, names_of
-from .route import route_of
-from .zeros import warn_of_zeros
+from .naming.names import Names, check_model, names_of
+from .tape.route import route_of
 
 
 def linearize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ..jacobians.errors import LoadError
-from .limits import Limits
 from .loading.examples import Batch
 from .loading.external import in_memory
 from .loading.frameworks import exported
@@ -15,6 +14,7 @@ from .loading.read import read
 from .loading.upgrade import upgrade
 from .loading.weights import attach, detach
 from .model import Model
+from .support.limits import Limits
 
 
 def load(

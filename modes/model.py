@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from ..jacobians import hooks
-from .contents import Contents, Dim, TensorSpec
+from .flow.contents import Contents, Dim, TensorSpec
 from .primal.evaluate import evaluate
 from .primal.finite import warn_nonfinite
 from .primal.inputs import check_inputs

@@ -13,7 +13,7 @@ from .forward import Tensors
 from .linearization import Linearization
 from .linearize import linearize
 from .model import Model
-from .names import Names
+from .naming.names import Names
 
 
 class Pullback:

@@ -6,7 +6,7 @@ from argparse import Namespace
 
 from ...jacobians.text import joined
 from ..export import MODES, export
-from ..save import save
+from ..support.save import save
 from .command import Command
 from .options import ENDS, MODEL, POINT, output
 from .output import Output

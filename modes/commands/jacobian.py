@@ -14,9 +14,9 @@ from scipy.sparse import save_npz
 
 from ...jacobians import shape_of, size
 from ...jacobians.arrays import wide
-from ..named import Specs
+from ..naming.named import Specs
 from ..reporting import facts
-from ..save import drafts
+from ..support.save import drafts
 from .command import Command
 from .options import ENDS, MODEL, POINT, output
 from .output import Output

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from ..save import save
+from ..support.save import save
 from ..training.lowering import lower_gradients
 from .command import Command
 from .options import MODEL, output

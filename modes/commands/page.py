@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ...jacobians.hooks import html
-from ..check import Check
+from ..checking.check import Check
 from ..explaining.explanation import Explanation
 from ..linearization import Linearization
 from ..plots import plot_graph, plot_jacobian, plot_spectrum

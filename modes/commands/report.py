@@ -9,7 +9,7 @@ from ..reporting import facts
 from ..reporting import report as text
 from ..reporting.spectrum import largest
 from ..reporting.timings import timed
-from ..save import save_text
+from ..support.save import save_text
 from .command import Command
 from .options import ENDS, MODEL, POINT
 from .output import Output

@@ -8,7 +8,7 @@ from ...jacobians import Jacobian
 from ...jacobians.errors import InputError
 from ...jacobians.progress import counting
 from ..hessian import hessian
-from ..names import names_of
+from ..naming.names import names_of
 from ..reporting import facts
 from ..reporting.report import of_spectrum
 from ..reporting.spectrum import largest

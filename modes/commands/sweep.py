@@ -7,7 +7,7 @@ import os
 import re
 
 from ...jacobians.progress import counting
-from ..save import save_text
+from ..support.save import save_text
 from ..sweep.run import Shard, chosen, sweep
 from ..sweep.table import page, records
 from .command import Command

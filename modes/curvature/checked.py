@@ -10,7 +10,7 @@ import numpy as np
 from ...jacobians import Jacobian
 from ...jacobians.hooks import check
 from ...jacobians.products import Product, factors_of
-from ..check import DIFFERENCES, Check, Outcome, dot_error, guarded, relative, tolerances
+from ..checking.check import DIFFERENCES, Check, Outcome, dot_error, guarded, relative, tolerances
 from ..hessian import hessian
 from ..linearization import Linearization
 from .composition import inner, linearized, maker, origin

@@ -12,7 +12,7 @@ from ...jacobians.errors import InputError
 from ..linearization import Linearization
 from ..linearize import linearize
 from ..model import Model
-from ..names import Names, name_of
+from ..naming.names import Names, name_of
 from ..reverse import grad
 from .likelihoods import check_reduction
 from .symmetric import Symmetric, relinearizable

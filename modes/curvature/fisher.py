@@ -11,7 +11,7 @@ import numpy as np
 from ...jacobians import Contraction, Jacobian
 from ..linearize import linearize
 from ..model import Model
-from ..names import Names, name_of
+from ..naming.names import Names, name_of
 from .likelihoods import check_reduction, likelihood_of, terms
 from .symmetric import Symmetric, relinearizable
 

@@ -10,7 +10,7 @@ from ...jacobians.errors import InputError
 from ..hessian import hessian
 from ..linearize import linearize
 from ..model import Model
-from ..names import Names, name_of
+from ..naming.names import Names, name_of
 from .likelihoods import check_reduction
 from .losses import loss_hessian
 from .reductions import reduction_of

@@ -29,7 +29,7 @@ from ...jacobians.errors import InputError
 from ..linearization import Linearization
 from ..linearize import linearize
 from ..model import Model
-from ..names import Names, name_of, names_of
+from ..naming.names import Names, name_of, names_of
 from .empirical_fisher import loss_gradients
 from .layer import Layer
 from .layers import Layers

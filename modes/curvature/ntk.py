@@ -8,7 +8,7 @@ from typing import Any
 from ...jacobians import Jacobian
 from ..linearize import linearize
 from ..model import Model
-from ..names import Names
+from ..naming.names import Names
 from .symmetric import Specs, Symmetric, relinearizable
 
 

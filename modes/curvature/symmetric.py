@@ -14,10 +14,10 @@ from ...jacobians import Array, Diagonal, Identity, Jacobian, Op, Scalar, Shape,
 from ...jacobians.errors import InputError
 from ...jacobians.hooks import Shown, add, check, explain, scale
 from ...jacobians.text import clipped, joined
-from ..check import Check
+from ..checking.check import Check
 from ..elimination.planned import planned
 from ..model import TensorSpec
-from ..named import check_named, find_tensor, fitting, listed
+from ..naming.named import check_named, find_tensor, fitting, listed
 
 Specs = tuple[TensorSpec, ...]
 Again = Callable[[Mapping[str, Any]], "Curvature"]

@@ -7,7 +7,7 @@ from functools import singledispatch
 from typing import Any
 
 from ...jacobians import Array, Dag, Jacobian, Product, Sum
-from ..locks import Lock
+from ..support.locks import Lock
 from .collapse import Collapse, collapse
 from .cost import COLLAPSING, DECIDING, SAVED, seconds
 from .plan import Plan, counted, plan

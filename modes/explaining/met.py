@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...ops import Step
-from ..names import is_float
+from ..naming.names import is_float
 from ..primal.evaluate import evaluate
 from ..tape.active import ActiveStep, Slot, active_steps, cuts
 from ..tape.unroll import definition

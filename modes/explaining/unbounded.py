@@ -15,7 +15,7 @@ import numpy as np
 from ...jacobians import Jacobian
 from ...ops.conventions import CONVENTIONS
 from ...ops.rules.elementwise import FORMULAS
-from ..names import is_float
+from ..naming.names import is_float
 from .blocks import Held
 from .kinks import Kink, key, node_of
 from .marks import powers_of_zero

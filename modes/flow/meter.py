@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..limits import Limits
+from ..support.limits import Limits
 
 
 class Meter:

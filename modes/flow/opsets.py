@@ -5,8 +5,8 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx import defs
 
-from ..contents import Contents
 from ..loading.upgrade import WORKING_OPSET
+from .contents import Contents
 
 
 def lowest_opsets(model: Contents) -> dict[str, int]:

@@ -12,7 +12,7 @@ import numpy as np
 from ..linearization import Linearization
 from ..model import Model
 from ..recording.derive import Draft, Names, jvp_graph, vjp_graph
-from ..route import route_of
+from ..tape.route import route_of
 
 Arrays = tuple[np.ndarray, ...]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...jacobians.errors import InputError, closest
 from ..model import Model
-from ..names import Names, names_of
+from ..naming.names import Names, names_of
 from ..primal.evaluate import evaluate
 from ..primal.inputs import check_inputs
 from .at import Arrays, At

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...jacobians import Jacobian, Shape, hooks, shape_of
-from ..optional import optional
+from ..support.optional import optional
 
 
 @hooks.to_pylops.register

@@ -11,8 +11,8 @@ import numpy as np
 from ...jacobians import Jacobian, hooks
 from ...jacobians.foreign import as_array
 from ..model import Model
-from ..names import Names
-from ..optional import optional
+from ..naming.names import Names
+from ..support.optional import optional
 from .functions import Function, Product
 from .primal import Signature
 

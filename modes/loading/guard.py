@@ -12,7 +12,7 @@ from typing import NamedTuple
 import onnx
 
 from ...jacobians.errors import LoadError
-from ..limits import Limits
+from ..support.limits import Limits
 
 Key = tuple[str, str, str]
 

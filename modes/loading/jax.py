@@ -10,7 +10,7 @@ import onnx
 
 from ...jacobians.errors import LoadError
 from ...jacobians.foreign import as_array
-from ..optional import optional
+from ..support.optional import optional
 from .examples import Batch, arguments_of, batched
 from .messages import first_line
 

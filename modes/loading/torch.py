@@ -16,7 +16,7 @@ import onnx
 
 from ...jacobians.errors import LoadError, warn
 from ...jacobians.foreign import as_array
-from ..optional import optional
+from ..support.optional import optional
 from .examples import Batch, arguments_of, batched, is_array, mapped
 from .messages import first_line
 from .protos import nodes

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.errors import InputError, warn
-from ..contents import Contents
+from ..flow.contents import Contents
 from .engines import numpy as own
 from .engines import onnxruntime as ort
 from .forecast import foreseen

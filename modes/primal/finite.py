@@ -9,7 +9,7 @@ import numpy as np
 
 from ...jacobians.errors import OnnxJacError, warn
 from ...ops.node import Step
-from ..contents import Contents
+from ..flow.contents import Contents
 from ..flow.steps import needed, reads
 from .evaluate import evaluate
 

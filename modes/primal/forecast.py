@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from ...ops.node import Step
 from ...ops.numbers import numbers
-from ..contents import Contents
+from ..flow.contents import Contents
 from ..flow.control import CONTROL
 from ..flow.steps import last_uses, needed
 from .sizes import GROWING, SMALL, bytes_of, check_operands, dtype_in, inferred, shape_in, type_of

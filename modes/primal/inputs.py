@@ -9,7 +9,7 @@ import numpy as np
 
 from ...jacobians.errors import InputError, UnknownTensor, closest
 from ...jacobians.foreign import as_array, is_foreign, native, settled
-from ..contents import Contents, Dim, TensorSpec
+from ..flow.contents import Contents, Dim, TensorSpec
 
 FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..contents import Contents
+from ..flow.contents import Contents
 from .evaluate import evaluate
 from .finite import warn_nonfinite
 

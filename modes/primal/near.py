@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import shape_of, size
-from ..contents import TensorSpec
+from ..flow.contents import TensorSpec
 from ..model import Model
 from .evaluate import evaluate
 from .perturb import perturbed

@@ -16,7 +16,7 @@ from onnx import defs, helper, numpy_helper, shape_inference
 
 from ...ops.node import Step
 from ...ops.numbers.fallback import proto
-from ..limits import Limits
+from ..support.limits import Limits
 from .frames import frame_bytes
 
 SMALL = 1024

@@ -15,7 +15,7 @@ from ...jacobians.arrays import wide
 from ...jacobians.hooks import compiled
 from ...ops import numbers
 from ..elimination.planned import planned
-from ..locks import Lock
+from ..support.locks import Lock
 from .engines import Program, compile_by, compiler
 from .light import size_text
 from .record import record

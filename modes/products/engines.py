@@ -10,8 +10,8 @@ from typing import Protocol
 import numpy as np
 
 from ...jacobians.errors import InputError, closest
-from ..optional import optional
 from ..primal.engines.onnxruntime import EngineError, installed
+from ..support.optional import optional
 from .light import light
 from .record import Recording
 

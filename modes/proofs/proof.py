@@ -12,10 +12,10 @@ from ...jacobians.progress import counted
 from ...ops import find
 from ...ops.registry import Declaration
 from ...ops.rules.estimators import DOMAIN
-from ..coverage import schemas
 from .case import Case
 from .cases import CASES
 from .check import Check, Verdict
+from .coverage import schemas
 from .example import Example, examples
 from .identity import DIGITS, EXACT, REFUTED
 from .kinks import kinks_of

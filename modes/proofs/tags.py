@@ -12,8 +12,8 @@ from typing import Any
 from onnx import defs
 
 from ...jacobians.errors import UnsupportedOp, closest
-from ..coverage import DOMAINS, NOT_A_FUNCTION, ZERO, operators, schemas, status
 from .cases import CASES
+from .coverage import DOMAINS, NOT_A_FUNCTION, ZERO, operators, schemas, status
 from .kinked import STATED, kink_set
 from .ports import met, passed
 

@@ -10,7 +10,7 @@ import numpy as np
 from ...jacobians import Array, Dag, shape_of, size
 from ...ops.graphs import Recorder
 from ..model import Model
-from ..route import Route
+from ..tape.route import Route
 from .derive import Draft, Names
 from .symbolic import batch_symbol
 from .trace import Trace, trace

@@ -10,9 +10,9 @@ import numpy as np
 
 from ...jacobians import Shape
 from ...jacobians.errors import InputError, UnknownTensor, closest
-from ..limits import Limits
 from ..model import Model, TensorSpec
-from ..names import is_float
+from ..naming.names import is_float
+from ..support.limits import Limits
 
 Shapes = Mapping[str, Shape]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..check import Check
+from ..checking.check import Check
 from ..linearization import Linearization
 from ..model import Model, TensorSpec
 from .report import numbers_in

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import prod_text
-from ..check import Check
+from ..checking.check import Check
 from ..explaining.explanation import Explanation
 from ..linearization import Linearization
 from ..model import Model

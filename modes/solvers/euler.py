@@ -10,7 +10,7 @@ import numpy as np
 from ...jacobians import dtype_of, shape_of
 from ...jacobians.errors import InputError, NotConverged
 from ..model import Model
-from ..names import Names, names_of
+from ..naming.names import Names, names_of
 from ..primal.evaluate import evaluate
 from ..primal.inputs import check_inputs
 from ..recording.derive import like, started

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..model import Model
-from ..names import Names
+from ..naming.names import Names
 from .counted import Counted
 from .damping import Damping
 from .least_squares import TINY, Place, Step, half_square

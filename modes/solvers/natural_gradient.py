@@ -13,7 +13,7 @@ from scipy.sparse.linalg import cg
 from ...jacobians.errors import InputError
 from ..curvature.gauss_newton import gauss_newton
 from ..model import Model
-from ..names import Names
+from ..naming.names import Names
 from .counted import Counted
 from .descent import Descent
 from .line_search import armijo, backtrack

@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 from ...jacobians.errors import InputError
 from ...jacobians.progress import counting
 from ..model import Model
-from ..names import Names
+from ..naming.names import Names
 from .preconditioned_newton import Iterations
 from .preconditioning import Preconditioner
 from .problem import Problem, as_scipy

@@ -11,7 +11,7 @@ from scipy.sparse.linalg import gmres
 
 from ...jacobians.errors import InputError
 from ..model import Model
-from ..names import Names
+from ..naming.names import Names
 from .counted import Counted
 from .line_search import backtrack
 from .preconditioning import Preconditioner, preconditioner_for

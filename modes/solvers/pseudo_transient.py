@@ -12,7 +12,7 @@ from scipy.sparse.linalg import gmres
 from ..linearization import Linearization
 from ..linearize import linearize
 from ..model import Model
-from ..names import Names
+from ..naming.names import Names
 from .counted import Counted
 from .euler import at_step, euler_residual
 from .least_squares import TINY

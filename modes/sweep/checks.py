@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import Jacobian
-from ..check import dot_error
+from ..checking.check import dot_error
 from ..hessian import hessian
 from ..linearization import Linearization
 from ..linearize import linearize

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..model import Model
-from ..names import is_float
+from ..naming.names import is_float
 
 Tensors = dict[str, np.ndarray]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from ..coverage import BODY, DOMAINS, RULE, schemas, status
+from ..proofs.coverage import BODY, DOMAINS, RULE, schemas, status
 from .examine import Result
 from .paths import DIFFERENTIABLE, NONE, UNKNOWN
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from ...jacobians import common
 from ..model import TensorSpec
-from ..named import Specs
-from ..names import not_floating
+from ..naming.named import Specs
+from ..naming.names import not_floating
 from .record import Drawn, Tape, dag_of, has_tangent, shapes_in
 from .template import Filled
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from weakref import ref
 
 from ...ops import Step
-from ..once import Once, known
+from ..support.once import Once, known
 from .record import Made, Past
 from .reuse import stale_between
 

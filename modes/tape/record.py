@@ -12,7 +12,7 @@ import numpy as np
 from ...jacobians import Dag, Edge, Jacobian, Zero, dtype_of, shape_of
 from ...jacobians.errors import OnnxJacError, UnsupportedOp
 from ...ops import Node, Step, find, numbers
-from ..names import is_float
+from ..naming.names import is_float
 from .active import ActiveStep, Slot
 from .reuse import Basis, basis_of, seen_of
 

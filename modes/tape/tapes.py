@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.errors import OnnxJacError
-from ..locks import Lock
 from ..model import Model, TensorSpec
-from ..once import Once
 from ..primal.engines import onnxruntime as ort
 from ..primal.evaluate import evaluate
 from ..primal.finite import finite
 from ..primal.later import Later
+from ..support.locks import Lock
+from ..support.once import Once
 from .active import ActiveStep
 from .moving import is_shaped, moving
 from .record import Past, Tape, Values, record

@@ -20,7 +20,7 @@ from ...jacobians.errors import OnnxJacError
 from ...ops import numbers
 from ..flow.steps import needed
 from ..model import Model
-from ..once import Once
+from ..support.once import Once
 from .active import ActiveStep, Slot
 from .leaves import Leaves
 from .mold import Fill, mold, values_in

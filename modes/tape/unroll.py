@@ -24,7 +24,7 @@ from ..flow.meter import Meter
 from ..flow.sequences import SEQUENCES
 from ..flow.steps import array_of, needed
 from ..model import Model
-from ..names import is_float
+from ..naming.names import is_float
 from ..primal.draws import drawn, draws
 from ..primal.sizes import check_step
 

@@ -12,7 +12,7 @@ from ...jacobians.errors import InputError, UnknownTensor, UnsupportedOp, closes
 from ...ops import Step
 from ...ops.graphs import operands_of
 from ..flow.steps import reads
-from ..names import is_float
+from ..naming.names import is_float
 from ..tape.active import is_zero, reach_forward
 from .walk import ancestors, leaves
 

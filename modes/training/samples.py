@@ -14,7 +14,7 @@ from ...ops import numbers
 from ..flow.steps import python_of
 from ..loading.messages import first_line
 from ..model import Model, TensorSpec
-from ..names import is_float
+from ..naming.names import is_float
 from .walk import ancestors
 
 Arrays = tuple[Any, ...]

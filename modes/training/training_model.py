@@ -14,7 +14,7 @@ from ...jacobians.errors import InputError, UnknownTensor, closest
 from ..flow.steps import needed
 from ..load import load
 from ..model import Model
-from ..names import is_float
+from ..naming.names import is_float
 from .optimizers import DOMAIN, OPTIMIZERS, Optimizer
 
 Arrays = Mapping[str, np.ndarray]

@@ -120,7 +120,7 @@ def test_a_hessian_is_of_one_scalar(capsys, tmp_path):
 
 
 def test_a_failed_check_is_status_1(capsys, monkeypatch):
-    from onnxjac.modes.check import Check, Outcome
+    from onnxjac.modes.checking.check import Check, Outcome
 
     failed = Check((Outcome("dot test", 1.0, 1e-3),))
     monkeypatch.setattr(oj.Linearization, "check", lambda J, **_: failed)

@@ -11,6 +11,7 @@ import pytest
 import onnxjac
 from commands.running import DIGITS, SAMPLES, answer, refused, written
 from onnxjac.__main__ import main
+from onnxjac.modes.checking.check import Check, Outcome
 
 TITLES = ("model", "inputs", "outputs", "point", "jacobian", "structure", "heaviest", "memory",
           "check", "singular", "time")  # fmt: skip
@@ -61,8 +62,8 @@ def test_the_seed_decides(capsys):
 
 
 def test_a_failed_check_is_status_1(capsys, monkeypatch):
-    monkeypatch.setattr(onnxjac.Linearization, "check", lambda J, **_: onnxjac.modes.check.Check(
-        (onnxjac.modes.check.Outcome("dot test", 1.0, 1e-3),)))  # fmt: skip
+    failed = Check((Outcome("dot test", 1.0, 1e-3),))
+    monkeypatch.setattr(onnxjac.Linearization, "check", lambda J, **_: failed)
     status, out, _ = answer(capsys, "report", DIGITS)
     assert status == 1
     assert titled(out)["check"][0].startswith("FAIL dot test")

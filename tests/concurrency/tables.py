@@ -10,7 +10,7 @@ from house import modules
 
 CHANGEABLE = MutableMapping | MutableSequence | MutableSet
 KEPT = {
-    "onnxjac.modes.locks.LOCKS": "open again in a forked process",
+    "onnxjac.modes.support.locks.LOCKS": "open again in a forked process",
     "onnxjac.modes.primal.engines.sessions.SESSIONS": "made again in a forked process",
 }
 """What lists objects of all users without showing one to another."""

@@ -11,9 +11,9 @@ import pytest
 from concurrency.workers import KINDS, check, jacobian, products, relinearized
 from faults.models import point_of
 from onnxjac.jacobians import Diagonal, Sum
-from onnxjac.modes.locks import Lock
 from onnxjac.modes.primal.engines.sessions import Session
 from onnxjac.modes.products.compiled import Compiled
+from onnxjac.modes.support.locks import Lock
 
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")
 

@@ -12,7 +12,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import onnxjac as oj
-from onnxjac.modes.once import Once
+from onnxjac.modes.support.once import Once
 
 
 def test_made_once_by_several_threads():

@@ -13,9 +13,8 @@ from onnx import numpy_helper, parser
 
 import onnxjac as oj
 from networks.test_networks import MODELS, below, loaded
-from onnxjac.modes import route
 from onnxjac.modes.primal.engines import onnxruntime
-from onnxjac.modes.tape import tapes
+from onnxjac.modes.tape import route, tapes
 from onnxjac.modes.tape.leaves import Leaves
 
 RNG = np.random.default_rng(0)

@@ -3,7 +3,7 @@
 import pytest
 from onnx import defs
 
-from onnxjac.modes.coverage import (
+from onnxjac.modes.proofs.coverage import (
     BODY,
     DOMAINS,
     NOT_A_FUNCTION,

@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 from onnx import helper
 
-from ...contents import Contents
+from ...flow.contents import Contents
 from ...flow.opsets import lowest_opsets
 from ...flow.steps import needed, tensor_of
 

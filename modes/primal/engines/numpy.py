@@ -12,7 +12,7 @@ import onnx_ir as ir
 from ....jacobians.errors import LoadError
 from ....ops.node import Step
 from ....ops.numbers import numbers
-from ...contents import Contents
+from ...flow.contents import Contents
 from ...flow.control import CONTROL, control
 from ...flow.failure import explained
 from ...flow.meter import Meter

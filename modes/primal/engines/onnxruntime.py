@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ....ops.node import Step
-from ...contents import Contents
+from ...flow.contents import Contents
 from ...loading.messages import first_line
 from .cut import cut
 from .errors import EngineError, OutdatedEngine

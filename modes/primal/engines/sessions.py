@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 
 from ...loading.messages import first_line
-from ...locks import Lock
+from ...support.locks import Lock
 from .errors import OutdatedEngine
 
 CPU = "CPUExecutionProvider"

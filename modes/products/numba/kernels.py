@@ -10,7 +10,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from ...locks import Lock
+from ...support.locks import Lock
 
 LARGE = 1 << 17
 """From so many entries on, threads are worth it.

@@ -11,13 +11,13 @@ import numpy as np
 from ....jacobians import prod_text
 from ....jacobians.hooks import html
 from ....jacobians.text import clipped, joined
-from ...check import Check
-from ...contents import Contents, TensorSpec
+from ...checking.check import Check
 from ...curvature.composition import Composition
 from ...estimators.density import SpectralDensity
 from ...estimators.result import Estimate
 from ...explaining.explanation import Explanation, not_met
 from ...explaining.local import Local
+from ...flow.contents import Contents, TensorSpec
 from ...solvers.result import OptimizeResult
 from ..tables import Table, abridged_lines
 from ..units import bytes_text

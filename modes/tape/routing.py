@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from ..jacobians import Dag, Jacobian
-from .model import Model
+from ...jacobians import Dag, Jacobian
+from ..model import Model
 
 Maker = Callable[[Dag], Jacobian]
 """What makes, of the DAG of a Jacobian, the operator that takes its products."""
 
 
 class Routed(Protocol):
-    """All of a linearisation that does not depend on the point; `modes.route` has the only one.
+    """All of a linearisation that does not depend on the point; `tape.route` has the only one.
 
     `at` and `record` give the `Linearization` at a point, which the latter takes as it is.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from ..jacobians.errors import InputError
+from ...jacobians.errors import InputError
 
 
 def optional(module: str, extra: str) -> Any:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..jacobians.base import DENSE_LIMIT
-from ..jacobians.errors import InputError, LimitError
+from ...jacobians.base import DENSE_LIMIT
+from ...jacobians.errors import InputError, LimitError
 
 
 @dataclass(frozen=True)

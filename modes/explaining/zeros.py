@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..jacobians.errors import warn
-from .linearization import Linearization
+from ...jacobians.errors import warn
+from ..linearization import Linearization
 
 ZEROS = "zeros"
 """Key of the pairs in what is known of a template."""

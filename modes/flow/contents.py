@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from ..jacobians.errors import UnknownTensor, closest
-from ..jacobians.hooks import Shown
-from ..jacobians.text import joined
-from ..ops.node import Step
-from .flow.pickling import packed, unpacked
-from .flow.steps import array_of, steps_of
-from .limits import Limits
-from .locks import Lock
+from ...jacobians.errors import UnknownTensor, closest
+from ...jacobians.hooks import Shown
+from ...jacobians.text import joined
+from ...ops.node import Step
+from ..support.limits import Limits
+from ..support.locks import Lock
+from .pickling import packed, unpacked
+from .steps import array_of, steps_of
 
 Dim = int | str | None
 

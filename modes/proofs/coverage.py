@@ -15,12 +15,12 @@ from functools import cache
 
 from onnx import defs
 
-from ..jacobians.errors import UnsupportedOp
-from ..ops import find
-from ..ops.rules.zeros import NOT_REAL
-from .flow.control import CONTROL
-from .flow.sequences import SEQUENCES
-from .loading.bodies import has_body
+from ...jacobians.errors import UnsupportedOp
+from ...ops import find
+from ...ops.rules.zeros import NOT_REAL
+from ..flow.control import CONTROL
+from ..flow.sequences import SEQUENCES
+from ..loading.bodies import has_body
 
 RULE, BODY, ZERO, NOT_A_FUNCTION = "rule", "body", "zero", "not a function of real numbers"
 

@@ -7,11 +7,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..jacobians import Dag, Jacobian
+from ...jacobians import Dag, Jacobian
+from ..naming.named import Specs
+from ..primal.near import Near
+from ..tape.routing import Routed
 from .check import Check, check
-from .named import Specs
-from .primal.near import Near
-from .routing import Routed
 
 
 class Linear(Protocol):

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..jacobians.errors import InputError
-from .model import Model, TensorSpec
+from ...jacobians.errors import InputError
+from ..model import Model, TensorSpec
 
 Names = str | Iterable[str] | None
 

@@ -8,28 +8,28 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from typing import Any
 
-from ..jacobians import Dag
-from ..ops import Step
-from .elimination.adaptive import Adaptive
-from .linearization import Linearization
-from .model import Model
-from .once import Once, known
-from .primal.draws import fixed, is_random
-from .primal.evaluate import evaluate
-from .primal.finite import warn_nonfinite
-from .primal.inputs import check_inputs
-from .primal.later import Later
+from ...jacobians import Dag
+from ...ops import Step
+from ..elimination.adaptive import Adaptive
+from ..linearization import Linearization
+from ..model import Model
+from ..primal.draws import fixed, is_random
+from ..primal.evaluate import evaluate
+from ..primal.finite import warn_nonfinite
+from ..primal.inputs import check_inputs
+from ..primal.later import Later
+from ..support.once import Once, known
+from .active import ActiveStep, active_steps, unjoined, without
+from .checkpoint import Segment, as_it_is, chained, checkpointed, segments, shapes_of
+from .drawing import drawn, ends_of
+from .estimate import straight_through as estimated
+from .moving import is_general
+from .past import past_of
+from .record import Drawn, Tape
 from .routing import Maker
-from .tape.active import ActiveStep, active_steps, unjoined, without
-from .tape.checkpoint import Segment, as_it_is, chained, checkpointed, segments, shapes_of
-from .tape.drawing import drawn, ends_of
-from .tape.estimate import straight_through as estimated
-from .tape.moving import is_general
-from .tape.past import past_of
-from .tape.record import Drawn, Tape
-from .tape.tapes import Tapes, described, keep, signature_of
-from .tape.template import Filled
-from .tape.unroll import unrolled
+from .tapes import Tapes, described, keep, signature_of
+from .template import Filled
+from .unroll import unrolled
 
 
 @dataclass(frozen=True)

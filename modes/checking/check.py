@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
-from ..jacobians import Jacobian
-from ..jacobians.hooks import Shown
+from ...jacobians import Jacobian
+from ...jacobians.hooks import Shown
 
 Primal = Callable[[np.ndarray], np.ndarray]
 """δ ↦ f(x + δ), both flat."""

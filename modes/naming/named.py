@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ..jacobians import Shape, prod_text, shape_of, size
-from ..jacobians.errors import InputError, UnknownTensor, closest
-from ..jacobians.foreign import as_array
-from ..jacobians.text import clipped, joined
-from .model import TensorSpec
+from ...jacobians import Shape, prod_text, shape_of, size
+from ...jacobians.errors import InputError, UnknownTensor, closest
+from ...jacobians.foreign import as_array
+from ...jacobians.text import clipped, joined
+from ..model import TensorSpec
 
 Specs = tuple[TensorSpec, ...]
 """Tensors in the order in which they are concatenated."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 
-from ..jacobians.errors import OnnxJacError
+from ...jacobians.errors import OnnxJacError
 
 LIMIT = 2**31 - 2**20
 """Bytes that one protobuf message may have, less what surrounds the tensors."""

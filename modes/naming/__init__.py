@@ -1,0 +1,1 @@
+"""Naming: which tensors a derivative is between, and tangents and cotangents by name."""

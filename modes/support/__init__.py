@@ -1,0 +1,1 @@
+"""Support: limits, locks, what is made once, optional libraries, files written whole."""
