@@ -17,15 +17,6 @@ from .modes.curvature.inverse import identity_like, inverse
 from .modes.curvature.kfac import ekfac, kfac
 from .modes.curvature.shampoo import shampoo
 from .modes.data.over import streamed
-from .modes.data.over_data import (
-    empirical_fisher,
-    fisher,
-    gauss_newton,
-    gram,
-    hessian,
-    linearize,
-    ntk,
-)
 from .modes.distributed.over import distributed
 from .modes.export import export
 from .modes.forward import jvp
@@ -34,6 +25,15 @@ from .modes.interop import to_jax, to_torch
 from .modes.linearization import Linearization
 from .modes.load import load
 from .modes.model import Model, TensorSpec
+from .modes.over_data import (
+    empirical_fisher,
+    fisher,
+    gauss_newton,
+    gram,
+    hessian,
+    linearize,
+    ntk,
+)
 from .modes.proofs import prove, tags
 from .modes.reporting import html as _html  # noqa: F401  (what notebooks show)
 from .modes.reverse import grad, vjp

@@ -8,7 +8,7 @@ import griffe
 EXAMPLE = re.compile(r"(?:^>>> .*\n?)(?:^(?!\s*$).*\n?)*", re.MULTILINE)
 """From a line with a prompt to the next empty one."""
 
-TAKES_DATA = "modes.data.over_data"
+TAKES_DATA = "modes.over_data"
 """The module whose functions are made by a decorator of others, which have the docstrings."""
 
 

@@ -11,15 +11,15 @@ from __future__ import annotations
 from functools import wraps
 from typing import Any
 
-from ...jacobians import Jacobian
-from .. import hessian as hessians
-from .. import linearize as linearizing
-from ..curvature import empirical_fisher as empirical
-from ..curvature import fisher as fishers
-from ..curvature import gauss_newton as gauss_newtons
-from ..curvature import ntk as ntks
-from .rows import by_tensor
-from .taking import takes_data
+from ..jacobians import Jacobian
+from . import hessian as hessians
+from . import linearize as linearizing
+from .curvature import empirical_fisher as empirical
+from .curvature import fisher as fishers
+from .curvature import gauss_newton as gauss_newtons
+from .curvature import ntk as ntks
+from .data.rows import by_tensor
+from .data.taking import takes_data
 
 linearize = takes_data("stack")(linearizing.linearize)
 hessian = takes_data()(hessians.hessian)
