@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,13 @@ class Outcome:
 
     def error(self, measured: Measured) -> float | None:
         """The distance to the nearer half of the results of other libraries, relative."""
+        return self._errors[measured.contender]
+
+    @cached_property
+    def _errors(self) -> dict[str, float | None]:
+        return {m.contender: self._error(m) for m in self.found}
+
+    def _error(self, measured: Measured) -> float | None:
         others = [m for m in self.found if library(m) != library(measured)]
         distances = sorted(
             distance(measured.result, m.result)
