@@ -17,7 +17,7 @@ from .arrays import (
 from .base import Jacobian
 from .block import Block, stack
 from .contraction import Contraction, label_sizes
-from .convolution import Convolution
+from .convolution import Convolution, convolution_of
 from .cumulative import Cumulative
 from .dag import Dag, Edge
 from .dense import BlockDiagonal, Dense, LowRank
@@ -37,7 +37,8 @@ __all__ = [
     "Cumulative", "Dag", "Dense", "Diagonal", "Edge", "Embed", "Eye", "Fourier", "Geometry",
     "Identity", "Inner", "Jacobian", "Kron", "LowRank", "Op", "Outer", "Permutation", "Product",
     "Reshape", "Scalar",
-    "Scatter", "Shape", "Slice", "Sum", "SumTo", "Take", "Zero", "broadcast", "common", "dtype_of",
+    "Scatter", "Shape", "Slice", "Sum", "SumTo", "Take", "Zero", "broadcast", "common",
+    "convolution_of", "dtype_of",
     "implicit_kron", "label_sizes", "lead", "prod_text", "reading", "reading_of", "shape_of",
     "size", "slab", "stack", "take_flat", "transposed",
 ]  # fmt: skip

@@ -19,6 +19,21 @@ from .arrays import Array, Op, Shape, dtype_of, lead, prod_text, shape_of, size
 from .base import Jacobian
 from .correlation import correlate
 from .geometry import Geometry
+from .identity import Zero
+
+
+def convolution_of(held: Array, source: str, target: str, geometry: Geometry) -> Jacobian:
+    """The gradient of T(x, w, u) in `target`; 0 where a sample of one of them has no elements.
+
+    >>> import numpy as np
+    >>> g = Geometry((1, 1, 0), (1, 1, 3), (1, 1, 2), (1,), (1,), (2, 2), 1)
+    >>> convolution_of(np.zeros(g.x), "w", "u", g)
+    0(1×1×2, 1×1×3)
+    """
+    out_shape, in_shape = getattr(geometry, target), getattr(geometry, source)
+    if 0 in (*geometry.x[1:], *geometry.w, *geometry.u[1:]):
+        return Zero(out_shape, in_shape, dtype_of(held))
+    return Convolution(held, source, target, geometry)
 
 
 class Convolution(Jacobian):

@@ -44,14 +44,12 @@ def _compute(
 ) -> dict[str, np.ndarray]:
     if engine == "numpy" or (engine is None and not ort.installed()):
         return own.compute(model, inputs, names)
-    bounded = foreseen(model, inputs, names)
-    if engine == "onnxruntime":
-        return ort.compute(model, inputs, names)
-    if bounded:
-        try:
+    try:
+        if foreseen(model, inputs, names) or engine == "onnxruntime":
             return ort.compute(model, inputs, names)
-        except ort.OutdatedEngine as error:
+    except ort.EngineError as error:
+        if engine == "onnxruntime":
+            raise
+        if isinstance(error, ort.OutdatedEngine):
             warn(f"NumPy runs the model, which may take far longer: {error}")
-        except ort.EngineError:  # NumPy may know the operator, or will say what is wrong with it
-            pass
-    return own.compute(model, inputs, names)
+    return own.compute(model, inputs, names)  # may know the operator, or will say what is wrong

@@ -19,13 +19,18 @@ from ...ops.numbers import numbers
 from ..flow.contents import Contents
 from ..flow.control import CONTROL
 from ..flow.steps import last_uses, needed
+from .engines.errors import EngineError
+from .engines.fatal import is_fatal
 from .sizes import GROWING, SMALL, bytes_of, check_operands, dtype_in, inferred, shape_in, type_of
 
 RANDOM = ("Random", "Bernoulli", "Multinomial", "Dropout")
 
 
 def foreseen(model: Contents, inputs: Mapping[str, Any], names: Iterable[str]) -> bool:
-    """Whether all sizes are known and within the limits; `LimitError` where one is not within."""
+    """Whether all sizes are known and within the limits; `LimitError` where one is not within.
+
+    Raises `EngineError` where ONNX Runtime is not to be asked.
+    """
     wanted = tuple(names)
     key = wanted, signature(inputs)
     if key not in model.forecasts:
@@ -69,6 +74,10 @@ class Forecast:
             if step.op_type in CONTROL and not step.domain:
                 sure = False
                 continue
+            operands = [self._stand_in(name) for name in step.inputs]
+            check_operands(step, operands, self.model.limits)
+            if is_fatal(step, operands):
+                raise EngineError(f"ONNX Runtime ends the process at {step}. Try engine='numpy'.")
             found = self._sizes(step, ir.serde.serialize_node(nodes[index]))
             sure = sure and not (step.op_type in GROWING and None in found.values())
             made.update((name, size or 0) for name, size in found.items())
@@ -80,7 +89,6 @@ class Forecast:
 
     def _sizes(self, step: Step, node: onnx.NodeProto) -> dict[str, int | None]:
         """The bytes of the outputs of a step by name, None where they are not known."""
-        check_operands(step, [self._stand_in(name) for name in step.inputs], self.model.limits)
         found = inferred(node, step.version, self.types, self.known)
         self.types.update((name, kind) for name, kind in found.items() if name not in self.given)
         return {name: bytes_of(self.types.get(name)) for name in step.outputs if name}

@@ -67,14 +67,21 @@ class Compiled(Jacobian):
         with self._lock:
             if columns not in self._programs:
                 started = time.perf_counter()
-                recording = record(self.operator, columns)
-                self._why = "asked for" if self.engine else size_text(recording)
-                self._programs[columns], self._ran = compile_by(self.engine, recording)
+                self._programs[columns] = self._made(columns)
                 self.seconds += time.perf_counter() - started
                 if len(self._programs) > KEPT:
                     self._programs.popitem(last=False)
             self._programs.move_to_end(columns)
             return self._programs[columns]
+
+    def _made(self, columns: Shape) -> Program:
+        recording = record(self.operator, columns)
+        if recording.meets_nothing:
+            self._ran, self._why = "plain calls", "a tensor on the way has no elements"
+            return partial(plain, self.operator)
+        self._why = "asked for" if self.engine else size_text(recording)
+        program, self._ran = compile_by(self.engine, recording)
+        return program
 
     def _transpose(self) -> Jacobian:
         if self.operator.T is self.operator:
@@ -113,6 +120,11 @@ class Compiled(Jacobian):
 
     def __repr__(self) -> str:
         return f"{self.operator!r}, by {self._ran}"
+
+
+def plain(operator: Jacobian, v: np.ndarray) -> np.ndarray:
+    """J v by the calls of the operator itself."""
+    return np.array(operator._apply(numbers, v), wide(operator.dtype))
 
 
 @compiled.register

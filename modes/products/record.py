@@ -13,7 +13,7 @@ from functools import cached_property, partial
 import numpy as np
 import onnx_ir as ir
 
-from ...jacobians import Jacobian, Shape
+from ...jacobians import Jacobian, Shape, shape_of
 from ...jacobians.arrays import wide
 from ...ops.graphs import Recorder
 from ...ops.graphs.build import reachable
@@ -47,6 +47,11 @@ class Recording:
     def array(self, value: ir.Value) -> np.ndarray | None:
         """The numbers of a constant; None where the value is computed."""
         return self.constants.get(id(value))
+
+    @property
+    def meets_nothing(self) -> bool:
+        """Whether a value on the way has no elements, at which engines fail in many ways."""
+        return any(0 in shape_of(y) for node in self.nodes for y in node.outputs)
 
     @cached_property
     def nbytes(self) -> int:

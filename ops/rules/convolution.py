@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ...jacobians import (
-    Convolution,
     Embed,
     Geometry,
     Identity,
@@ -13,6 +12,7 @@ from ...jacobians import (
     Reshape,
     Shape,
     broadcast,
+    convolution_of,
     shape_of,
 )
 from ..node import Node
@@ -31,8 +31,8 @@ def conv(op: Any, node: Node) -> Blocks:
     )
     check_channels(g)
     blocks: dict[tuple[int, int], Jacobian] = {
-        (0, 0): Convolution(w, "x", "u", g),
-        (0, 1): Convolution(x, "w", "u", g),
+        (0, 0): convolution_of(w, "x", "u", g),
+        (0, 1): convolution_of(x, "w", "u", g),
     }
     return with_bias(node, blocks)
 
@@ -57,8 +57,8 @@ def conv_transpose(op: Any, node: Node) -> Blocks:
     check_channels(g)
     rest = with_margin(reached, node)
     blocks = {
-        (0, 0): rest @ Convolution(w, "u", "x", g),
-        (0, 1): rest @ Convolution(x, "w", "x", g),
+        (0, 0): rest @ convolution_of(w, "u", "x", g),
+        (0, 1): rest @ convolution_of(x, "w", "x", g),
     }
     return with_bias(node, blocks)
 

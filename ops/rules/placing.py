@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import (
-    Convolution,
     Diagonal,
     Embed,
     Geometry,
@@ -17,6 +16,7 @@ from ...jacobians import (
     Scatter,
     Slice,
     Take,
+    convolution_of,
     dtype_of,
     shape_of,
     size,
@@ -70,7 +70,7 @@ def col2im(op: Any, node: Node) -> Blocks:
     g = Geometry(
         (images, 1, *image), units.shape, (images, taps, *positions), strides, dilations, pads, 1
     )
-    fold = Convolution(units, "u", "x", g)
+    fold = convolution_of(units, "u", "x", g)
     J = fold @ Reshape(g.u, (n, columns, count), node.dtype)
     return {(0, 0): Reshape(node.y_shape, g.x, node.dtype) @ J}
 

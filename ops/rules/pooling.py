@@ -7,7 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians import Array, Convolution, Diagonal, Geometry, Jacobian, Reshape, Shape, take_flat
+from ...jacobians import (
+    Array,
+    Diagonal,
+    Geometry,
+    Jacobian,
+    Reshape,
+    Shape,
+    convolution_of,
+    take_flat,
+)
 from ..node import Node
 from ..registry import Blocks, jacobian
 from .windows import explicit_pads, steps
@@ -57,7 +66,7 @@ def window_sums(node: Node, pads: Shape) -> Jacobian:
         (*pads[:d], *(max(e, 0) for e in ends)), 1,
     )  # fmt: skip
     split = Reshape(g.x, node.x_shape, node.dtype)
-    return Reshape(node.y_shape, g.u, node.dtype) @ Convolution(ones, "x", "u", g) @ split
+    return Reshape(node.y_shape, g.u, node.dtype) @ convolution_of(ones, "x", "u", g) @ split
 
 
 def window_counts(node: Node, pads: Shape, *, padding: bool) -> list[np.ndarray]:
@@ -94,4 +103,4 @@ def channel_window(node: Node) -> Jacobian:
     image = (n, 1, c, pixels)
     g = Geometry(image, ones.shape, image, (1, 1), (1, 1), (before, 0, after, 0), 1)
     split = Reshape(image, node.x_shape, node.dtype)
-    return split.T @ Convolution(ones, "x", "u", g) @ split
+    return split.T @ convolution_of(ones, "x", "u", g) @ split

@@ -134,3 +134,17 @@ def many_nodes(rng: Random, model: onnx.ModelProto) -> None:
         name = f"long{k}"
     model.graph.output[0].name = name
     model.graph.output[0].ClearField("type")
+
+
+@structural
+def nothing(rng: Random, model: onnx.ModelProto) -> None:
+    """An axis of an input without elements, maybe all that are as long; outputs of any shape."""
+    given = [v.type.tensor_type for v in model.graph.input if v.type.HasField("tensor_type")]
+    if axes := [axis for kind in given for axis in kind.shape.dim if axis.dim_value > 0]:
+        axis = rng.choice(axes)
+        length, alone = axis.dim_value, rng.random() < 0.5
+        for other in [axis] if alone else [a for a in axes if a.dim_value == length]:
+            other.dim_value = 0
+        for value in model.graph.output:
+            if value.type.HasField("tensor_type"):
+                value.type.tensor_type.ClearField("shape")

@@ -1,5 +1,6 @@
 """Nothing, one number and axes of length 1: shapes that code forgets."""
 
+import contextlib
 import warnings
 
 import numpy as np
@@ -10,6 +11,7 @@ import onnxjac as oj
 from .models import CALLS, ENGINES, model, network
 
 KERNEL = np.ones((2, 3, 2, 2), np.float32)
+TURNED = np.ones((3, 2, 3, 3), np.float32)
 ROW = np.ones(3, np.float32)
 
 EMPTY = {
@@ -23,6 +25,9 @@ EMPTY = {
     "a softmax": ("y = Softmax(x)", "[2,K]", "[2,K]", (2, 0), {}),
     "a logarithm of one": ("y = LogSoftmax(x)", "[2,K]", "[2,K]", (2, 0), {}),
     "a choice": ("y = Gather(x, w)", "[2,K]", "[0,K]", (2, 3), {"w": np.zeros(0, np.int64)}),
+    "an image": ("y = ConvTranspose(x, w)", "[1,3,K,4]", "[1,2,L,M]", (1, 3, 0, 4), {"w": TURNED}),
+    "a loss": ('y = NegativeLogLikelihoodLoss<reduction = "sum">(p, t, x)', "[K]", "", (5,),
+               {"p": np.zeros((0, 5, 6, 6)), "t": np.zeros((0, 6, 6), np.int64)}),
     "a part": ("a, b = Split<axis = 0>(x, w) c = Mul(b, b) y = Concat<axis = 0>(a, c)",
                "[2,K]", "[2,K]", (2, 3), {"w": np.array([0, 2])}),
 }  # fmt: skip
@@ -51,6 +56,32 @@ def test_what_is_empty(case, engine):
     ones = np.ones(J.codomain[0].shape, np.float32)
     assert oj.hessian(m, {"x": x}, of="y", weights=ones).toarray().shape == (x.size, x.size)
     assert J.check() or not np.isfinite(J.primal["y"]).all()
+
+
+@pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
+@pytest.mark.parametrize("space", [(0,), (2, 0), (0, 4, 2), (3, 0, 2)])
+def test_a_kernel_that_meets_nothing(space):
+    """All of y is room around an image without pixels, and w weighs none of them."""
+    d = len(space)
+    free = ",".join("ABC"[:d])
+    m = model("y = ConvTranspose(x, w)", f"(float[1,1,{free}] x, float[1,1{',3' * d}] w) => "
+              f"(float[1,1{',?' * d}] y)")  # fmt: skip
+    x, w = np.ones((1, 1, *space), np.float32), np.ones((1, 1, *(3,) * d), np.float32)
+    J = oj.linearize(m, {"x": x, "w": w}, wrt=["x", "w"])
+    assert J.shape == (J.primal["y"].size, w.size)
+    for K in (J, J.T, J.compile("numpy"), J.compile("onnxruntime").T):
+        assert not np.any(K @ np.ones(K.shape[1], np.float32))
+    with contextlib.suppress(oj.OnnxJacError):  # the engine says so, and does not end the process
+        oj.linearize(m, {"x": x, "w": w}, engine="onnxruntime")
+
+
+@pytest.mark.parametrize("engine", [None, *ENGINES])
+@pytest.mark.parametrize("window", ["window", ", none"])
+def test_frames_of_no_length(engine, window):
+    m = model(f"y = STFT(x, step, {window})", "(float[1,16,1] x) => (float[?,?,?,?] y)",
+              step=np.int64(4), none=np.int64(0), window=np.ones(0, np.float32))  # fmt: skip
+    with contextlib.suppress(oj.OnnxJacError):  # refused, or what NumPy makes of it
+        oj.linearize(m, {"x": np.ones((1, 16, 1), np.float32)}, engine=engine)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -40,19 +40,13 @@ def scatter_nd(asm: Assembler, node: ir.Node) -> None:
         return
     depth = index.shape[-1]
     places = rows_at(index.constant, zeros.shape[:depth])
-    rows = int(np.prod(zeros.shape[:depth]))
-    updates = flat(asm, x, len(places))
+    rows, width = (int(np.prod(part)) for part in (zeros.shape[:depth], zeros.shape[depth:]))
+    updates = asm.contiguous(x, (len(places), width))
     if len(np.unique(places)) == len(places):
         write(asm, node, places, updates)
     else:
         matrix = selection(places, rows, x.dtype).tocsr()
         asm.emit(lambda x, y: copy((matrix @ x).reshape(y.shape), y), updates, asm.target(node))
-
-
-def flat(asm: Assembler, x: Place, rows: int) -> Place:
-    """The entries as a matrix of that many rows."""
-    width = x.view.size // max(rows, 1)
-    return asm.contiguous(x, (rows, width))
 
 
 def write(asm: Assembler, node: ir.Node, places: np.ndarray, updates: Place) -> None:
