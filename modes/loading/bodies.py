@@ -25,8 +25,6 @@ BODIES = "onnxjac.bodies"
 
 def inline_local(model: onnx.ModelProto) -> onnx.ModelProto:
     """Every call of a function that the model defines becomes its body, raised to its opset."""
-    if not model.functions:
-        return model
     defaults = {(f.domain, f.name, f.overload): f.attribute_proto for f in model.functions}
     bodies = (node for function in model.functions for node in function.node)
     for node in (*nodes(model), *bodies):

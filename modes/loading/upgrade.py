@@ -30,8 +30,10 @@ def upgrade(model: onnx.ModelProto) -> onnx.ModelProto:
     _check(model)
     settle_operands(model)
     settle_attributes(model)
-    model = inline_local(model)
-    settle_attributes(model)  # functions may have been handed some
+    if model.functions:
+        model = inline_local(model)
+        _check(model)  # of a function that gives what it was given, the inliner loses the output
+        settle_attributes(model)  # functions may have been handed some
     version = opset(model)
     if version is not None and version < WORKING_OPSET:
         model = _raise(model, version)

@@ -22,6 +22,8 @@ def negative_log_likelihood(
     reduction: str = "mean",
 ) -> Array:
     """−w[label] · log_prob[label]; the mean divides by the sum of the weights."""
+    if weights is not None and weights.ndim != 1:
+        raise ValueError(f"weights of shape {weights.shape} are no vector")
     counted = np.ones(labels.shape, bool) if ignore_index is None else labels != ignore_index
     at = np.where(counted, labels, 0)
     share = counted.astype(log_prob.dtype) if weights is None else np.where(counted, weights[at], 0)

@@ -46,6 +46,16 @@ def outside(location: str, kind: str) -> onnx.ModelProto:
     return model
 
 
+def handed_through() -> onnx.ModelProto:
+    """A function whose output is its input, which is computed elsewhere as well."""
+    model = text("h = my.f(x) y = Neg(h)")
+    model.opset_import.add(domain="my", version=1)
+    body = [helper.make_node("Tanh", ["a"], ["t"])]
+    imports = [helper.make_opsetid("", 21)]
+    model.functions.append(helper.make_function("my", "f", ["a"], ["a"], body, imports))
+    return model
+
+
 def not_utf8() -> onnx.ModelProto:
     """A mode that is no text."""
     model = text('s = Constant<value_floats=[1.0,2.0]>() y = Resize<mode="linear">(x, "", s)')
@@ -192,6 +202,10 @@ REFUSED = {
     "axes that are no permutation": (
         lambda: text("y = Transpose<perm=[1, 0, -1]>(x)", "float[1,2,3] x"), "each axis once"),
     "labels that do not fit": (labels, "labels of shape"),
+    "weights that are no vector": (
+        lambda: text("y = NegativeLogLikelihoodLoss(p, t, w)",
+                     "float[64,2,64,64] p, int64[64,64,64] t, float[2,1,1] w"), "no vector|rank"),
+    "function that gives what it is given": (handed_through, "breaks ONNX's rules"),
     "kernel that does not fit": (
         lambda: text("i = Unsqueeze(x, o) y = ConvTranspose<group=2>(i, w)",
                      "float[1,2,3] x, int64[1] o, float[1,1,1,2] w"), ""),
