@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import onnxjac as oj
+from onnxjac.modes.products.engines import compile_by
+from onnxjac.modes.products.record import record
 
 from .models import CALLS, ENGINES, model, network
 
@@ -56,6 +58,17 @@ def test_what_is_empty(case, engine):
     ones = np.ones(J.codomain[0].shape, np.float32)
     assert oj.hessian(m, {"x": x}, of="y", weights=ones).toarray().shape == (x.size, x.size)
     assert J.check() or not np.isfinite(J.primal["y"]).all()
+
+
+def test_a_program_that_meets_nothing():
+    """`compile` makes none of these, but sweeps may."""
+    body, of_x, of_y, shape, weights = EMPTY["a loss"]
+    m = model(body, f"(float{of_x} x) => (float{of_y} y)", p=weights["p"].astype(np.float32),
+              t=weights["t"])  # fmt: skip
+    dag = oj.linearize(m, {"x": np.ones(shape, np.float32)}).dag
+    for J in (dag, dag.T):
+        program, _ = compile_by("numpy", record(J))
+        assert not np.any(program(np.ones(J.in_shape, np.float32)))
 
 
 @pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")

@@ -113,7 +113,7 @@ class Shifts:
         """By how much x is shifted along each axis; it has the shape of the sum."""
         if self.recording.array(x) is not None or squeezed(x) != squeezed(self.root.outputs[0]):
             raise NoShift
-        places = iter([place for place, n in zip(index, shape_of(x), strict=True) if n != 1])
+        places = iter([place for place, n in zip(index, shape_of(x), strict=True) if n > 1])
         along = [Affine(None, 0, 0) if n == 1 else next(places) for n in self.shape]
         for k, (n, place) in enumerate(zip(self.shape, along, strict=True)):
             if n > 1 and (place.axis != k or place.factor != 1):
@@ -152,4 +152,4 @@ def spread(numbers: np.ndarray, index: Index, box: Box, shape: Shape) -> np.ndar
 def squeezed(value: ir.Value | None) -> Shape:
     """The shape without axes of length 1."""
     assert value is not None
-    return tuple(n for n in shape_of(value) if n != 1)
+    return tuple(n for n in shape_of(value) if n > 1)
