@@ -11,7 +11,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, TextIO, TypeVar
@@ -28,16 +28,20 @@ WANTED: ContextVar[bool | None] = ContextVar("wanted", default=None)
 INSIDE: ContextVar[bool] = ContextVar("inside", default=False)
 
 
-@contextmanager
-def progress(shown: bool | None = None) -> Iterator[None]:
+def progress(shown: bool | None = None) -> AbstractContextManager[None]:
     """Whether work in this block shows how far it is: `with progress(False): ...` is silent.
 
     None shows what takes more than two seconds, which is the default; True shows it at once. Only
     a terminal or a notebook shows anything: a file or a pipe that takes stderr never does. The bar
     is that of tqdm where it is installed.
     """
+    return nullcontext() if shown is None else _wanting(shown)
+
+
+@contextmanager
+def _wanting(shown: bool) -> Iterator[None]:
     before = WANTED.get()
-    WANTED.set(before if shown is None else shown)
+    WANTED.set(shown)
     try:
         yield
     finally:  # no token: a generator may end in another context than that in which it began

@@ -147,8 +147,9 @@ class Linearization(Jacobian):
 
     def _like(self, J: Linearization) -> Linearization:
         """The rows and columns of a J elsewhere that this one has, transposed where this one is."""
-        of, wrt = (tuple(s.name for s in side) for side in (self.codomain, self.domain))
-        J = (J.T if self.transposed else J).block(of, wrt)
+        J = J.T if self.transposed else J
+        if (J.codomain, J.domain) != (self.codomain, self.domain):
+            J = J.block(*(tuple(s.name for s in side) for side in (self.codomain, self.domain)))
         J.make = self.make
         return J
 

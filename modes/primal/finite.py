@@ -13,6 +13,8 @@ from ..flow.contents import Contents
 from ..flow.steps import needed, reads
 from .evaluate import evaluate
 
+BLAS = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
+
 
 def warn_nonfinite(
     model: Contents, values: Mapping[str, Any], inputs: Mapping[str, Any] | None = None
@@ -36,6 +38,19 @@ def finite(value: Any) -> bool:
     """Whether an array holds no NaN and no infinity; what has no such numbers is finite."""
     kind = getattr(value, "dtype", np.dtype(object)).kind
     return kind in "iubOSUT" or bool(np.isfinite(value).all())
+
+
+def tame(value: Any) -> bool:
+    """Whether an array is finite, and so are all products of two of its numbers: |ab| ≤ a² + b².
+
+    It takes a third of the time of `finite`, but threads of BLAS, which those of an engine that
+    runs before or after would have to wait for.
+    """
+    if not (isinstance(value, np.ndarray) and value.dtype in BLAS):
+        return finite(value)
+    flat = value.reshape(-1)
+    with np.errstate(all="ignore"):
+        return bool(np.isfinite(flat.dot(flat)))
 
 
 def _all_before(model: Contents, inputs: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -23,8 +23,8 @@ from .symbolic import Symbolic, unit
 class Accumulated:
     """The pattern, the numbers that never change, and the program of those that do.
 
-    `backward` sweeps from the outputs, which is less work where they are few. `products` are those
-    that the model computes; what no operator holds would not be there at the next point.
+    `backward` sweeps from the outputs, which is less work where they are few. `products` count
+    where the operators hold both factors, which else would not be there at the next point.
     """
 
     def __init__(
@@ -33,12 +33,12 @@ class Accumulated:
     ) -> None:  # fmt: skip
         self.backward = backward
         held = set(map(identity, operator.arrays()))
-        known = [product for product in products if identity(product.array) in held]
+        known = [product for product in products if held.issuperset(product)]
         self.program = Program(wide(operator.dtype), fixed, limit, known)
         source = operator.T if backward else operator
         A = swept(source, unit(source.shape[1], self.program))
         self._lay_out(A.T if backward else A)
-        self.by_operators = reading(self.program.starts, source.arrays())
+        self.by_operators = reading(self.program.read, dict(enumerate(source.arrays())))
         self.by_tape: tuple[Template, Reading] | None = None
 
     def _lay_out(self, A: Symbolic) -> None:
@@ -57,22 +57,20 @@ class Accumulated:
 
     def knows(self, tape: Filled | None) -> bool:
         """Whether the residuals of a point are enough, without its operators."""
-        if tape is None or self.by_tape is None or tape.template is not self.by_tape[0]:
-            return False
-        return self.by_tape[1].fits(tape.arrays.values())
+        return self._reading(tape) is not None
 
     def learn(self, operator: Jacobian, tape: Filled | None) -> None:
         """Find what is read of the operators among the residuals that they were made of."""
         if tape is None or self.by_operators is None or not tape.template.rigid:
             return
-        read = map(identity, self.by_operators.of(self._held(operator)))
-        found = reading(read, tape.arrays.values())
+        read = [identity(array) for array in self.by_operators.of(self._held(operator))]
+        found = reading(read, tape.arrays)
         self.by_tape = None if found is None else (tape.template, found)
 
     def values(self, operator: Jacobian, out: np.ndarray | None = None) -> np.ndarray:
         """The entries, in the order of the pattern; into `out`, only those that may change."""
         data = self.constants.copy() if out is None else out
-        if self.program.starts:
+        if self.program.read:
             x = self.program.run(self._read(operator))
             self.moving.write(scaled(self.coefficient, x[self.variable]), data)
             self.program.done(x)
@@ -81,11 +79,19 @@ class Accumulated:
     def _read(self, operator: Jacobian) -> list[np.ndarray]:
         """The arrays of the program, from the residuals if these are enough."""
         tape = undrawn(operator)
-        if tape is not None and self.by_tape is not None and self.knows(tape):
-            return self.by_tape[1].of(list(tape.arrays.values()))
+        found = self._reading(tape)
+        if tape is not None and found is not None:
+            return found.of(tape.arrays)
         assert self.by_operators is not None
         return self.by_operators.of(self._held(operator))
 
-    def _held(self, operator: Jacobian) -> list[np.ndarray]:
+    def _reading(self, tape: Filled | None) -> Reading | None:
+        """How the residuals of a point are read; None where they are not enough."""
+        form, found = self.by_tape or (None, None)
+        if tape is None or found is None or tape.template is not form:
+            return None
+        return found if found.fits(tape.arrays) else None
+
+    def _held(self, operator: Jacobian) -> dict[int, np.ndarray]:
         operator = bare(operator)
-        return list((operator.T if self.backward else operator).arrays())
+        return dict(enumerate((operator.T if self.backward else operator).arrays()))

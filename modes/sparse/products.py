@@ -1,7 +1,7 @@
-"""Products: tensors that the model makes by Mul, so that a program need not multiply again.
+"""Products: tensors that the model makes by Mul, which are the products of a program as well.
 
 In the derivative of u ∘ u ∘ u stands u ∘ u, twice as a product of two residuals and once as a
-residual itself. Read as one variable, the three are 3 u².
+residual itself. As one variable, the three are 3 u².
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from .reading import Key, identity
 
 
 class Product(NamedTuple):
-    """left ∘ right = array, the factors known by their identities."""
+    """left ∘ right = product, known by their identities."""
 
     left: Key
     right: Key
-    array: np.ndarray
+    product: Key
 
 
 def products(entries: Iterable[Entry]) -> list[Product]:
@@ -30,7 +30,7 @@ def products(entries: Iterable[Entry]) -> list[Product]:
     held = {name: array for entry in made for name, array in factors(entry)}
     named = ((*entry.step.inputs, *entry.step.outputs) for entry in made)
     found = ([held[name] for name in names if name in held] for names in named)
-    return [Product(identity(three[0]), identity(three[1]), three[2])
+    return [Product(*map(identity, three))
             for three in found if len(three) == 3 and is_product(*three)]  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def factors(entry: Entry) -> Iterator[tuple[str, np.ndarray]]:
 
 def is_product(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> bool:
     """Whether a ∘ b = c entry by entry: a rule of the user's own may hold other arrays."""
-    if not a.shape == b.shape == c.shape:
+    if not (a.shape == b.shape == c.shape and a.dtype == b.dtype == c.dtype and c.size):
         return False
     with np.errstate(all="ignore"):
         return np.array_equal(a * b, c, equal_nan=True)

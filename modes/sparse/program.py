@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import Jacobian
+from ...jacobians.arrays import size
 from ...jacobians.errors import LimitError
 from ...jacobians.sparse import entries
 from .products import Product
@@ -25,12 +26,15 @@ from .terms import Terms
 KEPT = 2**24
 """Bytes of room for variables that are kept from one point to the next."""
 
+IN_X = -1
+"""Where x itself stands in the list of all arrays."""
+
 
 class Program:
     """The variables: which arrays they are read from, and the stages that compute the others.
 
     `fixed` are the ids of the operators whose numbers never change; None for all of them.
-    `products` are arrays that hold products of others.
+    `products` are arrays that are products of two others, and computed from these.
     """
 
     def __init__(
@@ -38,10 +42,11 @@ class Program:
         products: Sequence[Product] = (),
     ) -> None:  # fmt: skip
         self.dtype, self.fixed, self.limit = np.dtype(dtype), fixed, limit
-        self.products = [p for p in products if p.array.dtype == self.dtype]
+        alike = (p for p in products if p.product[-1] == self.dtype)
+        self.products = {product: (left, right) for left, right, product in alike}
         self.length, self.stages = 1, list[Stage]()
-        self.starts: dict[Any, int] = {}
-        self.sizes: dict[Any, int] = {}
+        self.starts: dict[Key, int] = {}
+        self.read: dict[Key, slice] = {}
         self.copied: set[int] = set()
         self.direct: dict[tuple[int, int], tuple[int, slice]] = {}
         self._idle: deque[np.ndarray] = deque()
@@ -53,16 +58,24 @@ class Program:
             E = E.known()
         variable = np.zeros(len(E.rows), np.int64)
         for array, at in E.held:
-            variable = self.product(variable, np.int64(self.start(array)) + at)
+            variable = self.product(variable, np.int64(self.start(identity(array))) + at)
         return Terms(E.rows, E.columns, variable, np.broadcast_to(E.weights, E.rows.shape))
 
-    def start(self, array: np.ndarray) -> int:
-        """Where an array stands in x; the same one stands there once."""
-        key = identity(array)
+    def start(self, key: Key) -> int:
+        """Where an array of this identity stands in x; the same one stands there once."""
         if key not in self.starts:
-            self.starts[key], self.sizes[key] = self.length, array.size
-            self.length += array.size
+            self.starts[key] = self._multiplied(key) if key in self.products else self._read(key)
         return self.starts[key]
+
+    def _read(self, key: Key) -> int:
+        start, self.length = self.length, self.length + size_of(key)
+        self.read[key] = slice(start, self.length)
+        return start
+
+    def _multiplied(self, key: Key) -> int:
+        at = np.arange(size_of(key))
+        left, right = (self.start(factor) + at for factor in self.products[key])
+        return int(self.multiplied(left, right)[0])
 
     def product(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """The variables left · right, other ones where neither is constant."""
@@ -74,12 +87,12 @@ class Program:
         return product
 
     def known(self, left: np.ndarray, right: np.ndarray) -> np.ndarray | None:
-        """The variables left · right where they stand in one array, which the model computes."""
-        for a, b, array in self.products:
+        """The variables left · right where they stand in the product of two arrays."""
+        for product, (a, b) in self.products.items():
             for first, second in ((a, b), (b, a)):
                 at, same = self.places(left, first), self.places(right, second)
                 if at is not None and same is not None and np.array_equal(at, same):
-                    return self.start(array) + at
+                    return self.start(product) + at
         return None
 
     def places(self, variable: np.ndarray, key: Key) -> np.ndarray | None:
@@ -87,7 +100,7 @@ class Program:
         if key not in self.starts:
             return None
         at: np.ndarray = variable - np.int64(self.starts[key])
-        return at if at.min() >= 0 and at.max() < self.sizes[key] else None
+        return at if at.min() >= 0 and at.max() < size_of(key) else None
 
     def multiplied(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """New variables, left · right."""
@@ -121,10 +134,9 @@ class Program:
 
         A stretch of one array is read where it is; an index, or what spans several, in x.
         """
-        self.products = []  # their arrays are those of one point
-        stops = {key: start + self.sizes[key] for key, start in self.starts.items()}
-        spans = [(start, stops[key]) for key, start in self.starts.items()]
-        for index in (*(read for stage in self.stages for read in stage.reads), *reads):
+        spans = [(span.start, span.stop) for span in self.read.values()]
+        indices = [*(read for stage in self.stages for read in stage.reads), *reads]
+        for index in indices:
             touched = [k for k, span in enumerate(spans) if meets(index, span)]
             if isinstance(index, slice) and len(touched) == 1 and inside(index, spans[touched[0]]):
                 start = spans[touched[0]][0]
@@ -132,16 +144,29 @@ class Program:
                 self.direct[index.start, index.stop] = touched[0], where
             else:
                 self.copied.update(touched)
+        for stage in self.stages:
+            self._write_over(stage, indices)
+
+    def _write_over(self, stage: Stage, indices: Iterable[Index]) -> None:
+        """What nobody else reads has the room that the numbers of a stage take."""
+        made, over = stage.made, stage.over
+        if over is None or all(over != before.made for before in self.stages):
+            return
+        readers = sum(meets(index, (over.start, over.stop)) for index in indices)
+        others = (index for index in indices if meets(index, (made.start, made.stop)))
+        if readers == 1 and all(isinstance(index, slice) and index == made for index in others):
+            place = self.direct.get((over.start, over.stop), (IN_X, over))
+            self.direct[made.start, made.stop] = place
 
     def run(self, arrays: Iterable[np.ndarray]) -> Variables:
         """All variables, where the arrays have these values; room that `done` takes back."""
         flat = [np.ascontiguousarray(array, self.dtype).reshape(-1) for array in arrays]
         x = self._idle.pop() if self._idle else np.empty(self.length, self.dtype)
         x[0] = 1
-        starts = list(self.starts.values())
+        spans = list(self.read.values())
         for k in self.copied:
-            x[starts[k] : starts[k] + flat[k].size] = flat[k]
-        variables = Variables(x, flat, self.direct)
+            x[spans[k]] = flat[k]
+        variables = Variables(x, [*flat, x], self.direct)
         for stage in self.stages:
             stage(variables)
         return variables
@@ -153,7 +178,7 @@ class Program:
 
 
 class Variables:
-    """The numbers x, some of them in the arrays that they come from."""
+    """The numbers x, some in the arrays that they come from, some in the room of others."""
 
     def __init__(
         self, x: np.ndarray, flat: list[np.ndarray],
@@ -166,6 +191,12 @@ class Variables:
             source, where = self.direct[index.start, index.stop]
             return self.flat[source][where]
         return self.x[index]
+
+
+def size_of(key: Key) -> int:
+    """How many numbers an array of this identity has."""
+    _, shape, *_ = key
+    return size(shape)
 
 
 def meets(index: Index, span: tuple[int, int]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,27 +13,30 @@ Key = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Reading:
-    """The places of the arrays that are read in a list of all; for each of all its first alias."""
+    """By what names the arrays that are read are known, all of them, and which are the same."""
 
-    places: tuple[int, ...]
+    first: tuple[Any, ...]
+    names: tuple[Any, ...]
     aliases: tuple[int, ...]
 
-    def fits(self, arrays: Iterable[np.ndarray]) -> bool:
+    def fits(self, arrays: Mapping[Any, np.ndarray]) -> bool:
         """Whether the same arrays coincide, so that what was one number is one again."""
-        return aliases(map(identity, arrays)) == self.aliases
+        return aliases(identity(arrays[name]) for name in self.names) == self.aliases
 
-    def of(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Those that are read."""
-        return [arrays[k] for k in self.places]
+    def of(self, arrays: Mapping[Any, np.ndarray]) -> list[np.ndarray]:
+        """Those that are read, each once."""
+        return [arrays[name] for name in self.first]
 
 
-def reading(wanted: Iterable[Key], arrays: Iterable[np.ndarray]) -> Reading | None:
+def reading(wanted: Collection[Key], arrays: Mapping[Any, np.ndarray]) -> Reading | None:
     """Where the arrays of some identities are; None where one of them is not there."""
-    keys = [identity(array) for array in arrays]
-    wanted = list(wanted)
-    if not set(keys).issuperset(wanted):
+    keys = {name: key for name, array in arrays.items() if (key := identity(array)) in wanted}
+    first: dict[Key, Any] = {}
+    for name, key in keys.items():
+        first.setdefault(key, name)
+    if len(first) < len(wanted):
         return None
-    return Reading(tuple(map(keys.index, wanted)), aliases(keys))
+    return Reading(tuple(first[key] for key in wanted), tuple(keys), aliases(keys.values()))
 
 
 def identity(array: np.ndarray) -> Key:

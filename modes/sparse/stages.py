@@ -26,6 +26,10 @@ class Stage(Protocol):
     reads: tuple[Index, ...]
     made: slice
 
+    @property
+    def over(self) -> slice | None:
+        """The stretch that may be written over, number by number, by what is made of it."""
+
     def __call__(self, x: Variables) -> None: ...
 
 
@@ -35,6 +39,10 @@ class Multiplied:
     def __init__(self, left: np.ndarray, right: np.ndarray, made: slice) -> None:
         self.left, self.right, self.made = stretch(left), stretch(right), made
         self.reads: tuple[Index, ...] = (self.left, self.right)
+
+    @property
+    def over(self) -> slice | None:
+        return self.left if isinstance(self.left, slice) else None
 
     def __call__(self, x: Variables) -> None:
         np.multiply(x[self.left], x[self.right], out=x[self.made])
@@ -52,10 +60,21 @@ class Added:
         self.constant, self.rounds, self.made = constant, rounds, made
         self.reads: tuple[Index, ...] = tuple(variables for _, variables, _ in rounds)
 
+    @property
+    def over(self) -> slice | None:
+        _, variables, _ = self.rounds[0]
+        return variables if self.whole and isinstance(variables, slice) else None
+
+    @property
+    def whole(self) -> bool:
+        """Whether the first round holds a term of all sums."""
+        rows, made = self.rounds[0][0], self.made
+        return isinstance(rows, slice) and rows.stop - rows.start == made.stop - made.start
+
     def __call__(self, x: Variables) -> None:
         total = x[self.made]
         (rows, variables, coefficient), *others = self.rounds
-        if not (isinstance(rows, slice) and len(total) == rows.stop - rows.start):
+        if not self.whole:
             total[:] = self.constant
             accumulate(total, rows, coefficient, x[variables])
         elif is_sign(coefficient):
@@ -74,6 +93,7 @@ class Spread:
     def __init__(self, constant: Numbers, matrix: csr_array[Any], made: slice) -> None:
         self.constant, self.matrix, self.made = constant, matrix, made
         self.reads: tuple[Index, ...] = (slice(0, made.start),)
+        self.over: slice | None = None
 
     def __call__(self, x: Variables) -> None:
         x[self.made][:] = self.constant + self.matrix @ x[slice(0, self.made.start)]

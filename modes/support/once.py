@@ -10,6 +10,9 @@ from .locks import Lock
 T = TypeVar("T")
 S = TypeVar("S")
 
+LOOKING = Lock()
+"""Threads that look at something for the first time agree on a lock for it."""
+
 
 class Once(Generic[T]):
     """A value that is made at the first look, by one thread; a pickle holds the value.
@@ -23,13 +26,16 @@ class Once(Generic[T]):
 
     def __init__(self, make: Callable[[], T], source: Any = None) -> None:
         self._make: Callable[[], T] | None = make
-        self.source, self._lock = source, Lock()
+        self.source = source
+        self._lock: Lock | None = None  # from the first look on: most are never looked at
 
     @property
     def value(self) -> T:
         """The value."""
         if self._make is not None:
-            with self._lock:
+            with LOOKING:
+                lock = self._lock = self._lock or Lock()
+            with lock:
                 if self._make is not None:
                     self._value = self._make()
                     self._make = self.source = None
@@ -51,5 +57,5 @@ class Once(Generic[T]):
 def known(value: T) -> Once[T]:
     """A value that is there."""
     there: Once[T] = Once(lambda: value)
-    assert there.value is value
+    there._value, there._make = value, None
     return there

@@ -28,7 +28,7 @@ from .past import past_of
 from .record import Drawn, Tape
 from .routing import Maker
 from .tapes import Tapes, described, keep, signature_of
-from .template import Filled
+from .template import Filled, Signature
 from .unroll import unrolled
 
 
@@ -104,10 +104,13 @@ class Route:
 
     def record(self, point: Mapping[str, Any], past: Linearization | None = None) -> Linearization:
         """The same at a point that is known to fit, where no more than planned counts as given."""
-        flat, inside = self.flat(point)
+        signature = signature_of(point)
+        flat = self._flat(point, signature)
         if flat is not self:
-            return flat.record(inside, past).under(self, point)
-        tape, once = self._segmented(point) if self.checkpoint else self.built(point, past)
+            return flat.record(flat.inside(point), past).under(self, point)
+        tape, once = (
+            self._segmented(point) if self.checkpoint else self.built(point, past, signature)
+        )
         domain, codomain, dtype = ends_of(tape, self.of, self.wrt)
         if not isinstance(tape.primal, Later):
             warn_nonfinite(self.model, tape.primal, point)
@@ -117,16 +120,16 @@ class Route:
         )  # fmt: skip
 
     def built(
-        self, point: Mapping[str, Any], past: Linearization | None
+        self, point: Mapping[str, Any], past: Linearization | None, signature: Signature | None
     ) -> tuple[Tape | Filled, Once[Drawn]]:
         """The tape at a point and, at the first look, its DAG."""
-        tape = self.tapes.at(point, past_of(past, self.steps, point))
+        tape = self.tapes.at(point, past_of(past, self.steps, point), signature)
         draw = partial(drawn, tape, self.of, self.wrt)
         return tape, Once(draw, tape) if isinstance(tape, Filled) else known(draw())
 
     def dag_at(self, point: Mapping[str, Any]) -> Dag:
         """The DAG at a point, and nothing else."""
-        return self.built(point, None)[1].value.dag
+        return self.built(point, None, signature_of(point))[1].value.dag
 
     @cached_property
     def lean(self) -> Model:
@@ -163,13 +166,16 @@ class Route:
 
     def flat(self, point: Mapping[str, Any]) -> tuple[Route, Mapping[str, Any]]:
         """The route whose steps are those that a tape of this point has, and the point of that."""
-        found = self._flat(point)
-        same = found is self
-        return found, point if same else {name: point[name] for name in found.model.inputs}
+        found = self._flat(point, signature_of(point))
+        return found, point if found is self else found.inside(point)
 
-    def _flat(self, point: Mapping[str, Any]) -> Route:
+    def inside(self, point: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Of a point of another model what this one is given."""
+        return {name: point[name] for name in self.model.inputs}
+
+    def _flat(self, point: Mapping[str, Any], signature: Signature | None) -> Route:
         """The route through the flat model; kept where that is the same at points alike."""
-        names, signature = (*self.of, *self.wrt), signature_of(point)
+        names = *self.of, *self.wrt
         known = self._flats.get(signature)
         if known is not None:
             return known

@@ -17,7 +17,7 @@ from ...jacobians.errors import OnnxJacError
 from ..model import Model, TensorSpec
 from ..primal.engines import onnxruntime as ort
 from ..primal.evaluate import evaluate
-from ..primal.finite import finite
+from ..primal.finite import finite, tame
 from ..primal.later import Later
 from ..support.locks import Lock
 from ..support.once import Once
@@ -57,9 +57,10 @@ class Tapes:
         self._known: OrderedDict[Signature | None, Seen | Template | None] = OrderedDict()
         self._lock = Lock()
 
-    def at(self, point: Mapping[str, Any], past: Once[Past | None]) -> Tape | Filled:
+    def at(
+        self, point: Mapping[str, Any], past: Once[Past | None], signature: Signature | None
+    ) -> Tape | Filled:
         """The tape at a point, with those entries of a past one that are the same there."""
-        signature = signature_of(point)
         known = before = self._met(signature, point)
         tape: Tape | Filled | None = None
         if isinstance(known, Template):
@@ -93,7 +94,7 @@ class Tapes:
         try:
             names = form.residuals if form.few else form.fetched
             values = evaluate(form.model, point, names, engine=engine)
-            if form.few and all(map(finite, values.values())):
+            if form.few and all(map(tame if form.at_hand else finite, values.values())):
                 primal: Mapping[str, Any] = Later(self.model, point, self.of, self.engine)
             elif form.few:  # the model says where it is not
                 primal = evaluate(self.model, point, self.of, engine=self.engine)

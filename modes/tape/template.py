@@ -26,7 +26,7 @@ from .leaves import Leaves
 from .mold import Fill, mold, values_in
 from .record import Entry, Past, Values, blocks_of, entry_of, shapes_in
 from .reuse import Basis, seen_of
-from .views import View, view_of
+from .views import Seen, View, multiplied, view_of
 
 Signature = tuple[Any, ...]
 
@@ -62,7 +62,8 @@ class Template:
 
     `model` computes, beside what it did, the residuals; `fetched` are those of its tensors that
     are needed, and `views` how the arrays of the operators are seen in them. `few` is whether the
-    residuals alone are so little of the work that the rest is left until somebody looks at it.
+    residuals alone are so little of the work that the rest is left until somebody looks at it, and
+    `at_hand` whether the point holds all of them, so that no engine is asked.
     """
 
     model: Model
@@ -72,6 +73,7 @@ class Template:
     fetched: tuple[str, ...]
     residuals: tuple[str, ...]
     few: bool
+    at_hand: bool
     known: dict[str, Any] = field(default_factory=dict, compare=False)
     """What was worked out of all this once, by name."""
 
@@ -119,9 +121,9 @@ class Filled:
         self._values = values
 
     @cached_property
-    def arrays(self) -> dict[int, Any]:
+    def arrays(self) -> Seen:
         """What the operators of the entries hold, by the identity of the graph value."""
-        return {key: view(self._values) for key, view in self.template.views.items()}
+        return Seen(self.template.views, self._values)
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
@@ -139,14 +141,16 @@ def template(
     forms = tuple(form_of(a, leaves, signature) for a in active)
     values = {id(v): v for form in forms if form.fills for J in form.blocks.values()
               for v in values_in(J)}  # fmt: skip
-    views = {key: view_of(value, leaves.is_leaf) for key, value in values.items()}
-    extended = leaves.extended(view.base for view in views.values())
-    bases = (str(view.base.name) for view in views.values())
-    direct = (name for form in forms if form.fills is None for name in names_of(form.active))
+    asked = {key: view_of(value, leaves.is_leaf) for key, value in values.items()}
+    extended = leaves.extended(view.base for view in asked.values())
+    direct = tuple(name for f in forms if f.fills is None for name in names_of(f.active))
+    views = asked if direct else multiplied(asked, point.keys())
+    bases = (name for view in views.values() for name in view.names)
     residuals = tuple(dict.fromkeys((*bases, *direct)))
     fetched = tuple(dict.fromkeys((*ends, *residuals)))
     some, all_ = (len(needed(extended.steps, names, point)[0]) for names in (residuals, fetched))
-    return Template(extended, types, forms, views, fetched, residuals, 2 * some <= all_)
+    few, at_hand = 2 * some <= all_, point.keys() >= set(residuals)
+    return Template(extended, types, forms, views, fetched, residuals, few, at_hand)
 
 
 def names_of(active: ActiveStep) -> Iterator[str]:

@@ -4,7 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 import onnxjac as oj
 from onnxjac.modes.primal.later import Later
@@ -65,3 +65,45 @@ def test_a_network_whose_residuals_are_all_of_it_computes_both_at_once():
     nodes = [("Tanh", ["u"], ["a"]), ("Tanh", ["a"], ["b"]), ("Tanh", ["b"], ["f"])]
     _, J = twice(model(nodes, {}, (6, 6)), draws())
     assert isinstance(J.primal, dict)
+
+
+TAIL = [("Add", [a, "u"], [b]) for a, b in ("dk", "kl", "lm", "mn", "no", "op", "pf")]
+"""Steps whose Jacobians hold nothing, so that residuals are little of the work."""
+
+CUBE = model([("Mul", ["u", "u"], ["s"]), ("Mul", ["s", "u"], ["d"]), *TAIL], {}, (6, 6))
+
+SQUARES = model(
+    [("Mul", ["u", "u"], ["s"]), ("Mul", ["u", "z"], ["t"]), ("Mul", ["s", "z"], ["a"]),
+     ("Mul", ["t", "t"], ["b"]), ("Add", ["a", "b"], ["d"]), *TAIL],
+    {"z": np.ones((6, 6))}, (6, 6),
+)  # fmt: skip
+"""u² z + (u z)², entry by entry."""
+
+
+def test_products_of_what_is_given_are_no_work_for_an_engine():
+    """The same numbers, bit by bit, as by an engine; each product is held once."""
+    loaded, z = oj.load(SQUARES), np.full((6, 6), 2.0)
+    points = [{"u": u, "z": z} for u in draws()]
+    J = oj.linearize(loaded, points[0])
+    for point in points[1:]:
+        J = J.relinearize(point)
+    assert J.tape.template.at_hand
+    held = {array.__array_interface__["data"][0] for array in J.tape.arrays.values()}
+    assert len(held) == 3  # u, z, u z
+    assert_array_equal(J.toarray(), oj.linearize(oj.load(SQUARES), points[-1]).toarray())
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan, 1e200])
+def test_a_product_that_is_not_finite_is_told_at_once(value):
+    points = draws()
+    points[2][0, 0] = value
+    with pytest.warns(oj.OnnxJacWarning, match="'f' is not finite"):
+        twice(CUBE, points)
+
+
+def test_a_product_that_is_given_is_not_multiplied():
+    """∂(s u)/∂u = s, whatever s is."""
+    loaded, s = oj.load(CUBE), np.full((6, 6), 7.0)
+    for u in draws():
+        J = oj.linearize(loaded, {"u": u, "s": s}, of="d")
+    assert_array_equal(J.toarray(), 7 * np.eye(36))

@@ -42,12 +42,33 @@ def test_powers(name, transposed):
         assert_array_equal(K.tosparse(out=out).data, K.tosparse().data)
 
 
-def test_a_cube_takes_no_stage():
-    """u² + u ∘ u + u ∘ u is 3 u², read where the model left u²."""
+def test_a_cube_takes_one_stage():
+    """u² + u ∘ u + u ∘ u is 3 u², and u alone is read."""
     J = power(CUBE)
-    assert stages(J) == []
+    assert stages(J) == ["Multiplied"]
     assert_array_equal(method(J).coefficient, 3.0)
-    assert method(J).program.products == []  # else the plan would keep the numbers of a point
+    assert len(method(J).program.read) == 1
+
+
+def test_what_nobody_else_reads_is_written_over():
+    """1 - 3 u² has the room of u²; the copy of u that the point keeps is not touched."""
+    nodes = [("Mul", ["u", "u"], ["s"]), ("Mul", ["s", "u"], ["c"]), ("Sub", ["u", "c"], ["f"])]
+    J = power(nodes)
+    assert stages(J) == ["Multiplied", "Added"]
+    square, total = method(J).program.stages
+    assert method(J).program.direct[total.made.start, total.made.stop] == (-1, square.made)
+    for seed in (1, 2):
+        K = J.relinearize(point(J.route.model, seed))
+        u = K.point["u"].copy()
+        assert_allclose(K.tosparse().toarray(), np.diag((1 - 3 * u**2).ravel()), rtol=1e-13)
+        assert_array_equal(K.point["u"], u)
+
+
+def test_what_somebody_else_reads_is_not_written_over():
+    """∂f/∂u = diag(1 - 3 u²) and ∂g/∂u = diag(3 u²) share u²."""
+    nodes = [*CUBE, ("Sub", ["u", "f"], ["g"])]
+    J = network(nodes, u=[5], f=[5], g=[5])
+    check(J, *(point(J.route.model, seed) for seed in (1, 2)))
 
 
 def test_halves_are_multiplied_again():
