@@ -60,6 +60,11 @@ class Way:
         """Bytes of the numbers that it holds."""
         return size(self.block) * self.dtype.itemsize
 
+    @property
+    def lies(self) -> bool:
+        """Whether adjoints of its vertex lie as its blocks do, sample by sample in every row."""
+        return self.own is not None and self.own.outer(size(self.shape)) == 1
+
     def operator(self, blocks: np.ndarray) -> Jacobian:
         """The operator with these blocks, between the shapes of the two tensors."""
         samples, m, n = self.block
@@ -86,20 +91,36 @@ def samples_first(batch: Batch, shape: Shape, dtype: np.dtype) -> Jacobian:
 
 
 def multiplied(dag: Dag, ways: list[Way], layout: Mapping[int, Batch], room: int) -> list[Jacobian]:
-    """The operators of ways to one sink, from sweeps of as many rows as fit into `room` bytes."""
+    """The operators of ways to one sink, from sweeps of as many rows as fit into `room` bytes.
+
+    Where all rows fit if they are held as they lie, they are swept at once and not copied.
+    """
     (sink,) = {way.sink for way in ways}
-    blocks = [np.empty(way.block, way.dtype) for way in ways]
-    part = part_of(dag, ways)
+    part, blocks = part_of(dag, ways), dict[int, np.ndarray]()
     rows, shape = ways[0].block[1], ways[0].sink_shape
     each, room = max(row_bytes(part), 1), room - workspace(part, rows)
-    step = max(1, min(rows, room // each))
+    spared = sum(way.nbytes for way in ways if way.lies)
+    step = rows if rows * each <= room + spared else max(1, room // each)
     for start in range(0, rows, step):
         kept = slice(start, min(start + step, rows))
         seeds = unit_rows(layout[sink], shape, dag.dtype, kept)
         swept = adjoints(part, sink, seeds, step * each)
-        for way, block in zip(ways, blocks, strict=True):
-            fill(dag, way, block[:, kept], swept, layout)
-    return [way.operator(block) for way, block in zip(ways, blocks, strict=True)]
+        for k, way in enumerate(ways):
+            if step == rows and way.lies and is_alone(swept[way.vertex], way.nbytes):
+                blocks[k] = swept[way.vertex].reshape(rows, way.block[0], -1).swapaxes(0, 1)
+                continue
+            if k not in blocks:
+                blocks[k] = np.empty(way.block, way.dtype)
+            fill(dag, way, blocks[k][:, kept], swept, layout)
+    return [way.operator(blocks[k]) for k, way in enumerate(ways)]
+
+
+def is_alone(rows: np.ndarray, nbytes: int) -> bool:
+    """Whether it has so many bytes, and keeps no others alive."""
+    whole = rows
+    while isinstance(whole.base, np.ndarray):
+        whole = whole.base
+    return rows.nbytes == whole.nbytes == nbytes
 
 
 def part_of(dag: Dag, ways: list[Way]) -> Dag:

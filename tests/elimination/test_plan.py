@@ -84,6 +84,17 @@ def test_an_input_jacobian_is_one_block_for_every_sample():
     (edge,) = planned.edges
     (blocks,) = [f.blocks for f in factors_of(edge.operator) if isinstance(f, BlockDiagonal)]
     assert blocks.shape == (32, 5, 60)
+    assert not blocks.flags.c_contiguous  # rows as they were swept, not copied
+    assert_same(planned, dag)
+
+
+def test_with_less_memory_rows_are_swept_in_turn():
+    """The blocks take 38 kB, a row in the sweep some 0.2 MB."""
+    dag = perceptron((60, 64, 64, 5), batch=32, weights=False)
+    planned = multiplied_out(dag, products=MANY, memory=6 * 10**5)
+    (edge,) = planned.edges
+    (blocks,) = [f.blocks for f in factors_of(edge.operator) if isinstance(f, BlockDiagonal)]
+    assert blocks.flags.c_contiguous
     assert_same(planned, dag)
 
 
