@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ def find_tensor(
     raise UnknownTensor(f"{name!r} is not on this side of the Jacobian.{closest(name, known)}")
 
 
+@lru_cache(maxsize=64)
 def flat_shape(specs: tuple[TensorSpec, ...]) -> Shape:
     """The shape of some tensors, ravelled and one after the other."""
     return (sum(size(shape_of(spec)) for spec in specs),)

@@ -90,7 +90,9 @@ class Accumulated:
         form, found = self.by_tape or (None, None)
         if tape is None or found is None or tape.template is not form:
             return None
-        return found if found.fits(tape.arrays) else None
+        if tape.read_by is not found and found.fits(tape.arrays):
+            tape.read_by = found
+        return found if tape.read_by is found else None
 
     def _held(self, operator: Jacobian) -> dict[int, np.ndarray]:
         operator = bare(operator)

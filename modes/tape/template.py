@@ -119,6 +119,7 @@ class Filled:
     ) -> None:
         self.template, self.types, self.primal, self.past = form, form.types, primal, past
         self._values = values
+        self.read_by: Any = None  # what is known to fit its arrays, which is not compared again
 
     @cached_property
     def arrays(self) -> Seen:
