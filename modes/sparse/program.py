@@ -42,8 +42,8 @@ class Program:
         products: Sequence[Product] = (),
     ) -> None:  # fmt: skip
         self.dtype, self.fixed, self.limit = np.dtype(dtype), fixed, limit
-        alike = (p for p in products if p.product[-1] == self.dtype)
-        self.products = {product: (left, right) for left, right, product in alike}
+        self.products = {product: (left, right) for left, right, product in products
+                         if product[-1] == self.dtype and product not in (left, right)}  # fmt: skip
         self.length, self.stages = 1, list[Stage]()
         self.starts: dict[Key, int] = {}
         self.read: dict[Key, slice] = {}
