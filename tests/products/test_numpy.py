@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 import onnxjac as oj
 from check_model import assert_near
@@ -25,6 +25,7 @@ from onnxjac.modes.products.compiled import Compiled
 from onnxjac.modes.products.numpy import compile
 from onnxjac.modes.products.numpy.assemble import TABLE
 from onnxjac.modes.products.numpy.elementwise import order
+from onnxjac.modes.products.numpy.instruction import copy, together
 from onnxjac.modes.products.record import record
 from onnxjac.ops.numbers import numbers
 
@@ -182,3 +183,28 @@ def test_residuals_are_not_copied_and_nbytes_is_what_is_held():
     tracemalloc.stop()
     assert run.packed == 0
     assert held < run.nbytes + 100_000
+
+
+@pytest.mark.parametrize(("shape", "axes"), [
+    ((64, 1024), (1, 0)), ((20, 8, 16, 32), (1, 2, 3, 0)), ((19, 16, 144), (1, 2, 0)),
+    ((9, 1024), (1, 0)), ((8, 1024), (1, 0)), ((3, 70, 64), (2, 0, 1)),
+])  # fmt: skip
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_what_lies_pages_apart_is_copied_in_blocks(shape, axes, dtype):
+    """Also from one dtype to another, and where the blocks do not come out even."""
+    x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape).transpose(axes)
+    y = np.empty(x.shape, dtype)
+    copy(x, y)
+    assert_array_equal(y, x)
+
+
+def test_scalars_and_repeated_entries_are_copied():
+    for x in (np.array(3.0), np.broadcast_to(2.0, (5, 40)), np.arange(40.0)[::-1], np.ones((0, 9))):
+        y = np.empty(x.shape)
+        copy(x, y)
+        assert_array_equal(y, x)
+
+
+def test_how_many_are_copied_together():
+    assert [together(n) for n in (4096, -8192, 2048, 9216, 64)] == [8, 8, 16, 32, 512]
+    assert together(4) == together(0) == together(4100) > 10**9

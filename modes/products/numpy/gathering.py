@@ -22,11 +22,15 @@ def gather(asm: Assembler, node: ir.Node) -> None:
         by_kernel(asm, node)
         return
     places = from_start(index.constant, x.shape[axis])
+    x = x if x.view.flags.c_contiguous else asm.contiguous(x)
     asm.emit(partial(taken, places, axis), x, asm.target(node))
 
 
 def taken(index: np.ndarray, axis: int, x: np.ndarray, y: np.ndarray) -> None:
-    """y ← x[…, index, …]; the index is known to be good, and checking it would cost a copy."""
+    """y ← x[…, index, …]; the index is known to be good, and checking it would cost a copy.
+
+    So would an x that is not contiguous.
+    """
     np.take(x, index, axis, y, mode="clip")
 
 

@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from math import gcd
+from sys import maxsize
 from typing import Any
 
 import numpy as np
 
 from .places import Buffer, Place, Role
+
+LINE, SETS, WAYS = 64, 64, 8
+"""Bytes of a line of memory; sets of the first cache, and how many lines each holds, on most
+machines: lines that are `SETS` apart share a set.
+"""
 
 Memory = Mapping[Buffer, np.ndarray]
 Action = Callable[[], Any]
@@ -36,5 +43,25 @@ def late(function: Callable[..., Any], bindings: list[Any], memory: Memory) -> N
 
 
 def copy(x: np.ndarray, y: np.ndarray) -> None:
-    """y ← x, converted where the dtypes differ."""
-    np.copyto(y, x, casting="unsafe")
+    """y ← x, converted where the dtypes differ.
+
+    What is to be side by side in y is read from places far apart in x, and what is beside these
+    next time. So few are copied at a time that the cache holds their lines until then.
+    """
+    many = together(x.strides[-1]) if x.ndim else 1
+    if not x.ndim or x.shape[-1] <= many:
+        np.copyto(y, x, casting="unsafe")
+        return
+    for start in range(0, x.shape[-1], many):
+        part = ..., slice(start, start + many)
+        np.copyto(y[part], x[part], casting="unsafe")
+
+
+def together(stride: int) -> int:
+    """How many lines of memory so many bytes apart the first cache holds at once.
+
+    >>> together(4096), together(2048), together(2048 + 64)
+    (8, 16, 512)
+    """
+    lines, rest = divmod(abs(stride), LINE)
+    return maxsize if rest or not lines else WAYS * SETS // gcd(SETS, lines)
