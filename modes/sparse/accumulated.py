@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
+from functools import cached_property
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from ...jacobians import Jacobian
 from ...jacobians.arrays import wide
+from ..support.optional import optional
 from ..tape.template import Filled, Template
-from .faces import bare, undrawn
+from .faces import bare, engine_of, undrawn
 from .products import Product
 from .program import Program
 from .reading import Reading, identity, reading
@@ -71,10 +73,24 @@ class Accumulated:
         """The entries, in the order of the pattern; into `out`, only those that may change."""
         data = self.constants.copy() if out is None else out
         if self.program.read:
-            x = self.program.run(self._read(operator))
-            self.moving.write(scaled(self.coefficient, x[self.variable]), data)
-            self.program.done(x)
+            run = self.fused if engine_of(operator) == "numba" else self._in_turn
+            run(self._read(operator), data)
         return data
+
+    def _in_turn(self, arrays: Iterable[np.ndarray], data: np.ndarray) -> None:
+        """Stage by stage, by NumPy."""
+        x = self.program.run(arrays)
+        self.moving.write(scaled(self.coefficient, x[self.variable]), data)
+        self.program.done(x.x)
+
+    @cached_property
+    def fused(self) -> Callable[[Iterable[np.ndarray], np.ndarray], None]:
+        """All stages and the writing as one function; raises `InputError` without numba."""
+        optional("numba", "numba")
+        from .fused import Fused
+
+        at = stretch(self.moving.everywhere)
+        return Fused(self.program, self.variable, self.coefficient, at)
 
     def _read(self, operator: Jacobian) -> list[np.ndarray]:
         """The arrays of the program, from the residuals if these are enough."""

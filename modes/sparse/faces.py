@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import singledispatch
+from functools import partial, singledispatch
 
 from ...jacobians import Jacobian
 from ..curvature.symmetric import Symmetric
@@ -34,6 +34,13 @@ def _(operator: Hessian) -> Jacobian:
 @bare.register(Symmetric)
 def _(operator: Compiled | Symmetric) -> Jacobian:
     return bare(operator.operator)
+
+
+def engine_of(operator: Jacobian) -> str | None:
+    """The engine that the Jacobian of a model was compiled for, if one was named."""
+    J = operator.J if isinstance(operator, Hessian) else operator
+    make = J.make if isinstance(J, Linearization) else None
+    return make.keywords.get("engine") if isinstance(make, partial) else None
 
 
 def undrawn(operator: Jacobian) -> Filled | None:

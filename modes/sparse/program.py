@@ -159,22 +159,27 @@ class Program:
             self.direct[made.start, made.stop] = place
 
     def run(self, arrays: Iterable[np.ndarray]) -> Variables:
-        """All variables, where the arrays have these values; room that `done` takes back."""
+        """All variables, where the arrays have these values, in room that `done` takes back."""
+        x, flat = self.room(arrays)
+        variables = Variables(x, [*flat, x], self.direct)
+        for stage in self.stages:
+            stage(variables)
+        return variables
+
+    def room(self, arrays: Iterable[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Room for all variables, with those that must be copied, and the arrays as vectors."""
         flat = [np.ascontiguousarray(array, self.dtype).reshape(-1) for array in arrays]
         x = self._idle.pop() if self._idle else np.empty(self.length, self.dtype)
         x[0] = 1
         spans = list(self.read.values())
         for k in self.copied:
             x[spans[k]] = flat[k]
-        variables = Variables(x, [*flat, x], self.direct)
-        for stage in self.stages:
-            stage(variables)
-        return variables
+        return x, flat
 
-    def done(self, variables: Variables) -> None:
+    def done(self, x: np.ndarray) -> None:
         """The room may be used again, if it is not so large that it had better be given back."""
-        if variables.x.nbytes <= KEPT:
-            self._idle.append(variables.x)
+        if x.nbytes <= KEPT:
+            self._idle.append(x)
 
 
 class Variables:

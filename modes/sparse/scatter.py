@@ -35,6 +35,12 @@ class Plate:
         rows, columns = np.arange(self.shape[0]), np.arange(self.shape[1])
         return self.first + np.add.outer(self.skip * rows, columns)
 
+    @property
+    def places(self) -> np.ndarray:
+        """Where they are written."""
+        rows, columns = np.arange(self.shape[0]), np.arange(self.shape[1])
+        return self.start + np.add.outer(self.down * rows, self.step * columns)
+
     def write(self, numbers: np.ndarray, into: np.ndarray) -> None:
         """into[places] = numbers."""
         item = into.itemsize
@@ -54,11 +60,20 @@ class Scatter:
         self.plates = list(islice(plates(at), PLATES + 1))
         if len(self.plates) > PLATES:
             self.plates = []
-        covered = np.zeros(len(at), bool)
+        self.count, covered = len(at), np.zeros(len(at), bool)
         for plate in self.plates:
             covered[plate.numbers.ravel()] = True
         self.rest = stretch(np.flatnonzero(~covered))
         self.at = stretch(at[self.rest])
+
+    @property
+    def everywhere(self) -> np.ndarray:
+        """All places, one after the other."""
+        at = np.empty(self.count, np.int64)
+        at[self.rest] = np.r_[self.at]
+        for plate in self.plates:
+            at[plate.numbers] = plate.places
+        return at
 
     def write(self, numbers: np.ndarray, into: np.ndarray) -> None:
         """into[at] = numbers, both contiguous and of one dtype."""

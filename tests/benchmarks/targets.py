@@ -39,7 +39,7 @@ TARGETS: dict[tuple[str, str, str], list[Target]] = {
     **bounds("resnet", dict.fromkeys(FOUR, 1.5), NUMPY),
     **bounds("lenet", dict.fromkeys(FOUR, 1.5), NUMPY),
     **bounds("transformer", {"jvp": 1.5, "vjp": 1.5}, NUMPY),
-    **bounds("reaction", {"jvp": 0.35}, NUMBA),
+    **bounds("reaction", {"jvp": 0.35, "sparse": 0.4}, NUMBA),
     **bounds("reaction", {"jvp": 1.3, "sparse": 0.4}, NUMPY),
     **bounds("reaction", {"sparse": 0.4}, "onnxjac"),
     **{
