@@ -24,6 +24,7 @@ from .ends import Part, inputs_of, outputs_of
 from .light import kernels_of, multiplications
 from .quicker import quicker
 from .record import Recording
+from .results import Results
 
 LONG = 2**35
 """Multiplications that take a good part of a second on two cores.
@@ -45,11 +46,11 @@ class Session:
         self, session: Any, inputs: list[Part], outputs: list[Part], y: ir.Value, *, long: bool
     ) -> None:
         self.session, self.inputs, self.outputs, self.long = session, inputs, outputs, long
-        self.shape, self.dtype = shape_of(y), dtype_of(y)
+        self.results = Results(shape_of(y), dtype_of(y))
 
     def __call__(self, v: np.ndarray) -> np.ndarray:
         session = self.session.here
-        flat, y = v.reshape(-1), np.empty(self.shape, self.dtype)
+        flat, y = v.reshape(-1), self.results.empty()
         made = y.reshape(-1)
         binding = session.io_binding()
         for bind, array, parts in (

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from ..results import Results
 from .instruction import Action, Instruction
 from .memory import allocate, lifetimes, offsets
 from .places import Buffer, Place, Role
@@ -37,6 +38,7 @@ class Program:
         lives = lifetimes(self.instructions)
         self.kept = [buffer for buffer in lives if buffer.role is Role.KEPT]
         self.starts, self.length = offsets(lives)
+        self.results = Results(y.shape, y.dtype)
         self._idle: deque[Workspace] = deque()
 
     @cached_property
@@ -46,7 +48,7 @@ class Program:
 
     def __call__(self, v: np.ndarray) -> np.ndarray:
         v = np.ascontiguousarray(v, self.v.dtype)
-        y = np.empty(self.y.shape, self.y.dtype)
+        y = self.results.empty()
         try:
             workspace = self._idle.pop()
         except IndexError:
