@@ -21,6 +21,9 @@ from .stages import scaled, stretch, uniform
 from .sweep import swept
 from .symbolic import Symbolic, unit
 
+FUSED = 64
+"""The most stages that are compiled as one function."""
+
 
 class Accumulated:
     """The pattern, the numbers that never change, and the program of those that do.
@@ -85,8 +88,13 @@ class Accumulated:
 
     @cached_property
     def fused(self) -> Callable[[Iterable[np.ndarray], np.ndarray], None]:
-        """All stages and the writing as one function; raises `InputError` without numba."""
+        """All stages and the writing as one function; raises `InputError` without numba.
+
+        So many stages that numba would compile for minutes are taken in turn.
+        """
         optional("numba", "numba")
+        if len(self.program.stages) > FUSED:
+            return self._in_turn
         from .fused import Fused
 
         at = stretch(self.moving.everywhere)

@@ -1,6 +1,7 @@
 """A J that is compiled for numba refreshes its sparse matrix in fused loops: the same numbers."""
 
 import sys
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -104,6 +105,15 @@ def test_only_what_is_compiled_for_numba_is_fused(monkeypatch):
     J.compile("numpy").relinearize(point(J.route.model, 2)).tosparse()
     with pytest.raises(InputError, match=r"onnxjac\[numba\]"):
         J.compile("numba").relinearize(point(J.route.model, 3)).tosparse()
+
+
+def test_many_stages_are_not_compiled():
+    """u⁸⁰ by 79 multiplications, of which each is a stage."""
+    names = ["u", *(f"p{k}" for k in range(78)), "f"]
+    J = power([("Mul", [a, "u"], [b]) for a, b in pairwise(names)])
+    assert len(method(J).program.stages) > 64
+    assert method(J).fused == method(J)._in_turn
+    check(J)
 
 
 def test_a_hessian_is_fused_as_well():
