@@ -96,11 +96,16 @@ def own(product: np.ndarray, v: np.ndarray) -> np.ndarray:
     return product.copy() if view else product
 
 
-def buffer_of(array: Any) -> int:
-    """The identity of the memory that an array views."""
+def owner(array: Any) -> Any:
+    """The array whose memory this one views."""
     while isinstance(getattr(array, "base", None), np.ndarray):
         array = array.base
-    return id(array)
+    return array
+
+
+def buffer_of(array: Any) -> int:
+    """The identity of the memory that an array views."""
+    return id(owner(array))
 
 
 def bytes_of(arrays: Iterable[Any]) -> int:

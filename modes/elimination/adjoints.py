@@ -24,6 +24,7 @@ from ...jacobians import (
     Shape,
     size,
 )
+from ...jacobians.arrays import owner
 from ...jacobians.products import factors_of
 from ...ops.numbers.convolution import BLOCK
 from .batch import Batch
@@ -117,10 +118,7 @@ def multiplied(dag: Dag, ways: list[Way], layout: Mapping[int, Batch], room: int
 
 def is_alone(rows: np.ndarray, nbytes: int) -> bool:
     """Whether it has so many bytes, and keeps no others alive."""
-    whole = rows
-    while isinstance(whole.base, np.ndarray):
-        whole = whole.base
-    return rows.nbytes == whole.nbytes == nbytes
+    return rows.nbytes == owner(rows).nbytes == nbytes
 
 
 def part_of(dag: Dag, ways: list[Way]) -> Dag:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import Jacobian
+from ...jacobians.arrays import buffer_of
 from ...ops import Step
 from ..flow.steps import reads
 
@@ -37,8 +38,8 @@ def basis_of(step: Step, blocks: Iterable[Jacobian], values: Mapping[str, Any]) 
     all tensors of the step; so does a block of a foreign operator, whose rule may do anything.
     """
     names = {name for name in (*step.inputs, *step.outputs) if name is not None}
-    owners = {id(owner(values.get(name))): name for name in names}
-    held = {id(owner(array)) for J in blocks for array in J.arrays()}
+    owners = {buffer_of(values.get(name)): name for name in names}
+    held = {buffer_of(array) for J in blocks for array in J.arrays()}
     seen = seen_of(step, values)
     if step.domain not in ("", "ai.onnx") or not held <= owners.keys():
         return Basis(frozenset(names), seen)
@@ -61,13 +62,6 @@ def _seen(value: Any) -> Any:
 def is_long(value: Any) -> bool:
     """Whether a value is neither floating nor remembered: a long index, a mask, a sequence."""
     return not isinstance(value, np.ndarray) or (value.dtype.kind in "iub" and value.size > SMALL)
-
-
-def owner(array: Any) -> Any:
-    """The array whose memory this one views."""
-    while isinstance(getattr(array, "base", None), np.ndarray):
-        array = array.base
-    return array
 
 
 def stale_between(

@@ -1,4 +1,4 @@
-"""Products that the model computes itself are not computed again."""
+"""Products that the model computes are products of the program too, each computed once."""
 
 import numpy as np
 import pytest
