@@ -1,9 +1,8 @@
 """Results: the memory of a large product, used again when its caller has given it up.
 
 What `malloc` cannot keep it takes from the system and gives back, and every page of it is then made
-anew at the first touch. That took a quarter of a Gauss-Newton product with the 11 million weights of
-a network. The caller notices nothing: as long as any array shows the memory, the next product has
-its own.
+anew at the first touch. That took a quarter of a Gauss-Newton product with 11 million weights. The
+caller notices nothing: as long as any array shows the memory, the next product has its own.
 """
 
 from __future__ import annotations
