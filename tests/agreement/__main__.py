@@ -1,0 +1,102 @@
+"""The command line: `python -m tests.agreement --count 100 --seed 0 --jobs 2`."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from itertools import count
+
+from . import __doc__ as description
+from .trial import Verdict, trial
+
+
+def arguments() -> argparse.Namespace:
+    """What the user asked for."""
+    parser = argparse.ArgumentParser("python -m tests.agreement", description=description)
+    add = parser.add_argument
+    add("--count", type=int, default=100, help="graphs (100)")
+    add("--seed", type=int, help="of all that is random (by the date of the last commit)")
+    add("--first", type=int, default=0, help="number of the first graph (0)")
+    add("--jobs", type=int, default=2, help="processes (2)")
+    add("--seconds", type=float, default=float("inf"), help="begin no graph after so many seconds")
+    add("--whole", action="store_true", help="every way for every graph, the long ones too")
+    return parser.parse_args()
+
+
+def seed_of_the_day() -> int:
+    """The date of the last commit, as a number like 20261122."""
+    asked = ["git", "log", "-1", "--format=%cd", "--date=format:%Y%m%d"]
+    return int(subprocess.run(asked, capture_output=True, text=True, check=True).stdout)
+
+
+def verdicts(asked: argparse.Namespace) -> Iterator[tuple[int, Verdict]]:
+    """The verdict of every trial, in no order; a process that dies is a finding."""
+    start, numbers = time.monotonic(), count(asked.first)
+    spawn = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(asked.jobs, spawn, max_tasks_per_child=200)
+    running: dict[Future[Verdict], int] = {}
+    left = asked.count
+    try:
+        while left or running:
+            while left and len(running) < asked.jobs:
+                if time.monotonic() - start > asked.seconds:
+                    left = 0
+                    break
+                number, left = next(numbers), left - 1
+                running[pool.submit(trial, asked.seed, number, asked.whole)] = number
+            done, _ = wait(running, timeout=300, return_when=FIRST_COMPLETED)
+            if not done and running:
+                yield min(running.values()), Verdict("finding", "hang: nothing for 300 s")
+                return
+            for future in done:
+                number = running.pop(future)
+                try:
+                    yield number, future.result()
+                except BrokenProcessPool:
+                    yield number, Verdict("finding", "crash: the process died (or its neighbour)")
+                    running.clear()
+                    pool = ProcessPoolExecutor(asked.jobs, spawn, max_tasks_per_child=200)
+                    break
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def main() -> int:
+    """Try, tell; 1 if there was a finding."""
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+    asked = arguments()
+    asked.seed = seed_of_the_day() if asked.seed is None else asked.seed
+    start = time.monotonic()
+    kinds, judges, operators, refusals = Counter(), Counter(), Counter(), Counter()
+    compared = 0
+    for number, verdict in verdicts(asked):
+        kinds[verdict.kind] += 1
+        judges[verdict.judge] += verdict.kind == "agreed"
+        operators.update(verdict.operators)
+        compared += verdict.compared
+        if verdict.kind == "refused":
+            refusals[verdict.text[:100]] += 1
+        if verdict.kind == "finding":
+            print(f"--- graph {number} of seed {asked.seed}: {verdict.text}\n", flush=True)
+    seconds = time.monotonic() - start
+    for text, times in refusals.most_common(10):
+        print(f"refused {times} x: {text}")
+    print(
+        f"seed {asked.seed}: {sum(kinds.values())} graphs of {len(operators)} operators in "
+        f"{seconds:.0f} s; {compared} comparisons; judges {dict(judges)}; {dict(kinds)}"
+    )
+    print(f"{kinds['agreed'] + kinds['refused']} passed, {kinds['finding']} failed")
+    return 1 if kinds["finding"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+"""Trial: one case in all its ways, and what disagrees."""
+
+from __future__ import annotations
+
+import traceback
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+import onnxjac as oj
+
+from . import ways
+from .make import Case, case
+from .shrink import shrunk, text_of
+from .ways import Compared, Subject, Way, finite
+
+RELATIVE = 1e-8
+"""Largest error, relative to the largest entry, in float64."""
+
+STEP = 1e-6
+"""Of central differences: the generator keeps values further than that from kinks."""
+
+
+@dataclass
+class Verdict:
+    """How a trial ended: agreed, refused (with why), or a finding."""
+
+    kind: str
+    text: str = ""
+    compared: int = 0
+    operators: tuple[str, ...] = ()
+    judge: str = ""
+
+
+def trial(seed: int, number: int, whole: bool = False) -> Verdict:
+    """One trial; a finding is shrunk."""
+    made = case(seed, number)
+    verdict = examined(made, seed, number, whole)
+    if verdict.kind == "finding":
+        label = verdict.text.split(":")[0]
+
+        def still(smaller: Case) -> bool:
+            other = examined(smaller, seed, number, whole)
+            return other.kind == "finding" and other.text.split(":")[0] == label
+
+        smallest = shrunk(made, still)
+        last = examined(smallest, seed, number, whole)
+        verdict.text = f"{last.text or verdict.text}\n{text_of(smallest)}"
+    return verdict
+
+
+def examined(made: Case, seed: int, number: int, whole: bool) -> Verdict:
+    """The case in its ways, up to the first disagreement."""
+    rng = np.random.default_rng([seed, number, 1])
+    verdict = Verdict("agreed", operators=tuple(made.operators))
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            subject = Subject(made, rng)
+            plain = subject.plain
+        except oj.OnnxJacError as error:
+            return Verdict("refused", f"{type(error).__name__}: {error}", 0, verdict.operators)
+        except Exception as error:
+            return Verdict("finding", f"linearize: {said(error)}", 0, verdict.operators)
+        if not finite(plain, *subject.J.primal.values()):
+            return Verdict("refused", "not finite", 0, verdict.operators)
+        for way in chosen(rng, whole):
+            subject.rng = np.random.default_rng([seed, number, 2])
+            label = way.__name__
+            try:
+                for label, got, wanted in way(subject):
+                    verdict.compared += 1
+                    if wrong := disagreement(got, wanted):
+                        return Verdict("finding", f"{label}: {wrong}", 0, verdict.operators)
+            except Exception as error:
+                return Verdict("finding", f"{label} and then: {said(error)}", 0, verdict.operators)
+            verdict.judge = verdict.judge or getattr(subject, "judge", "")
+    return verdict
+
+
+def chosen(rng: np.random.Generator, whole: bool, count: int = 3) -> list[Way]:
+    """All ways that are always taken, and some of the others."""
+    picked = rng.permutation(len(ways.SAMPLED))[:count]
+    others = ways.SAMPLED if whole else [ways.SAMPLED[k] for k in sorted(picked)]
+    return [judged, *ways.ALWAYS, *others]
+
+
+def disagreement(got: object, wanted: object, relative: float = RELATIVE) -> str:
+    """What differs; nothing if they agree."""
+    got = np.asarray(got.toarray() if hasattr(got, "toarray") else got)
+    wanted = np.asarray(wanted)
+    if got.shape != wanted.shape:
+        return f"shape {got.shape} instead of {wanted.shape}"
+    if not np.isfinite(wanted).all():
+        return ""
+    scale = max(1.0, float(np.abs(wanted).max(initial=0)))
+    error = float(np.abs(got - wanted).max(initial=0))
+    return "" if error <= relative * scale else f"off by {error:.3g} of {scale:.3g}"
+
+
+def judged(s: Subject) -> Iterator[Compared]:
+    """J against an interpreter over torch, or against central differences."""
+    try:
+        from . import judge
+
+        wanted = judge.jacobian(s.case.model, s.case.point, s.case.of, s.case.wrt)
+    except (ImportError, NotImplementedError):  # no torch, or no kernel of its
+        s.judge = "differences"
+        yield from differences(s)
+        return
+    s.judge = "torch"
+    for name, value in s.model.run(s.case.point).items():
+        if value.dtype.kind == "f":
+            known = judge.run(s.case.model, as_torch(s.case.point))[name]
+            yield Compared(f"value of {name}", value, known.detach().numpy())
+    yield Compared("torch", s.plain, wanted)
+
+
+def as_torch(point: ways.Point) -> dict[str, object]:
+    import torch
+
+    return {name: torch.from_numpy(np.array(value)) for name, value in point.items()}
+
+
+def differences(s: Subject) -> Iterator[Compared]:
+    """The columns of inputs, by central differences."""
+    column, tensors = 0, {**s.case.point}
+    for spec in s.J.domain:
+        size = int(np.prod(spec.shape))
+        if spec.name in tensors:
+            for k in s.rng.permutation(size)[:4]:
+                ends = []
+                for step in (STEP, -STEP):
+                    moved = np.array(tensors[spec.name])
+                    moved.flat[k] += step
+                    at = {**tensors, spec.name: moved}
+                    J = s.linearize(at)
+                    ends.append(np.concatenate([v.ravel() for v in J.primal.values()]))
+                slope = (ends[0] - ends[1]) / (2 * STEP)
+                got = s.plain[:, column + k]
+                off = np.abs(got - slope).max(initial=0)
+                near = off < 1e-5 * max(1.0, float(np.abs(slope).max(initial=0)))
+                yield Compared(f"differences ∂/∂{spec.name}[{k}]", got, got if near else slope)
+        column += size
+
+
+def said(error: BaseException) -> str:
+    """The error, and the last place in the package."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} at {last.filename.rsplit('/', 1)[-1]}:{last.lineno}: {error}"

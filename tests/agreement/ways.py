@@ -1,0 +1,534 @@
+"""Ways: all that gives products of J, each beside the plain product that it must equal.
+
+A way is a generator of comparisons. `subject.plain` is J @ I of a fresh linearisation at the first
+point; a way that goes elsewhere is compared with a fresh linearisation there.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import helper, numpy_helper
+
+import onnxjac as oj
+from onnxjac import jacobians
+
+from .make import Case
+
+Point = dict[str, np.ndarray]
+
+
+class Compared(NamedTuple):
+    """What a way gives, and what it should give."""
+
+    label: str
+    got: Any
+    wanted: Any
+
+
+Way = Callable[["Subject"], Iterator[Compared]]
+
+ALWAYS: list[Way] = []
+"""Ways that every trial takes."""
+
+SAMPLED: list[Way] = []
+"""Ways that take longer: a trial takes some of them, or all with --whole."""
+
+
+def always(way: Way) -> Way:
+    ALWAYS.append(way)
+    return way
+
+
+def sampled(way: Way) -> Way:
+    SAMPLED.append(way)
+    return way
+
+
+class Subject:
+    """A case with its model, its plain Jacobian and its points."""
+
+    def __init__(self, case: Case, rng: np.random.Generator) -> None:
+        self.case, self.rng = case, rng
+        self.model = oj.load(case.model)
+
+    def linearize(self, point: Mapping[str, Any] | None = None, **options: Any) -> oj.Linearization:
+        return oj.linearize(
+            self.model, point or self.case.point, of=self.case.of, wrt=self.case.wrt, **options
+        )
+
+    def plainly(self, point: Mapping[str, Any] | None = None) -> np.ndarray:
+        """J @ I of a fresh J, from a fresh model: no way before it can have left anything there."""
+        model = oj.load(self.case.model)
+        J = oj.linearize(model, point or self.case.point, of=self.case.of, wrt=self.case.wrt)
+        return J @ np.eye(J.shape[1])
+
+    @cached_property
+    def J(self) -> oj.Linearization:
+        return self.linearize()
+
+    @cached_property
+    def plain(self) -> np.ndarray:
+        return self.plainly()
+
+    def random(self, *shape: int) -> np.ndarray:
+        return self.rng.standard_normal(shape)
+
+    @cached_property
+    def scalar(self) -> onnx.ModelProto:
+        """The model with a loss: one of the tensors of `of`, squared, weighted and summed."""
+        made = copy.deepcopy(self.case.model)
+        out = self.case.of[0]
+        shape = self.J.codomain[0].shape
+        weights = numpy_helper.from_array(self.rng.uniform(0.5, 1.5, shape[1:]), "loss_weights")
+        made.graph.initializer.append(weights)
+        made.graph.node.extend([
+            helper.make_node("Sin", [out], ["loss_sine"]),
+            helper.make_node("Mul", ["loss_sine", "loss_weights"], ["loss_parts"]),
+            helper.make_node("ReduceSum", ["loss_parts"], ["loss"], keepdims=0),
+        ])  # fmt: skip
+        kind = onnx.TensorProto.DOUBLE
+        made.graph.output.append(helper.make_tensor_value_info("loss", kind, []))
+        return made
+
+    # --- points
+
+    def points(self) -> Iterator[tuple[str, Point]]:
+        """Points on the way of an optimiser: others, with zeros, flipped masks, other sizes."""
+        here = self.case.point
+        yield "near", {n: self.moved(v) for n, v in here.items()}
+        zeros = {n: self.moved(v) for n, v in here.items()}
+        for value in zeros.values():
+            if value.dtype.kind == "f" and value.size:
+                value.flat[self.rng.integers(value.size)] = 0
+        yield "zeros", zeros
+        yield "flipped", {n: self.flipped(v) for n, v in here.items()}
+        yield from self.sizes()
+
+    def sizes(self) -> Iterator[tuple[str, Point]]:
+        """Points of other batch sizes, where the model has a free one."""
+        infos = {i.name: i.type.tensor_type.shape.dim for i in self.case.model.graph.input}
+        free = {n: d and d[0].dim_param == "N" for n, d in infos.items()}
+        sizes = {v.shape[0] for n, v in self.case.point.items() if free[n]}
+        for n in (sizes.pop() + 1, 5, 8) if len(sizes) == 1 else ():
+            yield f"batch {n}", {
+                name: self.rng.uniform(-1.5, 1.5, (n, *value.shape[1:])) if free[name] else value
+                for name, value in self.case.point.items()
+            }
+
+    def moved(self, value: np.ndarray) -> np.ndarray:
+        if value.dtype.kind != "f":
+            return value
+        return np.asarray(self.rng.uniform(-1.5, 1.5, value.shape), value.dtype)
+
+    def flipped(self, value: np.ndarray) -> np.ndarray:
+        if value.dtype.kind == "b":
+            return np.asarray(~value)
+        if value.dtype.kind == "i":
+            return np.asarray(np.maximum(value - 1, 0), value.dtype)
+        return np.asarray(-value)
+
+
+def finite(*arrays: Any) -> bool:
+    return all(np.isfinite(a).all() for a in arrays)
+
+
+# --- at one point
+
+
+@always
+def products(s: Subject) -> Iterator[Compared]:
+    m, n = s.J.shape
+    yield Compared("J @ I", s.J @ np.eye(n), s.plain)
+    yield Compared("J.T @ I", s.J.T @ np.eye(m), s.plain.T)
+    for k in s.rng.permutation(n)[:2]:
+        yield Compared(f"J @ e_{k}", s.linearize() @ np.eye(n)[k], s.plain[:, k])
+    for k in s.rng.permutation(m)[:2]:
+        yield Compared(f"J.T @ e_{k}", s.linearize().T @ np.eye(m)[k], s.plain[k])
+
+
+@always
+def forms(s: Subject) -> Iterator[Compared]:
+    m, n = s.J.shape
+    yield Compared("toarray", s.linearize().toarray(), s.plain)
+    yield Compared("J.T.toarray", s.linearize().T.toarray(), s.plain.T)
+    yield Compared("tosparse", s.linearize().tosparse().toarray(), s.plain)
+    yield Compared("J.T.tosparse", s.linearize().T.tosparse().toarray(), s.plain.T)
+    if m == n:
+        yield Compared("diagonal", s.linearize().diagonal(), np.diagonal(s.plain))
+        trace = oj.estimators.trace(s.linearize(), method="exact").value
+        yield Compared("trace", trace, np.trace(s.plain))
+    A = s.linearize()
+    G = A.T @ A
+    yield Compared("(JᵀJ).diagonal", G.diagonal(), np.diagonal(s.plain.T @ s.plain))
+
+
+@always
+def blocks(s: Subject) -> Iterator[Compared]:
+    row = 0
+    for out in s.J.codomain:
+        column, rows = 0, int(np.prod(out.shape))
+        for x in s.J.domain:
+            columns = int(np.prod(x.shape))
+            wanted = s.plain[row : row + rows, column : column + columns]
+            B = s.J[out.name, x.name]
+            label = f"J[{out.name!r}, {x.name!r}]"
+            yield Compared(label, B @ np.eye(columns), wanted)
+            yield Compared(f"{label}.toarray", B.toarray(), wanted)
+            column += columns
+        row += rows
+    v = s.random(s.J.shape[1])
+    parts = np.split(v, np.cumsum([np.prod(x.shape, dtype=int) for x in s.J.domain])[:-1])
+    named = {x.name: p.reshape(x.shape) for x, p in zip(s.J.domain, parts, strict=True)}
+    made = s.J.apply(named)
+    yield Compared("apply", np.concatenate([made[o.name].ravel() for o in s.J.codomain]), s.plain @ v)
+
+
+@always
+def planned(s: Subject) -> Iterator[Compared]:
+    for count in (10, 300, 10**5):
+        yield from both(s, f"plan(products={count})", s.linearize().plan(products=count))
+
+
+def both(s: Subject, label: str, J: Any, wanted: np.ndarray | None = None) -> Iterator[Compared]:
+    """Products forward and back, of one vector and of all columns."""
+    wanted = s.plain if wanted is None else wanted
+    m, n = wanted.shape
+    yield Compared(f"{label} @ I", J @ np.eye(n), wanted)
+    yield Compared(f"{label}.T @ I", J.T @ np.eye(m), wanted.T)
+    v, u = s.random(n), s.random(m)
+    yield Compared(f"{label} @ v", J @ v, wanted @ v)
+    yield Compared(f"{label}.T @ u", J.T @ u, wanted.T @ u)
+    yield Compared(f"{label} @ v again", J @ v, wanted @ v)
+
+
+@always
+def numpy_engine(s: Subject) -> Iterator[Compared]:
+    yield from both(s, "compile('numpy')", s.linearize().compile("numpy"))
+
+
+@sampled
+def default_engine(s: Subject) -> Iterator[Compared]:
+    yield from both(s, "compile()", s.linearize().compile())
+
+
+@sampled
+def runtime_engine(s: Subject) -> Iterator[Compared]:
+    J = s.linearize().compile("onnxruntime", products=s.rng.choice([10, 1000]))
+    with suppressed("ONNX Runtime"):
+        yield from both(s, "compile('onnxruntime')", J)
+
+
+class suppressed:
+    """Refusals that name a reason are no finding: ONNX Runtime has no kernel, say."""
+
+    def __init__(self, *reasons: str) -> None:
+        self.reasons = reasons
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
+        return isinstance(error, oj.OnnxJacError) and any(r in str(error) for r in self.reasons)
+
+
+@always
+def worn(s: Subject) -> Iterator[Compared]:
+    """Plain J after 3,000 products."""
+    m, n = s.plain.shape
+    J = s.linearize()
+    for side in (J, J.T):
+        V = np.ones((side.shape[1], 600))
+        for _ in range(5):
+            side @ V
+    yield from both(s, "after 3,000 products: J", J)
+
+
+@always
+def checkpointed(s: Subject) -> Iterator[Compared]:
+    for how in (True, 2):
+        yield from both(s, f"checkpoint={how}", s.linearize(checkpoint=how))
+
+
+@always
+def pickled(s: Subject) -> Iterator[Compared]:
+    J = s.linearize()
+    yield from both(s, "pickled", pickle.loads(pickle.dumps(J)))
+    J @ np.ones(J.shape[1])
+    yield Compared("pickled later", pickle.loads(pickle.dumps(J.T)) @ np.eye(J.shape[0]), s.plain.T)
+
+
+@always
+def algebra(s: Subject) -> Iterator[Compared]:
+    J, R = s.linearize(), s.plain
+    m, n = R.shape
+    yield Compared("(J.T @ J) @ I", (J.T @ J) @ np.eye(n), R.T @ R)
+    yield Compared("(J @ J.T) @ I", (J @ J.T) @ np.eye(m), R @ R.T)
+    yield Compared("(J + J) @ I", (J + J) @ np.eye(n), 2 * R)
+    yield Compared("(3 J - J).T @ I", (3 * J - J).T @ np.eye(m), 2 * R.T)
+    yield Compared("(J.T @ J).toarray", (J.T @ J).toarray(), R.T @ R)
+    yield Compared("J[...]", J[: m // 2, n // 3 :] @ np.eye(n - n // 3), R[: m // 2, n // 3 :])
+
+
+# --- at other points
+
+
+@always
+def moved(s: Subject) -> Iterator[Compared]:
+    """J relinearised along a path, plain, planned and compiled."""
+    plain, ready = s.linearize(), s.linearize().plan(products=1000)
+    compiled = s.linearize().compile("numpy")
+    for label, point in s.points():
+        try:
+            wanted = s.plainly(point)
+        except oj.OnnxJacError:
+            continue
+        if not finite(wanted):
+            continue
+        for name, J in (("", plain), ("plan", ready), ("compile", compiled)):
+            K = J.relinearize(point)
+            yield from both(s, f"{name} relinearize({label})", K, wanted)
+            yield Compared(f"{name} relinearize({label}).toarray", K.toarray(), wanted)
+        yield Compared(f"relinearize({label}).tosparse", plain.relinearize(point).tosparse(), wanted)
+        plain = plain.relinearize(point)
+        yield Compared(f"relinearize({label}) at first", plain.relinearize(s.case.point).toarray(), s.plain)  # noqa: E501
+
+
+# --- curvature
+
+
+def curvature_ways(label: str, make: Callable[[], Any], other: Callable[..., Any], s: Subject) -> Iterator[Compared]:  # noqa: E501
+    H = make()
+    n = H.shape[1]
+    wanted = make() @ np.eye(n)
+    if not finite(wanted):
+        return
+    yield Compared(f"{label} symmetric", wanted, wanted.T)
+    yield Compared(f"{label}.toarray", make().toarray(), wanted)
+    yield Compared(f"{label}.tosparse", make().tosparse().toarray(), wanted)
+    yield Compared(f"{label}.diagonal", make().diagonal(), np.diagonal(wanted))
+    yield from both(s, f"{label}.plan", make().plan(products=1000), wanted)
+    yield from both(s, f"{label}.compile('numpy')", make().compile("numpy"), wanted)
+    for name, point in s.points():
+        try:
+            elsewhere = other(point) @ np.eye(other(point).shape[1])
+        except oj.OnnxJacError:
+            continue
+        if finite(elsewhere):
+            H = H.relinearize(point)
+            yield Compared(f"{label}.relinearize({name})", H @ np.eye(H.shape[1]), elsewhere)
+
+
+@sampled
+def hessians(s: Subject) -> Iterator[Compared]:
+    def at(point: Point) -> Any:
+        return oj.hessian(oj.load(s.scalar), point, of="loss", wrt=s.case.wrt)
+
+    model = oj.load(s.scalar)
+    yield from curvature_ways(
+        "hessian", lambda: oj.hessian(model, s.case.point, of="loss", wrt=s.case.wrt), at, s
+    )
+
+
+@sampled
+def gauss_newton(s: Subject) -> Iterator[Compared]:
+    out = s.case.of[0]
+    if out in s.case.wrt:
+        return
+    options: dict[str, Any] = {"of": "loss", "at": out, "wrt": s.case.wrt}
+    model = oj.load(s.scalar)
+    rows = int(np.prod(s.J.codomain[0].shape))
+    J = s.plain[:rows]
+    H = oj.hessian(model, s.case.point, of="loss", wrt=out) @ np.eye(rows)
+    G = oj.gauss_newton(model, s.case.point, **options)
+    yield Compared("gauss_newton", G @ np.eye(J.shape[1]), J.T @ H @ J)
+    yield from curvature_ways(
+        "gauss_newton", lambda: oj.gauss_newton(model, s.case.point, **options),
+        lambda point: oj.gauss_newton(oj.load(s.scalar), point, **options), s,
+    )  # fmt: skip
+
+
+# --- exports
+
+
+def run(model: onnx.ModelProto, feeds: Point) -> Point:
+    """The outputs by ONNX Runtime, or by our NumPy where it has no kernels."""
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    try:
+        session = ort.InferenceSession(model.SerializeToString(), options)
+    except Exception as error:
+        if "NOT_IMPLEMENTED" not in str(error) and "implementation for" not in str(error):
+            raise
+        return oj.load(model).run(feeds, engine="numpy")
+    names = [o.name for o in session.get_outputs()]
+    return dict(zip(names, session.run(names, feeds), strict=True))
+
+
+def exported(mode: str, s: Subject, source: onnx.ModelProto, of: list[str]) -> Iterator[Compared]:
+    """An exported derivative at the point, at others, and at other batch sizes."""
+    model = oj.load(source)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            made = oj.export(model, mode, s.case.point, of=of, wrt=s.case.wrt)
+        except oj.UnsupportedOp:
+            return
+    told = " ".join(str(w.message) for w in said)
+    shapes = {
+        i.name: [d.dim_value if d.HasField("dim_value") else None for d in i.type.tensor_type.shape.dim]
+        for i in made.graph.input
+    }  # fmt: skip
+    for label, point in (("here", s.case.point), *s.points()):
+        frozen = label != "here" and any(
+            name not in shapes and not np.array_equal(value, s.case.point[name])
+            for name, value in point.items()
+        )
+        fits = all(
+            all(d in (None, k) for d, k in zip(shapes[n], v.shape, strict=True))
+            for n, v in point.items() if n in shapes
+        )  # fmt: skip
+        if frozen or not fits or (label != "here" and "holds only" in told):
+            continue
+        fresh = oj.load(source)
+        try:
+            J = oj.linearize(fresh, point, of=of, wrt=s.case.wrt)
+            R = J @ np.eye(J.shape[1])
+        except oj.OnnxJacError:
+            continue
+        if not finite(R, *J.primal.values()):
+            continue
+        feeds = {n: v for n, v in point.items() if n in shapes}
+        yield from EXPORTS[mode](s, f"export {mode} ({label})", made, feeds, J, R, fresh, point)
+
+
+def by_name(specs: Any, v: np.ndarray, suffix: str) -> Point:
+    sizes = [int(np.prod(x.shape)) for x in specs]
+    parts = np.split(v, np.cumsum(sizes)[:-1])
+    return {f"{x.name}{suffix}": p.reshape(x.shape) for x, p in zip(specs, parts, strict=True)}
+
+
+def flat(specs: Any, values: Point, suffix: str) -> np.ndarray:
+    return np.concatenate([np.ravel(values[f"{x.name}{suffix}"]) for x in specs])
+
+
+def primals(label: str, J: Any, made: Point) -> Iterator[Compared]:
+    for name, value in J.primal.items():
+        if name in made:
+            yield Compared(f"{label} {name}", made[name], value)
+
+
+def as_jvp(s: Subject, label: str, made: Any, feeds: Point, J: Any, R: Any, *_: Any) -> Iterator[Compared]:  # noqa: E501
+    v = s.random(R.shape[1])
+    values = run(made, feeds | by_name(J.domain, v, "_tangent"))
+    yield from primals(label, J, values)
+    yield Compared(label, flat(J.codomain, values, "_tangent"), R @ v)
+
+
+def as_vjp(s: Subject, label: str, made: Any, feeds: Point, J: Any, R: Any, *_: Any) -> Iterator[Compared]:  # noqa: E501
+    u = s.random(R.shape[0])
+    values = run(made, feeds | by_name(J.codomain, u, "_cotangent"))
+    yield from primals(label, J, values)
+    yield Compared(label, flat(J.domain, values, "_cotangent"), R.T @ u)
+
+
+def as_grad(s: Subject, label: str, made: Any, feeds: Point, J: Any, R: Any, *_: Any) -> Iterator[Compared]:  # noqa: E501
+    values = run(made, feeds)
+    yield from primals(label, J, values)
+    yield Compared(label, flat(J.domain, values, "_grad"), R[0])
+
+
+def as_hvp(
+    s: Subject, label: str, made: Any, feeds: Point, J: Any, R: Any, model: Any, point: Point
+) -> Iterator[Compared]:  # fmt: skip
+    v = s.random(R.shape[1])
+    values = run(made, feeds | by_name(J.domain, v, "_tangent"))
+    yield Compared(f"{label} grad", flat(J.domain, values, "_grad"), R[0])
+    H = oj.hessian(model, point, of="loss", wrt=s.case.wrt)
+    wanted = H @ v
+    if finite(wanted):
+        yield Compared(label, flat(J.domain, values, "_hvp"), wanted)
+
+
+def as_jacobian(s: Subject, label: str, made: Any, feeds: Point, J: Any, R: Any, *_: Any) -> Iterator[Compared]:  # noqa: E501
+    values = run(made, feeds)
+    row = 0
+    for out in J.codomain:
+        rows, column = int(np.prod(out.shape)), 0
+        for x in J.domain:
+            columns = int(np.prod(x.shape))
+            block = R[row : row + rows, column : column + columns]
+            wanted = block.reshape((*out.shape, *x.shape))
+            got = values[f"{out.name}_{x.name}_jacobian"]
+            if got.shape != wanted.shape:  # per sample: (batch, *of, *wrt)
+                got = spread(got, wanted.shape, len(out.shape))
+            yield Compared(f"{label} {out.name} by {x.name}", got, wanted)
+            column += columns
+        row += rows
+
+
+def spread(blocks: np.ndarray, shape: tuple[int, ...], rank: int) -> np.ndarray:
+    """Blocks of samples as the whole Jacobian, zero between samples."""
+    whole = np.zeros(shape)
+    for k, block in enumerate(blocks):
+        whole[(k, *[slice(None)] * (rank - 1), k)] = block
+    return whole
+
+
+EXPORTS: dict[str, Callable[..., Iterator[Compared]]] = {
+    "jvp": as_jvp, "vjp": as_vjp, "grad": as_grad, "hvp": as_hvp, "jacobian": as_jacobian,
+}  # fmt: skip
+
+
+@sampled
+def export_jvp(s: Subject) -> Iterator[Compared]:
+    yield from exported("jvp", s, s.case.model, s.case.of)
+
+
+@sampled
+def export_vjp(s: Subject) -> Iterator[Compared]:
+    yield from exported("vjp", s, s.case.model, s.case.of)
+
+
+@sampled
+def export_jacobian(s: Subject) -> Iterator[Compared]:
+    yield from exported("jacobian", s, s.case.model, s.case.of)
+
+
+@sampled
+def export_grad(s: Subject) -> Iterator[Compared]:
+    yield from exported("grad", s, s.scalar, ["loss"])
+
+
+@sampled
+def export_hvp(s: Subject) -> Iterator[Compared]:
+    yield from exported("hvp", s, s.scalar, ["loss"])
+
+
+@sampled
+def checked(s: Subject) -> Iterator[Compared]:
+    found = s.linearize().check()
+    yield Compared("check" if found.passed else f"check: {found}", float(found.passed), 1.0)
+
+
+def block_and_stack(s: Subject) -> Iterator[Compared]:
+    J, R = s.linearize(), s.plain
+    m, n = R.shape
+    A = jacobians.Block([[J, J], [None, J]])
+    wanted = np.block([[R, R], [np.zeros((m, n)), R]])
+    yield Compared("Block", A @ np.eye(2 * n), wanted)
+    yield Compared("Block.T", A.T @ np.eye(2 * m), wanted.T)
+    yield Compared("stack", jacobians.stack([J, 2 * J]) @ np.eye(n), np.vstack([R, 2 * R]))
+
+
+always(block_and_stack)
