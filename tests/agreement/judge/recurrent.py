@@ -1,0 +1,3 @@
+"""Recurrent layers, step by step."""
+
+from __future__ import annotations
