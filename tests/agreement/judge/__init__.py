@@ -12,7 +12,17 @@ import numpy as np
 import onnx
 import torch
 
-from . import control, elementwise, indexing, layout, normalization, recurrent, resampling, signals, windows
+from . import (
+    control,
+    elementwise,
+    indexing,
+    layout,
+    normalization,
+    recurrent,
+    resampling,
+    signals,
+    windows,
+)
 from .graphs import KERNELS, Interpreter, NoKernel
 
 __all__ = ["COVERED", "NoKernel", "hessian", "jacobian", "run"]

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .graphs import NoKernel, Node, integers, kernel
+from .graphs import Node, NoKernel, integers, kernel
 
 
 @kernel("If", strings=True)

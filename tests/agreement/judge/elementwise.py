@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from onnx import TensorProto
 from torch import Tensor
 
-from .graphs import KERNELS, NoKernel, Node, dtype_of, integers, kernel
+from .graphs import KERNELS, Node, NoKernel, dtype_of, integers, kernel
 
 UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "Abs": torch.abs, "Acos": torch.acos, "Acosh": torch.acosh, "Asin": torch.asin,

@@ -27,7 +27,7 @@ def gather(node: Node, x: Any, index: Tensor) -> Any:
     if isinstance(x, np.ndarray):
         return np.take(x, index.numpy(), axis)
     y = x.index_select(axis, index.reshape(-1))
-    return y.reshape(*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
+    return y.reshape((*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]))
 
 
 @kernel("GatherElements")
@@ -46,7 +46,7 @@ def gather_nd(node: Node, x: Tensor, index: Tensor) -> Tensor:
     places = [wrapped(index[..., k], flat.shape[k + 1]) for k in range(depth)]
     first = torch.arange(count).reshape(-1, 1)
     y = flat[(first.expand(index.shape[:2]), *places)]
-    return y.reshape(*lead, *between, *x.shape[batch + depth :])
+    return y.reshape((*lead, *between, *x.shape[batch + depth :]))
 
 
 COMBINE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {

@@ -11,7 +11,7 @@ from onnx import TensorProto
 from torch import Tensor
 
 from .elementwise import cast_to
-from .graphs import NoKernel, Node, dtype_of, integers, kernel, value
+from .graphs import Node, NoKernel, dtype_of, integers, kernel, value
 
 
 def listed(node: Node, name: str, given: Tensor | None) -> list[int] | None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .elementwise import cast_to, root
-from .graphs import NoKernel, Node, integers, kernel
+from .graphs import Node, NoKernel, integers, kernel
 from .indexing import wrapped
 
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .graphs import NoKernel, Node, integers, kernel
+from .graphs import Node, NoKernel, integers, kernel
 from .layout import padded
 
 CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
