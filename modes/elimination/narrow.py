@@ -141,16 +141,22 @@ class Reach:
             self.swept[edge.start] += cost * spreading(edge.operator)
 
     def best(self) -> Choice:
-        """What is chosen as far as it pays to go."""
+        """What is chosen as far as it pays to go.
+
+        Beyond a sink that is no end nothing is chosen: direct edges would lead past it.
+        """
         ends = self.choice.layouts
+        passed = {*self.dag.sinks} - ends.keys()
         reached = {end: frozenset((end,)) for end in ends}
         best = self.choice.copy()
         for vertex in sorted(self.outgoing.keys() - ends.keys(), reverse=True):
             heads = {e.end for e in self.outgoing[vertex]}
             if not heads <= reached.keys():
                 continue
-            reached[vertex] = frozenset().union(*(reached[head] for head in heads))
-            self.visit(vertex, reached[vertex])
+            found = frozenset[int]().union(*(reached[head] for head in heads))
+            if vertex not in passed:
+                reached[vertex] = found
+            self.visit(vertex, found)
             if self.choice.worth(self.products) > best.worth(self.products):
                 best = self.choice.copy()
         return best

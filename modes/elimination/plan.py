@@ -102,19 +102,36 @@ def spare(dag: Dag) -> int:
 
 
 def narrowed(past: Plan, ends: tuple[int, ...], products: int, memory: int) -> Plan:
-    """Direct edges to some ends, for those vertices for which they pay."""
+    """Direct edges to some ends, for those vertices for which they pay.
+
+    A direct edge is the sum over the paths from a vertex to an end that meet no other end on the
+    way: a path that does goes on from that end by the edges of the DAG, which are kept.
+    """
     dag, memory = past.dag, memory - past.nbytes
     ends = tuple(dict.fromkeys(end for end in ends if any(e.end == end for e in dag.edges)))
-    found = chosen(dag, ends, products, memory) if 0 < len(ends) <= ENDS else None
+    if not 0 < len(ends) <= ENDS:
+        return past
+    paths = up_to(dag, ends)
+    found = chosen(paths, ends, products, memory)
     if found is None:
         return past
     before, after = cost(dag), cost(rewired(dag, hollow_edges(found)))
     if (before - after) * products <= found.setup:
         return past
-    direct = list(direct_edges(dag, found, memory - found.nbytes))
+    direct = list(direct_edges(paths, found, memory - found.nbytes))
     stretches = (Stretch(e.start, e.end, text_of(e.operator), before, after, e.operator.nbytes)
                  for e in direct)  # fmt: skip
     return Plan(rewired(dag, direct), past.stretches + tuple(stretches))
+
+
+def up_to(dag: Dag, ends: tuple[int, ...]) -> Dag:
+    """The DAG whose paths stop at the ends; the vertices behind an end are sources of their own."""
+    behind = [edge.end for edge in dag.edges if edge.start in ends]
+    if not behind:
+        return dag
+    edges = (edge for edge in dag.edges if edge.start not in ends)
+    sources, sinks = (*dag.sources, *behind), (*dag.sinks, *ends)
+    return Dag(dag.shapes, edges, sources, sinks, dag.dtype)
 
 
 def cost(dag: Dag) -> float:
