@@ -14,7 +14,8 @@ class Contraction(Jacobian):
     """y[out] = Σ x[in] ∏ₖ aₖ[termₖ], summed over the labels that `out` lacks.
 
     Every label of `in` stands in `out` or in some term, and every label of `out` in `in` or in
-    some term, so that the transpose is the same contraction with `in` and `out` exchanged.
+    some term, so that the transpose is the same contraction with `in` and `out` exchanged. Labels
+    of `sizes` that stand nowhere are left out: they are no axes.
     """
 
     def __init__(
@@ -27,7 +28,9 @@ class Contraction(Jacobian):
         dtype = np.result_type(*(dtype_of(a) for a, _ in factors))
         out_shape, in_shape = (tuple(sizes[label] for label in t) for t in (out_term, in_term))
         super().__init__(out_shape, in_shape, dtype)
-        self.factors, self.in_term, self.out_term, self.sizes = factors, in_term, out_term, sizes
+        self.factors, self.in_term, self.out_term = factors, in_term, out_term
+        labels = set(in_term + out_term).union(*(term for _, term in factors))
+        self.sizes = {label: n for label, n in sizes.items() if label in labels}
 
     def _apply(self, op: Op, v: Array) -> Array:
         terms = ",".join((*(term for _, term in self.factors), f"...{self.in_term}"))
@@ -41,8 +44,7 @@ class Contraction(Jacobian):
 
     @property
     def flops(self) -> int:
-        labels = set(self.in_term + self.out_term).union(*(term for _, term in self.factors))
-        return 2 * size(tuple(self.sizes[label] for label in labels))
+        return 2 * size(tuple(self.sizes.values()))
 
     def __repr__(self) -> str:
         terms = ", ".join(term for _, term in self.factors)
@@ -50,13 +52,14 @@ class Contraction(Jacobian):
 
 
 def label_sizes(arrays: tuple[Shape, ...], terms: tuple[str, ...]) -> dict[str, int]:
-    """The length of every label; a length of 1 gives way to a longer one.
+    """The length of every label; a length of 1 gives way to any other, also to 0.
 
-    >>> label_sizes(((2, 3), (3, 4)), ("ij", "jk"))
-    {'i': 2, 'j': 3, 'k': 4}
+    >>> label_sizes(((2, 1), (0, 4)), ("ij", "jk"))
+    {'i': 2, 'j': 0, 'k': 4}
     """
     sizes: dict[str, int] = {}
     for shape, term in zip(arrays, terms, strict=True):
         for label, n in zip(term, shape, strict=True):
-            sizes[label] = max(sizes.get(label, 1), n) if n else 0
+            if sizes.get(label, 1) == 1:
+                sizes[label] = n
     return sizes

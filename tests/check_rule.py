@@ -12,9 +12,15 @@ from onnx import helper
 
 from check_operator import TIGHT, check_dot_test
 from onnxjac.jacobians.errors import OnnxJacWarning
+from onnxjac.modes.estimators.norms import frobenius_norm
+from onnxjac.modes.estimators.trace import trace
 from onnxjac.modes.linearize import linearize
 from onnxjac.modes.load import load
+from onnxjac.modes.sparse import pattern
 from onnxjac.modes.sweep.differences import STEPS, slope_error
+
+SMALL = 10**5
+"""All entries of matrices with so many are compared."""
 
 
 def check_rule(op_type, inputs, attrs=None, *, outputs=1, opset=21, dense=None, seed=0):
@@ -72,13 +78,32 @@ def check_point(model, feeds, *, seed=0):
 
 
 def check_products(J, seed):
-    """J and Jᵀ are adjoint, many right-hand sides are the single ones, (Jᵀ)ᵀ is J."""
+    """J and Jᵀ are adjoint, many right-hand sides are the single ones, (Jᵀ)ᵀ is J, and matrices
+    have the entries that products give.
+    """
     rng = np.random.default_rng(seed)
+    if J.shape[0] * J.shape[1] <= SMALL:
+        check_entries(J, J @ np.eye(J.shape[1]))
     for K in (J, J.T):
         check_dot_test(K, rng)
         V = rng.standard_normal((K.shape[1], 2))
         assert_allclose(K @ V, np.stack([K @ v for v in V.T], axis=1), **TIGHT)
         assert_allclose(K.T.T @ V, K @ V, **TIGHT)
+
+
+def check_entries(J, dense):
+    """Every way to the entries of J and its transpose gives those of the matrix `dense`."""
+    for K, expected in ((J, dense), (J.T, dense.T)):
+        assert K.toarray().shape == K.tosparse().shape == expected.shape
+        assert_allclose(K.toarray(), expected, **TIGHT)
+        assert_allclose(K.tosparse().toarray(), expected, **TIGHT)
+        assert_allclose(K.diagonal(), np.diagonal(expected), **TIGHT)
+        assert not np.any(expected[~pattern(K).toarray()])
+        norm = frobenius_norm(K, exact=True).value
+        assert_allclose(norm, np.linalg.norm(expected), rtol=1e-9, atol=1e-12)
+    if len(dense) == len(dense.T):
+        assert_allclose(J.trace(), np.trace(dense), rtol=1e-11, atol=1e-11)
+        assert_allclose(trace(J, method="exact").value, np.trace(dense), rtol=1e-11, atol=1e-11)
 
 
 def check_jvp(model, J, feeds, direction):

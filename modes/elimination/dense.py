@@ -44,7 +44,7 @@ def dense(dag: Dag, *, limit: int = DENSE_LIMIT) -> np.ndarray:
     """The matrix of a DAG; no matrix on the way takes more than `limit` bytes."""
     if 0 in dag.shape:
         return np.zeros(dag.shape, dag.dtype)
-    return best_order(dag, limit).compute()
+    return rounded(best_order(dag, limit).compute(), dag.dtype)
 
 
 def best_order(dag: Dag, limit: int = DENSE_LIMIT) -> Order:
@@ -142,7 +142,7 @@ def stations(dag: Dag) -> list[tuple[int, ...]]:
 def bracket_of(segments: list[Dag], limit: float) -> Bracket | None:
     """The best order for the segments of a chain."""
     sizes = [segments[0].shape[1], *(part.shape[0] for part in segments)]
-    known = [len(p.edges) == 1 and given(p.edges[0].operator) is not None for p in segments]
+    known = [given_of(part) is not None for part in segments]
     return bracketed(tuple(sizes), tuple(part.flops for part in segments), tuple(known), limit)
 
 
@@ -155,21 +155,28 @@ def matrix(segments: list[Dag], bracket: Bracket) -> np.ndarray:
         return columns(last, matrix(segments, bracket.right))
     if bracket.left:
         return columns(first.T, np.ascontiguousarray(matrix(segments, bracket.left).T)).T
-    entries = given(first.edges[0].operator) if len(first.edges) == 1 else None
+    entries = given_of(first)
     if entries is not None:
         return entries().T
     return columns(first) if first.shape[1] <= first.shape[0] else columns(first.T).T
 
 
+def given_of(segment: Dag) -> Callable[[], np.ndarray] | None:
+    """What gives the matrix of a segment whose only operator fills it: no blocks of zeros."""
+    if len(segment.edges) != 1 or segment.edges[0].operator.shape != segment.shape:
+        return None
+    return given(segment.edges[0].operator)
+
+
 @singledispatch
 def given(operator: Jacobian) -> Callable[[], np.ndarray] | None:
-    """What gives the matrix of an operator, where it is held or takes no arithmetic."""
+    """What gives a copy of an operator's matrix, where it is held or takes no arithmetic."""
     return None
 
 
 @given.register
 def _(operator: Dense) -> Callable[[], np.ndarray]:
-    return lambda: operator.a
+    return operator.a.copy
 
 
 @given.register
@@ -184,7 +191,7 @@ def _(operator: Kron) -> Callable[[], np.ndarray] | None:
         return None
     for factor, other in ((operator.left, operator.right), (operator.right, operator.left)):
         if isinstance(factor, Eye) and factor.n == 1 and not isinstance(other, Eye):
-            return partial(other.reshape, other.shape[-2:])
+            return other.reshape(other.shape[-2:]).copy
     return None
 
 

@@ -4,13 +4,14 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 from onnxjac import linearize
-from onnxjac.jacobians import Dag, Dense, Edge, Jacobian
+from onnxjac.jacobians import Dag, Dense, Edge, Eye, Jacobian, Reshape, implicit_kron
 from onnxjac.modes.elimination.bracket import bracketed
 from onnxjac.modes.elimination.dense import dense, orders
 
+from ..jacobians.examples import EXAMPLES, Draw
 from ..networks.test_networks import MODELS, below, loaded
 from .chains import FLOAT, cnn, perceptron, random_chain, random_dag
 
@@ -58,6 +59,32 @@ def test_random_chains(seed):
 @pytest.mark.parametrize("seed", range(12))
 def test_random_dags(seed):
     assert_accumulated(random_dag(seed))
+
+
+@pytest.mark.parametrize("name", [n for n, (kind, _) in EXAMPLES.items() if kind is Dag])
+def test_every_block_has_its_place(name):
+    """Also the blocks of zeros, and those of empty tensors."""
+    dag, expected = EXAMPLES[name][1](Draw(1))
+    for J, matrix in ((dag, expected), (dag.T, expected.T)):
+        assert dense(J).shape == J.shape
+        assert_allclose(dense(J), matrix, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("operator", [
+    Dense(np.ones((2, 3))), implicit_kron(np.ones((2, 3)), Eye(1)),
+    Dense(np.ones((6, 2))) @ Reshape((2,), (1, 2), FLOAT),
+])  # fmt: skip
+def test_a_matrix_is_no_view_of_what_the_operator_holds(operator):
+    dag = Dag((operator.in_shape, operator.out_shape), [Edge(0, 1, operator)], (0,), (1,), FLOAT)
+    for J in (dag, dag.T):
+        matrix = dense(J)
+        matrix[:] = 7
+        assert_array_equal(J @ np.eye(J.shape[1]), np.ones(J.shape))
+
+
+def test_a_matrix_has_the_type_of_its_dag():
+    a = Dense(np.ones((2, 3), np.float32))
+    assert dense(Dag(((3,), (2,)), [Edge(0, 1, a)], (0,), (1,), FLOAT)).dtype == FLOAT
 
 
 @pytest.mark.parametrize("file", MODELS)

@@ -321,6 +321,46 @@ def contraction_with_repeated_labels(draw):
     return J, np.einsum("iij,ik->ijk", a, np.eye(3)).reshape(6, 3)
 
 
+@example(Contraction)
+def contraction_of_a_number_with_more_sizes_than_labels(draw):
+    """A label that stands in no term is no axis, whatever its size."""
+    J = Contraction(((np.ones((), draw.dtype), ""),), "i", "i", {"i": 2, "j": 3})
+    return J, np.eye(2)
+
+
+@example(Contraction)
+def contraction_with_more_sizes_than_labels(draw):
+    a = draw.normal(2, 3)
+    J = Contraction(((a, "ij"),), "j", "i", {"k": 4, "i": 2, "l": 0, "j": 3})
+    return J, a
+
+
+@example(Contraction)
+def contraction_with_labels_of_a_factor_alone(draw):
+    a = draw.normal(2, 3, 4)
+    J = Contraction(((a, "ijk"),), "i", "", {"i": 2, "j": 3, "k": 4})
+    return J, a.sum((1, 2)).reshape(1, 2)
+
+
+@example(Contraction)
+def contraction_with_axes_of_length_1(draw):
+    a, b = draw.normal(1, 3), draw.normal(1)
+    J = Contraction(((a, "ij"), (b, "l")), "i", "ij", {"i": 1, "j": 3, "l": 1})
+    return J, (a * b).reshape(3, 1)
+
+
+@example(Contraction)
+def contraction_over_an_empty_axis(draw):
+    J = Contraction(((draw.normal(2, 0), "ij"),), "jk", "ik", {"i": 2, "j": 0, "k": 3})
+    return J, np.zeros((6, 0))
+
+
+@example(Contraction)
+def contraction_over_an_empty_axis_of_a_factor(draw):
+    J = Contraction(((draw.normal(2, 0), "ij"),), "i", "i", {"i": 2, "j": 0})
+    return J, np.zeros((2, 2))
+
+
 @example(Cumulative)
 def cumulative(draw):
     return (Cumulative(1, (2, 4, 3), draw.dtype, exclusive=False, reverse=False),
@@ -408,3 +448,32 @@ def a_vertex_that_is_source_and_sink(draw):
     edges = Edge(0, 1, Dense(a)), Edge(1, 2, Dense(b))
     J = Dag(((2,), (3,), (2,)), edges, (0, 1), (1, 2), draw.dtype)
     return J, np.block([[a, np.eye(3)], [b @ a, b]])
+
+
+@example(Dag)
+def one_edge_beside_zero_blocks(draw):
+    """Sources and sinks that no edge meets still have columns and rows."""
+    a = draw.normal(2, 3)
+    J = Dag(((2,), (3,), (2,), (1,)), (Edge(1, 2, Dense(a)),), (0, 1), (3, 2), draw.dtype)
+    return J, np.block([[np.zeros((1, 5))], [np.zeros((2, 2)), a]])
+
+
+@example(Dag)
+def one_edge_beside_an_empty_tensor(draw):
+    a = draw.normal(2, 3)
+    return Dag(((0,), (3,), (2,)), (Edge(1, 2, Dense(a)),), (0, 1), (2,), draw.dtype), a
+
+
+@example(Dag)
+def one_edge_from_a_vertex_named_twice(draw):
+    a = draw.normal(2, 3)
+    J = Dag(((3,), (2,)), (Edge(0, 1, Dense(a)),), (0, 0), (1, 1), draw.dtype)
+    return J, np.block([[a, a], [a, a]])
+
+
+@example(Dag)
+def a_chain_beside_zero_blocks(draw):
+    a, b = draw.normal(2, 3), draw.normal(4, 2)
+    edges = Edge(0, 2, Dense(a)), Edge(2, 3, Dense(b))
+    J = Dag(((3,), (2,), (2,), (4,), (1,)), edges, (0, 1), (3, 4), draw.dtype)
+    return J, np.block([[b @ a, np.zeros((4, 2))], [np.zeros((1, 5))]])

@@ -4,11 +4,14 @@ import warnings
 
 import numpy as np
 import pytest
+import scipy.linalg
 from numpy.testing import assert_allclose, assert_array_equal
 from onnx import numpy_helper, parser
 
 import onnxjac as oj
 from check_model import check_model
+from check_rule import check_entries
+from onnxjac.jacobians import size
 from onnxjac.modes.load import load
 
 RNG = np.random.default_rng(0)
@@ -211,6 +214,44 @@ def test_one_warning_names_what_cuts():
     assert_array_equal(J["z", "x"].toarray(), np.zeros((6, 6)))
     assert_array_equal(J.T.apply({"z": X})["x"], np.zeros((2, 3)))
     assert text.removesuffix(": zero blocks") in str(J.explain())
+
+
+SIDES = [
+    (("y",), ("x", "b")), (("y",), ("b", "W")), (("y", "z"), ("x",)), (("y",), ("b",)),
+    (("z", "y"), ("b", "W")), (("y", "e"), ("x", "n")), (("y",), ("n", "x")), (("y", "x"), ("x",)),
+]  # fmt: skip
+"""Rows and columns of y = W x, z = exp(b), and the empty e = exp(n): most have blocks of zeros."""
+
+
+@pytest.mark.filterwarnings("ignore:.*zero blocks")
+@pytest.mark.parametrize(("of", "wrt"), SIDES, ids=lambda names: "".join(names))
+def test_a_matrix_has_all_its_blocks_of_zeros(of, wrt):
+    m = model("y = MatMul(W, x) z = Exp(b) e = Exp(n)",
+              signature="(double[2,3] W, double[3] x, double[2] b, double[0,2] n) => "
+              "(double[2] y, double[2] z, double[0,2] e)")  # fmt: skip
+    point = {"W": X, "x": X[0], "b": B[:2], "n": np.zeros((0, 2))}
+    J = oj.linearize(m, point, of=of, wrt=wrt)
+    dense = J @ np.eye(J.shape[1])
+    for K in (J, J.plan(products=1000), J.compile("numpy"), J.relinearize(point)):
+        check_entries(K, dense)
+    for k, row in enumerate(of):
+        for j, column in enumerate(wrt):
+            block = J[row, column]
+            shape = size(J.codomain[k].shape), size(J.domain[j].shape)
+            assert block.toarray().shape == block.tosparse().shape == block.shape == shape
+    assert J.check()
+
+
+@pytest.mark.filterwarnings("ignore:.*zero blocks")
+def test_a_hessian_has_all_its_blocks_of_zeros():
+    m = model("e = Exp(x) s = ReduceSum<keepdims=0>(e) t = ReduceSum<keepdims=0>(b) y = Add(s, t)",
+              signature="(double[3] x, double[2] b) => (double y)")  # fmt: skip
+    for wrt in (("x", "b"), ("b", "x"), ("b",)):
+        H = oj.hessian(m, {"x": B, "b": X[0, :2]}, wrt=wrt)
+        expected = {"x": np.diag(np.exp(B)), "b": np.zeros((2, 2))}
+        matrix = scipy.linalg.block_diag(*(expected[name] for name in wrt))
+        check_entries(H, matrix)
+        check_entries(H.compile("numpy"), matrix)
 
 
 def test_many_zero_blocks_are_one_warning():
