@@ -6,13 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from ...ops.node import Step
-from ...ops.numbers.windows import Windows, filled, windows
-
-GEOMETRY = ("auto_pad", "ceil_mode", "dilations", "pads", "strides")
-"""The attributes that say where windows lie."""
+from ...ops.numbers.windows import CROPPING, GEOMETRY, transposed_windows, windows
 
 WEIGHTS = {"Conv": 1, "ConvInteger": 1, "ConvTranspose": 1, "QLinearConv": 3}
 """The operators with a kernel of numbers, and which input it is."""
@@ -31,26 +26,10 @@ def frame_bytes(step: Step, inputs: Sequence[Any]) -> int:
         x, attrs = inputs[0], step.attrs
         at = WEIGHTS.get(step.op_type)
         kernel = tuple(attrs["kernel_shape"]) if at is None else inputs[at].shape[2:]
+        said = {name: attrs[name] for name in (*GEOMETRY, *CROPPING) if name in attrs}
         transposed = step.op_type == "ConvTranspose"
-        lengths = (uncropped if transposed else framed)(x.shape[2:], kernel, attrs)
+        grid = (transposed_windows if transposed else windows)(x.shape[2:], kernel, **said)
         channels = inputs[1].shape[1] * attrs.get("group", 1) if transposed else x.shape[1]
-        return int(x.shape[0] * channels * math.prod(lengths) * x.itemsize)
+        return int(x.shape[0] * channels * math.prod(grid.framed) * x.itemsize)
     except (AttributeError, KeyError, IndexError, TypeError, ValueError, ArithmeticError):
         return 0  # the kernel will say what is wrong
-
-
-def framed(space: Sequence[int], kernel: Sequence[int], attrs: Any) -> list[int]:
-    """The lengths of the axes with their padding."""
-    grid = windows(space, kernel, **{name: attrs[name] for name in GEOMETRY if name in attrs})
-    return [a + n + b for n, (a, b) in zip(space, grid.frame, strict=True)]
-
-
-def uncropped(space: Sequence[int], kernel: Sequence[int], attrs: Any) -> list[int]:
-    """The lengths of the axes of a transposed convolution before pads are taken away."""
-    rank = len(space)
-    strides, dilations = (filled(attrs.get(name), 1, rank) for name in ("strides", "dilations"))
-    grid = Windows(tuple(space), tuple(kernel), strides, dilations, (), (), tuple(space))
-    extra = filled(attrs.get("output_padding"), 0, rank)
-    lengths = [grid.covered(axis, n) + extra[axis] for axis, n in enumerate(space)]
-    given = filled(attrs.get("output_shape"), 0, rank)
-    return np.maximum(lengths, given[-rank:] if rank else []).tolist()

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...jacobians.arrays import Array
 from .table import kernel, wide
-from .windows import Windows, padded, patches, windows
+from .windows import Windows, padded, patches, whole, windows
 
 BLOCK = 1 << 22
 """Bytes of patches that are gathered at once: they are to be in cache when they are multiplied."""
@@ -34,7 +34,7 @@ def conv(
     **geometry: Any,
 ) -> Array:
     """y[n, m, o] = Σ w[m, c, t] x[n, c, o · stride + t · dilation − begin] + b[m]."""
-    grid = windows(x.shape[2:], w.shape[2:], **geometry)
+    grid = whole(windows(x.shape[2:], w.shape[2:], **geometry))
     x = padded(x, grid)
     if math.prod(grid.kernel) == 1:
         y = pointwise(x, w, grid, group)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 from ...jacobians.arrays import Array
 from .convolution import MOST, blocks, grouped, shifted
 from .table import kernel, wide
-from .windows import Shape, Windows, filled, halves, split_pads
+from .windows import Windows, transposed_windows
 
 
 @kernel("ConvTranspose")
@@ -22,44 +21,19 @@ def conv_transpose(
     w: Array,
     b: Array | None = None,
     *,
-    auto_pad: str = "NOTSET",
-    dilations: Any = None,
     group: int = 1,
     kernel_shape: Any = None,
-    output_padding: Any = None,
-    output_shape: Any = None,
-    pads: Any = None,
-    strides: Any = None,
+    **geometry: Any,
 ) -> Array:
     """y[n, m, i · stride + t · dilation − begin] is Σ w[c, m, t] x[n, c, i], plus b[m]."""
-    space, rank = x.shape[2:], x.ndim - 2
-    strides, dilations = filled(strides, 1, rank), filled(dilations, 1, rank)
-    grid = Windows(space, w.shape[2:], strides, dilations, (), (), space)
-    extra = filled(output_padding, 0, rank)
-    full = [grid.covered(axis, n) + extra[axis] for axis, n in enumerate(space)]
-    begins, lengths = crop(full, grid, pads, auto_pad, output_shape)
-    room = np.maximum(full, np.add(begins, lengths))
-    y: Array = np.zeros((len(x), w.shape[1] * group, *room), x.dtype)
+    grid = transposed_windows(x.shape[2:], w.shape[2:], **geometry)
+    y: Array = np.zeros((len(x), w.shape[1] * group, *grid.framed), x.dtype)
     if x.shape[1] == group > 1:
         spread_depthwise(y, x, w, grid)
     else:
         spread(y, x, w, grid, group)
-    kept = (slice(a, a + n) for a, n in zip(begins, lengths, strict=True))
+    kept = (slice(a, a + n) for a, n in zip(grid.begins, grid.space, strict=True))
     return shifted(y[(..., *kept)], b)
-
-
-def crop(
-    full: Sequence[int], grid: Windows, pads: Any, auto_pad: str, output_shape: Any
-) -> tuple[Shape, Shape]:
-    """(begins, lengths) of what remains of the full output."""
-    if output_shape is None and auto_pad.startswith("SAME"):
-        output_shape = list(map(min, full, np.multiply(grid.count, grid.strides).tolist()))
-    if output_shape is not None:
-        lengths = tuple(output_shape)[-len(full) :]
-        pads = split_pads([max(f - n, 0) for f, n in zip(full, lengths, strict=True)], auto_pad)
-        return halves(pads, len(full))[0], lengths
-    begins, ends = halves(None if auto_pad == "VALID" else pads, len(full))
-    return begins, tuple(f - a - b for f, a, b in zip(full, begins, ends, strict=True))
 
 
 def spread(y: Array, x: Array, w: Array, grid: Windows, group: int) -> None:

@@ -77,10 +77,13 @@ def linear(shape: Sequence[int], steps: Array) -> Array:
 def average_pool(
     x: Array, *, kernel_shape: Any, count_include_pad: int = 0, **geometry: Any
 ) -> Array:
-    """The mean of each window, over its elements in x or, if asked for, in the padding too."""
+    """The mean of each window, over its elements in x or, if asked for, in the padding too.
+
+    It is 0 where a window has none, as in ONNX Runtime.
+    """
     grid = windows(x.shape[2:], kernel_shape, **geometry)
     sums = slide(padded(x, grid), grid, np.add)
-    return sums / members(grid, count_include_pad).astype(x.dtype)
+    return sums / np.maximum(members(grid, count_include_pad), 1).astype(x.dtype)
 
 
 def members(grid: Windows, count_padding: int) -> Array:

@@ -18,6 +18,14 @@ from .layout import framed
 Shape = tuple[int, ...]
 Cut = tuple[Any, ...]
 
+GEOMETRY = ("auto_pad", "ceil_mode", "dilations", "pads", "strides")
+"""The attributes that say where windows lie."""
+
+CROPPING = ("output_padding", "output_shape")
+"""What further attributes a ConvTranspose has for that."""
+
+AUTO_PADS = ("", "NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
+
 
 @dataclass(frozen=True, slots=True)
 class Windows:
@@ -49,10 +57,17 @@ class Windows:
         extent = self.dilations[axis] * (self.kernel[axis] - 1) + 1
         return (count - 1) * self.strides[axis] + extent
 
+    @property
+    def framed(self) -> list[int]:
+        """The lengths of the axes inside the frame."""
+        ends = map(sum, zip(self.begins, self.space, strict=True))
+        return [max(self.covered(axis, n), end) for (axis, n), end in
+                zip(enumerate(self.count), ends, strict=True)]  # fmt: skip
+
     def reach(self, axis: int, tap: int) -> slice:
         """The padded elements at which one tap meets all the windows along an axis."""
         first, step = tap * self.dilations[axis], self.strides[axis]
-        return slice(first, first + step * (self.count[axis] - 1) + 1, step)
+        return slice(first, first + max(step * (self.count[axis] - 1) + 1, 0), step)
 
     def taps(self) -> Iterator[tuple[Shape, tuple[slice, ...]]]:
         """Each tap, and the padded elements at which it meets all the windows."""
@@ -80,15 +95,77 @@ def windows(
     pads: Any = None,
     strides: Any = None,
 ) -> Windows:
-    """The windows that ONNX's attributes describe."""
-    strides, dilations = filled(strides, 1, len(space)), filled(dilations, 1, len(space))
+    """The windows that ONNX's attributes describe, for kernels and rules alike.
+
+    Raises `ValueError` for an unknown `auto_pad`, and where not even a part of a window fits.
+    """
+    rank = len(space)
+    strides, dilations = filled(strides, 1, rank), filled(dilations, 1, rank)
     extents = [d * (k - 1) + 1 for d, k in zip(dilations, kernel, strict=True)]
-    if auto_pad.startswith("SAME"):
-        pads = same_pads(space, extents, strides, auto_pad)
-    begins, ends = halves(None if auto_pad == "VALID" else pads, len(space))
-    axes = zip(space, begins, ends, extents, strides, strict=True)
-    count = tuple(positions(n, a, b, extent, stride, ceil_mode) for n, a, b, extent, stride in axes)
+    if is_same(auto_pad):
+        axes = zip(space, extents, strides, strict=True)
+        totals = [max((-(-n // s) - 1) * s + e - n, 0) for n, e, s in axes]
+        begins, ends = split_pads(totals, auto_pad)
+    else:
+        begins, ends = given_pads(pads, auto_pad, rank)
+    sides = zip(space, begins, ends, extents, strides, strict=True)
+    count = tuple(positions(n, a, b, e, s, ceil_mode) for n, a, b, e, s in sides)
+    if min(count, default=0) < 0:
+        raise ValueError(f"no window of lengths {tuple(extents)} fits into space {tuple(space)} "
+                         f"with the pads {(*begins, *ends)}")  # fmt: skip
     return Windows(tuple(space), tuple(kernel), strides, dilations, begins, ends, count)
+
+
+def transposed_windows(
+    count: Sequence[int],
+    kernel: Sequence[int],
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Any = None,
+    output_padding: Any = None,
+    output_shape: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+) -> Windows:
+    """The windows over the output of a ConvTranspose: there is one for each entry of its input.
+
+    Its frame may be negative: what no window meets, and what output_padding adds, is inside too.
+    """
+    rank = len(count)
+    steps = filled(strides, 1, rank), filled(dilations, 1, rank)
+    grid = Windows(tuple(count), tuple(kernel), *steps, (), (), tuple(count))
+    extra = filled(output_padding, 0, rank)
+    full = [grid.covered(axis, n) + extra[axis] for axis, n in enumerate(count)]
+    if output_shape is None and is_same(auto_pad):
+        output_shape = [min(f, n * s) for f, n, s in zip(full, count, steps[0], strict=True)]
+    if output_shape is not None:
+        space = tuple(output_shape)[-rank:]
+        totals = [max(f - n, 0) for f, n in zip(full, space, strict=True)]
+        begins, ends = split_pads(totals, auto_pad)
+    else:
+        begins, ends = given_pads(pads, auto_pad, rank)
+        space = tuple(f - a - b for f, a, b in zip(full, begins, ends, strict=True))
+    if min(space, default=0) < 0:
+        raise ValueError(f"the pads {(*begins, *ends)} cut off more than the lengths {full}")
+    return replace(grid, space=space, begins=begins, ends=ends)
+
+
+def whole(grid: Windows) -> Windows:
+    """The windows of a convolution, none of which may reach beyond the padding, unlike a pool's."""
+    axes = enumerate(zip(grid.space, grid.begins, grid.ends, strict=True))
+    if any(grid.covered(axis, grid.count[axis]) > n + a + b for axis, (n, a, b) in axes):
+        raise ValueError(
+            f"a kernel {grid.kernel} with dilations {grid.dilations} is longer than space "
+            f"{grid.space} with the pads {(*grid.begins, *grid.ends)}"
+        )
+    return grid
+
+
+def is_same(auto_pad: str) -> bool:
+    """Whether padding follows from the sizes; an empty word says NOTSET, as old exporters wrote."""
+    if auto_pad not in AUTO_PADS:
+        raise ValueError(f"auto_pad is {auto_pad!r}: it must be one of {', '.join(AUTO_PADS[1:])}")
+    return auto_pad.startswith("SAME")
 
 
 def filled(values: Sequence[int] | None, default: int, rank: int) -> Shape:
@@ -96,35 +173,36 @@ def filled(values: Sequence[int] | None, default: int, rank: int) -> Shape:
     return tuple(values) if values is not None and len(values) else (default,) * rank
 
 
-def halves(pads: Sequence[int] | None, rank: int) -> tuple[Shape, Shape]:
-    """(begins, ends) of ONNX's pads."""
-    both = filled(pads, 0, 2 * rank)
+def given_pads(pads: Sequence[int] | None, auto_pad: str, rank: int) -> tuple[Shape, Shape]:
+    """(begins, ends) of ONNX's pads, which count for nothing where auto_pad is VALID."""
+    both = filled(None if auto_pad == "VALID" else pads, 0, 2 * rank)
     return both[:rank], both[rank:]
 
 
-def same_pads(space: Any, extents: Any, strides: Any, auto_pad: str) -> Shape:
-    """The pads with which there are ⌈n / stride⌉ windows."""
-    axes = zip(space, extents, strides, strict=True)
-    return split_pads([max((-(-n // s) - 1) * s + e - n, 0) for n, e, s in axes], auto_pad)
-
-
-def split_pads(totals: Sequence[int], auto_pad: str) -> Shape:
+def split_pads(totals: Sequence[int], auto_pad: str) -> tuple[Shape, Shape]:
     """Half of the padding on each side: SAME_UPPER has the odd one at the end.
 
     >>> split_pads([3, 2], "SAME_UPPER"), split_pads([3, 2], "SAME_LOWER")
-    ((1, 1, 2, 1), (2, 1, 1, 1))
+    (((1, 1), (2, 1)), ((2, 1), (1, 1)))
     """
-    small, large = [t // 2 for t in totals], [t - t // 2 for t in totals]
-    return (*small, *large) if auto_pad == "SAME_UPPER" else (*large, *small)
+    small, large = tuple(t // 2 for t in totals), tuple(t - t // 2 for t in totals)
+    return (small, large) if auto_pad == "SAME_UPPER" else (large, small)
 
 
 def positions(n: int, begin: int, end: int, extent: int, stride: int, ceil_mode: int) -> int:
-    """The number of windows along an axis; none may start in the padding at the end."""
+    """The number of windows along an axis; none may start in the padding at the end.
+
+    The quotient is rounded towards zero, as in ONNX and its runtimes: of a window longer than the
+    axis with its padding, by less than a stride, there is one.
+
+    >>> positions(1, 0, 0, 2, 2, 0), positions(1, 0, 0, 2, 1, 0), positions(4, 0, 0, 3, 2, 1)
+    (1, 0, 2)
+    """
     room = n + begin + end - extent
-    if not ceil_mode:
+    if room >= 0 and not ceil_mode:
         return room // stride + 1
     count = -(-room // stride) + 1
-    return count - 1 if (count - 1) * stride >= n + begin else count
+    return count - 1 if ceil_mode and (count - 1) * stride >= n + begin else count
 
 
 def padded(x: Array, grid: Windows, value: Any = 0) -> Array:

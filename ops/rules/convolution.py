@@ -16,19 +16,20 @@ from ...jacobians import (
     shape_of,
 )
 from ..node import Node
+from ..numbers.windows import whole
 from ..registry import Blocks, jacobian
-from .windows import explicit_pads, steps
+from .windows import transposed_windows_of, windows_of
 
 
 @jacobian("Conv")
 def conv(op: Any, node: Node) -> Blocks:
     """∂/∂x is a convolution with the kernel held, ∂/∂w with the signal held."""
     x, w = node.inputs[:2]
-    kernel = shape_of(w)[2:]
-    pads = explicit_pads(node, node.x_shape[2:], node.y_shape[2:], kernel)
+    grid = whole(windows_of(node, shape_of(w)[2:]))
     g = Geometry(
-        node.x_shape, shape_of(w), node.y_shape, *steps(node, len(kernel)), pads, node.group
-    )
+        node.x_shape, shape_of(w), node.y_shape, grid.strides, grid.dilations,
+        (*grid.begins, *grid.ends), node.group,
+    )  # fmt: skip
     check_channels(g)
     blocks: dict[tuple[int, int], Jacobian] = {
         (0, 0): convolution_of(w, "x", "u", g),
@@ -41,19 +42,12 @@ def conv(op: Any, node: Node) -> Blocks:
 def conv_transpose(op: Any, node: Node) -> Blocks:
     """The adjoint of a convolution of y: the input x plays the cotangent."""
     x, w = node.inputs[:2]
-    strides, dilations = steps(node, len(node.x_shape) - 2)
-    reach = tuple(
-        s * (n - 1) + r * (k - 1) + 1
-        for s, n, r, k in zip(strides, node.x_shape[2:], dilations, shape_of(w)[2:], strict=True)
-    )
-    begins = transposed_begins(node, reach)
-    ends = tuple(f - a - n for f, a, n in zip(reach, begins, node.y_shape[2:], strict=True))
-    reached = (
-        *node.y_shape[:2],
-        *(n + min(e, 0) for n, e in zip(node.y_shape[2:], ends, strict=True)),
-    )
-    pads = (*begins, *(max(e, 0) for e in ends))
-    g = Geometry(reached, shape_of(w), node.x_shape, strides, dilations, pads, node.group)
+    grid = transposed_windows_of(node, shape_of(w)[2:])
+    full = (grid.covered(axis, n) for axis, n in enumerate(grid.count))
+    ends = [f - a - n for f, a, n in zip(full, grid.begins, grid.space, strict=True)]
+    inside = (n + min(e, 0) for n, e in zip(grid.space, ends, strict=True))
+    reached, pads = (*node.y_shape[:2], *inside), (*grid.begins, *(max(e, 0) for e in ends))
+    g = Geometry(reached, shape_of(w), node.x_shape, grid.strides, grid.dilations, pads, node.group)
     check_channels(g)
     rest = with_margin(reached, node)
     blocks = {
@@ -67,16 +61,6 @@ def check_channels(g: Geometry) -> None:
     """Engines compute something even where signal, kernel and groups do not fit."""
     if g.group < 1 or g.w[0] % g.group or (g.x[1], g.u[1]) != (g.w[1] * g.group, g.w[0]):
         raise ValueError(f"a kernel of shape {g.w} in {g.group} groups joins no {g.x} with {g.u}")
-
-
-def transposed_begins(node: Node, reach: Shape) -> Shape:
-    """What a ConvTranspose cuts off where each axis begins, by the specification's formulas."""
-    none = (0,) * len(reach)
-    if node.auto_pad in (None, "NOTSET", "VALID") and not node.output_shape:
-        return none if node.auto_pad == "VALID" else tuple(node.pads or none)[: len(reach)]
-    extra, out = node.output_padding or none, node.y_shape[2:]
-    totals = [max(f + e - n, 0) for f, e, n in zip(reach, extra, out, strict=True)]
-    return tuple(t // 2 if node.auto_pad == "SAME_UPPER" else t - t // 2 for t in totals)
 
 
 def with_margin(reached: Shape, node: Node) -> Jacobian:

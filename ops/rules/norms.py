@@ -9,14 +9,13 @@ from ..node import Node
 from ..registry import Blocks, jacobian
 from .pooling import window_sums
 from .reductions import kept_shape, spatial, total
-from .windows import explicit_pads
+from .windows import windows_of
 
 
 @jacobian("LpPool")
 def lp_pool(op: Any, node: Node) -> Blocks:
     """The norm of each window."""
-    pads = explicit_pads(node, node.x_shape[2:], node.y_shape[2:], node.kernel_shape)
-    return {(0, 0): norm_block(op, node, window_sums(node, pads))}
+    return {(0, 0): norm_block(op, node, window_sums(node, windows_of(node, node.kernel_shape)))}
 
 
 @jacobian("GlobalLpPool")

@@ -22,8 +22,9 @@ from ...jacobians import (
     size,
 )
 from ..node import Node
+from ..numbers.windows import GEOMETRY, transposed_windows, whole, windows
 from ..registry import Blocks, jacobian
-from .windows import steps
+from .windows import said
 
 
 @jacobian("MaxUnpool")
@@ -40,10 +41,8 @@ def max_unpool(op: Any, node: Node) -> Blocks:
 
 def unpooled_shape(node: Node) -> tuple[int, ...]:
     """The shape that the attributes imply, in which the indices count."""
-    d = len(node.kernel_shape)
-    pads, (strides, _) = node.pads or (0,) * (2 * d), steps(node, d)
-    spatial = zip(node.x_shape[2:], strides, pads[:d], pads[d:], node.kernel_shape, strict=True)
-    return (*node.x_shape[:2], *((n - 1) * s - a - b + k for n, s, a, b, k in spatial))
+    grid = transposed_windows(node.x_shape[2:], node.kernel_shape, **said(node, "pads", "strides"))
+    return (*node.x_shape[:2], *grid.space)
 
 
 def last_of_each(node: Node, index: np.ndarray) -> Jacobian:
@@ -60,16 +59,13 @@ def col2im(op: Any, node: Node) -> Blocks:
     """Blocks added up where they overlap: a transposed convolution with unit kernels."""
     image, block = node.ints(1) or (), node.ints(2) or ()
     n, columns, count = node.x_shape
-    taps, d = size(block), len(block)
-    strides, dilations = steps(node, d)
-    pads = tuple(node.pads or (0,) * (2 * d))
-    spatial = zip(image, pads[:d], pads[d:], dilations, block, strides, strict=True)
-    positions = tuple((m + a + b - r * (k - 1) - 1) // s + 1 for m, a, b, r, k, s in spatial)
+    grid, taps = whole(windows(image, block, **said(node, *GEOMETRY))), size(block)
     units = np.eye(taps, dtype=node.dtype).reshape(taps, 1, *block)
     images = n * (columns // taps)
     g = Geometry(
-        (images, 1, *image), units.shape, (images, taps, *positions), strides, dilations, pads, 1
-    )
+        (images, 1, *image), units.shape, (images, taps, *grid.count), grid.strides,
+        grid.dilations, (*grid.begins, *grid.ends), 1,
+    )  # fmt: skip
     fold = convolution_of(units, "u", "x", g)
     J = fold @ Reshape(g.u, (n, columns, count), node.dtype)
     return {(0, 0): Reshape(node.y_shape, g.x, node.dtype) @ J}

@@ -1,27 +1,40 @@
-"""Windows: how kernels step over spatial axes, with padding made explicit."""
+"""Windows: how kernels step over spatial axes, as the values have it."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...jacobians import Shape
 from ..node import Node
+from ..numbers.windows import CROPPING, GEOMETRY, Windows, filled, transposed_windows, windows
 
 
-def explicit_pads(node: Node, size: Shape, out: Shape, kernel: Shape) -> Shape:
-    """Begin and end padding per spatial axis of a convolution or pooling, auto_pad resolved."""
-    d = len(kernel)
-    strides, dilations = steps(node, d)
-    if node.auto_pad in (None, "NOTSET"):
-        return tuple(node.pads or (0,) * (2 * d))
-    if node.auto_pad == "VALID":
-        return (0,) * (2 * d)
-    totals = [
-        max((o - 1) * s + r * (k - 1) + 1 - n, 0)
-        for n, o, k, s, r in zip(size, out, kernel, strides, dilations, strict=True)
-    ]
-    small, large = [t // 2 for t in totals], [t - t // 2 for t in totals]
-    return tuple(small + large if node.auto_pad == "SAME_UPPER" else large + small)
+def windows_of(node: Node, kernel: Shape) -> Windows:
+    """The windows of a convolution or a pool over its first input."""
+    return settled(node, windows(node.x_shape[2:], kernel, **said(node, *GEOMETRY)), "count")
+
+
+def transposed_windows_of(node: Node, kernel: Shape) -> Windows:
+    """The windows of a transposed convolution over its output."""
+    attributes = said(node, *GEOMETRY, *CROPPING)
+    grid = transposed_windows(node.x_shape[2:], kernel, **attributes)
+    return settled(node, grid, "space")
+
+
+def said(node: Node, *names: str) -> dict[str, Any]:
+    """Those of the attributes that the node has."""
+    return {name: node.step.attrs[name] for name in names if name in node.step.attrs}
+
+
+def settled(node: Node, grid: Windows, what: str) -> Windows:
+    """The windows, whose shape of the output is the shape that the values have."""
+    lengths = getattr(grid, what)
+    if lengths != node.y_shape[2:]:
+        raise ValueError(f"its attributes lead to an output of lengths {lengths}, and its value "
+                         f"has the lengths {node.y_shape[2:]}; try engine='numpy'")  # fmt: skip
+    return grid
 
 
 def steps(node: Node, d: int) -> tuple[Shape, Shape]:
     """Strides and dilations, 1 where they are not given."""
-    return tuple(node.strides or (1,) * d), tuple(node.dilations or (1,) * d)
+    return filled(node.strides, 1, d), filled(node.dilations, 1, d)

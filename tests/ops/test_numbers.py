@@ -16,7 +16,7 @@ from onnxjac.jacobians.errors import UnsupportedOp
 from onnxjac.ops.numbers import numbers as op
 from onnxjac.ops.numbers.convolution import blocks
 from onnxjac.ops.numbers.table import KERNELS
-from onnxjac.ops.numbers.windows import windows
+from onnxjac.ops.numbers.windows import transposed_windows, windows
 
 rng = np.random.default_rng(0)
 
@@ -94,7 +94,8 @@ def keywords(kernel):
     """The keyword parameters of a kernel, those of the geometry of its windows included."""
     parameters = inspect.signature(kernel).parameters
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    return {**(inspect.signature(windows).parameters if open_ended else {}), **parameters}
+    geometry = transposed_windows if kernel is KERNELS["ConvTranspose"] else windows
+    return {**(inspect.signature(geometry).parameters if open_ended else {}), **parameters}
 
 
 @pytest.mark.parametrize("name", sorted(KERNELS))

@@ -13,6 +13,7 @@ import numpy as np
 from ....ops.node import Step
 from ...flow.contents import Contents
 from ...loading.messages import first_line
+from ..frames import POOLS
 from .cut import cut
 from .errors import EngineError, OutdatedEngine
 from .sessions import UPGRADE, new_session, runtime
@@ -55,9 +56,16 @@ def compute(
 def misread(step: Step) -> bool:
     """Whether ONNX Runtime is known to compute something else than ONNX specifies.
 
-    MaxUnpool places by the implied shape, not by the `output_shape` that it is given.
+    MaxUnpool places by the implied shape, not by the `output_shape` that it is given. Pools whose
+    padding follows from the sizes forget their dilations, and cut off where a stride leaps.
     """
-    return step.op_type == "MaxUnpool" and len(step.inputs) > 2 and step.inputs[2] is not None
+    if step.op_type == "MaxUnpool":
+        return len(step.inputs) > 2 and step.inputs[2] is not None
+    attrs = step.attrs
+    if step.op_type not in POOLS or not str(attrs.get("auto_pad", "")).startswith("SAME"):
+        return False
+    leaps = map(int.__gt__, attrs.get("strides", ()), attrs.get("kernel_shape", ()))
+    return any(n > 1 for n in attrs.get("dilations", ())) or any(leaps)
 
 
 def _session(model: Contents, given: frozenset[str], names: tuple[str, ...]) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ....jacobians import shape_of
-from ....ops.numbers.windows import Windows, filled, halves
+from ....ops.numbers.windows import Windows, transposed_windows
 from .assemble import Assembler, assembles, attributes, by_kernel
 from .convolution import TAPS, bands, convolve, is_wide, matrices, samples_last, signal_target
 from .instruction import copy
@@ -35,13 +35,12 @@ def conv_transpose(asm: Assembler, node: ir.Node) -> None:
         by_kernel(asm, node)
         return
     (x, w), group = asm.operands(node), attributes(node).get("group", 1)
-    grid, begins = grid_of(node)
-    y = signal_target(asm, node)
-    mirror = mirrored(grid, begins, y.shape[2:])
+    grid, y = grid_of(node), signal_target(asm, node)
+    mirror = mirrored(grid)
     if mirror is not None and not is_dearer(mirror, grid, x.shape[1], y.shape[1]):
         convolve(asm, x, flipped(asm, w, group), y, mirror, group)
     else:
-        spread(asm, x, w, y, grid, begins, group)
+        spread(asm, x, w, y, grid, group)
 
 
 def is_dearer(mirror: Windows, grid: Windows, c: int, m: int) -> bool:
@@ -53,23 +52,20 @@ def is_dearer(mirror: Windows, grid: Windows, c: int, m: int) -> bool:
     return gathers * (c + PRODUCT * c * m) > adds * (m + PRODUCT * c * m)
 
 
-def grid_of(node: ir.Node) -> tuple[Windows, tuple[int, ...]]:
-    """How the windows lie over y, as many as x has entries; and where y begins."""
-    attrs = attributes(node)
+def grid_of(node: ir.Node) -> Windows:
+    """How the windows lie over y, as many as x has entries."""
     x, w = (shape_of(v) for v in node.inputs[:2] if v is not None)
-    rank = len(x) - 2
-    strides, dilations = (filled(attrs.get(k), 1, rank) for k in ("strides", "dilations"))
-    begins, _ = halves(attrs.get("pads"), rank)
-    return Windows(x[2:], w[2:], strides, dilations, (), (), x[2:]), begins
+    said = {k: v for k, v in attributes(node).items() if k not in ("group", "kernel_shape")}
+    return transposed_windows(x[2:], w[2:], **said)
 
 
-def mirrored(grid: Windows, begins: tuple[int, ...], count: tuple[int, ...]) -> Windows | None:
+def mirrored(grid: Windows) -> Windows | None:
     """The convolution over x that gives y, where strides are 1 and the frame is not negative."""
     reach = [d * (k - 1) for d, k in zip(grid.dilations, grid.kernel, strict=True)]
-    before = tuple(r - b for r, b in zip(reach, begins, strict=True))
+    before = tuple(r - b for r, b in zip(reach, grid.begins, strict=True))
     if max(grid.strides, default=1) > 1 or min(before, default=0) < 0:
         return None
-    return replace(grid, begins=before, ends=before, count=count)
+    return replace(grid, space=grid.count, begins=before, ends=before, count=grid.space)
 
 
 def flipped(asm: Assembler, w: Place, group: int) -> Place:
@@ -81,20 +77,16 @@ def flipped(asm: Assembler, w: Place, group: int) -> Place:
     return asm.contiguous(turned, (group * m, c // group, *taps))
 
 
-def spread(
-    asm: Assembler, x: Place, w: Place, y: Place, grid: Windows, begins: tuple[int, ...], group: int
-) -> None:
+def spread(asm: Assembler, x: Place, w: Place, y: Place, grid: Windows, group: int) -> None:
     """y ← Σ over the taps of w[tap]ᵀ x, added where the tap falls, block by block."""
-    ends = [b + n for b, n in zip(begins, y.shape[2:], strict=True)]
-    covered = [grid.covered(axis, n) for axis, n in enumerate(grid.count)]
-    full = samples_last((*y.shape[:2], *map(max, covered, ends)), y.dtype)
+    full = samples_last((*y.shape[:2], *grid.framed), y.dtype)
     asm.emit(clear, full)
     weights = matrices(asm, w, group).moved(np.swapaxes, 1, 2)
     row = y.shape[1] * math.prod(grid.kernel + grid.count[1:]) * x.dtype.itemsize
     for images, rows in bands(len(x.view), grid.count[0], row):
         lower = full[images, :, rows.start * grid.strides[0] :]
         stamp(asm, weights, x[images, :, rows], lower, grid, group)
-    cut = tuple(slice(b, e) for b, e in zip(begins, ends, strict=True))
+    cut = tuple(slice(a, a + n) for a, n in zip(grid.begins, grid.space, strict=True))
     asm.emit(copy, full[(..., *cut)], y)
 
 
