@@ -16,6 +16,7 @@ from .arrays import (
 )
 from .base import Jacobian
 from .block import Block, stack
+from .chosen import chosen
 from .contraction import Contraction, label_sizes
 from .convolution import Convolution, convolution_of
 from .cumulative import Cumulative
@@ -37,7 +38,7 @@ __all__ = [
     "Cumulative", "Dag", "Dense", "Diagonal", "Edge", "Embed", "Eye", "Fourier", "Geometry",
     "Identity", "Inner", "Jacobian", "Kron", "LowRank", "Op", "Outer", "Permutation", "Product",
     "Reshape", "Scalar",
-    "Scatter", "Shape", "Slice", "Sum", "SumTo", "Take", "Zero", "broadcast", "common",
+    "Scatter", "Shape", "Slice", "Sum", "SumTo", "Take", "Zero", "broadcast", "chosen", "common",
     "convolution_of", "dtype_of",
     "implicit_kron", "label_sizes", "lead", "prod_text", "reading", "reading_of", "shape_of",
     "size", "slab", "stack", "take_flat", "transposed",

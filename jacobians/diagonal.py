@@ -11,12 +11,15 @@ from .base import Jacobian
 
 
 class Diagonal(Jacobian):
-    """y = d ∘ x. `d` may be smaller than x and is then broadcast, never stored expanded."""
+    """y = d ∘ x. `d` may be smaller than x and is then broadcast, never stored expanded.
 
-    def __init__(self, d: Array, shape: Shape | None = None) -> None:
+    It `chooses` where the operator does not look at the entries of x with d = 0: see `chosen`.
+    """
+
+    def __init__(self, d: Array, shape: Shape | None = None, *, chooses: bool = False) -> None:
         shape = shape_of(d) if shape is None else shape
         super().__init__(shape, shape, dtype_of(d))
-        self.d = d
+        self.d, self.chooses = d, chooses
 
     def _apply(self, op: Op, v: Array) -> Array:
         return op.Mul(v, self.d)

@@ -37,7 +37,8 @@ def _(d: Diagonal, c: Scalar) -> Jacobian:
 
 @rewrites(Diagonal, Diagonal)
 def _(d: Diagonal, e: Diagonal) -> Jacobian:
-    return Diagonal(reading_of(d.d, e.d).Mul(d.d, e.d), d.out_shape)
+    product = reading_of(d.d, e.d).Mul(d.d, e.d)
+    return Diagonal(product, d.out_shape, chooses=d.chooses and e.chooses)
 
 
 @rewrites(Cast, Cast)

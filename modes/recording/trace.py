@@ -8,7 +8,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from ...jacobians import Dag, common, dtype_of, shape_of
+from ...jacobians import Dag, chosen, common, dtype_of, shape_of
 from ...ops import Recorder, Step
 from ...ops.node import AT, NAN
 from ..flow.opsets import lowest_opsets
@@ -36,7 +36,7 @@ class Trace:
         entries = record(active_steps(self.steps, wrt, of), dict(self.values), op=self.recorder)
         shapes = {name: shape_of(value) for name, value in self.values.items()}
         dtypes = [dtype_of(self.values[name]) for name in (*wrt, *of)]
-        return dag_of(entries, shapes, wrt, of, common(*dtypes))
+        return chosen(self.recorder, dag_of(entries, shapes, wrt, of, common(*dtypes)))
 
 
 def trace(

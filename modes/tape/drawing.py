@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians import common
+from ...jacobians import chosen, common
+from ...ops import numbers
 from ..model import TensorSpec
 from ..naming.named import Specs
 from ..naming.names import not_floating
@@ -24,7 +25,7 @@ def drawn(tape: Tape | Filled, of: tuple[str, ...], wrt: tuple[str, ...]) -> Dra
     """The DAG of a tape, with its entries."""
     shapes = tape.template.shapes if isinstance(tape, Filled) else shapes_in(tape.types)
     dag = dag_of(tape.entries, shapes, wrt, of, ends_of(tape, of, wrt)[2])
-    return Drawn(dag, tape.entries)
+    return Drawn(chosen(numbers, dag), tape.entries)
 
 
 def ends_of(tape: Tape | Filled, of: tuple[str, ...], wrt: tuple[str, ...]) -> Ends:

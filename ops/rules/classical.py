@@ -26,7 +26,7 @@ def imputer(op: Any, node: Node) -> Blocks:
     """y = x but where x is the value, often NaN, that a constant replaces."""
     missing = node.replaced_value_float
     replaced = op.IsNaN(node.x) if np.isnan(missing) else op.Equal(node.x, missing)
-    return {(0, 0): Diagonal(op.CastLike(op.Not(replaced), node.y))}
+    return {(0, 0): Diagonal(op.CastLike(op.Not(replaced), node.y), chooses=True)}
 
 
 @jacobian("ai.onnx.ml::ArrayFeatureExtractor")

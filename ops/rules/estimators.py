@@ -28,7 +28,7 @@ def rounding(op: Any, node: Node) -> Blocks:
 def sign(op: Any, node: Node) -> Blocks:
     """As if y = clip(x, -1, 1)."""
     inside = op.LessOrEqual(op.Abs(node.x), op.CastLike(1.0, node.x))
-    return {(0, 0): Diagonal(op.CastLike(inside, node.y), node.y_shape)}
+    return {(0, 0): Diagonal(op.CastLike(inside, node.y), node.y_shape, chooses=True)}
 
 
 @jacobian(f"{DOMAIN}::QuantizeDequantize")
@@ -44,6 +44,6 @@ def quantize_dequantize(op: Any, node: Node) -> Blocks:
     inside = op.CastLike(op.LessOrEqual(op.Abs(op.Sub(x, y)), reach), y)
     slope = op.Div(op.Sub(y, op.Mul(inside, x)), scale)
     return {
-        (0, 0): Diagonal(inside, node.y_shape) @ cast_input(node, 0),
+        (0, 0): Diagonal(inside, node.y_shape, chooses=True) @ cast_input(node, 0),
         (0, 1): Diagonal(slope, node.y_shape) @ expansion @ cast_input(node, 1),
     }

@@ -144,4 +144,4 @@ def trilu(op: Any, node: Node) -> Blocks:
     (k,) = node.ints(1) or (0,)
     ones = np.ones(node.x_shape[-2:], node.dtype)
     mask = np.triu(ones, k) if node.upper else np.tril(ones, k)
-    return {(0, 0): Diagonal(mask, node.y_shape)}
+    return {(0, 0): Diagonal(mask, node.y_shape, chooses=True)}

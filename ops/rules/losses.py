@@ -83,7 +83,7 @@ class Likelihood:
     @property
     def in_scores(self) -> Jacobian:
         """∂loss/∂x."""
-        return self.reduction @ Diagonal(self.op.Neg(self.share)) @ self.selection
+        return self.reduction @ Diagonal(self.op.Neg(self.share), chooses=True) @ self.selection
 
     @property
     def in_weights(self) -> dict[tuple[int, int], Jacobian]:

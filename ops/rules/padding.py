@@ -33,7 +33,7 @@ def pad(op: Any, node: Node) -> Blocks:
     if node.input(2) is not None and node.wants(2):
         inside = grow._apply(op, op.Expand(np.ones((), node.dtype), grow.in_shape))
         lift = broadcast(shape_of(node.inputs[2]), node.y_shape, node.dtype)
-        blocks[0, 2] = Diagonal(op.Sub(1.0, inside), node.y_shape) @ lift
+        blocks[0, 2] = Diagonal(op.Sub(1.0, inside), node.y_shape, chooses=True) @ lift
     return blocks
 
 

@@ -51,7 +51,7 @@ def last_of_each(node: Node, index: np.ndarray) -> Jacobian:
     last = count - 1 - np.unique(index[::-1], return_index=True)[1]
     if last.size == count:
         return Identity((count,), node.dtype)
-    return Diagonal(np.isin(np.arange(count), last).astype(node.dtype))
+    return Diagonal(np.isin(np.arange(count), last).astype(node.dtype), chooses=True)
 
 
 @jacobian("Col2Im")
@@ -119,6 +119,6 @@ def tensor_scatter(op: Any, node: Node) -> Blocks:
     kept = np.ones((rows[0], 1), dtype_of(node.x))
     kept[index] = 0
     return {
-        (0, 0): split.T @ Diagonal(kept, rows) @ split,
+        (0, 0): split.T @ Diagonal(kept, rows, chooses=True) @ split,
         (0, 1): split.T @ place @ Reshape(place.in_shape, update, node.dtype),
     }

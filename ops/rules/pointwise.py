@@ -29,7 +29,7 @@ def extremum(op: Any, node: Node) -> Blocks:
     hits = [op.CastLike(op.Equal(x, node.y), node.y) for x in node.inputs]
     ties = op.Sum(*hits)
     return {
-        (0, i): spread(op, node, i, op.Div(hits[i], ties))
+        (0, i): spread(op, node, i, op.Div(hits[i], ties), chooses=True)
         for i in range(len(hits))
         if node.wants(i)
     }
@@ -55,7 +55,11 @@ def where(op: Any, node: Node) -> Blocks:
     """y = a where c, else b."""
     chosen = op.CastLike(node.x, node.y)
     masks = {1: chosen, 2: op.Sub(1.0, chosen)}
-    return {(0, i): spread(op, node, i, mask) for i, mask in masks.items() if node.wants(i)}
+    return {
+        (0, i): spread(op, node, i, mask, chooses=True)
+        for i, mask in masks.items()
+        if node.wants(i)
+    }
 
 
 @jacobian("Clip")
@@ -70,7 +74,7 @@ def clip(op: Any, node: Node) -> Blocks:
         below = op.Mul(below, op.Sub(1.0, crossed))
     masks = {0: op.Sub(op.Sub(1.0, above), below), 1: below, 2: above}
     return {
-        (0, i): spread(op, node, i, mask)
+        (0, i): spread(op, node, i, mask, chooses=True)
         for i, mask in masks.items()
         if node.input(i) is not None and node.wants(i)
     }
@@ -101,7 +105,7 @@ def dropout(op: Any, node: Node) -> Blocks:
     mask = op.Not(op.Equal(node.y, 0.0)) if mask is None else mask
     rest = op.Sub(1.0, op.CastLike(0.5 if node.input(1) is None else node.inputs[1], node.y))
     blocks: dict[tuple[int, int], Jacobian] = {
-        (0, 0): Diagonal(op.Div(op.CastLike(mask, node.y), rest), node.y_shape)
+        (0, 0): Diagonal(op.Div(op.CastLike(mask, node.y), rest), node.y_shape, chooses=True)
     }
     if node.wants(1):
         blocks[0, 1] = spread(op, node, 1, op.Div(node.y, rest))

@@ -95,7 +95,8 @@ def reduce_extremum(op: Any, node: Node) -> Blocks:
     kept = kept_shape(node.x_shape, axes)
     hits = op.CastLike(op.Equal(node.x, op.Reshape(node.y, kept)), node.y)
     shares = op.Div(hits, op.ReduceSum(hits, axes, keepdims=1)) if axes else hits
-    J = total(node.x_shape, axes, node.dtype) @ Diagonal(shares, node.x_shape)
+    chosen = Diagonal(shares, node.x_shape, chooses=True)
+    J = total(node.x_shape, axes, node.dtype) @ chosen
     return {(0, 0): Reshape(node.y_shape, kept, node.dtype) @ J}
 
 

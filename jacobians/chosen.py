@@ -1,0 +1,119 @@
+"""Chosen: an entry that an operator leaves out has no part in J, whatever its derivative is.
+
+Where(c, √x, 0) does not look at √x where c is false, and neither may J: 0 · ∞ is not a number.
+A diagonal that `chooses` leaves out the entries where it is 0. They are followed towards the
+inputs, through operators that keep entries apart, and their derivatives there become 0 in J
+itself: products, plans, compiled programs and recorded graphs then agree. An exact 0 that comes
+out of arithmetic, as exp(x) = 0, leaves nothing out: 0 · ∞ is not a number there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial, reduce
+from operator import is_not
+
+import numpy as np
+
+from .arrays import SINGLE, Array, Op, shape_of
+from .base import Jacobian
+from .dag import Dag, Edge
+from .diagonal import Diagonal
+from .identity import Cast, Identity, Scalar
+from .layout import Broadcast, Permutation, Reshape, SumTo
+from .products import Product
+from .selection import Embed, Scatter, Slice, Take
+from .sums import Sum
+
+Chosen = Callable[[], Array] | None
+"""Which entries of a tensor count, as truth values computed when they are asked for; None: all."""
+
+SAME = Identity | Scalar | Cast
+MOVES = Reshape | Permutation | Broadcast | SumTo | Slice | Embed | Take | Scatter
+
+
+def chosen(op: Op, dag: Dag) -> Dag:
+    """The DAG with zeros for the derivatives of entries that nobody has chosen.
+
+    In numbers, finite derivatives stay as they are. A graph does not know its numbers: there, every
+    diagonal with one entry for each of its tensor is masked, unless it is part of a sum.
+    """
+    diagonals = [d for edge in dag.edges for d in diagonals_in(edge.operator)]
+    if not any(d.chooses for d in diagonals) or not any(map(may_be_infinite, diagonals)):
+        return dag
+    met: dict[int, list[Chosen]] = {}
+    edges = []
+    for edge in reversed(dag.edges):
+        mine = None if edge.end in dag.sinks else either(op, met[edge.end])
+        operator, before = follow(op, edge.operator, mine)
+        met.setdefault(edge.start, []).append(before)
+        edges.append(Edge(edge.start, edge.end, operator))
+    return Dag(dag.shapes, edges[::-1], dag.sources, dag.sinks, dag.dtype)
+
+
+def diagonals_in(operator: Jacobian) -> Iterator[Diagonal]:
+    """The diagonals among the factors and terms of an operator."""
+    if isinstance(operator, Diagonal):
+        yield operator
+    elif isinstance(operator, Product | Sum):
+        for part in operator.factors if isinstance(operator, Product) else operator.terms:
+            yield from diagonals_in(part)
+
+
+def may_be_infinite(d: Diagonal) -> bool:
+    """Whether some number is not finite; of graph values it is not known."""
+    if isinstance(d.d, np.ndarray):
+        return not np.isfinite(d.d).all()
+    return d.d.const_value is None and shape_of(d.d) == d.out_shape
+
+
+def follow(op: Op, operator: Jacobian, mine: Chosen) -> tuple[Jacobian, Chosen]:
+    """The operator where only some entries of y count, and which entries of x count then."""
+    if isinstance(operator, SAME):
+        return operator, mine
+    if isinstance(operator, MOVES):
+        return operator, mine and cache(partial(moved, op, operator, mine))
+    if isinstance(operator, Diagonal):
+        before = cache(partial(kept, op, operator, mine)) if operator.chooses else mine
+        return masked(op, operator, mine) if mine else operator, before
+    if isinstance(operator, Product):
+        factors = []
+        for factor in operator.factors:
+            factor, mine = follow(op, factor, mine)
+            factors.append(factor)
+        changed = any(map(is_not, factors, operator.factors))
+        return Product(tuple(factors)) if changed else operator, mine
+    if isinstance(operator, Sum) and all(isinstance(a, np.ndarray) for a in operator.arrays()):
+        pairs = [follow(op, term, mine) for term in operator.terms]
+        terms = [term for term, _ in pairs]
+        changed = any(map(is_not, terms, operator.terms))
+        return Sum(tuple(terms)) if changed else operator, either(op, [c for _, c in pairs])
+    return operator, None
+
+
+def masked(op: Op, d: Diagonal, mine: Callable[[], Array]) -> Diagonal:
+    """The diagonal with 0 for the entries that do not count, where it may not be finite."""
+    if not may_be_infinite(d):
+        return d
+    return Diagonal(op.Where(mine(), d.d, op.CastLike(0.0, d.d)), d.out_shape, chooses=d.chooses)
+
+
+def kept(op: Op, d: Diagonal, mine: Chosen) -> Array:
+    """Which entries count before a diagonal that chooses."""
+    own = op.Not(op.Equal(d.d, op.CastLike(0.0, d.d)))
+    return op.And(own, mine()) if mine else own
+
+
+def moved(op: Op, J: Jacobian, mine: Callable[[], Array]) -> Array:
+    """Which entries of x count where y = J x moves or sums entries."""
+    ones = op.CastLike(op.Expand(mine(), J.out_shape), np.zeros((), SINGLE))
+    return op.Greater(J.T._apply(op, ones), np.zeros((), SINGLE))
+
+
+def either(op: Op, several: Iterable[Chosen]) -> Chosen:
+    """The entries that count for one of several users."""
+    found = list(several)
+    users = [mine for mine in found if mine]
+    if len(users) < len(found):
+        return None
+    return cache(lambda: reduce(op.Or, (mine() for mine in users)))
