@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import UserDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +35,30 @@ class Declaration:
     definition: Definition | None = None
 
 
-DECLARATIONS: dict[tuple[str, str], Declaration] = {}
+class Declarations(UserDict[tuple[str, str], Declaration]):
+    """(operator, domain) -> what it says; `version` counts the changes.
+
+    Whoever keeps what follows from rules or definitions keeps the version beside it: after a
+    change all of that is made again.
+    """
+
+    version = 0
+
+    def __setitem__(self, key: tuple[str, str], declaration: Declaration) -> None:
+        super().__setitem__(key, declaration)
+        self.version += 1
+
+    def __delitem__(self, key: tuple[str, str]) -> None:
+        super().__delitem__(key)
+        self.version += 1
+
+
+DECLARATIONS = Declarations()
+
+
+def version() -> int:
+    """How often declarations have changed: what was worked out at another count is stale."""
+    return DECLARATIONS.version
 
 
 def jacobian(*names: str) -> Callable[[Rule], Rule]:
@@ -82,4 +106,4 @@ def _no_blocks(op: Any, node: Node) -> Blocks:
 
 def find(op_type: str, domain: str = "") -> Declaration | None:
     """The declaration of an operator, or None."""
-    return DECLARATIONS.get((op_type, "" if domain == "ai.onnx" else domain))
+    return DECLARATIONS.data.get((op_type, "" if domain == "ai.onnx" else domain))

@@ -5,6 +5,17 @@ import gc
 import pytest
 
 
+@pytest.fixture
+def clean_registry():
+    """Declarations to change, put back afterwards."""
+    from onnxjac.ops.registry import DECLARATIONS
+
+    before = dict(DECLARATIONS)
+    yield DECLARATIONS
+    DECLARATIONS.clear()
+    DECLARATIONS.update(before)
+
+
 def pytest_addoption(parser):
     parser.addoption(
         "--whole", action="store_true",

@@ -11,7 +11,6 @@ import pytest
 
 import onnxjac as oj
 from house import ROOT
-from onnxjac.ops import registry
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 DOCS = ROOT / "docs"
@@ -84,9 +83,9 @@ def test_the_documentation_is_not_shipped():
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean"])
-def test_the_operator_on_the_page_for_new_ones(metric, monkeypatch):
+@pytest.mark.usefixtures("clean_registry")
+def test_the_operator_on_the_page_for_new_ones(metric):
     """Adding an op: the rule that the page shows is right."""
-    monkeypatch.setattr(registry, "DECLARATIONS", dict(registry.DECLARATIONS))
     page = (DOCS / "adding-an-op.md").read_text(encoding="utf-8")
     rule = next(block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL))
     exec("from __future__ import annotations\n" + rule, {"defines": oj.defines})

@@ -6,7 +6,6 @@ import importlib
 import pytest
 
 from house import ROOT, modules
-from onnxjac.ops import registry
 
 TESTS = ("models.light", "test_layers")  # parts of the tests that have doctests of their own
 
@@ -24,10 +23,10 @@ PAGES = [
 """The pages that need no other library: tests/interop has the one that does."""
 
 
+@pytest.mark.usefixtures("clean_registry")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_pages(page, monkeypatch):
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(registry, "DECLARATIONS", dict(registry.DECLARATIONS))
     failed, _ = doctest.testfile(str(page), module_relative=False, encoding="utf-8")
     assert not failed
 

@@ -14,6 +14,7 @@ from ...jacobians.errors import UnknownTensor, closest
 from ...jacobians.hooks import Shown
 from ...jacobians.text import joined
 from ...ops.node import Step
+from ...ops.registry import version
 from ..support.limits import Limits
 from ..support.locks import Lock
 from .pickling import packed, unpacked
@@ -34,6 +35,15 @@ class TensorSpec(NamedTuple):
         return f"{self.name} {self.dtype or '?'}[{','.join(dims)}]"
 
 
+class Derived:
+    """What was worked out of a model under one version of the declarations."""
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        self.forecasts: OrderedDict[Any, bool] = OrderedDict()
+        self.routes: OrderedDict[Any, Any] = OrderedDict()
+
+
 class Contents(Shown):
     """A model at opset 21 or above, without functions, as those see it who run or derive it."""
 
@@ -43,15 +53,31 @@ class Contents(Shown):
         self.name = model.graph.name or ""
         self.opset = model.opset_imports.get("", 1)
         self.sessions: OrderedDict[Any, Any] = OrderedDict()  # of ONNX Runtime
-        self.forecasts: OrderedDict[Any, bool] = OrderedDict()  # whether sizes are foreseen
-        self.routes: OrderedDict[Any, Any] = OrderedDict()  # what linearising worked out
-        self.lock = Lock()  # of these two
+        self._derived = Derived(version())
+        self.lock = Lock()  # of the sessions and the routes
         self.lean = False  # whether its runs should rather be slow than hold on to memory
         self._bodies: dict[ir.Graph, tuple[Step, ...]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What was worked out is left behind: sessions cannot travel."""
         return restored, (type(self), self.limits, self.lean, *packed(self.ir))
+
+    @property
+    def forecasts(self) -> OrderedDict[Any, bool]:
+        """Whether sizes are foreseen."""
+        return self._current.forecasts
+
+    @property
+    def routes(self) -> OrderedDict[Any, Any]:
+        """What linearising worked out."""
+        return self._current.routes
+
+    @property
+    def _current(self) -> Derived:
+        """What follows from the declarations as they are now."""
+        if self._derived.version != version():
+            self._derived = Derived(version())
+        return self._derived
 
     @cached_property
     def inputs(self) -> dict[str, TensorSpec]:

@@ -33,11 +33,12 @@ def foreseen(model: Contents, inputs: Mapping[str, Any], names: Iterable[str]) -
     """
     wanted = tuple(names)
     key = wanted, signature(inputs)
-    if key not in model.forecasts:
-        model.forecasts[key] = Forecast(model, inputs).of(wanted)
-        if len(model.forecasts) > 16:
-            model.forecasts.popitem(last=False)
-    return model.forecasts[key]
+    forecasts = model.forecasts
+    if key not in forecasts:
+        forecasts[key] = Forecast(model, inputs).of(wanted)
+        if len(forecasts) > 16:
+            forecasts.popitem(last=False)
+    return forecasts[key]
 
 
 def signature(inputs: Mapping[str, Any]) -> tuple[Any, ...]:

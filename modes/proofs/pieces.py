@@ -56,11 +56,16 @@ def kinked(op_type: str) -> str:
     return " or ".join(map(str, kinks(op_type)))
 
 
-@cache
 def kinks(op_type: str) -> tuple[Kink, ...]:
     """The kinks of all formulas of an operator."""
-    found = (k for text in FORMULAS[op_type].formulas.values() for k in kinks_of(parse(text)))
+    found = (k for text in FORMULAS[op_type].formulas.values() for k in kinks_in(text))
     return tuple(dict.fromkeys(found))
+
+
+@cache
+def kinks_in(text: str) -> tuple[Kink, ...]:
+    """The kinks of one formula."""
+    return tuple(kinks_of(parse(text)))
 
 
 def kinks_of(formula: sp.Expr) -> Iterator[Kink]:

@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 
 from ...jacobians.errors import OnnxJacError, OnnxJacWarning
+from ...ops.registry import version
 from ..linearize import linearize
 from .case import Case
 from .cases import CASES
@@ -15,9 +16,14 @@ from .cases import CASES
 Slot = tuple[int, int]
 
 
-@cache
 def passed(op_type: str, domain: str) -> frozenset[Slot]:
     """(output, input) of every block that is not zero in some case of the operator."""
+    return _passed(op_type, domain, version())
+
+
+@cache
+def _passed(op_type: str, domain: str, declared: int) -> frozenset[Slot]:
+    """The same by one version of the declarations."""
     return frozenset(slot for case in CASES.get((op_type, domain), ()) for slot in slots(case))
 
 

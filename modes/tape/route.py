@@ -10,6 +10,7 @@ from typing import Any
 
 from ...jacobians import Dag
 from ...ops import Step
+from ...ops.registry import version
 from ..elimination.adaptive import Adaptive
 from ..linearization import Linearization
 from ..model import Model
@@ -54,6 +55,11 @@ class Route:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property
+    def declared(self) -> int:
+        """The version of the declarations from which all the rest follows."""
+        return version()
+
+    @cached_property
     def steps(self) -> tuple[Step, ...]:
         """The steps of the model but for what is given, some of them as estimators if asked for."""
         steps = without(self.model.steps, self.given)
@@ -83,7 +89,12 @@ class Route:
         return Tapes(self.model, self.active, self.of, self.wrt, self.engine)
 
     def at(self, inputs: Mapping[str, Any], past: Linearization | None = None) -> Linearization:
-        """The Jacobian at a point, with those blocks of a past one that are the same there."""
+        """The Jacobian at a point, with those blocks of a past one that are the same there.
+
+        Where an operator was declared anew since, nothing of before is used.
+        """
+        if self.declared != version():
+            return replace(self).at(inputs)
         point = check_inputs(self.model, inputs)
         given = frozenset(point.keys() - self.model.inputs.keys() - self.model.initializers.keys())
         source = self.source or self.model

@@ -11,6 +11,7 @@ import onnx
 
 from ...jacobians import Shape
 from ...jacobians.errors import InputError, UnknownTensor, closest
+from ...ops.registry import version
 from ..load import load
 from ..model import Model
 from .lowering import lowered_at
@@ -28,7 +29,7 @@ def initial_state(training_model: onnx.ModelProto) -> State:
         held = {t.name: t for t in (*training_model.graph.initializer, *info.algorithm.initializer)}
         keys = [pair.key for pair in info.update_binding]
         state |= {key: np.array(onnx.numpy_helper.to_array(held[key])) for key in keys}
-        first = _initialization(training_model.SerializeToString(deterministic=True), k)
+        first = _initialization(training_model.SerializeToString(deterministic=True), k, version())
         state |= {p.key: np.array(first[p.value]) for p in info.initialization_binding}
     return state
 
@@ -53,7 +54,7 @@ def train_step(
     shapes = frozenset((name, np.shape(value)) for name, value in inputs.items())
     outputs: State = {}
     for k, info in enumerate(training_model.training_info):
-        step = _lowered(data, k, frozenset(held), shapes)
+        step = _lowered(data, k, frozenset(held), shapes, version())
         found = step.run({**_fitting(step, held), **inputs}, engine=engine)
         outputs |= found
         held |= {pair.key: found[pair.value] for pair in info.update_binding}
@@ -70,16 +71,20 @@ def _fitting(step: Model, state: Mapping[str, Any]) -> dict[str, Any]:
 
 @lru_cache(maxsize=4)
 def _lowered(
-    data: bytes, k: int, mutable: frozenset[str], shapes: frozenset[tuple[str, Shape]]
-) -> Model:
-    """One algorithm of a training model as a plain model; what changes is an input of it."""
+    data: bytes, k: int, mutable: frozenset[str], shapes: frozenset[tuple[str, Shape]],
+    declared: int,
+) -> Model:  # fmt: skip
+    """One algorithm of a training model as a plain model; what changes is an input of it.
+
+    `declared` is the version of the declarations, by which it is lowered.
+    """
     model = onnx.ModelProto.FromString(data)
     whole = load(combined(model, model.training_info[k].algorithm))
     return lowered_at(whole, dict(shapes), mutable)
 
 
 @lru_cache(maxsize=4)
-def _initialization(data: bytes, k: int) -> State:
+def _initialization(data: bytes, k: int, declared: int) -> State:
     model = onnx.ModelProto.FromString(data)
     graph = model.training_info[k].initialization
     if not graph.output:

@@ -8,7 +8,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from onnx import TensorProto, helper, numpy_helper, parser
 
 import onnxjac as oj
-from onnxjac.ops import registry
 
 X = np.random.default_rng(0).standard_normal((2, 3))
 
@@ -177,14 +176,6 @@ def test_flat_vectors_of_a_wrong_length(net):
 
 
 # -- operators without a rule ----------------------------------------------------------------------
-
-
-@pytest.fixture
-def clean_registry(monkeypatch):
-    """Declarations to change, put back afterwards."""
-    declarations = dict(registry.DECLARATIONS)
-    monkeypatch.setattr(registry, "DECLARATIONS", declarations)
-    return declarations
 
 
 def custom(op_type, domain, version, kind=TensorProto.DOUBLE, **attributes):

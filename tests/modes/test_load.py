@@ -10,7 +10,6 @@ from onnx import helper, numpy_helper, parser
 
 from onnxjac.modes.linearize import linearize
 from onnxjac.modes.load import load
-from onnxjac.ops import registry
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((2, 3)).astype(np.float32)
@@ -185,13 +184,13 @@ BODIES = {
 
 @pytest.mark.parametrize("opset", [21, 23, 26])
 @pytest.mark.parametrize("op_type", BODIES)
-def test_an_operator_without_rule_becomes_its_body(op_type, opset, monkeypatch):
+def test_an_operator_without_rule_becomes_its_body(op_type, opset, clean_registry):
     """Defaults included, in the middle of a graph, and nested: losses contain LogSoftmax."""
     proto = model(
         "x1 = Neg(x) " + BODIES[op_type].replace("x,", "x1,").replace("(x)", "(x1)"), opset=opset
     )
     whole = load(proto).run({"x": X})["y"]
-    monkeypatch.setattr(registry, "DECLARATIONS", {})
+    clean_registry.clear()
     inlined = load(proto)
     assert op_type not in {step.op_type for step in inlined.steps}
     for engine in ("onnxruntime", "numpy"):
