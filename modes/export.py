@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import onnx
@@ -15,7 +16,7 @@ from .naming.names import Names as NamesOrNone
 from .naming.names import names_of
 from .primal.evaluate import evaluate
 from .primal.inputs import check_inputs
-from .recording.dense import jacobian_graph
+from .recording.dense import jacobian_graph, separate
 from .recording.derive import Draft, Names, grad_graph, hvp_graph, jvp_graph, vjp_graph
 from .recording.symbolic import generalised
 
@@ -60,10 +61,10 @@ def export(
     point = check_inputs(model, inputs)
     if mode in ("grad", "hvp"):
         require_scalar(model, point, of_names, mode)
-    draft = generalised(
-        model, point, lambda at: MODES[mode](model, at, of_names, wrt_names, engine)
-    )
-    made = draft.model(f"{model.name or 'model'}_{mode}").ir
+    make = partial(MODES[mode], model, of=of_names, wrt=wrt_names, engine=engine)
+    if mode == "jacobian":
+        make = partial(make, alone=separate(model, point, of_names, wrt_names, engine))
+    made = generalised(model, point, make, f"{model.name or 'model'}_{mode}").ir
     rename(made.graph)
     return ir.to_proto(made)
 

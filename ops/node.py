@@ -16,6 +16,11 @@ from ..jacobians.errors import OnnxJacError
 AT = "onnxjac.at"
 """Key, in the metadata of a graph value, of its number at the point; integers have one."""
 
+ASKED = "onnxjac.asked"
+"""Key, in the metadata of a graph value: who was told its number. What is recorded after that may
+hold for that number only.
+"""
+
 NAN = "onnxjac.nan"
 """Key, in the metadata of a graph value: whether some entry is not a number at the point; None
 where the value is of no point.
@@ -129,6 +134,19 @@ class Node:
         return None if value is None else tuple(int(n) for n in np.ravel(value))
 
     def number(self, i: int) -> np.ndarray | None:
-        """An input at the point, also where the reading is of graph values: not for floats."""
-        value = self.input(i)
-        return getattr(value, "meta", {AT: value})[AT]
+        """An input at the point, also where the reading is of graph values: not for floats.
+
+        Raises `OnnxJacError` where it is recorded for points at which it may be another.
+        """
+        value: Any = self.input(i)
+        if not hasattr(value, "meta"):
+            return value
+        value.meta[ASKED] = str(self.step)
+        if AT not in value.meta and value.const_value is None:
+            name = self.step.inputs[i] if i < len(self.step.inputs) else None
+            raise OnnxJacError(
+                f"{self.step} cannot be recorded: its input {i}, {name!r}, {dtype_of(value)}"
+                f"{list(shape_of(value))}, may have other numbers at another point, and the "
+                "derivative depends on them. Make it a constant of the model"
+            )
+        return value.meta[AT] if AT in value.meta else value.const_value.numpy()

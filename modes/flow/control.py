@@ -51,12 +51,21 @@ def loop(
     for i in count() if limit is None else range(int(np.ravel(at(limit))[0])):
         if go is not None and not np.all(at(go)):
             break
-        go, *results = run(body, (np.asarray(i, np.int64), np.asarray(True), *state))
+        go, *results = run(body, (*turn(body, i), *state))
         state = results[:carried]
         rows.append(results[carried:])
         meter.keep(rows[-1], f"what the turns of {step} give")
     meter.drop(value for row in rows for value in row)
     return [*state, *stacked(op, rows, body.outputs[1 + carried :])]
+
+
+def turn(body: ir.Graph, i: int) -> tuple[np.ndarray, np.ndarray]:
+    """What a Loop tells its body of turn i: the number, and to go on.
+
+    Both are of one element; exporters before opset 11 declare them as vectors, which they are then.
+    """
+    first, second = (len(value.shape or ()) for value in body.inputs[:2])
+    return np.full((1,) * first, i, np.int64), np.full((1,) * second, True)
 
 
 def scan(

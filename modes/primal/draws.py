@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from ...jacobians import dtype_of, shape_of
 from ...ops import Step, numbers
+from ...ops.node import ASKED
 from ..model import Model
 from .evaluate import evaluate
 
@@ -52,6 +53,9 @@ def fixed(model: Model, point: Mapping[str, Any], engine: str | None) -> Model:
     for node, sample in zip(nodes, samples, strict=True):
         held = constant(copy.graph, str(sample.name), values[str(sample.name)])
         if node.op_type == "Dropout":
+            mode = node.inputs[2]
+            assert mode is not None  # or it would not be random
+            mode.meta[ASKED] = f"Dropout (node {node.name!r})"
             masked(node, held)
         ir.convenience.replace_all_uses_with(sample, held, replace_graph_outputs=True)
         copy.graph.remove(node)
@@ -106,7 +110,7 @@ def masked(node: ir.Node, mask: ir.Value) -> None:
 
 def drawn(op: Any, step: Step, inputs: Sequence[Any], at: Any) -> list[Any]:
     """The outputs of a random step: constants, or for Dropout a product with a constant."""
-    held = [None if x is None else at(x) for x in inputs]
+    held = [op.number(x) for x in inputs]
     if step.op_type != "Dropout":
         made = numbers.run(step.op_type, held, step.attrs, version=step.version, outputs=1)
         return [np.asarray(y) for y in made]

@@ -3,33 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from ...jacobians import Array, Dag, shape_of, size
+from ...jacobians.errors import OnnxJacError
 from ...ops.graphs import Recorder
+from ..flow.steps import needed
 from ..model import Model
-from ..tape.route import Route
-from .derive import Draft, Names
-from .symbolic import batch_symbol
+from ..primal.draws import fixed
+from ..primal.evaluate import evaluate
+from ..tape.active import active_steps
+from ..tape.unroll import unrolled
+from .derive import Draft, Names, started
+from .symbolic import at_size, batch_symbol, batched, close
 from .trace import Trace, trace
+
+Pairs = frozenset[tuple[str, str]]
 
 
 def jacobian_graph(
-    model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None
-) -> Draft:
-    """inputs ↦ (of, dense ∂of/∂wrt for every pair).
-
-    Per sample, (batch, *of, *wrt), where the pair shares its first dimension and samples do not
-    act on each other; else (*of, *wrt).
+    model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None,
+    alone: Pairs = frozenset(),
+) -> Draft:  # fmt: skip
+    """inputs ↦ (of, dense ∂of/∂wrt for every pair): (*of, *wrt), or (batch, *of, *wrt) for those
+    pairs (of, wrt) that are known to have nothing between different samples.
     """
     t = trace(model, point, (*of, *wrt), engine)
-    draft = Draft(t.recorder, list(t.inputs), {name: t.values[name] for name in of})
+    draft = started(t, [], of, wrt)
     for o in of:
-        alone = tuple(w for w in wrt if per_sample(model, point, o, w, engine))
-        rest = tuple(w for w in wrt if w not in alone)
-        for names, dense in ((alone, sample_rows), (rest, all_rows)):
+        one = tuple(w for w in wrt if (o, w) in alone)
+        rest = tuple(w for w in wrt if (o, w) not in alone)
+        for names, dense in ((one, sample_rows), (rest, all_rows)):
             if names:
                 draft.outputs.update(dense(t, o, names))
     return draft
@@ -39,7 +46,7 @@ def all_rows(t: Trace, of: str, wrt: Names) -> dict[str, Array]:
     """Jᵀ on every unit cotangent at once: (*of, *wrt)."""
     shape = shape_of(t.values[of])
     dag = t.dag(wrt, (of,)).T
-    unit = np.eye(size(shape), dtype=dag.dtype).reshape(-1, *shape)
+    unit = np.eye(size(shape), dtype=dag.dtype).reshape(size(shape), *shape)
     rows = swept(t.recorder, dag, unit, wrt)
     return {
         f"{of}_{w}_jacobian": t.recorder.Reshape(row, (*shape, *shape_of(t.values[w])))
@@ -73,17 +80,71 @@ def swept(op: Recorder, dag: Dag, units: Array, wrt: Names) -> dict[str, Array]:
     }
 
 
-def per_sample(
-    model: Model, point: Mapping[str, Any], of: str, wrt: str, engine: str | None
+def separate(
+    model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None
+) -> Pairs:
+    """The pairs (of, wrt) that have the batch first, and between which no sample meets another.
+
+    That is so where every tensor on the way consists of one part for each sample, which is what a
+    run on this sample alone gives. Both are run on samples near those of the point, of which no two
+    are the same, so that no step that mixes them can hide behind what comes after it.
+    """
+    symbol = batch_symbol(model)
+    if symbol is None:
+        return frozenset()
+    firsts = [name for name in wrt if name in batched(model, symbol)]
+    found = set()
+    for o, w in product(of, firsts):
+        try:
+            if all(are_separate(model, at_size(model, symbol, point, n, 0.1), symbol, o, w, engine)
+                   for n in (3, 5)):  # fmt: skip
+                found.add((o, w))
+        except OnnxJacError:  # it does not run with one sample
+            continue
+    return frozenset(found)
+
+
+def are_separate(
+    model: Model, point: Mapping[str, Any], symbol: str, of: str, wrt: str, engine: str | None
 ) -> bool:
-    """Whether both tensors have the batch first, and no sample of one meets another sample."""
-    if batch_symbol(model) is None or model.spec(wrt).shape is None:
+    """Whether the tensors between two others consist of parts, one for each sample of a point."""
+    names = batched(model, symbol)
+    count = len(point[names[0]])
+    whole = between(model, point, of, wrt, engine)
+    parts = [
+        between(model, {n: x[k : k + 1] if n in names else x for n, x in point.items()},
+                of, wrt, engine) for k in range(count)
+    ]  # fmt: skip
+    if any(part.keys() != whole.keys() for part in parts):
         return False
-    J = Route(model, (of,), (wrt,), engine).at(point)
-    (rows,), (columns,) = (tuple(shape_of(s) for s in specs) for specs in (J.codomain, J.domain))
-    symbolic = isinstance((model.spec(wrt).shape or (0,))[0], str)
-    if not rows or not columns or rows[0] != columns[0] or not symbolic:
+    return all(
+        consists(array, [part[name] for part in parts], first=name in (of, wrt))
+        for name, array in whole.items()
+    )
+
+
+def between(
+    model: Model, point: Mapping[str, Any], of: str, wrt: str, engine: str | None
+) -> dict[str, np.ndarray]:
+    """The tensors between two others, and these, at a point."""
+    flat = unrolled(fixed(model, point, engine), point, (of, wrt))
+    steps = tuple(flat.steps[k] for k in needed(flat.steps, (of, wrt))[0])
+    active = active_steps(steps, (wrt,), (of,))
+    names = {a.step.outputs[o] for a in active for o, _ in a.wanted}
+    return evaluate(flat, point, sorted({of, wrt, *filter(None, names)}), engine=engine)
+
+
+def consists(array: np.ndarray, parts: list[np.ndarray], *, first: bool) -> bool:
+    """Whether an array is made of parts along some axis, or along the first one."""
+    n, shape = len(parts), parts[0].shape
+    if array.ndim != len(shape) or any(part.shape != shape for part in parts):
         return False
-    u = np.zeros(rows, J.dtype)
-    u[0] = np.random.default_rng(0).standard_normal(rows[1:])
-    return not np.any(J.T.apply({of: u})[wrt][1:])
+    for axis in range(min(1, array.ndim) if first else array.ndim):
+        whole = (*shape[:axis], n * shape[axis], *shape[axis + 1 :])
+        if array.shape != whole:
+            continue
+        if close(array, np.concatenate(parts, axis), 1e-4):
+            return True
+        if not first and close(array, np.stack(parts, axis + 1).reshape(whole), 1e-4):
+            return True
+    return False

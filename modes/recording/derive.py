@@ -22,13 +22,17 @@ Names = tuple[str, ...]
 class Draft:
     """A graph in the making: what goes in, and what comes out under which name.
 
-    The tensors of `wrt` are kept, so that it can be differentiated in them again.
+    The tensors of `wrt` are kept, so that it can be differentiated in them again. `traces` are the
+    recordings that it comes of, the last one with its values; `held` are the tensors whose numbers
+    at the point it holds for, and why.
     """
 
     recorder: Recorder
     inputs: list[ir.Value]
     outputs: dict[str, Array] = field(default_factory=dict)
     wrt: list[ir.Value] = field(default_factory=list)
+    traces: tuple[Trace, ...] = ()
+    held: Mapping[str, str] = field(default_factory=dict)
 
     def model(self, name: str) -> Model:
         """The draft as a model, which can be linearised like any other."""
@@ -85,9 +89,11 @@ def hvp_graph(
     model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None
 ) -> Draft:
     """(inputs, tangents) ↦ (of, ∇ of, H · tangents) for a scalar `of`."""
-    gradient = grad_graph(model, point, of, wrt, engine).model("grad")
+    first = grad_graph(model, point, of, wrt, engine)
+    gradient = first.model("grad")
     slopes = tuple(f"{name}_grad" for name in wrt)
     draft = jvp_graph(gradient, point, (*of, *slopes), wrt, engine)
+    draft.traces = (*first.traces, *draft.traces)
     hidden = {f"{name}_tangent" for name in of}
     final = {f"{name}_grad_tangent": f"{name}_hvp" for name in wrt}
     draft.outputs = {final.get(k, k): v for k, v in draft.outputs.items() if k not in hidden}
@@ -97,7 +103,8 @@ def hvp_graph(
 def started(t: Trace, asked: list[ir.Value], of: Names, wrt: Names) -> Draft:
     """The primal as a draft, with further inputs."""
     outputs = {name: t.values[name] for name in of}
-    return Draft(t.recorder, [*t.inputs, *asked], outputs, [t.values[name] for name in wrt])
+    kept = [t.values[name] for name in wrt]
+    return Draft(t.recorder, [*t.inputs, *asked], outputs, kept, (t,))
 
 
 def like(t: Trace, name: str, new: str) -> ir.Value:

@@ -6,9 +6,10 @@ import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import Array
-from ...ops import Step
+from ...ops import Step, numbers
 from ...ops.graphs import Recorder
 from ...ops.node import AT
+from ..flow.steps import python_of
 
 COUNTED = ("Range", "Expand")
 """Operators whose results grow with the batch."""
@@ -25,7 +26,7 @@ class Batch:
         self.sizes = sizes
         self._op = Recorder(recorder.opset_imports)
         self.n = self._op.Shape(source, start=0, end=1)
-        self._made: dict[int, ir.Value] = {}
+        self._made: dict[tuple[int, bytes], ir.Value] = {}
 
     def nodes(self) -> list[ir.Node]:
         """The nodes that compute what follows the batch size; they come before all others.
@@ -48,9 +49,20 @@ class Batch:
 
     def follow(self, value: ir.Value, a: np.ndarray, b: np.ndarray) -> ir.Value:
         """The constant that is `a` at the first size and `b` at the second."""
-        if id(value) not in self._made:
-            self._made[id(value)] = self._computed(a, b)
-        return self._made[id(value)]
+        key = id(value), b.tobytes()
+        if key not in self._made:
+            self._made[key] = self._computed(a, b)
+        return self._made[key]
+
+    def at(self, size: int) -> dict[int, np.ndarray]:
+        """What follows the batch size, by the identity of its value, at a size."""
+        found = {id(self.n): np.array([size])}
+        for node in self._op.nodes[1:]:
+            held = [found[id(v)] if id(v) in found else v.const_value.numpy()
+                    for v in node.inputs if v is not None and (v.const_value or id(v) in found)]  # fmt: skip
+            attrs = {name: python_of(attribute) for name, attribute in node.attributes.items()}
+            (found[id(node.outputs[0])],) = numbers.run(node.op_type, held, attrs)
+        return found
 
     def _computed(self, a: np.ndarray, b: np.ndarray) -> ir.Value:
         for form in (self._shape, self._factor, self._rows, self._filled):

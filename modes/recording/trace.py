@@ -3,37 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import Dag, chosen, common, dtype_of, shape_of
 from ...ops import Recorder, Step
-from ...ops.node import AT, NAN
+from ...ops.node import ASKED, AT, NAN
 from ..flow.opsets import lowest_opsets
 from ..flow.steps import needed
 from ..model import Model
 from ..primal.draws import fixed
 from ..primal.evaluate import evaluate
+from ..primal.sizes import SMALL
 from ..tape.active import active_steps
 from ..tape.moving import moving
 from ..tape.record import dag_of, record
+from ..tape.template import names_of
 from ..tape.unroll import unrolled
 
 
 @dataclass(frozen=True)
 class Trace:
-    """The primal as recorded nodes: every tensor that `of` needs, by name."""
+    """The primal as recorded nodes: every tensor that `of` needs, by name.
+
+    `numbers` are what the tensors are at the point, floating ones of several elements as zeros;
+    `asked` are the tensors that somebody was told the numbers of before anything was recorded, and
+    by whom, and `behind` the steps to these and to all others; `differentiated` are the tensors
+    whose derivatives the DAGs so far consist of.
+    """
 
     recorder: Recorder
     values: dict[str, ir.Value]
     inputs: tuple[ir.Value, ...]
     steps: tuple[Step, ...]
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    asked: Mapping[str, str] = field(default_factory=dict)
+    behind: tuple[Step, ...] = ()
+    differentiated: set[str] = field(default_factory=set)
 
     def dag(self, wrt: tuple[str, ...], of: tuple[str, ...]) -> Dag:
         """The DAG between `wrt` and `of` with graph values as data: its products are recorded."""
-        entries = record(active_steps(self.steps, wrt, of), dict(self.values), op=self.recorder)
+        active = active_steps(self.steps, wrt, of)
+        self.differentiated.update(name for a in active for name in names_of(a))
+        entries = record(active, dict(self.values), op=self.recorder)
         shapes = {name: shape_of(value) for name, value in self.values.items()}
         dtypes = [dtype_of(self.values[name]) for name in (*wrt, *of)]
         return chosen(self.recorder, dag_of(entries, shapes, wrt, of, common(*dtypes)))
@@ -49,9 +64,12 @@ def trace(
     asks for one raises `OnnxJacError`.
     """
     wanted = tuple(names)
-    model = unrolled(fixed(model, point, engine), point, wanted)
-    steps = tuple(model.steps[k] for k in needed(model.steps, wanted)[0])
-    met = {n for step in steps for n in (*step.inputs, *step.outputs) if n is not None}
+    sampled = fixed(model, point, engine)
+    model = unrolled(sampled, point, wanted)
+    asked = {**asked_in(sampled.ir.graph), **asked_in(model.ir.graph)}
+    steps, behind = (tuple(model.steps[k] for k in needed(model.steps, names)[0])
+                     for names in (wanted, (*wanted, *asked)))  # fmt: skip
+    met = {n for step in behind for n in (*step.inputs, *step.outputs) if n is not None}
     numbers = evaluate(model, point, met.union(wanted, model.inputs), engine=engine)
     recorder = Recorder(lowest_opsets(model))
     inputs = tuple(recorder.like(numbers[name], name) for name in model.inputs)
@@ -64,7 +82,22 @@ def trace(
         values.update((n, v) for n, v in zip(step.outputs, made, strict=True) if n is not None)
     if general:
         forget(values, moving(steps, {*model.inputs, *point}))
-    return Trace(recorder, values, inputs, steps)
+    kept = {name: light(array) for name, array in numbers.items()}
+    return Trace(recorder, values, inputs, steps, kept, asked, behind)
+
+
+def asked_in(graph: ir.Graph) -> dict[str, str]:
+    """The tensors of a graph that somebody was told the numbers of, and who that is."""
+    made = (value for node in graph for value in node.outputs)
+    values = (*graph.inputs, *made)
+    return {str(value.name): value.meta[ASKED] for value in values if ASKED in value.meta}
+
+
+def light(array: Any) -> Any:
+    """A tensor that is kept: of floating ones with many elements the shape is enough."""
+    if isinstance(array, np.ndarray) and array.dtype.kind not in "iub" and array.size > SMALL:
+        return np.broadcast_to(np.zeros((), array.dtype), array.shape)
+    return array
 
 
 def forget(values: Mapping[str, ir.Value], names: Iterable[str]) -> None:

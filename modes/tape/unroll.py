@@ -17,6 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...ops import Node, Recorder, Step, Twin, build, copied, find
+from ...ops.node import ASKED
 from ...ops.registry import Definition
 from ..flow.control import CONTROL, control
 from ..flow.failure import explained
@@ -64,6 +65,8 @@ def unrolled(model: Model, point: Mapping[str, Any], names: Iterable[str]) -> Mo
     unroller.run(steps, scope, "")
     outputs = {name: scope[name] for name in wanted if not stands(scope[name], name)}
     held = [scope[name] for name in wanted if name not in outputs]
+    made = (value for node in unroller.op.recorder.nodes for value in node.outputs)
+    held += [value for value in made if ASKED in value.meta]
     flat = build(unroller.op.recorder, inputs, outputs, model.name or "unrolled", held)
     return Model(flat, model.limits)
 
@@ -106,21 +109,22 @@ class Unroller:
 
     def number(self, value: Any) -> Any:
         """What a value or a sequence of values is at the point."""
-        return [*map(self.op.at, value)] if isinstance(value, list) else self.op.at(value)
+        return [*map(self.op.number, value)] if isinstance(value, list) else self.op.number(value)
 
     def results(
         self, step: Step, inputs: list[Any], scope: Scope, names: tuple[str | None, ...]
     ) -> Sequence[Any]:
         """The outputs of one step, whatever kind it is."""
+        at = partial(self.op.at, reader=str(step))
         if step.op_type == "Identity" and (isinstance(inputs[0], list) or inputs[0] is None):
             made = inputs
         elif step.op_type in SEQUENCES and not step.domain:
-            made = [SEQUENCES[step.op_type](self.op, step, self.op.at, *inputs)]
+            made = [SEQUENCES[step.op_type](self.op, step, at, *inputs)]
         elif step.op_type in CONTROL and not step.domain:
             run = partial(self.body, outer=scope)
-            made = control(self.op, step, inputs, run, self.op.at, self.meter)
+            made = control(self.op, step, inputs, run, at, self.meter)
         elif draws(step, {}):
-            made = drawn(self.op, step, inputs, self.op.at)
+            made = drawn(self.op, step, inputs, at)
         elif (define := definition(step)) is not None:
             made = list(define(self.op, Node(step, tuple(inputs), (None,) * len(names))))
         else:
@@ -142,7 +146,7 @@ class Unroller:
         """A tensor of the model under its name, so that `wrt` and `of` can speak of it."""
         if name is None or isinstance(value, list) or value is None:
             return value
-        number = np.asarray(self.op.at(value))
+        number = np.asarray(self.op.number(value))
         tensor = self.op.recorder.value(value)
         assert tensor is not None
         made = copied(self.op.recorder, tensor, name)

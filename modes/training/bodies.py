@@ -12,6 +12,7 @@ import onnx_ir as ir
 from ...jacobians.errors import UnsupportedOp
 from ...ops import Step
 from ...ops.graphs import copied, name_nodes, reachable
+from ..flow.control import turn
 from ..flow.steps import array_of
 from .scope import Scope
 from .walk import outputs_of
@@ -67,7 +68,7 @@ def of_if(step: Step, held: Sequence[Any]) -> Arrays:
 
 def of_loop(step: Step, held: Sequence[Any]) -> Arrays:
     """Turn 0, go on, the state."""
-    return [np.array(0), np.array(True), *held[2:]]
+    return [*turn(step.attrs["body"], 0), *held[2:]]
 
 
 def of_scan(step: Step, held: Sequence[Any]) -> Arrays:

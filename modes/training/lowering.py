@@ -43,8 +43,9 @@ def lower_gradients(model: Any, *, sizes: Mapping[str, int] | None = None) -> on
     loaded = model if isinstance(model, Model) else load(model)
     point = sample_inputs(loaded, sizes or {})
     warn_fixed(loaded, sizes or {})
-    draft = generalised(loaded, point, lambda at: Lowering(loaded, at).draft())
-    return ir.to_proto(draft.model(loaded.name or "lowered").ir)
+    name = loaded.name or "lowered"
+    made = generalised(loaded, point, lambda at: Lowering(loaded, at).draft(), name)
+    return ir.to_proto(made.ir)
 
 
 def warn_fixed(model: Model, sizes: Mapping[str, int]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import onnx_ir as ir
 
-from ...jacobians import Array, dtype_of, shape_of
+from ...jacobians import Array, dtype_of
 from .recorder import Recorder
 
 IR_VERSION = 10
@@ -55,7 +55,8 @@ def named(recorder: Recorder, value: Array, name: str) -> ir.Value:
 
 def copied(recorder: Recorder, value: ir.Value, name: str) -> ir.Value:
     """A second name for a value."""
-    made = recorder.new(shape_of(value), dtype_of(value), name)
+    made = recorder.new((), dtype_of(value), name)
+    made.shape = value.shape  # in which some sizes may be symbols
     recorder.nodes.append(ir.Node("", "Identity", [value], outputs=[made]))
     return made
 

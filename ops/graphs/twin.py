@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import Array
-from ..node import Step
+from ..node import ASKED, Step
 from ..numbers import numbers
 from .recorder import Recorder
 
@@ -31,15 +31,21 @@ class Twin:
         """The recorded result, its number remembered."""
         made = self.recorder.call(op_type, *inputs, **attrs)
         attrs = {name: value for name, value in attrs.items() if value is not None}
-        found = getattr(numbers, op_type)(*map(self.at, inputs), **attrs)
+        found = getattr(numbers, op_type)(*map(self.number, inputs), **attrs)
         pairs = zip(made, found, strict=True) if isinstance(made, tuple) else [(made, found)]
         for value, number in pairs:
             self.remember(value, number)
         return made
 
-    def at(self, value: Any) -> Any:
+    def number(self, value: Any) -> Any:
         """The number of a value; anything else is its own number."""
         return self._numbers[id(value)] if isinstance(value, ir.Value) else value
+
+    def at(self, value: Any, reader: str = "") -> Any:
+        """The number of a value, on which what is recorded next depends."""
+        if isinstance(value, ir.Value):
+            value.meta.setdefault(ASKED, reader)
+        return self.number(value)
 
     def remember(self, value: Array, number: np.ndarray) -> None:
         if isinstance(value, ir.Value):
@@ -62,7 +68,7 @@ class Twin:
     ) -> tuple[Any, ...]:
         """A step of the model, copied under given output names, and computed."""
         found = numbers.run(
-            step.op_type, [self.at(x) for x in inputs], step.attrs, domain=step.domain,
+            step.op_type, [self.number(x) for x in inputs], step.attrs, domain=step.domain,
             version=step.version, outputs=len(outputs),
         )  # fmt: skip
         shown = (*found, *(None,) * (len(outputs) - len(found)))

@@ -1,0 +1,90 @@
+"""Frozen: the tensors whose numbers at the point a recording has taken for good.
+
+A rule that is told a number writes it into what it records; a branch or the turns of a loop are
+recorded for the numbers that decide them; and so are sizes. These tensors become constants, so that
+what is recorded is the derivative of the model that it computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import onnx_ir as ir
+
+from ...ops.graphs import reachable
+from ...ops.node import ASKED
+from ..flow.steps import needed
+from ..tape.moving import moving
+from .derive import Draft
+from .sizes import Sizes, floating, typed
+from .trace import Trace
+
+
+def frozen(t: Trace) -> dict[str, str]:
+    """The tensors that have other numbers at other points of the same shapes, but were taken to
+    have those of this one, and why.
+    """
+    inputs = {str(value.name) for value in t.inputs}
+    constants = {n: v.const_value.numpy() for n, v in t.values.items()
+                 if v.const_value is not None and n not in inputs}  # fmt: skip
+    known = {**{n: t.numbers.get(n) for n in inputs}, **constants}
+    types = {n: kind for n, x in known.items() if (kind := typed(x)) is not None}
+    sizes = Sizes(types, constants, t.numbers).run(t.behind)
+    moved, found = moving(t.behind, inputs), dict[str, str]()
+    told = {n: str(v.meta[ASKED]) for n, v in t.values.items() if ASKED in v.meta}
+    for name, reader in {**t.asked, **told}.items():
+        for root in sizes.roots.get(name, {name} & moved):
+            found.setdefault(root, reader)
+    for name in sorted(t.differentiated):
+        for root in sorted(sizes.causes.get(name, ())):
+            found.setdefault(root, f"the size of {name!r}")
+    return found
+
+
+def hold(draft: Draft) -> Draft:
+    """The draft with its frozen tensors as constants; `held` says which they are, and why.
+
+    An input that nothing reads any more is no input any more. What is differentiated cannot be a
+    constant, nor can floating numbers that are computed.
+    """
+    found = {n: why for t in draft.traces for n, why in frozen(t).items()}
+    if found:
+        before = read_by(draft)
+        for name in found:
+            fill(draft, name)
+        after, computed = read_by(draft), behind(draft, found)
+        gone = {str(v.name): v for v in draft.inputs if v not in after and v not in draft.wrt
+                and (v in before or v.name in computed)}  # fmt: skip
+        draft.inputs = [value for value in draft.inputs if value.name not in gone]
+        why = ", ".join(dict.fromkeys(found.values()))
+        parted = {n: f"no input any more: {found.get(n, why)}" for n in gone}
+        draft.held = {**parted, **{n: why for n, why in found.items() if n not in gone}}
+    return draft
+
+
+def fill(draft: Draft, name: str) -> None:
+    """Make a constant of the tensor of that name, where it is in the draft and can be one."""
+    t = draft.traces[-1]
+    value, number = t.values.get(name), t.numbers.get(name)
+    if value is None or value in draft.wrt or value.const_value is not None:
+        return
+    if value.producer() is not None and floating(number):
+        return
+    constant = draft.recorder.initializer(np.asarray(number))
+    for node in draft.recorder.nodes:
+        for k, operand in enumerate(node.inputs):
+            if operand is value:
+                node.replace_input_with(k, constant)
+
+
+def read_by(draft: Draft) -> set[ir.Value]:
+    """The values that the outputs of a draft need."""
+    results = [draft.recorder.value(array) for array in draft.outputs.values()]
+    return set(reachable(draft.recorder, [v for v in results if v is not None])[1])
+
+
+def behind(draft: Draft, names: Iterable[str]) -> set[str]:
+    """The tensors from which others are computed."""
+    wanted = tuple(names)
+    return {n for t in draft.traces for n in needed(t.behind, wanted)[1]}

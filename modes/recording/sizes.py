@@ -1,0 +1,163 @@
+"""Sizes: which tensors have shapes and numbers that follow from the shapes of the inputs alone.
+
+A derivative is recorded with the sizes that its tensors have at a point. Where numbers of the point
+decide a size, the recording holds for these numbers only, and this tells whose they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from ...ops import Step, numbers
+from ...ops.numbers.fallback import proto
+from ..naming.names import is_float
+from ..primal.draws import is_random
+from ..primal.sizes import SMALL, Types, dtype_in, inferred, shape_in, type_of
+
+Names = frozenset[str]
+NONE: Names = frozenset()
+
+
+class Sizes:
+    """The types of tensors step by step, with a gap for every size that numbers decide.
+
+    `known` are the numbers of small tensors that constants and shapes determine; `numbers` are
+    those of the point, by which the tensors behind a gap are found: `causes` for a shape, `roots`
+    for numbers that hang on such a shape.
+    """
+
+    def __init__(
+        self,
+        types: Types,
+        constants: Mapping[str, np.ndarray],
+        numbers: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.types = dict(types)
+        self.known = {n: a for n, a in constants.items() if a.size <= SMALL}
+        self.still = set(constants)
+        self.causes: dict[str, Names] = {}
+        self.roots: dict[str, Names] = {}
+        self._numbers = numbers or {}
+
+    def run(self, steps: Iterable[Step]) -> Sizes:
+        """The types of all that these steps make."""
+        for step in steps:
+            self.step(step)
+        return self
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        """The shape of a tensor; None where numbers decide it, or ONNX cannot tell."""
+        return shape_in(self.types.get(name))
+
+    def step(self, step: Step) -> None:
+        """The types, causes and known numbers of the outputs of one step."""
+        names = [name for name in step.inputs if name]
+        moving = [name for name in names if name not in self.still]
+        found = inferred(node_of(step), step.version, self.types, self.known)
+        inherited = NONE.union(*(self.causes.get(name, NONE) for name in names))
+        shapes_only = not step.domain and step.op_type in ("Shape", "Size")
+        behind = inherited if shapes_only else NONE.union(
+            inherited, *(self.roots.get(name, NONE) for name in moving))  # fmt: skip
+        still = not behind and (shapes_only or not moving) and not is_random(step)
+        decided: Names | None = None
+        for name in filter(None, step.outputs):
+            kind = found.get(name)
+            if shape_in(kind) is None:
+                if decided is None:
+                    decided = inherited | self._deciding(step, moving)
+                if decided:
+                    self.causes[name] = decided
+                elif name in self._numbers:  # ONNX cannot tell, but no number decides it
+                    kind = typed(self._numbers[name])
+            if kind is not None:
+                self.types[name] = kind
+            if still:
+                self.still.add(name)
+            elif behind:
+                self.roots[name] = behind
+        if still:
+            self._compute(step)
+
+    def _deciding(self, step: Step, moving: list[str]) -> Names:
+        """The tensors whose numbers decide the sizes of a step that is no more than the shapes."""
+        if not self._numbers:
+            return NONE
+        types = {n: typed(self._numbers[n]) for n in filter(None, step.inputs)}
+        if any(kind is None for kind in types.values()):
+            return NONE
+        node, known = node_of(step), {n: x for n, x in self.known.items() if n in step.inputs}
+
+        def told(names: Iterable[str]) -> bool:
+            held = known | {n: self._numbers[n] for n in names}
+            found = inferred(node, step.version, types, held)
+            return all(shape_in(found.get(name)) is not None for name in filter(None, step.outputs))
+
+        if told(()):
+            return NONE
+        few = [n for n in dict.fromkeys(moving) if np.size(self._numbers[n]) <= SMALL]
+        if told(few):
+            for name in tuple(few):
+                if told(n for n in few if n != name):
+                    few.remove(name)
+        elif infers(step):
+            few = [n for n in moving if not floating(self._numbers[n])]
+            outputs = [n for n in step.outputs if n and not floating(self._numbers.get(n))]
+            few = few or (outputs or [n for n in step.outputs if n] if moving else [])
+        else:
+            few = []
+        return NONE.union(*(self.roots.get(n, frozenset((n,))) for n in few))
+
+    def _compute(self, step: Step) -> None:
+        """The numbers of small outputs that constants and shapes determine."""
+        shapes = [self.shape(name) for name in step.outputs if name]
+        if any(s is None or np.prod(s, dtype=float) > SMALL for s in shapes):
+            return
+        inputs = [None if name is None else self._stand_in(name) for name in step.inputs]
+        if any(x is None and name for x, name in zip(inputs, step.inputs, strict=True)):
+            return
+        try:
+            made = numbers.run(step.op_type, inputs, step.attrs, domain=step.domain,
+                               version=step.version, outputs=len(step.outputs))  # fmt: skip
+        except Exception:  # it is not needed to know all
+            return
+        pairs = zip(step.outputs, made, strict=False)
+        self.known.update((n, y) for n, y in pairs if n and isinstance(y, np.ndarray))
+
+    def _stand_in(self, name: str) -> np.ndarray | None:
+        """The numbers of a tensor; where only its shape matters, zeros."""
+        shape = self.shape(name)
+        if name in self.known or name in self.still or shape is None:
+            return self.known.get(name)
+        return np.broadcast_to(np.zeros((), dtype_in(self.types[name])), shape)
+
+
+def node_of(step: Step) -> onnx.NodeProto:
+    """A step without subgraphs as a node, for shape inference."""
+    outputs = [name or "" for name in step.outputs]
+    node = helper.make_node(step.op_type, [name or "" for name in step.inputs], outputs)
+    node.domain = step.domain
+    node.attribute.extend(proto(name, value) for name, value in step.attrs.items())
+    return node
+
+
+def infers(step: Step) -> bool:
+    """Whether ONNX infers shapes for the operator, so that what it cannot tell hangs on data."""
+    if not onnx.defs.has(step.op_type, step.version, step.domain):
+        return False
+    schema = onnx.defs.get_schema(step.op_type, step.version, step.domain)
+    return bool(schema.has_type_and_shape_inference_function)
+
+
+def typed(array: Any) -> onnx.TypeProto | None:
+    """The type of a tensor; None for sequences and the like."""
+    return type_of(array) if isinstance(array, np.ndarray) else None
+
+
+def floating(array: Any) -> bool:
+    """Whether an array is one of floating numbers."""
+    return is_float(getattr(array, "dtype", np.dtype(object)))
