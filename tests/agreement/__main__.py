@@ -27,7 +27,7 @@ def arguments() -> argparse.Namespace:
     add("--first", type=int, default=0, help="number of the first graph (0)")
     add("--jobs", type=int, default=2, help="processes (2)")
     add("--seconds", type=float, default=float("inf"), help="begin no graph after so many seconds")
-    add("--whole", action="store_true", help="every way for every graph, the long ones too")
+    add("--dear", type=int, default=1, help="of the ways that take longer: how many a graph (1)")
     return parser.parse_args()
 
 
@@ -51,7 +51,7 @@ def verdicts(asked: argparse.Namespace) -> Iterator[tuple[int, Verdict]]:
                     left = 0
                     break
                 number, left = next(numbers), left - 1
-                running[pool.submit(trial, asked.seed, number, asked.whole)] = number
+                running[pool.submit(trial, asked.seed, number, asked.dear)] = number
             done, _ = wait(running, timeout=300, return_when=FIRST_COMPLETED)
             if not done and running:
                 yield min(running.values()), Verdict("finding", "hang: nothing for 300 s")

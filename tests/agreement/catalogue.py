@@ -523,7 +523,7 @@ def constant_of_shape(g: Graph, op: str) -> None:
 
 @makes("Range")
 def range_(g: Graph, op: str) -> None:
-    x = g.pick(lambda s: len(s) > 0 and 0 < s[-1])
+    x = g.pick(lambda s: len(s) > 0 and s[-1] > 0)
     limits = [g.constant(v, g.dtype) for v in (0.0, g.shape(x)[-1], 1.0)]
     g.node("Mul", [x, g.node("Range", limits)])
 
@@ -585,7 +585,7 @@ def compress(g: Graph, op: str) -> None:
 
 @makes("Unique")
 def unique(g: Graph, op: str) -> None:
-    x = g.distinct(g.pick(lambda s: len(s) == 1 and 0 < s[0]))
+    x = g.distinct(g.pick(lambda s: len(s) == 1 and s[0] > 0))
     g.node(op, [x], sorted=1)
 
 
@@ -747,7 +747,7 @@ def image(g: Graph, least: int = 1) -> str:
 
 def windows(g: Graph, x: str, kernel: list[int]) -> dict[str, Any]:
     """Attributes of a window that slides over the pixels of x."""
-    count = len(kernel)
+    len(kernel)
     attributes: dict[str, Any] = {"kernel_shape": kernel}
     if g.chance(0.5):
         attributes["strides"] = [g.integer(1, 2) for _ in kernel]

@@ -134,7 +134,7 @@ def call(g: Graph) -> None:
             helper.make_function(
                 "local", f"F{len(g.functions)}", ["p", "q"], [nodes[-1].output[0]], nodes,
                 [helper.make_opsetid("", g.opset)],
-            )  # fmt: skip
+            )
         )
     function: FunctionProto = g.one_of(g.functions)
     x = g.pick()

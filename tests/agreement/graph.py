@@ -22,6 +22,9 @@ REACH = 1e-3
 """Values nearer to a kink than this are not wanted."""
 
 
+Fits = Callable[[tuple[int, ...]], bool]
+
+
 class Unfit(Exception):
     """A node that is not wanted here: its operands do not fit, or its values are too large."""
 
@@ -104,7 +107,7 @@ class Graph:
             and (kind != "f" or value.dtype == self.dtype) and not name.startswith("c")
         ]  # fmt: skip
 
-    def pick(self, fits: Callable[[tuple[int, ...]], bool] = lambda _: True, kind: str = "f") -> str:
+    def pick(self, fits: Fits = lambda _: True, kind: str = "f") -> str:
         """A tensor whose shape fits, the later ones sooner; raises `Unfit` where there is none."""
         found = [name for name in self.arrays(kind) if fits(self.shape(name))]
         if not found:

@@ -189,7 +189,8 @@ def blocks(s: Subject) -> Iterator[Compared]:
     parts = np.split(v, np.cumsum([np.prod(x.shape, dtype=int) for x in s.J.domain])[:-1])
     named = {x.name: p.reshape(x.shape) for x, p in zip(s.J.domain, parts, strict=True)}
     made = s.J.apply(named)
-    yield Compared("apply", np.concatenate([made[o.name].ravel() for o in s.J.codomain]), s.plain @ v)
+    rows_made = np.concatenate([made[o.name].ravel() for o in s.J.codomain])
+    yield Compared("apply", rows_made, s.plain @ v)
 
 
 @always
@@ -243,7 +244,6 @@ class suppressed:
 @always
 def worn(s: Subject) -> Iterator[Compared]:
     """Plain J after 3,000 products."""
-    m, n = s.plain.shape
     J = s.linearize()
     for side in (J, J.T):
         V = np.ones((side.shape[1], 600))
@@ -252,13 +252,13 @@ def worn(s: Subject) -> Iterator[Compared]:
     yield from both(s, "after 3,000 products: J", J)
 
 
-@always
+@sampled
 def checkpointed(s: Subject) -> Iterator[Compared]:
     for how in (True, 2):
         yield from both(s, f"checkpoint={how}", s.linearize(checkpoint=how))
 
 
-@always
+@sampled
 def pickled(s: Subject) -> Iterator[Compared]:
     J = s.linearize()
     yield from both(s, "pickled", pickle.loads(pickle.dumps(J)))
@@ -281,7 +281,7 @@ def algebra(s: Subject) -> Iterator[Compared]:
 # --- at other points
 
 
-@always
+@sampled
 def moved(s: Subject) -> Iterator[Compared]:
     """J relinearised along a path, plain, planned and compiled."""
     plain, ready = s.linearize(), s.linearize().plan(products=1000)
@@ -297,15 +297,19 @@ def moved(s: Subject) -> Iterator[Compared]:
             K = J.relinearize(point)
             yield from both(s, f"{name} relinearize({label})", K, wanted)
             yield Compared(f"{name} relinearize({label}).toarray", K.toarray(), wanted)
-        yield Compared(f"relinearize({label}).tosparse", plain.relinearize(point).tosparse(), wanted)
         plain = plain.relinearize(point)
-        yield Compared(f"relinearize({label}) at first", plain.relinearize(s.case.point).toarray(), s.plain)  # noqa: E501
+        yield Compared(f"relinearize({label}).tosparse", plain.tosparse(), wanted)
+        back = plain.relinearize(s.case.point)
+        yield Compared(f"relinearize({label}) and back", back.toarray(), s.plain)
 
 
 # --- curvature
 
 
-def curvature_ways(label: str, make: Callable[[], Any], other: Callable[..., Any], s: Subject) -> Iterator[Compared]:  # noqa: E501
+def curvature(
+    label: str, make: Callable[[], Any], other: Callable[[Point], Any], s: Subject
+) -> Iterator[Compared]:
+    """A symmetric operator in its ways; `make` gives it anew, `other` at another point."""
     H = make()
     n = H.shape[1]
     wanted = make() @ np.eye(n)
@@ -333,7 +337,7 @@ def hessians(s: Subject) -> Iterator[Compared]:
         return oj.hessian(oj.load(s.scalar), point, of="loss", wrt=s.case.wrt)
 
     model = oj.load(s.scalar)
-    yield from curvature_ways(
+    yield from curvature(
         "hessian", lambda: oj.hessian(model, s.case.point, of="loss", wrt=s.case.wrt), at, s
     )
 
@@ -350,7 +354,7 @@ def gauss_newton(s: Subject) -> Iterator[Compared]:
     H = oj.hessian(model, s.case.point, of="loss", wrt=out) @ np.eye(rows)
     G = oj.gauss_newton(model, s.case.point, **options)
     yield Compared("gauss_newton", G @ np.eye(J.shape[1]), J.T @ H @ J)
-    yield from curvature_ways(
+    yield from curvature(
         "gauss_newton", lambda: oj.gauss_newton(model, s.case.point, **options),
         lambda point: oj.gauss_newton(oj.load(s.scalar), point, **options), s,
     )  # fmt: skip
@@ -385,10 +389,7 @@ def exported(mode: str, s: Subject, source: onnx.ModelProto, of: list[str]) -> I
         except oj.UnsupportedOp:
             return
     told = " ".join(str(w.message) for w in said)
-    shapes = {
-        i.name: [d.dim_value if d.HasField("dim_value") else None for d in i.type.tensor_type.shape.dim]
-        for i in made.graph.input
-    }  # fmt: skip
+    shapes = {i.name: dims_of(i) for i in made.graph.input}
     for label, point in (("here", s.case.point), *s.points()):
         frozen = label != "here" and any(
             name not in shapes and not np.array_equal(value, s.case.point[name])
@@ -409,7 +410,14 @@ def exported(mode: str, s: Subject, source: onnx.ModelProto, of: list[str]) -> I
         if not finite(R, *J.primal.values()):
             continue
         feeds = {n: v for n, v in point.items() if n in shapes}
-        yield from EXPORTS[mode](s, f"export {mode} ({label})", made, feeds, J, R, fresh, point)
+        at = Exported(f"export {mode} ({label})", s, made, feeds, J, R, fresh, point)
+        yield from EXPORTS[mode](at)
+
+
+def dims_of(info: onnx.ValueInfoProto) -> list[int | None]:
+    """The dimensions of an input; None where any size is taken."""
+    dims = info.type.tensor_type.shape.dim
+    return [d.dim_value if d.HasField("dim_value") else None for d in dims]
 
 
 def by_name(specs: Any, v: np.ndarray, suffix: str) -> Point:
@@ -419,60 +427,73 @@ def by_name(specs: Any, v: np.ndarray, suffix: str) -> Point:
 
 
 def flat(specs: Any, values: Point, suffix: str) -> np.ndarray:
-    return np.concatenate([np.ravel(values[f"{x.name}{suffix}"]) for x in specs])
+    """The tensors in order; an output that would be called like an input has a 1 at its end."""
+    names = (f"{x.name}{suffix}" for x in specs)
+    return np.concatenate([np.ravel(values[n if n in values else f"{n}_1"]) for n in names])
 
 
-def primals(label: str, J: Any, made: Point) -> Iterator[Compared]:
-    for name, value in J.primal.items():
+class Exported(NamedTuple):
+    """An exported model at a point, beside J there."""
+
+    label: str
+    subject: Subject
+    model: onnx.ModelProto
+    feeds: Point
+    J: oj.Linearization
+    R: np.ndarray
+    source: oj.Model
+    point: Point
+
+
+def primals(at: Exported, made: Point) -> Iterator[Compared]:
+    for name, value in at.J.primal.items():
         if name in made:
-            yield Compared(f"{label} {name}", made[name], value)
+            yield Compared(f"{at.label} {name}", made[name], value)
 
 
-def as_jvp(s: Subject, label: str, made: Any, feeds: Point, J: Any, R: Any, *_: Any) -> Iterator[Compared]:  # noqa: E501
-    v = s.random(R.shape[1])
-    values = run(made, feeds | by_name(J.domain, v, "_tangent"))
-    yield from primals(label, J, values)
-    yield Compared(label, flat(J.codomain, values, "_tangent"), R @ v)
+def as_jvp(at: Exported) -> Iterator[Compared]:
+    v = at.subject.random(at.R.shape[1])
+    values = run(at.model, at.feeds | by_name(at.J.domain, v, "_tangent"))
+    yield from primals(at, values)
+    yield Compared(at.label, flat(at.J.codomain, values, "_tangent"), at.R @ v)
 
 
-def as_vjp(s: Subject, label: str, made: Any, feeds: Point, J: Any, R: Any, *_: Any) -> Iterator[Compared]:  # noqa: E501
-    u = s.random(R.shape[0])
-    values = run(made, feeds | by_name(J.codomain, u, "_cotangent"))
-    yield from primals(label, J, values)
-    yield Compared(label, flat(J.domain, values, "_cotangent"), R.T @ u)
+def as_vjp(at: Exported) -> Iterator[Compared]:
+    u = at.subject.random(at.R.shape[0])
+    values = run(at.model, at.feeds | by_name(at.J.codomain, u, "_cotangent"))
+    yield from primals(at, values)
+    yield Compared(at.label, flat(at.J.domain, values, "_cotangent"), at.R.T @ u)
 
 
-def as_grad(s: Subject, label: str, made: Any, feeds: Point, J: Any, R: Any, *_: Any) -> Iterator[Compared]:  # noqa: E501
-    values = run(made, feeds)
-    yield from primals(label, J, values)
-    yield Compared(label, flat(J.domain, values, "_grad"), R[0])
+def as_grad(at: Exported) -> Iterator[Compared]:
+    values = run(at.model, at.feeds)
+    yield from primals(at, values)
+    yield Compared(at.label, flat(at.J.domain, values, "_grad"), at.R[0])
 
 
-def as_hvp(
-    s: Subject, label: str, made: Any, feeds: Point, J: Any, R: Any, model: Any, point: Point
-) -> Iterator[Compared]:  # fmt: skip
-    v = s.random(R.shape[1])
-    values = run(made, feeds | by_name(J.domain, v, "_tangent"))
-    yield Compared(f"{label} grad", flat(J.domain, values, "_grad"), R[0])
-    H = oj.hessian(model, point, of="loss", wrt=s.case.wrt)
+def as_hvp(at: Exported) -> Iterator[Compared]:
+    v = at.subject.random(at.R.shape[1])
+    values = run(at.model, at.feeds | by_name(at.J.domain, v, "_tangent"))
+    yield Compared(f"{at.label} grad", flat(at.J.domain, values, "_grad"), at.R[0])
+    H = oj.hessian(at.source, at.point, of="loss", wrt=at.subject.case.wrt)
     wanted = H @ v
     if finite(wanted):
-        yield Compared(label, flat(J.domain, values, "_hvp"), wanted)
+        yield Compared(at.label, flat(at.J.domain, values, "_hvp"), wanted)
 
 
-def as_jacobian(s: Subject, label: str, made: Any, feeds: Point, J: Any, R: Any, *_: Any) -> Iterator[Compared]:  # noqa: E501
-    values = run(made, feeds)
+def as_jacobian(at: Exported) -> Iterator[Compared]:
+    values = run(at.model, at.feeds)
     row = 0
-    for out in J.codomain:
+    for out in at.J.codomain:
         rows, column = int(np.prod(out.shape)), 0
-        for x in J.domain:
+        for x in at.J.domain:
             columns = int(np.prod(x.shape))
-            block = R[row : row + rows, column : column + columns]
+            block = at.R[row : row + rows, column : column + columns]
             wanted = block.reshape((*out.shape, *x.shape))
             got = values[f"{out.name}_{x.name}_jacobian"]
             if got.shape != wanted.shape:  # per sample: (batch, *of, *wrt)
                 got = spread(got, wanted.shape, len(out.shape))
-            yield Compared(f"{label} {out.name} by {x.name}", got, wanted)
+            yield Compared(f"{at.label} {out.name} by {x.name}", got, wanted)
             column += columns
         row += rows
 
@@ -521,6 +542,7 @@ def checked(s: Subject) -> Iterator[Compared]:
     yield Compared("check" if found.passed else f"check: {found}", float(found.passed), 1.0)
 
 
+@always
 def block_and_stack(s: Subject) -> Iterator[Compared]:
     J, R = s.linearize(), s.plain
     m, n = R.shape
@@ -530,5 +552,3 @@ def block_and_stack(s: Subject) -> Iterator[Compared]:
     yield Compared("Block.T", A.T @ np.eye(2 * m), wanted.T)
     yield Compared("stack", jacobians.stack([J, 2 * J]) @ np.eye(n), np.vstack([R, 2 * R]))
 
-
-always(block_and_stack)

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto
 
 from ....ops.node import Step
 from ...flow.contents import Contents
@@ -57,8 +58,11 @@ def misread(step: Step) -> bool:
     """Whether ONNX Runtime is known to compute something else than ONNX specifies.
 
     MaxUnpool places by the implied shape, not by the `output_shape` that it is given. Pools whose
-    padding follows from the sizes forget their dilations, and cut off where a stride leaps.
+    padding follows from the sizes forget their dilations, and cut off where a stride leaps. The
+    coefficients of windows are rounded to float32, for windows in double as well.
     """
+    if step.op_type in ("HammingWindow", "BlackmanWindow"):
+        return bool(step.attrs.get("output_datatype", 1) == TensorProto.DOUBLE)
     if step.op_type == "MaxUnpool":
         return len(step.inputs) > 2 and step.inputs[2] is not None
     attrs = step.attrs
