@@ -149,25 +149,28 @@ def products(s: Subject) -> Iterator[Compared]:
     m, n = s.J.shape
     yield Compared("J @ I", s.J @ np.eye(n), s.plain)
     yield Compared("J.T @ I", s.J.T @ np.eye(m), s.plain.T)
-    for k in s.rng.permutation(n)[:2]:
-        yield Compared(f"J @ e_{k}", s.linearize() @ np.eye(n)[k], s.plain[:, k])
-    for k in s.rng.permutation(m)[:2]:
-        yield Compared(f"J.T @ e_{k}", s.linearize().T @ np.eye(m)[k], s.plain[k])
+    J = s.linearize()
+    for k in s.rng.permutation(n)[:4]:
+        yield Compared(f"J @ e_{k}", J @ np.eye(n)[k], s.plain[:, k])
+    for k in s.rng.permutation(m)[:4]:
+        yield Compared(f"J.T @ e_{k}", J.T @ np.eye(m)[k], s.plain[k])
 
 
 @always
 def forms(s: Subject) -> Iterator[Compared]:
     m, n = s.J.shape
-    yield Compared("toarray", s.linearize().toarray(), s.plain)
-    yield Compared("J.T.toarray", s.linearize().T.toarray(), s.plain.T)
-    yield Compared("tosparse", s.linearize().tosparse().toarray(), s.plain)
-    yield Compared("J.T.tosparse", s.linearize().T.tosparse().toarray(), s.plain.T)
+    J = s.linearize()
+    yield Compared("toarray", J.toarray(), s.plain)
+    yield Compared("J.T.toarray", J.T.toarray(), s.plain.T)
+    J = s.linearize()
+    yield Compared("tosparse", J.tosparse().toarray(), s.plain)
+    yield Compared("J.T.tosparse", J.T.tosparse().toarray(), s.plain.T)
+    J = s.linearize()
     if m == n:
-        yield Compared("diagonal", s.linearize().diagonal(), np.diagonal(s.plain))
-        trace = oj.estimators.trace(s.linearize(), method="exact").value
+        yield Compared("diagonal", J.diagonal(), np.diagonal(s.plain))
+        trace = oj.estimators.trace(J, method="exact").value
         yield Compared("trace", trace, np.trace(s.plain))
-    A = s.linearize()
-    G = A.T @ A
+    G = J.T @ J
     yield Compared("(JᵀJ).diagonal", G.diagonal(), np.diagonal(s.plain.T @ s.plain))
 
 
@@ -195,8 +198,9 @@ def blocks(s: Subject) -> Iterator[Compared]:
 
 @always
 def planned(s: Subject) -> Iterator[Compared]:
+    J = s.linearize()
     for count in (10, 300, 10**5):
-        yield from both(s, f"plan(products={count})", s.linearize().plan(products=count))
+        yield from both(s, f"plan(products={count})", J.plan(products=count))
 
 
 def both(s: Subject, label: str, J: Any, wanted: np.ndarray | None = None) -> Iterator[Compared]:

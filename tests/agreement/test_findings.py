@@ -1,0 +1,40 @@
+"""What the random graphs found, and the smallest graphs that show it, in all ways."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx.parser
+import pytest
+
+from .make import Case
+from .trial import examined
+
+HEAD = '<ir_version: 10, opset_import: ["": {opset}]>'
+
+
+def case(text: str, of: str, wrt: str, opset: int = 21, **point: object) -> Case:
+    """A case from the text of a graph; its free dimension is N."""
+    model = onnx.parser.parse_model(HEAD.format(opset=opset) + text)
+    arrays = {name: np.asarray(value) for name, value in point.items()}
+    operators = [node.op_type for node in model.graph.node]
+    return Case(model, arrays, of.split(), wrt.split(), "[N" in text, operators)
+
+
+CASES = {
+    "windows are rounded to float32 by ONNX Runtime": case(
+        """g (double[3] x) => (double[3] y) <int64 n = {3}>
+        { w = HammingWindow<output_datatype=11>(n) y = Mul(x, w) }""",
+        "y", "x", x=[0.3, -0.7, 1.1],
+    ),
+    "the largest of one, planned and compiled": case(
+        """g (double[1] x) => (double[1] y, double[1] t) <int64[1] k = {1}, double w = {0.1}>
+        { t, i = TopK(x, k) y = Mul(t, w) }""",
+        "t y", "x w", x=[0.97],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_all_ways_agree(name):
+    verdict = examined(CASES[name], seed=0, number=0, dear=100)
+    assert verdict.kind == "agreed", verdict.text
