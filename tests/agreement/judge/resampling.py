@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
 
@@ -56,12 +56,11 @@ def resize(node: Node, x: Tensor, *others: Tensor | None) -> Tensor:
             factors = [factor] * len(axes)
             wide = [math.floor(factor * n + 0.5) for n in space]
     outside = torch.tensor(False)
+    cropped = node["coordinate_transformation_mode"] == "tf_crop_and_resize"
     for k, axis in enumerate(axes):
-        ends = (0.0, 1.0) if roi is None or not roi.numel() else (
-            float(roi[k]), float(roi[k + len(axes)])
-        )
+        ends = (float(roi[k]), float(roi[k + len(axes)])) if cropped else (0.0, 1.0)
         at = coordinates(node, space[k], wide[k], factors[k], ends)
-        if node["coordinate_transformation_mode"] == "tf_crop_and_resize":
+        if cropped:
             shape = [-1 if a == axis else 1 for a in range(x.ndim)]
             beyond = (at < 0) | (at > space[k] - 1)
             outside = outside | torch.from_numpy(beyond).reshape(shape)
@@ -157,7 +156,11 @@ def pixels(x: Tensor, places: Sequence[Tensor]) -> Tensor:
 
 def sampled(x: Tensor, at: Sequence[Tensor]) -> Tensor:
     """Linear samples at places, each (N, P); there are zeros around x."""
-    y = torch.zeros((), dtype=x.dtype)
+    return torch.stack(list(shares(x, at))).sum(0)
+
+
+def shares(x: Tensor, at: Sequence[Tensor]) -> Iterator[Tensor]:
+    """What each pixel around a place gives to its linear sample."""
     low = [torch.floor(p).detach() for p in at]
     for corner in product((0, 1), repeat=len(at)):
         weight, places = torch.ones((), dtype=x.dtype), []
@@ -166,8 +169,7 @@ def sampled(x: Tensor, at: Sequence[Tensor]) -> Tensor:
             weight = weight * (p - base if up else base + 1 - p)
             weight = torch.where((place >= 0) & (place < size), weight, torch.zeros_like(weight))
             places.append(place.clamp(0, size - 1).to(torch.int64))
-        y = y + pixels(x, places) * weight.unsqueeze(1)
-    return y
+        yield pixels(x, places) * weight.unsqueeze(1)
 
 
 def reflected(p: Tensor, low: float, high: float) -> Tensor:
@@ -238,10 +240,8 @@ def deform_conv(
     lay = windows_of(node, x.shape[2:], node["kernel_shape"] or w.shape[2:])
     kernels = list(product(*(range(k) for k in w.shape[2:])))
     offset = offset.reshape(n, fields, len(kernels), rank, -1)
-    starts = torch.meshgrid(
-        *(torch.arange(c) * s - b for c, s, b in zip(lay.counts, lay.steps, lay.begins, strict=True)),
-        indexing="ij",
-    )
+    lines = zip(lay.counts, lay.steps, lay.begins, strict=True)
+    starts = torch.meshgrid(*(torch.arange(c) * s - b for c, s, b in lines), indexing="ij")
     columns = []
     for field, part in enumerate(x.chunk(fields, 1)):
         taps = []
@@ -289,10 +289,11 @@ def roi_samples(
     for p, size in zip(at, x.shape[2:], strict=True):
         far = far | (p < -1) | (p > size)
         places.append(p.clamp(0, size - 1).reshape(1, -1))
-    y = sampled(x, places)[0].reshape(-1, *at[0].shape).masked_fill(far, 0.0)
+    y = torch.cat(list(shares(x, places))).reshape(4, -1, *at[0].shape).masked_fill(far, 0.0)
     (_, tall), (_, broad) = axes
-    bins = y.reshape(-1, shape[0], tall, shape[1], broad)
-    return bins.mean((2, 4)) if mode == "avg" else bins.amax((2, 4))
+    bins = y.reshape(4, -1, shape[0], tall, shape[1], broad)
+    # The greatest share of a pixel, not the greatest sample: so do ONNX's own cases.
+    return bins.sum(0).mean((2, 4)) if mode == "avg" else bins.amax((0, 3, 5))
 
 
 @kernel("MaxRoiPool")
@@ -310,9 +311,9 @@ def max_roi_pool(node: Node, x: Tensor, rois: Tensor) -> Tensor:
                  min(max(math.ceil((k + 1) * width) + first, 0), size))
                 for k in range(count)
             ])  # fmt: skip
-        picture = x[int(image)]
+        picture, empty = x[int(image)], x.new_zeros(x.shape[1])
         cells = [
-            picture[:, a:b, c:d].amax((1, 2)) if b > a and d > c else picture.new_zeros(len(picture))
+            picture[:, a:b, c:d].amax((1, 2)) if b > a and d > c else empty
             for (a, b), (c, d) in product(*spans)
         ]
         results.append(torch.stack(cells, 1).reshape(-1, *shape))
