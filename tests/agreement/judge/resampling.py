@@ -18,18 +18,18 @@ from .windows import windows_of
 
 @kernel("Upsample")
 def upsample(node: Node, x: Tensor, scales: Tensor | None = None) -> Tensor:
-    factors = node["scales"] if scales is None else scales.tolist()
+    factors = torch.tensor(node["scales"]).double() if scales is None else scales
     for axis, factor in enumerate(factors):
         size = stretched(x.shape[axis], factor)
-        at = np.arange(size) / factor
+        at = torch.arange(size).double() / factor
         mode = "linear" if node["mode"] in ("linear", "bilinear") else "nearest"
         x = along(x, axis, weights(at, x.shape[axis], mode, "floor", factor, node))
     return x
 
 
-def stretched(size: int, factor: float) -> int:
+def stretched(size: int, factor: Tensor) -> int:
     """The size after scaling; sizes and scales are multiplied in single precision."""
-    return math.floor(np.float32(size) * np.float32(factor))
+    return math.floor(np.float32(size) * np.float32(factor.item()))
 
 
 def along(x: Tensor, axis: int, matrix: Tensor) -> Tensor:
@@ -45,36 +45,35 @@ def resize(node: Node, x: Tensor, *others: Tensor | None) -> Tensor:
     axes = [k % x.ndim for k in node["axes"] or range(x.ndim)]
     space = [x.shape[k] for k in axes]
     if scales is not None and scales.numel():
-        factors = scales.tolist()
+        factors = scales
         wide = [stretched(n, f) for n, f in zip(space, factors, strict=True)]
     else:
         wide = integers(sizes)
-        factors = [m / n for m, n in zip(wide, space, strict=True)]
+        factors = torch.tensor(wide).double() / torch.tensor(space)
         policy = node["keep_aspect_ratio_policy"] or "stretch"
         if policy != "stretch":
             factor = min(factors) if policy == "not_larger" else max(factors)
-            factors = [factor] * len(axes)
-            wide = [math.floor(factor * n + 0.5) for n in space]
+            factors = factor.expand(len(axes))
+            wide = [math.floor(factor.item() * n + 0.5) for n in space]
     outside = torch.tensor(False)
     cropped = node["coordinate_transformation_mode"] == "tf_crop_and_resize"
     for k, axis in enumerate(axes):
-        ends = (float(roi[k]), float(roi[k + len(axes)])) if cropped else (0.0, 1.0)
+        ends = (roi[k], roi[k + len(axes)]) if cropped else (0.0, 1.0)
         at = coordinates(node, space[k], wide[k], factors[k], ends)
         if cropped:
             shape = [-1 if a == axis else 1 for a in range(x.ndim)]
             beyond = (at < 0) | (at > space[k] - 1)
-            outside = outside | torch.from_numpy(beyond).reshape(shape)
+            outside = outside | beyond.reshape(shape)
         matrix = weights(at, space[k], node["mode"], node["nearest_mode"], factors[k], node)
-        if wide[k] != space[k] or not torch.equal(matrix, torch.eye(space[k]).double()):
-            x = along(x, axis, matrix)
+        x = along(x, axis, matrix)
     return torch.where(outside, node["extrapolation_value"], x)
 
 
 def coordinates(
-    node: Node, size: int, wide: int, factor: float, ends: tuple[float, float]
-) -> np.ndarray:
+    node: Node, size: int, wide: int, factor: Tensor, ends: tuple[Any, Any]
+) -> Tensor:
     """Where the entries of the output lie in the input."""
-    i, mode = np.arange(wide, dtype=np.float64), node["coordinate_transformation_mode"]
+    i, mode = torch.arange(wide, dtype=torch.float64), node["coordinate_transformation_mode"]
     half = (i + 0.5) / factor - 0.5
     if mode == "half_pixel":
         return half
@@ -96,49 +95,50 @@ def coordinates(
     raise NoKernel(f"coordinates {mode}")
 
 
-def cubic(distance: np.ndarray, a: float) -> np.ndarray:
+def cubic(distance: Tensor, a: float) -> Tensor:
     """The weights of cubic convolution at distances."""
-    d = np.abs(distance)
+    d = distance.abs()
     near = ((a + 2) * d - (a + 3)) * d * d + 1
     far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-    return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
+    return torch.where(d <= 1, near, torch.where(d < 2, far, 0.0))
 
 
 ROUND = {
-    "round_prefer_floor": lambda at: np.ceil(at - 0.5),
-    "round_prefer_ceil": lambda at: np.floor(at + 0.5),
-    "floor": np.floor,
-    "ceil": np.ceil,
+    "round_prefer_floor": lambda at: torch.ceil(at - 0.5),
+    "round_prefer_ceil": lambda at: torch.floor(at + 0.5),
+    "floor": torch.floor,
+    "ceil": torch.ceil,
 }
 
 
 def weights(
-    at: np.ndarray, size: int, mode: str, rounding: str, factor: float, node: Node
+    at: Tensor, size: int, mode: str, rounding: str, factor: Tensor, node: Node
 ) -> Tensor:
     """The matrix (samples, pixels) of one axis."""
-    matrix = np.zeros((len(at), size))
-    rows = np.arange(len(at))
     if mode == "nearest":
-        matrix[rows, np.clip(ROUND[rounding](at), 0, size - 1).astype(int)] = 1
-        return torch.from_numpy(matrix)
-    shrink = min(factor, 1.0) if node["antialias"] else 1.0
-    reach = 1 if mode == "linear" else 2
+        return hot(ROUND[rounding](at.detach()), size)
     if mode not in ("linear", "cubic"):
         raise NoKernel(f"Resize of mode {mode}")
-    for k, position in enumerate(at):
-        base, start = math.floor(position), math.floor(-reach / shrink) + 1
-        places = base + np.arange(start, 2 - start)
-        distance = (places - position) * shrink
-        if mode == "linear":
-            w = np.clip(1 - np.abs(distance), 0, 1)
-        else:
-            w = cubic(distance, node["cubic_coeff_a"])
-        if node["exclude_outside"]:
-            w = np.where((places >= 0) & (places < size), w, 0.0)
-        if node["exclude_outside"] or node["antialias"]:
-            w = w / w.sum()
-        np.add.at(matrix[k], np.clip(places, 0, size - 1), w)
-    return torch.from_numpy(matrix)
+    shrink = factor.clamp(max=1) if node["antialias"] else torch.tensor(1.0).double()
+    start = math.floor(-(1 if mode == "linear" else 2) / shrink.item()) + 1
+    places = torch.floor(at.detach()).unsqueeze(1) + torch.arange(start, 2 - start)
+    distance = (places - at.unsqueeze(1)) * shrink
+    if mode == "linear" and not node["antialias"]:
+        w = torch.cat([1 + distance[:, :1], 1 - distance[:, 1:]], 1)  # no kinks at pixels
+    elif mode == "linear":
+        w = torch.clamp(1 - distance.abs(), 0, 1)
+    else:
+        w = cubic(distance, node["cubic_coeff_a"])
+    if node["exclude_outside"]:
+        w = torch.where((places >= 0) & (places < size), w, torch.zeros_like(w))
+    if node["exclude_outside"] or node["antialias"]:
+        w = w / w.sum(1, keepdim=True)
+    return (w.unsqueeze(-1) * hot(places, size)).sum(1)
+
+
+def hot(places: Tensor, size: int) -> Tensor:
+    """Ones at places, or at the nearest end, of a last axis."""
+    return F.one_hot(places.clamp(0, size - 1).to(torch.int64), size).double()
 
 
 @kernel("AffineGrid")
