@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import torch
 from torch import Tensor
 
-from .graphs import Node, NoKernel, integers, kernel
+from .graphs import Node, NoKernel, dtype_of, integers, kernel
 
 
 @kernel("If", strings=True)
@@ -30,9 +31,20 @@ def loop(
         for values, y in zip(kept, outputs[1 + count :], strict=True):
             values.append(y)
         step += 1
-    if step == 0 and kept:
-        raise NoKernel("Loop that makes empty stacks")
-    return (*state, *(torch.stack(values) for values in kept))
+    made = body.output[1 + count :]
+    return (*state, *(stacked(values, 0, y) for values, y in zip(kept, made, strict=True)))
+
+
+def stacked(values: list[Tensor], axis: int, declared: onnx.ValueInfoProto) -> Tensor:
+    """What the turns of a body made, stacked; without a turn, as the output is declared."""
+    if values:
+        return torch.stack(values, axis)
+    kind = declared.type.tensor_type
+    sizes = [d.dim_value for d in kind.shape.dim]
+    if not kind.HasField("shape") or any(d.dim_param for d in kind.shape.dim):
+        raise NoKernel("a body that is never run, with outputs of unknown shape")
+    sizes.insert(axis % (len(sizes) + 1), 0)
+    return torch.zeros(sizes, dtype=dtype_of(kind.elem_type))
 
 
 @kernel("Scan")
@@ -64,8 +76,10 @@ def scanned(
     out_axes = node["scan_output_axes"] or [0] * len(stacks)
     out_reverse = node["scan_output_directions"] or [0] * len(stacks)
     ys = [
-        torch.stack(stack[::-1] if back else stack, axis)
-        for stack, axis, back in zip(stacks, out_axes, out_reverse, strict=True)
+        stacked(stack[::-1] if back else stack, axis, y)
+        for stack, axis, back, y in zip(
+            stacks, out_axes, out_reverse, node["body"].output[count:], strict=True
+        )
     ]
     return (*state, *ys)
 

@@ -192,6 +192,8 @@ def leaky_relu(node: Node, x: Tensor) -> Tensor:
 
 @kernel("PRelu")
 def prelu(node: Node, x: Tensor, slope: Tensor) -> Tensor:
+    if node.opset < 7 and slope.numel() > 1:  # one slope a channel
+        slope = slope.reshape(-1, *[1] * (x.ndim - 2))
     return torch.where(x > 0, x, slope * x)
 
 

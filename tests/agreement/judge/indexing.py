@@ -167,7 +167,7 @@ def reverse_sequence(node: Node, x: Tensor, lengths: Tensor) -> Tensor:
     y = x.movedim((batch, time), (0, 1))
     rows = []
     for row, length in zip(y, integers(lengths), strict=True):
-        order = [*range(length)][::-1] + [*range(length, len(row))]
+        order = [*reversed(range(length)), *range(length, len(row))]
         rows.append(row.index_select(0, torch.tensor(order, dtype=torch.int64)))
     return torch.stack(rows).movedim((0, 1), (batch, time))
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .elementwise import cast_to, root
-from .graphs import Node, NoKernel, integers, kernel
+from .elementwise import root
+from .graphs import Node, NoKernel, dtype_of, integers, kernel
 from .indexing import wrapped
 
 
@@ -193,7 +193,7 @@ def attention(
     cap = node["softcap"]
     scores.append(cap * torch.tanh(scores[0] / cap) if cap else scores[0])
     bias, off = masks(node, scores[0], mask, past, valid)
-    scores.append((scores[1] + bias).masked_fill(off, -math.inf))
+    scores.append(scores[1] + bias + torch.zeros_like(scores[1]).masked_fill(off, -math.inf))
     weights = torch.softmax(scores[2].masked_fill(off.all(-1, True), 0.0), -1)
     scores.append(weights.masked_fill(off.all(-1, True), 0.0))
     y = scores[3] @ v
@@ -272,8 +272,6 @@ def quantize_linear(node: Node, x: Tensor, scale: Tensor, zero: Tensor | None = 
     scale = along(scale, x, axis, block)
     dtype = torch.uint8 if zero is None else zero.dtype
     if zero is None and node["output_dtype"]:
-        from .graphs import dtype_of
-
         dtype = dtype_of(node["output_dtype"])
     info = torch.iinfo(dtype)
     shift = 0 if zero is None else along(zero, x, axis, block).to(torch.float64)
@@ -289,11 +287,10 @@ def dequantize_linear(node: Node, x: Tensor, scale: Tensor, zero: Tensor | None 
 
 @kernel("DynamicQuantizeLinear")
 def dynamic_quantize_linear(node: Node, x: Tensor) -> tuple[Tensor, ...]:
-    x = cast_to(x, 1).detach()
     low, high = x.min().clamp(max=0), x.max().clamp(min=0)
     scale = (high - low) / 255
-    zero = torch.clamp(torch.round(-low / scale), 0, 255)
-    y = torch.clamp(torch.round(x / scale) + zero, 0, 255)
+    zero = torch.clamp(torch.round(-low / scale), 0, 255).detach()
+    y = torch.clamp(torch.round(x / scale) + zero, 0, 255).detach()
     return y.to(torch.uint8), scale, zero.to(torch.uint8)
 
 

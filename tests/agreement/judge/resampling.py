@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
 
@@ -18,18 +18,18 @@ from .windows import windows_of
 
 @kernel("Upsample")
 def upsample(node: Node, x: Tensor, scales: Tensor | None = None) -> Tensor:
-    factors = node["scales"] if scales is None else scales.tolist()
+    factors = torch.tensor(node["scales"]).double() if scales is None else scales
     for axis, factor in enumerate(factors):
         size = stretched(x.shape[axis], factor)
-        at = np.arange(size) / factor
+        at = torch.arange(size).double() / factor
         mode = "linear" if node["mode"] in ("linear", "bilinear") else "nearest"
         x = along(x, axis, weights(at, x.shape[axis], mode, "floor", factor, node))
     return x
 
 
-def stretched(size: int, factor: float) -> int:
+def stretched(size: int, factor: Tensor) -> int:
     """The size after scaling; sizes and scales are multiplied in single precision."""
-    return math.floor(np.float32(size) * np.float32(factor))
+    return math.floor(np.float32(size) * np.float32(factor.item()))
 
 
 def along(x: Tensor, axis: int, matrix: Tensor) -> Tensor:
@@ -45,37 +45,35 @@ def resize(node: Node, x: Tensor, *others: Tensor | None) -> Tensor:
     axes = [k % x.ndim for k in node["axes"] or range(x.ndim)]
     space = [x.shape[k] for k in axes]
     if scales is not None and scales.numel():
-        factors = scales.tolist()
+        factors = scales
         wide = [stretched(n, f) for n, f in zip(space, factors, strict=True)]
     else:
         wide = integers(sizes)
-        factors = [m / n for m, n in zip(wide, space, strict=True)]
+        factors = torch.tensor(wide).double() / torch.tensor(space)
         policy = node["keep_aspect_ratio_policy"] or "stretch"
         if policy != "stretch":
             factor = min(factors) if policy == "not_larger" else max(factors)
-            factors = [factor] * len(axes)
-            wide = [math.floor(factor * n + 0.5) for n in space]
+            factors = factor.expand(len(axes))
+            wide = [math.floor(factor.item() * n + 0.5) for n in space]
     outside = torch.tensor(False)
+    cropped = node["coordinate_transformation_mode"] == "tf_crop_and_resize"
     for k, axis in enumerate(axes):
-        ends = (0.0, 1.0) if roi is None or not roi.numel() else (
-            float(roi[k]), float(roi[k + len(axes)])
-        )
+        ends = (roi[k], roi[k + len(axes)]) if cropped else (0.0, 1.0)
         at = coordinates(node, space[k], wide[k], factors[k], ends)
-        if node["coordinate_transformation_mode"] == "tf_crop_and_resize":
+        if cropped:
             shape = [-1 if a == axis else 1 for a in range(x.ndim)]
             beyond = (at < 0) | (at > space[k] - 1)
-            outside = outside | torch.from_numpy(beyond).reshape(shape)
+            outside = outside | beyond.reshape(shape)
         matrix = weights(at, space[k], node["mode"], node["nearest_mode"], factors[k], node)
-        if wide[k] != space[k] or not torch.equal(matrix, torch.eye(space[k]).double()):
-            x = along(x, axis, matrix)
+        x = along(x, axis, matrix)
     return torch.where(outside, node["extrapolation_value"], x)
 
 
 def coordinates(
-    node: Node, size: int, wide: int, factor: float, ends: tuple[float, float]
-) -> np.ndarray:
+    node: Node, size: int, wide: int, factor: Tensor, ends: tuple[Any, Any]
+) -> Tensor:
     """Where the entries of the output lie in the input."""
-    i, mode = np.arange(wide, dtype=np.float64), node["coordinate_transformation_mode"]
+    i, mode = torch.arange(wide, dtype=torch.float64), node["coordinate_transformation_mode"]
     half = (i + 0.5) / factor - 0.5
     if mode == "half_pixel":
         return half
@@ -97,49 +95,50 @@ def coordinates(
     raise NoKernel(f"coordinates {mode}")
 
 
-def cubic(distance: np.ndarray, a: float) -> np.ndarray:
+def cubic(distance: Tensor, a: float) -> Tensor:
     """The weights of cubic convolution at distances."""
-    d = np.abs(distance)
+    d = distance.abs()
     near = ((a + 2) * d - (a + 3)) * d * d + 1
     far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-    return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
+    return torch.where(d <= 1, near, torch.where(d < 2, far, 0.0))
 
 
 ROUND = {
-    "round_prefer_floor": lambda at: np.ceil(at - 0.5),
-    "round_prefer_ceil": lambda at: np.floor(at + 0.5),
-    "floor": np.floor,
-    "ceil": np.ceil,
+    "round_prefer_floor": lambda at: torch.ceil(at - 0.5),
+    "round_prefer_ceil": lambda at: torch.floor(at + 0.5),
+    "floor": torch.floor,
+    "ceil": torch.ceil,
 }
 
 
 def weights(
-    at: np.ndarray, size: int, mode: str, rounding: str, factor: float, node: Node
+    at: Tensor, size: int, mode: str, rounding: str, factor: Tensor, node: Node
 ) -> Tensor:
     """The matrix (samples, pixels) of one axis."""
-    matrix = np.zeros((len(at), size))
-    rows = np.arange(len(at))
     if mode == "nearest":
-        matrix[rows, np.clip(ROUND[rounding](at), 0, size - 1).astype(int)] = 1
-        return torch.from_numpy(matrix)
-    shrink = min(factor, 1.0) if node["antialias"] else 1.0
-    reach = 1 if mode == "linear" else 2
+        return hot(ROUND[rounding](at.detach()), size)
     if mode not in ("linear", "cubic"):
         raise NoKernel(f"Resize of mode {mode}")
-    for k, position in enumerate(at):
-        base, start = math.floor(position), math.floor(-reach / shrink) + 1
-        places = base + np.arange(start, 2 - start)
-        distance = (places - position) * shrink
-        if mode == "linear":
-            w = np.clip(1 - np.abs(distance), 0, 1)
-        else:
-            w = cubic(distance, node["cubic_coeff_a"])
-        if node["exclude_outside"]:
-            w = np.where((places >= 0) & (places < size), w, 0.0)
-        if node["exclude_outside"] or node["antialias"]:
-            w = w / w.sum()
-        np.add.at(matrix[k], np.clip(places, 0, size - 1), w)
-    return torch.from_numpy(matrix)
+    shrink = factor.clamp(max=1) if node["antialias"] else torch.tensor(1.0).double()
+    start = math.floor(-(1 if mode == "linear" else 2) / shrink.item()) + 1
+    places = torch.floor(at.detach()).unsqueeze(1) + torch.arange(start, 2 - start)
+    distance = (places - at.unsqueeze(1)) * shrink
+    if mode == "linear" and not node["antialias"]:
+        w = torch.cat([1 + distance[:, :1], 1 - distance[:, 1:]], 1)  # no kinks at pixels
+    elif mode == "linear":
+        w = torch.clamp(1 - distance.abs(), 0, 1)
+    else:
+        w = cubic(distance, node["cubic_coeff_a"])
+    if node["exclude_outside"]:
+        w = torch.where((places >= 0) & (places < size), w, torch.zeros_like(w))
+    if node["exclude_outside"] or node["antialias"]:
+        w = w / w.sum(1, keepdim=True)
+    return (w.unsqueeze(-1) * hot(places, size)).sum(1)
+
+
+def hot(places: Tensor, size: int) -> Tensor:
+    """Ones at places, or at the nearest end, of a last axis."""
+    return F.one_hot(places.clamp(0, size - 1).to(torch.int64), size).double()
 
 
 @kernel("AffineGrid")
@@ -157,7 +156,11 @@ def pixels(x: Tensor, places: Sequence[Tensor]) -> Tensor:
 
 def sampled(x: Tensor, at: Sequence[Tensor]) -> Tensor:
     """Linear samples at places, each (N, P); there are zeros around x."""
-    y = torch.zeros((), dtype=x.dtype)
+    return torch.stack(list(shares(x, at))).sum(0)
+
+
+def shares(x: Tensor, at: Sequence[Tensor]) -> Iterator[Tensor]:
+    """What each pixel around a place gives to its linear sample."""
     low = [torch.floor(p).detach() for p in at]
     for corner in product((0, 1), repeat=len(at)):
         weight, places = torch.ones((), dtype=x.dtype), []
@@ -166,8 +169,7 @@ def sampled(x: Tensor, at: Sequence[Tensor]) -> Tensor:
             weight = weight * (p - base if up else base + 1 - p)
             weight = torch.where((place >= 0) & (place < size), weight, torch.zeros_like(weight))
             places.append(place.clamp(0, size - 1).to(torch.int64))
-        y = y + pixels(x, places) * weight.unsqueeze(1)
-    return y
+        yield pixels(x, places) * weight.unsqueeze(1)
 
 
 def reflected(p: Tensor, low: float, high: float) -> Tensor:
@@ -238,10 +240,8 @@ def deform_conv(
     lay = windows_of(node, x.shape[2:], node["kernel_shape"] or w.shape[2:])
     kernels = list(product(*(range(k) for k in w.shape[2:])))
     offset = offset.reshape(n, fields, len(kernels), rank, -1)
-    starts = torch.meshgrid(
-        *(torch.arange(c) * s - b for c, s, b in zip(lay.counts, lay.steps, lay.begins, strict=True)),
-        indexing="ij",
-    )
+    lines = zip(lay.counts, lay.steps, lay.begins, strict=True)
+    starts = torch.meshgrid(*(torch.arange(c) * s - b for c, s, b in lines), indexing="ij")
     columns = []
     for field, part in enumerate(x.chunk(fields, 1)):
         taps = []
@@ -289,10 +289,11 @@ def roi_samples(
     for p, size in zip(at, x.shape[2:], strict=True):
         far = far | (p < -1) | (p > size)
         places.append(p.clamp(0, size - 1).reshape(1, -1))
-    y = sampled(x, places)[0].reshape(-1, *at[0].shape).masked_fill(far, 0.0)
+    y = torch.cat(list(shares(x, places))).reshape(4, -1, *at[0].shape).masked_fill(far, 0.0)
     (_, tall), (_, broad) = axes
-    bins = y.reshape(-1, shape[0], tall, shape[1], broad)
-    return bins.mean((2, 4)) if mode == "avg" else bins.amax((2, 4))
+    bins = y.reshape(4, -1, shape[0], tall, shape[1], broad)
+    # The greatest share of a pixel, not the greatest sample: so do ONNX's own cases.
+    return bins.sum(0).mean((2, 4)) if mode == "avg" else bins.amax((0, 3, 5))
 
 
 @kernel("MaxRoiPool")
@@ -310,9 +311,9 @@ def max_roi_pool(node: Node, x: Tensor, rois: Tensor) -> Tensor:
                  min(max(math.ceil((k + 1) * width) + first, 0), size))
                 for k in range(count)
             ])  # fmt: skip
-        picture = x[int(image)]
+        picture, empty = x[int(image)], x.new_zeros(x.shape[1])
         cells = [
-            picture[:, a:b, c:d].amax((1, 2)) if b > a and d > c else picture.new_zeros(len(picture))
+            picture[:, a:b, c:d].amax((1, 2)) if b > a and d > c else empty
             for (a, b), (c, d) in product(*spans)
         ]
         results.append(torch.stack(cells, 1).reshape(-1, *shape))
