@@ -65,7 +65,7 @@ def vjp_graph(
     general: bool = False,
 ) -> Draft:
     """(inputs, cotangents) ↦ (of, Jᵀ · cotangents); given `seeds` are constant cotangents."""
-    t = trace(model, point, (*of, *wrt), engine, general=general)
+    t = trace(model, point, (*of, *wrt), engine, general=general, perturbed=wrt)
     dag = t.dag(wrt, of).T
     asked = [] if seeds is not None else [like(t, name, f"{name}_cotangent") for name in of]
     cotangents = asked if seeds is None else [seeds[name] for name in of]

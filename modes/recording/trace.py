@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -56,9 +57,12 @@ class Trace:
 
 def trace(
     model: Model, point: Mapping[str, Any], names: Iterable[str], engine: str | None = None,
-    *, general: bool = False,
+    *, general: bool = False, perturbed: Collection[str] = (),
 ) -> Trace:  # fmt: skip
     """Record the steps that the named tensors need; shapes and integers are those at the point.
+
+    A `perturbed` tensor is copied where it is computed: what is recorded of the step that computes
+    it, its derivative say, reads the original, and so does not move with the copy.
 
     A `general` one tells no number that may be another at a point of the same shapes: a rule that
     asks for one raises `OnnxJacError`.
@@ -76,6 +80,7 @@ def trace(
     values: dict[str, Any] = dict(zip(model.inputs, inputs, strict=True))
     for name in met.union(wanted) & model.constants.keys() - values.keys():
         values[name] = recorder.initializer(model.constants[name], name)
+    steps = tuple(chain.from_iterable(apart(step, perturbed, numbers) for step in steps))
     for step in steps:
         made = recorder.copy(step, [n and values[n] for n in step.inputs],
                              [n and numbers[n] for n in step.outputs])  # fmt: skip
@@ -84,6 +89,16 @@ def trace(
         forget(values, moving(steps, {*model.inputs, *point}))
     kept = {name: light(array) for name, array in numbers.items()}
     return Trace(recorder, values, inputs, steps, kept, asked, behind)
+
+
+def apart(step: Step, names: Collection[str], numbers: dict[str, Any]) -> Iterator[Step]:
+    """A step, and Identity nodes that copy its outputs of these names; `numbers` get both."""
+    copied = {n: f"{n} (computed)" for n in step.outputs if n in names}
+    numbers.update((original, numbers[name]) for name, original in copied.items())
+    outputs = tuple(copied.get(n, n) if n else n for n in step.outputs)
+    yield replace(step, outputs=outputs) if copied else step
+    for name, original in copied.items():
+        yield Step("Identity", "", step.version, f"{name} (copied)", (original,), (name,))
 
 
 def asked_in(graph: ir.Graph) -> dict[str, str]:

@@ -531,7 +531,7 @@ def range_(g: Graph, op: str) -> None:
 @makes("OneHot")
 def one_hot(g: Graph, op: str) -> None:
     i = integers(g)
-    if g.values[i].size > 6:
+    if g.values[i].size > 6 or not g.rank(i):
         raise Unfit
     g.node("OneHot", [i, g.constant(4), g.fresh([2])])
 

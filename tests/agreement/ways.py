@@ -341,6 +341,14 @@ def hessians(s: Subject) -> Iterator[Compared]:
         return oj.hessian(oj.load(s.scalar), point, of="loss", wrt=s.case.wrt)
 
     model = oj.load(s.scalar)
+    H = oj.hessian(model, s.case.point, of="loss", wrt=s.case.wrt)
+    try:
+        from . import judge
+
+        wanted = judge.hessian(s.scalar, s.case.point, "loss", s.case.wrt)
+        yield Compared("hessian by torch", H @ np.eye(H.shape[1]), wanted)
+    except (ImportError, NotImplementedError, RuntimeError):  # no torch, or no kernel there
+        pass
     yield from curvature(
         "hessian", lambda: oj.hessian(model, s.case.point, of="loss", wrt=s.case.wrt), at, s
     )

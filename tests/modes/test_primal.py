@@ -207,3 +207,13 @@ def test_where_onnx_runtime_departs_from_onnx_numpy_runs():
     np.testing.assert_array_equal(found, expected)
     with pytest.raises(OnnxJacError, match="departs from ONNX in MaxUnpool"):
         model.run(point, engine="onnxruntime")
+
+
+@pytest.mark.parametrize("op", ["HannWindow", "HammingWindow", "BlackmanWindow"])
+def test_windows_in_double_are_exact(op):
+    """ONNX Runtime rounds their coefficients to float32."""
+    body = f"w = {op}<output_datatype=11>(n) y = Mul(x, w)"
+    windowed = model(body, "(double[4] x) => (double[4] y)", n=np.array(4))
+    x = {"x": np.ones(4)}
+    own = windowed.run(x, engine="numpy")["y"]
+    np.testing.assert_allclose(windowed.run(x)["y"], own, rtol=1e-14, atol=1e-15)

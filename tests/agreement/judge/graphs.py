@@ -46,7 +46,7 @@ READ_AS = {  # by the names of NumPy and ml_dtypes
 }
 
 
-class NoKernel(Exception):
+class NoKernel(NotImplementedError):
     """The operator, with this opset or these attributes, has no kernel here."""
 
 
