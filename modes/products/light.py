@@ -2,9 +2,7 @@
 
 Measured on one core: a call of a session takes 10 µs and 0.3 µs for each kernel, a NumPy program
 3 µs and 1.2 µs for each. Convolutions are the session's, however small; so are large products of
-matrices, for which it has threads of its own. A sum of shifted tensors, which for NumPy is one
-call, is NumPy's, however large: a session goes through memory once for each shift and each term,
-which took 2 to 10 times as long on grids from 64² to 2048².
+matrices, for which it has threads of its own.
 """
 
 from __future__ import annotations
@@ -28,27 +26,9 @@ WINDOWS = frozenset({"Conv", "ConvTranspose"})
 
 def light(recording: Recording) -> bool:
     """Whether NumPy's program is sooner done than a session."""
-    return are_light(*calls(recording))
-
-
-def are_light(kernels: list[ir.Node], stencils: int) -> bool:
-    """Whether kernels and stencils are so few, and the kernels so small."""
-    few = len(kernels) + stencils <= FEW and not any(node.op_type in WINDOWS for node in kernels)
-    return few and sum(map(multiplications, kernels)) <= SMALL
-
-
-def calls(recording: Recording) -> tuple[list[ir.Node], int]:
-    """The kernels that NumPy calls one by one, and how many stencils stand for the others."""
     kernels = kernels_of(recording)
-    if len(kernels) <= FEW:  # which is few enough as it is
-        return kernels, 0
-    from .numpy.stencils import REPLACED, stencils  # an engine is loaded where it may be of use
-
-    if sum(node.op_type not in REPLACED for node in kernels) > FEW:
-        return kernels, 0
-    found = stencils(recording)
-    gone = {*found, *(node for _, inside in found.values() for node in inside)}
-    return [node for node in kernels if node not in gone], len(found)
+    few = len(kernels) <= FEW and not any(node.op_type in WINDOWS for node in kernels)
+    return few and sum(map(multiplications, kernels)) <= SMALL
 
 
 def kernels_of(recording: Recording) -> list[ir.Node]:
@@ -58,11 +38,9 @@ def kernels_of(recording: Recording) -> list[ir.Node]:
 
 def size_text(recording: Recording) -> str:
     """How much there is to do, in words."""
-    kernels, stencils = calls(recording)
-    count, few = sum(map(multiplications, kernels)), are_light(kernels, stencils)
-    if few and stencils:
-        return f"{stencils} stencils, {len(kernels)} other kernels: sooner than in a session"
+    kernels, few = kernels_of(recording), light(recording)
     why = "less than a session's call takes" if few else "repays a session's call"
+    count = sum(map(multiplications, kernels))
     return f"{len(kernels)} kernels, {count:,} multiplications: {why}"
 
 

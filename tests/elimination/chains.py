@@ -38,6 +38,14 @@ def random_dag(seed):
     return Dag(tuple(shapes), edges, tuple(dict.fromkeys(sources)), (count - 1,), FLOAT)
 
 
+def random_ends(seed):
+    """A random DAG between any vertices: one above another, in both ends, or named twice."""
+    dag, rng = random_dag(seed), np.random.default_rng(seed)
+    count = len(dag.shapes)
+    sources, sinks = (rng.integers(0, count, rng.integers(1, 5)).tolist() for _ in range(2))
+    return Dag(dag.shapes, dag.edges, (0, *sources), (*sinks, count - 1), FLOAT)
+
+
 def random_chain(seed):
     """Dense and diagonal operators between vectors of very different lengths."""
     rng = np.random.default_rng(seed)

@@ -7,8 +7,9 @@ from time import process_time
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from onnx import parser
 
-from onnxjac import linearize
+from onnxjac import linearize, load
 from onnxjac.jacobians import (
     BlockDiagonal,
     Convolution,
@@ -23,9 +24,10 @@ from onnxjac.jacobians import (
 from onnxjac.jacobians.products import factors_of
 from onnxjac.modes.elimination.cost import seconds
 from onnxjac.modes.elimination.plan import multiplied_out, plan
+from onnxjac.ops.numbers import numbers
 
 from ..networks.test_networks import MODELS, below, loaded
-from .chains import cnn, perceptron, random_dag
+from .chains import cnn, perceptron, random_dag, random_ends
 
 MANY, ROOM = 10**6, 2**28
 
@@ -50,6 +52,51 @@ def test_random_dags_keep_their_matrix(seed):
     planned = multiplied_out(dag, products=MANY, memory=ROOM)
     assert_allclose(planned.toarray(), dag.toarray(), rtol=1e-9, atol=1e-9)
     assert seconds(planned) <= seconds(dag)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_ends_above_one_another(seed):
+    """What an end gets is not counted twice, nor lost where a direct edge would lead past it."""
+    dag = random_ends(seed)
+    for products in (30, 1000, MANY):
+        planned = multiplied_out(dag, products=products, memory=ROOM)
+        for found, expected in ((planned, dag), (planned.T, dag.T)):
+            V = np.eye(dag.shape[1] if expected is dag else dag.shape[0])
+            product = expected._apply(numbers, V)
+            assert_allclose(found._apply(numbers, V), product, rtol=1e-9, atol=1e-9)
+
+
+UPSTREAM = {
+    "split": """(double[2,2] x) => (double[2,1] a, double[2,1] y) <int64[2] s = {1, 1}>
+        { a, b = Split<axis = 1>(x, s) y = Mul(a, b) }""",
+    "residual": """(double[2,3] x) => (double[2,3] a, double[2,3] b, double[2,3] y)
+        { t = Tanh(x) a = Add(x, t) u = Sin(a) b = Add(a, u) w = Mul(b, x) y = Add(w, a) }""",
+}
+
+
+@pytest.mark.parametrize("products", [10, 5000, 10**5])
+@pytest.mark.parametrize("wrt", [("x",), ("x", "a")], ids=str)
+@pytest.mark.parametrize("name", UPSTREAM)
+def test_an_output_upstream_of_another(name, wrt, products):
+    text = f'<ir_version: 10, opset_import: ["": 21]> g {UPSTREAM[name]}'
+    model = load(parser.parse_model(text))
+    x = np.random.default_rng(0).standard_normal(model.inputs["x"].shape)
+    J = linearize(model, {"x": x}, of=("a", "y"), wrt=wrt)
+    expected = J.dag._apply(numbers, np.eye(J.shape[1])).T
+    if wrt == ("x",):
+        assert_allclose(expected, differences(model, x), atol=1e-8)
+    assert_allclose(J.plan(products=products) @ np.eye(J.shape[1]), expected, atol=1e-12)
+    J @ np.zeros((J.shape[1], products))
+    assert_allclose(J @ np.eye(J.shape[1]), expected, atol=1e-12)
+
+
+def differences(model, x, step=1e-5):
+    """∂(a, y)/∂x by central differences."""
+    columns = []
+    for unit in np.eye(x.size).reshape(-1, *x.shape):
+        ahead, behind = (model.run({"x": x + s * step * unit}) for s in (1, -1))
+        columns.append(np.concatenate([(ahead[k] - behind[k]).ravel() for k in ("a", "y")]))
+    return np.transpose(columns) / (2 * step)
 
 
 def test_most_random_dags_are_changed():

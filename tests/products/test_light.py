@@ -8,11 +8,9 @@ from onnx import numpy_helper, parser
 import onnxjac as oj
 from onnxjac.jacobians import BlockDiagonal, Convolution, Dense, Geometry
 from onnxjac.modes.products.compiled import Compiled
-from onnxjac.modes.products.light import FEW, SMALL, kernels_of, light, multiplications
+from onnxjac.modes.products.light import FEW, SMALL, light, multiplications
 from onnxjac.modes.products.onnxruntime import compile as session
 from onnxjac.modes.products.record import record
-
-from ..sparse.models import stencil_by_slices
 
 pytest.importorskip("onnxruntime")
 RNG = np.random.default_rng(0)
@@ -83,24 +81,3 @@ def test_only_what_takes_a_good_part_of_a_second_runs_beside(columns, long):
     """2³² multiplications take some 20 ms, too little for a thread of their own."""
     recording = record(Dense(np.ones((64, 64), np.float32)), (columns,))
     assert session(recording).long is long
-
-
-def grid(n):
-    """v ↦ Δv + d ∘ v on n×n points, as the slices of a padded grid."""
-    loaded = oj.load(stencil_by_slices(n))
-    return oj.linearize(loaded, {"u": RNG.standard_normal((n, n))}).dag
-
-
-def test_a_stencil_is_one_call(monkeypatch):
-    """A session has more than `FEW` kernels for it; on a small grid no stencil is worth it."""
-    J = grid(128)
-    for K in (J, J.T):
-        C, v = Compiled(K), RNG.standard_normal(128**2)
-        assert_allclose(C @ v, K @ v, atol=1e-12)
-        assert repr(C).endswith("by numpy")
-        assert "1 stencils, 0 other kernels: sooner than in a session" in C.choice
-    small = record(grid(8))
-    assert len(kernels_of(small)) > FEW
-    assert not light(small)
-    monkeypatch.setattr("onnxjac.modes.products.light.FEW", 0)
-    assert not light(record(J))

@@ -1,21 +1,26 @@
 """The NumPy program computes what the operator does, and keeps what `check_operator` promises."""
 
 import tracemalloc
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from onnx import parser
 
 import onnxjac as oj
 from check_model import assert_near
 from check_operator import check_operator
 from onnxjac.jacobians import (
     Convolution,
+    Dag,
     Dense,
     Diagonal,
+    Edge,
     Embed,
     Eye,
+    Geometry,
     Product,
     Reshape,
     implicit_kron,
@@ -89,6 +94,51 @@ def test_blocks_of_patches_are_joined(pad):
         assert functions.count(np.matmul) > 3
         assert (np.add in functions) == (source == "u" and not pad)  # where y is larger than x
         assert_near(run(v), J._apply(numbers, v), 1e-12)
+
+
+READ_TWICE = {
+    "through a transpose": """(double[1,2,2] x, double[2,2,3] W) => (double[1,2,2] y)
+        { t = Transpose<perm = [0, 2, 1]>(x) c = Conv<pads = [1, 1]>(t, W) q = Tanh(c)
+          w = Transpose<perm = [0, 2, 1]>(q) y = Add(x, w) }""",
+    "through a reshape": """(double[2,2] w, double x) => (double[2,2] y)
+        <int64[2,2] i = {1, 0, 1, 0}> { b = GatherElements<axis = 1>(w, i) y = Mul(w, b) }""",
+}
+
+
+@pytest.mark.parametrize("engine", [None, "numpy"])
+@pytest.mark.parametrize("name", READ_TWICE)
+def test_what_is_read_later_is_not_written_over(name, engine):
+    """A tensor that one view of is used up in a sum, and another one after it."""
+    text = f'<ir_version: 10, opset_import: ["": 21]> g {READ_TWICE[name]}'
+    model, draw = oj.load(parser.parse_model(text)), Draw(18)
+    point = {name: draw.normal(*spec.shape) for name, spec in model.inputs.items()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", oj.OnnxJacWarning)  # an input that y does not depend on
+        J = oj.linearize(model, point)
+    for K, compiled in ((J, J.compile(engine)), (J.T, J.T.compile(engine))):
+        eye = np.eye(K.shape[1])
+        assert_allclose(compiled @ eye, K.dag._apply(numbers, eye).T, atol=1e-12)
+        assert_allclose(compiled @ eye[0], K.dag._apply(numbers, eye[0]), atol=1e-12)
+
+
+def test_a_frame_is_shared_only_by_what_it_is_the_frame_of():
+    """u lies behind s in a framed tensor; in its own frame, there are zeros where s is."""
+    draw, n = Draw(19), 4
+    u_shape, s_shape, joined = (1, 1, n), (1, 1, 1), (1, 1, n + 1)
+    first = Geometry(joined, (1, 1, 3), joined, (1,), (1,), (1, 1), 1)
+    second = Geometry(u_shape, (1, 1, 4), u_shape, (1,), (1,), (2, 1), 1)
+    edges = [
+        Edge(0, 2, Diagonal(draw.normal(*s_shape))),
+        Edge(1, 3, Diagonal(draw.normal(*u_shape))),
+        Edge(2, 4, Embed(((0, 1, 1), (0, 1, 1), (0, 1, 1)), joined, draw.dtype)),
+        Edge(3, 4, Embed(((0, 1, 1), (0, 1, 1), (1, 1, n)), joined, draw.dtype)),
+        Edge(4, 5, Convolution(draw.normal(1, 1, 3), "x", "u", first)),
+        Edge(3, 6, Convolution(draw.normal(1, 1, 4), "x", "u", second)),
+    ]
+    shapes = (s_shape, u_shape, s_shape, u_shape, joined, joined, u_shape)
+    J = Dag(shapes, edges, (0, 1), (5, 6), draw.dtype)
+    v = draw.normal(*J.in_shape)
+    assert_allclose(compile(record(J))(v), J._apply(numbers, v), atol=1e-12)
 
 
 def test_results_belong_to_the_caller_in_every_thread():

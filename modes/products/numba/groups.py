@@ -7,9 +7,8 @@ from collections.abc import Collection
 
 import onnx_ir as ir
 
-from ....jacobians import dtype_of, shape_of
+from ....jacobians import Shape, dtype_of, shape_of
 from ..numpy.padding import frame
-from ..numpy.shifts import squeezed
 from ..record import Recording
 
 ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div", "Neg"})
@@ -83,3 +82,9 @@ class Groups:
         for node in list(self.roots):
             if not any(x.producer() in self.inlined for x in node.inputs if x is not None):
                 self.roots.remove(node)
+
+
+def squeezed(value: ir.Value | None) -> Shape:
+    """The shape without axes of length 1."""
+    assert value is not None
+    return tuple(n for n in shape_of(value) if n > 1)

@@ -12,9 +12,9 @@ from itertools import pairwise, product
 import onnx_ir as ir
 
 from ....jacobians import Shape, shape_of
-from ..numpy.index import Index, broadcast, moved, whole
 from ..record import Recording
 from .groups import ARITHMETIC, Groups
+from .index import Index, broadcast, moved, whole
 
 PIECES = 32
 """The most pieces a loop may have: a frame in space has 27, and more would compile slowly."""

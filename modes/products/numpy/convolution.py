@@ -55,15 +55,16 @@ def frame_around(shape: Shape, dtype: Any, grid: Windows) -> tuple[Place, Place]
     widths = widths_of(grid)
     larger = tuple(n + a + b for n, (a, b) in zip(shape, widths, strict=True))
     frame = channels_first(larger, dtype, Role.KEPT)
-    return frame, Place(frame.buffer, inside(frame.view, widths))
+    frame.buffer.core = inside(frame.view, widths)
+    return frame, Place(frame.buffer, frame.buffer.core)
 
 
 def framed(asm: Assembler, x: Place, grid: Windows) -> Place:
     """A signal inside its frame: where it is already, or a copy."""
     if not any(map(any, grid.frame)):
         return x
-    around = Place(x.buffer, x.buffer.ghost)
-    deep = x.buffer.role is Role.KEPT and around.view.ndim == x.view.ndim
+    core, around = x.buffer.core, Place(x.buffer, x.buffer.ghost)
+    deep = core is not None and x.same(Place(x.buffer, core))
     if deep and x.same(Place(x.buffer, inside(around.view, widths_of(grid)))):
         return around
     frame, core = frame_around(x.shape, x.dtype, grid)

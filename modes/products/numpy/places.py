@@ -36,11 +36,15 @@ class Role(Enum):
 
 @dataclass(eq=False)
 class Buffer:
-    """A piece of memory of a program; `fill` is what a kept one is filled with."""
+    """A piece of memory of a program; `fill` is what a kept one is filled with.
+
+    Of a frame of zeros, `core` is the part inside: nothing else of it is ever written.
+    """
 
     ghost: np.ndarray
     role: Role
     fill: float = 0.0
+    core: np.ndarray | None = None
 
 
 @dataclass(frozen=True)

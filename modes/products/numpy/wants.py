@@ -1,7 +1,8 @@
 """Wants: where consumers want a value to lie, so that its producer writes it there at once.
 
 From the result backwards: what is concatenated is written into the concatenation, what is padded
-inside its frame, the operand of a sum where the sum is to be, the result into y.
+inside its frame, the result into y. All that lies at a place is the same numbers in other shapes:
+a value is never wanted where another one will be written.
 """
 
 from __future__ import annotations
@@ -101,14 +102,6 @@ def _in_its_own_order(wants: Wants, node: ir.Node, place: Place) -> Iterator[Wan
     yield operand(node), place.moved(np.transpose, inverse)
 
 
-@wants_for("Add", "Sub", "Mul", "Div", "Neg")
-def _where_the_result_is(wants: Wants, node: ir.Node, place: Place) -> Iterator[Want]:
-    for x in node.inputs:
-        if x is not None and fits(x, place) and wants.uses[x] == 1 and x.producer() is not None:
-            yield x, place
-            return
-
-
 @asks_for("Concat")
 def _room_for_all(wants: Wants, node: ir.Node) -> Iterator[Want]:
     y = node.outputs[0]
@@ -134,8 +127,3 @@ def operand(node: ir.Node, place: int = 0) -> ir.Value:
     x = node.inputs[place]
     assert x is not None
     return x
-
-
-def fits(x: ir.Value, place: Place) -> bool:
-    """Whether a value has the shape and the dtype of a place."""
-    return shape_of(x) == place.shape and dtype_of(x) == place.dtype

@@ -11,8 +11,8 @@ import onnx_ir as ir
 
 from ....jacobians import Shape, shape_of
 from ...flow.steps import python_of
+from ..numpy.padding import frame
 from ..record import Recording
-from .padding import frame
 
 
 class Affine(NamedTuple):
