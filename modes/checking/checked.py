@@ -14,7 +14,8 @@ from ..naming.names import is_float
 from ..primal.near import Near
 from ..tape.active import active_steps
 from ..tape.routing import Routed
-from .check import Check, Outcome, against_differences, check
+from .check import Check, Outcome, against_differences, check, random
+from .differences import spread
 
 
 class Linear(Protocol):
@@ -55,9 +56,7 @@ def around(J: Linear) -> Near:
 
 def beside(J: Linear, near: Near, seed: int) -> tuple[Jacobian, Near]:
     """The Jacobian and the primal at a random point near this one."""
-    rng, x = np.random.default_rng(seed), near.x
-    spread = float(np.linalg.norm(x)) / max(len(x), 1) ** 0.5
-    shift = 1e-2 * max(spread, 1e-3) * rng.standard_normal(J.shape[1])
+    shift = 1e-2 * spread(near.x) * random(seed).standard_normal(J.shape[1])
     moved = J._like(J.route.record(near.moved(shift.astype(J.dtype))))
     return moved, around(moved)
 

@@ -26,7 +26,7 @@ KINK = 1e-2
 SURE = 10.0
 """A difference from J v counts where it is so many times as large as the slope's uncertainty."""
 
-ROUNDINGS = 8.0
+ROUNDINGS = 2.0
 """So many rounding errors of f and of x are taken to meet in one difference."""
 
 
@@ -132,8 +132,7 @@ class Comparison:
         moved = np.asarray(J @ (x * signs).astype(J.dtype), np.float64)
         values = pooled(self.here, near.parts) + pooled(moved, near.parts)
         self.rounding = ROUNDINGS * eps * values  # divided by h, an error of a slope
-        spread = float(np.linalg.norm(x)) / max(len(x), 1) ** 0.5
-        self.best = max(spread, 1e-3) * eps ** (1 / 3)  # of smooth f
+        self.best = spread(x) * eps ** (1 / 3)  # of smooth f
         self.slopes: dict[int, Slopes] = {}
 
     def run(self) -> Compared:
@@ -144,9 +143,9 @@ class Comparison:
         for power in POWERS:
             with suppress(Exception):  # f need not be defined so far away
                 self.slopes[power] = self.at(self.best * RATIO**-power)
-            for slope in self.found_with(power):
+            for slope, apart in self.found_with(power):
                 error = abs(slope - self.product) / self.unit
-                new = (error <= limits) & ~agree
+                new = (error <= limits) & ~agree & (apart <= KINK)
                 errors[new] = error[new]
                 agree |= new
             if np.all(agree | ~finite):
@@ -161,16 +160,27 @@ class Comparison:
         ahead, behind = (np.asarray(self.near(step), np.float64) for step in steps)
         return Slopes(h, (ahead - self.here) / h, (self.here - behind) / h)
 
-    def found_with(self, power: int) -> list[np.ndarray]:
-        """The slopes that a width gives, alone and extrapolated with those next to it."""
+    def found_with(self, power: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The slopes that a width gives, alone and extrapolated with those next to it.
+
+        With each, how far the slopes to both sides are apart, relative to the greatest: at once at
+        a kink, where their mean may be J v nevertheless, and little where it is far away.
+        """
         if power not in self.slopes:
             return []
         one = self.slopes[power]
-        found = [one.mean]
+        found = [(one.mean, self.apart(one))]
         for wide, fine in ((power - 1, power), (power, power + 1)):
             if wide in self.slopes and fine in self.slopes:
-                found.append(self.slopes[wide].finer(self.slopes[fine])[0])
+                slope, _ = self.slopes[wide].finer(self.slopes[fine])
+                found.append((slope, self.apart(self.slopes[fine])))
         return found
+
+    def apart(self, slopes: Slopes) -> np.ndarray:
+        """How far the slopes to both sides are apart, beyond what rounding does."""
+        gap = abs(slopes.ahead - slopes.behind) - 2 * self.rounding / slopes.h
+        scale = np.maximum.reduce([abs(slopes.ahead), abs(slopes.behind), self.size])
+        return gap / np.where(scale > 0, scale, 1.0)
 
     def limit(self, uncertainty: np.ndarray) -> np.ndarray:
         """What is allowed, relative to the size of J v."""
@@ -190,18 +200,46 @@ class Comparison:
         errors, limits = np.where(agree, errors, error), np.where(agree, limits, limit)
         return Compared(errors, limits, judged, finite)
 
+    def resolution(self) -> np.ndarray:
+        """The smallest change of f that is seen, where f stands still at other widths.
+
+        A small number that remains of large ones changes by steps that its own size does not tell.
+        """
+        changes = [abs(s.h * side) for s in self.slopes.values() for side in (s.ahead, s.behind)]
+        least = np.min([np.where(change > 0, change, np.inf) for change in changes], axis=0)
+        still = np.any([change == 0 for change in changes], axis=0)
+        seen = np.where(still & np.isfinite(least), least, 0.0)
+        return pooled(seen, self.near.parts)
+
     def certain(self) -> tuple[np.ndarray, np.ndarray]:
         """The extrapolated slope that is most certain, entry by entry, and its uncertainty."""
         best = np.zeros_like(self.here), np.full_like(self.here, np.inf)
+        rounding = np.maximum(self.rounding, self.resolution())
         powers = sorted(self.slopes)
         pairs = [(fine, *self.slopes[wide].finer(self.slopes[fine]))
                  for wide, fine in pairwise(powers) if fine == wide + 1]  # fmt: skip
         for (_, coarse, loose), (fine, slope, tight) in pairwise(pairs):
             unsure = np.maximum.reduce([loose, tight, abs(slope - coarse)])
-            unsure = unsure + self.rounding / self.slopes[fine].h
+            finer = [self.slopes[power] for power in powers if power > fine]
+            unsure = np.maximum.reduce([unsure, *(against(slope, s, rounding) for s in finer)])
+            unsure = unsure + rounding / self.slopes[fine].h
             better = unsure < best[1]
             best = np.where(better, slope, best[0]), np.where(better, unsure, best[1])
         return best
+
+
+def against(slope: np.ndarray, finer: Slopes, rounding: np.ndarray) -> np.ndarray:
+    """How far a slope is from the mean at a smaller width, beyond what rounding does there.
+
+    What looks smooth from far away, as saw teeth do, need not be so close by.
+    """
+    return np.maximum(abs(slope - finer.mean) - SURE * rounding / finer.h, 0.0)
+
+
+def spread(x: np.ndarray) -> float:
+    """The size of x, to which steps are relative; that of 0 is 1."""
+    size = float(np.linalg.norm(x)) / max(len(x), 1) ** 0.5
+    return max(size, 1e-3) if size else 1.0
 
 
 def pooled(values: np.ndarray, parts: np.ndarray) -> np.ndarray:

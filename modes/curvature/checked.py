@@ -19,6 +19,7 @@ from ..checking.check import (
     dot_error,
     entries,
     epsilon,
+    random,
     relative,
     tested,
     tolerances,
@@ -45,7 +46,7 @@ def checked(C: Curvature, seed: int = 0) -> Check:
     - J v against central differences of the model, for every J inside;
     - of a Gauss-Newton matrix, the loss Hessian H against central differences of the gradient.
     """
-    rng = np.random.default_rng(seed)
+    rng = random(seed)
     u, v = (rng.standard_normal(C.shape[0]).astype(C.dtype) for _ in range(2))
     V = rng.standard_normal((C.shape[1], 3)).astype(C.dtype)
     fine, _ = tolerances(epsilon(C.dtype))
@@ -73,7 +74,7 @@ def is_semidefinite(C: Jacobian, seed: int) -> bool:
 
 def negativity(C: Jacobian, seed: int) -> float:
     """The greatest -vᵀ C v / ‖v‖ ‖C v‖ of some v, 0 where none is positive."""
-    V = np.random.default_rng(seed).standard_normal((C.shape[1], PROBES)).astype(C.dtype)
+    V = random(seed).standard_normal((C.shape[1], PROBES)).astype(C.dtype)
     V, images = V.astype(np.float64), np.asarray(C @ V, np.float64)
     sizes = np.linalg.norm(V, axis=0) * np.linalg.norm(images, axis=0)
     forms = np.sum(V * images, axis=0)
@@ -105,7 +106,7 @@ def against_gradient(C: Jacobian, seed: int) -> Iterator[Outcome]:
     J = linearized(C)[0]
     plain = hessian(J.route.model, J.point, of=asked["of"], wrt=asked["at"],
                     weights=asked.get("weights"), engine=asked.get("engine"))  # fmt: skip
-    w = np.random.default_rng(seed).standard_normal(H.shape[1]).astype(H.dtype)
+    w = random(seed).standard_normal(H.shape[1]).astype(H.dtype)
     fine, _ = tolerances(epsilon(H.dtype))
     yield tested("loss Hessian against the recorded one",
                  lambda: relative(unit(H @ w), unit(plain @ w)), fine)  # fmt: skip
