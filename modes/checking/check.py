@@ -112,7 +112,7 @@ def check(
         ("J v against J v before elimination", lambda: relative(J @ v, plain @ v)),
         ("Jᵀ u against Jᵀ u before elimination", lambda: relative(J.T @ u, plain.T @ u)),
     )
-    products = [tested(name, error, fine) for name, error in tests]
+    products = [outcome_of(name, error, fine) for name, error in tests]
     slopes = against_differences(J, near, neighbour, seed, narrow)
     return Check((*products, *entries(J, seed, fine), slopes))
 
@@ -124,20 +124,25 @@ def entries(J: Jacobian, seed: int, allowed: float, letter: str = "J") -> Iterat
     which all of its entries have a part. A matrix is left out where it has more than 4 million
     entries or takes more than about 2 · 10⁹ flops, a sparse one where it takes more than 16 MiB.
     """
-    m, n = J.shape
+    yield from ways(J, letter, seed, allowed)
+    if J.T is not J:
+        yield from ways(J.T, f"{letter}ᵀ", seed, allowed)
+
+
+def ways(J: Jacobian, name: str, seed: int, allowed: float) -> Iterator[Outcome]:
+    """The entries of one operator, by the ways that are not too much work."""
+    (m, n), some = J.shape, Samples(J, seed)
     cheap = J.flops <= PRODUCT or min(m, n) * J.flops <= WORK
-    small = cheap and m * n <= ENTRIES
-    for name, K in {letter: J, **({} if J.T is J else {f"{letter}ᵀ": J.T})}.items():
-        some = Samples(K, seed)
-        if small:
-            yield tested(f"{name}.toarray() against products",
-                         lambda: some.error(K.toarray(progress=False)), allowed)  # fmt: skip
-            yield tested(f"{name}.diagonal() against products",
-                         lambda: some.diagonal_error(K.diagonal()), allowed)  # fmt: skip
-        if cheap:
-            with suppress(LimitError):
-                yield tested(f"{name}.tosparse() against products",
-                             lambda: some.error(K.tosparse(limit=SPARSE)), allowed)  # fmt: skip
+    limit = min(SPARSE, J.dense_limit)
+    tests: dict[str, Callable[[], float]] = {}
+    if cheap and m * n <= ENTRIES and m * n * J.dtype.itemsize <= J.dense_limit:
+        tests["toarray"] = lambda: some.error(J.toarray(progress=False))
+        tests["diagonal"] = lambda: some.diagonal_error(J.diagonal())
+    if cheap:
+        tests["tosparse"] = lambda: some.error(J.tosparse(limit=limit, progress=False))
+    for way, error in tests.items():
+        with suppress(LimitError):
+            yield outcome_of(f"{name}.{way}() against products", error, allowed, but=LimitError)
 
 
 class Samples:
@@ -213,7 +218,8 @@ def against_differences(
 def narrow_text(specs: tuple[Any, ...]) -> str:
     """Which tensors have fewer digits than J."""
     kinds = ", ".join(dict.fromkeys(str(spec.dtype) for spec in specs))
-    return f"{kinds} between the ends: {joined(specs, ', ', lambda spec: clipped(spec.name, 40), 80)}"
+    names = joined(specs, ", ", lambda spec: clipped(spec.name, 40), 80)
+    return f"{kinds} between the ends: {names}"
 
 
 def tolerances(eps: float) -> tuple[float, float]:
@@ -234,12 +240,17 @@ def epsilon(dtype: np.dtype) -> float:
     return float(ml_dtypes.finfo(dtype).eps)
 
 
-def tested(name: str, error: Callable[[], float], allowed: float) -> Outcome:
-    """One test; its error is infinite where it is not a number or could not be computed."""
+def outcome_of(
+    name: str, error: Callable[[], float], allowed: float, *, but: type[Exception] | tuple[()] = ()
+) -> Outcome:
+    """One test; its error is infinite where it is not a number or could not be computed.
+
+    Exceptions of the type `but` are raised.
+    """
     try:
         with np.errstate(all="ignore"):
             found = error()
-    except LimitError:
+    except but:
         raise
     except Exception as problem:
         return Outcome(name, float("inf"), allowed, said(problem))

@@ -64,7 +64,8 @@ def beside(J: Linear, near: Near, seed: int) -> tuple[Jacobian, Near]:
 def narrow_in(J: Linear) -> tuple[TensorSpec, ...]:
     """The floating tensors on the way from `wrt` to `of` that have fewer digits than J."""
     wrt, of = (tuple(spec.name for spec in side) for side in (J.domain, J.codomain))
-    made = (name for a in active_steps(J.route.steps, wrt, of) for name in a.step.outputs if name)
+    active = active_steps(J.route.model.steps, wrt, of)
+    made = (name for found in active for name in found.step.outputs if name)
     specs = {s.name: s for s in (*J.domain, *J.codomain, *map(J.route.model.spec, made))}
     return tuple(
         spec for spec in specs.values()

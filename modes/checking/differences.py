@@ -66,10 +66,13 @@ class Compared:
     def note(self) -> str:
         """What is not judged, in words."""
         count, endless = len(self.judged), int(np.count_nonzero(~self.finite))
-        said = [f"{self.on_kinks} of {count} entries not compared: as on a kink or jump, no slope settles"
-                if self.on_kinks else "",
-                f"{endless} of {count} entries are not finite" if endless else ""]  # fmt: skip
-        return "; ".join(filter(None, said))
+        said = []
+        if self.on_kinks:
+            said.append(f"{self.on_kinks} of {count} entries not compared: as on a kink or jump, "
+                        f"no slope settles")  # fmt: skip
+        if endless:
+            said.append(f"{endless} of {count} entries are not finite")
+        return "; ".join(said)
 
     @property
     def worst(self) -> tuple[float, float]:
@@ -249,4 +252,3 @@ def pooled(values: np.ndarray, parts: np.ndarray) -> np.ndarray:
     squares = np.bincount(parts, sizes**2, len(count))
     means = np.sqrt(squares / np.maximum(count, 1))
     return np.maximum(sizes, means[parts]) if len(values) else sizes
-

@@ -19,9 +19,9 @@ from ..checking.check import (
     dot_error,
     entries,
     epsilon,
+    outcome_of,
     random,
     relative,
-    tested,
     tolerances,
 )
 from ..checking.checked import differences
@@ -57,7 +57,7 @@ def checked(C: Curvature, seed: int = 0) -> Check:
     made = origin(C)
     if is_semidefinite(made, seed):
         tests.append(("vᵀ C v ≥ 0", partial(negativity, made, seed)))
-    products = (tested(name, error, fine) for name, error in tests)
+    products = (outcome_of(name, error, fine) for name, error in tests)
     return Check((*products, *entries(C, seed, fine, "C"), *against_model(made, seed),
                   *against_gradient(made, seed)))  # fmt: skip
 
@@ -108,7 +108,7 @@ def against_gradient(C: Jacobian, seed: int) -> Iterator[Outcome]:
                     weights=asked.get("weights"), engine=asked.get("engine"))  # fmt: skip
     w = random(seed).standard_normal(H.shape[1]).astype(H.dtype)
     fine, _ = tolerances(epsilon(H.dtype))
-    yield tested("loss Hessian against the recorded one",
+    yield outcome_of("loss Hessian against the recorded one",
                  lambda: relative(unit(H @ w), unit(plain @ w)), fine)  # fmt: skip
     found = differences(plain.J, seed)
     yield replace(found, name=f"H {found.name[2:]} of the gradient")

@@ -26,13 +26,17 @@ W = RNG.standard_normal((3, 3))
 
 def model(body, signature="(double[2,3] x) => (double[2,3] y)", **weights):
     """A loaded model in ONNX's text format, with initializers."""
-    proto = parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> g {signature} {{ {body} }}')
+    proto = parser.parse_model(
+        f'<ir_version: 10, opset_import: ["": 21]> g {signature} {{ {body} }}'
+    )
     for name, array in weights.items():
         proto.graph.initializer.append(numpy_helper.from_array(np.asarray(array), name))
     return oj.load(proto)
 
 
-def linearized(body, signature="(double[2,3] x) => (double[2,3] y)", *, wrt=None, weights=None, **x):
+def linearized(
+    body, signature="(double[2,3] x) => (double[2,3] y)", *, wrt=None, weights=None, **x
+):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", oj.OnnxJacWarning)
         return oj.linearize(model(body, signature, **(weights or {})), x or {"x": X}, wrt=wrt)
@@ -49,7 +53,9 @@ def net():
 
 # -- what is wrong is named ------------------------------------------------------------------------
 
-ARRAY, SPARSE, DIAGONAL = (f"J.{way}() against products" for way in ("toarray", "tosparse", "diagonal"))
+ARRAY, SPARSE, DIAGONAL = (
+    f"J.{way}() against products" for way in ("toarray", "tosparse", "diagonal")
+)
 
 
 def one_off(entries):
@@ -132,7 +138,9 @@ def test_a_wrong_compiled_program_is_named(monkeypatch, wrong):
         hit = (C.shape[0] < C.shape[1]) == (wrong == "J")
         return one_off(right(C, v, columns)) if hit else right(C, v, columns)
 
-    J = linearized("y = MatMul(x, w)", "(double[2,3] x) => (double[2,1] y)", weights={"w": W[:, :1]})
+    J = linearized(
+        "y = MatMul(x, w)", "(double[2,3] x) => (double[2,1] y)", weights={"w": W[:, :1]}
+    )
     C = J.compile("numpy")
     assert C.check()
     monkeypatch.setattr(Compiled, "_flat_product", broken)
@@ -312,8 +320,9 @@ BODIES = [
     "e = Equal(x, x) y = Where(e, x, big)",
     "t = Transpose(x) m = MatMul(x, t) y = MatMul(m, x)",
 ]
-CONSTANTS = {"big": 1e6, "mid": 1e3, "tiny": 1e-8, "w": W, "g": np.ones(3), "low": -0.5, "high": 0.5,
-             "one": np.array([1]), "one0": np.array(1), "big0": 2.5}  # fmt: skip
+CONSTANTS = {"big": 1e6, "mid": 1e3, "tiny": 1e-8, "w": W, "g": np.ones(3),
+             "low": -0.5, "high": 0.5, "one": np.array([1]), "one0": np.array(1),
+             "big0": 2.5}  # fmt: skip
 
 
 @pytest.mark.parametrize("size", ["plain", "small", "large", "zero", "half"])
