@@ -18,6 +18,7 @@ from ...ops.numbers.fallback import proto
 from ..naming.names import is_float
 from ..primal.draws import is_random
 from ..primal.sizes import SMALL, Types, dtype_in, inferred, shape_in, type_of
+from ..tape.moving import SHAPES
 
 Names = frozenset[str]
 NONE: Names = frozenset()
@@ -60,10 +61,9 @@ class Sizes:
         moving = [name for name in names if name not in self.still]
         found = inferred(node_of(step), step.version, self.types, self.known)
         inherited = NONE.union(*(self.causes.get(name, NONE) for name in names))
-        shapes_only = not step.domain and step.op_type in ("Shape", "Size")
-        behind = inherited if shapes_only else NONE.union(
-            inherited, *(self.roots.get(name, NONE) for name in moving))  # fmt: skip
-        still = not behind and (shapes_only or not moving) and not is_random(step)
+        moved = () if only_shapes(step) else moving
+        behind = NONE.union(inherited, *(self.roots.get(name, NONE) for name in moved))
+        still = not behind and not moved and not is_random(step)
         decided: Names | None = None
         for name in filter(None, step.outputs):
             kind = found.get(name)
@@ -90,7 +90,7 @@ class Sizes:
         types = {n: typed(self._numbers[n]) for n in filter(None, step.inputs)}
         if any(kind is None for kind in types.values()):
             return NONE
-        node, known = node_of(step), {n: x for n, x in self.known.items() if n in step.inputs}
+        node, known = node_of(step), {n: self._numbers[n] for n in self.still & {*step.inputs}}
 
         def told(names: Iterable[str]) -> bool:
             held = known | {n: self._numbers[n] for n in names}
@@ -117,7 +117,8 @@ class Sizes:
         shapes = [self.shape(name) for name in step.outputs if name]
         if any(s is None or np.prod(s, dtype=float) > SMALL for s in shapes):
             return
-        inputs = [None if name is None else self._stand_in(name) for name in step.inputs]
+        told = self._stand_in if only_shapes(step) else self.known.get
+        inputs = [None if name is None else told(name) for name in step.inputs]
         if any(x is None and name for x, name in zip(inputs, step.inputs, strict=True)):
             return
         try:
@@ -129,11 +130,16 @@ class Sizes:
         self.known.update((n, y) for n, y in pairs if n and isinstance(y, np.ndarray))
 
     def _stand_in(self, name: str) -> np.ndarray | None:
-        """The numbers of a tensor; where only its shape matters, zeros."""
+        """Zeros of the shape of a tensor."""
         shape = self.shape(name)
-        if name in self.known or name in self.still or shape is None:
-            return self.known.get(name)
+        if shape is None:
+            return None
         return np.broadcast_to(np.zeros((), dtype_in(self.types[name])), shape)
+
+
+def only_shapes(step: Step) -> bool:
+    """Whether a step looks at the shape of its input alone."""
+    return not step.domain and step.op_type in SHAPES
 
 
 def node_of(step: Step) -> onnx.NodeProto:
