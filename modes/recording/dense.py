@@ -48,6 +48,9 @@ def all_rows(t: Trace, of: str, wrt: Names) -> dict[str, Array]:
     """Jᵀ on every unit cotangent at once: (*of, *wrt)."""
     shape = shape_of(t.values[of])
     dag = t.dag(wrt, (of,)).T
+    if not size(shape):
+        nothing = {w: (*shape, *shape_of(t.values[w])) for w in wrt}
+        return {f"{of}_{w}_jacobian": np.zeros(s, dag.dtype) for w, s in nothing.items()}
     unit = np.eye(size(shape), dtype=dag.dtype).reshape(size(shape), *shape)
     rows = swept(t.recorder, dag, unit, wrt)
     return {

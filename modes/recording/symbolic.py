@@ -62,13 +62,14 @@ def generalised(model: Model, point: Mapping[str, Any], make: Make, name: str) -
 
 def batch_symbol(model: Model) -> str | None:
     """The symbol that inputs of the model have as their first dimension."""
-    firsts = [spec.shape[0] for spec in model.inputs.values() if spec.shape]
-    return next((dim for dim in firsts if isinstance(dim, str)), None)
+    tensors = [spec for spec in model.inputs.values() if spec.dtype is not None and spec.shape]
+    return next((s.shape[0] for s in tensors if s.shape and isinstance(s.shape[0], str)), None)
 
 
 def batched(model: Model, symbol: str) -> list[str]:
     """The inputs whose first dimension is that symbol."""
-    return [n for n, s in model.inputs.items() if s.shape and s.shape[0] == symbol]
+    tensors = [spec for spec in model.inputs.values() if spec.dtype is not None and spec.shape]
+    return [spec.name for spec in tensors if spec.shape and spec.shape[0] == symbol]
 
 
 def at_size(
