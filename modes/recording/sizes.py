@@ -6,11 +6,12 @@ decide a size, the recording holds for these numbers only, and this tells whose 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 from onnx import helper
 
 from ...ops import Step, numbers
@@ -27,23 +28,23 @@ NONE: Names = frozenset()
 class Sizes:
     """The types of tensors step by step, with a gap for every size that numbers decide.
 
-    `known` are the numbers of small tensors that constants and shapes determine; `numbers` are
-    those of the point, by which the tensors behind a gap are found: `causes` for a shape, `roots`
-    for numbers that hang on such a shape.
+    `known` are the numbers of small tensors that constants and shapes determine; `number` tells
+    the numbers at the point, by which the tensors behind a gap are found: `causes` for a shape,
+    `roots` for numbers that hang on such a shape.
     """
 
     def __init__(
         self,
         types: Types,
         constants: Mapping[str, np.ndarray],
-        numbers: Mapping[str, Any] | None = None,
+        number: Callable[[str], Any] = lambda name: None,
     ) -> None:
         self.types = dict(types)
         self.known = {n: a for n, a in constants.items() if a.size <= SMALL}
         self.still = set(constants)
         self.causes: dict[str, Names] = {}
         self.roots: dict[str, Names] = {}
-        self._numbers = numbers or {}
+        self._number = number
 
     def run(self, steps: Iterable[Step]) -> Sizes:
         """The types of all that these steps make."""
@@ -57,6 +58,10 @@ class Sizes:
 
     def step(self, step: Step) -> None:
         """The types, causes and known numbers of the outputs of one step."""
+        if any(isinstance(value, ir.Graph) for value in step.attrs.values()):
+            found = {n: typed(self._number(n)) for n in step.outputs if n}
+            self.types.update((n, kind) for n, kind in found.items() if kind is not None)
+            return
         names = [name for name in step.inputs if name]
         moving = [name for name in names if name not in self.still]
         found = inferred(node_of(step), step.version, self.types, self.known)
@@ -72,8 +77,8 @@ class Sizes:
                     decided = inherited | self._deciding(step, moving)
                 if decided:
                     self.causes[name] = decided
-                elif name in self._numbers:  # ONNX cannot tell, but no number decides it
-                    kind = typed(self._numbers[name])
+                else:  # ONNX cannot tell, but no number decides it
+                    kind = typed(self._number(name)) or kind
             if kind is not None:
                 self.types[name] = kind
             if still:
@@ -85,28 +90,27 @@ class Sizes:
 
     def _deciding(self, step: Step, moving: list[str]) -> Names:
         """The tensors whose numbers decide the sizes of a step that is no more than the shapes."""
-        if not self._numbers:
-            return NONE
-        types = {n: typed(self._numbers[n]) for n in filter(None, step.inputs)}
+        numbers = {n: self._number(n) for n in filter(None, step.inputs)}
+        types = {n: typed(x) for n, x in numbers.items()}
         if any(kind is None for kind in types.values()):
             return NONE
-        node, known = node_of(step), {n: self._numbers[n] for n in self.still & {*step.inputs}}
+        node, known = node_of(step), {n: numbers[n] for n in self.still & {*step.inputs}}
 
         def told(names: Iterable[str]) -> bool:
-            held = known | {n: self._numbers[n] for n in names}
+            held = known | {n: numbers[n] for n in names}
             found = inferred(node, step.version, types, held)
             return all(shape_in(found.get(name)) is not None for name in filter(None, step.outputs))
 
         if told(()):
             return NONE
-        few = [n for n in dict.fromkeys(moving) if np.size(self._numbers[n]) <= SMALL]
+        few = [n for n in dict.fromkeys(moving) if np.size(numbers[n]) <= SMALL]
         if told(few):
             for name in tuple(few):
                 if told(n for n in few if n != name):
                     few.remove(name)
         elif infers(step):
-            few = [n for n in moving if not floating(self._numbers[n])]
-            outputs = [n for n in step.outputs if n and not floating(self._numbers.get(n))]
+            few = [n for n in moving if not floating(numbers[n])]
+            outputs = [n for n in step.outputs if n and not floating(self._number(n))]
             few = few or (outputs or [n for n in step.outputs if n] if moving else [])
         else:
             few = []
