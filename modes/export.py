@@ -52,11 +52,11 @@ def export(
     | `"jacobian"` | | each `of`, `{of}_{wrt}_jacobian`, dense |
 
     Shapes are those of the point, except for a symbolic first dimension of the model's inputs,
-    which stays symbolic where that is right at all sizes that are tried: some six recordings, of up
-    to 14 samples and of as many as the point has, are compared, in their nodes and constants or else
-    in their numbers, and so are the shapes of the model at 1,009 and 1,000,003 samples. An export
-    takes as long as these recordings. Where they do not agree, one `OnnxJacWarning` names the
-    operator and the inputs, whose size is then fixed.
+    which stays symbolic where that is right at all sizes that are tried: some six recordings, of
+    up to 14 samples and of as many as the point has, are compared, in their nodes and constants or
+    else in their numbers, and so are the shapes of the model at 1,009 and 1,000,003 samples. An
+    export takes as long as these recordings. Where they do not agree, one `OnnxJacWarning` names
+    the operator and the inputs, whose size is then fixed.
 
     Where a shape, a branch, the turns of a loop or a rule depends on numbers of the point, the
     tensors that hold them become constants. One `OnnxJacWarning` and the metadata entry

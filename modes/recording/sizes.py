@@ -59,8 +59,8 @@ class Sizes:
     def step(self, step: Step) -> None:
         """The types, causes and known numbers of the outputs of one step."""
         if any(isinstance(value, ir.Graph) for value in step.attrs.values()):
-            found = {n: typed(self._number(n)) for n in step.outputs if n}
-            self.types.update((n, kind) for n, kind in found.items() if kind is not None)
+            made = {n: typed(self._number(n)) for n in step.outputs if n}
+            self.types.update((n, kind) for n, kind in made.items() if kind is not None)
             return
         names = [name for name in step.inputs if name]
         moving = [name for name in names if name not in self.still]
@@ -91,8 +91,8 @@ class Sizes:
     def _deciding(self, step: Step, moving: list[str]) -> Names:
         """The tensors whose numbers decide the sizes of a step that is no more than the shapes."""
         numbers = {n: self._number(n) for n in filter(None, step.inputs)}
-        types = {n: typed(x) for n, x in numbers.items()}
-        if any(kind is None for kind in types.values()):
+        types = {n: kind for n, x in numbers.items() if (kind := typed(x)) is not None}
+        if len(types) < len(numbers):
             return NONE
         node, known = node_of(step), {n: numbers[n] for n in self.still & {*step.inputs}}
 

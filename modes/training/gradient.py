@@ -65,8 +65,8 @@ def pulled_back(
     steps = tuple(step_of(node, low.op.opset_imports) for node in nodes)
     wrt, of = tuple(value.name or "" for value in wanted), (target.name or "",)
     checks.flat(step, steps, wrt)
-    met = {name for a in active_steps(steps, wrt, of) for name in names_of(a)}
-    checks.sized(step, sizes_of(low, target), met)
+    names = {name for a in active_steps(steps, wrt, of) for name in names_of(a)}
+    checks.sized(step, sizes_of(low, target), names)
     dag = Trace(low.op, values, (), steps).dag(wrt, of)
     checks.differentiable(step, steps, dag, wrt, of[0])
     return swept(low, dag.T, values[of[0]])
