@@ -107,9 +107,18 @@ class Sized:
         self.model, self.symbol, self.point, self.make = model, symbol, point, make
         self.batched = batched(model, symbol)
         self.given = len(point[self.batched[0]])
-        n = min(max(2, self.given), 4)
+        n = max(2, self.given)
+        n = 4 if n > 4 and self.runs(4) else n
         self.sizes = n, n + 1
         self.others = sorted({1, 2 * n + 1, 3 * n + 2, max(self.given, 1)} - set(self.sizes))
+
+    def runs(self, size: int) -> bool:
+        """Whether the model has values at a size: indices may be beyond what a small batch has."""
+        try:
+            evaluate(self.model, self.point_at(size), self.model.outputs)
+        except OnnxJacError:
+            return False
+        return True
 
     def at(self, size: int) -> Draft:
         """The recording at a size."""
@@ -131,7 +140,7 @@ class Sized:
         batch = Batch(first.recorder, self._source(first), self.sizes)
         for node, other in zip(recorded(first), recorded(second), strict=True):
             generalise(batch, node, other)
-        for size in self.others:
+        for size in filter(self.runs, self.others):
             draft = self.at(size)
             try:
                 alike.append((size, twinned(first, draft, batch.at(size))))

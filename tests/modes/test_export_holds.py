@@ -53,8 +53,8 @@ MIXED = {
         {m=ReduceMean(x,a) y=Mul(x,m)}""",
     "a sum that shows at no point": """(double[N,2] x)=>(double[N,2] y)
         <int64 a={0}, double c={1000}> {s=CumSum(x,a) t=Sub(s,c) r=Relu(t) y=Add(r,x)}""",
-    "an order": """(double[N,2] x)=>(double[N,2] y) <int64[1] k={3}>
-        {y,i=TopK<axis=0>(x,k)}""",
+    "an order": """(double[N,2] x)=>(double[N,2] y)
+        {n=Shape<start=0,end=1>(x) y,i=TopK<axis=0>(x,n)}""",
 }
 
 
@@ -142,6 +142,16 @@ def test_a_cotangent_that_passes_unchanged_keeps_the_batch_free(case, mode):
     assert dims(proto, "x") == ["N", 3]
     for n in SIZES:
         agree(model, proto, {"x": random(n, 3), "b": random(n, wide)}, mode)
+
+
+def test_a_batch_may_have_a_least_size():
+    """The model has no values below it, and its export is right from there on."""
+    text = "(double[N,2] x)=>(double[K,2] y) <int64[2] i={5,2}> {t=Tanh(x) y=Gather(t,i)}"
+    model = load(f"rows {text}")
+    proto = oj.export(model, "vjp", {"x": random(7, 2)})
+    assert dims(proto, "x") == ["N", 2]
+    for n in (6, 7, 20):
+        agree(model, proto, {"x": random(n, 2)}, "vjp")
 
 
 MASK = np.array([True, False, True, True])
