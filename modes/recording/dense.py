@@ -16,6 +16,8 @@ from ..model import Model
 from ..primal.draws import fixed
 from ..primal.evaluate import evaluate
 from ..tape.active import active_steps
+from ..tape.record import dag_of, record, shapes_in, vertex_names
+from ..tape.template import names_of
 from ..tape.unroll import unrolled
 from .derive import Draft, Names, started
 from .symbolic import at_size, batch_symbol, batched, close
@@ -46,6 +48,9 @@ def all_rows(t: Trace, of: str, wrt: Names) -> dict[str, Array]:
     """Jᵀ on every unit cotangent at once: (*of, *wrt)."""
     shape = shape_of(t.values[of])
     dag = t.dag(wrt, (of,)).T
+    if not size(shape):
+        nothing = {w: (*shape, *shape_of(t.values[w])) for w in wrt}
+        return {f"{of}_{w}_jacobian": np.zeros(s, dag.dtype) for w, s in nothing.items()}
     unit = np.eye(size(shape), dtype=dag.dtype).reshape(size(shape), *shape)
     rows = swept(t.recorder, dag, unit, wrt)
     return {
@@ -108,15 +113,14 @@ def are_separate(
     model: Model, point: Mapping[str, Any], symbol: str, of: str, wrt: str, engine: str | None
 ) -> bool:
     """Whether the tensors between two others consist of parts, one for each sample of a point."""
-    names = batched(model, symbol)
-    count = len(point[names[0]])
-    whole = between(model, point, of, wrt, engine)
-    parts = [
-        between(model, {n: x[k : k + 1] if n in names else x for n, x in point.items()},
-                of, wrt, engine) for k in range(count)
-    ]  # fmt: skip
-    if any(part.keys() != whole.keys() for part in parts):
-        return False
+    inputs = batched(model, symbol)
+    flat = unrolled(fixed(model, point, engine), point, (of, wrt))
+    names = between(flat, point, of, wrt, engine)
+    whole, parts = evaluate(flat, point, names, engine=engine), []
+    for k in range(len(point[inputs[0]])):
+        sample = {n: x[k : k + 1] if n in inputs else x for n, x in point.items()}
+        flat = unrolled(fixed(model, sample, engine), sample, (of, wrt))
+        parts.append(evaluate(flat, sample, names, engine=engine))
     return all(
         consists(array, [part[name] for part in parts], first=name in (of, wrt))
         for name, array in whole.items()
@@ -124,14 +128,18 @@ def are_separate(
 
 
 def between(
-    model: Model, point: Mapping[str, Any], of: str, wrt: str, engine: str | None
-) -> dict[str, np.ndarray]:
-    """The tensors between two others, and these, at a point."""
-    flat = unrolled(fixed(model, point, engine), point, (of, wrt))
+    flat: Model, point: Mapping[str, Any], of: str, wrt: str, engine: str | None
+) -> tuple[str, ...]:
+    """The tensors between two others, and these: where derivatives flow at a point."""
     steps = tuple(flat.steps[k] for k in needed(flat.steps, (of, wrt))[0])
     active = active_steps(steps, (wrt,), (of,))
-    names = {a.step.outputs[o] for a in active for o, _ in a.wanted}
-    return evaluate(flat, point, sorted({of, wrt, *filter(None, names)}), engine=engine)
+    met = {name for a in active for name in names_of(a)}
+    values = evaluate(flat, point, sorted({of, wrt} | met), engine=engine)
+    entries = record(active, dict(values))
+    dag = dag_of(entries, shapes_in(values), (wrt,), (of,), np.dtype(float))
+    names = vertex_names(entries, (wrt,), (of,))
+    ends = {k for edge in dag.edges for k in (edge.start, edge.end)}
+    return tuple(dict.fromkeys((of, wrt, *(names[k] for k in sorted(ends)))))
 
 
 def consists(array: np.ndarray, parts: list[np.ndarray], *, first: bool) -> bool:

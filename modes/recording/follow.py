@@ -58,8 +58,8 @@ class Batch:
         """What follows the batch size, by the identity of its value, at a size."""
         found = {id(self.n): np.array([size])}
         for node in self._op.nodes[1:]:
-            held = [found[id(v)] if id(v) in found else v.const_value.numpy()
-                    for v in node.inputs if v is not None and (v.const_value or id(v) in found)]  # fmt: skip
+            held = [found[id(v)] if v.const_value is None else v.const_value.numpy()
+                    for v in node.inputs if v is not None]  # fmt: skip
             attrs = {name: python_of(attribute) for name, attribute in node.attributes.items()}
             (found[id(node.outputs[0])],) = numbers.run(node.op_type, held, attrs)
         return found

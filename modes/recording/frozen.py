@@ -30,7 +30,7 @@ def frozen(t: Trace) -> dict[str, str]:
                  if v.const_value is not None and n not in inputs}  # fmt: skip
     known = {**{n: t.numbers.get(n) for n in inputs}, **constants}
     types = {n: kind for n, x in known.items() if (kind := typed(x)) is not None}
-    sizes = Sizes(types, constants, t.numbers).run(t.behind)
+    sizes = Sizes(types, constants, t.numbers.get).run(t.behind)
     moved, found = moving(t.behind, inputs), dict[str, str]()
     told = {n: str(v.meta[ASKED]) for n, v in t.values.items() if ASKED in v.meta}
     for name, reader in {**t.asked, **told}.items():

@@ -6,11 +6,12 @@ decide a size, the recording holds for these numbers only, and this tells whose 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 from onnx import helper
 
 from ...ops import Step, numbers
@@ -18,6 +19,7 @@ from ...ops.numbers.fallback import proto
 from ..naming.names import is_float
 from ..primal.draws import is_random
 from ..primal.sizes import SMALL, Types, dtype_in, inferred, shape_in, type_of
+from ..tape.moving import SHAPES
 
 Names = frozenset[str]
 NONE: Names = frozenset()
@@ -26,23 +28,23 @@ NONE: Names = frozenset()
 class Sizes:
     """The types of tensors step by step, with a gap for every size that numbers decide.
 
-    `known` are the numbers of small tensors that constants and shapes determine; `numbers` are
-    those of the point, by which the tensors behind a gap are found: `causes` for a shape, `roots`
-    for numbers that hang on such a shape.
+    `known` are the numbers of small tensors that constants and shapes determine; `number` tells
+    the numbers at the point, by which the tensors behind a gap are found: `causes` for a shape,
+    `roots` for numbers that hang on such a shape.
     """
 
     def __init__(
         self,
         types: Types,
         constants: Mapping[str, np.ndarray],
-        numbers: Mapping[str, Any] | None = None,
+        number: Callable[[str], Any] = lambda name: None,
     ) -> None:
         self.types = dict(types)
         self.known = {n: a for n, a in constants.items() if a.size <= SMALL}
         self.still = set(constants)
         self.causes: dict[str, Names] = {}
         self.roots: dict[str, Names] = {}
-        self._numbers = numbers or {}
+        self._number = number
 
     def run(self, steps: Iterable[Step]) -> Sizes:
         """The types of all that these steps make."""
@@ -56,14 +58,17 @@ class Sizes:
 
     def step(self, step: Step) -> None:
         """The types, causes and known numbers of the outputs of one step."""
+        if any(isinstance(value, ir.Graph) for value in step.attrs.values()):
+            made = {n: typed(self._number(n)) for n in step.outputs if n}
+            self.types.update((n, kind) for n, kind in made.items() if kind is not None)
+            return
         names = [name for name in step.inputs if name]
         moving = [name for name in names if name not in self.still]
         found = inferred(node_of(step), step.version, self.types, self.known)
         inherited = NONE.union(*(self.causes.get(name, NONE) for name in names))
-        shapes_only = not step.domain and step.op_type in ("Shape", "Size")
-        behind = inherited if shapes_only else NONE.union(
-            inherited, *(self.roots.get(name, NONE) for name in moving))  # fmt: skip
-        still = not behind and (shapes_only or not moving) and not is_random(step)
+        moved = () if only_shapes(step) else moving
+        behind = NONE.union(inherited, *(self.roots.get(name, NONE) for name in moved))
+        still = not behind and not moved and not is_random(step)
         decided: Names | None = None
         for name in filter(None, step.outputs):
             kind = found.get(name)
@@ -72,8 +77,8 @@ class Sizes:
                     decided = inherited | self._deciding(step, moving)
                 if decided:
                     self.causes[name] = decided
-                elif name in self._numbers:  # ONNX cannot tell, but no number decides it
-                    kind = typed(self._numbers[name])
+                else:  # ONNX cannot tell, but no number decides it
+                    kind = typed(self._number(name)) or kind
             if kind is not None:
                 self.types[name] = kind
             if still:
@@ -85,28 +90,27 @@ class Sizes:
 
     def _deciding(self, step: Step, moving: list[str]) -> Names:
         """The tensors whose numbers decide the sizes of a step that is no more than the shapes."""
-        if not self._numbers:
+        numbers = {n: self._number(n) for n in filter(None, step.inputs)}
+        types = {n: kind for n, x in numbers.items() if (kind := typed(x)) is not None}
+        if len(types) < len(numbers):
             return NONE
-        types = {n: typed(self._numbers[n]) for n in filter(None, step.inputs)}
-        if any(kind is None for kind in types.values()):
-            return NONE
-        node, known = node_of(step), {n: x for n, x in self.known.items() if n in step.inputs}
+        node, known = node_of(step), {n: numbers[n] for n in self.still & {*step.inputs}}
 
         def told(names: Iterable[str]) -> bool:
-            held = known | {n: self._numbers[n] for n in names}
+            held = known | {n: numbers[n] for n in names}
             found = inferred(node, step.version, types, held)
             return all(shape_in(found.get(name)) is not None for name in filter(None, step.outputs))
 
         if told(()):
             return NONE
-        few = [n for n in dict.fromkeys(moving) if np.size(self._numbers[n]) <= SMALL]
+        few = [n for n in dict.fromkeys(moving) if np.size(numbers[n]) <= SMALL]
         if told(few):
             for name in tuple(few):
                 if told(n for n in few if n != name):
                     few.remove(name)
         elif infers(step):
-            few = [n for n in moving if not floating(self._numbers[n])]
-            outputs = [n for n in step.outputs if n and not floating(self._numbers.get(n))]
+            few = [n for n in moving if not floating(numbers[n])]
+            outputs = [n for n in step.outputs if n and not floating(self._number(n))]
             few = few or (outputs or [n for n in step.outputs if n] if moving else [])
         else:
             few = []
@@ -117,7 +121,8 @@ class Sizes:
         shapes = [self.shape(name) for name in step.outputs if name]
         if any(s is None or np.prod(s, dtype=float) > SMALL for s in shapes):
             return
-        inputs = [None if name is None else self._stand_in(name) for name in step.inputs]
+        told = self._stand_in if only_shapes(step) else self.known.get
+        inputs = [None if name is None else told(name) for name in step.inputs]
         if any(x is None and name for x, name in zip(inputs, step.inputs, strict=True)):
             return
         try:
@@ -129,11 +134,16 @@ class Sizes:
         self.known.update((n, y) for n, y in pairs if n and isinstance(y, np.ndarray))
 
     def _stand_in(self, name: str) -> np.ndarray | None:
-        """The numbers of a tensor; where only its shape matters, zeros."""
+        """Zeros of the shape of a tensor."""
         shape = self.shape(name)
-        if name in self.known or name in self.still or shape is None:
-            return self.known.get(name)
+        if shape is None:
+            return None
         return np.broadcast_to(np.zeros((), dtype_in(self.types[name])), shape)
+
+
+def only_shapes(step: Step) -> bool:
+    """Whether a step looks at the shape of its input alone."""
+    return not step.domain and step.op_type in SHAPES
 
 
 def node_of(step: Step) -> onnx.NodeProto:

@@ -9,6 +9,7 @@ Further recordings then say whether that is so at other sizes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -62,13 +63,14 @@ def generalised(model: Model, point: Mapping[str, Any], make: Make, name: str) -
 
 def batch_symbol(model: Model) -> str | None:
     """The symbol that inputs of the model have as their first dimension."""
-    firsts = [spec.shape[0] for spec in model.inputs.values() if spec.shape]
-    return next((dim for dim in firsts if isinstance(dim, str)), None)
+    tensors = [spec for spec in model.inputs.values() if spec.dtype is not None and spec.shape]
+    return next((s.shape[0] for s in tensors if s.shape and isinstance(s.shape[0], str)), None)
 
 
 def batched(model: Model, symbol: str) -> list[str]:
     """The inputs whose first dimension is that symbol."""
-    return [n for n, s in model.inputs.items() if s.shape and s.shape[0] == symbol]
+    tensors = [spec for spec in model.inputs.values() if spec.dtype is not None and spec.shape]
+    return [spec.name for spec in tensors if spec.shape and spec.shape[0] == symbol]
 
 
 def at_size(
@@ -105,9 +107,18 @@ class Sized:
         self.model, self.symbol, self.point, self.make = model, symbol, point, make
         self.batched = batched(model, symbol)
         self.given = len(point[self.batched[0]])
-        n = min(max(2, self.given), 4)
+        n = max(2, self.given)
+        n = 4 if n > 4 and self.runs(4) else n
         self.sizes = n, n + 1
         self.others = sorted({1, 2 * n + 1, 3 * n + 2, max(self.given, 1)} - set(self.sizes))
+
+    def runs(self, size: int) -> bool:
+        """Whether the model has values at a size: indices may be beyond what a small batch has."""
+        try:
+            evaluate(self.model, self.point_at(size), self.model.outputs)
+        except OnnxJacError:
+            return False
+        return True
 
     def at(self, size: int) -> Draft:
         """The recording at a size."""
@@ -129,7 +140,7 @@ class Sized:
         batch = Batch(first.recorder, self._source(first), self.sizes)
         for node, other in zip(recorded(first), recorded(second), strict=True):
             generalise(batch, node, other)
-        for size in self.others:
+        for size in filter(self.runs, self.others):
             draft = self.at(size)
             try:
                 alike.append((size, twinned(first, draft, batch.at(size))))
@@ -299,18 +310,20 @@ def check_far(sized: Sized, draft: Draft) -> None:
     walks = {size: walk(sized, draft, size) for size in (n, m, *FAR)}
     t = draft.traces[0] if draft.traces else None
     names = t.differentiated | t.asked.keys() if t else walks[n].types.keys()
-    for name in sorted(names):
-        for of in (shape_at, numbers_at):
-            a, b = of(walks[n], name), of(walks[m], name)
-            for far in FAR if a is not None and b is not None and len(a) == len(b) else ():
-                found = of(walks[far], name)
-                line = [x + (y - x) * (far - n) for x, y in zip(a, b, strict=True)]
-                if found is None or list(found) != line:
-                    raise NotGeneral(f"the size of {name!r} follows another formula at {far:,}")
+    for name, tell in product(sorted(names), (shape_at, numbers_at)):
+        a, b = tell(walks[n], name), tell(walks[m], name)
+        if a is None or b is None or len(a) != len(b):
+            continue
+        for far in FAR:
+            line = [x + (y - x) * (far - n) for x, y in zip(a, b, strict=True)]
+            if tell(walks[far], name) != line:
+                raise NotGeneral(f"the size of {name!r} follows another formula at {far:,}")
 
 
-def shape_at(sizes: Sizes, name: str) -> tuple[int, ...] | None:
-    return sizes.shape(name)
+def shape_at(sizes: Sizes, name: str) -> list[int] | None:
+    """The shape of a tensor."""
+    shape = sizes.shape(name)
+    return None if shape is None else list(shape)
 
 
 def numbers_at(sizes: Sizes, name: str) -> list[int] | None:
@@ -321,13 +334,15 @@ def numbers_at(sizes: Sizes, name: str) -> list[int] | None:
 
 def walk(sized: Sized, draft: Draft, size: int) -> Sizes:
     """The sizes of the model's tensors at a batch size; what is frozen is known."""
+    constants: dict[str, np.ndarray]
+    numbers: Mapping[str, Any]
     if draft.traces:
         t = draft.traces[0]
         steps, numbers = t.behind, {str(v.name): t.numbers[str(v.name)] for v in t.inputs}
         constants = {n: a for n, v in t.values.items() if (a := constant(v)) is not None}
         constants |= {n: a for n in draft.held if isinstance(a := t.numbers.get(n), np.ndarray)}
     else:
-        steps, numbers, constants = sized.model.steps, sized.point, sized.model.constants
+        steps, numbers, constants = sized.model.steps, sized.point, dict(sized.model.constants)
     types = {n: kind for n, x in (*numbers.items(), *constants.items())
              if (kind := typed(x)) is not None}  # fmt: skip
     for name in sized.batched:
@@ -345,12 +360,12 @@ def constant(value: ir.Value | None) -> np.ndarray | None:
 
 def relax(value: ir.Value, twins: Sequence[tuple[int, ir.Value]], n: int, symbol: str) -> None:
     """Make the dimensions symbolic that differ between recordings at n and at other sizes."""
-    shape = value.shape
-    if shape is None or any(twin.shape is None for _, twin in twins):
+    shape, others = value.shape, [(size, twin.shape) for size, twin in twins if twin.shape]
+    if shape is None or len(others) < len(twins):
         return
     value.shape = ir.Shape([
-        x if all(twin.shape[k] == x for _, twin in twins)
-        else symbol if x == n and all(twin.shape[k] == size for size, twin in twins)
+        x if all(other[k] == x for _, other in others)
+        else symbol if x == n and all(other[k] == size for size, other in others)
         else None
         for k, x in enumerate(shape)
     ])  # fmt: skip

@@ -48,7 +48,7 @@ class Trace:
     def dag(self, wrt: tuple[str, ...], of: tuple[str, ...]) -> Dag:
         """The DAG between `wrt` and `of` with graph values as data: its products are recorded."""
         active = active_steps(self.steps, wrt, of)
-        self.differentiated.update(name for a in active for name in names_of(a))
+        self.differentiated.update(wrt, of, *map(names_of, active))
         entries = record(active, dict(self.values), op=self.recorder)
         shapes = {name: shape_of(value) for name, value in self.values.items()}
         dtypes = [dtype_of(self.values[name]) for name in (*wrt, *of)]

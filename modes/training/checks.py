@@ -13,6 +13,7 @@ from ...ops import Step
 from ...ops.graphs import operands_of
 from ..flow.steps import reads
 from ..naming.names import is_float
+from ..recording.sizes import Sizes
 from ..tape.active import is_zero, reach_forward
 from .walk import ancestors, leaves
 
@@ -105,6 +106,17 @@ def flat(step: Step, steps: Iterable[Step], wrt: Names) -> None:
         held = any(isinstance(value, ir.Graph) for value in inner.attrs.values())
         if held and not reached.isdisjoint(reads(inner)):
             raise UnsupportedOp(f"{step} would differentiate through {inner}: not supported yet")
+
+
+def sized(step: Step, sizes: Sizes, names: Iterable[str]) -> None:
+    """No size between the tensors and y hangs on numbers, of which only a sample is known."""
+    for name in sorted(names):
+        if name in sizes.causes:
+            behind = ", ".join(map(repr, sorted(sizes.causes[name])))
+            raise UnsupportedOp(
+                f"{step}: the size of {name!r} depends on the numbers of {behind}: make it a "
+                "constant of the model"
+            )
 
 
 def differentiable(step: Step, steps: Sequence[Step], dag: Dag, wrt: Names, y: str) -> None:

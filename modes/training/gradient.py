@@ -11,16 +11,21 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from onnx.helper import make_tensor_type_proto
 
 from ...jacobians import Array, Dag, shape_of
 from ...ops import Step
 from ...ops.graphs import operands_of
+from ..flow.steps import array_of
 from ..recording.derive import present
+from ..recording.sizes import Sizes
 from ..recording.trace import Trace
+from ..tape.active import active_steps
+from ..tape.template import names_of
 from . import checks
 from .scope import Scope
 from .substitution import substituted
-from .walk import ancestors, step_of
+from .walk import ancestors, outputs_of, step_of
 
 
 def gradient(low: Scope, step: Step, inputs: Sequence[Any]) -> list[Array]:
@@ -60,9 +65,27 @@ def pulled_back(
     steps = tuple(step_of(node, low.op.opset_imports) for node in nodes)
     wrt, of = tuple(value.name or "" for value in wanted), (target.name or "",)
     checks.flat(step, steps, wrt)
+    names = {name for a in active_steps(steps, wrt, of) for name in names_of(a)}
+    checks.sized(step, sizes_of(low, target), names)
     dag = Trace(low.op, values, (), steps).dag(wrt, of)
     checks.differentiable(step, steps, dag, wrt, of[0])
     return swept(low, dag.T, values[of[0]])
+
+
+def sizes_of(low: Scope, target: ir.Value) -> Sizes:
+    """The sizes of all that a value is computed from."""
+    nodes = ancestors([target])
+    met = dict.fromkeys((target, *met_by(nodes)))
+    low.name_all(met)
+    named = {value.name or "": value for value in met}
+    constants = {n: array_of(v) for n, v in named.items() if v.const_value is not None}
+    made = set(outputs_of(nodes))
+    types = {
+        n: make_tensor_type_proto(int(v.dtype), shape_of(v))
+        for n, v in named.items() if v not in made and v.dtype is not None
+    }  # fmt: skip
+    sizes = Sizes(types, constants, lambda name: low.samples[named[name]])
+    return sizes.run(step_of(node, low.op.opset_imports) for node in nodes)
 
 
 def swept(low: Scope, dag: Dag, y: ir.Value) -> list[Array]:

@@ -37,8 +37,10 @@ def lower_gradients(model: Any, *, sizes: Mapping[str, int] | None = None) -> on
     through the derivative of another Gradient that vanishes almost everywhere, or not at all, the
     result is zero. `Adagrad`, `Adam` and `Momentum` become their pseudo-code.
 
-    A symbolic first dimension of the inputs stays symbolic where every operator allows it; `sizes`
-    gives other symbols their sizes. Raises `InputError` where a node breaks its specification.
+    A symbolic first dimension of the inputs stays symbolic where that is right at all sizes that
+    `export` tries; `sizes` gives other symbols their sizes. Raises `InputError` where a node breaks
+    its specification, and `OnnxJacError` where a derivative depends on integers of the inputs as
+    its structure does: lengths, axes, shapes.
     """
     loaded = model if isinstance(model, Model) else load(model)
     point = sample_inputs(loaded, sizes or {})

@@ -30,7 +30,7 @@ def region_samples(op: Any, node: Node) -> Sampled:
     """The samples of all bins, at (regions, *bins, samples down, samples across)."""
     n, c, height, width = node.x_shape
     rows = op.Reshape(op.Transpose(node.x, perm=(0, 2, 3, 1)), (n * height * width, c))
-    counts = sample_counts(node, at_the_point(op, node.inputs[1]))
+    counts = sample_counts(node, at_the_point(op, node))
     bins = node.output_height, node.output_width
     lines, valid = [], []
     for k, length in enumerate((height, width)):
@@ -45,9 +45,10 @@ def region_samples(op: Any, node: Node) -> Sampled:
     return samples, op.Mul(samples.weight, op.Unsqueeze(op.Mul(*valid), (-1,))), counts
 
 
-def at_the_point(op: Any, value: Array) -> np.ndarray:
-    """The numbers of a floating input, which a reading that only records does not have."""
-    return np.asarray(op.at(value) if hasattr(op, "at") else value)
+def at_the_point(op: Any, node: Node) -> np.ndarray:
+    """The numbers of the regions, which a reading that only records does not have."""
+    rois = node.inputs[1]
+    return np.asarray(op.at(rois, str(node.step)) if hasattr(op, "at") else rois)
 
 
 def mean(op: Any, samples: Samples, weight: Array, counts: list[list[int]]) -> Array:
@@ -121,7 +122,7 @@ def sample_places(
 @defines("MaxRoiPool")
 def max_roi_pool(op: Any, node: Node) -> Any:
     """y = the greatest entry of each bin of each region, 0 for an empty bin."""
-    rois = at_the_point(op, node.inputs[1])
+    rois = at_the_point(op, node)
     c, height, width = node.x_shape[1:]
     index, empty = bin_pixels(rois, node.pooled_shape, node.spatial_scale, (height, width))
     flat = op.Reshape(op.Transpose(node.x, perm=(0, 2, 3, 1)), (-1, c))

@@ -243,3 +243,13 @@ def test_errors(settings, message):
     model, inputs = perceptron(2)
     with pytest.raises(oj.InputError, match=message):
         hessian(model, inputs, wrt="w0", **settings)
+
+
+def test_axes_that_are_an_empty_tensor_of_floats():
+    """Some exporters write the default so; it is no axis, hence all."""
+    text = """<ir_version: 10, opset_import: ["": 21]>
+    f (double[3] x) => (double y) <float[0] none = {}> {
+      c = Mul(x, x)  d = Mul(c, x)  y = ReduceSum <keepdims = 0> (d, none) }"""
+    x = np.array([1.0, 2, 3])
+    H = oj.hessian(oj.load(onnx.parser.parse_model(text)), {"x": x})
+    np.testing.assert_allclose(H.toarray(), np.diag(6 * x))

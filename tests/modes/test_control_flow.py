@@ -3,6 +3,7 @@
 import numpy as np
 import onnx
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 import onnxjac as oj
 
@@ -109,3 +110,23 @@ def test_an_exported_loop_holds_its_turns():
     session = runtime.InferenceSession(proto.SerializeToString())
     _, found = session.run(None, {"x": x, "x_tangent": x})
     np.testing.assert_allclose(found, oj.linearize(single, {"x": x}) @ x, rtol=1e-5)
+
+
+@pytest.mark.parametrize("engine", ["numpy", "onnxruntime"])
+def test_a_turn_number_that_is_declared_as_a_vector(engine):
+    """Exporters before opset 11 declare it so; the entry that it picks keeps its axis."""
+    text = """<ir_version: 10, opset_import: ["": 21]>
+    old (double[3] x) => (double[3, 1] y) <int64 n = {3}, bool yes = {1}, double one = {1}> {
+      s, y = Loop(n, yes, one) <body = b (int64[1] i, bool d, double h)
+        => (bool g, double k, double[1] row) {
+        g = Identity(d)  k = Identity(h)  e = Gather(x, i)  row = Mul(e, e) }> }"""
+    model = oj.load(onnx.parser.parse_model(text))
+    x = np.array([2.0, 3, 5])
+    J = oj.linearize(model, {"x": x}, engine=engine)
+    assert J.primal["y"].shape == (3, 1)
+    np.testing.assert_array_equal(J.toarray(), np.diag(2 * x))
+    found = ReferenceEvaluator(oj.export(model, "vjp", {"x": x})).run(
+        None, {"x": x, "y_cotangent": np.ones((3, 1))}
+    )
+    np.testing.assert_array_equal(found[0].shape, (3, 1))
+    np.testing.assert_array_equal(found[1], 2 * x)

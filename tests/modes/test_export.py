@@ -194,7 +194,7 @@ def test_what_fixes_the_batch_is_named():
     """
     model = oj.load(onnx.parser.parse_model(text))
     point = {"x": np.ones((2, 3), np.float32)}
-    with pytest.warns(oj.OnnxJacWarning, match="'batch' is fixed"):
+    with pytest.warns(oj.OnnxJacWarning, match="'batch' of 'x' is fixed at 2"):
         proto = oj.export(model, "jvp", point)
     dims = proto.graph.input[0].type.tensor_type.shape.dim
     assert [d.dim_value for d in dims] == [2, 3]

@@ -408,3 +408,58 @@ def test_a_way_through_control_flow_is_refused():
         d = G <xs = ["x"], zs = ["c"], y = "y"> (x, c) }"""
     with pytest.raises(oj.UnsupportedOp, match="through If"):
         oj.lower_gradients(model(text))
+
+
+SIZED = {
+    "starts": ("int64[1] s", "r = Slice(x, s, e)", "the size of 'r' depends on the numbers of 's'"),
+    "a shape": ("int64[2] s", "r = Reshape(x, s)", "the size of 'r' depends on the numbers of 's'"),
+    "a mask": ("bool[2] s", "r = Compress <axis = 0> (x, s)", "numbers of 's'"),
+    "pads": ("int64[4] s", "r = Pad(x, s)", "numbers of 's'"),
+    "an axis": ("int64 s", "r = CumSum(x, s)", "its input 1, 's', int64"),
+    "lengths": ("int64[2] s", "r = ReverseSequence <batch_axis = 0, time_axis = 1> (x, s)",
+                "its input 1, 's', int64"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SIZED)
+def test_a_gradient_that_hangs_on_integers_is_refused(case):
+    """It is recorded for all numbers of the inputs, from one sample of them."""
+    declared, node, message = SIZED[case]
+    text = f"""f (float[2,3] x, {declared}) => (float[2,3] g) <int64[1] e = {{9}}>
+      {{ {node}  y = Mul(r, r)  g = G <xs=["x"], zs=["s"], y="y"> (x, s) }}"""
+    with pytest.raises(oj.OnnxJacError, match=message):
+        oj.lower_gradients(model(text))
+
+
+def test_lengths_of_sequences_are_named_where_they_must_be_constants():
+    text = """f (float[2,3,4] x, int32[3] s) => (float[2,3,4] g)
+      <float[1,2,4] W = {1,1,1,1,1,1,1,1}, float[1,2,2] R = {1,1,1,1}>
+      { y = RNN <hidden_size = 2> (x, W, R, , s)  g = G <xs=["x"], zs=["s"], y="y"> (x, s) }"""
+    with pytest.raises(oj.OnnxJacError, match=r"RNN .* its input 4, 's', int32\[3\]"):
+        oj.lower_gradients(model(text))
+
+
+@pytest.mark.parametrize("node", [
+    "h = Div(n, two) r = Slice(x, z, h)", "h = Min(n, six) r = Slice(x, z, h)",
+    "r = ReduceProd(x, z)", "r = Slice(x, z, many)",
+])  # fmt: skip
+def test_a_gradient_of_sizes_that_are_not_in_proportion_to_the_batch(node):
+    text = f"""f (float[N,2] x) => (float[N,2] g)
+      <int64[1] two = {{2}}, int64[1] six = {{6}}, int64[1] z = {{0}}, int64[1] many = {{700}}>
+      {{ n = Shape <start = 0, end = 1> (x)  {node}  y = Mul(r, r)
+         g = G <xs=["x"], y="y"> (x) }}"""
+    with pytest.warns(oj.OnnxJacWarning, match="'N' of 'x' is fixed at 2"):
+        lowered = oj.lower_gradients(model(text))
+    assert lowered.graph.input[0].type.tensor_type.shape.dim[0].dim_value == 2
+
+
+def test_a_loop_counts_in_a_vector_where_its_body_says_so():
+    text = """f (float[3] x, float[3] w) => (float[3,1] y, float[3] g)
+      <int64 n = {3}, bool yes = {1}, float one = {1}>
+      { s, y = Loop(n, yes, one) <body = b (int64[1] i, bool d, float h)
+          => (bool c, float k, float[1] row) {
+          c = Identity(d) k = Identity(h) e = Gather(w, i) row = Mul(e, e) }>
+        z = Mul(x, x)  g = G <xs=["x"], y="z"> (x) }"""
+    found = run(text, x=np.float32([1, 2, 3]), w=np.float32([2, 3, 5]))
+    np.testing.assert_array_equal(found["y"], [[4], [9], [25]])
+    np.testing.assert_array_equal(found["g"], [2, 4, 6])

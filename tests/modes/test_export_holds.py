@@ -1,0 +1,292 @@
+"""Exports at other points and sizes than those they are recorded at: right, or they say so."""
+
+import numpy as np
+import onnx
+import pytest
+
+import onnxjac as oj
+
+from .test_export import run
+
+HEAD = '<ir_version: 10, opset_import: ["": 21]>\n'
+SIZES = (1, 2, 5, 8, 20)
+
+
+def load(text):
+    return oj.load(onnx.parser.parse_model(HEAD + text))
+
+
+def random(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def dims(proto, name):
+    """The declared shape of an input or an output."""
+    (value,) = (v for v in (*proto.graph.input, *proto.graph.output) if v.name == name)
+    return [d.dim_param or d.dim_value for d in value.type.tensor_type.shape.dim]
+
+
+def agree(model, proto, point, mode):
+    """What the exported file gives in ONNX Runtime is what the operator at that point gives."""
+    J = oj.linearize(model, point, of="y", wrt="x")
+    feeds = {v.name: point[v.name] for v in proto.graph.input if v.name in point}
+    if mode == "jacobian":
+        found = run(proto, feeds)["y_x_jacobian"]
+        wanted = J.toarray().reshape(J.codomain[0].shape + J.domain[0].shape)
+    elif mode == "jvp":
+        v = random(*J.domain[0].shape, seed=1)
+        found = run(proto, {**feeds, "x_tangent": v})["y_tangent"]
+        wanted = J.apply({"x": v})["y"]
+    else:
+        u = random(*J.codomain[0].shape, seed=1)
+        found = run(proto, {**feeds, "y_cotangent": u})["x_cotangent"]
+        wanted = J.T.apply({"y": u})["x"]
+    np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
+
+
+MIXED = {
+    "a running sum": "(double[N,2] x)=>(double[N,2] y) <int64 a={0}> {y=CumSum(x,a)}",
+    "the first sample": """(double[N,2] x)=>(double[N,2] y) <int64[1] a={0}, int64[1] b={1}>
+        {f=Slice(x,a,b,a) y=Sub(x,f)}""",
+    "a softmax over samples": "(double[N,2] x)=>(double[N,2] y) {y=Softmax<axis=0>(x)}",
+    "the mean": """(double[N,2] x)=>(double[N,2] y) <int64[1] a={0}>
+        {m=ReduceMean(x,a) y=Mul(x,m)}""",
+    "a sum that shows at no point": """(double[N,2] x)=>(double[N,2] y)
+        <int64 a={0}, double c={1000}> {s=CumSum(x,a) t=Sub(s,c) r=Relu(t) y=Add(r,x)}""",
+    "an order": """(double[N,2] x)=>(double[N,2] y)
+        {n=Shape<start=0,end=1>(x) y,i=TopK<axis=0>(x,n)}""",
+}
+
+
+@pytest.mark.parametrize("case", MIXED)
+@pytest.mark.parametrize("same", [False, True])
+def test_a_jacobian_between_samples_is_whole(case, same):
+    """Also at a point whose samples are all the same."""
+    model = load(f"mixed {MIXED[case]}")
+    point = {"x": np.ones((3, 2)) if same else random(3, 2)}
+    with pytest.warns(oj.OnnxJacWarning, match="'N' of 'x' is fixed at 3"):
+        proto = oj.export(model, "jacobian", point)
+    assert dims(proto, "y_x_jacobian") == [3, 2, 3, 2]
+    agree(model, proto, {"x": random(3, 2, seed=2)}, "jacobian")
+
+
+def test_a_jacobian_of_samples_alone_stays_one_of_samples():
+    """Also at a point whose samples are all the same, and through other shapes."""
+    text = """(double[N,4,3] x)=>(double[N,2] y) <double[3,3] W={1,2,0,1,0,1,3,1,1},
+        double[12,2] V={1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7,8,9,1,2,3,4,5,6}, int64[2] rows={-1,3},
+        int64[2] flat={-1,12}>
+        {r=Reshape(x,rows) h=MatMul(r,W) s=Softmax<axis=1>(h) f=Reshape(s,flat) y=MatMul(f,V)}"""
+    model = load(f"alone {text}")
+    proto = oj.export(model, "jacobian", {"x": np.ones((3, 4, 3))})
+    assert dims(proto, "y_x_jacobian") == ["N", 2, 4, 3]
+    for n in SIZES:
+        x = random(n, 4, 3)
+        whole = oj.linearize(model, {"x": x}).toarray().reshape(n, 2, n, 4, 3)
+        blocks = np.stack([whole[k, :, k] for k in range(n)])
+        np.testing.assert_allclose(run(proto, {"x": x})["y_x_jacobian"], blocks, atol=1e-12)
+
+
+FOLLOWING = {
+    "half": """(double[N,2] x)=>(double[K,2] y) <int64[1] a={2}, int64[1] z={0}>
+        {n=Shape<start=0,end=1>(x) h=Div(n,a) q=Slice(x,z,h,z) y=Mul(q,q)}""",
+    "at most 6": """(double[N,2] x)=>(double[K,2] y) <int64[1] a={6}, int64[1] z={0}>
+        {n=Shape<start=0,end=1>(x) h=Min(n,a) q=Slice(x,z,h,z) y=Mul(q,q)}""",
+    "at most 700": """(double[N,2] x)=>(double[K,2] y) <int64[1] a={700}, int64[1] z={0}>
+        {q=Slice(x,z,a,z) y=Mul(q,q)}""",
+    "odd or even": """(double[N,2] x)=>(double[N,2] y) <int64[1] a={2}>
+        {n=Shape<start=0,end=1>(x) h=Mod(n,a) c=Cast<to=11>(h) q=Mul(x,x) y=Mul(q,c)
+         }""",
+    "a product": """(double[N,2] x)=>(double[2] y) <int64[1] a={0}>
+        {y=ReduceProd<keepdims=0>(x,a)}""",
+    "a running product": "(double[N,2] x)=>(double[N,2] y) <int64 a={0}> {y=CumProd(x,a)}",
+    "all that is one": "(double[N,3,1] x)=>(double[N,3] y) {t=Tanh(x) y=Squeeze(t)}",
+    "a branch": """(double[N,2] x)=>(double[N,2] y) <int64[1] a={500}>
+        {n=Shape<start=0,end=1>(x) c=Less(n,a)
+         y=If(c)<then_branch=t()=>(double[N,2] p){p=Sin(x)},
+                 else_branch=e()=>(double[N,2] q){q=Cos(x)}>}""",
+}
+FREE = {"odd or even"}
+
+
+@pytest.mark.parametrize("mode", ["vjp", "jvp"])
+@pytest.mark.parametrize("case", FOLLOWING)
+def test_a_size_that_is_not_in_proportion_to_the_batch_fixes_it(case, mode):
+    text = FOLLOWING[case]
+    head = HEAD.replace("21", "26") if "CumProd" in text else HEAD
+    model = oj.load(onnx.parser.parse_model(f"{head} sized {text}"))
+    inner = list(model.inputs["x"].shape[1:])
+    if case in FREE:
+        proto = oj.export(model, mode, {"x": random(3, *inner)})
+    else:
+        with pytest.warns(oj.OnnxJacWarning, match="'N' of 'x' is fixed at 3"):
+            proto = oj.export(model, mode, {"x": random(3, *inner)})
+    assert dims(proto, "x") == ["N" if case in FREE else 3, *inner]
+    for n in SIZES if case in FREE else (3,):
+        agree(model, proto, {"x": random(n, *inner, seed=2)}, mode)
+
+
+PASSING = {
+    "a sum": "(double[N,3] x, double[N,3] b)=>(double[N,3] y) {y=Add(x,b)}",
+    "a difference": "(double[N,3] b, double[N,3] x)=>(double[N,3] y) {y=Sub(x,b)}",
+    "a sum with a product": """(double[N,3] x, double[N,2] b)=>(double[N,3] y)
+        <double[2,3] W={1,2,3,4,5,6}> {h=MatMul(b,W) y=Add(x,h)}""",
+}
+
+
+@pytest.mark.parametrize("mode", ["vjp", "jvp"])
+@pytest.mark.parametrize("case", PASSING)
+def test_a_cotangent_that_passes_unchanged_keeps_the_batch_free(case, mode):
+    model = load(f"passing {PASSING[case]}")
+    wide = model.inputs["b"].shape[1]
+    proto = oj.export(model, mode, {"x": random(3, 3), "b": random(3, wide)}, wrt="x")
+    assert dims(proto, "x") == ["N", 3]
+    for n in SIZES:
+        agree(model, proto, {"x": random(n, 3), "b": random(n, wide)}, mode)
+
+
+def test_a_batch_may_have_a_least_size():
+    """The model has no values below it, and its export is right from there on."""
+    text = "(double[N,2] x)=>(double[K,2] y) <int64[2] i={5,2}> {t=Tanh(x) y=Gather(t,i)}"
+    model = load(f"rows {text}")
+    proto = oj.export(model, "vjp", {"x": random(7, 2)})
+    assert dims(proto, "x") == ["N", 2]
+    for n in (6, 7, 20):
+        agree(model, proto, {"x": random(n, 2)}, "vjp")
+
+
+MASK = np.array([True, False, True, True])
+ROWS = "(double[4,2] x, {} s)=>(double[K,L] y)"
+HELD = {
+    "ReverseSequence": (ROWS.format("int64[4]") + """
+        {r=ReverseSequence<batch_axis=0,time_axis=1>(x,s) y=Mul(r,r)}""", np.array([2, 1, 2, 2])),
+    "Slice": (ROWS.format("int64[1]") + """ <int64[1] e={9}> {r=Slice(x,s,e) y=Mul(r,r)}""",
+              np.array([1])),
+    "a sum of starts": (ROWS.format("int64[1]") + """ <int64[1] e={9}>
+        {o=Add(s,s) r=Slice(x,o,e) y=Mul(r,r)}""", np.array([1])),
+    "Trilu": (ROWS.format("int64") + " {r=Trilu(x,s) y=Mul(r,r)}", np.array(0)),
+    "Compress": (ROWS.format("bool[4]") + " {r=Compress<axis=0>(x,s) y=Mul(r,r)}", MASK),
+    "CumSum": (ROWS.format("int64") + " {r=CumSum(x,s) y=Mul(r,r)}", np.array(1)),
+    "Pad": (ROWS.format("int64[4]") + " {r=Pad(x,s) y=Mul(r,r)}", np.array([1, 0, 0, 2])),
+    "ReduceSum": (ROWS.format("int64[1]") + " {r=ReduceSum(x,s) y=Mul(r,r)}", np.array([1])),
+    "TopK": (ROWS.format("int64[1]") + " {r,i=TopK<axis=0>(x,s) y=Mul(r,r)}", np.array([2])),
+    "Reshape": (ROWS.format("int64[2]") + " {r=Reshape(x,s) y=Mul(r,r)}", np.array([2, 4])),
+    "Expand": ("(double[1,2] x, int64[2] s)=>(double[K,L] y) {r=Expand(x,s) y=Mul(r,r)}",
+               np.array([3, 2])),
+    "Tile": (ROWS.format("int64[2]") + " {r=Tile(x,s) y=Mul(r,r)}", np.array([2, 1])),
+    "the rows of a mask": (ROWS.format("bool[4]") + """
+        {i=NonZero(s) t=Transpose(i) r=GatherND(x,t) y=Mul(r,r)}""", MASK),
+    "RNN": ("""(double[2,4,3] x, int32[4] s)=>(double[2,1,4,1] y) <double[1,1,3] W={1,2,3},
+        double[1,1,1] R={1}> {y=RNN<hidden_size=1>(x,W,R,,s)}""", np.array([2, 1, 2, 1], np.int32)),
+    "Loop": (ROWS.format("int64") + """ <bool c={1}>
+        {y=Loop(s,c,x)<body=b(int64 i, bool d, double[4,2] h)=>(bool g, double[4,2] k)
+         {g=Identity(d) k=Mul(h,x)}>}""", np.array(3)),
+    "If": (ROWS.format("bool") + """
+        {y=If(s)<then_branch=t()=>(double[4,2] p){p=Sin(x)},
+                 else_branch=e()=>(double[4,2] q){q=Cos(x)}>}""", np.array(True)),
+    "Dropout": (ROWS.format("bool") + """ <float r={0.5}> {d=Dropout<seed=1>(x,r,s) y=Mul(d,d)}""",
+                np.array(True)),
+}
+
+
+@pytest.mark.parametrize("mode", ["vjp", "jvp", "jacobian"])
+@pytest.mark.parametrize("case", HELD)
+def test_an_input_whose_numbers_are_taken_is_no_input_any_more(case, mode):
+    text, s = HELD[case]
+    model = load(f"held {text}")
+    shape = model.inputs["x"].shape
+    with pytest.warns(oj.OnnxJacWarning, match=r"numbers.*'s' \(no input any more"):
+        proto = oj.export(model, mode, {"x": random(*shape), "s": s}, of="y", wrt="x")
+    assert "s" not in {v.name for v in proto.graph.input}
+    assert {p.key: p.value for p in proto.metadata_props}["onnxjac.held"].split(", ")[0] == "s"
+    if case != "Dropout":  # which draws again
+        agree(model, proto, {"x": random(*shape, seed=3), "s": s}, mode)
+
+
+def test_what_a_second_derivative_takes_is_no_input_either():
+    text = """(double[4,2] x, int64[1] s)=>(double y) <int64[1] e={9}>
+        {r=Slice(x,s,e) c=Mul(r,r) d=Mul(c,r) y=ReduceSum<keepdims=0>(d)}"""
+    model = load(f"second {text}")
+    point = {"x": random(4, 2), "s": np.array([1])}
+    with pytest.warns(oj.OnnxJacWarning, match=r"'s' \(no input any more"):
+        proto = oj.export(model, "hvp", point, wrt="x")
+    x, v = random(4, 2, seed=2), random(4, 2, seed=3)
+    found = run(proto, {"x": x, "x_tangent": v})
+    H = oj.hessian(model, {"x": x, "s": point["s"]}, wrt="x")
+    np.testing.assert_allclose(found["x_hvp"], H.apply({"x": v})["x"], atol=1e-12)
+
+
+USED = {
+    "indices": "{r=Gather(x,s) y=Mul(r,r)}",
+    "a count": "{b=Cast<to=9>(s) i=NonZero(b) n=Size(i) c=Cast<to=11>(n) y=Div(x,c)}",
+    "factors": "{c=Cast<to=11>(s) r=Mul(x,x) y=Mul(r,c)}",
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("mode", ["vjp", "jvp"])
+@pytest.mark.parametrize("case", USED)
+def test_integers_that_are_data_stay_inputs(case, mode):
+    model = load(f"used (double[3] x, int64[3] s)=>(double[3] y) {USED[case]}")
+    proto = oj.export(model, mode, {"x": random(3), "s": np.array([2, 0, 1])}, of="y", wrt="x")
+    agree(model, proto, {"x": random(3, seed=1), "s": np.array([0, 2, 2])}, mode)
+
+
+WHILE = """(double x)=>(double y) <double top={100}, bool yes={1}>
+    {y=Loop(,yes,x)<body=b(int64 i, bool d, double h)=>(bool g, double k)
+     {k=Mul(h,x) g=Less(k,top)}>}"""
+CHOICE = """(double x)=>(double y) <double zero={0}>
+    {c=Greater(x,zero) y=If(c)<then_branch=t()=>(double p){p=Mul(x,x)},
+     else_branch=e()=>(double q){q=Neg(x)}>}"""
+PICKED = """(double[4] x)=>(double[K] y) <double zero={0}>
+    {c=Greater(x,zero) r=Compress<axis=0>(x,c) y=Mul(r,r)}"""
+
+
+@pytest.mark.parametrize(("text", "x", "near", "named"), [
+    (WHILE, 2.0, 2.05, r"'b_\d+_g' \(Loop"), (CHOICE, 2.0, 3.0, r"'c' \(If"),
+    (PICKED, np.array([1.0, -1, 2, -3]), np.array([2.0, -3, 1, -2]), r"'c' \(Compress"),
+])  # fmt: skip
+def test_a_choice_that_the_point_makes_is_named(text, x, near, named):
+    """It is right at other points that make the same choice."""
+    model = load(f"chosen {text}")
+    with pytest.warns(oj.OnnxJacWarning, match=named):
+        proto = oj.export(model, "vjp", {"x": np.asarray(x)})
+    agree(model, proto, {"x": np.asarray(near)}, "vjp")
+
+
+def test_a_choice_is_made_once_for_values_and_derivative():
+    """Where x would choose other rows, the file still computes one function and its slope."""
+    model = load(f"chosen {PICKED}")
+    with pytest.warns(oj.OnnxJacWarning, match="'c'"):
+        proto = oj.export(model, "vjp", {"x": np.array([1.0, -1, 2, -3])})
+    found = run(proto, {"x": np.array([-1.0, 5, 4, 3]), "y_cotangent": np.ones(2)})
+    np.testing.assert_array_equal(found["y"], [1, 16])
+    np.testing.assert_array_equal(found["x_cotangent"], [-2, 0, 8, 0])
+
+
+@pytest.mark.parametrize("name", ["W", "t"])
+def test_weights_and_intermediates_of_the_point_are_constants(name):
+    text = "(double[2] x)=>(double[2] y) <double[2] W={2,3}> {t=Mul(x,W) u=Sin(t) y=Mul(u,t)}"
+    model = load(f"given {text}")
+    point = {"x": random(2), name: np.array([5.0, 7.0])}
+    proto = oj.export(model, "vjp", point, wrt="W" if name == "W" else "t")
+    wrt = "W" if name == "W" else "t"
+    feeds = {"x": point["x"]} if name == "W" else {}
+    found = run(proto, {**feeds, "y_cotangent": np.ones(2)})[f"{wrt}_cotangent"]
+    wanted = oj.linearize(model, point, wrt=wrt).T @ np.ones(2)
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+def test_what_is_empty_has_an_empty_jacobian():
+    text = "(double[2,0] x, double[3] b)=>(double[2,0] y, double[3] z) {y=Tanh(x) z=Tanh(b)}"
+    proto = oj.export(load(f"empty {text}"), "jacobian", {"x": random(2, 0), "b": random(3)})
+    shapes = {"y_x": [2, 0, 2, 0], "y_b": [2, 0, 3], "z_x": [3, 2, 0], "z_b": [3, 3]}
+    found = run(proto, {"x": random(2, 0), "b": random(3)})
+    assert {k: list(found[f"{k}_jacobian"].shape) for k in shapes} == shapes
+
+
+@pytest.mark.parametrize("mode", ["vjp", "jvp", "jacobian"])
+def test_a_sequence_has_no_derivative_to_export(mode):
+    text = "(float[4] x, int64 s)=>(seq(float[K]) y) {y=SplitToSequence(x,s)}"
+    model = load(f"pieces {text}")
+    with pytest.raises(oj.InputError, match="of='y' is a tensor of list"):
+        oj.export(model, mode, {"x": np.ones(4, np.float32), "s": np.array(2)}, of="y")
