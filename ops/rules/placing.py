@@ -14,6 +14,7 @@ from ...jacobians import (
     Jacobian,
     Reshape,
     Scatter,
+    Shape,
     Slice,
     Take,
     convolution_of,
@@ -32,7 +33,8 @@ def max_unpool(op: Any, node: Node) -> Blocks:
     index = np.ravel(np.asarray(node.ints(1), np.int64))
     shape = unpooled_shape(node)
     flat = Reshape((index.size,), node.x_shape, node.dtype)
-    J: Jacobian = Scatter(index, 0, (size(shape),), node.dtype) @ last_of_each(node, index) @ flat
+    last = last_of_each(node, index, (index.size,))
+    J: Jacobian = Scatter(index, 0, (size(shape),), node.dtype) @ last @ flat
     spans = tuple((0, 1, n) for n in shape)
     J = Reshape(shape, J.out_shape, node.dtype) @ J
     return {(0, 0): J if shape == node.y_shape else Embed(spans, node.y_shape, node.dtype) @ J}
@@ -46,13 +48,14 @@ def unpooled_shape(node: Node) -> tuple[int, ...]:
     return (*node.x_shape[:2], *((n - 1) * s - a - b + k for n, s, a, b, k in spatial))
 
 
-def last_of_each(node: Node, index: np.ndarray) -> Jacobian:
-    """Keeps the entries that no later one overwrites."""
+def last_of_each(node: Node, index: np.ndarray, shape: Shape) -> Jacobian:
+    """Keeps the rows of that shape, one for each index, that no later one overwrites."""
     count = index.size
     last = count - 1 - np.unique(index[::-1], return_index=True)[1]
     if last.size == count:
-        return Identity((count,), node.dtype)
-    return Diagonal(np.isin(np.arange(count), last).astype(node.dtype), chooses=True)
+        return Identity(shape, node.dtype)
+    kept = np.isin(np.arange(count), last).astype(node.dtype)
+    return Diagonal(kept.reshape(count, *(1,) * (len(shape) - 1)), shape, chooses=True)
 
 
 @jacobian("Col2Im")
@@ -120,9 +123,10 @@ def tensor_scatter(op: Any, node: Node) -> Blocks:
     index = (np.arange(batch * between).reshape(batch, between, 1) * n + at).ravel()
     rows = (batch * between * n, size(shape[axis + 1 :]))
     place, split = Scatter(index, 0, rows, node.dtype), Reshape(rows, shape, node.dtype)
+    last = last_of_each(node, index, place.in_shape)
     kept = np.ones((rows[0], 1), dtype_of(node.x))
     kept[index] = 0
     return {
         (0, 0): split.T @ Diagonal(kept, rows, chooses=True) @ split,
-        (0, 1): split.T @ place @ Reshape(place.in_shape, update, node.dtype),
+        (0, 1): split.T @ place @ last @ Reshape(place.in_shape, update, node.dtype),
     }

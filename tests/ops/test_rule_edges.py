@@ -3,12 +3,15 @@
 from dataclasses import replace
 
 import numpy as np
+import onnx
 import pytest
 
+import onnxjac as oj
 from check_rule import check_rule
 from onnxjac.ops import Node, Step
 from onnxjac.ops.numbers import numbers
 from onnxjac.ops.rules.contrib.normalization import skip_layer_normalization
+from onnxjac.ops.rules.placing import tensor_scatter
 from onnxjac.ops.rules.pointwise import dropout
 from onnxjac.ops.rules.quantization import per_block
 from onnxjac.ops.rules.recurrent import rnn
@@ -123,3 +126,50 @@ def test_the_least_variance_of_a_skipped_layer_is_tiny():
     node = Node(step, (x, np.zeros_like(x), gamma), (x,))
     y = skip_layer_normalization(numbers, node)[0]
     np.testing.assert_allclose(y, (x - x.mean()) / x.std(), rtol=1e-9)
+
+
+SCATTERS = {
+    "ScatterElements": ("<axis = 0, reduction = {}>", [[0, 1], [0, 1], [2, 1], [-3, 0]]),
+    "ScatterND": ("<reduction = {}>", [[0], [0], [2], [-3]]),
+}
+
+
+@pytest.mark.parametrize("reduction", ["none", "add", "mul", "max", "min"])
+@pytest.mark.parametrize("name", SCATTERS)
+def test_an_entry_that_is_written_twice_is_as_its_value_says(name, reduction):
+    """Against central differences of ONNX Runtime, at the point, elsewhere first, and exported."""
+    options, rows = SCATTERS[name]
+    again, apart = np.array(rows), np.array([[1], [0], [2], [2]]) + 0 * np.array(rows)
+    width = again.shape[1]
+    m = oj.load(onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["": 21]> f (double[3,2] x, double[4,2] u, '
+        f"int64[4,{width}] i) => (double[3,2] y) "
+        f"{{ y = {name}{options.format(repr(reduction).replace(chr(39), chr(34)))}(x, i, u) }}"
+    ))  # fmt: skip
+    draw = np.random.default_rng(3)
+    inputs = {"x": draw.uniform(1, 2, (3, 2)), "u": draw.uniform(1, 2, (4, 2)), "i": again}
+    columns = []
+    for k in ("x", "u"):
+        for d in np.eye(inputs[k].size).reshape(-1, *inputs[k].shape) * 1e-6:
+            ends = (m.run({**inputs, k: inputs[k] + s * d})["y"] for s in (1, -1))
+            columns.append(np.subtract(*ends).ravel() / 2e-6)
+    wanted = np.transpose(columns)
+    J = oj.linearize(m, inputs, wrt=["x", "u"])
+    K = oj.linearize(m, {**inputs, "i": apart}, wrt=["x", "u"])
+    K = K.relinearize({**inputs, "i": apart, "x": inputs["x"] + 1})
+    for matrix in (J.toarray(), J.T.toarray().T, K.relinearize(inputs).toarray()):
+        np.testing.assert_allclose(matrix, wanted, atol=1e-8)
+    vjp = oj.load(oj.export(m, "vjp", {**inputs, "i": apart}, wrt=["x", "u"]))
+    cotangents = vjp.run({**inputs, "y_cotangent": np.arange(6.0).reshape(3, 2)})
+    found = np.concatenate([cotangents[f"{k}_cotangent"].ravel() for k in ("x", "u")])
+    np.testing.assert_allclose(found, wanted.T @ np.arange(6.0), atol=1e-7)
+
+
+def test_a_cache_is_written_round_and_round():
+    """Of more updates than the cache has places, the last ones stay."""
+    J = tensor_scatter(numbers, Node(
+        Step("TensorScatter", "", 24, "n", ("x", "u", "i"), ("y",), {"mode": "circular"}),
+        (np.zeros((1, 3, 2)), np.zeros((1, 5, 2)), np.array([1])), (np.zeros((1, 3, 2)),),
+    ))[0, 1]  # fmt: skip
+    y = (J @ np.arange(1.0, 11)).reshape(3, 2)
+    np.testing.assert_array_equal(y, [[5, 6], [7, 8], [9, 10]])
