@@ -84,9 +84,9 @@ def ties_of_updates(node: Node) -> Count:
         return 0, np.size(node.y)
     along = {} if node.axis is None else {"axis": node.axis}
     if node.reduction not in ("max", "min"):
-        index, ones = node.inputs[1], np.ones(np.shape(node.inputs[2]), np.int64)
+        none, ones = np.zeros(node.y_shape, np.int64), np.ones(np.shape(node.inputs[2]), np.int64)
         scatter = getattr(numbers, node.step.op_type)
-        return tied(scatter(np.zeros(node.y_shape, np.int64), index, ones, reduction="add", **along))
+        return tied(scatter(none, node.inputs[1], ones, reduction="add", **along))
     gather = numbers.GatherND if node.axis is None else numbers.GatherElements
     index, updates = node.inputs[1:3]
     kept, moved = node.x == node.y, updates == gather(node.y, index, **along)

@@ -9,7 +9,7 @@ ORDER = "where the entries that decide the order are equal"
 ZERO_NORM = "where the norm is 0"
 LINE = "where a sampled point lies on a line of pixels"
 ACTIVATIONS = "at the kinks of its activations, if any"
-WRITTEN = f"for max and min, {ORDER}; without a reduction, where an entry is written twice"
+WRITTEN = f"for max and min, {ORDER}; without a reduction, at positions named twice"
 NORMS = f"{ZERO_NORM}; for p = 1, where an entry is 0"
 
 KINKS: dict[str, str] = {
