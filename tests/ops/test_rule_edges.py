@@ -25,6 +25,8 @@ def test_entries_that_are_all_masked_out_have_no_softmax():
     dense = np.zeros((4, 4))
     dense[2:, 2:] = [[3 / 16, -3 / 16], [-3 / 16, 3 / 16]]
     check_rule("Softmax", [x], dense=dense)
+    dense[2:, 2:] = [[3 / 4, -3 / 4], [-1 / 4, 1 / 4]]
+    check_rule("LogSoftmax", [x], dense=dense)
 
 
 def test_without_a_mask_an_output_of_zero_was_dropped():
