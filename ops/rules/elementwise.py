@@ -7,7 +7,7 @@ from typing import Any
 from ...jacobians import Array, Diagonal, Identity, Jacobian, Scalar, broadcast, shape_of
 from ..formula import derivative, variables
 from ..node import Node
-from ..registry import Blocks, jacobian
+from ..registry import Blocks, check_attribute, jacobian
 from ..trees import INPUTS, Tree, evaluate
 
 FORMULAS: dict[str, Elementwise] = {}
@@ -31,6 +31,8 @@ class Elementwise:
 
     def derivative(self, variable: str, node: Node) -> Tree:
         """∂f/∂variable for the node's attributes."""
+        if self.by:
+            check_attribute(node, self.by, self.formulas)
         formula = self.formulas[getattr(node, self.by) if self.by else ""]
         return derivative(formula, variable, self.given.get(variable))
 

@@ -95,7 +95,7 @@ def middle(n: int, m: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
     return (max((n - m) // 2, 0), 1, min(n, m)), (max((m - n) // 2, 0), 1, min(n, m))
 
 
-@jacobian("ReverseSequence")
+@jacobian("ReverseSequence", time_axis=(0, 1), batch_axis=(0, 1))
 def reverse_sequence(op: Any, node: Node) -> Blocks:
     """y[t, b] = x[length_b - 1 - t, b] for t < length_b, else x[t, b]."""
     first, second, *rest = node.x_shape
@@ -111,7 +111,7 @@ def reverse_sequence(op: Any, node: Node) -> Blocks:
     return {(0, 0): split.T @ Take(index.ravel(), 0, rows, node.dtype) @ split}
 
 
-@jacobian("TensorScatter")
+@jacobian("TensorScatter", mode=("linear", "circular"))
 def tensor_scatter(op: Any, node: Node) -> Blocks:
     """The update takes the place of what the cache held from `write_indices` on."""
     shape, update = node.x_shape, shape_of(node.inputs[1])

@@ -22,8 +22,10 @@ from ..node import Node
 from ..registry import Blocks, jacobian
 from .indexing import flat_positions, from_the_start, row_positions
 
+REDUCTIONS = ("none", "add", "mul", "max", "min")
 
-@jacobian("ScatterND")
+
+@jacobian("ScatterND", reduction=REDUCTIONS)
 def scatter_nd(op: Any, node: Node) -> Blocks:
     """A row of `index` names a position on the first axes; a slice of the updates goes there."""
     depth = shape_of(node.inputs[1])[-1]
@@ -32,7 +34,7 @@ def scatter_nd(op: Any, node: Node) -> Blocks:
     return scattered(op, node, op.Reshape(at, (-1,)), (rows, size(node.x_shape[depth:])))
 
 
-@jacobian("ScatterElements", "Scatter")
+@jacobian("ScatterElements", "Scatter", reduction=REDUCTIONS)
 def scatter_elements(op: Any, node: Node) -> Blocks:
     """y[index[i, j], j] = updates[i, j] (for axis 0)."""
     index = from_the_start(op, node.inputs[1], node.x_shape[node.axis])
