@@ -45,7 +45,8 @@ def jacobian(*names: str, **values: Collection[Any]) -> Callable[[Rule], Rule]:
     """Declare the blocks of operators: `@jacobian("MatMul")`, `@jacobian("my.domain::Op")`.
 
     `values` are those that an attribute may have, `mode=("linear", "cubic")`: a node with another
-    one is refused, with an `UnsupportedOp`. The Jacobian of a model is `linearize(model, inputs)`; this refuses one.
+    one is refused, with an `UnsupportedOp`. The Jacobian of a model is `linearize(model, inputs)`;
+    this refuses one.
     """
     if not all(isinstance(name, str) for name in names):
         raise InputError("jacobian declares the rule of an operator, @jacobian('MatMul'): the "

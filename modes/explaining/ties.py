@@ -84,7 +84,7 @@ def ties_of_updates(node: Node) -> Count:
         return 0, np.size(node.y)
     along = {} if node.axis is None else {"axis": node.axis}
     if node.reduction not in ("max", "min"):
-        none, ones = np.zeros(node.y_shape, np.int64), np.ones(np.shape(node.inputs[2]), np.int64)
+        none, ones = np.zeros(node.y_shape, np.int64), np.ones_like(node.inputs[2], np.int64)
         scatter = getattr(numbers, node.step.op_type)
         return tied(scatter(none, node.inputs[1], ones, reduction="add", **along))
     gather = numbers.GatherND if node.axis is None else numbers.GatherElements
