@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ...jacobians import (
     Array,
     Diagonal,
@@ -48,6 +50,8 @@ def log_softmax(op: Any, node: Node) -> Blocks:
     total_ = spread_total(shape, (node.axis % len(shape),), node.dtype)
     if rows is None:
         return {(0, 0): Identity(shape, node.dtype) - total_ @ Diagonal(y)}
+    numbers = throughout(op, node, op.Not(op.IsNaN(node.x)))  # ONNX Runtime skips a NaN of x
+    y = op.Where(numbers, y, op.CastLike(np.nan, y))
     y = op.Where(rows, y, op.CastLike(0.0, y))
     J = Identity(shape, node.dtype) - total_ @ Diagonal(y)
     return {(0, 0): Diagonal(op.CastLike(rows, y), shape, chooses=True) @ J}
@@ -61,8 +65,13 @@ def counted(op: Any, node: Node) -> Array | None:
     """
     if not has_nan(node.y):
         return None
-    greatest = op.ReduceMax(node.x, (node.axis,), keepdims=1)
-    return op.Not(op.IsInf(greatest, detect_positive=0))
+    return op.Not(throughout(op, node, op.IsInf(node.x, detect_positive=0)))
+
+
+def throughout(op: Any, node: Node, truth: Array) -> Array:
+    """Whether something holds for all of a row."""
+    least = op.ReduceMin(op.CastLike(truth, node.y), (node.axis,), keepdims=1)
+    return op.Greater(least, op.CastLike(0.0, least))
 
 
 class Standardized:

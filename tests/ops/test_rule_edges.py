@@ -29,6 +29,21 @@ def test_entries_that_are_all_masked_out_have_no_softmax():
     check_rule("LogSoftmax", [x], dense=dense)
 
 
+@pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
+@pytest.mark.parametrize("row", [[0.0, np.nan], [np.nan, 0.0], [-np.inf, np.nan], [np.nan] * 2])
+@pytest.mark.parametrize("op_type", ["Softmax", "LogSoftmax"])
+def test_a_nan_among_the_scores_is_in_j(op_type, row):
+    m = oj.load(onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["": 21]> f (double[2,2] x) => (double[2,2] y) '
+        f"{{ y = {op_type}(x) }}"
+    ))  # fmt: skip
+    for engine in ("numpy", "onnxruntime"):
+        J = oj.linearize(m, {"x": np.array([row, [0.0, 1.0]])}, engine=engine)
+        blocks = J.tosparse().toarray().reshape(2, 2, 2, 2)
+        assert np.isnan(blocks[0, :, 0]).any(axis=1).all()
+        assert np.isfinite(blocks[1]).all()
+
+
 def test_without_a_mask_an_output_of_zero_was_dropped():
     y = np.array([0.0, 2.0, 4.0, 0.0])
     step = Step("Dropout", "", 21, "dropout", ("x", "ratio", "training"), ("y",))
