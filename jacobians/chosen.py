@@ -1,15 +1,16 @@
 """Chosen: an entry that an operator leaves out has no part in J, whatever its derivative is.
 
 Where(c, √x, 0) does not look at √x where c is false, and neither may J: 0 · ∞ is not a number.
-A diagonal that `chooses` leaves out the entries where it is 0. They are followed towards the
-inputs, through operators that keep entries apart, and their derivatives there become 0 in J
+A diagonal that `chooses` leaves out the entries where it is 0. They are followed towards inputs and
+outputs, through operators that keep entries apart, and their derivatives there become 0 in J
 itself: products, plans, compiled programs and recorded graphs then agree. An exact 0 that comes
 out of arithmetic, as exp(x) = 0, leaves nothing out: 0 · ∞ is not a number there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache, partial, reduce
 from operator import is_not
 
@@ -33,22 +34,49 @@ MOVES = Reshape | Permutation | Broadcast | SumTo | Slice | Embed | Take | Scatt
 
 
 def chosen(op: Op, dag: Dag) -> Dag:
-    """The DAG with zeros for the derivatives of entries that nobody has chosen.
+    """The DAG with zeros for derivatives of entries that no output sees, or that see no input.
 
     In numbers, finite derivatives stay as they are. A graph does not know its numbers: there, every
     diagonal with one entry for each of its tensor is masked, unless it is part of a sum.
     """
-    diagonals = [d for edge in dag.edges for d in diagonals_in(edge.operator)]
-    if not any(d.chooses for d in diagonals) or not any(map(may_be_infinite, diagonals)):
+    if not has_choices(dag) or not any(map(may_be_infinite, diagonals_of(dag))):
         return dag
-    met: dict[int, list[Chosen]] = {}
-    edges = []
-    for edge in reversed(dag.edges):
-        mine = None if edge.end in dag.sinks else either(op, met[edge.end])
-        operator, before = follow(op, edge.operator, mine)
-        met.setdefault(edge.start, []).append(before)
-        edges.append(Edge(edge.start, edge.end, operator))
-    return Dag(dag.shapes, edges[::-1], dag.sources, dag.sinks, dag.dtype)
+    edges = before_choices(op, dag.edges, dag.sinks)
+    edges = behind_choices(op, edges, dag.sources)
+    return Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype)
+
+
+def has_choices(dag: Dag) -> bool:
+    """Whether some operator leaves entries out."""
+    return any(d.chooses for d in diagonals_of(dag))
+
+
+def diagonals_of(dag: Dag) -> Iterator[Diagonal]:
+    """The diagonals among the factors and terms of all operators."""
+    return (d for edge in dag.edges for d in diagonals_in(edge.operator))
+
+
+def before_choices(op: Op, edges: Sequence[Edge], sinks: tuple[int, ...]) -> list[Edge]:
+    """Edges in order, with zeros for the derivatives of entries that no sink sees."""
+    users: dict[int, list[Chosen]] = {sink: [None] for sink in sinks}
+    made = []
+    for edge in reversed(edges):
+        operator, before = follow(op, edge.operator, either(op, users[edge.end]))
+        users.setdefault(edge.start, []).append(before)
+        made.append(edge if operator is edge.operator else replace(edge, operator=operator))
+    return made[::-1]
+
+
+def behind_choices(op: Op, edges: Sequence[Edge], sources: tuple[int, ...]) -> list[Edge]:
+    """Edges in order, with zeros for the derivatives of entries that see no source."""
+    makers: dict[int, list[Chosen]] = {source: [None] for source in sources}
+    made = []
+    for edge in edges:
+        transpose, after = follow(op, edge.operator.T, either(op, makers[edge.start]))
+        makers.setdefault(edge.end, []).append(after)
+        same = transpose is edge.operator.T
+        made.append(edge if same else replace(edge, operator=transpose.T))
+    return made
 
 
 def diagonals_in(operator: Jacobian) -> Iterator[Diagonal]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import UserDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 from ..jacobians import Jacobian
-from ..jacobians.errors import InputError
+from ..jacobians.errors import InputError, UnsupportedOp
 from .node import Node
 
 Blocks = Mapping[tuple[int, int], Jacobian]
@@ -61,10 +62,15 @@ def version() -> int:
     return DECLARATIONS.version
 
 
-def jacobian(*names: str) -> Callable[[Rule], Rule]:
+F = TypeVar("F", bound=Callable[[Any, Node], Any])
+
+
+def jacobian(*names: str, **values: Collection[Any]) -> Callable[[Rule], Rule]:
     """Declare the blocks of operators: `@jacobian("MatMul")`, `@jacobian("my.domain::Op")`.
 
-    The Jacobian of a model is `linearize(model, inputs)`; this refuses one.
+    `values` are those that an attribute may have, `mode=("linear", "cubic")`: a node with another
+    one is refused, with an `UnsupportedOp`. The Jacobian of a model is `linearize(model, inputs)`;
+    this refuses one.
     """
     if not all(isinstance(name, str) for name in names):
         raise InputError("jacobian declares the rule of an operator, @jacobian('MatMul'): the "
@@ -73,7 +79,7 @@ def jacobian(*names: str) -> Callable[[Rule], Rule]:
     def register(rule: Rule) -> Rule:
         for name in names:
             domain, _, op_type = name.rpartition("::")
-            DECLARATIONS[op_type, domain] = Declaration(op_type, domain, rule)
+            DECLARATIONS[op_type, domain] = Declaration(op_type, domain, only(values, rule))
         return rule
 
     return register
@@ -86,18 +92,44 @@ def zero(reason: str, *names: str) -> None:
         DECLARATIONS[op_type, domain] = Declaration(op_type, domain, _no_blocks, reason)
 
 
-def defines(*names: str) -> Callable[[Definition], Definition]:
-    """Declare what operators are, in calls of the vocabulary: `@defines("LSTM")`."""
+def defines(*names: str, **values: Collection[Any]) -> Callable[[Definition], Definition]:
+    """Declare what operators are, in calls of the vocabulary: `@defines("LSTM")`.
+
+    `values` are those that an attribute may have, as for `jacobian`.
+    """
     if not all(isinstance(name, str) for name in names):
         raise InputError("defines takes names of operators: @defines('my.domain::Op')")
 
     def register(function: Definition) -> Definition:
         for name in names:
             domain, _, op_type = name.rpartition("::")
-            DECLARATIONS[op_type, domain] = Declaration(op_type, domain, _no_blocks, None, function)
+            held = only(values, function)
+            DECLARATIONS[op_type, domain] = Declaration(op_type, domain, _no_blocks, None, held)
         return function
 
     return register
+
+
+def only(values: Mapping[str, Collection[Any]], function: F) -> F:
+    """The function, for nodes whose attributes have one of the values that are named here."""
+    if not values:
+        return function
+
+    @wraps(function)
+    def checked(op: Any, node: Node) -> Any:
+        for name, allowed in values.items():
+            check_attribute(node, name, allowed)
+        return function(op, node)
+
+    return checked  # type: ignore[return-value]
+
+
+def check_attribute(node: Node, name: str, allowed: Collection[Any]) -> None:
+    """Raise `UnsupportedOp` where an attribute has a value that is not allowed."""
+    value = getattr(node, name)
+    if value is not None and value not in allowed:
+        raise UnsupportedOp(f"{node.step} has {name}={value!r}, of which no derivative is known: "
+                            f"give one of {', '.join(map(repr, allowed))}")  # fmt: skip
 
 
 def _no_blocks(op: Any, node: Node) -> Blocks:

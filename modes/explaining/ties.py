@@ -79,10 +79,14 @@ def ties_of_regions(node: Node) -> Count:
 
 
 def ties_of_updates(node: Node) -> Count:
-    """Results that several of the old entry and the updates for it attain."""
-    if node.reduction not in ("max", "min"):
+    """Results that several of the old entry and its updates attain, or that are written twice."""
+    if node.reduction in ("add", "mul"):
         return 0, np.size(node.y)
     along = {} if node.axis is None else {"axis": node.axis}
+    if node.reduction not in ("max", "min"):
+        none, ones = np.zeros(node.y_shape, np.int64), np.ones_like(node.inputs[2], np.int64)
+        scatter = getattr(numbers, node.step.op_type)
+        return tied(scatter(none, node.inputs[1], ones, reduction="add", **along))
     gather = numbers.GatherND if node.axis is None else numbers.GatherElements
     index, updates = node.inputs[1:3]
     kept, moved = node.x == node.y, updates == gather(node.y, index, **along)

@@ -9,12 +9,13 @@ ORDER = "where the entries that decide the order are equal"
 ZERO_NORM = "where the norm is 0"
 LINE = "where a sampled point lies on a line of pixels"
 ACTIVATIONS = "at the kinks of its activations, if any"
+WRITTEN = f"for max and min, {ORDER}; without a reduction, at positions named twice"
 NORMS = f"{ZERO_NORM}; for p = 1, where an entry is 0"
 
 KINKS: dict[str, str] = {
     "Clip": "x = min or max", "Max": ORDER, "Min": ORDER, "ReduceMax": ORDER, "ReduceMin": ORDER,
     "GlobalMaxPool": ORDER, "MaxPool": ORDER, "MaxRoiPool": ORDER, "TopK": ORDER, "Unique": ORDER,
-    "ScatterND": f"for max and min, {ORDER}", "ScatterElements": f"for max and min, {ORDER}",
+    **dict.fromkeys(("ScatterND", "ScatterElements"), WRITTEN),
     "ReduceL1": "where an entry is 0", "ReduceL2": ZERO_NORM,
     "LpPool": NORMS, "GlobalLpPool": NORMS, "LpNormalization": NORMS,
     "Normalizer": f"{ZERO_NORM}; for L1, where an entry is 0; for MAX, {ORDER}",

@@ -8,8 +8,9 @@ from functools import cached_property
 import numpy as np
 from scipy.sparse import csr_array
 
-from ...jacobians import Jacobian
+from ...jacobians import Dag, Jacobian
 from ...jacobians.arrays import wide
+from ...jacobians.chosen import has_choices
 from ..support.optional import optional
 from ..tape.template import Filled, Template
 from .faces import bare, engine_of, undrawn
@@ -45,6 +46,7 @@ class Accumulated:
         self._lay_out(A.T if backward else A)
         self.by_operators = reading(self.program.read, dict(enumerate(source.arrays())))
         self.by_tape: tuple[Template, Reading] | None = None
+        self.chooses = isinstance(operator, Dag) and has_choices(operator)
 
     def _lay_out(self, A: Symbolic) -> None:
         """data = constants, but for coefficient ∘ x[variable] at the moving entries."""
@@ -115,7 +117,9 @@ class Accumulated:
         if tape is None or found is None or tape.template is not form:
             return None
         if tape.read_by is not found and found.fits(tape.arrays):
-            tape.read_by = found
+            read = found.of(tape.arrays) if self.chooses else ()
+            if all(np.isfinite(array).all() for array in read):  # else some may be left out
+                tape.read_by = found
         return found if tape.read_by is found else None
 
     def _held(self, operator: Jacobian) -> dict[int, np.ndarray]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...jacobians import Dag, Edge, Jacobian, Zero, dtype_of, shape_of
+from ...jacobians import Dag, Edge, Jacobian, Zero, chosen, dtype_of, shape_of
 from ...jacobians.errors import OnnxJacError, UnsupportedOp
 from ...ops import Node, Step, find, numbers
 from ..naming.names import is_float
@@ -52,7 +52,7 @@ class Drawn(NamedTuple):
         """From some of the sources to some of the sinks, by their places."""
         starts = tuple(self.dag.sources[k] for k in sources)
         ends = tuple(self.dag.sinks[k] for k in sinks)
-        return self._replace(dag=self.dag.between(starts, ends))
+        return self._replace(dag=chosen(numbers, self.dag.between(starts, ends)))
 
 
 class Made(NamedTuple):

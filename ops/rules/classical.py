@@ -56,7 +56,7 @@ def columns(node: Node, i: int, start: int, width: int) -> Any:
     return slab(node.y_shape, 1, start, start + kept, node.dtype).T @ cut @ cast_input(node, i)
 
 
-@jacobian("ai.onnx.ml::Normalizer")
+@jacobian("ai.onnx.ml::Normalizer", norm=("MAX", "L1", "L2"))
 def normalizer(op: Any, node: Node) -> Blocks:
     """y = x / m(x) with a norm m of the row: J = (I - y gᵀ) / m, where g = ∂m/∂x and m = gᵀx."""
     shape, x = node.y_shape, op.CastLike(node.x, node.y)

@@ -7,7 +7,7 @@ from typing import Any
 from ...jacobians import Array, Diagonal, Identity, Jacobian, Scalar, broadcast, shape_of
 from ..formula import derivative, variables
 from ..node import Node
-from ..registry import Blocks, jacobian
+from ..registry import Blocks, check_attribute, jacobian
 from ..trees import INPUTS, Tree, evaluate
 
 FORMULAS: dict[str, Elementwise] = {}
@@ -18,15 +18,12 @@ class Elementwise:
     """y = f(x, y, z) entry by entry, with ONNX's broadcasting.
 
     `formula` may be a dict from the value of the attribute `by` to a formula. `d` gives stable
-    derivatives by hand, one per input where there are several. The operator `chooses` where f is
-    constant in each piece that has slope 0.
+    derivatives by hand, one per input where there are several.
     """
 
     def __init__(
-        self, formula: str | dict[str, str], d: str | dict[str, str] | None, by: str,
-        chooses: bool,
-    ) -> None:  # fmt: skip
-        self.chooses = chooses
+        self, formula: str | dict[str, str], d: str | dict[str, str] | None, by: str
+    ) -> None:
         self.formulas = formula if isinstance(formula, dict) else {"": formula}
         self.by = by if isinstance(formula, dict) else ""
         self.given = {"x": d} if isinstance(d, str) else d or {}
@@ -34,6 +31,8 @@ class Elementwise:
 
     def derivative(self, variable: str, node: Node) -> Tree:
         """∂f/∂variable for the node's attributes."""
+        if self.by:
+            check_attribute(node, self.by, self.formulas)
         formula = self.formulas[getattr(node, self.by) if self.by else ""]
         return derivative(formula, variable, self.given.get(variable))
 
@@ -41,8 +40,7 @@ class Elementwise:
         values = _Values(node)
         return {
             (0, i): spread(
-                op, node, i, evaluate(op, self.derivative(name, node), values, node.dtype),
-                chooses=self.chooses,
+                op, node, i, evaluate(op, self.derivative(name, node), values, node.dtype)
             )
             for i, name in enumerate(self.variables)
             if node.wants(i)
@@ -77,10 +75,9 @@ def elementwise(
     d: str | dict[str, str] | None = None,
     *,
     by: str = "",
-    chooses: bool = False,
 ) -> None:
     """Declare an elementwise operator by its formula."""
-    FORMULAS[op_type] = declared = Elementwise(formula, d, by, chooses)
+    FORMULAS[op_type] = declared = Elementwise(formula, d, by)
     jacobian(op_type)(declared)
 
 
@@ -121,10 +118,10 @@ elementwise("Gelu", {
     "tanh": "x*(1 + tanh(sqrt(2/pi)*(x + 0.044715*x**3)))/2",
 }, by="approximate")  # fmt: skip
 
-elementwise("Relu", "Piecewise((x, x > 0), (0, True))", chooses=True)
+elementwise("Relu", "Piecewise((x, x > 0), (0, True))")
 elementwise("LeakyRelu", "Piecewise((x, x > 0), (alpha*x, True))")
 elementwise("PRelu", "Piecewise((x, x > 0), (y*x, True))")
-elementwise("ThresholdedRelu", "Piecewise((x, x > alpha), (0, True))", chooses=True)
+elementwise("ThresholdedRelu", "Piecewise((x, x > alpha), (0, True))")
 elementwise("Elu", "Piecewise((x, x > 0), (alpha*(exp(x) - 1), True))",
             d="Piecewise((1, x > 0), (Y + alpha, True))")  # fmt: skip
 elementwise("Celu", "Piecewise((x, x > 0), (alpha*(exp(x/alpha) - 1), True))",
@@ -134,8 +131,6 @@ elementwise("Selu", "Piecewise((gamma*x, x > 0), (gamma*alpha*(exp(x) - 1), True
 elementwise(
     "HardSigmoid",
     "Piecewise((0, alpha*x + beta <= 0), (1, alpha*x + beta >= 1), (alpha*x + beta, True))",
-    chooses=True,
 )
 elementwise("HardSwish", "Piecewise((0, x <= -3), (x, x >= 3), (x*(x + 3)/6, True))")
-elementwise("Shrink", "Piecewise((x + bias, x < -lambd), (x - bias, x > lambd), (0, True))",
-            chooses=True)  # fmt: skip
+elementwise("Shrink", "Piecewise((x + bias, x < -lambd), (x - bias, x > lambd), (0, True))")

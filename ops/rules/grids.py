@@ -26,7 +26,11 @@ MODES = {"bilinear": "linear", "bicubic": "cubic"}
 """How opset 16 spelt the modes."""
 
 
-@jacobian("GridSample")
+@jacobian(
+    "GridSample",
+    mode=("linear", "nearest", "cubic", *MODES),
+    padding_mode=("zeros", "border", "reflection"),
+)
 def grid_sample(op: Any, node: Node) -> Blocks:
     """y = Σ weight(grid) · neighbour in x; the grid names the last axis of x first."""
     dtype, (samples, gains) = node.dtype, grid_samples(op, node)

@@ -23,6 +23,9 @@ from ...jacobians import (
 from ..node import Node
 from ..registry import Blocks, jacobian
 
+PIXELS = ("DCR", "CRD")
+"""The orders of channels and blocks."""
+
 
 @jacobian("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 def reshape(op: Any, node: Node) -> Blocks:
@@ -116,13 +119,13 @@ def span(start: int, end: int, step: int, n: int) -> tuple[int, int, int]:
     return (first, step, count) if count else (0, 1, 0)
 
 
-@jacobian("DepthToSpace")
+@jacobian("DepthToSpace", mode=PIXELS)
 def depth_to_space(op: Any, node: Node) -> Blocks:
     """Channels become blocks of pixels: a permutation between two reshapes."""
     return {(0, 0): pixels(node.x_shape, node.blocksize, node.mode, node.dtype)}
 
 
-@jacobian("SpaceToDepth")
+@jacobian("SpaceToDepth", mode=PIXELS)
 def space_to_depth(op: Any, node: Node) -> Blocks:
     """Blocks of pixels become channels: the transpose of DepthToSpace."""
     return {(0, 0): pixels(node.y_shape, node.blocksize, node.mode or "DCR", node.dtype).T}

@@ -31,14 +31,18 @@ PROBIT = "1.41421356*sqrt(sqrt(({v})**2 - log(4*x*(1 - x))/0.147) - ({v}))".form
 """|√2 erf⁻¹(2x - 1)| as every runtime approximates it."""
 
 
-@jacobian("ai.onnx.ml::LinearRegressor")
+TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT")
+"""What may become of scores."""
+
+
+@jacobian("ai.onnx.ml::LinearRegressor", post_transform=TRANSFORMS)
 def linear_regressor(op: Any, node: Node) -> Blocks:
     """y = f(x Aᵀ + b)."""
     A = np.reshape(node.coefficients, (node.targets, -1))
     return {(0, 0): scored(op, node, 0, *linear(op, node, 0, A, node.intercepts))}
 
 
-@jacobian("ai.onnx.ml::LinearClassifier")
+@jacobian("ai.onnx.ml::LinearClassifier", post_transform=TRANSFORMS)
 def linear_classifier(op: Any, node: Node) -> Blocks:
     """The scores f(x Aᵀ + b) are the second output; the labels are not numbers."""
     A = np.reshape(node.coefficients, (-1, node.x_shape[-1]))

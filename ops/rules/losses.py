@@ -22,15 +22,17 @@ from ..registry import Blocks, jacobian
 from .indexing import flat_positions
 from .normalization import spread_total
 
+REDUCTIONS = ("none", "sum", "mean")
 
-@jacobian("NegativeLogLikelihoodLoss")
+
+@jacobian("NegativeLogLikelihoodLoss", reduction=REDUCTIONS)
 def negative_log_likelihood(op: Any, node: Node) -> Blocks:
     """lₙ = -w[tₙ] x[n, tₙ]: ∂l/∂x = reduction · diag(-share) · selection."""
     likelihood = Likelihood(op, node, node.x)
     return {(0, 0): likelihood.in_scores, **likelihood.in_weights}
 
 
-@jacobian("SoftmaxCrossEntropyLoss")
+@jacobian("SoftmaxCrossEntropyLoss", reduction=REDUCTIONS)
 def softmax_cross_entropy(op: Any, node: Node) -> Blocks:
     """The negative log likelihood of p = log softmax(x), ∂p/∂x = I - 1 exp(p)ᵀ."""
     given = node.output(1)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ...jacobians import (
     Array,
     Diagonal,
@@ -34,7 +36,9 @@ def spread_mean(shape: Shape, axes: tuple[int, ...], dtype: Any) -> Jacobian:
 @jacobian("Softmax")
 def softmax(op: Any, node: Node) -> Blocks:
     """J = diag(y) (I - 1 yᵀ) along the axis."""
-    shape, d = node.y_shape, Diagonal(defined(op, node, node.y))
+    rows = counted(op, node)
+    y = node.y if rows is None else op.Where(rows, node.y, op.CastLike(0.0, node.y))
+    shape, d = node.y_shape, Diagonal(y)
     total_ = spread_total(shape, (node.axis % len(shape),), node.dtype)
     return {(0, 0): d @ (Identity(shape, node.dtype) - total_ @ d)}
 
@@ -42,22 +46,32 @@ def softmax(op: Any, node: Node) -> Blocks:
 @jacobian("LogSoftmax")
 def log_softmax(op: Any, node: Node) -> Blocks:
     """J = I - 1 exp(y)ᵀ along the axis."""
-    shape = node.y_shape
+    shape, rows, y = node.y_shape, counted(op, node), op.Exp(node.y)
     total_ = spread_total(shape, (node.axis % len(shape),), node.dtype)
-    y = defined(op, node, op.Exp(node.y))
-    return {(0, 0): Identity(shape, node.dtype) - total_ @ Diagonal(y)}
+    if rows is None:
+        return {(0, 0): Identity(shape, node.dtype) - total_ @ Diagonal(y)}
+    numbers = throughout(op, node, op.Not(op.IsNaN(node.x)))  # ONNX Runtime skips a NaN of x
+    y = op.Where(numbers, y, op.CastLike(np.nan, y))
+    y = op.Where(rows, y, op.CastLike(0.0, y))
+    J = Identity(shape, node.dtype) - total_ @ Diagonal(y)
+    return {(0, 0): Diagonal(op.CastLike(rows, y), shape, chooses=True) @ J}
 
 
-def defined(op: Any, node: Node, y: Array) -> Array:
-    """y, and 0 for entries that are all masked out by -∞, which have no softmax.
+def counted(op: Any, node: Node) -> Array | None:
+    """False for rows that are masked out by -∞ throughout, which have no softmax; None: no such.
 
     Who masks them out selects something else, and 0 · NaN on the way would hide its derivative.
     A NaN that comes from x stays one.
     """
-    if not has_nan(y):
-        return y
-    masked = op.IsInf(op.ReduceMax(node.x, (node.axis,), keepdims=1), detect_positive=0)
-    return op.Where(masked, op.CastLike(0.0, y), y)
+    if not has_nan(node.y):
+        return None
+    return op.Not(throughout(op, node, op.IsInf(node.x, detect_positive=0)))
+
+
+def throughout(op: Any, node: Node, truth: Array) -> Array:
+    """Whether something holds for all of a row."""
+    least = op.ReduceMin(op.CastLike(truth, node.y), (node.axis,), keepdims=1)
+    return op.Greater(least, op.CastLike(0.0, least))
 
 
 class Standardized:

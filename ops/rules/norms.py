@@ -31,7 +31,7 @@ def norm_block(op: Any, node: Node, sums: Jacobian) -> Jacobian:
     return Diagonal(outer) @ sums @ Diagonal(slope(op, node.x, node.p))
 
 
-@jacobian("LpNormalization")
+@jacobian("LpNormalization", p=(1, 2))
 def lp_normalization(op: Any, node: Node) -> Blocks:
     """y = x / ‖x‖: J = 1/‖x‖ (I - diag(y) 1 sᵀ) along the axis, with s = sign(y) |y|^(p-1)."""
     axis, x = node.axis % len(node.x_shape), node.x

@@ -22,7 +22,7 @@ Pads = list[tuple[int, int]]
 """How many entries stand before and after along each axis; negative ones are cut off."""
 
 
-@jacobian("Pad")
+@jacobian("Pad", mode=("constant", "reflect", "edge", "wrap"))
 def pad(op: Any, node: Node) -> Blocks:
     """y = x with a margin; the margin of a constant mode is the derivative in `constant_value`."""
     pads = margins_of(node)

@@ -14,6 +14,7 @@ from ...jacobians import (
     Jacobian,
     Reshape,
     Scatter,
+    Shape,
     Slice,
     Take,
     convolution_of,
@@ -33,7 +34,8 @@ def max_unpool(op: Any, node: Node) -> Blocks:
     index = np.ravel(np.asarray(node.ints(1), np.int64))
     shape = unpooled_shape(node)
     flat = Reshape((index.size,), node.x_shape, node.dtype)
-    J: Jacobian = Scatter(index, 0, (size(shape),), node.dtype) @ last_of_each(node, index) @ flat
+    last = last_of_each(node, index, (index.size,))
+    J: Jacobian = Scatter(index, 0, (size(shape),), node.dtype) @ last @ flat
     spans = tuple((0, 1, n) for n in shape)
     J = Reshape(shape, J.out_shape, node.dtype) @ J
     return {(0, 0): J if shape == node.y_shape else Embed(spans, node.y_shape, node.dtype) @ J}
@@ -45,13 +47,14 @@ def unpooled_shape(node: Node) -> tuple[int, ...]:
     return (*node.x_shape[:2], *grid.space)
 
 
-def last_of_each(node: Node, index: np.ndarray) -> Jacobian:
-    """Keeps the entries that no later one overwrites."""
+def last_of_each(node: Node, index: np.ndarray, shape: Shape) -> Jacobian:
+    """Keeps the rows of that shape, one for each index, that no later one overwrites."""
     count = index.size
     last = count - 1 - np.unique(index[::-1], return_index=True)[1]
     if last.size == count:
-        return Identity((count,), node.dtype)
-    return Diagonal(np.isin(np.arange(count), last).astype(node.dtype), chooses=True)
+        return Identity(shape, node.dtype)
+    kept = np.isin(np.arange(count), last).astype(node.dtype)
+    return Diagonal(kept.reshape(count, *(1,) * (len(shape) - 1)), shape, chooses=True)
 
 
 @jacobian("Col2Im")
@@ -88,7 +91,7 @@ def middle(n: int, m: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
     return (max((n - m) // 2, 0), 1, min(n, m)), (max((m - n) // 2, 0), 1, min(n, m))
 
 
-@jacobian("ReverseSequence")
+@jacobian("ReverseSequence", time_axis=(0, 1), batch_axis=(0, 1))
 def reverse_sequence(op: Any, node: Node) -> Blocks:
     """y[t, b] = x[length_b - 1 - t, b] for t < length_b, else x[t, b]."""
     first, second, *rest = node.x_shape
@@ -104,7 +107,7 @@ def reverse_sequence(op: Any, node: Node) -> Blocks:
     return {(0, 0): split.T @ Take(index.ravel(), 0, rows, node.dtype) @ split}
 
 
-@jacobian("TensorScatter")
+@jacobian("TensorScatter", mode=("linear", "circular"))
 def tensor_scatter(op: Any, node: Node) -> Blocks:
     """The update takes the place of what the cache held from `write_indices` on."""
     shape, update = node.x_shape, shape_of(node.inputs[1])
@@ -116,9 +119,10 @@ def tensor_scatter(op: Any, node: Node) -> Blocks:
     index = (np.arange(batch * between).reshape(batch, between, 1) * n + at).ravel()
     rows = (batch * between * n, size(shape[axis + 1 :]))
     place, split = Scatter(index, 0, rows, node.dtype), Reshape(rows, shape, node.dtype)
+    last = last_of_each(node, index, place.in_shape)
     kept = np.ones((rows[0], 1), dtype_of(node.x))
     kept[index] = 0
     return {
         (0, 0): split.T @ Diagonal(kept, rows, chooses=True) @ split,
-        (0, 1): split.T @ place @ Reshape(place.in_shape, update, node.dtype),
+        (0, 1): split.T @ place @ last @ Reshape(place.in_shape, update, node.dtype),
     }

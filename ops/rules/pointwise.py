@@ -43,11 +43,21 @@ def pow_(op: Any, node: Node) -> Blocks:
     if node.wants(0):
         constant = op.And(op.Equal(exponent, 0.0), op.Equal(base, 0.0))  # 0 · 0⁻¹ would be NaN
         lower = op.Where(constant, 0.0, op.Sub(exponent, 1.0))
-        blocks[0, 0] = spread(op, node, 0, op.Mul(exponent, op.Pow(base, lower)))
+        factor = factor_of(op, base, exponent) if node.wants(1) else exponent
+        blocks[0, 0] = spread(op, node, 0, op.Mul(factor, op.Pow(base, lower)))
     if node.wants(1):
         safe = op.Where(op.Equal(base, 0.0), 1.0, base)
         blocks[0, 1] = spread(op, node, 1, op.Mul(node.y, op.Log(safe)))
     return blocks
+
+
+def factor_of(op: Any, base: Array, exponent: Array) -> Array:
+    """e, the factor in e bᵉ⁻¹; where b = 0 it is constant in e, as bᵉ is: so is the derivative.
+
+    It counts there for whole e alone: for others the product is 0 or infinite.
+    """
+    whole = op.Mul(op.Sign(exponent), op.Ceil(op.Abs(exponent)))
+    return op.Where(op.Equal(base, 0.0), whole, exponent)
 
 
 @jacobian("Where")

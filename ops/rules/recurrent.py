@@ -15,6 +15,8 @@ from ..node import Node
 from ..registry import defines
 from .activations import activation
 
+DIRECTIONS = ("forward", "reverse", "bidirectional")
+
 Cell = Callable[[Array, tuple[Array, ...]], tuple[Array, ...]]
 
 
@@ -103,7 +105,17 @@ def one_direction(
     for t in reversed(range(turns)) if direction.backward else range(turns):
         fresh = cell(op.Gather(projected, t, axis=0), states)
         states, outputs[t] = masked(op, direction, t, turns, fresh, states)
-    return [outputs[t] for t in range(turns)], states
+    return [outputs[t] for t in range(turns)], last_states(op, direction, states)
+
+
+def last_states(op: Any, direction: Direction, states: tuple[Array, ...]) -> tuple[Array, ...]:
+    """The last states; 0, as in ONNX Runtime, for a sequence that has no entry."""
+    lengths = direction.node.ints(4)
+    if lengths is None or min(lengths, default=1) > 0:
+        return states
+    any_turn = np.array([[n > 0] for n in lengths])
+    zero = np.zeros((), dtype_of(states[0]))
+    return tuple(op.Where(any_turn, state, zero) for state in states)
 
 
 def masked(
@@ -132,7 +144,7 @@ def split_gates(direction: Direction, x: Array) -> Iterator[Array]:
         yield part
 
 
-@defines("RNN")
+@defines("RNN", direction=DIRECTIONS)
 def rnn(op: Any, node: Node) -> Any:
     """h' = f(x Wᵀ + h Rᵀ + b)."""
 
@@ -143,7 +155,7 @@ def rnn(op: Any, node: Node) -> Any:
     return sequences(op, node, make, 1, (5,))
 
 
-@defines("LSTM")
+@defines("LSTM", direction=DIRECTIONS)
 def lstm(op: Any, node: Node) -> Any:
     """c' = f ∘ c + i ∘ g(…), h' = o ∘ k(c'), with peepholes P into the gates i, o, f."""
 
@@ -167,7 +179,7 @@ def lstm(op: Any, node: Node) -> Any:
     return sequences(op, node, make, 4, (5, 6))
 
 
-@defines("GRU")
+@defines("GRU", direction=DIRECTIONS)
 def gru(op: Any, node: Node) -> Any:
     """h' = (1 - z) ∘ n + z ∘ h, with the reset r before or after the recurrent product of n."""
 

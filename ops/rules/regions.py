@@ -19,7 +19,11 @@ Sampled = tuple[Samples, Array, list[list[int]]]
 """Samples, the weights of their neighbours, and how many there are in a bin along both axes."""
 
 
-@defines("RoiAlign")
+@defines(
+    "RoiAlign",
+    mode=("avg", "max"),
+    coordinate_transformation_mode=("half_pixel", "output_half_pixel"),
+)
 def roi_align(op: Any, node: Node) -> Any:
     """y = the mean, or the maximum, of bilinear samples in each bin of each region."""
     pooled = mean if node.mode == "avg" else greatest

@@ -22,8 +22,10 @@ from ..node import Node
 from ..registry import Blocks, jacobian
 from .indexing import flat_positions, from_the_start, row_positions
 
+REDUCTIONS = ("none", "add", "mul", "max", "min")
 
-@jacobian("ScatterND")
+
+@jacobian("ScatterND", reduction=REDUCTIONS)
 def scatter_nd(op: Any, node: Node) -> Blocks:
     """A row of `index` names a position on the first axes; a slice of the updates goes there."""
     depth = shape_of(node.inputs[1])[-1]
@@ -32,7 +34,7 @@ def scatter_nd(op: Any, node: Node) -> Blocks:
     return scattered(op, node, op.Reshape(at, (-1,)), (rows, size(node.x_shape[depth:])))
 
 
-@jacobian("ScatterElements", "Scatter")
+@jacobian("ScatterElements", "Scatter", reduction=REDUCTIONS)
 def scatter_elements(op: Any, node: Node) -> Blocks:
     """y[index[i, j], j] = updates[i, j] (for axis 0)."""
     index = from_the_start(op, node.inputs[1], node.x_shape[node.axis])
@@ -48,18 +50,20 @@ def scattered(op: Any, node: Node, at: Array, rows: Shape) -> Blocks:
     place = Scatter(at, 0, rows, node.dtype)
     x, y = (op.Reshape(a, rows) for a in (node.x, node.y))
     updates = op.Reshape(node.inputs[2], place.in_shape)
-    kept, moved = SLOPES[node.reduction or "none"](op, x, updates, op.Reshape(at, (-1, 1)), y)
+    reduction = node.reduction or "none"
+    kept, moved = SLOPES[reduction](op, x, updates, op.Reshape(at, (-1, 1)), y)
     whole = Reshape(node.y_shape, rows, node.dtype)
     entries = Reshape(place.in_shape, shape_of(node.inputs[2]), node.dtype)
+    chooses = reduction in ("none", "max", "min")
     return {
-        (0, 0): whole @ diagonal(kept, whole.T),
-        (0, 2): whole @ place @ diagonal(moved, entries),
+        (0, 0): whole @ diagonal(kept, whole.T, chooses),
+        (0, 2): whole @ place @ diagonal(moved, entries, chooses),
     }
 
 
-def diagonal(d: Array | None, J: Jacobian) -> Jacobian:
+def diagonal(d: Array | None, J: Jacobian, chooses: bool) -> Jacobian:
     """diag(d) J, where None stands for ones."""
-    return J if d is None else Diagonal(d, J.out_shape) @ J
+    return J if d is None else Diagonal(d, J.out_shape, chooses=chooses) @ J
 
 
 Slopes = tuple[Array | None, Array | None]
@@ -72,10 +76,18 @@ def added(op: Any, x: Array, updates: Array, at: Array, y: Array) -> Slopes:
 
 
 def written(op: Any, x: Array, updates: Array, at: Array, y: Array) -> Slopes:
-    """y[at] = updates: what stood there does not count."""
+    """y[at] = updates: what stood there does not count, nor do all updates of a row but its last.
+
+    ONNX leaves open which one stays. The kernels write them in order, so that it is the last.
+    """
     rows, count = shape_of(x)[0], shape_of(at)[0]
     dtype = dtype_of(x)
-    return op.ScatterND(np.ones((rows, 1), dtype), at, np.zeros((count, 1), dtype)), None
+    kept = op.ScatterND(np.ones((rows, 1), dtype), at, np.zeros((count, 1), dtype))
+    if isinstance(at, np.ndarray) and np.unique(at).size == count:
+        return kept, None
+    order, none = np.arange(count).reshape(-1, 1), np.full((rows, 1), -1)
+    last = op.GatherND(op.ScatterND(none, at, order, reduction="max"), at)
+    return kept, op.CastLike(op.Equal(last, order), x)
 
 
 def multiplied(op: Any, x: Array, updates: Array, at: Array, y: Array) -> Slopes:

@@ -11,10 +11,12 @@ from ...jacobians import Array, BlockDiagonal, Jacobian, Reshape, dtype_of, shap
 from ..node import Node
 from ..registry import Blocks, jacobian
 from .coupling import coupled
-from .linear_models import linear, scored
+from .linear_models import TRANSFORMS, linear, scored
+
+KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
 
 
-@jacobian("ai.onnx.ml::SVMRegressor")
+@jacobian("ai.onnx.ml::SVMRegressor", kernel_type=KERNELS, post_transform=TRANSFORMS)
 def svm_regressor(op: Any, node: Node) -> Blocks:
     """y = Σ cᵥ k(x, v) + ρ; its sign, which is piecewise constant, where one class is asked for."""
     if node.one_class:
@@ -24,7 +26,7 @@ def svm_regressor(op: Any, node: Node) -> Blocks:
     return {(0, 0): scored(op, node, 0, *supported(op, node, 0, np.array([node.coefficients])))}
 
 
-@jacobian("ai.onnx.ml::SVMClassifier")
+@jacobian("ai.onnx.ml::SVMClassifier", kernel_type=KERNELS, post_transform=TRANSFORMS)
 def svm_classifier(op: Any, node: Node) -> Blocks:
     """The scores are the second output: one per class or per pair of classes, or probabilities."""
     labels = node.classlabels_ints or node.classlabels_strings or (1,)

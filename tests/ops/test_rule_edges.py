@@ -3,12 +3,15 @@
 from dataclasses import replace
 
 import numpy as np
+import onnx
 import pytest
 
+import onnxjac as oj
 from check_rule import check_rule
-from onnxjac.ops import Node, Step
+from onnxjac.ops import Node, Step, find
 from onnxjac.ops.numbers import numbers
 from onnxjac.ops.rules.contrib.normalization import skip_layer_normalization
+from onnxjac.ops.rules.placing import tensor_scatter
 from onnxjac.ops.rules.pointwise import dropout
 from onnxjac.ops.rules.quantization import per_block
 from onnxjac.ops.rules.recurrent import rnn
@@ -22,6 +25,23 @@ def test_entries_that_are_all_masked_out_have_no_softmax():
     dense = np.zeros((4, 4))
     dense[2:, 2:] = [[3 / 16, -3 / 16], [-3 / 16, 3 / 16]]
     check_rule("Softmax", [x], dense=dense)
+    dense[2:, 2:] = [[3 / 4, -3 / 4], [-1 / 4, 1 / 4]]
+    check_rule("LogSoftmax", [x], dense=dense)
+
+
+@pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
+@pytest.mark.parametrize("row", [[0.0, np.nan], [np.nan, 0.0], [-np.inf, np.nan], [np.nan] * 2])
+@pytest.mark.parametrize("op_type", ["Softmax", "LogSoftmax"])
+def test_a_nan_among_the_scores_is_in_j(op_type, row):
+    m = oj.load(onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["": 21]> f (double[2,2] x) => (double[2,2] y) '
+        f"{{ y = {op_type}(x) }}"
+    ))  # fmt: skip
+    for engine in ("numpy", "onnxruntime"):
+        J = oj.linearize(m, {"x": np.array([row, [0.0, 1.0]])}, engine=engine)
+        blocks = J.tosparse().toarray().reshape(2, 2, 2, 2)
+        assert np.isnan(blocks[0, :, 0]).any(axis=1).all()
+        assert np.isfinite(blocks[1]).all()
 
 
 def test_without_a_mask_an_output_of_zero_was_dropped():
@@ -123,3 +143,120 @@ def test_the_least_variance_of_a_skipped_layer_is_tiny():
     node = Node(step, (x, np.zeros_like(x), gamma), (x,))
     y = skip_layer_normalization(numbers, node)[0]
     np.testing.assert_allclose(y, (x - x.mean()) / x.std(), rtol=1e-9)
+
+
+SCATTERS = {
+    "ScatterElements": ("<axis = 0, reduction = {}>", [[0, 1], [0, 1], [2, 1], [-3, 0]]),
+    "ScatterND": ("<reduction = {}>", [[0], [0], [2], [-3]]),
+}
+
+
+@pytest.mark.parametrize("reduction", ["none", "add", "mul", "max", "min"])
+@pytest.mark.parametrize("name", SCATTERS)
+def test_an_entry_that_is_written_twice_is_as_its_value_says(name, reduction):
+    """Against central differences of ONNX Runtime, at the point, elsewhere first, and exported."""
+    options, rows = SCATTERS[name]
+    again, apart = np.array(rows), np.array([[1], [0], [2], [2]]) + 0 * np.array(rows)
+    width = again.shape[1]
+    m = oj.load(onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["": 21]> f (double[3,2] x, double[4,2] u, '
+        f"int64[4,{width}] i) => (double[3,2] y) "
+        f"{{ y = {name}{options.format(repr(reduction).replace(chr(39), chr(34)))}(x, i, u) }}"
+    ))  # fmt: skip
+    draw = np.random.default_rng(3)
+    inputs = {"x": draw.uniform(1, 2, (3, 2)), "u": draw.uniform(1, 2, (4, 2)), "i": again}
+    columns = []
+    for k in ("x", "u"):
+        for d in np.eye(inputs[k].size).reshape(-1, *inputs[k].shape) * 1e-6:
+            ends = (m.run({**inputs, k: inputs[k] + s * d})["y"] for s in (1, -1))
+            columns.append(np.subtract(*ends).ravel() / 2e-6)
+    wanted = np.transpose(columns)
+    J = oj.linearize(m, inputs, wrt=["x", "u"])
+    K = oj.linearize(m, {**inputs, "i": apart}, wrt=["x", "u"])
+    K = K.relinearize({**inputs, "i": apart, "x": inputs["x"] + 1})
+    for matrix in (J.toarray(), J.T.toarray().T, K.relinearize(inputs).toarray()):
+        np.testing.assert_allclose(matrix, wanted, atol=1e-8)
+    vjp = oj.load(oj.export(m, "vjp", {**inputs, "i": apart}, wrt=["x", "u"]))
+    cotangents = vjp.run({**inputs, "y_cotangent": np.arange(6.0).reshape(3, 2)})
+    found = np.concatenate([cotangents[f"{k}_cotangent"].ravel() for k in ("x", "u")])
+    np.testing.assert_allclose(found, wanted.T @ np.arange(6.0), atol=1e-7)
+
+
+def test_a_cache_is_written_round_and_round():
+    """Of more updates than the cache has places, the last ones stay."""
+    J = tensor_scatter(numbers, Node(
+        Step("TensorScatter", "", 24, "n", ("x", "u", "i"), ("y",), {"mode": "circular"}),
+        (np.zeros((1, 3, 2)), np.zeros((1, 5, 2)), np.array([1])), (np.zeros((1, 3, 2)),),
+    ))[0, 1]  # fmt: skip
+    y = (J @ np.arange(1.0, 11)).reshape(3, 2)
+    np.testing.assert_array_equal(y, [[5, 6], [7, 8], [9, 10]])
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize(("op_type", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+def test_the_last_state_of_an_empty_sequence_is_zero(op_type, gates, direction):
+    """As in ONNX Runtime, in values and derivatives; ONNX does not say."""
+    n, extra = 1 + (direction == "bidirectional"), op_type == "LSTM"
+    m = oj.load(onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["": 21]> f (float[3,2,2] x, float[{n},{2 * gates},2] w, '
+        f"float[{n},{2 * gates},2] r, int32[2] l, float[{n},2,2] h, float[{n},2,2] c) => "
+        f"(float[{n},2,2] z) {{ y, z = {op_type} <hidden_size = 2, direction = \"{direction}\"> "
+        f"(x, w, r, , l, h{', c' * extra}) }}"
+    ))  # fmt: skip
+    draw = np.random.default_rng(1)
+    inputs = {k: draw.standard_normal(s.shape).astype("f4") for k, s in m.inputs.items()}
+    inputs["l"] = np.int32([2, 0])
+    J = oj.linearize(m, inputs, of="z", wrt="h")
+    assert not J.primal["z"][:, 1].any()
+    np.testing.assert_allclose(
+        J.primal["z"], oj.linearize(m, inputs, of="z", wrt="h", engine="numpy").primal["z"], 1e-5
+    )
+    blocks = J.toarray().reshape(n, 2, 2, n, 2, 2)
+    assert not blocks[:, 1].any()
+    assert blocks[:, 0].any()
+
+
+UNKNOWN = {
+    "GridSample": ({"mode": "sinc"}, {"padding_mode": "sinc"}),
+    "NegativeLogLikelihoodLoss": ({"reduction": "median"},),
+    "SoftmaxCrossEntropyLoss": ({"reduction": "median"},),
+    "LpNormalization": ({"p": 3},),
+    "Pad": ({"mode": "mirror"},),
+    "ScatterElements": ({"reduction": "median"},),
+    "ScatterND": ({"reduction": "median"},),
+    "TensorScatter": ({"mode": "square"},),
+    "DepthToSpace": ({"mode": "DRC"},),
+    "SpaceToDepth": ({"mode": "DRC"},),
+    "ReverseSequence": ({"time_axis": 2}, {"batch_axis": 2}),
+    "RoiAlign": ({"mode": "median"}, {"coordinate_transformation_mode": "pixel"}),
+    "RNN": ({"direction": "back"},),
+    "GRU": ({"direction": "back"},),
+    "LSTM": ({"direction": "back"},),
+    "Gelu": ({"approximate": "sinh"},),
+    "ai.onnx.ml::Normalizer": ({"norm": "L3"},),
+    "ai.onnx.ml::LinearRegressor": ({"post_transform": "TANH"},),
+    "ai.onnx.ml::LinearClassifier": ({"post_transform": "TANH"},),
+    "ai.onnx.ml::SVMRegressor": ({"kernel_type": "SINC"},),
+    "ai.onnx.ml::SVMClassifier": ({"kernel_type": "SINC"}, {"post_transform": "TANH"}),
+}
+"""operator -> attributes of which no derivative is known."""
+
+
+@pytest.mark.parametrize(("name", "attrs"), [(n, a) for n, several in UNKNOWN.items()
+                                             for a in several])  # fmt: skip
+def test_unknown_values_of_attributes_are_refused(name, attrs):
+    domain, _, op_type = name.rpartition("::")
+    declared, x = find(op_type, domain), np.ones((2, 2))
+    node = Node(Step(op_type, domain, 5 if domain else 24, "n", ("x",), ("y",), attrs), (x,), (x,))
+    ((attribute, value),) = attrs.items()
+    with pytest.raises(oj.UnsupportedOp, match=f"{op_type}.*{attribute}={value!r}.*give one of"):
+        (declared.definition or declared.rule)(numbers, node)
+
+
+def test_a_model_with_an_unknown_attribute_has_no_jacobian():
+    m = oj.load(onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 21]> f (float[2,3] x) => (float[2,3] y) '
+        "{ y = LpNormalization <p = 3> (x) }"
+    ))  # fmt: skip
+    with pytest.raises(oj.OnnxJacError, match="p=3"):
+        oj.linearize(m, {"x": np.ones((2, 3), "f4")}, engine="numpy")

@@ -50,6 +50,24 @@ def test_a_power_of_zero(exponent, expected):
     assert hessian_of("Pow", np.float64(0), np.float64(exponent))[0, 0] == expected
 
 
+@pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0, 3.0, 4.0])
+def test_a_power_of_zero_in_base_and_exponent(exponent):
+    """0ᵖ is constant in p, and so is its slope: the mixed derivatives are 0, either way."""
+    expected = [[2.0 * (exponent == 2), 0], [0, 0]]
+    np.testing.assert_array_equal(hessian_of("Pow", 0.0, exponent), expected)
+
+
+@pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
+def test_a_row_of_log_softmax_that_is_masked_out():
+    """Its value is no number; it is constant, and the other row has J and H of its own."""
+    x = np.array([[-np.inf, -np.inf], [0.0, np.log(3.0)]])
+    p = np.array([1, 3]) / 4
+    H = hessian_of("LogSoftmax", x)
+    np.testing.assert_allclose(H[2:, 2:], -2 * (np.diag(p) - np.outer(p, p)), rtol=1e-12)
+    assert not H[:2].any()
+    assert not H[:, :2].any()
+
+
 @pytest.mark.parametrize("op_type", ["Elu", "Celu", "Selu", "Softplus", "Sigmoid", "Gelu", "Mish"])
 def test_far_out_it_is_zero(op_type):
     dtype = np.float32 if op_type == "Celu" else np.float64  # all that Celu takes at opset 21
