@@ -37,6 +37,12 @@ class Declaration:
 DECLARATIONS: dict[tuple[str, str], Declaration] = {}
 
 
+CHOICES: dict[tuple[str, str], dict[str, Sequence[str | int]]] = {}
+"""(operator, domain) -> attribute -> the words or numbers that it may be; a model with another one
+is not loaded.
+"""
+
+
 def jacobian(*names: str) -> Callable[[Rule], Rule]:
     """Declare the blocks of operators: `@jacobian("MatMul")`, `@jacobian("my.domain::Op")`.
 
@@ -74,6 +80,13 @@ def defines(*names: str) -> Callable[[Definition], Definition]:
         return function
 
     return register
+
+
+def choices(*names: str, **known: Sequence[str | int]) -> None:
+    """Declare what attributes may be: engines may read anything else as one or another of these."""
+    for name in names:
+        domain, _, op_type = name.rpartition("::")
+        CHOICES.setdefault((op_type, domain), {}).update(known)
 
 
 def _no_blocks(op: Any, node: Node) -> Blocks:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...jacobians import Array, Diagonal, Identity, Reshape, Take, dtype_of, shape_of, size, slab
 from ..node import Node
-from ..registry import Blocks, jacobian
+from ..registry import Blocks, choices, jacobian
 from .casts import cast_input
 from .normalization import spread_total
 
@@ -54,6 +54,9 @@ def columns(node: Node, i: int, start: int, width: int) -> Any:
     kept = min(width, rows[1])
     cut = slab(rows, 1, 0, kept, node.dtype) @ Reshape(rows, shape_of(x), dtype_of(x))
     return slab(node.y_shape, 1, start, start + kept, node.dtype).T @ cut @ cast_input(node, i)
+
+
+choices("ai.onnx.ml::Normalizer", norm=("MAX", "L1", "L2"))
 
 
 @jacobian("ai.onnx.ml::Normalizer")

@@ -16,9 +16,14 @@ from ...jacobians import (
     shape_of,
 )
 from ..node import Node
-from ..numbers.windows import whole
-from ..registry import Blocks, jacobian
+from ..numbers.windows import AUTO_PADS, whole
+from ..registry import Blocks, choices, jacobian
 from .windows import transposed_windows_of, windows_of
+
+choices(
+    "Conv", "ConvInteger", "ConvTranspose", "QLinearConv", "com.microsoft::FusedConv",
+    "AveragePool", "LpPool", "MaxPool", auto_pad=AUTO_PADS,
+)  # fmt: skip
 
 
 @jacobian("Conv")

@@ -7,7 +7,7 @@ from typing import Any
 from ...jacobians import Array, Diagonal, Identity, Jacobian, Scalar, broadcast, shape_of
 from ..formula import derivative, variables
 from ..node import Node
-from ..registry import Blocks, jacobian
+from ..registry import Blocks, choices, jacobian
 from ..trees import INPUTS, Tree, evaluate
 
 FORMULAS: dict[str, Elementwise] = {}
@@ -75,6 +75,8 @@ def elementwise(
     """Declare an elementwise operator by its formula."""
     FORMULAS[op_type] = declared = Elementwise(formula, d, by)
     jacobian(op_type)(declared)
+    if isinstance(formula, dict):
+        choices(op_type, **{by: tuple(formula)})
 
 
 elementwise("Add", "x + y")

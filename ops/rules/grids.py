@@ -19,11 +19,19 @@ from ...jacobians import (
     size,
 )
 from ..node import Node
-from ..registry import Blocks, jacobian
+from ..registry import Blocks, choices, jacobian
+from .interpolation import SUPPORT
 from .sampling import Line, Samples, line
 
 MODES = {"bilinear": "linear", "bicubic": "cubic"}
 """How opset 16 spelt the modes."""
+
+
+choices(
+    "GridSample",
+    mode=("nearest", *MODES, *SUPPORT),
+    padding_mode=("zeros", "border", "reflection"),
+)
 
 
 @jacobian("GridSample")

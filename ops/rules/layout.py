@@ -21,7 +21,7 @@ from ...jacobians import (
     slab,
 )
 from ..node import Node
-from ..registry import Blocks, jacobian
+from ..registry import Blocks, choices, jacobian
 
 
 @jacobian("Reshape", "Flatten", "Squeeze", "Unsqueeze")
@@ -114,6 +114,9 @@ def span(start: int, end: int, step: int, n: int) -> tuple[int, int, int]:
     first, last = min(max(start, 0), high), min(last, high)
     count = max(0, -(-(last - first) // step))
     return (first, step, count) if count else (0, 1, 0)
+
+
+choices("DepthToSpace", "SpaceToDepth", mode=("DCR", "CRD"))
 
 
 @jacobian("DepthToSpace")

@@ -20,7 +20,7 @@ from ...jacobians import (
 )  # fmt: skip
 from ..formula import derivative
 from ..node import Node
-from ..registry import Blocks, jacobian
+from ..registry import Blocks, choices, jacobian
 from ..trees import evaluate
 from .casts import cast_input
 from .normalization import spread_total
@@ -29,6 +29,13 @@ PROBIT = "1.41421356*sqrt(sqrt(({v})**2 - log(4*x*(1 - x))/0.147) - ({v}))".form
     v="2/(pi*0.147) + log(4*x*(1 - x))/2"
 )
 """|√2 erf⁻¹(2x - 1)| as every runtime approximates it."""
+
+
+choices(
+    *(f"ai.onnx.ml::{model}{kind}" for model in ("Linear", "SVM")
+      for kind in ("Regressor", "Classifier")),
+    post_transform=("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT"),
+)  # fmt: skip
 
 
 @jacobian("ai.onnx.ml::LinearRegressor")

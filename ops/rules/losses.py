@@ -18,9 +18,13 @@ from ...jacobians import (
     take_flat,
 )  # fmt: skip
 from ..node import Node
-from ..registry import Blocks, jacobian
+from ..registry import Blocks, choices, jacobian
 from .indexing import flat_positions
 from .normalization import spread_total
+
+choices(
+    "NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss", reduction=("none", "sum", "mean")
+)
 
 
 @jacobian("NegativeLogLikelihoodLoss")

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...jacobians import Array, Diagonal, Identity, Jacobian, broadcast
 from ..node import Node
-from ..registry import Blocks, jacobian
+from ..registry import Blocks, choices, jacobian
 from .pooling import window_sums
 from .reductions import kept_shape, spatial, total
 from .windows import windows_of
@@ -29,6 +29,9 @@ def norm_block(op: Any, node: Node, sums: Jacobian) -> Jacobian:
     none = op.Equal(node.y, 0.0)
     outer = op.Where(none, 0.0, power(op, op.Where(none, 1.0, node.y), 1 - node.p))
     return Diagonal(outer) @ sums @ Diagonal(slope(op, node.x, node.p))
+
+
+choices("LpNormalization", p=(1, 2))
 
 
 @jacobian("LpNormalization")

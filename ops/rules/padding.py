@@ -16,10 +16,13 @@ from ...jacobians import (
     shape_of,
 )
 from ..node import Node
-from ..registry import Blocks, jacobian
+from ..registry import Blocks, choices, jacobian
 
 Pads = list[tuple[int, int]]
 """How many entries stand before and after along each axis; negative ones are cut off."""
+
+
+choices("Pad", mode=("constant", "reflect", "edge", "wrap"))
 
 
 @jacobian("Pad")

@@ -23,7 +23,7 @@ from ...jacobians import (
 )
 from ..node import Node
 from ..numbers.windows import GEOMETRY, transposed_windows, whole, windows
-from ..registry import Blocks, jacobian
+from ..registry import Blocks, choices, jacobian
 from .windows import said
 
 
@@ -102,6 +102,9 @@ def reverse_sequence(op: Any, node: Node) -> Blocks:
     rows = (first * second, *rest)
     split = Reshape(rows, node.x_shape, node.dtype)
     return {(0, 0): split.T @ Take(index.ravel(), 0, rows, node.dtype) @ split}
+
+
+choices("TensorScatter", mode=("linear", "circular"))
 
 
 @jacobian("TensorScatter")

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...jacobians import Array, dtype_of, shape_of
 from ..node import Node
-from ..registry import defines
+from ..registry import choices, defines
 from .activations import activation
 
 Cell = Callable[[Array, tuple[Array, ...]], tuple[Array, ...]]
@@ -130,6 +130,9 @@ def split_gates(direction: Direction, x: Array) -> Iterator[Array]:
         part = direction.part(x, k)
         assert part is not None
         yield part
+
+
+choices("RNN", "LSTM", "GRU", direction=("forward", "reverse", "bidirectional"))
 
 
 @defines("RNN")

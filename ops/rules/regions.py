@@ -12,11 +12,18 @@ import numpy as np
 
 from ...jacobians import Array, dtype_of, shape_of
 from ..node import Node
-from ..registry import defines
+from ..registry import choices, defines
 from .sampling import Samples, line
 
 Sampled = tuple[Samples, Array, list[list[int]]]
 """Samples, the weights of their neighbours, and how many there are in a bin along both axes."""
+
+
+choices(
+    "RoiAlign",
+    coordinate_transformation_mode=("half_pixel", "output_half_pixel"),
+    mode=("avg", "max"),
+)
 
 
 @defines("RoiAlign")

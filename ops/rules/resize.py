@@ -26,10 +26,20 @@ from ...jacobians import (
     shape_of,
 )
 from ..node import Node
-from ..registry import Blocks, jacobian
-from .resampling import inside, nearest, positions, weights
+from ..registry import Blocks, choices, jacobian
+from .interpolation import SUPPORT
+from .resampling import ROUNDED, TRANSFORMS, inside, nearest, positions, weights
 
 ROI, SCALES = 1, 2
+
+
+choices(
+    "Resize",
+    coordinate_transformation_mode=tuple(TRANSFORMS),
+    keep_aspect_ratio_policy=("stretch", "not_larger", "not_smaller"),
+    mode=("nearest", *SUPPORT),
+    nearest_mode=tuple(ROUNDED),
+)
 
 
 @jacobian("Resize")

@@ -19,7 +19,7 @@ from ...jacobians import (
     size,
 )
 from ..node import Node
-from ..registry import Blocks, jacobian
+from ..registry import Blocks, choices, jacobian
 from .indexing import flat_positions, from_the_start, row_positions
 
 
@@ -108,3 +108,5 @@ SLOPES: dict[str, Callable[..., Slopes]] = {
     "min": selected,
 }
 """reduction -> the slopes of y in its operands."""
+
+choices("ScatterND", "ScatterElements", reduction=tuple(SLOPES))

@@ -9,9 +9,14 @@ import numpy as np
 
 from ...jacobians import Array, BlockDiagonal, Jacobian, Reshape, dtype_of, shape_of
 from ..node import Node
-from ..registry import Blocks, jacobian
+from ..registry import Blocks, choices, jacobian
 from .coupling import coupled
 from .linear_models import linear, scored
+
+choices(
+    "ai.onnx.ml::SVMRegressor", "ai.onnx.ml::SVMClassifier",
+    kernel_type=("LINEAR", "POLY", "RBF", "SIGMOID"),
+)  # fmt: skip
 
 
 @jacobian("ai.onnx.ml::SVMRegressor")

@@ -3,11 +3,14 @@
 from dataclasses import replace
 
 import numpy as np
+import onnx.parser
 import pytest
 
-from check_rule import check_rule
+import onnxjac as oj
+from check_rule import check_rule, one_node
 from onnxjac.ops import Node, Step
 from onnxjac.ops.numbers import numbers
+from onnxjac.ops.rules import resampling
 from onnxjac.ops.rules.contrib.normalization import skip_layer_normalization
 from onnxjac.ops.rules.pointwise import dropout
 from onnxjac.ops.rules.quantization import per_block
@@ -123,3 +126,36 @@ def test_the_least_variance_of_a_skipped_layer_is_tiny():
     node = Node(step, (x, np.zeros_like(x), gamma), (x,))
     y = skip_layer_normalization(numbers, node)[0]
     np.testing.assert_allclose(y, (x - x.mean()) / x.std(), rtol=1e-9)
+
+
+RESIZE = """<ir_version: 10, opset_import: ["": 19]>
+g (float[1,1,3,5] x) => (float[1,1,h,w] y)
+<float[8] region = {0, 0, 0.1, 0.2, 1, 1, 0.9, 0.7}, float[4] scales = {1, 1, %s}>
+{ y = Resize<mode="%s", coordinate_transformation_mode="%s", nearest_mode="%s">(x, region, scales) }
+"""
+
+
+@pytest.mark.parametrize("scales", ["2.5, 0.85", "1.3, 1.1"])
+@pytest.mark.parametrize("rounding", resampling.ROUNDED)
+@pytest.mark.parametrize("transformation", resampling.TRANSFORMS)
+def test_resize_by_every_transformation(transformation, rounding, scales):
+    """Resize is linear in x, so that J x = y. Scales that change no size are no identity."""
+    x = np.arange(15, dtype=np.float32).reshape(1, 1, 3, 5) ** 2
+    for mode in ("nearest", "linear", "cubic"):
+        how = scales, mode, transformation, rounding
+        model = oj.load(onnx.parser.parse_model(RESIZE % how))
+        expected = model.run({"x": x}, engine="numpy")["y"]
+        J = oj.linearize(model, {"x": x})
+        np.testing.assert_allclose(J.primal["y"], expected, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(J @ x.ravel(), expected.ravel(), rtol=1e-4, atol=1e-4)
+
+
+def test_the_half_pixel_of_the_nearest_neighbour_in_tensorflow():
+    """Entry j of y is entry ⌊(j + ½) / 2⌋ of x."""
+    how = {"coordinate_transformation_mode": "tf_half_pixel_for_nn", "nearest_mode": "floor"}
+    x = np.arange(4.0).reshape(1, 1, 4)
+    dense = np.eye(4)[[1, 3]]
+    inputs = [x, None, np.float32([1, 1, 0.5])]
+    model = oj.load(one_node("Resize", inputs, how, 1, 19), dtype="float64")
+    J = oj.linearize(model, {"x0": x, "x2": inputs[2]}, wrt="x0", engine="numpy")
+    np.testing.assert_array_equal(J.toarray(), dense)
