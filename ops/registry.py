@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..jacobians import Jacobian
-from ..jacobians.errors import InputError
+from ..jacobians.errors import InputError, UnsupportedOp
 from .node import Node
 
 Blocks = Mapping[tuple[int, int], Jacobian]
@@ -32,6 +32,15 @@ class Declaration:
     rule: Rule
     zero: str | None = None
     definition: Definition | None = None
+
+    def outputs(self, op: Any, node: Node) -> tuple[Any, ...]:
+        """What the definition gives; raises `UnsupportedOp` where it leaves out a named output."""
+        assert self.definition is not None
+        made = tuple(self.definition(op, node))
+        for k, name in enumerate(node.step.outputs):
+            if name is not None and (k >= len(made) or made[k] is None):
+                raise UnsupportedOp(left_out(name, k))
+        return made
 
 
 DECLARATIONS: dict[tuple[str, str], Declaration] = {}
@@ -87,6 +96,12 @@ def choices(*names: str, **known: Sequence[str | int]) -> None:
     for name in names:
         domain, _, op_type = name.rpartition("::")
         CHOICES.setdefault((op_type, domain), {}).update(known)
+
+
+def left_out(name: str, k: int) -> str:
+    """What to say where a definition does not give output k."""
+    return (f"its definition gives no output number {k}, {name!r}: take it out of the model, "
+            "or define the operator with @onnxjac.defines")  # fmt: skip
 
 
 def _no_blocks(op: Any, node: Node) -> Blocks:

@@ -159,3 +159,40 @@ def test_the_half_pixel_of_the_nearest_neighbour_in_tensorflow():
     model = oj.load(one_node("Resize", inputs, how, 1, 19), dtype="float64")
     J = oj.linearize(model, {"x0": x, "x2": inputs[2]}, wrt="x0", engine="numpy")
     np.testing.assert_array_equal(J.toarray(), dense)
+
+
+@pytest.mark.parametrize("index", [[0, 1], [-1, -3]])
+def test_one_entry_that_is_gathered_is_a_scalar(index):
+    check_rule("GatherND", [np.arange(6.0).reshape(2, 3), np.array(index)])
+
+
+@pytest.mark.parametrize("training", [0, 1])
+def test_a_batch_of_numbers_has_one_channel(training):
+    one = np.array([0.5])
+    inputs = [np.arange(4.0), one, 2 * one, 3 * one, 4 * one]
+    outputs = 3 if training else 1
+    check_rule("BatchNormalization", inputs, {"training_mode": training}, outputs=outputs)
+
+
+SECOND = {
+    "LayerNormalization": ([(2, 3), (3,), (3,)], {"axis": 1}, 3),
+    "BatchNormalization": ([(2, 3), *[(3,)] * 4], {"training_mode": 1}, 3),
+    "Attention": ([(1, 2, 3, 4)] * 3 + [(3, 5)] + [(1, 2, 2, 4)] * 2, {"softcap": 2.0}, 4),
+    "RNN": ([(3, 2, 2), (1, 3, 2), (1, 3, 3)], {"hidden_size": 3}, 2),
+    "GRU": ([(3, 2, 2), (1, 9, 2), (1, 9, 3)], {"hidden_size": 3}, 2),
+    "LSTM": ([(3, 2, 2), (1, 12, 2), (1, 12, 3)], {"hidden_size": 3}, 3),
+    "Unique": ([(5,)], {}, 4),
+}
+
+
+@pytest.mark.parametrize("op_type", SECOND)
+def test_all_outputs_have_derivatives(op_type):
+    shapes, how, outputs = SECOND[op_type]
+    draw = np.random.default_rng(0).random
+    check_rule(op_type, [draw(shape) for shape in shapes], how, outputs=outputs, opset=23)
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+def test_all_outputs_of_a_loss_have_derivatives(reduction):
+    x, labels = np.random.default_rng(0).random((2, 3)), np.array([0, 2])
+    check_rule("SoftmaxCrossEntropyLoss", [x, labels], {"reduction": reduction}, outputs=2)
