@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import UserDict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from functools import wraps
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any
 
 from ..jacobians import Jacobian
 from ..jacobians.errors import InputError, UnsupportedOp
@@ -34,6 +33,17 @@ class Declaration:
     rule: Rule
     zero: str | None = None
     definition: Definition | None = None
+    values: Mapping[str, Collection[Any]] = field(default_factory=dict)
+    """attribute -> what it may be, where engines would read anything else as one of these."""
+
+    def outputs(self, op: Any, node: Node) -> tuple[Any, ...]:
+        """What the definition gives; raises `UnsupportedOp` where it leaves out a named output."""
+        assert self.definition is not None
+        made = tuple(self.definition(op, node))
+        for k, name in enumerate(node.step.outputs):
+            if name is not None and (k >= len(made) or made[k] is None):
+                raise UnsupportedOp(left_out(name, k))
+        return made
 
 
 class Declarations(UserDict[tuple[str, str], Declaration]):
@@ -62,15 +72,11 @@ def version() -> int:
     return DECLARATIONS.version
 
 
-F = TypeVar("F", bound=Callable[[Any, Node], Any])
-
-
 def jacobian(*names: str, **values: Collection[Any]) -> Callable[[Rule], Rule]:
     """Declare the blocks of operators: `@jacobian("MatMul")`, `@jacobian("my.domain::Op")`.
 
-    `values` are those that an attribute may have, `mode=("linear", "cubic")`: a node with another
-    one is refused, with an `UnsupportedOp`. The Jacobian of a model is `linearize(model, inputs)`;
-    this refuses one.
+    `values` are what an attribute may be, `mode=("linear", "cubic")`; a model with another value is
+    not loaded. The Jacobian of a model is `linearize(model, inputs)`; this refuses one.
     """
     if not all(isinstance(name, str) for name in names):
         raise InputError("jacobian declares the rule of an operator, @jacobian('MatMul'): the "
@@ -79,23 +85,25 @@ def jacobian(*names: str, **values: Collection[Any]) -> Callable[[Rule], Rule]:
     def register(rule: Rule) -> Rule:
         for name in names:
             domain, _, op_type = name.rpartition("::")
-            DECLARATIONS[op_type, domain] = Declaration(op_type, domain, only(values, rule))
+            DECLARATIONS[op_type, domain] = Declaration(op_type, domain, rule, values=values)
         return rule
 
     return register
 
 
-def zero(reason: str, *names: str) -> None:
+def zero(reason: str, *names: str, **values: Collection[Any]) -> None:
     """Declare operators whose derivative is structurally zero, and why."""
     for name in names:
         domain, _, op_type = name.rpartition("::")
-        DECLARATIONS[op_type, domain] = Declaration(op_type, domain, _no_blocks, reason)
+        DECLARATIONS[op_type, domain] = Declaration(
+            op_type, domain, _no_blocks, reason, values=values
+        )
 
 
 def defines(*names: str, **values: Collection[Any]) -> Callable[[Definition], Definition]:
     """Declare what operators are, in calls of the vocabulary: `@defines("LSTM")`.
 
-    `values` are those that an attribute may have, as for `jacobian`.
+    `values` are what an attribute may be, as for `jacobian`.
     """
     if not all(isinstance(name, str) for name in names):
         raise InputError("defines takes names of operators: @defines('my.domain::Op')")
@@ -103,33 +111,18 @@ def defines(*names: str, **values: Collection[Any]) -> Callable[[Definition], De
     def register(function: Definition) -> Definition:
         for name in names:
             domain, _, op_type = name.rpartition("::")
-            held = only(values, function)
-            DECLARATIONS[op_type, domain] = Declaration(op_type, domain, _no_blocks, None, held)
+            DECLARATIONS[op_type, domain] = Declaration(
+                op_type, domain, _no_blocks, None, function, values
+            )
         return function
 
     return register
 
 
-def only(values: Mapping[str, Collection[Any]], function: F) -> F:
-    """The function, for nodes whose attributes have one of the values that are named here."""
-    if not values:
-        return function
-
-    @wraps(function)
-    def checked(op: Any, node: Node) -> Any:
-        for name, allowed in values.items():
-            check_attribute(node, name, allowed)
-        return function(op, node)
-
-    return checked  # type: ignore[return-value]
-
-
-def check_attribute(node: Node, name: str, allowed: Collection[Any]) -> None:
-    """Raise `UnsupportedOp` where an attribute has a value that is not allowed."""
-    value = getattr(node, name)
-    if value is not None and value not in allowed:
-        raise UnsupportedOp(f"{node.step} has {name}={value!r}, of which no derivative is known: "
-                            f"give one of {', '.join(map(repr, allowed))}")  # fmt: skip
+def left_out(name: str, k: int) -> str:
+    """What to say where a definition does not give output k."""
+    return (f"its definition gives no output number {k}, {name!r}: take it out of the model, "
+            "or define the operator with @onnxjac.defines")  # fmt: skip
 
 
 def _no_blocks(op: Any, node: Node) -> Blocks:

@@ -13,7 +13,7 @@ from ...ops import Step
 from ..naming.names import is_float
 from ..primal.evaluate import evaluate
 from ..tape.active import ActiveStep, Slot, active_steps, cuts
-from ..tape.unroll import definition
+from ..tape.unroll import is_defined
 from .blocks import Held, held_in
 from .jumps import JUMPS
 from .kinks import COUNTS, Kink, has_kinks, key, kinks_of, node_of
@@ -65,7 +65,7 @@ class Met:
         found, owner = {}, None
         for step in reversed(self.route[0].steps):
             owner = next((made[n] for n in step.outputs if n in made), owner)
-            if owner is not None and definition(owner):
+            if owner is not None and is_defined(owner):
                 found[step.outputs] = owner
         return found
 

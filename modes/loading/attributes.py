@@ -1,13 +1,16 @@
-"""Attributes: integers so absurd that ONNX or ONNX Runtime ends the process."""
+"""Attributes: integers so absurd that ONNX or ONNX Runtime ends the process; values that no rule knows."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
 
 import onnx
+import onnx.helper
 
 from ...jacobians.errors import LoadError
+from ...ops.registry import find
 from .guard import subgraphs
 
 AXES = frozenset({
@@ -29,11 +32,15 @@ EQUATION = re.compile(rb"[A-Za-z,.\s]*(->[A-Za-z.\s]*)?")
 
 def settle_attributes(model: onnx.ModelProto) -> None:
     """`LoadError` for an axis of more than 32 bits, and for counts, steps and room too small,
-    for other parts than a Split gives, and for what is no permutation.
+    for other parts than a Split gives, for what is no permutation, and for values that the
+    declaration of an operator does not name.
     """
     for nodes in (model.graph.node, *(function.node for function in model.functions)):
         for node in _inside(nodes):
-            if node.domain in ("", "ai.onnx"):  # in others a name may mean anything
+            own = node.domain in ("", "ai.onnx")
+            if declared := find(node.op_type, node.domain):
+                _check_values(node, declared.values)
+            if own:  # in other domains a name may mean anything
                 _check(node)
 
 
@@ -63,14 +70,27 @@ def _check(node: onnx.NodeProto) -> None:
             _refuse(node, attribute, f"it must be {least} or more")
 
 
+def _check_values(node: onnx.NodeProto, values: Mapping[str, Collection[Any]]) -> None:
+    for attribute in node.attribute:
+        known = values.get(attribute.name)
+        if known and not attribute.ref_attr_name and _value(attribute) not in known:
+            _refuse(node, attribute, f"it must be one of {', '.join(map(repr, known))}")
+
+
+def _value(attribute: onnx.AttributeProto) -> Any:
+    """What it is in Python; words as text."""
+    value = onnx.helper.get_attribute_value(attribute)
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
 def _least(attribute: onnx.AttributeProto) -> int:
     """The least of its integers; 1 where it has none."""
     return min((attribute.i,) if attribute.HasField("i") else attribute.ints, default=1)
 
 
 def _refuse(node: onnx.NodeProto, attribute: onnx.AttributeProto, reason: str) -> None:
-    value = attribute.i if attribute.HasField("i") else list(attribute.ints)
+    value = _value(attribute)
     names = ", ".join(filter(None, node.input))
     raise LoadError(
-        f"{node.op_type} (node {node.name!r}) of {names} has {attribute.name}={value}: {reason}."
+        f"{node.op_type} (node {node.name!r}) of {names} has {attribute.name}={value!r}: {reason}."
     )

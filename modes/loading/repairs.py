@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import onnx
 from onnx import defs, numpy_helper
-from onnx.helper import make_attribute, make_node, make_opsetid
+from onnx.helper import make_attribute, make_node, make_opsetid, tensor_dtype_to_np_dtype
 
 from ...ops.registry import find
 from .batches import restore_batches
 from .bodies import inline
 from .protos import graphs, nodes, opset
+
+BOUNDED = {"Clip": 1, "Pad": 2}
+"""Operators, and from which input on they have what opset 11 made of attributes in their type."""
 
 
 def before_check(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -52,6 +55,8 @@ def after_conversion(model: onnx.ModelProto, old: onnx.ModelProto, version: int)
     if version == 8:
         restore_batches(model, old)
     constants = _constants(model)
+    if version < 11:
+        _type_bounds(model, old, constants)
     for node in nodes(model):
         if node.op_type == "Resize" and not node.domain:
             _leave_out_empty(node, constants)
@@ -92,6 +97,22 @@ def _leave_out_empty(node: onnx.NodeProto, constants: dict[str, onnx.TensorProto
         tensor = constants.get(node.input[index]) if index < len(node.input) else None
         if tensor is not None and 0 in tensor.dims:
             node.input[index] = ""
+
+
+def _type_bounds(
+    model: onnx.ModelProto, old: onnx.ModelProto, constants: dict[str, onnx.TensorProto]
+) -> None:
+    """The converter makes float32 of attributes that became inputs, whatever their operator has."""
+    values = (v for g in graphs(old.graph) for v in (*g.input, *g.value_info, *g.output))
+    types = {v.name: v.type.tensor_type.elem_type for v in values}
+    types |= {t.name: t.data_type for g in graphs(old.graph) for t in g.initializer}
+    for node in nodes(model):
+        wanted = types.get(node.input[0]) if node.op_type in BOUNDED and not node.domain else None
+        for name in node.input[BOUNDED[node.op_type] :] if wanted else ():
+            if name in constants and constants[name].data_type != wanted:
+                held = numpy_helper.to_array(constants[name])
+                dtype = tensor_dtype_to_np_dtype(wanted)
+                constants[name].CopyFrom(numpy_helper.from_array(held.astype(dtype)))
 
 
 def _be_asymmetric(node: onnx.NodeProto, constants: dict[str, onnx.TensorProto]) -> None:

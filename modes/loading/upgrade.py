@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx
 from onnx import checker, defs, shape_inference, version_converter
+from onnx.helper import make_opsetid
 
 from ...jacobians.errors import LoadError
 from .attributes import settle_attributes
@@ -35,7 +36,9 @@ def upgrade(model: onnx.ModelProto) -> onnx.ModelProto:
         _check(model)  # of a function that gives what it was given, the inliner loses the output
         settle_attributes(model)  # functions may have been handed some
     version = opset(model)
-    if version is not None and version < WORKING_OPSET:
+    if version is None:  # rules and definitions use ONNX's own operators
+        model.opset_import.append(make_opsetid("", WORKING_OPSET))
+    elif version < WORKING_OPSET:
         model = _raise(model, version)
     model = expand(infer(model))
     settle_attributes(model)  # bodies follow the shapes of what they are given
@@ -87,7 +90,7 @@ def _with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _raise(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
     try:
-        old = before_conversion(infer(model) if version < 7 else model, version)
+        old = before_conversion(infer(model) if version < 11 else model, version)
         new = version_converter.convert_version(old, WORKING_OPSET)
         return after_conversion(new, old, version)
     except Exception as error:

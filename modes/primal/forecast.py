@@ -21,6 +21,7 @@ from ..flow.control import CONTROL
 from ..flow.steps import last_uses, needed
 from .engines.errors import EngineError
 from .engines.fatal import is_fatal
+from .engines.misread import is_misread
 from .sizes import GROWING, SMALL, bytes_of, check_operands, dtype_in, inferred, shape_in, type_of
 
 RANDOM = ("Random", "Bernoulli", "Multinomial", "Dropout")
@@ -79,6 +80,8 @@ class Forecast:
             check_operands(step, operands, self.model.limits)
             if is_fatal(step, operands):
                 raise EngineError(f"ONNX Runtime ends the process at {step}. Try engine='numpy'.")
+            if is_misread(step, operands):
+                raise EngineError(f"ONNX Runtime departs from ONNX in {step}. Try engine='numpy'.")
             found = self._sizes(step, ir.serde.serialize_node(nodes[index]))
             sure = sure and not (step.op_type in GROWING and None in found.values())
             made.update((name, size or 0) for name, size in found.items())

@@ -12,7 +12,7 @@ from ..flow.steps import needed, reads
 from ..model import Model
 from ..primal.draws import draws
 from .reuse import RANDOM
-from .unroll import definition, is_variable
+from .unroll import is_defined, is_variable
 
 SHAPES = frozenset({"Shape", "Size"})
 """Operators that see no numbers."""
@@ -63,7 +63,7 @@ def asks(step: Step, found: Collection[str], counting: Collection[str]) -> bool:
     """Whether a step is unrolled, or shaped, by numbers of the point."""
     if step.domain not in ("", "ai.onnx"):
         moved = any(name in found for name in step.inputs)
-        return moved and (definition(step) is None or any(n in counting for n in step.inputs))
+        return moved and (not is_defined(step) or any(n in counting for n in step.inputs))
     if step.op_type in CONTROL or draws(step, {}):
         return True
     if step.op_type in COUNTS:

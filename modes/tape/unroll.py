@@ -18,7 +18,6 @@ import onnx_ir as ir
 
 from ...ops import Node, Recorder, Step, Twin, build, copied, find
 from ...ops.node import ASKED
-from ...ops.registry import Definition
 from ..flow.control import CONTROL, control
 from ..flow.failure import explained
 from ..flow.meter import Meter
@@ -36,16 +35,16 @@ def is_flat(steps: Iterable[Step], known: Mapping[str, Any]) -> bool:
     """Whether a model can be differentiated as it stands."""
     return not any(
         (not step.domain and (step.op_type in CONTROL or step.op_type in SEQUENCES))
-        or definition(step) is not None
+        or is_defined(step)
         or draws(step, known)
         for step in steps
     )
 
 
-def definition(step: Step) -> Definition | None:
-    """What the operator is in the vocabulary, where it is declared so."""
+def is_defined(step: Step) -> bool:
+    """Whether the operator is declared as what it is in the vocabulary."""
     declared = find(step.op_type, step.domain)
-    return declared.definition if declared else None
+    return declared is not None and declared.definition is not None
 
 
 def unrolled(model: Model, point: Mapping[str, Any], names: Iterable[str]) -> Model:
@@ -125,8 +124,8 @@ class Unroller:
             made = control(self.op, step, inputs, run, at, self.meter)
         elif draws(step, {}):
             made = drawn(self.op, step, inputs, at)
-        elif (define := definition(step)) is not None:
-            made = list(define(self.op, Node(step, tuple(inputs), (None,) * len(names))))
+        elif (declared := find(step.op_type, step.domain)) and declared.definition:
+            made = list(declared.outputs(self.op, Node(step, tuple(inputs), (None,) * len(names))))
         else:
             return self.op.run(step, inputs, names)
         return [self.named(y, name) for y, name in zip(made, names, strict=False)]

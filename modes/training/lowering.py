@@ -97,5 +97,5 @@ class Lowering(Scope):
             return control(self, step, inputs)
         if declared and declared.definition:
             node = Node(step, tuple(inputs), (None,) * len(step.outputs))
-            return declared.definition(self.op, node)
+            return declared.outputs(self.op, node)
         return self.copy(step, inputs, self.samples.step(step, inputs), step.outputs)

@@ -16,12 +16,12 @@ from ...jacobians import (
     shape_of,
 )
 from ..node import Node
-from ..numbers.windows import whole
+from ..numbers.windows import AUTO_PADS, whole
 from ..registry import Blocks, jacobian
 from .windows import transposed_windows_of, windows_of
 
 
-@jacobian("Conv")
+@jacobian("Conv", auto_pad=AUTO_PADS)
 def conv(op: Any, node: Node) -> Blocks:
     """∂/∂x is a convolution with the kernel held, ∂/∂w with the signal held."""
     x, w = node.inputs[:2]
@@ -38,7 +38,7 @@ def conv(op: Any, node: Node) -> Blocks:
     return with_bias(node, blocks)
 
 
-@jacobian("ConvTranspose")
+@jacobian("ConvTranspose", auto_pad=AUTO_PADS)
 def conv_transpose(op: Any, node: Node) -> Blocks:
     """The adjoint of a convolution of y: the input x plays the cotangent."""
     x, w = node.inputs[:2]

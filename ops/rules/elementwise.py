@@ -7,7 +7,7 @@ from typing import Any
 from ...jacobians import Array, Diagonal, Identity, Jacobian, Scalar, broadcast, shape_of
 from ..formula import derivative, variables
 from ..node import Node
-from ..registry import Blocks, check_attribute, jacobian
+from ..registry import Blocks, jacobian
 from ..trees import INPUTS, Tree, evaluate
 
 FORMULAS: dict[str, Elementwise] = {}
@@ -31,8 +31,6 @@ class Elementwise:
 
     def derivative(self, variable: str, node: Node) -> Tree:
         """∂f/∂variable for the node's attributes."""
-        if self.by:
-            check_attribute(node, self.by, self.formulas)
         formula = self.formulas[getattr(node, self.by) if self.by else ""]
         return derivative(formula, variable, self.given.get(variable))
 
@@ -78,7 +76,8 @@ def elementwise(
 ) -> None:
     """Declare an elementwise operator by its formula."""
     FORMULAS[op_type] = declared = Elementwise(formula, d, by)
-    jacobian(op_type)(declared)
+    values = {by: tuple(formula)} if isinstance(formula, dict) else {}
+    jacobian(op_type, **values)(declared)
 
 
 elementwise("Add", "x + y")

@@ -33,9 +33,8 @@ def gather_nd(op: Any, node: Node) -> Blocks:
     depth = shape_of(index)[-1]
     indexed, rest = shape[batch : batch + depth], shape[batch + depth :]
     at = row_positions(op, index, indexed)
-    rows = np.arange(size(shape[:batch])).reshape(
-        *shape[:batch], *(1,) * (len(shape_of(index)) - 1 - batch)
-    )
+    lead = (*shape[:batch], *(1,) * (len(shape_of(index)) - 1 - batch))
+    rows = np.arange(size(shape[:batch])).reshape(lead)
     at = op.Add(at, rows * size(indexed))
     flat = (size(shape[: batch + depth]), *rest)
     picked = Take(at, 0, flat, node.dtype) @ Reshape(flat, shape, node.dtype)

@@ -200,7 +200,7 @@ def offset_jacobian(norm: Standardized, share: Array) -> Jacobian:
 @jacobian("BatchNormalization")
 def batch_normalization(op: Any, node: Node) -> Blocks:
     """Scaled per channel after standardising by the given statistics, or by the batch's own."""
-    gain = per_channel(node.x_shape)
+    gain = per_channel(node.x_shape) if len(node.x_shape) > 1 else (1,)  # x of one axis: C = 1
     if node.training_mode:
         return batch_statistics(op, node, gain)
     scale, mean, variance = (op.Reshape(node.inputs[i], gain) for i in (1, 3, 4))

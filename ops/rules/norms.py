@@ -6,13 +6,14 @@ from typing import Any
 
 from ...jacobians import Array, Diagonal, Identity, Jacobian, broadcast
 from ..node import Node
+from ..numbers.windows import AUTO_PADS
 from ..registry import Blocks, jacobian
 from .pooling import window_sums
 from .reductions import kept_shape, spatial, total
 from .windows import windows_of
 
 
-@jacobian("LpPool")
+@jacobian("LpPool", auto_pad=AUTO_PADS)
 def lp_pool(op: Any, node: Node) -> Blocks:
     """The norm of each window."""
     return {(0, 0): norm_block(op, node, window_sums(node, windows_of(node, node.kernel_shape)))}

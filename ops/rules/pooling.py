@@ -18,12 +18,12 @@ from ...jacobians import (
 )
 from ..node import Node
 from ..numbers.pooling import members
-from ..numbers.windows import Windows
+from ..numbers.windows import AUTO_PADS, Windows
 from ..registry import Blocks, jacobian
 from .windows import windows_of
 
 
-@jacobian("MaxPool")
+@jacobian("MaxPool", auto_pad=AUTO_PADS)
 def max_pool(op: Any, node: Node) -> Blocks:
     """y takes the greatest entry of each window; the first one where several tie."""
     grid = windows_of(node, node.kernel_shape)
@@ -45,7 +45,7 @@ def max_positions(op: Any, node: Node, grid: Windows) -> Array:
     return positions
 
 
-@jacobian("AveragePool")
+@jacobian("AveragePool", auto_pad=AUTO_PADS)
 def average_pool(op: Any, node: Node) -> Blocks:
     """y = window sums over the number of entries that each window counts."""
     grid = windows_of(node, node.kernel_shape)

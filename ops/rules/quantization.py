@@ -19,12 +19,13 @@ from ...jacobians import (
     shape_of,
 )  # fmt: skip
 from ..node import Node
+from ..numbers.windows import AUTO_PADS
 from ..registry import Blocks, jacobian, zero
 from .casts import cast_input
 
 zero(
     "the result is piecewise constant: it is rounded to few values",
-    "QuantizeLinear", "QLinearConv", "QLinearMatMul",
+    "QuantizeLinear", "QLinearConv", "QLinearMatMul", auto_pad=AUTO_PADS,
 )  # fmt: skip
 
 

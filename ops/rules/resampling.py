@@ -32,6 +32,27 @@ class Axis(Protocol):
         """Where the region starts (0) or ends (1)."""
 
 
+TRANSFORMS = {
+    "half_pixel": (0.5, -0.5),
+    "half_pixel_symmetric": (0.5, -0.5),
+    "pytorch_half_pixel": (0.5, -0.5),
+    "tf_half_pixel_for_nn": (0.5, 0.0),
+    "asymmetric": (0.0, 0.0),
+    "align_corners": (0.0, 0.0),
+    "tf_crop_and_resize": (0.0, 0.0),
+}
+"""(a, b) of the position (j + a) / scale + b of entry j, from which the symmetric one is moved, and
+for which the last two have formulas of their own.
+"""
+
+ROUNDED = {
+    "round_prefer_floor": lambda op, at: op.Ceil(op.Sub(at, 0.5)),
+    "round_prefer_ceil": lambda op, at: op.Floor(op.Add(at, 0.5)),
+    "floor": lambda op, at: op.Floor(at),
+    "ceil": lambda op, at: op.Ceil(at),
+}
+
+
 def positions(op: Any, axis: Axis) -> tuple[Array, Slopes]:
     """Where each entry of y lies on the axis of x, and the slopes of that in the parameters."""
     mode, n, m = axis.node.coordinate_transformation_mode, axis.n, axis.m
@@ -46,20 +67,16 @@ def positions(op: Any, axis: Axis) -> tuple[Array, Slopes]:
         return op.Add(*ends), slopes
     if mode == "pytorch_half_pixel" and m <= 1:
         return j, {}
-    special = {"asymmetric": (0.0, 0.0), "half_pixel_symmetric": (0.5 - m / 2, (n - 1) / 2)}
-    first, shift = special.get(mode, (0.5, -0.5))
+    first, shift = TRANSFORMS[mode]
+    if mode == "half_pixel_symmetric":  # the middle of y lies in the middle of x
+        first, shift = first - m / 2, shift + n / 2
     ratio = op.Div(j + first, axis.scale)
     return op.Add(ratio, shift), {"scale": op.Neg(op.Div(ratio, axis.scale))}
 
 
 def nearest(op: Any, node: Node, at: Array, n: int) -> Array:
     """The one neighbour that each entry copies."""
-    rounded = {
-        "floor": lambda: op.Floor(at),
-        "ceil": lambda: op.Ceil(at),
-        "round_prefer_floor": lambda: op.Ceil(op.Sub(at, 0.5)),
-        "round_prefer_ceil": lambda: op.Floor(op.Add(at, 0.5)),
-    }[node.nearest_mode]()
+    rounded = ROUNDED[node.nearest_mode](op, at)
     return op.Clip(op.CastLike(rounded, np.zeros((), np.int64)), 0, n - 1)
 
 

@@ -27,12 +27,19 @@ from ...jacobians import (
 )
 from ..node import Node
 from ..registry import Blocks, jacobian
-from .resampling import inside, nearest, positions, weights
+from .interpolation import SUPPORT
+from .resampling import ROUNDED, TRANSFORMS, inside, nearest, positions, weights
 
 ROI, SCALES = 1, 2
 
 
-@jacobian("Resize")
+@jacobian(
+    "Resize",
+    coordinate_transformation_mode=tuple(TRANSFORMS),
+    keep_aspect_ratio_policy=("stretch", "not_larger", "not_smaller"),
+    mode=("nearest", *SUPPORT),
+    nearest_mode=tuple(ROUNDED),
+)
 def resize(op: Any, node: Node) -> Blocks:
     """∂y/∂x is the product of one interpolation per axis."""
     axes = [AxisOfResize(op, node, k) for k in range(len(resized_axes(node)))]

@@ -1,5 +1,6 @@
 """Operators whose derivative is structurally zero, each with its reason."""
 
+from ..numbers.windows import AUTO_PADS
 from ..registry import zero
 
 NO_FLOATS = "there is no floating input"
@@ -12,11 +13,12 @@ NOT_REAL = frozenset({NO_FLOATS, NO_TENSOR, BITS})
 zero(
     NO_FLOATS,
     "Constant", "ConstantOfShape", "RandomNormal", "RandomUniform", "BlackmanWindow", "HannWindow",
-    "HammingWindow", "MatMulInteger", "ConvInteger", "BitShift", "BitwiseAnd", "BitwiseNot",
+    "HammingWindow", "MatMulInteger", "BitShift", "BitwiseAnd", "BitwiseNot",
     "BitwiseOr", "BitwiseXor", "And", "Or", "Xor", "Not", "RegexFullMatch", "StringConcat",
     "StringNormalizer", "StringSplit", "ImageDecoder", "TfIdfVectorizer",
     "ai.onnx.ml::CategoryMapper",
 )  # fmt: skip
+zero(NO_FLOATS, "ConvInteger", auto_pad=AUTO_PADS)
 zero(NO_TENSOR, *(f"ai.onnx.ml::{name}" for name in ("CastMap", "DictVectorizer", "ZipMap")))
 zero(BITS, "BitCast")
 zero(

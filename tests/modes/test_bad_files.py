@@ -6,10 +6,11 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from onnx import helper, numpy_helper, parser
+from onnx import defs, helper, numpy_helper, parser
 
 from onnxjac.jacobians.errors import InputError, LoadError, OnnxJacError, UnknownTensor
 from onnxjac.modes.load import load
+from onnxjac.ops.registry import CHOICES
 
 X = np.ones((2, 3), np.float32)
 
@@ -218,3 +219,25 @@ def test_operators_of_other_domains_load():
     model.graph.node.append(node)
     model.opset_import.add(domain="my", version=1)
     np.testing.assert_array_equal(load(model).run({"x": X})["y"], X)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "domain", "name", "known"),
+    [(*key, name, known) for key, found in CHOICES.items() for name, known in found.items()],
+)
+def test_attributes_that_are_none_of_their_choices_are_refused(op_type, domain, name, known):
+    wrong = "unheard" if isinstance(known[0], str) else 7
+    inputs, outputs, attrs = ["x", "x"], ["h"], {name: wrong}
+    if domain != "com.microsoft":  # of which ONNX has no schemas
+        schema = defs.get_schema(op_type, domain=domain)
+        needed = {k: a.type.name for k, a in schema.attributes.items() if a.required and k != name}
+        attrs |= {k: {"INTS": [1], "FLOATS": [1.0]}.get(kind, 1) for k, kind in needed.items()}
+        inputs = ["x"] * schema.min_input
+        outputs = [f"h{k}" for k in range(schema.min_output)]
+    model = proto(opset=28 if op_type == "SpaceToDepth" else 24)
+    node = helper.make_node(op_type, inputs, outputs, name="n", domain=domain, **attrs)
+    model.graph.node.append(node)
+    if domain:
+        model.opset_import.add(domain=domain, version=1)
+    words = rf"{op_type} \(node 'n'\).*{name}={wrong!r}: it must be one of"
+    refused(LoadError, words, lambda: load(model))

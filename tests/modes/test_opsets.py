@@ -6,9 +6,10 @@ The judge is ONNX Runtime on the original model, and `onnx.reference` for opsets
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, defs, helper, numpy_helper
+from onnx import TensorProto, defs, helper, numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
+from onnxjac.modes.linearize import linearize
 from onnxjac.modes.load import load
 
 RNG = np.random.default_rng(0)
@@ -219,3 +220,25 @@ def test_an_operator_computes_what_it_did(op, first, last, inputs, outputs, attr
         for y, truth in zip(result.values(), expected, strict=True):
             assert y.dtype == truth.dtype, opset
             np.testing.assert_allclose(y, truth, rtol=1e-5, atol=1e-6, err_msg=f"opset {opset}")
+
+
+OLD = """<ir_version: 4, opset_import: ["": 10]> g ({kind}[3] x) => ({kind}[n] y) {{
+    h = Tanh(x)  c = Clip<min = -0.5, max = 0.5>(h)  y = Pad<pads = [1, 1], value = 0.25>(c) }}"""
+
+
+@pytest.mark.parametrize("engine", ["numpy", "onnxruntime"])
+@pytest.mark.parametrize(("kind", "dtype"), [("float16", "f2"), ("float", "f4"), ("double", "f8")])
+def test_attributes_that_became_inputs_have_the_type_of_their_operator(kind, dtype, engine):
+    model = load(parser.parse_model(OLD.format(kind=kind)))
+    y = model.run({"x": np.array([-2, 0, 2], dtype)}, engine=engine)["y"]
+    assert y.dtype == dtype
+    np.testing.assert_array_equal(y, [0.25, -0.5, 0, 0.5, 0.25])
+
+
+def test_a_model_that_imports_no_operators_of_onnx():
+    text = '<ir_version: 8, opset_import: ["com.microsoft": 1]> g (double[3] x) => (double[3] y)'
+    model = load(parser.parse_model(text + "{ y = com.microsoft.QuickGelu(x) }"))
+    x = np.array([-1.0, 0.0, 2.0])
+    s = 1 / (1 + np.exp(-1.702 * x))
+    slope = s + 1.702 * x * s * (1 - s)
+    np.testing.assert_allclose(linearize(model, {"x": x}).toarray(), np.diag(slope), rtol=1e-6)

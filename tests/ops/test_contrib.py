@@ -211,9 +211,42 @@ def test_a_guest_in_the_default_domain():
     np.testing.assert_allclose(found, session.run(None, feeds)[0], rtol=1e-5, atol=1e-6)
 
 
-def test_a_smooth_softmax_is_refused():
-    inputs = [N(2, 3, 32), N(2, 3, 16), N(2, 3, 16), None, None, LENGTHS, TOTAL]
-    attrs = {"num_heads": 4, "kv_num_heads": 2, "smooth_softmax": 1}
-    proto, feeds = one_node("GroupQueryAttention", inputs, attrs, 1)
-    with pytest.raises(oj.UnsupportedOp, match="sinks"):
-        load(proto).run(feeds, engine="numpy")
+GROUPS = [N(2, 3, 32), N(2, 3, 16), N(2, 3, 16), None, None, LENGTHS, TOTAL]
+HEADS = {"num_heads": 4, "kv_num_heads": 2}
+PAST = [N(1, 2, 8), N(1, 2, 8), N(1, 2, 8), None, None, None, N(1, 2, 5, 4), N(1, 2, 5, 4)]
+LENGTH = np.array([3], np.int32)
+REFUSED = {
+    "past_sequence_length": ("MultiHeadAttention", [*PAST, LENGTH], {"num_heads": 2}),
+    "cache_indirection": (
+        "MultiHeadAttention",
+        [*PAST, LENGTH, np.zeros((1, 1, 5), np.int32)],
+        {"num_heads": 2},
+    ),
+    "packed": ("MultiHeadAttention", [N(1, 2, 2, 3, 4)], {"num_heads": 2}),
+    "position_ids": (
+        "GroupQueryAttention",
+        [*GROUPS, *WIDE, np.array([[0, 1, 2]] * 2)],
+        {**HEADS, "do_rotary": 1},
+    ),
+    "head_sink": ("GroupQueryAttention", [*GROUPS, *[None] * 4, N(4)], HEADS),
+    "smooth_softmax": ("GroupQueryAttention", GROUPS, {**HEADS, "smooth_softmax": 1}),
+    "v_quant_type": ("GroupQueryAttention", GROUPS, {**HEADS, "v_quant_type": "PER_TENSOR"}),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_inputs_and_attributes_that_are_not_honoured_are_refused_by_name(name):
+    proto, feeds = one_node(*REFUSED[name], 1)
+    model = load(proto)
+    for act in (oj.linearize, lambda *given: model.run(given[1], engine="numpy")):
+        with pytest.raises(oj.UnsupportedOp, match=name):
+            act(model, feeds)
+
+
+def test_an_output_that_a_definition_does_not_give_is_refused():
+    inputs = [N(2, 3, 4), N(2, 3, 4), N(4)]
+    proto, feeds = one_node("SkipSimplifiedLayerNormalization", inputs, {}, 2)
+    model = load(proto)
+    for act in (oj.linearize, lambda *given: model.run(given[1], engine="numpy")):
+        with pytest.raises(oj.UnsupportedOp, match="no output number 1, 'y1'"):
+            act(model, feeds)

@@ -4,12 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 
 import onnxjac as oj
-from check_rule import check_rule
+from check_rule import check_rule, one_node
 from onnxjac.ops import Node, Step, find
 from onnxjac.ops.numbers import numbers
+from onnxjac.ops.rules import resampling
 from onnxjac.ops.rules.contrib.normalization import skip_layer_normalization
 from onnxjac.ops.rules.placing import tensor_scatter
 from onnxjac.ops.rules.pointwise import dropout
@@ -260,3 +262,73 @@ def test_a_model_with_an_unknown_attribute_has_no_jacobian():
     ))  # fmt: skip
     with pytest.raises(oj.OnnxJacError, match="p=3"):
         oj.linearize(m, {"x": np.ones((2, 3), "f4")}, engine="numpy")
+
+
+RESIZE = """<ir_version: 10, opset_import: ["": 19]>
+g (float[1,1,3,5] x) => (float[1,1,h,w] y)
+<float[8] region = {0, 0, 0.1, 0.2, 1, 1, 0.9, 0.7}, float[4] scales = {1, 1, %s}>
+{ y = Resize<mode="%s", coordinate_transformation_mode="%s", nearest_mode="%s">(x, region, scales) }
+"""
+
+
+@pytest.mark.parametrize("scales", ["2.5, 0.85", "1.3, 1.1"])
+@pytest.mark.parametrize("rounding", resampling.ROUNDED)
+@pytest.mark.parametrize("transformation", resampling.TRANSFORMS)
+def test_resize_by_every_transformation(transformation, rounding, scales):
+    """Resize is linear in x, so that J x = y. Scales that change no size are no identity."""
+    x = np.arange(15, dtype=np.float32).reshape(1, 1, 3, 5) ** 2
+    for mode in ("nearest", "linear", "cubic"):
+        how = scales, mode, transformation, rounding
+        model = oj.load(onnx.parser.parse_model(RESIZE % how))
+        expected = model.run({"x": x}, engine="numpy")["y"]
+        J = oj.linearize(model, {"x": x})
+        np.testing.assert_allclose(J.primal["y"], expected, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(J @ x.ravel(), expected.ravel(), rtol=1e-4, atol=1e-4)
+
+
+def test_the_half_pixel_of_the_nearest_neighbour_in_tensorflow():
+    """Entry j of y is entry ⌊(j + ½) / 2⌋ of x."""
+    how = {"coordinate_transformation_mode": "tf_half_pixel_for_nn", "nearest_mode": "floor"}
+    x = np.arange(4.0).reshape(1, 1, 4)
+    dense = np.eye(4)[[1, 3]]
+    inputs = [x, None, np.float32([1, 1, 0.5])]
+    model = oj.load(one_node("Resize", inputs, how, 1, 19), dtype="float64")
+    J = oj.linearize(model, {"x0": x, "x2": inputs[2]}, wrt="x0", engine="numpy")
+    np.testing.assert_array_equal(J.toarray(), dense)
+
+
+@pytest.mark.parametrize("index", [[0, 1], [-1, -3]])
+def test_one_entry_that_is_gathered_is_a_scalar(index):
+    check_rule("GatherND", [np.arange(6.0).reshape(2, 3), np.array(index)])
+
+
+@pytest.mark.parametrize("training", [0, 1])
+def test_a_batch_of_numbers_has_one_channel(training):
+    one = np.array([0.5])
+    inputs = [np.arange(4.0), one, 2 * one, 3 * one, 4 * one]
+    outputs = 3 if training else 1
+    check_rule("BatchNormalization", inputs, {"training_mode": training}, outputs=outputs)
+
+
+SECOND = {
+    "LayerNormalization": ([(2, 3), (3,), (3,)], {"axis": 1}, 3),
+    "BatchNormalization": ([(2, 3), *[(3,)] * 4], {"training_mode": 1}, 3),
+    "Attention": ([(1, 2, 3, 4)] * 3 + [(3, 5)] + [(1, 2, 2, 4)] * 2, {"softcap": 2.0}, 4),
+    "RNN": ([(3, 2, 2), (1, 3, 2), (1, 3, 3)], {"hidden_size": 3}, 2),
+    "GRU": ([(3, 2, 2), (1, 9, 2), (1, 9, 3)], {"hidden_size": 3}, 2),
+    "LSTM": ([(3, 2, 2), (1, 12, 2), (1, 12, 3)], {"hidden_size": 3}, 3),
+    "Unique": ([(5,)], {}, 4),
+}
+
+
+@pytest.mark.parametrize("op_type", SECOND)
+def test_all_outputs_have_derivatives(op_type):
+    shapes, how, outputs = SECOND[op_type]
+    draw = np.random.default_rng(0).random
+    check_rule(op_type, [draw(shape) for shape in shapes], how, outputs=outputs, opset=23)
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+def test_all_outputs_of_a_loss_have_derivatives(reduction):
+    x, labels = np.random.default_rng(0).random((2, 3)), np.array([0, 2])
+    check_rule("SoftmaxCrossEntropyLoss", [x, labels], {"reduction": reduction}, outputs=2)

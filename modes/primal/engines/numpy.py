@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ....jacobians.errors import LoadError
+from ....jacobians.errors import LoadError, UnsupportedOp
 from ....ops.node import Step
 from ....ops.numbers import numbers
+from ....ops.registry import left_out
 from ...flow.contents import Contents
 from ...flow.control import CONTROL, control
 from ...flow.failure import explained
@@ -66,7 +67,7 @@ def _results(model: Contents, step: Step, values: Values, meter: Meter) -> Seque
                 np.asarray,
                 meter,
             )
-        return numbers.run(
+        made = numbers.run(
             step.op_type,
             inputs,
             step.attrs,
@@ -74,6 +75,10 @@ def _results(model: Contents, step: Step, values: Values, meter: Meter) -> Seque
             version=step.version,
             outputs=len(step.outputs),
         )
+        for k, (name, y) in enumerate(zip(step.outputs, made, strict=False)):
+            if name and y is None:
+                raise UnsupportedOp(left_out(name, k))
+        return made
 
 
 def _body(

@@ -9,17 +9,14 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto
 
-from ....ops.node import Step
 from ...flow.contents import Contents
 from ...loading.messages import first_line
-from ..frames import POOLS
 from .cut import cut
 from .errors import EngineError, OutdatedEngine
 from .sessions import UPGRADE, new_session, runtime
 
-__all__ = ["KEPT_SESSIONS", "EngineError", "OutdatedEngine", "compute", "installed", "misread"]
+__all__ = ["KEPT_SESSIONS", "EngineError", "OutdatedEngine", "compute", "installed"]
 
 KEPT_SESSIONS = 4
 TOO_NEW = re.compile(r"guarantees\W+support for models|max supported IR version")
@@ -54,24 +51,6 @@ def compute(
         raise EngineError(f"ONNX Runtime cannot run this: {reason} Try engine='numpy'.") from error
 
 
-def misread(step: Step) -> bool:
-    """Whether ONNX Runtime is known to compute something else than ONNX specifies.
-
-    MaxUnpool places by the implied shape, not by the `output_shape` that it is given. Pools whose
-    padding follows from the sizes forget their dilations, and cut off where a stride leaps. The
-    coefficients of windows are rounded to float32, for windows in double as well.
-    """
-    if step.op_type in ("HammingWindow", "BlackmanWindow"):
-        return bool(step.attrs.get("output_datatype", 1) == TensorProto.DOUBLE)
-    if step.op_type == "MaxUnpool":
-        return len(step.inputs) > 2 and step.inputs[2] is not None
-    attrs = step.attrs
-    if step.op_type not in POOLS or not str(attrs.get("auto_pad", "")).startswith("SAME"):
-        return False
-    leaps = map(int.__gt__, attrs.get("strides", ()), attrs.get("kernel_shape", ()))
-    return any(n > 1 for n in attrs.get("dilations", ())) or any(leaps)
-
-
 def _session(model: Contents, given: frozenset[str], names: tuple[str, ...]) -> Any:
     """A session, or a refusal, from the model's cache; what was not used for longest is dropped."""
     sessions, key = model.sessions, (given, names)
@@ -95,8 +74,6 @@ def _session_or_error(model: Contents, given: frozenset[str], names: tuple[str, 
 
 
 def _new_session(model: Contents, given: frozenset[str], names: tuple[str, ...]) -> Any:
-    if step := next(filter(misread, model.steps), None):
-        raise EngineError(f"ONNX Runtime departs from ONNX in {step}. Try engine='numpy'.")
     proto, shared = cut(model, given, names)
     return new_session(proto, shared, lean=model.lean)
 

@@ -16,6 +16,7 @@ from .rotary import join_heads, rotated, split_heads
 @defines("com.microsoft::MultiHeadAttention")
 def multi_head_attention(op: Any, node: Node) -> tuple[Array, ...]:
     """y = softmax(q kᵀ scale + masks) v, with what came before q, k and v in front of k and v."""
+    refuse(node, {8: "past_sequence_length", 9: "cache_indirection"})
     q, k, v = (per_head(op, node, i) for i in range(3))
     k, v = behind(op, node.input(6), k), behind(op, node.input(7), v)
     length, total = shape_of(q)[2], shape_of(k)[2]
@@ -29,11 +30,20 @@ def multi_head_attention(op: Any, node: Node) -> tuple[Array, ...]:
     return join_heads(op, y), k, v, scores
 
 
+def refuse(node: Node, inputs: dict[int, str], **resting: Any) -> None:
+    """Raises `UnsupportedOp` for these inputs, and for attributes that are not at rest."""
+    given = [name for i, name in inputs.items() if node.input(i) is not None]
+    given += [name for name, rest in resting.items() if (getattr(node, name) or rest) != rest]
+    if given:
+        raise UnsupportedOp(f"no derivative is known with {', '.join(given)}: leave it out, or "
+                            "export the model without fused attention")  # fmt: skip
+
+
 def per_head(op: Any, node: Node, i: int) -> Array:
     """Query, key or value i with its part of the bias, (batch, heads, time, features)."""
     x = node.inputs[i]
-    if len(shape_of(x)) == 5 or x is None:
-        raise UnsupportedOp("MultiHeadAttention of packed query, key and value: unpack them")
+    if x is None or len(shape_of(x)) == 5:
+        raise UnsupportedOp("query, key and value are packed: unpack them")
     if len(shape_of(x)) == 4:
         return x
     widths = [shape_of(node.x)[-1]] * 2
@@ -98,9 +108,9 @@ def group_query_attention(op: Any, node: Node) -> tuple[Array, ...]:
 
 def parts(op: Any, node: Node) -> tuple[Array, Array, Array]:
     """Query, key and value per head, cut apart where they come as one."""
-    rare = node.smooth_softmax == 1 or any(node.input(i) is not None for i in range(11, 16))
-    if rare or (node.k_quant_type or "NONE") != "NONE":
-        raise UnsupportedOp("GroupQueryAttention with sinks, query norms or a quantised cache")
+    later = {k: f"input {k}" for k in range(12, len(node.inputs))}
+    refuse(node, {9: "position_ids", 11: "head_sink", **later}, smooth_softmax=0,
+           k_quant_type="NONE", v_quant_type="NONE")  # fmt: skip
     queries, keys = node.num_heads, node.kv_num_heads
     if node.input(1) is not None:
         held = zip(node.inputs[:3], (queries, keys, keys), strict=True)

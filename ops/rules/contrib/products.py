@@ -6,6 +6,7 @@ from typing import Any
 
 from ....jacobians import Array, shape_of
 from ...node import Node
+from ...numbers.windows import AUTO_PADS
 from ...registry import defines
 from .activations import activated
 
@@ -39,7 +40,7 @@ def fused_gemm(op: Any, node: Node) -> tuple[Array]:
     return (activated(op, y, node.activation, tuple(v for v in given if v is not None)),)
 
 
-@defines("com.microsoft::FusedConv")
+@defines("com.microsoft::FusedConv", auto_pad=AUTO_PADS)
 def fused_conv(op: Any, node: Node) -> tuple[Array]:
     """y = f(w ∗ x + b + z)."""
     fused = ("activation", "activation_params")
