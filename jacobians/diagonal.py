@@ -6,17 +6,21 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .arrays import Array, Op, Shape, dtype_of, prod_text, shape_of, size
+from .arrays import Array, Op, Shape, dtype_of, factor, fits, prod_text, shape_of, size
 from .base import Jacobian
+from .errors import InputError
 
 
 class Diagonal(Jacobian):
     """y = d ∘ x. `d` may be smaller than x and is then broadcast, never stored expanded."""
 
     def __init__(self, d: Array, shape: Shape | None = None) -> None:
+        self.d = d = factor(d)
         shape = shape_of(d) if shape is None else shape
         super().__init__(shape, shape, dtype_of(d))
-        self.d = d
+        if not fits(shape_of(d), self.in_shape):
+            raise InputError(f"Diagonal: entries of shape {list(shape_of(d))} do not broadcast to "
+                             f"a tensor of shape {list(self.in_shape)}")  # fmt: skip
 
     def _apply(self, op: Op, v: Array) -> Array:
         return op.Mul(v, self.d)
