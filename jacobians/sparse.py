@@ -121,6 +121,8 @@ def _(operator: Jacobian) -> Entries:
 @entries.register
 def _(operator: Conjugate) -> Entries:
     found = entries(operator.operator)
+    if operator.dtype.kind != "c":
+        return found
     held = tuple((np.conj(a), at) for a, at in found.held)
     return Entries(found.rows, found.columns, np.conj(found.weights), held)
 
