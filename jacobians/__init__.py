@@ -14,7 +14,7 @@ from .arrays import (
     shape_of,
     size,
 )
-from .base import Jacobian
+from .base import Conjugate, Jacobian
 from .block import Block, stack
 from .chosen import chosen
 from .contraction import Contraction, label_sizes
@@ -34,12 +34,11 @@ from .selection import Embed, Scatter, Slice, Take, slab, take_flat
 from .sums import Sum
 
 __all__ = [
-    "Array", "Block", "BlockDiagonal", "Broadcast", "Cast", "Contraction", "Convolution",
-    "Cumulative", "Dag", "Dense", "Diagonal", "Edge", "Embed", "Eye", "Fourier", "Geometry",
-    "Identity", "Inner", "Jacobian", "Kron", "LowRank", "Op", "Outer", "Permutation", "Product",
-    "Reshape", "Scalar",
-    "Scatter", "Shape", "Slice", "Sum", "SumTo", "Take", "Zero", "broadcast", "chosen", "common",
-    "convolution_of", "dtype_of",
-    "implicit_kron", "label_sizes", "lead", "prod_text", "reading", "reading_of", "shape_of",
+    "Array", "Block", "BlockDiagonal", "Broadcast", "Cast", "Conjugate", "Contraction",
+    "Convolution", "Cumulative", "Dag", "Dense", "Diagonal", "Edge", "Embed", "Eye", "Fourier",
+    "Geometry", "Identity", "Inner", "Jacobian", "Kron", "LowRank", "Op", "Outer", "Permutation",
+    "Product", "Reshape", "Scalar", "Scatter", "Shape", "Slice", "Sum", "SumTo", "Take", "Zero",
+    "broadcast", "chosen", "common", "convolution_of", "dtype_of", "implicit_kron", "label_sizes",
+    "lead", "prod_text", "reading", "reading_of", "shape_of",
     "size", "slab", "stack", "take_flat", "transposed",
 ]  # fmt: skip

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from .arrays import Shape
-from .guest import Guest
+from .errors import InputError
+from .guest import Guest, LinearOperator
 from .hooks import add, multiply, scale, submatrix
 
 
@@ -22,6 +23,8 @@ class Algebra(Guest):
     def __matmul__(self, other: Any) -> Any:
         if type(other) is np.ndarray and other.shape == self.shape[1:]:
             return self._flat_product(other, ())  # at once: SciPy's way there takes microseconds
+        if np.isscalar(other):
+            raise InputError(f"{other!r} is a number: 2 * J scales, J @ v multiplies an array")
         return multiply(self, other) if isinstance(other, Algebra) else super().__matmul__(other)
 
     def dot(self, x: Any) -> Any:
@@ -41,7 +44,12 @@ class Algebra(Guest):
         return scale(self, -1.0)
 
     def __add__(self, other: Any) -> Any:
-        return add(self, other) if isinstance(other, Algebra) else super().__add__(other)
+        if isinstance(other, Algebra):
+            return add(self, other)
+        if isinstance(other, LinearOperator) and other.shape != self.shape:
+            raise InputError(f"cannot add operators of shape {self.shape} and {other.shape}: "
+                             f"{self!r} and {other!r}")  # fmt: skip
+        return super().__add__(other)
 
     def __sub__(self, other: Any) -> Any:
         return self + (-other)

@@ -13,6 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from .errors import InputError
+from .foreign import as_array
+
 Array = Any
 """A tensor in some reading: `numpy.ndarray`, a graph value, an object array of symbols."""
 
@@ -21,7 +24,7 @@ Op = Any
 
 Shape = tuple[int, ...]
 
-SINGLE = np.dtype(np.float32)
+SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 
 
 @singledispatch
@@ -45,6 +48,52 @@ def dtype_of(array: Array) -> np.dtype:
     """The NumPy dtype, also of a graph value, whose own dtype is ONNX's."""
     dtype = array.dtype
     return dtype if isinstance(dtype, np.dtype) else np.dtype(dtype.numpy())
+
+
+def factor(array: Array) -> Array:
+    """What an operator holds: numbers as they are, integers and booleans as float64.
+
+    So does `numpy.linalg`. A list becomes an array; a graph value stays.
+
+    >>> factor(np.array([1, 2])), factor([0.5])
+    (array([1., 2.]), array([0.5]))
+    """
+    if not isinstance(array, np.ndarray):
+        if hasattr(array, "shape") and hasattr(array, "dtype") and not np.isscalar(array):
+            return array
+        array = as_array(array)
+    return array.astype(DOUBLE) if array.dtype.kind in "biu" else array
+
+
+def floating(dtype: Any) -> np.dtype:
+    """The dtype of an operator: float64 for integers and booleans, as `factor` has them.
+
+    >>> floating("int8"), floating("float32")
+    (dtype('float64'), dtype('float32'))
+    """
+    given = np.dtype(dtype)
+    if given.kind not in "biufcVO":
+        raise InputError(f"an operator multiplies numbers, not {given}")
+    return DOUBLE if given.kind in "biu" else given
+
+
+def fits(small: Shape, large: Shape) -> bool:
+    """Whether a tensor of one shape broadcasts to another.
+
+    >>> fits((3, 1), (2, 3, 4)), fits((2,), (3,)), fits((2, 3), (3,))
+    (True, False, False)
+    """
+    if len(small) > len(large):
+        return False
+    pairs = zip(small, large[len(large) - len(small) :], strict=True)
+    return all(n in (1, m) for n, m in pairs)
+
+
+def axis_of(axis: int, shape: Shape, kind: str) -> int:
+    """An axis of a shape, counted from the end: negative."""
+    if not -len(shape) <= axis < len(shape):
+        raise InputError(f"{kind}: there is no axis {axis} in shape {list(shape)}")
+    return axis if axis < 0 else axis - len(shape)
 
 
 def common(*dtypes: Any) -> np.dtype:

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from .algebra import Algebra
-from .arrays import Array, Op, Shape, bytes_of, own, reading, rounded, size, wide
+from .arrays import Array, Op, Shape, bytes_of, floating, own, reading, rounded, size, wide
 from .entries import Entries
+from .errors import InputError
 from .hooks import Shown, compiled, inverse, plot, spy
 
 DENSE_LIMIT = 2 * 2**30
@@ -27,8 +28,11 @@ class Jacobian(Algebra, Entries, Shown, ABC):
     """J = ∂y/∂x as a lazy linear operator, of shape (size of y, size of x).
 
     Products with float data are computed in the operator's own dtype, those of float16 and bfloat16
-    in float32 and rounded once, at the end. `J @ v`, `J.T @ u`,
-    `J @ V` (all columns in one call), `u @ J`, `J + K`, `2 * J` and `J @ K` work as for arrays.
+    in float32 and rounded once, at the end; integers that an operator holds are float64. `J @ v`,
+    `J.T @ u`, `J @ V` (all columns in one call), `u @ J`, `J + K`, `2 * J` and `J @ K` work as for
+    arrays. `J.H`, `rmatvec` and `rmatmat` are of the adjoint: Jᵀ, conjugated where J is complex.
+
+    Raises `InputError` where shapes do not fit, when an operator is made and at its products.
     """
 
     out_shape: Shape
@@ -36,8 +40,18 @@ class Jacobian(Algebra, Entries, Shown, ABC):
     dense_limit: int = DENSE_LIMIT  # bytes of a matrix made of it
 
     def __init__(self, out_shape: Shape, in_shape: Shape, dtype: Any) -> None:
-        self.out_shape, self.in_shape = tuple(out_shape), tuple(in_shape)
-        super().__init__(np.dtype(dtype), (size(self.out_shape), size(self.in_shape)))
+        self.out_shape, self.in_shape = self._sizes(out_shape), self._sizes(in_shape)
+        super().__init__(floating(dtype), (size(self.out_shape), size(self.in_shape)))
+
+    def _sizes(self, shape: Shape) -> Shape:
+        """A shape, if it is one."""
+        try:
+            found = tuple(shape)
+            if all(n >= 0 == n % 1 for n in found):
+                return found
+        except TypeError:
+            pass
+        raise InputError(f"{type(self).__name__}: {shape!r} is no shape, a tuple of integers")
 
     # -- what a concrete operator says --------------------------------------------------------
 
@@ -47,7 +61,7 @@ class Jacobian(Algebra, Entries, Shown, ABC):
 
     @abstractmethod
     def _transpose(self) -> Jacobian:
-        """The adjoint, as an operator of its own."""
+        """The transpose, as an operator of its own."""
 
     def arrays(self) -> Iterator[Array]:
         """The data it holds on to."""
@@ -71,16 +85,16 @@ class Jacobian(Algebra, Entries, Shown, ABC):
 
     @property
     def H(self) -> Jacobian:
-        """The adjoint, which is the transpose: a Jacobian is real."""
-        return self.T
+        """The adjoint: the transpose, with conjugate entries where J is complex."""
+        return conjugate(self.T)
 
     def transpose(self) -> Jacobian:
         return self.T
 
     def adjoint(self) -> Jacobian:
-        return self.T
+        return self.H
 
-    _adjoint = transpose
+    _adjoint = adjoint
 
     @property
     def nbytes(self) -> int:
@@ -94,15 +108,17 @@ class Jacobian(Algebra, Entries, Shown, ABC):
         return self._flat_product(np.asarray(X).T, (X.shape[1],)).T
 
     def _rmatvec(self, x: np.ndarray) -> np.ndarray:
-        return self.T._matvec(x)
+        return self.H._matvec(x)
 
     def _rmatmat(self, X: np.ndarray) -> np.ndarray:
-        return self.T._matmat(X)
+        return self.H._matmat(X)
 
     def _flat_product(self, v: np.ndarray, columns: Shape) -> np.ndarray:
-        if np.iscomplexobj(v):
+        if np.iscomplexobj(v) and self.dtype.kind != "c":
             real, imaginary = (self._flat_product(part, columns) for part in (v.real, v.imag))
             return real + 1j * imaginary
+        if v.dtype.kind not in "biufcVO":
+            raise InputError(f"{type(self).__name__} multiplies numbers, not {v.dtype}")
         result = np.result_type(self.dtype, v.dtype)
         if v.size == 0:
             return np.zeros((*columns, self.shape[0]), result)
@@ -139,3 +155,41 @@ class Jacobian(Algebra, Entries, Shown, ABC):
     def spy(self, **options: Any) -> Any:
         """Where entries may be other than zero, as a picture: options of `onnxjac.plots.spy`."""
         return spy(self, **options)
+
+
+class Conjugate(Jacobian):
+    """y = conj(J conj(x)): the matrix of J with conjugate entries."""
+
+    def __init__(self, operator: Jacobian) -> None:
+        super().__init__(operator.out_shape, operator.in_shape, operator.dtype)
+        self.operator = operator
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        if self.dtype.kind != "c":
+            return self.operator._apply(op, v)
+        if not isinstance(v, np.ndarray):
+            raise InputError(f"{self!r} is complex, and no graph of ONNX is: apply it to numbers")
+        return np.conj(self.operator._apply(op, np.conj(v)))
+
+    def _transpose(self) -> Jacobian:
+        return Conjugate(self.operator.T)
+
+    def arrays(self) -> Iterator[Array]:
+        return self.operator.arrays()
+
+    @property
+    def flops(self) -> int:
+        return self.operator.flops
+
+    def diagonal(self) -> np.ndarray:
+        return np.conj(self.operator.diagonal())
+
+    def __repr__(self) -> str:
+        return f"conj({self.operator!r})"
+
+
+def conjugate(operator: Jacobian) -> Jacobian:
+    """The operator with conjugate entries: itself where they are real."""
+    if operator.dtype.kind != "c":
+        return operator
+    return operator.operator if isinstance(operator, Conjugate) else Conjugate(operator)

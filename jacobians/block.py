@@ -7,19 +7,30 @@ from collections.abc import Iterable, Iterator
 from .arrays import Array, Op, common
 from .base import Jacobian
 from .dag import Dag, Edge
+from .errors import InputError
 from .text import WIDTH, joined
 
 
 class Block(Jacobian):
     """A grid of operators between concatenated tensors; an absent block (None) is zero.
 
-    Rows and columns are flat: y = concat(yᵢ), x = concat(xⱼ), yᵢ = Σⱼ J[i][j] xⱼ.
+    Rows and columns are flat: y = concat(yᵢ), x = concat(xⱼ), yᵢ = Σⱼ J[i][j] xⱼ. The operators of
+    a row have one out_shape, those of a column one in_shape.
     """
 
     def __init__(self, rows: list[list[Jacobian | None]]) -> None:
         self.rows = [list(row) for row in rows]
+        check_grid(self.rows)
         heights = [first_of(row).out_shape for row in self.rows]
         widths = [first_of(column).in_shape for column in zip(*self.rows, strict=True)]
+        for i, row in enumerate(self.rows):
+            for j, block in enumerate(row):
+                if block and (block.out_shape, block.in_shape) != (heights[i], widths[j]):
+                    raise InputError(
+                        f"Block: at {i, j} is {block!r}, from {list(block.in_shape)} to "
+                        f"{list(block.out_shape)}, where the column takes {list(widths[j])} and "
+                        f"the row gives {list(heights[i])}"
+                    )
         edges = [
             Edge(j, len(widths) + i, operator)
             for i, row in enumerate(self.rows)
@@ -49,6 +60,17 @@ class Block(Jacobian):
     def __repr__(self) -> str:
         width = WIDTH // min(len(self.rows), 3)
         return f"[{joined(self.rows, ', ', lambda row: row_text(row, width))}]"
+
+
+def check_grid(rows: list[list[Jacobian | None]]) -> None:
+    """Raises `InputError` where rows differ in length, or a row or column has no operator."""
+    if not rows or len(set(map(len, rows))) != 1:
+        raise InputError(f"Block: rows of {', '.join(str(len(r)) for r in rows) or 'no'} operators")
+    for name, lines in (("row", rows), ("column", zip(*rows, strict=True))):
+        for k, line in enumerate(lines):
+            if all(block is None for block in line):
+                raise InputError(f"Block: {name} {k} has no operator that says how long it is: "
+                                 "give a Zero")  # fmt: skip
 
 
 def row_text(row: list[Jacobian | None], width: int) -> str:

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .arrays import Array, Op, Shape, dtype_of, lead, prod_text, shape_of, size
+from .arrays import Array, Op, Shape, dtype_of, factor, lead, prod_text, shape_of, size
 from .base import Jacobian
 from .correlation import correlate
+from .errors import InputError
 from .geometry import Geometry
 from .identity import Zero
 
@@ -40,6 +41,14 @@ class Convolution(Jacobian):
     """The gradient of T(x, w, u) in `target` as a linear map of `source`; the third is `held`."""
 
     def __init__(self, held: Array, source: str, target: str, geometry: Geometry) -> None:
+        held = factor(held)
+        if (source, target) not in MAPS:
+            raise InputError(f"Convolution: a map from {source!r} to {target!r} is none of "
+                             f"{', '.join(' to '.join(pair) for pair in MAPS)}")  # fmt: skip
+        (third,) = {"x", "w", "u"} - {source, target}
+        if shape_of(held) != getattr(geometry, third) or not geometry.fits:
+            raise InputError(f"Convolution: {third} of shape {list(shape_of(held))} is held where "
+                             f"the geometry is {geometry}")  # fmt: skip
         out_shape, in_shape = getattr(geometry, target), getattr(geometry, source)
         super().__init__(out_shape, in_shape, dtype_of(held))
         self.held, self.source, self.target, self.geometry = held, source, target, geometry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .arrays import Array, Op, Shape, prod_text, size
+from .arrays import Array, Op, Shape, axis_of, prod_text, size
 from .base import Jacobian
 
 
@@ -15,7 +15,7 @@ class Cumulative(Jacobian):
         self, axis: int, shape: Shape, dtype: Any, *, exclusive: bool, reverse: bool
     ) -> None:
         super().__init__(shape, shape, dtype)
-        self.axis = axis % len(shape) - len(shape)
+        self.axis = axis_of(axis, self.in_shape, "Cumulative")
         self.exclusive, self.reverse = exclusive, reverse
 
     def _apply(self, op: Op, v: Array) -> Array:

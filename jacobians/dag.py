@@ -19,6 +19,7 @@ import numpy as np
 
 from .arrays import Array, Op, Shape, lead, size
 from .base import Jacobian
+from .errors import InputError
 from .identity import Zero
 from .selection import Embed
 
@@ -50,7 +51,9 @@ class Dag(Jacobian):
         dtype: np.dtype,
     ) -> None:
         self.shapes, self.sources, self.sinks = shapes, sources, sinks
-        self.edges = useful(tuple(edges), sources, sinks)
+        edges = tuple(edges)
+        check_edges(edges, shapes, (*sources, *sinks))
+        self.edges = useful(edges, sources, sinks)
         super().__init__((self._width(sinks),), (self._width(sources),), dtype)
         self.mirror: Dag | None = None
         self.known: dict[str, Any] = {}
@@ -150,6 +153,21 @@ class Dag(Jacobian):
 
     def __repr__(self) -> str:
         return f"dag({len(self.edges):,} edges, {self.shape[0]}×{self.shape[1]})"
+
+
+def check_edges(edges: tuple[Edge, ...], shapes: tuple[Shape, ...], ends: tuple[int, ...]) -> None:
+    """Raises `InputError` where an edge does not lead up, or between tensors of other shapes."""
+    count = len(shapes)
+    if not all(0 <= i < count for i in ends):
+        raise InputError(f"Dag: the sources and sinks {ends} are not all among {count} vertices")
+    for e in edges:
+        if not 0 <= e.start < e.end < count:
+            raise InputError(f"Dag: an edge from {e.start} to {e.end} does not lead up among "
+                             f"{count} vertices")  # fmt: skip
+        J, found = e.operator, (shapes[e.start], shapes[e.end])
+        if (J.in_shape, J.out_shape) != found:
+            raise InputError(f"Dag: {J!r}, from {list(J.in_shape)} to {list(J.out_shape)}, joins "
+                             f"tensors of shape {list(found[0])} and {list(found[1])}")  # fmt: skip
 
 
 def useful(

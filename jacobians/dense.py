@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .arrays import Array, Op, Shape, dtype_of, lead, prod_text, shape_of, size
+from .arrays import Array, Op, Shape, dtype_of, factor, lead, prod_text, shape_of, size
 from .base import Jacobian
+from .errors import InputError
 from .kron import transposed
 
 
@@ -17,10 +18,13 @@ class Dense(Jacobian):
     def __init__(
         self, a: Array, out_shape: Shape | None = None, in_shape: Shape | None = None
     ) -> None:
-        m, n = shape_of(a)
+        self.a = a = factor(a)
+        m, n = matrix_of(a, "Dense")
         super().__init__((m,) if out_shape is None else out_shape,
                          (n,) if in_shape is None else in_shape, dtype_of(a))  # fmt: skip
-        self.a = a
+        if self.shape != (m, n):
+            raise InputError(f"Dense: a matrix of shape {[m, n]} does not map a tensor of shape "
+                             f"{list(self.in_shape)} to one of {list(self.out_shape)}")  # fmt: skip
 
     def _apply(self, op: Op, v: Array) -> Array:
         k = lead(v, self.in_shape)
@@ -48,9 +52,12 @@ class BlockDiagonal(Jacobian):
     """y[b] = A[b] x[b]: one dense block per batch entry; `blocks` is (*batch, m, n)."""
 
     def __init__(self, blocks: Array) -> None:
+        self.blocks = blocks = factor(blocks)
+        if len(shape_of(blocks)) < 2:
+            raise InputError(f"BlockDiagonal: blocks are of shape [*batch, m, n], not "
+                             f"{list(shape_of(blocks))}")  # fmt: skip
         *batch, m, n = shape_of(blocks)
         super().__init__((*batch, m), (*batch, n), dtype_of(blocks))
-        self.blocks = blocks
 
     def _apply(self, op: Op, v: Array) -> Array:
         k, rank = lead(v, self.in_shape), len(self.in_shape)
@@ -82,10 +89,15 @@ class LowRank(Jacobian):
     def __init__(
         self, u: Array, v: Array, out_shape: Shape | None = None, in_shape: Shape | None = None
     ) -> None:
-        super().__init__((shape_of(u)[0],) if out_shape is None else out_shape,
-                         (shape_of(v)[0],) if in_shape is None else in_shape,
+        self.u, self.v = u, v = factor(u), factor(v)
+        (m, rank), (n, other) = matrix_of(u, "LowRank"), matrix_of(v, "LowRank")
+        super().__init__((m,) if out_shape is None else out_shape,
+                         (n,) if in_shape is None else in_shape,
                          np.result_type(dtype_of(u), dtype_of(v)))  # fmt: skip
-        self.u, self.v = u, v
+        if rank != other or self.shape != (m, n):
+            raise InputError(f"LowRank: U of shape {[m, rank]} and V of shape {[n, other]} do not "
+                             f"map a tensor of shape {list(self.in_shape)} to one of "
+                             f"{list(self.out_shape)}")  # fmt: skip
 
     def _apply(self, op: Op, v: Array) -> Array:
         k = lead(v, self.in_shape)
@@ -108,3 +120,11 @@ class LowRank(Jacobian):
 
     def __repr__(self) -> str:
         return f"lowrank({prod_text(self.shape)}, rank {shape_of(self.u)[1]})"
+
+
+def matrix_of(array: Array, kind: str) -> tuple[int, int]:
+    """The shape of a matrix that an operator holds."""
+    shape = shape_of(array)
+    if len(shape) != 2:
+        raise InputError(f"{kind} holds matrices, not an array of shape {list(shape)}")
+    return shape[0], shape[1]

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .arrays import Array, Op, Shape, dtype_of, prod_text, shape_of, size
+from .arrays import Array, Op, Shape, dtype_of, factor, fits, prod_text, shape_of, size
 from .base import Jacobian
+from .errors import InputError
 
 
 class Diagonal(Jacobian):
@@ -17,9 +18,12 @@ class Diagonal(Jacobian):
     """
 
     def __init__(self, d: Array, shape: Shape | None = None, *, chooses: bool = False) -> None:
+        self.d, self.chooses = factor(d), chooses
         shape = shape_of(d) if shape is None else shape
-        super().__init__(shape, shape, dtype_of(d))
-        self.d, self.chooses = d, chooses
+        super().__init__(shape, shape, dtype_of(self.d))
+        if not fits(shape_of(d), self.in_shape):
+            raise InputError(f"Diagonal: entries of shape {list(shape_of(d))} do not broadcast to "
+                             f"a tensor of shape {list(self.in_shape)}")  # fmt: skip
 
     def _apply(self, op: Op, v: Array) -> Array:
         return op.Mul(v, self.d)

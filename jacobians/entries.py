@@ -83,8 +83,8 @@ class Entries(Guest):
             entries[start:stop] = self._matmat(unit)[range(start, stop), range(stop - start)]
         return entries
 
-    def trace(self) -> float:
-        """Σᵢ J[i, i] of a square operator."""
+    def trace(self) -> Any:
+        """Σᵢ J[i, i] of a square operator: a float, or complex."""
         if self.shape[0] != self.shape[1]:
             raise InputError(f"the trace needs a square operator, not one of shape {self.shape}")
-        return float(self.diagonal().sum(dtype=wide(self.dtype)))
+        return self.diagonal().sum(dtype=wide(self.dtype)).item()

@@ -5,8 +5,11 @@ from __future__ import annotations
 from math import ceil, log2
 from typing import Any
 
-from .arrays import Array, Op, Shape, prod_text, size
+import numpy as np
+
+from .arrays import Array, Op, Shape, axis_of, prod_text, size
 from .base import Jacobian
+from .errors import InputError
 from .identity import Scalar
 
 
@@ -15,9 +18,15 @@ class Fourier(Jacobian):
 
     def __init__(self, axis: int, shape: Shape, dtype: Any, *, inverse: bool = False) -> None:
         super().__init__(shape, shape, dtype)
-        self.axis, self.inverted = axis % len(shape) - len(shape), inverse
+        self.axis, self.inverted = axis_of(axis, self.in_shape, "Fourier"), inverse
+        if self.axis == -1 or self.in_shape[-1] != 2:
+            raise InputError(f"Fourier: the last axis of {list(self.in_shape)} is no pair of real "
+                             f"and imaginary part, or it is axis {axis} itself")  # fmt: skip
 
     def _apply(self, op: Op, v: Array) -> Array:
+        if np.iscomplexobj(v):  # a pair of complex numbers is no number of the transform
+            real, imaginary = (self._apply(op, part) for part in (v.real, v.imag))
+            return real + 1j * imaginary
         return op.DFT(v, None, self.axis, inverse=int(self.inverted), onesided=0)
 
     def _transpose(self) -> Jacobian:

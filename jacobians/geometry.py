@@ -21,6 +21,17 @@ class Geometry:
     group: int
 
     @property
+    def fits(self) -> bool:
+        """Whether the shapes are those of one convolution."""
+        d = len(self.strides)
+        ranks = {len(self.x), len(self.w), len(self.u)} == {d + 2}
+        if not ranks or len(self.dilations) != d or len(self.pads) != 2 * d:
+            return False
+        samples, channels = self.x[0] == self.u[0], self.x[1] == self.group * self.w[1]
+        groups = self.group > 0 and self.w[0] % self.group == 0 and self.w[0] == self.u[1]
+        return samples and channels and groups and min(self.output_padding, default=0) >= 0
+
+    @property
     def steps(self) -> dict[str, Any]:
         """The attributes that Conv and ConvTranspose share."""
         return {

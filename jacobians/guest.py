@@ -8,7 +8,7 @@ import numpy as np
 
 from .arrays import prod_text
 from .errors import InputError
-from .foreign import native
+from .foreign import as_array, native
 from .hooks import to_jax, to_pylops, to_torch
 
 if TYPE_CHECKING:  # SciPy's stubs have no place for a subclass whose sums and products are its kind
@@ -22,37 +22,66 @@ class Guest(LinearOperator):
 
     def matvec(self, x: Any) -> np.ndarray:
         """J x for a vector x."""
-        return super().matvec(native(x))
+        return super().matvec(self._vector(array(x), self.shape[1]))
 
     def rmatvec(self, x: Any) -> np.ndarray:
-        """Jᵀ x for a vector x."""
-        return super().rmatvec(native(x))
+        """Jᴴ x for a vector x; Jᴴ is Jᵀ, conjugated where J is complex."""
+        return super().rmatvec(self._vector(array(x), self.shape[0]))
 
     def matmat(self, X: Any) -> np.ndarray:
         """J X for a matrix X, all its columns at once."""
-        return super().matmat(native(X))
+        return super().matmat(self._matrix(X, self.shape[1]))
 
     def rmatmat(self, X: Any) -> np.ndarray:
-        """Jᵀ X for a matrix X, all its columns at once."""
-        return super().rmatmat(native(X))
+        """Jᴴ X for a matrix X, all its columns at once."""
+        return super().rmatmat(self._matrix(X, self.shape[0]))
 
     def dot(self, x: Any) -> Any:
-        return super().dot(self._factor(native(x)))
+        return super().dot(self._factor(array(x), self.shape[1]))
 
-    def _factor(self, x: Any) -> Any:
-        """What J can be multiplied by: of arrays a vector of n, or a matrix of n rows."""
-        n = self.shape[1]
-        if isinstance(x, np.ndarray) and x.ndim and (x.ndim > 2 or len(x) != n):
-            said = ": x.ravel() is such a vector" if x.size == n else ""
-            named = "; J.apply({name: x}) takes tensors" if hasattr(self, "apply") else ""
-            raise InputError(
-                f"dimension mismatch: J, {prod_text(self.shape)}, multiplies a vector of {n} or a "
-                f"matrix of {n} rows, not an array of shape {list(x.shape)}{said}{named}"
-            )
+    def _vector(self, x: np.ndarray, n: int) -> np.ndarray:
+        """A vector of n numbers, or a matrix of one column."""
+        if x.shape not in ((n,), (n, 1)):
+            raise self._mismatch(x, f"a vector of {n}", x.size == n)
         return x
 
+    def _matrix(self, X: Any, n: int) -> Any:
+        """A matrix of n rows, also a sparse one."""
+        X = array(X)
+        if len(getattr(X, "shape", ())) != 2 or X.shape[0] != n:
+            raise self._mismatch(X, f"a matrix of {n} rows", False)
+        return X
+
+    def _factor(self, x: Any, n: int) -> Any:
+        """What J can be multiplied by: of arrays a vector of n, or a matrix of n rows."""
+        if isinstance(x, LinearOperator):
+            if x.shape[0] != n:
+                raise self._mismatch(x, f"an operator of {n} rows", False)
+        elif isinstance(x, np.ndarray) and x.ndim == 0:
+            raise self._mismatch(x, f"expected 1-d or 2-d array, a vector of {n}", False)
+        elif isinstance(x, np.ndarray) and (x.ndim > 2 or len(x) != n):
+            raise self._mismatch(x, f"a vector of {n} or a matrix of {n} rows", x.size == n)
+        return x
+
+    def _mismatch(self, x: Any, wanted: str, ravels: bool) -> InputError:
+        """That something is not what J multiplies, and what is."""
+        said = ": x.ravel() is such a vector" if ravels else ""
+        named = "; J.apply({name: x}) takes tensors" if hasattr(self, "apply") else ""
+        kind = "an operator" if isinstance(x, LinearOperator) else "an array"
+        return InputError(
+            f"dimension mismatch: J, {type(self).__name__} of shape {prod_text(self.shape)}, "
+            f"multiplies {wanted}, not {kind} of shape {list(getattr(x, 'shape', ()))}{said}{named}"
+        )
+
     def __rmul__(self, x: Any) -> Any:
-        return super().__rmul__(native(x))
+        x, m = array(x), self.shape[0]
+        if isinstance(x, np.ndarray) and (x.ndim not in (1, 2) or x.shape[-1] != m):
+            raise InputError(
+                f"dimension mismatch: a vector of {m} or a matrix of {m} columns times J, "
+                f"{type(self).__name__} of shape {prod_text(self.shape)}, not an array of shape "
+                f"{list(x.shape)}"
+            )
+        return super().__rmul__(x)
 
     def to_torch(self) -> Any:
         """v ↦ J v as a function of PyTorch: (*K, n) -> (*K, m), any leading axes K.
@@ -75,3 +104,8 @@ class Guest(LinearOperator):
         Needs `onnxjac[pylops]`.
         """
         return to_pylops(self)
+
+
+def array(x: Any) -> Any:
+    """Lists and the arrays of other libraries as arrays of NumPy; anything else as it is."""
+    return as_array(x) if isinstance(x, list | tuple) else native(x)

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import Array, Op, Shape, common, lead, prod_text, size, wide
+from .arrays import Array, Op, Shape, common, floating, lead, prod_text, size, wide
 from .base import Jacobian
+from .errors import InputError
 
 
 class Identity(Jacobian):
@@ -51,6 +52,9 @@ class Scalar(Jacobian):
 
     def __init__(self, factor: float, shape: Shape, dtype: Any) -> None:
         super().__init__(shape, shape, dtype)
+        if np.ndim(factor) or not np.isreal(factor):
+            raise InputError(f"Scalar: the factor is a real number, not {factor!r}; a Diagonal "
+                             "takes complex ones")  # fmt: skip
         self.factor = float(factor)
 
     def _apply(self, op: Op, v: Array) -> Array:
@@ -74,12 +78,13 @@ class Cast(Jacobian):
     """y = x in another floating type: the identity, up to rounding."""
 
     def __init__(self, shape: Shape, source: Any, target: Any) -> None:
-        super().__init__(shape, shape, common(source, target))
-        self.source, self.target = np.dtype(source), np.dtype(target)
+        self.source, self.target = floating(source), floating(target)
+        super().__init__(shape, shape, common(self.source, self.target))
 
     def _apply(self, op: Op, v: Array) -> Array:
         # A graph's types are the model's; numbers between two products of halves are not rounded.
         target = wide(self.target) if isinstance(v, np.ndarray) else self.target
+        target = common(target, v.dtype) if np.iscomplexobj(v) else target
         return op.CastLike(v, np.zeros((), target))
 
     def _transpose(self) -> Jacobian:

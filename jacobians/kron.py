@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .arrays import Array, Op, Shape, dtype_of, prod_text, reading_of, shape_of, size
+from .arrays import Array, Op, Shape, dtype_of, factor, fits, prod_text, reading_of, shape_of, size
 from .base import Jacobian
 from .errors import InputError
 
@@ -17,6 +17,10 @@ class Eye:
     """A symbolic identity factor of `n` rows."""
 
     n: int
+
+    def __post_init__(self) -> None:
+        if not self.n >= 0 == self.n % 1:
+            raise InputError(f"Eye({self.n!r}): an identity has a number of rows")
 
 
 Factor = Array | Eye
@@ -30,8 +34,15 @@ class Kron(Jacobian):
     """
 
     def __init__(self, left: Factor, right: Factor, batch: Shape) -> None:
+        left, right = (f if isinstance(f, Eye) else factor(f) for f in (left, right))
         (m, n), (rows, columns) = matrix_shape(left), matrix_shape(right)
-        dtype = np.result_type(*(dtype_of(f) for f in (left, right) if not isinstance(f, Eye)))
+        held = [f for f in (left, right) if not isinstance(f, Eye)]
+        if not held:
+            raise InputError("implicit_kron of two identities is an Identity")
+        if not all(fits(shape_of(f)[:-2], tuple(batch)) for f in held):
+            raise InputError(f"Kron: the batch {list(batch)} does not fit factors of shape "
+                             f"{' and '.join(str(list(shape_of(f))) for f in held)}")  # fmt: skip
+        dtype = np.result_type(*map(dtype_of, held))
         super().__init__((*batch, m, rows), (*batch, n, columns), dtype)
         self.left, self.right, self.batch = left, right, tuple(batch)
 
@@ -77,11 +88,14 @@ def implicit_kron(left: Factor, right: Factor, batch: Shape | None = None) -> Kr
     array([[1., 0., 2., 0.],
            [0., 1., 0., 2.]])
     """
-    if isinstance(left, Eye) and isinstance(right, Eye):
-        raise InputError("implicit_kron of two identities is an Identity")
+    left, right = (f if isinstance(f, Eye) else factor(f) for f in (left, right))
     if batch is None:
-        leading = (shape_of(f)[:-2] for f in (left, right) if not isinstance(f, Eye))
-        batch = np.broadcast_shapes(*leading)
+        leading = [shape_of(f)[:-2] for f in (left, right) if not isinstance(f, Eye)]
+        try:
+            batch = np.broadcast_shapes(*leading)
+        except ValueError:
+            shapes = " and ".join(str(list(shape)) for shape in leading)
+            raise InputError(f"Kron: batches of shape {shapes} do not broadcast") from None
     return Kron(left, right, batch)
 
 
@@ -99,8 +113,10 @@ def matrix_shape(factor: Factor) -> tuple[int, int]:
     """(rows, columns) of a factor."""
     if isinstance(factor, Eye):
         return factor.n, factor.n
-    rows, columns = shape_of(factor)[-2:]
-    return rows, columns
+    shape = shape_of(factor)
+    if len(shape) < 2:
+        raise InputError(f"Kron: a factor is a matrix, or a batch of them, not {list(shape)}")
+    return shape[-2], shape[-1]
 
 
 def factor_diagonal(factor: Factor) -> np.ndarray:

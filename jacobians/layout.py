@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .arrays import Array, Op, Shape, lead, prod_text, size
+from .arrays import Array, Op, Shape, fits, lead, prod_text, size
 from .base import Jacobian
 from .errors import InputError
 from .identity import Identity
@@ -15,7 +15,7 @@ class Reshape(Jacobian):
 
     def __init__(self, out_shape: Shape, in_shape: Shape, dtype: Any) -> None:
         if size(out_shape) != size(in_shape):
-            raise InputError(f"cannot reshape {in_shape} to {out_shape}")
+            raise InputError(f"Reshape: {list(in_shape)} cannot become {list(out_shape)}")
         super().__init__(out_shape, in_shape, dtype)
 
     def _apply(self, op: Op, v: Array) -> Array:
@@ -33,6 +33,9 @@ class Permutation(Jacobian):
 
     def __init__(self, perm: tuple[int, ...], in_shape: Shape, dtype: Any) -> None:
         self.perm = tuple(perm)
+        if sorted(self.perm) != list(range(len(in_shape))):
+            raise InputError(f"Permutation: {self.perm} does not order the axes of a tensor of "
+                             f"shape {list(in_shape)}")  # fmt: skip
         super().__init__(tuple(in_shape[k] for k in self.perm), in_shape, dtype)
 
     def _apply(self, op: Op, v: Array) -> Array:
@@ -50,6 +53,10 @@ class Permutation(Jacobian):
 class Broadcast(Jacobian):
     """y = x repeated along axes of length 1 and along new leading axes, as ONNX broadcasts."""
 
+    def __init__(self, out_shape: Shape, in_shape: Shape, dtype: Any) -> None:
+        super().__init__(out_shape, in_shape, dtype)
+        check_repeats(self, self.in_shape, self.out_shape)
+
     def _apply(self, op: Op, v: Array) -> Array:
         k, new = lead(v, self.in_shape), len(self.out_shape) - len(self.in_shape)
         if k and new:
@@ -66,6 +73,10 @@ class Broadcast(Jacobian):
 class SumTo(Jacobian):
     """y = x summed over the axes that `Broadcast` repeats: its transpose."""
 
+    def __init__(self, out_shape: Shape, in_shape: Shape, dtype: Any) -> None:
+        super().__init__(out_shape, in_shape, dtype)
+        check_repeats(self, self.out_shape, self.in_shape)
+
     def _apply(self, op: Op, v: Array) -> Array:
         k, summed = lead(v, self.in_shape), summed_axes(self.out_shape, self.in_shape)
         v = op.ReduceSum(v, summed, keepdims=1) if summed else v
@@ -80,6 +91,13 @@ class SumTo(Jacobian):
 
     def __repr__(self) -> str:
         return f"sum({prod_text(self.in_shape)} → {prod_text(self.out_shape)})"
+
+
+def check_repeats(operator: Jacobian, small: Shape, large: Shape) -> None:
+    """Raises `InputError` where a tensor of one shape does not broadcast to the other."""
+    if not fits(small, large):
+        raise InputError(f"{type(operator).__name__}: a tensor of shape {list(small)} does not "
+                         f"broadcast to {list(large)}")  # fmt: skip
 
 
 def summed_axes(small: Shape, large: Shape) -> tuple[int, ...]:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .arrays import Array, Op, Shape, dtype_of, lead, prod_text, shape_of, size
+from .arrays import Array, Op, Shape, dtype_of, factor, lead, prod_text, shape_of, size
 from .base import Jacobian
-from .layout import summed_axes
+from .layout import check_repeats, summed_axes
 
 
 class Outer(Jacobian):
@@ -24,8 +24,10 @@ class Outer(Jacobian):
     """
 
     def __init__(self, u: Array, out_shape: Shape, in_shape: Shape) -> None:
+        self.u = u = factor(u)
         super().__init__(out_shape, in_shape, dtype_of(u))
-        self.u = u
+        for small in (shape_of(u), self.in_shape):
+            check_repeats(self, small, self.out_shape)
 
     def _apply(self, op: Op, v: Array) -> Array:
         k, new = lead(v, self.in_shape), len(self.out_shape) - len(self.in_shape)
@@ -59,8 +61,10 @@ class Inner(Jacobian):
     """
 
     def __init__(self, w: Array, out_shape: Shape, in_shape: Shape) -> None:
+        self.w = w = factor(w)
         super().__init__(out_shape, in_shape, dtype_of(w))
-        self.w = w
+        for small in (shape_of(w), self.out_shape):
+            check_repeats(self, small, self.in_shape)
 
     def _apply(self, op: Op, v: Array) -> Array:
         k, summed = lead(v, self.in_shape), summed_axes(self.out_shape, self.in_shape)

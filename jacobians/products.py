@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from .arrays import Array, Op, common
@@ -34,6 +35,12 @@ class Product(Jacobian):
     """y = F₁ F₂ … Fₙ x."""
 
     def __init__(self, factors: tuple[Jacobian, ...]) -> None:
+        for left, right in pairwise(factors):
+            if left.in_shape != right.out_shape:
+                raise InputError(f"Product: {left!r} takes a tensor of shape {list(left.in_shape)},"
+                                 f" but {right!r} gives {list(right.out_shape)}")  # fmt: skip
+        if not factors:
+            raise InputError("Product: there are no factors")
         dtype = common(*(f.dtype for f in factors))
         super().__init__(factors[0].out_shape, factors[-1].in_shape, dtype)
         self.factors = factors
@@ -67,7 +74,10 @@ def factor_text(factor: Jacobian) -> str:
 @multiply.register(Jacobian)
 def _multiply(left: Jacobian, right: Jacobian) -> Jacobian:
     if left.shape[1] != right.shape[0]:
-        raise InputError(f"cannot multiply operators of shape {left.shape} and {right.shape}")
+        raise InputError(
+            f"cannot multiply operators of shape {left.shape} and {right.shape}: {left!r} takes "
+            f"{left.shape[1]} numbers, {right!r} gives {right.shape[0]}"
+        )
     chain = list(factors_of(left))
     if left.in_shape != right.out_shape:
         push(chain, Reshape(left.in_shape, right.out_shape, right.dtype))

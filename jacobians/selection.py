@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import Array, Op, Shape, lead, prod_text, shape_of, size, wide
+from .arrays import Array, Op, Shape, axis_of, common, lead, prod_text, shape_of, size, wide
 from .base import Jacobian
 from .errors import InputError
 from .hooks import submatrix
@@ -21,8 +21,8 @@ class Slice(Jacobian):
     """y = x[start::step, ...], `count` entries along each axis."""
 
     def __init__(self, spans: tuple[Span, ...], in_shape: Shape, dtype: Any) -> None:
+        self.spans = checked_spans(spans, in_shape, "Slice")
         super().__init__(tuple(count for _, _, count in spans), in_shape, dtype)
-        self.spans = tuple(spans)
 
     def _apply(self, op: Op, v: Array) -> Array:
         cut = [k for k, span in enumerate(self.spans) if span != (0, 1, self.in_shape[k])]
@@ -45,8 +45,8 @@ class Embed(Jacobian):
     """The transpose of `Slice`: x is placed at the slices of a zero tensor."""
 
     def __init__(self, spans: tuple[Span, ...], out_shape: Shape, dtype: Any) -> None:
+        self.spans = checked_spans(spans, out_shape, "Embed")
         super().__init__(out_shape, tuple(count for _, _, count in spans), dtype)
-        self.spans = tuple(spans)
 
     def _apply(self, op: Op, v: Array) -> Array:
         for k, span in enumerate(self.spans):
@@ -62,6 +62,31 @@ class Embed(Jacobian):
 
     def __repr__(self) -> str:
         return f"embed({prod_text(self.in_shape)} → {prod_text(self.out_shape)})"
+
+
+def checked_spans(spans: tuple[Span, ...], shape: Shape, kind: str) -> tuple[Span, ...]:
+    """The spans, if there is one inside each axis."""
+    inside = len(spans) == len(shape) and all(
+        len(span) == 3 and span[2] >= 0 and all(
+            0 <= k < n for k in (span[0], span[0] + span[1] * (span[2] - 1)) if span[2]
+        ) and (span[1] or span[2] < 2)
+        for span, n in zip(spans, shape, strict=True)
+    )  # fmt: skip
+    if not inside:
+        raise InputError(f"{kind}: the spans (start, step, count) {spans} do not lie in a tensor "
+                         f"of shape {list(shape)}")  # fmt: skip
+    return tuple(spans)
+
+
+def check_index(index: Array, n: int, kind: str) -> None:
+    """Raises `InputError` where an index is not one of integers below n."""
+    if not isinstance(index, np.ndarray):
+        return
+    if index.dtype.kind not in "iu":
+        raise InputError(f"{kind}: an index is of integers, not of {index.dtype}")
+    if index.size and not -n <= index.min() <= index.max() < n:
+        raise InputError(f"{kind}: the index reaches from {index.min()} to {index.max()}, on an "
+                         f"axis of length {n}")  # fmt: skip
 
 
 def bounds(span: Span, n: int) -> tuple[int, int, int]:
@@ -99,7 +124,8 @@ class Take(Jacobian):
     """y = x[..., index, ...] along one axis; entries may repeat, the index is an integer tensor."""
 
     def __init__(self, index: Array, axis: int, in_shape: Shape, dtype: Any) -> None:
-        self.axis = axis % len(in_shape) - len(in_shape)
+        self.axis = axis_of(axis, in_shape, "Take")
+        check_index(index, in_shape[self.axis], "Take")
         before, after = in_shape[: self.axis], in_shape[len(in_shape) + self.axis + 1 :]
         super().__init__((*before, *shape_of(index), *after), in_shape, dtype)
         self.index = index
@@ -122,7 +148,8 @@ class Scatter(Jacobian):
     """The transpose of `Take`: entries are added up where the index points."""
 
     def __init__(self, index: Array, axis: int, out_shape: Shape, dtype: Any) -> None:
-        self.axis = axis % len(out_shape) - len(out_shape)
+        self.axis = axis_of(axis, out_shape, "Scatter")
+        check_index(index, out_shape[self.axis], "Scatter")
         before, after = out_shape[: self.axis], out_shape[len(out_shape) + self.axis + 1 :]
         super().__init__(out_shape, (*before, *shape_of(index), *after), dtype)
         self.index = index
@@ -132,7 +159,8 @@ class Scatter(Jacobian):
         front = (*k, *self.out_shape[: self.axis])
         back = self.out_shape[len(self.out_shape) + self.axis + 1 :]
         rows, before, after = size(shape_of(self.index)), size(front), size(back)
-        zero = np.zeros((), wide(self.dtype))
+        dtype = wide(self.dtype)
+        zero = np.zeros((), common(dtype, v.dtype) if np.iscomplexobj(v) else dtype)
         index = op.Reshape(self.index, (rows, 1))
         terms = op.CastLike(v, zero)
         if before == 1:

@@ -13,7 +13,7 @@ from functools import reduce, singledispatch
 import numpy as np
 
 from .arrays import reading, size
-from .base import Jacobian
+from .base import Conjugate, Jacobian
 from .convolution import Convolution
 from .correlation import patches
 from .cumulative import Cumulative
@@ -118,6 +118,15 @@ def _(operator: Jacobian) -> Entries:
     return entries(operator.T).T
 
 
+@entries.register
+def _(operator: Conjugate) -> Entries:
+    found = entries(operator.operator)
+    if operator.dtype.kind != "c":
+        return found
+    held = tuple((np.conj(a), at) for a, at in found.held)
+    return Entries(found.rows, found.columns, np.conj(found.weights), held)
+
+
 def _einsum(operator: Jacobian) -> Entries:
     """One entry for every value of all labels together."""
     J = as_contraction(operator)
@@ -150,6 +159,11 @@ def _(operator: Cumulative | Fourier) -> Entries:
 
 count.register(Cumulative, _labels)
 count.register(Fourier, _labels)
+
+
+@count.register
+def _(operator: Conjugate) -> int:
+    return count(operator.operator)
 
 
 @count.register

@@ -20,6 +20,9 @@ class Sum(Jacobian):
     """y = T₁ x + T₂ x + …"""
 
     def __init__(self, terms: tuple[Jacobian, ...]) -> None:
+        if len({(t.out_shape, t.in_shape) for t in terms}) != 1:
+            shapes = ", ".join(f"{list(t.in_shape)} to {list(t.out_shape)}" for t in terms)
+            raise InputError(f"Sum: the terms map between different tensors: {shapes or 'none'}")
         dtype = common(*(t.dtype for t in terms))
         super().__init__(terms[0].out_shape, terms[0].in_shape, dtype)
         self.terms = terms
@@ -52,7 +55,9 @@ class Sum(Jacobian):
 @add.register(Jacobian)
 def _add(left: Jacobian, right: Jacobian) -> Jacobian:
     if left.shape != right.shape:
-        raise InputError(f"cannot add operators of shape {left.shape} and {right.shape}")
+        raise InputError(
+            f"cannot add operators of shape {left.shape} and {right.shape}: {left!r} and {right!r}"
+        )
     right = as_shaped(right, left)
     terms = list(terms_of(left))
     for term in terms_of(right):

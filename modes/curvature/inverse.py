@@ -53,6 +53,8 @@ def inverse(
     if solver not in SOLVERS:
         raise InputError(f"there is no solver {solver!r}.{closest(solver, SOLVERS)}")
     m, n = operator.shape
+    if operator.dtype.kind == "c":
+        raise InputError(f"the solvers are for real operators, not for {operator.dtype}")
     if solver != "lsmr" and m != n:
         raise InputError(f"{solver} needs a square operator, not {m}×{n}: use solver='lsmr'")
     if preconditioner is not None and preconditioner.shape != (n, n):

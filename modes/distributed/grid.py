@@ -28,7 +28,10 @@ class Shares:
 
     def product(self, v: np.ndarray, transposed: bool) -> np.ndarray:
         """C v or Cᵀ v, for v of shape (K, n)."""
-        return persistently(lambda: self._product(v, transposed), self.parts.renew)
+        parts = self.parts
+        return persistently(
+            lambda: self._product(v, transposed), parts.renew, parts.placement.client
+        )
 
     def diagonal(self) -> np.ndarray:
         """Σ of the diagonals of all parts."""

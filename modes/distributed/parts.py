@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, final
 
 from .placement import Placement, persistently
@@ -28,7 +29,7 @@ class Parts:
 
     def __init__(self, placement: Placement, build: Build) -> None:
         self.placement, self.build = placement, build
-        self.renew()
+        persistently(self.renew, lambda: None, placement.client)
 
     def renew(self) -> None:
         """Everything sent anew."""
@@ -47,7 +48,8 @@ class Parts:
 
     def ask(self, task: Callable[..., Any]) -> list[Any]:
         """What a task says of every part."""
-        return persistently(lambda: self.gathered(self._asked(task)), self.renew)
+        attempt = partial(self._all, task)
+        return persistently(attempt, self.renew, self.placement.client)
 
     def summed(self, task: Callable[..., Any], *arguments: Any) -> Any:
         """Σ over all parts of what a task says of one; arguments are sent once to every worker."""
@@ -58,7 +60,10 @@ class Parts:
             (found,) = self.gathered(self.added(self._asked(task, *sent)))
             return found
 
-        return persistently(attempt, self.renew)
+        return persistently(attempt, self.renew, self.placement.client)
+
+    def _all(self, task: Callable[..., Any]) -> list[Any]:
+        return self.gathered(self._asked(task))
 
     def _asked(self, task: Callable[..., Any], *arguments: Any) -> list[Any]:
         return [self.submit(p, 0, task, *arguments) for p in range(len(self.grid))]

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from time import sleep
 from typing import Any, TypeVar
 
 from ...jacobians.errors import InputError, OnnxJacError
+from ..loading.messages import first_line
 
 T = TypeVar("T")
 
 PATIENCE = 60
 """Seconds to wait for a worker where there is none."""
 
-TRIES = 3
-"""How often a product is begun before the loss of workers is an error."""
+TRIES, PAUSE = 5, 0.5
+"""How often anything is begun before the loss of workers is an error, and the seconds between."""
 
 
 class Placement:
@@ -30,7 +31,7 @@ class Placement:
                 f"client={client!r} is no client of Dask: give distributed.Client(address)"
             )
         self.client = client
-        self.homes = self.workers()
+        self.homes = persistently(self.workers, lambda: None, client)
 
     def workers(self) -> list[str]:
         """The addresses of the workers that are there."""
@@ -63,17 +64,51 @@ class Placement:
         return self.client.scatter(value, broadcast=True, hash=False)
 
 
-def persistently(attempt: Callable[[], T], renew: Callable[[], Any]) -> T:
+def persistently(attempt: Callable[[], T], renew: Callable[[], Any], client: Any) -> T:
     """What `attempt` gives; begun again, with all sent anew, where a lost worker was the last one
     that had what a task needs. What has been computed from that is computed again by the scheduler.
+
+    Raises `OnnxJacError` where workers are lost again and again, and where the client or its
+    cluster is closed; what a task itself raises comes as it is.
     """
-    from distributed.client import FutureCancelledError  # the extra: loaded where it is used
+    from distributed.client import FutureCancelledError
     from distributed.comm.core import CommClosedError
 
-    for _ in range(TRIES - 1):
+    from distributed import KilledWorker  # the extra: loaded where it is used
+
+    for tries in range(TRIES):
         try:
-            return attempt()
-        except (FutureCancelledError, CommClosedError):
-            with suppress(FutureCancelledError, CommClosedError):
+            check_open(client)
+            if tries:
+                sleep(PAUSE)
                 renew()
-    return attempt()
+            return attempt()
+        except (FutureCancelledError, CommClosedError) as error:
+            lost = error
+        except KilledWorker as error:
+            raise OnnxJacError(
+                f"a part of the data ended every worker that took it: {first_line(error)} A worker "
+                "that runs out of memory is ended: give smaller batches (batch_size=), less keep=, "
+                "or workers with more memory"
+            ) from error
+        except OnnxJacError:
+            raise
+        except Exception:
+            check_open(client)
+            raise
+    check_open(client)
+    raise OnnxJacError(
+        f"workers were lost at each of {TRIES} tries: {first_line(lost)} See why they end, start "
+        "others, and call this again"
+    ) from lost
+
+
+def check_open(client: Any) -> None:
+    """Raises `OnnxJacError` where a client has no scheduler to speak with."""
+    status = getattr(client, "status", "running")
+    if status != "running":
+        raise OnnxJacError(
+            f"the client of Dask has no scheduler, its status is {status!r}: it was closed, or its "
+            "cluster was. Connect to one that runs, distributed.Client(address), and make the "
+            "operator again with that client"
+        )

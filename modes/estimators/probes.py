@@ -22,6 +22,8 @@ class Probed:
 
     def __init__(self, A: Any, tick: Tick = lambda n: None) -> None:
         self.A = aslinearoperator(A)
+        if np.issubdtype(self.A.dtype, np.complexfloating):
+            raise InputError(f"this needs a real operator, not one of {self.A.dtype}")
         self.shape, self.tick, self.products = self.A.shape, tick, 0
         self.eps = float(np.finfo(np.result_type(self.A.dtype, np.float32)).eps)
 
@@ -62,6 +64,15 @@ def square(P: Probed) -> int:
     if P.shape[0] != P.shape[1]:
         raise InputError(f"this needs a square operator, not one of shape {P.shape}")
     return int(P.shape[1])
+
+
+def is_symmetric(matrices: np.ndarray, eps: float) -> bool:
+    """Whether real matrices of numbers that are right to eps are symmetric, up to rounding."""
+    if matrices.shape[-1] != matrices.shape[-2] or np.iscomplexobj(matrices):
+        return False
+    skew = np.abs(matrices - matrices.swapaxes(-1, -2)).max(initial=0)
+    rounding = 100 * matrices.shape[-1] ** 0.5 * eps
+    return bool(skew <= rounding * np.abs(matrices).max(initial=0))
 
 
 def symmetric(P: Probed, rng: np.random.Generator) -> int:

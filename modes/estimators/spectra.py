@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import BlockDiagonal, Dense, Diagonal, Identity, Jacobian, Kron, Scalar, shape_of
+from ...jacobians.errors import InputError
 from ...jacobians.kron import Eye, Factor
 from ..sparse.faces import bare
-from .probes import Probed
+from .probes import Probed, is_symmetric
 
 DENSE = 2000
 """Up to so many rows and columns a dense decomposition takes less than seconds."""
@@ -22,11 +23,7 @@ Solve = Callable[[np.ndarray], np.ndarray | None]
 
 def eigenvalues(matrices: np.ndarray) -> np.ndarray | None:
     """λ of symmetric matrices."""
-    m, n = matrices.shape[-2:]
-    if m != n:
-        return None
-    skew = np.abs(matrices - matrices.swapaxes(-1, -2)).max(initial=0)
-    if skew > 1e-12 * np.abs(matrices).max(initial=0):
+    if not is_symmetric(matrices, float(np.finfo(matrices.dtype).eps)):
         return None
     return np.linalg.eigvalsh(matrices)
 
@@ -40,7 +37,11 @@ def by_products(P: Probed, solve: Solve) -> np.ndarray | None:
     """The spectrum of the dense matrix, from as many products as the smaller side has."""
     m, n = P.shape
     matrix = P @ np.eye(n) if n <= m else P.adjoint(np.eye(m)).T
-    return solve((matrix + matrix.T) / 2 if solve is eigenvalues else matrix)
+    if solve is not eigenvalues:
+        return solve(matrix)
+    if not is_symmetric(matrix, P.eps):
+        raise InputError("this needs a symmetric operator: its matrix and the transpose differ")
+    return solve((matrix + matrix.T) / 2)
 
 
 @singledispatch

@@ -1,4 +1,4 @@
-"""Attributes: integers so absurd that ONNX or ONNX Runtime ends the process; values that no rule knows."""
+"""Attributes: integers so absurd that a process would end, and values that no rule knows."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from onnx import defs, helper, inliner, shape_inference
 
 from ...jacobians.errors import LoadError
 from ...ops import registry
+from .gradients import name_by_inputs, name_by_strings
 from .messages import first_line
 from .protos import nodes, opset
 
@@ -29,7 +30,10 @@ def inline_local(model: onnx.ModelProto) -> onnx.ModelProto:
     bodies = (node for function in model.functions for node in function.node)
     for node in (*nodes(model), *bodies):
         _spell_out(node, defaults.get((node.domain, node.op_type, node.overload), ()))
-    return _written_out(model, convert_version=True)
+    name_by_inputs(model)
+    model = _written_out(model, convert_version=True)
+    name_by_strings(model)
+    return model
 
 
 def _written_out(model: onnx.ModelProto, *, convert_version: bool = False) -> onnx.ModelProto:

@@ -14,15 +14,18 @@ from ...jacobians.errors import InputError, LimitError
 from ..elimination.batch import Batch
 from ..estimators.probes import Probed, probing, square
 from .jacobi import in_shape
+from .matrices import inverted
 from .samples import within_samples
 
 
 def block_jacobi(A: Any, blocks: int | None = None, *, damping: float = 0.0) -> Jacobian:
-    """M = blockdiag(A₁₁ + λI, A₂₂ + λI, …)⁻¹ for a symmetric positive definite A.
+    """M = blockdiag(A₁₁ + λI, A₂₂ + λI, …)⁻¹ for a symmetric positive definite A, or any square A.
 
     By tensor, as `A.domain` lists them, or in so many equal `blocks`: one per sample of a batch.
     A block of n columns takes n products; where A is known to act within samples, n products give
-    all blocks at once. Holds Σ n² numbers.
+    all blocks at once. Holds Σ n² numbers. For `M=` of `cg` and `minres`, where a block is not
+    symmetric of `gmres` and `bicgstab`. Raises `InputError` where a symmetric block is not positive
+    definite, or another one is singular.
     """
     with probing(A, "block Jacobi") as P:
         n = square(P)
@@ -35,7 +38,7 @@ def block_jacobi(A: Any, blocks: int | None = None, *, damping: float = 0.0) -> 
             found = _all_at_once(P, blocks, sizes[0])
         else:
             found = list(_one_by_one(P, sizes))
-    return _assembled([_inverse(block, damping) for block in found], in_shape(A))
+    return _assembled([inverted(block, damping, P.eps) for block in found], in_shape(A))
 
 
 def _sizes(A: Any, n: int, blocks: int | None) -> list[int]:
@@ -59,15 +62,6 @@ def _one_by_one(P: Probed, sizes: list[int]) -> Iterator[np.ndarray]:
     """Aₖₖ, one product for each column."""
     for start, stop in pairwise(accumulate(sizes, initial=0)):
         yield (P @ np.eye(P.shape[1], stop - start, -start))[start:stop]
-
-
-def _inverse(block: np.ndarray, damping: float) -> np.ndarray:
-    """(B + λI)⁻¹ of a symmetric positive definite block."""
-    damped = (block + block.T) / 2 + damping * np.eye(len(block))
-    values, vectors = np.linalg.eigh(damped)
-    if values.min(initial=np.inf) <= np.finfo(float).eps * values.max(initial=0):
-        raise InputError(f"a block has the eigenvalue {values.min():g}: give damping=")
-    return (vectors / values) @ vectors.T
 
 
 def _assembled(inverses: list[np.ndarray], shape: Shape) -> Jacobian:

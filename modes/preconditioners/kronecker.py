@@ -11,16 +11,20 @@ from ...jacobians import BlockDiagonal, Dense, Diagonal, Identity, Jacobian, Kro
 from ...jacobians.errors import InputError
 from ...jacobians.kron import Eye, Factor
 from ..curvature.damped import undamped
+from ..estimators.probes import is_symmetric
 from ..sparse.faces import bare
+from .matrices import check_square, eigen, inverted, reciprocal
 
 
 @singledispatch
 def kronecker(K: Any, *, damping: float = 0.0) -> Any:
-    """M = (K + λI)⁻¹ for a positive semidefinite K that structure inverts, λ the damping.
+    """M = (K + λI)⁻¹ for a K that structure inverts, λ the damping.
 
     For K = A ⊗ B, with A = QₐΛₐQₐᵀ and B likewise, M = (Qₐ ⊗ Q_b)(Λₐ ⊗ Λ_b + λI)⁻¹(Qₐ ⊗ Q_b)ᵀ,
     exact for every λ. An object with a method `inverse`, such as one made by K-FAC, is asked for
     its own, with the damping where there is one. Where K is already a sum A + δI, λ is λ + δ.
+    Symmetric matrices must be positive definite together with the damping. Where A or B is not
+    symmetric, M = A⁻¹ ⊗ B⁻¹, for λ = 0 alone. Raises `InputError` for what else there is.
 
     >>> kronecker(Kron(np.diag([1.0, 2.0]), np.diag([1.0, 4.0]), ())).diagonal()
     array([1.   , 0.25 , 0.5  , 0.125])
@@ -47,39 +51,43 @@ def _(K: Sum, *, damping: float = 0.0) -> Any:
 @kronecker.register(Scalar)
 @kronecker.register(Diagonal)
 def _(K: Jacobian, *, damping: float = 0.0) -> Jacobian:
-    return Diagonal(_reciprocal(K.diagonal() + damping).reshape(K.in_shape))
+    return Diagonal(reciprocal(K.diagonal() + damping).reshape(K.in_shape))
 
 
 @kronecker.register
 def _(K: Dense, *, damping: float = 0.0) -> Jacobian:
-    Q, values = _eigen(K.a)
-    return Dense((Q * _reciprocal(values + damping)) @ Q.T, K.in_shape, K.out_shape)
+    return Dense(inverted(K.a, damping), K.in_shape, K.out_shape)
 
 
 @kronecker.register
 def _(K: BlockDiagonal, *, damping: float = 0.0) -> Jacobian:
-    Q, values = _eigen(K.blocks)
-    return BlockDiagonal((Q * _reciprocal(values + damping)[..., None, :]) @ Q.swapaxes(-1, -2))
+    return BlockDiagonal(inverted(K.blocks, damping))
 
 
 @kronecker.register
 def _(K: Kron, *, damping: float = 0.0) -> Jacobian:
-    (A, a), (B, b) = _eigen(K.left), _eigen(K.right)
-    values = np.broadcast_to(a[..., :, None] * b[..., None, :], K.in_shape)
-    rotation = Kron(A, B, K.batch)
-    return rotation @ Diagonal(_reciprocal(values + damping)) @ rotation.T
+    factors = K.left, K.right
+    if all(map(_is_symmetric, factors)):
+        (A, a), (B, b) = map(_eigen, factors)
+        values = np.broadcast_to(a[..., :, None] * b[..., None, :], K.in_shape)
+        rotation = Kron(A, B, K.batch)
+        return rotation @ Diagonal(reciprocal(values + damping)) @ rotation.T
+    if damping:
+        raise InputError(
+            f"{K!r} has a factor that is not symmetric, so that the inverse with damping has no "
+            "Kronecker structure: leave out damping=, or take block_jacobi or ilu"
+        )
+    left, right = (f if isinstance(f, Eye) else inverted(f) for f in factors)
+    return Kron(left, right, K.batch)
+
+
+def _is_symmetric(factor: Factor) -> bool:
+    if isinstance(factor, Eye):
+        return True
+    check_square(factor)
+    return is_symmetric(factor, float(np.finfo(factor.dtype).eps))
 
 
 def _eigen(factor: Factor) -> tuple[Any, np.ndarray]:
     """Q and Λ of a symmetric factor."""
-    if isinstance(factor, Eye):
-        return factor, np.ones(factor.n)
-    values, vectors = np.linalg.eigh((factor + factor.swapaxes(-1, -2)) / 2)
-    return vectors, values
-
-
-def _reciprocal(values: np.ndarray) -> np.ndarray:
-    """1 / λ, where every λ is positive, beyond rounding."""
-    if values.min(initial=np.inf) <= np.finfo(values.dtype).eps * values.max(initial=0):
-        raise InputError(f"the smallest eigenvalue is {values.min():g}: give damping=")
-    return 1 / values
+    return (factor, np.ones(factor.n)) if isinstance(factor, Eye) else eigen(factor)

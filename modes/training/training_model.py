@@ -13,6 +13,7 @@ from onnx import helper, numpy_helper
 from ...jacobians.errors import InputError, UnknownTensor, closest
 from ..flow.steps import needed
 from ..load import load
+from ..loading.protos import nodes as nodes_of
 from ..model import Model
 from ..naming.names import is_float
 from .optimizers import DOMAIN, OPTIMIZERS, Optimizer
@@ -33,21 +34,28 @@ def training_model(
 
     `loss` names a tensor of the model, or is a graph whose first output is the loss: its inputs
     are tensors of the model by name, and others, such as labels, which the step then asks for.
-    `trainable` are initializers, by default all floating ones that the loss depends on.
+    `trainable` are initializers, by default all floating ones that the loss depends on, except the
+    running statistics of BatchNormalization: these are never trained. With `training_mode=1` a step
+    gives them the node's running outputs, momentum · old + (1 - momentum) · batch with the variance
+    of the batch over n, where PyTorch takes n - 1; with `training_mode=0` they stay as they are.
     `optimizer` is `"Adam"`, `"Adagrad"` or `"Momentum"`, or one of these with its coefficients.
 
     The training step has a Gradient node and an optimiser node; `update_binding` says which
     initializer takes which output; `initialization` brings the first values back. The learning
     rate and the number of updates are initializers `learning_rate` and `update_count`.
+    Raises `UnknownTensor` for a name that is no floating initializer, `InputError` for one that
+    cannot be trained.
     """
     loaded = model if isinstance(model, Model) else load(model)
     proto = ir.to_proto(loaded.ir)
     info = proto.training_info.add()
     info.algorithm.name, info.initialization.name = "training_step", "initialization"
     name = add_loss(proto, info.algorithm, loss)
-    xs, zs = independent(combined(proto, info.algorithm), name, trainable)
+    statistics = running_statistics(proto)
+    xs, zs = independent(combined(proto, info.algorithm), name, trainable, statistics)
+    running = {old: new for old, new in statistics.items() if new and old in loaded.constants}
     chosen = default_of(optimizer) if isinstance(optimizer, str) else optimizer
-    add_step(info, loaded.constants, name, xs, zs, chosen, learning_rate)
+    add_step(info, loaded.constants, name, xs, [*zs, *running], chosen, learning_rate, running)
     if not any(entry.domain == DOMAIN for entry in proto.opset_import):
         proto.opset_import.append(helper.make_opsetid(DOMAIN, 1))
     return proto
@@ -87,15 +95,55 @@ def add_loss(
     return loss.output[0].name
 
 
+def running_statistics(model: onnx.ModelProto) -> dict[str, str]:
+    """The means and variances that BatchNormalization is given: the tensor that each is updated by.
+
+    That is empty where the node only normalises by them; else the node has it among its outputs.
+    """
+    found: dict[str, str] = {}
+    for node in nodes_of(model):
+        if node.op_type != "BatchNormalization" or node.domain not in ("", "ai.onnx"):
+            continue
+        trains = any(a.name == "training_mode" and a.i for a in node.attribute)
+        made = running_outputs(model, node) if trains else ("", "")
+        for old, new in zip(node.input[3:5], made, strict=True):
+            if found.get(old) and new:
+                raise InputError(
+                    f"{old!r} is a running statistic of two BatchNormalization nodes, with outputs "
+                    f"{found[old]!r} and {new!r}: give each its own"
+                )
+            found[old] = found.get(old) or new
+    return found
+
+
+def running_outputs(model: onnx.ModelProto, node: onnx.NodeProto) -> tuple[str, str]:
+    """The names of a node's running outputs, which it may have left out."""
+    if not any(node is other for other in model.graph.node):
+        raise InputError(f"BatchNormalization {node.name or node.output[0]!r} has training_mode=1 "
+                         "in a subgraph, whose running statistics no step can update")  # fmt: skip
+    for place, statistic in ((1, "running_mean"), (2, "running_var")):
+        if len(node.output) <= place:
+            node.output.append("")
+        node.output[place] = node.output[place] or f"{node.output[0]}_{statistic}"
+    return node.output[1], node.output[2]
+
+
 def independent(
-    whole: onnx.ModelProto, loss: str, trainable: Iterable[str] | None
+    whole: onnx.ModelProto, loss: str, trainable: Iterable[str] | None, statistics: Iterable[str]
 ) -> tuple[list[str], list[str]]:
     """What is trained, and the inputs that the loss depends on besides."""
     model = load(whole)
     _, used = needed(model.steps, [loss])
     weights = [name for name, array in model.constants.items() if is_float(array.dtype)]
-    xs = [name for name in weights if name in used] if trainable is None else list(trainable)
+    held = set(statistics)
+    found = [name for name in weights if name in used and name not in held]
+    xs = found if trainable is None else list(trainable)
     for name in xs:
+        if name in held:
+            raise InputError(
+                f"{name!r} is a running statistic of BatchNormalization: it follows the batches "
+                "and is not trained. Leave it out of trainable="
+            )
         if name not in weights:
             raise UnknownTensor(f"{name!r} is not a floating initializer.{closest(name, weights)}")
         if name not in used:
@@ -107,12 +155,18 @@ def independent(
 
 def add_step(
     info: onnx.TrainingInfoProto, weights: Arrays, loss: str, xs: list[str], zs: list[str],
-    optimizer: Optimizer, learning_rate: float,
+    optimizer: Optimizer, learning_rate: float, running: Mapping[str, str],
 ) -> None:  # fmt: skip
-    """Gradient, optimiser and count, with what they remember and how it is updated."""
+    """Gradient, optimiser and count, with what they remember and how it is updated.
+
+    `running` are the running statistics, each with the tensor that it becomes.
+    """
     graph = info.algorithm
     slots = {f"{x}_{slot}": np.zeros_like(weights[x]) for slot in optimizer.memory for x in xs}
     state = {**{x: weights[x] for x in xs}, **slots, COUNT: np.array(0, np.int64)}
+    state |= {name: weights[name] for name in running}
+    graph.node.extend(helper.make_node("Identity", [made], [f"{name}_new"], f"{name}_update")
+                      for name, made in running.items())
     graph.node.extend(nodes(loss, xs, zs, list(slots), optimizer))
     rate = np.array(learning_rate, weights[xs[0]].dtype)
     own = {**slots, COUNT: state[COUNT], RATE: rate, ONE: np.array(1, np.int64)}

@@ -1,16 +1,19 @@
 """Kronecker factors whose sums are those of many processes."""
 
 import os
+import signal
 from functools import partial
 
 import numpy as np
 import pytest
 
+import data.regressions
 import onnxjac as oj
 from curvature.pools import MAKERS, UNEVEN, WHOLE, assert_equal, made, of_other_weights
 from data.makers import shuffled, slowly
 from data.regressions import W, softmax_regression
-from onnxjac.jacobians.errors import InputError, OnnxJacWarning
+from onnxjac.jacobians.errors import InputError, OnnxJacError, OnnxJacWarning
+from onnxjac.modes.distributed import placement
 
 from .killing import a_worker_killed, traced
 
@@ -82,3 +85,93 @@ def test_what_cannot_be_pooled_is_refused(client):
         of_other_weights(client=client)
     with pytest.raises(InputError, match="'tcp://somewhere:8786' is no client"):
         made("kfac", UNEVEN, client="tcp://somewhere:8786")
+
+
+# -- clusters that are gone ------------------------------------------------------------------------
+
+
+def kill(client):
+    """One worker dies, before anybody notices."""
+    os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
+
+
+def product(client):
+    return oj.gauss_newton(
+        softmax_regression(), data.regressions.UNEVEN, of="loss", at="logits", wrt="W",
+        reduction="mean", shared={"W": W}, client=client,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_worker_that_dies_before_the_first_pass(client, name):
+    client.wait_for_workers(2, timeout=120)
+    kill(client)
+    assert_equal(made(name, UNEVEN, client=client), made(name, UNEVEN))
+
+
+def test_a_worker_that_dies_before_an_operator_is_made(client):
+    client.wait_for_workers(2, timeout=120)
+    kill(client)
+    C = product(client)
+    kill(client)
+    assert np.isfinite(C @ np.ones(C.shape[1])).all()
+
+
+@pytest.mark.parametrize("gone", ["client", "cluster"])
+def test_a_cluster_that_is_closed(gone):
+    """Whatever is asked for says what to do."""
+    dask = pytest.importorskip("dask.distributed")
+    cluster = dask.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+    )
+    client = dask.Client(cluster)
+    try:
+        C = product(client)
+        {"client": client, "cluster": cluster}[gone].close()
+        asked = [lambda: made("kfac", UNEVEN, client=client), lambda: product(client),
+                 lambda: C @ np.ones(C.shape[1]), lambda: C.operator.compile(), C.diagonal,
+                 lambda: C.operator.T @ np.ones(C.shape[0])]  # fmt: skip
+        for ask in asked:
+            with pytest.raises(OnnxJacError, match=r"distributed\.Client\(address\)"):
+                ask()
+    finally:
+        client.close()
+        cluster.close()
+
+
+class Client:
+    """A client whose tasks fail in one way."""
+
+    status = "running"
+
+    def __init__(self, error):
+        self.error, self.asked = error, 0
+
+    def ncores(self):
+        return {"worker": 1}
+
+    def scatter(self, value, **_):
+        self.asked += 1
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "tries"),
+    [("CommClosedError", "at each of 5 tries", 5), ("KilledWorker", "smaller batches", 1)],
+)
+def test_workers_that_are_lost_again_and_again(monkeypatch, kind, text, tries):
+    dask = pytest.importorskip("distributed")
+    monkeypatch.setattr(placement, "PAUSE", 0)
+    error = {
+        "CommClosedError": lambda: dask.CommClosedError("gone"),
+        "KilledWorker": lambda: dask.KilledWorker("share-1", None, 3),
+    }[kind]()
+    client = Client(error)
+    with pytest.raises(OnnxJacError, match=text):
+        made("kfac", UNEVEN, client=client)
+    assert client.asked == tries
+
+
+def test_what_a_task_raises_comes_as_it_is():
+    with pytest.raises(ZeroDivisionError):
+        made("kfac", UNEVEN, client=Client(ZeroDivisionError("in a task")))

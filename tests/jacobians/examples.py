@@ -12,6 +12,7 @@ from onnxjac.jacobians import (
     BlockDiagonal,
     Broadcast,
     Cast,
+    Conjugate,
     Contraction,
     Cumulative,
     Dag,
@@ -51,7 +52,12 @@ class Draw:
         self.rng, self.dtype = np.random.default_rng(seed), np.dtype(dtype)
 
     def normal(self, *shape: int) -> np.ndarray:
-        return self.rng.standard_normal(shape).astype(self.dtype)
+        if self.dtype.kind in "iu":
+            return self.rng.integers(1, 5, shape).astype(self.dtype)
+        drawn = self.rng.standard_normal(shape)
+        if self.dtype.kind == "c":
+            drawn = drawn + 1j * self.rng.standard_normal(shape)
+        return drawn.astype(self.dtype)
 
 
 Example = Callable[[Draw], tuple[Jacobian, np.ndarray]]
@@ -101,6 +107,12 @@ def cast(draw):
     return Cast((2, 3), draw.dtype, draw.dtype), np.eye(6)
 
 
+@example(Conjugate)
+def conjugate(draw):
+    a = draw.normal(3, 2)
+    return Conjugate(Dense(a)), a.conj()
+
+
 @example(Diagonal)
 def diagonal(draw):
     d = draw.normal(2, 3)
@@ -132,7 +144,7 @@ def dense(draw):
 
 @example(BlockDiagonal)
 def block_diagonal(draw):
-    blocks, matrix = draw.normal(2, 3, 4, 2), np.zeros((2, 3, 4, 2, 3, 2))
+    blocks, matrix = draw.normal(2, 3, 4, 2), np.zeros((2, 3, 4, 2, 3, 2), draw.dtype)
     for i, j in np.ndindex(2, 3):
         matrix[i, j, :, i, j, :] = blocks[i, j]
     return BlockDiagonal(blocks), matrix.reshape(24, 12)
@@ -178,7 +190,7 @@ def kron_of_rectangles_that_is_square(draw):
 def batched_kron(draw):
     """Σ of the batch entries: A has its own per entry, B the same for all along one axis."""
     a, b = draw.normal(2, 3, 2, 2), draw.normal(3, 2, 2)
-    matrix = np.zeros((2, 3, 4, 2, 3, 4))
+    matrix = np.zeros((2, 3, 4, 2, 3, 4), draw.dtype)
     for i, j in np.ndindex(2, 3):
         matrix[i, j, :, i, j, :] = np.kron(a[i, j], b[j])
     return implicit_kron(a, b), matrix.reshape(24, 24)

@@ -59,11 +59,11 @@ def test_sixty_stacked_diamonds(transposed, columns):
 
 def test_edges_off_every_path_are_dropped():
     dead = [
-        Edge(0, 2, Dense(N(2, 2))),
-        Edge(3, 1, Dense(N(2, 2))),
-        Edge(0, 1, Zero((2,), (2,), FLOAT)),
+        Edge(0, 1, Dense(N(2, 2))),
+        Edge(2, 3, Dense(N(2, 2))),
+        Edge(0, 3, Zero((2,), (2,), FLOAT)),
     ]
-    J = Dag(((2,),) * 4, [*dead, Edge(0, 1, Diagonal(N(2)))], (0,), (1,), FLOAT)
+    J = Dag(((2,),) * 4, [*dead, Edge(0, 3, Diagonal(N(2)))], (0,), (3,), FLOAT)
     assert len(J.edges) == 1
 
 

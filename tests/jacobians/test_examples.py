@@ -2,13 +2,16 @@
 
 import inspect
 import tracemalloc
+import warnings
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.sparse.linalg import aslinearoperator
 
-from check_operator import check_operator
-from onnxjac.jacobians import Convolution, Jacobian, correlation
+from check_operator import TIGHT, check_operator
+from onnxjac.jacobians import Convolution, Dense, Diagonal, Jacobian, correlation
+from onnxjac.jacobians.errors import InputError
 from onnxjac.jacobians.sparse import entries
 
 from .convolutions import GEOMETRIES, PAIRS, convolution, geometry
@@ -69,6 +72,104 @@ def test_single_precision_stays_single(name):
 @every_pair
 def test_single_precision_convolution_stays_single(name, pair):
     check_single(*convolution(Draw(5, np.float32), *pair, GEOMETRIES[name]))
+
+
+@every_example
+def test_complex_numbers(name):
+    check_complex(*EXAMPLES[name][1](Draw(7, np.complex128)))
+
+
+@every_geometry
+@every_pair
+def test_a_convolution_of_complex_numbers(name, pair):
+    check_complex(*convolution(Draw(8, np.complex128), *pair, GEOMETRIES[name]))
+
+
+@every_example
+def test_an_operator_after_complex_numbers(name):
+    """A product of a real and a complex operator is one of complex numbers."""
+    J, dense = EXAMPLES[name][1](Draw(9))
+    d = Draw(10, np.complex128).normal(*J.in_shape)
+    check_complex(J @ Diagonal(d), dense * d.ravel())
+
+
+def check_complex(J, dense):
+    """J.T is the transpose; J.H, rmatvec and rmatmat are the adjoint."""
+    (m, n), draw = J.shape, Draw(11, np.complex128)
+    u, v, U, V = (draw.normal(*shape) for shape in ((m,), (n,), (m, 2), (n, 2)))
+    adjoint = dense.conj().T
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert J.dtype == np.complex128
+        for K, matrix in ((J, dense), (J.T, dense.T), (J.H, adjoint), (J.H.H, dense),
+                          (J.T.H, dense.conj()), (J.adjoint(), adjoint)):  # fmt: skip
+            assert K.dtype == np.complex128
+            assert_allclose(K.toarray(), matrix, **TIGHT)
+            assert_allclose(K.tosparse().toarray(), matrix, **TIGHT)
+            assert_allclose(K.diagonal(), np.diagonal(matrix), **TIGHT)
+        assert_allclose(J @ v, dense @ v, **TIGHT)
+        assert_allclose(J @ v.real, dense @ v.real, **TIGHT)
+        assert_allclose(J @ V, dense @ V, **TIGHT)
+        assert_allclose(u @ J, u @ dense, **TIGHT)
+        assert_allclose(J.rmatvec(u), adjoint @ u, **TIGHT)
+        assert_allclose(J.rmatmat(U), adjoint @ U, **TIGHT)
+        assert_allclose((J.H @ J).toarray(), adjoint @ dense, **TIGHT)
+        assert_allclose((2j * J).H @ u, -2j * (adjoint @ u), **TIGHT)
+        assert_allclose(aslinearoperator(dense).H @ u, J.H @ u, **TIGHT)
+        if m == n:
+            assert_allclose(J.trace(), np.trace(dense), **TIGHT)
+
+
+@every_example
+@pytest.mark.parametrize("dtype", [np.int64, np.int8, np.uint8], ids=lambda kind: kind.__name__)
+def test_integers_are_numbers_like_others(name, dtype):
+    check_whole(*EXAMPLES[name][1](Draw(12, dtype)))
+
+
+@every_geometry
+@every_pair
+def test_a_convolution_of_integers(name, pair):
+    check_whole(*convolution(Draw(13, np.int64), *pair, GEOMETRIES[name]))
+
+
+def check_whole(J, dense):
+    """Fractions come out of integers that an operator holds, as where they are floats."""
+    dense = dense.astype(float)
+    for K, matrix in ((J, dense), (J.T, dense.T), (0.5 * J, dense / 2), (J / 4 + J, 1.25 * dense)):
+        v = Draw(14).normal(K.shape[1])
+        assert K.dtype == np.float64
+        for dtype in (np.float64, np.float32, np.int64):
+            w = (4 * v).astype(dtype)
+            assert (K @ w).dtype == np.float64
+            assert_allclose(K @ w, matrix @ w, rtol=1e-12, atol=1e-12)
+        assert_allclose(K.toarray(), matrix, **TIGHT)
+        assert_allclose(K.diagonal(), np.diagonal(matrix), **TIGHT)
+
+
+@every_example
+def test_what_does_not_fit_a_product_is_said(name):
+    check_refusals(EXAMPLES[name][1](Draw(15))[0])
+
+
+def check_refusals(J):
+    """Each error names the kind of operator and the shapes."""
+    m, n = J.shape
+    kind = type(J).__name__
+    for x in (np.ones(n + 1), np.ones((n + 1, 2)), np.ones((n, 2, 1)), [1.0] * (n + 1)):
+        for product in (J.matvec, J.matmat, J.dot, lambda x: J @ x):
+            with pytest.raises(InputError, match=f"{kind}.*{m}×{n}.*{np.shape(x)[0]}"):
+                product(x)
+        for product in (J.rmatvec, J.rmatmat, lambda x: x @ J):
+            with pytest.raises(InputError, match=f"{kind}.*×"):
+                product(np.ones((m + 1, 3, 1)) if np.ndim(x) == 3 else np.ones(m + 1))
+    other = Dense(np.ones((n + 1, 2)))
+    taller = np.ones((m + 1, n))
+    for wrong in (
+        lambda: J @ other, lambda: J @ aslinearoperator(other.a), lambda: J + Dense(taller),
+        lambda: J + aslinearoperator(taller), lambda: J @ 2.0, lambda: J @ np.array(["a"] * n),
+    ):  # fmt: skip
+        with pytest.raises(InputError):
+            wrong()
 
 
 def check_single(J, dense):

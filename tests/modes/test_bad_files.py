@@ -10,7 +10,7 @@ from onnx import defs, helper, numpy_helper, parser
 
 from onnxjac.jacobians.errors import InputError, LoadError, OnnxJacError, UnknownTensor
 from onnxjac.modes.load import load
-from onnxjac.ops.registry import CHOICES
+from onnxjac.ops.registry import DECLARATIONS
 
 X = np.ones((2, 3), np.float32)
 
@@ -223,9 +223,10 @@ def test_operators_of_other_domains_load():
 
 @pytest.mark.parametrize(
     ("op_type", "domain", "name", "known"),
-    [(*key, name, known) for key, found in CHOICES.items() for name, known in found.items()],
+    [(*key, name, [*known]) for key, found in DECLARATIONS.items()
+     for name, known in found.values.items()],
 )
-def test_attributes_that_are_none_of_their_choices_are_refused(op_type, domain, name, known):
+def test_attributes_that_have_no_declared_value_are_refused(op_type, domain, name, known):
     wrong = "unheard" if isinstance(known[0], str) else 7
     inputs, outputs, attrs = ["x", "x"], ["h"], {name: wrong}
     if domain != "com.microsoft":  # of which ONNX has no schemas

@@ -463,3 +463,93 @@ def test_a_loop_counts_in_a_vector_where_its_body_says_so():
     found = run(text, x=np.float32([1, 2, 3]), w=np.float32([2, 3, 5]))
     np.testing.assert_array_equal(found["y"], [[4], [9], [25]])
     np.testing.assert_array_equal(found["g"], [2, 4, 6])
+
+
+# -- in functions ----------------------------------------------------------------------------------
+
+SLOPE = """<domain: "me", opset_import: ["": 21, "ai.onnx.preview.training": 1]>
+    slope (x) => (d) { y = Mul(x, x) d = G <xs = ["x"], y = "y"> (x) }"""
+"""d = 2 x."""
+
+PARTIAL = """<domain: "me", opset_import: ["": 21, "ai.onnx.preview.training": 1]>
+    partial (x, z) => (d) {
+        k = Mul(x, z) y = Exp(k) d = G <xs = ["x"], zs = ["z"], y = "y"> (x, z) }"""
+"""d = z exp(x z)."""
+
+NESTED = """<domain: "me", opset_import: ["": 21, "me": 1, "ai.onnx.preview.training": 1]>
+    nested (x, y) => (d, e) {
+        s = me.slope(x) k = Mul(s, y) d = G <xs = ["x"], zs = ["y"], y = "k"> (x, y)
+        e = me.slope(k) }"""
+"""k = 2 x y, d = 2 y, e = 4 x y."""
+
+BRANCH = """<domain: "me", opset_import: ["": 21, "ai.onnx.preview.training": 1]>
+    branch (x, c) => (d) {
+        y = Mul(x, x)
+        d = If (c) <then_branch = yes () => (p) { p = G <xs = ["x"], y = "y"> (x) },
+                    else_branch = no () => (q) { q = Neg(x) }> }"""
+
+ELSEWHERE = """<domain: "me", opset_import: ["": 21, "ai.onnx.preview.training": 1]>
+    elsewhere (x, p) => (d) { y = Sin(x) d = G <xs = ["x"], y = "y"> (p) }"""
+"""d = cos(p)."""
+
+A, B = 0.75, -0.5
+
+FUNCTIONS = {
+    "names of its own": ("(double a) => (double r) { r = me.slope(a) }", [SLOPE], 2 * A),
+    "a name that is used outside": (
+        "(double a) => (double r) { y = Exp(a) d = me.slope(a) r = Add(y, d) }",
+        [SLOPE], np.exp(A) + 2 * A,
+    ),
+    "both names are used outside": (
+        "(double x) => (double r) { y = Exp(x) r = me.slope(y) }", [SLOPE], 2 * np.exp(A),
+    ),
+    "called twice": (
+        "(double y) => (double r) { x = me.slope(y) r = me.slope(x) }", [SLOPE], 4 * A,
+    ),
+    "two parameters, one tensor": (
+        "(double a) => (double r) { r = me.partial(a, a) }", [PARTIAL], A * np.exp(A * A),
+    ),
+    "a parameter that depends on another": (
+        "(double a) => (double r) { z = Exp(a) r = me.partial(a, z) }", [PARTIAL],
+        np.exp(A) * np.exp(A * np.exp(A)),
+    ),
+    "a constant parameter": (
+        "(double a) => (double r) <double z = {2}> { r = me.partial(a, z) }", [PARTIAL],
+        2 * np.exp(2 * A),
+    ),
+    "functions in functions": (
+        "(double k, double x) => (double r) { y, s = me.nested(k, x) r = Add(y, s) }",
+        [SLOPE, NESTED], 2 * B + 4 * A * B,
+    ),
+    "a branch": (
+        "(double y) => (double r) { c = Constant<value = bool {1}>() r = me.branch(y, c) }",
+        [BRANCH], 2 * A,
+    ),
+    "at another point": (
+        "(double x, double p) => (double r) { y = Exp(p) r = me.elsewhere(x, p) }", [ELSEWHERE],
+        np.cos(B),
+    ),
+    "a gradient of one": (
+        """(double x) => (double r) {
+            d = me.slope(x) y = Mul(d, d) r = G <xs = ["x"], y = "y"> (x) }""",
+        [SLOPE], 8 * A,
+    ),
+}  # fmt: skip
+"""name -> (the graph, the functions that it calls, what comes out)."""
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_gradient_in_a_function(name):
+    graph, functions, expected = FUNCTIONS[name]
+    head = HEAD.replace('"": 21,', '"": 21, "me": 1,')
+    text = (head + "f " + graph + "\n" + "\n".join(functions)).replace(
+        " G <", " ai.onnx.preview.training.Gradient <"
+    )
+    proto = parser.parse_model(text)
+    lowered = oj.lower_gradients(proto)
+    onnx.checker.check_model(lowered, full_check=True)
+    assert {node.domain for node in lowered.graph.node} == {""}
+    s = ort.InferenceSession(lowered.SerializeToString(), providers=["CPUExecutionProvider"])
+    point = zip((value.name for value in proto.graph.input), (A, B), strict=False)
+    found = s.run(None, {name: np.array(value) for name, value in point})
+    np.testing.assert_allclose(found[0], expected)

@@ -254,3 +254,104 @@ def test_what_does_not_fit_is_refused():
         oj.train_step(oj.training_model(proto, LOSS), {"w3": np.zeros(3)}, images(3))
     with pytest.raises(oj.InputError, match="does not depend on 'b1'"):
         oj.training_model(proto, CUT, ["b1"])
+
+
+# -- running statistics ----------------------------------------------------------------------------
+
+
+def normalised(mode, outputs="n", rank=2):
+    """x → BatchNormalization → w → squares; the variance of the batch is over n, not n - 1."""
+    spatial = ", 4, 5" if rank == 4 else ""
+    flat = "m = ReduceMean<keepdims = 0>(n, axes)" if rank == 4 else "m = Identity(n)"
+    proto = parser.parse_model(f"""<ir_version: 10, opset_import: ["": 21]>
+        net (double[batch, 3{spatial}] x, double[batch, 2] t) => (double loss)
+        <double[3] scale = {{1, 2, 0.5}}, double[3] bias = {{0, 0.1, -0.2}},
+         double[3] mean = {{0.5, 0, -1}}, double[3] var = {{1, 2, 3}}, int64[2] axes = {{2, 3}},
+         double[3, 2] w = {{1, 2, 3, -1, 0.5, 1}}> {{
+        {outputs} = BatchNormalization<training_mode = {mode}, momentum = 0.75, epsilon = 1e-3>
+            (x, scale, bias, mean, var)
+        {flat}
+        y = MatMul(m, w)
+        off = Sub(y, t)
+        square = Mul(off, off)
+        loss = ReduceMean<keepdims = 0>(square) }}""")
+    rng = np.random.default_rng(3)
+    batch = {
+        "x": rng.standard_normal((6, 3, 4, 5)[:rank]) * 2 + 1,
+        "t": rng.standard_normal((6, 2)),
+    }
+    return proto, batch
+
+
+STATISTICS = {"mean", "var"}
+
+
+@pytest.mark.parametrize("rank", [2, 4])
+@pytest.mark.parametrize("outputs", ["n", "n, seen, spread"])
+def test_running_statistics_follow_the_batches_as_in_torch(outputs, rank):
+    torch = pytest.importorskip("torch")
+    proto, batch = normalised(1, outputs, rank)
+    trained = oj.training_model(proto, "loss", optimizer=oj.Momentum(alpha=0), learning_rate=0.1)
+    checker.check_model(trained, full_check=True)
+    state = oj.initial_state(trained)
+    held = {name: torch.tensor(state[name]) for name in ("scale", "bias", "w", "mean", "var")}
+    leaves = [held[name].requires_grad_() for name in ("scale", "bias", "w")]
+    assert {name for name in state if name.endswith("_velocity")} == {
+        "scale_velocity", "bias_velocity", "w_velocity",
+    }  # fmt: skip
+    for step in range(4):
+        x, t = batch["x"] + step, batch["t"] * step
+        state, outcome = oj.train_step(trained, state, {"x": x, "t": t})
+        X, before = torch.tensor(x), held["var"].clone()
+        n = torch.nn.functional.batch_norm(
+            X, held["mean"], held["var"], leaves[0], leaves[1], True, 0.25, 1e-3
+        )
+        count = X.numel() // 3  # torch divides the variance of a batch by count - 1
+        held["var"] = 0.75 * before + (held["var"] - 0.75 * before) * (count - 1) / count
+        y = (n.mean((2, 3)) if rank == 4 else n) @ leaves[2]
+        loss = ((y - torch.tensor(t)) ** 2).mean()
+        slopes = torch.autograd.grad(loss, leaves)
+        with torch.no_grad():
+            for leaf, slope in zip(leaves, slopes, strict=True):
+                leaf -= 0.1 * slope
+        np.testing.assert_allclose(outcome["loss"], loss.item(), rtol=1e-6)
+        for name, value in held.items():
+            np.testing.assert_allclose(state[name], value.detach(), rtol=1e-6, err_msg=name)
+
+
+def test_running_statistics_that_a_node_only_reads_stay_as_they_are():
+    proto, batch = normalised(0)
+    trained = oj.training_model(proto, "loss", optimizer="Adam")
+    first = oj.initial_state(trained)
+    assert STATISTICS.isdisjoint(first)
+    state, _ = oj.train_step(trained, None, batch)
+    assert STATISTICS.isdisjoint(state)
+    assert not np.allclose(state["scale"], first["scale"])
+
+
+@pytest.mark.parametrize("mode", [0, 1])
+def test_running_statistics_are_not_trained_if_asked_for(mode):
+    with pytest.raises(oj.InputError, match="'var' is a running statistic"):
+        oj.training_model(normalised(mode)[0], "loss", ["w", "var"])
+
+
+def test_running_statistics_of_two_nodes_are_refused():
+    proto, _ = normalised(1)
+    again = proto.graph.node.add()
+    again.CopyFrom(proto.graph.node[0])
+    again.output[:] = ["n2"]
+    with pytest.raises(oj.InputError, match="of two BatchNormalization nodes"):
+        oj.training_model(proto, "loss")
+
+
+def test_running_statistics_in_a_branch_are_refused():
+    proto = parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+        net (double[4, 3] x, bool c) => (double loss)
+        <double[3] s = {1, 1, 1}, double[3] b = {0, 0, 0}, double[3] m = {0, 0, 0},
+         double[3] v = {1, 1, 1}> {
+        y = If (c) <then_branch = yes () => (double[4, 3] p) {
+                p = BatchNormalization<training_mode = 1>(x, s, b, m, v) },
+            else_branch = no () => (double[4, 3] q) { q = Mul(x, s) }>
+        loss = ReduceSum<keepdims = 0>(y) }""")
+    with pytest.raises(oj.InputError, match="in a subgraph"):
+        oj.training_model(proto, "loss")

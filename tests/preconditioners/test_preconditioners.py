@@ -170,6 +170,84 @@ def test_kronecker(K, damping):
     check_operator(M, np.linalg.inv(K.toarray() + damping * np.eye(K.shape[0])))
 
 
+ONE_SIDED = np.array([[2.0, 1.0], [0.0, 3.0]])
+"""Not symmetric, with positive eigenvalues."""
+
+NONSYMMETRIC = [
+    Kron(ONE_SIDED, ONE_SIDED, ()), Kron(spd(3), ONE_SIDED, ()), Kron(ONE_SIDED, Eye(3), (2,)),
+    Kron(np.stack([ONE_SIDED, spd(2)]), spd(3), (2,)), Dense(ONE_SIDED),
+    Kron(RNG.standard_normal((20, 20)), RNG.standard_normal((15, 15)), ()),
+    Kron(np.array([[0.0, 1], [-1, 0]]), np.array([[0.0, 2], [-2, 0]]), ()),
+    BlockDiagonal(np.stack([ONE_SIDED, ONE_SIDED.T])), Dense(-spd(3) @ spd(3, seed=1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("K", NONSYMMETRIC, ids=str)
+def test_kronecker_of_factors_that_are_not_symmetric(K):
+    expected = np.linalg.inv(K.toarray())
+    M = kronecker(K)
+    assert_allclose(M.toarray(), expected, rtol=1e-8, atol=1e-10 * np.abs(expected).max())
+    v = RNG.standard_normal(K.shape[0])
+    assert_allclose(K @ (M @ v), v, rtol=1e-6, atol=1e-8)
+    if isinstance(K, Kron):
+        with pytest.raises(InputError, match="not symmetric"):
+            kronecker(K, damping=0.3)
+    else:
+        damped = np.linalg.inv(K.toarray() + 0.3 * np.eye(K.shape[0]))
+        assert_allclose(kronecker(K, damping=0.3).toarray(), damped, rtol=1e-8, atol=1e-10)
+
+
+def test_block_jacobi_of_blocks_that_are_not_symmetric():
+    blocks = RNG.standard_normal((5, 4, 4)) + 4 * np.eye(4)
+    for A in (BlockDiagonal(blocks), Hidden(BlockDiagonal(blocks).toarray())):
+        M = block_jacobi(A, 5, damping=0.5).toarray()
+        expected = BlockDiagonal(np.linalg.inv(blocks + 0.5 * np.eye(4))).toarray()
+        assert_allclose(M, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_rounding_does_not_make_a_matrix_nonsymmetric():
+    x = RNG.standard_normal((500, 300)).astype(np.float32)
+    a = x.T @ x / 500 + np.eye(300, dtype=np.float32)
+    a += 1e-6 * RNG.standard_normal(a.shape).astype(np.float32)
+    M = kronecker(Kron(a, a[:10, :10], ()), damping=0.1)
+    assert isinstance(M.factors[1], Diagonal)
+
+
+@pytest.mark.parametrize(
+    "K",
+    [
+        Dense(np.ones((2, 3))), Dense(np.array([[1.0, 1], [0, 0]])),
+        Kron(ONE_SIDED, spd(3)[:2], ()), Diagonal(np.array([1j, 1])),
+        Kron(np.ones((2, 3)), np.ones((3, 2)), ()), BlockDiagonal(np.ones((2, 2, 3))),
+        Kron(ONE_SIDED, np.ones((2, 2)), ()), Dense(np.array([[1.0, 1], [1e-17, 1e-17]])),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_has_no_inverse_is_refused(K):
+    with pytest.raises(InputError, match=r"give damping=|square|complex"):
+        kronecker(K)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [jacobi, lambda A: block_jacobi(A, 1), column_scaling, lambda A: A.inverse(),
+     lambda A: low_rank_plus_damping(A, 1, damping=1.0), oj.estimators.trace, oj.estimators.logdet,
+     oj.estimators.frobenius_norm, oj.estimators.spectral_norm, oj.estimators.diagonal],
+)  # fmt: skip
+def test_complex_operators_are_refused_where_numbers_are_real(make):
+    with pytest.raises(InputError, match="real"):
+        make(Dense(np.array([[1 + 2j, 3], [0, 1j]])))
+
+
+def test_kronecker_of_complex_factors():
+    A, B = (RNG.standard_normal((3, 3)) + 1j * RNG.standard_normal((3, 3)) for _ in range(2))
+    for C in (A, A + A.T, A @ A.conj().T):
+        expected = np.linalg.inv(np.kron(C, B))
+        assert_allclose(kronecker(Kron(C, B, ())).toarray(), expected, rtol=1e-8)
+    with pytest.raises(InputError):
+        kronecker(Kron(A + A.T, B, ()), damping=0.1)
+
+
 def test_kronecker_asks_for_an_inverse():
     class Factored:
         def inverse(self, damping=0.0):
