@@ -47,8 +47,8 @@ def load(
     """
     if dtype is not None and getattr(dtype, "__name__", str(dtype)) != "float64":
         raise LoadError(f"dtype={dtype!r} is not offered: leave it out, or say dtype='float64'.")
-    proto, weights = detach(read(exported(source, example_inputs, dynamic_batch)))
     limits = limits or Limits()
+    proto, weights = detach(read(exported(source, example_inputs, dynamic_batch), limits))
     guard(proto, limits)
     weights = weights if mmap else in_memory(weights)
     model = attach(upgrade(proto), weights)

@@ -2,12 +2,19 @@
 
 import multiprocessing
 import os
+import socket
+import string
+import time
+from itertools import combinations, pairwise
 
 import numpy as np
+import onnx
 import pytest
 from onnx import parser
 
 import onnxjac as oj
+from fuzz.builders import outside
+from onnxjac.ops.numbers.strings import WORK, ways
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")
 
@@ -118,3 +125,188 @@ def test_a_draw_of_a_range_that_is_no_number(number):
     attribute = next(a for a in model.graph.node[0].attribute if a.name == number)
     attribute.f = np.nan
     assert isinstance(apart(lambda: oj.load(model).run({})), oj.LoadError)
+
+
+def socket_at(path):
+    socket.socket(socket.AF_UNIX).bind(str(path))
+
+
+def link_to_pipe(path):
+    os.mkfifo(f"{path}.pipe")
+    path.symlink_to(f"{path}.pipe")
+
+
+NO_FILES = {"pipe": os.mkfifo, "link to a pipe": link_to_pipe, "folder": os.mkdir,
+            "socket": socket_at, "device": lambda path: path.symlink_to("/dev/zero")}  # fmt: skip
+
+
+@pytest.mark.parametrize("mmap", [False, True])
+@pytest.mark.parametrize("kind", ["initializer", "constant", "branch", "function"])
+@pytest.mark.parametrize("what", NO_FILES)
+def test_external_data_that_is_no_file(what, kind, mmap, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the name of a socket must be short
+    NO_FILES[what]((tmp_path / "data").relative_to(tmp_path))
+    onnx.save(outside("data", kind), tmp_path / "m.onnx")
+    error = apart(lambda: oj.load(tmp_path / "m.onnx", mmap=mmap))
+    assert isinstance(error, oj.LoadError)
+    assert "is no regular file" in str(error)
+
+
+def matches(pattern, texts, engine):
+    made = f'RegexFullMatch<pattern = "{pattern}">(s)'
+    model = text(f"g (string[N] s) => (bool[N] y) {{ y = {made} }}")
+    return apart(lambda: oj.load(model).run({"s": np.array(texts, object)}, engine=engine)["y"])
+
+
+@pytest.mark.parametrize("pattern", [
+    "(a|a)*b", "(a*)*b", "(a+)+b", "(a|aa)+b", "(.*a){12}b", "a*a*a*a*a*a*a*b", "((a?){9}){9}b",
+    "(?:a|a)*b", "(?P<n>a|a)*b", "([a-z]*)*b",
+])  # fmt: skip
+def test_a_pattern_of_exponentially_many_ways(pattern):
+    error = matches(pattern, ["a" * 60], "numpy")
+    assert isinstance(error, oj.OnnxJacError)
+    assert "too many ways" in str(error)
+
+
+@pytest.mark.parametrize("pattern", [
+    r"[a-z0-9]+@[a-z]+[.](com|org)", "(ab)*", "a{2,3}b?", "[]a]*", "([(]a|b)?[)]?", "x|yz", "",
+    ".*-.*-.*", "(?i)AB*",
+])  # fmt: skip
+def test_a_pattern_that_is_matched(pattern):
+    texts = ["me9@there.org", "abab", "aab", "]a]", "x", "yz", "", "a-b-c-", "aBb", "no"]
+    expected = matches(pattern, texts, "onnxruntime")
+    np.testing.assert_array_equal(matches(pattern, texts, "numpy"), expected)
+
+
+def test_ways_are_at_least_as_many_as_there_are():
+    assert ways("(a|b)(c|d|e)?x{2,4}", 10) >= 2 * 4 * 3
+    assert ways("(a|a)*", 5) >= 2**5
+    assert ways("(((a|b)*)*)*", 1000) > WORK
+
+
+def chain(operands, out=""):
+    """Σ over all labels of a chain of matrices, each 2 by 2."""
+    labels = string.ascii_letters
+    terms = ",".join(labels[k % 52] + labels[(k + 1) % 52] for k in range(operands))
+    names = [f"x{k}" for k in range(operands)]
+    inputs = ", ".join(f"float[2,2] {name}" for name in names)
+    model = text(f"""g ({inputs}) => (float y) {{
+        y = Einsum<equation = "{terms}->{out}">({", ".join(names)}) }}""")
+    return model, {name: np.eye(2, dtype=np.float32) for name in names}
+
+
+@pytest.mark.parametrize("engine", [None, "numpy"])
+@pytest.mark.parametrize("operands", [5, 9, 20, 31, 47])
+def test_an_einsum_of_many_operands(operands, engine):
+    model, point = chain(operands)
+
+    def work():
+        J = oj.linearize(oj.load(model), point, engine=engine)
+        return J.primal["y"], J @ np.ones(J.shape[1], J.dtype), (J.T @ np.ones(1, J.dtype)).sum(), (
+            J.compile("numpy") @ np.ones(J.shape[1], J.dtype))  # fmt: skip
+
+    y, forward, back, compiled = apart(work)
+    assert y == 2
+    assert forward == back == compiled == 4 * operands  # each matrix of ones gives 1ᵀ 1 = 4
+
+
+def test_an_einsum_of_as_many_labels_as_there_are():
+    model, point = chain(60)
+    assert apart(lambda: oj.load(model).run(point, engine="numpy")["y"]) == 2
+    error = apart(lambda: oj.linearize(oj.load(model), point))
+    assert isinstance(error, oj.UnsupportedOp)
+    assert "52 labels" in str(error)
+
+
+def test_entries_of_an_einsum_of_many_labels():
+    model, point = chain(40)
+    error = apart(lambda: oj.linearize(oj.load(model), point).tosparse())
+    assert isinstance(error, oj.LimitError)
+
+
+def outer(vectors):
+    """Vectors times a tensor of each pair of labels: from left to right, 2**vectors numbers."""
+    labels = string.ascii_letters[:vectors]
+    equation = ",".join([*labels, *(a + b for a, b in pairwise(labels))])
+    shapes = ["float[2]"] * vectors + ["float[2,2]"] * (vectors - 1)
+    names = [f"x{k}" for k in range(len(shapes))]
+    inputs = ", ".join(map(" ".join, zip(shapes, names, strict=True)))
+    model = text(f"""g ({inputs}) => (float y) {{
+        y = Einsum<equation = "{equation}->">({", ".join(names)}) }}""")
+    one = np.eye(2, dtype=np.float32)
+    return model, {name: one if k >= vectors else one[0] for k, name in enumerate(names)}
+
+
+def test_an_einsum_that_grows_from_left_to_right():
+    """NumPy takes the operands in another order; ONNX Runtime would fill the memory."""
+    model, point = outer(30)
+    small = oj.Limits(bytes=2**20)
+    assert apart(lambda: oj.load(model, limits=small).run(point)["y"]) == 1
+    error = apart(lambda: oj.load(model, limits=small).run(point, engine="onnxruntime"))
+    assert "from left to right" in str(error)
+
+
+def test_an_einsum_whose_products_are_too_large_in_any_order():
+    """All pairs of eleven labels, of which nearly all have to stand together."""
+    pairs = [a + b for a, b in combinations("abcdefghijk", 2)]
+    inputs = ", ".join(f"float[16,16] x{k}" for k in range(len(pairs)))
+    names = ", ".join(f"x{k}" for k in range(len(pairs)))
+    model = text(f"""g ({inputs}) => (float y) {{
+        y = Einsum<equation = "{",".join(pairs)}->">({names}) }}""")
+    point = {f"x{k}": np.ones((16, 16), np.float32) for k in range(len(pairs))}
+    error = apart(lambda: oj.load(model, limits=oj.Limits(bytes=2**20)).run(point))
+    assert isinstance(error, oj.LimitError)
+
+
+def length_of(n):
+    """A length as protobuf writes it."""
+    return bytes([n]) if n < 128 else bytes([n & 127 | 128]) + length_of(n >> 7)
+
+
+def message(number, *parts):
+    """A field that holds a message."""
+    data = b"".join(parts)
+    return length_of(number << 3 | 2) + length_of(len(data)) + data
+
+
+HEAD = onnx.ModelProto(ir_version=10, opset_import=[onnx.helper.make_opsetid("", 21)])
+MANY = 10**6
+EMPTY = {
+    "nodes": message(7, message(1) * MANY),
+    "nodes in a branch": message(7, message(1, message(5, message(6, message(1) * MANY)))),
+    "nodes of a function": message(25, message(7) * MANY),
+    "nodes behind a group": message(7, b"\x9b\x06\x9c\x06", message(1) * MANY),
+    "graphs with nodes": message(7, message(1)) * (MANY // 4),
+    "initializers": message(7, message(5) * MANY),
+    "types": message(7, message(13) * MANY),
+    "names of inputs": message(7, message(1, message(1) * MANY)),
+    "attributes": message(7, message(1, message(5) * MANY)),
+    "functions": message(25) * MANY,
+    "metadata": message(14) * MANY,
+}
+
+
+@pytest.mark.parametrize("source", ["bytes", "file"])
+@pytest.mark.parametrize("what", EMPTY)
+def test_a_million_empty_parts(what, source, tmp_path):
+    """Each takes two bytes of the file, and would take a thousand in memory."""
+    data = HEAD.SerializeToString() + EMPTY[what]
+    path = tmp_path / "m.onnx"
+    path.write_bytes(data)
+
+    def work():
+        begin = time.process_time()
+        try:
+            oj.load(data if source == "bytes" else path, limits=oj.Limits(nodes=20_000))
+        except oj.LimitError as error:
+            return str(error), time.process_time() - begin
+
+    text, seconds = apart(work)
+    assert "20,000 nodes" in text
+    assert seconds < 10
+
+
+def test_nodes_of_a_model_that_is_parsed_are_counted_before_they_are_copied():
+    model = onnx.ModelProto.FromString(HEAD.SerializeToString() + EMPTY["nodes"])
+    error = apart(lambda: oj.load(model, limits=oj.Limits(nodes=20_000)))
+    assert isinstance(error, oj.LimitError)
