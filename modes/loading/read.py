@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import onnx
 import onnx_ir as ir
@@ -15,6 +16,37 @@ from ..support.limits import Limits
 from .data import settle
 from .guard import guard, guard_bytes
 from .messages import first_line
+
+T = TypeVar("T")
+
+TRIES = 10
+"""How often a file is read that is always overwritten meanwhile."""
+
+
+def settled(source: Any, work: Callable[[], T]) -> T:
+    """What work makes of a source, once more where it fails and the file is another by then.
+
+    Whoever overwrites a model removes the weights of the old one.
+    """
+    for _ in range(TRIES):
+        before = _stamp(source)
+        try:
+            return work()
+        except LoadError:
+            if _stamp(source) == before:
+                raise
+    return work()
+
+
+def _stamp(source: Any) -> tuple[int, ...] | None:
+    """What tells a file from another one of its name."""
+    if not isinstance(source, str | os.PathLike):
+        return None
+    try:
+        found = os.stat(source)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def read(source: Any, limits: Limits) -> ir.Model:
