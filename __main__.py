@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import warnings
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NoReturn
 
 from . import __version__
 from .jacobians.errors import OnnxJacError, OnnxJacWarning
@@ -17,6 +21,39 @@ from .modes.commands.parser import parser
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
+    try:
+        with ending():
+            try:
+                return run(argv)
+            finally:
+                sys.stdout.flush()  # what cannot be written is said here, not when Python ends
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):  # `| head` has seen enough
+            complain(f"error: cannot write: {error.strerror or error}")
+        return 1
+
+
+@contextmanager
+def ending() -> Iterator[None]:
+    """SIGTERM ends the command as Ctrl-C does, so that files that are not complete go."""
+
+    def end(*_: object) -> NoReturn:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise SystemExit(128 + signal.SIGTERM)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def run(argv: Sequence[str] | None) -> int:
+    """Parse, and run the command that was asked for."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # ∂ and ⊗, on a terminal that has no such letters
@@ -37,9 +74,6 @@ def guarded(args: Namespace, out: Output) -> int:
     except KeyboardInterrupt:
         complain("interrupted")
         return 130
-    except BrokenPipeError:  # `| head` has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
 
 
 if __name__ == "__main__":

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from .algebra import Algebra
 from .arrays import Array, Op, Shape, bytes_of, floating, own, reading, rounded, size, wide
+from .cached import cached_property
 from .entries import Entries
 from .errors import InputError
 from .hooks import Shown, compiled, inverse, plot, spy

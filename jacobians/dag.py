@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -19,6 +18,7 @@ import numpy as np
 
 from .arrays import Array, Op, Shape, lead, size
 from .base import Jacobian
+from .cached import cached_property
 from .errors import InputError
 from .identity import Zero
 from .selection import Embed

@@ -13,11 +13,12 @@ from functools import reduce, singledispatch
 import numpy as np
 
 from .arrays import reading, size
-from .base import Conjugate, Jacobian
+from .base import DENSE_LIMIT, Conjugate, Jacobian
 from .convolution import Convolution
 from .correlation import patches
 from .cumulative import Cumulative
 from .einsums import EINSUMS, as_contraction, label_positions
+from .errors import LimitError
 from .fourier import Fourier
 from .geometry import Geometry
 from .identity import Cast, Identity, Scalar, Zero
@@ -131,6 +132,11 @@ def _einsum(operator: Jacobian) -> Entries:
     """One entry for every value of all labels together."""
     J = as_contraction(operator)
     shape = tuple(J.sizes.values())
+    if 8 * size(shape) > DENSE_LIMIT:
+        raise LimitError(
+            f"the entries of {operator} are sums over {size(shape):,} products, too many to be "
+            "listed: use toarray, or products"
+        )
     rows, columns, *at = (
         np.broadcast_to(label_positions(term, tensor, J.sizes), shape).ravel()
         for term, tensor in (

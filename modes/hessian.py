@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ..jacobians import Array, Jacobian, Op, Shape
+from ..jacobians.cached import cached_property
 from ..jacobians.errors import InputError
 from .checking.check import Check
 from .checking.checked import checked

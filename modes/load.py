@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import onnx
+
 from ..jacobians.errors import LoadError
 from .loading.examples import Batch
 from .loading.external import in_memory
 from .loading.frameworks import exported
 from .loading.guard import guard
 from .loading.precision import to_double
-from .loading.read import read
+from .loading.read import read, settled
 from .loading.upgrade import upgrade
-from .loading.weights import attach, detach
+from .loading.weights import Weights, attach, detach
 from .model import Model
 from .support.limits import Limits
 
@@ -47,9 +49,15 @@ def load(
     """
     if dtype is not None and getattr(dtype, "__name__", str(dtype)) != "float64":
         raise LoadError(f"dtype={dtype!r} is not offered: leave it out, or say dtype='float64'.")
-    proto, weights = detach(read(exported(source, example_inputs, dynamic_batch)))
     limits = limits or Limits()
-    guard(proto, limits)
-    weights = weights if mmap else in_memory(weights)
+    source = exported(source, example_inputs, dynamic_batch)
+    proto, weights = settled(source, lambda: parts(source, limits, mmap))
     model = attach(upgrade(proto), weights)
     return Model(model if dtype is None else to_double(model), limits)
+
+
+def parts(source: Any, limits: Limits, mmap: bool) -> tuple[onnx.ModelProto, Weights]:
+    """The model as it is stored, and its weights."""
+    proto, weights = detach(read(source, limits))
+    guard(proto, limits)
+    return proto, weights if mmap else in_memory(weights)

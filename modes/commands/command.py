@@ -14,7 +14,7 @@ Options = Mapping[str, Mapping[str, Any]]
 
 STATUS = """\
 exit status: 0 all is well; 1 a check, a proof or a case failed, or the model, the input or the
-file was refused; 2 usage; 130 interrupted"""
+file was refused, or nothing can be written; 2 usage; 130 interrupted; 143 ended by SIGTERM"""
 
 
 @dataclass(frozen=True)

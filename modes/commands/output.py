@@ -6,6 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
@@ -94,4 +95,5 @@ def one_line(message: object) -> str:
 
 def complain(message: object) -> None:
     """One line on stderr."""
-    print("onnxjac:", one_line(message), file=sys.stderr)
+    with suppress(OSError):  # there is nowhere else to say it
+        print("onnxjac:", one_line(message), file=sys.stderr)

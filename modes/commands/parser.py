@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any, NoReturn
 
 from .check import CHECK
@@ -31,6 +32,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message} (try {self.prog} --help)\n")
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """As in argparse, which is silent about what cannot be written."""
+        (file or sys.stderr).write(message)
 
 
 def parser(version: str) -> Parser:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
 from ...jacobians import Block, Diagonal, Jacobian, Kron, Reshape, Shape, Take, take_flat
+from ...jacobians.cached import cached_property
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property
 from typing import final
 
 import numpy as np
 
 from ...jacobians import Array, Dag, Edge, Jacobian, Op, shape_of
+from ...jacobians.cached import cached_property
 from ...jacobians.errors import InputError
 from ...jacobians.hooks import scale
 from ...ops import numbers

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from functools import reduce
 from itertools import pairwise
 from operator import add
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from ..data.deterministic import difference
 from ..data.over import Weights, composed
 from ..data.stream import Make, Stream
 from ..data.streamed import Outline, OverBatches, Streamed, outline_of
+from ..support.locks import Lock
 
 ONE_AT_A_TIME = Lock()
 """A worker with many threads computes one product at a time, which has all of its memory."""

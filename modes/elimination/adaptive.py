@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 from math import prod
 
 import numpy as np
 
 from ...jacobians import Array, Dag, Jacobian, Op, lead
+from ...jacobians.cached import cached_property
 from ...ops import numbers
 from .planned import eliminated, lock_of, planned, repays_elimination
 

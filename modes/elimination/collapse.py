@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from functools import cached_property
 from heapq import heapify, heappop, heappush
 
 from ...jacobians import Dag, Edge
+from ...jacobians.cached import cached_property
 from . import distribute, entries, rows, scaling, smaller  # noqa: F401  (each enters its rules into the table)
 from .cost import seconds
 from .graph import Ends, Graph

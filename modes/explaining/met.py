@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from ...jacobians.cached import cached_property
 from ...ops import Step
 from ..naming.names import is_float
 from ..primal.evaluate import evaluate

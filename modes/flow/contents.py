@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
 
+from ...jacobians.cached import cached_property
 from ...jacobians.errors import UnknownTensor, closest
 from ...jacobians.hooks import Shown
 from ...jacobians.text import joined

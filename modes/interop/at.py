@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from ...jacobians.cached import cached_property
 from ..linearization import Linearization
 from ..model import Model
 from ..recording.derive import Draft, Names, jvp_graph, vjp_graph

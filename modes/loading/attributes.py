@@ -26,6 +26,12 @@ COUNTS = frozenset({
 FRAMES = frozenset({"output_padding", "pads"})
 """Room around windows; the operator Pad, which may cut off as well, is another matter."""
 
+RANGES = {
+    "RandomNormal": "scale", "RandomNormalLike": "scale",
+    "RandomUniform": "high", "RandomUniformLike": "high",
+}  # fmt: skip
+"""The draws, and what says how wide they are."""
+
 EQUATION = re.compile(rb"[A-Za-z,.\s]*(->[A-Za-z.\s]*)?")
 """What Einsum reads; ONNX goes round in circles at others."""
 
@@ -53,6 +59,8 @@ def _inside(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 
 
 def _check(node: onnx.NodeProto) -> None:
+    if node.op_type in RANGES:
+        _check_range(node)
     for attribute in node.attribute:
         if attribute.ref_attr_name:  # its value comes with a call
             continue
@@ -81,6 +89,22 @@ def _value(attribute: onnx.AttributeProto) -> Any:
     """What it is in Python; words as text."""
     value = onnx.helper.get_attribute_value(attribute)
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def _check_range(node: onnx.NodeProto) -> None:
+    """A normal distribution has a width, and a uniform one begins before it ends.
+
+    ONNX Runtime ends the process at others.
+    """
+    held = {a.name: a.f for a in node.attribute if not a.ref_attr_name}
+    low, high, scale = held.get("low", 0.0), held.get("high", 1.0), held.get("scale", 1.0)
+    if RANGES[node.op_type] == "high" and not low <= high:
+        reason = f"low={low:g} and high={high:g}: low must not be above high"
+    elif RANGES[node.op_type] == "scale" and not scale > 0:
+        reason = f"scale={scale:g}: it must be above 0"
+    else:
+        return
+    raise LoadError(f"{node.op_type} (node {node.name!r}) draws with {reason}.")
 
 
 def _least(attribute: onnx.AttributeProto) -> int:

@@ -4,6 +4,7 @@ outside of the folder of the model.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -107,6 +108,8 @@ def data_of(tensor: ir.TensorProtocol | None, owner: str) -> np.ndarray:
             f"the data of {owner} cannot be read: it has shape {list(tensor.shape.numpy())}, and "
             f"{stored.ByteSize()} bytes are there for it."
         )
+    if isinstance(tensor, ir.ExternalTensor) and not is_plain(tensor.path):
+        raise LoadError(f"the data of {owner} cannot be read: {tensor.path!r} is no regular file.")
     try:
         array, shape = tensor.numpy(), tuple(tensor.shape.numpy())
     except Exception as error:
@@ -117,3 +120,8 @@ def data_of(tensor: ir.TensorProtocol | None, owner: str) -> np.ndarray:
             f"{list(shape)} as it says."
         )
     return array
+
+
+def is_plain(path: str) -> bool:
+    """Whether a path leads to a regular file or to nothing: to open a pipe is to wait for ever."""
+    return os.path.isfile(path) or not os.path.exists(path)

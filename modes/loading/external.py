@@ -38,7 +38,10 @@ def is_mapped(tensor: ir.TensorProtocol) -> TypeGuard[ir.ExternalTensor]:
 
 def bytes_of(paths: Iterable[str]) -> int:
     """What files take on the disk; what they hold, where the system does not say."""
-    found = map(os.stat, paths)
+    try:
+        found = [os.stat(path) for path in paths]
+    except OSError as error:
+        raise LoadError(f"the data of the model cannot be read: {error}.") from error
     return sum(getattr(s, "st_blocks", 0) * BLOCK or s.st_size for s in found)
 
 

@@ -1,20 +1,113 @@
 """Guard: how large a model is with everything written out, before anything is written out.
 
 Functions may call functions twice each, so that a small file becomes a huge graph, or call each
-other in a circle, so that there is no end to it. Both are seen in the calls alone.
+other in a circle, so that there is no end to it. Both are seen in the calls alone. An empty node
+takes two bytes of a file, and a thousand of memory, so that nodes are counted before any is made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
 import onnx
 
-from ...jacobians.errors import LoadError
-from ..support.limits import Limits
+from ...jacobians.errors import LimitError, LoadError
+from ..support.limits import Limits, amount
 
 Key = tuple[str, str, str]
+
+DEEPEST = 100
+"""Messages inside messages, at which protobuf gives up."""
+
+PARTS = 32
+"""What a node may bring with it: attributes, names, and types and sizes of its tensors."""
+
+BASE = 2**16
+"""What a model of few nodes may have besides."""
+
+NODE, TENSOR = onnx.NodeProto.DESCRIPTOR, onnx.TensorProto.DESCRIPTOR
+
+
+def guard_bytes(data: bytes, limits: Limits) -> None:
+    """Raises `LimitError` for more nodes, or other parts, in the bytes of a model than may be."""
+    if len(data) > 2 * limits.nodes:  # each takes two bytes at least
+        Count(data, limits).inside(onnx.ModelProto.DESCRIPTOR, 0, len(data), DEEPEST)
+
+
+class Count:
+    """Counts the messages and repeated strings in bytes, but not those in tensors."""
+
+    def __init__(self, data: bytes, limits: Limits) -> None:
+        self.data, self.limits, self.nodes, self.parts = data, limits, 0, 0
+        self.most = PARTS * limits.nodes + BASE
+
+    def inside(self, kind: Any, at: int, end: int, deepest: int) -> None:
+        """Count what is between two places of a message of some kind.
+
+        What is no protobuf ends the count: nothing will be made of it.
+        """
+        data, counted = self.data, _counted(kind)
+        while at < end and deepest:
+            tag, at = (data[at], at + 1) if data[at] < 128 else varint(data, at)
+            match tag & 7:
+                case 0:
+                    _, at = varint(data, at)
+                case 1:
+                    at += 8
+                case 5:
+                    at += 4
+                case 2:
+                    length, at = varint(data, at)
+                    if length > end - at:
+                        return
+                    if tag >> 3 in counted:
+                        inner = counted[tag >> 3]
+                        self._add(inner)
+                        if length and inner not in (None, TENSOR):
+                            self.inside(inner, at, at + length, deepest - 1)
+                    at += length
+                case 6 | 7:
+                    return
+                # 3 and 4 begin and end a group, which we have none of: its fields count as ours
+
+    def _add(self, kind: Any) -> None:
+        self.parts += 1
+        if kind is NODE:
+            self.nodes += 1
+            self.limits.check("nodes", self.nodes, "the model, up to where it was read,")
+        if self.parts > self.most:
+            raise LimitError(
+                f"the model has more than {self.most:,} attributes, types, sizes and names, too "
+                f"many for the limit of {amount('nodes', self.limits.nodes)}. If the model can be "
+                f"trusted: onnxjac.load(..., limits=Limits(nodes={2 * self.limits.nodes}))."
+            )
+
+
+@cache
+def _counted(kind: Any) -> dict[int, Any]:
+    """The fields of a kind of message that hold messages, by number, and None for strings."""
+    texts = [f for f in kind.fields if f.is_repeated and f.type == f.TYPE_STRING]
+    messages = [f for f in kind.fields if f.message_type is not None]
+    return {f.number: f.message_type for f in (*texts, *messages)}
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number of any length at some place, and the place behind it.
+
+    >>> varint(bytes([0x96, 0x01]), 0)
+    (150, 2)
+    """
+    value = shift = 0
+    while at < len(data):
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            break
+        shift += 7
+    return value, at
 
 
 class Extent(NamedTuple):

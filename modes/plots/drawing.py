@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from ...jacobians import Dag, Jacobian
+from ...jacobians.cached import cached_property
 from ..reporting.report import structure_kind
 from .condense import banded, chained, merged
 from .layers import Link, Places, places

@@ -22,6 +22,7 @@ from ..flow.steps import last_uses, needed
 from .engines.errors import EngineError
 from .engines.fatal import is_fatal
 from .engines.misread import is_misread
+from .frames import product_bytes
 from .sizes import GROWING, SMALL, bytes_of, check_operands, dtype_in, inferred, shape_in, type_of
 
 RANDOM = ("Random", "Bernoulli", "Multinomial", "Dropout")
@@ -82,6 +83,8 @@ class Forecast:
                 raise EngineError(f"ONNX Runtime ends the process at {step}. Try engine='numpy'.")
             if is_misread(step, operands):
                 raise EngineError(f"ONNX Runtime departs from ONNX in {step}. Try engine='numpy'.")
+            if step.op_type == "Einsum":
+                self._check_einsum(step, operands)
             found = self._sizes(step, ir.serde.serialize_node(nodes[index]))
             sure = sure and not (step.op_type in GROWING and None in found.values())
             made.update((name, size or 0) for name, size in found.items())
@@ -90,6 +93,14 @@ class Forecast:
             held -= sum(made.pop(name, 0) for name in finished)
             self._compute(step)
         return sure
+
+    def _check_einsum(self, step: Step, operands: list[np.ndarray | None]) -> None:
+        """ONNX Runtime multiplies from left to right, whatever the products grow to."""
+        if product_bytes(step, operands, left_to_right=True) > self.model.limits.bytes:
+            raise EngineError(
+                f"ONNX Runtime multiplies the operands of {step} from left to right, which takes "
+                "more memory than the limits allow. Try engine='numpy'."
+            )
 
     def _sizes(self, step: Step, node: onnx.NodeProto) -> dict[str, int | None]:
         """The bytes of the outputs of a step by name, None where they are not known."""

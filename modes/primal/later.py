@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from ...jacobians.cached import cached_property
 from ..flow.contents import Contents
 from .evaluate import evaluate
 from .finite import warn_nonfinite

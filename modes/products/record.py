@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 
 import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import Jacobian, Shape, shape_of
 from ...jacobians.arrays import wide
+from ...jacobians.cached import cached_property
 from ...ops.graphs import Recorder
 from ...ops.graphs.build import reachable
 from .residuals import ResidualRecorder

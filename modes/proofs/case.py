@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper
 
+from ...jacobians.cached import cached_property
 from ..load import load
 from ..model import Model
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import sympy as sp
 
 from ...jacobians import Dag, Jacobian
+from ...jacobians.cached import cached_property
 from ...ops.symbols import Symbols, Tensor
 from ...ops.symbols.exact import closed_form
 from ..recording.derive import vjp_graph

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
+from ...jacobians.cached import cached_property
 from ...jacobians.errors import UnsupportedOp, closest
 from ...jacobians.progress import counted
 from ...ops import find

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import io
 from dataclasses import dataclass
-from functools import cached_property
 from importlib.util import find_spec
 
 import numpy as np
 
+from ...jacobians.cached import cached_property
 from ..linearize import linearize
 from .case import Case
 from .expressions import TORCH

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse.linalg import aslinearoperator, lsmr
 
 from ...jacobians import Diagonal
+from ...jacobians.cached import cached_property
 from .counted import Augmented, Counted
 
 Residual = Callable[[np.ndarray], np.ndarray]

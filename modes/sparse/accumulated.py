@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
-from functools import cached_property
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from ...jacobians import Dag, Jacobian
 from ...jacobians.arrays import wide
+from ...jacobians.cached import cached_property
 from ...jacobians.chosen import has_choices
 from ..support.optional import optional
 from ..tape.template import Filled, Template

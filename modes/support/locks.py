@@ -28,8 +28,10 @@ class Lock:
         return Lock, ()
 
     def renew(self) -> None:
-        """An open lock, whoever held the old one."""
-        self._lock = RLock()
+        """An open lock in place of one that a thread held which is not here."""
+        held: Any = self._lock
+        if not held._is_owned():  # by the thread that forked, which goes on here
+            self._lock = RLock()
 
 
 LOCKS: WeakSet[Lock] = WeakSet()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ...jacobians import Jacobian
+from ...jacobians.cached import cached_property
 from ..checking.check import dot_error
 from ..hessian import hessian
 from ..linearization import Linearization

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from itertools import accumulate
 from math import isqrt
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import Array, Dag, Edge, Jacobian, Op, Reshape, Shape, common, shape_of, size
+from ...jacobians.cached import cached_property
 from ...jacobians.selection import slab
 from ...ops import Step
 from ..flow.steps import reads

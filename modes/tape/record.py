@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...jacobians import Dag, Edge, Jacobian, Zero, chosen, dtype_of, shape_of
+from ...jacobians.cached import cached_property
 from ...jacobians.errors import OnnxJacError, UnsupportedOp
 from ...ops import Node, Step, find, numbers
 from ..naming.names import is_float

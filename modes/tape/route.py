@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 from ...jacobians import Dag
+from ...jacobians.cached import cached_property
 from ...ops import Step
 from ...ops.registry import version
 from ..elimination.adaptive import Adaptive

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import Jacobian, dtype_of
+from ...jacobians.cached import cached_property
 from ...jacobians.errors import OnnxJacError
 from ...ops import numbers
 from ..flow.steps import needed

@@ -39,6 +39,7 @@ from . import (  # noqa: F401  (each module enters its kernels into the table)
     resize,
     scatter,
     signals,
+    strings,
 )
 from .fallback import run_reference
 from .table import COUNTED, KERNELS

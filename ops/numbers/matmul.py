@@ -16,6 +16,8 @@ TINY = 4096
 """Below so many elements, the matrices of a stack are quicker copied together than one by one."""
 SMALL = 256
 """Below so many elements in all, a sum of products is quicker as a plain loop than through BLAS."""
+FEW = 4
+"""Up to so many operands, a loop over small ones is short, and so is a search of all orders."""
 
 
 @kernel("MatMul")
@@ -78,7 +80,7 @@ def scaled(factor: float, x: Array) -> Array:
 @kernel("Einsum")
 @wide
 def einsum(*inputs: Array, equation: str) -> Array:
-    """The sum over the products of elements that the equation names, in the cheapest order."""
+    """The sum over the products of elements that the equation names, in a cheap order."""
     order = contraction_order(equation, *(x.shape for x in inputs))
     return np.einsum(equation, *inputs, optimize=order)
 
@@ -87,6 +89,9 @@ def einsum(*inputs: Array, equation: str) -> Array:
 def contraction_order(equation: str, *shapes: tuple[int, ...]) -> Any:
     """The order of pairwise contractions for NumPy; False where a plain loop is quicker."""
     operands = [np.broadcast_to(np.float32(0), shape) for shape in shapes]
-    if len(operands) < 2 or sum(x.size for x in operands) < SMALL:
+    few = len(operands) <= FEW  # both are exponential in the operands
+    if len(operands) < 2 or (few and sum(x.size for x in operands) < SMALL):
         return False
-    return np.einsum_path(equation, *operands, optimize="optimal")[0]
+    # without room for products on the way, what is left would be one loop over all labels
+    way = "optimal" if few else "greedy"
+    return np.einsum_path(equation, *operands, optimize=(way, 2**62))[0]

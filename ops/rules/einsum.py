@@ -19,8 +19,12 @@ from ...jacobians import (
     size,
     take_flat,
 )
+from ...jacobians.errors import UnsupportedOp
 from ..node import Node
 from ..registry import Blocks, jacobian
+
+LABELS = 48
+"""NumPy has 52 of them; those that are left are for right-hand sides, side by side."""
 
 
 @jacobian("Einsum")
@@ -29,6 +33,11 @@ def einsum(op: Any, node: Node) -> Blocks:
     shapes = tuple(shape_of(x) for x in node.inputs)
     terms, out = expand_equation(node.equation, tuple(map(len, shapes)))
     sizes = label_sizes(shapes, terms)
+    if len(sizes) > LABELS:
+        raise UnsupportedOp(
+            f"the equation has {len(sizes)} labels, and derivatives may have {LABELS}: write it as "
+            "several Einsums"
+        )
     return {
         (0, i): einsum_block(op, node, i, terms, out, sizes)
         for i in range(len(terms))

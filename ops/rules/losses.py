@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from ...jacobians import (
     shape_of,
     take_flat,
 )  # fmt: skip
+from ...jacobians.cached import cached_property
 from ..node import Node
 from ..registry import Blocks, jacobian
 from .indexing import flat_positions

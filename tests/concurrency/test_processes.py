@@ -2,15 +2,19 @@
 
 import multiprocessing
 import os
+import re
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import onnxjac as oj
 from concurrency.workers import KINDS, check, jacobian, products, relinearized
 from faults.models import point_of
 from onnxjac.jacobians import Diagonal, Sum
+from onnxjac.jacobians.cached import cached_property
 from onnxjac.modes.primal.engines.sessions import Session
 from onnxjac.modes.products.compiled import Compiled
 from onnxjac.modes.support.locks import Lock
@@ -104,6 +108,82 @@ def test_loops_with_threads_in_a_forked_process():
     J = Compiled(Diagonal(d) + Sum((Diagonal(d), Diagonal(d))), "numba")
     expected = products(J)
     assert forked(check, expected, J) == 0
+
+
+@forks
+@pytest.mark.parametrize("engine", [None, "numpy"])
+def test_a_fork_while_other_threads_relinearize(engine):
+    """None of ten hangs: neither locks nor properties wait for threads that are not there."""
+    J = jacobian(engine=engine)
+    points = [point_of(J.route.model, seed=k) for k in range(3)]
+    expected, stop = products(J.relinearize(points[0])), threading.Event()
+
+    def go_on():
+        while not stop.is_set():
+            for point in points:
+                products(J.relinearize(point))
+
+    threads = [threading.Thread(target=go_on, daemon=True) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(10):
+            time.sleep(0.05)
+            assert forked(anew, J, points[0], expected) == 0
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+@forks
+def test_a_property_that_another_thread_computes_is_computed_in_a_forked_process():
+    computing, done = threading.Event(), threading.Event()
+
+    class Slow:
+        @cached_property
+        def number(self):
+            computing.set()
+            done.wait(60)
+            return 7
+
+    def look():
+        done.set()
+        os._exit(Slow().number)
+
+    thread = threading.Thread(target=lambda: Slow().number, daemon=True)
+    thread.start()
+    computing.wait(60)
+    try:
+        assert forked(look) == 7
+    finally:
+        done.set()
+        thread.join()
+
+
+@forks
+def test_a_lock_held_by_the_thread_that_forks():
+    """It goes on in the child, and lets go there."""
+    lock = Lock()
+    with lock:
+        child = os.fork()
+        if child:
+            _, status = os.waitpid(child, 0)
+    if not child:
+        with lock:
+            os._exit(7)
+    assert os.waitstatus_to_exitcode(status) == 7
+
+
+def test_no_module_has_a_lock_that_a_fork_leaves_shut():
+    """`support/locks.py` and `cached.py` are where locks are made anew, or done without."""
+    root = Path(oj.__file__).parent
+    for folder in ("jacobians", "ops", "modes"):
+        for path in (root / folder).rglob("*.py"):
+            text = path.read_text()
+            if path.name not in ("locks.py", "cached.py"):
+                assert not re.search("^from threading import .*Lock", text, re.M), path
+                assert not re.search("^from functools import .*cached_property", text, re.M), path
 
 
 @forks

@@ -17,6 +17,7 @@ import onnx
 from ...loading.messages import first_line
 from ...support.locks import Lock
 from .errors import OutdatedEngine
+from .fatal import without_traps
 
 CPU = "CPUExecutionProvider"
 UPGRADE = "`pip install -U 'onnxjac[runtime]'` brings the newest"
@@ -81,7 +82,8 @@ def new_session(
     provider: str = CPU,
 ) -> Session:
     """A session of a model, which is given the shared arrays as initializers."""
-    return Session(partial(_session, proto.SerializeToString(), dict(shared), lean, provider))
+    safe = without_traps(proto, shared).SerializeToString()
+    return Session(partial(_session, safe, dict(shared), lean, provider))
 
 
 def values_of(shared: Mapping[str, np.ndarray]) -> dict[str, Any]:

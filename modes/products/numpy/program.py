@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from functools import cached_property
 
 import numpy as np
 
+from ....jacobians.cached import cached_property
 from ..results import Results
 from .instruction import Action, Instruction
 from .memory import allocate, lifetimes, offsets

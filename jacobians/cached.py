@@ -1,0 +1,27 @@
+"""Cached properties without a lock."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, TypeVar
+
+T = TypeVar("T")
+
+
+class cached_property(functools.cached_property[T]):
+    """A property that is computed at the first look, and then kept in the instance.
+
+    In Python 3.11 one lock serves all instances of a class: while a thread computes the property of
+    one, all others wait, and a forked process waits for ever. Here two threads may both compute it,
+    and keep what the first one has made.
+    """
+
+    if not TYPE_CHECKING:
+
+        def __get__(self, instance: Any, owner: type | None = None) -> Any:
+            if instance is None:
+                return self
+            known = vars(instance)
+            if self.attrname not in known:
+                known.setdefault(self.attrname, self.func(instance))
+            return known[self.attrname]
