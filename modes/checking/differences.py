@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Protocol
@@ -42,6 +41,10 @@ class Around(Protocol):
         """For every entry of f, which tensor it is of."""
 
     def __call__(self, shift: np.ndarray) -> np.ndarray: ...
+
+
+class Jump(Exception):
+    """f has another shape beside x, as where equal numbers are no longer equal."""
 
 
 @dataclass
@@ -142,10 +145,12 @@ class Comparison:
         """Width by width, until all entries agree."""
         finite = np.isfinite(self.here)
         errors, limits = np.full_like(self.here, np.inf), self.limit(self.rounding / self.best)
-        agree = np.zeros(self.here.shape, bool)
+        agree, problem = np.zeros(self.here.shape, bool), Exception()
         for power in POWERS:
-            with suppress(Exception):  # f need not be defined so far away
+            try:
                 self.slopes[power] = self.at(self.best * RATIO**-power)
+            except Exception as error:  # f need not be defined so far away
+                problem = error
             for slope, apart in self.found_with(power):
                 error = abs(slope - self.product) / self.unit
                 new = (error <= limits) & ~agree & (apart <= KINK)
@@ -153,14 +158,16 @@ class Comparison:
                 agree |= new
             if np.all(agree | ~finite):
                 return Compared(errors, limits, agree & finite, finite)
-        if not self.slopes:
-            self.at(self.best * RATIO ** -POWERS[-1])  # raises what the model says
+        if not self.slopes and not isinstance(problem, Jump):
+            raise problem
         return self.decided(errors, limits, agree, finite)
 
     def at(self, h: float) -> Slopes:
         """The slopes at a width."""
         steps = h * self.v, -h * self.v
         ahead, behind = (np.asarray(self.near(step), np.float64) for step in steps)
+        if not ahead.shape == self.here.shape == behind.shape:
+            raise Jump
         return Slopes(h, (ahead - self.here) / h, (self.here - behind) / h)
 
     def found_with(self, power: int) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -208,6 +215,8 @@ class Comparison:
 
         A small number that remains of large ones changes by steps that its own size does not tell.
         """
+        if not self.slopes:
+            return np.zeros_like(self.here)
         changes = [abs(s.h * side) for s in self.slopes.values() for side in (s.ahead, s.behind)]
         least = np.min([np.where(change > 0, change, np.inf) for change in changes], axis=0)
         still = np.any([change == 0 for change in changes], axis=0)

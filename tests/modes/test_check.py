@@ -268,6 +268,21 @@ def test_a_kink_is_reported_as_one(case):
     assert (f"{count} of 3 entries not compared" in last.note) == bool(count)
 
 
+def test_another_shape_beside_x_is_a_jump():
+    J = linearized("y = Unique(x)", "(double[4] x) => (double[N] y)", x=np.array([1.0, 1, 2, 2]))
+    outcome = J.check()
+    assert outcome
+    assert "2 of 2 entries not compared" in outcome.outcomes[-1].note
+    assert not against(J, lambda J: 1.01 * J).passed
+
+
+def test_a_model_that_does_not_run_beside_x_fails(monkeypatch):
+    J = net()
+    monkeypatch.setattr(Near, "__call__", lambda near, shift: near.x if not shift.any() else 1 / 0)
+    assert "ZeroDivisionError" in against(J).note
+    assert not against(J).passed
+
+
 def test_beside_a_kink_a_wrong_row_fails_where_it_is_smooth():
     J = linearized("y = Relu(x)", FLAT, x=np.array([0.0, 1.0, -1.0]))
     assert not against(J, scaled(1, 1.001)).passed
