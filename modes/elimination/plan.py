@@ -3,6 +3,9 @@
 Narrow ends are accumulated from that side, narrow middles from the vertex where they are narrow,
 convolutions of kernels get their patches gathered once. Each is done where the estimated saving
 over the products that count exceeds the estimated cost of doing it, and only as far as memory goes.
+
+Every step keeps the matrix: the sum over all paths from a source to a sink stays what it was,
+also where a sink lies upstream of another, or a source downstream.
 """
 
 from __future__ import annotations

@@ -169,7 +169,10 @@ class Program:
     def room(self, arrays: Iterable[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
         """Room for all variables, with those that must be copied, and the arrays as vectors."""
         flat = [np.ascontiguousarray(array, self.dtype).reshape(-1) for array in arrays]
-        x = self._idle.pop() if self._idle else np.empty(self.length, self.dtype)
+        try:
+            x = self._idle.pop()  # without asking first: another thread may take the last one
+        except IndexError:
+            x = np.empty(self.length, self.dtype)
         x[0] = 1
         spans = list(self.read.values())
         for k in self.copied:
