@@ -23,10 +23,9 @@ from ..numbers.windows import AUTO_PADS
 from ..registry import Blocks, jacobian, zero
 from .casts import cast_input
 
-zero(
-    "the result is piecewise constant: it is rounded to few values",
-    "QuantizeLinear", "QLinearConv", "QLinearMatMul", auto_pad=AUTO_PADS,
-)  # fmt: skip
+ROUNDED = "the result is piecewise constant: it is rounded to few values"
+zero(ROUNDED, "QuantizeLinear", "QLinearMatMul")
+zero(ROUNDED, "QLinearConv", auto_pad=AUTO_PADS)
 
 
 @jacobian("DequantizeLinear")

@@ -34,7 +34,8 @@ def scatter_nd(op: Any, node: Node) -> Blocks:
     return scattered(op, node, op.Reshape(at, (-1,)), (rows, size(node.x_shape[depth:])))
 
 
-@jacobian("ScatterElements", "Scatter", reduction=REDUCTIONS)
+@jacobian("Scatter")
+@jacobian("ScatterElements", reduction=REDUCTIONS)
 def scatter_elements(op: Any, node: Node) -> Blocks:
     """y[index[i, j], j] = updates[i, j] (for axis 0)."""
     index = from_the_start(op, node.inputs[1], node.x_shape[node.axis])

@@ -166,7 +166,7 @@ def check_refusals(J):
     taller = np.ones((m + 1, n))
     for wrong in (
         lambda: J @ other, lambda: J @ aslinearoperator(other.a), lambda: J + Dense(taller),
-        lambda: J + aslinearoperator(taller), lambda: J @ 2.0, lambda: J @ np.array(["a"] * n),
+        lambda: J + aslinearoperator(taller), lambda: J @ 2.0, lambda: J @ np.array(["a"] * n, str),
     ):  # fmt: skip
         with pytest.raises(InputError):
             wrong()

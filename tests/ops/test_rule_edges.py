@@ -9,7 +9,7 @@ import pytest
 
 import onnxjac as oj
 from check_rule import check_rule, one_node
-from onnxjac.ops import Node, Step, find
+from onnxjac.ops import Node, Step
 from onnxjac.ops.numbers import numbers
 from onnxjac.ops.rules import resampling
 from onnxjac.ops.rules.contrib.normalization import skip_layer_normalization
@@ -216,52 +216,6 @@ def test_the_last_state_of_an_empty_sequence_is_zero(op_type, gates, direction):
     blocks = J.toarray().reshape(n, 2, 2, n, 2, 2)
     assert not blocks[:, 1].any()
     assert blocks[:, 0].any()
-
-
-UNKNOWN = {
-    "GridSample": ({"mode": "sinc"}, {"padding_mode": "sinc"}),
-    "NegativeLogLikelihoodLoss": ({"reduction": "median"},),
-    "SoftmaxCrossEntropyLoss": ({"reduction": "median"},),
-    "LpNormalization": ({"p": 3},),
-    "Pad": ({"mode": "mirror"},),
-    "ScatterElements": ({"reduction": "median"},),
-    "ScatterND": ({"reduction": "median"},),
-    "TensorScatter": ({"mode": "square"},),
-    "DepthToSpace": ({"mode": "DRC"},),
-    "SpaceToDepth": ({"mode": "DRC"},),
-    "ReverseSequence": ({"time_axis": 2}, {"batch_axis": 2}),
-    "RoiAlign": ({"mode": "median"}, {"coordinate_transformation_mode": "pixel"}),
-    "RNN": ({"direction": "back"},),
-    "GRU": ({"direction": "back"},),
-    "LSTM": ({"direction": "back"},),
-    "Gelu": ({"approximate": "sinh"},),
-    "ai.onnx.ml::Normalizer": ({"norm": "L3"},),
-    "ai.onnx.ml::LinearRegressor": ({"post_transform": "TANH"},),
-    "ai.onnx.ml::LinearClassifier": ({"post_transform": "TANH"},),
-    "ai.onnx.ml::SVMRegressor": ({"kernel_type": "SINC"},),
-    "ai.onnx.ml::SVMClassifier": ({"kernel_type": "SINC"}, {"post_transform": "TANH"}),
-}
-"""operator -> attributes of which no derivative is known."""
-
-
-@pytest.mark.parametrize(("name", "attrs"), [(n, a) for n, several in UNKNOWN.items()
-                                             for a in several])  # fmt: skip
-def test_unknown_values_of_attributes_are_refused(name, attrs):
-    domain, _, op_type = name.rpartition("::")
-    declared, x = find(op_type, domain), np.ones((2, 2))
-    node = Node(Step(op_type, domain, 5 if domain else 24, "n", ("x",), ("y",), attrs), (x,), (x,))
-    ((attribute, value),) = attrs.items()
-    with pytest.raises(oj.UnsupportedOp, match=f"{op_type}.*{attribute}={value!r}.*give one of"):
-        (declared.definition or declared.rule)(numbers, node)
-
-
-def test_a_model_with_an_unknown_attribute_has_no_jacobian():
-    m = oj.load(onnx.parser.parse_model(
-        '<ir_version: 10, opset_import: ["": 21]> f (float[2,3] x) => (float[2,3] y) '
-        "{ y = LpNormalization <p = 3> (x) }"
-    ))  # fmt: skip
-    with pytest.raises(oj.OnnxJacError, match="p=3"):
-        oj.linearize(m, {"x": np.ones((2, 3), "f4")}, engine="numpy")
 
 
 RESIZE = """<ir_version: 10, opset_import: ["": 19]>
