@@ -1,5 +1,6 @@
 """The numbers of a sparse Jacobian at the next point: in place, and in long strides."""
 
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -90,6 +91,19 @@ def test_several_threads_at_a_time():
         found = pool.map(lambda K: K.tosparse().data, points * 5)
         for data, numbers in zip(found, expected * 5, strict=True):
             assert_array_equal(data, numbers)
+
+
+def test_another_thread_may_take_the_last_room():
+    """Between the question whether there is room and its answer."""
+
+    class Taken(deque):
+        def __bool__(self):
+            return True
+
+    J = linearized(stencil_by_slices(8))
+    expected = at(J, 1).tosparse().data
+    method(J).program._idle = Taken()
+    assert_array_equal(at(J, 1).tosparse().data, expected)
 
 
 def places():

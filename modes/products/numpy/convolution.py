@@ -63,8 +63,8 @@ def framed(asm: Assembler, x: Place, grid: Windows) -> Place:
     """A signal inside its frame: where it is already, or a copy."""
     if not any(map(any, grid.frame)):
         return x
-    core, around = x.buffer.core, Place(x.buffer, x.buffer.ghost)
-    deep = core is not None and x.same(Place(x.buffer, core))
+    around, owned = Place(x.buffer, x.buffer.ghost), x.buffer.core
+    deep = owned is not None and x.same(Place(x.buffer, owned))
     if deep and x.same(Place(x.buffer, inside(around.view, widths_of(grid)))):
         return around
     frame, core = frame_around(x.shape, x.dtype, grid)
