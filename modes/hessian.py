@@ -11,6 +11,7 @@ import numpy as np
 from ..jacobians import Array, Jacobian, Op, Shape
 from ..jacobians.errors import InputError
 from .checking.check import Check
+from .checking.checked import checked
 from .curvature.blocks import diagonal_blocks
 from .curvature.symmetric import Curvature
 from .explaining.explanation import Explanation
@@ -94,9 +95,9 @@ class Hessian(Curvature):
     def check(self, *, seed: int = 0) -> Check:
         """The tests of `Linearization.check`, of H as the Jacobian of the recorded gradient.
 
-        Central differences are those of that gradient.
+        Central differences are those of that gradient; the matrices are H.toarray() and so on.
         """
-        return self.J.check(seed=seed)
+        return checked(self.J, seed, self)
 
     @property
     def formula(self) -> str:

@@ -185,7 +185,18 @@ class Linearization(Jacobian):
         return explain(self) if name is None else explain_local(self, name)
 
     def check(self, *, seed: int = 0) -> Check:
-        """Dot test, differences, matmat, transpose, elimination: see `modes.checking.check`."""
+        """Whether J is right: `Check`, true where all tests passed, with one line for each test.
+
+        ⟨u, J v⟩ = ⟨Jᵀ u, v⟩; J V and Jᵀ U against their columns; J, planned or compiled as it is,
+        against J as the rules gave it; J.toarray(), J.tosparse(), J.diagonal() and those of Jᵀ
+        against products, where the matrix has at most 4 million entries; J v against differences of
+        the model. Vectors are drawn from `seed`. An exception is a failure, and its line tells it.
+
+        Differences take 3 runs of the model, up to 17 where an entry of J v is not the slope at the
+        first step width, and as many again beside a kink. An entry with a kink, a jump or too much
+        rounding within reach of all widths is not compared, but counted in the line. Tolerances are
+        those of the coarsest float between `wrt` and `of`; tensors coarser than J are named.
+        """
         return self.T.check(seed=seed) if self.transposed else checked(self, seed)
 
     def __getitem__(self, key: Any) -> Jacobian:

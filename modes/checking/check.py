@@ -2,37 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from ...jacobians import Jacobian
+from ...jacobians import Jacobian, prod_text
+from ...jacobians.errors import InputError, LimitError, OnnxJacError
 from ...jacobians.hooks import Shown
+from ...jacobians.text import clipped, joined
+from .differences import Around, compared
 
-Primal = Callable[[np.ndarray], np.ndarray]
-"""δ ↦ f(x + δ), both flat."""
+Neighbour = Callable[[], tuple[Jacobian, Around]]
+"""The Jacobian and the model at a point close to x."""
 
-Neighbour = Callable[[], tuple[Jacobian, Primal]]
-"""The Jacobian and the primal at a point close to x."""
+Test = tuple[str, Callable[[], float]]
+"""What is compared, and its relative error."""
 
 DIFFERENCES = "J v against central differences"
 
-STEPS = (1, 1e-1, 1e-2, 1e-3, 1e-4, 10)
-"""Steps to try, over the one that is best for smooth f; smaller ones cross fewer kinks."""
+ENTRIES = 2**22
+"""Matrices of more entries are not made."""
 
-KINK = 1e-2
-"""One-sided differences that are farther apart than this at every step say nothing of J."""
+PRODUCT, WORK = 2**20, 2**31
+"""Flops of a product, or of as many as make a matrix, up to which its entries are compared."""
+
+SPARSE = 2**24
+"""Bytes that a sparse matrix may take."""
+
+COLUMNS = 8
+"""So many columns are compared entry by entry."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One test: the relative error that was met and the greatest that passes."""
+    """One test: the relative error that was met, the greatest that passes, and what else to say."""
 
     name: str
     error: float
     tolerance: float
+    note: str = ""
 
     @property
     def passed(self) -> bool:
@@ -40,7 +53,8 @@ class Outcome:
 
     def __str__(self) -> str:
         sign = "ok  " if self.passed else "FAIL"
-        return f"{sign} {self.name:<46} error {self.error:.1e}, allowed {self.tolerance:.0e}"
+        text = f"{sign} {self.name:<46} error {self.error:.1e}, allowed {self.tolerance:.0e}"
+        return f"{text} ({self.note})" if self.note else text
 
 
 @dataclass(frozen=True)
@@ -65,61 +79,160 @@ class Check(Shown):
 def check(
     J: Jacobian,
     plain: Jacobian,
-    primal: Primal,
-    scale: float,
+    near: Around,
     neighbour: Neighbour,
     *,
     seed: int = 0,
+    narrow: tuple[Any, ...] = (),
 ) -> Check:
-    """Six tests with random vectors drawn from `seed`; an exception inside counts as a failure.
+    """Tests with random vectors drawn from `seed`; an exception inside counts as a failure.
 
     - dot test: ⟨u, J v⟩ = ⟨Jᵀ u, v⟩;
-    - J v against (f(x + h v) - f(x - h v)) / 2h, which no more is asked to agree with than the two
-      one-sided differences agree with each other: f may have many kinks close to x;
-    - J V against the J v of its columns;
+    - J V and Jᵀ U against the products of their columns;
     - (Jᵀ)ᵀ v against J v;
-    - the dot test of `plain`, which is J as the rules gave it, and its products against those of J,
-      from which something may have been eliminated.
+    - the dot test of `plain`, which is J as the rules gave it, and its products, J v and Jᵀ u,
+      against those of J, which may be planned, compiled, or have lost what was eliminated;
+    - the matrices: see `entries`;
+    - J v against central differences: see `against_differences`.
 
-    `scale` is the size of x, to which h is relative. Where x lies on a kink of f, the second test
-    is made at a `neighbour` of x instead. In float32 a difference sees the rounding of f: its
-    tolerance is wide there, sharp in float64.
+    `narrow` are the tensors between the ends that have fewer digits than J: with them, all
+    tolerances are those of the coarsest one, and a note names them.
     """
-    rng = np.random.default_rng(seed)
+    rng = random(seed)
     v, u = (rng.standard_normal(n).astype(J.dtype) for n in J.shape[::-1])
-    V = rng.standard_normal((J.shape[1], 3)).astype(J.dtype)
-    fine, coarse = tolerances(J.dtype)
-    tests: tuple[tuple[str, Callable[[], float]], ...] = (
+    V, U = (rng.standard_normal((n, 3)).astype(J.dtype) for n in J.shape[::-1])
+    eps = max(map(epsilon, (J.dtype, *(spec.dtype for spec in narrow))))
+    fine, _ = tolerances(eps)
+    tests: tuple[Test, ...] = (
         ("dot test ⟨u, Jv⟩ = ⟨Jᵀu, v⟩", lambda: dot_error(J, u, v)),
-        ("J V against its columns J v", lambda: relative(J @ V, np.stack([J @ c for c in V.T], 1))),
+        ("J V against its columns J v", lambda: column_error(J, V)),
+        ("Jᵀ U against its columns Jᵀ u", lambda: column_error(J.T, U)),
         ("(Jᵀ)ᵀ v against J v", lambda: relative(J.T.T @ v, J @ v)),
         ("dot test before elimination", lambda: dot_error(plain, u, v)),
         ("J v against J v before elimination", lambda: relative(J @ v, plain @ v)),
+        ("Jᵀ u against Jᵀ u before elimination", lambda: relative(J.T @ u, plain.T @ u)),
     )
-    products = [Outcome(name, guarded(error), fine) for name, error in tests]
-    return Check((*products, against_differences(J, primal, v, scale, coarse, neighbour)))
+    products = [outcome_of(name, error, fine) for name, error in tests]
+    slopes = against_differences(J, near, neighbour, seed, narrow)
+    return Check((*products, *entries(J, seed, fine), slopes))
+
+
+def entries(J: Jacobian, seed: int, allowed: float, letter: str = "J") -> Iterator[Outcome]:
+    """J.toarray(), J.tosparse() and J.diagonal(), of the transpose as well, against products.
+
+    The shape, a few columns entry by entry, and the product of a matrix with a random vector, in
+    which all of its entries have a part. A matrix is left out where it has more than 4 million
+    entries or takes more than about 2 · 10⁹ flops, a sparse one where it takes more than 16 MiB.
+    """
+    yield from ways(J, letter, seed, allowed)
+    if J.T is not J:
+        yield from ways(J.T, f"{letter}ᵀ", seed, allowed)
+
+
+def ways(J: Jacobian, name: str, seed: int, allowed: float) -> Iterator[Outcome]:
+    """The entries of one operator, by the ways that are not too much work."""
+    (m, n), some = J.shape, Samples(J, seed)
+    cheap = J.flops <= PRODUCT or min(m, n) * J.flops <= WORK
+    limit = min(SPARSE, J.dense_limit)
+    tests: dict[str, Callable[[], float]] = {}
+    if cheap and m * n <= ENTRIES and m * n * J.dtype.itemsize <= J.dense_limit:
+        tests["toarray"] = lambda: some.error(J.toarray(progress=False))
+        tests["diagonal"] = lambda: some.diagonal_error(J.diagonal())
+    if cheap:
+        tests["tosparse"] = lambda: some.error(J.tosparse(limit=limit, progress=False))
+    for way, error in tests.items():
+        with suppress(LimitError):
+            yield outcome_of(f"{name}.{way}() against products", error, allowed, but=LimitError)
+
+
+class Samples:
+    """Products of an operator that its matrix must give as well."""
+
+    def __init__(self, J: Jacobian, seed: int) -> None:
+        rng = random(seed)
+        self.J, n = J, J.shape[1]
+        self.places = np.sort(rng.choice(n, min(n, COLUMNS), replace=False))
+        self.v = rng.standard_normal(n).astype(J.dtype)
+
+    @cached_property
+    def columns(self) -> np.ndarray:
+        """J e for some unit vectors e."""
+        unit = np.zeros((self.J.shape[1], len(self.places)), self.J.dtype)
+        unit[self.places, range(len(self.places))] = 1
+        return np.asarray(self.J @ unit, np.float64)
+
+    def error(self, matrix: Any) -> float:
+        """The greatest error of a matrix, dense or sparse; raises where the shape is wrong."""
+        check_shape(matrix.shape, self.J.shape)
+        matrix = matrix.astype(np.float64)
+        some = matrix[:, self.places]
+        some = some if isinstance(some, np.ndarray) else some.toarray()
+        v = self.v.astype(np.float64)
+        return max(relative(some, self.columns), relative(matrix @ v, self.J @ self.v))
+
+    def diagonal_error(self, diagonal: np.ndarray) -> float:
+        """The greatest error of some entries of a diagonal; raises where the shape is wrong."""
+        check_shape(diagonal.shape, (min(self.J.shape),))
+        here = self.places < len(diagonal)
+        places = self.places[here]
+        return relative(diagonal[places], self.columns[places, np.flatnonzero(here)])
+
+
+def check_shape(found: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    """Raises where a matrix has not the shape of its operator."""
+    if tuple(found) != expected:
+        raise InputError(f"shape {prod_text(tuple(found))} instead of {prod_text(expected)}")
 
 
 def against_differences(
-    J: Jacobian, primal: Primal, v: np.ndarray, scale: float, allowed: float, neighbour: Neighbour
+    J: Jacobian, near: Around, neighbour: Neighbour, seed: int, narrow: tuple[Any, ...] = ()
 ) -> Outcome:
-    """The test with differences, here or, on a kink, beside it."""
-    name = DIFFERENCES
+    """J v, entry by entry, against (f(x + h v) - f(x - h v)) / 2h for eight widths h.
+
+    One width is enough for most models; those that follow are tried, extrapolated and compared
+    with each other where some entry of J v does not agree. An entry with a kink or jump of f within
+    reach of every width is not compared: a note counts them, and the test is made once more at a
+    `neighbour` of x. The rounding of f and x, of the coarsest float among the tensors between the
+    ends, is allowed for. At most 17 runs of the model here, and 17 there.
+    """
+    eps = max(map(epsilon, (J.dtype, *(spec.dtype for spec in narrow))))
+    _, allowed = tolerances(eps)
+    v = random(seed).standard_normal(J.shape[1]).astype(J.dtype)
+    notes = [narrow_text(narrow)] if narrow else []
+    name, worst = DIFFERENCES, (float("inf"), allowed)
     try:
-        with np.errstate(all="ignore"):
-            spread, error = difference(J, primal, v, scale, allowed)
-            if error > allowed and spread > KINK:
-                name = f"{DIFFERENCES}, beside a kink"
-                spread, error = difference(*neighbour(), v, scale, allowed)
-    except Exception:
-        return Outcome(name, float("inf"), allowed)
-    return Outcome(name, error, max(allowed, min(spread, KINK)))
+        here = compared(J, near, v, eps, allowed, seed)
+        worst = here.worst
+        if not here.judged.all():
+            notes.append(here.note)
+        if here.on_kinks:
+            name = f"{DIFFERENCES}, beside a kink"
+            with suppress(Exception):  # no kink, or no Jacobian there
+                there = compared(*neighbour(), v, eps, allowed, seed)
+                worst = max(worst, there.worst, key=lambda found: found[0] / found[1])
+    except Exception as error:
+        notes.append(said(error))
+    return Outcome(name, *worst, "; ".join(notes))
 
 
-def tolerances(dtype: np.dtype) -> tuple[float, float]:
-    """What rounding may cost: in a product, and in a difference of primals."""
-    eps = epsilon(dtype)
-    return min(1e4 * eps, 0.1), 1e-6 if eps < 1e-10 else min(20 * eps ** (1 / 3), 0.5)
+def narrow_text(specs: tuple[Any, ...]) -> str:
+    """Which tensors have fewer digits than J."""
+    kinds = ", ".join(dict.fromkeys(str(spec.dtype) for spec in specs))
+    names = joined(specs, ", ", lambda spec: clipped(spec.name, 40), 80)
+    return f"{kinds} between the ends: {names}"
+
+
+def tolerances(eps: float) -> tuple[float, float]:
+    """What rounding by eps may cost: half of the digits in a product, more in a difference."""
+    return min(4 * eps ** (1 / 2), 0.1), 1e-6 if eps < 1e-10 else min(2 * eps ** (1 / 3), 0.5)
+
+
+def random(seed: int) -> np.random.Generator:
+    """Random numbers that are not those of `default_rng(seed)`, which may have made the point.
+
+    The direction of the point itself is special: a normalisation does not see it.
+    """
+    return np.random.default_rng((seed, 1))
 
 
 def epsilon(dtype: np.dtype) -> float:
@@ -127,14 +240,34 @@ def epsilon(dtype: np.dtype) -> float:
     return float(ml_dtypes.finfo(dtype).eps)
 
 
-def guarded(error: Callable[[], float]) -> float:
-    """The error, infinite where it is not a number or could not be computed."""
+def outcome_of(
+    name: str, error: Callable[[], float], allowed: float, *, but: type[Exception] | tuple[()] = ()
+) -> Outcome:
+    """One test; its error is infinite where it is not a number or could not be computed.
+
+    Exceptions of the type `but` are raised.
+    """
     try:
         with np.errstate(all="ignore"):
             found = error()
-    except Exception:
-        return float("inf")
-    return found if found == found else float("inf")
+    except but:
+        raise
+    except Exception as problem:
+        return Outcome(name, float("inf"), allowed, said(problem))
+    if found != found:
+        return Outcome(name, float("inf"), allowed, "NaN")
+    return Outcome(name, found, allowed)
+
+
+def said(problem: Exception) -> str:
+    """An exception in one line."""
+    first, *_ = str(problem).splitlines() or [""]
+    return first if isinstance(problem, OnnxJacError) else f"{type(problem).__name__}: {first}"
+
+
+def column_error(J: Jacobian, V: np.ndarray) -> float:
+    """J V against the products of its columns."""
+    return relative(J @ V, np.stack([J @ c for c in V.T], 1))
 
 
 def relative(a: np.ndarray, b: np.ndarray) -> float:
@@ -150,36 +283,3 @@ def dot_error(J: Jacobian, u: np.ndarray, v: np.ndarray) -> float:
     scale = float(np.linalg.norm(u.astype(np.float64)) * np.linalg.norm(forward))
     difference = abs(float(u @ forward) - float(reverse @ v))
     return difference / scale if scale else difference
-
-
-def difference(
-    J: Jacobian, primal: Primal, v: np.ndarray, scale: float, enough: float
-) -> tuple[float, float]:
-    """How far one-sided differences along v are apart, and J v from their mean, at the best step.
-
-    The best step is the first with an error that is small `enough`, else that at which the two
-    sides agree best.
-    """
-    product, here = J @ v, primal(np.zeros_like(v))
-    best = float("inf"), float("inf")
-    for factor in STEPS:
-        ahead, behind = one_sided(primal, here, v, factor * step_size(v, scale))
-        found = relative(ahead, behind), relative(product, (ahead + behind) / 2)
-        if found[1] <= enough:
-            return found
-        best = min(best, found)
-    return best
-
-
-def step_size(v: np.ndarray, scale: float) -> float:
-    """The step at which a central difference of a smooth f is most accurate."""
-    return max(scale, 1e-3) * epsilon(v.dtype) ** (1 / 3)
-
-
-def one_sided(
-    primal: Primal, here: np.ndarray, v: np.ndarray, h: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """(f(x + h v) - f(x)) / h and (f(x) - f(x - h v)) / h."""
-    step = (h * v).astype(v.dtype)
-    ahead, behind = (primal(s).astype(np.float64) for s in (step, -step))
-    return (ahead - here) / h, (here - behind) / h

@@ -8,10 +8,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...jacobians import Dag, Jacobian
+from ..model import TensorSpec
 from ..naming.named import Specs
+from ..naming.names import is_float
 from ..primal.near import Near
+from ..tape.active import active_steps
 from ..tape.routing import Routed
-from .check import Check, check
+from .check import Check, Outcome, against_differences, check, random
+from .differences import spread
 
 
 class Linear(Protocol):
@@ -30,10 +34,19 @@ class Linear(Protocol):
     def _like(self, J: Any) -> Any: ...
 
 
-def checked(J: Any, seed: int) -> Check:
-    """The outcomes of all tests, with random vectors drawn from `seed`."""
+def checked(J: Any, seed: int, face: Jacobian | None = None) -> Check:
+    """The outcomes of all tests, with random vectors drawn from `seed`.
+
+    `face` is what is J to those who use it, where that is another operator: a Hessian.
+    """
+    near, narrow = around(J), narrow_in(J)
+    return check(face or J, J.dag, near, lambda: beside(J, near, seed), seed=seed, narrow=narrow)
+
+
+def differences(J: Any, seed: int) -> Outcome:
+    """The last of these tests alone: J v against differences of the model."""
     near = around(J)
-    return check(J, J.dag, near, near.scale, lambda: beside(J, near, seed), seed=seed)
+    return against_differences(J, near, lambda: beside(J, near, seed), seed, narrow_in(J))
 
 
 def around(J: Linear) -> Near:
@@ -43,7 +56,19 @@ def around(J: Linear) -> Near:
 
 def beside(J: Linear, near: Near, seed: int) -> tuple[Jacobian, Near]:
     """The Jacobian and the primal at a random point near this one."""
-    rng = np.random.default_rng(seed)
-    shift = 1e-2 * max(near.scale, 1e-3) * rng.standard_normal(J.shape[1])
+    shift = 1e-2 * spread(near.x) * random(seed).standard_normal(J.shape[1])
     moved = J._like(J.route.record(near.moved(shift.astype(J.dtype))))
     return moved, around(moved)
+
+
+def narrow_in(J: Linear) -> tuple[TensorSpec, ...]:
+    """The floating tensors on the way from `wrt` to `of` that have fewer digits than J."""
+    wrt, of = (tuple(spec.name for spec in side) for side in (J.domain, J.codomain))
+    active = active_steps(J.route.model.steps, wrt, of)
+    made = (name for found in active for name in found.step.outputs if name)
+    specs = {s.name: s for s in (*J.domain, *J.codomain, *map(J.route.model.spec, made))}
+    return tuple(
+        spec for spec in specs.values()
+        if spec.dtype is not None and is_float(spec.dtype)
+        and np.dtype(spec.dtype).itemsize < J.dtype.itemsize
+    )  # fmt: skip

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -10,7 +11,20 @@ import numpy as np
 from ...jacobians import Jacobian
 from ...jacobians.hooks import check
 from ...jacobians.products import Product, factors_of
-from ..checking.check import DIFFERENCES, Check, Outcome, dot_error, guarded, relative, tolerances
+from ..checking.check import (
+    Check,
+    Outcome,
+    Test,
+    column_error,
+    dot_error,
+    entries,
+    epsilon,
+    outcome_of,
+    random,
+    relative,
+    tolerances,
+)
+from ..checking.checked import differences
 from ..hessian import hessian
 from ..linearization import Linearization
 from .composition import inner, linearized, maker, origin
@@ -26,24 +40,26 @@ def checked(C: Curvature, seed: int = 0) -> Check:
 
     - dot test: ⟨u, C v⟩ = ⟨C u, v⟩;
     - C V against the C v of its columns;
+    - the matrices C.toarray() and C.tosparse() and the diagonal against products, where C is small;
     - vᵀ C v ≥ 0, of what was asked for, where that must be so: of J Jᵀ and Fisher matrices, and of
       Jᵀ H J where no wᵀ H w was seen to be negative;
     - J v against central differences of the model, for every J inside;
     - of a Gauss-Newton matrix, the loss Hessian H against central differences of the gradient.
     """
-    rng = np.random.default_rng(seed)
+    rng = random(seed)
     u, v = (rng.standard_normal(C.shape[0]).astype(C.dtype) for _ in range(2))
     V = rng.standard_normal((C.shape[1], 3)).astype(C.dtype)
-    fine, _ = tolerances(C.dtype)
-    tests: list[tuple[str, Callable[[], float]]] = [
+    fine, _ = tolerances(epsilon(C.dtype))
+    tests: list[Test] = [
         ("dot test ⟨u, Cv⟩ = ⟨Cu, v⟩", lambda: dot_error(C, u, v)),
-        ("C V against its columns C v", lambda: relative(C @ V, np.stack([C @ c for c in V.T], 1))),
+        ("C V against its columns C v", lambda: column_error(C, V)),
     ]
     made = origin(C)
     if is_semidefinite(made, seed):
         tests.append(("vᵀ C v ≥ 0", partial(negativity, made, seed)))
-    products = (Outcome(name, guarded(error), fine) for name, error in tests)
-    return Check((*products, *against_model(made, seed), *against_gradient(made, seed)))
+    products = (outcome_of(name, error, fine) for name, error in tests)
+    return Check((*products, *entries(C, seed, fine, "C"), *against_model(made, seed),
+                  *against_gradient(made, seed)))  # fmt: skip
 
 
 def is_semidefinite(C: Jacobian, seed: int) -> bool:
@@ -53,12 +69,12 @@ def is_semidefinite(C: Jacobian, seed: int) -> bool:
         return True
     if len(factors) == 2 and (factors[0].T is factors[1] or factors[1].T is factors[0]):
         return True
-    return H is not None and negativity(H, seed) <= tolerances(H.dtype)[0]
+    return H is not None and negativity(H, seed) <= tolerances(epsilon(H.dtype))[0]
 
 
 def negativity(C: Jacobian, seed: int) -> float:
     """The greatest -vᵀ C v / ‖v‖ ‖C v‖ of some v, 0 where none is positive."""
-    V = np.random.default_rng(seed).standard_normal((C.shape[1], PROBES)).astype(C.dtype)
+    V = random(seed).standard_normal((C.shape[1], PROBES)).astype(C.dtype)
     V, images = V.astype(np.float64), np.asarray(C @ V, np.float64)
     sizes = np.linalg.norm(V, axis=0) * np.linalg.norm(images, axis=0)
     forms = np.sum(V * images, axis=0)
@@ -76,7 +92,7 @@ def between(C: Jacobian) -> Jacobian | None:
 def against_model(C: Jacobian, seed: int) -> Iterator[Outcome]:
     """J v against central differences, for every Jacobian of a model inside."""
     for J in linearized(C):
-        yield next(o for o in J.check(seed=seed).outcomes if o.name.startswith(DIFFERENCES))
+        yield differences(J, seed)
 
 
 def against_gradient(C: Jacobian, seed: int) -> Iterator[Outcome]:
@@ -90,12 +106,12 @@ def against_gradient(C: Jacobian, seed: int) -> Iterator[Outcome]:
     J = linearized(C)[0]
     plain = hessian(J.route.model, J.point, of=asked["of"], wrt=asked["at"],
                     weights=asked.get("weights"), engine=asked.get("engine"))  # fmt: skip
-    w = np.random.default_rng(seed).standard_normal(H.shape[1]).astype(H.dtype)
-    fine, _ = tolerances(H.dtype)
-    error = guarded(lambda: relative(unit(H @ w), unit(plain @ w)))
-    yield Outcome("loss Hessian against the recorded one", error, fine)
-    found = plain.check(seed=seed).outcomes[-1]
-    yield Outcome(f"H {found.name[2:]} of the gradient", found.error, found.tolerance)
+    w = random(seed).standard_normal(H.shape[1]).astype(H.dtype)
+    fine, _ = tolerances(epsilon(H.dtype))
+    yield outcome_of("loss Hessian against the recorded one",
+                 lambda: relative(unit(H @ w), unit(plain @ w)), fine)  # fmt: skip
+    found = differences(plain.J, seed)
+    yield replace(found, name=f"H {found.name[2:]} of the gradient")
 
 
 def unit(v: np.ndarray) -> np.ndarray:

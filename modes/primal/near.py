@@ -29,10 +29,15 @@ class Near:
         return self._flat(self.of, self.moved(shift))
 
     @property
-    def scale(self) -> float:
-        """The root mean square of x."""
-        x = self._flat(self.wrt, self.point)
-        return float(np.linalg.norm(x)) / max(x.size, 1) ** 0.5
+    def x(self) -> np.ndarray:
+        """x, flat."""
+        return self._flat(self.wrt, self.point)
+
+    @property
+    def parts(self) -> np.ndarray:
+        """For every entry of f, which tensor of `of` it is of."""
+        sizes = [size(shape_of(spec)) for spec in self.of]
+        return np.repeat(np.arange(len(sizes)), sizes)
 
     def moved(self, shift: np.ndarray) -> dict[str, np.ndarray]:
         """The point with the tensors of `wrt` shifted."""

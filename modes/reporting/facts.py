@@ -17,7 +17,7 @@ from .spectrum import Spectrum
 from .timings import Timings
 
 JACOBIAN = "an object: text, shape, dtype, of, wrt (names), flops, bytes, dense_bytes"
-CHECK = "a list with an object for each test: name, error, tolerance, passed"
+CHECK = "a list with an object for each test: name, error, tolerance, note, passed"
 SPECTRUM = {
     "values": "the values, by magnitude",
     "products": "the products with the operator or its transpose that they took",

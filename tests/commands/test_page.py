@@ -59,7 +59,7 @@ def test_all_that_the_text_says_and_pictures(capsys, tmp_path):
         if not later and "error" not in line and "page.html" not in line:
             assert line.strip() in found.text
     assert "KiB held, 2.5 KiB if it were dense" in found.text
-    assert "all 6 tests passed" in found.text
+    assert "all 14 tests passed" in found.text
     assert [image["alt"] for image in found.images] == [
         "Blocks: outputs by inputs", "Singular values",
         "Operators, as the rules give them", "Operators, after elimination",
@@ -79,7 +79,7 @@ def test_without_matplotlib_it_says_so(capsys, tmp_path, monkeypatch):
     found, _, _ = reported(capsys, tmp_path, DIGITS)
     assert not found.images
     assert "onnxjac[plots]" in found.text
-    assert "all 6 tests passed" in found.text
+    assert "all 14 tests passed" in found.text
 
 
 def test_a_picture_that_cannot_be_drawn_says_why(capsys, tmp_path):

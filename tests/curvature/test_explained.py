@@ -19,6 +19,7 @@ X[0] = 0.0
 POINT = {"x": X, "t": np.array([0, 1, 2, 0, 1]), "W": RNG.standard_normal((4, 3))}
 
 DOT, COLUMNS, DEFINITE = "dot test ⟨u, Cv⟩ = ⟨Cu, v⟩", "C V against its columns C v", "vᵀ C v ≥ 0"
+MATRICES = tuple(f"C.{way}() against products" for way in ("toarray", "diagonal", "tosparse"))
 MODELS = "J v against central differences"
 LOSS = ("loss Hessian against the recorded one",
         "H v against central differences of the gradient")  # fmt: skip
@@ -69,7 +70,7 @@ def test_as_data_and_in_a_notebook(found):
 def test_every_test_of_a_gauss_newton_matrix_passes(G):
     outcome = G.check()
     assert outcome
-    assert names(outcome) == [DOT, COLUMNS, DEFINITE, MODELS, *LOSS]
+    assert names(outcome) == [DOT, COLUMNS, DEFINITE, *MATRICES, MODELS, *LOSS]
 
 
 @pytest.mark.parametrize("change", [
@@ -103,7 +104,7 @@ def test_others_are_semidefinite_and_of_a_jacobian_that_is_right(model, name):
     C = MADE[name](model)
     outcome = C.check()
     assert outcome
-    assert names(outcome) == [DOT, COLUMNS, DEFINITE, MODELS]
+    assert names(outcome) == [DOT, COLUMNS, DEFINITE, *MATRICES, MODELS]
     assert {"J", "Jᵀ"} <= {part.name for part in C.explain().parts}
 
 
@@ -113,7 +114,7 @@ def test_over_data_it_says_how_many_batches(model):
         model, halves, of="l", at="z", wrt="W", reduction="mean", shared={"W": POINT["W"]}
     )
     assert "one product: a pass over 2 batches" in C.explain().cost
-    assert names(C.check()) == [DOT, COLUMNS]
+    assert names(C.check()) == [DOT, COLUMNS, *MATRICES]
 
 
 def test_what_is_not_symmetric_fails(G):

@@ -1,0 +1,263 @@
+"""Differences: J v, entry by entry, against slopes of the model along v at several widths."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+
+from ...jacobians import Jacobian
+
+RATIO = 8.0
+"""Each width is so many times the next one."""
+
+POWERS = (0, 1, -1, 2, 3, -2, 4, 5)
+"""Widths in the order in which they are tried, best · RATIO⁻ᵏ: the small ones cross fewer kinks."""
+
+RUNS = 1 + 2 * len(POWERS)
+"""Runs of the model, at most, around one point."""
+
+KINK = 1e-2
+"""A slope that is less certain than this, relative to J v, says nothing of J."""
+
+SURE = 10.0
+"""A difference from J v counts where it is so many times as large as the slope's uncertainty."""
+
+ROUNDINGS = 2.0
+"""So many rounding errors of f and of x are taken to meet in one difference."""
+
+
+class Around(Protocol):
+    """A model around a point: δ ↦ f(x + δ), both flat."""
+
+    @property
+    def x(self) -> np.ndarray:
+        """x, flat."""
+
+    @property
+    def parts(self) -> np.ndarray:
+        """For every entry of f, which tensor it is of."""
+
+    def __call__(self, shift: np.ndarray) -> np.ndarray: ...
+
+
+class Jump(Exception):
+    """f has another shape beside x, as where equal numbers are no longer equal."""
+
+
+@dataclass
+class Compared:
+    """For every entry of f: how far J v is from the slope, how far it may be, and what is unknown.
+
+    `errors` and `limits` are relative to the size of J v in the entry's tensor; entries that are
+    not `judged` have a kink, a jump or too much rounding within reach of every width.
+    """
+
+    errors: np.ndarray
+    limits: np.ndarray
+    judged: np.ndarray
+    finite: np.ndarray
+
+    @property
+    def on_kinks(self) -> int:
+        """How many entries of finite tensors are not judged."""
+        return int(np.count_nonzero(self.finite & ~self.judged))
+
+    @property
+    def note(self) -> str:
+        """What is not judged, in words."""
+        count, endless = len(self.judged), int(np.count_nonzero(~self.finite))
+        said = []
+        if self.on_kinks:
+            said.append(f"{self.on_kinks} of {count} entries not compared: as on a kink or jump, "
+                        f"no slope settles")  # fmt: skip
+        if endless:
+            said.append(f"{endless} of {count} entries are not finite")
+        return "; ".join(said)
+
+    @property
+    def worst(self) -> tuple[float, float]:
+        """The error that is largest for what is allowed, and what is allowed there."""
+        if not self.judged.any():
+            return 0.0, float(self.limits.min(initial=np.inf))
+        errors, limits = self.errors[self.judged], self.limits[self.judged]
+        k = int(np.argmax(errors / np.maximum(limits, np.finfo(float).tiny)))
+        return float(errors[k]), float(limits[k])
+
+
+def compared(
+    J: Jacobian, near: Around, v: np.ndarray, eps: float, allowed: float, seed: int
+) -> Compared:
+    """J v against slopes along v; all widths are tried where some entry needs them.
+
+    An entry agrees where the central difference at one width, or the one extrapolated from two,
+    is J v up to `allowed` and to the rounding of f. Where none is, three widths decide: J v is
+    wrong where it is far from the extrapolated slope compared with what the three, and the slopes
+    to either side, tell of its uncertainty.
+    """
+    with np.errstate(all="ignore"):
+        return Comparison(J, near, v, eps, allowed, seed).run()
+
+
+@dataclass
+class Slopes:
+    """(f(x + h v) - f(x)) / h, (f(x) - f(x - h v)) / h, and their mean, at the width h."""
+
+    h: float
+    ahead: np.ndarray
+    behind: np.ndarray
+    mean: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.mean = (self.ahead + self.behind) / 2
+
+    def finer(self, other: Slopes) -> tuple[np.ndarray, np.ndarray]:
+        """The mean, extrapolated to width 0 with the next smaller width, and how uncertain it is.
+
+        One-sided slopes of a smooth f, extrapolated as well, agree; on a kink they do not.
+        """
+        mean = (RATIO**2 * other.mean - self.mean) / (RATIO**2 - 1)
+        sides = [(RATIO * b - a) / (RATIO - 1)
+                 for a, b in ((self.ahead, other.ahead), (self.behind, other.behind))]  # fmt: skip
+        return mean, np.maximum(abs(sides[0] - sides[1]), abs(mean - other.mean))
+
+
+class Comparison:
+    """The slopes met so far, and which entries agree with J v."""
+
+    def __init__(
+        self, J: Jacobian, near: Around, v: np.ndarray, eps: float, allowed: float, seed: int
+    ) -> None:
+        self.near, self.v, self.allowed = near, v.astype(np.float64), allowed
+        self.product, self.here = (np.asarray(a, np.float64) for a in (J @ v, near(0 * self.v)))
+        self.size = pooled(self.product, near.parts)
+        self.unit = np.where(self.size > 0, self.size, 1.0)
+        x, signs = near.x, np.random.default_rng(seed).choice([-1.0, 1.0], len(self.v))
+        moved = np.asarray(J @ (x * signs).astype(J.dtype), np.float64)
+        values = pooled(self.here, near.parts) + pooled(moved, near.parts)
+        self.rounding = ROUNDINGS * eps * values  # divided by h, an error of a slope
+        self.best = spread(x) * eps ** (1 / 3)  # of smooth f
+        self.slopes: dict[int, Slopes] = {}
+
+    def run(self) -> Compared:
+        """Width by width, until all entries agree."""
+        finite = np.isfinite(self.here)
+        errors, limits = np.full_like(self.here, np.inf), self.limit(self.rounding / self.best)
+        agree, problem = np.zeros(self.here.shape, bool), Exception()
+        for power in POWERS:
+            try:
+                self.slopes[power] = self.at(self.best * RATIO**-power)
+            except Exception as raised:  # f need not be defined so far away
+                problem = raised
+            for slope, apart in self.found_with(power):
+                error = abs(slope - self.product) / self.unit
+                new = (error <= limits) & ~agree & (apart <= KINK)
+                errors[new] = error[new]
+                agree |= new
+            if np.all(agree | ~finite):
+                return Compared(errors, limits, agree & finite, finite)
+        if not self.slopes and not isinstance(problem, Jump):
+            raise problem
+        return self.decided(errors, limits, agree, finite)
+
+    def at(self, h: float) -> Slopes:
+        """The slopes at a width."""
+        steps = h * self.v, -h * self.v
+        ahead, behind = (np.asarray(self.near(step), np.float64) for step in steps)
+        if not ahead.shape == self.here.shape == behind.shape:
+            raise Jump
+        return Slopes(h, (ahead - self.here) / h, (self.here - behind) / h)
+
+    def found_with(self, power: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The slopes that a width gives, alone and extrapolated with those next to it.
+
+        With each, how far the slopes to both sides are apart, relative to the greatest: at once at
+        a kink, where their mean may be J v nevertheless, and little where it is far away.
+        """
+        if power not in self.slopes:
+            return []
+        one = self.slopes[power]
+        found = [(one.mean, self.apart(one))]
+        for wide, fine in ((power - 1, power), (power, power + 1)):
+            if wide in self.slopes and fine in self.slopes:
+                slope, _ = self.slopes[wide].finer(self.slopes[fine])
+                found.append((slope, self.apart(self.slopes[fine])))
+        return found
+
+    def apart(self, slopes: Slopes) -> np.ndarray:
+        """How far the slopes to both sides are apart, beyond what rounding does."""
+        gap = abs(slopes.ahead - slopes.behind) - 2 * self.rounding / slopes.h
+        scale = np.maximum.reduce([abs(slopes.ahead), abs(slopes.behind), self.size])
+        return gap / np.where(scale > 0, scale, 1.0)
+
+    def limit(self, uncertainty: np.ndarray) -> np.ndarray:
+        """What is allowed, relative to the size of J v."""
+        return (self.allowed * self.size + uncertainty) / self.unit
+
+    def decided(
+        self, errors: np.ndarray, limits: np.ndarray, agree: np.ndarray, finite: np.ndarray
+    ) -> Compared:
+        """The same where no width agrees: by the slope that three widths make most certain."""
+        slope, unsure = self.certain()
+        error, limit = abs(slope - self.product) / self.unit, self.limit(SURE * unsure)
+        known = np.isfinite(unsure) & np.isfinite(self.product)
+        wrong, clear = known & (error > limit), known & (limit <= max(KINK, self.allowed))
+        endless = ~np.isfinite(self.product) & (SURE * unsure <= KINK * np.maximum(1, abs(slope)))
+        error[endless] = np.inf
+        judged = finite & (agree | wrong | clear | endless)
+        errors, limits = np.where(agree, errors, error), np.where(agree, limits, limit)
+        return Compared(errors, limits, judged, finite)
+
+    def resolution(self) -> np.ndarray:
+        """The smallest change of f that is seen, where f stands still at other widths.
+
+        A small number that remains of large ones changes by steps that its own size does not tell.
+        """
+        if not self.slopes:
+            return np.zeros_like(self.here)
+        changes = [abs(s.h * side) for s in self.slopes.values() for side in (s.ahead, s.behind)]
+        least = np.min([np.where(change > 0, change, np.inf) for change in changes], axis=0)
+        still = np.any([change == 0 for change in changes], axis=0)
+        seen = np.where(still & np.isfinite(least), least, 0.0)
+        return pooled(seen, self.near.parts)
+
+    def certain(self) -> tuple[np.ndarray, np.ndarray]:
+        """The extrapolated slope that is most certain, entry by entry, and its uncertainty."""
+        best = np.zeros_like(self.here), np.full_like(self.here, np.inf)
+        rounding = np.maximum(self.rounding, self.resolution())
+        powers = sorted(self.slopes)
+        pairs = [(fine, *self.slopes[wide].finer(self.slopes[fine]))
+                 for wide, fine in pairwise(powers) if fine == wide + 1]  # fmt: skip
+        for (_, coarse, loose), (fine, slope, tight) in pairwise(pairs):
+            unsure = np.maximum.reduce([loose, tight, abs(slope - coarse)])
+            finer = [self.slopes[power] for power in powers if power > fine]
+            unsure = np.maximum.reduce([unsure, *(against(slope, s, rounding) for s in finer)])
+            unsure = unsure + rounding / self.slopes[fine].h
+            better = unsure < best[1]
+            best = np.where(better, slope, best[0]), np.where(better, unsure, best[1])
+        return best
+
+
+def against(slope: np.ndarray, finer: Slopes, rounding: np.ndarray) -> np.ndarray:
+    """How far a slope is from the mean at a smaller width, beyond what rounding does there.
+
+    What looks smooth from far away, as saw teeth do, need not be so close by.
+    """
+    return np.maximum(abs(slope - finer.mean) - SURE * rounding / finer.h, 0.0)
+
+
+def spread(x: np.ndarray) -> float:
+    """The size of x, to which steps are relative; that of 0 is 1."""
+    size = float(np.linalg.norm(x)) / max(len(x), 1) ** 0.5
+    return max(size, 1e-3) if size else 1.0
+
+
+def pooled(values: np.ndarray, parts: np.ndarray) -> np.ndarray:
+    """|value|, but at least the root mean square of what is finite in the same tensor."""
+    sizes = np.where(np.isfinite(values), abs(values), 0.0)
+    count = np.bincount(parts)
+    squares = np.bincount(parts, sizes**2, len(count))
+    means = np.sqrt(squares / np.maximum(count, 1))
+    return np.maximum(sizes, means[parts]) if len(values) else sizes
