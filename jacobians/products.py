@@ -98,13 +98,15 @@ def push(chain: list[Jacobian], factor: Jacobian) -> None:
 
 
 def merge(left: Jacobian, right: Jacobian) -> Jacobian | None:
-    """The product as one simpler operator, or None."""
+    """The product as one simpler operator, or None; what passes an empty tensor is zero."""
     if isinstance(left, Zero) or isinstance(right, Zero):
         return Zero(left.out_shape, right.in_shape, common(left.dtype, right.dtype))
     if is_identity(left) and left.dtype == right.dtype:
         return right
     if is_identity(right) and left.dtype == right.dtype:
         return left
+    if left.shape[1] == 0:
+        return Zero(left.out_shape, right.in_shape, common(left.dtype, right.dtype))
     rewrite = REWRITES.get((type(left), type(right)))
     return rewrite(left, right) if rewrite else None
 
