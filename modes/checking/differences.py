@@ -149,8 +149,8 @@ class Comparison:
         for power in POWERS:
             try:
                 self.slopes[power] = self.at(self.best * RATIO**-power)
-            except Exception as error:  # f need not be defined so far away
-                problem = error
+            except Exception as raised:  # f need not be defined so far away
+                problem = raised
             for slope, apart in self.found_with(power):
                 error = abs(slope - self.product) / self.unit
                 new = (error <= limits) & ~agree & (apart <= KINK)
