@@ -117,6 +117,17 @@ class Contents(Shown):
         values = self.ir.graph.initializers.items()
         return {name: _frozen(array_of(value)) for name, value in values}
 
+    @cached_property
+    def turned(self) -> dict[str, tuple[str, Any]]:
+        """Intermediates that are constants with their axes in another order: (constant, order)."""
+        steps = (step for step in self.steps if step.op_type == "Transpose" and not step.domain)
+        found = ((str(s.outputs[0]), str(s.inputs[0]), s.attrs.get("perm")) for s in steps)
+        return {
+            name: (source, order)
+            for name, source, order in found
+            if source in self.constants and name not in self.outputs
+        }
+
     def spec(self, name: str) -> TensorSpec:
         """The tensor of that name, wherever in the model it is."""
         kinds = (self.inputs, self.outputs, self.initializers, self.intermediates)

@@ -33,12 +33,24 @@ def evaluate(
         return {name: inputs[name] for name in names}
     for name in names:
         model.spec(name)
-    held = {**model.constants, **inputs}
+    held = {**turned(model, inputs, names), **model.constants, **inputs}
     asked = tuple(name for name in names if name not in held)
     if missing := [spec for name, spec in model.inputs.items() if name in asked]:
         raise left_out(missing)  # no tensor, as far as its type tells, but wanted nevertheless
     made = _compute(model, inputs, asked, engine) if asked else {}
     return {name: held[name] if name in held else made[name] for name in names}
+
+
+def turned(
+    model: Contents, inputs: Mapping[str, Any], names: tuple[str, ...]
+) -> dict[str, np.ndarray]:
+    """Those of the tensors that are constants, turned: they are views, which take no memory."""
+    known = {name: model.turned[name] for name in names if name in model.turned}
+    return {
+        name: model.constants[source].transpose(order)
+        for name, (source, order) in known.items()
+        if source not in inputs
+    }
 
 
 def _compute(

@@ -136,3 +136,23 @@ def test_a_kernel_as_large_as_the_result_needs_no_memory_of_their_product(wrt):
     tracemalloc.stop()
     assert peak < 2**27 < 4 * 126**2 * 75**2 / 2
     assert np.isclose(u @ forward, back @ v, rtol=1e-3)
+
+
+def test_a_hessian_holds_each_matrix_once():
+    """The gradient multiplies by their transposes, which are views, and which Gemm reads."""
+    n, draw = 1100, np.random.default_rng(0).standard_normal
+    weights = {f"w{k}": (draw((n, n)) / 40).astype(np.float32) for k in range(2)}
+    body = "a = MatMul(x, w0) b = Tanh(a) c = MatMul(b, w1) d = Tanh(c) y = ReduceSum(d)"
+    head = f"g (float[2,{n}] x) => (float[1,1] y)"
+    text = f'<ir_version: 10, opset_import: ["": 21]> {head} {{ {body} }}'
+    proto = parser.parse_model(text)
+    for name, array in weights.items():
+        proto.graph.initializer.append(numpy_helper.from_array(array, name))
+    model, x = oj.load(proto), draw((2, n)).astype(np.float32)
+    H = oj.hessian(model, {"x": x}, of="y", wrt="x")
+    held = sum(w.nbytes for w in weights.values())
+    assert held <= H.nbytes < 1.1 * held
+    v = draw(2 * n).astype(np.float32)
+    expected = oj.hessian(model, {"x": x}, of="y", wrt="x", engine="numpy") @ v
+    np.testing.assert_allclose(H @ v, expected, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(H.compile("onnxruntime") @ v, expected, rtol=1e-3, atol=1e-4)

@@ -14,6 +14,7 @@ from ...flow.opsets import lowest_opsets
 from ...flow.steps import needed, tensor_of
 
 SMALL = 1024  # bytes; larger weights are shared with the session, not copied into the model
+TURNED = 1 << 22  # bytes; larger matrices are not held in another order as well
 
 
 def cut(
@@ -26,10 +27,12 @@ def cut(
     graph = proto.graph
     graph.name = model.name or "graph"
     nodes = list(model.ir.graph)
+    values = ir.convenience.create_value_mapping(model.ir.graph, include_subgraphs=False)
     for index in indices:
         ir.serde.serialize_node_into(graph.node.add(), nodes[index])
+        _read_as_it_lies(graph.node[-1], model, given, values)
         _yield_to_given(graph.node[-1], given)
-    values = ir.convenience.create_value_mapping(model.ir.graph, include_subgraphs=False)
+    _drop_unread(graph, model, names)
     inputs = used & (given | model.inputs.keys())
     graph.input.extend(ir.serde.serialize_value(values[name]) for name in sorted(inputs))
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
@@ -41,6 +44,38 @@ def _yield_to_given(node: onnx.NodeProto, given: frozenset[str]) -> None:
     for index, name in enumerate(node.output):
         if name in given:
             node.output[index] = f"{name}_computed"
+
+
+def _read_as_it_lies(
+    node: onnx.NodeProto, model: Contents, given: frozenset[str], values: dict[str, ir.Value]
+) -> None:
+    """A product with a large constant that is turned: Gemm needs no copy of it in another order."""
+    if node.op_type != "MatMul" or node.domain or node.input[1] not in model.turned:
+        return
+    (a, turned), (source, order) = node.input, model.turned[node.input[1]]
+    held, shape = model.constants[source], values[a].shape
+    if not given.isdisjoint((turned, source)) or shape is None or len(shape) != 2:
+        return
+    if held.ndim == 2 and held.nbytes >= TURNED and held.dtype in (np.float32, np.float64):
+        node.op_type = "Gemm"
+        node.input[1] = source
+        node.attribute.append(helper.make_attribute("transB", int(order in (None, (1, 0)))))
+
+
+def _drop_unread(graph: onnx.GraphProto, model: Contents, names: tuple[str, ...]) -> None:
+    """Without the turned constants that no node reads any more."""
+    read = {*names, *(name for node in graph.node for name in node.input)}
+    if any(map(_has_body, graph.node)):
+        return
+    for k in reversed(range(len(graph.node))):
+        name = graph.node[k].output[0]
+        if name in model.turned and name not in read:
+            del graph.node[k]
+
+
+def _has_body(node: onnx.NodeProto) -> bool:
+    """Whether it has a graph of its own, which may read what stands around it."""
+    return any(a.HasField("g") or a.graphs for a in node.attribute)
 
 
 def _add_initializers(

@@ -29,8 +29,8 @@ The next product of the same operator then finds them awake, and that of another
 long for the cores, as where J and Jᵀ take turns.
 """
 
-LARGE = 2**30
-"""Bytes of weights of which a session makes no copy in its own order, though that is quicker."""
+LARGE = 2**28
+"""Bytes of matrices of which a session makes no copy in its own order, though that is quicker."""
 
 
 class Session:
@@ -95,7 +95,7 @@ def values_of(shared: Mapping[str, np.ndarray]) -> dict[str, Any]:
 def _session(model: bytes, shared: Mapping[str, np.ndarray], lean: bool, provider: str) -> Any:
     """A session of ONNX Runtime.
 
-    A `lean` one keeps nothing between runs, and one with `LARGE` weights has no copy of them.
+    A `lean` one keeps nothing between runs, and one with `LARGE` matrices has no copy of them.
     """
     ort = runtime()
     options = ort.SessionOptions()
@@ -103,7 +103,7 @@ def _session(model: bytes, shared: Mapping[str, np.ndarray], lean: bool, provide
     options.add_session_config_entry("session.intra_op.spin_duration_us", SPINNING)
     values = values_of(shared)
     options.add_external_initializers(list(values), list(values.values()))
-    large = sum(array.nbytes for array in shared.values()) > LARGE
+    large = sum(array.nbytes for array in shared.values() if array.ndim <= 2) >= LARGE
     if large:
         share(options, values)
     if lean:
