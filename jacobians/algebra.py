@@ -6,10 +6,11 @@ from abc import abstractmethod
 from typing import Any
 
 import numpy as np
+from scipy.sparse import linalg
 
 from .arrays import Shape
 from .errors import InputError
-from .guest import Guest, LinearOperator
+from .guest import Guest
 from .hooks import add, multiply, scale, submatrix
 
 
@@ -46,7 +47,7 @@ class Algebra(Guest):
     def __add__(self, other: Any) -> Any:
         if isinstance(other, Algebra):
             return add(self, other)
-        if isinstance(other, LinearOperator) and other.shape != self.shape:
+        if isinstance(other, linalg.LinearOperator) and other.shape != self.shape:
             raise InputError(f"cannot add operators of shape {self.shape} and {other.shape}: "
                              f"{self!r} and {other!r}")  # fmt: skip
         return super().__add__(other)

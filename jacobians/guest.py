@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.sparse import linalg
 
 from .arrays import prod_text
 from .errors import InputError
@@ -54,7 +55,7 @@ class Guest(LinearOperator):
 
     def _factor(self, x: Any, n: int) -> Any:
         """What J can be multiplied by: of arrays a vector of n, or a matrix of n rows."""
-        if isinstance(x, LinearOperator):
+        if isinstance(x, linalg.LinearOperator):
             if x.shape[0] != n:
                 raise self._mismatch(x, f"an operator of {n} rows", False)
         elif isinstance(x, np.ndarray) and x.ndim == 0:
@@ -67,7 +68,7 @@ class Guest(LinearOperator):
         """That something is not what J multiplies, and what is."""
         said = ": x.ravel() is such a vector" if ravels else ""
         named = "; J.apply({name: x}) takes tensors" if hasattr(self, "apply") else ""
-        kind = "an operator" if isinstance(x, LinearOperator) else "an array"
+        kind = "an operator" if isinstance(x, linalg.LinearOperator) else "an array"
         return InputError(
             f"dimension mismatch: J, {type(self).__name__} of shape {prod_text(self.shape)}, "
             f"multiplies {wanted}, not {kind} of shape {list(getattr(x, 'shape', ()))}{said}{named}"

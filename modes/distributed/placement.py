@@ -60,8 +60,11 @@ class Placement:
         )
 
     def everywhere(self, value: Any) -> Any:
-        """A value sent to every worker."""
-        return self.client.scatter(value, broadcast=True, hash=False)
+        """A value for every worker: sent to one, it is passed on from there.
+
+        A broadcast by the scheduler does not end where a worker dies meanwhile.
+        """
+        return self.client.scatter(value, hash=False)
 
 
 def persistently(attempt: Callable[[], T], renew: Callable[[], Any], client: Any) -> T:

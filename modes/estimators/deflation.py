@@ -8,6 +8,7 @@ the most of every sample in stochastic trace estimation", SIAM J. Matrix Anal. A
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -29,6 +30,14 @@ class Deflated:
     def full(self) -> bool:
         """Whether Q has all of A's range, because A has a smaller rank than there are probes."""
         return self.S is None
+
+    def left(self, value: Any, eps: float, size: float = 1.0) -> float:
+        """What a full Q leaves out, 0 where that is rounding: ‖(I - QQᵀ) A‖_F, about, times a size.
+
+        E ‖(I - QQᵀ) A ω‖² is its square, and the last diagonal entry of R one such length.
+        """
+        found = size * float(np.abs(np.diag(self.R)).min())
+        return found if found > len(self.R.T) * 10 * eps * float(np.abs(value).max()) else 0.0
 
 
 def deflated(P: Probed, probes: np.ndarray) -> Deflated:

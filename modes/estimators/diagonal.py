@@ -49,7 +49,7 @@ def xdiag(P: Probed, products: int, rng: np.random.Generator) -> tuple[np.ndarra
     Z = P.adjoint(D.Q)
     inside = np.sum(D.Q * Z, axis=1)
     if D.S is None:  # the basis holds all of A's range
-        return inside, np.zeros_like(inside)
+        return inside, np.full_like(inside, D.left(inside, P.eps))
     along = D.Q @ D.S
     rest = D.probes * along * np.sum(D.S * D.R, axis=0)
     return mean(inside[:, None] - along * (Z @ D.S) + rest)

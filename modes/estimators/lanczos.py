@@ -14,18 +14,29 @@ BASIS = 2**30
 """Bytes of basis vectors that are held at a time."""
 
 
-def ritz(P: Probed, starts: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes θ and weights τ² of the quadrature Σⱼ τⱼ² f(θⱼ) ≈ vᵀ f(A) v, a row for each unit v."""
+Rule = tuple[np.ndarray, np.ndarray]
+"""Nodes θ and weights τ² of the quadrature Σⱼ τⱼ² f(θⱼ) ≈ vᵀ f(A) v, a row for each unit v."""
+
+
+def ritz(P: Probed, starts: np.ndarray, steps: tuple[int, ...]) -> list[Rule]:
+    """The rules after so many steps, the last of which are all that are made."""
     n, m = starts.shape
-    width = max(1, BASIS // (8 * n * steps))
-    nodes, weights = [], []
-    for first in range(0, m, width):
-        diagonal, beside = tridiagonal(P, starts[:, first : first + width], steps)
-        for a, b in zip(diagonal.T, beside.T, strict=True):
-            theta, vectors = np.linalg.eigh(np.diag(a) + np.diag(b[:-1], 1) + np.diag(b[:-1], -1))
-            nodes.append(theta)
-            weights.append(vectors[0] ** 2)
-    return np.array(nodes), np.array(weights)
+    width = max(1, BASIS // (8 * n * steps[-1]))
+    parts = [
+        tridiagonal(P, starts[:, first : first + width], steps[-1]) for first in range(0, m, width)
+    ]
+    diagonal, beside = (np.concatenate(side, axis=1).T for side in zip(*parts, strict=True))
+    return [rule(diagonal[:, :k], beside[:, : k - 1]) for k in steps]
+
+
+def rule(diagonal: np.ndarray, beside: np.ndarray) -> Rule:
+    """The quadrature of every start, from its T."""
+    k = diagonal.shape[1]
+    T, at = np.zeros((len(diagonal), k, k)), np.arange(k)
+    T[:, at, at] = diagonal
+    T[:, at[1:], at[:-1]] = T[:, at[:-1], at[1:]] = beside
+    nodes, vectors = np.linalg.eigh(T)
+    return nodes, vectors[:, 0] ** 2
 
 
 def tridiagonal(P: Probed, starts: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:

@@ -73,7 +73,7 @@ def condition_number(
     """κ₂(A) = σ₁ / σₙ, the largest by the smallest singular value; infinite where that is zero.
 
     `error` follows from the bounds of both, as for `spectral_norm`. The value approaches κ from
-    below: where the iteration ran out of products, take it as a lower bound.
+    below: where the iteration ran out of products, it is a lower bound, and its error infinite.
     """
 
     def done(found: Extremes) -> bool:
@@ -87,7 +87,8 @@ def condition_number(
             return Estimate(_quotient(values.max(), values.min()), 0.0, P.products, how)
         found = extremes(P, products // 2, done, np.random.default_rng(seed))
         value, error = _ratio(found)
-        return Estimate(value, error, P.products, "Golub–Kahan")
+        ended = done(found)
+        return Estimate(value, error if ended else np.inf, P.products, "Golub–Kahan")
 
 
 def _all_values(P: Probed, exact: bool | None, products: int) -> tuple[np.ndarray | None, str]:

@@ -79,7 +79,8 @@ def xtrace(P: Probed, products: int, rng: np.random.Generator) -> Found:
     Z = P @ D.Q
     H = D.Q.T @ Z
     if D.S is None:  # the basis holds all of A's range
-        return float(np.trace(H)), 0.0
+        value = float(np.trace(H))
+        return value, D.left(value, P.eps, np.sqrt(n))  # |tr B| ≤ √n ‖B‖_F
     X = without_own(D.S, D.Q.T @ D.probes)
     rest, image = D.probes - D.Q @ X, D.Y - Z @ X
     scale = (n - m + 1) / np.sum(rest**2, axis=0)

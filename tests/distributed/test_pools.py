@@ -3,6 +3,7 @@
 import os
 import signal
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -160,13 +161,14 @@ class Client:
     [("CommClosedError", "at each of 5 tries", 5), ("KilledWorker", "smaller batches", 1)],
 )
 def test_workers_that_are_lost_again_and_again(monkeypatch, kind, text, tries):
-    dask = pytest.importorskip("distributed")
     monkeypatch.setattr(placement, "PAUSE", 0)
-    error = {
-        "CommClosedError": lambda: dask.CommClosedError("gone"),
-        "KilledWorker": lambda: dask.KilledWorker("share-1", None, 3),
-    }[kind]()
-    client = Client(error)
+    errors = {
+        "CommClosedError": pytest.importorskip("distributed.comm.core").CommClosedError("gone"),
+        "KilledWorker": pytest.importorskip("distributed").KilledWorker(
+            "share-1", SimpleNamespace(address="tcp://here"), 3
+        ),
+    }
+    client = Client(errors[kind])
     with pytest.raises(OnnxJacError, match=text):
         made("kfac", UNEVEN, client=client)
     assert client.asked == tries

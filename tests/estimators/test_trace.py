@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.sparse.linalg import aslinearoperator
 
-from estimators.examples import Hidden, decaying, flat
+from estimators.examples import Hidden, decaying, flat, rotated
 from onnxjac import InputError
 from onnxjac.modes.estimators.diagonal import diagonal
 from onnxjac.modes.estimators.trace import trace
@@ -61,6 +61,18 @@ def test_a_low_rank_is_exact():
     entries = diagonal(A, method="xdiag", products=20)
     assert entries.exact
     assert_allclose(entries.value, np.diag(A.a), rtol=1e-10)
+
+
+def test_a_small_rest_is_no_low_rank():
+    """In single precision a thousandth part may lie below the cut of the basis."""
+    values = np.r_[1.0, np.full(299, 1e-6)]
+    matrix = rotated(values).astype(np.float32)
+    A = aslinearoperator(matrix)
+    found = trace(A, method="xtrace", products=60)
+    assert abs(found.value - values.sum()) <= found.error < 1e-2
+    assert not found.exact
+    entries = diagonal(A, method="xdiag", products=60)
+    assert np.all(np.abs(entries.value - np.diag(matrix)) <= entries.error + 1e-5)
 
 
 def test_few_columns_are_multiplied_out():
