@@ -26,6 +26,10 @@ CASES = {
         { t, i = TopK(x, k) y = Mul(t, w) }""",
         "t y", "x w", x=[0.97],
     ),
+    "an empty tensor in a dense Jacobian": case(
+        "g (double[1,4,2] x, double[0,3] z) => (double[1,4,2] y) { y = Sin(x) }", "y", "z x",
+        x=[[[0.1, 0.2], [0.3, 0.4], [0.5, 0.6], [0.7, 0.8]]], z=np.zeros((0, 3)),
+    ),
     "a Hessian in a tensor and in one computed from it": case(
         "g (double[2] x) => (double[2] s) { t = Exp(x) s = Mul(t, x) }", "s", "x t", x=[0.3, -0.7]
     ),

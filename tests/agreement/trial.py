@@ -19,8 +19,8 @@ from .ways import Compared, Subject, Way, finite
 RELATIVE = 1e-8
 """Largest error, relative to the largest entry, in float64."""
 
-SINGLE = {"Resize", "Upsample", "HammingWindow", "BlackmanWindow"}
-"""Operators whose coefficients ONNX Runtime rounds to float32, in double models as well."""
+SINGLE = {"Resize", "Upsample", "HammingWindow", "BlackmanWindow", "Shrink"}
+"""Operators that ONNX Runtime computes in part in float32, in double models as well."""
 
 STEP = 1e-6
 """Of central differences: the generator keeps values further than that from kinks."""
