@@ -45,6 +45,8 @@ def is_misread_resize(step: Step, x: Any, roi: Any = None, scales: Any = None, *
         return True
     if scales is None or not np.size(scales):
         return False
+    if x is None:  # its size is not known before the run
+        return bool(np.any(np.asarray(scales) != 1))
     axes = step.attrs.get("axes", range(np.ndim(x)))
     lengths = np.array([np.shape(x)[axis] for axis in axes], np.float32)
     same = np.all(np.floor(lengths * scales) == lengths)
