@@ -83,7 +83,7 @@ class Rewriting:
         """A C = (Cᵀ Aᵀ)ᵀ where C is large: a constant, or the transpose of what is computed."""
         a, c = operands(node)
         turned = before_turning(c)
-        if self.is_large_matrix(turned):
+        if turned is not None and self.is_large_matrix(turned):
             self.gemm(node, a, turned)
             return
         if not is_one_matrix(a) or not is_one_matrix(c):
@@ -104,9 +104,9 @@ class Rewriting:
         made = self.call("MatMul", [left, right], (n, m))
         self.reshapes(node, self.call("Transpose", [made], (m, n), perm=(1, 0)))
 
-    def is_large_matrix(self, value: ir.Value | None) -> bool:
+    def is_large_matrix(self, value: ir.Value) -> bool:
         """Whether a value is a constant matrix of which there is to be one copy, in one order."""
-        held = None if value is None else self.constants.get(id(value))
+        held = self.constants.get(id(value))
         if held is None or held.ndim != 2 or held.nbytes < LARGE:
             return False
         return held.dtype in (np.float32, np.float64)
