@@ -19,7 +19,10 @@ from .ways import Compared, Subject, Way, finite
 RELATIVE = 1e-8
 """Largest error, relative to the largest entry, in float64."""
 
-SINGLE = {"Resize", "Upsample", "HammingWindow", "BlackmanWindow", "Shrink"}
+SINGLE = {
+    "Attention", "BlackmanWindow", "DFT", "GroupNormalization", "HammingWindow", "Resize", "STFT",
+    "Shrink", "Upsample",
+}  # fmt: skip
 """Operators that ONNX Runtime computes in part in float32, in double models as well."""
 
 STEP = 1e-6
