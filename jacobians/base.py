@@ -141,20 +141,35 @@ class Jacobian(Algebra, Entries, Shown, ABC):
         and has all kernels. `memory` is how many bytes may be held beyond what J holds. The
         program is made at the first product, one for each number of columns; after `relinearize`,
         at the first product again.
+
+        Shape: (m, n), as before. Raises `InputError` at the first product for an engine that is
+        unknown or not installed, and where a vector does not fit.
         """
         return compiled(self, engine, products, memory)
 
     def inverse(self, *args: Any, **options: Any) -> Jacobian:
-        """J⁻¹ as an operator, whose product is a Krylov solution: options of `onnxjac.inverse`."""
+        """J⁻¹ as an operator, whose product is a Krylov solution: options of `onnxjac.inverse`.
+
+        Shape: (n, m). Raises `InputError` for a solver that does not take such an operator; a
+        product raises `NotConverged` where the iteration does not reach its tolerance.
+        """
         solved: Jacobian = inverse(self, *args, **options)
         return solved
 
     def plot(self, **options: Any) -> Any:
-        """The blocks or the entries as a picture: options of `onnxjac.plots.plot_jacobian`."""
+        """The blocks or the entries as a picture: options of `onnxjac.plots.plot_jacobian`.
+
+        Shape: J is (m, n), with m and n at least 1. Raises `InputError` without matplotlib, and for
+        an operator without entries.
+        """
         return plot(self, **options)
 
     def spy(self, **options: Any) -> Any:
-        """Where entries may be other than zero, as a picture: options of `onnxjac.plots.spy`."""
+        """Where entries may be other than zero, as a picture: options of `onnxjac.plots.spy`.
+
+        Shape: J is (m, n), with m and n at least 1. Raises `InputError` without matplotlib, and
+        `LimitError` where the pattern takes more than 2 GiB.
+        """
         return spy(self, **options)
 
 

@@ -24,7 +24,8 @@ class Entries(Guest):
     def toarray(self, *, limit: int | None = None, progress: bool | None = None) -> np.ndarray:
         """The dense matrix, from whichever side needs fewer products; silent with `progress=False`.
 
-        Raises `LimitError` where it would take more than `limit` bytes.
+        Shape: (m, n). Raises `LimitError` where the matrix would take more than `limit` bytes,
+        which is 2 GiB or what the `Limits` of the model say.
         """
         limit, (m, n) = self.dense_limit if limit is None else limit, self.shape
         need = m * n * self.dtype.itemsize
@@ -48,8 +49,8 @@ class Entries(Guest):
         read-only, for other results share them; a `copy()` has its own. As to `progress`, see
         `onnxjac.progress`.
 
-        Raises `LimitError` where it would take more than `limit` bytes, `InputError` where `out`
-        has another pattern.
+        Shape: (m, n). Raises `LimitError` where the matrix would take more than `limit` bytes,
+        `InputError` where `out` has another pattern.
         """
         with showing(progress):
             return sparse(self, format, self.dense_limit if limit is None else limit, out)
@@ -73,7 +74,10 @@ class Entries(Guest):
         return chunks(n, width, label, "products")
 
     def diagonal(self) -> np.ndarray:
-        """The entries J[i, i], exact: structurally where the kind knows them, else by products."""
+        """The entries J[i, i], exact: structurally where the kind knows them, else by products.
+
+        Shape: (min(m, n),).
+        """
         m, n = self.shape
         k = min(m, n)
         entries = np.empty(k, dtype=self.dtype)
@@ -84,7 +88,10 @@ class Entries(Guest):
         return entries
 
     def trace(self) -> Any:
-        """Σᵢ J[i, i] of a square operator: a float, or complex."""
+        """Σᵢ J[i, i] of a square operator: a float, or complex.
+
+        Shape: a number. Raises `InputError` where the operator is not square.
+        """
         if self.shape[0] != self.shape[1]:
             raise InputError(f"the trace needs a square operator, not one of shape {self.shape}")
         return self.diagonal().sum(dtype=wide(self.dtype)).item()

@@ -85,17 +85,24 @@ class Guest(LinearOperator):
         return super().__rmul__(x)
 
     def to_torch(self) -> Any:
-        """v ↦ J v as a function of PyTorch: (*K, n) -> (*K, m), any leading axes K.
+        """v ↦ J v as a function of PyTorch.
 
         Autograd pulls cotangents back by Jᵀ, to any order; forward mode and `torch.func` work too.
         Needs `onnxjac[torch]`.
+
+        Shapes: (*K, n) -> (*K, m), any leading axes K, for J (m, n). Raises `InputError` without
+        PyTorch, and where v does not fit.
         """
         return to_torch(self)
 
     def to_jax(self) -> Any:
-        """v ↦ J v as a function of JAX: (*K, n) -> (*K, m), any leading axes K.
+        """v ↦ J v as a function of JAX.
 
-        It stands `jit`, `vmap`, `jvp`, `grad` and their compositions. Needs `onnxjac[jax]`.
+        The function stands `jit`, `vmap`, `jvp`, `grad` and their compositions. Needs
+        `onnxjac[jax]`.
+
+        Shapes: (*K, n) -> (*K, m), any leading axes K, for J (m, n). Raises `InputError` without
+        JAX, and where v does not fit.
         """
         return to_jax(self)
 
@@ -103,6 +110,8 @@ class Guest(LinearOperator):
         """J as a `pylops.LinearOperator`; a side that is one tensor has its shape as dims or dimsd.
 
         Needs `onnxjac[pylops]`.
+
+        Shape: (m, n), as J. Raises `InputError` without PyLops.
         """
         return to_pylops(self)
 

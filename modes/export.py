@@ -51,7 +51,7 @@ def export(
     | `"hvp"` | `{wrt}_tangent` | the scalar `of`, `{wrt}_grad`, `{wrt}_hvp` = H · tangents |
     | `"jacobian"` | | each `of`, `{of}_{wrt}_jacobian`, dense |
 
-    Shapes are those of the point, except for a symbolic first dimension of the model's inputs,
+    Shapes: as at the point, except for a symbolic first dimension of the model's inputs,
     which stays symbolic where that is right at all sizes that are tried: some six recordings, of
     up to 14 samples and of as many as the point has, are compared, in their nodes and constants or
     else in their numbers, and so are the shapes of the model at 1,009 and 1,000,003 samples. An

@@ -25,9 +25,12 @@ def jvp(
 ) -> tuple[Tensors, Tensors]:
     """y = f(x) and dy = J dx, both by name.
 
-    `tangents` names the tensors that move, inputs, initializers or intermediates, each with an
-    array of its tensor's shape; the others stay. `dy` has the shapes of `y`. Options are those of
-    `linearize`.
+    `tangents` names the tensors that move: inputs, initializers or intermediates. All other tensors
+    stay. Options: as for `linearize`.
+
+    Shapes: a tangent dx has the shape of its tensor, and dy has the shapes of y. Raises
+    `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an operator
+    without a rule.
     """
     check_named(tangents)
     J = linearize(model, primals, of=of, wrt=tuple(tangents), **options)

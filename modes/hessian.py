@@ -52,7 +52,10 @@ class Hessian(Curvature):
         return self.J.structure
 
     def plan(self, *, products: int = 100, memory: int | None = None) -> Hessian:
-        """The same Hessian, made ready for so many products: see `Linearization.plan`."""
+        """The same Hessian, made ready for so many products: see `Linearization.plan`.
+
+        Shape: (n, n), as before.
+        """
         return Hessian(self.J.plan(products=products, memory=memory), self.function)
 
     def compile(
@@ -79,7 +82,11 @@ class Hessian(Curvature):
         return self.J._dense(limit)
 
     def apply(self, tangents: Mapping[str, Any]) -> Tensors:
-        """H v with tensors in and out by name; tangents that are left out are zero."""
+        """H v with tensors in and out by name; tangents that are left out are zero.
+
+        Shapes: H v has the shapes of v, one for each tensor of `wrt`. Raises `InputError` where a
+        tangent does not fit, `UnknownTensor` for a name that is not in `wrt`.
+        """
         products = self.J.apply(tangents)
         return {spec.name: products[f"{spec.name}_cotangent"] for spec in self.domain}
 
@@ -89,7 +96,10 @@ class Hessian(Curvature):
         return super().__getitem__(key)
 
     def explain(self, name: str | None = None) -> Explanation | Local:
-        """What H is made of, as the Jacobian of the recorded gradient: see `Linearization`."""
+        """What H is made of, as the Jacobian of the recorded gradient: see `Linearization.explain`.
+
+        Raises `UnknownTensor` for a name that the gradient's graph does not have.
+        """
         return self.J.explain() if name is None else self.J.explain(name)
 
     def check(self, *, seed: int = 0) -> Check:
@@ -124,6 +134,9 @@ def hessian(
     two different tensors of `wrt`; else the result is a `Hessian`. H is the linearisation of the
     recorded gradient, so that a product costs about two gradients: for an MLP of L layers in its
     weights, 6 L - 4 matrix products. Shapes: (size of `wrt`)².
+
+    Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
+    operator without a rule; `InputError` also for several elements without `weights`.
     """
     if blocks not in (None, "diagonal"):
         raise InputError(f"blocks={blocks!r} is neither None nor 'diagonal'")
@@ -152,6 +165,15 @@ def hvp(
     weights: Any = None,
     engine: str | None = None,
 ) -> tuple[Tensors, Tensors]:
-    """∇f and H v by name, one product; `tangents` names the tensors that move."""
+    """∇f and H v by name, with H = ∂²f/∂x² and f = Σ weights ∘ of: one product.
+
+    `tangents` names the tensors x that move and gives v; all other tensors stay. Where `of` has
+    several elements, `weights` of its shape combine the elements into the scalar f. For several
+    products at one point take `hessian`.
+
+    Shapes: v, ∇f and H v have the shapes of the tensors that `tangents` names. Raises `InputError`
+    where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an operator without a
+    rule; `InputError` also where f is no scalar.
+    """
     H = hessian_of(model, primals, of, tuple(tangents), weights, engine)
     return dict(H.gradient), H.apply(tangents)

@@ -118,6 +118,8 @@ class Linearization(Jacobian):
         What the products repay is multiplied out once, in at most `memory` bytes: per-sample
         blocks to a narrow output, dense stretches, patches of convolutions. Without a plan J
         adapts to the number of products that it has given.
+
+        Shape: (m, n), as before.
         """
         return self._with(make=partial(planned, products=products, memory=memory))
 
@@ -143,7 +145,12 @@ class Linearization(Jacobian):
         return self.dag.flops
 
     def relinearize(self, inputs: Mapping[str, Any]) -> Linearization:
-        """The same Jacobian at another point; what does not depend on the point is reused."""
+        """The same Jacobian at another point; what does not depend on the point is reused.
+
+        Shape: the one of J, or what the inputs make of it. Raises `InputError` for an input that is
+        missing or does not fit, `UnsupportedOp` where the new point reaches an operator without a
+        rule.
+        """
         return self._like(self.route.at(inputs, self))
 
     def _like(self, J: Linearization) -> Linearization:
@@ -159,7 +166,12 @@ class Linearization(Jacobian):
         return dense(eliminated(self.dag), limit=limit)
 
     def apply(self, tangents: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """J v with tensors in and out by name; tangents that are left out are zero."""
+        """J v with tensors in and out by name; tangents that are left out are zero.
+
+        Shapes: a tangent v has the shape of its tensor of `wrt`, and J v has the shapes of the
+        tensors of `of`. Raises `InputError` where a tangent does not fit, `UnknownTensor` for a
+        name that is not in `wrt`.
+        """
         check_named(tangents)
         seeds = {}
         for name, tangent in tangents.items():
@@ -180,6 +192,8 @@ class Linearization(Jacobian):
         """What J is made of, step by step, and why its products go the way they do.
 
         With the name of a node or tensor, the rule of one step: its mathematics and its blocks.
+
+        Raises `UnknownTensor` for a name that the model does not have.
         """
         if self.transposed:
             return self.T.explain() if name is None else self.T.explain(name)
@@ -207,7 +221,11 @@ class Linearization(Jacobian):
         return self.block((key[0],), (key[1],))
 
     def block(self, of: tuple[str, ...], wrt: tuple[str, ...]) -> Linearization:
-        """The rows of some tensors and the columns of others, by name."""
+        """The rows of some tensors and the columns of others, by name.
+
+        Shape: (size of these `of`, size of these `wrt`). Raises `UnknownTensor` for a tensor that
+        is not on its side of J.
+        """
         sinks = [find_tensor(name, self.codomain, range(len(self.codomain))) for name in of]
         sources = [find_tensor(name, self.domain, range(len(self.domain))) for name in wrt]
         domain, codomain = (tuple(spec for _, spec in ends) for ends in (sources, sinks))

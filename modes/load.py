@@ -37,8 +37,9 @@ def load(
     A `torch.nn.Module` or a JAX function is exported first, at ``example_inputs``: a tuple of
     arguments, one array, or a dict by name. Inputs are named as in the function's signature,
     weights as in the module (``"fc1.weight"``), arrays in a nest ``"params.fc1.w"``. A module is
-    exported in evaluation, with its weights as they are now. Shapes are those of the examples, but
-    for the first axis with ``dynamic_batch=True``, or that of the arguments which it names.
+    exported in evaluation, with its weights as they are now. Shapes: as in the file, or as in
+    the examples, whose first axis is free with ``dynamic_batch=True`` or for the arguments which
+    ``dynamic_batch`` names.
     Weights in files of their own are read, or with ``mmap=True`` mapped: then they take memory
     only as far as they are needed, and the files must not change as long as the model is there.
 

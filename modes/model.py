@@ -21,18 +21,32 @@ class Model(Contents):
     """A loaded model."""
 
     def run(self, inputs: Mapping[str, Any], *, engine: str | None = None) -> dict[str, np.ndarray]:
-        """All outputs by name, at the point `inputs`."""
+        """All outputs by name, at the point `inputs`.
+
+        Shapes: as the model declares its outputs, a free dimension as the inputs make it. Raises
+        `InputError` for an input that is missing or does not fit, `UnknownTensor` for a name that
+        the model does not have, `LimitError` where the run needs more than the `Limits` of the
+        model; another `OnnxJacError` where an operator fails on its inputs.
+        """
         point = check_inputs(self, inputs)
         outputs = evaluate(self, point, self.outputs, engine=engine)
         warn_nonfinite(self, outputs, point)
         return outputs
 
     def to_torch(self, **options: Any) -> Callable[..., Any]:
-        """The model as a function of PyTorch: see `onnxjac.to_torch`."""
+        """The model as a function of PyTorch: see `onnxjac.to_torch`.
+
+        Shapes: as the model declares its tensors. Raises `InputError` without PyTorch, and where a
+        name or a tensor does not fit.
+        """
         function: Callable[..., Any] = hooks.to_torch(self, **options)
         return function
 
     def to_jax(self, **options: Any) -> Callable[..., Any]:
-        """The model as a function of JAX: see `onnxjac.to_jax`."""
+        """The model as a function of JAX: see `onnxjac.to_jax`.
+
+        Shapes: as the model declares its tensors. Raises `InputError` without JAX, and where a name
+        or a tensor does not fit.
+        """
         function: Callable[..., Any] = hooks.to_jax(self, **options)
         return function

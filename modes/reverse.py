@@ -43,7 +43,16 @@ def vjp(
     wrt: Names = None,
     **options: Any,
 ) -> tuple[Tensors, Pullback]:
-    """y = f(x) and the pullback u ↦ Jᵀ u, both by name; options are those of `linearize`."""
+    """y = f(x) and the pullback u ↦ Jᵀ u, both by name. Options: as for `linearize`.
+
+    The pullback takes a dict of cotangents u by name, or the array alone where `of` is one tensor.
+    A cotangent that is left out is zero. Every call is one product with Jᵀ.
+
+    Shapes: a cotangent u has the shape of its tensor of `of`, and Jᵀ u has the shapes of the
+    tensors of `wrt`. Raises `InputError` where a name, a shape or a dtype does not fit, and
+    `UnsupportedOp` for an operator without a rule. The pullback raises `InputError` where a
+    cotangent does not fit.
+    """
     J = linearize(model, primals, of=of, wrt=wrt, **options)
     return dict(J.primal), Pullback(J)
 
@@ -56,10 +65,11 @@ def grad(
     wrt: Names = None,
     **options: Any,
 ) -> Tensors:
-    """∇f of a scalar tensor `of`, by name, each in the shape of its tensor.
+    """∇f of a scalar tensor f, which `of` names, by name. Options: as for `linearize`.
 
-    Raises `InputError` where `of` has more than one element: use `vjp` and say which combination.
-    Options are those of `linearize`.
+    Shapes: each gradient has the shape of its tensor of `wrt`. Raises `InputError` where `of` has
+    more than one element, for which `vjp` takes a cotangent, and where a name, a shape or a dtype
+    does not fit; `UnsupportedOp` for an operator without a rule.
     """
     J = linearize(model, inputs, of=of, wrt=wrt, **options)
     if J.shape[0] != 1 or len(J.codomain) != 1:

@@ -77,6 +77,9 @@ def jacobian(*names: str, **values: Collection[Any]) -> Callable[[Rule], Rule]:
 
     `values` are what an attribute may be, `mode=("linear", "cubic")`; a model with another value is
     not loaded. The Jacobian of a model is `linearize(model, inputs)`; this refuses one.
+
+    Shapes: the block of output y and input x is an operator (size of y, size of x). Raises
+    `InputError` where a name is no string.
     """
     if not all(isinstance(name, str) for name in names):
         raise InputError("jacobian declares the rule of an operator, @jacobian('MatMul'): the "
@@ -92,7 +95,11 @@ def jacobian(*names: str, **values: Collection[Any]) -> Callable[[Rule], Rule]:
 
 
 def zero(reason: str, *names: str, **values: Collection[Any]) -> None:
-    """Declare operators whose derivative is structurally zero, and why."""
+    """Declare operators whose derivative is structurally zero, and why.
+
+    `values` are what an attribute may be, as for `jacobian`: `load` raises `LoadError` for a model
+    with another value.
+    """
     for name in names:
         domain, _, op_type = name.rpartition("::")
         DECLARATIONS[op_type, domain] = Declaration(
@@ -104,6 +111,9 @@ def defines(*names: str, **values: Collection[Any]) -> Callable[[Definition], De
     """Declare what operators are, in calls of the vocabulary: `@defines("LSTM")`.
 
     `values` are what an attribute may be, as for `jacobian`.
+
+    Raises `InputError` where a name is no string. A model in which the definition leaves out a
+    named output raises `UnsupportedOp`.
     """
     if not all(isinstance(name, str) for name in names):
         raise InputError("defines takes names of operators: @defines('my.domain::Op')")

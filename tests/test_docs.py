@@ -1,7 +1,10 @@
 """The documentation: notebooks as they are committed, every public name, the page for new ops."""
 
+import doctest
+import inspect
 import re
 import tomllib
+from operator import attrgetter
 from types import ModuleType
 
 import nbformat
@@ -49,6 +52,71 @@ def test_the_reference_has_every_public_name_once():
     text = "\n".join(page.read_text() for page in (DOCS / "reference").glob("*.md"))
     found = re.findall(r"^::: onnxjac\.(.+)$", text, re.MULTILINE)
     assert sorted(found) == sorted([*public_names(), "jacobians.Jacobian"])
+
+
+def shown(text):
+    """The code of the examples in a text."""
+    return "\n".join(example.source for example in doctest.DocTestParser().get_examples(text))
+
+
+@pytest.mark.parametrize("name", list(public_names()))
+def test_every_public_name_has_an_example(name):
+    """On a page, where it is called `oj.NAME`, or in its own docstring."""
+    value, (*_, alone) = attrgetter(name)(oj), name.split(".")
+    assert inspect.isclass(value) or callable(value)
+    pages = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+    code = "\n".join(shown(page.read_text(encoding="utf-8")) for page in pages)
+    own = shown(inspect.getdoc(value))
+    assert re.search(rf"\boj\.{name}\b", code) or re.search(rf"\b{alone}\b", own)
+
+
+MEMBERS = re.compile(r"^::: onnxjac\.(\S+)\n    options:\n(?:.*\n)?      members: \[(.*)\]$", re.M)
+
+
+def documented_functions():
+    """Every public function, and every method that the reference lists."""
+    yield from (name for name in public_names() if inspect.isfunction(attrgetter(name)(oj)))
+    for page in sorted((DOCS / "reference").glob("*.md")):
+        for owner, listed in MEMBERS.findall(page.read_text(encoding="utf-8")):
+            names = (f"{owner}.{member}" for member in listed.split(", "))
+            yield from (name for name in names if inspect.isfunction(attrgetter(name)(oj)))
+
+
+FUNCTIONS = list(documented_functions())
+
+NO_ARRAYS = {
+    "defines", "jacobian", "zero", "prove", "tags",  # of operators, by their names
+    "progress",  # of whatever runs in its block
+    "Linearization.explain", "Hessian.explain", "Linearization.check",  # of words
+}  # fmt: skip
+"""The functions that neither take nor give arrays, operators or models."""
+
+NO_ERRORS = {
+    "progress",  # takes any truth value
+    "Linearization.check",  # an error that it meets is a line of its result
+    "Linearization.plan", "Hessian.plan",  # any number of products, any memory
+    "jacobians.Jacobian.diagonal",  # of any operator
+}  # fmt: skip
+
+
+def test_the_functions_of_the_reference_are_found():
+    """The next tests are of these, the exceptions among them."""
+    assert {"linearize", "estimators.trace", "Model.run", "jacobians.Jacobian.toarray"} < {*FUNCTIONS}
+    assert NO_ARRAYS | NO_ERRORS <= {*FUNCTIONS}
+
+
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name not in NO_ARRAYS])
+def test_every_docstring_says_shapes(name):
+    """After `Shape:` or `Shapes:`, where a reader looks for them."""
+    assert re.search(r"\bShapes?: \S", inspect.getdoc(attrgetter(name)(oj)))
+
+
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name not in NO_ERRORS])
+def test_every_docstring_says_what_it_raises(name):
+    """After the word `raises`, an error of the library by its name."""
+    _, *raised = re.split(r"\b[Rr]aises\s", inspect.getdoc(attrgetter(name)(oj)))
+    errors = [getattr(oj, error, None) for error in re.findall(r"`(\w+)`", " ".join(raised))]
+    assert any(inspect.isclass(e) and issubclass(e, oj.OnnxJacError) for e in errors)
 
 
 def test_every_page_is_in_the_navigation():

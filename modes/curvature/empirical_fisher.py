@@ -38,6 +38,10 @@ def empirical_fisher(
     Shapes: (size of `wrt`)²; `wrt` are all floating inputs by default. Source: Kunstner,
     Balles, Hennig, "Limitations of the empirical Fisher approximation for natural gradient
     descent", 2019.
+
+    Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
+    operator without a rule; `InputError` also for a `reduction` that there is not, and where no
+    tensor has an axis of samples.
     """
     G = per_sample_gradients(
         model, inputs, of=of, at=at, wrt=wrt, reduction=reduction, engine=engine

@@ -40,6 +40,10 @@ def fisher(
     `seed`: an unbiased estimate. Shapes: (size of `wrt`)²; `wrt` are all floating inputs by
     default, so name the weights. Source: Martens, "New insights and perspectives on the natural
     gradient method", 2020.
+
+    Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
+    operator without a rule; `InputError` also for a `likelihood` or a `reduction` that there is
+    not.
     """
     check_reduction(reduction, ("sum", "mean"))
     middle = name_of(model, at, model.outputs, "at")

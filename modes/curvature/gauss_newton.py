@@ -43,6 +43,10 @@ def gauss_newton(
     G is positive semidefinite where the loss is convex in `at`. Shapes: (size of `wrt`)²; `wrt` are
     all floating inputs by default, so name the weights. Source: Schraudolph, "Fast curvature
     matrix-vector products for second-order gradient descent", 2002.
+
+    Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
+    operator without a rule; `InputError` also for several elements of `of` without `weights`, and
+    for a `reduction` that the model's last steps do not show.
     """
     check_reduction(reduction, (None, "sum", "mean"))
     middle = name_of(model, at, model.outputs, "at")

@@ -16,6 +16,9 @@ from ...ops import numbers
 def identity_like(G: Jacobian) -> Identity:
     """I of the shape and type of a square operator, for `G + damping * identity_like(G)`.
 
+    Shape: (n, n) for an operator of this shape. Raises `InputError` where the operator is not
+    square.
+
     >>> identity_like(Identity((2, 3), np.float32))
     I(2×3)
     """
@@ -43,8 +46,11 @@ def inverse(
     | `"lsmr"` | any, m×n | right factor R: x = R y with min ‖A R y - b‖ |
 
     With `"lsmr"` the inverse is the pseudo-inverse, n×m: least squares, of least norm where R is
-    not given, to ‖Aᵀ(A x - b)‖ ≤ rtol ‖A‖ ‖A x - b‖. `maxiter` is 10 n by default. A product
-    that does not get there raises `NotConverged`.
+    not given, to ‖Aᵀ(A x - b)‖ ≤ rtol ‖A‖ ‖A x - b‖. `maxiter` is 10 n by default.
+
+    Shapes: A is (m, n) and A⁻¹ (n, m), with m = n but for `"lsmr"`; M is (n, n). Raises
+    `InputError` for an unknown solver, a complex operator or a shape that does not fit. A product
+    raises `NotConverged` where the iteration does not reach `rtol`.
 
     >>> from onnxjac.jacobians import Dense
     >>> inverse(Dense(np.array([[2.0, 1.0], [1.0, 3.0]]))) @ np.array([5.0, 5.0])

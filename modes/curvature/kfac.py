@@ -44,6 +44,12 @@ def kfac(
     up its own, and keeps up to `keep` bytes of them for the second pass of `ekfac`. The draws of
     `fisher_type="mc"` are the same whatever works where.
 
+    Shapes: K is (n, n), n the size of `wrt`; for a weight with i inputs and o outputs A is (i, i)
+    and B is (o, o). Raises `InputError` for an option or a name that does not fit, `UnsupportedOp`
+    for a weight whose use is no Kronecker product, or whose rows are not samples, each on its own,
+    `LimitError` where a factor is of a whole table. `K.inverse` raises `InputError` where K is
+    singular without damping.
+
     Sources: Martens and Grosse, 2015; Grosse and Martens, 2016; Eschenhagen et al., 2023.
     """
     passes = Passes(model, inputs, "K-FAC", **options)
@@ -55,9 +61,14 @@ def ekfac(
 ) -> KroneckerFactored:
     """E = Q diag(λ) Qᵀ: the eigenvectors Q of K-FAC, with λ = c Σₙ (Qᵀ vec Gₙ)² of F itself.
 
-    No Kronecker product in this basis, of any eigenvalues, is nearer to F. Options are those of
-    `kfac`; data is gone through twice. Source: George et al., "Fast approximate natural gradient
-    descent in a Kronecker-factored eigenbasis", 2018.
+    No Kronecker product in this basis, of any eigenvalues, is nearer to F. Options: as for `kfac`.
+    Data is gone through twice.
+
+    Shapes: E and Q are (n, n), λ is (n,), n the size of `wrt`. Raises the errors of `kfac`, and
+    `InputError` for `fisher_type="forward-only"`, which has no gradients.
+
+    Source: George et al., "Fast approximate natural gradient descent in a Kronecker-factored
+    eigenbasis", 2018.
     """
     passes = Passes(model, inputs, "E-KFAC", **options)
     with_gradients(passes, "E-KFAC")

@@ -28,6 +28,9 @@ def ntk(
     are the entries of `of`, samples first, so that for outputs (N, C) the block of a pair of
     samples n, m is `K[n * C : (n + 1) * C, m * C : (m + 1) * C]`. No scaling. Shapes: (size of
     `of`, size of `of` at `others`). Source: Jacot, Gabriel, Hongler, "Neural tangent kernel", 2018.
+
+    Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
+    operator without a rule.
     """
     J = linearize(model, inputs, of=of, wrt=wrt, engine=engine)
     if others is None:
@@ -53,6 +56,9 @@ def gram(
 
     No scaling: it is the Gauss-Newton matrix of ½ ‖of‖². Shapes: (size of `wrt`)²;
     `wrt` are all floating inputs by default.
+
+    Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
+    operator without a rule.
     """
     J = linearize(model, inputs, of=of, wrt=wrt, engine=engine)
     return Symmetric(J.T @ J, J.domain, formula="Jᵀ J")

@@ -19,9 +19,13 @@ from .pooling import summed
 def shampoo(model: Model, inputs: Any, *, power: float = 0.5, **options: Any) -> KroneckerFactored:
     """S = blockdiag(Lᵖ ⊗ Rᵖ) with L = c Σₙ Gₙ Gₙᵀ and R = c Σₙ Gₙᵀ Gₙ, Gₙ as in F.
 
-    p = `power`: 1/2 as in Shampoo, whose steps use S⁻¹ᐟ² = L⁻¹ᐟ⁴ ⊗ R⁻¹ᐟ⁴. Options are those of
-    `kfac`. Source: Gupta, Koren, Singer, "Shampoo: preconditioned stochastic tensor optimization",
-    2018.
+    p = `power`: 1/2 as in Shampoo, whose steps use S⁻¹ᐟ² = L⁻¹ᐟ⁴ ⊗ R⁻¹ᐟ⁴. Options: as for `kfac`.
+
+    Shapes: S is (n, n), n the size of `wrt`; for a weight with i inputs and o outputs Gₙ is (i, o),
+    L is (i, i) and R is (o, o). Raises the errors of `kfac`, and `InputError` for
+    `fisher_type="forward-only"`, which has no gradients.
+
+    Source: Gupta, Koren, Singer, "Shampoo: preconditioned stochastic tensor optimization", 2018.
     """
     passes = Passes(model, inputs, "Shampoo", **options)
     with_gradients(passes, "Shampoo")

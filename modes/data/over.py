@@ -50,6 +50,11 @@ def streamed(
     operators that `keep` bytes can hold stay for the next product. `size(batch)` says how many
     samples it has, by default the length of the first axis. With `check`, two products are compared
     and an `OnnxJacWarning` says if they differ, and why.
+
+    Shapes: C has the shape of the C_b, or with `"stack"` the sum of their rows by their common
+    columns; an array of the data is (N, ...). Raises `InputError` for data that cannot be read
+    again or has no common number of samples, for an unknown `reduction`, and where the shapes of
+    two C_b differ; errors of `make` come as they are.
     """
     if not is_data(data, batch_size):
         return make(data)

@@ -48,6 +48,10 @@ def distributed(
 
     The share of a worker that is lost is computed again by others. A worker that is in the middle
     of a batch holds one linearisation, whatever the number of its threads.
+
+    Shapes: as for `streamed`. Raises the errors of `streamed`, `InputError` where `client` is no
+    client of Dask, and `OnnxJacError` where workers are lost again and again, or the cluster is
+    closed.
     """
     batches = batches_of(data, batch_size)
     weights = weights_of(batches, reduction, size)

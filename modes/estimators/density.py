@@ -111,6 +111,9 @@ def spectral_density(
     Raises `InputError` for what is not square and symmetric. Sources: Ubaru, Chen
     and Saad, "Fast estimation of tr(f(A)) via stochastic Lanczos quadrature", 2017; Lin, Saad and
     Yang, "Approximating spectral densities of large matrices", 2016.
+
+    Shapes: A is (n, n), nodes and weights are (probes, steps), or (1, n) where the density is
+    exact.
     """
     with probing(A, "spectral density", progress) as P:
         rng = np.random.default_rng(seed)
@@ -149,6 +152,9 @@ def logdet(
     `exact` are those of `spectral_density`. `error` is the standard error over probes plus an
     estimate of what the quadrature is off by, see `SpectralDensity`: the quadrature of log is too
     large, and much so with few steps at a high condition number.
+
+    Shapes: A is (n, n), the value a number. Raises `InputError` where A is not square, real,
+    symmetric and positive definite.
 
     >>> from onnxjac.jacobians import Kron
     >>> logdet(Kron(np.diag([1.0, 2.0]), np.diag([3.0, 5.0]), ()))

@@ -22,6 +22,10 @@ def diagonal(
     `method` is `"exact"` or `"xdiag"`. By default the diagonal is exact where structure or few
     sparse entries tell it, or n products suffice; else XDiag, whose error has the same shape.
 
+    Shapes: A is (n, n), the value and its error (n,). Raises `InputError` where A is not square or
+    not real, and for an unknown `method`. Source: Epperly, Tropp, Webber, "XTrace: making the most
+    of every sample in stochastic trace estimation", 2024.
+
     >>> from onnxjac.jacobians import Dense
     >>> J = Dense(np.array([[1.0, 2.0], [3.0, 4.0]]))
     >>> diagonal(J.T @ J).value

@@ -31,6 +31,12 @@ def low_rank(
     `method` is `"svd"`, for any A, or `"nystrom"`, for a symmetric positive semidefinite one,
     where V = U and Σ approximates the leading eigenvalues. `error` is no standard error but an
     estimate of ‖A - U Σ Vᵀ‖_F = √(E ‖(A - U Σ Vᵀ) ω‖²) from ten Gaussian ω of their own.
+
+    Shapes: A is (m, n), U Σ (m, rank) and V (n, rank), with a rank of at most min(m, n). Raises
+    `InputError` for an unknown `method` and where A is complex; with `"nystrom"` also where A is
+    not square, symmetric and positive semidefinite. Sources: Halko, Martinsson, Tropp, "Finding
+    structure with randomness", 2011; Tropp et al., "Fixed-rank approximation of a
+    positive-semidefinite matrix from streaming data", 2017.
     """
     with probing(A, "low rank", progress) as P:
         rng = np.random.default_rng(seed)

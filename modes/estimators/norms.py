@@ -25,6 +25,9 @@ def frobenius_norm(
     `exact=True` takes up to min(m, n) products, `exact=False` estimates; by default it is exact
     where structure, few sparse entries or no more than `products` products tell it.
 
+    Shapes: A is (m, n), the value a number, in the units of A. Raises `InputError` where A is
+    complex.
+
     >>> from onnxjac.jacobians import Diagonal
     >>> frobenius_norm(Diagonal(np.array([3.0, 4.0])))
     5 (exact by structure, 0 products)
@@ -52,6 +55,9 @@ def spectral_norm(
 
     `error` is a bound, no standard error: a singular value of A lies so near. The iteration ends
     where it is rtol · σ₁; the value approaches σ₁ from below.
+
+    Shapes: A is (m, n), the value a number, in the units of A. Raises `InputError` where A is
+    complex.
     """
 
     def done(found: Extremes) -> bool:
@@ -74,6 +80,9 @@ def condition_number(
 
     `error` follows from the bounds of both, as for `spectral_norm`. The value approaches κ from
     below: where the iteration ran out of products, it is a lower bound, and its error infinite.
+
+    Shapes: A is (m, n) with m, n ≥ 1, the value a number without unit. Raises `InputError` where A
+    is empty or complex.
     """
 
     def done(found: Extremes) -> bool:

@@ -30,6 +30,11 @@ def trace(
     and XTrace's, whose samples share a basis, rather too small. A sum, no mean: divide by n for
     the mean eigenvalue.
 
+    Shapes: A is (n, n), the value a number. Raises `InputError` where A is not square or not real,
+    and for an unknown `method`. Sources: Hutchinson, 1990; Meyer et al., "Hutch++: optimal
+    stochastic trace estimation", 2021; Epperly, Tropp, Webber, "XTrace: making the most of every
+    sample in stochastic trace estimation", 2024.
+
     >>> from onnxjac.jacobians import Diagonal
     >>> trace(Diagonal(np.array([1.0, 2.0, 4.0])))
     7 (exact by structure, 0 products)

@@ -39,6 +39,9 @@ def to_jax(
     Forward mode is J v, reverse mode Jᵀ u; higher derivatives are recorded as ONNX at each point.
     A jitted function calls back to the CPU; under `vmap` it runs once a sample. Where JAX is not
     told to use 64 bits, results are of 32. Needs `onnxjac[jax]`.
+
+    Shapes: arrays in and out have the shapes of the model's tensors. Raises `InputError` without
+    JAX, for a name in `wrt` that the model computes, and where an argument does not fit.
     """
     bind, jnp = primitive().bind, optional("jax.numpy", "jax")
     signature = Signature(model, of, wrt, inputs, engine)

@@ -38,6 +38,9 @@ def to_torch(
     fix), and any other input by keyword; it gives the tensors of `of`, alone where there is one.
     Backward is Jᵀ u, forward mode J v; higher derivatives are recorded as ONNX at each point.
     Under `vmap` it runs once a sample. CPU only. Needs `onnxjac[torch]`.
+
+    Shapes: tensors in and out have the shapes of the model's tensors. Raises `InputError` without
+    PyTorch, for a name in `wrt` that the model computes, and where an argument does not fit.
     """
     torch, apply = optional("torch", "torch"), applied().apply
     signature = Signature(model, of, wrt, inputs, engine)

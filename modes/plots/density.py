@@ -37,6 +37,9 @@ def plot_density(
     since most eigenvalues of a network are nearly zero; the axis ends at a tenth of what a single
     one of the n eigenvalues contributes. Draw several into one `ax`, each with a `label`.
     `progress` is as for `onnxjac.progress`.
+
+    Shape: A is (n, n), with n at least 1. Raises `InputError` without matplotlib, where `ax` is no
+    Axes, and where A is not square, real and symmetric.
     """
     with watched(progress):
         rho = A if isinstance(A, SpectralDensity) else density_of(A, steps, probes, seed)

@@ -26,6 +26,9 @@ def plot_graph(J: Jacobian, *, after: bool = False, ax: Axes | None = None) -> A
     larger graphs each run of operators without a branch is one arrow, and beyond 300 points what
     stands in neighbouring layers is taken together. J is of a model, a Hessian too; a
     transpose is drawn as what it is the transpose of.
+
+    Shape: J is (m, n). Raises `InputError` without matplotlib, where `ax` is no Axes, for an
+    operator that is not of a model, and where nothing leads from `wrt` to `of`.
     """
     return plotted(of_model(J), after=after, ax=ax)
 
@@ -44,7 +47,11 @@ def plotted(J: Linearization, *, after: bool, ax: Axes | None, layers: int | Non
 
 
 def plot_elimination(J: Jacobian, *, axs: tuple[Axes, Axes] | None = None) -> tuple[Axes, Axes]:
-    """The DAG before elimination and after it, side by side: see `plot_graph`."""
+    """The DAG before elimination and after it, side by side: see `plot_graph`.
+
+    Shape: J is (m, n). Raises `InputError` without matplotlib, where `axs` are not two Axes, and
+    for an operator that is not of a model.
+    """
     J = of_model(J)
     both = [drawn(J, dag) for dag in (J.dag, eliminated(J.dag))]
     if axs is None:

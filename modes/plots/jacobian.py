@@ -33,6 +33,10 @@ def plot_jacobian(
     come from products: exact where there are few rows, else with the standard error that stands
     beside the colours. Names and shapes are on the axes; numbers are in the units of the tensors,
     ∂of per ∂wrt. `progress` is as for `onnxjac.progress`. `J.plot()` is the same.
+
+    Shape: J is (m, n), with m and n at least 1. Raises `InputError` without matplotlib, where `ax`
+    is no Axes, and where J is no operator of onnxjac or has no entries; `LimitError` where
+    `entries=True` needs more than `toarray` may take.
     """
     check_jacobian(J)
     rows, columns = sides(J)

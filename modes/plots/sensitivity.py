@@ -41,6 +41,10 @@ def plot_sensitivity(
     row of it, drawn as bars with the names in `features`. Unit: that of y per unit of x. The axes
     that come back are those of the map or of the bars. `progress` is as for `onnxjac.progress`.
 
+    Shapes: x is (N, C, H, W), (N, features) or (features,); s is (H, W) or (features,). Raises
+    `InputError` without matplotlib, where `ax` is no Axes, where J is of several tensors or of an x
+    of another shape, and for an `entry`, a `sample` or `features` that x or y does not have.
+
     Source: Simonyan, Vedaldi, Zisserman, "Deep inside convolutional networks", 2014.
     """
     name, shape = input_of(J)

@@ -51,6 +51,10 @@ def plot_spectrum(
     else 20. Negative eigenvalues have a colour and a mark of their own. What is zero to
     rounding has no place on a log scale: the legend counts it. Values are in the units of J. Draw
     several into one `ax`, each with a `label`. `progress` is as for `onnxjac.progress`.
+
+    Shape: J is (m, n), with m and n at least 1. Raises `InputError` without matplotlib, where `ax`
+    is no Axes, for k below 1, and where J is no operator of onnxjac or has no entries;
+    `NotConverged` where the iteration for the k largest does not end.
     """
     check_jacobian(J)
     if k is not None and k < 1:

@@ -27,8 +27,11 @@ def spy(J: Jacobian, *, ax: Axes | None = None, progress: bool | None = None) ->
 
     Up to 200 × 200 entries are drawn one by one. A larger matrix is rasterised: the colour of a
     tile is the share of its entries that may be other than zero, so that a lone entry is still
-    seen. `progress` is as for `onnxjac.progress`. `J.spy()` is the same. Raises `LimitError` where
-    the pattern takes more than 2 GiB.
+    seen. `progress` is as for `onnxjac.progress`. `J.spy()` is the same.
+
+    Shape: J is (m, n), with m and n at least 1. Raises `InputError` without matplotlib, where `ax`
+    is no Axes, and where J is no operator of onnxjac or has no entries; `LimitError` where the
+    pattern takes more than 2 GiB.
     """
     check_jacobian(J)
     with watched(progress):

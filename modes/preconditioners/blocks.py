@@ -24,8 +24,12 @@ def block_jacobi(A: Any, blocks: int | None = None, *, damping: float = 0.0) -> 
     By tensor, as `A.domain` lists them, or in so many equal `blocks`: one per sample of a batch.
     A block of n columns takes n products; where A is known to act within samples, n products give
     all blocks at once. Holds Σ n² numbers. For `M=` of `cg` and `minres`, where a block is not
-    symmetric of `gmres` and `bicgstab`. Raises `InputError` where a symmetric block is not positive
-    definite, or another one is singular.
+    symmetric of `gmres` and `bicgstab`.
+
+    Shapes: A and M are (n, n). Raises `InputError` where A is not square or not real, where a
+    symmetric block is not positive definite or another one is singular, and where `blocks` does not
+    divide n or is not given for an A without `domain`; `LimitError` where the blocks take more than
+    2 GiB.
     """
     with probing(A, "block Jacobi") as P:
         n = square(P)

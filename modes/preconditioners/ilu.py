@@ -17,6 +17,11 @@ def ilu(A: Jacobian, **options: Any) -> LinearOperator:
     Options are those of `scipy.sparse.linalg.spilu`: `drop_tol`, `fill_factor`. For `M=` of `gmres`
     and `bicgstab`.
 
+    Shapes: A and M are (n, n). Raises `LimitError` where the entries of A take more than 2 GiB.
+    What `spilu` raises comes as it is: `RuntimeError` for a pivot that is zero, `ValueError` where
+    A is not square. Source: Li and Shao, "A supernodal approach to incomplete LU factorization with
+    partial pivoting", 2011.
+
     >>> import numpy as np
     >>> from onnxjac.jacobians import Diagonal
     >>> ilu(Diagonal(np.array([2.0, 4.0]))) @ np.ones(2)

@@ -18,6 +18,9 @@ def jacobi(A: Any, *, damping: float = 0.0) -> Diagonal:
     The diagonal is exact: by structure, which for A = JᵀDJ with a diagonal D squares J factor by
     factor; by sparse entries; or by n products. For `M=` of `cg` and `minres`.
 
+    Shapes: A and M are (n, n). Raises `InputError` where A is not square or not real, and where an
+    entry of the damped diagonal is not positive.
+
     >>> from onnxjac.jacobians import Dense
     >>> J = Dense(np.array([[1.0, 2.0], [1.0, 0.0]]))
     >>> jacobi(J.T @ J).d
@@ -34,6 +37,9 @@ def column_scaling(J: Any, *, damping: float = 0.0) -> Diagonal:
 
     For least squares: solve min ‖J R y - b‖, then x = R y. `R @ R` is the `M=` of `cg` on the
     normal equations. The column norms are exact: see `jacobi`; or by min(m, n) products.
+
+    Shapes: J is (m, n), R is (n, n). Raises `InputError` where J is complex, and where a column is
+    zero without damping.
     """
     with probing(J, "column norms") as P:
         squares, _ = column_squares(P)

@@ -24,7 +24,9 @@ def kronecker(K: Any, *, damping: float = 0.0) -> Any:
     exact for every λ. An object with a method `inverse`, such as one made by K-FAC, is asked for
     its own, with the damping where there is one. Where K is already a sum A + δI, λ is λ + δ.
     Symmetric matrices must be positive definite together with the damping. Where A or B is not
-    symmetric, M = A⁻¹ ⊗ B⁻¹, for λ = 0 alone. Raises `InputError` for what else there is.
+    symmetric, M = A⁻¹ ⊗ B⁻¹, for λ = 0 alone.
+
+    Shapes: K and M are (n, n). Raises `InputError` for any other K, and where a matrix is singular.
 
     >>> kronecker(Kron(np.diag([1.0, 2.0]), np.diag([1.0, 4.0]), ())).diagonal()
     array([1.   , 0.25 , 0.5  , 0.125])

@@ -18,8 +18,13 @@ def low_rank_plus_damping(A: Any, rank: int, *, damping: float, seed: int = 0) -
 
     A is symmetric positive semidefinite and U Λ Uᵀ its Nyström approximation of some rank r, which
     takes r products. The condition number of M (A + μI) is a constant on average once r is twice
-    the effective dimension tr A(A + μI)⁻¹. Source: Frangella, Tropp and Udell, "Randomized Nyström
-    preconditioning", SIAM J. Matrix Anal. Appl. 44, 2023.
+    the effective dimension tr A(A + μI)⁻¹.
+
+    Shapes: A and M are (n, n), U is (n, r). Raises `InputError` where the damping is not positive,
+    and where A is not square, real, symmetric and positive semidefinite.
+
+    Source: Frangella, Tropp and Udell, "Randomized Nyström preconditioning", SIAM J. Matrix Anal.
+    Appl. 44, 2023.
     """
     if damping <= 0:
         raise InputError(f"the damping must be positive, not {damping:g}")

@@ -16,6 +16,8 @@ def prove(op_type: str, domain: str = "") -> Proof:
     definition entry by entry, and the entries must be identically equal. A proof prints itself,
     shows itself in Jupyter, and is written in Markdown by `markdown()`.
 
+    Raises `UnsupportedOp` for an operator that is unknown or not declared.
+
     >>> bool(prove("Tanh"))
     True
 
@@ -41,6 +43,8 @@ def tags(op_type: str | None = None) -> Tags:
 
     ONNX introduced its tags with five examples: data that is moved has a derivative, and what says
     where to has none; nor has what depends on shapes only.
+
+    Raises `UnsupportedOp` for a name that is no operator of ONNX.
 
     >>> for name in ("Reshape", "Shape", "Size", "Concat", "Split"):
     ...     print(name, *(f"{row.port}: {row.verdict} ({row.agreement})" for row in tags(name)))

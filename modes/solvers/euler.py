@@ -37,7 +37,12 @@ def implicit_euler(
 
     The tensors of `of` are F, those of `wrt` u, in the same order. Each result is that of
     `newton_krylov`, which takes the other `options`, with the time `t` from the start; its
-    Jacobian is I − h ∂F/∂u. Raises `NotConverged` where a step is not found.
+    Jacobian is I − h ∂F/∂u.
+
+    Shapes: F has the shapes of u, tensor by tensor; the x of a result is u, flat, of shape (n,).
+    Units: h is in units of time, F in units of u per time. Raises `NotConverged` where a step is
+    not found, `InputError` where shapes, names or dtypes do not fit, `UnsupportedOp` for an
+    operator without a rule.
     """
     euler = euler_residual(model, inputs, of=of, wrt=wrt, engine=engine)
     names = names_of(model, wrt, model.inputs, "wrt")
@@ -63,6 +68,10 @@ def euler_residual(
     """G(u) = u − u₋ − h F(u) as a model of its own, with ∂G/∂u = I − h ∂F/∂u.
 
     Its new inputs are `step`, h, and `u_before` for every u; its outputs are `u_residual`.
+
+    Shapes: `u_before` and `u_residual` have the shape of u, as F has; `step` is a scalar. Raises
+    `InputError` where F and u differ in their shapes, and where a name, a shape or a dtype does not
+    fit.
     """
     rates = names_of(model, of, model.outputs, "of")
     states = names_of(model, wrt, model.inputs, "wrt")

@@ -55,6 +55,12 @@ def levenberg_marquardt(
     by default √ε. The result is that of `scipy.optimize.least_squares` (`cost`, `fun`, `jac`,
     `grad`, `optimality`, the largest cosine) with `tensors`, `damping` and `products`.
 
+    Shapes: x and δ are (n,), n the size of the tensors of `wrt`; r is (m,), m the size of the
+    tensors of `of`; J is (m, n), D is (n,), R is (n, n). Raises `InputError` where the
+    `preconditioner` is no operator of shape (n, n), and where a name, a shape or a dtype does not
+    fit; `UnsupportedOp` for an operator without a rule. An iteration that ends early raises
+    nothing: see `success` and `message` of the result.
+
     Sources: Moré, "The Levenberg-Marquardt algorithm", 1978, for D; Nielsen, "Damping parameter in
     Marquardt's method", 1999, for λ; Transtrum and Sethna, "Improvements to the
     Levenberg-Marquardt algorithm for nonlinear least-squares minimization", 2012, for the bend.

@@ -53,6 +53,14 @@ def natural_gradient(
     makes sure that f falls. It ends where ‖∇f‖ ≤ gtol, by default √ε.
 
     The result has `fun`, `jac` = ∇f, `tensors`, and `products`, those with C.
+
+    Shapes: x, ∇f and δ are (n,), n the size of the tensors of `wrt`; C and M are (n, n). Raises
+    `InputError` where `of` is not one element, where neither `at` nor `curvature` is given, and
+    where a name, a shape or a dtype does not fit; `UnsupportedOp` for an operator without a rule.
+    An iteration that ends early raises nothing: see `success` and `message` of the result.
+
+    Sources: Amari, "Natural gradient works efficiently in learning", 1998; Martens, "New insights
+    and perspectives on the natural gradient method", 2020.
     """
     problem = as_scipy(model, inputs, of=of, wrt=wrt, engine=engine)
     if not problem.scalar:

@@ -49,6 +49,12 @@ def newton_cg(
     makes it of H, such as `oj.preconditioners.jacobi`. With one, the iteration is our own, of the
     same kind: a trust region in the norm √(δᵀM⁻¹δ), or backtracking along the step. Then `tol`,
     by default 1e-4, is on ‖∇f‖ in both, `maxiter` is 200 n, and there are no `options`.
+
+    Shapes: x, ∇f and δ are (n,), n the size of the tensors of `wrt`; H and M are (n, n). Raises
+    `InputError` where `of` is not one element, for an unknown `globalization`, for `options` beside
+    a `preconditioner`, and where a name, a shape or a dtype does not fit; `UnsupportedOp` for an
+    operator without a rule. An iteration that ends early raises nothing: see `success` and
+    `message` of the result.
     """
     if globalization not in METHODS:
         raise InputError(f"globalization={globalization!r} is none of {', '.join(METHODS)}")

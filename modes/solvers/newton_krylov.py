@@ -52,6 +52,11 @@ def newton_krylov(
     It ends where ‖F‖ ≤ atol + rtol ‖F(x₀)‖, by default √ε and ε^(2/3) √n. The result has `fun` = F,
     `tensors`, and `products`, those with J.
 
+    Shapes: x, F and δ are (n,), n the size of the tensors of `wrt`; J and M are (n, n). Raises
+    `InputError` where F holds more or fewer numbers than x, and where a name, a shape or a dtype
+    does not fit; `UnsupportedOp` for an operator without a rule. An iteration that ends early
+    raises nothing: see `success` and `message` of the result.
+
     Source: Eisenstat and Walker, "Choosing the forcing terms in an inexact Newton method", 1996,
     choice 2.
     """

@@ -47,6 +47,11 @@ def pseudo_transient(
     where ‖F‖ ≤ rtol ‖F(u₀)‖, by default √ε. The result has `fun` = F, `tensors`, `step` = h and
     `products`.
 
+    Shapes: u, F and δ are (n,), n the size of the tensors of `wrt`; J and M are (n, n). Raises
+    `InputError` where the tensors of `of` do not have the shapes of the tensors of `wrt`, and where
+    a name, a shape or a dtype does not fit; `UnsupportedOp` for an operator without a rule. An
+    iteration that ends early raises nothing: see `success` and `message` of the result.
+
     Source: Kelley and Keyes, "Convergence analysis of pseudo-transient continuation", 1998.
     """
     problem = as_scipy(model, inputs, of=of, wrt=wrt, engine=engine)

@@ -61,7 +61,10 @@ def _(J: Jacobian, format: Format, limit: int, out: Any) -> Any:
 
 
 def pattern(J: Jacobian, *, limit: int = DENSE_LIMIT) -> csr_array[Any]:
-    """Where entries of J may be other than zero, at any point: a sparse array of booleans.
+    """Where J[i, j] may be other than zero, at any point: a sparse array of booleans.
+
+    Shape: (m, n), as J. Raises `LimitError` where the entries of the Jacobian of a model would take
+    more than `limit` bytes.
 
     >>> import numpy as np
     >>> from onnxjac.jacobians import Diagonal

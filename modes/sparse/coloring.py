@@ -101,6 +101,11 @@ def coloring(pattern: Any, partition: str = "column") -> Coloring:
     `"acyclic"` takes fewer products, from whose sums of entries it subtracts, so that rounding
     errors add up. The pattern is a matrix, dense or sparse: `pattern(J)` is that of an operator.
 
+    Shapes: the pattern is (m, n); the colours of the result are (n,) for columns and (m,) for rows.
+    Raises `InputError` for an operator in the place of a pattern, and for an unknown `partition`.
+    Source: Gebremedhin, Manne, Pothen, "What color is your Jacobian? Graph coloring for computing
+    derivatives", 2005.
+
     >>> coloring(np.eye(1000, dtype=bool))
     Coloring of 1000×1000, 1,000 entries from 1 products
     """

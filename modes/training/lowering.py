@@ -41,6 +41,8 @@ def lower_gradients(model: Any, *, sizes: Mapping[str, int] | None = None) -> on
     `export` tries; `sizes` gives other symbols their sizes. Raises `InputError` where a node breaks
     its specification, and `OnnxJacError` where a derivative depends on integers of the inputs as
     its structure does: lengths, axes, shapes.
+
+    Shapes: every tensor keeps its shape; a gradient has the shape of its tensor of `xs`.
     """
     loaded = model if isinstance(model, Model) else load(model)
     point = sample_inputs(loaded, sizes or {})

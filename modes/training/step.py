@@ -21,8 +21,11 @@ State = dict[str, np.ndarray]
 
 
 def initial_state(training_model: onnx.ModelProto) -> State:
-    """What training changes, by name, before the first step: the initializers, then what each
-    `initialization` binds to them.
+    """What training changes, by name, before the first step: initializers, overwritten by what
+    `initialization` computes for them.
+
+    Shapes: each tensor has the shape of its initializer. Raises `LoadError` where an
+    `initialization` is no valid graph. Source: `TrainingInfoProto`, in the ONNX specification.
     """
     state: State = {}
     for k, info in enumerate(training_model.training_info):
@@ -43,9 +46,17 @@ def train_step(
 ) -> tuple[State, State]:
     """(new state, outputs) after one execution of every `algorithm` of the model, in order.
 
-    `state` holds the tensors that `update_binding` changes; None stands for the initial ones. It
-    may also hold other initializers, such as the learning rate. The outputs are those of the
-    model and of the algorithms, before the update. The lowered graph is kept for the next step.
+    `state` holds the tensors that `update_binding` changes; None stands for the initial state.
+    `state` may also hold other initializers, such as the learning rate. The outputs are the outputs
+    of the model and of the algorithms, before the update. The lowered graph is kept for the next
+    step.
+
+    Shapes: each tensor of the state keeps its shape; inputs are as the model declares them, and a
+    free batch dimension may change from step to step. Raises `InputError` for a model without
+    `training_info` and for an input that is missing, `UnknownTensor` for a name that the model does
+    not have, and another `OnnxJacError` where an operator fails on its inputs.
+
+    Source: `TrainingInfoProto`, in the ONNX specification.
     """
     if not training_model.training_info:
         raise InputError("the model has no training_info: make one with training_model")

@@ -45,6 +45,10 @@ def training_model(
     rate and the number of updates are initializers `learning_rate` and `update_count`.
     Raises `UnknownTensor` for a name that is no floating initializer, `InputError` for one that
     cannot be trained.
+
+    Shapes: the loss is a scalar, or its elements are summed by the Gradient node; what an optimiser
+    remembers of a tensor has the shape of that tensor. Source: `TrainingInfoProto` and the
+    operators of `ai.onnx.preview.training`, in the ONNX specification.
     """
     loaded = model if isinstance(model, Model) else load(model)
     proto = ir.to_proto(loaded.ir)
