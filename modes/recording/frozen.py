@@ -79,8 +79,8 @@ def fill(draft: Draft, name: str) -> None:
 
 
 def read_by(draft: Draft) -> set[ir.Value]:
-    """The values that the outputs of a draft need."""
-    results = [draft.recorder.value(array) for array in draft.outputs.values()]
+    """The values that the outputs of a draft need, and the tensors that it is differentiated in."""
+    results = [*(draft.recorder.value(array) for array in draft.outputs.values()), *draft.wrt]
     return set(reachable(draft.recorder, [v for v in results if v is not None])[1])
 
 

@@ -40,6 +40,11 @@ CASES = {
         { a = Mul(x, x) y = Abs(a) i = Cast<to=7>(a) z = Cast<to=11>(i) }""",
         "y z", "x", x=[0.3, -1.7],
     ),
+    "a differentiated tensor of a size that numbers decide": case(
+        """g (double[3] x, int64[3] n) => (double[k] t)
+        { i = CastLike(n, x) t = Unique<sorted=1>(i) }""",
+        "x t", "t", x=[0.1, 0.2, 0.3], n=[3, 1, 0],
+    ),
     "an empty tensor in a dense Jacobian": case(
         "g (double[1,4,2] x, double[0,3] z) => (double[1,4,2] y) { y = Sin(x) }", "y", "z x",
         x=[[[0.1, 0.2], [0.3, 0.4], [0.5, 0.6], [0.7, 0.8]]], z=np.zeros((0, 3)),
