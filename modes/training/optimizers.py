@@ -90,8 +90,8 @@ class Adam(Optimizer):
 
     R' = R √(1 − βᵀ) / (1 − αᵀ) from the second update on, and R' = R before. In the end X' shrinks
     by the factor 1 − norm_coefficient_post. X is a weight, G its gradient plus
-    norm_coefficient · X, R the learning rate, T the number of updates so far, ε the `epsilon`; V and
-    H are what the optimiser remembers of X, 0 at first.
+    norm_coefficient · X, R the learning rate, T the number of updates so far, ε the `epsilon`;
+    V and H are what the optimiser remembers of X, 0 at first.
 
     Shapes: G, V and H have the shape of X; R and T are scalars. Source: `Adam` of
     `ai.onnx.preview.training`, in the ONNX specification; Kingma and Ba, 2015.
