@@ -83,6 +83,8 @@ def fits(small: Shape, large: Shape) -> bool:
     >>> fits((3, 1), (2, 3, 4)), fits((2,), (3,)), fits((2, 3), (3,))
     (True, False, False)
     """
+    if small == large:
+        return True
     if len(small) > len(large):
         return False
     pairs = zip(small, large[len(large) - len(small) :], strict=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ class Jacobian(Algebra, Entries, Shown, ABC):
         """A shape, if it is one."""
         try:
             found = tuple(shape)
-            if all(n >= 0 == n % 1 for n in found):
+            if not found or min(map(index, found)) >= 0:
                 return found
         except TypeError:
             pass

@@ -107,9 +107,10 @@ def _type_bounds(
     types = {v.name: v.type.tensor_type.elem_type for v in values}
     types |= {t.name: t.data_type for g in graphs(old.graph) for t in g.initializer}
     for node in nodes(model):
-        wanted = types.get(node.input[0]) if node.op_type in BOUNDED and not node.domain else None
-        for name in node.input[BOUNDED[node.op_type] :] if wanted else ():
-            if name in constants and constants[name].data_type != wanted:
+        bounded = node.op_type in BOUNDED and not node.domain
+        for name in node.input[BOUNDED[node.op_type] :] if bounded else ():
+            wanted = types.get(node.input[0])
+            if wanted and name in constants and constants[name].data_type != wanted:
                 held = numpy_helper.to_array(constants[name])
                 dtype = tensor_dtype_to_np_dtype(wanted)
                 constants[name].CopyFrom(numpy_helper.from_array(held.astype(dtype)))

@@ -83,16 +83,16 @@ class Rewriting:
         """A C = (Cᵀ Aᵀ)ᵀ where C is large: a constant, or the transpose of what is computed."""
         a, c = operands(node)
         turned = before_turning(c)
-        if self.is_large_matrix(turned):
-            self.gemm(node, a, turned)
-            return
+        large = turned is not None and self.is_large_matrix(turned)
         if not is_one_matrix(a) or not is_one_matrix(c):
-            self.blocks(node)
+            (self.gemm if large else self.blocks)(node)
             return
         (m, k), n = shape_of(a)[-2:], shape_of(c)[-1]
         held = self.constants.get(id(c if turned is None else turned))
         long = turned is not None and k >= n >= LONGER * m and (held is None or k >= LONGER * n)
         if not long and (held is None or not decides(held, m, k, n)):
+            if large:
+                self.gemm(node)
             return
         if turned is not None:
             left = self.call("Reshape", [turned, self.constant(np.array([n, k]))], (n, k))
@@ -104,15 +104,18 @@ class Rewriting:
         made = self.call("MatMul", [left, right], (n, m))
         self.reshapes(node, self.call("Transpose", [made], (m, n), perm=(1, 0)))
 
-    def is_large_matrix(self, value: ir.Value | None) -> bool:
+    def is_large_matrix(self, value: ir.Value) -> bool:
         """Whether a value is a constant matrix of which there is to be one copy, in one order."""
-        held = None if value is None else self.constants.get(id(value))
+        held = self.constants.get(id(value))
         if held is None or held.ndim != 2 or held.nbytes < LARGE:
             return False
         return held.dtype in (np.float32, np.float64)
 
-    def gemm(self, node: ir.Node, a: ir.Value, c: ir.Value) -> None:
+    def gemm(self, node: ir.Node) -> None:
         """A Cᵀ by the operator that reads C as it lies."""
+        a, turned = operands(node)
+        c = before_turning(turned)
+        assert c is not None
         n, k = shape_of(c)
         rows = size(shape_of(a)) // k
         flat = self.call("Reshape", [a, self.constant(np.array([rows, k]))], (rows, k))

@@ -147,6 +147,8 @@ def consists(array: np.ndarray, parts: list[np.ndarray], *, first: bool) -> bool
     n, shape = len(parts), parts[0].shape
     if array.ndim != len(shape) or any(part.shape != shape for part in parts):
         return False
+    if first and array.shape[:1] != (n,):  # as many samples, or none as what is empty
+        return False
     for axis in range(min(1, array.ndim) if first else array.ndim):
         whole = (*shape[:axis], n * shape[axis], *shape[axis + 1 :])
         if array.shape != whole:

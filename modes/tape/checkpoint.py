@@ -83,9 +83,13 @@ def as_it_is(dag: Dag) -> Jacobian:
 
 
 def segments(
-    steps: tuple[Step, ...], active: tuple[ActiveStep, ...], of: Names, wrt: Names, count: int
-) -> tuple[Segment, ...]:
-    """The steps in about so many segments; 0 stands for the square root of their number."""
+    steps: tuple[Step, ...], active: tuple[ActiveStep, ...], of: Names, wrt: Names, count: int,
+    discrete: Collection[str] = (),
+) -> tuple[Segment, ...]:  # fmt: skip
+    """The steps in about so many segments; 0 stands for the square root of their number.
+
+    No tangent passes a `discrete` tensor, of integers or truth values.
+    """
     known = {id(a.step): a for a in active}
     bounds = cuts(steps, of, wrt, count or isqrt(len(active)))
     found = []
@@ -93,16 +97,19 @@ def segments(
         inside = [known[id(s)] for s in steps[start:stop] if id(s) in known]
         if inside:
             later = {n for s in steps[stop:] for n in reads(s)} | set(of)
-            found.append(segment(steps[start:stop], inside, later))
+            found.append(segment(steps[start:stop], inside, later, discrete))
     return tuple(found)
 
 
-def segment(steps: tuple[Step, ...], inside: list[ActiveStep], later: set[str]) -> Segment:
+def segment(
+    steps: tuple[Step, ...], inside: list[ActiveStep], later: set[str], discrete: Collection[str]
+) -> Segment:
     """The segment of some steps, of which some are active."""
     made = {name for step in steps for name in step.outputs}
-    ends = {a.step.outputs[o] for a in inside for o, _ in a.wanted}
+    ends = {a.step.outputs[o] for a in inside for o, _ in a.wanted} - {*discrete}
     starts = [a.step.inputs[i] for a in inside for _, i in sorted(a.wanted)]
-    ins = dict.fromkeys(name for name in starts if name is not None and name not in made)
+    others = {None, *made, *discrete}
+    ins = dict.fromkeys(name for name in starts if name not in others)
     outs = tuple(name for step in steps for name in step.outputs if name in ends & later)
     given = dict.fromkeys(name for step in steps for name in reads(step) if name not in made)
     return Segment(tuple(ins), tuple(filter(None, outs)), tuple(given))

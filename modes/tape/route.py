@@ -15,6 +15,7 @@ from ...ops.registry import version
 from ..elimination.adaptive import Adaptive
 from ..linearization import Linearization
 from ..model import Model
+from ..naming.names import is_float
 from ..primal.draws import fixed, is_random
 from ..primal.evaluate import evaluate
 from ..primal.finite import warn_nonfinite
@@ -30,7 +31,7 @@ from .past import past_of
 from .record import Drawn, Tape
 from .routing import Maker
 from .tapes import Tapes, described, keep, signature_of
-from .template import Filled, Signature
+from .template import Filled, Signature, names_of
 from .unroll import unrolled
 
 
@@ -154,7 +155,9 @@ class Route:
     def segments(self) -> tuple[tuple[Segment, Route], ...]:
         """The segments of a checkpointed tape, each with its own route."""
         count = 0 if self.checkpoint is True else self.checkpoint
-        parts = segments(self.steps, self.active, self.of, self.wrt, count)
+        types = {name: self.model.spec(name).dtype for a in self.active for name in names_of(a)}
+        discrete = {name for name, dtype in types.items() if dtype and not is_float(dtype)}
+        parts = segments(self.steps, self.active, self.of, self.wrt, count, discrete)
         return tuple(
             (part, Route(self.lean, part.outs, part.ins, self.engine, frozenset(part.given),
                          estimate=self.estimate))

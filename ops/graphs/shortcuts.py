@@ -73,7 +73,9 @@ def _reshape(op: Any, x: Array, shape: Array, **attrs: Any) -> Array | None:
     before = made_by(x, "Reshape")
     if before is not None:
         return op.Reshape(before.inputs[0], target)
-    return None if target == asked else op.Reshape(x, target)
+    if 0 in target and not attrs.get("allowzero"):  # an empty axis, not a copied one
+        return op.Reshape(x, target, allowzero=1)
+    return None if target == asked else op.Reshape(x, target, **attrs)
 
 
 def resolved(target: Shape, shape: Shape) -> Shape:

@@ -71,6 +71,8 @@ def split(
 ) -> tuple[Array, ...]:
     """Slabs along an axis, of the given lengths or equal, where the last one may be shorter."""
     n, count = x.shape[axis], num_outputs or outputs
+    if parts is not None and sum(ints(parts)) != n:
+        raise ValueError(f"parts of {ints(parts)} do not make up an axis of {n}")
     lengths = (-(-n // count),) * (count - 1) if parts is None else ints(parts)[:-1]
     return tuple(np.split(x, np.minimum(np.cumsum(lengths), n).astype(int), axis))
 

@@ -807,14 +807,18 @@ def pool(g: Graph, op: str) -> None:
     if g.opset >= late and "auto_pad" not in attributes:
         attributes["ceil_mode"] = g.integer(0, 1)
         if g.chance(0.2):
-            attributes["dilations"] = [g.integer(1, 2) for _ in kernel]
+            sizes = zip(g.shape(x)[2:], kernel, strict=True)
+            attributes["dilations"] = [2 if 2 * k - 1 <= n else 1 for n, k in sizes]
     outputs = 2 if op == "MaxPool" and g.opset >= 8 and g.chance(0.3) else 1
     g.node(op, [x], outputs, **attributes)
 
 
 @makes("GlobalMaxPool", "GlobalAveragePool", "GlobalLpPool")
 def global_pool(g: Graph, op: str) -> None:
-    g.node(op, [g.distinct(g.clear(image(g), 0))])
+    x = image(g)
+    if g.rank(x) == 3:  # ONNX's reference gives another shape
+        raise Unfit
+    g.node(op, [g.distinct(g.clear(x, 0))])
 
 
 # --- normalisation

@@ -26,6 +26,24 @@ CASES = {
         { t, i = TopK(x, k) y = Mul(t, w) }""",
         "t y", "x w", x=[0.97],
     ),
+    "a sum of one row, one vector at a time": case(
+        'g (double[2,1] x) => (double t) { t = Einsum<equation="ij->">(x) }', "t x", "x",
+        x=[[0.3], [-0.7]],
+    ),
+    "an empty part of a batch": case(
+        """g (double[N] x, double[N] z) => (double[A] y, double[B] t)
+        { n = Constant<value_ints=[0, 3]>() y, t = Split<axis=0>(x, n) }""",
+        "y", "z x", x=[0.1, 0.2, 0.3], z=[0.4, 0.5, 0.6],
+    ),
+    "integers between the segments of a checkpointed model": case(
+        """g (double[2] x) => (double[2] y, double[2] z)
+        { a = Mul(x, x) y = Abs(a) i = Cast<to=7>(a) z = Cast<to=11>(i) }""",
+        "y z", "x", x=[0.3, -1.7],
+    ),
+    "an empty tensor in a dense Jacobian": case(
+        "g (double[1,4,2] x, double[0,3] z) => (double[1,4,2] y) { y = Sin(x) }", "y", "z x",
+        x=[[[0.1, 0.2], [0.3, 0.4], [0.5, 0.6], [0.7, 0.8]]], z=np.zeros((0, 3)),
+    ),
     "a Hessian in a tensor and in one computed from it": case(
         "g (double[2] x) => (double[2] s) { t = Exp(x) s = Mul(t, x) }", "s", "x t", x=[0.3, -0.7]
     ),

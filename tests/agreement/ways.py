@@ -119,10 +119,21 @@ class Subject:
         free = {n: d and d[0].dim_param == "N" for n, d in infos.items()}
         sizes = {v.shape[0] for n, v in self.case.point.items() if free[n]}
         for n in (sizes.pop() + 1, 5, 8) if len(sizes) == 1 else ():
-            yield f"batch {n}", {
+            point = {
                 name: self.rng.uniform(-1.5, 1.5, (n, *value.shape[1:])) if free[name] else value
                 for name, value in self.case.point.items()
             }
+            if self.runs(point):
+                yield f"batch {n}", point
+
+    def runs(self, point: Point) -> bool:
+        """Whether all that is differentiated can be computed there."""
+        names = [*self.case.of, *self.case.wrt]
+        try:
+            J = oj.linearize(self.model, point, of=names, wrt=self.case.wrt)
+        except oj.OnnxJacError:
+            return False
+        return finite(*J.primal.values())
 
     def moved(self, value: np.ndarray) -> np.ndarray:
         if value.dtype.kind != "f":
@@ -346,9 +357,10 @@ def hessians(s: Subject) -> Iterator[Compared]:
         from . import judge
 
         wanted = judge.hessian(s.scalar, s.case.point, "loss", s.case.wrt)
+    except Exception:  # no torch, or no kernel there
+        wanted = None
+    if wanted is not None:
         yield Compared("hessian by torch", H @ np.eye(H.shape[1]), wanted)
-    except (ImportError, NotImplementedError, RuntimeError):  # no torch, or no kernel there
-        pass
     yield from curvature(
         "hessian", lambda: oj.hessian(model, s.case.point, of="loss", wrt=s.case.wrt), at, s
     )

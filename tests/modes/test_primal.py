@@ -209,6 +209,14 @@ def test_where_onnx_runtime_departs_from_onnx_numpy_runs():
         model.run(point, engine="onnxruntime")
 
 
+def test_shrinking_doubles_is_exact():
+    """ONNX Runtime computes it in float32."""
+    shrink = model("y = Shrink<bias=0.3, lambd=0.5>(x)", "(double[3] x) => (double[3] y)")
+    x = {"x": np.array([0.7, -0.9, 1.2])}
+    own = shrink.run(x, engine="numpy")["y"]
+    np.testing.assert_allclose(shrink.run(x)["y"], own, rtol=1e-14)
+
+
 @pytest.mark.parametrize("op", ["HannWindow", "HammingWindow", "BlackmanWindow"])
 def test_windows_in_double_are_exact(op):
     """ONNX Runtime rounds their coefficients to float32."""

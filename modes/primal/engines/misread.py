@@ -18,12 +18,14 @@ def is_misread(step: Step, inputs: Sequence[Any]) -> bool:
     MaxUnpool places by the implied shape, not by the `output_shape` that it is given. Pools whose
     padding follows from the sizes forget their dilations, and cut off where a stride leaps. Resize
     forgets its region where it counts the results, and its scales where no size changes. The
-    coefficients of windows are rounded to float32, for windows in double as well.
+    coefficients of windows, and all of Shrink, are in float32 for tensors of double as well.
     """
     if step.domain:
         return False
     if step.op_type in ("HammingWindow", "BlackmanWindow"):
         return bool(step.attrs.get("output_datatype", 1) == TensorProto.DOUBLE)
+    if step.op_type == "Shrink":
+        return bool(inputs[0].dtype == np.float64)
     if step.op_type == "MaxUnpool":
         return len(inputs) > 2 and inputs[2] is not None
     if step.op_type in POOLS:
@@ -43,6 +45,8 @@ def is_misread_resize(step: Step, x: Any, roi: Any = None, scales: Any = None, *
         return True
     if scales is None or not np.size(scales):
         return False
+    if x is None:  # its size is not known before the run
+        return bool(np.any(np.asarray(scales) != 1))
     axes = step.attrs.get("axes", range(np.ndim(x)))
     lengths = np.array([np.shape(x)[axis] for axis in axes], np.float32)
     same = np.all(np.floor(lengths * scales) == lengths)

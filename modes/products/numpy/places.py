@@ -67,7 +67,10 @@ class Place:
         return Place(self.buffer, move(self.view, *args, **attrs))
 
     def __getitem__(self, key: Any) -> Place:
-        return Place(self.buffer, self.view[key])
+        keys = key if isinstance(key, tuple) else (key,)
+        if all(k is not Ellipsis for k in keys):
+            keys = (*keys, ...)  # a view where NumPy would give a number
+        return Place(self.buffer, self.view[keys])
 
     @property
     def constant(self) -> np.ndarray | None:
