@@ -27,6 +27,8 @@ from .naming.names import Names, check_model, names_of
 class Hessian(Curvature):
     """H = ∂²f/∂wrt², symmetric: H.T is H.
 
+    Shape: (n, n), n the size of the tensors of `wrt`.
+
     `gradient` is ∂f/∂wrt at the point, of the `function` that it is there and elsewhere; `domain`
     are the tensors behind rows and columns, in order. `H.apply` is a product by name and
     `H["a", "b"]` a block.

@@ -29,7 +29,10 @@ from .tape.template import Filled
 
 
 class Linearization(Jacobian):
-    """J = ∂of/∂wrt at a point, of shape (size of `of`, size of `wrt`).
+    """J = ∂of/∂wrt at a point.
+
+    Shape: (m, n), m the size of the tensors of `of` and n the size of the tensors of `wrt`. Units:
+    entry (i, j) is in units of `of`[i] per `wrt`[j].
 
     `domain` and `codomain` are the tensors behind columns and rows, in order; `primal` holds the
     tensors of `of` at `point`. `J["out", "in"]` is a named block and `J.apply` a product by name;

@@ -18,7 +18,11 @@ __all__ = ["Dim", "Model", "TensorSpec"]
 
 @final
 class Model(Contents):
-    """A loaded model."""
+    """x ↦ y: a model as `load` gives it, with its tensors by name.
+
+    Shapes: a `TensorSpec` for each of `inputs`, `outputs`, `initializers` and `intermediates` says
+    what the model declares of a tensor.
+    """
 
     def run(self, inputs: Mapping[str, Any], *, engine: str | None = None) -> dict[str, np.ndarray]:
         """All outputs by name, at the point `inputs`.

@@ -65,7 +65,7 @@ def grad(
     wrt: Names = None,
     **options: Any,
 ) -> Tensors:
-    """∇f of a scalar tensor f, which `of` names, by name. Options: as for `linearize`.
+    """∇f by name, with f the scalar tensor that `of` names. Options: as for `linearize`.
 
     Shapes: each gradient has the shape of its tensor of `wrt`. Raises `InputError` where `of` has
     more than one element, for which `vjp` takes a cotangent, and where a name, a shape or a dtype

@@ -100,9 +100,9 @@ NO_ERRORS = {
 
 
 def test_the_functions_of_the_reference_are_found():
-    """The next tests are of these, the exceptions among them."""
-    assert {"linearize", "estimators.trace", "Model.run", "jacobians.Jacobian.toarray"} < {*FUNCTIONS}
-    assert NO_ARRAYS | NO_ERRORS <= {*FUNCTIONS}
+    """The next tests are of these, and no exception is out of date."""
+    some = {"linearize", "estimators.trace", "Model.run", "jacobians.Jacobian.toarray"}
+    assert {*FUNCTIONS} >= some | NO_ARRAYS | NO_ERRORS
 
 
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if name not in NO_ARRAYS])

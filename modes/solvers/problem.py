@@ -178,9 +178,9 @@ def as_scipy(
 
     Shapes: x is (n,), n the size of the tensors of `wrt`; f(x) is a float, or (m,), m the size of
     the tensors of `of`; J(x) is (m, n), ∇f(x) of a scalar (n,), H(x) (n, n), and multipliers v are
-    (m,). Raises `InputError` for an unknown `form`, for float16 and bfloat16, in which SciPy does
-    not solve, and where a name, a shape or a dtype does not fit; `UnsupportedOp` for an operator
-    without a rule.
+    (m,). Raises `InputError` for an unknown `form`, for bfloat16, in which SciPy does not solve,
+    and where a name, a shape or a dtype does not fit; `UnsupportedOp` for an operator without a
+    rule.
     """
     of_names = names_of(model, of, model.outputs, "of")
     return Problem(model, inputs, of_names, names_of(model, wrt, model.inputs, "wrt"), engine, form)

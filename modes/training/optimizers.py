@@ -62,7 +62,14 @@ def updated_before(op: Any, t: Array, x: Array) -> Array:
 
 @dataclass(frozen=True)
 class Adagrad(Optimizer):
-    """H' = H + G²;  X' = X − R / (1 + T · decay_factor) · G / (√H' + ε)."""
+    """H' = H + G²;  X' = X − R / (1 + T · decay_factor) · G / (√H' + ε).
+
+    X is a weight, G its gradient plus norm_coefficient · X, R the learning rate, T the number of
+    updates so far, ε the `epsilon`; H is what the optimiser remembers of X, 0 at first.
+
+    Shapes: G and H have the shape of X; R and T are scalars. Source: `Adagrad` of
+    `ai.onnx.preview.training`, in the ONNX specification; Duchi, Hazan, Singer, 2011.
+    """
 
     norm_coefficient: float = 0.0
     decay_factor: float = 0.0
@@ -81,8 +88,13 @@ class Adagrad(Optimizer):
 class Adam(Optimizer):
     """V' = αV + (1 − α)G;  H' = βH + (1 − β)G²;  X' = X − R' V' / (√H' + ε).
 
-    R' = R √(1 − βᵀ) / (1 − αᵀ) from the second update on. In the end X' shrinks by the factor
-    1 − norm_coefficient_post.
+    R' = R √(1 − βᵀ) / (1 − αᵀ) from the second update on, and R' = R before. In the end X' shrinks
+    by the factor 1 − norm_coefficient_post. X is a weight, G its gradient plus
+    norm_coefficient · X, R the learning rate, T the number of updates so far, ε the `epsilon`;
+    V and H are what the optimiser remembers of X, 0 at first.
+
+    Shapes: G, V and H have the shape of X; R and T are scalars. Source: `Adam` of
+    `ai.onnx.preview.training`, in the ONNX specification; Kingma and Ba, 2015.
     """
 
     alpha: float = 0.9
@@ -113,7 +125,11 @@ class Adam(Optimizer):
 class Momentum(Optimizer):
     """V' = αV + βG, with β = 1 at first;  X' = X − R V'.
 
-    With mode="nesterov", X' = X − R (G + αV').
+    With mode="nesterov", X' = X − R (G + αV'). X is a weight, G its gradient plus
+    norm_coefficient · X, R the learning rate; V is what the optimiser remembers of X, 0 at first.
+
+    Shapes: G and V have the shape of X; R is a scalar. Raises `InputError` for another `mode`.
+    Source: `Momentum` of `ai.onnx.preview.training`, in the ONNX specification.
     """
 
     alpha: float = 0.9
