@@ -93,7 +93,7 @@ def trace(
 
 def apart(step: Step, names: Collection[str], numbers: dict[str, Any]) -> Iterator[Step]:
     """A step, and Identity nodes that copy its outputs of these names; `numbers` get both."""
-    copied = {n: f"{n} (computed)" for n in step.outputs if n in names}
+    copied = {n: f"{n} (computed)" for n in step.outputs if n is not None and n in names}
     numbers.update((original, numbers[name]) for name, original in copied.items())
     outputs = tuple(copied.get(n, n) if n else n for n in step.outputs)
     yield replace(step, outputs=outputs) if copied else step

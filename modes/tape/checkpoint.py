@@ -108,8 +108,8 @@ def segment(
     made = {name for step in steps for name in step.outputs}
     ends = {a.step.outputs[o] for a in inside for o, _ in a.wanted} - {*discrete}
     starts = [a.step.inputs[i] for a in inside for _, i in sorted(a.wanted)]
-    others = {None, *made, *discrete}
-    ins = dict.fromkeys(name for name in starts if name not in others)
+    others = {*made, *discrete}
+    ins = dict.fromkeys(name for name in starts if name is not None and name not in others)
     outs = tuple(name for step in steps for name in step.outputs if name in ends & later)
     given = dict.fromkeys(name for step in steps for name in reads(step) if name not in made)
     return Segment(tuple(ins), tuple(filter(None, outs)), tuple(given))

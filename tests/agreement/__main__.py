@@ -37,11 +37,21 @@ def seed_of_the_day() -> int:
     return int(subprocess.run(asked, capture_output=True, text=True, check=True).stdout)
 
 
+def new_pool(jobs: int) -> ProcessPoolExecutor:
+    """Processes that are spawned, and anew after some hundred graphs."""
+    spawn = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(jobs, spawn, initializer=silent, max_tasks_per_child=300)
+
+
+def silent() -> None:
+    """What libraries say of models that are no models, on the way to the smallest one, is lost."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+
 def verdicts(asked: argparse.Namespace) -> Iterator[tuple[int, Verdict]]:
     """The verdict of every trial, in no order; a process that dies is a finding."""
     start, numbers = time.monotonic(), count(asked.first)
-    spawn = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(asked.jobs, spawn, max_tasks_per_child=200)
+    pool = new_pool(asked.jobs)
     running: dict[Future[Verdict], int] = {}
     left = asked.count
     try:
@@ -63,7 +73,7 @@ def verdicts(asked: argparse.Namespace) -> Iterator[tuple[int, Verdict]]:
                 except BrokenProcessPool:
                     yield number, Verdict("finding", "crash: the process died (or its neighbour)")
                     running.clear()
-                    pool = ProcessPoolExecutor(asked.jobs, spawn, max_tasks_per_child=200)
+                    pool = new_pool(asked.jobs)
                     break
     finally:
         pool.shutdown(wait=False, cancel_futures=True)

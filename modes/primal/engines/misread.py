@@ -25,7 +25,7 @@ def is_misread(step: Step, inputs: Sequence[Any]) -> bool:
     if step.op_type in ("HammingWindow", "BlackmanWindow"):
         return bool(step.attrs.get("output_datatype", 1) == TensorProto.DOUBLE)
     if step.op_type == "Shrink":
-        return bool(inputs[0].dtype == np.float64)
+        return inputs[0] is None or bool(inputs[0].dtype == np.float64)
     if step.op_type == "MaxUnpool":
         return len(inputs) > 2 and inputs[2] is not None
     if step.op_type in POOLS:
