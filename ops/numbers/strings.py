@@ -23,11 +23,13 @@ UNKNOWN = re.compile(r"\(\?(?:[=!(#>]|<[=!]|P=)|\\[1-9]")
 
 
 @kernel("RegexFullMatch")
-def regex_full_match(x: Array, *, pattern: str) -> Array:
+def regex_full_match(x: Array, *, pattern: str | None = None) -> Array:
     """Whether the pattern matches the whole string, for every string of x.
 
     Python tries one way after the other, so that a pattern with too many of them is refused.
     """
+    if pattern is None:
+        raise OnnxJacError("there is no pattern to match: set the attribute 'pattern'")
     if UNKNOWN.search(pattern):
         raise OnnxJacError(f"the pattern {pattern!r} has what RE2 does not know")
     strings = [str(text) for text in x.flat]

@@ -236,7 +236,7 @@ def round_trip(tmp_path, megabytes, **options):
     J = oj.linearize(again, {**point, "x_tangent": ones}, of="y_tangent", wrt="x")
     found = J.apply({"x": ones})["y_tangent"]
     np.testing.assert_allclose(found, -(32**2) * np.sin(0.5) * ones, rtol=1e-5)
-    return sorted(path.name for path in tmp_path.iterdir())
+    return sorted(re.sub(r"\.[0-9a-f]{16}\.", ".", path.name) for path in tmp_path.iterdir())
 
 
 def test_large_weights_go_beside_the_file(tmp_path):

@@ -56,7 +56,8 @@ def test_an_array_is_no_batch(model):
 
 @pytest.mark.parametrize("v", [X, Tensor(), X.reshape(1, 6)], ids=["tensor", "foreign", "row"])
 def test_a_tensor_is_no_vector(J, v):
-    message = r"J, 6×6, .* of 6 .* shape \[1, .*: x.ravel\(\) is such a vector; J.apply\("
+    sizes = r"J, Linearization of shape 6×6, .* of 6 .* shape \[1, .*"
+    message = sizes + r": x.ravel\(\) is such a vector; J.apply\("
     for operator in (J, J.T):
         with pytest.raises(oj.InputError, match=message):
             operator @ v
@@ -65,7 +66,7 @@ def test_a_tensor_is_no_vector(J, v):
 
 @pytest.mark.parametrize("shape", [(2,), (2, 3), (3, 1, 1)])
 def test_a_product_names_the_sizes(shape):
-    message = r"J, 2×3, multiplies a vector of 3 .* not an array of shape \[[^;]*\]"
+    message = r"J, Dense of shape 2×3, multiplies a vector of 3 .* not an array of shape \[[^;]*\]"
     with pytest.raises(oj.InputError, match=message) as caught:
         Dense(np.ones((2, 3)), (2,), (3,)) @ np.ones(shape)
     assert "apply" not in str(caught.value)

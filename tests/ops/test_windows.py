@@ -101,16 +101,6 @@ def test_pools_that_onnx_runtime_misreads_are_left_to_numpy(op_type, how):
     assert_allclose(J.primal["y0"], model.run({"x0": x}, engine="numpy")["y0"])
 
 
-@pytest.mark.parametrize("engine", ["numpy", "onnxruntime"])
-@pytest.mark.parametrize("op_type", ["Conv", "ConvTranspose", "MaxPool"])
-def test_unknown_words_for_padding_are_refused(op_type, engine):
-    x, w = signal(1, 1, 5), signal(1, 1, 3)
-    inputs, how = ([x], {"kernel_shape": [3]}) if op_type == "MaxPool" else ([x, w], {})
-    model = oj.load(one_node(op_type, inputs, {**how, "auto_pad": "SAME"}, 1, 21))
-    with pytest.raises(oj.OnnxJacError, match=r"auto_pad is 'SAME'|AutoPadType"):
-        oj.linearize(model, {f"x{i}": x for i, x in enumerate(inputs)}, engine=engine)
-
-
 def test_a_convolution_has_no_part_of_a_window():
     x, w = signal(1, 1, 1), signal(1, 1, 2)
     model = oj.load(one_node("Conv", [x, w], {"strides": [2]}, 1, 21))
