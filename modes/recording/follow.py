@@ -104,6 +104,8 @@ class Batch:
         """Rows in arithmetic progression, one for each of the batch."""
         if a.ndim == 0 or (len(a), len(b)) != self.sizes or a.shape[1:] != b.shape[1:]:
             return None
+        if a.dtype.kind == "b":
+            return None
         start, step = a[:1], a[1:2] - a[:1]
         ramp = np.arange(self.sizes[1]).reshape(-1, *(1,) * (a.ndim - 1)).astype(a.dtype)
         if not np.array_equal(start + step * ramp, b) or not np.array_equal(b[:-1], a):

@@ -49,10 +49,16 @@ def evaluator(node: bytes, version: int) -> ReferenceEvaluator:
         ) from error
 
 
+EMPTY = {"value_floats": onnx.AttributeProto.FLOATS, "value_strings": onnx.AttributeProto.STRINGS}
+"""Lists without entries are of integers, but for these attributes of Constant."""
+
+
 def proto(name: str, value: Any) -> onnx.AttributeProto:
     """An attribute as ONNX stores it: arrays are tensors, graphs of onnx_ir are graphs."""
     if isinstance(value, np.ndarray | np.generic):
         value = onnx.numpy_helper.from_array(np.asarray(value))
     elif isinstance(value, onnx_ir.Graph):
         value = onnx_ir.to_proto(value)
-    return onnx.helper.make_attribute(name, value)
+    empty = isinstance(value, Sequence) and not value and not isinstance(value, str | bytes)
+    kind = EMPTY.get(name, onnx.AttributeProto.INTS) if empty else None
+    return onnx.helper.make_attribute(name, value, attr_type=kind)

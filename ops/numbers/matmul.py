@@ -82,9 +82,6 @@ def scaled(factor: float, x: Array) -> Array:
 def einsum(*inputs: Array, equation: str) -> Array:
     """The sum over the products of elements that the equation names, in a cheap order."""
     order = contraction_order(equation, *(x.shape for x in inputs))
-    if len({x.dtype for x in inputs}) > 1:  # or one alone may be summed before it is widened
-        common = np.result_type(*inputs)
-        inputs = tuple(x.astype(common, copy=False) for x in inputs)
     return np.einsum(equation, *inputs, optimize=order)
 
 

@@ -52,6 +52,18 @@ class Windows:
         axes = zip(needed, self.begins, self.space, strict=True)
         return [(begin, max(end - begin - n, 0)) for end, begin, n in axes]
 
+    @property
+    def drops(self) -> bool:
+        """Whether `ceil_mode` drops a window that would begin behind the last entry.
+
+        ONNX's shape inference counts such a window.
+        """
+        axes = zip(self.count, self.strides, self.space, self.begins, self.ends, strict=True)
+        return any(
+            self.covered(axis, n) < begin + size + end and n * s >= begin + size
+            for axis, (n, s, size, begin, end) in enumerate(axes)
+        )
+
     def covered(self, axis: int, count: int) -> int:
         """The length along an axis that its first `count` windows cover."""
         extent = self.dilations[axis] * (self.kernel[axis] - 1) + 1

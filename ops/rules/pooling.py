@@ -38,9 +38,12 @@ def max_positions(op: Any, node: Node, grid: Windows) -> Array:
     indices = node.output(1)
     if indices is not None and not node.storage_order:
         return indices
+    how, pads = {"ceil_mode": 1} if node.ceil_mode else {}, (*grid.begins, *grid.ends)
+    if node.ceil_mode and grid.drops:
+        how, pads = {}, tuple(np.transpose(grid.frame).ravel().tolist())
     _, positions = op.MaxPool(
         node.x, kernel_shape=grid.kernel, strides=grid.strides, dilations=grid.dilations,
-        pads=(*grid.begins, *grid.ends), ceil_mode=node.ceil_mode or 0, outputs=2,
+        pads=pads, outputs=2, **how,
     )  # fmt: skip
     return positions
 

@@ -45,6 +45,16 @@ CASES = {
         { i = CastLike(n, x) t = Unique<sorted=1>(i) }""",
         "x t", "t", x=[0.1, 0.2, 0.3], n=[3, 1, 0],
     ),
+    "a pool whose last window begins behind the last entry": case(
+        """g (double[1,3,4] x) => (double[1,3,2] y)
+        { y = MaxPool<ceil_mode=1, dilations=[2], kernel_shape=[1], strides=[2]>(x) }""",
+        "y", "x", x=[[[0.1, 0.5, 0.3, 0.7], [1.1, 0.9, -0.3, 0.6], [0.2, 0.4, 0.8, -0.1]]],
+    ),
+    "rows of truth values, one for each sample": case(
+        """g (double[N,1] x) => (double[N,1] y)
+        { k = Constant<value_int=0>() y = Trilu<upper=0>(x, k) }""",
+        "y", "x", x=[[0.3], [0.7]],
+    ),
     "an empty tensor in a dense Jacobian": case(
         "g (double[1,4,2] x, double[0,3] z) => (double[1,4,2] y) { y = Sin(x) }", "y", "z x",
         x=[[[0.1, 0.2], [0.3, 0.4], [0.5, 0.6], [0.7, 0.8]]], z=np.zeros((0, 3)),
