@@ -15,7 +15,7 @@ class Block(Jacobian):
     """A grid of operators between concatenated tensors; an absent block (None) is zero.
 
     Rows and columns are flat: y = concat(yᵢ), x = concat(xⱼ), yᵢ = Σⱼ J[i][j] xⱼ. The operators of
-    a row have one out_shape, those of a column one in_shape.
+    a row have one out_shape, and blocks in a column one in_shape.
     """
 
     def __init__(self, rows: list[list[Jacobian | None]]) -> None:

@@ -57,7 +57,7 @@ class Contraction(Jacobian):
 def check_terms(
     factors: tuple[tuple[Array, str], ...], in_term: str, out_term: str, sizes: dict[str, int]
 ) -> None:
-    """Raises `InputError` where labels and shapes are not those of a `Contraction`."""
+    """Raises `InputError` where labels and shapes do not make a `Contraction`."""
     shapes = [(shape_of(a), term) for a, term in factors]
     text = f"Contraction of {', '.join(f'{term} {list(s)}' for s, term in shapes)}; {in_term} to "
     text += f"{out_term}, sizes {sizes}"

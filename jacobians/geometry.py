@@ -22,7 +22,7 @@ class Geometry:
 
     @property
     def fits(self) -> bool:
-        """Whether the shapes are those of one convolution."""
+        """Whether one convolution has these shapes."""
         d = len(self.strides)
         ranks = {len(self.x), len(self.w), len(self.u)} == {d + 2}
         if not ranks or len(self.dilations) != d or len(self.pads) != 2 * d:

@@ -107,7 +107,7 @@ class Hessian(Curvature):
     def check(self, *, seed: int = 0) -> Check:
         """The tests of `Linearization.check`, of H as the Jacobian of the recorded gradient.
 
-        Central differences are those of that gradient; the matrices are H.toarray() and so on.
+        Central differences are taken of the gradient; the matrices are H.toarray() and so on.
         """
         return checked(self.J, seed, self)
 

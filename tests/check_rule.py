@@ -92,7 +92,7 @@ def check_products(J, seed):
 
 
 def check_entries(J, dense):
-    """Every way to the entries of J and its transpose gives those of the matrix `dense`."""
+    """Every way to the entries of J and its transpose gives the matrix `dense`."""
     for K, expected in ((J, dense), (J.T, dense.T)):
         assert K.toarray().shape == K.tosparse().shape == expected.shape
         assert_allclose(K.toarray(), expected, **TIGHT)

@@ -29,7 +29,7 @@ ENTRIES = 2**22
 """Matrices of more entries are not made."""
 
 PRODUCT, WORK = 2**20, 2**31
-"""Flops of a product, or of as many as make a matrix, up to which its entries are compared."""
+"""Entries are compared up to so many flops, of the products that make a matrix."""
 
 SPARSE = 2**24
 """Bytes that a sparse matrix may take."""
@@ -96,7 +96,7 @@ def check(
     - J v against central differences: see `against_differences`.
 
     `narrow` are the tensors between the ends that have fewer digits than J: with them, all
-    tolerances are those of the coarsest one, and a note names them.
+    tolerances follow the coarsest float, and a note names the tensors.
     """
     rng = random(seed)
     v, u = (rng.standard_normal(n).astype(J.dtype) for n in J.shape[::-1])
@@ -228,7 +228,7 @@ def tolerances(eps: float) -> tuple[float, float]:
 
 
 def random(seed: int) -> np.random.Generator:
-    """Random numbers that are not those of `default_rng(seed)`, which may have made the point.
+    """Random numbers that differ from `default_rng(seed)`, which may have made the point.
 
     The direction of the point itself is special: a normalisation does not see it.
     """

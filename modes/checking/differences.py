@@ -249,13 +249,13 @@ def against(slope: np.ndarray, finer: Slopes, rounding: np.ndarray) -> np.ndarra
 
 
 def spread(x: np.ndarray) -> float:
-    """The size of x, to which steps are relative; that of 0 is 1."""
+    """The size of x, to which steps are relative; 1 where x is 0."""
     size = float(np.linalg.norm(x)) / max(len(x), 1) ** 0.5
     return max(size, 1e-3) if size else 1.0
 
 
 def pooled(values: np.ndarray, parts: np.ndarray) -> np.ndarray:
-    """|value|, but at least the root mean square of what is finite in the same tensor."""
+    """|value|, but at least the root mean square of the finite entries of its tensor."""
     sizes = np.where(np.isfinite(values), abs(values), 0.0)
     count = np.bincount(parts)
     squares = np.bincount(parts, sizes**2, len(count))

@@ -101,7 +101,7 @@ def alias_parameters(function: onnx.FunctionProto, gradients: list[onnx.NodeProt
 
 
 def body(function: onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
-    """Every node of a function, those of subgraphs included."""
+    """Every node of a function and of its subgraphs."""
     for node in function.node:
         yield node
         for attribute in node.attribute:

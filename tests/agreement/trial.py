@@ -117,10 +117,10 @@ def judged(s: Subject) -> Iterator[Compared]:
         yield from differences(s)
         return
     s.judge = "torch"
+    known = judge.run(s.case.model, as_torch(s.case.point))
     for name, value in s.model.run(s.case.point).items():
         if value.dtype.kind == "f":
-            known = judge.run(s.case.model, as_torch(s.case.point))[name]
-            yield Compared(f"value of {name}", value, known.detach().numpy())
+            yield Compared(f"value of {name}", value, known[name].detach().numpy())
     yield Compared("torch", s.plain, wanted)
 
 

@@ -63,7 +63,7 @@ def test_random_dags(seed):
 
 @pytest.mark.parametrize("name", [n for n, (kind, _) in EXAMPLES.items() if kind is Dag])
 def test_every_block_has_its_place(name):
-    """Also the blocks of zeros, and those of empty tensors."""
+    """Also the blocks of zeros, and the blocks of empty tensors."""
     dag, expected = EXAMPLES[name][1](Draw(1))
     for J, matrix in ((dag, expected), (dag.T, expected.T)):
         assert dense(J).shape == J.shape

@@ -8,7 +8,7 @@ STEPS = 9
 
 
 class Model:
-    """The nodes so far; `shapes` are those of all tensors that tangents pass."""
+    """The nodes so far; `shapes` has every tensor that tangents pass."""
 
     def __init__(self, seed, dtype):
         self.rng, self.dtype = np.random.default_rng(seed), np.dtype(dtype)

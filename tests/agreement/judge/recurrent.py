@@ -99,7 +99,7 @@ def layer(
 
 
 def parts(bias: Tensor | None, k: int, count: int, like: Tensor) -> tuple[Any, ...]:
-    """The biases of one direction, cut into gates; zeros where there are none."""
+    """The biases of one direction, cut into gates; zeros by default."""
     return (torch.zeros((), dtype=like.dtype),) * count if bias is None else bias[k].chunk(count)
 
 
