@@ -52,7 +52,7 @@ def test_a_loaded_model_needs_its_files_no_more(path, harm):
     point, J = linearized(model)
     v = np.ones(J.shape[1], J.dtype)
     product, values = J @ v, outputs(model, point)
-    harm(path.with_name("m.onnx.data"))
+    harm(*path.parent.glob("m.onnx.*.data"))
     harm(path)
     assert_allclose(J @ v, product, atol=1e-6)
     assert_allclose(linearized(model)[1] @ v, product, atol=1e-6)
@@ -89,5 +89,5 @@ def test_weights_that_share_their_bytes_fill_no_memory(path):
 def test_a_file_that_shrinks_while_it_is_read(path, monkeypatch):
     whole = np.fromfile
     monkeypatch.setattr(np, "fromfile", lambda *a, **k: whole(*a, **k)[:-1])
-    with pytest.raises(oj.LoadError, match=r"m\.onnx\.data' has changed"):
+    with pytest.raises(oj.LoadError, match=r"m\.onnx\.[0-9a-f]+\.data' has changed"):
         oj.load(path)

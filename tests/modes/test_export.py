@@ -236,18 +236,18 @@ def round_trip(tmp_path, megabytes, **options):
     J = oj.linearize(again, {**point, "x_tangent": ones}, of="y_tangent", wrt="x")
     found = J.apply({"x": ones})["y_tangent"]
     np.testing.assert_allclose(found, -(32**2) * np.sin(0.5) * ones, rtol=1e-5)
-    return sorted(path.name for path in tmp_path.iterdir())
+    return sorted(path.suffix for path in tmp_path.iterdir())
 
 
 def test_large_weights_go_beside_the_file(tmp_path):
-    assert round_trip(tmp_path, 4, limit=2**20) == ["jvp.onnx", "jvp.onnx.data"]
+    assert round_trip(tmp_path, 4, limit=2**20) == [".data", ".onnx"]
 
 
 def test_a_small_model_is_one_file(tmp_path):
-    assert round_trip(tmp_path, 1) == ["jvp.onnx"]
+    assert round_trip(tmp_path, 1) == [".onnx"]
 
 
 def test_more_than_two_gigabytes(tmp_path, request):
     if not request.config.getoption("--whole"):
         pytest.skip("takes 10 GB of memory: --whole")
-    assert round_trip(tmp_path, 2100) == ["jvp.onnx", "jvp.onnx.data"]
+    assert round_trip(tmp_path, 2100) == [".data", ".onnx"]
