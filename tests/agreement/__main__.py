@@ -15,7 +15,7 @@ from concurrent.futures.process import BrokenProcessPool
 from itertools import count
 
 from . import __doc__ as description
-from .trial import Verdict, trial
+from .trial import Verdict, silent, trial
 
 
 def arguments() -> argparse.Namespace:
@@ -41,11 +41,6 @@ def new_pool(jobs: int) -> ProcessPoolExecutor:
     """Processes that are spawned, and anew after some hundred graphs."""
     spawn = multiprocessing.get_context("spawn")
     return ProcessPoolExecutor(jobs, spawn, initializer=silent, max_tasks_per_child=300)
-
-
-def silent() -> None:
-    """What libraries say of models that are no models, on the way to the smallest one, is lost."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def verdicts(asked: argparse.Namespace) -> Iterator[tuple[int, Verdict]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -27,6 +28,11 @@ SINGLE = {
 
 STEP = 1e-6
 """Of central differences: the generator keeps values further than that from kinks."""
+
+
+def silent() -> None:
+    """Libraries complain of cuts that make no model, on the way to the smallest graph."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 @dataclass
