@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from string import ascii_letters
 
 import onnx
 from onnx import TensorProto, helper
@@ -11,7 +12,7 @@ from .mutations import structural
 from .tree import graphs, nodes, of_type
 
 PLACES = ("../secret.bin", "/etc/passwd", "link.bin", "inside/../../secret.bin", "data.bin", "",
-          "/proc/self/mem", "/dev/zero", "missing.bin", "folder")  # fmt: skip
+          "/proc/self/mem", "/dev/zero", "missing.bin", "folder", "pipe.bin")  # fmt: skip
 """Where external data is said to be; the folder of a trial has the file and the links."""
 
 
@@ -119,6 +120,21 @@ def outer_products(rng: Random, model: onnx.ModelProto) -> None:
         given = [f"column{k}", f"row{k}"]
         model.graph.node.extend([column, row, helper.make_node(op, given, [name])])
     model.graph.output[0].name = name
+    model.graph.output[0].ClearField("type")
+
+
+@structural
+def many_factors(rng: Random, model: onnx.ModelProto) -> None:
+    """Y becomes a sum of products of many copies of itself, whose labels are anyhow."""
+    if not model.graph.node or not model.graph.node[-1].output or not model.graph.output:
+        return
+    name, rank = model.graph.node[-1].output[0], rng.choice((1, 2, 3))
+    count, known = rng.choice((3, 8, 20, 60)), rng.choice(("abc", ascii_letters[:20], ascii_letters))
+    terms = ["".join(rng.choice(known) for _ in range(rank)) for _ in range(count)]
+    equation = ",".join(terms) + "->" + rng.choice(("", terms[0][:1], terms[-1]))
+    node = helper.make_node("Einsum", [name] * count, ["factors"], equation=equation)
+    model.graph.node.append(node)
+    model.graph.output[0].name = "factors"
     model.graph.output[0].ClearField("type")
 
 

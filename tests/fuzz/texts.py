@@ -78,4 +78,14 @@ TEXTS = {
         t = ConvTranspose<strides=[2,2], group=2>(x, w)
         s = Constant<value_floats=[1.0, 1.0, 2.0, 1.5]>() y = Resize<mode="linear">(t, "", s)
     }""",
+    "quotients": f"""{HEAD} g {X} {{
+        a = Constant<value_ints=[-9223372036854775808, 7, -8]>()
+        b = Constant<value_ints=[2, 3, 4]>()
+        q = Div(a, b) m = Mod(a, b) s = Add(q, m) f = Cast<to=1>(s)
+        y = Add(x, f)
+    }}""",
+    "draws": f"""{HEAD} g {X} {{
+        u = RandomUniformLike<low=-1.0, high=1.0>(x) n = RandomNormalLike<mean=0.0, scale=2.0>(x)
+        s = Add(u, n) y = Mul(s, x)
+    }}""",
 }

@@ -84,5 +84,6 @@ def prepared(folder: Path) -> Path:
     (inside / "folder").mkdir(parents=True)
     (folder / "secret.bin").write_bytes(Random(0).randbytes(4096))
     (inside / "data.bin").write_bytes(bytes(4096))
+    os.mkfifo(inside / "pipe.bin")
     (inside / "link.bin").symlink_to(folder / "secret.bin")
     return folder
