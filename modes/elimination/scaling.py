@@ -24,6 +24,7 @@ from ...jacobians.simplify import COPIES
 from .chain import Factors, swaps
 from .smaller import padded, rescaled, times
 
+
 def small_enough(factor: Factor, *tensors: Shape) -> bool:
     """Whether a copy of a matrix or kernel is worth a pass over a tensor."""
     if isinstance(factor, Eye):
