@@ -204,3 +204,19 @@ def test_products_copy_no_weight(network):
         large = [a for a in linearization.structure.arrays() if a.nbytes >= weights[0].nbytes]
         kept = [a for a in linearization.arrays() if a.nbytes >= weights[0].nbytes]
         assert {buffer_of(a) for a in large} <= {buffer_of(a) for a in kept}
+
+
+@pytest.mark.parametrize("part", [lambda H: H, lambda H: H.block("w")], ids=["H", "H.block"])
+def test_nbytes_of_a_hessian_counts_what_products_made(part):
+    text = "g (double[64,8] x, double[8,8] w) => (double[1,1] y)"
+    body = "a = MatMul(x, w) b = Tanh(a) c = MatMul(b, w) d = Tanh(c) y = ReduceSum(d)"
+    proto = parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text} {{ {body} }}')
+    point = {"x": RNG.standard_normal((64, 8)), "w": RNG.standard_normal((8, 8))}
+    H = part(oj.hessian(oj.load(proto), point, of="y", wrt=["x", "w"]))
+    J = getattr(H, "J", None) or H.operator
+    before = H.nbytes
+    for _ in range(100):
+        H @ np.ones(H.shape[1])
+    made = {buffer_of(a): a.nbytes for a in (*J.arrays(), *J.structure.arrays())}
+    assert before < H.nbytes
+    assert sum(made.values()) <= 1.1 * H.nbytes
