@@ -14,6 +14,9 @@ from .layout import Broadcast, Permutation, Reshape, SumTo
 from .products import rewrites
 from .selection import Embed, Scatter, Slice, Span, Take
 
+COPIES = 2
+"""A rescaled copy of a matrix may be so many times as large as the tensor whose pass it saves."""
+
 
 def matmul(a: Array, b: Array) -> Array:
     return reading_of(a, b).MatMul(a, b)
@@ -95,16 +98,22 @@ def factor_product(a: Factor, b: Factor) -> Factor:
 
 @rewrites(Kron, Diagonal)
 def _(k: Kron, d: Diagonal) -> Jacobian | None:
-    """(I ⊗ B) diag(d) as dense blocks B diag(dᵢ), where they move fewer bytes than B and d."""
+    """(I ⊗ B) diag(d) as dense blocks B diag(dᵢ), where they move fewer bytes than B and d.
+
+    The blocks are not to be much larger than the tensors, or they cost more than passes over d.
+    """
     if not isinstance(k.left, Eye) or isinstance(k.right, Eye):
         return None
     rows, columns = matrix_shape(k.right)
-    if size(k.in_shape[:-1]) * rows * columns >= size(shape_of(k.right)) + size(k.in_shape):
+    entries = size(k.in_shape[:-1]) * rows * columns
+    if entries >= size(shape_of(k.right)) + size(k.in_shape):
+        return None
+    if entries > COPIES * max(size(k.in_shape), size(k.out_shape)):
         return None
     op = reading_of(k.right, d.d)
     one_per_row = op.Reshape(k.right, (*shape_of(k.right)[:-2], 1, rows, columns))
-    entries = op.Reshape(op.Expand(d.d, k.in_shape), (*k.in_shape[:-1], 1, columns))
-    return BlockDiagonal(op.Mul(one_per_row, entries))
+    one_per_block = op.Reshape(op.Expand(d.d, k.in_shape), (*k.in_shape[:-1], 1, columns))
+    return BlockDiagonal(op.Mul(one_per_row, one_per_block))
 
 
 @rewrites(Dense, Dense)

@@ -77,6 +77,11 @@ class Hessian(Curvature):
         return self.J.arrays()
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of the residuals and of what products made of them: see `Linearization.nbytes`."""
+        return self.J.nbytes
+
+    @property
     def flops(self) -> int:
         return self.J.flops
 

@@ -146,6 +146,10 @@ class Symmetric(Curvature):
         return self.operator.arrays()
 
     @property
+    def nbytes(self) -> int:
+        return self.operator.nbytes
+
+    @property
     def flops(self) -> int:
         return self.operator.flops
 

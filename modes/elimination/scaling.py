@@ -1,7 +1,7 @@
 """Scaling: diagonals and scalars that the factors of matrices take in, or that pass them by.
 
-A factor is rescaled only where its copy is not much larger than the tensor that need not be
-multiplied any more; a diagonal that acts along the identity factor goes to the smaller side.
+A matrix or kernel is rescaled only where its copy is not much larger than the tensor that need not
+be multiplied any more; a diagonal that acts along the identity factor goes to the smaller side.
 """
 
 from __future__ import annotations
@@ -20,15 +20,13 @@ from ...jacobians import (
     size,
 )
 from ...jacobians.kron import Factor
+from ...jacobians.simplify import COPIES
 from .chain import Factors, swaps
 from .smaller import padded, rescaled, times
 
-COPIES = 2
-"""A factor may be so many times as large as the tensor whose pass its rescaling saves."""
-
 
 def small_enough(factor: Factor, *tensors: Shape) -> bool:
-    """Whether a copy of a factor is worth a pass over a tensor."""
+    """Whether a copy of a matrix or kernel is worth a pass over a tensor."""
     if isinstance(factor, Eye):
         return False
     return size(shape_of(factor)) <= COPIES * max(map(size, tensors))
@@ -55,12 +53,19 @@ def _(K: Kron, c: Scalar) -> Factors | None:
 
 
 @swaps(Scalar, BlockDiagonal)
-def _(c: Scalar, B: BlockDiagonal) -> Factors:
-    return (BlockDiagonal(times(B.blocks, c.factor)),)
+def _(c: Scalar, B: BlockDiagonal) -> Factors | None:
+    return scaled_blocks(B, c)
 
 
 @swaps(BlockDiagonal, Scalar)
-def _(B: BlockDiagonal, c: Scalar) -> Factors:
+def _(B: BlockDiagonal, c: Scalar) -> Factors | None:
+    return scaled_blocks(B, c)
+
+
+def scaled_blocks(B: BlockDiagonal, c: Scalar) -> Factors | None:
+    """c · B, in the blocks."""
+    if not small_enough(B.blocks, B.in_shape, B.out_shape):
+        return None
     return (BlockDiagonal(times(B.blocks, c.factor)),)
 
 
@@ -115,9 +120,11 @@ def _(C: Convolution, c: Scalar) -> Factors | None:
     return None if C.source == "w" else scaled_convolution(C, c)
 
 
-def scaled_convolution(C: Convolution, c: Scalar) -> Factors:
+def scaled_convolution(C: Convolution, c: Scalar) -> Factors | None:
     """c · C: in the kernel, or on it."""
     if "w" not in (C.source, C.target):
+        if not small_enough(C.held, C.in_shape, C.out_shape):
+            return None
         return (Convolution(times(C.held, c.factor), C.source, C.target, C.geometry),)
     if C.source == "w":
         return C, rescaled(c, C.in_shape)
@@ -131,6 +138,8 @@ def _(d: Diagonal, C: Convolution) -> Factors | None:
     if C.target != "u" or kernel is None:
         return None
     if C.source == "x":
+        if not small_enough(C.held, C.out_shape):
+            return None
         return (Convolution(times(C.held, kernel), "x", "u", C.geometry),)
     return C, Diagonal(kernel, C.in_shape)
 
@@ -141,6 +150,8 @@ def _(C: Convolution, d: Diagonal) -> Factors | None:
     if C.source != "u" or kernel is None:
         return None
     if C.target == "x":
+        if not small_enough(C.held, C.in_shape):
+            return None
         return (Convolution(times(C.held, kernel), "u", "x", C.geometry),)
     return Diagonal(kernel, C.out_shape), C
 

@@ -65,12 +65,14 @@ P = Permutation((2, 0, 1), WIDE, FLOAT)
 CUT = Slice(((0, 1, 3), (4, -2, 3), (1, 1, 2)), WIDE, FLOAT)
 LEFT, RIGHT = implicit_kron(N(5, 5), Eye(4), (3,)), implicit_kron(Eye(5), N(4, 4), (3,))
 FEW, MANY = (Take(np.arange(n) % 4, 1, WIDE, FLOAT) for n in (3, 5))
-BLOCKS = BlockDiagonal(N(3, 5, 4, 4))
+BLOCKS, LOW = BlockDiagonal(N(3, 5, 4, 4)), BlockDiagonal(N(3, 5, 2, 4))
 TOTAL = Broadcast((32, 64), (32, 1), FLOAT) @ Inner(N(32, 64), (32, 1), (32, 64))
 CENTRED = Identity(WIDE, FLOAT) - B @ WEIGHT
 IMAGE = Geometry((2, 3, 6, 6), (4, 3, 3, 3), (2, 4, 6, 6), (1, 1), (1, 1), (1, 1, 1, 1), 1)
 CONV = Convolution(N(*IMAGE.w), "x", "u", IMAGE)
 KERNEL = Convolution(N(*IMAGE.x), "w", "u", IMAGE)
+POINT = Geometry((1, 8, 1, 1), (8, 8, 3, 3), (1, 8, 1, 1), (1, 1), (1, 1), (1, 1, 1, 1), 1)
+DEEP = Convolution(N(*POINT.w), "x", "u", POINT)
 
 PAIRS = {
     "c P": (C(4, 3, 5), P, (Permutation, Scalar)),
@@ -86,10 +88,14 @@ PAIRS = {
     "c kron": (C(*WIDE), RIGHT, (Kron,)),
     "kron c": (LEFT, C(*WIDE), (Kron,)),
     "c kron, too large": (C(1, 9), implicit_kron(Eye(1), N(9, 9)), None),
-    "c blocks": (C(*WIDE), BLOCKS, (BlockDiagonal,)),
-    "blocks c": (BLOCKS, C(*WIDE), (BlockDiagonal,)),
+    "c blocks": (C(3, 5, 2), LOW, (BlockDiagonal,)),
+    "blocks c": (LOW, C(*WIDE), (BlockDiagonal,)),
+    "c blocks, too large": (C(*WIDE), BLOCKS, None),
+    "blocks c, too large": (BLOCKS, C(*WIDE), None),
     "c conv": (C(*IMAGE.u), CONV, (Convolution,)),
     "conv c": (CONV, C(*IMAGE.x), (Convolution,)),
+    "c conv, too large": (C(*POINT.u), DEEP, None),
+    "conv c, too large": (DEEP, C(*POINT.x), None),
     "c conv of a kernel": (C(*IMAGE.u), KERNEL, (Convolution, Scalar)),
     "conv to a kernel c": (KERNEL.T, C(*IMAGE.u), (Scalar, Convolution)),
     "conv of a kernel c": (KERNEL, C(*IMAGE.w), None),
@@ -145,6 +151,9 @@ PAIRS = {
     "channel conv of a kernel": (D(4, 1, 1, of=IMAGE.u), KERNEL, (Convolution, Diagonal)),
     "conv to a signal channel": (CONV.T, D(4, 1, 1, of=IMAGE.u), (Convolution,)),
     "conv to a kernel channel": (KERNEL.T, D(4, 1, 1, of=IMAGE.u), (Diagonal, Convolution)),
+    "channel conv, too large": (D(8, 1, 1, of=POINT.u), DEEP, None),
+    "conv to a signal channel, too large": (DEEP.T, D(8, 1, 1, of=POINT.u), None),
+    "one sample kron d": (implicit_kron(Eye(1), N(4, 9)), D(1, 9), None),
     "d conv": (D(*IMAGE.u), CONV, None),
     "conv d": (CONV.T, D(*IMAGE.u), None),
     "d sum, dearer": (D(32, 64), Identity((32, 64), FLOAT) + TOTAL, None),

@@ -76,6 +76,8 @@ PRODUCTS = {
         implicit_kron(Eye(3), N(4, 1, 5)), diagonal(4, 3, 5), BlockDiagonal),
     "(I ⊗ B) Diagonal of a row": (
         implicit_kron(Eye(3), N(4, 1, 5)), diagonal(5, of=(4, 3, 5)), BlockDiagonal),
+    "(I ⊗ B) Diagonal, one sample": (
+        implicit_kron(Eye(1), N(4, 9)), diagonal(1, 9), Product),
     "(I ⊗ B) Diagonal, too many rows": (
         implicit_kron(Eye(9), N(4, 3)), diagonal(9, 3), Product),
     "Dense Dense": (Dense(N(2, 9)), Dense(N(9, 3)), Dense),

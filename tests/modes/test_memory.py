@@ -11,6 +11,8 @@ from onnx import numpy_helper, parser
 
 import onnxjac as oj
 from networks.test_networks import MODELS, below, loaded
+from onnxjac.jacobians.arrays import buffer_of
+from onnxjac.modes.elimination.planned import COLLAPSE
 
 RNG = np.random.default_rng(0)
 
@@ -156,3 +158,65 @@ def test_a_hessian_holds_each_matrix_once():
     expected = oj.hessian(model, {"x": x}, of="y", wrt="x", engine="numpy") @ v
     np.testing.assert_allclose(H @ v, expected, rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(H.compile("onnxruntime") @ v, expected, rtol=1e-3, atol=1e-4)
+
+
+def dense_layers(n=400, depth=3):
+    """y = Σ tanh(… tanh(x w0) …) of one sample, and its weights."""
+    draw = np.random.default_rng(0).standard_normal
+    weights = [(draw((n, n)) / n**0.5).astype(np.float32) for _ in range(depth)]
+    layers = " ".join(f"a{k} = MatMul(t{k}, w{k}) t{k + 1} = Tanh(a{k})" for k in range(depth))
+    return f"(float[1,{n}] t0) => (float[1,1] y) {{ {layers} y = ReduceSum(t{depth}) }}", weights
+
+
+def scaled_convolutions(n=64, depth=3):
+    """The same with a scale for each channel behind kernels that are larger than the image."""
+    draw = np.random.default_rng(0).standard_normal
+    weights = [(draw((n, n, 3, 3)) / n).astype(np.float32) for _ in range(depth)]
+    layers = " ".join(
+        f"a{k} = Conv <pads = [1, 1, 1, 1]> (t{k}, w{k}) b{k} = Mul(a{k}, s) t{k + 1} = Tanh(b{k})"
+        for k in range(depth)
+    )
+    head = f"(float[1,{n},2,2] t0) => (float[1,1,1,1] y) <float[1,{n},1,1] s = {{SCALES}}>"
+    scales = ", ".join(map(str, np.linspace(0.5, 2, n)))
+    return f"{head} {{ {layers} y = ReduceSum(t{depth}) }}".replace("SCALES", scales), weights
+
+
+@pytest.mark.parametrize("network", [dense_layers, scaled_convolutions])
+def test_products_copy_no_weight(network):
+    """Neither of a Jacobian nor of a Hessian: what is eliminated for them holds vectors."""
+    text, weights = network()
+    proto = parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> g {text}')
+    for k, w in enumerate(weights):
+        proto.graph.initializer.append(numpy_helper.from_array(w, f"w{k}"))
+    model, held = oj.load(proto), sum(w.nbytes for w in weights)
+    shape = tuple(d.dim_value for d in proto.graph.input[0].type.tensor_type.shape.dim)
+    x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    J = oj.linearize(model, {"t0": x}, of=f"t{len(weights)}")
+    H = oj.hessian(model, {"t0": x}, of="y", wrt="t0")
+    for A in (J, H):
+        v = np.ones(A.shape[1], np.float32)
+        before = A.nbytes
+        linearization = getattr(A, "J", A)
+        for _ in range(40):
+            A @ v
+        assert COLLAPSE in linearization.dag.known
+        assert A.nbytes == linearization.nbytes < before + 0.1 * held
+        large = [a for a in linearization.structure.arrays() if a.nbytes >= weights[0].nbytes]
+        kept = [a for a in linearization.arrays() if a.nbytes >= weights[0].nbytes]
+        assert {buffer_of(a) for a in large} <= {buffer_of(a) for a in kept}
+
+
+@pytest.mark.parametrize("part", [lambda H: H, lambda H: H.block("w")], ids=["H", "H.block"])
+def test_nbytes_of_a_hessian_counts_what_products_made(part):
+    text = "g (double[64,8] x, double[8,8] w) => (double[1,1] y)"
+    body = "a = MatMul(x, w) b = Tanh(a) c = MatMul(b, w) d = Tanh(c) y = ReduceSum(d)"
+    proto = parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text} {{ {body} }}')
+    point = {"x": RNG.standard_normal((64, 8)), "w": RNG.standard_normal((8, 8))}
+    H = part(oj.hessian(oj.load(proto), point, of="y", wrt=["x", "w"]))
+    J = getattr(H, "J", None) or H.operator
+    before = H.nbytes
+    for _ in range(100):
+        H @ np.ones(H.shape[1])
+    made = {buffer_of(a): a.nbytes for a in (*J.arrays(), *J.structure.arrays())}
+    assert before < H.nbytes
+    assert sum(made.values()) <= 1.1 * H.nbytes
