@@ -28,7 +28,7 @@ class UnsupportedOp(OnnxJacError, NotImplementedError):
     """An operator without kernel, rule or function body."""
 
 
-class LimitError(OnnxJacError, MemoryError):
+class LimitError(MemoryError, OnnxJacError):  # in this order its __new__ serves pickles
     """More memory would be needed than the stated limit allows."""
 
 

@@ -351,7 +351,8 @@ def contraction_with_more_sizes_than_labels(draw):
 def contraction_with_labels_of_a_factor_alone(draw):
     a = draw.normal(2, 3, 4)
     J = Contraction(((a, "ijk"),), "i", "", {"i": 2, "j": 3, "k": 4})
-    return J, a.astype(float).sum((1, 2)).reshape(1, 2)
+    wide = a.astype(np.result_type(a, float))
+    return J, wide.sum((1, 2)).reshape(1, 2)
 
 
 @example(Contraction)

@@ -1,5 +1,7 @@
 """What every Jacobian inherits: limits, chunks, indexing, scalars, SciPy as a client."""
 
+import pickle
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -165,3 +167,12 @@ def test_scipy_is_a_client():
 )
 def test_repr_is_mathematics(J, text):
     assert repr(J) == text
+
+
+@pytest.mark.parametrize("kind", [OnnxJacError, *OnnxJacError.__subclasses__()])
+def test_errors_travel(kind):
+    """Also by way of `__new__`, as libraries take them that send tracebacks along."""
+    for again in (pickle.loads(pickle.dumps(kind("why"))), kind.__new__(kind, "why")):
+        assert type(again) is kind
+        assert isinstance(again, OnnxJacError)
+        assert again.args == ("why",)
