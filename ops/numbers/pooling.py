@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.arrays import Array
-from .table import Kernel, kernel, lowest, single_precision, wide
-from .windows import Windows, padded, windows
+from .table import Kernel, ints, kernel, lowest, single_precision, wide
+from .windows import Windows, filled, padded, windows
 
 
 def slide(x: Array, grid: Windows, ufunc: np.ufunc) -> Array:
@@ -23,6 +23,28 @@ def slide(x: Array, grid: Windows, ufunc: np.ufunc) -> Array:
         for part in others:
             ufunc(x, part, out=x)
     return x
+
+
+@kernel("MaxUnpool")
+def max_unpool(
+    x: Array, index: Array, output_shape: Any = None, *, kernel_shape: Any, pads: Any = None,
+    strides: Any = None,
+) -> Array:  # fmt: skip
+    """y[index] = x, zero elsewhere; indices count in the shape that the window implies."""
+    rank = len(kernel_shape)
+    if index.shape != x.shape or x.ndim != rank + 2:
+        raise ValueError("x and its indices have one shape, and kernel_shape an entry for each "
+                         "axis but the first two")  # fmt: skip
+    pads, strides = filled(pads, 0, 2 * rank), filled(strides, 1, rank)
+    space = zip(x.shape[2:], strides, pads[:rank], pads[rank:], kernel_shape, strict=True)
+    shape = *x.shape[:2], *((n - 1) * s - a - b + k for n, s, a, b, k in space)
+    y = np.zeros(shape, x.dtype)
+    y.reshape(-1)[index.ravel()] = x.ravel()
+    if output_shape is None:
+        return y
+    whole = np.zeros(ints(output_shape), x.dtype)
+    whole[tuple(map(slice, shape))] = y
+    return whole
 
 
 @kernel("MaxPool", counted=True)

@@ -59,6 +59,8 @@ def conv_transpose(op: Any, node: Node) -> Blocks:
 
 def check_channels(g: Geometry) -> None:
     """Engines compute something even where signal, kernel and groups do not fit."""
+    if len(g.x) < 3:
+        raise ValueError(f"a signal of shape {g.x} has no axis that a kernel moves along")
     if g.group < 1 or g.w[0] % g.group or (g.x[1], g.u[1]) != (g.w[1] * g.group, g.w[0]):
         raise ValueError(f"a kernel of shape {g.w} in {g.group} groups joins no {g.x} with {g.u}")
 

@@ -101,7 +101,7 @@ def endless(rng: Random, model: onnx.ModelProto) -> None:
     graph.node.append(helper.make_node("Loop", inputs, outputs, body=body))
     if graph.output:
         graph.output[0].name = rng.choice(outputs)
-        graph.output[0].ClearField("type")
+        graph.output[0].type.tensor_type.ClearField("shape")
 
 
 @structural
@@ -120,7 +120,7 @@ def outer_products(rng: Random, model: onnx.ModelProto) -> None:
         given = [f"column{k}", f"row{k}"]
         model.graph.node.extend([column, row, helper.make_node(op, given, [name])])
     model.graph.output[0].name = name
-    model.graph.output[0].ClearField("type")
+    model.graph.output[0].type.tensor_type.ClearField("shape")
 
 
 @structural
@@ -135,7 +135,7 @@ def many_factors(rng: Random, model: onnx.ModelProto) -> None:
     node = helper.make_node("Einsum", [name] * count, ["factors"], equation=equation)
     model.graph.node.append(node)
     model.graph.output[0].name = "factors"
-    model.graph.output[0].ClearField("type")
+    model.graph.output[0].type.tensor_type.ClearField("shape")
 
 
 @structural
@@ -149,7 +149,7 @@ def many_nodes(rng: Random, model: onnx.ModelProto) -> None:
         model.graph.node.append(helper.make_node(op, [name] * width, [f"long{k}"]))
         name = f"long{k}"
     model.graph.output[0].name = name
-    model.graph.output[0].ClearField("type")
+    model.graph.output[0].type.tensor_type.ClearField("shape")
 
 
 @structural

@@ -220,5 +220,11 @@ REFUSED = {
     "sizes that overflow to 0": (
         lambda: text("n = Constant<value_ints=[2,4611686018427387904]>() y = Tile(x, n)",
                      "float[2,4] x"), "limit"),
+    "signal without an axis to move along": (
+        lambda: text("y = Conv(x, x)", "float[3,3] x"), "no axis that a kernel moves along"),
+    "pool put back without an axis of its kernel": (
+        lambda: text("i = Constant<value = int64[1,1,2,2] {0, 1, 2, 3}>() "
+                     "y = MaxUnpool<kernel_shape=[2,2]>(x, i)", "float[1,1,2,2,1] x"),
+        "have one shape"),
 }  # fmt: skip
 """What must be refused, and how the message begins to say why."""
