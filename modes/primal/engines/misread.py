@@ -47,7 +47,9 @@ def is_misread_resize(step: Step, x: Any, roi: Any = None, scales: Any = None, *
         return False
     if x is None:  # its size is not known before the run
         return bool(np.any(np.asarray(scales) != 1))
-    axes = step.attrs.get("axes", range(np.ndim(x)))
+    axes, rank = step.attrs.get("axes", range(np.ndim(x))), np.ndim(x)
+    if np.shape(scales) != (len(axes),) or not all(-rank <= axis < rank for axis in axes):
+        return False  # whoever runs it says what is wrong
     lengths = np.array([np.shape(x)[axis] for axis in axes], np.float32)
     same = np.all(np.floor(lengths * scales) == lengths)
     return bool(same and np.any(scales != 1)) or not np.all(scales)
