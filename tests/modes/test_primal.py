@@ -227,7 +227,7 @@ def test_windows_in_double_are_exact(op):
     np.testing.assert_allclose(windowed.run(x)["y"], own, rtol=1e-14, atol=1e-15)
 
 
-@pytest.mark.parametrize("scales", [[2.0], [1.0, 1.0, 2.0]])
+@pytest.mark.parametrize("scales", [[2.0]])
 def test_scales_that_do_not_fit_are_refused(scales):
     resize = model("y = Resize(x, , s)", s=np.float32(scales))
     with pytest.raises(OnnxJacError):
