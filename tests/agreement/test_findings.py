@@ -62,6 +62,16 @@ CASES = {
     "a Hessian in a tensor and in one computed from it": case(
         "g (double[2] x) => (double[2] s) { t = Exp(x) s = Mul(t, x) }", "s", "x t", x=[0.3, -0.7]
     ),
+    "norms of samples, one of which is 0 at another point": case(
+        """g (double[N,1,2] x) => (double[k] y)
+        { a = Constant<value_ints=[0, 1]>() y = ReduceL2<keepdims=0>(x, a) }""",
+        "y", "x", x=[[[0.8, -1.4]]],
+    ),
+    "a pool with a window longer than the axis": case(
+        """g (double[1,1,2,2] x) => (double[1,1,1,1] y)
+        { y = AveragePool<kernel_shape=[2, 3], strides=[1, 2]>(x) }""",
+        "y", "x", x=[[[[0.8, -1.4], [0.3, 0.2]]]],
+    ),
 }  # fmt: skip
 
 
