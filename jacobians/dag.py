@@ -22,6 +22,7 @@ from .cached import cached_property
 from .errors import InputError
 from .identity import Zero
 from .selection import Embed
+from .symint import agree, at, same
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class Dag(Jacobian):
         k, start = lead(v, self.in_shape), 0
         for i in vertices:
             stop = start + size(self.shapes[i])
-            if stop == start:
+            if same(stop, start):
                 continue
             part = v if len(vertices) == 1 else op.Slice(v, (start,), (stop,), (-1,))
             part = op.Reshape(part, (*k, *self.shapes[i]))
@@ -165,7 +166,7 @@ def check_edges(edges: tuple[Edge, ...], shapes: tuple[Shape, ...], ends: tuple[
             raise InputError(f"Dag: an edge from {e.start} to {e.end} does not lead up among "
                              f"{count} vertices")  # fmt: skip
         J, found = e.operator, (shapes[e.start], shapes[e.end])
-        if (J.in_shape, J.out_shape) != found:
+        if not agree((J.in_shape, J.out_shape), found):
             raise InputError(f"Dag: {J!r}, from {list(J.in_shape)} to {list(J.out_shape)}, joins "
                              f"tensors of shape {list(found[0])} and {list(found[1])}")  # fmt: skip
 
@@ -174,7 +175,8 @@ def useful(
     edges: tuple[Edge, ...], sources: tuple[int, ...], sinks: tuple[int, ...]
 ) -> tuple[Edge, ...]:
     """The edges on a path from a source to a sink, ordered by where they end."""
-    present = (e for e in edges if not isinstance(e.operator, Zero) and 0 not in e.operator.shape)
+    present = (e for e in edges if not isinstance(e.operator, Zero)
+               and not any(same(n, 0) for n in e.operator.shape))  # fmt: skip
     edges = tuple(sorted(present, key=attrgetter("end")))
     reached = set(sources)
     for edge in edges:
@@ -211,10 +213,10 @@ def tiling(operators: list[Jacobian]) -> tuple[int, list[int]] | None:
     if len(found) < len(slabs) or len(found) < 2 or len({axis for axis, _, _ in found}) > 1:
         return None
     axis = found[0][0]
-    order = sorted(range(len(found)), key=lambda i: found[i][1:])
+    order = sorted(range(len(found)), key=lambda i: at(found[i][1:]))
     edges = [0, *(found[i][2] for i in order)]
     starts = [found[i][1] for i in order]
-    full = starts == edges[:-1] and edges[-1] == operators[0].out_shape[axis]
+    full = same((*starts, operators[0].out_shape[axis]), tuple(edges))
     return (axis, order) if full else None
 
 
@@ -223,8 +225,8 @@ def slab_of(operator: Jacobian) -> tuple[int, int, int] | None:
     if not isinstance(operator, Embed):
         return None
     cut = [k for k, (span, n) in enumerate(zip(operator.spans, operator.out_shape, strict=True))
-           if span != (0, 1, n)]  # fmt: skip
-    if len(cut) != 1 or operator.spans[cut[0]][1] != 1:
+           if not same(span, (0, 1, n))]  # fmt: skip
+    if len(cut) != 1 or not same(operator.spans[cut[0]][1], 1):
         return None
     start, _, count = operator.spans[cut[0]]
     return cut[0] - len(operator.spans), start, start + count

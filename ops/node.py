@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import onnx
 
-from ..jacobians import Array, Shape, dtype_of, shape_of
+from ..jacobians import Array, Shape, dtype_of, reading, shape_of
 from ..jacobians.errors import OnnxJacError
+from ..jacobians.symint import whole
 
 AT = "onnxjac.at"
 """Key, in the metadata of a graph value, of its number at the point; integers have one."""
@@ -129,9 +130,12 @@ class Node:
         return dtype_of(self.y)
 
     def ints(self, i: int) -> tuple[int, ...] | None:
-        """An integer input as Python numbers: shapes, axes and indices are concrete at a point."""
-        value = self.number(i)
-        return None if value is None else tuple(int(n) for n in np.ravel(value))
+        """An integer input as numbers, which are symbolic where what is recorded may follow them."""
+        value: Any = self.input(i)
+        held = reading(value).content(value) if hasattr(value, "meta") else None
+        if held is None:
+            held = self.number(i)
+        return None if held is None else tuple(whole(n) for n in np.ravel(held))
 
     def number(self, i: int) -> np.ndarray | None:
         """An input at the point, also where the reading is of graph values: not for floats.
@@ -142,6 +146,7 @@ class Node:
         if not hasattr(value, "meta"):
             return value
         value.meta[ASKED] = str(self.step)
+        reading(value).pin(value, str(self.step))
         if AT not in value.meta and value.const_value is None:
             name = self.step.inputs[i] if i < len(self.step.inputs) else None
             raise OnnxJacError(

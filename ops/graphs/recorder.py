@@ -16,11 +16,22 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from ...jacobians import Array, reading
+from ...jacobians import Array, dtype_of, reading, shape_of
+from ...jacobians.symint import (
+    Number,
+    Ratio,
+    SymInt,
+    Symbols,
+    at,
+    is_symbolic,
+    lowered,
+    lowered_ratio,
+)
 from ..node import AT, NAN, Step, has_nan, schema_defaults
 from ..numbers import numbers
-from .infer import output_types
-from .operands import operands
+from .infer import Known, is_open, output_types, symbolic_shapes
+from .operands import operands, type_variables
+from .shapes import CONTENT, as_shape, content, integers, objects
 from .shortcuts import shortcut
 
 READING = "onnxjac.reading"
@@ -31,10 +42,14 @@ SHARED = 4096
 
 
 class Recorder:
-    """One method per ONNX operator, as every reading of the vocabulary has."""
+    """One method per ONNX operator, as every reading of the vocabulary has.
 
-    def __init__(self, opset_imports: Mapping[str, int]) -> None:
+    With `symbols`, shapes and small tensors of integers are followed symbolically.
+    """
+
+    def __init__(self, opset_imports: Mapping[str, int], symbols: Symbols | None = None) -> None:
         self.opset_imports = dict(opset_imports)
+        self.symbols = symbols
         self.nodes: list[ir.Node] = []
         self.constants: dict[Any, ir.Value] = {}
         self._known: dict[Any, tuple[ir.Value, ...]] = {}
@@ -47,6 +62,8 @@ class Recorder:
 
     def call(self, op_type: str, *inputs: Any, outputs: int = 1, **attrs: Any) -> Any:
         """Result of an operator: a value; an array where all is constant; several as a tuple."""
+        if self.symbols is not None:
+            inputs = self._lowered(op_type, inputs)
         arrays = operands(op_type, self.opset_imports[""], inputs)
         attrs = {name: value for name, value in attrs.items() if value is not None}
         if all(map(is_known, arrays)):
@@ -60,11 +77,86 @@ class Recorder:
         key = self._key(op_type, "", values, attrs)
         known = self._known.get(key, ())
         if len(known) < outputs:
-            types = output_types(op_type, "", self.opset_imports[""], values, attrs, outputs)
+            version = self.opset_imports[""]
+            types = output_types(op_type, "", version, values, attrs, outputs)
             made = tuple(self.new(shape, dtype) for shape, dtype in types[len(known) :])
             self._known[key] = self._recorded(op_type, values, attrs, (*known, *made))
+            if self.symbols is not None and is_open(values):
+                self._follow(op_type, "", version, values, attrs, self._known[key])
         results = self._known[key][:outputs]
         return results if outputs > 1 else results[0]
+
+    def _lowered(self, op_type: str, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The operands, symbolic numbers as graph values."""
+        if not any(map(holds_symbol, inputs)):
+            return inputs
+        variables = type_variables(op_type, self.opset_imports[""], len(inputs))
+        pairs = zip(variables, inputs, strict=True)
+        dtypes = {v: dtype_of(x) for v, x in pairs if hasattr(x, "dtype") and not holds_symbol(x)}
+        return tuple(
+            self._as_value(x, dtypes.get(v, np.dtype(np.int64))) if holds_symbol(x) else x
+            for v, x in zip(variables, inputs, strict=True)
+        )
+
+    def _as_value(self, x: Any, dtype: np.dtype) -> ir.Value:
+        """A symbolic number, or several, as a graph value of a dtype."""
+        if isinstance(x, Ratio):
+            return self.value(lowered_ratio(self, x, dtype))
+        if isinstance(x, SymInt):
+            made, held = self.Reshape(lowered(self, x), ()), objects([x]).reshape(())
+        else:
+            numbers_ = list(x.ravel()) if isinstance(x, np.ndarray) else list(x)
+            shape = x.shape if isinstance(x, np.ndarray) else (len(numbers_),)
+            joined = self.Concat(*(lowered(self, n) for n in numbers_), axis=0)
+            made, held = self.Reshape(joined, shape), objects(numbers_).reshape(shape)
+        if dtype != np.int64:
+            return self.value(self.CastLike(made, np.zeros((), dtype)))
+        value = self.value(made)
+        value.meta.setdefault(CONTENT, held)
+        return value
+
+    def _follow(
+        self, op_type: str, domain: str, version: int, values: tuple[ir.Value | None, ...],
+        attrs: Mapping[str, Any], made: tuple[ir.Value | None, ...],
+    ) -> None:  # fmt: skip
+        """Symbolic shapes and integers for what a node makes."""
+        found = symbolic_shapes(op_type, domain, version, values, attrs, len(made))
+        for value, sizes in zip(made, found, strict=True):
+            if value is not None and not isinstance(value.shape, type(None)):
+                self._shape(value, sizes)
+        if made and made[0] is not None:
+            held = integers(op_type, domain, values, attrs, made[0])
+            if held is not None:
+                made[0].meta[CONTENT] = held
+
+    def _shape(self, value: ir.Value, sizes: Known | None) -> None:
+        """Give a value, whose shape at the point it has, its symbolic shape.
+
+        A size that is not known is an atom, read off the value.
+        """
+        here = at(shape_of(value))
+        if sizes is None or len(sizes) != len(here):
+            sizes = (None,) * len(here)
+        whole = tuple(
+            n if n is not None and at(n) == m else self.dimension(value, k, m)
+            for k, (n, m) in enumerate(zip(sizes, here, strict=True))
+        )
+        value.shape = as_shape(whole)
+
+    def dimension(self, value: ir.Value, axis: int, here: int, name: str = "") -> SymInt:
+        """The size of a value along an axis as an atom."""
+        assert self.symbols is not None
+        known = (n for n in shape_of(value)[axis : axis + 1] if isinstance(n, SymInt))
+        found = next(known, None)
+        if found is not None and not name:
+            return found
+
+        def lower(op: Any) -> Any:
+            return op.Shape(value, start=axis, end=axis + 1)
+
+        text = name or f"{value.name or 'tensor'}.shape[{axis}]"
+        least = 1 if name and here else 0
+        return self.symbols.atom(text, here, lower, least=least, tensor=value.name or "", axis=axis)
 
     def _recorded(
         self, op_type: str, values: tuple[ir.Value | None, ...], attrs: dict[str, Any], made: Any
@@ -81,6 +173,15 @@ class Recorder:
                 value.meta[READING] = self
         return tuple(node.outputs)
 
+    def content(self, value: ir.Value) -> np.ndarray | None:
+        """The integers of a small value, symbolic ones where it is no constant."""
+        return None if self.symbols is None else content(value)
+
+    def pin(self, value: ir.Value, reader: str) -> None:
+        """What is recorded holds for the numbers of a value at the point."""
+        if self.symbols is not None and value.const_value is None:
+            self.symbols.pinned.setdefault(value.name or "", reader)
+
     def copy(
         self,
         step: Step,
@@ -96,6 +197,8 @@ class Recorder:
         )
         shown = tuple(ir.Value(name="") if value is None else value for value in made)
         self._append(step.op_type, step.domain, values, spelled_out(step), shown)
+        if self.symbols is not None:
+            self._follow(step.op_type, step.domain, step.version, values, spelled_out(step), made)
         present = tuple(value for value in made if value is not None)
         key = self._key(step.op_type, step.domain, values, step.attrs)
         if present == made:
@@ -140,10 +243,10 @@ class Recorder:
             value.meta[NAN] = True
         return value
 
-    def new(self, shape: Iterable[int], dtype: np.dtype, name: str | None = None) -> ir.Value:
+    def new(self, shape: Iterable[Number], dtype: np.dtype, name: str | None = None) -> ir.Value:
         """A new value of this graph."""
         kind = ir.TensorType(ir.DataType.from_numpy(np.dtype(dtype)))
-        value = ir.Value(name=name, shape=ir.Shape(tuple(shape)), type=kind)
+        value = ir.Value(name=name, shape=as_shape(tuple(shape)), type=kind)
         value.meta[READING] = self
         return value
 
@@ -186,6 +289,13 @@ def spelled_out(step: Step) -> Mapping[str, Any]:
     if not any(getattr(schema, body, False) for body in bodies):
         return step.attrs
     return {**schema_defaults(step.op_type, step.domain, step.version), **step.attrs}
+
+
+def holds_symbol(x: Any) -> bool:
+    """Whether an operand is a symbolic number, or a tuple or array with one."""
+    if isinstance(x, np.ndarray):
+        return x.dtype == object and is_symbolic(list(x.ravel()))
+    return is_symbolic(x)
 
 
 def is_known(array: Array | None) -> bool:
