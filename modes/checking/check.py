@@ -107,10 +107,10 @@ def check(
         ("dot test ⟨u, Jv⟩ = ⟨Jᵀu, v⟩", lambda: dot_error(J, u, v)),
         ("J V against its columns J v", lambda: column_error(J, V)),
         ("Jᵀ U against its columns Jᵀ u", lambda: column_error(J.T, U)),
-        ("(Jᵀ)ᵀ v against J v", lambda: relative(J.T.T @ v, J @ v)),
+        ("(Jᵀ)ᵀ v against J v", lambda: relative(J.T.T @ v, J @ v, noise(J, v))),
         ("dot test before elimination", lambda: dot_error(plain, u, v)),
-        ("J v against J v before elimination", lambda: relative(J @ v, plain @ v)),
-        ("Jᵀ u against Jᵀ u before elimination", lambda: relative(J.T @ u, plain.T @ u)),
+        ("J v against J v before elimination", lambda: product_error(J, plain, v)),
+        ("Jᵀ u against Jᵀ u before elimination", lambda: product_error(J.T, plain.T, u)),
     )
     products = [outcome_of(name, error, fine) for name, error in tests]
     slopes = against_differences(J, near, neighbour, seed, narrow)
@@ -161,6 +161,10 @@ class Samples:
         unit[self.places, range(len(self.places))] = 1
         return np.asarray(self.J @ unit, np.float64)
 
+    @cached_property
+    def noise(self) -> float:
+        return noise(self.J, self.v)
+
     def error(self, matrix: Any) -> float:
         """The greatest error of a matrix, dense or sparse; raises where the shape is wrong."""
         check_shape(matrix.shape, self.J.shape)
@@ -168,14 +172,15 @@ class Samples:
         some = matrix[:, self.places]
         some = some if isinstance(some, np.ndarray) else some.toarray()
         v = self.v.astype(np.float64)
-        return max(relative(some, self.columns), relative(matrix @ v, self.J @ self.v))
+        pairs = (some, self.columns), (matrix @ v, self.J @ self.v)
+        return max(relative(*pair, self.noise) for pair in pairs)
 
     def diagonal_error(self, diagonal: np.ndarray) -> float:
         """The greatest error of some entries of a diagonal; raises where the shape is wrong."""
         check_shape(diagonal.shape, (min(self.J.shape),))
         here = self.places < len(diagonal)
         places = self.places[here]
-        return relative(diagonal[places], self.columns[places, np.flatnonzero(here)])
+        return relative(diagonal[places], self.columns[places, np.flatnonzero(here)], self.noise)
 
 
 def check_shape(found: tuple[int, ...], expected: tuple[int, ...]) -> None:
@@ -267,19 +272,37 @@ def said(problem: Exception) -> str:
 
 def column_error(J: Jacobian, V: np.ndarray) -> float:
     """J V against the products of its columns."""
-    return relative(J @ V, np.stack([J @ c for c in V.T], 1))
+    return relative(J @ V, np.stack([J @ c for c in V.T], 1), noise(J, V[:, 0]))
 
 
-def relative(a: np.ndarray, b: np.ndarray) -> float:
-    """‖a - b‖ over the larger norm; 0 for two zeros."""
+def product_error(J: Jacobian, plain: Jacobian, v: np.ndarray) -> float:
+    """J v against the same product of another operator."""
+    return relative(J @ v, plain @ v, max(noise(J, v), noise(plain, v)))
+
+
+def noise(J: Jacobian, v: np.ndarray) -> float:
+    """The norm to which an error is relative where terms cancel, and J v may be only rounding.
+
+    Ten times ‖J (k v) / k - J v‖, for some k, is then as much as is allowed.
+    """
+    allowed, _ = tolerances(epsilon(J.dtype))
+    here = (J @ v).astype(np.float64)
+    apart = [(J @ (k * v).astype(v.dtype)).astype(np.float64) / k - here for k in (3, 5, 7)]
+    found = max(float(np.linalg.norm(x)) for x in apart)
+    return 10 * found / allowed if np.isfinite(found) else 0.0
+
+
+def relative(a: np.ndarray, b: np.ndarray, floor: float = 0.0) -> float:
+    """‖a - b‖ over the larger norm, or over a `floor` above both; 0 for two zeros."""
     a, b = a.astype(np.float64), b.astype(np.float64)  # where no square overflows
-    scale = max(float(np.linalg.norm(a)), float(np.linalg.norm(b)))
+    scale = max(float(np.linalg.norm(a)), float(np.linalg.norm(b)), floor)
     return float(np.linalg.norm(a - b)) / scale if scale else 0.0
 
 
 def dot_error(J: Jacobian, u: np.ndarray, v: np.ndarray) -> float:
     """|⟨u, Jv⟩ - ⟨Jᵀu, v⟩| over ‖u‖ ‖Jv‖, to which rounding is relative."""
     forward, reverse = ((J @ v).astype(np.float64), (J.T @ u).astype(np.float64))
-    scale = float(np.linalg.norm(u.astype(np.float64)) * np.linalg.norm(forward))
+    ends = [float(np.linalg.norm(x.astype(np.float64))) for x in (u, v)]
+    scale = max(ends[0] * max(float(np.linalg.norm(forward)), noise(J, v)), ends[1] * noise(J.T, u))
     difference = abs(float(u @ forward) - float(reverse @ v))
     return difference / scale if scale else difference
