@@ -72,6 +72,11 @@ CASES = {
         double b = {0.3}> { t = Add(w, b) y = LogSoftmax<axis=1>(t) }""",
         "y", "b",
     ),
+    "numbers that one size takes for constants and another does not": case(
+        """g (double[N,2] x, double[N,1] z, int64[1] k) => (double[1] y)
+        { y = NegativeLogLikelihoodLoss<reduction="none">(x, k) }""",
+        "y", "z", x=[[-1.4, 0.2]], z=[[0.1]], k=[1],
+    ),
     "a pool with a window longer than the axis": case(
         """g (double[1,1,2,2] x) => (double[1,1,1,1] y)
         { y = AveragePool<kernel_shape=[2, 3], strides=[1, 2]>(x) }""",
