@@ -63,4 +63,4 @@ class Algebra(Guest):
 
 
 def _is_real_scalar(x: Any) -> bool:
-    return is_symbolic(x) or np.isscalar(x) and np.isrealobj(x) and not isinstance(x, str | bytes)
+    return is_symbolic(x) or (np.isscalar(x) and np.isrealobj(x) and not isinstance(x, str | bytes))

@@ -12,7 +12,7 @@ from .base import Jacobian
 from .errors import InputError
 from .hooks import submatrix
 from .layout import Reshape
-from .symint import at, if_negative, same
+from .symint import at, if_negative, is_symbolic, same
 
 Span = tuple[int, int, int]
 """start, step, count along one axis; the step may be negative."""
@@ -33,7 +33,7 @@ class Slice(Jacobian):
         starts, ends, steps = zip(
             *(bounds(self.spans[k], self.in_shape[k]) for k in cut), strict=True
         )
-        return op.Slice(v, starts, ends, axes, steps)
+        return settled(op, op.Slice(v, starts, ends, axes, steps), self, v)
 
     def _transpose(self) -> Jacobian:
         return Embed(self.spans, self.in_shape, self.dtype)
@@ -56,13 +56,20 @@ class Embed(Jacobian):
         empty = tuple(map(margins, self.spans, self.out_shape))
         axes = tuple(k - len(empty) for k, margin in enumerate(empty) if not same(margin, (0, 0)))
         pads = (*(empty[a][0] for a in axes), *(empty[a][1] for a in axes))
-        return op.Pad(v, pads, None, axes) if axes else v
+        return settled(op, op.Pad(v, pads, None, axes), self, v) if axes else v
 
     def _transpose(self) -> Jacobian:
         return Slice(self.spans, self.out_shape, self.dtype)
 
     def __repr__(self) -> str:
         return f"embed({prod_text(self.in_shape)} → {prod_text(self.out_shape)})"
+
+
+def settled(op: Op, y: Array, J: Jacobian, v: Array) -> Array:
+    """y = J v in the shape that it has, which need not be known where sizes are symbolic."""
+    if not is_symbolic((J.out_shape, J.in_shape)):
+        return y
+    return op.Reshape(y, (*lead(v, J.in_shape), *J.out_shape))
 
 
 def checked_spans(spans: tuple[Span, ...], shape: Shape, kind: str) -> tuple[Span, ...]:

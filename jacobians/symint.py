@@ -33,8 +33,9 @@ RELATIONS: dict[str, Callable[[int, int], bool]] = {"==": operator.eq, "<": oper
 class Atom:
     """An integer that no simpler ones express; `least` is a lower bound where there is one.
 
-    `lower(op)` is its graph value, of shape [1]. `tensor` is the tensor that it is read from, and
-    `place` says whether it is one of its dimensions or entries; a derived atom has `operands`.
+    `lower(op)` is its graph value, of shape [1]. `tensor` is the tensor that it is read from, along
+    an `axis` or, without one, as an entry; it is `free` where it is a size of an input that the
+    model leaves open. A derived atom has `operands`.
     """
 
     symbols: Symbols
@@ -45,6 +46,7 @@ class Atom:
     least: int | None = None
     tensor: str = ""
     axis: int | None = None
+    free: bool = False
     operands: tuple[SymInt, ...] = ()
 
     def __lt__(self, other: Atom) -> bool:
@@ -75,9 +77,10 @@ class Guard:
 @dataclass
 class Symbols:
     """The atoms of one recording, the guards under which it holds, and the tensors whose numbers
-    at the point it holds for, each with who asked for them.
+    at the point it holds for, each with who asked for them; `fixed` are sizes that are no atoms.
     """
 
+    fixed: frozenset[str] = frozenset()
     pinned: dict[str, str] = field(default_factory=dict)
     guards: dict[tuple[Any, ...], Guard] = field(default_factory=dict)
     reader: str = ""
@@ -92,9 +95,9 @@ class Symbols:
     def decide(self, difference: SymInt, relation: str) -> bool:
         """Whether `difference relation 0`, as at the point; a guard where that is not sure."""
         low, high = bounds(difference)
-        if relation == "==" and (low is not None and low > 0 or high is not None and high < 0):
+        if relation == "==" and ((low is not None and low > 0) or (high is not None and high < 0)):
             return False
-        if relation == "<" and (low is not None and low >= 0 or high is not None and high < 0):
+        if relation == "<" and ((low is not None and low >= 0) or (high is not None and high < 0)):
             return high is not None and high < 0
         truth = RELATIONS[relation](difference.at, 0)
         key = difference.key, relation
@@ -264,7 +267,9 @@ class Ratio:
             return Ratio(self.c * other.c, self.n * other.n, self.d * other.d)
         if isinstance(other, SymInt):
             return Ratio(self.c, self.n * other, self.d)
-        return Ratio(self.c * float(other), self.n, self.d) if np.ndim(other) == 0 else NotImplemented
+        if np.ndim(other):
+            return NotImplemented
+        return Ratio(self.c * float(other), self.n, self.d)
 
     __rmul__ = __mul__
 
@@ -520,7 +525,8 @@ def sides(terms: Polynomial) -> tuple[str, str]:
 def polynomial_text(terms: Polynomial) -> str:
     """A polynomial as people write it."""
     parts = []
-    for atoms, c in sorted(terms.items(), key=lambda term: (not term[0], [a.order for a in term[0]])):
+    order = sorted(terms, key=lambda atoms: (not atoms, [a.order for a in atoms]))
+    for atoms, c in ((atoms, terms[atoms]) for atoms in order):
         names = "·".join(atom.name for atom in atoms)
         parts.append(names if names and c == 1 else f"{c}·{names}" if names else str(c))
     return " + ".join(parts) or "0"

@@ -20,7 +20,7 @@ from .primal.evaluate import evaluate
 from .primal.inputs import check_inputs
 from .recording.dense import jacobian_graph, separate
 from .recording.derive import Draft, Names, grad_graph, hvp_graph, jvp_graph, vjp_graph
-from .recording.symbolic import generalised
+from .recording.guarded import guarded
 from .tape.record import has_tangent
 
 MODES: dict[str, Callable[..., Draft]] = {
@@ -81,7 +81,7 @@ def export(
     make = partial(MODES[mode], model, of=of_names, wrt=wrt_names, engine=engine)
     if mode == "jacobian":
         make = partial(make, alone=separate(model, point, of_names, wrt_names, engine))
-    made = generalised(model, point, make, f"{model.name or 'model'}_{mode}").ir
+    made = guarded(model, point, make, f"{model.name or 'model'}_{mode}").ir
     rename(made.graph)
     return ir.to_proto(made)
 

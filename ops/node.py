@@ -130,7 +130,7 @@ class Node:
         return dtype_of(self.y)
 
     def ints(self, i: int) -> tuple[int, ...] | None:
-        """An integer input as numbers, which are symbolic where what is recorded may follow them."""
+        """An integer input as numbers, symbolic where what is recorded may follow them."""
         value: Any = self.input(i)
         held = reading(value).content(value) if hasattr(value, "meta") else None
         if held is None:

@@ -7,48 +7,26 @@ what is recorded is the derivative of the model that it computes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import onnx_ir as ir
 
 from ...ops.graphs import reachable
-from ...ops.node import ASKED
 from ..flow.steps import needed
 from ..tape.moving import moving
 from .derive import Draft
-from .sizes import Sizes, floating, typed
-from .trace import Trace
+from .sizes import floating
 
 
-def frozen(t: Trace) -> dict[str, str]:
-    """The tensors that have other numbers at other points of the same shapes, but were taken to
-    have those of this one, and why.
-    """
-    inputs = {str(value.name) for value in t.inputs}
-    constants = {n: v.const_value.numpy() for n, v in t.values.items()
-                 if v.const_value is not None and n not in inputs}  # fmt: skip
-    known = {**{n: t.numbers.get(n) for n in inputs}, **constants}
-    types = {n: kind for n, x in known.items() if (kind := typed(x)) is not None}
-    sizes = Sizes(types, constants, t.numbers.get).run(t.behind)
-    moved, found = moving(t.behind, inputs), dict[str, str]()
-    told = {n: str(v.meta[ASKED]) for n, v in t.values.items() if ASKED in v.meta}
-    for name, reader in {**t.asked, **told}.items():
-        for root in sizes.roots.get(name, {name} & moved):
-            found.setdefault(root, reader)
-    for name in sorted(t.differentiated):
-        for root in sorted(sizes.causes.get(name, ())):
-            found.setdefault(root, f"the size of {name!r}")
-    return found
-
-
-def hold(draft: Draft) -> Draft:
-    """The draft with its frozen tensors as constants; `held` says which they are, and why.
+def hold(draft: Draft, pinned: Mapping[str, str]) -> Draft:
+    """The draft with pinned tensors as constants; `held` says which they are, and why.
 
     An input that nothing reads any more is no input any more. What is differentiated cannot be a
     constant, nor can floating numbers that are computed.
     """
-    found = {n: why for t in draft.traces for n, why in frozen(t).items()}
+    found = {n: why for t in draft.traces for n, why in {**pinned, **t.asked}.items()
+             if n in moving(t.behind, [str(v.name) for v in t.inputs])}  # fmt: skip
     if found:
         before = read_by(draft)
         for name in found:

@@ -23,7 +23,6 @@ from ..naming.names import is_float
 from ..primal.evaluate import evaluate
 from .derive import Draft
 from .follow import Batch, NotGeneral
-from .frozen import hold
 from .sizes import Sizes, typed
 
 Make = Callable[[Mapping[str, Any]], Draft]
@@ -52,7 +51,7 @@ def generalised(model: Model, point: Mapping[str, Any], make: Make, name: str) -
             inputs = ", ".join(map(repr, owners))
             warn(f"the dimension {symbol!r} of {inputs} is fixed at {size}: {reason}")
     if made is None:
-        draft = hold(make(point))
+        draft = make(point)
         made = draft.model(name)
     if draft.held:
         parts = ", ".join(f"{tensor!r} ({why})" for tensor, why in draft.held.items())
@@ -123,7 +122,7 @@ class Sized:
     def at(self, size: int) -> Draft:
         """The recording at a size."""
         spread = 0.0 if size in (*self.sizes, self.given) else 0.1
-        draft = hold(self.make(at_size(self.model, self.symbol, self.point, size, spread)))
+        draft = self.make(at_size(self.model, self.symbol, self.point, size, spread))
         draft.outputs = {k: computed(draft, v, k) for k, v in draft.outputs.items()}
         return draft
 

@@ -11,8 +11,10 @@ import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import Dag, chosen, common, dtype_of, shape_of
+from ...jacobians.symint import Symbols
 from ...ops import Recorder, Step
 from ...ops.node import ASKED, AT, NAN
+from ..flow.contents import free_sizes
 from ..flow.opsets import lowest_opsets
 from ..flow.steps import needed
 from ..model import Model
@@ -57,9 +59,10 @@ class Trace:
 
 def trace(
     model: Model, point: Mapping[str, Any], names: Iterable[str], engine: str | None = None,
-    *, general: bool = False, perturbed: Collection[str] = (),
+    *, general: bool = False, perturbed: Collection[str] = (), symbols: Symbols | None = None,
 ) -> Trace:  # fmt: skip
-    """Record the steps that the named tensors need; shapes and integers are those at the point.
+    """Record the steps that the named tensors need; shapes and integers are those at the point,
+    or, with `symbols`, follow the free sizes and the integers of the inputs.
 
     A `perturbed` tensor is copied where it is computed: what is recorded of the step that computes
     it, its derivative say, reads the original, and so does not move with the copy.
@@ -69,14 +72,18 @@ def trace(
     """
     wanted = tuple(names)
     sampled = fixed(model, point, engine)
-    model = unrolled(sampled, point, wanted)
-    asked = {**asked_in(sampled.ir.graph), **asked_in(model.ir.graph)}
+    model = unrolled(sampled, point, wanted, symbols)
+    asked = asked_in(sampled.ir.graph)
+    if symbols is None:
+        asked |= asked_in(model.ir.graph)
     steps, behind = (tuple(model.steps[k] for k in needed(model.steps, names)[0])
                      for names in (wanted, (*wanted, *asked)))  # fmt: skip
     met = {n for step in behind for n in (*step.inputs, *step.outputs) if n is not None}
     numbers = evaluate(model, point, met.union(wanted, model.inputs), engine=engine)
-    recorder = Recorder(lowest_opsets(model))
+    recorder = Recorder(lowest_opsets(model), symbols)
     inputs = tuple(recorder.like(numbers[name], name) for name in model.inputs)
+    if symbols is not None:
+        recorder.open(inputs, free_sizes(model.inputs))
     values: dict[str, Any] = dict(zip(model.inputs, inputs, strict=True))
     for name in met.union(wanted) & model.constants.keys() - values.keys():
         values[name] = recorder.initializer(model.constants[name], name)

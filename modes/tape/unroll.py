@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from ...jacobians.symint import Symbols
 from ...ops import Node, Recorder, Step, Twin, build, copied, find
 from ...ops.node import ASKED
+from ..flow.contents import free_sizes
 from ..flow.control import CONTROL, control
 from ..flow.failure import explained
 from ..flow.meter import Meter
@@ -47,16 +49,23 @@ def is_defined(step: Step) -> bool:
     return declared is not None and declared.definition is not None
 
 
-def unrolled(model: Model, point: Mapping[str, Any], names: Iterable[str]) -> Model:
-    """The part of the model that the named tensors need, flat; the model itself if it is flat."""
+def unrolled(
+    model: Model, point: Mapping[str, Any], names: Iterable[str], symbols: Symbols | None = None
+) -> Model:
+    """The part of the model that the named tensors need, flat; the model itself if it is flat.
+
+    With `symbols` its free sizes stay free, but for those that decide what is unrolled.
+    """
     wanted = tuple(names)
     steps = [model.steps[k] for k in needed(model.steps, wanted, point)[0]]
     if is_flat(steps, {**model.constants, **point}):
         return model
-    unroller = Unroller(model)
+    unroller = Unroller(model, symbols)
     given = [name for name in dict.fromkeys((*model.inputs, *point)) if name in point]
     tensors = [name for name in given if is_variable(model, name, point[name])]
     inputs = [unroller.op.input(point[name], name) for name in tensors]
+    if symbols is not None:
+        unroller.op.recorder.open(inputs, free_sizes(model.inputs))
     scope: Scope = dict(zip(tensors, inputs, strict=True))
     for name, array in {**model.constants, **point}.items():
         if name not in scope:
@@ -84,9 +93,9 @@ def stands(value: Any, name: str) -> bool:
 class Unroller:
     """Runs the steps of a model and records the flat ones among them."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, symbols: Symbols | None = None) -> None:
         self.model, self.meter = model, Meter(model.limits)
-        self.op = Twin(Recorder(model.ir.opset_imports))
+        self.op = Twin(Recorder(model.ir.opset_imports, symbols))
         self._turns = count()
 
     def constant(self, value: Any, name: str) -> Any:

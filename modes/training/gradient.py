@@ -93,4 +93,4 @@ def swept(low: Scope, dag: Dag, y: ir.Value) -> list[Array]:
     assert y.dtype is not None
     ones = np.broadcast_to(np.ones((), y.dtype.numpy()), shape_of(y))
     reached = dag.sweep(low.op, {dag.sources[0]: ones})
-    return [present(reached, dag, sink) for sink in dag.sinks]
+    return [present(low.op, reached, dag, sink) for sink in dag.sinks]

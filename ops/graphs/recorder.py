@@ -20,8 +20,8 @@ from ...jacobians import Array, dtype_of, reading, shape_of
 from ...jacobians.symint import (
     Number,
     Ratio,
-    SymInt,
     Symbols,
+    SymInt,
     at,
     is_symbolic,
     lowered,
@@ -154,9 +154,24 @@ class Recorder:
         def lower(op: Any) -> Any:
             return op.Shape(value, start=axis, end=axis + 1)
 
-        text = name or f"{value.name or 'tensor'}.shape[{axis}]"
-        least = 1 if name and here else 0
-        return self.symbols.atom(text, here, lower, least=least, tensor=value.name or "", axis=axis)
+        return self.symbols.atom(
+            name or f"{value.name or 'tensor'}.shape[{axis}]", here, lower,
+            least=1 if name and here else 0, tensor=value.name or "", axis=axis, free=bool(name),
+        )  # fmt: skip
+
+    def open(self, inputs: Iterable[ir.Value], free: Mapping[str, Mapping[int, str]]) -> None:
+        """Make atoms of the free sizes of inputs, one for all that have the same name."""
+        assert self.symbols is not None
+        known: dict[str, SymInt] = {}
+        for value in inputs:
+            sizes = list(shape_of(value))
+            for axis, name in free.get(value.name or "", {}).items():
+                if name in self.symbols.fixed:
+                    continue
+                if name not in known:
+                    known[name] = self.dimension(value, axis, int(sizes[axis]), name)
+                sizes[axis] = known[name]
+            value.shape = as_shape(sizes)
 
     def _recorded(
         self, op_type: str, values: tuple[ir.Value | None, ...], attrs: dict[str, Any], made: Any
@@ -179,8 +194,22 @@ class Recorder:
 
     def pin(self, value: ir.Value, reader: str) -> None:
         """What is recorded holds for the numbers of a value at the point."""
-        if self.symbols is not None and value.const_value is None:
+        if self.symbols is None or value.const_value is not None:
+            return
+        self.symbols.reader = reader
+        held = content(value)
+        if held is None:
             self.symbols.pinned.setdefault(value.name or "", reader)
+        else:
+            [int(n) for n in held.ravel()]
+
+    def fix(self, values: Iterable[Any]) -> None:
+        """What is recorded of some values holds for their sizes and integers at the point."""
+        for value in values:
+            if isinstance(value, ir.Value) and value.const_value is None:
+                [int(n) for n in shape_of(value)]
+                if content(value) is not None:
+                    self.pin(value, self.symbols.reader if self.symbols else "")
 
     def copy(
         self,
@@ -198,6 +227,7 @@ class Recorder:
         shown = tuple(ir.Value(name="") if value is None else value for value in made)
         self._append(step.op_type, step.domain, values, spelled_out(step), shown)
         if self.symbols is not None:
+            self.symbols.reader = str(step)
             self._follow(step.op_type, step.domain, step.version, values, spelled_out(step), made)
         present = tuple(value for value in made if value is not None)
         key = self._key(step.op_type, step.domain, values, step.attrs)

@@ -17,9 +17,8 @@ import onnx_ir as ir
 from ...jacobians import reading, shape_of
 from ...jacobians.symint import (
     Number,
-    SymInt,
     Symbols,
-    at,
+    SymInt,
     broadcast_sizes,
     floor_of,
     is_symbolic,
@@ -43,7 +42,7 @@ Sizes = tuple[Number, ...]
 Formula = Callable[..., Sequence[Sizes] | None]
 
 FORMULAS: dict[str, Formula] = {}
-"""Operator -> formula(shapes, contents, attrs): the shapes of its outputs, None if it cannot tell."""
+"""Operator -> formula(shapes, contents, attrs): the shapes of its outputs, None if not known."""
 
 INTEGERS: dict[str, Callable[..., Any]] = {}
 """Operator -> formula(contents, attrs): the integers of its output."""
@@ -84,7 +83,7 @@ def content(x: Any) -> np.ndarray | None:
         return None
     if is_symbolic(shape_of(x)):
         return None
-    x.meta[CONTENT] = entries_of(x, here, symbols)
+    x.meta[CONTENT] = here if x.name in symbols.fixed else entries_of(x, here, symbols)
     return np.asarray(x.meta[CONTENT])
 
 
@@ -126,12 +125,11 @@ def integers(
         held = [content(v) for v in values]
         if any(c is None for c, v in zip(held, values, strict=True) if v is not None):
             return None
-        if not any(c is not None and c.dtype == object for c in held):
-            return None
         found = formula(held, attrs)
-    if found is None or not is_symbolic(list(np.ravel(found))):
+    if found is None:
         return None
-    return np.broadcast_to(np.asarray(found, object), shape)
+    found = np.asarray(found)
+    return found.reshape(shape) if found.size == math.prod(shape) else np.broadcast_to(found, shape)
 
 
 def counts(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -179,7 +177,7 @@ def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
 
 @counts("Slice")
 def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
-    data, starts, ends, axes, steps = (*held, *[None] * (5 - len(held)))
+    data, starts, ends, _, steps = (*held, *[None] * (5 - len(held)))
     if data.ndim != 1 or any(x is not None and x.dtype == object for x in (starts, ends, steps)):
         return None
     return data[int(starts[0]) : int(ends[0]) : 1 if steps is None else int(steps[0])]
@@ -307,7 +305,8 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
 
 @formula("Tile")
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
-    return None if held[1] is None else [tuple(n * k for n, k in zip(shapes[0], held[1], strict=True))]
+    pairs = zip(shapes[0], held[1] or (), strict=False)
+    return None if held[1] is None else [tuple(n * k for n, k in pairs)]
 
 
 @formula("ConstantOfShape")
@@ -383,8 +382,6 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
     pads = attrs.get("pads") or (0,) * (2 * rank)
     more = attrs.get("output_padding") or (0,) * rank
     steps, gaps = (attrs.get(n) or (1,) * rank for n in ("strides", "dilations"))
-    space = tuple(
-        steps[k] * (x[2 + k] - 1) + more[k] + (w[2 + k] - 1) * gaps[k] + 1 - pads[k] - pads[rank + k]
-        for k in range(rank)
-    )
+    framed = (steps[k] * (x[2 + k] - 1) + (w[2 + k] - 1) * gaps[k] + 1 for k in range(rank))
+    space = tuple(n + more[k] - pads[k] - pads[rank + k] for k, n in enumerate(framed))
     return [(x[0], w[1] * attrs.get("group", 1), *space)]

@@ -46,7 +46,7 @@ class Direction:
         if given is not None:
             return self.op.Gather(given, self.d, axis=1 if self.node.layout else 0)
         batch = shape_of(self.node.x)[0 if self.node.layout else 1]
-        return np.zeros((batch, self.hidden), dtype_of(self.node.x))
+        return self.op.Expand(np.zeros((), dtype_of(self.node.x)), (batch, self.hidden))
 
     @property
     def backward(self) -> bool:

@@ -1,0 +1,108 @@
+"""Guarded: a derivative recorded with free sizes, and what must hold at a point for it to be right.
+
+A rule that decides by a size or by an integer of the point leaves a guard. A size that must be what
+it is here is fixed; a tensor whose numbers must be what they are here becomes a constant; all other
+guards go into the metadata of what is recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from ...jacobians.errors import OnnxJacError, warn
+from ...jacobians.symint import Atom, Guard, Symbols
+from ..flow.contents import free_sizes
+from ..model import Model
+from .derive import Draft
+from .frozen import hold
+
+Make = Callable[..., Draft]
+"""make(point, symbols=symbols): a derivative recorded at a point."""
+
+
+def guarded(model: Model, point: Mapping[str, Any], make: Make, name: str) -> Model:
+    """What `make` records, for every point at which its guards hold.
+
+    One `OnnxJacWarning` names the sizes that are fixed, another one the tensors whose numbers are
+    constants, a third one the guards; the metadata entries `onnxjac.held` and `onnxjac.guards` too.
+    """
+    fixed: dict[str, str] = {}
+    held: dict[str, str] = {}
+    while True:
+        symbols = Symbols(fixed=frozenset((*fixed, *held)))
+        try:
+            draft, failure = make(point, symbols=symbols), None
+        except OnnxJacError as error:  # with fewer symbols it may be recorded
+            draft, failure = None, error
+        sizes, tensors = fixed_sizes(symbols), pinned_tensors(symbols)
+        if draft is not None and not sizes:
+            break
+        if failure is not None and not sizes and tensors.keys() <= held.keys():
+            raise failure
+        fixed |= sizes
+        held |= tensors
+    draft = hold(draft, held | tensors)
+    made = draft.model(name)
+    for size, reader in fixed.items():
+        warn(f"{where(model, point, size)}: {reader}")
+    if draft.held:
+        parts = ", ".join(f"{tensor!r} ({why})" for tensor, why in draft.held.items())
+        warn(f"the derivative holds only for the numbers that the point gives these: {parts}")
+        made.ir.metadata_props["onnxjac.held"] = ", ".join(draft.held)
+    guards = {str(g): g.reader for g in symbols.guards.values() if not is_settled(g, draft)}
+    if guards:
+        parts = ", ".join(f"{text} ({reader})" for text, reader in guards.items())
+        warn(f"the derivative holds only where {parts}")
+        made.ir.metadata_props["onnxjac.guards"] = "\n".join(guards)
+    return made
+
+
+def fixed_sizes(symbols: Symbols) -> dict[str, str]:
+    """The free sizes that equations determine, and who asked for them."""
+    return {
+        atom.name: guard.reader
+        for guard in equations(symbols)
+        if len(guard.expression.roots()) == 1
+        for atom in guard.expression.roots()
+        if is_free(atom)
+    }
+
+
+def pinned_tensors(symbols: Symbols) -> dict[str, str]:
+    """The tensors whose numbers, or whose sizes, what is recorded holds for, and why."""
+    found = dict(symbols.pinned)
+    for guard in equations(symbols):
+        for atom in sorted(guard.expression.roots()):
+            if not is_free(atom):
+                why = guard.reader if atom.axis is None else f"the size of {atom.tensor!r}"
+                found.setdefault(atom.tensor, why)
+    return found
+
+
+def equations(symbols: Symbols) -> Iterator[Guard]:
+    """The guards that say that a number is what it is here."""
+    yield from (g for g in symbols.guards.values() if g.relation == "==" and g.truth)
+
+
+def is_free(atom: Atom) -> bool:
+    """Whether an atom is a size of an input."""
+    return atom.free
+
+
+def is_settled(guard: Guard, draft: Draft) -> bool:
+    """Whether a guard follows from the tensors that have become constants."""
+    roots = guard.expression.roots()
+    return all(not is_free(atom) and atom.tensor in draft.held for atom in roots)
+
+
+def where(model: Model, point: Mapping[str, Any], size: str) -> str:
+    """A fixed size in words."""
+    sizes = free_sizes(model.inputs)
+    owners = [(name, axis) for name, axes in sizes.items() for axis, s in axes.items() if s == size]
+    inputs = ", ".join(repr(name) for name, _ in owners)
+    name, axis = owners[0]
+    told = f"the dimension {size!r} of {inputs}"
+    if size == f"{name}.shape[{axis}]":
+        told = f"axis {axis} of {inputs}"
+    return f"{told} is fixed at {point[name].shape[axis]}"
