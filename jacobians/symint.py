@@ -533,10 +533,7 @@ def polynomial_text(terms: Polynomial) -> str:
 
 
 def broadcast_sizes(shapes: Iterable[tuple[Number, ...]]) -> tuple[Number, ...]:
-    """The shape of tensors that are broadcast; an axis of length 1 is one that is known to be.
-
-    Two sizes that are not known to be equal are decided to be so.
-    """
+    """The shape of tensors that are broadcast."""
     shapes = list(shapes)
     rank = max(map(len, shapes), default=0)
     padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
@@ -544,7 +541,17 @@ def broadcast_sizes(shapes: Iterable[tuple[Number, ...]]) -> tuple[Number, ...]:
 
 
 def common_size(sizes: tuple[Number, ...]) -> Number:
-    """The size that others are broadcast to."""
+    """The size that others are broadcast to.
+
+    A plain number other than 1 is that size, whatever the others are. Two symbolic sizes that are
+    not known to be equal are decided to be so, or to be 1, as at the point.
+    """
+    plain = {n for n in sizes if isinstance(n, int)} - {1}
+    if plain:
+        found, *others = plain
+        if others or any(at(n) not in (1, found) for n in sizes):
+            raise ValueError(f"sizes {', '.join(map(str, sizes))} do not broadcast")
+        return found
     known: Number = 1
     for n in sizes:
         if same(n, 1) or same(n, known):

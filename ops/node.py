@@ -137,6 +137,11 @@ class Node:
             held = self.number(i)
         return None if held is None else tuple(whole(n) for n in np.ravel(held))
 
+    def fixed(self, i: int) -> tuple[int, ...] | None:
+        """An integer input as the plain numbers that it has at the point."""
+        value = self.number(i)
+        return None if value is None else tuple(int(n) for n in np.ravel(value))
+
     def number(self, i: int) -> np.ndarray | None:
         """An input at the point, also where the reading is of graph values: not for floats.
 

@@ -107,6 +107,8 @@ class Unroller:
     def run(self, steps: Iterable[Step], scope: Scope, prefix: str) -> None:
         """Record the steps; `scope` gets their outputs by name."""
         for step in steps:
+            if self.op.recorder.symbols is not None:
+                self.op.recorder.symbols.reader = str(step)
             with explained(step, scope):
                 inputs = [None if name is None else scope[name] for name in step.inputs]
                 names = tuple(name and prefix + name for name in step.outputs)

@@ -277,12 +277,22 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
     if held[1] is None:
         return None
+    opens = [n == -1 for n in held[1]]
     copied = [
-        shapes[0][k] if same(n, 0) and not attrs.get("allowzero") else n
-        for k, n in enumerate(held[1])
+        shapes[0][k] if not attrs.get("allowzero") and n == 0 else n for k, n in enumerate(held[1])
     ]
-    known = math.prod(n for n in copied if not same(n, -1))
-    return [tuple(quotient(math.prod(shapes[0]), known) if same(n, -1) else n for n in copied)]
+    known = math.prod(n for n, is_open in zip(copied, opens, strict=True) if not is_open)
+    rest = quotient(math.prod(shapes[0]), known) if any(opens) else 0
+    return [tuple(rest if is_open else n for n, is_open in zip(copied, opens, strict=True))]
+
+
+@formula("TopK")
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
+    if held[1] is None:
+        return None
+    sizes = list(shapes[0])
+    (sizes[attrs.get("axis", -1)],) = held[1]
+    return [tuple(sizes)] * 2
 
 
 @formula("Expand")
@@ -294,6 +304,17 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
     axis = attrs.get("axis", 1)
     return [(math.prod(shapes[0][:axis]), math.prod(shapes[0][axis:]))]
+
+
+@formula("Squeeze")
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
+    sizes = shapes[0]
+    if len(shapes) > 1 and shapes[1] is not None:
+        if held[1] is None or is_symbolic(held[1]):
+            return None
+        dropped = {axis % len(sizes) for axis in held[1]}
+        return [tuple(n for k, n in enumerate(sizes) if k not in dropped)]
+    return [tuple(n for n in sizes if n != 1)]
 
 
 @formula("Concat")
