@@ -524,7 +524,8 @@ def constant_of_shape(g: Graph, op: str) -> None:
 @makes("Range")
 def range_(g: Graph, op: str) -> None:
     x = g.pick(lambda s: len(s) > 0 and s[-1] > 0)
-    limits = [g.constant(v, g.dtype) for v in (0.0, g.shape(x)[-1], 1.0)]
+    end = g.shape(x)[-1] - 0.4  # a limit that is moved a little makes as many numbers
+    limits = [g.constant(v, g.dtype) for v in (0.0, end, 1.0)]
     g.node("Mul", [x, g.node("Range", limits)])
 
 
