@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import Array
-from ...jacobians.errors import OnnxJacError, warn
+from ...jacobians.errors import OnnxJacError, UnsupportedOp, warn
 from ...ops.graphs import copied
 from ..model import Model
 from ..naming.names import is_float
@@ -116,6 +116,8 @@ class Sized:
         """Whether the model has values at a size: indices may be beyond what a small batch has."""
         try:
             evaluate(self.model, self.point_at(size), self.model.outputs)
+        except UnsupportedOp:  # a Gradient has no kernel: the recording will tell
+            return True
         except OnnxJacError:
             return False
         return True

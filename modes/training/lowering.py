@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -10,8 +9,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from ...jacobians import Shape
-from ...jacobians.errors import OnnxJacWarning
+from ...jacobians.errors import warn
 from ...ops import Node, Step, find
 from ..flow.opsets import lowest_opsets
 from ..load import load
@@ -21,7 +19,7 @@ from ..recording.derive import Draft
 from ..recording.symbolic import batch_symbol, generalised
 from .bodies import control
 from .gradient import gradient
-from .optimizers import DOMAIN, OPTIMIZERS
+from .optimizers import DOMAIN, OPERATORS
 from .samples import sample_inputs
 from .scope import Scope
 from .walk import outputs_of
@@ -46,27 +44,20 @@ def lower_gradients(model: Any, *, sizes: Mapping[str, int] | None = None) -> on
     """
     loaded = model if isinstance(model, Model) else load(model)
     point = sample_inputs(loaded, sizes or {})
-    warn_fixed(loaded, sizes or {})
+    warn_fixed(loaded, sizes or {}, "say their size with sizes=")
     name = loaded.name or "lowered"
     made = generalised(loaded, point, lambda at: Lowering(loaded, at).draft(), name)
     return ir.to_proto(made.ir)
 
 
-def warn_fixed(model: Model, sizes: Mapping[str, int]) -> None:
+def warn_fixed(model: Model, sizes: Mapping[str, int], remedy: str) -> None:
     """Say which open dimensions, besides the first of the batch, are given a size unasked."""
     batch = batch_symbol(model)
     dims = {d: spec.name for spec in model.inputs.values() for d in spec.shape or ()}
     fixed = {d: n for d, n in dims.items() if not isinstance(d, int) and d != batch}
     unasked = [f"{d or 'without a name'} of {n!r}" for d, n in fixed.items() if d not in sizes]
     if unasked:
-        text = f"these dimensions are fixed at 2, say their size with sizes=: {', '.join(unasked)}"
-        warnings.warn(text, OnnxJacWarning, stacklevel=3)
-
-
-def lowered_at(model: Model, shapes: Mapping[str, Shape], mutable: Collection[str] = ()) -> Model:
-    """The lowered model for inputs of some shapes; `mutable` initializers become inputs."""
-    draft = Lowering(model, sample_inputs(model, {}, shapes)).draft(mutable)
-    return draft.model(model.name or "lowered")
+        warn(f"these dimensions are fixed at 2, {remedy}: {', '.join(unasked)}")
 
 
 class Lowering(Scope):
@@ -93,8 +84,8 @@ class Lowering(Scope):
         declared = find(step.op_type, step.domain)
         if step.domain == DOMAIN and step.op_type == "Gradient":
             return gradient(self, step, inputs)
-        if step.domain == DOMAIN and step.op_type in OPTIMIZERS:
-            return OPTIMIZERS[step.op_type].lowered(self.op, step, inputs)
+        if step.domain == DOMAIN and step.op_type in OPERATORS:
+            return OPERATORS[step.op_type].lowered(self.op, step, inputs)
         if any(isinstance(value, ir.Graph) for value in step.attrs.values()):
             return control(self, step, inputs)
         if declared and declared.definition:

@@ -16,10 +16,10 @@ from ..load import load
 from ..loading.protos import nodes as nodes_of
 from ..model import Model
 from ..naming.names import is_float
-from .optimizers import DOMAIN, OPTIMIZERS, Optimizer
+from .optimizers import COUNT, DOMAIN, OPERATORS, RATE, Optimizer, OptimizerFunction
 
 Arrays = Mapping[str, np.ndarray]
-COUNT, RATE, ONE = "update_count", "learning_rate", "one_update"
+ONE = "one_update"
 
 
 def training_model(
@@ -38,11 +38,13 @@ def training_model(
     running statistics of BatchNormalization: these are never trained. With `training_mode=1` a step
     gives them the node's running outputs, momentum · old + (1 - momentum) · batch with the variance
     of the batch over n, where PyTorch takes n - 1; with `training_mode=0` they stay as they are.
-    `optimizer` is `"Adam"`, `"Adagrad"` or `"Momentum"`, or one of these with its coefficients.
+    `optimizer` is `"Adam"`, `"Adagrad"` or `"Momentum"`, one of these with its coefficients, or an
+    `OptimizerFunction` of your own.
 
     The training step has a Gradient node and an optimiser node; `update_binding` says which
     initializer takes which output; `initialization` brings the first values back. The learning
-    rate and the number of updates are initializers `learning_rate` and `update_count`.
+    rate and the number of updates are initializers `learning_rate`, the default of an input of the
+    step, and `update_count`.
     Raises `UnknownTensor` for a name that is no floating initializer, `InputError` for one that
     cannot be trained.
 
@@ -60,16 +62,20 @@ def training_model(
     running = {old: new for old, new in statistics.items() if new and old in loaded.constants}
     chosen = default_of(optimizer) if isinstance(optimizer, str) else optimizer
     add_step(info, loaded.constants, name, xs, [*zs, *running], chosen, learning_rate, running)
-    if not any(entry.domain == DOMAIN for entry in proto.opset_import):
-        proto.opset_import.append(helper.make_opsetid(DOMAIN, 1))
+    domains = [DOMAIN]
+    if isinstance(chosen, OptimizerFunction):
+        proto.functions.append(chosen.function)
+        domains.append(chosen.function.domain)
+    known = {entry.domain for entry in proto.opset_import}
+    proto.opset_import.extend(helper.make_opsetid(d, 1) for d in domains if d not in known)
     return proto
 
 
 def default_of(name: str) -> Optimizer:
     """An optimiser with the coefficients that it has by default."""
-    if name not in OPTIMIZERS:
-        raise InputError(f"there is no optimizer {name!r}.{closest(name, OPTIMIZERS)}")
-    return OPTIMIZERS[name]()
+    if name not in OPERATORS:
+        raise InputError(f"there is no optimizer {name!r}.{closest(name, OPERATORS)}")
+    return OPERATORS[name]()
 
 
 def combined(model: onnx.ModelProto, algorithm: onnx.GraphProto) -> onnx.ModelProto:
@@ -166,15 +172,22 @@ def add_step(
     `running` are the running statistics, each with the tensor that it becomes.
     """
     graph = info.algorithm
-    slots = {f"{x}_{slot}": np.zeros_like(weights[x]) for slot in optimizer.memory for x in xs}
-    state = {**{x: weights[x] for x in xs}, **slots, COUNT: np.array(0, np.int64)}
+    trained = {x: weights[x] for x in xs}
+    slots = {f"{x}_{slot}": np.asarray(held(a)) if callable(held) else np.full_like(a, held)
+             for slot, held in optimizer.memory.items() for x, a in trained.items()}  # fmt: skip
+    state = {**trained, **slots, COUNT: np.array(0, np.int64)}
     state |= {name: weights[name] for name in running}
-    graph.node.extend(helper.make_node("Identity", [made], [f"{name}_new"], f"{name}_update")
-                      for name, made in running.items())
-    graph.node.extend(nodes(loss, xs, zs, list(slots), optimizer))
+    graph.node.extend(
+        helper.make_node("Identity", [made], [f"{name}_new"], f"{name}_update")
+        for name, made in running.items()
+    )
+    graph.node.append(gradient(loss, xs, zs))
+    graph.node.extend(optimizer.nodes(trained))
+    graph.node.append(helper.make_node("Add", [COUNT, ONE], [f"{COUNT}_new"], "count"))
     rate = np.array(learning_rate, weights[xs[0]].dtype)
     own = {**slots, COUNT: state[COUNT], RATE: rate, ONE: np.array(1, np.int64)}
     graph.initializer.extend(numpy_helper.from_array(a, name) for name, a in own.items())
+    graph.input.append(typed(RATE, rate))  # its initializer is what it is by default
     graph.output.extend(typed(f"{name}_new", array) for name, array in state.items())
     bind(info.update_binding, {name: f"{name}_new" for name in state})
     for name, array in state.items():
@@ -182,20 +195,13 @@ def add_step(
     bind(info.initialization_binding, {name: f"{name}_first" for name in state})
 
 
-def nodes(
-    loss: str, xs: list[str], zs: list[str], slots: list[str], optimizer: Optimizer
-) -> list[onnx.NodeProto]:
-    """The nodes of a step after the loss."""
-    gradients = [f"{x}_gradient" for x in xs]
-    gradient = helper.make_node(
-        "Gradient", [*xs, *zs], gradients, "gradient", domain=DOMAIN, xs=xs, y=loss
-    )
+def gradient(loss: str, xs: list[str], zs: list[str]) -> onnx.NodeProto:
+    """The Gradient node of a step."""
+    node = helper.make_node("Gradient", [*xs, *zs], [f"{x}_gradient" for x in xs], "gradient",
+                            domain=DOMAIN, xs=xs, y=loss)  # fmt: skip
     if zs:
-        gradient.attribute.append(helper.make_attribute("zs", zs))
-    held, made = [RATE, COUNT, *xs, *gradients, *slots], [f"{name}_new" for name in (*xs, *slots)]
-    update = helper.make_node(type(optimizer).__name__, held, made, "optimizer", domain=DOMAIN)
-    update.attribute.extend(helper.make_attribute(*pair) for pair in optimizer.attributes.items())
-    return [gradient, update, helper.make_node("Add", [COUNT, ONE], [f"{COUNT}_new"], "count")]
+        node.attribute.append(helper.make_attribute("zs", zs))
+    return node
 
 
 def add_first(graph: onnx.GraphProto, name: str, array: np.ndarray) -> None:
