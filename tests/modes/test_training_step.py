@@ -318,13 +318,16 @@ def test_a_step_is_recorded_at_the_sizes_of_an_example():
         np.testing.assert_allclose(found["w_velocity"], slope, rtol=1e-12)
 
 
-def test_the_same_step_runs_for_all_batch_sizes(monkeypatch):
-    proto, loss, *_, batches = mlp()
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("size", [1, 4, 5])
+@pytest.mark.parametrize("net", [mlp, cnn])
+def test_the_same_step_runs_for_all_batch_sizes(net, size, monkeypatch):
+    proto, loss, *_, batches = net()
     training = oj.training_model(proto, loss)
     exported, make, state = [], step_module.training_step, None
     monkeypatch.setattr(step_module, "training_step", lambda *a: exported.append(a) or make(*a))
-    for size in SIZES:
-        state, _ = oj.train_step(training, state, batches(size, size))
+    for n in (size, *SIZES):
+        state, _ = oj.train_step(training, state, batches(n, n))
     assert len(exported) == 1
 
 
