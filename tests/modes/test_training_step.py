@@ -1,6 +1,7 @@
 """One step of training as a plain model: ONNX Runtime alone trains with it, as torch does."""
 
 import json
+from collections import deque
 from functools import partial
 
 import numpy as np
@@ -324,6 +325,7 @@ def test_a_step_is_recorded_at_the_sizes_of_an_example():
 def test_the_same_step_runs_for_all_batch_sizes(net, size, monkeypatch):
     proto, loss, *_, batches = net()
     training = oj.training_model(proto, loss)
+    monkeypatch.setattr(step_module, "STEPS", deque())
     exported, make, state = [], step_module.training_step, None
     monkeypatch.setattr(step_module, "training_step", lambda *a: exported.append(a) or make(*a))
     for n in (size, *SIZES):
