@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from ...jacobians.errors import warn
 from ...ops import Node, Step, find
+from ...ops.node import TRAINING
 from ..flow.opsets import lowest_opsets
 from ..load import load
 from ..loading.upgrade import WORKING_OPSET
@@ -19,7 +20,7 @@ from ..recording.derive import Draft
 from ..recording.symbolic import batch_symbol, generalised
 from .bodies import control
 from .gradient import gradient
-from .optimizers import DOMAIN, OPERATORS
+from .optimizers import OPERATORS
 from .samples import sample_inputs
 from .scope import Scope
 from .walk import outputs_of
@@ -64,7 +65,7 @@ class Lowering(Scope):
     """The model at a sample of its inputs."""
 
     def __init__(self, model: Model, point: Mapping[str, np.ndarray]) -> None:
-        imports = {d: v for d, v in lowest_opsets(model).items() if d != DOMAIN}
+        imports = {d: v for d, v in lowest_opsets(model).items() if d != TRAINING}
         super().__init__(model, {**imports, "": max(imports.get("", 1), WORKING_OPSET)})
         self.inputs = [self.entry(name, at) for name, at in point.items()]
 
@@ -82,9 +83,9 @@ class Lowering(Scope):
     def results(self, step: Step, inputs: Sequence[Any]) -> Sequence[Any]:
         """The outputs of one step; a training operator's are recorded products."""
         declared = find(step.op_type, step.domain)
-        if step.domain == DOMAIN and step.op_type == "Gradient":
+        if step.domain == TRAINING and step.op_type == "Gradient":
             return gradient(self, step, inputs)
-        if step.domain == DOMAIN and step.op_type in OPERATORS:
+        if step.domain == TRAINING and step.op_type in OPERATORS:
             return OPERATORS[step.op_type].lowered(self.op, step, inputs)
         if any(isinstance(value, ir.Graph) for value in step.attrs.values()):
             return control(self, step, inputs)

@@ -21,10 +21,10 @@ from onnx import helper
 from ...jacobians import Array
 from ...jacobians.errors import InputError, closest
 from ...ops import Step
+from ...ops.node import TRAINING
 
 Arrays = tuple[Array, ...]
 First = float | Callable[[np.ndarray], Any]
-DOMAIN = "ai.onnx.preview.training"
 COUNT, RATE = "update_count", "learning_rate"
 
 
@@ -45,7 +45,7 @@ class Operator(ABC):
         made = [f"{name}_new" for name in (*weights, *slots)]
         attributes = {k: v if isinstance(v, str) else float(v) for k, v in asdict(self).items()}
         yield helper.make_node(
-            type(self).__name__, held, made, "optimizer", domain=DOMAIN, **attributes
+            type(self).__name__, held, made, "optimizer", domain=TRAINING, **attributes
         )
 
     @classmethod

@@ -11,12 +11,13 @@ import onnx_ir as ir
 from onnx import helper, numpy_helper
 
 from ...jacobians.errors import InputError, UnknownTensor, closest
+from ...ops.node import TRAINING
 from ..flow.steps import needed
 from ..load import load
 from ..loading.protos import nodes as nodes_of
 from ..model import Model
 from ..naming.names import is_float
-from .optimizers import COUNT, DOMAIN, OPERATORS, RATE, Optimizer, OptimizerFunction
+from .optimizers import COUNT, OPERATORS, RATE, Optimizer, OptimizerFunction
 
 Arrays = Mapping[str, np.ndarray]
 ONE = "one_update"
@@ -62,7 +63,7 @@ def training_model(
     running = {old: new for old, new in statistics.items() if new and old in loaded.constants}
     chosen = default_of(optimizer) if isinstance(optimizer, str) else optimizer
     add_step(info, loaded.constants, name, xs, [*zs, *running], chosen, learning_rate, running)
-    domains = [DOMAIN]
+    domains = [TRAINING]
     if isinstance(chosen, OptimizerFunction):
         proto.functions.append(chosen.function)
         domains.append(chosen.function.domain)
@@ -198,7 +199,7 @@ def add_step(
 def gradient(loss: str, xs: list[str], zs: list[str]) -> onnx.NodeProto:
     """The Gradient node of a step."""
     node = helper.make_node("Gradient", [*xs, *zs], [f"{x}_gradient" for x in xs], "gradient",
-                            domain=DOMAIN, xs=xs, y=loss)  # fmt: skip
+                            domain=TRAINING, xs=xs, y=loss)  # fmt: skip
     if zs:
         node.attribute.append(helper.make_attribute("zs", zs))
     return node

@@ -553,3 +553,24 @@ def test_a_gradient_in_a_function(name):
     point = zip((value.name for value in proto.graph.input), (A, B), strict=False)
     found = s.run(None, {name: np.array(value) for name, value in point})
     np.testing.assert_allclose(found[0], expected)
+
+
+# -- before it is lowered --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", [None, "numpy", "onnxruntime"])
+def test_what_runs_a_gradient_is_told_to_lower_it(engine):
+    loaded = oj.load(model('f (double[3] x) => (double[3] d) { y = Mul(x, x) d = G <xs = ["x"], y = "y"> (x) }'))  # fmt: skip
+    with pytest.raises(oj.OnnxJacError, match=r"Gradient.*onnxjac\.lower_gradients\(model\)"):
+        loaded.run({"x": normal(3)}, engine=engine)
+    with pytest.raises(oj.OnnxJacError, match=r"Gradient.*onnxjac\.lower_gradients\(model\)"):
+        oj.linearize(loaded, {"x": normal(3)}, engine=engine)
+
+
+def test_what_differentiates_an_optimizer_is_told_to_lower_it():
+    loaded = oj.load(parser.parse_model(HEAD + """f (double r, int64 t, double[3] x, double[3] g,
+        double[3] h) => (double[3] y, double[3] k)
+        { y, k = ai.onnx.preview.training.Adagrad(r, t, x, g, h) }"""))  # fmt: skip
+    point = {"r": 0.1, "t": 1, **{name: np.ones(3) for name in "xgh"}}
+    with pytest.raises(oj.UnsupportedOp, match=r"Adagrad.*onnxjac\.lower_gradients\(model\)"):
+        oj.linearize(loaded, point)

@@ -64,10 +64,10 @@ def test_a_saved_state_may_be_a_part_of_it_or_have_other_initializers():
 def test_a_large_state_is_saved(tmp_path):
     # some 16 MB, which go to a file beside the model, and come back with their data outside of it
     rows = 2**19
-    proto = parser.parse_model(f"""<ir_version: 10, opset_import: ["": 21]>
-        f (int64[n] at) => (float loss) {{
+    proto = parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+        f (int64[n] at) => (float loss) {
         y = Gather(table, at)
-        loss = ReduceSum<keepdims = 0>(y) }}""")
+        loss = ReduceSum<keepdims = 0>(y) }""")
     table = np.arange(rows * 8, dtype=np.float32).reshape(rows, 8)
     proto.graph.initializer.append(numpy_helper.from_array(table, "table"))
     first = oj.training_model(proto, "loss", optimizer=oj.OptimizerFunction(DESCENT))
@@ -225,7 +225,7 @@ BROKEN = {
     ),
     "no output": (
         rebound(UPDATE, 1, value="b_now"), oj.UnknownTensor,
-        r"update_binding 'b' <- 'b_now': 'b_now' is no output of the algorithm. Did you mean 'b_new'",
+        r"update_binding 'b' <- 'b_now': 'b_now' is no output of the algorithm. Did you mean 'b_n",
     ),
     "bound twice": (
         rebound(UPDATE, 1, key="w"), oj.InputError,
@@ -236,7 +236,7 @@ BROKEN = {
         r"update_binding 'w' <- 'w_new': 'w_new' is float64\[1, 2\], .* 'w' float64\[2\]",
     ),
     "the size of the batch": (
-        of_the_batch, oj.InputError, r"'w' <- 'p_new': 'p_new' is float64\[batch\], .* float64\[2\]",
+        of_the_batch, oj.InputError, r"'w' <- 'p_new': 'p_new' is float64\[batch\], .* 'w' fl",
     ),
     "another type": (
         rebound(UPDATE, -1, value="b_new"), oj.InputError,
