@@ -14,7 +14,7 @@ from ..jacobians.errors import InputError, warn
 from .flow.steps import needed
 from .model import Model
 from .naming.names import Names as NamesOrNone
-from .naming.names import check_model, names_of, not_floating
+from .naming.names import check_model, names_of, not_floating, unique
 from .primal.draws import constant
 from .primal.evaluate import evaluate
 from .primal.inputs import check_inputs
@@ -165,12 +165,3 @@ def identifier(name: str) -> str:
     """
     plain = re.sub(r"[^0-9A-Za-z_]", "_", name)
     return f"_{plain}" if plain[:1].isdigit() else plain
-
-
-def unique(name: str, taken: set[str]) -> str:
-    """The name, numbered if it is taken; it is taken from now on."""
-    chosen, k = name, 1
-    while chosen in taken:
-        chosen, k = f"{name}_{k}", k + 1
-    taken.add(chosen)
-    return chosen

@@ -148,16 +148,16 @@ def check_training(model: Any) -> None:
 def check_bindings(model: onnx.ModelProto) -> None:
     """Every binding names one initializer and one output, and no initializer is updated twice."""
     check_training(model)
-    shared = {tensor.name for tensor in model.graph.initializer}
-    results = {value.name for value in model.graph.output}
+    shared, results = ([part.name for part in parts] for parts in
+                       (model.graph.initializer, model.graph.output))  # fmt: skip
     updated: dict[str, str] = {}
     for k, info in enumerate(model.training_info):
         if not info.update_binding:
             raise InputError(f"training_info[{k}] has no update_binding: its step changes nothing")
-        held = shared | {tensor.name for tensor in info.algorithm.initializer}
-        made = results | {value.name for value in info.algorithm.output}
+        held = [*shared, *(tensor.name for tensor in info.algorithm.initializer)]
+        made = [*results, *(value.name for value in info.algorithm.output)]
         check_pairs(k, "update_binding", info.update_binding, held, made, updated)
-        first = {value.name for value in info.initialization.output}
+        first = [value.name for value in info.initialization.output]
         check_pairs(k, "initialization_binding", info.initialization_binding, held, first, {})
 
 

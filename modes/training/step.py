@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
+from onnx import helper
 
-from ...jacobians.errors import InputError, UnknownTensor, closest
+from ...jacobians.errors import UnknownTensor, closest
 from ...ops.registry import version
 from ..load import load
 from ..model import Model
+from ..naming.names import unique
 from ..primal.inputs import check_inputs
 from ..recording.symbolic import generalised
 from .lowering import Lowering, warn_fixed
@@ -25,8 +28,35 @@ from .training_model import combined
 BOUND = "onnxjac.update_binding"
 """The metadata of a step: initializer -> the output that is its new value, as JSON."""
 
-STEPS: deque[tuple[bytes, int, Model, dict[str, str]]] = deque(maxlen=4)
-"""The last steps with their bindings, of which training models and declarations they are."""
+ALGORITHMS = "onnxjac.algorithms"
+"""The domain of algorithms that are functions; none of it is in a step."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step that was exported: of which model, under which version of the declarations."""
+
+    source: bytes
+    declared: int
+    model: Model
+    inputs: frozenset[str]
+    new: Mapping[str, str]
+
+    def fits(self, source: bytes, inputs: Mapping[str, Any]) -> bool:
+        """Whether it is the step of a model for inputs of these shapes."""
+        if self.declared != version() or self.source != source:
+            return False
+        specs = self.model.inputs
+        declared = ((specs[n].shape or (), np.shape(x)) for n, x in inputs.items() if n in specs)
+        return all(
+            len(dims) == len(shape)
+            and all(not isinstance(d, int) or d == n for d, n in zip(dims, shape, strict=True))
+            for dims, shape in declared
+        )
+
+
+STEPS: deque[Step] = deque(maxlen=4)
+"""The last steps that were run."""
 
 
 def training_step(model: Any, inputs: Mapping[str, Any] | None = None) -> onnx.ModelProto:
@@ -76,11 +106,46 @@ def check_updates(model: onnx.ModelProto, made: Model, new: Mapping[str, str]) -
 def iteration(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, str]]:
     """The graph of one step, and for every initializer that it changes the output that has the new
     value.
+
+    Of several algorithms, each becomes a function together with the graph of the model, so that its
+    tensors are its own. The functions are called in order, with what those before have changed.
     """
-    first, *rest = model.training_info
-    if rest:
-        raise InputError("a step of several algorithms is not supported")
-    return combined(model, first.algorithm), {p.key: p.value for p in first.update_binding}
+    first, *more = model.training_info
+    if not more:
+        return combined(model, first.algorithm), {p.key: p.value for p in first.update_binding}
+    whole, new = combined(model, onnx.GraphProto()), dict[str, str]()
+    graph = whole.graph
+    for part in ("node", "output", "value_info"):
+        graph.ClearField(part)
+    now = {tensor.name: tensor.name for tensor in graph.initializer}
+    keys = {pair.key for info in model.training_info for pair in info.update_binding}
+    taken = {value.name for value in graph.input} | {*now} | keys
+    for k, info in enumerate(model.training_info):
+        both, scope = combined(model, info.algorithm).graph, dict(now)
+        for tensor in info.algorithm.initializer:
+            known = any(pair.key == tensor.name for pair in info.update_binding)
+            scope[tensor.name] = tensor.name if known else unique(tensor.name, taken)
+            graph.initializer.add().CopyFrom(tensor)
+            graph.initializer[-1].name = scope[tensor.name]
+        for value in info.algorithm.input:
+            name = scope.get(value.name, value.name)
+            if name not in {known.name for known in graph.input}:
+                graph.input.add().CopyFrom(value)
+                graph.input[-1].name = name
+        taken |= {value.name for value in graph.input}
+        inputs = dict.fromkeys([*scope, *(value.name for value in both.input)])
+        outputs = {value.name: unique(value.name, taken) for value in both.output}
+        for value in both.output:
+            graph.output.add().CopyFrom(value)
+            graph.output[-1].name = outputs[value.name]
+        call = ALGORITHMS, f"algorithm_{k}", inputs, outputs
+        whole.functions.append(helper.make_function(*call, both.node, model.opset_import))
+        operands = [scope.get(name, name) for name in inputs]
+        graph.node.append(helper.make_node(call[1], operands, outputs.values(), domain=ALGORITHMS))
+        new |= {pair.key: outputs[pair.value] for pair in info.update_binding}
+        now |= new
+    whole.opset_import.append(helper.make_opsetid(ALGORITHMS, 1))
+    return whole, new
 
 
 def train_step(
@@ -106,36 +171,24 @@ def train_step(
     Source: `TrainingInfoProto`, in the ONNX specification.
     """
     held = dict(initial_state(training_model) if state is None else state)
-    step, new = step_for(training_model, inputs)
-    known = {*new, *(v.name for i in training_model.training_info for v in i.algorithm.input)}
+    step = step_for(training_model, inputs)
+    known = step.inputs - inputs.keys()
     for name in held:
-        if name not in known or name in inputs:
+        if name not in known:
             raise UnknownTensor(f"state has no tensor {name!r}.{closest(name, known)}")
-    found = step.run({**held, **inputs}, engine=engine)
-    return {**held, **{key: found[value] for key, value in new.items()}}, found
+    found = step.model.run({**held, **inputs}, engine=engine)
+    return {**held, **{key: found[value] for key, value in step.new.items()}}, found
 
 
-def step_for(
-    training_model: onnx.ModelProto, inputs: Mapping[str, Any]
-) -> tuple[Model, dict[str, str]]:
-    """The exported step of a training model for inputs of these shapes, and its bindings."""
-    data = training_model.SerializeToString(deterministic=True)
-    for known, declared, step, new in tuple(STEPS):
-        if declared == version() and known == data and takes(step, inputs):
-            return step, new
+def step_for(training_model: onnx.ModelProto, inputs: Mapping[str, Any]) -> Step:
+    """The exported step of a training model for inputs of these shapes."""
+    source = training_model.SerializeToString(deterministic=True)
+    kept = next((step for step in tuple(STEPS) if step.fits(source, inputs)), None)
+    if kept is not None:
+        return kept
     made = training_step(training_model, inputs)
-    new = json.loads(next(entry.value for entry in made.metadata_props if entry.key == BOUND))
-    step = load(made)
-    STEPS.appendleft((data, version(), step, new))
-    return step, new
-
-
-def takes(step: Model, inputs: Mapping[str, Any]) -> bool:
-    """Whether the inputs have the shapes that a step declares."""
-    declared = ((step.inputs[n].shape or (), np.shape(x)) for n, x in inputs.items()
-                if n in step.inputs)  # fmt: skip
-    return all(
-        len(dims) == len(shape)
-        and all(isinstance(d, str | None) or d == n for d, n in zip(dims, shape, strict=True))
-        for dims, shape in declared
-    )
+    bound = next(entry.value for entry in made.metadata_props if entry.key == BOUND)
+    names = frozenset(value.name for value in made.graph.input)
+    step = Step(source, version(), load(made), names, json.loads(bound))
+    STEPS.appendleft(step)
+    return step

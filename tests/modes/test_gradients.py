@@ -560,7 +560,8 @@ def test_a_gradient_in_a_function(name):
 
 @pytest.mark.parametrize("engine", [None, "numpy", "onnxruntime"])
 def test_what_runs_a_gradient_is_told_to_lower_it(engine):
-    loaded = oj.load(model('f (double[3] x) => (double[3] d) { y = Mul(x, x) d = G <xs = ["x"], y = "y"> (x) }'))  # fmt: skip
+    loaded = oj.load(model("""f (double[3] x) => (double[3] d) {
+        y = Mul(x, x) d = G <xs = ["x"], y = "y"> (x) }"""))  # fmt: skip
     with pytest.raises(oj.OnnxJacError, match=r"Gradient.*onnxjac\.lower_gradients\(model\)"):
         loaded.run({"x": normal(3)}, engine=engine)
     with pytest.raises(oj.OnnxJacError, match=r"Gradient.*onnxjac\.lower_gradients\(model\)"):

@@ -221,7 +221,7 @@ UPDATE, FIRST = "update_binding", "initialization_binding"
 BROKEN = {
     "no initializer": (
         rebound(UPDATE, 0, key="v"), oj.UnknownTensor,
-        r"training_info\[0\]\.update_binding 'v' <- 'w_new': 'v' is no initializer .* mean 'w_vel",
+        r"training_info\[0\]\.update_binding 'v' <- 'w_new': 'v' is no initializer .* mean '._velocity'",
     ),
     "no output": (
         rebound(UPDATE, 1, value="b_now"), oj.UnknownTensor,
@@ -293,3 +293,46 @@ def test_a_broken_training_model_is_refused(name):
     with pytest.raises(oj.OnnxJacError, match=message) as caught:
         oj.train_step(model, None, BATCH)
     assert type(caught.value) is kind
+
+
+# -- several algorithms ----------------------------------------------------------------------------
+
+
+def block(name, others, rate, algorithm):
+    """One algorithm: one weight moves down the slope of the loss."""
+    made = parser.parse_graph(f"""block () => (double[{2 if name == "w" else ""}] {name}_next,
+        int64 {name}_count_next) <double rate = {{{rate}}}, int64 {name}_count = {{0}}, int64 one = {{1}}> {{
+        slope = ai.onnx.preview.training.Gradient <xs = ["{name}"],
+            zs = ["x", "y", "{others}"], y = "loss"> ({name}, x, y, {others})
+        way = Mul(rate, slope)
+        {name}_next = Sub({name}, way)
+        {name}_count_next = Add({name}_count, one) }}""".replace("double[] ", "double "))
+    algorithm.CopyFrom(made)
+
+
+def test_several_algorithms_follow_each_other():
+    model = onnx.ModelProto()
+    model.CopyFrom(MODEL)
+    model.opset_import.append(onnx.helper.make_opsetid("ai.onnx.preview.training", 1))
+    rates = {"w": 0.125, "b": 0.25}
+    for name, other in (("w", "b"), ("b", "w")):
+        info = model.training_info.add()
+        block(name, other, rates[name], info.algorithm)
+        for key in (name, f"{name}_count"):
+            info.update_binding.add(key=key, value=f"{key}_next")
+    checker.check_model(oj.export(model, "training_step"), full_check=True)
+    state, w, b = None, np.array([1.0, -1]), 0.5
+    for turn in range(1, 4):
+        off = BATCH["x"] @ w + b - BATCH["y"]
+        before = np.mean(off**2)
+        w = w - 0.125 * 2 / 7 * BATCH["x"].T @ off
+        off = BATCH["x"] @ w + b - BATCH["y"]  # the second algorithm sees the new w
+        between = np.mean(off**2)
+        b = b - 0.25 * 2 * np.mean(off)
+        state, outputs = oj.train_step(model, state, BATCH)
+        np.testing.assert_allclose(state["w"], w, rtol=1e-12)
+        np.testing.assert_allclose(state["b"], b, rtol=1e-12)
+        np.testing.assert_allclose(outputs["loss"], before, rtol=1e-12)
+        np.testing.assert_allclose(outputs["loss_1"], between, rtol=1e-12)
+        assert state["w_count"] == state["b_count"] == turn
+    assert state.keys() == {"w", "b", "w_count", "b_count"}
