@@ -43,10 +43,10 @@ class Operator(ABC):
         slots = [f"{x}_{slot}" for slot in self.memory for x in weights]
         held = [RATE, COUNT, *weights, *(f"{x}_gradient" for x in weights), *slots]
         made = [f"{name}_new" for name in (*weights, *slots)]
+        node = helper.make_node(type(self).__name__, held, made, "optimizer", domain=TRAINING)
         attributes = {k: v if isinstance(v, str) else float(v) for k, v in asdict(self).items()}
-        yield helper.make_node(
-            type(self).__name__, held, made, "optimizer", domain=TRAINING, **attributes
-        )
+        node.attribute.extend(helper.make_attribute(*pair) for pair in attributes.items())
+        yield node
 
     @classmethod
     def lowered(cls, op: Any, step: Step, inputs: Sequence[Any]) -> list[Array]:

@@ -133,15 +133,16 @@ def iteration(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, str]]:
                 graph.input.add().CopyFrom(value)
                 graph.input[-1].name = name
         taken |= {value.name for value in graph.input}
-        inputs = dict.fromkeys([*scope, *(value.name for value in both.input)])
+        inputs = [*scope, *(value.name for value in both.input if value.name not in scope)]
         outputs = {value.name: unique(value.name, taken) for value in both.output}
         for value in both.output:
             graph.output.add().CopyFrom(value)
             graph.output[-1].name = outputs[value.name]
-        call = ALGORITHMS, f"algorithm_{k}", inputs, outputs
-        whole.functions.append(helper.make_function(*call, both.node, model.opset_import))
-        operands = [scope.get(name, name) for name in inputs]
-        graph.node.append(helper.make_node(call[1], operands, outputs.values(), domain=ALGORITHMS))
+        function = helper.make_function(ALGORITHMS, f"algorithm_{k}", inputs, list(outputs),
+                                        both.node, model.opset_import)  # fmt: skip
+        whole.functions.append(function)
+        given, made = [scope.get(name, name) for name in inputs], list(outputs.values())
+        graph.node.append(helper.make_node(function.name, given, made, domain=ALGORITHMS))
         new |= {pair.key: outputs[pair.value] for pair in info.update_binding}
         now |= new
     whole.opset_import.append(helper.make_opsetid(ALGORITHMS, 1))

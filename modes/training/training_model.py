@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -67,9 +68,23 @@ def training_model(
     if isinstance(chosen, OptimizerFunction):
         proto.functions.append(chosen.function)
         domains.append(chosen.function.domain)
+    check_names(combined(proto, info.algorithm).graph)
     known = {entry.domain for entry in proto.opset_import}
     proto.opset_import.extend(helper.make_opsetid(d, 1) for d in domains if d not in known)
     return proto
+
+
+def check_names(graph: onnx.GraphProto) -> None:
+    """Every tensor has a name of its own; an initializer may be the default of an input."""
+    made = [name for node in graph.node for name in node.output if name]
+    for part in (graph.input, graph.initializer):
+        names = Counter([*(each.name for each in part), *made])
+        for name, count in names.items():
+            if count > 1:
+                raise InputError(
+                    f"{name!r} would be in the training step twice: rename it in the model, in the "
+                    "loss or in what the optimizer remembers"
+                )
 
 
 def default_of(name: str) -> Optimizer:

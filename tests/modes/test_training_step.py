@@ -144,7 +144,7 @@ def batch_of(shape, seed):
 def assert_same_run(net, optimizer, rate, peer, steps=20, engine="onnxruntime", tolerance=1e-10):
     """A run of the exported step, step by step as in torch, at several batch sizes."""
     proto, loss, weights, peer_loss, batches = net
-    training = oj.training_model(proto, loss, optimizer=optimizer, learning_rate=rate)
+    training = oj.training_model(proto, loss, list(weights), optimizer, learning_rate=rate)
     step, state = step_of(training, engine), oj.initial_state(training)
     held = {name: torch.tensor(array, requires_grad=True) for name, array in weights.items()}
     trainer = peer(list(held.values()))
@@ -356,3 +356,208 @@ def test_an_export_of_no_training_model_is_refused():
         oj.export(oj.load(proto), "training_step")
     with pytest.raises(oj.InputError, match="not ModelProto: load it first"):
         oj.export(proto, "vjp", {"x": np.zeros((2, 6))})
+
+
+# -- optimisers with other memory, and what is no optimiser ----------------------------------------
+
+KEPT = 3
+"""Pairs of differences that L-BFGS remembers."""
+
+
+def lbfgs():
+    """Steps along the direction of L-BFGS: two loops over pairs (s, y), the oldest first, or zeros.
+
+    Per tensor, where torch has one direction for all: they are the same for a model of one tensor.
+    """
+    lines, last = [], KEPT - 1
+    for k in range(KEPT):
+        lines += [
+            f"at{k} = Constant<value_int = {k}>()",
+            f"s{k} = Gather(S1, at{k})", f"y{k} = Gather(Y1, at{k})",
+            f"sy{k} = Mul(s{k}, y{k})", f"dot{k} = ReduceSum<keepdims = 0>(sy{k})",
+            f"there{k} = Greater(dot{k}, zero)", f"safe{k} = Where(there{k}, dot{k}, one)",
+        ]  # fmt: skip
+    before = "down"
+    for k in reversed(range(KEPT)):
+        lines += [
+            f"sq{k} = Mul(s{k}, {before})", f"sum{k} = ReduceSum<keepdims = 0>(sq{k})",
+            f"al{k} = Div(sum{k}, safe{k})", f"ay{k} = Mul(al{k}, y{k})",
+            f"q{k} = Sub({before}, ay{k})",
+        ]  # fmt: skip
+        before = f"q{k}"
+    lines += [
+        f"yy = Mul(y{last}, y{last})", "norm = ReduceSum<keepdims = 0>(yy)",
+        f"safe_norm = Where(there{last}, norm, one)", f"ratio = Div(safe{last}, safe_norm)",
+        f"r = Mul(ratio, {before})",
+    ]  # fmt: skip
+    before = "r"
+    for k in range(KEPT):
+        lines += [
+            f"yr{k} = Mul(y{k}, {before})", f"rsum{k} = ReduceSum<keepdims = 0>(yr{k})",
+            f"be{k} = Div(rsum{k}, safe{k})", f"ab{k} = Sub(al{k}, be{k})",
+            f"as{k} = Mul(ab{k}, s{k})", f"r{k} = Add({before}, as{k})",
+        ]  # fmt: skip
+        before = f"r{k}"
+    text = f"""<domain: "me", opset_import: ["": 21]>
+        lbfgs (R, T, X, G, P, D, S, Y) => (X1, P1, D1, S1, Y1) {{
+        i = Constant<value_float = 1.0>()
+        one = CastLike(i, X)
+        zero = Sub(one, one)
+        first = Constant<value_ints = [0]>()
+        second = Constant<value_ints = [1]>()
+        end = Constant<value_ints = [1000]>()
+        y = Sub(G, P)
+        sy = Mul(D, y)
+        dot = ReduceSum<keepdims = 0>(sy)
+        good = Greater(dot, zero)
+        S_rest = Slice(S, second, end, first)
+        Y_rest = Slice(Y, second, end, first)
+        s_row = Unsqueeze(D, first)
+        y_row = Unsqueeze(y, first)
+        S_new = Concat<axis = 0>(S_rest, s_row)
+        Y_new = Concat<axis = 0>(Y_rest, y_row)
+        S1 = Where(good, S_new, S)
+        Y1 = Where(good, Y_new, Y)
+        down = Neg(G)
+        {chr(10).join(lines)}
+        size = Abs(G)
+        total = ReduceSum<keepdims = 0>(size)
+        share = Div(one, total)
+        small = Min(one, share)
+        t = CastLike(T, X)
+        begun = Greater(t, zero)
+        scale = Where(begun, one, small)
+        rate = Mul(R, scale)
+        D1 = Mul(rate, {before})
+        P1 = Identity(G)
+        X1 = Add(X, D1) }}"""
+
+    def none(x):
+        return np.zeros((KEPT, *x.shape))
+
+    memory = {"slope": 0.0, "step": 0.0, "steps": none, "slopes": none}
+    return oj.OptimizerFunction(parser.parse_function(text), memory)
+
+
+def logistic():
+    """A convex loss of one vector."""
+    weights = {"w": normal(7)}
+    proto = with_weights(
+        """f (double[batch, 7] x, double[batch] label) => (double loss)
+        <double tenth = {0.1}, double one = {1}> {
+        z = MatMul(x, w)
+        e = Exp(z)
+        f = Add(one, e)
+        s = Log(f)
+        p = Mul(z, label)
+        l = Sub(s, p)
+        mean = ReduceMean<keepdims = 0>(l)
+        q = Mul(w, w)
+        n = ReduceSum<keepdims = 0>(q)
+        m = Mul(tenth, n)
+        loss = Add(mean, m) }""",
+        **weights,
+    )
+
+    def loss(held, batch):
+        z = batch["x"] @ held["w"]
+        mean = (functional.softplus(z, threshold=1e3) - z * batch["label"]).mean()
+        return mean + 0.1 * (held["w"] ** 2).sum()
+
+    def batches(n, seed):
+        batch = batch_of((20, 7), 0)  # all of the data at every step
+        return {**batch, "label": (batch["label"] % 2).astype(float)}
+
+    return proto, "loss", weights, loss, batches
+
+
+class Once(torch.optim.LBFGS):
+    """L-BFGS whose step takes the gradient that is there."""
+
+    def step(self):
+        def closure():
+            return torch.zeros(())
+
+        return super().step(closure)
+
+
+def test_the_direction_of_lbfgs_is_that_of_torch():
+    def peer(xs):
+        return Once(xs, 0.5, max_iter=1, history_size=KEPT)
+
+    _, state = assert_same_run(logistic(), lbfgs(), 0.5, peer, steps=12)
+    assert state["w_steps"].shape == (KEPT, 7)
+
+
+def test_a_function_of_onnxscript_is_an_optimizer():
+    script = pytest.importorskip("onnxscript")
+    op = script.opset21
+
+    @script.script(script.values.Opset("me", 1), default_opset=op)
+    def descent(R, T, X, G):
+        return X - R * G
+
+    optimizer = oj.OptimizerFunction(descent)
+    assert_same_run(mlp(), optimizer, 0.5, lambda xs: torch.optim.SGD(xs, 0.5), steps=3)
+
+
+def test_the_learning_rate_has_the_type_of_each_tensor():
+    proto = parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+        f (double[n] x) => (double loss) <double w = {1}, float v = {1}> {
+        c = Cast<to = 11>(v) s = Add(w, c) y = Mul(s, x) loss = ReduceSum<keepdims = 0>(y) }""")
+    descent = parser.parse_function("""<domain: "me", opset_import: ["": 21]>
+        descent (R, T, X, G) => (X1) { d = Mul(R, G) X1 = Sub(X, d) }""")
+    training = oj.training_model(
+        proto, "loss", optimizer=oj.OptimizerFunction(descent), learning_rate=0.5
+    )
+    state, _ = oj.train_step(training, None, {"x": np.array([1.0, 2.0])})
+    assert (state["w"], state["v"]) == (-0.5, -0.5)
+    assert (state["w"].dtype, state["v"].dtype) == (np.float64, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("sgd",), "is a FunctionProto, not str"),
+        ((SGD,), r"sgd maps \(R, T, X, G, V\) to \(X1, V1\), not \(R, T, X, G\) to \(X\)"),
+        ((SGD, {"v": 0.0}, {"momentum": 0.5}), "sgd needs the attribute 'decay'"),
+        ((SGD, {"v": 0.0}, {"momentun": 0.5}), "no attribute 'momentun'. Did you mean 'momentum'"),
+    ],
+)
+def test_what_is_no_optimizer_is_refused(arguments, message):
+    with pytest.raises(oj.InputError, match=message):
+        oj.OptimizerFunction(*arguments)
+
+
+def test_memory_that_changes_its_shape_is_refused():
+    growing = parser.parse_function("""<domain: "me", opset_import: ["": 21]>
+        growing (R, T, X, G, M) => (X1, M1) { X1 = Identity(X) M1 = Concat<axis = 0>(M, M) }""")
+    optimizer = oj.OptimizerFunction(growing, {"seen": 0.0})
+    training = oj.training_model(*mlp()[:2], ["b1"], optimizer)
+    with pytest.raises(oj.InputError, match=r"'b1_seen_new' is float64\[20\], .* float64\[10\]"):
+        oj.export(training, "training_step")
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "message"),
+    [
+        (oj.OptimizerFunction(SGD, {"gradient": 0.0}, {"momentum": 0.5, "decay": 0.0}),
+         "'b1_gradient' would be in the training step twice"),
+        (oj.OptimizerFunction(SGD, {"rate": 0.0}, {"momentum": 0.5, "decay": 0.0}),
+         "'b1_rate' would be in the training step twice"),
+    ],
+)  # fmt: skip
+def test_memory_whose_name_is_taken_is_refused(optimizer, message):
+    with pytest.raises(oj.InputError, match=message):
+        oj.training_model(*mlp()[:2], ["b1"], optimizer)
+
+
+def test_a_model_that_has_a_tensor_of_the_step_is_refused():
+    proto = with_weights(
+        """f (double[n] learning_rate) => (double loss) {
+        y = Mul(w, learning_rate)
+        loss = ReduceSum<keepdims = 0>(y) }""",
+        w=np.array(1.0),
+    )
+    with pytest.raises(oj.InputError, match="'learning_rate' would be in the training step twice"):
+        oj.training_model(proto, "loss")
