@@ -73,6 +73,9 @@ def load_state(training_model: onnx.ModelProto) -> State:
     held = initializers(training_model)
     infos = training_model.training_info
     keys = [p.key for i in infos for p in (*i.update_binding, *i.initialization_binding)]
+    for key in keys:
+        if held[key].data_location == onnx.TensorProto.EXTERNAL:
+            raise LoadError(f"the data of {key!r} is in a file: load the model with its data")
     return {key: np.array(numpy_helper.to_array(held[key])) for key in dict.fromkeys(keys)}
 
 
@@ -88,6 +91,7 @@ def save_state(training_model: onnx.ModelProto, state: Mapping[str, Any]) -> onn
     no initializer, `InputError` for a shape or type that does not fit.
     """
     check_training(training_model)
+    state = checked(state)
     saved = onnx.ModelProto()
     saved.CopyFrom(training_model)
     held = initializers(saved)
@@ -100,6 +104,13 @@ def save_state(training_model: onnx.ModelProto, state: Mapping[str, Any]) -> onn
         check_fits("state", name, array.dtype, array.shape, held[name])
         held[name].CopyFrom(numpy_helper.from_array(array, name))
     return saved
+
+
+def checked(state: Any) -> dict[str, Any]:
+    """The state as a dict of its own."""
+    if not isinstance(state, Mapping):
+        raise InputError(f"a state is a dict from name to array, not {type(state).__name__}")
+    return dict(state)
 
 
 def initializers(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
+from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 from onnx import helper
 
-from ...jacobians.errors import UnknownTensor, closest
+from ...jacobians.errors import InputError, LimitError, UnknownTensor, closest
 from ...ops.registry import version
 from ..load import load
 from ..model import Model
@@ -22,7 +23,16 @@ from ..primal.inputs import check_inputs
 from ..recording.symbolic import generalised
 from .lowering import Lowering, warn_fixed
 from .samples import sample_inputs
-from .state import State, binding, check_bindings, check_fits, initial_state, initializers, loaded
+from .state import (
+    State,
+    binding,
+    check_bindings,
+    check_fits,
+    checked,
+    initial_state,
+    initializers,
+    loaded,
+)
 from .training_model import combined
 
 BOUND = "onnxjac.update_binding"
@@ -39,7 +49,7 @@ class Step:
     source: bytes
     declared: int
     model: Model
-    inputs: frozenset[str]
+    inputs: tuple[str, ...]
     new: Mapping[str, str]
 
     def fits(self, source: bytes, inputs: Mapping[str, Any]) -> bool:
@@ -47,11 +57,14 @@ class Step:
         if self.declared != version() or self.source != source:
             return False
         specs = self.model.inputs
-        declared = ((specs[n].shape or (), np.shape(x)) for n, x in inputs.items() if n in specs)
+        try:
+            shapes = {name: np.shape(x) for name, x in inputs.items() if name in specs}
+        except (AttributeError, ValueError):  # no mapping, or a ragged list: the export will say so
+            return False
         return all(
-            len(dims) == len(shape)
+            len(shape) == len(dims := specs[name].shape or ())
             and all(not isinstance(d, int) or d == n for d, n in zip(dims, shape, strict=True))
-            for dims, shape in declared
+            for name, shape in shapes.items()
         )
 
 
@@ -85,10 +98,16 @@ def training_step(model: Any, inputs: Mapping[str, Any] | None = None) -> onnx.M
 
 def batch_of(net: Model, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The inputs of a step, checked."""
-    for name in inputs:
+    point = check_inputs(net, inputs)
+    for name in point:
         if name not in net.inputs:
-            raise UnknownTensor(f"a step has no input {name!r}.{closest(name, net.inputs)}")
-    return check_inputs(net, inputs)
+            raise no_input(name)
+    return point
+
+
+def no_input(name: str) -> InputError:
+    """The refusal of a tensor among the inputs that belongs to the state."""
+    return InputError(f"{name!r} is no input of a step: what it changes is in state=")
 
 
 def check_updates(model: onnx.ModelProto, made: Model, new: Mapping[str, str]) -> None:
@@ -171,25 +190,32 @@ def train_step(
 
     Source: `TrainingInfoProto`, in the ONNX specification.
     """
-    held = dict(initial_state(training_model) if state is None else state)
+    held = initial_state(training_model) if state is None else checked(state)
     step = step_for(training_model, inputs)
-    known = step.inputs - inputs.keys()
     for name in held:
-        if name not in known:
-            raise UnknownTensor(f"state has no tensor {name!r}.{closest(name, known)}")
+        if name not in step.inputs:
+            raise UnknownTensor(f"state has no tensor {name!r}.{closest(name, step.inputs)}")
+        if name in inputs:
+            raise no_input(name)
     found = step.model.run({**held, **inputs}, engine=engine)
     return {**held, **{key: found[value] for key, value in step.new.items()}}, found
 
 
 def step_for(training_model: onnx.ModelProto, inputs: Mapping[str, Any]) -> Step:
     """The exported step of a training model for inputs of these shapes."""
-    source = training_model.SerializeToString(deterministic=True)
+    try:
+        source = training_model.SerializeToString(deterministic=True)
+    except EncodeError as error:
+        raise LimitError(
+            "a training model of more than 2 GiB is not kept from step to step: export its step, "
+            "and run that"
+        ) from error
     kept = next((step for step in tuple(STEPS) if step.fits(source, inputs)), None)
     if kept is not None:
         return kept
     made = training_step(training_model, inputs)
     bound = next(entry.value for entry in made.metadata_props if entry.key == BOUND)
-    names = frozenset(value.name for value in made.graph.input)
+    names = tuple(value.name for value in made.graph.input)
     step = Step(source, version(), load(made), names, json.loads(bound))
     STEPS.appendleft(step)
     return step

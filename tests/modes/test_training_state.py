@@ -75,6 +75,8 @@ def test_a_large_state_is_saved(tmp_path):
     onnx.save(first, tmp_path / "large.onnx", **outside)
     small = onnx.load(tmp_path / "large.onnx", load_external_data=False)
     assert small.graph.initializer[0].data_location == onnx.TensorProto.EXTERNAL
+    with pytest.raises(oj.LoadError, match="the data of 'table' is in a file"):
+        oj.load_state(small)
     saved = oj.save_state(small, {"table": table + 1})
     assert saved.graph.initializer[0].data_location == onnx.TensorProto.DEFAULT
     onnx.save(saved, tmp_path / "saved.onnx", **outside, location="saved.data")
@@ -101,6 +103,30 @@ def test_a_state_that_does_not_fit_is_not_saved(state, kind, message):
         oj.save_state(training(), state)
     with pytest.raises(oj.InputError, match="no training_info"):
         oj.save_state(MODEL, {})
+
+
+@pytest.mark.parametrize("state", [[1.0], 3, "w"])
+def test_a_state_is_a_dict(state):
+    with pytest.raises(oj.InputError, match="a state is a dict from name to array, not"):
+        oj.save_state(training(), state)
+    with pytest.raises(oj.InputError, match="a state is a dict from name to array, not"):
+        oj.train_step(training(), state, BATCH)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ([1.0], "inputs must be a dict"),
+        ({**BATCH, "x": [[1.0, 2.0], [3.0]]}, "input 'x'.* cannot be"),
+        ({**BATCH, "b": 1.0}, "'b' is no input of a step: what it changes is in state="),
+        ({**BATCH, "y": np.zeros(6)}, "'y'.* but batch is 7 in 'x'"),
+        ({"x": BATCH["x"]}, "missing input: y"),
+    ],
+)
+def test_inputs_of_a_step_that_do_not_fit_are_refused(inputs, message):
+    oj.train_step(training(), None, BATCH)  # a step that is kept changes nothing
+    with pytest.raises(oj.InputError, match=message):
+        oj.train_step(training(), None, inputs)
 
 
 # -- drawn -----------------------------------------------------------------------------------------
@@ -300,14 +326,16 @@ def test_a_broken_training_model_is_refused(name):
 
 def block(name, others, rate, algorithm):
     """One algorithm: one weight moves down the slope of the loss."""
-    made = parser.parse_graph(f"""block () => (double[{2 if name == "w" else ""}] {name}_next,
+    made = parser.parse_graph(
+        f"""block () => (double[{2 if name == "w" else ""}] {name}_next,
         int64 {name}_count_next) <double rate = {{{rate}}}, int64 {name}_count = {{0}},
             int64 one = {{1}}> {{
         slope = ai.onnx.preview.training.Gradient <xs = ["{name}"],
             zs = ["x", "y", "{others}"], y = "loss"> ({name}, x, y, {others})
         way = Mul(rate, slope)
         {name}_next = Sub({name}, way)
-        {name}_count_next = Add({name}_count, one) }}""".replace("double[] ", "double "))
+        {name}_count_next = Add({name}_count, one) }}""".replace("double[] ", "double ")
+    )
     algorithm.CopyFrom(made)
 
 
