@@ -30,7 +30,7 @@ def initial_state(training_model: onnx.ModelProto, *, seed: int | None = None) -
     same state, on every machine, and another seed another state; seeds in the file are overruled.
     A node draws the same numbers in every turn of a loop. Without a seed, an operator that has an
     attribute `seed` draws by it, and what others draw is left to the engine, which may draw the
-    same numbers at each call. `initialization` as `training_model` writes it draws nothing.
+    same numbers at each call. `training_model` writes draws where its `initialization=` has them.
 
     Shapes: each tensor has the shape of its initializer. Raises `LoadError` where an
     `initialization` is no valid graph, `UnknownTensor` for a binding that names no initializer or

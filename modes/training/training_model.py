@@ -31,6 +31,7 @@ def training_model(
     optimizer: str | Optimizer = "Adam",
     *,
     learning_rate: float = 1e-3,
+    initialization: onnx.GraphProto | None = None,
 ) -> onnx.ModelProto:
     """The model with one training step beside it, as ONNX's `TrainingInfoProto` describes it.
 
@@ -41,14 +42,15 @@ def training_model(
     gives them the node's running outputs, momentum · old + (1 - momentum) · batch with the variance
     of the batch over n, where PyTorch takes n - 1; with `training_mode=0` they stay as they are.
     `optimizer` is `"Adam"`, `"Adagrad"` or `"Momentum"`, one of these with its coefficients, or an
-    `OptimizerFunction` of your own.
+    `OptimizerFunction` of your own. `initialization` is a graph without inputs; its outputs are
+    first values, which it may draw, of the tensors of the same names.
 
-    The training step has a Gradient node and an optimiser node; `update_binding` says which
-    initializer takes which output; `initialization` brings the first values back. The learning
-    rate and the number of updates are initializers `learning_rate`, the default of an input of the
-    step, and `update_count`.
+    The training step has a Gradient node and nodes of the optimiser; `update_binding` says which
+    initializer takes which output; `initialization` brings the first values back, where it does not
+    compute them. The learning rate and the number of updates are initializers `learning_rate`, the
+    default of an input of the step, and `update_count`.
     Raises `UnknownTensor` for a name that is no floating initializer, `InputError` for one that
-    cannot be trained.
+    cannot be trained, and for a name that would be in the step twice.
 
     Shapes: the loss is a scalar, or its elements are summed by the Gradient node; what an optimiser
     remembers of a tensor has the shape of that tensor. Source: `TrainingInfoProto` and the
@@ -58,11 +60,13 @@ def training_model(
     proto = ir.to_proto(loaded.ir)
     info = proto.training_info.add()
     info.algorithm.name, info.initialization.name = "training_step", "initialization"
+    if initialization is not None:
+        info.initialization.CopyFrom(initialization)
     name = add_loss(proto, info.algorithm, loss)
     statistics = running_statistics(proto)
     xs, zs = independent(combined(proto, info.algorithm), name, trainable, statistics)
     running = {old: new for old, new in statistics.items() if new and old in loaded.constants}
-    chosen = default_of(optimizer) if isinstance(optimizer, str) else optimizer
+    chosen = optimizer_of(optimizer)
     add_step(info, loaded.constants, name, xs, [*zs, *running], chosen, learning_rate, running)
     domains = [TRAINING]
     if isinstance(chosen, OptimizerFunction):
@@ -87,11 +91,16 @@ def check_names(graph: onnx.GraphProto) -> None:
                 )
 
 
-def default_of(name: str) -> Optimizer:
-    """An optimiser with the coefficients that it has by default."""
-    if name not in OPERATORS:
-        raise InputError(f"there is no optimizer {name!r}.{closest(name, OPERATORS)}")
-    return OPERATORS[name]()
+def optimizer_of(given: str | Optimizer) -> Optimizer:
+    """An optimiser; one that is named has the coefficients that it has by default."""
+    if isinstance(given, Optimizer):
+        return given
+    if not isinstance(given, str):
+        raise InputError(f"an optimizer is no {type(given).__name__}: name it, or make an "
+                         "OptimizerFunction of a function")  # fmt: skip
+    if given not in OPERATORS:
+        raise InputError(f"there is no optimizer {given!r}.{closest(given, OPERATORS)}")
+    return OPERATORS[given]()
 
 
 def combined(model: onnx.ModelProto, algorithm: onnx.GraphProto) -> onnx.ModelProto:
@@ -206,9 +215,15 @@ def add_step(
     graph.input.append(typed(RATE, rate))  # its initializer is what it is by default
     graph.output.extend(typed(f"{name}_new", array) for name, array in state.items())
     bind(info.update_binding, {name: f"{name}_new" for name in state})
+    first = {value.name: value.name for value in info.initialization.output}
+    for name in first:
+        if name not in state:
+            raise UnknownTensor(f"initialization gives {name!r}, which no step changes."
+                                f"{closest(name, state)}")  # fmt: skip
     for name, array in state.items():
-        add_first(info.initialization, name, array)
-    bind(info.initialization_binding, {name: f"{name}_first" for name in state})
+        if name not in first:
+            add_first(info.initialization, name, array)
+    bind(info.initialization_binding, {name: f"{name}_first" for name in state} | first)
 
 
 def gradient(loss: str, xs: list[str], zs: list[str]) -> onnx.NodeProto:

@@ -131,30 +131,25 @@ def test_inputs_of_a_step_that_do_not_fit_are_refused(inputs, message):
 
 # -- drawn -----------------------------------------------------------------------------------------
 
-DRAWN = """<ir_version: 10, opset_import: ["": 21, "me": 1]>
-    first () => (double[2] w_first, double b_first, double[2] w_velocity_first) {
-    w_first = RandomNormal<dtype = 11, shape = [2], scale = 0.5>()
+DRAW = parser.parse_function("""<domain: "me", opset_import: ["": 21]>
+    draw () => (r) { r = RandomUniform<dtype = 11, shape = [1]>() }""")
+
+DRAWN = parser.parse_graph("""first () => (double[2] w, double b, double[2] w_velocity) {
+    w = RandomNormal<dtype = 11, shape = [2], scale = 0.5>()
     s = me.draw()
     t = me.draw()
     sum = Add(s, t)
     shape = Constant<value_ints: ints = []>()
-    b_first = Reshape(sum, shape)
-    w_velocity_first = RandomUniform<dtype = 11, shape = [2], seed = 3.0>() }
-    <domain: "me", opset_import: ["": 21]>
-    draw () => (r) { r = RandomUniform<dtype = 11, shape = [1]>() }"""
+    b = Reshape(sum, shape)
+    w_velocity = RandomUniform<dtype = 11, shape = [2], seed = 3.0>() }""")
 
 
 def drawn():
     """A training model that is initialised at random, in a function too."""
-    first, proto = training(), parser.parse_model(DRAWN)
-    first.functions.extend(proto.functions)
-    first.opset_import.append(onnx.helper.make_opsetid("me", 1))
-    info = first.training_info[0]
-    info.initialization.CopyFrom(proto.graph)
-    del info.initialization_binding[:]
-    for key in ("w", "b", "w_velocity"):
-        info.initialization_binding.add(key=key, value=f"{key}_first")
-    return first
+    made = oj.training_model(MODEL, "loss", optimizer="Momentum", initialization=DRAWN)
+    made.functions.append(DRAW)
+    made.opset_import.append(onnx.helper.make_opsetid("me", 1))
+    return made
 
 
 def test_the_same_seed_gives_the_same_state_and_another_seed_another():
@@ -179,6 +174,11 @@ def test_without_a_seed_the_file_says_what_is_drawn():
     one, other = oj.initial_state(drawn()), oj.initial_state(drawn())
     np.testing.assert_array_equal(one["w_velocity"], other["w_velocity"])
     assert np.all((one["w_velocity"] > 0) & (one["w_velocity"] < 1))
+
+
+def test_what_no_step_changes_is_not_initialised():
+    with pytest.raises(oj.UnknownTensor, match="initialization gives 'w', which no step changes"):
+        oj.training_model(MODEL, "loss", ["b"], initialization=DRAWN)
 
 
 def test_a_seed_changes_nothing_where_nothing_is_random():

@@ -561,3 +561,33 @@ def test_a_model_that_has_a_tensor_of_the_step_is_refused():
     )
     with pytest.raises(oj.InputError, match="'learning_rate' would be in the training step twice"):
         oj.training_model(proto, "loss")
+
+
+def test_an_optimizer_is_a_name_or_an_optimizer():
+    with pytest.raises(oj.InputError, match="is no FunctionProto: name it, or make an Optimizer"):
+        oj.training_model(*mlp()[:2], optimizer=SGD)
+
+
+def test_a_loss_of_gradients_in_a_function_that_is_called_twice():
+    slope = parser.parse_function("""<domain: "me",
+        opset_import: ["": 21, "ai.onnx.preview.training": 1]>
+        slope (x) => (d) {
+            s = Mul(x, x)
+            y = Mul(s, x)
+            d = ai.onnx.preview.training.Gradient <xs = ["x"], y = "y"> (x) }""")
+    proto = parser.parse_model("""<ir_version: 10,
+        opset_import: ["": 21, "me": 1, "ai.onnx.preview.training": 1]>
+        f (double[batch] x) => (double loss) <double w = {0.75}> {
+        y = Mul(w, x)
+        s = me.slope(y)
+        d = me.slope(s)
+        loss = ReduceMean<keepdims = 0>(d) }""")
+    proto.functions.append(slope)
+    training = oj.training_model(proto, "loss", optimizer=oj.Momentum(alpha=0), learning_rate=0.01)
+    step, state, w = step_of(training), oj.initial_state(training), 0.75
+    for turn, n in enumerate(SIZES):  # d = 3 s², s = 3 y²
+        x = normal(n, seed=turn)
+        state, outputs = step(state, {"x": x})
+        np.testing.assert_allclose(outputs["loss"], np.mean(27 * (w * x) ** 4), rtol=1e-10)
+        w -= 0.01 * np.mean(27 * 4 * w**3 * x**4)
+        np.testing.assert_allclose(state["w"], w, rtol=1e-10)
