@@ -23,7 +23,7 @@ from .gradient import gradient
 from .optimizers import OPERATORS
 from .samples import sample_inputs
 from .scope import Scope
-from .walk import outputs_of
+from .walk import INITIALIZER, outputs_of
 
 
 def lower_gradients(model: Any, *, sizes: Mapping[str, int] | None = None) -> onnx.ModelProto:
@@ -74,6 +74,7 @@ class Lowering(Scope):
         for name, array in self.model.constants.items():
             if name in mutable:
                 self.inputs.append(self.entry(name, array))
+                self.inputs[-1].meta[INITIALIZER] = True
             else:
                 self.values[name] = self.op.initializer(array, name)
         self.run(self.model.steps)

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
-import onnx_ir as ir
 from onnx import numpy_helper
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from ...jacobians.errors import InputError, LoadError, UnknownTensor, closest
 from ..load import load
 from ..model import Dim, Model
-from ..primal.draws import SAMPLED
+from ..primal.draws import by_seed
 
 State = dict[str, np.ndarray]
-
-SEEDS = 2**24
-"""Below this number, the attribute `seed` of type float holds every integer."""
 
 
 def initial_state(training_model: onnx.ModelProto, *, seed: int | None = None) -> State:
@@ -94,15 +90,17 @@ def save_state(training_model: onnx.ModelProto, state: Mapping[str, Any]) -> onn
     state = checked(state)
     saved = onnx.ModelProto()
     saved.CopyFrom(training_model)
-    held = initializers(saved)
-    for name, value in state.items():
-        if name not in held:
+    for name in state:
+        if name not in (held := initializers(saved)):
             raise UnknownTensor(f"state has {name!r}, no initializer.{closest(name, held)}")
-        array, dtype = np.asarray(value), tensor_dtype_to_np_dtype(held[name].data_type)
+    for tensor in all_initializers(saved):
+        if tensor.name not in state:
+            continue
+        array, dtype = np.asarray(state[tensor.name]), tensor_dtype_to_np_dtype(tensor.data_type)
         if np.can_cast(array.dtype, dtype, "same_kind"):
             array = array.astype(dtype, copy=False)
-        check_fits("state", name, array.dtype, array.shape, held[name])
-        held[name].CopyFrom(numpy_helper.from_array(array, name))
+        check_fits("state", tensor.name, array.dtype, array.shape, tensor)
+        tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
     return saved
 
 
@@ -114,9 +112,14 @@ def checked(state: Any) -> dict[str, Any]:
 
 
 def initializers(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
-    """The initializers of the model and of its algorithms, those of the model first."""
-    lists = [i.algorithm.initializer for i in model.training_info][::-1]
-    return {t.name: t for part in (*lists, model.graph.initializer) for t in part}
+    """The initializers of the model and of its algorithms by name."""
+    return {tensor.name: tensor for tensor in all_initializers(model)}
+
+
+def all_initializers(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """The initializers of the model and of its algorithms."""
+    for graph in (model.graph, *(info.algorithm for info in model.training_info)):
+        yield from graph.initializer
 
 
 def initialized(model: onnx.ModelProto, k: int, rng: np.random.Generator | None) -> State:
@@ -130,13 +133,7 @@ def initialized(model: onnx.ModelProto, k: int, rng: np.random.Generator | None)
     alone = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import,
                             functions=model.functions, graph=graph)  # fmt: skip
     first = loaded(alone, f"training_info[{k}].initialization")
-    if rng is None:
-        return first.run({})
-    random = [n for n in ir.traversal.RecursiveGraphIterator(first.ir.graph)
-              if n.op_type in SAMPLED and not n.domain]  # fmt: skip
-    for node, seed in zip(random, rng.choice(SEEDS, len(random), replace=False), strict=True):
-        node.attributes["seed"] = ir.AttrFloat32("seed", float(seed))
-    return first.run({}, engine="numpy")
+    return first.run({}) if rng is None else by_seed(first, {}, first.outputs, rng)
 
 
 def loaded(graph: onnx.ModelProto, what: str) -> Model:
@@ -193,7 +190,7 @@ def check_pairs(
 
 
 def check_fits(
-    what: str, value: str, dtype: np.dtype[Any], shape: Sequence[Dim], held: onnx.TensorProto
+    what: str, value: str, dtype: np.dtype[Any] | None, shape: Sequence[Dim], held: onnx.TensorProto
 ) -> None:
     """A new value has the type and the shape of the initializer that takes it."""
     kind = tensor_dtype_to_np_dtype(held.data_type)

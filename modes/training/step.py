@@ -43,7 +43,7 @@ ALGORITHMS = "onnxjac.algorithms"
 
 
 @dataclass(frozen=True)
-class Step:
+class Exported:
     """A step that was exported: of which model, under which version of the declarations."""
 
     source: bytes
@@ -68,7 +68,7 @@ class Step:
         )
 
 
-STEPS: deque[Step] = deque(maxlen=4)
+STEPS: deque[Exported] = deque(maxlen=4)
 """The last steps that were run."""
 
 
@@ -83,12 +83,13 @@ def training_step(model: Any, inputs: Mapping[str, Any] | None = None) -> onnx.M
     else:
         point = batch_of(net, inputs)
     chosen = {v.name for v in whole.graph.input} & net.initializers.keys()
-    mutable = new.keys() | chosen
+    first = {pair.key for info in model.training_info for pair in info.initialization_binding}
+    mutable = new.keys() | first | chosen
     made = generalised(
         net, point, lambda at: Lowering(net, at).draft(mutable), f"{net.name or 'model'}_step"
     )
     check_updates(model, made, new)
-    for name in chosen - new.keys():
+    for name in chosen - new.keys() - first:
         value = next(v for v in made.ir.graph.inputs if v.name == name)
         value.const_value = ir.tensor(net.constants[name], name=name)
         made.ir.graph.register_initializer(value)
@@ -116,10 +117,8 @@ def check_updates(model: onnx.ModelProto, made: Model, new: Mapping[str, str]) -
     for k, info in enumerate(model.training_info):
         for pair in info.update_binding:
             spec = made.outputs[new[pair.key]]
-            assert spec.dtype is not None
-            assert spec.shape is not None
             what = binding(k, "update_binding", pair)
-            check_fits(what, pair.value, spec.dtype, spec.shape, held[pair.key])
+            check_fits(what, pair.value, spec.dtype, spec.shape or (), held[pair.key])
 
 
 def iteration(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, str]]:
@@ -201,7 +200,7 @@ def train_step(
     return {**held, **{key: found[value] for key, value in step.new.items()}}, found
 
 
-def step_for(training_model: onnx.ModelProto, inputs: Mapping[str, Any]) -> Step:
+def step_for(training_model: onnx.ModelProto, inputs: Mapping[str, Any]) -> Exported:
     """The exported step of a training model for inputs of these shapes."""
     try:
         source = training_model.SerializeToString(deterministic=True)
@@ -216,6 +215,6 @@ def step_for(training_model: onnx.ModelProto, inputs: Mapping[str, Any]) -> Step
     made = training_step(training_model, inputs)
     bound = next(entry.value for entry in made.metadata_props if entry.key == BOUND)
     names = tuple(value.name for value in made.graph.input)
-    step = Step(source, version(), load(made), names, json.loads(bound))
+    step = Exported(source, version(), load(made), names, json.loads(bound))
     STEPS.appendleft(step)
     return step

@@ -305,6 +305,19 @@ def test_a_symbolic_batch_stays_symbolic():
         np.testing.assert_allclose(dx, slope @ w.T)
 
 
+def test_a_batch_of_one_that_follows_another_formula_fixes_the_batch():
+    # Squeeze takes the batch away where it is 1: then the sums run over the features
+    proto = model("""f (double[batch,3] x) => (double[batch,3] d) <int64 first = {0}> {
+        s = Squeeze(x)
+        c = CumSum(s, first)
+        q = Mul(c, s)
+        y = ReduceSum<keepdims = 0>(q)
+        d = G <xs = ["x"], y = "y"> (x) }""")
+    with pytest.warns(oj.OnnxJacWarning, match="'d' follows another formula at 1"):
+        lowered = oj.lower_gradients(proto)
+    assert oj.load(lowered).inputs["x"].shape == (2, 3)
+
+
 def test_a_symbolic_batch_inside_a_branch():
     text = """branch (bool wanted, double[n, 3] x) => (double[n, 3] d) {
         d = If (wanted) <

@@ -325,13 +325,17 @@ def test_a_broken_training_model_is_refused(name):
 
 
 def block(name, others, rate, algorithm):
-    """One algorithm: one weight moves down the slope of the loss."""
+    """One algorithm: one weight moves down the slope of the loss.
+
+    The other weight is listed in zs where an algorithm before changes it: else it need not be.
+    """
+    listed, given = f', "{others}"' if others else "", f", {others}" if others else ""
     made = parser.parse_graph(
         f"""block () => (double[{2 if name == "w" else ""}] {name}_next,
         int64 {name}_count_next) <double rate = {{{rate}}}, int64 {name}_count = {{0}},
             int64 one = {{1}}> {{
         slope = ai.onnx.preview.training.Gradient <xs = ["{name}"],
-            zs = ["x", "y", "{others}"], y = "loss"> ({name}, x, y, {others})
+            zs = ["x", "y"{listed}], y = "loss"> ({name}, x, y{given})
         way = Mul(rate, slope)
         {name}_next = Sub({name}, way)
         {name}_count_next = Add({name}_count, one) }}""".replace("double[] ", "double ")
@@ -344,7 +348,7 @@ def test_several_algorithms_follow_each_other():
     model.CopyFrom(MODEL)
     model.opset_import.append(onnx.helper.make_opsetid("ai.onnx.preview.training", 1))
     rates = {"w": 0.125, "b": 0.25}
-    for name, other in (("w", "b"), ("b", "w")):
+    for name, other in (("w", ""), ("b", "w")):
         info = model.training_info.add()
         block(name, other, rates[name], info.algorithm)
         for key in (name, f"{name}_count"):
@@ -365,3 +369,18 @@ def test_several_algorithms_follow_each_other():
         np.testing.assert_allclose(outputs["loss_1"], between, rtol=1e-12)
         assert state["w_count"] == state["b_count"] == turn
     assert state.keys() == {"w", "b", "w_count", "b_count"}
+
+
+def test_what_is_drawn_and_not_trained_is_used():
+    first = parser.parse_graph("""first () => (double[2] w_drawn) {
+        w_drawn = RandomNormal<dtype = 11, shape = [2]>() }""")
+    made = oj.training_model(MODEL, "loss", ["b"], oj.Momentum(alpha=0), learning_rate=0.5)
+    info = made.training_info[0]
+    info.initialization.node.extend(first.node)
+    info.initialization.output.extend(first.output)
+    info.initialization_binding.add(key="w", value="w_drawn")
+    start = oj.initial_state(made, seed=3)
+    state, _ = oj.train_step(made, start, BATCH)
+    off = BATCH["x"] @ start["w"] + 0.5 - BATCH["y"]
+    np.testing.assert_allclose(state["b"], 0.5 - 0.5 * 2 * np.mean(off), rtol=1e-12)
+    np.testing.assert_array_equal(state["w"], start["w"])

@@ -591,3 +591,23 @@ def test_a_loss_of_gradients_in_a_function_that_is_called_twice():
         np.testing.assert_allclose(outputs["loss"], np.mean(27 * (w * x) ** 4), rtol=1e-10)
         w -= 0.01 * np.mean(27 * 4 * w**3 * x**4)
         np.testing.assert_allclose(state["w"], w, rtol=1e-10)
+
+
+@pytest.mark.filterwarnings("error")
+def test_dropout_draws_at_every_step_and_its_gradient_has_the_same_mask():
+    proto = with_weights(
+        """f (double[batch, 6] x) => (double loss, double[batch, 6] h)
+        <float ratio = {0.5}, bool training = {1}> {
+        h = Dropout(x, ratio, training)
+        z = Mul(h, w)
+        loss = ReduceSum<keepdims = 0>(z) }""",
+        w=normal(6),
+    )
+    training = oj.training_model(proto, "loss", ["w"], oj.Momentum(alpha=0), learning_rate=1.0)
+    step, state, seen = step_of(training), oj.initial_state(training), []
+    for n in (*SIZES, 3):
+        new, outputs = step(state, {"x": np.ones((n, 6))})
+        np.testing.assert_allclose(state["w"] - new["w"], outputs["h"].sum(0), rtol=1e-12)
+        assert set(np.unique(outputs["h"])) <= {0, 2}
+        seen.append(outputs["h"])
+    assert not np.array_equal(seen[3], seen[-1])
