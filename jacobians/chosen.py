@@ -16,7 +16,7 @@ from operator import is_not
 
 import numpy as np
 
-from .arrays import SINGLE, Array, Op, shape_of
+from .arrays import SINGLE, Array, Op
 from .base import Jacobian
 from .dag import Dag, Edge
 from .diagonal import Diagonal
@@ -37,7 +37,7 @@ def chosen(op: Op, dag: Dag) -> Dag:
     """The DAG with zeros for derivatives of entries that no output sees, or that see no input.
 
     In numbers, finite derivatives stay as they are. A graph does not know its numbers: there, every
-    diagonal with one entry for each of its tensor is masked, unless it is part of a sum.
+    diagonal is masked, unless it is part of a sum.
     """
     if not has_choices(dag) or not any(map(may_be_infinite, diagonals_of(dag))):
         return dag
@@ -92,7 +92,7 @@ def may_be_infinite(d: Diagonal) -> bool:
     """Whether some number is not finite; of graph values it is not known."""
     if isinstance(d.d, np.ndarray):
         return not np.isfinite(d.d).all()
-    return d.d.const_value is None and shape_of(d.d) == d.out_shape
+    return d.d.const_value is None
 
 
 def follow(op: Op, operator: Jacobian, mine: Chosen) -> tuple[Jacobian, Chosen]:

@@ -103,35 +103,39 @@ def check(
     V, U = (rng.standard_normal((n, 3)).astype(J.dtype) for n in J.shape[::-1])
     eps = max(map(epsilon, (J.dtype, *(spec.dtype for spec in narrow))))
     fine, _ = tolerances(eps)
+    floor, floor_T = noise(plain, v), noise(plain.T, u)
     tests: tuple[Test, ...] = (
-        ("dot test ⟨u, Jv⟩ = ⟨Jᵀu, v⟩", lambda: dot_error(J, u, v)),
-        ("J V against its columns J v", lambda: column_error(J, V)),
-        ("Jᵀ U against its columns Jᵀ u", lambda: column_error(J.T, U)),
-        ("(Jᵀ)ᵀ v against J v", lambda: relative(J.T.T @ v, J @ v)),
-        ("dot test before elimination", lambda: dot_error(plain, u, v)),
-        ("J v against J v before elimination", lambda: relative(J @ v, plain @ v)),
-        ("Jᵀ u against Jᵀ u before elimination", lambda: relative(J.T @ u, plain.T @ u)),
+        ("dot test ⟨u, Jv⟩ = ⟨Jᵀu, v⟩", lambda: dot_error(J, u, v, floor)),
+        ("J V against its columns J v", lambda: column_error(J, V, floor)),
+        ("Jᵀ U against its columns Jᵀ u", lambda: column_error(J.T, U, floor_T)),
+        ("(Jᵀ)ᵀ v against J v", lambda: relative(J.T.T @ v, J @ v, floor)),
+        ("dot test before elimination", lambda: dot_error(plain, u, v, floor)),
+        ("J v against J v before elimination", lambda: relative(J @ v, plain @ v, floor)),
+        ("Jᵀ u against Jᵀ u before elimination", lambda: relative(J.T @ u, plain.T @ u, floor_T)),
     )
     products = [outcome_of(name, error, fine) for name, error in tests]
     slopes = against_differences(J, near, neighbour, seed, narrow)
-    return Check((*products, *entries(J, seed, fine), slopes))
+    return Check((*products, *entries(J, seed, fine, floors=(floor, floor_T)), slopes))
 
 
-def entries(J: Jacobian, seed: int, allowed: float, letter: str = "J") -> Iterator[Outcome]:
+def entries(
+    J: Jacobian, seed: int, allowed: float, letter: str = "J",
+    floors: tuple[float, float] = (0.0, 0.0),
+) -> Iterator[Outcome]:  # fmt: skip
     """J.toarray(), J.tosparse() and J.diagonal(), of the transpose as well, against products.
 
     The shape, a few columns entry by entry, and the product of a matrix with a random vector, in
     which all of its entries have a part. A matrix is left out where it has more than 4 million
     entries or takes more than about 2 · 10⁹ flops, a sparse one where it takes more than 16 MiB.
     """
-    yield from ways(J, letter, seed, allowed)
+    yield from ways(J, letter, seed, allowed, floors[0])
     if J.T is not J:
-        yield from ways(J.T, f"{letter}ᵀ", seed, allowed)
+        yield from ways(J.T, f"{letter}ᵀ", seed, allowed, floors[1])
 
 
-def ways(J: Jacobian, name: str, seed: int, allowed: float) -> Iterator[Outcome]:
+def ways(J: Jacobian, name: str, seed: int, allowed: float, floor: float) -> Iterator[Outcome]:
     """The entries of one operator, by the ways that are not too much work."""
-    (m, n), some = J.shape, Samples(J, seed)
+    (m, n), some = J.shape, Samples(J, seed, floor)
     cheap = J.flops <= PRODUCT or min(m, n) * J.flops <= WORK
     limit = min(SPARSE, J.dense_limit)
     tests: dict[str, Callable[[], float]] = {}
@@ -148,9 +152,9 @@ def ways(J: Jacobian, name: str, seed: int, allowed: float) -> Iterator[Outcome]
 class Samples:
     """Products of an operator that its matrix must give as well."""
 
-    def __init__(self, J: Jacobian, seed: int) -> None:
+    def __init__(self, J: Jacobian, seed: int, floor: float) -> None:
         rng = random(seed)
-        self.J, n = J, J.shape[1]
+        self.J, self.floor, n = J, floor, J.shape[1]
         self.places = np.sort(rng.choice(n, min(n, COLUMNS), replace=False))
         self.v = rng.standard_normal(n).astype(J.dtype)
 
@@ -168,14 +172,15 @@ class Samples:
         some = matrix[:, self.places]
         some = some if isinstance(some, np.ndarray) else some.toarray()
         v = self.v.astype(np.float64)
-        return max(relative(some, self.columns), relative(matrix @ v, self.J @ self.v))
+        pairs = (some, self.columns), (matrix @ v, self.J @ self.v)
+        return max(relative(a, b, self.floor) for a, b in pairs)
 
     def diagonal_error(self, diagonal: np.ndarray) -> float:
         """The greatest error of some entries of a diagonal; raises where the shape is wrong."""
         check_shape(diagonal.shape, (min(self.J.shape),))
         here = self.places < len(diagonal)
         places = self.places[here]
-        return relative(diagonal[places], self.columns[places, np.flatnonzero(here)])
+        return relative(diagonal[places], self.columns[places, np.flatnonzero(here)], self.floor)
 
 
 def check_shape(found: tuple[int, ...], expected: tuple[int, ...]) -> None:
@@ -265,21 +270,36 @@ def said(problem: Exception) -> str:
     return first if isinstance(problem, OnnxJacError) else f"{type(problem).__name__}: {first}"
 
 
-def column_error(J: Jacobian, V: np.ndarray) -> float:
+def column_error(J: Jacobian, V: np.ndarray, floor: float = 0.0) -> float:
     """J V against the products of its columns."""
-    return relative(J @ V, np.stack([J @ c for c in V.T], 1))
+    return relative(J @ V, np.stack([J @ c for c in V.T], 1), floor)
 
 
-def relative(a: np.ndarray, b: np.ndarray) -> float:
-    """‖a - b‖ over the larger norm; 0 for two zeros."""
+def noise(J: Jacobian, v: np.ndarray) -> float:
+    """The norm to which an error is relative where terms cancel, and J v may be only rounding.
+
+    Ten times ‖J (k v) / k - J v‖, for some k, is then as much as is allowed.
+    """
+    allowed, _ = tolerances(epsilon(J.dtype))
+    with suppress(Exception), np.errstate(all="ignore"):  # the tests will say what is wrong
+        here = (J @ v).astype(np.float64)
+        apart = [(J @ (k * v).astype(v.dtype)).astype(np.float64) / k - here for k in (3, 5, 7)]
+        found = max(float(np.linalg.norm(x)) for x in apart)
+        return 10 * found / allowed if np.isfinite(found) else 0.0
+    return 0.0
+
+
+def relative(a: np.ndarray, b: np.ndarray, floor: float = 0.0) -> float:
+    """‖a - b‖ over the larger norm, or over a `floor` above both; 0 for two zeros."""
     a, b = a.astype(np.float64), b.astype(np.float64)  # where no square overflows
-    scale = max(float(np.linalg.norm(a)), float(np.linalg.norm(b)))
+    scale = max(float(np.linalg.norm(a)), float(np.linalg.norm(b)), floor)
     return float(np.linalg.norm(a - b)) / scale if scale else 0.0
 
 
-def dot_error(J: Jacobian, u: np.ndarray, v: np.ndarray) -> float:
-    """|⟨u, Jv⟩ - ⟨Jᵀu, v⟩| over ‖u‖ ‖Jv‖, to which rounding is relative."""
+def dot_error(J: Jacobian, u: np.ndarray, v: np.ndarray, floor: float = 0.0) -> float:
+    """|⟨u, Jv⟩ - ⟨Jᵀu, v⟩| over ‖u‖ ‖Jv‖, or a `floor` above ‖Jv‖: rounding is relative to it."""
     forward, reverse = ((J @ v).astype(np.float64), (J.T @ u).astype(np.float64))
-    scale = float(np.linalg.norm(u.astype(np.float64)) * np.linalg.norm(forward))
+    norm = max(float(np.linalg.norm(forward)), floor)
+    scale = float(np.linalg.norm(u.astype(np.float64))) * norm
     difference = abs(float(u @ forward) - float(reverse @ v))
     return difference / scale if scale else difference

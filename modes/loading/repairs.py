@@ -50,13 +50,18 @@ def before_conversion(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
     return model
 
 
-def after_conversion(model: onnx.ModelProto, old: onnx.ModelProto, version: int) -> onnx.ModelProto:
-    """Say on converted nodes what the old opset took for granted."""
+def after_conversion(
+    model: onnx.ModelProto, typed: tuple[onnx.ModelProto, ...], version: int
+) -> onnx.ModelProto:
+    """Say on converted nodes what the old opset took for granted.
+
+    `typed` are the old model and, for early opsets, the converted one, with their inferred types.
+    """
     if version == 8:
-        restore_batches(model, old)
+        restore_batches(model, typed[0])
     constants = _constants(model)
     if version < 11:
-        _type_bounds(model, old, constants)
+        _type_bounds(model, typed, constants)
     for node in nodes(model):
         if node.op_type == "Resize" and not node.domain:
             _leave_out_empty(node, constants)
@@ -100,12 +105,18 @@ def _leave_out_empty(node: onnx.NodeProto, constants: dict[str, onnx.TensorProto
 
 
 def _type_bounds(
-    model: onnx.ModelProto, old: onnx.ModelProto, constants: dict[str, onnx.TensorProto]
-) -> None:
-    """The converter makes float32 of attributes that became inputs, whatever their operator has."""
-    values = (v for g in graphs(old.graph) for v in (*g.input, *g.value_info, *g.output))
-    types = {v.name: v.type.tensor_type.elem_type for v in values}
-    types |= {t.name: t.data_type for g in graphs(old.graph) for t in g.initializer}
+    model: onnx.ModelProto, typed: tuple[onnx.ModelProto, ...],
+    constants: dict[str, onnx.TensorProto],
+) -> None:  # fmt: skip
+    """The converter makes float32 of attributes that became inputs, whatever their operator has.
+
+    An old operator may have no inference of types where the new one has, and the other way round.
+    """
+    types: dict[str, int] = {}
+    for graph in (g for whole in typed for g in graphs(whole.graph)):
+        values = (*graph.input, *graph.value_info, *graph.output)
+        types |= {v.name: kind for v in values if (kind := v.type.tensor_type.elem_type)}
+        types |= {t.name: t.data_type for t in graph.initializer}
     for node in nodes(model):
         bounded = node.op_type in BOUNDED and not node.domain
         for name in node.input[BOUNDED[node.op_type] :] if bounded else ():

@@ -92,7 +92,7 @@ def _raise(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
     try:
         old = before_conversion(infer(model) if version < 11 else model, version)
         new = version_converter.convert_version(old, WORKING_OPSET)
-        return after_conversion(new, old, version)
+        return after_conversion(new, (old, infer(new)) if version < 11 else (old,), version)
     except Exception as error:
         raise LoadError(
             f"the model cannot be raised from opset {version} to {WORKING_OPSET}: "

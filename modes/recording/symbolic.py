@@ -284,6 +284,8 @@ def check_numbers(made: Model, draft: Draft, size: int, point: Mapping[str, Any]
     fresh = draft.model("fresh")
     rng = np.random.default_rng(size)
     feeds = {}
+    if fresh.inputs.keys() != made.inputs.keys():
+        raise NotGeneral(f"numbers of other inputs are constants at {size}")
     for (name, spec), like in zip(fresh.inputs.items(), made.inputs.values(), strict=True):
         if len(spec.shape or ()) != len(like.shape or ()):
             raise NotGeneral(f"{name!r} has another rank at {size}")

@@ -71,12 +71,13 @@ def is_depthwise(w: Array, group: int) -> bool:
 def depthwise(x: Array, w: Array, grid: Windows) -> Array:
     """One input channel per group: a sum over the taps, without a product of matrices."""
     n, c = x.shape[:2]
-    x, w = x[:, :, None], w.reshape(c, len(w) // c, *grid.kernel)
+    outputs = len(w)
+    x, w = x[:, :, None], w.reshape(c, outputs // c, *grid.kernel)
     y = np.zeros((n, *w.shape[:2], *grid.count), x.dtype)
     for tap, reach in grid.taps():
         weight = w[(..., *tap)].reshape(*w.shape[:2], *(1,) * len(tap))
         y += weight * x[(..., *reach)]
-    return y.reshape(n, -1, *grid.count)
+    return y.reshape(n, outputs, *grid.count)
 
 
 def general(x: Array, w: Array, grid: Windows, group: int) -> Array:
@@ -110,9 +111,9 @@ def columns(part: Array, group: int) -> Array:
     """
     rank = part.ndim // 2 - 1
     n, c, *rest = part.shape
-    size = n * math.prod(rest[:rank])
+    size, depth = n * math.prod(rest[:rank]), c // group * math.prod(rest[rank:])
     part = part.reshape(n, group, c // group, *rest)
     count, taps = (0, *range(3, 3 + rank)), (2, *range(3 + rank, 3 + 2 * rank))
     if rest[-1] <= rest[rank - 1]:
-        return part.transpose(1, *taps, *count).reshape(group, -1, size)
-    return part.transpose(1, *count, *taps).reshape(group, size, -1).swapaxes(1, 2)
+        return part.transpose(1, *taps, *count).reshape(group, depth, size)
+    return part.transpose(1, *count, *taps).reshape(group, size, depth).swapaxes(1, 2)

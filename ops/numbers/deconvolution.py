@@ -46,7 +46,8 @@ def spread(y: Array, x: Array, w: Array, grid: Windows, group: int) -> None:
         return
     for images, rows in blocks(len(x), grid.count[0], row, w.nbytes):
         part = x[images, :, rows].swapaxes(0, 1)
-        product = np.matmul(weights, part.reshape(group, weights.shape[2], -1))
+        size = math.prod(part.shape[1:])
+        product = np.matmul(weights, part.reshape(group, weights.shape[2], size))
         taps = product.reshape(y.shape[1], *grid.kernel, *part.shape[1:])
         lower = y[images, :, rows.start * grid.strides[0] :]
         stamp(lower.swapaxes(0, 1), taps, replace(grid, count=part.shape[2:]))
@@ -54,7 +55,7 @@ def spread(y: Array, x: Array, w: Array, grid: Windows, group: int) -> None:
 
 def spread_depthwise(y: Array, x: Array, w: Array, grid: Windows) -> None:
     """The same for one input channel per group, without a product of matrices."""
-    y = y.reshape(*x.shape[:2], -1, *y.shape[2:])
+    y = y.reshape(*x.shape[:2], w.shape[1], *y.shape[2:])
     if is_mostly_kernel(grid):
         for at, reach in turned(grid).taps():
             y[(..., *reach)] += w[None] * x[(..., *at)].reshape(*x.shape[:2], *(1,) * (w.ndim - 1))

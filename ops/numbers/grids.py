@@ -36,4 +36,4 @@ def affine_grid(theta: Array, size: Any, *, align_corners: int = 0) -> Array:
 
     lengths = ints(size)[2:]
     base = base_grid(lengths, bool(align_corners)).astype(theta.dtype)
-    return (base @ theta.swapaxes(1, 2)).reshape(len(theta), *lengths, -1)
+    return (base @ theta.swapaxes(1, 2)).reshape(len(theta), *lengths, len(lengths))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -132,7 +133,8 @@ def group_normalization(
     stash_type: int = 1,
 ) -> Array:
     """(x − μ) / √(σ² + ε) · scale + b, with μ and σ² over each group of channels and its space."""
-    y, _, _ = standard(x.reshape(len(x), num_groups, -1), (2,), epsilon)
+    groups = x.reshape(len(x), num_groups, math.prod(x.shape[1:]) // num_groups)
+    y, _, _ = standard(groups, (2,), epsilon)
     return y.reshape(x.shape) * per_channel(scale, x) + per_channel(bias, x)
 
 

@@ -62,6 +62,26 @@ CASES = {
     "a Hessian in a tensor and in one computed from it": case(
         "g (double[2] x) => (double[2] s) { t = Exp(x) s = Mul(t, x) }", "s", "x t", x=[0.3, -0.7]
     ),
+    "norms of samples, one of which is 0 at another point": case(
+        """g (double[N,1,2] x) => (double[k] y)
+        { a = Constant<value_ints=[0, 1]>() y = ReduceL2<keepdims=0>(x, a) }""",
+        "y", "x", x=[[[0.8, -1.4]]],
+    ),
+    "a derivative that is nothing but rounding": case(
+        """g () => (double[2,2,1] y) <double[2,2,1] w = {-0.467934, -0.0859195, 0.4559121, 0.46302},
+        double b = {0.3}> { t = Add(w, b) y = LogSoftmax<axis=1>(t) }""",
+        "y", "b",
+    ),
+    "numbers that one size takes for constants and another does not": case(
+        """g (double[N,2] x, double[N,1] z, int64[1] k) => (double[1] y)
+        { y = NegativeLogLikelihoodLoss<reduction="none">(x, k) }""",
+        "y", "z", x=[[-1.4, 0.2]], z=[[0.1]], k=[1],
+    ),
+    "a pool with a window longer than the axis": case(
+        """g (double[1,1,2,2] x) => (double[1,1,1,1] y)
+        { y = AveragePool<kernel_shape=[2, 3], strides=[1, 2]>(x) }""",
+        "y", "x", x=[[[[0.8, -1.4], [0.3, 0.2]]]],
+    ),
 }  # fmt: skip
 
 

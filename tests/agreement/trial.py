@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -51,16 +52,21 @@ def trial(seed: int, number: int, dear: int = 1) -> Verdict:
     made = case(seed, number)
     verdict = examined(made, seed, number, dear)
     if verdict.kind == "finding":
-        label = verdict.text.split(":")[0]
+        label = label_of(verdict)
 
         def still(smaller: Case) -> bool:
             other = examined(smaller, seed, number, dear)
-            return other.kind == "finding" and other.text.split(":")[0] == label
+            return other.kind == "finding" and label_of(other) == label
 
         smallest = shrunk(made, still)
         last = examined(smallest, seed, number, dear)
         verdict.text = f"{last.text or verdict.text}\n{text_of(smallest)}"
     return verdict
+
+
+def label_of(verdict: Verdict) -> str:
+    """Which way failed, and how: a number that differs, or the kind of the error."""
+    return re.split(r": off by|: shape|\.py:", verdict.text)[0]
 
 
 def examined(made: Case, seed: int, number: int, dear: int) -> Verdict:

@@ -235,6 +235,16 @@ def test_attributes_that_became_inputs_have_the_type_of_their_operator(kind, dty
     np.testing.assert_array_equal(y, [0.25, -0.5, 0, 0.5, 0.25])
 
 
+@pytest.mark.parametrize("engine", ["numpy", "onnxruntime"])
+def test_bounds_have_the_type_of_a_tensor_that_only_later_opsets_infer(engine):
+    text = """<ir_version: 5, opset_import: ["": 10]>
+    g (double[3] x) => (double[k] y) <bool[3] kept = {1, 0, 1}>
+    { c = Compress(x, kept)  y = Clip<min = -0.5, max = 0.5>(c) }"""
+    y = load(parser.parse_model(text)).run({"x": np.array([-2.0, 0, 0.3])}, engine=engine)["y"]
+    assert y.dtype == np.float64
+    np.testing.assert_array_equal(y, [-0.5, 0.3])
+
+
 def test_a_model_that_imports_no_operators_of_onnx():
     text = '<ir_version: 8, opset_import: ["com.microsoft": 1]> g (double[3] x) => (double[3] y)'
     model = load(parser.parse_model(text + "{ y = com.microsoft.QuickGelu(x) }"))

@@ -102,3 +102,34 @@ def test_kernels_are_taken_apart_where_patches_of_a_row_would_be_too_large(monke
     monkeypatch.setattr(deconvolution, "MOST", 8)
     np.testing.assert_allclose(op.Conv(x, w, **steps), whole, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(op.ConvTranspose(whole, w, **steps), back, rtol=1e-12, atol=1e-12)
+
+
+EMPTY = {
+    "no window": (lambda: op.Conv(np.ones((2, 3, 4, 2)), np.ones((4, 3, 1, 3))), (2, 4, 4, 0)),
+    "no window of a channel": (
+        lambda: op.Conv(np.ones((2, 3, 2)), np.ones((6, 1, 3)), group=3), (2, 6, 0)
+    ),
+    "no image": (lambda: op.Conv(np.ones((0, 3, 4)), np.ones((4, 3, 2))), (0, 4, 3)),
+    "no image, transposed": (
+        lambda: op.ConvTranspose(np.ones((0, 2, 3)), np.ones((2, 4, 2))), (0, 4, 4)
+    ),
+    "nothing to spread": (
+        lambda: op.ConvTranspose(np.ones((2, 2, 3, 0)), np.ones((2, 4, 1, 1))), (2, 4, 3, 0)
+    ),
+    "nothing to spread of a channel": (
+        lambda: op.ConvTranspose(np.ones((2, 2, 0)), np.ones((2, 2, 1)), group=2), (2, 4, 0)
+    ),
+    "no sample in groups": (
+        lambda: op.GroupNormalization(np.ones((0, 4, 3)), np.ones(4), np.ones(4), num_groups=2),
+        (0, 4, 3),
+    ),
+    "no grid": (
+        lambda: op.AffineGrid(np.ones((0, 2, 3)), np.array([0, 1, 4, 5])), (0, 4, 5, 2)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_an_empty_result_has_its_shape(name):
+    made, shape = EMPTY[name]
+    assert made().shape == shape

@@ -258,3 +258,27 @@ def test_scalars_and_repeated_entries_are_copied():
 def test_how_many_are_copied_together():
     assert [together(n) for n in (4096, -8192, 2048, 9216, 64)] == [8, 8, 16, 32, 512]
     assert together(4) == together(0) == together(4100) > 10**9
+
+
+LEFT = [(4, 2), (3, 4, 2), (1, 1, 4, 2), (5, 3, 4, 2)]
+RIGHT = [(2, 1), (1, 2, 1), (1, 2, 3), (3, 2, 1), (5, 1, 2, 1), (5, 3, 2, 9)]
+
+
+@pytest.mark.parametrize("right", RIGHT, ids=str)
+@pytest.mark.parametrize("left", LEFT, ids=str)
+def test_products_of_repeated_matrices(left, right):
+    """Matrices that Expand repeats are multiplied once, whatever stack they make."""
+    c, d = (f"int64[{len(s)}] {{}} = {{{{{str(s)[1:-1]}}}}}" for s in (left, right))
+    model = oj.load(parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 21]>
+        g (double[4,2] x, double[1,2,1] z) => (double[k] y) <{c.format("c")}, {d.format("d")}>
+        {{ a = Expand(x, c)  b = Expand(z, d)  y = MatMul(a, b) }}"""
+    ))  # fmt: skip
+    rng = np.random.default_rng(0)
+    x, z = rng.standard_normal((4, 2)), rng.standard_normal((1, 2, 1))
+    J = oj.linearize(model, {"x": x, "z": z}, of=["y"])
+    C, dense = J.compile("numpy"), J @ np.eye(J.shape[1])
+    for v, u in zip(np.eye(dense.shape[1]), rng.standard_normal((10, dense.shape[0])), strict=True):
+        assert_allclose(C @ v, dense @ v, atol=1e-12)
+        assert_allclose(C.T @ u, dense.T @ u, atol=1e-12)
+    assert_allclose(C @ np.eye(dense.shape[1]), dense, atol=1e-12)

@@ -25,12 +25,14 @@ def matmul(asm: Assembler, node: ir.Node) -> None:
 
 
 def product(asm: Assembler, a: Place, b: Place, y: Place) -> None:
-    """y ← A B, rearranged so that BLAS gets large matrices."""
-    if is_thin(a, b):
+    """y ← A B, rearranged so that BLAS gets large matrices, unless y has repeated matrices."""
+    stacks = [x.shape[:-2] for x in (a, b, y)]
+    if is_thin(a, b) and stacks[1] == stacks[2]:
         thin(asm, a, b, y)
         return
-    for rearranged in (tall, columns_last):
-        a, b, y = rearranged(a, b, y)
+    if np.broadcast_shapes(*stacks[:2]) == stacks[2]:
+        for rearranged in (tall, columns_last):
+            a, b, y = rearranged(a, b, y)
     multiply(asm, a, b, y)
 
 

@@ -44,7 +44,7 @@ def windows_of(node: Node, space: Any, kernel_shape: Any) -> Windows:
         else:
             begin, end = (0, 0) if auto == "VALID" else (pads[k], pads[k + rank])
             free = n + begin + end - reach
-            count = (math.ceil if up else math.floor)(free / steps[k]) + 1
+            count = (math.ceil if up else math.trunc)(free / steps[k]) + 1  # of ONNX, towards zero
             if up and (count - 1) * steps[k] >= n + begin:
                 count -= 1  # a window that would start in the padding at the end
         begins.append(begin)
