@@ -197,8 +197,9 @@ class OptimizerFunction:
     (array(-1.75), array(4.5))
 
     Shapes: G and X' have the shape and type of X, and R its type; R and T, an int64, are scalars;
-    memory keeps its shape. Raises `InputError` where the inputs, outputs or attributes of the
-    function are other ones.
+    memory keeps its shape. The function is written for the opset of the loaded model, which is 21
+    for older ones. Raises `InputError` where the inputs, outputs or attributes of the function are
+    other ones.
     """
 
     function: Any

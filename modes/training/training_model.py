@@ -70,12 +70,21 @@ def training_model(
     add_step(info, loaded.constants, name, xs, [*zs, *running], chosen, learning_rate, running)
     domains = [TRAINING]
     if isinstance(chosen, OptimizerFunction):
+        check_opset(chosen.function, loaded.opset)
         proto.functions.append(chosen.function)
         domains.append(chosen.function.domain)
     check_names(combined(proto, info.algorithm).graph)
     known = {entry.domain for entry in proto.opset_import}
     proto.opset_import.extend(helper.make_opsetid(d, 1) for d in domains if d not in known)
     return proto
+
+
+def check_opset(function: onnx.FunctionProto, version: int) -> None:
+    """A function has the opset of the model: ONNX converts none whose types are not known."""
+    for entry in function.opset_import:
+        if entry.domain in ("", "ai.onnx") and entry.version != version:
+            raise InputError(f"{function.name} is written for opset {entry.version}, the model is "
+                             f"at {version}: write the function for opset {version}")  # fmt: skip
 
 
 def check_names(graph: onnx.GraphProto) -> None:

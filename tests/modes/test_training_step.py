@@ -611,3 +611,13 @@ def test_dropout_draws_at_every_step_and_its_gradient_has_the_same_mask():
         assert set(np.unique(outputs["h"])) <= {0, 2}
         seen.append(outputs["h"])
     assert not np.array_equal(seen[3], seen[-1])
+
+
+@pytest.mark.parametrize("opset", [18, 23])
+def test_an_optimizer_of_another_opset_is_refused(opset):
+    function = onnx.FunctionProto()
+    function.CopyFrom(SGD)
+    function.opset_import[0].version = opset
+    optimizer = oj.OptimizerFunction(function, {"v": 0.0}, {"momentum": 0.5, "decay": 0.0})
+    with pytest.raises(oj.InputError, match=f"sgd is written for opset {opset}, .* at 21: write"):
+        oj.training_model(*mlp()[:2], optimizer=optimizer)
