@@ -47,8 +47,9 @@ from .modes.solvers.pseudo_transient import pseudo_transient
 from .modes.sparse import Coloring, coloring, pattern
 from .modes.support.limits import Limits
 from .modes.training.lowering import lower_gradients
-from .modes.training.optimizers import Adagrad, Adam, Momentum
-from .modes.training.step import initial_state, train_step
+from .modes.training.optimizers import Adagrad, Adam, Momentum, OptimizerFunction
+from .modes.training.state import initial_state, load_state, save_state
+from .modes.training.step import train_step
 from .modes.training.training_model import training_model
 from .ops.registry import defines, jacobian, zero
 
@@ -57,11 +58,12 @@ __version__ = "0.1.0"
 __all__ = [
     "Adagrad", "Adam", "Coloring", "Hessian", "InputError", "LimitError", "Limits", "Linearization",
     "LoadError", "Model", "Momentum", "NotConverged", "OnnxJacError", "OnnxJacWarning",
-    "TensorSpec", "UnknownTensor", "UnsupportedOp", "as_scipy", "coloring", "defines",
-    "distributed", "ekfac", "empirical_fisher", "estimators", "euler_residual", "export", "fisher",
-    "gauss_newton", "grad", "gram", "hessian", "hvp", "identity_like", "implicit_euler",
+    "OptimizerFunction", "TensorSpec", "UnknownTensor", "UnsupportedOp", "as_scipy", "coloring",
+    "defines", "distributed", "ekfac", "empirical_fisher", "estimators", "euler_residual", "export",
+    "fisher", "gauss_newton", "grad", "gram", "hessian", "hvp", "identity_like", "implicit_euler",
     "initial_state", "inverse", "jacobian", "jvp", "kfac", "levenberg_marquardt", "linearize",
-    "load", "lower_gradients", "natural_gradient", "newton_cg", "newton_krylov", "ntk", "pattern",
-    "plots", "preconditioners", "progress", "prove", "pseudo_transient", "shampoo", "streamed",
-    "tags", "to_jax", "to_torch", "train_step", "training_model", "vjp", "zero",
+    "load", "load_state", "lower_gradients", "natural_gradient", "newton_cg", "newton_krylov",
+    "ntk", "pattern", "plots", "preconditioners", "progress", "prove", "pseudo_transient",
+    "save_state", "shampoo", "streamed", "tags", "to_jax", "to_torch", "train_step",
+    "training_model", "vjp", "zero",
 ]  # fmt: skip

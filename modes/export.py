@@ -14,7 +14,7 @@ from ..jacobians.errors import InputError, warn
 from .flow.steps import needed
 from .model import Model
 from .naming.names import Names as NamesOrNone
-from .naming.names import names_of, not_floating
+from .naming.names import check_model, names_of, not_floating, unique
 from .primal.draws import constant
 from .primal.evaluate import evaluate
 from .primal.inputs import check_inputs
@@ -22,6 +22,7 @@ from .recording.dense import jacobian_graph, separate
 from .recording.derive import Draft, Names, grad_graph, hvp_graph, jvp_graph, vjp_graph
 from .recording.guarded import guarded
 from .tape.record import has_tangent
+from .training.step import training_step
 
 MODES: dict[str, Callable[..., Draft]] = {
     "jvp": jvp_graph,
@@ -30,12 +31,13 @@ MODES: dict[str, Callable[..., Draft]] = {
     "hvp": hvp_graph,
     "jacobian": jacobian_graph,
 }
+STEP = "training_step"
 
 
 def export(
-    model: Model,
+    model: Model | onnx.ModelProto,
     mode: str,
-    inputs: Mapping[str, Any],
+    inputs: Mapping[str, Any] | None = None,
     *,
     of: NamesOrNone = None,
     wrt: NamesOrNone = None,
@@ -50,6 +52,15 @@ def export(
     | `"grad"` | | the scalar `of`, `{wrt}_grad` = ∇ of |
     | `"hvp"` | `{wrt}_tangent` | the scalar `of`, `{wrt}_grad`, `{wrt}_hvp` = H · tangents |
     | `"jacobian"` | | each `of`, `{of}_{wrt}_jacobian`, dense |
+    | `"training_step"` | the state | the outputs, the new state |
+
+    A `"training_step"` is of a training model, as `training_model` makes it: an ONNX model of plain
+    operators, by which any runtime trains. Its inputs are the batch, and what `update_binding`
+    changes, under the names of the initializers; initializers that an algorithm lists among its
+    inputs, such as the learning rate, are inputs with these as defaults. Its outputs are those of
+    the model and of the algorithms. The metadata entry `onnxjac.update_binding` says in JSON which
+    output is the new value of which initializer: of what `training_model` makes, `w_new` is that of
+    `w`. `inputs` are an example of a batch, which may be left out; names stay as they are.
 
     Shapes: as at the point, except for a symbolic first dimension of the model's inputs,
     which stays symbolic where that is right at all sizes that are tried: some six recordings, of
@@ -68,13 +79,19 @@ def export(
     (*of, *wrt). Names become valid C identifiers.
 
     Raises `InputError` for a mode or a name that there is not, for a gradient of several numbers,
-    and for what is no floating tensor; `UnsupportedOp` for an operator without a rule.
+    for what is no floating tensor, and for a binding of a training model that does not fit;
+    `UnsupportedOp` for an operator without a rule.
     """
+    if mode == STEP:
+        if (of, wrt) != (None, None):
+            raise InputError(f"mode={mode!r} takes no of= and wrt=: the training model says both")
+        return training_step(model, inputs)
     if mode not in MODES:
-        raise InputError(f"mode={mode!r} is not one of {', '.join(map(repr, MODES))}")
+        raise InputError(f"mode={mode!r} is not one of {', '.join(map(repr, [*MODES, STEP]))}")
+    check_model(model)
     of_names = names_of(model, of, model.outputs, "of")
     wrt_names = names_of(model, wrt, model.inputs, "wrt")
-    model, point = settled(model, check_inputs(model, inputs), (*of_names, *wrt_names))
+    model, point = settled(model, check_inputs(model, inputs or {}), (*of_names, *wrt_names))
     require_floating(model, point, of_names, wrt_names)
     if mode in ("grad", "hvp"):
         require_scalar(model, point, of_names, mode)
@@ -148,12 +165,3 @@ def identifier(name: str) -> str:
     """
     plain = re.sub(r"[^0-9A-Za-z_]", "_", name)
     return f"_{plain}" if plain[:1].isdigit() else plain
-
-
-def unique(name: str, taken: set[str]) -> str:
-    """The name, numbered if it is taken; it is taken from now on."""
-    chosen, k = name, 1
-    while chosen in taken:
-        chosen, k = f"{name}_{k}", k + 1
-    taken.add(chosen)
-    return chosen

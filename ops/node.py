@@ -14,6 +14,9 @@ from ..jacobians import Array, Shape, dtype_of, reading, shape_of
 from ..jacobians.errors import OnnxJacError
 from ..jacobians.symint import whole
 
+TRAINING = "ai.onnx.preview.training"
+"""The domain of Gradient and of the optimisers."""
+
 AT = "onnxjac.at"
 """Key, in the metadata of a graph value, of its number at the point; integers have one."""
 
@@ -26,6 +29,12 @@ NAN = "onnxjac.nan"
 """Key, in the metadata of a graph value: whether some entry is not a number at the point; None
 where the value is of no point.
 """
+
+
+def remedy(domain: str, otherwise: str) -> str:
+    """What to do about an operator that nothing here can carry out or differentiate."""
+    lowering = "onnxjac.lower_gradients(model) replaces it by plain nodes: load what it gives"
+    return lowering if domain == TRAINING else otherwise
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,18 @@ from .contents import Contents
 
 
 def lowest_opsets(model: Contents) -> dict[str, int]:
-    """The lowest opset in which every operator of the model means what it means in its own.
+    """The domains that the model uses, and the lowest opset in which all of its operators mean what
+    they mean in its own.
 
     The default domain is always among them: derivatives are made of its operators.
     """
-    nodes = ir.traversal.RecursiveGraphIterator(model.ir.graph)
+    nodes = list(ir.traversal.RecursiveGraphIterator(model.ir.graph))
     used = {node.op_type for node in nodes if not node.domain}
     lowest = max([WORKING_OPSET, *(_since(op_type, model.opset) for op_type in used)])
     given = model.ir.opset_imports.get("", lowest)
-    return {**model.ir.opset_imports, "": min(given, lowest)}
+    domains = {node.domain for node in nodes}
+    others = {d: v for d, v in model.ir.opset_imports.items() if d in domains}
+    return {**others, "": min(given, lowest)}
 
 
 def _since(op_type: str, opset: int) -> int:

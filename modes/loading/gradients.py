@@ -11,10 +11,11 @@ from collections.abc import Iterator
 import onnx
 from onnx import helper
 
+from ...ops.node import TRAINING
 from .protos import graphs, nodes
 
-TRAINING, NAMED = "ai.onnx.preview.training", "onnxjac.gradient"
-"""The domain of Gradient, and of what stands for it; none of the latter is in a loaded model."""
+NAMED = "onnxjac.gradient"
+"""The domain of what stands for Gradient; none of it is in a loaded model."""
 
 
 def name_by_inputs(model: onnx.ModelProto) -> None:

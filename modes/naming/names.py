@@ -72,3 +72,12 @@ def not_floating(role: str, name: str, dtype: object) -> InputError:
 def is_float(dtype: np.dtype) -> bool:
     """Whether tangents exist: IEEE floats and bfloat16, not the types that only store numbers."""
     return (dtype.kind == "f" and dtype.itemsize > 1) or dtype.name == "bfloat16"
+
+
+def unique(name: str, taken: set[str]) -> str:
+    """The name, numbered if it is taken; it is taken from now on."""
+    chosen, k = name, 1
+    while chosen in taken:
+        chosen, k = f"{name}_{k}", k + 1
+    taken.add(chosen)
+    return chosen

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,10 @@ SAMPLED = frozenset({
     "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
     "RandomUniformLike",
 })  # fmt: skip
+
+
+SEEDS = 2**24
+"""Below this number, the attribute `seed` of type float holds every integer."""
 
 
 def is_random(step: Step) -> bool:
@@ -60,6 +64,23 @@ def fixed(model: Model, point: Mapping[str, Any], engine: str | None) -> Model:
         ir.convenience.replace_all_uses_with(sample, held, replace_graph_outputs=True)
         copy.graph.remove(node)
     return Model(copy, model.limits)
+
+
+def by_seed(
+    model: Model, point: Mapping[str, Any], names: Iterable[str], rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """The named tensors, each random operator drawing by a seed of its own from the generator."""
+    copy = model.ir.clone()
+    nodes = [node for node in ir.traversal.RecursiveGraphIterator(copy.graph)
+             if not node.domain and node.op_type in SAMPLED | {"Dropout"}]  # fmt: skip
+    for node, seed in zip(nodes, rng.choice(SEEDS, len(nodes), replace=False), strict=True):
+        whole = node.op_type == "Dropout"
+        node.attributes["seed"] = (
+            ir.AttrInt64("seed", int(seed)) if whole else ir.AttrFloat32("seed", float(seed))
+        )
+    if not nodes:
+        return evaluate(model, point, names)
+    return evaluate(Model(copy, model.limits), point, names, engine="numpy")
 
 
 def sample_of(node: ir.Node) -> ir.Value:

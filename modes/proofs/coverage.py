@@ -17,6 +17,7 @@ from onnx import defs
 
 from ...jacobians.errors import UnsupportedOp
 from ...ops import find
+from ...ops.node import TRAINING
 from ...ops.rules.zeros import NOT_REAL
 from ..flow.control import CONTROL
 from ..flow.sequences import SEQUENCES
@@ -27,7 +28,7 @@ RULE, BODY, ZERO, NOT_A_FUNCTION = "rule", "body", "zero", "not a function of re
 LOWERED = frozenset({"Gradient", "Adagrad", "Adam", "Momentum"})
 """The operators of the training domain, which `lower_gradients` replaces by plain ones."""
 
-DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
+DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", TRAINING)
 
 
 def status(op_type: str, domain: str = "") -> tuple[str, str]:
@@ -42,7 +43,7 @@ def status(op_type: str, domain: str = "") -> tuple[str, str]:
         return RULE, "its turns or its branch at the point are differentiated"
     if not domain and op_type in SEQUENCES:
         return RULE, "a sequence stands for its tensors at the point"
-    if domain == "ai.onnx.preview.training" and op_type in LOWERED:
+    if domain == TRAINING and op_type in LOWERED:
         return RULE, "replaced by plain operators"
     if (op_type, domain) in schemas() and has_body(schemas()[op_type, domain]):
         return BODY, "ONNX defines it by other operators"

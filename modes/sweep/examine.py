@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.errors import OnnxJacWarning
+from ...ops.node import TRAINING
 from ..loading.messages import first_line
 from ..primal.engines import onnxruntime as ort
 from ..primal.evaluate import evaluate
@@ -27,7 +28,6 @@ from .points import moved
 WAYS = ("slope", "adjoint", "graphs", "symmetry")
 """The checks of a case: see `checks`."""
 
-TRAINING = "ai.onnx.preview.training"
 MISSING = re.compile(r"NOT_IMPLEMENTED|no kernel|not supported|MLDataType|ValidateOpset")
 """What ONNX Runtime says where it has no kernel, no such type or no such opset."""
 

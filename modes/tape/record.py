@@ -13,6 +13,7 @@ from ...jacobians.cached import cached_property
 from ...jacobians.errors import OnnxJacError, UnsupportedOp
 from ...jacobians.symint import agree
 from ...ops import Node, Step, find, numbers
+from ...ops.node import remedy
 from ..naming.names import is_float
 from .active import ActiveStep, Slot
 from .reuse import Basis, basis_of, seen_of
@@ -108,10 +109,11 @@ def blocks_of(active: ActiveStep, values: Mapping[str, Any], op: Any) -> dict[Sl
     step = active.step
     declared = find(step.op_type, step.domain)
     if declared is None:
+        name = (step.domain + "::" if step.domain else "") + step.op_type
+        register = f"register one with @onnxjac.jacobian({name!r}), see ops/ for examples"
         raise UnsupportedOp(
-            f"{step} has neither a rule nor a function body: register one with "
-            f"@onnxjac.jacobian({(step.domain + '::' if step.domain else '') + step.op_type!r}), "
-            f"see ops/ for examples. Its tensors: {tensors_text(step, values)}"
+            f"{step} has neither a rule nor a function body: {remedy(step.domain, register)}. "
+            f"Its tensors: {tensors_text(step, values)}"
         )
     inputs, outputs = (tuple(None if n is None else values[n] for n in names)
                        for names in (step.inputs, step.outputs))  # fmt: skip

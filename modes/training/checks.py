@@ -15,7 +15,7 @@ from ..flow.steps import reads
 from ..naming.names import is_float
 from ..recording.sizes import Sizes
 from ..tape.active import is_zero, reach_forward
-from .walk import ancestors, leaves
+from .walk import INITIALIZER, ancestors, leaves
 
 Names = tuple[str, ...]
 
@@ -87,8 +87,9 @@ def independent(step: Step, names: Names, values: Sequence[ir.Value]) -> None:
 
 
 def complete(step: Step, nodes: list[ir.Node], listed: Sequence[ir.Value], y: ir.Value) -> None:
-    """The listed tensors and constants determine y."""
-    open_leaves = [value for value in leaves(nodes, y) if value.const_value is None]
+    """The listed tensors and initializers determine y."""
+    open_leaves = [value for value in leaves(nodes, y)
+                   if value.const_value is None and INITIALIZER not in value.meta]  # fmt: skip
     missing = [value.name or "" for value in open_leaves if value not in listed]
     if missing:
         named = ", ".join(map(repr, missing))

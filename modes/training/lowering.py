@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -10,9 +9,9 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from ...jacobians import Shape
-from ...jacobians.errors import OnnxJacWarning
+from ...jacobians.errors import warn
 from ...ops import Node, Step, find
+from ...ops.node import TRAINING
 from ..flow.opsets import lowest_opsets
 from ..load import load
 from ..loading.upgrade import WORKING_OPSET
@@ -21,10 +20,10 @@ from ..recording.derive import Draft
 from ..recording.symbolic import batch_symbol, generalised
 from .bodies import control
 from .gradient import gradient
-from .optimizers import DOMAIN, OPTIMIZERS
+from .optimizers import OPERATORS
 from .samples import sample_inputs
 from .scope import Scope
-from .walk import outputs_of
+from .walk import INITIALIZER, outputs_of
 
 
 def lower_gradients(model: Any, *, sizes: Mapping[str, int] | None = None) -> onnx.ModelProto:
@@ -46,34 +45,27 @@ def lower_gradients(model: Any, *, sizes: Mapping[str, int] | None = None) -> on
     """
     loaded = model if isinstance(model, Model) else load(model)
     point = sample_inputs(loaded, sizes or {})
-    warn_fixed(loaded, sizes or {})
+    warn_fixed(loaded, sizes or {}, "say their size with sizes=")
     name = loaded.name or "lowered"
     made = generalised(loaded, point, lambda at: Lowering(loaded, at).draft(), name)
     return ir.to_proto(made.ir)
 
 
-def warn_fixed(model: Model, sizes: Mapping[str, int]) -> None:
+def warn_fixed(model: Model, sizes: Mapping[str, int], remedy: str) -> None:
     """Say which open dimensions, besides the first of the batch, are given a size unasked."""
     batch = batch_symbol(model)
     dims = {d: spec.name for spec in model.inputs.values() for d in spec.shape or ()}
     fixed = {d: n for d, n in dims.items() if not isinstance(d, int) and d != batch}
     unasked = [f"{d or 'without a name'} of {n!r}" for d, n in fixed.items() if d not in sizes]
     if unasked:
-        text = f"these dimensions are fixed at 2, say their size with sizes=: {', '.join(unasked)}"
-        warnings.warn(text, OnnxJacWarning, stacklevel=3)
-
-
-def lowered_at(model: Model, shapes: Mapping[str, Shape], mutable: Collection[str] = ()) -> Model:
-    """The lowered model for inputs of some shapes; `mutable` initializers become inputs."""
-    draft = Lowering(model, sample_inputs(model, {}, shapes)).draft(mutable)
-    return draft.model(model.name or "lowered")
+        warn(f"these dimensions are fixed at 2, {remedy}: {', '.join(unasked)}")
 
 
 class Lowering(Scope):
     """The model at a sample of its inputs."""
 
     def __init__(self, model: Model, point: Mapping[str, np.ndarray]) -> None:
-        imports = {d: v for d, v in lowest_opsets(model).items() if d != DOMAIN}
+        imports = {d: v for d, v in lowest_opsets(model).items() if d != TRAINING}
         super().__init__(model, {**imports, "": max(imports.get("", 1), WORKING_OPSET)})
         self.inputs = [self.entry(name, at) for name, at in point.items()]
 
@@ -82,6 +74,7 @@ class Lowering(Scope):
         for name, array in self.model.constants.items():
             if name in mutable:
                 self.inputs.append(self.entry(name, array))
+                self.inputs[-1].meta[INITIALIZER] = True
             else:
                 self.values[name] = self.op.initializer(array, name)
         self.run(self.model.steps)
@@ -91,10 +84,10 @@ class Lowering(Scope):
     def results(self, step: Step, inputs: Sequence[Any]) -> Sequence[Any]:
         """The outputs of one step; a training operator's are recorded products."""
         declared = find(step.op_type, step.domain)
-        if step.domain == DOMAIN and step.op_type == "Gradient":
+        if step.domain == TRAINING and step.op_type == "Gradient":
             return gradient(self, step, inputs)
-        if step.domain == DOMAIN and step.op_type in OPTIMIZERS:
-            return OPTIMIZERS[step.op_type].lowered(self.op, step, inputs)
+        if step.domain == TRAINING and step.op_type in OPERATORS:
+            return OPERATORS[step.op_type].lowered(self.op, step, inputs)
         if any(isinstance(value, ir.Graph) for value in step.attrs.values()):
             return control(self, step, inputs)
         if declared and declared.definition:

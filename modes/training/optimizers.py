@@ -1,4 +1,5 @@
-"""Adagrad, Adam and Momentum of `ai.onnx.preview.training`, as their pseudo-code says.
+"""Optimisers: Adagrad, Adam and Momentum of `ai.onnx.preview.training`, as their pseudo-code says,
+and functions of ONNX.
 
 One class per operator: its attributes are fields, its formula is `update`, in calls of the
 vocabulary. R is the learning rate, T the number of updates so far, X a tensor, G its gradient; the
@@ -8,33 +9,44 @@ other tensors are what the optimiser remembers of X.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import Any, ClassVar
 
+import numpy as np
+import onnx
+from onnx import helper
+
 from ...jacobians import Array
-from ...jacobians.errors import InputError
+from ...jacobians.errors import InputError, closest
 from ...ops import Step
+from ...ops.node import TRAINING
 
 Arrays = tuple[Array, ...]
-DOMAIN = "ai.onnx.preview.training"
+First = float | Callable[[np.ndarray], Any]
+COUNT, RATE = "update_count", "learning_rate"
 
 
 @dataclass(frozen=True)
-class Optimizer(ABC):
+class Operator(ABC):
     """An operator (R, T, X₁ …, G₁ …, memory) ↦ (X₁' …, memory')."""
 
-    memory: ClassVar[tuple[str, ...]]
+    memory: ClassVar[Mapping[str, First]]
 
     @abstractmethod
     def update(self, op: Any, r: Array, t: Array, x: Array, g: Array, *held: Array) -> Arrays:
         """X' and the new memory."""
 
-    @property
-    def attributes(self) -> dict[str, float | str]:
-        """The coefficients as attributes of a node."""
-        return {k: v if isinstance(v, str) else float(v) for k, v in asdict(self).items()}
+    def nodes(self, weights: Iterable[str]) -> Iterator[onnx.NodeProto]:
+        """One node takes every `X`, `X_gradient`, `X_memory` to `X_new`, `X_memory_new`."""
+        slots = [f"{x}_{slot}" for slot in self.memory for x in weights]
+        held = [RATE, COUNT, *weights, *(f"{x}_gradient" for x in weights), *slots]
+        made = [f"{name}_new" for name in (*weights, *slots)]
+        node = helper.make_node(type(self).__name__, held, made, "optimizer", domain=TRAINING)
+        attributes = {k: v if isinstance(v, str) else float(v) for k, v in asdict(self).items()}
+        node.attribute.extend(helper.make_attribute(*pair) for pair in attributes.items())
+        yield node
 
     @classmethod
     def lowered(cls, op: Any, step: Step, inputs: Sequence[Any]) -> list[Array]:
@@ -61,7 +73,7 @@ def updated_before(op: Any, t: Array, x: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Adagrad(Optimizer):
+class Adagrad(Operator):
     """H' = H + G²;  X' = X − R / (1 + T · decay_factor) · G / (√H' + ε).
 
     X is a weight, G its gradient plus norm_coefficient · X, R the learning rate, T the number of
@@ -74,7 +86,7 @@ class Adagrad(Optimizer):
     norm_coefficient: float = 0.0
     decay_factor: float = 0.0
     epsilon: float = 1e-6
-    memory = ("squares",)
+    memory: ClassVar[Mapping[str, First]] = {"squares": 0.0}
 
     def update(self, op: Any, r: Array, t: Array, x: Array, g: Array, *held: Array) -> Arrays:
         g = regularized(op, x, g, self.norm_coefficient)
@@ -85,7 +97,7 @@ class Adagrad(Optimizer):
 
 
 @dataclass(frozen=True)
-class Adam(Optimizer):
+class Adam(Operator):
     """V' = αV + (1 − α)G;  H' = βH + (1 − β)G²;  X' = X − R' V' / (√H' + ε).
 
     R' = R √(1 − βᵀ) / (1 − αᵀ) from the second update on, and R' = R before. In the end X' shrinks
@@ -102,7 +114,7 @@ class Adam(Optimizer):
     epsilon: float = 1e-6
     norm_coefficient: float = 0.0
     norm_coefficient_post: float = 0.0
-    memory = ("mean", "squares")
+    memory: ClassVar[Mapping[str, First]] = {"mean": 0.0, "squares": 0.0}
 
     def update(self, op: Any, r: Array, t: Array, x: Array, g: Array, *held: Array) -> Arrays:
         g = regularized(op, x, g, self.norm_coefficient)
@@ -122,7 +134,7 @@ class Adam(Optimizer):
 
 
 @dataclass(frozen=True)
-class Momentum(Optimizer):
+class Momentum(Operator):
     """V' = αV + βG, with β = 1 at first;  X' = X − R V'.
 
     With mode="nesterov", X' = X − R (G + αV'). X is a weight, G its gradient plus
@@ -136,7 +148,7 @@ class Momentum(Optimizer):
     beta: float = 1.0
     mode: str = "standard"
     norm_coefficient: float = 0.0
-    memory = ("velocity",)
+    memory: ClassVar[Mapping[str, First]] = {"velocity": 0.0}
 
     def __post_init__(self) -> None:
         if self.mode not in ("standard", "nesterov"):
@@ -153,4 +165,77 @@ class Momentum(Optimizer):
         return op.Sub(x, op.Mul(r, way)), velocity
 
 
-OPTIMIZERS: dict[str, type[Optimizer]] = {c.__name__: c for c in (Adagrad, Adam, Momentum)}
+OPERATORS: dict[str, type[Operator]] = {c.__name__: c for c in (Adagrad, Adam, Momentum)}
+
+
+@dataclass(frozen=True)
+class OptimizerFunction:
+    """(R, T, X, G, memory) ↦ (X', memory'): an optimiser of your own, as an ONNX function.
+
+    `function` is a `FunctionProto`, or a function of onnxscript. It is called for each trained
+    tensor X, with G the gradient of the loss in X, R the learning rate, T the number of updates so
+    far. `memory` names what it remembers of X, in the order of its inputs and outputs, with the
+    first values: a number stands for a tensor like X that it fills, and a function of X gives any
+    other array. `attributes` are attributes of the function. A float of ONNX has single precision:
+    for coefficients in double precision, the function takes a tensor, which an array gives.
+
+    >>> import onnx.parser
+    >>> import onnxjac as oj
+    >>> heavy_ball = onnx.parser.parse_function('''<domain: "me", opset_import: ["": 21]>
+    ...     heavy_ball <alpha> (R, T, X, G, V) => (X1, V1) {
+    ...     a = Constant<value_float: float = @alpha>()
+    ...     b = CastLike(a, X) old = Mul(b, V) V1 = Add(old, G) d = Mul(R, V1) X1 = Sub(X, d) }''')
+    >>> optimizer = oj.OptimizerFunction(heavy_ball, {"velocity": 0.0}, {"alpha": 0.5})
+    >>> model = onnx.parser.parse_model('''<ir_version: 10, opset_import: ["": 21]>
+    ...     f (double[n] x) => (double l) <double w = {2}> {
+    ...     y = Mul(w, x) l = ReduceSum<keepdims = 0>(y) }''')
+    >>> training = oj.training_model(model, "l", optimizer=optimizer, learning_rate=0.5)
+    >>> state = None
+    >>> for _ in range(2):
+    ...     state, _ = oj.train_step(training, state, {"x": [1.0, 2.0]})
+    >>> state["w"], state["w_velocity"]  # 2 - 0.5 · 3 - 0.5 · (0.5 · 3 + 3)
+    (array(-1.75), array(4.5))
+
+    Shapes: G and X' have the shape and type of X, and R its type; R and T, an int64, are scalars;
+    memory keeps its shape. The function is written for the opset of the loaded model, which is 21
+    for older ones. Raises `InputError` where the inputs, outputs or attributes of the function are
+    other ones.
+    """
+
+    function: Any
+    memory: Mapping[str, First] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if hasattr(self.function, "to_function_proto"):
+            object.__setattr__(self, "function", self.function.to_function_proto())
+        if not isinstance(f := self.function, onnx.FunctionProto):
+            raise InputError(f"an optimizer is a FunctionProto, not {type(f).__name__}")
+        slots = ", ".join(["", *self.memory])
+        if (len(f.input), len(f.output)) != (4 + len(self.memory), 1 + len(self.memory)):
+            raise InputError(f"{f.name} maps ({', '.join(f.input)}) to ({', '.join(f.output)}), "
+                             f"not (R, T, X, G{slots}) to (X{slots})")  # fmt: skip
+        known = [*f.attribute, *(a.name for a in f.attribute_proto)]
+        for name in self.attributes:
+            if name not in known:
+                raise InputError(f"{f.name} has no attribute {name!r}.{closest(name, known)}")
+        for name in f.attribute:
+            if name not in self.attributes:
+                raise InputError(f"{f.name} needs the attribute {name!r}: give it in attributes=")
+
+    def nodes(self, weights: Iterable[str]) -> Iterator[onnx.NodeProto]:
+        """A call takes one `X`, `X_gradient`, `X_memory` to `X_new`, `X_memory_new`."""
+        f = self.function
+        given = {k: onnx.numpy_helper.from_array(v) if isinstance(v, np.ndarray) else v
+                 for k, v in self.attributes.items()}  # fmt: skip
+        for x in weights:
+            rate, slots = f"{x}_rate", [f"{x}_{slot}" for slot in self.memory]
+            yield helper.make_node("CastLike", [RATE, x], [rate])
+            held, made = [rate, COUNT, x, f"{x}_gradient", *slots], [x, *slots]
+            yield helper.make_node(
+                f.name, held, [f"{name}_new" for name in made], f"{x}_optimizer",
+                domain=f.domain, overload=f.overload, **given,
+            )  # fmt: skip
+
+
+Optimizer = Operator | OptimizerFunction

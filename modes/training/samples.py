@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ...jacobians import Shape
 from ...jacobians.errors import InputError, OnnxJacError
 from ...ops import numbers
 from ..flow.steps import python_of
@@ -64,25 +63,19 @@ class Samples:
             )
 
 
-def sample_inputs(
-    model: Model, sizes: Mapping[str, int], shapes: Mapping[str, Shape] | None = None
-) -> dict[str, np.ndarray]:
+def sample_inputs(model: Model, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
     """An array for every input of the model: positive floats, integers 0; open dimensions are
-    what `shapes` says of the input, else what `sizes` says of their symbol, else 2.
+    what `sizes` says of their symbol, else 2.
     """
     rng = np.random.default_rng(0)
-    shapes = shapes or {}
-    return {n: sample(spec, sizes, shapes.get(n), rng) for n, spec in model.inputs.items()}
+    return {name: sample(spec, sizes, rng) for name, spec in model.inputs.items()}
 
 
-def sample(
-    spec: TensorSpec, sizes: Mapping[str, int], shape: Shape | None, rng: np.random.Generator
-) -> np.ndarray:
+def sample(spec: TensorSpec, sizes: Mapping[str, int], rng: np.random.Generator) -> np.ndarray:
     """An array that fits the declaration of one input."""
-    if spec.dtype is None or (spec.shape is None and shape is None):
+    if spec.dtype is None or spec.shape is None:
         raise InputError(f"input {spec.name!r} is declared without type or shape: declare them")
-    declared = tuple(d if isinstance(d, int) else sizes.get(d or "", 2) for d in spec.shape or ())
-    shape = declared if shape is None else shape
+    shape = tuple(d if isinstance(d, int) else sizes.get(d or "", 2) for d in spec.shape)
     if is_float(spec.dtype):
         return rng.uniform(0.5, 1.5, shape).astype(spec.dtype)
     return np.zeros(shape, spec.dtype)

@@ -1,40 +1,170 @@
-"""``oj.train_step``: one step of a training model, carried out on its lowered graph."""
+"""Steps: what a training model does with one batch, as a plain model, and carried out."""
 
 from __future__ import annotations
 
+import json
+from collections import deque
 from collections.abc import Mapping
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
+from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
+from onnx import helper
 
-from ...jacobians import Shape
-from ...jacobians.errors import InputError, UnknownTensor, closest
+from ...jacobians.errors import InputError, LimitError, UnknownTensor, closest
 from ...ops.registry import version
 from ..load import load
 from ..model import Model
-from .lowering import lowered_at
+from ..naming.names import unique
+from ..primal.inputs import check_inputs
+from ..recording.symbolic import generalised
+from .lowering import Lowering, warn_fixed
+from .samples import sample_inputs
+from .state import (
+    State,
+    binding,
+    check_bindings,
+    check_fits,
+    checked,
+    initial_state,
+    initializers,
+    loaded,
+)
 from .training_model import combined
 
-State = dict[str, np.ndarray]
+BOUND = "onnxjac.update_binding"
+"""The metadata of a step: initializer -> the output that is its new value, as JSON."""
+
+ALGORITHMS = "onnxjac.algorithms"
+"""The domain of algorithms that are functions; none of it is in a step."""
 
 
-def initial_state(training_model: onnx.ModelProto) -> State:
-    """What training changes, by name, before the first step: initializers, overwritten by what
-    `initialization` computes for them.
+@dataclass(frozen=True)
+class Exported:
+    """A step that was exported: of which model, under which version of the declarations."""
 
-    Shapes: each tensor has the shape of its initializer. Raises `LoadError` where an
-    `initialization` is no valid graph. Source: `TrainingInfoProto`, in the ONNX specification.
+    source: bytes
+    declared: int
+    model: Model
+    inputs: tuple[str, ...]
+    new: Mapping[str, str]
+
+    def fits(self, source: bytes, inputs: Mapping[str, Any]) -> bool:
+        """Whether it is the step of a model for inputs of these shapes."""
+        if self.declared != version() or self.source != source:
+            return False
+        specs = self.model.inputs
+        try:
+            shapes = {name: np.shape(x) for name, x in inputs.items() if name in specs}
+        except (AttributeError, ValueError):  # no mapping, or a ragged list: the export will say so
+            return False
+        return all(
+            len(shape) == len(dims := specs[name].shape or ())
+            and all(not isinstance(d, int) or d == n for d, n in zip(dims, shape, strict=True))
+            for name, shape in shapes.items()
+        )
+
+
+STEPS: deque[Exported] = deque(maxlen=4)
+"""The last steps that were run."""
+
+
+def training_step(model: Any, inputs: Mapping[str, Any] | None = None) -> onnx.ModelProto:
+    """(batch, state) ↦ (outputs, new state): see `export`."""
+    check_bindings(model)
+    whole, new = iteration(model)
+    net = loaded(whole, "the model with its algorithm")
+    if inputs is None:
+        point = sample_inputs(net, {})
+        warn_fixed(net, {}, "give an example of the inputs")
+    else:
+        point = batch_of(net, inputs)
+    chosen = {v.name for v in whole.graph.input} & net.initializers.keys()
+    first = {pair.key for info in model.training_info for pair in info.initialization_binding}
+    mutable = new.keys() | first | chosen
+    made = generalised(
+        net, point, lambda at: Lowering(net, at).draft(mutable), f"{net.name or 'model'}_step"
+    )
+    check_updates(model, made, new)
+    for name in chosen - new.keys() - first:
+        value = next(v for v in made.ir.graph.inputs if v.name == name)
+        value.const_value = ir.tensor(net.constants[name], name=name)
+        made.ir.graph.register_initializer(value)
+    made.ir.metadata_props[BOUND] = json.dumps(new)
+    return ir.to_proto(made.ir)
+
+
+def batch_of(net: Model, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs of a step, checked."""
+    point = check_inputs(net, inputs)
+    for name in point:
+        if name not in net.inputs:
+            raise no_input(name)
+    return point
+
+
+def no_input(name: str) -> InputError:
+    """The refusal of a tensor among the inputs that belongs to the state."""
+    return InputError(f"{name!r} is no input of a step: what it changes is in state=")
+
+
+def check_updates(model: onnx.ModelProto, made: Model, new: Mapping[str, str]) -> None:
+    """Every new value fits the initializer that takes it, at all batch sizes."""
+    held = initializers(model)
+    for k, info in enumerate(model.training_info):
+        for pair in info.update_binding:
+            spec = made.outputs[new[pair.key]]
+            what = binding(k, "update_binding", pair)
+            check_fits(what, pair.value, spec.dtype, spec.shape or (), held[pair.key])
+
+
+def iteration(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, str]]:
+    """The graph of one step, and for every initializer that it changes the output that has the new
+    value.
+
+    Of several algorithms, each becomes a function together with the graph of the model, so that its
+    tensors are its own. The functions are called in order, with what those before have changed.
     """
-    state: State = {}
-    for k, info in enumerate(training_model.training_info):
-        held = {t.name: t for t in (*training_model.graph.initializer, *info.algorithm.initializer)}
-        keys = [pair.key for pair in info.update_binding]
-        state |= {key: np.array(onnx.numpy_helper.to_array(held[key])) for key in keys}
-        first = _initialization(training_model.SerializeToString(deterministic=True), k, version())
-        state |= {p.key: np.array(first[p.value]) for p in info.initialization_binding}
-    return state
+    first, *more = model.training_info
+    if not more:
+        return combined(model, first.algorithm), {p.key: p.value for p in first.update_binding}
+    whole, new = combined(model, onnx.GraphProto()), dict[str, str]()
+    graph = whole.graph
+    for part in ("node", "output", "value_info"):
+        graph.ClearField(part)
+    now = {tensor.name: tensor.name for tensor in graph.initializer}
+    keys = {pair.key for info in model.training_info for pair in info.update_binding}
+    taken = {value.name for value in graph.input} | {*now} | keys
+    for k, info in enumerate(model.training_info):
+        both, scope = combined(model, info.algorithm).graph, dict(now)
+        for tensor in info.algorithm.initializer:
+            known = any(pair.key == tensor.name for pair in info.update_binding)
+            scope[tensor.name] = tensor.name if known else unique(tensor.name, taken)
+            graph.initializer.add().CopyFrom(tensor)
+            graph.initializer[-1].name = scope[tensor.name]
+        for value in info.algorithm.input:
+            name = scope.get(value.name, value.name)
+            if name not in {known.name for known in graph.input}:
+                graph.input.add().CopyFrom(value)
+                graph.input[-1].name = name
+        taken |= {value.name for value in graph.input}
+        inputs = [*scope, *(value.name for value in both.input if value.name not in scope)]
+        outputs = {value.name: unique(value.name, taken) for value in both.output}
+        for value in both.output:
+            graph.output.add().CopyFrom(value)
+            graph.output[-1].name = outputs[value.name]
+        function = helper.make_function(ALGORITHMS, f"algorithm_{k}", inputs, list(outputs),
+                                        both.node, model.opset_import)  # fmt: skip
+        whole.functions.append(function)
+        given, made = [scope.get(name, name) for name in inputs], list(outputs.values())
+        graph.node.append(helper.make_node(function.name, given, made, domain=ALGORITHMS))
+        new |= {pair.key: outputs[pair.value] for pair in info.update_binding}
+        now |= new
+    whole.opset_import.append(helper.make_opsetid(ALGORITHMS, 1))
+    return whole, new
 
 
 def train_step(
@@ -47,59 +177,44 @@ def train_step(
     """(new state, outputs) after one execution of every `algorithm` of the model, in order.
 
     `state` holds the tensors that `update_binding` changes; None stands for the initial state.
-    `state` may also hold other initializers, such as the learning rate. The outputs are the outputs
-    of the model and of the algorithms, before the update. The lowered graph is kept for the next
-    step.
+    `state` may also hold other initializers that an algorithm lists among its inputs, such as the
+    learning rate. The outputs are the outputs of the model and of the algorithms, before the
+    update. What runs is the model that ``export(training_model, "training_step", inputs)`` makes;
+    the last ones are kept, for all batches whose shapes they are declared for.
 
     Shapes: each tensor of the state keeps its shape; inputs are as the model declares them, and a
-    free batch dimension may change from step to step. Raises `InputError` for a model without
+    free dimension may change from step to step. Raises `InputError` for a model without
     `training_info` and for an input that is missing, `UnknownTensor` for a name that the model does
     not have, and another `OnnxJacError` where an operator fails on its inputs.
 
     Source: `TrainingInfoProto`, in the ONNX specification.
     """
-    if not training_model.training_info:
-        raise InputError("the model has no training_info: make one with training_model")
-    held = dict(initial_state(training_model) if state is None else state)
-    data = training_model.SerializeToString(deterministic=True)
-    shapes = frozenset((name, np.shape(value)) for name, value in inputs.items())
-    outputs: State = {}
-    for k, info in enumerate(training_model.training_info):
-        step = _lowered(data, k, frozenset(held), shapes, version())
-        found = step.run({**_fitting(step, held), **inputs}, engine=engine)
-        outputs |= found
-        held |= {pair.key: found[pair.value] for pair in info.update_binding}
-    return held, outputs
-
-
-def _fitting(step: Model, state: Mapping[str, Any]) -> dict[str, Any]:
-    """The state, each of its names checked."""
-    for name in state:
-        if name not in step.inputs and name not in step.initializers:
+    held = initial_state(training_model) if state is None else checked(state)
+    step = step_for(training_model, inputs)
+    for name in held:
+        if name not in step.inputs:
             raise UnknownTensor(f"state has no tensor {name!r}.{closest(name, step.inputs)}")
-    return dict(state)
+        if name in inputs:
+            raise no_input(name)
+    found = step.model.run({**held, **inputs}, engine=engine)
+    return {**held, **{key: found[value] for key, value in step.new.items()}}, found
 
 
-@lru_cache(maxsize=4)
-def _lowered(
-    data: bytes, k: int, mutable: frozenset[str], shapes: frozenset[tuple[str, Shape]],
-    declared: int,
-) -> Model:  # fmt: skip
-    """One algorithm of a training model as a plain model; what changes is an input of it.
-
-    `declared` is the version of the declarations, by which it is lowered.
-    """
-    model = onnx.ModelProto.FromString(data)
-    whole = load(combined(model, model.training_info[k].algorithm))
-    return lowered_at(whole, dict(shapes), mutable)
-
-
-@lru_cache(maxsize=4)
-def _initialization(data: bytes, k: int, declared: int) -> State:
-    model = onnx.ModelProto.FromString(data)
-    graph = model.training_info[k].initialization
-    if not graph.output:
-        return {}
-    model.graph.CopyFrom(graph)
-    del model.training_info[:]
-    return load(model).run({})
+def step_for(training_model: onnx.ModelProto, inputs: Mapping[str, Any]) -> Exported:
+    """The exported step of a training model for inputs of these shapes."""
+    try:
+        source = training_model.SerializeToString(deterministic=True)
+    except EncodeError as error:
+        raise LimitError(
+            "a training model of more than 2 GiB is not kept from step to step: export its step, "
+            "and run that"
+        ) from error
+    kept = next((step for step in tuple(STEPS) if step.fits(source, inputs)), None)
+    if kept is not None:
+        return kept
+    made = training_step(training_model, inputs)
+    bound = next(entry.value for entry in made.metadata_props if entry.key == BOUND)
+    names = tuple(value.name for value in made.graph.input)
+    step = Exported(source, version(), load(made), names, json.loads(bound))
+    STEPS.appendleft(step)
+    return step

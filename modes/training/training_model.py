@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,15 +12,16 @@ import onnx_ir as ir
 from onnx import helper, numpy_helper
 
 from ...jacobians.errors import InputError, UnknownTensor, closest
+from ...ops.node import TRAINING
 from ..flow.steps import needed
 from ..load import load
 from ..loading.protos import nodes as nodes_of
 from ..model import Model
 from ..naming.names import is_float
-from .optimizers import DOMAIN, OPTIMIZERS, Optimizer
+from .optimizers import COUNT, OPERATORS, RATE, Optimizer, OptimizerFunction
 
 Arrays = Mapping[str, np.ndarray]
-COUNT, RATE, ONE = "update_count", "learning_rate", "one_update"
+ONE = "one_update"
 
 
 def training_model(
@@ -29,6 +31,7 @@ def training_model(
     optimizer: str | Optimizer = "Adam",
     *,
     learning_rate: float = 1e-3,
+    initialization: onnx.GraphProto | None = None,
 ) -> onnx.ModelProto:
     """The model with one training step beside it, as ONNX's `TrainingInfoProto` describes it.
 
@@ -38,13 +41,16 @@ def training_model(
     running statistics of BatchNormalization: these are never trained. With `training_mode=1` a step
     gives them the node's running outputs, momentum · old + (1 - momentum) · batch with the variance
     of the batch over n, where PyTorch takes n - 1; with `training_mode=0` they stay as they are.
-    `optimizer` is `"Adam"`, `"Adagrad"` or `"Momentum"`, or one of these with its coefficients.
+    `optimizer` is `"Adam"`, `"Adagrad"` or `"Momentum"`, one of these with its coefficients, or an
+    `OptimizerFunction` of your own. `initialization` is a graph without inputs; its outputs are
+    first values, which it may draw, of the tensors of the same names.
 
-    The training step has a Gradient node and an optimiser node; `update_binding` says which
-    initializer takes which output; `initialization` brings the first values back. The learning
-    rate and the number of updates are initializers `learning_rate` and `update_count`.
+    The training step has a Gradient node and nodes of the optimiser; `update_binding` says which
+    initializer takes which output; `initialization` brings the first values back, where it does not
+    compute them. The learning rate and the number of updates are initializers `learning_rate`, the
+    default of an input of the step, and `update_count`.
     Raises `UnknownTensor` for a name that is no floating initializer, `InputError` for one that
-    cannot be trained.
+    cannot be trained, and for a name that would be in the step twice.
 
     Shapes: the loss is a scalar, or its elements are summed by the Gradient node; what an optimiser
     remembers of a tensor has the shape of that tensor. Source: `TrainingInfoProto` and the
@@ -54,22 +60,56 @@ def training_model(
     proto = ir.to_proto(loaded.ir)
     info = proto.training_info.add()
     info.algorithm.name, info.initialization.name = "training_step", "initialization"
+    if initialization is not None:
+        info.initialization.CopyFrom(initialization)
     name = add_loss(proto, info.algorithm, loss)
     statistics = running_statistics(proto)
     xs, zs = independent(combined(proto, info.algorithm), name, trainable, statistics)
     running = {old: new for old, new in statistics.items() if new and old in loaded.constants}
-    chosen = default_of(optimizer) if isinstance(optimizer, str) else optimizer
+    chosen = optimizer_of(optimizer)
     add_step(info, loaded.constants, name, xs, [*zs, *running], chosen, learning_rate, running)
-    if not any(entry.domain == DOMAIN for entry in proto.opset_import):
-        proto.opset_import.append(helper.make_opsetid(DOMAIN, 1))
+    domains = [TRAINING]
+    if isinstance(chosen, OptimizerFunction):
+        check_opset(chosen.function, loaded.opset)
+        proto.functions.append(chosen.function)
+        domains.append(chosen.function.domain)
+    check_names(combined(proto, info.algorithm).graph)
+    known = {entry.domain for entry in proto.opset_import}
+    proto.opset_import.extend(helper.make_opsetid(d, 1) for d in domains if d not in known)
     return proto
 
 
-def default_of(name: str) -> Optimizer:
-    """An optimiser with the coefficients that it has by default."""
-    if name not in OPTIMIZERS:
-        raise InputError(f"there is no optimizer {name!r}.{closest(name, OPTIMIZERS)}")
-    return OPTIMIZERS[name]()
+def check_opset(function: onnx.FunctionProto, version: int) -> None:
+    """A function has the opset of the model: ONNX converts none whose types are not known."""
+    for entry in function.opset_import:
+        if entry.domain in ("", "ai.onnx") and entry.version != version:
+            raise InputError(f"{function.name} is written for opset {entry.version}, the model is "
+                             f"at {version}: write the function for opset {version}")  # fmt: skip
+
+
+def check_names(graph: onnx.GraphProto) -> None:
+    """Every tensor has a name of its own; an initializer may be the default of an input."""
+    made = [name for node in graph.node for name in node.output if name]
+    for part in (graph.input, graph.initializer):
+        names = Counter([*(each.name for each in part), *made])
+        for name, count in names.items():
+            if count > 1:
+                raise InputError(
+                    f"{name!r} would be in the training step twice: rename it in the model, in the "
+                    "loss or in what the optimizer remembers"
+                )
+
+
+def optimizer_of(given: str | Optimizer) -> Optimizer:
+    """An optimiser; one that is named has the coefficients that it has by default."""
+    if isinstance(given, Optimizer):
+        return given
+    if not isinstance(given, str):
+        raise InputError(f"an optimizer is no {type(given).__name__}: name it, or make an "
+                         "OptimizerFunction of a function")  # fmt: skip
+    if given not in OPERATORS:
+        raise InputError(f"there is no optimizer {given!r}.{closest(given, OPERATORS)}")
+    return OPERATORS[given]()
 
 
 def combined(model: onnx.ModelProto, algorithm: onnx.GraphProto) -> onnx.ModelProto:
@@ -166,36 +206,42 @@ def add_step(
     `running` are the running statistics, each with the tensor that it becomes.
     """
     graph = info.algorithm
-    slots = {f"{x}_{slot}": np.zeros_like(weights[x]) for slot in optimizer.memory for x in xs}
-    state = {**{x: weights[x] for x in xs}, **slots, COUNT: np.array(0, np.int64)}
+    trained = {x: weights[x] for x in xs}
+    slots = {f"{x}_{slot}": np.asarray(held(a)) if callable(held) else np.full_like(a, held)
+             for slot, held in optimizer.memory.items() for x, a in trained.items()}  # fmt: skip
+    state = {**trained, **slots, COUNT: np.array(0, np.int64)}
     state |= {name: weights[name] for name in running}
-    graph.node.extend(helper.make_node("Identity", [made], [f"{name}_new"], f"{name}_update")
-                      for name, made in running.items())
-    graph.node.extend(nodes(loss, xs, zs, list(slots), optimizer))
+    graph.node.extend(
+        helper.make_node("Identity", [made], [f"{name}_new"], f"{name}_update")
+        for name, made in running.items()
+    )
+    graph.node.append(gradient(loss, xs, zs))
+    graph.node.extend(optimizer.nodes(trained))
+    graph.node.append(helper.make_node("Add", [COUNT, ONE], [f"{COUNT}_new"], "count"))
     rate = np.array(learning_rate, weights[xs[0]].dtype)
     own = {**slots, COUNT: state[COUNT], RATE: rate, ONE: np.array(1, np.int64)}
     graph.initializer.extend(numpy_helper.from_array(a, name) for name, a in own.items())
+    graph.input.append(typed(RATE, rate))  # its initializer is what it is by default
     graph.output.extend(typed(f"{name}_new", array) for name, array in state.items())
     bind(info.update_binding, {name: f"{name}_new" for name in state})
+    first = {value.name: value.name for value in info.initialization.output}
+    for name in first:
+        if name not in state:
+            raise UnknownTensor(f"initialization gives {name!r}, which no step changes."
+                                f"{closest(name, state)}")  # fmt: skip
     for name, array in state.items():
-        add_first(info.initialization, name, array)
-    bind(info.initialization_binding, {name: f"{name}_first" for name in state})
+        if name not in first:
+            add_first(info.initialization, name, array)
+    bind(info.initialization_binding, {name: f"{name}_first" for name in state} | first)
 
 
-def nodes(
-    loss: str, xs: list[str], zs: list[str], slots: list[str], optimizer: Optimizer
-) -> list[onnx.NodeProto]:
-    """The nodes of a step after the loss."""
-    gradients = [f"{x}_gradient" for x in xs]
-    gradient = helper.make_node(
-        "Gradient", [*xs, *zs], gradients, "gradient", domain=DOMAIN, xs=xs, y=loss
-    )
+def gradient(loss: str, xs: list[str], zs: list[str]) -> onnx.NodeProto:
+    """The Gradient node of a step."""
+    node = helper.make_node("Gradient", [*xs, *zs], [f"{x}_gradient" for x in xs], "gradient",
+                            domain=TRAINING, xs=xs, y=loss)  # fmt: skip
     if zs:
-        gradient.attribute.append(helper.make_attribute("zs", zs))
-    held, made = [RATE, COUNT, *xs, *gradients, *slots], [f"{name}_new" for name in (*xs, *slots)]
-    update = helper.make_node(type(optimizer).__name__, held, made, "optimizer", domain=DOMAIN)
-    update.attribute.extend(helper.make_attribute(*pair) for pair in optimizer.attributes.items())
-    return [gradient, update, helper.make_node("Add", [COUNT, ONE], [f"{COUNT}_new"], "count")]
+        node.attribute.append(helper.make_attribute("zs", zs))
+    return node
 
 
 def add_first(graph: onnx.GraphProto, name: str, array: np.ndarray) -> None:

@@ -10,6 +10,9 @@ from ...ops import Step
 from ...ops.graphs import operands_of
 from ..flow.steps import python_of
 
+INITIALIZER = "onnxjac.initializer"
+"""Key, in the metadata of an input, that says that it takes the place of an initializer."""
+
 
 def ancestors(values: Iterable[ir.Value], stop: Container[ir.Value] = ()) -> list[ir.Node]:
     """The nodes that compute some values, each after those it reads; none behind a `stop`."""

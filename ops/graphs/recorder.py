@@ -285,7 +285,7 @@ class Recorder:
         if array is None or isinstance(array, ir.Value):
             return array
         array = np.asarray(array)
-        if array.size > 16 and not any(array.strides):
+        if array.size > 1 and not any(array.strides):
             return self._repeated(array)
         where = array.__array_interface__["data"][0], array.strides
         content: Any = array.tobytes() if array.size <= SHARED else where

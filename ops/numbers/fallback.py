@@ -14,6 +14,7 @@ import onnx_ir
 from onnx.reference import ReferenceEvaluator
 
 from ...jacobians.errors import UnsupportedOp
+from ..node import remedy
 
 
 def run_reference(
@@ -41,11 +42,14 @@ def evaluator(node: bytes, version: int) -> ReferenceEvaluator:
         return ReferenceEvaluator(parsed, opsets={parsed.domain: version, "": version})
     except (NotImplementedError, RuntimeError) as error:
         name = f"{parsed.domain or 'ai.onnx'}::{parsed.op_type}"
+        otherwise = (
+            f"Define it with @onnxjac.defines({name!r}): its values and derivatives follow. Or try "
+            "engine='onnxruntime', which may know its values. Its outputs can be given with the "
+            "inputs, but are constants then, without derivatives."
+        )
         raise UnsupportedOp(
             f"{name} at opset {version} has neither a kernel in onnxjac nor a reference "
-            f"implementation in onnx. Define it with @onnxjac.defines({name!r}): its values and "
-            "derivatives follow. Or try engine='onnxruntime', which may know its values. Its "
-            "outputs can be given with the inputs, but are constants then, without derivatives."
+            f"implementation in onnx. {remedy(parsed.domain, otherwise)}"
         ) from error
 
 

@@ -524,7 +524,8 @@ def constant_of_shape(g: Graph, op: str) -> None:
 @makes("Range")
 def range_(g: Graph, op: str) -> None:
     x = g.pick(lambda s: len(s) > 0 and s[-1] > 0)
-    limits = [g.constant(v, g.dtype) for v in (0.0, g.shape(x)[-1], 1.0)]
+    end = g.shape(x)[-1] - 0.4  # a limit that is moved a little makes as many numbers
+    limits = [g.constant(v, g.dtype) for v in (0.0, end, 1.0)]
     g.node("Mul", [x, g.node("Range", limits)])
 
 
@@ -617,7 +618,8 @@ def gather_elements(g: Graph, op: str) -> None:
 def gather_nd(g: Graph, op: str) -> None:
     x = g.pick(lambda s: len(s) > 0 and 0 not in s)
     shape = g.shape(x)
-    batch = g.integer(0, 1) if g.opset >= 12 and len(shape) > 1 else 0
+    free = g.symbolic and shape[0] == g.batch  # the indices are of one batch
+    batch = g.integer(0, 1) if g.opset >= 12 and len(shape) > 1 and not free else 0
     depth = g.integer(1, len(shape) - batch)
     count = g.integer(1, 3)
     columns = [g.rng.integers(0, n, (*shape[:batch], count)) for n in shape[batch : batch + depth]]

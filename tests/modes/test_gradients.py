@@ -305,6 +305,19 @@ def test_a_symbolic_batch_stays_symbolic():
         np.testing.assert_allclose(dx, slope @ w.T)
 
 
+def test_a_batch_of_one_that_follows_another_formula_fixes_the_batch():
+    # Squeeze takes the batch away where it is 1: then the sums run over the features
+    proto = model("""f (double[batch,3] x) => (double[batch,3] d) <int64 first = {0}> {
+        s = Squeeze(x)
+        c = CumSum(s, first)
+        q = Mul(c, s)
+        y = ReduceSum<keepdims = 0>(q)
+        d = G <xs = ["x"], y = "y"> (x) }""")
+    with pytest.warns(oj.OnnxJacWarning, match="'d' follows another formula at 1"):
+        lowered = oj.lower_gradients(proto)
+    assert oj.load(lowered).inputs["x"].shape == (2, 3)
+
+
 def test_a_symbolic_batch_inside_a_branch():
     text = """branch (bool wanted, double[n, 3] x) => (double[n, 3] d) {
         d = If (wanted) <
@@ -553,3 +566,25 @@ def test_a_gradient_in_a_function(name):
     point = zip((value.name for value in proto.graph.input), (A, B), strict=False)
     found = s.run(None, {name: np.array(value) for name, value in point})
     np.testing.assert_allclose(found[0], expected)
+
+
+# -- before it is lowered --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", [None, "numpy", "onnxruntime"])
+def test_what_runs_a_gradient_is_told_to_lower_it(engine):
+    loaded = oj.load(model("""f (double[3] x) => (double[3] d) {
+        y = Mul(x, x) d = G <xs = ["x"], y = "y"> (x) }"""))  # fmt: skip
+    with pytest.raises(oj.OnnxJacError, match=r"Gradient.*onnxjac\.lower_gradients\(model\)"):
+        loaded.run({"x": normal(3)}, engine=engine)
+    with pytest.raises(oj.OnnxJacError, match=r"Gradient.*onnxjac\.lower_gradients\(model\)"):
+        oj.linearize(loaded, {"x": normal(3)}, engine=engine)
+
+
+def test_what_differentiates_an_optimizer_is_told_to_lower_it():
+    loaded = oj.load(parser.parse_model(HEAD + """f (double r, int64 t, double[3] x, double[3] g,
+        double[3] h) => (double[3] y, double[3] k)
+        { y, k = ai.onnx.preview.training.Adagrad(r, t, x, g, h) }"""))  # fmt: skip
+    point = {"r": 0.1, "t": 1, **{name: np.ones(3) for name in "xgh"}}
+    with pytest.raises(oj.UnsupportedOp, match=r"Adagrad.*onnxjac\.lower_gradients\(model\)"):
+        oj.linearize(loaded, point)

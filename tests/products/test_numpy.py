@@ -282,3 +282,19 @@ def test_products_of_repeated_matrices(left, right):
         assert_allclose(C @ v, dense @ v, atol=1e-12)
         assert_allclose(C.T @ u, dense.T @ u, atol=1e-12)
     assert_allclose(C @ np.eye(dense.shape[1]), dense, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["float", "double"])
+@pytest.mark.parametrize("width", [4, 8])
+def test_columns_are_negated(kind, width):
+    """NumPy's own negation of a column that is 4 or 8 numbers wide is wrong in a column of y."""
+    model = oj.load(parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 21]>
+        g ({kind}[{width - 1}] x, {kind}[1] z) => ({kind}[1] y, {kind}[{width - 1}] x)
+        {{ y = Neg(z) }}"""
+    ))  # fmt: skip
+    dtype = {"float": np.float32, "double": np.float64}[kind]
+    J = oj.linearize(model, {"x": np.ones(width - 1, dtype), "z": np.ones(1, dtype)}, of=["x", "y"])
+    V = np.eye(width, dtype=dtype)
+    wanted = np.diag([1] * (width - 1) + [-1])
+    assert_array_equal(J.compile("numpy") @ V, wanted)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ....ops.node import TRAINING, remedy
 from ...flow.contents import Contents
 from ...loading.messages import first_line
 from .cut import cut
@@ -48,7 +49,8 @@ def compute(
                 f"(opset {model.opset}); {UPGRADE}."
             ) from error
         reason = _reason(model, first_line(error))
-        raise EngineError(f"ONNX Runtime cannot run this: {reason} Try engine='numpy'.") from error
+        way = remedy(TRAINING if TRAINING in reason else "", "Try engine='numpy'")
+        raise EngineError(f"ONNX Runtime cannot run this: {reason} {way}.") from error
 
 
 def _session(model: Contents, given: frozenset[str], names: tuple[str, ...]) -> Any:

@@ -1,0 +1,205 @@
+"""State: what the steps of a training model change, read from its initializers and written back."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+from onnx.helper import tensor_dtype_to_np_dtype
+
+from ...jacobians.errors import InputError, LoadError, UnknownTensor, closest
+from ..load import load
+from ..model import Dim, Model
+from ..primal.draws import by_seed
+
+State = dict[str, np.ndarray]
+
+
+def initial_state(training_model: onnx.ModelProto, *, seed: int | None = None) -> State:
+    """What training changes, by name, before the first step: the initializers, overwritten by what
+    `initialization` computes for them.
+
+    With a `seed`, random operators of `initialization` draw anew by it: the same seed gives the
+    same state, on every machine, and another seed another state; seeds in the file are overruled.
+    A node draws the same numbers in every turn of a loop. Without a seed, an operator that has an
+    attribute `seed` draws by it, and what others draw is left to the engine, which may draw the
+    same numbers at each call. `training_model` writes draws where its `initialization=` has them.
+
+    Shapes: each tensor has the shape of its initializer. Raises `LoadError` where an
+    `initialization` is no valid graph, `UnknownTensor` for a binding that names no initializer or
+    no output, `InputError` for one that does not fit. Source: `TrainingInfoProto`, in the ONNX
+    specification.
+    """
+    state = load_state(training_model)
+    rng = None if seed is None else np.random.default_rng(seed)
+    for k, info in enumerate(training_model.training_info):
+        made = initialized(training_model, k, rng)
+        held = initializers(training_model)
+        for pair in info.initialization_binding:
+            what, array = binding(k, "initialization_binding", pair), np.array(made[pair.value])
+            check_fits(what, pair.value, array.dtype, array.shape, held[pair.key])
+            state[pair.key] = array
+    return state
+
+
+def load_state(training_model: onnx.ModelProto) -> State:
+    """What training changes, by name, as it is in the initializers of the model.
+
+    That is the state which `save_state` wrote, or else the one that the model came with.
+
+    >>> import numpy as np
+    >>> import onnx.parser
+    >>> import onnxjac as oj
+    >>> model = onnx.parser.parse_model('''<ir_version: 10, opset_import: ["": 21]>
+    ...     f (double[n] x) => (double l) <double w = {2}> {
+    ...     y = Mul(w, x) l = ReduceSum<keepdims = 0>(y) }''')
+    >>> training = oj.training_model(model, "l", optimizer="Momentum", learning_rate=0.5)
+    >>> state, _ = oj.train_step(training, None, {"x": [1.0, 2.0]})
+    >>> trained = oj.save_state(training, state)
+    >>> oj.load_state(trained)["w"], oj.initial_state(trained)["w"]
+    (array(0.5), array(2.))
+
+    Shapes: each tensor has the shape of its initializer. Raises `InputError` and `UnknownTensor`
+    as `initial_state` does.
+    """
+    check_bindings(training_model)
+    held = initializers(training_model)
+    infos = training_model.training_info
+    keys = [p.key for i in infos for p in (*i.update_binding, *i.initialization_binding)]
+    for key in keys:
+        if held[key].data_location == onnx.TensorProto.EXTERNAL:
+            raise LoadError(f"the data of {key!r} is in a file: load the model with its data")
+    return {key: np.array(numpy_helper.to_array(held[key])) for key in dict.fromkeys(keys)}
+
+
+def save_state(training_model: onnx.ModelProto, state: Mapping[str, Any]) -> onnx.ModelProto:
+    """The training model with the tensors of `state` as its initializers.
+
+    It can be run and deployed as it is, and trained further from `load_state`. `state` may be a
+    part of the state, and may hold other initializers, such as the learning rate. The model that
+    is given stays as it is, and `initialization` does as well: `initial_state` still gives the
+    state before the first step.
+
+    Shapes: each tensor has the shape of its initializer. Raises `UnknownTensor` for a name that is
+    no initializer, `InputError` for a shape or type that does not fit.
+    """
+    check_training(training_model)
+    state = checked(state)
+    saved = onnx.ModelProto()
+    saved.CopyFrom(training_model)
+    for name in state:
+        if name not in (held := initializers(saved)):
+            raise UnknownTensor(f"state has {name!r}, no initializer.{closest(name, held)}")
+    for tensor in all_initializers(saved):
+        if tensor.name not in state:
+            continue
+        array, dtype = np.asarray(state[tensor.name]), tensor_dtype_to_np_dtype(tensor.data_type)
+        if np.can_cast(array.dtype, dtype, "same_kind"):
+            array = array.astype(dtype, copy=False)
+        check_fits("state", tensor.name, array.dtype, array.shape, tensor)
+        tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    return saved
+
+
+def checked(state: Any) -> dict[str, Any]:
+    """The state as a dict of its own."""
+    if not isinstance(state, Mapping):
+        raise InputError(f"a state is a dict from name to array, not {type(state).__name__}")
+    return dict(state)
+
+
+def initializers(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
+    """The initializers of the model and of its algorithms by name."""
+    return {tensor.name: tensor for tensor in all_initializers(model)}
+
+
+def all_initializers(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """The initializers of the model and of its algorithms."""
+    for graph in (model.graph, *(info.algorithm for info in model.training_info)):
+        yield from graph.initializer
+
+
+def initialized(model: onnx.ModelProto, k: int, rng: np.random.Generator | None) -> State:
+    """What the `initialization` of one training_info computes; a generator gives its seeds."""
+    graph = model.training_info[k].initialization
+    if not graph.output:
+        return {}
+    if graph.input:
+        raise InputError(f"training_info[{k}].initialization has an input {graph.input[0].name!r}: "
+                         "nothing can be given to it")  # fmt: skip
+    alone = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import,
+                            functions=model.functions, graph=graph)  # fmt: skip
+    first = loaded(alone, f"training_info[{k}].initialization")
+    return first.run({}) if rng is None else by_seed(first, {}, first.outputs, rng)
+
+
+def loaded(graph: onnx.ModelProto, what: str) -> Model:
+    """A graph that belongs to a training model, loaded; an error says which graph is meant."""
+    try:
+        return load(graph)
+    except LoadError as error:
+        raise LoadError(f"{what}: {error}") from error
+
+
+def check_training(model: Any) -> None:
+    """Refuse what has no `training_info`."""
+    if not isinstance(model, onnx.ModelProto):
+        raise InputError(f"a training model is an onnx.ModelProto, not {type(model).__name__}: "
+                         "pass what training_model made, or onnx.load(path)")  # fmt: skip
+    if not model.training_info:
+        raise InputError("the model has no training_info: make one with training_model")
+
+
+def check_bindings(model: onnx.ModelProto) -> None:
+    """Every binding names one initializer and one output, and no initializer is updated twice."""
+    check_training(model)
+    shared, results = ([part.name for part in parts] for parts in
+                       (model.graph.initializer, model.graph.output))  # fmt: skip
+    updated: dict[str, str] = {}
+    for k, info in enumerate(model.training_info):
+        if not info.update_binding:
+            raise InputError(f"training_info[{k}] has no update_binding: its step changes nothing")
+        held = [*shared, *(tensor.name for tensor in info.algorithm.initializer)]
+        made = [*results, *(value.name for value in info.algorithm.output)]
+        check_pairs(k, "update_binding", info.update_binding, held, made, updated)
+        first = [value.name for value in info.initialization.output]
+        check_pairs(k, "initialization_binding", info.initialization_binding, held, first, {})
+
+
+def check_pairs(
+    k: int, kind: str, pairs: Iterable[onnx.StringStringEntryProto], held: Collection[str],
+    made: Collection[str], before: dict[str, str],
+) -> None:  # fmt: skip
+    """The bindings of one kind; `before` has the keys that are taken, and where."""
+    graph = "algorithm" if kind == "update_binding" else "initialization"
+    for pair in pairs:
+        what = binding(k, kind, pair)
+        if pair.key not in held:
+            raise UnknownTensor(f"{what}: {pair.key!r} is no initializer of the model or of its "
+                                f"algorithm.{closest(pair.key, held)}")  # fmt: skip
+        if pair.value not in made:
+            raise UnknownTensor(
+                f"{what}: {pair.value!r} is no output of the {graph}.{closest(pair.value, made)}"
+            )
+        if pair.key in before:
+            raise InputError(f"{what}: {pair.key!r} is bound twice, before by {before[pair.key]}")
+        before[pair.key] = what
+
+
+def check_fits(
+    what: str, value: str, dtype: np.dtype[Any] | None, shape: Sequence[Dim], held: onnx.TensorProto
+) -> None:
+    """A new value has the type and the shape of the initializer that takes it."""
+    kind = tensor_dtype_to_np_dtype(held.data_type)
+    if dtype != kind or tuple(shape) != tuple(held.dims):
+        found = f"{dtype}[{', '.join(map(str, shape))}]"
+        wanted = f"{kind}[{', '.join(map(str, held.dims))}]"
+        raise InputError(f"{what}: {value!r} is {found}, the initializer {held.name!r} {wanted}")
+
+
+def binding(k: int, kind: str, pair: onnx.StringStringEntryProto) -> str:
+    """A binding, for a message."""
+    return f"training_info[{k}].{kind} {pair.key!r} <- {pair.value!r}"
