@@ -7,11 +7,12 @@ guards go into the metadata of what is recorded.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ...jacobians.errors import OnnxJacError, warn
-from ...jacobians.symint import Atom, Guard, Symbols
+from ...jacobians.symint import Guard, Symbols
 from ..flow.contents import free_sizes
 from ..model import Model
 from .derive import Draft
@@ -27,22 +28,8 @@ def guarded(model: Model, point: Mapping[str, Any], make: Make, name: str) -> Mo
     One `OnnxJacWarning` names the sizes that are fixed, another one the tensors whose numbers are
     constants, a third one the guards; the metadata entries `onnxjac.held` and `onnxjac.guards` too.
     """
-    fixed: dict[str, str] = {}
-    held: dict[str, str] = {}
-    while True:
-        symbols = Symbols(fixed=frozenset((*fixed, *held)))
-        try:
-            draft, failure = make(point, symbols=symbols), None
-        except OnnxJacError as error:  # with fewer symbols it may be recorded
-            draft, failure = None, error
-        sizes, tensors = fixed_sizes(symbols), pinned_tensors(symbols)
-        if draft is not None and not sizes:
-            break
-        if failure is not None and not sizes and tensors.keys() <= held.keys():
-            raise failure
-        fixed |= sizes
-        held |= tensors
-    draft = hold(draft, held | tensors)
+    draft, symbols, fixed = recorded(point, make)
+    draft = hold(draft, pinned_tensors(symbols))
     made = draft.model(name)
     for size, reader in fixed.items():
         warn(f"{where(model, point, size)}: {reader}")
@@ -58,6 +45,37 @@ def guarded(model: Model, point: Mapping[str, Any], make: Make, name: str) -> Mo
     return made
 
 
+def recorded(point: Mapping[str, Any], make: Make) -> tuple[Draft, Symbols, dict[str, str]]:
+    """What `make` records, its guards, and the free sizes that must be fixed for it, and why.
+
+    It is recorded again with more numbers fixed, where some must be or where it fails.
+    """
+    fixed: dict[str, str] = {}
+    pinned: dict[str, str] = {}
+    while True:
+        symbols = Symbols(fixed=frozenset((*fixed, *pinned)))
+        try:
+            draft, failure = make(point, symbols=symbols), None
+        except OnnxJacError as error:
+            draft, failure = None, error
+        found = {name: why for name, why in fixed_sizes(symbols).items() if name not in fixed}
+        if draft is not None and not found:
+            symbols.pinned = {**pinned_in(pinned), **symbols.pinned}
+            return draft, symbols, fixed
+        if failure is not None:
+            more = {a.name: g.reader for g in equations(symbols) for a in g.expression.roots()
+                    if not a.free}  # fmt: skip
+            if not found and more.keys() <= pinned.keys():
+                raise failure
+            pinned |= more
+        fixed |= found
+
+
+def pinned_in(names: Mapping[str, str]) -> dict[str, str]:
+    """The tensors that sizes and entries belong to: x.shape[0] and x[0] to x."""
+    return {re.sub(r"(\.shape)?\[\d+\]$", "", name): why for name, why in names.items()}
+
+
 def fixed_sizes(symbols: Symbols) -> dict[str, str]:
     """The free sizes that equations determine, and who asked for them."""
     return {
@@ -65,7 +83,7 @@ def fixed_sizes(symbols: Symbols) -> dict[str, str]:
         for guard in equations(symbols)
         if len(guard.expression.roots()) == 1
         for atom in guard.expression.roots()
-        if is_free(atom)
+        if atom.free
     }
 
 
@@ -74,7 +92,7 @@ def pinned_tensors(symbols: Symbols) -> dict[str, str]:
     found = dict(symbols.pinned)
     for guard in equations(symbols):
         for atom in sorted(guard.expression.roots()):
-            if not is_free(atom):
+            if not atom.free:
                 why = guard.reader if atom.axis is None else f"the size of {atom.tensor!r}"
                 found.setdefault(atom.tensor, why)
     return found
@@ -85,15 +103,10 @@ def equations(symbols: Symbols) -> Iterator[Guard]:
     yield from (g for g in symbols.guards.values() if g.relation == "==" and g.truth)
 
 
-def is_free(atom: Atom) -> bool:
-    """Whether an atom is a size of an input."""
-    return atom.free
-
-
 def is_settled(guard: Guard, draft: Draft) -> bool:
     """Whether a guard follows from the tensors that have become constants."""
     roots = guard.expression.roots()
-    return all(not is_free(atom) and atom.tensor in draft.held for atom in roots)
+    return all(not atom.free and atom.tensor in draft.held for atom in roots)
 
 
 def where(model: Model, point: Mapping[str, Any], size: str) -> str:

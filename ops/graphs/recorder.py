@@ -143,31 +143,28 @@ class Recorder:
         )
         value.shape = as_shape(whole)
 
-    def dimension(self, value: ir.Value, axis: int, here: int, name: str = "") -> SymInt:
-        """The size of a value along an axis as an atom."""
+    def dimension(self, value: ir.Value, axis: int, here: int, name: str = "") -> Number:
+        """The size of a value along an axis as an atom, or as it is at the point if it is fixed."""
         assert self.symbols is not None
-        known = (n for n in shape_of(value)[axis : axis + 1] if isinstance(n, SymInt))
-        found = next(known, None)
-        if found is not None and not name:
-            return found
+        name, free = name or f"{value.name or 'tensor'}.shape[{axis}]", bool(name)
+        if name in self.symbols.fixed:
+            return here
 
         def lower(op: Any) -> Any:
             return op.Shape(value, start=axis, end=axis + 1)
 
+        least = 1 if free and here else 0
         return self.symbols.atom(
-            name or f"{value.name or 'tensor'}.shape[{axis}]", here, lower,
-            least=1 if name and here else 0, tensor=value.name or "", axis=axis, free=bool(name),
-        )  # fmt: skip
+            name, here, lower, least=least, tensor=value.name or "", axis=axis, free=free
+        )
 
     def open(self, inputs: Iterable[ir.Value], free: Mapping[str, Mapping[int, str]]) -> None:
         """Make atoms of the free sizes of inputs, one for all that have the same name."""
         assert self.symbols is not None
-        known: dict[str, SymInt] = {}
+        known: dict[str, Number] = {}
         for value in inputs:
             sizes = list(shape_of(value))
             for axis, name in free.get(value.name or "", {}).items():
-                if name in self.symbols.fixed:
-                    continue
                 if name not in known:
                     known[name] = self.dimension(value, axis, int(sizes[axis]), name)
                 sizes[axis] = known[name]

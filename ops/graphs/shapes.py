@@ -25,7 +25,6 @@ from ...jacobians.symint import (
     larger,
     largest,
     quotient,
-    same,
     smallest,
 )
 from ..node import AT
@@ -83,7 +82,7 @@ def content(x: Any) -> np.ndarray | None:
         return None
     if is_symbolic(shape_of(x)):
         return None
-    x.meta[CONTENT] = here if x.name in symbols.fixed else entries_of(x, here, symbols)
+    x.meta[CONTENT] = entries_of(x, here, symbols)
     return np.asarray(x.meta[CONTENT])
 
 
@@ -96,10 +95,12 @@ def entries_of(x: ir.Value, here: np.ndarray, symbols: Symbols) -> np.ndarray:
         )
 
     name = x.name or "tensor"
-    atoms = [
-        symbols.atom(f"{name}[{k}]", n, lower(k), tensor=name) for k, n in enumerate(here.ravel())
-    ]
-    return objects(atoms).reshape(here.shape)
+    entries = [
+        int(n) if (entry := f"{name}[{k}]") in symbols.fixed
+        else symbols.atom(entry, n, lower(k), tensor=name)
+        for k, n in enumerate(here.ravel())
+    ]  # fmt: skip
+    return objects(entries).reshape(here.shape)
 
 
 def objects(numbers: Sequence[Any]) -> np.ndarray:

@@ -55,7 +55,9 @@ def compress(op: Any, node: Node) -> Blocks:
     kept = np.flatnonzero(np.asarray(node.number(1)))
     if node.axis is None:
         return {(0, 0): take_flat(kept, node.x_shape, node.dtype)}
-    kept = kept[kept < node.x_shape[node.axis]]
+    n = node.x_shape[node.axis]
+    if n < shape_of(node.inputs[1])[0]:
+        kept = kept[kept < int(n)]
     return {(0, 0): Take(kept, node.axis, node.x_shape, node.dtype)}
 
 
