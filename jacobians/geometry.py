@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .arrays import Shape
-from .symint import at
+from .symint import at, is_symbolic
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Geometry:
     def steps(self) -> dict[str, Any]:
         """The attributes that Conv and ConvTranspose share."""
         return {
-            "kernel_shape": self.w[2:],
+            "kernel_shape": None if is_symbolic(self.w[2:]) else self.w[2:],
             "strides": self.strides,
             "dilations": self.dilations,
             "pads": self.pads,

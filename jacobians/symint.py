@@ -70,8 +70,12 @@ class Guard:
 
     def __str__(self) -> str:
         left, right = sides(self.expression.terms)
-        opposite = {"==": "!=", "<": ">="}
-        return f"{left} {self.relation if self.truth else opposite[self.relation]} {right}"
+        signs = {("==", True): ("==", "=="), ("==", False): ("!=", "!="),
+                 ("<", True): ("<", ">"), ("<", False): (">=", "<=")}  # fmt: skip
+        sign, turned = signs[self.relation, self.truth]
+        if left.isdecimal():
+            return f"{right} {turned} {left}"
+        return f"{left} {sign} {right}"
 
 
 @dataclass

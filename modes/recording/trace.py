@@ -73,9 +73,10 @@ def trace(
     wanted = tuple(names)
     sampled = fixed(model, point, engine)
     model = unrolled(sampled, point, wanted, symbols)
-    asked = asked_in(sampled.ir.graph)
-    if symbols is None:
-        asked |= asked_in(model.ir.graph)
+    chosen_by = asked_in(model.ir.graph)
+    if symbols is not None:  # of the others, sizes and entries are known to be what they are
+        chosen_by = {n: why for n, why in chosen_by.items() if n in symbols.pinned}
+    asked = {**asked_in(sampled.ir.graph), **chosen_by}
     steps, behind = (tuple(model.steps[k] for k in needed(model.steps, names)[0])
                      for names in (wanted, (*wanted, *asked)))  # fmt: skip
     met = {n for step in behind for n in (*step.inputs, *step.outputs) if n is not None}

@@ -65,7 +65,7 @@ class Recorder:
         if self.symbols is not None:
             inputs = self._lowered(op_type, inputs)
         arrays = operands(op_type, self.opset_imports[""], inputs)
-        attrs = {name: value for name, value in attrs.items() if value is not None}
+        attrs = {name: unsymbolic(v) for name, v in attrs.items() if v is not None}
         if all(map(is_known, arrays)):
             arrays = tuple(map(number, arrays))
             counted = {"outputs": outputs} if outputs > 1 else {}
@@ -333,6 +333,13 @@ def is_known(array: Array | None) -> bool:
 def number(array: Array | None) -> np.ndarray | None:
     """A constant operand as an array."""
     return array.meta[AT] if isinstance(array, ir.Value) else array
+
+
+def unsymbolic(value: Any) -> Any:
+    """An attribute with plain numbers: it cannot say what a symbolic one is elsewhere."""
+    if isinstance(value, tuple | list):
+        return tuple(map(unsymbolic, value))
+    return int(value) if isinstance(value, SymInt) else value
 
 
 def _plain(value: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,13 @@ from ...jacobians.symint import (
     SymInt,
     broadcast_sizes,
     floor_of,
+    if_negative,
     is_symbolic,
     larger,
     largest,
     quotient,
     smallest,
+    whole,
 )
 from ..node import AT
 from ..numbers.windows import positions
@@ -115,7 +118,8 @@ def integers(
 ) -> np.ndarray | None:
     """The integers of a result that follow from those of the operands."""
     formula = None if domain else INTEGERS.get(op_type)
-    if formula is None or made.dtype not in (ir.DataType.INT64, ir.DataType.INT32):
+    kinds = ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL
+    if formula is None or made.dtype not in kinds:
         return None
     shape = shape_of(made)
     if is_symbolic(shape) or math.prod(shape) > SMALL:
@@ -213,6 +217,29 @@ def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
     return np.frompyfunc(quotient, 2, 1)(*pairs)
 
 
+@dataclass(frozen=True)
+class Negative:
+    """Whether a number is less than 0."""
+
+    number: Number
+
+
+@counts("Less")
+def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
+    difference = held[0].astype(object) - held[1].astype(object)
+    return objects([Negative(n) for n in difference.ravel()]).reshape(difference.shape)
+
+
+@counts("Where")
+def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
+    if held[0].dtype == object:
+        entries = np.broadcast_arrays(*(x.astype(object) for x in held))
+        chosen = [if_negative(c.number, a, b)
+                  for c, a, b in zip(*(x.ravel() for x in entries), strict=True)]  # fmt: skip
+        return objects(chosen).reshape(entries[0].shape)
+    return None
+
+
 @counts("Max")
 def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
     found = held[0].astype(object)
@@ -261,9 +288,9 @@ def sizes_by_formula(
 def integers_of(value: ir.Value | None) -> tuple[Number, ...] | None:
     """The integers of a vector or scalar, plain or symbolic."""
     held = content(value)
-    return None if held is None or held.size > SMALL else tuple(
-        n if isinstance(n, SymInt) else int(n) for n in held.ravel()
-    )
+    if held is None or held.size > SMALL or any(isinstance(n, Negative) for n in held.flat):
+        return None
+    return tuple(map(whole, held.ravel()))
 
 
 @formula(

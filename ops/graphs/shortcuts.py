@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import Array, Shape, dtype_of, shape_of
-from ...jacobians.symint import Number, largest, quotient, same, whole
+from ...jacobians.symint import Number, is_symbolic, largest, quotient, same, whole
 from .operands import is_constant
 from .shapes import CONTENT
 
@@ -77,7 +77,8 @@ def _reshape(op: Any, x: Array, shape: Array, **attrs: Any) -> Array | None:
     before = made_by(x, "Reshape")
     if before is not None:
         return op.Reshape(before.inputs[0], target)
-    if any(same(n, 0) for n in target) and not attrs.get("allowzero"):  # an empty axis, no copy
+    may_be_empty = is_symbolic(target) or 0 in target
+    if may_be_empty and not attrs.get("allowzero"):  # an empty axis, no copy
         return op.Reshape(x, target, allowzero=1)
     return None if same(target, asked) else op.Reshape(x, target, **attrs)
 
