@@ -124,7 +124,7 @@ def data_everywhere(value: ir.Value) -> onnx.TensorProto | None:
 def data_at(value: ir.Value) -> onnx.TensorProto | None:
     """The few integers of a value at the point."""
     held = content(value)
-    if held is None or held.dtype != object:
+    if held is None or held.dtype != object or value.dtype == ir.DataType.BOOL:
         return data_everywhere(value)
     return onnx.numpy_helper.from_array(np.array([at(n) for n in held.ravel()]).reshape(held.shape))
 
