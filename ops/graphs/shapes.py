@@ -223,10 +223,13 @@ class Negative:
 
     number: Number
 
+    def __int__(self) -> int:
+        return int(self.number < 0)
+
 
 @counts("Less")
 def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
-    difference = held[0].astype(object) - held[1].astype(object)
+    difference = np.asarray(held[0].astype(object) - held[1].astype(object), object)
     return objects([Negative(n) for n in difference.ravel()]).reshape(difference.shape)
 
 
