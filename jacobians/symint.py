@@ -52,6 +52,11 @@ class Atom:
     def __lt__(self, other: Atom) -> bool:
         return self.order < other.order
 
+    @property
+    def is_entry(self) -> bool:
+        """Whether it is an entry of a tensor."""
+        return self.axis is None and not self.operands
+
     def roots(self) -> set[Atom]:
         """The atoms from which it is derived."""
         if not self.operands:
@@ -323,7 +328,7 @@ def bounds(x: SymInt) -> tuple[int | None, int | None]:
         if not atoms:
             continue
         least = [atom.least for atom in atoms]
-        if any(n is None or n < 0 for n in least):
+        if any(n is None or (n < 0 and len(atoms) > 1) for n in least):
             return None, None
         product = c * math.prod(n for n in least if n is not None)
         low = None if c < 0 or low is None else low + product

@@ -37,8 +37,10 @@ def jacobian_graph(
     t = trace(model, point, (*of, *wrt), engine, symbols=symbols)
     draft = started(t, [], of, wrt)
     for o in of:
-        one = tuple(w for w in wrt if (o, w) in alone)
-        rest = tuple(w for w in wrt if (o, w) not in alone)
+        samples = shape_of(t.values[o])[:1]
+        one = tuple(w for w in wrt
+                    if (o, w) in alone and same(samples, shape_of(t.values[w])[:1]))  # fmt: skip
+        rest = tuple(w for w in wrt if w not in one)
         for names, dense in ((one, sample_rows), (rest, all_rows)):
             if names:
                 draft.outputs.update(dense(t, o, names))

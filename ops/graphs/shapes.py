@@ -27,6 +27,7 @@ from ...jacobians.symint import (
     larger,
     largest,
     quotient,
+    same,
     smallest,
     whole,
 )
@@ -308,13 +309,22 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
     if held[1] is None:
         return None
-    opens = [n == -1 for n in held[1]]
+    opens = [is_number(n, -1) for n in held[1]]
     copied = [
-        shapes[0][k] if not attrs.get("allowzero") and n == 0 else n for k, n in enumerate(held[1])
+        shapes[0][k] if not attrs.get("allowzero") and is_number(n, 0) else n
+        for k, n in enumerate(held[1])
     ]
     known = math.prod(n for n, is_open in zip(copied, opens, strict=True) if not is_open)
     rest = quotient(math.prod(shapes[0]), known) if any(opens) else 0
     return [tuple(rest if is_open else n for n, is_open in zip(copied, opens, strict=True))]
+
+
+def is_number(n: Number, special: int) -> bool:
+    """Whether an entry of a target shape is -1 or 0: decided for an entry of a tensor, which may
+    be; what is computed of sizes is a size.
+    """
+    entry = isinstance(n, SymInt) and any(atom.is_entry for atoms in n.terms for atom in atoms)
+    return n == special if entry else same(n, special)
 
 
 @formula("TopK")
