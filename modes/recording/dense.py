@@ -21,11 +21,12 @@ from ..tape.template import names_of
 from ..tape.unroll import unrolled
 from .derive import Draft, Names, started
 from .symbolic import at_size, batch_symbol, batched, close
-from .trace import Trace, trace
+from .trace import Trace, staying, trace
 
 Pairs = frozenset[tuple[str, str]]
 
 
+@staying
 def jacobian_graph(
     model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None,
     alone: Pairs = frozenset(),

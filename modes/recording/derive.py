@@ -13,7 +13,8 @@ from ...jacobians import Array, Dag, shape_of
 from ...ops.graphs import Recorder, build
 from ..model import Model
 from ..primal.evaluate import evaluate
-from .trace import Trace, trace
+from ..tape.bodies import LIKE, open_rows
+from .trace import Trace, staying, trace
 
 Names = tuple[str, ...]
 
@@ -36,9 +37,11 @@ class Draft:
 
     def model(self, name: str) -> Model:
         """The draft as a model, which can be linearised like any other."""
+        open_rows(self.inputs, self.recorder.nodes)
         return Model(build(self.recorder, self.inputs, self.outputs, name, self.wrt))
 
 
+@staying
 def jvp_graph(
     model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None
 ) -> Draft:
@@ -53,6 +56,7 @@ def jvp_graph(
     return draft
 
 
+@staying
 def vjp_graph(
     model: Model,
     point: Mapping[str, Any],
@@ -111,7 +115,9 @@ def like(t: Trace, name: str, new: str) -> ir.Value:
     """A new input of the shape and dtype of a tensor."""
     value = t.values[name]
     assert value.dtype is not None
-    return t.recorder.new(shape_of(value), value.dtype.numpy(), new)
+    made = t.recorder.new(shape_of(value), value.dtype.numpy(), new)
+    made.meta[LIKE] = value
+    return made
 
 
 def present(reached: Mapping[int, Array], dag: Dag, vertex: int) -> Array:

@@ -16,10 +16,11 @@ from onnx import helper
 
 from ...ops import Step, numbers
 from ...ops.numbers.fallback import proto
+from ..flow.steps import SHAPES
 from ..naming.names import is_float
 from ..primal.draws import is_random
 from ..primal.sizes import SMALL, Types, dtype_in, inferred, shape_in, type_of
-from ..tape.moving import SHAPES
+from ..tape.bodies import Body, bodies_of, explicit, may_stop
 
 Names = frozenset[str]
 NONE: Names = frozenset()
@@ -58,10 +59,8 @@ class Sizes:
 
     def step(self, step: Step) -> None:
         """The types, causes and known numbers of the outputs of one step."""
-        if any(isinstance(value, ir.Graph) for value in step.attrs.values()):
-            made = {n: typed(self._number(n)) for n in step.outputs if n}
-            self.types.update((n, kind) for n, kind in made.items() if kind is not None)
-            return
+        if any(isinstance(value, ir.Graph | Body) for value in step.attrs.values()):
+            return self._whole(step)
         names = [name for name in step.inputs if name]
         moving = [name for name in names if name not in self.still]
         found = inferred(node_of(step), step.version, self.types, self.known)
@@ -87,6 +86,23 @@ class Sizes:
                 self.roots[name] = behind
         if still:
             self._compute(step)
+
+    def _whole(self, step: Step) -> None:
+        """A step with bodies gives what it gives at the point, but for rows of unknown number."""
+        made = {n: typed(self._number(n)) for n in step.outputs if n}
+        self.types.update((n, kind) for n, kind in made.items() if kind is not None)
+        inherited = NONE.union(*(self.causes.get(n, NONE) for n in step.inputs if n))
+        rows = NONE
+        if step.op_type == "Loop" and "body" in bodies_of(step):
+            asked = [n for n in step.inputs[:2] if n and n not in self.still]
+            rows = NONE.union(*(self.roots.get(n, frozenset((n,))) for n in asked))
+            if may_stop(step.attrs["body"]):
+                rows |= frozenset(filter(None, step.outputs))
+            start = explicit(step) - 2
+        for k, name in enumerate(step.outputs):
+            causes = inherited | rows if rows and k >= start else inherited
+            if name and causes:
+                self.causes[name] = causes
 
     def _deciding(self, step: Step, moving: list[str]) -> Names:
         """The tensors whose numbers decide the sizes of a step that is no more than the shapes."""

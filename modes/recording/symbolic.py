@@ -8,7 +8,7 @@ Further recordings then say whether that is so at other sizes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -21,6 +21,7 @@ from ...ops.graphs import copied
 from ..model import Model
 from ..naming.names import is_float
 from ..primal.evaluate import evaluate
+from ..tape.bodies import every
 from .derive import Draft
 from .follow import Batch, NotGeneral
 from .frozen import hold
@@ -147,7 +148,8 @@ class Sized:
             except NotGeneral:
                 unlike.append((size, draft))
         made = [value for node in recorded(first) for value in node.outputs]
-        for value in (*first.inputs, *made):
+        formals = [value for node in recorded(first) for g in graphs(node) for value in g.inputs]
+        for value in (*first.inputs, *made, *formals):
             twins = [(size, found[id(value)]) for size, found in alike if id(value) in found]
             relax(value, twins, self.sizes[0], self.symbol)
         first.recorder.nodes[:0] = batch.nodes()
@@ -173,15 +175,6 @@ def computed(draft: Draft, array: Array, name: str) -> ir.Value:
     value = draft.recorder.value(array)
     assert value is not None
     return value if value.const_value is None else copied(draft.recorder, value, name)
-
-
-def every(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
-    """The nodes, each followed by those of its subgraphs."""
-    for node in nodes:
-        yield node
-        for attribute in node.attributes.values():
-            if attribute.type is ir.AttributeType.GRAPH:
-                yield from every(attribute.value)
 
 
 def twinned(first: Draft, other: Draft, known: Mapping[int, np.ndarray] | None = None) -> Twins:

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from itertools import chain
-from typing import Any
+from functools import partial, wraps
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx_ir as ir
 
-from ...jacobians import Dag, chosen, common, dtype_of, shape_of
+from ...jacobians import Dag
+from ...jacobians.errors import OnnxJacError
 from ...ops import Recorder, Step
 from ...ops.node import ASKED, AT, NAN
 from ..flow.opsets import lowest_opsets
-from ..flow.steps import needed
+from ..flow.steps import needed, reads
 from ..model import Model
 from ..primal.draws import fixed
 from ..primal.evaluate import evaluate
 from ..primal.sizes import SMALL
 from ..tape.active import active_steps
+from ..tape.bodies import ROWS, again, bodies_of, closed, explicit, fixed_turns
 from ..tape.moving import moving
-from ..tape.record import dag_of, record
+from ..tape.record import between
 from ..tape.template import names_of
-from ..tape.unroll import unrolled
+from ..tape.unroll import NotKept, kept_whole, unrolled
+from . import control as _control  # noqa: F401  (the derivatives of steps with bodies)
+from .sizes import Sizes, typed
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -33,7 +40,7 @@ class Trace:
     `numbers` are what the tensors are at the point, floating ones of several elements as zeros;
     `asked` are the tensors that somebody was told the numbers of before anything was recorded, and
     by whom, and `behind` the steps to these and to all others; `differentiated` are the tensors
-    whose derivatives the DAGs so far consist of.
+    whose derivatives the DAGs so far consist of, and `read` those that their steps read.
     """
 
     recorder: Recorder
@@ -44,15 +51,14 @@ class Trace:
     asked: Mapping[str, str] = field(default_factory=dict)
     behind: tuple[Step, ...] = ()
     differentiated: set[str] = field(default_factory=set)
+    read: set[str | None] = field(default_factory=set)
 
     def dag(self, wrt: tuple[str, ...], of: tuple[str, ...]) -> Dag:
         """The DAG between `wrt` and `of` with graph values as data: its products are recorded."""
         active = active_steps(self.steps, wrt, of)
         self.differentiated.update(wrt, of, *map(names_of, active))
-        entries = record(active, dict(self.values), op=self.recorder)
-        shapes = {name: shape_of(value) for name, value in self.values.items()}
-        dtypes = [dtype_of(self.values[name]) for name in (*wrt, *of)]
-        return chosen(self.recorder, dag_of(entries, shapes, wrt, of, common(*dtypes)))
+        self.read.update(wrt, *(a.step.inputs for a in active))
+        return between(self.recorder, self.steps, self.values, wrt, of)
 
 
 def trace(
@@ -69,26 +75,79 @@ def trace(
     """
     wanted = tuple(names)
     sampled = fixed(model, point, engine)
-    model = unrolled(sampled, point, wanted)
+    model = unrolled(sampled, point, wanted, partial(may_stay, model), engine)
     asked = {**asked_in(sampled.ir.graph), **asked_in(model.ir.graph)}
     steps, behind = (tuple(model.steps[k] for k in needed(model.steps, names)[0])
                      for names in (wanted, (*wanted, *asked)))  # fmt: skip
-    met = {n for step in behind for n in (*step.inputs, *step.outputs) if n is not None}
+    met = {n for step in behind for n in (*reads(step), *step.outputs) if n is not None}
     numbers = evaluate(model, point, met.union(wanted, model.inputs), engine=engine)
     recorder = Recorder(lowest_opsets(model))
     inputs = tuple(recorder.like(numbers[name], name) for name in model.inputs)
     values: dict[str, Any] = dict(zip(model.inputs, inputs, strict=True))
     for name in met.union(wanted) & model.constants.keys() - values.keys():
         values[name] = recorder.initializer(model.constants[name], name)
-    steps = tuple(chain.from_iterable(apart(step, perturbed, numbers) for step in steps))
+    moved = moving(steps, model.inputs)
+    opsets = model.ir.opset_imports
+    steps = tuple(closed(part, opsets, moved) for step in steps
+                  for part in apart(step, perturbed, numbers))  # fmt: skip
     for step in steps:
-        made = recorder.copy(step, [n and values[n] for n in step.inputs],
-                             [n and numbers[n] for n in step.outputs])  # fmt: skip
+        with kept_whole(step) if bodies_of(step) else nullcontext():
+            check_bodies(step, numbers)
+            made = again(recorder, step, values, [n and numbers[n] for n in step.outputs])
+        mark_rows(step, made, values)
         values.update((n, v) for n, v in zip(step.outputs, made, strict=True) if n is not None)
     if general:
         forget(values, moving(steps, {*model.inputs, *point}))
+    behind = tuple(closed(step, opsets, moved) for step in behind)
     kept = {name: light(array) for name, array in numbers.items()}
     return Trace(recorder, values, inputs, steps, kept, asked, behind)
+
+
+def may_stay(model: Model, step: Step) -> bool:
+    """Whether nothing is known of a step of the model that would keep it from staying."""
+    return model.unkept.keys().isdisjoint(filter(None, step.outputs))
+
+
+def staying(make: Callable[..., Made]) -> Callable[..., Made]:
+    """Record with all control flow as it is, where that is possible; the rest is unrolled."""
+
+    @wraps(make)
+    def made(model: Model, *args: Any, **kwargs: Any) -> Made:
+        while True:
+            try:
+                return make(model, *args, **kwargs)
+            except NotKept as reason:
+                if reason.output is None or reason.output in model.unkept:
+                    raise
+                model.unkept[reason.output] = str(reason)
+
+    return made
+
+
+def mark_rows(step: Step, made: Iterable[ir.Value | None], values: Mapping[str, Any]) -> None:
+    """Note which outputs have a row for every turn, of which there may be more or less."""
+    if step.op_type == "Loop" and bodies_of(step):
+        if not fixed_turns(step, lambda name: values[name].const_value):
+            for value in tuple(made)[explicit(step) - 2 :]:
+                if value is not None:
+                    value.meta[ROWS] = True
+
+
+def check_bodies(step: Step, numbers: Mapping[str, Any]) -> None:
+    """Every size in a body is the same in all turns, and at other numbers of what it captures."""
+    for body in bodies_of(step).values():
+        like = {**{n: np.asarray(numbers[n]) for n in body.captured if n in numbers}, **body.like}
+        stand_in = {n: np.ones(x.shape, x.dtype) if x.dtype.kind in "iub" else x
+                    for n, x in like.items()}  # fmt: skip
+        outer = {n: like[n] for n in (*body.captured, *body.formals) if n in like}
+        types = {n: kind for n, x in outer.items() if (kind := typed(x)) is not None}
+        known = {n: like[n] for n in body.captured if n in numbers and n not in body.moved}
+        sizes = Sizes(types, known, stand_in.get).run(body.steps)
+        for name in sorted(sizes.causes):
+            behind = ", ".join(map(repr, sorted(sizes.causes[name])))
+            raise OnnxJacError(f"the size of {name!r} depends on the numbers of {behind}")
+        for inner in body.steps:
+            check_bodies(inner, {**numbers, **like})
 
 
 def apart(step: Step, names: Collection[str], numbers: dict[str, Any]) -> Iterator[Step]:

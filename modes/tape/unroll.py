@@ -3,12 +3,16 @@
 If becomes its branch, Loop and Scan become their turns, sequences become their tensors, and an
 operator that is defined in the vocabulary becomes that definition. The result is an ordinary
 model for this point, whose tensors keep their names; those of turn i of a body get a prefix.
+
+Control flow that is kept stays what it is, and only its bodies are made flat: see `bodies`.
 """
 
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any
@@ -16,16 +20,20 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from ...jacobians.errors import LimitError, OnnxJacError
 from ...ops import Node, Recorder, Step, Twin, build, copied, find
-from ...ops.node import ASKED
-from ..flow.control import CONTROL, control
+from ...ops.graphs import body_of
+from ...ops.node import ASKED, AT
+from ..flow.control import CONTROL, begin, control, end
 from ..flow.failure import explained
 from ..flow.meter import Meter
 from ..flow.sequences import SEQUENCES
-from ..flow.steps import array_of, needed
+from ..flow.steps import SHAPES, array_of, needed, reads
+from ..loading.messages import first_line
 from ..model import Model
 from ..naming.names import is_float
 from ..primal.draws import drawn, draws
+from ..primal.evaluate import evaluate
 from ..primal.sizes import check_step
 
 Scope = MutableMapping[str, Any]
@@ -47,16 +55,43 @@ def is_defined(step: Step) -> bool:
     return declared is not None and declared.definition is not None
 
 
-def unrolled(model: Model, point: Mapping[str, Any], names: Iterable[str]) -> Model:
-    """The part of the model that the named tensors need, flat; the model itself if it is flat."""
+class NotKept(OnnxJacError):
+    """Control flow that cannot stay what it is, by the first output of the step, and why."""
+
+    def __init__(self, reason: str, step: Step | None = None) -> None:
+        super().__init__(reason)
+        self.output = None if step is None else next(filter(None, step.outputs))
+
+
+@contextmanager
+def kept_whole(step: Step) -> Iterator[None]:
+    """Whatever goes wrong inside a step with bodies is why that step cannot be kept."""
+    try:
+        yield
+    except LimitError:
+        raise
+    except Exception as error:
+        raise NotKept(first_line(error), step) from error
+
+
+def unrolled(
+    model: Model, point: Mapping[str, Any], names: Iterable[str],
+    keeps: Callable[[Step], bool] = lambda step: False, engine: str | None = None,
+) -> Model:  # fmt: skip
+    """The part of the model that the named tensors need, flat; the model itself if it is flat.
+
+    Control flow of the model that `keeps` says yes to stays, with flat bodies; `NotKept` where it
+    cannot.
+    """
     wanted = tuple(names)
     steps = [model.steps[k] for k in needed(model.steps, wanted, point)[0]]
     if is_flat(steps, {**model.constants, **point}):
         return model
-    unroller = Unroller(model)
+    unroller = Unroller(model, keeps, partial(evaluate, model, point, engine=engine))
     given = [name for name in dict.fromkeys((*model.inputs, *point)) if name in point]
     tensors = [name for name in given if is_variable(model, name, point[name])]
     inputs = [unroller.op.input(point[name], name) for name in tensors]
+    unroller.moving.update(map(id, inputs))
     scope: Scope = dict(zip(tensors, inputs, strict=True))
     for name, array in {**model.constants, **point}.items():
         if name not in scope:
@@ -81,12 +116,31 @@ def stands(value: Any, name: str) -> bool:
     return isinstance(value, ir.Value) and value.producer() is None and value.name == name
 
 
-class Unroller:
-    """Runs the steps of a model and records the flat ones among them."""
+def flatly(value: Any) -> Iterator[Any]:
+    """The tensors of a value, which may be a sequence of them."""
+    if isinstance(value, list):
+        for part in value:
+            yield from flatly(part)
+    elif value is not None:
+        yield value
 
-    def __init__(self, model: Model) -> None:
+
+class Unroller:
+    """Runs the steps of a model and records the flat ones among them.
+
+    `moving` are the values that other numbers of the point, or another turn of a body that is kept,
+    may change: nothing inside such a body may depend on what one of these is here.
+    """
+
+    def __init__(
+        self, model: Model, keeps: Callable[[Step], bool],
+        values: Callable[[list[str]], Mapping[str, Any]],
+    ) -> None:  # fmt: skip
         self.model, self.meter = model, Meter(model.limits)
         self.op = Twin(Recorder(model.ir.opset_imports))
+        self.keeps, self.values = keeps, values
+        self.moving: set[int] = set()
+        self.inside = False  # a body that is kept
         self._turns = count()
 
     def constant(self, value: Any, name: str) -> Any:
@@ -103,8 +157,26 @@ class Unroller:
                 names = tuple(name and prefix + name for name in step.outputs)
                 check_step(step, [self.number(x) for x in inputs], self.model.limits)
                 results = self.results(step, inputs, scope, names)
+                self.follow(step, scope, results)
                 self.meter.keep(map(self.number, results), f"the model, unrolled as far as {step},")
             scope.update((n, y) for n, y in zip(step.outputs, results, strict=False) if n)
+
+    def follow(self, step: Step, scope: Scope, results: Iterable[Any]) -> None:
+        """What is computed from something that moves, moves."""
+        if step.op_type in SHAPES and not step.domain:
+            return
+        read = [value for name in reads(step) for value in flatly(scope[name])]
+        if any(id(value) in self.moving for value in read):
+            for value in flatly([*results]):
+                self.moving.add(id(value))
+                if self.inside and isinstance(value, ir.Value):
+                    value.meta.pop(AT, None)
+
+    def at(self, value: Any, reader: str) -> Any:
+        """The number of a value, on which what is recorded next depends."""
+        if self.inside and id(value) in self.moving:
+            raise OnnxJacError(f"{reader} depends on numbers that change from turn to turn")
+        return self.op.at(value, reader)
 
     def number(self, value: Any) -> Any:
         """What a value or a sequence of values is at the point."""
@@ -114,15 +186,20 @@ class Unroller:
         self, step: Step, inputs: list[Any], scope: Scope, names: tuple[str | None, ...]
     ) -> Sequence[Any]:
         """The outputs of one step, whatever kind it is."""
-        at = partial(self.op.at, reader=str(step))
+        at = partial(self.at, reader=str(step))
         if step.op_type == "Identity" and (isinstance(inputs[0], list) or inputs[0] is None):
             made = inputs
         elif step.op_type in SEQUENCES and not step.domain:
             made = [SEQUENCES[step.op_type](self.op, step, at, *inputs)]
+        elif step.op_type in CONTROL and not step.domain and self.keeps_step(step, names):
+            with kept_whole(step):
+                return self.kept(step, inputs, scope, names)
         elif step.op_type in CONTROL and not step.domain:
             run = partial(self.body, outer=scope)
             made = control(self.op, step, inputs, run, at, self.meter)
         elif draws(step, {}):
+            if self.inside:
+                raise OnnxJacError(f"{step} draws anew in every turn")
             made = drawn(self.op, step, inputs, at)
         elif (declared := find(step.op_type, step.domain)) and declared.definition:
             made = list(declared.outputs(self.op, Node(step, tuple(inputs), (None,) * len(names))))
@@ -140,6 +217,58 @@ class Unroller:
         self.meter.turn(len(steps))
         self.run(steps, scope, prefix)
         return [scope[str(value.name)] for value in graph.outputs]
+
+    def keeps_step(self, step: Step, names: tuple[str | None, ...]) -> bool:
+        """Whether a step with bodies stays: one of the model itself, or in a body that is kept."""
+        return self.inside or (names == step.outputs and self.keeps(step))
+
+    def kept(
+        self, step: Step, inputs: list[Any], scope: Scope, names: tuple[str | None, ...]
+    ) -> Sequence[Any]:
+        """A step with bodies as it is, each body flat and recorded at its first turn."""
+        held = [*map(self.number, inputs)]
+        bodies, found = {}, {}
+        outside, self.inside = self.inside, True
+        try:
+            for key, graph in step.attrs.items():
+                if isinstance(graph, ir.Graph):
+                    bodies[key], found[key] = self.kept_body(graph, begin(step, held), scope)
+        finally:
+            self.inside = outside
+        whole = replace(step, attrs={**step.attrs, **bodies})
+        if outside:
+            numbers = end(step, held, found)
+        else:
+            known = self.values([name for name in step.outputs if name])
+            numbers = [name and known[name] for name in step.outputs]
+        made = self.op.recorder.copy(whole, inputs, numbers, names)
+        for value, number in zip(made, numbers, strict=True):
+            self.op.remember(value, number)
+        return made
+
+    def kept_body(
+        self, graph: ir.Graph, arguments: Sequence[Any], outer: Scope
+    ) -> tuple[ir.Graph, list[Any]]:
+        """A subgraph made flat, and its outputs for these numbers of its inputs."""
+        prefix = f"{graph.name or 'body'}_{next(self._turns)}_"
+        scope: Scope = ChainMap({}, outer)
+        with self.op.recorder.body():
+            for name, value in graph.initializers.items():
+                scope[name] = self.op.initializer(array_of(value), prefix + name)
+            formals = []
+            for value, number in zip(graph.inputs, arguments, strict=True):
+                formals.append(self.op.input(np.asarray(number), prefix + str(value.name)))
+                formals[-1].meta.pop(AT, None)
+                scope[str(value.name)] = formals[-1]
+            self.moving.update(map(id, formals))
+            steps = self.model.body(graph)
+            self.meter.turn(len(steps))
+            self.run(steps, scope, prefix)
+            made = [scope[str(value.name)] for value in graph.outputs]
+            if any(value is None or isinstance(value, list) for value in made):
+                raise OnnxJacError("a body gives a sequence or an optional")
+            results, found = [*map(self.op.recorder.value, made)], [*map(self.number, made)]
+            return body_of(self.op.recorder, formals, results, graph.name or "body"), found
 
     def named(self, value: Any, name: str | None) -> Any:
         """A tensor of the model under its name, so that `wrt` and `of` can speak of it."""

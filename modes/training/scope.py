@@ -15,10 +15,9 @@ from ...jacobians import Array
 from ...ops import Recorder, Step
 from ...ops.graphs import fresh
 from ...ops.node import AT
+from ..flow.steps import SHAPES
 from ..model import Model
 from .samples import Samples
-
-SHAPES = frozenset({"Shape", "Size"})
 
 
 class Scope(ABC):

@@ -30,6 +30,7 @@ def build(
     initializers = [v for v in used if v.const_value is not None]
     give_names(entries, initializers, nodes)
     name_nodes(nodes)
+    name_inside(entries, initializers, nodes)
     graph = ir.Graph(
         entries, results, nodes=nodes, initializers=initializers, name=name,
         opset_imports=recorder.opset_imports,
@@ -108,6 +109,50 @@ def name_nodes(nodes: list[ir.Node]) -> None:
     taken = {node.name for node in nodes if node.name}
     for node in nodes:
         node.name = node.name or fresh(node.op_type, taken)
+
+
+def name_inside(
+    inputs: list[ir.Value], initializers: list[ir.Value], nodes: list[ir.Node]
+) -> None:
+    """Names for all in subgraphs, which nothing outside and in no other subgraph has."""
+    made = [value for node in nodes for value in node.outputs]
+    taken = {str(value.name) for value in (*inputs, *initializers, *made)}
+    called = {str(node.name) for node in nodes}
+    for graph in subgraphs(nodes):
+        for node in graph:
+            if not node.name or node.name in called:
+                node.name = fresh(node.op_type, called)
+            called.add(node.name)
+        for value in (*graph.inputs, *(value for node in graph for value in node.outputs)):
+            producer = value.producer()
+            if not value.name or value.name in taken:
+                value.name = fresh(producer.op_type.lower() if producer else "formal", taken)
+            taken.add(value.name)
+
+
+def subgraphs(nodes: Iterable[ir.Node]) -> Iterator[ir.Graph]:
+    """The subgraphs of nodes, each before those in it."""
+    for node in nodes:
+        for attribute in node.attributes.values():
+            if attribute.type is ir.AttributeType.GRAPH:
+                yield attribute.value
+                yield from subgraphs(attribute.value)
+
+
+def body_of(
+    recorder: Recorder, inputs: Iterable[ir.Value], outputs: Iterable[ir.Value], name: str
+) -> ir.Graph:
+    """What is recorded in a `body()` as a subgraph, each output a value that the subgraph makes."""
+    results: list[ir.Value] = []
+    for value in outputs:
+        if value.producer() in recorder.nodes and value not in results:
+            results.append(value)
+        else:
+            made = copied(recorder, value, "")
+            made.name = None
+            results.append(made)
+    nodes, _ = reachable(recorder, results)
+    return ir.Graph(inputs, results, nodes=nodes, name=name)
 
 
 def fresh(stem: str, taken: set[str]) -> str:

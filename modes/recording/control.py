@@ -1,0 +1,401 @@
+"""Control: the derivative of If is an If, and that of Loop and Scan is one Scan.
+
+A Loop keeps the state at the beginning of every turn as further rows. The derivative scans these
+rows, forwards with the tangents of the state or backwards with its cotangents, and computes again
+in every turn what it needs of the body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ...jacobians import Array, Dag, Joint, Shape, dtype_of, lead, shape_of
+from ...jacobians.cached import cached_property
+from ...jacobians.errors import OnnxJacError
+from ...ops import Recorder, Step
+from ...ops.graphs import body_of, operands_of
+from ...ops.node import AT
+from ..tape.bodies import ROWS, Body, bodies_of, explicit, fixed_turns, formals_of, replayed
+from ..tape.record import JOINTS, between, has_tangent
+from ..tape.unroll import NotKept, kept_whole
+
+Values = Mapping[str, Any]
+
+
+def joint_of(op: Recorder, step: Step, values: Values) -> Joint:
+    """The derivative of a step with bodies, whose tensors are these values."""
+    return Branches(op, step, values) if step.op_type == "If" else Turns(op, step, values)
+
+
+JOINTS[Recorder] = joint_of
+
+
+class Program(Joint):
+    """The derivative of a step with bodies, recorded where it is used."""
+
+    def __init__(self, op: Recorder, step: Step, values: Values, *, back: bool = False) -> None:
+        self.op, self.step, self.back = op, step, back
+        self.values = {n: values[n] for n in (*step.inputs, *step.outputs) if n}
+        ends = [
+            {k: (shape_of(values[n]), dtype_of(values[n])) for k, n in enumerate(names)
+             if n and has_tangent(values[n])} for names in (step.inputs, step.outputs)
+        ]  # fmt: skip
+        super().__init__(*(ends[::-1] if back else ends))
+        self.first = explicit(step)
+
+    def lead(self, tangents: Mapping[int, Array]) -> Shape:
+        """The axes of right-hand sides."""
+        slot, tangent = next(iter(tangents.items()))
+        return lead(tangent, self.ins[slot][0])
+
+    def zeros(self, k: Shape, shape: Shape, dtype: np.dtype) -> np.ndarray:
+        """A tangent of nothing."""
+        return np.broadcast_to(np.zeros((), dtype), (*k, *shape))
+
+    def fitting(self, op: Recorder, found: Array | None, k: Shape, name: np.ndarray) -> Array:
+        """What a sweep gives for a tensor like `name`, as a value of its type; zeros for None."""
+        if found is None:
+            found = self.zeros(k, name.shape, name.dtype)
+        value = op.value(found)
+        assert value is not None
+        if dtype_of(value) != name.dtype:
+            value = op.Cast(value, to=int(ir.DataType.from_numpy(name.dtype)))
+        return value
+
+
+class Branches(Program):
+    """If: the derivatives of both branches, in the same If."""
+
+    def transposed(self) -> Branches:
+        return Branches(self.op, self.step, self.values, back=not self.back)
+
+    def run(
+        self, op: Recorder, tangents: Mapping[int, Array], wanted: tuple[int, ...]
+    ) -> dict[int, Any]:
+        k = self.lead(tangents)
+        likes = [np.broadcast_to(np.zeros((), d), s) for s, d in (self.outs[o] for o in wanted)]
+        with kept_whole(self.step):
+            graphs = {
+                key: self.branch(op, body, tangents, wanted, likes, k)
+                for key, body in bodies_of(self.step).items()
+            }
+            values = [np.broadcast_to(like, (*k, *like.shape)) for like in likes]
+            condition = self.values[str(self.step.inputs[0])]
+            found = emitted(op, "If", (condition,), graphs, values)
+        return dict(zip(wanted, found, strict=True))
+
+    def branch(
+        self, op: Recorder, body: Body, tangents: Mapping[int, Array], wanted: tuple[int, ...],
+        likes: list[np.ndarray], k: Shape,
+    ) -> ir.Graph:  # fmt: skip
+        """The derivative of one branch, as a subgraph; the other branch must have its shapes."""
+        check_same(body, [self.values[n] for n in self.step.outputs if n],
+                   [r for r, n in zip(body.results, self.step.outputs, strict=False) if n])
+        with op.body():
+            inner = replayed(op, body, self.values)
+            slots, results = dict(enumerate(self.step.inputs)), dict(enumerate(body.results))
+            ins = {i: n for i, n in slots.items() if n in body.captured and has_tangent(inner[n])}
+            outs = {o: n for o, n in results.items() if has_tangent(inner[n])}
+            starts, ends = (outs, ins) if self.back else (ins, outs)
+            starts = {i: n for i, n in starts.items() if i in tangents}
+            ends = {o: n for o, n in ends.items() if o in wanted}
+            reached: dict[str, Array] = {}
+            if starts and ends:
+                found, to = (tuple(dict.fromkeys(x.values())) for x in (starts, ends))
+                wrt, of = (to, found) if self.back else (found, to)
+                dag = between(op, body.steps, inner, wrt, of)
+                seeds = {n: tangents[i] for i, n in starts.items()}
+                reached = pushed(op, dag.T if self.back else dag, found, to, seeds)
+            made = [
+                self.fitting(op, reached.get(ends.get(o, "")), k, like)
+                for o, like in zip(wanted, likes, strict=True)
+            ]
+            return body_of(op, (), made, f"{body.name}_derivative")
+
+
+@dataclass
+class Track:
+    """One tensor that a turn reads or makes: its name in the body, its rows' axis, its direction."""
+
+    name: str
+    slot: int
+    axis: int = 0
+    back: int = 0
+
+
+class Turns(Program):
+    """Loop and Scan: one Scan over the rows of the state."""
+
+    def __init__(
+        self, op: Recorder, step: Step, values: Values, *, back: bool = False,
+        rows: dict[str, ir.Value] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(op, step, values, back=back)
+        self.rows: dict[str, ir.Value] = {} if rows is None else rows
+        self.body: Body = step.attrs["body"]
+        self.loop = step.op_type == "Loop"
+        self.width = 0 if self.loop else step.attrs["num_scan_inputs"]
+        self.lost = 2 if self.loop else 0  # inputs before the state
+        self.carried = self.first - self.lost - self.width
+
+    def transposed(self) -> Turns:
+        return Turns(self.op, self.step, self.values, back=not self.back, rows=self.rows)
+
+    @cached_property
+    def states(self) -> list[tuple[str, str]]:
+        """The formal of every state, and its result."""
+        names = self.body.formals[self.lost : self.lost + self.carried]
+        return list(zip(names, self.body.results[self.lost // 2 :], strict=False))
+
+    @cached_property
+    def scanned(self) -> list[Track]:
+        """What a Scan reads slice by slice."""
+        axes = self.step.attrs.get("scan_input_axes", (0,) * self.width)
+        back = self.step.attrs.get("scan_input_directions", (0,) * self.width)
+        start = self.first - self.width
+        return [
+            Track(self.body.formals[start + k], start + k,
+                  axes[k] % (self.body.like[self.body.formals[start + k]].ndim + 1), back[k])
+            for k in range(self.width)
+        ]  # fmt: skip
+
+    @cached_property
+    def stacked(self) -> list[Track]:
+        """What it gives row by row."""
+        names = self.body.results[self.lost // 2 + self.carried :]
+        axes = self.step.attrs.get("scan_output_axes", (0,) * len(names))
+        back = self.step.attrs.get("scan_output_directions", (0,) * len(names))
+        return [
+            Track(name, self.carried + k, axes[k] % (self.body.like[name].ndim + 1), back[k])
+            for k, name in enumerate(names)
+        ]
+
+    @cached_property
+    def captured(self) -> dict[int, str]:
+        """Slot -> the tensor around the body."""
+        return {k: str(n) for k, n in enumerate(self.step.inputs) if k >= self.first}
+
+    def run(
+        self, op: Recorder, tangents: Mapping[int, Array], wanted: tuple[int, ...]
+    ) -> dict[int, Any]:
+        with kept_whole(self.step):
+            return self._run(op, tangents, wanted)
+
+    def _run(
+        self, op: Recorder, tangents: Mapping[int, Array], wanted: tuple[int, ...]
+    ) -> dict[int, Any]:
+        k, like, back = self.lead(tangents), self.body.like, self.back
+        check_same(self.body, [like[n] for n, _ in self.states], [r for _, r in self.states])
+        reads, makes = (self.stacked, self.scanned) if back else (self.scanned, self.stacked)
+        reads = [t for t in reads if t.slot in tangents]
+        makes = [t for t in makes if t.slot in wanted and has_tangent(like[t.name])]
+        around = {i: n for i, n in self.captured.items() if i in (wanted if back else tangents)}
+        floats = [j for j, (formal, _) in enumerate(self.states) if has_tangent(like[formal])]
+        with op.body():
+            formals = formals_of(op, self.body)
+            if self.loop:
+                formals[self.body.formals[1]] = op.value(np.full(like[self.body.formals[1]].shape,
+                                                                 True))  # fmt: skip
+            inner = replayed(op, self.body, {**self.values, **formals})
+            entry = {j: self.states[j][back] for j in floats}
+            leave = {j: self.states[j][not back] for j in floats}
+            fixed = {} if back else around
+            starts = (*entry.values(), *(t.name for t in reads), *dict.fromkeys(fixed.values()))
+            ends = (*leave.values(), *(t.name for t in makes),
+                    *(dict.fromkeys(around.values()) if back else ()))  # fmt: skip
+            wrt, of = (ends, starts) if back else (starts, ends)
+            dag = between(op, self.body.steps, inner, wrt, of)
+            dag = dag.T if back else dag
+            offset = 0 if back else self.lost
+            seeded = {j for j in floats if j + offset in tangents}
+            active = grown(dag, starts, ends, entry, leave, seeded)
+            state = {j: op.new((*k, *like[entry[j]].shape), like[entry[j]].dtype) for j in active}
+            slices = {t.name: op.new((*k, *like[t.name].shape), like[t.name].dtype) for t in reads}
+            seeds = {entry[j]: value for j, value in state.items()} | slices
+            seeds |= {n: tangents[i] for i, n in fixed.items()}
+            reached = pushed(op, dag, starts, ends, seeds)
+            sums = {n: op.new((*k, *shape_of(inner[n])), dtype_of(inner[n]))
+                    for n in (dict.fromkeys(around.values()) if back else ()) if n in reached}
+            made = [self.fitting(op, reached.get(leave[j]), k, like[leave[j]]) for j in active]
+            made += [op.Add(total, self.fitting(op, reached[n], k, zeros_like(inner[n])))
+                     for n, total in sums.items()]
+            makes = [t for t in makes if t.name in reached]
+            made += [self.fitting(op, reached[t.name], k, like[t.name]) for t in makes]
+            before = [*state.values(), *sums.values()]
+            names = [n for n in self.body.formals if formals[n].const_value is None]
+            graph = body_of(op, [*before, *(formals[n] for n in names), *slices.values()],
+                            made, f"{self.body.name}_derivative")  # fmt: skip
+        tracks = {t.name: t for t in self.scanned}
+        read = {value for node in graph for value in operands_of(node)}
+        kept = [n for n in names if formals[n] in read]
+        if not kept and not slices:
+            kept = names[:1]
+        for n in names:
+            if n not in kept:
+                graph.inputs.remove(formals[n])
+        self.stack([n for n in kept if n not in tracks])
+        series = [(self.values[str(self.step.inputs[tracks[n].slot])], tracks[n].axis,
+                   tracks[n].back ^ back) if n in tracks else (self.rows[n], 0, int(back))
+                  for n in kept]  # fmt: skip
+        series += [(tangents[t.slot], len(k) + t.axis, t.back ^ back) for t in reads]
+        initial = [
+            tangents.get(j + offset, self.zeros(k, like[entry[j]].shape, like[entry[j]].dtype))
+            for j in active
+        ]
+        initial += [self.zeros(k, shape_of(inner[n]), dtype_of(inner[n])) for n in sums]
+        rows = [(len(k) + t.axis, t.back ^ back) for t in makes]
+        likes = [zeros_like(value) for value in before]
+        slot_of = {t.slot: self.outs[t.slot] for t in makes}
+        likes += [np.broadcast_to(np.zeros((), d), (*k, *s)) for s, d in slot_of.values()]
+        attrs = {
+            "body": graph, "num_scan_inputs": len(series),
+            "scan_input_axes": [axis for _, axis, _ in series],
+            "scan_input_directions": [d for _, _, d in series],
+        }  # fmt: skip
+        if rows:
+            attrs["scan_output_axes"], attrs["scan_output_directions"] = map(
+                list, zip(*rows, strict=True))  # fmt: skip
+        found = self.guarded(op, [*map(op.value, initial)], [s for s, _, _ in series], attrs, likes)
+        results = {j + (self.lost if back else 0): y for j, y in zip(active, found, strict=False)}
+        totals = dict(zip(sums, found[len(active) :], strict=False))
+        results |= {i: totals[n] for i, n in around.items() if n in totals}
+        results |= dict(zip((t.slot for t in makes), found[len(before) :], strict=True))
+        return {o: y for o, y in results.items() if o in wanted}
+
+    def guarded(
+        self, op: Recorder, initial: list[Any], series: list[Any], attrs: dict[str, Any],
+        likes: list[np.ndarray],
+    ) -> list[Any]:  # fmt: skip
+        """A Scan; where there may be no turn at all, which ONNX Runtime refuses, inside an If."""
+        rows = len(likes) - len(initial) if self.counted else 0
+        if self.surely_turns():
+            return emitted(op, "Scan", (*initial, *series), attrs, likes, rows)
+        axis = attrs["scan_input_axes"][0]
+        turns = op.Shape(series[0], start=axis, end=axis + 1)
+        none = op.Reshape(op.Equal(turns, np.zeros(1, np.int64)), np.zeros(0, np.int64))
+        with op.body():
+            empty = [
+                np.zeros(np.where(np.arange(x.ndim) == a, 0, x.shape), x.dtype)
+                for x, a in zip(likes[len(initial) :], attrs.get("scan_output_axes", ()), strict=True)
+            ]
+            nothing = body_of(op, (), [*initial, *map(op.value, empty)], "no_turns")
+        with op.body():
+            found = emitted(op, "Scan", (*initial, *series), attrs, likes, rows)
+            some = body_of(op, (), found, "turns")
+        graphs = {"then_branch": nothing, "else_branch": some}
+        return emitted(op, "If", (none,), graphs, likes, rows)
+
+    def surely_turns(self) -> bool:
+        """Whether there is a turn at every point; a Scan without one is refused anyway."""
+        if not self.loop:
+            return True
+        limit, go = (*self.step.inputs, None, None)[:2]
+        known = [constant(self.values[name]) for name in (limit, go) if name is not None]
+        return limit is not None and all(held is not None and np.all(held > 0) for held in known)
+
+    @cached_property
+    def counted(self) -> bool:
+        """Whether there may be more or less turns at another point."""
+        return self.loop and not fixed_turns(self.step, lambda name: constant(self.values[name]))
+
+    def stack(self, names: list[str]) -> None:
+        """Let the primal give these formals of its body as rows, one for each turn."""
+        missing = [n for n in names if n not in self.rows]
+        if not missing:
+            return
+        node = next(self.values[n].producer() for n in self.step.outputs if n)
+        graph: ir.Graph = node.attributes["body"].value
+        start = len(node.outputs)
+        node.resize_outputs(start + len(missing))
+        for name, row in zip(missing, node.outputs[start:], strict=True):
+            formal = graph.inputs[self.body.formals.index(name)]
+            kept = ir.Value(shape=formal.shape, type=formal.type)
+            graph.append(ir.Node("", "Identity", [formal], outputs=[kept]))
+            graph.outputs.append(kept)
+            like = self.body.like[name]
+            shaped = self.op.new((self.turns(), *like.shape), like.dtype)
+            row.shape, row.type = shaped.shape, shaped.type
+            row.meta.update(shaped.meta)
+            if self.counted:
+                row.meta[ROWS] = True
+            self.rows[name] = row
+        for key in ("scan_output_axes", "scan_output_directions"):
+            if key in node.attributes:
+                said = (*node.attributes[key].value, *(0,) * len(missing))
+                node.attributes[key] = ir.AttrInt64s(key, said)
+
+    def turns(self) -> int:
+        """The turns at the point of recording, as far as some tensor tells."""
+        for track, names in ((self.scanned, self.step.inputs), (self.stacked, self.step.outputs)):
+            for t in track:
+                if t.slot < len(names) and names[t.slot]:
+                    return shape_of(self.values[str(names[t.slot])])[t.axis]
+        return 1
+
+
+def pushed(
+    op: Recorder, dag: Dag, starts: tuple[str, ...], ends: tuple[str, ...], seeds: Values
+) -> dict[str, Array]:
+    """The tangents that reach some tensors of a body, by name."""
+    vertices = dict(zip(starts, dag.sources, strict=True))
+    reached = dag.sweep(op, {vertices[name]: seed for name, seed in seeds.items()})
+    pairs = zip(ends, dag.sinks, strict=True)
+    return {name: reached[vertex] for name, vertex in pairs if vertex in reached}
+
+
+def grown(
+    dag: Dag, starts: tuple[str, ...], ends: tuple[str, ...], entry: dict[int, str],
+    leave: dict[int, str], active: set[int],
+) -> list[int]:  # fmt: skip
+    """The states that tangents of the active ones and of all that is no state reach."""
+    source, sink = (dict(zip(n, v, strict=True)) for n, v in ((starts, dag.sources),
+                                                              (ends, dag.sinks)))  # fmt: skip
+    others = {source[name] for name in starts if name not in entry.values()}
+    found, before = set(active), None
+    while found != before:
+        before = set(found)
+        alive = others | {source[entry[j]] for j in found}
+        found |= {j for j in leave if not alive.isdisjoint(dag.behind(sink[leave[j]]))}
+    return sorted(found)
+
+
+def check_same(body: Body, likes: list[Any], results: list[str]) -> None:
+    """The results of a body have the types of other tensors: those before the turn, say."""
+    for like, name in zip(likes, results, strict=True):
+        found = body.like[name]
+        if (found.shape, found.dtype) != (shape_of(like), dtype_of(like)):
+            raise OnnxJacError(
+                f"{name!r} is {found.dtype}{list(found.shape)}, where it must be "
+                f"{dtype_of(like)}{list(shape_of(like))} as elsewhere"
+            )
+
+
+def emitted(
+    op: Recorder, op_type: str, inputs: tuple[Any, ...], attrs: Mapping[str, Any],
+    likes: list[Any], rows: int = 0,
+) -> list[ir.Value]:  # fmt: skip
+    """A new node with bodies, whose last outputs have so many rows as some Loop has turns."""
+    names = tuple(f"{k}" for k in range(len(likes)))
+    step = Step(op_type, "", op.opset_imports[""], op_type, (), names, attrs)
+    made = op.copy(step, inputs, likes)
+    for value in made:
+        value.name = None
+        value.meta.pop(AT, None)
+    for value in made[len(made) - rows :]:
+        value.meta[ROWS] = True
+    return list(made)
+
+
+def constant(value: ir.Value) -> np.ndarray | None:
+    """The numbers of a constant."""
+    return None if value.const_value is None else value.const_value.numpy()
+
+
+def zeros_like(value: ir.Value) -> np.ndarray:
+    """Zeros of the shape of a value."""
+    return np.broadcast_to(np.zeros((), dtype_of(value)), shape_of(value))
