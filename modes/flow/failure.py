@@ -14,12 +14,31 @@ from ...ops import Step, find
 from ..loading.messages import first_line
 
 
+class NotKept(OnnxJacError):
+    """Control flow that cannot stay what it is, by the first output of the step, and why."""
+
+    def __init__(self, reason: str, step: Step | None = None) -> None:
+        super().__init__(reason)
+        self.output = None if step is None else next(filter(None, step.outputs))
+
+
+@contextmanager
+def kept_whole(step: Step) -> Iterator[None]:
+    """Whatever goes wrong inside a step with bodies is why that step cannot be kept."""
+    try:
+        yield
+    except LimitError:
+        raise
+    except Exception as error:
+        raise NotKept(first_line(error), step) from error
+
+
 @contextmanager
 def explained(step: Step, values: Mapping[str, Any]) -> Iterator[None]:
     """Whatever goes wrong inside becomes an `OnnxJacError` that names the step and its tensors."""
     try:
         yield
-    except LimitError:
+    except (LimitError, NotKept):
         raise
     except OnnxJacError as error:
         raise type(error)(f"{step}: {error}") from error

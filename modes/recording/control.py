@@ -20,9 +20,10 @@ from ...jacobians.errors import OnnxJacError
 from ...ops import Recorder, Step
 from ...ops.graphs import body_of, operands_of
 from ...ops.node import AT
+from ..flow.failure import kept_whole
 from ..tape.bodies import ROWS, Body, bodies_of, explicit, fixed_turns, formals_of, replayed
 from ..tape.record import JOINTS, between, has_tangent
-from ..tape.unroll import NotKept, kept_whole
+from .sizes import Sizes, typed
 
 Values = Mapping[str, Any]
 
@@ -93,9 +94,7 @@ class Branches(Program):
         self, op: Recorder, body: Body, tangents: Mapping[int, Array], wanted: tuple[int, ...],
         likes: list[np.ndarray], k: Shape,
     ) -> ir.Graph:  # fmt: skip
-        """The derivative of one branch, as a subgraph; the other branch must have its shapes."""
-        check_same(body, [self.values[n] for n in self.step.outputs if n],
-                   [r for r, n in zip(body.results, self.step.outputs, strict=False) if n])
+        """The derivative of one branch, as a subgraph."""
         with op.body():
             inner = replayed(op, body, self.values)
             slots, results = dict(enumerate(self.step.inputs)), dict(enumerate(body.results))
@@ -190,7 +189,6 @@ class Turns(Program):
         self, op: Recorder, tangents: Mapping[int, Array], wanted: tuple[int, ...]
     ) -> dict[int, Any]:
         k, like, back = self.lead(tangents), self.body.like, self.back
-        check_same(self.body, [like[n] for n, _ in self.states], [r for _, r in self.states])
         reads, makes = (self.stacked, self.scanned) if back else (self.scanned, self.stacked)
         reads = [t for t in reads if t.slot in tangents]
         makes = [t for t in makes if t.slot in wanted and has_tangent(like[t.name])]
@@ -364,15 +362,44 @@ def grown(
     return sorted(found)
 
 
-def check_same(body: Body, likes: list[Any], results: list[str]) -> None:
-    """The results of a body have the types of other tensors: those before the turn, say."""
-    for like, name in zip(likes, results, strict=True):
-        found = body.like[name]
-        if (found.shape, found.dtype) != (shape_of(like), dtype_of(like)):
-            raise OnnxJacError(
-                f"{name!r} is {found.dtype}{list(found.shape)}, where it must be "
-                f"{dtype_of(like)}{list(shape_of(like))} as elsewhere"
-            )
+def check_bodies(step: Step, numbers: Mapping[str, Any]) -> None:
+    """Every size in a body is the same in all turns, and at other numbers of what it captures.
+
+    The state keeps its type, and both branches give the same.
+    """
+    if bodies_of(step):
+        check_types(step)
+    for body in bodies_of(step).values():
+        like = {**{n: np.asarray(numbers[n]) for n in body.captured if n in numbers}, **body.like}
+        stand_in = {n: np.ones(x.shape, x.dtype) if x.dtype.kind in "iub" else x
+                    for n, x in like.items()}  # fmt: skip
+        outer = {n: like[n] for n in (*body.captured, *body.formals) if n in like}
+        types = {n: kind for n, x in outer.items() if (kind := typed(x)) is not None}
+        known = {n: like[n] for n in body.captured if n in numbers and n not in body.moved}
+        sizes = Sizes(types, known, stand_in.get).run(body.steps)
+        for name in sorted(sizes.causes):
+            behind = ", ".join(map(repr, sorted(sizes.causes[name])))
+            raise OnnxJacError(f"the size of {name!r} depends on the numbers of {behind}")
+        for inner in body.steps:
+            check_bodies(inner, {**numbers, **like})
+
+
+def check_types(step: Step) -> None:
+    """A state has one type in all turns, an output in both branches."""
+    first, *others = bodies_of(step).values()
+    if step.op_type == "If":
+        pairs = [(first.like[a], others[0].like[b], b)
+                 for a, b in zip(first.results, others[0].results, strict=True)]  # fmt: skip
+    else:
+        lost = step.op_type == "Loop"
+        width = 0 if lost else step.attrs["num_scan_inputs"]
+        states = first.formals[2 * lost : len(first.formals) - width]
+        ends = first.results[lost : lost + len(states)]
+        pairs = [(first.like[a], first.like[b], b) for a, b in zip(states, ends, strict=True)]
+    for a, b, name in pairs:
+        if (a.shape, a.dtype) != (b.shape, b.dtype):
+            raise OnnxJacError(f"{name!r} is {b.dtype}{list(b.shape)}, where it must be "
+                               f"{a.dtype}{list(a.shape)} as elsewhere")  # fmt: skip
 
 
 def emitted(

@@ -55,6 +55,9 @@ def generalised(model: Model, point: Mapping[str, Any], make: Make, name: str) -
     if made is None:
         draft = hold(make(point))
         made = draft.model(name)
+    for output, why in {o: why for t in draft.traces for o, why in t.unrolled.items()}.items():
+        warn(f"the control flow that computes {output!r} is unrolled for the point, its turns and "
+             f"branches are fixed: {why}")  # fmt: skip
     if draft.held:
         parts = ", ".join(f"{tensor!r} ({why})" for tensor, why in draft.held.items())
         warn(f"the derivative holds only for the numbers that the point gives these: {parts}")

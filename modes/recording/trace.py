@@ -12,9 +12,9 @@ import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import Dag
-from ...jacobians.errors import OnnxJacError
 from ...ops import Recorder, Step
 from ...ops.node import ASKED, AT, NAN
+from ..flow.failure import NotKept, kept_whole
 from ..flow.opsets import lowest_opsets
 from ..flow.steps import needed, reads
 from ..model import Model
@@ -26,9 +26,8 @@ from ..tape.bodies import ROWS, again, bodies_of, closed, explicit, fixed_turns
 from ..tape.moving import moving
 from ..tape.record import between
 from ..tape.template import names_of
-from ..tape.unroll import NotKept, kept_whole, unrolled
-from . import control as _control  # noqa: F401  (the derivatives of steps with bodies)
-from .sizes import Sizes, typed
+from ..tape.unroll import unrolled
+from .control import check_bodies
 
 Made = TypeVar("Made")
 
@@ -40,7 +39,8 @@ class Trace:
     `numbers` are what the tensors are at the point, floating ones of several elements as zeros;
     `asked` are the tensors that somebody was told the numbers of before anything was recorded, and
     by whom, and `behind` the steps to these and to all others; `differentiated` are the tensors
-    whose derivatives the DAGs so far consist of, and `read` those that their steps read.
+    whose derivatives the DAGs so far consist of, and `read` those that their steps read; `unrolled` is the
+    control flow that could not stay what it is, by an output, and why.
     """
 
     recorder: Recorder
@@ -52,6 +52,7 @@ class Trace:
     behind: tuple[Step, ...] = ()
     differentiated: set[str] = field(default_factory=set)
     read: set[str | None] = field(default_factory=set)
+    unrolled: Mapping[str, str] = field(default_factory=dict)
 
     def dag(self, wrt: tuple[str, ...], of: tuple[str, ...]) -> Dag:
         """The DAG between `wrt` and `of` with graph values as data: its products are recorded."""
@@ -74,7 +75,8 @@ def trace(
     asks for one raises `OnnxJacError`.
     """
     wanted = tuple(names)
-    sampled = fixed(model, point, engine)
+    sampled, known = fixed(model, point, engine), model.unkept
+    spread = {n: known[n] for n in needed(sampled.steps, wanted)[1] if n in known}
     model = unrolled(sampled, point, wanted, partial(may_stay, model), engine)
     asked = {**asked_in(sampled.ir.graph), **asked_in(model.ir.graph)}
     steps, behind = (tuple(model.steps[k] for k in needed(model.steps, names)[0])
@@ -100,7 +102,7 @@ def trace(
         forget(values, moving(steps, {*model.inputs, *point}))
     behind = tuple(closed(step, opsets, moved) for step in behind)
     kept = {name: light(array) for name, array in numbers.items()}
-    return Trace(recorder, values, inputs, steps, kept, asked, behind)
+    return Trace(recorder, values, inputs, steps, kept, asked, behind, unrolled=spread)
 
 
 def may_stay(model: Model, step: Step) -> bool:
@@ -131,23 +133,6 @@ def mark_rows(step: Step, made: Iterable[ir.Value | None], values: Mapping[str, 
             for value in tuple(made)[explicit(step) - 2 :]:
                 if value is not None:
                     value.meta[ROWS] = True
-
-
-def check_bodies(step: Step, numbers: Mapping[str, Any]) -> None:
-    """Every size in a body is the same in all turns, and at other numbers of what it captures."""
-    for body in bodies_of(step).values():
-        like = {**{n: np.asarray(numbers[n]) for n in body.captured if n in numbers}, **body.like}
-        stand_in = {n: np.ones(x.shape, x.dtype) if x.dtype.kind in "iub" else x
-                    for n, x in like.items()}  # fmt: skip
-        outer = {n: like[n] for n in (*body.captured, *body.formals) if n in like}
-        types = {n: kind for n, x in outer.items() if (kind := typed(x)) is not None}
-        known = {n: like[n] for n in body.captured if n in numbers and n not in body.moved}
-        sizes = Sizes(types, known, stand_in.get).run(body.steps)
-        for name in sorted(sizes.causes):
-            behind = ", ".join(map(repr, sorted(sizes.causes[name])))
-            raise OnnxJacError(f"the size of {name!r} depends on the numbers of {behind}")
-        for inner in body.steps:
-            check_bodies(inner, {**numbers, **like})
 
 
 def apart(step: Step, names: Collection[str], numbers: dict[str, Any]) -> Iterator[Step]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -20,16 +19,15 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ...jacobians.errors import LimitError, OnnxJacError
+from ...jacobians.errors import OnnxJacError
 from ...ops import Node, Recorder, Step, Twin, build, copied, find
 from ...ops.graphs import body_of
 from ...ops.node import ASKED, AT
 from ..flow.control import CONTROL, begin, control, end
-from ..flow.failure import explained
+from ..flow.failure import explained, kept_whole
 from ..flow.meter import Meter
 from ..flow.sequences import SEQUENCES
 from ..flow.steps import SHAPES, array_of, needed, reads
-from ..loading.messages import first_line
 from ..model import Model
 from ..naming.names import is_float
 from ..primal.draws import drawn, draws
@@ -53,25 +51,6 @@ def is_defined(step: Step) -> bool:
     """Whether the operator is declared as what it is in the vocabulary."""
     declared = find(step.op_type, step.domain)
     return declared is not None and declared.definition is not None
-
-
-class NotKept(OnnxJacError):
-    """Control flow that cannot stay what it is, by the first output of the step, and why."""
-
-    def __init__(self, reason: str, step: Step | None = None) -> None:
-        super().__init__(reason)
-        self.output = None if step is None else next(filter(None, step.outputs))
-
-
-@contextmanager
-def kept_whole(step: Step) -> Iterator[None]:
-    """Whatever goes wrong inside a step with bodies is why that step cannot be kept."""
-    try:
-        yield
-    except LimitError:
-        raise
-    except Exception as error:
-        raise NotKept(first_line(error), step) from error
 
 
 def unrolled(
@@ -226,6 +205,8 @@ class Unroller:
         self, step: Step, inputs: list[Any], scope: Scope, names: tuple[str | None, ...]
     ) -> Sequence[Any]:
         """A step with bodies as it is, each body flat and recorded at its first turn."""
+        if any(isinstance(value, list) for value in inputs):
+            raise OnnxJacError(f"{step} is given a sequence")
         held = [*map(self.number, inputs)]
         bodies, found = {}, {}
         outside, self.inside = self.inside, True
