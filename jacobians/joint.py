@@ -83,4 +83,4 @@ class Part(Jacobian):
         return self.joint.flops
 
     def __repr__(self) -> str:
-        return f"{type(self.joint).__name__.lower()}[{self.o}, {self.i}]"
+        return f"{self.joint!r}[{self.o}, {self.i}]"

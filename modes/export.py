@@ -11,7 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from ..jacobians.errors import InputError, warn
-from ..ops.graphs import subgraphs
+from ..ops.graphs import every, subgraphs
 from .flow.steps import needed
 from .model import Model
 from .naming.names import Names as NamesOrNone
@@ -22,7 +22,6 @@ from .primal.inputs import check_inputs
 from .recording.dense import jacobian_graph, separate
 from .recording.derive import Draft, Names, grad_graph, hvp_graph, jvp_graph, vjp_graph
 from .recording.symbolic import generalised
-from .tape.bodies import every
 from .tape.record import has_tangent
 
 MODES: dict[str, Callable[..., Draft]] = {
@@ -60,10 +59,10 @@ def export(
     export takes as long as these recordings. Where they do not agree, one `OnnxJacWarning` names
     the operator and the inputs, whose size is then fixed.
 
-    Control flow stays control flow: the derivative of If is an If, that of Loop and Scan a Scan over
-    the states of all turns, so that branches and turns may be others at other points. Where a shape
-    changes from turn to turn, a state is a sequence or a body draws random numbers, it is unrolled
-    for the point, and an `OnnxJacWarning` says so.
+    Control flow stays control flow: the derivative of If is an If, that of Loop and Scan a Scan
+    over the states of all turns, so that branches and turns may be others at other points. Where a
+    shape changes from turn to turn, a state is a sequence or a body draws random numbers, it is
+    unrolled for the point, and an `OnnxJacWarning` says so.
 
     Where a shape, a branch or the turns of what is unrolled, or a rule depends on numbers of the
     point, the tensors that hold them become constants. One `OnnxJacWarning` and the metadata entry

@@ -7,8 +7,8 @@ in every turn what it needs of the body.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,11 @@ from ...jacobians import Array, Dag, Joint, Shape, dtype_of, lead, shape_of
 from ...jacobians.cached import cached_property
 from ...jacobians.errors import OnnxJacError
 from ...ops import Recorder, Step
-from ...ops.graphs import body_of, operands_of
+from ...ops.graphs import ROWS, body_of, operands_of
 from ...ops.node import AT
 from ..flow.failure import kept_whole
-from ..tape.bodies import ROWS, Body, bodies_of, explicit, fixed_turns, formals_of, replayed
-from ..tape.record import JOINTS, between, has_tangent
+from ..tape.bodies import Body, bodies_of, explicit, fixed_turns, formals_of, replayed
+from ..tape.record import between, has_tangent
 from .sizes import Sizes, typed
 
 Values = Mapping[str, Any]
@@ -31,9 +31,6 @@ Values = Mapping[str, Any]
 def joint_of(op: Recorder, step: Step, values: Values) -> Joint:
     """The derivative of a step with bodies, whose tensors are these values."""
     return Branches(op, step, values) if step.op_type == "If" else Turns(op, step, values)
-
-
-JOINTS[Recorder] = joint_of
 
 
 class Program(Joint):
@@ -119,7 +116,7 @@ class Branches(Program):
 
 @dataclass
 class Track:
-    """One tensor that a turn reads or makes: its name in the body, its rows' axis, its direction."""
+    """A tensor that a turn reads or makes: its name in the body, the axis and order of its rows."""
 
     name: str
     slot: int
@@ -132,9 +129,10 @@ class Turns(Program):
 
     def __init__(
         self, op: Recorder, step: Step, values: Values, *, back: bool = False,
-        rows: dict[str, ir.Value] | None = None,
+        rows: dict[str, ir.Value] | None = None, count: int | None = None,
     ) -> None:  # fmt: skip
         super().__init__(op, step, values, back=back)
+        self.count = count  # of the turns, where it is known
         self.rows: dict[str, ir.Value] = {} if rows is None else rows
         self.body: Body = step.attrs["body"]
         self.loop = step.op_type == "Loop"
@@ -143,7 +141,8 @@ class Turns(Program):
         self.carried = self.first - self.lost - self.width
 
     def transposed(self) -> Turns:
-        return Turns(self.op, self.step, self.values, back=not self.back, rows=self.rows)
+        return Turns(self.op, self.step, self.values, back=not self.back, rows=self.rows,
+                     count=self.count)  # fmt: skip
 
     @cached_property
     def states(self) -> list[tuple[str, str]]:
@@ -173,6 +172,11 @@ class Turns(Program):
             Track(name, self.carried + k, axes[k] % (self.body.like[name].ndim + 1), back[k])
             for k, name in enumerate(names)
         ]
+
+    @cached_property
+    def unstacked(self) -> tuple[str, ...]:
+        """The formals that are no row: go on, which is true, and what is scanned anyway."""
+        return (*self.body.formals[1 : self.lost], *(t.name for t in self.scanned))
 
     @cached_property
     def captured(self) -> dict[int, str]:
@@ -277,10 +281,9 @@ class Turns(Program):
         turns = op.Shape(series[0], start=axis, end=axis + 1)
         none = op.Reshape(op.Equal(turns, np.zeros(1, np.int64)), np.zeros(0, np.int64))
         with op.body():
-            empty = [
-                np.zeros(np.where(np.arange(x.ndim) == a, 0, x.shape), x.dtype)
-                for x, a in zip(likes[len(initial) :], attrs.get("scan_output_axes", ()), strict=True)
-            ]
+            axes = attrs.get("scan_output_axes", ())
+            empty = [np.zeros(np.where(np.arange(x.ndim) == axis, 0, x.shape), x.dtype)
+                     for x, axis in zip(likes[len(initial) :], axes, strict=True)]  # fmt: skip
             nothing = body_of(op, (), [*initial, *map(op.value, empty)], "no_turns")
         with op.body():
             found = emitted(op, "Scan", (*initial, *series), attrs, likes, rows)
@@ -290,6 +293,8 @@ class Turns(Program):
 
     def surely_turns(self) -> bool:
         """Whether there is a turn at every point; a Scan without one is refused anyway."""
+        if self.count is not None:
+            return self.count > 0
         if not self.loop:
             return True
         limit, go = (*self.step.inputs, None, None)[:2]
@@ -299,6 +304,8 @@ class Turns(Program):
     @cached_property
     def counted(self) -> bool:
         """Whether there may be more or less turns at another point."""
+        if self.count is not None:
+            return False
         return self.loop and not fixed_turns(self.step, lambda name: constant(self.values[name]))
 
     def stack(self, names: list[str]) -> None:

@@ -10,10 +10,9 @@ import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import Array, Dag, shape_of
-from ...ops.graphs import Recorder, build
+from ...ops.graphs import LIKE, Recorder, build
 from ..model import Model
 from ..primal.evaluate import evaluate
-from ..tape.bodies import LIKE, open_rows
 from .trace import Trace, staying, trace
 
 Names = tuple[str, ...]
@@ -37,7 +36,6 @@ class Draft:
 
     def model(self, name: str) -> Model:
         """The draft as a model, which can be linearised like any other."""
-        open_rows(self.inputs, self.recorder.nodes)
         return Model(build(self.recorder, self.inputs, self.outputs, name, self.wrt))
 
 

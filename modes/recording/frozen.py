@@ -12,10 +12,10 @@ from collections.abc import Iterable
 import numpy as np
 import onnx_ir as ir
 
-from ...ops.graphs import reachable
+from ...ops.graphs import every, reachable
 from ...ops.node import ASKED
 from ..flow.steps import needed
-from ..tape.bodies import bodies_of, every
+from ..tape.bodies import bodies_of
 from ..tape.moving import moving
 from .derive import Draft
 from .sizes import Sizes, floating, typed

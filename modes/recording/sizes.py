@@ -60,7 +60,8 @@ class Sizes:
     def step(self, step: Step) -> None:
         """The types, causes and known numbers of the outputs of one step."""
         if any(isinstance(value, ir.Graph | Body) for value in step.attrs.values()):
-            return self._whole(step)
+            self._whole(step)
+            return
         names = [name for name in step.inputs if name]
         moving = [name for name in names if name not in self.still]
         found = inferred(node_of(step), step.version, self.types, self.known)

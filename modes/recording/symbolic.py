@@ -17,11 +17,10 @@ import onnx_ir as ir
 
 from ...jacobians import Array
 from ...jacobians.errors import OnnxJacError, warn
-from ...ops.graphs import copied
+from ...ops.graphs import copied, every
 from ..model import Model
 from ..naming.names import is_float
 from ..primal.evaluate import evaluate
-from ..tape.bodies import every
 from .derive import Draft
 from .follow import Batch, NotGeneral
 from .frozen import hold

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial, wraps
+from functools import wraps
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,8 +13,9 @@ import onnx_ir as ir
 
 from ...jacobians import Dag
 from ...ops import Recorder, Step
+from ...ops.graphs import ROWS
 from ...ops.node import ASKED, AT, NAN
-from ..flow.failure import NotKept, kept_whole
+from ..flow.failure import NotKept, kept_whole, note
 from ..flow.opsets import lowest_opsets
 from ..flow.steps import needed, reads
 from ..model import Model
@@ -22,7 +23,7 @@ from ..primal.draws import fixed
 from ..primal.evaluate import evaluate
 from ..primal.sizes import SMALL
 from ..tape.active import active_steps
-from ..tape.bodies import ROWS, again, bodies_of, closed, explicit, fixed_turns
+from ..tape.bodies import again, bodies_of, closed, explicit, fixed_turns
 from ..tape.moving import moving
 from ..tape.record import between
 from ..tape.template import names_of
@@ -39,8 +40,8 @@ class Trace:
     `numbers` are what the tensors are at the point, floating ones of several elements as zeros;
     `asked` are the tensors that somebody was told the numbers of before anything was recorded, and
     by whom, and `behind` the steps to these and to all others; `differentiated` are the tensors
-    whose derivatives the DAGs so far consist of, and `read` those that their steps read; `unrolled` is the
-    control flow that could not stay what it is, by an output, and why.
+    whose derivatives the DAGs so far consist of, and `read` those that their steps read; `unrolled`
+    is the control flow that could not stay what it is, by an output, and why.
     """
 
     recorder: Recorder
@@ -77,7 +78,7 @@ def trace(
     wanted = tuple(names)
     sampled, known = fixed(model, point, engine), model.unkept
     spread = {n: known[n] for n in needed(sampled.steps, wanted)[1] if n in known}
-    model = unrolled(sampled, point, wanted, partial(may_stay, model), engine)
+    model = unrolled(sampled, point, wanted, 0, engine, model.unkept)
     asked = {**asked_in(sampled.ir.graph), **asked_in(model.ir.graph)}
     steps, behind = (tuple(model.steps[k] for k in needed(model.steps, names)[0])
                      for names in (wanted, (*wanted, *asked)))  # fmt: skip
@@ -105,11 +106,6 @@ def trace(
     return Trace(recorder, values, inputs, steps, kept, asked, behind, unrolled=spread)
 
 
-def may_stay(model: Model, step: Step) -> bool:
-    """Whether nothing is known of a step of the model that would keep it from staying."""
-    return model.unkept.keys().isdisjoint(filter(None, step.outputs))
-
-
 def staying(make: Callable[..., Made]) -> Callable[..., Made]:
     """Record with all control flow as it is, where that is possible; the rest is unrolled."""
 
@@ -119,20 +115,18 @@ def staying(make: Callable[..., Made]) -> Callable[..., Made]:
             try:
                 return make(model, *args, **kwargs)
             except NotKept as reason:
-                if reason.output is None or reason.output in model.unkept:
-                    raise
-                model.unkept[reason.output] = str(reason)
+                note(model, reason)
 
     return made
 
 
 def mark_rows(step: Step, made: Iterable[ir.Value | None], values: Mapping[str, Any]) -> None:
     """Note which outputs have a row for every turn, of which there may be more or less."""
-    if step.op_type == "Loop" and bodies_of(step):
-        if not fixed_turns(step, lambda name: values[name].const_value):
-            for value in tuple(made)[explicit(step) - 2 :]:
-                if value is not None:
-                    value.meta[ROWS] = True
+    counts = step.op_type == "Loop" and bodies_of(step)
+    if counts and not fixed_turns(step, lambda name: values[name].const_value):
+        for value in tuple(made)[explicit(step) - 2 :]:
+            if value is not None:
+                value.meta[ROWS] = True
 
 
 def apart(step: Step, names: Collection[str], numbers: dict[str, Any]) -> Iterator[Step]:

@@ -6,7 +6,7 @@ become inputs: explicit ones first, captured ones behind, under the names that t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,14 +19,6 @@ from ...ops.graphs import body_of
 from ...ops.node import AT
 from ..flow.steps import SHAPES, captured, steps_of
 from .moving import moving
-
-LIKE = "onnxjac.like"
-"""Key, in the metadata of an input: the tensor of which it is a tangent."""
-
-ROWS = "onnxjac.rows"
-"""Key, in the metadata of a graph value: that it has one row for every turn of a Loop, of which
-there may be more or less at another point.
-"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +35,7 @@ class Body:
     like: Mapping[str, np.ndarray]
     moved: frozenset[str]
     name: str
+    opsets: Mapping[str, int]
 
 
 def bodies_of(step: Step) -> dict[str, Body]:
@@ -64,36 +57,11 @@ def fixed_turns(step: Step, constants: Callable[[str], Any]) -> bool:
 
 def may_stop(body: Body) -> bool:
     """Whether a turn of a Loop decides that it is the last one."""
-    made = {name: step for step in body.steps for name in step.outputs if step.op_type == "Identity"}
+    copies = {s.outputs[0]: s.inputs[0] for s in body.steps if s.op_type == "Identity"}
     name: str | None = body.results[0]
-    while name in made:
-        (name,) = made[name].inputs
+    while name in copies:
+        name = copies[name]
     return name != body.formals[1] and name in body.moved
-
-
-def open_rows(inputs: Iterable[ir.Value], nodes: Iterable[ir.Node]) -> None:
-    """Take the sizes from all that is computed from rows of which there may be more or less.
-
-    An input is like the tensor that it is a tangent of, which its metadata tell.
-    """
-    counted = {v for v in inputs if ROWS in v.meta}
-    for node in every(nodes):
-        if any(a.type is ir.AttributeType.GRAPH for a in node.attributes.values()):
-            counted.update(v for v in node.outputs if ROWS in v.meta)
-        elif any(v in counted or v.meta.get(LIKE) in counted for v in node.inputs if v is not None):
-            counted.update(node.outputs)
-    counted.update(v for v in inputs if v.meta.get(LIKE) in counted)
-    for value in counted:
-        value.shape = ir.Shape([None] * len(value.shape or ()))
-
-
-def every(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
-    """The nodes, each followed by those of its subgraphs."""
-    for node in nodes:
-        yield node
-        for attribute in node.attributes.values():
-            if attribute.type is ir.AttributeType.GRAPH:
-                yield from every(attribute.value)
 
 
 def closed(step: Step, opsets: Mapping[str, int], moved: Iterable[str]) -> Step:
@@ -118,7 +86,7 @@ def body(graph: ir.Graph, opsets: Mapping[str, int], moved: Iterable[str]) -> Bo
         formals, tuple(str(value.name) for value in graph.outputs),
         tuple(closed(step, opsets, inside) for step in steps), tuple(sorted(captured(graph))),
         {str(value.name): zeros(value) for value in made if value.name}, inside,
-        graph.name or "body",
+        graph.name or "body", opsets,
     )  # fmt: skip
 
 

@@ -122,7 +122,8 @@ def blocks_of(active: ActiveStep, values: Mapping[str, Any], op: Any) -> dict[Sl
     """The wanted blocks of a step between floating tensors, by its rule."""
     step = active.step
     if bodies_of(step):
-        return parts_of(JOINTS[type(op)](op, step, values), active.wanted)
+        make = next(make for kind, make in JOINTS.items() if isinstance(op, kind))
+        return parts_of(make(op, step, values), active.wanted)
     declared = find(step.op_type, step.domain)
     if declared is None:
         raise UnsupportedOp(

@@ -9,11 +9,19 @@ Control flow that is kept stays what it is, and only its bodies are made flat: s
 
 from __future__ import annotations
 
+import math
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from dataclasses import replace
 from functools import partial
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -24,7 +32,7 @@ from ...ops import Node, Recorder, Step, Twin, build, copied, find
 from ...ops.graphs import body_of
 from ...ops.node import ASKED, AT
 from ..flow.control import CONTROL, begin, control, end
-from ..flow.failure import explained, kept_whole
+from ..flow.failure import LongLoop, explained, kept_whole
 from ..flow.meter import Meter
 from ..flow.sequences import SEQUENCES
 from ..flow.steps import SHAPES, array_of, needed, reads
@@ -55,18 +63,19 @@ def is_defined(step: Step) -> bool:
 
 def unrolled(
     model: Model, point: Mapping[str, Any], names: Iterable[str],
-    keeps: Callable[[Step], bool] = lambda step: False, engine: str | None = None,
+    most: int | None = None, engine: str | None = None, unkept: Collection[str | None] = (),
 ) -> Model:  # fmt: skip
     """The part of the model that the named tensors need, flat; the model itself if it is flat.
 
-    Control flow of the model that `keeps` says yes to stays, with flat bodies; `NotKept` where it
-    cannot.
+    Loops of more than `most` turns, those inside counted, stay as they are, with flat bodies; for
+    `most` of 0 all control flow does. `unkept` are outputs of steps that cannot; `NotKept` tells of
+    another one.
     """
     wanted = tuple(names)
     steps = [model.steps[k] for k in needed(model.steps, wanted, point)[0]]
     if is_flat(steps, {**model.constants, **point}):
         return model
-    unroller = Unroller(model, keeps, partial(evaluate, model, point, engine=engine))
+    unroller = Unroller(model, most, unkept, partial(evaluate, model, point, engine=engine))
     given = [name for name in dict.fromkeys((*model.inputs, *point)) if name in point]
     tensors = [name for name in given if is_variable(model, name, point[name])]
     inputs = [unroller.op.input(point[name], name) for name in tensors]
@@ -112,15 +121,15 @@ class Unroller:
     """
 
     def __init__(
-        self, model: Model, keeps: Callable[[Step], bool],
+        self, model: Model, most: int | None, unkept: Collection[str | None],
         values: Callable[[list[str]], Mapping[str, Any]],
     ) -> None:  # fmt: skip
         self.model, self.meter = model, Meter(model.limits)
         self.op = Twin(Recorder(model.ir.opset_imports))
-        self.keeps, self.values = keeps, values
+        self.most, self.unkept, self.values = most, unkept, values
         self.moving: set[int] = set()
         self.inside = False  # a body that is kept
-        self._turns = count()
+        self.turns, self.stop = 0, math.inf
 
     def constant(self, value: Any, name: str) -> Any:
         """A tensor, or a sequence of tensors, that is fixed at the point."""
@@ -170,12 +179,14 @@ class Unroller:
             made = inputs
         elif step.op_type in SEQUENCES and not step.domain:
             made = [SEQUENCES[step.op_type](self.op, step, at, *inputs)]
-        elif step.op_type in CONTROL and not step.domain and self.keeps_step(step, names):
-            with kept_whole(step):
-                return self.kept(step, inputs, scope, names)
         elif step.op_type in CONTROL and not step.domain:
             run = partial(self.body, outer=scope)
-            made = control(self.op, step, inputs, run, at, self.meter)
+            spread = partial(control, self.op, step, inputs, run, at, self.meter)
+            tried = self.tried(step, spread, names)
+            if tried is None:
+                with kept_whole(step):
+                    return self.kept(step, inputs, scope, names)
+            made = tried
         elif draws(step, {}):
             if self.inside:
                 raise OnnxJacError(f"{step} draws anew in every turn")
@@ -188,7 +199,7 @@ class Unroller:
 
     def body(self, graph: ir.Graph, arguments: Sequence[Any], outer: Scope) -> list[Any]:
         """The outputs of one turn of a subgraph, which sees the tensors around it."""
-        prefix = f"{graph.name or 'body'}_{next(self._turns)}_"
+        prefix = self.prefix(graph)
         scope: Scope = ChainMap({}, outer)
         scope.update((name, array_of(value)) for name, value in graph.initializers.items())
         scope.update(zip((str(value.name) for value in graph.inputs), arguments, strict=True))
@@ -197,9 +208,30 @@ class Unroller:
         self.run(steps, scope, prefix)
         return [scope[str(value.name)] for value in graph.outputs]
 
-    def keeps_step(self, step: Step, names: tuple[str | None, ...]) -> bool:
-        """Whether a step with bodies stays: one of the model itself, or in a body that is kept."""
-        return self.inside or (names == step.outputs and self.keeps(step))
+    def tried(
+        self, step: Step, spread: Callable[[], list[Any]], names: tuple[str | None, ...]
+    ) -> list[Any] | None:
+        """A step with bodies turn by turn; None where it stays what it is.
+
+        That are the long ones of the model itself, and all in a body that is kept.
+        """
+        if self.inside:
+            return None
+        own = names == step.outputs and not any(name in self.unkept for name in names if name)
+        if self.most is None or not own:
+            return spread()
+        if self.most == 0:
+            return None
+        start, self.stop = len(self.op.recorder.nodes), self.turns + self.most
+        try:
+            return spread()
+        except LongLoop:
+            for node in self.op.recorder.nodes[start:]:
+                for value in node.outputs:
+                    value.meta.pop(ASKED, None)
+            return None
+        finally:
+            self.stop = math.inf
 
     def kept(
         self, step: Step, inputs: list[Any], scope: Scope, names: tuple[str | None, ...]
@@ -231,7 +263,7 @@ class Unroller:
         self, graph: ir.Graph, arguments: Sequence[Any], outer: Scope
     ) -> tuple[ir.Graph, list[Any]]:
         """A subgraph made flat, and its outputs for these numbers of its inputs."""
-        prefix = f"{graph.name or 'body'}_{next(self._turns)}_"
+        prefix = self.prefix(graph)
         scope: Scope = ChainMap({}, outer)
         with self.op.recorder.body():
             for name, value in graph.initializers.items():
@@ -250,6 +282,13 @@ class Unroller:
                 raise OnnxJacError("a body gives a sequence or an optional")
             results, found = [*map(self.op.recorder.value, made)], [*map(self.number, made)]
             return body_of(self.op.recorder, formals, results, graph.name or "body"), found
+
+    def prefix(self, graph: ir.Graph) -> str:
+        """What the names of a turn begin with."""
+        self.turns += 1
+        if self.turns > self.stop:
+            raise LongLoop
+        return f"{graph.name or 'body'}_{self.turns - 1}_"
 
     def named(self, value: Any, name: str | None) -> Any:
         """A tensor of the model under its name, so that `wrt` and `of` can speak of it."""

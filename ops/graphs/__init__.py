@@ -1,9 +1,12 @@
 """The graphs reading: calls of the vocabulary over `onnx_ir.Value`s become nodes of a graph."""
 
 from .build import (
+    LIKE,
+    ROWS,
     body_of,
     build,
     copied,
+    every,
     fresh,
     name_inside,
     name_nodes,
@@ -15,6 +18,6 @@ from .recorder import Recorder
 from .twin import Twin
 
 __all__ = [
-    "Recorder", "Twin", "body_of", "build", "copied", "fresh", "name_inside", "name_nodes",
-    "operands_of", "reachable", "subgraphs",
+    "LIKE", "ROWS", "Recorder", "Twin", "body_of", "build", "copied", "every", "fresh",
+    "name_inside", "name_nodes", "operands_of", "reachable", "subgraphs",
 ]  # fmt: skip
