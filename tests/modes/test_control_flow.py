@@ -164,11 +164,11 @@ STAYS = {
         lambda x, w: (sin(h * x) if x.sum() > 0 else w * w * h for h in [x * w]),
         [{"x": 1}, {"x": -1}]),
     "branches in a loop": (f"""{DOUBLE}
-        m (double[3] x, int64 n) => (double[3] y) <double[3] w={{1,2,3}}, double zero={{0}},
+        m (double[3] x, int64 n) => (double[3] y) <double[3] w={{0.4,0.5,0.6}}, double zero={{0}},
           bool yes={{1}}> {{ y = Loop(n, yes, x) <body = t(int64 i, bool a, double[3] h)
           => (bool c, double[3] k) {{ c=Identity(a) s=ReduceSum<keepdims=0>(h) go=Greater(s,zero)
             k=If(go)<then_branch=t()=>(double[3] p){{p0=Mul(h,w) p1=Sin(p0) p=Sub(p1,x)}},
-                     else_branch=e()=>(double[3] b){{b0=Mul(h,h) b=Add(b0,x)}}> }}> }}""",
+                     else_branch=e()=>(double[3] b){{b0=Tanh(h) b=Add(b0,x)}}> }}> }}""",
         lambda x, n: branching_loop(x, int(n)), [{"n": 4, "x": 1}, {"n": 5, "x": -1}, {"n": 0}]),
 }  # fmt: skip
 """name -> model, the same in torch, and what is other than random at some points."""
@@ -207,8 +207,8 @@ def nested_loops(x, n):
 def branching_loop(x, n):
     y = x
     for _ in range(n):
-        w = torch.tensor([1.0, 2.0, 3.0], dtype=x.dtype)
-        y = torch.sin(y * w) - x if y.sum() > 0 else y * y + x
+        w = torch.tensor([0.4, 0.5, 0.6], dtype=x.dtype)
+        y = torch.sin(y * w) - x if y.sum() > 0 else torch.tanh(y) + x
     return (y,)
 
 
