@@ -53,6 +53,9 @@ class Joint(ABC):
         """Multiplications and additions of one run, roughly."""
         return 0
 
+    def __repr__(self) -> str:
+        return type(self).__name__.lower()
+
     def part(self, o: int, i: int) -> Part:
         """The block of one output and one input."""
         return Part(self, o, i)
