@@ -139,12 +139,15 @@ def first(x: np.ndarray, axis: int) -> np.ndarray:
 
 
 def end(step: Step, held: Sequence[Any], found: Mapping[str, Sequence[Any]]) -> list[Any]:
-    """The numbers of a step's outputs, as if each turn gave what the first one gives."""
+    """The numbers of a step's outputs, as if each turn gave what the first one gives.
+
+    There is one turn at least: rows without an entry would tell nothing of other points.
+    """
     if step.op_type == "If":
         return list(found["then_branch" if np.all(held[0]) else "else_branch"])
     if step.op_type == "Loop":
         _, *results = found["body"]
-        turns = 1 if held[0] is None else max(int(np.ravel(held[0])[0]), 0)
+        turns = 1 if held[0] is None else max(int(np.ravel(held[0])[0]), 1)
         carried, axes = len(held) - 2, (0,) * len(results)
     else:
         results, width = list(found["body"]), step.attrs["num_scan_inputs"]

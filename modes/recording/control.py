@@ -7,7 +7,7 @@ in every turn what it needs of the body.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,16 @@ from ...ops import Recorder, Step
 from ...ops.graphs import ROWS, body_of, operands_of
 from ...ops.node import AT
 from ..flow.failure import kept_whole
-from ..tape.bodies import Body, bodies_of, explicit, fixed_turns, formals_of, replayed
+from ..tape.bodies import (
+    Body,
+    bodies_of,
+    explicit,
+    fixed_turns,
+    formals_of,
+    is_open,
+    replayed,
+    slots,
+)
 from ..tape.record import between, has_tangent
 from .sizes import Sizes, typed
 
@@ -51,18 +60,24 @@ class Program(Joint):
         slot, tangent = next(iter(tangents.items()))
         return lead(tangent, self.ins[slot][0])
 
-    def zeros(self, k: Shape, shape: Shape, dtype: np.dtype) -> np.ndarray:
-        """A tangent of nothing."""
-        return np.broadcast_to(np.zeros((), dtype), (*k, *shape))
+    def zeros(self, op: Recorder, k: Shape, like: Any) -> Array:
+        """A tangent of nothing, of a tensor or of zeros of its shape."""
+        shape, dtype = shape_of(like), dtype_of(like)
+        whole = np.broadcast_to(np.zeros((), dtype), (*k, *shape))
+        if not is_open(like):
+            return whole
+        (sizes,) = emitted(op, "Shape", (like,), {}, [np.array(shape)])
+        (sizes,) = emitted(op, "Concat", (op.value(np.array(k, np.int64)), sizes), {"axis": 0},
+                           [np.array(whole.shape)])  # fmt: skip
+        (made,) = emitted(op, "Expand", (op.value(np.zeros((), dtype)), sizes), {}, [whole], (0,))
+        return made
 
-    def fitting(self, op: Recorder, found: Array | None, k: Shape, name: np.ndarray) -> Array:
-        """What a sweep gives for a tensor like `name`, as a value of its type; zeros for None."""
-        if found is None:
-            found = self.zeros(k, name.shape, name.dtype)
-        value = op.value(found)
+    def fitting(self, op: Recorder, found: Array | None, k: Shape, like: Any) -> Array:
+        """What a sweep gives for a tensor, as a value of its type; zeros for None."""
+        value = op.value(self.zeros(op, k, like) if found is None else found)
         assert value is not None
-        if dtype_of(value) != name.dtype:
-            value = op.Cast(value, to=int(ir.DataType.from_numpy(name.dtype)))
+        if dtype_of(value) != dtype_of(like):
+            value = op.Cast(value, to=int(ir.DataType.from_numpy(dtype_of(like))))
         return value
 
 
@@ -76,20 +91,22 @@ class Branches(Program):
         self, op: Recorder, tangents: Mapping[int, Array], wanted: tuple[int, ...]
     ) -> dict[int, Any]:
         k = self.lead(tangents)
-        likes = [np.broadcast_to(np.zeros((), d), s) for s, d in (self.outs[o] for o in wanted)]
+        names = self.step.inputs if self.back else self.step.outputs
+        likes = [self.values[str(names[o])] for o in wanted]
         with kept_whole(self.step):
             graphs = {
                 key: self.branch(op, body, tangents, wanted, likes, k)
                 for key, body in bodies_of(self.step).items()
             }
-            values = [np.broadcast_to(like, (*k, *like.shape)) for like in likes]
+            values = [np.broadcast_to(np.zeros((), dtype_of(x)), (*k, *shape_of(x))) for x in likes]
             condition = self.values[str(self.step.inputs[0])]
-            found = emitted(op, "If", (condition,), graphs, values)
+            rows = [o for o, like in enumerate(likes) if is_open(like)]
+            found = emitted(op, "If", (condition,), graphs, values, rows)
         return dict(zip(wanted, found, strict=True))
 
     def branch(
         self, op: Recorder, body: Body, tangents: Mapping[int, Array], wanted: tuple[int, ...],
-        likes: list[np.ndarray], k: Shape,
+        likes: list[Any], k: Shape,
     ) -> ir.Graph:  # fmt: skip
         """The derivative of one branch, as a subgraph."""
         with op.body():
@@ -224,7 +241,7 @@ class Turns(Program):
             sums = {n: op.new((*k, *shape_of(inner[n])), dtype_of(inner[n]))
                     for n in (dict.fromkeys(around.values()) if back else ()) if n in reached}
             made = [self.fitting(op, reached.get(leave[j]), k, like[leave[j]]) for j in active]
-            made += [op.Add(total, self.fitting(op, reached[n], k, zeros_like(inner[n])))
+            made += [op.Add(total, self.fitting(op, reached[n], k, inner[n]))
                      for n, total in sums.items()]
             makes = [t for t in makes if t.name in reached]
             made += [self.fitting(op, reached[t.name], k, like[t.name]) for t in makes]
@@ -246,10 +263,10 @@ class Turns(Program):
                   for n in kept]  # fmt: skip
         series += [(tangents[t.slot], len(k) + t.axis, t.back ^ back) for t in reads]
         initial = [
-            tangents.get(j + offset, self.zeros(k, like[entry[j]].shape, like[entry[j]].dtype))
+            tangents[j + offset] if j + offset in tangents else self.zeros(op, k, like[entry[j]])
             for j in active
         ]
-        initial += [self.zeros(k, shape_of(inner[n]), dtype_of(inner[n])) for n in sums]
+        initial += [self.zeros(op, k, inner[n]) for n in sums]
         rows = [(len(k) + t.axis, t.back ^ back) for t in makes]
         likes = [zeros_like(value) for value in before]
         slot_of = {t.slot: self.outs[t.slot] for t in makes}
@@ -274,7 +291,8 @@ class Turns(Program):
         likes: list[np.ndarray],
     ) -> list[Any]:  # fmt: skip
         """A Scan; where there may be no turn at all, which ONNX Runtime refuses, inside an If."""
-        rows = len(likes) - len(initial) if self.counted else 0
+        rows = [o for o, x in enumerate((*initial, *likes[len(initial) :]))
+                if (o >= len(initial) and self.counted) or is_open(x)]  # fmt: skip
         if self.surely_turns():
             return emitted(op, "Scan", (*initial, *series), attrs, likes, rows)
         axis = attrs["scan_input_axes"][0]
@@ -306,7 +324,9 @@ class Turns(Program):
         """Whether there may be more or less turns at another point."""
         if self.count is not None:
             return False
-        return self.loop and not fixed_turns(self.step, lambda name: constant(self.values[name]))
+        if self.loop:
+            return not fixed_turns(self.step, lambda name: constant(self.values[name]))
+        return any(is_open(self.values[str(self.step.inputs[t.slot])]) for t in self.scanned)
 
     def stack(self, names: list[str]) -> None:
         """Let the primal give these formals of its body as rows, one for each turn."""
@@ -339,7 +359,7 @@ class Turns(Program):
         for track, names in ((self.scanned, self.step.inputs), (self.stacked, self.step.outputs)):
             for t in track:
                 if t.slot < len(names) and names[t.slot]:
-                    return shape_of(self.values[str(names[t.slot])])[t.axis]
+                    return max(shape_of(self.values[str(names[t.slot])])[t.axis], 1)
         return 1
 
 
@@ -369,59 +389,80 @@ def grown(
     return sorted(found)
 
 
-def check_bodies(step: Step, numbers: Mapping[str, Any]) -> None:
-    """Every size in a body is the same in all turns, and at other numbers of what it captures.
+def check_sizes(
+    steps: tuple[Step, ...], inputs: Values, constants: Values, number: Callable[[str], Any]
+) -> None:
+    """Every size in a body is the same in all turns, and at other points of the same shapes."""
+    known = {**constants, **inputs}
+    types = {n: kind for n, x in known.items() if (kind := typed(x)) is not None}
+    sizes = Sizes(types, constants, number).run(steps)
+    for step in steps:
+        with kept_whole(step):
+            check_bodies(step, sizes)
+            check_rows(step, sizes, number)
 
-    The state keeps its type, and both branches give the same.
+
+def check_rows(step: Step, sizes: Sizes, number: Callable[[str], Any]) -> None:
+    """A Loop without a turn here shows nothing of the rows that it has at other points."""
+    if step.op_type == "Loop" and bodies_of(step):
+        for o, name in enumerate(step.outputs):
+            if name in sizes.causes and slots(step, o)[1] is None and not len(number(name)):
+                raise OnnxJacError(f"it has no turn here, where {name!r} has no rows")
+
+
+def check_bodies(step: Step, sizes: Sizes) -> None:
+    """No step in a body holds a size that numbers decide; a state has one type in all turns, an
+    output in both branches.
     """
-    if bodies_of(step):
-        check_types(step)
-    for body in bodies_of(step).values():
-        like = {**{n: np.asarray(numbers[n]) for n in body.captured if n in numbers}, **body.like}
-        stand_in = {n: np.ones(x.shape, x.dtype) if x.dtype.kind in "iub" else x
-                    for n, x in like.items()}  # fmt: skip
-        outer = {n: like[n] for n in (*body.captured, *body.formals) if n in like}
-        types = {n: kind for n, x in outer.items() if (kind := typed(x)) is not None}
-        known = {n: like[n] for n in body.captured if n in numbers and n not in body.moved}
-        sizes = Sizes(types, known, stand_in.get).run(body.steps)
-        for name in sorted(sizes.causes):
-            behind = ", ".join(map(repr, sorted(sizes.causes[name])))
-            raise OnnxJacError(f"the size of {name!r} depends on the numbers of {behind}")
-        for inner in body.steps:
-            check_bodies(inner, {**numbers, **like})
-
-
-def check_types(step: Step) -> None:
-    """A state has one type in all turns, an output in both branches."""
-    first, *others = bodies_of(step).values()
-    if step.op_type == "If":
-        pairs = [(first.like[a], others[0].like[b], b)
-                 for a, b in zip(first.results, others[0].results, strict=True)]  # fmt: skip
-    else:
-        lost = step.op_type == "Loop"
-        width = 0 if lost else step.attrs["num_scan_inputs"]
-        states = first.formals[2 * lost : len(first.formals) - width]
-        ends = first.results[lost : lost + len(states)]
-        pairs = [(first.like[a], first.like[b], b) for a, b in zip(states, ends, strict=True)]
-    for a, b, name in pairs:
-        if (a.shape, a.dtype) != (b.shape, b.dtype):
+    inner = {key: sizes.inside(body) for key, body in bodies_of(step).items()}
+    for key, body in bodies_of(step).items():
+        causes = inner[key].causes
+        for part in body.steps:
+            check_bodies(part, inner[key])
+            names = () if bodies_of(part) or part.op_type in FREE else (*part.inputs, *part.outputs)
+            for name in filter(causes.get, filter(None, names)):
+                behind = ", ".join(map(repr, sorted(causes[name])))
+                raise OnnxJacError(f"the size of {name!r} depends on the numbers of {behind}")
+    for a, b, name, loose in pairs_of(step, inner):
+        same = a.ndim == b.ndim if loose else a.shape == b.shape
+        if not same or a.dtype != b.dtype:
             raise OnnxJacError(f"{name!r} is {b.dtype}{list(b.shape)}, where it must be "
                                f"{a.dtype}{list(a.shape)} as elsewhere")  # fmt: skip
 
 
+FREE = frozenset({"Identity", "Shape", "Size"})
+"""Operators whose derivatives hold no size."""
+
+
+def pairs_of(step: Step, inner: Mapping[str, Sizes]) -> Iterator[tuple[Any, Any, str, bool]]:
+    """What must be of one type: two tensors, a name, and whether only their ranks must agree."""
+    if step.op_type == "If":
+        (one, first), (other, second) = bodies_of(step).items()
+        for a, b in zip(first.results, second.results, strict=True):
+            loose = a in inner[one].causes or b in inner[other].causes
+            yield first.like[a], second.like[b], b, loose
+    elif bodies_of(step):
+        body = step.attrs["body"]
+        for o in range(len(body.results)):
+            place, start = slots(step, o) if o < len(step.outputs) else (0, None)
+            if start is not None:
+                a, b = body.formals[start], body.results[place]
+                yield body.like[a], body.like[b], b, False
+
+
 def emitted(
     op: Recorder, op_type: str, inputs: tuple[Any, ...], attrs: Mapping[str, Any],
-    likes: list[Any], rows: int = 0,
+    likes: list[Any], rows: Iterable[int] = (),
 ) -> list[ir.Value]:  # fmt: skip
-    """A new node with bodies, whose last outputs have so many rows as some Loop has turns."""
+    """A new node; some of its outputs have as many `rows` as a Loop has turns."""
     names = tuple(f"{k}" for k in range(len(likes)))
     step = Step(op_type, "", op.opset_imports[""], op_type, (), names, attrs)
     made = op.copy(step, inputs, likes)
     for value in made:
         value.name = None
         value.meta.pop(AT, None)
-    for value in made[len(made) - rows :]:
-        value.meta[ROWS] = True
+    for o in rows:
+        made[o].meta[ROWS] = True
     return list(made)
 
 

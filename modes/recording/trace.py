@@ -13,7 +13,6 @@ import onnx_ir as ir
 
 from ...jacobians import Dag
 from ...ops import Recorder, Step
-from ...ops.graphs import ROWS
 from ...ops.node import ASKED, AT, NAN
 from ..flow.failure import NotKept, kept_whole, note
 from ..flow.opsets import lowest_opsets
@@ -23,12 +22,12 @@ from ..primal.draws import fixed
 from ..primal.evaluate import evaluate
 from ..primal.sizes import SMALL
 from ..tape.active import active_steps
-from ..tape.bodies import again, bodies_of, closed, explicit, fixed_turns
+from ..tape.bodies import again, bodies_of, closed
 from ..tape.moving import moving
 from ..tape.record import between
 from ..tape.template import names_of
 from ..tape.unroll import unrolled
-from .control import check_bodies
+from .control import check_sizes
 
 Made = TypeVar("Made")
 
@@ -40,7 +39,7 @@ class Trace:
     `numbers` are what the tensors are at the point, floating ones of several elements as zeros;
     `asked` are the tensors that somebody was told the numbers of before anything was recorded, and
     by whom, and `behind` the steps to these and to all others; `differentiated` are the tensors
-    whose derivatives the DAGs so far consist of, and `read` those that their steps read; `unrolled`
+    whose derivatives the DAGs so far consist of, and `read` those whose sizes they hold; `unrolled`
     is the control flow that could not stay what it is, by an output, and why.
     """
 
@@ -59,7 +58,8 @@ class Trace:
         """The DAG between `wrt` and `of` with graph values as data: its products are recorded."""
         active = active_steps(self.steps, wrt, of)
         self.differentiated.update(wrt, of, *map(names_of, active))
-        self.read.update(wrt, *(a.step.inputs for a in active))
+        sized = (a for a in active if not bodies_of(a.step) and a.step.op_type != "Identity")
+        self.read.update(name for a in sized for name in names_of(a))
         return between(self.recorder, self.steps, self.values, wrt, of)
 
 
@@ -93,11 +93,11 @@ def trace(
     opsets = model.ir.opset_imports
     steps = tuple(closed(part, opsets, moved) for step in steps
                   for part in apart(step, perturbed, numbers))  # fmt: skip
+    if any(map(bodies_of, steps)):
+        check_sizes(steps, {n: numbers[n] for n in model.inputs}, model.constants, numbers.get)
     for step in steps:
         with kept_whole(step) if bodies_of(step) else nullcontext():
-            check_bodies(step, numbers)
             made = again(recorder, step, values, [n and numbers[n] for n in step.outputs])
-        mark_rows(step, made, values)
         values.update((n, v) for n, v in zip(step.outputs, made, strict=True) if n is not None)
     if general:
         forget(values, moving(steps, {*model.inputs, *point}))
@@ -118,15 +118,6 @@ def staying(make: Callable[..., Made]) -> Callable[..., Made]:
                 note(model, reason)
 
     return made
-
-
-def mark_rows(step: Step, made: Iterable[ir.Value | None], values: Mapping[str, Any]) -> None:
-    """Note which outputs have a row for every turn, of which there may be more or less."""
-    counts = step.op_type == "Loop" and bodies_of(step)
-    if counts and not fixed_turns(step, lambda name: values[name].const_value):
-        for value in tuple(made)[explicit(step) - 2 :]:
-            if value is not None:
-                value.meta[ROWS] = True
 
 
 def apart(step: Step, names: Collection[str], numbers: dict[str, Any]) -> Iterator[Step]:

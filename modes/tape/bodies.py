@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from ...jacobians import shape_of
 from ...ops import Recorder, Step, numbers
-from ...ops.graphs import body_of
+from ...ops.graphs import ROWS, body_of
 from ...ops.node import AT
 from ..flow.steps import SHAPES, captured, steps_of
 from .moving import moving
@@ -62,6 +62,21 @@ def may_stop(body: Body) -> bool:
     while name in copies:
         name = copies[name]
     return name != body.formals[1] and name in body.moved
+
+
+def slots(step: Step, o: int) -> tuple[int, int | None]:
+    """Which result of a body is output o, and of which input, if any, it is a later state."""
+    if step.op_type == "If":
+        return o, None
+    lost = step.op_type == "Loop"
+    states = explicit(step) - len(series(step)) - 2 * lost
+    return o + lost, o + 2 * lost if o < states else None
+
+
+def series(step: Step) -> range:
+    """The inputs that a Scan reads slice by slice."""
+    width = step.attrs["num_scan_inputs"] if step.op_type == "Scan" else 0
+    return range(explicit(step) - width, explicit(step))
 
 
 def closed(step: Step, opsets: Mapping[str, int], moved: Iterable[str]) -> Step:
@@ -113,14 +128,32 @@ def again(
     op: Recorder, step: Step, values: Mapping[str, Any], likes: Iterable[Any]
 ) -> tuple[Any, ...]:
     """A step on these values, its bodies recorded with it; outputs are shaped like `likes`."""
-    bodies, inputs = bodies_of(step), step.inputs
+    bodies, inputs, whole = bodies_of(step), step.inputs, step
     if bodies:
         inputs = inputs[: explicit(step)]
         while inputs and inputs[-1] is None:
             inputs = inputs[:-1]
         graphs = {key: graph_of(op, inner, values) for key, inner in bodies.items()}
         step = replace(step, attrs={**step.attrs, **graphs})
-    return op.copy(step, [n and values[n] for n in inputs], likes)
+    made = op.copy(step, [n and values[n] for n in inputs], likes)
+    if bodies:
+        mark_rows(whole, made, values)
+    return made
+
+
+def mark_rows(step: Step, made: Iterable[ir.Value | None], values: Mapping[str, Any]) -> None:
+    """Note which outputs have a row for every turn, of which there may be more or less."""
+    counted = any(is_open(values[n]) for n in step.inputs if n)
+    if step.op_type == "Loop":
+        counted = counted or not fixed_turns(step, lambda name: values[name].const_value)
+    for o, value in enumerate(made):
+        if value is not None and counted and slots(step, o)[1] is None:
+            value.meta[ROWS] = True
+
+
+def is_open(value: Any) -> bool:
+    """Whether a value has rows of which there may be more or less."""
+    return isinstance(value, ir.Value) and ROWS in value.meta
 
 
 def graph_of(op: Recorder, body: Body, values: Mapping[str, Any]) -> ir.Graph:
