@@ -27,6 +27,7 @@ from ..tape.bodies import (
     explicit,
     fixed_turns,
     formals_of,
+    holds_sizes,
     is_open,
     replayed,
     slots,
@@ -66,9 +67,9 @@ class Program(Joint):
         whole = np.broadcast_to(np.zeros((), dtype), (*k, *shape))
         if not is_open(like):
             return whole
-        (sizes,) = emitted(op, "Shape", (like,), {}, [np.array(shape)])
+        (sizes,) = emitted(op, "Shape", (like,), {}, [np.array(shape, np.int64)])
         (sizes,) = emitted(op, "Concat", (op.value(np.array(k, np.int64)), sizes), {"axis": 0},
-                           [np.array(whole.shape)])  # fmt: skip
+                           [np.array(whole.shape, np.int64)])  # fmt: skip
         (made,) = emitted(op, "Expand", (op.value(np.zeros((), dtype)), sizes), {}, [whole], (0,))
         return made
 
@@ -419,7 +420,7 @@ def check_bodies(step: Step, sizes: Sizes) -> None:
         causes = inner[key].causes
         for part in body.steps:
             check_bodies(part, inner[key])
-            names = () if bodies_of(part) or part.op_type in FREE else (*part.inputs, *part.outputs)
+            names = (*part.inputs, *part.outputs) if holds_sizes(part) else ()
             for name in filter(causes.get, filter(None, names)):
                 behind = ", ".join(map(repr, sorted(causes[name])))
                 raise OnnxJacError(f"the size of {name!r} depends on the numbers of {behind}")
@@ -428,10 +429,6 @@ def check_bodies(step: Step, sizes: Sizes) -> None:
         if not same or a.dtype != b.dtype:
             raise OnnxJacError(f"{name!r} is {b.dtype}{list(b.shape)}, where it must be "
                                f"{a.dtype}{list(a.shape)} as elsewhere")  # fmt: skip
-
-
-FREE = frozenset({"Identity", "Shape", "Size"})
-"""Operators whose derivatives hold no size."""
 
 
 def pairs_of(step: Step, inner: Mapping[str, Sizes]) -> Iterator[tuple[Any, Any, str, bool]]:

@@ -91,6 +91,10 @@ class Sizes:
     def _whole(self, step: Step) -> None:
         """A step with bodies gives what it gives at the point, but for rows of unknown number."""
         inner = {key: self.inside(body) for key, body in bodies_of(step).items()}
+        if not inner:
+            made = {n: typed(self._number(n)) for n in step.outputs if n}
+            self.types.update((n, kind) for n, kind in made.items() if kind is not None)
+            return
         state = {k: self._of(n) for k, n in enumerate(step.inputs[: explicit(step)])}
         for k, name in enumerate(step.outputs):
             if not name:
@@ -131,7 +135,7 @@ class Sizes:
         types = {n: kind for n in body.formals if (kind := typed(like[n])) is not None}
         types |= {n: self.types[n] for n in body.captured if n in self.types}
         known = {n: self.known[n] for n in body.captured if n in self.known and n not in body.moved}
-        inner = Sizes(types, known, lambda n: like.get(n, self._number(n)))
+        inner = Sizes(types, known, lambda n: like[n] if n in like else self._number(n))
         inner.still |= self.still & {*body.captured} - body.moved
         inner.causes = {n: self.causes[n] for n in body.captured if n in self.causes}
         return inner.run(body.steps)

@@ -22,7 +22,7 @@ from ..primal.draws import fixed
 from ..primal.evaluate import evaluate
 from ..primal.sizes import SMALL
 from ..tape.active import active_steps
-from ..tape.bodies import again, bodies_of, closed
+from ..tape.bodies import again, bodies_of, closed, holds_sizes
 from ..tape.moving import moving
 from ..tape.record import between
 from ..tape.template import names_of
@@ -58,8 +58,7 @@ class Trace:
         """The DAG between `wrt` and `of` with graph values as data: its products are recorded."""
         active = active_steps(self.steps, wrt, of)
         self.differentiated.update(wrt, of, *map(names_of, active))
-        sized = (a for a in active if not bodies_of(a.step) and a.step.op_type != "Identity")
-        self.read.update(name for a in sized for name in names_of(a))
+        self.read.update(n for a in active if holds_sizes(a.step) for n in names_of(a))
         return between(self.recorder, self.steps, self.values, wrt, of)
 
 

@@ -178,7 +178,7 @@ def body_of(
     recorder: Recorder, inputs: Iterable[ir.Value], outputs: Iterable[ir.Value], name: str
 ) -> ir.Graph:
     """What is recorded in a `body()` as a subgraph, each output a value that the subgraph makes."""
-    results: list[ir.Value] = []
+    results, formals = list[ir.Value](), list(inputs)
     for value in outputs:
         if value.producer() in recorder.nodes and value not in results:
             results.append(value)
@@ -187,7 +187,11 @@ def body_of(
             made.name = None
             results.append(made)
     nodes, _ = reachable(recorder, results)
-    return ir.Graph(inputs, results, nodes=nodes, name=name)
+    for value in (*formals, *(value for node in nodes for value in node.outputs)):
+        node = value.producer()
+        value.name = value.name or fresh(f"{node.op_type.lower() if node else 'formal'}_in",
+                                         recorder.inside)  # fmt: skip
+    return ir.Graph(formals, results, nodes=nodes, name=name)
 
 
 def fresh(stem: str, taken: set[str]) -> str:
