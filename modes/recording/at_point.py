@@ -90,7 +90,7 @@ class LoopAtPoint(Joint):
     ) -> dict[int, Any]:
         if isinstance(op, Recorder):
             known = {n: op.value(array) for n, array in self.values.items()}
-            rows = {n: op.value(array) for n, array in self.rows.items()}
+            rows: dict[str, Any] = {n: op.value(array) for n, array in self.rows.items()}
             return Turns(op, self.step, known, back=self.back, rows=rows,
                          count=self.turns).run(op, tangents, wanted)  # fmt: skip
         if op is not numbers:

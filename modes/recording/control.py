@@ -219,8 +219,8 @@ class Turns(Program):
         with op.body():
             formals = formals_of(op, self.body)
             if self.loop:
-                formals[self.body.formals[1]] = op.value(np.full(like[self.body.formals[1]].shape,
-                                                                 True))  # fmt: skip
+                go = self.body.formals[1]
+                formals[go] = op.initializer(np.ones(like[go].shape, bool))
             inner = replayed(op, self.body, {**self.values, **formals})
             entry = {j: self.states[j][back] for j in floats}
             leave = {j: self.states[j][not back] for j in floats}
@@ -303,7 +303,7 @@ class Turns(Program):
             axes = attrs.get("scan_output_axes", ())
             empty = [np.zeros(np.where(np.arange(x.ndim) == axis, 0, x.shape), x.dtype)
                      for x, axis in zip(likes[len(initial) :], axes, strict=True)]  # fmt: skip
-            nothing = body_of(op, (), [*initial, *map(op.value, empty)], "no_turns")
+            nothing = body_of(op, (), [*initial, *empty], "no_turns")
         with op.body():
             found = emitted(op, "Scan", (*initial, *series), attrs, likes, rows)
             some = body_of(op, (), found, "turns")

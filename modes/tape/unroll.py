@@ -280,8 +280,8 @@ class Unroller:
             made = [scope[str(value.name)] for value in graph.outputs]
             if any(value is None or isinstance(value, list) for value in made):
                 raise OnnxJacError("a body gives a sequence or an optional")
-            results, found = [*map(self.op.recorder.value, made)], [*map(self.number, made)]
-            return body_of(self.op.recorder, formals, results, graph.name or "body"), found
+            whole = body_of(self.op.recorder, formals, made, graph.name or "body")
+            return whole, [*map(self.number, made)]
 
     def prefix(self, graph: ir.Graph) -> str:
         """What the names of a turn begin with."""

@@ -48,9 +48,9 @@ def whole(
 ) -> tuple[ir.Value, ...]:
     """A node with bodies on new tensors, explicit and captured."""
     low.name_all(operands_of(node))
-    values = {value.name: new.get(value, value) for value in operands_of(node)}
+    values = {value.name or "": new.get(value, value) for value in operands_of(node)}
     held = [low.samples[value] for value in node.outputs]
-    step = closed(step, low.op.opset_imports, set(filter(None, values)))
+    step = closed(step, low.op.opset_imports, values)
     made = again(low.op, step, values, held)
     for value, at in zip(made, held, strict=True):
         value.name = None

@@ -175,11 +175,12 @@ def subgraphs(nodes: Iterable[ir.Node]) -> Iterator[ir.Graph]:
 
 
 def body_of(
-    recorder: Recorder, inputs: Iterable[ir.Value], outputs: Iterable[ir.Value], name: str
+    recorder: Recorder, inputs: Iterable[ir.Value], outputs: Iterable[Array], name: str
 ) -> ir.Graph:
     """What is recorded in a `body()` as a subgraph, each output a value that the subgraph makes."""
     results, formals = list[ir.Value](), list(inputs)
-    for value in outputs:
+    for value in map(recorder.value, outputs):
+        assert value is not None
         if value.producer() in recorder.nodes and value not in results:
             results.append(value)
         else:
