@@ -15,6 +15,7 @@ import numpy as np
 from .arrays import Array, Op, Shape, common, dtype_of, lead
 from .base import Jacobian
 from .cached import cached_property
+from .errors import InputError
 
 Ends = Mapping[int, tuple[Shape, np.dtype]]
 """Slot -> the shape and dtype of its tensor."""
@@ -65,6 +66,8 @@ class Part(Jacobian):
     """The block of a joint program between one input and one output."""
 
     def __init__(self, joint: Joint, o: int, i: int) -> None:
+        if o not in joint.outs or i not in joint.ins:
+            raise InputError(f"Part: {joint!r} has no block of output {o} and input {i}")
         (out_shape, out_dtype), (in_shape, in_dtype) = joint.outs[o], joint.ins[i]
         super().__init__(out_shape, in_shape, common(out_dtype, in_dtype))
         self.joint, self.o, self.i = joint, o, i

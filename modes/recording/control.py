@@ -61,21 +61,9 @@ class Program(Joint):
         slot, tangent = next(iter(tangents.items()))
         return lead(tangent, self.ins[slot][0])
 
-    def zeros(self, op: Recorder, k: Shape, like: Any) -> Array:
-        """A tangent of nothing, of a tensor or of zeros of its shape."""
-        shape, dtype = shape_of(like), dtype_of(like)
-        whole = np.broadcast_to(np.zeros((), dtype), (*k, *shape))
-        if not is_open(like):
-            return whole
-        (sizes,) = emitted(op, "Shape", (like,), {}, [np.array(shape, np.int64)])
-        (sizes,) = emitted(op, "Concat", (op.value(np.array(k, np.int64)), sizes), {"axis": 0},
-                           [np.array(whole.shape, np.int64)])  # fmt: skip
-        (made,) = emitted(op, "Expand", (op.value(np.zeros((), dtype)), sizes), {}, [whole], (0,))
-        return made
-
     def fitting(self, op: Recorder, found: Array | None, k: Shape, like: Any) -> Array:
         """What a sweep gives for a tensor, as a value of its type; zeros for None."""
-        value = op.value(self.zeros(op, k, like) if found is None else found)
+        value = op.value(nothing(op, k, like) if found is None else found)
         assert value is not None
         if dtype_of(value) != dtype_of(like):
             value = op.Cast(value, to=int(ir.DataType.from_numpy(dtype_of(like))))
@@ -264,10 +252,10 @@ class Turns(Program):
                   for n in kept]  # fmt: skip
         series += [(tangents[t.slot], len(k) + t.axis, t.back ^ back) for t in reads]
         initial = [
-            tangents[j + offset] if j + offset in tangents else self.zeros(op, k, like[entry[j]])
+            tangents[j + offset] if j + offset in tangents else nothing(op, k, like[entry[j]])
             for j in active
         ]
-        initial += [self.zeros(op, k, inner[n]) for n in sums]
+        initial += [nothing(op, k, inner[n]) for n in sums]
         rows = [(len(k) + t.axis, t.back ^ back) for t in makes]
         likes = [zeros_like(value) for value in before]
         slot_of = {t.slot: self.outs[t.slot] for t in makes}
@@ -362,6 +350,19 @@ class Turns(Program):
                 if t.slot < len(names) and names[t.slot]:
                     return max(shape_of(self.values[str(names[t.slot])])[t.axis], 1)
         return 1
+
+
+def nothing(op: Recorder, k: Shape, like: Any) -> Array:
+    """A tangent of nothing, of a tensor or of zeros of its shape."""
+    shape, dtype = shape_of(like), dtype_of(like)
+    whole = np.broadcast_to(np.zeros((), dtype), (*k, *shape))
+    if not is_open(like):
+        return whole
+    (sizes,) = emitted(op, "Shape", (like,), {}, [np.array(shape, np.int64)])
+    (sizes,) = emitted(op, "Concat", (op.value(np.array(k, np.int64)), sizes), {"axis": 0},
+                       [np.array(whole.shape, np.int64)])  # fmt: skip
+    (made,) = emitted(op, "Expand", (op.value(np.zeros((), dtype)), sizes), {}, [whole], (0,))
+    return made
 
 
 def pushed(

@@ -13,6 +13,8 @@ from ...jacobians import Array, Dag, shape_of
 from ...ops.graphs import LIKE, Recorder, build
 from ..model import Model
 from ..primal.evaluate import evaluate
+from ..tape.bodies import is_open
+from .control import nothing
 from .trace import Trace, staying, trace
 
 Names = tuple[str, ...]
@@ -50,7 +52,7 @@ def jvp_graph(
     reached = dag.sweep(t.recorder, dict(zip(dag.sources, tangents, strict=True)))
     draft = started(t, tangents, of, wrt)
     for name, sink in zip(of, dag.sinks, strict=True):
-        draft.outputs[f"{name}_tangent"] = present(reached, dag, sink)
+        draft.outputs[f"{name}_tangent"] = arrived(t, reached, dag, name, sink)
     return draft
 
 
@@ -74,7 +76,7 @@ def vjp_graph(
     reached = dag.sweep(t.recorder, dict(zip(dag.sources, cotangents, strict=True)))
     draft = started(t, asked, of, wrt)
     for name, sink in zip(wrt, dag.sinks, strict=True):
-        draft.outputs[f"{name}_{suffix}"] = present(reached, dag, sink)
+        draft.outputs[f"{name}_{suffix}"] = arrived(t, reached, dag, name, sink)
     return draft
 
 
@@ -116,6 +118,14 @@ def like(t: Trace, name: str, new: str) -> ir.Value:
     made = t.recorder.new(shape_of(value), value.dtype.numpy(), new)
     made.meta[LIKE] = value
     return made
+
+
+def arrived(t: Trace, reached: Mapping[int, Array], dag: Dag, name: str, vertex: int) -> Array:
+    """What a sweep gives for a tensor, of which there may be more or less rows elsewhere."""
+    value = t.values[name]
+    if vertex not in reached and is_open(value):
+        return nothing(t.recorder, (), value)
+    return present(reached, dag, vertex)
 
 
 def present(reached: Mapping[int, Array], dag: Dag, vertex: int) -> Array:

@@ -15,6 +15,7 @@ import onnx_ir as ir
 from ...ops.graphs import every, reachable
 from ...ops.node import ASKED
 from ..flow.steps import needed
+from ..tape.bodies import bodies_of
 from ..tape.moving import moving
 from .derive import Draft
 from .sizes import Sizes, floating, typed
@@ -36,7 +37,8 @@ def frozen(t: Trace) -> dict[str, str]:
     for name, reader in {**t.asked, **told}.items():
         for root in sizes.roots.get(name, {name} & moved):
             found.setdefault(root, reader)
-    for name in sorted(t.differentiated & t.read):
+    rows = {n for step in t.steps if bodies_of(step) for n in step.outputs} - t.read
+    for name in sorted(t.differentiated - rows):
         for root in sorted(sizes.causes.get(name, ())):
             found.setdefault(root, f"the size of {name!r}")
     return found
