@@ -81,6 +81,11 @@ class Part(Jacobian):
     def _transpose(self) -> Part:
         return Part(self.joint.T, self.i, self.o)
 
+    @cached_property
+    def matrix(self) -> np.ndarray:
+        """All entries."""
+        return self.toarray()
+
     def arrays(self) -> Iterator[Array]:
         return self.joint.arrays()
 

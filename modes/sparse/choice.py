@@ -8,8 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.sparse import csr_array, eye_array
 
-from ... import jacobians
-from ...jacobians import Dag, Jacobian, Part, Sum
+from ...jacobians import Jacobian
 from ...jacobians.errors import LimitError
 from ..elimination.cost import seconds
 from ..tape.template import Filled
@@ -62,23 +61,11 @@ def method(
     entries = min(entries, others)
     check_entries(operator, entries, limit)
     turned = backward < forward / 2
-    if runs_programs(operator):
-        return colored(where(operator, fixed, backward=turned), symmetric=symmetric)
     colors = entries / max(min(operator.shape), 1)
     products = COLORED * entries + colors * seconds(operator)
     if LAID_OUT * min(forward, backward) <= products:
         return Accumulated(operator, fixed, limit, backward=turned, products=known)
     return colored(where(operator, fixed, backward=turned), symmetric=symmetric)
-
-
-def runs_programs(operator: Jacobian) -> bool:
-    """Whether some block is a program, which holds no entries."""
-    if isinstance(operator, Dag):
-        return any(runs_programs(edge.operator) for edge in operator.edges)
-    if isinstance(operator, jacobians.Product | Sum):
-        parts = operator.terms if isinstance(operator, Sum) else operator.factors
-        return any(map(runs_programs, parts))
-    return isinstance(operator, Part)
 
 
 def estimate(operator: Jacobian) -> tuple[float, float]:
