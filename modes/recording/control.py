@@ -229,11 +229,11 @@ class Turns(Program):
             reached = pushed(op, dag, starts, ends, seeds)
             sums = {n: op.new((*k, *shape_of(inner[n])), dtype_of(inner[n]))
                     for n in (dict.fromkeys(around.values()) if back else ()) if n in reached}
-            made = [self.fitting(op, reached.get(leave[j]), k, like[leave[j]]) for j in active]
+            made = [self.fitting(op, reached.get(leave[j]), k, inner[leave[j]]) for j in active]
             made += [op.Add(total, self.fitting(op, reached[n], k, inner[n]))
                      for n, total in sums.items()]
             makes = [t for t in makes if t.name in reached]
-            made += [self.fitting(op, reached[t.name], k, like[t.name]) for t in makes]
+            made += [self.fitting(op, reached[t.name], k, inner[t.name]) for t in makes]
             before = [*state.values(), *sums.values()]
             names = [n for n in self.body.formals if formals[n].const_value is None]
             graph = body_of(op, [*before, *(formals[n] for n in names), *slices.values()],
@@ -252,7 +252,8 @@ class Turns(Program):
                   for n in kept]  # fmt: skip
         series += [(tangents[t.slot], len(k) + t.axis, t.back ^ back) for t in reads]
         initial = [
-            tangents[j + offset] if j + offset in tangents else nothing(op, k, like[entry[j]])
+            tangents[j + offset] if j + offset in tangents
+            else nothing(op, k, self.values[str(self.step.inputs[self.lost + j])])
             for j in active
         ]
         initial += [nothing(op, k, inner[n]) for n in sums]
@@ -268,7 +269,10 @@ class Turns(Program):
         if rows:
             attrs["scan_output_axes"], attrs["scan_output_directions"] = map(
                 list, zip(*rows, strict=True))  # fmt: skip
-        found = self.guarded(op, [*map(op.value, initial)], [s for s, _, _ in series], attrs, likes)
+        names = self.step.inputs if back else self.step.outputs
+        empty = [self.values[str(names[t.slot])] for t in makes]
+        scan = [*map(op.value, initial)], [s for s, _, _ in series], attrs, likes
+        found = self.guarded(op, *scan, lambda: [nothing(op, k, x) for x in empty])
         results = {j + (self.lost if back else 0): y for j, y in zip(active, found, strict=False)}
         totals = dict(zip(sums, found[len(active) :], strict=False))
         results |= {i: totals[n] for i, n in around.items() if n in totals}
@@ -277,7 +281,7 @@ class Turns(Program):
 
     def guarded(
         self, op: Recorder, initial: list[Any], series: list[Any], attrs: dict[str, Any],
-        likes: list[np.ndarray],
+        likes: list[np.ndarray], empty: Callable[[], list[ir.Value]],
     ) -> list[Any]:  # fmt: skip
         """A Scan; where there may be no turn at all, which ONNX Runtime refuses, inside an If."""
         rows = [o for o, x in enumerate((*initial, *likes[len(initial) :]))
@@ -286,17 +290,14 @@ class Turns(Program):
             return emitted(op, "Scan", (*initial, *series), attrs, likes, rows)
         axis = attrs["scan_input_axes"][0]
         turns = op.Shape(series[0], start=axis, end=axis + 1)
-        none = op.Reshape(op.Equal(turns, np.zeros(1, np.int64)), np.zeros(0, np.int64))
+        still = op.Reshape(op.Equal(turns, np.zeros(1, np.int64)), np.zeros(0, np.int64))
         with op.body():
-            axes = attrs.get("scan_output_axes", ())
-            empty = [np.zeros(np.where(np.arange(x.ndim) == axis, 0, x.shape), x.dtype)
-                     for x, axis in zip(likes[len(initial) :], axes, strict=True)]  # fmt: skip
-            nothing = body_of(op, (), [*initial, *empty], "no_turns")
+            none = body_of(op, (), [*initial, *empty()], "no_turns")
         with op.body():
             found = emitted(op, "Scan", (*initial, *series), attrs, likes, rows)
             some = body_of(op, (), found, "turns")
-        graphs = {"then_branch": nothing, "else_branch": some}
-        return emitted(op, "If", (none,), graphs, likes, rows)
+        graphs = {"then_branch": none, "else_branch": some}
+        return emitted(op, "If", (still,), graphs, likes, rows)
 
     def surely_turns(self) -> bool:
         """Whether there is a turn at every point; a Scan without one is refused anyway."""
@@ -352,17 +353,18 @@ class Turns(Program):
         return 1
 
 
-def nothing(op: Recorder, k: Shape, like: Any) -> Array:
-    """A tangent of nothing, of a tensor or of zeros of its shape."""
-    shape, dtype = shape_of(like), dtype_of(like)
-    whole = np.broadcast_to(np.zeros((), dtype), (*k, *shape))
-    if not is_open(like):
-        return whole
-    (sizes,) = emitted(op, "Shape", (like,), {}, [np.array(shape, np.int64)])
-    (sizes,) = emitted(op, "Concat", (op.value(np.array(k, np.int64)), sizes), {"axis": 0},
-                       [np.array(whole.shape, np.int64)])  # fmt: skip
-    (made,) = emitted(op, "Expand", (op.value(np.zeros((), dtype)), sizes), {}, [whole], (0,))
-    return made
+def nothing(op: Recorder, k: Shape, like: Array) -> ir.Value:
+    """A tangent of nothing, as large as a tensor is at any point."""
+    value = op.value(like)
+    assert value is not None
+    whole = np.broadcast_to(np.zeros((), dtype_of(value)), (*k, *shape_of(value)))
+    (sizes,) = emitted(op, "Shape", (value,), {}, [np.array(shape_of(value), np.int64)])
+    if k:
+        (sizes,) = emitted(op, "Concat", (op.value(np.array(k, np.int64)), sizes), {"axis": 0},
+                           [np.array(whole.shape, np.int64)])  # fmt: skip
+    zero = op.value(np.zeros((), whole.dtype))
+    rows = (0,) if is_open(value) else ()
+    return emitted(op, "Expand", (zero, sizes), {}, [whole], rows)[0]
 
 
 def pushed(

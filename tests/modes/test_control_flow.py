@@ -359,3 +359,61 @@ def test_a_long_loop_is_one_operator(case):
             compiled = J.compile(engine)
             np.testing.assert_allclose(compiled @ np.eye(J.shape[1]), wanted, atol=1e-12)
             np.testing.assert_allclose(compiled.T @ np.ones(len(wanted)), wanted.sum(0), atol=1e-12)
+
+
+@pytest.mark.parametrize("engine", ["numpy", "onnxruntime"])
+@pytest.mark.parametrize("mode", ["jvp", "vjp"])
+@pytest.mark.filterwarnings("error:.*is fixed:onnxjac.OnnxJacWarning")
+def test_batch_branches_and_turns_stay_free_together(mode, engine):
+    text = """(double[N,3] x, double[3,3] W, int64 n) => (double[N,3] y, double[k,N,3] rows)
+        <bool yes={1}, double zero={0}> { y, rows = Loop(n, yes, x) <body = t(int64 i, bool a,
+          double[N,3] h) => (bool c, double[N,3] k, double[N,3] r) { c=Identity(a) p=MatMul(h,W)
+          s=ReduceSum<keepdims=0>(p) go=Greater(s,zero)
+          k=If(go)<then_branch=u()=>(double[N,3] g){g=Tanh(p)},
+                   else_branch=v()=>(double[N,3] e){e1=Mul(p,x) e=Sin(e1)}> r=Mul(k,x) }> }"""
+    model = oj.load(onnx.parser.parse_model(f"{DOUBLE} m {text}"))
+    rng, proto = np.random.default_rng(0), None
+    for batch, n in ((2, 3), (5, 4), (1, 1), (7, 2)):
+        point = {"x": rng.standard_normal((batch, 3)), "W": rng.standard_normal((3, 3))}
+        point["n"] = np.array(n)
+        proto = proto or oj.export(model, mode, point, wrt=["x", "W"])
+        J = oj.linearize(model, point, wrt=["x", "W"])
+        given, asked = (J.domain, J.codomain) if mode == "jvp" else (J.codomain, J.domain)
+        J = J if mode == "jvp" else J.T
+        suffix = "tangent" if mode == "jvp" else "cotangent"
+        seeds = {f"{s.name}_{suffix}": rng.standard_normal(s.shape) for s in given}
+        found = run(proto, {**point, **seeds}, engine)
+        made = np.concatenate([found[f"{s.name}_{suffix}"].ravel() for s in asked])
+        wanted = J @ np.concatenate([x.ravel() for x in seeds.values()])
+        np.testing.assert_allclose(made, wanted, atol=1e-12)
+
+
+SECOND = [case for case in STAYS if case != "branches in a loop"]
+
+
+@pytest.mark.parametrize("engine", ["numpy", "onnxruntime"])
+@pytest.mark.parametrize("case", SECOND)
+def test_second_derivatives_keep_control_flow(case, engine):
+    """H v at other branches and turns, against torch."""
+    text, function, said = STAYS[case]
+    proto = onnx.parser.parse_model(text)
+    total = [onnx.helper.make_node("Sin", [proto.graph.output[0].name], ["sine"]),
+             onnx.helper.make_node("ReduceSum", ["sine"], ["total"], keepdims=0)]  # fmt: skip
+    proto.graph.node.extend(total)
+    del proto.graph.output[:]
+    proto.graph.output.append(onnx.helper.make_tensor_value_info("total", 11, []))
+    model = oj.load(proto)
+    points = list(points_of(model, said))
+    wrt = [n for n, x in points[0].items() if x.ndim]
+    made = oj.export(model, "hvp", points[0], of="total", wrt=wrt)
+    assert {"If", "Scan"} & {node.op_type for node in made.graph.node}
+    for point in points:
+        f, at = by_torch(function, point, wrt, ["total"])
+        v = [np.random.default_rng(5).standard_normal(x.shape) for x in at]
+        _, wanted = torch.autograd.functional.hvp(
+            lambda *given, f=f: torch.sin(f(*given)[0]).sum(), at, tuple(map(torch.tensor, v))
+        )
+        named = {f"{n}_tangent": x for n, x in zip(wrt, v, strict=True)}
+        found = run(made, {**point, **named}, engine)
+        for name, right in zip(wrt, wanted, strict=True):
+            np.testing.assert_allclose(found[f"{name}_hvp"], right.numpy(), atol=1e-10)
