@@ -70,8 +70,8 @@ def export(
     intermediates that `inputs` gives besides. A sample that a random operator drew is a constant.
 
     A dense Jacobian is per sample, (batch, *of, *wrt), where each tensor between `wrt` and `of`
-    consists of one part for each sample, which a run on this sample alone gives; else
-    (*of, *wrt). Names become valid C identifiers.
+    consists of one part for each sample, which a run on this sample alone gives, whatever branches
+    and turns a point takes; else (*of, *wrt). Names become valid C identifiers.
 
     Raises `InputError` for a mode or a name that there is not, for a gradient of several numbers,
     and for what is no floating tensor; `UnsupportedOp` for an operator without a rule.

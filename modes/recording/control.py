@@ -269,8 +269,8 @@ class Turns(Program):
         if rows:
             attrs["scan_output_axes"], attrs["scan_output_directions"] = map(
                 list, zip(*rows, strict=True))  # fmt: skip
-        names = self.step.inputs if back else self.step.outputs
-        empty = [self.values[str(names[t.slot])] for t in makes]
+        asked = self.step.inputs if back else self.step.outputs
+        empty = [self.values[str(asked[t.slot])] for t in makes]
         scan = [*map(op.value, initial)], [s for s, _, _ in series], attrs, likes
         found = self.guarded(op, *scan, lambda: [nothing(op, k, x) for x in empty])
         results = {j + (self.lost if back else 0): y for j, y in zip(active, found, strict=False)}

@@ -7,10 +7,13 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
 from ...jacobians import Array, Dag, shape_of, size
 from ...jacobians.errors import OnnxJacError
+from ...ops import Step
 from ...ops.graphs import Recorder
+from ..flow.control import CONTROL
 from ..flow.steps import needed
 from ..model import Model
 from ..primal.draws import fixed
@@ -101,6 +104,9 @@ def separate(
     firsts = [name for name in wrt if name in batched(model, symbol)]
     found = set()
     for o, w in product(of, firsts):
+        steps = (model.steps[k] for k in needed(model.steps, (o,))[0])
+        if any(step.op_type in CONTROL and not goes_one_way(model, step) for step in steps):
+            continue  # at another point samples may meet
         try:
             if all(are_separate(model, at_size(model, symbol, point, n, 0.1), symbol, o, w, engine)
                    for n in (3, 5)):  # fmt: skip
@@ -108,6 +114,23 @@ def separate(
         except OnnxJacError:  # it does not run with one sample
             continue
     return frozenset(found)
+
+
+def goes_one_way(model: Model, step: Step) -> bool:
+    """Whether control flow takes the same turns and branches at every point."""
+    bodies = [value for value in step.attrs.values() if isinstance(value, ir.Graph)]
+    inner = [part for graph in bodies for part in model.body(graph) if part.op_type in CONTROL]
+    known = step.op_type == "Scan"
+    if step.op_type == "Loop":
+        (body,), (limit, go) = bodies, (*step.inputs, None, None)[:2]
+        last: ir.Value | None = body.outputs[0]
+        node = body.outputs[0].producer()
+        while node is not None and node.op_type == "Identity":
+            last = node.inputs[0]
+            node = None if last is None else last.producer()
+        fixed = {None, *model.constants}
+        known = limit is not None and {limit, go} <= fixed and last is body.inputs[1]
+    return known and all(goes_one_way(model, part) for part in inner)
 
 
 def are_separate(

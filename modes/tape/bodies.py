@@ -16,7 +16,7 @@ import onnx_ir as ir
 from ...jacobians import shape_of
 from ...ops import Recorder, Step, numbers
 from ...ops.graphs import ROWS, body_of
-from ...ops.node import AT
+from ...ops.node import AT, NAN
 from ..flow.steps import SHAPES, captured, steps_of
 from .moving import moving
 
@@ -126,6 +126,8 @@ def replayed(op: Recorder, body: Body, values: Mapping[str, Any]) -> dict[str, A
             if name is not None:
                 value.name = None
                 told(op, step, known, value, unknown=name in body.moved)
+                if name in body.moved:
+                    value.meta[NAN] = True  # in some turn it may be
                 known[name] = value
     return known
 
@@ -176,6 +178,7 @@ def formals_of(op: Recorder, body: Body) -> dict[str, ir.Value]:
     made = {name: op.like(body.like[name]) for name in body.formals}
     for value in made.values():
         value.meta.pop(AT, None)
+        value.meta[NAN] = True
     return made
 
 

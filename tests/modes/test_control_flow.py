@@ -417,3 +417,18 @@ def test_second_derivatives_keep_control_flow(case, engine):
         found = run(made, {**point, **named}, engine)
         for name, right in zip(wrt, wanted, strict=True):
             np.testing.assert_allclose(found[f"{name}_hvp"], right.numpy(), atol=1e-10)
+
+
+def test_samples_that_meet_in_the_other_branch_are_not_separate():
+    text = """(double[N,2] x) => (double[N,2] y) <double zero={0}> {
+        s=ReduceSum<keepdims=0>(x) go=Greater(s,zero)
+        y=If(go)<then_branch=t()=>(double[N,2] a){a=Sin(x)},
+                 else_branch=e()=>(double[N,2] b){b=Mul(x,s)}> }"""
+    model = oj.load(onnx.parser.parse_model(f"{DOUBLE} m {text}"))
+    x = np.array([[0.3, 0.5], [0.2, 0.7]])
+    with pytest.warns(oj.OnnxJacWarning, match="is fixed at 2"):
+        proto = oj.export(model, "jacobian", {"x": x})
+    for point in ({"x": x}, {"x": -x}):
+        found = run(proto, point, "numpy")["y_x_jacobian"]
+        wanted = oj.linearize(model, point).toarray()
+        np.testing.assert_allclose(found.reshape(4, 4), wanted, atol=1e-14)
