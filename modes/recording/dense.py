@@ -38,6 +38,7 @@ def jacobian_graph(
     pairs (of, wrt) that are known to have nothing between different samples.
     """
     t = trace(model, point, (*of, *wrt), engine)
+    t.read.update(of, wrt)  # the sizes of the matrix
     draft = started(t, [], of, wrt)
     for o in of:
         one = tuple(w for w in wrt if (o, w) in alone)

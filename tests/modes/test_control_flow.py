@@ -432,3 +432,13 @@ def test_samples_that_meet_in_the_other_branch_are_not_separate():
         found = run(proto, point, "numpy")["y_x_jacobian"]
         wanted = oj.linearize(model, point).toarray()
         np.testing.assert_allclose(found.reshape(4, 4), wanted, atol=1e-14)
+
+
+def test_a_dense_jacobian_of_rows_holds_their_number():
+    model = oj.load(onnx.parser.parse_model(STAYS["a loop that data end"][0]))
+    point = next(points_of(model, [{"n": 3, "top": 2.0}]))
+    with pytest.warns(oj.OnnxJacWarning, match="'n' .no input any more"):
+        proto = oj.export(model, "jacobian", point, of="rows", wrt="x")
+    J = oj.linearize(model, point, of="rows", wrt="x").toarray()
+    found = run(proto, point, "numpy")["rows_x_jacobian"]
+    np.testing.assert_allclose(found.reshape(J.shape), J, atol=1e-13)
