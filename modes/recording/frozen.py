@@ -12,9 +12,10 @@ from collections.abc import Iterable
 import numpy as np
 import onnx_ir as ir
 
-from ...ops.graphs import reachable
+from ...ops.graphs import every, reachable
 from ...ops.node import ASKED
 from ..flow.steps import needed
+from ..tape.bodies import bodies_of
 from ..tape.moving import moving
 from .derive import Draft
 from .sizes import Sizes, floating, typed
@@ -36,7 +37,8 @@ def frozen(t: Trace) -> dict[str, str]:
     for name, reader in {**t.asked, **told}.items():
         for root in sizes.roots.get(name, {name} & moved):
             found.setdefault(root, reader)
-    for name in sorted(t.differentiated):
+    rows = {n for step in t.steps if bodies_of(step) for n in step.outputs} - t.read
+    for name in sorted(t.differentiated - rows):
         for root in sorted(sizes.causes.get(name, ())):
             found.setdefault(root, f"the size of {name!r}")
     return found
@@ -72,7 +74,7 @@ def fill(draft: Draft, name: str) -> None:
     if value.producer() is not None and floating(number):
         return
     constant = draft.recorder.initializer(np.asarray(number))
-    for node in draft.recorder.nodes:
+    for node in every(draft.recorder.nodes):
         for k, operand in enumerate(node.inputs):
             if operand is value:
                 node.replace_input_with(k, constant)

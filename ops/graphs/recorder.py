@@ -38,6 +38,7 @@ class Recorder:
         self.nodes: list[ir.Node] = []
         self.constants: dict[Any, ir.Value] = {}
         self._known: dict[Any, tuple[ir.Value, ...]] = {}
+        self.inside: set[str] = set()  # the names in subgraphs
         self._arrays: list[np.ndarray] = []  # keeps alive what `constants` names by its place
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
