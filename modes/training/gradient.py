@@ -6,7 +6,7 @@ there. What y is as a function of these tensors is read off the graph.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -78,14 +78,17 @@ def pulled_back(
 
 def closed_steps(low: Scope, nodes: Iterable[ir.Node]) -> tuple[Step, ...]:
     """The steps of some nodes, what their bodies capture among the inputs."""
-    steps = tuple(step_of(node, low.op.opset_imports) for node in nodes)
-    return tuple(closed(step, low.op.opset_imports, moved_in(steps)) for step in steps)
+    some = list(nodes)
+    steps = tuple(step_of(node, low.op.opset_imports) for node in some)
+    constants = {value.name for value in met_by(some) if value.const_value is not None}
+    moved = moved_in(steps, constants)
+    return tuple(closed(step, low.op.opset_imports, moved) for step in steps)
 
 
-def moved_in(steps: tuple[Step, ...]) -> set[str]:
+def moved_in(steps: tuple[Step, ...], constants: Collection[str | None]) -> set[str]:
     """What may be other numbers: all that the steps read from elsewhere, and what follows."""
-    made = {name for step in steps for name in step.outputs}
-    return moving(steps, {name for step in steps for name in reads(step)} - made)
+    known = {*constants, *(name for step in steps for name in step.outputs)}
+    return moving(steps, {name for step in steps for name in reads(step)} - known)
 
 
 def sizes_of(low: Scope, target: ir.Value) -> Sizes:
