@@ -70,8 +70,9 @@ def export(
     export takes as long as these recordings. Where they do not agree, one `OnnxJacWarning` names
     the operator and the inputs, whose size is then fixed.
 
-    Control flow stays control flow: the derivative of If is an If, that of Loop and Scan a Scan
-    over the states of all turns, so that branches and turns may be others at other points. Where a
+    Control flow stays control flow: the derivative of an If is an If, and the derivative of a Loop
+    or Scan is a Scan over the states of all turns, so that other points may take other branches and
+    turns. Where a
     shape changes from turn to turn, a state is a sequence or a body draws random numbers, it is
     unrolled for the point, and an `OnnxJacWarning` says so.
 

@@ -1,4 +1,4 @@
-"""Control: the derivative of If is an If, and that of Loop and Scan is one Scan.
+"""Control: the derivative of an If is an If, and the derivative of a Loop or Scan is one Scan.
 
 A Loop keeps the state at the beginning of every turn as further rows. The derivative scans these
 rows, forwards with the tangents of the state or backwards with its cotangents, and computes again
