@@ -35,6 +35,7 @@ from .modes.over_data import (
     ntk,
 )
 from .modes.proofs import prove, tags
+from .modes.recording import at_point as _at_point  # noqa: F401  (long loops in a tape)
 from .modes.reporting import html as _html  # noqa: F401  (what notebooks show)
 from .modes.reverse import grad, vjp
 from .modes.solvers.euler import euler_residual, implicit_euler

@@ -26,6 +26,7 @@ from .diagonal import Diagonal
 from .fourier import Fourier
 from .geometry import Geometry
 from .identity import Cast, Identity, Scalar, Zero
+from .joint import Joint, Part
 from .kron import Eye, Kron, implicit_kron, transposed
 from .layout import Broadcast, Permutation, Reshape, SumTo, broadcast
 from .outer import Inner, Outer
@@ -36,9 +37,9 @@ from .sums import Sum
 __all__ = [
     "Array", "Block", "BlockDiagonal", "Broadcast", "Cast", "Conjugate", "Contraction",
     "Convolution", "Cumulative", "Dag", "Dense", "Diagonal", "Edge", "Embed", "Eye", "Fourier",
-    "Geometry", "Identity", "Inner", "Jacobian", "Kron", "LowRank", "Op", "Outer", "Permutation",
-    "Product", "Reshape", "Scalar", "Scatter", "Shape", "Slice", "Sum", "SumTo", "Take", "Zero",
-    "broadcast", "chosen", "common", "convolution_of", "dtype_of", "implicit_kron", "label_sizes",
-    "lead", "prod_text", "reading", "reading_of", "shape_of",
+    "Geometry", "Identity", "Inner", "Jacobian", "Joint", "Kron", "LowRank", "Op", "Outer",
+    "Part", "Permutation", "Product", "Reshape", "Scalar", "Scatter", "Shape", "Slice", "Sum",
+    "SumTo", "Take", "Zero", "broadcast", "chosen", "common", "convolution_of", "dtype_of",
+    "implicit_kron", "label_sizes", "lead", "prod_text", "reading", "reading_of", "shape_of",
     "size", "slab", "stack", "take_flat", "transposed",
 ]  # fmt: skip

@@ -21,6 +21,7 @@ from .base import Jacobian
 from .cached import cached_property
 from .errors import InputError
 from .identity import Zero
+from .joint import Joint, Part
 from .selection import Embed
 from .symint import agree, at, same
 
@@ -119,15 +120,32 @@ class Dag(Jacobian):
 
     def sweep(self, op: Op, seeds: Mapping[int, Array]) -> dict[int, Array]:
         """Tangents at the sinks, from tangents at some vertices; the absent ones are zero."""
-        tangents = dict(seeds)
+        tangents, runs = dict(seeds), dict[Joint, dict[int, Array]]()
         for end, edges, finished in self._schedule:
-            terms = [(e.operator, tangents[e.start]) for e in edges if e.start in tangents]
-            if terms:
-                total = accumulate(op, terms)
+            present = [e for e in edges if e.start in tangents]
+            terms = [(e.operator, tangents[e.start]) for e in present
+                     if not isinstance(e.operator, Part)]  # fmt: skip
+            slots = [(e.operator.joint, e.operator.o) for e in present
+                     if isinstance(e.operator, Part)]  # fmt: skip
+            found = [accumulate(op, terms)] if terms else []
+            for joint, o in dict.fromkeys(slots):
+                if joint not in runs:
+                    runs[joint] = self._run(op, joint, tangents)
+                found += [runs[joint][o]] if o in runs[joint] else []
+            for total in found:
                 tangents[end] = op.Add(tangents[end], total) if end in tangents else total
             for vertex in finished:
                 tangents.pop(vertex, None)
         return tangents
+
+    def _run(self, op: Op, joint: Joint, tangents: Mapping[int, Array]) -> dict[int, Array]:
+        """All that one program gives: its parts join all their inputs with all their outputs, so
+        that every input is known when the first output is asked for.
+        """
+        parts = [(e.start, e.operator) for e in self.edges if isinstance(e.operator, Part)]
+        mine = [(start, part) for start, part in parts if part.joint is joint]
+        seeds = {part.i: tangents[start] for start, part in mine if start in tangents}
+        return joint.run(op, seeds, tuple(dict.fromkeys(part.o for _, part in mine)))
 
     def arrays(self) -> Iterator[Array]:
         for edge in self.edges:

@@ -22,6 +22,7 @@ from .errors import LimitError
 from .fourier import Fourier
 from .geometry import Geometry
 from .identity import Cast, Identity, Scalar, Zero
+from .joint import Part
 from .layout import Broadcast, Permutation, Reshape, SumTo
 from .outer import Inner, Outer
 from .selection import Embed, Scatter, Slice, Take
@@ -65,6 +66,13 @@ def entries(operator: Jacobian) -> Entries:
     matrix = operator.toarray()
     rows, columns = np.divmod(np.arange(matrix.size), max(matrix.shape[1], 1))
     return Entries(rows, columns, 1.0, ((matrix, np.arange(matrix.size)),))
+
+
+@entries.register
+def _(operator: Part) -> Entries:
+    m, n = operator.shape
+    rows, columns = np.divmod(np.arange(m * n), max(n, 1))
+    return Entries(rows, columns, 1.0, ((operator.matrix, np.arange(m * n)),))
 
 
 @singledispatch
@@ -165,6 +173,11 @@ def _(operator: Cumulative | Fourier) -> Entries:
 
 count.register(Cumulative, _labels)
 count.register(Fourier, _labels)
+
+
+@count.register
+def _(operator: Part) -> int:
+    return operator.shape[0] * operator.shape[1]
 
 
 @count.register

@@ -11,6 +11,8 @@ import onnx
 import onnx_ir as ir
 
 from ..jacobians.errors import InputError, warn
+from ..ops.graphs import every, subgraphs
+from .flow.control import CONTROL
 from .flow.steps import needed
 from .model import Model
 from .naming.names import Names as NamesOrNone
@@ -21,6 +23,7 @@ from .primal.inputs import check_inputs
 from .recording.dense import jacobian_graph, separate
 from .recording.derive import Draft, Names, grad_graph, hvp_graph, jvp_graph, vjp_graph
 from .recording.guarded import guarded
+from .recording.symbolic import generalised
 from .tape.record import has_tangent
 from .training.step import training_step
 
@@ -69,14 +72,20 @@ def export(
     export takes as long as these recordings. Where they do not agree, one `OnnxJacWarning` names
     the operator and the inputs, whose size is then fixed.
 
-    Where a shape, a branch, the turns of a loop or a rule depends on numbers of the point, the
-    tensors that hold them become constants. One `OnnxJacWarning` and the metadata entry
+    Control flow stays control flow: the derivative of an If is an If, and the derivative of a Loop
+    or Scan is a Scan over the states of all turns, so that other points may take other branches and
+    turns. Where a
+    shape changes from turn to turn, a state is a sequence or a body draws random numbers, it is
+    unrolled for the point, and an `OnnxJacWarning` says so.
+
+    Where a shape, a branch or the turns of what is unrolled, or a rule depends on numbers of the
+    point, the tensors that hold them become constants. One `OnnxJacWarning` and the metadata entry
     `onnxjac.held` name them; those that were inputs are no inputs of the result. So are weights and
     intermediates that `inputs` gives besides. A sample that a random operator drew is a constant.
 
     A dense Jacobian is per sample, (batch, *of, *wrt), where each tensor between `wrt` and `of`
-    consists of one part for each sample, which a run on this sample alone gives; else
-    (*of, *wrt). Names become valid C identifiers.
+    consists of one part for each sample, which a run on this sample alone gives, whatever branches
+    and turns a point takes; else (*of, *wrt). Names become valid C identifiers.
 
     Raises `InputError` for a mode or a name that there is not, for a gradient of several numbers,
     for what is no floating tensor, and for a binding of a training model that does not fit;
@@ -98,7 +107,10 @@ def export(
     make = partial(MODES[mode], model, of=of_names, wrt=wrt_names, engine=engine)
     if mode == "jacobian":
         make = partial(make, alone=separate(model, point, of_names, wrt_names, engine))
-    made = guarded(model, point, make, f"{model.name or 'model'}_{mode}").ir
+    steps = (model.steps[k] for k in needed(model.steps, (*of_names, *wrt_names))[0])
+    flows = any(step.op_type in CONTROL and not step.domain for step in steps)
+    record = generalised if flows else guarded  # whose symbols do not reach into bodies yet
+    made = record(model, point, make, f"{model.name or 'model'}_{mode}").ir
     rename(made.graph)
     return ir.to_proto(made)
 
@@ -148,7 +160,8 @@ def require_scalar(model: Model, point: Mapping[str, Any], of: Names, mode: str)
 
 def rename(graph: ir.Graph) -> None:
     """Give every value a name that is a valid and unique C identifier."""
-    made = [value for node in graph for value in node.outputs]
+    inside = [value for body in subgraphs(graph) for value in body.inputs]
+    made = [*inside, *(value for node in every(graph) for value in node.outputs)]
     values = {id(v): v for v in (*graph.inputs, *graph.initializers.values(), *made) if v.name}
     taken: set[str] = set()
     for value in values.values():

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ..jacobians import shape_of
 from ..jacobians.errors import InputError, OnnxJacError
 from ..jacobians.foreign import as_array
 from .linearization import Linearization
@@ -121,8 +120,9 @@ def one(of: Names) -> str:
 
 
 def weighing(weights: Any, value: Any, name: str) -> np.ndarray:
-    """Weights of the shape and dtype of a tensor."""
-    chosen, shape = as_array(weights, value.dtype), shape_of(value)
-    if chosen.shape != shape:
+    """Weights of the shape and dtype of a tensor, some of whose sizes may be open."""
+    chosen, shape = as_array(weights, value.dtype), tuple(value.shape)
+    pairs = zip(chosen.shape, shape, strict=False)
+    if len(chosen.shape) != len(shape) or any(isinstance(n, int) and n != m for m, n in pairs):
         raise InputError(f"weights have shape {list(chosen.shape)}, {name!r} {list(shape)}")
     return chosen

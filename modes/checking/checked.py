@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
+from onnx.helper import tensor_dtype_to_np_dtype
 
 from ...jacobians import Dag, Jacobian
+from ...ops import Step
+from ...ops.node import schema_defaults
 from ..model import TensorSpec
 from ..naming.named import Specs
 from ..naming.names import is_float
@@ -62,13 +65,23 @@ def beside(J: Linear, near: Near, seed: int) -> tuple[Jacobian, Near]:
 
 
 def narrow_in(J: Linear) -> tuple[TensorSpec, ...]:
-    """The floating tensors on the way from `wrt` to `of` that have fewer digits than J."""
+    """The floating tensors on the way from `wrt` to `of` that have fewer digits than J, or are
+    computed with fewer.
+    """
     wrt, of = (tuple(spec.name for spec in side) for side in (J.domain, J.codomain))
     active = active_steps(J.route.model.steps, wrt, of)
-    made = (name for found in active for name in found.step.outputs if name)
-    specs = {s.name: s for s in (*J.domain, *J.codomain, *map(J.route.model.spec, made))}
+    made = (computed(J.route.model.spec(name), found.step)
+            for found in active for name in found.step.outputs if name)  # fmt: skip
+    specs = {s.name: s for s in (*J.domain, *J.codomain, *made)}
     return tuple(
         spec for spec in specs.values()
         if spec.dtype is not None and is_float(spec.dtype)
         and np.dtype(spec.dtype).itemsize < J.dtype.itemsize
     )  # fmt: skip
+
+
+def computed(spec: TensorSpec, step: Step) -> TensorSpec:
+    """An output of a step, of the type in which it is computed where an attribute says so."""
+    defaults = schema_defaults(step.op_type, step.domain, step.version)
+    kept = step.attrs.get("stash_type", defaults.get("stash_type"))
+    return spec if kept is None else spec._replace(dtype=tensor_dtype_to_np_dtype(kept))

@@ -42,6 +42,7 @@ class Derived:
         self.version = version
         self.forecasts: OrderedDict[Any, bool] = OrderedDict()
         self.routes: OrderedDict[Any, Any] = OrderedDict()
+        self.unkept: dict[str, str] = {}
 
 
 class Contents(Shown):
@@ -71,6 +72,11 @@ class Contents(Shown):
     def routes(self) -> OrderedDict[Any, Any]:
         """What linearising worked out."""
         return self._current.routes
+
+    @property
+    def unkept(self) -> dict[str, str]:
+        """Control flow that is unrolled where derivatives are recorded, by an output, and why."""
+        return self._current.unkept
 
     @property
     def _current(self) -> Derived:

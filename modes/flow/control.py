@@ -5,7 +5,7 @@ Written once for every reading: the NumPy engine runs it over arrays, `unroll` o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -119,3 +119,45 @@ def joined(op: Any, parts: Sequence[Any], axis: int, declared: ir.Value) -> Any:
 
 
 CONTROL: dict[str, Callable[..., list[Any]]] = {"If": branch, "Loop": loop, "Scan": scan}
+
+
+def begin(step: Step, held: Sequence[Any]) -> list[Any]:
+    """The numbers of a body's inputs in the first turn; of a turn that there is not, zeros."""
+    if step.op_type == "If":
+        return []
+    if step.op_type == "Loop":
+        return [*turn(step.attrs["body"], 0), *held[2:]]
+    width = step.attrs["num_scan_inputs"]
+    axes = step.attrs.get("scan_input_axes", (0,) * width)
+    series = zip(held[len(held) - width :], axes, strict=True)
+    return [*held[: len(held) - width], *(first(x, axis) for x, axis in series)]
+
+
+def first(x: np.ndarray, axis: int) -> np.ndarray:
+    """The first slice along an axis; zeros where there is none."""
+    return x.take(0, axis) if x.shape[axis] else np.zeros(np.delete(x.shape, axis), x.dtype)
+
+
+def end(step: Step, held: Sequence[Any], found: Mapping[str, Sequence[Any]]) -> list[Any]:
+    """The numbers of a step's outputs, as if each turn gave what the first one gives.
+
+    There is one turn at least: rows without an entry would tell nothing of other points.
+    """
+    if step.op_type == "If":
+        return list(found["then_branch" if np.all(held[0]) else "else_branch"])
+    if step.op_type == "Loop":
+        _, *results = found["body"]
+        turns = 1 if held[0] is None else max(int(np.ravel(held[0])[0]), 1)
+        carried, axes = len(held) - 2, (0,) * len(results)
+    else:
+        results, width = list(found["body"]), step.attrs["num_scan_inputs"]
+        carried = len(held) - width
+        turns = held[carried].shape[step.attrs.get("scan_input_axes", (0,))[0]]
+        axes = step.attrs.get("scan_output_axes", (0,) * (len(results) - carried))
+    rows = zip(results[carried:], axes, strict=False)
+    return results[:carried] + [repeated(x, turns, axis) for x, axis in rows]
+
+
+def repeated(x: np.ndarray, turns: int, axis: int) -> np.ndarray:
+    """A row of every turn."""
+    return np.repeat(np.expand_dims(x, axis), turns, axis)

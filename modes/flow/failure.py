@@ -12,6 +12,37 @@ from ...jacobians import dtype_of, shape_of
 from ...jacobians.errors import LimitError, OnnxJacError
 from ...ops import Step, find
 from ..loading.messages import first_line
+from .contents import Contents
+
+
+class NotKept(OnnxJacError):
+    """Control flow that cannot stay what it is, by the first output of the step, and why."""
+
+    def __init__(self, reason: str, step: Step | None = None) -> None:
+        super().__init__(reason)
+        self.output = None if step is None else next(filter(None, step.outputs))
+
+
+class LongLoop(Exception):
+    """A loop has more turns than are unrolled."""
+
+
+def note(model: Contents, reason: NotKept) -> None:
+    """Unroll some control flow of a model from now on; raises the reason where that is no help."""
+    if reason.output is None or reason.output in model.unkept:
+        raise reason
+    model.unkept[reason.output] = str(reason)
+
+
+@contextmanager
+def kept_whole(step: Step) -> Iterator[None]:
+    """Whatever goes wrong inside a step with bodies is why that step cannot be kept."""
+    try:
+        yield
+    except LimitError:
+        raise
+    except Exception as error:
+        raise NotKept(first_line(error), step) from error
 
 
 @contextmanager
@@ -19,7 +50,7 @@ def explained(step: Step, values: Mapping[str, Any]) -> Iterator[None]:
     """Whatever goes wrong inside becomes an `OnnxJacError` that names the step and its tensors."""
     try:
         yield
-    except LimitError:
+    except (LimitError, NotKept, LongLoop):
         raise
     except OnnxJacError as error:
         raise type(error)(f"{step}: {error}") from error

@@ -10,6 +10,9 @@ import onnx_ir as ir
 
 from ...ops.node import Step
 
+SHAPES = frozenset({"Shape", "Size"})
+"""Operators that see no numbers."""
+
 
 def steps_of(graph: ir.Graph, opsets: Mapping[str, int]) -> tuple[Step, ...]:
     """The nodes of a graph in the order they run."""

@@ -19,7 +19,7 @@ from .messages import first_line
 
 T = TypeVar("T")
 
-TRIES = 10
+TRIES = 100
 """How often a file is read that is always overwritten meanwhile."""
 
 

@@ -10,7 +10,10 @@ from typing import Protocol
 import numpy as np
 
 from ...jacobians.errors import InputError, closest
+from ...ops.graphs import build
+from ..model import Model
 from ..primal.engines.onnxruntime import EngineError, installed
+from ..primal.evaluate import evaluate
 from ..support.optional import optional
 from .light import light
 from .record import Recording
@@ -36,13 +39,23 @@ def compile_by(engine: str | None, recording: Recording) -> tuple[Program, str]:
     longer than the product.
     """
     if engine is not None:
-        return compiler(engine)(recording), engine
+        make = compiler(engine)
+        runs = engine.startswith("onnxruntime") or not recording.has_bodies
+        return make(recording) if runs else interpreted(recording), engine
     if installed() and not light(recording):
         try:
             return compiler("onnxruntime")(recording), "onnxruntime"
         except EngineError:  # a kernel that it does not have, for this dtype
             recording = recording.again()
-    return compiler("numpy")(recording), "numpy"
+    make = interpreted if recording.has_bodies else compiler("numpy")
+    return make(recording), "numpy"
+
+
+def interpreted(recording: Recording) -> Program:
+    """A product with loops in it, node by node, each turn anew."""
+    y = {"y": recording.y}
+    product = Model(build(recording.recorder, [recording.v], y, "product"))
+    return lambda v: evaluate(product, {"v": v}, ("y",), engine="numpy")["y"]
 
 
 def compiler(engine: str) -> Callable[[Recording], Program]:

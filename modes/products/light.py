@@ -28,7 +28,7 @@ def light(recording: Recording) -> bool:
     """Whether NumPy's program is sooner done than a session."""
     kernels = kernels_of(recording)
     few = len(kernels) <= FEW and not any(node.op_type in WINDOWS for node in kernels)
-    return few and sum(map(multiplications, kernels)) <= SMALL
+    return few and not recording.has_bodies and sum(map(multiplications, kernels)) <= SMALL
 
 
 def kernels_of(recording: Recording) -> list[ir.Node]:

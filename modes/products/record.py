@@ -17,7 +17,7 @@ from ...jacobians import Jacobian, Shape, shape_of
 from ...jacobians.arrays import wide
 from ...jacobians.cached import cached_property
 from ...ops.graphs import Recorder
-from ...ops.graphs.build import reachable
+from ...ops.graphs.build import every, reachable, subgraphs
 from .residuals import ResidualRecorder
 
 OPSET = 21
@@ -42,12 +42,19 @@ class Recording:
 
     @cached_property
     def present(self) -> frozenset[int]:
-        """The identities of the nodes: what is recorded but not needed is not among them."""
-        return frozenset(map(id, self.nodes))
+        """The identities of the nodes, those in subgraphs among them: what is recorded but not
+        needed is not.
+        """
+        return frozenset(map(id, every(self.nodes)))
 
     def array(self, value: ir.Value) -> np.ndarray | None:
         """The numbers of a constant; None where the value is computed."""
         return self.constants.get(id(value))
+
+    @property
+    def has_bodies(self) -> bool:
+        """Whether a node has subgraphs."""
+        return next(subgraphs(self.nodes), None) is not None
 
     @property
     def meets_nothing(self) -> bool:

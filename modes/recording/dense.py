@@ -7,11 +7,14 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
 from ...jacobians import Array, Dag, shape_of, size
 from ...jacobians.errors import OnnxJacError
 from ...jacobians.symint import Symbols, same
+from ...ops import Step
 from ...ops.graphs import Recorder
+from ..flow.control import CONTROL
 from ..flow.steps import needed
 from ..model import Model
 from ..primal.draws import fixed
@@ -22,11 +25,12 @@ from ..tape.template import names_of
 from ..tape.unroll import unrolled
 from .derive import Draft, Names, started
 from .symbolic import at_size, batch_symbol, batched, close
-from .trace import Trace, trace
+from .trace import Trace, staying, trace
 
 Pairs = frozenset[tuple[str, str]]
 
 
+@staying
 def jacobian_graph(
     model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None,
     alone: Pairs = frozenset(), symbols: Symbols | None = None,
@@ -35,6 +39,7 @@ def jacobian_graph(
     pairs (of, wrt) that are known to have nothing between different samples.
     """
     t = trace(model, point, (*of, *wrt), engine, symbols=symbols)
+    t.read.update(of, wrt)  # the sizes of the matrix
     draft = started(t, [], of, wrt)
     for o in of:
         samples = shape_of(t.values[o])[:1]
@@ -112,6 +117,9 @@ def separate(
     firsts = [name for name in wrt if name in batched(model, symbol)]
     found = set()
     for o, w in product(of, firsts):
+        steps = (model.steps[k] for k in needed(model.steps, (o,))[0])
+        if any(step.op_type in CONTROL and not goes_one_way(model, step) for step in steps):
+            continue  # at another point samples may meet
         try:
             if all(are_separate(model, at_size(model, symbol, point, n, 0.1), symbol, o, w, engine)
                    for n in (3, 5)):  # fmt: skip
@@ -119,6 +127,23 @@ def separate(
         except OnnxJacError:  # it does not run with one sample
             continue
     return frozenset(found)
+
+
+def goes_one_way(model: Model, step: Step) -> bool:
+    """Whether control flow takes the same turns and branches at every point."""
+    bodies = [value for value in step.attrs.values() if isinstance(value, ir.Graph)]
+    inner = [part for graph in bodies for part in model.body(graph) if part.op_type in CONTROL]
+    known = step.op_type == "Scan"
+    if step.op_type == "Loop":
+        (body,), (limit, go) = bodies, (*step.inputs, None, None)[:2]
+        last: ir.Value | None = body.outputs[0]
+        node = body.outputs[0].producer()
+        while node is not None and node.op_type == "Identity":
+            last = node.inputs[0]
+            node = None if last is None else last.producer()
+        fixed = {None, *model.constants}
+        known = limit is not None and {limit, go} <= fixed and last is body.inputs[1]
+    return known and all(goes_one_way(model, part) for part in inner)
 
 
 def are_separate(

@@ -11,10 +11,12 @@ import onnx_ir as ir
 
 from ...jacobians import Array, Dag, shape_of
 from ...jacobians.symint import Symbols
-from ...ops.graphs import Recorder, build
+from ...ops.graphs import LIKE, Recorder, build
 from ..model import Model
 from ..primal.evaluate import evaluate
-from .trace import Trace, trace
+from ..tape.bodies import is_open
+from .control import nothing
+from .trace import Trace, staying, trace
 
 Names = tuple[str, ...]
 
@@ -40,6 +42,7 @@ class Draft:
         return Model(build(self.recorder, self.inputs, self.outputs, name, self.wrt))
 
 
+@staying
 def jvp_graph(
     model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None,
     symbols: Symbols | None = None,
@@ -51,10 +54,11 @@ def jvp_graph(
     reached = dag.sweep(t.recorder, dict(zip(dag.sources, tangents, strict=True)))
     draft = started(t, tangents, of, wrt)
     for name, sink in zip(of, dag.sinks, strict=True):
-        draft.outputs[f"{name}_tangent"] = present(t.recorder, reached, dag, sink)
+        draft.outputs[f"{name}_tangent"] = arrived(t, reached, dag, name, sink)
     return draft
 
 
+@staying
 def vjp_graph(
     model: Model,
     point: Mapping[str, Any],
@@ -75,7 +79,7 @@ def vjp_graph(
     reached = dag.sweep(t.recorder, dict(zip(dag.sources, cotangents, strict=True)))
     draft = started(t, asked, of, wrt)
     for name, sink in zip(wrt, dag.sinks, strict=True):
-        draft.outputs[f"{name}_{suffix}"] = present(t.recorder, reached, dag, sink)
+        draft.outputs[f"{name}_{suffix}"] = arrived(t, reached, dag, name, sink)
     return draft
 
 
@@ -116,7 +120,17 @@ def like(t: Trace, name: str, new: str) -> ir.Value:
     """A new input of the shape and dtype of a tensor."""
     value = t.values[name]
     assert value.dtype is not None
-    return t.recorder.new(shape_of(value), value.dtype.numpy(), new)
+    made = t.recorder.new(shape_of(value), value.dtype.numpy(), new)
+    made.meta[LIKE] = value
+    return made
+
+
+def arrived(t: Trace, reached: Mapping[int, Array], dag: Dag, name: str, vertex: int) -> Array:
+    """What a sweep gives for a tensor, of which there may be more or less rows elsewhere."""
+    value = t.values[name]
+    if vertex not in reached and is_open(value):
+        return nothing(t.recorder, (), value)
+    return present(t.recorder, reached, dag, vertex)
 
 
 def present(op: Recorder, reached: Mapping[int, Array], dag: Dag, vertex: int) -> Array:

@@ -16,10 +16,11 @@ from onnx import helper
 
 from ...ops import Step, numbers
 from ...ops.numbers.fallback import proto
+from ..flow.steps import SHAPES
 from ..naming.names import is_float
 from ..primal.draws import is_random
 from ..primal.sizes import SMALL, Types, dtype_in, inferred, shape_in, type_of
-from ..tape.moving import SHAPES
+from ..tape.bodies import Body, bodies_of, explicit, may_stop, series, slots
 
 Names = frozenset[str]
 NONE: Names = frozenset()
@@ -58,9 +59,8 @@ class Sizes:
 
     def step(self, step: Step) -> None:
         """The types, causes and known numbers of the outputs of one step."""
-        if any(isinstance(value, ir.Graph) for value in step.attrs.values()):
-            made = {n: typed(self._number(n)) for n in step.outputs if n}
-            self.types.update((n, kind) for n, kind in made.items() if kind is not None)
+        if any(isinstance(value, ir.Graph | Body) for value in step.attrs.values()):
+            self._whole(step)
             return
         names = [name for name in step.inputs if name]
         moving = [name for name in names if name not in self.still]
@@ -87,6 +87,58 @@ class Sizes:
                 self.roots[name] = behind
         if still:
             self._compute(step)
+
+    def _whole(self, step: Step) -> None:
+        """A step with bodies gives what it gives at the point, but for rows of unknown number."""
+        inner = {key: self.inside(body) for key, body in bodies_of(step).items()}
+        if not inner:
+            made = {n: typed(self._number(n)) for n in step.outputs if n}
+            self.types.update((n, kind) for n, kind in made.items() if kind is not None)
+            return
+        state = {k: self._of(n) for k, n in enumerate(step.inputs[: explicit(step)])}
+        for k, name in enumerate(step.outputs):
+            if not name:
+                continue
+            behind = NONE
+            for key, body in bodies_of(step).items():
+                place, start = slots(step, k)
+                behind |= inner[key].causes.get(body.results[place], NONE)
+                if start is not None:  # a state, as it was at the beginning
+                    behind |= state[start]
+                else:
+                    behind |= NONE.union(*(state[i] for i in series(step)))
+            if step.op_type == "Loop" and slots(step, k)[1] is None:
+                behind |= self._turns(step, name)
+            kind = typed(self._number(name))
+            if behind:
+                self.causes[name] = frozenset(n if n in self.types else name for n in behind)
+                if kind is not None:
+                    for dim in kind.tensor_type.shape.dim:
+                        dim.Clear()
+            if kind is not None:
+                self.types[name] = kind
+
+    def _of(self, name: str | None) -> Names:
+        """What decides the size of an input."""
+        return self.causes.get(name, NONE) if name else NONE
+
+    def _turns(self, step: Step, name: str) -> Names:
+        """What decides how many turns a Loop has; a body that decides it stands for its rows."""
+        asked = [n for n in step.inputs[:2] if n and n not in self.still]
+        found = NONE.union(*(self.roots.get(n, frozenset((n,))) for n in asked))
+        return found | {name} if may_stop(step.attrs["body"]) else found
+
+    def inside(self, body: Body) -> Sizes:
+        """The sizes in a body, whose inputs have the types of the point and unknown numbers."""
+        like = {n: np.ones(x.shape, x.dtype) if x.dtype.kind in "iub" else x
+                for n, x in body.like.items()}  # fmt: skip
+        types = {n: kind for n in body.formals if (kind := typed(like[n])) is not None}
+        types |= {n: self.types[n] for n in body.captured if n in self.types}
+        known = {n: self.known[n] for n in body.captured if n in self.known and n not in body.moved}
+        inner = Sizes(types, known, lambda n: like[n] if n in like else self._number(n))
+        inner.still |= self.still & {*body.captured} - body.moved
+        inner.causes = {n: self.causes[n] for n in body.captured if n in self.causes}
+        return inner.run(body.steps)
 
     def _deciding(self, step: Step, moving: list[str]) -> Names:
         """The tensors whose numbers decide the sizes of a step that is no more than the shapes."""

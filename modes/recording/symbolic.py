@@ -8,7 +8,7 @@ Further recordings then say whether that is so at other sizes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -17,13 +17,14 @@ import onnx_ir as ir
 
 from ...jacobians import Array
 from ...jacobians.errors import OnnxJacError, UnsupportedOp, warn
-from ...ops.graphs import copied
+from ...ops.graphs import copied, every
 from ..model import Model
 from ..naming.names import is_float
 from ..primal.draws import by_seed
 from ..primal.evaluate import evaluate
 from .derive import Draft
 from .follow import Batch, NotGeneral
+from .frozen import hold
 from .sizes import Sizes, typed
 
 Make = Callable[[Mapping[str, Any]], Draft]
@@ -52,8 +53,11 @@ def generalised(model: Model, point: Mapping[str, Any], make: Make, name: str) -
             inputs = ", ".join(map(repr, owners))
             warn(f"the dimension {symbol!r} of {inputs} is fixed at {size}: {reason}")
     if made is None:
-        draft = make(point)
+        draft = hold(make(point))
         made = draft.model(name)
+    for output, why in {o: why for t in draft.traces for o, why in t.unrolled.items()}.items():
+        warn(f"the control flow that computes {output!r} is unrolled for the point, its turns and "
+             f"branches are fixed: {why}")  # fmt: skip
     if draft.held:
         parts = ", ".join(f"{tensor!r} ({why})" for tensor, why in draft.held.items())
         warn(f"the derivative holds only for the numbers that the point gives these: {parts}")
@@ -125,7 +129,7 @@ class Sized:
     def at(self, size: int) -> Draft:
         """The recording at a size."""
         spread = 0.0 if size in (*self.sizes, self.given) else 0.1
-        draft = self.make(at_size(self.model, self.symbol, self.point, size, spread))
+        draft = hold(self.make(at_size(self.model, self.symbol, self.point, size, spread)))
         draft.outputs = {k: computed(draft, v, k) for k, v in draft.outputs.items()}
         return draft
 
@@ -149,7 +153,8 @@ class Sized:
             except NotGeneral:
                 unlike.append((size, draft))
         made = [value for node in recorded(first) for value in node.outputs]
-        for value in (*first.inputs, *made):
+        formals = [value for node in recorded(first) for g in graphs(node) for value in g.inputs]
+        for value in (*first.inputs, *made, *formals):
             twins = [(size, found[id(value)]) for size, found in alike if id(value) in found]
             relax(value, twins, self.sizes[0], self.symbol)
         first.recorder.nodes[:0] = batch.nodes()
@@ -175,15 +180,6 @@ def computed(draft: Draft, array: Array, name: str) -> ir.Value:
     value = draft.recorder.value(array)
     assert value is not None
     return value if value.const_value is None else copied(draft.recorder, value, name)
-
-
-def every(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
-    """The nodes, each followed by those of its subgraphs."""
-    for node in nodes:
-        yield node
-        for attribute in node.attributes.values():
-            if attribute.type is ir.AttributeType.GRAPH:
-                yield from every(attribute.value)
 
 
 def twinned(first: Draft, other: Draft, known: Mapping[int, np.ndarray] | None = None) -> Twins:

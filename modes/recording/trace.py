@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from itertools import chain
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx_ir as ir
 
-from ...jacobians import Dag, chosen, common, dtype_of, shape_of
+from ...jacobians import Dag
 from ...jacobians.symint import Symbols
 from ...ops import Recorder, Step
 from ...ops.node import ASKED, AT, NAN
 from ..flow.contents import free_sizes
+from ..flow.failure import NotKept, kept_whole, note
 from ..flow.opsets import lowest_opsets
-from ..flow.steps import needed
+from ..flow.steps import needed, reads
 from ..model import Model
 from ..primal.draws import fixed
 from ..primal.evaluate import evaluate
 from ..primal.sizes import SMALL
 from ..tape.active import active_steps
+from ..tape.bodies import again, bodies_of, closed, holds_sizes
 from ..tape.moving import moving
-from ..tape.record import dag_of, record
+from ..tape.record import between
 from ..tape.template import names_of
 from ..tape.unroll import unrolled
+from .control import check_sizes
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -35,7 +41,8 @@ class Trace:
     `numbers` are what the tensors are at the point, floating ones of several elements as zeros;
     `asked` are the tensors that somebody was told the numbers of before anything was recorded, and
     by whom, and `behind` the steps to these and to all others; `differentiated` are the tensors
-    whose derivatives the DAGs so far consist of.
+    whose derivatives the DAGs so far consist of, and `read` those whose sizes they hold; `unrolled`
+    is the control flow that could not stay what it is, by an output, and why.
     """
 
     recorder: Recorder
@@ -46,15 +53,15 @@ class Trace:
     asked: Mapping[str, str] = field(default_factory=dict)
     behind: tuple[Step, ...] = ()
     differentiated: set[str] = field(default_factory=set)
+    read: set[str | None] = field(default_factory=set)
+    unrolled: Mapping[str, str] = field(default_factory=dict)
 
     def dag(self, wrt: tuple[str, ...], of: tuple[str, ...]) -> Dag:
         """The DAG between `wrt` and `of` with graph values as data: its products are recorded."""
         active = active_steps(self.steps, wrt, of)
         self.differentiated.update(wrt, of, *map(names_of, active))
-        entries = record(active, dict(self.values), op=self.recorder)
-        shapes = {name: shape_of(value) for name, value in self.values.items()}
-        dtypes = [dtype_of(self.values[name]) for name in (*wrt, *of)]
-        return chosen(self.recorder, dag_of(entries, shapes, wrt, of, common(*dtypes)))
+        self.read.update(n for a in active if holds_sizes(a.step) for n in names_of(a))
+        return between(self.recorder, self.steps, self.values, wrt, of)
 
 
 def trace(
@@ -71,15 +78,16 @@ def trace(
     asks for one raises `OnnxJacError`.
     """
     wanted = tuple(names)
-    sampled = fixed(model, point, engine)
-    model = unrolled(sampled, point, wanted, symbols)
+    sampled, known = fixed(model, point, engine), model.unkept
+    spread = {n: known[n] for n in needed(sampled.steps, wanted)[1] if n in known}
+    model = unrolled(sampled, point, wanted, 0, engine, model.unkept, symbols)
     chosen_by = asked_in(model.ir.graph)
     if symbols is not None:  # of the others, sizes and entries are known to be what they are
         chosen_by = {n: why for n, why in chosen_by.items() if n in symbols.pinned}
     asked = {**asked_in(sampled.ir.graph), **chosen_by}
     steps, behind = (tuple(model.steps[k] for k in needed(model.steps, names)[0])
                      for names in (wanted, (*wanted, *asked)))  # fmt: skip
-    met = {n for step in behind for n in (*step.inputs, *step.outputs) if n is not None}
+    met = {n for step in behind for n in (*reads(step), *step.outputs) if n is not None}
     numbers = evaluate(model, point, met.union(wanted, model.inputs), engine=engine)
     recorder = Recorder(lowest_opsets(model), symbols)
     inputs = tuple(recorder.like(numbers[name], name) for name in model.inputs)
@@ -88,15 +96,35 @@ def trace(
     values: dict[str, Any] = dict(zip(model.inputs, inputs, strict=True))
     for name in met.union(wanted) & model.constants.keys() - values.keys():
         values[name] = recorder.initializer(model.constants[name], name)
-    steps = tuple(chain.from_iterable(apart(step, perturbed, numbers) for step in steps))
+    moved = moving(steps, model.inputs)
+    opsets = model.ir.opset_imports
+    steps = tuple(closed(part, opsets, moved) for step in steps
+                  for part in apart(step, perturbed, numbers))  # fmt: skip
+    if any(map(bodies_of, steps)):
+        check_sizes(steps, {n: numbers[n] for n in model.inputs}, model.constants, numbers.get)
     for step in steps:
-        made = recorder.copy(step, [n and values[n] for n in step.inputs],
-                             [n and numbers[n] for n in step.outputs])  # fmt: skip
+        with kept_whole(step) if bodies_of(step) else nullcontext():
+            made = again(recorder, step, values, [n and numbers[n] for n in step.outputs])
         values.update((n, v) for n, v in zip(step.outputs, made, strict=True) if n is not None)
     if general:
         forget(values, moving(steps, {*model.inputs, *point}))
+    behind = tuple(closed(step, opsets, moved) for step in behind)
     kept = {name: light(array) for name, array in numbers.items()}
-    return Trace(recorder, values, inputs, steps, kept, asked, behind)
+    return Trace(recorder, values, inputs, steps, kept, asked, behind, unrolled=spread)
+
+
+def staying(make: Callable[..., Made]) -> Callable[..., Made]:
+    """Record with all control flow as it is, where that is possible; the rest is unrolled."""
+
+    @wraps(make)
+    def made(model: Model, *args: Any, **kwargs: Any) -> Made:
+        while True:
+            try:
+                return make(model, *args, **kwargs)
+            except NotKept as reason:
+                note(model, reason)
+
+    return made
 
 
 def apart(step: Step, names: Collection[str], numbers: dict[str, Any]) -> Iterator[Step]:

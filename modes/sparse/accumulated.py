@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from ...jacobians import Dag, Jacobian
+from ...jacobians import Dag, Jacobian, Part, Sum
+from ...jacobians import Product as Composed
 from ...jacobians.arrays import wide
 from ...jacobians.cached import cached_property
 from ...jacobians.chosen import has_choices
@@ -44,7 +45,7 @@ class Accumulated:
         source = operator.T if backward else operator
         A = swept(source, unit(source.shape[1], self.program))
         self._lay_out(A.T if backward else A)
-        self.by_operators = reading(self.program.read, dict(enumerate(source.arrays())))
+        self.by_operators = reading(self.program.read, held_by(source))
         self.by_tape: tuple[Template, Reading] | None = None
         self.chooses = isinstance(operator, Dag) and has_choices(operator)
 
@@ -124,4 +125,25 @@ class Accumulated:
 
     def _held(self, operator: Jacobian) -> dict[int, np.ndarray]:
         operator = bare(operator)
-        return dict(enumerate((operator.T if self.backward else operator).arrays()))
+        return held_by(operator.T if self.backward else operator)
+
+
+def held_by(operator: Jacobian) -> dict[int, np.ndarray]:
+    """The arrays of an operator, by numbers; a program holds none, and has its matrix instead."""
+    matrices = [part.matrix for part in parts_in(operator)]
+    return {**dict(enumerate(operator.arrays())), **{-1 - k: m for k, m in enumerate(matrices)}}
+
+
+def parts_in(operator: Jacobian) -> Iterator[Part]:
+    """The parts of programs among the factors and terms of an operator."""
+    if isinstance(operator, Part):
+        yield operator
+    inner: Iterable[Jacobian] = ()
+    if isinstance(operator, Dag):
+        inner = (edge.operator for edge in operator.edges)
+    elif isinstance(operator, Composed):
+        inner = operator.factors
+    elif isinstance(operator, Sum):
+        inner = operator.terms
+    for part in inner:
+        yield from parts_in(part)

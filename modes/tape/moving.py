@@ -8,14 +8,11 @@ from typing import Any
 from ...ops import Step
 from ..flow.control import CONTROL
 from ..flow.sequences import SEQUENCES
-from ..flow.steps import needed, reads
+from ..flow.steps import SHAPES, needed, reads
 from ..model import Model
 from ..primal.draws import draws
 from .reuse import RANDOM
 from .unroll import is_defined, is_variable
-
-SHAPES = frozenset({"Shape", "Size"})
-"""Operators that see no numbers."""
 
 DATA = frozenset({
     "Abs", "Add", "And", "ArgMax", "ArgMin", "Cast", "CastLike", "Clip", "Concat", "Equal",

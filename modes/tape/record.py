@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...jacobians import Dag, Edge, Jacobian, Zero, chosen, dtype_of, shape_of
+from ...jacobians import Dag, Edge, Jacobian, Joint, Zero, chosen, common, dtype_of, shape_of
 from ...jacobians.cached import cached_property
 from ...jacobians.errors import OnnxJacError, UnsupportedOp
 from ...jacobians.symint import agree
 from ...ops import Node, Step, find, numbers
 from ...ops.node import remedy
 from ..naming.names import is_float
-from .active import ActiveStep, Slot
+from .active import ActiveStep, Slot, active_steps
+from .bodies import bodies_of
 from .reuse import Basis, basis_of, seen_of
 
 Values = dict[str, Any]
+
+JOINTS: dict[type, Callable[[Any, Step, Mapping[str, Any]], Joint]] = {}
+"""Reading -> what makes the derivative of a step with bodies; filled by those who record it."""
 Tensors = tuple[Any, ...]
 
 
@@ -97,6 +101,18 @@ def record(
     return tuple(entries)
 
 
+def between(
+    op: Any, steps: Iterable[Step], values: Mapping[str, Any], wrt: tuple[str, ...],
+    of: tuple[str, ...],
+) -> Dag:  # fmt: skip
+    """The DAG of recorded steps between some tensors, with graph values as data."""
+    entries = record(active_steps(steps, wrt, of), dict(values), op=op)
+    met = vertex_names(entries, wrt, of)
+    shapes = {name: shape_of(values[name]) for name in met}
+    dtypes = [dtype_of(values[name]) for name in (*wrt, *of)]
+    return chosen(op, dag_of(entries, shapes, wrt, of, common(*dtypes)))
+
+
 def entry_of(active: ActiveStep, values: Values, op: Any) -> Entry:
     """The entry of a step, by its rule."""
     blocks = blocks_of(active, values, op)
@@ -107,6 +123,9 @@ def entry_of(active: ActiveStep, values: Values, op: Any) -> Entry:
 def blocks_of(active: ActiveStep, values: Mapping[str, Any], op: Any) -> dict[Slot, Jacobian]:
     """The wanted blocks of a step between floating tensors, by its rule."""
     step = active.step
+    if bodies_of(step):
+        make = next(make for kind, make in JOINTS.items() if isinstance(op, kind))
+        return parts_of(make(op, step, values), active.wanted)
     declared = find(step.op_type, step.domain)
     if declared is None:
         name = (step.domain + "::" if step.domain else "") + step.op_type
@@ -140,6 +159,11 @@ def blocks_of(active: ActiveStep, values: Mapping[str, Any], op: Any) -> dict[Sl
             f"{type(error).__name__}: {error}"
         ) from error
     return {key: J for key, J in blocks.items() if not isinstance(J, Zero)}
+
+
+def parts_of(joint: Joint, wanted: Iterable[Slot]) -> dict[Slot, Jacobian]:
+    """The blocks of a step with bodies, all of one program."""
+    return {(o, i): joint.part(o, i) for o, i in wanted if o in joint.outs and i in joint.ins}
 
 
 def check_blocks(blocks: Mapping[Slot, Any], inputs: Tensors, outputs: Tensors) -> None:

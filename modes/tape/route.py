@@ -13,6 +13,7 @@ from ...jacobians.cached import cached_property
 from ...ops import Step
 from ...ops.registry import version
 from ..elimination.adaptive import Adaptive
+from ..flow.failure import NotKept, note
 from ..linearization import Linearization
 from ..model import Model
 from ..naming.names import is_float
@@ -23,6 +24,7 @@ from ..primal.inputs import check_inputs
 from ..primal.later import Later
 from ..support.once import Once, known
 from .active import ActiveStep, active_steps, unjoined, without
+from .bodies import closed
 from .checkpoint import Segment, as_it_is, chained, checkpointed, segments, shapes_of
 from .drawing import drawn, ends_of
 from .estimate import straight_through as estimated
@@ -33,6 +35,9 @@ from .routing import Maker
 from .tapes import Tapes, described, keep, signature_of
 from .template import Filled, Signature, names_of
 from .unroll import unrolled
+
+TURNS = 50
+"""Loops of up to so many turns are unrolled; the derivative of a longer one is one program."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,7 @@ class Route:
     source: Model | None = None
     estimate: bool = False
     checkpoint: bool | int = False
+    is_flat: bool = False
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what was worked out, which a pickle leaves behind."""
@@ -65,6 +71,8 @@ class Route:
     def steps(self) -> tuple[Step, ...]:
         """The steps of the model but for what is given, some of them as estimators if asked for."""
         steps = without(self.model.steps, self.given)
+        if self.is_flat:
+            steps = tuple(closed(s, self.model.ir.opset_imports, self.model.inputs) for s in steps)
         return estimated(steps) if self.estimate else steps
 
     @cached_property
@@ -120,7 +128,11 @@ class Route:
         signature = signature_of(point)
         flat = self._flat(point, signature)
         if flat is not self:
-            return flat.record(flat.inside(point), past).under(self, point)
+            try:
+                return flat.record(flat.inside(point), past).under(self, point)
+            except NotKept as reason:
+                note(self.model, reason)
+                return self.record(point, past)
         tape, once = (
             self._segmented(point) if self.checkpoint else self.built(point, past, signature)
         )
@@ -190,13 +202,19 @@ class Route:
 
     def _flat(self, point: Mapping[str, Any], signature: Signature | None) -> Route:
         """The route through the flat model; kept where that is the same at points alike."""
+        if self.is_flat:
+            return self
         names = *self.of, *self.wrt
         known = self._flats.get(signature)
         if known is not None:
             return known
-        flat = unrolled(self.model, point, names)
+        try:
+            flat = unrolled(self.model, point, names, TURNS, self.engine, self.model.unkept)
+        except NotKept as reason:
+            note(self.model, reason)
+            return self._flat(point, signature)
         same = flat is self.model
-        route = self if same else replace(self, model=flat, given=frozenset())
+        route = self if same else replace(self, model=flat, given=frozenset(), is_flat=True)
         if signature not in self._flats:
             general = signature is not None and is_general(self.model, point, names)
             keep(self._flats, signature, route if general else None)

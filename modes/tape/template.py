@@ -22,6 +22,7 @@ from ..flow.steps import needed
 from ..model import Model
 from ..support.once import Once
 from .active import ActiveStep, Slot
+from .bodies import bodies_of
 from .leaves import Leaves
 from .mold import Fill, mold, values_in
 from .record import Entry, Past, Values, blocks_of, entry_of, shapes_in
@@ -162,7 +163,7 @@ def names_of(active: ActiveStep) -> Iterator[str]:
 def form_of(active: ActiveStep, leaves: Leaves, signature: Signature) -> Form:
     """The form of a step: its rule read over graph values, where that is possible."""
     unread = Form(active, {}, None, Basis(frozenset(), signature))
-    if active.step.domain not in ("", "ai.onnx"):  # its rule may do anything
+    if active.step.domain not in ("", "ai.onnx") or bodies_of(active.step):  # it may do anything
         return unread
     try:
         blocks = blocks_of(active, leaves, leaves.recorder)

@@ -3,31 +3,45 @@
 If becomes its branch, Loop and Scan become their turns, sequences become their tensors, and an
 operator that is defined in the vocabulary becomes that definition. The result is an ordinary
 model for this point, whose tensors keep their names; those of turn i of a body get a prefix.
+
+Control flow that is kept stays what it is, and only its bodies are made flat: see `bodies`.
 """
 
 from __future__ import annotations
 
+import math
 from collections import ChainMap
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
+from dataclasses import replace
 from functools import partial
-from itertools import count
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
+from ...jacobians.errors import OnnxJacError
 from ...jacobians.symint import Symbols
 from ...ops import Node, Recorder, Step, Twin, build, copied, find
-from ...ops.node import ASKED
+from ...ops.graphs import body_of
+from ...ops.node import ASKED, AT
 from ..flow.contents import free_sizes
-from ..flow.control import CONTROL, control
-from ..flow.failure import explained
+from ..flow.control import CONTROL, begin, control, end
+from ..flow.failure import LongLoop, explained, kept_whole
 from ..flow.meter import Meter
 from ..flow.sequences import SEQUENCES
-from ..flow.steps import array_of, needed
+from ..flow.steps import SHAPES, array_of, needed, reads
 from ..model import Model
 from ..naming.names import is_float
 from ..primal.draws import drawn, draws
+from ..primal.evaluate import evaluate
 from ..primal.sizes import check_step
 
 Scope = MutableMapping[str, Any]
@@ -50,22 +64,29 @@ def is_defined(step: Step) -> bool:
 
 
 def unrolled(
-    model: Model, point: Mapping[str, Any], names: Iterable[str], symbols: Symbols | None = None
-) -> Model:
+    model: Model, point: Mapping[str, Any], names: Iterable[str],
+    most: int | None = None, engine: str | None = None, unkept: Collection[str | None] = (),
+    symbols: Symbols | None = None,
+) -> Model:  # fmt: skip
     """The part of the model that the named tensors need, flat; the model itself if it is flat.
 
-    With `symbols` its free sizes stay free, but for those that decide what is unrolled.
+    Loops of more than `most` turns, those inside counted, stay as they are, with flat bodies; for
+    `most` of 0 all control flow does. `unkept` are outputs of steps that cannot; `NotKept` tells of
+    another one. With `symbols` its free sizes stay free, but for those that decide what is
+    unrolled.
     """
     wanted = tuple(names)
     steps = [model.steps[k] for k in needed(model.steps, wanted, point)[0]]
     if is_flat(steps, {**model.constants, **point}):
         return model
-    unroller = Unroller(model, symbols)
+    values = partial(evaluate, model, point, engine=engine)
+    unroller = Unroller(model, most, unkept, values, symbols)
     given = [name for name in dict.fromkeys((*model.inputs, *point)) if name in point]
     tensors = [name for name in given if is_variable(model, name, point[name])]
     inputs = [unroller.op.input(point[name], name) for name in tensors]
     if symbols is not None:
         unroller.op.recorder.open(inputs, free_sizes(model.inputs))
+    unroller.moving.update(map(id, inputs))
     scope: Scope = dict(zip(tensors, inputs, strict=True))
     for name, array in {**model.constants, **point}.items():
         if name not in scope:
@@ -90,13 +111,32 @@ def stands(value: Any, name: str) -> bool:
     return isinstance(value, ir.Value) and value.producer() is None and value.name == name
 
 
-class Unroller:
-    """Runs the steps of a model and records the flat ones among them."""
+def flatly(value: Any) -> Iterator[Any]:
+    """The tensors of a value, which may be a sequence of them."""
+    if isinstance(value, list):
+        for part in value:
+            yield from flatly(part)
+    elif value is not None:
+        yield value
 
-    def __init__(self, model: Model, symbols: Symbols | None = None) -> None:
+
+class Unroller:
+    """Runs the steps of a model and records the flat ones among them.
+
+    `moving` are the values that other numbers of the point, or another turn of a body that is kept,
+    may change: nothing inside such a body may depend on what one of these is here.
+    """
+
+    def __init__(
+        self, model: Model, most: int | None, unkept: Collection[str | None],
+        values: Callable[[list[str]], Mapping[str, Any]], symbols: Symbols | None = None,
+    ) -> None:  # fmt: skip
         self.model, self.meter = model, Meter(model.limits)
         self.op = Twin(Recorder(model.ir.opset_imports, symbols))
-        self._turns = count()
+        self.most, self.unkept, self.values = most, unkept, values
+        self.moving: set[int] = set()
+        self.inside = False  # a body that is kept
+        self.turns, self.stop = 0, math.inf
 
     def constant(self, value: Any, name: str) -> Any:
         """A tensor, or a sequence of tensors, that is fixed at the point."""
@@ -114,8 +154,26 @@ class Unroller:
                 names = tuple(name and prefix + name for name in step.outputs)
                 check_step(step, [self.number(x) for x in inputs], self.model.limits)
                 results = self.results(step, inputs, scope, names)
+                self.follow(step, scope, results)
                 self.meter.keep(map(self.number, results), f"the model, unrolled as far as {step},")
             scope.update((n, y) for n, y in zip(step.outputs, results, strict=False) if n)
+
+    def follow(self, step: Step, scope: Scope, results: Iterable[Any]) -> None:
+        """What is computed from something that moves, moves."""
+        if step.op_type in SHAPES and not step.domain:
+            return
+        read = [value for name in reads(step) for value in flatly(scope[name])]
+        if any(id(value) in self.moving for value in read):
+            for value in flatly([*results]):
+                self.moving.add(id(value))
+                if self.inside and isinstance(value, ir.Value):
+                    value.meta.pop(AT, None)
+
+    def at(self, value: Any, reader: str) -> Any:
+        """The number of a value, on which what is recorded next depends."""
+        if self.inside and id(value) in self.moving:
+            raise OnnxJacError(f"{reader} depends on numbers that change from turn to turn")
+        return self.op.at(value, reader)
 
     def number(self, value: Any) -> Any:
         """What a value or a sequence of values is at the point."""
@@ -125,15 +183,22 @@ class Unroller:
         self, step: Step, inputs: list[Any], scope: Scope, names: tuple[str | None, ...]
     ) -> Sequence[Any]:
         """The outputs of one step, whatever kind it is."""
-        at = partial(self.op.at, reader=str(step))
+        at = partial(self.at, reader=str(step))
         if step.op_type == "Identity" and (isinstance(inputs[0], list) or inputs[0] is None):
             made = inputs
         elif step.op_type in SEQUENCES and not step.domain:
             made = [SEQUENCES[step.op_type](self.op, step, at, *inputs)]
         elif step.op_type in CONTROL and not step.domain:
             run = partial(self.body, outer=scope)
-            made = control(self.op, step, inputs, run, at, self.meter)
+            spread = partial(control, self.op, step, inputs, run, at, self.meter)
+            tried = self.tried(step, spread, names)
+            if tried is None:
+                with kept_whole(step):
+                    return self.kept(step, inputs, scope, names)
+            made = tried
         elif draws(step, {}):
+            if self.inside:
+                raise OnnxJacError(f"{step} draws anew in every turn")
             made = drawn(self.op, step, inputs, at)
         elif (declared := find(step.op_type, step.domain)) and declared.definition:
             made = list(declared.outputs(self.op, Node(step, tuple(inputs), (None,) * len(names))))
@@ -143,7 +208,7 @@ class Unroller:
 
     def body(self, graph: ir.Graph, arguments: Sequence[Any], outer: Scope) -> list[Any]:
         """The outputs of one turn of a subgraph, which sees the tensors around it."""
-        prefix = f"{graph.name or 'body'}_{next(self._turns)}_"
+        prefix = self.prefix(graph)
         scope: Scope = ChainMap({}, outer)
         scope.update((name, array_of(value)) for name, value in graph.initializers.items())
         scope.update(zip((str(value.name) for value in graph.inputs), arguments, strict=True))
@@ -151,6 +216,88 @@ class Unroller:
         self.meter.turn(len(steps))
         self.run(steps, scope, prefix)
         return [scope[str(value.name)] for value in graph.outputs]
+
+    def tried(
+        self, step: Step, spread: Callable[[], list[Any]], names: tuple[str | None, ...]
+    ) -> list[Any] | None:
+        """A step with bodies turn by turn; None where it stays what it is.
+
+        That are the long ones of the model itself, and all in a body that is kept.
+        """
+        if self.inside:
+            return None
+        own = names == step.outputs and not any(name in self.unkept for name in names if name)
+        if self.most is None or not own:
+            return spread()
+        if self.most == 0:
+            return None
+        start, self.stop = len(self.op.recorder.nodes), self.turns + self.most
+        try:
+            return spread()
+        except LongLoop:
+            for node in self.op.recorder.nodes[start:]:
+                for value in node.outputs:
+                    value.meta.pop(ASKED, None)
+            return None
+        finally:
+            self.stop = math.inf
+
+    def kept(
+        self, step: Step, inputs: list[Any], scope: Scope, names: tuple[str | None, ...]
+    ) -> Sequence[Any]:
+        """A step with bodies as it is, each body flat and recorded at its first turn."""
+        if any(isinstance(value, list) for value in inputs):
+            raise OnnxJacError(f"{step} is given a sequence")
+        held = [*map(self.number, inputs)]
+        bodies, found = {}, {}
+        outside, self.inside = self.inside, True
+        try:
+            for key, graph in step.attrs.items():
+                if isinstance(graph, ir.Graph):
+                    bodies[key], found[key] = self.kept_body(graph, begin(step, held), scope)
+        finally:
+            self.inside = outside
+        whole = replace(step, attrs={**step.attrs, **bodies})
+        if outside:
+            numbers = end(step, held, found)
+        else:
+            known = self.values([name for name in step.outputs if name])
+            numbers = [name and known[name] for name in step.outputs]
+        made = self.op.recorder.copy(whole, inputs, numbers, names)
+        for value, number in zip(made, numbers, strict=True):
+            self.op.remember(value, number)
+        return made
+
+    def kept_body(
+        self, graph: ir.Graph, arguments: Sequence[Any], outer: Scope
+    ) -> tuple[ir.Graph, list[Any]]:
+        """A subgraph made flat, and its outputs for these numbers of its inputs."""
+        prefix = self.prefix(graph)
+        scope: Scope = ChainMap({}, outer)
+        with self.op.recorder.body():
+            for name, value in graph.initializers.items():
+                scope[name] = self.op.initializer(array_of(value), prefix + name)
+            formals = []
+            for value, number in zip(graph.inputs, arguments, strict=True):
+                formals.append(self.op.input(np.asarray(number), prefix + str(value.name)))
+                formals[-1].meta.pop(AT, None)
+                scope[str(value.name)] = formals[-1]
+            self.moving.update(map(id, formals))
+            steps = self.model.body(graph)
+            self.meter.turn(len(steps))
+            self.run(steps, scope, prefix)
+            made = [scope[str(value.name)] for value in graph.outputs]
+            if any(value is None or isinstance(value, list) for value in made):
+                raise OnnxJacError("a body gives a sequence or an optional")
+            whole = body_of(self.op.recorder, formals, made, graph.name or "body")
+            return whole, [*map(self.number, made)]
+
+    def prefix(self, graph: ir.Graph) -> str:
+        """What the names of a turn begin with."""
+        self.turns += 1
+        if self.turns > self.stop:
+            raise LongLoop
+        return f"{graph.name or 'body'}_{self.turns - 1}_"
 
     def named(self, value: Any, name: str | None) -> Any:
         """A tensor of the model under its name, so that `wrt` and `of` can speak of it."""

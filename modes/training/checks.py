@@ -8,11 +8,12 @@ from typing import Any
 import onnx_ir as ir
 
 from ...jacobians import Dag, dtype_of
-from ...jacobians.errors import InputError, UnknownTensor, UnsupportedOp, closest
+from ...jacobians.errors import InputError, OnnxJacError, UnknownTensor, UnsupportedOp, closest
 from ...ops import Step
 from ...ops.graphs import operands_of
 from ..flow.steps import reads
 from ..naming.names import is_float
+from ..recording.control import check_bodies
 from ..recording.sizes import Sizes
 from ..tape.active import is_zero, reach_forward
 from .walk import INITIALIZER, ancestors, leaves
@@ -99,14 +100,13 @@ def complete(step: Step, nodes: list[ir.Node], listed: Sequence[ir.Value], y: ir
         )
 
 
-def flat(step: Step, steps: Iterable[Step], wrt: Names) -> None:
-    """No step with a subgraph lies between the tensors and y."""
-    order = tuple(steps)
-    reached = reach_forward(order, wrt)
-    for inner in order:
-        held = any(isinstance(value, ir.Graph) for value in inner.attrs.values())
-        if held and not reached.isdisjoint(reads(inner)):
-            raise UnsupportedOp(f"{step} would differentiate through {inner}: not supported yet")
+def kept(step: Step, steps: Iterable[Step], sizes: Sizes) -> None:
+    """Control flow between the tensors and y can be differentiated as it is."""
+    for inner in steps:
+        try:
+            check_bodies(inner, sizes)
+        except OnnxJacError as error:
+            raise UnsupportedOp(f"{step} would differentiate through {inner}: {error}") from error
 
 
 def sized(step: Step, sizes: Sizes, names: Iterable[str]) -> None:

@@ -6,7 +6,7 @@ there. What y is as a function of these tensors is read off the graph.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,13 @@ from onnx.helper import make_tensor_type_proto
 from ...jacobians import Array, Dag, shape_of
 from ...ops import Step
 from ...ops.graphs import operands_of
-from ..flow.steps import array_of
+from ..flow.steps import array_of, reads
 from ..recording.derive import present
 from ..recording.sizes import Sizes
 from ..recording.trace import Trace
 from ..tape.active import active_steps
+from ..tape.bodies import closed, holds_sizes
+from ..tape.moving import moving
 from ..tape.template import names_of
 from . import checks
 from .scope import Scope
@@ -62,14 +64,31 @@ def pulled_back(
     """Jᵀ · 1 in the wanted tensors; the DAG has the named tensors' roles and the given values."""
     met = (target, *wanted, *met_by(nodes))
     values = {value.name or "": given.get(value, value) for value in met}
-    steps = tuple(step_of(node, low.op.opset_imports) for node in nodes)
+    steps = closed_steps(low, nodes)
     wrt, of = tuple(value.name or "" for value in wanted), (target.name or "",)
-    checks.flat(step, steps, wrt)
-    names = {name for a in active_steps(steps, wrt, of) for name in names_of(a)}
-    checks.sized(step, sizes_of(low, target), names)
+    sizes = sizes_of(low, target)
+    checks.kept(step, steps, sizes)
+    sized = [a for a in active_steps(steps, wrt, of) if holds_sizes(a.step)]
+    names = {name for a in sized for name in names_of(a)}
+    checks.sized(step, sizes, names)
     dag = Trace(low.op, values, (), steps).dag(wrt, of)
     checks.differentiable(step, steps, dag, wrt, of[0])
     return swept(low, dag.T, values[of[0]])
+
+
+def closed_steps(low: Scope, nodes: Iterable[ir.Node]) -> tuple[Step, ...]:
+    """The steps of some nodes, what their bodies capture among the inputs."""
+    some = list(nodes)
+    steps = tuple(step_of(node, low.op.opset_imports) for node in some)
+    constants = {value.name for value in met_by(some) if value.const_value is not None}
+    moved = moved_in(steps, constants)
+    return tuple(closed(step, low.op.opset_imports, moved) for step in steps)
+
+
+def moved_in(steps: tuple[Step, ...], constants: Collection[str | None]) -> set[str]:
+    """What may be other numbers: all that the steps read from elsewhere, and what follows."""
+    known = {*constants, *(name for step in steps for name in step.outputs)}
+    return moving(steps, {name for step in steps for name in reads(step)} - known)
 
 
 def sizes_of(low: Scope, target: ir.Value) -> Sizes:
@@ -85,7 +104,7 @@ def sizes_of(low: Scope, target: ir.Value) -> Sizes:
         for n, v in named.items() if v not in made and v.dtype is not None
     }  # fmt: skip
     sizes = Sizes(types, constants, lambda name: low.samples[named[name]])
-    return sizes.run(step_of(node, low.op.opset_imports) for node in nodes)
+    return sizes.run(closed_steps(low, nodes))
 
 
 def swept(low: Scope, dag: Dag, y: ir.Value) -> list[Array]:

@@ -79,6 +79,9 @@ class Lowering(Scope):
                 self.values[name] = self.op.initializer(array, name)
         self.run(self.model.steps)
         self.name_all(outputs_of(self.op.nodes))
+        for value, source in self.opened:
+            if value.shape != ():  # what stands for one turn need not hold for the others
+                value.shape = source.shape
         return Draft(self.op, self.inputs, {name: self.values[name] for name in self.model.outputs})
 
     def results(self, step: Step, inputs: Sequence[Any]) -> Sequence[Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from ...jacobians import shape_of
 from ...jacobians.errors import InputError, OnnxJacError
 from ...ops import numbers
 from ..flow.steps import python_of
@@ -32,6 +33,9 @@ class Samples:
     def __getitem__(self, value: ir.Value) -> np.ndarray:
         for node in ancestors([value], self._held):
             attrs = {name: python_of(attribute) for name, attribute in node.attributes.items()}
+            if any(isinstance(value, ir.Graph) for value in attrs.values()):
+                self._held.update((v, ones(v)) for v in node.outputs if v not in self._held)
+                continue
             held = [None if v is None else self._leaf(v) for v in node.inputs]
             found = self._run(node.op_type, held, attrs, node.domain, len(node.outputs))
             self._held.update(zip(node.outputs, found, strict=False))
@@ -61,6 +65,12 @@ class Samples:
             return numbers.run(
                 op_type, inputs, attrs, domain=domain, version=version, outputs=count
             )
+
+
+def ones(value: ir.Value) -> np.ndarray:
+    """What stands for a value of which only the shape is known."""
+    assert value.dtype is not None
+    return np.ones(shape_of(value), value.dtype.numpy())
 
 
 def sample_inputs(model: Model, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:

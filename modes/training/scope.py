@@ -15,10 +15,9 @@ from ...jacobians import Array
 from ...ops import Recorder, Step
 from ...ops.graphs import fresh
 from ...ops.node import AT
+from ..flow.steps import SHAPES
 from ..model import Model
 from .samples import Samples
-
-SHAPES = frozenset({"Shape", "Size"})
 
 
 class Scope(ABC):
@@ -32,6 +31,7 @@ class Scope(ABC):
         self.model, self.op = model, Recorder(opset_imports)
         self.samples = Samples(opset_imports)
         self.values: ChainMap[str, ir.Value] = ChainMap()
+        self.opened: list[tuple[ir.Value, ir.Value]] = []  # inputs of bodies, as they were declared
         self._taken = {n for graph in model.ir.graphs() for n in names_in(graph) if n}
         self._nodes: set[str] = set()
 

@@ -1,9 +1,23 @@
 """The graphs reading: calls of the vocabulary over `onnx_ir.Value`s become nodes of a graph."""
 
-from .build import build, copied, fresh, name_nodes, operands_of, reachable
+from .build import (
+    LIKE,
+    ROWS,
+    body_of,
+    build,
+    copied,
+    every,
+    fresh,
+    name_inside,
+    name_nodes,
+    operands_of,
+    reachable,
+    subgraphs,
+)
 from .recorder import Recorder
 from .twin import Twin
 
 __all__ = [
-    "Recorder", "Twin", "build", "copied", "fresh", "name_nodes", "operands_of", "reachable",
+    "LIKE", "ROWS", "Recorder", "Twin", "body_of", "build", "copied", "every", "fresh",
+    "name_inside", "name_nodes", "operands_of", "reachable", "subgraphs",
 ]  # fmt: skip

@@ -13,6 +13,15 @@ IR_VERSION = 10
 """What opset 21 came with; newer opsets raise it below."""
 
 
+LIKE = "onnxjac.like"
+"""Key, in the metadata of an input: the tensor of which it is a tangent."""
+
+ROWS = "onnxjac.rows"
+"""Key, in the metadata of a graph value: that it has one row for every turn of a Loop, of which
+there may be more or less at another point.
+"""
+
+
 def build(
     recorder: Recorder,
     inputs: Iterable[ir.Value],
@@ -30,6 +39,8 @@ def build(
     initializers = [v for v in used if v.const_value is not None]
     give_names(entries, initializers, nodes)
     name_nodes(nodes)
+    name_inside(entries, initializers, nodes)
+    open_rows(entries, nodes)
     graph = ir.Graph(
         entries, results, nodes=nodes, initializers=initializers, name=name,
         opset_imports=recorder.opset_imports,
@@ -108,6 +119,80 @@ def name_nodes(nodes: list[ir.Node]) -> None:
     taken = {node.name for node in nodes if node.name}
     for node in nodes:
         node.name = node.name or fresh(node.op_type, taken)
+
+
+def name_inside(
+    inputs: list[ir.Value], initializers: list[ir.Value], nodes: list[ir.Node]
+) -> None:
+    """Names for all in subgraphs, which nothing outside and in no other subgraph has."""
+    made = [value for node in nodes for value in node.outputs]
+    taken = {str(value.name) for value in (*inputs, *initializers, *made)}
+    called = {str(node.name) for node in nodes}
+    for graph in subgraphs(nodes):
+        for node in graph:
+            if not node.name or node.name in called:
+                node.name = fresh(node.op_type, called)
+            called.add(node.name)
+        for value in (*graph.inputs, *(value for node in graph for value in node.outputs)):
+            producer = value.producer()
+            if not value.name or value.name in taken:
+                value.name = fresh(producer.op_type.lower() if producer else "formal", taken)
+            taken.add(value.name)
+
+
+def every(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
+    """The nodes, each followed by those of its subgraphs."""
+    for node in nodes:
+        yield node
+        for attribute in node.attributes.values():
+            if attribute.type is ir.AttributeType.GRAPH:
+                yield from every(attribute.value)
+
+
+def open_rows(inputs: Iterable[ir.Value], nodes: Iterable[ir.Node]) -> None:
+    """Take the sizes from all that is computed from rows of which there may be more or less.
+
+    An input is like the tensor that it is a tangent of, which its metadata tell.
+    """
+    counted = {v for v in inputs if ROWS in v.meta}
+    for node in every(nodes):
+        if any(a.type is ir.AttributeType.GRAPH for a in node.attributes.values()):
+            counted.update(v for v in node.outputs if ROWS in v.meta)
+        elif any(v in counted or v.meta.get(LIKE) in counted for v in node.inputs if v is not None):
+            counted.update(node.outputs)
+    counted.update(v for v in inputs if v.meta.get(LIKE) in counted)
+    for value in counted:
+        value.shape = ir.Shape([None] * len(value.shape or ()))
+
+
+def subgraphs(nodes: Iterable[ir.Node]) -> Iterator[ir.Graph]:
+    """The subgraphs of nodes, each before those in it."""
+    for node in nodes:
+        for attribute in node.attributes.values():
+            if attribute.type is ir.AttributeType.GRAPH:
+                yield attribute.value
+                yield from subgraphs(attribute.value)
+
+
+def body_of(
+    recorder: Recorder, inputs: Iterable[ir.Value], outputs: Iterable[Array], name: str
+) -> ir.Graph:
+    """What is recorded in a `body()` as a subgraph, each output a value that the subgraph makes."""
+    results, formals = list[ir.Value](), list(inputs)
+    for value in map(recorder.value, outputs):
+        assert value is not None
+        if value.producer() in recorder.nodes and value not in results:
+            results.append(value)
+        else:
+            made = copied(recorder, value, "")
+            made.name = None
+            results.append(made)
+    nodes, _ = reachable(recorder, results)
+    for value in (*formals, *(value for node in nodes for value in node.outputs)):
+        node = value.producer()
+        value.name = value.name or fresh(f"{node.op_type.lower() if node else 'formal'}_in",
+                                         recorder.inside)  # fmt: skip
+    return ir.Graph(formals, results, nodes=nodes, name=name)
 
 
 def fresh(stem: str, taken: set[str]) -> str:

@@ -15,7 +15,8 @@ import onnx_ir as ir
 from ...jacobians import shape_of
 from ...jacobians.errors import OnnxJacError
 from ...jacobians.symint import Number, SymInt, at, is_symbolic
-from .shapes import SMALL, content, sizes_by_formula
+from ..node import AT
+from .shapes import SMALL, STILL, content, sizes_by_formula
 
 Type = tuple[tuple[int, ...], np.dtype]
 Values = tuple[ir.Value | None, ...]
@@ -116,6 +117,8 @@ def type_at(value: ir.Value) -> onnx.TypeProto:
 def data_everywhere(value: ir.Value) -> onnx.TensorProto | None:
     """The few integers of a constant, as data for inference: a shape, axes, pads."""
     held = value.const_value
+    if held is None and STILL in value.meta and AT in value.meta:
+        return onnx.numpy_helper.from_array(value.meta[AT])
     if held is None or held.size > SMALL or not held.dtype.is_integer():
         return None
     return onnx.numpy_helper.from_array(held.numpy())

@@ -31,7 +31,7 @@ from ..node import AT, NAN, Step, has_nan, schema_defaults
 from ..numbers import numbers
 from .infer import Known, is_open, output_types, symbolic_shapes
 from .operands import operands, type_variables
-from .shapes import CONTENT, as_shape, content, integers, objects
+from .shapes import CONTENT, STILL, as_shape, content, integers, objects
 from .shortcuts import shortcut
 
 READING = "onnxjac.reading"
@@ -53,6 +53,7 @@ class Recorder:
         self.nodes: list[ir.Node] = []
         self.constants: dict[Any, ir.Value] = {}
         self._known: dict[Any, tuple[ir.Value, ...]] = {}
+        self.inside: set[str] = set()  # the names in subgraphs
         self._arrays: list[np.ndarray] = []  # keeps alive what `constants` names by its place
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -225,7 +226,14 @@ class Recorder:
         self._append(step.op_type, step.domain, values, spelled_out(step), shown)
         if self.symbols is not None:
             self.symbols.reader = str(step)
-            self._follow(step.op_type, step.domain, step.version, values, spelled_out(step), made)
+            if is_still(step, values):
+                for value in made:
+                    if value is not None:
+                        value.meta[STILL] = True
+            else:
+                self._follow(
+                    step.op_type, step.domain, step.version, values, spelled_out(step), made
+                )
         present = tuple(value for value in made if value is not None)
         key = self._key(step.op_type, step.domain, values, step.attrs)
         if present == made:
@@ -316,6 +324,13 @@ def spelled_out(step: Step) -> Mapping[str, Any]:
     if not any(getattr(schema, body, False) for body in bodies):
         return step.attrs
     return {**schema_defaults(step.op_type, step.domain, step.version), **step.attrs}
+
+
+def is_still(step: Step, values: Iterable[ir.Value | None]) -> bool:
+    """Whether a step computes constants of the model, such as a Constant."""
+    bodies = any(isinstance(value, ir.Graph) for value in step.attrs.values())
+    known = (v is None or v.const_value is not None or STILL in v.meta for v in values)
+    return not bodies and all(known)
 
 
 def holds_symbol(x: Any) -> bool:

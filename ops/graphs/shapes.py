@@ -37,6 +37,9 @@ from ..numbers.windows import positions
 CONTENT = "onnxjac.content"
 """Key, in the metadata of a graph value, of its integers, some of which are symbolic."""
 
+STILL = "onnxjac.still"
+"""Key, in the metadata of a graph value, where nodes compute it from constants alone."""
+
 SMALL = 64
 """The most integers of a tensor that are followed: of a shape, of indices, axes or pads."""
 
@@ -82,6 +85,8 @@ def content(x: Any) -> np.ndarray | None:
     if x.const_value is not None:
         return x.const_value.numpy() if x.const_value.dtype.is_integer() else None
     here, symbols = x.meta.get(AT), reading(x).symbols
+    if STILL in x.meta and here is not None and here.dtype.kind in "iu":
+        return np.asarray(here)
     if symbols is None or here is None or here.dtype.kind not in "iu" or here.size > SMALL:
         return None
     if is_symbolic(shape_of(x)):

@@ -77,6 +77,12 @@ CASES = {
         { y = NegativeLogLikelihoodLoss<reduction="none">(x, k) }""",
         "y", "z", x=[[-1.4, 0.2]], z=[[0.1]], k=[1],
     ),
+    "groups that ONNX Runtime normalises in single precision": case(
+        """g (double[1,2,2] x) => (double[1,2,2] y)
+        <double[2] w = {1.3, 0.3}, double[2] b = {-0.3, 1}>
+        { y = GroupNormalization<epsilon=0.1, num_groups=2>(x, w, b) }""",
+        "y", "x b", x=[[[0.7, -1.1], [0.4, 0.2]]],
+    ),
     "a pool with a window longer than the axis": case(
         """g (double[1,1,2,2] x) => (double[1,1,1,1] y)
         { y = AveragePool<kernel_shape=[2, 3], strides=[1, 2]>(x) }""",

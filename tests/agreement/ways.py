@@ -416,7 +416,7 @@ def exported(mode: str, s: Subject, source: onnx.ModelProto, of: list[str]) -> I
         except oj.UnsupportedOp:
             return
     told = " ".join(str(w.message) for w in said)
-    shapes = {i.name: dims_of(i) for i in made.graph.input}
+    shapes, known = {i.name: dims_of(i) for i in made.graph.input}, None
     for label, point in (("here", s.case.point), *s.points()):
         frozen = label != "here" and any(
             name not in shapes and not np.array_equal(value, s.case.point[name])
@@ -435,6 +435,11 @@ def exported(mode: str, s: Subject, source: onnx.ModelProto, of: list[str]) -> I
         except oj.OnnxJacError:
             continue
         if not finite(R, *J.primal.values()):
+            continue
+        ranks = [len(x.shape) for x in (*J.domain, *J.codomain)]
+        if label == "here":
+            known = ranks
+        if ranks != known:  # rows of no turn, of which the model does not say what shape they have
             continue
         feeds = {n: v for n, v in point.items() if n in shapes}
         at = Exported(f"export {mode} ({label})", s, made, feeds, J, R, fresh, point)

@@ -25,9 +25,11 @@ from onnxjac.jacobians import (
     Identity,
     Inner,
     Jacobian,
+    Joint,
     Kron,
     LowRank,
     Outer,
+    Part,
     Permutation,
     Product,
     Reshape,
@@ -453,6 +455,50 @@ def diamond(draw):
              Edge(2, 4, Dense(c)), Edge(3, 4, Dense(d)))  # fmt: skip
     J = Dag(((3,),) * 5, edges, (0, 1), (4, 2), draw.dtype)
     return J, np.block([[c @ a + d @ b, d @ e], [a, np.zeros((3, 3))]])
+
+
+class Matrices(Joint):
+    """One program from two vectors to two others."""
+
+    def __init__(self, blocks, dtype):
+        widths, heights = [b.shape[1] for b in blocks[0]], [row[0].shape[0] for row in blocks]
+        super().__init__(*({k: ((n,), dtype) for k, n in enumerate(sizes)}
+                           for sizes in (widths, heights)))  # fmt: skip
+        self.blocks, self.dtype = blocks, dtype
+
+    def run(self, op, tangents, wanted):
+        found = {}
+        for o in wanted:
+            for i, v in tangents.items():
+                part = Dense(self.blocks[o][i])._apply(op, v)
+                found[o] = op.Add(found[o], part) if o in found else part
+        return found
+
+    def transposed(self):
+        columns = zip(*self.blocks, strict=True)
+        return Matrices([[b.T for b in column] for column in columns], self.dtype)
+
+    def arrays(self):
+        yield from (block for row in self.blocks for block in row)
+
+
+def matrices(draw):
+    blocks = [[draw.normal(m, n) for n in (3, 2)] for m in (2, 4)]
+    return Matrices(blocks, draw.dtype), blocks
+
+
+@example(Part)
+def a_part_of_a_program(draw):
+    joint, blocks = matrices(draw)
+    return joint.part(1, 0), blocks[1][0]
+
+
+@example(Dag)
+def a_program_that_runs_once_for_all_its_parts(draw):
+    joint, blocks = matrices(draw)
+    edges = [Edge(i, 2 + o, joint.part(o, i)) for o in range(2) for i in range(2)]
+    J = Dag(((3,), (2,), (2,), (4,)), edges, (0, 1), (2, 3), draw.dtype)
+    return J, np.block(blocks)
 
 
 @example(Dag)

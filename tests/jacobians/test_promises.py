@@ -31,6 +31,7 @@ from onnxjac.jacobians import (
     Kron,
     LowRank,
     Outer,
+    Part,
     Permutation,
     Product,
     Reshape,
@@ -49,7 +50,7 @@ from onnxjac.jacobians import (
 from onnxjac.jacobians.errors import InputError, closest
 from onnxjac.jacobians.foreign import as_array
 
-from .examples import EXAMPLES
+from .examples import EXAMPLES, Draw, matrices
 
 
 @pytest.mark.parametrize("missing", ["_apply", "_transpose"])
@@ -179,6 +180,10 @@ MISFITS = {
         lambda: Block([[Diagonal(ONES(2)), Diagonal(ONES(3))]]),
         lambda: stack([Diagonal(ONES(2)), Diagonal(ONES(3))]),
         lambda: Block([[Diagonal(ONES((3, 1))), Dense(ONES((3, 2)))]]),
+    ],
+    Part: [
+        lambda: matrices(Draw(0))[0].part(2, 0),
+        lambda: matrices(Draw(0))[0].part(0, 2),
     ],
     Dag: [
         lambda: Dag(((2,), (3,)), [Edge(0, 1, Diagonal(ONES(2)))], (0,), (1,), F),

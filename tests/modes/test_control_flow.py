@@ -1,9 +1,8 @@
-"""If, Loop and Scan: branches, captured tensors, nesting, no turns at all, early exit."""
+"""If, Loop and Scan: branches, captured tensors, nesting, no turns at all, early exit, exports."""
 
 import numpy as np
 import onnx
 import pytest
-from onnx.reference import ReferenceEvaluator
 
 import onnxjac as oj
 
@@ -101,12 +100,12 @@ def test_a_loop_in_a_loop_to_second_order():
     np.testing.assert_allclose(H @ v, (slope(1e-5 * v) - slope(-1e-5 * v)) / 2e-5, rtol=1e-6)
 
 
-def test_an_exported_loop_holds_its_turns():
+def test_an_exported_loop_stays_a_loop():
     runtime = pytest.importorskip("onnxruntime")
     x = np.array([0.9, -1.1], np.float32)
     single = oj.load(onnx.parser.parse_model(NESTED))
     proto = oj.export(single, "jvp", {"x": x})
-    assert "Loop" not in {node.op_type for node in proto.graph.node}
+    assert [node.op_type for node in proto.graph.node] == ["Loop", "Scan"]
     session = runtime.InferenceSession(proto.SerializeToString())
     _, found = session.run(None, {"x": x, "x_tangent": x})
     np.testing.assert_allclose(found, oj.linearize(single, {"x": x}) @ x, rtol=1e-5)
@@ -125,8 +124,321 @@ def test_a_turn_number_that_is_declared_as_a_vector(engine):
     J = oj.linearize(model, {"x": x}, engine=engine)
     assert J.primal["y"].shape == (3, 1)
     np.testing.assert_array_equal(J.toarray(), np.diag(2 * x))
-    found = ReferenceEvaluator(oj.export(model, "vjp", {"x": x})).run(
-        None, {"x": x, "y_cotangent": np.ones((3, 1))}
-    )
-    np.testing.assert_array_equal(found[0].shape, (3, 1))
-    np.testing.assert_array_equal(found[1], 2 * x)
+    proto = oj.export(model, "vjp", {"x": x})
+    found = oj.load(proto).run({"x": x, "y_cotangent": np.ones((3, 1))}, engine=engine)
+    np.testing.assert_array_equal(found["y"].shape, (3, 1))
+    np.testing.assert_array_equal(found["x_cotangent"], 2 * x)
+
+
+DOUBLE = '<ir_version: 10, opset_import: ["" : 21]>'
+
+STAYS = {
+    "a loop that data end": (f"""{DOUBLE}
+        m (double[3] x, double[3,3] W, int64 n, double top) => (double[3] y, double[k,3] rows)
+        <bool yes={{1}}> {{ y, rows = Loop(n, yes, x) <body = t(int64 i, bool a, double[3] h)
+          => (bool c, double[3] k, double[3] r) {{ f=Cast<to=11>(i) p=MatMul(W,h) q=Mul(p,x)
+          s=Add(q,f) k=Tanh(s) m=ReduceMax<keepdims=0>(k) c=Less(m,top) r=Mul(k,x) }}> }}""",
+        lambda x, W, n, top: while_loop(x, W, int(n), top),
+        [{"n": 3, "top": 2.0}, {"n": 6, "top": 2.0}, {"n": 0, "top": 2.0}, {"n": 9, "top": 0.9}]),
+    "a scan along other axes, backwards": (f"""{DOUBLE}
+        m (double[2] c, double[3,n] xs, double[3] w) => (double[2] f, double[3,n] ys)
+        {{ f, ys = Scan <num_scan_inputs=1, scan_input_axes=[1], scan_input_directions=[1],
+            scan_output_axes=[-1], scan_output_directions=[1],
+            body = b (double[2] s, double[3] x) => (double[2] t, double[3] y)
+          {{ p=Mul(x,w) r=ReduceSum<keepdims=0>(p) u=Mul(s,r) t=Sin(u)
+             q=ReduceSum<keepdims=0>(s) y=Mul(x,q) }}>(c, xs) }}""",
+        lambda c, xs, w: backward_scan(c, xs, w), [{"xs": (3, 4)}, {"xs": (3, 4)}]),
+    "loops in a loop": (f"""{DOUBLE}
+        m (double[2] x, int64 n) => (double[2] y) <bool yes={{1}}, double one={{1}}>
+        {{ y = Loop(n, yes, x) <body = outer (int64 i, bool a, double[2] s) => (bool b, double[2] t)
+          {{ b=Identity(a) f=Cast<to=11>(i) g=Add(f,one)
+            t = Loop(i, yes, s) <body = inner (int64 j, bool c, double[2] u)
+              => (bool d, double[2] v) {{ d=Identity(c) p=Mul(u,x) q=Div(p,g) v=Tanh(q) }}> }}>
+        }}""",
+        lambda x, n: nested_loops(x, int(n)), [{"n": 3}, {"n": 4}, {"n": 1}, {"n": 0}]),
+    "a branch": (f"""{DOUBLE}
+        m (double[3] x, double[3] w) => (double[3] y) <double zero={{0}}>
+        {{ s=ReduceSum<keepdims=0>(x) go=Greater(s,zero) h=Mul(x,w)
+           y=If(go)<then_branch=t()=>(double[3] a){{a0=Mul(h,x) a=Sin(a0)}},
+                    else_branch=e()=>(double[3] b){{b0=Mul(w,w) b=Mul(b0,h)}}> }}""",
+        lambda x, w: (sin(h * x) if x.sum() > 0 else w * w * h for h in [x * w]),
+        [{"x": 1}, {"x": -1}]),
+    "branches in a loop": (f"""{DOUBLE}
+        m (double[3] x, int64 n) => (double[3] y) <double[3] w={{0.4,0.5,0.6}}, double zero={{0}},
+          bool yes={{1}}> {{ y = Loop(n, yes, x) <body = t(int64 i, bool a, double[3] h)
+          => (bool c, double[3] k) {{ c=Identity(a) s=ReduceSum<keepdims=0>(h) go=Greater(s,zero)
+            k=If(go)<then_branch=t()=>(double[3] p){{p0=Mul(h,w) p1=Sin(p0) p=Sub(p1,x)}},
+                     else_branch=e()=>(double[3] b){{b0=Tanh(h) b=Add(b0,x)}}> }}> }}""",
+        lambda x, n: branching_loop(x, int(n)), [{"n": 4, "x": 1}, {"n": 5, "x": -1}, {"n": 0}]),
+}  # fmt: skip
+"""name -> model, the same in torch, and what is other than random at some points."""
+
+
+def sin(x):
+    return torch.sin(x)
+
+
+def while_loop(x, W, n, top):
+    h, rows = x, []
+    for i in range(n):
+        h = torch.tanh((W @ h) * x + i)
+        rows.append(h * x)
+        if not h.max() < top:
+            break
+    return h, torch.stack(rows) if rows else torch.zeros((0, 3), dtype=x.dtype)
+
+
+def backward_scan(c, xs, w):
+    ys = [None] * xs.shape[1]
+    for k in reversed(range(xs.shape[1])):
+        ys[k] = xs[:, k] * c.sum()
+        c = torch.sin(c * (xs[:, k] * w).sum())
+    return c, torch.stack(ys, 1)
+
+
+def nested_loops(x, n):
+    y = x
+    for i in range(n):
+        for _ in range(i):
+            y = torch.tanh(y * x / (i + 1))
+    return (y,)
+
+
+def branching_loop(x, n):
+    y = x
+    for _ in range(n):
+        w = torch.tensor([0.4, 0.5, 0.6], dtype=x.dtype)
+        y = torch.sin(y * w) - x if y.sum() > 0 else torch.tanh(y) + x
+    return (y,)
+
+
+torch = pytest.importorskip("torch")
+
+
+def points_of(model, said):
+    """A random point, with what is said of it: a number, a shape, or the sign of an input."""
+    for k, given in enumerate(said):
+        rng = np.random.default_rng(k)
+        point = {}
+        for name, spec in model.inputs.items():
+            shape = given[name] if isinstance(given.get(name), tuple) else spec.shape
+            if shape == ():
+                point[name] = np.asarray(given[name], spec.dtype)
+            else:
+                x = rng.uniform(0.2, 1.2, shape) * rng.choice([-1, 1], shape)
+                point[name] = np.abs(x) * given[name] if given.get(name) in (1, -1) else x
+        yield point
+
+
+def by_torch(function, point, wrt, of):
+    """Values, and a function of weights that gives cotangents, and of tangents that gives both."""
+    fixed = {n: torch.tensor(x) for n, x in point.items()}
+
+    def f(*given):
+        return tuple(function(**{**fixed, **dict(zip(wrt, given, strict=True))}))
+
+    return f, tuple(fixed[n] for n in wrt)
+
+
+def run(proto, point, engine):
+    model = oj.load(proto)
+    given = {n: x for n, x in point.items() if n in model.inputs}
+    return model.run(given, engine=engine)
+
+
+@pytest.mark.parametrize("engine", ["numpy", "onnxruntime"])
+@pytest.mark.parametrize("mode", ["jvp", "vjp"])
+@pytest.mark.parametrize("case", STAYS)
+@pytest.mark.filterwarnings("error::onnxjac.OnnxJacWarning")
+def test_exports_keep_control_flow_and_hold_for_other_branches_and_turns(case, mode, engine):
+    text, function, said = STAYS[case]
+    model = oj.load(onnx.parser.parse_model(text))
+    points = list(points_of(model, said))
+    first = points[0]
+    of, wrt = list(model.outputs), [n for n, x in first.items() if x.ndim]
+    proto = oj.export(model, mode, first, of=of, wrt=wrt)
+    assert {"If", "Scan"} & {node.op_type for node in proto.graph.node}
+    for point in points:
+        f, at = by_torch(function, point, wrt, of)
+        rng = np.random.default_rng(9)
+        values = f(*at)
+        if mode == "jvp":
+            seeds = [rng.standard_normal(x.shape) for x in at]
+            _, wanted = torch.autograd.functional.jvp(f, at, tuple(map(torch.tensor, seeds)))
+            given, asked, suffix = wrt, of, "tangent"
+        else:
+            seeds = [rng.standard_normal(y.shape) for y in values]
+            _, wanted = torch.autograd.functional.vjp(f, at, tuple(map(torch.tensor, seeds)))
+            given, asked, suffix = of, wrt, "cotangent"
+        named = {f"{n}_{suffix}": x for n, x in zip(given, seeds, strict=True)}
+        found = run(proto, {**point, **named}, engine)
+        for name, value in zip(of, values, strict=True):
+            np.testing.assert_allclose(found[name], value.numpy(), atol=1e-13)
+        for name, value in zip(asked, wanted, strict=True):
+            np.testing.assert_allclose(found[f"{name}_{suffix}"], value.numpy(), atol=1e-12)
+
+
+SPREADS = {
+    "a state that grows": ("""(double[2] x) => (double[k] y) <bool yes={1}, int64 n={2}>
+        { y = Loop(n, yes, x) <body = t(int64 i, bool a, double[m] h) => (bool c, double[q] k)
+          { c=Identity(a) s=Sin(h) k=Concat<axis=0>(h,s) }> }""", "where it must be"),
+    "a size that turns change": ("""(double[4] x) => (double y) <bool yes={1}, int64 n={3},
+          double z={0}, int64[1] o={0}, int64[1] one={1}>
+        { y = Loop(n, yes, z) <body = t(int64 i, bool a, double h) => (bool c, double k)
+          { c=Identity(a) j=Add(i,one) s=Slice(x,o,j) q=Sin(s) r=ReduceSum<keepdims=0>(q)
+            k=Add(h,r) }> }""", "the size of"),
+    "a sequence": ("""(double[2] x) => (double[k] y) <bool yes={1}, int64 n={2}>
+        { e=SequenceConstruct(x) z = Loop(n, yes, e) <body = t(int64 i, bool a, seq(double[2]) h)
+          => (bool c, seq(double[2]) k) { c=Identity(a) s=Sin(x) k=SequenceInsert(h,s) }>
+          y=ConcatFromSequence<axis=0>(z) }""", "sequence"),
+    "branches of two shapes": ("""(double[3] x, bool c) => (double[k] y)
+        { y = If(c) <then_branch = t() => (double[3] a) { a=Sin(x) },
+                     else_branch = e() => (double[1] b) { b=ReduceSum(x) }> }""",
+        "where it must be"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["jvp", "vjp"])
+@pytest.mark.parametrize("case", SPREADS)
+def test_what_cannot_stay_is_unrolled_and_the_export_says_so(case, mode):
+    text, why = SPREADS[case]
+    model = oj.load(onnx.parser.parse_model(f"{DOUBLE} m {text}"))
+    point = {"x": np.linspace(0.3, 1.4, model.inputs["x"].shape[0])}
+    point |= {"c": np.array(True)} if "c" in model.inputs else {}
+    with pytest.warns(oj.OnnxJacWarning, match=f"is unrolled for the point.*{why}"):
+        proto = oj.export(model, mode, point, wrt="x")
+    assert not {"Loop", "If", "Scan"} & {node.op_type for node in proto.graph.node}
+    J = oj.linearize(model, point, wrt="x")
+    v = np.random.default_rng(0).standard_normal(J.shape[mode == "jvp"])
+    shape = (point["x"] if mode == "jvp" else J.primal["y"]).shape
+    seed = {"x_tangent" if mode == "jvp" else "y_cotangent": v.reshape(shape)}
+    found = run(proto, {**point, **seed}, "numpy")
+    wanted = J @ v if mode == "jvp" else J.T @ v
+    made = found["y_tangent" if mode == "jvp" else "x_cotangent"]
+    np.testing.assert_allclose(made.ravel(), wanted, atol=1e-14)
+
+
+def test_random_numbers_are_drawn_once():
+    text = """(double[3] x) => (double[3] y) <bool yes={1}, int64 n={2}>
+        { y = Loop(n, yes, x) <body = t(int64 i, bool a, double[3] h) => (bool c, double[3] k)
+          { c=Identity(a) r=RandomUniformLike<seed=1.0>(h) k=Mul(h,r) }> }"""
+    model = oj.load(onnx.parser.parse_model(f"{DOUBLE} m {text}"))
+    with pytest.warns(oj.OnnxJacWarning, match="draws anew in every turn"):
+        proto = oj.export(model, "jvp", {"x": np.ones(3)})
+    x = np.array([1.0, 2, 3])
+    found = run(proto, {"x": x, "x_tangent": x}, "numpy")
+    np.testing.assert_allclose(found["y"], found["y_tangent"])
+
+
+LONG = {
+    "a loop that data end": [{"n": 60, "top": 2.0}, {"n": 200, "top": 0.9}, {"n": 4, "top": 2.0}],
+    "a scan along other axes, backwards": [{"xs": (3, 70)}, {"xs": (3, 5)}],
+    "loops in a loop": [{"n": 12}, {"n": 3}],
+    "branches in a loop": [{"n": 60, "x": -1}, {"n": 51, "x": 1}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LONG)
+def test_a_long_loop_is_one_operator(case):
+    text, function, _ = STAYS[case]
+    model = oj.load(onnx.parser.parse_model(text))
+    for k, point in enumerate(points_of(model, LONG[case])):
+        of, wrt = list(model.outputs), [n for n, x in point.items() if x.ndim]
+        J = oj.linearize(model, point, of=of, wrt=wrt)
+        f, at = by_torch(function, point, wrt, of)
+        wanted = np.block([
+            [b.numpy().reshape(y.numel(), -1) for b in row]
+            for y, row in zip(f(*at), torch.autograd.functional.jacobian(f, at), strict=True)
+        ])  # fmt: skip
+        if k == 0 or case == "branches in a loop":
+            assert "turns" in str(J.explain())
+            assert len(J.dag.edges) <= 2 * len(of) * len(wrt)
+        assert J.check()
+        np.testing.assert_allclose(J.toarray(), wanted, atol=1e-12)
+        for engine in ("numpy", "onnxruntime"):
+            compiled = J.compile(engine)
+            np.testing.assert_allclose(compiled @ np.eye(J.shape[1]), wanted, atol=1e-12)
+            np.testing.assert_allclose(compiled.T @ np.ones(len(wanted)), wanted.sum(0), atol=1e-12)
+
+
+@pytest.mark.parametrize("engine", ["numpy", "onnxruntime"])
+@pytest.mark.parametrize("mode", ["jvp", "vjp"])
+@pytest.mark.filterwarnings("error:.*is fixed:onnxjac.OnnxJacWarning")
+def test_batch_branches_and_turns_stay_free_together(mode, engine):
+    text = """(double[N,3] x, double[3,3] W, int64 n) => (double[N,3] y, double[k,N,3] rows)
+        <bool yes={1}, double zero={0}> { y, rows = Loop(n, yes, x) <body = t(int64 i, bool a,
+          double[N,3] h) => (bool c, double[N,3] k, double[N,3] r) { c=Identity(a) p=MatMul(h,W)
+          s=ReduceSum<keepdims=0>(p) go=Greater(s,zero)
+          k=If(go)<then_branch=u()=>(double[N,3] g){g=Tanh(p)},
+                   else_branch=v()=>(double[N,3] e){e1=Mul(p,x) e=Sin(e1)}> r=Mul(k,x) }> }"""
+    model = oj.load(onnx.parser.parse_model(f"{DOUBLE} m {text}"))
+    rng, proto = np.random.default_rng(0), None
+    for batch, n in ((2, 3), (5, 4), (1, 1), (7, 2)):
+        point = {"x": rng.standard_normal((batch, 3)), "W": rng.standard_normal((3, 3))}
+        point["n"] = np.array(n)
+        proto = proto or oj.export(model, mode, point, wrt=["x", "W"])
+        J = oj.linearize(model, point, wrt=["x", "W"])
+        given, asked = (J.domain, J.codomain) if mode == "jvp" else (J.codomain, J.domain)
+        J = J if mode == "jvp" else J.T
+        suffix = "tangent" if mode == "jvp" else "cotangent"
+        seeds = {f"{s.name}_{suffix}": rng.standard_normal(s.shape) for s in given}
+        found = run(proto, {**point, **seeds}, engine)
+        made = np.concatenate([found[f"{s.name}_{suffix}"].ravel() for s in asked])
+        wanted = J @ np.concatenate([x.ravel() for x in seeds.values()])
+        np.testing.assert_allclose(made, wanted, atol=1e-12)
+
+
+SECOND = [case for case in STAYS if case != "branches in a loop"]
+
+
+@pytest.mark.parametrize("engine", ["numpy", "onnxruntime"])
+@pytest.mark.parametrize("case", SECOND)
+def test_second_derivatives_keep_control_flow(case, engine):
+    """H v at other branches and turns, against torch."""
+    text, function, said = STAYS[case]
+    proto = onnx.parser.parse_model(text)
+    total = [onnx.helper.make_node("Sin", [proto.graph.output[0].name], ["sine"]),
+             onnx.helper.make_node("ReduceSum", ["sine"], ["total"], keepdims=0)]  # fmt: skip
+    proto.graph.node.extend(total)
+    del proto.graph.output[:]
+    proto.graph.output.append(onnx.helper.make_tensor_value_info("total", 11, []))
+    model = oj.load(proto)
+    points = list(points_of(model, said))
+    wrt = [n for n, x in points[0].items() if x.ndim]
+    made = oj.export(model, "hvp", points[0], of="total", wrt=wrt)
+    assert {"If", "Scan"} & {node.op_type for node in made.graph.node}
+    for point in points:
+        f, at = by_torch(function, point, wrt, ["total"])
+        v = [np.random.default_rng(5).standard_normal(x.shape) for x in at]
+        _, wanted = torch.autograd.functional.hvp(
+            lambda *given, f=f: torch.sin(f(*given)[0]).sum(), at, tuple(map(torch.tensor, v))
+        )
+        named = {f"{n}_tangent": x for n, x in zip(wrt, v, strict=True)}
+        found = run(made, {**point, **named}, engine)
+        for name, right in zip(wrt, wanted, strict=True):
+            np.testing.assert_allclose(found[f"{name}_hvp"], right.numpy(), atol=1e-10)
+
+
+def test_samples_that_meet_in_the_other_branch_are_not_separate():
+    text = """(double[N,2] x) => (double[N,2] y) <double zero={0}> {
+        s=ReduceSum<keepdims=0>(x) go=Greater(s,zero)
+        y=If(go)<then_branch=t()=>(double[N,2] a){a=Sin(x)},
+                 else_branch=e()=>(double[N,2] b){b=Mul(x,s)}> }"""
+    model = oj.load(onnx.parser.parse_model(f"{DOUBLE} m {text}"))
+    x = np.array([[0.3, 0.5], [0.2, 0.7]])
+    with pytest.warns(oj.OnnxJacWarning, match="is fixed at 2"):
+        proto = oj.export(model, "jacobian", {"x": x})
+    for point in ({"x": x}, {"x": -x}):
+        found = run(proto, point, "numpy")["y_x_jacobian"]
+        wanted = oj.linearize(model, point).toarray()
+        np.testing.assert_allclose(found.reshape(4, 4), wanted, atol=1e-14)
+
+
+def test_a_dense_jacobian_of_rows_holds_their_number():
+    model = oj.load(onnx.parser.parse_model(STAYS["a loop that data end"][0]))
+    point = next(points_of(model, [{"n": 3, "top": 2.0}]))
+    with pytest.warns(oj.OnnxJacWarning, match="'n' .no input any more"):
+        proto = oj.export(model, "jacobian", point, of="rows", wrt="x")
+    J = oj.linearize(model, point, of="rows", wrt="x").toarray()
+    found = run(proto, point, "numpy")["rows_x_jacobian"]
+    np.testing.assert_allclose(found.reshape(J.shape), J, atol=1e-13)

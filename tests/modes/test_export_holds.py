@@ -202,12 +202,6 @@ HELD = {
     "ReduceSum": (ROWS.format("int64[1]") + " {r=ReduceSum(x,s) y=Mul(r,r)}", np.array([1])),
     "RNN": ("""(double[2,4,3] x, int32[4] s)=>(double[2,1,4,1] y) <double[1,1,3] W={1,2,3},
         double[1,1,1] R={1}> {y=RNN<hidden_size=1>(x,W,R,,s)}""", np.array([2, 1, 2, 1], np.int32)),
-    "Loop": (ROWS.format("int64") + """ <bool c={1}>
-        {y=Loop(s,c,x)<body=b(int64 i, bool d, double[4,2] h)=>(bool g, double[4,2] k)
-         {g=Identity(d) k=Mul(h,x)}>}""", np.array(3)),
-    "If": (ROWS.format("bool") + """
-        {y=If(s)<then_branch=t()=>(double[4,2] p){p=Sin(x)},
-                 else_branch=e()=>(double[4,2] q){q=Cos(x)}>}""", np.array(True)),
     "Dropout": (ROWS.format("bool") + """ <float r={0.5}> {d=Dropout<seed=1>(x,r,s) y=Mul(d,d)}""",
                 np.array(True)),
 }
@@ -225,6 +219,28 @@ def test_an_input_whose_numbers_are_taken_is_no_input_any_more(case, mode):
     assert metadata(proto)["onnxjac.held"].split(", ")[0] == "s"
     if case != "Dropout":  # which draws again
         agree(model, proto, {"x": random(*shape, seed=3), "s": s}, mode)
+
+
+FLOW = {
+    "Loop": (ROWS.format("int64") + """ <bool c={1}>
+        {y=Loop(s,c,x)<body=b(int64 i, bool d, double[4,2] h)=>(bool g, double[4,2] k)
+         {g=Identity(d) k=Mul(h,x)}>}""", np.array(3)),
+    "If": (ROWS.format("bool") + """
+        {y=If(s)<then_branch=t()=>(double[4,2] p){p=Sin(x)},
+                 else_branch=e()=>(double[4,2] q){q=Cos(x)}>}""", np.array(True)),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("mode", ["vjp", "jvp", "jacobian"])
+@pytest.mark.parametrize(("case", "others"), [("Loop", (1, 0, 7)), ("If", (False, True))])
+def test_what_control_flow_asks_for_stays_an_input(case, others, mode):
+    text, s = FLOW[case]
+    model = load(f"flow {text}")
+    shape = model.inputs["x"].shape
+    proto = oj.export(model, mode, {"x": random(*shape), "s": s}, of="y", wrt="x")
+    for k, other in enumerate(others):
+        agree(model, proto, {"x": random(*shape, seed=k), "s": np.asarray(other)}, mode)
 
 
 def test_second_derivatives_follow_numbers_too():
@@ -265,16 +281,21 @@ PICKED = """(double[4] x)=>(double[K] y) <double zero={0}>
     {c=Greater(x,zero) r=Compress<axis=0>(x,c) y=Mul(r,r)}"""
 
 
-@pytest.mark.parametrize(("text", "x", "near", "named"), [
-    (WHILE, 2.0, 2.05, r"'b_\d+_g' \(Loop"), (CHOICE, 2.0, 3.0, r"'c' \(If"),
-    (PICKED, np.array([1.0, -1, 2, -3]), np.array([2.0, -3, 1, -2]), r"'c' \(Compress"),
-])  # fmt: skip
-def test_a_choice_that_the_point_makes_is_named(text, x, near, named):
-    """It is right at other points that make the same choice."""
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("text", [WHILE, CHOICE])
+def test_a_branch_and_the_end_of_a_loop_are_chosen_anew(text):
     model = load(f"chosen {text}")
-    with pytest.warns(oj.OnnxJacWarning, match=named):
-        proto = oj.export(model, "vjp", {"x": np.asarray(x)})
-    agree(model, proto, {"x": np.asarray(near)}, "vjp")
+    proto = oj.export(model, "vjp", {"x": np.asarray(2.0)})
+    for x in (2.05, 3.0, -2.0):
+        agree(model, proto, {"x": np.asarray(x)}, "vjp")
+
+
+def test_a_choice_that_the_point_makes_is_named():
+    """It is right at other points that make the same choice."""
+    model = load(f"chosen {PICKED}")
+    with pytest.warns(oj.OnnxJacWarning, match=r"'c' \(Compress"):
+        proto = oj.export(model, "vjp", {"x": np.array([1.0, -1, 2, -3])})
+    agree(model, proto, {"x": np.array([2.0, -3, 1, -2])}, "vjp")
 
 
 def test_a_choice_is_made_once_for_values_and_derivative():

@@ -414,12 +414,78 @@ def test_an_integer_x_is_refused():
         oj.lower_gradients(model(START + 'd = G <xs = ["k"], y = "y"> (k) }'))
 
 
-def test_a_way_through_control_flow_is_refused():
-    text = """through (bool c, double[3] x) => (double[3] d) {
-        y = If (c) <then_branch = yes () => (double[3] g) { g = Sin(x) },
-                    else_branch = no () => (double[3] z) { z = Neg(x) }>
-        d = G <xs = ["x"], zs = ["c"], y = "y"> (x, c) }"""
-    with pytest.raises(oj.UnsupportedOp, match="through If"):
+THROUGH = {
+    "If": ("""yes = Constant<value = double {0}>()
+        m = ReduceSum<keepdims = 0>(x)
+        go = Greater(m, yes)
+        h = Mul(x, w)
+        y = If (go) <then_branch = a () => (double[3] g) { p = Mul(h, x)  g = Sin(p) },
+                     else_branch = b () => (double[3] z) { q = Mul(w, w)  z = Mul(q, h) }>""",
+           lambda x, w, n: (x * w * x).sin() if x.sum() > 0 else w * w * x * w),
+    "Loop": ("""yes = Constant<value = bool {1}>()
+        top = Constant<value = double {0.95}>()
+        y = Loop (n, yes, x) <body = t (int64 i, bool on, double[3] h) => (bool c, double[3] k)
+          { p = Mul(h, w)  q = Add(p, x)  k = Tanh(q)  m = ReduceMax<keepdims = 0>(k)
+            c = Less(m, top) }>""", lambda x, w, n: looped(x, w, int(n))),
+    "Scan": ("""rows = Concat<axis = 0>(x, w, x)
+        shape = Constant<value = int64[2] {3, 3}>()
+        series = Reshape(rows, shape)
+        last, every = Scan<num_scan_inputs = 1, scan_input_directions = [1],
+            body = t (double[3] h, double[3] r) => (double[3] k, double[3] o)
+          { p = Mul(h, r)  k = Sin(p)  o = Mul(k, w) }>(x, series)
+        some = ReduceSum<keepdims = 0>(every)
+        y = Mul(last, some)""", lambda x, w, n: scanned(x, w)),
+}  # fmt: skip
+
+
+def looped(x, w, n):
+    h = x
+    for _ in range(n):
+        h = (h * w + x).tanh()
+        if not h.max() < 0.95:
+            break
+    return h
+
+
+def scanned(x, w):
+    h, total = x, 0
+    for row in (x, w, x):
+        h = (h * row).sin()
+        total = total + (h * w).sum()
+    return h * total
+
+
+@pytest.mark.parametrize("case", THROUGH)
+@pytest.mark.parametrize(("seed", "n"), [(0, 3), (1, 6), (2, 1), (3, 0)])
+def test_through_control_flow_at_other_values_and_again(case, seed, n):
+    torch = pytest.importorskip("torch")
+    text, function = THROUGH[case]
+    found = run(f"""through (double[3] x, double[3] w, int64 n, double[3] v, double[3] u)
+        => (double[3] y, double[3] dx, double[3] dw, double[3] away, double[3] dxx) {{
+        {text}
+        dx, dw = G <xs = ["x", "w"], zs = ["n"], y = "y"> (x, w, n)
+        away = G <xs = ["x"], zs = ["w", "n"], y = "y"> (v, u, n)
+        s = Mul(dx, dx)
+        dxx = G <xs = ["x"], zs = ["w", "n"], y = "s"> (x, w, n) }}""",
+        x=(x := normal(3, seed=seed)), w=(w := normal(3, seed=seed + 10)), n=np.array(n),
+        v=(v := normal(3, seed=seed + 20)), u=(u := normal(3, seed=seed + 30)))  # fmt: skip
+    X, W, V, U = (torch.tensor(a, requires_grad=True) for a in (x, w, v, u))
+    y = function(X, W, n)
+    unused = {"create_graph": True, "materialize_grads": True}
+    dx, dw = torch.autograd.grad(y.sum(), (X, W), **unused)
+    (away,) = torch.autograd.grad(function(V, U, n).sum(), V)
+    (dxx,) = torch.autograd.grad((dx * dx).sum() + 0 * X.sum(), X, **unused)
+    for name, right in {"y": y, "dx": dx, "dw": dw, "away": away, "dxx": dxx}.items():
+        np.testing.assert_allclose(found[name], right.detach().numpy(), atol=1e-12, err_msg=name)
+
+
+def test_control_flow_whose_sizes_change_is_refused():
+    text = """through (int64 n, double[3] x) => (double[3] d) {
+        go = Constant<value = bool {1}>()
+        y = Loop (n, go, x) <body = t (int64 i, bool on, double[k] h) => (bool c, double[m] k2)
+          { c = Identity(on)  s = Sin(h)  k2 = Concat<axis = 0>(h, s) }>
+        d = G <xs = ["x"], zs = ["n"], y = "y"> (x, n) }"""
+    with pytest.raises(oj.UnsupportedOp, match=r"through Loop.*where it must be"):
         oj.lower_gradients(model(text))
 
 

@@ -355,3 +355,46 @@ def test_running_statistics_in_a_branch_are_refused():
         loss = ReduceSum<keepdims = 0>(y) }""")
     with pytest.raises(oj.InputError, match="in a subgraph"):
         oj.training_model(proto, "loss")
+
+
+def test_a_model_with_a_loop_is_trained_as_torch_trains_it():
+    """The number of turns and the branch are data; what a step computes is one plain file."""
+    torch = pytest.importorskip("torch")
+    text = """<ir_version: 10, opset_import: ["": 21]>
+        recurrent (double[batch,3] x, int64 n, double[batch,4] target) => (double[batch,4] h)
+        <double[3,4] U = {0.3,-0.2,0.1,0.5,-0.4,0.2,0.6,-0.1,0.2,0.3,-0.5,0.4}, bool yes = {1},
+         double[4,4] W = {0.1,0.2,-0.3,0.4,0.5,-0.1,0.2,0.3,-0.2,0.4,0.1,-0.5,0.3,0.2,0.1,0.6},
+         double zero = {0}> {
+        p = MatMul(x, U)  start = Tanh(p)
+        h = Loop (n, yes, start) <body = t (int64 i, bool a, double[batch,4] s)
+          => (bool c, double[batch,4] k) {
+            c = Identity(a)  q = MatMul(s, W)  sum = ReduceSum<keepdims = 0>(q)
+            up = Greater(sum, zero)
+            k = If (up) <then_branch = y () => (double[batch,4] g) { r = Add(q, p)  g = Tanh(r) },
+                         else_branch = z () => (double[batch,4] e) { e = Sin(q) }> }> }"""
+    loss = parser.parse_graph("""loss (double[batch,4] h, double[batch,4] target) => (double loss) {
+        off = Sub(h, target)  square = Mul(off, off)  loss = ReduceMean<keepdims = 0>(square) }""")
+    model = oj.training_model(
+        parser.parse_model(text), loss, ["U", "W"], oj.Momentum(alpha=0.875), learning_rate=0.25
+    )
+    weights = {n: torch.tensor(v) for n, v in oj.initial_state(model).items() if n in ("U", "W")}
+    speeds, state = {n: torch.zeros_like(w) for n, w in weights.items()}, None
+    rng = np.random.default_rng(0)
+    for step in range(12):
+        batch, n = 2 + step % 3, (3, 0, 6, 1)[step % 4]
+        x, target = rng.standard_normal((batch, 3)), rng.standard_normal((batch, 4))
+        feeds = {"x": x, "n": np.array(n), "target": target}
+        state, outputs = oj.train_step(model, state, feeds)
+        U, W = (weights[n].clone().requires_grad_() for n in ("U", "W"))
+        p = torch.tensor(x) @ U
+        h = torch.tanh(p)
+        for _ in range(n):
+            q = h @ W
+            h = torch.tanh(q + p) if q.sum() > 0 else torch.sin(q)
+        value = torch.mean((h - torch.tensor(target)) ** 2)
+        slopes = torch.autograd.grad(value, (U, W), materialize_grads=True)
+        for name, slope in zip(("U", "W"), slopes, strict=True):
+            speeds[name] = 0.875 * speeds[name] + slope if step else slope
+            weights[name] = weights[name] - 0.25 * speeds[name]
+            np.testing.assert_allclose(state[name], weights[name].numpy(), atol=1e-10)
+        np.testing.assert_allclose(outputs["loss"], value.item(), atol=1e-12)

@@ -1,0 +1,476 @@
+"""Control: the derivative of an If is an If, and the derivative of a Loop or Scan is one Scan.
+
+A Loop keeps the state at the beginning of every turn as further rows. The derivative scans these
+rows, forwards with the tangents of the state or backwards with its cotangents, and computes again
+in every turn what it needs of the body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ...jacobians import Array, Dag, Joint, Shape, dtype_of, lead, shape_of
+from ...jacobians.cached import cached_property
+from ...jacobians.errors import OnnxJacError
+from ...ops import Recorder, Step
+from ...ops.graphs import ROWS, body_of, operands_of
+from ...ops.node import AT
+from ..flow.failure import kept_whole
+from ..tape.bodies import (
+    Body,
+    bodies_of,
+    explicit,
+    fixed_turns,
+    formals_of,
+    holds_sizes,
+    is_open,
+    replayed,
+    slots,
+)
+from ..tape.record import between, has_tangent
+from .sizes import Sizes, typed
+
+Values = Mapping[str, Any]
+
+
+def joint_of(op: Recorder, step: Step, values: Values) -> Joint:
+    """The derivative of a step with bodies, whose tensors are these values."""
+    return Branches(op, step, values) if step.op_type == "If" else Turns(op, step, values)
+
+
+class Program(Joint):
+    """The derivative of a step with bodies, recorded where it is used."""
+
+    def __init__(self, op: Recorder, step: Step, values: Values, *, back: bool = False) -> None:
+        self.op, self.step, self.back = op, step, back
+        self.values = {n: values[n] for n in (*step.inputs, *step.outputs) if n}
+        ends = [
+            {k: (shape_of(values[n]), dtype_of(values[n])) for k, n in enumerate(names)
+             if n and has_tangent(values[n])} for names in (step.inputs, step.outputs)
+        ]  # fmt: skip
+        super().__init__(*(ends[::-1] if back else ends))
+        self.first = explicit(step)
+
+    def lead(self, tangents: Mapping[int, Array]) -> Shape:
+        """The axes of right-hand sides."""
+        slot, tangent = next(iter(tangents.items()))
+        return lead(tangent, self.ins[slot][0])
+
+    def fitting(self, op: Recorder, found: Array | None, k: Shape, like: Any) -> Array:
+        """What a sweep gives for a tensor, as a value of its type; zeros for None."""
+        value = op.value(nothing(op, k, like) if found is None else found)
+        assert value is not None
+        if dtype_of(value) != dtype_of(like):
+            value = op.Cast(value, to=int(ir.DataType.from_numpy(dtype_of(like))))
+        return value
+
+
+class Branches(Program):
+    """If: the derivatives of both branches, in the same If."""
+
+    def transposed(self) -> Branches:
+        return Branches(self.op, self.step, self.values, back=not self.back)
+
+    def run(
+        self, op: Recorder, tangents: Mapping[int, Array], wanted: tuple[int, ...]
+    ) -> dict[int, Any]:
+        k = self.lead(tangents)
+        names = self.step.inputs if self.back else self.step.outputs
+        likes = [self.values[str(names[o])] for o in wanted]
+        with kept_whole(self.step):
+            graphs = {
+                key: self.branch(op, body, tangents, wanted, likes, k)
+                for key, body in bodies_of(self.step).items()
+            }
+            values = [np.broadcast_to(np.zeros((), dtype_of(x)), (*k, *shape_of(x))) for x in likes]
+            condition = self.values[str(self.step.inputs[0])]
+            rows = [o for o, like in enumerate(likes) if is_open(like)]
+            found = emitted(op, "If", (condition,), graphs, values, rows)
+        return dict(zip(wanted, found, strict=True))
+
+    def branch(
+        self, op: Recorder, body: Body, tangents: Mapping[int, Array], wanted: tuple[int, ...],
+        likes: list[Any], k: Shape,
+    ) -> ir.Graph:  # fmt: skip
+        """The derivative of one branch, as a subgraph."""
+        with op.body():
+            inner = replayed(op, body, self.values)
+            slots, results = dict(enumerate(self.step.inputs)), dict(enumerate(body.results))
+            ins = {i: n for i, n in slots.items() if n in body.captured and has_tangent(inner[n])}
+            outs = {o: n for o, n in results.items() if has_tangent(inner[n])}
+            starts, ends = (outs, ins) if self.back else (ins, outs)
+            starts = {i: n for i, n in starts.items() if i in tangents}
+            ends = {o: n for o, n in ends.items() if o in wanted}
+            reached: dict[str, Array] = {}
+            if starts and ends:
+                found, to = (tuple(dict.fromkeys(x.values())) for x in (starts, ends))
+                wrt, of = (to, found) if self.back else (found, to)
+                dag = between(op, body.steps, inner, wrt, of)
+                seeds = {n: tangents[i] for i, n in starts.items()}
+                reached = pushed(op, dag.T if self.back else dag, found, to, seeds)
+            made = [
+                self.fitting(op, reached.get(ends.get(o, "")), k, like)
+                for o, like in zip(wanted, likes, strict=True)
+            ]
+            return body_of(op, (), made, f"{body.name}_derivative")
+
+
+@dataclass
+class Track:
+    """A tensor that a turn reads or makes: its name in the body, the axis and order of its rows."""
+
+    name: str
+    slot: int
+    axis: int = 0
+    back: int = 0
+
+
+class Turns(Program):
+    """Loop and Scan: one Scan over the rows of the state."""
+
+    def __init__(
+        self, op: Recorder, step: Step, values: Values, *, back: bool = False,
+        rows: dict[str, ir.Value] | None = None, count: int | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(op, step, values, back=back)
+        self.count = count  # of the turns, where it is known
+        self.rows: dict[str, ir.Value] = {} if rows is None else rows
+        self.body: Body = step.attrs["body"]
+        self.loop = step.op_type == "Loop"
+        self.width = 0 if self.loop else step.attrs["num_scan_inputs"]
+        self.lost = 2 if self.loop else 0  # inputs before the state
+        self.carried = self.first - self.lost - self.width
+
+    def transposed(self) -> Turns:
+        return Turns(self.op, self.step, self.values, back=not self.back, rows=self.rows,
+                     count=self.count)  # fmt: skip
+
+    @cached_property
+    def states(self) -> list[tuple[str, str]]:
+        """The formal of every state, and its result."""
+        names = self.body.formals[self.lost : self.lost + self.carried]
+        return list(zip(names, self.body.results[self.lost // 2 :], strict=False))
+
+    @cached_property
+    def scanned(self) -> list[Track]:
+        """What a Scan reads slice by slice."""
+        axes = self.step.attrs.get("scan_input_axes", (0,) * self.width)
+        back = self.step.attrs.get("scan_input_directions", (0,) * self.width)
+        start = self.first - self.width
+        return [
+            Track(self.body.formals[start + k], start + k,
+                  axes[k] % (self.body.like[self.body.formals[start + k]].ndim + 1), back[k])
+            for k in range(self.width)
+        ]  # fmt: skip
+
+    @cached_property
+    def stacked(self) -> list[Track]:
+        """What it gives row by row."""
+        names = self.body.results[self.lost // 2 + self.carried :]
+        axes = self.step.attrs.get("scan_output_axes", (0,) * len(names))
+        back = self.step.attrs.get("scan_output_directions", (0,) * len(names))
+        return [
+            Track(name, self.carried + k, axes[k] % (self.body.like[name].ndim + 1), back[k])
+            for k, name in enumerate(names)
+        ]
+
+    @cached_property
+    def unstacked(self) -> tuple[str, ...]:
+        """The formals that are no row: go on, which is true, and what is scanned anyway."""
+        return (*self.body.formals[1 : self.lost], *(t.name for t in self.scanned))
+
+    @cached_property
+    def captured(self) -> dict[int, str]:
+        """Slot -> the tensor around the body."""
+        return {k: str(n) for k, n in enumerate(self.step.inputs) if k >= self.first}
+
+    def run(
+        self, op: Recorder, tangents: Mapping[int, Array], wanted: tuple[int, ...]
+    ) -> dict[int, Any]:
+        with kept_whole(self.step):
+            return self._run(op, tangents, wanted)
+
+    def _run(
+        self, op: Recorder, tangents: Mapping[int, Array], wanted: tuple[int, ...]
+    ) -> dict[int, Any]:
+        k, like, back = self.lead(tangents), self.body.like, self.back
+        reads, makes = (self.stacked, self.scanned) if back else (self.scanned, self.stacked)
+        reads = [t for t in reads if t.slot in tangents]
+        makes = [t for t in makes if t.slot in wanted and has_tangent(like[t.name])]
+        around = {i: n for i, n in self.captured.items() if i in (wanted if back else tangents)}
+        floats = [j for j, (formal, _) in enumerate(self.states) if has_tangent(like[formal])]
+        with op.body():
+            formals = formals_of(op, self.body)
+            if self.loop:
+                go = self.body.formals[1]
+                formals[go] = op.initializer(np.ones(like[go].shape, bool))
+            inner = replayed(op, self.body, {**self.values, **formals})
+            entry = {j: self.states[j][back] for j in floats}
+            leave = {j: self.states[j][not back] for j in floats}
+            fixed = {} if back else around
+            starts = (*entry.values(), *(t.name for t in reads), *dict.fromkeys(fixed.values()))
+            ends = (*leave.values(), *(t.name for t in makes),
+                    *(dict.fromkeys(around.values()) if back else ()))  # fmt: skip
+            wrt, of = (ends, starts) if back else (starts, ends)
+            dag = between(op, self.body.steps, inner, wrt, of)
+            dag = dag.T if back else dag
+            offset = 0 if back else self.lost
+            seeded = {j for j in floats if j + offset in tangents}
+            active = grown(dag, starts, ends, entry, leave, seeded)
+            state = {j: op.new((*k, *like[entry[j]].shape), like[entry[j]].dtype) for j in active}
+            slices = {t.name: op.new((*k, *like[t.name].shape), like[t.name].dtype) for t in reads}
+            seeds = {entry[j]: value for j, value in state.items()} | slices
+            seeds |= {n: tangents[i] for i, n in fixed.items()}
+            reached = pushed(op, dag, starts, ends, seeds)
+            sums = {n: op.new((*k, *shape_of(inner[n])), dtype_of(inner[n]))
+                    for n in (dict.fromkeys(around.values()) if back else ()) if n in reached}
+            made = [self.fitting(op, reached.get(leave[j]), k, inner[leave[j]]) for j in active]
+            made += [op.Add(total, self.fitting(op, reached[n], k, inner[n]))
+                     for n, total in sums.items()]
+            makes = [t for t in makes if t.name in reached]
+            made += [self.fitting(op, reached[t.name], k, inner[t.name]) for t in makes]
+            before = [*state.values(), *sums.values()]
+            names = [n for n in self.body.formals if formals[n].const_value is None]
+            graph = body_of(op, [*before, *(formals[n] for n in names), *slices.values()],
+                            made, f"{self.body.name}_derivative")  # fmt: skip
+        tracks = {t.name: t for t in self.scanned}
+        read = {value for node in graph for value in operands_of(node)}
+        kept = [n for n in names if formals[n] in read]
+        if not kept and not slices:
+            kept = names[:1]
+        for n in names:
+            if n not in kept:
+                graph.inputs.remove(formals[n])
+        self.stack([n for n in kept if n not in tracks])
+        series = [(self.values[str(self.step.inputs[tracks[n].slot])], tracks[n].axis,
+                   tracks[n].back ^ back) if n in tracks else (self.rows[n], 0, int(back))
+                  for n in kept]  # fmt: skip
+        series += [(tangents[t.slot], len(k) + t.axis, t.back ^ back) for t in reads]
+        initial = [
+            tangents[j + offset] if j + offset in tangents
+            else nothing(op, k, self.values[str(self.step.inputs[self.lost + j])])
+            for j in active
+        ]
+        initial += [nothing(op, k, inner[n]) for n in sums]
+        rows = [(len(k) + t.axis, t.back ^ back) for t in makes]
+        likes = [zeros_like(value) for value in before]
+        slot_of = {t.slot: self.outs[t.slot] for t in makes}
+        likes += [np.broadcast_to(np.zeros((), d), (*k, *s)) for s, d in slot_of.values()]
+        attrs = {
+            "body": graph, "num_scan_inputs": len(series),
+            "scan_input_axes": [axis for _, axis, _ in series],
+            "scan_input_directions": [d for _, _, d in series],
+        }  # fmt: skip
+        if rows:
+            attrs["scan_output_axes"], attrs["scan_output_directions"] = map(
+                list, zip(*rows, strict=True))  # fmt: skip
+        asked = self.step.inputs if back else self.step.outputs
+        empty = [self.values[str(asked[t.slot])] for t in makes]
+        scan = [*map(op.value, initial)], [s for s, _, _ in series], attrs, likes
+        found = self.guarded(op, *scan, lambda: [nothing(op, k, x) for x in empty])
+        results = {j + (self.lost if back else 0): y for j, y in zip(active, found, strict=False)}
+        totals = dict(zip(sums, found[len(active) :], strict=False))
+        results |= {i: totals[n] for i, n in around.items() if n in totals}
+        results |= dict(zip((t.slot for t in makes), found[len(before) :], strict=True))
+        return {o: y for o, y in results.items() if o in wanted}
+
+    def guarded(
+        self, op: Recorder, initial: list[Any], series: list[Any], attrs: dict[str, Any],
+        likes: list[np.ndarray], empty: Callable[[], list[ir.Value]],
+    ) -> list[Any]:  # fmt: skip
+        """A Scan; where there may be no turn at all, which ONNX Runtime refuses, inside an If."""
+        rows = [o for o, x in enumerate((*initial, *likes[len(initial) :]))
+                if (o >= len(initial) and self.counted) or is_open(x)]  # fmt: skip
+        if self.surely_turns():
+            return emitted(op, "Scan", (*initial, *series), attrs, likes, rows)
+        axis = attrs["scan_input_axes"][0]
+        turns = op.Shape(series[0], start=axis, end=axis + 1)
+        still = op.Reshape(op.Equal(turns, np.zeros(1, np.int64)), np.zeros(0, np.int64))
+        with op.body():
+            none = body_of(op, (), [*initial, *empty()], "no_turns")
+        with op.body():
+            found = emitted(op, "Scan", (*initial, *series), attrs, likes, rows)
+            some = body_of(op, (), found, "turns")
+        graphs = {"then_branch": none, "else_branch": some}
+        return emitted(op, "If", (still,), graphs, likes, rows)
+
+    def surely_turns(self) -> bool:
+        """Whether there is a turn at every point; a Scan without one is refused anyway."""
+        if self.count is not None:
+            return self.count > 0
+        if not self.loop:
+            return True
+        limit, go = (*self.step.inputs, None, None)[:2]
+        known = [constant(self.values[name]) for name in (limit, go) if name is not None]
+        return limit is not None and all(held is not None and np.all(held > 0) for held in known)
+
+    @cached_property
+    def counted(self) -> bool:
+        """Whether there may be more or less turns at another point."""
+        if self.count is not None:
+            return False
+        if self.loop:
+            return not fixed_turns(self.step, lambda name: constant(self.values[name]))
+        return any(is_open(self.values[str(self.step.inputs[t.slot])]) for t in self.scanned)
+
+    def stack(self, names: list[str]) -> None:
+        """Let the primal give these formals of its body as rows, one for each turn."""
+        missing = [n for n in names if n not in self.rows]
+        if not missing:
+            return
+        node = next(self.values[n].producer() for n in self.step.outputs if n)
+        graph: ir.Graph = node.attributes["body"].value
+        start = len(node.outputs)
+        node.resize_outputs(start + len(missing))
+        for name, row in zip(missing, node.outputs[start:], strict=True):
+            formal = graph.inputs[self.body.formals.index(name)]
+            kept = ir.Value(shape=formal.shape, type=formal.type)
+            graph.append(ir.Node("", "Identity", [formal], outputs=[kept]))
+            graph.outputs.append(kept)
+            like = self.body.like[name]
+            shaped = self.op.new((self.turns(), *like.shape), like.dtype)
+            row.shape, row.type = shaped.shape, shaped.type
+            row.meta.update(shaped.meta)
+            if self.counted:
+                row.meta[ROWS] = True
+            self.rows[name] = row
+        for key in ("scan_output_axes", "scan_output_directions"):
+            if key in node.attributes:
+                said = (*node.attributes[key].value, *(0,) * len(missing))
+                node.attributes[key] = ir.AttrInt64s(key, said)
+
+    def turns(self) -> int:
+        """The turns at the point of recording, as far as some tensor tells."""
+        for track, names in ((self.scanned, self.step.inputs), (self.stacked, self.step.outputs)):
+            for t in track:
+                if t.slot < len(names) and names[t.slot]:
+                    return max(shape_of(self.values[str(names[t.slot])])[t.axis], 1)
+        return 1
+
+
+def nothing(op: Recorder, k: Shape, like: Array) -> ir.Value:
+    """A tangent of nothing, as large as a tensor is at any point."""
+    value = op.value(like)
+    assert value is not None
+    whole = np.broadcast_to(np.zeros((), dtype_of(value)), (*k, *shape_of(value)))
+    (sizes,) = emitted(op, "Shape", (value,), {}, [np.array(shape_of(value), np.int64)])
+    if k:
+        (sizes,) = emitted(op, "Concat", (op.value(np.array(k, np.int64)), sizes), {"axis": 0},
+                           [np.array(whole.shape, np.int64)])  # fmt: skip
+    zero = op.value(np.zeros((), whole.dtype))
+    rows = (0,) if is_open(value) else ()
+    return emitted(op, "Expand", (zero, sizes), {}, [whole], rows)[0]
+
+
+def pushed(
+    op: Recorder, dag: Dag, starts: tuple[str, ...], ends: tuple[str, ...], seeds: Values
+) -> dict[str, Array]:
+    """The tangents that reach some tensors of a body, by name."""
+    vertices = dict(zip(starts, dag.sources, strict=True))
+    reached = dag.sweep(op, {vertices[name]: seed for name, seed in seeds.items()})
+    pairs = zip(ends, dag.sinks, strict=True)
+    return {name: reached[vertex] for name, vertex in pairs if vertex in reached}
+
+
+def grown(
+    dag: Dag, starts: tuple[str, ...], ends: tuple[str, ...], entry: dict[int, str],
+    leave: dict[int, str], active: set[int],
+) -> list[int]:  # fmt: skip
+    """The states that tangents of the active ones and of all that is no state reach."""
+    source, sink = (dict(zip(n, v, strict=True)) for n, v in ((starts, dag.sources),
+                                                              (ends, dag.sinks)))  # fmt: skip
+    others = {source[name] for name in starts if name not in entry.values()}
+    found, before = set(active), None
+    while found != before:
+        before = set(found)
+        alive = others | {source[entry[j]] for j in found}
+        found |= {j for j in leave if not alive.isdisjoint(dag.behind(sink[leave[j]]))}
+    return sorted(found)
+
+
+def check_sizes(
+    steps: tuple[Step, ...], inputs: Values, constants: Values, number: Callable[[str], Any]
+) -> None:
+    """Every size in a body is the same in all turns, and at other points of the same shapes."""
+    known = {**constants, **inputs}
+    types = {n: kind for n, x in known.items() if (kind := typed(x)) is not None}
+    sizes = Sizes(types, constants, number).run(steps)
+    for step in steps:
+        with kept_whole(step):
+            check_bodies(step, sizes)
+            check_rows(step, sizes, number)
+
+
+def check_rows(step: Step, sizes: Sizes, number: Callable[[str], Any]) -> None:
+    """A Loop without a turn here shows nothing of the rows that it has at other points."""
+    if step.op_type == "Loop" and bodies_of(step):
+        for o, name in enumerate(step.outputs):
+            if name in sizes.causes and slots(step, o)[1] is None and not len(number(name)):
+                raise OnnxJacError(f"it has no turn here, where {name!r} has no rows")
+
+
+def check_bodies(step: Step, sizes: Sizes) -> None:
+    """No step in a body holds a size that numbers decide; a state has one type in all turns, an
+    output in both branches.
+    """
+    inner = {key: sizes.inside(body) for key, body in bodies_of(step).items()}
+    for key, body in bodies_of(step).items():
+        causes = inner[key].causes
+        for part in body.steps:
+            check_bodies(part, inner[key])
+            names = (*part.inputs, *part.outputs) if holds_sizes(part) else ()
+            for name in filter(causes.get, filter(None, names)):
+                behind = ", ".join(map(repr, sorted(causes[name])))
+                raise OnnxJacError(f"the size of {name!r} depends on the numbers of {behind}")
+    for a, b, name, loose in pairs_of(step, inner):
+        same = a.ndim == b.ndim if loose else a.shape == b.shape
+        if not same or a.dtype != b.dtype:
+            raise OnnxJacError(f"{name!r} is {b.dtype}{list(b.shape)}, where it must be "
+                               f"{a.dtype}{list(a.shape)} as elsewhere")  # fmt: skip
+
+
+def pairs_of(step: Step, inner: Mapping[str, Sizes]) -> Iterator[tuple[Any, Any, str, bool]]:
+    """What must be of one type: two tensors, a name, and whether only their ranks must agree."""
+    if step.op_type == "If":
+        (one, first), (other, second) = bodies_of(step).items()
+        for a, b in zip(first.results, second.results, strict=True):
+            loose = a in inner[one].causes or b in inner[other].causes
+            yield first.like[a], second.like[b], b, loose
+    elif bodies_of(step):
+        body = step.attrs["body"]
+        for o in range(len(body.results)):
+            place, start = slots(step, o) if o < len(step.outputs) else (0, None)
+            if start is not None:
+                a, b = body.formals[start], body.results[place]
+                yield body.like[a], body.like[b], b, False
+
+
+def emitted(
+    op: Recorder, op_type: str, inputs: tuple[Any, ...], attrs: Mapping[str, Any],
+    likes: list[Any], rows: Iterable[int] = (),
+) -> list[ir.Value]:  # fmt: skip
+    """A new node; some of its outputs have as many `rows` as a Loop has turns."""
+    names = tuple(f"{k}" for k in range(len(likes)))
+    step = Step(op_type, "", op.opset_imports[""], op_type, (), names, attrs)
+    made = op.copy(step, inputs, likes)
+    for value in made:
+        value.name = None
+        value.meta.pop(AT, None)
+    for o in rows:
+        made[o].meta[ROWS] = True
+    return list(made)
+
+
+def constant(value: ir.Value) -> np.ndarray | None:
+    """The numbers of a constant."""
+    return None if value.const_value is None else value.const_value.numpy()
+
+
+def zeros_like(value: ir.Value) -> np.ndarray:
+    """Zeros of the shape of a value."""
+    return np.broadcast_to(np.zeros((), dtype_of(value)), shape_of(value))
