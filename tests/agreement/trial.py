@@ -143,7 +143,7 @@ def as_torch(point: ways.Point) -> dict[str, object]:
 
 
 def differences(s: Subject) -> Iterator[Compared]:
-    """The columns of inputs, by central differences."""
+    """The columns of inputs, by central differences of what NumPy computes in double."""
     column, tensors = 0, {**s.case.point}
     for spec in s.J.domain:
         size = int(np.prod(spec.shape))
@@ -154,7 +154,7 @@ def differences(s: Subject) -> Iterator[Compared]:
                     moved = np.array(tensors[spec.name])
                     moved.flat[k] += step
                     at = {**tensors, spec.name: moved}
-                    J = s.linearize(at)
+                    J = s.linearize(at, engine="numpy")
                     ends.append(np.concatenate([v.ravel() for v in J.primal.values()]))
                 slope = (ends[0] - ends[1]) / (2 * STEP)
                 got = s.plain[:, column + k]

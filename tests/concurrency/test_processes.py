@@ -1,10 +1,12 @@
 """A Jacobian in other processes, however they begin."""
 
+import gc
 import multiprocessing
 import os
 import re
 import threading
 import time
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +101,27 @@ def test_sessions_go_with_a_forked_process():
     J = jacobian().compile("onnxruntime")
     products(J)
     assert forked(let_go, [J]) == 0
+
+
+@forks
+def test_garbage_from_before_stays_in_a_forked_process():
+    """To free an array of a session may take a lock that a thread held which is not there."""
+
+    class Cycle:
+        def __init__(self):
+            self.itself = self
+
+    def collect():
+        gc.collect()
+        os._exit(garbage() is not None)
+
+    J = jacobian(engine="onnxruntime")
+    gc.disable()
+    try:
+        garbage = weakref.ref(Cycle())
+        assert forked(collect) == 1, J
+    finally:
+        gc.enable()
 
 
 @forks

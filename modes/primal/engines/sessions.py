@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib
 import os
 from collections.abc import Callable, Mapping
@@ -66,6 +67,13 @@ SESSIONS: WeakSet[Session] = WeakSet()
 
 
 def _forsake_all() -> None:
+    """Leave sessions alone, and what they have computed.
+
+    An array of theirs that is garbage would wait for ever to give its memory back, if a thread that
+    is not here was in their allocator.
+    """
+    if SESSIONS:
+        gc.freeze()
     for session in tuple(SESSIONS):
         session.forsake()
 
