@@ -21,6 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from .errors import OnnxJacError
+
 Monomial = tuple["Atom", ...]
 Polynomial = dict[Monomial, int]
 Number = Any
@@ -35,7 +37,8 @@ class Atom:
 
     `lower(op)` is its graph value, of shape [1]. `tensor` is the tensor that it is read from, along
     an `axis` or, without one, as an entry; it is `free` where it is a size of an input that the
-    model leaves open. A derived atom has `operands`.
+    model leaves open. A derived atom has `operands`. `depth` says in how many bodies of control
+    flow the tensor is: outside of them nothing can read it.
     """
 
     symbols: Symbols
@@ -47,6 +50,7 @@ class Atom:
     tensor: str = ""
     axis: int | None = None
     free: bool = False
+    depth: int = 0
     operands: tuple[SymInt, ...] = ()
 
     def __lt__(self, other: Atom) -> bool:
@@ -100,6 +104,12 @@ class Symbols:
         """A new atom as a number."""
         self.count += 1
         return SymInt({(Atom(self, self.count, name, int(at), lower, **known),): 1})
+
+    def check_depth(self, depth: int) -> None:
+        """Raises `OnnxJacError` where a decision was made by what only a deeper body can read."""
+        for guard in self.guards.values():
+            if depth_of(guard.expression) > depth:
+                raise OnnxJacError(f"{guard.reader} holds for {guard}, which another turn may change")
 
     def decide(self, difference: SymInt, relation: str) -> bool:
         """Whether `difference relation 0`, as at the point; a guard where that is not sure."""
@@ -337,6 +347,11 @@ def bounds(x: SymInt) -> tuple[int | None, int | None]:
 
 
 # -- the relations that leave no guard
+
+
+def depth_of(x: Any) -> int:
+    """In how many bodies of control flow the tensors are that a number is read from."""
+    return max((atom.depth for atom in x.roots()), default=0) if isinstance(x, SymInt) else 0
 
 
 def is_symbolic(x: Any) -> bool:

@@ -12,7 +12,6 @@ import onnx_ir as ir
 
 from ..jacobians.errors import InputError, warn
 from ..ops.graphs import every, subgraphs
-from .flow.control import CONTROL
 from .flow.steps import needed
 from .model import Model
 from .naming.names import Names as NamesOrNone
@@ -23,7 +22,6 @@ from .primal.inputs import check_inputs
 from .recording.dense import jacobian_graph, separate
 from .recording.derive import Draft, Names, grad_graph, hvp_graph, jvp_graph, vjp_graph
 from .recording.guarded import guarded
-from .recording.symbolic import generalised
 from .tape.record import has_tangent
 from .training.step import training_step
 
@@ -107,10 +105,7 @@ def export(
     make = partial(MODES[mode], model, of=of_names, wrt=wrt_names, engine=engine)
     if mode == "jacobian":
         make = partial(make, alone=separate(model, point, of_names, wrt_names, engine))
-    steps = (model.steps[k] for k in needed(model.steps, (*of_names, *wrt_names))[0])
-    flows = any(step.op_type in CONTROL and not step.domain for step in steps)
-    record = generalised if flows else guarded  # whose symbols do not reach into bodies yet
-    made = record(model, point, make, f"{model.name or 'model'}_{mode}").ir
+    made = guarded(model, point, make, f"{model.name or 'model'}_{mode}").ir
     rename(made.graph)
     return ir.to_proto(made)
 

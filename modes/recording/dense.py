@@ -24,7 +24,7 @@ from ..tape.record import dag_of, record, shapes_in, vertex_names
 from ..tape.template import names_of
 from ..tape.unroll import unrolled
 from .derive import Draft, Names, started
-from .symbolic import at_size, batch_symbol, batched, close
+from .samples import at_size, batch_symbol, batched, close
 from .trace import Trace, staying, trace
 
 Pairs = frozenset[tuple[str, str]]
@@ -39,7 +39,6 @@ def jacobian_graph(
     pairs (of, wrt) that are known to have nothing between different samples.
     """
     t = trace(model, point, (*of, *wrt), engine, symbols=symbols)
-    t.read.update(of, wrt)  # the sizes of the matrix
     draft = started(t, [], of, wrt)
     for o in of:
         samples = shape_of(t.values[o])[:1]

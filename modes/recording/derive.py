@@ -11,11 +11,9 @@ import onnx_ir as ir
 
 from ...jacobians import Array, Dag, shape_of
 from ...jacobians.symint import Symbols
-from ...ops.graphs import LIKE, Recorder, build
+from ...ops.graphs import Recorder, build
 from ..model import Model
 from ..primal.evaluate import evaluate
-from ..tape.bodies import is_open
-from .control import nothing
 from .trace import Trace, staying, trace
 
 Names = tuple[str, ...]
@@ -54,7 +52,7 @@ def jvp_graph(
     reached = dag.sweep(t.recorder, dict(zip(dag.sources, tangents, strict=True)))
     draft = started(t, tangents, of, wrt)
     for name, sink in zip(of, dag.sinks, strict=True):
-        draft.outputs[f"{name}_tangent"] = arrived(t, reached, dag, name, sink)
+        draft.outputs[f"{name}_tangent"] = present(t.recorder, reached, dag, sink)
     return draft
 
 
@@ -79,7 +77,7 @@ def vjp_graph(
     reached = dag.sweep(t.recorder, dict(zip(dag.sources, cotangents, strict=True)))
     draft = started(t, asked, of, wrt)
     for name, sink in zip(wrt, dag.sinks, strict=True):
-        draft.outputs[f"{name}_{suffix}"] = arrived(t, reached, dag, name, sink)
+        draft.outputs[f"{name}_{suffix}"] = present(t.recorder, reached, dag, sink)
     return draft
 
 
@@ -101,7 +99,7 @@ def hvp_graph(
     first = grad_graph(model, point, of, wrt, engine, symbols)
     gradient = first.model("grad")
     slopes = tuple(f"{name}_grad" for name in wrt)
-    draft = jvp_graph(gradient, point, (*of, *slopes), wrt, engine, symbols)
+    draft = jvp_graph(gradient, point, (*of, *slopes), wrt, engine, symbols=symbols)
     draft.traces = (*first.traces, *draft.traces)
     hidden = {f"{name}_tangent" for name in of}
     final = {f"{name}_grad_tangent": f"{name}_hvp" for name in wrt}
@@ -120,17 +118,7 @@ def like(t: Trace, name: str, new: str) -> ir.Value:
     """A new input of the shape and dtype of a tensor."""
     value = t.values[name]
     assert value.dtype is not None
-    made = t.recorder.new(shape_of(value), value.dtype.numpy(), new)
-    made.meta[LIKE] = value
-    return made
-
-
-def arrived(t: Trace, reached: Mapping[int, Array], dag: Dag, name: str, vertex: int) -> Array:
-    """What a sweep gives for a tensor, of which there may be more or less rows elsewhere."""
-    value = t.values[name]
-    if vertex not in reached and is_open(value):
-        return nothing(t.recorder, (), value)
-    return present(t.recorder, reached, dag, vertex)
+    return t.recorder.new(shape_of(value), value.dtype.numpy(), new)
 
 
 def present(op: Recorder, reached: Mapping[int, Array], dag: Dag, vertex: int) -> Array:

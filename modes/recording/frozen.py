@@ -13,49 +13,20 @@ import numpy as np
 import onnx_ir as ir
 
 from ...ops.graphs import every, reachable
-from ...ops.node import ASKED
 from ..flow.steps import needed
-from ..tape.bodies import bodies_of
+from ..naming.names import is_float
 from ..tape.moving import moving
 from .derive import Draft
-from .sizes import Sizes, floating, typed
-from .trace import Trace
 
 
-def frozen(t: Trace) -> dict[str, str]:
-    """The tensors that have other numbers at other points of the same shapes, but were taken to
-    have those of this one, and why.
-    """
-    inputs = {str(value.name) for value in t.inputs}
-    constants = {n: v.const_value.numpy() for n, v in t.values.items()
-                 if v.const_value is not None and n not in inputs}  # fmt: skip
-    known = {**{n: t.numbers.get(n) for n in inputs}, **constants}
-    types = {n: kind for n, x in known.items() if (kind := typed(x)) is not None}
-    sizes = Sizes(types, constants, t.numbers.get).run(t.behind)
-    moved, found = moving(t.behind, inputs), dict[str, str]()
-    told = {n: str(v.meta[ASKED]) for n, v in t.values.items() if ASKED in v.meta}
-    for name, reader in {**t.asked, **told}.items():
-        for root in sizes.roots.get(name, {name} & moved):
-            found.setdefault(root, reader)
-    rows = {n for step in t.steps if bodies_of(step) for n in step.outputs} - t.read
-    for name in sorted(t.differentiated - rows):
-        for root in sorted(sizes.causes.get(name, ())):
-            found.setdefault(root, f"the size of {name!r}")
-    return found
-
-
-def hold(draft: Draft, pinned: Mapping[str, str] | None = None) -> Draft:
-    """The draft with pinned tensors as constants, by default the frozen ones; `held` says which
-    they are, and why.
+def hold(draft: Draft, pinned: Mapping[str, str]) -> Draft:
+    """The draft with pinned tensors as constants; `held` says which they are, and why.
 
     An input that nothing reads any more is no input any more. What is differentiated cannot be a
     constant, nor can floating numbers that are computed.
     """
-    if pinned is None:
-        found = {n: why for t in draft.traces for n, why in frozen(t).items()}
-    else:
-        found = {n: why for t in draft.traces for n, why in {**pinned, **t.asked}.items()
-                 if n in moving(t.behind, [str(v.name) for v in t.inputs])}  # fmt: skip
+    found = {n: why for t in draft.traces for n, why in {**pinned, **t.asked}.items()
+             if n in moving(t.behind, [str(v.name) for v in t.inputs])}  # fmt: skip
     if found:
         before = read_by(draft)
         for name in found:
@@ -76,7 +47,7 @@ def fill(draft: Draft, name: str) -> None:
     value, number = t.values.get(name), t.numbers.get(name)
     if value is None or value in draft.wrt or value.const_value is not None:
         return
-    if value.producer() is not None and floating(number):
+    if value.producer() is not None and is_float(getattr(number, "dtype", np.dtype(object))):
         return
     constant = draft.recorder.initializer(np.asarray(number))
     for node in every(draft.recorder.nodes):

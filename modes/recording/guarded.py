@@ -33,6 +33,9 @@ def guarded(model: Model, point: Mapping[str, Any], make: Make, name: str) -> Mo
     made = draft.model(name)
     for size, reader in fixed.items():
         warn(f"{where(model, point, size)}: {reader}")
+    for output, why in {o: why for t in draft.traces for o, why in t.unrolled.items()}.items():
+        warn(f"the control flow that computes {output!r} is unrolled for the point, its turns and "
+             f"branches are fixed: {why}")  # fmt: skip
     if draft.held:
         parts = ", ".join(f"{tensor!r} ({why})" for tensor, why in draft.held.items())
         warn(f"the derivative holds only for the numbers that the point gives these: {parts}")

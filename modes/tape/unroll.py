@@ -37,6 +37,7 @@ from ..flow.control import CONTROL, begin, control, end
 from ..flow.failure import LongLoop, explained, kept_whole
 from ..flow.meter import Meter
 from ..flow.sequences import SEQUENCES
+from ..flow.shapes import shape_formals, shape_outputs
 from ..flow.steps import SHAPES, array_of, needed, reads
 from ..model import Model
 from ..naming.names import is_float
@@ -254,7 +255,7 @@ class Unroller:
         try:
             for key, graph in step.attrs.items():
                 if isinstance(graph, ir.Graph):
-                    bodies[key], found[key] = self.kept_body(graph, begin(step, held), scope)
+                    bodies[key], found[key] = self.kept_body(step, graph, inputs, scope)
         finally:
             self.inside = outside
         whole = replace(step, attrs={**step.attrs, **bodies})
@@ -264,15 +265,16 @@ class Unroller:
             known = self.values([name for name in step.outputs if name])
             numbers = [name and known[name] for name in step.outputs]
         made = self.op.recorder.copy(whole, inputs, numbers, names)
+        shape_outputs(self.op.recorder, step, bodies, inputs, made)
         for value, number in zip(made, numbers, strict=True):
             self.op.remember(value, number)
         return made
 
     def kept_body(
-        self, graph: ir.Graph, arguments: Sequence[Any], outer: Scope
+        self, step: Step, graph: ir.Graph, inputs: list[Any], outer: Scope
     ) -> tuple[ir.Graph, list[Any]]:
-        """A subgraph made flat, and its outputs for these numbers of its inputs."""
-        prefix = self.prefix(graph)
+        """A subgraph of a step made flat, and its outputs at the first turn."""
+        prefix, arguments = self.prefix(graph), begin(step, [*map(self.number, inputs)])
         scope: Scope = ChainMap({}, outer)
         with self.op.recorder.body():
             for name, value in graph.initializers.items():
@@ -282,6 +284,7 @@ class Unroller:
                 formals.append(self.op.input(np.asarray(number), prefix + str(value.name)))
                 formals[-1].meta.pop(AT, None)
                 scope[str(value.name)] = formals[-1]
+            shape_formals(self.op.recorder, step, formals, inputs)
             self.moving.update(map(id, formals))
             steps = self.model.body(graph)
             self.meter.turn(len(steps))

@@ -13,6 +13,7 @@ from ...jacobians.errors import UnsupportedOp
 from ...ops import Step
 from ...ops.graphs import copied, name_nodes, reachable
 from ..flow.control import CONTROL, begin, end
+from ..flow.shapes import shape_formals, shape_outputs
 from ..flow.steps import array_of
 from .scope import Scope
 from .walk import outputs_of
@@ -28,16 +29,21 @@ def control(low: Scope, step: Step, inputs: Sequence[Any]) -> tuple[Any, ...]:
     bodies, found = {}, {}
     for name, graph in step.attrs.items():
         if isinstance(graph, ir.Graph):
-            bodies[name], found[name] = body(low, graph, begin(step, held))
+            bodies[name], found[name] = body(low, step, graph, inputs, begin(step, held))
     lowered = replace(step, attrs={**step.attrs, **bodies})
-    return low.copy(lowered, inputs, end(step, held, found), step.outputs)
+    made = low.copy(lowered, inputs, end(step, held, found), step.outputs)
+    shape_outputs(low.op, step, bodies, inputs, made)
+    return made
 
 
-def body(low: Scope, graph: ir.Graph, numbers: Iterable[Any]) -> tuple[ir.Graph, Arrays]:
-    """A subgraph lowered, and its outputs for some numbers of its inputs."""
+def body(
+    low: Scope, step: Step, graph: ir.Graph, inputs: Sequence[Any], numbers: Iterable[Any]
+) -> tuple[ir.Graph, Arrays]:
+    """A subgraph of a step lowered, and its outputs for some numbers of its inputs."""
     with low.inner():
         pairs = zip(graph.inputs, map(np.asarray, numbers), strict=True)
         formals = [low.entry(value.name or "", at) for value, at in pairs]
+        shape_formals(low.op, step, formals, inputs)
         for name, value in graph.initializers.items():  # they move to the model
             low.values[name] = low.op.initializer(array_of(value))
         low.run(low.model.body(graph))
@@ -48,7 +54,6 @@ def body(low: Scope, graph: ir.Graph, numbers: Iterable[Any]) -> tuple[ir.Graph,
         low.name_all(outputs_of(nodes))
         name_nodes(nodes)
         found = [low.samples[value] for value in results]
-    low.opened += zip(formals, graph.inputs, strict=True)
     return ir.Graph(formals, results, nodes=nodes, name=graph.name), found
 
 

@@ -17,12 +17,14 @@ import onnx
 import onnx_ir as ir
 
 from ...jacobians import Array, dtype_of, reading, shape_of
+from ...jacobians.errors import OnnxJacError
 from ...jacobians.symint import (
     Number,
     Ratio,
     Symbols,
     SymInt,
     at,
+    depth_of,
     is_symbolic,
     lowered,
     lowered_ratio,
@@ -31,7 +33,7 @@ from ..node import AT, NAN, Step, has_nan, schema_defaults
 from ..numbers import numbers
 from .infer import Known, is_open, output_types, symbolic_shapes
 from .operands import operands, type_variables
-from .shapes import CONTENT, STILL, as_shape, content, integers, objects
+from .shapes import CONTENT, DEPTH, STILL, as_shape, content, depth_in, integers, objects
 from .shortcuts import shortcut
 
 READING = "onnxjac.reading"
@@ -54,6 +56,7 @@ class Recorder:
         self.constants: dict[Any, ir.Value] = {}
         self._known: dict[Any, tuple[ir.Value, ...]] = {}
         self.inside: set[str] = set()  # the names in subgraphs
+        self.depth = 0  # of the subgraph that is recorded
         self._arrays: list[np.ndarray] = []  # keeps alive what `constants` names by its place
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -124,22 +127,25 @@ class Recorder:
         found = symbolic_shapes(op_type, domain, version, values, attrs, len(made))
         for value, sizes in zip(made, found, strict=True):
             if value is not None and not isinstance(value.shape, type(None)):
-                self._shape(value, sizes)
+                self.shape(value, sizes)
         if made and made[0] is not None:
             held = integers(op_type, domain, values, attrs, made[0])
             if held is not None:
                 made[0].meta[CONTENT] = held
 
-    def _shape(self, value: ir.Value, sizes: Known | None) -> None:
+    def shape(self, value: ir.Value, sizes: Known | None) -> None:
         """Give a value, whose shape at the point it has, its symbolic shape.
 
-        A size that is not known is an atom, read off the value.
+        A size that is not known, or not where the value is, is an atom that is read off the value.
         """
+        if self.symbols is None:
+            return
         here = at(shape_of(value))
         if sizes is None or len(sizes) != len(here):
             sizes = (None,) * len(here)
         whole = tuple(
-            n if n is not None and at(n) == m else self.dimension(value, k, m)
+            n if n is not None and at(n) == m and depth_of(n) <= depth_in(value)
+            else self.dimension(value, k, m)
             for k, (n, m) in enumerate(zip(sizes, here, strict=True))
         )
         value.shape = as_shape(whole)
@@ -156,8 +162,9 @@ class Recorder:
 
         least = 1 if free and here else 0
         return self.symbols.atom(
-            name, here, lower, least=least, tensor=value.name or "", axis=axis, free=free
-        )
+            name, here, lower, least=least, tensor=value.name or "", axis=axis, free=free,
+            depth=depth_in(value),
+        )  # fmt: skip
 
     def open(self, inputs: Iterable[ir.Value], free: Mapping[str, Mapping[int, str]]) -> None:
         """Make atoms of the free sizes of inputs, one for all that have the same name."""
@@ -197,6 +204,8 @@ class Recorder:
         self.symbols.reader = reader
         held = content(value)
         if held is None:
+            if depth_in(value):
+                raise OnnxJacError(f"{reader} asks for numbers that another turn may change")
             self.symbols.pinned.setdefault(value.name or "", reader)
         else:
             [int(n) for n in held.ravel()]
@@ -226,7 +235,9 @@ class Recorder:
         self._append(step.op_type, step.domain, values, spelled_out(step), shown)
         if self.symbols is not None:
             self.symbols.reader = str(step)
-            if is_still(step, values):
+            if any(isinstance(value, ir.Graph) for value in step.attrs.values()):
+                pass  # who has recorded the subgraphs knows the shapes
+            elif is_still(step, values):
                 for value in made:
                     if value is not None:
                         value.meta[STILL] = True
@@ -248,13 +259,18 @@ class Recorder:
 
     @contextmanager
     def body(self) -> Iterator[None]:
-        """What is recorded inside is for a subgraph, which sees what came before."""
-        outer = self.nodes, self._known
-        self.nodes, self._known = [], dict(self._known)
+        """What is recorded inside is for a subgraph, which sees what came before.
+
+        Raises `OnnxJacError` where it holds only for sizes that another turn may change.
+        """
+        outer = self.nodes, self._known, self.depth
+        self.nodes, self._known, self.depth = [], dict(self._known), self.depth + 1
         try:
             yield
         finally:
-            self.nodes, self._known = outer
+            self.nodes, self._known, self.depth = outer
+        if self.symbols is not None:
+            self.symbols.check_depth(self.depth)
 
     def _append(
         self, op_type: str, domain: str, values: Any, attrs: Mapping[str, Any], made: Any
@@ -283,6 +299,8 @@ class Recorder:
         kind = ir.TensorType(ir.DataType.from_numpy(np.dtype(dtype)))
         value = ir.Value(name=name, shape=as_shape(tuple(shape)), type=kind)
         value.meta[READING] = self
+        if self.depth:
+            value.meta[DEPTH] = self.depth
         return value
 
     def value(self, array: Array | None) -> ir.Value | None:

@@ -40,6 +40,9 @@ CONTENT = "onnxjac.content"
 STILL = "onnxjac.still"
 """Key, in the metadata of a graph value, where nodes compute it from constants alone."""
 
+DEPTH = "onnxjac.depth"
+"""Key, in the metadata of a graph value, of how many subgraphs it is in, if it is in one."""
+
 SMALL = 64
 """The most integers of a tensor that are followed: of a shape, of indices, axes or pads."""
 
@@ -95,6 +98,11 @@ def content(x: Any) -> np.ndarray | None:
     return np.asarray(x.meta[CONTENT])
 
 
+def depth_in(x: ir.Value) -> int:
+    """In how many subgraphs a value is."""
+    return int(x.meta.get(DEPTH, 0))
+
+
 def entries_of(x: ir.Value, here: np.ndarray, symbols: Symbols) -> np.ndarray:
     """An atom for every entry of a tensor."""
 
@@ -106,7 +114,7 @@ def entries_of(x: ir.Value, here: np.ndarray, symbols: Symbols) -> np.ndarray:
     name = x.name or "tensor"
     entries = [
         int(n) if (entry := f"{name}[{k}]") in symbols.fixed
-        else symbols.atom(entry, n, lower(k), tensor=name)
+        else symbols.atom(entry, n, lower(k), tensor=name, depth=depth_in(x))
         for k, n in enumerate(here.ravel())
     ]  # fmt: skip
     return objects(entries).reshape(here.shape)
