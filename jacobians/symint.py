@@ -109,7 +109,7 @@ class Symbols:
         """Raises `OnnxJacError` where a decision was made by what only a deeper body can read."""
         for guard in self.guards.values():
             if depth_of(guard.expression) > depth:
-                raise OnnxJacError(f"{guard.reader} holds for {guard}, which another turn may change")
+                raise OnnxJacError(f"{guard.reader} needs {guard}, which another turn may change")
 
     def decide(self, difference: SymInt, relation: str) -> bool:
         """Whether `difference relation 0`, as at the point; a guard where that is not sure."""

@@ -1,4 +1,4 @@
-"""Shapes: the symbolic shapes of what the bodies of control flow are given, and of what they give."""
+"""Shapes: the symbolic shapes of what bodies of control flow are given, and of what they give."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def shape_outputs(
         return
     shapes = [None if x is None else shape_of(x) for x in operands]
     results = [[shape_of(value) for value in graph.outputs] for graph in graphs.values()]
-    for value, row in zip(made[max(len(shapes) - 2, 0) :], results[0], strict=False):
-        if step.op_type == "Loop" and turns is None and value is not None:
-            turns = op.dimension(value, 0, at(shape_of(value))[0])
+    if step.op_type == "Loop" and turns is None:
+        row = next(filter(None, made[max(len(shapes) - 2, 0) :]), None)
+        turns = None if row is None else op.dimension(row, 0, at(shape_of(row))[0])
     found = shapes_around(step, shapes, results, turns)
     for value, sizes in zip(made, found, strict=False):
         if value is not None:

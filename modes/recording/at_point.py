@@ -15,7 +15,6 @@ import onnx_ir as ir
 from ...jacobians import Array, Joint
 from ...jacobians.cached import cached_property
 from ...jacobians.errors import OnnxJacError
-from ...jacobians.symint import Symbols
 from ...ops import Recorder, Step, build, numbers
 from ..flow.failure import kept_whole
 from ..model import Model
@@ -58,7 +57,7 @@ class LoopAtPoint(Joint):
         if self.other is not None:
             return self.other.rows
         with kept_whole(self.step):
-            op = Recorder(self.body.opsets, Symbols())
+            op = Recorder(self.body.opsets)
             inputs, values = self.given(op)
             outputs = [n and self.values[n] for n in self.step.outputs]
             made = again(op, self.step, values, outputs)
@@ -109,7 +108,7 @@ class LoopAtPoint(Joint):
     def program(self, feeds: Mapping[int, np.ndarray], wanted: tuple[int, ...]) -> Model:
         """(values, rows, tangents) ↦ products."""
         with kept_whole(self.step):
-            op = Recorder(self.body.opsets, Symbols())
+            op = Recorder(self.body.opsets)
             inputs, values = self.given(op)
             outer = {n: op.like(self.values[n]) for n in self.step.outputs if n}
             rows = {n: op.like(x, f"{n} (rows)") for n, x in self.rows.items()}

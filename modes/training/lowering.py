@@ -83,8 +83,9 @@ class Lowering(Scope):
         self.run(self.model.steps)
         self.name_all(outputs_of(self.op.nodes))
         for name, reader in pinned_tensors(self.symbols).items():
-            raise UnsupportedOp(f"{reader} depends on the numbers of {name!r}: make it a constant of "
-                                "the model")  # fmt: skip
+            raise UnsupportedOp(
+                f"{reader} depends on the numbers of {name!r}: make it a constant of the model"
+            )
         return Draft(self.op, self.inputs, {name: self.values[name] for name in self.model.outputs})
 
     def results(self, step: Step, inputs: Sequence[Any]) -> Sequence[Any]:

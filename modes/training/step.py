@@ -76,10 +76,7 @@ def training_step(model: Any, inputs: Mapping[str, Any] | None = None) -> onnx.M
     check_bindings(model)
     whole, new = iteration(model)
     net = loaded(whole, "the model with its algorithm")
-    if inputs is None:
-        point = sample_inputs(net, {})
-    else:
-        point = batch_of(net, inputs)
+    point = sample_inputs(net, {}) if inputs is None else batch_of(net, inputs)
     chosen = {v.name for v in whole.graph.input} & net.initializers.keys()
     first = {pair.key for info in model.training_info for pair in info.initialization_binding}
     mutable = new.keys() | first | chosen

@@ -261,16 +261,17 @@ class Recorder:
     def body(self) -> Iterator[None]:
         """What is recorded inside is for a subgraph, which sees what came before.
 
-        Raises `OnnxJacError` where it holds only for sizes that another turn may change.
+        Sizes are followed symbolically from then on, as another turn may change them; raises
+        `OnnxJacError` where what is recorded holds only for some of them.
         """
+        self.symbols = self.symbols or Symbols()
         outer = self.nodes, self._known, self.depth
         self.nodes, self._known, self.depth = [], dict(self._known), self.depth + 1
         try:
             yield
         finally:
             self.nodes, self._known, self.depth = outer
-        if self.symbols is not None:
-            self.symbols.check_depth(self.depth)
+        self.symbols.check_depth(self.depth)
 
     def _append(
         self, op_type: str, domain: str, values: Any, attrs: Mapping[str, Any], made: Any
