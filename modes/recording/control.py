@@ -21,6 +21,7 @@ from ...ops import Recorder, Step
 from ...ops.graphs import body_of, operands_of
 from ...ops.node import AT
 from ..flow.failure import kept_whole
+from ..flow.shapes import shapes_around
 from ..tape.bodies import Body, bodies_of, explicit, formals_of, replayed, turns_of
 from ..tape.record import between, has_tangent
 
@@ -205,6 +206,7 @@ class Turns(Program):
                 go = self.body.formals[1]
                 formals[go] = op.initializer(np.ones(like[go].shape, bool))
             inner = replayed(op, self.body, {**self.values, **formals})
+            self.check_states(inner)
             entry = {j: self.states[j][back] for j in floats}
             leave = {j: self.states[j][not back] for j in floats}
             fixed = {} if back else around
@@ -272,6 +274,11 @@ class Turns(Program):
         results |= {i: totals[n] for i, n in around.items() if n in totals}
         results |= dict(zip((t.slot for t in makes), found[len(before) :], strict=True))
         return {o: y for o, y in results.items() if o in wanted}
+
+    def check_states(self, inner: Values) -> None:
+        """Raises `OnnxJacError` where a state may change its shape from turn to turn."""
+        given = [None if x is None else shape_of(x) for x in self.operands]
+        shapes_around(self.step, given, [[shape_of(inner[n]) for n in self.body.results]], None)
 
     def guarded(
         self, op: Recorder, initial: list[Any], series: list[Any], attrs: dict[str, Any],

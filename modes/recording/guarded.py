@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ...jacobians.errors import OnnxJacError, warn
+from ...jacobians.errors import OnnxJacError, UnsupportedOp, warn
 from ...jacobians.symint import Guard, Symbols
 from ..flow.contents import free_sizes
 from ..model import Model
@@ -29,7 +29,12 @@ def guarded(model: Model, point: Mapping[str, Any], make: Make, name: str) -> Mo
     constants, a third one the guards; the metadata entries `onnxjac.held` and `onnxjac.guards` too.
     """
     draft, symbols, fixed = recorded(point, make)
-    draft = hold(draft, pinned_tensors(symbols))
+    pinned = pinned_tensors(symbols)
+    if pinned and not draft.traces:  # there is a sample for a point
+        name, why = next(iter(pinned.items()))
+        message = f"{why} depends on the numbers behind {name!r}"
+        raise UnsupportedOp(f"{message}: make them constants of the model")
+    draft = hold(draft, pinned)
     made = draft.model(name)
     for size, reader in fixed.items():
         warn(f"{where(model, point, size)}: {reader}")

@@ -13,8 +13,10 @@ import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import Array, Dag, shape_of
+from ...jacobians.errors import UnsupportedOp
 from ...ops import Step
 from ...ops.graphs import operands_of
+from ..flow.failure import NotKept
 from ..flow.steps import reads
 from ..recording.derive import present
 from ..recording.trace import Trace
@@ -63,9 +65,14 @@ def pulled_back(
     steps = closed_steps(low, nodes)
     wrt, of = tuple(value.name or "" for value in wanted), (target.name or "",)
     low.symbols.reader = str(step)
-    dag = Trace(low.op, values, (), steps).dag(wrt, of)
-    checks.differentiable(step, steps, dag, wrt, of[0])
-    return swept(low, dag.T, values[of[0]])
+    try:
+        dag = Trace(low.op, values, (), steps).dag(wrt, of)
+        checks.differentiable(step, steps, dag, wrt, of[0])
+        return swept(low, dag.T, values[of[0]])
+    except NotKept as error:
+        through = next((s for s in steps if error.output in s.outputs), step)
+        message = f"{step} would differentiate through {through}: {error}"
+        raise UnsupportedOp(message) from error
 
 
 def closed_steps(low: Scope, nodes: Iterable[ir.Node]) -> tuple[Step, ...]:

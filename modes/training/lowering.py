@@ -9,7 +9,6 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from ...jacobians.errors import UnsupportedOp
 from ...jacobians.symint import Symbols
 from ...ops import Node, Step, find
 from ...ops.node import TRAINING
@@ -19,7 +18,7 @@ from ..load import load
 from ..loading.upgrade import WORKING_OPSET
 from ..model import Model
 from ..recording.derive import Draft
-from ..recording.guarded import guarded, pinned_tensors
+from ..recording.guarded import guarded
 from .bodies import control
 from .gradient import gradient
 from .optimizers import OPERATORS
@@ -82,10 +81,6 @@ class Lowering(Scope):
                 self.values[name] = self.op.initializer(array, name)
         self.run(self.model.steps)
         self.name_all(outputs_of(self.op.nodes))
-        for name, reader in pinned_tensors(self.symbols).items():
-            raise UnsupportedOp(
-                f"{reader} depends on the numbers of {name!r}: make it a constant of the model"
-            )
         return Draft(self.op, self.inputs, {name: self.values[name] for name in self.model.outputs})
 
     def results(self, step: Step, inputs: Sequence[Any]) -> Sequence[Any]:

@@ -72,7 +72,7 @@ def symbolic_shapes(
     """The symbolic shapes of the outputs of a node, as far as they can be told."""
     told = sizes_by_formula(op_type, domain, values, attrs)
     if told is not None:
-        return [*told, *(None,) * (outputs - len(told))]
+        return [*told, *(None,) * (outputs - len(told))][:outputs]
     sizes: dict[str, SymInt] = {}
 
     def type_of(value: ir.Value) -> onnx.TypeProto:

@@ -318,6 +318,22 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
     return [broadcast_sizes(s for s in shapes if s is not None)]
 
 
+@formula("GroupNormalization")
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
+    """ONNX infers no shape here."""
+    return [shapes[0]]
+
+
+@formula("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
+    """A score for every class, in the place of every target: sizes that meet are the same."""
+    scores, targets = shapes[:2]
+    places = (scores[0], *scores[2:])
+    if any(not same(n, m) and n != m for n, m in zip(places, targets, strict=True)):
+        raise ValueError(f"scores {scores} do not fit targets {targets}")
+    return [places if attrs.get("reduction") == "none" else (), scores]
+
+
 @formula("Reshape")
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
     if held[1] is None:

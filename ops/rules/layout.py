@@ -31,7 +31,7 @@ PIXELS = ("DCR", "CRD")
 @jacobian("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 def reshape(op: Any, node: Node) -> Blocks:
     """y = x in another shape."""
-    if node.x_shape == node.y_shape:
+    if same(node.x_shape, node.y_shape):
         return {(0, 0): Identity(node.y_shape, node.dtype)}
     return {(0, 0): Reshape(node.y_shape, node.x_shape, node.dtype)}
 
