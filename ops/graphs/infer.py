@@ -76,8 +76,9 @@ def symbolic_shapes(
     sizes: dict[str, SymInt] = {}
 
     def type_of(value: ir.Value) -> onnx.TypeProto:
-        named = [n if isinstance(n, int) else f"s{n.key}" for n in shape_of(value)]
-        sizes.update((f"s{n.key}", n) for n in shape_of(value) if isinstance(n, SymInt))
+        shape: tuple[Number, ...] = shape_of(value)
+        named = [f"s{n.key}" if isinstance(n, SymInt) else n for n in shape]
+        sizes.update((f"s{n.key}", n) for n in shape if isinstance(n, SymInt))
         assert value.dtype is not None
         return onnx.helper.make_tensor_type_proto(int(value.dtype), named)
 

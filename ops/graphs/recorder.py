@@ -105,7 +105,9 @@ class Recorder:
     def _as_value(self, x: Any, dtype: np.dtype) -> ir.Value:
         """A symbolic number, or several, as a graph value of a dtype."""
         if isinstance(x, Ratio):
-            return self.value(lowered_ratio(self, x, dtype))
+            ratio = self.value(lowered_ratio(self, x, dtype))
+            assert ratio is not None
+            return ratio
         if isinstance(x, SymInt):
             made, held = self.Reshape(lowered(self, x), ()), objects([x]).reshape(())
         else:
@@ -113,10 +115,10 @@ class Recorder:
             shape = x.shape if isinstance(x, np.ndarray) else (len(numbers_),)
             joined = self.Concat(*(lowered(self, n) for n in numbers_), axis=0)
             made, held = self.Reshape(joined, shape), objects(numbers_).reshape(shape)
-        if dtype != np.int64:
-            return self.value(self.CastLike(made, np.zeros((), dtype)))
-        value = self.value(made)
-        value.meta.setdefault(CONTENT, held)
+        value = self.value(made if dtype == np.int64 else self.CastLike(made, np.zeros((), dtype)))
+        assert value is not None
+        if dtype == np.int64:
+            value.meta.setdefault(CONTENT, held)
         return value
 
     def _follow(

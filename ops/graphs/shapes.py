@@ -196,10 +196,10 @@ def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
 
 @counts("Slice")
 def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
-    data, starts, ends, _, steps = (*held, *[None] * (5 - len(held)))
-    if data.ndim != 1 or any(x is not None and x.dtype == object for x in (starts, ends, steps)):
+    data, bounds = held[0], [x for k, x in enumerate(held) if k != 3 and k and x is not None]
+    if data.ndim != 1 or any(x.dtype == object for x in bounds):
         return None
-    return data[int(starts[0]) : int(ends[0]) : 1 if steps is None else int(steps[0])]
+    return data[slice(*(int(x[0]) for x in bounds))]
 
 
 @counts("Neg")
