@@ -184,7 +184,8 @@ def check_edges(edges: tuple[Edge, ...], shapes: tuple[Shape, ...], ends: tuple[
             raise InputError(f"Dag: an edge from {e.start} to {e.end} does not lead up among "
                              f"{count} vertices")  # fmt: skip
         J, found = e.operator, (shapes[e.start], shapes[e.end])
-        if not agree((J.in_shape, J.out_shape), found):
+        fits = len(J.in_shape) == len(found[0])
+        if not (fits and agree(J.in_shape + J.out_shape, found[0] + found[1])):
             raise InputError(f"Dag: {J!r}, from {list(J.in_shape)} to {list(J.out_shape)}, joins "
                              f"tensors of shape {list(found[0])} and {list(found[1])}")  # fmt: skip
 
@@ -194,7 +195,7 @@ def useful(
 ) -> tuple[Edge, ...]:
     """The edges on a path from a source to a sink, ordered by where they end."""
     present = (e for e in edges if not isinstance(e.operator, Zero)
-               and not any(same(n, 0) for n in e.operator.shape))  # fmt: skip
+               and not same(e.operator.shape[0] * e.operator.shape[1], 0))  # fmt: skip
     edges = tuple(sorted(present, key=attrgetter("end")))
     reached = set(sources)
     for edge in edges:

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -28,10 +28,13 @@ Polynomial = dict[Monomial, int]
 Number = Any
 """An int or a SymInt."""
 
+PLAIN = frozenset({int})
+"""The types of numbers that are surely not symbolic: no call is made for each of them."""
+
 RELATIONS: dict[str, Callable[[int, int], bool]] = {"==": operator.eq, "<": operator.lt}
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Atom:
     """An integer that no simpler ones express; `least` is a lower bound where there is one.
 
@@ -87,18 +90,18 @@ class Guard:
         return f"{left} {sign} {right}"
 
 
-@dataclass
 class Symbols:
     """The atoms of one recording, the guards under which it holds, and the tensors whose numbers
     at the point it holds for, each with who asked for them; `fixed` are sizes that are no atoms.
     """
 
-    fixed: frozenset[str] = frozenset()
-    pinned: dict[str, str] = field(default_factory=dict)
-    guards: dict[tuple[Any, ...], Guard] = field(default_factory=dict)
-    reader: str = ""
-    count: int = 0
-    derived: dict[tuple[Any, ...], SymInt] = field(default_factory=dict)
+    def __init__(self, fixed: Collection[str] = ()) -> None:
+        self.fixed = fixed
+        self.pinned: dict[str, str] = {}
+        self.guards: dict[tuple[Any, ...], Guard] = {}
+        self.derived: dict[tuple[Any, ...], SymInt] = {}
+        self.reader = ""
+        self.count = 0
 
     def atom(self, name: str, at: int, lower: Callable[[Any], Any], **known: Any) -> SymInt:
         """A new atom as a number."""
@@ -357,14 +360,14 @@ def depth_of(x: Any) -> int:
 def is_symbolic(x: Any) -> bool:
     """Whether a number, or some number in a tuple or list, is symbolic."""
     if isinstance(x, tuple | list):
-        return any(map(is_symbolic, x))
+        return not PLAIN.issuperset(map(type, x)) and any(map(is_symbolic, x))
     return isinstance(x, SymInt | Ratio)
 
 
 def at(x: Any) -> Any:
     """A number, or a tuple of them, at the point: for descriptions, not for decisions."""
     if isinstance(x, tuple):
-        return tuple(map(at, x))
+        return x if PLAIN.issuperset(map(type, x)) else tuple(map(at, x))
     return x.at if isinstance(x, SymInt | Ratio) else x
 
 
@@ -375,10 +378,12 @@ def same(a: Any, b: Any) -> bool:
     (True, False)
     """
     if isinstance(a, tuple):
+        if PLAIN.issuperset(map(type, a + b)):
+            return a == b
         return len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, SymInt) and isinstance(b, SymInt):
         return a.key == b.key
-    return not is_symbolic((a, b)) and bool(a == b)
+    return not isinstance(a, SymInt | Ratio) and not isinstance(b, SymInt | Ratio) and bool(a == b)
 
 
 def agree(a: Any, b: Any) -> bool:
@@ -388,6 +393,8 @@ def agree(a: Any, b: Any) -> bool:
     (True, False)
     """
     if isinstance(a, tuple):
+        if PLAIN.issuperset(map(type, a + b)):
+            return a == b
         return len(a) == len(b) and all(map(agree, a, b))
     return bool(at(a) == at(b))
 

@@ -63,12 +63,11 @@ def export(
     output is the new value of which initializer: of what `training_model` makes, `w_new` is that of
     `w`. `inputs` are an example of a batch, which may be left out; names stay as they are.
 
-    Shapes: as at the point, except for a symbolic first dimension of the model's inputs,
-    which stays symbolic where that is right at all sizes that are tried: some six recordings, of
-    up to 14 samples and of as many as the point has, are compared, in their nodes and constants or
-    else in their numbers, and so are the shapes of the model at 1,009 and 1,000,003 samples. An
-    export takes as long as these recordings. Where they do not agree, one `OnnxJacWarning` names
-    the operator and the inputs, whose size is then fixed.
+    Shapes: the free dimensions of the model's inputs stay free. Where a rule decides by a size or
+    by an integer of the point, the result holds where the decision is the same: one
+    `OnnxJacWarning` and the metadata entry `onnxjac.guards` list these conditions. Where a rule
+    needs a size as a number, it is fixed at that of the point, and an `OnnxJacWarning` names the
+    operator and the inputs.
 
     Control flow stays control flow: the derivative of an If is an If, and the derivative of a Loop
     or Scan is a Scan over the states of all turns, so that other points may take other branches and

@@ -67,7 +67,7 @@ def recorded(point: Mapping[str, Any], make: Make) -> tuple[Draft, Symbols, dict
     fixed: dict[str, str] = {}
     pinned: dict[str, str] = {}
     while True:
-        symbols = Symbols(fixed=frozenset((*fixed, *pinned)))
+        symbols = Symbols(fixed={*fixed, *pinned})
         try:
             draft, failure = make(point, symbols=symbols), None
         except OnnxJacError as error:
