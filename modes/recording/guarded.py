@@ -24,6 +24,9 @@ from ..naming.names import is_float
 from ..tape.moving import moving
 from .derive import Draft
 
+GUARDS = "onnxjac.guards"
+"""The metadata of a derivative: the conditions on sizes and integers under which it holds."""
+
 Make = Callable[..., Draft]
 """make(point, symbols=symbols): a derivative recorded at a point."""
 
@@ -55,7 +58,7 @@ def guarded(model: Model, point: Mapping[str, Any], make: Make, name: str) -> Mo
     if guards:
         parts = ", ".join(f"{text} ({reader})" for text, reader in guards.items())
         warn(f"the derivative holds only where {parts}")
-        made.ir.metadata_props["onnxjac.guards"] = "\n".join(guards)
+        made.ir.metadata_props[GUARDS] = "\n".join(guards)
     return made
 
 
