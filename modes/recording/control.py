@@ -7,7 +7,7 @@ in every turn what it needs of the body.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,6 +121,23 @@ class Track:
     back: int = 0
 
 
+@dataclass
+class Turn:
+    """The derivative of one turn as a subgraph: (state, sums, reads, slices) ↦ (state, sums, makes).
+
+    `state` and `sums` are its inputs for the tangents of the state, by number, and for the
+    cotangents of captured tensors, by name. It reads the formals `reads` of the body, and slices
+    of tangents, and makes rows.
+    """
+
+    graph: ir.Graph
+    state: dict[int, ir.Value]
+    sums: dict[str, ir.Value]
+    reads: list[str]
+    slices: list[Track]
+    makes: list[Track]
+
+
 class Turns(Program):
     """Loop and Scan: one Scan over the rows of the state."""
 
@@ -194,12 +211,56 @@ class Turns(Program):
     def _run(
         self, op: Recorder, tangents: Mapping[int, Array], wanted: tuple[int, ...]
     ) -> dict[int, Any]:
-        k, like, back = self.lead(tangents), self.body.like, self.back
+        k, back = self.lead(tangents), self.back
+        turn = self.turn(op, tangents, wanted, k)
+        before = [*turn.state.values(), *turn.sums.values()]
+        series = [*self.series(turn.reads)]
+        series += [(tangents[t.slot], len(k) + t.axis, t.back ^ back) for t in turn.slices]
+        asked = self.step.inputs if back else self.step.outputs
+        first, last = (0, self.lost) if back else (self.lost, 0)  # slots of the state
+        initial = [
+            tangents[j + first] if j + first in tangents
+            else zeros(op, k, self.values[str(self.step.inputs[self.lost + j])])
+            for j in turn.state
+        ]
+        initial += [op.value(op.Expand(np.zeros((), dtype_of(x)), shape_of(x)))
+                    for x in turn.sums.values()]  # fmt: skip
+        attrs = {
+            "body": turn.graph, "num_scan_inputs": len(series),
+            "scan_input_axes": [axis for _, axis, _ in series],
+            "scan_input_directions": [d for _, _, d in series],
+        }  # fmt: skip
+        if turn.makes:
+            attrs["scan_output_axes"] = [len(k) + t.axis for t in turn.makes]
+            attrs["scan_output_directions"] = [t.back ^ back for t in turn.makes]
+        types: list[Type] = [(shape_of(value), dtype_of(value)) for value in before]
+        types += [((*k, *shape), dtype)
+                  for shape, dtype in (self.outs[t.slot] for t in turn.makes)]  # fmt: skip
+        empty = [self.values[str(asked[t.slot])] for t in turn.makes]
+        scan = [*map(op.value, initial)], [s for s, _, _ in series], attrs, types
+        found = self.guarded(op, *scan, lambda: [zeros(op, k, x) for x in empty])
+        results = {j + last: y for j, y in zip(turn.state, found, strict=False)}
+        totals = dict(zip(turn.sums, found[len(turn.state) :], strict=False))
+        results |= {i: totals[n] for i, n in self.captured.items() if n in totals}
+        rows = found[len(before) :]
+        results |= {t.slot: y for t, y in zip(turn.makes, rows, strict=True)}
+        return {o: y for o, y in results.items() if o in wanted}
+
+    def turn(
+        self, op: Recorder, tangents: Mapping[int, Array], wanted: tuple[int, ...], k: Shape
+    ) -> Turn:
+        """The derivative of one turn."""
+        like, back = self.body.like, self.back
         reads, makes = (self.stacked, self.scanned) if back else (self.scanned, self.stacked)
-        reads = [t for t in reads if t.slot in tangents]
+        slices = [t for t in reads if t.slot in tangents]
         makes = [t for t in makes if t.slot in wanted and has_tangent(like[t.name])]
         around = {i: n for i, n in self.captured.items() if i in (wanted if back else tangents)}
         floats = [j for j, (formal, _) in enumerate(self.states) if has_tangent(like[formal])]
+        entry = {j: self.states[j][back] for j in floats}
+        leave = {j: self.states[j][not back] for j in floats}
+        captured = tuple(dict.fromkeys(around.values()))
+        starts = (*entry.values(), *(t.name for t in slices), *(() if back else captured))
+        ends = (*leave.values(), *(t.name for t in makes), *(captured if back else ()))
         with op.body():
             formals = formals_of(op, self.step, self.body, self.operands)
             if self.loop:
@@ -207,73 +268,43 @@ class Turns(Program):
                 formals[go] = op.initializer(np.ones(like[go].shape, bool))
             inner = replayed(op, self.body, {**self.values, **formals})
             self.check_states(inner)
-            entry = {j: self.states[j][back] for j in floats}
-            leave = {j: self.states[j][not back] for j in floats}
-            fixed = {} if back else around
-            starts = (*entry.values(), *(t.name for t in reads), *dict.fromkeys(fixed.values()))
-            ends = (*leave.values(), *(t.name for t in makes),
-                    *(dict.fromkeys(around.values()) if back else ()))  # fmt: skip
             wrt, of = (ends, starts) if back else (starts, ends)
             dag = between(op, self.body.steps, inner, wrt, of)
             dag = dag.T if back else dag
-            offset = 0 if back else self.lost
-            seeded = {j for j in floats if j + offset in tangents}
+            seeded = {j for j in floats if j + (0 if back else self.lost) in tangents}
             active = grown(dag, starts, ends, entry, leave, seeded)
             state = {j: new(op, k, inner[entry[j]]) for j in active}
-            slices = {t.name: new(op, k, inner[t.name]) for t in reads}
-            seeds = {entry[j]: value for j, value in state.items()} | slices
-            seeds |= {n: tangents[i] for i, n in fixed.items()}
+            given = {t.name: new(op, k, inner[t.name]) for t in slices}
+            seeds = {entry[j]: value for j, value in state.items()} | given
+            seeds |= {} if back else {n: tangents[i] for i, n in around.items()}
             reached = pushed(op, dag, starts, ends, seeds)
-            sums = {n: new(op, k, inner[n])
-                    for n in (dict.fromkeys(around.values()) if back else ()) if n in reached}
+            sums = {n: new(op, k, inner[n]) for n in captured if back and n in reached}
             made = [self.fitting(op, reached.get(leave[j]), k, inner[leave[j]]) for j in active]
             made += [op.Add(total, self.fitting(op, reached[n], k, inner[n]))
-                     for n, total in sums.items()]
+                     for n, total in sums.items()]  # fmt: skip
             makes = [t for t in makes if t.name in reached]
             made += [self.fitting(op, reached[t.name], k, inner[t.name]) for t in makes]
-            before = [*state.values(), *sums.values()]
-            names = [n for n in self.body.formals if formals[n].const_value is None]
-            graph = body_of(op, [*before, *(formals[n] for n in names), *slices.values()],
+            rows = {n: v for n, v in formals.items() if v.const_value is None}
+            graph = body_of(op, [*state.values(), *sums.values(), *rows.values(), *given.values()],
                             made, f"{self.body.name}_derivative")  # fmt: skip
-        tracks = {t.name: t for t in self.scanned}
         read = {value for node in graph for value in operands_of(node)}
-        kept = [n for n in names if formals[n] in read]
+        kept = [n for n, value in rows.items() if value in read]
         if not kept and not slices:
-            kept = names[:1]
-        for n in names:
-            if n not in kept:
-                graph.inputs.remove(formals[n])
-        self.stack([n for n in kept if n not in tracks])
-        series = [(self.values[str(self.step.inputs[tracks[n].slot])], tracks[n].axis,
-                   tracks[n].back ^ back) if n in tracks else (self.rows[n], 0, int(back))
-                  for n in kept]  # fmt: skip
-        series += [(tangents[t.slot], len(k) + t.axis, t.back ^ back) for t in reads]
-        initial = [
-            tangents[j + offset] if j + offset in tangents
-            else zeros(op, k, self.values[str(self.step.inputs[self.lost + j])])
-            for j in active
-        ]
-        initial += [zeros(op, k, inner[n]) for n in sums]
-        rows = [(len(k) + t.axis, t.back ^ back) for t in makes]
-        types: list[Type] = [(shape_of(value), dtype_of(value)) for value in before]
-        types += [((*k, *shape), dtype) for shape, dtype in (self.outs[t.slot] for t in makes)]
-        attrs = {
-            "body": graph, "num_scan_inputs": len(series),
-            "scan_input_axes": [axis for _, axis, _ in series],
-            "scan_input_directions": [d for _, _, d in series],
-        }  # fmt: skip
-        if rows:
-            attrs["scan_output_axes"], attrs["scan_output_directions"] = map(
-                list, zip(*rows, strict=True))  # fmt: skip
-        asked = self.step.inputs if back else self.step.outputs
-        empty = [self.values[str(asked[t.slot])] for t in makes]
-        scan = [*map(op.value, initial)], [s for s, _, _ in series], attrs, types
-        found = self.guarded(op, *scan, lambda: [zeros(op, k, x) for x in empty])
-        results = {j + (self.lost if back else 0): y for j, y in zip(active, found, strict=False)}
-        totals = dict(zip(sums, found[len(active) :], strict=False))
-        results |= {i: totals[n] for i, n in around.items() if n in totals}
-        results |= dict(zip((t.slot for t in makes), found[len(before) :], strict=True))
-        return {o: y for o, y in results.items() if o in wanted}
+            kept = [*rows][:1]  # a Scan reads something
+        for name in rows.keys() - {*kept}:
+            graph.inputs.remove(rows[name])
+        return Turn(graph, state, sums, kept, slices, makes)
+
+    def series(self, names: list[str]) -> Iterator[tuple[Any, int, int]]:
+        """What gives these formals of the body turn by turn: a tensor, its axis and its order."""
+        tracks = {t.name: t for t in self.scanned}
+        self.stack([n for n in names if n not in tracks])
+        for name in names:
+            if name in tracks:
+                t = tracks[name]
+                yield self.values[str(self.step.inputs[t.slot])], t.axis, t.back ^ self.back
+            else:
+                yield self.rows[name], 0, int(self.back)
 
     def check_states(self, inner: Values) -> None:
         """Raises `OnnxJacError` where a state may change its shape from turn to turn."""
