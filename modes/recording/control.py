@@ -123,7 +123,7 @@ class Track:
 
 @dataclass
 class Turn:
-    """The derivative of one turn as a subgraph: (state, sums, reads, slices) ↦ (state, sums, makes).
+    """The derivative of a turn as a subgraph: (state, sums, reads, slices) ↦ (state, sums, makes).
 
     `state` and `sums` are its inputs for the tangents of the state, by number, and for the
     cotangents of captured tensors, by name. It reads the formals `reads` of the body, and slices
