@@ -12,6 +12,7 @@ from .arrays import Shape
 from .errors import InputError
 from .guest import Guest
 from .hooks import add, multiply, scale, submatrix
+from .symint import is_symbolic
 
 
 class Algebra(Guest):
@@ -62,4 +63,4 @@ class Algebra(Guest):
 
 
 def _is_real_scalar(x: Any) -> bool:
-    return np.isscalar(x) and np.isrealobj(x) and not isinstance(x, str | bytes)
+    return is_symbolic(x) or (np.isscalar(x) and np.isrealobj(x) and not isinstance(x, str | bytes))

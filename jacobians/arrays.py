@@ -15,6 +15,7 @@ import numpy as np
 
 from .errors import InputError
 from .foreign import as_array
+from .symint import at
 
 Array = Any
 """A tensor in some reading: `numpy.ndarray`, a graph value, an object array of symbols."""
@@ -40,8 +41,11 @@ def reading_of(*arrays: Array) -> Op:
 
 
 def shape_of(array: Array) -> Shape:
-    """The shape as a tuple of ints."""
-    return tuple(int(n) for n in array.shape)
+    """The shape as a tuple of ints; of a graph value some may be symbolic."""
+    shape = array.shape
+    if type(shape) is tuple:
+        return shape
+    return tuple(n.number if hasattr(n, "number") else int(n) for n in shape)
 
 
 def dtype_of(array: Array) -> np.dtype:
@@ -83,6 +87,7 @@ def fits(small: Shape, large: Shape) -> bool:
     >>> fits((3, 1), (2, 3, 4)), fits((2,), (3,)), fits((2, 3), (3,))
     (True, False, False)
     """
+    small, large = at(tuple(small)), at(tuple(large))
     if small == large:
         return True
     if len(small) > len(large):

@@ -20,6 +20,7 @@ from .cached import cached_property
 from .entries import Entries
 from .errors import InputError
 from .hooks import Shown, compiled, inverse, plot, spy
+from .symint import at
 
 DENSE_LIMIT = 2 * 2**30
 """Bytes that `toarray` may allocate unless told otherwise."""
@@ -42,13 +43,14 @@ class Jacobian(Algebra, Entries, Shown, ABC):
 
     def __init__(self, out_shape: Shape, in_shape: Shape, dtype: Any) -> None:
         self.out_shape, self.in_shape = self._sizes(out_shape), self._sizes(in_shape)
-        super().__init__(floating(dtype), (size(self.out_shape), size(self.in_shape)))
+        # As LinearOperator sets them, which asks for plain integers.
+        self.dtype, self.shape = floating(dtype), (size(self.out_shape), size(self.in_shape))
 
     def _sizes(self, shape: Shape) -> Shape:
         """A shape, if it is one."""
         try:
             found = tuple(shape)
-            if not found or min(map(index, found)) >= 0:
+            if not found or min(map(index, at(found))) >= 0:
                 return found
         except TypeError:
             pass

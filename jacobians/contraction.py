@@ -9,6 +9,7 @@ import numpy as np
 from .arrays import Array, Op, Shape, dtype_of, factor, fits, shape_of, size
 from .base import Jacobian
 from .errors import InputError
+from .symint import same
 
 
 class Contraction(Jacobian):
@@ -86,6 +87,6 @@ def label_sizes(arrays: tuple[Shape, ...], terms: tuple[str, ...]) -> dict[str, 
                          f"{', '.join(str(list(shape)) for shape in arrays)}")  # fmt: skip
     for shape, term in zip(arrays, terms, strict=True):
         for label, n in zip(term, shape, strict=True):
-            if sizes.get(label, 1) == 1:
+            if same(sizes.get(label, 1), 1):
                 sizes[label] = n
     return sizes

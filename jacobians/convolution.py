@@ -21,6 +21,7 @@ from .correlation import correlate
 from .errors import InputError
 from .geometry import Geometry
 from .identity import Zero
+from .symint import agree, is_symbolic, largest, same
 
 
 def convolution_of(held: Array, source: str, target: str, geometry: Geometry) -> Jacobian:
@@ -32,7 +33,7 @@ def convolution_of(held: Array, source: str, target: str, geometry: Geometry) ->
     0(1×1×2, 1×1×3)
     """
     out_shape, in_shape = getattr(geometry, target), getattr(geometry, source)
-    if 0 in (*geometry.x[1:], *geometry.w, *geometry.u[1:]):
+    if any(same(n, 0) for n in (*geometry.x[1:], *geometry.w, *geometry.u[1:])):
         return Zero(out_shape, in_shape, dtype_of(held))
     return Convolution(held, source, target, geometry)
 
@@ -46,7 +47,7 @@ class Convolution(Jacobian):
             raise InputError(f"Convolution: a map from {source!r} to {target!r} is none of "
                              f"{', '.join(' to '.join(pair) for pair in MAPS)}")  # fmt: skip
         (third,) = {"x", "w", "u"} - {source, target}
-        if shape_of(held) != getattr(geometry, third) or not geometry.fits:
+        if not agree(shape_of(held), getattr(geometry, third)) or not geometry.fits:
             raise InputError(f"Convolution: {third} of shape {list(shape_of(held))} is held where "
                              f"the geometry is {geometry}")  # fmt: skip
         out_shape, in_shape = getattr(geometry, target), getattr(geometry, source)
@@ -80,8 +81,20 @@ def signal_to_output(op: Op, g: Geometry, w: Array, x: Array) -> Array:
 def output_to_signal(op: Op, g: Geometry, w: Array, u: Array) -> Array:
     """u ↦ convᵀ(u, w); leading axes join the batch."""
     flat = op.Reshape(u, (size(lead(u, g.u)) * g.u[0], *g.u[1:]))
-    x = op.ConvTranspose(flat, w, output_padding=g.output_padding, **g.steps)
-    return op.Reshape(x, (*lead(u, g.u), *g.x))
+    return op.Reshape(transposed_convolution(op, g, flat, w), (*lead(u, g.u), *g.x))
+
+
+def transposed_convolution(op: Op, g: Geometry, u: Array, w: Array) -> Array:
+    """convᵀ(u, w) of the size of x, which an attribute cannot say where it is symbolic."""
+    if not is_symbolic(g.output_padding):
+        return op.ConvTranspose(u, w, output_padding=g.output_padding, **g.steps)
+    d = len(g.strides)
+    whole = op.ConvTranspose(u, w, **{**g.steps, "pads": (0,) * (2 * d)})
+    starts, axes = g.pads[:d], tuple(range(-d, 0))
+    ends = tuple(a + n for a, n in zip(starts, g.x[2:], strict=True))
+    short = zip(ends, shape_of(whole)[-d:], strict=True)
+    more = tuple(largest(end - n, 0) for end, n in short)
+    return op.Slice(op.Pad(whole, (*(0,) * d, *more), None, axes), starts, ends, axes)
 
 
 def kernel_to_output(op: Op, g: Geometry, x: Array, w: Array) -> Array:
@@ -97,7 +110,7 @@ def kernel_to_signal(op: Op, g: Geometry, u: Array, w: Array) -> Array:
     k = size(lead(w, g.w))
     flat = op.Reshape(w, (k, g.w[0], size(g.w[1:])))
     flat = op.Reshape(op.Transpose(flat, perm=(1, 0, 2)), (g.w[0], k * g.w[1], *g.w[2:]))
-    x = op.ConvTranspose(u, flat, output_padding=g.output_padding, **g.steps)
+    x = transposed_convolution(op, g, u, flat)
     return channels_to_lead(op, x, g.group, lead(w, g.w), g.x)
 
 

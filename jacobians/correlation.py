@@ -10,6 +10,7 @@ import numpy as np
 
 from .arrays import Array, Op, Shape, lead, shape_of, size
 from .geometry import Geometry
+from .symint import is_symbolic
 
 MOST = 2**26
 """How many entries of patches are gathered at once, about; larger kernels are taken apart."""
@@ -34,6 +35,9 @@ def correlate(op: Op, g: Geometry, x: Array, u: Array) -> Array:
 
 def is_too_large(g: Geometry, k: int) -> bool:
     """Whether patches of k signals have more than `MOST` entries, and there is what to cut."""
+    sizes = (*g.w, *g.x, *g.u, k)
+    if is_symbolic(sizes):  # no bound holds at every point
+        return False
     entries = size(g.w[2:]) * size(g.u[2:]) * max(k * g.x[0] * g.x[1], FEWEST)
     return entries > MOST and size(g.w[2:]) > 1
 
@@ -92,6 +96,8 @@ def samples_last(g: Geometry) -> bool:
     >>> samples_last(replace(g, x=(1, 3, 4), u=(1, 2, 2)))
     True
     """
+    if is_symbolic((g.x, g.w, g.u)):  # the index of what is gathered is a constant
+        return False
     turned = g.u[0] > 1 and g.group * size(g.w[1:]) >= MANY * g.w[0]
     return turned or size(g.w[2:]) > size(g.u[2:])
 

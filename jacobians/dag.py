@@ -23,6 +23,7 @@ from .errors import InputError
 from .identity import Zero
 from .joint import Joint, Part
 from .selection import Embed
+from .symint import agree, at, same
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class Dag(Jacobian):
         k, start = lead(v, self.in_shape), 0
         for i in vertices:
             stop = start + size(self.shapes[i])
-            if stop == start:
+            if same(stop, start):
                 continue
             part = v if len(vertices) == 1 else op.Slice(v, (start,), (stop,), (-1,))
             part = op.Reshape(part, (*k, *self.shapes[i]))
@@ -183,7 +184,8 @@ def check_edges(edges: tuple[Edge, ...], shapes: tuple[Shape, ...], ends: tuple[
             raise InputError(f"Dag: an edge from {e.start} to {e.end} does not lead up among "
                              f"{count} vertices")  # fmt: skip
         J, found = e.operator, (shapes[e.start], shapes[e.end])
-        if (J.in_shape, J.out_shape) != found:
+        fits = len(J.in_shape) == len(found[0])
+        if not (fits and agree(J.in_shape + J.out_shape, found[0] + found[1])):
             raise InputError(f"Dag: {J!r}, from {list(J.in_shape)} to {list(J.out_shape)}, joins "
                              f"tensors of shape {list(found[0])} and {list(found[1])}")  # fmt: skip
 
@@ -192,7 +194,8 @@ def useful(
     edges: tuple[Edge, ...], sources: tuple[int, ...], sinks: tuple[int, ...]
 ) -> tuple[Edge, ...]:
     """The edges on a path from a source to a sink, ordered by where they end."""
-    present = (e for e in edges if not isinstance(e.operator, Zero) and 0 not in e.operator.shape)
+    present = (e for e in edges if not isinstance(e.operator, Zero)
+               and not same(e.operator.shape[0] * e.operator.shape[1], 0))  # fmt: skip
     edges = tuple(sorted(present, key=attrgetter("end")))
     reached = set(sources)
     for edge in edges:
@@ -229,10 +232,10 @@ def tiling(operators: list[Jacobian]) -> tuple[int, list[int]] | None:
     if len(found) < len(slabs) or len(found) < 2 or len({axis for axis, _, _ in found}) > 1:
         return None
     axis = found[0][0]
-    order = sorted(range(len(found)), key=lambda i: found[i][1:])
+    order = sorted(range(len(found)), key=lambda i: at(found[i][1:]))
     edges = [0, *(found[i][2] for i in order)]
     starts = [found[i][1] for i in order]
-    full = starts == edges[:-1] and edges[-1] == operators[0].out_shape[axis]
+    full = same((*starts, operators[0].out_shape[axis]), tuple(edges))
     return (axis, order) if full else None
 
 
@@ -241,8 +244,8 @@ def slab_of(operator: Jacobian) -> tuple[int, int, int] | None:
     if not isinstance(operator, Embed):
         return None
     cut = [k for k, (span, n) in enumerate(zip(operator.spans, operator.out_shape, strict=True))
-           if span != (0, 1, n)]  # fmt: skip
-    if len(cut) != 1 or operator.spans[cut[0]][1] != 1:
+           if not same(span, (0, 1, n))]  # fmt: skip
+    if len(cut) != 1 or not same(operator.spans[cut[0]][1], 1):
         return None
     start, _, count = operator.spans[cut[0]]
     return cut[0] - len(operator.spans), start, start + count

@@ -10,6 +10,7 @@ from .arrays import Array, Op, Shape, dtype_of, factor, lead, prod_text, shape_o
 from .base import Jacobian
 from .errors import InputError
 from .kron import transposed
+from .symint import agree, same
 
 
 class Dense(Jacobian):
@@ -22,7 +23,7 @@ class Dense(Jacobian):
         m, n = matrix_of(a, "Dense")
         super().__init__((m,) if out_shape is None else out_shape,
                          (n,) if in_shape is None else in_shape, dtype_of(a))  # fmt: skip
-        if self.shape != (m, n):
+        if not agree(self.shape, (m, n)):
             raise InputError(f"Dense: a matrix of shape {[m, n]} does not map a tensor of shape "
                              f"{list(self.in_shape)} to one of {list(self.out_shape)}")  # fmt: skip
 
@@ -61,7 +62,7 @@ class BlockDiagonal(Jacobian):
 
     def _apply(self, op: Op, v: Array) -> Array:
         k, rank = lead(v, self.in_shape), len(self.in_shape)
-        if size(k) <= 1:
+        if same(k, ()) or same(size(k), 1):
             column = op.Reshape(v, (*k, *self.in_shape, 1))
             return op.Reshape(op.MatMul(self.blocks, column), (*k, *self.out_shape))
         columns = op.Reshape(v, (size(k), *self.in_shape))  # last, so that each block is a GEMM

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .arrays import Shape
+from .symint import at, is_symbolic
 
 
 @dataclass(frozen=True)
@@ -27,15 +28,16 @@ class Geometry:
         ranks = {len(self.x), len(self.w), len(self.u)} == {d + 2}
         if not ranks or len(self.dilations) != d or len(self.pads) != 2 * d:
             return False
-        samples, channels = self.x[0] == self.u[0], self.x[1] == self.group * self.w[1]
-        groups = self.group > 0 and self.w[0] % self.group == 0 and self.w[0] == self.u[1]
-        return samples and channels and groups and min(self.output_padding, default=0) >= 0
+        x, w, u = map(at, (self.x, self.w, self.u))
+        samples, channels = x[0] == u[0], x[1] == self.group * w[1]
+        groups = self.group > 0 and w[0] % self.group == 0 and w[0] == u[1]
+        return samples and channels and groups and min(at(self.output_padding), default=0) >= 0
 
     @property
     def steps(self) -> dict[str, Any]:
         """The attributes that Conv and ConvTranspose share."""
         return {
-            "kernel_shape": self.w[2:],
+            "kernel_shape": None if is_symbolic(self.w[2:]) else self.w[2:],
             "strides": self.strides,
             "dilations": self.dilations,
             "pads": self.pads,

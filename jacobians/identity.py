@@ -9,6 +9,7 @@ import numpy as np
 from .arrays import Array, Op, Shape, common, floating, lead, prod_text, size, wide
 from .base import Jacobian
 from .errors import InputError
+from .symint import at, is_symbolic, same
 
 
 class Identity(Jacobian):
@@ -52,13 +53,13 @@ class Scalar(Jacobian):
 
     def __init__(self, factor: float, shape: Shape, dtype: Any) -> None:
         super().__init__(shape, shape, dtype)
-        if np.ndim(factor) or not np.isreal(factor):
+        if not is_symbolic(factor) and (np.ndim(factor) or not np.isreal(factor)):
             raise InputError(f"Scalar: the factor is a real number, not {factor!r}; a Diagonal "
                              "takes complex ones")  # fmt: skip
-        self.factor = float(factor)
+        self.factor = factor if is_symbolic(factor) else float(factor)
 
     def _apply(self, op: Op, v: Array) -> Array:
-        return op.Neg(v) if self.factor == -1 else op.Mul(v, self.factor)
+        return op.Neg(v) if same(self.factor, -1) else op.Mul(v, self.factor)
 
     def _transpose(self) -> Jacobian:
         return self
@@ -71,7 +72,7 @@ class Scalar(Jacobian):
         return np.full(self.shape[0], self.factor, self.dtype)
 
     def __repr__(self) -> str:
-        return f"{self.factor:g}"
+        return f"{at(self.factor):g}"
 
 
 class Cast(Jacobian):

@@ -10,6 +10,7 @@ import numpy as np
 from .arrays import Array, Op, Shape, dtype_of, factor, fits, prod_text, reading_of, shape_of, size
 from .base import Jacobian
 from .errors import InputError
+from .symint import at, broadcast_sizes
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Eye:
     n: int
 
     def __post_init__(self) -> None:
-        if not self.n >= 0 == self.n % 1:
+        if not at(self.n) >= 0 == at(self.n) % 1:
             raise InputError(f"Eye({self.n!r}): an identity has a number of rows")
 
 
@@ -92,7 +93,7 @@ def implicit_kron(left: Factor, right: Factor, batch: Shape | None = None) -> Kr
     if batch is None:
         leading = [shape_of(f)[:-2] for f in (left, right) if not isinstance(f, Eye)]
         try:
-            batch = np.broadcast_shapes(*leading)
+            batch = broadcast_sizes(leading)
         except ValueError:
             shapes = " and ".join(str(list(shape)) for shape in leading)
             raise InputError(f"Kron: batches of shape {shapes} do not broadcast") from None

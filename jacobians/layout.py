@@ -8,13 +8,14 @@ from .arrays import Array, Op, Shape, fits, lead, prod_text, size
 from .base import Jacobian
 from .errors import InputError
 from .identity import Identity
+from .symint import agree, same
 
 
 class Reshape(Jacobian):
     """y = x in another shape; as a matrix, the identity."""
 
     def __init__(self, out_shape: Shape, in_shape: Shape, dtype: Any) -> None:
-        if size(out_shape) != size(in_shape):
+        if not agree(size(out_shape), size(in_shape)):
             raise InputError(f"Reshape: {list(in_shape)} cannot become {list(out_shape)}")
         super().__init__(out_shape, in_shape, dtype)
 
@@ -110,13 +111,20 @@ def summed_axes(small: Shape, large: Shape) -> tuple[int, ...]:
     return tuple(
         axis - len(large)
         for axis, (s, n) in enumerate(zip(padded, large, strict=True))
-        if axis < len(large) - len(small) or (s == 1 and n != 1)
+        if axis < len(large) - len(small) or is_repeated(s, n)
     )
+
+
+def is_repeated(small: int, large: int) -> bool:
+    """Whether one entry is repeated along an axis; one that may be symbolic is so as here."""
+    if same(small, large) or same(small, 1):
+        return not same(small, large)
+    return small != large and small == 1
 
 
 def broadcast(in_shape: Shape, out_shape: Shape, dtype: Any) -> Jacobian:
     """`Broadcast`, or less where nothing is repeated: a `Reshape`, an `Identity`."""
-    if in_shape == out_shape:
+    if same(tuple(in_shape), tuple(out_shape)):
         return Identity(out_shape, dtype)
-    kind = Broadcast if size(in_shape) != size(out_shape) else Reshape
+    kind = Reshape if same(size(in_shape), size(out_shape)) else Broadcast
     return kind(out_shape, in_shape, dtype)

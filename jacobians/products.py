@@ -12,6 +12,7 @@ from .errors import InputError
 from .hooks import multiply, scale
 from .identity import Identity, Scalar, Zero
 from .layout import Reshape
+from .symint import agree, same
 from .text import joined
 
 Rewrite = Callable[[Any, Any], Jacobian | None]
@@ -36,7 +37,7 @@ class Product(Jacobian):
 
     def __init__(self, factors: tuple[Jacobian, ...]) -> None:
         for left, right in pairwise(factors):
-            if left.in_shape != right.out_shape:
+            if not agree(left.in_shape, right.out_shape):
                 raise InputError(f"Product: {left!r} takes a tensor of shape {list(left.in_shape)},"
                                  f" but {right!r} gives {list(right.out_shape)}")  # fmt: skip
         if not factors:
@@ -73,13 +74,13 @@ def factor_text(factor: Jacobian) -> str:
 
 @multiply.register(Jacobian)
 def _multiply(left: Jacobian, right: Jacobian) -> Jacobian:
-    if left.shape[1] != right.shape[0]:
+    if not agree(left.shape[1], right.shape[0]):
         raise InputError(
             f"cannot multiply operators of shape {left.shape} and {right.shape}: {left!r} takes "
             f"{left.shape[1]} numbers, {right!r} gives {right.shape[0]}"
         )
     chain = list(factors_of(left))
-    if left.in_shape != right.out_shape:
+    if not agree(left.in_shape, right.out_shape):
         push(chain, Reshape(left.in_shape, right.out_shape, right.dtype))
     for factor in factors_of(right):
         push(chain, factor)
@@ -115,7 +116,7 @@ def merge(left: Jacobian, right: Jacobian) -> Jacobian | None:
         return right
     if is_identity(right) and left.dtype == right.dtype:
         return left
-    if left.shape[1] == 0:
+    if same(left.shape[1], 0):
         return Zero(left.out_shape, right.in_shape, common(left.dtype, right.dtype))
     rewrite = REWRITES.get((type(left), type(right)))
     return rewrite(left, right) if rewrite else None
@@ -124,5 +125,5 @@ def merge(left: Jacobian, right: Jacobian) -> Jacobian | None:
 def is_identity(operator: Jacobian) -> bool:
     """Whether the operator changes neither values nor shape."""
     return isinstance(operator, Identity) or (
-        isinstance(operator, Reshape) and operator.in_shape == operator.out_shape
+        isinstance(operator, Reshape) and same(operator.in_shape, operator.out_shape)
     )

@@ -12,6 +12,7 @@ from .base import Jacobian
 from .errors import InputError
 from .hooks import submatrix
 from .layout import Reshape
+from .symint import at, if_negative, is_symbolic, same
 
 Span = tuple[int, int, int]
 """start, step, count along one axis; the step may be negative."""
@@ -25,14 +26,14 @@ class Slice(Jacobian):
         super().__init__(tuple(count for _, _, count in spans), in_shape, dtype)
 
     def _apply(self, op: Op, v: Array) -> Array:
-        cut = [k for k, span in enumerate(self.spans) if span != (0, 1, self.in_shape[k])]
+        cut = [k for k, span in enumerate(self.spans) if not same(span, (0, 1, self.in_shape[k]))]
         if not cut:
             return v
         axes = tuple(k - len(self.spans) for k in cut)
         starts, ends, steps = zip(
             *(bounds(self.spans[k], self.in_shape[k]) for k in cut), strict=True
         )
-        return op.Slice(v, starts, ends, axes, steps)
+        return settled(op, op.Slice(v, starts, ends, axes, steps), self, v)
 
     def _transpose(self) -> Jacobian:
         return Embed(self.spans, self.in_shape, self.dtype)
@@ -53,9 +54,9 @@ class Embed(Jacobian):
             if span[1] != 1:
                 v = spread(op, v, k - len(self.spans), span)
         empty = tuple(map(margins, self.spans, self.out_shape))
-        axes = tuple(k - len(empty) for k, margin in enumerate(empty) if any(margin))
+        axes = tuple(k - len(empty) for k, margin in enumerate(empty) if not same(margin, (0, 0)))
         pads = (*(empty[a][0] for a in axes), *(empty[a][1] for a in axes))
-        return op.Pad(v, pads, None, axes) if axes else v
+        return settled(op, op.Pad(v, pads, None, axes), self, v) if axes else v
 
     def _transpose(self) -> Jacobian:
         return Slice(self.spans, self.out_shape, self.dtype)
@@ -64,13 +65,20 @@ class Embed(Jacobian):
         return f"embed({prod_text(self.in_shape)} → {prod_text(self.out_shape)})"
 
 
+def settled(op: Op, y: Array, J: Jacobian, v: Array) -> Array:
+    """y = J v in the shape that it has, which need not be known where sizes are symbolic."""
+    if not is_symbolic((J.out_shape, J.in_shape)):
+        return y
+    return op.Reshape(y, (*lead(v, J.in_shape), *J.out_shape))
+
+
 def checked_spans(spans: tuple[Span, ...], shape: Shape, kind: str) -> tuple[Span, ...]:
     """The spans, if there is one inside each axis."""
     inside = len(spans) == len(shape) and all(
         len(span) == 3 and span[2] >= 0 and all(
             0 <= k < n for k in (span[0], span[0] + span[1] * (span[2] - 1)) if span[2]
         ) and (span[1] or span[2] < 2)
-        for span, n in zip(spans, shape, strict=True)
+        for span, n in zip(map(at, spans), at(tuple(shape)), strict=True)
     )  # fmt: skip
     if not inside:
         raise InputError(f"{kind}: the spans (start, step, count) {spans} do not lie in a tensor "
@@ -93,15 +101,15 @@ def bounds(span: Span, n: int) -> tuple[int, int, int]:
     """start, end, step as ONNX's Slice takes them; an end before index 0 is very negative."""
     start, step, count = span
     end = start + step * count
-    return start, end if end >= 0 else -n - 1, step
+    return start, end if same(step, 1) else if_negative(end, -n - 1, end), step
 
 
 def margins(span: Span, n: int) -> tuple[int, int]:
     """How many zeros stand before and after the span on an axis of length n."""
     start, step, count = span
-    if count == 0:
+    if same(count, 0):
         return 0, n
-    low, high = sorted((start, start + step * (count - 1)))
+    low, high = (start, start + step * (count - 1))[:: 1 if step > 0 else -1]
     return low, n - 1 - high
 
 
@@ -163,7 +171,7 @@ class Scatter(Jacobian):
         zero = np.zeros((), common(dtype, v.dtype) if np.iscomplexobj(v) else dtype)
         index = op.Reshape(self.index, (rows, 1))
         terms = op.CastLike(v, zero)
-        if before == 1:
+        if same(before, 1):
             zeros, updates = op.Expand(zero, (n, after)), op.Reshape(terms, (rows, after))
             summed = op.ScatterND(zeros, index, updates, reduction="add")
         else:

@@ -13,6 +13,7 @@ from .kron import Eye, Factor, Kron, matrix_shape
 from .layout import Broadcast, Permutation, Reshape, SumTo
 from .products import rewrites
 from .selection import Embed, Scatter, Slice, Span, Take
+from .symint import at, is_positive, largest, same, smallest
 
 COPIES = 2
 """A rescaled copy of a matrix may be so many times as large as the tensor whose pass it saves."""
@@ -25,7 +26,7 @@ def matmul(a: Array, b: Array) -> Array:
 @rewrites(Scalar, Scalar)
 def _(c: Scalar, d: Scalar) -> Jacobian:
     factor, dtype = c.factor * d.factor, np.result_type(c.dtype, d.dtype)
-    return Identity(c.out_shape, dtype) if factor == 1 else Scalar(factor, c.out_shape, dtype)
+    return Identity(c.out_shape, dtype) if same(factor, 1) else Scalar(factor, c.out_shape, dtype)
 
 
 @rewrites(Scalar, Diagonal)
@@ -52,7 +53,7 @@ def _(a: Cast, b: Cast) -> Jacobian | None:
 
 @rewrites(Reshape, Reshape)
 def _(a: Reshape, b: Reshape) -> Jacobian:
-    if a.out_shape == b.in_shape:
+    if same(a.out_shape, b.in_shape):
         return Identity(a.out_shape, a.dtype)
     return Reshape(a.out_shape, b.in_shape, a.dtype)
 
@@ -77,7 +78,7 @@ def _(a: SumTo, b: SumTo) -> Jacobian:
 
 @rewrites(SumTo, Broadcast)
 def _(a: SumTo, b: Broadcast) -> Jacobian | None:
-    if a.out_shape != b.in_shape or size(a.out_shape) == 0:
+    if not same(a.out_shape, b.in_shape) or same(size(a.out_shape), 0):
         return None
     return Scalar(size(a.in_shape) // size(a.out_shape), a.out_shape, a.dtype)
 
@@ -87,7 +88,7 @@ def _(k: Kron, h: Kron) -> Jacobian | None:
     """(A ⊗ B)(C ⊗ D) = AC ⊗ BD, where that does not make a product dearer."""
     left, right = factor_product(k.left, h.left), factor_product(k.right, h.right)
     merged = Kron(left, right, k.batch)
-    return merged if merged.flops <= k.flops + h.flops else None
+    return merged if at(merged.flops) <= at(k.flops + h.flops) else None
 
 
 def factor_product(a: Factor, b: Factor) -> Factor:
@@ -105,10 +106,10 @@ def _(k: Kron, d: Diagonal) -> Jacobian | None:
     if not isinstance(k.left, Eye) or isinstance(k.right, Eye):
         return None
     rows, columns = matrix_shape(k.right)
-    entries = size(k.in_shape[:-1]) * rows * columns
-    if entries >= size(shape_of(k.right)) + size(k.in_shape):
+    entries = at(size(k.in_shape[:-1]) * rows * columns)
+    if entries >= at(size(shape_of(k.right)) + size(k.in_shape)):
         return None
-    if entries > COPIES * max(size(k.in_shape), size(k.out_shape)):
+    if entries > COPIES * max(at(size(k.in_shape)), at(size(k.out_shape))):
         return None
     op = reading_of(k.right, d.d)
     one_per_row = op.Reshape(k.right, (*shape_of(k.right)[:-2], 1, rows, columns))
@@ -118,7 +119,7 @@ def _(k: Kron, d: Diagonal) -> Jacobian | None:
 
 @rewrites(Dense, Dense)
 def _(a: Dense, b: Dense) -> Jacobian | None:
-    m, n, inner = a.shape[0], b.shape[1], a.shape[1]
+    m, n, inner = at((a.shape[0], b.shape[1], a.shape[1]))
     if m * n > inner * (m + n):
         return None
     return Dense(matmul(a.a, b.a), a.out_shape, b.in_shape)
@@ -145,8 +146,8 @@ def _(a: Dense, b: LowRank) -> Jacobian:
 
 @rewrites(BlockDiagonal, BlockDiagonal)
 def _(a: BlockDiagonal, b: BlockDiagonal) -> Jacobian | None:
-    merged = size((*a.out_shape, b.in_shape[-1]))
-    if merged > size(shape_of(a.blocks)) + size(shape_of(b.blocks)):
+    merged = at(size((*a.out_shape, b.in_shape[-1])))
+    if merged > at(size(shape_of(a.blocks)) + size(shape_of(b.blocks))):
         return None
     return BlockDiagonal(matmul(a.blocks, b.blocks))
 
@@ -162,7 +163,7 @@ def _(a: Slice, b: Slice) -> Jacobian:
 
 @rewrites(Slice, Embed)
 def _(a: Slice, b: Embed) -> Jacobian | None:
-    if a.spans == b.spans:
+    if same(a.spans, b.spans):
         return Identity(a.out_shape, a.dtype)
     if any(map(disjoint, a.spans, b.spans)):
         return Zero(a.out_shape, b.in_shape, a.dtype)
@@ -172,12 +173,13 @@ def _(a: Slice, b: Embed) -> Jacobian | None:
 def disjoint(a: Span, b: Span) -> bool:
     """Whether two spans of one axis cannot meet: one ends before the other starts."""
     (low, high), (bottom, top) = extent(a), extent(b)
-    return high < bottom or top < low
+    return is_positive(bottom - high) or is_positive(low - top)
 
 
 def extent(span: Span) -> tuple[int, int]:
     start, step, count = span
-    return min(start, start + step * (count - 1)), max(start, start + step * (count - 1))
+    last = start + step * (count - 1)
+    return smallest(start, last), largest(start, last)
 
 
 @rewrites(Take, Take)

@@ -13,6 +13,7 @@ from .diagonal import Diagonal
 from .errors import InputError
 from .hooks import add
 from .identity import Identity, Scalar, Zero
+from .symint import agree, at, is_symbolic
 from .text import joined
 
 
@@ -20,7 +21,7 @@ class Sum(Jacobian):
     """y = T₁ x + T₂ x + …"""
 
     def __init__(self, terms: tuple[Jacobian, ...]) -> None:
-        if len({(t.out_shape, t.in_shape) for t in terms}) != 1:
+        if len({(at(t.out_shape), at(t.in_shape)) for t in terms}) != 1:
             shapes = ", ".join(f"{list(t.in_shape)} to {list(t.out_shape)}" for t in terms)
             raise InputError(f"Sum: the terms map between different tensors: {shapes or 'none'}")
         dtype = common(*(t.dtype for t in terms))
@@ -54,7 +55,7 @@ class Sum(Jacobian):
 
 @add.register(Jacobian)
 def _add(left: Jacobian, right: Jacobian) -> Jacobian:
-    if left.shape != right.shape:
+    if not agree(left.shape, right.shape):
         raise InputError(
             f"cannot add operators of shape {left.shape} and {right.shape}: {left!r} and {right!r}"
         )
@@ -67,9 +68,9 @@ def _add(left: Jacobian, right: Jacobian) -> Jacobian:
 
 def as_shaped(operator: Jacobian, like: Jacobian) -> Jacobian:
     """The operator between the tensor shapes of another: flat sizes already agree."""
-    if operator.out_shape != like.out_shape:
+    if not agree(operator.out_shape, like.out_shape):
         operator = Identity(like.out_shape, operator.dtype) @ operator
-    if operator.in_shape != like.in_shape:
+    if not agree(operator.in_shape, like.in_shape):
         operator = operator @ Identity(like.in_shape, operator.dtype)
     return operator
 
@@ -97,7 +98,8 @@ def merge(left: Jacobian, right: Jacobian) -> Jacobian | None:
         return left
     if isinstance(left, Zero):
         return right
-    if (factor := multiple(left)) is not None and (other := multiple(right)) is not None:
+    factor, other = multiple(left), multiple(right)
+    if factor is not None and other is not None and not is_symbolic((factor, other)):
         return Scalar(factor + other, left.out_shape, left.dtype)
     if (d := entries(left)) is not None and (e := entries(right)) is not None:
         return Diagonal(reading_of(d, e).Add(d, e), left.out_shape)
@@ -119,4 +121,5 @@ def entries(operator: Jacobian) -> Array | None:
     if isinstance(operator, Diagonal):
         return operator.d
     factor = multiple(operator)
-    return None if factor is None else np.asarray(factor, operator.dtype)
+    known = factor is not None and not is_symbolic(factor)
+    return np.asarray(factor, operator.dtype) if known else None

@@ -21,7 +21,7 @@ from .primal.evaluate import evaluate
 from .primal.inputs import check_inputs
 from .recording.dense import jacobian_graph, separate
 from .recording.derive import Draft, Names, grad_graph, hvp_graph, jvp_graph, vjp_graph
-from .recording.symbolic import generalised
+from .recording.guarded import guarded
 from .tape.record import has_tangent
 from .training.step import training_step
 
@@ -63,12 +63,11 @@ def export(
     output is the new value of which initializer: of what `training_model` makes, `w_new` is that of
     `w`. `inputs` are an example of a batch, which may be left out; names stay as they are.
 
-    Shapes: as at the point, except for a symbolic first dimension of the model's inputs,
-    which stays symbolic where that is right at all sizes that are tried: some six recordings, of
-    up to 14 samples and of as many as the point has, are compared, in their nodes and constants or
-    else in their numbers, and so are the shapes of the model at 1,009 and 1,000,003 samples. An
-    export takes as long as these recordings. Where they do not agree, one `OnnxJacWarning` names
-    the operator and the inputs, whose size is then fixed.
+    Shapes: the free dimensions of the model's inputs stay free. Where a rule decides by a size or
+    by an integer of the point, the result holds where the decision is the same: one
+    `OnnxJacWarning` and the metadata entry `onnxjac.guards` list these conditions. Where a rule
+    needs a size as a number, it is fixed at that of the point, and an `OnnxJacWarning` names the
+    operator and the inputs.
 
     Control flow stays control flow: the derivative of an If is an If, and the derivative of a Loop
     or Scan is a Scan over the states of all turns, so that other points may take other branches and
@@ -105,7 +104,7 @@ def export(
     make = partial(MODES[mode], model, of=of_names, wrt=wrt_names, engine=engine)
     if mode == "jacobian":
         make = partial(make, alone=separate(model, point, of_names, wrt_names, engine))
-    made = generalised(model, point, make, f"{model.name or 'model'}_{mode}").ir
+    made = guarded(model, point, make, f"{model.name or 'model'}_{mode}").ir
     rename(made.graph)
     return ir.to_proto(made)
 

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import onnx
 
-from ..jacobians import Array, Shape, dtype_of, shape_of
+from ..jacobians import Array, Shape, dtype_of, reading, shape_of
 from ..jacobians.errors import OnnxJacError
+from ..jacobians.symint import whole
 
 TRAINING = "ai.onnx.preview.training"
 """The domain of Gradient and of the optimisers."""
@@ -138,7 +139,15 @@ class Node:
         return dtype_of(self.y)
 
     def ints(self, i: int) -> tuple[int, ...] | None:
-        """An integer input as Python numbers: shapes, axes and indices are concrete at a point."""
+        """An integer input as numbers, symbolic where what is recorded may follow them."""
+        value: Any = self.input(i)
+        held = reading(value).content(value) if hasattr(value, "meta") else None
+        if held is None:
+            held = self.number(i)
+        return None if held is None else tuple(whole(n) for n in np.ravel(held))
+
+    def fixed(self, i: int) -> tuple[int, ...] | None:
+        """An integer input as the plain numbers that it has at the point."""
         value = self.number(i)
         return None if value is None else tuple(int(n) for n in np.ravel(value))
 
@@ -151,6 +160,7 @@ class Node:
         if not hasattr(value, "meta"):
             return value
         value.meta[ASKED] = str(self.step)
+        reading(value).pin(value, str(self.step))
         if AT not in value.meta and value.const_value is None:
             name = self.step.inputs[i] if i < len(self.step.inputs) else None
             raise OnnxJacError(

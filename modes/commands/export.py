@@ -6,6 +6,7 @@ from argparse import Namespace
 
 from ...jacobians.text import joined
 from ..export import MODES, export
+from ..recording.guarded import GUARDS
 from ..support.save import save
 from .command import Command
 from .options import ENDS, MODEL, POINT, output
@@ -22,7 +23,11 @@ def run(args: Namespace, out: Output) -> bool:
                        (made.graph.input, made.graph.output))  # fmt: skip
     nodes = len(made.graph.node)
     ends = f"({joined(inputs, ', ')}) ↦ ({joined(outputs, ', ')})"
-    out.wrote(args.output, f"{ends}, {nodes} nodes", nodes=nodes, inputs=inputs, outputs=outputs)
+    held = next((entry.value for entry in made.metadata_props if entry.key == GUARDS), "")
+    out.wrote(args.output, f"{ends}, {nodes} nodes", nodes=nodes, inputs=inputs, outputs=outputs,
+              guards=held.splitlines())  # fmt: skip
+    if args.guards:
+        out.tell(f"right where\n{held}" if held else "right at every point")
     return True
 
 
@@ -31,6 +36,7 @@ WRITTEN = {
     "nodes": "how many nodes the written model has",
     "inputs": "the names of its inputs",
     "outputs": "the names of its outputs",
+    "guards": "the conditions on sizes and integers under which it is right",
 }
 
 EXPORT = Command(
@@ -38,7 +44,9 @@ EXPORT = Command(
     "write a derivative of a model as an ONNX model",
     run,
     {**MODEL, **ENDS, **POINT, **output("OUT.onnx"),
-     "--mode": {"choices": list(MODES), "default": "vjp", "help": "which derivative (vjp)"}},
+     "--mode": {"choices": list(MODES), "default": "vjp", "help": "which derivative (vjp)"},
+     "--guards": {"action": "store_true",
+                  "help": "list the conditions on sizes and integers under which it is right"}},
     ("model.onnx -o model_vjp.onnx", "model.onnx --mode vjp --wrt fc1.weight -o model_vjp.onnx",
      "model.onnx --mode jacobian --of logits -o model_jacobian.onnx"),
     WRITTEN,

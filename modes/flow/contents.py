@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -186,3 +186,14 @@ def _frozen(array: np.ndarray) -> np.ndarray:
     array = array.view()
     array.flags.writeable = False
     return array
+
+
+def free_sizes(inputs: Mapping[str, TensorSpec]) -> dict[str, dict[int, str]]:
+    """The sizes that inputs leave open, by axis: the symbol, or a name where it has none."""
+    return {
+        name: {
+            axis: n or f"{name}.shape[{axis}]"
+            for axis, n in enumerate(spec.shape or ()) if not isinstance(n, int)
+        }
+        for name, spec in inputs.items() if spec.dtype is not None
+    }  # fmt: skip

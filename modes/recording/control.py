@@ -7,7 +7,7 @@ in every turn what it needs of the body.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,26 +16,17 @@ import onnx_ir as ir
 
 from ...jacobians import Array, Dag, Joint, Shape, dtype_of, lead, shape_of
 from ...jacobians.cached import cached_property
-from ...jacobians.errors import OnnxJacError
+from ...jacobians.symint import Number, at, same
 from ...ops import Recorder, Step
-from ...ops.graphs import ROWS, body_of, operands_of
+from ...ops.graphs import body_of, operands_of
 from ...ops.node import AT
 from ..flow.failure import kept_whole
-from ..tape.bodies import (
-    Body,
-    bodies_of,
-    explicit,
-    fixed_turns,
-    formals_of,
-    holds_sizes,
-    is_open,
-    replayed,
-    slots,
-)
+from ..flow.shapes import shapes_around
+from ..tape.bodies import Body, bodies_of, explicit, formals_of, replayed, turns_of
 from ..tape.record import between, has_tangent
-from .sizes import Sizes, typed
 
 Values = Mapping[str, Any]
+Type = tuple[Shape, np.dtype]
 
 
 def joint_of(op: Recorder, step: Step, values: Values) -> Joint:
@@ -63,7 +54,7 @@ class Program(Joint):
 
     def fitting(self, op: Recorder, found: Array | None, k: Shape, like: Any) -> Array:
         """What a sweep gives for a tensor, as a value of its type; zeros for None."""
-        value = op.value(nothing(op, k, like) if found is None else found)
+        value = op.value(zeros(op, k, like) if found is None else found)
         assert value is not None
         if dtype_of(value) != dtype_of(like):
             value = op.Cast(value, to=int(ir.DataType.from_numpy(dtype_of(like))))
@@ -87,10 +78,9 @@ class Branches(Program):
                 key: self.branch(op, body, tangents, wanted, likes, k)
                 for key, body in bodies_of(self.step).items()
             }
-            values = [np.broadcast_to(np.zeros((), dtype_of(x)), (*k, *shape_of(x))) for x in likes]
             condition = self.values[str(self.step.inputs[0])]
-            rows = [o for o, like in enumerate(likes) if is_open(like)]
-            found = emitted(op, "If", (condition,), graphs, values, rows)
+            types = [((*k, *shape_of(x)), dtype_of(x)) for x in likes]
+            found = emitted(op, "If", (condition,), graphs, types)
         return dict(zip(wanted, found, strict=True))
 
     def branch(
@@ -111,7 +101,8 @@ class Branches(Program):
                 found, to = (tuple(dict.fromkeys(x.values())) for x in (starts, ends))
                 wrt, of = (to, found) if self.back else (found, to)
                 dag = between(op, body.steps, inner, wrt, of)
-                seeds = {n: tangents[i] for i, n in starts.items()}
+                seeds = {n: shaped(op, tangents[i], (*k, *shape_of(inner[n])))
+                         for i, n in starts.items()}  # fmt: skip
                 reached = pushed(op, dag.T if self.back else dag, found, to, seeds)
             made = [
                 self.fitting(op, reached.get(ends.get(o, "")), k, like)
@@ -128,6 +119,23 @@ class Track:
     slot: int
     axis: int = 0
     back: int = 0
+
+
+@dataclass
+class Turn:
+    """The derivative of a turn as a subgraph: (state, sums, reads, slices) ↦ (state, sums, makes).
+
+    `state` and `sums` are its inputs for the tangents of the state, by number, and for the
+    cotangents of captured tensors, by name. It reads the formals `reads` of the body, and slices
+    of tangents, and makes rows.
+    """
+
+    graph: ir.Graph
+    state: dict[int, ir.Value]
+    sums: dict[str, ir.Value]
+    reads: list[str]
+    slices: list[Track]
+    makes: list[Track]
 
 
 class Turns(Program):
@@ -185,6 +193,11 @@ class Turns(Program):
         return (*self.body.formals[1 : self.lost], *(t.name for t in self.scanned))
 
     @cached_property
+    def operands(self) -> list[Any]:
+        """What is given explicitly."""
+        return [n and self.values[n] for n in self.step.inputs[: self.first]]
+
+    @cached_property
     def captured(self) -> dict[int, str]:
         """Slot -> the tensor around the body."""
         return {k: str(n) for k, n in enumerate(self.step.inputs) if k >= self.first}
@@ -198,106 +211,123 @@ class Turns(Program):
     def _run(
         self, op: Recorder, tangents: Mapping[int, Array], wanted: tuple[int, ...]
     ) -> dict[int, Any]:
-        k, like, back = self.lead(tangents), self.body.like, self.back
+        k, back = self.lead(tangents), self.back
+        turn = self.turn(op, tangents, wanted, k)
+        before = [*turn.state.values(), *turn.sums.values()]
+        series = [*self.series(turn.reads)]
+        series += [(tangents[t.slot], len(k) + t.axis, t.back ^ back) for t in turn.slices]
+        asked = self.step.inputs if back else self.step.outputs
+        first, last = (0, self.lost) if back else (self.lost, 0)  # slots of the state
+        initial = [
+            tangents[j + first] if j + first in tangents
+            else zeros(op, k, self.values[str(self.step.inputs[self.lost + j])])
+            for j in turn.state
+        ]
+        initial += [op.value(op.Expand(np.zeros((), dtype_of(x)), shape_of(x)))
+                    for x in turn.sums.values()]  # fmt: skip
+        attrs = {
+            "body": turn.graph, "num_scan_inputs": len(series),
+            "scan_input_axes": [axis for _, axis, _ in series],
+            "scan_input_directions": [d for _, _, d in series],
+        }  # fmt: skip
+        if turn.makes:
+            attrs["scan_output_axes"] = [len(k) + t.axis for t in turn.makes]
+            attrs["scan_output_directions"] = [t.back ^ back for t in turn.makes]
+        types: list[Type] = [(shape_of(value), dtype_of(value)) for value in before]
+        types += [((*k, *shape), dtype)
+                  for shape, dtype in (self.outs[t.slot] for t in turn.makes)]  # fmt: skip
+        empty = [self.values[str(asked[t.slot])] for t in turn.makes]
+        scan = [*map(op.value, initial)], [s for s, _, _ in series], attrs, types
+        found = self.guarded(op, *scan, lambda: [zeros(op, k, x) for x in empty])
+        results = {j + last: y for j, y in zip(turn.state, found, strict=False)}
+        totals = dict(zip(turn.sums, found[len(turn.state) :], strict=False))
+        results |= {i: totals[n] for i, n in self.captured.items() if n in totals}
+        rows = found[len(before) :]
+        results |= {t.slot: y for t, y in zip(turn.makes, rows, strict=True)}
+        return {o: y for o, y in results.items() if o in wanted}
+
+    def turn(
+        self, op: Recorder, tangents: Mapping[int, Array], wanted: tuple[int, ...], k: Shape
+    ) -> Turn:
+        """The derivative of one turn."""
+        like, back = self.body.like, self.back
         reads, makes = (self.stacked, self.scanned) if back else (self.scanned, self.stacked)
-        reads = [t for t in reads if t.slot in tangents]
+        slices = [t for t in reads if t.slot in tangents]
         makes = [t for t in makes if t.slot in wanted and has_tangent(like[t.name])]
         around = {i: n for i, n in self.captured.items() if i in (wanted if back else tangents)}
         floats = [j for j, (formal, _) in enumerate(self.states) if has_tangent(like[formal])]
+        entry = {j: self.states[j][back] for j in floats}
+        leave = {j: self.states[j][not back] for j in floats}
+        captured = tuple(dict.fromkeys(around.values()))
+        starts = (*entry.values(), *(t.name for t in slices), *(() if back else captured))
+        ends = (*leave.values(), *(t.name for t in makes), *(captured if back else ()))
         with op.body():
-            formals = formals_of(op, self.body)
+            formals = formals_of(op, self.step, self.body, self.operands)
             if self.loop:
                 go = self.body.formals[1]
                 formals[go] = op.initializer(np.ones(like[go].shape, bool))
             inner = replayed(op, self.body, {**self.values, **formals})
-            entry = {j: self.states[j][back] for j in floats}
-            leave = {j: self.states[j][not back] for j in floats}
-            fixed = {} if back else around
-            starts = (*entry.values(), *(t.name for t in reads), *dict.fromkeys(fixed.values()))
-            ends = (*leave.values(), *(t.name for t in makes),
-                    *(dict.fromkeys(around.values()) if back else ()))  # fmt: skip
+            self.check_states(inner)
             wrt, of = (ends, starts) if back else (starts, ends)
             dag = between(op, self.body.steps, inner, wrt, of)
             dag = dag.T if back else dag
-            offset = 0 if back else self.lost
-            seeded = {j for j in floats if j + offset in tangents}
+            seeded = {j for j in floats if j + (0 if back else self.lost) in tangents}
             active = grown(dag, starts, ends, entry, leave, seeded)
-            state = {j: op.new((*k, *like[entry[j]].shape), like[entry[j]].dtype) for j in active}
-            slices = {t.name: op.new((*k, *like[t.name].shape), like[t.name].dtype) for t in reads}
-            seeds = {entry[j]: value for j, value in state.items()} | slices
-            seeds |= {n: tangents[i] for i, n in fixed.items()}
+            state = {j: new(op, k, inner[entry[j]]) for j in active}
+            given = {t.name: new(op, k, inner[t.name]) for t in slices}
+            seeds = {entry[j]: value for j, value in state.items()} | given
+            seeds |= {} if back else {n: tangents[i] for i, n in around.items()}
             reached = pushed(op, dag, starts, ends, seeds)
-            sums = {n: op.new((*k, *shape_of(inner[n])), dtype_of(inner[n]))
-                    for n in (dict.fromkeys(around.values()) if back else ()) if n in reached}
+            sums = {n: new(op, k, inner[n]) for n in captured if back and n in reached}
             made = [self.fitting(op, reached.get(leave[j]), k, inner[leave[j]]) for j in active]
             made += [op.Add(total, self.fitting(op, reached[n], k, inner[n]))
-                     for n, total in sums.items()]
+                     for n, total in sums.items()]  # fmt: skip
             makes = [t for t in makes if t.name in reached]
             made += [self.fitting(op, reached[t.name], k, inner[t.name]) for t in makes]
-            before = [*state.values(), *sums.values()]
-            names = [n for n in self.body.formals if formals[n].const_value is None]
-            graph = body_of(op, [*before, *(formals[n] for n in names), *slices.values()],
+            rows = {n: v for n, v in formals.items() if v.const_value is None}
+            graph = body_of(op, [*state.values(), *sums.values(), *rows.values(), *given.values()],
                             made, f"{self.body.name}_derivative")  # fmt: skip
-        tracks = {t.name: t for t in self.scanned}
         read = {value for node in graph for value in operands_of(node)}
-        kept = [n for n in names if formals[n] in read]
+        kept = [n for n, value in rows.items() if value in read]
         if not kept and not slices:
-            kept = names[:1]
-        for n in names:
-            if n not in kept:
-                graph.inputs.remove(formals[n])
-        self.stack([n for n in kept if n not in tracks])
-        series = [(self.values[str(self.step.inputs[tracks[n].slot])], tracks[n].axis,
-                   tracks[n].back ^ back) if n in tracks else (self.rows[n], 0, int(back))
-                  for n in kept]  # fmt: skip
-        series += [(tangents[t.slot], len(k) + t.axis, t.back ^ back) for t in reads]
-        initial = [
-            tangents[j + offset] if j + offset in tangents
-            else nothing(op, k, self.values[str(self.step.inputs[self.lost + j])])
-            for j in active
-        ]
-        initial += [nothing(op, k, inner[n]) for n in sums]
-        rows = [(len(k) + t.axis, t.back ^ back) for t in makes]
-        likes = [zeros_like(value) for value in before]
-        slot_of = {t.slot: self.outs[t.slot] for t in makes}
-        likes += [np.broadcast_to(np.zeros((), d), (*k, *s)) for s, d in slot_of.values()]
-        attrs = {
-            "body": graph, "num_scan_inputs": len(series),
-            "scan_input_axes": [axis for _, axis, _ in series],
-            "scan_input_directions": [d for _, _, d in series],
-        }  # fmt: skip
-        if rows:
-            attrs["scan_output_axes"], attrs["scan_output_directions"] = map(
-                list, zip(*rows, strict=True))  # fmt: skip
-        asked = self.step.inputs if back else self.step.outputs
-        empty = [self.values[str(asked[t.slot])] for t in makes]
-        scan = [*map(op.value, initial)], [s for s, _, _ in series], attrs, likes
-        found = self.guarded(op, *scan, lambda: [nothing(op, k, x) for x in empty])
-        results = {j + (self.lost if back else 0): y for j, y in zip(active, found, strict=False)}
-        totals = dict(zip(sums, found[len(active) :], strict=False))
-        results |= {i: totals[n] for i, n in around.items() if n in totals}
-        results |= dict(zip((t.slot for t in makes), found[len(before) :], strict=True))
-        return {o: y for o, y in results.items() if o in wanted}
+            kept = [*rows][:1]  # a Scan reads something
+        for name in rows.keys() - {*kept}:
+            graph.inputs.remove(rows[name])
+        return Turn(graph, state, sums, kept, slices, makes)
+
+    def series(self, names: list[str]) -> Iterator[tuple[Any, int, int]]:
+        """What gives these formals of the body turn by turn: a tensor, its axis and its order."""
+        tracks = {t.name: t for t in self.scanned}
+        self.stack([n for n in names if n not in tracks])
+        for name in names:
+            if name in tracks:
+                t = tracks[name]
+                yield self.values[str(self.step.inputs[t.slot])], t.axis, t.back ^ self.back
+            else:
+                yield self.rows[name], 0, int(self.back)
+
+    def check_states(self, inner: Values) -> None:
+        """Raises `OnnxJacError` where a state may change its shape from turn to turn."""
+        given = [None if x is None else shape_of(x) for x in self.operands]
+        shapes_around(self.step, given, [[shape_of(inner[n]) for n in self.body.results]], None)
 
     def guarded(
         self, op: Recorder, initial: list[Any], series: list[Any], attrs: dict[str, Any],
-        likes: list[np.ndarray], empty: Callable[[], list[ir.Value]],
+        types: list[Type], empty: Callable[[], list[Any]],
     ) -> list[Any]:  # fmt: skip
         """A Scan; where there may be no turn at all, which ONNX Runtime refuses, inside an If."""
-        rows = [o for o, x in enumerate((*initial, *likes[len(initial) :]))
-                if (o >= len(initial) and self.counted) or is_open(x)]  # fmt: skip
         if self.surely_turns():
-            return emitted(op, "Scan", (*initial, *series), attrs, likes, rows)
+            return emitted(op, "Scan", (*initial, *series), attrs, types)
         axis = attrs["scan_input_axes"][0]
         turns = op.Shape(series[0], start=axis, end=axis + 1)
         still = op.Reshape(op.Equal(turns, np.zeros(1, np.int64)), np.zeros(0, np.int64))
         with op.body():
             none = body_of(op, (), [*initial, *empty()], "no_turns")
         with op.body():
-            found = emitted(op, "Scan", (*initial, *series), attrs, likes, rows)
+            found = emitted(op, "Scan", (*initial, *series), attrs, types)
             some = body_of(op, (), found, "turns")
         graphs = {"then_branch": none, "else_branch": some}
-        return emitted(op, "If", (still,), graphs, likes, rows)
+        return emitted(op, "If", (still,), graphs, types)
 
     def surely_turns(self) -> bool:
         """Whether there is a turn at every point; a Scan without one is refused anyway."""
@@ -308,15 +338,6 @@ class Turns(Program):
         limit, go = (*self.step.inputs, None, None)[:2]
         known = [constant(self.values[name]) for name in (limit, go) if name is not None]
         return limit is not None and all(held is not None and np.all(held > 0) for held in known)
-
-    @cached_property
-    def counted(self) -> bool:
-        """Whether there may be more or less turns at another point."""
-        if self.count is not None:
-            return False
-        if self.loop:
-            return not fixed_turns(self.step, lambda name: constant(self.values[name]))
-        return any(is_open(self.values[str(self.step.inputs[t.slot])]) for t in self.scanned)
 
     def stack(self, names: list[str]) -> None:
         """Let the primal give these formals of its body as rows, one for each turn."""
@@ -332,39 +353,45 @@ class Turns(Program):
             kept = ir.Value(shape=formal.shape, type=formal.type)
             graph.append(ir.Node("", "Identity", [formal], outputs=[kept]))
             graph.outputs.append(kept)
-            like = self.body.like[name]
-            shaped = self.op.new((self.turns(), *like.shape), like.dtype)
-            row.shape, row.type = shaped.shape, shaped.type
-            row.meta.update(shaped.meta)
-            if self.counted:
-                row.meta[ROWS] = True
+            like, turns = self.body.like[name], self.turns()
+            typed = self.op.new((1 if turns is None else at(turns), *like.shape), like.dtype)
+            row.shape, row.type = typed.shape, typed.type
+            row.meta.update(typed.meta)
+            self.op.shape(row, (turns, *shape_of(formal)))
             self.rows[name] = row
         for key in ("scan_output_axes", "scan_output_directions"):
             if key in node.attributes:
                 said = (*node.attributes[key].value, *(0,) * len(missing))
                 node.attributes[key] = ir.AttrInt64s(key, said)
 
-    def turns(self) -> int:
-        """The turns at the point of recording, as far as some tensor tells."""
+    def turns(self) -> Number | None:
+        """How many turns there are, as far as some tensor tells."""
+        if self.count is not None:
+            return self.count
         for track, names in ((self.scanned, self.step.inputs), (self.stacked, self.step.outputs)):
             for t in track:
                 if t.slot < len(names) and names[t.slot]:
-                    return max(shape_of(self.values[str(names[t.slot])])[t.axis], 1)
-        return 1
+                    return shape_of(self.values[str(names[t.slot])])[t.axis]
+        for row in self.rows.values():
+            return shape_of(row)[0]
+        return turns_of(self.step, self.values)
 
 
-def nothing(op: Recorder, k: Shape, like: Array) -> ir.Value:
-    """A tangent of nothing, as large as a tensor is at any point."""
-    value = op.value(like)
-    assert value is not None
-    whole = np.broadcast_to(np.zeros((), dtype_of(value)), (*k, *shape_of(value)))
-    (sizes,) = emitted(op, "Shape", (value,), {}, [np.array(shape_of(value), np.int64)])
-    if k:
-        (sizes,) = emitted(op, "Concat", (op.value(np.array(k, np.int64)), sizes), {"axis": 0},
-                           [np.array(whole.shape, np.int64)])  # fmt: skip
-    zero = op.value(np.zeros((), whole.dtype))
-    rows = (0,) if is_open(value) else ()
-    return emitted(op, "Expand", (zero, sizes), {}, [whole], rows)[0]
+def new(op: Recorder, k: Shape, like: ir.Value) -> ir.Value:
+    """A new input of a body for a tangent of a tensor."""
+    return op.new((*k, *shape_of(like)), dtype_of(like))
+
+
+def zeros(op: Recorder, k: Shape, like: Array) -> Array:
+    """A tangent of zeros."""
+    return op.value(op.Expand(np.zeros((), dtype_of(like)), (*k, *shape_of(like))))
+
+
+def shaped(op: Recorder, value: Array, shape: Shape) -> Array:
+    """A value where its shape is another expression of the same numbers."""
+    if same(shape_of(value), shape):
+        return value
+    return emitted(op, "Identity", (op.value(value),), {}, [(shape, dtype_of(value))])[0]
 
 
 def pushed(
@@ -393,84 +420,21 @@ def grown(
     return sorted(found)
 
 
-def check_sizes(
-    steps: tuple[Step, ...], inputs: Values, constants: Values, number: Callable[[str], Any]
-) -> None:
-    """Every size in a body is the same in all turns, and at other points of the same shapes."""
-    known = {**constants, **inputs}
-    types = {n: kind for n, x in known.items() if (kind := typed(x)) is not None}
-    sizes = Sizes(types, constants, number).run(steps)
-    for step in steps:
-        with kept_whole(step):
-            check_bodies(step, sizes)
-            check_rows(step, sizes, number)
-
-
-def check_rows(step: Step, sizes: Sizes, number: Callable[[str], Any]) -> None:
-    """A Loop without a turn here shows nothing of the rows that it has at other points."""
-    if step.op_type == "Loop" and bodies_of(step):
-        for o, name in enumerate(step.outputs):
-            if name in sizes.causes and slots(step, o)[1] is None and not len(number(name)):
-                raise OnnxJacError(f"it has no turn here, where {name!r} has no rows")
-
-
-def check_bodies(step: Step, sizes: Sizes) -> None:
-    """No step in a body holds a size that numbers decide; a state has one type in all turns, an
-    output in both branches.
-    """
-    inner = {key: sizes.inside(body) for key, body in bodies_of(step).items()}
-    for key, body in bodies_of(step).items():
-        causes = inner[key].causes
-        for part in body.steps:
-            check_bodies(part, inner[key])
-            names = (*part.inputs, *part.outputs) if holds_sizes(part) else ()
-            for name in filter(causes.get, filter(None, names)):
-                behind = ", ".join(map(repr, sorted(causes[name])))
-                raise OnnxJacError(f"the size of {name!r} depends on the numbers of {behind}")
-    for a, b, name, loose in pairs_of(step, inner):
-        same = a.ndim == b.ndim if loose else a.shape == b.shape
-        if not same or a.dtype != b.dtype:
-            raise OnnxJacError(f"{name!r} is {b.dtype}{list(b.shape)}, where it must be "
-                               f"{a.dtype}{list(a.shape)} as elsewhere")  # fmt: skip
-
-
-def pairs_of(step: Step, inner: Mapping[str, Sizes]) -> Iterator[tuple[Any, Any, str, bool]]:
-    """What must be of one type: two tensors, a name, and whether only their ranks must agree."""
-    if step.op_type == "If":
-        (one, first), (other, second) = bodies_of(step).items()
-        for a, b in zip(first.results, second.results, strict=True):
-            loose = a in inner[one].causes or b in inner[other].causes
-            yield first.like[a], second.like[b], b, loose
-    elif bodies_of(step):
-        body = step.attrs["body"]
-        for o in range(len(body.results)):
-            place, start = slots(step, o) if o < len(step.outputs) else (0, None)
-            if start is not None:
-                a, b = body.formals[start], body.results[place]
-                yield body.like[a], body.like[b], b, False
-
-
 def emitted(
-    op: Recorder, op_type: str, inputs: tuple[Any, ...], attrs: Mapping[str, Any],
-    likes: list[Any], rows: Iterable[int] = (),
-) -> list[ir.Value]:  # fmt: skip
-    """A new node; some of its outputs have as many `rows` as a Loop has turns."""
-    names = tuple(f"{k}" for k in range(len(likes)))
+    op: Recorder, op_type: str, inputs: tuple[Any, ...], attrs: Mapping[str, Any], types: list[Type]
+) -> list[ir.Value]:
+    """A new node, its outputs of these shapes and dtypes."""
+    names = tuple(f"{k}" for k in range(len(types)))
     step = Step(op_type, "", op.opset_imports[""], op_type, (), names, attrs)
+    likes = [np.broadcast_to(np.zeros((), dtype), at(tuple(shape))) for shape, dtype in types]
     made = op.copy(step, inputs, likes)
-    for value in made:
+    for value, (shape, _) in zip(made, types, strict=True):
         value.name = None
         value.meta.pop(AT, None)
-    for o in rows:
-        made[o].meta[ROWS] = True
+        op.shape(value, shape)
     return list(made)
 
 
 def constant(value: ir.Value) -> np.ndarray | None:
     """The numbers of a constant."""
     return None if value.const_value is None else value.const_value.numpy()
-
-
-def zeros_like(value: ir.Value) -> np.ndarray:
-    """Zeros of the shape of a value."""
-    return np.broadcast_to(np.zeros((), dtype_of(value)), shape_of(value))

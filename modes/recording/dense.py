@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from ...jacobians import Array, Dag, shape_of, size
 from ...jacobians.errors import OnnxJacError
+from ...jacobians.symint import Symbols, same
 from ...ops import Step
 from ...ops.graphs import Recorder
 from ..flow.control import CONTROL
@@ -23,7 +24,7 @@ from ..tape.record import dag_of, record, shapes_in, vertex_names
 from ..tape.template import names_of
 from ..tape.unroll import unrolled
 from .derive import Draft, Names, started
-from .symbolic import at_size, batch_symbol, batched, close
+from .samples import at_size, batch_symbol, batched, close
 from .trace import Trace, staying, trace
 
 Pairs = frozenset[tuple[str, str]]
@@ -32,17 +33,18 @@ Pairs = frozenset[tuple[str, str]]
 @staying
 def jacobian_graph(
     model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None,
-    alone: Pairs = frozenset(),
+    alone: Pairs = frozenset(), symbols: Symbols | None = None,
 ) -> Draft:  # fmt: skip
     """inputs ↦ (of, dense ∂of/∂wrt for every pair): (*of, *wrt), or (batch, *of, *wrt) for those
     pairs (of, wrt) that are known to have nothing between different samples.
     """
-    t = trace(model, point, (*of, *wrt), engine)
-    t.read.update(of, wrt)  # the sizes of the matrix
+    t = trace(model, point, (*of, *wrt), engine, symbols=symbols)
     draft = started(t, [], of, wrt)
     for o in of:
-        one = tuple(w for w in wrt if (o, w) in alone)
-        rest = tuple(w for w in wrt if (o, w) not in alone)
+        samples = shape_of(t.values[o])[:1]
+        one = tuple(w for w in wrt
+                    if (o, w) in alone and same(samples, shape_of(t.values[w])[:1]))  # fmt: skip
+        rest = tuple(w for w in wrt if w not in one)
         for names, dense in ((one, sample_rows), (rest, all_rows)):
             if names:
                 draft.outputs.update(dense(t, o, names))
@@ -53,15 +55,24 @@ def all_rows(t: Trace, of: str, wrt: Names) -> dict[str, Array]:
     """Jᵀ on every unit cotangent at once: (*of, *wrt)."""
     shape = shape_of(t.values[of])
     dag = t.dag(wrt, (of,)).T
-    if not size(shape):
+    if same(size(shape), 0):
         nothing = {w: (*shape, *shape_of(t.values[w])) for w in wrt}
         return {f"{of}_{w}_jacobian": np.zeros(s, dag.dtype) for w, s in nothing.items()}
-    unit = np.eye(size(shape), dtype=dag.dtype).reshape(size(shape), *shape)
+    unit = units(t.recorder, size(shape), dag.dtype)
+    unit = t.recorder.Reshape(unit, (size(shape), *shape))
     rows = swept(t.recorder, dag, unit, wrt)
     return {
         f"{of}_{w}_jacobian": t.recorder.Reshape(row, (*shape, *shape_of(t.values[w])))
         for w, row in rows.items()
     }
+
+
+def units(op: Recorder, n: int, dtype: np.dtype) -> Array:
+    """The identity matrix."""
+    if isinstance(n, int):
+        return np.eye(n, dtype=dtype)
+    places = op.Range(np.array(0), n, np.array(1))
+    return op.CastLike(op.Equal(op.Unsqueeze(places, (1,)), places), np.zeros((), dtype))
 
 
 def sample_rows(t: Trace, of: str, wrt: Names) -> dict[str, Array]:
@@ -85,7 +96,7 @@ def swept(op: Recorder, dag: Dag, units: Array, wrt: Names) -> dict[str, Array]:
     reached = dag.sweep(op, {dag.sources[0]: op.value(units)})
     zero, k = np.zeros((), dag.dtype), shape_of(units)[0]
     return {
-        w: reached[v] if v in reached else op.value(np.broadcast_to(zero, (k, *dag.shapes[v])))
+        w: reached[v] if v in reached else op.value(op.Expand(zero, (k, *dag.shapes[v])))
         for w, v in zip(wrt, dag.sinks, strict=True)
     }
 

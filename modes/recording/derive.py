@@ -10,11 +10,10 @@ import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import Array, Dag, shape_of
-from ...ops.graphs import LIKE, Recorder, build
+from ...jacobians.symint import Symbols
+from ...ops.graphs import Recorder, build
 from ..model import Model
 from ..primal.evaluate import evaluate
-from ..tape.bodies import is_open
-from .control import nothing
 from .trace import Trace, staying, trace
 
 Names = tuple[str, ...]
@@ -43,16 +42,17 @@ class Draft:
 
 @staying
 def jvp_graph(
-    model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None
-) -> Draft:
+    model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None,
+    symbols: Symbols | None = None,
+) -> Draft:  # fmt: skip
     """(inputs, tangents) ↦ (of, J · tangents)."""
-    t = trace(model, point, (*of, *wrt), engine)
+    t = trace(model, point, (*of, *wrt), engine, symbols=symbols)
     dag = t.dag(wrt, of)
     tangents = [like(t, name, f"{name}_tangent") for name in wrt]
     reached = dag.sweep(t.recorder, dict(zip(dag.sources, tangents, strict=True)))
     draft = started(t, tangents, of, wrt)
     for name, sink in zip(of, dag.sinks, strict=True):
-        draft.outputs[f"{name}_tangent"] = arrived(t, reached, dag, name, sink)
+        draft.outputs[f"{name}_tangent"] = present(t.recorder, reached, dag, sink)
     return draft
 
 
@@ -67,36 +67,39 @@ def vjp_graph(
     suffix: str = "cotangent",
     *,
     general: bool = False,
+    symbols: Symbols | None = None,
 ) -> Draft:
     """(inputs, cotangents) ↦ (of, Jᵀ · cotangents); given `seeds` are constant cotangents."""
-    t = trace(model, point, (*of, *wrt), engine, general=general, perturbed=wrt)
+    t = trace(model, point, (*of, *wrt), engine, general=general, perturbed=wrt, symbols=symbols)
     dag = t.dag(wrt, of).T
     asked = [] if seeds is not None else [like(t, name, f"{name}_cotangent") for name in of]
     cotangents = asked if seeds is None else [seeds[name] for name in of]
     reached = dag.sweep(t.recorder, dict(zip(dag.sources, cotangents, strict=True)))
     draft = started(t, asked, of, wrt)
     for name, sink in zip(wrt, dag.sinks, strict=True):
-        draft.outputs[f"{name}_{suffix}"] = arrived(t, reached, dag, name, sink)
+        draft.outputs[f"{name}_{suffix}"] = present(t.recorder, reached, dag, sink)
     return draft
 
 
 def grad_graph(
-    model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None
-) -> Draft:
+    model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None,
+    symbols: Symbols | None = None,
+) -> Draft:  # fmt: skip
     """inputs ↦ (of, ∇ of) for a scalar `of`."""
     (value,) = evaluate(model, point, of, engine=engine).values()
     seeds = {of[0]: np.ones(value.shape, value.dtype)}
-    return vjp_graph(model, point, of, wrt, engine, seeds, "grad")
+    return vjp_graph(model, point, of, wrt, engine, seeds, "grad", symbols=symbols)
 
 
 def hvp_graph(
-    model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None
-) -> Draft:
+    model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None,
+    symbols: Symbols | None = None,
+) -> Draft:  # fmt: skip
     """(inputs, tangents) ↦ (of, ∇ of, H · tangents) for a scalar `of`."""
-    first = grad_graph(model, point, of, wrt, engine)
+    first = grad_graph(model, point, of, wrt, engine, symbols)
     gradient = first.model("grad")
     slopes = tuple(f"{name}_grad" for name in wrt)
-    draft = jvp_graph(gradient, point, (*of, *slopes), wrt, engine)
+    draft = jvp_graph(gradient, point, (*of, *slopes), wrt, engine, symbols=symbols)
     draft.traces = (*first.traces, *draft.traces)
     hidden = {f"{name}_tangent" for name in of}
     final = {f"{name}_grad_tangent": f"{name}_hvp" for name in wrt}
@@ -115,20 +118,11 @@ def like(t: Trace, name: str, new: str) -> ir.Value:
     """A new input of the shape and dtype of a tensor."""
     value = t.values[name]
     assert value.dtype is not None
-    made = t.recorder.new(shape_of(value), value.dtype.numpy(), new)
-    made.meta[LIKE] = value
-    return made
+    return t.recorder.new(shape_of(value), value.dtype.numpy(), new)
 
 
-def arrived(t: Trace, reached: Mapping[int, Array], dag: Dag, name: str, vertex: int) -> Array:
-    """What a sweep gives for a tensor, of which there may be more or less rows elsewhere."""
-    value = t.values[name]
-    if vertex not in reached and is_open(value):
-        return nothing(t.recorder, (), value)
-    return present(reached, dag, vertex)
-
-
-def present(reached: Mapping[int, Array], dag: Dag, vertex: int) -> Array:
+def present(op: Recorder, reached: Mapping[int, Array], dag: Dag, vertex: int) -> Array:
     """What a sweep gives at a vertex; zeros where nothing arrives."""
-    zero = np.zeros((), dag.dtype)
-    return reached[vertex] if vertex in reached else np.broadcast_to(zero, dag.shapes[vertex])
+    if vertex in reached:
+        return reached[vertex]
+    return op.Expand(np.zeros((), dag.dtype), dag.shapes[vertex])

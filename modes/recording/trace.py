@@ -12,8 +12,10 @@ import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import Dag
+from ...jacobians.symint import Symbols
 from ...ops import Recorder, Step
 from ...ops.node import ASKED, AT, NAN
+from ..flow.contents import free_sizes
 from ..flow.failure import NotKept, kept_whole, note
 from ..flow.opsets import lowest_opsets
 from ..flow.steps import needed, reads
@@ -21,13 +23,10 @@ from ..model import Model
 from ..primal.draws import fixed
 from ..primal.evaluate import evaluate
 from ..primal.sizes import SMALL
-from ..tape.active import active_steps
-from ..tape.bodies import again, bodies_of, closed, holds_sizes
+from ..tape.bodies import again, bodies_of, closed
 from ..tape.moving import moving
 from ..tape.record import between
-from ..tape.template import names_of
 from ..tape.unroll import unrolled
-from .control import check_sizes
 
 Made = TypeVar("Made")
 
@@ -38,9 +37,8 @@ class Trace:
 
     `numbers` are what the tensors are at the point, floating ones of several elements as zeros;
     `asked` are the tensors that somebody was told the numbers of before anything was recorded, and
-    by whom, and `behind` the steps to these and to all others; `differentiated` are the tensors
-    whose derivatives the DAGs so far consist of, and `read` those whose sizes they hold; `unrolled`
-    is the control flow that could not stay what it is, by an output, and why.
+    by whom, and `behind` the steps to these and to all others; `unrolled` is the control flow that
+    could not stay what it is, by an output, and why.
     """
 
     recorder: Recorder
@@ -50,23 +48,19 @@ class Trace:
     numbers: Mapping[str, Any] = field(default_factory=dict)
     asked: Mapping[str, str] = field(default_factory=dict)
     behind: tuple[Step, ...] = ()
-    differentiated: set[str] = field(default_factory=set)
-    read: set[str | None] = field(default_factory=set)
     unrolled: Mapping[str, str] = field(default_factory=dict)
 
     def dag(self, wrt: tuple[str, ...], of: tuple[str, ...]) -> Dag:
         """The DAG between `wrt` and `of` with graph values as data: its products are recorded."""
-        active = active_steps(self.steps, wrt, of)
-        self.differentiated.update(wrt, of, *map(names_of, active))
-        self.read.update(n for a in active if holds_sizes(a.step) for n in names_of(a))
         return between(self.recorder, self.steps, self.values, wrt, of)
 
 
 def trace(
     model: Model, point: Mapping[str, Any], names: Iterable[str], engine: str | None = None,
-    *, general: bool = False, perturbed: Collection[str] = (),
+    *, general: bool = False, perturbed: Collection[str] = (), symbols: Symbols | None = None,
 ) -> Trace:  # fmt: skip
-    """Record the steps that the named tensors need; shapes and integers are those at the point.
+    """Record the steps that the named tensors need; shapes and integers are those at the point,
+    or, with `symbols`, follow the free sizes and the integers of the inputs.
 
     A `perturbed` tensor is copied where it is computed: what is recorded of the step that computes
     it, its derivative say, reads the original, and so does not move with the copy.
@@ -77,14 +71,19 @@ def trace(
     wanted = tuple(names)
     sampled, known = fixed(model, point, engine), model.unkept
     spread = {n: known[n] for n in needed(sampled.steps, wanted)[1] if n in known}
-    model = unrolled(sampled, point, wanted, 0, engine, model.unkept)
-    asked = {**asked_in(sampled.ir.graph), **asked_in(model.ir.graph)}
+    model = unrolled(sampled, point, wanted, 0, engine, model.unkept, symbols)
+    chosen_by = asked_in(model.ir.graph)
+    if symbols is not None:  # of the others, sizes and entries are known to be what they are
+        chosen_by = {n: why for n, why in chosen_by.items() if n in symbols.pinned}
+    asked = {**asked_in(sampled.ir.graph), **chosen_by}
     steps, behind = (tuple(model.steps[k] for k in needed(model.steps, names)[0])
                      for names in (wanted, (*wanted, *asked)))  # fmt: skip
     met = {n for step in behind for n in (*reads(step), *step.outputs) if n is not None}
     numbers = evaluate(model, point, met.union(wanted, model.inputs), engine=engine)
-    recorder = Recorder(lowest_opsets(model))
+    recorder = Recorder(lowest_opsets(model), symbols)
     inputs = tuple(recorder.like(numbers[name], name) for name in model.inputs)
+    if symbols is not None:
+        recorder.open(inputs, free_sizes(model.inputs))
     values: dict[str, Any] = dict(zip(model.inputs, inputs, strict=True))
     for name in met.union(wanted) & model.constants.keys() - values.keys():
         values[name] = recorder.initializer(model.constants[name], name)
@@ -92,8 +91,6 @@ def trace(
     opsets = model.ir.opset_imports
     steps = tuple(closed(part, opsets, moved) for step in steps
                   for part in apart(step, perturbed, numbers))  # fmt: skip
-    if any(map(bodies_of, steps)):
-        check_sizes(steps, {n: numbers[n] for n in model.inputs}, model.constants, numbers.get)
     for step in steps:
         with kept_whole(step) if bodies_of(step) else nullcontext():
             made = again(recorder, step, values, [n and numbers[n] for n in step.outputs])
@@ -109,12 +106,15 @@ def staying(make: Callable[..., Made]) -> Callable[..., Made]:
     """Record with all control flow as it is, where that is possible; the rest is unrolled."""
 
     @wraps(make)
-    def made(model: Model, *args: Any, **kwargs: Any) -> Made:
+    def made(model: Model, *args: Any, symbols: Symbols | None = None, **kwargs: Any) -> Made:
+        before = symbols and (dict(symbols.guards), dict(symbols.pinned))
         while True:
             try:
-                return make(model, *args, **kwargs)
+                return make(model, *args, symbols=symbols, **kwargs)
             except NotKept as reason:
                 note(model, reason)
+                if symbols is not None and before:
+                    symbols.guards, symbols.pinned = before
 
     return made
 

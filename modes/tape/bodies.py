@@ -6,7 +6,7 @@ become inputs: explicit ones first, captured ones behind, under the names that t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,9 +14,11 @@ import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import shape_of
+from ...jacobians.symint import Number, at
 from ...ops import Recorder, Step, numbers
-from ...ops.graphs import ROWS, body_of
+from ...ops.graphs import body_of
 from ...ops.node import AT, NAN
+from ..flow.shapes import shape_formals, shape_outputs
 from ..flow.steps import SHAPES, captured, steps_of
 from .moving import moving
 
@@ -114,7 +116,7 @@ def body(graph: ir.Graph, opsets: Mapping[str, int], moved: Iterable[str]) -> Bo
 def zeros(value: ir.Value) -> np.ndarray:
     """Zeros of the shape of a value."""
     assert value.dtype is not None
-    return np.broadcast_to(np.zeros((), value.dtype.numpy()), shape_of(value))
+    return np.broadcast_to(np.zeros((), value.dtype.numpy()), at(shape_of(value)))
 
 
 def replayed(op: Recorder, body: Body, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,44 +143,45 @@ def again(
         inputs = inputs[: explicit(step)]
         while inputs and inputs[-1] is None:
             inputs = inputs[:-1]
-        graphs = {key: graph_of(op, inner, values) for key, inner in bodies.items()}
-        step = replace(step, attrs={**step.attrs, **graphs})
-    made = op.copy(step, [n and values[n] for n in inputs], likes)
+    operands = [n and values[n] for n in inputs]
+    graphs = {key: graph_of(op, step, inner, operands, values) for key, inner in bodies.items()}
+    made = op.copy(replace(step, attrs={**step.attrs, **graphs}), operands, likes)
     if bodies:
-        mark_rows(whole, made, values)
+        shape_outputs(op, whole, graphs, operands, made, turns_of(whole, values))
     return made
 
 
-def mark_rows(step: Step, made: Iterable[ir.Value | None], values: Mapping[str, Any]) -> None:
-    """Note which outputs have a row for every turn, of which there may be more or less."""
-    counted = any(is_open(values[n]) for n in step.inputs if n)
-    if step.op_type == "Loop":
-        counted = counted or not fixed_turns(step, lambda name: values[name].const_value)
-    for o, value in enumerate(made):
-        if value is not None and counted and slots(step, o)[1] is None:
-            value.meta[ROWS] = True
+def turns_of(step: Step, values: Mapping[str, Any]) -> Number | None:
+    """How many turns there are, where that does not depend on what they do."""
+    if step.op_type == "Loop" and fixed_turns(step, lambda name: values[name].const_value):
+        return max(int(np.ravel(values[str(step.inputs[0])].const_value.numpy())[0]), 0)
+    if step.op_type == "Scan":
+        k = series(step)[0]
+        axis = step.attrs.get("scan_input_axes", (0,))[0]
+        return shape_of(values[str(step.inputs[k])])[axis]
+    return None
 
 
-def is_open(value: Any) -> bool:
-    """Whether a value has rows of which there may be more or less."""
-    return isinstance(value, ir.Value) and ROWS in value.meta
-
-
-def graph_of(op: Recorder, body: Body, values: Mapping[str, Any]) -> ir.Graph:
-    """A body as a subgraph among these values."""
+def graph_of(
+    op: Recorder, step: Step, body: Body, operands: Sequence[Any], values: Mapping[str, Any]
+) -> ir.Graph:
+    """A body of a step as a subgraph among these values."""
     with op.body():
-        formals = formals_of(op, body)
+        formals = formals_of(op, step, body, operands)
         inner = replayed(op, body, {**values, **formals})
         results = [inner[name] for name in body.results]
         return body_of(op, formals.values(), results, body.name)
 
 
-def formals_of(op: Recorder, body: Body) -> dict[str, ir.Value]:
-    """New inputs of a body, whose numbers nobody knows."""
+def formals_of(
+    op: Recorder, step: Step, body: Body, operands: Sequence[Any]
+) -> dict[str, ir.Value]:
+    """New inputs of a body of a step, whose numbers nobody knows."""
     made = {name: op.like(body.like[name]) for name in body.formals}
     for value in made.values():
         value.meta.pop(AT, None)
         value.meta[NAN] = True
+    shape_formals(op, step, made.values(), operands)
     return made
 
 

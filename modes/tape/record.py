@@ -11,6 +11,7 @@ import numpy as np
 from ...jacobians import Dag, Edge, Jacobian, Joint, Zero, chosen, common, dtype_of, shape_of
 from ...jacobians.cached import cached_property
 from ...jacobians.errors import OnnxJacError, UnsupportedOp
+from ...jacobians.symint import agree
 from ...ops import Node, Step, find, numbers
 from ...ops.node import remedy
 from ..naming.names import is_float
@@ -140,6 +141,9 @@ def blocks_of(active: ActiveStep, values: Mapping[str, Any], op: Any) -> dict[Sl
     )
     if not wanted:
         return {}
+    symbols = getattr(op, "symbols", None)
+    if symbols is not None:
+        symbols.reader = str(step)
     try:
         with np.errstate(all="ignore"):
             blocks = declared.rule(op, Node(step, inputs, outputs, wanted))
@@ -148,6 +152,8 @@ def blocks_of(active: ActiveStep, values: Mapping[str, Any], op: Any) -> dict[Sl
     except OnnxJacError:
         raise
     except Exception as error:
+        if symbols is not None:
+            op.fix(value for value in (*inputs, *outputs) if value is not None)
         raise OnnxJacError(
             f"the rule of {step} failed on {tensors_text(step, values)}: "
             f"{type(error).__name__}: {error}"
@@ -166,7 +172,7 @@ def check_blocks(blocks: Mapping[Slot, Any], inputs: Tensors, outputs: Tensors) 
         if not isinstance(J, Jacobian):
             raise TypeError(f"its block {o, i} is of type {type(J).__name__}, not a Jacobian")
         found, shapes = (J.out_shape, J.in_shape), (shape_of(outputs[o]), shape_of(inputs[i]))
-        if found != shapes:
+        if not agree(found, shapes):
             raise ValueError(f"its block {o, i} is between shapes {found}, not {shapes}")
 
 

@@ -28,13 +28,16 @@ import numpy as np
 import onnx_ir as ir
 
 from ...jacobians.errors import OnnxJacError
+from ...jacobians.symint import Symbols
 from ...ops import Node, Recorder, Step, Twin, build, copied, find
 from ...ops.graphs import body_of
 from ...ops.node import ASKED, AT
+from ..flow.contents import free_sizes
 from ..flow.control import CONTROL, begin, control, end
 from ..flow.failure import LongLoop, explained, kept_whole
 from ..flow.meter import Meter
 from ..flow.sequences import SEQUENCES
+from ..flow.shapes import shape_formals, shape_outputs
 from ..flow.steps import SHAPES, array_of, needed, reads
 from ..model import Model
 from ..naming.names import is_float
@@ -64,21 +67,26 @@ def is_defined(step: Step) -> bool:
 def unrolled(
     model: Model, point: Mapping[str, Any], names: Iterable[str],
     most: int | None = None, engine: str | None = None, unkept: Collection[str | None] = (),
+    symbols: Symbols | None = None,
 ) -> Model:  # fmt: skip
     """The part of the model that the named tensors need, flat; the model itself if it is flat.
 
     Loops of more than `most` turns, those inside counted, stay as they are, with flat bodies; for
     `most` of 0 all control flow does. `unkept` are outputs of steps that cannot; `NotKept` tells of
-    another one.
+    another one. With `symbols` its free sizes stay free, but for those that decide what is
+    unrolled.
     """
     wanted = tuple(names)
     steps = [model.steps[k] for k in needed(model.steps, wanted, point)[0]]
     if is_flat(steps, {**model.constants, **point}):
         return model
-    unroller = Unroller(model, most, unkept, partial(evaluate, model, point, engine=engine))
+    values = partial(evaluate, model, point, engine=engine)
+    unroller = Unroller(model, most, unkept, values, symbols)
     given = [name for name in dict.fromkeys((*model.inputs, *point)) if name in point]
     tensors = [name for name in given if is_variable(model, name, point[name])]
     inputs = [unroller.op.input(point[name], name) for name in tensors]
+    if symbols is not None:
+        unroller.op.recorder.open(inputs, free_sizes(model.inputs))
     unroller.moving.update(map(id, inputs))
     scope: Scope = dict(zip(tensors, inputs, strict=True))
     for name, array in {**model.constants, **point}.items():
@@ -122,10 +130,10 @@ class Unroller:
 
     def __init__(
         self, model: Model, most: int | None, unkept: Collection[str | None],
-        values: Callable[[list[str]], Mapping[str, Any]],
+        values: Callable[[list[str]], Mapping[str, Any]], symbols: Symbols | None = None,
     ) -> None:  # fmt: skip
         self.model, self.meter = model, Meter(model.limits)
-        self.op = Twin(Recorder(model.ir.opset_imports))
+        self.op = Twin(Recorder(model.ir.opset_imports, symbols))
         self.most, self.unkept, self.values = most, unkept, values
         self.moving: set[int] = set()
         self.inside = False  # a body that is kept
@@ -140,6 +148,8 @@ class Unroller:
     def run(self, steps: Iterable[Step], scope: Scope, prefix: str) -> None:
         """Record the steps; `scope` gets their outputs by name."""
         for step in steps:
+            if self.op.recorder.symbols is not None:
+                self.op.recorder.symbols.reader = str(step)
             with explained(step, scope):
                 inputs = [None if name is None else scope[name] for name in step.inputs]
                 names = tuple(name and prefix + name for name in step.outputs)
@@ -245,7 +255,7 @@ class Unroller:
         try:
             for key, graph in step.attrs.items():
                 if isinstance(graph, ir.Graph):
-                    bodies[key], found[key] = self.kept_body(graph, begin(step, held), scope)
+                    bodies[key], found[key] = self.kept_body(step, graph, inputs, scope)
         finally:
             self.inside = outside
         whole = replace(step, attrs={**step.attrs, **bodies})
@@ -255,15 +265,16 @@ class Unroller:
             known = self.values([name for name in step.outputs if name])
             numbers = [name and known[name] for name in step.outputs]
         made = self.op.recorder.copy(whole, inputs, numbers, names)
+        shape_outputs(self.op.recorder, step, bodies, inputs, made)
         for value, number in zip(made, numbers, strict=True):
             self.op.remember(value, number)
         return made
 
     def kept_body(
-        self, graph: ir.Graph, arguments: Sequence[Any], outer: Scope
+        self, step: Step, graph: ir.Graph, inputs: list[Any], outer: Scope
     ) -> tuple[ir.Graph, list[Any]]:
-        """A subgraph made flat, and its outputs for these numbers of its inputs."""
-        prefix = self.prefix(graph)
+        """A subgraph of a step made flat, and its outputs at the first turn."""
+        prefix, arguments = self.prefix(graph), begin(step, [*map(self.number, inputs)])
         scope: Scope = ChainMap({}, outer)
         with self.op.recorder.body():
             for name, value in graph.initializers.items():
@@ -273,6 +284,7 @@ class Unroller:
                 formals.append(self.op.input(np.asarray(number), prefix + str(value.name)))
                 formals[-1].meta.pop(AT, None)
                 scope[str(value.name)] = formals[-1]
+            shape_formals(self.op.recorder, step, formals, inputs)
             self.moving.update(map(id, formals))
             steps = self.model.body(graph)
             self.meter.turn(len(steps))

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ...jacobians.errors import UnsupportedOp
+from ...jacobians.errors import OnnxJacError, UnsupportedOp
 from ...ops import Step
 from ...ops.graphs import copied, name_nodes, reachable
 from ..flow.control import CONTROL, begin, end
+from ..flow.shapes import shape_formals, shape_outputs
 from ..flow.steps import array_of
 from .scope import Scope
 from .walk import outputs_of
@@ -25,19 +26,39 @@ def control(low: Scope, step: Step, inputs: Sequence[Any]) -> tuple[Any, ...]:
     if step.op_type not in CONTROL or step.domain:
         raise UnsupportedOp(f"{step} has a subgraph and is not If, Loop or Scan")
     held = [None if value is None else low.samples[value] for value in inputs]
-    bodies, found = {}, {}
-    for name, graph in step.attrs.items():
-        if isinstance(graph, ir.Graph):
-            bodies[name], found[name] = body(low, graph, begin(step, held))
-    lowered = replace(step, attrs={**step.attrs, **bodies})
-    return low.copy(lowered, inputs, end(step, held, found), step.outputs)
+    for steady in (True, False):
+        bodies, found = {}, {}
+        for name, graph in step.attrs.items():
+            if isinstance(graph, ir.Graph):
+                given = begin(step, held)
+                bodies[name], found[name] = body(low, step, graph, inputs, given, steady)
+        lowered = replace(step, attrs={**step.attrs, **bodies})
+        made = low.copy(lowered, inputs, end(step, held, found), step.outputs)
+        try:
+            shape_outputs(low.op, step, bodies, inputs, made)
+        except OnnxJacError:  # a state that changes its shape
+            for value in filter(None, made):
+                low.op.shape(value, None)
+        else:
+            break
+    return made
 
 
-def body(low: Scope, graph: ir.Graph, numbers: Iterable[Any]) -> tuple[ir.Graph, Arrays]:
-    """A subgraph lowered, and its outputs for some numbers of its inputs."""
+def body(
+    low: Scope, step: Step, graph: ir.Graph, inputs: Sequence[Any], numbers: Iterable[Any],
+    steady: bool,
+) -> tuple[ir.Graph, Arrays]:  # fmt: skip
+    """A subgraph of a step lowered, and its outputs for some numbers of its inputs, whose shapes
+    are `steady` where no turn changes them.
+    """
     with low.inner():
         pairs = zip(graph.inputs, map(np.asarray, numbers), strict=True)
         formals = [low.entry(value.name or "", at) for value, at in pairs]
+        if steady:
+            shape_formals(low.op, step, formals, inputs)
+        else:
+            for value in formals:
+                low.op.shape(value, None)
         for name, value in graph.initializers.items():  # they move to the model
             low.values[name] = low.op.initializer(array_of(value))
         low.run(low.model.body(graph))
@@ -48,7 +69,6 @@ def body(low: Scope, graph: ir.Graph, numbers: Iterable[Any]) -> tuple[ir.Graph,
         low.name_all(outputs_of(nodes))
         name_nodes(nodes)
         found = [low.samples[value] for value in results]
-    low.opened += zip(formals, graph.inputs, strict=True)
     return ir.Graph(formals, results, nodes=nodes, name=graph.name), found
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
 
 from ...jacobians import Dag, dtype_of
-from ...jacobians.errors import InputError, OnnxJacError, UnknownTensor, UnsupportedOp, closest
+from ...jacobians.errors import InputError, UnknownTensor, closest
 from ...ops import Step
 from ...ops.graphs import operands_of
 from ..flow.steps import reads
 from ..naming.names import is_float
-from ..recording.control import check_bodies
-from ..recording.sizes import Sizes
 from ..tape.active import is_zero, reach_forward
 from .walk import INITIALIZER, ancestors, leaves
 
@@ -98,26 +96,6 @@ def complete(step: Step, nodes: list[ir.Node], listed: Sequence[ir.Value], y: ir
             f"{step}: {step.attrs['y']!r} also depends on {named}, in neither xs nor zs: list "
             "what it depends on and is not differentiated in zs"
         )
-
-
-def kept(step: Step, steps: Iterable[Step], sizes: Sizes) -> None:
-    """Control flow between the tensors and y can be differentiated as it is."""
-    for inner in steps:
-        try:
-            check_bodies(inner, sizes)
-        except OnnxJacError as error:
-            raise UnsupportedOp(f"{step} would differentiate through {inner}: {error}") from error
-
-
-def sized(step: Step, sizes: Sizes, names: Iterable[str]) -> None:
-    """No size between the tensors and y hangs on numbers, of which only a sample is known."""
-    for name in sorted(names):
-        if name in sizes.causes:
-            behind = ", ".join(map(repr, sorted(sizes.causes[name])))
-            raise UnsupportedOp(
-                f"{step}: the size of {name!r} depends on the numbers of {behind}: make it a "
-                "constant of the model"
-            )
 
 
 def differentiable(step: Step, steps: Sequence[Step], dag: Dag, wrt: Names, y: str) -> None:

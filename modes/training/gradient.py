@@ -11,23 +11,21 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from onnx.helper import make_tensor_type_proto
 
 from ...jacobians import Array, Dag, shape_of
+from ...jacobians.errors import UnsupportedOp
 from ...ops import Step
 from ...ops.graphs import operands_of
-from ..flow.steps import array_of, reads
+from ..flow.failure import NotKept
+from ..flow.steps import reads
 from ..recording.derive import present
-from ..recording.sizes import Sizes
 from ..recording.trace import Trace
-from ..tape.active import active_steps
-from ..tape.bodies import closed, holds_sizes
+from ..tape.bodies import closed
 from ..tape.moving import moving
-from ..tape.template import names_of
 from . import checks
 from .scope import Scope
 from .substitution import substituted
-from .walk import ancestors, outputs_of, step_of
+from .walk import ancestors, step_of
 
 
 def gradient(low: Scope, step: Step, inputs: Sequence[Any]) -> list[Array]:
@@ -66,14 +64,15 @@ def pulled_back(
     values = {value.name or "": given.get(value, value) for value in met}
     steps = closed_steps(low, nodes)
     wrt, of = tuple(value.name or "" for value in wanted), (target.name or "",)
-    sizes = sizes_of(low, target)
-    checks.kept(step, steps, sizes)
-    sized = [a for a in active_steps(steps, wrt, of) if holds_sizes(a.step)]
-    names = {name for a in sized for name in names_of(a)}
-    checks.sized(step, sizes, names)
-    dag = Trace(low.op, values, (), steps).dag(wrt, of)
-    checks.differentiable(step, steps, dag, wrt, of[0])
-    return swept(low, dag.T, values[of[0]])
+    low.symbols.reader = str(step)
+    try:
+        dag = Trace(low.op, values, (), steps).dag(wrt, of)
+        checks.differentiable(step, steps, dag, wrt, of[0])
+        return swept(low, dag.T, values[of[0]])
+    except NotKept as error:
+        through = next((s for s in steps if error.output in s.outputs), step)
+        message = f"{step} would differentiate through {through}: {error}"
+        raise UnsupportedOp(message) from error
 
 
 def closed_steps(low: Scope, nodes: Iterable[ir.Node]) -> tuple[Step, ...]:
@@ -91,25 +90,9 @@ def moved_in(steps: tuple[Step, ...], constants: Collection[str | None]) -> set[
     return moving(steps, {name for step in steps for name in reads(step)} - known)
 
 
-def sizes_of(low: Scope, target: ir.Value) -> Sizes:
-    """The sizes of all that a value is computed from."""
-    nodes = ancestors([target])
-    met = dict.fromkeys((target, *met_by(nodes)))
-    low.name_all(met)
-    named = {value.name or "": value for value in met}
-    constants = {n: array_of(v) for n, v in named.items() if v.const_value is not None}
-    made = set(outputs_of(nodes))
-    types = {
-        n: make_tensor_type_proto(int(v.dtype), shape_of(v))
-        for n, v in named.items() if v not in made and v.dtype is not None
-    }  # fmt: skip
-    sizes = Sizes(types, constants, lambda name: low.samples[named[name]])
-    return sizes.run(closed_steps(low, nodes))
-
-
 def swept(low: Scope, dag: Dag, y: ir.Value) -> list[Array]:
     """The cotangents that ones at y give, at every sink."""
     assert y.dtype is not None
-    ones = np.broadcast_to(np.ones((), y.dtype.numpy()), shape_of(y))
+    ones = low.op.Expand(np.ones((), y.dtype.numpy()), shape_of(y))
     reached = dag.sweep(low.op, {dag.sources[0]: ones})
-    return [present(reached, dag, sink) for sink in dag.sinks]
+    return [present(low.op, reached, dag, sink) for sink in dag.sinks]

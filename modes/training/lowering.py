@@ -9,15 +9,16 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from ...jacobians.errors import warn
+from ...jacobians.symint import Symbols
 from ...ops import Node, Step, find
 from ...ops.node import TRAINING
+from ..flow.contents import free_sizes
 from ..flow.opsets import lowest_opsets
 from ..load import load
 from ..loading.upgrade import WORKING_OPSET
 from ..model import Model
 from ..recording.derive import Draft
-from ..recording.symbolic import batch_symbol, generalised
+from ..recording.guarded import guarded
 from .bodies import control
 from .gradient import gradient
 from .optimizers import OPERATORS
@@ -36,8 +37,8 @@ def lower_gradients(model: Any, *, sizes: Mapping[str, int] | None = None) -> on
     through the derivative of another Gradient that vanishes almost everywhere, or not at all, the
     result is zero. `Adagrad`, `Adam` and `Momentum` become their pseudo-code.
 
-    A symbolic first dimension of the inputs stays symbolic where that is right at all sizes that
-    `export` tries; `sizes` gives other symbols their sizes. Raises `InputError` where a node breaks
+    Symbolic dimensions of the inputs stay symbolic, as in `export`; a size that must be fixed for
+    it is what `sizes` says of its symbol, else 2. Raises `InputError` where a node breaks
     its specification, and `OnnxJacError` where a derivative depends on integers of the inputs as
     its structure does: lengths, axes, shapes.
 
@@ -45,29 +46,30 @@ def lower_gradients(model: Any, *, sizes: Mapping[str, int] | None = None) -> on
     """
     loaded = model if isinstance(model, Model) else load(model)
     point = sample_inputs(loaded, sizes or {})
-    warn_fixed(loaded, sizes or {}, "say their size with sizes=")
-    name = loaded.name or "lowered"
-    made = generalised(loaded, point, lambda at: Lowering(loaded, at).draft(), name)
-    return ir.to_proto(made.ir)
+    return ir.to_proto(lowered(loaded, point, loaded.name or "lowered").ir)
 
 
-def warn_fixed(model: Model, sizes: Mapping[str, int], remedy: str) -> None:
-    """Say which open dimensions, besides the first of the batch, are given a size unasked."""
-    batch = batch_symbol(model)
-    dims = {d: spec.name for spec in model.inputs.values() for d in spec.shape or ()}
-    fixed = {d: n for d, n in dims.items() if not isinstance(d, int) and d != batch}
-    unasked = [f"{d or 'without a name'} of {n!r}" for d, n in fixed.items() if d not in sizes]
-    if unasked:
-        warn(f"these dimensions are fixed at 2, {remedy}: {', '.join(unasked)}")
+def lowered(
+    model: Model, point: Mapping[str, np.ndarray], name: str, mutable: Collection[str] = ()
+) -> Model:
+    """The model without training operators; initializers that are `mutable` are inputs of it."""
+
+    def make(point: Mapping[str, np.ndarray], symbols: Symbols) -> Draft:
+        return Lowering(model, point, symbols).draft(mutable)
+
+    return guarded(model, point, make, name)
 
 
 class Lowering(Scope):
     """The model at a sample of its inputs."""
 
-    def __init__(self, model: Model, point: Mapping[str, np.ndarray]) -> None:
+    def __init__(
+        self, model: Model, point: Mapping[str, np.ndarray], symbols: Symbols
+    ) -> None:
         imports = {d: v for d, v in lowest_opsets(model).items() if d != TRAINING}
-        super().__init__(model, {**imports, "": max(imports.get("", 1), WORKING_OPSET)})
+        super().__init__(model, {**imports, "": max(imports.get("", 1), WORKING_OPSET)}, symbols)
         self.inputs = [self.entry(name, at) for name, at in point.items()]
+        self.op.open(self.inputs, free_sizes(model.inputs))
 
     def draft(self, mutable: Collection[str] = ()) -> Draft:
         """The whole model, recorded."""
@@ -79,9 +81,6 @@ class Lowering(Scope):
                 self.values[name] = self.op.initializer(array, name)
         self.run(self.model.steps)
         self.name_all(outputs_of(self.op.nodes))
-        for value, source in self.opened:
-            if value.shape != ():  # what stands for one turn need not hold for the others
-                value.shape = source.shape
         return Draft(self.op, self.inputs, {name: self.values[name] for name in self.model.outputs})
 
     def results(self, step: Step, inputs: Sequence[Any]) -> Sequence[Any]:

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from ...jacobians import shape_of
 from ...jacobians.errors import InputError, OnnxJacError
+from ...jacobians.symint import at
 from ...ops import numbers
 from ..flow.steps import python_of
 from ..loading.messages import first_line
@@ -70,7 +71,7 @@ class Samples:
 def ones(value: ir.Value) -> np.ndarray:
     """What stands for a value of which only the shape is known."""
     assert value.dtype is not None
-    return np.ones(shape_of(value), value.dtype.numpy())
+    return np.ones(at(shape_of(value)), value.dtype.numpy())
 
 
 def sample_inputs(model: Model, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:

@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import Array
+from ...jacobians.symint import Symbols
 from ...ops import Recorder, Step
 from ...ops.graphs import fresh
 from ...ops.node import AT
@@ -27,11 +28,10 @@ class Scope(ABC):
     number. The rules see the number of an integer only where it follows from shapes and constants.
     """
 
-    def __init__(self, model: Model, opset_imports: Mapping[str, int]) -> None:
-        self.model, self.op = model, Recorder(opset_imports)
+    def __init__(self, model: Model, opset_imports: Mapping[str, int], symbols: Symbols) -> None:
+        self.model, self.op, self.symbols = model, Recorder(opset_imports, symbols), symbols
         self.samples = Samples(opset_imports)
         self.values: ChainMap[str, ir.Value] = ChainMap()
-        self.opened: list[tuple[ir.Value, ir.Value]] = []  # inputs of bodies, as they were declared
         self._taken = {n for graph in model.ir.graphs() for n in names_in(graph) if n}
         self._nodes: set[str] = set()
 
@@ -42,6 +42,7 @@ class Scope(ABC):
     def run(self, steps: Iterable[Step]) -> None:
         """Record steps; their outputs go to `values`."""
         for step in steps:
+            self.symbols.reader = str(step)
             results = self.results(step, [name and self.values[name] for name in step.inputs])
             for name, value in zip(step.outputs, results, strict=False):
                 if name:

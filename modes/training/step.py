@@ -20,8 +20,7 @@ from ..load import load
 from ..model import Model
 from ..naming.names import unique
 from ..primal.inputs import check_inputs
-from ..recording.symbolic import generalised
-from .lowering import Lowering, warn_fixed
+from .lowering import lowered
 from .samples import sample_inputs
 from .state import (
     State,
@@ -77,17 +76,11 @@ def training_step(model: Any, inputs: Mapping[str, Any] | None = None) -> onnx.M
     check_bindings(model)
     whole, new = iteration(model)
     net = loaded(whole, "the model with its algorithm")
-    if inputs is None:
-        point = sample_inputs(net, {})
-        warn_fixed(net, {}, "give an example of the inputs")
-    else:
-        point = batch_of(net, inputs)
+    point = sample_inputs(net, {}) if inputs is None else batch_of(net, inputs)
     chosen = {v.name for v in whole.graph.input} & net.initializers.keys()
     first = {pair.key for info in model.training_info for pair in info.initialization_binding}
     mutable = new.keys() | first | chosen
-    made = generalised(
-        net, point, lambda at: Lowering(net, at).draft(mutable), f"{net.name or 'model'}_step"
-    )
+    made = lowered(net, point, f"{net.name or 'model'}_step", mutable)
     check_updates(model, made, new)
     for name in chosen - new.keys() - first:
         value = next(v for v in made.ir.graph.inputs if v.name == name)

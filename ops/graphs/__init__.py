@@ -1,8 +1,6 @@
 """The graphs reading: calls of the vocabulary over `onnx_ir.Value`s become nodes of a graph."""
 
 from .build import (
-    LIKE,
-    ROWS,
     body_of,
     build,
     copied,
@@ -18,6 +16,6 @@ from .recorder import Recorder
 from .twin import Twin
 
 __all__ = [
-    "LIKE", "ROWS", "Recorder", "Twin", "body_of", "build", "copied", "every", "fresh",
+    "Recorder", "Twin", "body_of", "build", "copied", "every", "fresh",
     "name_inside", "name_nodes", "operands_of", "reachable", "subgraphs",
 ]  # fmt: skip

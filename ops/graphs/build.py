@@ -13,15 +13,6 @@ IR_VERSION = 10
 """What opset 21 came with; newer opsets raise it below."""
 
 
-LIKE = "onnxjac.like"
-"""Key, in the metadata of an input: the tensor of which it is a tangent."""
-
-ROWS = "onnxjac.rows"
-"""Key, in the metadata of a graph value: that it has one row for every turn of a Loop, of which
-there may be more or less at another point.
-"""
-
-
 def build(
     recorder: Recorder,
     inputs: Iterable[ir.Value],
@@ -40,7 +31,6 @@ def build(
     give_names(entries, initializers, nodes)
     name_nodes(nodes)
     name_inside(entries, initializers, nodes)
-    open_rows(entries, nodes)
     graph = ir.Graph(
         entries, results, nodes=nodes, initializers=initializers, name=name,
         opset_imports=recorder.opset_imports,
@@ -147,22 +137,6 @@ def every(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
         for attribute in node.attributes.values():
             if attribute.type is ir.AttributeType.GRAPH:
                 yield from every(attribute.value)
-
-
-def open_rows(inputs: Iterable[ir.Value], nodes: Iterable[ir.Node]) -> None:
-    """Take the sizes from all that is computed from rows of which there may be more or less.
-
-    An input is like the tensor that it is a tangent of, which its metadata tell.
-    """
-    counted = {v for v in inputs if ROWS in v.meta}
-    for node in every(nodes):
-        if any(a.type is ir.AttributeType.GRAPH for a in node.attributes.values()):
-            counted.update(v for v in node.outputs if ROWS in v.meta)
-        elif any(v in counted or v.meta.get(LIKE) in counted for v in node.inputs if v is not None):
-            counted.update(node.outputs)
-    counted.update(v for v in inputs if v.meta.get(LIKE) in counted)
-    for value in counted:
-        value.shape = ir.Shape([None] * len(value.shape or ()))
 
 
 def subgraphs(nodes: Iterable[ir.Node]) -> Iterator[ir.Graph]:

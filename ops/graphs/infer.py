@@ -1,4 +1,7 @@
-"""Infer: shape and dtype of what a node computes, by ONNX's own shape inference."""
+"""Infer: shape and dtype of what a node computes, by ONNX's own shape inference.
+
+Symbolic sizes go through it as named dimensions.
+"""
 
 from __future__ import annotations
 
@@ -11,34 +14,89 @@ import onnx_ir as ir
 
 from ...jacobians import shape_of
 from ...jacobians.errors import OnnxJacError
+from ...jacobians.symint import Number, SymInt, at, is_symbolic
+from ..node import AT
+from .shapes import SMALL, STILL, content, sizes_by_formula
 
 Type = tuple[tuple[int, ...], np.dtype]
+Values = tuple[ir.Value | None, ...]
+Known = tuple[Number | None, ...]
+"""A shape in which some sizes are not known."""
 
 
 def output_types(
-    op_type: str,
-    domain: str,
-    version: int,
-    values: tuple[ir.Value | None, ...],
-    attrs: Mapping[str, Any],
-    outputs: int,
+    op_type: str, domain: str, version: int, values: Values, attrs: Mapping[str, Any], outputs: int
 ) -> tuple[Type, ...]:
-    """(shape, dtype) of the first outputs of a node; `OnnxJacError` where data decides them."""
+    """(shape, dtype) at the point of the first outputs of a node.
+
+    Raises `OnnxJacError` where data decides them.
+    """
+    try:
+        found = inferred(op_type, domain, version, values, attrs, outputs, type_at, data_at)
+    except Exception as error:
+        raise OnnxJacError(f"cannot record {op_type} on {described(values)}: {error}") from error
+    return tuple(_type(kind, op_type, values) for kind in found)
+
+
+def inferred(
+    op_type: str, domain: str, version: int, values: Values, attrs: Mapping[str, Any],
+    outputs: int, type_of: Any, data_of: Any,
+) -> list[onnx.TypeProto | None]:  # fmt: skip
+    """What ONNX infers for a node whose operands have these types and data."""
     names = [f"i{k}" if value is not None else "" for k, value in enumerate(values)]
     results = [f"o{k}" for k in range(outputs)]
     node = onnx.helper.make_node(op_type, names, results, domain=domain, **attrs)
     present = {name: value for name, value in zip(names, values, strict=True) if value is not None}
+    data = {name: data_of(value) for name, value in present.items()}
+    found = onnx.shape_inference.infer_node_outputs(
+        onnx.defs.get_schema(op_type, version, domain),
+        node,
+        {name: type_of(value) for name, value in present.items()},
+        {name: tensor for name, tensor in data.items() if tensor is not None},
+        opset_imports=[onnx.helper.make_opsetid(domain, version)],
+    )
+    return [found.get(name) for name in results]
+
+
+def is_open(values: Values) -> bool:
+    """Whether some operand has a symbolic shape, or integers that are no constant."""
+    return any(
+        is_symbolic(shape_of(v)) or (v.const_value is None and content(v) is not None)
+        for v in values if v is not None
+    )  # fmt: skip
+
+
+def symbolic_shapes(
+    op_type: str, domain: str, version: int, values: Values, attrs: Mapping[str, Any], outputs: int
+) -> list[Known | None]:
+    """The symbolic shapes of the outputs of a node, as far as they can be told."""
+    told = sizes_by_formula(op_type, domain, values, attrs)
+    if told is not None:
+        return [*told, *(None,) * (outputs - len(told))][:outputs]
+    sizes: dict[str, SymInt] = {}
+
+    def type_of(value: ir.Value) -> onnx.TypeProto:
+        shape: tuple[Number, ...] = shape_of(value)
+        named = [f"s{n.key}" if isinstance(n, SymInt) else n for n in shape]
+        sizes.update((f"s{n.key}", n) for n in shape if isinstance(n, SymInt))
+        assert value.dtype is not None
+        return onnx.helper.make_tensor_type_proto(int(value.dtype), named)
+
     try:
-        found = onnx.shape_inference.infer_node_outputs(
-            onnx.defs.get_schema(op_type, version, domain),
-            node,
-            {name: type_proto(value) for name, value in present.items()},
-            {name: tensor_proto(value) for name, value in present.items() if small(value)},
-            opset_imports=[onnx.helper.make_opsetid(domain, version)],
-        )
-    except Exception as error:
-        raise OnnxJacError(f"cannot record {op_type} on {described(values)}: {error}") from error
-    return tuple(_type(found.get(name), op_type, values) for name in results)
+        found = inferred(op_type, domain, version, values, attrs, outputs, type_of, data_everywhere)
+    except Exception:  # it may have no inference, or not for symbols
+        return [None] * outputs
+    return [sizes_in(kind, sizes) for kind in found]
+
+
+def sizes_in(proto: onnx.TypeProto | None, sizes: Mapping[str, SymInt]) -> Known | None:
+    """The shape in an inferred type."""
+    if proto is None or not proto.tensor_type.HasField("shape"):
+        return None
+    return tuple(
+        d.dim_value if d.HasField("dim_value") else sizes.get(d.dim_param)
+        for d in proto.tensor_type.shape.dim
+    )
 
 
 def _type(proto: onnx.TypeProto | None, op_type: str, values: tuple[ir.Value | None, ...]) -> Type:
@@ -51,22 +109,28 @@ def _type(proto: onnx.TypeProto | None, op_type: str, values: tuple[ir.Value | N
     return tuple(d.dim_value for d in dims), np.dtype(dtype)
 
 
-def type_proto(value: ir.Value) -> onnx.TypeProto:
-    """The type of a value, as inference takes it."""
+def type_at(value: ir.Value) -> onnx.TypeProto:
+    """The type of a value at the point, as inference takes it."""
     assert value.dtype is not None
-    return onnx.helper.make_tensor_type_proto(int(value.dtype), shape_of(value))
+    return onnx.helper.make_tensor_type_proto(int(value.dtype), at(shape_of(value)))
 
 
-def tensor_proto(value: ir.Value) -> onnx.TensorProto:
-    """A constant value as data for inference."""
-    assert value.const_value is not None
-    return onnx.numpy_helper.from_array(value.const_value.numpy())
-
-
-def small(value: ir.Value) -> bool:
-    """Whether a value is a constant of few integers: a shape, axes, pads."""
+def data_everywhere(value: ir.Value) -> onnx.TensorProto | None:
+    """The few integers of a constant, as data for inference: a shape, axes, pads."""
     held = value.const_value
-    return held is not None and held.size <= 64 and held.dtype.is_integer()
+    if held is None and STILL in value.meta and AT in value.meta:
+        return onnx.numpy_helper.from_array(value.meta[AT])
+    if held is None or held.size > SMALL or not held.dtype.is_integer():
+        return None
+    return onnx.numpy_helper.from_array(held.numpy())
+
+
+def data_at(value: ir.Value) -> onnx.TensorProto | None:
+    """The few integers of a value at the point."""
+    held = content(value)
+    if held is None or held.dtype != object or value.dtype == ir.DataType.BOOL:
+        return data_everywhere(value)
+    return onnx.numpy_helper.from_array(np.array([at(n) for n in held.ravel()]).reshape(held.shape))
 
 
 def described(values: tuple[ir.Value | None, ...]) -> str:

@@ -16,11 +16,24 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from ...jacobians import Array, reading
+from ...jacobians import Array, dtype_of, reading, shape_of
+from ...jacobians.errors import OnnxJacError
+from ...jacobians.symint import (
+    Number,
+    Ratio,
+    Symbols,
+    SymInt,
+    at,
+    depth_of,
+    is_symbolic,
+    lowered,
+    lowered_ratio,
+)
 from ..node import AT, NAN, Step, has_nan, schema_defaults
 from ..numbers import numbers
-from .infer import output_types
-from .operands import operands
+from .infer import Known, is_open, output_types, symbolic_shapes
+from .operands import operands, type_variables
+from .shapes import CONTENT, DEPTH, STILL, as_shape, content, depth_in, integers, objects
 from .shortcuts import shortcut
 
 READING = "onnxjac.reading"
@@ -31,14 +44,19 @@ SHARED = 4096
 
 
 class Recorder:
-    """One method per ONNX operator, as every reading of the vocabulary has."""
+    """One method per ONNX operator, as every reading of the vocabulary has.
 
-    def __init__(self, opset_imports: Mapping[str, int]) -> None:
+    With `symbols`, shapes and small tensors of integers are followed symbolically.
+    """
+
+    def __init__(self, opset_imports: Mapping[str, int], symbols: Symbols | None = None) -> None:
         self.opset_imports = dict(opset_imports)
+        self.symbols = symbols
         self.nodes: list[ir.Node] = []
         self.constants: dict[Any, ir.Value] = {}
         self._known: dict[Any, tuple[ir.Value, ...]] = {}
         self.inside: set[str] = set()  # the names in subgraphs
+        self.depth = 0  # of the subgraph that is recorded
         self._arrays: list[np.ndarray] = []  # keeps alive what `constants` names by its place
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -48,8 +66,10 @@ class Recorder:
 
     def call(self, op_type: str, *inputs: Any, outputs: int = 1, **attrs: Any) -> Any:
         """Result of an operator: a value; an array where all is constant; several as a tuple."""
+        if self.symbols is not None:
+            inputs = self._lowered(op_type, inputs)
         arrays = operands(op_type, self.opset_imports[""], inputs)
-        attrs = {name: value for name, value in attrs.items() if value is not None}
+        attrs = {name: unsymbolic(v) for name, v in attrs.items() if v is not None}
         if all(map(is_known, arrays)):
             arrays = tuple(map(number, arrays))
             counted = {"outputs": outputs} if outputs > 1 else {}
@@ -61,11 +81,104 @@ class Recorder:
         key = self._key(op_type, "", values, attrs)
         known = self._known.get(key, ())
         if len(known) < outputs:
-            types = output_types(op_type, "", self.opset_imports[""], values, attrs, outputs)
+            version = self.opset_imports[""]
+            types = output_types(op_type, "", version, values, attrs, outputs)
             made = tuple(self.new(shape, dtype) for shape, dtype in types[len(known) :])
             self._known[key] = self._recorded(op_type, values, attrs, (*known, *made))
+            if self.symbols is not None and is_open(values):
+                self._follow(op_type, "", version, values, attrs, self._known[key])
         results = self._known[key][:outputs]
         return results if outputs > 1 else results[0]
+
+    def _lowered(self, op_type: str, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The operands, symbolic numbers as graph values."""
+        if not any(map(holds_symbol, inputs)):
+            return inputs
+        variables = type_variables(op_type, self.opset_imports[""], len(inputs))
+        pairs = zip(variables, inputs, strict=True)
+        dtypes = {v: dtype_of(x) for v, x in pairs if hasattr(x, "dtype") and not holds_symbol(x)}
+        return tuple(
+            self._as_value(x, dtypes.get(v, np.dtype(np.int64))) if holds_symbol(x) else x
+            for v, x in zip(variables, inputs, strict=True)
+        )
+
+    def _as_value(self, x: Any, dtype: np.dtype) -> ir.Value:
+        """A symbolic number, or several, as a graph value of a dtype."""
+        if isinstance(x, Ratio):
+            ratio = self.value(lowered_ratio(self, x, dtype))
+            assert ratio is not None
+            return ratio
+        if isinstance(x, SymInt):
+            made, held = self.Reshape(lowered(self, x), ()), objects([x]).reshape(())
+        else:
+            numbers_ = list(x.ravel()) if isinstance(x, np.ndarray) else list(x)
+            shape = x.shape if isinstance(x, np.ndarray) else (len(numbers_),)
+            joined = self.Concat(*(lowered(self, n) for n in numbers_), axis=0)
+            made, held = self.Reshape(joined, shape), objects(numbers_).reshape(shape)
+        value = self.value(made if dtype == np.int64 else self.CastLike(made, np.zeros((), dtype)))
+        assert value is not None
+        if dtype == np.int64:
+            value.meta.setdefault(CONTENT, held)
+        return value
+
+    def _follow(
+        self, op_type: str, domain: str, version: int, values: tuple[ir.Value | None, ...],
+        attrs: Mapping[str, Any], made: tuple[ir.Value | None, ...],
+    ) -> None:  # fmt: skip
+        """Symbolic shapes and integers for what a node makes."""
+        found = symbolic_shapes(op_type, domain, version, values, attrs, len(made))
+        for value, sizes in zip(made, found, strict=True):
+            if value is not None and not isinstance(value.shape, type(None)):
+                self.shape(value, sizes)
+        if made and made[0] is not None:
+            held = integers(op_type, domain, values, attrs, made[0])
+            if held is not None:
+                made[0].meta[CONTENT] = held
+
+    def shape(self, value: ir.Value, sizes: Known | None) -> None:
+        """Give a value, whose shape at the point it has, its symbolic shape.
+
+        A size that is not known, or not where the value is, is an atom that is read off the value.
+        """
+        if self.symbols is None:
+            return
+        here = at(shape_of(value))
+        if sizes is None or len(sizes) != len(here):
+            sizes = (None,) * len(here)
+        whole = tuple(
+            n if n is not None and at(n) == m and depth_of(n) <= depth_in(value)
+            else self.dimension(value, k, m)
+            for k, (n, m) in enumerate(zip(sizes, here, strict=True))
+        )
+        value.shape = as_shape(whole)
+
+    def dimension(self, value: ir.Value, axis: int, here: int, name: str = "") -> Number:
+        """The size of a value along an axis as an atom, or as it is at the point if it is fixed."""
+        assert self.symbols is not None
+        name, free = name or f"{value.name or 'tensor'}.shape[{axis}]", bool(name)
+        if name in self.symbols.fixed:
+            return here
+
+        def lower(op: Any) -> Any:
+            return op.Shape(value, start=axis, end=axis + 1)
+
+        least = 1 if free and here else 0
+        return self.symbols.atom(
+            name, here, lower, least=least, tensor=value.name or "", axis=axis, free=free,
+            depth=depth_in(value),
+        )  # fmt: skip
+
+    def open(self, inputs: Iterable[ir.Value], free: Mapping[str, Mapping[int, str]]) -> None:
+        """Make atoms of the free sizes of inputs, one for all that have the same name."""
+        assert self.symbols is not None
+        known: dict[str, Number] = {}
+        for value in inputs:
+            sizes = list(shape_of(value))
+            for axis, name in free.get(value.name or "", {}).items():
+                if name not in known:
+                    known[name] = self.dimension(value, axis, int(sizes[axis]), name)
+                sizes[axis] = known[name]
+            value.shape = as_shape(sizes)
 
     def _recorded(
         self, op_type: str, values: tuple[ir.Value | None, ...], attrs: dict[str, Any], made: Any
@@ -82,6 +195,31 @@ class Recorder:
                 value.meta[READING] = self
         return tuple(node.outputs)
 
+    def content(self, value: ir.Value) -> np.ndarray | None:
+        """The integers of a small value, symbolic ones where it is no constant."""
+        return None if self.symbols is None else content(value)
+
+    def pin(self, value: ir.Value, reader: str) -> None:
+        """What is recorded holds for the numbers of a value at the point."""
+        if self.symbols is None or value.const_value is not None:
+            return
+        self.symbols.reader = reader
+        held = content(value)
+        if held is None:
+            if depth_in(value):
+                raise OnnxJacError(f"{reader} asks for numbers that another turn may change")
+            self.symbols.pinned.setdefault(value.name or "", reader)
+        else:
+            [int(n) for n in held.ravel()]
+
+    def fix(self, values: Iterable[Any]) -> None:
+        """What is recorded of some values holds for their sizes and integers at the point."""
+        for value in values:
+            if isinstance(value, ir.Value) and value.const_value is None:
+                [int(n) for n in shape_of(value)]
+                if content(value) is not None:
+                    self.pin(value, self.symbols.reader if self.symbols else "")
+
     def copy(
         self,
         step: Step,
@@ -97,6 +235,18 @@ class Recorder:
         )
         shown = tuple(ir.Value(name="") if value is None else value for value in made)
         self._append(step.op_type, step.domain, values, spelled_out(step), shown)
+        if self.symbols is not None:
+            self.symbols.reader = str(step)
+            if any(isinstance(value, ir.Graph) for value in step.attrs.values()):
+                pass  # who has recorded the subgraphs knows the shapes
+            elif is_still(step, values):
+                for value in made:
+                    if value is not None:
+                        value.meta[STILL] = True
+            else:
+                self._follow(
+                    step.op_type, step.domain, step.version, values, spelled_out(step), made
+                )
         present = tuple(value for value in made if value is not None)
         key = self._key(step.op_type, step.domain, values, step.attrs)
         if present == made:
@@ -111,13 +261,19 @@ class Recorder:
 
     @contextmanager
     def body(self) -> Iterator[None]:
-        """What is recorded inside is for a subgraph, which sees what came before."""
-        outer = self.nodes, self._known
-        self.nodes, self._known = [], dict(self._known)
+        """What is recorded inside is for a subgraph, which sees what came before.
+
+        Sizes are followed symbolically from then on, as another turn may change them; raises
+        `OnnxJacError` where what is recorded holds only for some of them.
+        """
+        self.symbols = self.symbols or Symbols()
+        outer = self.nodes, self._known, self.depth
+        self.nodes, self._known, self.depth = [], dict(self._known), self.depth + 1
         try:
             yield
         finally:
-            self.nodes, self._known = outer
+            self.nodes, self._known, self.depth = outer
+        self.symbols.check_depth(self.depth)
 
     def _append(
         self, op_type: str, domain: str, values: Any, attrs: Mapping[str, Any], made: Any
@@ -141,11 +297,13 @@ class Recorder:
             value.meta[NAN] = True
         return value
 
-    def new(self, shape: Iterable[int], dtype: np.dtype, name: str | None = None) -> ir.Value:
+    def new(self, shape: Iterable[Number], dtype: np.dtype, name: str | None = None) -> ir.Value:
         """A new value of this graph."""
         kind = ir.TensorType(ir.DataType.from_numpy(np.dtype(dtype)))
-        value = ir.Value(name=name, shape=ir.Shape(tuple(shape)), type=kind)
+        value = ir.Value(name=name, shape=as_shape(tuple(shape)), type=kind)
         value.meta[READING] = self
+        if self.depth:
+            value.meta[DEPTH] = self.depth
         return value
 
     def value(self, array: Array | None) -> ir.Value | None:
@@ -189,6 +347,20 @@ def spelled_out(step: Step) -> Mapping[str, Any]:
     return {**schema_defaults(step.op_type, step.domain, step.version), **step.attrs}
 
 
+def is_still(step: Step, values: Iterable[ir.Value | None]) -> bool:
+    """Whether a step computes constants of the model, such as a Constant."""
+    bodies = any(isinstance(value, ir.Graph) for value in step.attrs.values())
+    known = (v is None or v.const_value is not None or STILL in v.meta for v in values)
+    return not bodies and all(known)
+
+
+def holds_symbol(x: Any) -> bool:
+    """Whether an operand is a symbolic number, or a tuple or array with one."""
+    if isinstance(x, np.ndarray):
+        return x.dtype == object and is_symbolic(list(x.ravel()))
+    return is_symbolic(x)
+
+
 def is_known(array: Array | None) -> bool:
     """Whether an operand is a constant: an array, or an integer initializer."""
     return not isinstance(array, ir.Value) or (array.const_value is not None and AT in array.meta)
@@ -197,6 +369,13 @@ def is_known(array: Array | None) -> bool:
 def number(array: Array | None) -> np.ndarray | None:
     """A constant operand as an array."""
     return array.meta[AT] if isinstance(array, ir.Value) else array
+
+
+def unsymbolic(value: Any) -> Any:
+    """An attribute with plain numbers: it cannot say what a symbolic one is elsewhere."""
+    if isinstance(value, tuple | list):
+        return tuple(map(unsymbolic, value))
+    return int(value) if isinstance(value, SymInt) else value
 
 
 def _plain(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,9 @@ import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import Array, Shape, dtype_of, shape_of
+from ...jacobians.symint import Number, is_symbolic, largest, quotient, same, whole
 from .operands import is_constant
+from .shapes import CONTENT
 
 Operands = tuple[Array | None, ...]
 SHORTCUTS: dict[str, Callable[..., Any]] = {}
@@ -37,11 +40,12 @@ def made_by(x: Any, op_type: str) -> ir.Node | None:
     return node if node is not None and node.op_type == op_type and not node.domain else None
 
 
-def entries(x: Array) -> tuple[int, ...] | None:
-    """The numbers of a constant tensor of integers; None of one that is computed."""
-    if isinstance(x, ir.Value):
-        return None if x.const_value is None else tuple(x.const_value.numpy().tolist())
-    return tuple(int(n) for n in x)
+def entries(x: Array) -> tuple[Number, ...] | None:
+    """The numbers of a tensor of integers, None where they are not followed."""
+    if isinstance(x, ir.Value) and x.const_value is not None:
+        return tuple(x.const_value.numpy().tolist())
+    held = x.meta.get(CONTENT) if isinstance(x, ir.Value) else x
+    return None if held is None else tuple(map(whole, np.ravel(held)))
 
 
 @simplifies("Identity")
@@ -68,14 +72,15 @@ def _reshape(op: Any, x: Array, shape: Array, **attrs: Any) -> Array | None:
     if asked is None:
         return None
     target = resolved(asked, shape_of(x))
-    if target == shape_of(x):
+    if same(target, shape_of(x)):
         return x
     before = made_by(x, "Reshape")
     if before is not None:
         return op.Reshape(before.inputs[0], target)
-    if 0 in target and not attrs.get("allowzero"):  # an empty axis, not a copied one
+    may_be_empty = is_symbolic(target) or 0 in target
+    if may_be_empty and not attrs.get("allowzero"):  # an empty axis, no copy
         return op.Reshape(x, target, allowzero=1)
-    return None if target == asked else op.Reshape(x, target, **attrs)
+    return None if same(target, asked) else op.Reshape(x, target, **attrs)
 
 
 def resolved(target: Shape, shape: Shape) -> Shape:
@@ -84,8 +89,8 @@ def resolved(target: Shape, shape: Shape) -> Shape:
     >>> resolved((-1, 2), (3, 4))
     (6, 2)
     """
-    known = int(np.prod([n for n in target if n != -1]))
-    return tuple(int(np.prod(shape)) // max(known, 1) if n == -1 else n for n in target)
+    known = largest(math.prod(n for n in target if not same(n, -1)), 1)
+    return tuple(quotient(math.prod(shape), known) if same(n, -1) else n for n in target)
 
 
 @simplifies("Transpose")
@@ -102,7 +107,8 @@ def _transpose(op: Any, x: Array, perm: Any) -> Array | None:
 
 @simplifies("Expand")
 def _expand(op: Any, x: Array, shape: Array) -> Array | None:
-    return x if entries(shape) == shape_of(x) else None
+    sizes = entries(shape)
+    return x if sizes is not None and same(sizes, shape_of(x)) else None
 
 
 @simplifies("Pad")

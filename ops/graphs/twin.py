@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import Array
+from ...jacobians.symint import at
 from ..node import ASKED, Step
 from ..numbers import numbers
 from .recorder import Recorder
@@ -39,12 +40,15 @@ class Twin:
 
     def number(self, value: Any) -> Any:
         """The number of a value; anything else is its own number."""
-        return self._numbers[id(value)] if isinstance(value, ir.Value) else value
+        if isinstance(value, np.ndarray) and value.dtype == object:
+            return np.array([at(n) for n in value.ravel()], np.int64).reshape(value.shape)
+        return self._numbers[id(value)] if isinstance(value, ir.Value) else at(value)
 
     def at(self, value: Any, reader: str = "") -> Any:
         """The number of a value, on which what is recorded next depends."""
         if isinstance(value, ir.Value):
             value.meta.setdefault(ASKED, reader)
+            self.recorder.pin(value, reader)
         return self.number(value)
 
     def remember(self, value: Array, number: np.ndarray) -> None:

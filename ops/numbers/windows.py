@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.arrays import Array
+from ...jacobians.symint import at
 from .layout import framed
 
 Shape = tuple[int, ...]
@@ -122,7 +123,7 @@ def windows(
         begins, ends = given_pads(pads, auto_pad, rank)
     sides = zip(space, begins, ends, extents, strides, strict=True)
     count = tuple(positions(n, a, b, e, s, ceil_mode) for n, a, b, e, s in sides)
-    if min(count, default=0) < 0:
+    if min(at(count), default=0) < 0:
         raise ValueError(f"no window of lengths {tuple(extents)} fits into space {tuple(space)} "
                          f"with the pads {(*begins, *ends)}")  # fmt: skip
     return Windows(tuple(space), tuple(kernel), strides, dilations, begins, ends, count)
@@ -157,7 +158,7 @@ def transposed_windows(
     else:
         begins, ends = given_pads(pads, auto_pad, rank)
         space = tuple(f - a - b for f, a, b in zip(full, begins, ends, strict=True))
-    if min(space, default=0) < 0:
+    if min(at(tuple(space)), default=0) < 0:
         raise ValueError(f"the pads {(*begins, *ends)} cut off more than the lengths {full}")
     return replace(grid, space=space, begins=begins, ends=ends)
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import Array, Reshape, Shape, Take, shape_of, size, take_flat
+from ...jacobians.symint import Number
 from ..node import Node
 from ..registry import Blocks, jacobian
 
@@ -34,8 +35,8 @@ def gather_nd(op: Any, node: Node) -> Blocks:
     indexed, rest = shape[batch : batch + depth], shape[batch + depth :]
     at = row_positions(op, index, indexed)
     lead = (*shape[:batch], *(1,) * (len(shape_of(index)) - 1 - batch))
-    rows = np.arange(size(shape[:batch])).reshape(lead)
-    at = op.Add(at, rows * size(indexed))
+    rows = op.Reshape(counted(op, size(shape[:batch])), lead)
+    at = op.Add(at, op.Mul(rows, size(indexed)))
     flat = (size(shape[: batch + depth]), *rest)
     picked = Take(at, 0, flat, node.dtype) @ Reshape(flat, shape, node.dtype)
     return {(0, 0): Reshape(node.y_shape, picked.out_shape, node.dtype) @ picked}
@@ -54,8 +55,15 @@ def compress(op: Any, node: Node) -> Blocks:
     kept = np.flatnonzero(np.asarray(node.number(1)))
     if node.axis is None:
         return {(0, 0): take_flat(kept, node.x_shape, node.dtype)}
-    kept = kept[kept < node.x_shape[node.axis]]
+    n = node.x_shape[node.axis]
+    if n < shape_of(node.inputs[1])[0]:
+        kept = kept[kept < int(n)]
     return {(0, 0): Take(kept, node.axis, node.x_shape, node.dtype)}
+
+
+def counted(op: Any, n: Number) -> Array:
+    """0, 1, … n - 1."""
+    return np.arange(n) if isinstance(n, int) else op.Range(np.array(0), n, np.array(1))
 
 
 def from_the_start(op: Any, index: Array, n: int) -> Array:
@@ -76,12 +84,12 @@ def row_positions(op: Any, index: Array, shape: Shape) -> Array:
 def flat_positions(op: Any, index: Array, axis: int, shape: Shape) -> Array:
     """Row-major positions in a tensor of that shape of entries named along one axis."""
     axis %= len(shape)
-    others = np.zeros(shape_of(index), np.int64)
+    at = op.Mul(index, size(shape[axis + 1 :]))
     for k, extent in enumerate(shape_of(index)):
         if k != axis:
-            step = size(shape[k + 1 :]) * np.arange(extent)
-            others = others + step.reshape(-1, *(1,) * (len(shape) - 1 - k))
-    return op.Add(op.Mul(index, size(shape[axis + 1 :])), others)
+            step = op.Mul(counted(op, extent), size(shape[k + 1 :]))
+            at = op.Add(at, op.Reshape(step, (-1, *(1,) * (len(shape) - 1 - k))))
+    return at
 
 
 @jacobian("Unique")

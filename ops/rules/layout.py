@@ -20,6 +20,7 @@ from ...jacobians import (
     shape_of,
     slab,
 )
+from ...jacobians.symint import Number, if_negative, largest, same, smallest
 from ..node import Node
 from ..registry import Blocks, jacobian
 
@@ -30,7 +31,7 @@ PIXELS = ("DCR", "CRD")
 @jacobian("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 def reshape(op: Any, node: Node) -> Blocks:
     """y = x in another shape."""
-    if node.x_shape == node.y_shape:
+    if same(node.x_shape, node.y_shape):
         return {(0, 0): Identity(node.y_shape, node.dtype)}
     return {(0, 0): Reshape(node.y_shape, node.x_shape, node.dtype)}
 
@@ -91,7 +92,7 @@ def equal_parts(n: int, parts: int) -> tuple[int, ...]:
     (3, 3, 1)
     """
     width = -(-n // parts)
-    return tuple(min(width, max(n - width * k, 0)) for k in range(parts))
+    return tuple(smallest(width, largest(n - width * k, 0)) for k in range(parts))
 
 
 @jacobian("Slice")
@@ -112,11 +113,22 @@ def span(start: int, end: int, step: int, n: int) -> tuple[int, int, int]:
     >>> span(-1, -100, -2, 5)
     (4, -2, 3)
     """
-    start, end = (i + n if i < 0 else i for i in (start, end))
-    last, high = (max(end, 0), n) if step > 0 else (max(end, -1), n - 1)
-    first, last = min(max(start, 0), high), min(last, high)
-    count = max(0, -(-(last - first) // step))
-    return (first, step, count) if count else (0, 1, 0)
+    start, end = (if_negative(i, i + n, i) for i in (start, end))
+    low, high = (0, n) if step > 0 else (-1, n - 1)
+    first, last = clamped(start, 0, high), clamped(end, low, high)
+    count = largest(0, -((first - last) // step))
+    return (0, 1, 0) if same(count, 0) else (first, step, count)
+
+
+FAR = 2**31 - 1
+"""No axis is so long: exporters write such a number where a slice has no end."""
+
+
+def clamped(i: Number, low: Number, high: Number) -> Number:
+    """The number between two others that is nearest to i."""
+    if isinstance(i, int) and abs(i) >= FAR:
+        return high if i > 0 else low
+    return smallest(largest(i, low), high)
 
 
 @jacobian("DepthToSpace", mode=PIXELS)
@@ -145,6 +157,6 @@ def pixels(shape: Shape, b: int, mode: str, dtype: Any) -> Jacobian:
 def trilu(op: Any, node: Node) -> Blocks:
     """y = x above or below a diagonal, else 0."""
     (k,) = node.ints(1) or (0,)
-    ones = np.ones(node.x_shape[-2:], node.dtype)
-    mask = np.triu(ones, k) if node.upper else np.tril(ones, k)
+    ones = op.Expand(np.ones((), node.dtype), node.x_shape[-2:])
+    mask = op.Trilu(ones, k, upper=1 if node.upper is None else node.upper)
     return {(0, 0): Diagonal(mask, node.y_shape, chooses=True)}

@@ -17,6 +17,7 @@ from ...jacobians import (
     take_flat,
 )  # fmt: skip
 from ...jacobians.cached import cached_property
+from ...jacobians.symint import agree
 from ..node import Node
 from ..registry import Blocks, jacobian
 from .indexing import flat_positions
@@ -50,7 +51,7 @@ class Likelihood:
         self.op, self.node, self.log_prob = op, node, log_prob
         labels = op.CastLike(node.inputs[1], np.zeros((), np.int64))
         self.shape = shape_of(labels)
-        if self.shape != (fitting := (node.x_shape[0], *node.x_shape[2:])):
+        if not agree(self.shape, fitting := (node.x_shape[0], *node.x_shape[2:])):
             raise ValueError(f"labels of shape {self.shape} do not fit scores for {fitting}")
         ignored = node.ignore_index
         kept = np.ones((), bool) if ignored is None else op.Not(op.Equal(labels, ignored))

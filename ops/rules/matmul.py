@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ...jacobians import (
     Array,
     Eye,
@@ -18,6 +16,7 @@ from ...jacobians import (
     shape_of,
     transposed,
 )
+from ...jacobians.symint import broadcast_sizes, same
 from ..node import Node
 from ..registry import Blocks, jacobian
 
@@ -41,11 +40,11 @@ def matmul_blocks(op: Any, a: Array, b: Array, dtype: Any) -> tuple[Jacobian, Ja
     """The two blocks for operands of rank 2 and more."""
     (m, k), n = shape_of(a)[-2:], shape_of(b)[-1]
     if len(shape_of(b)) == 2:
-        rows = op.Reshape(a, (-1, k)) if k else a
+        rows = a if same(k, 0) else op.Reshape(a, (-1, k))
         flat = shape_of(rows)[0]
         in_b = Reshape((*shape_of(a)[:-1], n), (flat, n), dtype) @ implicit_kron(rows, Eye(n))
         return implicit_kron(Eye(m), transposed(b), shape_of(a)[:-2]), in_b
-    batch = np.broadcast_shapes(shape_of(a)[:-2], shape_of(b)[:-2])
+    batch = broadcast_sizes([shape_of(a)[:-2], shape_of(b)[:-2]])
     lift_a = broadcast(shape_of(a), (*batch, m, k), dtype)
     lift_b = broadcast(shape_of(b), (*batch, k, n), dtype)
     return (

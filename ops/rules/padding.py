@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import (
+    Array,
     Diagonal,
     Embed,
     Jacobian,
@@ -15,8 +16,10 @@ from ...jacobians import (
     broadcast,
     shape_of,
 )
+from ...jacobians.symint import Number, largest
 from ..node import Node
 from ..registry import Blocks, jacobian
+from .indexing import counted
 
 Pads = list[tuple[int, int]]
 """How many entries stand before and after along each axis; negative ones are cut off."""
@@ -27,7 +30,7 @@ def pad(op: Any, node: Node) -> Blocks:
     """y = x with a margin; the margin of a constant mode is the derivative in `constant_value`."""
     pads = margins_of(node)
     if node.mode != "constant":
-        return {(0, 0): repeated(node, pads)}
+        return {(0, 0): repeated(op, node, pads)}
     grow = embedding(node, pads)
     blocks = {(0, 0): grow @ cutting(node, pads)}
     if node.input(2) is not None and node.wants(2):
@@ -49,7 +52,7 @@ def margins_of(node: Node) -> Pads:
 def cutting(node: Node, pads: Pads) -> Jacobian:
     """The part of x that negative pads leave."""
     spans = tuple(
-        (max(-a, 0), 1, n - max(-a, 0) - max(-b, 0))
+        (largest(-a, 0), 1, n - largest(-a, 0) - largest(-b, 0))
         for n, (a, b) in zip(node.x_shape, pads, strict=True)
     )
     return Slice(spans, node.x_shape, node.dtype)
@@ -58,33 +61,35 @@ def cutting(node: Node, pads: Pads) -> Jacobian:
 def embedding(node: Node, pads: Pads) -> Jacobian:
     """What is left of x, placed inside y."""
     spans = tuple(
-        (max(a, 0), 1, n - max(a, 0) - max(b, 0))
+        (largest(a, 0), 1, n - largest(a, 0) - largest(b, 0))
         for n, (a, b) in zip(node.y_shape, pads, strict=True)
     )
     return Embed(spans, node.y_shape, node.dtype)
 
 
-def repeated(node: Node, pads: Pads) -> Jacobian:
+def repeated(op: Any, node: Node, pads: Pads) -> Jacobian:
     """One selection per padded axis, from what negative pads leave."""
     J = cutting(node, pads)
     for axis, (before, after) in enumerate(pads):
         if before > 0 or after > 0:
-            index = source_positions(J.out_shape[axis], max(before, 0), max(after, 0), node.mode)
+            margin = largest(before, 0), largest(after, 0)
+            index = source_positions(op, J.out_shape[axis], *margin, node.mode)
             J = Take(index, axis, J.out_shape, node.dtype) @ J
     return J
 
 
-def source_positions(n: int, before: int, after: int, mode: str) -> np.ndarray:
+def source_positions(op: Any, n: Number, before: Number, after: Number, mode: str) -> Array:
     """Which entry of an axis of length n each entry of the padded axis repeats.
 
-    >>> source_positions(4, 2, 1, "reflect").tolist()
+    >>> from onnxjac.ops import numbers
+    >>> source_positions(numbers, 4, 2, 1, "reflect").tolist()
     [2, 1, 0, 1, 2, 3, 2]
     """
-    at = np.arange(-before, n + after)
+    at = op.Sub(counted(op, before + n + after), before)
     if mode == "edge":
-        return np.clip(at, 0, n - 1)
+        return op.Min(op.Max(at, 0), n - 1)
     if mode == "wrap":
-        return at % n
-    period = max(2 * (n - 1), 1)
-    folded = at % period
-    return np.minimum(folded, period - folded) if n > 1 else np.zeros_like(at)
+        return op.Mod(at, n)
+    period = largest(2 * (n - 1), 1)
+    folded = op.Mod(at, period)
+    return op.Min(folded, op.Sub(period, folded))

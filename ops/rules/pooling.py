@@ -16,6 +16,7 @@ from ...jacobians import (
     size,
     take_flat,
 )
+from ...jacobians.symint import is_symbolic
 from ..node import Node
 from ..numbers.pooling import members
 from ..numbers.windows import AUTO_PADS, Windows
@@ -27,7 +28,7 @@ from .windows import windows_of
 def max_pool(op: Any, node: Node) -> Blocks:
     """y takes the greatest entry of each window; the first one where several tie."""
     grid = windows_of(node, node.kernel_shape)
-    if not members(grid, False).all():
+    if not is_symbolic(grid.space) and not members(grid, False).all():
         raise ValueError(f"some windows {grid.kernel} of {grid.space} with the pads "
                          f"{(*grid.begins, *grid.ends)} have nothing but padding")  # fmt: skip
     return {(0, 0): take_flat(max_positions(op, node, grid), node.x_shape, node.dtype)}
@@ -52,15 +53,27 @@ def max_positions(op: Any, node: Node, grid: Windows) -> Array:
 def average_pool(op: Any, node: Node) -> Blocks:
     """y = window sums over the number of entries that each window counts."""
     grid = windows_of(node, node.kernel_shape)
-    counts = np.maximum(members(grid, node.count_include_pad), 1)
-    average = Diagonal((1 / counts).astype(node.dtype), node.y_shape)
-    return {(0, 0): average @ window_sums(node, grid)}
+    sums = window_sums(node, grid)
+    return {(0, 0): Diagonal(inverse_counts(op, node, grid, sums), node.y_shape) @ sums}
+
+
+def inverse_counts(op: Any, node: Node, grid: Windows, sums: Jacobian) -> Array:
+    """1 over the number of entries that each window counts."""
+    if not is_symbolic(grid.space):
+        counts = np.maximum(members(grid, node.count_include_pad), 1)
+        return (1 / counts).astype(node.dtype)
+    one = np.ones((), node.dtype)
+    if not node.ceil_mode and (node.count_include_pad or not any((*grid.begins, *grid.ends))):
+        return one / size(grid.kernel)
+    return op.Div(one, op.Max(sums._apply(op, op.Expand(one, node.x_shape)), one))
 
 
 def window_sums(node: Node, grid: Windows) -> Jacobian:
     """Σ over each window: a convolution with ones, every channel by itself."""
     ones = np.ones((1, 1, *grid.kernel), node.dtype)
-    begins, ends = zip(*grid.frame, strict=True)
+    begins, ends = grid.begins, grid.ends
+    if node.ceil_mode or not is_symbolic(grid.space):  # or all windows lie in the padded signal
+        begins, ends = zip(*grid.frame, strict=True)
     images = (size(node.x_shape[:2]), 1)
     g = Geometry(
         (*images, *grid.space), ones.shape, (*images, *grid.count), grid.strides, grid.dilations,
@@ -87,7 +100,7 @@ def channel_window(node: Node) -> Jacobian:
     """Sums over `size` neighbouring channels."""
     n, c, *rest = node.x_shape
     before, after = (node.size - 1) // 2, node.size // 2
-    pixels = int(np.prod(rest))
+    pixels = size(tuple(rest))
     ones = np.ones((1, 1, node.size, 1), node.dtype)
     image = (n, 1, c, pixels)
     g = Geometry(image, ones.shape, image, (1, 1), (1, 1), (before, 0, after, 0), 1)

@@ -46,7 +46,7 @@ class Direction:
         if given is not None:
             return self.op.Gather(given, self.d, axis=1 if self.node.layout else 0)
         batch = shape_of(self.node.x)[0 if self.node.layout else 1]
-        return np.zeros((batch, self.hidden), dtype_of(self.node.x))
+        return self.op.Expand(np.zeros((), dtype_of(self.node.x)), (batch, self.hidden))
 
     @property
     def backward(self) -> bool:
@@ -110,7 +110,7 @@ def one_direction(
 
 def last_states(op: Any, direction: Direction, states: tuple[Array, ...]) -> tuple[Array, ...]:
     """The last states; 0, as in ONNX Runtime, for a sequence that has no entry."""
-    lengths = direction.node.ints(4)
+    lengths = direction.node.fixed(4)
     if lengths is None or min(lengths, default=1) > 0:
         return states
     any_turn = np.array([[n > 0] for n in lengths])
@@ -127,7 +127,7 @@ def masked(
     old: tuple[Array, ...],
 ) -> tuple[tuple[Array, ...], Array]:
     """States and output at t: a sequence that is shorter keeps its state and gives zero."""
-    lengths = direction.node.ints(4)
+    lengths = direction.node.fixed(4)
     if lengths is None or min(lengths) >= turns:
         return fresh, fresh[0]
     alive = np.array([[t < n] for n in lengths])

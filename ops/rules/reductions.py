@@ -18,6 +18,7 @@ from ...jacobians import (
     size,
     take_flat,
 )
+from ...jacobians.symint import largest
 from ..formula import derivative
 from ..node import Node
 from ..registry import Blocks, jacobian
@@ -46,7 +47,7 @@ def total(shape: Shape, axes: tuple[int, ...], dtype: Any) -> Jacobian:
 def mean_over(shape: Shape, axes: tuple[int, ...], dtype: Any) -> Jacobian:
     """The mean over some axes, kept with length 1."""
     n = size(tuple(shape[a] for a in axes))
-    return total(shape, axes, dtype) / max(n, 1)
+    return total(shape, axes, dtype) / largest(n, 1)
 
 
 def reduction(op_type: str, d: str) -> None:

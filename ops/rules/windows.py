@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...jacobians import Shape
+from ...jacobians.symint import agree
 from ..node import Node
 from ..numbers.windows import CROPPING, GEOMETRY, Windows, filled, transposed_windows, windows
 
@@ -29,7 +30,7 @@ def said(node: Node, *names: str) -> dict[str, Any]:
 def settled(node: Node, grid: Windows, what: str) -> Windows:
     """The windows, whose shape of the output is the shape that the values have."""
     lengths = getattr(grid, what)
-    if lengths != node.y_shape[2:]:
+    if not agree(lengths, node.y_shape[2:]):
         raise ValueError(f"its attributes lead to an output of lengths {lengths}, and its value "
                          f"has the lengths {node.y_shape[2:]}; try engine='numpy'")  # fmt: skip
     return grid

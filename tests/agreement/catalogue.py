@@ -152,7 +152,14 @@ def extreme(g: Graph, op: str) -> None:
     y = partner(g, x)
     if x == y or not far(g.values[x], g.values[y]):
         raise Unfit
+    check_broadcast(g, x, y)
     g.node(op, [x, y])
+
+
+def check_broadcast(g: Graph, *names: str) -> None:
+    """Operators of many operands broadcast from opset 8 on."""
+    if g.opset < 8 and len({g.shape(name) for name in names}) > 1:
+        raise Unfit
 
 
 def far(x: np.ndarray, y: np.ndarray) -> bool:
@@ -163,7 +170,9 @@ def far(x: np.ndarray, y: np.ndarray) -> bool:
 @makes("Sum", "Mean")
 def variadic(g: Graph, op: str) -> None:
     x = g.pick()
-    g.node(op, [x, *(partner(g, x) for _ in range(g.integer(0, 2)))])
+    others = [partner(g, x) for _ in range(g.integer(0, 2))]
+    check_broadcast(g, x, *others)
+    g.node(op, [x, *others])
 
 
 # --- truth values and integers

@@ -39,6 +39,19 @@ def test_a_folder_that_is_not_there_is_one_line(tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
+def test_export_lists_where_it_is_right(tmp_path, capsys):
+    text = """<ir_version: 10, opset_import: ["": 21]>
+        f (double[N,3] x) => (double[N,3] y) { s = Squeeze(x)  y = Sin(s) }"""
+    source, target = tmp_path / "squeezed.onnx", tmp_path / "out.onnx"
+    onnx.save(onnx.parser.parse_model(text), source)
+    np.savez(tmp_path / "point.npz", x=np.ones((4, 3)))
+    given = ["export", str(source), "--input", str(tmp_path / "point.npz"), "-o", str(target)]
+    assert main([*given, "--guards"]) == 0
+    assert "right where\nN != 1\n" in capsys.readouterr().out
+    assert main(["export", DIGITS, "--wrt", "image", "-o", str(target), "--guards"]) == 0
+    assert "right at every point" in capsys.readouterr().out
+
+
 def test_export_of_a_gradient_needs_a_scalar(tmp_path, capsys):
     assert main(["export", DIGITS, "--mode", "grad", "-o", str(tmp_path / "out.onnx")]) == 1
     assert "one scalar output" in capsys.readouterr().err

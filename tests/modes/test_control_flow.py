@@ -156,6 +156,11 @@ STAYS = {
               => (bool d, double[2] v) {{ d=Identity(c) p=Mul(u,x) q=Div(p,g) v=Tanh(q) }}> }}>
         }}""",
         lambda x, n: nested_loops(x, int(n)), [{"n": 3}, {"n": 4}, {"n": 1}, {"n": 0}]),
+    "branches of two shapes": (f"""{DOUBLE}
+        m (double[3] x, bool c) => (double[k] y)
+        {{ y = If(c) <then_branch = t() => (double[3] a) {{ a=Sin(x) }},
+                      else_branch = e() => (double[1] b) {{ b0=Mul(x,x) b=ReduceSum(b0) }}> }}""",
+        lambda x, c: (torch.sin(x) if c else (x * x).sum()[None],), [{"c": True}, {"c": False}]),
     "a branch": (f"""{DOUBLE}
         m (double[3] x, double[3] w) => (double[3] y) <double zero={{0}}>
         {{ s=ReduceSum<keepdims=0>(x) go=Greater(s,zero) h=Mul(x,w)
@@ -281,20 +286,16 @@ def test_exports_keep_control_flow_and_hold_for_other_branches_and_turns(case, m
 SPREADS = {
     "a state that grows": ("""(double[2] x) => (double[k] y) <bool yes={1}, int64 n={2}>
         { y = Loop(n, yes, x) <body = t(int64 i, bool a, double[m] h) => (bool c, double[q] k)
-          { c=Identity(a) s=Sin(h) k=Concat<axis=0>(h,s) }> }""", "where it must be"),
+          { c=Identity(a) s=Sin(h) k=Concat<axis=0>(h,s) }> }""", "the shape of its state"),
     "a size that turns change": ("""(double[4] x) => (double y) <bool yes={1}, int64 n={3},
           double z={0}, int64[1] o={0}, int64[1] one={1}>
         { y = Loop(n, yes, z) <body = t(int64 i, bool a, double h) => (bool c, double k)
           { c=Identity(a) j=Add(i,one) s=Slice(x,o,j) q=Sin(s) r=ReduceSum<keepdims=0>(q)
-            k=Add(h,r) }> }""", "the size of"),
+            k=Add(h,r) }> }""", "another turn may change"),
     "a sequence": ("""(double[2] x) => (double[k] y) <bool yes={1}, int64 n={2}>
         { e=SequenceConstruct(x) z = Loop(n, yes, e) <body = t(int64 i, bool a, seq(double[2]) h)
           => (bool c, seq(double[2]) k) { c=Identity(a) s=Sin(x) k=SequenceInsert(h,s) }>
           y=ConcatFromSequence<axis=0>(z) }""", "sequence"),
-    "branches of two shapes": ("""(double[3] x, bool c) => (double[k] y)
-        { y = If(c) <then_branch = t() => (double[3] a) { a=Sin(x) },
-                     else_branch = e() => (double[1] b) { b=ReduceSum(x) }> }""",
-        "where it must be"),
 }  # fmt: skip
 
 
@@ -304,7 +305,6 @@ def test_what_cannot_stay_is_unrolled_and_the_export_says_so(case, mode):
     text, why = SPREADS[case]
     model = oj.load(onnx.parser.parse_model(f"{DOUBLE} m {text}"))
     point = {"x": np.linspace(0.3, 1.4, model.inputs["x"].shape[0])}
-    point |= {"c": np.array(True)} if "c" in model.inputs else {}
     with pytest.warns(oj.OnnxJacWarning, match=f"is unrolled for the point.*{why}"):
         proto = oj.export(model, mode, point, wrt="x")
     assert not {"Loop", "If", "Scan"} & {node.op_type for node in proto.graph.node}
@@ -426,19 +426,19 @@ def test_samples_that_meet_in_the_other_branch_are_not_separate():
                  else_branch=e()=>(double[N,2] b){b=Mul(x,s)}> }"""
     model = oj.load(onnx.parser.parse_model(f"{DOUBLE} m {text}"))
     x = np.array([[0.3, 0.5], [0.2, 0.7]])
-    with pytest.warns(oj.OnnxJacWarning, match="is fixed at 2"):
-        proto = oj.export(model, "jacobian", {"x": x})
-    for point in ({"x": x}, {"x": -x}):
+    proto = oj.export(model, "jacobian", {"x": x})
+    for point in ({"x": x}, {"x": -x}, {"x": np.array([[0.1, 0.2], [-0.3, 0.5], [-0.4, -0.6]])}):
         found = run(proto, point, "numpy")["y_x_jacobian"]
         wanted = oj.linearize(model, point).toarray()
-        np.testing.assert_allclose(found.reshape(4, 4), wanted, atol=1e-14)
+        np.testing.assert_allclose(found.reshape(wanted.shape), wanted, atol=1e-14)
 
 
-def test_a_dense_jacobian_of_rows_holds_their_number():
+def test_a_dense_jacobian_of_rows_has_as_many_as_there_are_turns():
     model = oj.load(onnx.parser.parse_model(STAYS["a loop that data end"][0]))
     point = next(points_of(model, [{"n": 3, "top": 2.0}]))
-    with pytest.warns(oj.OnnxJacWarning, match="'n' .no input any more"):
-        proto = oj.export(model, "jacobian", point, of="rows", wrt="x")
-    J = oj.linearize(model, point, of="rows", wrt="x").toarray()
-    found = run(proto, point, "numpy")["rows_x_jacobian"]
-    np.testing.assert_allclose(found.reshape(J.shape), J, atol=1e-13)
+    proto = oj.export(model, "jacobian", point, of="rows", wrt="x")
+    for n in (3, 5):
+        point["n"] = np.array(n)
+        J = oj.linearize(model, point, of="rows", wrt="x").toarray()
+        found = run(proto, point, "numpy")["rows_x_jacobian"]
+        np.testing.assert_allclose(found.reshape(J.shape), J, atol=1e-13)

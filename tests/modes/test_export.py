@@ -184,20 +184,20 @@ def as_proto(model):
     return ir.to_proto(model.ir).SerializeToString()
 
 
-def test_what_fixes_the_batch_is_named():
-    """Samples sorted into a table whose size is a weight's: not a function of the batch."""
+def test_samples_that_are_sorted_into_a_table():
+    """The model has values at even batches only."""
     text = """
     <ir_version: 10, opset_import: ["" : 21]>
-    fixed (float[batch, 3] x) => (float[two, three] y)
+    sorted (float[batch, 3] x) => (float[two, three] y)
     <int64[2] shape = {-1, 2}>
     { z = Reshape(x, shape)  y = Tanh(z) }
     """
     model = oj.load(onnx.parser.parse_model(text))
-    point = {"x": np.ones((2, 3), np.float32)}
-    with pytest.warns(oj.OnnxJacWarning, match="'batch' of 'x' is fixed at 2"):
-        proto = oj.export(model, "jvp", point)
-    dims = proto.graph.input[0].type.tensor_type.shape.dim
-    assert [d.dim_value for d in dims] == [2, 3]
+    proto = oj.export(model, "jvp", {"x": np.ones((2, 3), np.float32)})
+    for n in (2, 4, 10):
+        x, v = (np.full((n, 3), k, np.float32) for k in (0.5, 1))
+        found = run(proto, {"x": x, "x_tangent": v})["y_tangent"]
+        np.testing.assert_allclose(found, np.full((3 * n // 2, 2), 1 - np.tanh(0.5) ** 2), 1e-5)
 
 
 def test_a_mode_or_an_output_that_does_not_fit_is_refused():

@@ -26,6 +26,10 @@ def dims(proto, name):
     return [d.dim_param or d.dim_value for d in value.type.tensor_type.shape.dim]
 
 
+def metadata(proto):
+    return {p.key: p.value for p in proto.metadata_props}
+
+
 def agree(model, proto, point, mode):
     """What the exported file gives in ONNX Runtime is what the operator at that point gives."""
     J = oj.linearize(model, point, of="y", wrt="x")
@@ -64,10 +68,10 @@ def test_a_jacobian_between_samples_is_whole(case, same):
     """Also at a point whose samples are all the same."""
     model = load(f"mixed {MIXED[case]}")
     point = {"x": np.ones((3, 2)) if same else random(3, 2)}
-    with pytest.warns(oj.OnnxJacWarning, match="'N' of 'x' is fixed at 3"):
-        proto = oj.export(model, "jacobian", point)
-    assert dims(proto, "y_x_jacobian") == [3, 2, 3, 2]
-    agree(model, proto, {"x": random(3, 2, seed=2)}, "jacobian")
+    proto = oj.export(model, "jacobian", point)
+    assert dims(proto, "y_x_jacobian") == ["N", 2, "N", 2]
+    for n in SIZES:
+        agree(model, proto, {"x": random(n, 2, seed=2)}, "jacobian")
 
 
 def test_a_jacobian_of_samples_alone_stays_one_of_samples():
@@ -105,23 +109,28 @@ FOLLOWING = {
          y=If(c)<then_branch=t()=>(double[N,2] p){p=Sin(x)},
                  else_branch=e()=>(double[N,2] q){q=Cos(x)}>}""",
 }
-FREE = {"odd or even"}
+DECIDING = {
+    "a product": ("N <= 4", (3, 4)), "a running product": ("N <= 4", (3, 4)),
+    "all that is one": ("N != 1", (2, 5, 20)),
+}  # fmt: skip
+"""What is decided by the size, and sizes at which the decision is the same."""
 
 
 @pytest.mark.parametrize("mode", ["vjp", "jvp"])
 @pytest.mark.parametrize("case", FOLLOWING)
-def test_a_size_that_is_not_in_proportion_to_the_batch_fixes_it(case, mode):
+def test_a_size_that_is_not_in_proportion_to_the_batch_is_followed(case, mode):
     text = FOLLOWING[case]
     head = HEAD.replace("21", "26") if "CumProd" in text else HEAD
     model = oj.load(onnx.parser.parse_model(f"{head} sized {text}"))
-    inner = list(model.inputs["x"].shape[1:])
-    if case in FREE:
-        proto = oj.export(model, mode, {"x": random(3, *inner)})
-    else:
-        with pytest.warns(oj.OnnxJacWarning, match="'N' of 'x' is fixed at 3"):
+    inner, (guard, sizes) = list(model.inputs["x"].shape[1:]), DECIDING.get(case, ("", SIZES))
+    if guard:
+        with pytest.warns(oj.OnnxJacWarning, match=f"holds only where.*{guard}"):
             proto = oj.export(model, mode, {"x": random(3, *inner)})
-    assert dims(proto, "x") == ["N" if case in FREE else 3, *inner]
-    for n in SIZES if case in FREE else (3,):
+        assert guard in metadata(proto)["onnxjac.guards"].split("\n")
+    else:
+        proto = oj.export(model, mode, {"x": random(3, *inner)})
+    assert dims(proto, "x") == ["N", *inner]
+    for n in sizes:
         agree(model, proto, {"x": random(n, *inner, seed=2)}, mode)
 
 
@@ -156,25 +165,41 @@ def test_a_batch_may_have_a_least_size():
 
 MASK = np.array([True, False, True, True])
 ROWS = "(double[4,2] x, {} s)=>(double[K,L] y)"
+NUMBERS = {
+    "Slice": ("int64[1]", "<int64[1] e={9}> {r=Slice(x,s,e) y=Mul(r,r)}", [1], [[0], [3], [-2]]),
+    "a sum of starts": ("int64[1]", """<int64[1] e={9}>
+        {o=Add(s,s) r=Slice(x,o,e) y=Mul(r,r)}""", [1], [[0], [-1]]),
+    "Trilu": ("int64", "{r=Trilu(x,s) y=Mul(r,r)}", 0, [1, -1]),
+    "CumSum": ("int64", "{r=CumSum(x,s) y=Mul(r,r)}", 1, [0]),
+    "Pad": ("int64[4]", "{r=Pad(x,s) y=Mul(r,r)}", [1, 0, 0, 2], [[0, 0, 1, 1], [2, 3, 0, 0]]),
+    "TopK": ("int64[1]", "{r,i=TopK<axis=0>(x,s) y=Mul(r,r)}", [2], [[1], [4]]),
+    "Reshape": ("int64[2]", "{r=Reshape(x,s) y=Mul(r,r)}", [2, 4], [[8, 1], [4, 2]]),
+    "Expand": ("int64[3]", "{r=Expand(x,s) y=Mul(r,r)}", [3, 4, 2], [[1, 1, 2], [5, 4, 1]]),
+    "Tile": ("int64[2]", "{r=Tile(x,s) y=Mul(r,r)}", [2, 1], [[1, 3], [1, 1]]),
+    "the rows of a mask": ("bool[4]", """
+        {i=NonZero(s) t=Transpose(i) r=GatherND(x,t) y=Mul(r,r)}""", MASK, [~MASK]),
+}
+"""The kind of s, the graph, s at the point and elsewhere."""
+
+
+@pytest.mark.parametrize("mode", ["vjp", "jvp", "jacobian"])
+@pytest.mark.parametrize("case", NUMBERS)
+@pytest.mark.filterwarnings("ignore:the derivative holds only where")
+def test_numbers_that_are_followed_stay_inputs(case, mode):
+    kind, text, here, others = NUMBERS[case]
+    model = load(f"followed {ROWS.format(kind)} {text}")
+    point = {"x": random(4, 2), "s": np.array(here)}
+    proto = oj.export(model, mode, point, of="y", wrt="x")
+    assert "onnxjac.held" not in metadata(proto)
+    for s in (here, *others):
+        agree(model, proto, {"x": random(4, 2, seed=3), "s": np.array(s)}, mode)
+
+
 HELD = {
     "ReverseSequence": (ROWS.format("int64[4]") + """
         {r=ReverseSequence<batch_axis=0,time_axis=1>(x,s) y=Mul(r,r)}""", np.array([2, 1, 2, 2])),
-    "Slice": (ROWS.format("int64[1]") + """ <int64[1] e={9}> {r=Slice(x,s,e) y=Mul(r,r)}""",
-              np.array([1])),
-    "a sum of starts": (ROWS.format("int64[1]") + """ <int64[1] e={9}>
-        {o=Add(s,s) r=Slice(x,o,e) y=Mul(r,r)}""", np.array([1])),
-    "Trilu": (ROWS.format("int64") + " {r=Trilu(x,s) y=Mul(r,r)}", np.array(0)),
     "Compress": (ROWS.format("bool[4]") + " {r=Compress<axis=0>(x,s) y=Mul(r,r)}", MASK),
-    "CumSum": (ROWS.format("int64") + " {r=CumSum(x,s) y=Mul(r,r)}", np.array(1)),
-    "Pad": (ROWS.format("int64[4]") + " {r=Pad(x,s) y=Mul(r,r)}", np.array([1, 0, 0, 2])),
     "ReduceSum": (ROWS.format("int64[1]") + " {r=ReduceSum(x,s) y=Mul(r,r)}", np.array([1])),
-    "TopK": (ROWS.format("int64[1]") + " {r,i=TopK<axis=0>(x,s) y=Mul(r,r)}", np.array([2])),
-    "Reshape": (ROWS.format("int64[2]") + " {r=Reshape(x,s) y=Mul(r,r)}", np.array([2, 4])),
-    "Expand": ("(double[1,2] x, int64[2] s)=>(double[K,L] y) {r=Expand(x,s) y=Mul(r,r)}",
-               np.array([3, 2])),
-    "Tile": (ROWS.format("int64[2]") + " {r=Tile(x,s) y=Mul(r,r)}", np.array([2, 1])),
-    "the rows of a mask": (ROWS.format("bool[4]") + """
-        {i=NonZero(s) t=Transpose(i) r=GatherND(x,t) y=Mul(r,r)}""", MASK),
     "RNN": ("""(double[2,4,3] x, int32[4] s)=>(double[2,1,4,1] y) <double[1,1,3] W={1,2,3},
         double[1,1,1] R={1}> {y=RNN<hidden_size=1>(x,W,R,,s)}""", np.array([2, 1, 2, 1], np.int32)),
     "Dropout": (ROWS.format("bool") + """ <float r={0.5}> {d=Dropout<seed=1>(x,r,s) y=Mul(d,d)}""",
@@ -191,7 +216,7 @@ def test_an_input_whose_numbers_are_taken_is_no_input_any_more(case, mode):
     with pytest.warns(oj.OnnxJacWarning, match=r"numbers.*'s' \(no input any more"):
         proto = oj.export(model, mode, {"x": random(*shape), "s": s}, of="y", wrt="x")
     assert "s" not in {v.name for v in proto.graph.input}
-    assert {p.key: p.value for p in proto.metadata_props}["onnxjac.held"].split(", ")[0] == "s"
+    assert metadata(proto)["onnxjac.held"].split(", ")[0] == "s"
     if case != "Dropout":  # which draws again
         agree(model, proto, {"x": random(*shape, seed=3), "s": s}, mode)
 
@@ -218,17 +243,16 @@ def test_what_control_flow_asks_for_stays_an_input(case, others, mode):
         agree(model, proto, {"x": random(*shape, seed=k), "s": np.asarray(other)}, mode)
 
 
-def test_what_a_second_derivative_takes_is_no_input_either():
+def test_second_derivatives_follow_numbers_too():
     text = """(double[4,2] x, int64[1] s)=>(double y) <int64[1] e={9}>
         {r=Slice(x,s,e) c=Mul(r,r) d=Mul(c,r) y=ReduceSum<keepdims=0>(d)}"""
     model = load(f"second {text}")
-    point = {"x": random(4, 2), "s": np.array([1])}
-    with pytest.warns(oj.OnnxJacWarning, match=r"'s' \(no input any more"):
-        proto = oj.export(model, "hvp", point, wrt="x")
+    proto = oj.export(model, "hvp", {"x": random(4, 2), "s": np.array([1])}, wrt="x")
     x, v = random(4, 2, seed=2), random(4, 2, seed=3)
-    found = run(proto, {"x": x, "x_tangent": v})
-    H = oj.hessian(model, {"x": x, "s": point["s"]}, wrt="x")
-    np.testing.assert_allclose(found["x_hvp"], H.apply({"x": v})["x"], atol=1e-12)
+    for s in ([1], [0], [-3]):
+        found = run(proto, {"x": x, "s": np.array(s), "x_tangent": v})
+        H = oj.hessian(model, {"x": x, "s": np.array(s)}, wrt="x")
+        np.testing.assert_allclose(found["x_hvp"], H.apply({"x": v})["x"], atol=1e-12)
 
 
 USED = {

@@ -20,7 +20,7 @@ def test_a_reversed_axis_is_not_spread_as_well():
 def test_only_a_padded_axis_is_taken_from():
     x, pads = np.ones((3, 4)), np.array([0, 1, 0, 1])
     step = Step("Pad", "", 21, "pad", ("x", "pads"), ("y",), {"mode": "reflect"})
-    J = repeated(Node(step, (x, pads), (np.ones((3, 6)),)), [(0, 0), (1, 1)])
+    J = repeated(numbers, Node(step, (x, pads), (np.ones((3, 6)),)), [(0, 0), (1, 1)])
     assert repr(J).count("take") == 1
 
 

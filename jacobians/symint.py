@@ -1,0 +1,597 @@
+"""Symbolic integers: the sizes and indices of a derivative that is recorded for many points.
+
+A `SymInt` is a polynomial over atoms: a dimension of a tensor, an entry of an integer tensor, or a
+quotient or maximum of such numbers. It knows its number at the point of recording (`at`), and a
+graph can compute it at any other point. Rules and operators calculate with it as with an int.
+
+There are three relations. `same` is what can be proved; it is for simplifications. `agree` is what
+an operator's definition implies, such as equal inner dimensions of a matrix product; it looks at
+the point alone. `==`, `<` and the like are decisions: they are true or false as at the point, and
+leave a `Guard`, for what is recorded then holds only where the decision is the same.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from .errors import OnnxJacError
+
+Monomial = tuple["Atom", ...]
+Polynomial = dict[Monomial, int]
+Number = Any
+"""An int or a SymInt."""
+
+PLAIN = frozenset({int})
+"""The types of numbers that are surely not symbolic: no call is made for each of them."""
+
+RELATIONS: dict[str, Callable[[int, int], bool]] = {"==": operator.eq, "<": operator.lt}
+
+
+@dataclass(frozen=True, eq=False)
+class Atom:
+    """An integer that no simpler ones express; `least` is a lower bound where there is one.
+
+    `lower(op)` is its graph value, of shape [1]. `tensor` is the tensor that it is read from, along
+    an `axis` or, without one, as an entry; it is `free` where it is a size of an input that the
+    model leaves open. A derived atom has `operands`. `depth` says in how many bodies of control
+    flow the tensor is: outside of them nothing can read it.
+    """
+
+    symbols: Symbols
+    order: int
+    name: str
+    at: int
+    lower: Callable[[Any], Any]
+    least: int | None = None
+    tensor: str = ""
+    axis: int | None = None
+    free: bool = False
+    depth: int = 0
+    operands: tuple[SymInt, ...] = ()
+
+    def __lt__(self, other: Atom) -> bool:
+        return self.order < other.order
+
+    @property
+    def is_entry(self) -> bool:
+        """Whether it is an entry of a tensor."""
+        return self.axis is None and not self.operands
+
+    def roots(self) -> set[Atom]:
+        """The atoms from which it is derived."""
+        if not self.operands:
+            return {self}
+        return set().union(*(x.roots() for x in self.operands))
+
+
+@dataclass(frozen=True)
+class Guard:
+    """`expression relation 0` is `truth` at the point, and `reader` has decided by it."""
+
+    expression: SymInt
+    relation: str
+    truth: bool
+    reader: str
+
+    def __str__(self) -> str:
+        left, right = sides(self.expression.terms)
+        signs = {("==", True): ("==", "=="), ("==", False): ("!=", "!="),
+                 ("<", True): ("<", ">"), ("<", False): (">=", "<=")}  # fmt: skip
+        sign, turned = signs[self.relation, self.truth]
+        if left.isdecimal():
+            return f"{right} {turned} {left}"
+        return f"{left} {sign} {right}"
+
+
+class Symbols:
+    """The atoms of one recording, the guards under which it holds, and the tensors whose numbers
+    at the point it holds for, each with who asked for them; `fixed` are sizes that are no atoms.
+    """
+
+    def __init__(self, fixed: Collection[str] = ()) -> None:
+        self.fixed = fixed
+        self.pinned: dict[str, str] = {}
+        self.guards: dict[tuple[Any, ...], Guard] = {}
+        self.derived: dict[tuple[Any, ...], SymInt] = {}
+        self.reader = ""
+        self.count = 0
+
+    def atom(self, name: str, at: int, lower: Callable[[Any], Any], **known: Any) -> SymInt:
+        """A new atom as a number."""
+        self.count += 1
+        return SymInt({(Atom(self, self.count, name, int(at), lower, **known),): 1})
+
+    def check_depth(self, depth: int) -> None:
+        """Raises `OnnxJacError` where a decision was made by what only a deeper body can read."""
+        for guard in self.guards.values():
+            if depth_of(guard.expression) > depth:
+                raise OnnxJacError(f"{guard.reader} needs {guard}, which another turn may change")
+
+    def decide(self, difference: SymInt, relation: str) -> bool:
+        """Whether `difference relation 0`, as at the point; a guard where that is not sure."""
+        low, high = bounds(difference)
+        if relation == "==" and ((low is not None and low > 0) or (high is not None and high < 0)):
+            return False
+        if relation == "<" and ((low is not None and low >= 0) or (high is not None and high < 0)):
+            return high is not None and high < 0
+        truth = RELATIONS[relation](difference.at, 0)
+        key = difference.key, relation
+        self.guards.setdefault(key, Guard(difference, relation, truth, self.reader))
+        return truth
+
+
+class SymInt:
+    """An integer that is `at` at the point: Σ coefficient · ∏ atoms."""
+
+    __slots__ = ("at", "key", "terms")
+    __array_ufunc__ = None  # NumPy is not to make an object array of it
+
+    def __init__(self, terms: Polynomial) -> None:
+        self.terms = terms
+        self.at = sum(c * math.prod(a.at for a in atoms) for atoms, c in terms.items())
+        order = ((tuple(a.order for a in atoms), c) for atoms, c in terms.items())
+        self.key = tuple(sorted(order))
+
+    @property
+    def symbols(self) -> Symbols:
+        """The recording that it belongs to."""
+        return next(atom for atoms in self.terms for atom in atoms).symbols
+
+    def roots(self) -> set[Atom]:
+        """The atoms that it is computed from."""
+        return set().union(*(atom.roots() for atoms in self.terms for atom in atoms))
+
+    def __repr__(self) -> str:
+        return polynomial_text(self.terms)
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    # -- arithmetic
+
+    def __add__(self, other: Any) -> Any:
+        added = polynomial(other)
+        if added is None:
+            return NotImplemented
+        terms = dict(self.terms)
+        for atoms, c in added.items():
+            terms[atoms] = terms.get(atoms, 0) + c
+        return number(terms)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Any:
+        return number({atoms: -c for atoms, c in self.terms.items()})
+
+    def __pos__(self) -> SymInt:
+        return self
+
+    def __sub__(self, other: Any) -> Any:
+        return NotImplemented if polynomial(other) is None else self + -whole(other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return NotImplemented if polynomial(other) is None else -self + other
+
+    def __mul__(self, other: Any) -> Any:
+        if isinstance(other, float | np.floating):
+            return Ratio(float(other), self, 1)
+        factor = polynomial(other)
+        if factor is None:
+            return NotImplemented
+        terms: Polynomial = {}
+        for atoms, c in self.terms.items():
+            for more, d in factor.items():
+                key = tuple(sorted(atoms + more))
+                terms[key] = terms.get(key, 0) + c * d
+        return number(terms)
+
+    __rmul__ = __mul__
+
+    def __pow__(self, exponent: int) -> Any:
+        return math.prod([self] * int(exponent))
+
+    def __floordiv__(self, other: Any) -> Any:
+        return NotImplemented if polynomial(other) is None else quotient(self, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return NotImplemented if polynomial(other) is None else quotient(other, self)
+
+    def __mod__(self, other: Any) -> Any:
+        return self - self // other * other
+
+    def __rmod__(self, other: Any) -> Any:
+        return other - other // self * self
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __truediv__(self, other: Any) -> Any:
+        return Ratio(1.0, self, 1) / other
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return other / Ratio(1.0, self, 1)
+
+    def __abs__(self) -> Any:
+        return self if self >= 0 else -self
+
+    # -- decisions
+
+    def _decides(self, other: Any, relation: str) -> Any:
+        if polynomial(other) is None:
+            return NotImplemented
+        difference = self - other
+        if not isinstance(difference, SymInt):
+            return RELATIONS[relation](difference, 0)
+        return self.symbols.decide(difference, relation)
+
+    def __eq__(self, other: object) -> Any:
+        return self._decides(other, "==")
+
+    def __ne__(self, other: object) -> Any:
+        equal = self._decides(other, "==")
+        return equal if equal is NotImplemented else not equal
+
+    def __lt__(self, other: Any) -> Any:
+        return self._decides(other, "<")
+
+    def __ge__(self, other: Any) -> Any:
+        less = self._decides(other, "<")
+        return less if less is NotImplemented else not less
+
+    def __gt__(self, other: Any) -> Any:
+        return (-self)._decides(-other, "<")
+
+    def __le__(self, other: Any) -> Any:
+        return not self > other
+
+    def __bool__(self) -> bool:
+        return bool(self != 0)
+
+    # -- what needs a plain number fixes it
+
+    def _fixed(self) -> int:
+        self.symbols.decide(self - self.at, "==")
+        return self.at
+
+    def __index__(self) -> int:
+        return self._fixed()
+
+    def __int__(self) -> int:
+        return self._fixed()
+
+    def __float__(self) -> float:
+        return float(self._fixed())
+
+
+@dataclass(frozen=True, eq=False)
+class Ratio:
+    """c · n / d: a floating factor that is made of sizes."""
+
+    c: float
+    n: Number
+    d: Number
+    __array_ufunc__ = None
+
+    @property
+    def at(self) -> float:
+        """Its number at the point."""
+        return self.c * at(self.n) / at(self.d)
+
+    def __mul__(self, other: Any) -> Any:
+        if isinstance(other, Ratio):
+            return Ratio(self.c * other.c, self.n * other.n, self.d * other.d)
+        if isinstance(other, SymInt):
+            return Ratio(self.c, self.n * other, self.d)
+        if np.ndim(other):
+            return NotImplemented
+        return Ratio(self.c * float(other), self.n, self.d)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Any:
+        return self * (1 / other if not isinstance(other, SymInt) else Ratio(1.0, 1, other))
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return other * Ratio(1 / self.c, self.d, self.n)
+
+    def __neg__(self) -> Ratio:
+        return Ratio(-self.c, self.n, self.d)
+
+    def __float__(self) -> float:
+        return self.c * int(self.n) / int(self.d)
+
+    def __repr__(self) -> str:
+        return f"{self.c:g}·({self.n})/({self.d})"
+
+
+def number(terms: Polynomial) -> Number:
+    """A polynomial without zeros; constants are plain ints."""
+    terms = {atoms: c for atoms, c in terms.items() if c}
+    if not terms:
+        return 0
+    return terms[()] if terms.keys() == {()} else SymInt(terms)
+
+
+def polynomial(x: Any) -> Polynomial | None:
+    """The terms of an integer, None for anything else."""
+    if isinstance(x, SymInt):
+        return x.terms
+    if isinstance(x, np.ndarray) and x.ndim == 0:
+        x = x.item()
+    return {(): int(x)} if isinstance(x, int | np.integer) else None
+
+
+def whole(x: Any) -> Number:
+    """An integer as an int or a SymInt."""
+    return x if isinstance(x, SymInt) else int(x)
+
+
+def bounds(x: SymInt) -> tuple[int | None, int | None]:
+    """The least and the greatest number that it can be, None where there is no such bound."""
+    low: int | None = x.terms.get((), 0)
+    high: int | None = low
+    for atoms, c in x.terms.items():
+        if not atoms:
+            continue
+        least = [atom.least for atom in atoms]
+        if any(n is None or (n < 0 and len(atoms) > 1) for n in least):
+            return None, None
+        product = c * math.prod(n for n in least if n is not None)
+        low = None if c < 0 or low is None else low + product
+        high = None if c > 0 or high is None else high + product
+    return low, high
+
+
+# -- the relations that leave no guard
+
+
+def depth_of(x: Any) -> int:
+    """In how many bodies of control flow the tensors are that a number is read from."""
+    return max((atom.depth for atom in x.roots()), default=0) if isinstance(x, SymInt) else 0
+
+
+def is_symbolic(x: Any) -> bool:
+    """Whether a number, or some number in a tuple or list, is symbolic."""
+    if isinstance(x, tuple | list):
+        return not PLAIN.issuperset(map(type, x)) and any(map(is_symbolic, x))
+    return isinstance(x, SymInt | Ratio)
+
+
+def at(x: Any) -> Any:
+    """A number, or a tuple of them, at the point: for descriptions, not for decisions."""
+    if isinstance(x, tuple):
+        return x if PLAIN.issuperset(map(type, x)) else tuple(map(at, x))
+    return x.at if isinstance(x, SymInt | Ratio) else x
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two numbers or shapes are equal at every point, as far as that can be proved.
+
+    >>> same((2, 3), (2, 3)), same((2,), (2, 1))
+    (True, False)
+    """
+    if isinstance(a, tuple):
+        if PLAIN.issuperset(map(type, a + b)):
+            return a == b
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, SymInt) and isinstance(b, SymInt):
+        return a.key == b.key
+    return not isinstance(a, SymInt | Ratio) and not isinstance(b, SymInt | Ratio) and bool(a == b)
+
+
+def agree(a: Any, b: Any) -> bool:
+    """Whether two numbers or shapes that an operator's definition makes equal are so at the point.
+
+    >>> agree((2, 3), (2, 3)), agree((2,), (3,))
+    (True, False)
+    """
+    if isinstance(a, tuple):
+        if PLAIN.issuperset(map(type, a + b)):
+            return a == b
+        return len(a) == len(b) and all(map(agree, a, b))
+    return bool(at(a) == at(b))
+
+
+# -- numbers that are derived from others
+
+
+def derived(
+    kind: str, operands: tuple[Number, ...], value: Callable[..., int],
+    lower: Callable[[Any], Any], least: int | None,
+) -> SymInt:  # fmt: skip
+    """An atom made of other numbers, one for equal operands."""
+    symbolic = tuple(x for x in operands if isinstance(x, SymInt))
+    symbols = symbolic[0].symbols
+    key = kind, *(x.key if isinstance(x, SymInt) else x for x in operands)
+    if key not in symbols.derived:
+        name = f"{kind}({', '.join(map(str, operands))})"
+        here = value(*map(at, operands))
+        symbols.derived[key] = symbols.atom(name, here, lower, least=least, operands=symbolic)
+    return symbols.derived[key]
+
+
+def quotient(a: Number, b: Number) -> Number:
+    """⌊a / b⌋."""
+    if not is_symbolic((a, b)):
+        return a // b
+    exact = divided(a, b)
+    if exact is not None:
+        return exact
+    least = 0 if is_positive(a, strictly=False) and is_positive(b) else None
+
+    def lower(op: Any) -> Any:
+        x, y = lowered(op, a), lowered(op, b)
+        return op.Div(op.Sub(x, op.Mod(x, y)), y)  # Mod has the sign of y: the quotient is exact
+
+    return derived("floor", (a, b), operator.floordiv, lower, least)
+
+
+def divided(a: Number, b: Number) -> Number | None:
+    """a / b where b is one product of atoms that divides every term of a."""
+    over = polynomial(b) or {}
+    if isinstance(a, SymInt) and isinstance(b, SymInt) and a.key == b.key:
+        return 1
+    if len(over) != 1:
+        return None
+    ((factors, c),) = over.items()
+    terms: Polynomial = {}
+    for atoms, d in (polynomial(a) or {}).items():
+        rest = list(atoms)
+        for factor in factors:
+            if factor not in rest:
+                return None
+            rest.remove(factor)
+        if Fraction(d, c).denominator > 1:
+            return None
+        terms[tuple(rest)] = d // c
+    return number(terms)
+
+
+def is_positive(x: Number, *, strictly: bool = True) -> bool:
+    """Whether a number is surely greater than 0, or at least 0."""
+    low = bounds(x)[0] if isinstance(x, SymInt) else x
+    return low is not None and low >= int(strictly)
+
+
+def largest(*numbers: Number) -> Number:
+    """The greatest of some numbers: no decision.
+
+    >>> largest(2, 5, 3)
+    5
+    """
+    found, *others = numbers
+    for other in others:
+        found = larger(found, other)
+    return found
+
+
+def smallest(*numbers: Number) -> Number:
+    """The least of some numbers: no decision."""
+    return -largest(*(-n for n in numbers))
+
+
+def larger(a: Number, b: Number) -> Number:
+    """The greater of two numbers."""
+    difference = a - b
+    if not isinstance(difference, SymInt):
+        return a if difference >= 0 else b
+    low, high = bounds(difference)
+    if low is not None and low >= 0:
+        return a
+    if high is not None and high <= 0:
+        return b
+    known = [n for n in (floor_of(a), floor_of(b)) if n is not None]
+
+    def lower(op: Any) -> Any:
+        return op.Max(lowered(op, a), lowered(op, b))
+
+    return derived("max", (a, b), max, lower, max(known, default=None))
+
+
+def floor_of(x: Number) -> int | None:
+    """The least number that it can be."""
+    return bounds(x)[0] if isinstance(x, SymInt) else int(x)
+
+
+def if_negative(x: Number, then: Number, otherwise: Number) -> Number:
+    """`then` where x < 0, else `otherwise`: no decision."""
+    if not isinstance(x, SymInt):
+        return then if x < 0 else otherwise
+    low, high = bounds(x)
+    if low is not None and low >= 0:
+        return otherwise
+    if high is not None and high < 0:
+        return then
+
+    def lower(op: Any) -> Any:
+        negative = op.Less(lowered(op, x), np.array([0]))
+        return op.Where(negative, lowered(op, then), lowered(op, otherwise))
+
+    def value(x: int, then: int, otherwise: int) -> int:
+        return then if x < 0 else otherwise
+
+    floors = floor_of(then), floor_of(otherwise)
+    least = None if None in floors else min(n for n in floors if n is not None)
+    return derived("if", (x, then, otherwise), value, lower, least)
+
+
+def lowered(op: Any, x: Number) -> Any:
+    """The number in a graph: a value of int64 [1]."""
+    if not isinstance(x, SymInt):
+        return np.array([int(x)], np.int64)
+    total = None
+    for atoms, c in sorted(x.terms.items(), key=lambda term: [a.order for a in term[0]]):
+        term = np.array([c], np.int64) if c != 1 or not atoms else None
+        for atom in atoms:
+            value = atom.lower(op)
+            term = value if term is None else op.Mul(value, term)
+        total = term if total is None else op.Add(total, term)
+    return total
+
+
+def lowered_ratio(op: Any, x: Ratio, dtype: np.dtype) -> Any:
+    """The factor in a graph: a scalar of a floating type."""
+    like = np.zeros((), dtype)
+    n, d = (op.CastLike(op.Reshape(lowered(op, k), ()), like) for k in (x.n, x.d))
+    return op.Div(op.Mul(n, np.asarray(x.c, dtype)), d)
+
+
+# -- text
+
+
+def sides(terms: Polynomial) -> tuple[str, str]:
+    """The terms on both sides of a relation with 0, each with a positive coefficient."""
+    left = {atoms: c for atoms, c in terms.items() if c > 0}
+    right = {atoms: -c for atoms, c in terms.items() if c < 0}
+    return polynomial_text(left), polynomial_text(right)
+
+
+def polynomial_text(terms: Polynomial) -> str:
+    """A polynomial as people write it."""
+    parts = []
+    order = sorted(terms, key=lambda atoms: (not atoms, [a.order for a in atoms]))
+    for atoms, c in ((atoms, terms[atoms]) for atoms in order):
+        names = "·".join(atom.name for atom in atoms)
+        parts.append(names if names and c == 1 else f"{c}·{names}" if names else str(c))
+    return " + ".join(parts) or "0"
+
+
+def broadcast_sizes(shapes: Iterable[tuple[Number, ...]]) -> tuple[Number, ...]:
+    """The shape of tensors that are broadcast."""
+    shapes = list(shapes)
+    rank = max(map(len, shapes), default=0)
+    padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
+    return tuple(map(common_size, zip(*padded, strict=True)))
+
+
+def common_size(sizes: tuple[Number, ...]) -> Number:
+    """The size that others are broadcast to.
+
+    A plain number other than 1 is that size, whatever the others are. Two symbolic sizes that are
+    not known to be equal are decided to be so, or to be 1, as at the point.
+    """
+    plain = {n for n in sizes if isinstance(n, int)} - {1}
+    if plain:
+        found, *others = plain
+        if others or any(at(n) not in (1, found) for n in sizes):
+            raise ValueError(f"sizes {', '.join(map(str, sizes))} do not broadcast")
+        return found
+    known: Number = 1
+    for n in sizes:
+        if same(n, 1) or same(n, known):
+            continue
+        if same(known, 1):
+            known = n
+        elif n != known:
+            if known == 1:
+                known = n
+            elif n != 1:
+                raise ValueError(f"sizes {known} and {n} do not broadcast")
+    return known

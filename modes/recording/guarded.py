@@ -1,0 +1,187 @@
+"""Guarded: a derivative recorded with free sizes, and what must hold at a point for it to be right.
+
+A rule that decides by a size or by an integer of the point leaves a guard. A size that must be what
+it is here is fixed; a tensor whose numbers must be what they are here becomes a constant; all other
+guards go into the metadata of what is recorded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ...jacobians.errors import OnnxJacError, UnsupportedOp, warn
+from ...jacobians.symint import Guard, Symbols
+from ...ops.graphs import every, reachable
+from ..flow.contents import free_sizes
+from ..flow.steps import needed
+from ..model import Model
+from ..naming.names import is_float
+from ..tape.moving import moving
+from .derive import Draft
+
+GUARDS = "onnxjac.guards"
+"""The metadata of a derivative: the conditions on sizes and integers under which it holds."""
+
+Make = Callable[..., Draft]
+"""make(point, symbols=symbols): a derivative recorded at a point."""
+
+
+def guarded(model: Model, point: Mapping[str, Any], make: Make, name: str) -> Model:
+    """What `make` records, for every point at which its guards hold.
+
+    One `OnnxJacWarning` names the sizes that are fixed, another one the tensors whose numbers are
+    constants, a third one the guards; the metadata entries `onnxjac.held` and `onnxjac.guards` too.
+    """
+    draft, symbols, fixed = recorded(point, make)
+    pinned = pinned_tensors(symbols)
+    if pinned and not draft.traces:  # there is a sample for a point
+        name, why = next(iter(pinned.items()))
+        message = f"{why} depends on the numbers behind {name!r}"
+        raise UnsupportedOp(f"{message}: make them constants of the model")
+    draft = hold(draft, pinned)
+    made = draft.model(name)
+    for size, reader in fixed.items():
+        warn(f"{where(model, point, size)}: {reader}")
+    for output, why in {o: why for t in draft.traces for o, why in t.unrolled.items()}.items():
+        warn(f"the control flow that computes {output!r} is unrolled for the point, its turns and "
+             f"branches are fixed: {why}")  # fmt: skip
+    if draft.held:
+        parts = ", ".join(f"{tensor!r} ({why})" for tensor, why in draft.held.items())
+        warn(f"the derivative holds only for the numbers that the point gives these: {parts}")
+        made.ir.metadata_props["onnxjac.held"] = ", ".join(draft.held)
+    guards = {str(g): g.reader for g in symbols.guards.values() if not is_settled(g, draft)}
+    if guards:
+        parts = ", ".join(f"{text} ({reader})" for text, reader in guards.items())
+        warn(f"the derivative holds only where {parts}")
+        made.ir.metadata_props[GUARDS] = "\n".join(guards)
+    return made
+
+
+def recorded(point: Mapping[str, Any], make: Make) -> tuple[Draft, Symbols, dict[str, str]]:
+    """What `make` records, its guards, and the free sizes that must be fixed for it, and why.
+
+    It is recorded again with more numbers fixed, where some must be or where it fails.
+    """
+    fixed: dict[str, str] = {}
+    pinned: dict[str, str] = {}
+    while True:
+        symbols = Symbols(fixed={*fixed, *pinned})
+        try:
+            draft, failure = make(point, symbols=symbols), None
+        except OnnxJacError as error:
+            draft, failure = None, error
+        found = {name: why for name, why in fixed_sizes(symbols).items() if name not in fixed}
+        if draft is not None and not found:
+            symbols.pinned = {**pinned_in(pinned), **symbols.pinned}
+            return draft, symbols, fixed
+        if failure is not None:
+            more = {a.name: g.reader for g in equations(symbols) for a in g.expression.roots()
+                    if not a.free}  # fmt: skip
+            if not found and more.keys() <= pinned.keys():
+                raise failure
+            pinned |= more
+        fixed |= found
+
+
+def pinned_in(names: Mapping[str, str]) -> dict[str, str]:
+    """The tensors that sizes and entries belong to: x.shape[0] and x[0] to x."""
+    return {re.sub(r"(\.shape)?\[\d+\]$", "", name): why for name, why in names.items()}
+
+
+def fixed_sizes(symbols: Symbols) -> dict[str, str]:
+    """The free sizes that equations determine, and who asked for them."""
+    return {
+        atom.name: guard.reader
+        for guard in equations(symbols)
+        if len(guard.expression.roots()) == 1
+        for atom in guard.expression.roots()
+        if atom.free
+    }
+
+
+def pinned_tensors(symbols: Symbols) -> dict[str, str]:
+    """The tensors whose numbers, or whose sizes, what is recorded holds for, and why."""
+    found = dict(symbols.pinned)
+    for guard in equations(symbols):
+        for atom in sorted(guard.expression.roots()):
+            if not atom.free:
+                why = guard.reader if atom.axis is None else f"the size of {atom.tensor!r}"
+                found.setdefault(atom.tensor, why)
+    return found
+
+
+def equations(symbols: Symbols) -> Iterator[Guard]:
+    """The guards that say that a number is what it is here."""
+    yield from (g for g in symbols.guards.values() if g.relation == "==" and g.truth)
+
+
+def is_settled(guard: Guard, draft: Draft) -> bool:
+    """Whether a guard follows from the tensors that have become constants."""
+    roots = guard.expression.roots()
+    return all(not atom.free and atom.tensor in draft.held for atom in roots)
+
+
+def where(model: Model, point: Mapping[str, Any], size: str) -> str:
+    """A fixed size in words."""
+    sizes = free_sizes(model.inputs)
+    owners = [(name, axis) for name, axes in sizes.items() for axis, s in axes.items() if s == size]
+    inputs = ", ".join(repr(name) for name, _ in owners)
+    name, axis = owners[0]
+    told = f"the dimension {size!r} of {inputs}"
+    if size == f"{name}.shape[{axis}]":
+        told = f"axis {axis} of {inputs}"
+    return f"{told} is fixed at {point[name].shape[axis]}"
+
+
+def hold(draft: Draft, pinned: Mapping[str, str]) -> Draft:
+    """The draft with pinned tensors as constants; `held` says which they are, and why.
+
+    An input that nothing reads any more is no input any more. What is differentiated cannot be a
+    constant, nor can floating numbers that are computed.
+    """
+    found = {n: why for t in draft.traces for n, why in {**pinned, **t.asked}.items()
+             if n in moving(t.behind, [str(v.name) for v in t.inputs])}  # fmt: skip
+    if found:
+        before = read_by(draft)
+        for name in found:
+            fill(draft, name)
+        after, computed = read_by(draft), behind(draft, found)
+        gone = {str(v.name): v for v in draft.inputs if v not in after and v not in draft.wrt
+                and (v in before or v.name in computed)}  # fmt: skip
+        draft.inputs = [value for value in draft.inputs if value.name not in gone]
+        why = ", ".join(dict.fromkeys(found.values()))
+        parted = {n: f"no input any more: {found.get(n, why)}" for n in gone}
+        draft.held = {**parted, **{n: why for n, why in found.items() if n not in gone}}
+    return draft
+
+
+def fill(draft: Draft, name: str) -> None:
+    """Make a constant of the tensor of that name, where it is in the draft and can be one."""
+    t = draft.traces[-1]
+    value, number = t.values.get(name), t.numbers.get(name)
+    if value is None or value in draft.wrt or value.const_value is not None:
+        return
+    if value.producer() is not None and is_float(getattr(number, "dtype", np.dtype(object))):
+        return
+    constant = draft.recorder.initializer(np.asarray(number))
+    for node in every(draft.recorder.nodes):
+        for k, operand in enumerate(node.inputs):
+            if operand is value:
+                node.replace_input_with(k, constant)
+
+
+def read_by(draft: Draft) -> set[ir.Value]:
+    """The values that the outputs of a draft need, and the tensors that it is differentiated in."""
+    results = [*(draft.recorder.value(array) for array in draft.outputs.values()), *draft.wrt]
+    return set(reachable(draft.recorder, [v for v in results if v is not None])[1])
+
+
+def behind(draft: Draft, names: Iterable[str]) -> set[str]:
+    """The tensors from which others are computed."""
+    wanted = tuple(names)
+    return {n for t in draft.traces for n in needed(t.behind, wanted)[1]}

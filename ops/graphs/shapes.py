@@ -1,0 +1,478 @@
+"""Shapes: the symbolic shapes of graph values, and the integers in small ones.
+
+A shape follows from the shapes of the operands and from the integers among them: by ONNX's
+inference where that can tell, by a formula where it cannot, as for a Reshape to symbolic sizes.
+Elsewhere the sizes of a result are atoms of their own, which the graph reads off the result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ...jacobians import reading, shape_of
+from ...jacobians.symint import (
+    Number,
+    Symbols,
+    SymInt,
+    broadcast_sizes,
+    floor_of,
+    if_negative,
+    is_symbolic,
+    larger,
+    largest,
+    quotient,
+    same,
+    smallest,
+    whole,
+)
+from ..node import AT
+from ..numbers.windows import positions
+
+CONTENT = "onnxjac.content"
+"""Key, in the metadata of a graph value, of its integers, some of which are symbolic."""
+
+STILL = "onnxjac.still"
+"""Key, in the metadata of a graph value, where nodes compute it from constants alone."""
+
+DEPTH = "onnxjac.depth"
+"""Key, in the metadata of a graph value, of how many subgraphs it is in, if it is in one."""
+
+SMALL = 64
+"""The most integers of a tensor that are followed: of a shape, of indices, axes or pads."""
+
+Values = Sequence[ir.Value | None]
+Sizes = tuple[Number, ...]
+Formula = Callable[..., Sequence[Sizes] | None]
+
+FORMULAS: dict[str, Formula] = {}
+"""Operator -> formula(shapes, contents, attrs): the shapes of its outputs, None if not known."""
+
+INTEGERS: dict[str, Callable[..., Any]] = {}
+"""Operator -> formula(contents, attrs): the integers of its output."""
+
+
+class Dimension(ir.SymbolicDim):
+    """A symbolic size in the shape of a graph value."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: SymInt) -> None:
+        ((atoms, c),) = number.terms.items() if len(number.terms) == 1 else (((), 0),)
+        plain = len(atoms) == 1 and c == 1 and atoms[0].axis is not None
+        super().__init__(atoms[0].name if plain else None)
+        self.number = number
+
+
+def as_shape(sizes: Sequence[Number]) -> ir.Shape:
+    """Sizes as the shape of a graph value."""
+    return ir.Shape([Dimension(n) if isinstance(n, SymInt) else int(n) for n in sizes])
+
+
+# -- integers
+
+
+def content(x: Any) -> np.ndarray | None:
+    """The integers of an operand, symbolic ones in an array of objects; None if not followed."""
+    if isinstance(x, np.ndarray):
+        return x if x.dtype.kind in "iub" else None
+    if x is None:
+        return None
+    if CONTENT in x.meta:
+        return np.asarray(x.meta[CONTENT])
+    if x.const_value is not None:
+        return x.const_value.numpy() if x.const_value.dtype.is_integer() else None
+    here, symbols = x.meta.get(AT), reading(x).symbols
+    if STILL in x.meta and here is not None and here.dtype.kind in "iu":
+        return np.asarray(here)
+    if symbols is None or here is None or here.dtype.kind not in "iu" or here.size > SMALL:
+        return None
+    if is_symbolic(shape_of(x)):
+        return None
+    x.meta[CONTENT] = entries_of(x, here, symbols)
+    return np.asarray(x.meta[CONTENT])
+
+
+def depth_in(x: ir.Value) -> int:
+    """In how many subgraphs a value is."""
+    return int(x.meta.get(DEPTH, 0))
+
+
+def entries_of(x: ir.Value, here: np.ndarray, symbols: Symbols) -> np.ndarray:
+    """An atom for every entry of a tensor."""
+
+    def lower(k: int) -> Callable[[Any], Any]:
+        return lambda op: op.CastLike(
+            op.Gather(op.Reshape(x, (-1,)), np.array([k]), axis=0), np.zeros((), np.int64)
+        )
+
+    name = x.name or "tensor"
+    entries = [
+        int(n) if (entry := f"{name}[{k}]") in symbols.fixed
+        else symbols.atom(entry, n, lower(k), tensor=name, depth=depth_in(x))
+        for k, n in enumerate(here.ravel())
+    ]  # fmt: skip
+    return objects(entries).reshape(here.shape)
+
+
+def objects(numbers: Sequence[Any]) -> np.ndarray:
+    """Numbers in an array of objects."""
+    array = np.empty(len(numbers), object)
+    array[:] = numbers
+    return array
+
+
+def integers(
+    op_type: str, domain: str, values: Values, attrs: Mapping[str, Any], made: ir.Value
+) -> np.ndarray | None:
+    """The integers of a result that follow from those of the operands."""
+    formula = None if domain else INTEGERS.get(op_type)
+    kinds = ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL
+    if formula is None or made.dtype not in kinds:
+        return None
+    shape = shape_of(made)
+    if is_symbolic(shape) or math.prod(shape) > SMALL:
+        return None
+    if op_type in ("Shape", "Size"):
+        found = formula(shape_of(values[0]), attrs)
+    else:
+        held = [content(v) for v in values]
+        if any(c is None for c, v in zip(held, values, strict=True) if v is not None):
+            return None
+        found = formula(held, attrs)
+    if found is None:
+        return None
+    found = np.asarray(found)
+    return found.reshape(shape) if found.size == math.prod(shape) else np.broadcast_to(found, shape)
+
+
+def counts(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register what some operators do to integers."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        INTEGERS.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+@counts("Shape")
+def _(sizes: Sizes, attrs: Mapping[str, Any]) -> np.ndarray:
+    return objects(sizes[slice(attrs.get("start", 0), attrs.get("end"))])
+
+
+@counts("Size")
+def _(sizes: Sizes, attrs: Mapping[str, Any]) -> Any:
+    return objects([math.prod(sizes)]).reshape(())
+
+
+@counts("Cast", "CastLike", "Identity")
+def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
+    return held[0]
+
+
+@counts("Reshape", "Squeeze", "Unsqueeze", "Flatten")
+def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
+    return held[0].ravel() if held[0].size == 1 or held[0].ndim == 1 else None
+
+
+@counts("Gather")
+def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
+    data, index = held
+    if index.dtype == object:
+        return None
+    return np.take(data, index, axis=attrs.get("axis", 0))
+
+
+@counts("Concat")
+def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
+    return np.concatenate([x.astype(object) for x in held], axis=attrs["axis"])
+
+
+@counts("Slice")
+def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
+    data, bounds = held[0], [x for k, x in enumerate(held) if k != 3 and k and x is not None]
+    if data.ndim != 1 or any(x.dtype == object for x in bounds):
+        return None
+    return data[slice(*(int(x[0]) for x in bounds))]
+
+
+@counts("Neg")
+def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
+    return -held[0]
+
+
+@counts("Add")
+def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
+    return held[0].astype(object) + held[1].astype(object)
+
+
+@counts("Sub")
+def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
+    return held[0].astype(object) - held[1].astype(object)
+
+
+@counts("Mul")
+def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
+    return held[0].astype(object) * held[1].astype(object)
+
+
+@counts("Div")
+def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
+    """ONNX rounds towards zero: a quotient of numbers that may be negative is not followed."""
+    pairs = [x.astype(object) for x in held]
+    if any((floor_of(n) or 0) < 0 or floor_of(n) is None for x in pairs for n in x.ravel()):
+        return None
+    return np.frompyfunc(quotient, 2, 1)(*pairs)
+
+
+@dataclass(frozen=True)
+class Negative:
+    """Whether a number is less than 0."""
+
+    number: Number
+
+    def __int__(self) -> int:
+        return int(self.number < 0)
+
+
+@counts("Less")
+def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
+    difference = np.asarray(held[0].astype(object) - held[1].astype(object), object)
+    return objects([Negative(n) for n in difference.ravel()]).reshape(difference.shape)
+
+
+@counts("Where")
+def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
+    if held[0].dtype == object:
+        entries = np.broadcast_arrays(*(x.astype(object) for x in held))
+        chosen = [if_negative(c.number, a, b)
+                  for c, a, b in zip(*(x.ravel() for x in entries), strict=True)]  # fmt: skip
+        return objects(chosen).reshape(entries[0].shape)
+    return None
+
+
+@counts("Max")
+def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
+    found = held[0].astype(object)
+    for x in held[1:]:
+        found = np.frompyfunc(larger, 2, 1)(found, x.astype(object))
+    return found
+
+
+@counts("Min")
+def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
+    found = held[0].astype(object)
+    for x in held[1:]:
+        found = np.frompyfunc(smallest, 2, 1)(found, x.astype(object))
+    return found
+
+
+@counts("ReduceProd")
+def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
+    return objects([math.prod(held[0].ravel())]) if held[0].ndim == 1 else None
+
+
+# -- shapes
+
+
+def formula(*names: str) -> Callable[[Formula], Formula]:
+    """Register the shapes of the outputs of some operators."""
+
+    def register(function: Formula) -> Formula:
+        FORMULAS.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+def sizes_by_formula(
+    op_type: str, domain: str, values: Values, attrs: Mapping[str, Any]
+) -> Sequence[Sizes] | None:
+    """The shapes of the outputs of a node, where there is a formula for them."""
+    found = None if domain else FORMULAS.get(op_type)
+    if found is None:
+        return None
+    shapes = [None if v is None else shape_of(v) for v in values]
+    return found(shapes, [integers_of(v) for v in values], attrs)
+
+
+def integers_of(value: ir.Value | None) -> tuple[Number, ...] | None:
+    """The integers of a vector or scalar, plain or symbolic."""
+    held = content(value)
+    if held is None or held.size > SMALL or any(isinstance(n, Negative) for n in held.flat):
+        return None
+    return tuple(map(whole, held.ravel()))
+
+
+@formula(
+    "Add", "Sub", "Mul", "Div", "Pow", "Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual",
+    "And", "Or", "Xor", "Where", "Min", "Max", "Mod", "Sum", "Mean", "PRelu",
+)  # fmt: skip
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
+    return [broadcast_sizes(s for s in shapes if s is not None)]
+
+
+@formula("GroupNormalization")
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
+    """ONNX infers no shape here."""
+    return [shapes[0]]
+
+
+@formula("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
+    """A score for every class, in the place of every target: sizes that meet are the same."""
+    scores, targets = shapes[:2]
+    places = (scores[0], *scores[2:])
+    if any(not same(n, m) and n != m for n, m in zip(places, targets, strict=True)):
+        raise ValueError(f"scores {scores} do not fit targets {targets}")
+    return [places if attrs.get("reduction") == "none" else (), scores]
+
+
+@formula("Reshape")
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
+    if held[1] is None:
+        return None
+    opens = [is_number(n, -1) for n in held[1]]
+    copied = [
+        shapes[0][k] if not attrs.get("allowzero") and is_number(n, 0) else n
+        for k, n in enumerate(held[1])
+    ]
+    known = math.prod(n for n, is_open in zip(copied, opens, strict=True) if not is_open)
+    rest = quotient(math.prod(shapes[0]), known) if any(opens) else 0
+    return [tuple(rest if is_open else n for n, is_open in zip(copied, opens, strict=True))]
+
+
+def is_number(n: Number, special: int) -> bool:
+    """Whether an entry of a target shape is -1 or 0: decided for an entry of a tensor, which may
+    be; what is computed of sizes is a size.
+    """
+    entry = isinstance(n, SymInt) and any(atom.is_entry for atoms in n.terms for atom in atoms)
+    return n == special if entry else same(n, special)
+
+
+@formula("TopK")
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
+    if held[1] is None:
+        return None
+    sizes = list(shapes[0])
+    (sizes[attrs.get("axis", -1)],) = held[1]
+    return [tuple(sizes)] * 2
+
+
+@formula("Expand")
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
+    return None if held[1] is None else [broadcast_sizes([shapes[0], held[1]])]
+
+
+@formula("Flatten")
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
+    axis = attrs.get("axis", 1)
+    return [(math.prod(shapes[0][:axis]), math.prod(shapes[0][axis:]))]
+
+
+@formula("Squeeze")
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
+    sizes = shapes[0]
+    if len(shapes) > 1 and shapes[1] is not None:
+        if held[1] is None or is_symbolic(held[1]):
+            return None
+        dropped = {axis % len(sizes) for axis in held[1]}
+        return [tuple(n for k, n in enumerate(sizes) if k not in dropped)]
+    return [tuple(n for n in sizes if n != 1)]
+
+
+@formula("Concat")
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
+    sizes = list(shapes[0])
+    sizes[attrs["axis"]] = sum(s[attrs["axis"]] for s in shapes)
+    return [tuple(sizes)]
+
+
+@formula("Tile")
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
+    pairs = zip(shapes[0], held[1] or (), strict=False)
+    return None if held[1] is None else [tuple(n * k for n, k in pairs)]
+
+
+@formula("ConstantOfShape")
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
+    return None if held[0] is None else [held[0]]
+
+
+@formula("Range")
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
+    if any(h is None for h in held) or is_symbolic(held[2]):
+        return None
+    (start,), (limit,), (delta,) = held
+    if delta == 0:
+        return None
+    count = -quotient(start - limit, delta) if delta > 0 else -quotient(limit - start, -delta)
+    return [(largest(count, 0),)]
+
+
+@formula("Pad")
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
+    axes = held[3] if len(held) > 3 and shapes[3] is not None else tuple(range(len(shapes[0])))
+    if held[1] is None or axes is None or is_symbolic(axes):
+        return None
+    sizes, count = list(shapes[0]), len(axes)
+    for k, axis in enumerate(axes):
+        sizes[axis] = sizes[axis] + held[1][k] + held[1][count + k]
+    return [tuple(sizes)]
+
+
+@formula("Slice")
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
+    from ..rules.layout import span
+
+    starts, ends = held[1], held[2]
+    if starts is None or ends is None:
+        return None
+    axes, steps = tuple(range(len(starts))), (1,) * len(starts)
+    if len(held) > 3 and shapes[3] is not None:
+        axes = held[3]
+    if len(held) > 4 and shapes[4] is not None:
+        steps = held[4]
+    if axes is None or steps is None or is_symbolic((axes, steps)):
+        return None
+    sizes = list(shapes[0])
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        sizes[axis] = span(start, end, step, sizes[axis])[2]
+    return [tuple(sizes)]
+
+
+@formula("Conv", "MaxPool", "AveragePool", "LpPool")
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
+    x, rank = shapes[0], len(shapes[0]) - 2
+    if attrs.get("ceil_mode") or attrs.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+        return None
+    convolves = len(shapes) > 1
+    kernel = shapes[1][2:] if convolves else tuple(attrs["kernel_shape"])
+    if is_symbolic(kernel):
+        return None
+    pads = attrs.get("pads") or (0,) * (2 * rank)
+    steps, gaps = (attrs.get(n) or (1,) * rank for n in ("strides", "dilations"))
+    space = tuple(
+        positions(x[2 + k], pads[k], pads[rank + k], (kernel[k] - 1) * gaps[k] + 1, steps[k], 0)
+        for k in range(rank)
+    )
+    return [(x[0], shapes[1][0] if convolves else x[1], *space)]
+
+
+@formula("ConvTranspose")
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
+    x, w, rank = shapes[0], shapes[1], len(shapes[0]) - 2
+    if attrs.get("output_shape") or attrs.get("auto_pad", "NOTSET") != "NOTSET":
+        return None
+    pads = attrs.get("pads") or (0,) * (2 * rank)
+    more = attrs.get("output_padding") or (0,) * rank
+    steps, gaps = (attrs.get(n) or (1,) * rank for n in ("strides", "dilations"))
+    framed = (steps[k] * (x[2 + k] - 1) + (w[2 + k] - 1) * gaps[k] + 1 for k in range(rank))
+    space = tuple(n + more[k] - pads[k] - pads[rank + k] for k, n in enumerate(framed))
+    return [(x[0], w[1] * attrs.get("group", 1), *space)]
