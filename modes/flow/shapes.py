@@ -48,6 +48,7 @@ def shape_outputs(
                 raise OnnxJacError(f"it has no turn here, where {value.name!r} has no rows")
             op.shape(value, sizes)
 
+
 def shapes_within(step: Step, shapes: Sequence[Any]) -> list[Sizes | None]:
     """The shapes of what a body is given; None for what a Loop tells it of the turn."""
     if step.op_type == "If":

@@ -19,7 +19,6 @@ from ...jacobians.cached import cached_property
 from ...jacobians.symint import Number, at, same
 from ...ops import Recorder, Step
 from ...ops.graphs import body_of, operands_of
-from ...ops.node import AT
 from ..flow.failure import kept_whole
 from ..flow.shapes import shapes_around
 from ..tape.bodies import Body, bodies_of, explicit, formals_of, replayed, turns_of
@@ -80,7 +79,7 @@ class Branches(Program):
             }
             condition = self.values[str(self.step.inputs[0])]
             types = [((*k, *shape_of(x)), dtype_of(x)) for x in likes]
-            found = emitted(op, "If", (condition,), graphs, types)
+            found = op.emit("If", (condition,), graphs, types)
         return dict(zip(wanted, found, strict=True))
 
     def branch(
@@ -317,17 +316,17 @@ class Turns(Program):
     ) -> list[Any]:  # fmt: skip
         """A Scan; where there may be no turn at all, which ONNX Runtime refuses, inside an If."""
         if self.surely_turns():
-            return emitted(op, "Scan", (*initial, *series), attrs, types)
+            return op.emit("Scan", (*initial, *series), attrs, types)
         axis = attrs["scan_input_axes"][0]
         turns = op.Shape(series[0], start=axis, end=axis + 1)
         still = op.Reshape(op.Equal(turns, np.zeros(1, np.int64)), np.zeros(0, np.int64))
         with op.body():
             none = body_of(op, (), [*initial, *empty()], "no_turns")
         with op.body():
-            found = emitted(op, "Scan", (*initial, *series), attrs, types)
+            found = op.emit("Scan", (*initial, *series), attrs, types)
             some = body_of(op, (), found, "turns")
         graphs = {"then_branch": none, "else_branch": some}
-        return emitted(op, "If", (still,), graphs, types)
+        return op.emit("If", (still,), graphs, types)
 
     def surely_turns(self) -> bool:
         """Whether there is a turn at every point; a Scan without one is refused anyway."""
@@ -391,7 +390,7 @@ def shaped(op: Recorder, value: Array, shape: Shape) -> Array:
     """A value where its shape is another expression of the same numbers."""
     if same(shape_of(value), shape):
         return value
-    return emitted(op, "Identity", (op.value(value),), {}, [(shape, dtype_of(value))])[0]
+    return op.emit("Identity", (op.value(value),), {}, [(shape, dtype_of(value))])[0]
 
 
 def pushed(
@@ -418,21 +417,6 @@ def grown(
         alive = others | {source[entry[j]] for j in found}
         found |= {j for j in leave if not alive.isdisjoint(dag.behind(sink[leave[j]]))}
     return sorted(found)
-
-
-def emitted(
-    op: Recorder, op_type: str, inputs: tuple[Any, ...], attrs: Mapping[str, Any], types: list[Type]
-) -> list[ir.Value]:
-    """A new node, its outputs of these shapes and dtypes."""
-    names = tuple(f"{k}" for k in range(len(types)))
-    step = Step(op_type, "", op.opset_imports[""], op_type, (), names, attrs)
-    likes = [np.broadcast_to(np.zeros((), dtype), at(tuple(shape))) for shape, dtype in types]
-    made = op.copy(step, inputs, likes)
-    for value, (shape, _) in zip(made, types, strict=True):
-        value.name = None
-        value.meta.pop(AT, None)
-        op.shape(value, shape)
-    return list(made)
 
 
 def constant(value: ir.Value) -> np.ndarray | None:

@@ -202,7 +202,14 @@ class Unroller:
                 raise OnnxJacError(f"{step} draws anew in every turn")
             made = drawn(self.op, step, inputs, at)
         elif (declared := find(step.op_type, step.domain)) and declared.definition:
+            self.op.keeps, self.op.faked = self.most == 0, False
             made = list(declared.outputs(self.op, Node(step, tuple(inputs), (None,) * len(names))))
+            if self.op.faked and not self.inside:
+                made = [y and self.op.recorder.value(y) for y in made]
+                known = self.values([name for name in step.outputs if name])
+                for y, name in zip(made, step.outputs, strict=False):
+                    if name:
+                        self.op.remember(y, known[name])
         else:
             return self.op.run(step, inputs, names)
         return [self.named(y, name) for y, name in zip(made, names, strict=False)]

@@ -13,9 +13,10 @@ from .build import (
     subgraphs,
 )
 from .recorder import Recorder
+from .scan import keeps, scan
 from .twin import Twin
 
 __all__ = [
-    "Recorder", "Twin", "body_of", "build", "copied", "every", "fresh",
-    "name_inside", "name_nodes", "operands_of", "reachable", "subgraphs",
+    "Recorder", "Twin", "body_of", "build", "copied", "every", "fresh", "keeps", "name_inside",
+    "name_nodes", "operands_of", "reachable", "scan", "subgraphs",
 ]  # fmt: skip

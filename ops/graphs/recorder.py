@@ -7,7 +7,7 @@ reading and never becomes a node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from ...jacobians import Array, dtype_of, reading, shape_of
+from ...jacobians import Array, Shape, dtype_of, reading, shape_of
 from ...jacobians.errors import OnnxJacError
 from ...jacobians.symint import (
     Number,
@@ -252,6 +252,21 @@ class Recorder:
         if present == made:
             self._known.setdefault(key, present)
         return made
+
+    def emit(
+        self, op_type: str, inputs: Iterable[Array | None], attrs: Mapping[str, Any],
+        types: Sequence[tuple[Shape, np.dtype]],
+    ) -> list[ir.Value]:  # fmt: skip
+        """A new node with outputs of these shapes and dtypes, for which no inference is asked."""
+        names = tuple(f"{k}" for k in range(len(types)))
+        step = Step(op_type, "", self.opset_imports[""], op_type, (), names, attrs)
+        likes = [np.broadcast_to(np.zeros((), dtype), at(tuple(shape))) for shape, dtype in types]
+        made = self.copy(step, inputs, likes)
+        for value, (shape, _) in zip(made, types, strict=True):
+            value.name = None
+            value.meta.pop(AT, None)
+            self.shape(value, shape)
+        return list(made)
 
     def recall(self, step: Step, inputs: Iterable[Array | None]) -> tuple[ir.Value, ...] | None:
         """What a step gives on some inputs, where that is recorded already."""

@@ -21,6 +21,8 @@ class Twin:
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
+        self.keeps = False  # loops in definitions as they are
+        self.faked = False  # some numbers, which such a loop computes
         self._numbers: dict[int, np.ndarray] = {}
 
     def __getattr__(self, name: str) -> Callable[..., Any]:

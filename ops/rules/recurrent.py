@@ -9,13 +9,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
 from ...jacobians import Array, dtype_of, shape_of
+from ..graphs import keeps, scan
 from ..node import Node
 from ..registry import defines
 from .activations import activation
 
 DIRECTIONS = ("forward", "reverse", "bidirectional")
+
+INT64 = int(ir.DataType.INT64)
 
 Cell = Callable[[Array, tuple[Array, ...]], tuple[Array, ...]]
 
@@ -63,6 +67,10 @@ class Direction:
         h = self.hidden
         return self.op.Slice(x, (k * h,), ((k + 1) * h,), (axis,))
 
+    def projected(self, x: Array) -> Array:
+        """x Wᵀ + b of all turns."""
+        return self.plus(self.op.MatMul(x, self.op.Transpose(self.w, perm=(1, 0))), self.wb)
+
     def plus(self, x: Array, y: Array | None) -> Array:
         return x if y is None else self.op.Add(x, y)
 
@@ -81,8 +89,9 @@ def sequences(
     outputs, finals = [], []
     for d in range(count):
         direction = Direction(op, node, d, gates, states)
-        ys, last = one_direction(op, x, direction, make(direction))
-        outputs.append(op.Concat(*(op.Unsqueeze(y, (0,)) for y in ys), axis=0))
+        run = scanned if keeps(op) else unrolled
+        ys, last = run(op, x, direction, make(direction))
+        outputs.append(ys)
         finals.append(last)
     y = op.Concat(*(op.Unsqueeze(y, (1,)) for y in outputs), axis=1)
     lasts = [
@@ -95,17 +104,42 @@ def sequences(
     return (y, *lasts)
 
 
-def one_direction(
+def scanned(
     op: Any, x: Array, direction: Direction, cell: Cell
-) -> tuple[list[Array], tuple[Array, ...]]:
-    """The outputs at every t, in order of t, and the last states."""
-    turns = shape_of(x)[0]
-    projected = direction.plus(op.MatMul(x, op.Transpose(direction.w, perm=(1, 0))), direction.wb)
+) -> tuple[Array, tuple[Array, ...]]:
+    """The outputs at every t, and the last states, by one Scan."""
+    projected, lengths = direction.projected(x), direction.node.input(4)
+    times = op.Range(np.array(0), shape_of(x)[0], np.array(1))
+    ends = None if lengths is None else op.Unsqueeze(op.Cast(lengths, to=INT64), (1,))
+    zero = np.zeros((), dtype_of(x))
+
+    def turn(old: tuple[Array, ...], slices: tuple[Array, ...]) -> Any:
+        fresh = cell(slices[0], old)
+        if ends is None:
+            return fresh, fresh[0]
+        alive = op.Less(slices[1], ends)
+        kept = tuple(op.Where(alive, new, before) for new, before in zip(fresh, old, strict=True))
+        return kept, op.Where(alive, fresh[0], zero)
+
+    series = (projected,) if ends is None else (projected, times)
+    states, ys = scan(op, turn, direction.initial, series, backward=direction.backward)
+    if ends is None:
+        return ys, states
+    some = op.Greater(ends, np.array(0))
+    return ys, tuple(op.Where(some, state, zero) for state in states)
+
+
+def unrolled(
+    op: Any, x: Array, direction: Direction, cell: Cell
+) -> tuple[Array, tuple[Array, ...]]:
+    """The outputs at every t, and the last states, turn by turn."""
+    turns, projected = shape_of(x)[0], direction.projected(x)
     states, outputs = direction.initial, {}
     for t in reversed(range(turns)) if direction.backward else range(turns):
         fresh = cell(op.Gather(projected, t, axis=0), states)
         states, outputs[t] = masked(op, direction, t, turns, fresh, states)
-    return [outputs[t] for t in range(turns)], last_states(op, direction, states)
+    ys = op.Concat(*(op.Unsqueeze(outputs[t], (0,)) for t in range(turns)), axis=0)
+    return ys, last_states(op, direction, states)
 
 
 def last_states(op: Any, direction: Direction, states: tuple[Array, ...]) -> tuple[Array, ...]:

@@ -510,12 +510,16 @@ def test_a_gradient_that_hangs_on_integers_is_refused(case):
         oj.lower_gradients(model(text))
 
 
-def test_lengths_of_sequences_are_named_where_they_must_be_constants():
-    text = """f (float[2,3,4] x, int32[3] s) => (float[2,3,4] g)
-      <float[1,2,4] W = {1,1,1,1,1,1,1,1}, float[1,2,2] R = {1,1,1,1}>
+def test_lengths_of_sequences_may_be_inputs():
+    text = """f (float[t,3,4] x, int32[3] s) => (float[t,3,4] g)
+      <float[1,2,4] W = {1,-1,0.5,1,1,0.5,1,-1}, float[1,2,2] R = {1,0.5,-0.5,1}>
       { y = RNN <hidden_size = 2> (x, W, R, , s)  g = G <xs=["x"], zs=["s"], y="y"> (x, s) }"""
-    with pytest.raises(oj.OnnxJacError, match=r"RNN .* its input 4, 's', int32\[3\]"):
-        oj.lower_gradients(model(text))
+    plain = text.partition("g = G")[0].replace("float[t,3,4] g", "float[t,1,3,2] y") + "}"
+    for lengths in ([2, 1, 0], [5, 3, 4]):
+        x, s = normal(max(lengths), 3, 4).astype(np.float32), np.array(lengths, np.int32)
+        J = oj.linearize(oj.load(model(plain)), {"x": x, "s": s}, of="y", wrt="x")
+        wanted = (J.T @ np.ones(J.shape[0], np.float32)).reshape(x.shape)
+        np.testing.assert_allclose(run(text, x=x, s=s)["g"], wanted, rtol=1e-4, atol=1e-6)
 
 
 def test_a_gradient_follows_a_shape_among_the_inputs():

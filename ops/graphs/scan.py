@@ -1,0 +1,58 @@
+"""Scan: a loop over the entries of tensors, recorded as one node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...jacobians import Array, dtype_of, shape_of
+from ...jacobians.symint import at
+from .build import body_of
+from .recorder import Recorder
+from .twin import Twin
+
+Arrays = tuple[Array, ...]
+Turn = Callable[[Arrays, Arrays], tuple[Arrays, Array]]
+"""turn(state, slices): the state after it, and the row that it gives."""
+
+
+def keeps(op: Any) -> bool:
+    """Whether a loop in a definition becomes a Scan in this reading; elsewhere it is unrolled."""
+    return isinstance(op, Recorder) or (isinstance(op, Twin) and op.keeps)
+
+
+def scan(
+    op: Any, turn: Turn, state: Arrays, series: Arrays, *, backward: bool
+) -> tuple[Arrays, Array]:
+    """The last state, and the rows of all turns in the order of the entries.
+
+    The turns go over the first axis of the series, from its end where they go backward.
+    """
+    recorder = op.recorder if isinstance(op, Twin) else op
+    given = [*map(recorder.value, (*state, *series))]
+    types = [(shape_of(x)[k >= len(state) :], dtype_of(x)) for k, x in enumerate(given)]
+    with recorder.body():
+        formals = tuple(recorder.new(*kind) for kind in types)
+        fake(op, formals)
+        fresh, row = turn(formals[: len(state)], formals[len(state) :])
+        graph = body_of(recorder, formals, [*fresh, row], "turn")
+    turns = shape_of(given[len(state)])[0]
+    back = [int(backward)]
+    attrs = {
+        "body": graph, "num_scan_inputs": len(series),
+        "scan_input_directions": back * len(series), "scan_output_directions": back,
+    }  # fmt: skip
+    types[len(state) :] = [((turns, *shape_of(row)), dtype_of(row))]
+    made = recorder.emit("Scan", given, attrs, types)
+    fake(op, made)
+    return tuple(made[:-1]), made[-1]
+
+
+def fake(op: Any, values: Sequence[Any]) -> None:
+    """Zeros for the numbers of values, where a reading computes with them."""
+    if isinstance(op, Twin):
+        op.faked = True
+        for value in values:
+            op.remember(value, np.zeros(at(shape_of(value)), dtype_of(value)))
