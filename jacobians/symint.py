@@ -519,7 +519,7 @@ def if_negative(x: Number, then: Number, otherwise: Number) -> Number:
 
     floors = floor_of(then), floor_of(otherwise)
     least = None if None in floors else min(n for n in floors if n is not None)
-    return derived("if", (x, then, otherwise), value, lower, least)
+    return derived("choose", (x, then, otherwise), value, lower, least)
 
 
 def lowered(op: Any, x: Number) -> Any:

@@ -6,7 +6,7 @@ from argparse import Namespace
 
 from ...jacobians.text import joined
 from ..export import MODES, export
-from ..recording.guarded import GUARDS
+from ..primal.guards import GUARDS
 from ..support.save import save
 from .command import Command
 from .options import ENDS, MODEL, POINT, output

@@ -10,6 +10,7 @@ import numpy as np
 from ...jacobians.errors import InputError, UnknownTensor, closest
 from ...jacobians.foreign import as_array, is_foreign, native, settled
 from ..flow.contents import Contents, Dim, TensorSpec
+from .guards import check_guards
 
 FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 
@@ -37,6 +38,7 @@ def check_inputs(model: Contents, inputs: Mapping[str, Any]) -> dict[str, Any]:
     for name, array in arrays.items():
         if name not in model.intermediates:  # their shapes are inferred, not declared
             _check_shape(_spec(model, name), array, sizes)
+    check_guards(model, arrays)
     return arrays
 
 

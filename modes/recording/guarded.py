@@ -21,11 +21,9 @@ from ..flow.contents import free_sizes
 from ..flow.steps import needed
 from ..model import Model
 from ..naming.names import is_float
+from ..primal.guards import GUARDS
 from ..tape.moving import moving
 from .derive import Draft
-
-GUARDS = "onnxjac.guards"
-"""The metadata of a derivative: the conditions on sizes and integers under which it holds."""
 
 Make = Callable[..., Draft]
 """make(point, symbols=symbols): a derivative recorded at a point."""

@@ -241,6 +241,18 @@ def test_what_control_flow_asks_for_stays_an_input(case, others, mode):
         agree(model, proto, {"x": random(*shape, seed=k), "s": np.asarray(other)}, mode)
 
 
+def test_a_loaded_derivative_refuses_points_that_it_was_not_recorded_for():
+    model = load("""f (double[N,3] x, int64 a)=>(double[N,3] y) {s=Squeeze(x) y=CumSum(s, a)}""")
+    with pytest.warns(oj.OnnxJacWarning, match="only where N != 1"):
+        vjp = oj.load(oj.export(model, "vjp", {"x": random(4, 3), "a": np.array(1)}, wrt="x"))
+    for n, axis in ((2, 1), (5, 0)):
+        vjp.run({"x": random(n, 3), "a": np.array(axis), "y_cotangent": random(n, 3)})
+    with pytest.raises(oj.InputError, match="points where N != 1, which is not so here"):
+        vjp.run({"x": random(1, 3), "a": np.array(1), "y_cotangent": random(1, 3)})
+    with pytest.raises(oj.InputError, match=r"where a\[0\] < 2, which is not so here"):
+        vjp.run({"x": random(4, 3), "a": np.array(2), "y_cotangent": random(4, 3)})
+
+
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
 

@@ -1,0 +1,86 @@
+"""Guards: whether a recorded derivative is right at a point, by the conditions in its metadata."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ...jacobians.errors import InputError
+from ..flow.contents import Contents, free_sizes
+
+GUARDS = "onnxjac.guards"
+"""The metadata of a derivative: the conditions on sizes and integers under which it is right."""
+
+LONGEST = 2000
+"""Characters of a condition; what is longer is not one of ours."""
+
+FUNCTIONS: dict[str, Callable[..., int]] = {
+    "floor": operator.floordiv,
+    "max": max,
+    "choose": lambda x, then, otherwise: then if x < 0 else otherwise,
+}
+"""How the numbers are written that are no polynomials; see `jacobians/symint.py`."""
+
+OPERATORS: dict[type, Callable[..., Any]] = {
+    ast.Add: operator.add, ast.Mult: operator.mul, ast.USub: operator.neg, ast.Eq: operator.eq,
+    ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}  # fmt: skip
+
+
+def check_guards(model: Contents, point: Mapping[str, Any]) -> None:
+    """Raises `InputError` where a recorded derivative is not right at the point.
+
+    Conditions on what is computed inside, and on names that are no identifiers, are not checked.
+    """
+    guards = model.ir.metadata_props.get(GUARDS, "").splitlines()
+    numbers = numbers_of(model, point) if guards else {}
+    for guard in guards:
+        if holds(guard, numbers) is False:
+            raise InputError(
+                f"this derivative was recorded for points where {guard}, which is not so here: "
+                "export it again at a point like this one"
+            )
+
+
+def numbers_of(model: Contents, point: Mapping[str, Any]) -> dict[str, int]:
+    """The free sizes and the small integers of a point, as guards name them."""
+    found: dict[str, int] = {}
+    for name, sizes in free_sizes(model.inputs).items():
+        found |= {size: np.shape(point[name])[axis] for axis, size in sizes.items()}
+        array = np.asarray(point[name])
+        if array.dtype.kind in "iu" and array.size <= LONGEST:
+            found |= {f"{name}[{k}]": int(n) for k, n in enumerate(array.ravel())}
+    return found
+
+
+def holds(guard: str, numbers: Mapping[str, int]) -> bool | None:
+    """Whether a condition is true; None where that cannot be told.
+
+    >>> holds("2·N + -1·x[0] >= 3", {"N": 2, "x[0]": 1}), holds("floor(N, 2) == 1", {"N": 4})
+    (True, False)
+    """
+    if len(guard) > LONGEST:
+        return None
+    try:
+        return bool(value(ast.parse(guard.replace("·", "*"), mode="eval").body, numbers))
+    except (SyntaxError, LookupError, ArithmeticError, RecursionError, TypeError, ValueError):
+        return None
+
+
+def value(node: ast.expr, numbers: Mapping[str, int]) -> Any:
+    """The number of an expression; raises `KeyError` for a name that is not known."""
+    match node:
+        case ast.Constant(value=int() as n):
+            return n
+        case ast.UnaryOp(op=op, operand=x):
+            return OPERATORS[type(op)](value(x, numbers))
+        case ast.BinOp(left=a, op=op, right=b) | ast.Compare(left=a, ops=[op], comparators=[b]):
+            return OPERATORS[type(op)](value(a, numbers), value(b, numbers))
+        case ast.Call(func=ast.Name(id=name), args=args):
+            return FUNCTIONS[name](*(value(x, numbers) for x in args))
+    return numbers[ast.unparse(node)]
