@@ -38,7 +38,9 @@ def shape_outputs(
         return
     shapes = [None if x is None else shape_of(x) for x in operands]
     results = [[shape_of(value) for value in graph.outputs] for graph in graphs.values()]
-    if step.op_type == "Loop" and turns is None:
+    if step.op_type == "Scan":
+        turns = turns_of_scan(step, shapes)
+    elif step.op_type == "Loop" and turns is None:
         row = next(filter(None, made[max(len(shapes) - 2, 0) :]), None)
         turns = None if row is None else op.dimension(row, 0, at(shape_of(row))[0])
     found = shapes_around(step, shapes, results, turns)
@@ -47,6 +49,12 @@ def shape_outputs(
             if len(sizes) != len(shape_of(value)):
                 raise OnnxJacError(f"it has no turn here, where {value.name!r} has no rows")
             op.shape(value, sizes)
+
+
+def turns_of_scan(step: Step, shapes: Sequence[Any]) -> Number:
+    """How many turns a Scan has over series of these shapes."""
+    first = shapes[-step.attrs["num_scan_inputs"]]
+    return first[step.attrs.get("scan_input_axes", (0,))[0]]
 
 
 def shapes_within(step: Step, shapes: Sequence[Any]) -> list[Sizes | None]:

@@ -18,7 +18,7 @@ from ...jacobians.symint import Number, at
 from ...ops import Recorder, Step, numbers
 from ...ops.graphs import body_of
 from ...ops.node import AT, NAN
-from ..flow.shapes import shape_formals, shape_outputs
+from ..flow.shapes import shape_formals, shape_outputs, turns_of_scan
 from ..flow.steps import SHAPES, captured, steps_of
 from .moving import moving
 
@@ -156,9 +156,8 @@ def turns_of(step: Step, values: Mapping[str, Any]) -> Number | None:
     if step.op_type == "Loop" and fixed_turns(step, lambda name: values[name].const_value):
         return max(int(np.ravel(values[str(step.inputs[0])].const_value.numpy())[0]), 0)
     if step.op_type == "Scan":
-        k = series(step)[0]
-        axis = step.attrs.get("scan_input_axes", (0,))[0]
-        return shape_of(values[str(step.inputs[k])])[axis]
+        given = filter(None, step.inputs[: explicit(step)])
+        return turns_of_scan(step, [shape_of(values[name]) for name in given])
     return None
 
 

@@ -280,6 +280,20 @@ def test_recurrent_networks_stay_loops(kind, direction, mode):
             agree(model, proto, point, mode, of, wrt)
 
 
+@pytest.mark.filterwarnings("error")
+def test_second_derivatives_of_a_recurrent_network_stay_loops():
+    model = load("""net (double[t,b,2] x, double[1,12,2] W, double[1,12,3] R)=>(double f)
+        {y,z=LSTM<hidden_size=3>(x,W,R) q=Mul(y,y) f=ReduceSum<keepdims=0>(q)}""")
+    point = {n: random(*s) for n, s in {"x": (4, 2, 2), "W": (1, 12, 2), "R": (1, 12, 3)}.items()}
+    hvp = oj.load(oj.export(model, "hvp", point, wrt="W"))
+    v = random(1, 12, 2, seed=1)
+    for t, b in ((4, 2), (9, 3), (1, 1)):
+        point["x"] = random(t, b, 2)
+        wanted = oj.hessian(model, point, wrt="W") @ v.ravel()
+        found = hvp.run({**point, "W_tangent": v})["W_hvp"].ravel()
+        np.testing.assert_allclose(found, wanted, atol=1e-12)
+
+
 def test_second_derivatives_follow_numbers_too():
     text = """(double[4,2] x, int64[1] s)=>(double y) <int64[1] e={9}>
         {r=Slice(x,s,e) c=Mul(r,r) d=Mul(c,r) y=ReduceSum<keepdims=0>(d)}"""
