@@ -12,6 +12,8 @@ import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import Array, dtype_of, shape_of
+from ...jacobians.errors import InputError
+from ...jacobians.symint import at
 from ..graphs import keeps, scan
 from ..node import Node
 from ..registry import defines
@@ -84,6 +86,8 @@ def sequences(
     op: Any, node: Node, make: Callable[[Direction], Cell], gates: int, states: tuple[int, ...]
 ) -> Any:
     """Y and the last states of all directions, in the layout of the operator."""
+    if len(shape_of(node.x)) != 3:
+        raise InputError(f"X has shape {list(at(shape_of(node.x)))}, where it must have three axes")
     x = op.Transpose(node.x, perm=(1, 0, 2)) if node.layout else node.x
     count = 2 if node.direction == "bidirectional" else 1
     outputs, finals = [], []
