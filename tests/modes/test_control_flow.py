@@ -292,6 +292,11 @@ SPREADS = {
         { y = Loop(n, yes, z) <body = t(int64 i, bool a, double h) => (bool c, double k)
           { c=Identity(a) j=Add(i,one) s=Slice(x,o,j) q=Sin(s) r=ReduceSum<keepdims=0>(q)
             k=Add(h,r) }> }""", "another turn may change"),
+    "a decision by a size that turns change": ("""(double[3] x) => (double[3] y)
+          <bool yes={1}, int64 n={2}, double z={0}>
+        { y = Loop(n, yes, x) <body = t(int64 i, bool a, double[3] h) => (bool c, double[3] k)
+          { c=Identity(a) m=Greater(h,z) j=NonZero(m) t=Transpose(j) g=GatherND(h,t) q=Squeeze(g)
+            p=Mul(q,q) r=ReduceSum<keepdims=0>(p) k=Mul(h,r) }> }""", "another turn may change"),
     "a sequence": ("""(double[2] x) => (double[k] y) <bool yes={1}, int64 n={2}>
         { e=SequenceConstruct(x) z = Loop(n, yes, e) <body = t(int64 i, bool a, seq(double[2]) h)
           => (bool c, seq(double[2]) k) { c=Identity(a) s=Sin(x) k=SequenceInsert(h,s) }>

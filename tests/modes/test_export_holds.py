@@ -280,6 +280,13 @@ def test_recurrent_networks_stay_loops(kind, direction, mode):
             agree(model, proto, point, mode, of, wrt)
 
 
+def test_a_recurrent_network_reads_three_axes():
+    model = load("""net (double[2,1,1,3] x)=>(double[k,1,1,1] y)
+        <double[1,1,3] W={1,2,3}, double[1,1,1] R={1}> {y=RNN<hidden_size=1>(x,W,R)}""")
+    with pytest.raises(oj.OnnxJacError, match=r"RNN.*\[2, 1, 1, 3\], where it must have three axes"):
+        oj.linearize(model, {"x": random(2, 1, 1, 3)})
+
+
 @pytest.mark.filterwarnings("error")
 def test_second_derivatives_of_a_recurrent_network_stay_loops():
     model = load("""net (double[t,b,2] x, double[1,12,2] W, double[1,12,3] R)=>(double f)
