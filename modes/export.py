@@ -66,7 +66,7 @@ def export(
     Shapes: the free dimensions of the model's inputs stay free. Where a rule decides by a size or
     by an integer of the point, the result holds where the decision is the same: one
     `OnnxJacWarning` and the metadata entry `onnxjac.guards` list these conditions. Where a rule
-    needs a size as a number, it is fixed at that of the point, and an `OnnxJacWarning` names the
+    needs a size as a number, the size of the point is fixed, and an `OnnxJacWarning` names the
     operator and the inputs.
 
     Control flow stays control flow: the derivative of an If is an If, and the derivative of a Loop
@@ -75,8 +75,8 @@ def export(
     shape changes from turn to turn, a state is a sequence or a body draws random numbers, it is
     unrolled for the point, and an `OnnxJacWarning` says so.
 
-    Where a shape, a branch or the turns of what is unrolled, or a rule depends on numbers of the
-    point, the tensors that hold them become constants. One `OnnxJacWarning` and the metadata entry
+    Where an unrolled loop or branch, a shape or a rule depends on numbers of the point, the tensors
+    with these numbers become constants. One `OnnxJacWarning` and the metadata entry
     `onnxjac.held` name them; those that were inputs are no inputs of the result. So are weights and
     intermediates that `inputs` gives besides. A sample that a random operator drew is a constant.
 

@@ -36,7 +36,7 @@ WRITTEN = {
     "nodes": "how many nodes the written model has",
     "inputs": "the names of its inputs",
     "outputs": "the names of its outputs",
-    "guards": "the conditions on sizes and integers under which it is right",
+    "guards": "the conditions on sizes and integers under which the model is right",
 }
 
 EXPORT = Command(
@@ -46,7 +46,7 @@ EXPORT = Command(
     {**MODEL, **ENDS, **POINT, **output("OUT.onnx"),
      "--mode": {"choices": list(MODES), "default": "vjp", "help": "which derivative (vjp)"},
      "--guards": {"action": "store_true",
-                  "help": "list the conditions on sizes and integers under which it is right"}},
+                  "help": "list the conditions on sizes and integers for a right result"}},
     ("model.onnx -o model_vjp.onnx", "model.onnx --mode vjp --wrt fc1.weight -o model_vjp.onnx",
      "model.onnx --mode jacobian --of logits -o model_jacobian.onnx"),
     WRITTEN,

@@ -1,4 +1,4 @@
-"""Shapes: the symbolic shapes of what bodies of control flow are given, and of what they give."""
+"""Shapes: the symbolic shapes of the inputs and outputs of bodies of control flow."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def turns_of_scan(step: Step, shapes: Sequence[Any]) -> Number:
 
 
 def shapes_within(step: Step, shapes: Sequence[Any]) -> list[Sizes | None]:
-    """The shapes of what a body is given; None for what a Loop tells it of the turn."""
+    """The shapes of the inputs of a body; None for turn number and condition of a Loop."""
     if step.op_type == "If":
         return []
     if step.op_type == "Loop":
@@ -72,7 +72,7 @@ def shapes_within(step: Step, shapes: Sequence[Any]) -> list[Sizes | None]:
 def shapes_around(
     step: Step, shapes: Sequence[Any], results: Sequence[Sequence[Sizes]], turns: Any
 ) -> list[tuple[Any, ...]]:
-    """The shapes of the outputs, given those of the inputs and what each body gives.
+    """The shapes of the outputs of a step, from the shapes of its inputs and of the results.
 
     A size that differs between branches is None. Raises `OnnxJacError` where a state may change its
     shape from turn to turn.
@@ -92,7 +92,7 @@ def shapes_around(
 
 
 def both(a: Sizes, b: Sizes) -> tuple[Any, ...]:
-    """The shape of what two branches give."""
+    """The shape of an output of an If, from the shapes in both branches."""
     if len(a) != len(b):
         raise OnnxJacError(f"its branches give {shown(a)} and {shown(b)}")
     return tuple(n if same(n, m) else None for n, m in zip(a, b, strict=True))

@@ -13,7 +13,7 @@ from ...jacobians.errors import InputError
 from ..flow.contents import Contents, free_sizes
 
 GUARDS = "onnxjac.guards"
-"""The metadata of a derivative: the conditions on sizes and integers under which it is right."""
+"""Key of the metadata with the conditions on sizes and integers of a recorded derivative."""
 
 LONGEST = 2000
 """Characters of a condition; what is longer is not one of ours."""

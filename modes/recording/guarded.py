@@ -159,7 +159,7 @@ def hold(draft: Draft, pinned: Mapping[str, str]) -> Draft:
 
 
 def fill(draft: Draft, name: str) -> None:
-    """Make a constant of the tensor of that name, where it is in the draft and can be one."""
+    """Replace a named tensor of a draft by a constant, unless it is differentiated or computed."""
     t = draft.traces[-1]
     value, number = t.values.get(name), t.numbers.get(name)
     if value is None or value in draft.wrt or value.const_value is not None:

@@ -57,7 +57,7 @@ def explicit(step: Step) -> int:
 
 
 def fixed_turns(step: Step, constants: Callable[[str], Any]) -> bool:
-    """Whether a Loop has as many turns at every point; `constants` are None for what moves."""
+    """Whether a Loop has as many turns at every point; `constants` give None for other tensors."""
     limit, go = (*step.inputs, None, None)[:2]
     known = limit is not None and constants(limit) is not None
     return known and (go is None or constants(go) is not None) and not may_stop(step.attrs["body"])

@@ -113,65 +113,54 @@ def scanned(
 ) -> tuple[Array, tuple[Array, ...]]:
     """The outputs at every t, and the last states, by one Scan."""
     projected, lengths = direction.projected(x), direction.node.input(4)
-    times = op.Range(np.array(0), shape_of(x)[0], np.array(1))
-    ends = None if lengths is None else op.Unsqueeze(op.Cast(lengths, to=INT64), (1,))
-    zero = np.zeros((), dtype_of(x))
+    if lengths is None:
+        series: tuple[Array, ...] = (projected,)
+    else:
+        lengths = op.Unsqueeze(op.Cast(lengths, to=INT64), (1,))
+        series = projected, op.Range(np.array(0), shape_of(x)[0], np.array(1))
 
     def turn(old: tuple[Array, ...], slices: tuple[Array, ...]) -> Any:
-        fresh = cell(slices[0], old)
-        if ends is None:
-            return fresh, fresh[0]
-        alive = op.Less(slices[1], ends)
-        kept = tuple(op.Where(alive, new, before) for new, before in zip(fresh, old, strict=True))
-        return kept, op.Where(alive, fresh[0], zero)
+        alive = None if lengths is None else op.Less(slices[1], lengths)
+        return masked(op, alive, cell(slices[0], old), old)
 
-    series = (projected,) if ends is None else (projected, times)
     states, ys = scan(op, turn, direction.initial, series, backward=direction.backward)
-    if ends is None:
-        return ys, states
-    some = op.Greater(ends, np.array(0))
-    return ys, tuple(op.Where(some, state, zero) for state in states)
+    begun = None if lengths is None else op.Greater(lengths, np.array(0))
+    return ys, last_states(op, begun, states)
 
 
 def unrolled(
     op: Any, x: Array, direction: Direction, cell: Cell
 ) -> tuple[Array, tuple[Array, ...]]:
     """The outputs at every t, and the last states, turn by turn."""
-    turns, projected = shape_of(x)[0], direction.projected(x)
+    turns, projected, lengths = shape_of(x)[0], direction.projected(x), direction.node.fixed(4)
+    ends = lengths if lengths is not None and min(lengths, default=turns) < turns else None
     states, outputs = direction.initial, {}
     for t in reversed(range(turns)) if direction.backward else range(turns):
         fresh = cell(op.Gather(projected, t, axis=0), states)
-        states, outputs[t] = masked(op, direction, t, turns, fresh, states)
+        alive = None if ends is None else np.array([[t < n] for n in ends])
+        states, outputs[t] = masked(op, alive, fresh, states)
     ys = op.Concat(*(op.Unsqueeze(outputs[t], (0,)) for t in range(turns)), axis=0)
-    return ys, last_states(op, direction, states)
-
-
-def last_states(op: Any, direction: Direction, states: tuple[Array, ...]) -> tuple[Array, ...]:
-    """The last states; 0, as in ONNX Runtime, for a sequence that has no entry."""
-    lengths = direction.node.fixed(4)
-    if lengths is None or min(lengths, default=1) > 0:
-        return states
-    any_turn = np.array([[n > 0] for n in lengths])
-    zero = np.zeros((), dtype_of(states[0]))
-    return tuple(op.Where(any_turn, state, zero) for state in states)
+    begun = None if ends is None or min(ends) > 0 else np.array([[n > 0] for n in ends])
+    return ys, last_states(op, begun, states)
 
 
 def masked(
-    op: Any,
-    direction: Direction,
-    t: int,
-    turns: int,
-    fresh: tuple[Array, ...],
-    old: tuple[Array, ...],
+    op: Any, alive: Array | None, fresh: tuple[Array, ...], old: tuple[Array, ...]
 ) -> tuple[tuple[Array, ...], Array]:
-    """States and output at t: a sequence that is shorter keeps its state and gives zero."""
-    lengths = direction.node.fixed(4)
-    if lengths is None or min(lengths) >= turns:
+    """States and output of a turn: a sequence that is not alive keeps its state and gives zero."""
+    if alive is None:
         return fresh, fresh[0]
-    alive = np.array([[t < n] for n in lengths])
     zero = np.zeros((), dtype_of(fresh[0]))
     kept = tuple(op.Where(alive, new, before) for new, before in zip(fresh, old, strict=True))
     return kept, op.Where(alive, fresh[0], zero)
+
+
+def last_states(op: Any, begun: Array | None, states: tuple[Array, ...]) -> tuple[Array, ...]:
+    """The last states; 0, as in ONNX Runtime, for a sequence that has no entry."""
+    if begun is None:
+        return states
+    zero = np.zeros((), dtype_of(states[0]))
+    return tuple(op.Where(begun, state, zero) for state in states)
 
 
 def split_gates(direction: Direction, x: Array) -> Iterator[Array]:

@@ -21,12 +21,16 @@ class Recurrent(torch.nn.Module):
         return self.net(x)[0]
 
 
-class While(torch.nn.Module):
-    """As many turns as the data say."""
+class Weighted(torch.nn.Module):
+    """One square matrix."""
 
     def __init__(self):
         super().__init__()
         self.w = torch.nn.Parameter(torch.randn(4, 4) / 2)
+
+
+class While(Weighted):
+    """As many turns as the data say."""
 
     def forward(self, x, n):
         def goes_on(i, h):
@@ -44,12 +48,8 @@ class While(torch.nn.Module):
         return x
 
 
-class Scan(torch.nn.Module):
+class Scan(Weighted):
     """A row for every entry of a sequence."""
-
-    def __init__(self):
-        super().__init__()
-        self.w = torch.nn.Parameter(torch.randn(4, 4) / 2)
 
     def forward(self, x, h):
         def turn(h, x):

@@ -283,7 +283,7 @@ def test_recurrent_networks_stay_loops(kind, direction, mode):
 def test_a_recurrent_network_reads_three_axes():
     model = load("""net (double[2,1,1,3] x)=>(double[k,1,1,1] y)
         <double[1,1,3] W={1,2,3}, double[1,1,1] R={1}> {y=RNN<hidden_size=1>(x,W,R)}""")
-    with pytest.raises(oj.OnnxJacError, match=r"RNN.*\[2, 1, 1, 3\], where it must have three axes"):
+    with pytest.raises(oj.OnnxJacError, match=r"RNN.*\[2, 1, 1, 3\].*must have three axes"):
         oj.linearize(model, {"x": random(2, 1, 1, 3)})
 
 
