@@ -129,21 +129,27 @@ def spread(op: Op, v: Array, axis: int, span: Span) -> Array:
 
 
 class Take(Jacobian):
-    """y = x[..., index, ...] along one axis; entries may repeat, the index is an integer tensor."""
+    """y = x[..., index, ...] along one axis; entries may repeat, the index is an integer tensor.
 
-    def __init__(self, index: Array, axis: int, in_shape: Shape, dtype: Any) -> None:
+    With `parts`, the first axes of the index, each of so many parts of the index stays within the
+    same part of the axis.
+    """
+
+    def __init__(
+        self, index: Array, axis: int, in_shape: Shape, dtype: Any, parts: Shape = ()
+    ) -> None:
         self.axis = axis_of(axis, in_shape, "Take")
         check_index(index, in_shape[self.axis], "Take")
         before, after = in_shape[: self.axis], in_shape[len(in_shape) + self.axis + 1 :]
         super().__init__((*before, *shape_of(index), *after), in_shape, dtype)
-        self.index = index
+        self.index, self.parts = index, parts
 
     def _apply(self, op: Op, v: Array) -> Array:
         axis = len(shape_of(v)) + self.axis
         return op.Gather(v, self.index, axis=axis)
 
     def _transpose(self) -> Jacobian:
-        return Scatter(self.index, self.axis, self.in_shape, self.dtype)
+        return Scatter(self.index, self.axis, self.in_shape, self.dtype, self.parts)
 
     def arrays(self) -> Iterator[Array]:
         yield self.index
@@ -155,12 +161,14 @@ class Take(Jacobian):
 class Scatter(Jacobian):
     """The transpose of `Take`: entries are added up where the index points."""
 
-    def __init__(self, index: Array, axis: int, out_shape: Shape, dtype: Any) -> None:
+    def __init__(
+        self, index: Array, axis: int, out_shape: Shape, dtype: Any, parts: Shape = ()
+    ) -> None:
         self.axis = axis_of(axis, out_shape, "Scatter")
         check_index(index, out_shape[self.axis], "Scatter")
         before, after = out_shape[: self.axis], out_shape[len(out_shape) + self.axis + 1 :]
         super().__init__(out_shape, (*before, *shape_of(index), *after), dtype)
-        self.index = index
+        self.index, self.parts = index, parts
 
     def _apply(self, op: Op, v: Array) -> Array:
         n, k = self.out_shape[self.axis], lead(v, self.in_shape)
@@ -182,7 +190,7 @@ class Scatter(Jacobian):
         return op.Reshape(op.CastLike(summed, v), (*front, n, *back))
 
     def _transpose(self) -> Jacobian:
-        return Take(self.index, self.axis, self.out_shape, self.dtype)
+        return Take(self.index, self.axis, self.out_shape, self.dtype, self.parts)
 
     def arrays(self) -> Iterator[Array]:
         yield self.index
@@ -203,10 +211,13 @@ def slab(in_shape: Shape, axis: int, start: int, stop: int, dtype: Any) -> Slice
     return Slice(tuple(spans), in_shape, dtype)
 
 
-def take_flat(index: Array, in_shape: Shape, dtype: Any) -> Jacobian:
-    """y = x.ravel()[index]: any selection at all, by row-major positions in x."""
+def take_flat(index: Array, in_shape: Shape, dtype: Any, parts: Shape = ()) -> Jacobian:
+    """y = x.ravel()[index]: any selection at all, by row-major positions in x.
+
+    `parts` are the first axes of x and index along which no entry comes from elsewhere.
+    """
     n = size(in_shape)
-    return Take(index, 0, (n,), dtype) @ Reshape((n,), in_shape, dtype)
+    return Take(index, 0, (n,), dtype, parts) @ Reshape((n,), in_shape, dtype)
 
 
 @submatrix.register(Jacobian)

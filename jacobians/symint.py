@@ -93,10 +93,11 @@ class Guard:
 class Symbols:
     """The atoms of one recording, the guards under which it holds, and the tensors whose numbers
     at the point it holds for, each with who asked for them; `fixed` are sizes that are no atoms.
+    With `nan`, any floating tensor may have entries elsewhere that are not numbers.
     """
 
-    def __init__(self, fixed: Collection[str] = ()) -> None:
-        self.fixed = fixed
+    def __init__(self, fixed: Collection[str] = (), *, nan: bool = False) -> None:
+        self.fixed, self.nan = fixed, nan
         self.pinned: dict[str, str] = {}
         self.guards: dict[tuple[Any, ...], Guard] = {}
         self.derived: dict[tuple[Any, ...], SymInt] = {}
@@ -434,13 +435,21 @@ def quotient(a: Number, b: Number) -> Number:
 
 
 def divided(a: Number, b: Number) -> Number | None:
-    """a / b where b is one product of atoms that divides every term of a."""
+    """a / b where b is one product of atoms that divides every term of a; None elsewhere.
+
+    >>> divided(6, 3), divided(6, 4), divided(6, 0)
+    (2, None, None)
+    """
+    if not is_symbolic((a, b)):
+        return a // b if b and a % b == 0 else None
     over = polynomial(b) or {}
     if isinstance(a, SymInt) and isinstance(b, SymInt) and a.key == b.key:
         return 1
     if len(over) != 1:
         return None
     ((factors, c),) = over.items()
+    if not c:
+        return None
     terms: Polynomial = {}
     for atoms, d in (polynomial(a) or {}).items():
         rest = list(atoms)

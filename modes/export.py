@@ -19,7 +19,7 @@ from .naming.names import check_model, names_of, not_floating, unique
 from .primal.draws import constant
 from .primal.evaluate import evaluate
 from .primal.inputs import check_inputs
-from .recording.dense import jacobian_graph, separate
+from .recording.dense import jacobian_graph
 from .recording.derive import Draft, Names, grad_graph, hvp_graph, jvp_graph, vjp_graph
 from .recording.guarded import guarded
 from .tape.record import has_tangent
@@ -80,9 +80,9 @@ def export(
     `onnxjac.held` name them; those that were inputs are no inputs of the result. So are weights and
     intermediates that `inputs` gives besides. A sample that a random operator drew is a constant.
 
-    A dense Jacobian is per sample, (batch, *of, *wrt), where each tensor between `wrt` and `of`
-    consists of one part for each sample, which a run on this sample alone gives, whatever branches
-    and turns a point takes; else (*of, *wrt). Names become valid C identifiers.
+    A dense Jacobian is per sample, (batch, *of, *wrt), where `of` and `wrt` have the same free
+    dimension as their first axis and no operator between them mixes samples along it; else
+    (*of, *wrt). Names become valid C identifiers.
 
     Raises `InputError` for a mode or a name that there is not, for a gradient of several numbers,
     for what is no floating tensor, and for a binding of a training model that does not fit;
@@ -102,8 +102,6 @@ def export(
     if mode in ("grad", "hvp"):
         require_scalar(model, point, of_names, mode)
     make = partial(MODES[mode], model, of=of_names, wrt=wrt_names, engine=engine)
-    if mode == "jacobian":
-        make = partial(make, alone=separate(model, point, of_names, wrt_names, engine))
     made = guarded(model, point, make, f"{model.name or 'model'}_{mode}").ir
     rename(made.graph)
     return ir.to_proto(made)

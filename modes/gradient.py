@@ -4,32 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..jacobians.errors import InputError, OnnxJacError
+from ..jacobians.errors import InputError
 from ..jacobians.foreign import as_array
 from .linearization import Linearization
 from .model import Model
 from .primal.evaluate import evaluate
 from .primal.inputs import check_inputs
 from .recording.derive import Names, vjp_graph
-from .tape.moving import is_general
+from .recording.guarded import shared
 from .tape.route import Route
 from .tape.tapes import keep, signature_of
-
-SEEN, ONCE = "seen once", "for one point only"
-"""What is known of a gradient that is not kept."""
 
 
 @dataclass(frozen=True, eq=False)
 class Gradient:
     """∇f in the tensors of `wrt`, with f = Σ weights ∘ of.
 
-    At the second point of the same shapes it is recorded for all others too: the batches of a data
-    set, the iterations of a solver. It is kept with the model, whatever the weights: they are
-    inputs of the recorded graph. For several tensors in `of` they come by name.
+    It is recorded once for all points of the same shapes: the batches of a data set, the iterations
+    of a solver. It is kept with the model, whatever the weights: they are inputs of the recorded
+    graph. For several tensors in `of` they come by name.
     """
 
     model: Model
@@ -67,33 +65,25 @@ class Gradient:
         """The route through the recorded graph that holds at this point."""
         shapes = signature_of(point)
         key = "gradient", self.of, self.wrt, self.weights is None, self.engine, shapes
-        known = ONCE if shapes is None else self.model.routes.get(key)
-        if isinstance(known, Route):
-            return known
-        general = self._general(point) if known == SEEN else None
-        if known != ONCE:
-            keep(self.model.routes, key, general or (ONCE if known else SEEN))
-        return general or self._recorded(point)
+        known: Route | None = None if shapes is None else self.model.routes.get(key)
+        if known is None:
+            known, is_general = self._recorded(point)
+            if is_general and shapes is not None:
+                keep(self.model.routes, key, known)
+        return known
 
-    def _general(self, point: Mapping[str, Any]) -> Route | None:
-        """The route for all points of the same shapes; None where there is none."""
-        given = point.keys() - self.model.inputs.keys() - self.model.initializers.keys()
-        if given or not is_general(self.model, point, (*self.of, *self.wrt)):
-            return None
-        try:
-            return self._recorded(point, general=True)
-        except OnnxJacError:  # some rule needs a number of the point
-            return None
-
-    def _recorded(self, point: Mapping[str, Any], *, general: bool = False) -> Route:
-        """The route through a graph that is recorded now."""
+    def _recorded(self, point: Mapping[str, Any]) -> tuple[Route, bool]:
+        """The route through a graph that is recorded now, and whether it holds at all points of
+        the same shapes.
+        """
         seeds = None
         if self.weights is None:
             seeds = {one(self.of): combination(self.model, point, self.of, None, self.engine)}
-        graph = vjp_graph(
-            self.model, point, self.of, self.wrt, self.engine, seeds, general=general
-        ).model("gradient")
-        return Route(graph, tuple(f"{name}_cotangent" for name in self.wrt), self.wrt, self.engine)
+        given = tuple(point.keys() - self.model.inputs.keys())
+        make = partial(vjp_graph, self.model, point, self.of, self.wrt, self.engine, seeds)
+        draft, is_general = shared(self.model, partial(make, given=given))
+        wrt = tuple(f"{name}_cotangent" for name in self.wrt)
+        return Route(draft.model("gradient"), wrt, self.wrt, self.engine), is_general
 
 
 def combination(

@@ -68,8 +68,8 @@ class Hessian(Curvature):
     def relinearize(self, inputs: Mapping[str, Any]) -> Hessian:
         """The same Hessian at another point, planned and compiled as this one is.
 
-        From the third point of the same shapes on, the gradient is not recorded again, where the
-        model allows one graph for all of them.
+        The gradient is not recorded again for another point of the same shapes, where one graph
+        holds for all of them.
         """
         return Hessian(self.J._like(self.function.linearized(inputs, self.J)), self.function)
 

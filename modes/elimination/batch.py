@@ -1,7 +1,8 @@
 """Batch: operators that act within samples, found from one layout to the next.
 
 Entry e of a tensor, in row-major order, belongs to sample (e // inner) mod count. An operator acts
-within samples where no entry of its output depends on entries of another sample.
+within samples where no entry of its output depends on entries of another sample. Sizes may be
+symbolic: then this is so for all of them.
 """
 
 from __future__ import annotations
@@ -41,9 +42,10 @@ from ...jacobians import (
     Take,
     size,
 )
+from ...jacobians.symint import divided, is_symbolic, same
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Batch:
     """`count` samples, each of them in runs of `inner` entries next to each other."""
 
@@ -60,7 +62,14 @@ class Batch:
 
     def scaled(self, old: int, new: int) -> Batch | None:
         """The same samples where runs of `old` entries become runs of `new` ones."""
-        return None if self.inner % old else replace(self, inner=self.inner // old * new)
+        runs = divided(self.inner, old)
+        return None if runs is None else replace(self, inner=runs * new)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the samples are the same, at every size."""
+        return isinstance(other, Batch) and same(
+            (self.count, self.inner), (other.count, other.inner)
+        )
 
 
 def batches_of(shape: Shape) -> Iterator[Batch]:
@@ -89,7 +98,7 @@ def layouts(dag: Dag, sink: int, batch: Batch) -> dict[int, Batch]:
 
 def within(operator: Jacobian, batch: Batch) -> Batch | None:
     """The samples of y = J x, from those of x, if J acts within samples."""
-    if batch.count == 1:
+    if same(batch.count, 1):
         return Batch(1, operator.shape[0])
     return acts_per_sample(operator, batch)
 
@@ -133,7 +142,7 @@ def _(operator: Kron, batch: Batch) -> Batch | None:
     (n, k), (m, rows) = operator.in_shape[-2:], operator.out_shape[-2:]
     if isinstance(operator.left, Eye):
         return batch.scaled(k, rows)
-    if isinstance(operator.right, Eye) and k % (batch.count * batch.inner) == 0:
+    if isinstance(operator.right, Eye) and divided(k, batch.count * batch.inner) is not None:
         return batch
     return batch.scaled(n * k, m * rows)
 
@@ -164,7 +173,7 @@ def _(operator: Jacobian, batch: Batch) -> Batch | None:
 @acts_per_sample.register(Embed)
 def _(operator: Slice | Embed, batch: Batch) -> Batch | None:
     axis = axis_of(batch, operator.in_shape)
-    whole = axis is not None and operator.spans[axis][:2] == (0, 1)
+    whole = axis is not None and same(tuple(operator.spans[axis][:2]), (0, 1))
     return moved(operator, batch, axis, axis) if axis is not None and whole else None
 
 
@@ -195,6 +204,9 @@ def _(operator: Take, batch: Batch) -> Batch | None:
         return None
     if axis != taken:
         return moved(operator, batch, axis, axis if axis < taken else axis - len(operator.in_shape))
+    parted = parts_of(operator, batch, operator.shape[1], operator.shape[0])
+    if parted or not isinstance(operator.index, np.ndarray) or is_symbolic(operator.in_shape):
+        return parted
     local = Batch(batch.count, batch.inner // size(operator.in_shape[axis + 1 :]))
     rows = operator.index.size
     runs = batch.count * local.outer(operator.in_shape[axis])
@@ -207,17 +219,36 @@ def _(operator: Take, batch: Batch) -> Batch | None:
 
 @acts_per_sample.register
 def _(operator: Scatter, batch: Batch) -> Batch | None:
+    parted = parts_of(operator, batch, operator.shape[1], operator.shape[0])
+    axis, rank = axis_of(batch, operator.in_shape), len(operator.in_shape)
+    first = len(operator.out_shape) + operator.axis
+    if parted or axis is None:
+        return parted
+    if axis < first or axis - rank > operator.axis:
+        return moved(operator, batch, axis, axis if axis < first else axis - rank)
+    if not isinstance(operator.index, np.ndarray) or is_symbolic(operator.out_shape):
+        return None
     runs = batch.count * batch.outer(operator.shape[1])
     after = Batch(batch.count, operator.shape[0] // runs) if runs else None
     return after if after and after.inner and acts_per_sample(operator.T, after) == batch else None
 
 
+def parts_of(operator: Take | Scatter, batch: Batch, old: int, new: int) -> Batch | None:
+    """The same samples where they are parts of x, and the index stays within each of them."""
+    for k in range(1, len(operator.parts) + 1):
+        count = size(operator.parts[:k])
+        inner = divided(new, count)
+        if inner is not None and batch == Batch(count, divided(old, count) or 0):
+            return Batch(count, inner)
+    return None
+
+
 def axis_of(batch: Batch, shape: Shape) -> int | None:
     """The axis along which the samples are told apart, or None where it takes several."""
-    stride = 1
+    stride: int = 1
     for axis in range(len(shape) - 1, -1, -1):
-        whole = stride * shape[axis]
-        if batch.inner % stride == 0 and whole and whole % (batch.count * batch.inner) == 0:
+        whole, inside = stride * shape[axis], divided(batch.inner, stride) is not None
+        if inside and not same(whole, 0) and divided(whole, batch.count * batch.inner) is not None:
             return axis
         stride = whole
     return None
@@ -232,7 +263,7 @@ def unless_along(batch: Batch, shape: Shape, *axes: int) -> Batch | None:
 def moved(operator: Jacobian, batch: Batch, axis: int, to: int) -> Batch | None:
     """The samples where axis `axis` of x becomes axis `to` of y, entry by entry."""
     rank = len(operator.out_shape)
-    if to < -rank or operator.in_shape[axis] != operator.out_shape[to]:
+    if to < -rank or not same(operator.in_shape[axis], operator.out_shape[to]):
         return None
     to %= rank
     return batch.scaled(size(operator.in_shape[axis + 1 :]), size(operator.out_shape[to + 1 :]))

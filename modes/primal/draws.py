@@ -43,6 +43,15 @@ def trains(step: Step, known: Mapping[str, Any]) -> bool:
     return mode is not None and (mode not in known or bool(np.all(known[mode])))
 
 
+def may_draw(model: Model) -> bool:
+    """Whether some node, in a subgraph maybe, is random, at some points at least."""
+    inside = (node for node in ir.traversal.RecursiveGraphIterator(model.ir.graph)
+              if node.graph is not model.ir.graph and not node.domain)  # fmt: skip
+    return any(draws(step, model.constants) for step in model.steps) or any(
+        node.op_type in SAMPLED or node.op_type == "Dropout" for node in inside
+    )
+
+
 def fixed(model: Model, point: Mapping[str, Any], engine: str | None) -> Model:
     """The model with what its random operators drew in one run; itself if nothing is random."""
     known = {**model.constants, **point}

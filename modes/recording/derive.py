@@ -14,7 +14,7 @@ from ...jacobians.symint import Symbols
 from ...ops.graphs import Recorder, build
 from ..model import Model
 from ..primal.evaluate import evaluate
-from .trace import Trace, staying, trace
+from ..tape.trace import Trace, staying, trace
 
 Names = tuple[str, ...]
 
@@ -66,11 +66,11 @@ def vjp_graph(
     seeds: Mapping[str, np.ndarray] | None = None,
     suffix: str = "cotangent",
     *,
-    general: bool = False,
+    given: Names = (),
     symbols: Symbols | None = None,
 ) -> Draft:
     """(inputs, cotangents) ↦ (of, Jᵀ · cotangents); given `seeds` are constant cotangents."""
-    t = trace(model, point, (*of, *wrt), engine, general=general, perturbed=wrt, symbols=symbols)
+    t = trace(model, point, (*of, *wrt), engine, given=given, perturbed=wrt, symbols=symbols)
     dag = t.dag(wrt, of).T
     asked = [] if seeds is not None else [like(t, name, f"{name}_cotangent") for name in of]
     cotangents = asked if seeds is None else [seeds[name] for name in of]

@@ -21,8 +21,10 @@ from ..flow.contents import free_sizes
 from ..flow.steps import needed
 from ..model import Model
 from ..naming.names import is_float
+from ..primal.draws import may_draw
 from ..primal.guards import GUARDS
-from ..tape.moving import moving
+from ..tape.reuse import moving
+from ..tape.trace import Trace, shaped_as_here
 from .derive import Draft
 
 Make = Callable[..., Draft]
@@ -58,6 +60,20 @@ def guarded(model: Model, point: Mapping[str, Any], make: Make, name: str) -> Mo
         warn(f"the derivative holds only where {parts}")
         made.ir.metadata_props[GUARDS] = "\n".join(guards)
     return made
+
+
+def shared(model: Model, make: Callable[..., Draft]) -> tuple[Draft, bool]:
+    """What `make(symbols=)` records, and whether it holds at all points of the same shapes."""
+    symbols = shaped_as_here(model)
+    draft = make(symbols=symbols)
+    told = symbols.guards or symbols.pinned or any(asked_of(t) or t.unrolled for t in draft.traces)
+    return draft, not told and not may_draw(model)
+
+
+def asked_of(t: Trace) -> dict[str, str]:
+    """The tensors that a recording holds for the numbers of, and why."""
+    moved = moving(t.behind, [str(v.name) for v in t.inputs])
+    return {name: why for name, why in t.asked.items() if name in moved}
 
 
 def recorded(point: Mapping[str, Any], make: Make) -> tuple[Draft, Symbols, dict[str, str]]:

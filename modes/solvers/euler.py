@@ -14,7 +14,7 @@ from ..naming.names import Names, names_of
 from ..primal.evaluate import evaluate
 from ..primal.inputs import check_inputs
 from ..recording.derive import like, started
-from ..recording.trace import trace
+from ..tape.trace import trace
 from .newton_krylov import newton_krylov
 from .result import OptimizeResult
 

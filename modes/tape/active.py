@@ -21,10 +21,10 @@ class ActiveStep:
     wanted: frozenset[Slot]
 
 
-def without(steps: tuple[Step, ...], given: Collection[str]) -> tuple[Step, ...]:
+def without(steps: Iterable[Step], given: Collection[str]) -> tuple[Step, ...]:
     """The steps as they are where some of their outputs are given instead of made."""
     if not given:
-        return steps
+        return tuple(steps)
     return tuple(
         replace(step, outputs=tuple(None if name in given else name for name in step.outputs))
         for step in steps

@@ -1,4 +1,4 @@
-"""Reuse: the blocks of one point that are the same at another."""
+"""Reuse: the tensors that are the same at two points, and the blocks that are."""
 
 from __future__ import annotations
 
@@ -11,16 +11,11 @@ import numpy as np
 from ...jacobians import Jacobian
 from ...jacobians.arrays import buffer_of
 from ...ops import Step
-from ..flow.steps import reads
+from ..flow.steps import SHAPES, reads
+from ..primal.draws import is_random
 
 SMALL = 64
 """Integers to remember of a tensor: enough for every shape, axis and pad."""
-
-RANDOM = frozenset({
-    "Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
-    "RandomUniformLike",
-})  # fmt: skip
-"""Operators whose results may differ from one run to the next."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +63,18 @@ def stale_between(
     steps: Iterable[Step], old: Mapping[str, Any], new: Mapping[str, Any]
 ) -> frozenset[str]:
     """The tensors whose values may differ between two points."""
-    stale = {name for name in {*old, *new} if not same(old.get(name), new.get(name))}
+    changed = {name for name in {*old, *new} if not same(old.get(name), new.get(name))}
+    return frozenset(moving(steps, changed, shapes=True))
+
+
+def moving(steps: Iterable[Step], names: Iterable[str], *, shapes: bool = False) -> set[str]:
+    """The tensors that depend on the numbers of the named ones, or also on their `shapes`."""
+    found = set(names)
     for step in steps:
-        if step.op_type in RANDOM or not stale.isdisjoint(reads(step)):
-            stale.update(name for name in step.outputs if name is not None)
-    return frozenset(stale)
+        seen = shapes or step.op_type not in SHAPES
+        if is_random(step) or (seen and not found.isdisjoint(reads(step))):
+            found.update(name for name in step.outputs if name is not None)
+    return found
 
 
 def same(a: Any, b: Any) -> bool:

@@ -17,7 +17,7 @@ from ..flow.failure import NotKept, note
 from ..linearization import Linearization
 from ..model import Model
 from ..naming.names import is_float
-from ..primal.draws import fixed, is_random
+from ..primal.draws import fixed, is_random, may_draw
 from ..primal.evaluate import evaluate
 from ..primal.finite import warn_nonfinite
 from ..primal.inputs import check_inputs
@@ -28,13 +28,13 @@ from .bodies import closed
 from .checkpoint import Segment, as_it_is, chained, checkpointed, segments, shapes_of
 from .drawing import drawn, ends_of
 from .estimate import straight_through as estimated
-from .moving import is_general
 from .past import past_of
 from .record import Drawn, Tape
 from .routing import Maker
 from .tapes import Tapes, described, keep, signature_of
 from .template import Filled, Signature, names_of
-from .unroll import unrolled
+from .trace import shaped_as_here
+from .unroll import is_variable, unrolled
 
 TURNS = 50
 """Loops of up to so many turns are unrolled; the derivative of a longer one is one program."""
@@ -201,7 +201,10 @@ class Route:
         return {name: point[name] for name in self.model.inputs}
 
     def _flat(self, point: Mapping[str, Any], signature: Signature | None) -> Route:
-        """The route through the flat model; kept where that is the same at points alike."""
+        """The route through the flat model; kept where that is the same at points alike.
+
+        It is, where nothing that decides how it is unrolled depends on the numbers of the point.
+        """
         if self.is_flat:
             return self
         names = *self.of, *self.wrt
@@ -209,15 +212,17 @@ class Route:
         if known is not None:
             return known
         try:
-            flat = unrolled(self.model, point, names, TURNS, self.engine, self.model.unkept)
+            symbols, unkept = shaped_as_here(self.model), self.model.unkept
+            flat = unrolled(self.model, point, names, TURNS, self.engine, unkept, symbols)
         except NotKept as reason:
             note(self.model, reason)
             return self._flat(point, signature)
         same = flat is self.model
         route = self if same else replace(self, model=flat, given=frozenset(), is_flat=True)
         if signature not in self._flats:
-            general = signature is not None and is_general(self.model, point, names)
-            keep(self._flats, signature, route if general else None)
+            variable = all(is_variable(self.model, name, array) for name, array in point.items())
+            told = symbols.guards or symbols.pinned or may_draw(self.model)
+            keep(self._flats, signature, route if variable and not told else None)
         return route
 
     def zeros(self, dag: Dag, of: tuple[str, ...], wrt: tuple[str, ...]) -> tuple[str, ...]:

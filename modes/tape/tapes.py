@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,6 @@ from ..primal.later import Later
 from ..support.locks import Lock
 from ..support.once import Once
 from .active import ActiveStep
-from .moving import is_shaped, moving
 from .record import Past, Tape, Values, record
 from .template import Filled, Signature, Template, names_of, template
 
@@ -31,17 +29,6 @@ KEPT = 8
 
 KEEPING = Lock()
 """Threads remember one after the other: it takes a microsecond."""
-
-SMALL = 1024
-"""Bytes of a computed constant that are kept for the template."""
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What the first point of a signature shows of all: shapes and types, and what is constant."""
-
-    types: Mapping[str, Any]
-    still: Mapping[str, np.ndarray]
 
 
 class Tapes:
@@ -54,37 +41,40 @@ class Tapes:
         self.model, self.active, self.of, self.wrt, self.engine = model, active, of, wrt, engine
         met = (name for a in active for name in names_of(a))
         self.names = tuple(dict.fromkeys((*met, *of, *wrt)))
-        self._known: OrderedDict[Signature | None, Seen | Template | None] = OrderedDict()
+        self._known: OrderedDict[Signature | None, dict[str, Any] | Template | None] = OrderedDict()
         self._lock = Lock()
 
     def at(
         self, point: Mapping[str, Any], past: Once[Past | None], signature: Signature | None
     ) -> Tape | Filled:
         """The tape at a point, with those entries of a past one that are the same there."""
-        known = before = self._met(signature, point)
-        tape: Tape | Filled | None = None
-        if isinstance(known, Template):
-            tape = self._filled(known, point, past)
-        if tape is None:
-            tape, known = self._read(point, past, signature)
-        with self._lock:
-            if self._known.get(signature) is before:  # else another thread knows more by now
-                keep(self._known, signature, known)
-        return tape
+        form = self._met(signature, point)
+        filled = form and self._filled(form, point, past)
+        if form and not filled:
+            keep(self._known, signature, None)
+        return filled or self._read(point, past, signature)
 
-    def _met(self, signature: Signature | None, point: Mapping[str, Any]) -> Seen | Template | None:
-        """What is known of a signature: from its second point on its template."""
+    def _met(self, signature: Signature | None, point: Mapping[str, Any]) -> Template | None:
+        """The template of a signature, from its second point on."""
         with self._lock:
             known = self._known.get(signature)
-            if isinstance(known, Seen) and signature is not None:
-                known = self._template(point, known, signature)
+            if isinstance(known, dict):
+                known = self._template(known, point, signature or ())
                 keep(self._known, signature, known)
             return known
 
-    def _template(self, point: Mapping[str, Any], seen: Seen, signature: Signature) -> Template:
-        return template(
-            self.model, point, self.active, self.of, seen.types, seen.still, signature
-        )
+    def _template(
+        self, types: Mapping[str, Any], point: Mapping[str, Any], signature: Signature
+    ) -> Template | None:
+        try:
+            return template(
+                self.model, point, self.active, self.of, types, signature, self.engine
+            )
+        except OnnxJacError:  # something cannot be recorded, or not run
+            return None
+        finally:
+            if self.model.lean:
+                self.model.sessions.clear()
 
     def _filled(
         self, form: Template, point: Mapping[str, Any], past: Once[Past | None]
@@ -109,30 +99,20 @@ class Tapes:
 
     def _read(
         self, point: Mapping[str, Any], past: Once[Past | None], signature: Signature | None
-    ) -> tuple[Tape, Seen | None]:
-        """The tape by all rules, and what the first point of its signature shows."""
+    ) -> Tape:
+        """The tape by all rules; the first one of a signature leaves its shapes and types."""
         values = evaluate(self.model, point, self.names, engine=self.engine)
         if self.model.lean:
             self.model.sessions.clear()  # the template has its own
         types = {name: described(name, value) for name, value in values.items()}
-        first = signature is not None and signature not in self._known
-        shaped = first and is_shaped(self.model, point, self.names)
-        seen = Seen(types, self._still(point, values)) if shaped else None
+        with self._lock:
+            if signature is not None and signature not in self._known:
+                keep(self._known, signature, types)
         primal = self._primal(values)
-        return Tape(primal, types, record(self.active, values, past=past.value)), seen
+        return Tape(primal, types, record(self.active, values, past=past.value))
 
     def _primal(self, values: Values) -> dict[str, Any]:
         return {name: values[name] for name in self.of}
-
-    def _still(self, point: Mapping[str, Any], values: Values) -> dict[str, np.ndarray]:
-        """Of the computed tensors those that are the same at all points of one signature."""
-        others = moving(self.model.steps, point.keys())
-        return {
-            name: value for name, value in values.items()
-            if name not in others and name not in self.model.constants
-            and isinstance(value, np.ndarray)
-            and (value.dtype.kind in "iub" or value.nbytes <= SMALL)
-        }  # fmt: skip
 
 
 def keep(known: OrderedDict[Any, Any], key: Any, value: Any) -> None:

@@ -1,8 +1,9 @@
 """Template: the tape read once over graph values, to be filled at one point after the other.
 
-What the operators of the steps hold, residuals such as 1 - y², becomes nodes beside those of the
-model, so that one run of the engine computes all of it and gives away nothing else. A step whose
-rule asks for numbers that only a point knows is left to be read there.
+The model is recorded with its integers followed symbolically, which proves that no shape depends
+on numbers. What the operators of the steps hold, residuals such as 1 - y², becomes nodes beside its
+own, so that one run of the engine computes all of it and gives away nothing else. A step whose rule
+asks for numbers that only a point knows is left to be read there.
 """
 
 from __future__ import annotations
@@ -11,22 +12,25 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
-from ...jacobians import Jacobian, dtype_of
+from ...jacobians import Jacobian, dtype_of, shape_of
 from ...jacobians.cached import cached_property
 from ...jacobians.errors import OnnxJacError
+from ...jacobians.symint import is_symbolic
 from ...ops import numbers
-from ..flow.steps import needed
+from ...ops.graphs import build
+from ...ops.graphs.shapes import CONTENT, STILL
+from ...ops.node import AT, NAN
+from ..flow.steps import array_of, needed
 from ..model import Model
 from ..support.once import Once
 from .active import ActiveStep, Slot
 from .bodies import bodies_of
-from .leaves import Leaves
 from .mold import Fill, mold, values_in
 from .record import Entry, Past, Values, blocks_of, entry_of, shapes_in
 from .reuse import Basis, seen_of
+from .trace import Trace, shaped_as_here, trace
 from .views import Seen, View, multiplied, view_of
 
 Signature = tuple[Any, ...]
@@ -134,17 +138,25 @@ class Filled:
 
 
 def template(
-    model: Model, point: Mapping[str, Any], active: Iterable[ActiveStep],
-    ends: Iterable[str], types: Mapping[str, Any], still: Mapping[str, np.ndarray],
-    signature: Signature,
-) -> Template:  # fmt: skip
-    """The template of the steps for all points of one signature, which `still` is the same at."""
-    leaves = Leaves(model, point, types, still)
-    forms = tuple(form_of(a, leaves, signature) for a in active)
-    values = {id(v): v for form in forms if form.fills for J in form.blocks.values()
-              for v in values_in(J)}  # fmt: skip
-    asked = {key: view_of(value, leaves.is_leaf) for key, value in values.items()}
-    extended = leaves.extended(view.base for view in asked.values())
+    model: Model, point: Mapping[str, Any], active: Iterable[ActiveStep], ends: Iterable[str],
+    types: Mapping[str, Any], signature: Signature, engine: str | None,
+) -> Template | None:  # fmt: skip
+    """The template of the steps for all points of the same shapes, types and names as this one.
+
+    None where numbers decide the shapes of tensors that the steps read or make.
+    """
+    symbols = shaped_as_here(model)
+    t = trace(model, point, types, engine, given=point.keys() - model.inputs, symbols=symbols)
+    unknown = (is_symbolic(shape_of(t.values[name])) for name in types)
+    if symbols.guards or symbols.pinned or any(unknown):
+        return None
+    values = leaves(t)
+    forms = tuple(form_of(a, t, values, signature) for a in active)
+    held = {id(v): v for form in forms if form.fills for J in form.blocks.values()
+            for v in values_in(J)}  # fmt: skip
+    known = set(map(id, t.values.values()))
+    asked = {key: view_of(value, lambda v: id(v) in known) for key, value in held.items()}
+    extended = recorded(model, t, ends, [view.base for view in asked.values()])
     direct = tuple(name for f in forms if f.fills is None for name in names_of(f.active))
     views = asked if direct else multiplied(asked, point.keys())
     bases = (name for view in views.values() for name in view.names)
@@ -155,25 +167,63 @@ def template(
     return Template(extended, types, forms, views, fetched, residuals, few, at_hand)
 
 
+def leaves(t: Trace) -> dict[str, Any]:
+    """The tensors as rules may read them for all points: constants as arrays, no other numbers."""
+    t.recorder.symbols = None
+    for value in t.values.values():
+        if STILL not in value.meta and value.const_value is None:
+            value.meta.pop(AT, None)
+            value.meta.pop(CONTENT, None)
+            value.meta[NAN] = None
+    return {n: v if v.const_value is None else array_of(v) for n, v in t.values.items()}
+
+
+def recorded(
+    model: Model, t: Trace, ends: Iterable[str], residuals: Iterable[ir.Value]
+) -> Model:
+    """The model that computes residuals beside its own tensors."""
+    kept = [*residuals, *t.values.values()]
+    outputs = {name: t.values[name] for name in ends if t.values[name].producer() is not None}
+    made = Model(build(t.recorder, t.inputs, outputs, model.name, kept), model.limits)
+    made.lean = model.lean
+    return made
+
+
 def names_of(active: ActiveStep) -> Iterator[str]:
     """The tensors of a step."""
     yield from (n for n in (*active.step.inputs, *active.step.outputs) if n is not None)
 
 
-def form_of(active: ActiveStep, leaves: Leaves, signature: Signature) -> Form:
+def form_of(
+    active: ActiveStep, t: Trace, values: Mapping[str, Any], signature: Signature
+) -> Form:
     """The form of a step: its rule read over graph values, where that is possible."""
     unread = Form(active, {}, None, Basis(frozenset(), signature))
     if active.step.domain not in ("", "ai.onnx") or bodies_of(active.step):  # it may do anything
         return unread
     try:
-        blocks = blocks_of(active, leaves, leaves.recorder)
+        blocks = blocks_of(active, values, t.recorder)
     except OnnxJacError:
         return unread
     if not all(map(is_open, blocks.values())):
         return unread
     fills = {slot: fill for slot, J in blocks.items() if (fill := mold(J))}
-    names = leaves.names_behind(v for J in blocks.values() for v in values_in(J))
+    names = names_behind(t, (v for J in blocks.values() for v in values_in(J)))
     return Form(active, blocks, fills, Basis(names, signature))
+
+
+def names_behind(t: Trace, values: Iterable[ir.Value]) -> frozenset[str]:
+    """The tensors of the model from which values are made."""
+    names = {id(value): name for name, value in t.values.items()}
+    found, seen, stack = set(), set(), list(values)
+    while stack:
+        value = stack.pop()
+        if id(value) in names:
+            found.add(names[id(value)])
+        elif id(value) not in seen and (node := value.producer()) is not None:
+            seen.add(id(value))
+            stack.extend(x for x in node.inputs if x is not None)
+    return frozenset(found)
 
 
 def is_open(operator: Jacobian) -> bool:

@@ -19,9 +19,9 @@ from ...ops.graphs import operands_of
 from ..flow.failure import NotKept
 from ..flow.steps import reads
 from ..recording.derive import present
-from ..recording.trace import Trace
 from ..tape.bodies import closed
-from ..tape.moving import moving
+from ..tape.reuse import moving
+from ..tape.trace import Trace
 from . import checks
 from .scope import Scope
 from .substitution import substituted

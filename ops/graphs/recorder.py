@@ -86,7 +86,8 @@ class Recorder:
             made = tuple(self.new(shape, dtype) for shape, dtype in types[len(known) :])
             self._known[key] = self._recorded(op_type, values, attrs, (*known, *made))
             if self.symbols is not None and is_open(values):
-                self._follow(op_type, "", version, values, attrs, self._known[key])
+                fresh = (*(None for _ in known), *self._known[key][len(known) :])
+                self._follow(op_type, "", version, values, attrs, fresh)
         results = self._known[key][:outputs]
         return results if outputs > 1 else results[0]
 
@@ -201,7 +202,7 @@ class Recorder:
 
     def pin(self, value: ir.Value, reader: str) -> None:
         """What is recorded holds for the numbers of a value at the point."""
-        if self.symbols is None or value.const_value is not None:
+        if self.symbols is None or value.const_value is not None or STILL in value.meta:
             return
         self.symbols.reader = reader
         held = content(value)
@@ -239,7 +240,7 @@ class Recorder:
             self.symbols.reader = str(step)
             if any(isinstance(value, ir.Graph) for value in step.attrs.values()):
                 pass  # who has recorded the subgraphs knows the shapes
-            elif is_still(step, values):
+            elif is_still(step, values) or has_fixed_shape(step, values):
                 for value in made:
                     if value is not None:
                         value.meta[STILL] = True
@@ -308,7 +309,7 @@ class Recorder:
         value = self.new(array.shape, array.dtype, name)
         if array.dtype.kind in "iub":
             value.meta[AT] = array
-        elif has_nan(array):
+        elif has_nan(array) or (self.symbols is not None and self.symbols.nan):
             value.meta[NAN] = True
         return value
 
@@ -367,6 +368,12 @@ def is_still(step: Step, values: Iterable[ir.Value | None]) -> bool:
     bodies = any(isinstance(value, ir.Graph) for value in step.attrs.values())
     known = (v is None or v.const_value is not None or STILL in v.meta for v in values)
     return not bodies and all(known)
+
+
+def has_fixed_shape(step: Step, values: Sequence[ir.Value | None]) -> bool:
+    """Whether a step computes a shape without free sizes."""
+    asked = step.op_type in ("Shape", "Size") and not step.domain
+    return asked and values[0] is not None and not is_symbolic(shape_of(values[0]))
 
 
 def holds_symbol(x: Any) -> bool:

@@ -462,7 +462,7 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
         positions(x[2 + k], pads[k], pads[rank + k], (kernel[k] - 1) * gaps[k] + 1, steps[k], 0)
         for k in range(rank)
     )
-    return [(x[0], shapes[1][0] if convolves else x[1], *space)]
+    return [(x[0], shapes[1][0] if convolves else x[1], *space)] * 2  # MaxPool also gives indices
 
 
 @formula("ConvTranspose")

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians import Array, Reshape, Shape, Take, shape_of, size, take_flat
-from ...jacobians.symint import Number
+from ...jacobians import Array, Jacobian, Reshape, Shape, Take, shape_of, size, take_flat
+from ...jacobians.symint import Number, same
 from ..node import Node
 from ..registry import Blocks, jacobian
 
@@ -23,8 +23,7 @@ def gather(op: Any, node: Node) -> Blocks:
 def gather_elements(op: Any, node: Node) -> Blocks:
     """y[i, j] = x[index[i, j], j] (for axis 0): any entries of x."""
     index = from_the_start(op, node.inputs[1], node.x_shape[node.axis])
-    at = flat_positions(op, index, node.axis, node.x_shape)
-    return {(0, 0): take_flat(at, node.x_shape, node.dtype)}
+    return {(0, 0): picked(op, index, node.axis, node.x_shape, node.dtype)}
 
 
 @jacobian("GatherND")
@@ -38,15 +37,14 @@ def gather_nd(op: Any, node: Node) -> Blocks:
     rows = op.Reshape(counted(op, size(shape[:batch])), lead)
     at = op.Add(at, op.Mul(rows, size(indexed)))
     flat = (size(shape[: batch + depth]), *rest)
-    picked = Take(at, 0, flat, node.dtype) @ Reshape(flat, shape, node.dtype)
-    return {(0, 0): Reshape(node.y_shape, picked.out_shape, node.dtype) @ picked}
+    J = Take(at, 0, flat, node.dtype, shape[:batch]) @ Reshape(flat, shape, node.dtype)
+    return {(0, 0): Reshape(node.y_shape, J.out_shape, node.dtype) @ J}
 
 
 @jacobian("TopK")
 def top_k(op: Any, node: Node) -> Blocks:
     """The values are entries of x, at the indices that come second."""
-    at = flat_positions(op, node.outputs[1], node.axis, node.x_shape)
-    return {(0, 0): take_flat(at, node.x_shape, node.dtype)}
+    return {(0, 0): picked(op, node.outputs[1], node.axis, node.x_shape, node.dtype)}
 
 
 @jacobian("Compress")
@@ -79,6 +77,12 @@ def row_positions(op: Any, index: Array, shape: Shape) -> Array:
         step = from_the_start(op, op.Gather(index, axis, axis=-1), n)
         at = op.Add(op.Mul(at, n), step)
     return at
+
+
+def picked(op: Any, index: Array, axis: int, shape: Shape, dtype: Any) -> Jacobian:
+    """Entries of a tensor of that shape, named along one axis."""
+    at, first = flat_positions(op, index, axis, shape), shape[: axis % len(shape)]
+    return take_flat(at, shape, dtype, first if same(shape_of(index)[: len(first)], first) else ())
 
 
 def flat_positions(op: Any, index: Array, axis: int, shape: Shape) -> Array:

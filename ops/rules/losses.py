@@ -70,8 +70,9 @@ class Likelihood:
     def selection(self) -> Jacobian:
         """The entries x[n, tₙ], along the axis of the classes."""
         column = self.op.Unsqueeze(self.at, (1,))
-        at = flat_positions(self.op, column, 1, self.node.x_shape)
-        return take_flat(self.op.Reshape(at, self.shape), self.node.x_shape, self.node.dtype)
+        shape = self.node.x_shape
+        at = flat_positions(self.op, column, 1, shape)
+        return take_flat(self.op.Reshape(at, self.shape), shape, self.node.dtype, shape[:1])
 
     @cached_property
     def reduction(self) -> Jacobian:

@@ -31,7 +31,8 @@ def max_pool(op: Any, node: Node) -> Blocks:
     if not is_symbolic(grid.space) and not members(grid, False).all():
         raise ValueError(f"some windows {grid.kernel} of {grid.space} with the pads "
                          f"{(*grid.begins, *grid.ends)} have nothing but padding")  # fmt: skip
-    return {(0, 0): take_flat(max_positions(op, node, grid), node.x_shape, node.dtype)}
+    at, planes = max_positions(op, node, grid), node.x_shape[:2]
+    return {(0, 0): take_flat(at, node.x_shape, node.dtype, planes)}
 
 
 def max_positions(op: Any, node: Node, grid: Windows) -> Array:

@@ -16,14 +16,13 @@ from ...jacobians import (
     broadcast,
     shape_of,
     size,
-    take_flat,
 )
 from ...jacobians.symint import largest
 from ..formula import derivative
 from ..node import Node
 from ..registry import Blocks, jacobian
 from ..trees import evaluate
-from .indexing import flat_positions
+from .indexing import picked
 
 
 def reduced_axes(node: Node) -> tuple[int, ...]:
@@ -107,7 +106,7 @@ def global_max_pool(op: Any, node: Node) -> Blocks:
     n, c = node.x_shape[:2]
     flat = (n, c, size(node.x_shape[2:]))
     at = op.ArgMax(op.Reshape(node.x, flat), axis=-1, keepdims=1)
-    J = take_flat(flat_positions(op, at, 2, flat), flat, node.dtype)
+    J = picked(op, at, 2, flat, node.dtype)
     return {(0, 0): Reshape(node.y_shape, J.out_shape, node.dtype) @ J
             @ Reshape(flat, node.x_shape, node.dtype)}  # fmt: skip
 

@@ -72,7 +72,7 @@ def test_the_gradient_of_a_hessian_moves_with_it():
 
 
 @pytest.mark.parametrize("kind", ["hessian", "weighted"])
-def test_nothing_is_recorded_from_the_third_point_on(monkeypatch, kind):
+def test_nothing_is_recorded_at_other_points(monkeypatch, kind):
     recorded, record = [], gradient.vjp_graph
 
     def counting(*arguments, **options):
@@ -83,7 +83,7 @@ def test_nothing_is_recorded_from_the_third_point_on(monkeypatch, kind):
     H = MAKERS[kind](parsed(TEXT), point())
     for _ in range(4):
         H = H.relinearize(point())
-    assert [options["general"] for options in recorded] == [False, True]
+    assert len(recorded) == 1
 
 
 def test_what_is_recorded_is_the_same_for_all_weights():

@@ -15,7 +15,8 @@ import onnxjac as oj
 from networks.test_networks import MODELS, below, loaded
 from onnxjac.modes.primal.engines import onnxruntime
 from onnxjac.modes.tape import route, tapes
-from onnxjac.modes.tape.leaves import Leaves
+from onnxjac.modes.tape.template import leaves
+from onnxjac.modes.tape.trace import shaped_as_here, trace
 
 RNG = np.random.default_rng(0)
 W, V = RNG.standard_normal((2, 3, 3))
@@ -191,7 +192,7 @@ def test_another_weight_and_a_given_intermediate():
 
 def test_a_weight_that_the_point_replaces_is_no_constant():
     m = model(LAYERS, w=W, v=V, b=np.ones(3))
-    specs = {name: oj.TensorSpec(name, (3, 3), np.dtype(float)) for name in "wv"}
-    leaves = Leaves(m, {"x": X, "w": 2 * W}, specs, {})
-    assert leaves["w"].const_value is None
-    assert_array_equal(leaves["v"], V)
+    point = {"x": X, "w": 2 * W}
+    values = leaves(trace(m, point, ["y"], given=["w"], symbols=shaped_as_here(m)))
+    assert values["w"].const_value is None
+    assert_array_equal(values["v"], V)

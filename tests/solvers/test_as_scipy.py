@@ -133,7 +133,7 @@ def test_second_derivatives_of_a_vector_by_multipliers():
 
 
 def test_multipliers_are_numbers_of_the_point(monkeypatch):
-    """The gradient is recorded at the first point and, for all others, at the second."""
+    """The gradient is recorded at the first point, for all others too."""
     rng, recorded, record = np.random.default_rng(0), [], gradient.vjp_graph
 
     def noting(*arguments, **options):
@@ -149,7 +149,7 @@ def test_multipliers_are_numbers_of_the_point(monkeypatch):
     monkeypatch.setattr(gradient, "vjp_graph", noting)
     for (x, v), H in zip(points, expected, strict=True):
         assert_allclose(p.hess(x, v), H, rtol=1e-12)
-    assert [options["general"] for options in recorded] == [False, True]
+    assert len(recorded) == 1
 
 
 @pytest.mark.parametrize("form", ["dense", "sparse"])

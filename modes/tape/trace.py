@@ -14,7 +14,7 @@ import onnx_ir as ir
 from ...jacobians import Dag
 from ...jacobians.symint import Symbols
 from ...ops import Recorder, Step
-from ...ops.node import ASKED, AT, NAN
+from ...ops.node import ASKED
 from ..flow.contents import free_sizes
 from ..flow.failure import NotKept, kept_whole, note
 from ..flow.opsets import lowest_opsets
@@ -23,10 +23,11 @@ from ..model import Model
 from ..primal.draws import fixed
 from ..primal.evaluate import evaluate
 from ..primal.sizes import SMALL
-from ..tape.bodies import again, bodies_of, closed
-from ..tape.moving import moving
-from ..tape.record import between
-from ..tape.unroll import unrolled
+from .active import without
+from .bodies import again, bodies_of, closed
+from .record import between
+from .reuse import moving
+from .unroll import unrolled
 
 Made = TypeVar("Made")
 
@@ -57,16 +58,15 @@ class Trace:
 
 def trace(
     model: Model, point: Mapping[str, Any], names: Iterable[str], engine: str | None = None,
-    *, general: bool = False, perturbed: Collection[str] = (), symbols: Symbols | None = None,
+    *, given: Iterable[str] = (), perturbed: Collection[str] = (), symbols: Symbols | None = None,
 ) -> Trace:  # fmt: skip
     """Record the steps that the named tensors need; shapes and integers are those at the point,
     or, with `symbols`, follow the free sizes and the integers of the inputs.
 
+    Weights and intermediates that are `given` become inputs too.
+
     A `perturbed` tensor is copied where it is computed: what is recorded of the step that computes
     it, its derivative say, reads the original, and so does not move with the copy.
-
-    A `general` one tells no number that may be another at a point of the same shapes: a rule that
-    asks for one raises `OnnxJacError`.
     """
     wanted = tuple(names)
     sampled, known = fixed(model, point, engine), model.unkept
@@ -76,18 +76,20 @@ def trace(
     if symbols is not None:  # of the others, sizes and entries are known to be what they are
         chosen_by = {n: why for n, why in chosen_by.items() if n in symbols.pinned}
     asked = {**asked_in(sampled.ir.graph), **chosen_by}
-    steps, behind = (tuple(model.steps[k] for k in needed(model.steps, names)[0])
+    given = set(given)
+    steps, behind = (without([model.steps[k] for k in needed(model.steps, names, given)[0]], given)
                      for names in (wanted, (*wanted, *asked)))  # fmt: skip
     met = {n for step in behind for n in (*reads(step), *step.outputs) if n is not None}
     numbers = evaluate(model, point, met.union(wanted, model.inputs), engine=engine)
     recorder = Recorder(lowest_opsets(model), symbols)
-    inputs = tuple(recorder.like(numbers[name], name) for name in model.inputs)
+    entries = dict.fromkeys((*model.inputs, *sorted(given & met.union(wanted))))
+    inputs = tuple(recorder.like(numbers[name], name) for name in entries)
     if symbols is not None:
         recorder.open(inputs, free_sizes(model.inputs))
-    values: dict[str, Any] = dict(zip(model.inputs, inputs, strict=True))
+    values: dict[str, Any] = dict(zip(entries, inputs, strict=True))
     for name in met.union(wanted) & model.constants.keys() - values.keys():
         values[name] = recorder.initializer(model.constants[name], name)
-    moved = moving(steps, model.inputs)
+    moved = moving(steps, entries)
     opsets = model.ir.opset_imports
     steps = tuple(closed(part, opsets, moved) for step in steps
                   for part in apart(step, perturbed, numbers))  # fmt: skip
@@ -95,11 +97,15 @@ def trace(
         with kept_whole(step) if bodies_of(step) else nullcontext():
             made = again(recorder, step, values, [n and numbers[n] for n in step.outputs])
         values.update((n, v) for n, v in zip(step.outputs, made, strict=True) if n is not None)
-    if general:
-        forget(values, moving(steps, {*model.inputs, *point}))
     behind = tuple(closed(step, opsets, moved) for step in behind)
     kept = {name: light(array) for name, array in numbers.items()}
     return Trace(recorder, values, inputs, steps, kept, asked, behind, unrolled=spread)
+
+
+def shaped_as_here(model: Model) -> Symbols:
+    """Symbols for what is recorded for all points of the same shapes."""
+    sizes = free_sizes(model.inputs).values()
+    return Symbols(fixed={size for axes in sizes for size in axes.values()}, nan=True)
 
 
 def staying(make: Callable[..., Made]) -> Callable[..., Made]:
@@ -141,10 +147,3 @@ def light(array: Any) -> Any:
     if isinstance(array, np.ndarray) and array.dtype.kind not in "iub" and array.size > SMALL:
         return np.broadcast_to(np.zeros((), array.dtype), array.shape)
     return array
-
-
-def forget(values: Mapping[str, ir.Value], names: Iterable[str]) -> None:
-    """Take their numbers from the named values, any of which may then be not a number."""
-    for name in values.keys() & names:
-        values[name].meta.pop(AT, None)
-        values[name].meta[NAN] = True
