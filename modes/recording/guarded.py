@@ -65,7 +65,10 @@ def guarded(model: Model, point: Mapping[str, Any], make: Make, name: str) -> Mo
 def shared(model: Model, make: Callable[..., Draft]) -> tuple[Draft, bool]:
     """What `make(symbols=)` records, and whether it holds at all points of the same shapes."""
     symbols = shaped_as_here(model)
-    draft = make(symbols=symbols)
+    try:
+        draft = make(symbols=symbols)
+    except OnnxJacError:  # a rule may need a number
+        return make(symbols=None), False
     told = symbols.guards or symbols.pinned or any(asked_of(t) or t.unrolled for t in draft.traces)
     return draft, not told and not may_draw(model)
 

@@ -146,7 +146,8 @@ def template(
     None where numbers decide the shapes of tensors that the steps read or make.
     """
     symbols = shaped_as_here(model)
-    t = trace(model, point, types, engine, given=point.keys() - model.inputs, symbols=symbols)
+    given = point.keys() - model.inputs
+    t = trace(model, point, types, engine, given=given, symbols=symbols, types=types)
     unknown = (is_symbolic(shape_of(t.values[name])) for name in types)
     if symbols.guards or symbols.pinned or any(unknown):
         return None

@@ -14,12 +14,15 @@ import onnx_ir as ir
 from ...jacobians import Dag
 from ...jacobians.symint import Symbols
 from ...ops import Recorder, Step
+from ...ops import numbers as arithmetic
+from ...ops.graphs.infer import output_types
+from ...ops.graphs.recorder import is_still
 from ...ops.node import ASKED
 from ..flow.contents import free_sizes
 from ..flow.failure import NotKept, kept_whole, note
 from ..flow.opsets import lowest_opsets
 from ..flow.steps import needed, reads
-from ..model import Model
+from ..model import Model, TensorSpec
 from ..primal.draws import fixed
 from ..primal.evaluate import evaluate
 from ..primal.sizes import SMALL
@@ -59,6 +62,7 @@ class Trace:
 def trace(
     model: Model, point: Mapping[str, Any], names: Iterable[str], engine: str | None = None,
     *, given: Iterable[str] = (), perturbed: Collection[str] = (), symbols: Symbols | None = None,
+    types: Mapping[str, Any] | None = None,
 ) -> Trace:  # fmt: skip
     """Record the steps that the named tensors need; shapes and integers are those at the point,
     or, with `symbols`, follow the free sizes and the integers of the inputs.
@@ -67,6 +71,9 @@ def trace(
 
     A `perturbed` tensor is copied where it is computed: what is recorded of the step that computes
     it, its derivative say, reads the original, and so does not move with the copy.
+
+    Given the `types` of some tensors, the model is not run: only shapes, types and what constants
+    determine is known then.
     """
     wanted = tuple(names)
     sampled, known = fixed(model, point, engine), model.unkept
@@ -80,9 +87,14 @@ def trace(
     steps, behind = (without([model.steps[k] for k in needed(model.steps, names, given)[0]], given)
                      for names in (wanted, (*wanted, *asked)))  # fmt: skip
     met = {n for step in behind for n in (*reads(step), *step.outputs) if n is not None}
-    numbers = evaluate(model, point, met.union(wanted, model.inputs), engine=engine)
+    if types is None:
+        numbers = evaluate(model, point, met.union(wanted, model.inputs), engine=engine)
+    else:
+        shaped = {n: zeros(s.shape, s.dtype) for n, s in types.items() if isinstance(s, TensorSpec)}
+        numbers = {**shaped, **model.constants, **point}
     recorder = Recorder(lowest_opsets(model), symbols)
-    entries = dict.fromkeys((*model.inputs, *sorted(given & met.union(wanted))))
+    entered = [name for name in model.inputs if name in numbers]
+    entries = dict.fromkeys((*entered, *sorted(given & met.union(wanted))))
     inputs = tuple(recorder.like(numbers[name], name) for name in entries)
     if symbols is not None:
         recorder.open(inputs, free_sizes(model.inputs))
@@ -94,12 +106,37 @@ def trace(
     steps = tuple(closed(part, opsets, moved) for step in steps
                   for part in apart(step, perturbed, numbers))  # fmt: skip
     for step in steps:
+        if types is not None:
+            numbers.update(found(step, values, numbers))
         with kept_whole(step) if bodies_of(step) else nullcontext():
             made = again(recorder, step, values, [n and numbers[n] for n in step.outputs])
         values.update((n, v) for n, v in zip(step.outputs, made, strict=True) if n is not None)
     behind = tuple(closed(step, opsets, moved) for step in behind)
     kept = {name: light(array) for name, array in numbers.items()}
     return Trace(recorder, values, inputs, steps, kept, asked, behind, unrolled=spread)
+
+
+def found(
+    step: Step, values: Mapping[str, Any], known: Mapping[str, Any]
+) -> dict[str, np.ndarray]:
+    """The outputs of a step where constants determine them; else zeros for those not `known`."""
+    operands = tuple(None if name is None else values[name] for name in step.inputs)
+    names = {name: k for k, name in enumerate(step.outputs) if name is not None}
+    if is_still(step, operands):
+        held = [name and known[name] for name in step.inputs]
+        made = arithmetic.run(step.op_type, held, step.attrs, domain=step.domain,
+                              version=step.version, outputs=len(step.outputs))  # fmt: skip
+        return {name: made[k] for name, k in names.items()}
+    if known.keys() >= names.keys():
+        return {}
+    types = output_types(step.op_type, step.domain, step.version, operands, step.attrs,
+                         len(step.outputs))  # fmt: skip
+    return {name: zeros(*types[k]) for name, k in names.items()}
+
+
+def zeros(shape: Any, dtype: Any) -> np.ndarray:
+    """Zeros that take no memory."""
+    return np.broadcast_to(np.zeros((), dtype), shape)
 
 
 def shaped_as_here(model: Model) -> Symbols:

@@ -116,11 +116,11 @@ def type_at(value: ir.Value) -> onnx.TypeProto:
 
 
 def data_everywhere(value: ir.Value) -> onnx.TensorProto | None:
-    """The few integers of a constant, as data for inference: a shape, axes, pads."""
+    """The few numbers of a constant, as data for inference: a shape, axes, pads, scales."""
     held = value.const_value
     if held is None and STILL in value.meta and AT in value.meta:
         return onnx.numpy_helper.from_array(value.meta[AT])
-    if held is None or held.size > SMALL or not held.dtype.is_integer():
+    if held is None or held.size > SMALL or held.dtype is ir.DataType.STRING:
         return None
     return onnx.numpy_helper.from_array(held.numpy())
 

@@ -240,7 +240,7 @@ class Recorder:
             self.symbols.reader = str(step)
             if any(isinstance(value, ir.Graph) for value in step.attrs.values()):
                 pass  # who has recorded the subgraphs knows the shapes
-            elif is_still(step, values) or has_fixed_shape(step, values):
+            elif is_still(step, values):
                 for value in made:
                     if value is not None:
                         value.meta[STILL] = True
@@ -363,17 +363,13 @@ def spelled_out(step: Step) -> Mapping[str, Any]:
     return {**schema_defaults(step.op_type, step.domain, step.version), **step.attrs}
 
 
-def is_still(step: Step, values: Iterable[ir.Value | None]) -> bool:
-    """Whether a step computes constants of the model, such as a Constant."""
+def is_still(step: Step, values: Sequence[ir.Value | None]) -> bool:
+    """Whether a step computes constants, as from constants or of a shape without free sizes."""
+    if step.op_type in ("Shape", "Size") and not step.domain and values[0] is not None:
+        return not is_symbolic(shape_of(values[0]))
     bodies = any(isinstance(value, ir.Graph) for value in step.attrs.values())
     known = (v is None or v.const_value is not None or STILL in v.meta for v in values)
     return not bodies and all(known)
-
-
-def has_fixed_shape(step: Step, values: Sequence[ir.Value | None]) -> bool:
-    """Whether a step computes a shape without free sizes."""
-    asked = step.op_type in ("Shape", "Size") and not step.domain
-    return asked and values[0] is not None and not is_symbolic(shape_of(values[0]))
 
 
 def holds_symbol(x: Any) -> bool:
