@@ -25,7 +25,7 @@ from .table import markdown, ms, number, verdict
 from .workloads import Workload, find
 from .workloads.model import OUTPUT, model_of
 
-NAMES = ("mlp", "lenet", "resnet", "transformer", "reaction", "lstm")
+NAMES = ("mlp", "lenet", "resnet", "transformer", "reaction", "lstm", "loop")
 REPEATS = 15
 
 RUNS = {"linearize": 3, "relinearize": 2, "linearize, drawn": 3, "relinearize, drawn": 2}

@@ -10,8 +10,8 @@ EPSILON = 1e-5
 tanh, pad, swapped = jnp.tanh, jnp.pad, jnp.transpose
 
 __all__ = [
-    "attention", "batch_norm", "conv", "cross_entropy", "gelu", "layer_norm", "lstm", "max_pool",
-    "mean", "pad", "relu", "swapped", "tanh",
+    "attention", "batch_norm", "conv", "cross_entropy", "gelu", "layer_norm", "looped", "lstm",
+    "max_pool", "mean", "pad", "relu", "swapped", "tanh",
 ]  # fmt: skip
 
 
@@ -75,3 +75,8 @@ def lstm(x, w, r, b, width):
         return (h, c), h
 
     return lax.scan(step, (start, start), inside)[1]
+
+
+def looped(x, w, turns):
+    """h after so many turns of h ← tanh(h w + x) from 0."""
+    return lax.scan(lambda h, _: (tanh(h @ w + x), None), jnp.zeros_like(x), length=turns)[0]

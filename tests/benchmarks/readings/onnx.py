@@ -158,3 +158,18 @@ def lstm(x, w, r, b, width):
     bias = b.op("Concat", b * 0.0, axis=0)
     parameters = (part.op("Unsqueeze", [0]) for part in (w, r, bias))
     return x.op("LSTM", *parameters, hidden_size=width).op("Squeeze", [1])
+
+
+def looped(x, w, turns):
+    """h after so many turns of h ← tanh(h w + x) from 0."""
+    inside, dtype = Graph(), x.dtype
+    turn = inside.input(np.zeros((), np.int64), "turn")
+    go, h = inside.input(np.ones((), np.bool_), "go"), inside.input(np.zeros((1, 1), dtype), "h")
+    h.value.shape = None
+    results = [go.op("Identity"), tanh(h @ w + x)]
+    for k, node in enumerate(inside.tape.nodes):
+        node.outputs[0].name = f"turn_{k}"
+    body = ir.Graph([turn.value, go.value, h.value], [y.value for y in results],
+                    nodes=inside.tape.nodes, name="turn")  # fmt: skip
+    operands = [x.graph.tensor(np.array(turns)).value, None, (x * 0.0).value]
+    return Symbol(x.graph, x.graph.tape.op("Loop", operands, {"body": body}), dtype)

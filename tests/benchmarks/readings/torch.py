@@ -66,3 +66,11 @@ def lstm(x, w, r, b, width):
         h = torch.sigmoid(o) * torch.tanh(c)
         states.append(h)
     return torch.stack(states)
+
+
+def looped(x, w, turns):
+    """h after so many turns of h ← tanh(h w + x) from 0."""
+    h = torch.zeros_like(x)
+    for _ in range(turns):
+        h = torch.tanh(h @ w + x)
+    return h

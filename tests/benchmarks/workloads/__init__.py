@@ -6,7 +6,7 @@ from functools import partial
 from .dense import inputs, mlp, narrowing, svds
 from .images import lenet, resnet
 from .reaction import reaction
-from .sequences import lstm, transformer
+from .sequences import loop, lstm, transformer
 from .workload import Workload
 
 __all__ = ["GROWTH", "HIDDEN", "WORKLOADS", "Workload", "find"]
@@ -22,6 +22,7 @@ WORKLOADS: dict[str, Callable[[], Workload]] = {
     "input/float64": partial(inputs, "float64"),
     "reaction": reaction,
     "lstm": lstm,
+    "loop": loop,
     "chain/narrow": partial(narrowing, (4096, 16, 2048, 8, 1024, 32)),
     "chain/wide": partial(narrowing, (64, 1024, 16, 2048, 512, 1024)),
     "svds": svds,
@@ -43,6 +44,7 @@ HIDDEN: dict[str, Callable[[], Workload]] = {
     "tiny/lenet": partial(lenet, "float64", batch=1),
     "tiny/resnet": partial(resnet, "float64", batch=2, stages=((4, 1), (8, 2))),
     "tiny/lstm": partial(lstm, "float64", length=3, batch=2, width=5),
+    "tiny/loop": partial(loop, "float64", turns=60, batch=2, width=5),
 }
 """For the test of the harness."""
 

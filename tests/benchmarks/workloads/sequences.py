@@ -1,4 +1,4 @@
-"""Sequences: a transformer in primitive operators, and an LSTM."""
+"""Sequences: a transformer in primitive operators, an LSTM, and a loop."""
 
 from __future__ import annotations
 
@@ -73,3 +73,14 @@ def lstm(dtype: str = "float32", length: int = 32, batch: int = 32, width: int =
         return nn.lstm(t["x"], t["w"], t["r"], t["b"], width)
 
     return Workload({"x": x, **t}, forward, tuple(t), ("jvp", "vjp"))
+
+
+def loop(dtype: str = "float32", turns: int = 3000, batch: int = 16, width: int = 64) -> Workload:
+    """h ← tanh(h w + x), so many times, in x and w."""
+    t = weights(12, dtype, {"w": (width, width)})
+    x = np.random.default_rng(13).standard_normal((batch, width)).astype(dtype)
+
+    def forward(nn: Any, t: Tensors) -> Any:
+        return nn.looped(t["x"], t["w"], turns)
+
+    return Workload({"x": x, **t}, forward, ("x", "w"), ("jvp", "vjp"))
