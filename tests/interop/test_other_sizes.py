@@ -141,7 +141,7 @@ def tensors(given):
 
 @pytest.fixture(autouse=True)
 def no_torchvision(monkeypatch):
-    """The one that other peers install is built for another torch, and `transformers` imports it."""
+    """`transformers` would import the one of other peers, which is built for another torch."""
     monkeypatch.setitem(sys.modules, "torchvision", None)
 
 
