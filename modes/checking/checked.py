@@ -14,11 +14,11 @@ from ...ops.node import schema_defaults
 from ..model import TensorSpec
 from ..naming.named import Specs
 from ..naming.names import is_float
-from ..primal.near import Near
 from ..tape.active import active_steps
 from ..tape.routing import Routed
 from .check import Check, Outcome, against_differences, check, random
 from .differences import spread
+from .near import Near
 
 
 class Linear(Protocol):

@@ -23,15 +23,12 @@ from ..primal.finite import warn_nonfinite
 from ..primal.inputs import check_inputs
 from ..primal.later import Later
 from ..support.once import Once, known
-from .active import ActiveStep, active_steps, unjoined, without
+from .active import ActiveStep, active_steps, straight_through, unjoined, without
 from .bodies import closed
 from .checkpoint import Segment, as_it_is, chained, checkpointed, segments, shapes_of
-from .drawing import drawn, ends_of
-from .estimate import straight_through as estimated
-from .past import past_of
 from .record import Drawn, Tape
 from .routing import Maker
-from .tapes import Tapes, described, keep, signature_of
+from .tapes import Tapes, described, drawn, ends_of, keep, past_of, signature_of
 from .template import Filled, Signature, names_of
 from .trace import shaped_as_here
 from .unroll import is_variable, unrolled
@@ -73,7 +70,7 @@ class Route:
         steps = without(self.model.steps, self.given)
         if self.is_flat:
             steps = tuple(closed(s, self.model.ir.opset_imports, self.model.inputs) for s in steps)
-        return estimated(steps) if self.estimate else steps
+        return straight_through(steps) if self.estimate else steps
 
     @cached_property
     def may_draw(self) -> bool:

@@ -1,27 +1,34 @@
 """Tapes: the tape of a model at one point after the other.
 
 At the first point all rules are asked, over the values of all tensors; at the next one of the
-same shapes, a template is made. It takes as long as some ten points without it.
+same shapes, a template is made. It takes as long as some ten points without it. What a point has
+in common with the one before it is compared when somebody asks.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+from weakref import ref
 
 import numpy as np
 
+from ...jacobians import chosen, common
 from ...jacobians.errors import OnnxJacError
+from ...ops import Step, numbers
 from ..model import Model, TensorSpec
+from ..naming.named import Specs
+from ..naming.names import not_floating
 from ..primal.engines import onnxruntime as ort
 from ..primal.evaluate import evaluate
 from ..primal.finite import finite, tame
 from ..primal.later import Later
 from ..support.locks import Lock
-from ..support.once import Once
+from ..support.once import Once, known
 from .active import ActiveStep
-from .record import Past, Tape, Values, record
+from .record import Drawn, Made, Past, Tape, Values, dag_of, has_tangent, record, shapes_in
+from .reuse import stale_between
 from .template import Filled, Signature, Template, names_of, template
 
 KEPT = 8
@@ -29,6 +36,12 @@ KEPT = 8
 
 KEEPING = Lock()
 """Threads remember one after the other: it takes a microsecond."""
+
+ENDS = "ends"
+"""Key of the tensors behind columns and rows in what is known of a template."""
+
+Ends = tuple[Specs, Specs, np.dtype]
+"""The tensors behind columns and rows, and the dtype that all of them fit into."""
 
 
 class Tapes:
@@ -134,3 +147,57 @@ def signature_of(point: Mapping[str, Any]) -> Signature | None:
     if not all(isinstance(array, np.ndarray) for array in point.values()):
         return None
     return tuple((name, a.shape, a.dtype) for name, a in sorted(point.items()))
+
+
+class Before(Protocol):
+    """A linearisation at the point before; where its own blocks are not made, older ones are."""
+
+    @property
+    def made(self) -> Made | None: ...
+
+
+def past_of(
+    before: Before | None, steps: Iterable[Step], point: Mapping[str, Any]
+) -> Once[Past | None]:
+    """What may be the same at a point; `source` are the blocks that are there already.
+
+    The point before is not kept alive: of a long sequence at which nobody looks, only the blocks
+    of the last one that was looked at remain.
+    """
+    if before is None:
+        return known(None)
+    there, made = ref(before), before.made
+
+    def compared() -> Past | None:
+        J = there()
+        latest = made if J is None else J.made
+        if latest is None:
+            return None
+        return Past(latest.entries, stale_between(steps, latest.point, point))
+
+    return Once(compared, made)
+
+
+def drawn(tape: Tape | Filled, of: tuple[str, ...], wrt: tuple[str, ...]) -> Drawn:
+    """The DAG of a tape, with its entries."""
+    shapes = tape.template.shapes if isinstance(tape, Filled) else shapes_in(tape.types)
+    dag = dag_of(tape.entries, shapes, wrt, of, ends_of(tape, of, wrt)[2])
+    return Drawn(chosen(numbers, dag), tape.entries)
+
+
+def ends_of(tape: Tape | Filled, of: tuple[str, ...], wrt: tuple[str, ...]) -> Ends:
+    """The tensors at both ends of J; the same at all points of a template."""
+    known = tape.template.known if isinstance(tape, Filled) else {}
+    if ENDS not in known:
+        domain = tuple(floating("wrt", name, tape.types[name]) for name in wrt)
+        codomain = tuple(floating("of", name, tape.types[name]) for name in of)
+        known[ENDS] = domain, codomain, common(*(spec.dtype for spec in (*domain, *codomain)))
+    found: Ends = known[ENDS]
+    return found
+
+
+def floating(role: str, name: str, value: Any) -> TensorSpec:
+    """A tensor as it is at the point, where it must be a floating one."""
+    if not has_tangent(value):
+        raise not_floating(role, name, getattr(value, "dtype", type(value).__name__))
+    return TensorSpec(name, value.shape, value.dtype)

@@ -13,9 +13,9 @@ from onnxjac.jacobians import Diagonal, Jacobian, sparse
 from onnxjac.modes.checking.check import DIFFERENCES, against_differences
 from onnxjac.modes.checking.checked import around, beside
 from onnxjac.modes.checking.differences import RUNS
+from onnxjac.modes.checking.near import Near
 from onnxjac.modes.elimination import dense
 from onnxjac.modes.linearization import Linearization
-from onnxjac.modes.primal.near import Near
 from onnxjac.modes.products.compiled import Compiled
 from test_models import below, stored
 

@@ -11,8 +11,7 @@ import numpy as np
 from ...jacobians import shape_of, size
 from ..flow.contents import TensorSpec
 from ..model import Model
-from .evaluate import evaluate
-from .perturb import perturbed
+from ..primal.evaluate import evaluate
 
 
 @dataclass(frozen=True)
@@ -52,3 +51,18 @@ class Near:
         names = [spec.name for spec in specs]
         values = evaluate(self.model, point, names, engine=self.engine)
         return np.concatenate([np.ravel(values[name]) for name in names])
+
+
+def perturbed(
+    model: Model, point: Mapping[str, Any], shifts: Mapping[str, np.ndarray], engine: str | None
+) -> dict[str, Any]:
+    """The point at which each named tensor is what it would be, plus its shift.
+
+    An intermediate is first computed from what was shifted before it, then shifted itself.
+    """
+    moved = dict(point)
+    made = {name: k for k, step in enumerate(model.steps) for name in step.outputs}
+    for name in sorted(shifts, key=lambda name: made.get(name, -1)):
+        value = evaluate(model, moved, [name], engine=engine)[name]
+        moved[name] = (value + shifts[name]).astype(value.dtype)
+    return moved
