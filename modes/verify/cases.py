@@ -296,15 +296,15 @@ for mode in ("linear", "cubic"):
 BINS = {"output_height": 1, "output_width": 2}
 ROI = numbers(0.25, 0.5625, 2.375, 2.53125).reshape(1, 4)
 for place, mode in product(("half_pixel", "output_half_pixel"), ("avg", "max")):
-    how = {"coordinate_transformation_mode": place, "mode": mode}
-    case("RoiAlign", (1, 1, 3, 3), ROI, ints(0), sampling_ratio=1, **BINS, **how)
-    case("RoiAlign", (1, 1, 2, 2), ROI, ints(0), sampling_ratio=2, spatial_scale=0.5, **how)
-    case("RoiAlign", (1, 1, 3, 2), ROI, ints(0), output_width=2, **how)
-    case("RoiAlign", (2, 1, 2, 2), ROI - 0.6875, ints(1), sampling_ratio=1, **how)
+    region = {"coordinate_transformation_mode": place, "mode": mode}
+    case("RoiAlign", (1, 1, 3, 3), ROI, ints(0), sampling_ratio=1, **BINS, **region)
+    case("RoiAlign", (1, 1, 2, 2), ROI, ints(0), sampling_ratio=2, spatial_scale=0.5, **region)
+    case("RoiAlign", (1, 1, 3, 2), ROI, ints(0), output_width=2, **region)
+    case("RoiAlign", (2, 1, 2, 2), ROI - 0.6875, ints(1), sampling_ratio=1, **region)
     case("RoiAlign", (1, 1, 2, 2), numbers(0.25, 0.3125, 0.75, 0.625).reshape(1, 4), ints(0),
-         sampling_ratio=1, **how)  # fmt: skip
+         sampling_ratio=1, **region)  # fmt: skip
     case("RoiAlign", (1, 1, 2, 2), np.concatenate([ROI - 2.75, ROI - 0.625]), ints(0, 0),
-         sampling_ratio=1, **how)  # fmt: skip
+         sampling_ratio=1, **region)  # fmt: skip
 
 # RNN, GRU and LSTM: directions, layouts, activations, lengths and options.
 

@@ -61,12 +61,3 @@ def operators(domain: str = "") -> Iterator[str]:
     for (op_type, held), schema in sorted(schemas().items()):
         if held == domain and (not schema.deprecated or domain):
             yield op_type
-
-
-def table() -> list[tuple[str, str, str, str]]:
-    """(domain, operator, kind, reason) for every operator of ONNX."""
-    return [
-        (domain or "ai.onnx", op_type, *status(op_type, domain))
-        for domain in DOMAINS
-        for op_type in operators(domain)
-    ]
