@@ -1,4 +1,4 @@
-"""Case: one node at a small point, whose floating inputs a proof replaces by symbols; points."""
+"""Case: one node at a small point, whose floating inputs a proof replaces by symbols."""
 
 from __future__ import annotations
 

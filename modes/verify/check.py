@@ -103,8 +103,7 @@ class Check:
         places = blocks(self.reading.values, self.of, self.wrt)
         found = self.compare(self.matrix, self.truth, places)
         mirrored = self.compare(adjoint, self.matrix, places)
-        return [v if v.outcome == REFUTED else w if w.outcome == REFUTED else v
-                for v, w in zip(found, mirrored, strict=True)]  # fmt: skip
+        return [w if v and not w else v for v, w in zip(found, mirrored, strict=True)]
 
     def second(self) -> list[Verdict]:
         """The recorded VJP as a model: Jᵀu and its derivative, against SymPy's."""

@@ -175,7 +175,7 @@ def batch_normalization(
     x: Any, scale: Any, b: Any, mean: Any, variance: Any, *, epsilon: float = 1e-5,
     momentum: float = 0.9, training_mode: int = 0, outputs: int = 1,
 ) -> Any:  # fmt: skip
-    """(x - μ) / √(σ² + ε) · scale + b, with the given μ and σ², or those of x in training."""
+    """(x - μ) / √(σ² + ε) · scale + b; in training, μ and σ² are the moments of x."""
     used, spread = mean, variance
     if training_mode:
         channels = [list(x[:, c].flat) for c in range(x.shape[1])]
