@@ -34,7 +34,6 @@ from .modes.over_data import (
     linearize,
     ntk,
 )
-from .modes.proofs import prove, tags
 from .modes.recording import at_point as _at_point  # noqa: F401  (long loops in a tape)
 from .modes.reporting import html as _html  # noqa: F401  (what notebooks show)
 from .modes.reverse import grad, vjp
@@ -52,6 +51,7 @@ from .modes.training.optimizers import Adagrad, Adam, Momentum, OptimizerFunctio
 from .modes.training.state import initial_state, load_state, save_state
 from .modes.training.step import train_step
 from .modes.training.training_model import training_model
+from .modes.verify import prove, tags
 from .ops.registry import defines, jacobian, zero
 
 __version__ = "0.1.0"

@@ -17,7 +17,7 @@ from onnxjac.modes.estimators.trace import trace
 from onnxjac.modes.linearize import linearize
 from onnxjac.modes.load import load
 from onnxjac.modes.sparse import pattern
-from onnxjac.modes.sweep.differences import STEPS, slope_error
+from onnxjac.modes.verify.differences import STEPS, slope_error
 
 SMALL = 10**5
 """All entries of matrices with so many are compared."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from ..proofs import prove
+from ..verify import prove
 from .command import Command
 from .output import Output
 

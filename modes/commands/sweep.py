@@ -8,8 +8,7 @@ import re
 
 from ...jacobians.progress import counting
 from ..support.save import save_text
-from ..sweep.run import Shard, chosen, sweep
-from ..sweep.table import page, records
+from ..verify.sweep import Shard, chosen, page, records, sweep
 from .command import Command
 from .options import output, positive
 from .output import Output

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from ..proofs import tags
+from ..verify import tags
 from .command import Command
 from .output import Output
 

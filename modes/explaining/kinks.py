@@ -60,7 +60,7 @@ def key(step: Step) -> str:
 
 def has_kinks(step: Step) -> bool:
     """Whether the operator of a step has kinks of its own; a definition has those of its parts."""
-    from ..proofs.kinked import kink_set
+    from ...ops.symbols.kinks import kink_set
 
     return key(step) in COUNTS or (key(step) in FORMULAS and bool(kink_set(step.op_type)))
 
@@ -87,7 +87,7 @@ def node_of(step: Step, values: Mapping[str, Any], wanted: frozenset[tuple[int, 
 
 def counted(node: Node) -> Iterator[tuple[str, Count]]:
     """Each kink in words, with how many entries of how many lie on it."""
-    from ..proofs.kinked import kink_set
+    from ...ops.symbols.kinks import kink_set
 
     name = key(node.step)
     if name in FORMULAS:
@@ -98,7 +98,7 @@ def counted(node: Node) -> Iterator[tuple[str, Count]]:
 
 def of_formula(node: Node) -> Iterator[tuple[str, Count]]:
     """The kinks of a formula in its first derivative, by the numbers of the node."""
-    from ..proofs.pieces import GENERIC, SECOND, kinks
+    from ...ops.symbols.kinks import GENERIC, SECOND, kinks
 
     attributes = {s: v for s in GENERIC if (v := getattr(node, str(s))) is not None}
     for kink in kinks(node.step.op_type):

@@ -8,7 +8,7 @@ from commands.running import DIGITS, GRADIENT, SAMPLES, answer, parsed, refused,
 from onnxjac.modes.commands import page, sweep
 from onnxjac.modes.commands.output import COMMON
 from onnxjac.modes.commands.parser import COMMANDS, parser
-from onnxjac.modes.sweep.examine import Result
+from onnxjac.modes.verify.sweep import Result
 
 NAMES = [command.name for command in COMMANDS]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .choice import Tests
     from .mutants import Mutant
 
-TESTS = ("tests/jacobians", "tests/ops", "tests/test_doctests.py", "tests/modes", "tests/proofs",
+TESTS = ("tests/jacobians", "tests/ops", "tests/test_doctests.py", "tests/modes", "tests/verify",
     "tests/sparse", "tests/elimination", "tests/products")  # fmt: skip
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 

@@ -8,9 +8,8 @@ import pytest
 from onnx import TensorProto, defs
 
 from onnxjac.modes.primal.evaluate import evaluate
-from onnxjac.modes.sweep import points
-from onnxjac.modes.sweep.cases import Case, node_cases
-from onnxjac.modes.sweep.constants import with_constants
+from onnxjac.modes.verify import backend_cases
+from onnxjac.modes.verify.backend_cases import BackendCase, node_cases, with_constants
 from onnxjac.ops import find
 
 FLOATS = {TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16}
@@ -21,7 +20,7 @@ SINGLE = {"DequantizeLinear"}
 
 
 @cache
-def onnx_cases() -> list[Case]:
+def onnx_cases() -> list[BackendCase]:
     """The cases of every operator that has a rule or a function body."""
     return [with_constants(case) for case in node_cases() if is_covered(case.model)]
 
@@ -48,9 +47,9 @@ def has_body(model: onnx.ModelProto) -> bool:
     return schema.has_function or schema.has_context_dependent_function
 
 
-def few_of_each(count: int = 3, seed: int = 0) -> list[Case]:
+def few_of_each(count: int = 3, seed: int = 0) -> list[BackendCase]:
     """Some cases of every operator, the same ones every time."""
-    groups: dict[str, list[Case]] = {}
+    groups: dict[str, list[BackendCase]] = {}
     for case in onnx_cases():
         groups.setdefault(case.op_type, []).append(case)
     rng = np.random.default_rng(seed)
@@ -58,9 +57,9 @@ def few_of_each(count: int = 3, seed: int = 0) -> list[Case]:
     return [group[k] for group, ks in zip(groups.values(), kept, strict=True) for k in sorted(ks)]
 
 
-def moved(case: Case, seed: int) -> dict[str, np.ndarray]:
+def moved(case: BackendCase, seed: int) -> dict[str, np.ndarray]:
     """The inputs, the floating ones moved off kinks and into the operator's domain."""
-    return points.moved(case.op_type, case.feeds, seed)
+    return backend_cases.moved(case.op_type, case.feeds, seed)
 
 
 def skip_where_nothing_is_smooth(model, feeds):

@@ -1,4 +1,4 @@
-"""Every rule is the derivative of its operator at our cases; test_sweep.py has those of ONNX."""
+"""Every rule is the derivative of its operator at our cases; the sweep has those of ONNX."""
 
 import pytest
 

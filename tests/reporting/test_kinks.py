@@ -11,13 +11,12 @@ from check_rule import one_node
 from onnxjac.modes.explaining.jumps import COUNTED_JUMPS, JUMPS
 from onnxjac.modes.explaining.kinks import COUNTS
 from onnxjac.modes.load import load
-from onnxjac.modes.proofs.case import Case
-from onnxjac.modes.proofs.cases import CASES
-from onnxjac.modes.proofs.kinked import KINKS, kink_set
-from onnxjac.modes.proofs.pieces import SECOND
+from onnxjac.modes.verify.case import Case
+from onnxjac.modes.verify.cases import CASES
 from onnxjac.ops.conventions import CONVENTIONS
 from onnxjac.ops.given import GIVEN
 from onnxjac.ops.rules.elementwise import FORMULAS
+from onnxjac.ops.symbols.kinks import KINKS, SECOND, kink_set
 
 A = np.array
 X = A([[1.0, 3.0, 3.0], [2.0, 0.0, -1.0]])

@@ -19,9 +19,9 @@ MODULES = {
 EXCEPTIONS = {
     ("ops/symbols/formulas.py", "sympify"): "reads the formulas that rules declare, not a model's",
     ("modes/explaining/kinks.py", "lambdify"): "makes a function of a kink that a rule declares",
-    ("modes/proofs/identity.py", "lambdify"): "encloses a difference of such formulas",
-    ("modes/proofs/scripts.py", "exec"): "runs a proof's script, assembled from our own lines",
-    ("modes/proofs/scripts.py", "compile"): "the same script",
+    ("modes/verify/identity.py", "lambdify"): "encloses a difference of such formulas",
+    ("modes/verify/scripts.py", "exec"): "runs a proof's script, assembled from our own lines",
+    ("modes/verify/scripts.py", "compile"): "the same script",
     ("modes/products/numba/kernels.py", "exec"): "a loop assembled from our own templates",
 }
 RUN = """

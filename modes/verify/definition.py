@@ -1,0 +1,191 @@
+"""Definition: what an operator computes, as SymPy expressions, by what ONNX says and not by a rule.
+
+The definition is ONNX's function body, a formula, or a transcription of the specification. No
+kernel of the numbers reading runs over expressions here, because the products of rules call those
+kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import sympy as sp
+
+from ...jacobians import Dag, Jacobian, shape_of, size
+from ...ops.numbers.pointwise import UFUNCS
+from ...ops.symbols import Symbols, Tensor
+from ...ops.symbols.table import KERNELS, Kernel
+from ..flow.steps import needed
+from ..loading.bodies import has_body, inline
+from ..loading.precision import to_double
+from ..model import Model
+from ..tape.active import active_steps
+from ..tape.record import dag_of, has_tangent, record
+from ..tape.unroll import unrolled
+from .case import Case
+from .transcriptions import (  # noqa: F401  (the modules enter their transcriptions)
+    TRANSCRIPTIONS,
+    arithmetic,
+    contrib,
+    moves,
+    windows,
+)
+
+BODY = "the function body that ONNX gives"
+FORMULA = "the formula of ONNX's specification"
+TRANSCRIPTION = "a transcription of ONNX's specification, index by index"
+DOCUMENTED = "a transcription of ONNX Runtime's documentation, index by index"
+
+FORMULAS_FIRST = frozenset({"Range", "Clip", "AffineGrid", "CenterCropPad"})
+"""Operators whose body loops, needs integers, or is undecided at the bounds."""
+
+Names = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Definition:
+    """The outputs of a node as expressions, and the source of these expressions."""
+
+    outputs: Mapping[str, Any]
+    source: str
+
+
+def defined(case: Case, symbols: Mapping[str, Tensor], op: Symbols) -> Definition:
+    """The definition of a case: ONNX's own body, else a formula, else a transcription."""
+    spec = Specification(op.notes)
+    found = specified(case, symbols, spec)
+    owned = {n: Tensor(y.entries, op) if isinstance(y, Tensor) else y
+             for n, y in found.outputs.items()}  # fmt: skip
+    return Definition(owned, found.source)
+
+
+class Specification(Symbols):
+    """The symbols reading by formulas and transcriptions, without kernels of the numbers reading.
+
+    It adds its decisions to the notes of another reading.
+    """
+
+    def __init__(self, notes: dict[Any, None]) -> None:
+        self.notes = notes
+
+    def kernel(self, op_type: str) -> Kernel | None:
+        """A formula, NumPy's own function of the entries, or a transcription."""
+        return KERNELS.get(op_type) or UFUNCS.get(op_type) or TRANSCRIPTIONS.get(op_type)
+
+
+def specified(case: Case, symbols: Mapping[str, Tensor], spec: Specification) -> Definition:
+    """The definition, with tensors that belong to the specification."""
+    known = onnx.defs.has(case.op_type, case.version, case.domain)
+    schema = onnx.defs.get_schema(case.op_type, case.version, case.domain) if known else None
+    if schema and has_body(schema) and case.op_type not in FORMULAS_FIRST:
+        try:
+            return by_body(case, symbols, spec)
+        except NotImplementedError:  # this node has no body, or its body cannot be read
+            pass
+    return by_formula(case, symbols, spec)
+
+
+def by_body(case: Case, symbols: Mapping[str, Tensor], spec: Specification) -> Definition:
+    """The function body; its operators by formulas and transcriptions, or by their own bodies."""
+    key = (case.domain, case.op_type)
+    own = onnx.ModelProto()
+    own.CopyFrom(case.proto)  # inlining writes to it
+    plain = inline(own, lambda *found: found == key or spec.kernel(found[1]) is None)
+    if any(node.op_type == case.op_type for node in plain.graph.node):
+        raise NotImplementedError(f"{case} has no body")
+    model = Model(to_double(ir.from_proto(plain)))
+    found = read(model, case.point, case.results, symbols, spec)
+    return Definition({name: found.values[name] for name in case.results}, BODY)
+
+
+def by_formula(case: Case, symbols: Mapping[str, Tensor], spec: Specification) -> Definition:
+    """The operator by its formula or its transcription."""
+    values = {**case.point, **symbols}
+    inputs = [values.get(name) for name in case.names]
+    attrs = next((s.attrs for s in case.model.steps if s.op_type == case.op_type), case.attrs)
+    made = spec.run(case.op_type, inputs, attrs, domain=case.domain, outputs=case.outputs)
+    name = f"{case.domain}::{case.op_type}" if case.domain else case.op_type
+    transcribed = spec.kernel(name) is TRANSCRIPTIONS.get(name)
+    source = DOCUMENTED if case.schema is None else TRANSCRIPTION if transcribed else FORMULA
+    return Definition(dict(zip(case.results, made, strict=False)), source)
+
+
+# -- a model over symbols ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The tensors of a model as expressions."""
+
+    op: Symbols
+    model: Model
+    values: dict[str, Any]
+
+    def dag(self, wrt: Names, of: Names) -> Dag:
+        """∂of/∂wrt, by the rules."""
+        active = active_steps(self.model.steps, wrt, of)
+        entries = record(active, dict(self.values), op=self.op)
+        shapes = {n: shape_of(value) for n, value in self.values.items() if has_tangent(value)}
+        return dag_of(entries, shapes, wrt, of, np.dtype(np.float64))
+
+    def exprs(self, name: str) -> np.ndarray:
+        """The entries of a tensor, row-major."""
+        return exprs_of(self.values[name], self.op).ravel()
+
+
+def read(
+    model: Model, point: Mapping[str, np.ndarray], of: Names, symbols: Mapping[str, Tensor],
+    op: Symbols, given: Mapping[str, Tensor] | None = None,
+) -> Reading:  # fmt: skip
+    """Run the steps that `of` needs over symbols; tensors in `given` are not computed again."""
+    flat = unrolled(model, point, of)
+    values: dict[str, Any] = {**flat.constants, **point, **symbols}
+    for step in (flat.steps[k] for k in needed(flat.steps, of)[0]):
+        known = {n: y for n, y in (given or {}).items() if n in step.outputs}
+        values.update(known)
+        if known.keys() >= set(filter(None, step.outputs)):
+            continue
+        made = op.run(
+            step.op_type, [n and values[n] for n in step.inputs], step.attrs,
+            domain=step.domain, version=step.version, outputs=len(step.outputs),
+        )  # fmt: skip
+        made_of = zip(step.outputs, made, strict=False)
+        values.update((n, known.get(n, y)) for n, y in made_of if n)
+    return Reading(op, flat, values)
+
+
+def exprs_of(array: Any, op: Symbols) -> np.ndarray:
+    """The expressions in a tensor; numbers are exact."""
+    return (array if isinstance(array, Tensor) else op.constant(array)).exprs
+
+
+def dense(J: Jacobian, op: Symbols) -> sp.Matrix:
+    """The matrix of an operator: its columns are J eᵢ, all computed in one call."""
+    m, n = J.shape
+    if not m * n:
+        return sp.zeros(m, n)
+    units = op.constant(np.eye(n, dtype=int).reshape(n, *J.in_shape))
+    columns = np.broadcast_to(exprs_of(J._apply(op, units), op), (n, *J.out_shape))
+    return sp.Matrix(n, m, columns.ravel().tolist()).T
+
+
+def blocks(
+    values: Mapping[str, Any], of: Names, wrt: Names
+) -> dict[tuple[str, str], tuple[slice, slice]]:
+    """(output, input) -> the rows and columns of their block in the whole matrix."""
+    rows, columns = (spans(values, names) for names in (of, wrt))
+    return {(o, i): (rows[o], columns[i]) for o in of for i in wrt}
+
+
+def spans(values: Mapping[str, Any], names: Names) -> dict[str, slice]:
+    """The place of each tensor among the concatenated tensors."""
+    found, start = {}, 0
+    for name in names:
+        end = start + size(shape_of(values[name]))
+        found[name], start = slice(start, end), end
+    return found

@@ -1,0 +1,232 @@
+"""Proof: that the rule of an operator is its derivative, as something to read."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...jacobians.cached import cached_property
+from ...jacobians.errors import OnnxJacError, OnnxJacWarning, UnsupportedOp, closest
+from ...jacobians.progress import counted
+from ...ops import find
+from ...ops.conventions import CONVENTIONS, shown
+from ...ops.registry import Declaration
+from ...ops.rules.estimators import DOMAIN
+from ..linearize import linearize
+from .case import Case
+from .cases import CASES
+from .check import Check, Verdict
+from .coverage import schemas
+from .differences import central, mismatch
+from .document import equations, markdown, page
+from .identity import DIGITS, EXACT, REFUTED
+from .scripts import Script, script_of
+
+
+class Proof:
+    """The derivative of an operator against its definition; results are computed when needed.
+
+    >>> proof = proof_of("Tanh")
+    >>> bool(proof), proof.outcome
+    (True, 'exact')
+    >>> proof_of("Relu").kinks
+    ('relu(0): 0 (the side on which it is constant)',)
+    """
+
+    def __init__(
+        self, op_type: str, domain: str, cases: Sequence[Case], stated: Stated | None = None
+    ) -> None:
+        self.op_type, self.domain, self.cases, self.stated = op_type, domain, cases, stated
+
+    @cached_property
+    def results(self) -> tuple[Proved, ...]:
+        """Every case with its verdicts."""
+        return tuple(proved(case) for case in counted(self.cases, "proof", "cases"))
+
+    @property
+    def outcome(self) -> str:
+        """The worst outcome of all cases, exact, 30 digits or refuted; or a word of `stated`."""
+        if self.stated:
+            return self.stated.outcome
+        return worst(tuple(v for r in self.results for v in (*r.first, *r.second)))
+
+    def __bool__(self) -> bool:
+        return self.stated is not None or all(self.results)
+
+    @cached_property
+    def shown(self) -> Check:
+        """The case whose matrix is written out: a small case with more than one entry."""
+        return Check(min(self.cases, key=lambda case: abs(entries(case) - 3)))
+
+    @cached_property
+    def examples(self) -> tuple[Example, ...]:
+        """Numerical examples: products against differences, at two points or more."""
+        small = [*self.cases[:2]] + [self.cases[0]] * (len(self.cases) == 1)
+        return tuple(example(case, seed) for seed, case in enumerate(small))
+
+    @cached_property
+    def script(self) -> Script | None:
+        """A script that compares with PyTorch, and runs as it is printed."""
+        return script_of(self.op_type, self.domain, self.cases)
+
+    @property
+    def kinks(self) -> tuple[str, ...]:
+        """The declared values at points without a derivative, one line each."""
+        return tuple(f"{c.what}: {shown(c.ours)} ({c.why})"
+                     for c in CONVENTIONS if c.op_type == self.op_type)  # fmt: skip
+
+    @property
+    def title(self) -> str:
+        return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
+
+    def markdown(self) -> str:
+        """The whole proof in Markdown."""
+        return markdown(self)
+
+    __str__ = _repr_markdown_ = markdown
+
+    def _repr_html_(self) -> str:
+        return page(self)
+
+    def _repr_latex_(self) -> str:
+        return equations(self)
+
+    def __repr__(self) -> str:
+        return f"Proof({self.title}: {self.outcome}, {len(self.cases)} cases)"
+
+
+def proof_of(op_type: str, domain: str = "") -> Proof:
+    """The proof of an operator: `onnxjac.prove`."""
+    if sentence := stated(find(op_type, domain)):
+        return Proof(op_type, domain, (), sentence)
+    cases = CASES.get((op_type, domain))
+    if cases is None:
+        known = [name for name, held in CASES if held == domain]
+        what = "has no closed form to be proved" if (op_type, domain) in schemas() else "is unknown"
+        raise UnsupportedOp(f"{domain or 'ai.onnx'}::{op_type} {what}.{closest(op_type, known)}")
+    return Proof(op_type, domain, tuple(cases))
+
+
+@dataclass(frozen=True)
+class Proved:
+    """One case: the source of its definition, the verdicts, and the conditions of the identity."""
+
+    case: Case
+    source: str
+    first: tuple[Verdict, ...]
+    second: tuple[Verdict, ...]
+    conditions: tuple[Any, ...]
+
+    @property
+    def outcome(self) -> str:
+        """The worst outcome of the first derivative."""
+        return worst(self.first)
+
+    def __bool__(self) -> bool:
+        return all(self.first) and all(self.second)
+
+
+def proved(case: Case) -> Proved:
+    """The verdicts of a case, with the second derivative where it is small enough."""
+    check = Check(case)
+    first = tuple(check.first())
+    second = tuple(check.second()) if case.second else ()
+    return Proved(case, check.definition.source, first, second, check.op.conditions)
+
+
+def worst(verdicts: tuple[Verdict, ...]) -> str:
+    """Refuted before numerical before exact."""
+    return max((v.outcome for v in verdicts), key=(EXACT, DIGITS, REFUTED).index, default=EXACT)
+
+
+def entries(case: Case) -> int:
+    """The number of entries of the floating inputs."""
+    return sum(case.point[name].size for name in case.floating(case.wrt))
+
+
+@dataclass(frozen=True)
+class Stated:
+    """Why there is nothing to prove: a word, and a sentence."""
+
+    outcome: str
+    sentence: str
+
+
+def stated(declared: Declaration | None) -> Stated | None:
+    """The statement for a derivative that is zero, or for an estimator, which is no derivative.
+
+    >>> stated(find("Round", DOMAIN)).sentence
+    'This is not the derivative, by intent, but a straight-through estimator: as if y = x.'
+    """
+    if declared is None or (declared.zero is None and declared.domain != DOMAIN):
+        return None
+    if declared.zero is not None:
+        return Stated("zero", f"The derivative is zero: {declared.zero}.")
+    said = inspect.cleandoc(declared.rule.__doc__ or "")
+    what = "This is not the derivative, by intent, but a straight-through estimator"
+    return Stated("estimator", f"{what}: {said[:1].lower()}{said[1:]}")
+
+
+# -- numerical examples --------------------------------------------------------------------------
+
+STEPS, GOOD = (1e-5, 1e-2, 0.25), 1e-6
+"""Steps of the differences, until an error is good; single precision needs long steps."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """A point, a direction v, J v at the point, and central differences along v."""
+
+    case: Case
+    point: dict[str, np.ndarray]
+    direction: dict[str, np.ndarray]
+    product: np.ndarray
+    differences: np.ndarray
+
+    @property
+    def error(self) -> float:
+        """The greatest error, relative to the greatest entry or to 1."""
+        return mismatch(self.product, self.differences, floor=1.0)
+
+
+def example(case: Case, seed: int) -> Example:
+    """One example; the direction is random, with two decimals."""
+    rng = np.random.default_rng(seed)
+    wrt, point = case.floating(case.wrt), nearby(case, seed)
+    values = case.model.run(point, engine="numpy")
+    of = tuple(name for name in case.chosen if values[name].dtype.kind == "f")
+    direction = {n: np.round(rng.standard_normal(point[n].shape), 2) for n in wrt}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OnnxJacWarning)  # of blocks that are zero
+        J = linearize(case.model, point, of=of, wrt=wrt, engine="numpy")
+    product = flat(J.apply(direction), of)
+    found: list[Example] = []
+    for h in STEPS:
+        slopes = central(lambda x: case.model.run(x, engine="numpy"), point, direction, h)
+        found.append(Example(case, point, direction, product, flat(slopes, of)))
+        if found[-1].error < GOOD:
+            break
+    return min(found, key=lambda made: made.error)
+
+
+def flat(values: dict[str, np.ndarray], names: tuple[str, ...]) -> np.ndarray:
+    """The named tensors, flattened and concatenated."""
+    return np.concatenate([np.ravel(values[name]) for name in names])
+
+
+def nearby(case: Case, seed: int) -> dict[str, np.ndarray]:
+    """The point of a case for seed 0; for other seeds a point nearby, if the model runs there."""
+    kinds = {name: spec.dtype for name, spec in case.model.inputs.items()}
+    point = {name: np.asarray(x, kinds.get(name)) for name, x in case.point.items()}
+    wrt = case.floating(case.wrt)
+    moved = {n: x * (1 + seed / 64) if n in wrt else x for n, x in point.items()}
+    try:
+        case.model.run(moved, engine="numpy")
+    except OnnxJacError:
+        return point
+    return moved

@@ -1,0 +1,221 @@
+"""Tags: ONNX's tag of the differentiability of every port, against what is proved."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import cache
+from itertools import product
+from typing import Any
+
+import numpy as np
+from onnx import defs
+
+from ...jacobians.errors import OnnxJacError, OnnxJacWarning, UnsupportedOp, closest
+from ...ops.registry import version
+from ...ops.symbols.kinks import kink_set
+from ..linearize import linearize
+from .case import Case
+from .cases import CASES
+from .coverage import DOMAINS, NOT_A_FUNCTION, ZERO, operators, schemas, status
+
+EVERYWHERE, ALMOST, NOT = "everywhere", "almost everywhere", "not"
+
+AGREES, SILENT, DISAGREES = "agrees", "ONNX says nothing", "disagrees"
+
+
+def tags(op_type: str | None = None) -> Tags:
+    """Every port of every operator, or of one: `onnxjac.tags`.
+
+    >>> [(row.port, row.onnx, row.verdict) for row in tags("Hardmax")]
+    [('input', 'differentiable', 'not'), ('output', 'differentiable', 'not')]
+    """
+    found = Tags(
+        row for domain in DOMAINS for name in operators(domain)
+        if op_type in (None, name) for row in ports(name, domain)
+    )  # fmt: skip
+    return found if op_type is None or found else tags().of(op_type)
+
+
+@dataclass(frozen=True)
+class Tag:
+    """One port of one operator: ONNX's tag, our verdict, and its evidence."""
+
+    domain: str
+    op_type: str
+    kind: str
+    index: int
+    port: str
+    onnx: str
+    verdict: str
+    where: str
+    evidence: str
+
+    @property
+    def agreement(self) -> str:
+        """Whether ONNX's tag and our verdict agree."""
+        if self.onnx == "unknown":
+            return SILENT
+        return AGREES if (self.onnx == "differentiable") == (self.verdict != NOT) else DISAGREES
+
+
+COLUMNS = ("domain", "op_type", "kind", "port", "onnx", "verdict", "where", "agreement", "evidence")
+
+NAMES = {"Differentiable": "differentiable", "NonDifferentiable": "not", "Unknown": "unknown"}
+
+
+class Tags(list[Tag]):
+    """The table of ports, which prints itself."""
+
+    def disagreements(self) -> Tags:
+        """The rows in which ONNX's tag is another than our verdict."""
+        return Tags(row for row in self if row.agreement == DISAGREES)
+
+    def untagged(self) -> Tags:
+        """The differentiable ports that ONNX does not tag."""
+        return Tags(row for row in self if row.agreement == SILENT and row.verdict != NOT)
+
+    def of(self, op_type: str) -> Tags:
+        """The rows of an operator."""
+        found = Tags(row for row in self if row.op_type == op_type)
+        if not found:
+            names = sorted({row.op_type for row in self})
+            raise UnsupportedOp(f"ONNX has no operator {op_type!r}.{closest(op_type, names)}")
+        return found
+
+    def records(self) -> list[dict[str, Any]]:
+        return [{**asdict(row), "agreement": row.agreement} for row in self]
+
+    def markdown(self) -> str:
+        """A table in Markdown."""
+        head = f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}"
+        rows = (" | ".join(str(r[c]).replace("|", "∣") for c in COLUMNS) for r in self.records())
+        return "\n".join([head, *(f"| {row} |" for row in rows)])
+
+    def csv(self) -> str:
+        """Comma-separated values."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.records())
+        return text.getvalue().rstrip("\n")
+
+    def json(self) -> str:
+        """A list of objects."""
+        return json.dumps(self.records(), indent=1, ensure_ascii=False)
+
+    _repr_markdown_ = __str__ = markdown
+
+
+def ports(op_type: str, domain: str) -> Iterator[Tag]:
+    """The rows of an operator, inputs first."""
+    schema, home = schemas()[op_type, domain], domain or "ai.onnx"
+    for kind, formals in (("input", schema.inputs), ("output", schema.outputs)):
+        for k, formal in enumerate(formals):
+            tag = NAMES[str(formal.differentiation_category).rpartition(".")[2]]
+            known, evidence = judged(schema, kind, k, formal)
+            verdict, where = placed(op_type, formal, known)
+            yield Tag(home, op_type, kind, k, formal.name, tag, verdict, where, evidence)
+
+
+def judged(schema: defs.OpSchema, kind: str, index: int, formal: Any) -> tuple[bool, str]:
+    """Whether a derivative passes the port, and the evidence."""
+    op_type, domain, side = schema.name, schema.domain, kind == "input"
+    if not any(holds_floats(t) for t in formal.types):
+        return False, "it holds no floating numbers"
+    what, reason = status(op_type, domain)
+    if what in (ZERO, NOT_A_FUNCTION):
+        return False, reason
+    slots, cases = passed(op_type, domain, version()), CASES.get((op_type, domain), [])
+    if any(same(formal, index, slot[side]) for slot in slots):
+        return True, f"proof: {len(cases)} cases by SymPy"
+    why, differentiable = STATED.get(op_type, ("", set()))
+    if why and formal.name in differentiable:
+        return True, why
+    seen = {k for case in cases for k in (present(case) if side else range(case.outputs))}
+    if any(same(formal, index, k) for k in seen):
+        return False, "proof: its block is zero in every case"
+    return False, why or "it decides which entries count, or where, and is piecewise constant there"
+
+
+def same(formal: Any, index: int, k: int) -> bool:
+    """Whether position k belongs to the port; a variadic port has all positions from its own on."""
+    variadic = str(formal.option).endswith("Variadic")
+    return k >= index if variadic else k == index
+
+
+def present(case: Case) -> list[int]:
+    """The positions of the inputs that a case has."""
+    return [k for k, x in enumerate(case.inputs) if x is not None]
+
+
+@cache
+def passed(op_type: str, domain: str, declared: int) -> frozenset[tuple[int, int]]:
+    """(output, input) of the blocks that are not zero in some case, by one version of the rules."""
+    cases = CASES.get((op_type, domain), ())
+    return frozenset(slot for case in cases for slot in nonzero_blocks(case))
+
+
+def nonzero_blocks(case: Case) -> Iterator[tuple[int, int]]:
+    """(output, input) of the blocks of a case that are not zero."""
+    wrt = case.floating(None)
+    try:
+        values = case.model.run(case.point, engine="numpy")
+    except OnnxJacError:  # an attribute that the reference implementation does not know
+        return
+    of = tuple(n for n in case.results if values[n].dtype.kind == "f")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OnnxJacWarning)
+        J = linearize(case.model, case.point, of=of, wrt=wrt, engine="numpy")
+    for o, i in product(of, wrt):
+        if np.any(J[o, i].toarray()):
+            yield case.results.index(o), case.names.index(i)
+
+
+def holds_floats(kind: str) -> bool:
+    return "float" in kind or "double" in kind
+
+
+def placed(op_type: str, formal: Any, known: bool) -> tuple[str, str]:
+    """The verdict, the points without a derivative, and the types that have one."""
+    if not known:
+        return NOT, ""
+    kink = kink_set(op_type)
+    kinds = "" if all(map(holds_floats, formal.types)) else "for floating types"
+    where = "; ".join(filter(None, (f"except {kink}" if kink else "", kinds)))
+    return ALMOST if kink else EVERYWHERE, where
+
+
+FLOW = "the branch, or the turns, at the point are differentiated: tests/modes"
+SEQUENCE = "a sequence stands for its tensors, each of them copied: tests/modes"
+OPTIONAL = "an optional stands for what it holds"
+UPDATE = "replaced by plain operators, which have proofs: lower_gradients"
+
+STATED: dict[str, tuple[str, set[str]]] = {
+    "If": (FLOW, {"outputs"}),
+    "Loop": (FLOW, {"v_initial", "v_final_and_scan_outputs"}),
+    "Scan": (FLOW, {"initial_state_and_scan_inputs", "final_state_and_scan_outputs"}),
+    "SequenceAt": (SEQUENCE, {"input_sequence", "tensor"}),
+    "SequenceConstruct": (SEQUENCE, {"inputs", "output_sequence"}),
+    "SequenceInsert": (SEQUENCE, {"input_sequence", "tensor", "output_sequence"}),
+    "SequenceErase": (SEQUENCE, {"input_sequence", "output_sequence"}),
+    "SequenceMap": (SEQUENCE, {"input_sequence", "additional_inputs", "out_sequence"}),
+    "ConcatFromSequence": (SEQUENCE, {"input_sequence", "concat_result"}),
+    "SplitToSequence": (SEQUENCE, {"input", "output_sequence"}),
+    "ReverseSequence": (SEQUENCE, {"input", "Y"}),
+    "SequenceEmpty": ("an empty sequence", set()),
+    "Optional": (OPTIONAL, {"input", "output"}),
+    "OptionalGetElement": (OPTIONAL, {"input", "output"}),
+    "Gradient": (UPDATE, {"Inputs", "Outputs"}),
+    "Adagrad": (UPDATE, {"R", "inputs", "outputs"}),
+    "Adam": (UPDATE, {"R", "inputs", "outputs"}),
+    "Momentum": (UPDATE, {"R", "inputs", "outputs"}),
+    "DynamicQuantizeLinear": ("y_scale = (max x - min x) / 255; y is rounded", {"x", "y_scale"}),
+    "Dropout": ("in training y = x mask / (1 - ratio)", {"data", "ratio", "output"}),
+    "BatchNormalization": ("in training the running statistics are affine in the old ones", set()),
+}
+"""op_type -> evidence, and differentiable ports that no case shows."""

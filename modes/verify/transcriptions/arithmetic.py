@@ -1,0 +1,206 @@
+"""Arithmetic: entry by entry, sums and products of matrices, reductions and normalisations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import sympy as sp
+
+from ....ops.symbols.placing import ints
+from . import Index, replaced, stretched, tabulate, transcription
+
+Summary = Callable[[list[Any]], Any]
+
+
+def mean(entries: Sequence[Any]) -> Any:
+    """(Σ x) / n."""
+    return sum(entries) / len(entries)
+
+
+def norm(entries: Sequence[Any], p: int) -> Any:
+    """(Σ |x|ᵖ)^(1/p)."""
+    return sum(abs(v) ** p for v in entries) ** sp.Rational(1, p)
+
+
+def entrywise(name: str, function: Callable[..., Any]) -> None:
+    """Enter y[i] = f(a[i], b[i], ...)."""
+
+    def apply(*inputs: Any) -> Any:
+        shape = np.broadcast_shapes(*map(np.shape, inputs))
+        return tabulate(shape, lambda i: function(*(stretched(np.asarray(x), i) for x in inputs)))
+
+    transcription(name)(apply)
+
+
+entrywise("Sum", lambda *xs: sum(xs))
+entrywise("Mean", lambda *xs: mean(xs))
+entrywise("Max", lambda *xs: max(xs))
+entrywise("Min", lambda *xs: min(xs))
+entrywise("Div", lambda a, b: a / b)
+entrywise("Where", lambda condition, yes, no: yes if condition else no)
+
+
+@transcription("Identity")
+def identity(x: Any) -> Any:
+    """y = x."""
+    return x
+
+
+@transcription("Dropout")
+def dropout(x: Any, ratio: Any = None, training: Any = None, **_: Any) -> Any:
+    """y = x, outside training."""
+    if training is not None and np.any(training):
+        raise NotImplementedError("Dropout in training draws a mask")
+    return x
+
+
+@transcription("Gemm")
+def gemm(
+    a: Any, b: Any, c: Any = None, *, alpha: float = 1.0, beta: float = 1.0,
+    transA: int = 0, transB: int = 0,
+) -> Any:  # fmt: skip
+    """y[i, j] = α Σₖ a[i, k] b[k, j] + β c[i, j], where a and b may be transposed."""
+    m, depth = reversed(a.shape) if transA else a.shape
+    n = b.shape[0] if transB else b.shape[1]
+
+    def entry(index: Index) -> Any:
+        i, j = index
+        terms = ((a[k, i] if transA else a[i, k]) * (b[j, k] if transB else b[k, j])
+                 for k in range(depth))  # fmt: skip
+        product = sum(terms) * alpha
+        return product if c is None else product + stretched(c, index) * beta
+
+    return tabulate((m, n), entry)
+
+
+@transcription("AffineGrid")
+def affine_grid(theta: Any, size: Any, *, align_corners: int = 0) -> Any:
+    """y[n, p, r] = Σₖ θ[n, r, k] pₖ + θ[n, r, d], with the last axis of space first in p."""
+    n, _, *lengths = ints(size)
+    d = len(lengths)
+
+    def entry(index: Index) -> Any:
+        b, *place, r = index
+        point = [centre(i, m, align_corners) for i, m in zip(place, lengths, strict=True)][::-1]
+        return sum((theta[b, r, k] * p for k, p in enumerate(point)), start=theta[b, r, d])
+
+    return tabulate((n, *lengths, d), entry)
+
+
+def centre(i: int, n: int, align_corners: int) -> Any:
+    """Position of pixel i of n in [-1, 1]; ±1 are the centres of the corners, or their outer edges.
+
+    >>> [centre(i, 2, 0) for i in range(2)], [centre(i, 3, 1) for i in range(3)]
+    ([-1/2, 1/2], [-1, 0, 1])
+    """
+    if align_corners and n == 1:
+        raise NotImplementedError("the centre of a single pixel cannot be both -1 and 1")
+    return sp.Rational(2 * i, n - 1) - 1 if align_corners else sp.Rational(2 * i + 1, n) - 1
+
+
+def reduction(name: str, summary: Summary) -> None:
+    """Enter y[i] = f(the entries of x at i along the axes that are kept)."""
+
+    def apply(x: Any, axes: Any = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Any:
+        chosen = {a % x.ndim for a in ints(() if axes is None else axes)}
+        if not chosen and noop_with_empty_axes:
+            return x
+        gone = chosen or set(range(x.ndim))
+        met = grouped(x, gone)
+        y = tabulate([1 if k in gone else n for k, n in enumerate(x.shape)],
+                     lambda index: summary(met[index]))  # fmt: skip
+        return y if keepdims else y.reshape([n for k, n in enumerate(x.shape) if k not in gone])
+
+    transcription(name)(apply)
+
+
+def grouped(x: Any, gone: set[int]) -> dict[Index, list[Any]]:
+    """The entries of x, grouped by their index with 0 for the reduced axes."""
+    met: dict[Index, list[Any]] = {}
+    for index in np.ndindex(*x.shape):
+        rest = tuple(0 if k in gone else i for k, i in enumerate(index))
+        met.setdefault(rest, []).append(x[index])
+    return met
+
+
+reduction("ReduceSum", sum)
+reduction("ReduceMean", mean)
+reduction("ReduceProd", math.prod)
+reduction("ReduceMax", max)
+reduction("ReduceMin", min)
+
+
+def running(name: str, summary: Summary) -> None:
+    """Enter y[j] = f(x[i] for i ≤ j); for i < j if exclusive; from the other end if reverse."""
+
+    def apply(x: Any, axis: Any, *, exclusive: int = 0, reverse: int = 0) -> Any:
+        (along,) = ints(axis)
+
+        def entry(index: Index) -> Any:
+            j = index[along]
+            met = range(j + exclusive, x.shape[along]) if reverse else range(j + 1 - exclusive)
+            return summary([x[replaced(index, along, i)] for i in met])
+
+        return tabulate(x.shape, entry)
+
+    transcription(name)(apply)
+
+
+running("CumSum", sum)
+running("CumProd", math.prod)
+
+
+def moments(entries: list[Any]) -> tuple[Any, Any]:
+    """Mean and variance, over all entries."""
+    centre = mean(entries)
+    return centre, mean([(v - centre) * (v - centre) for v in entries])
+
+
+@transcription("InstanceNormalization")
+def instance_normalization(x: Any, scale: Any, b: Any, *, epsilon: float = 1e-5) -> Any:
+    """scale · (x - μ) / √(σ² + ε) + b, with μ and σ² of each channel of each instance."""
+
+    def entry(index: Index) -> Any:
+        centre, variance = moments(list(x[index[:2]].flat))
+        return scale[index[1]] * (x[index] - centre) / (variance + epsilon).sqrt() + b[index[1]]
+
+    return tabulate(x.shape, entry)
+
+
+@transcription("BatchNormalization")
+def batch_normalization(
+    x: Any, scale: Any, b: Any, mean: Any, variance: Any, *, epsilon: float = 1e-5,
+    momentum: float = 0.9, training_mode: int = 0, outputs: int = 1,
+) -> Any:  # fmt: skip
+    """(x - μ) / √(σ² + ε) · scale + b; in training, μ and σ² are the moments of x."""
+    used, spread = mean, variance
+    if training_mode:
+        channels = [list(x[:, c].flat) for c in range(x.shape[1])]
+        used, spread = (np.array(m, object) for m in zip(*map(moments, channels), strict=True))
+    y = tabulate(
+        x.shape,
+        lambda index: (x[index] - used[index[1]]) / (spread[index[1]] + epsilon).sqrt()
+        * scale[index[1]] + b[index[1]],
+    )  # fmt: skip
+    if not training_mode:
+        return y
+    return y, kept(mean, used, momentum), kept(variance, spread, momentum)
+
+
+def kept(old: Any, new: Any, momentum: float) -> Any:
+    """old · momentum + new · (1 - momentum)."""
+    return tabulate(old.shape, lambda i: old[i] * momentum + (new[i] - new[i] * momentum))
+
+
+@transcription("LpNormalization")
+def lp_normalization(x: Any, *, axis: int = -1, p: int = 2) -> Any:
+    """x / ‖x‖ₚ along an axis, and 0 where the norm is 0."""
+
+    def entry(index: Index) -> Any:
+        size = norm([x[replaced(index, axis, i)] for i in range(x.shape[axis])], p)
+        return 0 if size == 0 else x[index] / size
+
+    return tabulate(x.shape, entry)

@@ -1,0 +1,291 @@
+"""ONNX Runtime's own operators (`com.microsoft`), by the text of its documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import sympy as sp
+
+from ....ops.symbols.placing import ints
+from ....ops.symbols.table import KERNELS
+from . import Index, stretched, tabulate, transcription
+from .arithmetic import gemm, mean, moments
+from .windows import conv
+
+HOME = "com.microsoft::"
+
+
+@transcription(f"{HOME}Gelu")
+def gelu(x: Any) -> Any:
+    """x Φ(x)."""
+    return tabulate(x.shape, lambda i: x[i] * (1 + (x[i] / sp.sqrt(2)).erf()) / 2)
+
+
+@transcription(f"{HOME}BiasGelu")
+def bias_gelu(x: Any, b: Any) -> Any:
+    """s Φ(s) of s = x + b."""
+    return gelu(summed(x, b))
+
+
+@transcription(f"{HOME}FastGelu")
+def fast_gelu(x: Any, b: Any = None) -> Any:
+    """s (1 + tanh(√(2/π) (s + 0.044715 s³))) / 2 of s = x + b."""
+
+    def by_tanh(s: Any) -> Any:
+        return s * (1 + ((s + s * s * s * 0.044715) * sp.sqrt(2 / sp.pi)).tanh()) / 2
+
+    s = summed(x, b)
+    return tabulate(s.shape, lambda i: by_tanh(s[i]))
+
+
+@transcription(f"{HOME}QuickGelu")
+def quick_gelu(x: Any, *, alpha: float = 1.702) -> Any:
+    """x / (1 + exp(-αx))."""
+    return tabulate(x.shape, lambda i: x[i] / (1 + (-(x[i] * alpha)).exp()))
+
+
+@transcription(f"{HOME}FusedMatMul")
+def fused_matmul(
+    a: Any, b: Any, *, alpha: float = 1.0, transA: int = 0, transB: int = 0,
+    transBatchA: int = 0, transBatchB: int = 0,
+) -> Any:  # fmt: skip
+    """α A' B'; transBatch moves the first axis to the last but one, trans swaps the last two."""
+    a, b = view(a, transBatchA, transA), view(b, transBatchB, transB)
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+
+    def entry(index: Index) -> Any:
+        *k, i, j = index
+        terms = (stretched(a[..., i, t], tuple(k)) * stretched(b[..., t, j], tuple(k))
+                 for t in range(a.shape[-1]))  # fmt: skip
+        return sum(terms) * alpha
+
+    return tabulate((*batch, a.shape[-2], b.shape[-1]), entry)
+
+
+def view(x: Any, batch: int, matrix: int) -> Any:
+    """An operand with its axes in another order."""
+    moved = np.moveaxis(x, 0, -2) if batch else x
+    return np.swapaxes(moved, -1, -2) if matrix else moved
+
+
+@transcription(f"{HOME}FusedGemm")
+def fused_gemm(
+    a: Any, b: Any, c: Any = None, *, activation: str = "", activation_alpha: Any = None,
+    activation_beta: Any = None, activation_gamma: Any = None, **how: Any,
+) -> Any:  # fmt: skip
+    """f(α A B + β C)."""
+    given = (activation_alpha, activation_beta)
+    return activated(gemm(a, b, c, **how), activation, [v for v in given if v is not None])
+
+
+@transcription(f"{HOME}FusedConv")
+def fused_conv(
+    x: Any, w: Any, b: Any = None, z: Any = None, *, activation: str = "",
+    activation_params: Any = (), **how: Any,
+) -> Any:  # fmt: skip
+    """f(w ∗ x + b + z)."""
+    return activated(summed(conv(x, w, b, **how), z), activation, list(activation_params))
+
+
+def activated(y: Any, name: str, parameters: list[float]) -> Any:
+    """f(y); the parameters of Clip are its bounds."""
+    if name == "Clip":
+        low, high = parameters
+        return tabulate(y.shape, lambda i: min(max(y[i], low), high))
+    return KERNELS[name](y, **dict(zip(("alpha", "beta"), parameters, strict=False))) if name else y
+
+
+def summed(x: Any, *others: Any) -> Any:
+    """x plus tensors that are broadcast to it, or left out."""
+    given = [y for y in others if y is not None]
+    return tabulate(x.shape, lambda i: sum((stretched(y, i) for y in given), start=x[i]))
+
+
+@transcription(f"{HOME}SkipLayerNormalization")
+def skip_layer_normalization(
+    x: Any, skip: Any, gamma: Any, beta: Any = None, bias: Any = None, *, epsilon: float = 1e-12,
+) -> Any:  # fmt: skip
+    """((s - μ) / √(σ² + ε) γ + β, μ, 1 / √(σ² + ε), s), with μ and σ² along the last axis."""
+    s = summed(x, skip, bias)
+    rows = (*s.shape[:-1], 1)
+    centre = tabulate(rows, lambda i: moments(list(s[i[:-1]]))[0])
+    scale = tabulate(rows, lambda i: 1 / (moments(list(s[i[:-1]]))[1] + epsilon).sqrt())
+
+    def entry(index: Index) -> Any:
+        row, j = (*index[:-1], 0), index[-1]
+        y = (s[index] - centre[row]) * scale[row] * gamma[j]
+        return y if beta is None else y + beta[j]
+
+    return tabulate(s.shape, entry), centre, scale, s
+
+
+@transcription(f"{HOME}SimplifiedLayerNormalization")
+def simplified_layer_normalization(
+    x: Any, gamma: Any, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+) -> Any:
+    """x / √(mean x² + ε) γ, with the mean over the axes from `axis` on."""
+    start = axis % x.ndim
+
+    def entry(index: Index) -> Any:
+        square = mean([v * v for v in x[index[:start]].flat])
+        return x[index] * gamma[index[start:]] / (square + epsilon).sqrt()
+
+    return tabulate(x.shape, entry)
+
+
+@transcription(f"{HOME}SkipSimplifiedLayerNormalization")
+def skip_simplified_layer_normalization(
+    x: Any, skip: Any, gamma: Any, bias: Any = None, *, epsilon: float = 1e-12
+) -> Any:
+    """SimplifiedLayerNormalization of x + skip + bias, along the last axis."""
+    return simplified_layer_normalization(summed(x, skip, bias), gamma, epsilon=epsilon)
+
+
+LOWEST = float(np.finfo(np.float64).min)
+"""The score of a masked key."""
+
+
+def heads(x: Any, count: int, first: int = 0, bias: Any = None) -> Any:
+    """y[n, h, t, d] = x[n, t, h D + d] + bias[first + h D + d]: the heads of x."""
+    n, time, features = x.shape
+    width = features // count
+
+    def entry(index: Index) -> Any:
+        b, h, t, d = index
+        place = h * width + d
+        return x[b, t, place] + (0 if bias is None else bias[first + place])
+
+    return tabulate((n, count, time, width), entry)
+
+
+def flat(y: Any) -> Any:
+    """y[n, t, h D + d]: the heads concatenated."""
+    n, count, time, width = y.shape
+    return tabulate((n, time, count * width),
+                    lambda i: y[i[0], i[2] // width, i[1], i[2] % width])  # fmt: skip
+
+
+def rotated(x: Any, position: Callable[[int, int], int], cos: Any, sin: Any, apart: bool) -> Any:
+    """(u, v) -> (u cos - v sin, u sin + v cos), for pairs half a width apart or side by side."""
+    half = cos.shape[1]
+
+    def entry(index: Index) -> Any:
+        n, h, t, d = index
+        if d >= 2 * half:
+            return x[index]
+        k, second = (d % half, d >= half) if apart else (d // 2, d % 2 == 1)
+        u, v = (x[n, h, t, at] for at in ((k, k + half) if apart else (2 * k, 2 * k + 1)))
+        c, s = (table[position(n, t), k] for table in (cos, sin))
+        return u * s + v * c if second else u * c - v * s
+
+    return tabulate(x.shape, entry)
+
+
+@transcription(f"{HOME}RotaryEmbedding")
+def rotary_embedding(
+    x: Any, positions: Any, cos: Any, sin: Any, *, interleaved: int = 0, num_heads: int = 0,
+    rotary_embedding_dim: int = 0,
+) -> Any:  # fmt: skip
+    """Every pair of features of a head, rotated by the angle of its position."""
+    whole = x.ndim == 4
+    width = rotary_embedding_dim or 2 * cos.shape[1]
+    y = x if whole else heads(x, num_heads or x.shape[2] // width)
+    given = np.asarray(positions)
+
+    def position(n: int, t: int) -> int:
+        return int(given.flat[0]) + t if given.size == 1 else int(given[n, t])
+
+    y = rotated(y, position, cos, sin, not interleaved)
+    return y if whole else flat(y)
+
+
+def attended(q: Any, k: Any, v: Any, score: Callable[..., Any]) -> Any:
+    """y[n, h, t] = Σⱼ eˢ v[n, h', j] / Σⱼ eˢ with s = score(n, h, t, j); h' is the group of h."""
+    n, count, time, _ = q.shape
+    share, total = count // k.shape[1], k.shape[2]
+
+    def entry(index: Index) -> Any:
+        b, h, t, d = index
+        powers = [score(b, h, t, j).exp() for j in range(total)]
+        return sum(p * v[b, h // share, j, d] for j, p in enumerate(powers)) / sum(powers)
+
+    return tabulate((n, count, time, v.shape[3]), entry)
+
+
+def product_of(q: Any, k: Any, scale: Any) -> Callable[..., Any]:
+    """s = scale · q[n, h, t] · k[n, h', j]; the default scale is 1/√D."""
+    factor, share = scale or 1 / sp.sqrt(q.shape[3]), q.shape[1] // k.shape[1]
+    return lambda b, h, t, j: sum(a * c for a, c in zip(q[b, h, t], k[b, h // share, j])) * factor  # noqa: B905
+
+
+@transcription(f"{HOME}MultiHeadAttention")
+def multi_head_attention(
+    query: Any, key: Any, value: Any, bias: Any = None, mask: Any = None, added: Any = None,
+    past_key: Any = None, past_value: Any = None, *, num_heads: int, scale: Any = None,
+    unidirectional: int = 0, mask_filter_value: float = -10000.0,
+) -> Any:  # fmt: skip
+    """(y, keys, values): softmax(q kᵀ scale + added + mask) v."""
+    widths = (query.shape[2], query.shape[2])
+    q = heads(query, num_heads, 0, bias)
+    k, v = heads(key, num_heads, widths[0], bias), heads(value, num_heads, sum(widths), bias)
+    k, v = (x if past is None else np.concatenate([past, x], axis=2)
+            for past, x in ((past_key, k), (past_value, v)))  # fmt: skip
+    plain, ahead = product_of(q, k, scale), k.shape[2] - q.shape[2]
+
+    def score(b: int, h: int, t: int, j: int) -> Any:
+        if unidirectional and j > t + ahead:
+            return 0 * q[b, h, t, 0] + LOWEST
+        extra = 0 if added is None else added[b % len(added), h % added.shape[1], t, j]
+        return plain(b, h, t, j) + extra + (0 if seen(mask, b, j) else mask_filter_value)
+
+    return flat(attended(q, k, v, score)), k, v
+
+
+def seen(mask: Any, b: int, j: int) -> bool:
+    """Whether a mask, of flags or of lengths, keeps key j of sequence b."""
+    if mask is None:
+        return True
+    return bool(mask[b, j]) if np.ndim(mask) == 2 else j < int(mask[b])
+
+
+@transcription(f"{HOME}GroupQueryAttention")
+def group_query_attention(
+    query: Any, key: Any, value: Any, past_key: Any, past_value: Any, ends: Any, total: Any,
+    cos: Any = None, sin: Any = None, *, num_heads: int, kv_num_heads: int, scale: Any = None,
+    do_rotary: int = 0, rotary_interleaved: int = 0, softcap: float = 0.0,
+    local_window_size: int = -1,
+) -> Any:  # fmt: skip
+    """(y, keys, values): causal attention in which a group of heads shares keys and values.
+
+    A sequence has ends[n] + 1 keys: first the cached ones, then the new ones.
+    """
+    q, k, v = (heads(x, c) for x, c in ((query, num_heads), (key, kv_num_heads),
+                                        (value, kv_num_heads)))  # fmt: skip
+    time, (whole,) = q.shape[2], ints(total)
+    past = [0 if whole == time else e + 1 - time for e in ints(ends)]
+    if do_rotary:
+        how = (lambda n, t: past[n] + t, cos, sin, not rotary_interleaved)
+        q, k = rotated(q, *how), rotated(k, *how)
+    k, v = joined(past_key, k, past, whole), joined(past_value, v, past, whole)
+    plain = product_of(q, k, scale)
+
+    def score(b: int, h: int, t: int, j: int) -> Any:
+        last = past[b] + t
+        if j > last or (local_window_size > 0 and j <= last - local_window_size):
+            return 0 * q[b, h, t, 0] + LOWEST
+        s = plain(b, h, t, j)
+        return (s / softcap).tanh() * softcap if softcap else s
+
+    return flat(attended(q, k, v, score)), k, v
+
+
+def joined(cache: Any, x: Any, past: list[int], total: int) -> Any:
+    """The cached entries of each sequence, then its new ones."""
+
+    def entry(index: Index) -> Any:
+        b, h, j, d = index
+        return cache[index] if j < past[b] else x[b, h, j - past[b], d]
+
+    return tabulate((x.shape[0], x.shape[1], total, x.shape[3]), entry)

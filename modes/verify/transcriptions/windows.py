@@ -1,0 +1,271 @@
+"""Windows that slide over space: convolutions, pools, and the bins of regions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from . import Index, tabulate, transcription
+from .arithmetic import Summary, mean, norm
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of space: its length, the taps of a window, and ONNX's attributes."""
+
+    length: int
+    kernel: int
+    stride: int
+    dilation: int
+    begin: int
+    end: int
+    count: int
+
+    def place(self, window: int, tap: int) -> int:
+        """The place of a tap of a window; outside 0 ≤ place < length it is in the padding."""
+        return window * self.stride + tap * self.dilation - self.begin
+
+    def inside(self, place: int, padding: bool = False) -> bool:
+        """Whether a place is in x, or with `padding`, in x or the padding."""
+        before, after = (self.begin, self.end) if padding else (0, 0)
+        return -before <= place < self.length + after
+
+
+def axes(space: Sequence[int], kernel: Sequence[int], **attributes: Any) -> list[Axis]:
+    """The axes of space."""
+    return [axis(n, k, i, len(space), **attributes)
+            for i, (n, k) in enumerate(zip(space, kernel, strict=True))]  # fmt: skip
+
+
+def axis(
+    n: int, k: int, i: int, rank: int, *, auto_pad: str = "NOTSET", ceil_mode: int = 0,
+    dilations: Any = None, pads: Any = None, strides: Any = None,
+) -> Axis:  # fmt: skip
+    """Axis i, by the equations for the output shape of a pool.
+
+    >>> axis(5, 3, 0, 1, auto_pad="SAME_LOWER", strides=[2]).count
+    3
+    >>> axis(5, 2, 0, 1, ceil_mode=1, strides=[2]).count
+    3
+    """
+    stride, dilation = strides[i] if strides else 1, dilations[i] if dilations else 1
+    extent = (k - 1) * dilation + 1
+    begin, end = (pads[i], pads[i + rank]) if pads and auto_pad == "NOTSET" else (0, 0)
+    room = n + begin + end - extent
+    upwards = ceil_mode and auto_pad != "VALID"
+    count = (-(-room // stride) if upwards else room // stride) + 1
+    if auto_pad.startswith("SAME"):
+        count = -(-n // stride)
+        begin, end = halves(max((count - 1) * stride + extent - n, 0), auto_pad)
+    if upwards and (count - 1) * stride >= n + begin:  # it would start in the padding at the end
+        count -= 1
+    return Axis(n, k, stride, dilation, begin, end, count)
+
+
+def halves(total: int, auto_pad: str) -> tuple[int, int]:
+    """The padding before and after; SAME_UPPER puts the odd entry at the end.
+
+    >>> halves(3, "SAME_UPPER"), halves(3, "SAME_LOWER")
+    ((1, 2), (2, 1))
+    """
+    small, large = total // 2, total - total // 2
+    return (small, large) if auto_pad == "SAME_UPPER" else (large, small)
+
+
+def taps(
+    space: Sequence[Axis], window: Index, padding: bool = False
+) -> Iterator[tuple[Index, Index]]:
+    """Each tap of a window that has a place in x, with that place."""
+    for tap in product(*(range(a.kernel) for a in space)):
+        place = tuple(a.place(o, t) for a, o, t in zip(space, window, tap, strict=True))
+        if all(a.inside(p, padding) for a, p in zip(space, place, strict=True)):
+            yield tap, place
+
+
+@transcription("Conv")
+def conv(
+    x: Any, w: Any, b: Any = None, *, group: int = 1, kernel_shape: Any = None, **how: Any
+) -> Any:
+    """y[n, m, o] = b[m] + Σ w[m, c, t] x[n, g C + c, o · stride + t · dilation - begin]."""
+    space = axes(x.shape[2:], w.shape[2:], **how)
+    outputs, channels = w.shape[0] // group, w.shape[1]
+
+    def entry(index: Index) -> Any:
+        n, m, *window = index
+        first = m // outputs * channels
+        terms = (
+            w[(m, c, *tap)] * x[(n, first + c, *place)]
+            for tap, place in taps(space, tuple(window))
+            for c in range(channels)
+        )
+        return sum(terms) if b is None else b[m] + sum(terms)
+
+    return tabulate((x.shape[0], w.shape[0], *(a.count for a in space)), entry)
+
+
+@transcription("ConvTranspose")
+def conv_transpose(
+    x: Any, w: Any, b: Any = None, *, group: int = 1, kernel_shape: Any = None, **how: Any
+) -> Any:
+    """y[n, m, o] = b[m] + Σ w[c, m, t] x[n, c, i], over i · stride + t · dilation - begin = o."""
+    rank, inner, outer = x.ndim - 2, x.shape[1] // group, w.shape[1]
+    space = [spread(x.shape[2 + i], w.shape[2 + i], i, rank, **how) for i in range(rank)]
+
+    def entry(index: Index) -> Any:
+        n, m, *place = index
+        g = m // outer
+        pairs = (list(reached(a, o)) for a, o in zip(space, place, strict=True))
+        terms = (
+            w[(c, m - g * outer, *(t for _, t in met))] * x[(n, c, *(i for i, _ in met))]
+            for met in product(*pairs)
+            for c in range(g * inner, (g + 1) * inner)
+        )
+        return sum(terms) if b is None else b[m] + sum(terms)
+
+    return tabulate((x.shape[0], outer * group, *(a.count for a in space)), entry)
+
+
+def reached(axis: Axis, place: int) -> Any:
+    """The pairs of an input i and a tap t that fall on a place of the output."""
+    for i, t in product(range(axis.length), range(axis.kernel)):
+        if axis.place(i, t) == place:
+            yield i, t
+
+
+def spread(
+    n: int, k: int, i: int, rank: int, *, auto_pad: str = "NOTSET", dilations: Any = None,
+    output_padding: Any = None, output_shape: Any = None, pads: Any = None, strides: Any = None,
+) -> Axis:  # fmt: skip
+    """Axis i: n inputs are windows over `count` outputs.
+
+    >>> spread(3, 2, 0, 1, strides=[2], pads=[1, 0]).count
+    5
+    """
+    stride, dilation = strides[i] if strides else 1, dilations[i] if dilations else 1
+    extra = output_padding[i] if output_padding else 0
+    full = stride * (n - 1) + extra + (k - 1) * dilation + 1
+    begin, end = (pads[i], pads[i + rank]) if pads and auto_pad == "NOTSET" else (0, 0)
+    if output_shape:
+        begin, end = halves(full - output_shape[i - rank], auto_pad)
+    elif auto_pad.startswith("SAME"):
+        begin, end = halves(full - n * stride, auto_pad)
+    return Axis(n, k, stride, dilation, begin, end, full - begin - end)
+
+
+def pooled(x: Any, space: list[Axis], entry: Callable[[list[Any], Index], Any]) -> Any:
+    """y[n, c, o] = f(the entries of window o in x, o)."""
+
+    def summary(index: Index) -> Any:
+        n, c, *window = index
+        met = [x[(n, c, *place)] for _, place in taps(space, tuple(window))]
+        return entry(met, tuple(window))
+
+    return tabulate((*x.shape[:2], *(a.count for a in space)), summary)
+
+
+@transcription("MaxPool")
+def max_pool(
+    x: Any, *, kernel_shape: Any, storage_order: int = 0, outputs: int = 1, **how: Any
+) -> Any:
+    """The greatest entry of each window; the second output, their indices, is left out."""
+    return pooled(x, axes(x.shape[2:], kernel_shape, **how), lambda met, _: max(met))
+
+
+@transcription("AveragePool")
+def average_pool(x: Any, *, kernel_shape: Any, count_include_pad: int = 0, **how: Any) -> Any:
+    """The sum of each window over the number of its taps, with or without the padding."""
+    space = axes(x.shape[2:], kernel_shape, **how)
+    counted = bool(count_include_pad)
+    return pooled(x, space, lambda met, o: sum(met) / len(list(taps(space, o, counted))))
+
+
+@transcription("LpPool")
+def lp_pool(x: Any, *, kernel_shape: Any, p: int = 2, **how: Any) -> Any:
+    """The norm of each window."""
+    return pooled(x, axes(x.shape[2:], kernel_shape, **how), lambda met, _: norm(met, p))
+
+
+def over_space(x: Any, summary: Summary) -> Any:
+    """y[n, c, 0, …] = f(x[n, c])."""
+    shape = (*x.shape[:2], *(1,) * (x.ndim - 2))
+    return tabulate(shape, lambda index: summary(list(x[index[:2]].flat)))
+
+
+@transcription("GlobalMaxPool")
+def global_max_pool(x: Any) -> Any:
+    """The greatest entry of each channel."""
+    return over_space(x, max)
+
+
+@transcription("GlobalAveragePool")
+def global_average_pool(x: Any) -> Any:
+    """The mean of each channel."""
+    return over_space(x, mean)
+
+
+@transcription("GlobalLpPool")
+def global_lp_pool(x: Any, *, p: int = 2) -> Any:
+    """The norm of each channel."""
+    return over_space(x, lambda entries: norm(entries, p))
+
+
+@transcription("LRN")
+def lrn(x: Any, *, size: int, alpha: float = 0.0001, beta: float = 0.75, bias: float = 1.0) -> Any:
+    """x / (bias + α / size · Σ x²)^β, over channels c - ⌊(size - 1)/2⌋ to c + ⌈(size - 1)/2⌉."""
+
+    def entry(index: Index) -> Any:
+        n, c, *place = index
+        near = range(max(0, c - (size - 1) // 2), min(x.shape[1], c + size // 2 + 1))
+        squares = sum(x[(n, i, *place)] * x[(n, i, *place)] for i in near)
+        return x[index] / (squares * alpha / size + bias) ** beta
+
+    return tabulate(np.shape(x), entry)
+
+
+@transcription("MaxRoiPool")
+def max_roi_pool(x: Any, rois: Any, *, pooled_shape: Any, spatial_scale: float = 1.0) -> Any:
+    """y[r, c, i, j] = the greatest x[b, c, h, w] with (h, w) in bin (i, j) of region r, else 0.
+
+    A region (b, x₁, y₁, x₂, y₂) ends with its last pixel; its corners are rounded. The
+    specification does not define the bins; these are the bins of Fast R-CNN.
+    """
+
+    def entry(index: Index) -> Any:
+        r, c, *place = index
+        image, *corners = (float(v) for v in rois[r])
+        pixels = [
+            bin_of(place[k], pooled_shape[k], scaled(corners[1 - k]), scaled(corners[3 - k]), n)
+            for k, n in enumerate(x.shape[2:])
+        ]
+        met = [x[int(image), c, h, w] for h in pixels[0] for w in pixels[1]]
+        return max(met) if met else 0
+
+    def scaled(corner: float) -> int:
+        return rounded(corner * spatial_scale)
+
+    return tabulate((np.shape(rois)[0], x.shape[1], *pooled_shape), entry)
+
+
+def rounded(v: float) -> int:
+    """The nearest integer; halves are rounded away from zero.
+
+    >>> rounded(0.5), rounded(-0.5), rounded(-1.25)
+    (1, -1, -1)
+    """
+    return int(math.copysign(math.floor(abs(v) + 0.5), v))
+
+
+def bin_of(i: int, bins: int, first: int, last: int, n: int) -> range:
+    """The pixels of bin i of a region along an axis of length n; bins may overlap.
+
+    >>> [list(bin_of(i, 2, 1, 3, 5)) for i in range(2)]
+    [[1, 2], [2, 3]]
+    """
+    length = max(last - first + 1, 1)
+    start, end = first + i * length // bins, first - (-(i + 1) * length // bins)
+    return range(min(max(start, 0), n), min(max(end, 0), n))

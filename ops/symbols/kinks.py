@@ -1,0 +1,132 @@
+"""Kinks: where an operator has no derivative. For formulas by one-sided limits, else in words.
+
+>>> [kink_set(name) for name in ("Tanh", "Relu", "Celu")]
+['', 'x = 0', 'x = 0, in the second derivative only']
+>>> kink_set("Elu")
+'x = 0, unless alpha = 1'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import sympy as sp
+from sympy.core.relational import Relational
+
+from ..rules.elementwise import FORMULAS
+from .formulas import ATTRIBUTES, NAMES, parse
+
+X = NAMES["x"]
+GENERIC = {NAMES[name]: sp.prime(k) for k, name in enumerate(ATTRIBUTES, 1)}
+"""Unrelated values of the attributes, which decide on which side a piece lies."""
+
+SECOND = ", in the second derivative only"
+
+ORDER = "where the entries that decide the order are equal"
+ZERO_NORM = "where the norm is 0"
+LINE = "where a sampled point lies on a line of pixels"
+ACTIVATIONS = "at the kinks of its activations, if any"
+WRITTEN = f"for max and min, {ORDER}; without a reduction, at positions named twice"
+NORMS = f"{ZERO_NORM}; for p = 1, where an entry is 0"
+
+KINKS: dict[str, str] = {
+    "Clip": "x = min or max", "Max": ORDER, "Min": ORDER, "ReduceMax": ORDER, "ReduceMin": ORDER,
+    "GlobalMaxPool": ORDER, "MaxPool": ORDER, "MaxRoiPool": ORDER, "TopK": ORDER, "Unique": ORDER,
+    **dict.fromkeys(("ScatterND", "ScatterElements"), WRITTEN),
+    "ReduceL1": "where an entry is 0", "ReduceL2": ZERO_NORM,
+    "LpPool": NORMS, "GlobalLpPool": NORMS, "LpNormalization": NORMS,
+    "Normalizer": f"{ZERO_NORM}; for L1, where an entry is 0; for MAX, {ORDER}",
+    "Imputer": "where an entry is the replaced value",
+    "GridSample": LINE, "DeformConv": LINE, "RoiAlign": LINE,
+    "Resize": f"in scales and roi, {LINE}", "Range": "where the number of entries changes",
+    "DynamicQuantizeLinear": ORDER,
+    "MeanVarianceNormalization": f"where the variance is 0{SECOND}",
+    "RNN": ACTIVATIONS, "GRU": ACTIVATIONS, "LSTM": ACTIVATIONS,
+    "FusedGemm": ACTIVATIONS, "FusedConv": ACTIVATIONS,
+}  # fmt: skip
+"""op_type -> where its derivative does not exist; elementwise formulas are not listed."""
+
+
+def kink_set(op_type: str) -> str:
+    """Where the derivative of an operator does not exist, in words; empty if it always exists.
+
+    >>> kink_set("ThresholdedRelu"), kink_set("ReduceL2"), kink_set("MatMul")
+    ('x = alpha', 'where the norm is 0', '')
+    """
+    return " or ".join(map(str, kinks(op_type))) if op_type in FORMULAS else KINKS.get(op_type, "")
+
+
+@dataclass(frozen=True)
+class Kink:
+    """A point where `where` is zero, or whole; the first derivative that differs; exceptions."""
+
+    where: sp.Expr
+    order: int
+    whole: bool = False
+    unless: tuple[sp.Expr, ...] = ()
+
+    def __str__(self) -> str:
+        place = f"{self.where} whole" if self.whole else f"x = {X - self.where}"
+        exceptions = " or ".join(f"{s} = {value}" for s, value in self.unless)
+        unless = f", unless {exceptions}" if exceptions else ""
+        return place + unless + (SECOND if self.order == 2 else "")
+
+    def meets(self, values: Mapping[sp.Symbol, Any]) -> bool:
+        """Whether a point, given by the values of inputs and attributes, lies on the kink."""
+        here = self.where.subs(values)
+        return bool(here.is_integer if self.whole else here == 0)
+
+
+def kinks(op_type: str) -> tuple[Kink, ...]:
+    """The kinks of all formulas of an operator."""
+    found = (k for text in FORMULAS[op_type].formulas.values() for k in kinks_in(text))
+    return tuple(dict.fromkeys(found))
+
+
+@cache
+def kinks_in(text: str) -> tuple[Kink, ...]:
+    """The kinks of one formula."""
+    return tuple(kinks_of(parse(text)))
+
+
+def kinks_of(formula: sp.Expr) -> Iterator[Kink]:
+    """The points where the two sides of a formula differ."""
+    yield from (Kink(f.args[0], 0, whole=True) for f in formula.atoms(sp.floor))
+    pieces = formula.replace(sp.Abs, lambda e: sp.Piecewise((e, e > 0), (-e, True)))
+    for line in sorted({r.lhs - r.rhs for r in pieces.atoms(Relational)}, key=str):
+        for root in sp.solve(line, X):
+            gaps = gaps_at(pieces, root)
+            order = next((k for k, gap in enumerate(gaps) if gap != 0), None)
+            if order is not None:
+                yield Kink(X - root, order, unless=tuple(exceptions(gaps, root)))
+
+
+def gaps_at(pieces: sp.Expr, root: sp.Expr) -> tuple[sp.Expr, ...]:
+    """The jumps of value, first and second derivative at a root, from left to right."""
+    left, right = (side(pieces, root, h) for h in (-1, 1))
+    step = right - left
+    return tuple(sp.simplify(sp.diff(step, X, k).subs(X, root)) for k in range(3))
+
+
+def side(pieces: sp.Expr, root: sp.Expr, direction: int) -> sp.Expr:
+    """The piece of the formula on one side of a root."""
+    near: dict[Any, Any] = {**GENERIC, X: root.subs(GENERIC) + sp.Rational(direction, 1000)}
+
+    def chosen(*cases: Any) -> sp.Expr:
+        return next(value for value, condition in cases if condition.subs(near) == True)  # noqa: E712
+
+    return pieces.replace(sp.Piecewise, chosen)
+
+
+def exceptions(
+    gaps: tuple[sp.Expr, ...], root: sp.Expr
+) -> Iterator[tuple[sp.Symbol, sp.Expr]]:
+    """The values of attributes for which value and slope agree at the root."""
+    for name in GENERIC:
+        for value in sp.solve(gaps[1], name) if gaps[1].has(name) else ():
+            same = gaps[0].subs(name, value) == 0
+            if same and value.is_number and root.subs(name, value).is_finite is not False:
+                yield name, value

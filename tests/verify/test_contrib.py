@@ -1,0 +1,49 @@
+"""Proofs beyond ONNX: ONNX Runtime's operators, and estimators, of which there is nothing to prove.
+
+That every case is exact, and has the values of ONNX Runtime, is what `test_proofs` sees.
+"""
+
+import pytest
+
+import onnxjac as oj
+from onnxjac.modes.verify.cases import CASES
+from onnxjac.modes.verify.definition import DOCUMENTED
+from onnxjac.ops.registry import DECLARATIONS
+
+MICROSOFT = {op_type for op_type, domain in DECLARATIONS if domain == "com.microsoft"}
+ESTIMATORS = [key for key in DECLARATIONS if key[1] == "onnxjac.straight_through"]
+
+
+def test_every_operator_of_onnxruntime_has_a_proof():
+    proved = {op_type for op_type, domain in CASES if domain == "com.microsoft"}
+    assert proved == MICROSOFT
+    assert MICROSOFT
+
+
+@pytest.mark.parametrize("op_type", ["FastGelu", "FusedMatMul"])
+def test_a_proof_says_where_its_definition_comes_from(op_type):
+    proof = oj.prove(op_type, domain="com.microsoft")
+    assert proof.outcome == "exact"
+    assert {result.source for result in proof.results} == {DOCUMENTED}
+    assert f"# com.microsoft::{op_type}" in proof.markdown()
+
+
+def test_the_domain_is_part_of_the_name():
+    """Gelu of ONNX Runtime is not ONNX's."""
+    domains = [{case.domain for case in oj.prove("Gelu", d).cases} for d in ("com.microsoft", "")]
+    assert domains == [{"com.microsoft"}, {""}]
+
+
+@pytest.mark.parametrize("key", ESTIMATORS, ids=str)
+def test_an_estimator_is_no_derivative_and_says_so(key):
+    proof = oj.prove(*key)
+    assert proof
+    assert proof.outcome == "estimator"
+    assert not proof.cases
+    assert "not the derivative, by intent" in proof.markdown()
+    assert "as if y = " in proof.markdown()
+
+
+def test_an_unknown_operator_of_onnxruntime():
+    with pytest.raises(oj.UnsupportedOp, match="Did you mean 'FastGelu'"):
+        oj.prove("FastGulu", domain="com.microsoft")

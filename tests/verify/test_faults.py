@@ -1,0 +1,193 @@
+"""A rule with a fault has no proof: the checks of `prove` are not empty."""
+
+import dataclasses
+from functools import partial
+
+import pytest
+
+from onnxjac.jacobians import Embed, Permutation
+from onnxjac.jacobians.errors import OnnxJacError
+from onnxjac.modes.verify.case import Case, at, ints, numbers
+from onnxjac.modes.verify.check import Check
+from onnxjac.modes.verify.identity import EXACT, REFUTED
+from onnxjac.ops.numbers import numbers as plain
+from onnxjac.ops.numbers.table import KERNELS
+from onnxjac.ops.numbers.windows import Windows
+from onnxjac.ops.registry import DECLARATIONS, find
+
+
+@pytest.fixture
+def replace(monkeypatch):
+    """Give an operator another rule for the time of a test: new(old rule, op, node)."""
+
+    def install(op_type, new):
+        old = find(op_type)
+        rule = lambda op, node: new(old.rule, op, node)  # noqa: E731
+        monkeypatch.setitem(DECLARATIONS, (op_type, ""), dataclasses.replace(old, rule=rule))
+
+    return install
+
+
+def outcomes(case):
+    return {v.outcome for v in Check(case).first()}
+
+
+def wrong_sign(rule, op, node):
+    return {slot: -J for slot, J in rule(op, node).items()}
+
+
+def wrong_axis(rule, op, node):
+    """The axes of a square matrix stay as they are."""
+    return {(0, 0): Permutation((0, 1), node.x_shape, node.dtype)}
+
+
+def missing_broadcast(rule, op, node):
+    """The second operand reaches the first row alone."""
+    rows, columns = node.y_shape
+    blocks = dict(rule(op, node))
+    blocks[0, 1] = Embed(((0, 1, 1), (0, 1, columns)), (rows, columns), node.dtype)
+    return blocks
+
+
+FAULTS = [
+    (wrong_sign, Case("Tanh", (at(2),))),
+    (wrong_sign, Case("MatMul", (at(2, 2), at(2, 1, seed=1)))),
+    (wrong_sign, Case("ReduceMax", (at(2, 2), ints(1)))),
+    (wrong_axis, Case("Transpose", (at(2, 2),))),
+    (missing_broadcast, Case("Add", (at(2, 2), at(1, 2, seed=1)))),
+]
+
+
+@pytest.mark.parametrize(("fault", "case"), FAULTS, ids=lambda x: getattr(x, "__name__", str(x)))
+def test_a_fault_is_refuted(replace, fault, case):
+    assert outcomes(case) == {EXACT}
+    replace(case.op_type, fault)
+    assert REFUTED in outcomes(case)
+
+
+def test_a_sum_over_the_wrong_axis_is_refuted(replace):
+    """Softmax normalised along the other axis."""
+
+    def turned(rule, op, node):
+        step = dataclasses.replace(node.step, attrs={**node.step.attrs, "axis": 0})
+        return rule(op, type(node)(step, node.inputs, node.outputs))
+
+    case = Case("Softmax", (at(2, 2),), {"axis": 1})
+    assert outcomes(case) == {EXACT}
+    replace("Softmax", turned)
+    assert REFUTED in outcomes(case)
+
+
+def test_a_forgotten_broadcast_changes_the_shape(replace):
+    """An operator between other shapes does not even reach the comparison."""
+    replace("Add", lambda rule, op, node: {(0, 1): Permutation((0,), (2,), node.dtype)})
+    with pytest.raises(OnnxJacError, match="between shapes"):
+        outcomes(Case("Add", (at(2, 2), at(2, seed=1))))
+
+
+def test_a_forgotten_block_is_refuted(replace):
+    """An absent key is a claim that the derivative is zero."""
+    replace("Mul", lambda rule, op, node: {(0, 0): rule(op, node)[0, 0]})
+    assert REFUTED in outcomes(Case("Mul", (at(2), at(2, seed=1))))
+
+
+def test_a_wrong_vjp_is_refuted_by_the_second_derivative(replace, monkeypatch):
+    """A factor of the first derivative that is held constant."""
+
+    def frozen(rule, op, node):
+        return {slot: J for slot, J in rule(op, node).items() if slot == (0, 0)}
+
+    case = Case("Mul", (at(2), at(2, seed=1)))
+    check = Check(case)
+    assert {v.outcome for v in check.first()} == {EXACT}
+    replace("Mul", frozen)
+    assert REFUTED in {v.outcome for v in check.second()}
+
+
+# -- faults in the kernels of the numbers reading, which the rules' products call --------------
+
+
+def turned(kernel, x, w, *others, **attrs):
+    """The taps of a kernel in the other order: a convolution for a correlation."""
+    return kernel(x, w[..., ::-1], *others, **attrs)
+
+
+def swapped(kernel, *inputs, pads=(), **attrs):
+    """The padding of the beginning at the end."""
+    return kernel(*inputs, pads=pads[::-1], **attrs)
+
+
+def shifted(kernel, x, index, *others, **attrs):
+    """Every index one too far."""
+    return kernel(x, (index + 1) % x.shape[attrs.get("axis", 0)], *others, **attrs)
+
+
+def reversed_(kernel, *inputs, **attrs):
+    """The entries of the last axis in the other order."""
+    return kernel(*inputs, **attrs)[..., ::-1]
+
+
+def upside_down(kernel, *inputs, **attrs):
+    """The entries of the first axis in the other order."""
+    return kernel(*inputs, **attrs)[::-1]
+
+
+SHIFTED = {"kernel_shape": [2], "pads": [1, 0]}
+BOTH = "Conv ConvTranspose"
+"""Where both have the fault, one is still the adjoint of the other."""
+KERNEL_FAULTS = [
+    (BOTH, turned, Case("Conv", (at(1, 1, 3), at(1, 1, 2, seed=1)), wrt=(0,))),
+    (BOTH, turned, Case("ConvTranspose", (at(1, 1, 2), at(1, 1, 2, seed=1)), wrt=(0,))),
+    ("Conv", turned, Case("Conv", (at(1, 1, 3), at(1, 1, 2, seed=1)))),
+    ("Conv", swapped, Case("Conv", (at(1, 1, 3), at(1, 1, 2, seed=1)), {"pads": [1, 0]})),
+    ("Conv", swapped, Case("AveragePool", (at(1, 1, 3),), SHIFTED)),
+    ("Conv", swapped, Case("LpPool", (at(1, 1, 3),), SHIFTED)),
+    ("ConvTranspose", turned, Case("ConvTranspose", (at(1, 1, 2), at(1, 1, 2, seed=1)))),
+    ("ConvTranspose", turned, Case("Col2Im", (at(1, 2, 2), ints(3), ints(2)))),
+    ("MaxPool", swapped, Case("MaxPool", (numbers(1, 3, 2).reshape(1, 1, 3),), SHIFTED)),
+    ("Gather", shifted, Case("Gather", (at(3), ints(2, 0)))),
+    ("Gather", shifted, Case("MaxRoiPool", (at(1, 1, 2, 2), numbers(0, 0, 0, 1, 1).reshape(1, 5)),
+                             {"pooled_shape": [1, 2]}, wrt=(0,))),
+    ("ScatterND", upside_down, Case("ScatterND", (at(3), ints([2], [0]), at(2, seed=1)))),
+    ("ScatterND", upside_down, Case("MaxUnpool", (at(1, 1, 1), ints(0).reshape(1, 1, 1)),
+                                    {"kernel_shape": [2]})),
+    ("Transpose", reversed_, Case("DepthToSpace", (at(1, 4, 1, 2),), {"blocksize": 2})),
+    ("Expand", reversed_, Case("Tile", (at(2, 2), ints(1, 2)))),
+    ("Concat", reversed_, Case("Concat", (at(1, 2), at(1, 1, seed=1)), {"axis": -1})),
+    ("CumSum", reversed_, Case("CumSum", (at(2, 3), ints(1)))),
+    ("ReduceSum", reversed_, Case("ReduceMean", (at(2, 2), ints(0)))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("names", "fault", "case"), KERNEL_FAULTS, ids=lambda x: getattr(x, "__name__", str(x))
+)
+def test_a_fault_in_a_kernel_is_refuted(monkeypatch, names, fault, case):
+    """The definition does not run the kernel, so that the two differ."""
+    assert outcomes(case) == {EXACT}
+    for name in names.split():
+        wrong = partial(fault, KERNELS[name])
+        monkeypatch.setitem(KERNELS, name, wrong)
+        monkeypatch.setitem(vars(plain), name, wrong)
+    assert REFUTED in outcomes(case)
+
+
+STRIDED = {"kernel_shape": [2], "strides": [2]}
+
+
+@pytest.mark.parametrize("case", [
+    Case("Conv", (at(1, 2, 5), at(2, 1, 2, seed=1)), {"strides": [2], "group": 2}),
+    Case("ConvTranspose", (at(1, 1, 3), at(1, 1, 2, seed=1)), {"strides": [2]}),
+    Case("AveragePool", (at(1, 1, 4),), STRIDED),
+    Case("MaxPool", (numbers(1, 2, 4, 3).reshape(1, 1, 4),), STRIDED),
+], ids=str)  # fmt: skip
+def test_a_wrong_stride_is_refuted(monkeypatch, case):
+    """Windows of which each is one entry behind the other, whatever the stride."""
+    assert outcomes(case) == {EXACT}
+
+    def reach(self, axis, tap):
+        first = tap * self.dilations[axis]
+        return slice(first, first + self.count[axis])
+
+    monkeypatch.setattr(Windows, "reach", reach)
+    assert REFUTED in outcomes(case)

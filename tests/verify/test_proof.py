@@ -1,0 +1,72 @@
+"""A proof as something to read: its parts, and that they are true."""
+
+import warnings
+from importlib.util import find_spec
+
+import pytest
+
+import onnxjac as oj
+from onnxjac.__main__ import main
+from onnxjac.modes.verify.cases import CASES
+from onnxjac.modes.verify.scripts import TORCH
+
+SOME = [("Tanh", ""), ("MatMul", ""), ("Softmax", ""), ("Relu", ""), ("Scaler", "ai.onnx.ml")]
+
+
+@pytest.mark.parametrize(("op_type", "domain"), SOME)
+def test_the_document_has_all_parts(op_type, domain):
+    text = oj.prove(op_type, domain).markdown()
+    parts = ("## Equation", "## Jacobian", "## Verdicts", "## Numerical examples", "## Domain")
+    assert all(part in text for part in parts)
+    assert "ONNX's guide writes the transpose" in text
+    assert "refuted" not in text
+
+
+def test_jupyter_sees_markdown_and_latex():
+    proof = oj.prove("Tanh")
+    assert proof._repr_markdown_() == str(proof) == proof.markdown()
+    assert r"\tanh^{2}" in proof._repr_latex_()
+    assert repr(proof) == "Proof(Tanh: exact, 2 cases)"
+
+
+def test_kinks_are_declared():
+    assert "relu(0): 0" in oj.prove("Relu").markdown()
+
+
+def test_operators_without_a_derivative():
+    proof = oj.prove("Floor")
+    assert proof
+    assert proof.outcome == "zero"
+    assert "piecewise constant" in proof.markdown()
+
+
+def test_unknown_operators():
+    with pytest.raises(oj.UnsupportedOp, match="Did you mean"):
+        oj.prove("Tahn")
+
+
+@pytest.mark.parametrize(("op_type", "domain"), CASES, ids=str)
+def test_examples_in_numbers(op_type, domain):
+    found = oj.prove(op_type, domain).examples
+    assert len(found) >= 2
+    assert max(e.error for e in found) < 1e-5
+
+
+@pytest.mark.peers
+@pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
+@pytest.mark.parametrize("op_type", TORCH)
+def test_the_script_runs_as_printed_and_agrees(op_type):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        script = oj.prove(op_type).script
+        assert script is not None
+        assert script.agreement < 1e-6
+
+
+def test_the_command_line(capsys):
+    assert main(["prove", "ai.onnx.ml::Scaler"]) == 0
+    assert "# ai.onnx.ml::Scaler" in capsys.readouterr().out
+    assert main(["tags", "--op", "Clip", "--format", "csv"]) == 0
+    assert "Clip,input,min,not,almost everywhere" in capsys.readouterr().out
+    assert main(["prove", "Tahn"]) == 1
+    assert "Did you mean" in capsys.readouterr().err

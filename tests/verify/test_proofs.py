@@ -1,0 +1,117 @@
+"""Every rule is the derivative of its definition, by SymPy; a wrong one is refuted."""
+
+import ast
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import onnxjac
+from onnxjac.modes.verify import transcriptions
+from onnxjac.modes.verify.cases import CASES
+from onnxjac.modes.verify.check import Check
+from onnxjac.modes.verify.definition import (
+    BODY,
+    DOCUMENTED,
+    FORMULA,
+    TRANSCRIPTION,
+    Specification,
+)
+from onnxjac.modes.verify.identity import EXACT
+from onnxjac.ops.numbers.pointwise import UFUNCS
+from onnxjac.ops.numbers.table import KERNELS
+from onnxjac.ops.registry import DECLARATIONS
+
+EVERY = [case for cases in CASES.values() for case in cases]
+
+WITHOUT_A_PROOF = {"Gradient", "Adagrad", "Adam", "Momentum"}
+"""Rules that are replaced by plain operators, which have proofs."""
+
+
+@pytest.mark.parametrize("case", EVERY, ids=str)
+def test_the_rule_is_the_derivative(case):
+    check = Check(case)
+    found = check.first()
+    assert found
+    assert {v.outcome for v in found} == {EXACT}, [str(v) for v in found if v.outcome != EXACT]
+
+
+@pytest.mark.parametrize("case", [case for case in EVERY if case.second], ids=str)
+def test_the_recorded_vjp_has_the_second_derivative(case):
+    found = Check(case).second()
+    assert {v.outcome for v in found} <= {EXACT}, [str(v) for v in found if v.outcome != EXACT]
+
+
+@pytest.mark.parametrize("name", CASES, ids=str)
+def test_every_rule_has_a_second_derivative(name):
+    """What is not asked of a large case is asked of a small one."""
+    assert any(case.second for case in CASES[name])
+
+
+@pytest.mark.parametrize("case", EVERY, ids=str)
+def test_the_definition_is_the_operator(case):
+    """At the point, the expressions have the values that the model computes."""
+    check = Check(case)
+    with engine_of(case) as made:
+        for name in check.of:
+            found = check.definition.outputs[name].values
+            np.testing.assert_allclose(found, made[name], rtol=2e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize("case", EVERY, ids=str)
+def test_no_definition_runs_a_kernel_of_the_numbers(case, monkeypatch):
+    """Over expressions: what integers alone decide is left to the numbers reading."""
+    sources = {BODY, DOCUMENTED, FORMULA, TRANSCRIPTION}
+    for name in KERNELS.keys() - UFUNCS.keys():
+        monkeypatch.setitem(KERNELS, name, refusing(KERNELS[name]))
+    assert Check(case).definition.source in sources
+
+
+def refusing(kernel):
+    """The kernel, which takes no objects."""
+
+    def call(*inputs, **attrs):
+        assert not any(isinstance(x, np.ndarray) and x.dtype.hasobject for x in inputs)
+        return kernel(*inputs, **attrs)
+
+    return call
+
+
+def test_the_specification_has_no_kernel_of_the_numbers():
+    """Whatever operator it is asked for, in a case or not."""
+    spec = Specification({})
+    own = {id(kernel) for name, kernel in KERNELS.items() if name not in UFUNCS}
+    assert all(id(spec.kernel(name)) not in own for name in KERNELS)
+
+
+TRANSCRIBED = sorted(Path(transcriptions.__file__).parent.glob("*.py"))
+
+
+@pytest.mark.parametrize("path", TRANSCRIBED, ids=lambda path: path.stem)
+def test_a_transcription_imports_nothing_that_it_judges(path):
+    """No kernel of the numbers reading, no rule, no operator."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    origins = {n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+    assert not {o for o in origins if {"numbers", "rules", "jacobians"} & set(o.split("."))}
+
+
+@contextmanager
+def engine_of(case):
+    """The outputs of the model, by ONNX Runtime where it can."""
+    try:
+        point = {k: x.astype(case.model.inputs[k].dtype) for k, x in case.point.items()}
+        yield case.model.run(point)
+    except onnxjac.OnnxJacError as error:
+        pytest.skip(str(error).splitlines()[0])
+
+
+def test_nearly_every_rule_has_a_proof():
+    """At least 95 % of ONNX's operators with a rule are among the cases."""
+    ruled = {
+        (d.op_type, d.domain) for d in DECLARATIONS.values()
+        if d.zero is None and d.domain in ("", "ai.onnx.ml")
+    }  # fmt: skip
+    missing = {name for name, _ in ruled - CASES.keys()}
+    assert missing <= WITHOUT_A_PROOF
+    assert len(missing) <= 0.05 * len(ruled)

@@ -1,0 +1,62 @@
+"""Method 1 of ONNX's guide: every operator has a script for PyTorch, or there is a reason."""
+
+import warnings
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from onnxjac.modes.verify.case import Case
+from onnxjac.modes.verify.cases import CASES
+from onnxjac.modes.verify.scripts import SCRIPTED, TORCH, UNSCRIPTED, Script, script_of
+
+
+def needs_torch(test):
+    """Run where PyTorch is."""
+    missing = find_spec("torch") is None
+    return pytest.mark.peers(pytest.mark.skipif(missing, reason="PyTorch is not installed")(test))
+
+
+def named(op_type, domain):
+    return f"{domain}::{op_type}" if domain else op_type
+
+
+def script(name):
+    domain, _, op_type = name.rpartition("::")
+    return script_of(op_type, domain, tuple(CASES[op_type, domain]))
+
+
+def test_every_operator_has_a_script_or_a_reason():
+    unscripted = [name for names in UNSCRIPTED.values() for name in names]
+    known = {named(*key) for key in CASES}
+    scripts = TORCH.keys() | SCRIPTED.keys()
+    assert not scripts & set(unscripted)
+    assert not TORCH.keys() & SCRIPTED.keys()
+    assert known <= scripts | set(unscripted)
+    assert scripts <= known
+
+
+@pytest.mark.parametrize("name", [n for names in UNSCRIPTED.values() for n in names])
+def test_what_has_a_reason_has_no_script(name):
+    domain, _, op_type = name.rpartition("::")
+    assert script_of(op_type, domain, tuple(CASES.get((op_type, domain), ()))) is None
+
+
+@needs_torch
+@pytest.mark.parametrize("name", SCRIPTED)
+def test_the_script_runs_as_printed_and_agrees(name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert script(name).agreement < 1e-6
+
+
+@needs_torch
+def test_a_wrong_block_is_seen():
+    """The script compares; a derivative that is off by one entry is printed as such."""
+    head, cut, tail = script("Gather").text.partition("by_onnxjac = (")
+    assert Script(head + cut + tail.replace("1.0", "3.0", 1)).agreement == 2.0
+
+
+def test_integers_are_integers_in_a_script():
+    case = Case("Gather", (np.ones((2, 2)), np.array([1, 0])))
+    assert "w = torch.tensor([2, 0, 2])" in script_of("Gather", "", (case,)).text

@@ -1,0 +1,105 @@
+"""The sweep: every case that ONNX ships is differentiated and checked, operator by operator."""
+
+import json
+import re
+from collections import Counter
+from itertools import chain
+
+import numpy as np
+import pytest
+from onnx import defs
+
+from onnxjac.__main__ import main
+from onnxjac.modes.verify.backend_cases import (
+    DIFFERENTIABLE,
+    KINDS,
+    NONE,
+    UNKNOWN,
+    model_cases,
+    node_cases,
+    tag,
+)
+from onnxjac.modes.verify.sweep import WAYS, chosen, examine
+from onnxjac.ops import DECLARATIONS, Declaration, find
+
+OPERATORS = sorted({case.op_type for case in node_cases()})
+
+SAMPLE = 8
+"""Cases of an operator that are checked in every way; with --whole, all of them."""
+
+
+@pytest.mark.parametrize("op_type", OPERATORS)
+def test_every_case_of(op_type, request):
+    """Products are right and adjoint for every case; graphs and second derivatives for some."""
+    cases = [case for case in node_cases() if case.op_type == op_type]
+    every = request.config.getoption("--whole")
+    some = range(len(cases)) if every else np.random.default_rng(0).permutation(len(cases))[:SAMPLE]
+    assert_all_pass(
+        [examine(c, WAYS if k in some else ("slope", "adjoint")) for k, c in enumerate(cases)]
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_whole_model_of(kind):
+    assert_all_pass([examine(case) for case in model_cases() if case.kind == kind])
+
+
+def assert_all_pass(results):
+    """No check fails, and whatever has a path along tagged ports was checked."""
+    assert [(r.name, r.failed, r.message) for r in results if r.failed] == []
+    tagged = [r for r in results if r.kind == "node" and r.tag != NONE]
+    assert [r.name for r in tagged if not r.checked] == []
+
+
+def test_onnx_tags_as_many_cases_as_we_count():
+    if defs.onnx_opset_version() == 28:
+        tags = Counter(tag(case.model) for case in node_cases())
+        assert tags == {DIFFERENTIABLE: 1051, UNKNOWN: 225, NONE: 608}
+
+
+def test_a_wrong_rule_is_found(monkeypatch):
+    """Tanh with the derivative of something else fails by its slope, and by nothing else."""
+    right = find("Tanh")
+
+    def wrong(op, node):
+        return {key: 1.001 * J for key, J in right.rule(op, node).items()}
+
+    monkeypatch.setitem(DECLARATIONS, ("Tanh", ""), Declaration("Tanh", "", wrong))
+    case = next(case for case in node_cases() if case.op_type == "Tanh")
+    assert examine(case).failed == ("slope",)
+
+
+def test_shards_are_all_of_it_once():
+    parts = (chosen(["Softmax"], (k, 3)) for k in (1, 2, 3))
+    assert sorted(chain(*parts)) == chosen(["Softmax"], (1, 1))
+
+
+def test_the_page(capsys, tmp_path):
+    assert main(["sweep", "--op", "Floor", "Tanh", "--jobs", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"^\| Tanh \| 2 \| 2 \| 0 \| 0 \| 2 \|", shown, re.M)
+    assert re.search(r"^\| Floor .* the result is piecewise constant \|$", shown, re.M)
+    file = tmp_path / "page.md"
+    assert main(["sweep", "--op", "Floor", "Tanh", "--jobs", "1", "-o", str(file)]) == 0
+    assert file.read_text("utf-8").strip() == shown.strip()
+
+
+def test_for_machines(capsys):
+    assert main(["sweep", "--op", "Tanh", "--jobs", "1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {case["op_type"] for case in found["cases"]} == {"Tanh"}
+    assert all(case["errors"]["slope"] < 1 and not case["failed"] for case in found["cases"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--op", "Sofmax"], "Did you mean 'Softmax'"),
+        (["--op", "Floor", "--jobs", "1", "-o", "/nowhere/page.md"], "cannot write"),
+    ],
+)
+def test_refusals_are_one_line(arguments, message, capsys):
+    assert main(["sweep", *arguments]) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
