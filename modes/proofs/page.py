@@ -7,8 +7,8 @@ from typing import Any
 
 import sympy as sp
 
-from ..reporting.html.elements import Markup, card, fold, folded, pre
-from ..reporting.tables import Table
+from ...jacobians.text import Table
+from ..show.markup import Markup, card, fold, folded, pre
 from .check import blocks_of
 from .write import HEAD, MOST, ORIENTATION, Proof, case_cells, left, outputs, tensor, verdict
 

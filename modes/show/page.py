@@ -1,0 +1,171 @@
+"""Page: a report as one HTML file, with nothing from elsewhere: no scripts, no fonts, no links.
+
+Pictures are images within the page, in the colours of the reader's theme.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...jacobians.errors import OnnxJacError
+from ...jacobians.hooks import html
+from ..checking.check import Check
+from ..explanation import Explanation
+from ..linearization import Linearization
+from .canvas import pyplot
+from .markup import FAINT, Markup, tag
+from .plots import plot_graph, plot_jacobian, plot_spectrum
+from .point import At
+from .report import Timings, jacobian_text, model_text, spectrum_text, times_text
+from .singular_values import Spectrum
+
+INK, GROUND = "#010203", "#fdfcfb"
+"""What matplotlib draws with and on, until it gets the colours of the theme."""
+
+LIGHT, DARK = ("#1a1a1a", "#ffffff"), ("#e6e6e6", "#121212")
+"""Ink and ground of the themes."""
+
+THEME = (
+    "<style>:root{{color:{};--ground:{}}}"
+    "@media (prefers-color-scheme:dark){{:root{{color:{};--ground:{}}}}}</style>"
+).format(*LIGHT, *DARK)
+
+INKED = (
+    "text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color",
+    "ytick.color", "grid.color", "legend.edgecolor",
+)  # fmt: skip
+
+GROUNDED = ("figure.facecolor", "savefig.facecolor", "axes.facecolor")
+
+EMPTY = "#dddddd"
+"""The ground of a picture whose cells bear black or white numbers."""
+
+DPI = 144
+"""Dots per inch of what is an image in a picture: twice those of a page."""
+
+COLORS = (
+    ":root {{ color-scheme: light dark; color: {}; background: {}; }}\n"
+    "@media (prefers-color-scheme: dark) {{ :root {{ color: {}; background: {}; }} }}"
+).format(*LIGHT, *DARK)
+
+STYLE = """
+body { max-width: 76rem; margin: 0 auto; padding: 1.5rem; font: 15px/1.5 system-ui, sans-serif; }
+h1 { font-size: 1.6rem; margin: 0 0 .2em; overflow-wrap: anywhere; }
+h2 { font-size: 1.15rem; margin: 2em 0 .6em; border-bottom: 1px solid; padding-bottom: .2em; }
+pre { font: 13px/1.5 ui-monospace, monospace; overflow-x: auto; }
+figure { margin: 0; } figure img { width: 100%; max-width: 44rem; display: block; }
+figcaption { margin-bottom: .4em; }
+.pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(28rem, 1fr)); gap: 2rem; }
+details { font-size: 13px; margin: .3em 0; }
+@media (max-width: 60rem) { .pictures { grid-template-columns: 1fr; } }
+"""
+
+META = Markup(
+    '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All that a report found."""
+
+    at: At
+    source: str
+    J: Linearization
+    explanation: Explanation
+    outcome: Check
+    spectrum: Spectrum
+    times: Timings
+
+
+def page(found: Findings, seed: int = 0) -> str:
+    """The whole page."""
+    title = Path(found.source).name
+    style = tag("style", Markup(COLORS + STYLE))
+    head = tag("head", META, tag("title", f"{title}: Jacobian"), style)
+    body = tag("body", tag("h1", title), tag("div", str(found.J), style=FAINT),
+               *sections(found, seed), footer())  # fmt: skip
+    return f"<!doctype html>\n{tag('html', head, body, lang='en')}"
+
+
+def sections(found: Findings, seed: int) -> Iterator[Markup]:
+    """One part after the other."""
+    at, J = found.at, found.J
+    summary = (
+        model_text(at.model, found.source, at.point, at.given),
+        jacobian_text(J, found.explanation), spectrum_text(found.spectrum),
+        times_text(found.times),
+    )  # fmt: skip
+    yield section("Summary", tag("pre", "\n".join(summary)))
+    yield section("Check", Markup(html(found.outcome)))
+    yield section("Pictures", *pictures(J, seed))
+    yield section("Explanation", Markup(html(found.explanation)))
+    yield section("Operators", Markup(html(J)))
+    yield section("Model", Markup(html(at.model)))
+
+
+def section(title: str, *parts: Markup) -> Markup:
+    """A heading, and what is below it."""
+    return tag("section", tag("h2", title), *parts)
+
+
+def pictures(J: Linearization, seed: int) -> Iterator[Markup]:
+    """Blocks, singular values, and the graph before and after elimination."""
+    if find_spec("matplotlib") is None:
+        yield tag("p", "Pictures need matplotlib: pip install 'onnxjac[plots]'.", style=FAINT)
+        return
+    shown = (
+        picture("Blocks: outputs by inputs", lambda: plot_jacobian(J, seed=seed), ground=EMPTY),
+        picture("Singular values", lambda: plot_spectrum(J, seed=seed)),
+        picture("Operators, as the rules give them", lambda: plot_graph(J)),
+        picture("Operators, after elimination", lambda: plot_graph(J, after=True)),
+    )
+    yield Markup(f'<div class="pictures">{"".join(shown)}</div>')
+
+
+def footer() -> Markup:
+    """What made it."""
+    return tag("p", tag("small", f"Made by onnxjac {version('onnxjac')}."), style=FAINT)
+
+
+# -- pictures --------------------------------------------------------------------------------------
+
+
+def picture(title: str, draw: Callable[[], Any], *, ground: str = GROUND) -> Markup:
+    """What `draw` draws, under its title; a sentence where it cannot be drawn."""
+    try:
+        shown: object = tag("img", src=data_uri(drawn(draw, ground)), alt=title)
+    except (OnnxJacError, np.linalg.LinAlgError) as error:
+        shown = tag("p", f"Not drawn: {error}", style=FAINT)
+    return tag("figure", tag("figcaption", tag("b", title)), shown)
+
+
+def drawn(draw: Callable[[], Any], ground: str) -> str:
+    """A figure as SVG, its ink left to the theme."""
+    plt = pyplot()
+    plt.switch_backend("agg")  # no window, whatever the machine has
+    style = {**dict.fromkeys(INKED, INK), **dict.fromkeys(GROUNDED, GROUND)}
+    with plt.rc_context({**style, "axes.facecolor": ground, "svg.hashsalt": "onnxjac"}):
+        axes = draw()
+        text = io.StringIO()
+        axes.figure.savefig(text, format="svg", dpi=DPI, metadata={"Date": None})
+        plt.close(axes.figure)
+    svg = text.getvalue()
+    start = svg.index("<svg")
+    head = svg.index(">", start) + 1
+    body = svg[head:].replace(INK, "currentColor").replace(GROUND, "var(--ground)")
+    return svg[start:head] + THEME + body
+
+
+def data_uri(svg: str) -> str:
+    """The address of an image that holds the image."""
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
