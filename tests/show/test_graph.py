@@ -10,11 +10,18 @@ from matplotlib.transforms import Bbox
 
 import onnxjac as oj
 from onnxjac.jacobians import Dense
-from onnxjac.modes.plots.condense import banded, chained, merged
-from onnxjac.modes.plots.drawing import BANDS, DOTS, drawing_of
-from onnxjac.modes.plots.graph import drawn
-from onnxjac.modes.plots.layers import Link, places
-from plots.examples import curved, dense, steps
+from onnxjac.modes.show.graph import drawn
+from onnxjac.modes.show.graph_layout import (
+    BANDS,
+    DOTS,
+    Link,
+    banded,
+    chained,
+    drawing_of,
+    merged,
+    places,
+)
+from show.examples import curved, dense, steps
 
 
 def written(ax):

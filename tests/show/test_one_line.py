@@ -5,8 +5,7 @@ import pytest
 
 import onnxjac as oj
 from onnxjac.jacobians import Block, Dense, Diagonal, Product, Sum
-
-from .models import X, long, network
+from show.examples import X, long, network
 
 WIDE = 320
 """Characters of a sum of what has names of its own."""

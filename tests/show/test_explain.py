@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 import onnxjac as oj
-from onnxjac.modes.explaining.mathematics import mathematics
+from onnxjac.modes.show.explain import mathematics
 from onnxjac.ops import DECLARATIONS, Step
-
-from .models import X, network
+from show.examples import X, network
 
 
 @pytest.fixture(scope="module")

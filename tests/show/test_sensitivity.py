@@ -6,7 +6,7 @@ from matplotlib import pyplot as plt
 from numpy.testing import assert_allclose
 
 import onnxjac as oj
-from plots.examples import dense, images, parsed
+from show.examples import dense, images, parsed
 
 plot = oj.plots.plot_sensitivity
 

@@ -11,10 +11,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 import onnxjac as oj
 from estimators.examples import Hidden
 from onnxjac.jacobians import Dense, Diagonal, Zero
-from onnxjac.modes.plots.blocks import MOST, TILES, write_numbers
-from onnxjac.modes.plots.norms import block_norms
-from onnxjac.modes.plots.sides import Side, sides
-from plots.examples import RNG, curved, dense
+from onnxjac.modes.show.canvas import Side, sides
+from onnxjac.modes.show.matrix import MOST, TILES, block_norms, write_numbers
+from show.examples import RNG, curved, dense
 
 
 def drawn(ax):

@@ -10,8 +10,7 @@ import onnxjac as oj
 from jacobians.examples import EXAMPLES, Draw
 from onnxjac.jacobians import Dense, Diagonal, Product, Sum
 from onnxjac.jacobians.hooks import html
-
-from .models import EVIL, X, hostile, long, network, scalar
+from show.examples import EVIL, X, hostile, long, network, scalar
 
 PLAIN = {
     "b", "details", "div", "pre", "small", "summary", "table", "tbody", "td", "th", "thead", "tr",

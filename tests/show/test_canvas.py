@@ -9,7 +9,8 @@ from matplotlib.colors import to_hex
 
 import onnxjac as oj
 from onnxjac.jacobians import Dag, progress
-from plots.examples import dense
+from onnxjac.modes.show import matrix
+from show.examples import dense
 
 
 def test_importing_does_not_load_matplotlib():
@@ -64,8 +65,7 @@ def test_a_picture_says_how_far_it_is_where_that_is_wanted(picture, wanted, monk
         return sweep(*given, **how)
 
     monkeypatch.setattr(Dag, "sweep", watched)
-    module = sys.modules["onnxjac.modes.plots.spy"]  # the package has the function of that name
-    monkeypatch.setattr(module, "pattern", lambda J: watched_pattern(J, seen))
+    monkeypatch.setattr(matrix, "pattern", lambda J: watched_pattern(J, seen))
     picture(dense(), progress=wanted)
     assert seen == {wanted}
     assert progress.WANTED.get() is None

@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 import onnx
 import pytest
 
-from commands.running import DIGITS, answer, written
-from onnxjac.modes.commands import page as module
+from onnxjac.modes.show import page as module
+from show.running import DIGITS, answer, written
 
 VOID = {"meta", "img", "link", "br"}
 

@@ -8,13 +8,12 @@ import pytest
 
 import onnxjac as oj
 from check_rule import one_node
-from onnxjac.modes.explaining.jumps import COUNTED_JUMPS, JUMPS
-from onnxjac.modes.explaining.kinks import COUNTS
 from onnxjac.modes.load import load
 from onnxjac.modes.proofs.case import Case
 from onnxjac.modes.proofs.cases import CASES
 from onnxjac.modes.proofs.kinked import KINKS, kink_set
 from onnxjac.modes.proofs.pieces import SECOND
+from onnxjac.modes.show.kink_counts import COUNTED_JUMPS, COUNTS, JUMPS
 from onnxjac.ops.conventions import CONVENTIONS
 from onnxjac.ops.given import GIVEN
 from onnxjac.ops.rules.elementwise import FORMULAS
