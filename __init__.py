@@ -37,8 +37,7 @@ from .modes.over_data import (
 from .modes.proofs import prove, tags
 from .modes.recording import at_point as _at_point  # noqa: F401  (long loops in a tape)
 from .modes.reverse import grad, vjp
-from .modes.show import composition as _composition  # noqa: F401  (C.explain)
-from .modes.show import explain as _explain  # noqa: F401  (J.explain)
+from .modes.show import explain as _explain  # noqa: F401  (J.explain and C.explain)
 from .modes.show import html as _html  # noqa: F401  (what notebooks show)
 from .modes.show import plots
 from .modes.solvers.euler import euler_residual, implicit_euler

@@ -1,4 +1,4 @@
-"""Explanation: what `J.explain()` returns, as data and as tables; `show/` makes it."""
+"""Explanation: what `explain()` of an operator returns, as data and as tables; `show/` makes it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..jacobians import prod_text
 from ..jacobians.hooks import Shown
 from ..jacobians.text import Table, abridged_lines, joined, time_text
 
@@ -15,6 +16,7 @@ STRETCHES = ("stretch", "from → to", "ops", "not by", "structure", "choice", *
 KINKS = ("op", "node", "tensor", "kink", "entries on it", "derivative given there")
 CUTS = ("op", "node", "why its derivative is zero")
 TENSORS = ("tensor", "role", "shape", "type")
+PARTS = ("term", "part", "what it is", "shape", "flops", "bytes")
 
 ESTIMATED = (
     "Times are estimates for one product, of the cost model that elimination decides with; dense "
@@ -240,3 +242,45 @@ class Local(Tables):
         parts = [self.title, rule, *map(str, self.tables()), "\n".join(self.legend),
                  *not_met(self.kinks), self.why]  # fmt: skip
         return "\n\n".join(filter(None, parts))
+
+
+@dataclass(frozen=True)
+class Part:
+    """One factor of one term: Jᵀ, J, or what stands between or beside them."""
+
+    term: int
+    name: str
+    structure: str
+    shape: tuple[int, int]
+    flops: int
+    nbytes: int
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        amounts = f"{self.flops:,}", f"{self.nbytes:,}"
+        return str(self.term), self.name, self.structure, prod_text(self.shape), *amounts
+
+
+@dataclass(frozen=True, repr=False)
+class Composition(Tables):
+    """The factors of a symmetric operator from left to right, and its cost.
+
+    `asked` is the call that made the operator, `cost` the cost of one product, and `kinks` are the
+    kinks of the Jacobians inside at their point, where J is what is declared there.
+    """
+
+    asked: str
+    cost: str
+    parts: tuple[Part, ...]
+    kinks: tuple[Kink, ...] = ()
+
+    def tables(self) -> Iterator[Table]:
+        parts = Table("parts", PARTS, tuple(part.cells for part in self.parts), PARTS[-2:])
+        return (table for table in (parts, kink_table(self.kinks)) if table.rows)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        return *filter(None, [self.asked]), self.cost, *not_met(self.kinks)
+
+    def __str__(self) -> str:
+        return "\n\n".join([self.title, *map(str, self.tables()), "\n".join(self.lines)])

@@ -39,15 +39,14 @@ def structure_kind(structure: str) -> str:
 
 
 def end_names(J: Linearization) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of the `of` and of the `wrt` tensors."""
-    of, wrt = (tuple(spec.name for spec in side) for side in (J.codomain, J.domain))
-    return of, wrt
+    """Names of the `wrt` and of the `of` tensors."""
+    wrt, of = (tuple(spec.name for spec in side) for side in (J.domain, J.codomain))
+    return wrt, of
 
 
 def tensor_names(J: Linearization) -> tuple[str, ...]:
     """Names of the tensors behind the vertices of J's DAG."""
-    of, wrt = end_names(J)
-    return vertex_names(J.entries, wrt, of)
+    return vertex_names(J.entries, *end_names(J))
 
 
 @dataclass(frozen=True)

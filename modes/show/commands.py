@@ -32,26 +32,12 @@ from ..sweep.run import Shard, chosen, sweep
 from ..sweep.table import page as sweep_page
 from ..sweep.table import records
 from ..training.lowering import lower_gradients
+from . import report
 from .command import AT_POINT, MODEL, Command, output, positive
 from .output import Output
 from .page import Findings, page
 from .point import At, at_point, jacobian_at
-from .report import (
-    CHECK_KEYS,
-    JACOBIAN_KEYS,
-    KEYS,
-    SPECTRUM_KEYS,
-    check_facts,
-    check_text,
-    jacobian_facts,
-    jacobian_text,
-    model_facts,
-    model_text,
-    spectrum_text,
-    timed,
-    times_text,
-)
-from .singular_values import largest
+from .spectra import largest
 
 MOST = 5
 """Singular values in a report."""
@@ -62,20 +48,24 @@ MOST = 5
 def run_report(args: Namespace, out: Output) -> bool:
     """Each section as soon as it is known; the page, if asked for, at the end."""
     at = at_point(args)
-    about = at.model, args.model, at.point, at.given
-    out.tell(model_text(*about), **model_facts(*about))
+    facts = report.model_facts(at.model, args.model, at.point, at.given)
+    summary = [report.model_text(at.model, facts)]
+    out.tell(summary[-1], **facts)
     J = jacobian_at(at, args)
     found = J.explain()
-    out.tell(jacobian_text(J, found), jacobian=jacobian_facts(J), explanation=found.to_dict())
+    summary.append(report.jacobian_text(J, found))
+    out.tell(summary[-1], jacobian=report.jacobian_facts(J), explanation=found.to_dict())
     outcome = J.check(seed=args.seed)
-    out.tell(check_text(outcome), check=check_facts(outcome))
+    out.tell(report.check_text(outcome), check=report.check_facts(outcome))
     with counting("singular values", "products") as tick:
         values = largest(J, MOST, seed=args.seed, tick=tick)
-    out.tell(spectrum_text(values), spectrum=values)
-    times = timed(J, args.seed)
-    out.tell(times_text(times), times=times)
+    summary.append(report.spectrum_text(values))
+    out.tell(summary[-1], spectrum=values)
+    times = report.timed(J, args.seed)
+    summary.append(report.times_text(times))
+    out.tell(summary[-1], times=times)
     if args.html:
-        made = page(Findings(at, args.model, J, found, outcome, values, times), args.seed)
+        made = page(Findings(args.model, at.model, J, summary, outcome, found), args.seed)
         save_text(made, args.html)
         out.wrote(args.html, "written", pictures=made.count("<img "))
     return outcome.passed
@@ -92,7 +82,7 @@ REPORT = Command(
      "model.onnx --input point.npz --wrt fc1.weight fc1.bias --of logits",
      "model.onnx --dtype float64 --engine numpy --html report.html",
      "model.onnx --json > report.json"),
-    {**KEYS,
+    {**report.KEYS,
      "file": "with --html the page that was written",
      "pictures": "with --html how many pictures are in it"},
 )  # fmt: skip
@@ -102,7 +92,8 @@ def run_check(args: Namespace, out: Output) -> bool:
     """Every test of `J.check()`."""
     J = jacobian_at(at_point(args), args)
     outcome = J.check(seed=args.seed)
-    out.tell(f"{J}\n{outcome}", jacobian=jacobian_facts(J), check=check_facts(outcome))
+    facts = {"jacobian": report.jacobian_facts(J), "check": report.check_facts(outcome)}
+    out.tell(f"{J}\n{outcome}", **facts)
     return outcome.passed
 
 
@@ -113,7 +104,7 @@ CHECK = Command(
     AT_POINT,
     ("model.onnx", "model.onnx --dtype float64 --seed 7",
      "model.onnx --input point.npz --wrt fc1.weight --of logits --json"),
-    {"jacobian": JACOBIAN_KEYS, "check": CHECK_KEYS},
+    {"jacobian": report.JACOBIAN_KEYS, "check": report.CHECK_KEYS},
 )  # fmt: skip
 
 
@@ -128,7 +119,7 @@ def run_jacobian(args: Namespace, out: Output) -> bool:
     with drafts(args.output) as draft:
         write(draft, matrix, {**named("of", J.codomain), **named("wrt", J.domain)})
     entries = int(matrix.nnz if args.sparse else matrix.size)
-    out.wrote(args.output, f"{J}, {entries:,} entries", jacobian=jacobian_facts(J),
+    out.wrote(args.output, f"{J}, {entries:,} entries", jacobian=report.jacobian_facts(J),
               sparse=args.sparse, entries=entries)  # fmt: skip
     return True
 
@@ -162,7 +153,7 @@ JACOBIAN = Command(
      "model.onnx --input point.npz --sparse -o J.npz --json"),
     {"file": "the file that was written: `jacobian`, or with --sparse what SciPy writes; `of` and "
              "`wrt`, names of tensors; `of_offsets` and `wrt_offsets`, where each begins",
-     "jacobian": JACOBIAN_KEYS,
+     "jacobian": report.JACOBIAN_KEYS,
      "sparse": "whether it is a sparse matrix",
      "entries": "how many entries were written"},
 )  # fmt: skip
@@ -175,7 +166,7 @@ def run_spectrum(args: Namespace, out: Output) -> bool:
     what = "eigenvalues" if args.hessian else "singular values"
     with counting(what, "products") as tick:
         found = largest(A, args.k, eigenvalues=args.hessian, seed=args.seed, tick=tick)
-    out.tell(f"{A}\n{spectrum_text(found, what)}", operator=str(A), of=what, **asdict(found))
+    out.tell(f"{A}\n{report.spectrum_text(found, what)}", operator=str(A), of=what, **asdict(found))
     return not found.why
 
 
@@ -199,7 +190,7 @@ SPECTRUM = Command(
      "model_with_loss.onnx --hessian --of loss --wrt fc1.weight"),
     {"operator": "the operator, as a line of mathematics",
      "of": "singular values or eigenvalues",
-     **SPECTRUM_KEYS},
+     **report.SPECTRUM_KEYS},
 )  # fmt: skip
 
 

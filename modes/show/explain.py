@@ -1,27 +1,48 @@
-"""Explain: `J.explain()`, what J is made of and how its products go, and `J.explain("node")`."""
+"""Explain: what an operator is made of and how its products go.
+
+`J.explain()` is of the Jacobian of a model, `J.explain("node")` of one step, and `C.explain()` of a
+symmetric operator.
+"""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import Any
 
 from ...jacobians import Dag, Jacobian, prod_text
 from ...jacobians.errors import UnknownTensor, closest
 from ...jacobians.hooks import explain
-from ...jacobians.products import factors_of
+from ...jacobians.products import Product, factors_of
 from ...jacobians.sums import terms_of
-from ...jacobians.text import bytes_text
+from ...jacobians.text import bytes_text, time_text
 from ...ops import Node, Step, find
 from ...ops.rules.elementwise import FORMULAS, Elementwise
+from ..curvature.composition import inner, linearized, maker, origin
+from ..curvature.symmetric import Curvature
+from ..elimination.cost import seconds
 from ..elimination.dense import orders
 from ..elimination.planned import collapse_of, eliminated, plan_of
-from ..explanation import Cut, Explanation, Local, Mathematics, Row, Stretch
+from ..explanation import Composition, Cut, Explanation, Local, Mathematics, Part, Row, Stretch
 from ..linearization import Linearization
 from ..products.compiled import Compiled
 from ..tape.active import cuts
 from ..tape.checkpoint import Checkpointed
-from .blocks import changes, end_names, fates, held_in, row_of, stretches_of, tensor_names
+from .blocks import (
+    changes,
+    end_names,
+    fates,
+    held_in,
+    row_of,
+    stretches_of,
+    structure_text,
+    tensor_names,
+)
 from .kinks import AtPoint, kinks_at
+
+MIDDLES = {"gauss_newton": "loss Hessian", "fisher": "covariance", "empirical_fisher": "gradients"}
+"""The function that was called -> what stands between Jᵀ and J."""
 
 CHECKPOINTED = "checkpointed: blocks are made again at every product, and never multiplied out"
 
@@ -33,7 +54,7 @@ def _(J: Linearization, name: str | None = None) -> Explanation | Local:
 
 def explanation(J: Linearization) -> Explanation:
     """All that is known of a Jacobian; takes a run of the model where operators have kinks."""
-    of, wrt = end_names(J)
+    wrt, of = end_names(J)
     return Explanation(
         repr(J),
         *products_of(J),
@@ -147,7 +168,7 @@ def why_none(J: Linearization, step: Step) -> str:
     route, _ = J.route.flat(J.point)
     if step not in route.steps:
         return "At the point it is unrolled: its turns, or its branch, are steps of their own."
-    of, wrt = map(", ".join, end_names(J))
+    wrt, of = map(", ".join, end_names(J))
     return f"It has no block here: it is not on a differentiable way from ({wrt}) to ({of})."
 
 
@@ -223,3 +244,53 @@ def equation(left: str, right: object) -> str:
     from sympy import Eq, Symbol, pretty
 
     return str(pretty(Eq(Symbol(left), right, evaluate=False), use_unicode=True, wrap_line=False))
+
+
+# -- composition: a symmetric operator -------------------------------------------------------------
+
+
+@explain.register(Curvature)
+def composition(C: Curvature) -> Composition:
+    """The factors of C, and the cost of a product."""
+    made = origin(C)
+    kinks = dict.fromkeys(kink for J in linearized(made) for kink in kinks_at(J))
+    parts = parts_of(inner(C), MIDDLES.get(maker(made)[0], ""))
+    return Composition(repr(C), asked(made), cost_of(C), tuple(parts), tuple(kinks))
+
+
+def parts_of(operator: Jacobian, middle: str) -> Iterator[Part]:
+    """Every Jacobian of a model in every term, and in one piece what stands before or between."""
+    for k, term in enumerate(terms_of(operator), 1):
+        met = False
+        for ours, group in groupby(factors_of(term), lambda J: isinstance(J, Linearization)):
+            if ours:
+                yield from (part(k, "Jᵀ" if J.transposed else "J", J) for J in group)
+            else:
+                factors = tuple(group)
+                whole = factors[0] if len(factors) == 1 else Product(factors)
+                yield part(k, middle if met else "", whole)
+            met = met or ours
+
+
+def part(term: int, name: str, J: Any) -> Part:
+    """The row of an operator."""
+    return Part(term, name, structure_text(repr(J)), J.shape, J.flops, J.nbytes)
+
+
+def asked(C: Jacobian) -> str:
+    """The call that made an operator, as far as it is known."""
+    name, options = maker(C)
+    plain = str | int | float | tuple | None
+    said = ", ".join(f"{k}={value!r}" for k, value in options.items() if isinstance(value, plain))
+    return f"made by {name}(model, inputs, {said})" if name else ""
+
+
+def cost_of(C: Jacobian) -> str:
+    """Work and memory; for an operator over data, the passes over the data."""
+    dense = C.shape[0] * C.shape[1] * C.dtype.itemsize
+    stream = getattr(inner(C), "stream", None)
+    if stream is not None:
+        count = f"{stream.batches.count:,} batches" if stream.batches.count else "the batches"
+        return f"one product: a pass over {count}; {bytes_text(dense)} if it were dense"
+    work = f"{C.flops:,} flops, {time_text(seconds(C))} by the cost model"
+    return f"one product: {work}; {bytes_text(C.nbytes)} held, {bytes_text(dense)} if it were dense"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,19 +13,8 @@ from ...jacobians.errors import InputError
 from ..elimination.planned import eliminated
 from ..hessian import Hessian
 from ..linearization import Linearization
+from . import canvas
 from .blocks import tensor_names
-from .canvas import (
-    BLUE,
-    GREY,
-    LETTER,
-    SMALL,
-    VERMILLION,
-    WIDTH,
-    axes,
-    foreground,
-    pyplot,
-    shortened,
-)
 from .graph_layout import Drawing, Link, Places, drawing_of
 
 if TYPE_CHECKING:
@@ -37,7 +26,7 @@ THIN, WIDE = 0.6, 3.0
 GAP = 0.12
 """The share of a layer between the end of a bent arrow and its point."""
 
-ARROW: dict[str, Any] = {"arrowstyle": "-|>", "color": GREY, "mutation_scale": 9}
+ARROW: dict[str, Any] = {"arrowstyle": "-|>", "color": canvas.GREY, "mutation_scale": 9}
 
 LINE = 0.15
 """Inches that a line of the smallest text is high."""
@@ -73,8 +62,8 @@ def plot_elimination(J: Jacobian, *, axs: tuple[Axes, Axes] | None = None) -> tu
     J = of_model(J)
     both = [drawn(J, dag) for dag in (J.dag, eliminated(J.dag))]
     if axs is None:
-        size = WIDTH, max(drawing.height for drawing in both)
-        axs = pyplot().subplots(1, 2, figsize=size, layout="constrained")[1]
+        size = canvas.WIDTH, max(drawing.height for drawing in both)
+        axs = canvas.pyplot().subplots(1, 2, figsize=size, layout="constrained")[1]
     if not (hasattr(axs, "__len__") and len(axs) == 2):
         raise InputError(f"axs must be two Axes, as `plt.subplots(1, 2)[1]` has them, not {axs!r}")
     layers = max(drawing.layers for drawing in both)
@@ -104,7 +93,7 @@ def plotted(J: Linearization, *, after: bool, ax: Axes | None, layers: int | Non
     """One of the two graphs, with room for `layers` layers."""
     dag = eliminated(J.dag) if after else J.dag
     drawing = drawn(J, dag)
-    ax = axes(ax, drawing.height)
+    ax = canvas.axes(ax, drawing.height)
     tensors = len({v for edge in dag.edges for v in (edge.start, edge.end)})
     when = "after elimination" if after else "as declared"
     operators = f"{len(dag.edges):,} operator{'s' * (len(dag.edges) != 1)}"
@@ -121,24 +110,20 @@ def draw(ax: Axes, drawing: Drawing, layers: int) -> None:
     most = max(link.flops for link in drawing.links)
     for link in drawing.links:
         draw_link(ax, drawing.places, link, width(link.flops, most))
-    for kind, color, text in kinds(drawing):
+    between = drawing.places.keys() - drawing.sources - drawing.sinks
+    for kind, color, text in ((drawing.sources, canvas.BLUE, "wrt"),
+                              (between, canvas.foreground(), "between"),
+                              (drawing.sinks, canvas.VERMILLION, "of")):  # fmt: skip
         at = np.array([drawing.places[v] for v in kind if v in drawing.places]).reshape(-1, 2)
         ax.plot(*at.T, "o", color=color, markersize=5, label=text, zorder=3)
     x = [x for x, _ in drawing.places.values()]
     ax.set_xlim(min(x) - 0.9, max(x) + 0.9)  # room for names on both sides
     ax.set_ylim(layers - 0.6, -0.4)
     ax.set_axis_off()
-    ax.plot([], [], color=GREY, linewidth=WIDE, label=f"{most:,} flops")
-    ax.legend(fontsize=SMALL, loc="upper center", bbox_to_anchor=(0.5, 0), ncols=2, frameon=False)
+    ax.plot([], [], color=canvas.GREY, linewidth=WIDE, label=f"{most:,} flops")
+    ax.legend(fontsize=canvas.SMALL, loc="upper center", bbox_to_anchor=(0.5, 0), ncols=2,
+              frameon=False)  # fmt: skip
     write(ax, drawing)
-
-
-def kinds(drawing: Drawing) -> Iterable[tuple[Iterable[int], str, str]]:
-    """The points of each kind, their colour, and the name of the kind."""
-    ends = drawing.sources | drawing.sinks
-    yield drawing.sources, BLUE, "wrt"
-    yield drawing.places.keys() - ends, foreground(), "between"
-    yield drawing.sinks, VERMILLION, "of"
 
 
 def draw_link(ax: Axes, places: Places, link: Link, points: float) -> None:
@@ -219,12 +204,12 @@ class Sheet:
     @property
     def letters(self) -> int:
         """Letters that fit between two columns of points."""
-        return max(6, int(self.inches[0] / LETTER) - 3)
+        return max(6, int(self.inches[0] / canvas.LETTER) - 3)
 
     def box(self, what: str, at: Spot) -> Box:
         """The area that a text beside a place would cover."""
         start = at.x * self.inches[0] + at.side * ASIDE / 72
-        end, middle = start + at.side * LETTER * len(what), at.y * self.inches[1]
+        end, middle = start + at.side * canvas.LETTER * len(what), at.y * self.inches[1]
         return Box(min(start, end), max(start, end), middle - LINE / 2, middle + LINE / 2)
 
     def hidden(self, what: str, at: Spot) -> float:
@@ -238,8 +223,8 @@ class Sheet:
         color = self.ax.figure.get_facecolor()
         faded = {"facecolor": color, "alpha": 0.7, "edgecolor": "none", "pad": 0.5}
         self.ax.annotate(
-            what, at[:2], (ASIDE * at.side, 0), textcoords="offset points", va="center",
-            bbox=faded, ha="left" if at.side > 0 else "right", fontsize=SMALL, zorder=4, **style,
+            what, at[:2], (ASIDE * at.side, 0), textcoords="offset points", va="center", bbox=faded,
+            ha="left" if at.side > 0 else "right", fontsize=canvas.SMALL, zorder=4, **style,
         )  # fmt: skip
 
 
@@ -249,15 +234,15 @@ def write(ax: Axes, drawing: Drawing) -> None:
     left = min(x for x, _ in places.values())
     for v, name in drawing.names.items():
         x, y = places[v]
-        sheet.write(shortened(name, sheet.letters), Spot(x, y, -1 if x == left else 1))
+        sheet.write(canvas.shortened(name, sheet.letters), Spot(x, y, -1 if x == left else 1))
     if not drawing.named:
         return
     out = Counter(link.start for link in drawing.links)
     for link in drawing.links:
-        what = shortened(link.text, sheet.letters)
+        what = canvas.shortened(link.text, sheet.letters)
         spots = label_spots(places, link, alone=out[link.start] == 1)
         at = min(spots, key=lambda spot: sheet.hidden(what, spot))  # of several, the first
-        sheet.write(what, at, style="italic", color=GREY)
+        sheet.write(what, at, style="italic", color=canvas.GREY)
 
 
 def label_spots(places: Places, link: Link, *, alone: bool) -> Iterator[Spot]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import inf
+from statistics import fmean
 from typing import NamedTuple
 
 from ...jacobians import Dag
@@ -115,16 +117,11 @@ def places(links: Iterable[Link]) -> Places:
         rows[depth].append(vertex)
     x: dict[int, float] = {}
     for depth in sorted(rows):
-        wanted = {v: _mean([x[w] for w in before[v]]) for v in rows[depth]}
-        taken = -float("inf")
+        wanted = {v: fmean(x[w] for w in before[v]) if before[v] else inf for v in rows[depth]}
+        taken = -inf
         for v in sorted(rows[depth], key=lambda v: (wanted[v], v)):
             x[v] = taken = max(min(wanted[v], max(taken + 1, 0)), taken + 1)
     return {v: (x[v], depth) for v, depth in layer.items()}
-
-
-def _mean(numbers: list[float]) -> float:
-    """The mean; of nothing, as far right as there is."""
-    return sum(numbers) / len(numbers) if numbers else float("inf")
 
 
 def layers(links: Iterable[Link]) -> dict[int, int]:

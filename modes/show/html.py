@@ -73,17 +73,10 @@ def amounts(J: Jacobian) -> str:
             f"{bytes_text(J.nbytes)} held, {full} if it were dense")  # fmt: skip
 
 
-@singledispatch
 def flops_text(operator: Jacobian) -> str:
     """Multiplications and additions of one product, where they are known without taking it."""
-    return f"{operator.flops:,}"
-
-
-@flops_text.register(Checkpointed)
-@flops_text.register(OverBatches)
-@flops_text.register(Distributed)
-def _(operator: Jacobian) -> str:
-    return "–"
+    unknown = isinstance(operator, Checkpointed | OverBatches | Distributed)
+    return "–" if unknown else f"{operator.flops:,}"
 
 
 # -- parts: what an operator is composed of --------------------------------------------------------
@@ -191,15 +184,13 @@ def row(part: Part, total: float, room: int, depth: int, named: bool) -> tuple[s
     """One operator: its mathematics, unfolding to its parts, and its amounts."""
     J = part.operator
     text, inner = clipped(repr(J), CELL), parts_of(J) if room > 1 and depth > 1 else ()
-    cell = fold(text, indented(tree(inner, room, depth - 1, ""))) if inner else text
+    cell: str = text
+    if inner:  # the parts of an operator are a step to the right of it
+        step = "margin-left:.4em;padding-left:.8em;border-left:1px solid"
+        cell = fold(text, tag("div", tree(inner, room, depth - 1, ""), style=step))
     shape = f"{prod_text(J.out_shape)} ← {prod_text(J.in_shape)}"
     return (cell, *[part.origin] * named, shape, flops_text(J), bytes_text(J.nbytes),
             share(seconds(J), total))  # fmt: skip
-
-
-def indented(inner: Markup) -> Markup:
-    """The parts of an operator, a step to the right of it."""
-    return tag("div", inner, style="margin-left:.4em;padding-left:.8em;border-left:1px solid")
 
 
 def share(part: float, total: float) -> str:

@@ -64,16 +64,6 @@ def ties_over(node: Node, axes: tuple[int, ...]) -> Count:
     return tied((node.x == np.reshape(node.y, kept_shape(node.x_shape, axes))).sum(axis=axes))
 
 
-def ties_over_axes(node: Node) -> Count:
-    """Ties along the axes of a reduction."""
-    return ties_over(node, reduced_axes(node))
-
-
-def ties_over_space(node: Node) -> Count:
-    """Ties along all axes after batch and channels."""
-    return ties_over(node, spatial(node.x_shape))
-
-
 def ties_of_order(node: Node) -> Count:
     """Results that more than one entry along the axis attains."""
     x, y = (np.moveaxis(np.asarray(array), node.axis, -1) for array in (node.x, node.y))
@@ -134,9 +124,9 @@ def repeated_entries(node: Node) -> Count:
 TIES: Counts = {
     "Max": ties_of_inputs,
     "Min": ties_of_inputs,
-    "ReduceMax": ties_over_axes,
-    "ReduceMin": ties_over_axes,
-    "GlobalMaxPool": ties_over_space,
+    "ReduceMax": lambda node: ties_over(node, reduced_axes(node)),
+    "ReduceMin": lambda node: ties_over(node, reduced_axes(node)),
+    "GlobalMaxPool": lambda node: ties_over(node, spatial(node.x_shape)),
     "MaxPool": ties_of_windows,
     "MaxRoiPool": ties_of_regions,
     "TopK": ties_of_order,
@@ -160,14 +150,9 @@ def zeros(node: Node) -> Count:
     return marked(node.x == 0)
 
 
-def zero_results(node: Node) -> Count:
-    """Norms that are 0."""
-    return marked(node.y == 0)
-
-
 def zero_norms(node: Node) -> Count:
     """For p = 1 entries that are 0, else norms that are 0."""
-    return zeros(node) if node.p == 1 else zero_results(node)
+    return zeros(node) if node.p == 1 else marked(node.y == 0)
 
 
 def zero_rows(node: Node) -> Count:
@@ -204,7 +189,7 @@ def powers_of_zero(node: Node) -> Count:
 MARKS: Counts = {
     "Clip": at_bounds,
     "ReduceL1": zeros,
-    "ReduceL2": zero_results,
+    "ReduceL2": lambda node: marked(node.y == 0),
     "GlobalLpPool": zero_norms,
     "LpPool": zero_norms,
     "LpNormalization": zero_rows,
@@ -322,18 +307,8 @@ LINES: Counts = {
 # Where, is differentiated as it is at the point.
 
 
-def whole(node: Node) -> Count:
-    """Entries that are whole numbers."""
-    return marked(node.x == np.floor(node.x))
-
-
-def half_way(node: Node) -> Count:
-    """Entries half way between whole numbers."""
-    return marked(node.x - np.floor(node.x) == 0.5)
-
-
-def equal(node: Node) -> Count:
-    """Entries that are equal on both sides."""
+def sides_equal(node: Node) -> Count:
+    """Entries that are equal on both sides of a comparison."""
     return marked(np.asarray(node.x) == np.asarray(node.inputs[1]))
 
 
@@ -349,11 +324,11 @@ JUMPS = {
 """Operator -> where its value changes."""
 
 COUNTED_JUMPS: Counts = {
-    "Floor": whole,
-    "Ceil": whole,
-    "Round": half_way,
+    "Floor": lambda node: marked(node.x == np.floor(node.x)),
+    "Ceil": lambda node: marked(node.x == np.floor(node.x)),
+    "Round": lambda node: marked(node.x - np.floor(node.x) == 0.5),
     "Sign": zeros,
-    **dict.fromkeys(COMPARISONS, equal),
+    **dict.fromkeys(COMPARISONS, sides_equal),
 }
 
 COUNTS: Counts = TIES | MARKS | LINES | COUNTED_JUMPS

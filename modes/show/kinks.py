@@ -63,8 +63,7 @@ class AtPoint:
     @cached_property
     def ends(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Names of the `wrt` and `of` tensors."""
-        of, wrt = end_names(self.J)
-        return wrt, of
+        return end_names(self.J)
 
     @cached_property
     def owners(self) -> Mapping[Outputs, Step]:

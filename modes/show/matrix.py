@@ -16,21 +16,7 @@ from ...jacobians.progress import progress as watched
 from ..estimators.probes import signs
 from ..estimators.result import mean
 from ..sparse import pattern
-from .canvas import (
-    MAGNITUDES,
-    SIGNED,
-    SMALL,
-    axes,
-    bar,
-    below,
-    check_jacobian,
-    foreground,
-    mark,
-    matrix_axes,
-    placed,
-    sides,
-    slant,
-)
+from . import canvas
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -73,8 +59,8 @@ def plot_jacobian(
     is no Axes, and where J is no operator of onnxjac or has no entries; `LimitError` where
     `entries=True` needs more than `toarray` may take.
     """
-    check_jacobian(J)
-    rows, columns = sides(J)
+    canvas.check_jacobian(J)
+    rows, columns = canvas.sides(J)
     single = len(rows.labels) == len(columns.labels) == 1
     few = single and J.shape[0] * J.shape[1] <= ENTRIES
     with watched(progress):
@@ -91,40 +77,40 @@ def _(J: Jacobian, **options: Any) -> Axes:
 def plot_entries(J: Jacobian, ax: Axes | None) -> Axes:
     """Every entry, red above zero and blue below."""
     matrix = np.asarray(J.toarray(), float)
-    ax = matrix_axes(J, ax)
+    ax = canvas.matrix_axes(J, ax)
     most = float(np.abs(matrix).max())
-    image = ax.imshow(matrix, SIGNED, vmin=-most, vmax=most, **placed(J))
-    mark(ax, J)
-    bar(image, "entry")
+    image = ax.imshow(matrix, canvas.SIGNED, vmin=-most, vmax=most, **canvas.placed(J))
+    canvas.mark(ax, J)
+    canvas.bar(image, "entry")
     return ax
 
 
 def plot_blocks(J: Jacobian, ax: Axes | None, seed: int) -> Axes:
     """‖∂of/∂wrt‖_F for every pair of tensors; a block that is zero stays empty."""
-    rows, columns = (side.merged(MOST) for side in sides(J))
+    rows, columns = (side.merged(MOST) for side in canvas.sides(J))
     norms = block_norms(J, rows.edges, columns.edges, seed=seed)
-    ax = axes(ax, min(5.0, 1.7 + 0.25 * len(rows.labels)) + below(columns.labels))
+    ax = canvas.axes(ax, min(5.0, 1.7 + 0.25 * len(rows.labels)) + canvas.below(columns.labels))
     image = coloured(ax, norms.values, aspect="auto")
     ax.set_xticks(range(len(columns.labels)), columns.labels)
-    ax.set_yticks(range(len(rows.labels)), rows.labels, fontsize=SMALL)
-    slant(ax, len(columns.labels))
+    ax.set_yticks(range(len(rows.labels)), rows.labels, fontsize=canvas.SMALL)
+    canvas.slant(ax, len(columns.labels))
     ax.set(xlabel=columns.title, ylabel=rows.title)
     if len(columns.labels) <= NUMBERS:
         write_numbers(ax, image, norms.values)
-    bar(image, "Frobenius norm")
+    canvas.bar(image, "Frobenius norm")
     tell_margin(ax, norms)
     return ax
 
 
 def plot_tiles(J: Jacobian, ax: Axes | None, seed: int) -> Axes:
     """√(Σ J² / entries) for every tile of a large matrix."""
-    rows, columns = (side.tiled(TILES) for side in sides(J))
+    rows, columns = (side.tiled(TILES) for side in canvas.sides(J))
     norms = block_norms(J, rows.edges, columns.edges, probes=8, seed=seed)
     counts = np.outer(np.diff(rows.edges), np.diff(columns.edges))
-    ax = matrix_axes(J, ax)
-    image = coloured(ax, norms.values / np.sqrt(counts), **placed(J))
-    mark(ax, J)
-    bar(image, "root mean square of entries")
+    ax = canvas.matrix_axes(J, ax)
+    image = coloured(ax, norms.values / np.sqrt(counts), **canvas.placed(J))
+    canvas.mark(ax, J)
+    canvas.bar(image, "root mean square of entries")
     tell_margin(ax, norms)
     return ax
 
@@ -136,7 +122,7 @@ def coloured(ax: Axes, values: np.ndarray, **options: Any) -> Any:
     shown = np.ma.masked_equal(values, 0)
     low, high = (float(f(shown)) if shown.count() else 1.0 for f in (np.min, np.max))
     norm = LogNorm(low, high) if high > 30 * low else Normalize(0, high)
-    return ax.imshow(shown, MAGNITUDES, norm=norm, **options)
+    return ax.imshow(shown, canvas.MAGNITUDES, norm=norm, **options)
 
 
 def write_numbers(ax: Axes, image: Any, values: np.ndarray) -> None:
@@ -146,7 +132,7 @@ def write_numbers(ax: Axes, image: Any, values: np.ndarray) -> None:
     for (i, j), value in np.ndenumerate(values):
         color = image.cmap(image.norm(value)) if value else ax.get_facecolor()
         dark = np.dot(LUMA, to_rgb(color)) < 0.5
-        ax.text(j, i, two_digits(value), ha="center", va="center", fontsize=SMALL,
+        ax.text(j, i, two_digits(value), ha="center", va="center", fontsize=canvas.SMALL,
                 color="white" if dark else "black")  # fmt: skip
 
 
@@ -177,7 +163,7 @@ def tell_margin(ax: Axes, norms: BlockNorms) -> None:
     """The error of the norms, where they are estimates."""
     if norms.error:
         text = f"from {norms.products} products, standard error up to {norms.error:.0%}"
-        ax.set_title(text, fontsize=SMALL + 1)
+        ax.set_title(text, fontsize=canvas.SMALL + 1)
 
 
 def block_norms(
@@ -245,18 +231,18 @@ def spy(J: Jacobian, *, ax: Axes | None = None, progress: bool | None = None) ->
     is no Axes, and where J is no operator of onnxjac or has no entries; `LimitError` where the
     pattern takes more than 2 GiB.
     """
-    check_jacobian(J)
+    canvas.check_jacobian(J)
     with watched(progress):
         found = pattern(J)
-    ax = matrix_axes(J, ax)
+    ax = canvas.matrix_axes(J, ax)
     from matplotlib.colors import ListedColormap
 
-    shares, options = tiles(found), {**placed(J), "interpolation": "nearest"}
+    shares, options = tiles(found), {**canvas.placed(J), "interpolation": "nearest"}
     if shares.shape == J.shape:  # the colour of text is visible on any background
-        ax.imshow(np.ma.masked_equal(shares, 0), ListedColormap([foreground()]), **options)
+        ax.imshow(np.ma.masked_equal(shares, 0), ListedColormap([canvas.foreground()]), **options)
     else:
-        bar(coloured(ax, shares, **options), "share of entries in a tile")
-    mark(ax, J)
+        canvas.bar(coloured(ax, shares, **options), "share of entries in a tile")
+    canvas.mark(ax, J)
     m, n = J.shape
     ax.set_title(f"{found.nnz:,} of {m:,} × {n:,} entries{share(found.nnz, m * n)}", fontsize=9)
     return ax

@@ -21,12 +21,10 @@ from ...jacobians.hooks import html
 from ..checking.check import Check
 from ..explanation import Explanation
 from ..linearization import Linearization
+from ..model import Model
 from .canvas import pyplot
 from .markup import FAINT, Markup, tag
 from .plots import plot_graph, plot_jacobian, plot_spectrum
-from .point import At
-from .report import Timings, jacobian_text, model_text, spectrum_text, times_text
-from .singular_values import Spectrum
 
 INK, GROUND = "#010203", "#fdfcfb"
 """What matplotlib draws with and on, until it gets the colours of the theme."""
@@ -76,15 +74,14 @@ META = Markup(
 
 @dataclass(frozen=True)
 class Findings:
-    """All that a report found."""
+    """The results of a report; `summary` holds its sections as text."""
 
-    at: At
     source: str
+    model: Model
     J: Linearization
-    explanation: Explanation
+    summary: list[str]
     outcome: Check
-    spectrum: Spectrum
-    times: Timings
+    explanation: Explanation
 
 
 def page(found: Findings, seed: int = 0) -> str:
@@ -92,25 +89,20 @@ def page(found: Findings, seed: int = 0) -> str:
     title = Path(found.source).name
     style = tag("style", Markup(COLORS + STYLE))
     head = tag("head", META, tag("title", f"{title}: Jacobian"), style)
+    made = tag("p", tag("small", f"Made by onnxjac {version('onnxjac')}."), style=FAINT)
     body = tag("body", tag("h1", title), tag("div", str(found.J), style=FAINT),
-               *sections(found, seed), footer())  # fmt: skip
+               *sections(found, seed), made)  # fmt: skip
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}"
 
 
 def sections(found: Findings, seed: int) -> Iterator[Markup]:
     """One part after the other."""
-    at, J = found.at, found.J
-    summary = (
-        model_text(at.model, found.source, at.point, at.given),
-        jacobian_text(J, found.explanation), spectrum_text(found.spectrum),
-        times_text(found.times),
-    )  # fmt: skip
-    yield section("Summary", tag("pre", "\n".join(summary)))
+    yield section("Summary", tag("pre", "\n".join(found.summary)))
     yield section("Check", Markup(html(found.outcome)))
-    yield section("Pictures", *pictures(J, seed))
+    yield section("Pictures", *pictures(found.J, seed))
     yield section("Explanation", Markup(html(found.explanation)))
-    yield section("Operators", Markup(html(J)))
-    yield section("Model", Markup(html(at.model)))
+    yield section("Operators", Markup(html(found.J)))
+    yield section("Model", Markup(html(found.model)))
 
 
 def section(title: str, *parts: Markup) -> Markup:
@@ -132,18 +124,14 @@ def pictures(J: Linearization, seed: int) -> Iterator[Markup]:
     yield Markup(f'<div class="pictures">{"".join(shown)}</div>')
 
 
-def footer() -> Markup:
-    """What made it."""
-    return tag("p", tag("small", f"Made by onnxjac {version('onnxjac')}."), style=FAINT)
-
-
 # -- pictures --------------------------------------------------------------------------------------
 
 
 def picture(title: str, draw: Callable[[], Any], *, ground: str = GROUND) -> Markup:
     """What `draw` draws, under its title; a sentence where it cannot be drawn."""
     try:
-        shown: object = tag("img", src=data_uri(drawn(draw, ground)), alt=title)
+        svg = base64.b64encode(drawn(draw, ground).encode()).decode()
+        shown: object = tag("img", src=f"data:image/svg+xml;base64,{svg}", alt=title)
     except (OnnxJacError, np.linalg.LinAlgError) as error:
         shown = tag("p", f"Not drawn: {error}", style=FAINT)
     return tag("figure", tag("figcaption", tag("b", title)), shown)
@@ -164,8 +152,3 @@ def drawn(draw: Callable[[], Any], ground: str) -> str:
     head = svg.index(">", start) + 1
     body = svg[head:].replace(INK, "currentColor").replace(GROUND, "var(--ground)")
     return svg[start:head] + THEME + body
-
-
-def data_uri(svg: str) -> str:
-    """The address of an image that holds the image."""
-    return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"

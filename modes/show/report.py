@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from textwrap import wrap
 from typing import Any
@@ -20,10 +20,13 @@ from ..linearization import Linearization
 from ..model import Model, TensorSpec
 from ..primal.evaluate import evaluate
 from .blocks import structure_kind
-from .singular_values import Spectrum
+from .spectra import Spectrum
 
 MARGIN = 12
 """Columns that the titles take."""
+
+FEW = 3
+"""At most this many of the heaviest blocks, and of the zero blocks, are named."""
 
 JACOBIAN_KEYS = "an object: text, shape, dtype, of, wrt (names), flops, bytes, dense_bytes"
 CHECK_KEYS = "a list with an object for each test: name, error, tolerance, note, passed"
@@ -56,34 +59,15 @@ def section(title: str, lines: Iterable[str]) -> str:
 # -- the model and the point -----------------------------------------------------------------------
 
 
-def model_text(model: Model, source: str, point: Mapping[str, Any], given: Iterable[str]) -> str:
-    """The model, its inputs and outputs, and the point."""
-    kinds = tally(step.op_type for step in model.steps)
-    given = set(given)
-    points = (
-        f"{name} {value.dtype}[{prod_text(value.shape)}], {'given' if name in given else 'random'}"
-        for name, value in point.items()
-        if isinstance(value, np.ndarray)
-    )
-    numbers = f"{numbers_in(model):,} numbers in its initializers"
-    head = f"opset {model.opset}, {len(model.steps)} nodes, {numbers}"
-    return "\n".join((
-        section("model", [source, head, *packed(kinds)]),
-        section("inputs", map(str, model.inputs.values())),
-        section("outputs", map(str, model.outputs.values())),
-        section("point", points),
-    ))  # fmt: skip
-
-
 def model_facts(
-    model: Model, source: str, point: Mapping[str, Any], given: Iterable[str]
+    model: Model, source: str, point: Mapping[str, Any], given: Collection[str]
 ) -> dict[str, Any]:
-    """The same as data."""
+    """The model, its inputs and outputs, and the point."""
     ops = Counter(step.op_type for step in model.steps)
-    given = set(given)
+    numbers = sum(array.size for array in model.constants.values())
     return {
         "model": {"file": source, "opset": model.opset, "nodes": len(model.steps), "ops": ops,
-                  "numbers": numbers_in(model)},
+                  "numbers": numbers},
         "inputs": [spec_facts(spec) for spec in model.inputs.values()],
         "outputs": [spec_facts(spec) for spec in model.outputs.values()],
         "point": [
@@ -93,30 +77,43 @@ def model_facts(
     }  # fmt: skip
 
 
+def model_text(model: Model, facts: Mapping[str, Any]) -> str:
+    """The same as text."""
+    about = facts["model"]
+    head = "opset {opset}, {nodes} nodes, {numbers:,} numbers in its initializers".format(**about)
+    points = (
+        f"{x['name']} {x['dtype']}[{prod_text(x['shape'])}], {'given' if x['given'] else 'random'}"
+        for x in facts["point"]
+    )
+    return "\n".join((
+        section("model", [about["file"], head, *packed(tally(about["ops"]))]),
+        section("inputs", map(str, model.inputs.values())),
+        section("outputs", map(str, model.outputs.values())),
+        section("point", points),
+    ))  # fmt: skip
+
+
 def spec_facts(spec: TensorSpec) -> dict[str, Any]:
     """Name, shape and type of a tensor, null where the model does not say."""
     return {"name": spec.name, "shape": spec.shape, "dtype": spec.dtype}
-
-
-def numbers_in(model: Model) -> int:
-    """How many numbers the initializers hold."""
-    return sum(array.size for array in model.constants.values())
 
 
 # -- the Jacobian ----------------------------------------------------------------------------------
 
 
 def jacobian_text(J: Linearization, found: Explanation) -> str:
-    """The shape of J, the kinds of its blocks, its heaviest blocks, and its memory."""
+    """The shape of J, the kinds of its blocks, its heaviest blocks, its zeros, and its memory."""
     dense = J.shape[0] * J.shape[1] * J.dtype.itemsize
-    memory = f"{bytes_text(J.nbytes)} held, {bytes_text(dense)} if it were dense"
-    kinds = tally(structure_kind(row.structure) for row in found.rows)
-    structures = [f"{len(found.rows)} blocks", *packed(kinds)]
+    kinds = tally(Counter(structure_kind(row.structure) for row in found.rows))
+    more = len(found.zeros) - FEW
+    zeros = [*found.zeros[:FEW], *([f"and {more} more such pairs"] if more > 0 else [])]
+    rows = sorted(found.rows, key=lambda row: (row.flops, row.nbytes), reverse=True)[:FEW]
+    work = [f"{r.op} {r.structure}: {r.flops:,} flops, {bytes_text(r.nbytes)}" for r in rows]
     return "\n".join((
         section("jacobian", [str(J), f"{J.flops:,} flops in one product"]),
-        section("structure", [*structures, *zeros(found)]),
-        section("heaviest", heaviest(found)),
-        section("memory", [memory]),
+        section("structure", [f"{len(found.rows)} blocks", *packed(kinds), *zeros]),
+        section("heaviest", work or ["none"]),
+        section("memory", [f"{bytes_text(J.nbytes)} held, {bytes_text(dense)} if it were dense"]),
     ))  # fmt: skip
 
 
@@ -130,15 +127,14 @@ def jacobian_facts(J: Linearization) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def tally(things: Iterable[str], most: int = 10) -> list[str]:
+def tally(counts: Counter[str], most: int = 10) -> list[str]:
     """Different things with their counts, the most frequent first.
 
-    >>> tally(["Conv", "Relu", "Conv"])
+    >>> tally(Counter(["Conv", "Relu", "Conv"]))
     ['Conv 2', 'Relu 1']
     """
-    counts = Counter(things).most_common()
-    rest = sum(n for _, n in counts[most:])
-    shown = [f"{thing} {n}" for thing, n in counts[:most]]
+    rest = sum(n for _, n in counts.most_common()[most:])
+    shown = [f"{thing} {n}" for thing, n in counts.most_common(most)]
     return shown + ([f"others {rest}"] if rest else [])
 
 
@@ -151,19 +147,6 @@ def packed(items: list[str], width: int = 88) -> list[str]:
     unbroken = ", ".join(item.replace(" ", "\0") for item in items)
     lines = wrap(unbroken, width, break_long_words=False, break_on_hyphens=False)
     return [line.replace("\0", " ") for line in lines]
-
-
-def heaviest(found: Explanation, most: int = 3) -> list[str]:
-    """The blocks that take most of the work of a product."""
-    rows = sorted(found.rows, key=lambda row: (row.flops, row.nbytes), reverse=True)[:most]
-    lines = (f"{r.op} {r.structure}: {r.flops:,} flops, {bytes_text(r.nbytes)}" for r in rows)
-    return list(lines) or ["none"]
-
-
-def zeros(found: Explanation, most: int = 3) -> list[str]:
-    """A few of the pairs of tensors that no path joins."""
-    more = len(found.zeros) - most
-    return [*found.zeros[:most], *([f"and {more} more such pairs"] if more > 0 else [])]
 
 
 # -- check, singular values, times -----------------------------------------------------------------

@@ -16,7 +16,7 @@ from onnxjac.jacobians.errors import InputError
 from onnxjac.modes.checking.check import Check, Outcome
 from onnxjac.modes.show.point import draw_inputs
 from onnxjac.modes.show.report import section
-from onnxjac.modes.show.singular_values import largest
+from onnxjac.modes.show.spectra import largest
 from show.running import DIGITS, SAMPLES, answer, refused, written
 
 TITLES = ("model", "inputs", "outputs", "point", "jacobian", "structure", "heaviest", "memory",
