@@ -50,7 +50,10 @@ STEEP = 16
 
 def pyplot() -> Any:
     """matplotlib.pyplot, or an error that says how to get it."""
-    return optional("matplotlib.pyplot", "plots")
+    optional("matplotlib", "plots")
+    from matplotlib import pyplot as plt
+
+    return plt
 
 
 def axes(ax: Axes | None, height: float) -> Axes:
