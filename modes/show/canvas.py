@@ -14,6 +14,7 @@ import numpy as np
 from ...jacobians import Jacobian, prod_text, shape_of, size
 from ...jacobians.errors import InputError
 from ..model import TensorSpec
+from ..naming.named import flat_shape
 from ..support.optional import optional
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def sides(J: Jacobian) -> tuple[Side, Side]:
     """The tensors of the rows and of the columns; without names, one part each."""
     columns: Any = getattr(J, "domain", None)
     rows: Any = getattr(J, "codomain", columns)
-    if rows is None or (total(rows), total(columns)) != J.shape:
+    if rows is None or flat_shape(rows) + flat_shape(columns) != J.shape:
         m, n = J.shape
         return Side("rows", ("",), (0, m)), Side("columns", ("",), (0, n))
     if not hasattr(J, "codomain"):
@@ -157,11 +158,6 @@ def side(title: str, specs: tuple[TensorSpec, ...]) -> Side:
     edges = np.cumsum([0, *(size(shape_of(spec)) for spec in specs)])
     labels = (f"{shortened(spec.name, NAME)} {prod_text(shape_of(spec))}" for spec in specs)
     return Side(title, tuple(labels), tuple(map(int, edges)))
-
-
-def total(specs: tuple[TensorSpec, ...]) -> int:
-    """Entries of all tensors together."""
-    return sum(size(shape_of(spec)) for spec in specs)
 
 
 # -- the axes of a matrix --------------------------------------------------------------------------

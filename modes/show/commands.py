@@ -56,7 +56,8 @@ def run_report(args: Namespace, out: Output) -> bool:
     summary.append(report.jacobian_text(J, found))
     out.tell(summary[-1], jacobian=report.jacobian_facts(J), explanation=found.to_dict())
     outcome = J.check(seed=args.seed)
-    out.tell(report.check_text(outcome), check=report.check_facts(outcome))
+    out.tell(report.section("check", str(outcome).splitlines()),
+             check=report.check_facts(outcome))  # fmt: skip
     with counting("singular values", "products") as tick:
         values = largest(J, MOST, seed=args.seed, tick=tick)
     summary.append(report.spectrum_text(values))

@@ -29,16 +29,7 @@ from ..linearization import Linearization
 from ..products.compiled import Compiled
 from ..tape.active import cuts
 from ..tape.checkpoint import Checkpointed
-from .blocks import (
-    changes,
-    end_names,
-    fates,
-    held_in,
-    row_of,
-    stretches_of,
-    structure_text,
-    tensor_names,
-)
+from . import blocks
 from .kinks import AtPoint, kinks_at
 
 MIDDLES = {"gauss_newton": "loss Hessian", "fisher": "covariance", "empirical_fisher": "gradients"}
@@ -54,7 +45,7 @@ def _(J: Linearization, name: str | None = None) -> Explanation | Local:
 
 def explanation(J: Linearization) -> Explanation:
     """All that is known of a Jacobian; takes a run of the model where operators have kinks."""
-    wrt, of = end_names(J)
+    wrt, of = blocks.end_names(J)
     return Explanation(
         repr(J),
         *products_of(J),
@@ -70,11 +61,11 @@ def products_of(
     """The blocks, the stretches that replace blocks, and the choices that were made."""
     if any(isinstance(edge.operator, Checkpointed) for edge in J.dag.edges):
         return (), (), (CHECKPOINTED,)
-    found, held = changes(J.dag), tuple(held_in(J))
-    after, ops = fates(found), {h.ends: h.step.op_type for h in held}
-    rows = tuple(row_of(h, after) for h in held)
+    found, held = blocks.changes(J.dag), tuple(blocks.held_in(J))
+    after, ops = blocks.fates(found), {h.ends: h.step.op_type for h in held}
+    rows = tuple(blocks.row_of(h, after) for h in held)
     choices = (*choices_of(J.dag), *engine_of(J))
-    return rows, tuple(stretches_of(found, tensor_names(J), ops)), choices
+    return rows, tuple(blocks.stretches_of(found, blocks.tensor_names(J), ops)), choices
 
 
 # -- choices: which way products and the matrix take -----------------------------------------------
@@ -141,9 +132,9 @@ def local(J: Linearization, name: str) -> Local:
 
 def of_step(J: Linearization, step: Step) -> Local:
     """One step; each step of an unrolled loop has a name of its own."""
-    held = [h for h in held_in(J) if h.step is step]
+    held = [h for h in blocks.held_in(J) if h.step is step]
     return Local(
-        str(step), mathematics(step), tensors_of(J, step), tuple(map(row_of, held)),
+        str(step), mathematics(step), tensors_of(J, step), tuple(map(blocks.row_of, held)),
         tuple(legend(h.operator for h in held)), kinks_at(J, step),
         "" if held else why_none(J, step),
     )  # fmt: skip
@@ -151,13 +142,13 @@ def of_step(J: Linearization, step: Step) -> Local:
 
 def of_given(J: Linearization, name: str) -> Local:
     """An input or an initializer: the blocks that begin at it."""
-    held = [h for h in held_in(J) if h.step.inputs[h.key[1]] == name]
+    held = [h for h in blocks.held_in(J) if h.step.inputs[h.key[1]] == name]
     spec = J.route.model.spec(name)
     role = "an input" if name in J.route.model.inputs else "an initializer"
     why = "" if held else f"No block of this Jacobian begins at it: name it with wrt={name!r}."
     return Local(
         f"{spec}, {role}: nothing computes it", Mathematics("", ()), (),
-        tuple(map(row_of, held)), tuple(legend(h.operator for h in held)), (), why,
+        tuple(map(blocks.row_of, held)), tuple(legend(h.operator for h in held)), (), why,
     )  # fmt: skip
 
 
@@ -168,7 +159,7 @@ def why_none(J: Linearization, step: Step) -> str:
     route, _ = J.route.flat(J.point)
     if step not in route.steps:
         return "At the point it is unrolled: its turns, or its branch, are steps of their own."
-    wrt, of = map(", ".join, end_names(J))
+    wrt, of = map(", ".join, blocks.end_names(J))
     return f"It has no block here: it is not on a differentiable way from ({wrt}) to ({of})."
 
 
@@ -274,7 +265,7 @@ def parts_of(operator: Jacobian, middle: str) -> Iterator[Part]:
 
 def part(term: int, name: str, J: Any) -> Part:
     """The row of an operator."""
-    return Part(term, name, structure_text(repr(J)), J.shape, J.flops, J.nbytes)
+    return Part(term, name, blocks.structure_text(repr(J)), J.shape, J.flops, J.nbytes)
 
 
 def asked(C: Jacobian) -> str:

@@ -217,7 +217,10 @@ def unbounded(held: Held, values: Values, within: str) -> Iterator[Kink]:
     kink = partial(Kink, step.op_type, step.name, name, within=within)
     if key(step) == "Pow" and held.key[1] == 0:
         node = node_of(step, values, frozenset((held.key,)))
-        yield kink("0⁰: x = 0 and y = 0", *powers_of_zero(node), said("0⁰"))
+        (declared,) = (c for c in CONVENTIONS if c.what == "0⁰")
+        given = ", ".join(f"{slope:g}" for slope in declared.ours)
+        count = powers_of_zero(node)
+        yield kink("0⁰: x = 0 and y = 0", *count, f"{given}: {declared.why}")
     found = not_finite(held.operator)
     if found.size and all(map(finite, (values.get(n) for n in step.inputs if n))):
         given = ", ".join(sorted({f"{value:g}" for value in found.tolist()}))
@@ -251,9 +254,3 @@ def slope_text(held: Held) -> str:
     text = declared.formulas.get("", next(iter(declared.formulas.values())))
     name = declared.variables[held.key[1]]
     return f"∂Y/∂{name} = {declared.given.get(name) or derive(parse(text), name)}"
-
-
-def said(what: str) -> str:
-    """The derivative that the table of conventions gives at a point, and why."""
-    (found,) = (c for c in CONVENTIONS if c.what == what)
-    return ", ".join(f"{slope:g}" for slope in found.ours) + f": {found.why}"

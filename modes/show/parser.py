@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from .command import STATUS, TALK, Command
+from .command import STATUS, TALK
 from .commands import COMMANDS
 
 STYLE: dict[str, Any] = {
@@ -34,31 +34,22 @@ class Parser(argparse.ArgumentParser):
 
 def parser(version: str) -> Parser:
     """The parser of the command line."""
+    examples = "\n".join(f"  onnxjac {c.name} {c.examples[0]}" for c in COMMANDS)
+    epilog = f"examples, more of them in the help of each command:\n{examples}\n\n{STATUS}"
     about = "The derivative of an ONNX model, as an operator."
-    top = Parser("onnxjac", description=about, epilog=epilog(), **STYLE)
+    top = Parser("onnxjac", description=about, epilog=epilog, **STYLE)
     top.add_argument("--version", action="version", version=f"onnxjac {version}")
     top.add_argument("--print-completion", action=PrintCompletion)
-    commands = top.add_subparsers(metavar="COMMAND", required=True)
+    made = top.add_subparsers(metavar="COMMAND", required=True)
     for command in COMMANDS:
-        add(commands, command)
+        about = f"{command.about[0].upper()}{command.about[1:]}."
+        one = made.add_parser(
+            command.name, help=command.about, description=about, epilog=command.epilog, **STYLE
+        )
+        one.set_defaults(command=command)
+        for flags, options in {**command.options, **TALK}.items():
+            one.add_argument(*flags.split(), **options)
     return top
-
-
-def add(commands: Any, command: Command) -> None:
-    """Add a command with its own options and the options of all commands."""
-    about = f"{command.about[0].upper()}{command.about[1:]}."
-    made = commands.add_parser(
-        command.name, help=command.about, description=about, epilog=command.epilog, **STYLE
-    )
-    made.set_defaults(command=command)
-    for flags, options in {**command.options, **TALK}.items():
-        made.add_argument(*flags.split(), **options)
-
-
-def epilog() -> str:
-    """An example of each command, and the exit status."""
-    examples = "\n".join(f"  onnxjac {c.name} {c.examples[0]}" for c in COMMANDS)
-    return f"examples, more of them in the help of each command:\n{examples}\n\n{STATUS}"
 
 
 class PrintCompletion(argparse.Action):

@@ -17,7 +17,7 @@ from ...jacobians.text import bytes_text, time_text
 from ..checking.check import Check
 from ..explanation import Explanation
 from ..linearization import Linearization
-from ..model import Model, TensorSpec
+from ..model import Model
 from ..primal.evaluate import evaluate
 from .blocks import structure_kind
 from .spectra import Spectrum
@@ -68,8 +68,8 @@ def model_facts(
     return {
         "model": {"file": source, "opset": model.opset, "nodes": len(model.steps), "ops": ops,
                   "numbers": numbers},
-        "inputs": [spec_facts(spec) for spec in model.inputs.values()],
-        "outputs": [spec_facts(spec) for spec in model.outputs.values()],
+        "inputs": [spec._asdict() for spec in model.inputs.values()],
+        "outputs": [spec._asdict() for spec in model.outputs.values()],
         "point": [
             {"name": name, "shape": value.shape, "dtype": str(value.dtype), "given": name in given}
             for name, value in point.items() if isinstance(value, np.ndarray)
@@ -91,11 +91,6 @@ def model_text(model: Model, facts: Mapping[str, Any]) -> str:
         section("outputs", map(str, model.outputs.values())),
         section("point", points),
     ))  # fmt: skip
-
-
-def spec_facts(spec: TensorSpec) -> dict[str, Any]:
-    """Name, shape and type of a tensor, null where the model does not say."""
-    return {"name": spec.name, "shape": spec.shape, "dtype": spec.dtype}
 
 
 # -- the Jacobian ----------------------------------------------------------------------------------
@@ -150,11 +145,6 @@ def packed(items: list[str], width: int = 88) -> list[str]:
 
 
 # -- check, singular values, times -----------------------------------------------------------------
-
-
-def check_text(outcome: Check) -> str:
-    """The outcome of `J.check()`."""
-    return section("check", str(outcome).splitlines())
 
 
 def check_facts(outcome: Check) -> list[dict[str, Any]]:
