@@ -2,48 +2,23 @@
 
 import base64
 import re
-from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import onnx
 import pytest
 
 from onnxjac.modes.show import page as module
+from show.markup import Markup
 from show.running import DIGITS, answer, written
-
-VOID = {"meta", "img", "link", "br"}
-
-
-class Page(HTMLParser):
-    """The elements of a page, checked for balance."""
-
-    def __init__(self, source):
-        super().__init__()
-        self.open, self.images, self.attributes, self.text = [], [], [], ""
-        self.feed(source)
-        assert not self.open
-
-    def handle_starttag(self, tag, attrs):
-        self.attributes += attrs
-        assert tag not in ("script", "link")
-        if tag == "img":
-            self.images.append(dict(attrs))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        if tag not in VOID:
-            assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text += data
 
 
 def reported(capsys, folder, *argv):
     target = folder / "page.html"
     status, out, err = answer(capsys, "report", *argv, "--html", str(target))
     assert status == 0
-    return Page(target.read_text("utf-8")), out, err
+    found = Markup(target.read_text("utf-8"))
+    assert not found.elements & {"script", "link"}
+    return found, out, err
 
 
 def pictures(found):
