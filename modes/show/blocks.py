@@ -106,7 +106,7 @@ class Change:
 
 
 def changes(dag: Dag) -> tuple[Change, ...]:
-    """What takes the products of a DAG, edge by edge."""
+    """The edges that take the products of a DAG, each with the blocks that it replaces."""
     collapse, plan = collapse_of(dag), plan_of(dag)
     final = collapse.after if plan is None else plan.dag
     told = {} if plan is None else {(s.start, s.end): s for s in plan.stretches}
@@ -145,7 +145,7 @@ def multiplied(dag: Dag, edge: Edge, told: object) -> Change:
 def stretches_of(
     found: tuple[Change, ...], names: tuple[str, ...], ops: Mapping[Ends, str]
 ) -> Iterator[Stretch]:
-    """A row for every edge that is not a block as it was; `ops` has the operator of each block."""
+    """A row for every edge that replaces blocks; `ops` has the operator of each block."""
     for number, c in enumerate((c for c in found if c.choice != KEPT), 1):
         gone = tuple(names[v] for v in sorted(c.inside))
         by = tuple(dict.fromkeys(ops.get((e.start, e.end), "?") for e in c.blocks))

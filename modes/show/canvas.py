@@ -86,7 +86,7 @@ def next_color(ax: Axes) -> str:
 
 
 def bar(image: Any, label: str, cax: Axes | None = None) -> None:
-    """What the colours mean, in axes of its own or beside the picture."""
+    """A bar that explains the colours, in axes of its own or beside the picture."""
     ax = image.axes
     shown = ax.figure.colorbar(image, cax=cax, **({} if cax else {"ax": ax, "pad": 0.02}))
     shown.set_label(label, fontsize=SMALL + 1)
@@ -119,7 +119,7 @@ class Side:
     edges: tuple[int, ...]
 
     def merged(self, most: int) -> Side:
-        """Neighbours taken together until there are no more than `most` parts."""
+        """Join neighbours until there are no more than `most` parts."""
         n = len(self.labels)
         if n <= most:
             return self

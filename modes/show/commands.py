@@ -161,7 +161,7 @@ JACOBIAN = Command(
 
 
 def run_spectrum(args: Namespace, out: Output) -> bool:
-    """The largest values, from products alone; not well where the iteration fails."""
+    """The largest values, from products alone; false where the iteration fails."""
     at = at_point(args)
     A = hessian_at(at, args) if args.hessian else jacobian_at(at, args)
     what = "eigenvalues" if args.hessian else "singular values"
@@ -256,7 +256,7 @@ LOWER = Command(
 
 
 def run_prove(args: Namespace, out: Output) -> bool:
-    """The proof as a page of Markdown; not well where it fails."""
+    """The proof as a page of Markdown; false where the proof fails."""
     domain, _, op_type = args.name.rpartition("::")
     proof = prove(op_type, domain)
     cases = [{"case": str(r.case), "source": r.source, "outcome": r.outcome, "proved": bool(r)}
@@ -299,7 +299,7 @@ TAGS = Command(
 
 
 def run_sweep(args: Namespace, out: Output) -> bool:
-    """Every case, as a page; not well where one fails."""
+    """Every case, as a page; false where a case fails."""
     positions = chosen(args.op, args.shard)
     with counting("sweep", "cases", len(positions)) as tick:
         results = sweep(positions, args.jobs, tick)

@@ -44,7 +44,7 @@ def _(J: Linearization, name: str | None = None) -> Explanation | Local:
 
 
 def explanation(J: Linearization) -> Explanation:
-    """All that is known of a Jacobian; takes a run of the model where operators have kinks."""
+    """The explanation of a Jacobian; takes a run of the model where operators have kinks."""
     wrt, of = blocks.end_names(J)
     return Explanation(
         repr(J),
@@ -178,7 +178,7 @@ def tensors_of(J: Linearization, step: Step) -> tuple[tuple[str, ...], ...]:
 
 
 def legend(operators: Iterable[Jacobian]) -> Iterator[str]:
-    """What each kind of operator in some structures does."""
+    """A line for each kind of operator in some structures: what it does."""
     parts = (f for J in operators for term in terms_of(J) for f in factors_of(term))
     for kind in dict.fromkeys(map(type, parts)):
         said = inspect.getdoc(kind) or ""
@@ -250,7 +250,7 @@ def composition(C: Curvature) -> Composition:
 
 
 def parts_of(operator: Jacobian, middle: str) -> Iterator[Part]:
-    """Every Jacobian of a model in every term, and in one piece what stands before or between."""
+    """Every Jacobian of a model in every term; the factors before or between are one part."""
     for k, term in enumerate(terms_of(operator), 1):
         met = False
         for ours, group in groupby(factors_of(term), lambda J: isinstance(J, Linearization)):

@@ -85,7 +85,7 @@ def of_model(J: Jacobian) -> Linearization:
 
 
 def drawn(J: Linearization, dag: Dag) -> Drawing:
-    """What is shown of one DAG of J."""
+    """The layout of one DAG of J."""
     return drawing_of(dag, tensor_names(J))
 
 

@@ -102,7 +102,7 @@ def summary(drawing: Drawing) -> Drawing:
 
 
 def places(links: Iterable[Link]) -> Places:
-    """Each vertex below all its predecessors, and to the right of what is placed already.
+    """Each vertex below all its predecessors, and to the right of the vertices placed before it.
 
     A vertex stands under the mean of its predecessors, so that a chain is a straight line. A vertex
     without predecessors, like a weight, stands to the right, one layer above the first that needs
@@ -125,7 +125,7 @@ def places(links: Iterable[Link]) -> Places:
 
 
 def layers(links: Iterable[Link]) -> dict[int, int]:
-    """The length of the longest path to each vertex; sources stand just above what needs them.
+    """The longest path to each vertex; sources stand just above the first vertex that needs them.
 
     >>> layers([Link(0, 1, "", 0), Link(1, 3, "", 0), Link(2, 3, "", 0)])
     {0: 0, 1: 1, 3: 2, 2: 1}
@@ -170,7 +170,7 @@ def chained(links: Iterable[Link], kept: Iterable[int]) -> list[Link]:
 def banded(
     links: Iterable[Link], sources: frozenset[int], sinks: frozenset[int], bands: int
 ) -> dict[int, int]:
-    """Vertex -> 3 · band of layers + 0 for a source, 1 for what is between, 2 for a sink."""
+    """Vertex -> 3 · band of layers + 0 for a source, 1 for a vertex between, 2 for a sink."""
     layer = layers(links)
     height = max(layer.values()) + 1
     kind = {v: 0 if v in sources else 2 if v in sinks else 1 for v in layer}

@@ -51,7 +51,7 @@ def tag(name: str, *content: object, style: str = "", **attributes: object) -> M
 
 
 def card(title: str, about: str, *parts: Markup) -> str:
-    """What a notebook shows of a thing: a title, a line about it, and parts."""
+    """A card in a notebook: a title, a line about it, and parts."""
     head = tag("div", tag("b", clipped(title, 2 * CELL)))
     line = [tag("div", about, style=FAINT)] if about else []
     return str(tag("div", head, *line, *parts, style=CARD))

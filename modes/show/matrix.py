@@ -49,8 +49,8 @@ def plot_jacobian(
     """J as a picture: rows downwards, columns to the right, colours for magnitudes.
 
     Several tensors are drawn as blocks, `of` by `wrt`, coloured by Frobenius norm; one small block,
-    of up to 65,536 entries, entry by entry; a larger one in 24 × 24 tiles. `entries=True` draws
-    the entries whatever there is, as far as `toarray` goes, and `entries=False` never does. Norms
+    of up to 65,536 entries, entry by entry; a larger one in 24 × 24 tiles. `entries=True`
+    always draws the entries, as far as `toarray` goes, and `entries=False` never does. Norms
     come from products: exact where there are few rows, else with the standard error that stands
     beside the colours. Names and shapes are on the axes; numbers are in the units of the tensors,
     ∂of per ∂wrt. `progress` is as for `onnxjac.progress`. `J.plot()` is the same.

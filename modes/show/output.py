@@ -22,7 +22,7 @@ COMMON = {
 
 
 class Output:
-    """What a command finds, on stdout; warnings and errors, one line each, on stderr.
+    """Prints what a command finds on stdout, and warnings and errors, one line each, on stderr.
 
     With `as_json` stdout has one JSON object at the end and nothing else. `quiet` leaves out
     warnings, progress, and which files were written.
@@ -34,30 +34,30 @@ class Output:
         self.warnings: list[str] = []
 
     def tell(self, text: str, **facts: Any) -> None:
-        """A section, at once; the facts in it are for machines."""
+        """Print a section at once, and keep its facts for machines."""
         self.facts |= facts
         if not self.as_json:
             print(text, flush=True)
 
     def wrote(self, path: str, what: str, **facts: Any) -> None:
-        """A file was written."""
+        """Report a file that was written."""
         self.facts |= {"file": path, **facts}
         if not (self.as_json or self.quiet):
             print(f"{path}: {what}", flush=True)
 
     def warn(self, message: object) -> None:
-        """A warning."""
+        """Report a warning."""
         self.warnings.append(one_line(message))
         if not self.quiet:
             complain(f"warning: {message}")
 
     def end(self, ok: bool) -> int:
-        """The exit status."""
+        """Print the JSON object, if asked for; returns the exit status."""
         self._print(ok, self.facts)
         return 0 if ok else 1
 
     def refused(self, error: BaseException) -> int:
-        """An error ends in one line, not in a traceback."""
+        """Report an error in one line, not in a traceback; returns the exit status."""
         message = one_line(error) or "out of memory"
         complain(f"error: {message}")
         self._print(False, {"error": {"type": type(error).__name__, "message": message}})

@@ -27,7 +27,7 @@ from .markup import FAINT, Markup, tag
 from .plots import plot_graph, plot_jacobian, plot_spectrum
 
 INK, GROUND = "#010203", "#fdfcfb"
-"""What matplotlib draws with and on, until it gets the colours of the theme."""
+"""The colours with which matplotlib draws, which the colours of the theme replace."""
 
 LIGHT, DARK = ("#1a1a1a", "#ffffff"), ("#e6e6e6", "#121212")
 """Ink and ground of the themes."""
@@ -48,7 +48,7 @@ EMPTY = "#dddddd"
 """The ground of a picture whose cells bear black or white numbers."""
 
 DPI = 144
-"""Dots per inch of what is an image in a picture: twice those of a page."""
+"""Dots per inch of raster images in a picture: twice the resolution of a page."""
 
 COLORS = (
     ":root {{ color-scheme: light dark; color: {}; background: {}; }}\n"
@@ -106,7 +106,7 @@ def sections(found: Findings, seed: int) -> Iterator[Markup]:
 
 
 def section(title: str, *parts: Markup) -> Markup:
-    """A heading, and what is below it."""
+    """A heading, and parts below it."""
     return tag("section", tag("h2", title), *parts)
 
 
@@ -128,7 +128,7 @@ def pictures(J: Linearization, seed: int) -> Iterator[Markup]:
 
 
 def picture(title: str, draw: Callable[[], Any], *, ground: str = GROUND) -> Markup:
-    """What `draw` draws, under its title; a sentence where it cannot be drawn."""
+    """A picture under its title, or a sentence where it cannot be drawn."""
     try:
         svg = base64.b64encode(drawn(draw, ground).encode()).decode()
         shown: object = tag("img", src=f"data:image/svg+xml;base64,{svg}", alt=title)
