@@ -11,8 +11,8 @@ from .jacobians.errors import (
     UnsupportedOp,
 )
 from .jacobians.progress import progress
-from .modes import estimators, plots, preconditioners
-from .modes.curvature import checked as _checked  # noqa: F401  (C.explain and C.check)
+from .modes import estimators, preconditioners
+from .modes.curvature import checked as _checked  # noqa: F401  (C.check)
 from .modes.curvature.inverse import identity_like, inverse
 from .modes.curvature.kfac import ekfac, kfac
 from .modes.curvature.shampoo import shampoo
@@ -35,8 +35,10 @@ from .modes.over_data import (
     ntk,
 )
 from .modes.recording import at_point as _at_point  # noqa: F401  (long loops in a tape)
-from .modes.reporting import html as _html  # noqa: F401  (what notebooks show)
 from .modes.reverse import grad, vjp
+from .modes.show import explain as _explain  # noqa: F401  (J.explain and C.explain)
+from .modes.show import html as _html  # noqa: F401  (what notebooks show)
+from .modes.show import plots
 from .modes.solvers.euler import euler_residual, implicit_euler
 from .modes.solvers.levenberg_marquardt import levenberg_marquardt
 from .modes.solvers.natural_gradient import natural_gradient

@@ -1,4 +1,4 @@
-"""The command line: `onnxjac report`, `check`, `jacobian`, ...; see `modes/commands`."""
+"""The command line: `onnxjac report`, `check`, `jacobian`, ...; see `modes/show/commands.py`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import NoReturn
 from . import __version__
 from .jacobians.errors import OnnxJacError, OnnxJacWarning
 from .jacobians.progress import progress
-from .modes.commands.output import Output, complain
-from .modes.commands.parser import parser
+from .modes.show.output import Output, complain
+from .modes.show.parser import parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             try:
                 return run(argv)
             finally:
-                sys.stdout.flush()  # what cannot be written is said here, not when Python ends
+                sys.stdout.flush()  # an error of writing is reported here, not when Python ends
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):  # `| head` has seen enough
@@ -66,7 +66,7 @@ def run(argv: Sequence[str] | None) -> int:
 
 
 def guarded(args: Namespace, out: Output) -> int:
-    """What was refused ends in one line, not in a traceback."""
+    """An error ends in one line, not in a traceback."""
     try:
         return out.end(args.command.run(args, out))
     except (OnnxJacError, MemoryError) as error:

@@ -44,7 +44,7 @@ def submatrix(operator: Any, rows: Any, columns: Any) -> Any:
 
 @singledispatch
 def html(thing: Any) -> str:
-    """What a notebook shows; `modes.reporting.html` gives the meaning."""
+    """What a notebook shows; `modes.show.html` gives the meaning."""
     raise TypeError(f"cannot show {type(thing).__name__} as HTML")
 
 
@@ -56,8 +56,8 @@ class Shown:
 
 
 @singledispatch
-def explain(operator: Any) -> Any:
-    """What a symmetric operator is made of; `modes.curvature.composition` gives the meaning."""
+def explain(operator: Any, name: str | None = None) -> Any:
+    """What an operator is made of, or one of its steps; `modes.show` gives the meaning."""
     raise TypeError(f"cannot explain {type(operator).__name__}")
 
 
@@ -93,11 +93,11 @@ def to_pylops(operator: Any) -> Any:
 
 @singledispatch
 def plot(operator: Any, **options: Any) -> Any:
-    """The matrix as a picture; `modes.plots` gives the meaning."""
+    """The matrix as a picture; `modes.show.plots` gives the meaning."""
     raise TypeError(f"cannot draw {type(operator).__name__}")
 
 
 @singledispatch
 def spy(operator: Any, **options: Any) -> Any:
-    """The sparsity as a picture; `modes.plots` gives the meaning."""
+    """The sparsity as a picture; `modes.show.plots` gives the meaning."""
     raise TypeError(f"cannot draw {type(operator).__name__}")

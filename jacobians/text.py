@@ -1,12 +1,21 @@
-"""Text: operators, and lists of anything, in one line that people can read."""
+"""Text: operators, lists, amounts and tables as people read them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 WIDTH = 200
 """Characters of one line, roughly."""
+
+FIRST, LAST = 30, 10
+"""A long table shows this many rows from its beginning and from its end."""
+
+LINES = 20
+"""At most this many lines are shown beside tables."""
+
+Cells = tuple[str, ...]
 
 
 def joined(
@@ -57,3 +66,85 @@ def clipped(text: str, width: int = WIDTH) -> str:
     'diag(512)…'
     """
     return text if len(text) <= width else f"{text[: width - 1].rstrip()}…"
+
+
+def bytes_text(n: float) -> str:
+    """Bytes with a unit.
+
+    >>> bytes_text(640), bytes_text(165 * 2**10), bytes_text(3.5 * 2**40)
+    ('640 B', '165.0 KiB', '3.5 TiB')
+    """
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if n < 1024 or unit == "TiB":
+            return f"{n:.0f} B" if unit == "B" else f"{n:,.1f} {unit}"
+        n /= 1024
+    raise AssertionError
+
+
+def time_text(seconds: float) -> str:
+    """Seconds with a unit.
+
+    >>> time_text(0.0000421), time_text(0.0123), time_text(3)
+    ('42.1 µs', '12.3 ms', '3 s')
+    """
+    for factor, unit in ((1, "s"), (1e3, "ms")):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} µs"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text; the columns named in `right` hold amounts, and a `note` explains them.
+
+    A long table shows its first and its last rows, in text as in HTML.
+
+    >>> print(Table("", ("op", "flops"), (("Conv", "18,432"), ("Relu", "64")), right=("flops",)))
+    op     flops
+    Conv  18,432
+    Relu      64
+    """
+
+    title: str
+    head: Cells
+    rows: tuple[Cells, ...]
+    right: Cells = ()
+    note: str = ""
+
+    def __str__(self) -> str:
+        lines = (self.head, *abridged(self.rows))
+        whole = (cells for cells in lines if len(cells) == len(self.head))
+        widths = [max(map(len, column)) for column in zip(*whole, strict=True)]
+        text = (self._line(cells, widths) for cells in lines)
+        title = [f"{self.title}:"] if self.title else []
+        return "\n".join([*title, *text, *filter(None, [self.note])])
+
+    def _line(self, cells: Sequence[str], widths: list[int]) -> str:
+        """One row, each cell as wide as its column."""
+        columns = zip(self.head, cells, widths, strict=False)  # "… 3 more" is a row of one cell
+        padded = (c.rjust(w) if name in self.right else c.ljust(w) for name, c, w in columns)
+        return "  ".join(padded).rstrip()
+
+
+def abridged(
+    rows: Sequence[Sequence[Any]], first: int = FIRST, last: int = LAST
+) -> list[Sequence[Any]]:
+    """The rows; many rows in the middle are replaced by their number.
+
+    >>> abridged([("a",), ("b",), ("c",), ("d",)], 1, 1)
+    [('a',), ('… 2 more',), ('d',)]
+    """
+    hidden = len(rows) - first - last
+    if hidden <= 1:
+        return list(rows)
+    return [*rows[:first], (f"… {hidden:,} more",), *rows[len(rows) - last :]]
+
+
+def abridged_lines(lines: Sequence[str], most: int = LINES) -> list[str]:
+    """The first lines, and how many more there are.
+
+    >>> abridged_lines(["a", "b", "c"], 2)
+    ['a', 'b', '… 1 more']
+    """
+    more = len(lines) - most
+    return [*lines[:most], *([f"… {more:,} more"] if more > 0 else [])]

@@ -14,8 +14,7 @@ from .checking.check import Check
 from .checking.checked import checked
 from .curvature.blocks import diagonal_blocks
 from .curvature.symmetric import Curvature
-from .explaining.explanation import Explanation
-from .explaining.local import Local
+from .explanation import Explanation, Local
 from .forward import Tensors
 from .gradient import Gradient
 from .linearization import Linearization

@@ -11,15 +11,14 @@ import numpy as np
 from ..jacobians import Array, Dag, Jacobian, Op, Shape, prod_text, shape_of
 from ..jacobians.arrays import bytes_of, rounded, wide
 from ..jacobians.cached import cached_property
+from ..jacobians.hooks import explain
 from ..ops import numbers
 from .checking.check import Check
 from .checking.checked import checked
 from .elimination.adaptive import Adaptive
 from .elimination.dense import dense
 from .elimination.planned import eliminated, held, planned
-from .explaining.explain import explain
-from .explaining.explanation import Explanation
-from .explaining.local import Local, explain_local
+from .explanation import Explanation, Local
 from .naming.named import Specs, check_named, find_tensor, fitting, flat_shape, listed
 from .products.compiled import by_engine
 from .support.once import Once
@@ -198,9 +197,8 @@ class Linearization(Jacobian):
 
         Raises `UnknownTensor` for a name that the model does not have.
         """
-        if self.transposed:
-            return self.T.explain() if name is None else self.T.explain(name)
-        return explain(self) if name is None else explain_local(self, name)
+        found: Explanation | Local = explain(self.T if self.transposed else self, name)
+        return found
 
     def check(self, *, seed: int = 0) -> Check:
         """Whether J is right: `Check`, true where all tests passed, with one line for each test.

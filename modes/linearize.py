@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .explaining.zeros import warn_of_zeros
+from ..jacobians.errors import warn
 from .linearization import Linearization
 from .model import Model
 from .naming.names import Names, check_model, names_of
 from .tape.route import route_of
+
+ZEROS = "zeros"
+"""Key of the structural zeros in what a template knows."""
 
 
 def linearize(
@@ -44,3 +47,19 @@ def linearize(
     J = route_of(model, of_names, wrt_names, engine, straight_through, checkpoint).at(inputs)
     warn_of_zeros(J)
     return J
+
+
+def warn_of_zeros(J: Linearization) -> None:
+    """Warn of pairs of tensors that no differentiable path joins, and name what cuts the path.
+
+    The pairs are the same at all points of a template that asks no rule.
+    """
+    tape = J.tape
+    known = tape.template.known if tape is not None and tape.template.closed else {}
+    if ZEROS not in known:
+        of, wrt = (tuple(s.name for s in side) for side in (J.codomain, J.domain))
+        known[ZEROS] = J.route.zeros(J.dag, of, wrt)
+    zeros: tuple[str, ...] = known[ZEROS]
+    if zeros:
+        shown = "; ".join(zeros[:3]) + (f"; and {len(zeros) - 3} more" if zeros[3:] else "")
+        warn(f"{shown}: zero blocks")

@@ -19,7 +19,7 @@ INTRODUCTION = """\
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """With the page."""
-    from onnxjac.modes.commands.parser import COMMANDS
+    from onnxjac.modes.show.commands import COMMANDS
 
     names = [command.name for command in COMMANDS]
     parts = [f"## {name}\n\n```text\n{printed(name)}\n```\n" for name in names]
@@ -30,7 +30,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def printed(command: str) -> str:
     """The help of a command, as on a terminal of 90 columns."""
     from onnxjac import __version__
-    from onnxjac.modes.commands.parser import parser
+    from onnxjac.modes.show.parser import parser
 
     text = io.StringIO()
     with (

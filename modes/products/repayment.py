@@ -9,7 +9,7 @@ from itertools import pairwise
 from math import ceil, inf
 from typing import Any
 
-from ..reporting.units import time_text
+from ...jacobians.text import time_text
 
 TRIES, SETTLED = 3, 0.2
 """So many products of each kind are timed at least, and for so many seconds; the quickest counts.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from ...jacobians import Dag, Jacobian
+from ...ops import Step
 from ..model import Model
 
 Maker = Callable[[Dag], Jacobian]
@@ -20,6 +21,9 @@ class Routed(Protocol):
 
     @property
     def model(self) -> Model: ...
+
+    @property
+    def steps(self) -> tuple[Step, ...]: ...
 
     @property
     def engine(self) -> str | None: ...

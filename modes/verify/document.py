@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
-from ..reporting.html.elements import Markup, card, fold, folded, pre
-from ..reporting.tables import Table
+from ...jacobians.text import Table
+from ..show.markup import Markup, card, fold, folded, pre
 from .check import Check, operators
 
 Proof = Any

@@ -269,14 +269,14 @@ SLOW = """
 import sys, time
 from pathlib import Path
 from onnxjac import __main__
-from onnxjac.modes.commands import export
+from onnxjac.modes.show import commands
 
 def save(proto, draft):
     Path(draft).write_bytes(b"half")
     print("writing", flush=True)
     time.sleep(60)
 
-export.save.__globals__["onnx"].save_model = save
+commands.save.__globals__["onnx"].save_model = save
 sys.exit(__main__.main(sys.argv[1:]))
 """
 

@@ -18,7 +18,7 @@ MODULES = {
 }
 EXCEPTIONS = {
     ("ops/symbols/formulas.py", "sympify"): "reads the formulas that rules declare, not a model's",
-    ("modes/explaining/kinks.py", "lambdify"): "makes a function of a kink that a rule declares",
+    ("modes/show/kinks.py", "lambdify"): "makes a function of a kink that a rule declares",
     ("modes/verify/identity.py", "lambdify"): "encloses a difference of such formulas",
     ("modes/verify/scripts.py", "exec"): "runs a proof's script, assembled from our own lines",
     ("modes/verify/scripts.py", "compile"): "the same script",

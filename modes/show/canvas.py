@@ -1,0 +1,212 @@
+"""Canvas: axes of matplotlib, colours, and the names of tensors beside a matrix.
+
+matplotlib is loaded at the first picture.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...jacobians import Jacobian, prod_text, shape_of, size
+from ...jacobians.errors import InputError
+from ..model import TensorSpec
+from ..naming.named import flat_shape
+from ..support.optional import optional
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+WIDTH = 6.4
+"""Inches, as wide as the output of a notebook."""
+
+SMALL = 8
+"""Points of the smallest text."""
+
+LETTER = 0.062
+"""Inches that a letter of the smallest text takes."""
+
+BLUE, VERMILLION = "#0072B2", "#D55E00"
+GREY = "0.5"
+"""The colour of arrows and of their names, visible on white and on black."""
+
+PALETTE = (BLUE, VERMILLION, "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+"""Colours that everyone tells apart, on white and on black. Source: Okabe and Ito, 2008."""
+
+MAGNITUDES, SIGNED = "viridis", "RdBu_r"
+"""Colour maps for numbers from zero upwards, and for numbers of both signs."""
+
+NAME = 22
+"""Characters of a name that fit beside a picture."""
+
+ROOM = 0.04
+"""The share of an axis that a name needs."""
+
+STEEP = 16
+"""Up to this many names are slanted; more stand upright."""
+
+
+def pyplot() -> Any:
+    """matplotlib.pyplot, or an error that says how to get it."""
+    optional("matplotlib", "plots")
+    from matplotlib import pyplot as plt
+
+    return plt
+
+
+def axes(ax: Axes | None, height: float) -> Axes:
+    """The given axes, or the axes of a new figure, `height` inches high."""
+    plt = pyplot()
+    if ax is None:
+        ax = plt.subplots(figsize=(WIDTH, height), layout="constrained")[1]
+    if not isinstance(ax, plt.Axes):
+        raise InputError(f"ax must be Axes of matplotlib, not {type(ax).__name__}: `ax=axes[0]`?")
+    return ax
+
+
+def check_jacobian(J: Any) -> None:
+    """Raise `InputError` unless J is an operator with entries."""
+    if not isinstance(J, Jacobian):
+        raise InputError(f"this draws a Jacobian, as `linearize` gives it, not {type(J).__name__}")
+    if 0 in J.shape:
+        raise InputError(f"an operator of shape {J.shape} has no entries to draw")
+
+
+def foreground() -> str:
+    """The colour of text under the style in use, light or dark."""
+    return str(pyplot().rcParams["text.color"])
+
+
+def next_color(ax: Axes) -> str:
+    """The first colour of the palette that no line has."""
+    return PALETTE[len(ax.lines) % len(PALETTE)]
+
+
+def bar(image: Any, label: str, cax: Axes | None = None) -> None:
+    """A bar that explains the colours, in axes of its own or beside the picture."""
+    ax = image.axes
+    shown = ax.figure.colorbar(image, cax=cax, **({} if cax else {"ax": ax, "pad": 0.02}))
+    shown.set_label(label, fontsize=SMALL + 1)
+    shown.ax.tick_params(which="both", labelsize=SMALL)
+
+
+def shortened(text: str, width: int) -> str:
+    """The two ends of a text that is too long.
+
+    >>> shortened("encoder.layer.0.attention.weight", 16)
+    'encoder.….weight'
+    """
+    if len(text) <= width:
+        return text
+    return text[: (width - 1) // 2 + 1] + "…" + text[len(text) - (width - 2) // 2 :]
+
+
+# -- sides: the tensors along the rows and the columns of a matrix ---------------------------------
+
+
+@dataclass(frozen=True)
+class Side:
+    """Parts of the rows or columns: a label for each, and the entries where each begins and ends.
+
+    Part k has the entries from `edges[k]` to `edges[k + 1]`.
+    """
+
+    title: str
+    labels: tuple[str, ...]
+    edges: tuple[int, ...]
+
+    def merged(self, most: int) -> Side:
+        """Join neighbours until there are no more than `most` parts."""
+        n = len(self.labels)
+        if n <= most:
+            return self
+        cuts = np.linspace(0, n, most + 1).round().astype(int)
+        labels = (f"{self.labels[a].split()[0]} … ({b - a})" for a, b in pairwise(cuts))
+        return Side(self.title, tuple(labels), tuple(self.edges[k] for k in cuts))
+
+    def tiled(self, most: int) -> Side:
+        """Equal parts, no more than `most`, whatever the tensors."""
+        n = self.edges[-1]
+        cuts = np.linspace(0, n, min(n, most) + 1).round().astype(int)
+        return Side(self.title, ("",) * (len(cuts) - 1), tuple(map(int, cuts)))
+
+    @property
+    def axis(self) -> str:
+        """The title, and the tensor where it is the only one."""
+        only = self.labels[0] if len(self.labels) == 1 else ""
+        return f"{self.title}: {only}" if only else self.title
+
+
+def sides(J: Jacobian) -> tuple[Side, Side]:
+    """The tensors of the rows and of the columns; without names, one part each."""
+    columns: Any = getattr(J, "domain", None)
+    rows: Any = getattr(J, "codomain", columns)
+    if rows is None or flat_shape(rows) + flat_shape(columns) != J.shape:
+        m, n = J.shape
+        return Side("rows", ("",), (0, m)), Side("columns", ("",), (0, n))
+    if not hasattr(J, "codomain"):
+        return side("rows", rows), side("columns", columns)
+    titles = ("wrt", "of") if getattr(J, "transposed", False) else ("of", "wrt")
+    return side(f"{titles[0]} (rows)", rows), side(f"{titles[1]} (columns)", columns)
+
+
+def side(title: str, specs: tuple[TensorSpec, ...]) -> Side:
+    """One tensor after the other, each with its name and shape."""
+    edges = np.cumsum([0, *(size(shape_of(spec)) for spec in specs)])
+    labels = (f"{shortened(spec.name, NAME)} {prod_text(shape_of(spec))}" for spec in specs)
+    return Side(title, tuple(labels), tuple(map(int, edges)))
+
+
+# -- the axes of a matrix --------------------------------------------------------------------------
+
+
+def matrix_axes(J: Jacobian, ax: Axes | None) -> Axes:
+    """The given axes, or new axes for the matrix of J and the names below it."""
+    rows, columns = sides(J)
+    names = below(columns.labels) if len(columns.labels) > 1 else 0.0
+    return axes(ax, min(5.2, max(2.8, 5.0 * rows.edges[-1] / columns.edges[-1])) + names)
+
+
+def placed(J: Jacobian) -> dict[str, Any]:
+    """Options of `imshow`: ticks number entries, and entries are square unless J is a thread."""
+    m, n = J.shape
+    aspect = "equal" if max(J.shape) <= 4 * min(J.shape) else "auto"
+    return {"aspect": aspect, "extent": (-0.5, n - 0.5, m - 0.5, -0.5)}
+
+
+def below(labels: tuple[str, ...]) -> float:
+    """Inches that names below a picture take."""
+    longest = LETTER * max(map(len, labels))
+    return longest if len(labels) > STEEP else longest / 2**0.5
+
+
+def mark(ax: Axes, J: Jacobian) -> None:
+    """Lines between the tensors on both sides of a matrix, and names where there is room."""
+    from matplotlib.ticker import MaxNLocator
+
+    for side, along, line in zip(sides(J), (ax.yaxis, ax.xaxis), (ax.axhline, ax.axvline),
+                                 strict=True):  # fmt: skip
+        along.set_label_text(side.axis)
+        along.set_tick_params(labelsize=SMALL)
+        if len(side.labels) == 1:
+            along.set_major_locator(MaxNLocator(integer=True))
+            continue
+        for edge in side.edges[1:-1]:
+            line(edge - 0.5, color=foreground(), linewidth=0.6)
+        spans = zip(pairwise(side.edges), side.labels, strict=True)
+        wide = [((a + b - 1) / 2, text) for (a, b), text in spans if b - a > ROOM * side.edges[-1]]
+        along.set_ticks([at for at, _ in wide], labels=[text for _, text in wide])
+        if along is ax.xaxis:
+            slant(ax, len(wide))
+
+
+def slant(ax: Axes, count: int) -> None:
+    """Names below a picture, turned as far as their number needs."""
+    steep = count > STEEP
+    ax.tick_params(axis="x", labelsize=SMALL, labelrotation=90 if steep else 45)
+    for text in ax.get_xticklabels():
+        text.set_horizontalalignment("center" if steep else "right")
+        text.set_rotation_mode("default" if steep else "anchor")

@@ -1,0 +1,261 @@
+"""Picture of the graph: tensors as points, the operators between them as arrows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ...jacobians import Dag, Jacobian
+from ...jacobians.errors import InputError
+from ..elimination.planned import eliminated
+from ..hessian import Hessian
+from ..linearization import Linearization
+from . import canvas
+from .blocks import tensor_names
+from .graph_layout import Drawing, Link, Places, drawing_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+THIN, WIDE = 0.6, 3.0
+"""Points of the arrow with the fewest flops and of the arrow with the most."""
+
+GAP = 0.12
+"""The share of a layer between the end of a bent arrow and its point."""
+
+ARROW: dict[str, Any] = {"arrowstyle": "-|>", "color": canvas.GREY, "mutation_scale": 9}
+
+LINE = 0.15
+"""Inches that a line of the smallest text is high."""
+
+ASIDE = 5
+"""Points between a place and the text beside it."""
+
+TRIED = (0.5, 0.35, 0.65, 0.2, 0.8)
+"""Positions along an arrow for its name, if the best place has no room."""
+
+
+def plot_graph(J: Jacobian, *, after: bool = False, ax: Axes | None = None) -> Axes:
+    """The DAG whose sweep is J: the `wrt` tensors above, the `of` tensors at the bottom.
+
+    Arrows are operators, the wider the more flops they take in a product. `after=True` draws what
+    elimination leaves, with which products are taken. Up to 40 tensors have names; in
+    larger graphs each run of operators without a branch is one arrow, and beyond 300 points
+    neighbouring layers are taken together. J is the Jacobian or the Hessian of a model; a transpose
+    is drawn as the operator that was transposed.
+
+    Shape: J is (m, n). Raises `InputError` without matplotlib, where `ax` is no Axes, for an
+    operator that is not of a model, and where nothing leads from `wrt` to `of`.
+    """
+    return plotted(of_model(J), after=after, ax=ax)
+
+
+def plot_elimination(J: Jacobian, *, axs: tuple[Axes, Axes] | None = None) -> tuple[Axes, Axes]:
+    """The DAG before elimination and after it, side by side: see `plot_graph`.
+
+    Shape: J is (m, n). Raises `InputError` without matplotlib, where `axs` are not two Axes, and
+    for an operator that is not of a model.
+    """
+    J = of_model(J)
+    both = [drawn(J, dag) for dag in (J.dag, eliminated(J.dag))]
+    if axs is None:
+        size = canvas.WIDTH, max(drawing.height for drawing in both)
+        axs = canvas.pyplot().subplots(1, 2, figsize=size, layout="constrained")[1]
+    if not (hasattr(axs, "__len__") and len(axs) == 2):
+        raise InputError(f"axs must be two Axes, as `plt.subplots(1, 2)[1]` has them, not {axs!r}")
+    layers = max(drawing.layers for drawing in both)
+    before, after = axs
+    return (plotted(J, after=False, ax=before, layers=layers),
+            plotted(J, after=True, ax=after, layers=layers))  # fmt: skip
+
+
+def of_model(J: Jacobian) -> Linearization:
+    """The Jacobian that has a DAG and the names of its tensors."""
+    J = J.J if isinstance(J, Hessian) else J
+    if not isinstance(J, Linearization):
+        raise InputError("a graph is drawn of the Jacobian or the Hessian of a model, not of "
+                         f"{type(J).__name__}: it has no DAG with names; give what "
+                         "`linearize` or `hessian` returned")  # fmt: skip
+    if not J.dag.edges:
+        raise InputError(f"nothing leads from wrt to of in {J!r}: there is no graph to draw")
+    return J.T if J.transposed else J
+
+
+def drawn(J: Linearization, dag: Dag) -> Drawing:
+    """The layout of one DAG of J."""
+    return drawing_of(dag, tensor_names(J))
+
+
+def plotted(J: Linearization, *, after: bool, ax: Axes | None, layers: int | None = None) -> Axes:
+    """One of the two graphs, with room for `layers` layers."""
+    dag = eliminated(J.dag) if after else J.dag
+    drawing = drawn(J, dag)
+    ax = canvas.axes(ax, drawing.height)
+    tensors = len({v for edge in dag.edges for v in (edge.start, edge.end)})
+    when = "after elimination" if after else "as declared"
+    operators = f"{len(dag.edges):,} operator{'s' * (len(dag.edges) != 1)}"
+    ax.set_title(f"{when}: {tensors:,} tensors, {operators}", fontsize=9)
+    draw(ax, drawing, drawing.layers if layers is None else layers)
+    return ax
+
+
+# -- points and arrows -----------------------------------------------------------------------------
+
+
+def draw(ax: Axes, drawing: Drawing, layers: int) -> None:
+    """Points in layers downwards, with the sources on top; arrows; names; a legend below."""
+    most = max(link.flops for link in drawing.links)
+    for link in drawing.links:
+        draw_link(ax, drawing.places, link, width(link.flops, most))
+    between = drawing.places.keys() - drawing.sources - drawing.sinks
+    for kind, color, text in ((drawing.sources, canvas.BLUE, "wrt"),
+                              (between, canvas.foreground(), "between"),
+                              (drawing.sinks, canvas.VERMILLION, "of")):  # fmt: skip
+        at = np.array([drawing.places[v] for v in kind if v in drawing.places]).reshape(-1, 2)
+        ax.plot(*at.T, "o", color=color, markersize=5, label=text, zorder=3)
+    x = [x for x, _ in drawing.places.values()]
+    ax.set_xlim(min(x) - 0.9, max(x) + 0.9)  # room for names on both sides
+    ax.set_ylim(layers - 0.6, -0.4)
+    ax.set_axis_off()
+    ax.plot([], [], color=canvas.GREY, linewidth=WIDE, label=f"{most:,} flops")
+    ax.legend(fontsize=canvas.SMALL, loc="upper center", bbox_to_anchor=(0.5, 0), ncols=2,
+              frameon=False)  # fmt: skip
+    write(ax, drawing)
+
+
+def draw_link(ax: Axes, places: Places, link: Link, points: float) -> None:
+    """An arrow, straight or around the points between."""
+    from matplotlib.patches import FancyArrowPatch
+    from matplotlib.path import Path
+
+    ends = [along(places, link, t) for t in (0.0, 1.0)]
+    if passing(places, link):
+        (x, y0), (_, y1) = ends
+        middle = x - 2 * bulge(places, link), (y0 + y1) / 2
+        path = Path([ends[0], middle, (x, y1 - GAP)], [Path.MOVETO, Path.CURVE3, Path.CURVE3])
+        arrow = FancyArrowPatch(path=path, **ARROW, linewidth=points)
+    else:
+        arrow = FancyArrowPatch(*ends, shrinkA=3, shrinkB=3, **ARROW, linewidth=points)
+    ax.add_patch(arrow)
+
+
+def width(flops: int, most: int) -> float:
+    """Points, by the logarithm of the flops."""
+    return THIN + (WIDE - THIN) * float(np.log1p(flops) / np.log1p(max(most, 1)))
+
+
+def passing(places: Places, link: Link) -> bool:
+    """Whether a straight arrow would run through other points."""
+    (x0, y0), (x1, y1) = places[link.start], places[link.end]
+    return x0 == x1 and y1 > y0 + 1
+
+
+def bulge(places: Places, link: Link) -> float:
+    """How far to the left an arrow swings out."""
+    return min(0.1 * (places[link.end][1] - places[link.start][1]), 0.6)
+
+
+def along(places: Places, link: Link, t: float) -> tuple[float, float]:
+    """The point of the arrow at t from 0 to 1."""
+    (x0, y0), (x1, y1) = places[link.start], places[link.end]
+    swing = 4 * t * (1 - t) * bulge(places, link) if passing(places, link) else 0.0
+    return x0 + t * (x1 - x0) - swing, y0 + t * (y1 - y0)
+
+
+# -- names of points and arrows, each where it hides no other --------------------------------------
+
+
+class Spot(NamedTuple):
+    """A place, and on which side of it a text stands: 1 for the right, -1 for the left."""
+
+    x: float
+    y: float
+    side: int
+
+
+class Box(NamedTuple):
+    """The area of a text, in inches."""
+
+    left: float
+    right: float
+    top: float
+    bottom: float
+
+    def shared(self, other: Box) -> float:
+        """Square inches in common with another box."""
+        width = min(self.right, other.right) - max(self.left, other.left)
+        height = min(self.bottom, other.bottom) - max(self.top, other.top)
+        return max(width, 0.0) * max(height, 0.0)
+
+
+class Sheet:
+    """Axes with the texts on them, and how many inches one unit of the axes is."""
+
+    def __init__(self, ax: Axes) -> None:
+        ax.figure.canvas.figure.draw_without_rendering()  # gives the axes their place
+        (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
+        place, dpi = ax.get_window_extent(), ax.figure.dpi
+        self.ax, self.taken = ax, list[Box]()
+        self.inches = place.width / dpi / (right - left), place.height / dpi / (bottom - top)
+
+    @property
+    def letters(self) -> int:
+        """Letters that fit between two columns of points."""
+        return max(6, int(self.inches[0] / canvas.LETTER) - 3)
+
+    def box(self, what: str, at: Spot) -> Box:
+        """The area that a text beside a place would cover."""
+        start = at.x * self.inches[0] + at.side * ASIDE / 72
+        end, middle = start + at.side * canvas.LETTER * len(what), at.y * self.inches[1]
+        return Box(min(start, end), max(start, end), middle - LINE / 2, middle + LINE / 2)
+
+    def hidden(self, what: str, at: Spot) -> float:
+        """The area of other texts that a text would hide."""
+        box = self.box(what, at)
+        return sum(box.shared(other) for other in self.taken)
+
+    def write(self, what: str, at: Spot, **style: Any) -> None:
+        """Small letters beside a place; lines fade behind them."""
+        self.taken.append(self.box(what, at))
+        color = self.ax.figure.get_facecolor()
+        faded = {"facecolor": color, "alpha": 0.7, "edgecolor": "none", "pad": 0.5}
+        self.ax.annotate(
+            what, at[:2], (ASIDE * at.side, 0), textcoords="offset points", va="center", bbox=faded,
+            ha="left" if at.side > 0 else "right", fontsize=canvas.SMALL, zorder=4, **style,
+        )  # fmt: skip
+
+
+def write(ax: Axes, drawing: Drawing) -> None:
+    """Names of tensors beside the points, to the left of the leftmost; operators by the arrows."""
+    sheet, places = Sheet(ax), drawing.places
+    left = min(x for x, _ in places.values())
+    for v, name in drawing.names.items():
+        x, y = places[v]
+        sheet.write(canvas.shortened(name, sheet.letters), Spot(x, y, -1 if x == left else 1))
+    if not drawing.named:
+        return
+    out = Counter(link.start for link in drawing.links)
+    for link in drawing.links:
+        what = canvas.shortened(link.text, sheet.letters)
+        spots = label_spots(places, link, alone=out[link.start] == 1)
+        at = min(spots, key=lambda spot: sheet.hidden(what, spot))  # of several, the first
+        sheet.write(what, at, style="italic", color=canvas.GREY)
+
+
+def label_spots(places: Places, link: Link, *, alone: bool) -> Iterator[Spot]:
+    """Where the name of an arrow may stand, the best place first, on the right and on the left."""
+    ways = label_place(places, link, alone=alone), *(along(places, link, t) for t in TRIED)
+    return (Spot(*at, side) for at in ways for side in (1, -1))
+
+
+def label_place(places: Places, link: Link, *, alone: bool) -> tuple[float, float]:
+    """Between two layers, where there are no names of points: below the start, or near the end."""
+    (x0, y0), (x1, y1) = places[link.start], places[link.end]
+    if passing(places, link):
+        return along(places, link, ((y1 - y0) // 2 + 0.5) / (y1 - y0))
+    if alone or x0 == x1:
+        return x0, y0 + 0.5
+    return along(places, link, 1 - 0.5 / (y1 - y0))

@@ -1,0 +1,317 @@
+"""HTML: what notebooks show of models, operators and results, registered for each type.
+
+No scripts, no style sheets, nothing from elsewhere: tables and `<details>` in the colours of the
+page, so that they are legible on light and dark ground and where styles are stripped.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+
+from ...jacobians import Block, Dag, Jacobian, prod_text
+from ...jacobians.hooks import html
+from ...jacobians.text import FIRST, LAST, Table, abridged_lines, bytes_text, clipped, joined
+from ..checking.check import Check
+from ..data.streamed import OverBatches
+from ..distributed.operator import Distributed
+from ..elimination.adaptive import Adaptive
+from ..elimination.cost import seconds
+from ..estimators.density import SpectralDensity
+from ..estimators.result import Estimate
+from ..explanation import Local, Tables
+from ..flow.contents import Contents, TensorSpec
+from ..linearization import Linearization
+from ..solvers.result import OptimizeResult
+from ..tape.checkpoint import Checkpointed
+from .blocks import held_in, tensor_names
+from .markup import CELL, FAINT, OPEN, Markup, card, fold, folded, grid, pre, tag
+
+SPECS = ("tensor", "shape", "type")
+
+DERIVED = frozenset({"T", "mirror", "dag", "structure", "known"})
+"""Attributes whose operators are not parts: the operator itself again, or shown elsewhere."""
+
+ROOM = 200
+"""At most this many rows are in a whole tree."""
+
+DEPTH = 6
+"""At most this many folds are within each other."""
+
+NOTE = "share: of the estimated time of one product; nothing was measured"
+
+
+# -- operators -------------------------------------------------------------------------------------
+
+
+@html.register
+def _(operator: Jacobian) -> str:
+    """Any operator."""
+    return card(repr(operator), amounts(operator), *branch("parts", parts_of(operator)))
+
+
+@html.register
+def _(J: Linearization) -> str:
+    """A Jacobian between named tensors, by its blocks and by the operators that take products."""
+    given, taken = parts_of(J), taking(J)
+    return card(
+        repr(J), amounts(J), *branch("blocks, as the rules give them", given),
+        *branch("operators, as products take them by now", taken),
+    )  # fmt: skip
+
+
+def amounts(J: Jacobian) -> str:
+    """Size, arithmetic and memory."""
+    m, n = J.shape
+    full = bytes_text(m * n * J.dtype.itemsize)
+    return (f"{prod_text(J.shape)} {J.dtype}, {flops_text(J)} flops in one product, "
+            f"{bytes_text(J.nbytes)} held, {full} if it were dense")  # fmt: skip
+
+
+def flops_text(operator: Jacobian) -> str:
+    """Multiplications and additions of one product, where they are known without taking it."""
+    unknown = isinstance(operator, Checkpointed | OverBatches | Distributed)
+    return "–" if unknown else f"{operator.flops:,}"
+
+
+# -- parts: what an operator is composed of --------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Part:
+    """An operator, and where in the model or in the whole it comes from."""
+
+    operator: Jacobian
+    origin: str = ""
+
+
+@singledispatch
+def parts_of(operator: Jacobian) -> tuple[Part, ...]:
+    """The operators that an operator holds: its factors, its terms, or the one that it wraps."""
+    held = {name: found for name, value in vars(operator).items()
+            if name not in DERIVED and (found := tuple(operators_in(value)))}  # fmt: skip
+    named = len(held) > 1
+    return tuple(Part(J, name * named) for name, found in held.items() for J in found)
+
+
+def operators_in(value: Any) -> Iterator[Jacobian]:
+    """A value itself where it is an operator, or the operators in a list."""
+    if isinstance(value, Jacobian):
+        yield value
+    elif isinstance(value, tuple | list):
+        for part in value:
+            yield from operators_in(part)
+
+
+@parts_of.register
+def _(operator: Dag) -> tuple[Part, ...]:
+    return tuple(Part(e.operator, f"tensor {e.start} → {e.end}") for e in operator.edges)
+
+
+@parts_of.register
+def _(operator: Block) -> tuple[Part, ...]:
+    return tuple(
+        Part(block, f"row {i}, column {j}")
+        for i, row in enumerate(operator.rows) for j, block in enumerate(row) if block is not None
+    )  # fmt: skip
+
+
+@parts_of.register
+def _(operator: Adaptive) -> tuple[Part, ...]:
+    return parts_of(operator.dag)
+
+
+@parts_of.register
+def _(operator: Linearization) -> tuple[Part, ...]:
+    """The blocks of the rules with their nodes, in the order of the model."""
+    held = tuple(held_in(operator))
+    if not held:
+        return parts_of(operator.dag)
+    found = tuple(Part(h.operator, f"{h.text}, {h.step.op_type} {h.step.name}") for h in held)
+    if not operator.transposed:
+        return found
+    return tuple(Part(part.operator.T, f"({part.origin})ᵀ") for part in reversed(found))
+
+
+def taking(J: Linearization) -> tuple[Part, ...]:
+    """The blocks after elimination, if products have been taken."""
+    structure = vars(J).get("structure")
+    while structure is not None and not isinstance(structure, Dag):
+        inner = structure.structure
+        structure = None if inner is structure else inner
+    if structure is None or J.transposed or not J.entries:
+        return ()
+    names = tensor_names(J)
+    return tuple(Part(e.operator, f"{names[e.start]} → {names[e.end]}") for e in structure.edges)
+
+
+# -- tree: an operator and its parts, as tables within folds ---------------------------------------
+
+
+def branch(title: str, parts: tuple[Part, ...]) -> list[Markup]:
+    """The fold of some parts, if there are any."""
+    if not parts:
+        return []
+    return [fold(f"{title}: {len(parts):,}", tree(parts), unfolded=len(parts) <= OPEN)]
+
+
+def tree(parts: Sequence[Part], room: int = ROOM, depth: int = DEPTH, note: str = NOTE) -> Markup:
+    """A table of operators, each with a fold of its own parts.
+
+    A share is a share of the time that the cost model of elimination estimates. Folds share out the
+    rows that this table leaves of `room`.
+    """
+    total = sum(seconds(part.operator) for part in parts)
+    first, last = max(min(FIRST, room * 3 // 4), 1), max(min(LAST, room // 4), 1)
+    shown = min(len(parts), first + last)
+    left = (room - shown) // max(shown, 1) if depth else 0
+    named = any(part.origin for part in parts)
+    hidden = range(first, len(parts) - last) if len(parts) > first + last + 1 else range(0)
+    rows = [row(p, total, left, depth, named) for k, p in enumerate(parts) if k not in hidden]
+    if hidden:
+        rest = sum(seconds(parts[k].operator) for k in hidden)
+        rows.insert(first, (f"… {len(hidden):,} more, {share(rest, total)} of the time",))
+    head = ("operator", *["from"] * named, "shape", "flops", "bytes", "share")
+    return grid(Table("", head, tuple(rows), ("flops", "bytes", "share"), note))
+
+
+def row(part: Part, total: float, room: int, depth: int, named: bool) -> tuple[str, ...]:
+    """One operator: its mathematics, unfolding to its parts, and its amounts."""
+    J = part.operator
+    text, inner = clipped(repr(J), CELL), parts_of(J) if room > 1 and depth > 1 else ()
+    cell: str = text
+    if inner:  # the parts of an operator are a step to the right of it
+        step = "margin-left:.4em;padding-left:.8em;border-left:1px solid"
+        cell = fold(text, tag("div", tree(inner, room, depth - 1, ""), style=step))
+    shape = f"{prod_text(J.out_shape)} ← {prod_text(J.in_shape)}"
+    return (cell, *[part.origin] * named, shape, flops_text(J), bytes_text(J.nbytes),
+            share(seconds(J), total))  # fmt: skip
+
+
+def share(part: float, total: float) -> str:
+    """A part of the whole in percent.
+
+    >>> share(1, 3), share(0, 0)
+    ('33 %', '–')
+    """
+    return f"{100 * part / total:.0f} %" if total else "–"
+
+
+# -- models ----------------------------------------------------------------------------------------
+
+
+@html.register
+def _(model: Contents) -> str:
+    """A model: its inputs and outputs, its weights, its nodes."""
+    nodes = tuple((s.op_type, s.name, names(s.inputs), names(s.outputs)) for s in model.steps)
+    held = tuple((*spec_cells(s), bytes_text(model.constants[s.name].nbytes))
+                 for s in model.initializers.values())  # fmt: skip
+    kinds = Counter(step.op_type for step in model.steps).most_common()
+    return card(
+        repr(model), ", ".join(f"{name} {n}" for name, n in kinds[:12]),
+        *specs("inputs", model.inputs.values()), *specs("outputs", model.outputs.values()),
+        folded(Table("initializers", (*SPECS, "bytes"), held, ("bytes",))),
+        folded(Table("nodes", ("op", "name", "inputs", "outputs"), nodes)),
+    )  # fmt: skip
+
+
+def names(tensors: tuple[str | None, ...]) -> str:
+    """Some tensors in one cell, with a dash for a missing one."""
+    return joined([name or "–" for name in tensors], ", ", width=60)
+
+
+def spec_cells(spec: TensorSpec) -> tuple[str, ...]:
+    """Name, shape and type of a tensor, as far as the model says."""
+    dims = "unknown" if spec.shape is None else "×".join("?" if d is None else str(d)
+                                                       for d in spec.shape) or "1"  # fmt: skip
+    return spec.name, dims, str(spec.dtype or "unknown")
+
+
+def specs(title: str, found: Iterable[TensorSpec]) -> list[Markup]:
+    """A table of tensors, if there are any."""
+    rows = tuple(map(spec_cells, found))
+    return [folded(Table(title, SPECS, rows))] if rows else []
+
+
+# -- results ---------------------------------------------------------------------------------------
+
+
+@html.register
+def _(found: Tables) -> str:
+    """An explanation: lines, and every table as a fold."""
+    return card(found.title, "", listing(found.lines), *map(folded, found.tables()))
+
+
+@html.register
+def _(found: Local) -> str:
+    """One step: its rule, lines, and every table as a fold."""
+    rule = tag("div", f"rule: {found.rule.source}" if found.rule.source else "", style=FAINT)
+    formulas = map(pre, found.rule.formulas)
+    return card(found.title, "", rule, *formulas, listing(found.lines),
+                *map(folded, found.tables()))  # fmt: skip
+
+
+def listing(lines: Iterable[str]) -> Markup:
+    """One line below the other."""
+    shown = abridged_lines([clipped(line, 400) for line in lines])
+    return Markup("".join(tag("div", line) for line in shown))
+
+
+@html.register
+def _(found: Check) -> str:
+    """A row for every test."""
+    rows = tuple(("ok" if o.passed else "FAIL", f"{o.name} ({o.note})" if o.note else o.name,
+                  f"{o.error:.1e}", f"{o.tolerance:.0e}") for o in found.outcomes)  # fmt: skip
+    failed = sum(not o.passed for o in found.outcomes)
+    title = f"{failed} of {len(rows)} tests failed" if failed else f"all {len(rows)} tests passed"
+    head = ("", "test", "error", "allowed")
+    return card(title, "", grid(Table("", head, rows, head[2:])))
+
+
+@html.register
+def _(found: Estimate) -> str:
+    """The value, its error, and its cost."""
+    about = {"value": found.value, "error": found.error, "products": found.products,
+             "method": found.method}  # fmt: skip
+    return card(repr(found), "", pairs(about))
+
+
+@html.register
+def _(found: SpectralDensity) -> str:
+    """The range of the eigenvalues, and the cost."""
+    low, high = found.nodes.min(), found.nodes.max()
+    about = {"eigenvalues": f"{found.n:,}", "from": low, "to": high, "products": found.products,
+             "method": found.method}  # fmt: skip
+    return card(repr(found), "", pairs(about))
+
+
+@html.register
+def _(found: OptimizeResult) -> str:
+    """How a solver ended, and its fields; arrays by shape and norm."""
+    ended = "solved" if found.get("success") else "not solved"
+    about = {k: v for k, v in found.items() if k not in ("success", "message", "tensors")}
+    tensors = {f"tensor {name}": array for name, array in found.get("tensors", {}).items()}
+    return card(f"{ended}: {found.get('message', '')}", "", pairs(tensors | about))
+
+
+def pairs(about: Mapping[str, Any]) -> Markup:
+    """Names and values."""
+    rows = tuple((name, value_text(value)) for name, value in about.items())
+    return grid(Table("", ("", "value"), rows))
+
+
+def value_text(value: Any) -> str:
+    """A value in one cell.
+
+    >>> value_text(0.12345678), value_text(np.ones((2, 2)))
+    ('0.123457', 'array 2×2, norm 2')
+    """
+    if isinstance(value, np.ndarray) and value.ndim:
+        norm = np.linalg.norm(value.astype(float)) if value.dtype.kind in "fiub" else np.nan
+        return f"array {prod_text(value.shape)}, norm {norm:.6g}"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

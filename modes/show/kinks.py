@@ -1,0 +1,256 @@
+"""Kinks: where J's point lies on a kink or a jump, or where a derivative is not finite.
+
+The proofs know the kinks: of a formula by its one-sided limits, of other operators in words. The
+values given there are declared in `ops.given`. Here the entries that lie on kinks are counted.
+√x at 0, log 0 and 1 / 0 have blocks with infinities or NaN although the inputs are finite; at 0⁰
+Pow has a value although the formula of its derivative has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...jacobians import Jacobian
+from ...jacobians.cached import cached_property
+from ...ops import Node, Step
+from ...ops.conventions import CONVENTIONS
+from ...ops.given import GIVEN
+from ...ops.rules.elementwise import FORMULAS
+from ..explanation import Kink
+from ..linearization import Linearization
+from ..naming.names import is_float
+from ..primal.evaluate import evaluate
+from ..tape.active import ActiveStep, Slot, active_steps, cuts
+from ..tape.unroll import is_defined
+from .blocks import Held, end_names, held_in
+from .kink_counts import COUNTS, JUMPS, Count, powers_of_zero
+
+Values = Mapping[str, Any]
+
+Outputs = tuple[str | None, ...]
+"""The names of a step's outputs, which identify the step."""
+
+MOVING = {"GridSample": (1,), "DeformConv": (2,), "RoiAlign": (1,), "Resize": (2, 1)}
+"""Operators that sample -> the inputs that move the sampled points, which may lie on a line."""
+
+
+def kinks_at(J: Linearization, only: Step | None = None) -> tuple[Kink, ...]:
+    """The kinks of J's steps, or of one step, at its point; most entries first.
+
+    Takes a run of the model where there is something to look at.
+    """
+    found = AtPoint(J, only)
+    return tuple(sorted((*found.kinks(), *found.unbounded()), key=lambda kink: -kink.count))
+
+
+@dataclass(frozen=True)
+class AtPoint:
+    """The steps behind a Jacobian, in the flat model of its point, and their tensors."""
+
+    J: Linearization
+    only: Step | None = None
+
+    @cached_property
+    def route(self) -> Any:
+        """The route through the flat model, and its inputs."""
+        return self.J.route.flat(self.J.point)
+
+    @cached_property
+    def ends(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Names of the `wrt` and `of` tensors."""
+        return end_names(self.J)
+
+    @cached_property
+    def owners(self) -> Mapping[Outputs, Step]:
+        """A step of the flat model -> the step of the model whose definition contains it.
+
+        Parts stand in front of the step that makes the last output of the whole.
+        """
+        made = {name: step for step in self.J.route.steps for name in step.outputs if name}
+        found, owner = {}, None
+        for step in reversed(self.route[0].steps):
+            owner = next((made[n] for n in step.outputs if n in made), owner)
+            if owner is not None and is_defined(owner):
+                found[step.outputs] = owner
+        return found
+
+    def within(self, step: Step) -> str:
+        """The node whose definition contains a step; empty for a step of the model itself."""
+        owner = self.owners.get(step.outputs)
+        return owner.name if owner else ""
+
+    def chosen(self, step: Step) -> bool:
+        """Whether a step is looked at: all steps are, or one step with its parts."""
+        whole = self.owners.get(step.outputs, step)
+        return self.only is None or self.only.outputs in (step.outputs, whole.outputs)
+
+    @cached_property
+    def held(self) -> tuple[Held, ...]:
+        """The blocks."""
+        return tuple(held for held in held_in(self.J) if self.chosen(held.step))
+
+    @cached_property
+    def active(self) -> tuple[ActiveStep, ...]:
+        """The steps with blocks, and the slots of the blocks, also where J is checkpointed."""
+        if not self.J.entries:
+            found = active_steps(self.route[0].steps, *self.ends)
+            return tuple(a for a in found if self.chosen(a.step))
+        steps = {h.step.outputs: h.step for h in self.held}
+        slots: dict[Outputs, set[Slot]] = {outputs: set() for outputs in steps}
+        for held in self.held:
+            slots[held.step.outputs].add(held.key)
+        return tuple(ActiveStep(step, frozenset(slots[k])) for k, step in steps.items())
+
+    def values(self, steps: tuple[Step, ...], *, flat: bool = True) -> Values:
+        """The tensors of some steps, of the flat model or of the model itself."""
+        route, point = self.route if flat else (self.J.route, self.J.point)
+        names = dict.fromkeys(n for s in steps for n in (*s.inputs, *s.outputs) if n)
+        return evaluate(route.model, point, names, engine=route.engine) if names else {}
+
+    def kinks(self) -> Iterator[Kink]:
+        """Kinks and jumps; of a definition as a whole where it has a count, else of its parts."""
+        cut = (ActiveStep(s, frozenset()) for s, _ in cuts(self.route[0].steps, *self.ends)
+               if key(s) in JUMPS and self.chosen(s))  # fmt: skip
+        found = [*self.active, *cut]
+        owned = [self.owners.get(a.step.outputs) for a in found]
+        wholes = {o.outputs for o in owned if o is not None and key(o) in COUNTS}
+        parts = [a for a, o in zip(found, owned, strict=True)
+                 if (o is None or o.outputs not in wholes) and has_kinks(a.step)]  # fmt: skip
+        of_model = active_steps(self.J.route.steps, *self.ends) if wholes else ()
+        yield from self.counted([a for a in of_model if a.step.outputs in wholes], flat=False)
+        yield from self.counted(parts)
+
+    def counted(self, steps: list[ActiveStep], *, flat: bool = True) -> Iterator[Kink]:
+        """The kinks of some steps; integers have no jumps."""
+        values = self.values(tuple(a.step for a in steps), flat=flat)
+        for a in steps:
+            node = node_of(a.step, values, a.wanted)
+            if is_float(np.asarray(node.x).dtype):
+                yield from kinks_of(node, self.within(a.step) if flat else "")
+
+    def unbounded(self) -> Iterator[Kink]:
+        """The derivatives that have no finite value."""
+        found = [h for h in self.held if key(h.step) == "Pow" or not_finite(h.operator).size]
+        values = self.values(tuple(h.step for h in found))
+        for held in found:
+            yield from unbounded(held, values, self.within(held.step))
+
+
+# -- kinks and jumps of one step -------------------------------------------------------------------
+
+
+def key(step: Step) -> str:
+    """The key of a step's operator in the tables of counts."""
+    domain = "" if step.domain == "ai.onnx" else step.domain
+    return f"{domain}::{step.op_type}" if domain else step.op_type
+
+
+def node_of(step: Step, values: Values, wanted: frozenset[tuple[int, int]]) -> Node:
+    """A step with its tensors, as a rule sees it."""
+    inputs, outputs = (tuple(None if n is None else values.get(n) for n in names)
+                       for names in (step.inputs, step.outputs))  # fmt: skip
+    return Node(step, inputs, outputs, wanted)
+
+
+def has_kinks(step: Step) -> bool:
+    """Whether the operator of a step has kinks of its own, not only the parts of its definition."""
+    from ...ops.symbols.kinks import kink_set
+
+    return key(step) in COUNTS or (key(step) in FORMULAS and bool(kink_set(step.op_type)))
+
+
+def kinks_of(node: Node, within: str = "") -> Iterator[Kink]:
+    """The kinks of a node, with the derivative given there."""
+    step, said = node.step, GIVEN.get(node.step.op_type, "")
+    names = [step.inputs[k] for k in MOVING.get(step.op_type, ()) if node.wants(k)]
+    tensor = next(filter(None, (*names, *step.inputs)), "")
+    for where, count in counted(node):
+        yield Kink(step.op_type, step.name, tensor, where, *count, said, within)
+
+
+def counted(node: Node) -> Iterator[tuple[str, Count]]:
+    """Each kink in words, with how many entries of how many lie on it."""
+    from ...ops.symbols.kinks import kink_set
+
+    name = key(node.step)
+    if name in FORMULAS:
+        yield from of_formula(node)
+    elif name in COUNTS:
+        yield JUMPS.get(name) or kink_set(node.step.op_type), COUNTS[name](node)
+
+
+def of_formula(node: Node) -> Iterator[tuple[str, Count]]:
+    """The kinks of a formula in its first derivative, with the attributes of the node."""
+    from ...ops.symbols.kinks import GENERIC, SECOND, kinks
+
+    attributes = {s: v for s in GENERIC if (v := getattr(node, str(s))) is not None}
+    for kink in kinks(node.step.op_type):
+        smooth = any(attributes.get(s) == float(value) for s, value in kink.unless)
+        if not smooth and not str(kink).endswith(SECOND):
+            yield str(kink), (on_kink(kink, node, attributes), np.size(node.x))
+
+
+def on_kink(kink: Any, node: Node, attributes: Mapping[Any, Any]) -> int:
+    """How many entries lie on a kink of a formula, a root in x or a whole quotient."""
+    from sympy import lambdify
+
+    from ...ops.symbols.formulas import NAMES
+
+    if kink.whole:
+        quotient = lambdify([NAMES["x"], NAMES["y"]], kink.where)(*map(np.asarray, node.inputs[:2]))
+        return int(np.count_nonzero(quotient == np.floor(quotient)))
+    x, root = np.asarray(node.x), float((NAMES["x"] - kink.where).subs(attributes))
+    return int(np.count_nonzero(x == np.asarray(root, x.dtype)))
+
+
+# -- derivatives that are not finite ---------------------------------------------------------------
+
+
+def unbounded(held: Held, values: Values, within: str) -> Iterator[Kink]:
+    """The entries of one block that are not finite although the inputs of the step are."""
+    step, name = held.step, held.step.inputs[held.key[1]] or ""
+    kink = partial(Kink, step.op_type, step.name, name, within=within)
+    if key(step) == "Pow" and held.key[1] == 0:
+        node = node_of(step, values, frozenset((held.key,)))
+        (declared,) = (c for c in CONVENTIONS if c.what == "0⁰")
+        given = ", ".join(f"{slope:g}" for slope in declared.ours)
+        count = powers_of_zero(node)
+        yield kink("0⁰: x = 0 and y = 0", *count, f"{given}: {declared.why}")
+    found = not_finite(held.operator)
+    if found.size and all(map(finite, (values.get(n) for n in step.inputs if n))):
+        given = ", ".join(sorted({f"{value:g}" for value in found.tolist()}))
+        size = np.size(values[step.outputs[held.key[0]] or ""])
+        yield kink(f"{slope_text(held)} is not finite", found.size, max(size, found.size), given)
+
+
+def not_finite(J: Jacobian) -> np.ndarray:
+    """The infinities and NaN among the numbers that an operator holds."""
+    arrays = (np.asarray(a) for a in J.arrays() if is_float(a.dtype))
+    found = [a[~np.isfinite(a)].astype(float) for a in arrays]
+    return np.concatenate(found) if found else np.empty(0)
+
+
+def finite(value: Any) -> bool:
+    """Whether a tensor has finite entries only."""
+    array = np.asarray(value)
+    return not is_float(array.dtype) or bool(np.isfinite(array).all())
+
+
+def slope_text(held: Held) -> str:
+    """The derivative by the formula of an elementwise operator, else by the names of the block.
+
+    A Sqrt has ∂Y/∂x = 1/(2*Y).
+    """
+    if key(held.step) not in FORMULAS:
+        return held.text
+    from ...ops.symbols.formulas import derive, parse
+
+    declared = FORMULAS[held.step.op_type]
+    text = declared.formulas.get("", next(iter(declared.formulas.values())))
+    name = declared.variables[held.key[1]]
+    return f"∂Y/∂{name} = {declared.given.get(name) or derive(parse(text), name)}"

@@ -1,0 +1,274 @@
+"""Pictures of the matrix: its entries where they are few, norms of blocks or tiles, sparsity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...jacobians import Jacobian, hooks
+from ...jacobians.entries import CHUNK
+from ...jacobians.progress import Tick, counting
+from ...jacobians.progress import progress as watched
+from ..estimators.probes import signs
+from ..estimators.result import mean
+from ..sparse import pattern
+from . import canvas
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+ENTRIES = 2**16
+"""A matrix of up to this many entries is drawn entry by entry."""
+
+MOST = 32
+"""Up to this many tensors have a row or column each; more are taken together."""
+
+NUMBERS = 10
+"""In up to this many columns there is room for numbers."""
+
+LUMA = (0.299, 0.587, 0.114)
+"""How bright the eye sees red, green and blue. Source: ITU-R BT.601."""
+
+TILES = 24
+"""Parts of each side of a large block."""
+
+CELLS = 200
+"""Cells along a side of a sparsity picture; a larger matrix is counted in tiles."""
+
+Edges = tuple[int, ...]
+
+
+def plot_jacobian(
+    J: Jacobian, *, entries: bool | None = None, ax: Axes | None = None, seed: int = 0,
+    progress: bool | None = None,
+) -> Axes:  # fmt: skip
+    """J as a picture: rows downwards, columns to the right, colours for magnitudes.
+
+    Several tensors are drawn as blocks, `of` by `wrt`, coloured by Frobenius norm; one small block,
+    of up to 65,536 entries, entry by entry; a larger one in 24 × 24 tiles. `entries=True`
+    always draws the entries, as far as `toarray` goes, and `entries=False` never does. Norms
+    come from products: exact where there are few rows, else with the standard error that stands
+    beside the colours. Names and shapes are on the axes; numbers are in the units of the tensors,
+    ∂of per ∂wrt. `progress` is as for `onnxjac.progress`. `J.plot()` is the same.
+
+    Shape: J is (m, n), with m and n at least 1. Raises `InputError` without matplotlib, where `ax`
+    is no Axes, and where J is no operator of onnxjac or has no entries; `LimitError` where
+    `entries=True` needs more than `toarray` may take.
+    """
+    canvas.check_jacobian(J)
+    rows, columns = canvas.sides(J)
+    single = len(rows.labels) == len(columns.labels) == 1
+    few = single and J.shape[0] * J.shape[1] <= ENTRIES
+    with watched(progress):
+        if entries or (entries is None and few):
+            return plot_entries(J, ax)
+        return plot_tiles(J, ax, seed) if single else plot_blocks(J, ax, seed)
+
+
+@hooks.plot.register(Jacobian)
+def _(J: Jacobian, **options: Any) -> Axes:
+    return plot_jacobian(J, **options)
+
+
+def plot_entries(J: Jacobian, ax: Axes | None) -> Axes:
+    """Every entry, red above zero and blue below."""
+    matrix = np.asarray(J.toarray(), float)
+    ax = canvas.matrix_axes(J, ax)
+    most = float(np.abs(matrix).max())
+    image = ax.imshow(matrix, canvas.SIGNED, vmin=-most, vmax=most, **canvas.placed(J))
+    canvas.mark(ax, J)
+    canvas.bar(image, "entry")
+    return ax
+
+
+def plot_blocks(J: Jacobian, ax: Axes | None, seed: int) -> Axes:
+    """‖∂of/∂wrt‖_F for every pair of tensors; a block that is zero stays empty."""
+    rows, columns = (side.merged(MOST) for side in canvas.sides(J))
+    norms = block_norms(J, rows.edges, columns.edges, seed=seed)
+    ax = canvas.axes(ax, min(5.0, 1.7 + 0.25 * len(rows.labels)) + canvas.below(columns.labels))
+    image = coloured(ax, norms.values, aspect="auto")
+    ax.set_xticks(range(len(columns.labels)), columns.labels)
+    ax.set_yticks(range(len(rows.labels)), rows.labels, fontsize=canvas.SMALL)
+    canvas.slant(ax, len(columns.labels))
+    ax.set(xlabel=columns.title, ylabel=rows.title)
+    if len(columns.labels) <= NUMBERS:
+        write_numbers(ax, image, norms.values)
+    canvas.bar(image, "Frobenius norm")
+    tell_margin(ax, norms)
+    return ax
+
+
+def plot_tiles(J: Jacobian, ax: Axes | None, seed: int) -> Axes:
+    """√(Σ J² / entries) for every tile of a large matrix."""
+    rows, columns = (side.tiled(TILES) for side in canvas.sides(J))
+    norms = block_norms(J, rows.edges, columns.edges, probes=8, seed=seed)
+    counts = np.outer(np.diff(rows.edges), np.diff(columns.edges))
+    ax = canvas.matrix_axes(J, ax)
+    image = coloured(ax, norms.values / np.sqrt(counts), **canvas.placed(J))
+    canvas.mark(ax, J)
+    canvas.bar(image, "root mean square of entries")
+    tell_margin(ax, norms)
+    return ax
+
+
+def coloured(ax: Axes, values: np.ndarray, **options: Any) -> Any:
+    """Magnitudes as colours, on a log scale where they differ much; zero has no colour."""
+    from matplotlib.colors import LogNorm, Normalize
+
+    shown = np.ma.masked_equal(values, 0)
+    low, high = (float(f(shown)) if shown.count() else 1.0 for f in (np.min, np.max))
+    norm = LogNorm(low, high) if high > 30 * low else Normalize(0, high)
+    return ax.imshow(shown, canvas.MAGNITUDES, norm=norm, **options)
+
+
+def write_numbers(ax: Axes, image: Any, values: np.ndarray) -> None:
+    """Two digits in every cell, dark on light and light on dark; "0" where there is no colour."""
+    from matplotlib.colors import to_rgb
+
+    for (i, j), value in np.ndenumerate(values):
+        color = image.cmap(image.norm(value)) if value else ax.get_facecolor()
+        dark = np.dot(LUMA, to_rgb(color)) < 0.5
+        ax.text(j, i, two_digits(value), ha="center", va="center", fontsize=canvas.SMALL,
+                color="white" if dark else "black")  # fmt: skip
+
+
+def two_digits(value: float) -> str:
+    """A norm in as few letters as there is room for.
+
+    >>> [two_digits(v) for v in (0, 0.0123, 4.56, 1234.5, 1.2e5)]
+    ['0', '0.012', '4.6', '1200', '1e+05']
+    """
+    if value and not 1e-3 <= value < 1e5:
+        return f"{value:.0e}"
+    return np.format_float_positional(value, 2, fractional=False, trim="-")
+
+
+# -- norms of blocks -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BlockNorms:
+    """‖Jᵢⱼ‖_F of all blocks, the largest relative standard error, and the number of products."""
+
+    values: np.ndarray
+    error: float
+    products: int
+
+
+def tell_margin(ax: Axes, norms: BlockNorms) -> None:
+    """The error of the norms, where they are estimates."""
+    if norms.error:
+        text = f"from {norms.products} products, standard error up to {norms.error:.0%}"
+        ax.set_title(text, fontsize=canvas.SMALL + 1)
+
+
+def block_norms(
+    J: Jacobian, rows: Edges, columns: Edges, *, probes: int = 32, seed: int = 0
+) -> BlockNorms:
+    """‖Jᵢⱼ‖_F² = Σ_k ‖Jᵢⱼᵀ e_k‖² = E ‖Jᵢⱼᵀ u‖² for u of random signs, (rows, columns).
+
+    One product with Jᵀ serves all blocks of a row. A block with no more than `probes` rows takes
+    unit vectors and is exact. J takes the place of Jᵀ where it needs fewer products.
+    """
+    if _count(columns, probes) < _count(rows, probes):
+        found = block_norms(J.T, columns, rows, probes=probes, seed=seed)
+        return BlockNorms(found.values.T, found.error, found.products)
+    rng = np.random.default_rng(seed)
+    with counting("norms of blocks", "products", _count(rows, probes)) as tick:
+        parts = [_squares(J.T, span, columns, probes, rng, tick) for span in pairwise(rows)]
+    squares, errors = (np.array(part) for part in zip(*parts, strict=True))
+    relative = np.divide(errors, 2 * squares, out=np.zeros_like(errors), where=squares > 0)
+    return BlockNorms(np.sqrt(squares), float(relative.max(initial=0)), _count(rows, probes))
+
+
+def _count(edges: Edges, probes: int) -> int:
+    """The products that one side takes."""
+    return sum(min(stop - start, probes) for start, stop in pairwise(edges))
+
+
+def _squares(
+    A: Jacobian, span: tuple[int, int], parts: Edges, probes: int, rng: np.random.Generator,
+    tick: Tick,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """Squared norms of the parts of A[:, span], and their standard errors."""
+    width = span[1] - span[0]
+    exact = width <= probes
+    tried = np.eye(width) if exact else signs(rng, width, probes)
+    images = [np.zeros((len(parts) - 1, 0)), *_images(A, span, tried, parts, tick)]
+    samples = np.concatenate(images, axis=1)
+    return (samples.sum(axis=1), np.zeros(len(samples))) if exact else mean(samples)
+
+
+def _images(
+    A: Jacobian, span: tuple[int, int], tried: np.ndarray, parts: Edges, tick: Tick
+) -> Iterator[np.ndarray]:
+    """‖(A v)_part‖² for all v, (parts, some), as many at a time as memory allows."""
+    step = max(1, CHUNK // (8 * max(A.shape)))
+    for start in range(0, tried.shape[1], step):
+        some = tried[:, start : start + step]
+        v = np.zeros((A.shape[1], some.shape[1]))
+        v[slice(*span)] = some
+        squares = np.asarray(A @ v, float) ** 2
+        tick(some.shape[1])
+        yield np.array([squares[a:b].sum(axis=0) for a, b in pairwise(parts)])
+
+
+# -- sparsity --------------------------------------------------------------------------------------
+
+
+def spy(J: Jacobian, *, ax: Axes | None = None, progress: bool | None = None) -> Axes:
+    """J[i, j] ≠ 0 at some point: the pattern of `onnxjac.pattern`, rows downwards.
+
+    Up to 200 × 200 entries are drawn one by one. A larger matrix is rasterised: the colour of a
+    tile is the share of its entries that may be other than zero, so that a lone entry is still
+    seen. `progress` is as for `onnxjac.progress`. `J.spy()` is the same.
+
+    Shape: J is (m, n), with m and n at least 1. Raises `InputError` without matplotlib, where `ax`
+    is no Axes, and where J is no operator of onnxjac or has no entries; `LimitError` where the
+    pattern takes more than 2 GiB.
+    """
+    canvas.check_jacobian(J)
+    with watched(progress):
+        found = pattern(J)
+    ax = canvas.matrix_axes(J, ax)
+    from matplotlib.colors import ListedColormap
+
+    shares, options = tiles(found), {**canvas.placed(J), "interpolation": "nearest"}
+    if shares.shape == J.shape:  # the colour of text is visible on any background
+        ax.imshow(np.ma.masked_equal(shares, 0), ListedColormap([canvas.foreground()]), **options)
+    else:
+        canvas.bar(coloured(ax, shares, **options), "share of entries in a tile")
+    canvas.mark(ax, J)
+    m, n = J.shape
+    ax.set_title(f"{found.nnz:,} of {m:,} × {n:,} entries{share(found.nnz, m * n)}", fontsize=9)
+    return ax
+
+
+@hooks.spy.register(Jacobian)
+def _(J: Jacobian, **options: Any) -> Axes:
+    return spy(J, **options)
+
+
+def share(count: int, of: int) -> str:
+    """A share in percent, in two digits; nothing for no entries and for all entries.
+
+    >>> [share(k, 3000) for k in (0, 1, 100, 2000, 2999, 3000)]
+    ['', ', 0.033%', ', 3.3%', ', 67%', ', over 99%', '']
+    """
+    if count in (0, of):
+        return ""
+    percent = 100 * count / of
+    return f", {percent:.2g}%" if percent < 99 else ", over 99%"
+
+
+def tiles(found: Any) -> np.ndarray:
+    """The share of each tile that the pattern fills, (rows, columns), 200 of each at most."""
+    m, n = found.shape
+    cuts = [np.linspace(0, k, min(k, CELLS) + 1).round() for k in (m, n)]
+    at = found.tocoo()
+    counts, _, _ = np.histogram2d(at.row, at.col, bins=[edges - 0.5 for edges in cuts])
+    return counts / np.outer(*map(np.diff, cuts))

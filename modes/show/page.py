@@ -1,0 +1,154 @@
+"""Page: a report as one HTML file, with nothing from elsewhere: no scripts, no fonts, no links.
+
+Pictures are images within the page, in the colours of the reader's theme.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...jacobians.errors import OnnxJacError
+from ...jacobians.hooks import html
+from ..checking.check import Check
+from ..explanation import Explanation
+from ..linearization import Linearization
+from ..model import Model
+from .canvas import pyplot
+from .markup import FAINT, Markup, tag
+from .plots import plot_graph, plot_jacobian, plot_spectrum
+
+INK, GROUND = "#010203", "#fdfcfb"
+"""The colours with which matplotlib draws, which the colours of the theme replace."""
+
+LIGHT, DARK = ("#1a1a1a", "#ffffff"), ("#e6e6e6", "#121212")
+"""Ink and ground of the themes."""
+
+THEME = (
+    "<style>:root{{color:{};--ground:{}}}"
+    "@media (prefers-color-scheme:dark){{:root{{color:{};--ground:{}}}}}</style>"
+).format(*LIGHT, *DARK)
+
+INKED = (
+    "text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color",
+    "ytick.color", "grid.color", "legend.edgecolor",
+)  # fmt: skip
+
+GROUNDED = ("figure.facecolor", "savefig.facecolor", "axes.facecolor")
+
+EMPTY = "#dddddd"
+"""The ground of a picture whose cells bear black or white numbers."""
+
+DPI = 144
+"""Dots per inch of raster images in a picture: twice the resolution of a page."""
+
+COLORS = (
+    ":root {{ color-scheme: light dark; color: {}; background: {}; }}\n"
+    "@media (prefers-color-scheme: dark) {{ :root {{ color: {}; background: {}; }} }}"
+).format(*LIGHT, *DARK)
+
+STYLE = """
+body { max-width: 76rem; margin: 0 auto; padding: 1.5rem; font: 15px/1.5 system-ui, sans-serif; }
+h1 { font-size: 1.6rem; margin: 0 0 .2em; overflow-wrap: anywhere; }
+h2 { font-size: 1.15rem; margin: 2em 0 .6em; border-bottom: 1px solid; padding-bottom: .2em; }
+pre { font: 13px/1.5 ui-monospace, monospace; overflow-x: auto; }
+figure { margin: 0; } figure img { width: 100%; max-width: 44rem; display: block; }
+figcaption { margin-bottom: .4em; }
+.pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(28rem, 1fr)); gap: 2rem; }
+details { font-size: 13px; margin: .3em 0; }
+@media (max-width: 60rem) { .pictures { grid-template-columns: 1fr; } }
+"""
+
+META = Markup(
+    '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The results of a report; `summary` holds its sections as text."""
+
+    source: str
+    model: Model
+    J: Linearization
+    summary: list[str]
+    outcome: Check
+    explanation: Explanation
+
+
+def page(found: Findings, seed: int = 0) -> str:
+    """The whole page."""
+    title = Path(found.source).name
+    style = tag("style", Markup(COLORS + STYLE))
+    head = tag("head", META, tag("title", f"{title}: Jacobian"), style)
+    made = tag("p", tag("small", f"Made by onnxjac {version('onnxjac')}."), style=FAINT)
+    body = tag("body", tag("h1", title), tag("div", str(found.J), style=FAINT),
+               *sections(found, seed), made)  # fmt: skip
+    return f"<!doctype html>\n{tag('html', head, body, lang='en')}"
+
+
+def sections(found: Findings, seed: int) -> Iterator[Markup]:
+    """One part after the other."""
+    yield section("Summary", tag("pre", "\n".join(found.summary)))
+    yield section("Check", Markup(html(found.outcome)))
+    yield section("Pictures", *pictures(found.J, seed))
+    yield section("Explanation", Markup(html(found.explanation)))
+    yield section("Operators", Markup(html(found.J)))
+    yield section("Model", Markup(html(found.model)))
+
+
+def section(title: str, *parts: Markup) -> Markup:
+    """A heading, and parts below it."""
+    return tag("section", tag("h2", title), *parts)
+
+
+def pictures(J: Linearization, seed: int) -> Iterator[Markup]:
+    """Blocks, singular values, and the graph before and after elimination."""
+    if find_spec("matplotlib") is None:
+        yield tag("p", "Pictures need matplotlib: pip install 'onnxjac[plots]'.", style=FAINT)
+        return
+    shown = (
+        picture("Blocks: outputs by inputs", lambda: plot_jacobian(J, seed=seed), ground=EMPTY),
+        picture("Singular values", lambda: plot_spectrum(J, seed=seed)),
+        picture("Operators, as the rules give them", lambda: plot_graph(J)),
+        picture("Operators, after elimination", lambda: plot_graph(J, after=True)),
+    )
+    yield Markup(f'<div class="pictures">{"".join(shown)}</div>')
+
+
+# -- pictures --------------------------------------------------------------------------------------
+
+
+def picture(title: str, draw: Callable[[], Any], *, ground: str = GROUND) -> Markup:
+    """A picture under its title, or a sentence where it cannot be drawn."""
+    try:
+        svg = base64.b64encode(drawn(draw, ground).encode()).decode()
+        shown: object = tag("img", src=f"data:image/svg+xml;base64,{svg}", alt=title)
+    except (OnnxJacError, np.linalg.LinAlgError) as error:
+        shown = tag("p", f"Not drawn: {error}", style=FAINT)
+    return tag("figure", tag("figcaption", tag("b", title)), shown)
+
+
+def drawn(draw: Callable[[], Any], ground: str) -> str:
+    """A figure as SVG, its ink left to the theme."""
+    plt = pyplot()
+    plt.switch_backend("agg")  # no window, whatever the machine has
+    style = {**dict.fromkeys(INKED, INK), **dict.fromkeys(GROUNDED, GROUND)}
+    with plt.rc_context({**style, "axes.facecolor": ground, "svg.hashsalt": "onnxjac"}):
+        axes = draw()
+        text = io.StringIO()
+        axes.figure.savefig(text, format="svg", dpi=DPI, metadata={"Date": None})
+        plt.close(axes.figure)
+    svg = text.getvalue()
+    start = svg.index("<svg")
+    head = svg.index(">", start) + 1
+    body = svg[head:].replace(INK, "currentColor").replace(GROUND, "var(--ground)")
+    return svg[start:head] + THEME + body

@@ -1,0 +1,114 @@
+"""Point: the model and the point that a command names, at random where nobody gives one."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+import zlib
+from argparse import Namespace
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...jacobians import Shape
+from ...jacobians.errors import InputError, UnknownTensor, closest
+from ..linearization import Linearization
+from ..linearize import linearize
+from ..load import load
+from ..model import Model, TensorSpec
+from ..naming.names import is_float
+from ..primal.inputs import check_inputs
+from ..support.limits import Limits
+
+Shapes = Mapping[str, Shape]
+
+
+@dataclass(frozen=True)
+class At:
+    """A model at a point; `given` is the part of the point that a file gave."""
+
+    model: Model
+    point: dict[str, Any]
+    given: dict[str, Any]
+
+
+def at_point(args: Namespace) -> At:
+    """The model of a command, at its `--input`, and at random inputs where the file has none."""
+    model = load(args.model, dtype=args.dtype)
+    given = arrays(args.input) if args.input else {}
+    point = check_inputs(model, draw_inputs(model, given, dict(args.shape), seed=args.seed))
+    return At(model, point, given)
+
+
+def jacobian_at(at: At, args: Namespace) -> Linearization:
+    """J of `--of` by `--wrt`."""
+    return linearize(at.model, at.point, of=args.of, wrt=args.wrt, engine=args.engine)
+
+
+def arrays(path: str) -> dict[str, np.ndarray]:
+    """The arrays of an npz file by name."""
+    try:
+        with open(path, "rb") as file:
+            if zipfile.is_zipfile(file):
+                file.seek(0)
+                return dict(np.load(file))
+    except OSError as error:
+        raise InputError(f"cannot read {path!r}: {error.strerror or error}") from error
+    except (EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"{path!r} holds what is not a plain array: {error}") from error
+    raise InputError(f"{path!r} is not an npz file: np.savez writes them")
+
+
+def draw_inputs(
+    model: Model, given: Mapping[str, Any], shapes: Shapes | None = None, *, seed: int = 0
+) -> dict[str, Any]:
+    """The given inputs, and a random array for every other input of the model.
+
+    Floats are standard normal. Integers are 0 or 1, so that an index stays in range. The size of a
+    dimension that the model leaves open comes from `shapes`; failing that, from another input whose
+    shape has the same symbol; failing that, it is 1.
+    """
+    shapes = shapes or {}
+    for name in shapes:
+        if name not in model.inputs:
+            raise UnknownTensor(f"the model has no input {name!r}.{closest(name, model.inputs)}")
+    sizes = symbol_sizes(model, {**shapes, **{n: np.shape(a) for n, a in given.items()}})
+    rng = np.random.default_rng(seed)
+    drawn = dict(given)
+    for name, spec in model.inputs.items():
+        if name not in given and spec.dtype is not None:  # only tensors have a dtype
+            drawn[name] = draw(spec, shapes.get(name), sizes, rng, model.limits)
+    return drawn
+
+
+def symbol_sizes(model: Model, shapes: Shapes) -> dict[str, int]:
+    """The sizes of symbolic dimensions that inputs of known shape settle."""
+    return {
+        dim: size
+        for name, spec in model.inputs.items()
+        if name in shapes
+        for dim, size in zip(spec.shape or (), shapes[name], strict=False)
+        if isinstance(dim, str)
+    }
+
+
+def draw(
+    spec: TensorSpec, shape: Shape | None, sizes: Mapping[str, int], rng: np.random.Generator,
+    limits: Limits,
+) -> np.ndarray:  # fmt: skip
+    """A random array for one input."""
+    if shape is None:
+        if spec.shape is None:
+            raise InputError(f"the model does not say how many axes {spec.name!r} has: say it")
+        shape = tuple(d if isinstance(d, int) else sizes.get(d or "", 1) for d in spec.shape)
+    if any(size < 0 for size in shape):
+        raise InputError(f"input {spec} has a negative size")
+    limits.check("bytes", math.prod(max(n, 1) for n in shape) * 8, f"a random input {spec}")
+    dtype = np.dtype(spec.dtype)
+    if is_float(dtype):
+        return rng.standard_normal(shape).astype(dtype)
+    if dtype.kind in "iub" or "int" in dtype.name:  # the narrow integers of ml_dtypes are kind V
+        return rng.integers(0, 2, shape).astype(dtype)
+    raise InputError(f"no random {dtype} for input {spec.name!r}: give its values")

@@ -1,0 +1,199 @@
+"""Report: a model and its Jacobian section by section, as text for people and data for machines."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from textwrap import wrap
+from typing import Any
+
+import numpy as np
+
+from ...jacobians import prod_text
+from ...jacobians.text import bytes_text, time_text
+from ..checking.check import Check
+from ..explanation import Explanation
+from ..linearization import Linearization
+from ..model import Model
+from ..primal.evaluate import evaluate
+from .blocks import structure_kind
+from .spectra import Spectrum
+
+MARGIN = 12
+"""Columns that the titles take."""
+
+FEW = 3
+"""At most this many of the heaviest blocks, and of the zero blocks, are named."""
+
+JACOBIAN_KEYS = "an object: text, shape, dtype, of, wrt (names), flops, bytes, dense_bytes"
+CHECK_KEYS = "a list with an object for each test: name, error, tolerance, note, passed"
+SPECTRUM_KEYS = {
+    "values": "the values, by magnitude",
+    "products": "how many products with the operator or its transpose were taken",
+    "why": "what went wrong where there are too few values, else empty",
+}
+
+KEYS = {
+    "model": "an object: file, opset, nodes, ops (how many of each), numbers (in initializers)",
+    "inputs": "a list with an object for each input: name, shape, dtype",
+    "outputs": "a list with an object for each output: name, shape, dtype",
+    "point": "a list with an object for each input: name, shape, dtype, given (else random)",
+    "jacobian": JACOBIAN_KEYS,
+    "explanation": "what J.explain().to_dict() gives: blocks, stretches, choices, cuts, kinks",
+    "check": CHECK_KEYS,
+    "spectrum": "an object: values (singular values), products, why",
+    "times": "an object: run, forward and reverse, seconds of the model, of J v and of Jᵀ u",
+}
+"""Keys of the report as data -> what they mean; times are in seconds, memory is in bytes."""
+
+
+def section(title: str, lines: Iterable[str]) -> str:
+    """A title in the margin, and lines beside it."""
+    margin = "\n" + " " * MARGIN
+    return f"{title:<{MARGIN}}{margin.join(lines)}"
+
+
+# -- the model and the point -----------------------------------------------------------------------
+
+
+def model_facts(
+    model: Model, source: str, point: Mapping[str, Any], given: Collection[str]
+) -> dict[str, Any]:
+    """The model, its inputs and outputs, and the point."""
+    ops = Counter(step.op_type for step in model.steps)
+    numbers = sum(array.size for array in model.constants.values())
+    return {
+        "model": {"file": source, "opset": model.opset, "nodes": len(model.steps), "ops": ops,
+                  "numbers": numbers},
+        "inputs": [spec._asdict() for spec in model.inputs.values()],
+        "outputs": [spec._asdict() for spec in model.outputs.values()],
+        "point": [
+            {"name": name, "shape": value.shape, "dtype": str(value.dtype), "given": name in given}
+            for name, value in point.items() if isinstance(value, np.ndarray)
+        ],
+    }  # fmt: skip
+
+
+def model_text(model: Model, facts: Mapping[str, Any]) -> str:
+    """The same as text."""
+    about = facts["model"]
+    head = "opset {opset}, {nodes} nodes, {numbers:,} numbers in its initializers".format(**about)
+    points = (
+        f"{x['name']} {x['dtype']}[{prod_text(x['shape'])}], {'given' if x['given'] else 'random'}"
+        for x in facts["point"]
+    )
+    return "\n".join((
+        section("model", [about["file"], head, *packed(tally(about["ops"]))]),
+        section("inputs", map(str, model.inputs.values())),
+        section("outputs", map(str, model.outputs.values())),
+        section("point", points),
+    ))  # fmt: skip
+
+
+# -- the Jacobian ----------------------------------------------------------------------------------
+
+
+def jacobian_text(J: Linearization, found: Explanation) -> str:
+    """The shape of J, the kinds of its blocks, its heaviest blocks, its zeros, and its memory."""
+    dense = J.shape[0] * J.shape[1] * J.dtype.itemsize
+    kinds = tally(Counter(structure_kind(row.structure) for row in found.rows))
+    more = len(found.zeros) - FEW
+    zeros = [*found.zeros[:FEW], *([f"and {more} more such pairs"] if more > 0 else [])]
+    rows = sorted(found.rows, key=lambda row: (row.flops, row.nbytes), reverse=True)[:FEW]
+    work = [f"{r.op} {r.structure}: {r.flops:,} flops, {bytes_text(r.nbytes)}" for r in rows]
+    return "\n".join((
+        section("jacobian", [str(J), f"{J.flops:,} flops in one product"]),
+        section("structure", [f"{len(found.rows)} blocks", *packed(kinds), *zeros]),
+        section("heaviest", work or ["none"]),
+        section("memory", [f"{bytes_text(J.nbytes)} held, {bytes_text(dense)} if it were dense"]),
+    ))  # fmt: skip
+
+
+def jacobian_facts(J: Linearization) -> dict[str, Any]:
+    """Shape, names and amounts."""
+    m, n = J.shape
+    return {
+        "text": str(J), "shape": J.shape, "dtype": str(J.dtype),
+        "of": [spec.name for spec in J.codomain], "wrt": [spec.name for spec in J.domain],
+        "flops": J.flops, "bytes": J.nbytes, "dense_bytes": m * n * J.dtype.itemsize,
+    }  # fmt: skip
+
+
+def tally(counts: Counter[str], most: int = 10) -> list[str]:
+    """Different things with their counts, the most frequent first.
+
+    >>> tally(Counter(["Conv", "Relu", "Conv"]))
+    ['Conv 2', 'Relu 1']
+    """
+    rest = sum(n for _, n in counts.most_common()[most:])
+    shown = [f"{thing} {n}" for thing, n in counts.most_common(most)]
+    return shown + ([f"others {rest}"] if rest else [])
+
+
+def packed(items: list[str], width: int = 88) -> list[str]:
+    """Items with commas, as many in a line as fit.
+
+    >>> packed(["Conv 2", "Relu 1"]), packed(["Conv 2", "Relu 1"], 8)
+    (['Conv 2, Relu 1'], ['Conv 2,', 'Relu 1'])
+    """
+    unbroken = ", ".join(item.replace(" ", "\0") for item in items)
+    lines = wrap(unbroken, width, break_long_words=False, break_on_hyphens=False)
+    return [line.replace("\0", " ") for line in lines]
+
+
+# -- check, singular values, times -----------------------------------------------------------------
+
+
+def check_facts(outcome: Check) -> list[dict[str, Any]]:
+    """Every test."""
+    return [{**asdict(found), "passed": bool(found.passed)} for found in outcome.outcomes]
+
+
+def spectrum_text(found: Spectrum, what: str = "singular values") -> str:
+    """The largest values, and their cost."""
+    values = "  ".join(f"{value:.5g}" for value in found.values) or "none"
+    cost = f"{len(found.values)} largest, from {found.products} products with J or Jᵀ"
+    return section(what.split()[0], [values, f"({cost})", *filter(None, [found.why])])
+
+
+@dataclass(frozen=True)
+class Timings:
+    """Seconds of one run of the model, of J v and of Jᵀ u."""
+
+    run: float
+    forward: float
+    reverse: float
+
+
+def timed(J: Linearization, seed: int = 0) -> Timings:
+    """The median of several calls each, with random vectors."""
+    rng = np.random.default_rng(seed)
+    v, u = (rng.standard_normal(n).astype(J.dtype) for n in J.shape[::-1])
+    route = J.route
+    model, engine = route.model, route.engine
+    return Timings(
+        median_time(lambda: evaluate(model, J.point, model.outputs, engine=engine)),
+        median_time(lambda: J @ v),
+        median_time(lambda: J.T @ u),
+    )
+
+
+def median_time(work: Callable[[], Any], *, most: int = 21, budget: float = 1.0) -> float:
+    """Seconds that `work` takes: the median of 3 to 21 calls, after one to warm up."""
+    work()
+    times: list[float] = []
+    while len(times) < 3 or (len(times) < most and sum(times) < budget):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def times_text(found: Timings) -> str:
+    """How long a product takes, compared with one run of the model."""
+    products = {"J @ v": found.forward, "Jᵀ @ u": found.reverse}
+    lines = [f"{name}: {time_text(t)}, {t / found.run:.2g} runs" for name, t in products.items()]
+    return section("time", [f"one run of the model: {time_text(found.run)}", *lines])

@@ -1,0 +1,147 @@
+"""Picture of sensitivity: which pixels or features the outputs depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...jacobians import prod_text, shape_of, size
+from ...jacobians.errors import InputError
+from ...jacobians.progress import progress as watched
+from ..estimators.exact import column_squares
+from ..estimators.probes import probing
+from ..linearization import Linearization
+from ..primal.evaluate import evaluate
+from .canvas import BLUE, MAGNITUDES, SMALL, WIDTH, axes, bar
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+UNIT = "output per input"
+
+
+def plot_sensitivity(
+    J: Linearization,
+    *,
+    entry: Any = None,
+    sample: int = 0,
+    features: Sequence[str] | None = None,
+    ax: Axes | None = None,
+    progress: bool | None = None,
+) -> Axes:
+    """sⱼ = √(Σᵢ (∂yᵢ/∂xⱼ)²), how far the outputs move with pixel or feature j of one sample.
+
+    J is of one tensor y by one input x. `entry` picks entries of y by any index that NumPy takes,
+    so that for logits (N, C) `entry=(0, 3)` is the fourth of the first sample and s = |∂y/∂x|; by
+    default all count. x is a batch of images (N, C, H, W), of which one is drawn in grey or
+    colour beside its map, the channels joined as the outputs are; or a table (N, features) or one
+    row of it, drawn as bars with the names in `features`. The unit is a unit of y per unit of x.
+    Returns the axes of the map or of the bars. `progress` is as for `onnxjac.progress`.
+
+    Shapes: x is (N, C, H, W), (N, features) or (features,); s is (H, W) or (features,). Raises
+    `InputError` without matplotlib, where `ax` is no Axes, where J is of several tensors or of an x
+    of another shape, and for an `entry`, a `sample` or `features` that x or y does not have.
+
+    Source: Simonyan, Vedaldi, Zisserman, "Deep inside convolutional networks", 2014.
+    """
+    name, shape = input_of(J)
+    check_sample(name, shape, sample)
+    check_features(features, shape)
+    with watched(progress):
+        moves = sensitivity(J, entry, sample)
+    picked = "" if entry is None else f"[{str(entry).strip('()')}]"
+    title = f"‖∂{J.codomain[0].name}{picked}/∂{name}‖"
+    if len(shape) == 4:
+        image = evaluate(J.route.model, J.point, [name], engine=J.route.engine)[name][sample]
+        ax = axes(ax, WIDTH / 2)
+        return draw_image(ax, image, moves, (f"{name}[{sample}]", title))
+    ax = axes(ax, 3.0 if features is None else min(9.0, 0.8 + 0.2 * len(features)))
+    draw_bars(ax, moves, features, f"{title}, sample {sample}")
+    return ax
+
+
+def input_of(J: Linearization) -> tuple[str, tuple[int, ...]]:
+    """The name and the shape of the only input, which must be images or a table."""
+    if not isinstance(J, Linearization) or J.transposed:
+        raise InputError("sensitivity is drawn of a Jacobian that `linearize` gave, not of "
+                         f"{J!r}")  # fmt: skip
+    if len(J.domain) != 1 or len(J.codomain) != 1:
+        raise InputError(f"sensitivity is of one tensor by one other: take a block of {J!r}, "
+                         f'as in J["{J.codomain[0].name}", "{J.domain[0].name}"]')  # fmt: skip
+    name, shape = J.domain[0].name, shape_of(J.domain[0])
+    if len(shape) not in (1, 2, 4):
+        raise InputError(f"{name!r} has shape {prod_text(shape)}, of {len(shape)} axes: images "
+                         "have four, (N, C, H, W), tables one or two, (N, features)")  # fmt: skip
+    return name, shape
+
+
+def check_sample(name: str, shape: tuple[int, ...], sample: int) -> None:
+    """Raise `InputError` unless the sample is in the batch."""
+    batch = shape[0] if len(shape) > 1 else 1
+    if not (isinstance(sample, Integral) and -batch <= sample < batch):
+        raise InputError(f"{name!r} has {batch} samples: there is no sample={sample!r}")
+
+
+def check_features(features: Sequence[str] | None, shape: tuple[int, ...]) -> None:
+    """Raise `InputError` unless there is a name for each feature of a table."""
+    if features is None:
+        return
+    if len(shape) == 4:
+        raise InputError(f"features= names the columns of a table, not images {prod_text(shape)}")
+    if len(features) != shape[-1]:
+        raise InputError(f"there are {shape[-1]} features, and {len(features)} names for them")
+
+
+def sensitivity(J: Linearization, entry: Any, sample: int) -> np.ndarray:
+    """√(Σᵢ Jᵢⱼ²) over the picked rows, in the shape of one sample of the input."""
+    y, shape = shape_of(J.codomain[0]), shape_of(J.domain[0])
+    try:
+        rows = np.arange(size(y)).reshape(y)[() if entry is None else entry]
+    except IndexError as error:
+        raise InputError(
+            f"entry={entry!r} is not in {J.codomain[0].name!r}, of shape {prod_text(y)}: {error}; "
+            f"entry={(0,) * len(y)} is the first"
+        ) from error
+    columns = np.arange(size(shape)).reshape(shape if len(shape) > 1 else (1, *shape))[sample]
+    with probing(J[np.ravel(rows), columns.ravel()], "sensitivity") as P:
+        squares, _ = column_squares(P)
+    return np.sqrt(squares).reshape(columns.shape)
+
+
+def draw_image(ax: Axes, image: np.ndarray, moves: np.ndarray, titles: tuple[str, str]) -> Axes:
+    """The image on the left, and on the right the map, over all channels together."""
+    ax.set_axis_off()
+    left, right = (ax.inset_axes((x, 0, 0.42, 0.92)) for x in (0.0, 0.45))
+    left.imshow(visible(image), cmap="gray")
+    shown = right.imshow(np.linalg.norm(moves, axis=0), MAGNITUDES, vmin=0)
+    for part, title in zip((left, right), titles, strict=True):
+        part.set_title(title, fontsize=SMALL + 1)
+        part.set(xticks=[], yticks=[])
+    bar(shown, UNIT, right.inset_axes((1.03, 0, 0.05, 1)))
+    return right
+
+
+def visible(image: np.ndarray) -> np.ndarray:
+    """An image (C, H, W) as colours from 0 to 1 if it has three channels, else their mean."""
+    if len(image) != 3:
+        return np.asarray(image.mean(axis=0))
+    low, high = image.min(), image.max()
+    return np.moveaxis((image - low) / max(high - low, np.finfo(float).tiny), 0, -1)
+
+
+def draw_bars(ax: Axes, moves: np.ndarray, features: Sequence[str] | None, title: str) -> None:
+    """One bar for each feature, the first on top where they have names."""
+    at = np.arange(len(moves))
+    if features is None:
+        ax.bar(at, moves, color=BLUE)
+        ax.locator_params(axis="x", integer=True)
+        ax.set(xlabel="feature", ylabel=UNIT)
+    else:
+        ax.barh(at, moves, color=BLUE)
+        ax.set_yticks(at, list(features), fontsize=SMALL)
+        ax.invert_yaxis()
+        ax.set_xlabel(UNIT)
+    ax.set_title(title, fontsize=SMALL + 1)

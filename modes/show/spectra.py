@@ -1,0 +1,271 @@
+"""Spectra: the largest values from products alone, and pictures of values and of their density."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, eigsh, svds
+
+from ...jacobians import Jacobian
+from ...jacobians.errors import InputError, NotConverged
+from ...jacobians.progress import Tick, counting
+from ...jacobians.progress import progress as watched
+from ..estimators import spectra
+from ..estimators.density import SpectralDensity, spectral_density
+from ..estimators.probes import Probed
+from .canvas import SMALL, axes, check_jacobian, next_color
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+DENSE = 6
+"""Up to this many rows or columns the dense SVD is as cheap as the iteration, and takes any k."""
+
+ALL = 500
+"""Up to this many values are all drawn."""
+
+SOME = 20
+"""This many of the largest are drawn where there are more."""
+
+GRID = 600
+"""Points of the curve of a density."""
+
+NAMES = {"σ": "singular value σ", "λ": "magnitude of the eigenvalue |λ|"}
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Singular values or eigenvalues by magnitude, and how many products with J and Jᵀ they took.
+
+    `why` says what went wrong where there are fewer values than were asked for.
+    """
+
+    values: np.ndarray
+    products: int
+    why: str = ""
+
+
+class Counted:
+    """J for SciPy: products are counted, and narrow floats are widened to a type of ARPACK."""
+
+    def __init__(self, J: Jacobian, tick: Tick) -> None:
+        self.J, self.tick, self.products = J, tick, 0
+        self.dtype = np.result_type(J.dtype, np.float32)
+        forward, reverse = self._product(J), self._product(J.T)
+        self.operator: LinearOperator = LinearOperator(
+            J.shape, forward, reverse, forward, self.dtype, reverse
+        )
+
+    def _product(self, J: Jacobian) -> Callable[[np.ndarray], np.ndarray]:
+        def product(x: np.ndarray) -> np.ndarray:
+            n = x.shape[1] if x.ndim == 2 else 1
+            self.products += n
+            self.tick(n)
+            return J @ x.astype(self.dtype, copy=False)
+
+        return product
+
+
+def largest(
+    J: Jacobian, k: int = 5, *, eigenvalues: bool = False, seed: int = 0,
+    tick: Tick = lambda n: None,
+) -> Spectrum:  # fmt: skip
+    """σ₁ ≥ σ₂ ≥ ... ≥ σₖ by `svds`; for a small side, by the dense SVD.
+
+    With `eigenvalues`, for a symmetric J, |λ₁| ≥ |λ₂| ≥ ... ≥ |λₖ| by `eigsh`.
+
+    >>> from onnxjac.jacobians import Diagonal
+    >>> largest(Diagonal(np.arange(9.0), (9,)), 3).values.round(6)
+    array([8., 7., 6.])
+    """
+    k = min(k, *J.shape)
+    if k == 0:
+        return Spectrum(np.empty(0), 0)
+    counted = Counted(J, tick)
+    start = np.random.default_rng(seed).standard_normal(max(J.shape)).astype(counted.dtype)
+    probe = counted.operator.matvec(start[: J.shape[1]])
+    if not np.isfinite(probe).all():
+        return Spectrum(np.empty(0), counted.products, "J holds values that are not finite")
+    if not probe.any():  # almost surely J = 0, of which ARPACK finds no Krylov space
+        return Spectrum(np.zeros(k), counted.products)
+    if min(J.shape) <= max(DENSE, k):
+        values, why = dense(counted, eigenvalues), ""
+    else:
+        values, why = iterated(counted, k, eigenvalues, start[: min(J.shape)])
+    return Spectrum(values[np.argsort(-np.abs(values))][:k], counted.products, why)
+
+
+def dense(counted: Counted, eigenvalues: bool) -> np.ndarray:
+    """By unit vectors on the smaller side."""
+    J = counted.operator
+    m, n = J.shape
+    unit = np.eye(min(m, n), dtype=counted.dtype)
+    matrix = J.matmat(unit) if n <= m else J.rmatmat(unit)
+    if eigenvalues:
+        return np.linalg.eigvalsh((matrix + matrix.T) / 2)
+    return np.linalg.svd(matrix, compute_uv=False)
+
+
+def iterated(
+    counted: Counted, k: int, eigenvalues: bool, v0: np.ndarray
+) -> tuple[np.ndarray, str]:
+    """Values by implicitly restarted Lanczos, and what went wrong."""
+    try:
+        if eigenvalues:
+            return np.asarray(eigsh(counted.operator, k=k, v0=v0, return_eigenvectors=False)), ""
+        values = svds(counted.operator, k=k, v0=v0, return_singular_vectors=False)
+        return np.asarray(values), ""
+    except ArpackNoConvergence as error:
+        found = error.eigenvalues if eigenvalues else np.sqrt(np.maximum(error.eigenvalues, 0))
+        return found, "the iteration did not converge"
+    except ArpackError as error:
+        return np.empty(0), str(error)
+
+
+# -- picture of the values -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Values:
+    """Values in order of magnitude, how many there are in all, and their symbol."""
+
+    values: np.ndarray
+    count: int
+    symbol: str
+    rounding: float
+
+
+def plot_spectrum(
+    J: Jacobian, k: int | None = None, *, ax: Axes | None = None, label: str = "", seed: int = 0,
+    progress: bool | None = None,
+) -> Axes:  # fmt: skip
+    """σ₁ ≥ σ₂ ≥ … of J, or |λ₁| ≥ |λ₂| ≥ … of a symmetric operator, on a log scale.
+
+    `k` of the largest; by default all where there are no more than 500 or structure tells them,
+    else 20. Negative eigenvalues have a colour and a mark of their own. A value that is zero to
+    rounding has no place on a log scale: the legend counts it. Values are in the units of J. Draw
+    several into one `ax`, each with a `label`. `progress` is as for `onnxjac.progress`.
+
+    Shape: J is (m, n), with m and n at least 1. Raises `InputError` without matplotlib, where `ax`
+    is no Axes, for k below 1, and where J is no operator of onnxjac or has no entries;
+    `NotConverged` where the iteration for the k largest does not end.
+    """
+    check_jacobian(J)
+    if k is not None and k < 1:
+        raise InputError(f"k={k} values cannot be drawn: it must be 1 or more")
+    with watched(progress):
+        found = found_values(J, k, seed)
+    ax = axes(ax, 3.6)
+    draw_values(ax, found, label)
+    ax.set(yscale="log", xlabel="index, by magnitude", ylabel=NAMES[found.symbol])
+    ax.locator_params(axis="x", integer=True)
+    plain_ticks(ax)
+    ax.legend(fontsize=SMALL)
+    ax.grid(alpha=0.3)
+    return ax
+
+
+def found_values(J: Jacobian, k: int | None, seed: int) -> Values:
+    """All values or the largest."""
+    symmetric = J.T is J
+    solve = spectra.eigenvalues if symmetric else spectra.singular_values
+    values, n = spectra.spectrum(J, solve), min(J.shape)
+    with counting("spectrum", "products") as tick:
+        if values is None and n <= max(ALL, (k or 0) + 1):
+            values = spectra.by_products(Probed(J, tick), solve)
+        if values is None:
+            found = largest(J, k or SOME, eigenvalues=symmetric, seed=seed, tick=tick)
+            values = found.values
+            if not len(values):
+                kind = "eigenvalues" if symmetric else "singular values"
+                raise NotConverged(f"no {kind} of {J!r}: {found.why}")
+    values = values[np.argsort(-np.abs(values), kind="stable")][:k]
+    rounding = max(J.shape) * float(np.finfo(np.result_type(J.dtype, np.float32)).eps)
+    return Values(values, n, "λ" if symmetric else "σ", rounding)
+
+
+def draw_values(ax: Axes, found: Values, label: str) -> None:
+    """The positive and the negative values, at their places in the order of magnitude."""
+    values, index = found.values, np.arange(1, len(found.values) + 1)
+    zero = np.abs(values) <= found.rounding * abs(values[0])
+    signs = [(values > 0, "o", "λ > 0"), (values < 0, "v", "λ < 0")]
+    for mask, marker, text in [(~zero, "o", "σ")] if found.symbol == "σ" else signs:
+        chosen = mask & ~zero
+        if chosen.any():
+            ax.plot(index[chosen], np.abs(values[chosen]), marker, color=next_color(ax),
+                    markersize=4, label=f"{label} {text}: {chosen.sum()}".strip())  # fmt: skip
+    more = [f"{zero.sum()} zero"] * bool(zero.any())
+    more += [f"{found.count - len(values):,} not computed"] * (found.count > len(values))
+    if more:
+        ax.plot([], [], " ", label=f"{label} {', '.join(more)}".strip())
+
+
+def plain_ticks(ax: Axes) -> None:
+    """Numbers without powers of ten, where all lie within a decade."""
+    from matplotlib.ticker import ScalarFormatter
+
+    low, high = ax.get_ylim()
+    if high < 10 * low:
+        ax.yaxis.set_major_formatter(ScalarFormatter())
+        ax.yaxis.set_minor_formatter(ScalarFormatter())
+
+
+# -- picture of the density ------------------------------------------------------------------------
+
+
+def plot_density(
+    A: Jacobian | SpectralDensity,
+    *,
+    ax: Axes | None = None,
+    label: str = "",
+    width: float | None = None,
+    steps: int = 40,
+    probes: int = 10,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> Axes:
+    """φ(λ) = (1/n) Σᵢ δ(λ - λᵢ), smoothed by a Gaussian, with ± 2 standard errors as a band.
+
+    A is a symmetric operator, like a Hessian or a Gauss-Newton matrix, or the result of
+    `spectral_density` for one; `steps`, `probes` and `seed` are options of `spectral_density`, and
+    `width` is the standard deviation of the Gaussian, by default a hundredth of the range. The
+    density is per unit of λ, and on a log scale, since most eigenvalues of a network are nearly
+    zero; the axis ends at a tenth of what a single one of the n eigenvalues contributes. Draw
+    several into one `ax`, each with a `label`. `progress` is as for `onnxjac.progress`.
+
+    Shape: A is (n, n), with n at least 1. Raises `InputError` without matplotlib, where `ax` is no
+    Axes, and where A is not square, real and symmetric.
+    """
+    with watched(progress):
+        if isinstance(A, SpectralDensity):
+            rho = A
+        else:
+            check_jacobian(A)
+            rho = spectral_density(A, steps=steps, probes=probes, seed=seed)
+    low, high = float(rho.nodes.min()), float(rho.nodes.max())
+    sigma = width or max(high - low, 1e-12) / 100
+    grid = np.linspace(low - 5 * sigma, high + 5 * sigma, GRID)
+    found = rho(grid, width=sigma)
+    floor = 0.1 / (rho.n * sigma * np.sqrt(2 * np.pi))
+    ax = axes(ax, 3.6)
+    draw_density(ax, grid, found.value, found.error, floor, label or rho.method)
+    return ax
+
+
+def draw_density(
+    ax: Axes, grid: np.ndarray, value: np.ndarray, error: np.ndarray, floor: float, label: str
+) -> None:
+    """A curve, and a band where it is an estimate."""
+    floor = min([floor, *(ax.get_ylim()[:1] if ax.lines else ())])
+    ax.set_yscale("log")
+    (line,) = ax.plot(grid, np.maximum(value, floor / 10), label=label, color=next_color(ax))
+    if np.any(error):
+        band = (np.maximum(value + sign * 2 * error, floor / 10) for sign in (-1, 1))
+        ax.fill_between(grid, *band, color=line.get_color(), alpha=0.3, linewidth=0)
+    ax.set(xlabel="eigenvalue λ", ylabel="density per unit of λ")
+    ax.set_ylim(bottom=floor)
+    ax.legend(fontsize=SMALL)
+    ax.grid(alpha=0.3)

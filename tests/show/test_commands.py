@@ -1,0 +1,266 @@
+"""The commands: the files they write, the JSON that machines read, and completion in shells."""
+
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import pytest
+from scipy.sparse import load_npz
+
+import onnxjac as oj
+from onnxjac.__main__ import main
+from onnxjac.modes.checking.check import Check, Outcome
+from onnxjac.modes.show import commands, page
+from onnxjac.modes.show.commands import COMMANDS
+from onnxjac.modes.show.output import COMMON
+from onnxjac.modes.show.parser import parser
+from onnxjac.modes.verify.sweep import Result
+from show.running import DIGITS, GRADIENT, SAMPLES, answer, parsed, refused, written
+
+NAMES = [command.name for command in COMMANDS]
+
+
+@pytest.fixture
+def arguments(tmp_path, monkeypatch):
+    """Something to say to each command."""
+    out = ("-o", str(tmp_path / "out"))
+    monkeypatch.setattr(page, "find_spec", lambda name: None)
+    monkeypatch.setattr(commands, "chosen", lambda *_: [0])  # finding all cases takes seconds
+    monkeypatch.setattr(commands, "sweep", lambda *_: [Result("test_tanh", "node", "Tanh", "none")])
+    return {
+        "report": (DIGITS, "--html", str(tmp_path / "page.html")), "check": (DIGITS,),
+        "jacobian": (DIGITS, *out), "spectrum": (DIGITS,), "export": (DIGITS, *out),
+        "lower": (written(tmp_path, *GRADIENT), *out), "prove": ("Floor",),
+        "tags": ("--op", "Clip"), "sweep": ("--op", "Tanh", "--jobs", "1"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=NAMES)
+def test_the_keys_are_those_that_are_documented(capsys, arguments, command):
+    found = parsed(capsys, command.name, *arguments[command.name])
+    assert list(found)[:3] == ["command", "ok", "warnings"]
+    assert set(found) == {*COMMON, *command.keys} - {"error"}
+    assert (found["command"], found["ok"], found["warnings"]) == (command.name, True, [])
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=NAMES)
+def test_help_has_examples_keys_and_status(capsys, command):
+    with pytest.raises(SystemExit):
+        answer(capsys, command.name, "--help")
+    out = capsys.readouterr().out
+    assert f"examples:\n  onnxjac {command.name} {command.examples[0]}\n" in out
+    assert all(f"\n  {key} " in out for key in {**COMMON, **command.keys})
+    assert "exit status: 0" in out
+    assert "--quiet" in out
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=NAMES)
+def test_every_example_can_be_parsed(command):
+    for example in command.examples:
+        said = example.partition(" > ")[0].split()
+        assert parser("0").parse_args([command.name, *said]).command is command
+
+
+def test_the_report_says_what_the_text_says(capsys):
+    found = parsed(capsys, "report", DIGITS, "--input", SAMPLES, "--wrt", "fc2.weight")
+    assert found["jacobian"]["shape"] == [100, 640]
+    assert found["point"] == [
+        {"name": "image", "shape": [10, 1, 8, 8], "dtype": "float32", "given": True}
+    ]
+    assert found["model"]["ops"]["Conv"] == 2
+    assert len(found["spectrum"]["values"]) == 5
+    assert all(test["passed"] for test in found["check"])
+    assert found["times"]["run"] > 0
+    assert found["explanation"]["rows"][0]["op"]
+
+
+def test_what_is_refused_is_an_object_too(capsys):
+    found = parsed(capsys, "check", DIGITS, "--of", "lgits", status=1)
+    assert found["ok"] is False
+    assert found["error"]["type"] == "UnknownTensor"
+    assert "'logits'" in found["error"]["message"]
+
+
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+def test_what_is_not_finite_is_null(capsys, tmp_path):
+    path = written(tmp_path, "g (float[9] x) => (float[9] y) { y = Sqrt(x) }")
+    found = parsed(capsys, "check", path, status=1)
+    assert found["ok"] is False
+    assert None in [test["error"] for test in found["check"]]
+    assert any("not finite" in text for text in found["warnings"])
+
+
+def test_quiet_keeps_warnings_and_files_to_itself(capsys, tmp_path):
+    graph = "g (float[3] x, float[3] y) => (float[3] z) { s = Sign(x) z = Mul(s, y) }"
+    path = written(tmp_path, graph)
+    cut = ("jacobian", path, "--wrt", "x", "-o", str(tmp_path / "J.npz"))
+    _, out, err = answer(capsys, *cut)
+    assert "entries" in out
+    assert "warning" in err
+    assert answer(capsys, *cut, "--quiet") == (0, "", "")
+    assert parsed(capsys, *cut, "--quiet")["warnings"]
+
+
+def test_a_spectrum_of_singular_values(capsys):
+    found = parsed(capsys, "spectrum", DIGITS, "--k", "3", "--input", SAMPLES, "--wrt", "fc2.bias")
+    J = oj.linearize(oj.load(DIGITS), dict(np.load(SAMPLES)), wrt="fc2.bias")
+    exact = np.linalg.svd(J.toarray(), compute_uv=False)[:3]
+    np.testing.assert_allclose(found["values"], exact, rtol=1e-5)
+    assert found["of"] == "singular values"
+
+
+@pytest.mark.parametrize("size", [3, 40])
+def test_a_spectrum_of_a_hessian_has_signs(capsys, tmp_path, size):
+    graph = f"""g (float[{size}] x) => (float y) <float[{size}] c = {{{",".join(
+        str((k + 1) * (-1) ** k) for k in range(size))}}}>
+        {{ z = Mul(x, x) w = Mul(c, z) y = ReduceSum<keepdims = 0>(w) }}"""
+    path = written(tmp_path, graph)
+    found = parsed(capsys, "spectrum", path, "--hessian", "--k", "2", "--dtype", "float64")
+    sign = (-1) ** (size - 1)
+    np.testing.assert_allclose(found["values"], [2 * size * sign, -2 * (size - 1) * sign])
+    assert found["of"] == "eigenvalues"
+
+
+def test_a_hessian_is_of_one_scalar(capsys, tmp_path):
+    path = written(tmp_path, "g (float[3] x) => (float[3] y, float[3] z) { y = Exp(x) z = Sin(x) }")
+    assert "--of" in refused(capsys, "spectrum", path, "--hessian")
+
+
+def test_a_failed_check_is_status_1(capsys, monkeypatch):
+    failed = Check((Outcome("dot test", 1.0, 1e-3),))
+    monkeypatch.setattr(oj.Linearization, "check", lambda J, **_: failed)
+    assert parsed(capsys, "check", DIGITS, status=1)["check"][0]["passed"] is False
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["jvp", "vjp", "jacobian"])
+def test_export_writes_a_model_that_loads(tmp_path, capsys, mode):
+    target = tmp_path / "out.onnx"
+    assert main(["export", DIGITS, "--mode", mode, "--wrt", "image", "-o", str(target)]) == 0
+    graph, said = onnx.load(target).graph, capsys.readouterr().out
+    assert said.startswith(f"{target}: (")
+    assert all(end.name in said for end in (*graph.input, *graph.output))
+    onnx.checker.check_model(onnx.load(target), full_check=True)
+    assert "logits" in oj.load(target).outputs
+
+
+def test_lower_replaces_the_gradient(tmp_path, capsys):
+    target = tmp_path / "out.onnx"
+    assert main(["lower", written(tmp_path, *GRADIENT), "-o", str(target)]) == 0
+    a, b = np.float32([1, 2, 3]), np.float32([4, 5, 6])
+    found = oj.load(target).run({"a": a, "b": b})
+    np.testing.assert_array_equal(found["da"], b)
+    np.testing.assert_array_equal(found["db"], a)
+
+
+def test_a_folder_that_is_not_there_is_one_line(tmp_path, capsys):
+    target = tmp_path / "nowhere" / "out.onnx"
+    assert main(["export", DIGITS, "-o", str(target)]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("onnxjac: error: cannot write")
+    assert err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_export_lists_where_it_is_right(tmp_path, capsys):
+    text = """<ir_version: 10, opset_import: ["": 21]>
+        f (double[N,3] x) => (double[N,3] y) { s = Squeeze(x)  y = Sin(s) }"""
+    source, target = tmp_path / "squeezed.onnx", tmp_path / "out.onnx"
+    onnx.save(onnx.parser.parse_model(text), source)
+    np.savez(tmp_path / "point.npz", x=np.ones((4, 3)))
+    given = ["export", str(source), "--input", str(tmp_path / "point.npz"), "-o", str(target)]
+    assert main([*given, "--guards"]) == 0
+    assert "right where\nN != 1\n" in capsys.readouterr().out
+    assert main(["export", DIGITS, "--wrt", "image", "-o", str(target), "--guards"]) == 0
+    assert "right at every point" in capsys.readouterr().out
+
+
+def test_export_of_a_gradient_needs_a_scalar(tmp_path, capsys):
+    assert main(["export", DIGITS, "--mode", "grad", "-o", str(tmp_path / "out.onnx")]) == 1
+    assert "one scalar output" in capsys.readouterr().err
+
+
+ENDS = ("--input", SAMPLES, "--wrt", "fc2.weight", "fc2.bias", "--of", "logits")
+
+
+@pytest.fixture(scope="module")
+def J():
+    return oj.linearize(oj.load(DIGITS), dict(np.load(SAMPLES)), of="logits",
+                        wrt=["fc2.weight", "fc2.bias"])  # fmt: skip
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_matrix_with_the_names_of_its_rows_and_columns(tmp_path, capsys, J, sparse):
+    target = str(tmp_path / "J")  # no suffix is added
+    told = parsed(capsys, "jacobian", DIGITS, *ENDS, "-o", target, *["--sparse"] * sparse)
+    held = np.load(target)
+    matrix = load_npz(target).toarray() if sparse else held["jacobian"]
+    np.testing.assert_allclose(matrix, J.toarray(), rtol=1e-6)
+    assert list(held["wrt"]) == ["fc2.weight", "fc2.bias"]
+    start, stop, end = held["wrt_offsets"]
+    assert (start, stop, end) == (0, 640, 650)
+    np.testing.assert_allclose(matrix[:, stop:end], J["logits", "fc2.bias"].toarray(), rtol=1e-6)
+    assert list(held["of"]) == ["logits"]
+    assert told["sparse"] == sparse
+    assert told["entries"] == (J.tosparse().nnz if sparse else matrix.size)
+
+
+def test_a_matrix_that_is_too_large_is_one_line(tmp_path, capsys):
+    graph = "g (float[100000] x) => (float[100000] y) { y = Tanh(x) }"
+    path = written(tmp_path, graph)
+    error = refused(capsys, "jacobian", path, "-o", str(tmp_path / "J.npz"))
+    assert "GiB" in error
+    assert not (tmp_path / "J.npz").exists()
+
+
+# -- completion ------------------------------------------------------------------------------------
+
+
+def script(capsys, shell):
+    with pytest.raises(SystemExit) as stop:
+        main(["--print-completion", shell])
+    assert stop.value.code in (0, None)
+    return capsys.readouterr().out
+
+
+def completed(program, *words):
+    """What bash offers after these words."""
+    line = " ".join(f"'{word}'" for word in words)
+    ask = f"""{program}
+        COMP_WORDS=({line}) COMP_CWORD={len(words) - 1}
+        compopt() {{ :; }}
+        $(complete -p onnxjac | sed 's/.*-F \\([^ ]*\\).*/\\1/') onnxjac '{words[-1]}' '{words[-2]}'
+        printf '%s\\n' "${{COMPREPLY[@]}}" """
+    done = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, check=False)
+    return set(done.stdout.split())
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+def test_bash_completes_commands_options_choices_and_files(capsys, tmp_path, monkeypatch):
+    pytest.importorskip("shtab")
+    program = script(capsys, "bash")
+    assert completed(program, "onnxjac", "sp") == {"spectrum"}
+    assert "--hessian" in completed(program, "onnxjac", "spectrum", "m.onnx", "--h")
+    assert completed(program, "onnxjac", "check", "m.onnx", "--engine", "n") == {"numpy"}
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "some_model.onnx").touch()
+    assert "some_model.onnx" in completed(program, "onnxjac", "check", "some_")
+
+
+def test_zsh_gets_a_script_of_its_own(capsys):
+    pytest.importorskip("shtab")
+    assert script(capsys, "zsh").startswith("#compdef onnxjac")
+
+
+def test_without_shtab_one_line_says_what_to_install(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    with pytest.raises(SystemExit) as stop:
+        main(["--print-completion", "bash"])
+    assert stop.value.code == 1
+    found = capsys.readouterr()
+    assert "onnxjac[completion]" in found.err
+    assert (found.out, found.err.count("\n")) == ("", 1)

@@ -1,0 +1,149 @@
+"""Pictures of graphs: which tensors and operators are drawn, and where."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from matplotlib import pyplot as plt
+from matplotlib.patches import FancyArrowPatch
+from matplotlib.transforms import Bbox
+
+import onnxjac as oj
+from onnxjac.jacobians import Dense
+from onnxjac.modes.show.graph import drawn
+from onnxjac.modes.show.graph_layout import (
+    BANDS,
+    DOTS,
+    Link,
+    banded,
+    chained,
+    drawing_of,
+    merged,
+    places,
+)
+from show.examples import curved, dense, steps
+
+
+def written(ax):
+    return {text.get_text() for text in ax.texts}
+
+
+def named(ax):
+    """Where the names stand."""
+    return {text.get_text(): text.xy for text in ax.texts}
+
+
+def arrows(ax):
+    return [patch for patch in ax.patches if isinstance(patch, FancyArrowPatch)]
+
+
+def points(ax):
+    """How many points of each kind there are."""
+    return {line.get_label(): len(line.get_xdata()) for line in ax.lines[:3]}
+
+
+def test_tensors_and_operators():
+    J = dense()
+    ax = oj.plots.plot_graph(J)
+    assert {"x", "W", "a", "y", "z", "diag"} <= written(ax)
+    assert len(arrows(ax)) == len(J.dag.edges) == 4
+    assert points(ax) == {"wrt": 2, "between": 1, "of": 2}
+    assert ax.get_title() == "as declared: 5 tensors, 4 operators"
+    assert named(oj.plots.plot_graph(J.T)) == named(ax)
+
+
+def test_before_and_after():
+    before, after = oj.plots.plot_elimination(steps(3, residual=True))
+    assert before.get_title() == "as declared: 8 tensors, 10 operators"
+    assert after.get_title() == "after elimination: 2 tensors, 1 operator"
+    assert after.get_ylim() == before.get_ylim()
+    assert len(arrows(after)) == 1
+
+
+@pytest.mark.parametrize("J", [curved(), dense(), steps(3, residual=True)], ids=repr)
+def test_no_name_hides_another(J):
+    """As they are drawn, to the width of a stroke."""
+    for ax in oj.plots.plot_elimination(J):
+        ax.figure.draw_without_rendering()
+        boxes = {text: text.get_window_extent() for text in ax.texts}
+        for one, other in combinations(boxes, 2):
+            shared = Bbox.intersection(boxes[one], boxes[other])
+            assert shared is None or min(shared.width, shared.height) <= 2
+
+
+def test_given_axes_are_used():
+    pair = plt.subplots(1, 2)[1]
+    assert oj.plots.plot_elimination(dense(), axs=pair) == tuple(pair)
+
+
+def test_arrows_are_as_wide_as_their_work():
+    ax = oj.plots.plot_graph(dense())
+    widths = {arrow.get_linewidth() for arrow in arrows(ax)}
+    assert min(widths) < max(widths) == 3.0
+
+
+def test_hessians_have_a_graph():
+    assert "W_cotangent" in written(oj.plots.plot_graph(curved()))
+
+
+def test_every_point_is_below_what_leads_to_it():
+    links = [Link(0, 2, "", 0), Link(1, 2, "", 0), Link(2, 4, "", 0), Link(3, 4, "", 0),
+             Link(0, 4, "", 0)]  # fmt: skip
+    found = places(links)
+    assert all(found[link.start][1] < found[link.end][1] for link in links)
+    assert len(set(found.values())) == 5
+    assert found[3][1] == found[4][1] - 1
+    assert found[0][0] == found[2][0] == found[4][0]
+
+
+def test_a_chain_of_thousands_is_one_arrow():
+    J = steps(1000, residual=False)
+    drawing = drawn(J, J.dag)
+    assert [(link.number, link.text) for link in drawing.links] == [(1001, "1,001 operators")]
+    assert list(drawing.names.values()) == ["x", "y"]
+
+
+def test_an_end_in_the_middle_of_a_chain_is_kept():
+    links = [Link(0, 1, "", 0), Link(1, 2, "", 0), Link(2, 3, "", 0)]
+    assert [(k.start, k.end) for k in chained(links, (0, 1, 3))] == [(0, 1), (1, 3)]
+
+
+def test_thousands_of_branches_are_taken_together():
+    J = steps(500, residual=True)
+    drawing = drawn(J, J.dag)
+    assert len(J.dag.shapes) > DOTS
+    assert len(drawing.places) <= 3 * BANDS
+    counted = (int(name.split()[0]) for name in drawing.names.values() if "tensors" in name)
+    assert sum(counted) + 2 == 1002
+    assert drawing.named
+
+
+def test_hundreds_are_points_without_names():
+    J = steps(60, residual=True)
+    drawing = drawn(J, J.dag)
+    assert len(drawing.places) == 61 + 1
+    assert set(drawing.names.values()) == {"x", "y"}
+
+
+def test_bands_keep_ends_apart():
+    links = [Link(0, 1, "", 1), Link(1, 2, "", 1), Link(2, 3, "", 1)]
+    stands = banded(links, frozenset({0}), frozenset({3}), 1)
+    assert stands == {0: 0, 1: 1, 2: 1, 3: 2}
+    assert [(k.start, k.end, k.flops) for k in merged(links, stands)] == [(0, 1, 1), (1, 2, 1)]
+
+
+def test_what_has_no_graph():
+    with pytest.raises(oj.InputError, match="no DAG"):
+        oj.plots.plot_graph(Dense(np.eye(2)))
+    with pytest.raises(oj.InputError, match="two Axes"):
+        oj.plots.plot_elimination(dense(), axs=plt.subplots()[1])
+    with pytest.raises(oj.InputError, match="nothing leads"):
+        oj.plots.plot_graph(dense()["z", "W"])
+
+
+def test_parallel_operators_are_one_arrow():
+    J = dense()
+    twice = J.dag.edges[0]
+    drawing = drawing_of(type(J.dag)(J.dag.shapes, (*J.dag.edges, twice), J.dag.sources,
+                                     J.dag.sinks, J.dtype), "xWayz")  # fmt: skip
+    assert sorted(link.number for link in drawing.links) == [1, 1, 1, 2]

@@ -1,0 +1,163 @@
+"""Everything shows itself in a notebook: balanced, escaped, without scripts, of bounded size."""
+
+import re
+
+import numpy as np
+import pytest
+
+import onnxjac as oj
+from jacobians.examples import EXAMPLES, Draw
+from onnxjac.jacobians import Dense, Diagonal, Product, Sum
+from onnxjac.jacobians.hooks import html
+from show.examples import EVIL, X, hostile, long, network, scalar
+from show.markup import Markup
+
+PLAIN = {
+    "b", "details", "div", "pre", "small", "summary", "table", "tbody", "td", "th", "thead", "tr",
+}  # fmt: skip
+
+
+def checked(thing):
+    """The page of a thing, of harmless elements without colours of their own."""
+    source = thing._repr_html_()
+    page = Markup(source)
+    assert page.elements <= PLAIN
+    assert {name for name, _ in page.attributes} <= {"style", "open", "colspan"}
+    assert "#" not in "".join(part.split('"')[0] for part in source.split('style="')[1:])
+    return page
+
+
+@pytest.fixture(scope="module")
+def J():
+    return oj.linearize(network(), {"x": X}, wrt=["x", "W"])
+
+
+@pytest.fixture(scope="module")
+def things(J):
+    """One of each kind that shows itself."""
+    G, model = J @ J.T, network()
+    batches = [{"x": X}, {"x": X + 1}]
+    return {
+        "model": model, "jacobian": J, "transpose": J.T, "block": J["y", "W"], "gram": G,
+        "sum": G + oj.identity_like(G), "compiled": G.compile("numpy"), "index": J[:2, 3:5],
+        "hessian": oj.hessian(model, {"x": X}, weights=np.ones((1, 3))), "check": J.check(),
+        "planned": J.plan(products=1000), "explanation": J.explain(), "local": J.explain("r"),
+        "ggn": oj.gauss_newton(scalar(), {"x": X}, of="s", at="y"),
+        "checkpointed": oj.linearize(model, {"x": X}, checkpoint=2), "inverse": oj.inverse(G),
+        "streamed": oj.streamed(lambda b: oj.linearize(model, b), batches, reduction="sum"),
+        "stacked": oj.streamed(lambda b: oj.linearize(model, b), batches, reduction="stack"),
+        "trace": oj.estimators.trace(G), "diagonal": oj.estimators.diagonal(G),
+        "density": oj.estimators.spectral_density(G), "proof": oj.prove("Relu"),
+        "zero proof": oj.prove("Shape"), "solution": oj.newton_cg(scalar(), {"x": X}, of="s"),
+    }  # fmt: skip
+
+
+def test_formulas_over_several_lines_keep_their_columns(J):
+    """A page may show `pre` in another font, as notebooks do."""
+    text = J.explain("r")._repr_html_()
+    assert re.search(r"<pre [^>]*white-space:pre;font-family:monospace[^>]*>[^<]*⎧x", text)
+
+
+KINDS = (
+    "model", "jacobian", "transpose", "block", "gram", "sum", "compiled", "index", "hessian",
+    "check", "planned", "explanation", "local", "ggn", "checkpointed", "inverse", "streamed",
+    "stacked", "trace", "diagonal", "density", "proof", "zero proof", "solution",
+)  # fmt: skip
+
+
+def test_every_kind_is_listed(things):
+    assert tuple(sorted(things)) == tuple(sorted(KINDS))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_shows_itself(things, name):
+    assert checked(things[name]).text.strip()
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_operator_shows_its_mathematics(name):
+    operator, _ = EXAMPLES[name][1](Draw(0))
+    page = checked(operator)
+    assert repr(operator)[:60] in page.text
+
+
+def test_what_has_no_page_says_so():
+    with pytest.raises(TypeError, match="cannot show int"):
+        html(3)
+
+
+def test_a_jacobian_shows_names_shapes_and_shares(J):
+    text = checked(J).text
+    for part in ("∂r/∂x, Relu", "∂h/∂W, MatMul", "1×3 ← 4×3", "diag(1×1×2×4)"):
+        assert part in text
+
+
+def test_shares_are_those_of_the_estimated_time():
+    text = checked(Product((Dense(np.ones((900, 900))), Diagonal(np.ones(900))))).text
+    dense, diagonal = map(int, re.findall(r"(\d+) %", text))
+    assert dense > 90
+    assert 99 <= dense + diagonal <= 101
+    assert "nothing was measured" in text
+
+
+def test_a_transpose_shows_where_its_blocks_come_from(J):
+    assert "(∂r/∂x, Relu" in checked(J.T).text
+
+
+def test_what_takes_the_products_is_shown_once_it_is_known():
+    J = oj.linearize(network(), {"x": X})
+    assert "as products take them" not in checked(J).text
+    J @ np.ones(8)
+    assert "as products take them" in checked(J).text
+
+
+# -- names that are markup -------------------------------------------------------------------------
+
+
+def test_names_do_not_become_markup():
+    model = hostile()
+    J = oj.linearize(model, {EVIL[0][1]: np.ones(4)})
+    H = oj.hessian(model, {EVIL[0][1]: np.ones(4)}, weights=np.ones(4))
+    shown = (model, J, J.T, J @ J.T, H, J.explain(), J.explain(EVIL[1][0]), J.explain(EVIL[1][1]),
+             J.explain(EVIL[0][1]), J.check())  # fmt: skip
+    for thing in shown:
+        checked(thing)
+    assert EVIL[1][0] in checked(J).text
+    assert "alert(2)" in checked(model).text
+
+
+# -- networks with thousands of nodes --------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def deep():
+    return oj.linearize(long(), {"t0": np.ones(4)})
+
+
+def test_long_networks_are_abbreviated(deep):
+    for thing in (deep, deep.route.model):
+        page = checked(thing)
+        assert "… 4,960 more" in page.text
+        assert page.size < 200_000
+    assert "99 % of the time" in checked(deep).text
+
+
+def test_long_explanations_are_abbreviated():
+    found = oj.linearize(long(600), {"t0": np.ones(4)}).explain()
+    page, text = checked(found), str(found)
+    assert "… 560 more" in page.text
+    assert page.size < 100_000
+    assert "\n… 560 more\n" in text
+    assert len(text) < 20_000
+    assert "Node_30 " in text
+    assert "Node_31 " not in text
+    assert "Node_591 " in text
+    assert len(found.rows) == 600
+
+
+def test_wide_and_deep_trees_are_bounded():
+    D = Diagonal(np.ones(4))
+    S = Sum((Product((D, Sum((Product((D, D) * 4),) * 20)) * 2),) * 45)
+    page = checked(S)
+    assert page.size < 200_000
+    assert "… 5 more" in page.text

@@ -1,0 +1,224 @@
+"""The report: what it prints, what it answers to bad input, and its parts."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import onnxjac
+from onnxjac.__main__ import main
+from onnxjac.jacobians import Dense, Diagonal
+from onnxjac.jacobians.errors import InputError
+from onnxjac.modes.checking.check import Check, Outcome
+from onnxjac.modes.show.point import draw_inputs
+from onnxjac.modes.show.report import section
+from onnxjac.modes.show.spectra import largest
+from show.running import DIGITS, SAMPLES, answer, refused, written
+
+TITLES = ("model", "inputs", "outputs", "point", "jacobian", "structure", "heaviest", "memory",
+          "check", "singular", "time")  # fmt: skip
+
+
+def titled(out):
+    """What stands beside each title of a report."""
+    found, title = {}, ""
+    for line in out.splitlines():
+        title = line[:12].strip() or title
+        found.setdefault(title, []).append(line[12:])
+    return found
+
+
+def test_report_of_digits(capsys):
+    status, out, err = answer(capsys, "report", DIGITS)
+    found = titled(out)
+    assert (status, err) == (0, "")
+    assert tuple(found) == TITLES
+    assert "10×64 float32" in found["jacobian"][0]
+    assert found["structure"][0] == "9 blocks"
+    assert "conv_x 2" in found["structure"][1]
+    assert found["heaviest"][0].startswith("Conv")
+    assert "2.5 KiB if it were dense" in found["memory"][0]
+    assert all(line.startswith("ok") for line in found["check"])
+    timed = [line.split(":")[0] for line in found["time"]]
+    assert timed == ["one run of the model", "J @ v", "Jᵀ @ u"]
+
+
+def test_report_of_a_given_point(capsys):
+    _, out, _ = answer(capsys, "report", DIGITS, "--input", SAMPLES, "--wrt", "fc2.weight",
+                       "fc2.bias", "--of", "logits", "--dtype", "float64", "--engine",
+                       "numpy")  # fmt: skip
+    found = titled(out)
+    assert found["point"] == ["image float64[10×1×8×8], given"]
+    assert "100×650 float64" in found["jacobian"][0]
+    weights = onnxjac.load(DIGITS, dtype="float64")
+    J = onnxjac.linearize(weights, dict(np.load(SAMPLES)), wrt=["fc2.weight", "fc2.bias"])
+    exact = np.linalg.svd(J.toarray(), compute_uv=False)[:5]
+    np.testing.assert_allclose(np.array(found["singular"][0].split(), float), exact, rtol=1e-4)
+
+
+def test_the_seed_decides(capsys):
+    def values(seed):
+        return titled(answer(capsys, "report", DIGITS, "--seed", seed)[1])["singular"]
+
+    assert values("1") == values("1") != values("2")
+
+
+def test_a_failed_check_is_status_1(capsys, monkeypatch):
+    failed = Check((Outcome("dot test", 1.0, 1e-3),))
+    monkeypatch.setattr(onnxjac.Linearization, "check", lambda J, **_: failed)
+    status, out, _ = answer(capsys, "report", DIGITS)
+    assert status == 1
+    assert titled(out)["check"][0].startswith("FAIL dot test")
+
+
+def test_what_cuts_a_path_is_one_warning(capsys, tmp_path):
+    graph = "g (float[3] x, float[3] y) => (float[3] z) { s = Sign(x) z = Mul(s, y) }"
+    path = written(tmp_path, graph)
+    status, out, err = answer(capsys, "report", path, "--wrt", "x")
+    assert status == 0
+    assert titled(out)["singular"][0] == "0  0  0"
+    assert err.startswith("onnxjac: warning: 'z' does not depend differentiably on 'x'")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+def test_a_point_that_is_no_number(capsys, tmp_path):
+    path = written(tmp_path, "g (float[9] x) => (float[9] y) { y = Sqrt(x) }")
+    status, out, err = answer(capsys, "report", path)
+    assert status == 1
+    assert "'y' is not finite" in err
+    assert "not finite" in titled(out)["singular"][-1]
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["none.onnx"], "none.onnx"),
+        ([__file__], "test_report.py"),
+        ([DIGITS, "--wrt", "fc1.weihgt"], "Did you mean 'fc1.weight'"),
+        ([DIGITS, "--of", "nothing"], "'nothing'"),
+        ([DIGITS, "--wrt", "val_6"], "int64"),
+        ([DIGITS, "--shape", "imgae=1,1,8,8"], "Did you mean 'image'"),
+        ([DIGITS, "--shape", "image=1,8,8"], "[1, 8, 8]"),
+        ([DIGITS, "--input", "none.npz"], "cannot read 'none.npz'"),
+        ([DIGITS, "--input", DIGITS], "is not an npz file"),
+    ],
+)
+def test_refusals(capsys, argv, expected):
+    assert expected in refused(capsys, "report", *argv)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "expected"),
+    [
+        ({"image": np.zeros((1, 8, 8), np.float32)}, "image"),
+        ({"image": np.zeros((1, 1, 8, 8), int)}, "int64"),
+        ({"img": np.zeros((1, 1, 8, 8))}, "Did you mean 'image'"),
+        ({"image": np.array([None])}, "not a plain array"),
+    ],
+)
+def test_refused_arrays(capsys, tmp_path, arrays, expected):
+    np.savez(tmp_path / "point.npz", **arrays)
+    assert expected in refused(capsys, "report", DIGITS, "--input", str(tmp_path / "point.npz"))
+
+
+def test_a_damaged_archive(capsys, tmp_path):
+    content = bytearray(Path(SAMPLES).read_bytes())
+    content[60:90] = bytes(30)
+    (tmp_path / "point.npz").write_bytes(content)
+    refused(capsys, "report", DIGITS, "--input", str(tmp_path / "point.npz"))
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [],
+        ["zork"],
+        ["report"],
+        ["report", DIGITS, "--zork"],
+        ["report", DIGITS, "--shape", "image"],
+        ["report", DIGITS, "--shape", "image=1,-1"],
+        ["report", DIGITS, "--seed=-1"],
+        ["report", DIGITS, "--dtype", "float16"],
+    ],
+)
+def test_usage(capsys, argv):
+    with pytest.raises(SystemExit) as stop:
+        main(argv)
+    assert stop.value.code == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("argv", "expected"), [
+    (["--version"], f"onnxjac {onnxjac.__version__}\n"),
+    (["--help"], "onnxjac jacobian model.onnx -o jacobian.npz"),
+    (["report", "--help"], "exit status: 0"),
+])  # fmt: skip
+def test_help_and_version(capsys, argv, expected):
+    with pytest.raises(SystemExit) as stop:
+        main(argv)
+    assert stop.value.code == 0
+    assert expected in capsys.readouterr().out
+
+
+def test_as_a_module():
+    """On a terminal that knows ASCII only."""
+    command = [sys.executable, "-m", "onnxjac", "report", DIGITS, "--wrt", "nothing"]
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, text=True, env=ascii_only, check=False)
+    assert done.returncode == 1
+    assert "float32[1?1?8?8], random" in done.stdout
+    assert done.stderr.startswith("onnxjac: error:")
+
+
+# -- parts: points at random, singular values, text ------------------------------------------------
+
+
+def parsed(text):
+    """A model from ONNX's text format."""
+    return onnxjac.load(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}'))
+
+
+def test_drawn_inputs():
+    model = parsed("""g
+        (float[n, 3] x, double[n] w, int64[m, 2] i, bool[k] b) =>
+        (float[n, 3] y, double[n] v, int64[m, 2] j, bool[k] c)
+        { y = Identity(x) v = Identity(w) j = Identity(i) c = Identity(b) }""")
+    drawn = draw_inputs(model, {}, {"x": (4, 3)})
+    assert {name: (a.shape, str(a.dtype)) for name, a in drawn.items()} == {
+        "x": ((4, 3), "float32"), "w": ((4,), "float64"),
+        "i": ((1, 2), "int64"), "b": ((1,), "bool"),
+    }  # fmt: skip
+    assert set(drawn["i"].ravel()) <= {0, 1}
+    given = draw_inputs(model, {"w": np.ones(5)})
+    assert given["x"].shape == (5, 3)
+    assert (given["w"] == 1).all()
+
+
+def test_a_string_cannot_be_drawn():
+    model = parsed("g (string[2] s, float[2] x) => (float[2] y) { y = Identity(x) }")
+    with pytest.raises(InputError, match="'s'"):
+        draw_inputs(model, {})
+
+
+@pytest.mark.parametrize("shape", [(40, 9), (9, 40), (6, 50), (1, 1), (7, 7)])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+def test_largest_singular_values(shape, dtype):
+    matrix = np.random.default_rng(0).standard_normal(shape).astype(dtype)
+    found = largest(Dense(matrix, shape[:1], shape[1:]))
+    exact = np.linalg.svd(matrix.astype(float), compute_uv=False)[:5]
+    np.testing.assert_allclose(found.values, exact, rtol=2e-3 if dtype == "float16" else 1e-5)
+
+
+@pytest.mark.parametrize("diagonal", [np.zeros(20), np.ones(20), np.eye(20)[3], np.arange(20.0)])
+def test_singular_values_of_symmetric_operators(diagonal):
+    found = largest(Diagonal(diagonal, (20,)))
+    np.testing.assert_allclose(found.values, np.sort(diagonal)[:-6:-1], atol=1e-7)
+
+
+def test_section():
+    assert section("title", ["one", "two"]) == "title       one\n            two"
