@@ -27,7 +27,7 @@ from ...jacobians import (
     Zero,
 )
 from ...jacobians.kron import matrix_shape
-from ..sparse.faces import bare
+from ..sparse.unwrap import unwrap
 from .squared import own_diagonal, squared
 from .ways import as_blocks
 
@@ -40,7 +40,7 @@ def diagonal_of(operator: Any) -> np.ndarray | None:
     >>> diagonal_of(J.T @ Diagonal(np.array([10.0, 1.0])) @ J)
     array([19., 56.])
     """
-    behind = bare(operator) if isinstance(operator, Jacobian) else operator
+    behind = unwrap(operator) if isinstance(operator, Jacobian) else operator
     return None if behind is operator else diagonal_of(behind)
 
 
@@ -135,6 +135,6 @@ def _of_mirrored(factors: tuple[Jacobian, ...]) -> np.ndarray | None:
 
 def mirrored(left: Jacobian, right: Jacobian) -> bool:
     """Whether one operator was made as the transpose of the other."""
-    a, b = bare(left), bare(right)
+    a, b = unwrap(left), unwrap(right)
     same = a is b.T or b is a.T
     return same or getattr(a, "mirror", None) is b or getattr(b, "mirror", None) is a

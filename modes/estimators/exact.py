@@ -11,8 +11,8 @@ from ...jacobians import Jacobian
 from ..elimination.cost import seconds
 from ..sparse import sparse
 from ..sparse.choice import estimate
-from ..sparse.faces import bare
 from ..sparse.sweep import parts
+from ..sparse.unwrap import unwrap
 from .diagonals import diagonal_of
 from .factored import gram_diagonal
 from .probes import Probed
@@ -81,12 +81,12 @@ def few_entries(A: Any) -> bool:
     if not isinstance(A, Jacobian) or any(map(foreign, leaves(A))):
         return False
     accumulating = TERM * min(estimate(A)[0], estimate(A.T)[0])
-    return accumulating <= min(PATIENCE, min(A.shape) * seconds(bare(A)))
+    return accumulating <= min(PATIENCE, min(A.shape) * seconds(unwrap(A)))
 
 
 def leaves(operator: Jacobian) -> Iterator[Jacobian]:
     """What an operator is composed of, without composites and faces."""
-    behind = bare(operator)
+    behind = unwrap(operator)
     inner = parts(behind)
     if behind is not operator:
         yield from leaves(behind)

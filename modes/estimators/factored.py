@@ -10,7 +10,7 @@ import numpy as np
 from ...jacobians import Jacobian, Sum
 from ..curvature.damped import undamped
 from ..curvature.kronecker import KroneckerFactored
-from ..sparse.faces import bare
+from ..sparse.unwrap import unwrap
 from .diagonals import diagonal_of
 from .spectra import Solve, eigenvalues, spectrum
 
@@ -39,7 +39,7 @@ def _(operator: Sum, solve: Solve) -> np.ndarray | None:
 @singledispatch
 def gram_diagonal(operator: Any) -> np.ndarray | None:
     """diag(AᵀA) by structure, or None where structure does not tell."""
-    behind = bare(operator) if isinstance(operator, Jacobian) else operator
+    behind = unwrap(operator) if isinstance(operator, Jacobian) else operator
     return None if behind is operator else gram_diagonal(behind)
 
 

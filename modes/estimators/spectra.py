@@ -11,7 +11,7 @@ import numpy as np
 from ...jacobians import BlockDiagonal, Dense, Diagonal, Identity, Jacobian, Kron, Scalar, shape_of
 from ...jacobians.errors import InputError
 from ...jacobians.kron import Eye, Factor
-from ..sparse.faces import bare
+from ..sparse.unwrap import unwrap
 from .probes import Probed, is_symmetric
 
 DENSE = 2000
@@ -52,7 +52,7 @@ def spectrum(operator: Any, solve: Solve) -> np.ndarray | None:
     >>> spectrum(K, eigenvalues)
     array([ 3.,  5.,  6., 10.])
     """
-    behind = bare(operator) if isinstance(operator, Jacobian) else operator
+    behind = unwrap(operator) if isinstance(operator, Jacobian) else operator
     return None if behind is operator else spectrum(behind, solve)
 
 

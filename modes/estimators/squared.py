@@ -43,7 +43,7 @@ from ...jacobians import (
     Zero,
 )
 from ...jacobians.sparse import count, entries
-from ..sparse.faces import bare
+from ..sparse.unwrap import unwrap
 from .ways import as_blocks
 
 MONOMIAL = (
@@ -71,7 +71,7 @@ def squared(operator: Any) -> Jacobian | None:
     >>> squared(Dense(np.array([[1.0, 2.0]])) @ Diagonal(np.array([3.0, 4.0]))).toarray()
     array([[ 9., 64.]])
     """
-    behind = bare(operator) if isinstance(operator, Jacobian) else operator
+    behind = unwrap(operator) if isinstance(operator, Jacobian) else operator
     return None if behind is operator else squared(behind)
 
 

@@ -12,7 +12,7 @@ from ...jacobians.errors import InputError
 from ...jacobians.kron import Eye, Factor
 from ..curvature.damped import undamped
 from ..estimators.probes import is_symmetric
-from ..sparse.faces import bare
+from ..sparse.unwrap import unwrap
 from .matrices import check_square, eigen, inverted, reciprocal
 
 
@@ -33,7 +33,7 @@ def kronecker(K: Any, *, damping: float = 0.0) -> Any:
     """
     if getattr(type(K), "inverse", Jacobian.inverse) is not Jacobian.inverse:
         return K.inverse(damping=damping) if damping else K.inverse()
-    behind = bare(K) if isinstance(K, Jacobian) else K
+    behind = unwrap(K) if isinstance(K, Jacobian) else K
     if behind is K:
         raise InputError(
             f"{type(K).__name__} has no Kronecker structure: jacobi, block_jacobi and ilu take any"

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...jacobians import Dag, Jacobian, Product, Sum
 from ..elimination.batch import Batch, layouts, within
-from ..sparse.faces import bare
+from ..sparse.unwrap import unwrap
 
 
 def within_samples(operator: Any, batch: Batch) -> bool:
@@ -18,7 +18,7 @@ def within_samples(operator: Any, batch: Batch) -> bool:
 @singledispatch
 def after(operator: Jacobian, batch: Batch) -> Batch | None:
     """The samples of y, from those of x; None where they may mix."""
-    behind = bare(operator)
+    behind = unwrap(operator)
     return within(operator, batch) if behind is operator else after(behind, batch)
 
 

@@ -14,7 +14,7 @@ from ..linearization import Linearization
 from ..tape.mold import mold_of
 from ..tape.reuse import stale_between
 from .choice import Method, method
-from .products import products
+from .program import products
 from .sweep import everything_in
 
 PLANS: dict[int, dict[Any, Plan]] = {}

@@ -9,19 +9,18 @@ once; at another point only x is computed anew.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...jacobians import Jacobian
+from ...jacobians import Diagonal, Jacobian
 from ...jacobians.arrays import size
 from ...jacobians.errors import LimitError
 from ...jacobians.sparse import entries
-from .products import Product
-from .reading import Key, identity
+from ..tape.record import Entry
 from .stages import Index, Multiplied, Stage, added
-from .terms import Terms
 
 KEPT = 2**24
 """Bytes of room for variables that are kept from one point to the next."""
@@ -228,3 +227,146 @@ def check_length(variables: int, dtype: np.dtype[Any], limit: int) -> None:
             f"accumulating the sparse Jacobian takes {need} bytes of intermediate numbers, more "
             f"than the limit of {limit}: keep it lazy, take a block, or raise tosparse(limit=...)"
         )
+
+
+STRIP = 2**21
+"""Terms that are laid out at a time: a hundred bytes each, whatever the size of the matrix."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """A[rows[k], columns[k]] += coefficient[k] · x[variable[k]]."""
+
+    rows: np.ndarray
+    columns: np.ndarray
+    variable: np.ndarray
+    coefficient: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: Any) -> Terms:
+        return Terms(
+            self.rows[index], self.columns[index], self.variable[index], self.coefficient[index]
+        )
+
+    def by_row(self) -> Terms:
+        """The same, sorted by row."""
+        in_order = np.all(self.rows[1:] >= self.rows[:-1])
+        return self if in_order else self[np.argsort(self.rows, kind="stable")]
+
+
+def joined(parts: list[Terms]) -> Terms:
+    """All terms, one part after the other."""
+    return Terms(
+        np.concatenate([t.rows for t in parts]), np.concatenate([t.columns for t in parts]),
+        np.concatenate([t.variable for t in parts]), np.concatenate([t.coefficient for t in parts]),
+    )  # fmt: skip
+
+
+def expanded(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For stretches of `counts` from `starts`: which stretch, and where, for every position.
+
+    >>> expanded(np.array([5, 0]), np.array([2, 1]))
+    (array([0, 0, 1]), array([5, 6, 0]))
+    """
+    if np.all(counts == 1):
+        return np.arange(len(counts)), starts
+    stretch = np.repeat(np.arange(len(counts)), counts)
+    before = np.cumsum(counts) - counts
+    return stretch, np.arange(len(stretch)) + (starts - before)[stretch]
+
+
+def strips(rows: np.ndarray, counts: np.ndarray, m: int) -> Iterator[tuple[slice, int, int]]:
+    """Cuts entries, sorted by row, where so many terms have come together.
+
+    Gives the entries of each strip of rows, its first row, and how many rows it has.
+    """
+    ends = np.cumsum(counts)
+    full = np.searchsorted(ends, np.arange(STRIP, ends[-1] if len(ends) else 0, STRIP))
+    tops = np.unique([0, *rows[full], m])
+    cuts = np.searchsorted(rows, tops)
+    for k in range(max(len(tops) - 1, 1)):
+        last = min(k + 1, len(tops) - 1)
+        yield slice(cuts[k], cuts[last]), int(tops[k]), int(tops[last] - tops[k])
+
+
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """By what names the arrays that are read are known, all of them, and which are the same."""
+
+    first: tuple[Any, ...]
+    names: tuple[Any, ...]
+    aliases: tuple[int, ...]
+
+    def fits(self, arrays: Mapping[Any, np.ndarray]) -> bool:
+        """Whether the same arrays coincide, so that what was one number is one again."""
+        return aliases(identity(arrays[name]) for name in self.names) == self.aliases
+
+    def of(self, arrays: Mapping[Any, np.ndarray]) -> list[np.ndarray]:
+        """Those that are read, each once."""
+        return [arrays[name] for name in self.first]
+
+
+def reading(wanted: Collection[Key], arrays: Mapping[Any, np.ndarray]) -> Reading | None:
+    """Where the arrays of some identities are; None where one of them is not there."""
+    keys = {name: key for name, array in arrays.items() if (key := identity(array)) in wanted}
+    first: dict[Key, Any] = {}
+    for name, key in keys.items():
+        first.setdefault(key, name)
+    if len(first) < len(wanted):
+        return None
+    return Reading(tuple(first[key] for key in wanted), tuple(keys), aliases(keys.values()))
+
+
+def identity(array: np.ndarray) -> Key:
+    """What two views of the same numbers in the same order have in common."""
+    return array.__array_interface__["data"][0], array.shape, array.strides, array.dtype
+
+
+def aliases(keys: Iterable[Any]) -> tuple[int, ...]:
+    """For every array the first one that is the same.
+
+    >>> aliases("abca")
+    (0, 1, 2, 0)
+    """
+    first: dict[Any, int] = {}
+    return tuple(first.setdefault(key, k) for k, key in enumerate(keys))
+
+
+class Product(NamedTuple):
+    """left ∘ right = product, known by their identities."""
+
+    left: Key
+    right: Key
+    product: Key
+
+
+def products(entries: Iterable[Entry]) -> list[Product]:
+    """The products of a model that its own operators hold, as they hold both factors."""
+    made = [entry for entry in entries if entry.step.op_type == "Mul" and not entry.step.domain]
+    held = {name: array for entry in made for name, array in factors(entry)}
+    named = ((*entry.step.inputs, *entry.step.outputs) for entry in made)
+    found = ([held[name] for name in names if name in held] for names in named)
+    return [Product(*map(identity, three))
+            for three in found if len(three) == 3 and is_product(*three)]  # fmt: skip
+
+
+def factors(entry: Entry) -> Iterator[tuple[str, np.ndarray]]:
+    """The operands of z = x y by name, as far as ∂z/∂x = diag(y) and ∂z/∂y = diag(x) hold them."""
+    x, y = map(str, entry.step.inputs)
+    for name, slot in ((y, (0, 0)), (x, (0, 1))):
+        block: Jacobian | None = entry.blocks.get(slot)
+        if isinstance(block, Diagonal):
+            yield name, block.d
+
+
+def is_product(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> bool:
+    """Whether a ∘ b = c entry by entry: a rule of the user's own may hold other arrays."""
+    if not (a.shape == b.shape == c.shape and a.dtype == b.dtype == c.dtype and c.size):
+        return False
+    with np.errstate(all="ignore"):
+        return np.array_equal(a * b, c, equal_nan=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice, pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -37,7 +40,7 @@ class Multiplied:
     """x[made] = x[left] ∘ x[right]."""
 
     def __init__(self, left: np.ndarray, right: np.ndarray, made: slice) -> None:
-        self.left, self.right, self.made = stretch(left), stretch(right), made
+        self.left, self.right, self.made = as_slice(left), as_slice(right), made
         self.reads: tuple[Index, ...] = (self.left, self.right)
 
     @property
@@ -137,7 +140,7 @@ def added(
         matrix = csr_array((coefficient, variable, indptr), (n, made.start))
         return Spread(uniform(constant.astype(coefficient.dtype)), matrix, made)
     rounds = [
-        (stretch(row[r]), stretch(variable[r]), uniform(coefficient[r]))
+        (as_slice(row[r]), as_slice(variable[r]), uniform(coefficient[r]))
         for r in (np.flatnonzero(place == k) for k in range(place.max() + 1))
     ]
     shift = uniform(constant)
@@ -150,12 +153,12 @@ def scaled(coefficient: Numbers, x: np.ndarray) -> np.ndarray:
     return x if isinstance(coefficient, float) and coefficient == 1 else coefficient * x
 
 
-def stretch(index: np.ndarray) -> Index:
+def as_slice(index: np.ndarray) -> Index:
     """Consecutive positions as a slice, which is a view where an index array is a copy.
 
-    >>> stretch(np.array([3, 4, 5]))
+    >>> as_slice(np.array([3, 4, 5]))
     slice(3, 6, None)
-    >>> stretch(np.array([3, 5]))
+    >>> as_slice(np.array([3, 5]))
     array([3, 5], dtype=int32)
     """
     first, n = int(index[0]) if len(index) else 0, len(index)
@@ -168,3 +171,99 @@ def stretch(index: np.ndarray) -> Index:
 def uniform(numbers: np.ndarray) -> Numbers:
     """One number where all are that one."""
     return float(numbers[0]) if len(numbers) and np.all(numbers == numbers[0]) else numbers
+
+
+LONG, PLATES = 16, 8
+"""The shortest run of equal steps that counts, and the most plates of equal runs."""
+
+
+@dataclass(frozen=True)
+class Plate:
+    """Equal runs in equal steps: places start + i·down + j·step of numbers first + i·skip + j."""
+
+    start: int
+    first: int
+    shape: tuple[int, int]
+    down: int
+    step: int
+    skip: int
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """Which numbers are written."""
+        rows, columns = np.arange(self.shape[0]), np.arange(self.shape[1])
+        return self.first + np.add.outer(self.skip * rows, columns)
+
+    @property
+    def places(self) -> np.ndarray:
+        """Where they are written."""
+        rows, columns = np.arange(self.shape[0]), np.arange(self.shape[1])
+        return self.start + np.add.outer(self.down * rows, self.step * columns)
+
+    def write(self, numbers: np.ndarray, into: np.ndarray) -> None:
+        """into[places] = numbers."""
+        item = into.itemsize
+        target = np.ndarray(
+            self.shape, into.dtype, into, self.start * item, (self.down * item, self.step * item)
+        )
+        source = np.ndarray(
+            self.shape, numbers.dtype, numbers, self.first * item, (self.skip * item, item)
+        )
+        target[...] = source
+
+
+class Scatter:
+    """into[at] = numbers, for places `at` that are known beforehand."""
+
+    def __init__(self, at: np.ndarray) -> None:
+        self.plates = list(islice(plates(at), PLATES + 1))
+        if len(self.plates) > PLATES:
+            self.plates = []
+        self.count, covered = len(at), np.zeros(len(at), bool)
+        for plate in self.plates:
+            covered[plate.numbers.ravel()] = True
+        self.rest = as_slice(np.flatnonzero(~covered))
+        self.at = as_slice(at[self.rest])
+
+    @property
+    def everywhere(self) -> np.ndarray:
+        """All places, one after the other."""
+        at = np.empty(self.count, np.int64)
+        at[self.rest] = np.r_[self.at]
+        for plate in self.plates:
+            at[plate.numbers] = plate.places
+        return at
+
+    def write(self, numbers: np.ndarray, into: np.ndarray) -> None:
+        """into[at] = numbers, both contiguous and of one dtype."""
+        for plate in self.plates:
+            plate.write(numbers, into)
+        into[self.at] = numbers[self.rest]
+
+
+def plates(at: np.ndarray) -> Iterator[Plate]:
+    """The long runs of equal steps, equal runs that follow in equal distances as one plate."""
+    steps = np.diff(at)
+    heads = np.flatnonzero(np.diff(steps, prepend=steps[:1] - 1))
+    lengths = np.diff(heads, append=len(steps)) + 1
+    heads, lengths = heads[lengths >= LONG], lengths[lengths >= LONG]
+    kinds = np.stack([lengths, steps[heads]], axis=1).tolist()
+    spots = np.stack([at[heads], heads], axis=1).tolist()
+    while kinds:
+        n = alike(kinds, spots)
+        (length, step), (start, first) = kinds[0], spots[0]
+        down, skip = (spots[1][0] - start, spots[1][1] - first) if n > 1 else (0, 0)
+        yield Plate(start, first, (n, length), down, step, skip)
+        kinds, spots = kinds[n:], spots[n:]
+
+
+def alike(kinds: list[list[int]], spots: list[list[int]]) -> int:
+    """How many runs at the beginning have one length and one step, and the same distances."""
+    gaps = ([b - a for a, b in zip(*pair, strict=True)] for pair in pairwise(spots))
+    same = (kind == kinds[0] for kind in kinds[1:])
+    first: list[int] | None = None
+    for n, (gap, fits) in enumerate(zip(gaps, same, strict=True), 1):
+        first = first or gap
+        if not fits or gap != first:
+            return n
+    return len(kinds)

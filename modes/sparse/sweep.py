@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self
 
 from ...jacobians import Block, Cast, Dag, Identity, Jacobian, Product, Reshape, Sum, size
 from ...jacobians.progress import counted
-from .faces import bare
+from .unwrap import unwrap
 
 
 class Matrix(Protocol):
@@ -36,7 +36,7 @@ class Matrix(Protocol):
 @singledispatch
 def swept(operator: Jacobian, A: Any) -> Any:
     """operator · A."""
-    behind = bare(operator)
+    behind = unwrap(operator)
     return A.under(operator) if behind is operator else swept(behind, A)
 
 

@@ -14,26 +14,26 @@ from ..tape.template import Filled
 
 
 @singledispatch
-def bare(operator: Jacobian) -> Jacobian:
+def unwrap(operator: Jacobian) -> Jacobian:
     """The operator without its faces, its numbers where the rules put them."""
     return operator
 
 
-@bare.register(Linearization)
-@bare.register(Adaptive)
+@unwrap.register(Linearization)
+@unwrap.register(Adaptive)
 def _(operator: Linearization | Adaptive) -> Jacobian:
     return operator.dag
 
 
-@bare.register
+@unwrap.register
 def _(operator: Hessian) -> Jacobian:
     return operator.J.dag
 
 
-@bare.register(Compiled)
-@bare.register(Symmetric)
+@unwrap.register(Compiled)
+@unwrap.register(Symmetric)
 def _(operator: Compiled | Symmetric) -> Jacobian:
-    return bare(operator.operator)
+    return unwrap(operator.operator)
 
 
 def engine_of(operator: Jacobian) -> str | None:
