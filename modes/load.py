@@ -7,14 +7,11 @@ from typing import Any
 import onnx
 
 from ..jacobians.errors import LoadError
-from .loading.examples import Batch
-from .loading.external import in_memory
-from .loading.frameworks import exported
-from .loading.guard import guard
+from .loading.frameworks import Batch, exported
 from .loading.precision import to_double
-from .loading.read import read, settled
+from .loading.read import guard, read, settled
+from .loading.tensors import Weights, attach, detach, in_memory
 from .loading.upgrade import upgrade
-from .loading.weights import Weights, attach, detach
 from .model import Model
 from .support.limits import Limits
 

@@ -30,10 +30,8 @@ from ..linearization import Linearization
 from ..linearize import linearize
 from ..model import Model
 from ..naming.names import Names, name_of, names_of
-from .empirical_fisher import loss_gradients
-from .layer import Layer
-from .layers import Layers
-from .likelihoods import check_reduction, likelihood_of, terms
+from .fisher import check_reduction, likelihood_of, loss_gradients, terms
+from .layers import Layer, Layers
 
 FISHER_TYPES = "type-2", "mc", "empirical", "forward-only"
 

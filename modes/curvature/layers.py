@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from hashlib import sha256
 
 import numpy as np
 
-from ...jacobians import Dag, shape_of
+from ...jacobians import Dag, Embed, Jacobian, Permutation, Reshape, lead, shape_of
 from ...jacobians.errors import UnsupportedOp
+from ...jacobians.products import factors_of
 from ...ops import numbers
 from ..linearization import Linearization
-from .joint import joined
-from .layer import Layer
-from .use import Use
-from .uses import uses
+from .kronecker import side_by_side
+from .weights import STILL, Use, uses
 
 
 class Layers:
@@ -86,3 +87,150 @@ class Layers:
             f"{name!r} meets {count} rows that are not those of {samples} samples, each on its "
             f"own: leave it out of wrt=, or take gauss_newton or fisher"
         )
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Layer:
+    """The uses that pick the same entries of a tensor: they share these weights.
+
+    `parts` takes each tensor, the weight alone or with its bias, to where the (groups, inputs,
+    outputs) has it. `x` is (groups, samples, positions, inputs); positions of several uses are one
+    after the other.
+    """
+
+    parts: Mapping[str, Jacobian]
+    x: np.ndarray
+    uses: tuple[Use, ...]
+    orders: tuple[np.ndarray, ...]
+
+    @property
+    def start(self) -> Jacobian:
+        """From the tensors, one after the other, to (groups, inputs, outputs)."""
+        return side_by_side(list(self.parts.values()))
+
+    @property
+    def bias(self) -> bool:
+        """Whether no use meets data."""
+        return all(use.bias for use in self.uses)
+
+    def cotangents(self, at: Mapping[int, np.ndarray]) -> np.ndarray:
+        """(k, groups, samples, positions, outputs), of cotangents (k, *Y) by vertex."""
+        parts = [self._rows(use, order, at) for use, order in zip(self.uses, self.orders,
+                                                                  strict=True)]  # fmt: skip
+        return np.concatenate(parts, axis=-2)
+
+    def _rows(self, use: Use, order: np.ndarray, at: Mapping[int, np.ndarray]) -> np.ndarray:
+        rows = use.rows._apply(numbers, at[use.vertex])[..., order, :]
+        return rows.reshape(*lead(rows, rows.shape[-2:]), self.x.shape[1], -1, rows.shape[-1])
+
+    @property
+    def entries(self) -> bytes:
+        """A fingerprint of the tensors and of which of their entries stand where."""
+        found = sha256()
+        for name, part in self.parts.items():
+            numbered = part @ np.arange(1, part.shape[1] + 1)
+            found.update(f"{name} {part.out_shape}".encode())
+            found.update(np.ascontiguousarray(numbered).tobytes())
+        return found.digest()
+
+
+def joined(layers: list[Layer], dag: Dag) -> list[Layer]:
+    """The layers, each weight with the first bias that is its own; what has none stays alone.
+
+    An elementwise scale is no matrix: it stays apart from its shift.
+    """
+    biases = [layer for layer in layers if layer.bias]
+    found: dict[int, Layer] = {}
+    taken: set[int] = set()
+    for layer in layers:
+        if layer.bias or layer.start.out_shape[1:] == (1, 1):
+            continue
+        for bias in biases:
+            if id(bias) not in taken and (together := pair(layer, bias, dag)):
+                found[id(layer)] = together
+                taken.add(id(bias))
+                break
+    return [found.get(id(layer), layer) for layer in layers if id(layer) not in taken]
+
+
+def pair(weight: Layer, bias: Layer, dag: Dag) -> Layer | None:
+    """Both as one layer, where every use of the one is added to one of the other."""
+    if len(weight.uses) != len(bias.uses):
+        return None
+    groups, inputs, outputs = weight.start.out_shape
+    left = [regrouped(use, groups) for use in bias.uses]
+    ones = []
+    for use in weight.uses:
+        own = next((b for b in left if b is not None and meet(use, b, dag)), None)
+        if own is None:
+            return None
+        left.remove(own)
+        ones.append(own.x.flat[0])
+    ((name, part),) = weight.parts.items()
+    ((other, _),) = bias.parts.items()
+    shape = groups, inputs + 1, outputs
+    start = regrouped(bias.uses[0], groups)
+    assert start is not None
+    parts = {name: placed(part, 0, shape), other: placed(start.start, inputs, shape)}
+    return replace(weight, parts=parts, x=extended(weight, ones))
+
+
+def extended(layer: Layer, ones: list[np.ndarray]) -> np.ndarray:
+    """The inputs with one more, which is the same number for all positions of a use."""
+    groups, samples = layer.x.shape[:2]
+    columns = [np.full((groups, samples, len(order) // samples, 1), one, layer.x.dtype)
+               for one, order in zip(ones, layer.orders, strict=True)]  # fmt: skip
+    return np.concatenate([layer.x, np.concatenate(columns, axis=2)], axis=-1)
+
+
+def placed(part: Jacobian, first: int, shape: tuple[int, int, int]) -> Jacobian:
+    """A matrix as the rows of a higher one, from a first one on."""
+    groups, inputs, outputs = part.out_shape
+    spans = ((0, 1, groups), (first, 1, inputs), (0, 1, outputs))
+    return Embed(spans, shape, part.dtype) @ part
+
+
+def regrouped(bias: Use, groups: int) -> Use | None:
+    """A bias of all outputs as one of each group's; None where its outputs do not divide so."""
+    own, inputs, outputs = bias.start.out_shape
+    if own == groups:
+        return bias if inputs == 1 else None
+    if own != 1 or inputs != 1 or outputs % groups:
+        return None
+    shape = groups, 1, outputs // groups
+    start = Reshape(shape, bias.start.out_shape, bias.start.dtype) @ bias.start
+    return replace(bias, start=start, rows=split(bias.rows, groups))
+
+
+def split(rows: Jacobian, groups: int) -> Jacobian:
+    """(1, rows, groups · o) as (groups, rows, o)."""
+    _, count, outputs = rows.out_shape
+    shape = count, groups, outputs // groups
+    moved = Permutation((1, 0, 2), shape, rows.dtype)
+    return moved @ Reshape(shape, rows.out_shape, rows.dtype) @ rows
+
+
+def meet(weight: Use, bias: Use, dag: Dag) -> bool:
+    """Whether a bias is added where the rows of a weight arrive as they are."""
+    if weight.start.out_shape[::2] != bias.start.out_shape[::2]:
+        return False
+    for vertex, rows in onwards(weight, dag):
+        if vertex == bias.vertex and rows.out_shape == bias.rows.out_shape:
+            y = np.random.default_rng(0).standard_normal(dag.shapes[vertex]).astype(dag.dtype)
+            if np.array_equal(rows._apply(numbers, y), bias.rows._apply(numbers, y)):
+                return True
+    return False
+
+
+def onwards(use: Use, dag: Dag) -> Iterator[tuple[int, Jacobian]]:
+    """The vertices that have the cotangents of a use, in another order at most, with its rows."""
+    vertex, rows = use.vertex, use.rows
+    while True:
+        yield vertex, rows
+        edges = [edge for edge in dag.edges if edge.start == vertex]
+        if vertex in dag.sinks or len(edges) != 1:
+            return
+        (edge,) = edges
+        if not all(isinstance(f, STILL) for f in factors_of(edge.operator)):
+            return
+        vertex, rows = edge.end, rows @ edge.operator.T

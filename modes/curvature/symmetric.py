@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial, wraps
+from functools import partial, reduce, wraps
 from operator import methodcaller
 from typing import Any, TypeVar, cast, final
 
 import numpy as np
 
-from ...jacobians import Array, Diagonal, Identity, Jacobian, Op, Scalar, Shape, shape_of, size
+from ...jacobians import (
+    Array,
+    Block,
+    Diagonal,
+    Identity,
+    Jacobian,
+    Op,
+    Scalar,
+    Shape,
+    Sum,
+    shape_of,
+    size,
+)
 from ...jacobians.errors import InputError
 from ...jacobians.hooks import Shown, add, check, explain, scale
+from ...jacobians.sums import multiple
 from ...jacobians.text import clipped, joined
 from ..checking.check import Check
 from ..elimination.planned import planned
@@ -207,3 +220,42 @@ def relinearizable(make: Make) -> Make:
         return Symmetric(C.operator, C.domain, partial(made, model, **options), C.formula)
 
     return cast(Make, made)
+
+
+def diagonal_blocks(C: Curvature) -> Symmetric:
+    """blockdiag(C[w, w] for every tensor w), each block the same operator as in C.
+
+    A block of a Hessian is cut out of its graph: what does not lie between w and its gradient costs
+    nothing.
+    """
+    blocks = block_diagonal([C[s.name, s.name] for s in C.domain])
+    text = f"blockdiag {C.formula}"
+    return Symmetric(blocks, C.domain, partial(moved, C, diagonal_blocks), text)
+
+
+def block_diagonal(blocks: list[Jacobian]) -> Jacobian:
+    """Operators of their own inputs and outputs, side by side.
+
+    >>> import numpy as np
+    >>> from onnxjac.jacobians import Dense
+    >>> block_diagonal([Dense(np.eye(1)), Dense(2 * np.eye(1))]).toarray()
+    array([[1., 0.],
+           [0., 2.]])
+    """
+    return Block([[b if i == j else None for j, _ in enumerate(blocks)]
+                  for i, b in enumerate(blocks)])  # fmt: skip
+
+
+def undamped(operator: Sum) -> tuple[Jacobian, float] | None:
+    """(A, δ) of A + δ I, or None where nothing is added to anything.
+
+    >>> import numpy as np
+    >>> from onnxjac.jacobians import Dense, Identity
+    >>> undamped(Dense(np.ones((2, 2))) + 0.5 * Identity((2,), float))[1]
+    0.5
+    """
+    shifts = [multiple(term) for term in operator.terms]
+    others = [term for term, shift in zip(operator.terms, shifts, strict=True) if shift is None]
+    if not others or len(others) == len(shifts):
+        return None
+    return reduce(add, others), sum(shift for shift in shifts if shift is not None)

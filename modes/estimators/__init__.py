@@ -5,11 +5,10 @@ All of them show on a terminal how many products they took so far; `progress=Fal
 """
 
 from .density import SpectralDensity, logdet, spectral_density
-from .diagonal import diagonal
+from .estimate import Estimate
 from .low_rank import low_rank
 from .norms import condition_number, frobenius_norm, spectral_norm
-from .result import Estimate
-from .trace import trace
+from .trace import diagonal, trace
 
 __all__ = [
     "Estimate", "SpectralDensity", "condition_number", "diagonal", "frobenius_norm", "logdet",

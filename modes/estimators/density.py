@@ -10,11 +10,9 @@ import numpy as np
 
 from ...jacobians.errors import InputError
 from ...jacobians.hooks import Shown
-from .exact import PRODUCTS, STRUCTURE
+from .estimate import Estimate, Probed, mean, probing, signs, symmetric
+from .exact import PRODUCTS, STRUCTURE, by_products, eigenvalues, spectrum
 from .lanczos import Rule, ritz
-from .probes import Probed, probing, signs, symmetric
-from .result import Estimate, mean
-from .spectra import by_products, eigenvalues, spectrum
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from scipy.linalg import cholesky, solve_triangular
 
 from ...jacobians import Jacobian, LowRank
 from ...jacobians.errors import InputError
-from .probes import Probed, probing, symmetric
-from .result import Estimate
+from .estimate import Estimate, Probed, probing, symmetric
 
 TESTS = 10
 """Random vectors on which an approximation is tried."""

@@ -7,12 +7,19 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.errors import InputError
-from .bidiagonal import Extremes, extremes
-from .exact import PRODUCTS, STRUCTURE, column_squares, few_entries
-from .factored import gram_diagonal
-from .probes import Probed, probing, signs
-from .result import Estimate, mean
-from .spectra import DENSE, by_products, singular_values, spectrum
+from .estimate import Estimate, Probed, mean, probing, signs
+from .exact import (
+    DENSE,
+    PRODUCTS,
+    STRUCTURE,
+    by_products,
+    column_squares,
+    few_entries,
+    gram_diagonal,
+    singular_values,
+    spectrum,
+)
+from .lanczos import Extremes, extremes
 from .squared import squared
 
 

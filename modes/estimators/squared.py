@@ -6,8 +6,10 @@ the square of the product is the product of the squares, and no entry is ever wr
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import reduce, singledispatch
-from operator import matmul
+from itertools import islice
+from operator import add, matmul
 from typing import Any
 
 import numpy as np
@@ -43,8 +45,8 @@ from ...jacobians import (
     Zero,
 )
 from ...jacobians.sparse import count, entries
+from ..elimination.planned import eliminated
 from ..sparse.unwrap import unwrap
-from .ways import as_blocks
 
 MONOMIAL = (
     Identity, Zero, Scalar, Cast, Reshape, Permutation, Diagonal, Slice, Embed, Take, Broadcast,
@@ -71,7 +73,7 @@ def squared(operator: Any) -> Jacobian | None:
     >>> squared(Dense(np.array([[1.0, 2.0]])) @ Diagonal(np.array([3.0, 4.0]))).toarray()
     array([[ 9., 64.]])
     """
-    behind = unwrap(operator) if isinstance(operator, Jacobian) else operator
+    behind = unwrap(operator)
     return None if behind is operator else squared(behind)
 
 
@@ -199,3 +201,36 @@ def own_diagonal(operator: Jacobian) -> np.ndarray | None:
 def foreign(operator: Jacobian) -> bool:
     """Whether the kind does not say where its entries stand."""
     return entries.dispatch(type(operator)) is entries.dispatch(object)
+
+
+FEW = 4
+"""A block with more ways than this is not written as a sum: it would grow exponentially."""
+
+Grid = list[list[Jacobian]]
+
+
+def as_blocks(operator: Dag | Block) -> Grid | None:
+    """Jᵢⱼ = Σ over the ways from source j to sink i, or None where there are more than a few."""
+    dag = eliminated(operator.dag if isinstance(operator, Block) else operator)
+    rows = [[block(dag, source, sink) for source in dag.sources] for sink in dag.sinks]
+    grid = [[part for part in row if part is not None] for row in rows]
+    return grid if grid and list(map(len, grid)) == list(map(len, rows)) else None
+
+
+def block(dag: Dag, source: int, sink: int) -> Jacobian | None:
+    """Σ over the ways from a source to a sink, or None where there are more than a few."""
+    part = dag.between((source,), (sink,))  # in which every step back leads to the source
+    found = list(islice(_ways(part, source, sink), FEW + 1))
+    if len(found) > FEW:
+        return None
+    zero = Zero(dag.shapes[sink], dag.shapes[source], dag.dtype)
+    return reduce(add, found, zero)
+
+
+def _ways(dag: Dag, source: int, sink: int) -> Iterator[Jacobian]:
+    """The product of the operators along each way."""
+    if source == sink:
+        yield Identity(dag.shapes[sink], dag.dtype)
+    for edge in dag.edges:
+        if edge.end == sink:
+            yield from (edge.operator @ way for way in _ways(dag, source, edge.start))

@@ -13,8 +13,7 @@ from ...jacobians.foreign import as_array
 from ..model import Model
 from ..naming.names import Names
 from ..support.optional import optional
-from .functions import Function, Product
-from .primal import Signature
+from .functions import Function, Product, Signature
 
 
 @hooks.to_jax.register(Jacobian)

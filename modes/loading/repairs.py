@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import onnx
 from onnx import defs, numpy_helper
-from onnx.helper import make_attribute, make_node, make_opsetid, tensor_dtype_to_np_dtype
+from onnx.helper import (
+    make_attribute,
+    make_graph,
+    make_node,
+    make_opsetid,
+    tensor_dtype_to_np_dtype,
+)
 
 from ...ops.registry import find
-from .batches import restore_batches
 from .bodies import inline
 from .protos import graphs, nodes, opset
 
@@ -143,3 +148,31 @@ def _constants(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
             if attribute.name == "value":
                 known[node.output[0]] = attribute.t
     return known
+
+
+def restore_batches(model: onnx.ModelProto, old: onnx.ModelProto) -> None:
+    """Give the tensors their shapes back, and scan over the batch outside of each old Scan."""
+    shapes = {value.name: value.type for value in (*old.graph.input, *old.graph.output)}
+    for value in (*model.graph.input, *model.graph.output):
+        if value.name in shapes:
+            value.type.CopyFrom(shapes[value.name])
+    for graph in list(graphs(model.graph)):
+        del graph.value_info[:]
+        for node in graph.node:
+            if node.op_type == "Scan" and not node.domain:
+                node.CopyFrom(over_batch(node))
+
+
+def over_batch(node: onnx.NodeProto) -> onnx.NodeProto:
+    """A Scan along the first axis of everything, with the given Scan as its body."""
+    inner = onnx.NodeProto()
+    inner.CopyFrom(node)
+    for names, part in ((inner.input, "row"), (inner.output, "result")):
+        renamed = [f"{node.output[0]}_{part}_{k}" for k in range(len(names))]
+        names[:] = renamed
+    inputs, outputs = ([onnx.ValueInfoProto(name=n) for n in names]
+                       for names in (inner.input, inner.output))  # fmt: skip
+    body = make_graph([inner], f"{node.output[0]}_sample", inputs, outputs)
+    return make_node(
+        "Scan", node.input, node.output, name=node.name, body=body, num_scan_inputs=len(node.input)
+    )

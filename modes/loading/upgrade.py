@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
 import onnx
+import onnx.helper
 from onnx import checker, defs, shape_inference, version_converter
 from onnx.helper import make_opsetid
 
 from ...jacobians.errors import LoadError
-from .attributes import settle_attributes
+from ...ops.registry import find
 from .bodies import expand, inline_local
-from .dims import settle_dims
 from .messages import first_line
-from .operands import settle_operands
-from .protos import graphs, opset
+from .protos import graphs, nodes, opset
+from .read import subgraphs
 from .repairs import after_conversion, before_check, before_conversion
 
 WORKING_OPSET = 21
@@ -28,12 +32,12 @@ def upgrade(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     model = before_check(model)
     settle_dims(model)
-    _check(model)
+    _check_rules(model)
     settle_operands(model)
     settle_attributes(model)
     if model.functions:
         model = inline_local(model)
-        _check(model)  # of a function that gives what it was given, the inliner loses the output
+        _check_rules(model)  # the inliner loses outputs of functions that return an input
         settle_attributes(model)  # functions may have been handed some
     version = opset(model)
     if version is None:  # rules and definitions use ONNX's own operators
@@ -65,7 +69,7 @@ def has_long_shape(model: onnx.ModelProto) -> bool:
     return any(len(kind.shape.dim) == 1 and kind.shape.dim[0].dim_value > LONGEST for kind in kinds)
 
 
-def _check(model: onnx.ModelProto) -> None:
+def _check_rules(model: onnx.ModelProto) -> None:
     newest = defs.onnx_opset_version()
     if (opset(model) or 0) > newest:
         raise LoadError(
@@ -98,3 +102,169 @@ def _raise(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
             f"the model cannot be raised from opset {version} to {WORKING_OPSET}: "
             f"{first_line(error)} Export it again at opset {WORKING_OPSET} or above."
         ) from error
+
+
+AXES = frozenset({
+    "axes", "axis", "batch_axis", "time_axis", "scan_input_axes", "scan_output_axes",
+})  # fmt: skip
+"""Shape inference cuts them to 32 bits, and so may count below the first axis."""
+
+COUNTS = frozenset({
+    "dilations", "group", "kernel_shape", "num_groups", "offset_group", "strides",
+})  # fmt: skip
+"""Kernels divide by them, or windows go on by them."""
+
+FRAMES = frozenset({"output_padding", "pads"})
+"""Room around windows; the operator Pad, which may cut off as well, is another matter."""
+
+RANGES = {
+    "RandomNormal": "scale", "RandomNormalLike": "scale",
+    "RandomUniform": "high", "RandomUniformLike": "high",
+}  # fmt: skip
+"""The draws, and what says how wide they are."""
+
+EQUATION = re.compile(rb"[A-Za-z,.\s]*(->[A-Za-z.\s]*)?")
+"""What Einsum reads; ONNX goes round in circles at others."""
+
+
+def settle_attributes(model: onnx.ModelProto) -> None:
+    """`LoadError` for an axis of more than 32 bits, and for counts, steps and room too small,
+    for other parts than a Split gives, for what is no permutation, and for values that the
+    declaration of an operator does not name.
+    """
+    for held in (model.graph.node, *(function.node for function in model.functions)):
+        for node in _inside(held):
+            own = node.domain in ("", "ai.onnx")
+            if declared := find(node.op_type, node.domain):
+                _check_values(node, declared.values)
+            if own:  # in other domains a name may mean anything
+                _check_attributes(node)
+
+
+def _inside(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """The nodes, and those of the graphs inside them."""
+    for node in nodes:
+        yield node
+        for graph in subgraphs(node):
+            yield from _inside(graph.node)
+
+
+def _check_attributes(node: onnx.NodeProto) -> None:
+    if node.op_type in RANGES:
+        _check_range(node)
+    for attribute in node.attribute:
+        if attribute.ref_attr_name:  # its value comes with a call
+            continue
+        held = (attribute.i, *attribute.ints)
+        if attribute.name in AXES and not all(-(2**31) <= value < 2**31 for value in held):
+            _refuse(node, attribute, "no tensor has so many axes")
+        if attribute.name == "perm" and sorted(attribute.ints) != [*range(len(attribute.ints))]:
+            _refuse(node, attribute, "it must have each axis once")
+        if attribute.name == "num_outputs" and attribute.i != len(node.output):
+            _refuse(node, attribute, f"it gives {len(node.output)}")
+        if attribute.name == "equation" and not EQUATION.fullmatch(attribute.s):
+            _refuse(node, attribute, "it must be letters, commas, dots and one arrow")
+        least = 1 if attribute.name in COUNTS else 0 if attribute.name in FRAMES else None
+        if least is not None and node.op_type != "Pad" and _least(attribute) < least:
+            _refuse(node, attribute, f"it must be {least} or more")
+
+
+def _check_values(node: onnx.NodeProto, values: Mapping[str, Collection[Any]]) -> None:
+    for attribute in node.attribute:
+        known = values.get(attribute.name)
+        if known and not attribute.ref_attr_name and _value(attribute) not in known:
+            _refuse(node, attribute, f"it must be one of {', '.join(map(repr, known))}")
+
+
+def _value(attribute: onnx.AttributeProto) -> Any:
+    """What it is in Python; words as text."""
+    value = onnx.helper.get_attribute_value(attribute)
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def _check_range(node: onnx.NodeProto) -> None:
+    """A normal distribution has a width, and a uniform one begins before it ends.
+
+    ONNX Runtime ends the process at others.
+    """
+    held = {a.name: a.f for a in node.attribute if not a.ref_attr_name}
+    low, high, scale = held.get("low", 0.0), held.get("high", 1.0), held.get("scale", 1.0)
+    if RANGES[node.op_type] == "high" and not low <= high:
+        reason = f"low={low:g} and high={high:g}: low must not be above high"
+    elif RANGES[node.op_type] == "scale" and not scale > 0:
+        reason = f"scale={scale:g}: it must be above 0"
+    else:
+        return
+    raise LoadError(f"{node.op_type} (node {node.name!r}) draws with {reason}.")
+
+
+def _least(attribute: onnx.AttributeProto) -> int:
+    """The least of its integers; 1 where it has none."""
+    return min((attribute.i,) if attribute.HasField("i") else attribute.ints, default=1)
+
+
+def _refuse(node: onnx.NodeProto, attribute: onnx.AttributeProto, reason: str) -> None:
+    value = _value(attribute)
+    names = ", ".join(filter(None, node.input))
+    raise LoadError(
+        f"{node.op_type} (node {node.name!r}) of {names} has {attribute.name}={value!r}: {reason}."
+    )
+
+
+OPTIONAL = defs.OpSchema.FormalParameterOption.Optional
+
+
+def settle_operands(model: onnx.ModelProto) -> None:
+    """Empty names at the end go; `LoadError` where one stands for an input that is not optional."""
+    for node in nodes(model):
+        if "" in node.input and (schema := schema_of(model, node)) is not None:
+            _check_operands(node, schema)
+            while node.input and not node.input[-1]:
+                del node.input[-1]
+
+
+def _check_operands(node: onnx.NodeProto, schema: defs.OpSchema) -> None:
+    for index, name in enumerate(node.input):
+        formal = schema.inputs[min(index, len(schema.inputs) - 1)] if schema.inputs else None
+        if not name and formal is not None and formal.option != OPTIONAL:
+            raise LoadError(
+                f"{node.op_type} (node {node.name!r}) leaves out its input {formal.name!r} "
+                f"(number {index}), which it needs."
+            )
+
+
+def schema_of(model: onnx.ModelProto, node: onnx.NodeProto) -> defs.OpSchema | None:
+    """What ONNX says of the operator of a node."""
+    version = opset(model, node.domain) or 1
+    if not 0 < version < 2**31 or not defs.has(node.op_type, version, node.domain):
+        return None
+    return defs.get_schema(node.op_type, version, node.domain)
+
+
+def settle_dims(model: onnx.ModelProto) -> None:
+    """The size -1, by which some exporters mean any, becomes unknown; others below 0 are refused.
+
+    ONNX's shape inference ends the process for some of them.
+    """
+    for graph in graphs(model.graph):
+        for value in (*graph.input, *graph.value_info, *graph.output):
+            for dim in _dims(value.type):
+                if dim.dim_value == -1:
+                    dim.Clear()
+                elif dim.dim_value < 0:
+                    raise LoadError(f"{value.name!r} is declared with an axis of {dim.dim_value}.")
+
+
+def _dims(kind: onnx.TypeProto) -> Iterator[onnx.TensorShapeProto.Dimension]:
+    """The dims of a tensor, or of what a sequence or optional holds."""
+    match kind.WhichOneof("value"):
+        case "tensor_type":
+            yield from kind.tensor_type.shape.dim
+        case "sparse_tensor_type":
+            yield from kind.sparse_tensor_type.shape.dim
+        case "sequence_type":
+            yield from _dims(kind.sequence_type.elem_type)
+        case "optional_type":
+            yield from _dims(kind.optional_type.elem_type)
+        case "map_type":
+            yield from _dims(kind.map_type.value_type)

@@ -11,8 +11,7 @@ import numpy as np
 from ...jacobians import Jacobian
 from ...jacobians.entries import CHUNK
 from ...jacobians.progress import Tick, counting
-from ..estimators.probes import signs
-from ..estimators.result import mean
+from ..estimators.estimate import mean, signs
 
 Edges = tuple[int, ...]
 

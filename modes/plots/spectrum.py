@@ -13,8 +13,8 @@ from ...jacobians import Jacobian
 from ...jacobians.errors import InputError, NotConverged
 from ...jacobians.progress import Tick, counting
 from ...jacobians.progress import progress as watched
-from ..estimators import spectra
-from ..estimators.probes import Probed
+from ..estimators import exact
+from ..estimators.estimate import Probed
 from ..reporting.spectrum import Counted, largest
 from .canvas import SMALL, axes, check_jacobian, next_color
 
@@ -108,11 +108,11 @@ def parts(found: Values, zero: np.ndarray) -> Iterator[tuple[np.ndarray, str, st
 def found_values(J: Jacobian, k: int | None, seed: int) -> Values:
     """All values or the largest."""
     symmetric = J.T is J
-    solve = spectra.eigenvalues if symmetric else spectra.singular_values
-    values, n = spectra.spectrum(J, solve), min(J.shape)
+    solve = exact.eigenvalues if symmetric else exact.singular_values
+    values, n = exact.spectrum(J, solve), min(J.shape)
     with counting("spectrum", "products") as tick:
         if values is None and n <= max(ALL, (k or 0) + 1):
-            values = spectra.by_products(Probed(J, tick), solve)
+            values = exact.by_products(Probed(J, tick), solve)
         if values is None:
             values = (extremes if symmetric else singular)(J, k or SOME, seed, tick)
     values = values[np.argsort(-np.abs(values), kind="stable")][:k]

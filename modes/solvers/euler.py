@@ -15,8 +15,8 @@ from ..primal.evaluate import evaluate
 from ..primal.inputs import check_inputs
 from ..recording.derive import like, started
 from ..recording.trace import trace
+from .iteration import OptimizeResult
 from .newton_krylov import newton_krylov
-from .result import OptimizeResult
 
 STEP = "step"
 """The input of an Euler residual that holds h."""

@@ -14,13 +14,18 @@ from ...jacobians.errors import InputError
 from ..curvature.gauss_newton import gauss_newton
 from ..model import Model
 from ..naming.names import Names
-from .counted import Counted
-from .descent import Descent
-from .line_search import armijo, backtrack
-from .preconditioning import Preconditioner, preconditioner_for
+from .iteration import (
+    Callback,
+    Counted,
+    Descent,
+    OptimizeResult,
+    Preconditioner,
+    armijo,
+    backtrack,
+    preconditioner_for,
+    run,
+)
 from .problem import Problem, as_scipy
-from .result import OptimizeResult
-from .run import Callback, run
 
 Curvature = Callable[[dict[str, Any]], Any]
 """The inputs of the model at a point ↦ a symmetric positive semidefinite operator there."""

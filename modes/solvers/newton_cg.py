@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
@@ -12,11 +13,18 @@ from ...jacobians.errors import InputError
 from ...jacobians.progress import counting
 from ..model import Model
 from ..naming.names import Names
-from .preconditioned_newton import Iterations
-from .preconditioning import Preconditioner
+from .iteration import (
+    Callback,
+    Counted,
+    Descent,
+    OptimizeResult,
+    Preconditioner,
+    armijo,
+    backtrack,
+    preconditioner_for,
+    run,
+)
 from .problem import Problem, as_scipy
-from .result import OptimizeResult
-from .run import Callback, run
 
 METHODS = {"line search": "Newton-CG", "trust region": "trust-ncg"}
 """SciPy's names."""
@@ -98,3 +106,119 @@ def by_scipy(
 def with_tensors(problem: Problem, found: OptimizeResult) -> OptimizeResult:
     """The same result, with x by name as well."""
     return OptimizeResult(found, tensors=problem.unflatten(found.x))
+
+
+POOR, GOOD, ENOUGH = 0.25, 0.75, 0.15
+"""Gains, real by predicted reduction: that shrink a region, that widen it, that take a step."""
+
+
+@dataclass(kw_only=True)
+class Iterations(Descent):
+    """Newton's steps, and the trust region.
+
+    `radius` is infinite for a line search; a trust region starts as large as the preconditioned
+    gradient is long, and is measured like it: ‖δ‖² = δᵀ M⁻¹ δ.
+    """
+
+    preconditioner: Preconditioner
+    radius: float | None
+    called = "nhev"
+
+    def move(self, x: np.ndarray, f: float, g: np.ndarray) -> np.ndarray | None:
+        """The point that the line search or the trust region takes; None where δ is 0 beside x."""
+        step = self.step(x, g)
+        follow = self.searched if self.radius == np.inf else self.trusted
+        moved = follow(x, f, g, step)
+        return None if np.array_equal(x + step.delta.astype(x.dtype), x) else moved
+
+    def step(self, x: np.ndarray, g: np.ndarray) -> Step:
+        """δ ≈ −H⁻¹ g, the closer the smaller g is."""
+        H = self.problem.hessian(x)
+        M, A = preconditioner_for(H, self.preconditioner), Counted(H)
+        if self.radius is None:
+            self.radius = float(np.sqrt(g @ (M @ g)))
+        rtol = min(0.5, float(np.sqrt(np.linalg.norm(g))))
+        found = truncated_cg(A, g, M, rtol=rtol, radius=self.radius)
+        self.products += A.products
+        return found
+
+    def searched(self, x: np.ndarray, f: float, g: np.ndarray, step: Step) -> np.ndarray | None:
+        """x + t δ, where f falls as it should; None where it never does."""
+        delta = step.delta.astype(x.dtype)
+        t = backtrack(armijo(self.problem.fun, x, delta, f, float(g @ delta)))
+        return None if t is None else x + x.dtype.type(t) * delta
+
+    def trusted(self, x: np.ndarray, f: float, g: np.ndarray, step: Step) -> np.ndarray:
+        """x + δ where f falls about as the model says, else x; the region follows how well."""
+        moved = x + step.delta.astype(x.dtype)
+        noise = 10 * float(np.finfo(x.dtype).eps) * abs(f)  # smaller changes of f say nothing
+        gain = (f - self.problem.fun(moved) + noise) / (step.promise(g) + noise)
+        assert self.radius is not None
+        if not gain >= POOR:
+            self.radius *= 0.25
+        elif gain > GOOD and step.cut:
+            self.radius *= 2
+        return moved if gain > ENOUGH else x
+
+
+class Step(NamedTuple):
+    """δ, the gradient g + H δ of the quadratic model there, and whether δ is on the boundary."""
+
+    delta: np.ndarray
+    slope: np.ndarray
+    cut: bool
+
+    def promise(self, g: np.ndarray) -> float:
+        """By how much the model falls: −gᵀδ − ½ δᵀHδ."""
+        return -float(self.delta @ (g + self.slope)) / 2
+
+
+def truncated_cg(H: Any, g: np.ndarray, M: Any, *, rtol: float, radius: float = np.inf) -> Step:
+    """min gᵀδ + ½ δᵀHδ where δᵀM⁻¹δ ≤ radius², to ‖g + H δ‖_M ≤ rtol ‖g‖_M or as far as it goes.
+
+    It ends on the boundary where an iterate leaves the region or meets negative curvature; in an
+    infinite region, where it meets the latter, at the iterate before, the first time at −M g.
+    Norms: ‖v‖²_M = vᵀ M v. Source: Conn, Gould, Toint, "Trust-region methods", 2000, 7.5.1.
+
+    >>> truncated_cg(np.diag([1.0, 4.0]), np.array([-1.0, -4.0]), np.eye(2), rtol=1e-9).delta
+    array([1., 1.])
+    >>> truncated_cg(np.eye(2), np.array([0.0, -4.0]), np.eye(2), rtol=1e-9, radius=1.0).delta
+    array([0., 1.])
+    """
+    delta, r, z = np.zeros_like(g), g, M @ g
+    p, rz = -z, float(g @ z)
+    goal = rtol**2 * rz
+    length, along, reach = 0.0, 0.0, rz  # δᵀM⁻¹δ, δᵀM⁻¹p, pᵀM⁻¹p: M⁻¹ itself is never needed
+    for k in range(2 * g.size):
+        if rz <= goal:
+            break
+        Hp = H @ p
+        curvature = float(p @ Hp)
+        if curvature <= 0 and radius == np.inf:
+            return Step(delta, r, False) if k else _moved(delta, r, p, Hp, 1.0)
+        alpha = rz / curvature if curvature > 0 else np.inf
+        edge = boundary(length, along, reach, radius)
+        if alpha >= edge:
+            return _moved(delta, r, p, Hp, edge)._replace(cut=True)
+        delta, r, _ = _moved(delta, r, p, Hp, alpha)
+        z = M @ r
+        before, rz = rz, float(r @ z)
+        beta = rz / before
+        length += 2 * alpha * along + alpha**2 * reach
+        along, reach = beta * (along + alpha * reach), rz + beta**2 * reach
+        p = beta * p - z
+    return Step(delta, r, False)
+
+
+def boundary(length: float, along: float, reach: float, radius: float) -> float:
+    """τ > 0 with length + 2 τ along + τ² reach = radius².
+
+    >>> boundary(1.0, 0.0, 3.0, 2.0)
+    1.0
+    """
+    return float((np.sqrt(along**2 + reach * (radius**2 - length)) - along) / reach)
+
+
+def _moved(delta: np.ndarray, r: np.ndarray, p: np.ndarray, Hp: np.ndarray, t: float) -> Step:
+    """δ + t p, and the slope there."""
+    return Step(delta + t * p, r + t * Hp, False)

@@ -12,12 +12,20 @@ from scipy.sparse.linalg import gmres
 from ...jacobians.errors import InputError
 from ..model import Model
 from ..naming.names import Names
-from .counted import Counted
-from .line_search import backtrack
-from .preconditioning import Preconditioner, preconditioner_for
+from .iteration import (
+    GOING,
+    GRADIENT,
+    STUCK,
+    Callback,
+    Counted,
+    OptimizeResult,
+    Preconditioner,
+    backtrack,
+    preconditioner_for,
+    run,
+    state,
+)
 from .problem import Problem, as_scipy
-from .result import OptimizeResult
-from .run import GOING, GRADIENT, STUCK, Callback, run, state
 
 Solver = Callable[..., tuple[np.ndarray, int]]
 """(A, b, rtol=, M=) ↦ x with A x ≈ b, and a code: one of `scipy.sparse.linalg`."""

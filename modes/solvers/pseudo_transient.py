@@ -13,14 +13,22 @@ from ..linearization import Linearization
 from ..linearize import linearize
 from ..model import Model
 from ..naming.names import Names
-from .counted import Counted
 from .euler import at_step, euler_residual
-from .least_squares import TINY
+from .iteration import (
+    GOING,
+    GRADIENT,
+    STUCK,
+    TINY,
+    Callback,
+    Counted,
+    OptimizeResult,
+    Preconditioner,
+    preconditioner_for,
+    run,
+    state,
+)
 from .newton_krylov import Solver
-from .preconditioning import Preconditioner, preconditioner_for
 from .problem import Problem, as_scipy
-from .result import OptimizeResult
-from .run import GOING, GRADIENT, STUCK, Callback, run, state
 
 
 def pseudo_transient(

@@ -12,33 +12,33 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ...jacobians import Array, Dag, shape_of
-from ...jacobians.errors import UnsupportedOp
+from ...jacobians import Array, Dag, dtype_of, shape_of
+from ...jacobians.errors import InputError, UnknownTensor, UnsupportedOp, closest
 from ...ops import Step
 from ...ops.graphs import operands_of
+from ...ops.node import AT
 from ..flow.failure import NotKept
 from ..flow.steps import reads
+from ..naming.names import is_float
 from ..recording.derive import present
 from ..recording.trace import Trace
-from ..tape.bodies import closed
+from ..tape.active import is_zero, reach_forward
+from ..tape.bodies import again, closed
 from ..tape.moving import moving
-from . import checks
-from .scope import Scope
-from .substitution import substituted
-from .walk import ancestors, step_of
+from .scope import INITIALIZER, Scope, ancestors, leaves, step_of
 
 
 def gradient(low: Scope, step: Step, inputs: Sequence[Any]) -> list[Array]:
     """∂(Σ y)/∂x for every x of `xs` whose output is asked for; None for the others."""
-    xs, zs, y = checks.attributes(step)
-    checks.arity(step, inputs, xs, zs)
-    named = [checks.find(low.values, step, name) for name in (*xs, *zs)]
-    target = checks.find(low.values, step, y)
-    checks.floating(step, (*xs, y), (*named[: len(xs)], target))
-    checks.same_types(step, (*xs, *zs), named, inputs)
-    checks.independent(step, (*xs, *zs), named)
+    xs, zs, y = read_attributes(step)
+    check_arity(step, inputs, xs, zs)
+    named = [named_tensor(low.values, step, name) for name in (*xs, *zs)]
+    target = named_tensor(low.values, step, y)
+    check_floating(step, (*xs, y), (*named[: len(xs)], target))
+    check_types(step, (*xs, *zs), named, inputs)
+    check_independent(step, (*xs, *zs), named)
     nodes = ancestors([target], set(named))
-    checks.complete(step, nodes, named, target)
+    check_complete(step, nodes, named, target)
     low.name_all((*named, target, *met_by(nodes)))
     given = substituted(low, step, nodes, dict(zip(named, inputs, strict=True)))
     wanted = [x for x, name in zip(named, step.outputs, strict=False) if name]
@@ -67,7 +67,7 @@ def pulled_back(
     low.symbols.reader = str(step)
     try:
         dag = Trace(low.op, values, (), steps).dag(wrt, of)
-        checks.differentiable(step, steps, dag, wrt, of[0])
+        check_differentiable(step, steps, dag, wrt, of[0])
         return swept(low, dag.T, values[of[0]])
     except NotKept as error:
         through = next((s for s in steps if error.output in s.outputs), step)
@@ -96,3 +96,149 @@ def swept(low: Scope, dag: Dag, y: ir.Value) -> list[Array]:
     ones = low.op.Expand(np.ones((), y.dtype.numpy()), shape_of(y))
     reached = dag.sweep(low.op, {dag.sources[0]: ones})
     return [present(low.op, reached, dag, sink) for sink in dag.sinks]
+
+
+def substituted(
+    low: Scope, gradient: Step, nodes: list[ir.Node], given: Mapping[ir.Value, ir.Value]
+) -> dict[ir.Value, ir.Value]:
+    """value ↦ what it is where the given tensors replace theirs; what stays the same is absent.
+
+    Only nodes behind a tensor that really differs are recorded again.
+    """
+    new = {old: value for old, value in given.items() if value is not old}
+    for node in nodes:
+        if any(value in new for value in operands_of(node)):
+            new.update(zip(node.outputs, anew(low, gradient, node, new), strict=True))
+    return new
+
+
+def anew(
+    low: Scope, gradient: Step, node: ir.Node, new: Mapping[ir.Value, ir.Value]
+) -> tuple[ir.Value, ...]:
+    """A node on new inputs."""
+    step = step_of(node, low.op.opset_imports)
+    if any(isinstance(value, ir.Graph) for value in step.attrs.values()):
+        return whole(low, step, node, new)
+    inputs = [None if value is None else new.get(value, value) for value in node.inputs]
+    known = low.op.recall(step, inputs)
+    if known is not None:
+        return known
+    names = tuple(name and low.fresh(f"{gradient.name}_{name}") for name in step.outputs)
+    return low.copy(step, inputs, low.samples.step(step, inputs), names)
+
+
+def whole(
+    low: Scope, step: Step, node: ir.Node, new: Mapping[ir.Value, ir.Value]
+) -> tuple[ir.Value, ...]:
+    """A node with bodies on new tensors, explicit and captured."""
+    low.name_all(operands_of(node))
+    values = {value.name or "": new.get(value, value) for value in operands_of(node)}
+    held = [low.samples[value] for value in node.outputs]
+    step = closed(step, low.op.opset_imports, values)
+    made = again(low.op, step, values, held)
+    for value, at in zip(made, held, strict=True):
+        value.name = None
+        value.meta.pop(AT, None)
+        low.samples[value] = at
+    return made
+
+
+Names = tuple[str, ...]
+
+
+def read_attributes(step: Step) -> tuple[Names, Names, str]:
+    """`xs`, `zs` and `y`, with no tensor listed twice."""
+    xs, zs = tuple(step.attrs.get("xs", ())), tuple(step.attrs.get("zs", ()))
+    twice = [name for k, name in enumerate((*xs, *zs)) if name in (*xs, *zs)[:k]]
+    if twice:
+        raise InputError(f"{step} lists {twice[0]!r} twice in xs and zs")
+    return xs, zs, step.attrs["y"]
+
+
+def check_arity(step: Step, inputs: Sequence[Any], xs: Names, zs: Names) -> None:
+    """One input for every listed tensor, at most one output for every x."""
+    if len(inputs) != len(xs) + len(zs) or None in inputs:
+        given = len([value for value in inputs if value is not None])
+        listed = ", ".join((*xs, *zs))
+        count = len(xs) + len(zs)
+        raise InputError(f"{step} has {given} inputs, but lists {count} tensors: {listed}")
+    if len(step.outputs) > len(xs):
+        raise InputError(f"{step} has {len(step.outputs)} outputs for {len(xs)} tensors in xs")
+
+
+def named_tensor(values: Mapping[str, ir.Value], step: Step, name: str) -> ir.Value:
+    """The tensor of a name, which must stand before the node."""
+    if name not in values:
+        raise UnknownTensor(
+            f"{step} names {name!r}, which is no input, no initializer and nothing that an earlier "
+            f"node computes.{closest(name, values)}"
+        )
+    return values[name]
+
+
+def check_floating(step: Step, names: Names, values: Sequence[ir.Value]) -> None:
+    """y and every x are floating tensors."""
+    for name, value in zip(names, values, strict=True):
+        if not is_float(dtype_of(value)):
+            kind = dtype_of(value)
+            raise InputError(f"{step} cannot differentiate: {name!r} is a tensor of {kind}")
+
+
+def check_types(
+    step: Step, names: Names, values: Sequence[ir.Value], inputs: Sequence[ir.Value]
+) -> None:
+    """A given value has the type of the tensor that it stands for."""
+    for name, value, given in zip(names, values, inputs, strict=True):
+        old, new = dtype_of(value), dtype_of(given)
+        if old != new:
+            raise InputError(f"{step} is given {new} for {name!r}, which is {old}")
+
+
+def check_independent(step: Step, names: Names, values: Sequence[ir.Value]) -> None:
+    """No listed tensor is computed from another one."""
+    known: dict[ir.Value, str] = {}
+    for name, value in zip(names, values, strict=True):
+        if value in known:
+            first = known[value]
+            raise InputError(f"{step} lists {first!r} and {name!r}, which are the same tensor")
+        known[value] = name
+    for value, name in known.items():
+        for node in ancestors([value]):
+            for other in operands_of(node):
+                if other in known:
+                    raise InputError(
+                        f"{step} lists {name!r}, which is determined by {known[other]!r}, listed "
+                        "too: the tensors in xs and zs must be independent"
+                    )
+
+
+def check_complete(
+    step: Step, nodes: list[ir.Node], listed: Sequence[ir.Value], y: ir.Value
+) -> None:
+    """The listed tensors and initializers determine y."""
+    open_leaves = [value for value in leaves(nodes, y)
+                   if value.const_value is None and INITIALIZER not in value.meta]  # fmt: skip
+    missing = [value.name or "" for value in open_leaves if value not in listed]
+    if missing:
+        named = ", ".join(map(repr, missing))
+        raise InputError(
+            f"{step}: {step.attrs['y']!r} also depends on {named}, in neither xs nor zs: list "
+            "what it depends on and is not differentiated in zs"
+        )
+
+
+def check_differentiable(step: Step, steps: Sequence[Step], dag: Dag, wrt: Names, y: str) -> None:
+    """Where y depends on an x, some path must have a derivative.
+
+    Steps without a name stem from other Gradients: what cuts the way there is a derivative that
+    vanishes almost everywhere, as that of Relu's step does, and zero is right.
+    """
+    for name, source in zip(wrt, dag.sources, strict=True):
+        if dag.joins(source, dag.sinks[0]) or name == y:
+            continue
+        reached = reach_forward(steps, [name])
+        cut = [s for s in steps if s.name and is_zero(s) and not reached.isdisjoint(reads(s))]
+        if cut:
+            raise InputError(
+                f"{step}: {y!r} is not differentiable in {name!r}, as {cut[0]} lies between"
+            )

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from ...jacobians import Array
-from ...jacobians.symint import Symbols
-from ...ops import Recorder, Step
-from ...ops.graphs import fresh
+from ...jacobians import Array, shape_of
+from ...jacobians.errors import InputError, OnnxJacError
+from ...jacobians.symint import Symbols, at
+from ...ops import Recorder, Step, numbers
+from ...ops.graphs import fresh, operands_of
 from ...ops.node import AT
-from ..flow.steps import SHAPES
-from ..model import Model
-from .samples import Samples
+from ..flow.steps import SHAPES, python_of
+from ..loading.messages import first_line
+from ..model import Model, TensorSpec
+from ..naming.names import is_float
 
 
 class Scope(ABC):
@@ -73,9 +75,9 @@ class Scope(ABC):
         made = self.op.copy(step, inputs, ats, names)
         self.op.nodes[-1].name = self._node_name(step.name)
         fixed = step.op_type in SHAPES or all(map(is_fixed, inputs))
-        for value, at in zip(made, ats, strict=True):
+        for value, number in zip(made, ats, strict=True):
             if value is not None:
-                self.samples[value] = at
+                self.samples[value] = number
             if value is not None and not fixed:
                 value.meta.pop(AT, None)
         return made
@@ -115,3 +117,121 @@ def names_in(graph: ir.Graph) -> Iterator[str | None]:
     """The names of all values that a graph defines."""
     yield from (value.name for value in (*graph.inputs, *graph.initializers.values()))
     yield from (value.name for node in graph for value in node.outputs)
+
+
+Arrays = tuple[Any, ...]
+
+
+class Samples:
+    """value ↦ its number at the point of recording, computed when asked for unless it is held."""
+
+    def __init__(self, opset_imports: Mapping[str, int]) -> None:
+        self._opsets = dict(opset_imports)
+        self._held: dict[ir.Value, np.ndarray] = {}
+
+    def __setitem__(self, value: ir.Value, number: np.ndarray) -> None:
+        self._held[value] = np.asarray(number)
+
+    def __getitem__(self, value: ir.Value) -> np.ndarray:
+        for node in ancestors([value], self._held):
+            attrs = {name: python_of(attribute) for name, attribute in node.attributes.items()}
+            if any(isinstance(value, ir.Graph) for value in attrs.values()):
+                self._held.update((v, ones(v)) for v in node.outputs if v not in self._held)
+                continue
+            held = [None if v is None else self._leaf(v) for v in node.inputs]
+            found = self._run(node.op_type, held, attrs, node.domain, len(node.outputs))
+            self._held.update(zip(node.outputs, found, strict=False))
+        return self._leaf(value)
+
+    def _leaf(self, value: ir.Value) -> np.ndarray:
+        """The number of a constant, or one that is held."""
+        return self._held[value] if value.const_value is None else value.const_value.numpy()
+
+    def step(self, step: Any, inputs: Iterable[ir.Value | None]) -> tuple[Any, ...]:
+        """The outputs of a step of the model on the numbers of its inputs; None where left out."""
+        held = [None if value is None else self[value] for value in inputs]
+        count = len(step.outputs)
+        try:
+            found = self._run(step.op_type, held, step.attrs, step.domain, count)
+        except OnnxJacError:
+            raise
+        except Exception as error:
+            shapes = ", ".join("none" if x is None else f"{x.dtype}{list(x.shape)}" for x in held)
+            raise OnnxJacError(f"{step} fails on {shapes}: {first_line(error)}") from error
+        return (*found, *(None,) * (count - len(found)))
+
+    def _run(self, op_type: str, inputs: list[Any], attrs: Any, domain: str, count: int) -> Arrays:
+        """One operator on numbers; what is drawn need not be in the domain of a logarithm."""
+        version = self._opsets.get(domain, 1)
+        with np.errstate(all="ignore"):
+            return numbers.run(
+                op_type, inputs, attrs, domain=domain, version=version, outputs=count
+            )
+
+
+def ones(value: ir.Value) -> np.ndarray:
+    """What stands for a value of which only the shape is known."""
+    assert value.dtype is not None
+    return np.ones(at(shape_of(value)), value.dtype.numpy())
+
+
+def sample_inputs(model: Model, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """An array for every input of the model: positive floats, integers 0; open dimensions are
+    what `sizes` says of their symbol, else 2.
+    """
+    rng = np.random.default_rng(0)
+    return {name: sample(spec, sizes, rng) for name, spec in model.inputs.items()}
+
+
+def sample(spec: TensorSpec, sizes: Mapping[str, int], rng: np.random.Generator) -> np.ndarray:
+    """An array that fits the declaration of one input."""
+    if spec.dtype is None or spec.shape is None:
+        raise InputError(f"input {spec.name!r} is declared without type or shape: declare them")
+    shape = tuple(d if isinstance(d, int) else sizes.get(d or "", 2) for d in spec.shape)
+    if is_float(spec.dtype):
+        return rng.uniform(0.5, 1.5, shape).astype(spec.dtype)
+    return np.zeros(shape, spec.dtype)
+
+
+INITIALIZER = "onnxjac.initializer"
+"""Key, in the metadata of an input, that says that it takes the place of an initializer."""
+
+
+def ancestors(values: Iterable[ir.Value], stop: Container[ir.Value] = ()) -> list[ir.Node]:
+    """The nodes that compute some values, each after those it reads; none behind a `stop`."""
+    order: dict[ir.Node, None] = {}
+    stack = [node for value in values if value not in stop and (node := value.producer())]
+    while stack:
+        read = (value.producer() for value in operands_of(stack[-1]) if value not in stop)
+        waiting = [node for node in read if node is not None and node not in order]
+        if waiting:
+            stack.extend(waiting)
+        else:
+            order[stack.pop()] = None
+    return list(order)
+
+
+def outputs_of(nodes: Iterable[ir.Node]) -> list[ir.Value]:
+    """The values that some nodes make."""
+    return [value for node in nodes for value in node.outputs]
+
+
+def leaves(nodes: Iterable[ir.Node], target: ir.Value) -> list[ir.Value]:
+    """The values that are read, but not computed, by the nodes on the way to a target."""
+    order = list(nodes)
+    made = set(outputs_of(order))
+    read = dict.fromkeys(value for node in order for value in operands_of(node))
+    return [value for value in (*read, target) if value not in made]
+
+
+def step_of(node: ir.Node, opsets: Mapping[str, int]) -> Step:
+    """A recorded node as a step; its values must have names."""
+    return Step(
+        op_type=node.op_type,
+        domain=node.domain,
+        version=opsets.get(node.domain, 1),
+        name=node.name or "",
+        inputs=tuple(None if value is None else value.name or None for value in node.inputs),
+        outputs=tuple(value.name or None for value in node.outputs),
+        attrs={name: python_of(attribute) for name, attribute in node.attributes.items()},
+    )

@@ -21,7 +21,7 @@ from ..model import Model
 from ..naming.names import unique
 from ..primal.inputs import check_inputs
 from .lowering import lowered
-from .samples import sample_inputs
+from .scope import sample_inputs
 from .state import (
     State,
     binding,

@@ -8,8 +8,8 @@ from functools import singledispatch
 from typing import Any
 
 from ....jacobians import Block, Dag, Jacobian
-from ...data.streamed import OverBatches
-from ...distributed.operator import Distributed
+from ...data.cluster import Distributed
+from ...data.stream import OverBatches
 from ...elimination.adaptive import Adaptive
 from ...explaining.blocks import held_in
 from ...linearization import Linearization

@@ -14,11 +14,11 @@ from ....jacobians.text import clipped, joined
 from ...checking.check import Check
 from ...curvature.composition import Composition
 from ...estimators.density import SpectralDensity
-from ...estimators.result import Estimate
+from ...estimators.estimate import Estimate
 from ...explaining.explanation import Explanation, not_met
 from ...explaining.local import Local
 from ...flow.contents import Contents, TensorSpec
-from ...solvers.result import OptimizeResult
+from ...solvers.iteration import OptimizeResult
 from ..tables import Table, abridged_lines
 from ..units import bytes_text
 from .elements import FAINT, Markup, card, folded, grid, pre, tag

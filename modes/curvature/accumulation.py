@@ -1,22 +1,68 @@
-"""Pooling: sums over the layers of a model, of one batch after the other, in one process."""
+"""Passes: sums over the layers of a model, over one batch of data after the other.
+
+Data is what `streamed` takes: one batch (a dict), a list of batches, a function that gives an
+iterator over them, or, with `batch_size`, arrays or the path of an `.npz` file. No more than one
+batch is linearised at a time, by this process or by each worker of a `client`.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from typing import Any, final
 
 from ...jacobians import Jacobian
-from ...jacobians.errors import InputError
-from ..data.batches import Batch, Batches, as_batch
+from ...jacobians.errors import InputError, warn
+from ...jacobians.progress import progress as showing
+from ..data.adapter import NOTHING, mixed
+from ..data.batches import Batch, Batches, as_batch, batches_of, is_data
+from ..data.cluster import ONE_AT_A_TIME, Grid, Parts, counted, evenly
+from ..data.placement import Placement
 from ..data.stream import Stream
-from ..data.taking import mixed
+from ..data.streaming import changed
 from ..linearization import Linearization
 from ..model import Model
 from .gradients import Gradients, Target, gradients_of
 from .symmetric import Specs
+
+
+class Passes:
+    """The gradients of every batch, as often as they are asked for."""
+
+    def __init__(
+        self,
+        model: Model,
+        inputs: Any,
+        label: str,
+        *,
+        batch_size: int | None = None,
+        shared: Batch = NOTHING,
+        keep: int = 0,
+        progress: bool | None = None,
+        client: Any = None,
+        **options: Any,
+    ) -> None:
+        self.progress, self.target = progress, Target(**options)
+        several, batches = is_data(inputs, batch_size), batches_of(inputs, batch_size)
+        make = GradientMaker(model, self.target, shared, several)
+        kept = keep if several else sys.maxsize
+        self.over: Pooling | Pools = (
+            Pooling(make, batches, kept, label) if client is None
+            else Pools(make, batches, kept, client)
+        )  # fmt: skip
+
+    def pooled(self, moments: Find) -> Pool:
+        """Σ over batches of what `moments` finds of one; a terminal shows how many are done."""
+        with showing(self.progress):
+            return self.over.pooled(moments)
+
+    def scale(self, pool: Pool) -> float:
+        """c: 1 for a sum, 1 over the number of terms for a mean."""
+        return 1 / pool.terms if self.target.reduction == "mean" else 1.0
+
 
 Moments = list[tuple[Any, ...]]
 """For every layer the numbers that are added up over batches."""
@@ -117,3 +163,48 @@ def summed(moments: Callable[[int, Any, Any], tuple[Any, ...]], found: Gradients
         new = moments(k, layer.x, g)
         total[k] = tuple(a + b for a, b in zip(total[k], new, strict=True)) if k in total else new
     return [total[k] for k in number.values()] if total else []
+
+
+REPEATED = "the workers would count some samples twice and leave out others"
+
+
+@final
+class Pools:
+    """The sums of `Pooling`, by the workers of a client, each of which keeps `keep` bytes.
+
+    The batches are cut into one part for each worker. A pass sends what to find to all of them, and
+    adds up in a tree what they found. The part of a worker that is lost is gone through again by
+    others. Draws do not depend on who makes them: see `GradientMaker`.
+    """
+
+    def __init__(self, make: GradientMaker, batches: Batches, keep: int, client: Any) -> None:
+        if message := changed(batches.part(0, 1)):
+            warn(f"{message}: {REPEATED}")
+        placement = Placement(client)
+        cuts = evenly(counted(batches), len(placement.homes))
+        shares = [(batches.part(a, b), keep, a) for a, b in cuts]
+        self.parts = Parts(placement, partial(built, placement, make, shares))
+
+    def pooled(self, moments: Find) -> Pool:
+        """Σ over batches of what `moments` finds of one, layer by layer."""
+        pool: Pool = self.parts.summed(pooled, moments)
+        return pool
+
+
+def built(
+    placement: Placement, make: GradientMaker, shares: list[tuple[Any, ...]]
+) -> tuple[Grid, Any]:
+    """The futures of what goes through each part."""
+    maker = placement.everywhere(make)
+    return [[placement.submit(p, pooling, maker, *own)] for p, own in enumerate(shares)], maker
+
+
+def pooling(make: GradientMaker, batches: Batches, keep: int, first: int) -> Pooling:
+    """What goes through some of the batches, on a worker."""
+    return Pooling(make, batches, keep, "pass over the data", first)
+
+
+def pooled(held: Pooling, moments: Find) -> Pool:
+    """The sums of one part; a worker has no terminal that anybody looks at."""
+    with ONE_AT_A_TIME, showing(False):
+        return held.pooled(moments)

@@ -10,10 +10,9 @@ from typing import Any
 
 from ...jacobians import Jacobian
 from ...jacobians.errors import InputError
-from ..distributed.over import distributed
 from .batches import Batch, as_batch, is_data
-from .deterministic import digest
-from .over import streamed
+from .cluster import distributed
+from .streaming import digest, streamed
 
 Function = Callable[..., Any]
 

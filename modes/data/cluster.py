@@ -1,0 +1,326 @@
+"""Over: one operator over all batches, and over many processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
+from itertools import accumulate, chain, pairwise
+from operator import add
+from typing import Any, final
+
+import numpy as np
+
+from ...jacobians import Array, Jacobian, Op, lead
+from ...jacobians.errors import InputError, warn
+from ...ops import numbers
+from ..support.locks import Lock
+from .batches import Batches, batches_of, samples
+from .placement import Placement, persistently
+from .stream import Make, Outline, OverBatches, Stream, Streamed, outline_of
+from .streaming import Size, Weights, composed, difference, named, weights_of
+
+
+def distributed(
+    make: Make,
+    data: Any,
+    client: Any,
+    *,
+    reduction: str,
+    batch_size: int | None = None,
+    keep: int = 0,
+    size: Size = samples,
+    parts: int | None = None,
+    check: bool = True,
+) -> Jacobian:
+    """C = Σ_b w_b C_b or [C_1; C_2; …] as `streamed` makes it, computed by the workers of a client.
+
+    `client` is a `distributed.Client`; `make`, `data`, `reduction`, `batch_size`, `keep` (bytes on
+    each worker), `size` and `check` are those of `streamed`, and so is the scaling: w_b = 1 for
+    `"sum"`, w_b = n_b / N for `"mean"`, rows by batch for `"stack"`.
+
+    The batches are cut into `parts`, by default one for each worker. What `make` refers to, so the
+    model, is sent once to each worker; data in memory is sent once with its part, a path or a
+    function is opened by the workers. A product sends the right-hand sides to all workers, and adds
+    up what they give in a tree. With fewer parts than workers, a part has copies, which share out
+    the columns of a product: so does one batch with the columns of a matrix or with the probes of
+    an estimator.
+
+    Functions of a point (`hessian`, `linearize`, …) do the same with `client=`. So do `kfac`,
+    `ekfac` and `shampoo`, whose factors are sums over batches while their products are not: as
+    `make` they would give a sum of Kronecker products, which is another matrix.
+
+    The share of a worker that is lost is computed again by others. A worker that is in the middle
+    of a batch holds one linearisation, whatever the number of its threads.
+
+    Shapes: as for `streamed`. Raises the errors of `streamed`, `InputError` where `client` is no
+    client of Dask, and `OnnxJacError` where workers are lost again and again, or the cluster is
+    closed.
+    """
+    batches = batches_of(data, batch_size)
+    weights = weights_of(batches, reduction, size)
+    count = len(weights) if weights else counted(batches)
+    placement = Placement(client)
+    cuts = evenly(count, len(placement.homes) if parts is None else parts)
+    shares = [(batches.part(a, b), keep, reduction, weights and weights[a:b]) for a, b in cuts]
+    build = partial(built, placement, make, shares)
+    held = Parts(placement, build)
+    C = Distributed(Shares(held, reduction == "stack"))
+    if check and (message := next(filter(None, held.ask(suspect)), None)):
+        warn(message)
+    return named(C, C.shares.outlines[0].domain)
+
+
+def built(
+    placement: Placement, make: Make, shares: list[tuple[Any, ...]]
+) -> tuple[Grid, Any]:
+    """The futures of the operator of every part, in as many copies as there are workers for."""
+    copies = max(1, len(placement.homes) // len(shares))
+    maker = placement.everywhere(make)
+    grid = [
+        [placement.submit(p * copies + c, share, maker, *arguments) for c in range(copies)]
+        for p, arguments in enumerate(shares)
+    ]
+    return grid, maker
+
+
+@final
+class Distributed(Jacobian):
+    """C = Σ_p C_p or [C_1; C_2; …], with C_p the operator of a part of the data, on a worker.
+
+    The same operator as that of `streamed`, up to the order in which numbers are added, and that
+    does not depend on which worker does what: two products of one vector are equal.
+    """
+
+    def __init__(self, shares: Shares, *, transposed: bool = False) -> None:
+        self.shares, self.transposed = shares, transposed
+        first = shares.outlines[0]
+        m = shares.ends[-1] if shares.stacked else first.shape[0]
+        shape = (m, first.shape[1])[:: -1 if transposed else 1]
+        super().__init__(shape[:1], shape[1:], first.dtype)
+
+    @property
+    def codomains(self) -> tuple[Any, ...]:
+        """The tensors behind the rows of each batch of a stack, where they have names."""
+        return tuple(chain.from_iterable(o.codomains for o in self.shares.outlines))
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        if op is not numbers:
+            raise InputError("a product over workers cannot be written into a graph")
+        columns = np.reshape(v, (-1, self.shape[1]))
+        y = self.shares.product(columns, self.transposed)
+        return y.reshape((*lead(v, self.in_shape), self.shape[0]))
+
+    def _transpose(self) -> Jacobian:
+        if not self.shares.stacked and self.shares.outlines[0].symmetric:
+            return self
+        return Distributed(self.shares, transposed=not self.transposed)
+
+    def diagonal(self) -> np.ndarray:
+        return super().diagonal() if self.shares.stacked else self.shares.diagonal()
+
+    def compile(
+        self, engine: str | None = None, *, products: int = 100, memory: int | None = None
+    ) -> Jacobian:
+        """The same operator, where every worker compiles what it keeps: see `Streamed.compile`."""
+        made = self.shares.compiled({"engine": engine, "products": products, "memory": memory})
+        return Distributed(made, transposed=self.transposed)
+
+    def __repr__(self) -> str:
+        parts, copies = len(self.shares.parts.grid), self.shares.parts.copies
+        C = f"[C_1; …; C_{parts}]" if self.shares.stacked else f"Σ_p C_p, p = 1 … {parts}"
+        return f"{C}{'ᵀ' if self.transposed else ''}, {copies} × on workers"
+
+
+@final
+class Shares:
+    """The operators of the parts of some data, on the workers, and what is known of them.
+
+    Where there are fewer parts than workers, each part has copies, among which the columns of a
+    product are shared out.
+    """
+
+    def __init__(self, parts: Parts, stacked: bool) -> None:
+        self.parts, self.stacked = parts, stacked
+        self.outlines: list[Outline] = parts.ask(described)
+        self.ends = tuple(accumulate((o.shape[0] for o in self.outlines), initial=0))
+
+    def product(self, v: np.ndarray, transposed: bool) -> np.ndarray:
+        """C v or Cᵀ v, for v of shape (K, n)."""
+        parts = self.parts
+        return persistently(
+            lambda: self._product(v, transposed), parts.renew, parts.placement.client
+        )
+
+    def diagonal(self) -> np.ndarray:
+        """Σ of the diagonals of all parts."""
+        return np.asarray(self.parts.summed(diagonal))
+
+    def _product(self, v: np.ndarray, transposed: bool) -> np.ndarray:
+        self.parts.placement.refresh()
+        cuts = evenly(len(v), self.parts.copies)
+        found = [self._columns(c, v[a:b], transposed) for c, (a, b) in enumerate(cuts)]
+        return np.concatenate([np.concatenate(self.parts.gathered(f), axis=-1) for f in found])
+
+    def _columns(self, copy: int, v: np.ndarray, transposed: bool) -> list[Any]:
+        """The futures of a product of one copy of each part."""
+        parts = self.parts
+        if transposed and self.stacked:
+            rows = [v[:, a:b] for a, b in pairwise(self.ends)]
+            return parts.added([parts.submit(p, copy, product, rows[p], True)
+                                for p in range(len(parts.grid))])  # fmt: skip
+        sent = parts.placement.everywhere(v)
+        found = [parts.submit(p, copy, product, sent, transposed) for p in range(len(parts.grid))]
+        return found if self.stacked else parts.added(found)
+
+    def compiled(self, options: dict[str, Any]) -> Shares:
+        """The same shares, each of which compiles what it keeps."""
+
+        def build() -> tuple[Grid, Any]:
+            grid, origin = self.parts.build()
+            submit = self.parts.placement.submit
+            made = [
+                [submit(p * len(row) + c, compiled, future, options)
+                 for c, future in enumerate(row)]
+                for p, row in enumerate(grid)
+            ]  # fmt: skip
+            return made, (grid, origin)
+
+        return Shares(Parts(self.parts.placement, build), self.stacked)
+
+
+FAN = 8
+"""Results that one task adds up."""
+
+Grid = list[list[Any]]
+"""Futures of what is held: for each part of the data, its copies."""
+
+Build = Callable[[], tuple[Grid, Any]]
+"""What gives these futures, and all those that have to live as long."""
+
+
+@final
+class Parts:
+    """What is held of the parts of some data, on the workers.
+
+    A part may have copies, among which the columns of a product are shared out. `build` sends what
+    they are made of, and gives their futures.
+    """
+
+    def __init__(self, placement: Placement, build: Build) -> None:
+        self.placement, self.build = placement, build
+        persistently(self.renew, lambda: None, placement.client)
+
+    def renew(self) -> None:
+        """Everything sent anew."""
+        self.placement.refresh()
+        self.grid, self._origin = self.build()
+
+    @property
+    def copies(self) -> int:
+        """How many workers hold the same part."""
+        return len(self.grid[0])
+
+    def submit(self, part: int, copy: int, task: Callable[..., Any], *arguments: Any) -> Any:
+        """A task with what is held of a part, where that is."""
+        place = part * self.copies + copy
+        return self.placement.submit(place, task, self.grid[part][copy], *arguments)
+
+    def ask(self, task: Callable[..., Any]) -> list[Any]:
+        """What a task says of every part."""
+        attempt = partial(self._all, task)
+        return persistently(attempt, self.renew, self.placement.client)
+
+    def summed(self, task: Callable[..., Any], *arguments: Any) -> Any:
+        """Σ over all parts of what a task says of one; arguments are sent once to every worker."""
+
+        def attempt() -> Any:
+            self.placement.refresh()
+            sent = [self.placement.everywhere(argument) for argument in arguments]
+            (found,) = self.gathered(self.added(self._asked(task, *sent)))
+            return found
+
+        return persistently(attempt, self.renew, self.placement.client)
+
+    def _all(self, task: Callable[..., Any]) -> list[Any]:
+        return self.gathered(self._asked(task))
+
+    def _asked(self, task: Callable[..., Any], *arguments: Any) -> list[Any]:
+        return [self.submit(p, 0, task, *arguments) for p in range(len(self.grid))]
+
+    def gathered(self, futures: list[Any]) -> list[Any]:
+        """What futures come to."""
+        return list(self.placement.client.gather(futures))
+
+    def added(self, futures: list[Any]) -> list[Any]:
+        """The future of the sum, computed by a tree on the workers."""
+        while len(futures) > 1:
+            submit = self.placement.client.submit
+            futures = [submit(total, *group, pure=False) for group in grouped(futures, FAN)]
+        return futures
+
+
+ONE_AT_A_TIME = Lock()
+"""A worker with many threads computes one product at a time, which has all of its memory."""
+
+
+def share(
+    make: Make, batches: Batches, keep: int, reduction: str, weights: Weights
+) -> OverBatches:
+    """The operator of some of the batches."""
+    with ONE_AT_A_TIME:
+        return composed(Stream(make, batches, keep), reduction, weights)
+
+
+def described(C: Jacobian) -> Outline:
+    """What the client has to know of a share."""
+    return C.outline if isinstance(C, Streamed) else outline_of(C)
+
+
+def product(C: Jacobian, v: np.ndarray, transposed: bool) -> np.ndarray:
+    """C v or Cᵀ v, for v of shape (K, n)."""
+    with ONE_AT_A_TIME:
+        y = (C.T if transposed else C)._apply(numbers, v)
+    return np.asarray(y)
+
+
+def diagonal(C: Jacobian) -> np.ndarray:
+    """The diagonal of a share."""
+    with ONE_AT_A_TIME:
+        return C.diagonal()
+
+
+def compiled(C: OverBatches, options: dict[str, Any]) -> Jacobian:
+    """A share that is compiled."""
+    return C.compile(**options)
+
+
+def suspect(C: OverBatches) -> str | None:
+    """In what two passes over a share differ."""
+    with ONE_AT_A_TIME:
+        return difference(C)
+
+
+def total(*terms: Any) -> Any:
+    """The sum, always in the same order."""
+    return reduce(add, terms)
+
+
+def evenly(count: int, parts: int) -> list[tuple[int, int]]:
+    """`count` things cut into successive parts that differ by one at most.
+
+    >>> evenly(7, 3)
+    [(0, 3), (3, 5), (5, 7)]
+    """
+    parts = max(1, min(parts, count))
+    ends = [k * (count // parts) + min(k, count % parts) for k in range(parts + 1)]
+    return list(pairwise(ends))
+
+
+def counted(batches: Batches) -> int:
+    """How many batches there are, by a pass over the data where nothing else tells."""
+    return sum(1 for _ in batches) if batches.count is None else batches.count
+
+
+def grouped(items: Sequence[Any], width: int) -> list[Sequence[Any]]:
+    """Successive groups of `width`, the last one perhaps smaller."""
+    return [items[k : k + width] for k in range(0, len(items), width)]
