@@ -1,4 +1,4 @@
-"""Passes: sums over the layers of a model, over one batch of data after the other.
+"""Accumulation: sums over the layers of a model, over one batch of data after the other.
 
 Data is what `streamed` takes: one batch (a dict), a list of batches, a function that gives an
 iterator over them, or, with `batch_size`, arrays or the path of an `.npz` file. No more than one
@@ -19,7 +19,7 @@ from ...jacobians.errors import InputError, warn
 from ...jacobians.progress import progress as showing
 from ..data.adapter import NOTHING, mixed
 from ..data.batches import Batch, Batches, as_batch, batches_of, is_data
-from ..data.cluster import ONE_AT_A_TIME, Grid, Parts, counted, evenly
+from ..data.cluster import ONE_AT_A_TIME, Parts, counted, evenly, spread
 from ..data.placement import Placement
 from ..data.stream import Stream
 from ..data.streaming import changed
@@ -29,8 +29,8 @@ from .gradients import Gradients, Target, gradients_of
 from .symmetric import Specs
 
 
-class Passes:
-    """The gradients of every batch, as often as they are asked for."""
+class Accumulation:
+    """Sums over all batches of what is found in the gradients of each, as often as asked for."""
 
     def __init__(
         self,
@@ -48,35 +48,34 @@ class Passes:
         self.progress, self.target = progress, Target(**options)
         several, batches = is_data(inputs, batch_size), batches_of(inputs, batch_size)
         make = GradientMaker(model, self.target, shared, several)
-        kept = keep if several else sys.maxsize
-        self.over: Pooling | Pools = (
-            Pooling(make, batches, kept, label) if client is None
-            else Pools(make, batches, kept, client)
-        )  # fmt: skip
+        if client is None:
+            self._total = Share(make, batches, keep if several else sys.maxsize, 0, label).total
+        else:
+            self._total = partial(on_workers(make, batches, keep, client).summed, total)
 
-    def pooled(self, moments: Find) -> Pool:
-        """Σ over batches of what `moments` finds of one; a terminal shows how many are done."""
+    def total(self, find: Find) -> Sums:
+        """Σ over batches of what `find` gives for each; a terminal shows how many are done."""
         with showing(self.progress):
-            return self.over.pooled(moments)
+            return self._total(find)
 
-    def scale(self, pool: Pool) -> float:
+    def scale(self, sums: Sums) -> float:
         """c: 1 for a sum, 1 over the number of terms for a mean."""
-        return 1 / pool.terms if self.target.reduction == "mean" else 1.0
+        return 1 / sums.terms if self.target.reduction == "mean" else 1.0
 
 
 Moments = list[tuple[Any, ...]]
-"""For every layer the numbers that are added up over batches."""
+"""The numbers of every layer that are added up over batches."""
 
 Find = Callable[[Gradients], Moments]
-"""What finds them for one batch."""
+"""Finds the numbers of one batch."""
 
 
 @final
 @dataclass(frozen=True, repr=False, eq=False)
-class Pool:
-    """What is left of some batches: the parts and sums of every layer, the number of terms.
+class Sums:
+    """Sums over some batches: the parts and sums of every layer, and the number of terms.
 
-    `entries` are the fingerprints of the layers, `batch` the number of the first batch.
+    `entries` are the fingerprints of the layers, `batch` is the number of the first batch.
     """
 
     parts: list[Mapping[str, Jacobian]]
@@ -86,7 +85,7 @@ class Pool:
     entries: list[bytes]
     batch: int
 
-    def __add__(self, other: Pool) -> Pool:
+    def __add__(self, other: Sums) -> Sums:
         """The sums of both; raises `InputError` where they are of different layers."""
         if self.entries != other.entries:
             raise InputError(
@@ -96,7 +95,7 @@ class Pool:
         sums = [tuple(a + b for a, b in zip(one, more, strict=True))
                 for one, more in zip(self.sums, other.sums, strict=True)]  # fmt: skip
         terms = self.terms + other.terms
-        return Pool(self.parts, sums, terms, self.domain, self.entries, self.batch)
+        return Sums(self.parts, sums, terms, self.domain, self.entries, self.batch)
 
 
 @final
@@ -104,7 +103,7 @@ class Pool:
 class GradientMaker:
     """batch ↦ J = ∂at/∂wrt, and from J the gradients of the batch.
 
-    With `several` batches a `seed` becomes another one for each, whatever its place in the data.
+    With `several` batches, each has a `seed` of its own, whatever its place in the data.
     """
 
     model: Model
@@ -116,7 +115,7 @@ class GradientMaker:
         return self.target.linearized(self.model, {**self.shared, **as_batch(batch)})
 
     def gradients(self, J: Jacobian) -> Gradients:
-        """Those of one batch, of which J is."""
+        """The gradients of the batch whose Jacobian is J."""
         assert isinstance(J, Linearization)
         target = self.target
         seed = mixed(target.seed, J.point) if self.several else target.seed
@@ -124,87 +123,59 @@ class GradientMaker:
 
 
 @final
-class Pooling:
-    """Sums over some batches, of which no more than one is linearised at a time.
-
-    `first` is the number of the first one, where they are a part of all.
-    """
+class Share:
+    """Some successive batches, from number `first` on, of which one at a time is linearised."""
 
     def __init__(
-        self, make: GradientMaker, batches: Batches, keep: int, label: str, first: int = 0
-    ) -> None:
+        self, make: GradientMaker, batches: Batches, keep: int, first: int,
+        label: str = "pass over the data",
+    ) -> None:  # fmt: skip
         self.make, self.first = make, first
         self.stream = Stream(make, batches, keep, label)
 
-    def pooled(self, moments: Find) -> Pool:
-        """Σ over batches of what `moments` finds of one, layer by layer."""
-        pools = self.stream.each(lambda b, J: self._pool(b, J, moments))
-        start = next(pools, None)
+    def total(self, find: Find) -> Sums:
+        """Σ over these batches of what `find` gives for each, layer by layer."""
+        found = self.stream.each(lambda b, J: self._sums(b, J, find))
+        start = next(found, None)
         if start is None:
             raise InputError("there are no batches")
-        return reduce(add, pools, start)
+        return reduce(add, found, start)
 
-    def _pool(self, b: int, J: Jacobian, moments: Find) -> Pool:
-        """What one batch comes to."""
+    def _sums(self, b: int, J: Jacobian, find: Find) -> Sums:
+        """The sums of one batch."""
         found = self.make.gradients(J)
         layers = found.layers.layers
-        return Pool(
-            [layer.parts for layer in layers], moments(found), found.terms, found.J.domain,
+        return Sums(
+            [layer.parts for layer in layers], find(found), found.terms, found.J.domain,
             [layer.entries for layer in layers], self.first + b,
         )  # fmt: skip
+
+
+def on_workers(make: GradientMaker, batches: Batches, keep: int, client: Any) -> Parts:
+    """One share of the batches on each worker of a client, which keeps `keep` bytes.
+
+    A pass sends `find` to all of them, and adds up their sums in a tree. The share of a worker that
+    is lost is gone through again by others. Draws do not depend on the worker that makes them.
+    """
+    if message := changed(batches.part(0, 1)):
+        warn(f"{message}: the workers would count some samples twice and leave out others")
+    placement = Placement(client)
+    cuts = evenly(counted(batches), len(placement.homes))
+    return spread(placement, Share, make, [(batches.part(a, b), keep, a) for a, b in cuts])
+
+
+def total(share: Share, find: Find) -> Sums:
+    """The sums of one share; a worker has no terminal that anybody looks at."""
+    with ONE_AT_A_TIME, showing(False):
+        return share.total(find)
 
 
 def summed(moments: Callable[[int, Any, Any], tuple[Any, ...]], found: Gradients) -> Moments:
     """Σ over stacks of cotangents of moments(k, x, g), for every layer k; empty without stacks."""
     number = {id(layer): k for k, layer in enumerate(found.layers.layers)}
-    total: dict[int, tuple[Any, ...]] = {}
+    sums: dict[int, tuple[Any, ...]] = {}
     for layer, g in found.each():
         k = number[id(layer)]
         new = moments(k, layer.x, g)
-        total[k] = tuple(a + b for a, b in zip(total[k], new, strict=True)) if k in total else new
-    return [total[k] for k in number.values()] if total else []
-
-
-REPEATED = "the workers would count some samples twice and leave out others"
-
-
-@final
-class Pools:
-    """The sums of `Pooling`, by the workers of a client, each of which keeps `keep` bytes.
-
-    The batches are cut into one part for each worker. A pass sends what to find to all of them, and
-    adds up in a tree what they found. The part of a worker that is lost is gone through again by
-    others. Draws do not depend on who makes them: see `GradientMaker`.
-    """
-
-    def __init__(self, make: GradientMaker, batches: Batches, keep: int, client: Any) -> None:
-        if message := changed(batches.part(0, 1)):
-            warn(f"{message}: {REPEATED}")
-        placement = Placement(client)
-        cuts = evenly(counted(batches), len(placement.homes))
-        shares = [(batches.part(a, b), keep, a) for a, b in cuts]
-        self.parts = Parts(placement, partial(built, placement, make, shares))
-
-    def pooled(self, moments: Find) -> Pool:
-        """Σ over batches of what `moments` finds of one, layer by layer."""
-        pool: Pool = self.parts.summed(pooled, moments)
-        return pool
-
-
-def built(
-    placement: Placement, make: GradientMaker, shares: list[tuple[Any, ...]]
-) -> tuple[Grid, Any]:
-    """The futures of what goes through each part."""
-    maker = placement.everywhere(make)
-    return [[placement.submit(p, pooling, maker, *own)] for p, own in enumerate(shares)], maker
-
-
-def pooling(make: GradientMaker, batches: Batches, keep: int, first: int) -> Pooling:
-    """What goes through some of the batches, on a worker."""
-    return Pooling(make, batches, keep, "pass over the data", first)
-
-
-def pooled(held: Pooling, moments: Find) -> Pool:
-    """The sums of one part; a worker has no terminal that anybody looks at."""
-    with ONE_AT_A_TIME, showing(False):
-        return held.pooled(moments)
+        sums[k] = tuple(a + b for a, b in zip(sums[k], new, strict=True)) if k in sums else new
+    return [sums[k] for k in number.values()] if sums else []

@@ -1,6 +1,7 @@
 """K-FAC and E-KFAC: Kronecker factors from the structure of the weight Jacobians.
 
-What the gradients are of, and how they are scaled: see `gradients`; what data may be: see `passes`.
+What the gradients are of, and how they are scaled: see `gradients`; what data may be: see
+`accumulation`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 
 from ...jacobians.errors import InputError
 from ..model import Model
-from .accumulation import Moments, Passes, summed
+from .accumulation import Accumulation, Moments, summed
 from .gradients import Gradients, per_sample
 from .kronecker import Factors, KroneckerFactored, eigh, rebuilt
 
@@ -50,8 +51,8 @@ def kfac(
 
     Sources: Martens and Grosse, 2015; Grosse and Martens, 2016; Eschenhagen et al., 2023.
     """
-    passes = Passes(model, inputs, "K-FAC", **options)
-    return KroneckerFactored(*kronecker_factors(passes, approximation))
+    data = Accumulation(model, inputs, "K-FAC", **options)
+    return KroneckerFactored(*kronecker_factors(data, approximation))
 
 
 def ekfac(
@@ -68,14 +69,14 @@ def ekfac(
     Source: George et al., "Fast approximate natural gradient descent in a Kronecker-factored
     eigenbasis", 2018.
     """
-    passes = Passes(model, inputs, "E-KFAC", **options)
-    with_gradients(passes, "E-KFAC")
-    blocks, domain = kronecker_factors(passes, approximation)
+    data = Accumulation(model, inputs, "E-KFAC", **options)
+    with_gradients(data, "E-KFAC")
+    blocks, domain = kronecker_factors(data, approximation)
 
     bases = [(f.left_basis[1], f.right_basis[1]) for f in blocks]
-    pool = passes.pooled(partial(summed, partial(squares, bases)))
-    c = passes.scale(pool)
-    corrected = [f.with_values(c * values) for f, (values,) in zip(blocks, pool.sums, strict=True)]
+    found = data.total(partial(summed, partial(squares, bases)))
+    c = data.scale(found)
+    corrected = [f.with_values(c * values) for f, (values,) in zip(blocks, found.sums, strict=True)]
     return KroneckerFactored(corrected, domain)
 
 
@@ -92,23 +93,23 @@ def squared(x: np.ndarray, g: np.ndarray) -> np.ndarray:
     return np.square(per_sample(x, g)).sum(axis=(0, 2))
 
 
-def with_gradients(passes: Passes, what: str) -> None:
+def with_gradients(data: Accumulation, what: str) -> None:
     """Raises where there are none."""
-    if passes.target.fisher_type == "forward-only":
+    if data.target.fisher_type == "forward-only":
         raise InputError(f"{what} is made of gradients: fisher_type='forward-only' has none")
 
 
-def kronecker_factors(passes: Passes, approximation: str) -> tuple[list[Factors], Any]:
+def kronecker_factors(data: Accumulation, approximation: str) -> tuple[list[Factors], Any]:
     """A and B of every layer, and the tensors that they are of."""
     if approximation not in APPROXIMATIONS:
         raise InputError(f"approximation={approximation!r} is not one of {APPROXIMATIONS}")
-    pool = passes.pooled(partial(second_moments, approximation == "reduce"))
-    c = passes.scale(pool)
-    forward = passes.target.fisher_type == "forward-only"
+    found = data.total(partial(second_moments, approximation == "reduce"))
+    c = data.scale(found)
+    forward = data.target.fisher_type == "forward-only"
     return [
         Factors(parts, A / rows, identities(parts, A.dtype) if forward else c * B)
-        for parts, (A, rows, B) in zip(pool.parts, pool.sums, strict=True)
-    ], pool.domain
+        for parts, (A, rows, B) in zip(found.parts, found.sums, strict=True)
+    ], found.domain
 
 
 def second_moments(reduce: bool, found: Gradients) -> Moments:
@@ -144,14 +145,14 @@ def shampoo(model: Model, inputs: Any, *, power: float = 0.5, **options: Any) ->
 
     Source: Gupta, Koren, Singer, "Shampoo: preconditioned stochastic tensor optimization", 2018.
     """
-    passes = Passes(model, inputs, "Shampoo", **options)
-    with_gradients(passes, "Shampoo")
-    pool = passes.pooled(partial(summed, sides))
-    c = passes.scale(pool)
+    data = Accumulation(model, inputs, "Shampoo", **options)
+    with_gradients(data, "Shampoo")
+    found = data.total(partial(summed, sides))
+    c = data.scale(found)
     return KroneckerFactored(
         [Factors(parts, powered(c * left, power), powered(c * right, power))
-         for parts, (left, right) in zip(pool.parts, pool.sums, strict=True)],
-        pool.domain,
+         for parts, (left, right) in zip(found.parts, found.sums, strict=True)],
+        found.domain,
     )  # fmt: skip
 
 
