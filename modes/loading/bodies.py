@@ -6,17 +6,17 @@ to and the call leaves out: these are spelled out first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import onnx
-from onnx import defs, helper, inliner, shape_inference
+from onnx import helper, inliner, shape_inference
 
 from ...jacobians.errors import LoadError
 from ...ops import registry
 from ...ops.node import TRAINING
 from .messages import first_line
-from .protos import graphs, nodes, opset
+from .protos import inside, nodes, opset, schema_of
 
 Key = tuple[str, str]
 
@@ -73,23 +73,18 @@ def _used(model: onnx.ModelProto) -> dict[Key, int]:
     return counts
 
 
-def _schema(model: onnx.ModelProto, domain: str, op_type: str) -> defs.OpSchema | None:
-    version = opset(model, domain) or 1
-    return defs.get_schema(op_type, version, domain) if defs.has(op_type, version, domain) else None
-
-
 def has_body(schema: Any) -> bool:
     """Whether ONNX defines the operator by others; the stubs of `OpSchema` miss these two."""
     return bool(schema.has_function or schema.has_context_dependent_function)
 
 
 def _has_body(model: onnx.ModelProto, domain: str, op_type: str) -> bool:
-    schema = _schema(model, domain, op_type)
+    schema = schema_of(op_type, domain, opset(model, domain) or 1)
     return schema is not None and has_body(schema)
 
 
 def _defaults(model: onnx.ModelProto, domain: str, op_type: str) -> list[onnx.AttributeProto]:
-    schema = _schema(model, domain, op_type)
+    schema = schema_of(op_type, domain, opset(model, domain) or 1)
     held = schema.attributes.values() if schema else ()
     return [formal.default_value for formal in held if formal.default_value.name]
 
@@ -134,7 +129,7 @@ def _body(
     model: onnx.ModelProto, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]
 ) -> onnx.FunctionProto:
     """The body of a node, by the schema of its operator."""
-    schema: Any = _schema(model, node.domain, node.op_type)
+    schema: Any = schema_of(node.op_type, node.domain, opset(model, node.domain) or 1)
     if schema.has_function:
         return schema.function_body
     given = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
@@ -160,7 +155,7 @@ def name_by_inputs(model: onnx.ModelProto) -> None:
     """
     found = False
     for function in model.functions:
-        inner = [node for node in body(function) if is_gradient(node)]
+        inner = [node for node in inside(function.node) if is_gradient(node)]
         for node in inner:
             names = listed(node)
             sizes = [len(node.input), len(names["xs"]), len(names["zs"])]
@@ -216,7 +211,7 @@ def listed(node: onnx.NodeProto) -> dict[str, list[str]]:
 def alias_parameters(function: onnx.FunctionProto, gradients: list[onnx.NodeProto]) -> None:
     """The parameters that some Gradient names, each once more under a name of its own."""
     named = {name for node in gradients for name in node.input}
-    taken = {name for node in body(function) for name in (*node.input, *node.output)}
+    taken = {name for node in inside(function.node) for name in (*node.input, *node.output)}
     taken.update(function.input)
     alias = {}
     for name in function.input:
@@ -224,7 +219,7 @@ def alias_parameters(function: onnx.FunctionProto, gradients: list[onnx.NodeProt
             alias[name] = f"{name}_parameter"
             while alias[name] in taken:
                 alias[name] += "_"
-    for node in body(function):
+    for node in inside(function.node):
         for k, name in enumerate(node.input):
             node.input[k] = alias.get(name, name)
     copies = [helper.make_node("Identity", [name], [new]) for name, new in alias.items()]
@@ -233,13 +228,3 @@ def alias_parameters(function: onnx.FunctionProto, gradients: list[onnx.NodeProt
     function.node.extend([*copies, *rest])
     if copies and not any(entry.domain in ("", "ai.onnx") for entry in function.opset_import):
         function.opset_import.append(helper.make_opsetid("", 21))
-
-
-def body(function: onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
-    """Every node of a function and of its subgraphs."""
-    for node in function.node:
-        yield node
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                for graph in graphs(inner):
-                    yield from graph.node

@@ -9,6 +9,7 @@ import onnx_ir as ir
 from onnx import defs
 
 from .bodies import has_body
+from .protos import schema_of
 
 DOUBLE, FLOAT = ir.DataType.DOUBLE, ir.DataType.FLOAT
 RAISED = frozenset({FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
@@ -31,9 +32,7 @@ def to_double(model: ir.Model) -> ir.Model:
 
 
 def _raise_node(node: ir.Node, version: int) -> None:
-    schema = None
-    if defs.has(node.op_type, version, node.domain):
-        schema = defs.get_schema(node.op_type, version, node.domain)
+    schema = schema_of(node.op_type, node.domain, version)
     _raise_types(node, schema)
     _raise_tensors(node)
     raised = [value for value in node.outputs if _raise_value(value)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -15,6 +15,7 @@ from onnx import serialization
 from ...jacobians.errors import LimitError, LoadError
 from ..support.limits import Limits, amount
 from .messages import first_line
+from .protos import inside, subgraphs
 from .tensors import settle
 
 T = TypeVar("T")
@@ -242,21 +243,13 @@ def _extent(nodes: Iterable[onnx.NodeProto], functions: Mapping[Key, Extent]) ->
     return Extent(count, depth)
 
 
-def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """The graphs in the attributes of a node."""
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
-
-
 def _key(node: onnx.NodeProto) -> Key:
     return node.domain, node.op_type, node.overload
 
 
 def _inner_first(functions: Mapping[Key, onnx.FunctionProto]) -> list[Key]:
     """The functions in such an order that each one calls only those before it."""
-    waiting = {key: _called(f.node) & functions.keys() for key, f in functions.items()}
+    waiting = {key: {*map(_key, inside(f.node))} & functions.keys() for key, f in functions.items()}
     order: list[Key] = []
     while waiting:
         ready = [key for key, called in waiting.items() if not called & waiting.keys()]
@@ -267,12 +260,3 @@ def _inner_first(functions: Mapping[Key, onnx.FunctionProto]) -> list[Key]:
         for key in ready:
             del waiting[key]
     return order
-
-
-def _called(nodes: Iterable[onnx.NodeProto]) -> set[Key]:
-    found: set[Key] = set()
-    for node in nodes:
-        found.add(_key(node))
-        for graph in subgraphs(node):
-            found |= _called(graph.node)
-    return found

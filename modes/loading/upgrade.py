@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import onnx
@@ -15,8 +15,7 @@ from ...jacobians.errors import LoadError
 from ...ops.registry import find
 from .bodies import expand, inline_local
 from .messages import first_line
-from .protos import graphs, nodes, opset
-from .read import subgraphs
+from .protos import graphs, inside, nodes, opset, schema_of
 from .repairs import after_conversion, before_check, before_conversion
 
 WORKING_OPSET = 21
@@ -133,20 +132,12 @@ def settle_attributes(model: onnx.ModelProto) -> None:
     declaration of an operator does not name.
     """
     for held in (model.graph.node, *(function.node for function in model.functions)):
-        for node in _inside(held):
+        for node in inside(held):
             own = node.domain in ("", "ai.onnx")
             if declared := find(node.op_type, node.domain):
                 _check_values(node, declared.values)
             if own:  # in other domains a name may mean anything
                 _check_attributes(node)
-
-
-def _inside(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """The nodes, and those of the graphs inside them."""
-    for node in nodes:
-        yield node
-        for graph in subgraphs(node):
-            yield from _inside(graph.node)
 
 
 def _check_attributes(node: onnx.NodeProto) -> None:
@@ -217,7 +208,9 @@ OPTIONAL = defs.OpSchema.FormalParameterOption.Optional
 def settle_operands(model: onnx.ModelProto) -> None:
     """Empty names at the end go; `LoadError` where one stands for an input that is not optional."""
     for node in nodes(model):
-        if "" in node.input and (schema := schema_of(model, node)) is not None:
+        if "" not in node.input:
+            continue
+        if schema := schema_of(node.op_type, node.domain, opset(model, node.domain) or 1):
             _check_operands(node, schema)
             while node.input and not node.input[-1]:
                 del node.input[-1]
@@ -231,14 +224,6 @@ def _check_operands(node: onnx.NodeProto, schema: defs.OpSchema) -> None:
                 f"{node.op_type} (node {node.name!r}) leaves out its input {formal.name!r} "
                 f"(number {index}), which it needs."
             )
-
-
-def schema_of(model: onnx.ModelProto, node: onnx.NodeProto) -> defs.OpSchema | None:
-    """What ONNX says of the operator of a node."""
-    version = opset(model, node.domain) or 1
-    if not 0 < version < 2**31 or not defs.has(node.op_type, version, node.domain):
-        return None
-    return defs.get_schema(node.op_type, version, node.domain)
 
 
 def settle_dims(model: onnx.ModelProto) -> None:
