@@ -9,7 +9,7 @@ import onnx
 from ..jacobians.errors import LoadError
 from .loading.frameworks import Batch, exported
 from .loading.precision import to_double
-from .loading.read import guard, read, settled
+from .loading.read import guard, read, retried
 from .loading.tensors import Weights, attach, detach, in_memory
 from .loading.upgrade import upgrade
 from .model import Model
@@ -49,7 +49,7 @@ def load(
         raise LoadError(f"dtype={dtype!r} is not offered: leave it out, or say dtype='float64'.")
     limits = limits or Limits()
     source = exported(source, example_inputs, dynamic_batch)
-    proto, weights = settled(source, lambda: parts(source, limits, mmap))
+    proto, weights = retried(source, lambda: parts(source, limits, mmap))
     model = attach(upgrade(proto), weights)
     return Model(model if dtype is None else to_double(model), limits)
 

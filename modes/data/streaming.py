@@ -99,21 +99,13 @@ def difference(C: OverBatches, *, seed: int = 0) -> str | None:
     distance, scale = (float(np.linalg.norm(y)) for y in (first - second, first))
     if distance <= float(np.sqrt(np.finfo(C.dtype).eps)) * scale:
         return None
+    why = changed(C.stream.batches) or (
+        "the batches are the same in two passes, so that their operators are random (dropout?)"
+    )
     return (
         f"two products of one vector differ by {distance / max(scale, 1e-300):.1e}, relative: "
-        f"{cause(C.stream.batches)}; solvers and estimators expect one matrix"
+        f"{why}; solvers and estimators expect one matrix"
     )
-
-
-def cause(batches: Batches) -> str:
-    """What differs between two passes.
-
-    >>> from onnxjac.modes.data.batches import Listed
-    >>> cause(Listed(({"x": np.zeros(2)},)))
-    'the batches are the same in two passes, so that their operators are random (dropout?)'
-    """
-    same = "the batches are the same in two passes, so that their operators are random (dropout?)"
-    return changed(batches) or same
 
 
 def changed(batches: Batches) -> str | None:

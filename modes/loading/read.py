@@ -16,7 +16,7 @@ from ...jacobians.errors import LimitError, LoadError
 from ..support.limits import Limits, amount
 from .messages import first_line
 from .protos import inside, subgraphs
-from .tensors import settle
+from .tensors import readable
 
 T = TypeVar("T")
 
@@ -24,7 +24,7 @@ TRIES = 100
 """How often a file is read that is always overwritten meanwhile."""
 
 
-def settled(source: Any, work: Callable[[], T]) -> T:
+def retried(source: Any, work: Callable[[], T]) -> T:
     """What work makes of a source, once more where it fails and the file is another by then.
 
     Whoever overwrites a model removes the weights of the old one.
@@ -64,9 +64,9 @@ def _open(source: Any, limits: Limits) -> ir.Model:
         case str() | os.PathLike():
             return _from_path(os.path.abspath(source), limits)
         case bytes() | bytearray() | memoryview():
-            return settle(_from_bytes(bytes(source), limits))
+            return readable(_from_bytes(bytes(source), limits))
         case onnx.ModelProto():
-            return settle(_from_proto(source, "the ModelProto", limits))
+            return readable(_from_proto(source, "the ModelProto", limits))
         case ir.Model():
             return source.clone()
     kind = type(source).__name__
@@ -89,7 +89,7 @@ def _from_path(path: str, limits: Limits) -> ir.Model:
         raise
     except Exception as error:
         raise LoadError(f"{path!r} is not a readable ONNX file: {first_line(error)}") from error
-    return settle(_from_proto(proto, repr(path), limits), os.path.dirname(path))
+    return readable(_from_proto(proto, repr(path), limits), os.path.dirname(path))
 
 
 def _from_bytes(data: bytes, limits: Limits) -> ir.Model:

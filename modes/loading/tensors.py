@@ -86,7 +86,7 @@ def _data(value: ir.Value) -> ir.TensorProtocol:
     return tensor
 
 
-def settle(model: ir.Model, folder: str | None = None) -> ir.Model:
+def readable(model: ir.Model, folder: str | None = None) -> ir.Model:
     """The model with all attributes readable; weights of the main graph may stay in the folder.
 
     Without a folder, a file name could mean any file, and is refused.
@@ -96,7 +96,7 @@ def settle(model: ir.Model, folder: str | None = None) -> ir.Model:
     for node in _nodes(model):
         for name, attribute in node.attributes.items():
             if not attribute.is_ref():
-                _settle(node, name, attribute, folder)
+                _check_attribute(node, name, attribute, folder)
     return model
 
 
@@ -124,7 +124,7 @@ def _graphs(attribute: ir.Attr) -> Sequence[ir.Graph]:
     return (attribute.as_graph(),) if attribute.type is ir.AttributeType.GRAPH else ()
 
 
-def _settle(node: ir.Node, name: str, attribute: ir.Attr, folder: str | None) -> None:
+def _check_attribute(node: ir.Node, name: str, attribute: ir.Attr, folder: str | None) -> None:
     owner = f"attribute {name!r} of {node.op_type} (node {node.name!r})"
     match attribute.type:
         case ir.AttributeType.UNDEFINED:

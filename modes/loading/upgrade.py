@@ -30,21 +30,21 @@ def upgrade(model: onnx.ModelProto) -> onnx.ModelProto:
     Tensors keep their names.
     """
     model = before_check(model)
-    settle_dims(model)
+    clear_unknown_dims(model)
     _check_rules(model)
-    settle_operands(model)
-    settle_attributes(model)
+    drop_empty_operands(model)
+    check_attributes(model)
     if model.functions:
         model = inline_local(model)
         _check_rules(model)  # the inliner loses outputs of functions that return an input
-        settle_attributes(model)  # functions may have been handed some
+        check_attributes(model)  # functions may have been handed some
     version = opset(model)
     if version is None:  # rules and definitions use ONNX's own operators
         model.opset_import.append(make_opsetid("", WORKING_OPSET))
     elif version < WORKING_OPSET:
         model = _raise(model, version)
     model = expand(infer(model))
-    settle_attributes(model)  # bodies follow the shapes of what they are given
+    check_attributes(model)  # bodies follow the shapes of what they are given
     return infer(model)
 
 
@@ -113,7 +113,7 @@ COUNTS = frozenset({
 })  # fmt: skip
 """Kernels divide by them, or windows go on by them."""
 
-FRAMES = frozenset({"output_padding", "pads"})
+PADDING = frozenset({"output_padding", "pads"})
 """Room around windows; the operator Pad, which may cut off as well, is another matter."""
 
 RANGES = {
@@ -126,7 +126,7 @@ EQUATION = re.compile(rb"[A-Za-z,.\s]*(->[A-Za-z.\s]*)?")
 """What Einsum reads; ONNX goes round in circles at others."""
 
 
-def settle_attributes(model: onnx.ModelProto) -> None:
+def check_attributes(model: onnx.ModelProto) -> None:
     """`LoadError` for an axis of more than 32 bits, and for counts, steps and room too small,
     for other parts than a Split gives, for what is no permutation, and for values that the
     declaration of an operator does not name.
@@ -137,10 +137,10 @@ def settle_attributes(model: onnx.ModelProto) -> None:
             if declared := find(node.op_type, node.domain):
                 _check_values(node, declared.values)
             if own:  # in other domains a name may mean anything
-                _check_attributes(node)
+                _check_node(node)
 
 
-def _check_attributes(node: onnx.NodeProto) -> None:
+def _check_node(node: onnx.NodeProto) -> None:
     if node.op_type in RANGES:
         _check_range(node)
     for attribute in node.attribute:
@@ -155,7 +155,7 @@ def _check_attributes(node: onnx.NodeProto) -> None:
             _refuse(node, attribute, f"it gives {len(node.output)}")
         if attribute.name == "equation" and not EQUATION.fullmatch(attribute.s):
             _refuse(node, attribute, "it must be letters, commas, dots and one arrow")
-        least = 1 if attribute.name in COUNTS else 0 if attribute.name in FRAMES else None
+        least = 1 if attribute.name in COUNTS else 0 if attribute.name in PADDING else None
         if least is not None and node.op_type != "Pad" and _least(attribute) < least:
             _refuse(node, attribute, f"it must be {least} or more")
 
@@ -205,7 +205,7 @@ def _refuse(node: onnx.NodeProto, attribute: onnx.AttributeProto, reason: str) -
 OPTIONAL = defs.OpSchema.FormalParameterOption.Optional
 
 
-def settle_operands(model: onnx.ModelProto) -> None:
+def drop_empty_operands(model: onnx.ModelProto) -> None:
     """Empty names at the end go; `LoadError` where one stands for an input that is not optional."""
     for node in nodes(model):
         if "" not in node.input:
@@ -226,7 +226,7 @@ def _check_operands(node: onnx.NodeProto, schema: defs.OpSchema) -> None:
             )
 
 
-def settle_dims(model: onnx.ModelProto) -> None:
+def clear_unknown_dims(model: onnx.ModelProto) -> None:
     """The size -1, by which some exporters mean any, becomes unknown; others below 0 are refused.
 
     ONNX's shape inference ends the process for some of them.

@@ -171,6 +171,13 @@ class Descent(ABC):
     def move(self, x: np.ndarray, f: float, g: np.ndarray) -> np.ndarray | None:
         """The next point, which may be x itself; None where no step makes f smaller."""
 
+    def searched(
+        self, x: np.ndarray, f: float, g: np.ndarray, delta: np.ndarray
+    ) -> np.ndarray | None:
+        """x + t δ, where f falls enough for the slope gᵀδ; None where it never does."""
+        t = backtrack(armijo(self.problem.fun, x, delta, f, float(g @ delta)))
+        return None if t is None else x + x.dtype.type(t) * delta
+
 
 HALVINGS = 40
 

@@ -20,8 +20,6 @@ from .iteration import (
     Descent,
     OptimizeResult,
     Preconditioner,
-    armijo,
-    backtrack,
     preconditioner_for,
     run,
 )
@@ -105,9 +103,7 @@ class Iterations(Descent):
 
     def move(self, x: np.ndarray, f: float, g: np.ndarray) -> np.ndarray | None:
         """x + t δ, where f falls as it should."""
-        direction = self.direction(x, g)
-        t = backtrack(armijo(self.problem.fun, x, direction, f, float(g @ direction)))
-        return None if t is None else x + x.dtype.type(t) * direction
+        return self.searched(x, f, g, self.direction(x, g))
 
     def direction(self, x: np.ndarray, g: np.ndarray) -> np.ndarray:
         """−(C + λI)⁻¹ ∇f."""

@@ -19,8 +19,6 @@ from .iteration import (
     Descent,
     OptimizeResult,
     Preconditioner,
-    armijo,
-    backtrack,
     preconditioner_for,
     run,
 )
@@ -127,9 +125,10 @@ class Iterations(Descent):
     def move(self, x: np.ndarray, f: float, g: np.ndarray) -> np.ndarray | None:
         """The point that the line search or the trust region takes; None where δ is 0 beside x."""
         step = self.step(x, g)
-        follow = self.searched if self.radius == np.inf else self.trusted
-        moved = follow(x, f, g, step)
-        return None if np.array_equal(x + step.delta.astype(x.dtype), x) else moved
+        delta = step.delta.astype(x.dtype)
+        line = self.radius == np.inf
+        moved = self.searched(x, f, g, delta) if line else self.trusted(x, f, g, step)
+        return None if np.array_equal(x + delta, x) else moved
 
     def step(self, x: np.ndarray, g: np.ndarray) -> Step:
         """δ ≈ −H⁻¹ g, the closer the smaller g is."""
@@ -141,12 +140,6 @@ class Iterations(Descent):
         found = truncated_cg(A, g, M, rtol=rtol, radius=self.radius)
         self.products += A.products
         return found
-
-    def searched(self, x: np.ndarray, f: float, g: np.ndarray, step: Step) -> np.ndarray | None:
-        """x + t δ, where f falls as it should; None where it never does."""
-        delta = step.delta.astype(x.dtype)
-        t = backtrack(armijo(self.problem.fun, x, delta, f, float(g @ delta)))
-        return None if t is None else x + x.dtype.type(t) * delta
 
     def trusted(self, x: np.ndarray, f: float, g: np.ndarray, step: Step) -> np.ndarray:
         """x + δ where f falls about as the model says, else x; the region follows how well."""

@@ -39,14 +39,14 @@ def gradient(low: Scope, step: Step, inputs: Sequence[Any]) -> list[Array]:
     check_independent(step, (*xs, *zs), named)
     nodes = ancestors([target], set(named))
     check_complete(step, nodes, named, target)
-    low.name_all((*named, target, *met_by(nodes)))
+    low.name_all((*named, target, *values_of(nodes)))
     given = substituted(low, step, nodes, dict(zip(named, inputs, strict=True)))
     wanted = [x for x, name in zip(named, step.outputs, strict=False) if name]
     found = dict(zip(wanted, pulled_back(low, step, nodes, given, wanted, target), strict=True))
     return [found.get(x) for x, _ in zip(named, step.outputs, strict=False)]
 
 
-def met_by(nodes: Iterable[ir.Node]) -> list[ir.Value]:
+def values_of(nodes: Iterable[ir.Node]) -> list[ir.Value]:
     """What some nodes read and make."""
     return [value for node in nodes for value in (*operands_of(node), *node.outputs)]
 
@@ -60,7 +60,7 @@ def pulled_back(
     target: ir.Value,
 ) -> list[Array]:
     """Jᵀ · 1 in the wanted tensors; the DAG has the named tensors' roles and the given values."""
-    met = (target, *wanted, *met_by(nodes))
+    met = (target, *wanted, *values_of(nodes))
     values = {value.name or "": given.get(value, value) for value in met}
     steps = closed_steps(low, nodes)
     wrt, of = tuple(value.name or "" for value in wanted), (target.name or "",)
@@ -79,7 +79,7 @@ def closed_steps(low: Scope, nodes: Iterable[ir.Node]) -> tuple[Step, ...]:
     """The steps of some nodes, what their bodies capture among the inputs."""
     some = list(nodes)
     steps = tuple(step_of(node, low.op.opset_imports) for node in some)
-    constants = {value.name for value in met_by(some) if value.const_value is not None}
+    constants = {value.name for value in values_of(some) if value.const_value is not None}
     moved = moved_in(steps, constants)
     return tuple(closed(step, low.op.opset_imports, moved) for step in steps)
 
