@@ -1,4 +1,4 @@
-"""Composition: what a symmetric operator is made of, and what a product with it costs."""
+"""Composition: the factors of a symmetric operator, and what a product with it costs."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from .symmetric import Curvature
 
 PARTS = ("term", "part", "what it is", "shape", "flops", "bytes")
 MIDDLES = {"gauss_newton": "loss Hessian", "fisher": "covariance", "empirical_fisher": "gradients"}
-"""What stands between Jᵀ and J, by the function that was called."""
+"""The factor between Jᵀ and J, by the function that was called."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One factor of one term: Jᵀ, J, or what stands between or beside them."""
+    """One factor of one term: Jᵀ, J, or a factor between or beside them."""
 
     term: int
     name: str
@@ -46,10 +46,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Composition(Shown):
-    """The factors of a symmetric operator from left to right, and what is said of the whole.
+    """The factors of a symmetric operator from left to right, and facts about the whole.
 
-    `asked` is the call that made it, `cost` what one product takes, and `kinks` are those that the
-    linearisations inside meet at the point: J is what is declared there.
+    `asked` is the call that made it, `cost` is the cost of one product, and `kinks` are the kinks
+    that the linearisations inside hit at the point, where J is what is declared.
     """
 
     title: str
@@ -65,11 +65,11 @@ class Composition(Shown):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What is said beside the tables."""
+        """The text beside the tables."""
         return *filter(None, [self.asked]), self.cost, *not_met(self.kinks)
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain Python data, for JSON; memory in bytes."""
+        """The composition as plain Python data, for JSON; memory in bytes."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -80,7 +80,7 @@ class Composition(Shown):
 
 @explain.register(Curvature)
 def composition(C: Curvature) -> Composition:
-    """What C is made of, and what it costs."""
+    """The factors of C, and its cost."""
     made = origin(C)
     kinks = dict.fromkeys(kink for J in linearized(made) for kink in kinks_at(J))
     parts = parts_of(inner(C), MIDDLES.get(maker(made)[0], ""))
@@ -88,7 +88,7 @@ def composition(C: Curvature) -> Composition:
 
 
 def parts_of(operator: Jacobian, middle: str) -> Iterator[Part]:
-    """Every Jacobian of a model in every term, and in one piece what stands before or between."""
+    """Every Jacobian of a model in every term, and the product of the factors before or between."""
     for k, term in enumerate(terms_of(operator), 1):
         met = False
         for ours, group in groupby(factors_of(term), is_linearization):
@@ -112,7 +112,7 @@ def part(term: int, name: str, J: Any) -> Part:
 
 
 def origin(C: Jacobian) -> Jacobian:
-    """The operator that was asked for, before it was planned, compiled, scaled, cut or damped."""
+    """The operator as it was made, before it was planned, compiled, scaled, cut or damped."""
     again = getattr(C, "again", None)
     while isinstance(again, partial) and again.args and isinstance(again.args[0], Jacobian):
         C = again.args[0]
@@ -121,19 +121,19 @@ def origin(C: Jacobian) -> Jacobian:
 
 
 def inner(C: Jacobian) -> Jacobian:
-    """The operator behind the face."""
+    """The operator without its names."""
     found = getattr(C, "operator", C)
     return found if isinstance(found, Jacobian) else C
 
 
 def linearized(C: Jacobian) -> tuple[Linearization, ...]:
-    """The Jacobians of a model inside, from wrt on."""
+    """The Jacobians of a model among the factors, not their transposes."""
     factors = (factor for term in terms_of(inner(C)) for factor in factors_of(term))
     return tuple(J for J in factors if isinstance(J, Linearization) and not J.transposed)
 
 
 def maker(C: Jacobian) -> tuple[str, dict[str, Any]]:
-    """The name of the function that made an operator, and its options; empty if not known."""
+    """The name of the function that made an operator, and its options; empty if unknown."""
     again = getattr(C, "again", None)
     if not isinstance(again, partial) or not again.keywords:
         return "", {}
@@ -141,7 +141,7 @@ def maker(C: Jacobian) -> tuple[str, dict[str, Any]]:
 
 
 def asked(C: Jacobian) -> str:
-    """The call that made an operator, as far as it is known."""
+    """The call that made an operator, as text; empty if unknown."""
     name, options = maker(C)
     plain = str | int | float | tuple | None
     said = ", ".join(f"{k}={value!r}" for k, value in options.items() if isinstance(value, plain))
@@ -149,7 +149,7 @@ def asked(C: Jacobian) -> str:
 
 
 def cost_of(C: Jacobian) -> str:
-    """Work and memory; of an operator over data, the passes that it takes."""
+    """Work and memory of one product, or the passes over data that it takes."""
     dense = C.shape[0] * C.shape[1] * C.dtype.itemsize
     stream = getattr(inner(C), "stream", None)
     if stream is not None:

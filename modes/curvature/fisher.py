@@ -1,4 +1,15 @@
-"""Fisher: the information that the distribution of a model's output carries about its tensors."""
+"""Fisher and empirical Fisher matrices, and the likelihoods that they are for.
+
+In an exponential family the Fisher information in the natural parameter z is the covariance of the
+sufficient statistic, which is the derivative of its mean: C(z) = ∂μ/∂z. So a likelihood is the
+operator that computes the mean, and the Jacobian of this operator is C.
+
+| likelihood | μ(z) | C(z) | loss −log p(y | z) |
+|---|---|---|---|
+| categorical | softmax(z) | diag(p) − p pᵀ | cross-entropy |
+| Bernoulli | σ(z) | diag(σ (1 − σ)) | binary cross-entropy |
+| Gaussian, variance 1 | z | I | ½ ‖z − y‖² |
+"""
 
 from __future__ import annotations
 
@@ -91,11 +102,10 @@ def empirical_fisher(
     """F = c Σₙ gₙ gₙᵀ, with gₙ = ∂ℓₙ/∂wrt the gradient of the loss of sample n.
 
     Without `at`, `of` holds the losses, the samples along its first axis; with it, `of` is their
-    sum or their mean and acts on each sample of `at`, along the first axis, alone. `reduction` says
-    which, and is the reduction of F: `"sum"`: of = Σ ℓₙ and c = 1; `"mean"`: of = (1/N) Σ ℓₙ and
-    c = 1/N. No gradient is formed: F = c Gᵀ G, with the rows of G one product through the model.
-    Shapes: (size of `wrt`)²; `wrt` are all floating inputs by default. Source: Kunstner,
-    Balles, Hennig, "Limitations of the empirical Fisher approximation for natural gradient
+    sum or their mean, and acts on each sample of `at`, along the first axis, alone. `reduction`
+    says which, and is the reduction of F: `"sum"`: of = Σ ℓₙ and c = 1; `"mean"`: of = (1/N) Σ ℓₙ
+    and c = 1/N. No gradient is formed: F = c Gᵀ G, and a product with G is one with J. Shapes:
+    (size of `wrt`)²; `wrt` are all floating inputs by default. Source: Kunstner, Balles, Hennig, "Limitations of the empirical Fisher approximation for natural gradient
     descent", 2019.
 
     Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
@@ -136,13 +146,13 @@ def per_sample_gradients(
 def loss_gradients(
     model: Model, inputs: Mapping[str, Any], of: str, at: str, reduction: str, engine: str | None
 ) -> np.ndarray:
-    """∂ℓₙ/∂at: a row for each sample, where `of` is the sum or the mean of the losses ℓₙ."""
+    """∂ℓₙ/∂at, one row for each sample, where `of` is the sum or the mean of the losses ℓₙ."""
     slopes = grad(model, inputs, of=of, wrt=at, engine=engine)[at]
     return slopes * len(slopes) if reduction == "mean" else slopes
 
 
 def per_sample(shape: Shape) -> Shape:
-    """One entry per sample, with the same rank.
+    """The shape with one entry per sample and the same rank.
 
     >>> per_sample((4, 3, 2))
     (4, 1, 1)
@@ -151,7 +161,7 @@ def per_sample(shape: Shape) -> Shape:
 
 
 CHUNK = 32 * 2**20
-"""Bytes of cotangents that are made at a time."""
+"""Bytes of cotangents that are computed at a time."""
 
 Draw = Callable[[np.random.Generator, np.ndarray], np.ndarray]
 
@@ -178,7 +188,7 @@ class Likelihood:
     def roots(self, z: np.ndarray, axis: int = -1) -> Iterator[np.ndarray]:
         """S with S Sᵀ = C for every sample: one column per output of a sample, in chunks (k, *z).
 
-        S = C diag(μ)^(-1/2) for a categorical: diag(√p) − p √pᵀ. Else C is diagonal, S = √C.
+        S = C diag(μ)^(-1/2) = diag(√p) − p √pᵀ for a categorical. Otherwise C is diagonal, S = √C.
         """
         mean, C = self._mean(z, axis)
         outputs, width = z[0].size, max(1, CHUNK // max(z.nbytes, 1))
@@ -194,7 +204,7 @@ class Likelihood:
 
 
 def inverse_root(x: np.ndarray) -> np.ndarray:
-    """1/√x, and 0 where x is 0: there the column of C is 0 too."""
+    """1/√x, or 0 where x is 0, because the column of C is 0 there."""
     return np.divide(1, np.sqrt(x), out=np.zeros_like(x), where=x > 0)
 
 
@@ -213,19 +223,19 @@ LIKELIHOODS = {
 
 
 def likelihood_of(name: str) -> Likelihood:
-    """The likelihood of that name."""
+    """The likelihood with this name; raises where there is none."""
     if name not in LIKELIHOODS:
         raise InputError(f"likelihood={name!r} is not one of {', '.join(map(repr, LIKELIHOODS))}")
     return LIKELIHOODS[name]
 
 
 def terms(z: np.ndarray, axis: int = -1) -> int:
-    """How many terms a loss on z has: one per row along the axis; one per entry of a vector."""
+    """The number of terms of a loss on z: its rows along the axis, or the entries of a vector."""
     return z.size if z.ndim < 2 else z.size // z.shape[axis]
 
 
 def check_reduction(reduction: str | None, allowed: tuple[str | None, ...]) -> None:
-    """Raises where a reduction is not one of those allowed."""
+    """Raises `InputError` where a reduction is not allowed."""
     if reduction not in allowed:
         raise InputError(f"reduction={reduction!r} is not one of {', '.join(map(repr, allowed))}")
 
@@ -234,7 +244,7 @@ OPSET = 21
 
 
 def value_and_jacobian(op_type: str, *inputs: np.ndarray, **attrs: Any) -> tuple[Any, Jacobian]:
-    """y = f(x, …) and ∂y/∂x, for an operator of one output, x its first input."""
+    """y = f(x, …) and ∂y/∂x for an operator with one output, outside of any model."""
     y = getattr(numbers, op_type)(*inputs, **attrs)
     return y, jacobian_at(op_type, inputs, (y,), attrs)
 
@@ -242,7 +252,7 @@ def value_and_jacobian(op_type: str, *inputs: np.ndarray, **attrs: Any) -> tuple
 def jacobian_at(
     op_type: str, inputs: tuple[Any, ...], outputs: tuple[Any, ...], attrs: Any
 ) -> Jacobian:
-    """∂y/∂x of the first output in the first input, where the outputs are known."""
+    """∂y/∂x of the first output in the first input, by the operator's rule, for known outputs."""
     ins, outs = (tuple(map(str, range(len(values)))) for values in (inputs, outputs))
     step = Step(op_type, "", OPSET, op_type, ins, outs, attrs)
     declared = find(op_type)

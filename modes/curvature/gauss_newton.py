@@ -1,4 +1,27 @@
-"""Gauss-Newton: the curvature of a loss through the linearised model."""
+"""Gauss-Newton: the curvature of a loss through the linearised model.
+
+The Hessian of the loss has a closed form where the loss is an affine function of atoms f(d), each
+of an affine d: H = Σ Lᵀ D L with L = ∂d/∂at and D = Σₖ aₖ ∂²fₖ/∂d², where aₖ = ∂of/∂f(d)ₖ. All of
+these are first derivatives in numbers, and the curvatures of the atoms are Jacobians of rules:
+
+| atom | D |
+|---|---|
+| log softmax | −diag(Σ a per row) ∂softmax/∂d |
+| log σ, log(1 − σ) | −diag(a) ∂σ/∂d |
+| softplus | diag(a) ∂σ/∂d |
+| product d ∘ e | diag(a) in ∂²/∂d∂e and in ∂²/∂e∂d; a square has both, 2 diag(a) |
+
+Atoms are found by what the steps between `at` and `of` compute, whatever the nodes are called and
+however many operators a loss is written in:
+
+| atom f(d) | written as |
+|---|---|
+| log softmax | LogSoftmax; Softmax, Log; within SoftmaxCrossEntropyLoss |
+| log σ, log(1 − σ) | Sigmoid, Log; Sigmoid, 1 − ·, Log |
+| softplus | Softplus; Exp, 1 + ·, Log; of −∣d∣ in its stable form |
+| a bent line | Relu, Abs, Max, Min, Clip: between its kinks a linear function |
+| product d ∘ e, square | Mul, of two affine tensors; Pow |
+"""
 
 from __future__ import annotations
 
@@ -38,8 +61,8 @@ def gauss_newton(
     """G = Jᵀ H J, with J = ∂at/∂wrt and H = ∂²of/∂at²: the generalised Gauss-Newton matrix.
 
     The loss is whatever the model computes between `at` and `of`; where `of` has several elements,
-    `weights` combine them into a scalar, as for `hessian`. H is in closed form for softmax and
-    binary cross-entropies and squared errors, however they are written; else it is the
+    `weights` combine them into a scalar, as for `hessian`. H has a closed form for softmax and
+    binary cross-entropies and squared errors, however they are written; otherwise it is the
     linearisation of the recorded gradient.
 
     Scaling: none by default; if `of` is a mean over samples, G is that mean. With
@@ -89,7 +112,7 @@ def gram(
 
 
 def factor(wanted: str, found: str | None, of: str, batch: tuple[int, ...]) -> float:
-    """From what a model takes over N samples to what is wanted."""
+    """The factor from the reduction over N samples that a model has to the wanted one."""
     if found is None or not batch:
         raise InputError(
             f"the model does not end in a sum or a mean over samples that make {of!r}: leave out "
@@ -101,7 +124,7 @@ def factor(wanted: str, found: str | None, of: str, batch: tuple[int, ...]) -> f
 def loss_hessian(
     model: Model, inputs: Mapping[str, Any], of: str, at: str, weights: Any, engine: str | None
 ) -> Jacobian | None:
-    """H = ∂²(Σ weights ∘ of)/∂at², or None where the loss has none of the known forms."""
+    """H = ∂²(Σ weights ∘ of)/∂at² in closed form, or None where the loss is not made of atoms."""
     point = check_inputs(model, inputs)
     found = atoms(model, point, of, at)
     if found is None:
@@ -124,7 +147,7 @@ class Loss:
         self.engine = engine
 
     def values(self, *names: str | None) -> list[np.ndarray | None]:
-        """The tensors of these names, None for those left out."""
+        """The tensors with these names, None for an input that is left out."""
         point, given = check_inputs(self.model, self.inputs), [n for n in names if n]
         held = evaluate(self.model, point, given, engine=self.engine)
         return [held[name] if name else None for name in names]
@@ -161,7 +184,7 @@ def around(L: Jacobian, D: Jacobian) -> Jacobian:
 
 
 def lifted(L: Jacobian, shape: Shape) -> Jacobian:
-    """L, followed by what repeats its result to a shape."""
+    """L, its result repeated to a shape."""
     return broadcast(L.out_shape, shape, L.dtype) @ L
 
 
@@ -179,7 +202,7 @@ def curvature(atom: Atom, loss: Loss, d: Any) -> Jacobian:
 def in_log_probabilities(
     atom: Atom, loss: Loss, scores: np.ndarray, slopes: np.ndarray
 ) -> np.ndarray:
-    """∂of/∂log p within a cross-entropy: the negative log likelihood of log p is linear in it."""
+    """∂of/∂log p within a cross-entropy, which is linear in log p."""
     given = loss.values(*atom.step.inputs[1:], atom.step.outputs[0])
     log_p, _ = value_and_jacobian("LogSoftmax", scores, axis=atom.axis)
     attrs = {"reduction": "mean", **atom.step.attrs}
@@ -200,7 +223,7 @@ FIRST = frozenset({
 ONE = frozenset({"Mul", "MatMul", "Gemm", "Einsum"})
 """Linear in each input alone."""
 BENDS = frozenset({"Relu", "LeakyRelu", "Abs", "Max", "Min", "Clip"})
-"""Linear in all inputs together on either side of a kink."""
+"""Linear in all inputs together, between kinks."""
 
 PHASES = {
     ("Softmax", AFFINE): "softmax",
@@ -214,7 +237,7 @@ PHASES = {
     ("Exp", AFFINE): "exp",
     ("1 + ·", "exp"): "1 + exp",
 }
-"""(operator, what comes in) -> what comes out, on the way to an atom."""
+"""(operator, phase of its input) -> phase of its output, on the way to an atom."""
 
 ATOMS = {
     ("LogSoftmax", AFFINE): "log softmax",
@@ -225,12 +248,12 @@ ATOMS = {
     ("SoftmaxCrossEntropyLoss", AFFINE): "cross-entropy",
     ("product", AFFINE): "product",
 }
-"""(operator, what comes in) -> the atom that comes out."""
+"""(operator, phase of its input) -> the atom that it completes."""
 
 
 @dataclass(frozen=True)
 class Atom:
-    """f(d): its kind, the affine tensors (d, d), or (d, e) of a product, the step, its output."""
+    """f(d): its kind, the affine tensors (d, d) or, of a product, (d, e), the output, the step."""
 
     kind: str
     ends: tuple[str, str]
@@ -241,7 +264,7 @@ class Atom:
 
 @dataclass(frozen=True)
 class State:
-    """What a tensor is as a function of `at`: on the way to an atom, of which d and axis."""
+    """A tensor as a function of `at`: affine, curved, or on the way to an atom of d."""
 
     phase: str
     ends: tuple[str, str] = ("", "")
@@ -249,7 +272,7 @@ class State:
 
 
 def atoms(model: Model, point: Mapping[str, Any], of: str, at: str) -> tuple[Atom, ...] | None:
-    """The atoms between two tensors; None where the one is no affine function of atoms."""
+    """The atoms between two tensors; None where `of` is not an affine function of atoms."""
     reader = Reader(lambda name: evaluate(model, point, [name])[name], at)
     for active in active_steps(model.steps, [at], [of]):
         if not reader.read(active):
@@ -259,14 +282,14 @@ def atoms(model: Model, point: Mapping[str, Any], of: str, at: str) -> tuple[Ato
 
 
 class Reader:
-    """Goes through the steps in order and says what each tensor is."""
+    """Goes through the steps in order and finds the state of each tensor."""
 
     def __init__(self, value: Callable[[str], np.ndarray], at: str) -> None:
         self.value, self.states = value, {at: State(AFFINE)}
         self.found: list[Atom] = []
 
     def read(self, active: ActiveStep) -> bool:
-        """Whether the step is one that is known, in what comes in."""
+        """Whether the step is known for the states of its inputs; its outputs get a state then."""
         step = active.step
         slots = sorted({i for _, i in active.wanted if step.inputs[i] in self.states})
         slots = [i for i in slots if i == 0] if step.op_type == "CastLike" else slots
@@ -286,7 +309,7 @@ class Reader:
     def _atomic(
         self, step: Step, slots: list[int], names: list[str], states: list[State]
     ) -> State | None:
-        """What comes out where the step is a part of an atom, or the last one."""
+        """The state of the output where the step is a part of an atom."""
         state, key = states[0], (self._meaning(step, slots), states[0].phase)
         if any(s.phase != state.phase for s in states) or (len(slots) > 1 and key[0] != "product"):
             return None
@@ -301,7 +324,7 @@ class Reader:
         return None
 
     def _linear(self, step: Step, slots: list[int], states: list[State]) -> State | None:
-        """What comes out where the step is linear in what comes in; |d| counts as a bend."""
+        """The state of the output where the step is linear in its inputs; |d| counts as bent."""
         op = step.op_type
         known = op in ANY | BENDS or (op in FIRST and slots == [0])
         known = known or (op in ONE and len(slots) == 1) or (op == "Where" and 0 not in slots)
@@ -311,7 +334,7 @@ class Reader:
         return State(CURVED if CURVED in phases or op in BENDS else AFFINE)
 
     def _meaning(self, step: Step, slots: list[int]) -> str:
-        """The operator, or what it is with these operands."""
+        """The operator type, or a name for what it computes from these operands."""
         op = step.op_type
         if op == "Mul" and slots == [0, 1]:
             return "product"
@@ -329,13 +352,13 @@ class Reader:
 
 
 MOVES = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze", "Cast", "Neg", "Flatten"})
-"""What changes neither sums nor means, up to a sign."""
+"""Operators that change neither sums nor means, up to a sign."""
 TAKEN = {"ReduceSum": "sum", "ReduceMean": "mean"}
 LOSSES = frozenset({"SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"})
 
 
 def reduction_of(model: Model, of: str) -> str | None:
-    """`"sum"` or `"mean"`, by the last steps that make `of`; None where they are other steps."""
+    """`"sum"` or `"mean"`, by the last steps before `of`; None where these are other steps."""
     made = {name: step for step in model.steps for name in step.outputs if name}
     while of in made:
         step = made[of]

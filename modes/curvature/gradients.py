@@ -1,19 +1,19 @@
-"""Gradients: of single samples, layer by layer, as K-FAC and its kin need them.
+"""Gradients: per-sample gradients, layer by layer, for K-FAC and related methods.
 
-For a use Y[g, r, o] = Σᵢ X[g, r, i] W[g, i, o] (see `uses`), the gradient of a sample n is
-Gₙ = Σₛ xₙₛ gₙₛᵀ over its positions s: rows x that come in, cotangents g that come back. What g is a
-cotangent of is `fisher_type`:
+For a use Y[g, r, o] = Σᵢ X[g, r, i] W[g, i, o] (see `weights`), the gradient of a sample n is
+Gₙ = Σₛ xₙₛ gₙₛᵀ over its positions s, with input rows x and output cotangents g. `fisher_type` says
+which cotangents of `at` are pulled back:
 
 | fisher_type | g, pulled back to Y | F is |
 |---|---|---|
 | `"type-2"` | all columns of a root of the covariance of p(y ∣ z) | exact |
 | `"mc"` | y − μ for `samples` draws y of p(y ∣ z), with `seed`; their mean | unbiased |
-| `"empirical"` | the gradient of a sample's loss, named by `of`, in `at` | empirical |
-| `"forward-only"` | nothing: for `kfac`, whose B is I then | no Fisher |
+| `"empirical"` | the gradient in `at` of a sample's loss, named by `of` | empirical |
+| `"forward-only"` | none: only for `kfac`, where B = I then | not a Fisher matrix |
 
 Scaling: F = c Σₙ vec(Gₙ) vec(Gₙ)ᵀ, for `reduction="sum"` with c = 1, for `"mean"` with c = 1 over
-the number of terms: rows of `at` along `axis`, of all batches. With `fisher_type="empirical"`,
-`reduction` is also what the model takes over the samples of a batch to make `of`.
+the number of terms, which are the rows of `at` along `axis`, of all batches. With
+`fisher_type="empirical"`, `reduction` is also how the model reduces over a batch to make `of`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FISHER_TYPES = "type-2", "mc", "empirical", "forward-only"
 
 @dataclass(frozen=True)
 class Target:
-    """What the gradients are of; `wrt` defaults to all floating initializers."""
+    """Which gradients; `wrt` defaults to all floating initializers."""
 
     at: str | None = None
     of: str | None = None
@@ -67,13 +67,13 @@ class Target:
         return linearize(model, inputs, of=middle, wrt=weights, engine=self.engine)
 
     def seeded(self, seed: int) -> Target:
-        """The same with other samples."""
+        """The same target with another seed."""
         return replace(self, seed=seed)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Gradients:
-    """Whatever K-FAC and its kin are made of: layers, and stacks of cotangents of `at`."""
+    """The gradients of one batch: its layers, and stacks of cotangents of `at`."""
 
     J: Linearization
     layers: Layers
@@ -82,17 +82,17 @@ class Gradients:
 
     @property
     def z(self) -> np.ndarray:
-        """`at` at the point."""
+        """The value of `at`."""
         (value,) = self.J.primal.values()
         return value
 
     @property
     def terms(self) -> int:
-        """How many terms a mean is over."""
+        """The number of terms of a mean."""
         return terms(self.z, self.target.axis)
 
     def stacks(self) -> Iterator[np.ndarray]:
-        """Cotangents (k, *at): F for `reduction="sum"` is the sum of all their outer products."""
+        """Cotangents (k, *at), the sum of whose outer products is F for `reduction="sum"`."""
         t = self.target
         family = likelihood_of(t.likelihood)
         if t.fisher_type == "type-2":
@@ -111,13 +111,13 @@ class Gradients:
 
 
 def gradients(model: Model, inputs: Mapping[str, Any], **options: Any) -> Gradients:
-    """Those of one batch; the options are the fields of `Target`."""
+    """The gradients of one batch; the options are the fields of `Target`."""
     target = Target(**options)
     return gradients_of(target.linearized(model, inputs), model, target)
 
 
 def gradients_of(J: Linearization, model: Model, target: Target) -> Gradients:
-    """Those of one batch that is linearised."""
+    """The gradients of one batch, from its linearisation."""
     return Gradients(J, Layers(J, joint=target.joint), model, target)
 
 

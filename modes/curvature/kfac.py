@@ -1,4 +1,4 @@
-"""K-FAC and E-KFAC: Kronecker factors from the structure of the weight Jacobians.
+"""K-FAC, E-KFAC and Shampoo: Kronecker factors from the structure of the weight Jacobians.
 
 What the gradients are of, and how they are scaled: see `gradients`; what data may be: see
 `accumulation`.
@@ -29,11 +29,11 @@ def kfac(
     """K = blockdiag(A ⊗ B) with A = mean of x xᵀ, B = c Σ g gᵀ: the Kronecker factors of F.
 
     `approximation` says how positions that share a weight count (kernels, tokens): `"expand"`
-    takes every position for a sample of its own; `"reduce"` takes the mean of x and the sum of g
-    over the positions of a sample. Biases and scales have blocks of their own; with `joint=True` a
+    treats each position as a separate sample; `"reduce"` takes the mean of x and the sum of g over
+    the positions of a sample. Biases and scales have blocks of their own; with `joint=True` a
     weight and the bias that is added to its product are one matrix, whose inputs x end in a 1.
 
-    `inputs` are one batch, or data: then A and B are those of all batches, which are linearised
+    `inputs` are one batch, or data: then A and B are sums over all batches, which are linearised
     one at a time. Options: `at`, `wrt` (all weights by default), `joint`, `likelihood`, `axis`,
     `fisher_type`, `of`, `reduction`, `samples`, `seed`, `engine`, and for data `batch_size`,
     `shared`, `keep`, `progress` (see `onnxjac.progress`). Scaling and fisher types: see
@@ -41,12 +41,12 @@ def kfac(
 
     With `client`, a `distributed.Client`, its workers share out the batches of the data: each adds
     up its own, and keeps up to `keep` bytes of them for the second pass of `ekfac`. The draws of
-    `fisher_type="mc"` are the same whatever works where.
+    `fisher_type="mc"` do not depend on the number of workers.
 
     Shapes: K is (n, n), n the size of `wrt`; for a weight with i inputs and o outputs A is (i, i)
     and B is (o, o). Raises `InputError` for an option or a name that does not fit, `UnsupportedOp`
-    for a weight whose use is no Kronecker product, or whose rows are not samples, each on its own,
-    `LimitError` where a factor is of a whole table. `K.inverse` raises `InputError` where K is
+    for a weight whose use is not a Kronecker product, or mixes samples, `LimitError` where a factor
+    would belong to a whole table. `K.inverse` raises `InputError` where K is
     singular without damping.
 
     Sources: Martens and Grosse, 2015; Grosse and Martens, 2016; Eschenhagen et al., 2023.
@@ -61,7 +61,7 @@ def ekfac(
     """E = Q diag(λ) Qᵀ: the eigenvectors Q of K-FAC, with λ = c Σₙ (Qᵀ vec Gₙ)² of F itself.
 
     No Kronecker product in this basis, of any eigenvalues, is nearer to F. Options: as for `kfac`.
-    Data is gone through twice.
+    Takes two passes over data.
 
     Shapes: E and Q are (n, n), λ is (n,), n the size of `wrt`. Raises the errors of `kfac`, and
     `InputError` for `fisher_type="forward-only"`, which has no gradients.
@@ -94,13 +94,13 @@ def squared(x: np.ndarray, g: np.ndarray) -> np.ndarray:
 
 
 def with_gradients(data: Accumulation, what: str) -> None:
-    """Raises where there are none."""
+    """Raises `InputError` where there are no gradients."""
     if data.target.fisher_type == "forward-only":
         raise InputError(f"{what} is made of gradients: fisher_type='forward-only' has none")
 
 
 def kronecker_factors(data: Accumulation, approximation: str) -> tuple[list[Factors], Any]:
-    """A and B of every layer, and the tensors that they are of."""
+    """A and B of every layer, and the tensors of all layers."""
     if approximation not in APPROXIMATIONS:
         raise InputError(f"approximation={approximation!r} is not one of {APPROXIMATIONS}")
     found = data.total(partial(second_moments, approximation == "reduce"))
@@ -113,7 +113,7 @@ def kronecker_factors(data: Accumulation, approximation: str) -> tuple[list[Fact
 
 
 def second_moments(reduce: bool, found: Gradients) -> Moments:
-    """Σ x xᵀ, the number of its terms, Σ g gᵀ; with `reduce` of the mean x and the sum of g."""
+    """Σ x xᵀ, its number of terms, and Σ g gᵀ; with `reduce`, for the mean x and the sum of g."""
 
     def right(_: int, x: np.ndarray, g: np.ndarray) -> tuple[np.ndarray]:
         g = g.sum(axis=-2, keepdims=True) if reduce else g

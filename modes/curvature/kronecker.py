@@ -1,4 +1,4 @@
-"""Kronecker: curvature as one Kronecker product per use of a weight, with all that follows."""
+"""Kronecker: curvature as one Kronecker product per use of a weight, and its linear algebra."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class KroneckerFactored(Curvature):
     """K = Σ Sᵀ (A ⊗ B) S over the uses of weights, of which `blocks` holds S, A and B.
 
     Two tensors are coupled where they are one matrix: a weight and its bias, with `joint`.
-    Inverse, trace, determinant, diagonal and eigendecomposition follow from those of the factors;
-    `inverse` and `function` give a matrix of the same kind.
+    Inverse, trace, determinant, diagonal and eigendecomposition follow from the factors; `inverse`
+    and `function` give a matrix of the same kind.
     """
 
     def __init__(self, blocks: Iterable[Factors], domain: Specs) -> None:
@@ -65,9 +65,9 @@ class KroneckerFactored(Curvature):
         return self.operator.flops
 
     def block(self, name: str, *others: str) -> Curvature:
-        """K[name, name], or that of several tensors, such as a weight and its bias.
+        """K[name, name], or the block of several tensors, such as a weight and its bias.
 
-        It is of the same kind, but where it is a part of a matrix with corrected eigenvalues.
+        It is of the same kind, except as a part of a matrix with corrected eigenvalues.
         """
         names = name, *others
         domain = tuple(self._place(n)[1] for n in names)
@@ -95,7 +95,7 @@ class KroneckerFactored(Curvature):
         return KroneckerFactored([f.inverse(damping, heuristic) for f in blocks], self.domain)
 
     def function(self, f: Callable[[np.ndarray], np.ndarray]) -> KroneckerFactored:
-        """Q diag(f(λ)) Qᵀ, for f that takes all of λ ≥ 0 to no less than 0: a root, a power."""
+        """Q diag(f(λ)) Qᵀ, for an f with f(λ) ≥ 0 for λ ≥ 0, such as a root or a power."""
         blocks = self._complete("a function")
         return KroneckerFactored([block.function(f) for block in blocks], self.domain)
 
@@ -127,16 +127,16 @@ class KroneckerFactored(Curvature):
 
     @cached_property
     def tiled(self) -> bool:
-        """Whether no entry of a tensor has two uses: the eigenbases of all are one basis then."""
+        """Whether no entry of a tensor has two uses, so that all eigenbases form one basis."""
         return bool((self._uses <= 1).all())
 
     @cached_property
     def _uses(self) -> np.ndarray:
-        """How many uses every entry has."""
+        """The number of uses of every entry."""
         return self._gathered(lambda f: np.ones(f.values.shape, self.dtype))
 
     def _gathered(self, entries: Callable[[Factors], np.ndarray]) -> np.ndarray:
-        """Σ Sᵀ m, of one matrix m for every block."""
+        """Σ Sᵀ m, with one matrix m for every block."""
         total = {s.name: np.zeros(shape_of(s), self.dtype) for s in self.domain}
         for f in self.blocks:
             m = entries(f)
@@ -145,7 +145,7 @@ class KroneckerFactored(Curvature):
         return np.concatenate([t.ravel() for t in total.values()])
 
     def _complete(self, what: str) -> list[Factors]:
-        """The blocks, and zeros for what no use has; the uses must not overlap."""
+        """The blocks, and zeros for entries without a use; uses must not overlap."""
         blocks = list(self.blocks)
         for spec in self.domain:
             count = self._uses[self._place(spec.name)[0]]
@@ -178,7 +178,7 @@ def sandwich(blocks: tuple[Factors, ...], domain: Specs) -> Dag:
 
 
 def bases(blocks: list[Factors], domain: Specs) -> Dag:
-    """Q: from the eigenbases of all blocks, one after the other, to the tensors."""
+    """Q, from the eigenbases of all blocks, one after the other, to the tensors."""
     tensors = {s.name: len(blocks) + i for i, s in enumerate(domain)}
     edges = [Edge(j, tensors[name], part.T @ f.basis)
              for j, f in enumerate(blocks) for name, part in f.parts.items()]  # fmt: skip
@@ -187,13 +187,13 @@ def bases(blocks: list[Factors], domain: Specs) -> Dag:
 
 
 def dtype_of(domain: Specs) -> np.dtype:
-    """The type of numbers of tensors one after the other."""
+    """The common dtype of tensors."""
     return np.result_type(*(spec.dtype for spec in domain))
 
 
 @scale.register(KroneckerFactored)
 def _(operator: KroneckerFactored, factor: float) -> Jacobian:
-    """c K, which is of the same kind for c > 0."""
+    """c K, of the same kind for c > 0."""
     if factor <= 0:
         return scale.dispatch(Curvature)(operator, factor)
     return KroneckerFactored([f.times(factor) for f in operator.blocks], operator.domain)
@@ -201,11 +201,11 @@ def _(operator: KroneckerFactored, factor: float) -> Jacobian:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Factors:
-    """Sᵀ (A ⊗ B) S for one use: S puts entries of tensors where (groups, inputs, outputs) has them.
+    """Sᵀ (A ⊗ B) S for one use, where S moves the entries of tensors to (groups, inputs, outputs).
 
-    `parts` holds S by tensor: of a weight alone, or of a weight and a bias that are one matrix.
-    `left` is A, (groups, inputs, inputs), and `right` is B, (groups, outputs, outputs). Where
-    `corrected` is given, the eigenvalues are not those of A ⊗ B but these, in the same basis.
+    `parts` holds S by tensor: a weight alone, or a weight and a bias that are one matrix. `left` is
+    A, (groups, inputs, inputs), and `right` is B, (groups, outputs, outputs). `corrected`
+    eigenvalues, where given, replace the eigenvalues of A ⊗ B in the same basis.
     """
 
     parts: Mapping[str, Jacobian]
@@ -228,7 +228,7 @@ class Factors:
 
     @cached_property
     def middle(self) -> Jacobian:
-        """The block between matrices, as it is cheapest to apply."""
+        """The block between matrices, in the form that is cheapest to apply."""
         if self.corrected is None:
             return Kron(self.left, self.right, self.left.shape[:1])
         return self.basis @ (Diagonal(self.corrected) @ self.basis.T)
@@ -274,7 +274,7 @@ class Factors:
         return q @ self.corrected @ r.swapaxes(-1, -2)
 
     def with_values(self, values: np.ndarray) -> Factors:
-        """Other eigenvalues in the same basis, which is not worked out again."""
+        """Other eigenvalues in the same basis, which is not computed again."""
         found = replace(self, corrected=values)
         found.__dict__.update(left_basis=self.left_basis, right_basis=self.right_basis)
         return found
@@ -293,7 +293,7 @@ class Factors:
         """(A ⊗ B + δ I)⁻¹, or (A + π √δ I)⁻¹ ⊗ (B + √δ/π I)⁻¹ with π² = mean(a) / mean(b).
 
         Where a factor is one number, as A is for a bias alone, the first is a Kronecker product
-        too, and nothing is split.
+        as well, and is used.
         """
         if not heuristic or self.corrected is not None or 1 in self.values.shape[1:]:
             return self.function(lambda values: 1 / (values + damping))
@@ -303,7 +303,7 @@ class Factors:
                        right=rebuilt(1 / (b + root / pi), r))  # fmt: skip
 
     def within(self, names: Collection[str]) -> Factors | None:
-        """The same block for some of its tensors; None where it is no Kronecker product then."""
+        """The same block for some of its tensors; None where that is not a Kronecker product."""
         parts = {name: part for name, part in self.parts.items() if name in names}
         if len(parts) == len(self.parts):
             return self
@@ -317,14 +317,14 @@ class Factors:
 
 
 def unused(name: str, entries: np.ndarray, shape: Shape, dtype: np.dtype) -> Factors:
-    """The block of entries of a tensor that no use has: each has the eigenvalue 0."""
+    """The block of entries of a tensor without a use, whose eigenvalues are all 0."""
     zero, n = np.zeros((len(entries), 1, 1), dtype), len(entries)
     part = Reshape((n, 1, 1), (n,), dtype) @ take_flat(entries, shape, dtype)
     return Factors({name: part}, zero, zero)
 
 
 def eigh(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvalues, none below 0, and eigenvectors of positive semidefinite matrices."""
+    """Eigenvalues, clipped at 0, and eigenvectors of positive semidefinite matrices."""
     values, vectors = np.linalg.eigh(a)
     return np.maximum(values, 0), vectors
 
@@ -340,11 +340,11 @@ def outer(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def balance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """mean(a) / mean(b) per group, and 1 where one of them is 0."""
+    """mean(a) / mean(b) per group, or 1 where one of them is 0."""
     x, y = a.mean(axis=-1, keepdims=True), b.mean(axis=-1, keepdims=True)
     return np.where((x > 0) & (y > 0), x / np.where(y > 0, y, 1), 1.0)
 
 
 def side_by_side(operators: list[Jacobian]) -> Jacobian:
-    """Operators to the same output, their inputs concatenated."""
+    """[S₁ S₂ …]: operators to one output, with concatenated inputs."""
     return operators[0] if len(operators) == 1 else Block([list(operators)])

@@ -1,4 +1,10 @@
-"""Layers: what comes into every use of a weight, and the cotangents that come back to it."""
+"""Layers: the inputs of every use of a weight, and the cotangents of its outputs.
+
+With `joint`, a weight and the bias that is added to its product are one matrix: the layer
+Y[g, r, o] = Σᵢ X[g, r, i] W[g, i, o] + b[g, o] is the use of a matrix with one more row, b, and of
+inputs with one more entry, 1. The bias of a weight is found where it is added: Y reaches that
+tensor through steps that only move its entries, and the rows of both are the same there.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +24,7 @@ from .weights import STILL, Use, uses
 
 
 class Layers:
-    """All uses of the tensors of J = ∂at/∂wrt, and one sweep back to them from `at`."""
+    """All uses of the tensors of J = ∂at/∂wrt, and one reverse sweep from `at` to them."""
 
     def __init__(self, J: Linearization, *, joint: bool = False) -> None:
         (spec,) = J.codomain
@@ -33,7 +39,7 @@ class Layers:
         self.layers = joined(layers, J.dag) if joint else layers
 
     def cotangents(self, stack: np.ndarray) -> Iterator[tuple[Layer, np.ndarray]]:
-        """For every layer what a stack of cotangents of `at`, (k, *at), is there."""
+        """Every layer, with a stack of cotangents of `at`, (k, *at), pulled back to it."""
         at = self._swept(stack)
         return ((layer, layer.cotangents(at)) for layer in self.layers)
 
@@ -46,7 +52,7 @@ class Layers:
         }
 
     def _probes(self) -> np.ndarray:
-        """A random cotangent, and the same times the number of its sample."""
+        """A random cotangent, and the same one times the number of its sample."""
         one = np.random.default_rng(0).standard_normal(self.shape).astype(self.back.dtype)
         number = np.arange(1, self.shape[0] + 1).reshape(-1, *(1,) * (len(self.shape) - 1))
         return np.stack([one, one * number])
@@ -54,7 +60,7 @@ class Layers:
     def _shared(
         self, name: str, several: list[Use], probes: dict[int, np.ndarray]
     ) -> Iterator[Layer]:
-        """The uses of one tensor, those with the same entries together."""
+        """The uses of one tensor, grouped by the entries that they use."""
         groups: dict[bytes, list[Use]] = {}
         for use in several:
             entries = use.start @ np.arange(use.start.shape[1])
@@ -69,7 +75,7 @@ class Layers:
                         tuple(orders))  # fmt: skip
 
     def _order(self, name: str, use: Use, probe: np.ndarray) -> np.ndarray:
-        """The rows, samples first: the second probe says to which sample each belongs.
+        """The order of the rows with samples first; the second probe tells the sample of each.
 
         Samples lead or, as in recurrent and attention layers, follow the positions.
         """
@@ -91,11 +97,10 @@ class Layers:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Layer:
-    """The uses that pick the same entries of a tensor: they share these weights.
+    """The uses of the same entries of a tensor, which share these weights.
 
-    `parts` takes each tensor, the weight alone or with its bias, to where the (groups, inputs,
-    outputs) has it. `x` is (groups, samples, positions, inputs); positions of several uses are one
-    after the other.
+    `parts` moves each tensor, the weight alone or with its bias, to (groups, inputs, outputs). `x`
+    is (groups, samples, positions, inputs); positions of several uses are one after the other.
     """
 
     parts: Mapping[str, Jacobian]
@@ -105,16 +110,16 @@ class Layer:
 
     @property
     def start(self) -> Jacobian:
-        """From the tensors, one after the other, to (groups, inputs, outputs)."""
+        """From the concatenated tensors to (groups, inputs, outputs)."""
         return side_by_side(list(self.parts.values()))
 
     @property
     def bias(self) -> bool:
-        """Whether no use meets data."""
+        """Whether no use multiplies data."""
         return all(use.bias for use in self.uses)
 
     def cotangents(self, at: Mapping[int, np.ndarray]) -> np.ndarray:
-        """(k, groups, samples, positions, outputs), of cotangents (k, *Y) by vertex."""
+        """(k, groups, samples, positions, outputs), from cotangents (k, *Y) by vertex."""
         parts = [self._rows(use, order, at) for use, order in zip(self.uses, self.orders,
                                                                   strict=True)]  # fmt: skip
         return np.concatenate(parts, axis=-2)
@@ -125,7 +130,7 @@ class Layer:
 
     @property
     def entries(self) -> bytes:
-        """A fingerprint of the tensors and of which of their entries stand where."""
+        """A fingerprint of the tensors and of the places of their entries."""
         found = sha256()
         for name, part in self.parts.items():
             numbered = part @ np.arange(1, part.shape[1] + 1)
@@ -135,9 +140,9 @@ class Layer:
 
 
 def joined(layers: list[Layer], dag: Dag) -> list[Layer]:
-    """The layers, each weight with the first bias that is its own; what has none stays alone.
+    """The layers, each weight together with the first bias that is added to its product.
 
-    An elementwise scale is no matrix: it stays apart from its shift.
+    An elementwise scale is not a matrix, and stays apart from its shift.
     """
     biases = [layer for layer in layers if layer.bias]
     found: dict[int, Layer] = {}
@@ -154,7 +159,7 @@ def joined(layers: list[Layer], dag: Dag) -> list[Layer]:
 
 
 def pair(weight: Layer, bias: Layer, dag: Dag) -> Layer | None:
-    """Both as one layer, where every use of the one is added to one of the other."""
+    """Both as one layer, where every use of the weight is added to a use of the bias."""
     if len(weight.uses) != len(bias.uses):
         return None
     groups, inputs, outputs = weight.start.out_shape
@@ -176,7 +181,7 @@ def pair(weight: Layer, bias: Layer, dag: Dag) -> Layer | None:
 
 
 def extended(layer: Layer, ones: list[np.ndarray]) -> np.ndarray:
-    """The inputs with one more, which is the same number for all positions of a use."""
+    """The inputs with one more entry, the same number for all positions of a use."""
     groups, samples = layer.x.shape[:2]
     columns = [np.full((groups, samples, len(order) // samples, 1), one, layer.x.dtype)
                for one, order in zip(ones, layer.orders, strict=True)]  # fmt: skip
@@ -184,14 +189,14 @@ def extended(layer: Layer, ones: list[np.ndarray]) -> np.ndarray:
 
 
 def placed(part: Jacobian, first: int, shape: tuple[int, int, int]) -> Jacobian:
-    """A matrix as the rows of a higher one, from a first one on."""
+    """A matrix as rows of a taller one, from row `first` on."""
     groups, inputs, outputs = part.out_shape
     spans = ((0, 1, groups), (first, 1, inputs), (0, 1, outputs))
     return Embed(spans, shape, part.dtype) @ part
 
 
 def regrouped(bias: Use, groups: int) -> Use | None:
-    """A bias of all outputs as one of each group's; None where its outputs do not divide so."""
+    """A bias of all outputs as a bias per group; None where the outputs do not divide evenly."""
     own, inputs, outputs = bias.start.out_shape
     if own == groups:
         return bias if inputs == 1 else None
@@ -211,7 +216,7 @@ def split(rows: Jacobian, groups: int) -> Jacobian:
 
 
 def meet(weight: Use, bias: Use, dag: Dag) -> bool:
-    """Whether a bias is added where the rows of a weight arrive as they are."""
+    """Whether a bias is added to a weight's product, row by row."""
     if weight.start.out_shape[::2] != bias.start.out_shape[::2]:
         return False
     for vertex, rows in onwards(weight, dag):
@@ -223,7 +228,7 @@ def meet(weight: Use, bias: Use, dag: Dag) -> bool:
 
 
 def onwards(use: Use, dag: Dag) -> Iterator[tuple[int, Jacobian]]:
-    """The vertices that have the cotangents of a use, in another order at most, with its rows."""
+    """The vertices with the cotangents of a use, perhaps in another order, and its rows there."""
     vertex, rows = use.vertex, use.rows
     while True:
         yield vertex, rows

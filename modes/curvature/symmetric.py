@@ -1,4 +1,4 @@
-"""Symmetric: the face of an operator between one set of named tensors and itself."""
+"""Symmetric: a symmetric operator over named tensors."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Curvature(Jacobian, ABC):
 
     @property
     def formula(self) -> str:
-        """What it is, in short: how it is shown, before its tensors and its shape."""
+        """A short formula, shown before the tensors and the shape."""
         return "C"
 
     def _transpose(self) -> Jacobian:
@@ -76,11 +76,11 @@ class Curvature(Jacobian, ABC):
         return Symmetric(self[name, name], (self._place(name)[1],), again, self.formula)
 
     def relinearize(self, inputs: Mapping[str, Any]) -> Curvature:
-        """The same operator at another point; raises `InputError` where it is not known of what."""
+        """The same operator at another point; raises `InputError` where its model is unknown."""
         raise InputError(f"{self!r} does not know its model: make it again at the other point")
 
     def explain(self) -> Shown:
-        """The factors it is a product of, what they cost, and the kinks that J meets."""
+        """The factors of the product, what they cost, and the kinks that J hits."""
         found: Shown = explain(self)
         return found
 
@@ -99,7 +99,7 @@ class Curvature(Jacobian, ABC):
         return f"{self.formula}: ({listed(self.domain)})², {m}×{n} {self.dtype}"
 
     def _place(self, name: str) -> tuple[slice, TensorSpec]:
-        """Where the entries of a tensor stand."""
+        """The slice of the entries of a tensor, and its spec."""
         sizes = [size(shape_of(spec)) for spec in self.domain]
         k, spec = find_tensor(name, self.domain, tuple(range(len(sizes))))
         start = sum(sizes[:k])
@@ -108,9 +108,9 @@ class Curvature(Jacobian, ABC):
 
 @final
 class Symmetric(Curvature):
-    """C = Cᵀ whose products are those of `operator`; `again` makes the same at another point.
+    """C = Cᵀ with the products of `operator`; `again` makes the same operator at another point.
 
-    `formula` is how it is shown, by default as the operator is.
+    `formula` is how it is shown, by default as the operator.
     """
 
     def __init__(
@@ -127,8 +127,8 @@ class Symmetric(Curvature):
     def relinearize(self, inputs: Mapping[str, Any]) -> Curvature:
         """The same operator at another point, planned, compiled, scaled as this one is.
 
-        What the model's linearisations worked out before is used again. Raises `InputError` for an
-        operator over batches, or of other factors than a model's.
+        Reuses the plans of the model's linearisations. Raises `InputError` for an operator over
+        batches, or one that was not made of a model.
         """
         return self.again(inputs) if self.again else super().relinearize(inputs)
 
@@ -172,7 +172,7 @@ class Symmetric(Curvature):
 
 @add.register(Curvature)
 def _(left: Curvature, right: Jacobian) -> Jacobian:
-    """A symmetric operator plus one that is symmetric too: damping keeps the face."""
+    """A sum of symmetric operators keeps its names: damping, for instance."""
     total = add.dispatch(Jacobian)(bare(left), bare(right))
     if not isinstance(right, Curvature | Identity | Scalar | Diagonal):
         return total
@@ -195,7 +195,7 @@ def formula_of(C: Jacobian) -> str:
 
 
 def bare(operator: Jacobian) -> Jacobian:
-    """What is behind the face, where there is one."""
+    """The operator without names."""
     return operator.operator if isinstance(operator, Symmetric) else operator
 
 
@@ -205,13 +205,13 @@ def moved(C: Curvature, change: Callable[[Curvature], Curvature], inputs: Any) -
 
 
 def summed(left: Curvature, right: Jacobian, inputs: Any) -> Curvature:
-    """left + right at another point, where the latter may be a constant."""
+    """left + right at another point; right may be a constant."""
     other = right.relinearize(inputs) if isinstance(right, Curvature) else right
     return cast(Curvature, left.relinearize(inputs) + other)
 
 
 def relinearizable(make: Make) -> Make:
-    """make(model, inputs, wrt=..., **options), whose result knows how to be made elsewhere."""
+    """make(model, inputs, wrt=..., **options), whose result can be made again at another point."""
 
     @wraps(make)
     def made(model: Any, inputs: Any, **options: Any) -> Symmetric:
@@ -225,8 +225,7 @@ def relinearizable(make: Make) -> Make:
 def diagonal_blocks(C: Curvature) -> Symmetric:
     """blockdiag(C[w, w] for every tensor w), each block the same operator as in C.
 
-    A block of a Hessian is cut out of its graph: what does not lie between w and its gradient costs
-    nothing.
+    A block of a Hessian is cut out of its graph: only the part between w and its gradient remains.
     """
     blocks = block_diagonal([C[s.name, s.name] for s in C.domain])
     text = f"blockdiag {C.formula}"
@@ -234,7 +233,7 @@ def diagonal_blocks(C: Curvature) -> Symmetric:
 
 
 def block_diagonal(blocks: list[Jacobian]) -> Jacobian:
-    """Operators of their own inputs and outputs, side by side.
+    """The block-diagonal operator of some operators.
 
     >>> import numpy as np
     >>> from onnxjac.jacobians import Dense
@@ -247,7 +246,7 @@ def block_diagonal(blocks: list[Jacobian]) -> Jacobian:
 
 
 def undamped(operator: Sum) -> tuple[Jacobian, float] | None:
-    """(A, δ) of A + δ I, or None where nothing is added to anything.
+    """(A, δ) of a sum A + δ I; None for other sums.
 
     >>> import numpy as np
     >>> from onnxjac.jacobians import Dense, Identity

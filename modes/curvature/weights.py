@@ -1,8 +1,8 @@
-"""Uses: where a weight meets the model as a matrix, by the structure of its Jacobian.
+"""Weights: where the model uses a weight as a matrix, by the structure of its Jacobian.
 
-Whatever the node is called, the Jacobian ∂Y/∂W of the first tensor Y that a weight W makes is a
-selection and reordering of W, then a contraction with something X that does not depend on W, then a
-reordering. The labels of that contraction say what a layer is:
+Whatever the node is called, the Jacobian ∂Y/∂W of the first tensor Y computed from a weight W is a
+selection and reordering of W, then a contraction with some X that does not depend on W, then a
+reordering. The labels of the contraction say what a layer is:
 
 | label in | X | W | Y | is |
 |---|---|---|---|---|
@@ -11,10 +11,10 @@ reordering. The labels of that contraction say what a layer is:
 | | | ✓ | ✓ | an output o |
 | | ✓ | ✓ | ✓ | a group g: nothing couples two of them |
 
-So Y[g, r, o] = Σᵢ X[g, r, i] W[g, i, o]: `implicit_kron` for MatMul and Gemm, patches for
-convolutions, any einsum; a bias has X = 1 without inputs, an elementwise scale groups without
-inputs and outputs. A weight that is used several times has several uses. Of a matrix that is made
-of several weights (Concat), or of a weight and constants (Pad), each weight uses a part.
+So Y[g, r, o] = Σᵢ X[g, r, i] W[g, i, o]: MatMul, Gemm, convolutions by patches, any einsum. A bias
+has X = 1 and no inputs, an elementwise scale has groups but no inputs and outputs. A weight that is
+used several times has several uses. In a matrix that is made of several weights (Concat), or of a
+weight and constants (Pad), each weight has a part.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ from ...ops import Step, numbers
 from ..linearization import Linearization
 
 STILL = Identity, Reshape, Permutation, Cast
-"""What keeps every entry."""
+"""Operators that keep every entry."""
 
 MOVES = *STILL, Scalar
-"""What keeps every entry, up to a factor."""
+"""Operators that keep every entry up to a factor."""
 
 SHAPES = "Shape", "Size"
-"""Operators that ask of data no more than its shape."""
+"""Operators that depend only on the shape of data."""
 
 
 def uses(J: Linearization) -> dict[str, list[Use]]:
-    """All uses of every tensor of the domain; raises where one is not used as a matrix."""
+    """All uses of every tensor of the domain; raises `UnsupportedOp` where one is no matrix."""
     passing = passing_edges(J)
     return {
         spec.name: list(_uses(J.dag, passing, source, Identity(J.dag.shapes[source], J.dtype),
@@ -99,9 +99,9 @@ def _uses(
 
 
 def core_of(chain: tuple[Jacobian, ...], passes: bool) -> list[int]:
-    """The places of the factors that are more than moves.
+    """The places of the factors that do more than move entries.
 
-    Rows that data looks up are no move of the weight, even where none is looked up twice.
+    Rows that are looked up by data count among them, even where no row is looked up twice.
     """
     found = [k for k, f in enumerate(chain) if not picks(f)]
     if not found and not passes:
@@ -110,7 +110,7 @@ def core_of(chain: tuple[Jacobian, ...], passes: bool) -> list[int]:
 
 
 def picks(operator: Jacobian) -> bool:
-    """Whether an operator may stand before the use of a weight: no entry is repeated or added."""
+    """Whether an operator selects and moves entries, without repeating or adding any."""
     if isinstance(operator, Take | Scatter):
         index = np.asarray(operator.index)
         return index.ndim < 2 and len(np.unique(index)) == index.size
@@ -118,7 +118,7 @@ def picks(operator: Jacobian) -> bool:
 
 
 def passing_edges(J: Linearization) -> set[int]:
-    """The operators, by identity, of steps that only move what comes in, or that data is not in."""
+    """The ids of operators whose steps only move their input, or do not depend on data."""
     fixed = without_data(J)
     return {
         id(operator)
@@ -145,7 +145,7 @@ def without_data(J: Linearization) -> set[str]:
 
 
 def passes_on(step: Step, i: int) -> bool:
-    """Whether a step only moves what is in input i: no other input is of the same type variable."""
+    """Whether a step only moves input i: no other input has the same type variable."""
     try:
         schema = onnx.defs.get_schema(step.op_type, step.version, step.domain)
     except onnx.defs.SchemaError:
@@ -156,7 +156,7 @@ def passes_on(step: Step, i: int) -> bool:
 
 
 def applied(start: Jacobian, factors: tuple[Jacobian, ...]) -> Jacobian:
-    """Factors after what there is, the first one first; numbers are left out."""
+    """Factors applied after `start`, in order, without scalars."""
     for factor in factors:
         start = start if isinstance(factor, Scalar) else factor @ start
     return start
@@ -166,8 +166,8 @@ def applied(start: Jacobian, factors: tuple[Jacobian, ...]) -> Jacobian:
 class Use:
     """Y = rowsᵀ(X · start(W)), with X of shape (g, rows, i), at a vertex of the DAG.
 
-    `start` takes W to (g, i, o), and `rows` takes Y to (g, rows, o). A `bias` meets no data: its X
-    is the same number everywhere.
+    `start` takes W to (g, i, o), and `rows` takes Y to (g, rows, o). A `bias` multiplies no data:
+    its X is the same number everywhere.
     """
 
     vertex: int
@@ -178,7 +178,7 @@ class Use:
 
 
 def as_use(core: tuple[Jacobian, ...], name: str, start: Jacobian) -> Use:
-    """A use by the operators in the middle of an edge."""
+    """The use that the operators in the middle of an edge are."""
     match core:
         case (Convolution(source="w"),):
             return convolution(core[0], start)
@@ -199,7 +199,7 @@ def as_use(core: tuple[Jacobian, ...], name: str, start: Jacobian) -> Use:
 
 
 def unstructured(name: str, operator: Jacobian) -> UnsupportedOp:
-    """The refusal of a weight that is not used as a matrix."""
+    """The error for a weight that is not used as a matrix."""
     return UnsupportedOp(
         f"{name!r} meets the model through {operator!r}, which is no Kronecker product: leave it "
         f"out of wrt=, or take gauss_newton or fisher, which need no such structure"
@@ -207,7 +207,7 @@ def unstructured(name: str, operator: Jacobian) -> UnsupportedOp:
 
 
 def restricted(use: Use, name: str, operator: Jacobian) -> Use:
-    """The same use without the groups, inputs and outputs of its matrix that W has no entry in."""
+    """The use without the groups, inputs and outputs of its matrix in which W has no entry."""
     shape = use.start.out_shape
     held = (use.start @ np.ones(use.start.shape[1], use.start.dtype)).reshape(shape) != 0
     if held.all():
@@ -225,7 +225,7 @@ def restricted(use: Use, name: str, operator: Jacobian) -> Use:
 
 
 def matrix(c: Contraction, start: Jacobian) -> Use:
-    """The use that a contraction is, its labels sorted into groups, rows, inputs and outputs."""
+    """The use by a contraction, its labels sorted into groups, rows, inputs and outputs."""
     held = {label for _, term in c.factors for label in term}
     rows = [k for k in c.out_term if k in held and k not in c.in_term]
     groups = [k for k in c.out_term if k in held and k in c.in_term]
@@ -248,15 +248,15 @@ def matrix(c: Contraction, start: Jacobian) -> Use:
 def reordered(
     shape: tuple[int, ...], term: str, wanted: list[str], final: tuple[int, ...], dtype: np.dtype
 ) -> Jacobian:
-    """A tensor with its axes in another order, and in another shape after that."""
+    """A tensor with its axes in another order, then reshaped."""
     moved = Permutation(tuple(term.index(k) for k in wanted), shape, dtype)
     return Reshape(final, moved.out_shape, dtype) @ moved
 
 
 def convolution(c: Convolution, start: Jacobian) -> Use:
-    """The use of a kernel: X holds what one output channel of each group meets, its patches.
+    """The use of a kernel: X holds the patches that an output channel of each group multiplies.
 
-    They are what the operator itself makes of unit kernels for a single output channel per group.
+    The patches are the operator applied to unit kernels with one output channel per group.
     """
     g, dtype = c.geometry, c.dtype
     forward = c.target == "u"  # else a transposed convolution: channels of x are the outputs
@@ -281,7 +281,7 @@ def convolution(c: Convolution, start: Jacobian) -> Use:
 
 
 def contraction(operator: Jacobian) -> Contraction:
-    """The operator as a contraction whose factors have no axis that they do not vary along."""
+    """The operator as a contraction whose factors vary along all of their axes."""
     if isinstance(operator, Identity):
         operator = Diagonal(np.ones((), operator.dtype), operator.out_shape)
     c = as_contraction(operator)
@@ -290,7 +290,7 @@ def contraction(operator: Jacobian) -> Contraction:
 
 
 def one_hot(rows: Take) -> Contraction:
-    """A table whose rows are looked up: X has a 1 where the index points."""
+    """The lookup of rows of a table: X is a one-hot matrix of the index."""
     index, n = np.asarray(rows.index), rows.in_shape[rows.axis]
     if n * n * rows.dtype.itemsize > DENSE_LIMIT:
         raise LimitError(f"a table of {n} rows has a Kronecker factor of {n}×{n}: leave it out")
@@ -304,13 +304,13 @@ def one_hot(rows: Take) -> Contraction:
 
 
 def varying(a: np.ndarray, term: str, sizes: dict[str, int]) -> tuple[np.ndarray, str]:
-    """A factor without its axes of length 1 whose label is longer: those are repeated."""
+    """A factor without its axes of length 1 that are repeated along their label."""
     axes = tuple(k for k, label in enumerate(term) if a.shape[k] != sizes[label])
     return np.squeeze(a, axes), "".join(k for i, k in enumerate(term) if i not in axes)
 
 
 def after_broadcast(c: Contraction, repeat: Broadcast) -> Contraction:
-    """A contraction of a tensor that is first repeated: it is 1 along the labels that are new."""
+    """The contraction of a repeated tensor: a factor of ones has the new labels."""
     shape = (1,) * (len(repeat.out_shape) - len(repeat.in_shape)) + repeat.in_shape
     ends = zip(c.in_term, shape, repeat.out_shape, strict=True)
     kept = "".join(label for label, n, m in ends if n == m)

@@ -30,13 +30,13 @@ def sparse(
 ) -> Any:
     """J as a sparse array of SciPy.
 
-    What is worked out at one point, where the entries stand and all that is constant, is used
-    again after `relinearize`. An entry that may be other than zero at some point is kept; an
-    operator that stands alone has no other point.
+    The pattern and all constant entries are worked out once and used again after `relinearize`.
+    Entries that may be other than zero at some point are stored, even where they are zero at this
+    one.
 
-    The arrays that say where entries stand are shared, read-only, by the matrices of one model.
-    `out`, a result at another point, is overwritten and returned: only the entries that depend on
-    the point are written, the others are taken to be as they were given away.
+    All matrices of one model share their index arrays, which are read-only. `out`, a result at
+    another point, is overwritten and returned: only the entries that depend on the point are
+    written, and the others are assumed to be unchanged.
 
     Raises `LimitError` where it would take more than `limit` bytes, and `InputError` where `out`
     has another pattern.
@@ -80,7 +80,7 @@ def pattern(J: Jacobian, *, limit: int = DENSE_LIMIT) -> csr_array[Any]:
 
 
 def method_of(J: Jacobian, limit: int) -> Method:
-    """How the entries of J are found; for the Jacobian of a model, as at other points of it."""
+    """How the entries of J are found; the Jacobian of a model keeps its method for all points."""
     if isinstance(J, Hessian):
         return plan(J.J, limit, symmetric=True).method
     if isinstance(J, Linearization):
@@ -89,7 +89,11 @@ def method_of(J: Jacobian, limit: int) -> Method:
 
 
 def fresh(method: Method, J: Jacobian) -> csr_array[Any]:
-    """A new matrix, whose numbers are its own."""
+    """A new matrix with numbers of its own.
+
+    The index arrays are shared and read-only: what would change them in place, such as
+    `eliminate_zeros`, needs a `copy()` of the matrix first.
+    """
     pattern = method.pattern
     pattern.indices.flags.writeable = pattern.indptr.flags.writeable = False
     matrix = copy(pattern)  # of the object, not of its arrays
@@ -98,7 +102,7 @@ def fresh(method: Method, J: Jacobian) -> csr_array[Any]:
 
 
 def refreshed(method: Method, J: Jacobian, out: Any) -> csr_array[Any]:
-    """`out` with the numbers of J; those that are the same at all points are not written again.
+    """`out` with the numbers of J; entries that are constant are not written again.
 
     Raises `InputError` where `out` does not have the shape, dtype and pattern of J.
     """
@@ -115,7 +119,7 @@ def refreshed(method: Method, J: Jacobian, out: Any) -> csr_array[Any]:
 
 
 def mismatch(out: Any, pattern: csr_array[Any], dtype: Any) -> str | None:
-    """What of a matrix does not fit; None if it fits."""
+    """Why a matrix cannot take the numbers; None where it can."""
     if not isinstance(out, csr_array):
         return f"out is of type {type(out).__name__}, not csr_array"
     if (out.shape, out.dtype) != (pattern.shape, dtype):

@@ -34,10 +34,11 @@ FUSED = 64
 
 
 class Accumulated:
-    """The pattern, the numbers that never change, and the program of those that do.
+    """The pattern, the constant numbers, and the program that computes all other numbers.
 
-    `backward` sweeps from the outputs, which is less work where they are few. `products` count
-    where the operators hold both factors, which else would not be there at the next point.
+    `backward` sweeps from the outputs, which is less work where there are few of them. Of
+    `products`, those are used whose two factors the operators hold as well, so that both are there
+    at the next point.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Accumulated:
         self.chooses = isinstance(operator, Dag) and has_choices(operator)
 
     def _lay_out(self, A: Symbolic) -> None:
-        """data = constants, but for coefficient ∘ x[variable] at the moving entries."""
+        """data = constants, except for coefficient ∘ x[variable] at the moving entries."""
         dtype = self.program.dtype
         terms, moving = A.terms, np.flatnonzero(A.terms.variable)
         self.constants = np.where(terms.variable == 0, terms.coefficient, 0).astype(dtype)
@@ -70,11 +71,11 @@ class Accumulated:
         return self.by_operators is not None and self.by_operators.fits(self._held(operator))
 
     def knows(self, tape: Filled | None) -> bool:
-        """Whether the residuals of a point are enough, without its operators."""
+        """Whether the residuals at a point suffice, without the operators made of them."""
         return self._reading(tape) is not None
 
     def learn(self, operator: Jacobian, tape: Filled | None) -> None:
-        """Find what is read of the operators among the residuals that they were made of."""
+        """Find the arrays that are read of the operator among the residuals that it was made of."""
         if tape is None or self.by_operators is None or not tape.template.rigid:
             return
         read = [identity(array) for array in self.by_operators.of(self._held(operator))]
@@ -90,7 +91,7 @@ class Accumulated:
         return data
 
     def _in_turn(self, arrays: Iterable[np.ndarray], data: np.ndarray) -> None:
-        """Stage by stage, by NumPy."""
+        """Stage by stage, in NumPy."""
         x = self.program.run(arrays)
         self.moving.write(scaled(self.coefficient, x[self.variable]), data)
         self.program.done(x.x)
@@ -99,7 +100,7 @@ class Accumulated:
     def fused(self) -> Callable[[Iterable[np.ndarray], np.ndarray], None]:
         """All stages and the writing as one function; raises `InputError` without numba.
 
-        So many stages that numba would compile for minutes are taken in turn.
+        Where numba would compile for minutes, the stages run one after the other.
         """
         optional("numba", "numba")
         if len(self.program.stages) > FUSED:
@@ -110,7 +111,7 @@ class Accumulated:
         return Fused(self.program, self.variable, self.coefficient, at)
 
     def _read(self, operator: Jacobian) -> list[np.ndarray]:
-        """The arrays of the program, from the residuals if these are enough."""
+        """The arrays of the program, from the residuals where these suffice."""
         tape = undrawn(operator)
         found = self._reading(tape)
         if tape is not None and found is not None:
@@ -119,7 +120,7 @@ class Accumulated:
         return self.by_operators.of(self._held(operator))
 
     def _reading(self, tape: Filled | None) -> Reading | None:
-        """How the residuals of a point are read; None where they are not enough."""
+        """How the residuals at a point are read; None where they do not suffice."""
         form, found = self.by_tape or (None, None)
         if tape is None or found is None or tape.template is not form:
             return None
@@ -135,15 +136,16 @@ class Accumulated:
 
 
 def held_by(operator: Jacobian) -> dict[int, np.ndarray]:
-    """The arrays of an operator, by numbers; a program holds none, and has its matrix instead."""
+    """The arrays of an operator, by number, and the matrices of programs, which hold no arrays."""
     matrices = [part.matrix for part in everything_in(operator) if isinstance(part, Part)]
     return {**dict(enumerate(operator.arrays())), **{-1 - k: m for k, m in enumerate(matrices)}}
 
 
 class Symbolic:
-    """A in rows: the terms k of row i are those from indptr[i] to indptr[i + 1].
+    """A sparse matrix with a known pattern, whose numbers a program computes.
 
-    They are sorted by column, one for each place. Indices are narrow where that is enough.
+    The terms of row i are terms[indptr[i] : indptr[i + 1]], sorted by column, one for each place.
+    Indices have 32 bits where that is enough.
     """
 
     def __init__(
@@ -152,7 +154,7 @@ class Symbolic:
         self.shape, self.indptr, self.terms, self.program = shape, indptr, terms, program
 
     def under(self, operator: Jacobian) -> Symbolic:
-        """operator · A, laid out some rows at a time."""
+        """operator · A, some rows at a time."""
         E = self.program.entries(operator).by_row()
         counts = np.diff(self.indptr)[E.columns]
         parts: list[Symbolic | int] = [
@@ -162,7 +164,7 @@ class Symbolic:
         return self.stacked(parts)
 
     def _under(self, E: Terms, counts: np.ndarray, top: int, height: int) -> Symbolic:
-        """Rows of the product, where E holds those of the left factor."""
+        """Rows of the product, where E holds the same rows of the left factor."""
         k, at = expanded(self.indptr[E.columns], counts)
         A = self.terms
         variable = self.program.product(E.variable[k], A.variable[at])
@@ -219,7 +221,7 @@ def unit(n: int, program: Program) -> Symbolic:
 
 
 def assembled(shape: tuple[int, int], terms: Terms, program: Program) -> Symbolic:
-    """The matrix with these terms: sorted, those at one place added, known zeros left out."""
+    """The matrix of some terms: sorted, terms at one place added up, known zeros left out."""
     place = terms.rows * np.int64(shape[1]) + terms.columns
     if not np.all(place[1:] > place[:-1]):
         order = np.argsort(place, kind="stable")
@@ -236,7 +238,7 @@ def assembled(shape: tuple[int, int], terms: Terms, program: Program) -> Symboli
 def in_rows(
     shape: tuple[int, int], counts: np.ndarray, terms: Terms, program: Program
 ) -> Symbolic:
-    """The matrix with sorted terms, so many in each row."""
+    """The matrix of sorted terms, `counts` of them in each row."""
     narrow = np.int32 if max(*shape, program.length) < 2**31 else np.int64
     rows = np.repeat(np.arange(shape[0], dtype=narrow), counts)
     columns, variable = (a.astype(narrow, copy=False) for a in (terms.columns, terms.variable))

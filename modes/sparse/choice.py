@@ -1,4 +1,4 @@
-"""Choice: accumulate local matrices, or colour a pattern and take products; what costs less."""
+"""Choice: accumulate local matrices, or colour the pattern and take products: what costs less."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from .program import Product
 from .sweep import swept
 
 LAID_OUT = 2e-8
-"""Seconds by which laying out a term takes longer than finding where it stands."""
+"""Seconds that laying out a term takes longer than finding its place."""
 
 COLORED = 1e-7
-"""Seconds for finding the colours, for each entry."""
+"""Seconds for each entry that finding the colours takes."""
 
 Fixed = Container[int] | None
 """The ids of the operators whose numbers never change; None for all of them."""
 
 
 class Method(Protocol):
-    """How the entries of J are found: in the order of `pattern`."""
+    """How the entries of J are found, in the order of `pattern`."""
 
     @property
     def pattern(self) -> csr_array[Any]:
@@ -40,13 +40,13 @@ class Method(Protocol):
         """Whether it works for an operator of the same structure."""
 
     def knows(self, tape: Filled | None) -> bool:
-        """Whether it works for the residuals of a point as well, whatever the operators are."""
+        """Whether the residuals at a point suffice, whatever the operators are."""
 
     def learn(self, operator: Jacobian, tape: Filled | None) -> None:
-        """Of an operator that fits, and of the residuals that it was made of."""
+        """Take note of an operator that fits, and of the residuals that it was made of."""
 
     def values(self, operator: Jacobian, out: np.ndarray | None = None) -> np.ndarray:
-        """The entries of an operator; into `out`, at least those that are not the same always."""
+        """The entries of an operator; into `out`, at least the entries that are not constant."""
 
 
 def method(
@@ -69,7 +69,7 @@ def method(
 
 
 def estimate(operator: Jacobian) -> tuple[float, float]:
-    """The terms of a sweep that finds all entries, and how many entries there are, about."""
+    """About how many terms a sweep for all entries has, and how many entries there are."""
     tally, n = Tally(), operator.shape[1]
     found = swept(operator, Estimated(n, n, n, tally))
     return tally.terms, found.entries

@@ -1,7 +1,7 @@
 """Fused: a program of numbers as loops that numba compiles, for a J that is compiled for numba.
 
 Every stage is a loop over the numbers that it makes. Stages of one length that read each other
-number by number share one, and what nobody reads outside of it is never written down.
+number by number share a loop, and numbers that no other loop reads are never stored.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from .stages import Added, Index, Multiplied, Numbers, Spread, Stage
 
 
 class Loop:
-    """A loop over so many numbers.
+    """A loop over `length` numbers.
 
-    `made` are the stretches of x that its lines compute, `busy` all those that they write.
+    `made` are the ranges of x that its lines compute, `busy` all ranges that they write.
     """
 
     def __init__(self, length: int) -> None:
@@ -28,7 +28,7 @@ class Loop:
         self.made, self.busy = list[slice](), list[slice]()
 
     def takes(self, length: int, reads: Iterable[Index]) -> bool:
-        """Whether what reads these may be in it: of what it writes, number by number alone."""
+        """Whether a line may join: it must read `busy` ranges entry by entry."""
         met = (r for r in reads if any(meets(r, (b.start, b.stop)) for b in self.busy))
         alone = all(isinstance(r, slice) and r in self.made for r in met)
         return length == self.length and alone
@@ -57,7 +57,7 @@ class Fused:
         self.program.done(x)
 
     def _text(self) -> Iterable[str]:
-        """The function, where what is read in another loop is written down."""
+        """The function; only numbers that another loop reads are stored in x."""
         names = [f"a{k}" for k in range(len(self.program.read))]
         names += [f"h{k}" for k in range(len(self.held))]
         yield f"def loop(x, {', '.join(names)}, y):"
@@ -96,7 +96,7 @@ class Fused:
             self._add(stage, n)
 
     def _add(self, stage: Added, n: int) -> None:
-        """The terms that not every sum has."""
+        """The terms that only some of the sums have."""
         for rows, variables, coefficient in stage.rounds:
             if length_of(rows) < n:
                 self.read.append(stage.made)
@@ -115,7 +115,7 @@ class Fused:
         yield f"    total += {numbers}[p] * x[{at}[p]]"
 
     def _entry(self, index: Index) -> str:
-        """An entry of x: just computed, or where it is read."""
+        """An entry of x: just computed in this loop, or read from its place."""
         if isinstance(index, slice):
             if index in self.loops[-1].made:
                 return f"t{index.start}"

@@ -1,9 +1,14 @@
 """Program: the numbers of a sparse Jacobian, from the arrays that its operators hold.
 
 Every entry is coefficient · x[variable]. x[0] = 1 is the variable of the constants, then come the
-arrays that change with the point, then what stages compute of those before: products of two
-variables, and sums of several. Where the entries stand, and all that is constant, was worked out
-once; at another point only x is computed anew.
+arrays that change with the point, then the numbers that stages compute from earlier variables:
+products of two variables, and sums of several. Places and constants are worked out once; at another
+point only x is computed anew.
+
+`Terms` are entries in coordinates, `Reading` says from which arrays at a point a program reads, and
+`products` finds tensors that the model computes by Mul and that the program can use: in the
+derivative of u ∘ u ∘ u stands u ∘ u, twice as a product of two residuals and once as a residual.
+As one variable, the three are 3 u².
 """
 
 from __future__ import annotations
@@ -23,10 +28,10 @@ from ..tape.record import Entry
 from .stages import Index, Multiplied, Stage, added
 
 KEPT = 2**24
-"""Bytes of room for variables that are kept from one point to the next."""
+"""Room for variables up to so many bytes is kept from one point to the next."""
 
 IN_X = -1
-"""Where x itself stands in the list of all arrays."""
+"""The index of x itself in the list of all arrays."""
 
 
 class Program:
@@ -51,7 +56,7 @@ class Program:
         self._idle: deque[np.ndarray] = deque()
 
     def entries(self, operator: Jacobian) -> Terms:
-        """The entries of an operator that is no composite."""
+        """The entries of an operator that is not composed of others."""
         E = entries(operator)
         if not E.held or self.fixed is None or id(operator) in self.fixed:
             E = E.known()
@@ -61,7 +66,7 @@ class Program:
         return Terms(E.rows, E.columns, variable, np.broadcast_to(E.weights, E.rows.shape))
 
     def start(self, key: Key) -> int:
-        """Where an array of this identity stands in x; the same one stands there once."""
+        """Where the array of this identity starts in x, which holds each array once."""
         if key not in self.starts:
             self.starts[key] = self._multiplied(key) if key in self.products else self._read(key)
         return self.starts[key]
@@ -77,7 +82,7 @@ class Program:
         return int(self.multiplied(left, right)[0])
 
     def product(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """The variables left · right, other ones where neither is constant."""
+        """The variables left · right; new ones where neither factor is constant."""
         product = np.maximum(left, right).astype(np.int64, copy=False)
         new = np.flatnonzero(np.minimum(left, right))
         if len(new):
@@ -86,7 +91,7 @@ class Program:
         return product
 
     def known(self, left: np.ndarray, right: np.ndarray) -> np.ndarray | None:
-        """The variables left · right where they stand in the product of two arrays."""
+        """The variables left · right where they are entries of a known product of two arrays."""
         for product, (a, b) in self.products.items():
             for first, second in ((a, b), (b, a)):
                 at, same = self.places(left, first), self.places(right, second)
@@ -129,9 +134,9 @@ class Program:
         return slice(self.length - n, self.length)
 
     def close(self, reads: Iterable[Index]) -> None:
-        """All stages are known, and what is read of x afterwards: which arrays need a copy in x.
+        """Decide which arrays need a copy in x, when all stages and later reads of x are known.
 
-        A stretch of one array is read where it is; an index, or what spans several, in x.
+        A range of one array is read from the array; an index, or a range over several, from x.
         """
         spans = [(span.start, span.stop) for span in self.read.values()]
         indices = [*(read for stage in self.stages for read in stage.reads), *reads]
@@ -147,7 +152,7 @@ class Program:
             self._write_over(stage, indices)
 
     def _write_over(self, stage: Stage, indices: Iterable[Index]) -> None:
-        """What nobody else reads has the room that the numbers of a stage take."""
+        """Let a stage overwrite its operand where nothing else reads it."""
         made, over = stage.made, stage.over
         if over is None or all(over != before.made for before in self.stages):
             return
@@ -158,7 +163,7 @@ class Program:
             self.direct[made.start, made.stop] = place
 
     def run(self, arrays: Iterable[np.ndarray]) -> Variables:
-        """All variables, where the arrays have these values, in room that `done` takes back."""
+        """All variables for some values of the arrays, in room that `done` takes back."""
         x, flat = self.room(arrays)
         variables = Variables(x, [*flat, x], self.direct)
         for stage in self.stages:
@@ -166,7 +171,7 @@ class Program:
         return variables
 
     def room(self, arrays: Iterable[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Room for all variables, with those that must be copied, and the arrays as vectors."""
+        """Room for all variables, with the arrays that need a copy, and all arrays as vectors."""
         flat = [np.ascontiguousarray(array, self.dtype).reshape(-1) for array in arrays]
         try:
             x = self._idle.pop()  # without asking first: another thread may take the last one
@@ -179,13 +184,13 @@ class Program:
         return x, flat
 
     def done(self, x: np.ndarray) -> None:
-        """The room may be used again, if it is not so large that it had better be given back."""
+        """Keep the room for the next run, unless it is large."""
         if x.nbytes <= KEPT:
             self._idle.append(x)
 
 
 class Variables:
-    """The numbers x, some in the arrays that they come from, some in the room of others."""
+    """The numbers x, some of which lie in their own array or in the room of another variable."""
 
     def __init__(
         self, x: np.ndarray, flat: list[np.ndarray],
@@ -207,7 +212,7 @@ def size_of(key: Key) -> int:
 
 
 def meets(index: Index, span: tuple[int, int]) -> bool:
-    """Whether an index reads something between two places."""
+    """Whether an index reads anything between two places."""
     start, stop = span
     if isinstance(index, slice):
         return bool(index.start < stop and start < index.stop)
@@ -215,7 +220,7 @@ def meets(index: Index, span: tuple[int, int]) -> bool:
 
 
 def inside(index: slice, span: tuple[int, int]) -> bool:
-    """Whether a stretch lies between two places."""
+    """Whether a range lies between two places."""
     return bool(span[0] <= index.start and index.stop <= span[1])
 
 
@@ -230,7 +235,7 @@ def check_length(variables: int, dtype: np.dtype[Any], limit: int) -> None:
 
 
 STRIP = 2**21
-"""Terms that are laid out at a time: a hundred bytes each, whatever the size of the matrix."""
+"""Terms that are laid out at a time, about a hundred bytes each."""
 
 
 @dataclass(frozen=True)
@@ -265,22 +270,22 @@ def joined(parts: list[Terms]) -> Terms:
 
 
 def expanded(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For stretches of `counts` from `starts`: which stretch, and where, for every position.
+    """Ranges of `counts` places from `starts`: for every place its range, and the place itself.
 
     >>> expanded(np.array([5, 0]), np.array([2, 1]))
     (array([0, 0, 1]), array([5, 6, 0]))
     """
     if np.all(counts == 1):
         return np.arange(len(counts)), starts
-    stretch = np.repeat(np.arange(len(counts)), counts)
+    owner = np.repeat(np.arange(len(counts)), counts)
     before = np.cumsum(counts) - counts
-    return stretch, np.arange(len(stretch)) + (starts - before)[stretch]
+    return owner, np.arange(len(owner)) + (starts - before)[owner]
 
 
 def strips(rows: np.ndarray, counts: np.ndarray, m: int) -> Iterator[tuple[slice, int, int]]:
-    """Cuts entries, sorted by row, where so many terms have come together.
+    """Cut entries, sorted by row, into strips of about `STRIP` terms.
 
-    Gives the entries of each strip of rows, its first row, and how many rows it has.
+    Yields the entries of each strip of rows, its first row, and its number of rows.
     """
     ends = np.cumsum(counts)
     full = np.searchsorted(ends, np.arange(STRIP, ends[-1] if len(ends) else 0, STRIP))
@@ -296,23 +301,23 @@ Key = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Reading:
-    """By what names the arrays that are read are known, all of them, and which are the same."""
+    """The names of the arrays that are read, and which of these are the same array."""
 
     first: tuple[Any, ...]
     names: tuple[Any, ...]
     aliases: tuple[int, ...]
 
     def fits(self, arrays: Mapping[Any, np.ndarray]) -> bool:
-        """Whether the same arrays coincide, so that what was one number is one again."""
+        """Whether the same arrays coincide as before."""
         return aliases(identity(arrays[name]) for name in self.names) == self.aliases
 
     def of(self, arrays: Mapping[Any, np.ndarray]) -> list[np.ndarray]:
-        """Those that are read, each once."""
+        """The arrays that are read, each once."""
         return [arrays[name] for name in self.first]
 
 
 def reading(wanted: Collection[Key], arrays: Mapping[Any, np.ndarray]) -> Reading | None:
-    """Where the arrays of some identities are; None where one of them is not there."""
+    """How to read the arrays of some identities; None where one is missing."""
     keys = {name: key for name, array in arrays.items() if (key := identity(array)) in wanted}
     first: dict[Key, Any] = {}
     for name, key in keys.items():
@@ -323,12 +328,12 @@ def reading(wanted: Collection[Key], arrays: Mapping[Any, np.ndarray]) -> Readin
 
 
 def identity(array: np.ndarray) -> Key:
-    """What two views of the same numbers in the same order have in common."""
+    """A key that two views of the same numbers in the same order share."""
     return array.__array_interface__["data"][0], array.shape, array.strides, array.dtype
 
 
 def aliases(keys: Iterable[Any]) -> tuple[int, ...]:
-    """For every array the first one that is the same.
+    """For every key the number of the first equal one.
 
     >>> aliases("abca")
     (0, 1, 2, 0)
@@ -346,7 +351,7 @@ class Product(NamedTuple):
 
 
 def products(entries: Iterable[Entry]) -> list[Product]:
-    """The products of a model that its own operators hold, as they hold both factors."""
+    """The products of a model whose factors and result its own operators hold."""
     made = [entry for entry in entries if entry.step.op_type == "Mul" and not entry.step.domain]
     held = {name: array for entry in made for name, array in factors(entry)}
     named = ((*entry.step.inputs, *entry.step.outputs) for entry in made)

@@ -1,4 +1,9 @@
-"""Stages: the few vectorised steps that a program of numbers is made of."""
+"""Stages: the few vectorised steps of a program of numbers, and scattering its results.
+
+`Scatter` writes numbers to places that mostly follow each other in equal steps. The diagonals of a
+stencil's matrix do: the rows of the grid are alike. Such places are written through a strided view,
+which is several times as fast as an index array.
+"""
 
 from __future__ import annotations
 
@@ -14,24 +19,24 @@ Index = np.ndarray | slice
 Numbers = np.ndarray | float
 
 ROUNDS = 8
-"""Sums of up to so many terms are computed term by term; longer ones by a sparse product."""
+"""Sums of up to so many terms are computed term by term, longer sums by a sparse product."""
 
 
 class Variables(Protocol):
-    """The numbers x, of which those of an array may lie in the array."""
+    """The numbers x, some of which may lie in the arrays that they come from."""
 
     def __getitem__(self, index: Index) -> np.ndarray: ...
 
 
 class Stage(Protocol):
-    """Computes a stretch of x from what stands before it."""
+    """Computes a range of x from the numbers before it."""
 
     reads: tuple[Index, ...]
     made: slice
 
     @property
     def over(self) -> slice | None:
-        """The stretch that may be written over, number by number, by what is made of it."""
+        """The range that the result may overwrite, number by number."""
 
     def __call__(self, x: Variables) -> None: ...
 
@@ -52,9 +57,9 @@ class Multiplied:
 
 
 class Added:
-    """x[made] = constant + Σᵣ cᵣ ∘ x[vᵣ], where each round holds a term of many sums.
+    """x[made] = constant + Σᵣ cᵣ ∘ x[vᵣ], where each round adds one term to many sums.
 
-    The first one writes the sums where it holds a term of all: with a factor, or with the constant.
+    The first round writes the sums where it has a term of all of them.
     """
 
     def __init__(
@@ -70,7 +75,7 @@ class Added:
 
     @property
     def whole(self) -> bool:
-        """Whether the first round holds a term of all sums."""
+        """Whether the first round has a term of all sums."""
         rows, made = self.rounds[0][0], self.made
         return isinstance(rows, slice) and rows.stop - rows.start == made.stop - made.start
 
@@ -111,17 +116,17 @@ def accumulate(total: np.ndarray, rows: Index, coefficient: Numbers, x: np.ndarr
 
 
 def signed(coefficient: Numbers) -> np.ufunc:
-    """a + cb for a sign c, as one call."""
+    """a + c b for a sign c, as one call."""
     return np.add if coefficient == 1 else np.subtract
 
 
 def is_zero(constant: Numbers) -> bool:
-    """Whether it need not be added."""
+    """Whether a constant is zero throughout."""
     return isinstance(constant, float) and constant == 0
 
 
 def is_sign(coefficient: Numbers) -> bool:
-    """Whether it is 1 or -1 throughout, which costs no multiplication."""
+    """Whether a coefficient is 1 or -1 throughout, which needs no multiplication."""
     return isinstance(coefficient, float) and abs(coefficient) == 1
 
 
@@ -149,12 +154,12 @@ def added(
 
 
 def scaled(coefficient: Numbers, x: np.ndarray) -> np.ndarray:
-    """coefficient ∘ x, for nothing where that is x."""
+    """coefficient ∘ x, without a copy where the coefficient is 1."""
     return x if isinstance(coefficient, float) and coefficient == 1 else coefficient * x
 
 
 def as_slice(index: np.ndarray) -> Index:
-    """Consecutive positions as a slice, which is a view where an index array is a copy.
+    """Consecutive positions as a slice, because a slice gives a view and an index array a copy.
 
     >>> as_slice(np.array([3, 4, 5]))
     slice(3, 6, None)
@@ -169,12 +174,12 @@ def as_slice(index: np.ndarray) -> Index:
 
 
 def uniform(numbers: np.ndarray) -> Numbers:
-    """One number where all are that one."""
+    """A single number where all numbers are equal."""
     return float(numbers[0]) if len(numbers) and np.all(numbers == numbers[0]) else numbers
 
 
 LONG, PLATES = 16, 8
-"""The shortest run of equal steps that counts, and the most plates of equal runs."""
+"""The shortest run of equal steps that counts, and the most plates."""
 
 
 @dataclass(frozen=True)
@@ -242,7 +247,7 @@ class Scatter:
 
 
 def plates(at: np.ndarray) -> Iterator[Plate]:
-    """The long runs of equal steps, equal runs that follow in equal distances as one plate."""
+    """The long runs of equal steps; equal runs at equal distances are one plate."""
     steps = np.diff(at)
     heads = np.flatnonzero(np.diff(steps, prepend=steps[:1] - 1))
     lengths = np.diff(heads, append=len(steps)) + 1
@@ -258,7 +263,7 @@ def plates(at: np.ndarray) -> Iterator[Plate]:
 
 
 def alike(kinds: list[list[int]], spots: list[list[int]]) -> int:
-    """How many runs at the beginning have one length and one step, and the same distances."""
+    """How many of the first runs have equal lengths, steps and distances."""
     gaps = ([b - a for a, b in zip(*pair, strict=True)] for pair in pairwise(spots))
     same = (kind == kinds[0] for kind in kinds[1:])
     first: list[int] | None = None

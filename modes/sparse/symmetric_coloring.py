@@ -1,8 +1,13 @@
-"""Star: colours from which a symmetric matrix is read directly, fewer than its rows share.
+"""Symmetric colouring: star and acyclic colourings, which need fewer products than columns do.
 
 A colouring of a graph is a star colouring if neighbours differ and no path of four vertices has
 only two colours. Then entry (i, j) stands alone in row i of the product of colour j, or in row j
 of the product of colour i (Gebremedhin, Manne and Pothen, What color is your Jacobian?, 2005).
+
+A colouring is acyclic if neighbours differ and no cycle has only two colours. Row i of the product
+of colour d holds the sum of the entries (i, j) with j of that colour. The unknowns that two colours
+share form a forest, which is solved from its leaves (Gebremedhin, Tarafdar, Manne and Pothen, New
+acyclic and star coloring algorithms, 2007).
 """
 
 from __future__ import annotations
@@ -20,7 +25,7 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components
 from scipy.sparse.linalg import splu
 
 PATHS = 2 * 10**6
-"""Paths of three vertices that are looked at, one by one: about a second."""
+"""At most so many paths of three vertices are looked at, one by one: about a second."""
 
 
 def star(pattern: csr_array[Any]) -> np.ndarray | None:
@@ -52,10 +57,11 @@ def neighbours(pattern: csr_array[Any]) -> list[list[int]] | None:
 def forbidden(
     v: int, near: list[list[int]], color: list[int], around: list[Counter[int]]
 ) -> set[int]:
-    """The colours that v cannot have; `around` counts those of the neighbours of each vertex.
+    """The colours that v cannot have; `around` counts the colours of each vertex's neighbours.
 
-    Those of the neighbours w, and that of a neighbour x of w if the path of two colours would go
-    on: beyond x by a vertex coloured as w, or beyond v by another neighbour coloured as w.
+    These are the colours of the neighbours w, and the colour of a neighbour x of w if the path of
+    two colours would go on: beyond x by a vertex coloured as w, or beyond v by another neighbour
+    coloured as w.
     """
     barred = set[int]()
     for w in near[v]:
@@ -68,9 +74,9 @@ def forbidden(
 
 
 def places(pattern: csr_array[Any], color: np.ndarray) -> np.ndarray:
-    """Where to read each entry (i, j): in row i of the product of colour j, if it is alone there.
+    """Where to read each entry (i, j): in row i of the product of colour j where it stands alone.
 
-    Else in row j of the product of colour i.
+    Otherwise in row j of the product of colour i.
     """
     n, width = len(color), int(color.max(initial=-1)) + 1
     i, j = coordinates(pattern)
@@ -92,8 +98,8 @@ Groups = Mapping[int, list[int]]
 def acyclic(pattern: csr_array[Any]) -> np.ndarray | None:
     """A greedy acyclic colouring of a symmetric pattern, vertices with many neighbours first.
 
-    None where that would take long. The slots (vertex, colour) are joined by the entries: that of
-    v and w joins (v, colour of w) to (w, colour of v), and a cycle is one of two colours.
+    None where that would take long. The entries join the slots (vertex, colour): the entry of v and
+    w joins (v, colour of w) to (w, colour of v), and a cycle of slots is a cycle of two colours.
     """
     near = neighbours(pattern)
     if near is None:
@@ -126,10 +132,10 @@ def is_free(c: int, groups: Groups, trees: DisjointSet) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Substitution:
-    """h = (I + C)⁻¹ b: slot p holds the sum of its entry and of those of the slots below it in C.
+    """h = (I + C)⁻¹ b: slot p of b is the sum of its own entry and the entries of the slots below.
 
-    `order` has what is below first, so that the matrix is `triangle`. Rounding errors of b add up
-    along the way, which may be as long as a matrix has rows.
+    `order` has lower slots first, so that the matrix is the lower `triangle`. Rounding errors of b
+    add up along a branch, which may be as long as the matrix has rows.
     """
 
     order: np.ndarray
@@ -146,7 +152,7 @@ class Substitution:
 def substitution(pattern: csr_array[Any], color: np.ndarray) -> tuple[Substitution, np.ndarray]:
     """How the slots colour · n + row are solved for, and the slot of every entry.
 
-    Each tree of slots is hung up at one of them; an entry is that of its lower end.
+    Each tree of slots is hung up at one slot; an entry belongs to the lower of its two slots.
     """
     n, (i, j) = len(color), coordinates(pattern)
     here, there = color[j] * n + i, color[i] * n + j

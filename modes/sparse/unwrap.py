@@ -1,4 +1,4 @@
-"""Faces: what stands behind an operator that only adds names, an engine or a plan to another."""
+"""Unwrap: the operator inside one that only adds names, an engine or a plan."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..tape.template import Filled
 
 @singledispatch
 def unwrap(operator: Jacobian) -> Jacobian:
-    """The operator without its faces, its numbers where the rules put them."""
+    """The operator without wrappers, its numbers where the rules put them."""
     return operator
 
 
@@ -37,13 +37,13 @@ def _(operator: Compiled | Symmetric) -> Jacobian:
 
 
 def engine_of(operator: Jacobian) -> str | None:
-    """The engine that the Jacobian of a model was compiled for, if one was named."""
+    """The engine that the Jacobian of a model was compiled for, where one was named."""
     J = operator.J if isinstance(operator, Hessian) else operator
     make = J.make if isinstance(J, Linearization) else None
     return make.keywords.get("engine") if isinstance(make, partial) else None
 
 
 def undrawn(operator: Jacobian) -> Filled | None:
-    """The residuals of the Jacobian of a model, where its operators are not there yet."""
+    """The residuals of the Jacobian of a model whose operators are not made yet."""
     J = operator.J if isinstance(operator, Hessian) else operator
     return J.tape if isinstance(J, Linearization) else None
