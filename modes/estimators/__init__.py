@@ -1,6 +1,6 @@
-"""Estimators: what a few products tell of an operator, and what its structure tells exactly.
+"""Estimators: traces, norms and spectra from a few products, or exactly from structure.
 
-All of them show on a terminal how many products they took so far; `progress=False` is silent, see
+All of them show on a terminal how many products they have taken; `progress=False` is silent, see
 `onnxjac.progress`.
 """
 

@@ -1,4 +1,4 @@
-"""Estimate: what an estimator takes, a counted operator and random probes, and what it gives."""
+"""Estimate: the result of an estimator, and its input: a counted operator and random probes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from ...jacobians.progress import Tick, counting
 class Estimate(Shown):
     """value ± error after so many products, found by `method`.
 
-    `error` is one standard error, of the shape of the value, unless the function says otherwise;
-    it is zero where `method` starts with "exact". A product with the transpose counts as one.
+    `error` is one standard error, in the shape of the value, unless the function says otherwise;
+    it is zero where `method` starts with "exact". Products with the transpose count as well.
 
     >>> Estimate(12.5, 0.25, 60, "XTrace")
     12.5 ± 0.25 (XTrace, 60 products)
@@ -49,7 +49,7 @@ class Estimate(Shown):
 
 
 def _text(value: Any) -> str:
-    """A number to six digits, an array by its shape, an operator as it prints itself."""
+    """A number to six digits, an array by its shape, an operator by its repr."""
     if isinstance(value, np.ndarray) and value.ndim:
         return f"array of shape {value.shape}"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
@@ -63,7 +63,7 @@ def mean(samples: np.ndarray) -> tuple[Any, Any]:
 
 
 Columns = np.ndarray
-"""Columns that go through the operator together."""
+"""Columns that are multiplied together."""
 
 
 class Probed:
@@ -84,7 +84,7 @@ class Probed:
         return self._product(self.A.rmatmat, U, self.shape[1])
 
     def _product(self, product: Callable[[Columns], Columns], V: Columns, rows: int) -> Columns:
-        """Some columns at a time, so that memory stays bounded and progress is seen."""
+        """Some columns at a time, which bounds memory and shows progress."""
         columns = V[:, None] if V.ndim == 1 else V
         found = np.empty((rows, columns.shape[1]))
         width = max(1, CHUNK // (8 * max(*self.shape, 1)))
@@ -109,14 +109,14 @@ def signs(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
 
 
 def square(P: Probed) -> int:
-    """n of an n×n operator; another raises `InputError`."""
+    """n of an n×n operator; raises `InputError` for other shapes."""
     if P.shape[0] != P.shape[1]:
         raise InputError(f"this needs a square operator, not one of shape {P.shape}")
     return int(P.shape[1])
 
 
 def is_symmetric(matrices: np.ndarray, eps: float) -> bool:
-    """Whether real matrices of numbers that are right to eps are symmetric, up to rounding."""
+    """Whether real matrices, accurate to eps, are symmetric up to rounding."""
     if matrices.shape[-1] != matrices.shape[-2] or np.iscomplexobj(matrices):
         return False
     skew = np.abs(matrices - matrices.swapaxes(-1, -2)).max(initial=0)
@@ -125,7 +125,7 @@ def is_symmetric(matrices: np.ndarray, eps: float) -> bool:
 
 
 def symmetric(P: Probed, rng: np.random.Generator) -> int:
-    """n of a symmetric operator; ⟨u, A v⟩ = ⟨A u, v⟩ is tried on one pair, where A.T is not A."""
+    """n of a symmetric operator; where A.T is not A, ⟨u, A v⟩ = ⟨A u, v⟩ is tested on one pair."""
     n = square(P)
     if getattr(P.A, "T", None) is P.A:
         return n

@@ -1,4 +1,4 @@
-"""Exact: the diagonal of A and the squared norms of its columns, by structure or entry by entry."""
+"""Exact: diagonals, column norms and spectra by structure, by sparse entries or by products."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ TERM = 1.5e-7
 STRUCTURE, SPARSE, PRODUCTS = "exact by structure", "exact by sparse entries", "exact by products"
 
 Found = tuple[np.ndarray, str]
-"""Numbers, and how they were found."""
+"""Numbers, and the method that found them."""
 
 
 def known_diagonal(A: Any) -> Found | None:
-    """diag(A) without a product: by structure, or from sparse entries where these are few."""
+    """diag(A) without a product: by structure, or from sparse entries where there are few."""
     found = diagonal_of(A)
     if found is not None:
         return found, STRUCTURE
@@ -61,7 +61,7 @@ def known_diagonal(A: Any) -> Found | None:
 
 
 def exact_diagonal(P: Probed) -> Found:
-    """diag(A), by n products if it must be."""
+    """diag(A), with n products where nothing else determines it."""
     return known_diagonal(P.A) or (diagonal_by_products(P), PRODUCTS)
 
 
@@ -92,14 +92,14 @@ def column_squares(P: Probed) -> Found:
 
 
 def units(n: int, first: int, width: int = 64) -> Iterator[tuple[int, int, np.ndarray]]:
-    """The unit vectors e₀, e₁, … of length n as columns, and from where to where."""
+    """The first unit vectors of length n as columns, in chunks with their start and stop."""
     for start in range(0, first, width):
         stop = min(start + width, first)
         yield start, stop, np.eye(n, stop - start, -start)
 
 
 def few_entries(A: Any) -> bool:
-    """Whether all kinds in A say where their entries stand, and these cost less than products."""
+    """Whether all operators in A know the places of their entries, at less cost than products."""
     if not isinstance(A, Jacobian) or any(map(foreign, leaves(A))):
         return False
     accumulating = TERM * min(estimate(A)[0], estimate(A.T)[0])
@@ -107,7 +107,7 @@ def few_entries(A: Any) -> bool:
 
 
 def leaves(operator: Jacobian) -> Iterator[Jacobian]:
-    """What an operator is composed of, without composites and faces."""
+    """The operators that an operator is composed of, without composites and wrappers."""
     behind = unwrap(operator)
     inner = parts(behind)
     if behind is not operator:
@@ -121,7 +121,7 @@ def leaves(operator: Jacobian) -> Iterator[Jacobian]:
 
 @singledispatch
 def diagonal_of(operator: Any) -> np.ndarray | None:
-    """diag(A) by structure, or None where structure does not tell.
+    """diag(A) by structure, or None where structure does not determine it.
 
     >>> J = Dense(np.array([[1.0, 2.0], [3.0, 4.0]]))
     >>> diagonal_of(J.T @ Diagonal(np.array([10.0, 1.0])) @ J)
@@ -181,7 +181,7 @@ def _(operator: Dag | Block) -> np.ndarray | None:
 
 
 def _all_of(found: list[np.ndarray | None]) -> list[np.ndarray] | None:
-    """All that were found; None where one is missing."""
+    """All parts; None where one is missing."""
     known = [part for part in found if part is not None]
     return known if len(known) == len(found) else None
 
@@ -221,7 +221,7 @@ def _of_mirrored(factors: tuple[Jacobian, ...]) -> np.ndarray | None:
 
 
 def mirrored(left: Jacobian, right: Jacobian) -> bool:
-    """Whether one operator was made as the transpose of the other."""
+    """Whether one operator is the transpose of the other, by construction."""
     a, b = unwrap(left), unwrap(right)
     same = a is b.T or b is a.T
     return same or getattr(a, "mirror", None) is b or getattr(b, "mirror", None) is a
@@ -231,7 +231,7 @@ DENSE = 2000
 """Up to so many rows and columns a dense decomposition takes less than seconds."""
 
 Solve = Callable[[np.ndarray], np.ndarray | None]
-"""(*batch, m, n) -> (*batch, min(m, n)), or None where the matrices are not what it takes."""
+"""(*batch, m, n) -> (*batch, min(m, n)), or None for matrices that it does not take."""
 
 
 def eigenvalues(matrices: np.ndarray) -> np.ndarray | None:
@@ -247,7 +247,7 @@ def singular_values(matrices: np.ndarray) -> np.ndarray | None:
 
 
 def by_products(P: Probed, solve: Solve) -> np.ndarray | None:
-    """The spectrum of the dense matrix, from as many products as the smaller side has."""
+    """The spectrum of the dense matrix, from min(m, n) products."""
     m, n = P.shape
     matrix = P @ np.eye(n) if n <= m else P.adjoint(np.eye(m)).T
     if solve is not eigenvalues:
@@ -259,7 +259,7 @@ def by_products(P: Probed, solve: Solve) -> np.ndarray | None:
 
 @singledispatch
 def spectrum(operator: Any, solve: Solve) -> np.ndarray | None:
-    """All of λ or σ in no order, or None where structure does not tell.
+    """All λ or σ, unsorted, or None where structure does not determine them.
 
     >>> K = Kron(np.diag([1.0, 2.0]), np.diag([3.0, 5.0]), ())
     >>> spectrum(K, eigenvalues)
@@ -284,14 +284,14 @@ def _(operator: Dense, solve: Solve) -> np.ndarray | None:
 
 @spectrum.register
 def _(operator: BlockDiagonal, solve: Solve) -> np.ndarray | None:
-    """Those of all blocks."""
+    """The values of all blocks."""
     found = solve(operator.blocks) if min(operator.blocks.shape[-2:]) <= DENSE else None
     return None if found is None else found.ravel()
 
 
 @spectrum.register
 def _(operator: Kron, solve: Solve) -> np.ndarray | None:
-    """All products of one of A and one of B; those that a rectangular factor lacks are zero."""
+    """All products of a value of A and one of B, with zeros where a factor is rectangular."""
     left, right = _of_factor(operator.left, solve), _of_factor(operator.right, solve)
     if left is None or right is None:
         return None
@@ -313,13 +313,13 @@ def _(operator: KroneckerFactored) -> np.ndarray:
 
 @spectrum.register
 def _(operator: KroneckerFactored, solve: Solve) -> np.ndarray | None:
-    """λ ≥ 0 are singular values too; none where the uses of a tensor overlap."""
+    """λ ≥ 0 are singular values as well; None where the uses of a tensor overlap."""
     return operator.eigenvalues() if operator.tiled else None
 
 
 @spectrum.register
 def _(operator: Sum, solve: Solve) -> np.ndarray | None:
-    """|λ + δ| or λ + δ, of a symmetric operator plus δ I."""
+    """|λ + δ| or λ + δ for a symmetric operator plus δ I."""
     found = undamped(operator)
     values = None if found is None else spectrum(found[0], eigenvalues)
     if found is None or values is None:
@@ -329,7 +329,7 @@ def _(operator: Sum, solve: Solve) -> np.ndarray | None:
 
 @singledispatch
 def gram_diagonal(operator: Any) -> np.ndarray | None:
-    """diag(AᵀA) by structure, or None where structure does not tell."""
+    """diag(AᵀA) by structure, or None where structure does not determine it."""
     behind = unwrap(operator)
     return None if behind is operator else gram_diagonal(behind)
 

@@ -29,8 +29,8 @@ def frobenius_norm(
 ) -> Estimate:  # fmt: skip
     """‖A‖_F = √(Σᵢⱼ Aᵢⱼ²) = √(E ‖A ω‖²) for ω of random signs.
 
-    `exact=True` takes up to min(m, n) products, `exact=False` estimates; by default it is exact
-    where structure, few sparse entries or no more than `products` products tell it.
+    `exact=True` takes up to min(m, n) products, `exact=False` estimates; by default the norm is
+    exact where structure, few sparse entries or at most `products` products determine it.
 
     Shapes: A is (m, n), the value a number, in the units of A. Raises `InputError` where A is
     complex.
@@ -60,8 +60,8 @@ def spectral_norm(
 ) -> Estimate:  # fmt: skip
     """‖A‖₂ = σ₁, the largest singular value.
 
-    `error` is a bound, no standard error: a singular value of A lies so near. The iteration ends
-    where it is rtol · σ₁; the value approaches σ₁ from below.
+    `error` is a bound, not a standard error: some singular value of A is this close. The iteration
+    ends where the error is rtol · σ₁; the value approaches σ₁ from below.
 
     Shapes: A is (m, n), the value a number, in the units of A. Raises `InputError` where A is
     complex.
@@ -86,7 +86,7 @@ def condition_number(
     """κ₂(A) = σ₁ / σₙ, the largest by the smallest singular value; infinite where that is zero.
 
     `error` follows from the bounds of both, as for `spectral_norm`. The value approaches κ from
-    below: where the iteration ran out of products, it is a lower bound, and its error infinite.
+    below. Where the iteration ran out of products, it is a lower bound, and the error is infinite.
 
     Shapes: A is (m, n) with m, n ≥ 1, the value a number without unit. Raises `InputError` where A
     is empty or complex.
@@ -108,7 +108,7 @@ def condition_number(
 
 
 def _all_values(P: Probed, exact: bool | None, products: int) -> tuple[np.ndarray | None, str]:
-    """All singular values, where they are to be had and wanted."""
+    """All singular values, where they are wanted and cheap enough."""
     if exact is False:
         return None, ""
     known = spectrum(P.A, singular_values)
@@ -119,7 +119,7 @@ def _all_values(P: Probed, exact: bool | None, products: int) -> tuple[np.ndarra
 
 
 def _ratio(found: Extremes) -> tuple[float, float]:
-    """κ and the error that those of σ₁ and σₙ make."""
+    """κ, and its error from the errors of σ₁ and σₙ."""
     first, last = float(found.values[0]), float(found.values[-1])
     if not last:
         return np.inf, 0.0

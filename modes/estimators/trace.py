@@ -1,4 +1,11 @@
-"""Trace: Σᵢ Aᵢᵢ from products with random vectors, or by structure."""
+"""Trace and diagonal from products with random vectors, or exactly from structure.
+
+XTrace and XDiag share a randomised basis of the range of A and, at no extra cost, the same basis
+without each of its probes. With Y = A Ω = Q R, let sᵢ be the unit vector along R⁻ᵀ eᵢ: then
+Q (I - sᵢ sᵢᵀ) Qᵀ projects on the range of Y without column i. Source: Epperly, Tropp and Webber,
+"XTrace: making the most of every sample in stochastic trace estimation", SIAM J. Matrix Anal. Appl.
+45, 2024.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +31,11 @@ def trace(
     """tr A = Σᵢ Aᵢᵢ of a square operator, with at most so many products.
 
     `method` is `"exact"`, `"xtrace"`, `"hutch++"` or `"hutchinson"`. By default the trace is exact
-    where structure or few sparse entries tell it, or n products suffice; else XTrace. With m
-    products the standard error falls as 1/√m for Hutchinson and as 1/m for the other two, faster
-    where the spectrum decays. It is itself an estimate: right to a factor of two with 30 products,
-    and XTrace's, whose samples share a basis, rather too small. A sum, no mean: divide by n for
-    the mean eigenvalue.
+    where structure or few sparse entries determine it, or where n products suffice; otherwise it is
+    XTrace. With m products the standard error falls as 1/√m for Hutchinson and as 1/m for the other
+    two, faster where the spectrum decays. The error is itself an estimate: right to a factor of two
+    with 30 products, and for XTrace, whose samples share a basis, rather too small. The trace is a
+    sum: divide by n for the mean eigenvalue.
 
     Shapes: A is (n, n), the value a number. Raises `InputError` where A is not square or not real,
     and for an unknown `method`. Sources: Hutchinson, 1990; Meyer et al., "Hutch++: optimal
@@ -76,8 +83,8 @@ def hutchpp(P: Probed, products: int, rng: np.random.Generator) -> Found:
 def xtrace(P: Probed, products: int, rng: np.random.Generator) -> Found:
     """The mean over i of tr Qᵢᵀ A Qᵢ + ωᵢᵀ (I - QᵢQᵢᵀ) A (I - QᵢQᵢᵀ) ωᵢ, Qᵢ without probe i.
 
-    Half of the products go into the probes and half into the basis; the rest of each probe is
-    scaled to the length that it has on average. Source: see `deflation`.
+    Half of the products are with the probes and half with the basis; the rest of each probe is
+    scaled to the length that it has on average.
     """
     n, m = P.shape[1], max(products // 2, 2)
     D = deflated(P, rng.standard_normal((n, m)))
@@ -100,7 +107,7 @@ NAMES = {"hutchinson": "Hutchinson", "hutch++": "Hutch++", "xtrace": "XTrace"}
 
 
 def chosen(method: str) -> tuple[str, Callable[[Probed, int, np.random.Generator], Found]]:
-    """The estimator of that name."""
+    """The estimator with this name, and how it is shown."""
     if method not in METHODS:
         raise InputError(f"there is no method {method!r}.{closest(method, ['exact', *METHODS])}")
     return NAMES[method], METHODS[method]
@@ -118,7 +125,8 @@ def diagonal(
     """(Aᵢᵢ)ᵢ of a square operator, with at most so many products.
 
     `method` is `"exact"` or `"xdiag"`. By default the diagonal is exact where structure or few
-    sparse entries tell it, or n products suffice; else XDiag, whose error has the same shape.
+    sparse entries determine it, or where n products suffice; otherwise it is XDiag, whose error has
+    the same shape.
 
     Shapes: A is (n, n), the value and its error (n,). Raises `InputError` where A is not square or
     not real, and for an unknown `method`. Source: Epperly, Tropp, Webber, "XTrace: making the most
@@ -145,7 +153,6 @@ def xdiag(P: Probed, products: int, rng: np.random.Generator) -> tuple[np.ndarra
     """The mean over i of diag(Qᵢ Qᵢᵀ A) + ωᵢ ∘ (I - QᵢQᵢᵀ) A ωᵢ, with Qᵢ without probe i.
 
     Half of the products are with Aᵀ. (I - QᵢQᵢᵀ) A ωᵢ = Q sᵢ (sᵢᵀ rᵢ), rᵢ column i of R.
-    Source: see `deflation`.
     """
     D = deflated(P, signs(rng, P.shape[1], max(products // 2, 2)))
     Z = P.adjoint(D.Q)
@@ -159,7 +166,7 @@ def xdiag(P: Probed, products: int, rng: np.random.Generator) -> tuple[np.ndarra
 
 @dataclass(frozen=True)
 class Deflated:
-    """Ω, Y = A Ω, its basis Q with Y = Q R, and as columns of S the directions left out."""
+    """Ω, Y = A Ω = Q R with a basis Q, and the directions sᵢ as columns of S."""
 
     probes: np.ndarray
     Y: np.ndarray
@@ -169,13 +176,13 @@ class Deflated:
 
     @property
     def full(self) -> bool:
-        """Whether Q has all of A's range, because A has a smaller rank than there are probes."""
+        """Whether Q spans the range of A, because the rank of A is below the number of probes."""
         return self.S is None
 
     def left(self, value: Any, eps: float, size: float = 1.0) -> float:
-        """What a full Q leaves out, 0 where that is rounding: ‖(I - QQᵀ) A‖_F, about, times a size.
+        """About ‖(I - QQᵀ) A‖_F times a size, for a full Q; 0 where that is rounding.
 
-        E ‖(I - QQᵀ) A ω‖² is its square, and the last diagonal entry of R one such length.
+        Its square is E ‖(I - QQᵀ) A ω‖², and the smallest diagonal entry of R is one such length.
         """
         found = size * float(np.abs(np.diag(self.R)).min())
         return found if found > len(self.R.T) * 10 * eps * float(np.abs(value).max()) else 0.0

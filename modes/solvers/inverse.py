@@ -1,4 +1,4 @@
-"""Inverse: an operator whose product solves a linear system with another one."""
+"""Inverse: an operator whose product solves a linear system."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Inverse(Jacobian):
         return found.reshape(*_lead(v, self.in_shape), *self.out_shape)
 
     def _transpose(self) -> Jacobian:
-        """A⁻ᵀ, with the same preconditioner transposed; for a right factor none is known."""
+        """A⁻ᵀ, with the preconditioner transposed; a right factor cannot be."""
         if self.operator.T is self.operator:
             return self
         M = self.preconditioner
@@ -105,7 +105,7 @@ class Inverse(Jacobian):
         return f"({self.operator!r})⁻¹, by {self.solver}"
 
     def check(self, converged: bool, residual: float) -> None:
-        """Raises `NotConverged` where the iteration ended elsewhere than at a solution."""
+        """Raises `NotConverged` where the iteration did not end at a solution."""
         if not converged:
             raise NotConverged(
                 f"{self.solver} did not solve with an operator of shape {self.operator.shape} to "
@@ -120,7 +120,7 @@ def _lead(v: np.ndarray, shape: Shape) -> Shape:
 
 
 def krylov(solve: Callable[..., tuple[np.ndarray, int]]) -> Callable[[Inverse, np.ndarray], Any]:
-    """A solver of SciPy for square systems, restarted where its own residual was too optimistic."""
+    """A solver of SciPy for square systems, restarted while the true residual is too large."""
 
     def solved(inv: Inverse, b: np.ndarray) -> np.ndarray:
         A, M, left = double(inv.operator), inv.preconditioner, Budget(inv.maxiter)
@@ -177,12 +177,12 @@ def neumann(inv: Inverse, b: np.ndarray) -> np.ndarray:
 
 
 def double(operator: Any) -> Any:
-    """The same products, for iterations that compute in double precision."""
+    """The same products, as an operator in double precision."""
     return LinearOperator(operator.shape, operator.matvec, operator.rmatvec, dtype=np.float64)
 
 
 RESTARTS = 5
-"""How often a solver that says it is done is sent back."""
+"""How often a solver is started until the true residual is small enough."""
 
 SOLVERS = {"cg": krylov(cg), "minres": krylov(minres), "lsmr": by_lsmr, "neumann": neumann}
 HINTS = {

@@ -1,4 +1,9 @@
-"""Iteration: what all solvers share."""
+"""Iteration: the parts that all solvers share.
+
+`run` goes through the states of a solver until it ends, `Descent` is the base of minimisers of a
+scalar, `Counted` counts products, `preconditioner_for` applies a caller's preconditioner, and
+`backtrack` is the line search.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +25,11 @@ Result: Any = optimize.OptimizeResult
 
 
 class OptimizeResult(Result, Shown):
-    """SciPy's, which shows itself in a notebook too."""
+    """The result of SciPy, which takes any fields, with a table for notebooks."""
 
 
 Callback = Callable[[OptimizeResult], Any]
-"""What is called with the state after every iteration."""
+"""A function that is called with the state after every iteration."""
 
 TINY = float(np.finfo(np.float32).tiny)
 
@@ -41,7 +46,7 @@ MESSAGES = {
 
 
 def state(problem: Problem, status: int | None, **more: Any) -> OptimizeResult:
-    """Where a solver stands; `status` says why it ends there, or that it goes on."""
+    """The state of a solver; `status` says why it ends, or that it goes on."""
     counts = {"nfev": problem.values.count, "njev": problem.jacobian.count}
     return OptimizeResult(tensors=problem.unflatten(more["x"]), status=status, **counts, **more)
 
@@ -53,10 +58,9 @@ def run(
     callback: Callback | None,
     progress: bool | None = None,
 ) -> OptimizeResult:
-    """The last state: the solver's own end, the callback's, or that after `maxiter` iterations.
+    """The last state, where the solver or the callback ends it, or `maxiter` is reached.
 
-    The states count their iterations, `nit`, from 0, which is the start. A terminal shows how many
-    there are so far.
+    The states count their iterations, `nit`, from 0 at the start; a terminal shows them.
     """
     with counting(label, "iterations", shown=progress) as tick:
         for found in states:
@@ -71,13 +75,13 @@ def run(
 
 
 def finished(found: OptimizeResult) -> OptimizeResult:
-    """The state that a solver ends in, with what its status means."""
+    """The last state of a solver, with the meaning of its status."""
     found.success, found.message = found.status in (GRADIENT, VALUE, STEP), MESSAGES[found.status]
     return found
 
 
 def stops(callback: Callback | None, found: OptimizeResult) -> bool:
-    """Whether the callback, if there is one, says that this is enough."""
+    """Whether the callback raises `StopIteration`."""
     try:
         if callback is not None:
             callback(found)
@@ -87,11 +91,11 @@ def stops(callback: Callback | None, found: OptimizeResult) -> bool:
 
 
 Preconditioner = Callable[[Any], Any] | Any
-"""A ↦ M ≈ A⁻¹ for the operator A of an iteration, or one M for all of them."""
+"""A ↦ M ≈ A⁻¹ for the operator A of an iteration, or one M for all iterations."""
 
 
 def preconditioner_for(A: Any, given: Preconditioner | None) -> Any:
-    """M for an operator A, or None where there is none.
+    """M for an operator A, or None without a preconditioner.
 
     >>> import numpy as np
     >>> A = np.diag([2.0, 4.0])
@@ -121,7 +125,7 @@ Linear: Any = LinearOperator
 
 @final
 class Counted(Linear):
-    """A + λI, with λ the damping; `products` counts those with A and with Aᵀ.
+    """A + λI, with λ the damping; `products` counts the products with A and Aᵀ.
 
     >>> A = Counted(np.diag([1.0, 2.0]), 0.5)
     >>> A @ np.ones(2), A.T @ np.ones(2), A.products
@@ -146,14 +150,14 @@ class Counted(Linear):
 
 @dataclass(kw_only=True)
 class Descent(ABC):
-    """What stays the same from step to step, and how much was done."""
+    """A minimiser of one scalar: its settings, and the work so far."""
 
     problem: Problem
     gtol: float
     nit: int = 0
     products: int = 0
     called: ClassVar[str] = "products"
-    """What a result calls the products."""
+    """The name of the number of products in a result."""
 
     def states(self) -> Iterator[OptimizeResult]:
         """The state at the start, and after every iteration, until ‖∇f‖ ≤ gtol."""
@@ -169,7 +173,7 @@ class Descent(ABC):
 
     @abstractmethod
     def move(self, x: np.ndarray, f: float, g: np.ndarray) -> np.ndarray | None:
-        """The next point, which may be x itself; None where no step makes f smaller."""
+        """The next point, which may be x itself; None where no step reduces f."""
 
     def searched(
         self, x: np.ndarray, f: float, g: np.ndarray, delta: np.ndarray
@@ -182,7 +186,7 @@ class Descent(ABC):
 HALVINGS = 40
 
 DESCENT = 1e-4
-"""The part of the reduction that the gradient promises, of which a step must keep so much."""
+"""The least part of the reduction predicted by the gradient that a step must achieve."""
 
 
 def backtrack(enough: Callable[[float], bool]) -> float | None:

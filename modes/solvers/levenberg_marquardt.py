@@ -39,7 +39,7 @@ def column_norms(J: Any, *, probes: int = 32, seed: int = 0) -> np.ndarray:
     """√diag(JᵀJ): exact for up to `probes` rows or columns, else √E (Jᵀ z)² over random signs z.
 
     The estimate has a relative standard error of at most 1/√(2 probes), enough for a unit. A
-    column of zeros counts as 1. Where structure gives the norms, see `column_scaling`.
+    column of zeros counts as 1. For exact norms by structure, see `column_scaling`.
 
     >>> from onnxjac.jacobians import Dense
     >>> column_norms(Dense(np.array([[3.0, 0.0], [4.0, 0.0]])))
@@ -76,19 +76,19 @@ def levenberg_marquardt(
 
     No mean is taken: `cost` is half the sum of the squares of all elements of `of`.
 
-    D is `scale(J)`, by default the norms of the columns of J, and at least half of the D before,
+    D is `scale(J)`, by default the norms of the columns of J, and at least half of the previous D,
     so that steps do not depend on the units of the variables. λ starts at `damping` and follows
-    the gain ratio: a trust region. Each step is bent by the second derivative of r along it, unless
-    that bends it by more than `acceleration` allows, which counts as a failure; 0 takes it
-    straight. A step costs one or two calls of `scipy.sparse.linalg.lsmr`, with these `options`:
-    products with J and Jᵀ. A `preconditioner` is a right factor, an R or a function that makes it
-    of J: LSMR solves for y with δ = R y, in the fewer products the nearer the columns of J R are to
-    orthonormal ones. The steps stay the same.
+    the gain ratio: a trust region. Each step is bent by the second derivative of r along it; a bend
+    beyond `acceleration` counts as a failure, and 0 takes straight steps. A step costs one or two
+    calls of `scipy.sparse.linalg.lsmr`, with these `options`: products with J and Jᵀ. A
+    `preconditioner` is a right factor, an R or a function that makes it of J: LSMR solves for y
+    with δ = R y, in fewer products the nearer the columns of J R are to orthonormal ones. The steps
+    stay the same.
 
-    It ends where no column of J makes an angle with r whose cosine is over `tol`, where the
-    reductions, real and predicted, are within `tol` times the cost, or a step within `tol` times x;
-    by default √ε. The result is that of `scipy.optimize.least_squares` (`cost`, `fun`, `jac`,
-    `grad`, `optimality`, the largest cosine) with `tensors`, `damping` and `products`.
+    It ends where no column of J makes an angle with r whose cosine is over `tol`, where the actual
+    and predicted reductions are within `tol` times the cost, or where a step is within `tol` times
+    x; by default √ε. The result has the fields of `scipy.optimize.least_squares` (`cost`, `fun`,
+    `jac`, `grad`, `optimality`, the largest cosine) and `tensors`, `damping` and `products`.
 
     Shapes: x and δ are (n,), n the size of the tensors of `wrt`; r is (m,), m the size of the
     tensors of `of`; J is (m, n), D is (n,), R is (n, n). Raises `InputError` where the
@@ -111,7 +111,7 @@ def levenberg_marquardt(
 
 @dataclass
 class Iterations:
-    """What stays the same from step to step, λ, and how much was done."""
+    """The settings, λ, and the work so far."""
 
     problem: Problem
     scale: Scale
@@ -139,13 +139,13 @@ class Iterations:
                 place = self.place(moved.x, place.D)
 
     def place(self, x: np.ndarray, D: np.ndarray) -> Place:
-        """r, J and the units of the variables at x; these shrink by half at most."""
+        """r, J and the units of the variables at x, which shrink by half at most."""
         r, J = self.problem.values(x), self.problem.jacobian(x)
         norms, R = self.scale(J), preconditioner_for(J, self.preconditioner)
         return Place(x, r, Counted(J), norms, np.maximum(norms, D / 2), R, self.options)
 
     def bent(self, place: Place, step: Step) -> Step | None:
-        """The step with its bend, if it is not too much."""
+        """The step with its bend; None where the bend is too large."""
         if not self.acceleration:
             return step
         return place.bent(step, self.problem.values, self.acceleration, self.damping.value)
@@ -165,7 +165,7 @@ class Iterations:
         return STEP if short else GOING
 
     def state(self, place: Place, status: int | None) -> OptimizeResult:
-        """Where it stands."""
+        """The state at a place."""
         return state(
             self.problem, status, x=place.x, cost=place.cost, fun=place.r, jac=place.J.A,
             grad=place.gradient, optimality=place.cosine, nit=self.nit,
@@ -176,11 +176,11 @@ class Iterations:
 Residual = Callable[[np.ndarray], np.ndarray]
 
 REACH = 0.1
-"""How far along a step, in parts of it, the residual is asked for its curvature."""
+"""The fraction of a step at which the residual is evaluated for its curvature."""
 
 
 class Step(NamedTuple):
-    """Where a step goes, its length ‖D δ‖, and the reduction of ½ ‖r‖² that it promises."""
+    """The end of a step, its length ‖D δ‖, and its predicted reduction of ½ ‖r‖²."""
 
     x: np.ndarray
     length: float
@@ -191,7 +191,7 @@ class Step(NamedTuple):
 class Place:
     """r and J at x, with the norms of the columns of J and D, the units of the variables.
 
-    `R` is a right preconditioner, if there is one; `options` are those of LSMR.
+    `R` is a right preconditioner or None; `options` are passed to LSMR.
     """
 
     x: np.ndarray
@@ -284,10 +284,10 @@ class Augmented(Linear):
 
 @dataclass
 class Damping:
-    """λ: smaller after a step that the model foretold, larger, ever faster, after one that failed.
+    """λ: smaller after a step as the model predicted, larger, ever faster, after failed steps.
 
-    For a gain ϱ = real / predicted reduction: λ max(⅓, 1 − (2ϱ − 1)³) where ϱ > 0; else λν, and
-    ν, which is 2 at first, doubles.
+    For a gain ϱ = actual / predicted reduction: λ max(⅓, 1 − (2ϱ − 1)³) where ϱ > 0; otherwise λν,
+    and ν, which is 2 at first, doubles.
 
     >>> damping = Damping(1.0)
     >>> for gain in (-1.0, -1.0, 0.5): damping.follow(gain)

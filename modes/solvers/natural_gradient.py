@@ -55,7 +55,7 @@ def natural_gradient(
     `preconditioner`, an M ≈ (C + λI)⁻¹ or a function that makes it of C, as its M; backtracking
     makes sure that f falls. It ends where ‖∇f‖ ≤ gtol, by default √ε.
 
-    The result has `fun`, `jac` = ∇f, `tensors`, and `products`, those with C.
+    The result has `fun`, `jac` = ∇f, `tensors`, and `products`, the number of products with C.
 
     Shapes: x, ∇f and δ are (n,), n the size of the tensors of `wrt`; C and M are (n, n). Raises
     `InputError` where `of` is not one element, where neither `at` nor `curvature` is given, and

@@ -46,15 +46,16 @@ def newton_cg(
     """min f(x) by steps H δ = −∇f, solved by conjugate gradients, with f the one element of `of`.
 
     f is what the model computes, a sum or a mean, and nothing is added. CG ends early, as the
-    gradient allows, and where it meets negative curvature. The iteration is `minimize` of SciPy:
-    method `Newton-CG` with a line search, for which `tol` is on the step, or `trust-ncg` with a
-    trust region, for which it is on ‖∇f‖; `options` are those of the method. A result of SciPy,
-    with `tensors`; `nhev` counts the products H v.
+    gradient allows, and at negative curvature. The iteration is `minimize` of SciPy: method
+    `Newton-CG` with a line search, where `tol` is for the step, or `trust-ncg` with a trust region,
+    where it is for ‖∇f‖; `options` are passed to the method. The result is SciPy's, with `tensors`;
+    `nhev` counts the products H v.
 
-    SciPy's methods take no `preconditioner`: an M ≈ H⁻¹, positive definite, or a function that
-    makes it of H, such as `oj.preconditioners.jacobi`. With one, the iteration is our own, of the
-    same kind: a trust region in the norm √(δᵀM⁻¹δ), or backtracking along the step. Then `tol`,
-    by default 1e-4, is on ‖∇f‖ in both, `maxiter` is 200 n, and there are no `options`.
+    A `preconditioner` is an M ≈ H⁻¹, positive definite, or a function that makes it of H, such as
+    `oj.preconditioners.jacobi`. SciPy's methods take none, so that with one the iteration is our
+    own, of the same kind: a trust region in the norm √(δᵀM⁻¹δ), or backtracking along the step.
+    Then `tol`, by default 1e-4, is for ‖∇f‖ in both, `maxiter` is 200 n, and there are no
+    `options`.
 
     Shapes: x, ∇f and δ are (n,), n the size of the tensors of `wrt`; H and M are (n, n). Raises
     `InputError` where `of` is not one element, for an unknown `globalization`, for `options` beside
@@ -86,7 +87,7 @@ def by_scipy(
     problem: Problem, method: str, tol: float | None, options: Mapping[str, Any],
     callback: Callback | None, progress: bool | None,
 ) -> OptimizeResult:  # fmt: skip
-    """`minimize`, watched."""
+    """`minimize` of SciPy, with callback and progress."""
     with counting("Newton-CG", "iterations", shown=progress) as tick:
 
         def watch(intermediate_result: OptimizeResult) -> None:
@@ -107,15 +108,15 @@ def with_tensors(problem: Problem, found: OptimizeResult) -> OptimizeResult:
 
 
 POOR, GOOD, ENOUGH = 0.25, 0.75, 0.15
-"""Gains, real by predicted reduction: that shrink a region, that widen it, that take a step."""
+"""Ratios of actual to predicted reduction that shrink a region, widen it, and take a step."""
 
 
 @dataclass(kw_only=True)
 class Iterations(Descent):
-    """Newton's steps, and the trust region.
+    """Newton steps with a preconditioner, by a line search or in a trust region.
 
-    `radius` is infinite for a line search; a trust region starts as large as the preconditioned
-    gradient is long, and is measured like it: ‖δ‖² = δᵀ M⁻¹ δ.
+    `radius` is infinite for a line search; a trust region starts with the length of the
+    preconditioned gradient. Lengths are ‖δ‖² = δᵀ M⁻¹ δ.
     """
 
     preconditioner: Preconditioner
@@ -123,7 +124,7 @@ class Iterations(Descent):
     called = "nhev"
 
     def move(self, x: np.ndarray, f: float, g: np.ndarray) -> np.ndarray | None:
-        """The point that the line search or the trust region takes; None where δ is 0 beside x."""
+        """The point after the line search or trust region; None where x + δ rounds to x."""
         step = self.step(x, g)
         delta = step.delta.astype(x.dtype)
         line = self.radius == np.inf
@@ -131,7 +132,7 @@ class Iterations(Descent):
         return None if np.array_equal(x + delta, x) else moved
 
     def step(self, x: np.ndarray, g: np.ndarray) -> Step:
-        """δ ≈ −H⁻¹ g, the closer the smaller g is."""
+        """δ ≈ −H⁻¹ g, more accurate for smaller g."""
         H = self.problem.hessian(x)
         M, A = preconditioner_for(H, self.preconditioner), Counted(H)
         if self.radius is None:
@@ -142,7 +143,7 @@ class Iterations(Descent):
         return found
 
     def trusted(self, x: np.ndarray, f: float, g: np.ndarray, step: Step) -> np.ndarray:
-        """x + δ where f falls about as the model says, else x; the region follows how well."""
+        """x + δ where f falls about as predicted, else x; adapts the region."""
         moved = x + step.delta.astype(x.dtype)
         noise = 10 * float(np.finfo(x.dtype).eps) * abs(f)  # smaller changes of f say nothing
         gain = (f - self.problem.fun(moved) + noise) / (step.promise(g) + noise)
@@ -169,8 +170,8 @@ class Step(NamedTuple):
 def truncated_cg(H: Any, g: np.ndarray, M: Any, *, rtol: float, radius: float = np.inf) -> Step:
     """min gᵀδ + ½ δᵀHδ where δᵀM⁻¹δ ≤ radius², to ‖g + H δ‖_M ≤ rtol ‖g‖_M or as far as it goes.
 
-    It ends on the boundary where an iterate leaves the region or meets negative curvature; in an
-    infinite region, where it meets the latter, at the iterate before, the first time at −M g.
+    It ends on the boundary where an iterate leaves the region or finds negative curvature. In an
+    infinite region it ends at the iterate before negative curvature, or at −M g in the first step.
     Norms: ‖v‖²_M = vᵀ M v. Source: Conn, Gould, Toint, "Trust-region methods", 2000, 7.5.1.
 
     >>> truncated_cg(np.diag([1.0, 4.0]), np.array([-1.0, -4.0]), np.eye(2), rtol=1e-9).delta

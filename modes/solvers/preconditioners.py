@@ -1,4 +1,4 @@
-"""Preconditioners: cheap approximations of an inverse, made of what structure tells."""
+"""Preconditioners: cheap approximations of an inverse, from the structure of an operator."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ __all__ = [
 def jacobi(A: Any, *, damping: float = 0.0) -> Diagonal:
     """M = diag(A + λI)⁻¹ for a symmetric A with a positive diagonal, λ the damping.
 
-    The diagonal is exact: by structure, which for A = JᵀDJ with a diagonal D squares J factor by
+    The diagonal is exact: by structure, where A = JᵀDJ with a diagonal D squares J factor by
     factor; by sparse entries; or by n products. For `M=` of `cg` and `minres`.
 
     Shapes: A and M are (n, n). Raises `InputError` where A is not square or not real, and where an
@@ -79,12 +79,12 @@ def column_scaling(J: Any, *, damping: float = 0.0) -> Diagonal:
 
 
 def in_shape(A: Any) -> tuple[int, ...]:
-    """The shape of what an operator takes."""
+    """The shape of the input of an operator."""
     return A.in_shape if isinstance(A, Jacobian) else (A.shape[1],)
 
 
 def positive(entries: np.ndarray) -> np.ndarray:
-    """The entries, if all are."""
+    """The entries; raises `InputError` where one is not positive."""
     if not np.all(entries > 0):
         k = int(np.argmin(np.where(np.isnan(entries), -np.inf, entries)))
         raise InputError(f"entry {k} of the diagonal is {entries[k]:g}, not > 0: give damping=")
@@ -94,10 +94,10 @@ def positive(entries: np.ndarray) -> np.ndarray:
 def block_jacobi(A: Any, blocks: int | None = None, *, damping: float = 0.0) -> Jacobian:
     """M = blockdiag(A₁₁ + λI, A₂₂ + λI, …)⁻¹ for a symmetric positive definite A, or any square A.
 
-    By tensor, as `A.domain` lists them, or in so many equal `blocks`: one per sample of a batch.
-    A block of n columns takes n products; where A is known to act within samples, n products give
-    all blocks at once. Holds Σ n² numbers. For `M=` of `cg` and `minres`, where a block is not
-    symmetric of `gmres` and `bicgstab`.
+    One block per tensor of `A.domain`, or so many equal `blocks`: one per sample of a batch. A
+    block of n columns takes n products; where A is known to act within samples, n products give
+    all blocks at once. Holds Σ n² numbers. For `M=` of `cg` and `minres`, or, where a block is not
+    symmetric, of `gmres` and `bicgstab`.
 
     Shapes: A and M are (n, n). Raises `InputError` where A is not square or not real, where a
     symmetric block is not positive definite or another one is singular, and where `blocks` does not
@@ -142,7 +142,7 @@ def _one_by_one(P: Probed, sizes: list[int]) -> Iterator[np.ndarray]:
 
 
 def _assembled(inverses: list[np.ndarray], shape: Shape) -> Jacobian:
-    """The block diagonal operator over a tensor of that shape."""
+    """The block-diagonal operator over a tensor of this shape."""
     if len({len(B) for B in inverses}) == 1:
         M: Jacobian = BlockDiagonal(np.stack(inverses))
     else:
@@ -152,13 +152,13 @@ def _assembled(inverses: list[np.ndarray], shape: Shape) -> Jacobian:
 
 
 def within_samples(operator: Any, batch: Batch) -> bool:
-    """Whether y = A x keeps the samples apart, and where they were."""
+    """Whether y = A x keeps the samples apart and in place."""
     return isinstance(operator, Jacobian) and after(operator, batch) == batch
 
 
 @singledispatch
 def after(operator: Jacobian, batch: Batch) -> Batch | None:
-    """The samples of y, from those of x; None where they may mix."""
+    """The samples of y from the samples of x; None where they may mix."""
     behind = unwrap(operator)
     return within(operator, batch) if behind is operator else after(behind, batch)
 
@@ -194,13 +194,13 @@ def _(operator: Dag, batch: Batch) -> Batch | None:
 def ilu(A: Jacobian, **options: Any) -> LinearOperator:
     """M = (LU)⁻¹ with LU ≈ A, for a square A that has few entries in every row.
 
-    The entries of A are those of its structure, found with as few products as a colouring needs.
-    Options are those of `scipy.sparse.linalg.spilu`: `drop_tol`, `fill_factor`. For `M=` of `gmres`
-    and `bicgstab`.
+    The entries of A are found from its structure, with as few products as a colouring needs.
+    `options` are passed to `scipy.sparse.linalg.spilu`: `drop_tol`, `fill_factor`. For `M=` of
+    `gmres` and `bicgstab`.
 
     Shapes: A and M are (n, n). Raises `LimitError` where the entries of A take more than 2 GiB.
-    What `spilu` raises comes as it is: `RuntimeError` for a pivot that is zero, `ValueError` where
-    A is not square. Source: Li and Shao, "A supernodal approach to incomplete LU factorization with
+    Errors of `spilu` are passed on: `RuntimeError` for a pivot that is zero, `ValueError` where A
+    is not square. Source: Li and Shao, "A supernodal approach to incomplete LU factorization with
     partial pivoting", 2011.
 
     >>> import numpy as np
@@ -241,8 +241,8 @@ def kronecker(K: Any, *, damping: float = 0.0) -> Any:
     """M = (K + λI)⁻¹ for a K that structure inverts, λ the damping.
 
     For K = A ⊗ B, with A = QₐΛₐQₐᵀ and B likewise, M = (Qₐ ⊗ Q_b)(Λₐ ⊗ Λ_b + λI)⁻¹(Qₐ ⊗ Q_b)ᵀ,
-    exact for every λ. An object with a method `inverse`, such as one made by K-FAC, is asked for
-    its own, with the damping where there is one. Where K is already a sum A + δI, λ is λ + δ.
+    exact for every λ. An object with a method `inverse`, such as the result of `kfac`, is inverted
+    by this method, with the damping if there is any. Where K is a sum A + δI, λ is λ + δ.
     Symmetric matrices must be positive definite together with the damping. Where A or B is not
     symmetric, M = A⁻¹ ⊗ B⁻¹, for λ = 0 alone.
 
@@ -316,10 +316,10 @@ def _eigen(factor: Factor) -> tuple[Any, np.ndarray]:
 
 
 def inverted(matrices: np.ndarray, damping: float = 0.0, eps: float | None = None) -> np.ndarray:
-    """(A + λI)⁻¹ for each of (*batch, n, n), whose numbers are right to eps.
+    """(A + λI)⁻¹ for each of (*batch, n, n), whose numbers are accurate to eps.
 
-    Raises `InputError` where symmetric ones have an eigenvalue that is not positive, and others are
-    singular.
+    Raises `InputError` where a symmetric matrix has an eigenvalue that is not positive, and where
+    another matrix is singular.
     """
     check_square(matrices)
     eps = float(np.finfo(matrices.dtype).eps) if eps is None else eps
@@ -338,7 +338,7 @@ def inverted(matrices: np.ndarray, damping: float = 0.0, eps: float | None = Non
 
 
 def check_square(matrices: np.ndarray) -> None:
-    """Raises `InputError` where matrices have no inverse because they are not square."""
+    """Raises `InputError` where matrices are not square."""
     m, n = matrices.shape[-2:]
     if m != n:
         raise InputError(f"an inverse needs square matrices, not {m}×{n}")
@@ -351,7 +351,7 @@ def eigen(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def reciprocal(values: np.ndarray) -> np.ndarray:
-    """1 / λ, where every λ is positive, beyond rounding."""
+    """1 / λ; raises `InputError` where some λ is not positive, beyond rounding."""
     if np.iscomplexobj(values):
         raise InputError("the entries of a diagonal are complex: they have no sign")
     if values.min(initial=np.inf) <= np.finfo(values.dtype).eps * values.max(initial=0):

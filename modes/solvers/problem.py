@@ -1,4 +1,4 @@
-"""Problem: a model as functions of one flat vector, which is how SciPy asks."""
+"""Problem: a model as functions of one flat vector, as SciPy wants them."""
 
 from __future__ import annotations
 
@@ -25,18 +25,17 @@ from ..sparse import sparse
 Form = Literal["operator", "dense", "sparse"]
 
 MADE = {"operator": lambda J: J, "dense": lambda J: J.toarray(), "sparse": sparse}
-"""How a Jacobian or Hessian is handed out."""
+"""form -> how a Jacobian or Hessian is returned."""
 
 
 @final
 class Problem:
     """x ↦ f(x), J(x) = ∂f/∂x, H(x) = ∂²f/∂x², with x the tensors of `wrt`, ravelled in order.
 
-    `fun` is a float where `of` is one tensor of one element, and `jac` then its gradient; otherwise
-    `fun` is the flat vector of the tensors of `of`, and `jac` the operator J, or J as `form` says.
-    `hessp` is for the former; `hess` takes multipliers for the latter. Nothing is scaled: the
-    reduction is the model's own. Each is computed once per point; J and H at a new point are the
-    old ones relinearised.
+    Where `of` is one tensor of one element, `fun` is a float, `jac` its gradient and `hessp` a
+    product with its Hessian. Otherwise `fun` is the flat vector of the tensors of `of`, `jac` is J,
+    as `form` says, and `hess` takes multipliers. Nothing is scaled: the reduction is the model's
+    own. Each is computed once per point; J and H at a new point are relinearised.
     """
 
     def __init__(
@@ -80,7 +79,7 @@ class Problem:
         return {name: part.reshape(at[name].shape).astype(at[name].dtype) for name, part in parts}
 
     def point(self, x: np.ndarray) -> dict[str, Any]:
-        """All inputs of the model, where the tensors of `wrt` are at x."""
+        """All inputs of the model, with the tensors of `wrt` at x."""
         return {**self.inputs, **self.unflatten(x)}
 
     # -- what SciPy calls ---------------------------------------------------------------------
@@ -115,7 +114,7 @@ class Problem:
         return J.T @ np.ones(J.shape[0], J.dtype)
 
     def weighted(self, x: np.ndarray, v: Any) -> Hessian:
-        """Σᵢ vᵢ ∂²fᵢ/∂x²: the multipliers are numbers of the point, like x."""
+        """Σᵢ vᵢ ∂²fᵢ/∂x², relinearised where x or the multipliers change."""
         J, point = self.jacobian(x), self.point(x)
         if np.size(v) != J.shape[0]:
             raise InputError(f"{np.size(v)} multipliers for {J.shape[0]} numbers of f")
@@ -190,9 +189,9 @@ Value = TypeVar("Value")
 
 
 class Last(Generic[Value]):
-    """x ↦ f(x), computed again only where x is another than last time; `count` says how often.
+    """x ↦ f(x), computed again only where x differs from the last one; `count` says how often.
 
-    Declarations of operators that changed since count as another x.
+    It is also computed again after the declaration of an operator has changed.
 
     >>> square = Last(lambda x: x @ x)
     >>> [square(np.array(x)) for x in ([1.0, 2.0], [1.0, 2.0], [0.0, 3.0])]
@@ -213,7 +212,7 @@ class Last(Generic[Value]):
         return self.value
 
     def knows(self, x: np.ndarray) -> bool:
-        """Whether x is where it was asked last."""
+        """Whether x is the last point."""
         if self.x is None or self.declared != version():
             return False
         return np.array_equal(self.x, x)

@@ -49,10 +49,10 @@ def pseudo_transient(
 ) -> OptimizeResult:
     """F(u) = 0 by (I − h J) δ = h F(u), u₊ = u + δ, h₊ = max(h₀, h ‖F(u)‖ / ‖F(u₊)‖).
 
-    Small steps at first, h₀ = `step`, follow the flow u̇ = F(u), to the steady state that it goes
-    to and not to any root; large ones at the end are Newton's. The linear systems are solved to a
-    relative residual of `inner_rtol`, with the M that `preconditioner` makes of I − h J. It ends
-    where ‖F‖ ≤ rtol ‖F(u₀)‖, by default √ε. The result has `fun` = F, `tensors`, `step` = h and
+    Small steps at first, h₀ = `step`, follow the flow u̇ = F(u) to its steady state, and not to any
+    other root; large steps at the end are Newton steps. The linear systems are solved to a relative
+    residual of `inner_rtol`, with the M that `preconditioner` makes of I − h J. It ends where
+    ‖F‖ ≤ rtol ‖F(u₀)‖, by default √ε. The result has `fun` = F, `tensors`, `step` = h and
     `products`.
 
     Shapes: u, F and δ are (n,), n the size of the tensors of `wrt`; J and M are (n, n). Raises
@@ -72,7 +72,7 @@ def pseudo_transient(
 
 @dataclass
 class Iterations:
-    """What stays the same from step to step, the last I − h J, and how much was done."""
+    """The settings, the last I − h J, and the work so far."""
 
     problem: Problem
     euler: Model
@@ -110,5 +110,5 @@ class Iterations:
         return np.asarray(delta, x.dtype)
 
     def linearized(self, point: Mapping[str, Any]) -> Linearization:
-        """I − h J, for the first time."""
+        """I − h J, the first time."""
         return linearize(self.euler, point, wrt=self.problem.wrt, engine=self.problem.engine)
