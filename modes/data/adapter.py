@@ -1,4 +1,4 @@
-"""Taking: functions of a model at a point that take data for the point."""
+"""Adapter: functions of a model at a point take data for the point."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ Function = Callable[..., Any]
 NOTHING: Batch = {}
 
 OPTIONS = {"batch_size": None, "keep": 0, "check": True}
-"""What `streamed` is told by the caller of a function, with the defaults."""
+"""The options of `streamed` that the caller of a function may give, with the defaults."""
 
 
 @dataclass(frozen=True)
 class PerBatch:
     """batch ↦ function(model, shared ∪ batch, **options).
 
-    With `several` batches, a `seed` among the options becomes another one for each, whatever its
-    place in the data: the samples of two are independent, and the same in every pass and on every
-    machine.
+    With `several` batches, a `seed` among the options is changed for each batch, by its contents:
+    the samples of two batches are independent, and the same in every pass and on every machine.
     """
 
     function: Callable[..., Jacobian]
@@ -45,20 +44,20 @@ class PerBatch:
 
 
 def mixed(seed: int, batch: Batch) -> int:
-    """A seed for one batch."""
+    """The seed of one batch, from its contents."""
     return (int(digest(batch)[:16], 16) + seed) % 2**63
 
 
 def takes_data(reduction: str | None = None) -> Callable[[Function], Function]:
     """Let a function (model, inputs, **options) take data for `inputs`.
 
-    `batch_size`, `keep` and `check` are those of `streamed`; `shared` are inputs that are the same
+    `batch_size`, `keep` and `check` are passed to `streamed`; `shared` are inputs that are the same
     in every batch, such as weights. With `client` the workers of a cluster compute: see
     `distributed`.
 
-    A function with an option `reduction` of its own composes the batches as this says. Any other
-    one gets that option: `reduction` is its default, and None means that the caller has to say how
-    the model reduces over samples, because nothing else does.
+    A function with an option `reduction` composes the batches by that option. Any other function
+    gets the option: `reduction` is its default, and None means that the caller has to say how the
+    model reduces over samples.
 
     >>> from onnxjac.jacobians import Dense
     >>> @takes_data()
@@ -95,7 +94,7 @@ def takes_data(reduction: str | None = None) -> Callable[[Function], Function]:
 
 
 def stated(reduction: str | None, function: Function) -> str:
-    """The reduction, which somebody has to state."""
+    """The reduction; raises `InputError` where nobody stated it."""
     if reduction is None:
         raise InputError(
             f"{function.__name__} over several batches needs reduction='mean' or 'sum': whether "

@@ -1,4 +1,4 @@
-"""Batches: what counts as data, and one pass over it after the other."""
+"""Batches: what counts as data, and passes over it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Batch = Mapping[str, Any]
 
 
 class Batches(ABC):
-    """The batches of a data set; every pass begins anew, and holds no more than one batch."""
+    """The batches of a data set; every pass starts anew, and holds no more than one batch."""
 
     @abstractmethod
     def __iter__(self) -> Iterator[Batch]:
@@ -30,11 +30,11 @@ class Batches(ABC):
 
     @property
     def count(self) -> int | None:
-        """How many there are, where that is known without a pass."""
+        """The number of batches, where it is known without a pass."""
         return None
 
     def part(self, start: int, stop: int) -> Batches:
-        """Batches `start` to `stop`, as data of their own."""
+        """Batches `start` to `stop`."""
         return Part(self, start, stop)
 
 
@@ -54,7 +54,7 @@ class Part(Batches):
 @final
 @dataclass(frozen=True)
 class Listed(Batches):
-    """Batches that are there."""
+    """Batches in a list."""
 
     batches: tuple[Batch, ...]
 
@@ -72,7 +72,7 @@ class Listed(Batches):
 @final
 @dataclass(frozen=True)
 class Made(Batches):
-    """Batches that a function makes anew in every pass: a generator function, a data loader."""
+    """Batches that a function makes in every pass: a generator function, a data loader."""
 
     make: Callable[[], Iterable[Batch]]
 
@@ -83,7 +83,7 @@ class Made(Batches):
 @final
 @dataclass(frozen=True)
 class Rows(Batches):
-    """`batch_size` rows after the other of arrays, which may be memory-mapped.
+    """Successive `batch_size` rows of arrays, which may be memory-mapped.
 
     The last batch may be smaller. A scalar is the same in every batch.
     """
@@ -119,7 +119,7 @@ class Archive(Batches):
 
 
 def samples(batch: Batch) -> int:
-    """The length of the first axis, which all tensors of a batch share; scalars have none.
+    """The length of the first axis, which all tensors of a batch share, except scalars.
 
     >>> samples({"x": np.zeros((5, 2)), "y": np.zeros(5), "rate": 0.1})
     5
@@ -132,7 +132,7 @@ def samples(batch: Batch) -> int:
 
 
 def as_batch(batch: Any) -> Batch:
-    """The batch itself; raises where it has no names, as what a loader of PyTorch gives."""
+    """The batch itself; raises where it has no names, such as a tuple from a loader of PyTorch."""
     if not isinstance(batch, Mapping):
         raise InputError(f"a batch is a dict from name to array, not {type(batch).__name__}: a "
                          "function, lambda: ({'x': x} for x, _ in loader), names them")  # fmt: skip
@@ -140,7 +140,7 @@ def as_batch(batch: Any) -> Batch:
 
 
 def is_data(inputs: Any, batch_size: int | None = None) -> bool:
-    """Whether inputs are more than the one batch that a mapping is; an array is neither."""
+    """Whether inputs are more than one batch; a mapping is one batch, and an array is neither."""
     one = isinstance(inputs, Mapping | np.ndarray) or is_foreign(inputs)
     return batch_size is not None or not one
 
@@ -186,13 +186,13 @@ def _given(data: Any) -> Batches:
 
 
 HEADER = 30
-"""Bytes of a local header in a zip file, before the name and the extra field."""
+"""The length of a local header in a zip file, before the name and the extra field."""
 
 
 def mapped(path: str) -> dict[str, np.ndarray]:
-    """name -> memory-mapped array, for every array of the file.
+    """name -> memory-mapped array, for every array of an `.npz` file.
 
-    Raises `InputError` where they are compressed: these can only be read as a whole.
+    Raises `InputError` for compressed arrays, which can only be read as a whole.
     """
     try:
         with ZipFile(path) as archive:
@@ -204,7 +204,7 @@ def mapped(path: str) -> dict[str, np.ndarray]:
 
 
 def _member(file: IO[bytes], member: ZipInfo) -> np.ndarray:
-    """One array, where it lies in the file."""
+    """One array, mapped at its place in the file."""
     if member.compress_type != ZIP_STORED:
         raise InputError(f"{member.filename!r} is compressed: write the file with np.savez")
     file.seek(member.header_offset)

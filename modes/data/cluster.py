@@ -59,22 +59,22 @@ def distributed(
     """C = Σ_b w_b C_b or [C_1; C_2; …] as `streamed` makes it, computed by the workers of a client.
 
     `client` is a `distributed.Client`; `make`, `data`, `reduction`, `batch_size`, `keep` (bytes on
-    each worker), `size` and `check` are those of `streamed`, and so is the scaling: w_b = 1 for
+    each worker), `size` and `check` are as for `streamed`, and so is the scaling: w_b = 1 for
     `"sum"`, w_b = n_b / N for `"mean"`, rows by batch for `"stack"`.
 
-    The batches are cut into `parts`, by default one for each worker. What `make` refers to, so the
-    model, is sent once to each worker; data in memory is sent once with its part, a path or a
-    function is opened by the workers. A product sends the right-hand sides to all workers, and adds
-    up what they give in a tree. With fewer parts than workers, a part has copies, which share out
-    the columns of a product: so does one batch with the columns of a matrix or with the probes of
-    an estimator.
+    The batches are cut into `parts`, by default one for each worker. What `make` refers to, such as
+    the model, is sent once to each worker; data in memory is sent once with its part, and a path or
+    a function is opened by the workers. A product sends the right-hand sides to all workers, and
+    adds up their results in a tree. With fewer parts than workers, a part has copies, which share
+    out the columns of a product: even a single batch can share out the columns of a matrix, or the
+    probes of an estimator.
 
     Functions of a point (`hessian`, `linearize`, …) do the same with `client=`. So do `kfac`,
     `ekfac` and `shampoo`, whose factors are sums over batches while their products are not: as
     `make` they would give a sum of Kronecker products, which is another matrix.
 
-    The share of a worker that is lost is computed again by others. A worker that is in the middle
-    of a batch holds one linearisation, whatever the number of its threads.
+    The share of a lost worker is computed again by others. A worker holds one linearisation at a
+    time, whatever the number of its threads.
 
     Shapes: as for `streamed`. Raises the errors of `streamed`, `InputError` where `client` is no
     client of Dask, and `OnnxJacError` where workers are lost again and again, or the cluster is
@@ -98,8 +98,8 @@ def distributed(
 class Distributed(Jacobian):
     """C = Σ_p C_p or [C_1; C_2; …], with C_p the operator of a part of the data, on a worker.
 
-    The same operator as that of `streamed`, up to the order in which numbers are added, and that
-    does not depend on which worker does what: two products of one vector are equal.
+    It equals the operator of `streamed` up to the order in which numbers are added. The order does
+    not depend on the workers: two products of one vector are equal.
     """
 
     def __init__(self, shares: Shares, *, transposed: bool = False) -> None:
@@ -144,10 +144,10 @@ class Distributed(Jacobian):
 
 @final
 class Shares:
-    """The operators of the parts of some data, on the workers, and what is known of them.
+    """The operators of the parts of some data, on the workers, and their outlines.
 
-    Where there are fewer parts than workers, each part has copies, among which the columns of a
-    product are shared out.
+    Where there are fewer parts than workers, each part has copies, which share out the columns of a
+    product.
     """
 
     def __init__(self, parts: Parts, stacked: bool) -> None:
@@ -197,18 +197,17 @@ FAN = 8
 """Results that one task adds up."""
 
 Grid = list[list[Any]]
-"""Futures of what is held: for each part of the data, its copies."""
+"""Futures of the copies of each part."""
 
 Build = Callable[[], tuple[Grid, Any]]
-"""What gives these futures, and all those that have to live as long."""
+"""Makes these futures, and an object that has to live as long."""
 
 
 @final
 class Parts:
-    """What is held of the parts of some data, on the workers.
+    """The parts of some data, as objects on the workers, perhaps in several copies.
 
-    A part may have copies, among which the columns of a product are shared out. `build` sends what
-    they are made of, and gives their futures.
+    `build` sends what they are made of, and returns their futures.
     """
 
     def __init__(self, placement: Placement, build: Build) -> None:
@@ -222,20 +221,20 @@ class Parts:
 
     @property
     def copies(self) -> int:
-        """How many workers hold the same part."""
+        """The number of workers that hold the same part."""
         return len(self.grid[0])
 
     def submit(self, part: int, copy: int, task: Callable[..., Any], *arguments: Any) -> Any:
-        """A task with what is held of a part, where that is."""
+        """The future of a task with one copy of a part, on the worker that holds it."""
         place = part * self.copies + copy
         return self.placement.submit(place, task, self.grid[part][copy], *arguments)
 
     def ask(self, task: Callable[..., Any]) -> list[Any]:
-        """What a task says of every part."""
+        """The result of a task for every part."""
         return self.persistently(lambda: self.gathered(self._asked(task)))
 
     def summed(self, task: Callable[..., Any], *arguments: Any) -> Any:
-        """Σ over all parts of what a task says of one; arguments are sent once to every worker."""
+        """Σ over all parts of the results of a task; arguments are sent once to every worker."""
 
         def attempt() -> Any:
             self.placement.refresh()
@@ -246,14 +245,14 @@ class Parts:
         return self.persistently(attempt)
 
     def persistently(self, attempt: Callable[[], T]) -> T:
-        """What `attempt` gives, once more with all sent anew where a worker was lost."""
+        """The result of `attempt`, repeated with everything sent anew where a worker was lost."""
         return persistently(attempt, self.renew, self.placement.client)
 
     def _asked(self, task: Callable[..., Any], *arguments: Any) -> list[Any]:
         return [self.submit(p, 0, task, *arguments) for p in range(len(self.grid))]
 
     def gathered(self, futures: list[Any]) -> list[Any]:
-        """What futures come to."""
+        """The results of futures."""
         return list(self.placement.client.gather(futures))
 
     def added(self, futures: list[Any]) -> list[Any]:
@@ -279,7 +278,7 @@ def spread(
 
 
 ONE_AT_A_TIME = Lock()
-"""A worker with many threads computes one product at a time, which has all of its memory."""
+"""A worker with many threads computes one product at a time, with all of its memory."""
 
 
 def share(
@@ -291,7 +290,7 @@ def share(
 
 
 def described(C: Jacobian) -> Outline:
-    """What the client has to know of a share."""
+    """The outline of a share, for the client."""
     return C.outline if isinstance(C, Streamed) else outline_of(C)
 
 
@@ -314,18 +313,18 @@ def compiled(C: OverBatches, options: dict[str, Any]) -> Jacobian:
 
 
 def suspect(C: OverBatches) -> str | None:
-    """In what two passes over a share differ."""
+    """How two passes over a share differ; None where they agree."""
     with ONE_AT_A_TIME:
         return difference(C)
 
 
 def total(*terms: Any) -> Any:
-    """The sum, always in the same order."""
+    """The sum of terms, in order."""
     return reduce(add, terms)
 
 
 def evenly(count: int, parts: int) -> list[tuple[int, int]]:
-    """`count` things cut into successive parts that differ by one at most.
+    """`count` things in successive parts whose lengths differ by at most one.
 
     >>> evenly(7, 3)
     [(0, 3), (3, 5), (5, 7)]
@@ -336,7 +335,7 @@ def evenly(count: int, parts: int) -> list[tuple[int, int]]:
 
 
 def counted(batches: Batches) -> int:
-    """How many batches there are, by a pass over the data where nothing else tells."""
+    """The number of batches, by a pass over the data where it is not known."""
     return sum(1 for _ in batches) if batches.count is None else batches.count
 
 

@@ -1,4 +1,4 @@
-"""Placement: which worker holds which share, while workers come and go."""
+"""Placement: which worker holds which share, as workers come and go."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ PATIENCE = 60
 """Seconds to wait for a worker where there is none."""
 
 TRIES, PAUSE = 5, 0.5
-"""How often anything is begun before the loss of workers is an error, and the seconds between."""
+"""How often anything is tried before the loss of workers is an error, and the pause in seconds."""
 
 
 class Placement:
-    """The workers of a client, in an order that stays; tasks prefer the one that they are given.
+    """The workers of a client in a fixed order, and tasks that prefer one of them.
 
-    A lost worker's place is taken by one that is left, to which the scheduler brings, or there
-    computes again, all that the tasks need.
+    Another worker takes the place of a lost one; the scheduler sends it, or lets it compute again,
+    all that the tasks need.
     """
 
     def __init__(self, client: Any) -> None:
@@ -34,7 +34,7 @@ class Placement:
         self.homes = persistently(self.workers, lambda: None, client)
 
     def workers(self) -> list[str]:
-        """The addresses of the workers that are there."""
+        """The addresses of the present workers."""
         return sorted(self.client.ncores()) or self._awaited()
 
     def _awaited(self) -> list[str]:
@@ -45,7 +45,7 @@ class Placement:
         return sorted(self.client.ncores())
 
     def refresh(self) -> None:
-        """New homes for what was where no worker is now."""
+        """New homes for the places of lost workers."""
         there = self.workers()
         free = [worker for worker in there if worker not in self.homes] or there
         lost = [k for k, home in enumerate(self.homes) if home not in there]
@@ -53,26 +53,26 @@ class Placement:
             self.homes[k] = free[place % len(free)]
 
     def submit(self, place: int, task: Callable[..., Any], *arguments: Any) -> Any:
-        """The future of a task that is rather done at one place than at another."""
+        """The future of a task that prefers the worker of a place."""
         home = self.homes[place % len(self.homes)]
         return self.client.submit(
             task, *arguments, workers=[home], allow_other_workers=True, pure=False
         )
 
     def everywhere(self, value: Any) -> Any:
-        """A value for every worker: sent to one, it is passed on from there.
+        """A value for every worker: sent to one worker, and passed on from there.
 
-        A broadcast by the scheduler does not end where a worker dies meanwhile.
+        A broadcast by the scheduler would not end if a worker died meanwhile.
         """
         return self.client.scatter(value, hash=False)
 
 
 def persistently(attempt: Callable[[], T], renew: Callable[[], Any], client: Any) -> T:
-    """What `attempt` gives; begun again, with all sent anew, where a lost worker was the last one
-    that had what a task needs. What has been computed from that is computed again by the scheduler.
+    """The result of `attempt`, repeated after `renew` has sent everything anew where a lost worker
+    was the last to have the data of a task. The scheduler computes again what depends on it.
 
     Raises `OnnxJacError` where workers are lost again and again, and where the client or its
-    cluster is closed; what a task itself raises comes as it is.
+    cluster is closed. Errors of a task are passed on.
     """
     from distributed.client import FutureCancelledError
     from distributed.comm.core import CommClosedError
@@ -107,7 +107,7 @@ def persistently(attempt: Callable[[], T], renew: Callable[[], Any], client: Any
 
 
 def check_open(client: Any) -> None:
-    """Raises `OnnxJacError` where a client has no scheduler to speak with."""
+    """Raises `OnnxJacError` where a client is not connected to a scheduler."""
     status = getattr(client, "status", "running")
     if status != "running":
         raise OnnxJacError(

@@ -1,4 +1,8 @@
-"""Stream: the operators of one batch after the other, of which one is alive at a time."""
+"""Stream: the operators of one batch after the other, and operators composed of them.
+
+`Stream` makes one operator at a time; `Streamed` is their sum, and `Stacked` has them one below the
+other.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +26,17 @@ from .batches import Batch, Batches
 T = TypeVar("T")
 
 Make = Callable[[Batch], Jacobian]
-"""What makes the operator of a batch: `linearize`, `hessian`, … with all but the batch given."""
+"""batch ↦ operator: `linearize`, `hessian`, … with everything but the batch given."""
 
 WASTE = 64 * 2**20
-"""Bytes of operators that are done with, after which memory is collected."""
+"""Bytes of dropped operators after which memory is collected."""
 
 
 class Stream:
-    """C_b = make(batch b) for b = 1, 2, …; the first ones stay, as far as `keep` bytes hold them.
+    """C_b = make(batch b) for b = 1, 2, …; the first operators are kept, up to `keep` bytes.
 
-    Kept operators are made once, and where all are kept, the data is read once. Counted are the
-    arrays that they hold, shared ones once; plans that they make of them come on top.
+    Kept operators are made once, and where all are kept, the data is read once. `keep` counts the
+    arrays of the operators, shared arrays once; their plans come on top.
     """
 
     def __init__(
@@ -67,7 +71,7 @@ class Stream:
         return used
 
     def _keeps(self, b: int, C: Jacobian) -> bool:
-        """Whether there is room for an operator, which then stays."""
+        """Keep an operator, and say so, if there is room for it."""
         if self.keep <= 0:
             return False
         buffers = {**self._buffers, **{buffer_of(a): a.nbytes for a in C.arrays()}}
@@ -77,7 +81,7 @@ class Stream:
         return True
 
     def _drop(self, C: Jacobian) -> None:
-        """An operator and its transpose hold each other: memory that counting does not free."""
+        """Collect memory from time to time: an operator and its transpose refer to each other."""
         self._waste += C.nbytes
         if self._waste > WASTE:
             gc.collect()
@@ -85,11 +89,11 @@ class Stream:
 
     @property
     def kept(self) -> tuple[Jacobian, ...]:
-        """The operators that stayed."""
+        """The operators that were kept."""
         return tuple(self._kept.values())
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is kept stays where it is."""
+        """The state without the operators that were kept."""
         return {name: vars(self)[name] for name in ("make", "batches", "keep", "label")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -98,7 +102,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Outline:
-    """What the operator of one batch says of those of all."""
+    """Properties of the operator of one batch that hold for all batches."""
 
     shape: tuple[int, int]
     dtype: np.dtype
@@ -109,7 +113,7 @@ class Outline:
 
 
 class OverBatches(Jacobian):
-    """An operator between flat vectors that is composed of those of the batches of a stream."""
+    """An operator between flat vectors, composed of the operators of a stream."""
 
     def __init__(self, stream: Stream, shape: tuple[int, int], dtype: np.dtype) -> None:
         super().__init__(shape[:1], shape[1:], dtype)
@@ -117,14 +121,14 @@ class OverBatches(Jacobian):
 
     @abstractmethod
     def over(self, stream: Stream) -> OverBatches:
-        """The same composition of other operators, of the same shapes."""
+        """The same composition of another stream, with operators of the same shapes."""
 
     def compile(
         self, engine: str | None = None, *, products: int = 100, memory: int | None = None
     ) -> Jacobian:
-        """The same operator, where that of each batch is compiled for so many products with it.
+        """The same operator, with the operator of each batch compiled for so many products.
 
-        This repays where the operators of batches stay: see `keep`.
+        This pays where the operators of batches are kept: see `keep`.
         """
         old = self.stream
         make = partial(compiled_one, old.make, engine, products, memory)
@@ -201,7 +205,7 @@ def outline(stream: Stream) -> Outline:
 
 
 def outline_of(C: Jacobian) -> Outline:
-    """Shape, type, symmetry, and the tensors behind columns and rows where it has names."""
+    """Shape, dtype, symmetry, and the tensors of columns and rows where they have names."""
     domain = getattr(C, "domain", None)
     m, n = C.shape
     text = getattr(C, "formula", None) or repr(C)
@@ -209,7 +213,7 @@ def outline_of(C: Jacobian) -> Outline:
 
 
 def product(op: Op, C: Jacobian, v: Array) -> Array:
-    """C v between flat vectors, (*K, n) -> (*K, m), whatever the tensors of C are."""
+    """C v between flat vectors, (*K, n) -> (*K, m), whatever the shapes of C."""
     k = lead(v, C.shape[1:])
     return op.Reshape(C._apply(op, op.Reshape(v, (*k, *C.in_shape))), (*k, C.shape[0]))
 
@@ -230,8 +234,8 @@ def compiled_one(
 class Stacked(OverBatches):
     """J = [J_1; J_2; …], for operators J_b = make(batch b) of one width.
 
-    J v is one pass over the data, and so is Jᵀ u = Σ_b J_bᵀ u_b. A first pass, when it is made,
-    tells the heights, and `codomains`, the tensors behind the rows of each batch.
+    J v is one pass over the data, and so is Jᵀ u = Σ_b J_bᵀ u_b. A first pass, in the constructor,
+    finds the heights, and `codomains`, the tensors of the rows of each batch.
     """
 
     def __init__(self, stream: Stream) -> None:
@@ -293,10 +297,10 @@ Specs = tuple[TensorSpec, ...]
 
 
 def by_tensor(J: Jacobian) -> tuple[Jacobian, Specs | None]:
-    """J with the rows of one tensor after those of another, and these tensors over all batches.
+    """J with its rows sorted by tensor, and these tensors over all batches.
 
-    `Stacked` has the rows of one batch after those of another. Where an operator has no names, or
-    other names in every batch, J is as it was, with None.
+    The rows of `Stacked` are sorted by batch. Where an operator has no names, or different names in
+    every batch, J is returned as it is, with None.
     """
     batches = codomains_of(J)
     names = {tuple(spec.name for spec in specs) for specs in batches}
@@ -308,7 +312,7 @@ def by_tensor(J: Jacobian) -> tuple[Jacobian, Specs | None]:
 
 
 def codomains_of(J: Jacobian) -> tuple[Specs, ...]:
-    """The tensors behind the rows, batch by batch; none where they have no names."""
+    """The tensors of the rows, batch by batch; empty where they have no names."""
     own: Any = getattr(J, "codomain", None) or ()
     return getattr(J, "codomains", (own,))
 
@@ -320,7 +324,7 @@ def sorted_rows(J: Jacobian, sizes: np.ndarray) -> Jacobian:
 
 
 def together(specs: Specs) -> TensorSpec:
-    """One tensor in all batches, along its first axis; flat where it has none, or others differ.
+    """One tensor over all batches, along its first axis; flat where the other axes differ.
 
     >>> z = TensorSpec("z", (3, 2), np.dtype(float))
     >>> print(together((z, z._replace(shape=(1, 2)))))

@@ -1,4 +1,4 @@
-"""Over: one operator over all batches, `streamed(make, data)`."""
+"""Streaming: one operator over all batches of some data, in this process."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def streamed(
     So `reduction` is how `make` reduces, and the result is reduced in the same way over all data.
 
     `data` is one batch (a dict, which gives make(batch) itself), a list of batches, a function that
-    gives an iterator over them (a generator function, also any iterable that can be read again,
-    such as a data loader), or, cut into `batch_size` rows, a dict of arrays, which may be
+    returns an iterator over them (such as a generator function), an iterable that can be read again
+    (such as a data loader), or, cut into `batch_size` rows, a dict of arrays, which may be
     memory-mapped, or the path of an `.npz` file written by `numpy.savez`.
 
     Every product is a pass over the data in which no more than one batch is linearised at a time;
-    operators that `keep` bytes can hold stay for the next product. `size(batch)` says how many
-    samples it has, by default the length of the first axis. With `check`, two products are compared
-    and an `OnnxJacWarning` says if they differ, and why.
+    operators within `keep` bytes are kept for the next product. `size(batch)` is the number of its
+    samples, by default the length of the first axis. With `check`, two products are compared, and
+    an `OnnxJacWarning` says if they differ, and why.
 
     Shapes: C has the shape of the C_b, or with `"stack"` the sum of their rows by their common
     columns; an array of the data is (N, ...). Raises `InputError` for data that cannot be read
@@ -68,7 +68,7 @@ def streamed(
 
 
 def composed(stream: Stream, reduction: str, weights: Weights) -> OverBatches:
-    """The operator over batches, without names."""
+    """The operator over all batches, without names."""
     return Stacked(stream) if reduction == "stack" else Streamed(stream, weights)
 
 
@@ -84,14 +84,14 @@ def weights_of(batches: Batches, reduction: str, size: Size) -> Weights:
 
 
 def named(C: Jacobian, domain: tuple[Any, ...] | None) -> Jacobian:
-    """A symmetric operator over named tensors with a face that knows them."""
+    """The operator with the names of its tensors, where it is symmetric and has names."""
     return Symmetric(C, domain) if domain is not None and C.T is C else C
 
 
 def difference(C: OverBatches, *, seed: int = 0) -> str | None:
-    """What to say where ‖C v − C v‖ > √ε ‖C v‖ for two products of one random v.
+    """A message where ‖C v − C v‖ > √ε ‖C v‖ for two products of one random v, else None.
 
-    Both are computed from the data. The order of batches may change where they are added.
+    Both are computed from the data. A sum allows the order of batches to change.
     """
     v = np.random.default_rng(seed).standard_normal(C.shape[1])
     fresh = C.over(Stream(C.stream.make, C.stream.batches))
@@ -109,7 +109,7 @@ def difference(C: OverBatches, *, seed: int = 0) -> str | None:
 
 
 def changed(batches: Batches) -> str | None:
-    """Which batch is the first that is another one in a second pass; None where none is."""
+    """The first batch that differs in a second pass, as a message; None where all are equal."""
     pairs = zip_longest(map(digest, batches), map(digest, batches))
     for b, (first, second) in enumerate(pairs):
         if first != second:

@@ -1,7 +1,7 @@
-"""Functions of arrays whose derivatives are such functions again: what other libraries call.
+"""Functions of arrays whose derivatives are such functions again, for other libraries to call.
 
-Each knows three things: its value, which function its tangents are of which arguments (`push`), and
-which its cotangents (`pull`). So one adapter for a library serves all of them, to any order.
+Each function knows its value, its tangents as a function of arguments (`push`), and its cotangents
+as a function of arguments (`pull`). So one adapter per library serves all functions, to any order.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ Spec = tuple[tuple[int, ...], np.dtype]
 class Function(ABC):
     """(x₁ … xₙ, others) ↦ (y₁ … yₘ), differentiable in x; arguments are arrays of any library.
 
-    `linear` are the places of the arguments in which it is linear. Where it is `batched`, leading
-    axes of its one argument are further arguments.
+    `linear` are the places of the arguments in which it is linear. A `batched` function has one
+    argument, whose leading axes hold several vectors.
     """
 
     n: int
@@ -48,24 +48,24 @@ class Function(ABC):
 
     @abstractmethod
     def specs(self, args: Sequence[Spec]) -> list[Spec]:
-        """Shapes and types of the values, from those of the arguments."""
+        """Shapes and dtypes of the values, from shapes and dtypes of the arguments."""
 
     @abstractmethod
     def push(self, args: Args, v: Args) -> Call:
-        """J v: a function and what it is called with."""
+        """J v, as a function and its arguments."""
 
     @abstractmethod
     def pull(self, args: Args, u: Args) -> Call:
-        """Jᵀ u: a function and what it is called with."""
+        """Jᵀ u, as a function and its arguments."""
 
     def transposed(self, args: Args, u: Args) -> Call:
-        """Lᵀ u for the part that is linear."""
+        """Lᵀ u for the linear arguments."""
         raise NotImplementedError(f"{type(self).__name__} is not linear")
 
 
 @final
 class Product(Function):
-    """v ↦ J v along the last axis; the type of v is kept where it is floating."""
+    """v ↦ J v along the last axis; a floating dtype of v is kept."""
 
     n = m = 1
     linear = slice(1)
@@ -101,7 +101,7 @@ class Product(Function):
 
 
 class Pointwise(Function):
-    """A function of a point, with the derivative there; it is kept for the point of last time."""
+    """A function of a point, which keeps the model at the last point."""
 
     _last: tuple[int, Arrays, At] | None = None
 
@@ -110,7 +110,7 @@ class Pointwise(Function):
         """The model behind the function at a point."""
 
     def at(self, args: Arrays) -> At:
-        """The same, as often as it is asked for at one point."""
+        """The model at a point, made once for successive calls at the same point."""
         last, declared = self._last, version()
         if last is None or last[0] != declared or not all(map(np.array_equal, last[1], args)):
             self._last = last = declared, tuple(map(np.array, args)), self._at(args)
@@ -185,9 +185,9 @@ class Reverse(Derived):
 
 @final
 class Primal(Pointwise):
-    """(wrt, others) ↦ of, with all that is left at the values of `fixed`.
+    """(wrt, others) ↦ of, with all other inputs at the values of `fixed`.
 
-    An `eager` one takes its value out of the linearisation, where one is to come anyway.
+    An `eager` function takes its value from a linearisation, which will be needed anyway.
     """
 
     def __init__(
@@ -206,7 +206,7 @@ class Primal(Pointwise):
         return tuple(made[name] for name in self.of)
 
     def specs(self, args: Sequence[Spec]) -> list[Spec]:
-        """Those of a run at zero: ONNX leaves shapes open that a run knows."""
+        """The specs of a run at zero, because ONNX leaves some shapes open."""
         key = tuple(args)
         if key not in self._specs:
             values = self(tuple(np.zeros(shape, dtype) for shape, dtype in args))
@@ -222,7 +222,7 @@ class Primal(Pointwise):
 
 
 class Signature:
-    """How a model is called as a function: positions and names are told apart once."""
+    """How a model is called as a function: `wrt` by position, other inputs by name."""
 
     def __init__(
         self, model: Model, of: Names, wrt: Names, inputs: Mapping[str, Any] | None,
@@ -240,7 +240,7 @@ class Signature:
     def bind(
         self, args: Sequence[Any], others: Mapping[str, Any], *, eager: bool = False
     ) -> tuple[Primal, list[Any]]:
-        """The function for one call, and what it is called with."""
+        """The function for one call, and its arguments."""
         if len(args) != len(self.wrt):
             raise InputError(f"give {len(self.wrt)} arguments, {list(self.wrt)}, not {len(args)}")
         names = tuple(others)
@@ -284,7 +284,7 @@ class At:
 
     @property
     def values(self) -> Arrays:
-        """The tensors of `of`, which come with J."""
+        """The values of `of`, which come with J."""
         return tuple(self.J.primal[name] for name in self.of)
 
     def forward(self, tangents: Sequence[np.ndarray]) -> At:
@@ -298,7 +298,7 @@ class At:
         return self._next(draft, cotangents, tuple(f"{name}_cotangent" for name in self.wrt))
 
     def _next(self, draft: Draft, seeds: Sequence[np.ndarray], of: tuple[str, ...]) -> At:
-        """What was drafted. Its new tensors get names that the next derivative does not give."""
+        """The drafted model; its new tensors get names that the next derivative does not use."""
         made, order = draft.model("derivative").ir, self.order + 1
         entries = made.graph.inputs[len(made.graph.inputs) - len(seeds) :]
         results = [value for value in made.graph.outputs if value.name in of]

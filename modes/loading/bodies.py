@@ -1,7 +1,9 @@
-"""Replacing functions by their bodies: the model's own, and those of the ONNX schema.
+"""Bodies: replacing functions of the model, and operators that ONNX defines by others.
 
-ONNX's inliner does the work, except that it forgets the default of an attribute that a body refers
-to and the call leaves out: these are spelled out first.
+ONNX's inliner does the work, with two repairs. It forgets the default of an attribute that a body
+refers to and the call leaves out, so defaults are spelled out first. And it does not rename the
+tensors that Gradient nodes name by strings (`xs`, `zs`, `y`): these are inputs of a node of our own
+while functions are inlined.
 """
 
 from __future__ import annotations
@@ -21,11 +23,11 @@ from .protos import inside, nodes, opset, schema_of
 Key = tuple[str, str]
 
 BODIES = "onnxjac.bodies"
-"""The domain of bodies on their way into the graph; none is left in a loaded model."""
+"""The domain of bodies while they are inlined."""
 
 
 def inline_local(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Every call of a function that the model defines becomes its body, raised to its opset."""
+    """Every call of a function of the model becomes its body, at the opset of the model."""
     defaults = {(f.domain, f.name, f.overload): f.attribute_proto for f in model.functions}
     bodies = (node for function in model.functions for node in function.node)
     for node in (*nodes(model), *bodies):
@@ -45,12 +47,12 @@ def _written_out(model: onnx.ModelProto, *, convert_version: bool = False) -> on
 
 
 def expand(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Every operator without a rule, but with a body, becomes that body, until none is left."""
+    """Every operator without a rule, but with a body, becomes its body."""
     return inline(model, lambda domain, op_type: registry.find(op_type, domain) is None)
 
 
 def inline(model: onnx.ModelProto, chosen: Callable[[str, str], bool]) -> onnx.ModelProto:
-    """Replace the operators chosen by (domain, type) by their bodies; a body may need another."""
+    """Replace the operators chosen by (domain, type) by their bodies, again inside the bodies."""
     while keys := {key for key in _used(model) if chosen(*key) and _has_body(model, *key)}:
         for node in nodes(model):
             if _key(node) in keys:
@@ -74,7 +76,7 @@ def _used(model: onnx.ModelProto) -> dict[Key, int]:
 
 
 def has_body(schema: Any) -> bool:
-    """Whether ONNX defines the operator by others; the stubs of `OpSchema` miss these two."""
+    """Whether ONNX defines the operator by others; the stubs of `OpSchema` lack these fields."""
     return bool(schema.has_function or schema.has_context_dependent_function)
 
 
@@ -95,7 +97,7 @@ def _spell_out(node: onnx.NodeProto, defaults: Iterable[onnx.AttributeProto]) ->
 
 
 def _inline(model: onnx.ModelProto, keys: list[Key]) -> onnx.ModelProto:
-    """A body may depend on types, which the inliner does not look up in initializers."""
+    """Inline some operators; the types of initializers are declared for bodies that need them."""
     typed = {value.name for value in (*model.graph.input, *model.graph.value_info)}
     for tensor in model.graph.initializer:
         if tensor.name not in typed:
@@ -144,14 +146,14 @@ def _body(
 
 
 NAMED = "onnxjac.gradient"
-"""The domain of what stands for Gradient; none of it is in a loaded model."""
+"""The domain of nodes that stand for Gradient while functions are inlined."""
 
 
 def name_by_inputs(model: onnx.ModelProto) -> None:
-    """In every function, Gradient gets the tensors that it names as further inputs, no strings.
+    """In every function, Gradient gets the tensors that it names as inputs instead of strings.
 
-    A parameter is named under an alias: two of them may be given the same tensor, or one that
-    depends on the other, and are independent in the function all the same.
+    Parameters are named by aliases: two parameters are independent inside the function, even where
+    a call gives them the same tensor, or tensors of which one depends on the other.
     """
     found = False
     for function in model.functions:
@@ -172,7 +174,7 @@ def name_by_inputs(model: onnx.ModelProto) -> None:
 
 
 def name_by_strings(model: onnx.ModelProto) -> None:
-    """Gradient again, wherever a function was written out, with the names that its tensors have."""
+    """Gradient nodes again, with the names that their tensors have after inlining."""
     for node in nodes(model):
         if node.domain != NAMED:
             continue
@@ -193,13 +195,13 @@ def name_by_strings(model: onnx.ModelProto) -> None:
 
 
 def is_gradient(node: onnx.NodeProto) -> bool:
-    """Whether a node is a Gradient whose names are its own, not attributes of its function."""
+    """Whether a node is a Gradient with names of its own, not attributes of its function."""
     named = node.domain == TRAINING and node.op_type == "Gradient"
     return named and not any(attribute.ref_attr_name for attribute in node.attribute)
 
 
 def listed(node: onnx.NodeProto) -> dict[str, list[str]]:
-    """The names of a Gradient's tensors."""
+    """The names that a Gradient lists, by attribute."""
     found: dict[str, list[str]] = {"xs": [], "zs": [], "y": [""]}
     for attribute in node.attribute:
         value = helper.get_attribute_value(attribute)
@@ -209,7 +211,7 @@ def listed(node: onnx.NodeProto) -> dict[str, list[str]]:
 
 
 def alias_parameters(function: onnx.FunctionProto, gradients: list[onnx.NodeProto]) -> None:
-    """The parameters that some Gradient names, each once more under a name of its own."""
+    """Give the parameters that some Gradient names an alias each."""
     named = {name for node in gradients for name in node.input}
     taken = {name for node in inside(function.node) for name in (*node.input, *node.output)}
     taken.update(function.input)

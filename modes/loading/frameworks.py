@@ -1,4 +1,4 @@
-"""Frameworks: what other libraries call a model, as something that `read` reads."""
+"""Frameworks: modules of PyTorch and functions of JAX become ONNX models that `read` reads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .protos import nodes
 
 
 def exported(source: Any, examples: Any, batch: Batch) -> Any:
-    """The export of a module or function; of a program that PyTorch exported, the ONNX in it."""
+    """The export of a module or function, the ONNX of an exported program, or the source itself."""
     source = getattr(source, "model_proto", source)
     if is_module(source):
         return module_proto(source, examples, batch)
@@ -38,20 +38,20 @@ def exported(source: Any, examples: Any, batch: Batch) -> Any:
 
 
 SETTINGS = {"optimize": False, "verbose": False}
-"""Unoptimised, so that every weight keeps its name; `load` does what has to be done."""
+"""No optimisation, so that every weight keeps its name."""
 
 
 def is_module(source: Any) -> bool:
-    """Whether this is a module of PyTorch, which is then loaded already."""
+    """Whether this is a module of PyTorch, without importing PyTorch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(source, torch.nn.Module)
 
 
 def module_proto(module: Any, examples: Any, batch: Batch) -> onnx.ModelProto:
-    """The module in evaluation, as it is now: inputs are called as in `forward`, weights as in it.
+    """The module in evaluation mode, with the names of inputs in `forward` and of its weights.
 
-    What the exporter cannot follow is traced, with a warning: it does at every point what it does
-    at the examples.
+    A module that the exporter cannot follow is traced, with a warning: it takes the same branches
+    at every point as at the examples.
     """
     optional("onnxscript", "torch")  # which the exporter is made of
     bound = arguments_of(module.forward, examples)
@@ -86,7 +86,7 @@ def _exported(
 
 
 def _shape(dim: Any, leaf: Any) -> Any:
-    """Which axes of a leaf are of any size."""
+    """The dynamic axes of a leaf."""
     return {0: dim} if dim is not None and is_array(leaf) and leaf.ndim else None
 
 
@@ -124,7 +124,7 @@ def _first_names(proto: onnx.ModelProto, module: Any) -> onnx.ModelProto:
 
 
 def _example(module: Any, dynamic: bool, leaf: Any) -> Any:
-    """A leaf as PyTorch takes it; an axis of any size must not be 1, which the exporter keeps."""
+    """A leaf as a tensor; a dynamic axis must not be 1, which the exporter would fix."""
     torch = optional("torch", "torch")
 
     if not is_array(leaf):
@@ -139,7 +139,7 @@ def _example(module: Any, dynamic: bool, leaf: Any) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what the exporter says of itself; why it failed is in what it raises."""
+    """Without the output of the exporter; errors are raised as usual."""
     before, said = logging.root.manager.disable, io.StringIO()
     logging.disable(logging.ERROR)
     try:
@@ -152,7 +152,7 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def _evaluating(module: Any) -> Iterator[None]:
-    """Every part in evaluation, and afterwards again as it was."""
+    """The module in evaluation mode; afterwards every part has its mode again."""
     before = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
@@ -195,7 +195,7 @@ def _struct(jax: Any, name: str, array: np.ndarray, dynamic: frozenset[str]) -> 
 
 
 Batch = bool | Iterable[str]
-"""Whose first axis is of any size: every argument, none, or those that are named."""
+"""Which arguments have a dynamic first axis: all, none, or some names."""
 
 
 def arguments_of(function: Callable[..., Any], examples: Any) -> inspect.BoundArguments:
@@ -220,7 +220,7 @@ def several(examples: Any) -> tuple[Any, ...]:
 
 
 def batched(arguments: Mapping[str, Any], batch: Batch) -> frozenset[str]:
-    """The names of the arguments whose first axis is of any size."""
+    """The names of the arguments whose first axis is dynamic."""
     if isinstance(batch, bool):
         return frozenset(arguments if batch else ())
     names = frozenset([batch] if isinstance(batch, str) else batch)

@@ -1,4 +1,10 @@
-"""From what the caller has (path, bytes, ModelProto, onnx_ir.Model) to a model of our own."""
+"""Read: from a path, bytes, ModelProto or onnx_ir.Model to a model of our own, within limits.
+
+`guard` finds how large a model is with all functions inlined, before anything is inlined. Functions
+may call functions twice each, so that a small file becomes a huge graph, or call each other in a
+circle without end. Both are seen in the calls alone. An empty node takes two bytes of a file and a
+thousand of memory, so that nodes are counted (`guard_bytes`) before any is made.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +27,13 @@ from .tensors import readable
 T = TypeVar("T")
 
 TRIES = 100
-"""How often a file is read that is always overwritten meanwhile."""
+"""How often a file is read again that was overwritten meanwhile."""
 
 
 def retried(source: Any, work: Callable[[], T]) -> T:
-    """What work makes of a source, once more where it fails and the file is another by then.
+    """The result of `work`, repeated where it fails and the file has been overwritten meanwhile.
 
-    Whoever overwrites a model removes the weights of the old one.
+    Saving over a model removes the weights of the old one.
     """
     for _ in range(TRIES):
         before = _stamp(source)
@@ -40,7 +46,7 @@ def retried(source: Any, work: Callable[[], T]) -> T:
 
 
 def _stamp(source: Any) -> tuple[int, ...] | None:
-    """What tells a file from another one of its name."""
+    """Inode, time and size of a file, which change when it is overwritten."""
     if not isinstance(source, str | os.PathLike):
         return None
     try:
@@ -118,34 +124,34 @@ def _from_proto(proto: onnx.ModelProto, what: str, limits: Limits) -> ir.Model:
 Key = tuple[str, str, str]
 
 DEEPEST = 100
-"""Messages inside messages, at which protobuf gives up."""
+"""The depth of messages at which protobuf gives up."""
 
 PARTS = 32
-"""What a node may bring with it: attributes, names, and types and sizes of its tensors."""
+"""Parts per node: attributes, names, and types and sizes of its tensors."""
 
 BASE = 2**16
-"""What a model of few nodes may have besides."""
+"""Parts that even a model with few nodes may have."""
 
 NODE, TENSOR = onnx.NodeProto.DESCRIPTOR, onnx.TensorProto.DESCRIPTOR
 
 
 def guard_bytes(data: bytes, limits: Limits) -> None:
-    """Raises `LimitError` for more nodes, or other parts, in the bytes of a model than may be."""
+    """Raises `LimitError` for too many nodes, or other parts, in the bytes of a model."""
     if len(data) > 2 * limits.nodes:  # each takes two bytes at least
         Count(data, limits).inside(onnx.ModelProto.DESCRIPTOR, 0, len(data), DEEPEST)
 
 
 class Count:
-    """Counts the messages and repeated strings in bytes, but not those in tensors."""
+    """Counts the messages and repeated strings in bytes, except in tensors."""
 
     def __init__(self, data: bytes, limits: Limits) -> None:
         self.data, self.limits, self.nodes, self.parts = data, limits, 0, 0
         self.most = PARTS * limits.nodes + BASE
 
     def inside(self, kind: Any, at: int, end: int, deepest: int) -> None:
-        """Count what is between two places of a message of some kind.
+        """Count the parts between two places of a message of some kind.
 
-        What is no protobuf ends the count: nothing will be made of it.
+        Bytes that are not protobuf end the count: they will not be parsed either.
         """
         data, counted = self.data, _counted(kind)
         while at < end and deepest:
@@ -169,7 +175,7 @@ class Count:
                     at += length
                 case 6 | 7:
                     return
-                # 3 and 4 begin and end a group, which we have none of: its fields count as ours
+                # 3 and 4 begin and end a group, which ONNX has none of: its fields are counted too
 
     def _add(self, kind: Any) -> None:
         self.parts += 1
@@ -210,7 +216,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 class Extent(NamedTuple):
-    """How many nodes, and how deep the graphs and functions in one another."""
+    """The number of nodes, and the depth of nested graphs and functions."""
 
     nodes: int
     depth: int
@@ -232,7 +238,7 @@ def _check(extent: Extent, limits: Limits, what: str) -> None:
 
 
 def _extent(nodes: Iterable[onnx.NodeProto], functions: Mapping[Key, Extent]) -> Extent:
-    """The extent of some nodes, with those of the functions that they call."""
+    """The extent of some nodes, including the functions that they call."""
     count, depth = 0, 0
     for node in nodes:
         inside = [_extent(graph.node, functions) for graph in subgraphs(node)]
@@ -248,7 +254,7 @@ def _key(node: onnx.NodeProto) -> Key:
 
 
 def _inner_first(functions: Mapping[Key, onnx.FunctionProto]) -> list[Key]:
-    """The functions in such an order that each one calls only those before it."""
+    """The functions in an order in which each calls only functions before it."""
     waiting = {key: {*map(_key, inside(f.node))} & functions.keys() for key, f in functions.items()}
     order: list[Key] = []
     while waiting:

@@ -1,4 +1,4 @@
-"""Where ONNX's version converter changes what a model computes, and what is done about it.
+"""Repairs: places where ONNX's version converter changes what a model computes.
 
 Each was found by running the original and the converted model side by side, which
 `tests/modes/test_opsets` does for every opset from 7 on.
@@ -21,13 +21,14 @@ from .bodies import inline
 from .protos import graphs, nodes, opset
 
 BOUNDED = {"Clip": 1, "Pad": 2}
-"""Operators, and from which input on they have what opset 11 made of attributes in their type."""
+"""Operators, and their first input that was an attribute before opset 11."""
 
 
 def before_check(model: onnx.ModelProto) -> onnx.ModelProto:
-    """GroupNormalization 18 to 20 scaled by group, not by channel: the checker refuses it now.
+    """Rewrite two things that the checker refuses.
 
-    It also refuses what ONNX Runtime adds to the default domain.
+    GroupNormalization 18 to 20 scaled by group, not by channel; and ONNX Runtime adds operators of
+    its own to the default domain.
     """
     _name_domains(model)
     if (opset(model) or 0) in range(18, 21):
@@ -36,7 +37,7 @@ def before_check(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _name_domains(model: onnx.ModelProto) -> None:
-    """What is no operator of ONNX, but known as one of ONNX Runtime's, is said to be that."""
+    """Move operators of ONNX Runtime from the default domain to com.microsoft."""
     own = "com.microsoft"
     for node in nodes(model):
         if not node.domain and not defs.has(node.op_type) and find(node.op_type, own):
@@ -46,7 +47,7 @@ def _name_domains(model: onnx.ModelProto) -> None:
 
 
 def before_conversion(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
-    """Rewrite, in the old opset, the operator whose new meaning the converter overlooks."""
+    """Rewrite, in the old opset, operators whose change of meaning the converter ignores."""
     if version < 7:
         _slope_by_channel(model.graph)
     if version < 13:
@@ -58,7 +59,7 @@ def before_conversion(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
 def after_conversion(
     model: onnx.ModelProto, typed: tuple[onnx.ModelProto, ...], version: int
 ) -> onnx.ModelProto:
-    """Say on converted nodes what the old opset took for granted.
+    """Make defaults of the old opset explicit on converted nodes.
 
     `typed` are the old model and, for early opsets, the converted one, with their inferred types.
     """
@@ -113,9 +114,9 @@ def _type_bounds(
     model: onnx.ModelProto, typed: tuple[onnx.ModelProto, ...],
     constants: dict[str, onnx.TensorProto],
 ) -> None:  # fmt: skip
-    """The converter makes float32 of attributes that became inputs, whatever their operator has.
+    """Attributes that became inputs get the dtype of their operator: the converter makes float32.
 
-    An old operator may have no inference of types where the new one has, and the other way round.
+    Type inference may exist for the old operator only, or for the new one only.
     """
     types: dict[str, int] = {}
     for graph in (g for whole in typed for g in graphs(whole.graph)):

@@ -1,4 +1,13 @@
-"""Tensors."""
+"""Tensors: proved to be readable, and carried beside the model while ONNX works on it.
+
+ONNX's checker, inliner, version converter and shape inference take a serialized model, which must
+stay below 2 GiB. They need no weights, only types, so a large initializer becomes a graph input on
+the way in (`detach`), and an initializer again on the way out (`attach`).
+
+External data, the weights in files of their own, are read into memory (`in_memory`). A mapped file
+would cost no memory until it is needed, but writing to it would change the weights of a loaded
+model, and truncating it would end the process that reads them.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +59,7 @@ def _written(model: ir.Model) -> onnx.ModelProto:
 
 
 def attach(proto: onnx.ModelProto, weights: Weights) -> ir.Model:
-    """The model with its weights, in their order; what a pass has added comes after them."""
+    """The model with its weights, in their order; initializers that a pass added come last."""
     model = _parsed(proto)
     graph = model.graph
     values = {value.name: value for value in (*graph.inputs, *graph.initializers.values())}
@@ -76,7 +85,7 @@ def _drop_inputs(graph: ir.Graph, names: Container[str]) -> None:
 
 
 def _data(value: ir.Value) -> ir.TensorProtocol:
-    """The tensor of an initializer, proved to be there and freed from the protobuf around it."""
+    """The tensor of an initializer, proved to be readable and copied out of the protobuf."""
     array, tensor = data_of(value.const_value, repr(value.name)), tensor_of(value)
     if tensor.dtype is ir.DataType.STRING:  # has no width
         return tensor
@@ -107,7 +116,7 @@ def _nodes(model: ir.Model) -> Iterator[ir.Node]:
 
 
 def _inside(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
-    """The nodes of a graph and of those inside it; what a function's caller gives is not there."""
+    """The nodes of a graph and of its subgraphs, without graphs that a caller gives."""
     for node in graph:
         yield node
         for attribute in node.attributes.values():
@@ -116,7 +125,7 @@ def _inside(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
 
 
 def _graphs(attribute: ir.Attr) -> Sequence[ir.Graph]:
-    """The graphs in an attribute, of which a reference has none."""
+    """The graphs in an attribute; a reference has none."""
     if attribute.is_ref():
         return ()
     if attribute.type is ir.AttributeType.GRAPHS:
@@ -144,7 +153,7 @@ def _check_attribute(node: ir.Node, name: str, attribute: ir.Attr, folder: str |
 
 
 def _place(tensor: ir.TensorProtocol | None, owner: str, folder: str | None) -> None:
-    """A tensor in a file is in one of this folder: onnx-ir follows no way out of it."""
+    """Resolve external data in a folder, out of which onnx-ir follows no path."""
     if isinstance(tensor, ir.ExternalTensor):
         if folder is None:
             raise LoadError(
@@ -154,13 +163,13 @@ def _place(tensor: ir.TensorProtocol | None, owner: str, folder: str | None) -> 
 
 
 EMPTY = 2**20
-"""Numbers of a tensor without data, which are zeros to ONNX's own IR."""
+"""The most numbers of a tensor without data, which onnx-ir fills with zeros."""
 
 
 def _held(
     tensor: ir.TensorProtocol | None, owner: str, folder: str | None
 ) -> ir.TensorProtocol:
-    """The tensor, proved to be readable; what was in a file is in memory now."""
+    """The tensor, proved to be readable and read into memory."""
     _place(tensor, owner, folder)
     array = data_of(tensor, owner)
     if isinstance(tensor, ir.ExternalTensor):
@@ -170,7 +179,7 @@ def _held(
 
 
 def data_of(tensor: ir.TensorProtocol | None, owner: str) -> np.ndarray:
-    """The numbers of a tensor, which are as many as its shape says."""
+    """The numbers of a tensor; raises `LoadError` where they do not have its shape."""
     if tensor is None:
         raise LoadError(f"{owner} has no data.")
     stored = getattr(tensor, "raw", None)
@@ -194,18 +203,18 @@ def data_of(tensor: ir.TensorProtocol | None, owner: str) -> np.ndarray:
 
 
 def is_plain(path: str) -> bool:
-    """Whether a path leads to a regular file or to nothing: to open a pipe is to wait for ever."""
+    """Whether a path is a regular file or nothing: opening a pipe would block."""
     return os.path.isfile(path) or not os.path.exists(path)
 
 
 BLOCK = 512
-"""Bytes in which the system counts what a file takes."""
+"""The block size in which the system counts the space of a file."""
 
 
 def in_memory(weights: Weights) -> Weights:
-    """The weights, those in files read; mapped stays what would take more than its files do.
+    """The weights, read from their files, unless they would take more memory than the files.
 
-    Tensors that share their bytes, or lie in a hole of a file, could fill any memory.
+    Tensors that share bytes, or lie in a hole of a sparse file, could fill any memory.
     """
     mapped = [tensor for tensor in weights.values() if is_mapped(tensor)]
     if sum(tensor.nbytes for tensor in mapped) > bytes_of({tensor.path for tensor in mapped}):
@@ -214,12 +223,12 @@ def in_memory(weights: Weights) -> Weights:
 
 
 def is_mapped(tensor: ir.TensorProtocol) -> TypeGuard[ir.ExternalTensor]:
-    """Whether a tensor looks into a file; one of less than a byte a number was unpacked."""
+    """Whether a tensor maps a file; tensors with less than a byte per number are unpacked."""
     return isinstance(tensor, ir.ExternalTensor) and tensor.dtype.bitwidth >= 8
 
 
 def bytes_of(paths: Iterable[str]) -> int:
-    """What files take on the disk; what they hold, where the system does not say."""
+    """The space of files on the disk, or their sizes where the system does not tell."""
     try:
         found = [os.stat(path) for path in paths]
     except OSError as error:
@@ -228,7 +237,7 @@ def bytes_of(paths: Iterable[str]) -> int:
 
 
 def read(tensor: ir.ExternalTensor) -> ir.Tensor:
-    """A tensor out of its file."""
+    """A tensor, read from its file."""
     dtype = tensor.dtype.numpy()
     try:
         flat = np.fromfile(

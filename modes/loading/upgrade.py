@@ -1,4 +1,4 @@
-"""One working opset, and no functions: what rules and kernels may rely on."""
+"""Upgrade: one working opset, no functions, and checked attributes, for rules and kernels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .repairs import after_conversion, before_check, before_conversion
 WORKING_OPSET = 21
 
 LONGEST = 2**20
-"""Entries of a vector through which ONNX's shape inference may go one by one."""
+"""The longest vector whose entries ONNX's shape inference may go through one by one."""
 
 
 def upgrade(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -49,7 +49,7 @@ def upgrade(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def infer(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with the types and shapes of its tensors, as far as ONNX can tell."""
+    """The model with the types and shapes of its tensors, as far as ONNX infers them."""
     try:
         known = shape_inference.infer_shapes(model)
         joined = has_long_shape(known)  # data propagation would go through every entry
@@ -59,7 +59,7 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def has_long_shape(model: onnx.ModelProto) -> bool:
-    """Whether some vector, of whatever type, is longer than any shape, indices or axes."""
+    """Whether some vector is too long to be a shape, indices or axes."""
     kinds = (
         value.type.tensor_type
         for graph in graphs(model.graph)
@@ -106,30 +106,32 @@ def _raise(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
 AXES = frozenset({
     "axes", "axis", "batch_axis", "time_axis", "scan_input_axes", "scan_output_axes",
 })  # fmt: skip
-"""Shape inference cuts them to 32 bits, and so may count below the first axis."""
+"""Shape inference truncates these to 32 bits, and may then index below the first axis."""
 
 COUNTS = frozenset({
     "dilations", "group", "kernel_shape", "num_groups", "offset_group", "strides",
 })  # fmt: skip
-"""Kernels divide by them, or windows go on by them."""
+"""Kernels divide by these, or step by them."""
 
 PADDING = frozenset({"output_padding", "pads"})
-"""Room around windows; the operator Pad, which may cut off as well, is another matter."""
+"""Padding of windows. The operator Pad may also cut off, and is not checked for this."""
 
 RANGES = {
     "RandomNormal": "scale", "RandomNormalLike": "scale",
     "RandomUniform": "high", "RandomUniformLike": "high",
 }  # fmt: skip
-"""The draws, and what says how wide they are."""
+"""Random operators, and the attribute that is the width of their distribution."""
 
 EQUATION = re.compile(rb"[A-Za-z,.\s]*(->[A-Za-z.\s]*)?")
-"""What Einsum reads; ONNX goes round in circles at others."""
+"""The equations that Einsum takes; ONNX loops forever at others."""
 
 
 def check_attributes(model: onnx.ModelProto) -> None:
-    """`LoadError` for an axis of more than 32 bits, and for counts, steps and room too small,
-    for other parts than a Split gives, for what is no permutation, and for values that the
-    declaration of an operator does not name.
+    """Raises `LoadError` for attributes at which a process would end, or that no rule knows.
+
+    These are axes of more than 32 bits, counts, steps and padding that are too small, a wrong
+    number of outputs, `perm` that is no permutation, and values that the declaration of an operator
+    does not list.
     """
     for held in (model.graph.node, *(function.node for function in model.functions)):
         for node in inside(held):
@@ -168,15 +170,15 @@ def _check_values(node: onnx.NodeProto, values: Mapping[str, Collection[Any]]) -
 
 
 def _value(attribute: onnx.AttributeProto) -> Any:
-    """What it is in Python; words as text."""
+    """The value in Python; bytes become text."""
     value = onnx.helper.get_attribute_value(attribute)
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 def _check_range(node: onnx.NodeProto) -> None:
-    """A normal distribution has a width, and a uniform one begins before it ends.
+    """Raises `LoadError` for distributions without a width or with `low` above `high`.
 
-    ONNX Runtime ends the process at others.
+    ONNX Runtime ends the process at these.
     """
     held = {a.name: a.f for a in node.attribute if not a.ref_attr_name}
     low, high, scale = held.get("low", 0.0), held.get("high", 1.0), held.get("scale", 1.0)
@@ -190,7 +192,7 @@ def _check_range(node: onnx.NodeProto) -> None:
 
 
 def _least(attribute: onnx.AttributeProto) -> int:
-    """The least of its integers; 1 where it has none."""
+    """The least of the integers of an attribute, or 1 where it has none."""
     return min((attribute.i,) if attribute.HasField("i") else attribute.ints, default=1)
 
 
@@ -206,7 +208,10 @@ OPTIONAL = defs.OpSchema.FormalParameterOption.Optional
 
 
 def drop_empty_operands(model: onnx.ModelProto) -> None:
-    """Empty names at the end go; `LoadError` where one stands for an input that is not optional."""
+    """Drop empty names at the end of inputs, at which ONNX Runtime may crash.
+
+    Raises `LoadError` where an empty name stands for an input that is not optional.
+    """
     for node in nodes(model):
         if "" not in node.input:
             continue
@@ -227,9 +232,9 @@ def _check_operands(node: onnx.NodeProto, schema: defs.OpSchema) -> None:
 
 
 def clear_unknown_dims(model: onnx.ModelProto) -> None:
-    """The size -1, by which some exporters mean any, becomes unknown; others below 0 are refused.
+    """The size -1, which some exporters write for any size, becomes unknown.
 
-    ONNX's shape inference ends the process for some of them.
+    Raises `LoadError` for other sizes below 0, at some of which shape inference ends the process.
     """
     for graph in graphs(model.graph):
         for value in (*graph.input, *graph.value_info, *graph.output):
@@ -241,7 +246,7 @@ def clear_unknown_dims(model: onnx.ModelProto) -> None:
 
 
 def _dims(kind: onnx.TypeProto) -> Iterator[onnx.TensorShapeProto.Dimension]:
-    """The dims of a tensor, or of what a sequence or optional holds."""
+    """The dims of a tensor, or of the tensors in a sequence, optional or map."""
     match kind.WhichOneof("value"):
         case "tensor_type":
             yield from kind.tensor_type.shape.dim

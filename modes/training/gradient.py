@@ -1,7 +1,7 @@
 """Gradient: the node of `ai.onnx.preview.training` by its specification, as recorded products.
 
-`Gradient(xs, zs, y)` takes values for the tensors that `xs` and `zs` name and gives ∂(Σ y)/∂xs
-there. What y is as a function of these tensors is read off the graph.
+`Gradient(xs, zs, y)` takes values for the tensors that `xs` and `zs` name and computes ∂(Σ y)/∂xs
+there. The graph says how y depends on these tensors.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def gradient(low: Scope, step: Step, inputs: Sequence[Any]) -> list[Array]:
 
 
 def values_of(nodes: Iterable[ir.Node]) -> list[ir.Value]:
-    """What some nodes read and make."""
+    """The values that some nodes read and make."""
     return [value for node in nodes for value in (*operands_of(node), *node.outputs)]
 
 
@@ -59,7 +59,7 @@ def pulled_back(
     wanted: list[ir.Value],
     target: ir.Value,
 ) -> list[Array]:
-    """Jᵀ · 1 in the wanted tensors; the DAG has the named tensors' roles and the given values."""
+    """Jᵀ · 1 in the wanted tensors, at the given values."""
     met = (target, *wanted, *values_of(nodes))
     values = {value.name or "": given.get(value, value) for value in met}
     steps = closed_steps(low, nodes)
@@ -76,7 +76,7 @@ def pulled_back(
 
 
 def closed_steps(low: Scope, nodes: Iterable[ir.Node]) -> tuple[Step, ...]:
-    """The steps of some nodes, what their bodies capture among the inputs."""
+    """The steps of some nodes, with captured tensors of their bodies among the inputs."""
     some = list(nodes)
     steps = tuple(step_of(node, low.op.opset_imports) for node in some)
     constants = {value.name for value in values_of(some) if value.const_value is not None}
@@ -85,13 +85,13 @@ def closed_steps(low: Scope, nodes: Iterable[ir.Node]) -> tuple[Step, ...]:
 
 
 def moved_in(steps: tuple[Step, ...], constants: Collection[str | None]) -> set[str]:
-    """What may be other numbers: all that the steps read from elsewhere, and what follows."""
+    """The names of tensors that may vary: what the steps read from elsewhere, and its results."""
     known = {*constants, *(name for step in steps for name in step.outputs)}
     return moving(steps, {name for step in steps for name in reads(step)} - known)
 
 
 def swept(low: Scope, dag: Dag, y: ir.Value) -> list[Array]:
-    """The cotangents that ones at y give, at every sink."""
+    """The cotangents at every sink of ones at y."""
     assert y.dtype is not None
     ones = low.op.Expand(np.ones((), y.dtype.numpy()), shape_of(y))
     reached = dag.sweep(low.op, {dag.sources[0]: ones})
@@ -101,9 +101,9 @@ def swept(low: Scope, dag: Dag, y: ir.Value) -> list[Array]:
 def substituted(
     low: Scope, gradient: Step, nodes: list[ir.Node], given: Mapping[ir.Value, ir.Value]
 ) -> dict[ir.Value, ir.Value]:
-    """value ↦ what it is where the given tensors replace theirs; what stays the same is absent.
+    """value ↦ its new value where the given tensors replace others; unchanged values are absent.
 
-    Only nodes behind a tensor that really differs are recorded again.
+    Only nodes that depend on a replaced tensor are recorded again.
     """
     new = {old: value for old, value in given.items() if value is not old}
     for node in nodes:
@@ -130,7 +130,7 @@ def anew(
 def whole(
     low: Scope, step: Step, node: ir.Node, new: Mapping[ir.Value, ir.Value]
 ) -> tuple[ir.Value, ...]:
-    """A node with bodies on new tensors, explicit and captured."""
+    """A node with bodies, on new inputs and captured tensors."""
     low.name_all(operands_of(node))
     values = {value.name or "": new.get(value, value) for value in operands_of(node)}
     held = [low.samples[value] for value in node.outputs]
@@ -156,7 +156,7 @@ def read_attributes(step: Step) -> tuple[Names, Names, str]:
 
 
 def check_arity(step: Step, inputs: Sequence[Any], xs: Names, zs: Names) -> None:
-    """One input for every listed tensor, at most one output for every x."""
+    """Raises unless there is one input per listed tensor and at most one output per x."""
     if len(inputs) != len(xs) + len(zs) or None in inputs:
         given = len([value for value in inputs if value is not None])
         listed = ", ".join((*xs, *zs))
@@ -167,7 +167,7 @@ def check_arity(step: Step, inputs: Sequence[Any], xs: Names, zs: Names) -> None
 
 
 def named_tensor(values: Mapping[str, ir.Value], step: Step, name: str) -> ir.Value:
-    """The tensor of a name, which must stand before the node."""
+    """The tensor with this name, which must be computed before the node."""
     if name not in values:
         raise UnknownTensor(
             f"{step} names {name!r}, which is no input, no initializer and nothing that an earlier "
@@ -177,7 +177,7 @@ def named_tensor(values: Mapping[str, ir.Value], step: Step, name: str) -> ir.Va
 
 
 def check_floating(step: Step, names: Names, values: Sequence[ir.Value]) -> None:
-    """y and every x are floating tensors."""
+    """Raises where y or some x is not a floating tensor."""
     for name, value in zip(names, values, strict=True):
         if not is_float(dtype_of(value)):
             kind = dtype_of(value)
@@ -187,7 +187,7 @@ def check_floating(step: Step, names: Names, values: Sequence[ir.Value]) -> None
 def check_types(
     step: Step, names: Names, values: Sequence[ir.Value], inputs: Sequence[ir.Value]
 ) -> None:
-    """A given value has the type of the tensor that it stands for."""
+    """Raises where a given value has another type than the tensor that it replaces."""
     for name, value, given in zip(names, values, inputs, strict=True):
         old, new = dtype_of(value), dtype_of(given)
         if old != new:
@@ -195,7 +195,7 @@ def check_types(
 
 
 def check_independent(step: Step, names: Names, values: Sequence[ir.Value]) -> None:
-    """No listed tensor is computed from another one."""
+    """Raises where a listed tensor is computed from another one."""
     known: dict[ir.Value, str] = {}
     for name, value in zip(names, values, strict=True):
         if value in known:
@@ -215,7 +215,7 @@ def check_independent(step: Step, names: Names, values: Sequence[ir.Value]) -> N
 def check_complete(
     step: Step, nodes: list[ir.Node], listed: Sequence[ir.Value], y: ir.Value
 ) -> None:
-    """The listed tensors and initializers determine y."""
+    """Raises unless the listed tensors and initializers determine y."""
     open_leaves = [value for value in leaves(nodes, y)
                    if value.const_value is None and INITIALIZER not in value.meta]  # fmt: skip
     missing = [value.name or "" for value in open_leaves if value not in listed]
@@ -228,10 +228,10 @@ def check_complete(
 
 
 def check_differentiable(step: Step, steps: Sequence[Step], dag: Dag, wrt: Names, y: str) -> None:
-    """Where y depends on an x, some path must have a derivative.
+    """Raises where y depends on an x, but no path has a derivative.
 
-    Steps without a name stem from other Gradients: what cuts the way there is a derivative that
-    vanishes almost everywhere, as that of Relu's step does, and zero is right.
+    Steps without a name come from other Gradients. Where such a step cuts a path, its derivative
+    vanishes almost everywhere, as for the step function in the derivative of Relu: zero is right.
     """
     for name, source in zip(wrt, dag.sources, strict=True):
         if dag.joins(source, dag.sinks[0]) or name == y:

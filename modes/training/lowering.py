@@ -33,17 +33,17 @@ from .scope import INITIALIZER, Scope, outputs_of, sample_inputs
 def lower_gradients(model: Any, *, sizes: Mapping[str, int] | None = None) -> onnx.ModelProto:
     """The model with every node of `ai.onnx.preview.training` replaced by plain ONNX nodes.
 
-    `Gradient(xs, zs, y)` becomes Jᵀ · 1, J = ∂y/∂xs at the values that the node is given: for a
-    `y` of several elements, the gradient of their sum. The part of the graph that computes y is
-    evaluated again where these values are not the named tensors themselves. Gradients may be
-    nested to any depth and stand in the bodies of If, Loop and Scan. Where y depends on an x only
-    through the derivative of another Gradient that vanishes almost everywhere, or not at all, the
-    result is zero. `Adagrad`, `Adam` and `Momentum` become their pseudo-code.
+    `Gradient(xs, zs, y)` becomes Jᵀ · 1 with J = ∂y/∂xs at the inputs of the node: for a `y` of
+    several elements, the gradient of their sum. The part of the graph that computes y is evaluated
+    again where these inputs are not the named tensors themselves. Gradients may be nested to any
+    depth and stand in the bodies of If, Loop and Scan. Where y does not depend on an x, or only
+    through a derivative of another Gradient that vanishes almost everywhere, the result is zero.
+    `Adagrad`, `Adam` and `Momentum` become their pseudo-code.
 
-    Symbolic dimensions of the inputs stay symbolic, as in `export`; a size that must be fixed for
-    it is what `sizes` says of its symbol, else 2. Raises `InputError` where a node breaks
-    its specification, and `OnnxJacError` where a derivative depends on integers of the inputs as
-    its structure does: lengths, axes, shapes.
+    Symbolic dimensions of the inputs stay symbolic, as in `export`. Where a dimension has to be
+    fixed, `sizes` gives its size by symbol, by default 2. Raises `InputError` where a node breaks
+    its specification, and `OnnxJacError` where the structure of a derivative depends on integers
+    of the inputs: lengths, axes, shapes.
 
     Shapes: every tensor keeps its shape; a gradient has the shape of its tensor of `xs`.
     """
@@ -55,7 +55,7 @@ def lower_gradients(model: Any, *, sizes: Mapping[str, int] | None = None) -> on
 def lowered(
     model: Model, point: Mapping[str, np.ndarray], name: str, mutable: Collection[str] = ()
 ) -> Model:
-    """The model without training operators; initializers that are `mutable` are inputs of it."""
+    """The model without training operators; `mutable` initializers become inputs."""
 
     def make(point: Mapping[str, np.ndarray], symbols: Symbols) -> Draft:
         return Lowering(model, point, symbols).draft(mutable)
@@ -64,7 +64,7 @@ def lowered(
 
 
 class Lowering(Scope):
-    """The model at a sample of its inputs."""
+    """Records the model at a sample of its inputs."""
 
     def __init__(
         self, model: Model, point: Mapping[str, np.ndarray], symbols: Symbols
@@ -105,7 +105,7 @@ Arrays = list[np.ndarray]
 
 
 def control(low: Scope, step: Step, inputs: Sequence[Any]) -> tuple[Any, ...]:
-    """A step with subgraphs, which are lowered in the scope of the tensors around them."""
+    """A step with subgraphs, which are lowered with the tensors around them in scope."""
     if step.op_type not in CONTROL or step.domain:
         raise UnsupportedOp(f"{step} has a subgraph and is not If, Loop or Scan")
     held = [None if value is None else low.samples[value] for value in inputs]
@@ -131,8 +131,9 @@ def body(
     low: Scope, step: Step, graph: ir.Graph, inputs: Sequence[Any], numbers: Iterable[Any],
     steady: bool,
 ) -> tuple[ir.Graph, Arrays]:  # fmt: skip
-    """A subgraph of a step lowered, and its outputs for some numbers of its inputs, whose shapes
-    are `steady` where no turn changes them.
+    """A lowered subgraph of a step, and its outputs at some numbers of its inputs.
+
+    The shapes of the inputs are `steady` where no iteration changes them.
     """
     with low.inner():
         pairs = zip(graph.inputs, map(np.asarray, numbers), strict=True)
@@ -156,7 +157,7 @@ def body(
 
 
 def own(low: Scope, value: ir.Value, taken: list[ir.Value]) -> ir.Value:
-    """A value as an output of a subgraph: one that the subgraph makes, once."""
+    """A value as an output of a subgraph, which must make it itself and list it once."""
     if value.producer() in low.op.nodes and value not in taken:
         return value
     return copied(low.op, value, low.fresh("identity"))

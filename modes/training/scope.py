@@ -1,4 +1,4 @@
-"""Scope: a graph being recorded anew, with every tensor by name."""
+"""Scope: a graph that is recorded anew, with every tensor by name and a sample of its numbers."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from ..naming.names import is_float
 
 
 class Scope(ABC):
-    """Records the steps of a model at numbers that stand for all others of their shapes.
+    """Records the steps of a model at sample numbers, which stand for all numbers of their shapes.
 
-    `values` holds every tensor by name, the inner graph's before the outer's, and `samples` its
-    number. The rules see the number of an integer only where it follows from shapes and constants.
+    `values` holds every tensor by name, tensors of inner graphs first, and `samples` its number.
+    Rules see the number of an integer only where it follows from shapes and constants.
     """
 
     def __init__(self, model: Model, opset_imports: Mapping[str, int], symbols: Symbols) -> None:
@@ -39,7 +39,7 @@ class Scope(ABC):
 
     @abstractmethod
     def results(self, step: Step, inputs: Sequence[Any]) -> Sequence[Any]:
-        """The outputs of one step, whatever kind it is; None for one that is left out."""
+        """The outputs of one step of any kind; None for an output that is left out."""
 
     def run(self, steps: Iterable[Step]) -> None:
         """Record steps; their outputs go to `values`."""
@@ -52,7 +52,7 @@ class Scope(ABC):
 
     @contextmanager
     def inner(self) -> Iterator[None]:
-        """What is recorded inside belongs to a subgraph."""
+        """Steps recorded inside belong to a subgraph."""
         outer = self.values
         self.values = outer.new_child()
         try:
@@ -62,7 +62,7 @@ class Scope(ABC):
             self.values = outer
 
     def entry(self, name: str, at: np.ndarray) -> ir.Value:
-        """A tensor that is given from outside, to the model or to a subgraph."""
+        """An input of the model or of a subgraph."""
         self.values[name] = value = self.op.like(at, name)
         self.samples[value] = at
         value.meta.pop(AT, None)
@@ -71,7 +71,7 @@ class Scope(ABC):
     def copy(
         self, step: Step, inputs: Sequence[Any], ats: Sequence[Any], names: tuple[str | None, ...]
     ) -> tuple[Any, ...]:
-        """A step as it is, its outputs with known numbers and under some names."""
+        """A copy of a step, with known numbers and names of its outputs."""
         made = self.op.copy(step, inputs, ats, names)
         self.op.nodes[-1].name = self._node_name(step.name)
         fixed = step.op_type in SHAPES or all(map(is_fixed, inputs))
@@ -83,7 +83,7 @@ class Scope(ABC):
         return made
 
     def bind(self, name: str, array: Array) -> None:
-        """A tensor under its name, which the value takes over if it has none of its own."""
+        """Bind a tensor to a name, which an unnamed value takes over."""
         value = self.op.value(array)
         assert value is not None
         if value.name is None and value.producer() is not None and len(self.values.maps) == 1:
@@ -91,7 +91,7 @@ class Scope(ABC):
         self.values[name] = value
 
     def _node_name(self, name: str) -> str:
-        """A name for a node of the model, or of a part of it that is evaluated again."""
+        """A unique name for a node, which may be recorded more than once."""
         chosen = fresh(name, self._nodes) if name in self._nodes else name
         self._nodes.update({chosen} - {""})
         return chosen
@@ -101,7 +101,7 @@ class Scope(ABC):
         return fresh(stem, self._taken)
 
     def name_all(self, values: Iterable[ir.Value]) -> None:
-        """A name for every value that has none, after the operator that makes it."""
+        """Name every unnamed value after the operator that makes it."""
         for value in values:
             if value.name is None:
                 node = value.producer()
@@ -123,7 +123,7 @@ Arrays = tuple[Any, ...]
 
 
 class Samples:
-    """value ↦ its number at the point of recording, computed when asked for unless it is held."""
+    """value ↦ its number at the sample, held or computed on demand."""
 
     def __init__(self, opset_imports: Mapping[str, int]) -> None:
         self._opsets = dict(opset_imports)
@@ -144,11 +144,11 @@ class Samples:
         return self._leaf(value)
 
     def _leaf(self, value: ir.Value) -> np.ndarray:
-        """The number of a constant, or one that is held."""
+        """The number of a constant, or a held number."""
         return self._held[value] if value.const_value is None else value.const_value.numpy()
 
     def step(self, step: Any, inputs: Iterable[ir.Value | None]) -> tuple[Any, ...]:
-        """The outputs of a step of the model on the numbers of its inputs; None where left out."""
+        """The outputs of a step at the numbers of its inputs; None for outputs left out."""
         held = [None if value is None else self[value] for value in inputs]
         count = len(step.outputs)
         try:
@@ -161,7 +161,7 @@ class Samples:
         return (*found, *(None,) * (count - len(found)))
 
     def _run(self, op_type: str, inputs: list[Any], attrs: Any, domain: str, count: int) -> Arrays:
-        """One operator on numbers; what is drawn need not be in the domain of a logarithm."""
+        """One operator on numbers, without warnings: a sample may be negative in a logarithm."""
         version = self._opsets.get(domain, 1)
         with np.errstate(all="ignore"):
             return numbers.run(
@@ -170,14 +170,15 @@ class Samples:
 
 
 def ones(value: ir.Value) -> np.ndarray:
-    """What stands for a value of which only the shape is known."""
+    """Ones, for a value of which only the shape is known."""
     assert value.dtype is not None
     return np.ones(at(shape_of(value)), value.dtype.numpy())
 
 
 def sample_inputs(model: Model, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """An array for every input of the model: positive floats, integers 0; open dimensions are
-    what `sizes` says of their symbol, else 2.
+    """An array for every input of the model: positive floats, and integers 0.
+
+    `sizes` gives the size of open dimensions by symbol, by default 2.
     """
     rng = np.random.default_rng(0)
     return {name: sample(spec, sizes, rng) for name, spec in model.inputs.items()}
@@ -194,11 +195,11 @@ def sample(spec: TensorSpec, sizes: Mapping[str, int], rng: np.random.Generator)
 
 
 INITIALIZER = "onnxjac.initializer"
-"""Key, in the metadata of an input, that says that it takes the place of an initializer."""
+"""The metadata key of inputs that take the place of initializers."""
 
 
 def ancestors(values: Iterable[ir.Value], stop: Container[ir.Value] = ()) -> list[ir.Node]:
-    """The nodes that compute some values, each after those it reads; none behind a `stop`."""
+    """The nodes that compute some values, in order, without those behind values in `stop`."""
     order: dict[ir.Node, None] = {}
     stack = [node for value in values if value not in stop and (node := value.producer())]
     while stack:
@@ -217,7 +218,7 @@ def outputs_of(nodes: Iterable[ir.Node]) -> list[ir.Value]:
 
 
 def leaves(nodes: Iterable[ir.Node], target: ir.Value) -> list[ir.Value]:
-    """The values that are read, but not computed, by the nodes on the way to a target."""
+    """The values that some nodes read but do not compute, and the target if they do not make it."""
     order = list(nodes)
     made = set(outputs_of(order))
     read = dict.fromkeys(value for node in order for value in operands_of(node))
