@@ -91,7 +91,7 @@ def parts_of(operator: Jacobian, middle: str) -> Iterator[Part]:
     """Every Jacobian of a model in every term, and the product of the factors before or between."""
     for k, term in enumerate(terms_of(operator), 1):
         met = False
-        for ours, group in groupby(factors_of(term), is_linearization):
+        for ours, group in groupby(factors_of(term), lambda f: isinstance(f, Linearization)):
             if ours:
                 yield from (part(k, "Jᵀ" if J.transposed else "J", J) for J in group)
             else:
@@ -99,11 +99,6 @@ def parts_of(operator: Jacobian, middle: str) -> Iterator[Part]:
                 whole = factors[0] if len(factors) == 1 else Product(factors)
                 yield part(k, middle if met else "", whole)
             met = met or ours
-
-
-def is_linearization(factor: Jacobian) -> bool:
-    """Whether a factor is the Jacobian of a model."""
-    return isinstance(factor, Linearization)
 
 
 def part(term: int, name: str, J: Any) -> Part:

@@ -104,9 +104,9 @@ def empirical_fisher(
     Without `at`, `of` holds the losses, the samples along its first axis; with it, `of` is their
     sum or their mean, and acts on each sample of `at`, along the first axis, alone. `reduction`
     says which, and is the reduction of F: `"sum"`: of = Σ ℓₙ and c = 1; `"mean"`: of = (1/N) Σ ℓₙ
-    and c = 1/N. No gradient is formed: F = c Gᵀ G, and a product with G is one with J. Shapes:
-    (size of `wrt`)²; `wrt` are all floating inputs by default. Source: Kunstner, Balles, Hennig,
-    "Limitations of the empirical Fisher approximation for natural gradient descent", 2019.
+    and c = 1/N. No gradient is formed: F = c Gᵀ G, and a product with G is a product with J.
+    Shapes: (size of `wrt`)²; `wrt` are all floating inputs by default. Source: Kunstner, Balles,
+    Hennig, "Limitations of the empirical Fisher approximation for natural gradient descent", 2019.
 
     Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
     operator without a rule; `InputError` also for a `reduction` that there is not, and where no

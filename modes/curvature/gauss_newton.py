@@ -171,16 +171,12 @@ def pulled_back(atom: Atom, loss: Loss, at: str) -> Jacobian:
     """Lᵀ D L of one atom."""
     if atom.kind != "product":
         (d,) = loss.values(atom.ends[0])
-        return around(loss.slope(atom.ends[0], at), curvature(atom, loss, d))
+        L = loss.slope(atom.ends[0], at)
+        return L.T @ (curvature(atom, loss, d) @ L)
     a = loss.slopes(atom.output)
     L, M = (lifted(loss.slope(end, at), a.shape) for end in atom.ends)
     cross = L.T @ (Diagonal(a) @ M)
     return cross * 2 if atom.ends[0] == atom.ends[1] else cross + cross.T
-
-
-def around(L: Jacobian, D: Jacobian) -> Jacobian:
-    """Lᵀ D L."""
-    return L.T @ (D @ L)
 
 
 def lifted(L: Jacobian, shape: Shape) -> Jacobian:

@@ -86,18 +86,13 @@ def takes_data(reduction: str | None = None) -> Callable[[Function], Function]:
             seeds = {"seed": own["seed"]} if "seed" in own else {}
             make = PerBatch(over, model, seeds | options, shared, several)
             composed = streamed if client is None else partial(distributed, client=client)
-            return composed(make, inputs, reduction=stated(how, function), **asked)
+            if how is None:
+                raise InputError(
+                    f"{function.__name__} over several batches needs reduction='mean' or 'sum': "
+                    "whether the model's loss is the mean or the sum over the samples of a batch"
+                )
+            return composed(make, inputs, reduction=how, **asked)
 
         return over
 
     return decorate
-
-
-def stated(reduction: str | None, function: Function) -> str:
-    """The reduction; raises `InputError` where nobody stated it."""
-    if reduction is None:
-        raise InputError(
-            f"{function.__name__} over several batches needs reduction='mean' or 'sum': whether "
-            "the model's loss is the mean or the sum over the samples of a batch"
-        )
-    return reduction

@@ -259,7 +259,8 @@ class Parts:
         """The future of the sum, computed by a tree on the workers."""
         while len(futures) > 1:
             submit = self.placement.client.submit
-            futures = [submit(total, *group, pure=False) for group in grouped(futures, FAN)]
+            groups = (futures[k : k + FAN] for k in range(0, len(futures), FAN))
+            futures = [submit(total, *group, pure=False) for group in groups]
         return futures
 
 
@@ -337,8 +338,3 @@ def evenly(count: int, parts: int) -> list[tuple[int, int]]:
 def counted(batches: Batches) -> int:
     """The number of batches, by a pass over the data where it is not known."""
     return sum(1 for _ in batches) if batches.count is None else batches.count
-
-
-def grouped(items: Sequence[Any], width: int) -> list[Sequence[Any]]:
-    """Successive groups of `width`, the last one perhaps smaller."""
-    return [items[k : k + width] for k in range(0, len(items), width)]

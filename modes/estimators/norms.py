@@ -100,7 +100,8 @@ def condition_number(
         if values is not None:
             if not values.size:
                 raise InputError(f"an operator of shape {P.shape} has no condition number")
-            return Estimate(_quotient(values.max(), values.min()), 0.0, P.products, how)
+            first, last = float(values.max()), float(values.min())
+            return Estimate(first / last if last else np.inf, 0.0, P.products, how)
         found = extremes(P, products // 2, done, np.random.default_rng(seed))
         value, error = _ratio(found)
         ended = done(found)
@@ -125,7 +126,3 @@ def _ratio(found: Extremes) -> tuple[float, float]:
         return np.inf, 0.0
     kappa = first / last
     return kappa, kappa * float(found.errors[0] / first + found.errors[-1] / last)
-
-
-def _quotient(first: float, last: float) -> float:
-    return float(first / last) if last else np.inf

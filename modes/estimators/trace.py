@@ -52,7 +52,11 @@ def trace(
         if method == "exact" or known or (method is None and n <= products):
             entries, how = known or exact_diagonal(P)
             return Estimate(float(entries.sum()), 0.0, P.products, how)
-        name, estimator = chosen(method or "xtrace")
+        method = method or "xtrace"
+        if method not in METHODS:
+            hint = closest(method, ["exact", *METHODS])
+            raise InputError(f"there is no method {method!r}.{hint}")
+        name, estimator = METHODS[method]
         value, error = estimator(P, products, np.random.default_rng(seed))
         return Estimate(value, error, P.products, name if error else f"{PRODUCTS}, {name}")
 
@@ -100,17 +104,11 @@ def xtrace(P: Probed, products: int, rng: np.random.Generator) -> Found:
     return floats(mean(inside + scale * np.sum(rest * image, axis=0)))
 
 
-METHODS: dict[str, Callable[[Probed, int, np.random.Generator], Found]] = {
-    "hutchinson": hutchinson, "hutch++": hutchpp, "xtrace": xtrace,
+METHODS: dict[str, tuple[str, Callable[[Probed, int, np.random.Generator], Found]]] = {
+    "hutchinson": ("Hutchinson", hutchinson), "hutch++": ("Hutch++", hutchpp),
+    "xtrace": ("XTrace", xtrace),
 }  # fmt: skip
-NAMES = {"hutchinson": "Hutchinson", "hutch++": "Hutch++", "xtrace": "XTrace"}
-
-
-def chosen(method: str) -> tuple[str, Callable[[Probed, int, np.random.Generator], Found]]:
-    """The estimator with this name, and how it is shown."""
-    if method not in METHODS:
-        raise InputError(f"there is no method {method!r}.{closest(method, ['exact', *METHODS])}")
-    return NAMES[method], METHODS[method]
+"""method -> how it is shown, and the estimator."""
 
 
 def floats(pair: tuple[Any, Any]) -> Found:

@@ -207,16 +207,12 @@ def arguments_of(function: Callable[..., Any], examples: Any) -> inspect.BoundAr
     if examples is None:
         raise LoadError("a module or function needs example_inputs=(x, ...) to be traced with")
     signature = inspect.signature(function)
-    args, named = ((), dict(examples)) if isinstance(examples, Mapping) else (several(examples), {})
     try:
-        return signature.bind(*args, **named)
+        if isinstance(examples, Mapping):
+            return signature.bind(**examples)
+        return signature.bind(*(examples if isinstance(examples, tuple | list) else (examples,)))
     except TypeError as error:
         raise LoadError(f"example_inputs do not fit {signature}: {error}.") from error
-
-
-def several(examples: Any) -> tuple[Any, ...]:
-    """A tuple or list of arguments, or one array alone."""
-    return tuple(examples) if isinstance(examples, tuple | list) else (examples,)
 
 
 def batched(arguments: Mapping[str, Any], batch: Batch) -> frozenset[str]:

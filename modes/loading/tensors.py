@@ -12,8 +12,8 @@ model, and truncating it would end the process that reads them.
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterable, Iterator, Sequence
-from typing import TypeGuard
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from typing import Any, TypeGuard
 
 import numpy as np
 import onnx
@@ -41,26 +41,20 @@ def detach(model: ir.Model) -> tuple[onnx.ModelProto, Weights]:
             graph.initializers.pop(name)
             value.const_value = None
             graph.inputs.append(value)
-    return _written(model), weights
+    return _converted(ir.to_proto, model), weights
 
 
-def _parsed(proto: onnx.ModelProto) -> ir.Model:
+def _converted(convert: Callable[[Any], Any], model: Any) -> Any:
+    """The model, read from protobuf or written to it."""
     try:
-        return ir.from_proto(proto)
-    except Exception as error:
-        raise LoadError(f"the graph is broken: {first_line(error)}") from error
-
-
-def _written(model: ir.Model) -> onnx.ModelProto:
-    try:
-        return ir.to_proto(model)
+        return convert(model)
     except Exception as error:
         raise LoadError(f"the graph is broken: {first_line(error)}") from error
 
 
 def attach(proto: onnx.ModelProto, weights: Weights) -> ir.Model:
     """The model with its weights, in their order; initializers that a pass added come last."""
-    model = _parsed(proto)
+    model: ir.Model = _converted(ir.from_proto, proto)
     graph = model.graph
     values = {value.name: value for value in (*graph.inputs, *graph.initializers.values())}
     tensors = {name: _data(value) for name, value in graph.initializers.items()}

@@ -71,11 +71,6 @@ def run(
                 found.status = ENOUGH
             if found.status is not GOING:
                 break
-    return finished(found)
-
-
-def finished(found: OptimizeResult) -> OptimizeResult:
-    """The last state of a solver, with the meaning of its status."""
     found.success, found.message = found.status in (GRADIENT, VALUE, STEP), MESSAGES[found.status]
     return found
 

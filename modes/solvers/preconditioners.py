@@ -11,7 +11,6 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator, spilu
 
 from ...jacobians import (
-    Block,
     BlockDiagonal,
     Dag,
     Dense,
@@ -31,7 +30,7 @@ from ...jacobians import (
 from ...jacobians.base import DENSE_LIMIT
 from ...jacobians.errors import InputError, LimitError
 from ...jacobians.kron import Eye, Factor
-from ..curvature.symmetric import undamped
+from ..curvature.symmetric import block_diagonal, undamped
 from ..elimination.batch import Batch, layouts, within
 from ..estimators.estimate import Probed, is_symmetric, probing, square, symmetric
 from ..estimators.exact import column_squares, exact_diagonal
@@ -146,8 +145,7 @@ def _assembled(inverses: list[np.ndarray], shape: Shape) -> Jacobian:
     if len({len(B) for B in inverses}) == 1:
         M: Jacobian = BlockDiagonal(np.stack(inverses))
     else:
-        M = Block([[Dense(B) if i == k else None for i in range(len(inverses))]
-                   for k, B in enumerate(inverses)])  # fmt: skip
+        M = block_diagonal(list(map(Dense, inverses)))
     return Reshape(shape, M.out_shape, M.dtype) @ M @ Reshape(M.in_shape, shape, M.dtype)
 
 

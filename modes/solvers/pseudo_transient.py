@@ -102,13 +102,13 @@ class Iterations:
     def increment(self, x: np.ndarray, F: np.ndarray, h: float) -> np.ndarray:
         """δ = (I − h J)⁻¹ h F."""
         point = at_step(self.problem.point(x), self.problem.unflatten(x), h)
-        J = self.J.relinearize(point) if self.J else self.linearized(point)
-        A, self.J = Counted(J), J
+        if self.J is None:
+            wrt, engine = self.problem.wrt, self.problem.engine
+            self.J = linearize(self.euler, point, wrt=wrt, engine=engine)
+        else:
+            self.J = self.J.relinearize(point)
+        J, A = self.J, Counted(self.J)
         M = preconditioner_for(J, self.preconditioner)
         delta, _ = self.solver(A, h * F, rtol=self.inner_rtol, M=M)
         self.products += A.products
         return np.asarray(delta, x.dtype)
-
-    def linearized(self, point: Mapping[str, Any]) -> Linearization:
-        """I − h J, the first time."""
-        return linearize(self.euler, point, wrt=self.problem.wrt, engine=self.problem.engine)

@@ -136,7 +136,9 @@ class Samples:
         for node in ancestors([value], self._held):
             attrs = {name: python_of(attribute) for name, attribute in node.attributes.items()}
             if any(isinstance(value, ir.Graph) for value in attrs.values()):
-                self._held.update((v, ones(v)) for v in node.outputs if v not in self._held)
+                for v in (v for v in node.outputs if v not in self._held):
+                    assert v.dtype is not None  # only shape and dtype are known
+                    self._held[v] = np.ones(at(shape_of(v)), v.dtype.numpy())
                 continue
             held = [None if v is None else self._leaf(v) for v in node.inputs]
             found = self._run(node.op_type, held, attrs, node.domain, len(node.outputs))
@@ -167,12 +169,6 @@ class Samples:
             return numbers.run(
                 op_type, inputs, attrs, domain=domain, version=version, outputs=count
             )
-
-
-def ones(value: ir.Value) -> np.ndarray:
-    """Ones, for a value of which only the shape is known."""
-    assert value.dtype is not None
-    return np.ones(at(shape_of(value)), value.dtype.numpy())
 
 
 def sample_inputs(model: Model, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
