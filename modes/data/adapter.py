@@ -75,7 +75,7 @@ def takes_data(reduction: str | None = None) -> Callable[[Function], Function]:
         own = {p.name: p.default for p in declared.values() if p.default is not Parameter.empty}
 
         @wraps(function)
-        def over(model: Any, inputs: Any, *, shared: Batch = NOTHING, **options: Any) -> Any:
+        def taking(model: Any, inputs: Any, *, shared: Batch = NOTHING, **options: Any) -> Any:
             asked = {name: options.pop(name, default) for name, default in OPTIONS.items()}
             client, several = options.pop("client", None), is_data(inputs, asked["batch_size"])
             how = options.get("reduction", own.get("reduction", reduction))
@@ -84,7 +84,7 @@ def takes_data(reduction: str | None = None) -> Callable[[Function], Function]:
             if not several and client is None:
                 return function(model, {**shared, **inputs} if shared else inputs, **options)
             seeds = {"seed": own["seed"]} if "seed" in own else {}
-            make = PerBatch(over, model, seeds | options, shared, several)
+            make = PerBatch(taking, model, seeds | options, shared, several)
             composed = streamed if client is None else partial(distributed, client=client)
             if how is None:
                 raise InputError(
@@ -93,6 +93,6 @@ def takes_data(reduction: str | None = None) -> Callable[[Function], Function]:
                 )
             return composed(make, inputs, reduction=how, **asked)
 
-        return over
+        return taking
 
     return decorate

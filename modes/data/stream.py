@@ -120,7 +120,7 @@ class OverBatches(Jacobian):
         self.stream = stream
 
     @abstractmethod
-    def over(self, stream: Stream) -> OverBatches:
+    def with_stream(self, stream: Stream) -> OverBatches:
         """The same composition of another stream, with operators of the same shapes."""
 
     def compile(
@@ -132,7 +132,7 @@ class OverBatches(Jacobian):
         """
         old = self.stream
         make = partial(compiled_one, old.make, engine, products, memory)
-        return self.over(Stream(make, old.batches, old.keep))
+        return self.with_stream(Stream(make, old.batches, old.keep))
 
     def arrays(self) -> Iterator[Array]:
         for C in self.stream.kept:
@@ -165,7 +165,7 @@ class Streamed(OverBatches):
             return self
         return Streamed(self.stream, self.weights, transposed=not self.transposed)
 
-    def over(self, stream: Stream) -> OverBatches:
+    def with_stream(self, stream: Stream) -> OverBatches:
         return Streamed(stream, self.weights, transposed=self.transposed)
 
     def _dense(self, limit: int) -> np.ndarray:
@@ -254,7 +254,7 @@ class Stacked(OverBatches):
     def _transpose(self) -> Jacobian:
         return StackedTranspose(self)
 
-    def over(self, stream: Stream) -> OverBatches:
+    def with_stream(self, stream: Stream) -> OverBatches:
         return Stacked(stream)
 
     def _dense(self, limit: int) -> np.ndarray:

@@ -94,7 +94,7 @@ def difference(C: OverBatches, *, seed: int = 0) -> str | None:
     Both are computed from the data. A sum allows the order of batches to change.
     """
     v = np.random.default_rng(seed).standard_normal(C.shape[1])
-    fresh = C.over(Stream(C.stream.make, C.stream.batches))
+    fresh = C.with_stream(Stream(C.stream.make, C.stream.batches))
     first, second = fresh @ v, fresh @ v
     distance, scale = (float(np.linalg.norm(y)) for y in (first - second, first))
     if distance <= float(np.sqrt(np.finfo(C.dtype).eps)) * scale:

@@ -52,8 +52,8 @@ class Problem:
         self.model, self.inputs = model, check_inputs(model, inputs)
         self.of, self.wrt, self.engine, self.form = of, wrt, engine, form
         self.start = evaluate(model, self.inputs, wrt, engine=engine)
-        self.values, self.jacobian = Last(self._values), Last(self._jacobian)
-        self.hessian = Last(self._hessian)
+        self.values, self.jacobian = Memoized(self._values), Memoized(self._jacobian)
+        self.hessian = Memoized(self._hessian)
         self.lagrangian: Hessian | None = None
         self.x0 = self.flatten(self.start)
         if self.x0.dtype.kind != "f":
@@ -188,12 +188,12 @@ def as_scipy(
 Value = TypeVar("Value")
 
 
-class Last(Generic[Value]):
+class Memoized(Generic[Value]):
     """x ↦ f(x), computed again only where x differs from the last one; `count` says how often.
 
     It is also computed again after the declaration of an operator has changed.
 
-    >>> square = Last(lambda x: x @ x)
+    >>> square = Memoized(lambda x: x @ x)
     >>> [square(np.array(x)) for x in ([1.0, 2.0], [1.0, 2.0], [0.0, 3.0])]
     [np.float64(5.0), np.float64(5.0), np.float64(9.0)]
     >>> square.count

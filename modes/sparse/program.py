@@ -153,7 +153,7 @@ class Program:
 
     def _write_over(self, stage: Stage, indices: Iterable[Index]) -> None:
         """Let a stage overwrite its operand where nothing else reads it."""
-        made, over = stage.made, stage.over
+        made, over = stage.made, stage.overwrites
         if over is None or all(over != before.made for before in self.stages):
             return
         readers = sum(meets(index, (over.start, over.stop)) for index in indices)

@@ -35,7 +35,7 @@ class Stage(Protocol):
     made: slice
 
     @property
-    def over(self) -> slice | None:
+    def overwrites(self) -> slice | None:
         """The range that the result may overwrite, number by number."""
 
     def __call__(self, x: Variables) -> None: ...
@@ -49,7 +49,7 @@ class Multiplied:
         self.reads: tuple[Index, ...] = (self.left, self.right)
 
     @property
-    def over(self) -> slice | None:
+    def overwrites(self) -> slice | None:
         return self.left if isinstance(self.left, slice) else None
 
     def __call__(self, x: Variables) -> None:
@@ -69,7 +69,7 @@ class Added:
         self.reads: tuple[Index, ...] = tuple(variables for _, variables, _ in rounds)
 
     @property
-    def over(self) -> slice | None:
+    def overwrites(self) -> slice | None:
         _, variables, _ = self.rounds[0]
         return variables if self.whole and isinstance(variables, slice) else None
 
@@ -101,7 +101,7 @@ class Spread:
     def __init__(self, constant: Numbers, matrix: csr_array[Any], made: slice) -> None:
         self.constant, self.matrix, self.made = constant, matrix, made
         self.reads: tuple[Index, ...] = (slice(0, made.start),)
-        self.over: slice | None = None
+        self.overwrites: slice | None = None
 
     def __call__(self, x: Variables) -> None:
         x[self.made][:] = self.constant + self.matrix @ x[slice(0, self.made.start)]
