@@ -112,10 +112,9 @@ def empirical_fisher(
     operator without a rule; `InputError` also for a `reduction` that there is not, and where no
     tensor has an axis of samples.
     """
-    G = per_sample_gradients(
+    rows, J = per_sample_gradients(
         model, inputs, of=of, at=at, wrt=wrt, reduction=reduction, engine=engine
     )
-    rows, J = G
     scale = 1 / rows.shape[0] if reduction == "mean" else 1.0
     return Symmetric(J.T @ (rows.T * scale @ rows @ J), J.domain, formula=f"Σ ∇{of} ∇{of}ᵀ")
 

@@ -157,18 +157,14 @@ def batches_of(data: Any, batch_size: int | None = None) -> Batches:
     if batch_size is not None and batch_size < 1:
         raise InputError(f"batch_size={batch_size} must be at least 1")
     if isinstance(data, str | PathLike):
-        return Archive(str(data), _required(batch_size))
+        if batch_size is None:
+            raise InputError("an .npz file needs batch_size=")
+        return Archive(str(data), batch_size)
     if isinstance(data, Mapping):
         return Listed((data,)) if batch_size is None else Rows(data, batch_size)
     if batch_size is not None:
         raise InputError("batch_size= cuts arrays by name or an .npz file; other data is cut")
     return _given(data)
-
-
-def _required(batch_size: int | None) -> int:
-    if batch_size is None:
-        raise InputError("an .npz file needs batch_size=")
-    return batch_size
 
 
 def _given(data: Any) -> Batches:

@@ -62,10 +62,6 @@ def mean(samples: np.ndarray) -> tuple[Any, Any]:
     return samples.mean(axis=-1), spread / np.sqrt(m)
 
 
-Columns = np.ndarray
-"""Columns that are multiplied together."""
-
-
 class Probed:
     """A for an estimator: `P @ V` is A V and `P.adjoint(U)` is Aᵀ U, in float64, counted."""
 
@@ -76,14 +72,14 @@ class Probed:
         self.shape, self.tick, self.products = self.A.shape, tick, 0
         self.eps = float(np.finfo(np.result_type(self.A.dtype, np.float32)).eps)
 
-    def __matmul__(self, V: Columns) -> Columns:
+    def __matmul__(self, V: np.ndarray) -> np.ndarray:
         return self._product(self.A.matmat, V, self.shape[0])
 
-    def adjoint(self, U: Columns) -> Columns:
+    def adjoint(self, U: np.ndarray) -> np.ndarray:
         """Aᵀ U."""
         return self._product(self.A.rmatmat, U, self.shape[1])
 
-    def _product(self, product: Callable[[Columns], Columns], V: Columns, rows: int) -> Columns:
+    def _product(self, product: Callable[..., np.ndarray], V: np.ndarray, rows: int) -> np.ndarray:
         """Some columns at a time, which bounds memory and shows progress."""
         columns = V[:, None] if V.ndim == 1 else V
         found = np.empty((rows, columns.shape[1]))
