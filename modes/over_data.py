@@ -47,8 +47,8 @@ def ntk(
 
     `others` is x', another batch; by default x' = x, and K is symmetric, between the tensors of
     `of`. Either may be data, whose batches are stacked as if they were one batch; `options` are
-    those of `linearize` over data. Rows and columns are the entries of `of`, samples first, so that
-    for outputs (N, C) the block of a pair of samples n, m is
+    passed to `linearize` over data. Rows and columns are the entries of `of`, samples first, so
+    that for outputs (N, C) the block of a pair of samples n, m is
     `K[n * C : (n + 1) * C, m * C : (m + 1) * C]`. No scaling. Shapes: (size of `of`, size of `of`
     at `others`). Source: Jacot, Gabriel, Hongler, "Neural tangent kernel", 2018.
 

@@ -280,7 +280,7 @@ def pair(weight: Layer, bias: Layer, dag: Dag) -> Layer | None:
     left = [regrouped(use, groups) for use in bias.uses]
     ones = []
     for use in weight.uses:
-        own = next((b for b in left if b is not None and meet(use, b, dag)), None)
+        own = next((b for b in left if b is not None and is_added(use, b, dag)), None)
         if own is None:
             return None
         left.remove(own)
@@ -329,7 +329,7 @@ def split(rows: Jacobian, groups: int) -> Jacobian:
     return moved @ Reshape(shape, rows.out_shape, rows.dtype) @ rows
 
 
-def meet(weight: Use, bias: Use, dag: Dag) -> bool:
+def is_added(weight: Use, bias: Use, dag: Dag) -> bool:
     """Whether a bias is added to a weight's product, row by row."""
     if weight.start.out_shape[::2] != bias.start.out_shape[::2]:
         return False

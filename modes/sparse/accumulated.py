@@ -36,9 +36,9 @@ FUSED = 64
 class Accumulated:
     """The pattern, the constant numbers, and the program that computes all other numbers.
 
-    `backward` sweeps from the outputs, which is less work where there are few of them. Of
-    `products`, those are used whose two factors the operators hold as well, so that both are there
-    at the next point.
+    `backward` sweeps from the outputs, which is less work where there are few of them. A product
+    among `products` is used where the operators hold its two factors as well, so that they are
+    known at the next point.
     """
 
     def __init__(

@@ -123,7 +123,7 @@ class Estimated:
     tally: Tally
 
     def under(self, operator: Jacobian) -> Estimated:
-        """operator · A: every entry of one meets a row of the other."""
+        """operator · A: every entry of the operator multiplies a row of A."""
         terms = count(operator) * self.entries / max(self.rows, 1)
         self.tally.terms += terms
         return self._with(operator.shape[0], terms)

@@ -13,7 +13,7 @@ import numba
 import numpy as np
 
 from ..products.numba.kernels import compiled, reading_type
-from .program import IN_X, Program, meets
+from .program import IN_X, Program, overlaps
 from .stages import Added, Index, Multiplied, Numbers, Spread, Stage
 
 
@@ -29,7 +29,7 @@ class Loop:
 
     def takes(self, length: int, reads: Iterable[Index]) -> bool:
         """Whether a line may join: it must read `busy` ranges entry by entry."""
-        met = (r for r in reads if any(meets(r, (b.start, b.stop)) for b in self.busy))
+        met = (r for r in reads if any(overlaps(r, (b.start, b.stop)) for b in self.busy))
         alone = all(isinstance(r, slice) and r in self.made for r in met)
         return length == self.length and alone
 
@@ -65,7 +65,7 @@ class Fused:
             yield f"    for i in prange({loop.length}):"
             yield from (f"        {line}" for line in loop.lines)
             for made in loop.made:
-                if any(meets(index, (made.start, made.stop)) for index in self.read):
+                if any(overlaps(index, (made.start, made.stop)) for index in self.read):
                     yield f"        x[{made.start} + i] = t{made.start}"
 
     def _loop(self, length: int, reads: Iterable[Index]) -> Loop:

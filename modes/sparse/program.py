@@ -141,7 +141,7 @@ class Program:
         spans = [(span.start, span.stop) for span in self.read.values()]
         indices = [*(read for stage in self.stages for read in stage.reads), *reads]
         for index in indices:
-            touched = [k for k, span in enumerate(spans) if meets(index, span)]
+            touched = [k for k, span in enumerate(spans) if overlaps(index, span)]
             if isinstance(index, slice) and len(touched) == 1 and inside(index, spans[touched[0]]):
                 start = spans[touched[0]][0]
                 where = slice(index.start - start, index.stop - start)
@@ -156,8 +156,8 @@ class Program:
         made, over = stage.made, stage.overwrites
         if over is None or all(over != before.made for before in self.stages):
             return
-        readers = sum(meets(index, (over.start, over.stop)) for index in indices)
-        others = (index for index in indices if meets(index, (made.start, made.stop)))
+        readers = sum(overlaps(index, (over.start, over.stop)) for index in indices)
+        others = (index for index in indices if overlaps(index, (made.start, made.stop)))
         if readers == 1 and all(isinstance(index, slice) and index == made for index in others):
             place = self.direct.get((over.start, over.stop), (IN_X, over))
             self.direct[made.start, made.stop] = place
@@ -211,7 +211,7 @@ def size_of(key: Key) -> int:
     return size(shape)
 
 
-def meets(index: Index, span: tuple[int, int]) -> bool:
+def overlaps(index: Index, span: tuple[int, int]) -> bool:
     """Whether an index reads anything between two places."""
     start, stop = span
     if isinstance(index, slice):

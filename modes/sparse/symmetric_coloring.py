@@ -152,12 +152,12 @@ class Substitution:
 def substitution(pattern: csr_array[Any], color: np.ndarray) -> tuple[Substitution, np.ndarray]:
     """How the slots colour · n + row are solved for, and the slot of every entry.
 
-    Each tree of slots is hung up at one slot; an entry belongs to the lower of its two slots.
+    Each tree of slots is rooted at one slot; an entry belongs to the lower of its two slots.
     """
     n, (i, j) = len(color), coordinates(pattern)
     here, there = color[j] * n + i, color[i] * n + j
     slots = n * (int(color.max(initial=-1)) + 1)
-    order, above = hung(here[i != j], there[i != j], slots)
+    order, above = rooted(here[i != j], there[i != j], slots)
     place = np.empty(slots, np.int64)
     place[order] = np.arange(slots)
     below = np.flatnonzero(above < slots)
@@ -166,11 +166,11 @@ def substitution(pattern: csr_array[Any], color: np.ndarray) -> tuple[Substituti
     return Substitution(order, csc_array(C + eye_array(slots, format="csc"))), at
 
 
-def hung(start: np.ndarray, end: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray]:
+def rooted(start: np.ndarray, end: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray]:
     """The slots from the leaves of a forest up, and the one above each; at the top, `slots`."""
     forest = csr_array((np.ones(len(start), bool), (start, end)), (slots, slots))
     tops = np.unique(connected_components(forest, directed=False)[1], return_index=True)[1]
     start, end = np.append(start, np.full(len(tops), slots)), np.append(end, tops)
-    rooted = csr_array((np.ones(len(start), bool), (start, end)), (slots + 1, slots + 1))
-    order, above = breadth_first_order(rooted, slots)
+    tree = csr_array((np.ones(len(start), bool), (start, end)), (slots + 1, slots + 1))
+    order, above = breadth_first_order(tree, slots)
     return order[:0:-1], above[:slots]
