@@ -204,10 +204,11 @@ class Accumulation:
         self.progress, self.target = progress, Target(**options)
         several, batches = is_data(inputs, batch_size), batches_of(inputs, batch_size)
         make = GradientMaker(model, self.target, shared, several)
+        kept = keep if several else sys.maxsize
         if client is None:
-            self._total = Share(make, batches, keep if several else sys.maxsize, 0, label).total
+            self._total = Share(make, batches, kept, 0, label).total
         else:
-            self._total = partial(on_workers(make, batches, keep, client).summed, total)
+            self._total = partial(on_workers(make, batches, kept, client).summed, total)
 
     def total(self, find: Find) -> Sums:
         """Σ over batches of what `find` gives for each; a terminal shows how many are done."""

@@ -32,6 +32,7 @@ Callback = Callable[[OptimizeResult], Any]
 """A function that is called with the state after every iteration."""
 
 TINY = float(np.finfo(np.float32).tiny)
+"""Divisors are at least so large."""
 
 GOING, GRADIENT, VALUE, STEP, STUCK, ENOUGH, STOPPED = None, 1, 2, 3, -1, 0, 99
 
