@@ -152,7 +152,10 @@ def _constants(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
 
 
 def restore_batches(model: onnx.ModelProto, old: onnx.ModelProto) -> None:
-    """Give the tensors their shapes back, and scan over the batch outside of each old Scan."""
+    """Scan over the batch outside of each Scan of opset 8, and restore the shapes of tensors.
+
+    The converter drops the batch axis that Scan had, from every tensor.
+    """
     shapes = {value.name: value.type for value in (*old.graph.input, *old.graph.output)}
     for value in (*model.graph.input, *model.graph.output):
         if value.name in shapes:
