@@ -11,13 +11,11 @@ from .jacobians.errors import (
     UnsupportedOp,
 )
 from .jacobians.progress import progress
-from .modes import estimators, preconditioners
+from .modes import estimators
 from .modes.curvature import checked as _checked  # noqa: F401  (C.check)
-from .modes.curvature.inverse import identity_like, inverse
-from .modes.curvature.kfac import ekfac, kfac
-from .modes.curvature.shampoo import shampoo
-from .modes.data.over import streamed
-from .modes.distributed.over import distributed
+from .modes.curvature.kfac import ekfac, kfac, shampoo
+from .modes.data.cluster import distributed
+from .modes.data.streaming import streamed
 from .modes.export import export
 from .modes.forward import jvp
 from .modes.hessian import Hessian, hvp
@@ -39,7 +37,9 @@ from .modes.reverse import grad, vjp
 from .modes.show import explain as _explain  # noqa: F401  (J.explain and C.explain)
 from .modes.show import html as _html  # noqa: F401  (what notebooks show)
 from .modes.show import plots
+from .modes.solvers import preconditioners
 from .modes.solvers.euler import euler_residual, implicit_euler
+from .modes.solvers.inverse import identity_like, inverse
 from .modes.solvers.levenberg_marquardt import levenberg_marquardt
 from .modes.solvers.natural_gradient import natural_gradient
 from .modes.solvers.newton_cg import newton_cg

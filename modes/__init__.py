@@ -4,6 +4,6 @@ From the bottom up: `loading` reads a file, `flow` is what a model is made of, `
 `tape` holds the steps that matter, `recording` reads the tape over graphs. `elimination` makes the
 DAG of operators cheaper before products are taken, `products` records and executes them. On them
 stand the verbs of the public face, and `training` and `verify`; and what is built on J:
-`sparse`, `curvature`, `estimators`, `preconditioners`, `solvers`, `data`, `distributed`. `show` is
-the top floor: explanations, reports, HTML, pictures and the command line.
+`sparse`, `curvature`, `estimators`, `solvers`, `data`. `show` is the top floor: explanations,
+reports, HTML, pictures and the command line.
 """

@@ -12,8 +12,7 @@ from ..jacobians.cached import cached_property
 from ..jacobians.errors import InputError
 from .checking.check import Check
 from .checking.checked import checked
-from .curvature.blocks import diagonal_blocks
-from .curvature.symmetric import Curvature
+from .curvature.symmetric import Curvature, diagonal_blocks
 from .explanation import Explanation, Local
 from .forward import Tensors
 from .gradient import Gradient

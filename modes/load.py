@@ -7,14 +7,11 @@ from typing import Any
 import onnx
 
 from ..jacobians.errors import LoadError
-from .loading.examples import Batch
-from .loading.external import in_memory
-from .loading.frameworks import exported
-from .loading.guard import guard
+from .loading.frameworks import Batch, exported
 from .loading.precision import to_double
-from .loading.read import read, settled
+from .loading.read import guard, read, retried
+from .loading.tensors import Weights, attach, detach, in_memory
 from .loading.upgrade import upgrade
-from .loading.weights import Weights, attach, detach
 from .model import Model
 from .support.limits import Limits
 
@@ -52,7 +49,7 @@ def load(
         raise LoadError(f"dtype={dtype!r} is not offered: leave it out, or say dtype='float64'.")
     limits = limits or Limits()
     source = exported(source, example_inputs, dynamic_batch)
-    proto, weights = settled(source, lambda: parts(source, limits, mmap))
+    proto, weights = retried(source, lambda: parts(source, limits, mmap))
     model = attach(upgrade(proto), weights)
     return Model(model if dtype is None else to_double(model), limits)
 

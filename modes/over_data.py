@@ -3,40 +3,60 @@
 Where a point is expected, data may stand: a list of points, a generator function, arrays with
 `batch_size=`, an `.npz` file. What is made of each batch is stacked (`linearize`) or composed as
 `reduction=` says, and only one batch is held at a time: see `modes.data`. With `client=`
-the workers of a cluster share out the batches: see `modes.distributed`.
+the workers of a cluster share out the batches: see `modes.data.cluster`.
 """
 
 from __future__ import annotations
 
-from functools import wraps
+from collections.abc import Mapping
 from typing import Any
 
 from ..jacobians import Jacobian
 from . import hessian as hessians
 from . import linearize as linearizing
-from .curvature import empirical_fisher as empirical
 from .curvature import fisher as fishers
 from .curvature import gauss_newton as gauss_newtons
-from .curvature import ntk as ntks
-from .data.rows import by_tensor
-from .data.taking import takes_data
+from .curvature.symmetric import Symmetric
+from .data.adapter import takes_data
+from .data.stream import by_tensor
+from .model import Model
+from .naming.names import Names
 
 linearize = takes_data("stack")(linearizing.linearize)
 hessian = takes_data()(hessians.hessian)
 gauss_newton = takes_data()(gauss_newtons.gauss_newton)
 fisher = takes_data()(fishers.fisher)
-empirical_fisher = takes_data()(empirical.empirical_fisher)
-gram = takes_data("sum")(ntks.gram)
+empirical_fisher = takes_data()(fishers.empirical_fisher)
+gram = takes_data("sum")(gauss_newtons.gram)
 
-
-@wraps(ntks.ntk)
-def ntk(model: Any, inputs: Any, others: Any = None, **options: Any) -> Jacobian:
-    """K = J(x) J(x')ᵀ, where x and x' may be data: then K is a product of stacked Jacobians."""
-    J, tensors = by_tensor(linearize(model, inputs, **options))
-    if others is None:
-        return ntks.kernel(J, tensors)
-    return J @ by_tensor(linearize(model, others, **options))[0].T
-
-
-for _function in (linearize, hessian, gauss_newton, fisher, empirical_fisher, gram, ntk):
+for _function in (linearize, hessian, gauss_newton, fisher, empirical_fisher, gram):
     _function.__module__ = __name__  # where a pickle finds the one that takes data
+
+
+def ntk(
+    model: Model,
+    inputs: Mapping[str, Any],
+    others: Mapping[str, Any] | None = None,
+    *,
+    of: Names = None,
+    wrt: Names = None,
+    engine: str | None = None,
+    **options: Any,
+) -> Jacobian:
+    """K = J(x) J(x')ᵀ with J = ∂of/∂wrt: the empirical neural tangent kernel.
+
+    `others` is x', another batch; by default x' = x, and K is symmetric, between the tensors of
+    `of`. Either may be data, whose batches are stacked as if they were one batch; `options` are
+    passed to `linearize` over data. Rows and columns are the entries of `of`, samples first, so
+    that for outputs (N, C) the block of a pair of samples n, m is
+    `K[n * C : (n + 1) * C, m * C : (m + 1) * C]`. No scaling. Shapes: (size of `of`, size of `of`
+    at `others`). Source: Jacot, Gabriel, Hongler, "Neural tangent kernel", 2018.
+
+    Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
+    operator without a rule.
+    """
+    options = {"of": of, "wrt": wrt, "engine": engine, **options}
+    J, tensors = by_tensor(linearize(model, inputs, **options))
+    if others is not None:
+        return J @ by_tensor(linearize(model, others, **options))[0].T
+    return J @ J.T if tensors is None else Symmetric(J @ J.T, tensors, formula="J Jᵀ")

@@ -1,1 +1,1 @@
-"""Curvature: second-order operators, composed of J and of what the loss says."""
+"""Curvature: second-order operators, composed of J and of derivatives of the loss."""

@@ -1,4 +1,4 @@
-"""Checked: what anybody can verify of a symmetric operator without knowing how it was made."""
+"""Checked: tests of a symmetric operator that do not need to know how it was made."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .composition import inner, linearized, maker, origin
 from .symmetric import Curvature
 
 PROBES = 8
-"""Random vectors that are tried."""
+"""The number of random vectors that are tried."""
 
 
 @check.register(Curvature)
@@ -41,10 +41,10 @@ def checked(C: Curvature, seed: int = 0) -> Check:
     - dot test: ⟨u, C v⟩ = ⟨C u, v⟩;
     - C V against the C v of its columns;
     - the matrices C.toarray() and C.tosparse() and the diagonal against products, where C is small;
-    - vᵀ C v ≥ 0, of what was asked for, where that must be so: of J Jᵀ and Fisher matrices, and of
-      Jᵀ H J where no wᵀ H w was seen to be negative;
+    - vᵀ C v ≥ 0 where that must hold, before damping: for J Jᵀ and Fisher matrices, and for
+      Jᵀ H J where no wᵀ H w was found to be negative;
     - J v against central differences of the model, for every J inside;
-    - of a Gauss-Newton matrix, the loss Hessian H against central differences of the gradient.
+    - for a Gauss-Newton matrix, the loss Hessian H against central differences of the gradient.
     """
     rng = random(seed)
     u, v = (rng.standard_normal(C.shape[0]).astype(C.dtype) for _ in range(2))
@@ -63,7 +63,7 @@ def checked(C: Curvature, seed: int = 0) -> Check:
 
 
 def is_semidefinite(C: Jacobian, seed: int) -> bool:
-    """Whether no eigenvalue may be negative, as far as can be told."""
+    """Whether no eigenvalue may be negative, as far as it is known."""
     factors, H = factors_of(inner(C)), between(C)
     if maker(C)[0] in ("fisher", "empirical_fisher"):
         return True
@@ -73,7 +73,7 @@ def is_semidefinite(C: Jacobian, seed: int) -> bool:
 
 
 def negativity(C: Jacobian, seed: int) -> float:
-    """The greatest -vᵀ C v / ‖v‖ ‖C v‖ of some v, 0 where none is positive."""
+    """The greatest -vᵀ C v / ‖v‖ ‖C v‖ of some random v, or 0 where all are negative."""
     V = random(seed).standard_normal((C.shape[1], PROBES)).astype(C.dtype)
     V, images = V.astype(np.float64), np.asarray(C @ V, np.float64)
     sizes = np.linalg.norm(V, axis=0) * np.linalg.norm(images, axis=0)
@@ -82,7 +82,7 @@ def negativity(C: Jacobian, seed: int) -> float:
 
 
 def between(C: Jacobian) -> Jacobian | None:
-    """H of a C = Jᵀ H J; None where it is not composed so."""
+    """H of C = Jᵀ H J; None where C is composed in another way."""
     factors = factors_of(inner(C))
     if len(factors) < 3 or not all(isinstance(factors[k], Linearization) for k in (0, -1)):
         return None
@@ -96,9 +96,9 @@ def against_model(C: Jacobian, seed: int) -> Iterator[Outcome]:
 
 
 def against_gradient(C: Jacobian, seed: int) -> Iterator[Outcome]:
-    """H of a Gauss-Newton matrix against the recorded Hessian, and that against differences.
+    """H of a Gauss-Newton matrix against the recorded Hessian, and the latter against differences.
 
-    What is recorded knows no closed form; a reduction is a multiple, which is left out.
+    A recorded Hessian uses no closed form. A reduction only scales H, so both are normalised.
     """
     H, (name, asked) = between(C), maker(C)
     if name != "gauss_newton" or H is None:

@@ -12,7 +12,7 @@ from ..linearization import Linearization
 
 
 def origin(C: Jacobian) -> Jacobian:
-    """The operator that was asked for, before it was planned, compiled, scaled, cut or damped."""
+    """The operator as it was made, before it was planned, compiled, scaled, cut or damped."""
     again = getattr(C, "again", None)
     while isinstance(again, partial) and again.args and isinstance(again.args[0], Jacobian):
         C = again.args[0]
@@ -21,19 +21,19 @@ def origin(C: Jacobian) -> Jacobian:
 
 
 def inner(C: Jacobian) -> Jacobian:
-    """The operator that C wraps, or C itself."""
+    """The operator without its names."""
     found = getattr(C, "operator", C)
     return found if isinstance(found, Jacobian) else C
 
 
 def linearized(C: Jacobian) -> tuple[Linearization, ...]:
-    """The Jacobians of models inside, from wrt on."""
+    """The Jacobians of a model among the factors, not their transposes."""
     factors = (factor for term in terms_of(inner(C)) for factor in factors_of(term))
     return tuple(J for J in factors if isinstance(J, Linearization) and not J.transposed)
 
 
 def maker(C: Jacobian) -> tuple[str, dict[str, Any]]:
-    """The name of the function that made an operator, and its options; empty if not known."""
+    """The name of the function that made an operator, and its options; empty if unknown."""
     again = getattr(C, "again", None)
     if not isinstance(again, partial) or not again.keywords:
         return "", {}

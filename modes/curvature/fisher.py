@@ -1,18 +1,33 @@
-"""Fisher: the information that the distribution of a model's output carries about its tensors."""
+"""Fisher and empirical Fisher matrices, and the likelihoods that they are for.
+
+In an exponential family the Fisher information in the natural parameter z is the covariance of the
+sufficient statistic, which is the derivative of its mean: C(z) = ∂μ/∂z. So a likelihood is the
+operator that computes the mean, and the Jacobian of this operator is C.
+
+| likelihood | μ(z) | C(z) | loss −log p(y | z) |
+|---|---|---|---|
+| categorical | softmax(z) | diag(p) − p pᵀ | cross-entropy |
+| Bernoulli | σ(z) | diag(σ (1 − σ)) | binary cross-entropy |
+| Gaussian, variance 1 | z | I | ½ ‖z − y‖² |
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from string import ascii_letters
 from typing import Any
 
 import numpy as np
 
-from ...jacobians import Contraction, Jacobian
+from ...jacobians import Contraction, Inner, Jacobian, Shape, SumTo, shape_of
+from ...jacobians.errors import InputError
+from ...ops import Node, Step, find, numbers
+from ..linearization import Linearization
 from ..linearize import linearize
 from ..model import Model
 from ..naming.names import Names, name_of
-from .likelihoods import check_reduction, likelihood_of, terms
+from ..reverse import grad
 from .symmetric import Symmetric, relinearizable
 
 
@@ -71,3 +86,174 @@ def outer_products(r: np.ndarray, axis: int) -> Jacobian:
     columns = "".join(labels)
     sizes = dict(zip((k, new, *rows), (len(r), shape[axis], *shape), strict=True))
     return Contraction(((r / len(r), k + rows), (r, k + columns)), columns, rows, sizes)
+
+
+@relinearizable
+def empirical_fisher(
+    model: Model,
+    inputs: Mapping[str, Any],
+    *,
+    of: str,
+    at: str | None = None,
+    wrt: Names = None,
+    reduction: str = "mean",
+    engine: str | None = None,
+) -> Symmetric:
+    """F = c Σₙ gₙ gₙᵀ, with gₙ = ∂ℓₙ/∂wrt the gradient of the loss of sample n.
+
+    Without `at`, `of` holds the losses, the samples along its first axis; with it, `of` is their
+    sum or their mean, and acts on each sample of `at`, along the first axis, alone. `reduction`
+    says which, and is the reduction of F: `"sum"`: of = Σ ℓₙ and c = 1; `"mean"`: of = (1/N) Σ ℓₙ
+    and c = 1/N. No gradient is formed: F = c Gᵀ G, and a product with G is a product with J.
+    Shapes: (size of `wrt`)²; `wrt` are all floating inputs by default. Source: Kunstner, Balles,
+    Hennig, "Limitations of the empirical Fisher approximation for natural gradient descent", 2019.
+
+    Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
+    operator without a rule; `InputError` also for a `reduction` that there is not, and where no
+    tensor has an axis of samples.
+    """
+    rows, J = per_sample_gradients(
+        model, inputs, of=of, at=at, wrt=wrt, reduction=reduction, engine=engine
+    )
+    scale = 1 / rows.shape[0] if reduction == "mean" else 1.0
+    return Symmetric(J.T @ (rows.T * scale @ rows @ J), J.domain, formula=f"Σ ∇{of} ∇{of}ᵀ")
+
+
+def per_sample_gradients(
+    model: Model,
+    inputs: Mapping[str, Any],
+    *,
+    of: str,
+    at: str | None,
+    wrt: Names,
+    reduction: str,
+    engine: str | None,
+) -> tuple[Jacobian, Linearization]:
+    """(E, J) with G = E J, the gradient of every sample's loss in its row: J = ∂at/∂wrt."""
+    check_reduction(reduction, ("sum", "mean"))
+    middle = name_of(model, of if at is None else at, model.outputs, "at")
+    J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
+    shape = shape_of(J.primal[middle])
+    if not shape:
+        raise InputError(f"{middle!r} is a scalar: name with at= a tensor that has a sample axis")
+    if at is None:
+        return SumTo(per_sample(shape), shape, J.dtype), J
+    slopes = loss_gradients(model, inputs, of, middle, reduction, engine)
+    return Inner(slopes, per_sample(shape), shape), J
+
+
+def loss_gradients(
+    model: Model, inputs: Mapping[str, Any], of: str, at: str, reduction: str, engine: str | None
+) -> np.ndarray:
+    """∂ℓₙ/∂at, one row for each sample, where `of` is the sum or the mean of the losses ℓₙ."""
+    slopes = grad(model, inputs, of=of, wrt=at, engine=engine)[at]
+    return slopes * len(slopes) if reduction == "mean" else slopes
+
+
+def per_sample(shape: Shape) -> Shape:
+    """The shape with one entry per sample and the same rank.
+
+    >>> per_sample((4, 3, 2))
+    (4, 1, 1)
+    """
+    return (shape[0], *(1,) * (len(shape) - 1))
+
+
+CHUNK = 32 * 2**20
+"""Bytes of cotangents that are computed at a time."""
+
+Draw = Callable[[np.random.Generator, np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """The operator of the mean, whether it couples the entries of a row, and how to draw y."""
+
+    mean: str
+    coupled: bool
+    draw: Draw
+
+    def covariance(self, z: np.ndarray, axis: int = -1) -> Jacobian:
+        """C(z) = ∂μ/∂z, over all terms."""
+        return self._mean(z, axis)[1]
+
+    def residuals(self, z: np.ndarray, axis: int, samples: int, seed: int) -> np.ndarray:
+        """y − μ for samples y of p(· | z), (samples, *z): C is the mean of their outer products."""
+        mean = self._mean(z, axis)[0]
+        rows = np.moveaxis(np.broadcast_to(mean, (samples, *z.shape)), axis % z.ndim + 1, -1)
+        drawn = self.draw(np.random.default_rng(seed), rows)
+        return np.moveaxis(drawn - rows, -1, axis % z.ndim + 1).astype(z.dtype)
+
+    def roots(self, z: np.ndarray, axis: int = -1) -> Iterator[np.ndarray]:
+        """S with S Sᵀ = C for every sample: one column per output of a sample, in chunks (k, *z).
+
+        S = C diag(μ)^(-1/2) = diag(√p) − p √pᵀ for a categorical. Otherwise C is diagonal, S = √C.
+        """
+        mean, C = self._mean(z, axis)
+        outputs, width = z[0].size, max(1, CHUNK // max(z.nbytes, 1))
+        weight = inverse_root(mean if self.coupled else C.diagonal().reshape(z.shape))
+        for start in range(0, outputs, width):
+            unit = np.zeros((min(width, outputs - start), *z.shape), z.dtype)
+            columns = unit.reshape(*unit.shape[:2], -1)
+            columns[range(len(unit)), :, range(start, start + len(unit))] = 1
+            yield (C @ (unit * weight).reshape(len(unit), -1).T).T.reshape(unit.shape)
+
+    def _mean(self, z: np.ndarray, axis: int) -> tuple[Any, Jacobian]:
+        return value_and_jacobian(self.mean, z, **({"axis": axis} if self.coupled else {}))
+
+
+def inverse_root(x: np.ndarray) -> np.ndarray:
+    """1/√x, or 0 where x is 0, because the column of C is 0 there."""
+    return np.divide(1, np.sqrt(x), out=np.zeros_like(x), where=x > 0)
+
+
+def one_hot(rng: np.random.Generator, p: np.ndarray) -> np.ndarray:
+    """Unit vectors along the last axis, each with its probability."""
+    u = rng.random((*p.shape[:-1], 1))
+    label = (u > np.cumsum(p, axis=-1)[..., :-1]).sum(axis=-1)
+    return np.eye(p.shape[-1])[label]
+
+
+LIKELIHOODS = {
+    "categorical": Likelihood("Softmax", True, one_hot),
+    "bernoulli": Likelihood("Sigmoid", False, lambda rng, p: rng.random(p.shape) < p),
+    "gaussian": Likelihood("Identity", False, lambda rng, z: z + rng.standard_normal(z.shape)),
+}
+
+
+def likelihood_of(name: str) -> Likelihood:
+    """The likelihood with this name; raises where there is none."""
+    if name not in LIKELIHOODS:
+        raise InputError(f"likelihood={name!r} is not one of {', '.join(map(repr, LIKELIHOODS))}")
+    return LIKELIHOODS[name]
+
+
+def terms(z: np.ndarray, axis: int = -1) -> int:
+    """The number of terms of a loss on z: its rows along the axis, or the entries of a vector."""
+    return z.size if z.ndim < 2 else z.size // z.shape[axis]
+
+
+def check_reduction(reduction: str | None, allowed: tuple[str | None, ...]) -> None:
+    """Raises `InputError` where a reduction is not allowed."""
+    if reduction not in allowed:
+        raise InputError(f"reduction={reduction!r} is not one of {', '.join(map(repr, allowed))}")
+
+
+OPSET = 21
+
+
+def value_and_jacobian(op_type: str, *inputs: np.ndarray, **attrs: Any) -> tuple[Any, Jacobian]:
+    """y = f(x, …) and ∂y/∂x for an operator with one output, outside of any model."""
+    y = getattr(numbers, op_type)(*inputs, **attrs)
+    return y, jacobian_at(op_type, inputs, (y,), attrs)
+
+
+def jacobian_at(
+    op_type: str, inputs: tuple[Any, ...], outputs: tuple[Any, ...], attrs: Any
+) -> Jacobian:
+    """∂y/∂x of the first output in the first input, by the operator's rule, for known outputs."""
+    ins, outs = (tuple(map(str, range(len(values)))) for values in (inputs, outputs))
+    step = Step(op_type, "", OPSET, op_type, ins, outs, attrs)
+    declared = find(op_type)
+    assert declared is not None, op_type
+    return declared.rule(numbers, Node(step, inputs, outputs, frozenset({(0, 0)})))[0, 0]

@@ -1,19 +1,48 @@
-"""Gauss-Newton: the curvature of a loss through the linearised model."""
+"""Gauss-Newton: the curvature of a loss through the linearised model.
+
+The Hessian of the loss has a closed form where the loss is an affine function of atoms f(d), each
+of an affine d: H = Σ Lᵀ D L with L = ∂d/∂at and D = Σₖ aₖ ∂²fₖ/∂d², where aₖ = ∂of/∂f(d)ₖ. All of
+these are first derivatives in numbers, and the curvatures of the atoms are Jacobians of rules:
+
+| atom | D |
+|---|---|
+| log softmax | −diag(Σ a per row) ∂softmax/∂d |
+| log σ, log(1 − σ) | −diag(a) ∂σ/∂d |
+| softplus | diag(a) ∂σ/∂d |
+| product d ∘ e | diag(a) in ∂²/∂d∂e and in ∂²/∂e∂d; a square has both, 2 diag(a) |
+
+Atoms are found by what the steps between `at` and `of` compute, whatever the nodes are called and
+however many operators a loss is written in:
+
+| atom f(d) | written as |
+|---|---|
+| log softmax | LogSoftmax; Softmax, Log; within SoftmaxCrossEntropyLoss |
+| log σ, log(1 − σ) | Sigmoid, Log; Sigmoid, 1 − ·, Log |
+| softplus | Softplus; Exp, 1 + ·, Log; of −∣d∣ in its stable form |
+| a bent line | Relu, Abs, Max, Min, Clip: between its kinks a linear function |
+| product d ∘ e, square | Mul, of two affine tensors; Pow |
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from ...jacobians import shape_of
+import numpy as np
+
+from ...jacobians import Diagonal, Identity, Jacobian, Shape, Zero, broadcast, shape_of
 from ...jacobians.errors import InputError
+from ...ops import Step
+from ..gradient import combination
 from ..hessian import hessian
 from ..linearize import linearize
 from ..model import Model
 from ..naming.names import Names, name_of
-from .likelihoods import check_reduction
-from .losses import loss_hessian
-from .reductions import reduction_of
+from ..primal.evaluate import evaluate
+from ..primal.inputs import check_inputs
+from ..tape.active import ActiveStep, active_steps
+from .fisher import check_reduction, jacobian_at, value_and_jacobian
 from .symmetric import Symmetric, relinearizable
 
 
@@ -32,8 +61,8 @@ def gauss_newton(
     """G = Jᵀ H J, with J = ∂at/∂wrt and H = ∂²of/∂at²: the generalised Gauss-Newton matrix.
 
     The loss is whatever the model computes between `at` and `of`; where `of` has several elements,
-    `weights` combine them into a scalar, as for `hessian`. H is in closed form for softmax and
-    binary cross-entropies and squared errors, however they are written; else it is the
+    `weights` combine them into a scalar, as for `hessian`. H has a closed form for softmax and
+    binary cross-entropies and squared errors, however they are written; otherwise it is the
     linearisation of the recorded gradient.
 
     Scaling: none by default; if `of` is a mean over samples, G is that mean. With
@@ -61,11 +90,278 @@ def gauss_newton(
     return Symmetric(J.T @ (H @ J), J.domain, formula=text)
 
 
+@relinearizable
+def gram(
+    model: Model,
+    inputs: Mapping[str, Any],
+    *,
+    of: Names = None,
+    wrt: Names = None,
+    engine: str | None = None,
+) -> Symmetric:
+    """G = Jᵀ J with J = ∂of/∂wrt: the matrix of the normal equations.
+
+    No scaling: it is the Gauss-Newton matrix of ½ ‖of‖². Shapes: (size of `wrt`)²;
+    `wrt` are all floating inputs by default.
+
+    Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
+    operator without a rule.
+    """
+    J = linearize(model, inputs, of=of, wrt=wrt, engine=engine)
+    return Symmetric(J.T @ J, J.domain, formula="Jᵀ J")
+
+
 def factor(wanted: str, found: str | None, of: str, batch: tuple[int, ...]) -> float:
-    """From what a model takes over N samples to what is wanted."""
+    """The factor from the reduction over N samples that a model has to the wanted one."""
     if found is None or not batch:
         raise InputError(
             f"the model does not end in a sum or a mean over samples that make {of!r}: leave out "
             f"reduction= and scale the operator"
         )
     return 1.0 if wanted == found else {"sum": float(batch[0]), "mean": 1 / batch[0]}[wanted]
+
+
+def loss_hessian(
+    model: Model, inputs: Mapping[str, Any], of: str, at: str, weights: Any, engine: str | None
+) -> Jacobian | None:
+    """H = ∂²(Σ weights ∘ of)/∂at² in closed form, or None where the loss is not made of atoms."""
+    point = check_inputs(model, inputs)
+    found = atoms(model, point, of, at)
+    if found is None:
+        return None
+    seed = combination(model, point, (of,), weights, engine)
+    value = evaluate(model, point, [at], engine=engine)[at]
+    total: Jacobian = Zero(value.shape, value.shape, value.dtype)
+    for atom in found:
+        total = total + pulled_back(atom, Loss(model, inputs, of, seed, engine), at)
+    return total
+
+
+class Loss:
+    """A loss at a point: values of its tensors, and its slopes in them."""
+
+    def __init__(
+        self, model: Model, inputs: Mapping[str, Any], of: str, seed: np.ndarray, engine: str | None
+    ) -> None:
+        self.model, self.inputs, self.of, self.seed = model, inputs, of, seed
+        self.engine = engine
+
+    def values(self, *names: str | None) -> list[np.ndarray | None]:
+        """The tensors with these names, None for an input that is left out."""
+        point, given = check_inputs(self.model, self.inputs), [n for n in names if n]
+        held = evaluate(self.model, point, given, engine=self.engine)
+        return [held[name] if name else None for name in names]
+
+    def slope(self, name: str, at: str) -> Jacobian:
+        """L = ∂tensor/∂at, which is affine in `at`."""
+        J = linearize(self.model, self.inputs, of=name, wrt=at, engine=self.engine)
+        ends = (shape_of(spec) for spec in (J.codomain[0], J.domain[0]))
+        shapes = [Identity(shape, J.dtype) for shape in ends]
+        return shapes[0] if name == at else shapes[0] @ J.dag @ shapes[1]
+
+    def slopes(self, name: str) -> np.ndarray:
+        """∂(Σ seed ∘ of)/∂tensor."""
+        if name == self.of:
+            return self.seed
+        J = linearize(self.model, self.inputs, of=self.of, wrt=name, engine=self.engine)
+        return J.T.apply({self.of: self.seed})[name]
+
+
+def pulled_back(atom: Atom, loss: Loss, at: str) -> Jacobian:
+    """Lᵀ D L of one atom."""
+    if atom.kind != "product":
+        (d,) = loss.values(atom.ends[0])
+        L = loss.slope(atom.ends[0], at)
+        return L.T @ (curvature(atom, loss, d) @ L)
+    a = loss.slopes(atom.output)
+    L, M = (lifted(loss.slope(end, at), a.shape) for end in atom.ends)
+    cross = L.T @ (Diagonal(a) @ M)
+    return cross * 2 if atom.ends[0] == atom.ends[1] else cross + cross.T
+
+
+def lifted(L: Jacobian, shape: Shape) -> Jacobian:
+    """L, its result repeated to a shape."""
+    return broadcast(L.out_shape, shape, L.dtype) @ L
+
+
+def curvature(atom: Atom, loss: Loss, d: Any) -> Jacobian:
+    """D = Σₖ aₖ ∂²fₖ/∂d² of one atom."""
+    a = loss.slopes(atom.output)
+    if atom.kind in ("log sigmoid", "softplus"):
+        return Diagonal(a if atom.kind == "softplus" else -a) @ value_and_jacobian("Sigmoid", d)[1]
+    if atom.kind == "cross-entropy":
+        a = in_log_probabilities(atom, loss, d, a)
+    _, J = value_and_jacobian("Softmax", d, axis=atom.axis)
+    return Diagonal(-a.sum(axis=atom.axis, keepdims=True), shape_of(d)) @ J
+
+
+def in_log_probabilities(
+    atom: Atom, loss: Loss, scores: np.ndarray, slopes: np.ndarray
+) -> np.ndarray:
+    """∂of/∂log p within a cross-entropy, which is linear in log p."""
+    given = loss.values(*atom.step.inputs[1:], atom.step.outputs[0])
+    log_p, _ = value_and_jacobian("LogSoftmax", scores, axis=atom.axis)
+    attrs = {"reduction": "mean", **atom.step.attrs}
+    J = jacobian_at("NegativeLogLikelihoodLoss", (log_p, *given[:-1]), (given[-1],), attrs)
+    return (J.T @ np.ravel(slopes)).reshape(scores.shape)
+
+
+AFFINE, CURVED = "affine", "curved"
+
+ANY = frozenset({"Add", "Sub", "Sum", "Mean", "Concat"})
+"""Linear in all inputs together."""
+FIRST = frozenset({
+    "Identity", "Neg", "Cast", "CastLike", "Reshape", "Squeeze", "Unsqueeze", "Flatten",
+    "Transpose", "Expand", "Tile", "Split", "Slice", "Gather", "GatherElements", "GatherND",
+    "Pad", "CumSum", "ReduceSum", "ReduceMean", "NegativeLogLikelihoodLoss", "Div",
+})  # fmt: skip
+"""Linear in the first input."""
+ONE = frozenset({"Mul", "MatMul", "Gemm", "Einsum"})
+"""Linear in each input alone."""
+BENDS = frozenset({"Relu", "LeakyRelu", "Abs", "Max", "Min", "Clip"})
+"""Linear in all inputs together, between kinks."""
+
+PHASES = {
+    ("Softmax", AFFINE): "softmax",
+    ("Sigmoid", AFFINE): "sigmoid",
+    ("1 - ·", "sigmoid"): "sigmoid",
+    ("Neg", "sigmoid"): "-sigmoid",
+    ("1 + ·", "-sigmoid"): "sigmoid",
+    ("Abs", AFFINE): "abs",
+    ("Neg", "abs"): "-abs",
+    ("Exp", "-abs"): "exp",
+    ("Exp", AFFINE): "exp",
+    ("1 + ·", "exp"): "1 + exp",
+}
+"""(operator, phase of its input) -> phase of its output, on the way to an atom."""
+
+ATOMS = {
+    ("LogSoftmax", AFFINE): "log softmax",
+    ("Log", "softmax"): "log softmax",
+    ("Log", "sigmoid"): "log sigmoid",
+    ("Softplus", AFFINE): "softplus",
+    ("Log", "1 + exp"): "softplus",
+    ("SoftmaxCrossEntropyLoss", AFFINE): "cross-entropy",
+    ("product", AFFINE): "product",
+}
+"""(operator, phase of its input) -> the atom that it completes."""
+
+
+@dataclass(frozen=True)
+class Atom:
+    """f(d): its kind, the affine tensors (d, d) or, of a product, (d, e), the output, the step."""
+
+    kind: str
+    ends: tuple[str, str]
+    output: str
+    step: Step
+    axis: int
+
+
+@dataclass(frozen=True)
+class State:
+    """A tensor as a function of `at`: affine, curved, or on the way to an atom of d."""
+
+    phase: str
+    ends: tuple[str, str] = ("", "")
+    axis: int = -1
+
+
+def atoms(model: Model, point: Mapping[str, Any], of: str, at: str) -> tuple[Atom, ...] | None:
+    """The atoms between two tensors; None where `of` is not an affine function of atoms."""
+    reader = Reader(lambda name: evaluate(model, point, [name])[name], at)
+    for active in active_steps(model.steps, [at], [of]):
+        if not reader.read(active):
+            return None
+    settled = of == at or reader.states.get(of, State("")).phase in (AFFINE, CURVED)
+    return tuple(reader.found) if settled else None
+
+
+class Reader:
+    """Goes through the steps in order and finds the state of each tensor."""
+
+    def __init__(self, value: Callable[[str], np.ndarray], at: str) -> None:
+        self.value, self.states = value, {at: State(AFFINE)}
+        self.found: list[Atom] = []
+
+    def read(self, active: ActiveStep) -> bool:
+        """Whether the step is known for the states of its inputs; its outputs get a state then."""
+        step = active.step
+        slots = sorted({i for _, i in active.wanted if step.inputs[i] in self.states})
+        slots = [i for i in slots if i == 0] if step.op_type == "CastLike" else slots
+        if not slots:
+            return True  # a constant
+        two = step.op_type == "SoftmaxCrossEntropyLoss" and any(o for o, _ in active.wanted)
+        if step.domain not in ("", "ai.onnx") or two:
+            return False
+        names = [step.inputs[i] or "" for i in slots]
+        states = [self.states[name] for name in names]
+        out = self._atomic(step, slots, names, states) or self._linear(step, slots, states)
+        if out is None:
+            return False
+        self.states |= {name: out for name in step.outputs if name is not None}
+        return True
+
+    def _atomic(
+        self, step: Step, slots: list[int], names: list[str], states: list[State]
+    ) -> State | None:
+        """The state of the output where the step is a part of an atom."""
+        state, key = states[0], (self._meaning(step, slots), states[0].phase)
+        if any(s.phase != state.phase for s in states) or (len(slots) > 1 and key[0] != "product"):
+            return None
+        ends = (names[0], names[-1]) if state.phase == AFFINE else state.ends
+        axis = step.attrs.get("axis", -1) if "Softmax" in step.op_type else state.axis
+        if key in PHASES:
+            return State(PHASES[key], ends, axis)
+        if key in ATOMS:
+            axis = 1 if ATOMS[key] == "cross-entropy" else axis
+            self.found.append(Atom(ATOMS[key], ends, step.outputs[0] or "", step, axis))
+            return State(CURVED)
+        return None
+
+    def _linear(self, step: Step, slots: list[int], states: list[State]) -> State | None:
+        """The state of the output where the step is linear in its inputs; |d| counts as bent."""
+        op = step.op_type
+        known = op in ANY | BENDS or (op in FIRST and slots == [0])
+        known = known or (op in ONE and len(slots) == 1) or (op == "Where" and 0 not in slots)
+        phases = {CURVED if s.phase == "abs" else s.phase for s in states}
+        if not known or not phases <= {AFFINE, CURVED}:
+            return None
+        return State(CURVED if CURVED in phases or op in BENDS else AFFINE)
+
+    def _meaning(self, step: Step, slots: list[int]) -> str:
+        """The operator type, or a name for what it computes from these operands."""
+        op = step.op_type
+        if op == "Mul" and slots == [0, 1]:
+            return "product"
+        if op == "Pow" and slots == [0] and self._is(step.inputs[1], 2):
+            return "product"
+        if op == "Sub" and slots == [1] and self._is(step.inputs[0], 1):
+            return "1 - ·"
+        if op == "Add" and len(slots) == 1 and self._is(step.inputs[1 - slots[0]], 1):
+            return "1 + ·"
+        return op
+
+    def _is(self, name: str | None, number: float) -> bool:
+        """Whether all entries of a tensor are this number."""
+        return name is not None and bool(np.all(self.value(name) == number))
+
+
+MOVES = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze", "Cast", "Neg", "Flatten"})
+"""Operators that change neither sums nor means, up to a sign."""
+TAKEN = {"ReduceSum": "sum", "ReduceMean": "mean"}
+LOSSES = frozenset({"SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"})
+
+
+def reduction_of(model: Model, of: str) -> str | None:
+    """`"sum"` or `"mean"`, by the last steps before `of`; None where these are other steps."""
+    made = {name: step for step in model.steps for name in step.outputs if name}
+    while of in made:
+        step = made[of]
+        if step.op_type in LOSSES:
+            taken = step.attrs.get("reduction", "mean")
+            return taken if taken in ("sum", "mean") else None
+        if step.op_type not in MOVES:
+            return TAKEN.get(step.op_type)
+        of = step.inputs[0] or ""
+    return None

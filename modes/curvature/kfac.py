@@ -1,22 +1,37 @@
-"""K-FAC and E-KFAC: Kronecker factors from the structure of the weight Jacobians.
+"""K-FAC, E-KFAC and Shampoo: Kronecker factors from the structure of the weight Jacobians.
 
-What the gradients are of, and how they are scaled: see `gradients`; what data may be: see `passes`.
+What the gradients are of, and how they are scaled: see `gradients`. The factors are sums over
+batches (`Accumulation`). Data is what `streamed` takes: one batch (a dict), a list of batches, a
+function that gives an iterator over them, or, with `batch_size`, arrays or the path of an `.npz`
+file. No more than one batch is linearised at a time, by this process or by each worker of a
+`client`.
 """
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial, reduce
+from operator import add
+from typing import Any, final
 
 import numpy as np
 
-from ...jacobians.errors import InputError
+from ...jacobians import Jacobian
+from ...jacobians.errors import InputError, warn
+from ...jacobians.progress import progress as showing
+from ..data.adapter import NOTHING, mixed
+from ..data.batches import Batch, Batches, as_batch, batches_of, is_data
+from ..data.cluster import ONE_AT_A_TIME, Parts, counted, evenly, spread
+from ..data.placement import Placement
+from ..data.stream import Stream
+from ..data.streaming import changed
+from ..linearization import Linearization
 from ..model import Model
-from .factors import Factors
-from .gradients import Gradients, per_sample
-from .kronecker import KroneckerFactored
-from .passes import Passes
-from .pooling import Moments, summed
+from .gradients import Gradients, Target, gradients_of, per_sample
+from .kronecker import Factors, KroneckerFactored, eigh, rebuilt
+from .symmetric import Specs
 
 APPROXIMATIONS = "expand", "reduce"
 
@@ -30,11 +45,11 @@ def kfac(
     """K = blockdiag(A ⊗ B) with A = mean of x xᵀ, B = c Σ g gᵀ: the Kronecker factors of F.
 
     `approximation` says how positions that share a weight count (kernels, tokens): `"expand"`
-    takes every position for a sample of its own; `"reduce"` takes the mean of x and the sum of g
-    over the positions of a sample. Biases and scales have blocks of their own; with `joint=True` a
+    treats each position as a separate sample; `"reduce"` takes the mean of x and the sum of g over
+    the positions of a sample. Biases and scales have blocks of their own; with `joint=True` a
     weight and the bias that is added to its product are one matrix, whose inputs x end in a 1.
 
-    `inputs` are one batch, or data: then A and B are those of all batches, which are linearised
+    `inputs` are one batch, or data: then A and B are sums over all batches, which are linearised
     one at a time. Options: `at`, `wrt` (all weights by default), `joint`, `likelihood`, `axis`,
     `fisher_type`, `of`, `reduction`, `samples`, `seed`, `engine`, and for data `batch_size`,
     `shared`, `keep`, `progress` (see `onnxjac.progress`). Scaling and fisher types: see
@@ -42,18 +57,18 @@ def kfac(
 
     With `client`, a `distributed.Client`, its workers share out the batches of the data: each adds
     up its own, and keeps up to `keep` bytes of them for the second pass of `ekfac`. The draws of
-    `fisher_type="mc"` are the same whatever works where.
+    `fisher_type="mc"` do not depend on the number of workers.
 
     Shapes: K is (n, n), n the size of `wrt`; for a weight with i inputs and o outputs A is (i, i)
     and B is (o, o). Raises `InputError` for an option or a name that does not fit, `UnsupportedOp`
-    for a weight whose use is no Kronecker product, or whose rows are not samples, each on its own,
-    `LimitError` where a factor is of a whole table. `K.inverse` raises `InputError` where K is
+    for a weight whose use is not a Kronecker product, or mixes samples, `LimitError` where a factor
+    would belong to a whole table. `K.inverse` raises `InputError` where K is
     singular without damping.
 
     Sources: Martens and Grosse, 2015; Grosse and Martens, 2016; Eschenhagen et al., 2023.
     """
-    passes = Passes(model, inputs, "K-FAC", **options)
-    return KroneckerFactored(*kronecker_factors(passes, approximation))
+    data = Accumulation(model, inputs, "K-FAC", **options)
+    return KroneckerFactored(*kronecker_factors(data, approximation))
 
 
 def ekfac(
@@ -62,7 +77,7 @@ def ekfac(
     """E = Q diag(λ) Qᵀ: the eigenvectors Q of K-FAC, with λ = c Σₙ (Qᵀ vec Gₙ)² of F itself.
 
     No Kronecker product in this basis, of any eigenvalues, is nearer to F. Options: as for `kfac`.
-    Data is gone through twice.
+    Takes two passes over data.
 
     Shapes: E and Q are (n, n), λ is (n,), n the size of `wrt`. Raises the errors of `kfac`, and
     `InputError` for `fisher_type="forward-only"`, which has no gradients.
@@ -70,14 +85,14 @@ def ekfac(
     Source: George et al., "Fast approximate natural gradient descent in a Kronecker-factored
     eigenbasis", 2018.
     """
-    passes = Passes(model, inputs, "E-KFAC", **options)
-    with_gradients(passes, "E-KFAC")
-    blocks, domain = kronecker_factors(passes, approximation)
+    data = Accumulation(model, inputs, "E-KFAC", **options)
+    with_gradients(data, "E-KFAC")
+    blocks, domain = kronecker_factors(data, approximation)
 
     bases = [(f.left_basis[1], f.right_basis[1]) for f in blocks]
-    pool = passes.pooled(partial(summed, partial(squares, bases)))
-    c = passes.scale(pool)
-    corrected = [f.with_values(c * values) for f, (values,) in zip(blocks, pool.sums, strict=True)]
+    found = data.total(partial(summed, partial(squares, bases)))
+    c = data.scale(found)
+    corrected = [f.with_values(c * values) for f, (values,) in zip(blocks, found.sums, strict=True)]
     return KroneckerFactored(corrected, domain)
 
 
@@ -94,27 +109,27 @@ def squared(x: np.ndarray, g: np.ndarray) -> np.ndarray:
     return np.square(per_sample(x, g)).sum(axis=(0, 2))
 
 
-def with_gradients(passes: Passes, what: str) -> None:
-    """Raises where there are none."""
-    if passes.target.fisher_type == "forward-only":
+def with_gradients(data: Accumulation, what: str) -> None:
+    """Raises `InputError` where there are no gradients."""
+    if data.target.fisher_type == "forward-only":
         raise InputError(f"{what} is made of gradients: fisher_type='forward-only' has none")
 
 
-def kronecker_factors(passes: Passes, approximation: str) -> tuple[list[Factors], Any]:
-    """A and B of every layer, and the tensors that they are of."""
+def kronecker_factors(data: Accumulation, approximation: str) -> tuple[list[Factors], Any]:
+    """A and B of every layer, and the tensors of all layers."""
     if approximation not in APPROXIMATIONS:
         raise InputError(f"approximation={approximation!r} is not one of {APPROXIMATIONS}")
-    pool = passes.pooled(partial(second_moments, approximation == "reduce"))
-    c = passes.scale(pool)
-    forward = passes.target.fisher_type == "forward-only"
+    found = data.total(partial(second_moments, approximation == "reduce"))
+    c = data.scale(found)
+    forward = data.target.fisher_type == "forward-only"
     return [
         Factors(parts, A / rows, identities(parts, A.dtype) if forward else c * B)
-        for parts, (A, rows, B) in zip(pool.parts, pool.sums, strict=True)
-    ], pool.domain
+        for parts, (A, rows, B) in zip(found.parts, found.sums, strict=True)
+    ], found.domain
 
 
 def second_moments(reduce: bool, found: Gradients) -> Moments:
-    """Σ x xᵀ, the number of its terms, Σ g gᵀ; with `reduce` of the mean x and the sum of g."""
+    """Σ x xᵀ, its number of terms, and Σ g gᵀ; with `reduce`, for the mean x and the sum of g."""
 
     def right(_: int, x: np.ndarray, g: np.ndarray) -> tuple[np.ndarray]:
         g = g.sum(axis=-2, keepdims=True) if reduce else g
@@ -133,3 +148,191 @@ def identities(parts: Any, dtype: np.dtype) -> np.ndarray:
     """I for every group, of the size of B."""
     groups, _, outputs = next(iter(parts.values())).out_shape
     return np.broadcast_to(np.eye(outputs, dtype=dtype), (groups, outputs, outputs))
+
+
+def shampoo(model: Model, inputs: Any, *, power: float = 0.5, **options: Any) -> KroneckerFactored:
+    """S = blockdiag(Lᵖ ⊗ Rᵖ) with L = c Σₙ Gₙ Gₙᵀ and R = c Σₙ Gₙᵀ Gₙ, Gₙ as in F.
+
+    p = `power`: 1/2 as in Shampoo, whose steps use S⁻¹ᐟ² = L⁻¹ᐟ⁴ ⊗ R⁻¹ᐟ⁴. Options: as for `kfac`.
+
+    Shapes: S is (n, n), n the size of `wrt`; for a weight with i inputs and o outputs Gₙ is (i, o),
+    L is (i, i) and R is (o, o). Raises the errors of `kfac`, and `InputError` for
+    `fisher_type="forward-only"`, which has no gradients.
+
+    Source: Gupta, Koren, Singer, "Shampoo: preconditioned stochastic tensor optimization", 2018.
+    """
+    data = Accumulation(model, inputs, "Shampoo", **options)
+    with_gradients(data, "Shampoo")
+    found = data.total(partial(summed, sides))
+    c = data.scale(found)
+    return KroneckerFactored(
+        [Factors(parts, powered(c * left, power), powered(c * right, power))
+         for parts, (left, right) in zip(found.parts, found.sums, strict=True)],
+        found.domain,
+    )  # fmt: skip
+
+
+def sides(_: int, x: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Σ G Gᵀ and Σ Gᵀ G, per group."""
+    G = per_sample(x, g)
+    left = np.einsum("kgnio,kgnjo->gij", G, G, optimize=True)
+    return left, np.einsum("kgnip,kgniq->gpq", G, G, optimize=True)
+
+
+def powered(a: np.ndarray, power: float) -> np.ndarray:
+    """aᵖ of a positive semidefinite matrix, per group."""
+    values, vectors = eigh(a)
+    return rebuilt(values**power, vectors)
+
+
+class Accumulation:
+    """Sums over all batches of what is found in the gradients of each, as often as asked for."""
+
+    def __init__(
+        self,
+        model: Model,
+        inputs: Any,
+        label: str,
+        *,
+        batch_size: int | None = None,
+        shared: Batch = NOTHING,
+        keep: int = 0,
+        progress: bool | None = None,
+        client: Any = None,
+        **options: Any,
+    ) -> None:
+        self.progress, self.target = progress, Target(**options)
+        several, batches = is_data(inputs, batch_size), batches_of(inputs, batch_size)
+        make = GradientMaker(model, self.target, shared, several)
+        kept = keep if several else sys.maxsize
+        if client is None:
+            self._total = Share(make, batches, kept, 0, label).total
+        else:
+            self._total = partial(on_workers(make, batches, kept, client).summed, total)
+
+    def total(self, find: Find) -> Sums:
+        """Σ over batches of what `find` gives for each; a terminal shows how many are done."""
+        with showing(self.progress):
+            return self._total(find)
+
+    def scale(self, sums: Sums) -> float:
+        """c: 1 for a sum, 1 over the number of terms for a mean."""
+        return 1 / sums.terms if self.target.reduction == "mean" else 1.0
+
+
+Moments = list[tuple[Any, ...]]
+"""The numbers of every layer that are added up over batches."""
+
+Find = Callable[[Gradients], Moments]
+"""Finds the numbers of one batch."""
+
+
+@final
+@dataclass(frozen=True, repr=False, eq=False)
+class Sums:
+    """Sums over some batches: the parts and sums of every layer, and the number of terms.
+
+    `entries` are the fingerprints of the layers, `batch` is the number of the first batch.
+    """
+
+    parts: list[Mapping[str, Jacobian]]
+    sums: Moments
+    terms: int
+    domain: Specs
+    entries: list[bytes]
+    batch: int
+
+    def __add__(self, other: Sums) -> Sums:
+        """The sums of both; raises `InputError` where they are of different layers."""
+        if self.entries != other.entries:
+            raise InputError(
+                f"batch {other.batch} uses the weights in another way than batch {self.batch}, "
+                f"so that their factors cannot be added"
+            )
+        sums = [tuple(a + b for a, b in zip(one, more, strict=True))
+                for one, more in zip(self.sums, other.sums, strict=True)]  # fmt: skip
+        terms = self.terms + other.terms
+        return Sums(self.parts, sums, terms, self.domain, self.entries, self.batch)
+
+
+@final
+@dataclass(frozen=True)
+class GradientMaker:
+    """batch ↦ J = ∂at/∂wrt, and from J the gradients of the batch.
+
+    With `several` batches, each has a `seed` of its own, whatever its place in the data.
+    """
+
+    model: Model
+    target: Target
+    shared: Batch
+    several: bool
+
+    def __call__(self, batch: Batch) -> Linearization:
+        return self.target.linearized(self.model, {**self.shared, **as_batch(batch)})
+
+    def gradients(self, J: Jacobian) -> Gradients:
+        """The gradients of the batch whose Jacobian is J."""
+        assert isinstance(J, Linearization)
+        target = self.target
+        seed = mixed(target.seed, J.point) if self.several else target.seed
+        return gradients_of(J, self.model, target.seeded(seed))
+
+
+@final
+class Share:
+    """Some successive batches, from number `first` on, of which one at a time is linearised."""
+
+    def __init__(
+        self, make: GradientMaker, batches: Batches, keep: int, first: int,
+        label: str = "pass over the data",
+    ) -> None:  # fmt: skip
+        self.make, self.first = make, first
+        self.stream = Stream(make, batches, keep, label)
+
+    def total(self, find: Find) -> Sums:
+        """Σ over these batches of what `find` gives for each, layer by layer."""
+        found = self.stream.each(lambda b, J: self._sums(b, J, find))
+        start = next(found, None)
+        if start is None:
+            raise InputError("there are no batches")
+        return reduce(add, found, start)
+
+    def _sums(self, b: int, J: Jacobian, find: Find) -> Sums:
+        """The sums of one batch."""
+        found = self.make.gradients(J)
+        layers = found.layers.layers
+        return Sums(
+            [layer.parts for layer in layers], find(found), found.terms, found.J.domain,
+            [layer.entries for layer in layers], self.first + b,
+        )  # fmt: skip
+
+
+def on_workers(make: GradientMaker, batches: Batches, keep: int, client: Any) -> Parts:
+    """One share of the batches on each worker of a client, which keeps `keep` bytes.
+
+    A pass sends `find` to all of them, and adds up their sums in a tree. The share of a worker that
+    is lost is gone through again by others. Draws do not depend on the worker that makes them.
+    """
+    if message := changed(batches.part(0, 1)):
+        warn(f"{message}: the workers would count some samples twice and leave out others")
+    placement = Placement(client)
+    cuts = evenly(counted(batches), len(placement.homes))
+    return spread(placement, Share, make, [(batches.part(a, b), keep, a) for a, b in cuts])
+
+
+def total(share: Share, find: Find) -> Sums:
+    """The sums of one share; a worker has no terminal that anybody looks at."""
+    with ONE_AT_A_TIME, showing(False):
+        return share.total(find)
+
+
+def summed(moments: Callable[[int, Any, Any], tuple[Any, ...]], found: Gradients) -> Moments:
+    """Σ over stacks of cotangents of moments(k, x, g), for every layer k; empty without stacks."""
+    number = {id(layer): k for k, layer in enumerate(found.layers.layers)}
+    sums: dict[int, tuple[Any, ...]] = {}
+    for layer, g in found.each():
+        k = number[id(layer)]
+        new = moments(k, layer.x, g)
+        sums[k] = tuple(a + b for a, b in zip(sums[k], new, strict=True)) if k in sums else new
+    return [sums[k] for k in number.values()] if sums else []

@@ -1,18 +1,32 @@
-"""Kronecker: curvature as one Kronecker product per use of a weight, with all that follows."""
+"""Kronecker: curvature as one Kronecker product per use of a weight, and its linear algebra."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
 
-from ...jacobians import Array, Dag, Edge, Jacobian, Op, shape_of
+from ...jacobians import (
+    Array,
+    Block,
+    Dag,
+    Diagonal,
+    Edge,
+    Jacobian,
+    Kron,
+    Op,
+    Reshape,
+    Shape,
+    Take,
+    shape_of,
+    take_flat,
+)
 from ...jacobians.cached import cached_property
 from ...jacobians.errors import InputError
 from ...jacobians.hooks import scale
 from ...ops import numbers
-from .factors import Factors, unused
 from .symmetric import Curvature, Specs
 
 
@@ -21,8 +35,8 @@ class KroneckerFactored(Curvature):
     """K = Σ Sᵀ (A ⊗ B) S over the uses of weights, of which `blocks` holds S, A and B.
 
     Two tensors are coupled where they are one matrix: a weight and its bias, with `joint`.
-    Inverse, trace, determinant, diagonal and eigendecomposition follow from those of the factors;
-    `inverse` and `function` give a matrix of the same kind.
+    Inverse, trace, determinant, diagonal and eigendecomposition follow from the factors; `inverse`
+    and `function` give a matrix of the same kind.
     """
 
     def __init__(self, blocks: Iterable[Factors], domain: Specs) -> None:
@@ -51,9 +65,9 @@ class KroneckerFactored(Curvature):
         return self.operator.flops
 
     def block(self, name: str, *others: str) -> Curvature:
-        """K[name, name], or that of several tensors, such as a weight and its bias.
+        """K[name, name], or the block of several tensors, such as a weight and its bias.
 
-        It is of the same kind, but where it is a part of a matrix with corrected eigenvalues.
+        It is of the same kind, except as a part of a matrix with corrected eigenvalues.
         """
         names = name, *others
         domain = tuple(self._place(n)[1] for n in names)
@@ -81,7 +95,7 @@ class KroneckerFactored(Curvature):
         return KroneckerFactored([f.inverse(damping, heuristic) for f in blocks], self.domain)
 
     def function(self, f: Callable[[np.ndarray], np.ndarray]) -> KroneckerFactored:
-        """Q diag(f(λ)) Qᵀ, for f that takes all of λ ≥ 0 to no less than 0: a root, a power."""
+        """Q diag(f(λ)) Qᵀ, for an f with f(λ) ≥ 0 for λ ≥ 0, such as a root or a power."""
         blocks = self._complete("a function")
         return KroneckerFactored([block.function(f) for block in blocks], self.domain)
 
@@ -113,16 +127,16 @@ class KroneckerFactored(Curvature):
 
     @cached_property
     def tiled(self) -> bool:
-        """Whether no entry of a tensor has two uses: the eigenbases of all are one basis then."""
+        """Whether no entry of a tensor has two uses, so that all eigenbases form one basis."""
         return bool((self._uses <= 1).all())
 
     @cached_property
     def _uses(self) -> np.ndarray:
-        """How many uses every entry has."""
+        """The number of uses of every entry."""
         return self._gathered(lambda f: np.ones(f.values.shape, self.dtype))
 
     def _gathered(self, entries: Callable[[Factors], np.ndarray]) -> np.ndarray:
-        """Σ Sᵀ m, of one matrix m for every block."""
+        """Σ Sᵀ m, with one matrix m for every block."""
         total = {s.name: np.zeros(shape_of(s), self.dtype) for s in self.domain}
         for f in self.blocks:
             m = entries(f)
@@ -131,7 +145,7 @@ class KroneckerFactored(Curvature):
         return np.concatenate([t.ravel() for t in total.values()])
 
     def _complete(self, what: str) -> list[Factors]:
-        """The blocks, and zeros for what no use has; the uses must not overlap."""
+        """The blocks, and zeros for entries without a use; uses must not overlap."""
         blocks = list(self.blocks)
         for spec in self.domain:
             count = self._uses[self._place(spec.name)[0]]
@@ -164,7 +178,7 @@ def sandwich(blocks: tuple[Factors, ...], domain: Specs) -> Dag:
 
 
 def bases(blocks: list[Factors], domain: Specs) -> Dag:
-    """Q: from the eigenbases of all blocks, one after the other, to the tensors."""
+    """Q, from the eigenbases of all blocks, one after the other, to the tensors."""
     tensors = {s.name: len(blocks) + i for i, s in enumerate(domain)}
     edges = [Edge(j, tensors[name], part.T @ f.basis)
              for j, f in enumerate(blocks) for name, part in f.parts.items()]  # fmt: skip
@@ -173,13 +187,164 @@ def bases(blocks: list[Factors], domain: Specs) -> Dag:
 
 
 def dtype_of(domain: Specs) -> np.dtype:
-    """The type of numbers of tensors one after the other."""
+    """The common dtype of tensors."""
     return np.result_type(*(spec.dtype for spec in domain))
 
 
 @scale.register(KroneckerFactored)
 def _(operator: KroneckerFactored, factor: float) -> Jacobian:
-    """c K, which is of the same kind for c > 0."""
+    """c K, of the same kind for c > 0."""
     if factor <= 0:
         return scale.dispatch(Curvature)(operator, factor)
     return KroneckerFactored([f.times(factor) for f in operator.blocks], operator.domain)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Factors:
+    """Sᵀ (A ⊗ B) S for one use, where S moves the entries of tensors to (groups, inputs, outputs).
+
+    `parts` holds S by tensor: a weight alone, or a weight and a bias that are one matrix. `left` is
+    A, (groups, inputs, inputs), and `right` is B, (groups, outputs, outputs). `corrected`
+    eigenvalues, where given, replace the eigenvalues of A ⊗ B in the same basis.
+    """
+
+    parts: Mapping[str, Jacobian]
+    left: np.ndarray
+    right: np.ndarray
+    corrected: np.ndarray | None = None
+
+    def __repr__(self) -> str:
+        names, (k, m) = ", ".join(self.parts), self.left.shape[:2]
+        n = self.right.shape[-1]
+        groups = f"{k} × " if k > 1 else ""
+        product = f"A {m}×{m} ⊗ B {n}×{n}"
+        kind = product if self.corrected is None else f"Q diag(λ) Qᵀ in the eigenbasis of {product}"
+        return f"{groups}{kind}: ({names})"
+
+    @property
+    def start(self) -> Jacobian:
+        """S, from the tensors one after the other."""
+        return side_by_side(list(self.parts.values()))
+
+    @cached_property
+    def middle(self) -> Jacobian:
+        """The block between matrices, in the form that is cheapest to apply."""
+        if self.corrected is None:
+            return Kron(self.left, self.right, self.left.shape[:1])
+        return self.basis @ (Diagonal(self.corrected) @ self.basis.T)
+
+    @cached_property
+    def left_basis(self) -> tuple[np.ndarray, np.ndarray]:
+        """Eigenvalues and eigenvectors of A."""
+        return eigh(self.left)
+
+    @cached_property
+    def right_basis(self) -> tuple[np.ndarray, np.ndarray]:
+        """Eigenvalues and eigenvectors of B."""
+        return eigh(self.right)
+
+    @property
+    def values(self) -> np.ndarray:
+        """The eigenvalues, (groups, inputs, outputs)."""
+        if self.corrected is not None:
+            return self.corrected
+        return outer(self.left_basis[0], self.right_basis[0])
+
+    @property
+    def basis(self) -> Jacobian:
+        """Q_A ⊗ Q_B: the eigenvectors in its columns."""
+        q, r = self.left_basis[1], self.right_basis[1]
+        return Kron(q, r, q.shape[:1])
+
+    @property
+    def trace(self) -> float:
+        """tr A tr B, or Σ λ."""
+        if self.corrected is not None:
+            return float(self.corrected.sum())
+        left, right = (np.trace(f, axis1=-2, axis2=-1) for f in (self.left, self.right))
+        return float((left * right).sum())
+
+    @property
+    def diagonal(self) -> np.ndarray:
+        """The diagonal of the block, (groups, inputs, outputs): (Q_A ∘ Q_A) λ (Q_B ∘ Q_B)ᵀ."""
+        if self.corrected is None:
+            left, right = (np.diagonal(f, axis1=-2, axis2=-1) for f in (self.left, self.right))
+            return outer(left, right)
+        q, r = (basis[1] ** 2 for basis in (self.left_basis, self.right_basis))
+        return q @ self.corrected @ r.swapaxes(-1, -2)
+
+    def with_values(self, values: np.ndarray) -> Factors:
+        """Other eigenvalues in the same basis, which is not computed again."""
+        found = replace(self, corrected=values)
+        found.__dict__.update(left_basis=self.left_basis, right_basis=self.right_basis)
+        return found
+
+    def function(self, f: Callable[[np.ndarray], np.ndarray]) -> Factors:
+        """Q diag(f(λ)) Qᵀ."""
+        return self.with_values(f(self.values))
+
+    def times(self, factor: float) -> Factors:
+        """A ⊗ (c B)."""
+        if self.corrected is not None:
+            return self.with_values(factor * self.corrected)
+        return replace(self, right=factor * self.right)
+
+    def inverse(self, damping: float, heuristic: bool) -> Factors:
+        """(A ⊗ B + δ I)⁻¹, or (A + π √δ I)⁻¹ ⊗ (B + √δ/π I)⁻¹ with π² = mean(a) / mean(b).
+
+        Where a factor is one number, as A is for a bias alone, the first is a Kronecker product
+        as well, and is used.
+        """
+        if not heuristic or self.corrected is not None or 1 in self.values.shape[1:]:
+            return self.function(lambda values: 1 / (values + damping))
+        (a, q), (b, r), root = self.left_basis, self.right_basis, damping**0.5
+        pi = np.sqrt(balance(a, b))
+        return replace(self, left=rebuilt(1 / (a + pi * root), q),
+                       right=rebuilt(1 / (b + root / pi), r))  # fmt: skip
+
+    def within(self, names: Collection[str]) -> Factors | None:
+        """The same block for some of its tensors; None where that is not a Kronecker product."""
+        parts = {name: part for name, part in self.parts.items() if name in names}
+        if len(parts) == len(self.parts):
+            return self
+        held = sum((p @ np.ones(p.shape[1])).reshape(p.out_shape) for p in parts.values()) != 0
+        kept = np.flatnonzero(held.any(axis=(0, 2)))
+        if self.corrected is not None or not held[:, kept].all():
+            return None
+        rows = Take(kept, 1, held.shape, self.left.dtype)
+        return Factors({name: rows @ part for name, part in parts.items()},
+                       self.left[:, kept][..., kept], self.right)  # fmt: skip
+
+
+def unused(name: str, entries: np.ndarray, shape: Shape, dtype: np.dtype) -> Factors:
+    """The block of entries of a tensor without a use, whose eigenvalues are all 0."""
+    zero, n = np.zeros((len(entries), 1, 1), dtype), len(entries)
+    part = Reshape((n, 1, 1), (n,), dtype) @ take_flat(entries, shape, dtype)
+    return Factors({name: part}, zero, zero)
+
+
+def eigh(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues, clipped at 0, and eigenvectors of positive semidefinite matrices."""
+    values, vectors = np.linalg.eigh(a)
+    return np.maximum(values, 0), vectors
+
+
+def rebuilt(values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """Q diag(λ) Qᵀ, per group."""
+    return (vectors * values[..., None, :]) @ vectors.swapaxes(-1, -2)
+
+
+def outer(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """All products of eigenvalues, (groups, inputs, outputs)."""
+    return a[..., :, None] * b[..., None, :]
+
+
+def balance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """mean(a) / mean(b) per group, or 1 where one of them is 0."""
+    x, y = a.mean(axis=-1, keepdims=True), b.mean(axis=-1, keepdims=True)
+    return np.where((x > 0) & (y > 0), x / np.where(y > 0, y, 1), 1.0)
+
+
+def side_by_side(operators: list[Jacobian]) -> Jacobian:
+    """[S₁ S₂ …]: operators to one output, with concatenated inputs."""
+    return operators[0] if len(operators) == 1 else Block([list(operators)])

@@ -1,18 +1,31 @@
-"""Symmetric: the face of an operator between one set of named tensors and itself."""
+"""Symmetric: a symmetric operator over named tensors."""
 
 from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial, wraps
+from functools import partial, reduce, wraps
 from operator import methodcaller
 from typing import Any, TypeVar, cast, final
 
 import numpy as np
 
-from ...jacobians import Array, Diagonal, Identity, Jacobian, Op, Scalar, Shape, shape_of, size
+from ...jacobians import (
+    Array,
+    Block,
+    Diagonal,
+    Identity,
+    Jacobian,
+    Op,
+    Scalar,
+    Shape,
+    Sum,
+    shape_of,
+    size,
+)
 from ...jacobians.errors import InputError
 from ...jacobians.hooks import Shown, add, check, explain, scale
+from ...jacobians.sums import multiple
 from ...jacobians.text import clipped, joined
 from ..checking.check import Check
 from ..elimination.planned import planned
@@ -35,7 +48,7 @@ class Curvature(Jacobian, ABC):
 
     @property
     def formula(self) -> str:
-        """What it is, in short: how it is shown, before its tensors and its shape."""
+        """A short formula, shown before the tensors and the shape."""
         return "C"
 
     def _transpose(self) -> Jacobian:
@@ -63,11 +76,11 @@ class Curvature(Jacobian, ABC):
         return Symmetric(self[name, name], (self._place(name)[1],), again, self.formula)
 
     def relinearize(self, inputs: Mapping[str, Any]) -> Curvature:
-        """The same operator at another point; raises `InputError` where it is not known of what."""
+        """The same operator at another point; raises `InputError` where its model is unknown."""
         raise InputError(f"{self!r} does not know its model: make it again at the other point")
 
     def explain(self) -> Shown:
-        """The factors it is a product of, what they cost, and the kinks that J meets."""
+        """The factors of the product, what they cost, and the kinks that J hits."""
         found: Shown = explain(self)
         return found
 
@@ -86,7 +99,7 @@ class Curvature(Jacobian, ABC):
         return f"{self.formula}: ({listed(self.domain)})², {m}×{n} {self.dtype}"
 
     def _place(self, name: str) -> tuple[slice, TensorSpec]:
-        """Where the entries of a tensor stand."""
+        """The slice of the entries of a tensor, and its spec."""
         sizes = [size(shape_of(spec)) for spec in self.domain]
         k, spec = find_tensor(name, self.domain, tuple(range(len(sizes))))
         start = sum(sizes[:k])
@@ -95,9 +108,9 @@ class Curvature(Jacobian, ABC):
 
 @final
 class Symmetric(Curvature):
-    """C = Cᵀ whose products are those of `operator`; `again` makes the same at another point.
+    """C = Cᵀ with the products of `operator`; `again` makes the same operator at another point.
 
-    `formula` is how it is shown, by default as the operator is.
+    `formula` is how it is shown, by default as the operator.
     """
 
     def __init__(
@@ -114,8 +127,8 @@ class Symmetric(Curvature):
     def relinearize(self, inputs: Mapping[str, Any]) -> Curvature:
         """The same operator at another point, planned, compiled, scaled as this one is.
 
-        What the model's linearisations worked out before is used again. Raises `InputError` for an
-        operator over batches, or of other factors than a model's.
+        Reuses the plans of the model's linearisations. Raises `InputError` for an operator over
+        batches, or one that was not made of a model.
         """
         return self.again(inputs) if self.again else super().relinearize(inputs)
 
@@ -159,7 +172,7 @@ class Symmetric(Curvature):
 
 @add.register(Curvature)
 def _(left: Curvature, right: Jacobian) -> Jacobian:
-    """A symmetric operator plus one that is symmetric too: damping keeps the face."""
+    """A sum of symmetric operators keeps its names: damping, for instance."""
     total = add.dispatch(Jacobian)(bare(left), bare(right))
     if not isinstance(right, Curvature | Identity | Scalar | Diagonal):
         return total
@@ -182,7 +195,7 @@ def formula_of(C: Jacobian) -> str:
 
 
 def bare(operator: Jacobian) -> Jacobian:
-    """What is behind the face, where there is one."""
+    """The operator without names."""
     return operator.operator if isinstance(operator, Symmetric) else operator
 
 
@@ -192,13 +205,13 @@ def moved(C: Curvature, change: Callable[[Curvature], Curvature], inputs: Any) -
 
 
 def summed(left: Curvature, right: Jacobian, inputs: Any) -> Curvature:
-    """left + right at another point, where the latter may be a constant."""
+    """left + right at another point; right may be a constant."""
     other = right.relinearize(inputs) if isinstance(right, Curvature) else right
     return cast(Curvature, left.relinearize(inputs) + other)
 
 
 def relinearizable(make: Make) -> Make:
-    """make(model, inputs, wrt=..., **options), whose result knows how to be made elsewhere."""
+    """make(model, inputs, wrt=..., **options), whose result can be made again at another point."""
 
     @wraps(make)
     def made(model: Any, inputs: Any, **options: Any) -> Symmetric:
@@ -207,3 +220,41 @@ def relinearizable(make: Make) -> Make:
         return Symmetric(C.operator, C.domain, partial(made, model, **options), C.formula)
 
     return cast(Make, made)
+
+
+def diagonal_blocks(C: Curvature) -> Symmetric:
+    """blockdiag(C[w, w] for every tensor w), each block the same operator as in C.
+
+    A block of a Hessian is cut out of its graph: only the part between w and its gradient remains.
+    """
+    blocks = block_diagonal([C[s.name, s.name] for s in C.domain])
+    text = f"blockdiag {C.formula}"
+    return Symmetric(blocks, C.domain, partial(moved, C, diagonal_blocks), text)
+
+
+def block_diagonal(blocks: list[Jacobian]) -> Jacobian:
+    """The block-diagonal operator of some operators.
+
+    >>> import numpy as np
+    >>> from onnxjac.jacobians import Dense
+    >>> block_diagonal([Dense(np.eye(1)), Dense(2 * np.eye(1))]).toarray()
+    array([[1., 0.],
+           [0., 2.]])
+    """
+    return Block([[b if i == j else None for j, _ in enumerate(blocks)]
+                  for i, b in enumerate(blocks)])  # fmt: skip
+
+
+def undamped(operator: Sum) -> tuple[Jacobian, float] | None:
+    """(A, δ) of a sum A + δ I; None for other sums.
+
+    >>> import numpy as np
+    >>> from onnxjac.jacobians import Dense, Identity
+    >>> undamped(Dense(np.ones((2, 2))) + 0.5 * Identity((2,), float))[1]
+    0.5
+    """
+    shifts = [multiple(term) for term in operator.terms]
+    others = [term for term, shift in zip(operator.terms, shifts, strict=True) if shift is None]
+    if not others or len(others) == len(shifts):
+        return None
+    return reduce(add, others), sum(shift for shift in shifts if shift is not None)

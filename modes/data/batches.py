@@ -1,4 +1,4 @@
-"""Batches: what counts as data, and one pass over it after the other."""
+"""Batches: what counts as data, and passes over it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from os import PathLike
-from typing import Any, final
+from struct import unpack_from
+from typing import IO, Any, final
+from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 import numpy as np
+from numpy.lib import format as npy
 
 from ...jacobians.errors import InputError
 from ...jacobians.foreign import is_foreign
-from .archive import mapped
 
 Batch = Mapping[str, Any]
 """The inputs of a model by name, for some samples."""
 
 
 class Batches(ABC):
-    """The batches of a data set; every pass begins anew, and holds no more than one batch."""
+    """The batches of a data set; every pass starts anew, and holds no more than one batch."""
 
     @abstractmethod
     def __iter__(self) -> Iterator[Batch]:
@@ -28,11 +30,11 @@ class Batches(ABC):
 
     @property
     def count(self) -> int | None:
-        """How many there are, where that is known without a pass."""
+        """The number of batches, where it is known without a pass."""
         return None
 
     def part(self, start: int, stop: int) -> Batches:
-        """Batches `start` to `stop`, as data of their own."""
+        """Batches `start` to `stop`."""
         return Part(self, start, stop)
 
 
@@ -52,7 +54,7 @@ class Part(Batches):
 @final
 @dataclass(frozen=True)
 class Listed(Batches):
-    """Batches that are there."""
+    """Batches in a list."""
 
     batches: tuple[Batch, ...]
 
@@ -70,7 +72,7 @@ class Listed(Batches):
 @final
 @dataclass(frozen=True)
 class Made(Batches):
-    """Batches that a function makes anew in every pass: a generator function, a data loader."""
+    """Batches that a function makes in every pass: a generator function, a data loader."""
 
     make: Callable[[], Iterable[Batch]]
 
@@ -81,7 +83,7 @@ class Made(Batches):
 @final
 @dataclass(frozen=True)
 class Rows(Batches):
-    """`batch_size` rows after the other of arrays, which may be memory-mapped.
+    """Successive `batch_size` rows of arrays, which may be memory-mapped.
 
     The last batch may be smaller. A scalar is the same in every batch.
     """
@@ -117,7 +119,7 @@ class Archive(Batches):
 
 
 def samples(batch: Batch) -> int:
-    """The length of the first axis, which all tensors of a batch share; scalars have none.
+    """The length of the first axis, which all tensors of a batch share, except scalars.
 
     >>> samples({"x": np.zeros((5, 2)), "y": np.zeros(5), "rate": 0.1})
     5
@@ -130,7 +132,7 @@ def samples(batch: Batch) -> int:
 
 
 def as_batch(batch: Any) -> Batch:
-    """The batch itself; raises where it has no names, as what a loader of PyTorch gives."""
+    """The batch itself; raises where it has no names, such as a tuple from a loader of PyTorch."""
     if not isinstance(batch, Mapping):
         raise InputError(f"a batch is a dict from name to array, not {type(batch).__name__}: a "
                          "function, lambda: ({'x': x} for x, _ in loader), names them")  # fmt: skip
@@ -138,7 +140,7 @@ def as_batch(batch: Any) -> Batch:
 
 
 def is_data(inputs: Any, batch_size: int | None = None) -> bool:
-    """Whether inputs are more than the one batch that a mapping is; an array is neither."""
+    """Whether inputs are more than one batch; a mapping is one batch, and an array is neither."""
     one = isinstance(inputs, Mapping | np.ndarray) or is_foreign(inputs)
     return batch_size is not None or not one
 
@@ -155,18 +157,14 @@ def batches_of(data: Any, batch_size: int | None = None) -> Batches:
     if batch_size is not None and batch_size < 1:
         raise InputError(f"batch_size={batch_size} must be at least 1")
     if isinstance(data, str | PathLike):
-        return Archive(str(data), _required(batch_size))
+        if batch_size is None:
+            raise InputError("an .npz file needs batch_size=")
+        return Archive(str(data), batch_size)
     if isinstance(data, Mapping):
         return Listed((data,)) if batch_size is None else Rows(data, batch_size)
     if batch_size is not None:
         raise InputError("batch_size= cuts arrays by name or an .npz file; other data is cut")
     return _given(data)
-
-
-def _required(batch_size: int | None) -> int:
-    if batch_size is None:
-        raise InputError("an .npz file needs batch_size=")
-    return batch_size
 
 
 def _given(data: Any) -> Batches:
@@ -181,3 +179,36 @@ def _given(data: Any) -> Batches:
     if isinstance(data, Iterable):  # a data loader: each iter() of it is a pass
         return Made(data.__iter__)
     raise InputError(f"data is a dict, a list, a function or a path, not a {type(data).__name__}")
+
+
+HEADER = 30
+"""The length of a local header in a zip file, before the name and the extra field."""
+
+
+def mapped(path: str) -> dict[str, np.ndarray]:
+    """name -> memory-mapped array, for every array of an `.npz` file.
+
+    Raises `InputError` for compressed arrays, which can only be read as a whole.
+    """
+    try:
+        with ZipFile(path) as archive:
+            members = archive.infolist()
+        with open(path, "rb") as file:
+            return {m.filename.removesuffix(".npy"): _member(file, m) for m in members}
+    except (OSError, BadZipFile) as error:
+        raise InputError(f"{path!r} is not an .npz file that can be read: {error}") from error
+
+
+def _member(file: IO[bytes], member: ZipInfo) -> np.ndarray:
+    """One array, mapped at its place in the file."""
+    if member.compress_type != ZIP_STORED:
+        raise InputError(f"{member.filename!r} is compressed: write the file with np.savez")
+    file.seek(member.header_offset)
+    name, extra = unpack_from("<HH", file.read(HEADER), HEADER - 4)
+    file.seek(member.header_offset + HEADER + name + extra)
+    version = npy.read_magic(file)
+    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape, fortran, dtype = read(file)
+    if 0 in shape or not shape:  # nothing to map; a scalar is shared by all batches
+        return np.fromfile(file, dtype, count=int(np.prod(shape))).reshape(shape)
+    return np.memmap(file.name, dtype, "r", file.tell(), shape, "F" if fortran else "C")

@@ -1,30 +1,42 @@
-"""Stream: the operators of one batch after the other, of which one is alive at a time."""
+"""Stream: the operators of one batch after the other, and operators composed of them.
+
+`Stream` makes one operator at a time; `Streamed` is their sum, and `Stacked` has them one below the
+other.
+"""
 
 from __future__ import annotations
 
 import gc
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from functools import partial, reduce
+from itertools import accumulate, chain
+from typing import Any, TypeVar, final
 
-from ...jacobians import Jacobian
+import numpy as np
+
+from ...jacobians import Array, Jacobian, Op, Take, lead, shape_of, size
 from ...jacobians.arrays import buffer_of
+from ...jacobians.errors import InputError
 from ...jacobians.progress import counting
+from ..model import TensorSpec
 from .batches import Batch, Batches
 
 T = TypeVar("T")
 
 Make = Callable[[Batch], Jacobian]
-"""What makes the operator of a batch: `linearize`, `hessian`, … with all but the batch given."""
+"""batch ↦ operator: `linearize`, `hessian`, … with everything but the batch given."""
 
 WASTE = 64 * 2**20
-"""Bytes of operators that are done with, after which memory is collected."""
+"""Bytes of dropped operators after which memory is collected."""
 
 
 class Stream:
-    """C_b = make(batch b) for b = 1, 2, …; the first ones stay, as far as `keep` bytes hold them.
+    """C_b = make(batch b) for b = 1, 2, …; the first operators are kept, up to `keep` bytes.
 
-    Kept operators are made once, and where all are kept, the data is read once. Counted are the
-    arrays that they hold, shared ones once; plans that they make of them come on top.
+    Kept operators are made once, and where all are kept, the data is read once. `keep` counts the
+    arrays of the operators, shared arrays once; their plans come on top.
     """
 
     def __init__(
@@ -59,7 +71,7 @@ class Stream:
         return used
 
     def _keeps(self, b: int, C: Jacobian) -> bool:
-        """Whether there is room for an operator, which then stays."""
+        """Keep an operator, and say so, if there is room for it."""
         if self.keep <= 0:
             return False
         buffers = {**self._buffers, **{buffer_of(a): a.nbytes for a in C.arrays()}}
@@ -69,7 +81,7 @@ class Stream:
         return True
 
     def _drop(self, C: Jacobian) -> None:
-        """An operator and its transpose hold each other: memory that counting does not free."""
+        """Collect memory from time to time: an operator and its transpose refer to each other."""
         self._waste += C.nbytes
         if self._waste > WASTE:
             gc.collect()
@@ -77,12 +89,252 @@ class Stream:
 
     @property
     def kept(self) -> tuple[Jacobian, ...]:
-        """The operators that stayed."""
+        """The operators that were kept."""
         return tuple(self._kept.values())
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is kept stays where it is."""
+        """The state without the operators that were kept."""
         return {name: vars(self)[name] for name in ("make", "batches", "keep", "label")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
+
+
+@dataclass(frozen=True)
+class Outline:
+    """Properties of the operator of one batch that hold for all batches."""
+
+    shape: tuple[int, int]
+    dtype: np.dtype
+    symmetric: bool
+    domain: tuple[Any, ...] | None
+    codomains: tuple[Any, ...]
+    text: str
+
+
+class OverBatches(Jacobian):
+    """An operator between flat vectors, composed of the operators of a stream."""
+
+    def __init__(self, stream: Stream, shape: tuple[int, int], dtype: np.dtype) -> None:
+        super().__init__(shape[:1], shape[1:], dtype)
+        self.stream = stream
+
+    @abstractmethod
+    def with_stream(self, stream: Stream) -> OverBatches:
+        """The same composition of another stream, with operators of the same shapes."""
+
+    def compile(
+        self, engine: str | None = None, *, products: int = 100, memory: int | None = None
+    ) -> Jacobian:
+        """The same operator, with the operator of each batch compiled for so many products.
+
+        This pays where the operators of batches are kept: see `keep`.
+        """
+        old = self.stream
+        make = partial(compiled_one, old.make, engine, products, memory)
+        return self.with_stream(Stream(make, old.batches, old.keep))
+
+    def arrays(self) -> Iterator[Array]:
+        for C in self.stream.kept:
+            yield from C.arrays()
+
+
+@final
+class Streamed(OverBatches):
+    """C = Σ_b w_b C_b, for operators C_b = make(batch b) of one shape.
+
+    Without weights, w_b = 1. A product, of one vector or many, is one pass over the data.
+    """
+
+    def __init__(
+        self, stream: Stream, weights: tuple[float, ...] | None = None, *, transposed: bool = False
+    ) -> None:
+        self.weights, self.transposed, self.outline = weights, transposed, outline(stream)
+        shape = self.outline.shape
+        super().__init__(stream, shape[::-1] if transposed else shape, self.outline.dtype)
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        def term(C: Jacobian, w: np.ndarray | None) -> Array:
+            y = product(op, C, v)
+            return y if w is None else op.Mul(y, w)
+
+        return self._sum(op.Add, term)
+
+    def _transpose(self) -> Jacobian:
+        if self.outline.symmetric:
+            return self
+        return Streamed(self.stream, self.weights, transposed=not self.transposed)
+
+    def with_stream(self, stream: Stream) -> OverBatches:
+        return Streamed(stream, self.weights, transposed=self.transposed)
+
+    def _dense(self, limit: int) -> np.ndarray:
+        return self._sum(np.add, lambda C, w: times(w, C.toarray(limit=limit)))
+
+    def diagonal(self) -> np.ndarray:
+        return self._sum(np.add, lambda C, w: times(w, C.diagonal()))
+
+    def _sum(self, add: Callable[[T, T], T], term: Callable[..., T]) -> T:
+        """Σ_b term(C_b, w_b), in one pass."""
+
+        def use(b: int, C: Jacobian) -> T:
+            w = None if self.weights is None else np.asarray(self.weights[b], self.dtype)
+            return term(self._fitting(b, C), w)
+
+        return reduce(add, self.stream.each(use))
+
+    def _fitting(self, b: int, C: Jacobian) -> Jacobian:
+        if C.shape != self.outline.shape:
+            raise InputError(
+                f"batch {b} has an operator of shape {C.shape}, but the first one of "
+                f"{self.outline.shape}: what cannot be added is stacked by reduction='stack'"
+            )
+        return C.T if self.transposed else C
+
+    def __repr__(self) -> str:
+        w = "" if self.weights is None else "w_b "
+        return f"Σ_b {w}C_b{'ᵀ' if self.transposed else ''} with C_1 = {self.outline.text}"
+
+
+def outline(stream: Stream) -> Outline:
+    """The outline of the operator of the first batch."""
+    first = next(stream.each(lambda _, C: outline_of(C)), None)
+    if first is None:
+        raise InputError("there are no batches")
+    return first
+
+
+def outline_of(C: Jacobian) -> Outline:
+    """Shape, dtype, symmetry, and the tensors of columns and rows where they have names."""
+    domain = getattr(C, "domain", None)
+    m, n = C.shape
+    text = getattr(C, "formula", None) or repr(C)
+    return Outline((m, n), C.dtype, C.T is C, domain, codomains_of(C), text)
+
+
+def product(op: Op, C: Jacobian, v: Array) -> Array:
+    """C v between flat vectors, (*K, n) -> (*K, m), whatever the shapes of C."""
+    k = lead(v, C.shape[1:])
+    return op.Reshape(C._apply(op, op.Reshape(v, (*k, *C.in_shape))), (*k, C.shape[0]))
+
+
+def times(w: np.ndarray | None, array: np.ndarray) -> np.ndarray:
+    """w · array."""
+    return array if w is None else w * array
+
+
+def compiled_one(
+    make: Make, engine: str | None, products: int, memory: int | None, batch: Batch
+) -> Jacobian:
+    """The operator of a batch, compiled."""
+    return make(batch).compile(engine, products=products, memory=memory)
+
+
+@final
+class Stacked(OverBatches):
+    """J = [J_1; J_2; …], for operators J_b = make(batch b) of one width.
+
+    J v is one pass over the data, and so is Jᵀ u = Σ_b J_bᵀ u_b. A first pass, in the constructor,
+    finds the heights, and `codomains`, the tensors of the rows of each batch.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        found = tuple(stream.each(lambda _, J: (*J.shape, J.dtype, codomains_of(J))))
+        heights, widths, dtypes, tensors = zip(*found, strict=True) if found else ((), (), (), ())
+        if len(set(widths)) != 1:
+            raise InputError(f"operators of so many columns cannot be stacked: {list(widths)}")
+        self.ends = tuple(accumulate(heights, initial=0))
+        self.codomains = tuple(chain.from_iterable(tensors))
+        super().__init__(stream, (self.ends[-1], widths[0]), dtypes[0])
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        parts = list(self.stream.each(lambda _, J: product(op, J, v)))
+        return op.Concat(*parts, axis=-1)
+
+    def _transpose(self) -> Jacobian:
+        return StackedTranspose(self)
+
+    def with_stream(self, stream: Stream) -> OverBatches:
+        return Stacked(stream)
+
+    def _dense(self, limit: int) -> np.ndarray:
+        return np.concatenate(list(self.stream.each(lambda _, J: J.toarray(limit=limit))))
+
+    def __repr__(self) -> str:
+        return f"[J_1; …; J_{len(self.ends) - 1}]"
+
+
+@final
+class StackedTranspose(Jacobian):
+    """Jᵀ u = Σ_b J_bᵀ u_b, with u_b the rows of batch b."""
+
+    def __init__(self, stacked: Stacked) -> None:
+        super().__init__(stacked.in_shape, stacked.out_shape, stacked.dtype)
+        self.stacked = stacked
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        ends = self.stacked.ends
+
+        def term(b: int, J: Jacobian) -> Array:
+            return product(op, J.T, op.Slice(v, (ends[b],), (ends[b + 1],), (-1,)))
+
+        return reduce(op.Add, self.stacked.stream.each(term))
+
+    def _transpose(self) -> Jacobian:
+        return self.stacked
+
+    def _dense(self, limit: int) -> np.ndarray:
+        return np.ascontiguousarray(self.stacked.toarray(limit=limit).T)
+
+    def arrays(self) -> Iterator[Array]:
+        return self.stacked.arrays()
+
+    def __repr__(self) -> str:
+        return f"{self.stacked!r}ᵀ"
+
+
+Specs = tuple[TensorSpec, ...]
+
+
+def by_tensor(J: Jacobian) -> tuple[Jacobian, Specs | None]:
+    """J with its rows sorted by tensor, and these tensors over all batches.
+
+    The rows of `Stacked` are sorted by batch. Where an operator has no names, or different names in
+    every batch, J is returned as it is, with None.
+    """
+    batches = codomains_of(J)
+    names = {tuple(spec.name for spec in specs) for specs in batches}
+    if len(names) != 1 or names == {()}:
+        return J, None
+    tensors = tuple(zip(*batches, strict=True))
+    sizes = np.array([[size(shape_of(spec)) for spec in specs] for specs in batches])
+    return (J if 1 in sizes.shape else sorted_rows(J, sizes)), tuple(map(together, tensors))
+
+
+def codomains_of(J: Jacobian) -> tuple[Specs, ...]:
+    """The tensors of the rows, batch by batch; empty where they have no names."""
+    own: Any = getattr(J, "codomain", None) or ()
+    return getattr(J, "codomains", (own,))
+
+
+def sorted_rows(J: Jacobian, sizes: np.ndarray) -> Jacobian:
+    """All rows of the first tensor, then of the second …, for sizes (batches, tensors)."""
+    owners = np.tile(np.arange(sizes.shape[1]), len(sizes)).repeat(sizes.ravel())
+    return Take(np.argsort(owners, kind="stable"), 0, J.out_shape, J.dtype) @ J
+
+
+def together(specs: Specs) -> TensorSpec:
+    """One tensor over all batches, along its first axis; flat where the other axes differ.
+
+    >>> z = TensorSpec("z", (3, 2), np.dtype(float))
+    >>> print(together((z, z._replace(shape=(1, 2)))))
+    z float64[4,2]
+    >>> print(together((z, z._replace(shape=(3, 5)))))
+    z float64[21]
+    """
+    if len(specs) == 1:
+        return specs[0]
+    shapes = [shape_of(spec) for spec in specs]
+    alike = all(shapes) and len({shape[1:] for shape in shapes}) == 1
+    counts = [shape[0] for shape in shapes] if alike else map(size, shapes)
+    return specs[0]._replace(shape=(sum(counts), *(shapes[0][1:] if alike else ())))

@@ -1,15 +1,14 @@
-"""Estimators: what a few products tell of an operator, and what its structure tells exactly.
+"""Estimators: traces, norms and spectra from a few products, or exactly from structure.
 
-All of them show on a terminal how many products they took so far; `progress=False` is silent, see
+All of them show on a terminal how many products they have taken; `progress=False` is silent, see
 `onnxjac.progress`.
 """
 
 from .density import SpectralDensity, logdet, spectral_density
-from .diagonal import diagonal
+from .estimate import Estimate
 from .low_rank import low_rank
 from .norms import condition_number, frobenius_norm, spectral_norm
-from .result import Estimate
-from .trace import trace
+from .trace import diagonal, trace
 
 __all__ = [
     "Estimate", "SpectralDensity", "condition_number", "diagonal", "frobenius_norm", "logdet",

@@ -1,4 +1,4 @@
-"""Density: how the eigenvalues of a symmetric operator are spread, by Lanczos quadrature."""
+"""Density: the distribution of the eigenvalues of a symmetric operator, by Lanczos quadrature."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ import numpy as np
 
 from ...jacobians.errors import InputError
 from ...jacobians.hooks import Shown
-from .exact import PRODUCTS, STRUCTURE
+from .estimate import Estimate, Probed, mean, probing, signs, symmetric
+from .exact import PRODUCTS, STRUCTURE, by_products, eigenvalues, spectrum
 from .lanczos import Rule, ritz
-from .probes import Probed, probing, signs, symmetric
-from .result import Estimate, mean
-from .spectra import by_products, eigenvalues, spectrum
 
 
 @dataclass(frozen=True)
@@ -24,8 +22,8 @@ class SpectralDensity(Shown):
     `rho(grid)` is φ smoothed by a Gaussian, with its error, and
     `rho.quadrature(f)` is tr f(A) = n ∫ f φ. An exact density has all n eigenvalues in one row.
 
-    Both errors are the standard error over probes plus what the quadrature is off by, as far as its
-    last two thirds tell: no bound, for an eigenvalue that no step has met is in neither.
+    Both errors are the standard error over probes plus an estimate of the error of the quadrature
+    from its last two thirds. They are no bounds: an eigenvalue that the steps missed is in neither.
     """
 
     nodes: np.ndarray
@@ -56,7 +54,7 @@ class SpectralDensity(Shown):
     def quadrature(self, f: Callable[[np.ndarray], np.ndarray]) -> Estimate:
         """tr f(A) = Σᵢ f(λᵢ) = n ∫ f φ: a sum over all eigenvalues.
 
-        f is only asked for nodes that have a weight.
+        f is evaluated only at nodes with a weight.
         """
 
         def integral(nodes: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -68,7 +66,7 @@ class SpectralDensity(Shown):
         return self._over_probes(integral)
 
     def _over_probes(self, sampled: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Estimate:
-        """The mean over probes, which is all there is where nothing was drawn."""
+        """The mean over probes, with its error; an exact density has no error."""
         value, error = mean(sampled(self.nodes, self.weights))
         if self.method.startswith("exact"):
             return Estimate(value, np.zeros_like(value), self.products, self.method)
@@ -83,11 +81,11 @@ class SpectralDensity(Shown):
 
 
 def remaining(first: Any, second: Any, last: Any) -> Any:
-    """|Iₖ - I|, about, for the quadratures after k/3, 2k/3 and k steps: an estimate, no bound.
+    """About |Iₖ - I|, from the quadratures after k/3, 2k/3 and k steps: an estimate, no bound.
 
-    Where |Iⱼ - I| falls as C j^(-p), the two differences to Iₖ tell p and C. A quadrature that
-    falls geometrically is overrated by that, and so is one that goes to and fro. Where p is below
-    1/2, or cannot be told, four times the larger difference stands for what is left.
+    Where |Iⱼ - I| falls as C j^(-p), the two differences to Iₖ determine p and C. For a quadrature
+    that converges geometrically, or oscillates, this is too large. Where p is below 1/2, or cannot
+    be determined, the estimate is four times the larger difference.
     """
     wide, near = np.abs(first - last), np.abs(second - last)
     powers = np.linspace(0.5, 20, 400)
@@ -106,9 +104,9 @@ def spectral_density(
     """φ(t) ≈ mean over v of Σⱼ τⱼ² δ(t - θⱼ): stochastic Lanczos quadrature of a symmetric A.
 
     Takes steps · probes products, of three steps at least; the basis is reorthogonalised in full,
-    so that no eigenvalue appears twice. `exact=True` asks for all eigenvalues, `exact=False` for
-    the estimate; by default they are exact where structure tells them or n products are fewer.
-    Raises `InputError` for what is not square and symmetric. Sources: Ubaru, Chen
+    so that no eigenvalue appears twice. `exact=True` computes all eigenvalues, `exact=False` the
+    estimate; by default they are exact where structure determines them or n products are fewer.
+    Raises `InputError` where A is not square and symmetric. Sources: Ubaru, Chen
     and Saad, "Fast estimation of tr(f(A)) via stochastic Lanczos quadrature", 2017; Lin, Saad and
     Yang, "Approximating spectral densities of large matrices", 2016.
 
@@ -132,7 +130,7 @@ def spectral_density(
 
 
 def _exact(P: Probed, rng: np.random.Generator, most: float) -> tuple[np.ndarray, str] | None:
-    """All eigenvalues, by structure or by no more than so many products."""
+    """All eigenvalues, by structure or with at most so many products."""
     known = spectrum(P.A, eigenvalues)
     if known is not None:
         return known, STRUCTURE
@@ -149,9 +147,9 @@ def logdet(
     """log det A = tr log A = Σᵢ log λᵢ of a symmetric positive definite operator.
 
     The natural logarithm; for A + λI of a curvature matrix write `logdet(A + λ * I)`. Products and
-    `exact` are those of `spectral_density`. `error` is the standard error over probes plus an
-    estimate of what the quadrature is off by, see `SpectralDensity`: the quadrature of log is too
-    large, and much so with few steps at a high condition number.
+    `exact` are as for `spectral_density`. `error` is the standard error over probes plus an
+    estimate of the error of the quadrature, see `SpectralDensity`: the quadrature of log is too
+    large, much too large with few steps at a high condition number.
 
     Shapes: A is (n, n), the value a number. Raises `InputError` where A is not square, real,
     symmetric and positive definite.
@@ -166,7 +164,7 @@ def logdet(
 
 
 def _log(values: np.ndarray) -> np.ndarray:
-    """log λ, where every λ has one."""
+    """log λ; raises `InputError` where some λ ≤ 0."""
     if values.min() <= 0:
         raise InputError(f"log det needs a positive definite operator: it has λ ≤ {values.min():g}."
                          " Add damping, A + λ * identity_like(A)")  # fmt: skip

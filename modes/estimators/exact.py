@@ -1,22 +1,44 @@
-"""Exact: the diagonal of A and the squared norms of its columns, by structure or entry by entry."""
+"""Exact: diagonals, column norms and spectra by structure, by sparse entries or by products."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import reduce, singledispatch
+from itertools import islice, takewhile
+from operator import matmul
 from typing import Any
 
 import numpy as np
 
-from ...jacobians import Jacobian
+from ...jacobians import (
+    Block,
+    BlockDiagonal,
+    Cast,
+    Convolution,
+    Dag,
+    Dense,
+    Diagonal,
+    Identity,
+    Jacobian,
+    Kron,
+    LowRank,
+    Product,
+    Scalar,
+    Sum,
+    Zero,
+    shape_of,
+)
+from ...jacobians.errors import InputError
+from ...jacobians.kron import Eye, Factor, matrix_shape
+from ..curvature.kronecker import KroneckerFactored
+from ..curvature.symmetric import undamped
 from ..elimination.cost import seconds
 from ..sparse import sparse
 from ..sparse.choice import estimate
-from ..sparse.faces import bare
 from ..sparse.sweep import parts
-from .diagonals import diagonal_of
-from .factored import gram_diagonal
-from .probes import Probed
-from .squared import foreign, squared
+from ..sparse.unwrap import unwrap
+from .estimate import Probed, is_symmetric
+from .squared import as_blocks, foreign, own_diagonal, squared
 
 PATIENCE = 30.0
 """Seconds that accumulating a sparse matrix may take."""
@@ -27,11 +49,11 @@ TERM = 1.5e-7
 STRUCTURE, SPARSE, PRODUCTS = "exact by structure", "exact by sparse entries", "exact by products"
 
 Found = tuple[np.ndarray, str]
-"""Numbers, and how they were found."""
+"""Numbers, and the method that found them."""
 
 
 def known_diagonal(A: Any) -> Found | None:
-    """diag(A) without a product: by structure, or from sparse entries where these are few."""
+    """diag(A) without a product: by structure, or from sparse entries where there are few."""
     found = diagonal_of(A)
     if found is not None:
         return found, STRUCTURE
@@ -39,11 +61,11 @@ def known_diagonal(A: Any) -> Found | None:
 
 
 def exact_diagonal(P: Probed) -> Found:
-    """diag(A), by n products if it must be."""
-    return known_diagonal(P.A) or (_by_products(P), PRODUCTS)
+    """diag(A), with n products where nothing else determines it."""
+    return known_diagonal(P.A) or (diagonal_by_products(P), PRODUCTS)
 
 
-def _by_products(P: Probed) -> np.ndarray:
+def diagonal_by_products(P: Probed) -> np.ndarray:
     """Aⱼⱼ = eⱼᵀ A eⱼ, some unit vectors at a time."""
     n = min(P.shape)
     found = [(P @ unit)[range(a, b), range(b - a)] for a, b, unit in units(P.shape[1], n)]
@@ -70,23 +92,23 @@ def column_squares(P: Probed) -> Found:
 
 
 def units(n: int, first: int, width: int = 64) -> Iterator[tuple[int, int, np.ndarray]]:
-    """The unit vectors e₀, e₁, … of length n as columns, and from where to where."""
+    """The first unit vectors of length n as columns, in chunks with their start and stop."""
     for start in range(0, first, width):
         stop = min(start + width, first)
         yield start, stop, np.eye(n, stop - start, -start)
 
 
 def few_entries(A: Any) -> bool:
-    """Whether all kinds in A say where their entries stand, and these cost less than products."""
+    """Whether all operators in A know the places of their entries, at less cost than products."""
     if not isinstance(A, Jacobian) or any(map(foreign, leaves(A))):
         return False
     accumulating = TERM * min(estimate(A)[0], estimate(A.T)[0])
-    return accumulating <= min(PATIENCE, min(A.shape) * seconds(bare(A)))
+    return accumulating <= min(PATIENCE, min(A.shape) * seconds(unwrap(A)))
 
 
 def leaves(operator: Jacobian) -> Iterator[Jacobian]:
-    """What an operator is composed of, without composites and faces."""
-    behind = bare(operator)
+    """The operators that an operator is composed of, without composites and wrappers."""
+    behind = unwrap(operator)
     inner = parts(behind)
     if behind is not operator:
         yield from leaves(behind)
@@ -95,3 +117,234 @@ def leaves(operator: Jacobian) -> Iterator[Jacobian]:
             yield from leaves(part)
     else:
         yield operator
+
+
+@singledispatch
+def diagonal_of(operator: Any) -> np.ndarray | None:
+    """diag(A) by structure, or None where structure does not determine it.
+
+    >>> J = Dense(np.array([[1.0, 2.0], [3.0, 4.0]]))
+    >>> diagonal_of(J.T @ Diagonal(np.array([10.0, 1.0])) @ J)
+    array([19., 56.])
+    """
+    behind = unwrap(operator)
+    return None if behind is operator else diagonal_of(behind)
+
+
+@diagonal_of.register(Identity)
+@diagonal_of.register(Zero)
+@diagonal_of.register(Scalar)
+@diagonal_of.register(Cast)
+@diagonal_of.register(Diagonal)
+@diagonal_of.register(Dense)
+@diagonal_of.register(LowRank)
+def _(operator: Jacobian) -> np.ndarray:
+    return operator.diagonal()
+
+
+@diagonal_of.register
+def _(operator: Kron) -> np.ndarray | None:
+    """Where both factors are square."""
+    shapes = map(matrix_shape, (operator.left, operator.right))
+    return operator.diagonal() if all(m == n for m, n in shapes) else None
+
+
+@diagonal_of.register
+def _(operator: Convolution) -> np.ndarray | None:
+    return own_diagonal(operator)
+
+
+@diagonal_of.register
+def _(operator: BlockDiagonal) -> np.ndarray | None:
+    *_, m, n = operator.blocks.shape
+    return np.diagonal(operator.blocks, axis1=-2, axis2=-1).ravel() if m == n else None
+
+
+@diagonal_of.register
+def _(operator: Sum) -> np.ndarray | None:
+    found = _all_of([diagonal_of(term) for term in operator.terms])
+    return None if found is None else np.sum(found, axis=0)
+
+
+@diagonal_of.register(Dag)
+@diagonal_of.register(Block)
+def _(operator: Dag | Block) -> np.ndarray | None:
+    """The diagonals of the blocks on the diagonal, where these are square."""
+    blocks = as_blocks(operator)
+    if blocks is None or len(blocks) != len(blocks[0]):
+        return None
+    own = [row[k] for k, row in enumerate(blocks)]
+    if any(block.shape[0] != block.shape[1] for block in own):
+        return None
+    found = _all_of([diagonal_of(block) for block in own])
+    return None if found is None else np.concatenate(found)
+
+
+def _all_of(found: list[np.ndarray | None]) -> list[np.ndarray] | None:
+    """All parts; None where one is missing."""
+    known = [part for part in found if part is not None]
+    return known if len(known) == len(found) else None
+
+
+@diagonal_of.register
+def _(operator: Product) -> np.ndarray | None:
+    """diag(D A) = d ∘ diag(A), and diag(Fᵀ M F) = (F ∘ F)ᵀ m where M is diagonal."""
+    if operator.shape[0] != operator.shape[1]:
+        return None
+    first, *_, last = operator.factors
+    if isinstance(first, Diagonal | Scalar):
+        return _scaled(first, operator.factors[1:])
+    if isinstance(last, Diagonal | Scalar):
+        return _scaled(last, operator.factors[:-1])
+    found = _of_mirrored(operator.factors)
+    return own_diagonal(operator) if found is None else found
+
+
+def _scaled(d: Jacobian, rest: tuple[Jacobian, ...]) -> np.ndarray | None:
+    """d ∘ diag(A)."""
+    inner = diagonal_of(Product(rest) if len(rest) > 1 else rest[0])
+    return None if inner is None else d.diagonal() * inner
+
+
+def _of_mirrored(factors: tuple[Jacobian, ...]) -> np.ndarray | None:
+    """(F ∘ F)ᵀ m for the factors Fᵀ M F."""
+    pairs = zip(factors, reversed(factors), strict=True)
+    half = len(list(takewhile(lambda pair: mirrored(*pair), islice(pairs, len(factors) // 2))))
+    middle = factors[half : len(factors) - half]
+    if not half or not all(isinstance(m, Diagonal | Scalar | Identity) for m in middle):
+        return None
+    square = squared(reduce(matmul, factors[len(factors) - half :]))
+    weights = np.ones(factors[-half].shape[0])
+    for m in middle:
+        weights = weights * m.diagonal()
+    return None if square is None else square.T @ weights
+
+
+def mirrored(left: Jacobian, right: Jacobian) -> bool:
+    """Whether one operator is the transpose of the other, by construction."""
+    a, b = unwrap(left), unwrap(right)
+    same = a is b.T or b is a.T
+    return same or getattr(a, "mirror", None) is b or getattr(b, "mirror", None) is a
+
+
+DENSE = 2000
+"""Up to so many rows and columns a dense decomposition takes less than seconds."""
+
+Solve = Callable[[np.ndarray], np.ndarray | None]
+"""(*batch, m, n) -> (*batch, min(m, n)), or None for matrices that it does not take."""
+
+
+def eigenvalues(matrices: np.ndarray) -> np.ndarray | None:
+    """λ of symmetric matrices."""
+    if not is_symmetric(matrices, float(np.finfo(matrices.dtype).eps)):
+        return None
+    return np.linalg.eigvalsh(matrices)
+
+
+def singular_values(matrices: np.ndarray) -> np.ndarray | None:
+    """σ = √λ(AᵀA)."""
+    return np.linalg.svd(matrices, compute_uv=False)
+
+
+def by_products(P: Probed, solve: Solve) -> np.ndarray | None:
+    """The spectrum of the dense matrix, from min(m, n) products."""
+    m, n = P.shape
+    matrix = P @ np.eye(n) if n <= m else P.adjoint(np.eye(m)).T
+    if solve is not eigenvalues:
+        return solve(matrix)
+    if not is_symmetric(matrix, P.eps):
+        raise InputError("this needs a symmetric operator: its matrix and the transpose differ")
+    return solve((matrix + matrix.T) / 2)
+
+
+@singledispatch
+def spectrum(operator: Any, solve: Solve) -> np.ndarray | None:
+    """All λ or σ, unsorted, or None where structure does not determine them.
+
+    >>> K = Kron(np.diag([1.0, 2.0]), np.diag([3.0, 5.0]), ())
+    >>> spectrum(K, eigenvalues)
+    array([ 3.,  5.,  6., 10.])
+    """
+    behind = unwrap(operator)
+    return None if behind is operator else spectrum(behind, solve)
+
+
+@spectrum.register(Identity)
+@spectrum.register(Scalar)
+@spectrum.register(Diagonal)
+def _(operator: Jacobian, solve: Solve) -> np.ndarray | None:
+    found = solve(operator.diagonal()[:, None, None])
+    return None if found is None else found.ravel()
+
+
+@spectrum.register
+def _(operator: Dense, solve: Solve) -> np.ndarray | None:
+    return solve(operator.a) if min(operator.shape) <= DENSE else None
+
+
+@spectrum.register
+def _(operator: BlockDiagonal, solve: Solve) -> np.ndarray | None:
+    """The values of all blocks."""
+    found = solve(operator.blocks) if min(operator.blocks.shape[-2:]) <= DENSE else None
+    return None if found is None else found.ravel()
+
+
+@spectrum.register
+def _(operator: Kron, solve: Solve) -> np.ndarray | None:
+    """All products of a value of A and one of B, with zeros where a factor is rectangular."""
+    left, right = _of_factor(operator.left, solve), _of_factor(operator.right, solve)
+    if left is None or right is None:
+        return None
+    values = left[..., :, None] * right[..., None, :]
+    values = np.broadcast_to(values, (*operator.batch, *values.shape[-2:])).ravel()
+    return np.concatenate([values, np.zeros(min(operator.shape) - len(values))])
+
+
+def _of_factor(factor: Factor, solve: Solve) -> np.ndarray | None:
+    if isinstance(factor, Eye):
+        return np.ones(factor.n)
+    return solve(factor) if min(shape_of(factor)[-2:]) <= DENSE else None
+
+
+@diagonal_of.register
+def _(operator: KroneckerFactored) -> np.ndarray:
+    return operator.diagonal()
+
+
+@spectrum.register
+def _(operator: KroneckerFactored, solve: Solve) -> np.ndarray | None:
+    """λ ≥ 0 are singular values as well; None where the uses of a tensor overlap."""
+    return operator.eigenvalues() if operator.tiled else None
+
+
+@spectrum.register
+def _(operator: Sum, solve: Solve) -> np.ndarray | None:
+    """|λ + δ| or λ + δ for a symmetric operator plus δ I."""
+    found = undamped(operator)
+    values = None if found is None else spectrum(found[0], eigenvalues)
+    if found is None or values is None:
+        return None
+    return values + found[1] if solve is eigenvalues else np.abs(values + found[1])
+
+
+@singledispatch
+def gram_diagonal(operator: Any) -> np.ndarray | None:
+    """diag(AᵀA) by structure, or None where structure does not determine it."""
+    behind = unwrap(operator)
+    return None if behind is operator else gram_diagonal(behind)
+
+
+@gram_diagonal.register
+def _(operator: KroneckerFactored) -> np.ndarray | None:
+    """diag(Q Λ² Qᵀ)."""
+    return operator.function(np.square).diagonal() if operator.tiled else None
+
+
+@gram_diagonal.register
+def _(operator: Sum) -> np.ndarray | None:
+    """diag(AᵀA + 2 δ A + δ² I)."""
+    found = undamped(operator)
+    if found is None:
+        return None
+    square, own = gram_diagonal(found[0]), diagonal_of(found[0])
+    return None if square is None or own is None else square + found[1] * (2 * own + found[1])

@@ -1,14 +1,19 @@
-"""Lanczos: symmetric operators in the small, with full reorthogonalisation.
+"""Lanczos: tridiagonal and bidiagonal reductions, with full reorthogonalisation.
 
-Source: Golub and Meurant, "Matrices, Moments and Quadrature with Applications", 2010; that the
-basis must be kept orthogonal, Paige, 1972.
+`ritz` gives Gauss quadratures of a symmetric operator, and `extremes` the extreme singular values
+of any operator, with bounds on their errors. Sources: Golub and Kahan, "Calculating the singular
+values and pseudo-inverse of a matrix", 1965; Golub and Meurant, "Matrices, Moments and Quadrature
+with Applications", 2010; on the loss of orthogonality, Paige, 1972.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import numpy as np
 
-from .probes import Probed
+from .estimate import Probed
 
 BASIS = 2**30
 """Bytes of basis vectors that are held at a time."""
@@ -19,7 +24,7 @@ Rule = tuple[np.ndarray, np.ndarray]
 
 
 def ritz(P: Probed, starts: np.ndarray, steps: tuple[int, ...]) -> list[Rule]:
-    """The rules after so many steps, the last of which are all that are made."""
+    """The quadrature rules after each number of steps; the last number is the largest."""
     n, m = starts.shape
     width = max(1, BASIS // (8 * n * steps[-1]))
     parts = [
@@ -30,7 +35,7 @@ def ritz(P: Probed, starts: np.ndarray, steps: tuple[int, ...]) -> list[Rule]:
 
 
 def rule(diagonal: np.ndarray, beside: np.ndarray) -> Rule:
-    """The quadrature of every start, from its T."""
+    """The quadrature rule of every start, from its T."""
     k = diagonal.shape[1]
     T, at = np.zeros((len(diagonal), k, k)), np.arange(k)
     T[:, at, at] = diagonal
@@ -40,9 +45,9 @@ def rule(diagonal: np.ndarray, beside: np.ndarray) -> Rule:
 
 
 def tridiagonal(P: Probed, starts: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """T = VᵀAV for every start: its diagonal, and what stands beside it, (steps, starts).
+    """T = VᵀAV for every start: its diagonal and its off-diagonal, (steps, starts).
 
-    Where the space is exhausted, T has zero rows, which no quadrature reaches.
+    Where the Krylov space is exhausted, T has zero rows, which get no weight.
     """
     basis = np.empty((steps, *starts.shape))
     diagonal, beside = np.zeros((2, steps, starts.shape[1]))
@@ -56,9 +61,9 @@ def tridiagonal(P: Probed, starts: np.ndarray, steps: int) -> tuple[np.ndarray, 
 
 
 def orthonormal(w: np.ndarray, basis: np.ndarray, eps: float) -> tuple[np.ndarray, np.ndarray]:
-    """The columns of w less their parts in the basis (k, n, columns), as unit vectors, and norms.
+    """The columns of w, orthogonal to the basis (k, n, columns), as unit vectors, and their norms.
 
-    Twice is enough (Kahan and Parlett); what is then no more than rounding is zero.
+    Twice is enough (Kahan and Parlett); a remainder no larger than rounding is zero.
     """
     before = np.linalg.norm(w, axis=0)
     for _ in range(2):
@@ -66,3 +71,43 @@ def orthonormal(w: np.ndarray, basis: np.ndarray, eps: float) -> tuple[np.ndarra
     norms = np.linalg.norm(w, axis=0)
     norms = np.where(norms > 100 * eps * len(w) ** 0.5 * before, norms, 0.0)
     return np.divide(w, norms, out=np.zeros_like(w), where=norms > 0), norms
+
+
+@dataclass(frozen=True)
+class Extremes:
+    """Singular values of U_kᵀ A V_k, largest first; some σ of A lies within each error."""
+
+    values: np.ndarray
+    errors: np.ndarray
+
+
+def extremes(
+    P: Probed, steps: int, done: Callable[[Extremes], bool], rng: np.random.Generator
+) -> Extremes:
+    """Steps of A V = U B until `done` is satisfied, starting on the smaller side."""
+    ways = P.__matmul__, P.adjoint
+    forward, backward = ways if P.shape[0] >= P.shape[1] else ways[::-1]
+    m, n = max(P.shape), min(P.shape)
+    steps = min(steps, n)
+    left, right = np.zeros((steps, m, 1)), np.zeros((steps, n, 1))
+    alpha, beta = np.zeros((2, steps))
+    v = rng.standard_normal((n, 1))
+    v /= np.linalg.norm(v)
+    for k in range(steps):
+        right[k] = v
+        left[k], alpha[k] = _step(forward(v), left[:k], P.eps)
+        v, beta[k] = _step(backward(left[k]), right[: k + 1], P.eps)
+        if not beta[k] or (k % 5 == 4 and done(_values(alpha[: k + 1], beta[: k + 1]))):
+            break
+    return _values(alpha[: k + 1], beta[: k + 1])
+
+
+def _step(w: np.ndarray, basis: np.ndarray, eps: float) -> tuple[np.ndarray, float]:
+    v, norms = orthonormal(w, basis, eps)
+    return v, float(norms[0])
+
+
+def _values(alpha: np.ndarray, beta: np.ndarray) -> Extremes:
+    """‖Aᵀu - σv‖ = βₖ |xₖ| for the vector x of B's singular value σ."""
+    X, values, _ = np.linalg.svd(np.diag(alpha) + np.diag(beta[:-1], 1))
+    return Extremes(values, beta[-1] * np.abs(X[-1]))

@@ -9,11 +9,10 @@ from scipy.linalg import cholesky, solve_triangular
 
 from ...jacobians import Jacobian, LowRank
 from ...jacobians.errors import InputError
-from .probes import Probed, probing, symmetric
-from .result import Estimate
+from .estimate import Estimate, Probed, probing, symmetric
 
 TESTS = 10
-"""Random vectors on which an approximation is tried."""
+"""Random vectors on which an approximation is tested."""
 
 
 def low_rank(
@@ -29,8 +28,8 @@ def low_rank(
     """A ≈ U Σ Vᵀ of some rank, as an operator whose `u` and `v` hold U Σ and V.
 
     `method` is `"svd"`, for any A, or `"nystrom"`, for a symmetric positive semidefinite one,
-    where V = U and Σ approximates the leading eigenvalues. `error` is no standard error but an
-    estimate of ‖A - U Σ Vᵀ‖_F = √(E ‖(A - U Σ Vᵀ) ω‖²) from ten Gaussian ω of their own.
+    where V = U and Σ approximates the leading eigenvalues. `error` is not a standard error but an
+    estimate of ‖A - U Σ Vᵀ‖_F = √(E ‖(A - U Σ Vᵀ) ω‖²) from ten further Gaussian ω.
 
     Shapes: A is (m, n), U Σ (m, rank) and V (n, rank), with a rank of at most min(m, n). Raises
     `InputError` for an unknown `method` and where A is complex; with `"nystrom"` also where A is

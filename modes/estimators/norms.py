@@ -7,12 +7,19 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.errors import InputError
-from .bidiagonal import Extremes, extremes
-from .exact import PRODUCTS, STRUCTURE, column_squares, few_entries
-from .factored import gram_diagonal
-from .probes import Probed, probing, signs
-from .result import Estimate, mean
-from .spectra import DENSE, by_products, singular_values, spectrum
+from .estimate import Estimate, Probed, mean, probing, signs
+from .exact import (
+    DENSE,
+    PRODUCTS,
+    STRUCTURE,
+    by_products,
+    column_squares,
+    few_entries,
+    gram_diagonal,
+    singular_values,
+    spectrum,
+)
+from .lanczos import Extremes, extremes
 from .squared import squared
 
 
@@ -22,8 +29,8 @@ def frobenius_norm(
 ) -> Estimate:  # fmt: skip
     """‖A‖_F = √(Σᵢⱼ Aᵢⱼ²) = √(E ‖A ω‖²) for ω of random signs.
 
-    `exact=True` takes up to min(m, n) products, `exact=False` estimates; by default it is exact
-    where structure, few sparse entries or no more than `products` products tell it.
+    `exact=True` takes up to min(m, n) products, `exact=False` estimates; by default the norm is
+    exact where structure, few sparse entries or at most `products` products determine it.
 
     Shapes: A is (m, n), the value a number, in the units of A. Raises `InputError` where A is
     complex.
@@ -53,8 +60,8 @@ def spectral_norm(
 ) -> Estimate:  # fmt: skip
     """‖A‖₂ = σ₁, the largest singular value.
 
-    `error` is a bound, no standard error: a singular value of A lies so near. The iteration ends
-    where it is rtol · σ₁; the value approaches σ₁ from below.
+    `error` is a bound, not a standard error: some singular value of A is this close. The iteration
+    ends where the error is rtol · σ₁; the value approaches σ₁ from below.
 
     Shapes: A is (m, n), the value a number, in the units of A. Raises `InputError` where A is
     complex.
@@ -79,7 +86,7 @@ def condition_number(
     """κ₂(A) = σ₁ / σₙ, the largest by the smallest singular value; infinite where that is zero.
 
     `error` follows from the bounds of both, as for `spectral_norm`. The value approaches κ from
-    below: where the iteration ran out of products, it is a lower bound, and its error infinite.
+    below. Where the iteration ran out of products, it is a lower bound, and the error is infinite.
 
     Shapes: A is (m, n) with m, n ≥ 1, the value a number without unit. Raises `InputError` where A
     is empty or complex.
@@ -93,7 +100,8 @@ def condition_number(
         if values is not None:
             if not values.size:
                 raise InputError(f"an operator of shape {P.shape} has no condition number")
-            return Estimate(_quotient(values.max(), values.min()), 0.0, P.products, how)
+            first, last = float(values.max()), float(values.min())
+            return Estimate(first / last if last else np.inf, 0.0, P.products, how)
         found = extremes(P, products // 2, done, np.random.default_rng(seed))
         value, error = _ratio(found)
         ended = done(found)
@@ -101,7 +109,7 @@ def condition_number(
 
 
 def _all_values(P: Probed, exact: bool | None, products: int) -> tuple[np.ndarray | None, str]:
-    """All singular values, where they are to be had and wanted."""
+    """All singular values, where they are wanted and cheap enough."""
     if exact is False:
         return None, ""
     known = spectrum(P.A, singular_values)
@@ -112,13 +120,9 @@ def _all_values(P: Probed, exact: bool | None, products: int) -> tuple[np.ndarra
 
 
 def _ratio(found: Extremes) -> tuple[float, float]:
-    """κ and the error that those of σ₁ and σₙ make."""
+    """κ, and its error from the errors of σ₁ and σₙ."""
     first, last = float(found.values[0]), float(found.values[-1])
     if not last:
         return np.inf, 0.0
     kappa = first / last
     return kappa, kappa * float(found.errors[0] / first + found.errors[-1] / last)
-
-
-def _quotient(first: float, last: float) -> float:
-    return float(first / last) if last else np.inf

@@ -1,13 +1,15 @@
-"""Squared: A ∘ A by structure, the sums of whose columns are the diagonal of AᵀA.
+"""Squared: A ∘ A by structure; the sums of its columns are the diagonal of AᵀA.
 
-An entry of a product of operators is a sum over ways through them. Where there is one way at most,
-the square of the product is the product of the squares, and no entry is ever written down.
+An entry of a product of operators is a sum over paths through them. Where there is at most one
+path, the square of the product is the product of the squares, and no entry is computed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import reduce, singledispatch
-from operator import matmul
+from itertools import islice
+from operator import add, matmul
 from typing import Any
 
 import numpy as np
@@ -43,35 +45,35 @@ from ...jacobians import (
     Zero,
 )
 from ...jacobians.sparse import count, entries
-from ..sparse.faces import bare
-from .ways import as_blocks
+from ..elimination.planned import eliminated
+from ..sparse.unwrap import unwrap
 
 MONOMIAL = (
     Identity, Zero, Scalar, Cast, Reshape, Permutation, Diagonal, Slice, Embed, Take, Broadcast,
     Outer,
 )  # fmt: skip
-"""Kinds with one entry at most in each row."""
+"""Operators with at most one entry in each row."""
 
 ZERO_ONE = (
     Identity, Zero, Cast, Reshape, Permutation, Slice, Embed, Take, Broadcast, SumTo,
     Scatter, Cumulative,
 )  # fmt: skip
-"""Kinds whose entries are zeros and ones: their own squares."""
+"""Operators whose entries are zeros and ones, which are their own squares."""
 
 DIAGONAL = Diagonal, Identity, Scalar
 
 ENTRIES = 10**8
-"""Up to so many entries of one operator are looked through for those on its diagonal."""
+"""Up to so many entries of one operator are searched for the diagonal."""
 
 
 @singledispatch
 def squared(operator: Any) -> Jacobian | None:
-    """A ∘ A, the operator with the entries Aᵢⱼ², or None where structure does not tell.
+    """A ∘ A, the operator with the entries Aᵢⱼ², or None where structure does not determine it.
 
     >>> squared(Dense(np.array([[1.0, 2.0]])) @ Diagonal(np.array([3.0, 4.0]))).toarray()
     array([[ 9., 64.]])
     """
-    behind = bare(operator) if isinstance(operator, Jacobian) else operator
+    behind = unwrap(operator)
     return None if behind is operator else squared(behind)
 
 
@@ -132,13 +134,13 @@ def _(operator: Inner) -> Jacobian:
 
 @squared.register
 def _(operator: Convolution) -> Jacobian:
-    """An entry of two of x, w, u meets one entry of the third."""
+    """Two entries of x, w and u determine the third, so every entry is one product."""
     return Convolution(operator.held**2, operator.source, operator.target, operator.geometry)
 
 
 @squared.register
 def _(operator: Contraction) -> Jacobian | None:
-    """Every entry is one product, unless a label is in neither x nor y and is summed over."""
+    """Every entry is one product, unless a label in neither x nor y is summed over."""
     seen = set(operator.in_term + operator.out_term)
     if any(not seen.issuperset(term) for _, term in operator.factors):
         return None
@@ -148,7 +150,7 @@ def _(operator: Contraction) -> Jacobian | None:
 
 @squared.register
 def _(operator: Product) -> Jacobian | None:
-    """Single entries in the rows on the left of one factor, and in the columns on its right."""
+    """Single entries in the rows left of one factor, and in the columns right of it."""
     first = next((k for k, f in enumerate(operator.factors) if not single_in_rows(f)), None)
     right = () if first is None else operator.factors[first + 1 :]
     squares = [squared(factor) for factor in operator.factors]
@@ -174,19 +176,19 @@ def _(operator: Sum) -> Jacobian | None:
 @squared.register(Dag)
 @squared.register(Block)
 def _(operator: Dag | Block) -> Jacobian | None:
-    """Block by block, where few ways lead from a source to a sink."""
+    """Block by block, where few paths lead from a source to a sink."""
     blocks = as_blocks(operator)
     squares = [] if blocks is None else [[squared(block) for block in row] for row in blocks]
     return Block(squares) if squares and all(None not in row for row in squares) else None
 
 
 def single_in_rows(operator: Jacobian) -> bool:
-    """Whether each row has one entry at most, by its kind."""
+    """Whether each row has at most one entry, by the type of the operator."""
     return isinstance(operator, MONOMIAL)
 
 
 def own_diagonal(operator: Jacobian) -> np.ndarray | None:
-    """diag(A) of one operator between reshapings, from where its entries stand."""
+    """diag(A) of one operator between reshapings, from the places of its entries."""
     factors = operator.factors if isinstance(operator, Product) else (operator,)
     wide = [f for f in factors if not isinstance(f, Identity | Cast | Reshape)]
     if len(wide) != 1 or foreign(wide[0]) or count(wide[0]) > ENTRIES:
@@ -197,5 +199,38 @@ def own_diagonal(operator: Jacobian) -> np.ndarray | None:
 
 
 def foreign(operator: Jacobian) -> bool:
-    """Whether the kind does not say where its entries stand."""
+    """Whether the type does not know the places of its entries."""
     return entries.dispatch(type(operator)) is entries.dispatch(object)
+
+
+FEW = 4
+"""A block with more paths is not written as a sum, which would grow exponentially."""
+
+Grid = list[list[Jacobian]]
+
+
+def as_blocks(operator: Dag | Block) -> Grid | None:
+    """Jᵢⱼ = Σ over paths from source j to sink i; None where there are more than `FEW`."""
+    dag = eliminated(operator.dag if isinstance(operator, Block) else operator)
+    rows = [[block(dag, source, sink) for source in dag.sources] for sink in dag.sinks]
+    grid = [[part for part in row if part is not None] for row in rows]
+    return grid if grid and list(map(len, grid)) == list(map(len, rows)) else None
+
+
+def block(dag: Dag, source: int, sink: int) -> Jacobian | None:
+    """Σ over paths from a source to a sink; None where there are more than `FEW`."""
+    part = dag.between((source,), (sink,))  # in which every step back leads to the source
+    found = list(islice(_paths(part, source, sink), FEW + 1))
+    if len(found) > FEW:
+        return None
+    zero = Zero(dag.shapes[sink], dag.shapes[source], dag.dtype)
+    return reduce(add, found, zero)
+
+
+def _paths(dag: Dag, source: int, sink: int) -> Iterator[Jacobian]:
+    """The product of the operators along each path."""
+    if source == sink:
+        yield Identity(dag.shapes[sink], dag.dtype)
+    for edge in dag.edges:
+        if edge.end == sink:
+            yield from (edge.operator @ path for path in _paths(dag, source, edge.start))

@@ -1,17 +1,24 @@
-"""Trace: Σᵢ Aᵢᵢ from products with random vectors, or by structure."""
+"""Trace and diagonal from products with random vectors, or exactly from structure.
+
+XTrace and XDiag share a randomised basis of the range of A and, at no extra cost, the same basis
+without each of its probes. With Y = A Ω = Q R, let sᵢ be the unit vector along R⁻ᵀ eᵢ: then
+Q (I - sᵢ sᵢᵀ) Qᵀ projects on the range of Y without column i. Source: Epperly, Tropp and Webber,
+"XTrace: making the most of every sample in stochastic trace estimation", SIAM J. Matrix Anal. Appl.
+45, 2024.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from ...jacobians.errors import InputError, closest
-from .deflation import deflated, without_own
+from .estimate import Estimate, Probed, mean, probing, signs, square
 from .exact import PRODUCTS, exact_diagonal, known_diagonal
-from .probes import Probed, probing, signs, square
-from .result import Estimate, mean
 
 Found = tuple[float, float]
 """Value and standard error."""
@@ -24,11 +31,11 @@ def trace(
     """tr A = Σᵢ Aᵢᵢ of a square operator, with at most so many products.
 
     `method` is `"exact"`, `"xtrace"`, `"hutch++"` or `"hutchinson"`. By default the trace is exact
-    where structure or few sparse entries tell it, or n products suffice; else XTrace. With m
-    products the standard error falls as 1/√m for Hutchinson and as 1/m for the other two, faster
-    where the spectrum decays. It is itself an estimate: right to a factor of two with 30 products,
-    and XTrace's, whose samples share a basis, rather too small. A sum, no mean: divide by n for
-    the mean eigenvalue.
+    where structure or few sparse entries determine it, or where n products suffice; otherwise it is
+    XTrace. With m products the standard error falls as 1/√m for Hutchinson and as 1/m for the other
+    two, faster where the spectrum decays. The error is itself an estimate: right to a factor of two
+    with 30 products, and for XTrace, whose samples share a basis, rather too small. The trace is a
+    sum: divide by n for the mean eigenvalue.
 
     Shapes: A is (n, n), the value a number. Raises `InputError` where A is not square or not real,
     and for an unknown `method`. Sources: Hutchinson, 1990; Meyer et al., "Hutch++: optimal
@@ -45,7 +52,11 @@ def trace(
         if method == "exact" or known or (method is None and n <= products):
             entries, how = known or exact_diagonal(P)
             return Estimate(float(entries.sum()), 0.0, P.products, how)
-        name, estimator = chosen(method or "xtrace")
+        method = method or "xtrace"
+        if method not in METHODS:
+            hint = closest(method, ["exact", *METHODS])
+            raise InputError(f"there is no method {method!r}.{hint}")
+        name, estimator = METHODS[method]
         value, error = estimator(P, products, np.random.default_rng(seed))
         return Estimate(value, error, P.products, name if error else f"{PRODUCTS}, {name}")
 
@@ -76,8 +87,8 @@ def hutchpp(P: Probed, products: int, rng: np.random.Generator) -> Found:
 def xtrace(P: Probed, products: int, rng: np.random.Generator) -> Found:
     """The mean over i of tr Qᵢᵀ A Qᵢ + ωᵢᵀ (I - QᵢQᵢᵀ) A (I - QᵢQᵢᵀ) ωᵢ, Qᵢ without probe i.
 
-    Half of the products go into the probes and half into the basis; the rest of each probe is
-    scaled to the length that it has on average. Source: see `deflation`.
+    Half of the products are with the probes and half with the basis; the rest of each probe is
+    scaled to the length that it has on average.
     """
     n, m = P.shape[1], max(products // 2, 2)
     D = deflated(P, rng.standard_normal((n, m)))
@@ -93,19 +104,99 @@ def xtrace(P: Probed, products: int, rng: np.random.Generator) -> Found:
     return floats(mean(inside + scale * np.sum(rest * image, axis=0)))
 
 
-METHODS: dict[str, Callable[[Probed, int, np.random.Generator], Found]] = {
-    "hutchinson": hutchinson, "hutch++": hutchpp, "xtrace": xtrace,
+METHODS: dict[str, tuple[str, Callable[[Probed, int, np.random.Generator], Found]]] = {
+    "hutchinson": ("Hutchinson", hutchinson), "hutch++": ("Hutch++", hutchpp),
+    "xtrace": ("XTrace", xtrace),
 }  # fmt: skip
-NAMES = {"hutchinson": "Hutchinson", "hutch++": "Hutch++", "xtrace": "XTrace"}
-
-
-def chosen(method: str) -> tuple[str, Callable[[Probed, int, np.random.Generator], Found]]:
-    """The estimator of that name."""
-    if method not in METHODS:
-        raise InputError(f"there is no method {method!r}.{closest(method, ['exact', *METHODS])}")
-    return NAMES[method], METHODS[method]
+"""method -> how it is shown, and the estimator."""
 
 
 def floats(pair: tuple[Any, Any]) -> Found:
     """Plain numbers."""
     return float(pair[0]), float(pair[1])
+
+
+def diagonal(
+    A: Any, *, method: str | None = None, products: int = 60, seed: int = 0,
+    progress: bool | None = None,
+) -> Estimate:  # fmt: skip
+    """(Aᵢᵢ)ᵢ of a square operator, with at most so many products.
+
+    `method` is `"exact"` or `"xdiag"`. By default the diagonal is exact where structure or few
+    sparse entries determine it, or where n products suffice; otherwise it is XDiag, whose error has
+    the same shape.
+
+    Shapes: A is (n, n), the value and its error (n,). Raises `InputError` where A is not square or
+    not real, and for an unknown `method`. Source: Epperly, Tropp, Webber, "XTrace: making the most
+    of every sample in stochastic trace estimation", 2024.
+
+    >>> from onnxjac.jacobians import Dense
+    >>> J = Dense(np.array([[1.0, 2.0], [3.0, 4.0]]))
+    >>> diagonal(J.T @ J).value
+    array([10., 20.])
+    """
+    if method not in (None, "exact", "xdiag"):
+        raise InputError(f"there is no method {method!r}: 'exact' and 'xdiag' are known")
+    with probing(A, "diagonal", progress) as P:
+        n = square(P)
+        known = known_diagonal(P.A) if method != "xdiag" else None
+        if method == "exact" or known or (method is None and n <= products):
+            entries, how = known or exact_diagonal(P)
+            return Estimate(entries, np.zeros(n), P.products, how)
+        value, error = xdiag(P, products, np.random.default_rng(seed))
+        return Estimate(value, error, P.products, "XDiag" if error.any() else f"{PRODUCTS}, XDiag")
+
+
+def xdiag(P: Probed, products: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """The mean over i of diag(Qᵢ Qᵢᵀ A) + ωᵢ ∘ (I - QᵢQᵢᵀ) A ωᵢ, with Qᵢ without probe i.
+
+    Half of the products are with Aᵀ. (I - QᵢQᵢᵀ) A ωᵢ = Q sᵢ (sᵢᵀ rᵢ), rᵢ column i of R.
+    """
+    D = deflated(P, signs(rng, P.shape[1], max(products // 2, 2)))
+    Z = P.adjoint(D.Q)
+    inside = np.sum(D.Q * Z, axis=1)
+    if D.S is None:  # the basis holds all of A's range
+        return inside, np.full_like(inside, D.left(inside, P.eps))
+    along = D.Q @ D.S
+    rest = D.probes * along * np.sum(D.S * D.R, axis=0)
+    return mean(inside[:, None] - along * (Z @ D.S) + rest)
+
+
+@dataclass(frozen=True)
+class Deflated:
+    """Ω, Y = A Ω = Q R with a basis Q, and the directions sᵢ as columns of S."""
+
+    probes: np.ndarray
+    Y: np.ndarray
+    Q: np.ndarray
+    R: np.ndarray
+    S: np.ndarray | None
+
+    @property
+    def full(self) -> bool:
+        """Whether Q spans the range of A, because the rank of A is below the number of probes."""
+        return self.S is None
+
+    def left(self, value: Any, eps: float, size: float = 1.0) -> float:
+        """About ‖(I - QQᵀ) A‖_F times a size, for a full Q; 0 where that is rounding.
+
+        Its square is E ‖(I - QQᵀ) A ω‖², and the smallest diagonal entry of R is one such length.
+        """
+        found = size * float(np.abs(np.diag(self.R)).min())
+        return found if found > len(self.R.T) * 10 * eps * float(np.abs(value).max()) else 0.0
+
+
+def deflated(P: Probed, probes: np.ndarray) -> Deflated:
+    """One product with A for each probe."""
+    Y = P @ probes
+    Q, R = np.linalg.qr(Y)
+    size = np.abs(np.diag(R))
+    if size.min() <= len(Y) * P.eps * size.max():
+        return Deflated(probes, Y, Q, R, None)
+    S = solve_triangular(R, np.eye(len(R)), trans="T")
+    return Deflated(probes, Y, Q, R, S / np.linalg.norm(S, axis=0))
+
+
+def without_own(S: np.ndarray, X: np.ndarray) -> np.ndarray:
+    """Column i of X less its component along column i of S: (I - sᵢ sᵢᵀ) xᵢ."""
+    return X - S * np.sum(S * X, axis=0)

@@ -1,4 +1,4 @@
-"""Operators and models as what other libraries use, each library in a file of its own."""
+"""Operators and models as functions of other libraries, one file per library."""
 
 from .jax import to_jax
 from .pylops import to_pylops

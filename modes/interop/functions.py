@@ -1,21 +1,29 @@
-"""Functions of arrays whose derivatives are such functions again: what other libraries call.
+"""Functions of arrays whose derivatives are such functions again, for other libraries to call.
 
-Each knows three things: its value, which function its tangents are of which arguments (`push`), and
-which its cotangents (`pull`). So one adapter for a library serves all of them, to any order.
+Each function knows its value, its tangents as a function of arguments (`push`), and its cotangents
+as a function of arguments (`pull`). So one adapter per library serves all functions, to any order.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
 
 from ...jacobians import Jacobian
-from ...jacobians.errors import InputError
+from ...jacobians.cached import cached_property
+from ...jacobians.errors import InputError, closest
 from ...ops.registry import version
-from .at import Arrays, At
+from ..linearization import Linearization
+from ..model import Model
+from ..naming.names import Names, names_of
+from ..primal.evaluate import evaluate
+from ..primal.inputs import check_inputs
+from ..recording.derive import Draft, jvp_graph, vjp_graph
+from ..tape.route import route_of
 
 Args = Sequence[Any]
 Call = tuple["Function", tuple[Any, ...]]
@@ -25,8 +33,8 @@ Spec = tuple[tuple[int, ...], np.dtype]
 class Function(ABC):
     """(x₁ … xₙ, others) ↦ (y₁ … yₘ), differentiable in x; arguments are arrays of any library.
 
-    `linear` are the places of the arguments in which it is linear. Where it is `batched`, leading
-    axes of its one argument are further arguments.
+    `linear` are the places of the arguments in which it is linear. A `batched` function has one
+    argument, whose leading axes hold several vectors.
     """
 
     n: int
@@ -40,24 +48,24 @@ class Function(ABC):
 
     @abstractmethod
     def specs(self, args: Sequence[Spec]) -> list[Spec]:
-        """Shapes and types of the values, from those of the arguments."""
+        """Shapes and dtypes of the values, from shapes and dtypes of the arguments."""
 
     @abstractmethod
     def push(self, args: Args, v: Args) -> Call:
-        """J v: a function and what it is called with."""
+        """J v, as a function and its arguments."""
 
     @abstractmethod
     def pull(self, args: Args, u: Args) -> Call:
-        """Jᵀ u: a function and what it is called with."""
+        """Jᵀ u, as a function and its arguments."""
 
     def transposed(self, args: Args, u: Args) -> Call:
-        """Lᵀ u for the part that is linear."""
+        """Lᵀ u for the linear arguments."""
         raise NotImplementedError(f"{type(self).__name__} is not linear")
 
 
 @final
 class Product(Function):
-    """v ↦ J v along the last axis; the type of v is kept where it is floating."""
+    """v ↦ J v along the last axis; a floating dtype of v is kept."""
 
     n = m = 1
     linear = slice(1)
@@ -93,7 +101,7 @@ class Product(Function):
 
 
 class Pointwise(Function):
-    """A function of a point, with the derivative there; it is kept for the point of last time."""
+    """A function of a point, which keeps the model at the last point."""
 
     _last: tuple[int, Arrays, At] | None = None
 
@@ -102,7 +110,7 @@ class Pointwise(Function):
         """The model behind the function at a point."""
 
     def at(self, args: Arrays) -> At:
-        """The same, as often as it is asked for at one point."""
+        """The model at a point, made once for successive calls at the same point."""
         last, declared = self._last, version()
         if last is None or last[0] != declared or not all(map(np.array_equal, last[1], args)):
             self._last = last = declared, tuple(map(np.array, args)), self._at(args)
@@ -173,3 +181,132 @@ class Reverse(Derived):
 
     def transposed(self, args: Args, u: Args) -> Call:
         return self.inner.push(self.parts(args)[0], u)
+
+
+@final
+class Primal(Pointwise):
+    """(wrt, others) ↦ of, with all other inputs at the values of `fixed`.
+
+    An `eager` function takes its value from a linearisation, which will be needed anyway.
+    """
+
+    def __init__(
+        self, model: Model, of: tuple[str, ...], wrt: tuple[str, ...], others: tuple[str, ...],
+        fixed: Mapping[str, Any], engine: str | None, eager: bool,
+    ) -> None:  # fmt: skip
+        self.model, self.of, self.wrt, self.others = model, of, wrt, others
+        self.fixed, self.engine, self.eager = fixed, engine, eager
+        self.n, self.m = len(wrt), len(of)
+        self._specs: dict[tuple[Spec, ...], list[Spec]] = {}
+
+    def __call__(self, args: Arrays) -> Arrays:
+        if self.eager:
+            return self.at(args).values
+        made = evaluate(self.model, self._point(args), self.of, engine=self.engine)
+        return tuple(made[name] for name in self.of)
+
+    def specs(self, args: Sequence[Spec]) -> list[Spec]:
+        """The specs of a run at zero, because ONNX leaves some shapes open."""
+        key = tuple(args)
+        if key not in self._specs:
+            values = self(tuple(np.zeros(shape, dtype) for shape, dtype in args))
+            self._specs[key] = [(value.shape, value.dtype) for value in values]
+        return self._specs[key]
+
+    def _at(self, args: Arrays) -> At:
+        return At(self.model, self._point(args), self.of, self.wrt, self.engine)
+
+    def _point(self, args: Arrays) -> dict[str, Any]:
+        named = zip((*self.wrt, *self.others), args, strict=True)
+        return check_inputs(self.model, {**self.fixed, **dict(named)})
+
+
+class Signature:
+    """How a model is called as a function: `wrt` by position, other inputs by name."""
+
+    def __init__(
+        self, model: Model, of: Names, wrt: Names, inputs: Mapping[str, Any] | None,
+        engine: str | None,
+    ) -> None:  # fmt: skip
+        self.model, self.engine, self.fixed = model, engine, dict(inputs or {})
+        self.of = names_of(model, of, model.outputs, "of")
+        free = {n: spec for n, spec in model.inputs.items() if n not in self.fixed}
+        self.wrt = names_of(model, wrt, free, "wrt")
+        for name in self.wrt:
+            if name not in model.inputs and name not in model.initializers:
+                raise InputError(f"wrt={name!r} is computed by the model: name inputs or weights")
+        self._primals: dict[tuple[Any, ...], Primal] = {}
+
+    def bind(
+        self, args: Sequence[Any], others: Mapping[str, Any], *, eager: bool = False
+    ) -> tuple[Primal, list[Any]]:
+        """The function for one call, and its arguments."""
+        if len(args) != len(self.wrt):
+            raise InputError(f"give {len(self.wrt)} arguments, {list(self.wrt)}, not {len(args)}")
+        names = tuple(others)
+        for name in names:
+            if name in self.wrt or name not in self.model.inputs:
+                left = [n for n in self.model.inputs if n not in self.wrt]
+                raise InputError(f"there is no further input {name!r}.{closest(name, left)}")
+        return self._primal(names, eager), [*args, *others.values()]
+
+    def _primal(self, names: tuple[str, ...], eager: bool) -> Primal:
+        if (names, eager) not in self._primals:
+            fixed = {name: value for name, value in self.fixed.items() if name not in names}
+            self._primals[names, eager] = Primal(
+                self.model, self.of, self.wrt, names, fixed, self.engine, eager
+            )
+        return self._primals[names, eager]
+
+    def result(self, values: Sequence[Any]) -> Any:
+        """One value alone, several as a tuple."""
+        return values[0] if len(values) == 1 else tuple(values)
+
+
+Arrays = tuple[np.ndarray, ...]
+
+
+@dataclass(frozen=True)
+class At:
+    """`of` as a function of `wrt`, at a point; `order` counts the derivatives in the model."""
+
+    model: Model
+    point: Mapping[str, Any]
+    of: tuple[str, ...]
+    wrt: tuple[str, ...]
+    engine: str | None = None
+    order: int = 0
+
+    @cached_property
+    def J(self) -> Linearization:
+        """∂of/∂wrt at the point, in which blocks may be zero."""
+        return route_of(self.model, self.of, self.wrt, self.engine, False, False).at(self.point)
+
+    @property
+    def values(self) -> Arrays:
+        """The values of `of`, which come with J."""
+        return tuple(self.J.primal[name] for name in self.of)
+
+    def forward(self, tangents: Sequence[np.ndarray]) -> At:
+        """(x, v) ↦ J(x) v as a function of its own, at (x, tangents)."""
+        draft = jvp_graph(self.model, self.point, self.of, self.wrt, self.engine)
+        return self._next(draft, tangents, tuple(f"{name}_tangent" for name in self.of))
+
+    def reverse(self, cotangents: Sequence[np.ndarray]) -> At:
+        """(x, u) ↦ J(x)ᵀ u as a function of its own, at (x, cotangents)."""
+        draft = vjp_graph(self.model, self.point, self.of, self.wrt, self.engine)
+        return self._next(draft, cotangents, tuple(f"{name}_cotangent" for name in self.wrt))
+
+    def _next(self, draft: Draft, seeds: Sequence[np.ndarray], of: tuple[str, ...]) -> At:
+        """The drafted model; its new tensors get names that the next derivative does not use."""
+        made, order = draft.model("derivative").ir, self.order + 1
+        entries = made.graph.inputs[len(made.graph.inputs) - len(seeds) :]
+        results = [value for value in made.graph.outputs if value.name in of]
+        for value in (*entries, *results):
+            value.name = f"{value.name}@{order}"
+        names = tuple(str(value.name) for value in entries)
+        point = {**self.point, **dict(zip(names, seeds, strict=True))}
+        of = tuple(f"{name}@{order}" for name in of)
+        wrt = (*self.wrt, *names)
+        model = Model(made, self.model.limits)
+        return replace(self, model=model, point=point, of=of, wrt=wrt, order=order)

@@ -13,8 +13,7 @@ from ...jacobians.foreign import as_array
 from ..model import Model
 from ..naming.names import Names
 from ..support.optional import optional
-from .functions import Function, Product
-from .primal import Signature
+from .functions import Function, Product, Signature
 
 
 @hooks.to_jax.register(Jacobian)
@@ -32,13 +31,13 @@ def to_jax(
     inputs: Mapping[str, Any] | None = None,
     engine: str | None = None,
 ) -> Callable[..., Any]:
-    """x ↦ f(x) as a function of JAX, run by ONNX, differentiated by our J at x, to any order.
+    """x ↦ f(x) as a function of JAX, run by ONNX, differentiated by J at x, to any order.
 
     It takes the tensors of `wrt` in order (by default the floating inputs that `inputs` does not
     fix), and any other input by keyword; it gives the tensors of `of`, alone where there is one.
     Forward mode is J v, reverse mode Jᵀ u; higher derivatives are recorded as ONNX at each point.
-    A jitted function calls back to the CPU; under `vmap` it runs once a sample. Where JAX is not
-    told to use 64 bits, results are of 32. Needs `onnxjac[jax]`.
+    A jitted function calls back to the CPU; under `vmap` it runs once per sample. Results have 32
+    bits unless JAX is told to use 64. Needs `onnxjac[jax]`.
 
     Shapes: arrays in and out have the shapes of the model's tensors. Raises `InputError` without
     JAX, for a name in `wrt` that the model computes, and where an argument does not fit.
@@ -72,18 +71,18 @@ INTERPRETERS = ("ad", "batching", "mlir")
 
 
 class Rules:
-    """What JAX asks of a primitive p; the parameter is the `Function` that it is to call."""
+    """The rules of the primitive p, whose parameter is the `Function` to call."""
 
     def __init__(self, p: Any, jax: Any, ad: Any) -> None:
         self.p, self.jax, self.ad = p, jax, ad
 
     def now(self, *args: Any, function: Function) -> list[Any]:
-        """The values, of arrays."""
+        """The values at arrays."""
         made = called(function, self.structs(args, function), *args)
         return list(map(self.jax.numpy.asarray, made))
 
     def later(self, *args: Any, function: Function) -> Any:
-        """The values in a compiled program, which calls back."""
+        """The values in a compiled program, by a callback."""
         made = self.structs(args, function)
         return self.jax.pure_callback(partial(called, function, made), made, *args)
 
@@ -93,7 +92,7 @@ class Rules:
         return [shaped(s.shape, s.dtype) for s in self.structs(args, function)]
 
     def structs(self, args: Sequence[Any], function: Function) -> list[Any]:
-        """The same for a callback: of the types that JAX knows, unless told to use 64 bits."""
+        """Shapes and dtypes of the values in JAX, which has 64 bits only where it is told to."""
         specs = function.specs([(a.shape, np.dtype(a.dtype)) for a in args])
         known = self.jax.dtypes.canonicalize_dtype
         return [self.jax.ShapeDtypeStruct(shape, known(dtype)) for shape, dtype in specs]
@@ -114,7 +113,7 @@ class Rules:
         return [found.get(k) if undefined else None for k, undefined in enumerate(asked)]
 
     def batch(self, args: Any, axes: Any, *, function: Function) -> Any:
-        """The values of samples: in one call where the function takes many, else one by one."""
+        """The values of samples: in one call where the function is batched, else one by one."""
         pairs = list(zip(args, axes, strict=True))
         moved = [a if k is None else self.jax.numpy.moveaxis(a, k, 0) for a, k in pairs]
         if function.batched:
@@ -130,6 +129,6 @@ class Rules:
 
 
 def called(function: Function, structs: Sequence[Any], *args: Any) -> list[np.ndarray]:
-    """The values as arrays of the types that JAX was told."""
+    """The values as arrays of the dtypes that JAX expects."""
     values = function(tuple(map(as_array, args)))
     return [np.asarray(value, s.dtype) for value, s in zip(values, structs, strict=True)]

@@ -20,5 +20,5 @@ def to_pylops(J: Jacobian) -> Any:
 
 
 def shape(specs: Any, default: Shape) -> Shape:
-    """That of the one tensor on a side, where there is one; PyLops knows no rank 0."""
+    """The shape of a single tensor on one side, else the default; PyLops has no rank 0."""
     return (shape_of(specs[0]) if len(specs) == 1 else default) or (1,)

@@ -13,8 +13,7 @@ from ...jacobians.foreign import as_array
 from ..model import Model
 from ..naming.names import Names
 from ..support.optional import optional
-from .functions import Function, Product
-from .primal import Signature
+from .functions import Function, Product, Signature
 
 
 @hooks.to_torch.register(Jacobian)
@@ -32,12 +31,12 @@ def to_torch(
     inputs: Mapping[str, Any] | None = None,
     engine: str | None = None,
 ) -> Callable[..., Any]:
-    """x ↦ f(x) as a function of PyTorch, run by ONNX, differentiated by our J at x, to any order.
+    """x ↦ f(x) as a function of PyTorch, run by ONNX, differentiated by J at x, to any order.
 
     It takes the tensors of `wrt` in order (by default the floating inputs that `inputs` does not
     fix), and any other input by keyword; it gives the tensors of `of`, alone where there is one.
     Backward is Jᵀ u, forward mode J v; higher derivatives are recorded as ONNX at each point.
-    Under `vmap` it runs once a sample. CPU only. Needs `onnxjac[torch]`.
+    Under `vmap` it runs once per sample. CPU only. Needs `onnxjac[torch]`.
 
     Shapes: tensors in and out have the shapes of the model's tensors. Raises `InputError` without
     PyTorch, for a name in `wrt` that the model computes, and where an argument does not fit.
@@ -54,7 +53,7 @@ def to_torch(
 
 @cache
 def applied() -> Any:
-    """The `torch.autograd.Function` of every `Function`: its derivatives are itself, of others."""
+    """The `torch.autograd.Function` that calls a `Function`; its derivatives call other ones."""
     torch = optional("torch", "torch")
     Base: Any = torch.autograd.Function
 
@@ -95,7 +94,7 @@ def applied() -> Any:
 
 
 def sample(pairs: Sequence[tuple[Any, int | None]], k: int) -> list[Any]:
-    """The k-th sample of tensors, some of which have an axis of samples."""
+    """Sample k of tensors, some of which have an axis of samples."""
     return [t if axis is None else t.select(axis, k) for t, axis in pairs]
 
 

@@ -1,7 +1,9 @@
-"""Replacing functions by their bodies: the model's own, and those of the ONNX schema.
+"""Bodies: replacing functions of the model, and operators that ONNX defines by others.
 
-ONNX's inliner does the work, except that it forgets the default of an attribute that a body refers
-to and the call leaves out: these are spelled out first.
+ONNX's inliner does the work, with two repairs. It forgets the default of an attribute that a body
+refers to and the call leaves out, so defaults are spelled out first. And it does not rename the
+tensors that Gradient nodes name by strings (`xs`, `zs`, `y`): these are inputs of a node of our own
+while functions are inlined.
 """
 
 from __future__ import annotations
@@ -10,22 +12,22 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import onnx
-from onnx import defs, helper, inliner, shape_inference
+from onnx import helper, inliner, shape_inference
 
 from ...jacobians.errors import LoadError
 from ...ops import registry
-from .gradients import name_by_inputs, name_by_strings
+from ...ops.node import TRAINING
 from .messages import first_line
-from .protos import nodes, opset
+from .protos import inside, nodes, opset, schema_of
 
 Key = tuple[str, str]
 
 BODIES = "onnxjac.bodies"
-"""The domain of bodies on their way into the graph; none is left in a loaded model."""
+"""The domain of bodies while they are inlined."""
 
 
 def inline_local(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Every call of a function that the model defines becomes its body, raised to its opset."""
+    """Every call of a function of the model becomes its body, at the opset of the model."""
     defaults = {(f.domain, f.name, f.overload): f.attribute_proto for f in model.functions}
     bodies = (node for function in model.functions for node in function.node)
     for node in (*nodes(model), *bodies):
@@ -45,12 +47,12 @@ def _written_out(model: onnx.ModelProto, *, convert_version: bool = False) -> on
 
 
 def expand(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Every operator without a rule, but with a body, becomes that body, until none is left."""
+    """Every operator without a rule, but with a body, becomes its body."""
     return inline(model, lambda domain, op_type: registry.find(op_type, domain) is None)
 
 
 def inline(model: onnx.ModelProto, chosen: Callable[[str, str], bool]) -> onnx.ModelProto:
-    """Replace the operators chosen by (domain, type) by their bodies; a body may need another."""
+    """Replace the operators chosen by (domain, type) by their bodies, again inside the bodies."""
     while keys := {key for key in _used(model) if chosen(*key) and _has_body(model, *key)}:
         for node in nodes(model):
             if _key(node) in keys:
@@ -73,23 +75,18 @@ def _used(model: onnx.ModelProto) -> dict[Key, int]:
     return counts
 
 
-def _schema(model: onnx.ModelProto, domain: str, op_type: str) -> defs.OpSchema | None:
-    version = opset(model, domain) or 1
-    return defs.get_schema(op_type, version, domain) if defs.has(op_type, version, domain) else None
-
-
 def has_body(schema: Any) -> bool:
-    """Whether ONNX defines the operator by others; the stubs of `OpSchema` miss these two."""
+    """Whether ONNX defines the operator by others; the stubs of `OpSchema` lack these fields."""
     return bool(schema.has_function or schema.has_context_dependent_function)
 
 
 def _has_body(model: onnx.ModelProto, domain: str, op_type: str) -> bool:
-    schema = _schema(model, domain, op_type)
+    schema = schema_of(op_type, domain, opset(model, domain) or 1)
     return schema is not None and has_body(schema)
 
 
 def _defaults(model: onnx.ModelProto, domain: str, op_type: str) -> list[onnx.AttributeProto]:
-    schema = _schema(model, domain, op_type)
+    schema = schema_of(op_type, domain, opset(model, domain) or 1)
     held = schema.attributes.values() if schema else ()
     return [formal.default_value for formal in held if formal.default_value.name]
 
@@ -100,7 +97,7 @@ def _spell_out(node: onnx.NodeProto, defaults: Iterable[onnx.AttributeProto]) ->
 
 
 def _inline(model: onnx.ModelProto, keys: list[Key]) -> onnx.ModelProto:
-    """A body may depend on types, which the inliner does not look up in initializers."""
+    """Inline some operators; the types of initializers are declared for bodies that need them."""
     typed = {value.name for value in (*model.graph.input, *model.graph.value_info)}
     for tensor in model.graph.initializer:
         if tensor.name not in typed:
@@ -134,7 +131,7 @@ def _body(
     model: onnx.ModelProto, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]
 ) -> onnx.FunctionProto:
     """The body of a node, by the schema of its operator."""
-    schema: Any = _schema(model, node.domain, node.op_type)
+    schema: Any = schema_of(node.op_type, node.domain, opset(model, node.domain) or 1)
     if schema.has_function:
         return schema.function_body
     given = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
@@ -146,3 +143,90 @@ def _body(
             f"{first_line(error)}"
         ) from error
     return onnx.FunctionProto.FromString(made)
+
+
+NAMED = "onnxjac.gradient"
+"""The domain of nodes that stand for Gradient while functions are inlined."""
+
+
+def name_by_inputs(model: onnx.ModelProto) -> None:
+    """In every function, Gradient gets the tensors that it names as inputs instead of strings.
+
+    Parameters are named by aliases: two parameters are independent inside the function, even where
+    a call gives them the same tensor, or tensors of which one depends on the other.
+    """
+    found = False
+    for function in model.functions:
+        inner = [node for node in inside(function.node) if is_gradient(node)]
+        for node in inner:
+            names = listed(node)
+            sizes = [len(node.input), len(names["xs"]), len(names["zs"])]
+            node.input.extend(name for part in names.values() for name in part)
+            del node.attribute[:]
+            node.domain = NAMED
+            node.attribute.append(helper.make_attribute("sizes", sizes))
+        if inner:
+            found = True
+            function.opset_import.append(helper.make_opsetid(NAMED, 1))
+            alias_parameters(function, inner)
+    if found:
+        model.opset_import.append(helper.make_opsetid(NAMED, 1))
+
+
+def name_by_strings(model: onnx.ModelProto) -> None:
+    """Gradient nodes again, with the names that their tensors have after inlining."""
+    for node in nodes(model):
+        if node.domain != NAMED:
+            continue
+        given, xs, _ = node.attribute[0].ints
+        operands = list(node.input)
+        named = {"xs": operands[given : given + xs], "zs": operands[given + xs : -1]}
+        del node.input[given:], node.attribute[:]
+        node.domain = TRAINING
+        parts = {**{key: part for key, part in named.items() if part}, "y": operands[-1]}
+        node.attribute.extend(helper.make_attribute(*pair) for pair in parts.items())
+    kept = [entry for entry in model.opset_import if entry.domain != NAMED]
+    missing = not any(entry.domain == TRAINING for entry in kept)
+    if len(kept) < len(model.opset_import):
+        del model.opset_import[:]
+        model.opset_import.extend(kept)
+        if missing:
+            model.opset_import.append(helper.make_opsetid(TRAINING, 1))
+
+
+def is_gradient(node: onnx.NodeProto) -> bool:
+    """Whether a node is a Gradient with names of its own, not attributes of its function."""
+    named = node.domain == TRAINING and node.op_type == "Gradient"
+    return named and not any(attribute.ref_attr_name for attribute in node.attribute)
+
+
+def listed(node: onnx.NodeProto) -> dict[str, list[str]]:
+    """The names that a Gradient lists, by attribute."""
+    found: dict[str, list[str]] = {"xs": [], "zs": [], "y": [""]}
+    for attribute in node.attribute:
+        value = helper.get_attribute_value(attribute)
+        strings = value if isinstance(value, list) else [value]
+        found[attribute.name] = [text.decode() for text in strings]
+    return found
+
+
+def alias_parameters(function: onnx.FunctionProto, gradients: list[onnx.NodeProto]) -> None:
+    """Give the parameters that some Gradient names an alias each."""
+    named = {name for node in gradients for name in node.input}
+    taken = {name for node in inside(function.node) for name in (*node.input, *node.output)}
+    taken.update(function.input)
+    alias = {}
+    for name in function.input:
+        if name in named:
+            alias[name] = f"{name}_parameter"
+            while alias[name] in taken:
+                alias[name] += "_"
+    for node in inside(function.node):
+        for k, name in enumerate(node.input):
+            node.input[k] = alias.get(name, name)
+    copies = [helper.make_node("Identity", [name], [new]) for name, new in alias.items()]
+    rest = list(function.node)
+    del function.node[:]
+    function.node.extend([*copies, *rest])
+    if copies and not any(entry.domain in ("", "ai.onnx") for entry in function.opset_import):
+        function.opset_import.append(helper.make_opsetid("", 21))

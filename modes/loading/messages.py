@@ -1,10 +1,10 @@
-"""What other libraries say in twenty lines, said in one."""
+"""One line for the errors of other libraries."""
 
 from __future__ import annotations
 
 
 def first_line(error: BaseException, limit: int = 300) -> str:
-    r"""The first line with text of what was wrong in the first place, or its type.
+    r"""The first line of the original cause of an error, or the type of the cause.
 
     >>> first_line(ValueError("bad node\n\n==> Context: node 3"))
     'bad node'

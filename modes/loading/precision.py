@@ -9,6 +9,7 @@ import onnx_ir as ir
 from onnx import defs
 
 from .bodies import has_body
+from .protos import schema_of
 
 DOUBLE, FLOAT = ir.DataType.DOUBLE, ir.DataType.FLOAT
 RAISED = frozenset({FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
@@ -20,7 +21,7 @@ TYPES = ("to", "dtype", "output_datatype", "stash_type", "precision", "softmax_p
 def to_double(model: ir.Model) -> ir.Model:
     """The model with tensors, constants, casts and declared types raised from float to double.
 
-    What takes or gives float32 alone (the scales of Resize, ai.onnx.ml) gets casts around it.
+    Inputs and outputs that must be float32 (the scales of Resize, ai.onnx.ml) get casts.
     """
     for graph in list(model.graphs()):
         for value in (*graph.inputs, *graph.initializers.values()):
@@ -31,9 +32,7 @@ def to_double(model: ir.Model) -> ir.Model:
 
 
 def _raise_node(node: ir.Node, version: int) -> None:
-    schema = None
-    if defs.has(node.op_type, version, node.domain):
-        schema = defs.get_schema(node.op_type, version, node.domain)
+    schema = schema_of(node.op_type, node.domain, version)
     _raise_types(node, schema)
     _raise_tensors(node)
     raised = [value for value in node.outputs if _raise_value(value)]
@@ -65,7 +64,7 @@ def _raise_tensor(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
 
 
 def _raise_types(node: ir.Node, schema: defs.OpSchema | None) -> None:
-    """Attributes that say float now say double, even those that say it by their default."""
+    """Attributes that name a float type name double, even where float is their default."""
     formal = schema.attributes if schema else {}
     for name in TYPES if node.op_type != "BitCast" else ():
         default = formal[name].default_value.i if name in formal else 0

@@ -1,23 +1,39 @@
-"""Walking and editing protobuf graphs, subgraphs included."""
+"""Walking protobuf graphs, subgraphs included, and looking up what ONNX declares of operators."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import onnx
+from onnx import defs
+
+
+def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The graphs in the attributes of a node (If, Loop, Scan)."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def inside(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """The nodes, each followed by the nodes of its subgraphs."""
+    for node in nodes:
+        yield node
+        for graph in subgraphs(node):
+            yield from inside(graph.node)
 
 
 def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """The graph and every graph inside it (If, Loop, Scan)."""
+    """The graph and every graph inside it."""
     yield graph
     for node in graph.node:
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs) if attribute.type in _GRAPHS else ():
-                yield from graphs(inner)
+        for inner in subgraphs(node):
+            yield from graphs(inner)
 
 
 def nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    """Every node of the model, those of subgraphs included."""
+    """Every node of the model, graph by graph."""
     for graph in graphs(model.graph):
         yield from graph.node
 
@@ -28,4 +44,8 @@ def opset(model: onnx.ModelProto, domain: str = "") -> int | None:
     return next((o.version for o in model.opset_import if o.domain in aliases), None)
 
 
-_GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+def schema_of(op_type: str, domain: str, version: int) -> defs.OpSchema | None:
+    """What ONNX declares of an operator at a version of its domain; None where it has none."""
+    if not 0 < version < 2**31 or not defs.has(op_type, version, domain):
+        return None
+    return defs.get_schema(op_type, version, domain)

@@ -1,32 +1,39 @@
-"""From what the caller has (path, bytes, ModelProto, onnx_ir.Model) to a model of our own."""
+"""Read: from a path, bytes, ModelProto or onnx_ir.Model to a model of our own, within limits.
+
+`guard` finds how large a model is with all functions inlined, before anything is inlined. Functions
+may call functions twice each, so that a small file becomes a huge graph, or call each other in a
+circle without end. Both are seen in the calls alone. An empty node takes two bytes of a file and a
+thousand of memory, so that nodes are counted (`guard_bytes`) before any is made.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import onnx
 import onnx_ir as ir
 from onnx import serialization
 
 from ...jacobians.errors import LimitError, LoadError
-from ..support.limits import Limits
-from .data import settle
-from .guard import guard, guard_bytes
+from ..support.limits import Limits, amount
 from .messages import first_line
+from .protos import inside, subgraphs
+from .tensors import readable
 
 T = TypeVar("T")
 
 TRIES = 100
-"""How often a file is read that is always overwritten meanwhile."""
+"""How often a file is read again that was overwritten meanwhile."""
 
 
-def settled(source: Any, work: Callable[[], T]) -> T:
-    """What work makes of a source, once more where it fails and the file is another by then.
+def retried(source: Any, work: Callable[[], T]) -> T:
+    """The result of `work`, repeated where it fails and the file has been overwritten meanwhile.
 
-    Whoever overwrites a model removes the weights of the old one.
+    Saving over a model removes the weights of the old one.
     """
     for _ in range(TRIES):
         before = _stamp(source)
@@ -39,7 +46,7 @@ def settled(source: Any, work: Callable[[], T]) -> T:
 
 
 def _stamp(source: Any) -> tuple[int, ...] | None:
-    """What tells a file from another one of its name."""
+    """Inode, time and size of a file, which change when it is overwritten."""
     if not isinstance(source, str | os.PathLike):
         return None
     try:
@@ -63,9 +70,9 @@ def _open(source: Any, limits: Limits) -> ir.Model:
         case str() | os.PathLike():
             return _from_path(os.path.abspath(source), limits)
         case bytes() | bytearray() | memoryview():
-            return settle(_from_bytes(bytes(source), limits))
+            return readable(_from_bytes(bytes(source), limits))
         case onnx.ModelProto():
-            return settle(_from_proto(source, "the ModelProto", limits))
+            return readable(_from_proto(source, "the ModelProto", limits))
         case ir.Model():
             return source.clone()
     kind = type(source).__name__
@@ -88,7 +95,7 @@ def _from_path(path: str, limits: Limits) -> ir.Model:
         raise
     except Exception as error:
         raise LoadError(f"{path!r} is not a readable ONNX file: {first_line(error)}") from error
-    return settle(_from_proto(proto, repr(path), limits), os.path.dirname(path))
+    return readable(_from_proto(proto, repr(path), limits), os.path.dirname(path))
 
 
 def _from_bytes(data: bytes, limits: Limits) -> ir.Model:
@@ -112,3 +119,150 @@ def _from_proto(proto: onnx.ModelProto, what: str, limits: Limits) -> ir.Model:
         return ir.from_proto(proto)
     except Exception as error:
         raise LoadError(f"the graph in {what} is broken: {first_line(error)}") from error
+
+
+Key = tuple[str, str, str]
+
+DEEPEST = 100
+"""The depth of messages at which protobuf gives up."""
+
+PARTS = 32
+"""Parts per node: attributes, names, and types and sizes of its tensors."""
+
+BASE = 2**16
+"""Parts that even a model with few nodes may have."""
+
+NODE, TENSOR = onnx.NodeProto.DESCRIPTOR, onnx.TensorProto.DESCRIPTOR
+
+
+def guard_bytes(data: bytes, limits: Limits) -> None:
+    """Raises `LimitError` for too many nodes, or other parts, in the bytes of a model."""
+    if len(data) > 2 * limits.nodes:  # each takes two bytes at least
+        Count(data, limits).inside(onnx.ModelProto.DESCRIPTOR, 0, len(data), DEEPEST)
+
+
+class Count:
+    """Counts the messages and repeated strings in bytes, except in tensors."""
+
+    def __init__(self, data: bytes, limits: Limits) -> None:
+        self.data, self.limits, self.nodes, self.parts = data, limits, 0, 0
+        self.most = PARTS * limits.nodes + BASE
+
+    def inside(self, kind: Any, at: int, end: int, deepest: int) -> None:
+        """Count the parts between two places of a message of some kind.
+
+        Bytes that are not protobuf end the count: they will not be parsed either.
+        """
+        data, counted = self.data, _counted(kind)
+        while at < end and deepest:
+            tag, at = (data[at], at + 1) if data[at] < 128 else varint(data, at)
+            match tag & 7:
+                case 0:
+                    _, at = varint(data, at)
+                case 1:
+                    at += 8
+                case 5:
+                    at += 4
+                case 2:
+                    length, at = varint(data, at)
+                    if length > end - at:
+                        return
+                    if tag >> 3 in counted:
+                        inner = counted[tag >> 3]
+                        self._add(inner)
+                        if length and inner not in (None, TENSOR):
+                            self.inside(inner, at, at + length, deepest - 1)
+                    at += length
+                case 6 | 7:
+                    return
+                # 3 and 4 begin and end a group, which ONNX has none of: its fields are counted too
+
+    def _add(self, kind: Any) -> None:
+        self.parts += 1
+        if kind is NODE:
+            self.nodes += 1
+            self.limits.check("nodes", self.nodes, "the model, up to where it was read,")
+        if self.parts > self.most:
+            raise LimitError(
+                f"the model has more than {self.most:,} attributes, types, sizes and names, too "
+                f"many for the limit of {amount('nodes', self.limits.nodes)}. If the model can be "
+                f"trusted: onnxjac.load(..., limits=Limits(nodes={2 * self.limits.nodes}))."
+            )
+
+
+@cache
+def _counted(kind: Any) -> dict[int, Any]:
+    """The fields of a kind of message that hold messages, by number, and None for strings."""
+    texts = [f for f in kind.fields if f.is_repeated and f.type == f.TYPE_STRING]
+    messages = [f for f in kind.fields if f.message_type is not None]
+    return {f.number: f.message_type for f in (*texts, *messages)}
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number of any length at some place, and the place behind it.
+
+    >>> varint(bytes([0x96, 0x01]), 0)
+    (150, 2)
+    """
+    value = shift = 0
+    while at < len(data):
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            break
+        shift += 7
+    return value, at
+
+
+class Extent(NamedTuple):
+    """The number of nodes, and the depth of nested graphs and functions."""
+
+    nodes: int
+    depth: int
+
+
+def guard(model: onnx.ModelProto, limits: Limits) -> None:
+    """Raises `LimitError` for too many nodes or too deep a nest, `LoadError` for a circle."""
+    functions = {(f.domain, f.name, f.overload): f for f in model.functions}
+    found: dict[Key, Extent] = {}
+    for key in _inner_first(functions):
+        found[key] = _extent(functions[key].node, found)
+        _check(found[key], limits, f"the function {key[1]!r}, written out,")
+    _check(_extent(model.graph.node, found), limits, "the model, its functions written out,")
+
+
+def _check(extent: Extent, limits: Limits, what: str) -> None:
+    limits.check("nodes", extent.nodes, what)
+    limits.check("depth", extent.depth, what)
+
+
+def _extent(nodes: Iterable[onnx.NodeProto], functions: Mapping[Key, Extent]) -> Extent:
+    """The extent of some nodes, including the functions that they call."""
+    count, depth = 0, 0
+    for node in nodes:
+        inside = [_extent(graph.node, functions) for graph in subgraphs(node)]
+        called = functions.get(_key(node))
+        parts = inside if called is None else [*inside, called]
+        count += sum(part.nodes for part in parts) + (called is None)
+        depth = max(depth, *(part.depth + 1 for part in parts), 0)
+    return Extent(count, depth)
+
+
+def _key(node: onnx.NodeProto) -> Key:
+    return node.domain, node.op_type, node.overload
+
+
+def _inner_first(functions: Mapping[Key, onnx.FunctionProto]) -> list[Key]:
+    """The functions in an order in which each calls only functions before it."""
+    waiting = {key: {*map(_key, inside(f.node))} & functions.keys() for key, f in functions.items()}
+    order: list[Key] = []
+    while waiting:
+        ready = [key for key, called in waiting.items() if not called & waiting.keys()]
+        if not ready:
+            names = ", ".join(sorted(repr(key[1]) for key in waiting))
+            raise LoadError(f"functions of the model call each other in a circle: among {names}.")
+        order.extend(ready)
+        for key in ready:
+            del waiting[key]
+    return order

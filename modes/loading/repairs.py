@@ -1,4 +1,4 @@
-"""Where ONNX's version converter changes what a model computes, and what is done about it.
+"""Repairs: places where ONNX's version converter changes what a model computes.
 
 Each was found by running the original and the converted model side by side, which
 `tests/modes/test_opsets` does for every opset from 7 on.
@@ -8,21 +8,27 @@ from __future__ import annotations
 
 import onnx
 from onnx import defs, numpy_helper
-from onnx.helper import make_attribute, make_node, make_opsetid, tensor_dtype_to_np_dtype
+from onnx.helper import (
+    make_attribute,
+    make_graph,
+    make_node,
+    make_opsetid,
+    tensor_dtype_to_np_dtype,
+)
 
 from ...ops.registry import find
-from .batches import restore_batches
 from .bodies import inline
 from .protos import graphs, nodes, opset
 
 BOUNDED = {"Clip": 1, "Pad": 2}
-"""Operators, and from which input on they have what opset 11 made of attributes in their type."""
+"""Operators, and their first input that was an attribute before opset 11."""
 
 
 def before_check(model: onnx.ModelProto) -> onnx.ModelProto:
-    """GroupNormalization 18 to 20 scaled by group, not by channel: the checker refuses it now.
+    """Rewrite two things that the checker refuses.
 
-    It also refuses what ONNX Runtime adds to the default domain.
+    GroupNormalization 18 to 20 scaled by group, not by channel; and ONNX Runtime adds operators of
+    its own to the default domain.
     """
     _name_domains(model)
     if (opset(model) or 0) in range(18, 21):
@@ -31,7 +37,7 @@ def before_check(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _name_domains(model: onnx.ModelProto) -> None:
-    """What is no operator of ONNX, but known as one of ONNX Runtime's, is said to be that."""
+    """Move operators of ONNX Runtime from the default domain to com.microsoft."""
     own = "com.microsoft"
     for node in nodes(model):
         if not node.domain and not defs.has(node.op_type) and find(node.op_type, own):
@@ -41,7 +47,7 @@ def _name_domains(model: onnx.ModelProto) -> None:
 
 
 def before_conversion(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
-    """Rewrite, in the old opset, the operator whose new meaning the converter overlooks."""
+    """Rewrite, in the old opset, operators whose change of meaning the converter ignores."""
     if version < 7:
         _slope_by_channel(model.graph)
     if version < 13:
@@ -53,7 +59,7 @@ def before_conversion(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
 def after_conversion(
     model: onnx.ModelProto, typed: tuple[onnx.ModelProto, ...], version: int
 ) -> onnx.ModelProto:
-    """Say on converted nodes what the old opset took for granted.
+    """Make defaults of the old opset explicit on converted nodes.
 
     `typed` are the old model and, for early opsets, the converted one, with their inferred types.
     """
@@ -108,9 +114,9 @@ def _type_bounds(
     model: onnx.ModelProto, typed: tuple[onnx.ModelProto, ...],
     constants: dict[str, onnx.TensorProto],
 ) -> None:  # fmt: skip
-    """The converter makes float32 of attributes that became inputs, whatever their operator has.
+    """Attributes that became inputs get the dtype of their operator: the converter makes float32.
 
-    An old operator may have no inference of types where the new one has, and the other way round.
+    Type inference may exist for the old operator only, or for the new one only.
     """
     types: dict[str, int] = {}
     for graph in (g for whole in typed for g in graphs(whole.graph)):
@@ -143,3 +149,34 @@ def _constants(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
             if attribute.name == "value":
                 known[node.output[0]] = attribute.t
     return known
+
+
+def restore_batches(model: onnx.ModelProto, old: onnx.ModelProto) -> None:
+    """Scan over the batch outside of each Scan of opset 8, and restore the shapes of tensors.
+
+    The converter drops the batch axis that Scan had, from every tensor.
+    """
+    shapes = {value.name: value.type for value in (*old.graph.input, *old.graph.output)}
+    for value in (*model.graph.input, *model.graph.output):
+        if value.name in shapes:
+            value.type.CopyFrom(shapes[value.name])
+    for graph in list(graphs(model.graph)):
+        del graph.value_info[:]
+        for node in graph.node:
+            if node.op_type == "Scan" and not node.domain:
+                node.CopyFrom(over_batch(node))
+
+
+def over_batch(node: onnx.NodeProto) -> onnx.NodeProto:
+    """A Scan along the first axis of everything, with the given Scan as its body."""
+    inner = onnx.NodeProto()
+    inner.CopyFrom(node)
+    for names, part in ((inner.input, "row"), (inner.output, "result")):
+        renamed = [f"{node.output[0]}_{part}_{k}" for k in range(len(names))]
+        names[:] = renamed
+    inputs, outputs = ([onnx.ValueInfoProto(name=n) for n in names]
+                       for names in (inner.input, inner.output))  # fmt: skip
+    body = make_graph([inner], f"{node.output[0]}_sample", inputs, outputs)
+    return make_node(
+        "Scan", node.input, node.output, name=node.name, body=body, num_scan_inputs=len(node.input)
+    )

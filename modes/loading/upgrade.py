@@ -1,24 +1,27 @@
-"""One working opset, and no functions: what rules and kernels may rely on."""
+"""Upgrade: one working opset, no functions, and checked attributes, for rules and kernels."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
 import onnx
+import onnx.helper
 from onnx import checker, defs, shape_inference, version_converter
 from onnx.helper import make_opsetid
 
 from ...jacobians.errors import LoadError
-from .attributes import settle_attributes
+from ...ops.registry import find
 from .bodies import expand, inline_local
-from .dims import settle_dims
 from .messages import first_line
-from .operands import settle_operands
-from .protos import graphs, opset
+from .protos import graphs, inside, nodes, opset, schema_of
 from .repairs import after_conversion, before_check, before_conversion
 
 WORKING_OPSET = 21
 
 LONGEST = 2**20
-"""Entries of a vector through which ONNX's shape inference may go one by one."""
+"""The longest vector whose entries ONNX's shape inference may go through one by one."""
 
 
 def upgrade(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -27,26 +30,26 @@ def upgrade(model: onnx.ModelProto) -> onnx.ModelProto:
     Tensors keep their names.
     """
     model = before_check(model)
-    settle_dims(model)
-    _check(model)
-    settle_operands(model)
-    settle_attributes(model)
+    clear_unknown_dims(model)
+    _check_rules(model)
+    drop_empty_operands(model)
+    check_attributes(model)
     if model.functions:
         model = inline_local(model)
-        _check(model)  # of a function that gives what it was given, the inliner loses the output
-        settle_attributes(model)  # functions may have been handed some
+        _check_rules(model)  # the inliner loses outputs of functions that return an input
+        check_attributes(model)  # functions may have been handed some
     version = opset(model)
     if version is None:  # rules and definitions use ONNX's own operators
         model.opset_import.append(make_opsetid("", WORKING_OPSET))
     elif version < WORKING_OPSET:
         model = _raise(model, version)
     model = expand(infer(model))
-    settle_attributes(model)  # bodies follow the shapes of what they are given
+    check_attributes(model)  # bodies follow the shapes of what they are given
     return infer(model)
 
 
 def infer(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with the types and shapes of its tensors, as far as ONNX can tell."""
+    """The model with the types and shapes of its tensors, as far as ONNX infers them."""
     try:
         known = shape_inference.infer_shapes(model)
         joined = has_long_shape(known)  # data propagation would go through every entry
@@ -56,7 +59,7 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def has_long_shape(model: onnx.ModelProto) -> bool:
-    """Whether some vector, of whatever type, is longer than any shape, indices or axes."""
+    """Whether some vector is too long to be a shape, indices or axes."""
     kinds = (
         value.type.tensor_type
         for graph in graphs(model.graph)
@@ -65,7 +68,7 @@ def has_long_shape(model: onnx.ModelProto) -> bool:
     return any(len(kind.shape.dim) == 1 and kind.shape.dim[0].dim_value > LONGEST for kind in kinds)
 
 
-def _check(model: onnx.ModelProto) -> None:
+def _check_rules(model: onnx.ModelProto) -> None:
     newest = defs.onnx_opset_version()
     if (opset(model) or 0) > newest:
         raise LoadError(
@@ -98,3 +101,160 @@ def _raise(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
             f"the model cannot be raised from opset {version} to {WORKING_OPSET}: "
             f"{first_line(error)} Export it again at opset {WORKING_OPSET} or above."
         ) from error
+
+
+AXES = frozenset({
+    "axes", "axis", "batch_axis", "time_axis", "scan_input_axes", "scan_output_axes",
+})  # fmt: skip
+"""Shape inference truncates these to 32 bits, and may then index below the first axis."""
+
+COUNTS = frozenset({
+    "dilations", "group", "kernel_shape", "num_groups", "offset_group", "strides",
+})  # fmt: skip
+"""Kernels divide by these, or step by them."""
+
+PADDING = frozenset({"output_padding", "pads"})
+"""Padding of windows. The operator Pad may also cut off, and is not checked for this."""
+
+RANGES = {
+    "RandomNormal": "scale", "RandomNormalLike": "scale",
+    "RandomUniform": "high", "RandomUniformLike": "high",
+}  # fmt: skip
+"""Random operators, and the attribute that is the width of their distribution."""
+
+EQUATION = re.compile(rb"[A-Za-z,.\s]*(->[A-Za-z.\s]*)?")
+"""The equations that Einsum takes; ONNX loops forever at others."""
+
+
+def check_attributes(model: onnx.ModelProto) -> None:
+    """Raises `LoadError` for attributes at which a process would end, or that no rule knows.
+
+    These are axes of more than 32 bits, counts, steps and padding that are too small, a wrong
+    number of outputs, `perm` that is no permutation, and values that the declaration of an operator
+    does not list.
+    """
+    for held in (model.graph.node, *(function.node for function in model.functions)):
+        for node in inside(held):
+            own = node.domain in ("", "ai.onnx")
+            if declared := find(node.op_type, node.domain):
+                _check_values(node, declared.values)
+            if own:  # in other domains a name may mean anything
+                _check_node(node)
+
+
+def _check_node(node: onnx.NodeProto) -> None:
+    if node.op_type in RANGES:
+        _check_range(node)
+    for attribute in node.attribute:
+        if attribute.ref_attr_name:  # its value comes with a call
+            continue
+        held = (attribute.i, *attribute.ints)
+        if attribute.name in AXES and not all(-(2**31) <= value < 2**31 for value in held):
+            _refuse(node, attribute, "no tensor has so many axes")
+        if attribute.name == "perm" and sorted(attribute.ints) != [*range(len(attribute.ints))]:
+            _refuse(node, attribute, "it must have each axis once")
+        if attribute.name == "num_outputs" and attribute.i != len(node.output):
+            _refuse(node, attribute, f"it gives {len(node.output)}")
+        if attribute.name == "equation" and not EQUATION.fullmatch(attribute.s):
+            _refuse(node, attribute, "it must be letters, commas, dots and one arrow")
+        least = 1 if attribute.name in COUNTS else 0 if attribute.name in PADDING else None
+        if least is not None and node.op_type != "Pad" and _least(attribute) < least:
+            _refuse(node, attribute, f"it must be {least} or more")
+
+
+def _check_values(node: onnx.NodeProto, values: Mapping[str, Collection[Any]]) -> None:
+    for attribute in node.attribute:
+        known = values.get(attribute.name)
+        if known and not attribute.ref_attr_name and _value(attribute) not in known:
+            _refuse(node, attribute, f"it must be one of {', '.join(map(repr, known))}")
+
+
+def _value(attribute: onnx.AttributeProto) -> Any:
+    """The value in Python; bytes become text."""
+    value = onnx.helper.get_attribute_value(attribute)
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def _check_range(node: onnx.NodeProto) -> None:
+    """Raises `LoadError` for distributions without a width or with `low` above `high`.
+
+    ONNX Runtime ends the process at these.
+    """
+    held = {a.name: a.f for a in node.attribute if not a.ref_attr_name}
+    low, high, scale = held.get("low", 0.0), held.get("high", 1.0), held.get("scale", 1.0)
+    if RANGES[node.op_type] == "high" and not low <= high:
+        reason = f"low={low:g} and high={high:g}: low must not be above high"
+    elif RANGES[node.op_type] == "scale" and not scale > 0:
+        reason = f"scale={scale:g}: it must be above 0"
+    else:
+        return
+    raise LoadError(f"{node.op_type} (node {node.name!r}) draws with {reason}.")
+
+
+def _least(attribute: onnx.AttributeProto) -> int:
+    """The least of the integers of an attribute, or 1 where it has none."""
+    return min((attribute.i,) if attribute.HasField("i") else attribute.ints, default=1)
+
+
+def _refuse(node: onnx.NodeProto, attribute: onnx.AttributeProto, reason: str) -> None:
+    value = _value(attribute)
+    names = ", ".join(filter(None, node.input))
+    raise LoadError(
+        f"{node.op_type} (node {node.name!r}) of {names} has {attribute.name}={value!r}: {reason}."
+    )
+
+
+OPTIONAL = defs.OpSchema.FormalParameterOption.Optional
+
+
+def drop_empty_operands(model: onnx.ModelProto) -> None:
+    """Drop empty names at the end of inputs, at which ONNX Runtime may crash.
+
+    Raises `LoadError` where an empty name stands for an input that is not optional.
+    """
+    for node in nodes(model):
+        if "" not in node.input:
+            continue
+        if schema := schema_of(node.op_type, node.domain, opset(model, node.domain) or 1):
+            _check_operands(node, schema)
+            while node.input and not node.input[-1]:
+                del node.input[-1]
+
+
+def _check_operands(node: onnx.NodeProto, schema: defs.OpSchema) -> None:
+    for index, name in enumerate(node.input):
+        formal = schema.inputs[min(index, len(schema.inputs) - 1)] if schema.inputs else None
+        if not name and formal is not None and formal.option != OPTIONAL:
+            raise LoadError(
+                f"{node.op_type} (node {node.name!r}) leaves out its input {formal.name!r} "
+                f"(number {index}), which it needs."
+            )
+
+
+def clear_unknown_dims(model: onnx.ModelProto) -> None:
+    """The size -1, which some exporters write for any size, becomes unknown.
+
+    Raises `LoadError` for other sizes below 0, at some of which shape inference ends the process.
+    """
+    for graph in graphs(model.graph):
+        for value in (*graph.input, *graph.value_info, *graph.output):
+            for dim in _dims(value.type):
+                if dim.dim_value == -1:
+                    dim.Clear()
+                elif dim.dim_value < 0:
+                    raise LoadError(f"{value.name!r} is declared with an axis of {dim.dim_value}.")
+
+
+def _dims(kind: onnx.TypeProto) -> Iterator[onnx.TensorShapeProto.Dimension]:
+    """The dims of a tensor, or of the tensors in a sequence, optional or map."""
+    match kind.WhichOneof("value"):
+        case "tensor_type":
+            yield from kind.tensor_type.shape.dim
+        case "sparse_tensor_type":
+            yield from kind.sparse_tensor_type.shape.dim
+        case "sequence_type":
+            yield from _dims(kind.sequence_type.elem_type)
+        case "optional_type":
+            yield from _dims(kind.optional_type.elem_type)
+        case "map_type":
+            yield from _dims(kind.map_type.value_type)

@@ -18,16 +18,16 @@ from ...jacobians import Block, Dag, Jacobian, prod_text
 from ...jacobians.hooks import html
 from ...jacobians.text import FIRST, LAST, Table, abridged_lines, bytes_text, clipped, joined
 from ..checking.check import Check
-from ..data.streamed import OverBatches
-from ..distributed.operator import Distributed
+from ..data.cluster import Distributed
+from ..data.stream import OverBatches
 from ..elimination.adaptive import Adaptive
 from ..elimination.cost import seconds
 from ..estimators.density import SpectralDensity
-from ..estimators.result import Estimate
+from ..estimators.estimate import Estimate
 from ..explanation import Local, Tables
 from ..flow.contents import Contents, TensorSpec
 from ..linearization import Linearization
-from ..solvers.result import OptimizeResult
+from ..solvers.iteration import OptimizeResult
 from ..tape.checkpoint import Checkpointed
 from .blocks import held_in, tensor_names
 from .markup import CELL, FAINT, OPEN, Markup, card, fold, folded, grid, pre, tag

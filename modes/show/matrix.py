@@ -13,8 +13,7 @@ from ...jacobians import Jacobian, hooks
 from ...jacobians.entries import CHUNK
 from ...jacobians.progress import Tick, counting
 from ...jacobians.progress import progress as watched
-from ..estimators.probes import signs
-from ..estimators.result import mean
+from ..estimators.estimate import mean, signs
 from ..sparse import pattern
 from . import canvas
 

@@ -11,8 +11,8 @@ import numpy as np
 from ...jacobians import prod_text, shape_of, size
 from ...jacobians.errors import InputError
 from ...jacobians.progress import progress as watched
+from ..estimators.estimate import probing
 from ..estimators.exact import column_squares
-from ..estimators.probes import probing
 from ..linearization import Linearization
 from ..primal.evaluate import evaluate
 from .canvas import BLUE, MAGNITUDES, SMALL, WIDTH, axes, bar

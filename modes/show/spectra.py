@@ -13,9 +13,9 @@ from ...jacobians import Jacobian
 from ...jacobians.errors import InputError, NotConverged
 from ...jacobians.progress import Tick, counting
 from ...jacobians.progress import progress as watched
-from ..estimators import spectra
+from ..estimators import exact
 from ..estimators.density import SpectralDensity, spectral_density
-from ..estimators.probes import Probed
+from ..estimators.estimate import Probed
 from .canvas import SMALL, axes, check_jacobian, next_color
 
 if TYPE_CHECKING:
@@ -171,11 +171,11 @@ def plot_spectrum(
 def found_values(J: Jacobian, k: int | None, seed: int) -> Values:
     """All values or the largest."""
     symmetric = J.T is J
-    solve = spectra.eigenvalues if symmetric else spectra.singular_values
-    values, n = spectra.spectrum(J, solve), min(J.shape)
+    solve = exact.eigenvalues if symmetric else exact.singular_values
+    values, n = exact.spectrum(J, solve), min(J.shape)
     with counting("spectrum", "products") as tick:
         if values is None and n <= max(ALL, (k or 0) + 1):
-            values = spectra.by_products(Probed(J, tick), solve)
+            values = exact.by_products(Probed(J, tick), solve)
         if values is None:
             found = largest(J, k or SOME, eigenvalues=symmetric, seed=seed, tick=tick)
             values = found.values

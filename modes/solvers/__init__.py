@@ -1,8 +1,8 @@
 """Solvers: minima, least squares and roots of a model, by products with its Jacobian alone.
 
-Arguments name tensors: `of` is what is minimised or brought to zero, `wrt` what may move; both
-start where `inputs` (or the model) put them. Every solver gives an `OptimizeResult` of SciPy,
-whose `x` is flat and whose `tensors` are by name, and calls `callback` with one after every
-iteration; a callback that raises `StopIteration` ends the solver there.
-A terminal shows how many iterations there were; `progress=False` is silent, see `onnxjac.progress`.
+Arguments name tensors: `of` is minimised or solved for zero, and `wrt` are the variables, which
+start at their values in `inputs` or the model. Every solver returns an `OptimizeResult` of SciPy,
+with a flat `x` and with `tensors` by name, and calls `callback` with one after every iteration; a
+callback that raises `StopIteration` ends the solver. A terminal shows the number of iterations;
+`progress=False` is silent, see `onnxjac.progress`. `preconditioners` makes approximate inverses.
 """

@@ -1,4 +1,4 @@
-"""Euler: the implicit steps of u̇ = F(u), of which each is a root of a model."""
+"""Euler: implicit steps of u̇ = F(u), each of which is a root of a model."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ..primal.evaluate import evaluate
 from ..primal.inputs import check_inputs
 from ..recording.derive import like, started
 from ..tape.trace import trace
+from .iteration import OptimizeResult
 from .newton_krylov import newton_krylov
-from .result import OptimizeResult
 
 STEP = "step"
 """The input of an Euler residual that holds h."""
@@ -35,9 +35,9 @@ def implicit_euler(
 ) -> Iterator[OptimizeResult]:
     """u₊ = u + h F(u₊), some steps of length h one after the other, for u̇ = F(u).
 
-    The tensors of `of` are F, those of `wrt` u, in the same order. Each result is that of
-    `newton_krylov`, which takes the other `options`, with the time `t` from the start; its
-    Jacobian is I − h ∂F/∂u.
+    The tensors of `of` are F, and the tensors of `wrt` are u, in the same order. Each result is the
+    result of `newton_krylov`, which takes the other `options`, with the time `t` since the start;
+    the Jacobian is I − h ∂F/∂u.
 
     Shapes: F has the shapes of u, tensor by tensor; the x of a result is u, flat, of shape (n,).
     Units: h is in units of time, F in units of u per time. Raises `NotConverged` where a step is
@@ -90,7 +90,7 @@ def euler_residual(
 
 
 def at_step(point: Mapping[str, Any], before: Mapping[str, np.ndarray], h: float) -> dict[str, Any]:
-    """The inputs of an Euler residual: those of the model, u before the step, and h."""
+    """The inputs of an Euler residual: the inputs of the model, u before the step, and h."""
     dtype = next(iter(before.values())).dtype
     return {**point, **{before_of(n): u for n, u in before.items()}, STEP: np.asarray(h, dtype)}
 

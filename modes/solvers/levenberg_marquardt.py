@@ -2,22 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, final
 
 import numpy as np
+from scipy.sparse.linalg import aslinearoperator, lsmr
 
+from ...jacobians import Diagonal
+from ...jacobians.cached import cached_property
+from ..estimators.estimate import Probed, signs
 from ..model import Model
 from ..naming.names import Names
-from .counted import Counted
-from .damping import Damping
-from .least_squares import TINY, Place, Step, half_square
-from .preconditioning import Preconditioner, preconditioner_for
+from .iteration import (
+    GOING,
+    GRADIENT,
+    STEP,
+    TINY,
+    VALUE,
+    Callback,
+    Counted,
+    Linear,
+    OptimizeResult,
+    Preconditioner,
+    preconditioner_for,
+    run,
+    state,
+)
 from .problem import Problem, as_scipy
-from .result import OptimizeResult
-from .run import GOING, GRADIENT, STEP, VALUE, Callback, run, state
-from .scaling import Scale, column_norms
+
+Scale = Callable[[Any], np.ndarray]
+"""J ↦ one positive number for each column."""
+
+
+def column_norms(J: Any, *, probes: int = 32, seed: int = 0) -> np.ndarray:
+    """√diag(JᵀJ): exact for up to `probes` rows or columns, else √E (Jᵀ z)² over random signs z.
+
+    The estimate has a relative standard error of at most 1/√(2 probes), enough for a unit. A
+    column of zeros counts as 1. For exact norms by structure, see `column_scaling`.
+
+    >>> from onnxjac.jacobians import Dense
+    >>> column_norms(Dense(np.array([[3.0, 0.0], [4.0, 0.0]])))
+    array([5., 1.])
+    """
+    P, (m, n) = Probed(J), J.shape
+    if n <= probes:
+        squares = np.square(P @ np.eye(n)).sum(axis=0)
+    elif m <= probes:
+        squares = np.square(P.adjoint(np.eye(m))).sum(axis=1)
+    else:
+        squares = np.square(P.adjoint(signs(np.random.default_rng(seed), m, probes))).mean(axis=1)
+    return np.where(squares > 0, np.sqrt(squares), 1).astype(J.dtype)
 
 
 def levenberg_marquardt(
@@ -41,19 +76,19 @@ def levenberg_marquardt(
 
     No mean is taken: `cost` is half the sum of the squares of all elements of `of`.
 
-    D is `scale(J)`, by default the norms of the columns of J, and at least half of the D before,
+    D is `scale(J)`, by default the norms of the columns of J, and at least half of the previous D,
     so that steps do not depend on the units of the variables. λ starts at `damping` and follows
-    the gain ratio: a trust region. Each step is bent by the second derivative of r along it, unless
-    that bends it by more than `acceleration` allows, which counts as a failure; 0 takes it
-    straight. A step costs one or two calls of `scipy.sparse.linalg.lsmr`, with these `options`:
-    products with J and Jᵀ. A `preconditioner` is a right factor, an R or a function that makes it
-    of J: LSMR solves for y with δ = R y, in the fewer products the nearer the columns of J R are to
-    orthonormal ones. The steps stay the same.
+    the gain ratio: a trust region. Each step is bent by the second derivative of r along it; a bend
+    beyond `acceleration` counts as a failure, and 0 takes straight steps. A step costs one or two
+    calls of `scipy.sparse.linalg.lsmr`, with these `options`: products with J and Jᵀ. A
+    `preconditioner` is a right factor, an R or a function that makes it of J: LSMR solves for y
+    with δ = R y, in fewer products the nearer the columns of J R are to orthonormal ones. The steps
+    stay the same.
 
-    It ends where no column of J makes an angle with r whose cosine is over `tol`, where the
-    reductions, real and predicted, are within `tol` times the cost, or a step within `tol` times x;
-    by default √ε. The result is that of `scipy.optimize.least_squares` (`cost`, `fun`, `jac`,
-    `grad`, `optimality`, the largest cosine) with `tensors`, `damping` and `products`.
+    It ends where no column of J makes an angle with r whose cosine is over `tol`, where the actual
+    and predicted reductions are within `tol` times the cost, or where a step is within `tol` times
+    x; by default √ε. The result has the fields of `scipy.optimize.least_squares` (`cost`, `fun`,
+    `jac`, `grad`, `optimality`, the largest cosine) and `tensors`, `damping` and `products`.
 
     Shapes: x and δ are (n,), n the size of the tensors of `wrt`; r is (m,), m the size of the
     tensors of `of`; J is (m, n), D is (n,), R is (n, n). Raises `InputError` where the
@@ -76,7 +111,7 @@ def levenberg_marquardt(
 
 @dataclass
 class Iterations:
-    """What stays the same from step to step, λ, and how much was done."""
+    """The settings, λ, and the work so far."""
 
     problem: Problem
     scale: Scale
@@ -104,13 +139,13 @@ class Iterations:
                 place = self.place(moved.x, place.D)
 
     def place(self, x: np.ndarray, D: np.ndarray) -> Place:
-        """r, J and the units of the variables at x; these shrink by half at most."""
+        """r, J and the units of the variables at x, which shrink by half at most."""
         r, J = self.problem.values(x), self.problem.jacobian(x)
         norms, R = self.scale(J), preconditioner_for(J, self.preconditioner)
         return Place(x, r, Counted(J), norms, np.maximum(norms, D / 2), R, self.options)
 
     def bent(self, place: Place, step: Step) -> Step | None:
-        """The step with its bend, if it is not too much."""
+        """The step with its bend; None where the bend is too large."""
         if not self.acceleration:
             return step
         return place.bent(step, self.problem.values, self.acceleration, self.damping.value)
@@ -130,9 +165,142 @@ class Iterations:
         return STEP if short else GOING
 
     def state(self, place: Place, status: int | None) -> OptimizeResult:
-        """Where it stands."""
+        """The state at a place."""
         return state(
             self.problem, status, x=place.x, cost=place.cost, fun=place.r, jac=place.J.A,
             grad=place.gradient, optimality=place.cosine, nit=self.nit,
             damping=self.damping.value, products=self.products + place.J.products,
         )  # fmt: skip
+
+
+Residual = Callable[[np.ndarray], np.ndarray]
+
+REACH = 0.1
+"""The fraction of a step at which the residual is evaluated for its curvature."""
+
+
+class Step(NamedTuple):
+    """The end of a step, its length ‖D δ‖, and its predicted reduction of ½ ‖r‖²."""
+
+    x: np.ndarray
+    length: float
+    promise: float
+
+
+@dataclass(frozen=True)
+class Place:
+    """r and J at x, with the norms of the columns of J and D, the units of the variables.
+
+    `R` is a right preconditioner or None; `options` are passed to LSMR.
+    """
+
+    x: np.ndarray
+    r: np.ndarray
+    J: Counted
+    norms: np.ndarray
+    D: np.ndarray
+    R: Any
+    options: Mapping[str, Any]
+
+    @property
+    def cost(self) -> float:
+        """½ ‖r‖²."""
+        return half_square(self.r)
+
+    @cached_property
+    def gradient(self) -> np.ndarray:
+        """Jᵀ r."""
+        return self.J.T @ self.r
+
+    @property
+    def cosine(self) -> float:
+        """The largest cosine of an angle between r and a column of J."""
+        largest = np.max(np.abs(self.gradient) / self.norms, initial=0)
+        return float(largest / max(np.linalg.norm(self.r), TINY))
+
+    def solve(self, b: np.ndarray, damping: float) -> np.ndarray:
+        """D δ, for the δ that minimises ‖J δ + b‖² + λ ‖D δ‖²."""
+        b = b.astype(np.float64)  # LSMR itself overflows in single precision
+        if self.R is None:
+            A: Any = self.J @ aslinearoperator(Diagonal(1 / self.D))
+            found = lsmr(A, -b, damp=np.sqrt(damping), **self.options)[0]
+        else:
+            A = Augmented(self.J, np.sqrt(damping) * self.D, self.R)
+            padded = np.concatenate([-b, np.zeros(self.x.size)])
+            found = self.D * (self.R @ lsmr(A, padded, **self.options)[0])
+        return np.asarray(found, self.x.dtype)
+
+    def straight(self, damping: float) -> Step:
+        """δ, along the linear model."""
+        scaled = self.solve(self.r, damping)
+        linear = self.J @ (scaled / self.D)
+        promise = -float(self.r @ linear) - float(linear @ linear) / 2
+        return Step(self.x + scaled / self.D, float(np.linalg.norm(scaled)), promise)
+
+    def bent(self, step: Step, residual: Residual, bound: float, damping: float) -> Step | None:
+        """δ + a, where a is to ½ r″(δ, δ) as δ is to r; None where 2 ‖D a‖ > bound ‖D δ‖.
+
+        r″ is a difference of r and its linear model a short way along δ.
+        """
+        delta = step.x - self.x
+        moved = residual(self.x + REACH * delta) - self.r
+        second = (moved / REACH - self.J @ delta) * (2 / REACH)
+        if not np.all(np.isfinite(second)):
+            return None
+        scaled = self.solve(second / 2, damping)
+        fits = 2 * np.linalg.norm(scaled) <= bound * step.length
+        return step._replace(x=step.x + scaled / self.D) if fits else None
+
+
+def half_square(r: np.ndarray) -> float:
+    """½ ‖r‖², which may be infinite."""
+    with np.errstate(over="ignore"):
+        return float(r @ r) / 2
+
+
+@final
+class Augmented(Linear):
+    """[A; diag(d)] R: damped least squares as plain ones, in variables y with x = R y.
+
+    >>> B = Augmented(np.eye(2), np.array([3.0, 4.0]), 2 * np.eye(2))
+    >>> B @ np.ones(2), B.T @ np.ones(4)
+    (array([2., 2., 6., 8.]), array([ 8., 10.]))
+    """
+
+    def __init__(self, A: Any, d: np.ndarray, R: Any) -> None:
+        m, n = A.shape
+        super().__init__(A.dtype, (m + n, n))
+        self.A, self.d, self.R = A, d, R
+
+    def _matvec(self, y: np.ndarray) -> np.ndarray:
+        x = self.R @ np.ravel(y)
+        return np.concatenate([self.A @ x, self.d * x])
+
+    def _rmatvec(self, u: np.ndarray) -> np.ndarray:
+        top, bottom = np.split(np.ravel(u), [self.A.shape[0]])
+        found: np.ndarray = self.R.T @ (self.A.T @ top + self.d * bottom)
+        return found
+
+
+@dataclass
+class Damping:
+    """λ: smaller after a step as the model predicted, larger, ever faster, after failed steps.
+
+    For a gain ϱ = actual / predicted reduction: λ max(⅓, 1 − (2ϱ − 1)³) where ϱ > 0; otherwise λν,
+    and ν, which is 2 at first, doubles.
+
+    >>> damping = Damping(1.0)
+    >>> for gain in (-1.0, -1.0, 0.5): damping.follow(gain)
+    >>> damping
+    Damping(value=8.0, growth=2.0)
+    """
+
+    value: float
+    growth: float = 2.0
+
+    def follow(self, gain: float) -> None:
+        """Adapt to the gain of a step."""
+        if gain > 0:
+            self.value, self.growth = self.value * max(1 / 3, 1 - (2 * gain - 1) ** 3), 2.0
+        else:
+            self.value, self.growth = self.value * self.growth, 2 * self.growth

@@ -14,13 +14,16 @@ from ...jacobians.errors import InputError
 from ..curvature.gauss_newton import gauss_newton
 from ..model import Model
 from ..naming.names import Names
-from .counted import Counted
-from .descent import Descent
-from .line_search import armijo, backtrack
-from .preconditioning import Preconditioner, preconditioner_for
+from .iteration import (
+    Callback,
+    Counted,
+    Descent,
+    OptimizeResult,
+    Preconditioner,
+    preconditioner_for,
+    run,
+)
 from .problem import Problem, as_scipy
-from .result import OptimizeResult
-from .run import Callback, run
 
 Curvature = Callable[[dict[str, Any]], Any]
 """The inputs of the model at a point ↦ a symmetric positive semidefinite operator there."""
@@ -52,7 +55,7 @@ def natural_gradient(
     `preconditioner`, an M ≈ (C + λI)⁻¹ or a function that makes it of C, as its M; backtracking
     makes sure that f falls. It ends where ‖∇f‖ ≤ gtol, by default √ε.
 
-    The result has `fun`, `jac` = ∇f, `tensors`, and `products`, those with C.
+    The result has `fun`, `jac` = ∇f, `tensors`, and `products`, the number of products with C.
 
     Shapes: x, ∇f and δ are (n,), n the size of the tensors of `wrt`; C and M are (n, n). Raises
     `InputError` where `of` is not one element, where neither `at` nor `curvature` is given, and
@@ -100,9 +103,7 @@ class Iterations(Descent):
 
     def move(self, x: np.ndarray, f: float, g: np.ndarray) -> np.ndarray | None:
         """x + t δ, where f falls as it should."""
-        direction = self.direction(x, g)
-        t = backtrack(armijo(self.problem.fun, x, direction, f, float(g @ direction)))
-        return None if t is None else x + x.dtype.type(t) * direction
+        return self.searched(x, f, g, self.direction(x, g))
 
     def direction(self, x: np.ndarray, g: np.ndarray) -> np.ndarray:
         """−(C + λI)⁻¹ ∇f."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
@@ -12,11 +13,16 @@ from ...jacobians.errors import InputError
 from ...jacobians.progress import counting
 from ..model import Model
 from ..naming.names import Names
-from .preconditioned_newton import Iterations
-from .preconditioning import Preconditioner
+from .iteration import (
+    Callback,
+    Counted,
+    Descent,
+    OptimizeResult,
+    Preconditioner,
+    preconditioner_for,
+    run,
+)
 from .problem import Problem, as_scipy
-from .result import OptimizeResult
-from .run import Callback, run
 
 METHODS = {"line search": "Newton-CG", "trust region": "trust-ncg"}
 """SciPy's names."""
@@ -40,15 +46,16 @@ def newton_cg(
     """min f(x) by steps H δ = −∇f, solved by conjugate gradients, with f the one element of `of`.
 
     f is what the model computes, a sum or a mean, and nothing is added. CG ends early, as the
-    gradient allows, and where it meets negative curvature. The iteration is `minimize` of SciPy:
-    method `Newton-CG` with a line search, for which `tol` is on the step, or `trust-ncg` with a
-    trust region, for which it is on ‖∇f‖; `options` are those of the method. A result of SciPy,
-    with `tensors`; `nhev` counts the products H v.
+    gradient allows, and at negative curvature. The iteration is `minimize` of SciPy: method
+    `Newton-CG` with a line search, where `tol` is for the step, or `trust-ncg` with a trust region,
+    where it is for ‖∇f‖; `options` are passed to the method. The result is SciPy's, with `tensors`;
+    `nhev` counts the products H v.
 
-    SciPy's methods take no `preconditioner`: an M ≈ H⁻¹, positive definite, or a function that
-    makes it of H, such as `oj.preconditioners.jacobi`. With one, the iteration is our own, of the
-    same kind: a trust region in the norm √(δᵀM⁻¹δ), or backtracking along the step. Then `tol`,
-    by default 1e-4, is on ‖∇f‖ in both, `maxiter` is 200 n, and there are no `options`.
+    A `preconditioner` is an M ≈ H⁻¹, positive definite, or a function that makes it of H, such as
+    `oj.preconditioners.jacobi`. SciPy's methods take none, so that with one the iteration is our
+    own, of the same kind: a trust region in the norm √(δᵀM⁻¹δ), or backtracking along the step.
+    Then `tol`, by default 1e-4, is for ‖∇f‖ in both, `maxiter` is 200 n, and there are no
+    `options`.
 
     Shapes: x, ∇f and δ are (n,), n the size of the tensors of `wrt`; H and M are (n, n). Raises
     `InputError` where `of` is not one element, for an unknown `globalization`, for `options` beside
@@ -80,7 +87,7 @@ def by_scipy(
     problem: Problem, method: str, tol: float | None, options: Mapping[str, Any],
     callback: Callback | None, progress: bool | None,
 ) -> OptimizeResult:  # fmt: skip
-    """`minimize`, watched."""
+    """`minimize` of SciPy, with callback and progress."""
     with counting("Newton-CG", "iterations", shown=progress) as tick:
 
         def watch(intermediate_result: OptimizeResult) -> None:
@@ -98,3 +105,114 @@ def by_scipy(
 def with_tensors(problem: Problem, found: OptimizeResult) -> OptimizeResult:
     """The same result, with x by name as well."""
     return OptimizeResult(found, tensors=problem.unflatten(found.x))
+
+
+POOR, GOOD, ENOUGH = 0.25, 0.75, 0.15
+"""Ratios of actual to predicted reduction that shrink a region, widen it, and take a step."""
+
+
+@dataclass(kw_only=True)
+class Iterations(Descent):
+    """Newton steps with a preconditioner, by a line search or in a trust region.
+
+    `radius` is infinite for a line search; a trust region starts with the length of the
+    preconditioned gradient. Lengths are ‖δ‖² = δᵀ M⁻¹ δ.
+    """
+
+    preconditioner: Preconditioner
+    radius: float | None
+    called = "nhev"
+
+    def move(self, x: np.ndarray, f: float, g: np.ndarray) -> np.ndarray | None:
+        """The point after the line search or trust region; None where x + δ rounds to x."""
+        step = self.step(x, g)
+        delta = step.delta.astype(x.dtype)
+        line = self.radius == np.inf
+        moved = self.searched(x, f, g, delta) if line else self.trusted(x, f, g, step)
+        return None if np.array_equal(x + delta, x) else moved
+
+    def step(self, x: np.ndarray, g: np.ndarray) -> Step:
+        """δ ≈ −H⁻¹ g, more accurate for smaller g."""
+        H = self.problem.hessian(x)
+        M, A = preconditioner_for(H, self.preconditioner), Counted(H)
+        if self.radius is None:
+            self.radius = float(np.sqrt(g @ (M @ g)))
+        rtol = min(0.5, float(np.sqrt(np.linalg.norm(g))))
+        found = truncated_cg(A, g, M, rtol=rtol, radius=self.radius)
+        self.products += A.products
+        return found
+
+    def trusted(self, x: np.ndarray, f: float, g: np.ndarray, step: Step) -> np.ndarray:
+        """x + δ where f falls about as predicted, else x; adapts the region."""
+        moved = x + step.delta.astype(x.dtype)
+        noise = 10 * float(np.finfo(x.dtype).eps) * abs(f)  # smaller changes of f say nothing
+        gain = (f - self.problem.fun(moved) + noise) / (step.promise(g) + noise)
+        assert self.radius is not None
+        if not gain >= POOR:
+            self.radius *= 0.25
+        elif gain > GOOD and step.cut:
+            self.radius *= 2
+        return moved if gain > ENOUGH else x
+
+
+class Step(NamedTuple):
+    """δ, the gradient g + H δ of the quadratic model there, and whether δ is on the boundary."""
+
+    delta: np.ndarray
+    slope: np.ndarray
+    cut: bool
+
+    def promise(self, g: np.ndarray) -> float:
+        """By how much the model falls: −gᵀδ − ½ δᵀHδ."""
+        return -float(self.delta @ (g + self.slope)) / 2
+
+
+def truncated_cg(H: Any, g: np.ndarray, M: Any, *, rtol: float, radius: float = np.inf) -> Step:
+    """min gᵀδ + ½ δᵀHδ where δᵀM⁻¹δ ≤ radius², to ‖g + H δ‖_M ≤ rtol ‖g‖_M or as far as it goes.
+
+    It ends on the boundary where an iterate leaves the region or finds negative curvature. In an
+    infinite region it ends at the iterate before negative curvature, or at −M g in the first step.
+    Norms: ‖v‖²_M = vᵀ M v. Source: Conn, Gould, Toint, "Trust-region methods", 2000, 7.5.1.
+
+    >>> truncated_cg(np.diag([1.0, 4.0]), np.array([-1.0, -4.0]), np.eye(2), rtol=1e-9).delta
+    array([1., 1.])
+    >>> truncated_cg(np.eye(2), np.array([0.0, -4.0]), np.eye(2), rtol=1e-9, radius=1.0).delta
+    array([0., 1.])
+    """
+    delta, r, z = np.zeros_like(g), g, M @ g
+    p, rz = -z, float(g @ z)
+    goal = rtol**2 * rz
+    length, along, reach = 0.0, 0.0, rz  # δᵀM⁻¹δ, δᵀM⁻¹p, pᵀM⁻¹p: M⁻¹ itself is never needed
+    for k in range(2 * g.size):
+        if rz <= goal:
+            break
+        Hp = H @ p
+        curvature = float(p @ Hp)
+        if curvature <= 0 and radius == np.inf:
+            return Step(delta, r, False) if k else _moved(delta, r, p, Hp, 1.0)
+        alpha = rz / curvature if curvature > 0 else np.inf
+        edge = boundary(length, along, reach, radius)
+        if alpha >= edge:
+            return _moved(delta, r, p, Hp, edge)._replace(cut=True)
+        delta, r, _ = _moved(delta, r, p, Hp, alpha)
+        z = M @ r
+        before, rz = rz, float(r @ z)
+        beta = rz / before
+        length += 2 * alpha * along + alpha**2 * reach
+        along, reach = beta * (along + alpha * reach), rz + beta**2 * reach
+        p = beta * p - z
+    return Step(delta, r, False)
+
+
+def boundary(length: float, along: float, reach: float, radius: float) -> float:
+    """τ > 0 with length + 2 τ along + τ² reach = radius².
+
+    >>> boundary(1.0, 0.0, 3.0, 2.0)
+    1.0
+    """
+    return float((np.sqrt(along**2 + reach * (radius**2 - length)) - along) / reach)
+
+
+def _moved(delta: np.ndarray, r: np.ndarray, p: np.ndarray, Hp: np.ndarray, t: float) -> Step:
+    """δ + t p, and the slope there."""
+    return Step(delta + t * p, r + t * Hp, False)

@@ -12,18 +12,26 @@ from scipy.sparse.linalg import gmres
 from ...jacobians.errors import InputError
 from ..model import Model
 from ..naming.names import Names
-from .counted import Counted
-from .line_search import backtrack
-from .preconditioning import Preconditioner, preconditioner_for
+from .iteration import (
+    GOING,
+    GRADIENT,
+    STUCK,
+    Callback,
+    Counted,
+    OptimizeResult,
+    Preconditioner,
+    backtrack,
+    preconditioner_for,
+    run,
+    state,
+)
 from .problem import Problem, as_scipy
-from .result import OptimizeResult
-from .run import GOING, GRADIENT, STUCK, Callback, run, state
 
 Solver = Callable[..., tuple[np.ndarray, int]]
 """(A, b, rtol=, M=) ↦ x with A x ≈ b, and a code: one of `scipy.sparse.linalg`."""
 
 DESCENT = 1e-4
-"""The part of the reduction of the linear model that a step must keep."""
+"""The least part of the reduction of the linear model that a step must achieve."""
 
 
 def newton_krylov(
@@ -43,14 +51,14 @@ def newton_krylov(
 ) -> OptimizeResult:
     """F(x) = 0 by steps J δ = −F, solved by a Krylov method to ‖F + J δ‖ ≤ η ‖F‖.
 
-    F holds as many numbers, the tensors of `of`, as x, those of `wrt`. J is exact, and the same
-    operator relinearised from step to step; `preconditioner`, an M ≈ J⁻¹ or a function that makes
-    it of J, is the M of the `solver`, `gmres` or any that takes (A, b, rtol=, M=). η follows the
-    reduction of ‖F‖, so that early steps are cheap and late ones converge superlinearly;
+    F are the tensors of `of`, x the tensors of `wrt`, with as many numbers. J is exact, and the
+    same operator relinearised from step to step; `preconditioner`, an M ≈ J⁻¹ or a function that
+    makes it of J, is the M of the `solver`, `gmres` or any that takes (A, b, rtol=, M=). η follows
+    the reduction of ‖F‖, so that early steps are cheap and late ones converge superlinearly;
     backtracking makes sure that ‖F‖ falls.
 
     It ends where ‖F‖ ≤ atol + rtol ‖F(x₀)‖, by default √ε and ε^(2/3) √n. The result has `fun` = F,
-    `tensors`, and `products`, those with J.
+    `tensors`, and `products`, the number of products with J.
 
     Shapes: x, F and δ are (n,), n the size of the tensors of `wrt`; J and M are (n, n). Raises
     `InputError` where F holds more or fewer numbers than x, and where a name, a shape or a dtype
@@ -84,7 +92,7 @@ def forcing(before: float, after: float, last: float) -> float:
 
 @dataclass
 class Iterations:
-    """What stays the same from step to step, and how much was done."""
+    """The settings, and the work so far."""
 
     problem: Problem
     solver: Solver

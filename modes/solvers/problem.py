@@ -1,15 +1,16 @@
-"""Problem: a model as functions of one flat vector, which is how SciPy asks."""
+"""Problem: a model as functions of one flat vector, as SciPy wants them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, final
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, Literal, TypeVar, final
 
 import numpy as np
 
 from ...jacobians import common
 from ...jacobians.errors import InputError
 from ...jacobians.foreign import as_array
+from ...ops.registry import version
 from ..gradient import Gradient
 from ..hessian import Hessian, hessian_of
 from ..linearization import Linearization
@@ -20,23 +21,21 @@ from ..naming.names import Names, names_of
 from ..primal.evaluate import evaluate
 from ..primal.inputs import check_inputs
 from ..sparse import sparse
-from .last import Last
 
 Form = Literal["operator", "dense", "sparse"]
 
 MADE = {"operator": lambda J: J, "dense": lambda J: J.toarray(), "sparse": sparse}
-"""How a Jacobian or Hessian is handed out."""
+"""form -> how a Jacobian or Hessian is returned."""
 
 
 @final
 class Problem:
     """x ↦ f(x), J(x) = ∂f/∂x, H(x) = ∂²f/∂x², with x the tensors of `wrt`, ravelled in order.
 
-    `fun` is a float where `of` is one tensor of one element, and `jac` then its gradient; otherwise
-    `fun` is the flat vector of the tensors of `of`, and `jac` the operator J, or J as `form` says.
-    `hessp` is for the former; `hess` takes multipliers for the latter. Nothing is scaled: the
-    reduction is the model's own. Each is computed once per point; J and H at a new point are the
-    old ones relinearised.
+    Where `of` is one tensor of one element, `fun` is a float, `jac` its gradient and `hessp` a
+    product with its Hessian. Otherwise `fun` is the flat vector of the tensors of `of`, `jac` is J,
+    as `form` says, and `hess` takes multipliers. Nothing is scaled: the reduction is the model's
+    own. Each is computed once per point; J and H at a new point are relinearised.
     """
 
     def __init__(
@@ -53,8 +52,8 @@ class Problem:
         self.model, self.inputs = model, check_inputs(model, inputs)
         self.of, self.wrt, self.engine, self.form = of, wrt, engine, form
         self.start = evaluate(model, self.inputs, wrt, engine=engine)
-        self.values, self.jacobian = Last(self._values), Last(self._jacobian)
-        self.hessian = Last(self._hessian)
+        self.values, self.jacobian = Memoized(self._values), Memoized(self._jacobian)
+        self.hessian = Memoized(self._hessian)
         self.lagrangian: Hessian | None = None
         self.x0 = self.flatten(self.start)
         if self.x0.dtype.kind != "f":
@@ -80,7 +79,7 @@ class Problem:
         return {name: part.reshape(at[name].shape).astype(at[name].dtype) for name, part in parts}
 
     def point(self, x: np.ndarray) -> dict[str, Any]:
-        """All inputs of the model, where the tensors of `wrt` are at x."""
+        """All inputs of the model, with the tensors of `wrt` at x."""
         return {**self.inputs, **self.unflatten(x)}
 
     # -- what SciPy calls ---------------------------------------------------------------------
@@ -115,7 +114,7 @@ class Problem:
         return J.T @ np.ones(J.shape[0], J.dtype)
 
     def weighted(self, x: np.ndarray, v: Any) -> Hessian:
-        """Σᵢ vᵢ ∂²fᵢ/∂x²: the multipliers are numbers of the point, like x."""
+        """Σᵢ vᵢ ∂²fᵢ/∂x², relinearised where x or the multipliers change."""
         J, point = self.jacobian(x), self.point(x)
         if np.size(v) != J.shape[0]:
             raise InputError(f"{np.size(v)} multipliers for {J.shape[0]} numbers of f")
@@ -184,3 +183,36 @@ def as_scipy(
     """
     of_names = names_of(model, of, model.outputs, "of")
     return Problem(model, inputs, of_names, names_of(model, wrt, model.inputs, "wrt"), engine, form)
+
+
+Value = TypeVar("Value")
+
+
+class Memoized(Generic[Value]):
+    """x ↦ f(x), computed again only where x differs from the last one; `count` says how often.
+
+    It is also computed again after the declaration of an operator has changed.
+
+    >>> square = Memoized(lambda x: x @ x)
+    >>> [square(np.array(x)) for x in ([1.0, 2.0], [1.0, 2.0], [0.0, 3.0])]
+    [np.float64(5.0), np.float64(5.0), np.float64(9.0)]
+    >>> square.count
+    2
+    """
+
+    def __init__(self, compute: Callable[[np.ndarray], Value]) -> None:
+        self.compute, self.count = compute, 0
+        self.x: np.ndarray | None = None
+
+    def __call__(self, x: np.ndarray) -> Value:
+        if not self.knows(x):
+            self.declared = version()
+            self.value, self.x = self.compute(x), np.array(x)
+            self.count += 1
+        return self.value
+
+    def knows(self, x: np.ndarray) -> bool:
+        """Whether x is the last point."""
+        if self.x is None or self.declared != version():
+            return False
+        return np.array_equal(self.x, x)

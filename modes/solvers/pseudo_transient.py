@@ -13,14 +13,22 @@ from ..linearization import Linearization
 from ..linearize import linearize
 from ..model import Model
 from ..naming.names import Names
-from .counted import Counted
 from .euler import at_step, euler_residual
-from .least_squares import TINY
+from .iteration import (
+    GOING,
+    GRADIENT,
+    STUCK,
+    TINY,
+    Callback,
+    Counted,
+    OptimizeResult,
+    Preconditioner,
+    preconditioner_for,
+    run,
+    state,
+)
 from .newton_krylov import Solver
-from .preconditioning import Preconditioner, preconditioner_for
 from .problem import Problem, as_scipy
-from .result import OptimizeResult
-from .run import GOING, GRADIENT, STUCK, Callback, run, state
 
 
 def pseudo_transient(
@@ -41,10 +49,10 @@ def pseudo_transient(
 ) -> OptimizeResult:
     """F(u) = 0 by (I − h J) δ = h F(u), u₊ = u + δ, h₊ = max(h₀, h ‖F(u)‖ / ‖F(u₊)‖).
 
-    Small steps at first, h₀ = `step`, follow the flow u̇ = F(u), to the steady state that it goes
-    to and not to any root; large ones at the end are Newton's. The linear systems are solved to a
-    relative residual of `inner_rtol`, with the M that `preconditioner` makes of I − h J. It ends
-    where ‖F‖ ≤ rtol ‖F(u₀)‖, by default √ε. The result has `fun` = F, `tensors`, `step` = h and
+    Small steps at first, h₀ = `step`, follow the flow u̇ = F(u) to its steady state, and not to any
+    other root; large steps at the end are Newton steps. The linear systems are solved to a relative
+    residual of `inner_rtol`, with the M that `preconditioner` makes of I − h J. It ends where
+    ‖F‖ ≤ rtol ‖F(u₀)‖, by default √ε. The result has `fun` = F, `tensors`, `step` = h and
     `products`.
 
     Shapes: u, F and δ are (n,), n the size of the tensors of `wrt`; J and M are (n, n). Raises
@@ -64,7 +72,7 @@ def pseudo_transient(
 
 @dataclass
 class Iterations:
-    """What stays the same from step to step, the last I − h J, and how much was done."""
+    """The settings, the last I − h J, and the work so far."""
 
     problem: Problem
     euler: Model
@@ -94,13 +102,13 @@ class Iterations:
     def increment(self, x: np.ndarray, F: np.ndarray, h: float) -> np.ndarray:
         """δ = (I − h J)⁻¹ h F."""
         point = at_step(self.problem.point(x), self.problem.unflatten(x), h)
-        J = self.J.relinearize(point) if self.J else self.linearized(point)
-        A, self.J = Counted(J), J
+        if self.J is None:
+            wrt, engine = self.problem.wrt, self.problem.engine
+            self.J = linearize(self.euler, point, wrt=wrt, engine=engine)
+        else:
+            self.J = self.J.relinearize(point)
+        J, A = self.J, Counted(self.J)
         M = preconditioner_for(J, self.preconditioner)
         delta, _ = self.solver(A, h * F, rtol=self.inner_rtol, M=M)
         self.products += A.products
         return np.asarray(delta, x.dtype)
-
-    def linearized(self, point: Mapping[str, Any]) -> Linearization:
-        """I − h J, for the first time."""
-        return linearize(self.euler, point, wrt=self.problem.wrt, engine=self.problem.engine)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any, Literal
 
+import numpy as np
 from scipy.sparse import csr_array
 
 from ...jacobians import Jacobian
+from ...jacobians.arrays import wide
 from ...jacobians.base import DENSE_LIMIT
 from ...jacobians.errors import InputError
 from ...jacobians.hooks import sparse as hook
@@ -14,9 +17,8 @@ from ..hessian import Hessian
 from ..linearization import Linearization
 from .choice import Method, method, where
 from .coloring import Coloring, coloring
-from .faces import bare
 from .plans import plan
-from .refresh import fresh, refreshed
+from .unwrap import unwrap
 
 Format = Literal["bsr", "coo", "csc", "csr", "dia", "dok", "lil"]
 
@@ -28,13 +30,13 @@ def sparse(
 ) -> Any:
     """J as a sparse array of SciPy.
 
-    What is worked out at one point, where the entries stand and all that is constant, is used
-    again after `relinearize`. An entry that may be other than zero at some point is kept; an
-    operator that stands alone has no other point.
+    The pattern and all constant entries are worked out once and used again after `relinearize`.
+    Entries that may be other than zero at some point are stored, even where they are zero at this
+    one.
 
-    The arrays that say where entries stand are shared, read-only, by the matrices of one model.
-    `out`, a result at another point, is overwritten and returned: only the entries that depend on
-    the point are written, the others are taken to be as they were given away.
+    All matrices of one model share their index arrays, which are read-only. `out`, a result at
+    another point, is overwritten and returned: only the entries that depend on the point are
+    written, and the others are assumed to be unchanged.
 
     Raises `LimitError` where it would take more than `limit` bytes, and `InputError` where `out`
     has another pattern.
@@ -74,13 +76,57 @@ def pattern(J: Jacobian, *, limit: int = DENSE_LIMIT) -> csr_array[Any]:
     """
     if isinstance(J, Linearization | Hessian):
         return method_of(J, limit).pattern.copy()
-    return where(bare(J), (), backward=J.shape[0] < J.shape[1])
+    return where(unwrap(J), (), backward=J.shape[0] < J.shape[1])
 
 
 def method_of(J: Jacobian, limit: int) -> Method:
-    """How the entries of J are found; for the Jacobian of a model, as at other points of it."""
+    """How the entries of J are found; the Jacobian of a model keeps its method for all points."""
     if isinstance(J, Hessian):
         return plan(J.J, limit, symmetric=True).method
     if isinstance(J, Linearization):
         return plan(J, limit, symmetric=False).method
-    return method(bare(J), None, limit, symmetric=J.T is J)
+    return method(unwrap(J), None, limit, symmetric=J.T is J)
+
+
+def fresh(method: Method, J: Jacobian) -> csr_array[Any]:
+    """A new matrix with numbers of its own.
+
+    The index arrays are shared and read-only: what would change them in place, such as
+    `eliminate_zeros`, needs a `copy()` of the matrix first.
+    """
+    pattern = method.pattern
+    pattern.indices.flags.writeable = pattern.indptr.flags.writeable = False
+    matrix = copy(pattern)  # of the object, not of its arrays
+    matrix.data = method.values(J)
+    return matrix
+
+
+def refreshed(method: Method, J: Jacobian, out: Any) -> csr_array[Any]:
+    """`out` with the numbers of J; entries that are constant are not written again.
+
+    Raises `InputError` where `out` does not have the shape, dtype and pattern of J.
+    """
+    problem = mismatch(out, method.pattern, wide(J.dtype))
+    if problem:
+        m, n = J.shape
+        raise InputError(
+            f"tosparse(out=...) cannot write the Jacobian of shape {m}×{n} ({J.dtype}): {problem}. "
+            f"Take a result of tosparse() of this Jacobian at another point, or leave out= away."
+        )
+    method.values(J, out.data)
+    matrix: csr_array[Any] = out
+    return matrix
+
+
+def mismatch(out: Any, pattern: csr_array[Any], dtype: Any) -> str | None:
+    """Why a matrix cannot take the numbers; None where it can."""
+    if not isinstance(out, csr_array):
+        return f"out is of type {type(out).__name__}, not csr_array"
+    if (out.shape, out.dtype) != (pattern.shape, dtype):
+        return f"out has shape {out.shape[0]}×{out.shape[1]} and dtype {out.dtype}"
+    pairs = (out.indices, pattern.indices), (out.indptr, pattern.indptr)
+    if not all(a is b or np.array_equal(a, b) for a, b in pairs):
+        return f"out has another pattern, of {out.nnz} entries instead of {pattern.nnz}"
+    if not (out.data.flags.c_contiguous and out.data.flags.writeable):
+        return "the numbers of out cannot be written in place"
+    return None

@@ -2,36 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from ...jacobians import Dag, Jacobian, Part, Sum
-from ...jacobians import Product as Composed
+from ...jacobians import Dag, Jacobian, Part
 from ...jacobians.arrays import wide
 from ...jacobians.cached import cached_property
 from ...jacobians.chosen import has_choices
 from ..support.optional import optional
 from ..tape.template import Filled, Template
-from .faces import bare, engine_of, undrawn
-from .products import Product
-from .program import Program
-from .reading import Reading, identity, reading
-from .scatter import Scatter
-from .stages import scaled, stretch, uniform
-from .sweep import swept
-from .symbolic import Symbolic, unit
+from .program import (
+    STRIP,
+    Product,
+    Program,
+    Reading,
+    Terms,
+    expanded,
+    identity,
+    joined,
+    reading,
+    strips,
+)
+from .stages import Scatter, as_slice, scaled, uniform
+from .sweep import everything_in, swept
+from .unwrap import engine_of, undrawn, unwrap
 
 FUSED = 64
 """The most stages that are compiled as one function."""
 
 
 class Accumulated:
-    """The pattern, the numbers that never change, and the program of those that do.
+    """The pattern, the constant numbers, and the program that computes all other numbers.
 
-    `backward` sweeps from the outputs, which is less work where they are few. `products` count
-    where the operators hold both factors, which else would not be there at the next point.
+    `backward` sweeps from the outputs, which is less work where there are few of them. A product
+    among `products` is used where the operators hold its two factors as well, so that they are
+    known at the next point.
     """
 
     def __init__(
@@ -50,11 +57,11 @@ class Accumulated:
         self.chooses = isinstance(operator, Dag) and has_choices(operator)
 
     def _lay_out(self, A: Symbolic) -> None:
-        """data = constants, but for coefficient ∘ x[variable] at the moving entries."""
+        """data = constants, except for coefficient ∘ x[variable] at the moving entries."""
         dtype = self.program.dtype
         terms, moving = A.terms, np.flatnonzero(A.terms.variable)
         self.constants = np.where(terms.variable == 0, terms.coefficient, 0).astype(dtype)
-        self.moving, self.variable = Scatter(moving), stretch(terms.variable[moving])
+        self.moving, self.variable = Scatter(moving), as_slice(terms.variable[moving])
         self.coefficient = uniform(terms.coefficient[moving].astype(dtype))
         self.pattern = csr_array((np.ones(len(terms), bool), terms.columns, A.indptr), A.shape)
         self.program.close([self.variable])
@@ -64,11 +71,11 @@ class Accumulated:
         return self.by_operators is not None and self.by_operators.fits(self._held(operator))
 
     def knows(self, tape: Filled | None) -> bool:
-        """Whether the residuals of a point are enough, without its operators."""
+        """Whether the residuals at a point suffice, without the operators made of them."""
         return self._reading(tape) is not None
 
     def learn(self, operator: Jacobian, tape: Filled | None) -> None:
-        """Find what is read of the operators among the residuals that they were made of."""
+        """Find the arrays that are read of the operator among the residuals that it was made of."""
         if tape is None or self.by_operators is None or not tape.template.rigid:
             return
         read = [identity(array) for array in self.by_operators.of(self._held(operator))]
@@ -84,7 +91,7 @@ class Accumulated:
         return data
 
     def _in_turn(self, arrays: Iterable[np.ndarray], data: np.ndarray) -> None:
-        """Stage by stage, by NumPy."""
+        """Stage by stage, in NumPy."""
         x = self.program.run(arrays)
         self.moving.write(scaled(self.coefficient, x[self.variable]), data)
         self.program.done(x.x)
@@ -93,18 +100,18 @@ class Accumulated:
     def fused(self) -> Callable[[Iterable[np.ndarray], np.ndarray], None]:
         """All stages and the writing as one function; raises `InputError` without numba.
 
-        So many stages that numba would compile for minutes are taken in turn.
+        Where numba would compile for minutes, the stages run one after the other.
         """
         optional("numba", "numba")
         if len(self.program.stages) > FUSED:
             return self._in_turn
         from .fused import Fused
 
-        at = stretch(self.moving.everywhere)
+        at = as_slice(self.moving.everywhere)
         return Fused(self.program, self.variable, self.coefficient, at)
 
     def _read(self, operator: Jacobian) -> list[np.ndarray]:
-        """The arrays of the program, from the residuals if these are enough."""
+        """The arrays of the program, from the residuals where these suffice."""
         tape = undrawn(operator)
         found = self._reading(tape)
         if tape is not None and found is not None:
@@ -113,7 +120,7 @@ class Accumulated:
         return self.by_operators.of(self._held(operator))
 
     def _reading(self, tape: Filled | None) -> Reading | None:
-        """How the residuals of a point are read; None where they are not enough."""
+        """How the residuals at a point are read; None where they do not suffice."""
         form, found = self.by_tape or (None, None)
         if tape is None or found is None or tape.template is not form:
             return None
@@ -124,26 +131,116 @@ class Accumulated:
         return found if tape.read_by is found else None
 
     def _held(self, operator: Jacobian) -> dict[int, np.ndarray]:
-        operator = bare(operator)
+        operator = unwrap(operator)
         return held_by(operator.T if self.backward else operator)
 
 
 def held_by(operator: Jacobian) -> dict[int, np.ndarray]:
-    """The arrays of an operator, by numbers; a program holds none, and has its matrix instead."""
-    matrices = [part.matrix for part in parts_in(operator)]
+    """The arrays of an operator, by number, and the matrices of programs, which hold no arrays."""
+    matrices = [part.matrix for part in everything_in(operator) if isinstance(part, Part)]
     return {**dict(enumerate(operator.arrays())), **{-1 - k: m for k, m in enumerate(matrices)}}
 
 
-def parts_in(operator: Jacobian) -> Iterator[Part]:
-    """The parts of programs among the factors and terms of an operator."""
-    if isinstance(operator, Part):
-        yield operator
-    inner: Iterable[Jacobian] = ()
-    if isinstance(operator, Dag):
-        inner = (edge.operator for edge in operator.edges)
-    elif isinstance(operator, Composed):
-        inner = operator.factors
-    elif isinstance(operator, Sum):
-        inner = operator.terms
-    for part in inner:
-        yield from parts_in(part)
+class Symbolic:
+    """A sparse matrix with a known pattern, whose numbers a program computes.
+
+    The terms of row i are terms[indptr[i] : indptr[i + 1]], sorted by column, one for each place.
+    Indices have 32 bits where that is enough.
+    """
+
+    def __init__(
+        self, shape: tuple[int, int], indptr: np.ndarray, terms: Terms, program: Program
+    ) -> None:
+        self.shape, self.indptr, self.terms, self.program = shape, indptr, terms, program
+
+    def under(self, operator: Jacobian) -> Symbolic:
+        """operator · A, some rows at a time."""
+        E = self.program.entries(operator).by_row()
+        counts = np.diff(self.indptr)[E.columns]
+        parts: list[Symbolic | int] = [
+            self._under(E[some], counts[some], top, height)
+            for some, top, height in strips(E.rows, counts, operator.shape[0])
+        ]
+        return self.stacked(parts)
+
+    def _under(self, E: Terms, counts: np.ndarray, top: int, height: int) -> Symbolic:
+        """Rows of the product, where E holds the same rows of the left factor."""
+        k, at = expanded(self.indptr[E.columns], counts)
+        A = self.terms
+        variable = self.program.product(E.variable[k], A.variable[at])
+        coefficient = E.coefficient[k] * A.coefficient[at]
+        terms = Terms(E.rows[k] - top, A.columns[at], variable, coefficient)
+        return assembled((height, self.shape[1]), terms, self.program)
+
+    def plus(self, others: list[Symbolic]) -> Symbolic:
+        """A + B + …, some rows at a time."""
+        summands, m = (self, *others), self.shape[0]
+        height = max(1, m * STRIP // max(sum(len(A.terms) for A in summands), 1))
+        parts: list[Symbolic | int] = []
+        for top in range(0, max(m, 1), height):
+            stop = min(top + height, m)
+            terms = joined([A.part(top, stop).terms for A in summands])
+            parts.append(assembled((stop - top, self.shape[1]), terms, self.program))
+        return self.stacked(parts)
+
+    def part(self, start: int, stop: int) -> Symbolic:
+        """The rows from start to stop."""
+        first, last = self.indptr[start], self.indptr[stop]
+        held = self.terms[first:last]
+        terms = Terms(held.rows - start, held.columns, held.variable, held.coefficient)
+        indptr = self.indptr[start : stop + 1] - first
+        return Symbolic((stop - start, self.shape[1]), indptr, terms, self.program)
+
+    def stacked(self, parts: list[Symbolic | int]) -> Symbolic:
+        """Matrices of these columns, one below the other; a number stands for rows of zeros."""
+        blocks = [self._zeros(part) if isinstance(part, int) else part for part in parts]
+        if len(blocks) == 1:
+            return blocks[0]
+        counts = np.concatenate([np.diff(A.indptr) for A in blocks])
+        terms = joined([A.terms for A in blocks])
+        return in_rows((len(counts), self.shape[1]), counts, terms, self.program)
+
+    def _zeros(self, rows: int) -> Symbolic:
+        """No entries in so many rows."""
+        none = np.zeros(rows, np.int64)
+        return in_rows((rows, self.shape[1]), none, self.terms[:0], self.program)
+
+    @property
+    def T(self) -> Symbolic:
+        """The transpose, by the same program."""
+        A = self.terms
+        terms = Terms(A.columns, A.rows, A.variable, A.coefficient)
+        return assembled(self.shape[::-1], terms, self.program)
+
+
+def unit(n: int, program: Program) -> Symbolic:
+    """I."""
+    at = np.arange(n)
+    terms = Terms(at, at, np.zeros(n, np.int64), np.ones(n, program.dtype))
+    return assembled((n, n), terms, program)
+
+
+def assembled(shape: tuple[int, int], terms: Terms, program: Program) -> Symbolic:
+    """The matrix of some terms: sorted, terms at one place added up, known zeros left out."""
+    place = terms.rows * np.int64(shape[1]) + terms.columns
+    if not np.all(place[1:] > place[:-1]):
+        order = np.argsort(place, kind="stable")
+        place, terms = place[order], terms[order]
+        starts = np.flatnonzero(np.diff(place, prepend=-1))
+        if len(starts) < len(place):
+            numbers = program.total(terms.variable, terms.coefficient, starts)
+            terms = Terms(terms.rows[starts], terms.columns[starts], *numbers)
+    kept = np.flatnonzero((terms.variable != 0) | (terms.coefficient != 0))
+    terms = terms[kept] if len(kept) < len(terms) else terms
+    return in_rows(shape, np.bincount(terms.rows, minlength=shape[0]), terms, program)
+
+
+def in_rows(
+    shape: tuple[int, int], counts: np.ndarray, terms: Terms, program: Program
+) -> Symbolic:
+    """The matrix of sorted terms, `counts` of them in each row."""
+    narrow = np.int32 if max(*shape, program.length) < 2**31 else np.int64
+    rows = np.repeat(np.arange(shape[0], dtype=narrow), counts)
+    columns, variable = (a.astype(narrow, copy=False) for a in (terms.columns, terms.variable))
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    return Symbolic(shape, indptr, Terms(rows, columns, variable, terms.coefficient), program)

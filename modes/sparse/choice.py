@@ -1,36 +1,36 @@
-"""Choice: accumulate local matrices, or colour a pattern and take products; what costs less."""
+"""Choice: accumulate local matrices, or colour the pattern and take products: what costs less."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from scipy.sparse import csr_array, eye_array
+from scipy.sparse import csr_array, eye_array, vstack
 
 from ...jacobians import Jacobian
 from ...jacobians.errors import LimitError
+from ...jacobians.sparse import count, entries
 from ..elimination.cost import seconds
 from ..tape.template import Filled
 from .accumulated import Accumulated
-from .boolean import Boolean
 from .coloring import Coloring, best, coloring, cover, width
-from .estimate import Estimated, Tally
-from .products import Product
+from .program import Product
 from .sweep import swept
 
 LAID_OUT = 2e-8
-"""Seconds by which laying out a term takes longer than finding where it stands."""
+"""Seconds that laying out a term takes longer than finding its place."""
 
 COLORED = 1e-7
-"""Seconds for finding the colours, for each entry."""
+"""Seconds for each entry that finding the colours takes."""
 
 Fixed = Container[int] | None
 """The ids of the operators whose numbers never change; None for all of them."""
 
 
 class Method(Protocol):
-    """How the entries of J are found: in the order of `pattern`."""
+    """How the entries of J are found, in the order of `pattern`."""
 
     @property
     def pattern(self) -> csr_array[Any]:
@@ -40,13 +40,13 @@ class Method(Protocol):
         """Whether it works for an operator of the same structure."""
 
     def knows(self, tape: Filled | None) -> bool:
-        """Whether it works for the residuals of a point as well, whatever the operators are."""
+        """Whether the residuals at a point suffice, whatever the operators are."""
 
     def learn(self, operator: Jacobian, tape: Filled | None) -> None:
-        """Of an operator that fits, and of the residuals that it was made of."""
+        """Take note of an operator that fits, and of the residuals that it was made of."""
 
     def values(self, operator: Jacobian, out: np.ndarray | None = None) -> np.ndarray:
-        """The entries of an operator; into `out`, at least those that are not the same always."""
+        """The entries of an operator; into `out`, at least the entries that are not constant."""
 
 
 def method(
@@ -69,7 +69,7 @@ def method(
 
 
 def estimate(operator: Jacobian) -> tuple[float, float]:
-    """The terms of a sweep that finds all entries, and how many entries there are, about."""
+    """About how many terms a sweep for all entries has, and how many entries there are."""
     tally, n = Tally(), operator.shape[1]
     found = swept(operator, Estimated(n, n, n, tally))
     return tally.terms, found.entries
@@ -104,3 +104,74 @@ def colored(pattern: csr_array[Any], *, symmetric: bool) -> Coloring:
     bounds = {"column": width(pattern), "row": width(pattern.T)}
     bounds["bidirectional"] = best(pattern, cover(pattern))[0] + 2
     return coloring(pattern, min(bounds, key=lambda name: bounds[name]))
+
+
+@dataclass
+class Tally:
+    """How many products of two entries a sweep takes."""
+
+    terms: float = 0.0
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """So many entries in so many rows and columns, spread evenly."""
+
+    rows: int
+    columns: int
+    entries: float
+    tally: Tally
+
+    def under(self, operator: Jacobian) -> Estimated:
+        """operator · A: every entry of the operator multiplies a row of A."""
+        terms = count(operator) * self.entries / max(self.rows, 1)
+        self.tally.terms += terms
+        return self._with(operator.shape[0], terms)
+
+    def plus(self, others: list[Estimated]) -> Estimated:
+        """A + B + …"""
+        return self._with(self.rows, self.entries + sum(B.entries for B in others))
+
+    def part(self, start: int, stop: int) -> Estimated:
+        """The rows from start to stop."""
+        return self._with(stop - start, self.entries * (stop - start) / max(self.rows, 1))
+
+    def stacked(self, parts: list[Estimated | int]) -> Estimated:
+        """Matrices of these columns, one below the other; a number stands for rows of zeros."""
+        blocks = [self._with(part, 0) if isinstance(part, int) else part for part in parts]
+        return self._with(sum(B.rows for B in blocks), sum(B.entries for B in blocks))
+
+    def _with(self, rows: int, entries: float) -> Estimated:
+        return Estimated(rows, self.columns, min(entries, rows * self.columns), self.tally)
+
+
+class Boolean:
+    """A pattern; the zeros of an operator with fixed numbers are known to be zeros."""
+
+    def __init__(self, matrix: csr_array[Any], fixed: Fixed) -> None:
+        self.matrix, self.fixed = matrix, fixed
+
+    def under(self, operator: Jacobian) -> Boolean:
+        """operator · A."""
+        E = entries(operator)
+        if not E.held or self.fixed is None or id(operator) in self.fixed:
+            E = E.known()
+        local = csr_array((np.ones(len(E.rows), bool), (E.rows, E.columns)), operator.shape)
+        return Boolean(local @ self.matrix, self.fixed)
+
+    def plus(self, others: list[Boolean]) -> Boolean:
+        """A + B + …"""
+        return Boolean(sum((B.matrix for B in others), self.matrix), self.fixed)
+
+    def part(self, start: int, stop: int) -> Boolean:
+        """The rows from start to stop."""
+        return Boolean(self.matrix[start:stop], self.fixed)
+
+    def stacked(self, parts: list[Boolean | int]) -> Boolean:
+        """Matrices of these columns, one below the other; a number stands for rows of zeros."""
+        columns = self.matrix.shape[1]
+        blocks = [
+            csr_array((part, columns), dtype=bool) if isinstance(part, int) else part.matrix
+            for part in parts
+        ]
+        return Boolean(csr_array(vstack(blocks, format="csr")), self.fixed)

@@ -1,9 +1,13 @@
 """Coloring: few products from which every entry of a sparse matrix can be read.
 
 Columns that share no row are multiplied as one: J (e_i + e_j) holds both columns. Every entry is
-then read from one place, directly, or by an acyclic colouring solved for. Some rows may be read
-from products with Jᵀ instead, so that a full row does not force every column apart; in a symmetric
-matrix, J eᵢ is row i as well.
+then read from one place, or, with an acyclic colouring, solved for. Some rows may be read from
+products with Jᵀ instead, so that a full row does not force all columns apart. In a symmetric
+matrix, J eᵢ is row i as well: see `symmetric_coloring`.
+
+The columns are coloured in rounds, all vertices of a round at once: every vertex that comes before
+all its uncoloured neighbours takes the smallest free colour (Jones and Plassmann), vertices with
+many neighbours first. Regular grids are tried before that: i mod p often needs fewer colours.
 """
 
 from __future__ import annotations
@@ -19,23 +23,22 @@ from ...jacobians import Jacobian, prod_text
 from ...jacobians.arrays import wide
 from ...jacobians.errors import InputError
 from ..tape.template import Filled
-from .acyclic import Substitution, acyclic, substitution
-from .colors import colors
-from .star import coordinates, places, star
+from .program import expanded
+from .symmetric_coloring import Substitution, acyclic, coordinates, places, star, substitution
 
 TRIES = 16
-"""How many limits between full and other rows are compared, about."""
+"""About how many limits between full and other rows are compared."""
 
 Cost = Callable[[np.ndarray], int]
-"""How many products a choice of rows needs, at least."""
+"""The least number of products that a choice of rows needs."""
 
 
 @dataclass(frozen=True, repr=False)
 class Coloring:
     """`columns` and `rows` hold a colour for each, -1 where it has none; `at` says where to read.
 
-    Entry k of the pattern is at[k] in the products J @ V, then Jᵀ @ U, each product one row; with a
-    `substitution` it is at[k] in what that makes of the products.
+    Entry k of the pattern is at[k] in the products J @ V, then Jᵀ @ U, each product one row, or
+    at[k] of the solution that a `substitution` finds from them.
     """
 
     pattern: csr_array[Any]
@@ -51,7 +54,7 @@ class Coloring:
 
     @property
     def products(self) -> int:
-        """How many products it takes."""
+        """The number of products."""
         return int(self.columns.max(initial=-1) + self.rows.max(initial=-1)) + 2
 
     def __repr__(self) -> str:
@@ -66,15 +69,15 @@ class Coloring:
         return csr_array((read, self.pattern.indices, self.pattern.indptr), self.pattern.shape)
 
     def fits(self, operator: Jacobian) -> bool:
-        """A colouring is one for all operators of that pattern."""
+        """A colouring fits all operators with its pattern."""
         return True
 
     def knows(self, tape: Filled | None) -> bool:
-        """Products take operators."""
+        """Products need operators."""
         return False
 
     def learn(self, operator: Jacobian, tape: Filled | None) -> None:
-        """There is nothing to be learned of residuals."""
+        """Residuals tell nothing that products need."""
 
     def values(self, J: Jacobian, out: np.ndarray | None = None) -> np.ndarray:
         """The entries of J, in the order of the pattern."""
@@ -97,9 +100,10 @@ def indicator(color: np.ndarray) -> np.ndarray:
 def coloring(pattern: Any, partition: str = "column") -> Coloring:
     """A colouring of a sparse pattern: `"column"`, `"row"` or `"bidirectional"`.
 
-    For a symmetric one `"star"`, or `"symmetric"` for the better of star and of full columns first;
-    `"acyclic"` takes fewer products, from whose sums of entries it subtracts, so that rounding
-    errors add up. The pattern is a matrix, dense or sparse: `pattern(J)` is that of an operator.
+    For a symmetric pattern also `"star"`; `"symmetric"`, the better of a star colouring and of full
+    columns first; and `"acyclic"`, which takes fewer products and subtracts entries from their
+    sums, so that rounding errors add up. The pattern is a matrix, dense or sparse; `pattern(J)` is
+    the pattern of an operator.
 
     Shapes: the pattern is (m, n); the colours of the result are (n,) for columns and (m,) for rows.
     Raises `InputError` for an operator in the place of a pattern, and for an unknown `partition`.
@@ -120,17 +124,17 @@ def coloring(pattern: Any, partition: str = "column") -> Coloring:
 
 
 def by_columns(pattern: csr_array[Any]) -> Coloring:
-    """All by J @ V."""
+    """All entries from J @ V."""
     return bidirectional_with(pattern, np.zeros(pattern.shape[0], bool))
 
 
 def by_rows(pattern: csr_array[Any]) -> Coloring:
-    """All by Jᵀ @ U."""
+    """All entries from Jᵀ @ U."""
     return bidirectional_with(pattern, np.ones(pattern.shape[0], bool))
 
 
 def bidirectional(pattern: csr_array[Any]) -> Coloring:
-    """The fullest rows by Jᵀ @ U, the others by J @ V; how many, as few products need."""
+    """The fullest rows from Jᵀ @ U, the others from J @ V, split for the fewest products."""
     split = bidirectional_with(pattern, best(pattern, cover(pattern))[1])
     return min(by_columns(pattern), by_rows(pattern), split, key=lambda c: c.products)
 
@@ -141,7 +145,7 @@ def cover(pattern: csr_array[Any]) -> Cost:
 
 
 def bidirectional_with(pattern: csr_array[Any], full: np.ndarray) -> Coloring:
-    """The rows in `full` by Jᵀ @ U, the others by J @ V."""
+    """The rows in `full` from Jᵀ @ U, the others from J @ V."""
     (m, n), others = pattern.shape, np.flatnonzero(~full)
     columns, rows = np.full(n, -1), np.full(m, -1)
     used = np.flatnonzero(np.diff(pattern[others].tocsc().indptr))
@@ -163,7 +167,7 @@ def symmetric(pattern: csr_array[Any]) -> Coloring:
 
 
 def by_star(pattern: csr_array[Any]) -> Coloring:
-    """A star colouring: that of the columns is one, a greedy one has mostly fewer colours."""
+    """A star colouring: by columns, or a greedy one, which mostly has fewer colours."""
     found = [colors(pattern), star(pattern)]
     columns = min((c for c in found if c is not None), key=lambda c: int(c.max(initial=-1)))
     none = np.full_like(columns, -1)
@@ -180,7 +184,7 @@ def by_acyclic(pattern: csr_array[Any]) -> Coloring:
 
 
 def symmetric_with(pattern: csr_array[Any], hubs: np.ndarray) -> Coloring:
-    """The columns of the hubs whole, those of the others without the rows of the hubs.
+    """The columns of the hubs whole, and the other columns without the rows of the hubs.
 
     Entry (i, j) is read from column j, or from column i as entry (j, i).
     """
@@ -216,3 +220,73 @@ def best(pattern: csr_array[Any], cost: Cost) -> tuple[int, np.ndarray]:
 def width(pattern: Any) -> int:
     """The most entries in a row: no colouring of the columns has fewer colours."""
     return int(np.diff(pattern.tocsr().indptr).max(initial=0))
+
+
+PERIODS = 8
+"""How many more colours than the lower bound a periodic colouring may have."""
+
+MEETINGS = 2 * 10**8
+"""With more pairs of columns in common rows than this, every column has its own colour."""
+
+
+def colors(pattern: csr_array[Any]) -> np.ndarray:
+    """A colour for every column, so that columns of one colour share no row.
+
+    >>> colors(csr_array(np.array([[1, 1, 0], [0, 1, 1]], bool)))
+    array([0, 1, 0])
+    """
+    pattern = pattern[:, :]
+    n, widest = pattern.shape[1], int(np.diff(pattern.indptr).max(initial=0))
+    pairs = np.square(np.diff(pattern.indptr).astype(float)).sum()
+    if widest == n or pairs > MEETINGS:
+        return np.arange(n)
+    start, end = conflicts(pattern)
+    periodic = period(np.abs(end - start), max(widest, 1), n)
+    return np.arange(n) % periodic if periodic else rounds(start, end, n)
+
+
+def conflicts(pattern: csr_array[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """The pairs of different columns that share a row, both ways round, sorted by the first."""
+    shared = csr_array(pattern.T.tocsr() @ pattern)
+    columns = np.arange(pattern.shape[1], dtype=shared.indices.dtype)
+    start = np.repeat(columns, np.diff(shared.indptr))
+    other = start != shared.indices
+    return start[other], shared.indices[other]
+
+
+def period(distances: np.ndarray, least: int, n: int) -> int | None:
+    """The smallest p not far above `least` that divides no distance between conflicting columns."""
+    present = np.zeros(max(n, 1), bool)
+    present[distances] = True
+    found = np.flatnonzero(present)
+    return next((p for p in range(least, least + PERIODS) if np.all(found % p)), None)
+
+
+def rounds(start: np.ndarray, end: np.ndarray, n: int) -> np.ndarray:
+    """A greedy colouring of the graph with these edges, sorted by `start` and both ways round."""
+    degree = np.bincount(start, minlength=n)
+    indptr = np.concatenate([[0], np.cumsum(degree)])
+    before = np.empty(n, np.int64)
+    before[np.lexsort((np.random.default_rng(0).random(n), degree))] = np.arange(n)
+    color = np.full(n, -1)
+    waiting, a, b = np.arange(n), start, end
+    while len(waiting):
+        first = np.ones(n, bool)
+        first[a[before[a] < before[b]]] = False
+        chosen = waiting[first[waiting]]
+        color[chosen] = smallest_free(chosen, indptr, end, color)
+        waiting = waiting[color[waiting] < 0]
+        open_ = (color[a] < 0) & (color[b] < 0)
+        a, b = a[open_], b[open_]
+    return color
+
+
+def smallest_free(
+    chosen: np.ndarray, indptr: np.ndarray, end: np.ndarray, color: np.ndarray
+) -> np.ndarray:
+    """The smallest colour that no neighbour has, for every chosen vertex."""
+    row, at = expanded(indptr[chosen], np.diff(indptr)[chosen])
+    taken = np.zeros((len(chosen), color.max() + 3), bool)
+    taken[row, color[end[at]]] = True
+    taken[:, -1] = False  # where the uncoloured neighbours, of colour -1, were noted
+    return np.argmin(taken[:, :-1], axis=1)

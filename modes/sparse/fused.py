@@ -1,7 +1,7 @@
 """Fused: a program of numbers as loops that numba compiles, for a J that is compiled for numba.
 
 Every stage is a loop over the numbers that it makes. Stages of one length that read each other
-number by number share one, and what nobody reads outside of it is never written down.
+number by number share a loop, and numbers that no other loop reads are never stored.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import numba
 import numpy as np
 
 from ..products.numba.kernels import compiled, reading_type
-from .program import IN_X, Program, meets
+from .program import IN_X, Program, overlaps
 from .stages import Added, Index, Multiplied, Numbers, Spread, Stage
 
 
 class Loop:
-    """A loop over so many numbers.
+    """A loop over `length` numbers.
 
-    `made` are the stretches of x that its lines compute, `busy` all those that they write.
+    `made` are the ranges of x that its lines compute, `busy` all ranges that they write.
     """
 
     def __init__(self, length: int) -> None:
@@ -28,8 +28,8 @@ class Loop:
         self.made, self.busy = list[slice](), list[slice]()
 
     def takes(self, length: int, reads: Iterable[Index]) -> bool:
-        """Whether what reads these may be in it: of what it writes, number by number alone."""
-        met = (r for r in reads if any(meets(r, (b.start, b.stop)) for b in self.busy))
+        """Whether a line may join: it must read `busy` ranges entry by entry."""
+        met = (r for r in reads if any(overlaps(r, (b.start, b.stop)) for b in self.busy))
         alone = all(isinstance(r, slice) and r in self.made for r in met)
         return length == self.length and alone
 
@@ -57,7 +57,7 @@ class Fused:
         self.program.done(x)
 
     def _text(self) -> Iterable[str]:
-        """The function, where what is read in another loop is written down."""
+        """The function; only numbers that another loop reads are stored in x."""
         names = [f"a{k}" for k in range(len(self.program.read))]
         names += [f"h{k}" for k in range(len(self.held))]
         yield f"def loop(x, {', '.join(names)}, y):"
@@ -65,7 +65,7 @@ class Fused:
             yield f"    for i in prange({loop.length}):"
             yield from (f"        {line}" for line in loop.lines)
             for made in loop.made:
-                if any(meets(index, (made.start, made.stop)) for index in self.read):
+                if any(overlaps(index, (made.start, made.stop)) for index in self.read):
                     yield f"        x[{made.start} + i] = t{made.start}"
 
     def _loop(self, length: int, reads: Iterable[Index]) -> Loop:
@@ -96,7 +96,7 @@ class Fused:
             self._add(stage, n)
 
     def _add(self, stage: Added, n: int) -> None:
-        """The terms that not every sum has."""
+        """The terms that only some of the sums have."""
         for rows, variables, coefficient in stage.rounds:
             if length_of(rows) < n:
                 self.read.append(stage.made)
@@ -115,7 +115,7 @@ class Fused:
         yield f"    total += {numbers}[p] * x[{at}[p]]"
 
     def _entry(self, index: Index) -> str:
-        """An entry of x: just computed, or where it is read."""
+        """An entry of x: just computed in this loop, or read from its place."""
         if isinstance(index, slice):
             if index in self.loops[-1].made:
                 return f"t{index.start}"

@@ -1,4 +1,4 @@
-"""Plans: what is known of the sparse Jacobians of a model at all points."""
+"""Plans: what the sparse Jacobians of a model have in common at all points."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ..linearization import Linearization
 from ..tape.mold import mold_of
 from ..tape.reuse import stale_between
 from .choice import Method, method
-from .products import products
+from .program import products
 from .sweep import everything_in
 
 PLANS: dict[int, dict[Any, Plan]] = {}
-"""id of a route -> (rows, columns, side) -> the plan that was made last."""
+"""id of a route -> (codomain, domain, transposed, symmetric) -> the last plan."""
 
 
 class Plan:
-    """How the sparse Jacobian is found, and what must be the same for that at another point."""
+    """How the sparse Jacobian is found, and what must be the same at another point."""
 
     def __init__(self, J: Linearization, limit: int, *, symmetric: bool) -> None:
         tape, constant = J.tape, constants(J)
@@ -37,7 +37,7 @@ class Plan:
         self.method.learn(J.dag, tape)
 
     def fits(self, J: Linearization) -> bool:
-        """Whether nothing but numbers that may change differs at another point."""
+        """Whether J, at another point, differs in nothing but numbers that may change."""
         tape = J.tape
         if self.method.knows(tape):
             return True
@@ -58,7 +58,7 @@ class Plan:
         return True
 
     def _molds(self, dag: Dag) -> Any:
-        """What decides the skeleton where all that moves comes from molds; else None."""
+        """What decides the skeleton where all varying operators come from molds; else None."""
         molds = [mold_of(e.operator) for k, e in enumerate(dag.edges) if k not in self.fixed]
         ends = [(e.start, e.end) for e in dag.edges]
         return None if None in molds else (dag.shapes, dag.sources, dag.sinks, ends, molds)
@@ -70,7 +70,7 @@ class Plan:
 
 
 def plan(J: Linearization, limit: int, *, symmetric: bool) -> Plan:
-    """The plan for J: that of another point of the same model where it fits."""
+    """The plan for J: the plan of another point of the same model where it fits."""
     known = PLANS.get(id(J.route))
     if known is None:
         known = PLANS[id(J.route)] = {}
@@ -83,7 +83,7 @@ def plan(J: Linearization, limit: int, *, symmetric: bool) -> Plan:
 
 
 def constants(J: Linearization) -> set[int]:
-    """The ids of the edges' operators that no input of the model has a part in."""
+    """The ids of the edges' operators that depend on no input of the model."""
     steps = J.route.model.steps
     stale, known = stale_between(steps, J.point, {}), set(map(id, steps))
     kept = (e.blocks.values() for e in J.entries
@@ -97,7 +97,7 @@ def equal(J: Jacobian, K: Jacobian) -> bool:
 
 
 def skeleton(thing: Any, *, whole: bool = False) -> Any:
-    """What decides where the entries of an operator stand; `whole`: its floating numbers too."""
+    """What decides where the entries of an operator stand; with `whole`, its numbers too."""
     if isinstance(thing, np.ndarray):
         told = whole or thing.dtype.kind not in "fV"
         return thing.shape, thing.dtype, thing.tobytes() if told else None
@@ -113,6 +113,6 @@ def skeleton(thing: Any, *, whole: bool = False) -> Any:
 
 
 def _held(named: Mapping[str, Any], whole: bool) -> Iterator[tuple[str, Any]]:
-    """The skeletons of what has a name, but for what is derived: the transpose, private parts."""
+    """The skeletons of attributes by name, without the transpose and private ones."""
     kept = (name for name in sorted(named) if name != "T" and not name.startswith("_"))
     return ((name, skeleton(named[name], whole=whole)) for name in kept)

@@ -1,33 +1,37 @@
 """Program: the numbers of a sparse Jacobian, from the arrays that its operators hold.
 
 Every entry is coefficient · x[variable]. x[0] = 1 is the variable of the constants, then come the
-arrays that change with the point, then what stages compute of those before: products of two
-variables, and sums of several. Where the entries stand, and all that is constant, was worked out
-once; at another point only x is computed anew.
+arrays that change with the point, then the numbers that stages compute from earlier variables:
+products of two variables, and sums of several. Places and constants are worked out once; at another
+point only x is computed anew.
+
+`Terms` are entries in coordinates, `Reading` says from which arrays at a point a program reads, and
+`products` finds tensors that the model computes by Mul and that the program can use: in the
+derivative of u ∘ u ∘ u stands u ∘ u, twice as a product of two residuals and once as a residual.
+As one variable, the three are 3 u².
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...jacobians import Jacobian
+from ...jacobians import Diagonal, Jacobian
 from ...jacobians.arrays import size
 from ...jacobians.errors import LimitError
 from ...jacobians.sparse import entries
-from .products import Product
-from .reading import Key, identity
+from ..tape.record import Entry
 from .stages import Index, Multiplied, Stage, added
-from .terms import Terms
 
 KEPT = 2**24
-"""Bytes of room for variables that are kept from one point to the next."""
+"""Room for variables up to so many bytes is kept from one point to the next."""
 
 IN_X = -1
-"""Where x itself stands in the list of all arrays."""
+"""The index of x itself in the list of all arrays."""
 
 
 class Program:
@@ -52,7 +56,7 @@ class Program:
         self._idle: deque[np.ndarray] = deque()
 
     def entries(self, operator: Jacobian) -> Terms:
-        """The entries of an operator that is no composite."""
+        """The entries of an operator that is not composed of others."""
         E = entries(operator)
         if not E.held or self.fixed is None or id(operator) in self.fixed:
             E = E.known()
@@ -62,7 +66,7 @@ class Program:
         return Terms(E.rows, E.columns, variable, np.broadcast_to(E.weights, E.rows.shape))
 
     def start(self, key: Key) -> int:
-        """Where an array of this identity stands in x; the same one stands there once."""
+        """Where the array of this identity starts in x, which holds each array once."""
         if key not in self.starts:
             self.starts[key] = self._multiplied(key) if key in self.products else self._read(key)
         return self.starts[key]
@@ -78,7 +82,7 @@ class Program:
         return int(self.multiplied(left, right)[0])
 
     def product(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """The variables left · right, other ones where neither is constant."""
+        """The variables left · right; new ones where neither factor is constant."""
         product = np.maximum(left, right).astype(np.int64, copy=False)
         new = np.flatnonzero(np.minimum(left, right))
         if len(new):
@@ -87,7 +91,7 @@ class Program:
         return product
 
     def known(self, left: np.ndarray, right: np.ndarray) -> np.ndarray | None:
-        """The variables left · right where they stand in the product of two arrays."""
+        """The variables left · right where they are entries of a known product of two arrays."""
         for product, (a, b) in self.products.items():
             for first, second in ((a, b), (b, a)):
                 at, same = self.places(left, first), self.places(right, second)
@@ -130,14 +134,14 @@ class Program:
         return slice(self.length - n, self.length)
 
     def close(self, reads: Iterable[Index]) -> None:
-        """All stages are known, and what is read of x afterwards: which arrays need a copy in x.
+        """Decide which arrays need a copy in x, when all stages and later reads of x are known.
 
-        A stretch of one array is read where it is; an index, or what spans several, in x.
+        A range of one array is read from the array; an index, or a range over several, from x.
         """
         spans = [(span.start, span.stop) for span in self.read.values()]
         indices = [*(read for stage in self.stages for read in stage.reads), *reads]
         for index in indices:
-            touched = [k for k, span in enumerate(spans) if meets(index, span)]
+            touched = [k for k, span in enumerate(spans) if overlaps(index, span)]
             if isinstance(index, slice) and len(touched) == 1 and inside(index, spans[touched[0]]):
                 start = spans[touched[0]][0]
                 where = slice(index.start - start, index.stop - start)
@@ -148,18 +152,18 @@ class Program:
             self._write_over(stage, indices)
 
     def _write_over(self, stage: Stage, indices: Iterable[Index]) -> None:
-        """What nobody else reads has the room that the numbers of a stage take."""
-        made, over = stage.made, stage.over
+        """Let a stage overwrite its operand where nothing else reads it."""
+        made, over = stage.made, stage.overwrites
         if over is None or all(over != before.made for before in self.stages):
             return
-        readers = sum(meets(index, (over.start, over.stop)) for index in indices)
-        others = (index for index in indices if meets(index, (made.start, made.stop)))
+        readers = sum(overlaps(index, (over.start, over.stop)) for index in indices)
+        others = (index for index in indices if overlaps(index, (made.start, made.stop)))
         if readers == 1 and all(isinstance(index, slice) and index == made for index in others):
             place = self.direct.get((over.start, over.stop), (IN_X, over))
             self.direct[made.start, made.stop] = place
 
     def run(self, arrays: Iterable[np.ndarray]) -> Variables:
-        """All variables, where the arrays have these values, in room that `done` takes back."""
+        """All variables for some values of the arrays, in room that `done` takes back."""
         x, flat = self.room(arrays)
         variables = Variables(x, [*flat, x], self.direct)
         for stage in self.stages:
@@ -167,7 +171,7 @@ class Program:
         return variables
 
     def room(self, arrays: Iterable[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Room for all variables, with those that must be copied, and the arrays as vectors."""
+        """Room for all variables, with the arrays that need a copy, and all arrays as vectors."""
         flat = [np.ascontiguousarray(array, self.dtype).reshape(-1) for array in arrays]
         try:
             x = self._idle.pop()  # without asking first: another thread may take the last one
@@ -180,13 +184,13 @@ class Program:
         return x, flat
 
     def done(self, x: np.ndarray) -> None:
-        """The room may be used again, if it is not so large that it had better be given back."""
+        """Keep the room for the next run, unless it is large."""
         if x.nbytes <= KEPT:
             self._idle.append(x)
 
 
 class Variables:
-    """The numbers x, some in the arrays that they come from, some in the room of others."""
+    """The numbers x, some of which lie in their own array or in the room of another variable."""
 
     def __init__(
         self, x: np.ndarray, flat: list[np.ndarray],
@@ -207,8 +211,8 @@ def size_of(key: Key) -> int:
     return size(shape)
 
 
-def meets(index: Index, span: tuple[int, int]) -> bool:
-    """Whether an index reads something between two places."""
+def overlaps(index: Index, span: tuple[int, int]) -> bool:
+    """Whether an index reads anything between two places."""
     start, stop = span
     if isinstance(index, slice):
         return bool(index.start < stop and start < index.stop)
@@ -216,7 +220,7 @@ def meets(index: Index, span: tuple[int, int]) -> bool:
 
 
 def inside(index: slice, span: tuple[int, int]) -> bool:
-    """Whether a stretch lies between two places."""
+    """Whether a range lies between two places."""
     return bool(span[0] <= index.start and index.stop <= span[1])
 
 
@@ -228,3 +232,146 @@ def check_length(variables: int, dtype: np.dtype[Any], limit: int) -> None:
             f"accumulating the sparse Jacobian takes {need} bytes of intermediate numbers, more "
             f"than the limit of {limit}: keep it lazy, take a block, or raise tosparse(limit=...)"
         )
+
+
+STRIP = 2**21
+"""Terms that are laid out at a time, about a hundred bytes each."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """A[rows[k], columns[k]] += coefficient[k] · x[variable[k]]."""
+
+    rows: np.ndarray
+    columns: np.ndarray
+    variable: np.ndarray
+    coefficient: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: Any) -> Terms:
+        return Terms(
+            self.rows[index], self.columns[index], self.variable[index], self.coefficient[index]
+        )
+
+    def by_row(self) -> Terms:
+        """The same, sorted by row."""
+        in_order = np.all(self.rows[1:] >= self.rows[:-1])
+        return self if in_order else self[np.argsort(self.rows, kind="stable")]
+
+
+def joined(parts: list[Terms]) -> Terms:
+    """All terms, one part after the other."""
+    return Terms(
+        np.concatenate([t.rows for t in parts]), np.concatenate([t.columns for t in parts]),
+        np.concatenate([t.variable for t in parts]), np.concatenate([t.coefficient for t in parts]),
+    )  # fmt: skip
+
+
+def expanded(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Ranges of `counts` places from `starts`: for every place its range, and the place itself.
+
+    >>> expanded(np.array([5, 0]), np.array([2, 1]))
+    (array([0, 0, 1]), array([5, 6, 0]))
+    """
+    if np.all(counts == 1):
+        return np.arange(len(counts)), starts
+    owner = np.repeat(np.arange(len(counts)), counts)
+    before = np.cumsum(counts) - counts
+    return owner, np.arange(len(owner)) + (starts - before)[owner]
+
+
+def strips(rows: np.ndarray, counts: np.ndarray, m: int) -> Iterator[tuple[slice, int, int]]:
+    """Cut entries, sorted by row, into strips of about `STRIP` terms.
+
+    Yields the entries of each strip of rows, its first row, and its number of rows.
+    """
+    ends = np.cumsum(counts)
+    full = np.searchsorted(ends, np.arange(STRIP, ends[-1] if len(ends) else 0, STRIP))
+    tops = np.unique([0, *rows[full], m])
+    cuts = np.searchsorted(rows, tops)
+    for k in range(max(len(tops) - 1, 1)):
+        last = min(k + 1, len(tops) - 1)
+        yield slice(cuts[k], cuts[last]), int(tops[k]), int(tops[last] - tops[k])
+
+
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The names of the arrays that are read, and which of these are the same array."""
+
+    first: tuple[Any, ...]
+    names: tuple[Any, ...]
+    aliases: tuple[int, ...]
+
+    def fits(self, arrays: Mapping[Any, np.ndarray]) -> bool:
+        """Whether the same arrays coincide as before."""
+        return aliases(identity(arrays[name]) for name in self.names) == self.aliases
+
+    def of(self, arrays: Mapping[Any, np.ndarray]) -> list[np.ndarray]:
+        """The arrays that are read, each once."""
+        return [arrays[name] for name in self.first]
+
+
+def reading(wanted: Collection[Key], arrays: Mapping[Any, np.ndarray]) -> Reading | None:
+    """How to read the arrays of some identities; None where one is missing."""
+    keys = {name: key for name, array in arrays.items() if (key := identity(array)) in wanted}
+    first: dict[Key, Any] = {}
+    for name, key in keys.items():
+        first.setdefault(key, name)
+    if len(first) < len(wanted):
+        return None
+    return Reading(tuple(first[key] for key in wanted), tuple(keys), aliases(keys.values()))
+
+
+def identity(array: np.ndarray) -> Key:
+    """A key that two views of the same numbers in the same order share."""
+    return array.__array_interface__["data"][0], array.shape, array.strides, array.dtype
+
+
+def aliases(keys: Iterable[Any]) -> tuple[int, ...]:
+    """For every key the number of the first equal one.
+
+    >>> aliases("abca")
+    (0, 1, 2, 0)
+    """
+    first: dict[Any, int] = {}
+    return tuple(first.setdefault(key, k) for k, key in enumerate(keys))
+
+
+class Product(NamedTuple):
+    """left ∘ right = product, known by their identities."""
+
+    left: Key
+    right: Key
+    product: Key
+
+
+def products(entries: Iterable[Entry]) -> list[Product]:
+    """The products of a model whose factors and result its own operators hold."""
+    made = [entry for entry in entries if entry.step.op_type == "Mul" and not entry.step.domain]
+    held = {name: array for entry in made for name, array in factors(entry)}
+    named = ((*entry.step.inputs, *entry.step.outputs) for entry in made)
+    found = ([held[name] for name in names if name in held] for names in named)
+    return [Product(*map(identity, three))
+            for three in found if len(three) == 3 and is_product(*three)]  # fmt: skip
+
+
+def factors(entry: Entry) -> Iterator[tuple[str, np.ndarray]]:
+    """The operands of z = x y by name, as far as ∂z/∂x = diag(y) and ∂z/∂y = diag(x) hold them."""
+    x, y = map(str, entry.step.inputs)
+    for name, slot in ((y, (0, 0)), (x, (0, 1))):
+        block: Jacobian | None = entry.blocks.get(slot)
+        if isinstance(block, Diagonal):
+            yield name, block.d
+
+
+def is_product(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> bool:
+    """Whether a ∘ b = c entry by entry: a rule of the user's own may hold other arrays."""
+    if not (a.shape == b.shape == c.shape and a.dtype == b.dtype == c.dtype and c.size):
+        return False
+    with np.errstate(all="ignore"):
+        return np.array_equal(a * b, c, equal_nan=True)

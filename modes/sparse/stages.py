@@ -1,7 +1,15 @@
-"""Stages: the few vectorised steps that a program of numbers is made of."""
+"""Stages: the few vectorised steps of a program of numbers, and scattering its results.
+
+`Scatter` writes numbers to places that mostly follow each other in equal steps. The diagonals of a
+stencil's matrix do: the rows of the grid are alike. Such places are written through a strided view,
+which is several times as fast as an index array.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice, pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,24 +19,24 @@ Index = np.ndarray | slice
 Numbers = np.ndarray | float
 
 ROUNDS = 8
-"""Sums of up to so many terms are computed term by term; longer ones by a sparse product."""
+"""Sums of up to so many terms are computed term by term, longer sums by a sparse product."""
 
 
 class Variables(Protocol):
-    """The numbers x, of which those of an array may lie in the array."""
+    """The numbers x, some of which may lie in the arrays that they come from."""
 
     def __getitem__(self, index: Index) -> np.ndarray: ...
 
 
 class Stage(Protocol):
-    """Computes a stretch of x from what stands before it."""
+    """Computes a range of x from the numbers before it."""
 
     reads: tuple[Index, ...]
     made: slice
 
     @property
-    def over(self) -> slice | None:
-        """The stretch that may be written over, number by number, by what is made of it."""
+    def overwrites(self) -> slice | None:
+        """The range that the result may overwrite, number by number."""
 
     def __call__(self, x: Variables) -> None: ...
 
@@ -37,11 +45,11 @@ class Multiplied:
     """x[made] = x[left] ∘ x[right]."""
 
     def __init__(self, left: np.ndarray, right: np.ndarray, made: slice) -> None:
-        self.left, self.right, self.made = stretch(left), stretch(right), made
+        self.left, self.right, self.made = as_slice(left), as_slice(right), made
         self.reads: tuple[Index, ...] = (self.left, self.right)
 
     @property
-    def over(self) -> slice | None:
+    def overwrites(self) -> slice | None:
         return self.left if isinstance(self.left, slice) else None
 
     def __call__(self, x: Variables) -> None:
@@ -49,9 +57,9 @@ class Multiplied:
 
 
 class Added:
-    """x[made] = constant + Σᵣ cᵣ ∘ x[vᵣ], where each round holds a term of many sums.
+    """x[made] = constant + Σᵣ cᵣ ∘ x[vᵣ], where each round adds one term to many sums.
 
-    The first one writes the sums where it holds a term of all: with a factor, or with the constant.
+    The first round writes the sums where it has a term of all of them.
     """
 
     def __init__(
@@ -61,13 +69,13 @@ class Added:
         self.reads: tuple[Index, ...] = tuple(variables for _, variables, _ in rounds)
 
     @property
-    def over(self) -> slice | None:
+    def overwrites(self) -> slice | None:
         _, variables, _ = self.rounds[0]
         return variables if self.whole and isinstance(variables, slice) else None
 
     @property
     def whole(self) -> bool:
-        """Whether the first round holds a term of all sums."""
+        """Whether the first round has a term of all sums."""
         rows, made = self.rounds[0][0], self.made
         return isinstance(rows, slice) and rows.stop - rows.start == made.stop - made.start
 
@@ -93,7 +101,7 @@ class Spread:
     def __init__(self, constant: Numbers, matrix: csr_array[Any], made: slice) -> None:
         self.constant, self.matrix, self.made = constant, matrix, made
         self.reads: tuple[Index, ...] = (slice(0, made.start),)
-        self.over: slice | None = None
+        self.overwrites: slice | None = None
 
     def __call__(self, x: Variables) -> None:
         x[self.made][:] = self.constant + self.matrix @ x[slice(0, self.made.start)]
@@ -108,17 +116,17 @@ def accumulate(total: np.ndarray, rows: Index, coefficient: Numbers, x: np.ndarr
 
 
 def signed(coefficient: Numbers) -> np.ufunc:
-    """a + cb for a sign c, as one call."""
+    """a + c b for a sign c, as one call."""
     return np.add if coefficient == 1 else np.subtract
 
 
 def is_zero(constant: Numbers) -> bool:
-    """Whether it need not be added."""
+    """Whether a constant is zero throughout."""
     return isinstance(constant, float) and constant == 0
 
 
 def is_sign(coefficient: Numbers) -> bool:
-    """Whether it is 1 or -1 throughout, which costs no multiplication."""
+    """Whether a coefficient is 1 or -1 throughout, which needs no multiplication."""
     return isinstance(coefficient, float) and abs(coefficient) == 1
 
 
@@ -137,7 +145,7 @@ def added(
         matrix = csr_array((coefficient, variable, indptr), (n, made.start))
         return Spread(uniform(constant.astype(coefficient.dtype)), matrix, made)
     rounds = [
-        (stretch(row[r]), stretch(variable[r]), uniform(coefficient[r]))
+        (as_slice(row[r]), as_slice(variable[r]), uniform(coefficient[r]))
         for r in (np.flatnonzero(place == k) for k in range(place.max() + 1))
     ]
     shift = uniform(constant)
@@ -146,16 +154,16 @@ def added(
 
 
 def scaled(coefficient: Numbers, x: np.ndarray) -> np.ndarray:
-    """coefficient ∘ x, for nothing where that is x."""
+    """coefficient ∘ x, without a copy where the coefficient is 1."""
     return x if isinstance(coefficient, float) and coefficient == 1 else coefficient * x
 
 
-def stretch(index: np.ndarray) -> Index:
-    """Consecutive positions as a slice, which is a view where an index array is a copy.
+def as_slice(index: np.ndarray) -> Index:
+    """Consecutive positions as a slice, because a slice gives a view and an index array a copy.
 
-    >>> stretch(np.array([3, 4, 5]))
+    >>> as_slice(np.array([3, 4, 5]))
     slice(3, 6, None)
-    >>> stretch(np.array([3, 5]))
+    >>> as_slice(np.array([3, 5]))
     array([3, 5], dtype=int32)
     """
     first, n = int(index[0]) if len(index) else 0, len(index)
@@ -166,5 +174,101 @@ def stretch(index: np.ndarray) -> Index:
 
 
 def uniform(numbers: np.ndarray) -> Numbers:
-    """One number where all are that one."""
+    """A single number where all numbers are equal."""
     return float(numbers[0]) if len(numbers) and np.all(numbers == numbers[0]) else numbers
+
+
+LONG, PLATES = 16, 8
+"""The shortest run of equal steps that counts, and the most plates."""
+
+
+@dataclass(frozen=True)
+class Plate:
+    """Equal runs in equal steps: places start + i·down + j·step of numbers first + i·skip + j."""
+
+    start: int
+    first: int
+    shape: tuple[int, int]
+    down: int
+    step: int
+    skip: int
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """Which numbers are written."""
+        rows, columns = np.arange(self.shape[0]), np.arange(self.shape[1])
+        return self.first + np.add.outer(self.skip * rows, columns)
+
+    @property
+    def places(self) -> np.ndarray:
+        """Where they are written."""
+        rows, columns = np.arange(self.shape[0]), np.arange(self.shape[1])
+        return self.start + np.add.outer(self.down * rows, self.step * columns)
+
+    def write(self, numbers: np.ndarray, into: np.ndarray) -> None:
+        """into[places] = numbers."""
+        item = into.itemsize
+        target = np.ndarray(
+            self.shape, into.dtype, into, self.start * item, (self.down * item, self.step * item)
+        )
+        source = np.ndarray(
+            self.shape, numbers.dtype, numbers, self.first * item, (self.skip * item, item)
+        )
+        target[...] = source
+
+
+class Scatter:
+    """into[at] = numbers, for places `at` that are known beforehand."""
+
+    def __init__(self, at: np.ndarray) -> None:
+        self.plates = list(islice(plates(at), PLATES + 1))
+        if len(self.plates) > PLATES:
+            self.plates = []
+        self.count, covered = len(at), np.zeros(len(at), bool)
+        for plate in self.plates:
+            covered[plate.numbers.ravel()] = True
+        self.rest = as_slice(np.flatnonzero(~covered))
+        self.at = as_slice(at[self.rest])
+
+    @property
+    def everywhere(self) -> np.ndarray:
+        """All places, one after the other."""
+        at = np.empty(self.count, np.int64)
+        at[self.rest] = np.r_[self.at]
+        for plate in self.plates:
+            at[plate.numbers] = plate.places
+        return at
+
+    def write(self, numbers: np.ndarray, into: np.ndarray) -> None:
+        """into[at] = numbers, both contiguous and of one dtype."""
+        for plate in self.plates:
+            plate.write(numbers, into)
+        into[self.at] = numbers[self.rest]
+
+
+def plates(at: np.ndarray) -> Iterator[Plate]:
+    """The long runs of equal steps; equal runs at equal distances are one plate."""
+    steps = np.diff(at)
+    heads = np.flatnonzero(np.diff(steps, prepend=steps[:1] - 1))
+    lengths = np.diff(heads, append=len(steps)) + 1
+    heads, lengths = heads[lengths >= LONG], lengths[lengths >= LONG]
+    kinds = np.stack([lengths, steps[heads]], axis=1).tolist()
+    spots = np.stack([at[heads], heads], axis=1).tolist()
+    while kinds:
+        n = alike(kinds, spots)
+        (length, step), (start, first) = kinds[0], spots[0]
+        down, skip = (spots[1][0] - start, spots[1][1] - first) if n > 1 else (0, 0)
+        yield Plate(start, first, (n, length), down, step, skip)
+        kinds, spots = kinds[n:], spots[n:]
+
+
+def alike(kinds: list[list[int]], spots: list[list[int]]) -> int:
+    """How many of the first runs have equal lengths, steps and distances."""
+    gaps = ([b - a for a, b in zip(*pair, strict=True)] for pair in pairwise(spots))
+    same = (kind == kinds[0] for kind in kinds[1:])
+    first: list[int] | None = None
+    for n, (gap, fits) in enumerate(zip(gaps, same, strict=True), 1):
+        first = first or gap
+        if not fits or gap != first:
+            return n
+    return len(kinds)

@@ -1,7 +1,7 @@
 """Sweep: an operator applied to a sparse matrix, as `_apply` does to a vector.
 
-What a sparse matrix is, is left open: one with symbolic numbers, one of booleans, or an estimate
-of how many entries there would be. Composites are taken apart; `under` has the rest.
+The matrix may hold symbolic numbers or booleans, or only estimate how many entries there would be.
+Composites are taken apart here; a matrix has a method `under` for all other operators.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any, Protocol, Self
 
 from ...jacobians import Block, Cast, Dag, Identity, Jacobian, Product, Reshape, Sum, size
 from ...jacobians.progress import counted
-from .faces import bare
+from .unwrap import unwrap
 
 
 class Matrix(Protocol):
-    """A sparse matrix: what a sweep needs of it."""
+    """What a sweep needs of a sparse matrix."""
 
     def under(self, operator: Jacobian) -> Self:
-        """operator · A for an operator that is no composite."""
+        """operator · A for an operator that is not composed of others."""
 
     def plus(self, others: list[Self]) -> Self:
         """A + B + …"""
@@ -36,7 +36,7 @@ class Matrix(Protocol):
 @singledispatch
 def swept(operator: Jacobian, A: Any) -> Any:
     """operator · A."""
-    behind = bare(operator)
+    behind = unwrap(operator)
     return A.under(operator) if behind is operator else swept(behind, A)
 
 
@@ -64,7 +64,7 @@ def _(operator: Block, A: Any) -> Any:
 
 @swept.register
 def _(operator: Dag, A: Any) -> Any:
-    """Forward over the vertices, each one summed when it is first used, let go after the last."""
+    """Forward over the vertices; each is summed at its first use and freed after its last."""
     arriving = defaultdict(list)
     ends = accumulate((size(operator.shapes[i]) for i in operator.sources), initial=0)
     for i, (start, stop) in zip(operator.sources, pairwise(ends), strict=True):
@@ -88,7 +88,7 @@ def total(parts: list[Any]) -> Any:
 
 
 def everything_in(operator: Jacobian) -> Iterator[Jacobian]:
-    """The operator and all that it is composed of."""
+    """The operator and all operators that it is composed of."""
     yield operator
     for part in parts(operator):
         yield from everything_in(part)
@@ -96,7 +96,7 @@ def everything_in(operator: Jacobian) -> Iterator[Jacobian]:
 
 @singledispatch
 def parts(operator: Jacobian) -> tuple[Jacobian, ...]:
-    """What a composite is composed of; nothing for the others."""
+    """The operators that a composite is composed of; empty for other operators."""
     return ()
 
 

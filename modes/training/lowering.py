@@ -2,45 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
+from ...jacobians.errors import OnnxJacError, UnsupportedOp
 from ...jacobians.symint import Symbols
 from ...ops import Node, Step, find
+from ...ops.graphs import copied, name_nodes, reachable
 from ...ops.node import TRAINING
 from ..flow.contents import free_sizes
+from ..flow.control import CONTROL, begin, end
 from ..flow.opsets import lowest_opsets
+from ..flow.shapes import shape_formals, shape_outputs
+from ..flow.steps import array_of
 from ..load import load
 from ..loading.upgrade import WORKING_OPSET
 from ..model import Model
 from ..recording.derive import Draft
 from ..recording.guarded import guarded
-from .bodies import control
 from .gradient import gradient
 from .optimizers import OPERATORS
-from .samples import sample_inputs
-from .scope import Scope
-from .walk import INITIALIZER, outputs_of
+from .scope import INITIALIZER, Scope, outputs_of, sample_inputs
 
 
 def lower_gradients(model: Any, *, sizes: Mapping[str, int] | None = None) -> onnx.ModelProto:
     """The model with every node of `ai.onnx.preview.training` replaced by plain ONNX nodes.
 
-    `Gradient(xs, zs, y)` becomes Jᵀ · 1, J = ∂y/∂xs at the values that the node is given: for a
-    `y` of several elements, the gradient of their sum. The part of the graph that computes y is
-    evaluated again where these values are not the named tensors themselves. Gradients may be
-    nested to any depth and stand in the bodies of If, Loop and Scan. Where y depends on an x only
-    through the derivative of another Gradient that vanishes almost everywhere, or not at all, the
-    result is zero. `Adagrad`, `Adam` and `Momentum` become their pseudo-code.
+    `Gradient(xs, zs, y)` becomes Jᵀ · 1 with J = ∂y/∂xs at the inputs of the node: for a `y` of
+    several elements, the gradient of their sum. The part of the graph that computes y is evaluated
+    again where these inputs are not the named tensors themselves. Gradients may be nested to any
+    depth and stand in the bodies of If, Loop and Scan. Where y does not depend on an x, or only
+    through a derivative of another Gradient that vanishes almost everywhere, the result is zero.
+    `Adagrad`, `Adam` and `Momentum` become their pseudo-code.
 
-    Symbolic dimensions of the inputs stay symbolic, as in `export`; a size that must be fixed for
-    it is what `sizes` says of its symbol, else 2. Raises `InputError` where a node breaks
-    its specification, and `OnnxJacError` where a derivative depends on integers of the inputs as
-    its structure does: lengths, axes, shapes.
+    Symbolic dimensions of the inputs stay symbolic, as in `export`. Where a dimension has to be
+    fixed, `sizes` gives its size by symbol, by default 2. Raises `InputError` where a node breaks
+    its specification, and `OnnxJacError` where the structure of a derivative depends on integers
+    of the inputs: lengths, axes, shapes.
 
     Shapes: every tensor keeps its shape; a gradient has the shape of its tensor of `xs`.
     """
@@ -52,7 +55,7 @@ def lower_gradients(model: Any, *, sizes: Mapping[str, int] | None = None) -> on
 def lowered(
     model: Model, point: Mapping[str, np.ndarray], name: str, mutable: Collection[str] = ()
 ) -> Model:
-    """The model without training operators; initializers that are `mutable` are inputs of it."""
+    """The model without training operators; `mutable` initializers become inputs."""
 
     def make(point: Mapping[str, np.ndarray], symbols: Symbols) -> Draft:
         return Lowering(model, point, symbols).draft(mutable)
@@ -61,7 +64,7 @@ def lowered(
 
 
 class Lowering(Scope):
-    """The model at a sample of its inputs."""
+    """Records the model at a sample of its inputs."""
 
     def __init__(
         self, model: Model, point: Mapping[str, np.ndarray], symbols: Symbols
@@ -96,3 +99,65 @@ class Lowering(Scope):
             node = Node(step, tuple(inputs), (None,) * len(step.outputs))
             return declared.outputs(self.op, node)
         return self.copy(step, inputs, self.samples.step(step, inputs), step.outputs)
+
+
+Arrays = list[np.ndarray]
+
+
+def control(low: Scope, step: Step, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """A step with subgraphs, which are lowered with the tensors around them in scope."""
+    if step.op_type not in CONTROL or step.domain:
+        raise UnsupportedOp(f"{step} has a subgraph and is not If, Loop or Scan")
+    held = [None if value is None else low.samples[value] for value in inputs]
+    for steady in (True, False):
+        bodies, found = {}, {}
+        for name, graph in step.attrs.items():
+            if isinstance(graph, ir.Graph):
+                given = begin(step, held)
+                bodies[name], found[name] = body(low, step, graph, inputs, given, steady)
+        lowered = replace(step, attrs={**step.attrs, **bodies})
+        made = low.copy(lowered, inputs, end(step, held, found), step.outputs)
+        try:
+            shape_outputs(low.op, step, bodies, inputs, made)
+        except OnnxJacError:  # a state that changes its shape
+            for value in filter(None, made):
+                low.op.shape(value, None)
+        else:
+            break
+    return made
+
+
+def body(
+    low: Scope, step: Step, graph: ir.Graph, inputs: Sequence[Any], numbers: Iterable[Any],
+    steady: bool,
+) -> tuple[ir.Graph, Arrays]:  # fmt: skip
+    """A lowered subgraph of a step, and its outputs at some numbers of its inputs.
+
+    The shapes of the inputs are `steady` where no iteration changes them.
+    """
+    with low.inner():
+        pairs = zip(graph.inputs, map(np.asarray, numbers), strict=True)
+        formals = [low.entry(value.name or "", at) for value, at in pairs]
+        if steady:
+            shape_formals(low.op, step, formals, inputs)
+        else:
+            for value in formals:
+                low.op.shape(value, None)
+        for name, value in graph.initializers.items():  # they move to the model
+            low.values[name] = low.op.initializer(array_of(value))
+        low.run(low.model.body(graph))
+        results: list[ir.Value] = []
+        for value in graph.outputs:
+            results.append(own(low, low.values[value.name or ""], results))
+        nodes, _ = reachable(low.op, results)
+        low.name_all(outputs_of(nodes))
+        name_nodes(nodes)
+        found = [low.samples[value] for value in results]
+    return ir.Graph(formals, results, nodes=nodes, name=graph.name), found
+
+
+def own(low: Scope, value: ir.Value, taken: list[ir.Value]) -> ir.Value:
+    """A value as an output of a subgraph, which must make it itself and list it once."""
+    if value.producer() in low.op.nodes and value not in taken:
+        return value
+    return copied(low.op, value, low.fresh("identity"))

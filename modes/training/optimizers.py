@@ -3,7 +3,7 @@ and functions of ONNX.
 
 One class per operator: its attributes are fields, its formula is `update`, in calls of the
 vocabulary. R is the learning rate, T the number of updates so far, X a tensor, G its gradient; the
-other tensors are what the optimiser remembers of X.
+other tensors are the optimiser's state for X.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Adagrad(Operator):
     """H' = H + G²;  X' = X − R / (1 + T · decay_factor) · G / (√H' + ε).
 
     X is a weight, G its gradient plus norm_coefficient · X, R the learning rate, T the number of
-    updates so far, ε the `epsilon`; H is what the optimiser remembers of X, 0 at first.
+    updates so far, ε the `epsilon`; H is the optimiser's state for X, 0 at first.
 
     Shapes: G and H have the shape of X; R and T are scalars. Source: `Adagrad` of
     `ai.onnx.preview.training`, in the ONNX specification; Duchi, Hazan, Singer, 2011.
@@ -103,7 +103,7 @@ class Adam(Operator):
     R' = R √(1 − βᵀ) / (1 − αᵀ) from the second update on, and R' = R before. In the end X' shrinks
     by the factor 1 − norm_coefficient_post. X is a weight, G its gradient plus
     norm_coefficient · X, R the learning rate, T the number of updates so far, ε the `epsilon`;
-    V and H are what the optimiser remembers of X, 0 at first.
+    V and H are the optimiser's state for X, 0 at first.
 
     Shapes: G, V and H have the shape of X; R and T are scalars. Source: `Adam` of
     `ai.onnx.preview.training`, in the ONNX specification; Kingma and Ba, 2015.
@@ -138,7 +138,7 @@ class Momentum(Operator):
     """V' = αV + βG, with β = 1 at first;  X' = X − R V'.
 
     With mode="nesterov", X' = X − R (G + αV'). X is a weight, G its gradient plus
-    norm_coefficient · X, R the learning rate; V is what the optimiser remembers of X, 0 at first.
+    norm_coefficient · X, R the learning rate; V is the optimiser's state for X, 0 at first.
 
     Shapes: G and V have the shape of X; R is a scalar. Raises `InputError` for another `mode`.
     Source: `Momentum` of `ai.onnx.preview.training`, in the ONNX specification.
@@ -174,10 +174,10 @@ class OptimizerFunction:
 
     `function` is a `FunctionProto`, or a function of onnxscript. It is called for each trained
     tensor X, with G the gradient of the loss in X, R the learning rate, T the number of updates so
-    far. `memory` names what it remembers of X, in the order of its inputs and outputs, with the
-    first values: a number stands for a tensor like X that it fills, and a function of X gives any
-    other array. `attributes` are attributes of the function. A float of ONNX has single precision:
-    for coefficients in double precision, the function takes a tensor, which an array gives.
+    far. `memory` names its state for X, in the order of its inputs and outputs, with the first
+    values: a number fills a tensor like X, and a function of X returns any other array.
+    `attributes` are attributes of the function. A float attribute of ONNX has single precision:
+    for coefficients in double precision, the function takes a tensor, given as an array.
 
     >>> import onnx.parser
     >>> import onnxjac as oj

@@ -1,31 +1,33 @@
-"""Scope: a graph being recorded anew, with every tensor by name."""
+"""Scope: a graph that is recorded anew, with every tensor by name and a sample of its numbers."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from ...jacobians import Array
-from ...jacobians.symint import Symbols
-from ...ops import Recorder, Step
-from ...ops.graphs import fresh
+from ...jacobians import Array, shape_of
+from ...jacobians.errors import InputError, OnnxJacError
+from ...jacobians.symint import Symbols, at
+from ...ops import Recorder, Step, numbers
+from ...ops.graphs import fresh, operands_of
 from ...ops.node import AT
-from ..flow.steps import SHAPES
-from ..model import Model
-from .samples import Samples
+from ..flow.steps import SHAPES, python_of
+from ..loading.messages import first_line
+from ..model import Model, TensorSpec
+from ..naming.names import is_float
 
 
 class Scope(ABC):
-    """Records the steps of a model at numbers that stand for all others of their shapes.
+    """Records the steps of a model at sample numbers, which stand for all numbers of their shapes.
 
-    `values` holds every tensor by name, the inner graph's before the outer's, and `samples` its
-    number. The rules see the number of an integer only where it follows from shapes and constants.
+    `values` holds every tensor by name, tensors of inner graphs first, and `samples` its number.
+    Rules see the number of an integer only where it follows from shapes and constants.
     """
 
     def __init__(self, model: Model, opset_imports: Mapping[str, int], symbols: Symbols) -> None:
@@ -37,7 +39,7 @@ class Scope(ABC):
 
     @abstractmethod
     def results(self, step: Step, inputs: Sequence[Any]) -> Sequence[Any]:
-        """The outputs of one step, whatever kind it is; None for one that is left out."""
+        """The outputs of one step of any kind; None for an output that is left out."""
 
     def run(self, steps: Iterable[Step]) -> None:
         """Record steps; their outputs go to `values`."""
@@ -50,7 +52,7 @@ class Scope(ABC):
 
     @contextmanager
     def inner(self) -> Iterator[None]:
-        """What is recorded inside belongs to a subgraph."""
+        """Steps recorded inside belong to a subgraph."""
         outer = self.values
         self.values = outer.new_child()
         try:
@@ -60,7 +62,7 @@ class Scope(ABC):
             self.values = outer
 
     def entry(self, name: str, at: np.ndarray) -> ir.Value:
-        """A tensor that is given from outside, to the model or to a subgraph."""
+        """An input of the model or of a subgraph."""
         self.values[name] = value = self.op.like(at, name)
         self.samples[value] = at
         value.meta.pop(AT, None)
@@ -69,19 +71,19 @@ class Scope(ABC):
     def copy(
         self, step: Step, inputs: Sequence[Any], ats: Sequence[Any], names: tuple[str | None, ...]
     ) -> tuple[Any, ...]:
-        """A step as it is, its outputs with known numbers and under some names."""
+        """A copy of a step, with known numbers and names of its outputs."""
         made = self.op.copy(step, inputs, ats, names)
         self.op.nodes[-1].name = self._node_name(step.name)
         fixed = step.op_type in SHAPES or all(map(is_fixed, inputs))
-        for value, at in zip(made, ats, strict=True):
+        for value, number in zip(made, ats, strict=True):
             if value is not None:
-                self.samples[value] = at
+                self.samples[value] = number
             if value is not None and not fixed:
                 value.meta.pop(AT, None)
         return made
 
     def bind(self, name: str, array: Array) -> None:
-        """A tensor under its name, which the value takes over if it has none of its own."""
+        """Bind a tensor to a name, which an unnamed value takes over."""
         value = self.op.value(array)
         assert value is not None
         if value.name is None and value.producer() is not None and len(self.values.maps) == 1:
@@ -89,7 +91,7 @@ class Scope(ABC):
         self.values[name] = value
 
     def _node_name(self, name: str) -> str:
-        """A name for a node of the model, or of a part of it that is evaluated again."""
+        """A unique name for a node, which may be recorded more than once."""
         chosen = fresh(name, self._nodes) if name in self._nodes else name
         self._nodes.update({chosen} - {""})
         return chosen
@@ -99,7 +101,7 @@ class Scope(ABC):
         return fresh(stem, self._taken)
 
     def name_all(self, values: Iterable[ir.Value]) -> None:
-        """A name for every value that has none, after the operator that makes it."""
+        """Name every unnamed value after the operator that makes it."""
         for value in values:
             if value.name is None:
                 node = value.producer()
@@ -115,3 +117,118 @@ def names_in(graph: ir.Graph) -> Iterator[str | None]:
     """The names of all values that a graph defines."""
     yield from (value.name for value in (*graph.inputs, *graph.initializers.values()))
     yield from (value.name for node in graph for value in node.outputs)
+
+
+Arrays = tuple[Any, ...]
+
+
+class Samples:
+    """value ↦ its number at the sample, held or computed on demand."""
+
+    def __init__(self, opset_imports: Mapping[str, int]) -> None:
+        self._opsets = dict(opset_imports)
+        self._held: dict[ir.Value, np.ndarray] = {}
+
+    def __setitem__(self, value: ir.Value, number: np.ndarray) -> None:
+        self._held[value] = np.asarray(number)
+
+    def __getitem__(self, value: ir.Value) -> np.ndarray:
+        for node in ancestors([value], self._held):
+            attrs = {name: python_of(attribute) for name, attribute in node.attributes.items()}
+            if any(isinstance(value, ir.Graph) for value in attrs.values()):
+                for v in (v for v in node.outputs if v not in self._held):
+                    assert v.dtype is not None  # only shape and dtype are known
+                    self._held[v] = np.ones(at(shape_of(v)), v.dtype.numpy())
+                continue
+            held = [None if v is None else self._leaf(v) for v in node.inputs]
+            found = self._run(node.op_type, held, attrs, node.domain, len(node.outputs))
+            self._held.update(zip(node.outputs, found, strict=False))
+        return self._leaf(value)
+
+    def _leaf(self, value: ir.Value) -> np.ndarray:
+        """The number of a constant, or a held number."""
+        return self._held[value] if value.const_value is None else value.const_value.numpy()
+
+    def step(self, step: Any, inputs: Iterable[ir.Value | None]) -> tuple[Any, ...]:
+        """The outputs of a step at the numbers of its inputs; None for outputs left out."""
+        held = [None if value is None else self[value] for value in inputs]
+        count = len(step.outputs)
+        try:
+            found = self._run(step.op_type, held, step.attrs, step.domain, count)
+        except OnnxJacError:
+            raise
+        except Exception as error:
+            shapes = ", ".join("none" if x is None else f"{x.dtype}{list(x.shape)}" for x in held)
+            raise OnnxJacError(f"{step} fails on {shapes}: {first_line(error)}") from error
+        return (*found, *(None,) * (count - len(found)))
+
+    def _run(self, op_type: str, inputs: list[Any], attrs: Any, domain: str, count: int) -> Arrays:
+        """One operator on numbers, without warnings: a sample may be negative in a logarithm."""
+        version = self._opsets.get(domain, 1)
+        with np.errstate(all="ignore"):
+            return numbers.run(
+                op_type, inputs, attrs, domain=domain, version=version, outputs=count
+            )
+
+
+def sample_inputs(model: Model, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """An array for every input of the model: positive floats, and integers 0.
+
+    `sizes` gives the size of open dimensions by symbol, by default 2.
+    """
+    rng = np.random.default_rng(0)
+    return {name: sample(spec, sizes, rng) for name, spec in model.inputs.items()}
+
+
+def sample(spec: TensorSpec, sizes: Mapping[str, int], rng: np.random.Generator) -> np.ndarray:
+    """An array that fits the declaration of one input."""
+    if spec.dtype is None or spec.shape is None:
+        raise InputError(f"input {spec.name!r} is declared without type or shape: declare them")
+    shape = tuple(d if isinstance(d, int) else sizes.get(d or "", 2) for d in spec.shape)
+    if is_float(spec.dtype):
+        return rng.uniform(0.5, 1.5, shape).astype(spec.dtype)
+    return np.zeros(shape, spec.dtype)
+
+
+INITIALIZER = "onnxjac.initializer"
+"""The metadata key of inputs that take the place of initializers."""
+
+
+def ancestors(values: Iterable[ir.Value], stop: Container[ir.Value] = ()) -> list[ir.Node]:
+    """The nodes that compute some values, in order, without those behind values in `stop`."""
+    order: dict[ir.Node, None] = {}
+    stack = [node for value in values if value not in stop and (node := value.producer())]
+    while stack:
+        read = (value.producer() for value in operands_of(stack[-1]) if value not in stop)
+        waiting = [node for node in read if node is not None and node not in order]
+        if waiting:
+            stack.extend(waiting)
+        else:
+            order[stack.pop()] = None
+    return list(order)
+
+
+def outputs_of(nodes: Iterable[ir.Node]) -> list[ir.Value]:
+    """The values that some nodes make."""
+    return [value for node in nodes for value in node.outputs]
+
+
+def leaves(nodes: Iterable[ir.Node], target: ir.Value) -> list[ir.Value]:
+    """The values that some nodes read but do not compute, and the target if they do not make it."""
+    order = list(nodes)
+    made = set(outputs_of(order))
+    read = dict.fromkeys(value for node in order for value in operands_of(node))
+    return [value for value in (*read, target) if value not in made]
+
+
+def step_of(node: ir.Node, opsets: Mapping[str, int]) -> Step:
+    """A recorded node as a step; its values must have names."""
+    return Step(
+        op_type=node.op_type,
+        domain=node.domain,
+        version=opsets.get(node.domain, 1),
+        name=node.name or "",
+        inputs=tuple(None if value is None else value.name or None for value in node.inputs),
+        outputs=tuple(value.name or None for value in node.outputs),
+        attrs={name: python_of(attribute) for name, attribute in node.attributes.items()},
+    )

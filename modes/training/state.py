@@ -1,4 +1,4 @@
-"""State: what the steps of a training model change, read from its initializers and written back."""
+"""State: the tensors that the steps of a training model change, in its initializers."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ State = dict[str, np.ndarray]
 
 
 def initial_state(training_model: onnx.ModelProto, *, seed: int | None = None) -> State:
-    """What training changes, by name, before the first step: the initializers, overwritten by what
-    `initialization` computes for them.
+    """The tensors that training changes, by name, before the first step.
 
-    With a `seed`, random operators of `initialization` draw anew by it: the same seed gives the
-    same state, on every machine, and another seed another state; seeds in the file are overruled.
-    A node draws the same numbers in every turn of a loop. Without a seed, an operator that has an
-    attribute `seed` draws by it, and what others draw is left to the engine, which may draw the
-    same numbers at each call. `training_model` writes draws where its `initialization=` has them.
+    These are the initializers, overwritten by the results of `initialization`. With a `seed`,
+    random operators of `initialization` draw by it: the same seed gives the same state on every
+    machine, another seed gives another state, and seeds in the file are ignored. A node draws the
+    same numbers in every iteration of a loop. Without a seed, an operator with an attribute `seed`
+    draws by it, and the engine draws for all others, perhaps the same numbers at each call.
+    `training_model` has random operators where its `initialization=` has them.
 
     Shapes: each tensor has the shape of its initializer. Raises `LoadError` where an
     `initialization` is no valid graph, `UnknownTensor` for a binding that names no initializer or
@@ -46,9 +46,9 @@ def initial_state(training_model: onnx.ModelProto, *, seed: int | None = None) -
 
 
 def load_state(training_model: onnx.ModelProto) -> State:
-    """What training changes, by name, as it is in the initializers of the model.
+    """The tensors that training changes, by name, with the values of the model's initializers.
 
-    That is the state which `save_state` wrote, or else the one that the model came with.
+    This is the state that `save_state` wrote, or the one that the model came with.
 
     >>> import numpy as np
     >>> import onnx.parser
@@ -78,10 +78,10 @@ def load_state(training_model: onnx.ModelProto) -> State:
 def save_state(training_model: onnx.ModelProto, state: Mapping[str, Any]) -> onnx.ModelProto:
     """The training model with the tensors of `state` as its initializers.
 
-    It can be run and deployed as it is, and trained further from `load_state`. `state` may be a
-    part of the state, and may hold other initializers, such as the learning rate. The model that
-    is given stays as it is, and `initialization` does as well: `initial_state` still gives the
-    state before the first step.
+    The result can be run and deployed, and trained further from `load_state`. `state` may be a part
+    of the state, and may hold other initializers, such as the learning rate. Neither the given
+    model nor `initialization` changes: `initial_state` still returns the state before the first
+    step.
 
     Shapes: each tensor has the shape of its initializer. Raises `UnknownTensor` for a name that is
     no initializer, `InputError` for a shape or type that does not fit.
@@ -105,7 +105,7 @@ def save_state(training_model: onnx.ModelProto, state: Mapping[str, Any]) -> onn
 
 
 def checked(state: Any) -> dict[str, Any]:
-    """The state as a dict of its own."""
+    """A copy of the state; raises `InputError` where it is not a mapping."""
     if not isinstance(state, Mapping):
         raise InputError(f"a state is a dict from name to array, not {type(state).__name__}")
     return dict(state)
@@ -123,7 +123,7 @@ def all_initializers(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 
 
 def initialized(model: onnx.ModelProto, k: int, rng: np.random.Generator | None) -> State:
-    """What the `initialization` of one training_info computes; a generator gives its seeds."""
+    """The results of the `initialization` of one training_info; a generator gives its seeds."""
     graph = model.training_info[k].initialization
     if not graph.output:
         return {}
@@ -137,7 +137,7 @@ def initialized(model: onnx.ModelProto, k: int, rng: np.random.Generator | None)
 
 
 def loaded(graph: onnx.ModelProto, what: str) -> Model:
-    """A graph that belongs to a training model, loaded; an error says which graph is meant."""
+    """A graph of a training model, loaded; an error names the graph."""
     try:
         return load(graph)
     except LoadError as error:
@@ -145,7 +145,7 @@ def loaded(graph: onnx.ModelProto, what: str) -> Model:
 
 
 def check_training(model: Any) -> None:
-    """Refuse what has no `training_info`."""
+    """Raises `InputError` for a model without `training_info`."""
     if not isinstance(model, onnx.ModelProto):
         raise InputError(f"a training model is an onnx.ModelProto, not {type(model).__name__}: "
                          "pass what training_model made, or onnx.load(path)")  # fmt: skip
@@ -154,7 +154,7 @@ def check_training(model: Any) -> None:
 
 
 def check_bindings(model: onnx.ModelProto) -> None:
-    """Every binding names one initializer and one output, and no initializer is updated twice."""
+    """Raises unless every binding names an initializer and an output, and none is bound twice."""
     check_training(model)
     shared, results = ([part.name for part in parts] for parts in
                        (model.graph.initializer, model.graph.output))  # fmt: skip
@@ -173,7 +173,7 @@ def check_pairs(
     k: int, kind: str, pairs: Iterable[onnx.StringStringEntryProto], held: Collection[str],
     made: Collection[str], before: dict[str, str],
 ) -> None:  # fmt: skip
-    """The bindings of one kind; `before` has the keys that are taken, and where."""
+    """Check the bindings of one kind; `before` has the keys that are bound already, and where."""
     graph = "algorithm" if kind == "update_binding" else "initialization"
     for pair in pairs:
         what = binding(k, kind, pair)
@@ -192,7 +192,7 @@ def check_pairs(
 def check_fits(
     what: str, value: str, dtype: np.dtype[Any] | None, shape: Sequence[Dim], held: onnx.TensorProto
 ) -> None:
-    """A new value has the type and the shape of the initializer that takes it."""
+    """Raises where a new value does not have the dtype and shape of its initializer."""
     kind = tensor_dtype_to_np_dtype(held.data_type)
     if dtype != kind or tuple(shape) != tuple(held.dims):
         found = f"{dtype}[{', '.join(map(str, shape))}]"
@@ -201,5 +201,5 @@ def check_fits(
 
 
 def binding(k: int, kind: str, pair: onnx.StringStringEntryProto) -> str:
-    """A binding, for a message."""
+    """A binding as text, for a message."""
     return f"training_info[{k}].{kind} {pair.key!r} <- {pair.value!r}"

@@ -1,4 +1,4 @@
-"""Steps: what a training model does with one batch, as a plain model, and carried out."""
+"""Steps: one training step of a training model, exported as a plain model, or executed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..model import Model
 from ..naming.names import unique
 from ..primal.inputs import check_inputs
 from .lowering import lowered
-from .samples import sample_inputs
+from .scope import sample_inputs
 from .state import (
     State,
     binding,
@@ -35,15 +35,15 @@ from .state import (
 from .training_model import combined
 
 BOUND = "onnxjac.update_binding"
-"""The metadata of a step: initializer -> the output that is its new value, as JSON."""
+"""The metadata key of a step for initializer -> output with its new value, as JSON."""
 
 ALGORITHMS = "onnxjac.algorithms"
-"""The domain of algorithms that are functions; none of it is in a step."""
+"""The domain of algorithms as functions, which are inlined in a step."""
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A step that was exported: of which model, under which version of the declarations."""
+    """An exported step, with its source and the version of the operator declarations."""
 
     source: bytes
     declared: int
@@ -52,7 +52,7 @@ class Exported:
     new: Mapping[str, str]
 
     def fits(self, source: bytes, inputs: Mapping[str, Any]) -> bool:
-        """Whether it is the step of a model for inputs of these shapes."""
+        """Whether this is the step of a model for inputs of these shapes."""
         if self.declared != version() or self.source != source:
             return False
         specs = self.model.inputs
@@ -100,12 +100,12 @@ def batch_of(net: Model, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def no_input(name: str) -> InputError:
-    """The refusal of a tensor among the inputs that belongs to the state."""
+    """The error for a tensor of the state among the inputs."""
     return InputError(f"{name!r} is no input of a step: what it changes is in state=")
 
 
 def check_updates(model: onnx.ModelProto, made: Model, new: Mapping[str, str]) -> None:
-    """Every new value fits the initializer that takes it, at all batch sizes."""
+    """Raises unless every new value fits its initializer, at all batch sizes."""
     held = initializers(model)
     for k, info in enumerate(model.training_info):
         for pair in info.update_binding:
@@ -115,11 +115,10 @@ def check_updates(model: onnx.ModelProto, made: Model, new: Mapping[str, str]) -
 
 
 def iteration(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, str]]:
-    """The graph of one step, and for every initializer that it changes the output that has the new
-    value.
+    """The graph of one step, and initializer -> output with its new value.
 
     Of several algorithms, each becomes a function together with the graph of the model, so that its
-    tensors are its own. The functions are called in order, with what those before have changed.
+    tensors are its own. The functions are called in order, each with the changes of those before.
     """
     first, *more = model.training_info
     if not more:
@@ -172,8 +171,8 @@ def train_step(
     `state` holds the tensors that `update_binding` changes; None stands for the initial state.
     `state` may also hold other initializers that an algorithm lists among its inputs, such as the
     learning rate. The outputs are the outputs of the model and of the algorithms, before the
-    update. What runs is the model that ``export(training_model, "training_step", inputs)`` makes;
-    the last ones are kept, for all batches whose shapes they are declared for.
+    update. It runs the model that ``export(training_model, "training_step", inputs)`` makes; the
+    last few such models are kept, for all batches whose shapes they accept.
 
     Shapes: each tensor of the state keeps its shape; inputs are as the model declares them, and a
     free dimension may change from step to step. Raises `InputError` for a model without

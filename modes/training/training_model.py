@@ -39,8 +39,8 @@ def training_model(
     are tensors of the model by name, and others, such as labels, which the step then asks for.
     `trainable` are initializers, by default all floating ones that the loss depends on, except the
     running statistics of BatchNormalization: these are never trained. With `training_mode=1` a step
-    gives them the node's running outputs, momentum · old + (1 - momentum) · batch with the variance
-    of the batch over n, where PyTorch takes n - 1; with `training_mode=0` they stay as they are.
+    sets them to the node's running outputs, momentum · old + (1 - momentum) · batch, where the
+    variance of the batch is over n (PyTorch: n - 1); with `training_mode=0` they do not change.
     `optimizer` is `"Adam"`, `"Adagrad"` or `"Momentum"`, one of these with its coefficients, or an
     `OptimizerFunction` of your own. `initialization` is a graph without inputs; its outputs are
     first values, which it may draw, of the tensors of the same names.
@@ -80,7 +80,7 @@ def training_model(
 
 
 def check_opset(function: onnx.FunctionProto, version: int) -> None:
-    """A function has the opset of the model: ONNX converts none whose types are not known."""
+    """Raises where a function has another opset than the model: ONNX cannot convert functions."""
     for entry in function.opset_import:
         if entry.domain in ("", "ai.onnx") and entry.version != version:
             raise InputError(f"{function.name} is written for opset {entry.version}, the model is "
@@ -88,7 +88,7 @@ def check_opset(function: onnx.FunctionProto, version: int) -> None:
 
 
 def check_names(graph: onnx.GraphProto) -> None:
-    """Every tensor has a name of its own; an initializer may be the default of an input."""
+    """Raises where two tensors have one name; an initializer may be the default of an input."""
     made = [name for node in graph.node for name in node.output if name]
     for part in (graph.input, graph.initializer):
         names = Counter([*(each.name for each in part), *made])
@@ -101,7 +101,7 @@ def check_names(graph: onnx.GraphProto) -> None:
 
 
 def optimizer_of(given: str | Optimizer) -> Optimizer:
-    """An optimiser; one that is named has the coefficients that it has by default."""
+    """An optimiser, with default coefficients where it is given by name."""
     if isinstance(given, Optimizer):
         return given
     if not isinstance(given, str):
@@ -113,7 +113,7 @@ def optimizer_of(given: str | Optimizer) -> Optimizer:
 
 
 def combined(model: onnx.ModelProto, algorithm: onnx.GraphProto) -> onnx.ModelProto:
-    """The graph of a training step: the model's graph, and the algorithm's after it."""
+    """The graph of a training step: the graph of the model, then the algorithm."""
     whole = onnx.ModelProto()
     whole.CopyFrom(model)
     del whole.training_info[:]
@@ -125,7 +125,7 @@ def combined(model: onnx.ModelProto, algorithm: onnx.GraphProto) -> onnx.ModelPr
 def add_loss(
     model: onnx.ModelProto, algorithm: onnx.GraphProto, loss: str | onnx.GraphProto
 ) -> str:
-    """The name of the loss, whose graph, if it has one, becomes part of the algorithm."""
+    """The name of the loss; a graph of the loss becomes part of the algorithm."""
     made = {name for node in model.graph.node for name in node.output}
     if isinstance(loss, str):
         if loss not in made:
@@ -140,9 +140,9 @@ def add_loss(
 
 
 def running_statistics(model: onnx.ModelProto) -> dict[str, str]:
-    """The means and variances that BatchNormalization is given: the tensor that each is updated by.
+    """Running mean or variance of BatchNormalization -> the tensor with its new value.
 
-    That is empty where the node only normalises by them; else the node has it among its outputs.
+    The name is empty where the node only normalises; otherwise the node gets this output.
     """
     found: dict[str, str] = {}
     for node in nodes_of(model):
@@ -161,7 +161,7 @@ def running_statistics(model: onnx.ModelProto) -> dict[str, str]:
 
 
 def running_outputs(model: onnx.ModelProto, node: onnx.NodeProto) -> tuple[str, str]:
-    """The names of a node's running outputs, which it may have left out."""
+    """The names of the running outputs of a node, which are added where they are left out."""
     if not any(node is other for other in model.graph.node):
         raise InputError(f"BatchNormalization {node.name or node.output[0]!r} has training_mode=1 "
                          "in a subgraph, whose running statistics no step can update")  # fmt: skip
@@ -175,7 +175,7 @@ def running_outputs(model: onnx.ModelProto, node: onnx.NodeProto) -> tuple[str, 
 def independent(
     whole: onnx.ModelProto, loss: str, trainable: Iterable[str] | None, statistics: Iterable[str]
 ) -> tuple[list[str], list[str]]:
-    """What is trained, and the inputs that the loss depends on besides."""
+    """The trained initializers, and the inputs that the loss depends on."""
     model = load(whole)
     _, used = needed(model.steps, [loss])
     weights = [name for name, array in model.constants.items() if is_float(array.dtype)]
@@ -201,9 +201,9 @@ def add_step(
     info: onnx.TrainingInfoProto, weights: Arrays, loss: str, xs: list[str], zs: list[str],
     optimizer: Optimizer, learning_rate: float, running: Mapping[str, str],
 ) -> None:  # fmt: skip
-    """Gradient, optimiser and count, with what they remember and how it is updated.
+    """Add gradient, optimiser and count, with their state and its updates.
 
-    `running` are the running statistics, each with the tensor that it becomes.
+    `running` are the running statistics, each with the tensor of its new value.
     """
     graph = info.algorithm
     trained = {x: weights[x] for x in xs}
@@ -245,7 +245,7 @@ def gradient(loss: str, xs: list[str], zs: list[str]) -> onnx.NodeProto:
 
 
 def add_first(graph: onnx.GraphProto, name: str, array: np.ndarray) -> None:
-    """A tensor as it was before the first step, among the outputs of a graph without inputs."""
+    """Add the first value of a tensor to the outputs of an initialization graph."""
     held, made = f"{name}_held", f"{name}_first"
     if array.any():
         graph.initializer.append(numpy_helper.from_array(array, held))
@@ -258,12 +258,12 @@ def add_first(graph: onnx.GraphProto, name: str, array: np.ndarray) -> None:
 
 
 def typed(name: str, array: np.ndarray) -> onnx.ValueInfoProto:
-    """The declaration of a tensor like an array."""
+    """The declaration of a tensor with dtype and shape of an array."""
     kind = helper.np_dtype_to_tensor_dtype(array.dtype)
     return helper.make_tensor_value_info(name, kind, array.shape)
 
 
 def bind(binding: Any, pairs: Mapping[str, str]) -> None:
-    """Key and value of every pair, as `update_binding` and `initialization_binding` have them."""
+    """Add the pairs to `update_binding` or `initialization_binding`."""
     for key, value in pairs.items():
         binding.add(key=key, value=value)

@@ -5,8 +5,7 @@ from functools import cache
 import numpy as np
 
 from curvature.models import parsed
-from onnxjac.modes.curvature.kfac import ekfac, kfac
-from onnxjac.modes.curvature.shampoo import shampoo
+from onnxjac.modes.curvature.kfac import ekfac, kfac, shampoo
 
 RNG = np.random.default_rng(5)
 X, Y = RNG.standard_normal((7, 4, 3)), RNG.standard_normal((7, 2))

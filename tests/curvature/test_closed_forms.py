@@ -6,8 +6,7 @@ from numpy.testing import assert_allclose
 from scipy.special import expit, softmax
 
 import onnxjac as oj
-from onnxjac.modes.curvature.empirical_fisher import empirical_fisher
-from onnxjac.modes.curvature.fisher import fisher
+from onnxjac.modes.curvature.fisher import empirical_fisher, fisher
 from onnxjac.modes.curvature.gauss_newton import gauss_newton
 from onnxjac.modes.curvature.kfac import kfac
 

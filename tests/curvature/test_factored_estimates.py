@@ -7,8 +7,7 @@ from scipy.sparse.linalg import cg
 
 import onnxjac as oj
 from onnxjac.jacobians.errors import InputError
-from onnxjac.modes.curvature.kfac import ekfac, kfac
-from onnxjac.modes.curvature.shampoo import shampoo
+from onnxjac.modes.curvature.kfac import ekfac, kfac, shampoo
 
 from .models import network, parsed
 

@@ -7,9 +7,8 @@ from numpy.testing import assert_allclose
 import onnxjac as oj
 from onnxjac.modes.curvature.fisher import fisher
 from onnxjac.modes.curvature.gradients import gradients, per_sample
-from onnxjac.modes.curvature.kfac import ekfac, kfac
+from onnxjac.modes.curvature.kfac import ekfac, kfac, shampoo
 from onnxjac.modes.curvature.kronecker import KroneckerFactored
-from onnxjac.modes.curvature.shampoo import shampoo
 from onnxjac.modes.curvature.symmetric import Symmetric
 
 from ..check_operator import check_operator

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from onnxjac.modes.curvature.fisher import likelihood_of
 from onnxjac.modes.curvature.kfac import ekfac, kfac
-from onnxjac.modes.curvature.likelihoods import likelihood_of
 
 from .test_peers import Both, assert_equal
 

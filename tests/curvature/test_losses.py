@@ -7,8 +7,7 @@ from scipy.special import expit, softmax
 
 import onnxjac as oj
 from onnxjac.modes import gradient as gradient_module
-from onnxjac.modes.curvature.gauss_newton import gauss_newton
-from onnxjac.modes.curvature.losses import loss_hessian
+from onnxjac.modes.curvature.gauss_newton import gauss_newton, loss_hessian
 
 from .models import parsed
 

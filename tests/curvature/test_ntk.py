@@ -6,7 +6,8 @@ import numpy as np
 from numpy.testing import assert_allclose
 
 import onnxjac as oj
-from onnxjac.modes.curvature.ntk import gram, ntk
+from onnxjac.modes.curvature.gauss_newton import gram
+from onnxjac.modes.over_data import ntk
 
 from .models import network, parsed
 

@@ -7,11 +7,10 @@ import pytest
 from numpy.testing import assert_allclose
 
 import onnxjac as oj
-from onnxjac.modes.curvature.empirical_fisher import empirical_fisher
-from onnxjac.modes.curvature.fisher import fisher
+from onnxjac.modes.curvature.fisher import empirical_fisher, fisher
 from onnxjac.modes.curvature.gauss_newton import gauss_newton
 from onnxjac.modes.curvature.kfac import ekfac, kfac
-from onnxjac.modes.curvature.ntk import ntk
+from onnxjac.modes.over_data import ntk
 
 from .models import network
 

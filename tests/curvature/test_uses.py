@@ -7,11 +7,9 @@ from numpy.testing import assert_allclose
 
 import onnxjac as oj
 from onnxjac.jacobians.errors import UnsupportedOp
-from onnxjac.modes.curvature.empirical_fisher import empirical_fisher
-from onnxjac.modes.curvature.fisher import fisher
+from onnxjac.modes.curvature.fisher import empirical_fisher, fisher
 from onnxjac.modes.curvature.gradients import gradients, per_sample
-from onnxjac.modes.curvature.kfac import ekfac, kfac
-from onnxjac.modes.curvature.shampoo import shampoo
+from onnxjac.modes.curvature.kfac import ekfac, kfac, shampoo
 
 from .models import network, parsed
 from .use_cases import CASES, RNG, N, made

@@ -5,8 +5,7 @@ import pytest
 
 from onnxjac.jacobians.errors import InputError
 from onnxjac.modes.curvature.kfac import kfac
-from onnxjac.modes.data.archive import mapped
-from onnxjac.modes.data.batches import batches_of, is_data, samples
+from onnxjac.modes.data.batches import batches_of, is_data, mapped, samples
 
 from ..curvature.models import parsed
 

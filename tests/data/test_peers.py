@@ -9,7 +9,7 @@ from onnx import numpy_helper
 import onnxjac as oj
 from data.regressions import UNEVEN
 from onnxjac.modes.curvature.gauss_newton import gauss_newton
-from onnxjac.modes.data.taking import takes_data
+from onnxjac.modes.data.adapter import takes_data
 
 pytestmark = pytest.mark.peers
 

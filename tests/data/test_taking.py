@@ -7,10 +7,9 @@ from numpy.testing import assert_allclose
 import onnxjac as oj
 from data.regressions import DATA, UNEVEN, W, X, jacobian, softmax_hessian, softmax_regression
 from onnxjac.jacobians.errors import InputError
-from onnxjac.modes.curvature.empirical_fisher import empirical_fisher
-from onnxjac.modes.curvature.fisher import fisher
+from onnxjac.modes.curvature.fisher import empirical_fisher, fisher
 from onnxjac.modes.curvature.gauss_newton import gauss_newton
-from onnxjac.modes.data.taking import takes_data
+from onnxjac.modes.data.adapter import takes_data
 
 SHARED = {"W": W}
 TIGHT = {"rtol": 1e-12, "atol": 1e-12}

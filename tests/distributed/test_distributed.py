@@ -20,8 +20,8 @@ from data.regressions import (
     softmax_regression,
 )
 from onnxjac.jacobians.errors import InputError, OnnxJacWarning
-from onnxjac.modes.data.over import streamed
-from onnxjac.modes.distributed.over import distributed
+from onnxjac.modes.data.cluster import distributed
+from onnxjac.modes.data.streaming import streamed
 
 from .killing import a_worker_killed, traced
 

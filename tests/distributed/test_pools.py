@@ -14,7 +14,7 @@ from curvature.pools import MAKERS, UNEVEN, WHOLE, assert_equal, made, of_other_
 from data.makers import shuffled, slowly
 from data.regressions import W, softmax_regression
 from onnxjac.jacobians.errors import InputError, OnnxJacError, OnnxJacWarning
-from onnxjac.modes.distributed import placement
+from onnxjac.modes.data import placement
 
 from .killing import a_worker_killed, traced
 

@@ -22,14 +22,11 @@ from onnxjac.jacobians import (
     Product,
     Scalar,
 )
-from onnxjac.modes.estimators.diagonal import diagonal
-from onnxjac.modes.estimators.diagonals import diagonal_of
-from onnxjac.modes.estimators.exact import STRUCTURE, column_squares, known_diagonal
+from onnxjac.modes.estimators.estimate import Probed
+from onnxjac.modes.estimators.exact import STRUCTURE, column_squares, diagonal_of, known_diagonal
 from onnxjac.modes.estimators.norms import condition_number, frobenius_norm, spectral_norm
-from onnxjac.modes.estimators.probes import Probed
-from onnxjac.modes.estimators.squared import squared
-from onnxjac.modes.estimators.trace import trace
-from onnxjac.modes.estimators.ways import block
+from onnxjac.modes.estimators.squared import block, squared
+from onnxjac.modes.estimators.trace import diagonal, trace
 from sparse.models import finite_elements, stencil_by_convolution, stencil_by_slices
 from test_models import stored
 

@@ -7,14 +7,12 @@ from numpy.testing import assert_allclose
 from estimators.examples import Hidden, decaying, flat, rotated
 from onnxjac import InputError
 from onnxjac.jacobians import BlockDiagonal, Dense, Diagonal, Eye, Kron, LowRank, Scalar
-from onnxjac.modes.estimators.bidiagonal import extremes
 from onnxjac.modes.estimators.density import logdet, spectral_density
-from onnxjac.modes.estimators.exact import STRUCTURE
-from onnxjac.modes.estimators.lanczos import tridiagonal
+from onnxjac.modes.estimators.estimate import Probed
+from onnxjac.modes.estimators.exact import STRUCTURE, eigenvalues, singular_values, spectrum
+from onnxjac.modes.estimators.lanczos import extremes, tridiagonal
 from onnxjac.modes.estimators.low_rank import low_rank
 from onnxjac.modes.estimators.norms import condition_number, frobenius_norm, spectral_norm
-from onnxjac.modes.estimators.probes import Probed
-from onnxjac.modes.estimators.spectra import eigenvalues, singular_values, spectrum
 
 RNG = np.random.default_rng(0)
 TALL = RNG.standard_normal((300, 200)) @ np.diag(0.98 ** np.arange(200))

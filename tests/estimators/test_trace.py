@@ -7,8 +7,7 @@ from scipy.sparse.linalg import aslinearoperator
 
 from estimators.examples import Hidden, decaying, flat, rotated
 from onnxjac import InputError
-from onnxjac.modes.estimators.diagonal import diagonal
-from onnxjac.modes.estimators.trace import trace
+from onnxjac.modes.estimators.trace import diagonal, trace
 
 METHODS = ["hutchinson", "hutch++", "xtrace"]
 

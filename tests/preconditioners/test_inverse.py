@@ -10,8 +10,8 @@ from house import ROOT
 from onnxjac import InputError
 from onnxjac.jacobians import Dense, Identity, Jacobian
 from onnxjac.jacobians.errors import NotConverged
-from onnxjac.modes.curvature.inverse import identity_like, inverse
-from onnxjac.modes.preconditioners.jacobi import column_scaling, jacobi
+from onnxjac.modes.solvers.inverse import identity_like, inverse
+from onnxjac.modes.solvers.preconditioners import column_scaling, jacobi
 from test_models import stored
 
 RNG = np.random.default_rng(0)

@@ -11,13 +11,16 @@ from estimators.examples import Hidden, rotated
 from house import ROOT
 from onnxjac import InputError, LimitError
 from onnxjac.jacobians import BlockDiagonal, Dense, Diagonal, Eye, Identity, Kron, Scalar
-from onnxjac.modes.curvature.inverse import identity_like
-from onnxjac.modes.estimators.probes import Probed
-from onnxjac.modes.preconditioners.blocks import block_jacobi
-from onnxjac.modes.preconditioners.jacobi import column_scaling, jacobi
-from onnxjac.modes.preconditioners.kronecker import kronecker
-from onnxjac.modes.preconditioners.nystrom import low_rank_plus_damping
-from onnxjac.modes.preconditioners.samples import within_samples
+from onnxjac.modes.estimators.estimate import Probed
+from onnxjac.modes.solvers.inverse import identity_like
+from onnxjac.modes.solvers.preconditioners import (
+    block_jacobi,
+    column_scaling,
+    jacobi,
+    kronecker,
+    low_rank_plus_damping,
+    within_samples,
+)
 from test_models import stored
 
 RNG = np.random.default_rng(0)

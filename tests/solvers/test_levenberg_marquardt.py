@@ -8,8 +8,8 @@ from numpy.testing import assert_allclose
 from scipy.optimize import least_squares
 
 import solvers.formulas
-from onnxjac.modes.preconditioners.jacobi import column_scaling
 from onnxjac.modes.solvers.levenberg_marquardt import levenberg_marquardt
+from onnxjac.modes.solvers.preconditioners import column_scaling
 from solvers.models import rosenbrock
 from solvers.nist_problems import NAMES, regression
 

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from onnx import TensorProto, helper
 
 import onnxjac as oj
-from onnxjac.modes.sparse.products import products
+from onnxjac.modes.sparse.program import products
 
 from .models import model
 from .test_relinearize import linearized, method, point

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from onnxjac.jacobians.base import DENSE_LIMIT
-from onnxjac.modes.sparse import symbolic, terms
+from onnxjac.modes.sparse import accumulated, program
 from onnxjac.modes.sparse.accumulated import Accumulated
 from onnxjac.modes.sparse.stages import ROUNDS, Added, Multiplied, Spread, added
 
@@ -36,8 +36,8 @@ def test_products():
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_strips(name, monkeypatch):
     """However many rows are laid out at a time, the matrix is the same."""
-    monkeypatch.setattr(terms, "STRIP", 5)
-    monkeypatch.setattr(symbolic, "STRIP", 5)
+    monkeypatch.setattr(program, "STRIP", 5)
+    monkeypatch.setattr(accumulated, "STRIP", 5)
     J, dense = EXAMPLES[name][1](Draw(1))
     found = Accumulated(J, (), DENSE_LIMIT, backward=False)
     matrix = found.pattern.astype(float)

@@ -11,8 +11,7 @@ import onnx
 from onnx import TensorProto, numpy_helper, shape_inference
 
 from ....ops.node import Step
-from ...loading.guard import subgraphs
-from ...loading.protos import nodes, opset
+from ...loading.protos import nodes, opset, subgraphs
 
 TRAPPED = (TensorProto.INT32, TensorProto.INT64, TensorProto.UNDEFINED)
 """Types of a quotient at which the processor may stop, or of which nothing is known."""

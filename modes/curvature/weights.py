@@ -1,0 +1,319 @@
+"""Weights: where the model uses a weight as a matrix, by the structure of its Jacobian.
+
+Whatever the node is called, the Jacobian ∂Y/∂W of the first tensor Y computed from a weight W is a
+selection and reordering of W, then a contraction with some X that does not depend on W, then a
+reordering. The labels of the contraction say what a layer is:
+
+| label in | X | W | Y | is |
+|---|---|---|---|---|
+| | ✓ | | ✓ | a row r: sample or position |
+| | ✓ | ✓ | | an input i |
+| | | ✓ | ✓ | an output o |
+| | ✓ | ✓ | ✓ | a group g: nothing couples two of them |
+
+So Y[g, r, o] = Σᵢ X[g, r, i] W[g, i, o]: MatMul, Gemm, convolutions by patches, any einsum. A bias
+has X = 1 and no inputs, an elementwise scale has groups but no inputs and outputs. A weight that is
+used several times has several uses. In a matrix that is made of several weights (Concat), or of a
+weight and constants (Pad), each weight has a part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import prod
+from string import ascii_letters
+
+import numpy as np
+import onnx
+
+from ...jacobians import (
+    Broadcast,
+    Cast,
+    Contraction,
+    Convolution,
+    Dag,
+    Diagonal,
+    Embed,
+    Identity,
+    Jacobian,
+    Outer,
+    Permutation,
+    Reshape,
+    Scalar,
+    Scatter,
+    Slice,
+    Take,
+)
+from ...jacobians.base import DENSE_LIMIT
+from ...jacobians.einsums import EINSUMS, as_contraction
+from ...jacobians.errors import LimitError, UnsupportedOp
+from ...jacobians.products import factors_of
+from ...ops import Step, numbers
+from ..linearization import Linearization
+
+STILL = Identity, Reshape, Permutation, Cast
+"""Operators that keep every entry."""
+
+MOVES = *STILL, Scalar
+"""Operators that keep every entry up to a factor."""
+
+SHAPES = "Shape", "Size"
+"""Operators that depend only on the shape of data."""
+
+
+def uses(J: Linearization) -> dict[str, list[Use]]:
+    """All uses of every tensor of the domain; raises `UnsupportedOp` where one is no matrix."""
+    passing = passing_edges(J)
+    return {
+        spec.name: list(_uses(J.dag, passing, source, Identity(J.dag.shapes[source], J.dtype),
+                              1.0, spec.name))
+        for spec, source in zip(J.domain, J.dag.sources, strict=True)
+    }  # fmt: skip
+
+
+def _uses(
+    dag: Dag, passing: set[int], vertex: int, start: Jacobian, gain: float, name: str
+) -> Iterator[Use]:
+    for edge in dag.edges:
+        if edge.start != vertex:
+            continue
+        chain = factors_of(edge.operator)[::-1]
+        passes = id(edge.operator) in passing
+        middle = core_of(chain, passes)
+        begun = applied(start, chain[: middle[0]] if middle else chain)
+        total = gain * prod(f.factor for f in chain if isinstance(f, Scalar))
+        if not middle and passes:
+            yield from _uses(dag, passing, edge.end, begun, total, name)
+            continue
+        after = middle[-1] + 1 if middle else len(chain)
+        core = chain[middle[0] : after] if middle else ()
+        if not all(isinstance(f, MOVES) for f in chain[after:]):
+            raise unstructured(name, edge.operator)
+        use = as_use(core, name, begun)
+        end = applied(Identity(use.rows.in_shape, dag.dtype), chain[after:])
+        bias = all(isinstance(f, Broadcast) for f in core)
+        yield restricted(
+            Use(edge.end, use.start, use.x * total, use.rows @ end.T, bias), name, edge.operator
+        )
+
+
+def core_of(chain: tuple[Jacobian, ...], passes: bool) -> list[int]:
+    """The places of the factors that do more than move entries.
+
+    Rows that are looked up by data count among them, even where no row is looked up twice.
+    """
+    found = [k for k, f in enumerate(chain) if not picks(f)]
+    if not found and not passes:
+        return [k for k, f in enumerate(chain) if isinstance(f, Take)]
+    return found
+
+
+def picks(operator: Jacobian) -> bool:
+    """Whether an operator selects and moves entries, without repeating or adding any."""
+    if isinstance(operator, Take | Scatter):
+        index = np.asarray(operator.index)
+        return index.ndim < 2 and len(np.unique(index)) == index.size
+    return isinstance(operator, (*MOVES, Slice, Embed))
+
+
+def passing_edges(J: Linearization) -> set[int]:
+    """The ids of operators whose steps only move their input, or do not depend on data."""
+    fixed = without_data(J)
+    return {
+        id(operator)
+        for entry in J.entries
+        for (_, i), operator in entry.blocks.items()
+        if fixed.issuperset(filter(None, entry.step.inputs))
+        or (passes_on(entry.step, i) and not looks_up(operator))
+    }
+
+
+def looks_up(operator: Jacobian) -> bool:
+    """Whether an operator picks rows by an index."""
+    return any(isinstance(f, Take) for f in factors_of(operator))
+
+
+def without_data(J: Linearization) -> set[str]:
+    """The tensors that depend on weights, constants and shapes, and on no other input."""
+    model = J.route.model
+    found = set(model.initializers) | {spec.name for spec in J.domain}
+    for step in model.steps:
+        if step.op_type in SHAPES or found.issuperset(filter(None, step.inputs)):
+            found.update(filter(None, step.outputs))
+    return found
+
+
+def passes_on(step: Step, i: int) -> bool:
+    """Whether a step only moves input i: no other input has the same type variable."""
+    try:
+        schema = onnx.defs.get_schema(step.op_type, step.version, step.domain)
+    except onnx.defs.SchemaError:
+        return False
+    formal = schema.inputs
+    kinds = [formal[min(k, len(formal) - 1)].type_str for k, name in enumerate(step.inputs) if name]
+    return kinds.count(formal[min(i, len(formal) - 1)].type_str) == 1
+
+
+def applied(start: Jacobian, factors: tuple[Jacobian, ...]) -> Jacobian:
+    """Factors applied after `start`, in order, without scalars."""
+    for factor in factors:
+        start = start if isinstance(factor, Scalar) else factor @ start
+    return start
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Use:
+    """Y = rowsᵀ(X · start(W)), with X of shape (g, rows, i), at a vertex of the DAG.
+
+    `start` takes W to (g, i, o), and `rows` takes Y to (g, rows, o). A `bias` multiplies no data:
+    its X is the same number everywhere.
+    """
+
+    vertex: int
+    start: Jacobian
+    x: np.ndarray
+    rows: Jacobian
+    bias: bool = False
+
+
+def as_use(core: tuple[Jacobian, ...], name: str, start: Jacobian) -> Use:
+    """The use that the operators in the middle of an edge are."""
+    match core:
+        case (Convolution(source="w"),):
+            return convolution(core[0], start)
+        case (Outer() as y,):
+            repeat = Broadcast(y.out_shape, y.in_shape, y.dtype)
+            return as_use((repeat, Diagonal(y.u, y.out_shape)), name, start)
+        case (Broadcast() as repeat, *others):
+            (operator,) = others or [Identity(repeat.out_shape, repeat.dtype)]
+            if isinstance(operator, (*EINSUMS, Identity)):
+                return matrix(after_broadcast(contraction(operator), repeat), start)
+        case (Take() as rows,):
+            return matrix(one_hot(rows), start)
+        case (operator,) if isinstance(operator, EINSUMS):
+            return matrix(contraction(operator), start)
+        case ():
+            return matrix(contraction(Identity(start.out_shape, start.dtype)), start)
+    raise unstructured(name, core[0])
+
+
+def unstructured(name: str, operator: Jacobian) -> UnsupportedOp:
+    """The error for a weight that is not used as a matrix."""
+    return UnsupportedOp(
+        f"{name!r} meets the model through {operator!r}, which is no Kronecker product: leave it "
+        f"out of wrt=, or take gauss_newton or fisher, which need no such structure"
+    )
+
+
+def restricted(use: Use, name: str, operator: Jacobian) -> Use:
+    """The use without the groups, inputs and outputs of its matrix in which W has no entry."""
+    shape = use.start.out_shape
+    held = (use.start @ np.ones(use.start.shape[1], use.start.dtype)).reshape(shape) != 0
+    if held.all():
+        return use
+    kept = [np.flatnonzero(held.any(axis=tuple({0, 1, 2} - {k}))) for k in range(3)]
+    if not held[np.ix_(*kept)].all():
+        raise unstructured(name, operator)
+    groups, ins, outs = kept
+    start, rows = use.start, use.rows
+    for axis, index in enumerate(kept):
+        start = Take(index, axis, start.out_shape, start.dtype) @ start
+    for axis, index in ((0, groups), (2, outs)):
+        rows = Take(index, axis, rows.out_shape, rows.dtype) @ rows
+    return replace(use, start=start, x=use.x[groups][..., ins], rows=rows)
+
+
+def matrix(c: Contraction, start: Jacobian) -> Use:
+    """The use by a contraction, its labels sorted into groups, rows, inputs and outputs."""
+    held = {label for _, term in c.factors for label in term}
+    rows = [k for k in c.out_term if k in held and k not in c.in_term]
+    groups = [k for k in c.out_term if k in held and k in c.in_term]
+    ins = [k for k in c.in_term if k not in c.out_term]
+    outs = [k for k in c.in_term if k in c.out_term and k not in held]
+    g, r, i, o = (prod(c.sizes[k] for k in part) for part in (groups, rows, ins, outs))
+    terms = ",".join(term for _, term in c.factors)
+    x = np.einsum(f"{terms}->{''.join(groups + rows + ins)}", *(a for a, _ in c.factors))
+    inner = tuple(c.sizes[k] for k in c.in_term)
+    dtype = c.dtype
+    return Use(
+        -1,
+        reordered(inner, c.in_term, groups + ins + outs, (g, i, o), dtype)
+        @ Reshape(inner, start.out_shape, dtype) @ start,
+        x.reshape(g, r, i),
+        reordered(c.out_shape, c.out_term, groups + rows + outs, (g, r, o), dtype),
+    )  # fmt: skip
+
+
+def reordered(
+    shape: tuple[int, ...], term: str, wanted: list[str], final: tuple[int, ...], dtype: np.dtype
+) -> Jacobian:
+    """A tensor with its axes in another order, then reshaped."""
+    moved = Permutation(tuple(term.index(k) for k in wanted), shape, dtype)
+    return Reshape(final, moved.out_shape, dtype) @ moved
+
+
+def convolution(c: Convolution, start: Jacobian) -> Use:
+    """The use of a kernel: X holds the patches that an output channel of each group multiplies.
+
+    The patches are the operator applied to unit kernels with one output channel per group.
+    """
+    g, dtype = c.geometry, c.dtype
+    forward = c.target == "u"  # else a transposed convolution: channels of x are the outputs
+    group, (n, _, *positions) = g.group, (g.u if forward else g.x)
+    m, channels = g.w[0] // group, g.w[1]
+    i, o = (g.w[1:], m) if forward else ((m, *g.w[2:]), channels)
+    w = (group, *g.w[1:]) if forward else (g.w[0], 1, *g.w[2:])
+    single = replace(g, w=w, u=(n, group, *positions) if forward else g.u,
+                     x=g.x if forward else (n, group, *positions))  # fmt: skip
+    width, space = prod(i), prod(positions)
+    unit = np.eye(width, dtype=dtype).reshape(width, 1, *((1, *i) if forward else (m, 1, *i[1:])))
+    unit = np.broadcast_to(unit, (width, group, *unit.shape[2:])).reshape(width, *w)
+    x = Convolution(c.held, "w", c.target, single)._apply(numbers, unit)
+    x = x.reshape(width, n, group, space).transpose(2, 1, 3, 0).reshape(group, n * space, width)
+    split, perm = ((group, m, width), (0, 2, 1)) if forward else (
+        (group, m, channels, prod(g.w[2:])), (0, 1, 3, 2))  # fmt: skip
+    swapped = Permutation(perm, split, dtype) @ Reshape(split, g.w, dtype)
+    flat = Reshape((group, width, o), swapped.out_shape, dtype) @ swapped
+    y = (n, group, o, space)
+    rows = Permutation((1, 0, 3, 2), y, dtype) @ Reshape(y, c.out_shape, dtype)
+    return Use(-1, flat @ start, x, Reshape((group, n * space, o), rows.out_shape, dtype) @ rows)
+
+
+def contraction(operator: Jacobian) -> Contraction:
+    """The operator as a contraction whose factors vary along all of their axes."""
+    if isinstance(operator, Identity):
+        operator = Diagonal(np.ones((), operator.dtype), operator.out_shape)
+    c = as_contraction(operator)
+    factors = tuple(varying(a, term, c.sizes) for a, term in c.factors)
+    return Contraction(factors, c.in_term, c.out_term, c.sizes)
+
+
+def one_hot(rows: Take) -> Contraction:
+    """The lookup of rows of a table: X is a one-hot matrix of the index."""
+    index, n = np.asarray(rows.index), rows.in_shape[rows.axis]
+    if n * n * rows.dtype.itemsize > DENSE_LIMIT:
+        raise LimitError(f"a table of {n} rows has a Kronecker factor of {n}×{n}: leave it out")
+    labels, k = ascii_letters, index.ndim
+    places, v, others = labels[:k], labels[k], labels[k + 1 : k + len(rows.in_shape)]
+    at = len(rows.in_shape) + rows.axis
+    in_term, out_term = (others[:at] + label + others[at:] for label in (v, places))
+    sizes = dict(zip(in_term + out_term, rows.in_shape + rows.out_shape, strict=True))
+    return Contraction(((np.eye(n, dtype=rows.dtype)[index], places + v),), in_term, out_term,
+                       sizes)  # fmt: skip
+
+
+def varying(a: np.ndarray, term: str, sizes: dict[str, int]) -> tuple[np.ndarray, str]:
+    """A factor without its axes of length 1 that are repeated along their label."""
+    axes = tuple(k for k, label in enumerate(term) if a.shape[k] != sizes[label])
+    return np.squeeze(a, axes), "".join(k for i, k in enumerate(term) if i not in axes)
+
+
+def after_broadcast(c: Contraction, repeat: Broadcast) -> Contraction:
+    """The contraction of a repeated tensor: a factor of ones has the new labels."""
+    shape = (1,) * (len(repeat.out_shape) - len(repeat.in_shape)) + repeat.in_shape
+    ends = zip(c.in_term, shape, repeat.out_shape, strict=True)
+    kept = "".join(label for label, n, m in ends if n == m)
+    new = "".join(label for label in c.in_term if label not in kept)
+    ones = np.ones(tuple(c.sizes[label] for label in new), c.dtype)
+    return Contraction((*c.factors, (ones, new)), kept, c.out_term, c.sizes)

@@ -1,0 +1,98 @@
+"""Adapter: functions of a model at a point take data for the point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial, wraps
+from inspect import Parameter, signature
+from typing import Any
+
+from ...jacobians import Jacobian
+from ...jacobians.errors import InputError
+from .batches import Batch, as_batch, is_data
+from .cluster import distributed
+from .streaming import digest, streamed
+
+Function = Callable[..., Any]
+
+NOTHING: Batch = {}
+
+OPTIONS = {"batch_size": None, "keep": 0, "check": True}
+"""The options of `streamed` that the caller of a function may give, with the defaults."""
+
+
+@dataclass(frozen=True)
+class PerBatch:
+    """batch ↦ function(model, shared ∪ batch, **options).
+
+    With `several` batches, a `seed` among the options is changed for each batch, by its contents:
+    the samples of two batches are independent, and the same in every pass and on every machine.
+    """
+
+    function: Callable[..., Jacobian]
+    model: Any
+    options: dict[str, Any]
+    shared: Batch
+    several: bool = True
+
+    def __call__(self, batch: Batch) -> Jacobian:
+        batch, options = as_batch(batch), dict(self.options)
+        if self.several and "seed" in options:
+            options["seed"] = mixed(options["seed"], batch)
+        return self.function(self.model, {**self.shared, **batch}, **options)
+
+
+def mixed(seed: int, batch: Batch) -> int:
+    """The seed of one batch, from its contents."""
+    return (int(digest(batch)[:16], 16) + seed) % 2**63
+
+
+def takes_data(reduction: str | None = None) -> Callable[[Function], Function]:
+    """Let a function (model, inputs, **options) take data for `inputs`.
+
+    `batch_size`, `keep` and `check` are passed to `streamed`; `shared` are inputs that are the same
+    in every batch, such as weights. With `client` the workers of a cluster compute: see
+    `distributed`.
+
+    A function with an option `reduction` composes the batches by that option. Any other function
+    gets the option: `reduction` is its default, and None means that the caller has to say how the
+    model reduces over samples.
+
+    >>> from onnxjac.jacobians import Dense
+    >>> @takes_data()
+    ... def gram(model, inputs, *, factor=1.0):
+    ...     return Dense(factor * inputs["x"].T @ inputs["x"], (2,), (2,))
+    >>> import numpy as np
+    >>> x = np.arange(6.0).reshape(3, 2)
+    >>> gram(None, {"x": x}, factor=2.0, reduction="sum", batch_size=2).toarray()
+    array([[40., 52.],
+           [52., 70.]])
+    """
+
+    def decorate(function: Function) -> Function:
+        declared = signature(function).parameters
+        own = {p.name: p.default for p in declared.values() if p.default is not Parameter.empty}
+
+        @wraps(function)
+        def taking(model: Any, inputs: Any, *, shared: Batch = NOTHING, **options: Any) -> Any:
+            asked = {name: options.pop(name, default) for name, default in OPTIONS.items()}
+            client, several = options.pop("client", None), is_data(inputs, asked["batch_size"])
+            how = options.get("reduction", own.get("reduction", reduction))
+            if "reduction" not in own:
+                options.pop("reduction", None)
+            if not several and client is None:
+                return function(model, {**shared, **inputs} if shared else inputs, **options)
+            seeds = {"seed": own["seed"]} if "seed" in own else {}
+            make = PerBatch(taking, model, seeds | options, shared, several)
+            composed = streamed if client is None else partial(distributed, client=client)
+            if how is None:
+                raise InputError(
+                    f"{function.__name__} over several batches needs reduction='mean' or 'sum': "
+                    "whether the model's loss is the mean or the sum over the samples of a batch"
+                )
+            return composed(make, inputs, reduction=how, **asked)
+
+        return taking
+
+    return decorate

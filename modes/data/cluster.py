@@ -1,0 +1,340 @@
+"""Cluster: operators whose batches, and whose columns, the workers of a Dask client share out.
+
+`distributed` makes a `Distributed`, whose products are one map over the workers and one sum
+(`Shares`). `Parts` are the futures of what the workers hold, and `placement` says which worker
+holds what.
+
+How cost grows, with W workers, P parts of the data (by default W), n columns and m rows of C, K
+right-hand sides and s bytes for a number:
+
+| | per product | |
+|---|---|---|
+| arithmetic | the time of one pass / W | where batches can be shared out evenly |
+| right-hand sides | s n K W bytes | to every worker; the workers pass them on |
+| results of a sum | s m K P bytes | added eight at a time, in log₈ P rounds |
+| results of a stack | s m K bytes | every worker sends its own rows |
+| tasks | P (1 + 1/7) | all pass through one scheduler |
+
+A pass for Kronecker factors is a sum too: for a weight of i inputs and o outputs, of s (i² + o²)
+bytes in place of s m K. For the eigenvalues of E-KFAC these go to every worker, and s i o return.
+
+Once: what `make` refers to, so model and point, to every worker, and data in memory with its part.
+`tests/benchmarks/distributed.py` measures it, and predicts from that what 1,000 workers do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from itertools import accumulate, chain, pairwise
+from operator import add
+from typing import Any, TypeVar, final
+
+import numpy as np
+
+from ...jacobians import Array, Jacobian, Op, lead
+from ...jacobians.errors import InputError, warn
+from ...ops import numbers
+from ..support.locks import Lock
+from .batches import Batches, batches_of, samples
+from .placement import Placement, persistently
+from .stream import Make, Outline, OverBatches, Stream, Streamed, outline_of
+from .streaming import Size, Weights, composed, difference, named, weights_of
+
+T = TypeVar("T")
+
+
+def distributed(
+    make: Make,
+    data: Any,
+    client: Any,
+    *,
+    reduction: str,
+    batch_size: int | None = None,
+    keep: int = 0,
+    size: Size = samples,
+    parts: int | None = None,
+    check: bool = True,
+) -> Jacobian:
+    """C = Σ_b w_b C_b or [C_1; C_2; …] as `streamed` makes it, computed by the workers of a client.
+
+    `client` is a `distributed.Client`; `make`, `data`, `reduction`, `batch_size`, `keep` (bytes on
+    each worker), `size` and `check` are as for `streamed`, and so is the scaling: w_b = 1 for
+    `"sum"`, w_b = n_b / N for `"mean"`, rows by batch for `"stack"`.
+
+    The batches are cut into `parts`, by default one for each worker. What `make` refers to, such as
+    the model, is sent once to each worker; data in memory is sent once with its part, and a path or
+    a function is opened by the workers. A product sends the right-hand sides to all workers, and
+    adds up their results in a tree. With fewer parts than workers, a part has copies, which share
+    out the columns of a product: even a single batch can share out the columns of a matrix, or the
+    probes of an estimator.
+
+    Functions of a point (`hessian`, `linearize`, …) do the same with `client=`. So do `kfac`,
+    `ekfac` and `shampoo`, whose factors are sums over batches while their products are not: as
+    `make` they would give a sum of Kronecker products, which is another matrix.
+
+    The share of a lost worker is computed again by others. A worker holds one linearisation at a
+    time, whatever the number of its threads.
+
+    Shapes: as for `streamed`. Raises the errors of `streamed`, `InputError` where `client` is no
+    client of Dask, and `OnnxJacError` where workers are lost again and again, or the cluster is
+    closed.
+    """
+    batches = batches_of(data, batch_size)
+    weights = weights_of(batches, reduction, size)
+    count = len(weights) if weights else counted(batches)
+    placement = Placement(client)
+    cuts = evenly(count, len(placement.homes) if parts is None else parts)
+    shares = [(batches.part(a, b), keep, reduction, weights and weights[a:b]) for a, b in cuts]
+    copies = max(1, len(placement.homes) // len(shares))
+    held = spread(placement, share, make, shares, copies)
+    C = Distributed(Shares(held, reduction == "stack"))
+    if check and (message := next(filter(None, held.ask(suspect)), None)):
+        warn(message)
+    return named(C, C.shares.outlines[0].domain)
+
+
+@final
+class Distributed(Jacobian):
+    """C = Σ_p C_p or [C_1; C_2; …], with C_p the operator of a part of the data, on a worker.
+
+    It equals the operator of `streamed` up to the order in which numbers are added. The order does
+    not depend on the workers: two products of one vector are equal.
+    """
+
+    def __init__(self, shares: Shares, *, transposed: bool = False) -> None:
+        self.shares, self.transposed = shares, transposed
+        first = shares.outlines[0]
+        m = shares.ends[-1] if shares.stacked else first.shape[0]
+        shape = (m, first.shape[1])[:: -1 if transposed else 1]
+        super().__init__(shape[:1], shape[1:], first.dtype)
+
+    @property
+    def codomains(self) -> tuple[Any, ...]:
+        """The tensors behind the rows of each batch of a stack, where they have names."""
+        return tuple(chain.from_iterable(o.codomains for o in self.shares.outlines))
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        if op is not numbers:
+            raise InputError("a product over workers cannot be written into a graph")
+        columns = np.reshape(v, (-1, self.shape[1]))
+        y = self.shares.product(columns, self.transposed)
+        return y.reshape((*lead(v, self.in_shape), self.shape[0]))
+
+    def _transpose(self) -> Jacobian:
+        if not self.shares.stacked and self.shares.outlines[0].symmetric:
+            return self
+        return Distributed(self.shares, transposed=not self.transposed)
+
+    def diagonal(self) -> np.ndarray:
+        return super().diagonal() if self.shares.stacked else self.shares.diagonal()
+
+    def compile(
+        self, engine: str | None = None, *, products: int = 100, memory: int | None = None
+    ) -> Jacobian:
+        """The same operator, where every worker compiles what it keeps: see `Streamed.compile`."""
+        made = self.shares.compiled({"engine": engine, "products": products, "memory": memory})
+        return Distributed(made, transposed=self.transposed)
+
+    def __repr__(self) -> str:
+        parts, copies = len(self.shares.parts.grid), self.shares.parts.copies
+        C = f"[C_1; …; C_{parts}]" if self.shares.stacked else f"Σ_p C_p, p = 1 … {parts}"
+        return f"{C}{'ᵀ' if self.transposed else ''}, {copies} × on workers"
+
+
+@final
+class Shares:
+    """The operators of the parts of some data, on the workers, and their outlines.
+
+    Where there are fewer parts than workers, each part has copies, which share out the columns of a
+    product.
+    """
+
+    def __init__(self, parts: Parts, stacked: bool) -> None:
+        self.parts, self.stacked = parts, stacked
+        self.outlines: list[Outline] = parts.ask(described)
+        self.ends = tuple(accumulate((o.shape[0] for o in self.outlines), initial=0))
+
+    def product(self, v: np.ndarray, transposed: bool) -> np.ndarray:
+        """C v or Cᵀ v, for v of shape (K, n)."""
+        return self.parts.persistently(lambda: self._product(v, transposed))
+
+    def diagonal(self) -> np.ndarray:
+        """Σ of the diagonals of all parts."""
+        return np.asarray(self.parts.summed(diagonal))
+
+    def _product(self, v: np.ndarray, transposed: bool) -> np.ndarray:
+        self.parts.placement.refresh()
+        cuts = evenly(len(v), self.parts.copies)
+        found = [self._columns(c, v[a:b], transposed) for c, (a, b) in enumerate(cuts)]
+        return np.concatenate([np.concatenate(self.parts.gathered(f), axis=-1) for f in found])
+
+    def _columns(self, copy: int, v: np.ndarray, transposed: bool) -> list[Any]:
+        """The futures of a product of one copy of each part."""
+        parts = self.parts
+        if transposed and self.stacked:
+            rows = [v[:, a:b] for a, b in pairwise(self.ends)]
+            return parts.added([parts.submit(p, copy, product, rows[p], True)
+                                for p in range(len(parts.grid))])  # fmt: skip
+        sent = parts.placement.everywhere(v)
+        found = [parts.submit(p, copy, product, sent, transposed) for p in range(len(parts.grid))]
+        return found if self.stacked else parts.added(found)
+
+    def compiled(self, options: dict[str, Any]) -> Shares:
+        """The same shares, each of which compiles what it keeps."""
+
+        def build() -> tuple[Grid, Any]:
+            grid, origin = self.parts.build()
+            submit = self.parts.placement.submit
+            made = [[submit(p * len(row) + c, compiled, future, options)
+                     for c, future in enumerate(row)] for p, row in enumerate(grid)]  # fmt: skip
+            return made, (grid, origin)
+
+        return Shares(Parts(self.parts.placement, build), self.stacked)
+
+
+FAN = 8
+"""Results that one task adds up."""
+
+Grid = list[list[Any]]
+"""Futures of the copies of each part."""
+
+Build = Callable[[], tuple[Grid, Any]]
+"""Makes these futures, and an object that has to live as long."""
+
+
+@final
+class Parts:
+    """The parts of some data, as objects on the workers, perhaps in several copies.
+
+    `build` sends what they are made of, and returns their futures.
+    """
+
+    def __init__(self, placement: Placement, build: Build) -> None:
+        self.placement, self.build = placement, build
+        persistently(self.renew, lambda: None, placement.client)
+
+    def renew(self) -> None:
+        """Everything sent anew."""
+        self.placement.refresh()
+        self.grid, self._origin = self.build()
+
+    @property
+    def copies(self) -> int:
+        """The number of workers that hold the same part."""
+        return len(self.grid[0])
+
+    def submit(self, part: int, copy: int, task: Callable[..., Any], *arguments: Any) -> Any:
+        """The future of a task with one copy of a part, on the worker that holds it."""
+        place = part * self.copies + copy
+        return self.placement.submit(place, task, self.grid[part][copy], *arguments)
+
+    def ask(self, task: Callable[..., Any]) -> list[Any]:
+        """The result of a task for every part."""
+        return self.persistently(lambda: self.gathered(self._asked(task)))
+
+    def summed(self, task: Callable[..., Any], *arguments: Any) -> Any:
+        """Σ over all parts of the results of a task; arguments are sent once to every worker."""
+
+        def attempt() -> Any:
+            self.placement.refresh()
+            sent = [self.placement.everywhere(argument) for argument in arguments]
+            (found,) = self.gathered(self.added(self._asked(task, *sent)))
+            return found
+
+        return self.persistently(attempt)
+
+    def persistently(self, attempt: Callable[[], T]) -> T:
+        """The result of `attempt`, repeated with everything sent anew where a worker was lost."""
+        return persistently(attempt, self.renew, self.placement.client)
+
+    def _asked(self, task: Callable[..., Any], *arguments: Any) -> list[Any]:
+        return [self.submit(p, 0, task, *arguments) for p in range(len(self.grid))]
+
+    def gathered(self, futures: list[Any]) -> list[Any]:
+        """The results of futures."""
+        return list(self.placement.client.gather(futures))
+
+    def added(self, futures: list[Any]) -> list[Any]:
+        """The future of the sum, computed by a tree on the workers."""
+        while len(futures) > 1:
+            submit = self.placement.client.submit
+            groups = (futures[k : k + FAN] for k in range(0, len(futures), FAN))
+            futures = [submit(total, *group, pure=False) for group in groups]
+        return futures
+
+
+def spread(
+    placement: Placement, task: Callable[..., Any], make: Any, shares: Sequence[tuple[Any, ...]],
+    copies: int = 1,
+) -> Parts:  # fmt: skip
+    """task(make, *share) for every share, on the workers, each in so many copies."""
+
+    def build() -> tuple[Grid, Any]:
+        maker = placement.everywhere(make)
+        return [[placement.submit(p * copies + c, task, maker, *own) for c in range(copies)]
+                for p, own in enumerate(shares)], maker  # fmt: skip
+
+    return Parts(placement, build)
+
+
+ONE_AT_A_TIME = Lock()
+"""A worker with many threads computes one product at a time, with all of its memory."""
+
+
+def share(
+    make: Make, batches: Batches, keep: int, reduction: str, weights: Weights
+) -> OverBatches:
+    """The operator of some of the batches."""
+    with ONE_AT_A_TIME:
+        return composed(Stream(make, batches, keep), reduction, weights)
+
+
+def described(C: Jacobian) -> Outline:
+    """The outline of a share, for the client."""
+    return C.outline if isinstance(C, Streamed) else outline_of(C)
+
+
+def product(C: Jacobian, v: np.ndarray, transposed: bool) -> np.ndarray:
+    """C v or Cᵀ v, for v of shape (K, n)."""
+    with ONE_AT_A_TIME:
+        y = (C.T if transposed else C)._apply(numbers, v)
+    return np.asarray(y)
+
+
+def diagonal(C: Jacobian) -> np.ndarray:
+    """The diagonal of a share."""
+    with ONE_AT_A_TIME:
+        return C.diagonal()
+
+
+def compiled(C: OverBatches, options: dict[str, Any]) -> Jacobian:
+    """A share that is compiled."""
+    return C.compile(**options)
+
+
+def suspect(C: OverBatches) -> str | None:
+    """How two passes over a share differ; None where they agree."""
+    with ONE_AT_A_TIME:
+        return difference(C)
+
+
+def total(*terms: Any) -> Any:
+    """The sum of terms, in order."""
+    return reduce(add, terms)
+
+
+def evenly(count: int, parts: int) -> list[tuple[int, int]]:
+    """`count` things in successive parts whose lengths differ by at most one.
+
+    >>> evenly(7, 3)
+    [(0, 3), (3, 5), (5, 7)]
+    """
+    parts = max(1, min(parts, count))
+    ends = [k * (count // parts) + min(k, count % parts) for k in range(parts + 1)]
+    return list(pairwise(ends))
+
+
+def counted(batches: Batches) -> int:
+    """The number of batches, by a pass over the data where it is not known."""
+    return sum(1 for _ in batches) if batches.count is None else batches.count

@@ -1,0 +1,133 @@
+"""Estimate: the result of an estimator, and its input: a counted operator and random probes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.sparse.linalg import aslinearoperator
+
+from ...jacobians.entries import CHUNK
+from ...jacobians.errors import InputError
+from ...jacobians.hooks import Shown
+from ...jacobians.progress import Tick, counting
+
+
+@dataclass(frozen=True)
+class Estimate(Shown):
+    """value ± error after so many products, found by `method`.
+
+    `error` is one standard error, in the shape of the value, unless the function says otherwise;
+    it is zero where `method` starts with "exact". Products with the transpose count as well.
+
+    >>> Estimate(12.5, 0.25, 60, "XTrace")
+    12.5 ± 0.25 (XTrace, 60 products)
+    >>> Estimate(np.ones(3), 0.0, 0, "exact by structure")
+    array of shape (3,) (exact by structure, 0 products)
+    """
+
+    value: Any
+    error: Any
+    products: int
+    method: str
+
+    @property
+    def exact(self) -> bool:
+        """Whether nothing was estimated."""
+        return self.method.startswith("exact")
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+    def __repr__(self) -> str:
+        error = np.max(self.error, initial=0)
+        margin = "" if self.exact else f" ± {'up to ' * bool(np.ndim(self.error))}{error:.3g}"
+        return f"{_text(self.value)}{margin} ({self.method}, {self.products} products)"
+
+
+def _text(value: Any) -> str:
+    """A number to six digits, an array by its shape, an operator by its repr."""
+    if isinstance(value, np.ndarray) and value.ndim:
+        return f"array of shape {value.shape}"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def mean(samples: np.ndarray) -> tuple[Any, Any]:
+    """Σ xₖ / m along the last axis, and its standard error √(Σ (xₖ - x̄)² / (m (m - 1)))."""
+    m = samples.shape[-1]
+    spread = samples.std(axis=-1, ddof=1) if m > 1 else np.full(samples.shape[:-1], np.inf)
+    return samples.mean(axis=-1), spread / np.sqrt(m)
+
+
+class Probed:
+    """A for an estimator: `P @ V` is A V and `P.adjoint(U)` is Aᵀ U, in float64, counted."""
+
+    def __init__(self, A: Any, tick: Tick = lambda n: None) -> None:
+        self.A = aslinearoperator(A)
+        if np.issubdtype(self.A.dtype, np.complexfloating):
+            raise InputError(f"this needs a real operator, not one of {self.A.dtype}")
+        self.shape, self.tick, self.products = self.A.shape, tick, 0
+        self.eps = float(np.finfo(np.result_type(self.A.dtype, np.float32)).eps)
+
+    def __matmul__(self, V: np.ndarray) -> np.ndarray:
+        return self._product(self.A.matmat, V, self.shape[0])
+
+    def adjoint(self, U: np.ndarray) -> np.ndarray:
+        """Aᵀ U."""
+        return self._product(self.A.rmatmat, U, self.shape[1])
+
+    def _product(self, product: Callable[..., np.ndarray], V: np.ndarray, rows: int) -> np.ndarray:
+        """Some columns at a time, which bounds memory and shows progress."""
+        columns = V[:, None] if V.ndim == 1 else V
+        found = np.empty((rows, columns.shape[1]))
+        width = max(1, CHUNK // (8 * max(*self.shape, 1)))
+        for start in range(0, columns.shape[1], width):
+            part = columns[:, start : start + width]
+            found[:, start : start + width] = product(part)
+            self.products += part.shape[1]
+            self.tick(part.shape[1])
+        return found[:, 0] if V.ndim == 1 else found
+
+
+@contextmanager
+def probing(A: Any, label: str, shown: bool | None = None) -> Iterator[Probed]:
+    """The operator for an estimator, its products shown on a terminal."""
+    with counting(label, "products", shown=shown) as tick:
+        yield Probed(A, tick)
+
+
+def signs(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
+    """m vectors of independent ±1 (Rademacher)."""
+    return 2.0 * rng.integers(0, 2, (n, m)) - 1
+
+
+def square(P: Probed) -> int:
+    """n of an n×n operator; raises `InputError` for other shapes."""
+    if P.shape[0] != P.shape[1]:
+        raise InputError(f"this needs a square operator, not one of shape {P.shape}")
+    return int(P.shape[1])
+
+
+def is_symmetric(matrices: np.ndarray, eps: float) -> bool:
+    """Whether real matrices, accurate to eps, are symmetric up to rounding."""
+    if matrices.shape[-1] != matrices.shape[-2] or np.iscomplexobj(matrices):
+        return False
+    skew = np.abs(matrices - matrices.swapaxes(-1, -2)).max(initial=0)
+    rounding = 100 * matrices.shape[-1] ** 0.5 * eps
+    return bool(skew <= rounding * np.abs(matrices).max(initial=0))
+
+
+def symmetric(P: Probed, rng: np.random.Generator) -> int:
+    """n of a symmetric operator; where A.T is not A, ⟨u, A v⟩ = ⟨A u, v⟩ is tested on one pair."""
+    n = square(P)
+    if getattr(P.A, "T", None) is P.A:
+        return n
+    pair = rng.standard_normal((n, 2))
+    products = P @ pair
+    difference = abs(pair[:, 0] @ products[:, 1] - pair[:, 1] @ products[:, 0])
+    if difference > np.sqrt(P.eps) * np.linalg.norm(pair) * np.linalg.norm(products):
+        raise InputError("this needs a symmetric operator: ⟨u, A v⟩ and ⟨A u, v⟩ differ")
+    return n

@@ -1,0 +1,248 @@
+"""Tensors: proved to be readable, and carried beside the model while ONNX works on it.
+
+ONNX's checker, inliner, version converter and shape inference take a serialized model, which must
+stay below 2 GiB. They need no weights, only types, so a large initializer becomes a graph input on
+the way in (`detach`), and an initializer again on the way out (`attach`).
+
+External data, the weights in files of their own, are read into memory (`in_memory`). A mapped file
+would cost no memory until it is needed, but writing to it would change the weights of a loaded
+model, and truncating it would end the process that reads them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from typing import Any, TypeGuard
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from ...jacobians.errors import LoadError
+from ..flow.steps import tensor_of
+from .messages import first_line
+
+# Small initializers may be axes, shapes or scales, which converter and shape inference read.
+SMALL = 1024
+Weights = dict[str, ir.TensorProtocol]
+
+
+def detach(model: ir.Model) -> tuple[onnx.ModelProto, Weights]:
+    """The model without its large weights, and all its weights in their order."""
+    graph = model.graph
+    weights = {name: _data(value) for name, value in graph.initializers.items()}
+    _drop_inputs(graph, weights)  # before IR version 4 every initializer was a graph input too
+    model.ir_version = max(model.ir_version, 10)
+    for name, tensor in weights.items():
+        value = graph.initializers[name]
+        _fill(value, tensor)
+        if tensor.nbytes > SMALL:
+            graph.initializers.pop(name)
+            value.const_value = None
+            graph.inputs.append(value)
+    return _converted(ir.to_proto, model), weights
+
+
+def _converted(convert: Callable[[Any], Any], model: Any) -> Any:
+    """The model, read from protobuf or written to it."""
+    try:
+        return convert(model)
+    except Exception as error:
+        raise LoadError(f"the graph is broken: {first_line(error)}") from error
+
+
+def attach(proto: onnx.ModelProto, weights: Weights) -> ir.Model:
+    """The model with its weights, in their order; initializers that a pass added come last."""
+    model: ir.Model = _converted(ir.from_proto, proto)
+    graph = model.graph
+    values = {value.name: value for value in (*graph.inputs, *graph.initializers.values())}
+    tensors = {name: _data(value) for name, value in graph.initializers.items()}
+    _drop_inputs(graph, weights)
+    graph.initializers.clear()
+    for name, tensor in (weights | {n: t for n, t in tensors.items() if n not in weights}).items():
+        value = values.get(name) or ir.Value(name=name)
+        _fill(value, tensor)
+        graph.register_initializer(value)
+    return model
+
+
+def _fill(value: ir.Value, tensor: ir.TensorProtocol) -> None:
+    value.const_value, value.dtype = tensor, tensor.dtype
+    value.shape = ir.Shape(tensor.shape.numpy())
+
+
+def _drop_inputs(graph: ir.Graph, names: Container[str]) -> None:
+    kept = [value for value in graph.inputs if value.name not in names]
+    graph.inputs.clear()
+    graph.inputs.extend(kept)
+
+
+def _data(value: ir.Value) -> ir.TensorProtocol:
+    """The tensor of an initializer, proved to be readable and copied out of the protobuf."""
+    array, tensor = data_of(value.const_value, repr(value.name)), tensor_of(value)
+    if tensor.dtype is ir.DataType.STRING:  # has no width
+        return tensor
+    copied = isinstance(tensor, ir.TensorProtoTensor) or tensor.nbytes <= SMALL
+    if copied and tensor.dtype.bitwidth >= 8:
+        return ir.Tensor(np.array(array), dtype=tensor.dtype, name=value.name)
+    return tensor
+
+
+def readable(model: ir.Model, folder: str | None = None) -> ir.Model:
+    """The model with all attributes readable; weights of the main graph may stay in the folder.
+
+    Without a folder, a file name could mean any file, and is refused.
+    """
+    for value in model.graph.initializers.values():
+        _place(value.const_value, repr(value.name), folder)
+    for node in _nodes(model):
+        for name, attribute in node.attributes.items():
+            if not attribute.is_ref():
+                _check_attribute(node, name, attribute, folder)
+    return model
+
+
+def _nodes(model: ir.Model) -> Iterator[ir.Node]:
+    owners: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
+    for graph in owners:
+        yield from _inside(graph)
+
+
+def _inside(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
+    """The nodes of a graph and of its subgraphs, without graphs that a caller gives."""
+    for node in graph:
+        yield node
+        for attribute in node.attributes.values():
+            for inner in _graphs(attribute):
+                yield from _inside(inner)
+
+
+def _graphs(attribute: ir.Attr) -> Sequence[ir.Graph]:
+    """The graphs in an attribute; a reference has none."""
+    if attribute.is_ref():
+        return ()
+    if attribute.type is ir.AttributeType.GRAPHS:
+        return attribute.as_graphs()
+    return (attribute.as_graph(),) if attribute.type is ir.AttributeType.GRAPH else ()
+
+
+def _check_attribute(node: ir.Node, name: str, attribute: ir.Attr, folder: str | None) -> None:
+    owner = f"attribute {name!r} of {node.op_type} (node {node.name!r})"
+    match attribute.type:
+        case ir.AttributeType.UNDEFINED:
+            raise LoadError(f"{owner} has no type.")
+        case ir.AttributeType.STRING if isinstance(attribute.value, bytes):
+            raise LoadError(f"{owner} is not text in UTF-8.")
+        case ir.AttributeType.TENSOR:
+            held = _held(attribute.value, owner, folder)
+            node.attributes[name] = ir.AttrTensor(name, held)
+        case ir.AttributeType.TENSORS:
+            tensors = [_held(tensor, owner, folder) for tensor in attribute.value]
+            node.attributes[name] = ir.AttrTensors(name, tensors)
+        case ir.AttributeType.GRAPH | ir.AttributeType.GRAPHS:
+            for graph in _graphs(attribute):
+                for value in graph.initializers.values():
+                    value.const_value = _held(value.const_value, repr(value.name), folder)
+
+
+def _place(tensor: ir.TensorProtocol | None, owner: str, folder: str | None) -> None:
+    """Resolve external data in a folder, out of which onnx-ir follows no path."""
+    if isinstance(tensor, ir.ExternalTensor):
+        if folder is None:
+            raise LoadError(
+                f"the data of {owner} is in the file {tensor.location!r}: pass the model's path."
+            )
+        tensor.base_dir = folder
+
+
+EMPTY = 2**20
+"""The most numbers of a tensor without data, which onnx-ir fills with zeros."""
+
+
+def _held(
+    tensor: ir.TensorProtocol | None, owner: str, folder: str | None
+) -> ir.TensorProtocol:
+    """The tensor, proved to be readable and read into memory."""
+    _place(tensor, owner, folder)
+    array = data_of(tensor, owner)
+    if isinstance(tensor, ir.ExternalTensor):
+        return ir.Tensor(np.array(array), dtype=tensor.dtype, name=tensor.name)
+    assert tensor is not None
+    return tensor
+
+
+def data_of(tensor: ir.TensorProtocol | None, owner: str) -> np.ndarray:
+    """The numbers of a tensor; raises `LoadError` where they do not have its shape."""
+    if tensor is None:
+        raise LoadError(f"{owner} has no data.")
+    stored = getattr(tensor, "raw", None)
+    if isinstance(stored, onnx.TensorProto) and tensor.size > 2 * stored.ByteSize() + EMPTY:
+        raise LoadError(
+            f"the data of {owner} cannot be read: it has shape {list(tensor.shape.numpy())}, and "
+            f"{stored.ByteSize()} bytes are there for it."
+        )
+    if isinstance(tensor, ir.ExternalTensor) and not is_plain(tensor.path):
+        raise LoadError(f"the data of {owner} cannot be read: {tensor.path!r} is no regular file.")
+    try:
+        array, shape = tensor.numpy(), tuple(tensor.shape.numpy())
+    except Exception as error:
+        raise LoadError(f"the data of {owner} cannot be read: {first_line(error)}") from error
+    if array.shape != shape:
+        raise LoadError(
+            f"the data of {owner} cannot be read: it has shape {list(array.shape)}, not "
+            f"{list(shape)} as it says."
+        )
+    return array
+
+
+def is_plain(path: str) -> bool:
+    """Whether a path is a regular file or nothing: opening a pipe would block."""
+    return os.path.isfile(path) or not os.path.exists(path)
+
+
+BLOCK = 512
+"""The block size in which the system counts the space of a file."""
+
+
+def in_memory(weights: Weights) -> Weights:
+    """The weights, read from their files, unless they would take more memory than the files.
+
+    Tensors that share bytes, or lie in a hole of a sparse file, could fill any memory.
+    """
+    mapped = [tensor for tensor in weights.values() if is_mapped(tensor)]
+    if sum(tensor.nbytes for tensor in mapped) > bytes_of({tensor.path for tensor in mapped}):
+        return weights
+    return {name: read(tensor) if is_mapped(tensor) else tensor for name, tensor in weights.items()}
+
+
+def is_mapped(tensor: ir.TensorProtocol) -> TypeGuard[ir.ExternalTensor]:
+    """Whether a tensor maps a file; tensors with less than a byte per number are unpacked."""
+    return isinstance(tensor, ir.ExternalTensor) and tensor.dtype.bitwidth >= 8
+
+
+def bytes_of(paths: Iterable[str]) -> int:
+    """The space of files on the disk, or their sizes where the system does not tell."""
+    try:
+        found = [os.stat(path) for path in paths]
+    except OSError as error:
+        raise LoadError(f"the data of the model cannot be read: {error}.") from error
+    return sum(getattr(s, "st_blocks", 0) * BLOCK or s.st_size for s in found)
+
+
+def read(tensor: ir.ExternalTensor) -> ir.Tensor:
+    """A tensor, read from its file."""
+    dtype = tensor.dtype.numpy()
+    try:
+        flat = np.fromfile(
+            tensor.path, dtype.newbyteorder("<"), tensor.size, offset=tensor.offset or 0
+        )
+    except (OSError, MemoryError) as error:
+        raise LoadError(
+            f"the data of {tensor.name!r} cannot be read: {error}; oj.load(..., mmap=True) maps it."
+        ) from error
+    if flat.size < tensor.size:
+        raise LoadError(f"the data of {tensor.name!r} cannot be read: {tensor.path!r} has changed.")
+    array = flat.astype(dtype, copy=False).reshape(tensor.shape.numpy())
+    tensor.release()
+    return ir.Tensor(array, dtype=tensor.dtype, name=tensor.name)

@@ -1,0 +1,192 @@
+"""Inverse: an operator whose product solves a linear system."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, final
+
+import numpy as np
+from scipy.sparse.linalg import LinearOperator, cg, lsmr, minres
+
+from ...jacobians import Array, Identity, Jacobian, Op, Shape, hooks, shape_of
+from ...jacobians.errors import InputError, NotConverged, closest
+from ...ops import numbers
+
+
+def identity_like(G: Jacobian) -> Identity:
+    """I of the shape and type of a square operator, for `G + damping * identity_like(G)`.
+
+    Shape: (n, n) for an operator of this shape. Raises `InputError` where the operator is not
+    square.
+
+    >>> identity_like(Identity((2, 3), np.float32))
+    I(2×3)
+    """
+    if G.shape[0] != G.shape[1]:
+        raise InputError(f"the identity is square, but this operator has shape {G.shape}")
+    return Identity(G.in_shape, G.dtype)
+
+
+@hooks.inverse.register(Jacobian)
+def inverse(
+    operator: Jacobian,
+    *,
+    solver: str = "cg",
+    preconditioner: Any = None,
+    rtol: float = 1e-10,
+    maxiter: int | None = None,
+) -> Jacobian:
+    """A⁻¹ as an operator: x = A⁻¹ b with ‖A x - b‖ ≤ rtol ‖b‖, solved anew for each column.
+
+    | solver | A | preconditioner M |
+    |---|---|---|
+    | `"cg"` | symmetric positive definite | ≈ A⁻¹, symmetric positive definite |
+    | `"minres"` | symmetric | ≈ (A²)^(-½), symmetric positive definite |
+    | `"neumann"` | ρ(I - M A) < 1 | ≈ A⁻¹, by default I |
+    | `"lsmr"` | any, m×n | right factor R: x = R y with min ‖A R y - b‖ |
+
+    With `"lsmr"` the inverse is the pseudo-inverse, n×m: least squares, of least norm where R is
+    not given, to ‖Aᵀ(A x - b)‖ ≤ rtol ‖A‖ ‖A x - b‖. `maxiter` is 10 n by default.
+
+    Shapes: A is (m, n) and A⁻¹ (n, m), with m = n but for `"lsmr"`; M is (n, n). Raises
+    `InputError` for an unknown solver, a complex operator or a shape that does not fit. A product
+    raises `NotConverged` where the iteration does not reach `rtol`.
+
+    >>> from onnxjac.jacobians import Dense
+    >>> inverse(Dense(np.array([[2.0, 1.0], [1.0, 3.0]]))) @ np.array([5.0, 5.0])
+    array([2., 1.])
+    """
+    if solver not in SOLVERS:
+        raise InputError(f"there is no solver {solver!r}.{closest(solver, SOLVERS)}")
+    m, n = operator.shape
+    if operator.dtype.kind == "c":
+        raise InputError(f"the solvers are for real operators, not for {operator.dtype}")
+    if solver != "lsmr" and m != n:
+        raise InputError(f"{solver} needs a square operator, not {m}×{n}: use solver='lsmr'")
+    if preconditioner is not None and preconditioner.shape != (n, n):
+        raise InputError(f"the preconditioner has shape {preconditioner.shape}, not {(n, n)}")
+    return Inverse(operator, solver, preconditioner, rtol, maxiter or 10 * n)
+
+
+@final
+class Inverse(Jacobian):
+    """x = A⁻¹ b by an iteration; see `inverse`."""
+
+    def __init__(
+        self, operator: Jacobian, solver: str, preconditioner: Any, rtol: float, maxiter: int
+    ) -> None:
+        super().__init__(operator.in_shape, operator.out_shape, operator.dtype)
+        self.operator, self.solver, self.preconditioner = operator, solver, preconditioner
+        self.rtol, self.maxiter = rtol, maxiter
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        if op is not numbers:
+            raise InputError("an inverse is an iteration, which no graph records: apply it to "
+                             "numbers, or use toarray()")  # fmt: skip
+        columns = v.reshape(-1, self.shape[1])
+        found = np.empty((len(columns), self.shape[0]), v.dtype)
+        for b, x in zip(columns, found, strict=True):
+            x[:] = SOLVERS[self.solver](self, b) if b.any() else 0
+        return found.reshape(*_lead(v, self.in_shape), *self.out_shape)
+
+    def _transpose(self) -> Jacobian:
+        """A⁻ᵀ, with the preconditioner transposed; a right factor cannot be."""
+        if self.operator.T is self.operator:
+            return self
+        M = self.preconditioner
+        M = None if M is None or self.solver == "lsmr" else M.T
+        return Inverse(self.operator.T, self.solver, M, self.rtol, self.maxiter)
+
+    @property
+    def flops(self) -> int:
+        return self.operator.flops
+
+    def __repr__(self) -> str:
+        return f"({self.operator!r})⁻¹, by {self.solver}"
+
+    def check(self, converged: bool, residual: float) -> None:
+        """Raises `NotConverged` where the iteration did not end at a solution."""
+        if not converged:
+            raise NotConverged(
+                f"{self.solver} did not solve with an operator of shape {self.operator.shape} to "
+                f"rtol={self.rtol:g} in {self.maxiter} iterations: the relative residual is "
+                f"{residual:.2g}. Give a preconditioner=, add damping * identity_like(A), "
+                f"{HINTS[self.solver]}or raise maxiter= or rtol="
+            )
+
+
+def _lead(v: np.ndarray, shape: Shape) -> Shape:
+    return shape_of(v)[: v.ndim - len(shape)]
+
+
+def krylov(solve: Callable[..., tuple[np.ndarray, int]]) -> Callable[[Inverse, np.ndarray], Any]:
+    """A solver of SciPy for square systems, restarted while the true residual is too large."""
+
+    def solved(inv: Inverse, b: np.ndarray) -> np.ndarray:
+        A, M, left = double(inv.operator), inv.preconditioner, Budget(inv.maxiter)
+        x, residual, size = np.zeros(b.shape), b.astype(float), float(np.linalg.norm(b))
+        for _ in range(RESTARTS):
+            with np.errstate(all="ignore"):  # where A is not what it should be, zeros are divided
+                step, _ = solve(
+                    A, residual, rtol=inv.rtol / 2, maxiter=left.count, M=M, callback=left
+                )
+            x = x + step
+            residual = b - A @ x
+            norm = float(np.linalg.norm(residual))
+            if norm <= inv.rtol * size or not (np.isfinite(norm) and left.count > 0):
+                break
+        inv.check(norm <= inv.rtol * size, norm / size)
+        return x
+
+    return solved
+
+
+class Budget:
+    """Iterations that are left."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __call__(self, _: np.ndarray) -> None:
+        self.count -= 1
+
+
+def by_lsmr(inv: Inverse, b: np.ndarray) -> np.ndarray:
+    """min ‖A R y - b‖, x = R y."""
+    R = inv.preconditioner
+    A = inv.operator if R is None else double(inv.operator) @ double(R)
+    y, stopped, _, residual, *_ = lsmr(
+        A, b, atol=inv.rtol, btol=inv.rtol, conlim=0, maxiter=inv.maxiter
+    )
+    inv.check(stopped in (0, 1, 2, 4, 5), float(residual) / float(np.linalg.norm(b)))
+    return np.asarray(y if R is None else R @ y)
+
+
+def neumann(inv: Inverse, b: np.ndarray) -> np.ndarray:
+    """x ← x + M (b - A x), the partial sums of Σₖ (I - M A)ᵏ M b."""
+    M, size = inv.preconditioner, float(np.linalg.norm(b))
+    x, residual = np.zeros_like(b), b
+    for _ in range(inv.maxiter):
+        x = x + (residual if M is None else M @ residual)
+        residual = b - inv.operator @ x
+        norm = float(np.linalg.norm(residual))
+        if norm <= inv.rtol * size or not norm <= 1e8 * size:
+            break
+    inv.check(norm <= inv.rtol * size, norm / size)
+    return x
+
+
+def double(operator: Any) -> Any:
+    """The same products, as an operator in double precision."""
+    return LinearOperator(operator.shape, operator.matvec, operator.rmatvec, dtype=np.float64)
+
+
+RESTARTS = 5
+"""How often a solver is started until the true residual is small enough."""
+
+SOLVERS = {"cg": krylov(cg), "minres": krylov(minres), "lsmr": by_lsmr, "neumann": neumann}
+HINTS = {
+    "cg": "use solver='minres' where A is indefinite, 'lsmr' where it is not symmetric, ",
+    "minres": "use solver='lsmr' where A is not symmetric, ", "lsmr": "",
+    "neumann": "which must give ρ(I - M A) < 1, use solver='cg', ",
+}  # fmt: skip

@@ -1,0 +1,203 @@
+"""Iteration: the parts that all solvers share.
+
+`run` goes through the states of a solver until it ends, `Descent` is the base of minimisers of a
+scalar, `Counted` counts products, `preconditioner_for` applies a caller's preconditioner, and
+`backtrack` is the line search.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+import numpy as np
+from scipy import optimize
+from scipy.sparse.linalg import LinearOperator
+
+from ...jacobians.errors import InputError
+from ...jacobians.hooks import Shown
+from ...jacobians.progress import counting
+from .problem import Problem
+
+Result: Any = optimize.OptimizeResult
+
+
+class OptimizeResult(Result, Shown):
+    """The result of SciPy, which takes any fields, with a table for notebooks."""
+
+
+Callback = Callable[[OptimizeResult], Any]
+"""A function that is called with the state after every iteration."""
+
+TINY = float(np.finfo(np.float32).tiny)
+"""Divisors are at least so large."""
+
+GOING, GRADIENT, VALUE, STEP, STUCK, ENOUGH, STOPPED = None, 1, 2, 3, -1, 0, 99
+
+MESSAGES = {
+    GRADIENT: "the gradient, or the residual, is within its tolerance",
+    VALUE: "the reductions of the objective, real and predicted, are within their tolerance",
+    STEP: "the step is within its tolerance",
+    STUCK: "no step along the direction found makes the objective smaller",
+    ENOUGH: "the maximum number of iterations is reached",
+    STOPPED: "the callback raised StopIteration",
+}
+
+
+def state(problem: Problem, status: int | None, **more: Any) -> OptimizeResult:
+    """The state of a solver; `status` says why it ends, or that it goes on."""
+    counts = {"nfev": problem.values.count, "njev": problem.jacobian.count}
+    return OptimizeResult(tensors=problem.unflatten(more["x"]), status=status, **counts, **more)
+
+
+def run(
+    states: Iterator[OptimizeResult],
+    label: str,
+    maxiter: int,
+    callback: Callback | None,
+    progress: bool | None = None,
+) -> OptimizeResult:
+    """The last state, where the solver or the callback ends it, or `maxiter` is reached.
+
+    The states count their iterations, `nit`, from 0 at the start; a terminal shows them.
+    """
+    with counting(label, "iterations", shown=progress) as tick:
+        for found in states:
+            if found.nit:
+                tick(1)
+                found.status = STOPPED if stops(callback, found) else found.status
+            if found.status is GOING and found.nit >= maxiter:
+                found.status = ENOUGH
+            if found.status is not GOING:
+                break
+    found.success, found.message = found.status in (GRADIENT, VALUE, STEP), MESSAGES[found.status]
+    return found
+
+
+def stops(callback: Callback | None, found: OptimizeResult) -> bool:
+    """Whether the callback raises `StopIteration`."""
+    try:
+        if callback is not None:
+            callback(found)
+    except StopIteration:
+        return True
+    return False
+
+
+Preconditioner = Callable[[Any], Any] | Any
+"""A ↦ M ≈ A⁻¹ for the operator A of an iteration, or one M for all iterations."""
+
+
+def preconditioner_for(A: Any, given: Preconditioner | None) -> Any:
+    """M for an operator A, or None without a preconditioner.
+
+    >>> import numpy as np
+    >>> A = np.diag([2.0, 4.0])
+    >>> preconditioner_for(A, lambda A: np.diag(1 / np.diag(A)))
+    array([[0.5 , 0.  ],
+           [0.  , 0.25]])
+    """
+    if given is None:
+        return None
+    if not (hasattr(given, "shape") or callable(given)):
+        raise InputError(
+            f"preconditioner={given!r} is neither an operator nor a function that makes one: "
+            "oj.preconditioners has ilu, jacobi, block_jacobi ..."
+        )
+    M = given if hasattr(given, "shape") else given(A)  # a linear operator can be called too
+    n = A.shape[1]
+    if getattr(M, "shape", None) != (n, n):
+        raise InputError(
+            f"the preconditioner has shape {getattr(M, 'shape', None)}, not {(n, n)}: give an "
+            "operator of that shape, or a function of the solver's operator that makes one"
+        )
+    return M
+
+
+Linear: Any = LinearOperator
+
+
+@final
+class Counted(Linear):
+    """A + λI, with λ the damping; `products` counts the products with A and Aᵀ.
+
+    >>> A = Counted(np.diag([1.0, 2.0]), 0.5)
+    >>> A @ np.ones(2), A.T @ np.ones(2), A.products
+    (array([1.5, 2.5]), array([1.5, 2.5]), 2)
+    """
+
+    def __init__(self, A: Any, damping: float = 0.0) -> None:
+        super().__init__(A.dtype, A.shape)
+        self.A, self.damping, self.products = A, damping, 0
+
+    def _matvec(self, v: np.ndarray) -> np.ndarray:
+        self.products += 1
+        return self._damped(self.A @ v, v)
+
+    def _rmatvec(self, u: np.ndarray) -> np.ndarray:
+        self.products += 1
+        return self._damped(self.A.T @ u, u)
+
+    def _damped(self, product: np.ndarray, v: np.ndarray) -> np.ndarray:
+        return product + self.damping * v if self.damping else product
+
+
+@dataclass(kw_only=True)
+class Descent(ABC):
+    """A minimiser of one scalar: its settings, and the work so far."""
+
+    problem: Problem
+    gtol: float
+    nit: int = 0
+    products: int = 0
+    called: ClassVar[str] = "products"
+    """The name of the number of products in a result."""
+
+    def states(self) -> Iterator[OptimizeResult]:
+        """The state at the start, and after every iteration, until ‖∇f‖ ≤ gtol."""
+        x, status = self.problem.x0, GOING
+        while True:
+            f, g = self.problem.fun(x), self.problem.gradient(x)
+            status = GRADIENT if np.linalg.norm(g) <= self.gtol else status
+            counts = {"nit": self.nit, self.called: self.products}
+            yield state(self.problem, status, x=x, fun=f, jac=g, **counts)
+            self.nit += 1
+            moved = self.move(x, f, g)
+            x, status = (x, STUCK) if moved is None else (moved, GOING)
+
+    @abstractmethod
+    def move(self, x: np.ndarray, f: float, g: np.ndarray) -> np.ndarray | None:
+        """The next point, which may be x itself; None where no step reduces f."""
+
+    def searched(
+        self, x: np.ndarray, f: float, g: np.ndarray, delta: np.ndarray
+    ) -> np.ndarray | None:
+        """x + t δ, where f falls enough for the slope gᵀδ; None where it never does."""
+        t = backtrack(armijo(self.problem.fun, x, delta, f, float(g @ delta)))
+        return None if t is None else x + x.dtype.type(t) * delta
+
+
+HALVINGS = 40
+
+DESCENT = 1e-4
+"""The least part of the reduction predicted by the gradient that a step must achieve."""
+
+
+def backtrack(enough: Callable[[float], bool]) -> float | None:
+    """t = 1, ½, ¼, …: the first that is enough, or None.
+
+    >>> backtrack(lambda t: (1 - 3 * t) ** 2 < 1)
+    0.5
+    """
+    lengths = (0.5**k for k in range(HALVINGS))
+    return next((t for t in lengths if enough(t)), None)
+
+
+def armijo(
+    f: Callable[[np.ndarray], float], x: np.ndarray, direction: np.ndarray, at: float, slope: float
+) -> Callable[[float], bool]:
+    """Whether f falls enough at x + t δ: f(x + t δ) ≤ f(x) + 10⁻⁴ t ∇fᵀδ, for f(x) and ∇fᵀδ."""
+    number = x.dtype.type
+    return lambda t: f(x + number(t) * direction) <= at + DESCENT * t * slope

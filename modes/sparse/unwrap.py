@@ -1,0 +1,49 @@
+"""Unwrap: the operator inside one that only adds names, an engine or a plan."""
+
+from __future__ import annotations
+
+from functools import partial, singledispatch
+
+from ...jacobians import Jacobian
+from ..curvature.symmetric import Symmetric
+from ..elimination.adaptive import Adaptive
+from ..hessian import Hessian
+from ..linearization import Linearization
+from ..products.compiled import Compiled
+from ..tape.template import Filled
+
+
+@singledispatch
+def unwrap(operator: Jacobian) -> Jacobian:
+    """The operator without wrappers, its numbers where the rules put them."""
+    return operator
+
+
+@unwrap.register(Linearization)
+@unwrap.register(Adaptive)
+def _(operator: Linearization | Adaptive) -> Jacobian:
+    return operator.dag
+
+
+@unwrap.register
+def _(operator: Hessian) -> Jacobian:
+    return operator.J.dag
+
+
+@unwrap.register(Compiled)
+@unwrap.register(Symmetric)
+def _(operator: Compiled | Symmetric) -> Jacobian:
+    return unwrap(operator.operator)
+
+
+def engine_of(operator: Jacobian) -> str | None:
+    """The engine that the Jacobian of a model was compiled for, where one was named."""
+    J = operator.J if isinstance(operator, Hessian) else operator
+    make = J.make if isinstance(J, Linearization) else None
+    return make.keywords.get("engine") if isinstance(make, partial) else None
+
+
+def undrawn(operator: Jacobian) -> Filled | None:
+    """The residuals of the Jacobian of a model whose operators are not made yet."""
+    J = operator.J if isinstance(operator, Hessian) else operator
+    return J.tape if isinstance(J, Linearization) else None
