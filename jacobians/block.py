@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from .arrays import Array, Op, common
 from .base import Jacobian
@@ -17,6 +17,8 @@ class Block(Jacobian):
     Rows and columns are flat: y = concat(yᵢ), x = concat(xⱼ), yᵢ = Σⱼ J[i][j] xⱼ. The operators of
     a row have one out_shape, and blocks in a column one in_shape.
     """
+
+    holds = ("dag",)
 
     def __init__(self, rows: list[list[Jacobian | None]]) -> None:
         self.rows = [list(row) for row in rows]
@@ -49,9 +51,6 @@ class Block(Jacobian):
         return Block(
             [[b if b is None else b.T for b in column] for column in zip(*self.rows, strict=True)]
         )
-
-    def arrays(self) -> Iterator[Array]:
-        return self.dag.arrays()
 
     @property
     def flops(self) -> int:

@@ -3,10 +3,14 @@
 The tangent of a vertex is its seed plus Σ J · (tangent of the edge's start). A sum over paths is
 never expanded: each edge is applied once per product. The transpose is the same graph with its
 edges reversed and transposed, so that forward and reverse mode are one function.
+
+A loop or a branch gives the derivatives of all its outputs in one run: a `Joint`. Each block of it
+is a `Part`, an operator like any other; the parts that meet on a sweep share the run.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,12 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import Array, Op, Shape, lead, size
-from .base import Jacobian
+from .arrays import Array, Op, Shape, common, dtype_of, lead, size
+from .base import Holder, Jacobian
 from .cached import cached_property
+from .elementwise import Zero
 from .errors import InputError
-from .identity import Zero
-from .joint import Joint, Part
 from .selection import Embed
 from .symint import agree, at, same
 
@@ -249,3 +252,73 @@ def slab_of(operator: Jacobian) -> tuple[int, int, int] | None:
         return None
     start, _, count = operator.spans[cut[0]]
     return cut[0] - len(operator.spans), start, start + count
+
+
+Ends = Mapping[int, tuple[Shape, np.dtype]]
+"""Slot -> the shape and dtype of its tensor."""
+
+
+class Joint(Holder, ABC):
+    """J = ∂(outputs)/∂(inputs), tensors by their slots."""
+
+    def __init__(self, ins: Ends, outs: Ends) -> None:
+        self.ins, self.outs = ins, outs
+
+    @abstractmethod
+    def run(self, op: Op, tangents: Mapping[int, Array], wanted: tuple[int, ...]) -> dict[int, Any]:
+        """The wanted outputs by slot; tangents that are absent are zero, and so are results.
+
+        Leading axes are right-hand sides, the same for all tangents.
+        """
+
+    @abstractmethod
+    def transposed(self) -> Joint:
+        """The transpose, whose inputs are the outputs of this one."""
+
+    @cached_property
+    def T(self) -> Joint:
+        """The transpose: one object."""
+        made: Joint = self.__dict__.setdefault("T", self.transposed())
+        made.__dict__["T"] = self
+        return made
+
+    def __repr__(self) -> str:
+        return type(self).__name__.lower()
+
+    def part(self, o: int, i: int) -> Part:
+        """The block of one output and one input."""
+        return Part(self, o, i)
+
+
+class Part(Jacobian):
+    """The block of a joint program between one input and one output."""
+
+    holds = ("joint",)
+
+    def __init__(self, joint: Joint, o: int, i: int) -> None:
+        if o not in joint.outs or i not in joint.ins:
+            raise InputError(f"Part: {joint!r} has no block of output {o} and input {i}")
+        (out_shape, out_dtype), (in_shape, in_dtype) = joint.outs[o], joint.ins[i]
+        super().__init__(out_shape, in_shape, common(out_dtype, in_dtype))
+        self.joint, self.o, self.i = joint, o, i
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        found = self.joint.run(op, {self.i: v}, (self.o,))
+        if self.o in found:
+            return found[self.o]
+        return op.Expand(np.zeros((), dtype_of(v)), (*lead(v, self.in_shape), *self.out_shape))
+
+    def _transpose(self) -> Part:
+        return Part(self.joint.T, self.i, self.o)
+
+    @cached_property
+    def matrix(self) -> np.ndarray:
+        """All entries."""
+        return self.toarray()
+
+    @property
+    def flops(self) -> int:
+        return self.joint.flops
+
+    def __repr__(self) -> str:
+        return f"{self.joint!r}[{self.o}, {self.i}]"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -131,6 +130,8 @@ def spread(op: Op, v: Array, axis: int, span: Span) -> Array:
 class Take(Jacobian):
     """y = x[..., index, ...] along one axis; entries may repeat, the index is an integer tensor."""
 
+    holds = ("index",)
+
     def __init__(self, index: Array, axis: int, in_shape: Shape, dtype: Any) -> None:
         self.axis = axis_of(axis, in_shape, "Take")
         check_index(index, in_shape[self.axis], "Take")
@@ -145,15 +146,14 @@ class Take(Jacobian):
     def _transpose(self) -> Jacobian:
         return Scatter(self.index, self.axis, self.in_shape, self.dtype)
 
-    def arrays(self) -> Iterator[Array]:
-        yield self.index
-
     def __repr__(self) -> str:
         return f"take({prod_text(self.in_shape)} → {prod_text(self.out_shape)})"
 
 
 class Scatter(Jacobian):
     """The transpose of `Take`: entries are added up where the index points."""
+
+    holds = ("index",)
 
     def __init__(self, index: Array, axis: int, out_shape: Shape, dtype: Any) -> None:
         self.axis = axis_of(axis, out_shape, "Scatter")
@@ -183,9 +183,6 @@ class Scatter(Jacobian):
 
     def _transpose(self) -> Jacobian:
         return Take(self.index, self.axis, self.out_shape, self.dtype)
-
-    def arrays(self) -> Iterator[Array]:
-        yield self.index
 
     @property
     def flops(self) -> int:

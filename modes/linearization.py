@@ -16,7 +16,7 @@ from .checking.check import Check
 from .checking.checked import checked
 from .elimination.adaptive import Adaptive
 from .elimination.dense import dense
-from .elimination.planned import eliminated, held, planned
+from .elimination.plan import eliminated, held, planned
 from .explaining.explain import explain
 from .explaining.explanation import Explanation
 from .explaining.local import Local, explain_local

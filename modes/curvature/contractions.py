@@ -8,7 +8,7 @@ import numpy as np
 
 from ...jacobians import Broadcast, Contraction, Diagonal, Identity, Jacobian, Take
 from ...jacobians.base import DENSE_LIMIT
-from ...jacobians.einsums import as_contraction
+from ...jacobians.contraction import as_contraction
 from ...jacobians.errors import LimitError
 
 

@@ -15,7 +15,7 @@ from ...jacobians.errors import InputError
 from ...jacobians.hooks import Shown, add, check, explain, scale
 from ...jacobians.text import clipped, joined
 from ..checking.check import Check
-from ..elimination.planned import planned
+from ..elimination.plan import planned
 from ..model import TensorSpec
 from ..naming.named import check_named, find_tensor, fitting, listed
 

@@ -19,7 +19,7 @@ from ...jacobians import (
     Reshape,
     Take,
 )
-from ...jacobians.einsums import EINSUMS
+from ...jacobians.contraction import EINSUMS
 from ...jacobians.errors import UnsupportedOp
 from ...ops import numbers
 from .contractions import after_broadcast, contraction, one_hot

@@ -10,7 +10,7 @@ import numpy as np
 from ...jacobians import Array, Dag, Jacobian, Op, lead
 from ...jacobians.cached import cached_property
 from ...ops import numbers
-from .planned import eliminated, lock_of, planned, repays_elimination
+from .plan import eliminated, lock_of, planned, repays_elimination
 
 FIRST = 8
 """Products after which a plan is considered for the first time."""

@@ -9,45 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from functools import partial
+from operator import is_not
 from typing import Any
 
 import numpy as np
 
 from ...jacobians import (
     Array,
-    BlockDiagonal,
-    Contraction,
-    Convolution,
-    Dense,
-    Diagonal,
-    Inner,
     Jacobian,
-    Kron,
-    LowRank,
-    Outer,
-    Product,
     Shape,
-    Sum,
     common,
     reading,
     size,
 )
 from ...ops import numbers
-
-HELD: dict[type, tuple[str, ...]] = {
-    BlockDiagonal: ("blocks",),
-    Contraction: ("factors",),
-    Convolution: ("held",),
-    Dense: ("a",),
-    Diagonal: ("d",),
-    Inner: ("w",),
-    Kron: ("left", "right"),
-    LowRank: ("u", "v"),
-    Outer: ("u",),
-    Product: ("factors",),
-    Sum: ("terms",),
-}
-"""Kind -> where it holds arrays that are deferred while a DAG is eliminated."""
 
 
 class Deferred:
@@ -166,20 +141,19 @@ def forced(operator: Jacobian) -> Jacobian:
     return mapped(operator, Deferred, lambda array: array.value)
 
 
-def mapped(operator: Jacobian, kind: type, change: Callable[[Any], Array]) -> Jacobian:
-    """The operator with each of its arrays of a kind changed; itself where it has none."""
-    if type(operator) not in HELD:
-        return operator
-    twin = copy(operator)
-    twin.__dict__.pop("T", None)  # which is of the arrays as they were
-    for name in HELD[type(operator)]:
-        setattr(twin, name, _mapped(getattr(operator, name), kind, change))
+def mapped(held: Any, kind: Any, change: Callable[[Any], Array]) -> Any:
+    """What is held with each array of a kind changed; itself where nothing is: integers stay."""
+    if isinstance(held, kind):
+        return change(held) if held.dtype.kind not in "iu" else held
+    if isinstance(held, tuple):
+        parts = tuple(mapped(part, kind, change) for part in held)
+        return parts if any(map(is_not, parts, held)) else held
+    if not isinstance(held, Jacobian):
+        return held
+    made = {name: mapped(getattr(held, name), kind, change) for name in held.holds}
+    if all(part is getattr(held, name) for name, part in made.items()):
+        return held
+    twin = copy(held)
+    twin.__dict__.pop("T", None)  # the transpose of the operator as it was
+    twin.__dict__.update(made)
     return twin
-
-
-def _mapped(value: Any, kind: type, change: Callable[[Any], Array]) -> Any:
-    if isinstance(value, kind):
-        return change(value)
-    if isinstance(value, tuple):
-        return tuple(_mapped(part, kind, change) for part in value)
-    return mapped(value, kind, change)

@@ -26,7 +26,7 @@ from ...jacobians import (
     Sum,
     Zero,
 )
-from ...jacobians.kron import matrix_shape
+from ...jacobians.matrices import matrix_shape
 from ..sparse.faces import bare
 from .squared import own_diagonal, squared
 from .ways import as_blocks

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse.linalg import aslinearoperator
 
-from ...jacobians.entries import CHUNK
+from ...jacobians.base import CHUNK
 from ...jacobians.errors import InputError
 from ...jacobians.progress import Tick, counting
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...jacobians import BlockDiagonal, Dense, Diagonal, Identity, Jacobian, Kron, Scalar, shape_of
 from ...jacobians.errors import InputError
-from ...jacobians.kron import Eye, Factor
+from ...jacobians.matrices import Eye, Factor
 from ..sparse.faces import bare
 from .probes import Probed, is_symmetric
 

@@ -8,7 +8,7 @@ from itertools import islice
 from operator import add
 
 from ...jacobians import Block, Dag, Identity, Jacobian, Zero
-from ..elimination.planned import eliminated
+from ..elimination.plan import eliminated
 
 FEW = 4
 """A block with more ways than this is not written as a sum: it would grow exponentially."""

@@ -11,7 +11,7 @@ from ...jacobians.text import clipped
 from ...ops import Step
 from ..elimination.cost import seconds
 from ..elimination.deferred import Deferred
-from ..elimination.graph import Ends
+from ..elimination.vertex_elimination import Ends
 from ..reporting.units import time_text
 from ..tape.active import Slot
 from ..tape.record import Entry, vertex_names

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from ...jacobians import Dag, Edge
 from ...jacobians.text import joined
 from ..elimination.cost import seconds
-from ..elimination.graph import Ends
-from ..elimination.planned import collapse_of, plan_of
+from ..elimination.plan import elimination_of, plan_of
+from ..elimination.vertex_elimination import Ends
 from ..reporting.units import bytes_text, time_text
 from .blocks import Costs, costs_of, structure_text
 
@@ -55,9 +55,9 @@ class Change:
 
 def changes(dag: Dag) -> tuple[Change, ...]:
     """What takes the products of a DAG, edge by edge."""
-    collapse, plan = collapse_of(dag), plan_of(dag)
+    collapse, plan = elimination_of(dag), plan_of(dag)
     final = collapse.after if plan is None else plan.dag
-    told = {} if plan is None else {(s.start, s.end): s for s in plan.stretches}
+    told = {} if plan is None else {(s.start, s.end): s for s in plan.steps}
     before: dict[int, list[Edge]] = defaultdict(list)
     for edge in dag.edges:
         before[edge.end].append(edge)

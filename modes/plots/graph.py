@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...jacobians import Dag, Jacobian
 from ...jacobians.errors import InputError
-from ..elimination.planned import eliminated
+from ..elimination.plan import eliminated
 from ..hessian import Hessian
 from ..linearization import Linearization
 from ..tape.record import vertex_names

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from ...jacobians import Jacobian
-from ...jacobians.entries import CHUNK
+from ...jacobians.base import CHUNK
 from ...jacobians.progress import Tick, counting
 from ..estimators.probes import signs
 from ..estimators.result import mean

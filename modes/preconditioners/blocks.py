@@ -11,7 +11,7 @@ import numpy as np
 from ...jacobians import Block, BlockDiagonal, Dense, Jacobian, Reshape, Shape, shape_of, size
 from ...jacobians.base import DENSE_LIMIT
 from ...jacobians.errors import InputError, LimitError
-from ..elimination.batch import Batch
+from ..elimination.samples import Batch
 from ..estimators.probes import Probed, probing, square
 from .jacobi import in_shape
 from .matrices import inverted

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...jacobians import BlockDiagonal, Dense, Diagonal, Identity, Jacobian, Kron, Scalar, Sum
 from ...jacobians.errors import InputError
-from ...jacobians.kron import Eye, Factor
+from ...jacobians.matrices import Eye, Factor
 from ..curvature.damped import undamped
 from ..estimators.probes import is_symmetric
 from ..sparse.faces import bare

@@ -6,7 +6,7 @@ from functools import reduce, singledispatch
 from typing import Any
 
 from ...jacobians import Dag, Jacobian, Product, Sum
-from ..elimination.batch import Batch, layouts, within
+from ..elimination.samples import Batch, layouts, within
 from ..sparse.faces import bare
 
 

@@ -14,7 +14,7 @@ from ...jacobians import Array, Jacobian, Op, Shape, lead
 from ...jacobians.arrays import wide
 from ...jacobians.hooks import compiled
 from ...ops import numbers
-from ..elimination.planned import planned
+from ..elimination.plan import planned
 from ..support.locks import Lock
 from .engines import Program, compile_by, compiler
 from .light import size_text

@@ -18,8 +18,7 @@ import numpy as np
 
 import onnxjac as oj
 from onnxjac.jacobians import Dag
-from onnxjac.modes.elimination.plan import REPAID
-from onnxjac.modes.elimination.planned import eliminated, planned
+from onnxjac.modes.elimination.plan import REPAID, eliminated, planned
 from onnxjac.modes.products.compiled import Compiled
 from onnxjac.modes.products.repayment import Repayment, measured
 

@@ -25,8 +25,9 @@ from onnxjac.jacobians import (
     slab,
 )
 from onnxjac.modes.elimination import deferred
-from onnxjac.modes.elimination.collapse import collapse, collapsed
 from onnxjac.modes.elimination.cost import seconds
+from onnxjac.modes.elimination.plan import eliminated
+from onnxjac.modes.elimination.vertex_elimination import eliminate
 
 from ..networks.test_networks import MODELS, below, loaded
 from .meter import metered
@@ -76,7 +77,7 @@ def assert_same(dag, other, rtol=1e-10):
 @pytest.mark.parametrize("seed", range(120))
 def test_random_dag_is_the_same_matrix(seed):
     dag = random_dag(seed)
-    after = collapsed(dag)
+    after = eliminated(dag)
     expected = dag.toarray()
     scale = np.abs(expected).max(initial=1e-300)
     assert_allclose(after.toarray() / scale, expected / scale, atol=1e-12)
@@ -87,15 +88,15 @@ def test_random_dag_is_the_same_matrix(seed):
 
 def test_random_dags_shrink():
     dags = [random_dag(seed) for seed in range(120)]
-    assert sum(len(collapsed(dag).edges) for dag in dags) < 0.75 * sum(len(d.edges) for d in dags)
+    assert sum(len(eliminated(dag).edges) for dag in dags) < 0.75 * sum(len(d.edges) for d in dags)
 
 
 @pytest.mark.parametrize("file", MODELS)
 def test_network_is_the_same_matrix(file):
     model, point, values = loaded(file)
     dag = oj.linearize(model, point, wrt=tuple(below("tangent", values)), engine="numpy").dag
-    assert_same(dag, collapsed(dag))
-    assert seconds(collapsed(dag)) < seconds(dag)
+    assert_same(dag, eliminated(dag))
+    assert seconds(eliminated(dag)) < seconds(dag)
 
 
 @pytest.mark.parametrize("file", ["bert", "mamba", "unet.legacy", "tagger.legacy"])
@@ -103,7 +104,7 @@ def test_hessian_of_a_network_is_the_same_matrix(file):
     model, point, values = loaded(file)
     wrt, weights = tuple(below("tangent", values)), values["cotangent"]
     H = oj.hessian(model, point, of="y", wrt=wrt, weights=weights, engine="numpy")
-    done = collapse(H.J.dag)
+    done = eliminate(H.J.dag)
     assert_same(done.before, done.after)
     assert done.seconds[1] < 0.9 * done.seconds[0]
     assert done.vertices[1] < 0.75 * done.vertices[0]
@@ -112,7 +113,7 @@ def test_hessian_of_a_network_is_the_same_matrix(file):
 def test_a_dag_is_left_as_it_was():
     dag = random_dag(3)
     edges, held = dag.edges, [np.array(a) for a in dag.arrays()]
-    collapsed(dag)
+    eliminated(dag)
     assert dag.edges is edges
     for array, before in zip(dag.arrays(), held, strict=True):
         assert_allclose(array, before, rtol=0)
@@ -120,11 +121,11 @@ def test_a_dag_is_left_as_it_was():
 
 def test_what_gains_nothing_keeps_its_operator():
     dag = diamonds(2, kron, kron)
-    assert [e.operator for e in collapsed(dag).edges] == [e.operator for e in dag.edges]
+    assert [e.operator for e in eliminated(dag).edges] == [e.operator for e in dag.edges]
 
 
 def test_sixty_diamonds_are_one_diagonal():
-    done = collapse(diamonds(60))
+    done = eliminate(diamonds(60))
     (edge,) = done.after.edges
     assert type(edge.operator) is Diagonal
     assert edge.operator.d.shape == (2, 4)
@@ -134,8 +135,8 @@ def test_sixty_diamonds_are_one_diagonal():
 
 def test_sixty_diamonds_of_matrices_do_not_multiply():
     dag = diamonds(60, kron, diagonal)
-    assert len(collapsed(dag).edges) <= len(dag.edges)
-    assert collapsed(dag).nbytes <= dag.nbytes
+    assert len(eliminated(dag).edges) <= len(dag.edges)
+    assert eliminated(dag).nbytes <= dag.nbytes
 
 
 DEPTHS = {
@@ -149,7 +150,7 @@ DEPTHS = {
 
 @pytest.mark.parametrize("make", DEPTHS.values(), ids=DEPTHS)
 def test_work_grows_with_the_depth_and_no_faster(make):
-    counts = [calls(collapsed, make(n)) for n in (10, 20, 40)]
+    counts = [calls(eliminated, make(n)) for n in (10, 20, 40)]
     assert counts[2] - counts[1] <= 2.3 * (counts[1] - counts[0])
 
 
@@ -195,22 +196,22 @@ def test_dead_blocks_go():
     edges = (Edge(0, 1, head), Edge(1, 2, head.T), Edge(2, 3, Diagonal(N(8))), Edge(3, 5, tail),
              Edge(0, 4, tail), Edge(4, 5, Diagonal(N(5))))  # fmt: skip
     dag = Dag(((8,), (3,), (8,), (8,), (5,), (5,)), edges, (0,), (5,), FLOAT)
-    after = collapsed(dag)
+    after = eliminated(dag)
     assert {(e.start, e.end) for e in after.edges} <= {(0, 4), (4, 5), (0, 5)}
     assert_same(dag, after)
 
 
 def test_constants_fold():
     dag = line(Scalar(2, (2, 4), FLOAT), diagonal(), Scalar(-3, (2, 4), FLOAT), kron())
-    assert [type(e.operator) for e in collapsed(dag).edges] == [Diagonal, Kron]
-    assert_same(dag, collapsed(dag))
-    (edge,) = collapsed(line(Scalar(2, (2, 4), FLOAT), Scalar(0.5, (2, 4), FLOAT))).edges
+    assert [type(e.operator) for e in eliminated(dag).edges] == [Diagonal, Kron]
+    assert_same(dag, eliminated(dag))
+    (edge,) = eliminated(line(Scalar(2, (2, 4), FLOAT), Scalar(0.5, (2, 4), FLOAT))).edges
     assert type(edge.operator) is Identity
 
 
 def test_parallel_edges_merge():
     edges = [Edge(0, 1, diagonal()) for _ in range(5)]
-    (edge,) = collapsed(Dag(((2, 4), (2, 4)), edges, (0,), (1,), FLOAT)).edges
+    (edge,) = eliminated(Dag(((2, 4), (2, 4)), edges, (0,), (1,), FLOAT)).edges
     assert type(edge.operator) is Diagonal
     assert_allclose(edge.operator.d, sum(e.operator.d for e in edges))
 
@@ -218,30 +219,30 @@ def test_parallel_edges_merge():
 def test_diagonals_meet_across_a_permutation():
     P = Permutation((1, 0), (2, 4), FLOAT)
     dag = line(diagonal(), P, Diagonal(N(4, 2)), P.T, diagonal())
-    (edge,) = collapsed(dag).edges
+    (edge,) = eliminated(dag).edges
     assert type(edge.operator) is Diagonal
-    assert_same(dag, collapsed(dag))
+    assert_same(dag, eliminated(dag))
 
 
 def test_matrices_are_not_multiplied():
     dag = line(kron(), kron(), Dense(N(8, 8), (2, 4), (2, 4)), Dense(N(8, 8), (2, 4), (2, 4)))
-    assert len(collapsed(dag).edges) == 4
+    assert len(eliminated(dag).edges) == 4
 
 
 def test_a_gain_goes_into_the_weights_it_meets():
     """diag(gain) · (I ⊗ W): the weights are rescaled once, the activations not any more."""
     gain = Diagonal(N(4), (64, 4))
     dag = line(gain, implicit_kron(Eye(64), N(3, 4)))
-    (edge,) = collapsed(dag).edges
+    (edge,) = eliminated(dag).edges
     assert type(edge.operator) is Kron
-    assert_same(dag, collapsed(dag))
+    assert_same(dag, eliminated(dag))
 
 
 def test_batch_norm_goes_into_the_convolution():
     model = Path(__file__).parents[1] / "networks" / "files" / "resnet.onnx"
     values = loaded(model.stem)
     J = oj.linearize(*values[:2], engine="numpy")
-    before, after = ([e.operator for e in dag.edges] for dag in (J.dag, collapsed(J.dag)))
+    before, after = ([e.operator for e in dag.edges] for dag in (J.dag, eliminated(J.dag)))
     assert count(before, Convolution) == count(after, Convolution) > 4
     assert count(after, Diagonal) < count(before, Diagonal)
 
@@ -259,18 +260,18 @@ def test_slabs_that_tile_are_still_joined():
     edges += [Edge(7, 8, Diagonal(N(9, 4)))]
     shapes = ((9, 4), *((3, 4),) * 6, (9, 4), (9, 4))
     dag = Dag(shapes, edges, (0,), (8,), FLOAT)
-    for J in (collapsed(dag), collapsed(dag).T):
+    for J in (eliminated(dag), eliminated(dag).T):
         calls = metered(J, 36).calls
         assert calls.count("Concat") == 1
         assert not {"Pad", "Add"} & set(calls)
-    assert_same(dag, collapsed(dag))
+    assert_same(dag, eliminated(dag))
 
 
 def test_a_source_and_a_sink_on_the_way_stay():
     edges = [Edge(k, k + 1, diagonal()) for k in range(4)]
     dag = Dag(((2, 4),) * 5, edges, (0, 1), (3, 4), FLOAT)
-    assert {(e.start, e.end) for e in collapsed(dag).edges} == {(0, 1), (1, 3), (3, 4)}
-    assert_same(dag, collapsed(dag))
+    assert {(e.start, e.end) for e in eliminated(dag).edges} == {(0, 1), (1, 3), (3, 4)}
+    assert_same(dag, eliminated(dag))
 
 
 def test_only_what_is_rounding_cancels():
@@ -280,7 +281,7 @@ def test_only_what_is_rounding_cancels():
     repeat = Inner(np.ones((2, 4)), (2, 1), (2, 4)).T
     for shift, edges in ((0, 0), (1e-6, 1)):
         dag = line(Diagonal(N(2, 1)), repeat, Inner(w + shift, (2, 1), (2, 4)))
-        after = collapsed(dag)
+        after = eliminated(dag)
         assert len(after.edges) == edges
         assert_allclose(after.toarray(), dag.toarray(), atol=1e-14)
 
@@ -290,8 +291,8 @@ def test_nothing_is_computed_that_is_not_kept(monkeypatch):
     computed = []
     run = deferred.run
     monkeypatch.setattr(deferred, "run", lambda *args: computed.append(args[0]) or run(*args))
-    collapsed(diamonds(60))
+    eliminated(diamonds(60))
     assert (computed.count("Mul"), computed.count("Add")) == (179, 60)
     computed.clear()
-    collapsed(diamonds(60, kron, kron))
+    eliminated(diamonds(60, kron, kron))
     assert not computed

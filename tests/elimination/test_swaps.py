@@ -31,13 +31,11 @@ from onnxjac.jacobians import (
     take_flat,
 )
 from onnxjac.jacobians.products import factors_of
-from onnxjac.modes.elimination import collapse  # noqa: F401  (fills the table)
-from onnxjac.modes.elimination.chain import SWAPS, meet, product, swapped
+from onnxjac.modes.elimination.chain import meet, product, rewrites
 from onnxjac.modes.elimination.cost import seconds
 from onnxjac.modes.elimination.deferred import deferred, forced
-from onnxjac.modes.elimination.parallel import factored
-from onnxjac.modes.elimination.settle import settled
-from onnxjac.modes.elimination.terms import plus
+from onnxjac.modes.elimination.sums import factored, plus
+from onnxjac.modes.elimination.vertex_elimination import canonical
 
 from ..jacobians.convolutions import GEOMETRIES, convolution
 from ..jacobians.examples import Draw
@@ -201,7 +199,7 @@ def test_what_moved_lies_in_order():
 def test_every_pair_has_an_example():
     shown = {(type(left), type(right)) for left, right, _ in PAIRS.values()}
     threes = {(Take, Reshape, Diagonal), (Diagonal, Sum, Scalar), (Scalar, Sum, Diagonal)}
-    assert shown | threes | {(Sum, Sum)} >= SWAPS.keys()
+    assert shown | threes | {(Sum, Sum)} >= rewrites.keys()
 
 
 @pytest.mark.parametrize("d", [D(*WIDE), D(5, 1, of=WIDE)])
@@ -226,7 +224,7 @@ def test_a_multiple_passes_a_sum_to_the_diagonal_behind_it():
     """As of a softmax, d (I + 1 wᵀ) c = (c d) (I + 1 wᵀ): a pass less, whatever the terms are."""
     softmax = D(32, 64), Identity((32, 64), FLOAT) + TOTAL, C(32, 64)
     for factors in (softmax, tuple(factor.T for factor in softmax[::-1])):
-        met = swapped(*factors)
+        met = rewrites.rewritten(*factors)
         assert {type(f) for f in met} == {Diagonal, Sum}
         assert_allclose(Product(met).toarray(), Product(factors).toarray())
 
@@ -235,7 +233,7 @@ def test_a_multiple_passes_a_sum_to_the_diagonal_behind_it():
 def test_sums_are_multiplied_out_where_terms_cancel(cancels):
     """(I - 1 wᵀ)(I - 1 hᵀ) = I - 1 wᵀ where wᵀ 1 = 1."""
     left, right = standardized(cancels), CENTRED
-    met = meet(settled(deferred(left, {})), settled(deferred(right, {})))
+    met = meet(canonical(deferred(left, {})), canonical(deferred(right, {})))
     assert (met is not None) == cancels
     if met is not None:
         assert [len(factors_of(term)) for term in met[0].terms] == [1, 2]

@@ -65,4 +65,4 @@ def is_there(engine):
 def test_random_models_are_planned():
     """Most of the DAGs that are compared above do get direct edges."""
     plans = [plan(drawn(seed, "float64")[0].dag, products=10**5) for seed in range(20)]
-    assert sum(bool(found.stretches) for found in plans) > 10
+    assert sum(bool(found.steps) for found in plans) > 10

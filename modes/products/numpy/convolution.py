@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ....jacobians import Shape, dtype_of, shape_of
-from ....jacobians.correlation import MANY
+from ....jacobians.convolution import MANY
 from ....ops.numbers.convolution import BLOCK, blocks
 from ....ops.numbers.windows import Windows, patches, windows
 from .assemble import Assembler, assembles, attributes, by_kernel

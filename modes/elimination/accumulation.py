@@ -1,6 +1,6 @@
-"""Narrow ends: vertices that get one multiplied-out edge to the end instead of all their others.
+"""Reverse accumulation: which vertices get one multiplied-out edge to an end, not all their others.
 
-A vertex v with ∂end/∂v at hand needs no other way to the end; what only v leads to is then dead.
+A vertex v with ∂end/∂v at hand needs no other path to the end; what only v leads to is then dead.
 For weights and logits, each layer is left with its own term, contracted with the adjoint of its
 output. Decided from the end backwards, by what a product gains and what multiplying out costs.
 """
@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from ...jacobians import Dag, Edge
 from ...jacobians.dag import useful
 from .adjoints import Way, part_of, row_bytes, workspace
-from .batch import Batch, batches_of, layouts
 from .cost import BANDWIDTH, sampling, seconds, spreading
-from .sampled import mixing
+from .samples import Batch, batches_of, layouts, mixing
 
 Layouts = dict[int, dict[int, Batch]]
 """end -> vertex -> its samples, where all ways from the vertex to the end stay within them."""
@@ -97,7 +96,8 @@ def chosen(dag: Dag, ends: tuple[int, ...], products: int, memory: int) -> Choic
 def best_choice(dag: Dag, ends: tuple[int, ...], products: int, price: float) -> Choice | None:
     """The best of all readings of the ends, at a price in seconds for every byte held."""
     costs = [seconds(edge.operator) for edge in dag.edges]
-    tried = (Reach(dag, costs, layout, products, price).best() for layout in readings(dag, ends))
+    found = readings(dag, ends)
+    tried = (Accumulation(dag, costs, layout, products, price).best() for layout in found)
     best = max(tried, key=lambda choice: choice.worth(products))
     return without_dead(dag, best) if best.worth(products) > 0 else None
 
@@ -123,7 +123,7 @@ def readings(dag: Dag, ends: tuple[int, ...]) -> Iterable[Layouts]:
         yield {end: layouts(dag, end, batch) for end, batch in batches.items()}
 
 
-class Reach:
+class Accumulation:
     """The way from the ends backwards, vertex by vertex, and what is chosen on it.
 
     A byte held costs `price` seconds for each of the `products`.

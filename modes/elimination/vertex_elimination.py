@@ -1,28 +1,99 @@
-"""Graph: the edges of a DAG while its vertices are eliminated."""
+"""Vertex elimination: vertices of a DAG go where products get cheaper without them.
+
+Eliminating v replaces the edges i → v → o by the products J_ov J_vi, added to the edge i → o where
+there is one. Everything is decided on deferred arrays; what remains at the end is computed.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
+from heapq import heapify, heappop, heappush
 
-from ...jacobians import Dag, Embed, Jacobian, Product, Slice, size
+from ...jacobians import Dag, Edge, Embed, Jacobian, Product, Slice, Sum, size
 from ...jacobians.cached import cached_property
 from ...jacobians.dag import tiling
 from ...jacobians.products import factors_of
 from ...jacobians.sums import terms_of
-from .chain import MATRICES, product
+from . import rewrites  # noqa: F401  (enters its rules into the table of `chain`)
+from .chain import MATRICES, product, simple
 from .cost import BANDWIDTH, seconds
 from .deferred import Deferred, deferred, forced
-from .parallel import factored
-from .settle import settled
-from .terms import plus
+from .sums import factored, plus
+
+DEGREE = 64
+"""A vertex with more pairs of edges than that is kept: too many products to look at."""
 
 GAIN = 1e-9
 """Relative to the cost; less than that is rounding."""
 
 LONG = 8
-"""So many factors or terms on an edge are taken apart again and again, but not more."""
+"""So many factors or terms of an edge are taken apart again and again, but not more."""
+
+Ends = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Elimination:
+    """The DAGs before and after, and the vertices that went, with the links that replaced each."""
+
+    before: Dag
+    after: Dag
+    gone: tuple[tuple[int, tuple[Ends, ...]], ...]
+
+    @cached_property
+    def inside(self) -> dict[Ends, frozenset[int]]:
+        """The vertices that each edge stands for, where it stands for some."""
+        found: dict[Ends, frozenset[int]] = defaultdict(frozenset)
+        for v, links in self.gone:
+            for i, o in links:
+                found[i, o] |= found[i, v] | found[v, o] | {v}
+        return {ends: found[ends] for e in self.after.edges if found[ends := (e.start, e.end)]}
+
+    @property
+    def seconds(self) -> tuple[float, float]:
+        """The estimated time of one product, before and after."""
+        return seconds(self.before), seconds(self.after)
+
+    @property
+    def vertices(self) -> tuple[int, int]:
+        """How many tensors a product computes, before and after."""
+        before, after = ({v for e in dag.edges for v in (e.start, e.end)}
+                         for dag in (self.before, self.after))  # fmt: skip
+        return len(before), len(after)
+
+    def __repr__(self) -> str:
+        (m, n), (s, t) = self.vertices, self.seconds
+        return f"{m} → {n} tensors, {s * 1e6:.0f} → {t * 1e6:.0f} µs per product (estimated)"
+
+
+def eliminate(dag: Dag) -> Elimination:
+    """The DAG of the same matrix, up to rounding, with cheaper products."""
+    graph = Graph(dag)
+    eliminate_vertices(graph)
+    edges = [Edge(i, o, k.result) for o, found in graph.incoming.items() for i, k in found.items()]
+    after = Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype)
+    return Elimination(dag, after, tuple(graph.gone))
+
+
+def eliminate_vertices(graph: Graph) -> None:
+    """Greedily, the vertex with the fewest pairs of edges first; its neighbours are tried again."""
+    waiting = {v for v in graph.interior if graph.pairs(v) <= DEGREE}
+    queue = [(graph.pairs(v), v) for v in waiting]
+    heapify(queue)
+    while queue:
+        pairs, v = heappop(queue)
+        if v not in waiting or pairs != graph.pairs(v):
+            continue
+        waiting.remove(v)
+        neighbours = graph.neighbours(v)
+        if graph.remove(v):
+            for w in neighbours & graph.interior:
+                if graph.pairs(w) <= DEGREE:
+                    waiting.add(w)
+                    heappush(queue, (graph.pairs(w), w))
 
 
 @dataclass(frozen=True)
@@ -41,10 +112,6 @@ class Link:
     def result(self) -> Jacobian:
         """The operator over numbers."""
         return self.original or forced(factored(self.operator))
-
-
-Ends = tuple[int, int]
-Links = dict[Ends, Link]
 
 
 class Graph:
@@ -101,9 +168,9 @@ class Graph:
         """Seconds for adding what comes along some ways to what else their ends get."""
         return sum(3 * size(self.shapes[end]) for _, end in ways) * self.itemsize / BANDWIDTH
 
-    def products(self, v: int, limit: float) -> Links | None:
+    def products(self, v: int, limit: float) -> dict[Ends, Link] | None:
         """The links that would replace v; None as soon as they cost more than the limit."""
-        links: Links = {}
+        links: dict[Ends, Link] = {}
         spent = 0.0
         for o, out in self.outgoing[v].items():
             for i, into in self.incoming[v].items():
@@ -135,7 +202,7 @@ class Graph:
         factors = (factor for link in links for factor in factors_of(link.operator))
         return not any(type(factor) in MATRICES for factor in factors)
 
-    def replace(self, v: int, links: Links) -> None:
+    def replace(self, v: int, links: dict[Ends, Link]) -> None:
         """Take v out and the new links in."""
         ins, outs = self.incoming.pop(v), self.outgoing.pop(v)
         for i in ins:
@@ -152,9 +219,9 @@ class Graph:
 
 
 def linked(operator: Jacobian, known: dict[int, Deferred]) -> Link:
-    """The operator of an edge settled; the original is kept where that is no gain."""
+    """The operator of an edge in canonical form; the original is kept where that is no gain."""
     found = deferred(operator, known)
-    link = Link(settled(found))
+    link = Link(canonical(found))
     if link.operator is found:
         return Link(found, operator)
     before = seconds(operator)
@@ -166,3 +233,12 @@ def linked(operator: Jacobian, known: dict[int, Deferred]) -> Link:
 def short(link: Link) -> bool:
     """Whether an edge has few factors."""
     return len(factors_of(link.operator)) <= LONG
+
+
+def canonical(operator: Jacobian) -> Jacobian:
+    """Products and sums rebuilt from their parts, so that these meet."""
+    if isinstance(operator, Product):
+        return reduce(product, map(canonical, operator.factors))
+    if isinstance(operator, Sum):
+        return plus(*map(canonical, operator.terms))
+    return simple(operator)
