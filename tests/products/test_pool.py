@@ -7,8 +7,8 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from onnxjac.jacobians import Diagonal
-from onnxjac.modes.products import results
-from onnxjac.modes.products.results import Results
+from onnxjac.modes.products import pool
+from onnxjac.modes.products.pool import ResultPool
 
 N = 1000
 
@@ -16,7 +16,7 @@ N = 1000
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """What counts as large."""
-    monkeypatch.setattr(results, "MAPPED", 8 * N)
+    monkeypatch.setattr(pool, "MAPPED", 8 * N)
 
 
 def address(array):
@@ -47,7 +47,7 @@ def test_what_somebody_sees_is_not_written_again(J, way):
     assert_array_equal(others, [np.arange(N) * k for k in (2.0, 3.0)])
 
 
-@pytest.mark.skipif(not results.COUNTED, reason="references are not counted")
+@pytest.mark.skipif(not pool.COUNTED, reason="references are not counted")
 def test_what_nobody_sees_is_used_again(J):
     first = address(J @ np.ones(N))
     blocker = np.empty(N)  # which `malloc` would put there
@@ -70,9 +70,9 @@ def test_threads_have_results_of_their_own(J):
 
 @pytest.mark.parametrize("n", [N - 1, 2**25 + 1])
 def test_small_and_huge_ones_are_not_kept(n):
-    assert not Results((n,), np.float64).again
+    assert not ResultPool((n,), np.float64).again
 
 
 def test_without_the_lock_references_are_not_trusted(monkeypatch):
-    monkeypatch.setattr(results, "COUNTED", False)
-    assert not Results((N,), np.float64).again
+    monkeypatch.setattr(pool, "COUNTED", False)
+    assert not ResultPool((N,), np.float64).again

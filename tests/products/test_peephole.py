@@ -13,7 +13,7 @@ from onnxjac.jacobians import (
     implicit_kron,
 )
 from onnxjac.modes.products.compiled import Compiled
-from onnxjac.modes.products.quicker import quicker
+from onnxjac.modes.products.peephole import peephole
 from onnxjac.modes.products.record import record
 
 from ..jacobians.convolutions import convolution, geometry
@@ -25,7 +25,7 @@ RNG = np.random.default_rng(0)
 
 def single(op_type, J):
     """The nodes of that kind in a product by ONNX Runtime, which is right."""
-    recording = quicker(record(J))
+    recording = peephole(record(J))
     v = RNG.standard_normal(J.shape[1]).astype(J.dtype)
     assert_near(Compiled(J, "onnxruntime") @ v, J @ v, 1e-6)
     return [node for node in recording.recorder.nodes if node.op_type == op_type]

@@ -1,11 +1,11 @@
-"""Quicker: recorded operators in the form for which ONNX Runtime has the quicker kernels.
+"""Peephole rewrites: recorded operators in the form for which ONNX Runtime has the quicker kernels.
 
 Gather and ScatterND move rows, one call for each: where a row is one number, GatherElements and
 MaxUnpool take a fraction of the time. A large constant on the right of a product is packed into an
-order of its own, all of which comes from memory; on the left it is read as it lies, and so is a
-transposed one by Gemm, where a Transpose would write it at every product. The sum of
+order of its own, all of which comes from memory; on the left it is read as it lies. Gemm reads a
+transposed one as it lies as well, where a Transpose would write it at every product. The sum of
 many rows is their product with ones, which takes a tenth of the time. Products with a matrix for
-each sample take half as long if the longer side of the matrices comes last; those of doubles, two
+each sample take half as long if the longer side of the matrices comes last; with doubles, two
 thirds as sums of elementwise products.
 """
 
@@ -31,7 +31,7 @@ MANY = 32
 """Rows that repay packing what they are multiplied with."""
 
 
-def quicker(recording: Recording) -> Recording:
+def peephole(recording: Recording) -> Recording:
     """The same recording with other operators where these are quicker."""
     found = Rewriting(recording)
     for node in recording.nodes:

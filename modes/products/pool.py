@@ -1,8 +1,8 @@
-"""Results: the memory of a large product, used again when its caller has given it up.
+"""Pool: the memory of a large result, used again when its caller has given it up.
 
-What `malloc` cannot keep it takes from the system and gives back, and every page of it is then made
-anew at the first touch. That took a quarter of a Gauss-Newton product with 11 million weights. The
-caller notices nothing: as long as any array shows the memory, the next product has its own.
+Pages that `malloc` takes from the system are made anew at the first touch, after every product.
+That took a quarter of a Gauss-Newton product with 11 million weights. The caller notices nothing:
+as long as any array shows the memory, the next product has its own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ COUNTED: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
 """Whether references are counted exactly, as they are not without the global interpreter lock."""
 
 
-class Results:
+class ResultPool:
     """Arrays for the results of one program, which belong to their callers."""
 
     def __init__(self, shape: Shape, dtype: Any) -> None:

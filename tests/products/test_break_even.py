@@ -8,7 +8,7 @@ import pytest
 
 import onnxjac as oj
 from curvature.models import parsed
-from onnxjac.modes.products.repayment import Repayment, measured
+from onnxjac.modes.products.compiled import BreakEven, measured
 
 LARGE = 1 << 17
 """So many entries that numba's loop is a parallel one."""
@@ -27,7 +27,7 @@ def linearized(n):
 @pytest.mark.parametrize(("plain", "products"), [(3.0, 5), (2.5, 7), (1.0, inf), (0.5, inf)])
 def test_products_that_repay_ten_seconds(plain, products):
     """10 s, at 1 s for a product where it took 3 s, 2.5 s, 1 s or 0.5 s."""
-    found = Repayment(10.0, 1.0, plain)
+    found = BreakEven(10.0, 1.0, plain)
     assert found.products == products
     assert ("never pays" if products == inf else f"pays from product {products} on") in str(found)
 
@@ -43,7 +43,7 @@ def test_explain_says_what_compiling_took_and_when_it_pays(engine):
     pytest.importorskip(engine)
     J = linearized(8)
     C = J.compile(engine)
-    assert C.structure.repayment() is None
+    assert C.structure.break_even() is None
     assert "compiling" not in str(C.explain())
     C @ np.ones(J.shape[1], J.dtype)
     C.T @ np.ones(J.shape[0], J.dtype)
@@ -51,7 +51,7 @@ def test_explain_says_what_compiling_took_and_when_it_pays(engine):
         (line,) = (line for line in C.explain().choices if line.startswith(kind))
         assert f"by {engine} (asked for); compiling took" in line
         assert "pays" in line
-        found = side.structure.repayment()
+        found = side.structure.break_even()
         assert found.compiling == side.structure.seconds > 0
         assert found.compiled > 0 < found.plain
 
