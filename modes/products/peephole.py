@@ -18,7 +18,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import Shape, dtype_of, shape_of, size
-from ...ops.numbers.scatter import from_start
+from ...ops.numbers.indexing import from_start
 from .record import Recording
 
 LARGE = 1 << 22

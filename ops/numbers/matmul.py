@@ -1,4 +1,4 @@
-"""Products of matrices: MatMul, Gemm, Einsum."""
+"""Products of matrices and determinants: MatMul, Gemm, Einsum, Det."""
 
 from __future__ import annotations
 
@@ -95,3 +95,9 @@ def contraction_order(equation: str, *shapes: tuple[int, ...]) -> Any:
     # without room for products on the way, what is left would be one loop over all labels
     way = "optimal" if few else "greedy"
     return np.einsum_path(equation, *operands, optimize=(way, 2**62))[0]
+
+
+@kernel("Det")
+def det(x: Array) -> Array:
+    """The determinant of every matrix."""
+    return np.asarray(np.linalg.det(x), x.dtype)

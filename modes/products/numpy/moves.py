@@ -14,8 +14,8 @@ import onnx_ir as ir
 
 from ....jacobians import dtype_of, shape_of
 from ....ops.numbers import numbers
+from ....ops.numbers.indexing import from_start, rows_at, selection
 from ....ops.numbers.layout import pad_widths
-from ....ops.numbers.scatter import from_start, rows_at, selection
 from ...flow.steps import python_of
 from ..record import Recording
 from .assemble import Assembler, arguments, assembles, attributes, by_kernel

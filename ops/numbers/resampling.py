@@ -1,4 +1,4 @@
-"""Resize: linear in x but for the extrapolation value, so that its derivative computes it."""
+"""Resize, GridSample, AffineGrid, DeformConv: linear in x, computed by their derivatives."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.arrays import Array, reading
-from .table import kernel
+from .table import ints, kernel
 
 
 @kernel("Resize")
@@ -86,3 +86,64 @@ def saturated(y: Array, dtype: np.dtype) -> Array:
     """Rounded and cut to the range of an integer type."""
     limits = np.iinfo(dtype)
     return np.clip(np.rint(y), limits.min, limits.max).astype(dtype)
+
+
+@kernel("GridSample")
+def grid_sample(
+    x: Array,
+    grid: Array,
+    *,
+    align_corners: int = 0,
+    mode: str = "linear",
+    padding_mode: str = "zeros",
+) -> Array:
+    """Weighted sums of neighbours of each point of the grid."""
+    from ..node import Node, Step
+    from ..rules.grids import grid_samples
+
+    attributes = {"align_corners": align_corners, "mode": mode, "padding_mode": padding_mode}
+    step = Step("GridSample", "", 21, "", ("x", "grid"), ("y",), attributes)
+    samples, _ = grid_samples(reading(x), Node(step, (x, grid.astype(x.dtype, copy=False)), ()))
+    return np.moveaxis(samples.value, -1, 1)
+
+
+@kernel("AffineGrid")
+def affine_grid(theta: Array, size: Any, *, align_corners: int = 0) -> Array:
+    """θ applied to the coordinates of every point."""
+    from ..rules.grids import base_grid
+
+    lengths = ints(size)[2:]
+    base = base_grid(lengths, bool(align_corners)).astype(theta.dtype)
+    return (base @ theta.swapaxes(1, 2)).reshape(len(theta), *lengths, len(lengths))
+
+
+@kernel("DeformConv")
+def deform_conv(
+    x: Array,
+    w: Array,
+    offset: Array,
+    b: Any = None,
+    mask: Any = None,
+    *,
+    dilations: Any = None,
+    group: int = 1,
+    kernel_shape: Any = None,
+    offset_group: int = 1,
+    pads: Any = None,
+    strides: Any = None,
+) -> Array:
+    """The kernel applied to samples at displaced positions."""
+    from ..node import Node, Step
+    from ..rules.deformable import Deformed
+
+    attributes = {
+        "dilations": dilations,
+        "group": group,
+        "offset_group": offset_group,
+        "pads": pads,
+        "strides": strides,
+    }
+    step = Step("DeformConv", "", 21, "", ("x", "w", "offset", "b", "mask"), ("y",), attributes)
+    deformed = Deformed(reading(x), Node(step, (x, w, offset, b, mask), ()))
+    y = deformed.contraction("weight")._apply(reading(x), w)
+    return y if b is None else y + b.reshape(-1, *(1,) * (x.ndim - 2))
