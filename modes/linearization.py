@@ -20,7 +20,7 @@ from .elimination.plan import eliminated, held, planned
 from .explaining.explain import explain
 from .explaining.explanation import Explanation
 from .explaining.local import Local, explain_local
-from .naming.named import Specs, check_named, find_tensor, fitting, flat_shape, listed
+from .naming.names import Specs, check_named, find_tensor, fitting, flat_shape, listed
 from .products.compiled import by_engine
 from .support.once import Once
 from .tape.record import Drawn, Entry, Made

@@ -14,7 +14,7 @@ from scipy.sparse import save_npz
 
 from ...jacobians import shape_of, size
 from ...jacobians.arrays import wide
-from ..naming.named import Specs
+from ..naming.names import Specs
 from ..reporting import facts
 from ..support.save import drafts
 from .command import Command

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import prod
 
 import numpy as np
@@ -22,6 +21,8 @@ class Adaptive(Jacobian):
     Nobody knows how many products are to come: the best guess is as many as came before. So the
     DAG is not even eliminated before its products have taken as long as that would.
     """
+
+    holds = ("structure",)
 
     def __init__(self, dag: Dag) -> None:
         super().__init__(dag.out_shape, dag.in_shape, dag.dtype)
@@ -50,9 +51,6 @@ class Adaptive(Jacobian):
 
     def _transpose(self) -> Jacobian:
         return Adaptive(self.dag.T)
-
-    def arrays(self) -> Iterator[Array]:
-        return self.structure.arrays()
 
     @property
     def flops(self) -> int:

@@ -165,9 +165,3 @@ class Step:
         """The same with names in place of numbers."""
         times = f"{self.before * 1e3:.3g} → {self.after * 1e3:.3g} ms"
         return f"{start} → {end}: {self.text}, {times} (estimated), {self.nbytes:,} bytes"
-
-
-def text_of(operator: Jacobian, width: int = 60) -> str:
-    """An operator in a line of a table."""
-    text = repr(operator)
-    return text if len(text) <= width else text[: width - 1] + "…"

@@ -38,9 +38,10 @@ from ...jacobians import (
 )
 from ...jacobians.convolution import meetings
 from ...jacobians.products import factors_of
+from ...jacobians.text import clipped
 from ...ops.numbers import numbers
 from ...ops.numbers.windows import Windows, patches
-from .cost import BANDWIDTH, Step, seconds, text_of
+from .cost import BANDWIDTH, Step, seconds
 
 DOUBT = 0.05
 """The part of the time before that must be saved: less, and estimates are not to be trusted."""
@@ -70,7 +71,8 @@ def with_patches(dag: Dag, products: int, memory: int) -> tuple[Dag, tuple[Step,
 
 def step_of(edge: Edge, before: float, operator: Jacobian) -> Step:
     """What was done to an edge."""
-    text = f"{text_of(edge.operator)} as {text_of(operator)}, patches gathered once"
+    old, new = (clipped(repr(J), 60) for J in (edge.operator, operator))
+    text = f"{old} as {new}, patches gathered once"
     return Step(edge.start, edge.end, text, before, seconds(operator), operator.nbytes)
 
 

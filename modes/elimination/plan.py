@@ -19,10 +19,11 @@ from functools import singledispatch
 from typing import Any
 
 from ...jacobians import Array, Dag, Edge, Jacobian, Product, Sum, size
+from ...jacobians.text import clipped
 from ..support.locks import Lock
 from .accumulation import Choice, chosen
 from .adjoints import multiplied
-from .cost import DECIDING, ELIMINATING, SAVED, Step, seconds, text_of
+from .cost import DECIDING, ELIMINATING, SAVED, Step, seconds
 from .patches import with_patches
 from .vertex_elimination import Elimination, eliminate
 
@@ -220,7 +221,7 @@ def narrowed(past: Plan, ends: tuple[int, ...], products: int, memory: int) -> P
     if (before - after) * products <= found.setup:
         return past
     direct = list(direct_edges(paths, found, memory - found.nbytes))
-    steps = (Step(e.start, e.end, text_of(e.operator), before, after, e.operator.nbytes)
+    steps = (Step(e.start, e.end, clipped(repr(e.operator), 60), before, after, e.operator.nbytes)
                  for e in direct)  # fmt: skip
     return Plan(rewired(dag, direct), past.steps + tuple(steps))
 

@@ -9,8 +9,7 @@ import numpy as np
 from ...jacobians import chosen, common
 from ...ops import numbers
 from ..model import TensorSpec
-from ..naming.named import Specs
-from ..naming.names import not_floating
+from ..naming.names import Specs, not_floating
 from .record import Drawn, Tape, dag_of, has_tangent, shapes_in
 from .template import Filled
 

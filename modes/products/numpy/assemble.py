@@ -137,6 +137,10 @@ class Assembler:
         made_place = self.emit(copy, place, new(place.shape, place.dtype))
         return made_place.moved(np.reshape, shape)
 
+    def reshaped(self, place: Place, shape: Shape) -> Place:
+        """The entries in another shape: a view where it can be one, else a copy."""
+        return place.reshaped(shape) or self.contiguous(place, shape)
+
     def node(self, node: ir.Node) -> None:
         """The instructions of one node."""
         TABLE.get(node.op_type, by_kernel)(self, node)

@@ -24,7 +24,7 @@ from .assemble import Assembler, assembles, attributes, by_kernel
 from .destinations import Destinations, Want, asks_for, operand
 from .matmul import multiply
 from .moves import Widths, clear, inside
-from .places import Buffer, Place, Role, ghost, new, reshaped
+from .places import Buffer, Place, Role, ghost, new
 from .program import copy
 
 TAPS = 2**12
@@ -190,9 +190,7 @@ def samples_last(shape: Shape, dtype: Any, role: Role = Role.WORK) -> Place:
 
 def matrices(asm: Assembler, w: Place, group: int) -> Place:
     """The weights as one matrix per group."""
-    shape = (group, len(w.view) // group, math.prod(w.shape[1:]))
-    view = reshaped(w.view, shape)
-    return asm.contiguous(w, shape) if view is None else Place(w.buffer, view)
+    return asm.reshaped(w, (group, len(w.view) // group, math.prod(w.shape[1:])))
 
 
 def columns(asm: Assembler, part: Place, group: int, rank: int, *, last: bool = False) -> Place:
@@ -206,8 +204,7 @@ def columns(asm: Assembler, part: Place, group: int, rank: int, *, last: bool = 
     order = (*count, 0) if last else (0, *count)
     turned = split.moved(np.transpose, (1, 2, *taps, *order))
     shape = (group, c // group * math.prod(rest[rank:]), n * math.prod(rest[:rank]))
-    view = reshaped(turned.view, shape)
-    return asm.contiguous(turned, shape) if view is None else Place(part.buffer, view)
+    return asm.reshaped(turned, shape)
 
 
 def onto(asm: Assembler, weights: Place, part: Place, y: Place, group: int) -> None:
@@ -215,9 +212,8 @@ def onto(asm: Assembler, weights: Place, part: Place, y: Place, group: int) -> N
     n, m, *count = y.shape
     turned = y.moved(np.swapaxes, 0, 1)
     shape = (group, m // group, n * math.prod(count))
-    view = reshaped(turned.view, shape)
-    if view is not None:
-        multiply(asm, weights, part, Place(y.buffer, view))
+    if found := turned.reshaped(shape):
+        multiply(asm, weights, part, found)
         return
     made = new(shape, y.dtype)
     multiply(asm, weights, part, made)
@@ -307,10 +303,8 @@ def spread(asm: Assembler, x: Place, w: Place, y: Place, grid: Windows, group: i
 def stamp(asm: Assembler, weights: Place, x: Place, y: Place, grid: Windows, group: int) -> None:
     """y += the products with x, each tap where it falls."""
     n, m, *count = x.shape
-    last = x.moved(np.moveaxis, 0, -1)
     shape = (group, m // group, n * math.prod(count))
-    view = reshaped(last.view, shape)
-    part = asm.contiguous(last, shape) if view is None else Place(x.buffer, view)
+    part = asm.reshaped(x.moved(np.moveaxis, 0, -1), shape)
     made = new((group, weights.shape[1], shape[2]), y.dtype)
     multiply(asm, weights, part, made)
     taps = made.moved(np.reshape, (y.shape[1], *grid.kernel, *count, n))

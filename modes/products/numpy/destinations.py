@@ -16,7 +16,7 @@ import onnx_ir as ir
 from ....jacobians import dtype_of, shape_of
 from ...flow.steps import python_of
 from ..record import Recording
-from .places import Place, new, reshaped
+from .places import Place, new
 
 Want = tuple[ir.Value, Place]
 Asking = Callable[["Destinations", ir.Node, Place | None], Iterator[Want]]
@@ -61,9 +61,8 @@ class Destinations:
 @asks_for("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity")
 def _in_its_own_shape(asked: Destinations, node: ir.Node, place: Place | None) -> Iterator[Want]:
     x = operand(node)
-    view = None if place is None else reshaped(place.view, shape_of(x))
-    if place is not None and view is not None:
-        yield x, Place(place.buffer, view)
+    if place and (found := place.reshaped(shape_of(x))):
+        yield x, found
 
 
 @asks_for("Transpose")

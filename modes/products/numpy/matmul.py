@@ -17,7 +17,7 @@ from ....jacobians import Shape
 from ....ops.numbers.matmul import THIN, contraction_order, unrepeated
 from .assemble import Assembler, arguments, assembles, attributes, by_kernel
 from .destinations import operand
-from .places import Place, constant, new, reshaped
+from .places import Place, constant, new
 from .program import copy
 
 FEW, LONG = 128, 2**10
@@ -53,10 +53,8 @@ def tall(a: Place, b: Place, y: Place) -> Operands:
     """A stack times one matrix: one product with all rows, where no copy is needed for it."""
     if b.view.ndim > 2 or a.view.ndim == 2 or not y.view.size:
         return a, b, y
-    rows, made = (reshaped(x.view, (-1, x.shape[-1])) for x in (a, y))
-    if rows is None or made is None:
-        return a, b, y
-    return Place(a.buffer, rows), b, Place(y.buffer, made)
+    rows, made = (x.reshaped((-1, x.shape[-1])) for x in (a, y))
+    return (rows, b, made) if rows and made else (a, b, y)
 
 
 def columns_last(a: Place, b: Place, y: Place) -> Operands:
@@ -237,8 +235,7 @@ def grouped(asm: Assembler, term: Term, batch: str, rows: str, columns: str) -> 
     """A term as a stack of matrices: a view where it can be one."""
     turned = term.ordered(batch + rows + columns)
     shape = (*turned.shape[: len(batch)], term.size(rows), term.size(columns))
-    view = reshaped(turned.view, shape)
-    return asm.contiguous(turned, shape) if view is None else Place(turned.buffer, view)
+    return asm.reshaped(turned, shape)
 
 
 @assembles("ReduceSum")
@@ -253,12 +250,11 @@ def reduce_sum(asm: Assembler, node: ir.Node) -> None:
     axes = axes or tuple(range(x.view.ndim))
     y, keepdims = asm.target(node), bool(attrs.get("keepdims", 1))
     matrix = as_matrix(x, axes)
-    rows = reshaped(y.view, (-1, 1)) if y.view.size else None
-    if matrix is None or rows is None:
-        asm.emit(partial(summed, axes, keepdims), x, y)
+    rows = y.reshaped((-1, 1)) if y.view.size else None
+    if matrix and rows:
+        asm.emit(np.matmul, matrix, constant(np.ones((matrix.shape[1], 1), x.dtype)), rows)
     else:
-        ones = constant(np.ones((matrix.shape[1], 1), x.dtype))
-        asm.emit(np.matmul, matrix, ones, Place(y.buffer, rows))
+        asm.emit(partial(summed, axes, keepdims), x, y)
 
 
 def as_matrix(x: Place, axes: Shape) -> Place | None:
@@ -266,10 +262,9 @@ def as_matrix(x: Place, axes: Shape) -> Place | None:
     if not x.view.size or x.dtype.kind != "f" or x.dtype.itemsize < 4:
         return None
     kept = [k for k in range(x.view.ndim) if k not in axes]
-    turned = x.view.transpose(*kept, *axes)
     rows = int(np.prod([x.shape[k] for k in kept]))
-    view = reshaped(turned, (rows, -1))
-    return Place(x.buffer, view) if view is not None and is_matrix(view) else None
+    matrix = x.moved(np.transpose, (*kept, *axes)).reshaped((rows, -1))
+    return matrix if matrix and is_matrix(matrix.view) else None
 
 
 def summed(axes: Shape, keepdims: bool, x: np.ndarray, y: np.ndarray) -> None:

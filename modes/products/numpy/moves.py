@@ -20,7 +20,7 @@ from ...flow.steps import python_of
 from ..record import Recording
 from .assemble import Assembler, arguments, assembles, attributes, by_kernel
 from .destinations import Destinations, Want, asks_for, operand, parts
-from .places import Place, Role, new, reshaped
+from .places import Place, Role, new
 from .program import copy
 
 
@@ -46,16 +46,14 @@ def split(asm: Assembler, node: ir.Node) -> None:
 def reshape(asm: Assembler, node: ir.Node) -> None:
     """The same entries in row-major order: copied where they are in another."""
     x, shape = asm.place(operand(node)), shape_of(node.outputs[0])
-    found = reshaped(x.view, shape)
-    if found is not None:
-        asm.put(node.outputs[0], Place(x.buffer, found))
+    if found := x.reshaped(shape):
+        asm.put(node.outputs[0], found)
         return
     y = asm.target(node)
-    back = reshaped(y.view, x.shape)
-    if back is None:
-        asm.emit(copy, asm.contiguous(x, shape), y)
+    if back := y.reshaped(x.shape):
+        asm.emit(copy, x, back)
     else:
-        asm.emit(copy, x, Place(y.buffer, back))
+        asm.emit(copy, asm.contiguous(x, shape), y)
 
 
 @assembles("Concat")

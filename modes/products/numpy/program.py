@@ -28,7 +28,7 @@ class Workspace:
         arena = allocate(program.length)
         self.memory: dict[Buffer, np.ndarray] = {b: arena[k:] for b, k in program.starts.items()}
         for buffer in program.kept:
-            self.memory[buffer] = np.full(buffer.ghost.shape, buffer.fill, buffer.ghost.dtype)
+            self.memory[buffer] = np.zeros(buffer.ghost.shape, buffer.ghost.dtype)
         self.actions: list[Action] = [i.bound(self.memory) for i in program.instructions]
 
 
