@@ -7,26 +7,18 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.arrays import Array, reading
+from ..node import Node, Step
 from .table import ints, kernel
 
 
 @kernel("Resize")
 def resize(
-    x: Array,
-    roi: Any = None,
-    scales: Any = None,
-    sizes: Any = None,
-    *,
-    antialias: int = 0,
-    axes: Any = None,
-    coordinate_transformation_mode: str = "half_pixel",
-    cubic_coeff_a: float = -0.75,
-    exclude_outside: int = 0,
-    extrapolation_value: float = 0.0,
-    keep_aspect_ratio_policy: str = "stretch",
-    mode: str = "nearest",
+    x: Array, roi: Any = None, scales: Any = None, sizes: Any = None, *, antialias: int = 0,
+    axes: Any = None, coordinate_transformation_mode: str = "half_pixel",
+    cubic_coeff_a: float = -0.75, exclude_outside: int = 0, extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
-) -> Array:
+) -> Array:  # fmt: skip
     """Weighted sums of neighbours along each axis."""
     attributes = {
         "antialias": antialias,
@@ -39,22 +31,27 @@ def resize(
         **({} if axes is None else {"axes": axes}),
     }
     floating = x if x.dtype.kind == "f" else x.astype(np.float64)
-    inputs = (floating, *(None if a is None else np.asarray(a) for a in (roi, scales, sizes)))
-    y, outside = interpolated(inputs, attributes)
+    others = (None if a is None else np.asarray(a) for a in (roi, scales, sizes))
+    y, outside = interpolated(node("Resize", floating, *others, **attributes))
     if outside.any():
         y = np.where(outside, np.asarray(extrapolation_value, y.dtype), y)
     return y if y.dtype == x.dtype else saturated(y, x.dtype)
 
 
-def interpolated(inputs: Any, attributes: dict[str, Any]) -> tuple[Array, Array]:
+def node(op_type: str, *inputs: Any, **attributes: Any) -> Node:
+    """A node as the rules of an operator see it, whose outputs are not there yet."""
+    names = tuple(f"x{i}" for i in range(len(inputs)))
+    return Node(Step(op_type, "", 21, op_type, names, ("y",), attributes), inputs, ())
+
+
+def interpolated(node: Node) -> tuple[Array, Array]:
     """The sums, and which of them lie outside of x."""
-    from ..node import Node, Step
     from ..rules.resize import AxisOfResize, resized_axes
 
-    step = Step("Resize", "", 21, "", ("x", "roi", "scales", "sizes"), ("y",), attributes)
-    y, outside, op = inputs[0], np.zeros((), bool), reading(inputs[0])
-    shape = resized_shape(Node(step, inputs, ()))
-    node = Node(step, inputs, (np.broadcast_to(y.dtype.type(0), shape),))
+    y, outside, op = node.inputs[0], np.zeros((), bool), reading(node.inputs[0])
+    assert y is not None
+    made = np.broadcast_to(y.dtype.type(0), resized_shape(node))
+    node = Node(node.step, node.inputs, (made,))
     for k in range(len(resized_axes(node))):
         axis = AxisOfResize(op, node, k)
         if not axis.stays:
@@ -90,20 +87,16 @@ def saturated(y: Array, dtype: np.dtype) -> Array:
 
 @kernel("GridSample")
 def grid_sample(
-    x: Array,
-    grid: Array,
-    *,
-    align_corners: int = 0,
-    mode: str = "linear",
+    x: Array, grid: Array, *, align_corners: int = 0, mode: str = "linear",
     padding_mode: str = "zeros",
-) -> Array:
+) -> Array:  # fmt: skip
     """Weighted sums of neighbours of each point of the grid."""
-    from ..node import Node, Step
     from ..rules.grids import grid_samples
 
-    attributes = {"align_corners": align_corners, "mode": mode, "padding_mode": padding_mode}
-    step = Step("GridSample", "", 21, "", ("x", "grid"), ("y",), attributes)
-    samples, _ = grid_samples(reading(x), Node(step, (x, grid.astype(x.dtype, copy=False)), ()))
+    grid = grid.astype(x.dtype, copy=False)
+    sampled = node("GridSample", x, grid, align_corners=align_corners, mode=mode,
+                   padding_mode=padding_mode)  # fmt: skip
+    samples, _ = grid_samples(reading(x), sampled)
     return np.moveaxis(samples.value, -1, 1)
 
 
@@ -119,31 +112,15 @@ def affine_grid(theta: Array, size: Any, *, align_corners: int = 0) -> Array:
 
 @kernel("DeformConv")
 def deform_conv(
-    x: Array,
-    w: Array,
-    offset: Array,
-    b: Any = None,
-    mask: Any = None,
-    *,
-    dilations: Any = None,
-    group: int = 1,
-    kernel_shape: Any = None,
-    offset_group: int = 1,
-    pads: Any = None,
+    x: Array, w: Array, offset: Array, b: Any = None, mask: Any = None, *, dilations: Any = None,
+    group: int = 1, kernel_shape: Any = None, offset_group: int = 1, pads: Any = None,
     strides: Any = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """The kernel applied to samples at displaced positions."""
-    from ..node import Node, Step
     from ..rules.deformable import Deformed
 
-    attributes = {
-        "dilations": dilations,
-        "group": group,
-        "offset_group": offset_group,
-        "pads": pads,
-        "strides": strides,
-    }
-    step = Step("DeformConv", "", 21, "", ("x", "w", "offset", "b", "mask"), ("y",), attributes)
-    deformed = Deformed(reading(x), Node(step, (x, w, offset, b, mask), ()))
+    steps = {"dilations": dilations, "group": group, "offset_group": offset_group, "pads": pads,
+             "strides": strides}  # fmt: skip
+    deformed = Deformed(reading(x), node("DeformConv", x, w, offset, b, mask, **steps))
     y = deformed.contraction("weight")._apply(reading(x), w)
     return y if b is None else y + b.reshape(-1, *(1,) * (x.ndim - 2))
