@@ -8,7 +8,7 @@ their declared order, and J is outputs × inputs. A concrete operator has an `ou
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from operator import index
 from typing import Any, ClassVar
 
@@ -38,27 +38,26 @@ class Holder:
 
     def arrays(self) -> Iterator[Array]:
         """The data it holds on to."""
-        for name in self.holds:
-            yield from arrays_in(getattr(self, name))
+        for part in flat([getattr(self, name) for name in self.holds]):
+            if isinstance(part, Holder):
+                yield from part.arrays()
+            elif hasattr(part, "shape"):  # else a symbolic identity, or the labels of axes
+                yield part
 
     @property
     def flops(self) -> int:
         """Multiplications and additions of one product, roughly."""
-        return 0
+        parts = flat([getattr(self, name) for name in self.holds])
+        return sum(part.flops for part in parts if isinstance(part, Holder))
 
     def __repr__(self) -> str:
         return type(self).__name__
 
 
-def arrays_in(held: Any) -> Iterator[Array]:
-    """The arrays in the value of an attribute; symbolic factors and labels have none."""
-    if isinstance(held, tuple):
-        for part in held:
-            yield from arrays_in(part)
-    elif isinstance(held, Holder):
-        yield from held.arrays()
-    elif hasattr(held, "shape"):
-        yield held
+def flat(parts: Iterable[Any]) -> Iterator[Any]:
+    """Parts, and the parts of tuples among them."""
+    for part in parts:
+        yield from flat(part) if isinstance(part, tuple) else (part,)
 
 
 class Jacobian(Holder, Algebra, Shown, ABC):
@@ -295,10 +294,6 @@ class Conjugate(Jacobian):
 
     def _transpose(self) -> Jacobian:
         return Conjugate(self.operator.T)
-
-    @property
-    def flops(self) -> int:
-        return self.operator.flops
 
     def diagonal(self) -> np.ndarray:
         return np.conj(self.operator.diagonal())

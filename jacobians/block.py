@@ -52,10 +52,6 @@ class Block(Jacobian):
             [[b if b is None else b.T for b in column] for column in zip(*self.rows, strict=True)]
         )
 
-    @property
-    def flops(self) -> int:
-        return self.dag.flops
-
     def __repr__(self) -> str:
         width = WIDTH // min(len(self.rows), 3)
         return f"[{joined(self.rows, ', ', lambda row: row_text(row, width))}]"

@@ -28,6 +28,15 @@ from .elementwise import Zero
 from .errors import InputError
 from .symint import agree, at, is_symbolic, largest, same
 
+MOST = 2**26
+"""How many entries of patches are gathered at once, about; larger kernels are taken apart."""
+
+FEWEST = 64
+"""An index into the signal is held for every so many entries, or fewer."""
+
+MANY = 4
+"""Turning u is repaid by patches that are so many times as large."""
+
 
 @dataclass(frozen=True)
 class Geometry:
@@ -171,12 +180,6 @@ def channels_to_lead(op: Op, y: Array, group: int, k: Shape, shape: Shape) -> Ar
     return op.Reshape(op.Transpose(op.Reshape(y, split), perm=(2, 0, 1, 3, 4)), (*k, *shape))
 
 
-MOST = 2**26
-"""How many entries of patches are gathered at once, about; larger kernels are taken apart."""
-FEWEST = 64
-"""An index into the signal is held for every so many entries, or fewer."""
-
-
 def correlate(op: Op, g: Geometry, x: Array, u: Array) -> Array:
     """(x, u) ↦ w, w[m, c, k] = Σₙₚ u[n, m, p] x[n, c, p · stride + k · dilation]; either may lead.
 
@@ -238,10 +241,6 @@ def correlate_at_once(op: Op, g: Geometry, x: Array, u: Array) -> Array:
     met = gathered_patches if last else patches
     columns = op.Reshape(met(op, g, x), (-1, g.group, c, n * p))
     return op.Reshape(op.MatMul(rows, op.Transpose(columns, perm=(0, 1, 3, 2))), (*k, *g.w))
-
-
-MANY = 4
-"""Turning u is repaid by patches that are so many times as large."""
 
 
 def samples_last(g: Geometry) -> bool:

@@ -316,9 +316,5 @@ class Part(Jacobian):
         """All entries."""
         return self.toarray()
 
-    @property
-    def flops(self) -> int:
-        return self.joint.flops
-
     def __repr__(self) -> str:
         return f"{self.joint!r}[{self.o}, {self.i}]"

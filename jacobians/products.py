@@ -24,6 +24,9 @@ from .text import joined
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+COPIES = 2
+"""A rescaled copy of a matrix may be so many times as large as the tensor whose pass it saves."""
+
 
 class Rewrites(dict[tuple[type, ...], Callable[..., Any]]):
     """Kinds of neighbouring factors -> the rule that says what they become, or None: no gain."""
@@ -70,10 +73,6 @@ class Product(Jacobian):
 
     def _transpose(self) -> Jacobian:
         return Product(tuple(f.T for f in reversed(self.factors)))
-
-    @property
-    def flops(self) -> int:
-        return sum(f.flops for f in self.factors)
 
     def __repr__(self) -> str:
         return joined(self.factors, " · ", factor_text)
@@ -140,10 +139,6 @@ def is_identity(operator: Jacobian) -> bool:
     return isinstance(operator, Identity) or (
         isinstance(operator, Reshape) and same(operator.in_shape, operator.out_shape)
     )
-
-
-COPIES = 2
-"""A rescaled copy of a matrix may be so many times as large as the tensor whose pass it saves."""
 
 
 def matmul(a: Array, b: Array) -> Array:

@@ -52,10 +52,6 @@ class Adaptive(Jacobian):
     def _transpose(self) -> Jacobian:
         return Adaptive(self.dag.T)
 
-    @property
-    def flops(self) -> int:
-        return self.structure.flops
-
     def __repr__(self) -> str:
         return repr(self.structure)
 

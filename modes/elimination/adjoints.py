@@ -38,6 +38,15 @@ from .samples import Batch, Mixing, mixing
 
 starts = attrgetter("start")
 
+FASTER = 2.0
+"""By so much at least an engine is faster than plain calls, once it has its program."""
+
+PROGRAM = 2**21
+"""Bytes that a program takes beside its tensors."""
+
+KEPT = "sweep"
+"""Key of the program of a DAG, with the number of its rows."""
+
 
 @dataclass(frozen=True)
 class Way:
@@ -203,16 +212,6 @@ def row_bytes(part: Dag) -> int:
         live -= done[vertex]
     kept = sum(size(part.shapes[v]) for v in part.sources)
     return 3 * (kept + peak) * part.dtype.itemsize
-
-
-FASTER = 2.0
-"""By so much at least an engine is faster than plain calls, once it has its program."""
-
-PROGRAM = 2**21
-"""Bytes that a program takes beside its tensors."""
-
-KEPT = "sweep"
-"""Key of the program of a DAG, with the number of its rows."""
 
 
 def adjoints(part: Dag, sink: int, seeds: np.ndarray, room: int) -> dict[int, np.ndarray]:

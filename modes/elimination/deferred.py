@@ -24,6 +24,8 @@ from ...jacobians import (
 )
 from ...ops import numbers
 
+MOVES = ("Slice", "Transpose")
+
 
 class Deferred:
     """An array of known shape and dtype; `value` computes it, once, from what `make` is given."""
@@ -113,8 +115,6 @@ SHAPES: dict[str, Callable[..., Shape]] = {
     "Slice": sliced,
 }
 """Operator -> the shape of its result."""
-
-MOVES = ("Slice", "Transpose")
 
 
 @reading.register

@@ -38,6 +38,9 @@ from ...jacobians.sums import entries, merge, terms_of
 from .chain import product
 from .deferred import Deferred, numbers_of
 
+ROUNDINGS = 8
+"""So many units in the last place are what remains of terms that cancel."""
+
 
 def plus(*operators: Jacobian) -> Jacobian:
     """Σ operators, with the terms that are alike made one."""
@@ -132,10 +135,6 @@ def sum_of_diagonals(x: Jacobian, y: Jacobian) -> Jacobian | None:
     if vanishes(total.d, op.Add(op.Abs(d), op.Abs(e))):
         return Zero(x.out_shape, x.in_shape, x.dtype)
     return total
-
-
-ROUNDINGS = 8
-"""So many units in the last place are what remains of terms that cancel."""
 
 
 def vanishes(total: Any, sizes: Any) -> bool:

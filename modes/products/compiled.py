@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -26,6 +26,11 @@ from .record import record
 KEPT = 4
 """Programs of one operator, one for each number of columns, that are kept."""
 
+TRIES, SETTLED = 3, 0.2
+"""So many products of each kind are timed at least, and for so many seconds; the quickest counts.
+Threads of one engine spin for a while when it has no more work, and slow the other that long.
+"""
+
 
 class Compiled(Jacobian):
     """y = J x, by a program that is made at the first product with so many columns.
@@ -33,6 +38,8 @@ class Compiled(Jacobian):
     `engine` is `"onnxruntime"`, `"numpy"`, `"numba"`, or None for the first that can;
     `seconds` is what compiling took so far. The transpose is compiled in the same way.
     """
+
+    holds = ("operator",)
 
     def __init__(self, operator: Jacobian, engine: str | None = None) -> None:
         super().__init__(operator.out_shape, operator.in_shape, operator.dtype)
@@ -90,13 +97,6 @@ class Compiled(Jacobian):
             return self
         return Compiled(self.operator.T, self.engine)
 
-    def arrays(self) -> Iterator[Any]:
-        yield from self.operator.arrays()
-
-    @property
-    def flops(self) -> int:
-        return self.operator.flops
-
     def diagonal(self) -> np.ndarray:
         return self.operator.diagonal()
 
@@ -135,12 +135,6 @@ def by_engine(
 ) -> Jacobian:
     """The operator planned for so many products and compiled."""
     return Compiled(planned(operator, products, memory), engine)
-
-
-TRIES, SETTLED = 3, 0.2
-"""So many products of each kind are timed at least, and for so many seconds; the quickest counts.
-Threads of one engine spin for a while when it has no more work, and slow the other that long.
-"""
 
 
 @dataclass(frozen=True)

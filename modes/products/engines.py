@@ -24,18 +24,28 @@ from ..primal.evaluate import evaluate
 from ..support.optional import optional
 from .record import Recording
 
+ENGINES = ("onnxruntime", "numpy", "numba")
+"""Folders and modules here that have `compile(recording) -> Program`."""
+
+EXTRAS = {"onnxruntime": "runtime", "numba": "numba"}
+"""engine -> the extra that brings what it needs."""
+
+FEW = 8
+"""So many kernels at most are called sooner one by one than as a session."""
+
+SMALL = 2**22
+"""Multiplications that take about as long as a call."""
+
+FREE = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Identity"})
+"""Operators that touch no number."""
+
+WINDOWS = frozenset({"Conv", "ConvTranspose"})
+
 
 class Program(Protocol):
     """v ↦ J v; the result belongs to the caller. Safe to call from several threads."""
 
     def __call__(self, v: np.ndarray) -> np.ndarray: ...
-
-
-MODULES = {"onnxruntime": "onnxruntime", "numpy": "numpy", "numba": "numba"}
-"""engine -> the folder or module here that has `compile(recording) -> Program`."""
-
-EXTRAS = {"onnxruntime": "runtime", "numba": "numba"}
-"""engine -> the extra that brings what it needs."""
 
 
 def compile_by(engine: str | None, recording: Recording) -> tuple[Program, str]:
@@ -71,27 +81,13 @@ def compiler(engine: str) -> Callable[[Recording], Program]:
     `"onnxruntime:CUDAExecutionProvider"`.
     """
     name, _, provider = engine.partition(":")
-    if name not in MODULES or (provider and name != "onnxruntime"):
-        known = ", ".join(map(repr, MODULES))
-        raise InputError(f"engine={engine!r} is not one of {known}.{closest(engine, MODULES)}")
+    if name not in ENGINES or (provider and name != "onnxruntime"):
+        known = ", ".join(map(repr, ENGINES))
+        raise InputError(f"engine={engine!r} is not one of {known}.{closest(engine, ENGINES)}")
     if name in EXTRAS:
         optional(name, EXTRAS[name])
-    made: Callable[..., Program] = importlib.import_module(
-        f".{MODULES[name]}", __package__
-    ).compile
+    made: Callable[..., Program] = importlib.import_module(f".{name}", __package__).compile
     return partial(made, provider=provider) if provider else made
-
-
-FEW = 8
-"""So many kernels at most are called sooner one by one than as a session."""
-
-SMALL = 2**22
-"""Multiplications that take about as long as a call."""
-
-FREE = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Identity"})
-"""Operators that touch no number."""
-
-WINDOWS = frozenset({"Conv", "ConvTranspose"})
 
 
 def light(recording: Recording) -> bool:

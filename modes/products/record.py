@@ -27,6 +27,12 @@ from ...ops.graphs.shortcuts import made_by
 OPSET = 21
 """The opset of recorded products: the one that the vocabulary speaks."""
 
+BROADCASTING = frozenset({"Add", "Sub", "Mul", "Div"})
+"""Operators that repeat their operands themselves."""
+
+LARGE = 2**20
+"""Bytes of a matrix whose transpose is not to be held as well."""
+
 
 @dataclass(frozen=True)
 class Recording:
@@ -81,13 +87,6 @@ def record(operator: Jacobian, columns: Shape = ()) -> Recording:
     nodes, used = reachable(recorder, [y])
     held = {id(x): x.const_value.numpy() for x in used if x.const_value is not None}
     return Recording(tuple(nodes), held, v, y, recorder, partial(record, operator, columns))
-
-
-BROADCASTING = frozenset({"Add", "Sub", "Mul", "Div"})
-"""Operators that repeat their operands themselves."""
-
-LARGE = 2**20
-"""Bytes of a matrix whose transpose is not to be held as well."""
 
 
 class ResidualRecorder(Recorder):

@@ -12,6 +12,8 @@ import onnx.numpy_helper
 from ...jacobians.arrays import Array
 from .table import ints, kernel
 
+FLOAT8 = {"float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"}
+
 
 @kernel("Shape")
 def shape(x: Array, *, start: int = 0, end: int | None = None) -> Array:
@@ -96,9 +98,6 @@ def one_hot(indices: Array, depth: Any, values: Array, *, axis: int = -1) -> Arr
 def numpy_dtype(onnx_type: int) -> np.dtype:
     """The NumPy dtype of ONNX's number for an element type."""
     return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(onnx_type))
-
-
-FLOAT8 = {"float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"}
 
 
 @kernel("Cast")

@@ -11,6 +11,16 @@ from scipy import sparse
 from ...jacobians.arrays import Array
 from .table import ints, kernel, wide
 
+REDUCTIONS: dict[str, np.ufunc] = {
+    "add": np.add,
+    "mul": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+}
+
+MANY = 64
+"""From so many slices on, adding them by a sparse matrix is quicker than by `np.add.at`."""
+
 
 @kernel("Gather")
 def gather(x: Array, indices: Any, *, axis: int = 0) -> Array:
@@ -75,16 +85,6 @@ def unique(x: Array, *, axis: int | None = None, sorted: int = 1) -> tuple[Array
     first, counts = first[order], counts[order]
     values = x.ravel()[first] if axis is None else np.take(x, first, axis)
     return values, first, np.argsort(order)[inverse.ravel()], counts
-
-
-REDUCTIONS: dict[str, np.ufunc] = {
-    "add": np.add,
-    "mul": np.multiply,
-    "max": np.maximum,
-    "min": np.minimum,
-}
-MANY = 64
-"""From so many slices on, adding them by a sparse matrix is quicker than by `np.add.at`."""
 
 
 @kernel("ScatterElements")

@@ -24,6 +24,8 @@ Continued = Callable[[int, int], int | None]
 KEYS = sp.Rational(-3, 4)
 """The parameter of Keys' kernel where none is given."""
 
+HALF = sp.S.Half
+
 
 def tent(u: Any) -> Any:
     """1 - |u| near 0, else 0."""
@@ -74,9 +76,6 @@ def interpolated(image: Any, at: Any, phi: Kernel, reach: int, continued: Contin
         if None not in place:
             total = total + image[place] * prod(weights)
     return total
-
-
-HALF = sp.S.Half
 
 
 @kernel("Resize")

@@ -25,6 +25,13 @@ CHUNKS = 16
 """The chunks of the outer axis that threads share."""
 SIGNS = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/"}
 
+ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div", "Neg"})
+
+MOVES = frozenset({"Identity", "Transpose", "Slice", "Squeeze", "Unsqueeze", "Expand"})
+
+LARGEST = 48
+"""The most operations in one loop: more would not fit into registers, and compile slowly."""
+
 
 class TooManyPieces(Exception):
     """A loop would be split into more than `PIECES` by its `frames`."""
@@ -167,12 +174,6 @@ def combined(op_type: str, values: list[str | None]) -> str | None:
     if a is None or b is None:
         return a if b is None else (b if op_type == "Add" else f"-{b}")
     return f"{a} {SIGNS[op_type]} {b}"
-
-
-ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div", "Neg"})
-MOVES = frozenset({"Identity", "Transpose", "Slice", "Squeeze", "Unsqueeze", "Expand"})
-LARGEST = 48
-"""The most operations in one loop: more would not fit into registers, and compile slowly."""
 
 
 class Groups:

@@ -26,6 +26,13 @@ TABLE: dict[str, Assembly] = {}
 
 FOREVER = 1 << 60
 
+UFUNCS: dict[str, np.ufunc] = {
+    "Add": np.add,
+    "Sub": np.subtract,
+    "Mul": np.multiply,
+    "Div": np.divide,
+}
+
 
 def assembles(*names: str) -> Callable[[Assembly], Assembly]:
     """Enter a function as the one that assembles some operators."""
@@ -207,14 +214,6 @@ def by_kernel(asm: Assembler, node: ir.Node) -> None:
     asm.emit(run, *operands, *made)
     for value, place in zip(node.outputs, made, strict=True):
         asm.put(value, place)
-
-
-UFUNCS: dict[str, np.ufunc] = {
-    "Add": np.add,
-    "Sub": np.subtract,
-    "Mul": np.multiply,
-    "Div": np.divide,
-}
 
 
 @assembles(*UFUNCS)

@@ -30,6 +30,11 @@ from .program import copy
 TAPS = 2**12
 """The most taps of which each is a call of its own, or a row of a matrix of patches."""
 
+PRODUCT = 1 / 20
+"""How long a multiplication in a product of matrices takes, beside moving a number."""
+
+KNOWN = {"kernel_shape", "strides", "dilations", "pads", "group", "output_padding"}
+
 
 def grid_of(node: ir.Node) -> Windows:
     """How the windows lie."""
@@ -229,12 +234,6 @@ def _inside_the_frame(
     short = is_short(shape_of(operand(node, 1)), shape_of(node.outputs[0]))
     if asked.uses[x] == 1 and any(map(any, grid.frame)) and is_plain(node) and not short:
         yield x, frame_around(shape_of(x), dtype_of(x), grid)[1]
-
-
-PRODUCT = 1 / 20
-"""How long a multiplication in a product of matrices takes, beside moving a number."""
-
-KNOWN = {"kernel_shape", "strides", "dilations", "pads", "group", "output_padding"}
 
 
 @assembles("ConvTranspose")

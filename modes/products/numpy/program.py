@@ -20,6 +20,11 @@ from ....jacobians.cached import cached_property
 from ..pool import ResultPool
 from .places import ALIGNMENT, Buffer, Place, Role
 
+LINE, SETS, WAYS = 64, 64, 8
+"""Bytes of a line of memory; sets of the first cache, and how many lines each holds, on most
+machines: lines that are `SETS` apart share a set.
+"""
+
 
 class Workspace:
     """The memory of one product, and the calls that are made in it."""
@@ -69,11 +74,6 @@ class Program:
         self._idle.append(workspace)
         return y
 
-
-LINE, SETS, WAYS = 64, 64, 8
-"""Bytes of a line of memory; sets of the first cache, and how many lines each holds, on most
-machines: lines that are `SETS` apart share a set.
-"""
 
 Memory = Mapping[Buffer, np.ndarray]
 Action = Callable[[], Any]
