@@ -63,8 +63,8 @@ def flat(parts: Iterable[Any]) -> Iterator[Any]:
 class Jacobian(Holder, Algebra, Shown, ABC):
     """J = ∂y/∂x as a lazy linear operator, of shape (size of y, size of x).
 
-    Products with float data are computed in the operator's own dtype, those of float16 and bfloat16
-    in float32 and rounded once, at the end; integers that an operator holds are float64. `J @ v`,
+    Products with float data are computed in the operator's own dtype; float16 and bfloat16 are
+    computed in float32 and rounded once, at the end; integers become float64. `J @ v`,
     `J.T @ u`, `J @ V` (all columns in one call), `u @ J`, `J + K`, `2 * J` and `J @ K` work as for
     arrays. `J.H`, `rmatvec` and `rmatmat` are of the adjoint: Jᵀ, conjugated where J is complex.
 
@@ -232,13 +232,13 @@ class Jacobian(Holder, Algebra, Shown, ABC):
 
     @property
     def structure(self) -> Jacobian:
-        """The operator itself, without names and what else a face adds to it."""
+        """The operator itself, without the names and methods that a wrapper adds."""
         return self
 
     def compile(
         self, engine: str | None = None, *, products: int = 100, memory: int | None = None
     ) -> Jacobian:
-        """The same operator for many products: planned for so many, and run by an engine.
+        """The same operator for many products: planned for `products`, and run by an engine.
 
         `engine` is `"onnxruntime"`, `"numpy"` or `"numba"`; by default the first that is installed
         and has all kernels. `memory` is how many bytes may be held beyond what J holds. The

@@ -179,7 +179,7 @@ def along(line: Jacobian, axes: tuple[int, ...], operator: Jacobian) -> Contract
 def contraction(
     factors: tuple[tuple[np.ndarray, str], ...], in_term: str, out_term: str
 ) -> Contraction:
-    """A contraction whose label sizes are those of its factors."""
+    """A contraction whose label sizes come from its factors."""
     arrays, terms = zip(*factors, strict=True)
     return Contraction(factors, in_term, out_term, label_sizes(tuple(map(shape_of, arrays)), terms))
 

@@ -32,10 +32,10 @@ MOST = 2**26
 """How many entries of patches are gathered at once, about; larger kernels are taken apart."""
 
 FEWEST = 64
-"""An index into the signal is held for every so many entries, or fewer."""
+"""The least number of entries of patches for each index into the signal that is held."""
 
 MANY = 4
-"""Turning u is repaid by patches that are so many times as large."""
+"""How many times as large as u patches must be to repay turning it."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ def is_too_large(g: Geometry, k: int) -> bool:
 
 
 def with_margin(op: Op, g: Geometry, x: Array) -> tuple[Array, Geometry]:
-    """The signal inside its margin of zeros, and the geometry of that."""
+    """The signal inside its margin of zeros, and the geometry without pads."""
     if not any(g.pads):
         return x, g
     x = op.Pad(x, g.pads, None, tuple(range(-len(g.strides), 0)))

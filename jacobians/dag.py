@@ -43,8 +43,8 @@ class Dag(Jacobian):
 
     Vertices are numbered so that every edge leads to a greater number; `shapes[i]` is the shape
     of the tensor at vertex i. in_shape and out_shape are flat: the concatenated tensors. A
-    transpose knows, as `mirror`, what it is the transpose of. `known` is for what is worked out of
-    the DAG once, and lives as long as that.
+    transpose has the DAG itself as its `mirror`. `known` is a memo of what is worked out of the DAG
+    once, freed with the DAG.
     """
 
     def __init__(

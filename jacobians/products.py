@@ -25,7 +25,7 @@ from .text import joined
 F = TypeVar("F", bound=Callable[..., Any])
 
 COPIES = 2
-"""A rescaled copy of a matrix may be so many times as large as the tensor whose pass it saves."""
+"""How many times as large as a tensor a rescaled matrix may be that saves a pass over it."""
 
 
 class Rewrites(dict[tuple[type, ...], Callable[..., Any]]):

@@ -41,16 +41,16 @@ class Choice:
         return sum(way.nbytes for ways in self.ways.values() for way in ways)
 
     def copy(self) -> Choice:
-        """The choice as it is now."""
+        """A copy of the choice."""
         return Choice(self.layouts, dict(self.ways), dict(self.gains), self.setup)
 
     def worth(self, products: int) -> float:
-        """Seconds saved over so many products."""
+        """Seconds saved over a number of products."""
         return self.gain * products - self.setup
 
 
 class Remaining:
-    """What is left of a DAG while edges are replaced: who leads where, and at what cost."""
+    """What is left of a DAG while edges are replaced: where vertices lead, and at what cost."""
 
     def __init__(self, dag: Dag, costs: Iterable[float]) -> None:
         self.sources = frozenset(dag.sources)
@@ -61,7 +61,7 @@ class Remaining:
             self.arriving[edge.end] += 1
 
     def only_through(self, vertex: int) -> tuple[float, Counter[int]]:
-        """Seconds of all edges that are dead without those of a vertex, and how many end where."""
+        """Seconds of the edges that only a vertex leads to, and how many of them end where."""
         lost: Counter[int] = Counter()
         spent, dead = 0.0, [vertex]
         while dead:
@@ -80,7 +80,7 @@ class Remaining:
 
 
 def chosen(dag: Dag, ends: tuple[int, ...], products: int, memory: int) -> Choice | None:
-    """The vertices whose direct edges to the ends save most, in so many bytes; None for none.
+    """The vertices whose direct edges to the ends save most within `memory`; None if none do.
 
     Where they do not fit, a byte gets a price, twice as high each time, until they do.
     """
@@ -103,7 +103,7 @@ def best_choice(dag: Dag, ends: tuple[int, ...], products: int, price: float) ->
 
 
 def needed(dag: Dag, choice: Choice) -> int:
-    """Bytes that a choice holds, with those that one row takes while it is swept."""
+    """Bytes that a choice holds, and that one row takes while it is swept."""
     ways = [way for ways in choice.ways.values() for way in ways]
     spent = [swept_bytes(dag, [w for w in ways if w.sink == end]) for end in choice.layouts]
     return choice.nbytes + max(spent)
@@ -116,7 +116,7 @@ def swept_bytes(dag: Dag, ways: list[Way]) -> int:
 
 
 def readings(dag: Dag, ends: tuple[int, ...]) -> Iterable[Layouts]:
-    """The ways to see samples in the ends: by an axis or two of them, or none at all."""
+    """The ways to find samples in the ends: along one or two axes, or none at all."""
     options = {end: list(batches_of(dag.shapes[end])) for end in ends}
     for k in range(max(map(len, options.values()))):
         batches = {end: found[min(k, len(found) - 1)] for end, found in options.items()}
@@ -124,7 +124,7 @@ def readings(dag: Dag, ends: tuple[int, ...]) -> Iterable[Layouts]:
 
 
 class Accumulation:
-    """The way from the ends backwards, vertex by vertex, and what is chosen on it.
+    """A walk from the ends backwards, vertex by vertex, and the choice on it.
 
     A byte held costs `price` seconds for each of the `products`.
     """
@@ -141,7 +141,7 @@ class Accumulation:
             self.swept[edge.start] += cost * spreading(edge.operator)
 
     def best(self) -> Choice:
-        """What is chosen as far as it pays to go.
+        """The choice, as far back as it pays to go.
 
         Beyond a sink that is no end nothing is chosen: direct edges would lead past it.
         """
@@ -183,7 +183,7 @@ class Accumulation:
 
 
 def least(ways: tuple[Way, ...]) -> float:
-    """Seconds that a product with direct edges takes at least: those of reading their blocks."""
+    """Seconds that a product with direct edges takes at least, for reading their blocks."""
     return sum(way.nbytes for way in ways) / 2 / BANDWIDTH
 
 
@@ -210,7 +210,7 @@ def ways_from(
 
 
 def splits(edge: Edge, layout: dict[int, Batch]) -> bool:
-    """Whether the rows of single samples can be had of an edge."""
+    """Whether an edge has operators for the rows of single samples."""
     return edge.end in layout and mixing(edge.operator, layout[edge.end]) is not None
 
 

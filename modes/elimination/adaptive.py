@@ -18,8 +18,8 @@ FIRST = 8
 class Adaptive(Jacobian):
     """y = J x. After 8, 32, 128 … products it is planned for as many again as there were.
 
-    Nobody knows how many products are to come: the best guess is as many as came before. So the
-    DAG is not even eliminated before its products have taken as long as that would.
+    Nobody knows how many products are to come: the best guess is as many as came before. So
+    vertices are only eliminated once products have taken as long as elimination would.
     """
 
     holds = ("structure",)
@@ -30,7 +30,7 @@ class Adaptive(Jacobian):
 
     @cached_property
     def structure(self) -> Jacobian:
-        """What takes the products now."""
+        """The operator that takes the products now."""
         return eliminated(self.dag)
 
     def _apply(self, op: Op, v: Array) -> Array:
@@ -39,7 +39,7 @@ class Adaptive(Jacobian):
         return self.structure._apply(op, v)
 
     def _after(self, products: int) -> Jacobian:
-        """What takes these products, after those that there were."""
+        """The operator for these products, counted after the earlier ones."""
         with lock_of(self.dag):
             self.count += products
             if not repays_elimination(self.dag, self.count):

@@ -39,7 +39,7 @@ from .samples import Batch, Mixing, mixing
 starts = attrgetter("start")
 
 FASTER = 2.0
-"""By so much at least an engine is faster than plain calls, once it has its program."""
+"""How much faster than plain calls an engine is at least, once it has its program."""
 
 PROGRAM = 2**21
 """Bytes that a program takes beside its tensors."""
@@ -89,7 +89,7 @@ class Way:
         return samples_first(self.batch, self.sink_shape, self.dtype).T @ core
 
     def hollow(self) -> Jacobian:
-        """The same with blocks that take no memory: what its cost is estimated by."""
+        """The operator with blocks that take no memory, to estimate its cost."""
         return self.operator(np.broadcast_to(np.zeros((), self.dtype), self.block))
 
 
@@ -130,7 +130,7 @@ def multiplied(dag: Dag, ways: list[Way], layout: Mapping[int, Batch], room: int
 
 
 def is_alone(rows: np.ndarray, nbytes: int) -> bool:
-    """Whether it has so many bytes, and keeps no others alive."""
+    """Whether an array has this many bytes, and keeps no other memory alive."""
     return rows.nbytes == owner(rows).nbytes == nbytes
 
 
@@ -141,7 +141,7 @@ def part_of(dag: Dag, ways: list[Way]) -> Dag:
 
 
 def vertices_met(dag: Dag, way: Way) -> tuple[int, ...]:
-    """The vertices whose adjoints a way is made of: its own, or those it leads to at once."""
+    """The vertices whose adjoints a way is made of: its own, or its successors."""
     if way.own is not None:
         return (way.vertex,)
     return tuple(e.end for e in dag.edges if e.start == way.vertex)
@@ -184,7 +184,7 @@ def write_samples(split: Mixing, rows: np.ndarray, block: np.ndarray, *, added: 
 
 
 def workspace(part: Dag, rows: int) -> int:
-    """Bytes that one operator needs on the way, for patches: of signals, these come in blocks."""
+    """Bytes for the patches of one operator at a time; patches of signals come in blocks."""
     factors = [factor for edge in part.edges for factor in factors_of(edge.operator)]
     kernels = 3 * max(map(patches, factors), default=0) * part.dtype.itemsize
     signals = rows * max(map(signal_patches, factors), default=0) * part.dtype.itemsize
@@ -200,7 +200,7 @@ def signal_patches(operator: Jacobian) -> int:
 
 
 def row_bytes(part: Dag) -> int:
-    """Bytes that one row takes while it is swept, with what operators need on the way."""
+    """Bytes that one row takes while it is swept, with the temporaries of operators."""
     done: Counter[int] = Counter()
     last = {e.end: e.start for e in sorted(part.edges, key=starts, reverse=True)}
     for end, first in last.items():
@@ -217,8 +217,8 @@ def row_bytes(part: Dag) -> int:
 def adjoints(part: Dag, sink: int, seeds: np.ndarray, room: int) -> dict[int, np.ndarray]:
     """Rows (r, *shape) at the sources of a DAG, by vertex, from rows at its sink.
 
-    `room` are the bytes that it may take: three times those of the rows themselves. An engine,
-    which rounds up to powers of two, takes twice those and its program.
+    `room` are the bytes that it may take: three times the bytes of the rows. An engine, which
+    rounds up to powers of two, takes twice the bytes of the rows and its program.
     """
     if repays(part, len(seeds)) and room // 3 >= PROGRAM:
         return by_engine(part, seeds)
@@ -228,13 +228,13 @@ def adjoints(part: Dag, sink: int, seeds: np.ndarray, room: int) -> dict[int, np
 
 
 def repays(part: Dag, rows: int) -> bool:
-    """Whether an engine saves more than its program takes."""
+    """Whether an engine saves more time than making its program takes."""
     saved = rows * sum(seconds(edge.operator) for edge in part.edges) * (1 - 1 / FASTER)
     return saved > RECORDING * len(part.edges)
 
 
 def by_engine(part: Dag, seeds: np.ndarray) -> dict[int, np.ndarray]:
-    """The same by a program."""
+    """The rows at the sources, by a recorded program."""
     rows = len(seeds)
     joined = program_of(part, rows)(np.ascontiguousarray(seeds).reshape(rows, -1))
     shapes = [part.shapes[vertex] for vertex in part.sources]
@@ -246,7 +246,7 @@ def by_engine(part: Dag, seeds: np.ndarray) -> dict[int, np.ndarray]:
 
 
 def program_of(part: Dag, rows: int) -> Program:
-    """The program for so many rows, kept with the DAG until one for other rows takes its place."""
+    """The program for a number of rows, kept with the DAG until another number is asked for."""
     if part.known.get(KEPT, (None,))[0] != rows:
         part.known.pop(KEPT, None)  # before the next one takes its memory
         part.known[KEPT] = rows, compile_by(None, record(part.T, (rows,)))[0]

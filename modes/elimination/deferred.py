@@ -1,4 +1,4 @@
-"""Deferred: arrays of which only shape and dtype are known until somebody asks for the numbers.
+"""Deferred: arrays of which only shape and dtype are known until their numbers are needed.
 
 They are one more reading of the vocabulary. Operators that are multiplied in it show what they
 would cost, and nothing is computed for a product that is then not chosen.

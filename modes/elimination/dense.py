@@ -4,7 +4,7 @@ Three ways are compared: all columns forward or all rows backward; the rows of a
 where no path to the sink mixes samples; a chain between stations, in the best matrix-chain order.
 
 Station k of a chain has a size s(k), and the operator from k to k + 1 takes f(k) arithmetic for
-one column. The matrix from i to j is had from shorter ones, whichever takes least:
+one column. The matrix from i to j comes from shorter ones, whichever takes least:
 
     A(i, j) = F(j - 1) A(i, j - 1)      s(i) f(j - 1)         columns pushed forward
     A(i, j) = A(i + 1, j) F(i)          s(j) f(i)             rows pulled back
@@ -33,10 +33,10 @@ from .adjoints import Way, multiplied, row_bytes
 from .samples import Batch
 
 ORDER = "order"
-"""Key of the order in which the matrix of a DAG was had last."""
+"""Key of the order in which the matrix of a DAG was computed last."""
 
 STATIONS = 48
-"""So many vertices of a chain may be stations: the narrowest ones."""
+"""The most vertices of a chain that are stations: the narrowest ones."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def matrix(segments: list[Dag], order: ChainOrder) -> np.ndarray:
 
 
 def given_of(segment: Dag) -> Callable[[], np.ndarray] | None:
-    """What gives the matrix of a segment whose only operator fills it: no blocks of zeros."""
+    """A function for the matrix of a segment whose only operator fills it, without zero blocks."""
     if len(segment.edges) != 1 or segment.edges[0].operator.shape != segment.shape:
         return None
     return given(segment.edges[0].operator)
@@ -178,7 +178,7 @@ def given_of(segment: Dag) -> Callable[[], np.ndarray] | None:
 
 @singledispatch
 def given(operator: Jacobian) -> Callable[[], np.ndarray] | None:
-    """What gives a copy of an operator's matrix, where it is held or takes no arithmetic."""
+    """A function for a copy of an operator's matrix, where it is held or takes no arithmetic."""
     return None
 
 
@@ -194,7 +194,7 @@ def _(operator: Diagonal) -> Callable[[], np.ndarray]:
 
 @given.register
 def _(operator: Kron) -> Callable[[], np.ndarray] | None:
-    """A ⊗ B where one of them is a single one."""
+    """A ⊗ B where one factor is the number 1."""
     if size(operator.batch) != 1:
         return None
     for factor, other in ((operator.left, operator.right), (operator.right, operator.left)):
@@ -205,14 +205,14 @@ def _(operator: Kron) -> Callable[[], np.ndarray] | None:
 
 @given.register
 def _(operator: Product) -> Callable[[], np.ndarray] | None:
-    """One factor between reshapes, which as a matrix are nothing."""
+    """One factor between reshapes, which do not change the matrix."""
     inner = [factor for factor in operator.factors if not isinstance(factor, Reshape)]
     return given(inner[0]) if len(inner) == 1 else None
 
 
 @dataclass(frozen=True)
 class ChainOrder:
-    """How the matrix from station `start` to station `stop` is had, and its arithmetic in all.
+    """How the matrix from station `start` to station `stop` is computed, and its arithmetic.
 
     `left` and `right` are the matrices behind it; without one of them it is the chain's own
     operator that is applied, and without both, that operator's matrix.
@@ -239,7 +239,7 @@ def chain_order(
     """The order of least arithmetic, None where each has a matrix of more than `limit` numbers.
 
     `known` says of which operators the matrix is there without any arithmetic. The orders of the
-    last chains are remembered: that of a Jacobian at another point is the same.
+    last chains are remembered, for a Jacobian at another point has the same.
 
     >>> best = chain_order((1000, 10, 1000, 5), (20000, 20000, 10000), (True,) * 3)
     >>> print(best), best.flops

@@ -206,8 +206,8 @@ def spare(dag: Dag) -> int:
 def narrowed(past: Plan, ends: tuple[int, ...], products: int, memory: int) -> Plan:
     """Direct edges to some ends, for those vertices for which they pay.
 
-    A direct edge is the sum over the paths from a vertex to an end that meet no other end on the
-    way: a path that does goes on from that end by the edges of the DAG, which are kept.
+    A direct edge is the sum over the paths from a vertex to an end that meet no other end before.
+    A path through another end goes on from there by the edges of the DAG, which are kept.
     """
     dag, memory = past.dag, memory - past.nbytes
     ends = tuple(dict.fromkeys(end for end in ends if any(e.end == end for e in dag.edges)))
@@ -265,7 +265,7 @@ def rewired(dag: Dag, direct: list[Edge]) -> Dag:
 
 
 def necks(dag: Dag) -> list[int]:
-    """Vertices in the middle that are far narrower than what leads there and what follows."""
+    """Vertices in the middle that are far narrower than the tensors before and behind them."""
     before: dict[int, int] = defaultdict(int)
     after: dict[int, int] = defaultdict(int)
     for edge in dag.edges:

@@ -47,7 +47,7 @@ from .cost import seconds
 from .sums import plus, vanishes
 
 MANY = 6
-"""So many products of terms are looked at."""
+"""The most products of terms that are tried."""
 
 
 # -- operators that move, repeat or sum numbers ----------------------------------------------
@@ -206,7 +206,7 @@ def _(K: Kron, d: Diagonal) -> Factors | None:
 
 
 def along_identity(K: Kron, rows: int, columns: int) -> bool:
-    """Whether a diagonal of so many different rows and columns passes the identity factor."""
+    """Whether a diagonal passes the identity factor, by how many rows and columns it has."""
     return columns == 1 if isinstance(K.left, Eye) else rows == 1 and isinstance(K.right, Eye)
 
 

@@ -94,7 +94,7 @@ def layouts(dag: Dag, sink: int, batch: Batch) -> dict[int, Batch]:
 
 
 def within(operator: Jacobian, batch: Batch) -> Batch | None:
-    """The samples of y = J x, from those of x, if J acts within samples."""
+    """The samples of y = J x, from the samples of x, if J acts within samples."""
     if batch.count == 1:
         return Batch(1, operator.shape[0])
     return acts_per_sample(operator, batch)
@@ -102,7 +102,7 @@ def within(operator: Jacobian, batch: Batch) -> Batch | None:
 
 @singledispatch
 def acts_per_sample(operator: Jacobian, batch: Batch) -> Batch | None:
-    """The same for more than one sample, kind by kind; None where samples may mix."""
+    """`within` for more than one sample, kind by kind; None where samples may mix."""
     return None
 
 
@@ -278,7 +278,7 @@ class Mixing:
 
 
 def mixing(operator: Jacobian, batch: Batch) -> Mixing | None:
-    """The split of an operator, from the samples of its output; None where there is no such."""
+    """The split of an operator, from the samples of its output; None where there is no split."""
     factors = factors_of(operator)
     for k, factor in enumerate(factors):
         before = within(factor.T, batch)
@@ -320,7 +320,7 @@ def _(operator: Kron, batch: Batch, sample: int) -> Jacobian | None:
 
 @rows_of_sample.register
 def _(operator: Broadcast, batch: Batch, sample: int) -> Jacobian | None:
-    """What is repeated for every sample, once."""
+    """The input once, which is repeated for every sample."""
     if not is_repeated(operator, batch):
         return None
     return broadcast(operator.in_shape, (1, *operator.out_shape[1:]), operator.dtype)
@@ -328,7 +328,7 @@ def _(operator: Broadcast, batch: Batch, sample: int) -> Jacobian | None:
 
 @rows_of_sample.register
 def _(operator: Outer, batch: Batch, sample: int) -> Jacobian | None:
-    """The same with the weights of one sample."""
+    """The rows of one sample with its weights."""
     if not is_repeated(operator, batch):
         return None
     weights = np.broadcast_to(operator.u, operator.out_shape)[sample : sample + 1]
@@ -347,7 +347,7 @@ def _(operator: Take, batch: Batch, sample: int) -> Jacobian | None:
 
 
 def is_repeated(operator: Jacobian, batch: Batch) -> bool:
-    """Whether the first axis of the output is that of the samples, and only repeats the input."""
+    """Whether the samples are the first axis of the output, which only repeats the input."""
     out, new = operator.out_shape, len(operator.out_shape) - len(operator.in_shape)
     repeated = new > 0 or operator.in_shape[:1] == (1,)
     return repeated and out[:1] == (batch.count,) and batch.inner == size(out[1:])

@@ -39,7 +39,7 @@ from .chain import product
 from .deferred import Deferred, numbers_of
 
 ROUNDINGS = 8
-"""So many units in the last place are what remains of terms that cancel."""
+"""Units in the last place that may remain of terms that cancel."""
 
 
 def plus(*operators: Jacobian) -> Jacobian:

@@ -24,13 +24,13 @@ from .deferred import Deferred, deferred, forced
 from .sums import factored, plus
 
 DEGREE = 64
-"""A vertex with more pairs of edges than that is kept: too many products to look at."""
+"""The most pairs of edges of a vertex that is tried: of more, there are too many products."""
 
 GAIN = 1e-9
-"""Relative to the cost; less than that is rounding."""
+"""The least gain relative to the cost that is not rounding."""
 
 LONG = 8
-"""So many factors or terms of an edge are taken apart again and again, but not more."""
+"""The most factors or terms of an edge that are taken apart again and again."""
 
 Ends = tuple[int, int]
 
@@ -115,9 +115,9 @@ class Link:
 
 
 class Graph:
-    """Links by their ends; `interior` are the vertices that may go, `gone` those that went.
+    """Links by their ends; `interior` are the vertices that may go.
 
-    Each of these comes with the ends of the links that replaced it.
+    `gone` are the vertices that went, each with the ends of the links that replaced it.
     """
 
     def __init__(self, dag: Dag) -> None:
@@ -144,7 +144,7 @@ class Graph:
         return {*self.incoming[v], *self.outgoing[v]}
 
     def remove(self, v: int) -> bool:
-        """Eliminate a vertex if that makes products cheaper, or no dearer where all is simple."""
+        """Eliminate a vertex if products get cheaper, or no dearer where no matrix is involved."""
         before = self.cost_around(v)
         links = self.products(v, before)
         if links is None:
@@ -157,7 +157,7 @@ class Graph:
         return True
 
     def cost_around(self, v: int) -> float:
-        """Of the edges at v, of those beside the ways through it, and of adding them up."""
+        """The cost of the edges at v and beside the paths through it, and of adding them up."""
         ins, outs = self.incoming[v], self.outgoing[v]
         beside = {(i, o): self.incoming[o][i] for o in outs for i in ins if i in self.incoming[o]}
         around = sum(link.cost for link in (*ins.values(), *outs.values(), *beside.values()))
@@ -165,7 +165,7 @@ class Graph:
         return around + self.additions(added)
 
     def additions(self, ways: Iterable[Ends]) -> float:
-        """Seconds for adding what comes along some ways to what else their ends get."""
+        """Seconds for adding what comes along some paths to the other terms at their ends."""
         return sum(3 * size(self.shapes[end]) for _, end in ways) * self.itemsize / BANDWIDTH
 
     def products(self, v: int, limit: float) -> dict[Ends, Link] | None:
@@ -197,7 +197,7 @@ class Graph:
         return False
 
     def simple(self, v: int) -> bool:
-        """Whether no matrix is at v, nothing that the planner looks for."""
+        """Whether there is no matrix at v, which the planner would look for."""
         links = (*self.incoming[v].values(), *self.outgoing[v].values())
         factors = (factor for link in links for factor in factors_of(link.operator))
         return not any(type(factor) in MATRICES for factor in factors)

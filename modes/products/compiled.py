@@ -27,13 +27,13 @@ KEPT = 4
 """Programs of one operator, one for each number of columns, that are kept."""
 
 TRIES, SETTLED = 3, 0.2
-"""So many products of each kind are timed at least, and for so many seconds; the quickest counts.
-Threads of one engine spin for a while when it has no more work, and slow the other that long.
+"""The least number of products of each kind that are timed, and for how many seconds; the quickest
+counts. Threads of an engine without work spin for a while, and slow the other engine meanwhile.
 """
 
 
 class Compiled(Jacobian):
-    """y = J x, by a program that is made at the first product with so many columns.
+    """y = J x, by a program that is made at the first product with a new number of columns.
 
     `engine` is `"onnxruntime"`, `"numpy"`, `"numba"`, or None for the first that can;
     `seconds` is what compiling took so far. The transpose is compiled in the same way.
@@ -125,7 +125,7 @@ class Compiled(Jacobian):
 
 
 def plain(operator: Jacobian, v: np.ndarray) -> np.ndarray:
-    """J v by the calls of the operator itself."""
+    """J v without an engine."""
     return np.array(operator._apply(numbers, v), wide(operator.dtype))
 
 
@@ -133,7 +133,7 @@ def plain(operator: Jacobian, v: np.ndarray) -> np.ndarray:
 def by_engine(
     operator: Jacobian, engine: str | None = None, products: int = 100, memory: int | None = None
 ) -> Jacobian:
-    """The operator planned for so many products and compiled."""
+    """The operator planned for a number of products and compiled."""
     return Compiled(planned(operator, products, memory), engine)
 
 

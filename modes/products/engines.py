@@ -31,7 +31,7 @@ EXTRAS = {"onnxruntime": "runtime", "numba": "numba"}
 """engine -> the extra that brings what it needs."""
 
 FEW = 8
-"""So many kernels at most are called sooner one by one than as a session."""
+"""The most kernels that are called sooner one by one than as a session."""
 
 SMALL = 2**22
 """Multiplications that take about as long as a call."""
@@ -49,7 +49,7 @@ class Program(Protocol):
 
 
 def compile_by(engine: str | None, recording: Recording) -> tuple[Program, str]:
-    """A program and the engine that runs it: the one asked for, or the sooner one that can.
+    """A program and the engine that runs it: the one asked for, or the quicker one that can.
 
     That is ONNX Runtime where it is installed and has the kernels, unless its call would take
     longer than the product.
@@ -75,7 +75,7 @@ def interpreted(recording: Recording) -> Program:
 
 
 def compiler(engine: str) -> Callable[[Recording], Program]:
-    """What makes programs of an engine; raises `InputError` for one that is not there.
+    """The function that makes programs of an engine; raises `InputError` for an unknown one.
 
     An execution provider of ONNX Runtime stands after a colon:
     `"onnxruntime:CUDAExecutionProvider"`.
@@ -91,7 +91,7 @@ def compiler(engine: str) -> Callable[[Recording], Program]:
 
 
 def light(recording: Recording) -> bool:
-    """Whether NumPy's program is sooner done than a session."""
+    """Whether NumPy's program is quicker than a session."""
     kernels = kernels_of(recording)
     few = len(kernels) <= FEW and not any(node.op_type in WINDOWS for node in kernels)
     return few and not recording.has_bodies and sum(map(multiplications, kernels)) <= SMALL

@@ -29,8 +29,8 @@ from .record import Recording
 LONG = 2**35
 """Multiplications that take a good part of a second on two cores.
 
-For less, a thread of its own is not worth it: a session binds its threads to cores, and a new one
-may begin on one of these, where it waits for them or they for it.
+For less, a thread of its own is not worth it: a session binds its threads to cores, and a new
+thread may begin on the same core as one of them, where they wait for each other.
 """
 
 SMALL = 1024  # bytes; larger residuals are shared with the session, not copied into the model
@@ -39,7 +39,7 @@ SMALL = 1024  # bytes; larger residuals are shared with the session, not copied 
 class Session:
     """A program: the session, and where its tensors lie in v and in y.
 
-    A `long` product runs beside the thread that asks for it, which Ctrl-C reaches in the meantime.
+    A `long` product runs beside the calling thread, which Ctrl-C reaches in the meantime.
     """
 
     def __init__(

@@ -25,7 +25,7 @@ LARGE = 1 << 22
 """Bytes of a constant that does not stay in a core's cache from product to product."""
 
 LONGER = 8
-"""So many times as large as what it is multiplied with is a constant that decides the time."""
+"""How many times larger than its factor a constant is that decides the time."""
 
 MANY = 32
 """Rows that repay packing what they are multiplied with."""
@@ -48,7 +48,7 @@ class Rewriting:
         self.constants = dict(recording.constants)
 
     def node(self, node: ir.Node) -> None:
-        """A node as it is, or what stands for it."""
+        """A node as it is, or the nodes in its place."""
         rewrite = {"Gather": self.gather, "ScatterND": self.scatter, "MatMul": self.matmul,
                    "ReduceSum": self.sum}  # fmt: skip
         if node.op_type in rewrite:

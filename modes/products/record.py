@@ -52,9 +52,7 @@ class Recording:
 
     @cached_property
     def present(self) -> frozenset[int]:
-        """The identities of the nodes, those in subgraphs among them: what is recorded but not
-        needed is not.
-        """
+        """The identities of the nodes that are needed, also inside subgraphs."""
         return frozenset(map(id, every(self.nodes)))
 
     def array(self, value: ir.Value) -> np.ndarray | None:
@@ -68,7 +66,7 @@ class Recording:
 
     @property
     def meets_nothing(self) -> bool:
-        """Whether a value on the way has no elements, at which engines fail in many ways."""
+        """Whether a value has no elements: engines fail at those in many ways."""
         return any(0 in shape_of(y) for node in self.nodes for y in node.outputs)
 
     @cached_property
@@ -78,7 +76,7 @@ class Recording:
 
 
 def record(operator: Jacobian, columns: Shape = ()) -> Recording:
-    """The product of `operator` with `columns` right-hand sides at once, of halves in float32."""
+    """The product of `operator` with `columns` right-hand sides at once; halves in float32."""
     recorder = ResidualRecorder({"": OPSET})
     dtype = wide(operator.dtype)
     v = recorder.new((*columns, *operator.in_shape), dtype, "v")
@@ -96,7 +94,7 @@ class ResidualRecorder(Recorder):
     """
 
     def call(self, op_type: str, *inputs: Any, outputs: int = 1, **attrs: Any) -> Any:
-        """As ever; but what broadcasts its operands is given them unrepeated."""
+        """A node; operators that broadcast get their operands unrepeated."""
         if op_type == "CastLike":
             inputs = inputs[0], np.zeros((), wide(dtype_of(inputs[1])))
         elif "Cast" not in op_type:
@@ -129,7 +127,7 @@ class ResidualRecorder(Recorder):
         return super().call("ConvTranspose", *joined, **attrs)
 
     def value(self, array: Array | None) -> ir.Value | None:
-        """As ever; but a large matrix and its transpose are held once."""
+        """The graph value of an array; a large matrix and its transpose are held once."""
         if not isinstance(array, np.ndarray) or array.ndim != 2 or array.nbytes < LARGE:
             return super().value(array)
         if array.flags.c_contiguous or not array.flags.f_contiguous:
@@ -182,7 +180,7 @@ def spans(attrs: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def mirrored(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes of the convolution: what a margin has cut off, the other one adds."""
+    """The attributes of the convolution, which adds the margins that the transposed one cuts."""
     pads = tuple(n - pad for n, pad in zip([*spans(attrs)] * 2, attrs["pads"], strict=True))
     kept = {name: value for name, value in attrs.items() if name != "output_padding"}
     return {**kept, "pads": pads}

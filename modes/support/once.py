@@ -11,13 +11,13 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 LOOKING = Lock()
-"""Threads that look at something for the first time agree on a lock for it."""
+"""The lock under which threads agree on a lock for a value that they look at first."""
 
 
 class Once(Generic[T]):
     """A value that is made at the first look, by one thread; a pickle holds the value.
 
-    `source` is what it will be made of: None when it is made, so that nothing of that is kept.
+    `source` is what it will be made of: None once it is made, so that the source can be freed.
 
     >>> squares = Once(lambda: [n * n for n in range(3)])
     >>> squares.made, squares.value, squares.made

@@ -111,7 +111,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def data_name(name: str, token: str | None = None) -> str:
-    """The name of a file of data that belongs to a model of that name, and to no other."""
+    """The name of a data file that belongs to the model with this name, and to no other."""
     return f"{name}.{token or token_hex(8)}.data"
 
 

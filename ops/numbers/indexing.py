@@ -19,7 +19,7 @@ REDUCTIONS: dict[str, np.ufunc] = {
 }
 
 MANY = 64
-"""From so many slices on, adding them by a sparse matrix is quicker than by `np.add.at`."""
+"""The least number of slices that a sparse matrix adds quicker than `np.add.at`."""
 
 
 @kernel("Gather")
@@ -30,7 +30,7 @@ def gather(x: Array, indices: Any, *, axis: int = 0) -> Array:
 
 @kernel("GatherElements")
 def gather_elements(x: Array, indices: Array, *, axis: int = 0) -> Array:
-    """The elements of x whose place along an axis is the index, the others that of the index."""
+    """y[i, j, ...] = x[i, ..., indices[i, j, ...], ...], with the index at the axis."""
     return x[mesh(indices, axis)]
 
 

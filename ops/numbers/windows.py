@@ -23,7 +23,7 @@ GEOMETRY = ("auto_pad", "ceil_mode", "dilations", "pads", "strides")
 """The attributes that say where windows lie."""
 
 CROPPING = ("output_padding", "output_shape")
-"""What further attributes a ConvTranspose has for that."""
+"""Further attributes of a ConvTranspose that say where windows lie."""
 
 AUTO_PADS = ("", "NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 

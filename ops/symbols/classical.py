@@ -141,7 +141,7 @@ def svm_classifier(
 
 
 def pairwise(k: Any, coefficients: Any, counts: list[int]) -> Any:
-    """sᵢⱼ = Σ c k(x, v) over the vectors of class i against j, and those of j against i."""
+    """sᵢⱼ = Σ c k(x, v) over the vectors of class i against j and of class j against i."""
     weights = coefficients.reshape(len(counts) - 1, -1)
     owner = np.repeat(np.arange(len(counts)), counts)
     return np.array([

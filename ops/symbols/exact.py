@@ -15,7 +15,7 @@ DIGITS = 40
 """Decimal digits of the value at the point."""
 
 MP = MPContext()
-"""Arithmetic with so many digits; mpmath's own context, one for the process, stays as it is."""
+"""Arithmetic with `DIGITS` digits; mpmath's own context, one for the process, is untouched."""
 MP.dps = DIGITS
 
 

@@ -29,7 +29,7 @@ from .table import KERNELS, Kernel
 
 
 class Symbols:
-    """One method per ONNX operator: a kernel of its own, or that of the numbers reading.
+    """One method per ONNX operator: a kernel from here, or one of the numbers reading.
 
     NumPy arrays are constants, floats among them exact ones; what integers alone decide is left
     to the numbers reading.

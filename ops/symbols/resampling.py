@@ -269,7 +269,7 @@ def positions(first: Any, last: Any, bin_: int, bins: int, ratio: int, least: in
 
 
 def neighbours(image: Any, at: tuple[Any, ...]) -> list[Any]:
-    """Four neighbours times their weights: those of the border up to a pixel beyond it, else 0."""
+    """Four neighbours times their weights: on the border up to a pixel beyond it, then 0."""
     sizes = list(zip(at, image.shape, strict=True))
     if any(a < -1 or a > n for a, n in sizes):
         return [0]

@@ -81,7 +81,7 @@ class Loop:
                 self.find_cuts(producer, place)
 
     def cut(self, shape: Shape, index: Index) -> None:
-        """The axes are cut where an index enters and leaves a tensor of that shape."""
+        """The axes are cut where an index enters and leaves a tensor of a shape."""
         for n, along in zip(shape, index, strict=True):
             if along.axis is not None:
                 ends = (0, n) if along.factor > 0 else (-1, n - 1)
@@ -291,7 +291,7 @@ def whole(shape: Shape) -> Index:
 
 
 def broadcast(index: Index, shape: Shape) -> Index:
-    """The entry of an operand of that shape, which is repeated as ONNX broadcasts."""
+    """The entry of an operand of a shape, which is repeated as ONNX broadcasts."""
     last = index[len(index) - len(shape) :]
     return tuple(FIRST if n == 1 else place for n, place in zip(shape, last, strict=True))
 

@@ -47,7 +47,7 @@ def assembles(*names: str) -> Callable[[Assembly], Assembly]:
 class Assembler:
     """Where every value is, and the instructions so far.
 
-    `absent` nodes are not executed: who reads their results computes them.
+    `absent` nodes are not executed: the readers of their results compute them.
     """
 
     def __init__(self, recording: Recording, absent: Collection[ir.Node] = ()) -> None:
@@ -226,8 +226,8 @@ def elementwise(asm: Assembler, node: ir.Node) -> None:
 
 @assembles("Neg")
 def negated(asm: Assembler, node: ir.Node) -> None:
-    """y = -1 · x: `np.negative` of NumPy 2.4 is wrong for entries of x that lie 8 numbers of
-    float64, or 4 of float32, apart, where those of y are not side by side.
+    """y = -1 · x: `np.negative` of NumPy 2.4 is wrong where entries of x lie 8 numbers of float64,
+    or 4 of float32, apart, and entries of y are not side by side.
     """
     (x,) = asm.operands(node)
     y = asm.target(node, reuse=True)

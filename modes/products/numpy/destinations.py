@@ -1,8 +1,8 @@
 """Destination passing: where consumers want a value to lie, so that its producer writes it there.
 
-From the result backwards: what is concatenated is written into the concatenation, what is padded
-inside its frame, the result into y. All that lies at a place is the same numbers in other shapes:
-a value is never wanted where another one will be written.
+From the result backwards: operands of Concat are written into the concatenation, operands of Pad
+inside its frame, the result into y. Values at one place are the same numbers in other shapes: a
+value is never wanted where another one will be written.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def asks_for(*names: str) -> Callable[[Asking], Asking]:
 class Destinations:
     """The place where each value is wanted, if it is; the result is wanted in y.
 
-    What `absent` nodes make has no place, so that they ask for none.
+    The results of `absent` nodes have no place, so that these nodes ask for none.
     """
 
     def __init__(self, recording: Recording, y: Place, absent: Collection[ir.Node] = ()) -> None:

@@ -122,7 +122,7 @@ def ghost(shape: Shape, dtype: Any) -> np.ndarray:
 
 
 def ordered_like(view: np.ndarray, shape: Shape, dtype: Any) -> np.ndarray:
-    """A ghost whose axes lie in memory as those of a view do."""
+    """A ghost whose axes lie in memory in the same order as the axes of a view."""
     order = sorted(range(len(shape)), key=lambda k: -abs(view.strides[k]))
     inverse = [order.index(k) for k in range(len(shape))]
     return ghost(tuple(shape[k] for k in order), dtype).transpose(inverse)

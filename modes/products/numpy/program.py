@@ -115,7 +115,7 @@ def copy(x: np.ndarray, y: np.ndarray) -> None:
 
 
 def together(stride: int) -> int:
-    """How many lines of memory so many bytes apart the first cache holds at once.
+    """How many lines of memory, `stride` bytes apart, the first cache holds at once.
 
     >>> together(4096), together(2048), together(2048 + 64)
     (8, 16, 512)
@@ -155,7 +155,7 @@ def offsets(lives: dict[Buffer, Interval]) -> tuple[dict[Buffer, int], int]:
 
 
 def lowest_gap(taken: list[tuple[int, int]], length: int) -> int:
-    """The lowest start of a free stretch of that length.
+    """The lowest start of a free stretch of a length.
 
     >>> lowest_gap([(0, 64), (128, 192)], 64), lowest_gap([(0, 64), (128, 192)], 65)
     (64, 192)
