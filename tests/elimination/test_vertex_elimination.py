@@ -1,4 +1,4 @@
-"""A collapsed DAG is the same matrix by cheaper products, found in linear time."""
+"""The DAG after vertex elimination is the same matrix by cheaper products, found in linear time."""
 
 import sys
 from pathlib import Path
