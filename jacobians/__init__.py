@@ -14,11 +14,10 @@ from .arrays import (
     size,
 )
 from .base import Conjugate, Jacobian
-from .block import Block, stack
 from .chosen import chosen
 from .contraction import Contraction, label_sizes
 from .convolution import Convolution, Geometry, convolution_of
-from .dag import Dag, Edge, Joint, Part
+from .dag import Block, Dag, Edge, Joint, Part, stack
 from .elementwise import Cast, Diagonal, Identity, Scalar, Zero
 from .layout import Broadcast, Inner, Outer, Permutation, Reshape, SumTo, broadcast
 from .matrices import BlockDiagonal, Dense, Eye, Kron, LowRank, implicit_kron, transposed

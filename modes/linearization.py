@@ -16,12 +16,11 @@ from .checking.check import Check
 from .checking.checked import checked
 from .elimination.adaptive import Adaptive
 from .elimination.dense import dense
-from .elimination.plan import eliminated, held, planned
+from .elimination.plan import by_engine, eliminated, held, planned
 from .explaining.explain import explain
 from .explaining.explanation import Explanation
 from .explaining.local import Local, explain_local
 from .naming.names import Specs, check_named, find_tensor, fitting, flat_shape, listed
-from .products.compiled import by_engine
 from .support.once import Once
 from .tape.record import Drawn, Entry, Made
 from .tape.routing import Maker, Routed

@@ -19,7 +19,9 @@ from functools import singledispatch
 from typing import Any
 
 from ...jacobians import Array, Dag, Edge, Jacobian, Product, Sum, size
+from ...jacobians.hooks import compiled
 from ...jacobians.text import clipped
+from ..products.compiled import Compiled
 from ..support.locks import Lock
 from .accumulation import Choice, chosen
 from .adjoints import multiplied
@@ -80,6 +82,14 @@ def _(operator: Product, products: int, memory: int | None = None) -> Jacobian:
 def _(operator: Sum, products: int, memory: int | None = None) -> Jacobian:
     share = None if memory is None else memory // len(operator.terms)
     return Sum(tuple(planned(term, products, share) for term in operator.terms))
+
+
+@compiled.register
+def by_engine(
+    operator: Jacobian, engine: str | None = None, products: int = 100, memory: int | None = None
+) -> Jacobian:
+    """The operator planned for a number of products and compiled."""
+    return Compiled(planned(operator, products, memory), engine)
 
 
 def lock_of(dag: Dag) -> Lock:

@@ -15,9 +15,7 @@ import numpy as np
 
 from ...jacobians import Array, Jacobian, Op, Shape, lead
 from ...jacobians.arrays import wide
-from ...jacobians.hooks import compiled
 from ...ops import numbers
-from ..elimination.plan import planned
 from ..reporting.units import time_text
 from ..support.locks import Lock
 from .engines import Program, compile_by, compiler, size_text
@@ -127,14 +125,6 @@ class Compiled(Jacobian):
 def plain(operator: Jacobian, v: np.ndarray) -> np.ndarray:
     """J v without an engine."""
     return np.array(operator._apply(numbers, v), wide(operator.dtype))
-
-
-@compiled.register
-def by_engine(
-    operator: Jacobian, engine: str | None = None, products: int = 100, memory: int | None = None
-) -> Jacobian:
-    """The operator planned for a number of products and compiled."""
-    return Compiled(planned(operator, products, memory), engine)
 
 
 @dataclass(frozen=True)

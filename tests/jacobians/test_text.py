@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from onnxjac.jacobians.block import Block
+from onnxjac.jacobians.dag import Block
 from onnxjac.jacobians.elementwise import Diagonal
 from onnxjac.jacobians.matrices import Dense
 from onnxjac.jacobians.text import joined
