@@ -110,7 +110,7 @@ class Algebra(LinearOperator):
         return X
 
     def _factor(self, x: Any, n: int) -> Any:
-        """What J can be multiplied by: of arrays a vector of n, or a matrix of n rows."""
+        """A right factor of J: an operator, a vector of n, or a matrix of n rows."""
         if isinstance(x, linalg.LinearOperator):
             if x.shape[0] != n:
                 raise self._mismatch(x, f"an operator of {n} rows", False)
@@ -121,7 +121,7 @@ class Algebra(LinearOperator):
         return x
 
     def _mismatch(self, x: Any, wanted: str, ravels: bool) -> InputError:
-        """That something is not what J multiplies, and what is."""
+        """The error for a factor that does not fit J."""
         said = ": x.ravel() is such a vector" if ravels else ""
         named = "; J.apply({name: x}) takes tensors" if hasattr(self, "apply") else ""
         kind = "an operator" if isinstance(x, linalg.LinearOperator) else "an array"

@@ -31,7 +31,7 @@ CHUNK = 64 * 2**20
 
 
 class Holder:
-    """What holds arrays: an operator, or a program that several operators share."""
+    """An object with arrays: an operator, or a program that several operators share."""
 
     holds: ClassVar[tuple[str, ...]] = ()
     """The attributes with its data: arrays, other holders, or tuples of these."""

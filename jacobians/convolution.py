@@ -75,7 +75,7 @@ class Geometry:
 
     @property
     def output_padding(self) -> Shape:
-        """What a transposed convolution must add at the end to give back the size of x."""
+        """Entries that a transposed convolution must add at the end to give back the size of x."""
         d = len(self.strides)
         padded = [
             n + a + b for n, a, b in zip(self.x[2:], self.pads[:d], self.pads[d:], strict=True)
@@ -214,7 +214,7 @@ def with_margin(op: Op, g: Geometry, x: Array) -> tuple[Array, Geometry]:
 
 
 def cut(op: Op, g: Geometry, x: Array, axis: int, first: int, end: int) -> tuple[Geometry, Array]:
-    """The kernel entries from `first` to `end` along a spatial axis, and what of x they meet."""
+    """The kernel from `first` to `end` along a spatial axis, and the part of x that it meets."""
     start, step = first * g.dilations[axis], g.strides[axis]
     stop = (end - 1) * g.dilations[axis] + step * (g.u[2 + axis] - 1) + 1
     x = op.Slice(x, (start,), (stop,), (axis - len(g.strides),), (1,))

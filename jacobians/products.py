@@ -29,7 +29,7 @@ COPIES = 2
 
 
 class Rewrites(dict[tuple[type, ...], Callable[..., Any]]):
-    """Kinds of neighbouring factors -> the rule that says what they become, or None: no gain."""
+    """Kinds of neighbouring factors -> the rule that rewrites them, or gives None: no gain."""
 
     def __call__(self, *kinds: type) -> Callable[[F], F]:
         """Register the rule of some kinds."""
@@ -41,7 +41,7 @@ class Rewrites(dict[tuple[type, ...], Callable[..., Any]]):
         return register
 
     def rewritten(self, *factors: Jacobian) -> Any:
-        """What neighbours become; None where nothing is gained, or nothing known."""
+        """The neighbours rewritten; None where nothing is gained, or no rule is known."""
         rule = self.get(tuple(map(type, factors)))
         return rule(*factors) if rule else None
 

@@ -133,7 +133,7 @@ class Counter:
             self.bar = self._drawn()
 
     def _drawn(self) -> Any:
-        """What draws: tqdm where it is installed, in a notebook its widget; else a `Bar`."""
+        """A bar: tqdm where it is installed, in a notebook its widget; else a `Bar`."""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # a notebook without widgets gets text instead

@@ -48,7 +48,7 @@ class Entries:
         return reduce(np.multiply, found, np.broadcast_to(self.weights, self.rows.shape))
 
     def known(self) -> Entries:
-        """The same with the numbers of now as weights, and without the zeros among them."""
+        """The entries with their current numbers as weights, and without zeros."""
         values = self.values
         kept = np.flatnonzero(values)
         if len(kept) == len(values):

@@ -51,7 +51,7 @@ TRANSPOSES: dict[type, type] = {
 
 
 def rewrites_both(*kinds: type) -> Callable[[Rule], Rule]:
-    """Register a rule and its transpose: what it says of A B, it says of Bᵀ Aᵀ as well."""
+    """Register a rule for A B, and its transpose for Bᵀ Aᵀ."""
 
     def register(rule: Rule) -> Rule:
         def transposed(*factors: Jacobian) -> Factors | None:
@@ -96,7 +96,7 @@ def push(chain: list[Jacobian], factor: Jacobian) -> None:
 
 
 def meet(left: Jacobian, right: Jacobian) -> Factors | None:
-    """What two neighbours become, or None if they stay as they are."""
+    """The factors that replace two neighbours, or None if they stay as they are."""
     if not (type(left) in MATRICES and type(right) in MATRICES):
         merged = merge(left, right)
         if merged is not None:

@@ -162,6 +162,6 @@ class Step:
         return self.told(str(self.start), str(self.end))
 
     def told(self, start: str, end: str) -> str:
-        """The same with names in place of numbers."""
+        """The step in words, with names for its vertices."""
         times = f"{self.before * 1e3:.3g} → {self.after * 1e3:.3g} ms"
         return f"{start} → {end}: {self.text}, {times} (estimated), {self.nbytes:,} bytes"

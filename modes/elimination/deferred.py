@@ -142,7 +142,7 @@ def forced(operator: Jacobian) -> Jacobian:
 
 
 def mapped(held: Any, kind: Any, change: Callable[[Any], Array]) -> Any:
-    """What is held with each array of a kind changed; itself where nothing is: integers stay."""
+    """The attribute of an operator with each array of a kind changed; integers stay as they are."""
     if isinstance(held, kind):
         return change(held) if held.dtype.kind not in "iu" else held
     if isinstance(held, tuple):

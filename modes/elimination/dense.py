@@ -41,7 +41,7 @@ STATIONS = 48
 
 @dataclass(frozen=True)
 class Order:
-    """One order of the arithmetic: its name, its arithmetic, what computes it."""
+    """An order of the arithmetic: its name, how much it is, a function that computes the matrix."""
 
     name: str
     flops: float
@@ -84,7 +84,7 @@ def orders(dag: Dag, limit: int = DENSE_LIMIT) -> list[Order]:
 
 
 def transposed(compute: Callable[[], np.ndarray]) -> Callable[[], np.ndarray]:
-    """What computes the transpose."""
+    """A function that computes the transpose."""
     return lambda: compute().T
 
 

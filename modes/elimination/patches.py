@@ -70,7 +70,7 @@ def with_patches(dag: Dag, products: int, memory: int) -> tuple[Dag, tuple[Step,
 
 
 def step_of(edge: Edge, before: float, operator: Jacobian) -> Step:
-    """What was done to an edge."""
+    """The step that unfolded an edge."""
     old, new = (clipped(repr(J), 60) for J in (edge.operator, operator))
     text = f"{old} as {new}, patches gathered once"
     return Step(edge.start, edge.end, text, before, seconds(operator), operator.nbytes)
@@ -93,7 +93,7 @@ def is_unfoldable(factor: Jacobian) -> bool:
 
 
 def unfolded(operator: Jacobian, gather: Gather) -> Jacobian:
-    """The same operator with its convolutions of kernels as matrix products."""
+    """The operator with its convolutions of kernels as matrix products."""
     factors = tuple(
         part
         for factor in factors_of(operator)
@@ -250,7 +250,7 @@ def are_patches(operator: Jacobian, g: Geometry) -> bool:
 
 
 def has_margin(factors: Sequence[Jacobian | None], g: Geometry, space: Shape) -> bool:
-    """Whether the factors put x into the margin that the geometry says, and do nothing else."""
+    """Whether the factors put x into the margin of the geometry, and do nothing else."""
     d = len(g.strides)
     begins, ends = (0, 0, *g.pads[:d]), g.pads[d:]
     others = [f for f in factors if f is not None and not is_whole(f)]

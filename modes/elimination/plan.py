@@ -136,7 +136,7 @@ def repays_decision(dag: Dag, products: int) -> bool:
 
 
 def plan_of(dag: Dag) -> Plan | None:
-    """What was multiplied out of a DAG last, if anything was."""
+    """The last plan of a DAG, if there is one."""
     found: tuple[Any, Plan | None] = dag.known.get(PLAN, (None, None))
     return found[1]
 

@@ -1,4 +1,4 @@
-"""What neighbouring factors become while vertices are eliminated: the rules behind `chain.meet`.
+"""Rewrites of neighbouring factors while vertices are eliminated: the rules behind `chain.meet`.
 
 Diagonals and scalars pass operators that move numbers, go into matrices, kernels and the terms of
 sums, and merge with the weights of inner and outer products. A matrix or kernel is rescaled only
@@ -314,7 +314,7 @@ def times(a: Array, b: Array | float) -> Array:
 
 
 def rescaled(c: Scalar, shape: Shape) -> Scalar:
-    """The same multiple on tensors of another shape."""
+    """The scalar on tensors of another shape."""
     return Scalar(c.factor, shape, c.dtype)
 
 
@@ -359,7 +359,7 @@ def narrowed(d: Array, small: Shape, large: Shape) -> Array | None:
 
 
 def cut(d: Array, S: Slice) -> Array:
-    """What a slice leaves of d."""
+    """The part of d inside a slice."""
     shape, n = shape_of(d), len(S.in_shape)
     axes = tuple(a for a in range(-len(shape), 0)
                  if shape[a] != 1 and S.spans[n + a] != (0, 1, shape[a]))  # fmt: skip

@@ -70,7 +70,7 @@ class Batch:
 
 
 def batches_of(shape: Shape) -> Iterator[Batch]:
-    """What may be the samples of a tensor: its first axis or axes, its second one, all of it."""
+    """Candidates for the samples of a tensor: its first axis or axes, its second one, all of it."""
     seen = set()
     for first, stop in ((0, 1), (0, 2), (1, 2)):
         count, inner = size(shape[first:stop]), size(shape[stop:])

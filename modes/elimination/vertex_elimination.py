@@ -236,7 +236,7 @@ def short(link: Link) -> bool:
 
 
 def canonical(operator: Jacobian) -> Jacobian:
-    """Products and sums rebuilt from their parts, so that these meet."""
+    """Products and sums rebuilt from their parts, so that neighbouring parts merge."""
     if isinstance(operator, Product):
         return reduce(product, map(canonical, operator.factors))
     if isinstance(operator, Sum):

@@ -44,7 +44,7 @@ def name_of(model: Model, name: str | None, default: dict[str, TensorSpec], role
 
 
 def check_model(model: Any) -> None:
-    """Refuse what is not yet a model: a file, a module, what `onnx.load` gives."""
+    """Refuse anything but a loaded model: a file, a module, a result of `onnx.load`."""
     if not isinstance(model, Model):
         raise InputError(f"a model is what `load` gives, not {type(model).__name__}: load it first")
 

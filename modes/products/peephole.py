@@ -32,7 +32,7 @@ MANY = 32
 
 
 def peephole(recording: Recording) -> Recording:
-    """The same recording with other operators where these are quicker."""
+    """The recording with other operators where these are quicker."""
     found = Rewriting(recording)
     for node in recording.nodes:
         found.node(node)
@@ -205,7 +205,7 @@ def decides(held: np.ndarray, m: int, k: int, n: int) -> bool:
 
 
 def before_turning(x: ir.Value) -> ir.Value | None:
-    """What a matrix is the transpose of, if a node transposes it."""
+    """The matrix before a node transposes it, if one does."""
     node = x.producer()
     if node is None or node.op_type != "Transpose":
         return None

@@ -1,4 +1,4 @@
-"""Once: what is made when somebody looks at it, and then kept."""
+"""Once: a lazy value, made at the first look and then kept."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class Once(Generic[T]):
 
     @property
     def made(self) -> bool:
-        """Whether somebody has looked."""
+        """Whether the value is there."""
         return self._make is None
 
     def then(self, change: Callable[[T], S]) -> Once[S]:
-        """What a function makes of the value, at the first look as well."""
+        """The result of a function of the value, lazy as well."""
         return Once(lambda: change(self.value), self.source)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -55,7 +55,7 @@ class Once(Generic[T]):
 
 
 def known(value: T) -> Once[T]:
-    """A value that is there."""
+    """A lazy value that is there already."""
     there: Once[T] = Once(lambda: value)
     there._value, there._make = value, None
     return there

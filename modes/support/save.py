@@ -117,7 +117,7 @@ def data_name(name: str, token: str | None = None) -> str:
 
 @contextmanager
 def refusals(path: Target) -> Iterator[None]:
-    """What the system says, in one line."""
+    """Errors of the system as one line."""
     try:
         yield
     except OSError as error:
@@ -126,5 +126,5 @@ def refusals(path: Target) -> Iterator[None]:
 
 
 def tensor_bytes(proto: onnx.ModelProto) -> int:
-    """What the initializers take, which is nearly all of a large model."""
+    """Bytes of the initializers, which are nearly all of a large model."""
     return sum(len(tensor.raw_data) for tensor in proto.graph.initializer)

@@ -160,7 +160,7 @@ def spread(y: Array, x: Array, w: Array, grid: Windows, group: int) -> None:
 
 
 def spread_depthwise(y: Array, x: Array, w: Array, grid: Windows) -> None:
-    """The same for one input channel per group, without a product of matrices."""
+    """`spread` for one input channel per group, without a product of matrices."""
     y = y.reshape(*x.shape[:2], w.shape[1], *y.shape[2:])
     if is_mostly_kernel(grid):
         for at, reach in turned(grid).taps():

@@ -1,4 +1,4 @@
-"""What moves elements and computes nothing: shapes, axes, blocks."""
+"""Operators that move elements and compute nothing: shapes, axes, blocks."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def pad(
 
 
 def inner(length: int, width: tuple[int, int]) -> slice:
-    """What negative numbers at the two ends leave of an axis."""
+    """The part of an axis that negative widths at its ends leave."""
     return slice(max(-width[0], 0), length + min(width[1], 0))
 
 

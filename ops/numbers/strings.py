@@ -19,7 +19,7 @@ TOKEN = re.compile(
 """An escape, a class of characters, the beginning of a group, a count, or one character."""
 
 UNKNOWN = re.compile(r"\(\?(?:[=!(#>]|<[=!]|P=)|\\[1-9]")
-"""What Python matches and RE2 does not: looking ahead and back, references, conditions."""
+"""Patterns of Python that RE2 lacks: looking ahead and back, references, conditions."""
 
 
 @kernel("RegexFullMatch")

@@ -1,4 +1,4 @@
-"""What the numbers reading computes in a stable way, by its plain formula; and casts."""
+"""Plain formulas for what the numbers reading computes in a stable way; and casts."""
 
 from __future__ import annotations
 

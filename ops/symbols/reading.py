@@ -45,7 +45,7 @@ class Symbols:
 
     @property
     def conditions(self) -> tuple[sp.Expr, ...]:
-        """The decisions taken so far: where they hold, what was read is true."""
+        """The decisions taken so far: the results hold where these conditions hold."""
         return tuple(self.notes)
 
     def call(self, op_type: str, *inputs: Any, **attrs: Any) -> Any:
@@ -59,7 +59,7 @@ class Symbols:
         return tuple(map(self.tensor, made)) if isinstance(made, tuple) else self.tensor(made)
 
     def kernel(self, op_type: str) -> Kernel | None:
-        """What computes an operator over expressions."""
+        """The kernel of an operator over expressions."""
         return KERNELS.get(op_type) or PLAIN.get(op_type)
 
     def run(

@@ -58,7 +58,7 @@ class Loop:
         self.body = [line for spans in pieces for line in Piece(self, spans).lines()]
 
     def operands(self, node: ir.Node, index: Index) -> Iterator[tuple[ir.Value, Index]]:
-        """What a node reads for the entry at an index."""
+        """The operands of a node, and their entries for the entry at an index."""
         inputs = [x for x in node.inputs if x is not None]
         if node.op_type in ARITHMETIC:
             yield from ((x, broadcast(index, shape_of(x))) for x in inputs)
@@ -110,7 +110,7 @@ class Loop:
 
 
 class Piece:
-    """The loops over a box of entries, inside of which every frame is met or is not."""
+    """The loops over a box of entries, which lies inside or outside of each frame."""
 
     def __init__(self, loop: Loop, spans: tuple[tuple[int, int], ...]) -> None:
         self.loop, self.spans = loop, spans
@@ -177,7 +177,7 @@ def combined(op_type: str, values: list[str | None]) -> str | None:
 
 
 class Groups:
-    """`inlined` nodes are computed by who reads them; `roots` are loops with what they inline.
+    """`inlined` nodes are computed by their readers; `roots` are loops with what they inline.
 
     Nodes that are to be kept `apart` are neither.
     """
@@ -220,7 +220,7 @@ class Groups:
         return node.op_type in ARITHMETIC | MOVES
 
     def bound_sizes(self) -> None:
-        """What would make a loop too large is computed by a loop of its own."""
+        """A node that would make a loop too large gets a loop of its own."""
         sizes: dict[ir.Node, int] = {}
         for node in self.recording.nodes:
             if node in self.inlined or node in self.roots:

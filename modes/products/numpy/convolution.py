@@ -59,7 +59,7 @@ def widths_of(grid: Windows) -> Widths:
 
 
 def frame_around(shape: Shape, dtype: Any, grid: Windows) -> tuple[Place, Place]:
-    """Room for a signal inside a frame of zeros that stays: (frame, what is inside)."""
+    """Room for a signal inside a frame of zeros that stays: (frame, inside)."""
     widths = widths_of(grid)
     larger = tuple(n + a + b for n, (a, b) in zip(shape, widths, strict=True))
     frame = channels_first(larger, dtype, Role.KEPT)
@@ -229,7 +229,7 @@ def onto(asm: Assembler, weights: Place, part: Place, y: Place, group: int) -> N
 def _inside_the_frame(
     asked: Destinations, node: ir.Node, place: Place | None
 ) -> Iterator[Want]:
-    """What nobody else reads is written inside the frame at once."""
+    """A signal without other readers is written inside the frame at once."""
     x, grid = operand(node), grid_of(node)
     short = is_short(shape_of(operand(node, 1)), shape_of(node.outputs[0]))
     if asked.uses[x] == 1 and any(map(any, grid.frame)) and is_plain(node) and not short:

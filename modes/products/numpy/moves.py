@@ -1,4 +1,4 @@
-"""What moves entries: views of where they lie, and copies only where no view can say it.
+"""Operators that move entries: views of where they lie, and copies only where no view will do.
 
 What is padded is written inside a frame that stays from product to product. Known indices say
 which entries Gather takes, and where ScatterND adds them.
@@ -44,7 +44,7 @@ def split(asm: Assembler, node: ir.Node) -> None:
 
 @assembles("Reshape", "Flatten")
 def reshape(asm: Assembler, node: ir.Node) -> None:
-    """The same entries in row-major order: copied where they are in another."""
+    """The entries in row-major order: copied where they lie in another order."""
     x, shape = asm.place(operand(node)), shape_of(node.outputs[0])
     if found := x.reshaped(shape):
         asm.put(node.outputs[0], found)
@@ -146,7 +146,7 @@ def frame(recording: Recording, node: ir.Node) -> Widths | None:
 
 
 def inside(view: np.ndarray, widths: Widths) -> np.ndarray:
-    """What is inside the frame."""
+    """The part inside the frame."""
     cut = (slice(a, n - b) for n, (a, b) in zip(view.shape, widths, strict=True))
     return view[tuple(cut)]
 

@@ -20,7 +20,7 @@ ALIGNMENT = 64
 
 
 class Role(Enum):
-    """What memory a buffer gets."""
+    """The kind of memory that a buffer gets."""
 
     CONSTANT = auto()
     """A residual, which is there already."""
