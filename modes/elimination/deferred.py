@@ -23,6 +23,7 @@ from ...jacobians import (
     size,
 )
 from ...ops import numbers
+from ...ops.numbers.layout import cuts
 
 MOVES = ("Slice", "Transpose")
 
@@ -94,12 +95,9 @@ def summed(x: Shape, axes: tuple[int, ...], keepdims: int = 1) -> Shape:
     return tuple(1 if k - len(x) in axes else n for k, n in enumerate(x))
 
 
-def sliced(x: Shape, starts: Shape, ends: Shape, axes: Shape, steps: Shape) -> Shape:
+def sliced(x: Shape, *where: Shape) -> Shape:
     """The shape of a slice."""
-    shape = list(x)
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        shape[axis] = len(range(x[axis])[slice(max(start, -x[axis]), end, step)])
-    return tuple(shape)
+    return tuple(len(range(n)[cut]) for n, cut in zip(x, cuts(x, *where), strict=True))
 
 
 SHAPES: dict[str, Callable[..., Shape]] = {

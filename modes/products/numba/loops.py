@@ -15,6 +15,7 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from ....jacobians import Shape, dtype_of, shape_of
+from ....ops.numbers.layout import cuts
 from ...flow.steps import python_of
 from ..numpy.moves import frame
 from ..record import Recording
@@ -318,15 +319,7 @@ def moved(recording: Recording, node: ir.Node, index: Index) -> Index:
 
 def sliced(recording: Recording, node: ir.Node, index: Index, shape: Shape) -> Index:
     """start + step · place along the axes that are cut."""
-    known = [None if x is None else recording.array(x) for x in node.inputs[1:]]
-    starts, ends, axes, steps = (*known, None, None)[:4]
-    assert starts is not None
-    assert ends is not None
-    along = range(len(starts)) if axes is None else axes.tolist()
-    by = [1] * len(starts) if steps is None else steps.tolist()
-    places = list(index)
-    for axis, start, end, step in zip(along, starts.tolist(), ends.tolist(), by, strict=True):
-        first = max(start, -shape[axis])
-        low, _, _ = slice(first, end, step).indices(shape[axis])
-        places[axis] = places[axis].then(step, low)
-    return tuple(places)
+    known = (None if x is None else recording.array(x) for x in node.inputs[1:])
+    bounds = (cut.indices(n) for n, cut in zip(shape, cuts(shape, *known), strict=True))
+    places = zip(index, bounds, strict=True)
+    return tuple(place.then(step, start) for place, (start, _, step) in places)
