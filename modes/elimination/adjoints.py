@@ -18,7 +18,6 @@ import numpy as np
 
 from ...jacobians import (
     BlockDiagonal,
-    Convolution,
     Dag,
     Dense,
     Jacobian,
@@ -187,16 +186,8 @@ def workspace(part: Dag, rows: int) -> int:
     """Bytes for the patches of one operator at a time; patches of signals come in blocks."""
     factors = [factor for edge in part.edges for factor in factors_of(edge.operator)]
     kernels = 3 * max(map(patches, factors), default=0) * part.dtype.itemsize
-    signals = rows * max(map(signal_patches, factors), default=0) * part.dtype.itemsize
-    return kernels + min(signals, BLOCK)
-
-
-def signal_patches(operator: Jacobian) -> int:
-    """Entries that a convolution between signals gathers or adds up for one row."""
-    if not isinstance(operator, Convolution) or "w" in (operator.source, operator.target):
-        return 0
-    g = operator.geometry
-    return g.u[0] * size(g.u[2:]) * size(g.w[1:])
+    signals = max((patches(factor, signals=True) for factor in factors), default=0)
+    return kernels + min(rows * signals * part.dtype.itemsize, BLOCK)
 
 
 def row_bytes(part: Dag) -> int:

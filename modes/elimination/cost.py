@@ -136,9 +136,14 @@ def traffic(operator: Jacobian) -> int:
     return operator.nbytes + (m + n + 3 * patches(operator)) * item + products
 
 
-def patches(operator: Jacobian) -> int:
-    """Entries that are gathered, written and read again, for a convolution of kernels."""
-    if not isinstance(operator, Convolution) or "w" not in (operator.source, operator.target):
+def patches(operator: Jacobian, *, signals: bool = False) -> int:
+    """Entries that a convolution of kernels gathers, writes and reads again for one product.
+
+    With `signals`, entries that a convolution between signals gathers or adds up block by block.
+    """
+    if not isinstance(operator, Convolution):
+        return 0
+    if ("w" in (operator.source, operator.target)) == signals:
         return 0
     g = operator.geometry
     return g.u[0] * size(g.u[2:]) * size(g.w[1:])
