@@ -63,6 +63,9 @@ SPREADING = 2.0
 add up.
 """
 
+SLOWNESS: dict[type, float] = {Dense: 1.0, Kron: 1.0, Contraction: 2.0, Convolution: 1.5}
+"""Kinds with arithmetic that counts -> how much slower it is than a product of whole matrices."""
+
 
 @singledispatch
 def seconds(operator: Jacobian) -> float:
@@ -110,16 +113,8 @@ def spreading(operator: Jacobian) -> float:
 
 def arithmetic(operator: Jacobian) -> float:
     """Seconds of arithmetic: only matrix products have enough of it to count."""
-    if type(operator) not in (Kron, Dense, Contraction, Convolution):
-        return 0.0
-    return operator.flops / (RATE * 4 / operator.dtype.itemsize) * slowness(operator)
-
-
-def slowness(operator: Jacobian) -> float:
-    """How much slower than a matrix product of whole matrices."""
-    if isinstance(operator, Convolution):
-        return 1.5
-    return 2.0 if isinstance(operator, Contraction) else 1.0
+    slowness = SLOWNESS.get(type(operator), 0.0)
+    return slowness and operator.flops / (RATE * 4 / operator.dtype.itemsize) * slowness
 
 
 def traffic(operator: Jacobian) -> int:
