@@ -1,6 +1,5 @@
 """What a derivative is: linear operators between tensors, and their algebra."""
 
-from . import simplify as _simplify  # noqa: F401  (fills the table of products)
 from .arrays import (
     Array,
     Op,
@@ -15,24 +14,17 @@ from .arrays import (
     size,
 )
 from .base import Conjugate, Jacobian
-from .block import Block, stack
 from .chosen import chosen
 from .contraction import Contraction, label_sizes
-from .convolution import Convolution, convolution_of
-from .cumulative import Cumulative
-from .dag import Dag, Edge
-from .dense import BlockDiagonal, Dense, LowRank
-from .diagonal import Diagonal
-from .fourier import Fourier
-from .geometry import Geometry
-from .identity import Cast, Identity, Scalar, Zero
-from .joint import Joint, Part
-from .kron import Eye, Kron, implicit_kron, transposed
-from .layout import Broadcast, Permutation, Reshape, SumTo, broadcast
-from .outer import Inner, Outer
+from .convolution import Convolution, Geometry, convolution_of
+from .dag import Block, Dag, Edge, Joint, Part, stack
+from .elementwise import Cast, Diagonal, Identity, Scalar, Zero
+from .layout import Broadcast, Inner, Outer, Permutation, Reshape, SumTo, broadcast
+from .matrices import BlockDiagonal, Dense, Eye, Kron, LowRank, implicit_kron, transposed
 from .products import Product
 from .selection import Embed, Scatter, Slice, Take, slab, take_flat
 from .sums import Sum
+from .transforms import Cumulative, Fourier
 
 __all__ = [
     "Array", "Block", "BlockDiagonal", "Broadcast", "Cast", "Conjugate", "Contraction",

@@ -1,22 +1,30 @@
-"""Algebra: sums, products, scalings and slices of operators, written as for arrays."""
+"""Algebra: products of operators with arrays of any library, and of operators with each other."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import linalg
 
-from .arrays import Shape
+from .arrays import Shape, prod_text
 from .errors import InputError
-from .guest import Guest
-from .hooks import add, multiply, scale, submatrix
+from .foreign import as_array, native
+from .hooks import add, multiply, scale, submatrix, to_jax, to_pylops, to_torch
 from .symint import is_symbolic
 
+if TYPE_CHECKING:  # SciPy's stubs have no place for a subclass whose sums and products are its kind
+    LinearOperator = Any
+else:
+    from scipy.sparse.linalg import LinearOperator
 
-class Algebra(Guest):
-    """`J @ K`, `J + K`, `2 * J` and `J[rows, columns]` are operators again; `J @ v` is an array."""
+
+class Algebra(LinearOperator):
+    """`J @ K`, `J + K`, `2 * J` and `J[rows, columns]` are operators again; `J @ v` is an array.
+
+    Products take arrays of any library and give NumPy arrays; `to_...` gives what others use.
+    """
 
     @abstractmethod
     def _flat_product(self, v: np.ndarray, columns: Shape) -> np.ndarray:
@@ -32,12 +40,23 @@ class Algebra(Guest):
     def dot(self, x: Any) -> Any:
         if isinstance(x, Algebra):
             return multiply(self, x)
-        return scale(self, x) if _is_real_scalar(x) else super().dot(x)
+        if _is_real_scalar(x):
+            return scale(self, x)
+        return super().dot(self._factor(array(x), self.shape[1]))
 
     __mul__ = dot
 
     def __rmul__(self, x: Any) -> Any:
-        return scale(self, x) if _is_real_scalar(x) else super().__rmul__(x)
+        if _is_real_scalar(x):
+            return scale(self, x)
+        x, m = array(x), self.shape[0]
+        if isinstance(x, np.ndarray) and (x.ndim not in (1, 2) or x.shape[-1] != m):
+            raise InputError(
+                f"dimension mismatch: a vector of {m} or a matrix of {m} columns times J, "
+                f"{type(self).__name__} of shape {prod_text(self.shape)}, not an array of shape "
+                f"{list(x.shape)}"
+            )
+        return super().__rmul__(x)
 
     def __truediv__(self, x: Any) -> Any:
         return scale(self, 1 / x) if _is_real_scalar(x) else super().__truediv__(x)
@@ -60,6 +79,92 @@ class Algebra(Guest):
         """`J[rows, columns]` with slices or index arrays, again lazy."""
         rows, columns = key if isinstance(key, tuple) else (key, slice(None))
         return submatrix(self, rows, columns)
+
+    def matvec(self, x: Any) -> np.ndarray:
+        """J x for a vector x."""
+        return super().matvec(self._vector(array(x), self.shape[1]))
+
+    def rmatvec(self, x: Any) -> np.ndarray:
+        """Jᴴ x for a vector x; Jᴴ is Jᵀ, conjugated where J is complex."""
+        return super().rmatvec(self._vector(array(x), self.shape[0]))
+
+    def matmat(self, X: Any) -> np.ndarray:
+        """J X for a matrix X, all its columns at once."""
+        return super().matmat(self._matrix(X, self.shape[1]))
+
+    def rmatmat(self, X: Any) -> np.ndarray:
+        """Jᴴ X for a matrix X, all its columns at once."""
+        return super().rmatmat(self._matrix(X, self.shape[0]))
+
+    def _vector(self, x: np.ndarray, n: int) -> np.ndarray:
+        """A vector of n numbers, or a matrix of one column."""
+        if x.shape not in ((n,), (n, 1)):
+            raise self._mismatch(x, f"a vector of {n}", x.size == n)
+        return x
+
+    def _matrix(self, X: Any, n: int) -> Any:
+        """A matrix of n rows, also a sparse one."""
+        X = array(X)
+        if len(getattr(X, "shape", ())) != 2 or X.shape[0] != n:
+            raise self._mismatch(X, f"a matrix of {n} rows", False)
+        return X
+
+    def _factor(self, x: Any, n: int) -> Any:
+        """A right factor of J: an operator, a vector of n, or a matrix of n rows."""
+        if isinstance(x, linalg.LinearOperator):
+            if x.shape[0] != n:
+                raise self._mismatch(x, f"an operator of {n} rows", False)
+        elif isinstance(x, np.ndarray) and x.ndim == 0:
+            raise self._mismatch(x, f"expected 1-d or 2-d array, a vector of {n}", False)
+        elif isinstance(x, np.ndarray) and (x.ndim > 2 or len(x) != n):
+            raise self._mismatch(x, f"a vector of {n} or a matrix of {n} rows", x.size == n)
+        return x
+
+    def _mismatch(self, x: Any, wanted: str, ravels: bool) -> InputError:
+        """The error for a factor that does not fit J."""
+        said = ": x.ravel() is such a vector" if ravels else ""
+        named = "; J.apply({name: x}) takes tensors" if hasattr(self, "apply") else ""
+        kind = "an operator" if isinstance(x, linalg.LinearOperator) else "an array"
+        return InputError(
+            f"dimension mismatch: J, {type(self).__name__} of shape {prod_text(self.shape)}, "
+            f"multiplies {wanted}, not {kind} of shape {list(getattr(x, 'shape', ()))}{said}{named}"
+        )
+
+    def to_torch(self) -> Any:
+        """v ↦ J v as a function of PyTorch.
+
+        Autograd pulls cotangents back by Jᵀ, to any order; forward mode and `torch.func` work too.
+        Needs `onnxjac[torch]`.
+
+        Shapes: (*K, n) -> (*K, m), any leading axes K, for J (m, n). Raises `InputError` without
+        PyTorch, and where v does not fit.
+        """
+        return to_torch(self)
+
+    def to_jax(self) -> Any:
+        """v ↦ J v as a function of JAX.
+
+        The function stands `jit`, `vmap`, `jvp`, `grad` and their compositions. Needs
+        `onnxjac[jax]`.
+
+        Shapes: (*K, n) -> (*K, m), any leading axes K, for J (m, n). Raises `InputError` without
+        JAX, and where v does not fit.
+        """
+        return to_jax(self)
+
+    def to_pylops(self) -> Any:
+        """J as a `pylops.LinearOperator`; a side that is one tensor has its shape as dims or dimsd.
+
+        Needs `onnxjac[pylops]`.
+
+        Shape: (m, n), as J. Raises `InputError` without PyLops.
+        """
+        return to_pylops(self)
+
+
+def array(x: Any) -> Any:
+    """Lists and the arrays of other libraries as arrays of NumPy; anything else as it is."""
+    return as_array(x) if isinstance(x, list | tuple) else native(x)
 
 
 def _is_real_scalar(x: Any) -> bool:

@@ -1,4 +1,4 @@
-"""What an array is: the reading that belongs to it, its shape, its dtype.
+"""Arrays of any reading: the vocabulary that computes with them, their shape, their dtype.
 
 A rule or an operator never asks whether it holds NumPy arrays, graph values or SymPy
 expressions. It calls the vocabulary that `reading` finds for its data.
@@ -55,7 +55,7 @@ def dtype_of(array: Array) -> np.dtype:
 
 
 def factor(array: Array) -> Array:
-    """What an operator holds: numbers as they are, integers and booleans as float64.
+    """An array as an operator holds it: integers and booleans become float64.
 
     So does `numpy.linalg`. A list becomes an array; a graph value stays.
 

@@ -1,4 +1,4 @@
-"""Jacobian: the face that every operator shows to SciPy.
+"""Jacobian: the interface that every operator shows to SciPy.
 
 Conventions, stated once. A tensor is ravelled row-major, several tensors are concatenated in
 their declared order, and J is outputs × inputs. A concrete operator has an `out_shape`, an
@@ -8,29 +8,63 @@ their declared order, and J is outputs × inputs. A concrete operator has an `ou
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from operator import index
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .algebra import Algebra
 from .arrays import Array, Op, Shape, bytes_of, floating, own, reading, rounded, size, wide
 from .cached import cached_property
-from .entries import Entries
-from .errors import InputError
-from .hooks import Shown, compiled, inverse, plot, spy
+from .errors import InputError, LimitError
+from .hooks import Shown, compiled, inverse, plot, sparse, spy
+from .progress import chunks
+from .progress import progress as showing
 from .symint import at
 
 DENSE_LIMIT = 2 * 2**30
 """Bytes that `toarray` may allocate unless told otherwise."""
 
+CHUNK = 64 * 2**20
+"""Bytes of right-hand sides that go through an operator in one call."""
 
-class Jacobian(Algebra, Entries, Shown, ABC):
+
+class Holder:
+    """An object with arrays: an operator, or a program that several operators share."""
+
+    holds: ClassVar[tuple[str, ...]] = ()
+    """The attributes with its data: arrays, other holders, or tuples of these."""
+
+    def arrays(self) -> Iterator[Array]:
+        """The data it holds on to."""
+        for part in flat([getattr(self, name) for name in self.holds]):
+            if isinstance(part, Holder):
+                yield from part.arrays()
+            elif hasattr(part, "shape"):  # else a symbolic identity, or the labels of axes
+                yield part
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions of one product, roughly."""
+        parts = flat([getattr(self, name) for name in self.holds])
+        return sum(part.flops for part in parts if isinstance(part, Holder))
+
+    def __repr__(self) -> str:
+        return type(self).__name__
+
+
+def flat(parts: Iterable[Any]) -> Iterator[Any]:
+    """Parts, and the parts of tuples among them."""
+    for part in parts:
+        yield from flat(part) if isinstance(part, tuple) else (part,)
+
+
+class Jacobian(Holder, Algebra, Shown, ABC):
     """J = ∂y/∂x as a lazy linear operator, of shape (size of y, size of x).
 
-    Products with float data are computed in the operator's own dtype, those of float16 and bfloat16
-    in float32 and rounded once, at the end; integers that an operator holds are float64. `J @ v`,
+    Products with float data are computed in the operator's own dtype; float16 and bfloat16 are
+    computed in float32 and rounded once, at the end; integers become float64. `J @ v`,
     `J.T @ u`, `J @ V` (all columns in one call), `u @ J`, `J + K`, `2 * J` and `J @ K` work as for
     arrays. `J.H`, `rmatvec` and `rmatmat` are of the adjoint: Jᵀ, conjugated where J is complex.
 
@@ -65,18 +99,6 @@ class Jacobian(Algebra, Entries, Shown, ABC):
     @abstractmethod
     def _transpose(self) -> Jacobian:
         """The transpose, as an operator of its own."""
-
-    def arrays(self) -> Iterator[Array]:
-        """The data it holds on to."""
-        yield from ()
-
-    @property
-    def flops(self) -> int:
-        """Multiplications and additions of one product, roughly."""
-        return 0
-
-    def __repr__(self) -> str:
-        return type(self).__name__
 
     # -- what follows for all -----------------------------------------------------------------
 
@@ -129,15 +151,94 @@ class Jacobian(Algebra, Entries, Shown, ABC):
         product = np.asarray(self._apply(reading(v), v))
         return own(rounded(product.reshape(*columns, self.shape[0]), result), v)
 
+    # -- as a matrix ---------------------------------------------------------------------------
+
+    def toarray(self, *, limit: int | None = None, progress: bool | None = None) -> np.ndarray:
+        """The dense matrix, from whichever side needs fewer products; silent with `progress=False`.
+
+        Shape: (m, n). Raises `LimitError` where the matrix would take more than `limit` bytes,
+        which is 2 GiB or what the `Limits` of the model say.
+        """
+        limit, (m, n) = self.dense_limit if limit is None else limit, self.shape
+        need = m * n * self.dtype.itemsize
+        if need > limit:
+            raise LimitError(
+                f"the dense Jacobian of shape {m}×{n} ({self.dtype}) needs {need / 2**30:.2f} GiB, "
+                f"more than the limit of {limit / 2**30:.2f} GiB: keep it lazy, take a block, "
+                f"or raise toarray(limit=...)"
+            )
+        with showing(progress):
+            return self._dense(limit)
+
+    def tosparse(
+        self, format: str = "csr", *, limit: int | None = None, out: Any = None,
+        progress: bool | None = None,
+    ) -> Any:  # fmt: skip
+        """The matrix as a sparse array of SciPy, with every entry that may be other than zero.
+
+        `out`, the result for the same Jacobian at another point, is overwritten and returned: only
+        entries that depend on the point are written. The arrays that say where entries stand are
+        read-only, for other results share them; a `copy()` has its own. As to `progress`, see
+        `onnxjac.progress`.
+
+        Shape: (m, n). Raises `LimitError` where the matrix would take more than `limit` bytes,
+        `InputError` where `out` has another pattern.
+        """
+        with showing(progress):
+            return sparse(self, format, self.dense_limit if limit is None else limit, out)
+
+    def _dense(self, limit: int) -> np.ndarray:
+        """The matrix, which is known to fit."""
+        m, n = self.shape
+        return self._columns() if m >= n else np.ascontiguousarray(self.T._columns().T)
+
+    def _columns(self) -> np.ndarray:
+        m, n = self.shape
+        dense = np.empty((m, n), dtype=self.dtype)
+        for start, stop in self._chunks(n, "matrix"):
+            unit = np.zeros((n, stop - start), dtype=self.dtype)
+            unit[range(start, stop), range(stop - start)] = 1
+            dense[:, start:stop] = self._matmat(unit)
+        return dense
+
+    def _chunks(self, n: int, label: str) -> Iterator[tuple[int, int]]:
+        width = max(1, CHUNK // (max(*self.shape, 1) * self.dtype.itemsize))
+        return chunks(n, width, label, "products")
+
+    def diagonal(self) -> np.ndarray:
+        """The entries J[i, i], exact: structurally where the kind knows them, else by products.
+
+        Shape: (min(m, n),).
+        """
+        m, n = self.shape
+        k = min(m, n)
+        entries = np.empty(k, dtype=self.dtype)
+        for start, stop in self._chunks(k, "diagonal"):
+            unit = np.zeros((n, stop - start), dtype=self.dtype)
+            unit[range(start, stop), range(stop - start)] = 1
+            entries[start:stop] = self._matmat(unit)[range(start, stop), range(stop - start)]
+        return entries
+
+    def trace(self) -> Any:
+        """Σᵢ J[i, i] of a square operator: a float, or complex.
+
+        Shape: a number. Raises `InputError` where the operator is not square.
+        """
+        if self.shape[0] != self.shape[1]:
+            raise InputError(f"the trace needs a square operator, not one of shape {self.shape}")
+        return self.diagonal().sum(dtype=wide(self.dtype)).item()
+
+    # -- what modules above give a meaning -----------------------------------------------------
+
     @property
     def structure(self) -> Jacobian:
-        """The operator itself, without names and what else a face adds to it."""
+        """The operator itself, without the names and methods that a wrapper adds."""
         return self
 
     def compile(
         self, engine: str | None = None, *, products: int = 100, memory: int | None = None
     ) -> Jacobian:
-        """The same operator for many products: planned for so many, and run by an engine.
+        """The same operator for many products: planned for `products`, and run by an engine.
 
         `engine` is `"onnxruntime"`, `"numpy"` or `"numba"`; by default the first that is installed
         and has all kernels. `memory` is how many bytes may be held beyond what J holds. The
@@ -178,6 +279,8 @@ class Jacobian(Algebra, Entries, Shown, ABC):
 class Conjugate(Jacobian):
     """y = conj(J conj(x)): the matrix of J with conjugate entries."""
 
+    holds = ("operator",)
+
     def __init__(self, operator: Jacobian) -> None:
         super().__init__(operator.out_shape, operator.in_shape, operator.dtype)
         self.operator = operator
@@ -192,13 +295,6 @@ class Conjugate(Jacobian):
     def _transpose(self) -> Jacobian:
         return Conjugate(self.operator.T)
 
-    def arrays(self) -> Iterator[Array]:
-        return self.operator.arrays()
-
-    @property
-    def flops(self) -> int:
-        return self.operator.flops
-
     def diagonal(self) -> np.ndarray:
         return np.conj(self.operator.diagonal())
 
@@ -211,3 +307,4 @@ def conjugate(operator: Jacobian) -> Jacobian:
     if operator.dtype.kind != "c":
         return operator
     return operator.operator if isinstance(operator, Conjugate) else Conjugate(operator)
+

@@ -19,8 +19,7 @@ import numpy as np
 from .arrays import SINGLE, Array, Op
 from .base import Jacobian
 from .dag import Dag, Edge
-from .diagonal import Diagonal
-from .identity import Cast, Identity, Scalar
+from .elementwise import Cast, Diagonal, Identity, Scalar
 from .layout import Broadcast, Permutation, Reshape, SumTo
 from .products import Product
 from .selection import Embed, Scatter, Slice, Take

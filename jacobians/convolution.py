@@ -9,19 +9,80 @@ vary a second one: the gradient in the third is a linear operator.
 | x → u | w | ∂conv/∂signal; its adjoint u → x is a transposed convolution |
 | w → u | x | ∂conv/∂kernel; its adjoint u → w is a correlation |
 | w → x | u | ∂convtranspose/∂kernel; its adjoint x → w is a correlation |
+
+A correlation is a product with gathered patches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import product
+from typing import Any
+
+import numpy as np
 
 from .arrays import Array, Op, Shape, dtype_of, factor, lead, prod_text, shape_of, size
 from .base import Jacobian
-from .correlation import correlate
+from .elementwise import Zero
 from .errors import InputError
-from .geometry import Geometry
-from .identity import Zero
-from .symint import agree, is_symbolic, largest, same
+from .symint import agree, at, is_symbolic, largest, same
+
+MOST = 2**26
+"""How many entries of patches are gathered at once, about; larger kernels are taken apart."""
+
+FEWEST = 64
+"""The least number of entries of patches for each index into the signal that is held."""
+
+MANY = 4
+"""How many times as large as u patches must be to repay turning it."""
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The shapes of signal, kernel and output, and how the kernel steps over the signal."""
+
+    x: Shape
+    w: Shape
+    u: Shape
+    strides: Shape
+    dilations: Shape
+    pads: Shape
+    group: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether one convolution has these shapes."""
+        d = len(self.strides)
+        ranks = {len(self.x), len(self.w), len(self.u)} == {d + 2}
+        if not ranks or len(self.dilations) != d or len(self.pads) != 2 * d:
+            return False
+        x, w, u = map(at, (self.x, self.w, self.u))
+        samples, channels = x[0] == u[0], x[1] == self.group * w[1]
+        groups = self.group > 0 and w[0] % self.group == 0 and w[0] == u[1]
+        return samples and channels and groups and min(at(self.output_padding), default=0) >= 0
+
+    @property
+    def steps(self) -> dict[str, Any]:
+        """The attributes that Conv and ConvTranspose share."""
+        return {
+            "kernel_shape": None if is_symbolic(self.w[2:]) else self.w[2:],
+            "strides": self.strides,
+            "dilations": self.dilations,
+            "pads": self.pads,
+            "group": self.group,
+        }
+
+    @property
+    def output_padding(self) -> Shape:
+        """Entries that a transposed convolution must add at the end to give back the size of x."""
+        d = len(self.strides)
+        padded = [
+            n + a + b for n, a, b in zip(self.x[2:], self.pads[:d], self.pads[d:], strict=True)
+        ]
+        window = [k * (n - 1) + 1 for k, n in zip(self.dilations, self.w[2:], strict=True)]
+        steps = [s * (n - 1) for s, n in zip(self.strides, self.u[2:], strict=True)]
+        return tuple(p - w - s for p, w, s in zip(padded, window, steps, strict=True))
 
 
 def convolution_of(held: Array, source: str, target: str, geometry: Geometry) -> Jacobian:
@@ -41,6 +102,8 @@ def convolution_of(held: Array, source: str, target: str, geometry: Geometry) ->
 class Convolution(Jacobian):
     """The gradient of T(x, w, u) in `target` as a linear map of `source`; the third is `held`."""
 
+    holds = ("held",)
+
     def __init__(self, held: Array, source: str, target: str, geometry: Geometry) -> None:
         held = factor(held)
         if (source, target) not in MAPS:
@@ -59,9 +122,6 @@ class Convolution(Jacobian):
 
     def _transpose(self) -> Jacobian:
         return Convolution(self.held, self.target, self.source, self.geometry)
-
-    def arrays(self) -> Iterator[Array]:
-        yield self.held
 
     @property
     def flops(self) -> int:
@@ -118,6 +178,130 @@ def channels_to_lead(op: Op, y: Array, group: int, k: Shape, shape: Shape) -> Ar
     """(N, group · K · channels, *s) -> (*K, N, group · channels, *s)."""
     split = (shape[0], group, size(k), shape[1] // group, size(shape[2:]))
     return op.Reshape(op.Transpose(op.Reshape(y, split), perm=(2, 0, 1, 3, 4)), (*k, *shape))
+
+
+def correlate(op: Op, g: Geometry, x: Array, u: Array) -> Array:
+    """(x, u) ↦ w, w[m, c, k] = Σₙₚ u[n, m, p] x[n, c, p · stride + k · dilation]; either may lead.
+
+    What is gathered at once is bounded, whatever the sizes of kernel and result.
+    """
+    if not is_too_large(g, size(lead(x, g.x))):
+        return correlate_at_once(op, g, x, u)
+    x, g = with_margin(op, g, x)
+    longest = max(range(len(g.strides)), key=lambda axis: g.w[2 + axis])
+    half, end = g.w[2 + longest] // 2, g.w[2 + longest]
+    parts = (cut(op, g, x, longest, *part) for part in ((0, half), (half, end)))
+    found = [correlate(op, *part, u) for part in parts]
+    return op.Concat(*found, axis=longest - len(g.strides))
+
+
+def is_too_large(g: Geometry, k: int) -> bool:
+    """Whether patches of k signals have more than `MOST` entries, and there is what to cut."""
+    sizes = (*g.w, *g.x, *g.u, k)
+    if is_symbolic(sizes):  # no bound holds at every point
+        return False
+    entries = size(g.w[2:]) * size(g.u[2:]) * max(k * g.x[0] * g.x[1], FEWEST)
+    return entries > MOST and size(g.w[2:]) > 1
+
+
+def with_margin(op: Op, g: Geometry, x: Array) -> tuple[Array, Geometry]:
+    """The signal inside its margin of zeros, and the geometry without pads."""
+    if not any(g.pads):
+        return x, g
+    x = op.Pad(x, g.pads, None, tuple(range(-len(g.strides), 0)))
+    space = shape_of(x)[-len(g.strides) :]
+    return x, replace(g, x=(*g.x[:2], *space), pads=(0,) * len(g.pads))
+
+
+def cut(op: Op, g: Geometry, x: Array, axis: int, first: int, end: int) -> tuple[Geometry, Array]:
+    """The kernel from `first` to `end` along a spatial axis, and the part of x that it meets."""
+    start, step = first * g.dilations[axis], g.strides[axis]
+    stop = (end - 1) * g.dilations[axis] + step * (g.u[2 + axis] - 1) + 1
+    x = op.Slice(x, (start,), (stop,), (axis - len(g.strides),), (1,))
+    w = with_length(g.w, 2 + axis, end - first)
+    return replace(g, x=with_length(g.x, 2 + axis, stop - start), w=w), x
+
+
+def with_length(shape: Shape, axis: int, length: int) -> Shape:
+    """A shape with another length of one axis."""
+    return (*shape[:axis], length, *shape[axis + 1 :])
+
+
+def correlate_at_once(op: Op, g: Geometry, x: Array, u: Array) -> Array:
+    """One GEMM per group: (M/group × N·P) times (N·P × C/group·kernel).
+
+    Or with P·N, where it is u that is quickly turned, so that patches are gathered for all samples
+    at once.
+    """
+    n, m, c, p = g.u[0], g.w[0] // g.group, size(g.w[1:]), size(g.u[2:])
+    k, last = lead(x, g.x) or lead(u, g.u), samples_last(g)
+    rows = op.Reshape(u, (size(lead(u, g.u)), n, g.group, m, p))
+    turned = (0, 2, 3, 4, 1) if last else (0, 2, 3, 1, 4)
+    rows = op.Reshape(op.Transpose(rows, perm=turned), (-1, g.group, m, n * p))
+    met = gathered_patches if last else patches
+    columns = op.Reshape(met(op, g, x), (-1, g.group, c, n * p))
+    return op.Reshape(op.MatMul(rows, op.Transpose(columns, perm=(0, 1, 3, 2))), (*k, *g.w))
+
+
+def samples_last(g: Geometry) -> bool:
+    """Whether patches are gathered for all samples at once, for which these must lie side by side.
+
+    One sample already does. Where kernels are larger than what comes out, cuts would be many.
+
+    >>> g = Geometry((2, 3, 6), (2, 3, 3), (2, 2, 4), (1,), (1,), (0, 0), 1)
+    >>> [samples_last(other) for other in (g, replace(g, w=(3, 3, 3)), replace(g, u=(1, 2, 4)))]
+    [True, False, False]
+    >>> samples_last(replace(g, x=(1, 3, 4), u=(1, 2, 2)))
+    True
+    """
+    if is_symbolic((g.x, g.w, g.u)):  # the index of what is gathered is a constant
+        return False
+    turned = g.u[0] > 1 and g.group * size(g.w[1:]) >= MANY * g.w[0]
+    return turned or size(g.w[2:]) > size(g.u[2:])
+
+
+def gathered_patches(op: Op, g: Geometry, x: Array) -> Array:
+    """Every entry of x that each kernel entry meets: (*K, C, kernel entries · positions, N)."""
+    d, k = len(g.strides), lead(x, g.x)
+    x, _ = with_margin(op, g, x)
+    r, space = len(k), shape_of(x)[-d:]
+    x = op.Transpose(x, perm=(*range(r), *range(r + 1, r + 2 + d), r))
+    x = op.Reshape(x, (*k, g.x[1], size(space), g.x[0]))
+    return op.Gather(x, meetings(g, space), axis=r + 1)
+
+
+@lru_cache(maxsize=64)
+def meetings(g: Geometry, space: Shape) -> np.ndarray:
+    """Where in the padded space, row-major, each kernel entry meets each position.
+
+    >>> meetings(Geometry((1, 1, 3), (1, 1, 2), (1, 1, 2), (1,), (1,), (0, 0), 1), (3,))
+    array([0, 1, 1, 2])
+    """
+    found, apart = np.zeros((), np.int64), np.cumprod((1, *space[:0:-1]))[::-1]
+    for counts, steps in ((g.w[2:], g.dilations), (g.u[2:], g.strides)):
+        for n, step in zip(counts, apart * steps, strict=True):
+            found = np.add.outer(found, step * np.arange(n))
+    return found.ravel()
+
+
+def patches(op: Op, g: Geometry, x: Array) -> Array:
+    """Every entry of x that each kernel entry meets: (*K, C, kernel entries, N, positions).
+
+    Samples stand beside positions, so that all of them together are one axis of a matrix.
+    """
+    d, k = len(g.strides), lead(x, g.x)
+    axes, r = tuple(range(-d, 0)), len(k)
+    x, _ = with_margin(op, g, x)
+    x = op.Transpose(x, perm=(*range(r), r + 1, r, *range(r + 2, r + 2 + d)))
+    shape = (*k, g.x[1], 1, g.x[0], size(g.u[2:]))
+    cuts = []
+    for offset in product(*map(range, g.w[2:])):
+        starts = tuple(i * r for i, r in zip(offset, g.dilations, strict=True))
+        ends = tuple(
+            a + s * (n - 1) + 1 for a, s, n in zip(starts, g.strides, g.u[2:], strict=True)
+        )
+        cuts.append(op.Reshape(op.Slice(x, starts, ends, axes, g.strides), shape))
+    return op.Concat(*cuts, axis=-3)
 
 
 MAPS = {

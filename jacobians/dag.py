@@ -3,10 +3,16 @@
 The tangent of a vertex is its seed plus Σ J · (tangent of the edge's start). A sum over paths is
 never expanded: each edge is applied once per product. The transpose is the same graph with its
 edges reversed and transposed, so that forward and reverse mode are one function.
+
+A loop or a branch gives the derivatives of all its outputs in one run: a `Joint`. Each block of it
+is a `Part`, an operator like any other; the parts that meet on a sweep share the run.
+
+A `Block` is a grid of operators between concatenated tensors: a DAG without inner vertices.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,14 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import Array, Op, Shape, lead, size
-from .base import Jacobian
+from .arrays import Array, Op, Shape, common, dtype_of, lead, size
+from .base import Holder, Jacobian
 from .cached import cached_property
+from .elementwise import Zero
 from .errors import InputError
-from .identity import Zero
-from .joint import Joint, Part
 from .selection import Embed
 from .symint import agree, at, same
+from .text import WIDTH, joined
 
 
 @dataclass(frozen=True)
@@ -40,8 +46,8 @@ class Dag(Jacobian):
 
     Vertices are numbered so that every edge leads to a greater number; `shapes[i]` is the shape
     of the tensor at vertex i. in_shape and out_shape are flat: the concatenated tensors. A
-    transpose knows, as `mirror`, what it is the transpose of. `known` is for what is worked out of
-    the DAG once, and lives as long as that.
+    transpose has the DAG itself as its `mirror`. `known` is a memo of what is worked out of the DAG
+    once, freed with the DAG.
     """
 
     def __init__(
@@ -249,3 +255,141 @@ def slab_of(operator: Jacobian) -> tuple[int, int, int] | None:
         return None
     start, _, count = operator.spans[cut[0]]
     return cut[0] - len(operator.spans), start, start + count
+
+
+Ends = Mapping[int, tuple[Shape, np.dtype]]
+"""Slot -> the shape and dtype of its tensor."""
+
+
+class Joint(Holder, ABC):
+    """J = ∂(outputs)/∂(inputs), tensors by their slots."""
+
+    def __init__(self, ins: Ends, outs: Ends) -> None:
+        self.ins, self.outs = ins, outs
+
+    @abstractmethod
+    def run(self, op: Op, tangents: Mapping[int, Array], wanted: tuple[int, ...]) -> dict[int, Any]:
+        """The wanted outputs by slot; tangents that are absent are zero, and so are results.
+
+        Leading axes are right-hand sides, the same for all tangents.
+        """
+
+    @abstractmethod
+    def transposed(self) -> Joint:
+        """The transpose, whose inputs are the outputs of this one."""
+
+    @cached_property
+    def T(self) -> Joint:
+        """The transpose: one object."""
+        made: Joint = self.__dict__.setdefault("T", self.transposed())
+        made.__dict__["T"] = self
+        return made
+
+    def __repr__(self) -> str:
+        return type(self).__name__.lower()
+
+    def part(self, o: int, i: int) -> Part:
+        """The block of one output and one input."""
+        return Part(self, o, i)
+
+
+class Part(Jacobian):
+    """The block of a joint program between one input and one output."""
+
+    holds = ("joint",)
+
+    def __init__(self, joint: Joint, o: int, i: int) -> None:
+        if o not in joint.outs or i not in joint.ins:
+            raise InputError(f"Part: {joint!r} has no block of output {o} and input {i}")
+        (out_shape, out_dtype), (in_shape, in_dtype) = joint.outs[o], joint.ins[i]
+        super().__init__(out_shape, in_shape, common(out_dtype, in_dtype))
+        self.joint, self.o, self.i = joint, o, i
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        found = self.joint.run(op, {self.i: v}, (self.o,))
+        if self.o in found:
+            return found[self.o]
+        return op.Expand(np.zeros((), dtype_of(v)), (*lead(v, self.in_shape), *self.out_shape))
+
+    def _transpose(self) -> Part:
+        return Part(self.joint.T, self.i, self.o)
+
+    @cached_property
+    def matrix(self) -> np.ndarray:
+        """All entries."""
+        return self.toarray()
+
+    def __repr__(self) -> str:
+        return f"{self.joint!r}[{self.o}, {self.i}]"
+
+
+class Block(Jacobian):
+    """A grid of operators between concatenated tensors; an absent block (None) is zero.
+
+    Rows and columns are flat: y = concat(yᵢ), x = concat(xⱼ), yᵢ = Σⱼ J[i][j] xⱼ. The operators of
+    a row have one out_shape, and blocks in a column one in_shape.
+    """
+
+    holds = ("dag",)
+
+    def __init__(self, rows: list[list[Jacobian | None]]) -> None:
+        self.rows = [list(row) for row in rows]
+        check_grid(self.rows)
+        heights = [first_of(row).out_shape for row in self.rows]
+        widths = [first_of(column).in_shape for column in zip(*self.rows, strict=True)]
+        for i, row in enumerate(self.rows):
+            for j, block in enumerate(row):
+                if block and (block.out_shape, block.in_shape) != (heights[i], widths[j]):
+                    raise InputError(
+                        f"Block: at {i, j} is {block!r}, from {list(block.in_shape)} to "
+                        f"{list(block.out_shape)}, where the column takes {list(widths[j])} and "
+                        f"the row gives {list(heights[i])}"
+                    )
+        edges = [
+            Edge(j, len(widths) + i, operator)
+            for i, row in enumerate(self.rows)
+            for j, operator in enumerate(row)
+            if operator is not None
+        ]
+        dtype = common(*(e.operator.dtype for e in edges))
+        sources, sinks = range(len(widths)), range(len(widths), len(widths) + len(heights))
+        self.dag = Dag((*widths, *heights), edges, tuple(sources), tuple(sinks), dtype)
+        super().__init__(self.dag.out_shape, self.dag.in_shape, dtype)
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        return self.dag._apply(op, v)
+
+    def _transpose(self) -> Jacobian:
+        return Block(
+            [[b if b is None else b.T for b in column] for column in zip(*self.rows, strict=True)]
+        )
+
+    def __repr__(self) -> str:
+        width = WIDTH // min(len(self.rows), 3)
+        return f"[{joined(self.rows, ', ', lambda row: row_text(row, width))}]"
+
+
+def check_grid(rows: list[list[Jacobian | None]]) -> None:
+    """Raises `InputError` where rows differ in length, or a row or column has no operator."""
+    if not rows or len(set(map(len, rows))) != 1:
+        raise InputError(f"Block: rows of {', '.join(str(len(r)) for r in rows) or 'no'} operators")
+    for name, lines in (("row", rows), ("column", zip(*rows, strict=True))):
+        for k, line in enumerate(lines):
+            if all(block is None for block in line):
+                raise InputError(f"Block: {name} {k} has no operator that says how long it is: "
+                                 "give a Zero")  # fmt: skip
+
+
+def row_text(row: list[Jacobian | None], width: int) -> str:
+    """One row of a grid."""
+    return f"[{joined(row, ', ', lambda b: '0' if b is None else str(b), width)}]"
+
+
+def first_of(operators: Iterable[Jacobian | None]) -> Jacobian:
+    """The first block of a row or column that is there: it knows the shape of them all."""
+    return next(b for b in operators if b is not None)
+
+
+def stack(operators: list[Jacobian]) -> Jacobian:
+    """Operators of the same input, one below the other."""
+    return Block([[operator] for operator in operators])

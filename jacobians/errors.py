@@ -1,4 +1,4 @@
-"""The errors of the house: every message names what was met and says what to do next."""
+"""The errors of onnxjac: every message names what was found and says what to do next."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class OnnxJacWarning(UserWarning):
 
 
 def warn(message: str) -> None:
-    """One warning, said of the line outside the package that led to it."""
+    """One warning, attributed to the line outside the package that led to it."""
     package, level, frame = __name__.partition(".")[0], 2, sys._getframe(1)
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == package:
         level, frame = level + 1, frame.f_back

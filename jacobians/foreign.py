@@ -68,7 +68,7 @@ def native(x: Any) -> Any:
 
 
 def _read(value: Any) -> Any:
-    """What NumPy can read without copying more than it must."""
+    """A value that NumPy can read without needless copies."""
     if isinstance(value, list | tuple) and any(map(_nested, value)):
         return [_read(part) for part in value]
     if hasattr(value, "detach"):  # PyTorch guards what requires a gradient
@@ -90,7 +90,7 @@ def _what(value: Any) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """What another library says, in one line, and what to do about it."""
+    """The error of another library in one line, and what to do about it."""
     name, text = type(error).__name__, str(error).strip().partition("\n")[0]
     if name.startswith("Tracer"):
         return "it is traced by JAX; to_jax() gives a function that JAX can trace"

@@ -1,8 +1,8 @@
 """Progress: how far long work is, on a terminal or in a notebook and nowhere else.
 
 What takes long counts its parts: `with counting(...) as tick`, `for ... in counted(...)` or `in
-chunks(...)`. Whoever runs it says by `progress` whether that is shown. Of work within work only the
-outer one is.
+chunks(...)`. The caller says by `progress` whether that is shown. Of nested work only the outer one
+is shown.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def progress(shown: bool | None = None) -> AbstractContextManager[None]:
     """Whether work in this block shows how far it is: `with progress(False): ...` is silent.
 
     None shows what takes more than two seconds, which is the default; True shows it at once. Only
-    a terminal or a notebook shows anything: a file or a pipe that takes stderr never does. The bar
-    is that of tqdm where it is installed.
+    a terminal or a notebook shows anything: a file or a pipe that takes stderr never does. tqdm
+    draws the bar where it is installed.
     """
     return nullcontext() if shown is None else _wanting(shown)
 
@@ -44,7 +44,7 @@ def _wanting(shown: bool) -> Iterator[None]:
     WANTED.set(shown)
     try:
         yield
-    finally:  # no token: a generator may end in another context than that in which it began
+    finally:  # no token: a generator may end in another context than it began in
         WANTED.set(before)
 
 
@@ -133,7 +133,7 @@ class Counter:
             self.bar = self._drawn()
 
     def _drawn(self) -> Any:
-        """What draws: tqdm where it is installed, in a notebook its widget; else a `Bar`."""
+        """A bar: tqdm where it is installed, in a notebook its widget; else a `Bar`."""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # a notebook without widgets gets text instead

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -135,6 +134,8 @@ class Take(Jacobian):
     same part of the axis.
     """
 
+    holds = ("index",)
+
     def __init__(
         self, index: Array, axis: int, in_shape: Shape, dtype: Any, parts: Shape = ()
     ) -> None:
@@ -151,15 +152,14 @@ class Take(Jacobian):
     def _transpose(self) -> Jacobian:
         return Scatter(self.index, self.axis, self.in_shape, self.dtype, self.parts)
 
-    def arrays(self) -> Iterator[Array]:
-        yield self.index
-
     def __repr__(self) -> str:
         return f"take({prod_text(self.in_shape)} → {prod_text(self.out_shape)})"
 
 
 class Scatter(Jacobian):
     """The transpose of `Take`: entries are added up where the index points."""
+
+    holds = ("index",)
 
     def __init__(
         self, index: Array, axis: int, out_shape: Shape, dtype: Any, parts: Shape = ()
@@ -191,9 +191,6 @@ class Scatter(Jacobian):
 
     def _transpose(self) -> Jacobian:
         return Take(self.index, self.axis, self.out_shape, self.dtype, self.parts)
-
-    def arrays(self) -> Iterator[Array]:
-        yield self.index
 
     @property
     def flops(self) -> int:

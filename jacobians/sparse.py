@@ -14,18 +14,14 @@ import numpy as np
 
 from .arrays import reading, size
 from .base import DENSE_LIMIT, Conjugate, Jacobian
-from .convolution import Convolution
-from .correlation import patches
-from .cumulative import Cumulative
-from .einsums import EINSUMS, as_contraction, label_positions
+from .contraction import EINSUMS, as_contraction, label_positions
+from .convolution import Convolution, Geometry, patches
+from .dag import Part
+from .elementwise import Cast, Identity, Scalar, Zero
 from .errors import LimitError
-from .fourier import Fourier
-from .geometry import Geometry
-from .identity import Cast, Identity, Scalar, Zero
-from .joint import Part
-from .layout import Broadcast, Permutation, Reshape, SumTo
-from .outer import Inner, Outer
+from .layout import Broadcast, Inner, Outer, Permutation, Reshape, SumTo
 from .selection import Embed, Scatter, Slice, Take
+from .transforms import Cumulative, Fourier
 
 Held = tuple[np.ndarray, np.ndarray]
 """An array that an operator holds, and for every entry a position in it, ravelled."""
@@ -52,7 +48,7 @@ class Entries:
         return reduce(np.multiply, found, np.broadcast_to(self.weights, self.rows.shape))
 
     def known(self) -> Entries:
-        """The same with the numbers of now as weights, and without the zeros among them."""
+        """The entries with their current numbers as weights, and without zeros."""
         values = self.values
         kept = np.flatnonzero(values)
         if len(kept) == len(values):

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from .arrays import Array, Op, common, reading_of
 from .base import Jacobian
-from .dense import Dense
-from .diagonal import Diagonal
+from .elementwise import Diagonal, Identity, Scalar, Zero
 from .errors import InputError
 from .hooks import add
-from .identity import Identity, Scalar, Zero
+from .matrices import Dense
 from .symint import agree, at, is_symbolic
 from .text import joined
 
 
 class Sum(Jacobian):
     """y = T₁ x + T₂ x + …"""
+
+    holds = ("terms",)
 
     def __init__(self, terms: tuple[Jacobian, ...]) -> None:
         if len({(at(t.out_shape), at(t.in_shape)) for t in terms}) != 1:
@@ -37,10 +36,6 @@ class Sum(Jacobian):
 
     def _transpose(self) -> Jacobian:
         return Sum(tuple(t.T for t in self.terms))
-
-    def arrays(self) -> Iterator[Array]:
-        for term in self.terms:
-            yield from term.arrays()
 
     @property
     def flops(self) -> int:

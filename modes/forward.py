@@ -9,8 +9,7 @@ import numpy as np
 
 from .linearize import linearize
 from .model import Model
-from .naming.named import check_named
-from .naming.names import Names
+from .naming.names import Names, check_named
 
 Tensors = dict[str, np.ndarray]
 

@@ -18,8 +18,7 @@ from .forward import Tensors
 from .gradient import Gradient
 from .linearization import Linearization
 from .model import Model
-from .naming.named import listed
-from .naming.names import Names, check_model, names_of
+from .naming.names import Names, check_model, listed, names_of
 
 
 class Hessian(Curvature):

@@ -17,10 +17,9 @@ from .checking.check import Check
 from .checking.checked import checked
 from .elimination.adaptive import Adaptive
 from .elimination.dense import dense
-from .elimination.planned import eliminated, held, planned
+from .elimination.plan import by_engine, eliminated, held, planned
 from .explanation import Explanation, Local
-from .naming.named import Specs, check_named, find_tensor, fitting, flat_shape, listed
-from .products.compiled import by_engine
+from .naming.names import Specs, check_named, find_tensor, fitting, flat_shape, listed
 from .support.once import Once
 from .tape.record import Drawn, Entry, Made
 from .tape.routing import Maker, Routed

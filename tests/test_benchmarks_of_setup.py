@@ -9,7 +9,7 @@ from benchmarks import payback, setup
 from benchmarks.setup import NODE, Cost
 from benchmarks.workloads import find
 from benchmarks.workloads.sequences import lstm
-from onnxjac.modes.products.repayment import Repayment
+from onnxjac.modes.products.compiled import BreakEven
 
 
 def test_python_may_take_so_long_for_a_node_and_no_longer():
@@ -37,9 +37,9 @@ def test_what_each_preparation_costs():
 
 @pytest.mark.parametrize(("found", "verdict"), [
     (None, ("declined", "met")),
-    (Repayment(0.3, 0.01, 0.02), ("30", "met")),
-    (Repayment(0.4, 0.01, 0.02), ("40", "not met")),
-    (Repayment(0.4, 0.02, 0.01), ("inf", "not met")),
+    (BreakEven(0.3, 0.01, 0.02), ("30", "met")),
+    (BreakEven(0.4, 0.01, 0.02), ("40", "not met")),
+    (BreakEven(0.4, 0.02, 0.01), ("inf", "not met")),
 ])  # fmt: skip
 def test_when_a_preparation_pays(found, verdict):
     assert payback.row("w", "plan", found)[-2:] == verdict

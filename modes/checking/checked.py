@@ -12,8 +12,7 @@ from ...jacobians import Dag, Jacobian
 from ...ops import Step
 from ...ops.node import schema_defaults
 from ..model import TensorSpec
-from ..naming.named import Specs
-from ..naming.names import is_float
+from ..naming.names import Specs, is_float
 from ..tape.active import active_steps
 from ..tape.routing import Routed
 from .check import Check, Outcome, against_differences, check, random

@@ -28,9 +28,9 @@ from ...jacobians.hooks import Shown, add, check, explain, scale
 from ...jacobians.sums import multiple
 from ...jacobians.text import clipped, joined
 from ..checking.check import Check
-from ..elimination.planned import planned
+from ..elimination.plan import planned
 from ..model import TensorSpec
-from ..naming.named import check_named, find_tensor, fitting, listed
+from ..naming.names import check_named, find_tensor, fitting, listed
 
 Specs = tuple[TensorSpec, ...]
 Again = Callable[[Mapping[str, Any]], "Curvature"]

@@ -46,7 +46,7 @@ from ...jacobians import (
     Take,
 )
 from ...jacobians.base import DENSE_LIMIT
-from ...jacobians.einsums import EINSUMS, as_contraction
+from ...jacobians.contraction import EINSUMS, as_contraction
 from ...jacobians.errors import LimitError, UnsupportedOp
 from ...jacobians.products import factors_of
 from ...ops import Step, numbers

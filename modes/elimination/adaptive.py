@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import prod
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from ...jacobians import Array, Dag, Jacobian, Op, lead
 from ...jacobians.cached import cached_property
 from ...ops import numbers
-from .planned import eliminated, lock_of, planned, repays_elimination
+from .plan import eliminated, lock_of, planned, repays_elimination
 
 FIRST = 8
 """Products after which a plan is considered for the first time."""
@@ -19,9 +18,11 @@ FIRST = 8
 class Adaptive(Jacobian):
     """y = J x. After 8, 32, 128 … products it is planned for as many again as there were.
 
-    Nobody knows how many products are to come: the best guess is as many as came before. So the
-    DAG is not even eliminated before its products have taken as long as that would.
+    Nobody knows how many products are to come: the best guess is as many as came before. So
+    vertices are only eliminated once products have taken as long as elimination would.
     """
+
+    holds = ("structure",)
 
     def __init__(self, dag: Dag) -> None:
         super().__init__(dag.out_shape, dag.in_shape, dag.dtype)
@@ -29,7 +30,7 @@ class Adaptive(Jacobian):
 
     @cached_property
     def structure(self) -> Jacobian:
-        """What takes the products now."""
+        """The operator that takes the products now."""
         return eliminated(self.dag)
 
     def _apply(self, op: Op, v: Array) -> Array:
@@ -38,7 +39,7 @@ class Adaptive(Jacobian):
         return self.structure._apply(op, v)
 
     def _after(self, products: int) -> Jacobian:
-        """What takes these products, after those that there were."""
+        """The operator for these products, counted after the earlier ones."""
         with lock_of(self.dag):
             self.count += products
             if not repays_elimination(self.dag, self.count):
@@ -50,13 +51,6 @@ class Adaptive(Jacobian):
 
     def _transpose(self) -> Jacobian:
         return Adaptive(self.dag.T)
-
-    def arrays(self) -> Iterator[Array]:
-        return self.structure.arrays()
-
-    @property
-    def flops(self) -> int:
-        return self.structure.flops
 
     def __repr__(self) -> str:
         return repr(self.structure)

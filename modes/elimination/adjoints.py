@@ -1,7 +1,9 @@
 """Adjoints: the derivatives of one tensor by others, multiplied out in one reverse sweep.
 
-Where all ways to the sink stay within samples, a row of each sample's block is found for all
-samples at once: m cotangents give count blocks of m rows.
+Where all paths to the sink stay within samples, a row of each sample's block is found for all
+samples at once: m cotangents give count blocks of m rows. A long sweep is recorded and run by an
+engine, whose convolutions and matrix products are two to three times as fast as plain calls; a
+short sweep would not repay the recording.
 """
 
 from __future__ import annotations
@@ -9,13 +11,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from operator import attrgetter
 
 import numpy as np
 
 from ...jacobians import (
     BlockDiagonal,
-    Convolution,
     Dag,
     Dense,
     Jacobian,
@@ -26,13 +28,23 @@ from ...jacobians import (
 )
 from ...jacobians.arrays import owner
 from ...jacobians.products import factors_of
+from ...ops.numbers import numbers
 from ...ops.numbers.convolution import BLOCK
-from .batch import Batch
-from .cost import patches
-from .sampled import Mixing, mixing
-from .sweep import adjoints
+from ..products.engines import Program, compile_by
+from ..products.record import record
+from .cost import RECORDING, patches, seconds
+from .samples import Batch, Mixing, mixing
 
 starts = attrgetter("start")
+
+FASTER = 2.0
+"""How much faster than plain calls an engine is at least, once it has its program."""
+
+PROGRAM = 2**21
+"""Bytes that a program takes beside its tensors."""
+
+KEPT = "sweep"
+"""Key of the program of a DAG, with the number of its rows."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +88,7 @@ class Way:
         return samples_first(self.batch, self.sink_shape, self.dtype).T @ core
 
     def hollow(self) -> Jacobian:
-        """The same with blocks that take no memory: what its cost is estimated by."""
+        """The operator with blocks that take no memory, to estimate its cost."""
         return self.operator(np.broadcast_to(np.zeros((), self.dtype), self.block))
 
 
@@ -117,7 +129,7 @@ def multiplied(dag: Dag, ways: list[Way], layout: Mapping[int, Batch], room: int
 
 
 def is_alone(rows: np.ndarray, nbytes: int) -> bool:
-    """Whether it has so many bytes, and keeps no others alive."""
+    """Whether an array has this many bytes, and keeps no other memory alive."""
     return rows.nbytes == owner(rows).nbytes == nbytes
 
 
@@ -128,7 +140,7 @@ def part_of(dag: Dag, ways: list[Way]) -> Dag:
 
 
 def vertices_met(dag: Dag, way: Way) -> tuple[int, ...]:
-    """The vertices whose adjoints a way is made of: its own, or those it leads to at once."""
+    """The vertices whose adjoints a way is made of: its own, or its successors."""
     if way.own is not None:
         return (way.vertex,)
     return tuple(e.end for e in dag.edges if e.start == way.vertex)
@@ -171,23 +183,15 @@ def write_samples(split: Mixing, rows: np.ndarray, block: np.ndarray, *, added: 
 
 
 def workspace(part: Dag, rows: int) -> int:
-    """Bytes that one operator needs on the way, for patches: of signals, these come in blocks."""
+    """Bytes for the patches of one operator at a time; patches of signals come in blocks."""
     factors = [factor for edge in part.edges for factor in factors_of(edge.operator)]
     kernels = 3 * max(map(patches, factors), default=0) * part.dtype.itemsize
-    signals = rows * max(map(signal_patches, factors), default=0) * part.dtype.itemsize
-    return kernels + min(signals, BLOCK)
-
-
-def signal_patches(operator: Jacobian) -> int:
-    """Entries that a convolution between signals gathers or adds up for one row."""
-    if not isinstance(operator, Convolution) or "w" in (operator.source, operator.target):
-        return 0
-    g = operator.geometry
-    return g.u[0] * size(g.u[2:]) * size(g.w[1:])
+    signals = max((patches(factor, signals=True) for factor in factors), default=0)
+    return kernels + min(rows * signals * part.dtype.itemsize, BLOCK)
 
 
 def row_bytes(part: Dag) -> int:
-    """Bytes that one row takes while it is swept, with what operators need on the way."""
+    """Bytes that one row takes while it is swept, with the temporaries of operators."""
     done: Counter[int] = Counter()
     last = {e.end: e.start for e in sorted(part.edges, key=starts, reverse=True)}
     for end, first in last.items():
@@ -199,3 +203,43 @@ def row_bytes(part: Dag) -> int:
         live -= done[vertex]
     kept = sum(size(part.shapes[v]) for v in part.sources)
     return 3 * (kept + peak) * part.dtype.itemsize
+
+
+def adjoints(part: Dag, sink: int, seeds: np.ndarray, room: int) -> dict[int, np.ndarray]:
+    """Rows (r, *shape) at the sources of a DAG, by vertex, from rows at its sink.
+
+    `room` are the bytes that it may take: three times the bytes of the rows. An engine, which
+    rounds up to powers of two, takes twice the bytes of the rows and its program.
+    """
+    if repays(part, len(seeds)) and room // 3 >= PROGRAM:
+        return by_engine(part, seeds)
+    last = len(part.shapes) - 1
+    swept = part.T.sweep(numbers, {last - sink: seeds})
+    return {last - vertex: rows for vertex, rows in swept.items()}
+
+
+def repays(part: Dag, rows: int) -> bool:
+    """Whether an engine saves more time than making its program takes."""
+    saved = rows * sum(seconds(edge.operator) for edge in part.edges) * (1 - 1 / FASTER)
+    return saved > RECORDING * len(part.edges)
+
+
+def by_engine(part: Dag, seeds: np.ndarray) -> dict[int, np.ndarray]:
+    """The rows at the sources, by a recorded program."""
+    rows = len(seeds)
+    joined = program_of(part, rows)(np.ascontiguousarray(seeds).reshape(rows, -1))
+    shapes = [part.shapes[vertex] for vertex in part.sources]
+    bounds = pairwise(np.cumsum([0, *map(size, shapes)]))
+    return {
+        vertex: joined[:, start:stop].reshape(rows, *shape)
+        for vertex, shape, (start, stop) in zip(part.sources, shapes, bounds, strict=True)
+    }
+
+
+def program_of(part: Dag, rows: int) -> Program:
+    """The program for a number of rows, kept with the DAG until another number is asked for."""
+    if part.known.get(KEPT, (None,))[0] != rows:
+        part.known.pop(KEPT, None)  # before the next one takes its memory
+        part.known[KEPT] = rows, compile_by(None, record(part.T, (rows,)))[0]
+    program: Program = part.known[KEPT][1]
+    return program

@@ -1,6 +1,6 @@
 """Chain: products whose factors trade places until those that can merge stand side by side.
 
-The table `SWAPS` says what neighbours become: one operator, or the same ones in another order.
+The table `rewrites` says what neighbours become: one operator, or the same ones in another order.
 Diagonals and scalars go to the smaller of two tensors; past a layout they go towards the input.
 Matrices are never multiplied here: that is for the planner to decide.
 """
@@ -8,43 +8,60 @@ Matrices are never multiplied here: that is for the planner to decide.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
 
 from ...jacobians import (
     BlockDiagonal,
+    Broadcast,
     Contraction,
     Convolution,
     Dense,
     Diagonal,
+    Embed,
+    Inner,
     Jacobian,
     Kron,
     LowRank,
+    Outer,
     Permutation,
     Product,
     Reshape,
     Scalar,
+    Scatter,
+    Slice,
+    SumTo,
+    Take,
     shape_of,
     size,
 )
-from ...jacobians.products import factors_of, merge
+from ...jacobians.products import Rewrites, factors_of, merge
 from .deferred import numbers_of
 
 Factors = tuple[Jacobian, ...]
-Swap = Callable[..., Factors | None]
-SWAPS: dict[tuple[type, ...], Swap] = {}
-"""Kinds of two or three neighbours -> the factors that take their place, or None."""
+Rule = Callable[..., Factors | None]
+
+rewrites = Rewrites()
+"""Kinds of two or three neighbours -> the factors that take their place."""
 
 MATRICES = {BlockDiagonal, Contraction, Convolution, Dense, Kron, LowRank}
 
-F = TypeVar("F", bound=Swap)
+TRANSPOSES: dict[type, type] = {
+    Broadcast: SumTo, Inner: Outer, Outer: Inner, Slice: Embed, Take: Scatter
+}  # fmt: skip
+"""Kind -> the kind of its transpose, where that is another one."""
 
 
-def swaps(*kinds: type) -> Callable[[F], F]:
-    """Register what two or three neighbours become."""
+def rewrites_both(*kinds: type) -> Callable[[Rule], Rule]:
+    """Register a rule for A B, and its transpose for Bᵀ Aᵀ."""
 
-    def register(function: F) -> F:
-        SWAPS[kinds] = function
-        return function
+    def register(rule: Rule) -> Rule:
+        def transposed(*factors: Jacobian) -> Factors | None:
+            given = {factor.T: factor for factor in reversed(factors)}
+            found = rule(*given)
+            return found and tuple(given.get(factor) or factor.T for factor in reversed(found))
+
+        rewrites(*kinds)(rule)
+        rewrites(*(TRANSPOSES.get(kind, kind) for kind in reversed(kinds)))(transposed)
+        return rule
 
     return register
 
@@ -69,7 +86,7 @@ def push(chain: list[Jacobian], factor: Jacobian) -> None:
     """Append a factor; what it and the last ones become is appended in their place."""
     met, last = (meet(chain[-1], factor) if chain else None), 1
     if met is None and len(chain) > 1:
-        met, last = swapped(*chain[-2:], factor), 2
+        met, last = rewrites.rewritten(*chain[-2:], factor), 2
     if met is None:
         chain.append(factor)
         return
@@ -79,18 +96,13 @@ def push(chain: list[Jacobian], factor: Jacobian) -> None:
 
 
 def meet(left: Jacobian, right: Jacobian) -> Factors | None:
-    """What two neighbours become, or None if they stay as they are."""
+    """The factors that replace two neighbours, or None if they stay as they are."""
     if not (type(left) in MATRICES and type(right) in MATRICES):
         merged = merge(left, right)
         if merged is not None:
             return factors_of(simple(merged))
-    return swapped(left, right)
-
-
-def swapped(*factors: Jacobian) -> Factors | None:
-    """What the table says."""
-    swap = SWAPS.get(tuple(map(type, factors)))
-    return swap(*factors) if swap else None
+    found: Factors | None = rewrites.rewritten(left, right)
+    return found
 
 
 def simple(operator: Jacobian) -> Jacobian:

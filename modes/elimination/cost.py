@@ -1,12 +1,13 @@
 """Cost: what one product with an operator takes, by arithmetic and by memory.
 
 seconds = Σ over what runs one after the other of max(flops / rate, bytes / bandwidth) + call.
-Only ratios matter for what is decided, so that the figures are those of a plain core, fixed: the
-same model is always eliminated alike.
+Only ratios matter for what is decided. The figures are fixed ones of a plain core, so that the same
+model is always eliminated in the same way.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import singledispatch
 
 from ...jacobians import (
@@ -40,7 +41,7 @@ BANDWIDTH = 1.5e10
 CALL = 2e-6
 """Seconds that any call costs, however small."""
 
-COLLAPSING = 8e-5
+ELIMINATING = 8e-5
 """Seconds that eliminating vertices takes, for each edge of a DAG."""
 
 DECIDING = 1.5e-4
@@ -53,17 +54,17 @@ RECORDING = 1.5e-3
 """Seconds that an engine takes to make a program, for each edge."""
 
 SAMPLING, WINDOWS = 2e-5, 2e-4
-"""Seconds around the arithmetic where the rows of one sample are taken out of an operator, and out
-of one with convolutions, whose patches are gathered for that.
+"""Seconds beside the arithmetic for taking the rows of one sample out of an operator, and out of an
+operator with convolutions, whose patches must be gathered.
 """
 
 SPREADING = 2.0
-"""So many times as long as a convolution of signals its transpose takes, which adds what windows
-that overlap have in common.
+"""How many times as long as a convolution of signals its transpose takes, since overlapping windows
+add up.
 """
 
-Cost = tuple[float, float]
-"""(seconds, bytes of data that are held)"""
+SLOWNESS: dict[type, float] = {Dense: 1.0, Kron: 1.0, Contraction: 2.0, Convolution: 1.5}
+"""Kinds with arithmetic that counts -> how much slower it is than a product of whole matrices."""
 
 
 @singledispatch
@@ -112,16 +113,8 @@ def spreading(operator: Jacobian) -> float:
 
 def arithmetic(operator: Jacobian) -> float:
     """Seconds of arithmetic: only matrix products have enough of it to count."""
-    if type(operator) not in (Kron, Dense, Contraction, Convolution):
-        return 0.0
-    return operator.flops / (RATE * 4 / operator.dtype.itemsize) * slowness(operator)
-
-
-def slowness(operator: Jacobian) -> float:
-    """How much slower than a matrix product of whole matrices."""
-    if isinstance(operator, Convolution):
-        return 1.5
-    return 2.0 if isinstance(operator, Contraction) else 1.0
+    slowness = SLOWNESS.get(type(operator), 0.0)
+    return slowness and operator.flops / (RATE * 4 / operator.dtype.itemsize) * slowness
 
 
 def traffic(operator: Jacobian) -> int:
@@ -138,9 +131,37 @@ def traffic(operator: Jacobian) -> int:
     return operator.nbytes + (m + n + 3 * patches(operator)) * item + products
 
 
-def patches(operator: Jacobian) -> int:
-    """Entries that are gathered, written and read again, for a convolution of kernels."""
-    if not isinstance(operator, Convolution) or "w" not in (operator.source, operator.target):
+def patches(operator: Jacobian, *, signals: bool = False) -> int:
+    """Entries that a convolution of kernels gathers, writes and reads again for one product.
+
+    With `signals`, entries that a convolution between signals gathers or adds up block by block.
+    """
+    if not isinstance(operator, Convolution):
+        return 0
+    if ("w" in (operator.source, operator.target)) == signals:
         return 0
     g = operator.geometry
     return g.u[0] * size(g.u[2:]) * size(g.w[1:])
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of a plan: an operator from vertex `start` to vertex `end` that was multiplied out.
+
+    `before` and `after` are the estimated seconds of a product, `nbytes` the bytes held.
+    """
+
+    start: int
+    end: int
+    text: str
+    before: float
+    after: float
+    nbytes: int
+
+    def __str__(self) -> str:
+        return self.told(str(self.start), str(self.end))
+
+    def told(self, start: str, end: str) -> str:
+        """The step in words, with names for its vertices."""
+        times = f"{self.before * 1e3:.3g} → {self.after * 1e3:.3g} ms"
+        return f"{start} → {end}: {self.text}, {times} (estimated), {self.nbytes:,} bytes"

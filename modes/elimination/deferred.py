@@ -1,4 +1,4 @@
-"""Deferred: arrays of which only shape and dtype are known until somebody asks for the numbers.
+"""Deferred: arrays of which only shape and dtype are known until their numbers are needed.
 
 They are one more reading of the vocabulary. Operators that are multiplied in it show what they
 would cost, and nothing is computed for a product that is then not chosen.
@@ -9,45 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from functools import partial
+from operator import is_not
 from typing import Any
 
 import numpy as np
 
 from ...jacobians import (
     Array,
-    BlockDiagonal,
-    Contraction,
-    Convolution,
-    Dense,
-    Diagonal,
-    Inner,
     Jacobian,
-    Kron,
-    LowRank,
-    Outer,
-    Product,
     Shape,
-    Sum,
     common,
     reading,
     size,
 )
 from ...ops import numbers
+from ...ops.numbers.layout import cuts
 
-HELD: dict[type, tuple[str, ...]] = {
-    BlockDiagonal: ("blocks",),
-    Contraction: ("factors",),
-    Convolution: ("held",),
-    Dense: ("a",),
-    Diagonal: ("d",),
-    Inner: ("w",),
-    Kron: ("left", "right"),
-    LowRank: ("u", "v"),
-    Outer: ("u",),
-    Product: ("factors",),
-    Sum: ("terms",),
-}
-"""Kind -> where it holds arrays that are deferred while a DAG is eliminated."""
+MOVES = ("Slice", "Transpose")
 
 
 class Deferred:
@@ -117,12 +95,9 @@ def summed(x: Shape, axes: tuple[int, ...], keepdims: int = 1) -> Shape:
     return tuple(1 if k - len(x) in axes else n for k, n in enumerate(x))
 
 
-def sliced(x: Shape, starts: Shape, ends: Shape, axes: Shape, steps: Shape) -> Shape:
+def sliced(x: Shape, *where: Shape) -> Shape:
     """The shape of a slice."""
-    shape = list(x)
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        shape[axis] = len(range(x[axis])[slice(max(start, -x[axis]), end, step)])
-    return tuple(shape)
+    return tuple(len(range(n)[cut]) for n, cut in zip(x, cuts(x, *where), strict=True))
 
 
 SHAPES: dict[str, Callable[..., Shape]] = {
@@ -138,8 +113,6 @@ SHAPES: dict[str, Callable[..., Shape]] = {
     "Slice": sliced,
 }
 """Operator -> the shape of its result."""
-
-MOVES = ("Slice", "Transpose")
 
 
 @reading.register
@@ -166,20 +139,19 @@ def forced(operator: Jacobian) -> Jacobian:
     return mapped(operator, Deferred, lambda array: array.value)
 
 
-def mapped(operator: Jacobian, kind: type, change: Callable[[Any], Array]) -> Jacobian:
-    """The operator with each of its arrays of a kind changed; itself where it has none."""
-    if type(operator) not in HELD:
-        return operator
-    twin = copy(operator)
-    twin.__dict__.pop("T", None)  # which is of the arrays as they were
-    for name in HELD[type(operator)]:
-        setattr(twin, name, _mapped(getattr(operator, name), kind, change))
+def mapped(held: Any, kind: Any, change: Callable[[Any], Array]) -> Any:
+    """The attribute of an operator with each array of a kind changed; integers stay as they are."""
+    if isinstance(held, kind):
+        return change(held) if held.dtype.kind not in "iu" else held
+    if isinstance(held, tuple):
+        parts = tuple(mapped(part, kind, change) for part in held)
+        return parts if any(map(is_not, parts, held)) else held
+    if not isinstance(held, Jacobian):
+        return held
+    made = {name: mapped(getattr(held, name), kind, change) for name in held.holds}
+    if all(part is getattr(held, name) for name, part in made.items()):
+        return held
+    twin = copy(held)
+    twin.__dict__.pop("T", None)  # the transpose of the operator as it was
+    twin.__dict__.update(made)
     return twin
-
-
-def _mapped(value: Any, kind: type, change: Callable[[Any], Array]) -> Any:
-    if isinstance(value, kind):
-        return change(value)
-    if isinstance(value, tuple):
-        return tuple(_mapped(part, kind, change) for part in value)
-    return mapped(value, kind, change)

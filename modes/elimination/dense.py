@@ -1,39 +1,47 @@
 """Dense: the matrix of a DAG, with as little arithmetic as its structure allows.
 
 Three ways are compared: all columns forward or all rows backward; the rows of all samples at once
-where no way to the sink mixes samples; a chain between stations, multiplied out in the best order.
+where no path to the sink mixes samples; a chain between stations, in the best matrix-chain order.
+
+Station k of a chain has a size s(k), and the operator from k to k + 1 takes f(k) arithmetic for
+one column. The matrix from i to j comes from shorter ones, whichever takes least:
+
+    A(i, j) = F(j - 1) A(i, j - 1)      s(i) f(j - 1)         columns pushed forward
+    A(i, j) = A(i + 1, j) F(i)          s(j) f(i)             rows pulled back
+    A(i, j) = A(k, j) A(i, k)           2 s(i) s(k) s(j)      a product of matrices
+
+Forward and reverse accumulation are two of these orders, so that the best is never worse.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial, singledispatch
+from functools import cache, lru_cache, partial, singledispatch
 from itertools import pairwise
+from math import inf
 
 import numpy as np
 
 from ...jacobians import Dag, Dense, Diagonal, Eye, Jacobian, Kron, Product, Reshape, size
 from ...jacobians.arrays import rounded, wide
-from ...jacobians.base import DENSE_LIMIT
-from ...jacobians.entries import CHUNK
+from ...jacobians.base import CHUNK, DENSE_LIMIT
 from ...jacobians.progress import chunks
 from ...ops.numbers import numbers
+from .accumulation import readings, ways_from
 from .adjoints import Way, multiplied, row_bytes
-from .batch import Batch
-from .bracket import Bracket, bracketed
-from .narrow import readings, ways_from
+from .samples import Batch
 
 ORDER = "order"
-"""Key of the order in which the matrix of a DAG was had last."""
+"""Key of the order in which the matrix of a DAG was computed last."""
 
 STATIONS = 48
-"""So many vertices of a chain are considered as places of a bracket: the narrowest ones."""
+"""The most vertices of a chain that are stations: the narrowest ones."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """One order of the arithmetic: its name, its arithmetic, what computes it."""
+    """An order of the arithmetic: its name, how much it is, a function that computes the matrix."""
 
     name: str
     flops: float
@@ -69,14 +77,14 @@ def orders(dag: Dag, limit: int = DENSE_LIMIT) -> list[Order]:
     ]  # fmt: skip
     chain = stations(dag)
     segments = [dag.between(a, b) for a, b in pairwise(chain)]
-    bracket = bracket_of(segments, limit // dag.dtype.itemsize)
-    if bracket:
-        found.append(Order(str(bracket), bracket.flops, lambda: matrix(segments, bracket).T))
+    order = order_of_chain(segments, limit // dag.dtype.itemsize)
+    if order:
+        found.append(Order(str(order), order.flops, lambda: matrix(segments, order).T))
     return found
 
 
 def transposed(compute: Callable[[], np.ndarray]) -> Callable[[], np.ndarray]:
-    """What computes the transpose."""
+    """A function that computes the transpose."""
     return lambda: compute().T
 
 
@@ -139,22 +147,22 @@ def stations(dag: Dag) -> list[tuple[int, ...]]:
     return [dag.sources, *((v,) for v in sorted(narrow)), dag.sinks]
 
 
-def bracket_of(segments: list[Dag], limit: float) -> Bracket | None:
+def order_of_chain(segments: list[Dag], limit: float) -> ChainOrder | None:
     """The best order for the segments of a chain."""
     sizes = [segments[0].shape[1], *(part.shape[0] for part in segments)]
     known = [given_of(part) is not None for part in segments]
-    return bracketed(tuple(sizes), tuple(part.flops for part in segments), tuple(known), limit)
+    return chain_order(tuple(sizes), tuple(part.flops for part in segments), tuple(known), limit)
 
 
-def matrix(segments: list[Dag], bracket: Bracket) -> np.ndarray:
+def matrix(segments: list[Dag], order: ChainOrder) -> np.ndarray:
     """The transposed matrix from one station to another, (size of start, size of stop)."""
-    first, last = segments[bracket.start], segments[bracket.stop - 1]
-    if bracket.left and bracket.right:
-        return matrix(segments, bracket.right) @ matrix(segments, bracket.left)
-    if bracket.right:
-        return columns(last, matrix(segments, bracket.right))
-    if bracket.left:
-        return columns(first.T, np.ascontiguousarray(matrix(segments, bracket.left).T)).T
+    first, last = segments[order.start], segments[order.stop - 1]
+    if order.left and order.right:
+        return matrix(segments, order.right) @ matrix(segments, order.left)
+    if order.right:
+        return columns(last, matrix(segments, order.right))
+    if order.left:
+        return columns(first.T, np.ascontiguousarray(matrix(segments, order.left).T)).T
     entries = given_of(first)
     if entries is not None:
         return entries().T
@@ -162,7 +170,7 @@ def matrix(segments: list[Dag], bracket: Bracket) -> np.ndarray:
 
 
 def given_of(segment: Dag) -> Callable[[], np.ndarray] | None:
-    """What gives the matrix of a segment whose only operator fills it: no blocks of zeros."""
+    """A function for the matrix of a segment whose only operator fills it, without zero blocks."""
     if len(segment.edges) != 1 or segment.edges[0].operator.shape != segment.shape:
         return None
     return given(segment.edges[0].operator)
@@ -170,7 +178,7 @@ def given_of(segment: Dag) -> Callable[[], np.ndarray] | None:
 
 @singledispatch
 def given(operator: Jacobian) -> Callable[[], np.ndarray] | None:
-    """What gives a copy of an operator's matrix, where it is held or takes no arithmetic."""
+    """A function for a copy of an operator's matrix, where it is held or takes no arithmetic."""
     return None
 
 
@@ -186,7 +194,7 @@ def _(operator: Diagonal) -> Callable[[], np.ndarray]:
 
 @given.register
 def _(operator: Kron) -> Callable[[], np.ndarray] | None:
-    """A ⊗ B where one of them is a single one."""
+    """A ⊗ B where one factor is the number 1."""
     if size(operator.batch) != 1:
         return None
     for factor, other in ((operator.left, operator.right), (operator.right, operator.left)):
@@ -197,6 +205,70 @@ def _(operator: Kron) -> Callable[[], np.ndarray] | None:
 
 @given.register
 def _(operator: Product) -> Callable[[], np.ndarray] | None:
-    """One factor between reshapes, which as a matrix are nothing."""
+    """One factor between reshapes, which do not change the matrix."""
     inner = [factor for factor in operator.factors if not isinstance(factor, Reshape)]
     return given(inner[0]) if len(inner) == 1 else None
+
+
+@dataclass(frozen=True)
+class ChainOrder:
+    """How the matrix from station `start` to station `stop` is computed, and its arithmetic.
+
+    `left` and `right` are the matrices behind it; without one of them it is the chain's own
+    operator that is applied, and without both, that operator's matrix.
+    """
+
+    start: int
+    stop: int
+    flops: float
+    left: ChainOrder | None = None
+    right: ChainOrder | None = None
+
+    def __str__(self) -> str:
+        if self.left is None and self.right is None:
+            return f"J{self.start}"
+        left = self.left or f"J{self.stop - 1}"
+        right = self.right or f"J{self.start}"
+        return f"({left} {right})"
+
+
+@lru_cache(maxsize=256)
+def chain_order(
+    sizes: tuple[int, ...], flops: tuple[int, ...], known: tuple[bool, ...], limit: float = inf
+) -> ChainOrder | None:
+    """The order of least arithmetic, None where each has a matrix of more than `limit` numbers.
+
+    `known` says of which operators the matrix is there without any arithmetic. The orders of the
+    last chains are remembered, for a Jacobian at another point has the same.
+
+    >>> best = chain_order((1000, 10, 1000, 5), (20000, 20000, 10000), (True,) * 3)
+    >>> print(best), best.flops
+    ((J2 J1) J0)
+    (None, 200000)
+    """
+
+    def single(i: int) -> ChainOrder:
+        return ChainOrder(i, i + 1, 0 if known[i] else min(sizes[i], sizes[i + 1]) * flops[i])
+
+    @cache
+    def best(i: int, j: int) -> ChainOrder | None:
+        if sizes[i] * sizes[j] > limit:
+            return None
+        if j == i + 1:
+            return single(i)
+        found = [
+            ChainOrder(i, j, r.flops + sizes[i] * flops[j - 1], None, r)
+            for r in [best(i, j - 1)] if r
+        ]  # fmt: skip
+        found += [
+            ChainOrder(i, j, a.flops + sizes[j] * flops[i], a, None) for a in [best(i + 1, j)] if a
+        ]
+        found += [
+            ChainOrder(i, j, a.flops + r.flops + 2 * sizes[i] * sizes[k] * sizes[j], a, r)
+            for k in range(i + 1, j)
+            for a, r in [(best(k, j), best(i, k))]
+            if a and r
+        ]
+        return min(found, key=lambda order: order.flops, default=None)
+
+    return best(0, len(flops))

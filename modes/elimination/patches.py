@@ -4,11 +4,17 @@ u[n, m, p] = Σ w[m, c, k] x[n, c, p · stride + k · dilation] = (w colsᵀ)[m,
 cols are (N · positions, C · kernel entries); x = (wᵀ colsᵀ)[c, n, q] with u held, whose cols are
 (N · size, M · kernel entries). That is more memory than x or u, but neither the product nor its
 transpose has to gather them again.
+
+A recorded gradient of a convolution in its kernel is a product of the cotangent u with patches of
+the signal x. Where u is held and x varies, as in Hessians, these patches are gathered for every
+product. The same map is the convolution x → w with u held: that one can keep patches of u, the
+same ones as the convolution w → x.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +23,7 @@ from ...jacobians import (
     Convolution,
     Dag,
     Edge,
+    Embed,
     Eye,
     Geometry,
     Jacobian,
@@ -25,14 +32,16 @@ from ...jacobians import (
     Product,
     Reshape,
     Shape,
+    Slice,
+    Take,
     size,
 )
+from ...jacobians.convolution import meetings
 from ...jacobians.products import factors_of
+from ...jacobians.text import clipped
 from ...ops.numbers import numbers
 from ...ops.numbers.windows import Windows, patches
-from .correlations import correlations
-from .cost import BANDWIDTH, seconds
-from .stretch import Stretch, text_of
+from .cost import BANDWIDTH, Step, seconds
 
 DOUBT = 0.05
 """The part of the time before that must be saved: less, and estimates are not to be trusted."""
@@ -40,7 +49,7 @@ DOUBT = 0.05
 Gather = Callable[[Convolution], np.ndarray]
 
 
-def with_patches(dag: Dag, products: int, memory: int) -> tuple[Dag, tuple[Stretch, ...]]:
+def with_patches(dag: Dag, products: int, memory: int) -> tuple[Dag, tuple[Step, ...]]:
     """The DAG with those convolutions of kernels unfolded for which it pays and room is left."""
     joined = correlations(dag)
     before = {edge: seconds(edge.operator) for edge in dag.edges}
@@ -55,15 +64,16 @@ def with_patches(dag: Dag, products: int, memory: int) -> tuple[Dag, tuple[Stret
         return dag, ()
     instead = {out: edge for edge, (_, out) in joined.items() if edge in done}
     edges = [instead.get(edge, edge) for edge in dag.edges]
-    stretches = tuple(stretch_of(e, before[e], done[e]) for e in edges if e in done)
+    steps = tuple(step_of(e, before[e], done[e]) for e in edges if e in done)
     edges = [replace(e, operator=done.get(e, e.operator)) for e in edges]
-    return Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype), stretches
+    return Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype), steps
 
 
-def stretch_of(edge: Edge, before: float, operator: Jacobian) -> Stretch:
-    """What was done to an edge."""
-    text = f"{text_of(edge.operator)} as {text_of(operator)}, patches gathered once"
-    return Stretch(edge.start, edge.end, text, before, seconds(operator), operator.nbytes)
+def step_of(edge: Edge, before: float, operator: Jacobian) -> Step:
+    """The step that unfolded an edge."""
+    old, new = (clipped(repr(J), 60) for J in (edge.operator, operator))
+    text = f"{old} as {new}, patches gathered once"
+    return Step(edge.start, edge.end, text, before, seconds(operator), operator.nbytes)
 
 
 def worth_of(operator: Jacobian, before: float, products: int) -> float:
@@ -83,7 +93,7 @@ def is_unfoldable(factor: Jacobian) -> bool:
 
 
 def unfolded(operator: Jacobian, gather: Gather) -> Jacobian:
-    """The same operator with its convolutions of kernels as matrix products."""
+    """The operator with its convolutions of kernels as matrix products."""
     factors = tuple(
         part
         for factor in factors_of(operator)
@@ -177,3 +187,82 @@ def by_taps(held: np.ndarray, u: np.ndarray, g: Geometry, grid: Windows) -> None
         there[...] = u.swapaxes(0, 1)
         by_tap[:, k] = padded[cut]
         there[...] = 0
+
+
+Pair = tuple[Edge, Edge]
+
+
+def correlations(dag: Dag) -> dict[Edge, Pair]:
+    """Recorded gradients as direct edges x → w, each with the two edges that it stands for."""
+    held = {
+        id(factor.held): factor
+        for edge in dag.edges for factor in factors_of(edge.operator)
+        if isinstance(factor, Convolution) and (factor.source, factor.target) == ("w", "x")
+    }  # fmt: skip
+    found = {}
+    for into, out in pairs(dag) if held else ():
+        for factor in held.values():
+            if is_correlation(into.operator, out.operator, factor.held, factor.geometry):
+                direct = Convolution(factor.held, "x", "w", factor.geometry)
+                shaped = Reshape(out.operator.out_shape, direct.out_shape, direct.dtype)
+                found[Edge(into.start, out.end, Product((shaped, direct)))] = into, out
+    return found
+
+
+def pairs(dag: Dag) -> Iterator[Pair]:
+    """The edges to and from each inner vertex that has one of each."""
+    into = {edge.end: edge for edge in dag.edges}
+    ends, starts = (Counter(getattr(e, side) for e in dag.edges) for side in ("end", "start"))
+    for edge in dag.edges:
+        v = edge.start
+        if ends[v] == starts[v] == 1 and v not in (*dag.sources, *dag.sinks):
+            yield into[v], edge
+
+
+def is_correlation(patches: Jacobian, product: Jacobian, u: np.ndarray, g: Geometry) -> bool:
+    """Whether x ↦ product · patches · x is the correlation of x with u."""
+    return is_product(product, u, g) and are_patches(patches, g)
+
+
+def is_product(operator: Jacobian, u: np.ndarray, g: Geometry) -> bool:
+    """Whether columns (N · positions, C · kernel entries) are multiplied with u from the left."""
+    if not isinstance(operator, Kron) or not isinstance(operator.right, Eye) or g.group > 1:
+        return False
+    rows, m, n = operator.left, g.u[1], size(g.u) // g.u[1]
+    if not isinstance(rows, np.ndarray) or rows.shape != (1, 1, m, n):
+        return False
+    return np.array_equal(rows.reshape(m, n), np.moveaxis(u, 0, -1).reshape(m, n))
+
+
+def are_patches(operator: Jacobian, g: Geometry) -> bool:
+    """Whether the patches of x are gathered, (C, kernel entries · positions · N), and turned."""
+    last, split, taken, flat, first, *margin = (*factors_of(operator), *(None,) * 5)
+    if not (isinstance(last, Permutation) and isinstance(first, Permutation)):
+        return False
+    if not (isinstance(split, Reshape) and isinstance(flat, Reshape) and isinstance(taken, Take)):
+        return False
+    d, space = len(g.strides), first.in_shape[2:]
+    if (first.perm, last.perm) != ((1, *range(2, 2 + d), 0), (0, 1, 3, 2)):
+        return False
+    if taken.axis != -2 or taken.in_shape != (g.x[1], size(space), g.x[0]):
+        return False
+    return has_margin(margin, g, space) and np.array_equal(taken.index, meetings(g, space))
+
+
+def has_margin(factors: Sequence[Jacobian | None], g: Geometry, space: Shape) -> bool:
+    """Whether the factors put x into the margin of the geometry, and do nothing else."""
+    d = len(g.strides)
+    begins, ends = (0, 0, *g.pads[:d]), g.pads[d:]
+    others = [f for f in factors if f is not None and not is_whole(f)]
+    if space != tuple(map(sum, zip(g.x[2:], g.pads[:d], ends, strict=True))):
+        return False
+    if not any(g.pads):
+        return not others
+    spans = tuple((begin, 1, n) for begin, n in zip(begins, g.x, strict=True))
+    return len(others) == 1 and isinstance(others[0], Embed) and others[0].spans == spans
+
+
+def is_whole(factor: Jacobian) -> bool:
+    """Whether a slice takes everything as it is."""
+    everything = tuple((0, 1, n) for n in factor.in_shape)
+    return isinstance(factor, Slice) and factor.spans == everything

@@ -1,11 +1,12 @@
-"""Plan: which stretches of a DAG to multiply out, given how many products are to come.
+"""Plan: a DAG made ready for many products.
 
-Narrow ends are accumulated from that side, narrow middles from the vertex where they are narrow,
-convolutions of kernels get their patches gathered once. Each is done where the estimated saving
-over the products that count exceeds the estimated cost of doing it, and only as far as memory goes.
+First vertices are eliminated; then stretches of the DAG are multiplied out where the products to
+come repay it. Narrow ends are accumulated from that side, narrow middles from the vertex where
+they are narrow, and convolutions of kernels get their patches gathered once. Each is done where
+the estimated saving over the products that count exceeds the estimated cost, as far as memory goes.
 
-Every step keeps the matrix: the sum over all paths from a source to a sink stays what it was,
-also where a sink lies upstream of another, or a source downstream.
+Every step keeps the matrix: the sum over all paths from a source to a sink stays the same, also
+where a sink lies upstream of another, or a source downstream.
 """
 
 from __future__ import annotations
@@ -14,27 +15,140 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import singledispatch
+from typing import Any
 
-from ...jacobians import Dag, Edge, size
+from ...jacobians import Array, Dag, Edge, Jacobian, Product, Sum, size
+from ...jacobians.hooks import compiled
+from ...jacobians.text import clipped
+from ..products.compiled import Compiled
+from ..support.locks import Lock
+from .accumulation import Choice, chosen
 from .adjoints import multiplied
-from .cost import seconds
-from .narrow import Choice, chosen
+from .cost import DECIDING, ELIMINATING, SAVED, Step, seconds
 from .patches import with_patches
-from .stretch import Stretch, text_of
+from .vertex_elimination import Elimination, eliminate
 
 ENDS = 4
-"""So many tensors may be the ends to which direct edges lead; blocks for more never pay."""
+"""The most tensors that direct edges may lead to; blocks for more never pay."""
 
 REPAID, TRUSTED = 30, 10
-"""So many products count in full, and of more of them one in ten, if that is more: estimates of a
-far future are not to be trusted.
+"""The first 30 products count in full; of many products one in ten does, for estimates of a far
+future cannot be trusted.
 """
 
 LEAST = 2**30
-"""Bytes that may be held without being asked, however little the DAG itself holds."""
+"""Bytes that may be held by default, however little the DAG itself holds."""
 
 NECKS = 16
-"""So many narrow vertices in the middle are tried."""
+"""How many narrow vertices in the middle are tried."""
+
+ELIMINATED, PLAN, SECONDS, LOCK = "elimination", "plan", "seconds", "lock"
+"""Keys of what is kept with a DAG as long as it lives; its transpose shares it."""
+
+
+@singledispatch
+def planned(operator: Jacobian, products: int, memory: int | None = None) -> Jacobian:
+    """The operator with its DAGs planned: reduced, and multiplied out where `products` repay it."""
+    inner = operator.structure
+    return operator if inner is operator else planned(inner, products, memory)
+
+
+@planned.register
+def _(operator: Dag, products: int, memory: int | None = None) -> Jacobian:
+    if operator.mirror is not None:
+        return planned(operator.mirror, products, memory).T
+    if not repays_decision(dag := eliminated(operator), products):
+        return dag
+    asked = counted(products), memory
+    with lock_of(operator):
+        known, found = operator.known.get(PLAN, (None, None))
+        if known != asked:
+            found = plan(dag, products=products, memory=memory)
+            operator.known[PLAN] = asked, found
+    planned_dag: Dag = found.dag
+    return planned_dag
+
+
+@planned.register
+def _(operator: Product, products: int, memory: int | None = None) -> Jacobian:
+    """Each factor gets an equal share of the memory."""
+    factors = operator.factors
+    share = None if memory is None else memory // len(factors)
+    return Product(tuple(planned(factor, products, share) for factor in factors))
+
+
+@planned.register
+def _(operator: Sum, products: int, memory: int | None = None) -> Jacobian:
+    share = None if memory is None else memory // len(operator.terms)
+    return Sum(tuple(planned(term, products, share) for term in operator.terms))
+
+
+@compiled.register
+def by_engine(
+    operator: Jacobian, engine: str | None = None, products: int = 100, memory: int | None = None
+) -> Jacobian:
+    """The operator planned for a number of products and compiled."""
+    return Compiled(planned(operator, products, memory), engine)
+
+
+def lock_of(dag: Dag) -> Lock:
+    """The lock under which something is worked out of a DAG or its transpose."""
+    known = (dag.mirror or dag).known
+    lock: Lock = known.get(LOCK) or known.setdefault(LOCK, Lock())
+    return lock
+
+
+def eliminated(dag: Dag) -> Dag:
+    """The DAG after vertex elimination, which is done once."""
+    if dag.mirror is not None:
+        return eliminated(dag.mirror).T
+    return elimination_of(dag).after
+
+
+def elimination_of(dag: Dag) -> Elimination:
+    """The vertex elimination of a DAG, done once."""
+    with lock_of(dag):
+        if ELIMINATED not in dag.known:
+            dag.known[ELIMINATED] = eliminate(dag)
+        found: Elimination = dag.known[ELIMINATED]
+        return found
+
+
+def seconds_of(dag: Dag) -> float:
+    """The estimated time of one product, worked out once."""
+    if SECONDS not in dag.known:
+        dag.known[SECONDS] = seconds(dag)
+    found: float = dag.known[SECONDS]
+    return found
+
+
+def repays_elimination(dag: Dag, products: int) -> bool:
+    """Whether elimination is done already, or takes no longer than so many products."""
+    if ELIMINATED in (dag.mirror or dag).known:
+        return True
+    return products * seconds_of(dag) >= ELIMINATING * len(dag.edges)
+
+
+def repays_decision(dag: Dag, products: int) -> bool:
+    """Whether so many products may save more time than deciding what to multiply out takes."""
+    return SAVED * counted(products) * seconds_of(dag) > DECIDING * len(dag.edges)
+
+
+def plan_of(dag: Dag) -> Plan | None:
+    """The last plan of a DAG, if there is one."""
+    found: tuple[Any, Plan | None] = dag.known.get(PLAN, (None, None))
+    return found[1]
+
+
+def held(dag: Dag) -> Iterator[Array]:
+    """The arrays of a DAG, and of the DAGs that were made of it."""
+    first = dag.mirror or dag
+    yield from first.arrays()
+    if ELIMINATED in first.known:
+        yield from elimination_of(first).after.arrays()
+    if found := plan_of(first):
+        yield from found.dag.arrays()
 
 
 @dataclass(frozen=True)
@@ -42,25 +156,20 @@ class Plan:
     """A DAG with the same matrix, and what was multiplied out to get it."""
 
     dag: Dag
-    stretches: tuple[Stretch, ...] = ()
+    steps: tuple[Step, ...] = ()
 
     @property
     def nbytes(self) -> int:
         """Bytes of all that was multiplied out."""
-        return sum(stretch.nbytes for stretch in self.stretches)
-
-
-def multiplied_out(dag: Dag, *, products: int, memory: int | None = None) -> Dag:
-    """The DAG that is best for so many products, of the same matrix up to rounding.
-
-    It holds at most `memory` bytes more than the given one, also while it is made; by default,
-    four times as much as the given one holds or 1 GiB, if a quarter of what is free allows it.
-    """
-    return plan(dag, products=products, memory=memory).dag
+        return sum(step.nbytes for step in self.steps)
 
 
 def plan(dag: Dag, *, products: int, memory: int | None = None) -> Plan:
-    """The same, with a record of what was done."""
+    """The DAG that is best for so many products, and how it was made.
+
+    It holds at most `memory` bytes more than the given one, also while it is made; by default,
+    four times as much as the given one holds or 1 GiB, if a quarter of the free memory allows it.
+    """
     memory = spare(dag) if memory is None else memory
     products = counted(products)
     found = Plan(dag)
@@ -70,13 +179,13 @@ def plan(dag: Dag, *, products: int, memory: int | None = None) -> Plan:
         found = narrowed(found, (neck,), products, memory)
         found = turned(found, (neck,), products, memory)
     alive = {(edge.start, edge.end) for edge in found.dag.edges}
-    kept = tuple(s for s in found.stretches if (s.start, s.end) in alive)
-    unfolded, stretches = with_patches(found.dag, products, memory - Plan(dag, kept).nbytes)
-    return Plan(unfolded, kept + stretches)
+    kept = tuple(s for s in found.steps if (s.start, s.end) in alive)
+    unfolded, steps = with_patches(found.dag, products, memory - Plan(dag, kept).nbytes)
+    return Plan(unfolded, kept + steps)
 
 
 def counted(products: int) -> int:
-    """The products that must repay whatever is done, where so many are asked for.
+    """The products that a plan must pay within, where so many are asked for.
 
     >>> [counted(n) for n in (8, 100, 1000)]
     [8, 30, 100]
@@ -85,19 +194,19 @@ def counted(products: int) -> int:
 
 
 def turned(past: Plan, ends: tuple[int, ...], products: int, memory: int) -> Plan:
-    """The same from the other side: direct edges from some starts, where they are narrow."""
+    """Direct edges from some starts, where they pay: `narrowed` on the transpose."""
     last = len(past.dag.shapes) - 1
-    mirrored = Plan(past.dag.T, past.stretches)
+    mirrored = Plan(past.dag.T, past.steps)
     found = narrowed(mirrored, tuple(last - end for end in ends), products, memory)
     if found is mirrored:
         return past
-    new = found.stretches[len(past.stretches) :]
+    new = found.steps[len(past.steps) :]
     back = (replace(s, start=last - s.end, end=last - s.start) for s in new)
-    return Plan(found.dag.T, past.stretches + tuple(back))
+    return Plan(found.dag.T, past.steps + tuple(back))
 
 
 def spare(dag: Dag) -> int:
-    """Bytes that a plan may take where nothing is said."""
+    """Bytes that a plan may take by default."""
     wanted = max(LEAST, 4 * dag.nbytes)
     if not hasattr(os, "sysconf") or "SC_AVPHYS_PAGES" not in os.sysconf_names:
         return wanted
@@ -107,8 +216,8 @@ def spare(dag: Dag) -> int:
 def narrowed(past: Plan, ends: tuple[int, ...], products: int, memory: int) -> Plan:
     """Direct edges to some ends, for those vertices for which they pay.
 
-    A direct edge is the sum over the paths from a vertex to an end that meet no other end on the
-    way: a path that does goes on from that end by the edges of the DAG, which are kept.
+    A direct edge is the sum over the paths from a vertex to an end that meet no other end before.
+    A path through another end goes on from there by the edges of the DAG, which are kept.
     """
     dag, memory = past.dag, memory - past.nbytes
     ends = tuple(dict.fromkeys(end for end in ends if any(e.end == end for e in dag.edges)))
@@ -122,9 +231,9 @@ def narrowed(past: Plan, ends: tuple[int, ...], products: int, memory: int) -> P
     if (before - after) * products <= found.setup:
         return past
     direct = list(direct_edges(paths, found, memory - found.nbytes))
-    stretches = (Stretch(e.start, e.end, text_of(e.operator), before, after, e.operator.nbytes)
+    steps = (Step(e.start, e.end, clipped(repr(e.operator), 60), before, after, e.operator.nbytes)
                  for e in direct)  # fmt: skip
-    return Plan(rewired(dag, direct), past.stretches + tuple(stretches))
+    return Plan(rewired(dag, direct), past.steps + tuple(steps))
 
 
 def up_to(dag: Dag, ends: tuple[int, ...]) -> Dag:
@@ -166,7 +275,7 @@ def rewired(dag: Dag, direct: list[Edge]) -> Dag:
 
 
 def necks(dag: Dag) -> list[int]:
-    """Vertices in the middle that are far narrower than what leads there and what follows."""
+    """Vertices in the middle that are far narrower than the tensors before and behind them."""
     before: dict[int, int] = defaultdict(int)
     after: dict[int, int] = defaultdict(int)
     for edge in dag.edges:

@@ -29,7 +29,7 @@ from ...jacobians import (
     shape_of,
 )
 from ...jacobians.errors import InputError
-from ...jacobians.kron import Eye, Factor, matrix_shape
+from ...jacobians.matrices import Eye, Factor, matrix_shape
 from ..curvature.kronecker import KroneckerFactored
 from ..curvature.symmetric import undamped
 from ..elimination.cost import seconds

@@ -45,7 +45,7 @@ from ...jacobians import (
     Zero,
 )
 from ...jacobians.sparse import count, entries
-from ..elimination.planned import eliminated
+from ..elimination.plan import eliminated
 from ..sparse.unwrap import unwrap
 
 MONOMIAL = (

@@ -1,14 +1,18 @@
-"""Which tensors a derivative is between: `wrt` and `of`, checked."""
+"""Names: the `wrt` and `of` tensors of a derivative, and tangents and cotangents by name."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from ...jacobians.errors import InputError
+from ...jacobians import Shape, prod_text, shape_of, size
+from ...jacobians.errors import InputError, UnknownTensor, closest
+from ...jacobians.foreign import as_array
+from ...jacobians.text import clipped, joined
 from ..model import Model, TensorSpec
 
 Names = str | Iterable[str] | None
@@ -40,7 +44,7 @@ def name_of(model: Model, name: str | None, default: dict[str, TensorSpec], role
 
 
 def check_model(model: Any) -> None:
-    """Refuse what is not yet a model: a file, a module, what `onnx.load` gives."""
+    """Refuse anything but a loaded model: a file, a module, a result of `onnx.load`."""
     if not isinstance(model, Model):
         raise InputError(f"a model is what `load` gives, not {type(model).__name__}: load it first")
 
@@ -81,3 +85,60 @@ def unique(name: str, taken: set[str]) -> str:
         chosen, k = f"{name}_{k}", k + 1
     taken.add(chosen)
     return chosen
+
+
+Specs = tuple[TensorSpec, ...]
+"""Tensors in the order in which they are concatenated."""
+
+
+def find_tensor(
+    name: str, specs: tuple[TensorSpec, ...], vertices: Sequence[int]
+) -> tuple[int, TensorSpec]:
+    """The vertex and the description of a named tensor of one side of J."""
+    for spec, vertex in zip(specs, vertices, strict=True):
+        if spec.name == name:
+            return vertex, spec
+    known = [spec.name for spec in specs]
+    raise UnknownTensor(f"{name!r} is not on this side of the Jacobian.{closest(name, known)}")
+
+
+@lru_cache(maxsize=64)
+def flat_shape(specs: tuple[TensorSpec, ...]) -> Shape:
+    """The shape of some tensors, ravelled and one after the other."""
+    return (sum(size(shape_of(spec)) for spec in specs),)
+
+
+def check_named(tensors: Any) -> None:
+    """Tangents and cotangents come by name."""
+    if not isinstance(tensors, Mapping):
+        kind = type(tensors).__name__
+        raise InputError(f"give tensors by name, as a dict from name to array, not {kind}")
+
+
+def fitting(spec: TensorSpec, tensor: Any, dtype: np.dtype) -> np.ndarray:
+    """A tangent or cotangent as an array of the shape that its tensor has."""
+    try:
+        array = as_array(tensor)
+        array = array.astype(dtype, casting="unsafe" if array.dtype.kind in "biu" else "same_kind")
+    except (ValueError, TypeError) as error:
+        raise InputError(f"the tensor for {spec.name!r} cannot be made of this: {error}") from error
+    shape = shape_of(spec)
+    if array.shape != shape:
+        raise InputError(
+            f"the tensor for {spec.name!r} has shape {list(array.shape)}, not {list(shape)}"
+        )
+    return array
+
+
+def listed(specs: tuple[TensorSpec, ...], *, shapes: bool = False) -> str:
+    """The names of some tensors in one line, of many the first and the last.
+
+    >>> listed((TensorSpec("x", (2, 3), None), TensorSpec("y", (), None)), shapes=True)
+    'x 2×3, y 1'
+    """
+
+    def text(spec: TensorSpec) -> str:
+        name = clipped(spec.name, 40)
+        return f"{name} {prod_text(shape_of(spec))}" if shapes else name
+
+    return joined(specs, ", ", text, 80)

@@ -1,36 +1,43 @@
-"""Compiled: an operator whose products are executed by an engine."""
+"""Compiled: an operator whose products are executed by an engine, and when that breaks even."""
 
 from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
+from math import ceil, inf
 from typing import Any
 
 import numpy as np
 
 from ...jacobians import Array, Jacobian, Op, Shape, lead
 from ...jacobians.arrays import wide
-from ...jacobians.hooks import compiled
+from ...jacobians.text import time_text
 from ...ops import numbers
-from ..elimination.planned import planned
 from ..support.locks import Lock
-from .engines import Program, compile_by, compiler
-from .light import size_text
+from .engines import Program, compile_by, compiler, size_text
 from .record import record
-from .repayment import Repayment, measured
 
 KEPT = 4
 """Programs of one operator, one for each number of columns, that are kept."""
 
+TRIES, SETTLED = 3, 0.2
+"""The least number of products of each kind that are timed, and for how many seconds; the quickest
+counts. Threads of an engine without work spin for a while, and slow the other engine meanwhile.
+"""
+
 
 class Compiled(Jacobian):
-    """y = J x, by a program that is made at the first product with so many columns.
+    """y = J x, by a program that is made at the first product with a new number of columns.
 
     `engine` is `"onnxruntime"`, `"numpy"`, `"numba"`, or None for the first that can;
     `seconds` is what compiling took so far. The transpose is compiled in the same way.
     """
+
+    holds = ("operator",)
 
     def __init__(self, operator: Jacobian, engine: str | None = None) -> None:
         super().__init__(operator.out_shape, operator.in_shape, operator.dtype)
@@ -55,7 +62,7 @@ class Compiled(Jacobian):
         return self.program(lead(v, self.in_shape))(v)
 
     def _flat_product(self, v: np.ndarray, columns: Shape) -> np.ndarray:
-        """With no more around the program than it needs: it may take a few microseconds only."""
+        """Fast path: a program may take a few microseconds only."""
         if v.dtype != self.dtype or v.size == 0 or v.itemsize < 4:
             return super()._flat_product(v, columns)
         program = self._programs.get(columns) or self.program(columns)
@@ -88,17 +95,10 @@ class Compiled(Jacobian):
             return self
         return Compiled(self.operator.T, self.engine)
 
-    def arrays(self) -> Iterator[Any]:
-        yield from self.operator.arrays()
-
-    @property
-    def flops(self) -> int:
-        return self.operator.flops
-
     def diagonal(self) -> np.ndarray:
         return self.operator.diagonal()
 
-    def repayment(self) -> Repayment | None:
+    def break_even(self) -> BreakEven | None:
         """After how many products like the last one compiling has paid; None before the first.
 
         Runs products for half a second, or a few where they are long.
@@ -115,21 +115,47 @@ class Compiled(Jacobian):
     def choice(self) -> str:
         """Which engine takes the products, and why; how long compiling took, and when it pays."""
         why = f" ({self._why})" if self._why else ", at the first product"
-        repayment = self.repayment()
-        return f"compiled: products by {self._ran}{why}" + (f"; {repayment}" if repayment else "")
+        found = self.break_even()
+        return f"compiled: products by {self._ran}{why}" + (f"; {found}" if found else "")
 
     def __repr__(self) -> str:
         return f"{self.operator!r}, by {self._ran}"
 
 
 def plain(operator: Jacobian, v: np.ndarray) -> np.ndarray:
-    """J v by the calls of the operator itself."""
+    """J v without an engine."""
     return np.array(operator._apply(numbers, v), wide(operator.dtype))
 
 
-@compiled.register
-def by_engine(
-    operator: Jacobian, engine: str | None = None, products: int = 100, memory: int | None = None
-) -> Jacobian:
-    """The operator planned for so many products and compiled."""
-    return Compiled(planned(operator, products, memory), engine)
+@dataclass(frozen=True)
+class BreakEven:
+    """Seconds of compiling, and of a product with and without it."""
+
+    compiling: float
+    compiled: float
+    plain: float
+
+    @property
+    def products(self) -> float:
+        """compiling / (plain - compiled), rounded up; infinite where nothing is won."""
+        won = self.plain - self.compiled
+        return ceil(self.compiling / won) if won > 0 else inf
+
+    def __str__(self) -> str:
+        pays = f"pays from product {self.products:,} on" if self.products < inf else "never pays"
+        each = f"{time_text(self.compiled)} each, {time_text(self.plain)} uncompiled"
+        return f"compiling took {time_text(self.compiling)} and {pays} ({each}, measured now)"
+
+
+def measured(compiling: float, compiled: Callable[[], Any], plain: Callable[[], Any]) -> BreakEven:
+    """When compiling breaks even, by what products take now."""
+    return BreakEven(compiling, quickest(compiled), quickest(plain))
+
+
+def quickest(function: Callable[[], Any]) -> float:
+    """Seconds of the quickest of many calls in a row."""
+    moments = [time.perf_counter()]
+    while len(moments) <= TRIES or moments[-1] - moments[0] < SETTLED:
+        function()
+        moments.append(time.perf_counter())
+    return min(stop - start for start, stop in pairwise(moments))

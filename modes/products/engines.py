@@ -1,4 +1,9 @@
-"""Engines: who executes a recorded product, by name."""
+"""Engines: which one executes a recorded product.
+
+Small products run as NumPy's program. Measured on one core: a call of a session takes 10 µs and
+0.3 µs for each kernel, a NumPy program 3 µs and 1.2 µs for each. Convolutions are for the session,
+however small, and so are large products of matrices, for which it has threads of its own.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +13,33 @@ from functools import partial
 from typing import Protocol
 
 import numpy as np
+import onnx_ir as ir
 
+from ...jacobians import shape_of, size
 from ...jacobians.errors import InputError, closest
 from ...ops.graphs import build
 from ..model import Model
 from ..primal.engines.onnxruntime import EngineError, installed
 from ..primal.evaluate import evaluate
 from ..support.optional import optional
-from .light import light
 from .record import Recording
+
+ENGINES = ("onnxruntime", "numpy", "numba")
+"""Folders and modules here that have `compile(recording) -> Program`."""
+
+EXTRAS = {"onnxruntime": "runtime", "numba": "numba"}
+"""engine -> the extra that brings what it needs."""
+
+FEW = 8
+"""The most kernels that are called sooner one by one than as a session."""
+
+SMALL = 2**22
+"""Multiplications that take about as long as a call."""
+
+FREE = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Identity"})
+"""Operators that touch no number."""
+
+WINDOWS = frozenset({"Conv", "ConvTranspose"})
 
 
 class Program(Protocol):
@@ -25,15 +48,8 @@ class Program(Protocol):
     def __call__(self, v: np.ndarray) -> np.ndarray: ...
 
 
-MODULES = {"onnxruntime": "onnxruntime", "numpy": "numpy", "numba": "numba"}
-"""engine -> the folder or module here that has `compile(recording) -> Program`."""
-
-EXTRAS = {"onnxruntime": "runtime", "numba": "numba"}
-"""engine -> the extra that brings what it needs."""
-
-
 def compile_by(engine: str | None, recording: Recording) -> tuple[Program, str]:
-    """A program and the engine that runs it: the one asked for, or the sooner one that can.
+    """A program and the engine that runs it: the one asked for, or the quicker one that can.
 
     That is ONNX Runtime where it is installed and has the kernels, unless its call would take
     longer than the product.
@@ -59,18 +75,54 @@ def interpreted(recording: Recording) -> Program:
 
 
 def compiler(engine: str) -> Callable[[Recording], Program]:
-    """What makes programs of an engine; raises `InputError` for one that is not there.
+    """The function that makes programs of an engine; raises `InputError` for an unknown one.
 
     An execution provider of ONNX Runtime stands after a colon:
     `"onnxruntime:CUDAExecutionProvider"`.
     """
     name, _, provider = engine.partition(":")
-    if name not in MODULES or (provider and name != "onnxruntime"):
-        known = ", ".join(map(repr, MODULES))
-        raise InputError(f"engine={engine!r} is not one of {known}.{closest(engine, MODULES)}")
+    if name not in ENGINES or (provider and name != "onnxruntime"):
+        known = ", ".join(map(repr, ENGINES))
+        raise InputError(f"engine={engine!r} is not one of {known}.{closest(engine, ENGINES)}")
     if name in EXTRAS:
         optional(name, EXTRAS[name])
-    made: Callable[..., Program] = importlib.import_module(
-        f".{MODULES[name]}", __package__
-    ).compile
+    made: Callable[..., Program] = importlib.import_module(f".{name}", __package__).compile
     return partial(made, provider=provider) if provider else made
+
+
+def light(recording: Recording) -> bool:
+    """Whether NumPy's program is quicker than a session."""
+    kernels = kernels_of(recording)
+    few = len(kernels) <= FEW and not any(node.op_type in WINDOWS for node in kernels)
+    return few and not recording.has_bodies and sum(map(multiplications, kernels)) <= SMALL
+
+
+def kernels_of(recording: Recording) -> list[ir.Node]:
+    """The nodes that touch numbers."""
+    return [node for node in recording.nodes if node.op_type not in FREE]
+
+
+def size_text(recording: Recording) -> str:
+    """How much there is to do, in words."""
+    kernels, few = kernels_of(recording), light(recording)
+    why = "less than a session's call takes" if few else "repays a session's call"
+    count = sum(map(multiplications, kernels))
+    return f"{len(kernels)} kernels, {count:,} multiplications: {why}"
+
+
+def multiplications(node: ir.Node) -> int:
+    """Of a product of matrices rows · columns · what is summed over; else one for each entry.
+
+    Of a convolution each entry of y meets a kernel, of a transposed one each entry of x.
+    """
+    entries = size(shape_of(node.outputs[0]))
+    first = node.inputs[0]
+    if node.op_type in WINDOWS:
+        x, w = (shape_of(given) for given in node.inputs[:2] if given is not None)
+        return (entries if node.op_type == "Conv" else size(x)) * size(w[1:])
+    if node.op_type == "Einsum":  # whose sums are over what its operands have and it has not
+        return max(entries, *(size(shape_of(x)) for x in node.inputs if x is not None))
+    if node.op_type not in ("MatMul", "Gemm") or first is None:
+        return entries
+    inner = shape_of(first)[-1]
+    return entries * inner

@@ -1,36 +1,36 @@
 """ONNX Runtime as the engine of products: one session, whose initializers are the residuals.
 
 Tensors of v and of y that lie one after the other in memory are inputs and outputs of their own,
-so that nothing is cut and joined: they are bound to where they lie.
+bound to where they lie: nothing is cut or joined.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
-from ...jacobians import dtype_of, shape_of
+from ...jacobians import Shape, dtype_of, shape_of, size
 from ...jacobians.errors import InputError
 from ...ops.graphs.build import build
 from ..loading.messages import first_line
 from ..primal.engines.cut import placeholder
 from ..primal.engines.onnxruntime import EngineError
 from ..primal.engines.sessions import CPU, interruptible, new_session, runtime
-from .ends import Part, inputs_of, outputs_of
-from .light import kernels_of, multiplications
-from .quicker import quicker
+from .engines import kernels_of, multiplications
+from .peephole import peephole
+from .pool import ResultPool
 from .record import Recording
-from .results import Results
 
 LONG = 2**35
 """Multiplications that take a good part of a second on two cores.
 
-For less, a thread of its own is not worth it: a session binds its threads to cores, and a new one
-may begin on one of these, where it waits for them or they for it.
+For less, a thread of its own is not worth it: a session binds its threads to cores, and a new
+thread may begin on the same core as one of them, where they wait for each other.
 """
 
 SMALL = 1024  # bytes; larger residuals are shared with the session, not copied into the model
@@ -39,14 +39,14 @@ SMALL = 1024  # bytes; larger residuals are shared with the session, not copied 
 class Session:
     """A program: the session, and where its tensors lie in v and in y.
 
-    A `long` product runs beside the thread that asks for it, which Ctrl-C reaches in the meantime.
+    A `long` product runs beside the calling thread, which Ctrl-C reaches in the meantime.
     """
 
     def __init__(
         self, session: Any, inputs: list[Part], outputs: list[Part], y: ir.Value, *, long: bool
     ) -> None:
         self.session, self.inputs, self.outputs, self.long = session, inputs, outputs, long
-        self.results = Results(shape_of(y), dtype_of(y))
+        self.results = ResultPool(shape_of(y), dtype_of(y))
 
     def __call__(self, v: np.ndarray) -> np.ndarray:
         session = self.session.here
@@ -73,7 +73,7 @@ def compile(recording: Recording, provider: str = CPU) -> Session:
     Raises `EngineError` where ONNX Runtime has no kernel for it.
     """
     check_provider(provider)
-    recording = quicker(recording)
+    recording = peephole(recording)
     outputs = outputs_of(recording)
     inputs = inputs_of(recording)
     results = {part.name: part.value for part in outputs}
@@ -115,3 +115,80 @@ def check_provider(provider: str) -> None:
     if provider not in known:
         shown = ", ".join(f"'onnxruntime:{name}'" for name in known)
         raise InputError(f"ONNX Runtime has no {provider!r} here; engine= may be {shown}.")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A tensor that begins at an entry of a flat vector."""
+
+    name: str
+    start: int
+    value: ir.Value
+
+    @property
+    def shape(self) -> Shape:
+        return shape_of(self.value)
+
+
+def inputs_of(recording: Recording) -> list[Part]:
+    """New inputs in place of what is cut out of a flat v; and v itself where it is read whole."""
+    v = recording.v
+    parts = [Part("v", 0, v)] if recording.y is v else []
+    for node, k in users_of(recording, v):
+        start = beginning(recording, node) if k == 0 and len(shape_of(v)) == 1 else None
+        cuts = [] if start is None else reshaped(recording, node)
+        if start is None or any(cut is recording.y for cut in cuts):
+            if all(part.value is not v for part in parts):
+                parts.append(Part("v", 0, v))
+            continue
+        for cut in cuts:
+            value = recording.recorder.new(shape_of(cut), dtype_of(v), f"v_{len(parts)}")
+            for user, place in users_of(recording, cut):
+                user.replace_input_with(place, value)
+            parts.append(Part(value.name or "", start, value))
+    return parts
+
+
+def beginning(recording: Recording, node: ir.Node) -> int | None:
+    """Where a contiguous cut out of a vector begins; None if the node is no such cut."""
+    if node.op_type == "Reshape":
+        return 0
+    if node.op_type != "Slice":
+        return None
+    start, _, *more = (None if x is None else recording.array(x) for x in node.inputs[1:])
+    stepped = len(more) > 1 and more[1] is not None and more[1].item() != 1
+    return None if start is None or stepped else int(start.item())
+
+
+def reshaped(recording: Recording, node: ir.Node) -> list[ir.Value]:
+    """The tensors that a cut is used as: its reshapes where it is only reshaped, else itself."""
+    cut = node.outputs[0]
+    users = [user for user, _ in users_of(recording, cut)]
+    only = users and cut is not recording.y and all(u.op_type == "Reshape" for u in users)
+    return [user.outputs[0] for user in users] if only else [cut]
+
+
+def users_of(recording: Recording, value: ir.Value) -> list[tuple[ir.Node, int]]:
+    """The recorded nodes that read a value, each with the place where it does."""
+    return [(use.node, use.idx) for use in value.uses() if id(use.node) in recording.present]
+
+
+def outputs_of(recording: Recording) -> list[Part]:
+    """The tensors that a flat y is joined from; y itself where it is not."""
+    y = recording.y
+    node = y.producer()
+    if node is None or node.op_type != "Concat" or len(shape_of(y)) != 1:
+        return [Part("y_0", 0, y)]
+    parts: list[Part] = []
+    start = 0
+    for x in filter(None, node.inputs):
+        parts.append(Part(f"y_{len(parts)}", start, unshaped(x)))
+        start += size(shape_of(x))
+    return parts
+
+
+def unshaped(x: ir.Value) -> ir.Value:
+    """The tensor before it was made flat."""
+    node = x.producer()
+    before = node.inputs[0] if node is not None and node.op_type == "Reshape" else None
+    return x if before is None else before

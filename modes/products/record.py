@@ -2,6 +2,9 @@
 
 What a rule or an operator does is calls of the vocabulary; read over graph values, one product
 becomes a graph. Equal nodes are recorded once, and what does not depend on v is computed now.
+
+The recorder writes what engines are quick at: operands that broadcast are not repeated, transposed
+convolutions become convolutions, and sums of transposed convolutions become one.
 """
 
 from __future__ import annotations
@@ -9,19 +12,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from ...jacobians import Jacobian, Shape, shape_of
+from ...jacobians import Array, Jacobian, Shape, common, dtype_of, shape_of, size
 from ...jacobians.arrays import wide
 from ...jacobians.cached import cached_property
 from ...ops.graphs import Recorder
 from ...ops.graphs.build import every, reachable, subgraphs
-from .residuals import ResidualRecorder
+from ...ops.graphs.shortcuts import made_by
 
 OPSET = 21
 """The opset of recorded products: the one that the vocabulary speaks."""
+
+BROADCASTING = frozenset({"Add", "Sub", "Mul", "Div"})
+"""Operators that repeat their operands themselves."""
+
+LARGE = 2**20
+"""Bytes of a matrix whose transpose is not to be held as well."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +52,7 @@ class Recording:
 
     @cached_property
     def present(self) -> frozenset[int]:
-        """The identities of the nodes, those in subgraphs among them: what is recorded but not
-        needed is not.
-        """
+        """The identities of the nodes that are needed, also inside subgraphs."""
         return frozenset(map(id, every(self.nodes)))
 
     def array(self, value: ir.Value) -> np.ndarray | None:
@@ -58,7 +66,7 @@ class Recording:
 
     @property
     def meets_nothing(self) -> bool:
-        """Whether a value on the way has no elements, at which engines fail in many ways."""
+        """Whether a value has no elements: engines fail at those in many ways."""
         return any(0 in shape_of(y) for node in self.nodes for y in node.outputs)
 
     @cached_property
@@ -68,7 +76,7 @@ class Recording:
 
 
 def record(operator: Jacobian, columns: Shape = ()) -> Recording:
-    """The product of `operator` with `columns` right-hand sides at once, of halves in float32."""
+    """The product of `operator` with `columns` right-hand sides at once; halves in float32."""
     recorder = ResidualRecorder({"": OPSET})
     dtype = wide(operator.dtype)
     v = recorder.new((*columns, *operator.in_shape), dtype, "v")
@@ -77,3 +85,139 @@ def record(operator: Jacobian, columns: Shape = ()) -> Recording:
     nodes, used = reachable(recorder, [y])
     held = {id(x): x.const_value.numpy() for x in used if x.const_value is not None}
     return Recording(tuple(nodes), held, v, y, recorder, partial(record, operator, columns))
+
+
+class ResidualRecorder(Recorder):
+    """A recorder that takes arrays as they are: views stay views, nothing is copied.
+
+    Types that meet are promoted, and nothing is rounded to halves, as in products of numbers.
+    """
+
+    def call(self, op_type: str, *inputs: Any, outputs: int = 1, **attrs: Any) -> Any:
+        """A node; operators that broadcast get their operands unrepeated."""
+        if op_type == "CastLike":
+            inputs = inputs[0], np.zeros((), wide(dtype_of(inputs[1])))
+        elif "Cast" not in op_type:
+            inputs = promoted(self, inputs)
+        if op_type in BROADCASTING:
+            inputs = unrepeated(inputs)
+        if op_type == "Add" and (pair := spread_alike(*inputs)):
+            return self.spread_together(*pair)
+        if op_type == "Transpose" and (shape := unturned(inputs[0], **attrs)):
+            return self.Reshape(inputs[0], shape)
+        if op_type == "ConvTranspose" and steps_by_one(inputs, attrs):
+            return super().call("Conv", inputs[0], self.turned(inputs[1], attrs), **mirrored(attrs))
+        return super().call(op_type, *inputs, outputs=outputs, **attrs)
+
+    def turned(self, w: Any, attrs: Mapping[str, Any]) -> Any:
+        """A kernel (C, M/group, *taps) as (M, C/group, *taps), its taps in the opposite order."""
+        (c, m, *taps), group = shape_of(w), attrs["group"]
+        axes = tuple(range(-len(taps), 0))
+        first, last = (-1,) * len(taps), tuple(-n - 1 for n in taps)
+        w = self.Reshape(w, (group, c // group, m, *taps))
+        w = self.Transpose(w, perm=(0, 2, 1, *range(3, 3 + len(taps))))
+        w = self.Reshape(w, (group * m, c // group, *taps))
+        return w if set(taps) == {1} else self.Slice(w, first, last, axes, first)
+
+    def spread_together(self, first: ir.Node, second: ir.Node) -> Array:
+        """convᵀ(u, w) + convᵀ(u′, w′) = convᵀ([u, u′], [w; w′]): one result to add up, not two."""
+        (u, w), (u_, w_) = first.inputs, second.inputs
+        joined = self.Concat(u, u_, axis=1), self.Concat(w, w_, axis=0)
+        attrs = {name: attr.value for name, attr in first.attributes.items()}
+        return super().call("ConvTranspose", *joined, **attrs)
+
+    def value(self, array: Array | None) -> ir.Value | None:
+        """The graph value of an array; a large matrix and its transpose are held once."""
+        if not isinstance(array, np.ndarray) or array.ndim != 2 or array.nbytes < LARGE:
+            return super().value(array)
+        if array.flags.c_contiguous or not array.flags.f_contiguous:
+            return super().value(array)
+        turned: ir.Value = super().call("Transpose", super().value(array.T), perm=(1, 0))
+        return turned
+
+    def initializer(self, array: np.ndarray, name: str | None = None) -> ir.Value:
+        value = super().like(array, name)
+        value.const_value = ir.Tensor(array, name=name)
+        self._arrays.append(array)
+        return value
+
+
+def promoted(op: Recorder, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Operands of one floating type, the widest of them, as NumPy has it and ONNX does not."""
+    floats = {dtype_of(x) for x in operands if is_floating(x)}
+    if len(floats) < 2:
+        return operands
+    zero = np.zeros((), wide(common(*floats)))
+    return tuple(op.CastLike(x, zero) if is_floating(x) else x for x in operands)
+
+
+def is_floating(x: Any) -> bool:
+    """Whether an operand is a tensor that tangents could be made of, not a place or a shape."""
+    return hasattr(x, "dtype") and dtype_of(x).kind in "fV"
+
+
+def steps_by_one(inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> bool:
+    """Whether a transposed convolution is a convolution with the kernel turned around.
+
+    That is what engines are best at; its margins must not be negative, and a kernel that is not
+    constant must be small beside the signal, for it is turned in every product. It multiplies at
+    every position of the result, so that this must not be larger than the signal.
+    """
+    x, w = inputs[:2]
+    if isinstance(w, ir.Value) and size(shape_of(w)) > size(shape_of(x)):
+        return False
+    plain = set(attrs["strides"]) == {1} and not any(attrs.get("output_padding") or (0,))
+    begins, ends = np.reshape(attrs["pads"], (2, -1))
+    reach = np.array(spans(attrs))
+    inside = np.minimum(begins, ends).min() >= 0 and np.all(np.maximum(begins, ends) <= reach)
+    return plain and len(inputs) == 2 and bool(inside and np.all(begins + ends >= reach))
+
+
+def spans(attrs: Mapping[str, Any]) -> tuple[int, ...]:
+    """How far a kernel reaches along each axis."""
+    sizes = zip(attrs["kernel_shape"], attrs["dilations"], strict=True)
+    return tuple((n - 1) * step for n, step in sizes)
+
+
+def mirrored(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of the convolution, which adds the margins that the transposed one cuts."""
+    pads = tuple(n - pad for n, pad in zip([*spans(attrs)] * 2, attrs["pads"], strict=True))
+    kept = {name: value for name, value in attrs.items() if name != "output_padding"}
+    return {**kept, "pads": pads}
+
+
+def spread_alike(x: Any, y: Any) -> tuple[ir.Node, ir.Node] | None:
+    """The two transposed convolutions of a sum, if they step alike over images larger than w."""
+    first, second = made_by(x, "ConvTranspose"), made_by(y, "ConvTranspose")
+    if first is None or second is None or first is second or shape_of(x) != shape_of(y):
+        return None
+    plain = len(first.inputs) == len(second.inputs) == 2 and first.attributes["group"].value == 1
+    u, w = (size(shape_of(x)) for x in first.inputs)
+    return (first, second) if plain and w < u and first.attributes == second.attributes else None
+
+
+def unturned(x: Any, perm: tuple[int, ...] | None = None) -> Shape | None:
+    """The shape after a Transpose that moves axes of size 1 only; None where it moves more."""
+    shape = shape_of(x)
+    perm = tuple(reversed(range(len(shape)))) if perm is None else perm
+    moved = [k for k in perm if shape[k] != 1]
+    return tuple(shape[k] for k in perm) if moved == sorted(moved) else None
+
+
+def unrepeated(operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Operands before they were expanded, as far as the result keeps its shape."""
+    shape = np.broadcast_shapes(*map(dims, operands))
+    found = list(operands)
+    for k, x in enumerate(operands):
+        node = made_by(x, "Expand")
+        if node is not None:
+            kept = found[k]
+            found[k] = node.inputs[0]
+            if np.broadcast_shapes(*map(dims, found)) != shape:
+                found[k] = kept
+    return tuple(found)
+
+
+def dims(x: Any) -> Shape:
+    """The shape of an operand, which may be a plain number."""
+    return shape_of(x) if hasattr(x, "shape") else ()

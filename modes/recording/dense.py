@@ -10,7 +10,7 @@ import numpy as np
 from ...jacobians import Array, Dag, shape_of, size
 from ...jacobians.symint import Symbols, is_symbolic, same
 from ...ops.graphs import Recorder
-from ..elimination.batch import Batch, layouts
+from ..elimination.samples import Batch, layouts
 from ..model import Model
 from ..tape.trace import Trace, staying, trace
 from .derive import Draft, Names, started

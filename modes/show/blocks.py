@@ -13,8 +13,8 @@ from ...jacobians.text import bytes_text, clipped, joined, time_text
 from ...ops import Step
 from ..elimination.cost import seconds
 from ..elimination.deferred import Deferred
-from ..elimination.graph import Ends
-from ..elimination.planned import collapse_of, plan_of
+from ..elimination.plan import elimination_of, plan_of
+from ..elimination.vertex_elimination import Ends
 from ..explanation import Costs, Row, Stretch
 from ..linearization import Linearization
 from ..tape.active import Slot
@@ -107,9 +107,9 @@ class Change:
 
 def changes(dag: Dag) -> tuple[Change, ...]:
     """The edges that take the products of a DAG, each with the blocks that it replaces."""
-    collapse, plan = collapse_of(dag), plan_of(dag)
+    collapse, plan = elimination_of(dag), plan_of(dag)
     final = collapse.after if plan is None else plan.dag
-    told = {} if plan is None else {(s.start, s.end): s for s in plan.stretches}
+    told = {} if plan is None else {(s.start, s.end): s for s in plan.steps}
     before: dict[int, list[Edge]] = defaultdict(list)
     for edge in dag.edges:
         before[edge.end].append(edge)

@@ -14,7 +14,7 @@ import numpy as np
 from ...jacobians import Jacobian, prod_text, shape_of, size
 from ...jacobians.errors import InputError
 from ..model import TensorSpec
-from ..naming.named import flat_shape
+from ..naming.names import flat_shape
 from ..support.optional import optional
 
 if TYPE_CHECKING:

@@ -23,8 +23,7 @@ from ...jacobians.progress import counting
 from ...jacobians.text import joined
 from ..export import MODES, export
 from ..hessian import hessian
-from ..naming.named import Specs
-from ..naming.names import names_of
+from ..naming.names import Specs, names_of
 from ..primal.guards import GUARDS
 from ..support.save import drafts, save, save_text
 from ..training.lowering import lower_gradients

@@ -23,7 +23,7 @@ from ..curvature.composition import inner, linearized, maker, origin
 from ..curvature.symmetric import Curvature
 from ..elimination.cost import seconds
 from ..elimination.dense import orders
-from ..elimination.planned import collapse_of, eliminated, plan_of
+from ..elimination.plan import eliminated, elimination_of, plan_of
 from ..explanation import Composition, Cut, Explanation, Local, Mathematics, Part, Row, Stretch
 from ..linearization import Linearization
 from ..products.compiled import Compiled
@@ -76,7 +76,7 @@ def choices_of(dag: Dag) -> Iterator[str]:
     if 0 in dag.shape or not dag.edges:
         yield "nothing to decide: no product takes any work"
         return
-    yield f"elimination: {collapse_of(dag)!r}"
+    yield f"elimination: {elimination_of(dag)!r}"
     yield f"multiplying out: {planning(dag)}"
     yield f"toarray(): {matrix(dag)}"
 
@@ -86,9 +86,9 @@ def planning(dag: Dag) -> str:
     plan = plan_of(dag)
     if plan is None:
         return "not considered yet, since J has given few products; J.plan(products=) says how many"
-    if not plan.stretches:
+    if not plan.steps:
         return "nothing, since no stretch would repay it"
-    count = f"{len(plan.stretches)} stretch{'es' * (len(plan.stretches) > 1)}"
+    count = f"{len(plan.steps)} stretch{'es' * (len(plan.steps) > 1)}"
     return f"{count}, which hold {bytes_text(plan.nbytes)}"
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...jacobians import Dag, Jacobian
 from ...jacobians.errors import InputError
-from ..elimination.planned import eliminated
+from ..elimination.plan import eliminated
 from ..hessian import Hessian
 from ..linearization import Linearization
 from . import canvas

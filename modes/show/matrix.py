@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...jacobians import Jacobian, hooks
-from ...jacobians.entries import CHUNK
+from ...jacobians.base import CHUNK
 from ...jacobians.progress import Tick, counting
 from ...jacobians.progress import progress as watched
 from ..estimators.estimate import mean, signs

@@ -29,9 +29,9 @@ from ...jacobians import (
 )
 from ...jacobians.base import DENSE_LIMIT
 from ...jacobians.errors import InputError, LimitError
-from ...jacobians.kron import Eye, Factor
+from ...jacobians.matrices import Eye, Factor
 from ..curvature.symmetric import block_diagonal, undamped
-from ..elimination.batch import Batch, layouts, within
+from ..elimination.samples import Batch, layouts, within
 from ..estimators.estimate import Probed, is_symmetric, probing, square, symmetric
 from ..estimators.exact import column_squares, exact_diagonal
 from ..estimators.low_rank import nystrom

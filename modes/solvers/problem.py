@@ -16,8 +16,7 @@ from ..hessian import Hessian, hessian_of
 from ..linearization import Linearization
 from ..linearize import linearize
 from ..model import Model, TensorSpec
-from ..naming.named import check_named, listed
-from ..naming.names import Names, names_of
+from ..naming.names import Names, check_named, listed, names_of
 from ..primal.evaluate import evaluate
 from ..primal.inputs import check_inputs
 from ..sparse import sparse

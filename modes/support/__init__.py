@@ -1,1 +1,1 @@
-"""Support: limits, locks, what is made once, optional libraries, files written whole."""
+"""Support: limits, locks, lazy values, optional libraries, files written whole."""

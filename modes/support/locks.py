@@ -1,4 +1,4 @@
-"""Lock: for what is worked out once and shared by threads."""
+"""Lock: for values that are computed once and shared by threads."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Lock:
         return Lock, ()
 
     def renew(self) -> None:
-        """An open lock in place of one that a thread held which is not here."""
+        """An open lock, if the thread that held this one does not exist here."""
         held: Any = self._lock
         if not held._is_owned():  # by the thread that forked, which goes on here
             self._lock = RLock()

@@ -1,4 +1,4 @@
-"""Once: what is made when somebody looks at it, and then kept."""
+"""Once: a lazy value, made at the first look and then kept."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 LOOKING = Lock()
-"""Threads that look at something for the first time agree on a lock for it."""
+"""The lock under which threads agree on a lock for a value that they look at first."""
 
 
 class Once(Generic[T]):
     """A value that is made at the first look, by one thread; a pickle holds the value.
 
-    `source` is what it will be made of: None when it is made, so that nothing of that is kept.
+    `source` is what it will be made of: None once it is made, so that the source can be freed.
 
     >>> squares = Once(lambda: [n * n for n in range(3)])
     >>> squares.made, squares.value, squares.made
@@ -43,11 +43,11 @@ class Once(Generic[T]):
 
     @property
     def made(self) -> bool:
-        """Whether somebody has looked."""
+        """Whether the value is there."""
         return self._make is None
 
     def then(self, change: Callable[[T], S]) -> Once[S]:
-        """What a function makes of the value, at the first look as well."""
+        """The result of a function of the value, lazy as well."""
         return Once(lambda: change(self.value), self.source)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -55,7 +55,7 @@ class Once(Generic[T]):
 
 
 def known(value: T) -> Once[T]:
-    """A value that is there."""
+    """A lazy value that is there already."""
     there: Once[T] = Once(lambda: value)
     there._value, there._make = value, None
     return there

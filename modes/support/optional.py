@@ -20,7 +20,7 @@ def optional(module: str, extra: str) -> Any:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise InputError(f"this needs {name}: `pip install 'onnxjac[{extra}]'`") from error
-    except (ImportError, AttributeError) as error:  # it is there, but not for what it stands on
+    except (ImportError, AttributeError) as error:  # installed, but a library that it needs is not
         reason = " ".join(str(error).split())
         raise InputError(
             f"{name} cannot be imported ({reason}): `pip install -U 'onnxjac[{extra}]'`"

@@ -111,13 +111,13 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def data_name(name: str, token: str | None = None) -> str:
-    """The name of a file of data that belongs to a model of that name, and to no other."""
+    """The name of a data file that belongs to the model with this name, and to no other."""
     return f"{name}.{token or token_hex(8)}.data"
 
 
 @contextmanager
 def refusals(path: Target) -> Iterator[None]:
-    """What the system says, in one line."""
+    """Errors of the system as one line."""
     try:
         yield
     except OSError as error:
@@ -126,5 +126,5 @@ def refusals(path: Target) -> Iterator[None]:
 
 
 def tensor_bytes(proto: onnx.ModelProto) -> int:
-    """What the initializers take, which is nearly all of a large model."""
+    """Bytes of the initializers, which are nearly all of a large model."""
     return sum(len(tensor.raw_data) for tensor in proto.graph.initializer)

@@ -18,8 +18,7 @@ from ...jacobians import chosen, common
 from ...jacobians.errors import OnnxJacError
 from ...ops import Step, numbers
 from ..model import Model, TensorSpec
-from ..naming.named import Specs
-from ..naming.names import not_floating
+from ..naming.names import Specs, not_floating
 from ..primal.engines import onnxruntime as ort
 from ..primal.evaluate import evaluate
 from ..primal.finite import finite, tame

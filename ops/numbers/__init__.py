@@ -18,26 +18,16 @@ from ...jacobians.errors import closest
 from ..node import Node, Step
 from ..registry import find
 from . import (  # noqa: F401  (each module enters its kernels into the table)
-    activations,
-    cast,
     constants,
     convolution,
-    deconvolution,
-    deformable,
-    factors,
-    grids,
     indexing,
     layout,
-    losses,
     matmul,
     normalization,
-    norms,
     pointwise,
     pooling,
-    random,
     reductions,
-    resize,
-    scatter,
+    resampling,
     signals,
     strings,
 )

@@ -1,4 +1,4 @@
-"""Tensors that come from shapes and attributes: Shape, Constant, Range, OneHot and others."""
+"""Tensors that come from shapes, attributes and draws, and changes of the element type."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import onnx.numpy_helper
 
 from ...jacobians.arrays import Array
 from .table import ints, kernel
+
+FLOAT8 = {"float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"}
 
 
 @kernel("Shape")
@@ -96,3 +98,42 @@ def one_hot(indices: Array, depth: Any, values: Array, *, axis: int = -1) -> Arr
 def numpy_dtype(onnx_type: int) -> np.dtype:
     """The NumPy dtype of ONNX's number for an element type."""
     return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(onnx_type))
+
+
+@kernel("Cast")
+def cast(x: Array, *, to: int, saturate: int = 1, round_mode: str = "up") -> Array:
+    """The elements in the type `to`; 8-bit floats saturate instead of overflowing."""
+    return converted(x, numpy_dtype(to), bool(saturate), round_mode)
+
+
+@kernel("CastLike")
+def cast_like(x: Array, target: Array, *, saturate: int = 1, round_mode: str = "up") -> Array:
+    """The elements in the type of the target."""
+    return converted(np.asarray(x), target.dtype, bool(saturate), round_mode)
+
+
+def converted(x: Array, dtype: np.dtype, saturate: bool, round_mode: str) -> Array:
+    """The elements in a dtype, as ONNX rounds and saturates them."""
+    if dtype.name in FLOAT8 and saturate:
+        return onnx.numpy_helper.saturate_cast(x, dtype)
+    if dtype.name == "float8_e8m0fnu":
+        return onnx.numpy_helper.to_float8e8m0(x, saturate, round_mode).astype(dtype)
+    if dtype.kind in "OU":
+        return x.astype(np.str_).astype(object)
+    return x.astype(dtype, copy=False)
+
+
+@kernel("BitCast")
+def bit_cast(x: Array, *, to: int) -> Array:
+    """The same bits read as another type of the same width."""
+    return x.view(numpy_dtype(to))
+
+
+@kernel("Multinomial")
+def multinomial(
+    x: Array, *, dtype: int = 6, sample_size: int = 1, seed: float | None = None
+) -> Array:
+    """Classes drawn with probabilities in proportion to exp(x), for every row of x."""
+    rng = np.random.default_rng(None if seed is None else int(seed))
+    noise = rng.gumbel(size=(len(x), sample_size, x.shape[1]))
+    return np.argmax(x[:, None] + noise, axis=2).astype(numpy_dtype(dtype))

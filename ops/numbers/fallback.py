@@ -16,6 +16,9 @@ from onnx.reference import ReferenceEvaluator
 from ...jacobians.errors import UnsupportedOp
 from ..node import remedy
 
+EMPTY = {"value_floats": onnx.AttributeProto.FLOATS, "value_strings": onnx.AttributeProto.STRINGS}
+"""Lists without entries are of integers, but for these attributes of Constant."""
+
 
 def run_reference(
     op_type: str,
@@ -51,10 +54,6 @@ def evaluator(node: bytes, version: int) -> ReferenceEvaluator:
             f"{name} at opset {version} has neither a kernel in onnxjac nor a reference "
             f"implementation in onnx. {remedy(parsed.domain, otherwise)}"
         ) from error
-
-
-EMPTY = {"value_floats": onnx.AttributeProto.FLOATS, "value_strings": onnx.AttributeProto.STRINGS}
-"""Lists without entries are of integers, but for these attributes of Constant."""
 
 
 def proto(name: str, value: Any) -> onnx.AttributeProto:

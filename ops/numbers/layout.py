@@ -1,4 +1,4 @@
-"""What moves elements and computes nothing: shapes, axes, blocks."""
+"""Operators that move elements and compute nothing: shapes, axes, blocks."""
 
 from __future__ import annotations
 
@@ -80,14 +80,18 @@ def split(
 @kernel("Slice")
 def slice_(x: Array, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Array:
     """x[start:end:step] along the axes given, or along the first ones."""
+    return x[tuple(cuts(x.shape, starts, ends, axes, steps))]
+
+
+def cuts(shape: Shape, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> list[slice]:
+    """The slices of every axis: ONNX starts backward ones inside of x, Python before it."""
     starts, ends = ints(starts), ints(ends)
     axes = range(len(starts)) if axes is None else ints(axes)
     steps = (1,) * len(starts) if steps is None else ints(steps)
-    cut = [slice(None)] * x.ndim
+    found = [slice(None)] * len(shape)
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        first = max(start, -x.shape[axis])  # ONNX starts backward slices inside x, Python before it
-        cut[axis] = slice(first, end, step)
-    return x[tuple(cut)]
+        found[axis] = slice(max(start, -shape[axis]), end, step)
+    return found
 
 
 @kernel("Tile")
@@ -110,7 +114,7 @@ def pad(
 
 
 def inner(length: int, width: tuple[int, int]) -> slice:
-    """What negative numbers at the two ends leave of an axis."""
+    """The part of an axis that negative widths at its ends leave."""
     return slice(max(-width[0], 0), length + min(width[1], 0))
 
 

@@ -1,4 +1,4 @@
-"""Products of matrices: MatMul, Gemm, Einsum."""
+"""Products of matrices and determinants: MatMul, Gemm, Einsum, Det."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ...jacobians.arrays import Array
 from .table import is_half, kernel, meeting, single, wide
 
 THIN = 8
-"""Up to so many columns, a stack of right factors is quicker as one tall left factor."""
+"""The most columns with which a stack of right factors is quicker as one tall left factor."""
 TINY = 4096
-"""Below so many elements, the matrices of a stack are quicker copied together than one by one."""
+"""Matrices of a stack with fewer elements are quicker copied together than one by one."""
 SMALL = 256
-"""Below so many elements in all, a sum of products is quicker as a plain loop than through BLAS."""
+"""A sum of products with fewer elements in all is quicker as a plain loop than through BLAS."""
 FEW = 4
-"""Up to so many operands, a loop over small ones is short, and so is a search of all orders."""
+"""The most operands with which a loop over small ones and a search of all orders are short."""
 
 
 @kernel("MatMul")
@@ -95,3 +95,9 @@ def contraction_order(equation: str, *shapes: tuple[int, ...]) -> Any:
     # without room for products on the way, what is left would be one loop over all labels
     way = "optimal" if few else "greedy"
     return np.einsum_path(equation, *operands, optimize=(way, 2**62))[0]
+
+
+@kernel("Det")
+def det(x: Array) -> Array:
+    """The determinant of every matrix."""
+    return np.asarray(np.linalg.det(x), x.dtype)

@@ -1,4 +1,4 @@
-"""Softmax and the normalisations to mean 0 and variance 1."""
+"""Softmax, the normalisations to mean 0 and variance 1 or to norm 1, losses over class labels."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def batch_normalization(
     training_mode: int = 0,
     outputs: int = 1,
 ) -> Any:
-    """(x − μ) / √(σ² + ε) · scale + b per channel; μ and σ² are given, or those of the batch."""
+    """(x − μ) / √(σ² + ε) · scale + b per channel; μ and σ² are given, or taken from the batch."""
     if not training_mode:
         return affine(x, scale, b, mean, var, epsilon)
     axes = (0, *range(2, x.ndim))
@@ -162,3 +162,52 @@ def dropout(
     kept = np.random.default_rng(seed).random(x.shape) >= ratio
     y = (kept * x / (1 - ratio)).astype(x.dtype, copy=False)
     return y if outputs == 1 else (y, kept)
+
+
+@kernel("LpNormalization")
+@wide
+def lp_normalization(x: Array, *, axis: int = -1, p: int = 2) -> Array:
+    """x / ‖x‖ₚ along an axis; 0 where the norm is 0."""
+    norm = np.linalg.norm(x, ord=p, axis=axis, keepdims=True)
+    return x / np.where(norm == 0, 1, norm)
+
+
+@kernel("NegativeLogLikelihoodLoss")
+@wide
+def negative_log_likelihood(
+    log_prob: Array,
+    labels: Array,
+    weights: Array | None = None,
+    *,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
+) -> Array:
+    """−w[label] · log_prob[label]; the mean divides by the sum of the weights."""
+    if weights is not None and weights.ndim != 1:
+        raise ValueError(f"weights of shape {weights.shape} are no vector")
+    counted = np.ones(labels.shape, bool) if ignore_index is None else labels != ignore_index
+    at = np.where(counted, labels, 0)
+    share = counted.astype(log_prob.dtype) if weights is None else np.where(counted, weights[at], 0)
+    loss = -share * np.take_along_axis(log_prob, np.expand_dims(at, 1), 1).squeeze(1)
+    if reduction == "none":
+        return loss
+    return np.sum(loss) / np.sum(share) if reduction == "mean" else np.sum(loss)
+
+
+@kernel("SoftmaxCrossEntropyLoss", counted=True)
+@wide
+def softmax_cross_entropy(
+    scores: Array,
+    labels: Array,
+    weights: Array | None = None,
+    *,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
+    outputs: int = 1,
+) -> Any:
+    """The negative log likelihood of log softmax(scores); then log softmax(scores)."""
+    log_prob = log_softmax(scores, axis=1)
+    loss = negative_log_likelihood(
+        log_prob, labels, weights, ignore_index=ignore_index, reduction=reduction
+    )
+    return loss if outputs == 1 else (loss, log_prob)

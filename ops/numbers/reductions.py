@@ -34,7 +34,7 @@ def fold(ufunc: Any) -> Kernel:
 
 
 def neutral(ufunc: Any, x: Array) -> dict[str, Any]:
-    """What the extrema of nothing start from; NumPy knows it for sums and products only."""
+    """The initial value of extrema over nothing, which NumPy has for sums and products only."""
     extremes = {np.maximum: lowest, np.minimum: highest}
     return {} if x.size or ufunc not in extremes else {"initial": extremes[ufunc](x.dtype)}
 

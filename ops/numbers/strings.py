@@ -19,7 +19,7 @@ TOKEN = re.compile(
 """An escape, a class of characters, the beginning of a group, a count, or one character."""
 
 UNKNOWN = re.compile(r"\(\?(?:[=!(#>]|<[=!]|P=)|\\[1-9]")
-"""What Python matches and RE2 does not: looking ahead and back, references, conditions."""
+"""Patterns of Python that RE2 lacks: looking ahead and back, references, conditions."""
 
 
 @kernel("RegexFullMatch")
@@ -44,7 +44,7 @@ def regex_full_match(x: Array, *, pattern: str | None = None) -> Array:
 
 
 def ways(pattern: str, length: int) -> int:
-    """At most so many ways to match a string are there to be tried, up to some number above `WORK`.
+    """An upper bound of the ways to match a string, cut off at some number above `WORK`.
 
     >>> ways("a+b", 10), ways("(yes|no)?", 10), ways("(a|a)*b", 40) > WORK
     (11, 3, True)
@@ -77,5 +77,5 @@ def most(token: str, length: int) -> int:
 
 
 def repeated(ways: int, turns: int) -> int:
-    """Ways of up to so many turns, each of so many ways."""
+    """The ways of up to `turns` turns, each with its ways."""
     return turns + 1 if ways == 1 else min(ways ** min(turns, 64) + turns, 2 * WORK)

@@ -68,7 +68,7 @@ def wide(function: Kernel) -> Kernel:
 
 
 def meeting(*inputs: Any) -> np.dtype:
-    """The floating type in which inputs meet: half only where all floats are of that half.
+    """The floating type in which inputs meet: a half only where all floats have that type.
 
     >>> meeting(np.ones(2, "f2"), np.arange(3)), meeting(np.ones(2, "f2"), np.ones(2, "f4"))
     (dtype('float16'), dtype('float32'))

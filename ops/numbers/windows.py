@@ -23,7 +23,7 @@ GEOMETRY = ("auto_pad", "ceil_mode", "dilations", "pads", "strides")
 """The attributes that say where windows lie."""
 
 CROPPING = ("output_padding", "output_shape")
-"""What further attributes a ConvTranspose has for that."""
+"""Further attributes of a ConvTranspose that say where windows lie."""
 
 AUTO_PADS = ("", "NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
@@ -175,7 +175,7 @@ def whole(grid: Windows) -> Windows:
 
 
 def is_same(auto_pad: str) -> bool:
-    """Whether padding follows from the sizes; an empty word says NOTSET, as old exporters wrote."""
+    """Whether padding follows from the sizes; old exporters write an empty word for NOTSET."""
     if auto_pad not in AUTO_PADS:
         raise ValueError(f"auto_pad is {auto_pad!r}: it must be one of {', '.join(AUTO_PADS[1:])}")
     return auto_pad.startswith("SAME")

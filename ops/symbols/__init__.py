@@ -14,7 +14,6 @@ read is therefore true where these decisions hold: in an open set around the poi
 
 from .exact import closed_form
 from .number import Number
-from .reading import Symbols
-from .tensor import Tensor
+from .reading import Symbols, Tensor
 
 __all__ = ["Number", "Symbols", "Tensor", "closed_form"]

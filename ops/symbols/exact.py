@@ -1,4 +1,4 @@
-"""What a float stands for: an exact number, of which it is the rounding."""
+"""Exact numbers that floats are roundings of."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ DIGITS = 40
 """Decimal digits of the value at the point."""
 
 MP = MPContext()
-"""Arithmetic with so many digits; mpmath's own context, one for the process, stays as it is."""
+"""Arithmetic with `DIGITS` digits; mpmath's own context, one for the process, is untouched."""
 MP.dps = DIGITS
 
 
 @cache
 def closed_form(number: Any) -> sp.Expr:
-    """What a float stands for: the simplest fraction, or √(p/q πᵏ), of which it is the rounding.
+    """The simplest fraction, or √(p/q πᵏ), that a float is the rounding of.
 
     Attributes have single precision.
 
@@ -47,7 +47,7 @@ def double_form(number: float) -> sp.Expr | None:
 
 
 def decimal(number: float, text: str, digits: int) -> sp.Rational | None:
-    """What the shortest text of a float says, if that is short."""
+    """The fraction that the shortest text of a float says, if the text is short."""
     mantissa = text.partition("e")[0].replace(".", "").replace("-", "").strip("0")
     return sp.Rational(text) if len(mantissa) <= digits else None
 

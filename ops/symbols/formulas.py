@@ -12,6 +12,8 @@ from ..trees import INPUTS, Tree
 OUTPUT = sp.Symbol("Y", real=True)
 ATTRIBUTES = ("alpha", "beta", "gamma", "lambd", "bias")
 
+NAMES: dict[str, Any] = {name: sp.Symbol(name, real=True) for name in (*INPUTS, *ATTRIBUTES)}
+
 
 class sigmoid(sp.Function):
     """1 / (1 + exp(-z)), kept whole so that its derivative is σ(1 - σ), finite everywhere."""
@@ -33,7 +35,6 @@ class softplus(sp.Function):
         return sp.log(1 + sp.exp(self.args[0]))
 
 
-NAMES: dict[str, Any] = {name: sp.Symbol(name, real=True) for name in (*INPUTS, *ATTRIBUTES)}
 NAMES |= {"Y": OUTPUT, "sigmoid": sigmoid, "softplus": softplus}
 
 CALLS: dict[Any, str] = {

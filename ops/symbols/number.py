@@ -19,6 +19,18 @@ SAME = MP.mpf(10) ** -25
 Notes = dict[sp.Expr, None]
 """The decisions that were taken, in order."""
 
+FUNCTIONS: dict[str, tuple[Any, Any]] = {
+    "exp": (sp.exp, MP.exp), "log": (sp.log, MP.log), "sqrt": (sp.sqrt, MP.sqrt),
+    "sin": (sp.sin, MP.sin), "cos": (sp.cos, MP.cos), "tan": (sp.tan, MP.tan),
+    "sinh": (sp.sinh, MP.sinh), "cosh": (sp.cosh, MP.cosh), "tanh": (sp.tanh, MP.tanh),
+    "arcsin": (sp.asin, MP.asin), "arccos": (sp.acos, MP.acos),
+    "arctan": (sp.atan, MP.atan), "arcsinh": (sp.asinh, MP.asinh),
+    "arccosh": (sp.acosh, MP.acosh), "arctanh": (sp.atanh, MP.atanh),
+    "erf": (sp.erf, MP.erf), "reciprocal": (lambda x: 1 / x, lambda x: 1 / x),
+    "square": (lambda x: x**2, lambda x: x**2),
+}  # fmt: skip
+"""The method that a NumPy function calls on an entry -> the function of SymPy, of MP."""
+
 
 class Number:
     """An expression `expr`, worth `at` at the point."""
@@ -164,18 +176,6 @@ class Number:
     def __repr__(self) -> str:
         return str(self.expr)
 
-
-FUNCTIONS: dict[str, tuple[Any, Any]] = {
-    "exp": (sp.exp, MP.exp), "log": (sp.log, MP.log), "sqrt": (sp.sqrt, MP.sqrt),
-    "sin": (sp.sin, MP.sin), "cos": (sp.cos, MP.cos), "tan": (sp.tan, MP.tan),
-    "sinh": (sp.sinh, MP.sinh), "cosh": (sp.cosh, MP.cosh), "tanh": (sp.tanh, MP.tanh),
-    "arcsin": (sp.asin, MP.asin), "arccos": (sp.acos, MP.acos),
-    "arctan": (sp.atan, MP.atan), "arcsinh": (sp.asinh, MP.asinh),
-    "arccosh": (sp.acosh, MP.acosh), "arctanh": (sp.atanh, MP.atanh),
-    "erf": (sp.erf, MP.erf), "reciprocal": (lambda x: 1 / x, lambda x: 1 / x),
-    "square": (lambda x: x**2, lambda x: x**2),
-}  # fmt: skip
-"""The method that a NumPy function calls on an entry -> the function of SymPy, of MP."""
 
 for _name, _pair in FUNCTIONS.items():
     setattr(Number, _name, lambda self, pair=_pair: self.made(*pair))

@@ -87,11 +87,9 @@ def col2im(
 def unique(x: Any, *, axis: int | None = None, sorted: int = 1, outputs: int = 1) -> Any:
     """The entries in order, all of them different at the point."""
     flat = list(x.ravel())
-    return np.array(sorted_once(flat) if sorted else flat, object)
-
-
-def sorted_once(entries: list[Any]) -> list[Any]:
-    return sorted(entries)
+    if sorted:
+        flat.sort()
+    return np.array(flat, object)
 
 
 @kernel("Scatter")

@@ -1,4 +1,4 @@
-"""What the numbers reading computes in a stable way, by its plain formula; and casts."""
+"""Plain formulas for what the numbers reading computes in a stable way; and casts."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def clip(x: Any, low: Any = None, high: Any = None) -> Any:
 
 @kernel("Cast", "CastLike")
 def cast(x: Any, like: Any = None, *, to: Any = None, **_: Any) -> Any:
-    """Floats stay expressions; integers and truth values are those of the point."""
+    """Floats stay expressions; integers and truth values become their values at the point."""
     import onnx
 
     dtype = onnx.helper.tensor_dtype_to_np_dtype(to) if like is None else like.dtype

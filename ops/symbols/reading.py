@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
-from ...jacobians import Array
+from ...jacobians import Array, Op, Shape, reading
 from ...jacobians.errors import UnsupportedOp
+from ..node import AT
 from ..numbers import numbers
 from ..numbers.table import COUNTED
 from ..numbers.table import KERNELS as PLAIN
@@ -20,20 +21,15 @@ from . import (  # noqa: F401  (each enters its kernels into the table)
     placing,
     pointwise,
     recurrent,
-    regions,
-    resize,
-    sampling,
-    signals,
-    vectors,
+    resampling,
 )
 from .exact import closed_form, value_of
 from .number import Number
 from .table import KERNELS, Kernel
-from .tensor import Tensor, each, symbol
 
 
 class Symbols:
-    """One method per ONNX operator: a kernel of its own, or that of the numbers reading.
+    """One method per ONNX operator: a kernel from here, or one of the numbers reading.
 
     NumPy arrays are constants, floats among them exact ones; what integers alone decide is left
     to the numbers reading.
@@ -49,7 +45,7 @@ class Symbols:
 
     @property
     def conditions(self) -> tuple[sp.Expr, ...]:
-        """The decisions taken so far: where they hold, what was read is true."""
+        """The decisions taken so far: the results hold where these conditions hold."""
         return tuple(self.notes)
 
     def call(self, op_type: str, *inputs: Any, **attrs: Any) -> Any:
@@ -63,7 +59,7 @@ class Symbols:
         return tuple(map(self.tensor, made)) if isinstance(made, tuple) else self.tensor(made)
 
     def kernel(self, op_type: str) -> Kernel | None:
-        """What computes an operator over expressions."""
+        """The kernel of an operator over expressions."""
         return KERNELS.get(op_type) or PLAIN.get(op_type)
 
     def run(
@@ -122,3 +118,58 @@ def has_expressions(x: Any) -> bool:
     """Whether an operand is a tensor of expressions, or an array of floats, which become such."""
     floats = isinstance(x, np.ndarray | np.generic) and x.dtype.kind == "f"
     return isinstance(x, Tensor) or floats
+
+
+class Tensor:
+    """Entries that are expressions; to rules and operators an array of float64."""
+
+    dtype = np.dtype(np.float64)
+    const_value = None
+
+    def __init__(self, entries: np.ndarray, op: Op) -> None:
+        self.entries, self.op = entries, op
+
+    @property
+    def shape(self) -> Shape:
+        return self.entries.shape
+
+    @property
+    def meta(self) -> dict[str, np.ndarray]:
+        """The numbers at the point, as `Node.number` asks for them."""
+        return {AT: self.values}
+
+    @property
+    def exprs(self) -> np.ndarray:
+        """The expressions alone, as an object array."""
+        return each(lambda number: number.expr, self.entries)
+
+    @property
+    def values(self) -> np.ndarray:
+        """The numbers at the point, in double precision."""
+        return self.entries.astype(np.float64)
+
+    def __repr__(self) -> str:
+        return str(self.entries.tolist())
+
+
+def each(function: Any, entries: np.ndarray) -> np.ndarray:
+    """An object array of the function's results."""
+    made = np.empty(entries.shape, object)
+    for place, entry in np.ndenumerate(entries):
+        made[place] = function(entry)
+    return made
+
+
+def symbol(name: str, place: tuple[int, ...], **assumptions: Any) -> sp.Symbol:
+    """The entry of a tensor at a place.
+
+    >>> symbol("x", (1, 2)), symbol("x", ())
+    (x_12, x)
+    """
+    index = ("," if any(k > 9 for k in place) else "").join(map(str, place))
+    return sp.Symbol(f"{name}_{index}" if place else name, real=True, **assumptions)
+
+
+@reading.register(Tensor)
+def _reading(tensor: Tensor) -> Op:
+    return tensor.op

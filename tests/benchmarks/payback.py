@@ -18,10 +18,8 @@ import numpy as np
 
 import onnxjac as oj
 from onnxjac.jacobians import Dag
-from onnxjac.modes.elimination.plan import REPAID
-from onnxjac.modes.elimination.planned import eliminated, planned
-from onnxjac.modes.products.compiled import Compiled
-from onnxjac.modes.products.repayment import Repayment, measured
+from onnxjac.modes.elimination.plan import REPAID, eliminated, planned
+from onnxjac.modes.products.compiled import BreakEven, Compiled, measured
 
 from .table import markdown, ms, number, verdict
 from .workloads import Workload, find
@@ -35,7 +33,7 @@ TRIES = 3
 HEAD = ("work", "preparation", "takes ms", "product before ms", "after ms", "pays after", "met")
 
 
-def stages(workload: Workload) -> Iterator[tuple[str, Repayment | None]]:
+def stages(workload: Workload) -> Iterator[tuple[str, BreakEven | None]]:
     """What each preparation of J takes and saves; None where it is declined."""
     dags = linearized(workload)
     plain = dags[-1]
@@ -66,12 +64,12 @@ def timed(prepare: Callable[[Dag], Any], dags: list[Dag]) -> tuple[Any, float]:
     return made, min(seconds)
 
 
-def repayment(spent: float, after: Any, before: Any, v: np.ndarray) -> Repayment:
+def repayment(spent: float, after: Any, before: Any, v: np.ndarray) -> BreakEven:
     """The seconds that were spent, beside those of a product after and before."""
     return measured(spent, *(partial(J.__matmul__, v) for J in (after, before)))
 
 
-def row(name: str, stage: str, found: Repayment | None) -> tuple[str, ...]:
+def row(name: str, stage: str, found: BreakEven | None) -> tuple[str, ...]:
     """A line of the table."""
     if found is None:
         return (name, stage, "", "", "", "declined", verdict(True))

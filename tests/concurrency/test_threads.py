@@ -10,7 +10,7 @@ import onnxjac as oj
 from concurrency.workers import KINDS, THREADS, TIMES, jacobian, near, products, together
 from data.regressions import LABELS, W, X, softmax_hessian, softmax_regression
 from faults.models import CNN, MLP, point_of
-from onnxjac.modes.elimination import planned
+from onnxjac.modes.elimination import plan
 from onnxjac.modes.primal.engines import onnxruntime as ort
 from onnxjac.modes.primal.engines.onnxruntime import KEPT_SESSIONS
 from onnxjac.modes.sparse import plans
@@ -47,16 +47,16 @@ def test_products(expected, kind):
 
 def test_what_is_eliminated_is_eliminated_once(monkeypatch):
     """The others wait for the first one instead of working out the same."""
-    made, collapse = [], planned.collapse
+    made, eliminate = [], plan.eliminate
 
     def slowly(dag):
         made.append(dag)
         time.sleep(0.02)
-        return collapse(dag)
+        return eliminate(dag)
 
-    monkeypatch.setattr(planned, "collapse", slowly)
+    monkeypatch.setattr(plan, "eliminate", slowly)
     J = jacobian()
-    found = together(lambda k: planned.eliminated(J.dag.T if k % 2 else J.dag))
+    found = together(lambda k: plan.eliminated(J.dag.T if k % 2 else J.dag))
     assert len(made) == 1
     assert len(set(map(id, found))) == 2
 

@@ -22,11 +22,10 @@ from onnxjac.jacobians import (
     Take,
     size,
 )
-from onnxjac.jacobians.correlation import meetings
+from onnxjac.jacobians.convolution import meetings
 from onnxjac.jacobians.products import factors_of
-from onnxjac.modes.elimination.correlations import correlations
-from onnxjac.modes.elimination.patches import with_patches
-from onnxjac.modes.elimination.planned import eliminated
+from onnxjac.modes.elimination.patches import correlations, with_patches
+from onnxjac.modes.elimination.plan import eliminated
 
 from ..jacobians.convolutions import geometry
 
@@ -75,8 +74,8 @@ def test_a_recorded_correlation_keeps_the_patches_of_the_cotangent(g, monkeypatc
         isinstance(factor, (Take, Convolution)) for factor in factors_of(operator)
     ))  # fmt: skip
     dag = recorded(g, RNG.standard_normal(g.u))
-    found, stretches = with_patches(dag, 100, 2**30)
-    assert len(stretches) == 2
+    found, steps = with_patches(dag, 100, 2**30)
+    assert len(steps) == 2
     assert not any(isinstance(f, Take) for e in found.edges for f in factors_of(e.operator))
     assert_allclose(found.toarray(), dag.toarray(), rtol=1e-12, atol=1e-12)
     assert_allclose(found.T.toarray(), dag.T.toarray(), rtol=1e-12, atol=1e-12)

@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.testing import assert_allclose
 
-from onnxjac.modes.elimination import sweep
+from onnxjac.modes.elimination import adjoints
 from onnxjac.modes.elimination.adjoints import Way
-from onnxjac.modes.elimination.plan import REPAID, multiplied_out, plan
+from onnxjac.modes.elimination.plan import REPAID, plan
 
 from .chains import cnn, perceptron
 
@@ -20,15 +20,15 @@ def after(dag, planned, rows):
 def test_what_pays_late_is_left_for_many_products():
     """40 outputs of each sample take as long as 40 products."""
     dag = perceptron((40, 512, 512, 40), batch=64, weights=False)
-    planned = multiplied_out(dag, products=1000, memory=ROOM)
+    planned = plan(dag, products=1000, memory=ROOM).dag
     assert REPAID < after(dag, planned, rows=40) < 100
-    assert not plan(dag, products=30, memory=ROOM).stretches
-    assert not plan(dag, products=100, memory=ROOM).stretches
+    assert not plan(dag, products=30, memory=ROOM).steps
+    assert not plan(dag, products=100, memory=ROOM).steps
 
 
 def test_what_pays_early_is_done_for_thirty():
     dag = perceptron((40, 512, 512, 10), batch=64, weights=False)
-    planned = multiplied_out(dag, products=REPAID, memory=ROOM)
+    planned = plan(dag, products=REPAID, memory=ROOM).dag
     assert after(dag, planned, rows=10) < REPAID
 
 
@@ -36,20 +36,21 @@ def test_no_operator_is_tried_where_not_even_a_free_one_would_pay(monkeypatch):
     tried, hollow = [], Way.hollow
     monkeypatch.setattr(Way, "hollow", lambda way: tried.append(way) or hollow(way))
     wide = perceptron((64, 64, 64, 64), batch=64)
-    assert not plan(wide, products=1, memory=ROOM).stretches
+    assert not plan(wide, products=1, memory=ROOM).steps
     assert not tried
     plan(wide, products=10**6, memory=ROOM)
     assert tried
 
 
 def test_sweeps_of_equally_many_rows_share_a_program(monkeypatch):
-    recorded, record, network = [], sweep.record, cnn(4)
-    monkeypatch.setattr(sweep, "repays", lambda part, rows: True)
-    monkeypatch.setattr(sweep, "record", lambda J, lead: recorded.append(lead) or record(J, lead))
+    recorded, record, network = [], adjoints.record, cnn(4)
+    noted = lambda J, lead: recorded.append(lead) or record(J, lead)  # noqa: E731
+    monkeypatch.setattr(adjoints, "repays", lambda part, rows: True)
+    monkeypatch.setattr(adjoints, "record", noted)
     (sink,), rng = network.sinks, np.random.default_rng(0)
     for rows in (3, 3, 2):
         seeds = rng.standard_normal((rows, *network.out_shape))
-        found = sweep.adjoints(network, sink, seeds, ROOM)
+        found = adjoints.adjoints(network, sink, seeds, ROOM)
         joined = np.hstack([found[source].reshape(rows, -1) for source in network.sources])
         assert_allclose(joined, seeds.reshape(rows, -1) @ network.toarray(), rtol=1e-9, atol=1e-9)
     assert recorded == [(3,), (2,)]

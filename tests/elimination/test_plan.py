@@ -23,7 +23,7 @@ from onnxjac.jacobians import (
 )
 from onnxjac.jacobians.products import factors_of
 from onnxjac.modes.elimination.cost import seconds
-from onnxjac.modes.elimination.plan import multiplied_out, plan
+from onnxjac.modes.elimination.plan import plan
 from onnxjac.ops.numbers import numbers
 
 from ..networks.test_networks import MODELS, below, loaded
@@ -49,7 +49,7 @@ def kinds(dag: Dag) -> set[type]:
 @pytest.mark.parametrize("seed", range(24))
 def test_random_dags_keep_their_matrix(seed):
     dag = random_dag(seed)
-    planned = multiplied_out(dag, products=MANY, memory=ROOM)
+    planned = plan(dag, products=MANY, memory=ROOM).dag
     assert_allclose(planned.toarray(), dag.toarray(), rtol=1e-9, atol=1e-9)
     assert seconds(planned) <= seconds(dag)
 
@@ -59,7 +59,7 @@ def test_ends_above_one_another(seed):
     """What an end gets is not counted twice, nor lost where a direct edge would lead past it."""
     dag = random_ends(seed)
     for products in (30, 1000, MANY):
-        planned = multiplied_out(dag, products=products, memory=ROOM)
+        planned = plan(dag, products=products, memory=ROOM).dag
         for found, expected in ((planned, dag), (planned.T, dag.T)):
             V = np.eye(dag.shape[1] if expected is dag else dag.shape[0])
             product = expected._apply(numbers, V)
@@ -101,7 +101,7 @@ def differences(model, x, step=1e-5):
 
 def test_most_random_dags_are_changed():
     plans = [plan(random_dag(seed), products=MANY, memory=ROOM) for seed in range(24)]
-    assert sum(bool(p.stretches) for p in plans) > 16
+    assert sum(bool(p.steps) for p in plans) > 16
 
 
 @pytest.mark.parametrize("file", MODELS)
@@ -111,13 +111,13 @@ def test_networks_keep_their_products(file):
         if wrt is None and not any(s.dtype.kind == "f" for s in model.inputs.values()):
             continue
         dag = linearize(model, point, wrt=wrt, engine="numpy").dag
-        assert_same(multiplied_out(dag, products=MANY, memory=ROOM), dag)
+        assert_same(plan(dag, products=MANY, memory=ROOM).dag, dag)
 
 
 def test_an_mlp_contracts_with_kept_adjoints():
     """W₁ → z₁ → y: what follows z₁ is one block for every sample; weights stay as they are."""
     dag = perceptron((60, 64, 64, 5), batch=64)
-    planned = multiplied_out(dag, products=MANY, memory=ROOM)
+    planned = plan(dag, products=MANY, memory=ROOM).dag
     direct = [e for e in planned.edges if BlockDiagonal in map(type, factors_of(e.operator))]
     assert any(e.end in dag.sinks and e.operator.out_shape == (64, 5) for e in direct)
     assert any(isinstance(e.operator, Kron) and e.start in dag.sources for e in planned.edges)
@@ -127,7 +127,7 @@ def test_an_mlp_contracts_with_kept_adjoints():
 
 def test_an_input_jacobian_is_one_block_for_every_sample():
     dag = perceptron((60, 64, 64, 5), batch=32, weights=False)
-    planned = multiplied_out(dag, products=MANY, memory=ROOM)
+    planned = plan(dag, products=MANY, memory=ROOM).dag
     (edge,) = planned.edges
     (blocks,) = [f.blocks for f in factors_of(edge.operator) if isinstance(f, BlockDiagonal)]
     assert blocks.shape == (32, 5, 60)
@@ -138,7 +138,7 @@ def test_an_input_jacobian_is_one_block_for_every_sample():
 def test_with_less_memory_rows_are_swept_in_turn():
     """The blocks take 38 kB, a row in the sweep some 0.2 MB."""
     dag = perceptron((60, 64, 64, 5), batch=32, weights=False)
-    planned = multiplied_out(dag, products=MANY, memory=6 * 10**5)
+    planned = plan(dag, products=MANY, memory=6 * 10**5).dag
     (edge,) = planned.edges
     (blocks,) = [f.blocks for f in factors_of(edge.operator) if isinstance(f, BlockDiagonal)]
     assert blocks.flags.c_contiguous
@@ -147,7 +147,7 @@ def test_with_less_memory_rows_are_swept_in_turn():
 
 def test_narrow_inputs_are_multiplied_out_from_their_side():
     dag = perceptron((3, 64, 64, 40), batch=32, weights=False)
-    planned = multiplied_out(dag, products=MANY, memory=ROOM)
+    planned = plan(dag, products=MANY, memory=ROOM).dag
     assert len(planned.edges) == 1
     assert BlockDiagonal in kinds(planned)
     assert_same(planned, dag)
@@ -160,14 +160,14 @@ def test_a_narrow_middle():
     edges = [Edge(i, i + 1, Dense(rng.standard_normal((m, n))))
              for i, (n, m) in enumerate(pairwise(sizes))]  # fmt: skip
     dag = Dag(tuple((n,) for n in sizes), edges, (0,), (4,), np.dtype(float))
-    planned = multiplied_out(dag, products=MANY, memory=ROOM)
+    planned = plan(dag, products=MANY, memory=ROOM).dag
     assert sum(size(e.operator.shape) for e in planned.edges) <= 2 * 6 * 1000 + 36
     assert_same(planned, dag)
 
 
 def test_a_cnn_finds_blocks_and_gathers_patches():
     dag = cnn(batch=4)
-    planned = multiplied_out(dag, products=MANY, memory=ROOM)
+    planned = plan(dag, products=MANY, memory=ROOM).dag
     assert {BlockDiagonal, Dense} & kinds(planned)
     assert_same(planned, dag)
     kernels = [f for e in planned.edges for f in factors_of(e.operator)
@@ -178,7 +178,7 @@ def test_a_cnn_finds_blocks_and_gathers_patches():
 def test_a_small_kernel_of_many_images_is_multiplied_out_for_a_hundred_products():
     """144 weights, 640 outputs: one dense matrix takes the place of the convolution."""
     dag = cnn(batch=64, channels=(1, 16), side=20, classes=10)
-    planned = multiplied_out(dag, products=100, memory=ROOM)
+    planned = plan(dag, products=100, memory=ROOM).dag
     (edge,) = planned.edges
     assert (edge.start, edge.end) == (*dag.sources, *dag.sinks)
     assert Convolution not in kinds(planned)
@@ -188,7 +188,7 @@ def test_a_small_kernel_of_many_images_is_multiplied_out_for_a_hundred_products(
 def test_without_many_products_nothing_is_done():
     dag = perceptron((60, 64, 64, 5), batch=64)
     found = plan(dag, products=1, memory=ROOM)
-    assert not found.stretches
+    assert not found.steps
     assert [e.operator for e in found.dag.edges] == [e.operator for e in dag.edges]
 
 
@@ -209,18 +209,18 @@ def test_memory_is_never_exceeded(make, memory):
 
 def test_more_memory_is_never_slower():
     dag = cnn(4)
-    costs = [seconds(multiplied_out(dag, products=MANY, memory=m)) for m in (0, 10**6, 10**9)]
+    costs = [seconds(plan(dag, products=MANY, memory=m).dag) for m in (0, 10**6, 10**9)]
     assert costs == sorted(costs, reverse=True)
     assert costs[0] > costs[-1]
 
 
 def test_what_was_done_is_said():
     found = plan(perceptron((60, 64, 64, 5), batch=64), products=MANY, memory=ROOM)
-    assert found.stretches
-    for stretch in found.stretches:
-        assert stretch.after < stretch.before
-        assert f"{stretch.start} → {stretch.end}: " in str(stretch)
-    assert found.nbytes == sum(stretch.nbytes for stretch in found.stretches)
+    assert found.steps
+    for step in found.steps:
+        assert step.after < step.before
+        assert f"{step.start} → {step.end}: " in str(step)
+    assert found.nbytes == sum(step.nbytes for step in found.steps)
 
 
 def test_a_chain_of_thousands_is_planned_in_seconds():
@@ -228,7 +228,7 @@ def test_a_chain_of_thousands_is_planned_in_seconds():
     edges = [Edge(i, i + 1, d) for i in range(5000)]
     dag = Dag(((8,),) * 5001, edges, (0,), (5000,), np.dtype(float))
     start = process_time()
-    planned = multiplied_out(dag, products=MANY, memory=ROOM)
+    planned = plan(dag, products=MANY, memory=ROOM).dag
     assert process_time() - start < 10
     assert len(planned.edges) == 1
     assert_same(planned, dag)

@@ -5,8 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from onnxjac.jacobians import Diagonal, Eye, Outer, Permutation, Take, broadcast, implicit_kron
-from onnxjac.modes.elimination.batch import Batch, acts_per_sample
-from onnxjac.modes.elimination.sampled import mixing
+from onnxjac.modes.elimination.samples import Batch, acts_per_sample, mixing
 
 from ..jacobians.examples import EXAMPLES, Draw
 

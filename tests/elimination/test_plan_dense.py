@@ -8,8 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from onnxjac import linearize
 from onnxjac.jacobians import Dag, Dense, Edge, Eye, Jacobian, Reshape, implicit_kron
-from onnxjac.modes.elimination.bracket import bracketed
-from onnxjac.modes.elimination.dense import dense, orders
+from onnxjac.modes.elimination.dense import chain_order, dense, orders
 
 from ..jacobians.examples import EXAMPLES, Draw
 from ..networks.test_networks import MODELS, below, loaded
@@ -125,8 +124,8 @@ def test_rows_of_all_samples_at_once(dag):
 
 
 def test_no_matrix_on_the_way_is_larger_than_the_limit():
-    assert bracketed((10, 1000, 10), (1, 1), (False,) * 2, limit=100) is None
-    assert bracketed((10, 1000, 10), (1, 1), (False,) * 2, limit=10**4) is not None
+    assert chain_order((10, 1000, 10), (1, 1), (False,) * 2, limit=100) is None
+    assert chain_order((10, 1000, 10), (1, 1), (False,) * 2, limit=10**4) is not None
 
 
 def test_the_classical_matrix_chain():
@@ -135,7 +134,7 @@ def test_the_classical_matrix_chain():
     for _ in range(10):
         sizes = rng.integers(1, 50, 6).tolist()
         flops = [2 * n * m for n, m in pairwise(sizes)]
-        assert bracketed(tuple(sizes), tuple(flops), (True,) * 5).flops == least(sizes, 0, 5)
+        assert chain_order(tuple(sizes), tuple(flops), (True,) * 5).flops == least(sizes, 0, 5)
 
 
 def least(sizes, i, j):

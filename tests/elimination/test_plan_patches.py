@@ -48,11 +48,11 @@ def test_a_wide_output_has_its_patches_gathered():
     g = Geometry((4, 8, 16, 16), (8, 8, 3, 3), (4, 8, 16, 16), (1, 1), (1, 1), (1, 1, 1, 1), 1)
     dag = Dag((g.w, g.u), [Edge(0, 1, kernel_map(g))], (0,), (1,), FLOAT)
     found = plan(dag, products=100, memory=2**26)
-    (stretch,), (edge,) = found.stretches, found.dag.edges
-    assert "patches" in str(stretch)
+    (step,), (edge,) = found.steps, found.dag.edges
+    assert "patches" in str(step)
     assert any(isinstance(factor, Kron) for factor in factors_of(edge.operator))
-    assert stretch.nbytes == 4 * 256 * 72 * 8
-    assert not plan(dag, products=100, memory=stretch.nbytes - 1).stretches
+    assert step.nbytes == 4 * 256 * 72 * 8
+    assert not plan(dag, products=100, memory=step.nbytes - 1).steps
 
 
 def test_an_operator_and_its_transpose_share_their_patches():

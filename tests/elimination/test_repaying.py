@@ -7,11 +7,11 @@ import pytest
 from numpy.testing import assert_allclose
 
 from onnxjac.jacobians import Dag, Dense, Diagonal, Edge
-from onnxjac.modes.elimination import adaptive, dense, planned, sweep
+from onnxjac.modes.elimination import adaptive, adjoints, dense
+from onnxjac.modes.elimination import plan as planning
 from onnxjac.modes.elimination.adaptive import Adaptive
-from onnxjac.modes.elimination.cost import COLLAPSING, DECIDING, SAVED
-from onnxjac.modes.elimination.plan import REPAID, TRUSTED, plan
-from onnxjac.modes.elimination.planned import COLLAPSE, seconds_of
+from onnxjac.modes.elimination.cost import DECIDING, ELIMINATING, SAVED
+from onnxjac.modes.elimination.plan import ELIMINATED, REPAID, TRUSTED, plan, seconds_of
 
 from .chains import cnn, perceptron
 
@@ -28,29 +28,29 @@ def small(depth=6):
 def test_a_small_dag_is_not_eliminated_for_one_product():
     dag = small()
     J, v = Adaptive(dag), np.ones(3)
-    repaid = int(COLLAPSING * len(dag.edges) / seconds_of(dag)) + 1
+    repaid = int(ELIMINATING * len(dag.edges) / seconds_of(dag)) + 1
     assert repaid > 2
     for count in range(1, repaid + 2):
         assert_allclose(J @ v, np.arange(1.0, 4) ** 6)
-        assert (COLLAPSE in dag.known) == (count >= repaid)
+        assert (ELIMINATED in dag.known) == (count >= repaid)
 
 
 def test_a_large_dag_is_eliminated_at_once():
     dag = perceptron((256, 256, 5), batch=512)
     Adaptive(dag) @ np.ones(dag.shape[1])
-    assert COLLAPSE in dag.known
+    assert ELIMINATED in dag.known
 
 
 def test_nothing_is_decided_that_the_products_do_not_repay(monkeypatch):
     asked, dag = [], small()
     noted = lambda dag, **options: asked.append(dag) or plan(dag, **options)  # noqa: E731
-    monkeypatch.setattr(planned, "plan", noted)
-    after = planned.eliminated(dag)
+    monkeypatch.setattr(planning, "plan", noted)
+    after = planning.eliminated(dag)
     needed = int(DECIDING * len(after.edges) / (SAVED * seconds_of(after))) + 1
     assert needed > REPAID  # from there on one in ten counts
-    planned.planned(dag, TRUSTED * needed - 1)
+    planning.planned(dag, TRUSTED * needed - 1)
     assert not asked
-    planned.planned(dag, TRUSTED * needed)
+    planning.planned(dag, TRUSTED * needed)
     assert len(asked) == 1
 
 
@@ -73,21 +73,21 @@ def test_a_sweep_by_an_engine_gives_the_same(monkeypatch, network):
     runs = by_engines(monkeypatch)
     found = plan(network, products=10**6, memory=ROOM)
     assert runs
-    assert len(found.stretches) == len(plain.stretches) > 0
+    assert len(found.steps) == len(plain.steps) > 0
     v = np.random.default_rng(0).standard_normal((network.shape[1], 2))
     assert_allclose(found.dag @ v, plain.dag @ v, rtol=1e-9, atol=1e-9)
 
 
 def by_engines(monkeypatch):
     """Every sweep that fits is run by an engine; the rows of each are noted."""
-    runs, by_engine = [], sweep.by_engine
+    runs, by_engine = [], adjoints.by_engine
 
     def counting(part, seeds):
         runs.append(len(seeds))
         return by_engine(part, seeds)
 
-    monkeypatch.setattr(sweep, "by_engine", counting)
-    monkeypatch.setattr(sweep, "repays", lambda part, rows: True)
+    monkeypatch.setattr(adjoints, "by_engine", counting)
+    monkeypatch.setattr(adjoints, "repays", lambda part, rows: True)
     return runs
 
 

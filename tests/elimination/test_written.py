@@ -6,7 +6,8 @@ from numpy.testing import assert_allclose
 
 from onnxjac.jacobians import Kron, size
 from onnxjac.jacobians.products import factors_of
-from onnxjac.modes.elimination.collapse import collapse, collapsed
+from onnxjac.modes.elimination.plan import eliminated
+from onnxjac.modes.elimination.vertex_elimination import eliminate
 
 from .meter import metered
 from .written import WRITTEN, linearized
@@ -25,7 +26,7 @@ def both(name):
 def test_no_more_passes_and_bytes_than_by_hand(name):
     written, fused, full = both(name)
     by_hand = metered(fused, full)
-    for dag in (collapsed(written), collapsed(fused)):
+    for dag in (eliminated(written), eliminated(fused)):
         found = metered(dag, full)
         assert found.passes <= by_hand.passes
         assert found.nbytes <= by_hand.nbytes
@@ -38,7 +39,7 @@ def test_they_are_the_same_matrix(name):
     written, fused, _ = both(name)
     rng = np.random.default_rng(1)
     V, U = rng.standard_normal((written.shape[1], 3)), rng.standard_normal((written.shape[0], 3))
-    for dag in (collapsed(written), collapsed(fused)):
+    for dag in (eliminated(written), eliminated(fused)):
         assert_allclose(dag @ V, fused @ V, rtol=1e-6, atol=1e-6)
         assert_allclose(dag @ V, written @ V, rtol=1e-6, atol=1e-6)
         assert_allclose(dag.T @ U, written.T @ U, rtol=1e-6, atol=1e-6)
@@ -47,14 +48,14 @@ def test_they_are_the_same_matrix(name):
 @pytest.mark.parametrize("name", ["Gelu", "tanh Gelu", "SiLU", "BatchNormalization"])
 def test_what_acts_entry_by_entry_is_one_diagonal(name):
     written, _, full = both(name)
-    (edge,) = collapsed(written).edges
+    (edge,) = eliminated(written).edges
     assert repr(edge.operator).startswith("diag")
-    assert metered(collapsed(written), full).calls == ["Mul"]
+    assert metered(eliminated(written), full).calls == ["Mul"]
 
 
 def test_attention_keeps_its_structure():
     written, _, _ = both("attention")
-    matrices = [kron_shapes(dag) for dag in (written, collapsed(written))]
+    matrices = [kron_shapes(dag) for dag in (written, eliminated(written))]
     assert matrices[0] == matrices[1]
     assert len(matrices[0]) == 7
 
@@ -67,7 +68,7 @@ def kron_shapes(dag):
 
 def test_what_was_done_can_be_told():
     written, _, _ = both("LayerNormalization")
-    done = collapse(written)
+    done = eliminate(written)
     assert done.vertices == (10, 2)
     assert done.seconds[1] < done.seconds[0] / 1.5
     ((ends, inside),) = done.inside.items()

@@ -16,7 +16,7 @@ import onnxjac as oj
 from elimination.meter import Meter
 from endurance.models import diamonds, heavy, long_model
 from faults.models import CNN, MLP, point_of
-from onnxjac.modes.elimination.planned import eliminated
+from onnxjac.modes.elimination.plan import eliminated
 
 KINDS = {
     "lazy": lambda J: J,

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from onnxjac.jacobians.block import Block
-from onnxjac.jacobians.dense import Dense
-from onnxjac.jacobians.diagonal import Diagonal
+from onnxjac.jacobians.dag import Block
+from onnxjac.jacobians.elementwise import Diagonal
+from onnxjac.jacobians.matrices import Dense
 from onnxjac.jacobians.text import joined
 
 

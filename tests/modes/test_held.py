@@ -11,7 +11,7 @@ import onnxjac as oj
 from benchmarks.workloads import find, sequences
 from benchmarks.workloads.model import OUTPUT, model_of
 from onnxjac.jacobians.arrays import buffer_of
-from onnxjac.modes.elimination.planned import eliminated
+from onnxjac.modes.elimination.plan import eliminated
 
 TAKEN = {"mlp": 128, "lenet": 8, "transformer": 1}
 """workload -> samples of its input that are taken."""

@@ -11,7 +11,7 @@ import pytest
 
 import onnxjac as oj
 from house import ROOT
-from onnxjac.jacobians import Dense, entries, progress
+from onnxjac.jacobians import Dense, base, progress
 from onnxjac.jacobians.progress import chunks, counted, counting
 from onnxjac.modes.data.batches import batches_of
 
@@ -48,7 +48,7 @@ def narrow(monkeypatch):
     """Few columns at a time, so that a small matrix has several chunks."""
     from onnxjac.modes.elimination import dense
 
-    for module in (entries, dense):
+    for module in (base, dense):
         monkeypatch.setattr(module, "CHUNK", 1000)
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxjac.ops.numbers import convolution, deconvolution, matmul
+from onnxjac.ops.numbers import convolution, matmul
 from onnxjac.ops.numbers import numbers as op
 from onnxjac.ops.numbers.table import KERNELS
 
@@ -99,7 +99,6 @@ def test_kernels_are_taken_apart_where_patches_of_a_row_would_be_too_large(monke
     whole = op.Conv(x, w, **steps)
     back = op.ConvTranspose(whole, w, **steps)
     monkeypatch.setattr(convolution, "MOST", 8)
-    monkeypatch.setattr(deconvolution, "MOST", 8)
     np.testing.assert_allclose(op.Conv(x, w, **steps), whole, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(op.ConvTranspose(whole, w, **steps), back, rtol=1e-12, atol=1e-12)
 

@@ -15,10 +15,10 @@ from onnxjac.ops.numbers import numbers
 from onnxjac.ops.rules.activations import PARAMETERS
 from onnxjac.ops.symbols import Symbols
 from onnxjac.ops.symbols.classical import feature_vectorizer
+from onnxjac.ops.symbols.linear import mirrored
 from onnxjac.ops.symbols.number import FUNCTIONS, Number
 from onnxjac.ops.symbols.pointwise import FORMULAS
 from onnxjac.ops.symbols.recurrent import DEFAULTS, clipped
-from onnxjac.ops.symbols.signals import mirrored
 from onnxjac.ops.symbols.table import KERNELS
 
 from .test_defaults import default, equal

@@ -46,7 +46,7 @@ def test_products_of_random_models(seed, dtype):
     for products in (10, 1000, 10**5):
         assert_agrees(J.plan(products=products), matrix, f"planned for {products}")
     assert_agrees(J.compile("numpy", products=10**5), matrix, "planned and compiled")
-    found = [None, *(name for name in engines.MODULES if is_there(name))]
+    found = [None, *(name for name in engines.ENGINES if is_there(name))]
     for engine in found if seed % 8 == 0 else (None, "numpy"):
         assert_agrees(J.compile(engine), matrix, f"compiled for {engine}")
     J @ np.zeros((J.shape[1], 2500), dtype)
@@ -65,4 +65,4 @@ def is_there(engine):
 def test_random_models_are_planned():
     """Most of the DAGs that are compared above do get direct edges."""
     plans = [plan(drawn(seed, "float64")[0].dag, products=10**5) for seed in range(20)]
-    assert sum(bool(found.stretches) for found in plans) > 10
+    assert sum(bool(found.steps) for found in plans) > 10

@@ -17,9 +17,8 @@ from onnxjac.jacobians import (
 )
 from onnxjac.modes.primal.engines.onnxruntime import EngineError
 from onnxjac.modes.products.compiled import KEPT, Compiled
-from onnxjac.modes.products.ends import inputs_of, outputs_of
-from onnxjac.modes.products.engines import compile_by
-from onnxjac.modes.products.light import kernels_of
+from onnxjac.modes.products.engines import compile_by, kernels_of
+from onnxjac.modes.products.onnxruntime import inputs_of, outputs_of
 from onnxjac.modes.products.record import record
 
 from ..jacobians.convolutions import GEOMETRIES, convolution

@@ -8,7 +8,7 @@ from onnx import numpy_helper, parser
 import onnxjac as oj
 from onnxjac.jacobians import BlockDiagonal, Convolution, Dense, Geometry
 from onnxjac.modes.products.compiled import Compiled
-from onnxjac.modes.products.light import FEW, SMALL, light, multiplications
+from onnxjac.modes.products.engines import FEW, SMALL, light, multiplications
 from onnxjac.modes.products.onnxruntime import compile as session
 from onnxjac.modes.products.record import record
 

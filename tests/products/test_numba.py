@@ -29,7 +29,7 @@ from onnxjac.ops.numbers import numbers
 from ..jacobians.examples import EXAMPLES, Draw
 
 numba = pytest.importorskip("numba")
-from onnxjac.modes.products.numba import compile, kernels, source  # noqa: E402
+from onnxjac.modes.products.numba import compile, kernels, loops  # noqa: E402
 
 
 def stencil(draw, n=6, m=7):
@@ -125,7 +125,7 @@ def test_without_numba_the_error_names_the_extra(monkeypatch):
 
 
 def test_too_many_frames_are_kept_out_of_the_loop(monkeypatch):
-    monkeypatch.setattr(source, "PIECES", 4)
+    monkeypatch.setattr(loops, "PIECES", 4)
     J = stencil(Draw(8))
     run, v = compile(record(J)), Draw(9).normal(*J.in_shape)
     assert len(run.instructions) > 1

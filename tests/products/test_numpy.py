@@ -28,9 +28,8 @@ from onnxjac.jacobians import (
 )
 from onnxjac.modes.products.compiled import Compiled
 from onnxjac.modes.products.numpy import compile
-from onnxjac.modes.products.numpy.assemble import TABLE
-from onnxjac.modes.products.numpy.elementwise import order
-from onnxjac.modes.products.numpy.instruction import copy, together
+from onnxjac.modes.products.numpy.assemble import TABLE, order
+from onnxjac.modes.products.numpy.program import copy, together
 from onnxjac.modes.products.record import record
 from onnxjac.ops.numbers import numbers
 

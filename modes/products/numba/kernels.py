@@ -13,7 +13,7 @@ import numpy as np
 from ...support.locks import Lock
 
 LARGE = 1 << 17
-"""From so many entries on, threads are worth it.
+"""The least number of entries for which threads are worth it.
 
 Those of OpenMP go on spinning for a while after a loop, and what BLAS or ONNX Runtime computes
 between two products, the dot products of GMRES for one, then waits for a processor.

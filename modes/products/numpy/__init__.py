@@ -1,19 +1,13 @@
 """NumPy as the engine of products: a program of calls that write into memory laid out beforehand.
 
-`places` says where the entries of a tensor lie, `wants` lets producers write where consumers read,
-`assemble` turns nodes into instructions (a file per family), `program` runs them.
+`places` says where the entries of a tensor lie, `destinations` lets producers write where consumers
+read, `assemble` turns nodes into instructions (a file per family), `program` runs them.
 """
 
 from . import (  # noqa: F401  (each module enters its operators into the table)
     convolution,
-    deconvolution,
-    einsum,
-    elementwise,
-    gathering,
     matmul,
     moves,
-    padding,
-    sums,
 )
 from .assemble import compile
 from .program import Program

@@ -1,7 +1,7 @@
 """Assemble: a recorded product as instructions.
 
-Each operator has a function here, entered by `assembles`, that finds the places of its operands
-and emits calls which write into the place of its result. Movements of entries emit nothing.
+Each operator has a function, entered by `assembles`, that finds the places of its operands and
+emits calls which write into the place of its result. Movements of entries emit nothing.
 """
 
 from __future__ import annotations
@@ -17,15 +17,21 @@ from ....jacobians import Shape, dtype_of, shape_of
 from ....ops.numbers import numbers
 from ...flow.steps import python_of
 from ..record import Recording
-from .instruction import Instruction, copy
+from .destinations import Destinations
 from .places import Buffer, Place, Role, constant, new, ordered_like
-from .program import Program
-from .wants import wants
+from .program import Instruction, Program, copy
 
 Assembly = Callable[["Assembler", ir.Node], None]
 TABLE: dict[str, Assembly] = {}
 
 FOREVER = 1 << 60
+
+UFUNCS: dict[str, np.ufunc] = {
+    "Add": np.add,
+    "Sub": np.subtract,
+    "Mul": np.multiply,
+    "Div": np.divide,
+}
 
 
 def assembles(*names: str) -> Callable[[Assembly], Assembly]:
@@ -41,7 +47,7 @@ def assembles(*names: str) -> Callable[[Assembly], Assembly]:
 class Assembler:
     """Where every value is, and the instructions so far.
 
-    `absent` nodes are not executed: who reads their results computes them.
+    `absent` nodes are not executed: the readers of their results compute them.
     """
 
     def __init__(self, recording: Recording, absent: Collection[ir.Node] = ()) -> None:
@@ -53,7 +59,7 @@ class Assembler:
         self.last_use = last_uses(recording, absent)
         self.v = new(shape_of(recording.v), dtype_of(recording.v), Role.INPUT)
         self.y = new(shape_of(recording.y), dtype_of(recording.y), Role.OUTPUT)
-        self.wanted = wants(recording, self.y, absent)
+        self.wanted = Destinations(recording, self.y, absent).places
         for value, place in self.wanted.items():
             self.tenants[place.buffer].append(value)
         self.put(recording.v, self.v)
@@ -138,6 +144,10 @@ class Assembler:
         made_place = self.emit(copy, place, new(place.shape, place.dtype))
         return made_place.moved(np.reshape, shape)
 
+    def reshaped(self, place: Place, shape: Shape) -> Place:
+        """The entries in another shape: a view where it can be one, else a copy."""
+        return place.reshaped(shape) or self.contiguous(place, shape)
+
     def node(self, node: ir.Node) -> None:
         """The instructions of one node."""
         TABLE.get(node.op_type, by_kernel)(self, node)
@@ -204,3 +214,38 @@ def by_kernel(asm: Assembler, node: ir.Node) -> None:
     asm.emit(run, *operands, *made)
     for value, place in zip(node.outputs, made, strict=True):
         asm.put(value, place)
+
+
+@assembles(*UFUNCS)
+def elementwise(asm: Assembler, node: ir.Node) -> None:
+    """y = f(x, …), broadcast."""
+    operands = asm.operands(node)
+    y = asm.target(node, reuse=True)
+    asm.emit(UFUNCS[node.op_type], *(beside(asm, x, y) for x in operands), y)
+
+
+@assembles("Neg")
+def negated(asm: Assembler, node: ir.Node) -> None:
+    """y = -1 · x: `np.negative` of NumPy 2.4 is wrong where entries of x lie 8 numbers of float64,
+    or 4 of float32, apart, and entries of y are not side by side.
+    """
+    (x,) = asm.operands(node)
+    y = asm.target(node, reuse=True)
+    asm.emit(np.multiply, beside(asm, x, y), constant(np.full((), -1, x.dtype)), y)
+
+
+def beside(asm: Assembler, x: Place, y: Place) -> Place:
+    """A residual in the order of the result: reading across what is written takes twice as long."""
+    held = x.constant
+    if held is None or x.shape != y.shape or order(held) == order(y.view) or 0 in held.strides:
+        return x
+    lying = np.argsort([-abs(stride) for stride in y.view.strides], kind="stable")
+    made = np.ascontiguousarray(held.transpose(lying))
+    asm.packed += made.nbytes
+    return constant(made.transpose(np.argsort(lying)))
+
+
+def order(view: np.ndarray) -> tuple[int, ...]:
+    """The axes along which there is a step to take, the longest step first."""
+    axes = (k for k, n in enumerate(view.shape) if n > 1)
+    return tuple(sorted(axes, key=lambda k: -abs(view.strides[k])))

@@ -1,31 +1,39 @@
-"""Conv: patches are gathered block by block and multiplied while they are in cache.
+"""Conv and ConvTranspose: blocks of patches are gathered, and multiplied while they are in cache.
 
 Signals lie with the channels first in memory, (C, N, *space), whatever their axes say: then one
-product of matrices serves all images of a block, and writes its result where it belongs.
+product of matrices serves all images of a block, and writes its result where it belongs. A
+transposed convolution adds products where the taps fall, with the samples last, (C, *space, N), so
+that what is added is contiguous; it is a convolution where that is less work.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from ....jacobians import Shape, dtype_of, shape_of
-from ....jacobians.correlation import MANY
+from ....jacobians.convolution import MANY
 from ....ops.numbers.convolution import BLOCK, blocks
-from ....ops.numbers.windows import Windows, patches, windows
+from ....ops.numbers.windows import Windows, patches, transposed_windows, windows
 from .assemble import Assembler, assembles, attributes, by_kernel
-from .instruction import copy
+from .destinations import Destinations, Want, asks_for, operand
 from .matmul import multiply
-from .padding import Widths, clear, inside
-from .places import Buffer, Place, Role, ghost, new, reshaped
-from .wants import Want, Wants, asks_for, operand
+from .moves import Widths, clear, inside
+from .places import Buffer, Place, Role, ghost, new
+from .program import copy
 
 TAPS = 2**12
 """The most taps of which each is a call of its own, or a row of a matrix of patches."""
+
+PRODUCT = 1 / 20
+"""How long a multiplication in a product of matrices takes, beside moving a number."""
+
+KNOWN = {"kernel_shape", "strides", "dilations", "pads", "group", "output_padding"}
 
 
 def grid_of(node: ir.Node) -> Windows:
@@ -51,7 +59,7 @@ def widths_of(grid: Windows) -> Widths:
 
 
 def frame_around(shape: Shape, dtype: Any, grid: Windows) -> tuple[Place, Place]:
-    """Room for a signal inside a frame of zeros that stays: (frame, what is inside)."""
+    """Room for a signal inside a frame of zeros that stays: (frame, inside)."""
     widths = widths_of(grid)
     larger = tuple(n + a + b for n, (a, b) in zip(shape, widths, strict=True))
     frame = channels_first(larger, dtype, Role.KEPT)
@@ -187,9 +195,7 @@ def samples_last(shape: Shape, dtype: Any, role: Role = Role.WORK) -> Place:
 
 def matrices(asm: Assembler, w: Place, group: int) -> Place:
     """The weights as one matrix per group."""
-    shape = (group, len(w.view) // group, math.prod(w.shape[1:]))
-    view = reshaped(w.view, shape)
-    return asm.contiguous(w, shape) if view is None else Place(w.buffer, view)
+    return asm.reshaped(w, (group, len(w.view) // group, math.prod(w.shape[1:])))
 
 
 def columns(asm: Assembler, part: Place, group: int, rank: int, *, last: bool = False) -> Place:
@@ -203,8 +209,7 @@ def columns(asm: Assembler, part: Place, group: int, rank: int, *, last: bool = 
     order = (*count, 0) if last else (0, *count)
     turned = split.moved(np.transpose, (1, 2, *taps, *order))
     shape = (group, c // group * math.prod(rest[rank:]), n * math.prod(rest[:rank]))
-    view = reshaped(turned.view, shape)
-    return asm.contiguous(turned, shape) if view is None else Place(part.buffer, view)
+    return asm.reshaped(turned, shape)
 
 
 def onto(asm: Assembler, weights: Place, part: Place, y: Place, group: int) -> None:
@@ -212,9 +217,8 @@ def onto(asm: Assembler, weights: Place, part: Place, y: Place, group: int) -> N
     n, m, *count = y.shape
     turned = y.moved(np.swapaxes, 0, 1)
     shape = (group, m // group, n * math.prod(count))
-    view = reshaped(turned.view, shape)
-    if view is not None:
-        multiply(asm, weights, part, Place(y.buffer, view))
+    if found := turned.reshaped(shape):
+        multiply(asm, weights, part, found)
         return
     made = new(shape, y.dtype)
     multiply(asm, weights, part, made)
@@ -222,9 +226,88 @@ def onto(asm: Assembler, weights: Place, part: Place, y: Place, group: int) -> N
 
 
 @asks_for("Conv")
-def _inside_the_frame(wants: Wants, node: ir.Node) -> Iterator[Want]:
-    """What nobody else reads is written inside the frame at once."""
+def _inside_the_frame(
+    asked: Destinations, node: ir.Node, place: Place | None
+) -> Iterator[Want]:
+    """A signal without other readers is written inside the frame at once."""
     x, grid = operand(node), grid_of(node)
     short = is_short(shape_of(operand(node, 1)), shape_of(node.outputs[0]))
-    if wants.uses[x] == 1 and any(map(any, grid.frame)) and is_plain(node) and not short:
+    if asked.uses[x] == 1 and any(map(any, grid.frame)) and is_plain(node) and not short:
         yield x, frame_around(shape_of(x), dtype_of(x), grid)[1]
+
+
+@assembles("ConvTranspose")
+def conv_transpose(asm: Assembler, node: ir.Node) -> None:
+    """y = convᵀ(x, w)."""
+    plain = len(node.inputs) == 2 and {*node.attributes} <= KNOWN and is_wide(node)
+    if not plain or math.prod(shape_of(operand(node, 1))[2:]) > TAPS:
+        by_kernel(asm, node)
+        return
+    (x, w), group = asm.operands(node), attributes(node).get("group", 1)
+    grid, y = transposed_grid_of(node), signal_target(asm, node)
+    mirror = mirrored(grid)
+    if mirror is not None and not is_dearer(mirror, grid, x.shape[1], y.shape[1]):
+        convolve(asm, x, flipped(asm, w, group), y, mirror, group)
+    else:
+        spread(asm, x, w, y, grid, group)
+
+
+def is_dearer(mirror: Windows, grid: Windows, c: int, m: int) -> bool:
+    """Whether gathering c channels for each position of y is more work than adding m for each of x.
+
+    Either also multiplies c with m.
+    """
+    gathers, adds = math.prod(mirror.count), math.prod(grid.count)
+    return gathers * (c + PRODUCT * c * m) > adds * (m + PRODUCT * c * m)
+
+
+def transposed_grid_of(node: ir.Node) -> Windows:
+    """How the windows lie over y, as many as x has entries."""
+    x, w = (shape_of(v) for v in node.inputs[:2] if v is not None)
+    said = {k: v for k, v in attributes(node).items() if k not in ("group", "kernel_shape")}
+    return transposed_windows(x[2:], w[2:], **said)
+
+
+def mirrored(grid: Windows) -> Windows | None:
+    """The convolution over x that gives y, where strides are 1 and the frame is not negative."""
+    reach = [d * (k - 1) for d, k in zip(grid.dilations, grid.kernel, strict=True)]
+    before = tuple(r - b for r, b in zip(reach, grid.begins, strict=True))
+    if max(grid.strides, default=1) > 1 or min(before, default=0) < 0:
+        return None
+    return replace(grid, space=grid.count, begins=before, ends=before, count=grid.space)
+
+
+def flipped(asm: Assembler, w: Place, group: int) -> Place:
+    """w[c, m, t] as the kernel of a convolution, w[m, c, −t]."""
+    c, m, *taps = w.shape
+    split = w.moved(np.reshape, (group, c // group, m, *taps))
+    axes = tuple(range(3, 3 + len(taps)))
+    turned = split.moved(np.swapaxes, 1, 2).moved(np.flip, axes)
+    return asm.contiguous(turned, (group * m, c // group, *taps))
+
+
+def spread(asm: Assembler, x: Place, w: Place, y: Place, grid: Windows, group: int) -> None:
+    """y ← Σ over the taps of w[tap]ᵀ x, added where the tap falls, block by block."""
+    full = samples_last((*y.shape[:2], *grid.framed), y.dtype)
+    asm.emit(clear, full)
+    weights = matrices(asm, w, group).moved(np.swapaxes, 1, 2)
+    row = y.shape[1] * math.prod(grid.kernel + grid.count[1:]) * x.dtype.itemsize
+    for images, rows in bands(len(x.view), grid.count[0], row):
+        lower = full[images, :, rows.start * grid.strides[0] :]
+        stamp(asm, weights, x[images, :, rows], lower, grid, group)
+    cut = tuple(slice(a, a + n) for a, n in zip(grid.begins, grid.space, strict=True))
+    asm.emit(copy, full[(..., *cut)], y)
+
+
+def stamp(asm: Assembler, weights: Place, x: Place, y: Place, grid: Windows, group: int) -> None:
+    """y += the products with x, each tap where it falls."""
+    n, m, *count = x.shape
+    shape = (group, m // group, n * math.prod(count))
+    part = asm.reshaped(x.moved(np.moveaxis, 0, -1), shape)
+    made = new((group, weights.shape[1], shape[2]), y.dtype)
+    multiply(asm, weights, part, made)
+    taps = made.moved(np.reshape, (y.shape[1], *grid.kernel, *count, n))
+    onto = y.moved(np.moveaxis, 0, -1)
+    for tap, reach in replace(grid, count=tuple(count)).taps():
+        there = onto[(slice(None), *reach)]
+        asm.emit(np.add, there, taps[(slice(None), *tap)], there)

@@ -20,7 +20,7 @@ ALIGNMENT = 64
 
 
 class Role(Enum):
-    """What memory a buffer gets."""
+    """The kind of memory that a buffer gets."""
 
     CONSTANT = auto()
     """A residual, which is there already."""
@@ -31,19 +31,18 @@ class Role(Enum):
     WORK = auto()
     """Shared with other buffers whose lifetimes are disjoint."""
     KEPT = auto()
-    """Its own: what is written at the beginning stays there from product to product."""
+    """Its own, zeros at the beginning: what nothing writes stays zero from product to product."""
 
 
 @dataclass(eq=False)
 class Buffer:
-    """A piece of memory of a program; `fill` is what a kept one is filled with.
+    """A piece of memory of a program.
 
     Of a frame of zeros, `core` is the part inside: nothing else of it is ever written.
     """
 
     ghost: np.ndarray
     role: Role
-    fill: float = 0.0
     core: np.ndarray | None = None
 
 
@@ -65,6 +64,13 @@ class Place:
     def moved(self, move: Callable[..., np.ndarray], *args: Any, **attrs: Any) -> Place:
         """The place of a view: `move` takes an array to a view of it."""
         return Place(self.buffer, move(self.view, *args, **attrs))
+
+    def reshaped(self, shape: Shape) -> Place | None:
+        """The place in another shape; None where that would be a copy."""
+        try:
+            return Place(self.buffer, self.view.reshape(shape, copy=False))
+        except ValueError:
+            return None
 
     def __getitem__(self, key: Any) -> Place:
         keys = key if isinstance(key, tuple) else (key,)
@@ -116,24 +122,16 @@ def ghost(shape: Shape, dtype: Any) -> np.ndarray:
 
 
 def ordered_like(view: np.ndarray, shape: Shape, dtype: Any) -> np.ndarray:
-    """A ghost whose axes lie in memory as those of a view do."""
+    """A ghost whose axes lie in memory in the same order as the axes of a view."""
     order = sorted(range(len(shape)), key=lambda k: -abs(view.strides[k]))
     inverse = [order.index(k) for k in range(len(shape))]
     return ghost(tuple(shape[k] for k in order), dtype).transpose(inverse)
 
 
-def reshaped(view: np.ndarray, shape: Shape) -> np.ndarray | None:
-    """The view in another shape; None where that would be a copy."""
-    try:
-        return view.reshape(shape, copy=False)
-    except ValueError:
-        return None
-
-
-def new(shape: Shape, dtype: Any, role: Role = Role.WORK, fill: float = 0.0) -> Place:
+def new(shape: Shape, dtype: Any, role: Role = Role.WORK) -> Place:
     """A new buffer as a whole."""
     whole = ghost(shape, dtype)
-    return Place(Buffer(whole, role, fill), whole)
+    return Place(Buffer(whole, role), whole)
 
 
 def constant(array: np.ndarray) -> Place:

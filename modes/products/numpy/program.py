@@ -1,17 +1,29 @@
-"""Program: instructions, the memory they work in, and the products that they compute."""
+"""Program: instructions, the memory they work in, and the products that they compute.
+
+An instruction is a call of a function on arrays whose places are known. Buffers that are never
+needed at the same time share memory.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import gcd
+from sys import maxsize
+from typing import Any
 
 import numpy as np
 
 from ....jacobians.cached import cached_property
-from ..results import Results
-from .instruction import Action, Instruction
-from .memory import allocate, lifetimes, offsets
-from .places import Buffer, Place, Role
+from ..pool import ResultPool
+from .places import ALIGNMENT, Buffer, Place, Role
+
+LINE, SETS, WAYS = 64, 64, 8
+"""Bytes of a line of memory; sets of the first cache, and how many lines each holds, on most
+machines: lines that are `SETS` apart share a set.
+"""
 
 
 class Workspace:
@@ -21,7 +33,7 @@ class Workspace:
         arena = allocate(program.length)
         self.memory: dict[Buffer, np.ndarray] = {b: arena[k:] for b, k in program.starts.items()}
         for buffer in program.kept:
-            self.memory[buffer] = np.full(buffer.ghost.shape, buffer.fill, buffer.ghost.dtype)
+            self.memory[buffer] = np.zeros(buffer.ghost.shape, buffer.ghost.dtype)
         self.actions: list[Action] = [i.bound(self.memory) for i in program.instructions]
 
 
@@ -38,7 +50,7 @@ class Program:
         lives = lifetimes(self.instructions)
         self.kept = [buffer for buffer in lives if buffer.role is Role.KEPT]
         self.starts, self.length = offsets(lives)
-        self.results = Results(y.shape, y.dtype)
+        self.results = ResultPool(y.shape, y.dtype)
         self._idle: deque[Workspace] = deque()
 
     @cached_property
@@ -61,3 +73,108 @@ class Program:
         del memory[self.v.buffer], memory[self.y.buffer]
         self._idle.append(workspace)
         return y
+
+
+Memory = Mapping[Buffer, np.ndarray]
+Action = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """`function(*arrays)`, which writes into the last of them."""
+
+    function: Callable[..., Any]
+    places: tuple[Place, ...]
+
+    def bound(self, memory: Memory) -> Action:
+        """The call, ready to be made; where v or y takes part, the arrays are found each time."""
+        bindings = [place.binding() for place in self.places]
+        if any(place.buffer.role in (Role.INPUT, Role.OUTPUT) for place in self.places):
+            return partial(late, self.function, bindings, memory)
+        return partial(self.function, *(binding(memory) for binding in bindings))
+
+
+def late(function: Callable[..., Any], bindings: list[Any], memory: Memory) -> None:
+    """A call whose arrays are found when it is made."""
+    function(*[binding(memory) for binding in bindings])
+
+
+def copy(x: np.ndarray, y: np.ndarray) -> None:
+    """y ← x, converted where the dtypes differ.
+
+    What is to be side by side in y is read from places far apart in x, and what is beside these
+    next time. So few are copied at a time that the cache holds their lines until then.
+    """
+    many = together(x.strides[-1]) if x.ndim else 1
+    if not x.ndim or x.shape[-1] <= many:
+        np.copyto(y, x, casting="unsafe")
+        return
+    for start in range(0, x.shape[-1], many):
+        part = ..., slice(start, start + many)
+        np.copyto(y[part], x[part], casting="unsafe")
+
+
+def together(stride: int) -> int:
+    """How many lines of memory, `stride` bytes apart, the first cache holds at once.
+
+    >>> together(4096), together(2048), together(2048 + 64)
+    (8, 16, 512)
+    """
+    lines, rest = divmod(abs(stride), LINE)
+    return maxsize if rest or not lines else WAYS * SETS // gcd(SETS, lines)
+
+
+Interval = tuple[int, int]
+"""The first and the last instruction that touch a buffer."""
+
+
+def lifetimes(instructions: Iterable[Instruction]) -> dict[Buffer, Interval]:
+    """When each buffer is needed."""
+    found: dict[Buffer, Interval] = {}
+    for now, instruction in enumerate(instructions):
+        for place in instruction.places:
+            first, _ = found.get(place.buffer, (now, now))
+            found[place.buffer] = first, now
+    return found
+
+
+def offsets(lives: dict[Buffer, Interval]) -> tuple[dict[Buffer, int], int]:
+    """Where each work buffer begins in one piece of memory, and how long that is.
+
+    In order of birth, each at the lowest gap between those that live at the same time.
+    """
+    placed: dict[Buffer, tuple[int, int]] = {}
+    for buffer, (first, last) in sorted(lives.items(), key=lambda item: item[1]):
+        if buffer.role is Role.WORK:
+            others = (b for b in placed if lives[b][0] <= last and first <= lives[b][1])
+            taken = sorted(placed[b] for b in others)
+            start = lowest_gap(taken, buffer.ghost.nbytes)
+            placed[buffer] = start, start + aligned(buffer.ghost.nbytes)
+    end = max((end for _, end in placed.values()), default=0)
+    return {buffer: start for buffer, (start, _) in placed.items()}, end
+
+
+def lowest_gap(taken: list[tuple[int, int]], length: int) -> int:
+    """The lowest start of a free stretch of a length.
+
+    >>> lowest_gap([(0, 64), (128, 192)], 64), lowest_gap([(0, 64), (128, 192)], 65)
+    (64, 192)
+    """
+    start = 0
+    for low, high in taken:
+        if low - start >= length:
+            break
+        start = max(start, high)
+    return start
+
+
+def aligned(length: int) -> int:
+    """A length rounded up to whole cache lines."""
+    return -(-length // ALIGNMENT) * ALIGNMENT
+
+
+def allocate(length: int) -> np.ndarray:
+    """Bytes that begin at a cache line."""
+    room = np.empty(length + ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % ALIGNMENT
+    return room[start : start + length]

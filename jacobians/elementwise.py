@@ -1,0 +1,145 @@
+"""Diagonal, Identity, Scalar, Cast and Zero: operators that act on each entry alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .arrays import (
+    Array,
+    Op,
+    Shape,
+    common,
+    dtype_of,
+    factor,
+    fits,
+    floating,
+    lead,
+    prod_text,
+    shape_of,
+    size,
+    wide,
+)
+from .base import Jacobian
+from .errors import InputError
+from .symint import at, is_symbolic, same
+
+
+class Diagonal(Jacobian):
+    """y = d ∘ x. `d` may be smaller than x and is then broadcast, never stored expanded.
+
+    It `chooses` where the operator does not look at the entries of x with d = 0: see `chosen`.
+    """
+
+    holds = ("d",)
+
+    def __init__(self, d: Array, shape: Shape | None = None, *, chooses: bool = False) -> None:
+        self.d, self.chooses = factor(d), chooses
+        shape = shape_of(d) if shape is None else shape
+        super().__init__(shape, shape, dtype_of(self.d))
+        if not fits(shape_of(d), self.in_shape):
+            raise InputError(f"Diagonal: entries of shape {list(shape_of(d))} do not broadcast to "
+                             f"a tensor of shape {list(self.in_shape)}")  # fmt: skip
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        return op.Mul(v, self.d)
+
+    def _transpose(self) -> Jacobian:
+        return self
+
+    @property
+    def flops(self) -> int:
+        return size(self.out_shape)
+
+    def diagonal(self) -> np.ndarray:
+        return np.broadcast_to(self.d, self.out_shape).flatten()
+
+    def __repr__(self) -> str:
+        return f"diag({prod_text(shape_of(self.d))})"
+
+
+class Identity(Jacobian):
+    """y = x."""
+
+    def __init__(self, shape: Shape, dtype: Any) -> None:
+        super().__init__(shape, shape, dtype)
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        return v
+
+    def _transpose(self) -> Jacobian:
+        return self
+
+    def diagonal(self) -> np.ndarray:
+        return np.ones(self.shape[0], self.dtype)
+
+    def __repr__(self) -> str:
+        return f"I({prod_text(self.out_shape)})"
+
+
+class Zero(Jacobian):
+    """y = 0: the input does not reach the output."""
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        zero = np.zeros((), self.dtype)
+        return op.Expand(zero, (*lead(v, self.in_shape), *self.out_shape))
+
+    def _transpose(self) -> Jacobian:
+        return Zero(self.in_shape, self.out_shape, self.dtype)
+
+    def diagonal(self) -> np.ndarray:
+        return np.zeros(min(self.shape), self.dtype)
+
+    def __repr__(self) -> str:
+        return f"0({prod_text(self.out_shape)}, {prod_text(self.in_shape)})"
+
+
+class Scalar(Jacobian):
+    """y = c x."""
+
+    def __init__(self, factor: float, shape: Shape, dtype: Any) -> None:
+        super().__init__(shape, shape, dtype)
+        if not is_symbolic(factor) and (np.ndim(factor) or not np.isreal(factor)):
+            raise InputError(f"Scalar: the factor is a real number, not {factor!r}; a Diagonal "
+                             "takes complex ones")  # fmt: skip
+        self.factor = factor if is_symbolic(factor) else float(factor)
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        return op.Neg(v) if same(self.factor, -1) else op.Mul(v, self.factor)
+
+    def _transpose(self) -> Jacobian:
+        return self
+
+    @property
+    def flops(self) -> int:
+        return size(self.out_shape)
+
+    def diagonal(self) -> np.ndarray:
+        return np.full(self.shape[0], self.factor, self.dtype)
+
+    def __repr__(self) -> str:
+        return f"{at(self.factor):g}"
+
+
+class Cast(Jacobian):
+    """y = x in another floating type: the identity, up to rounding."""
+
+    def __init__(self, shape: Shape, source: Any, target: Any) -> None:
+        self.source, self.target = floating(source), floating(target)
+        super().__init__(shape, shape, common(self.source, self.target))
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        # A graph's types are the model's; numbers between two products of halves are not rounded.
+        target = wide(self.target) if isinstance(v, np.ndarray) else self.target
+        target = common(target, v.dtype) if np.iscomplexobj(v) else target
+        return op.CastLike(v, np.zeros((), target))
+
+    def _transpose(self) -> Jacobian:
+        return Cast(self.in_shape, self.target, self.source)
+
+    def diagonal(self) -> np.ndarray:
+        return np.ones(self.shape[0], self.dtype)
+
+    def __repr__(self) -> str:
+        return f"cast({self.target})"

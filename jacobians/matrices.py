@@ -1,0 +1,259 @@
+"""Dense, BlockDiagonal, LowRank and Kron: operators that hold matrices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .arrays import (
+    Array,
+    Op,
+    Shape,
+    dtype_of,
+    factor,
+    fits,
+    lead,
+    prod_text,
+    reading_of,
+    shape_of,
+    size,
+)
+from .base import Jacobian
+from .errors import InputError
+from .symint import agree, at, broadcast_sizes, same
+
+
+class Dense(Jacobian):
+    """y = A x, with A of shape (size of y, size of x)."""
+
+    holds = ("a",)
+
+    def __init__(
+        self, a: Array, out_shape: Shape | None = None, in_shape: Shape | None = None
+    ) -> None:
+        self.a = a = factor(a)
+        m, n = matrix_of(a, "Dense")
+        super().__init__((m,) if out_shape is None else out_shape,
+                         (n,) if in_shape is None else in_shape, dtype_of(a))  # fmt: skip
+        if not agree(self.shape, (m, n)):
+            raise InputError(f"Dense: a matrix of shape {[m, n]} does not map a tensor of shape "
+                             f"{list(self.in_shape)} to one of {list(self.out_shape)}")  # fmt: skip
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        k = lead(v, self.in_shape)
+        flat = op.Reshape(v, (size(k), self.shape[1]))
+        return op.Reshape(op.MatMul(flat, transposed(self.a)), (*k, *self.out_shape))
+
+    def _transpose(self) -> Jacobian:
+        return Dense(transposed(self.a), self.in_shape, self.out_shape)
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.shape[0] * self.shape[1]
+
+    def diagonal(self) -> np.ndarray:
+        return np.diagonal(self.a).copy()
+
+    def __repr__(self) -> str:
+        return f"dense({prod_text(self.shape)})"
+
+
+class BlockDiagonal(Jacobian):
+    """y[b] = A[b] x[b]: one dense block per batch entry; `blocks` is (*batch, m, n)."""
+
+    holds = ("blocks",)
+
+    def __init__(self, blocks: Array) -> None:
+        self.blocks = blocks = factor(blocks)
+        if len(shape_of(blocks)) < 2:
+            raise InputError(f"BlockDiagonal: blocks are of shape [*batch, m, n], not "
+                             f"{list(shape_of(blocks))}")  # fmt: skip
+        *batch, m, n = shape_of(blocks)
+        super().__init__((*batch, m), (*batch, n), dtype_of(blocks))
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        k, rank = lead(v, self.in_shape), len(self.in_shape)
+        if same(k, ()) or same(size(k), 1):
+            column = op.Reshape(v, (*k, *self.in_shape, 1))
+            return op.Reshape(op.MatMul(self.blocks, column), (*k, *self.out_shape))
+        columns = op.Reshape(v, (size(k), *self.in_shape))  # last, so that each block is a GEMM
+        columns = op.Transpose(columns, perm=(*range(1, rank + 1), 0))
+        product = op.Transpose(op.MatMul(self.blocks, columns), perm=(rank, *range(rank)))
+        return op.Reshape(product, (*k, *self.out_shape))
+
+    def _transpose(self) -> Jacobian:
+        return BlockDiagonal(transposed(self.blocks))
+
+    @property
+    def flops(self) -> int:
+        return 2 * size(shape_of(self.blocks))
+
+    def __repr__(self) -> str:
+        return f"blockdiag({prod_text(shape_of(self.blocks))})"
+
+
+class LowRank(Jacobian):
+    """y = U Vᵀ x, with U of shape (size of y, r) and V of shape (size of x, r)."""
+
+    holds = ("u", "v")
+
+    def __init__(
+        self, u: Array, v: Array, out_shape: Shape | None = None, in_shape: Shape | None = None
+    ) -> None:
+        self.u, self.v = u, v = factor(u), factor(v)
+        (m, rank), (n, other) = matrix_of(u, "LowRank"), matrix_of(v, "LowRank")
+        super().__init__((m,) if out_shape is None else out_shape,
+                         (n,) if in_shape is None else in_shape,
+                         np.result_type(dtype_of(u), dtype_of(v)))  # fmt: skip
+        if rank != other or self.shape != (m, n):
+            raise InputError(f"LowRank: U of shape {[m, rank]} and V of shape {[n, other]} do not "
+                             f"map a tensor of shape {list(self.in_shape)} to one of "
+                             f"{list(self.out_shape)}")  # fmt: skip
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        k = lead(v, self.in_shape)
+        inner = op.MatMul(op.Reshape(v, (size(k), self.shape[1])), self.v)
+        return op.Reshape(op.MatMul(inner, transposed(self.u)), (*k, *self.out_shape))
+
+    def _transpose(self) -> Jacobian:
+        return LowRank(self.v, self.u, self.in_shape, self.out_shape)
+
+    @property
+    def flops(self) -> int:
+        return 2 * (size(shape_of(self.u)) + size(shape_of(self.v)))
+
+    def diagonal(self) -> np.ndarray:
+        k = min(self.shape)
+        return np.einsum("ir,ir->i", self.u[:k], self.v[:k])
+
+    def __repr__(self) -> str:
+        return f"lowrank({prod_text(self.shape)}, rank {shape_of(self.u)[1]})"
+
+
+def matrix_of(array: Array, kind: str) -> tuple[int, int]:
+    """The shape of a matrix that an operator holds."""
+    shape = shape_of(array)
+    if len(shape) != 2:
+        raise InputError(f"{kind} holds matrices, not an array of shape {list(shape)}")
+    return shape[0], shape[1]
+
+
+@dataclass(frozen=True)
+class Eye:
+    """A symbolic identity factor of `n` rows."""
+
+    n: int
+
+    def __post_init__(self) -> None:
+        if not at(self.n) >= 0 == at(self.n) % 1:
+            raise InputError(f"Eye({self.n!r}): an identity has a number of rows")
+
+
+Factor = Array | Eye
+
+
+class Kron(Jacobian):
+    """X ↦ A X Bᵀ, that is (A ⊗ B) vec(X) for row-major vec; leading axes are a batch.
+
+    `left` is A, (*batch, m, n); `right` is B, (*batch, l, k); either may be an `Eye`.
+    in_shape = (*batch, n, k) and out_shape = (*batch, m, l).
+    """
+
+    holds = ("left", "right")
+
+    def __init__(self, left: Factor, right: Factor, batch: Shape) -> None:
+        left, right = (f if isinstance(f, Eye) else factor(f) for f in (left, right))
+        (m, n), (rows, columns) = matrix_shape(left), matrix_shape(right)
+        held = [f for f in (left, right) if not isinstance(f, Eye)]
+        if not held:
+            raise InputError("implicit_kron of two identities is an Identity")
+        if not all(fits(shape_of(f)[:-2], tuple(batch)) for f in held):
+            raise InputError(f"Kron: the batch {list(batch)} does not fit factors of shape "
+                             f"{' and '.join(str(list(shape_of(f))) for f in held)}")  # fmt: skip
+        dtype = np.result_type(*map(dtype_of, held))
+        super().__init__((*batch, m, rows), (*batch, n, columns), dtype)
+        self.left, self.right, self.batch = left, right, tuple(batch)
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        if not isinstance(self.left, Eye):
+            v = op.MatMul(self.left, v)
+        return v if isinstance(self.right, Eye) else op.MatMul(v, transposed(self.right))
+
+    def _transpose(self) -> Jacobian:
+        return Kron(transposed(self.left), transposed(self.right), self.batch)
+
+    @property
+    def flops(self) -> int:
+        (m, n), (rows, columns) = matrix_shape(self.left), matrix_shape(self.right)
+        left = 0 if isinstance(self.left, Eye) else 2 * m * n * columns
+        right = 0 if isinstance(self.right, Eye) else 2 * m * columns * rows
+        return size(self.batch) * (left + right)
+
+    def diagonal(self) -> np.ndarray:
+        if (
+            matrix_shape(self.left)[0] != matrix_shape(self.left)[1]
+            or self.shape[0] != self.shape[1]
+        ):
+            return super().diagonal()
+        left, right = factor_diagonal(self.left), factor_diagonal(self.right)
+        entries = (left[..., :, None] * right[..., None, :]).astype(self.dtype, copy=False)
+        return np.broadcast_to(entries, self.out_shape).flatten()
+
+    def __repr__(self) -> str:
+        return f"({factor_text(self.left)} ⊗ {factor_text(self.right)})"
+
+
+def implicit_kron(left: Factor, right: Factor, batch: Shape | None = None) -> Kron:
+    """A ⊗ B as an operator: X ↦ A X Bᵀ.
+
+    For Z = X Y: ∂Z/∂X = implicit_kron(Eye(m), Yᵀ) and ∂Z/∂Y = implicit_kron(X, Eye(n)).
+
+    >>> K = implicit_kron(np.array([[1.0, 2.0]]), Eye(2))
+    >>> K.toarray()
+    array([[1., 0., 2., 0.],
+           [0., 1., 0., 2.]])
+    """
+    left, right = (f if isinstance(f, Eye) else factor(f) for f in (left, right))
+    if batch is None:
+        leading = [shape_of(f)[:-2] for f in (left, right) if not isinstance(f, Eye)]
+        try:
+            batch = broadcast_sizes(leading)
+        except ValueError:
+            shapes = " and ".join(str(list(shape)) for shape in leading)
+            raise InputError(f"Kron: batches of shape {shapes} do not broadcast") from None
+    return Kron(left, right, batch)
+
+
+def transposed(factor: Factor) -> Factor:
+    """The factor with its last two axes exchanged: a view, no copy."""
+    if isinstance(factor, Eye):
+        return factor
+    if isinstance(factor, np.ndarray):
+        return factor.swapaxes(-1, -2)
+    r = len(shape_of(factor))
+    return reading_of(factor).Transpose(factor, perm=(*range(r - 2), r - 1, r - 2))
+
+
+def matrix_shape(factor: Factor) -> tuple[int, int]:
+    """(rows, columns) of a factor."""
+    if isinstance(factor, Eye):
+        return factor.n, factor.n
+    shape = shape_of(factor)
+    if len(shape) < 2:
+        raise InputError(f"Kron: a factor is a matrix, or a batch of them, not {list(shape)}")
+    return shape[-2], shape[-1]
+
+
+def factor_diagonal(factor: Factor) -> np.ndarray:
+    """The diagonal of a square factor."""
+    if isinstance(factor, Eye):
+        return np.ones(factor.n)
+    return np.diagonal(factor, axis1=-2, axis2=-1)
+
+
+def factor_text(factor: Factor) -> str:
+    """How a factor prints."""
+    if isinstance(factor, Eye):
+        return f"I({factor.n})"
+    return f"A[{prod_text(shape_of(factor))}]"

@@ -1,0 +1,205 @@
+"""Sums whose terms merge, as a whole or between the factors that they have in common.
+
+Terms that cancel up to rounding vanish, as the derivatives along what a norm takes out. A diagonal
+that all terms share is taken in front: diag(d) + outer(u) W with u = d ∘ r is
+diag(d) (I + bcast · diag(r) · W), where u need not be read nor kept. That is how a softmax and its
+relatives look when they are written out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from ...jacobians import (
+    Broadcast,
+    Diagonal,
+    Identity,
+    Jacobian,
+    Outer,
+    Permutation,
+    Product,
+    Reshape,
+    Scalar,
+    Shape,
+    Sum,
+    SumTo,
+    Zero,
+    reading_of,
+    shape_of,
+    size,
+)
+from ...jacobians.layout import summed_axes
+from ...jacobians.products import factors_of
+from ...jacobians.sums import entries, merge, terms_of
+from .chain import product
+from .deferred import Deferred, numbers_of
+
+ROUNDINGS = 8
+"""Units in the last place that may remain of terms that cancel."""
+
+
+def plus(*operators: Jacobian) -> Jacobian:
+    """Σ operators, with the terms that are alike made one."""
+    terms: list[Jacobian] = []
+    for operator in operators:
+        for term in terms_of(operator):
+            absorb(terms, term)
+    present = tuple(t for t in terms if not isinstance(t, Zero)) or tuple(terms[:1])
+    return present[0] if len(present) == 1 else Sum(present)
+
+
+def absorb(terms: list[Jacobian], term: Jacobian) -> None:
+    """Add a term to the first one that it merges with."""
+    for position, present in enumerate(terms):
+        merged = merge(present, term) or between(present, term)
+        if merged is not None:
+            terms[position] = merged
+            return
+    terms.append(term)
+
+
+def between(left: Jacobian, right: Jacobian) -> Jacobian | None:
+    """H X T + H Y T = H (X + Y) T, where X + Y is one diagonal or one outer product."""
+    a, b = list(factors_of(left)), list(factors_of(right))
+    head = common(a, b)
+    a, b = a[head:], b[head:]
+    tail = common(a[::-1], b[::-1])
+    middle = joined(a[: len(a) - tail], b[: len(b) - tail])
+    if middle is None or (head + tail == 0 and not isinstance(middle, Outer | Zero)):
+        return None
+    around = factors_of(left)
+    return reduce(product, (*around[:head], middle, *around[len(around) - tail :]))
+
+
+def common(a: Sequence[Jacobian], b: Sequence[Jacobian]) -> int:
+    """With how many equal factors two products begin."""
+    n = 0
+    while n < min(len(a), len(b)) and same(a[n], b[n]):
+        n += 1
+    return n
+
+
+def same(a: Jacobian, b: Jacobian) -> bool:
+    """Whether two factors are known to be equal: one object, or moves between equal shapes."""
+    if a is b:
+        return True
+    if type(a) is not type(b) or not isinstance(a, Broadcast | SumTo | Reshape | Permutation):
+        return False
+    moved = getattr(a, "perm", None) == getattr(b, "perm", None)
+    return moved and (a.out_shape, a.in_shape) == (b.out_shape, b.in_shape)
+
+
+def joined(a: list[Jacobian], b: list[Jacobian]) -> Jacobian | None:
+    """The sum of two middles: of diagonals, an empty one being the identity, or outer products."""
+    if not a and not b:
+        return None
+    if len(a) > 1 or len(b) > 1:
+        return None
+    x, y = (part[0] if part else None for part in (a, b))
+    if isinstance(x, Outer) and isinstance(y, Outer):
+        return sum_of_outers(x, y)
+    like = x if x is not None else y
+    assert like is not None
+    if like.out_shape != like.in_shape:
+        return None
+    x, y = (Identity(like.in_shape, like.dtype) if part is None else part for part in (x, y))
+    return sum_of_diagonals(x, y)
+
+
+def sum_of_outers(x: Outer, y: Outer) -> Jacobian | None:
+    """(u₁ + u₂) ∘ bcast(x), or nothing where they cancel."""
+    if x.in_shape != y.in_shape or x.out_shape != y.out_shape or x.dtype != y.dtype:
+        return None
+    if size(shape_of(x.u)) != size(shape_of(y.u)):
+        return None
+    op = reading_of(x.u, y.u)
+    total = op.Add(x.u, y.u)
+    if vanishes(total, op.Add(op.Abs(x.u), op.Abs(y.u))):
+        return Zero(x.out_shape, x.in_shape, x.dtype)
+    return Outer(total, x.out_shape, x.in_shape)
+
+
+def sum_of_diagonals(x: Jacobian, y: Jacobian) -> Jacobian | None:
+    """diag(d + e), or nothing where they cancel."""
+    total = merge(x, y)
+    if isinstance(total, Scalar) and total.factor == 0:
+        return Zero(x.out_shape, x.in_shape, x.dtype)
+    if not isinstance(total, Diagonal):
+        return total
+    d, e = entries(x), entries(y)
+    op = reading_of(total.d)
+    if vanishes(total.d, op.Add(op.Abs(d), op.Abs(e))):
+        return Zero(x.out_shape, x.in_shape, x.dtype)
+    return total
+
+
+def vanishes(total: Any, sizes: Any) -> bool:
+    """|Σ aᵢ| ≤ 8 ε Σ |aᵢ| everywhere: the sum could as well be zero.
+
+    Half precision rounds too coarsely to tell.
+
+    >>> vanishes(np.array([1e-17, 0.0]), np.array([1.0, 2.0])), vanishes(np.ones(1), np.ones(1))
+    (True, False)
+    """
+    if total.dtype.kind != "f" or total.dtype.itemsize < 4:
+        return False
+    total, sizes = map(numbers_of, (total, sizes))
+    limit = ROUNDINGS * np.finfo(total.dtype).eps * sizes
+    return bool(np.all(np.isfinite(sizes)) and np.all(np.abs(total) <= limit))
+
+
+def factored(operator: Jacobian) -> Jacobian:
+    """The operator with each sum's common diagonal in front."""
+    if isinstance(operator, Product):
+        parts = tuple(map(factored, operator.factors))
+        return operator if parts == operator.factors else Product(flat(parts))
+    if not isinstance(operator, Sum):
+        return operator
+    whole = next((t for t in operator.terms if isinstance(t, Diagonal)), None)
+    if whole is None or size(shape_of(whole.d)) < whole.shape[0]:
+        return operator
+    shares = [share(whole, term) for term in operator.terms]
+    if any(term is None for term in shares):
+        return operator
+    return Product((whole, plus(*(term for term in shares if term is not None))))
+
+
+def flat(parts: tuple[Jacobian, ...]) -> tuple[Jacobian, ...]:
+    """Factors of factors."""
+    return tuple(factor for part in parts for factor in factors_of(part))
+
+
+def share(d: Diagonal, term: Jacobian) -> Jacobian | None:
+    """T with term = d · T, or None where there is no cheap one."""
+    if term is d:
+        return Identity(d.out_shape, d.dtype)
+    first, *rest = factors_of(term)
+    if not isinstance(first, Outer) or size(shape_of(first.u)) < first.shape[0]:
+        return None
+    r = ratio(numbers_of(first.u), numbers_of(d.d), first.in_shape, first.out_shape)
+    if r is None:
+        return None
+    repeat = Broadcast(first.out_shape, first.in_shape, first.dtype)
+    small: Jacobian = product(repeat, Diagonal(Deferred(r.shape, r.dtype, lambda: r)))
+    for factor in rest:
+        small = product(small, factor)
+    return small
+
+
+def ratio(u: np.ndarray, d: np.ndarray, small: Shape, large: Shape) -> np.ndarray | None:
+    """r over the small tensor with u = d ∘ bcast(r), up to rounding, or None.
+
+    >>> ratio(np.array([[2.0, 4.0]]), np.array([[1.0, 2.0]]), (1, 1), (1, 2))
+    array([[2.]])
+    """
+    if d.dtype.kind != "f" or d.dtype.itemsize < 4:
+        return None
+    u, d, axes = u.reshape(large), d.reshape(large), summed_axes(small, large)
+    with np.errstate(all="ignore"):
+        r = np.sum(u * d, axis=axes, keepdims=True) / np.sum(d * d, axis=axes, keepdims=True)
+        near = np.abs(u - d * r) <= ROUNDINGS * np.finfo(d.dtype).eps * np.abs(u)
+    return r.reshape(small) if np.all(near) and np.all(np.isfinite(r)) else None
