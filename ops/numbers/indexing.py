@@ -50,6 +50,20 @@ def gather_nd(x: Array, indices: Array, *, batch_dims: int = 0) -> Array:
     return x[(*rows, *np.moveaxis(indices, -1, 0))]
 
 
+@kernel("ReverseSequence")
+def reverse_sequence(
+    x: Array, sequence_lens: Array, *, batch_axis: int = 1, time_axis: int = 0
+) -> Array:
+    """y[t, b] = x[n - 1 - t, b] for t < n, the length of sequence b, else x[t, b]."""
+    lengths, (count, most) = np.asarray(sequence_lens), (x.shape[batch_axis], x.shape[time_axis])
+    if lengths.shape != (count,) or np.any((lengths < 0) | (lengths > most)):
+        raise ValueError(f"lengths {lengths.tolist()} for {count} sequences of {most} entries")
+    t = np.arange(most)[:, None]
+    at = np.where(t < lengths, lengths - 1 - t, t)
+    at = at if time_axis == 0 else at.T
+    return np.take_along_axis(x, at.reshape(*at.shape, *(1,) * (x.ndim - 2)), time_axis)
+
+
 @kernel("TopK")
 def top_k(
     x: Array, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 1

@@ -237,6 +237,12 @@ def test_scatter_refuses_places_outside():
         op.ScatterND(np.ones(3), np.array([[3]]), np.ones(1))
 
 
+@pytest.mark.parametrize("lengths", [[1, 2], [1, 5, 2], [1, -1, 2]])
+def test_reversed_sequences_refuse_lengths_that_do_not_fit(lengths):
+    with pytest.raises(ValueError, match="for 3 sequences of 4 entries"):
+        op.ReverseSequence(np.ones((4, 3)), np.array(lengths))
+
+
 def test_transposed_convolution_is_the_transpose():
     geometry = {"strides": (2, 1), "dilations": (1, 2), "pads": (1, 0, 2, 1), "group": 2}
     x, w = rng.normal(size=(3, 4, 9, 8)), rng.normal(size=(6, 2, 3, 2))

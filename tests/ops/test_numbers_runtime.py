@@ -205,6 +205,12 @@ def test_top_k(tensor):
             agree("TopK", [x, k], {"axis": axis, "largest": largest}, outputs=2)
 
 
+def test_reversed_sequences():
+    x = normal(4, 3, 2)
+    agree("ReverseSequence", [x, np.array([4, 0, 2])], {"time_axis": 0, "batch_axis": 1})
+    agree("ReverseSequence", [x, np.array([3, 1, 2, 0])], {"time_axis": 1, "batch_axis": 0})
+
+
 REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
 
 
