@@ -48,7 +48,9 @@ SMALL = 64
 
 Values = Sequence[ir.Value | None]
 Sizes = tuple[Number, ...]
-Formula = Callable[..., Sequence[Sizes] | None]
+Known = tuple[Number | None, ...]
+"""A shape in which some sizes are not known."""
+Formula = Callable[..., Sequence[Known] | None]
 
 FORMULAS: dict[str, Formula] = {}
 """Operator -> formula(shapes, contents, attrs): the shapes of its outputs, None if not known."""
@@ -273,6 +275,12 @@ def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
     return found
 
 
+@counts("Range")
+def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
+    numbers = [whole(x.item()) for x in held]
+    return None if is_symbolic(numbers) else np.arange(*numbers)
+
+
 @counts("ReduceProd")
 def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
     return objects([math.prod(held[0].ravel())]) if held[0].ndim == 1 else None
@@ -293,7 +301,7 @@ def formula(*names: str) -> Callable[[Formula], Formula]:
 
 def sizes_by_formula(
     op_type: str, domain: str, values: Values, attrs: Mapping[str, Any]
-) -> Sequence[Sizes] | None:
+) -> Sequence[Known] | None:
     """The shapes of the outputs of a node, where there is a formula for them."""
     found = None if domain else FORMULAS.get(op_type)
     if found is None:
@@ -302,9 +310,12 @@ def sizes_by_formula(
     return found(shapes, [integers_of(v) for v in values], attrs)
 
 
-def integers_of(value: ir.Value | None) -> tuple[Number, ...] | None:
-    """The integers of a vector or scalar, plain or symbolic."""
+def integers_of(value: ir.Value | None) -> tuple[Any, ...] | None:
+    """The integers of a vector or scalar, plain or symbolic; of a constant floating numbers too."""
     held = content(value)
+    if held is None and value is not None and value.const_value is not None:
+        held = value.const_value.numpy()
+        return tuple(held.ravel().tolist()) if held.size <= SMALL else None
     if held is None or held.size > SMALL or any(isinstance(n, Negative) for n in held.flat):
         return None
     return tuple(map(whole, held.ravel()))
@@ -318,10 +329,27 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
     return [broadcast_sizes(s for s in shapes if s is not None)]
 
 
-@formula("GroupNormalization")
+@formula("GroupNormalization", "MeanVarianceNormalization")
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
     """ONNX infers no shape here."""
     return [shapes[0]]
+
+
+@formula(
+    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
+    "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
+)  # fmt: skip
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
+    given = len(shapes) > 1 and shapes[1] is not None
+    axes = held[1] if given else ()
+    if axes is None or is_symbolic(axes):
+        return None
+    if not axes and attrs.get("noop_with_empty_axes"):
+        return [shapes[0]]
+    rank = len(shapes[0])
+    gone = {axis % rank for axis in axes or range(rank)}
+    kept = attrs.get("keepdims", 1)
+    return [tuple(1 if k in gone else n for k, n in enumerate(shapes[0]) if kept or k not in gone)]
 
 
 @formula("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
@@ -363,6 +391,23 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
     sizes = list(shapes[0])
     (sizes[attrs.get("axis", -1)],) = held[1]
     return [tuple(sizes)] * 2
+
+
+@formula("Resize")
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Known] | None:
+    """Sizes that are given, and axes that a whole number multiplies."""
+    sizes = shapes[0]
+    axes = [axis % len(sizes) for axis in attrs.get("axes") or range(len(sizes))]
+    if len(shapes) > 3 and shapes[3] is not None:
+        if held[3] is None or attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch":
+            return None
+        found = dict(zip(axes, held[3], strict=True))
+    elif held[2] is None or attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
+        return None
+    else:
+        scales = zip(axes, held[2], strict=True)
+        found = {k: sizes[k] * int(c) if c == int(c) else None for k, c in scales}
+    return [tuple(found.get(k, n) for k, n in enumerate(sizes))]
 
 
 @formula("Expand")

@@ -53,7 +53,7 @@ def interpolated(inputs: Any, attributes: dict[str, Any]) -> tuple[Array, Array]
 
     step = Step("Resize", "", 21, "", ("x", "roi", "scales", "sizes"), ("y",), attributes)
     y, outside, op = inputs[0], np.zeros((), bool), reading(inputs[0])
-    shape = resized_shape(Node(step, inputs, ()))
+    shape = resized_shape(op, Node(step, inputs, ()))
     node = Node(step, inputs, (np.broadcast_to(y.dtype.type(0), shape),))
     for k in range(len(resized_axes(node))):
         axis = AxisOfResize(op, node, k)
@@ -63,7 +63,7 @@ def interpolated(inputs: Any, attributes: dict[str, Any]) -> tuple[Array, Array]
     return y, outside
 
 
-def resized_shape(node: Any) -> tuple[int, ...]:
+def resized_shape(op: Any, node: Any) -> tuple[int, ...]:
     """The shape of the result: by sizes, or ⌊n · scale⌋."""
     from ..rules.resize import ROI, fixed_scale, resized_axes
 
@@ -71,7 +71,7 @@ def resized_shape(node: Any) -> tuple[int, ...]:
     crops = node.coordinate_transformation_mode == "tf_crop_and_resize"
     sizes = node.ints(3)
     for k, axis in enumerate(axes):
-        scale = fixed_scale(node, k)
+        scale = fixed_scale(op, node, k)
         if sizes and node.keep_aspect_ratio_policy == "stretch":
             shape[axis] = sizes[k]
         elif sizes:
