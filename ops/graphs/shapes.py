@@ -510,6 +510,16 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
     return [(x[0], shapes[1][0] if convolves else x[1], *space)]
 
 
+@formula("DeformConv")
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
+    return [(shapes[0][0], shapes[1][0], *shapes[2][2:])]
+
+
+@formula("AffineGrid")
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
+    return None if held[1] is None else [(shapes[0][0], *held[1][2:], len(held[1]) - 2)]
+
+
 @formula("ConvTranspose")
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
     x, w, rank = shapes[0], shapes[1], len(shapes[0]) - 2

@@ -35,5 +35,5 @@ def affine_grid(theta: Array, size: Any, *, align_corners: int = 0) -> Array:
     from ..rules.grids import base_grid
 
     lengths = ints(size)[2:]
-    base = base_grid(lengths, bool(align_corners)).astype(theta.dtype)
+    base = base_grid(reading(theta), lengths, bool(align_corners), theta.dtype)
     return (base @ theta.swapaxes(1, 2)).reshape(len(theta), *lengths, len(lengths))
