@@ -384,6 +384,20 @@ def is_number(n: Number, special: int) -> bool:
     return n == special if entry else same(n, special)
 
 
+@formula("CenterCropPad")
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
+    if held[1] is None:
+        return None
+    axes = attrs.get("axes") or range(len(shapes[0]))
+    found = dict(zip((axis % len(shapes[0]) for axis in axes), held[1], strict=True))
+    return [tuple(found.get(k, n) for k, n in enumerate(shapes[0]))]
+
+
+@formula("TensorScatter")
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
+    return [shapes[0]]
+
+
 @formula("TopK")
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
     if held[1] is None:

@@ -166,7 +166,7 @@ def transposed_windows(
 def whole(grid: Windows) -> Windows:
     """The windows of a convolution, none of which may reach beyond the padding, unlike a pool's."""
     axes = enumerate(zip(grid.space, grid.begins, grid.ends, strict=True))
-    if any(grid.covered(axis, grid.count[axis]) > n + a + b for axis, (n, a, b) in axes):
+    if any(at(grid.covered(axis, grid.count[axis]) - n - a - b) > 0 for axis, (n, a, b) in axes):
         raise ValueError(
             f"a kernel {grid.kernel} with dilations {grid.dilations} is longer than space "
             f"{grid.space} with the pads {(*grid.begins, *grid.ends)}"
