@@ -524,6 +524,33 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
     return [(x[0], shapes[1][0] if convolves else x[1], *space)]
 
 
+@formula("DFT")
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
+    sizes, lengths, axes = list(shapes[0]), *(held[k] if len(held) > k else None for k in (1, 2))
+    given = [len(shapes) > k and shapes[k] is not None for k in (1, 2)]
+    if (given[0] and lengths is None) or (given[1] and (axes is None or is_symbolic(axes))):
+        return None
+    axis, half = axes[0] if axes else -2, attrs.get("onesided")
+    n = sizes[axis] if lengths is None else lengths[0]
+    if half and attrs.get("inverse"):
+        n = 2 * (n - 1) if lengths is None else n
+    elif half:
+        n = quotient(n, 2) + 1
+    sizes[axis] = n
+    return [(*sizes[:-1], 1 if half and attrs.get("inverse") else 2)]
+
+
+@formula("STFT")
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
+    (batch, length, _), step = shapes[0], held[1]
+    window, given = (shapes[k] if len(shapes) > k else None for k in (2, 3))
+    if step is None or (window is None and given is not None and held[3] is None):
+        return None
+    n = window[0] if window is not None else length if given is None else held[3][0]
+    bins = quotient(n, 2) + 1 if attrs.get("onesided", 1) else n
+    return [(batch, quotient(length - n, step[0]) + 1, bins, 2)]
+
+
 @formula("DeformConv")
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
     return [(shapes[0][0], shapes[1][0], *shapes[2][2:])]

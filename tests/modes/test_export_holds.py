@@ -110,7 +110,7 @@ FOLLOWING = {
                  else_branch=e()=>(double[N,2] q){q=Cos(x)}>}""",
 }
 DECIDING = {
-    "a product": ("N <= 4", (3, 4)), "a running product": ("N <= 4", (3, 4)),
+    "a product": ("N <= 4096", SIZES), "a running product": ("N <= 4096", SIZES),
     "all that is one": ("N != 1", (2, 5, 20)),
 }  # fmt: skip
 """What is decided by the size, and sizes at which the decision is the same."""
