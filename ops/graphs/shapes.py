@@ -106,7 +106,7 @@ def depth_in(x: ir.Value) -> int:
 
 
 def entries_of(x: ir.Value, here: np.ndarray, symbols: Symbols) -> np.ndarray:
-    """An atom for every entry of a tensor."""
+    """An atom for every entry of a tensor, or what they are at the point if they are fixed."""
 
     def lower(k: int) -> Callable[[Any], Any]:
         return lambda op: op.CastLike(
@@ -114,11 +114,12 @@ def entries_of(x: ir.Value, here: np.ndarray, symbols: Symbols) -> np.ndarray:
         )
 
     name = x.name or "tensor"
+    if f"{name}[:]" in symbols.fixed:
+        return here
     entries = [
-        int(n) if (entry := f"{name}[{k}]") in symbols.fixed
-        else symbols.atom(entry, n, lower(k), tensor=name, depth=depth_in(x))
+        symbols.atom(f"{name}[{k}]", n, lower(k), tensor=x.name or "", depth=depth_in(x))
         for k, n in enumerate(here.ravel())
-    ]  # fmt: skip
+    ]
     return objects(entries).reshape(here.shape)
 
 
