@@ -234,6 +234,12 @@ def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
     return np.frompyfunc(quotient, 2, 1)(*pairs)
 
 
+@counts("Mod")
+def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
+    a, b = (x.astype(object) for x in held)
+    return None if attrs.get("fmod") or any(same(n, 0) for n in b.ravel()) else a % b
+
+
 @dataclass(frozen=True)
 class Negative:
     """Whether a number is less than 0."""
@@ -322,6 +328,11 @@ def integers_of(value: ir.Value | None) -> tuple[Any, ...] | None:
     return tuple(map(whole, held.ravel()))
 
 
+def as_sizes(numbers: Sequence[Number]) -> Sizes:
+    """Numbers that are sizes, none of which is negative."""
+    return tuple(largest(n, 0) for n in numbers)
+
+
 @formula(
     "Add", "Sub", "Mul", "Div", "Pow", "Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual",
     "And", "Or", "Xor", "Where", "Min", "Max", "Mod", "Sum", "Mean", "PRelu",
@@ -390,7 +401,7 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
     if held[1] is None:
         return None
     axes = attrs.get("axes") or range(len(shapes[0]))
-    found = dict(zip((axis % len(shapes[0]) for axis in axes), held[1], strict=True))
+    found = dict(zip((axis % len(shapes[0]) for axis in axes), as_sizes(held[1]), strict=True))
     return [tuple(found.get(k, n) for k, n in enumerate(shapes[0]))]
 
 
@@ -416,7 +427,7 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
     if len(shapes) > 3 and shapes[3] is not None:
         if held[3] is None or attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch":
             return None
-        found = dict(zip(axes, held[3], strict=True))
+        found = dict(zip(axes, as_sizes(held[3]), strict=True))
     elif held[2] is None or attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
         return None
     else:
@@ -427,7 +438,9 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
 
 @formula("Expand")
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
-    return None if held[1] is None else [broadcast_sizes([shapes[0], held[1]])]
+    if held[1] is None:
+        return None
+    return [broadcast_sizes([shapes[0], as_sizes(held[1])])]
 
 
 @formula("Flatten")
@@ -462,7 +475,7 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
 
 @formula("ConstantOfShape")
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
-    return None if held[0] is None else [held[0]]
+    return None if held[0] is None else [as_sizes(held[0])]
 
 
 @formula("Range")
@@ -559,7 +572,9 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
 
 @formula("AffineGrid")
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
-    return None if held[1] is None else [(shapes[0][0], *held[1][2:], len(held[1]) - 2)]
+    if held[1] is None:
+        return None
+    return [(shapes[0][0], *as_sizes(held[1][2:]), len(held[1]) - 2)]
 
 
 @formula("ConvTranspose")

@@ -120,8 +120,7 @@ def channels_last(shape: Shape, dtype: Any) -> Permutation:
 @jacobian("AffineGrid")
 def affine_grid(op: Any, node: Node) -> Blocks:
     """y[n, p] = θ[n] (coordinates of p, 1): linear in θ."""
-    lengths = (node.ints(1) or ())[2:]
-    base = base_grid(op, lengths, bool(node.align_corners), node.dtype)
+    base = base_grid(op, node.y_shape[1:-1], bool(node.align_corners), node.dtype)
     n, d = node.x_shape[:2]
     turned = Permutation((0, 2, 1), node.x_shape, node.dtype)
     J = implicit_kron(base, Eye(d), (n,)) @ turned

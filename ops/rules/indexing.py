@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians import Array, Reshape, Shape, Take, reading, shape_of, size, take_flat
-from ...jacobians.symint import Number, is_symbolic
+from ...jacobians import Array, Reshape, Shape, Take, shape_of, size, take_flat
+from ...jacobians.symint import Number
 from ..node import Node
 from ..registry import Blocks, jacobian
 
@@ -62,12 +62,8 @@ def compress(op: Any, node: Node) -> Blocks:
 
 
 def counted(op: Any, n: Number) -> Array:
-    """0, 1, … n - 1, where n is a size."""
-    if not is_symbolic(n):
-        return np.arange(n)
-    made = op.Range(np.array(0), n, np.array(1))
-    reading(made).shape(made, (n,))
-    return made
+    """0, 1, … n - 1."""
+    return np.arange(n) if isinstance(n, int) else op.Range(np.array(0), n, np.array(1))
 
 
 def from_the_start(op: Any, index: Array, n: int) -> Array:
