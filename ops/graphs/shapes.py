@@ -32,7 +32,7 @@ from ...jacobians.symint import (
     whole,
 )
 from ..node import AT
-from ..numbers.windows import positions
+from ..numbers.windows import CROPPING, GEOMETRY, transposed_windows, windows
 
 CONTENT = "onnxjac.content"
 """Key, in the metadata of a graph value, of its integers, some of which are symbolic."""
@@ -522,20 +522,12 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
 
 @formula("Conv", "MaxPool", "AveragePool", "LpPool")
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
-    x, rank = shapes[0], len(shapes[0]) - 2
-    if attrs.get("ceil_mode") or attrs.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
-        return None
-    convolves = len(shapes) > 1
+    x, convolves = shapes[0], len(shapes) > 1
     kernel = shapes[1][2:] if convolves else tuple(attrs["kernel_shape"])
     if is_symbolic(kernel):
         return None
-    pads = attrs.get("pads") or (0,) * (2 * rank)
-    steps, gaps = (attrs.get(n) or (1,) * rank for n in ("strides", "dilations"))
-    space = tuple(
-        positions(x[2 + k], pads[k], pads[rank + k], (kernel[k] - 1) * gaps[k] + 1, steps[k], 0)
-        for k in range(rank)
-    )
-    return [(x[0], shapes[1][0] if convolves else x[1], *space)]
+    geometry = {name: attrs[name] for name in GEOMETRY if name in attrs}
+    return [(x[0], shapes[1][0] if convolves else x[1], *windows(x[2:], kernel, **geometry).count)]
 
 
 @formula("DFT")
@@ -560,7 +552,7 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
     window, given = (shapes[k] if len(shapes) > k else None for k in (2, 3))
     if step is None or (window is None and given is not None and held[3] is None):
         return None
-    n = window[0] if window is not None else length if given is None else held[3][0]
+    n = window[0] if window is not None else length if given is None else largest(held[3][0], 0)
     bins = quotient(n, 2) + 1 if attrs.get("onesided", 1) else n
     return [(batch, quotient(length - n, step[0]) + 1, bins, 2)]
 
@@ -578,13 +570,20 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
 
 
 @formula("ConvTranspose")
-def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
-    x, w, rank = shapes[0], shapes[1], len(shapes[0]) - 2
-    if attrs.get("output_shape") or attrs.get("auto_pad", "NOTSET") != "NOTSET":
-        return None
-    pads = attrs.get("pads") or (0,) * (2 * rank)
-    more = attrs.get("output_padding") or (0,) * rank
-    steps, gaps = (attrs.get(n) or (1,) * rank for n in ("strides", "dilations"))
-    framed = (steps[k] * (x[2 + k] - 1) + (w[2 + k] - 1) * gaps[k] + 1 for k in range(rank))
-    space = tuple(n + more[k] - pads[k] - pads[rank + k] for k, n in enumerate(framed))
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
+    x, w = shapes[:2]
+    geometry = {name: attrs[name] for name in (*GEOMETRY, *CROPPING) if name in attrs}
+    space = transposed_windows(x[2:], w[2:], **geometry).space
     return [(x[0], w[1] * attrs.get("group", 1), *space)]
+
+
+@formula("Split")
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
+    from ..rules.layout import equal_parts
+
+    axis, count = attrs.get("axis", 0) % len(shapes[0]), attrs.get("num_outputs")
+    given = len(shapes) > 1 and shapes[1] is not None
+    if held[1] is None if given else count is None:
+        return None
+    parts = as_sizes(held[1]) if given else equal_parts(shapes[0][axis], count)
+    return [(*shapes[0][:axis], n, *shapes[0][axis + 1 :]) for n in parts]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.arrays import Array
-from .convolution import MOST, blocks, grouped, shifted
+from .convolution import MOST, blocks, check_kernel, grouped, shifted
 from .table import kernel, wide
 from .windows import Windows, transposed_windows
 
@@ -26,6 +26,7 @@ def conv_transpose(
     **geometry: Any,
 ) -> Array:
     """y[n, m, i · stride + t · dilation − begin] is Σ w[c, m, t] x[n, c, i], plus b[m]."""
+    check_kernel(w, kernel_shape)
     grid = transposed_windows(x.shape[2:], w.shape[2:], **geometry)
     y: Array = np.zeros((len(x), w.shape[1] * group, *grid.framed), x.dtype)
     if x.shape[1] == group > 1:

@@ -20,7 +20,7 @@ from ...jacobians import (
     shape_of,
 )
 from ...jacobians.errors import OnnxJacError
-from ...jacobians.symint import Number, same, smallest
+from ...jacobians.symint import Number, largest, same, smallest
 from ..node import Node
 from ..registry import Blocks, jacobian
 from .indexing import counted
@@ -120,4 +120,4 @@ def frame_length(node: Node) -> Number:
     window, given = node.input(WINDOW), node.ints(3)
     if window is not None:
         return shape_of(window)[0]
-    return given[0] if given else node.x_shape[1]
+    return largest(given[0], 0) if given else node.x_shape[1]
