@@ -11,7 +11,7 @@ from .base import Jacobian
 from .errors import InputError
 from .hooks import submatrix
 from .layout import Reshape
-from .symint import at, if_negative, is_symbolic, same
+from .symint import at, if_negative, is_symbolic, largest, same
 
 Span = tuple[int, int, int]
 """start, step, count along one axis; the step may be negative."""
@@ -108,8 +108,8 @@ def margins(span: Span, n: int) -> tuple[int, int]:
     start, step, count = span
     if same(count, 0):
         return 0, n
-    low, high = (start, start + step * (count - 1))[:: 1 if step > 0 else -1]
-    return low, n - 1 - high
+    low = start if step > 0 else start + step * (count - 1)
+    return low, n - low - largest(abs(step) * (count - 1) + 1, 0)
 
 
 def spread(op: Op, v: Array, axis: int, span: Span) -> Array:
@@ -117,7 +117,7 @@ def spread(op: Op, v: Array, axis: int, span: Span) -> Array:
     _, step, count = span
     if step < 0:
         v = op.Slice(v, (count - 1,), (-count - 1,), (axis,), (-1,))
-    if abs(step) == 1 or count <= 1:
+    if abs(step) == 1 or not (is_symbolic(count) or count > 1):
         return v
     shape = list(shape_of(v))
     v = op.Reshape(v, (*shape[:axis], count, 1, *shape[len(shape) + axis + 1 :]))

@@ -82,7 +82,7 @@ def asked_of(t: Trace) -> dict[str, str]:
 def recorded(point: Mapping[str, Any], make: Make) -> tuple[Draft, Symbols, dict[str, str]]:
     """What `make` records, its guards, and the free sizes that must be fixed for it, and why.
 
-    It is recorded again with more numbers fixed, where some must be or where it fails.
+    It is recorded again with more numbers fixed, where some must be.
     """
     fixed: dict[str, str] = {}
     pinned: dict[str, str] = {}
@@ -93,21 +93,23 @@ def recorded(point: Mapping[str, Any], make: Make) -> tuple[Draft, Symbols, dict
         except OnnxJacError as error:
             draft, failure = None, error
         found = {name: why for name, why in fixed_sizes(symbols).items() if name not in fixed}
-        if draft is not None and not found:
+        more = {f"{a.tensor}[:]" if a.is_entry else a.name: g.reader
+                for g in equations(symbols) for a in g.expression.roots()
+                if not a.free and a.tensor and (failure or a.is_entry)}  # fmt: skip
+        more = {name: why for name, why in more.items() if name not in pinned}
+        if not found and not more:
+            if draft is None:
+                assert failure is not None
+                raise failure
             symbols.pinned = {**pinned_in(pinned), **symbols.pinned}
             return draft, symbols, fixed
-        if failure is not None:
-            more = {a.name: g.reader for g in equations(symbols) for a in g.expression.roots()
-                    if not a.free}  # fmt: skip
-            if not found and more.keys() <= pinned.keys():
-                raise failure
-            pinned |= more
         fixed |= found
+        pinned |= more
 
 
 def pinned_in(names: Mapping[str, str]) -> dict[str, str]:
-    """The tensors that sizes and entries belong to: x.shape[0] and x[0] to x."""
-    return {re.sub(r"(\.shape)?\[\d+\]$", "", name): why for name, why in names.items()}
+    """The tensors that sizes and entries belong to: x.shape[0] and x[:] to x."""
+    return {re.sub(r"(\.shape)?\[(\d+|:)\]$", "", name): why for name, why in names.items()}
 
 
 def fixed_sizes(symbols: Symbols) -> dict[str, str]:

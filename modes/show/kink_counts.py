@@ -243,7 +243,7 @@ def taps(node: Node) -> Count:
 
 def samples_of_regions(node: Node) -> Count:
     """Samples of regions; for the maximum, also results that several neighbours attain."""
-    counts = sample_counts(node, np.asarray(node.inputs[1]))
+    counts = sample_counts(numbers, node)
     (down, present), (across, there) = (
         sample_places(numbers, node, k, bins, counts[k])
         for k, bins in enumerate((node.output_height, node.output_width))

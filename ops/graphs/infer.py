@@ -14,14 +14,12 @@ import onnx_ir as ir
 
 from ...jacobians import shape_of
 from ...jacobians.errors import OnnxJacError
-from ...jacobians.symint import Number, SymInt, at, is_symbolic
+from ...jacobians.symint import SymInt, at, is_symbolic
 from ..node import AT
-from .shapes import SMALL, STILL, content, sizes_by_formula
+from .shapes import SMALL, STILL, Known, Sizes, content, sizes_by_formula
 
 Type = tuple[tuple[int, ...], np.dtype]
 Values = tuple[ir.Value | None, ...]
-Known = tuple[Number | None, ...]
-"""A shape in which some sizes are not known."""
 
 
 def output_types(
@@ -76,7 +74,7 @@ def symbolic_shapes(
     sizes: dict[str, SymInt] = {}
 
     def type_of(value: ir.Value) -> onnx.TypeProto:
-        shape: tuple[Number, ...] = shape_of(value)
+        shape: Sizes = shape_of(value)
         named = [f"s{n.key}" if isinstance(n, SymInt) else n for n in shape]
         sizes.update((f"s{n.key}", n) for n in shape if isinstance(n, SymInt))
         assert value.dtype is not None
@@ -86,7 +84,17 @@ def symbolic_shapes(
         found = inferred(op_type, domain, version, values, attrs, outputs, type_of, data_everywhere)
     except Exception:  # it may have no inference, or not for symbols
         return [None] * outputs
-    return [sizes_in(kind, sizes) for kind in found]
+    known = [sizes_in(kind, sizes) for kind in found]
+    if None in known and not domain:
+        fix_lengths(values)
+    return known
+
+
+def fix_lengths(values: Values) -> None:
+    """What is recorded holds for vectors of integers of these lengths, which may give the rank."""
+    for value in values:
+        if value is not None and value.dtype == ir.DataType.INT64 and len(shape_of(value)) == 1:
+            int(shape_of(value)[0])
 
 
 def sizes_in(proto: onnx.TypeProto | None, sizes: Mapping[str, SymInt]) -> Known | None:

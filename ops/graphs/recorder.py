@@ -31,9 +31,9 @@ from ...jacobians.symint import (
 )
 from ..node import AT, NAN, Step, has_nan, schema_defaults
 from ..numbers import numbers
-from .infer import Known, is_open, output_types, symbolic_shapes
+from .infer import is_open, output_types, symbolic_shapes
 from .operands import operands, type_variables
-from .shapes import CONTENT, DEPTH, STILL, as_shape, content, depth_in, integers, objects
+from .shapes import CONTENT, DEPTH, STILL, Known, as_shape, content, depth_in, integers, objects
 from .shortcuts import shortcut
 
 READING = "onnxjac.reading"
@@ -106,7 +106,8 @@ class Recorder:
     def _as_value(self, x: Any, dtype: np.dtype) -> ir.Value:
         """A symbolic number, or several, as a graph value of a dtype."""
         if isinstance(x, Ratio):
-            ratio = self.value(lowered_ratio(self, x, dtype))
+            kind = dtype if dtype.kind == "f" else np.dtype(np.float64)
+            ratio = self.value(lowered_ratio(self, x, kind))
             assert ratio is not None
             return ratio
         if isinstance(x, SymInt):
@@ -205,6 +206,7 @@ class Recorder:
         if self.symbols is None or value.const_value is not None or STILL in value.meta:
             return
         self.symbols.reader = reader
+        [int(n) for n in shape_of(value)]
         held = content(value)
         if held is None:
             if depth_in(value):

@@ -32,7 +32,7 @@ from ...jacobians.symint import (
     whole,
 )
 from ..node import AT
-from ..numbers.windows import positions
+from ..numbers.windows import CROPPING, GEOMETRY, transposed_windows, windows
 
 CONTENT = "onnxjac.content"
 """Key, in the metadata of a graph value, of its integers, some of which are symbolic."""
@@ -48,7 +48,9 @@ SMALL = 64
 
 Values = Sequence[ir.Value | None]
 Sizes = tuple[Number, ...]
-Formula = Callable[..., Sequence[Sizes] | None]
+Known = tuple[Number | None, ...]
+"""A shape in which some sizes are not known."""
+Formula = Callable[..., Sequence[Known] | None]
 
 FORMULAS: dict[str, Formula] = {}
 """Operator -> formula(shapes, contents, attrs): the shapes of its outputs, None if not known."""
@@ -104,7 +106,7 @@ def depth_in(x: ir.Value) -> int:
 
 
 def entries_of(x: ir.Value, here: np.ndarray, symbols: Symbols) -> np.ndarray:
-    """An atom for every entry of a tensor."""
+    """An atom for every entry of a tensor, or what they are at the point if they are fixed."""
 
     def lower(k: int) -> Callable[[Any], Any]:
         return lambda op: op.CastLike(
@@ -112,11 +114,12 @@ def entries_of(x: ir.Value, here: np.ndarray, symbols: Symbols) -> np.ndarray:
         )
 
     name = x.name or "tensor"
+    if f"{name}[:]" in symbols.fixed:
+        return here
     entries = [
-        int(n) if (entry := f"{name}[{k}]") in symbols.fixed
-        else symbols.atom(entry, n, lower(k), tensor=name, depth=depth_in(x))
+        symbols.atom(f"{name}[{k}]", n, lower(k), tensor=x.name or "", depth=depth_in(x))
         for k, n in enumerate(here.ravel())
-    ]  # fmt: skip
+    ]
     return objects(entries).reshape(here.shape)
 
 
@@ -231,6 +234,12 @@ def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
     return np.frompyfunc(quotient, 2, 1)(*pairs)
 
 
+@counts("Mod")
+def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
+    a, b = (x.astype(object) for x in held)
+    return None if attrs.get("fmod") or any(same(n, 0) for n in b.ravel()) else a % b
+
+
 @dataclass(frozen=True)
 class Negative:
     """Whether a number is less than 0."""
@@ -273,6 +282,12 @@ def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
     return found
 
 
+@counts("Range")
+def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
+    numbers = [whole(x.item()) for x in held]
+    return None if is_symbolic(numbers) else np.arange(*numbers)
+
+
 @counts("ReduceProd")
 def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
     return objects([math.prod(held[0].ravel())]) if held[0].ndim == 1 else None
@@ -293,7 +308,7 @@ def formula(*names: str) -> Callable[[Formula], Formula]:
 
 def sizes_by_formula(
     op_type: str, domain: str, values: Values, attrs: Mapping[str, Any]
-) -> Sequence[Sizes] | None:
+) -> Sequence[Known] | None:
     """The shapes of the outputs of a node, where there is a formula for them."""
     found = None if domain else FORMULAS.get(op_type)
     if found is None:
@@ -302,12 +317,20 @@ def sizes_by_formula(
     return found(shapes, [integers_of(v) for v in values], attrs)
 
 
-def integers_of(value: ir.Value | None) -> tuple[Number, ...] | None:
-    """The integers of a vector or scalar, plain or symbolic."""
+def integers_of(value: ir.Value | None) -> tuple[Any, ...] | None:
+    """The integers of a vector or scalar, plain or symbolic; of a constant floating numbers too."""
     held = content(value)
+    if held is None and value is not None and value.const_value is not None:
+        held = value.const_value.numpy()
+        return tuple(held.ravel().tolist()) if held.size <= SMALL else None
     if held is None or held.size > SMALL or any(isinstance(n, Negative) for n in held.flat):
         return None
     return tuple(map(whole, held.ravel()))
+
+
+def as_sizes(numbers: Sequence[Number]) -> Sizes:
+    """Numbers that are sizes, none of which is negative."""
+    return tuple(largest(n, 0) for n in numbers)
 
 
 @formula(
@@ -318,10 +341,27 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
     return [broadcast_sizes(s for s in shapes if s is not None)]
 
 
-@formula("GroupNormalization")
+@formula("GroupNormalization", "MeanVarianceNormalization")
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
     """ONNX infers no shape here."""
     return [shapes[0]]
+
+
+@formula(
+    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
+    "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
+)  # fmt: skip
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
+    given = len(shapes) > 1 and shapes[1] is not None
+    axes = held[1] if given else ()
+    if axes is None or is_symbolic(axes):
+        return None
+    if not axes and attrs.get("noop_with_empty_axes"):
+        return [shapes[0]]
+    rank = len(shapes[0])
+    gone = {axis % rank for axis in axes or range(rank)}
+    kept = attrs.get("keepdims", 1)
+    return [tuple(1 if k in gone else n for k, n in enumerate(shapes[0]) if kept or k not in gone)]
 
 
 @formula("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
@@ -356,6 +396,20 @@ def is_number(n: Number, special: int) -> bool:
     return n == special if entry else same(n, special)
 
 
+@formula("CenterCropPad")
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
+    if held[1] is None:
+        return None
+    axes = attrs.get("axes") or range(len(shapes[0]))
+    found = dict(zip((axis % len(shapes[0]) for axis in axes), as_sizes(held[1]), strict=True))
+    return [tuple(found.get(k, n) for k, n in enumerate(shapes[0]))]
+
+
+@formula("TensorScatter")
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
+    return [shapes[0]]
+
+
 @formula("TopK")
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
     if held[1] is None:
@@ -365,9 +419,28 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
     return [tuple(sizes)] * 2
 
 
+@formula("Resize")
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Known] | None:
+    """Sizes that are given, and axes that a whole number multiplies."""
+    sizes = shapes[0]
+    axes = [axis % len(sizes) for axis in attrs.get("axes") or range(len(sizes))]
+    if len(shapes) > 3 and shapes[3] is not None:
+        if held[3] is None or attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch":
+            return None
+        found = dict(zip(axes, as_sizes(held[3]), strict=True))
+    elif held[2] is None or attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
+        return None
+    else:
+        scales = zip(axes, held[2], strict=True)
+        found = {k: sizes[k] * int(c) if c == int(c) else None for k, c in scales}
+    return [tuple(found.get(k, n) for k, n in enumerate(sizes))]
+
+
 @formula("Expand")
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
-    return None if held[1] is None else [broadcast_sizes([shapes[0], held[1]])]
+    if held[1] is None:
+        return None
+    return [broadcast_sizes([shapes[0], as_sizes(held[1])])]
 
 
 @formula("Flatten")
@@ -402,7 +475,7 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
 
 @formula("ConstantOfShape")
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
-    return None if held[0] is None else [held[0]]
+    return None if held[0] is None else [as_sizes(held[0])]
 
 
 @formula("Range")
@@ -449,30 +522,69 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
 
 @formula("Conv", "MaxPool", "AveragePool", "LpPool")
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
-    x, rank = shapes[0], len(shapes[0]) - 2
-    if attrs.get("ceil_mode") or attrs.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
-        return None
-    convolves = len(shapes) > 1
+    x, convolves = shapes[0], len(shapes) > 1
     kernel = shapes[1][2:] if convolves else tuple(attrs["kernel_shape"])
     if is_symbolic(kernel):
         return None
-    pads = attrs.get("pads") or (0,) * (2 * rank)
-    steps, gaps = (attrs.get(n) or (1,) * rank for n in ("strides", "dilations"))
-    space = tuple(
-        positions(x[2 + k], pads[k], pads[rank + k], (kernel[k] - 1) * gaps[k] + 1, steps[k], 0)
-        for k in range(rank)
-    )
+    geometry = {name: attrs[name] for name in GEOMETRY if name in attrs}
+    space = windows(x[2:], kernel, **geometry).count
     return [(x[0], shapes[1][0] if convolves else x[1], *space)] * 2  # MaxPool also gives indices
 
 
-@formula("ConvTranspose")
+@formula("DFT")
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
-    x, w, rank = shapes[0], shapes[1], len(shapes[0]) - 2
-    if attrs.get("output_shape") or attrs.get("auto_pad", "NOTSET") != "NOTSET":
+    sizes, lengths, axes = list(shapes[0]), *(held[k] if len(held) > k else None for k in (1, 2))
+    given = [len(shapes) > k and shapes[k] is not None for k in (1, 2)]
+    if (given[0] and lengths is None) or (given[1] and (axes is None or is_symbolic(axes))):
         return None
-    pads = attrs.get("pads") or (0,) * (2 * rank)
-    more = attrs.get("output_padding") or (0,) * rank
-    steps, gaps = (attrs.get(n) or (1,) * rank for n in ("strides", "dilations"))
-    framed = (steps[k] * (x[2 + k] - 1) + (w[2 + k] - 1) * gaps[k] + 1 for k in range(rank))
-    space = tuple(n + more[k] - pads[k] - pads[rank + k] for k, n in enumerate(framed))
+    axis, half = axes[0] if axes else -2, attrs.get("onesided")
+    n = sizes[axis] if lengths is None else lengths[0]
+    if half and attrs.get("inverse"):
+        n = 2 * (n - 1) if lengths is None else n
+    elif half:
+        n = quotient(n, 2) + 1
+    sizes[axis] = n
+    return [(*sizes[:-1], 1 if half and attrs.get("inverse") else 2)]
+
+
+@formula("STFT")
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
+    (batch, length, _), step = shapes[0], held[1]
+    window, given = (shapes[k] if len(shapes) > k else None for k in (2, 3))
+    if step is None or (window is None and given is not None and held[3] is None):
+        return None
+    n = window[0] if window is not None else length if given is None else largest(held[3][0], 0)
+    bins = quotient(n, 2) + 1 if attrs.get("onesided", 1) else n
+    return [(batch, quotient(length - n, step[0]) + 1, bins, 2)]
+
+
+@formula("DeformConv")
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
+    return [(shapes[0][0], shapes[1][0], *shapes[2][2:])]
+
+
+@formula("AffineGrid")
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
+    if held[1] is None:
+        return None
+    return [(shapes[0][0], *as_sizes(held[1][2:]), len(held[1]) - 2)]
+
+
+@formula("ConvTranspose")
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
+    x, w = shapes[:2]
+    geometry = {name: attrs[name] for name in (*GEOMETRY, *CROPPING) if name in attrs}
+    space = transposed_windows(x[2:], w[2:], **geometry).space
     return [(x[0], w[1] * attrs.get("group", 1), *space)]
+
+
+@formula("Split")
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
+    from ..rules.layout import equal_parts
+
+    axis, count = attrs.get("axis", 0) % len(shapes[0]), attrs.get("num_outputs")
+    given = len(shapes) > 1 and shapes[1] is not None
+    if held[1] is None if given else count is None:
+        return None
+    parts = as_sizes(held[1]) if given else equal_parts(shapes[0][axis], count or 1)
+    return [(*shapes[0][:axis], n, *shapes[0][axis + 1 :]) for n in parts]

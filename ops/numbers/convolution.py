@@ -35,6 +35,7 @@ def conv(
     **geometry: Any,
 ) -> Array:
     """y[n, m, o] = Σ w[m, c, t] x[n, c, o · stride + t · dilation − begin] + b[m]."""
+    check_kernel(w, kernel_shape)
     grid = whole(windows(x.shape[2:], w.shape[2:], **geometry))
     x = padded(x, grid)
     if math.prod(grid.kernel) == 1:
@@ -44,6 +45,12 @@ def conv(
     else:
         y = general(x, w, grid, group)
     return shifted(y, b)
+
+
+def check_kernel(w: Array, kernel_shape: Any) -> None:
+    """Raises `ValueError` where an attribute gives the kernel another shape than it has."""
+    if kernel_shape is not None and tuple(kernel_shape) != w.shape[2:]:
+        raise ValueError(f"the kernel has the lengths {w.shape[2:]}, not {tuple(kernel_shape)}")
 
 
 def shifted(y: Array, b: Array | None) -> Array:
@@ -132,6 +139,7 @@ def conv_transpose(
     **geometry: Any,
 ) -> Array:
     """y[n, m, i · stride + t · dilation − begin] is Σ w[c, m, t] x[n, c, i], plus b[m]."""
+    check_kernel(w, kernel_shape)
     grid = transposed_windows(x.shape[2:], w.shape[2:], **geometry)
     y: Array = np.zeros((len(x), w.shape[1] * group, *grid.framed), x.dtype)
     if x.shape[1] == group > 1:

@@ -50,7 +50,7 @@ def interpolated(node: Node) -> tuple[Array, Array]:
 
     y, outside, op = node.inputs[0], np.zeros((), bool), reading(node.inputs[0])
     assert y is not None
-    made = np.broadcast_to(y.dtype.type(0), resized_shape(node))
+    made = np.broadcast_to(y.dtype.type(0), resized_shape(op, node))
     node = Node(node.step, node.inputs, (made,))
     for k in range(len(resized_axes(node))):
         axis = AxisOfResize(op, node, k)
@@ -60,7 +60,7 @@ def interpolated(node: Node) -> tuple[Array, Array]:
     return y, outside
 
 
-def resized_shape(node: Any) -> tuple[int, ...]:
+def resized_shape(op: Any, node: Any) -> tuple[int, ...]:
     """The shape of the result: by sizes, or ⌊n · scale⌋."""
     from ..rules.resize import ROI, fixed_scale, resized_axes
 
@@ -68,7 +68,7 @@ def resized_shape(node: Any) -> tuple[int, ...]:
     crops = node.coordinate_transformation_mode == "tf_crop_and_resize"
     sizes = node.ints(3)
     for k, axis in enumerate(axes):
-        scale = fixed_scale(node, k)
+        scale = fixed_scale(op, node, k)
         if sizes and node.keep_aspect_ratio_policy == "stretch":
             shape[axis] = sizes[k]
         elif sizes:
@@ -106,7 +106,7 @@ def affine_grid(theta: Array, size: Any, *, align_corners: int = 0) -> Array:
     from ..rules.grids import base_grid
 
     lengths = ints(size)[2:]
-    base = base_grid(lengths, bool(align_corners)).astype(theta.dtype)
+    base = base_grid(reading(theta), lengths, bool(align_corners), theta.dtype)
     return (base @ theta.swapaxes(1, 2)).reshape(len(theta), *lengths, len(lengths))
 
 

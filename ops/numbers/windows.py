@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.arrays import Array
-from ...jacobians.symint import at
+from ...jacobians.symint import at, if_negative, largest, smallest
 from .layout import framed
 
 Shape = tuple[int, ...]
@@ -51,7 +51,7 @@ class Windows:
         """The padding (before, after) of each axis that all windows need to lie inside."""
         needed = (self.covered(axis, n) for axis, n in enumerate(self.count))
         axes = zip(needed, self.begins, self.space, strict=True)
-        return [(begin, max(end - begin - n, 0)) for end, begin, n in axes]
+        return [(begin, largest(end - begin - n, 0)) for end, begin, n in axes]
 
     @property
     def drops(self) -> bool:
@@ -117,7 +117,7 @@ def windows(
     extents = [d * (k - 1) + 1 for d, k in zip(dilations, kernel, strict=True)]
     if is_same(auto_pad):
         axes = zip(space, extents, strides, strict=True)
-        totals = [max((-(-n // s) - 1) * s + e - n, 0) for n, e, s in axes]
+        totals = [largest((-(-n // s) - 1) * s + e - n, 0) for n, e, s in axes]
         begins, ends = split_pads(totals, auto_pad)
     else:
         begins, ends = given_pads(pads, auto_pad, rank)
@@ -150,10 +150,10 @@ def transposed_windows(
     extra = filled(output_padding, 0, rank)
     full = [grid.covered(axis, n) + extra[axis] for axis, n in enumerate(count)]
     if output_shape is None and is_same(auto_pad):
-        output_shape = [min(f, n * s) for f, n, s in zip(full, count, steps[0], strict=True)]
+        output_shape = [smallest(f, n * s) for f, n, s in zip(full, count, steps[0], strict=True)]
     if output_shape is not None:
         space = tuple(output_shape)[-rank:]
-        totals = [max(f - n, 0) for f, n in zip(full, space, strict=True)]
+        totals = [largest(f - n, 0) for f, n in zip(full, space, strict=True)]
         begins, ends = split_pads(totals, auto_pad)
     else:
         begins, ends = given_pads(pads, auto_pad, rank)
@@ -166,7 +166,7 @@ def transposed_windows(
 def whole(grid: Windows) -> Windows:
     """The windows of a convolution, none of which may reach beyond the padding, unlike a pool's."""
     axes = enumerate(zip(grid.space, grid.begins, grid.ends, strict=True))
-    if any(grid.covered(axis, grid.count[axis]) > n + a + b for axis, (n, a, b) in axes):
+    if any(at(grid.covered(axis, grid.count[axis]) - n - a - b) > 0 for axis, (n, a, b) in axes):
         raise ValueError(
             f"a kernel {grid.kernel} with dilations {grid.dilations} is longer than space "
             f"{grid.space} with the pads {(*grid.begins, *grid.ends)}"
@@ -212,10 +212,10 @@ def positions(n: int, begin: int, end: int, extent: int, stride: int, ceil_mode:
     (1, 0, 2)
     """
     room = n + begin + end - extent
-    if room >= 0 and not ceil_mode:
+    if not ceil_mode and room >= 0:
         return room // stride + 1
     count = -(-room // stride) + 1
-    return count - 1 if ceil_mode and (count - 1) * stride >= n + begin else count
+    return count - if_negative(n + begin - 1 - (count - 1) * stride, ceil_mode, 0)
 
 
 def padded(x: Array, grid: Windows, value: Any = 0) -> Array:

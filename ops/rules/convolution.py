@@ -15,10 +15,11 @@ from ...jacobians import (
     convolution_of,
     shape_of,
 )
+from ...jacobians.symint import largest, same, smallest
 from ..node import Node
 from ..numbers.windows import AUTO_PADS, whole
 from ..registry import Blocks, jacobian
-from .windows import transposed_windows_of, windows_of
+from .windows import in_margin, transposed_windows_of, windows_of
 
 
 @jacobian("Conv", auto_pad=AUTO_PADS)
@@ -26,14 +27,14 @@ def conv(op: Any, node: Node) -> Blocks:
     """∂/∂x is a convolution with the kernel held, ∂/∂w with the signal held."""
     x, w = node.inputs[:2]
     grid = whole(windows_of(node, shape_of(w)[2:]))
+    margin, pads = in_margin(node.x_shape, (*grid.begins, *grid.ends), node.dtype)
     g = Geometry(
-        node.x_shape, shape_of(w), node.y_shape, grid.strides, grid.dilations,
-        (*grid.begins, *grid.ends), node.group,
-    )  # fmt: skip
+        margin.out_shape, shape_of(w), node.y_shape, grid.strides, grid.dilations, pads, node.group
+    )
     check_channels(g)
     blocks: dict[tuple[int, int], Jacobian] = {
-        (0, 0): convolution_of(w, "x", "u", g),
-        (0, 1): convolution_of(x, "w", "u", g),
+        (0, 0): convolution_of(w, "x", "u", g) @ margin,
+        (0, 1): convolution_of(margin._apply(op, x), "w", "u", g),
     }
     return with_bias(node, blocks)
 
@@ -45,8 +46,8 @@ def conv_transpose(op: Any, node: Node) -> Blocks:
     grid = transposed_windows_of(node, shape_of(w)[2:])
     full = (grid.covered(axis, n) for axis, n in enumerate(grid.count))
     ends = [f - a - n for f, a, n in zip(full, grid.begins, grid.space, strict=True)]
-    inside = (n + min(e, 0) for n, e in zip(grid.space, ends, strict=True))
-    reached, pads = (*node.y_shape[:2], *inside), (*grid.begins, *(max(e, 0) for e in ends))
+    inside = (n + smallest(e, 0) for n, e in zip(grid.space, ends, strict=True))
+    reached, pads = (*node.y_shape[:2], *inside), (*grid.begins, *(largest(e, 0) for e in ends))
     g = Geometry(reached, shape_of(w), node.x_shape, grid.strides, grid.dilations, pads, node.group)
     check_channels(g)
     rest = with_margin(reached, node)
@@ -68,7 +69,7 @@ def check_channels(g: Geometry) -> None:
 def with_margin(reached: Shape, node: Node) -> Jacobian:
     """The entries that the kernel reaches, followed by those that output_padding adds."""
     spans = tuple((0, 1, n) for n in reached)
-    whole = reached == node.y_shape
+    whole = same(reached, node.y_shape)
     return Identity(reached, node.dtype) if whole else Embed(spans, node.y_shape, node.dtype)
 
 

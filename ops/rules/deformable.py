@@ -21,6 +21,7 @@ from ...jacobians import (
 )
 from ..node import Node
 from ..registry import Blocks, jacobian
+from .indexing import counted
 from .sampling import Samples, line
 from .windows import steps
 
@@ -65,21 +66,21 @@ class Deformed:
         self.split = (n, self.groups, c // self.groups, size(tuple(space)))
         rows = op.Transpose(op.Reshape(node.x, self.split), perm=(0, 1, 3, 2))
         rows = op.Reshape(rows, (n * self.groups * self.split[3], self.split[2]))
-        start = np.arange(n * self.groups).reshape(n, self.groups, 1, 1) * self.split[3]
+        images = op.Reshape(counted(op, n * self.groups), (n, self.groups, 1, 1))
         lines = [line(op, self.position(k), m, "linear") for k, m in enumerate(space)]
-        self.samples = Samples(op, rows, lines, start)
+        self.samples = Samples(op, rows, lines, op.Mul(images, self.split[3]))
         given = node.input(MASK)
         self.mask = None if given is None else op.Reshape(given, (*self.points, 1))
 
     def position(self, k: int) -> Array:
         """Where every tap looks along spatial axis k."""
-        strides, dilations = steps(self.node, len(self.kernel))
+        op, (strides, dilations) = self.op, steps(self.node, len(self.kernel))
         begin = (self.node.pads or (0,) * len(self.kernel))[k]
-        tap = np.indices(self.kernel)[k].reshape(-1, 1) * dilations[k]
-        home = tap + np.indices(self.out)[k].reshape(1, -1) * strides[k] - begin
+        taps = op.Reshape(op.Mul(coordinate(op, self.kernel, k), dilations[k]), (-1, 1))
+        home = op.Add(taps, op.Sub(op.Mul(coordinate(op, self.out, k), strides[k]), begin))
         split = (*self.points[:3], len(self.kernel), self.points[3])
-        moved = self.op.Gather(self.op.Reshape(self.node.inputs[OFFSET], split), k, axis=3)
-        return self.op.Add(moved, home.astype(self.dtype))
+        moved = op.Gather(op.Reshape(self.node.inputs[OFFSET], split), k, axis=3)
+        return op.Add(moved, op.CastLike(home, moved))
 
     def masked(self, J: Jacobian) -> Jacobian:
         """The samples after the mask."""
@@ -131,3 +132,9 @@ class Deformed:
         split = (*self.points[:3], len(self.kernel), self.points[3])
         given = Reshape(split, shape_of(self.node.inputs[OFFSET]), self.dtype)
         return Permutation((0, 1, 2, 4, 3), split, self.dtype) @ given
+
+
+def coordinate(op: Any, shape: Shape, k: int) -> Array:
+    """The index along axis k of every position in a tensor of that shape, row-major."""
+    line = op.Reshape(counted(op, shape[k]), (-1, *(1,) * (len(shape) - 1 - k)))
+    return op.Reshape(op.Expand(line, shape), (size(shape),))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
-
-import numpy as np
 
 from ...jacobians import (
     Array,
@@ -17,8 +16,10 @@ from ...jacobians import (
     Slice,
     shape_of,
 )
+from ...jacobians.symint import Number, is_symbolic, smallest
 from ..node import Node
 from ..registry import Blocks, jacobian
+from .indexing import counted
 
 
 @jacobian("CumProd")
@@ -32,31 +33,39 @@ def cum_prod(op: Any, node: Node) -> Blocks:
     y, J = node.x, Identity(node.x_shape, node.dtype)
     if node.exclusive:
         y, J = moved(op, y, axis, sign), move(node, axis, sign)
-    step = 1
-    while step < node.x_shape[axis]:
+    for step in doublings(node.x_shape[axis]):
         shifted = moved(op, y, axis, sign * step)
         J = (Diagonal(shifted) + Diagonal(y) @ move(node, axis, sign * step)) @ J
-        y, step = op.Mul(y, shifted), 2 * step
+        y = op.Mul(y, shifted)
     return {(0, 0): J}
+
+
+FAR = 4096
+"""What is recorded for any length of an axis holds at least up to this one."""
+
+
+def doublings(n: Number) -> Iterator[int]:
+    """1, 2, 4, … below n; where n is symbolic, at least below `FAR`."""
+    step = 1
+    while (is_symbolic(n) and step < FAR) or step < n:
+        yield step
+        step *= 2
 
 
 def moved(op: Any, x: Array, axis: int, step: int) -> Array:
     """The entries moved along an axis; ones move in."""
-    n = shape_of(x)[axis]
-    step = max(-n, min(step, n))
-    return op.Pad(x, (step, -step), 1.0, (axis,))
+    far = smallest(abs(step), shape_of(x)[axis])
+    return op.Pad(x, (far, -far) if step > 0 else (-far, far), 1.0, (axis,))
 
 
 def move(node: Node, axis: int, step: int) -> Jacobian:
     """The entries moved along an axis; zeros move in."""
     n = node.x_shape[axis]
-    step = max(-n, min(step, n))
-    whole = [(0, 1, m) for m in node.x_shape]
-    source, target = list(whole), list(whole)
-    source[axis] = (max(-step, 0), 1, n - abs(step))
-    target[axis] = (max(step, 0), 1, n - abs(step))
-    cut = Slice(tuple(source), node.x_shape, node.dtype)
-    return Embed(tuple(target), node.x_shape, node.dtype) @ cut
+    far = smallest(abs(step), n)
+    spans = [tuple((start, 1, n - far) if k == axis else (0, 1, m)
+                   for k, m in enumerate(node.x_shape)) for start in (0, far)]  # fmt: skip
+    source, target = spans if step > 0 else spans[::-1]
+    return Embed(target, node.x_shape, node.dtype) @ Slice(source, node.x_shape, node.dtype)
 
 
 @jacobian("Det")
@@ -69,14 +78,15 @@ def det(op: Any, node: Node) -> Blocks:
     return {(0, 0): Contraction(((cofactors, f"{labels}ij"),), f"{labels}ij", labels, sizes)}
 
 
-def minors(op: Any, x: Array, n: int) -> Array:
+def minors(op: Any, x: Array, n: Number) -> Array:
     """(-1)^(i+j) det(x without row i and column j), at [i, j]."""
-    sign = (-1.0) ** np.add.outer(np.arange(n), np.arange(n))
     if n == 1:
         return op.Add(op.Mul(x, 0.0), 1.0)
     batch: Shape = shape_of(x)[:-2]
-    others = np.array([[k for k in range(n) if k != i] for i in range(n)])
-    rows, columns = others[:, None, :, None], others[None, :, None, :]
+    i, k = op.Reshape(counted(op, n), (n, 1)), counted(op, n - 1)
+    others = op.Add(k, op.CastLike(op.GreaterOrEqual(k, i), k))
+    rows, columns = op.Unsqueeze(others, (1, 3)), op.Unsqueeze(others, (0, 2))
     flat = op.Reshape(x, (*batch, n * n))
-    picked = op.Gather(flat, rows * n + columns, axis=-1)
+    picked = op.Gather(flat, op.Add(op.Mul(rows, n), columns), axis=-1)
+    sign = op.Sub(1, op.Mul(op.Mod(op.Add(i, counted(op, n)), 2), 2))
     return op.Mul(op.Det(picked), op.CastLike(sign, x))

@@ -13,13 +13,14 @@ from ...jacobians import (
     Permutation,
     Reshape,
     Shape,
-    dtype_of,
     implicit_kron,
     shape_of,
     size,
 )
+from ...jacobians.symint import Number, agree, largest
 from ..node import Node
 from ..registry import Blocks, jacobian
+from .indexing import counted
 from .sampling import Line, Samples, line
 
 MODES = {"bilinear": "linear", "bicubic": "cubic"}
@@ -49,6 +50,8 @@ def grid_samples(op: Any, node: Node) -> tuple[Samples, list[Array]]:
     """The samples (N, *P, C), and ∂position/∂grid along each axis of x."""
     (n, c, *lengths), grid = node.x_shape, node.inputs[1]
     mode, d = MODES.get(node.mode, node.mode), len(node.x_shape) - 2
+    if not agree((n, d), (shape_of(grid)[0], shape_of(grid)[-1])):
+        raise ValueError(f"a grid {list(shape_of(grid))} does not fit images {list(node.x_shape)}")
     last = op.Transpose(node.x, perm=(0, *range(2, d + 2), 1))
     rows = op.Reshape(last, (n * size(tuple(lengths)), c))
     lines, gains = [], []
@@ -56,13 +59,13 @@ def grid_samples(op: Any, node: Node) -> tuple[Samples, list[Array]]:
         at, gain = placed(op, node, op.Gather(grid, d - 1 - k, axis=-1), length)
         lines.append(sampled(op, node, at, length, mode))
         gains.append(gain)
-    start = np.arange(n).reshape(n, *(1,) * (len(shape_of(grid)) - 2)) * size(tuple(lengths))
-    return Samples(op, rows, lines, start), gains
+    images = op.Reshape(counted(op, n), (n, *(1,) * (len(shape_of(grid)) - 2)))
+    return Samples(op, rows, lines, op.Mul(images, size(tuple(lengths)))), gains
 
 
-def placed(op: Any, node: Node, g: Array, n: int) -> tuple[Array, Array]:
+def placed(op: Any, node: Node, g: Array, n: Number) -> tuple[Array, Array]:
     """The position on an axis of length n of a coordinate in [-1, 1], and the slope of that."""
-    gain = np.asarray((n - 1) / 2 if node.align_corners else n / 2, dtype_of(g))
+    gain = op.CastLike((n - 1) / 2 if node.align_corners else n / 2, g)
     at = op.Add(op.Mul(g, gain), (n - 1) / 2)
     if node.mode == "nearest":
         at = op.Round(at)
@@ -70,44 +73,43 @@ def placed(op: Any, node: Node, g: Array, n: int) -> tuple[Array, Array]:
     cubic = MODES.get(node.mode, node.mode) == "cubic"
     if node.padding_mode == "zeros" or (cubic and node.padding_mode == "border"):
         return at, gain
-    low, high = borders(node, n)
-    outside = op.Or(op.Less(at, low), op.Greater(at, high))
+    outside = beyond(op, node, at, n)
     if node.padding_mode == "border":
-        return op.Where(outside, op.Clip(at, 0.0, n - 1.0), at), op.Where(outside, 0.0, gain)
-    back, slope = reflected(op, at, low, high)
+        return op.Where(outside, op.Clip(at, 0.0, n - 1), at), op.Where(outside, 0.0, gain)
+    back, slope = reflected(op, node, at, n)
     return op.Where(outside, back, at), op.Where(outside, op.Mul(gain, slope), gain)
 
 
-def sampled(op: Any, node: Node, at: Array, n: int, mode: str) -> Line:
+def sampled(op: Any, node: Node, at: Array, n: Number, mode: str) -> Line:
     """The samples along one axis, by the padding mode."""
-    low, high = borders(node, n)
     reindex = {
         "zeros": None,
         "border": lambda op, index: index,
-        "reflection": lambda op, index: inside(op, index, low, high),
+        "reflection": lambda op, index: inside(op, node, index, n),
     }[node.padding_mode]
     return line(op, at, n, mode, reindex)
 
 
-def inside(op: Any, index: Array, low: float, high: float) -> Array:
+def inside(op: Any, node: Node, index: Array, n: Number) -> Array:
     """Neighbours reflected at the borders where they lie beyond."""
-    outside = op.Or(op.Less(index, low), op.Greater(index, high))
-    return op.Where(outside, op.Round(reflected(op, index, low, high)[0]), index)
+    back = op.Round(reflected(op, node, index, n)[0])
+    return op.Where(beyond(op, node, index, n), back, index)
 
 
-def borders(node: Node, n: int) -> tuple[float, float]:
-    """Where reflection happens: at the centres of the outermost pixels, or at their edges."""
-    return (0.0, n - 1.0) if node.align_corners else (-0.5, n - 0.5)
+def beyond(op: Any, node: Node, at: Array, n: Number) -> Array:
+    """Whether positions lie beyond the borders: the centres of the outermost pixels, or their
+    edges.
+    """
+    low, high = (0.0, n - 1) if node.align_corners else (-0.5, (2 * n - 1) / 2)
+    return op.Or(op.Less(at, low), op.Greater(at, high))
 
 
-def reflected(op: Any, at: Array, low: float, high: float) -> tuple[Array, Array]:
-    """The triangular wave between low and high, and its slope ±1."""
-    if high <= low:
-        zero = op.Mul(at, 0.0)
-        return op.Add(zero, low), zero
-    turns = op.Mul(op.Sub(at, low), 1 / (high - low))
+def reflected(op: Any, node: Node, at: Array, n: Number) -> tuple[Array, Array]:
+    """The triangular wave between the borders, and its slope ±1."""
+    low, length = (0.0, n - 1) if node.align_corners else (-0.5, n)
+    turns = op.Mul(op.Sub(at, low), 1 / largest(length, 1))
     rest = op.Sub(turns, op.Mul(op.Round(op.Mul(turns, 0.5)), 2.0))
-    return op.Add(op.Mul(op.Abs(rest), high - low), low), op.Sign(rest)
+    return op.Add(op.Mul(op.Abs(rest), length), low), op.Sign(rest)
 
 
 def channels_last(shape: Shape, dtype: Any) -> Permutation:
@@ -118,27 +120,32 @@ def channels_last(shape: Shape, dtype: Any) -> Permutation:
 @jacobian("AffineGrid")
 def affine_grid(op: Any, node: Node) -> Blocks:
     """y[n, p] = θ[n] (coordinates of p, 1): linear in θ."""
-    lengths = (node.ints(1) or ())[2:]
-    base = base_grid(lengths, bool(node.align_corners)).astype(node.dtype)
+    base = base_grid(op, node.y_shape[1:-1], bool(node.align_corners), node.dtype)
     n, d = node.x_shape[:2]
     turned = Permutation((0, 2, 1), node.x_shape, node.dtype)
     J = implicit_kron(base, Eye(d), (n,)) @ turned
     return {(0, 0): Reshape(node.y_shape, J.out_shape, node.dtype) @ J}
 
 
-def base_grid(lengths: Shape, align_corners: bool) -> np.ndarray:
+def base_grid(op: Any, lengths: Shape, align_corners: bool, dtype: Any) -> Array:
     """The homogeneous coordinates of all points, last axis first: (points, D + 1).
 
-    >>> base_grid((1, 2), False).tolist()
+    >>> from onnxjac.ops.numbers import numbers
+    >>> base_grid(numbers, (1, 2), False, np.float64).tolist()
     [[-0.5, 0.0, 1.0], [0.5, 0.0, 1.0]]
     """
-    along = [coordinates(n, align_corners) for n in lengths]
-    axes = np.meshgrid(*along, indexing="ij")[::-1]
-    return np.stack([a.ravel() for a in (*axes, np.ones(lengths))], axis=-1)
+    along = [
+        op.Reshape(coordinates(op, n, align_corners), (-1, *(1,) * (len(lengths) - 1 - k), 1))
+        for k, n in enumerate(lengths)
+    ]
+    columns = [op.Expand(c, (*lengths, 1)) for c in (*along[::-1], np.ones(1))]
+    base = op.Reshape(op.Concat(*columns, axis=-1), (size(lengths), len(columns)))
+    return op.CastLike(base, np.zeros((), dtype))
 
 
-def coordinates(n: int, align_corners: bool) -> np.ndarray:
+def coordinates(op: Any, n: Number, align_corners: bool) -> Array:
     """n points of [-1, 1]: from end to end, or the centres of n equal parts."""
+    j = op.CastLike(counted(op, n), np.zeros(()))
     if align_corners:
-        return np.linspace(-1, 1, n) if n > 1 else np.array([-1.0])
-    return (2 * np.arange(n) + 1) / n - 1
+        return op.Sub(op.Div(op.Mul(j, 2.0), largest(n - 1, 1)), 1.0)
+    return op.Sub(op.Div(op.Add(op.Mul(j, 2.0), 1.0), n), 1.0)

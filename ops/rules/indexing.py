@@ -96,6 +96,16 @@ def flat_positions(op: Any, index: Array, axis: int, shape: Shape) -> Array:
     return at
 
 
+def last_of_each(op: Any, at: Array, rows: Number) -> Array | None:
+    """Which of the indices, (n, 1), no later one repeats; None where all are known to differ."""
+    count = shape_of(at)[0]
+    if isinstance(at, np.ndarray) and np.unique(at).size == count:
+        return None
+    order = op.Reshape(counted(op, count), (count, 1))
+    none = op.Expand(np.full((1, 1), -1), (rows, 1))
+    return op.Equal(op.GatherND(op.ScatterND(none, at, order, reduction="max"), at), order)
+
+
 @jacobian("Unique")
 def unique(op: Any, node: Node) -> Blocks:
     """y = the different entries of x, or its different slices: each is the first of its kind."""

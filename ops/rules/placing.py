@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import (
+    Array,
     Diagonal,
     Embed,
     Geometry,
-    Identity,
     Jacobian,
     Reshape,
     Scatter,
-    Shape,
     Slice,
     Take,
     convolution_of,
@@ -22,23 +21,26 @@ from ...jacobians import (
     shape_of,
     size,
 )
+from ...jacobians.selection import Span
+from ...jacobians.symint import Number, largest, same, smallest
 from ..node import Node
 from ..numbers.windows import GEOMETRY, transposed_windows, whole, windows
 from ..registry import Blocks, jacobian
+from .indexing import counted, last_of_each
 from .windows import said
 
 
 @jacobian("MaxUnpool")
 def max_unpool(op: Any, node: Node) -> Blocks:
     """y[index] = x, zero elsewhere; of several entries at one place the last one stays."""
-    index = np.ravel(np.asarray(node.ints(1), np.int64))
-    shape = unpooled_shape(node)
-    flat = Reshape((index.size,), node.x_shape, node.dtype)
-    last = last_of_each(node, index, (index.size,))
-    J: Jacobian = Scatter(index, 0, (size(shape),), node.dtype) @ last @ flat
+    shape, count = unpooled_shape(node), size(node.x_shape)
+    index = op.Reshape(node.inputs[1], (count,))
+    flat = Reshape((count,), node.x_shape, node.dtype)
+    J: Jacobian = Scatter(index, 0, (size(shape),), node.dtype) @ kept(op, index, size(shape), flat)
     spans = tuple((0, 1, n) for n in shape)
     J = Reshape(shape, J.out_shape, node.dtype) @ J
-    return {(0, 0): J if shape == node.y_shape else Embed(spans, node.y_shape, node.dtype) @ J}
+    whole_ = same(shape, node.y_shape)
+    return {(0, 0): J if whole_ else Embed(spans, node.y_shape, node.dtype) @ J}
 
 
 def unpooled_shape(node: Node) -> tuple[int, ...]:
@@ -47,14 +49,14 @@ def unpooled_shape(node: Node) -> tuple[int, ...]:
     return (*node.x_shape[:2], *grid.space)
 
 
-def last_of_each(node: Node, index: np.ndarray, shape: Shape) -> Jacobian:
-    """Keeps the rows of that shape, one for each index, that no later one overwrites."""
-    count = index.size
-    last = count - 1 - np.unique(index[::-1], return_index=True)[1]
-    if last.size == count:
-        return Identity(shape, node.dtype)
-    kept = np.isin(np.arange(count), last).astype(node.dtype)
-    return Diagonal(kept.reshape(count, *(1,) * (len(shape) - 1)), shape, chooses=True)
+def kept(op: Any, index: Array, rows: Number, J: Jacobian) -> Jacobian:
+    """The rows of J, one for each index into so many rows, that no later one overwrites."""
+    last = last_of_each(op, op.Reshape(index, (-1, 1)), rows)
+    if last is None:
+        return J
+    column = op.Reshape(op.CastLike(last, np.zeros((), J.dtype)),
+                        (-1, *(1,) * (len(J.out_shape) - 1)))  # fmt: skip
+    return Diagonal(column, J.out_shape, chooses=True) @ J
 
 
 @jacobian("Col2Im")
@@ -82,29 +84,33 @@ def center_crop_pad(op: Any, node: Node) -> Blocks:
     return {(0, 0): Embed(tuple(target for _, target in spans), node.y_shape, node.dtype) @ cut}
 
 
-def middle(n: int, m: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+def middle(n: Number, m: Number) -> tuple[Span, Span]:
     """Which entries of an axis of length n go where on one of length m.
 
     >>> middle(5, 2), middle(2, 5)
     (((1, 1, 2), (0, 1, 2)), ((0, 1, 2), (1, 1, 2)))
     """
-    return (max((n - m) // 2, 0), 1, min(n, m)), (max((m - n) // 2, 0), 1, min(n, m))
+    count = smallest(n, m)
+    return (largest((n - m) // 2, 0), 1, count), (largest((m - n) // 2, 0), 1, count)
 
 
 @jacobian("ReverseSequence", time_axis=(0, 1), batch_axis=(0, 1))
 def reverse_sequence(op: Any, node: Node) -> Blocks:
     """y[t, b] = x[length_b - 1 - t, b] for t < length_b, else x[t, b]."""
     first, second, *rest = node.x_shape
-    lengths = np.asarray(node.ints(1), np.int64)
-    if lengths.min(initial=0) < 0 or lengths.max(initial=0) > node.x_shape[node.time_axis]:
+    n, lengths = node.x_shape[node.time_axis], op.CastLike(node.inputs[1], np.zeros((), np.int64))
+    if isinstance(lengths, np.ndarray) and not np.all((lengths >= 0) & (lengths <= n)):
         raise ValueError(f"sequences of lengths {lengths.tolist()} do not fit the time axis")
-    t = np.arange(node.x_shape[node.time_axis])[:, None]
-    times = np.where(t < lengths, lengths - 1 - t, t)
-    batches = np.arange(len(lengths))
-    index = times * second + batches if node.time_axis == 0 else (batches * second + times).T
+    t = op.Reshape(counted(op, n), (n, 1))
+    times = op.Where(op.Less(t, lengths), op.Sub(op.Sub(lengths, 1), t), t)
+    batches = counted(op, shape_of(lengths)[0])
+    if node.time_axis:
+        index = op.Transpose(op.Add(op.Mul(batches, second), times), perm=(1, 0))
+    else:
+        index = op.Add(op.Mul(times, second), batches)
     rows = (first * second, *rest)
     split = Reshape(rows, node.x_shape, node.dtype)
-    return {(0, 0): split.T @ Take(index.ravel(), 0, rows, node.dtype) @ split}
+    return {(0, 0): split.T @ Take(op.Reshape(index, (rows[0],)), 0, rows, node.dtype) @ split}
 
 
 @jacobian("TensorScatter", mode=("linear", "circular"))
@@ -113,16 +119,18 @@ def tensor_scatter(op: Any, node: Node) -> Blocks:
     shape, update = node.x_shape, shape_of(node.inputs[1])
     axis = node.axis % len(shape)
     batch, between, n, count = shape[0], size(shape[1:axis]), shape[axis], update[axis]
-    starts = np.asarray(node.ints(2) or (0,) * batch).reshape(-1, 1, 1)
-    at = starts + np.arange(count)
-    at = at % n if node.mode == "circular" else at
-    index = (np.arange(batch * between).reshape(batch, between, 1) * n + at).ravel()
+    starts = np.zeros(1, np.int64) if node.input(2) is None else node.inputs[2]
+    at = op.Add(op.Reshape(starts, (-1, 1, 1)), counted(op, count))
+    at = op.Mod(at, n) if node.mode == "circular" else at
+    first = op.Mul(op.Reshape(counted(op, batch * between), (batch, between, 1)), n)
+    index = op.Reshape(op.Add(first, at), (batch * between * count,))
     rows = (batch * between * n, size(shape[axis + 1 :]))
     place, split = Scatter(index, 0, rows, node.dtype), Reshape(rows, shape, node.dtype)
-    last = last_of_each(node, index, place.in_shape)
-    kept = np.ones((rows[0], 1), dtype_of(node.x))
-    kept[index] = 0
+    updates = Reshape(place.in_shape, update, node.dtype)
+    ones, zeros = (op.Expand(np.full((1, 1), c, dtype_of(node.x)), (m, 1))
+                   for c, m in ((1, rows[0]), (0, shape_of(index)[0])))  # fmt: skip
+    old = op.ScatterND(ones, op.Reshape(index, (-1, 1)), zeros)
     return {
-        (0, 0): split.T @ Diagonal(kept, rows, chooses=True) @ split,
-        (0, 1): split.T @ place @ last @ Reshape(place.in_shape, update, node.dtype),
+        (0, 0): split.T @ Diagonal(old, rows, chooses=True) @ split,
+        (0, 1): split.T @ place @ kept(op, index, rows[0], updates),
     }

@@ -12,16 +12,17 @@ from ...jacobians import (
     Geometry,
     Jacobian,
     Reshape,
+    Shape,
     convolution_of,
     size,
     take_flat,
 )
-from ...jacobians.symint import is_symbolic
+from ...jacobians.symint import is_symbolic, largest, same
 from ..node import Node
 from ..numbers.pooling import members
 from ..numbers.windows import AUTO_PADS, Windows
 from ..registry import Blocks, jacobian
-from .windows import windows_of
+from .windows import in_margin, windows_of
 
 
 @jacobian("MaxPool", auto_pad=AUTO_PADS)
@@ -40,12 +41,15 @@ def max_positions(op: Any, node: Node, grid: Windows) -> Array:
     indices = node.output(1)
     if indices is not None and not node.storage_order:
         return indices
-    how, pads = {"ceil_mode": 1} if node.ceil_mode else {}, (*grid.begins, *grid.ends)
+    how: dict[str, Any] = {"ceil_mode": 1} if node.ceil_mode else {}
+    how["pads"] = (*grid.begins, *grid.ends)
     if node.ceil_mode and grid.drops:
-        how, pads = {}, tuple(np.transpose(grid.frame).ravel().tolist())
+        how = {"pads": tuple(np.transpose(grid.frame).ravel().tolist())}
+    if is_symbolic(how["pads"]):
+        how = {"auto_pad": node.auto_pad}
     _, positions = op.MaxPool(
         node.x, kernel_shape=grid.kernel, strides=grid.strides, dilations=grid.dilations,
-        pads=pads, outputs=2, **how,
+        outputs=2, **how,
     )  # fmt: skip
     return positions
 
@@ -63,25 +67,36 @@ def inverse_counts(op: Any, node: Node, grid: Windows, sums: Jacobian) -> Array:
     if not is_symbolic(grid.space):
         counts = np.maximum(members(grid, node.count_include_pad), 1)
         return (1 / counts).astype(node.dtype)
-    one = np.ones((), node.dtype)
-    if not node.ceil_mode and (node.count_include_pad or not any((*grid.begins, *grid.ends))):
+    one, pads = np.ones((), node.dtype), (*grid.begins, *grid.ends)
+    if not node.ceil_mode and (node.count_include_pad or same(pads, (0,) * len(pads))):
         return one / size(grid.kernel)
-    return op.Div(one, op.Max(sums._apply(op, op.Expand(one, node.x_shape)), one))
+    if node.count_include_pad:  # but not what lies beyond the padding
+        space = tuple(map(sum, zip(grid.space, grid.begins, grid.ends, strict=True)))
+        beyond = (largest(b - a, 0) for (_, b), a in zip(grid.frame, grid.ends, strict=True))
+        sums = sums_over(node, grid, space, (*(0 for _ in space), *beyond))
+    return op.Div(one, op.Max(sums._apply(op, op.Expand(one, sums.in_shape)), one))
 
 
 def window_sums(node: Node, grid: Windows) -> Jacobian:
-    """Σ over each window: a convolution with ones, every channel by itself."""
-    ones = np.ones((1, 1, *grid.kernel), node.dtype)
+    """Σ over each window."""
     begins, ends = grid.begins, grid.ends
     if node.ceil_mode or not is_symbolic(grid.space):  # or all windows lie in the padded signal
         begins, ends = zip(*grid.frame, strict=True)
-    images = (size(node.x_shape[:2]), 1)
+    return sums_over(node, grid, grid.space, (*begins, *ends))
+
+
+def sums_over(node: Node, grid: Windows, space: Shape, pads: Shape) -> Jacobian:
+    """Σ over each window, of images with that space: a convolution with ones, every channel by
+    itself.
+    """
+    ones, images = np.ones((1, 1, *grid.kernel), node.dtype), (size(node.x_shape[:2]), 1)
+    split = Reshape((*images, *space), (*node.x_shape[:2], *space), node.dtype)
+    margin, pads = in_margin(split.out_shape, pads, node.dtype)
     g = Geometry(
-        (*images, *grid.space), ones.shape, (*images, *grid.count), grid.strides, grid.dilations,
-        (*begins, *ends), 1,
-    )  # fmt: skip
-    split = Reshape(g.x, node.x_shape, node.dtype)
-    return Reshape(node.y_shape, g.u, node.dtype) @ convolution_of(ones, "x", "u", g) @ split
+        margin.out_shape, ones.shape, (*images, *grid.count), grid.strides, grid.dilations, pads, 1
+    )
+    sums = convolution_of(ones, "x", "u", g) @ margin @ split
+    return Reshape(node.y_shape, g.u, node.dtype) @ sums
 
 
 @jacobian("LRN")

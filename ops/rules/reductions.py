@@ -22,6 +22,7 @@ from ..formula import derivative
 from ..node import Node
 from ..registry import Blocks, jacobian
 from ..trees import evaluate
+from .factors import doublings, moved
 from .indexing import picked
 
 
@@ -132,19 +133,11 @@ def product_of_others(op: Any, x: Array) -> Array:
 
     A quotient would be cheaper, but at 0 it and its derivatives are not the product's.
     """
-    before, after = shifted(op, x, 1), shifted(op, x, -1)
-    step = 1
-    while step < shape_of(x)[-1]:
-        before = op.Mul(before, shifted(op, before, step))
-        after = op.Mul(after, shifted(op, after, -step))
-        step *= 2
+    before, after = moved(op, x, -1, 1), moved(op, x, -1, -1)
+    for step in doublings(shape_of(x)[-1]):
+        before = op.Mul(before, moved(op, before, -1, step))
+        after = op.Mul(after, moved(op, after, -1, -step))
     return op.Mul(before, after)
-
-
-def shifted(op: Any, x: Array, step: int) -> Array:
-    """The entries moved along the last axis; ones move in."""
-    step = max(min(step, shape_of(x)[-1]), -shape_of(x)[-1])
-    return op.Pad(x, (step, -step), 1.0, (-1,))
 
 
 @jacobian("CumSum")

@@ -16,7 +16,9 @@ from ..registry import defines
 from .sampling import Samples, line
 
 Sampled = tuple[Samples, Array, list[list[int]]]
-"""Samples, the weights of their neighbours, and how many there are in a bin along both axes."""
+"""Samples, the weights of their neighbours, and how many each region, or each of all regions, has
+in a bin along both axes.
+"""
 
 
 @defines(
@@ -34,7 +36,7 @@ def region_samples(op: Any, node: Node) -> Sampled:
     """The samples of all bins, at (regions, *bins, samples down, samples across)."""
     n, c, height, width = node.x_shape
     rows = op.Reshape(op.Transpose(node.x, perm=(0, 2, 3, 1)), (n * height * width, c))
-    counts = sample_counts(node, at_the_point(op, node))
+    counts = sample_counts(op, node)
     bins = node.output_height, node.output_width
     lines, valid = [], []
     for k, length in enumerate((height, width)):
@@ -44,8 +46,8 @@ def region_samples(op: Any, node: Node) -> Sampled:
         full = (shape_of(at)[0], *bins, *(max(count) for count in counts))
         lines.append(line(op, op.Expand(at, full), length, "linear"))
         valid.append(inside)
-    start = np.asarray(node.ints(2)).reshape(-1, 1, 1, 1, 1) * (height * width)
-    samples = Samples(op, rows, lines, start)
+    images = op.Reshape(node.inputs[2], (-1, 1, 1, 1, 1))
+    samples = Samples(op, rows, lines, op.Mul(images, height * width))
     return samples, op.Mul(samples.weight, op.Unsqueeze(op.Mul(*valid), (-1,))), counts
 
 
@@ -89,11 +91,11 @@ def extents(op: Any, node: Node, k: int) -> tuple[Array, Array]:
     return first, length if half else op.Max(length, np.ones((), dtype_of(length)))
 
 
-def sample_counts(node: Node, rois: np.ndarray) -> list[list[int]]:
-    """Samples per bin of each region along the two axes: given, or one per pixel and bin."""
+def sample_counts(op: Any, node: Node) -> list[list[int]]:
+    """Samples per bin along the two axes: as given, or of each region one per pixel and bin."""
     if node.sampling_ratio:
-        return [[node.sampling_ratio] * len(rois)] * 2
-    counts = []
+        return [[node.sampling_ratio]] * 2
+    counts, rois = [], at_the_point(op, node)
     for k, bins in enumerate((node.output_height, node.output_width)):
         length = (rois[:, 3 - k] - rois[:, 1 - k]) * rois.dtype.type(node.spatial_scale)
         if node.coordinate_transformation_mode != "half_pixel":
@@ -107,9 +109,9 @@ def sample_positions(
 ) -> tuple[Array, Array]:
     """Where samples lie along axis k, (regions, bins, samples), and 1 for those that count."""
     at, present = sample_places(op, node, k, bins, counts)
-    near = op.And(op.GreaterOrEqual(at, -1.0), op.LessOrEqual(at, float(length)))
+    near = op.And(op.GreaterOrEqual(at, -1.0), op.LessOrEqual(at, length))
     present = op.Mul(op.CastLike(near, at), present.astype(dtype_of(at)))
-    return op.Clip(at, 0.0, length - 1.0), present
+    return op.Clip(at, 0.0, length - 1), present
 
 
 def sample_places(

@@ -7,7 +7,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...jacobians import Array, dtype_of
+from ...jacobians.symint import if_negative, largest
 from ..node import Node
+from .indexing import counted
 from .interpolation import SUPPORT, kernel
 
 Slopes = dict[str, Array]
@@ -57,21 +59,23 @@ def positions(op: Any, axis: Axis) -> tuple[Array, Slopes]:
     """Where each entry of y lies on the axis of x, and the slopes of that in the parameters."""
     mode, n, m = axis.node.coordinate_transformation_mode, axis.n, axis.m
     crops = mode == "tf_crop_and_resize"
-    j = np.arange(m).astype(dtype_of(axis.roi(op, 0) if crops else axis.scale))
-    t = j / (m - 1) if m > 1 else j + 0.5
+    j = op.CastLike(counted(op, m), axis.roi(op, 0) if crops else axis.scale)
+    single = if_negative(m - 2, 1, 0)
     if mode == "align_corners":
-        return (n - 1) * t if m > 1 else j, {}
+        return op.Mul(op.Div(j, largest(m - 1, 1)), n - 1), {}
     if crops:
-        slopes = {"start": (n - 1) * (1 - t), "end": (n - 1) * t}
+        t = op.Div(op.Add(j, 0.5 * single), largest(m - 1, 1))
+        slopes = {"start": op.Mul(op.Sub(1.0, t), n - 1), "end": op.Mul(t, n - 1)}
         ends = op.Mul(slopes["start"], axis.roi(op, 0)), op.Mul(slopes["end"], axis.roi(op, 1))
         return op.Add(*ends), slopes
-    if mode == "pytorch_half_pixel" and m <= 1:
-        return j, {}
     first, shift = TRANSFORMS[mode]
     if mode == "half_pixel_symmetric":  # the middle of y lies in the middle of x
-        first, shift = first - m / 2, shift + n / 2
-    ratio = op.Div(j + first, axis.scale)
-    return op.Add(ratio, shift), {"scale": op.Neg(op.Div(ratio, axis.scale))}
+        first, shift = (1 - m) / 2, (n - 1) / 2
+    ratio = op.Div(op.Add(j, first), axis.scale)
+    at, slope = op.Add(ratio, shift), op.Neg(op.Div(ratio, axis.scale))
+    if mode == "pytorch_half_pixel":  # a single entry lies at the start
+        at, slope = (op.Mul(x, 1 - single) for x in (at, slope))
+    return at, {"scale": slope}
 
 
 def nearest(op: Any, node: Node, at: Array, n: int) -> Array:
@@ -86,12 +90,14 @@ def weights(op: Any, axis: Axis, at: Array, slopes: Slopes) -> Weights:
     w = φ(s (neighbour - at)) with s = min(scale, 1) where antialiased, else 1.
     """
     node, n = axis.node, axis.n
-    reach = SUPPORT[node.mode] * (-(-n // max(axis.m, 1)) if node.antialias and n > axis.m else 1)
+    spread = largest(-(-n // largest(axis.m, 1)), 1) if node.antialias else 1
+    reach = SUPPORT[node.mode] * spread
     below = op.Reshape(op.Floor(at), (-1, 1))
-    neighbour = op.Add(below, np.arange(1 - reach, reach + 1).astype(dtype_of(at)))
+    taps = op.Sub(counted(op, 2 * reach), reach - 1)
+    neighbour = op.Add(below, op.CastLike(taps, at))
     distance, squeeze = op.Sub(neighbour, op.Reshape(at, (-1, 1))), squeezing(op, axis)
     w, slope = kernel(op, node.mode, op.Mul(distance, squeeze), node.cubic_coeff_a)
-    resting = {"scale": np.zeros(axis.m, dtype_of(at))} if node.antialias else {}
+    resting = {"scale": op.Mul(at, 0.0)} if node.antialias else {}
     columns = {name: op.Reshape(d, (-1, 1)) for name, d in (resting | slopes).items()}
     moved = {name: op.Neg(op.Mul(op.Mul(slope, squeeze), d)) for name, d in columns.items()}
     if node.antialias:
@@ -125,7 +131,7 @@ def normalized(op: Any, w: Array, slopes: Slopes) -> tuple[Array, Slopes]:
 
 def inside(op: Any, axis: Axis, at: Array) -> Weights:
     """Outside of x there is the extrapolation value, a constant: weights there are zero."""
-    out = op.Or(op.Less(at, 0.0), op.Greater(at, float(axis.n - 1)))
+    out = op.Or(op.Less(at, 0.0), op.Greater(at, axis.n - 1))
     keep = op.Reshape(op.CastLike(op.Not(out), at), (-1, 1))
     if axis.weight is None:
         return op.Reshape(axis.index, (-1, 1)), keep, {}

@@ -25,6 +25,7 @@ from ...jacobians import (
     dtype_of,
     shape_of,
 )
+from ...jacobians.symint import Number, same
 from ..node import Node
 from ..registry import Blocks, jacobian
 from .interpolation import SUPPORT
@@ -86,7 +87,7 @@ class AxisOfResize:
         self.n, self.m = node.x_shape[self.axis], node.y_shape[self.axis]
         self.scale = scale_of(op, node, k)
         crops = node.coordinate_transformation_mode == "tf_crop_and_resize"
-        self.stays = self.n == self.m and fixed_scale(node, k) == 1 and not crops
+        self.stays = not crops and same(self.n, self.m) and fixed_scale(op, node, k) == 1
         if not self.stays:
             self.locate(op, crops)
 
@@ -142,17 +143,25 @@ def scale_of(op: Any, node: Node, k: int) -> Array:
     given = node.input(SCALES)
     if given is not None and shape_of(given)[0]:
         return op.Gather(given, k, axis=0)
-    precision = np.float64 if dtype_of(node.x) == np.float64 else np.float32
-    axes, sizes = resized_axes(node), node.ints(3) or ()
-    ratios = [precision(s) / precision(node.x_shape[a]) for s, a in zip(sizes, axes, strict=True)]
-    choose = {"not_larger": min, "not_smaller": max}.get(node.keep_aspect_ratio_policy)
-    return np.asarray(choose(ratios) if choose else ratios[k])
+    precision = np.zeros((), np.float64 if dtype_of(node.x) == np.float64 else np.float32)
+    lengths = (node.x_shape[a] for a in resized_axes(node))
+    ratios = [ratio(op, m, n, precision)
+              for m, n in zip(node.ints(3) or (), lengths, strict=True)]  # fmt: skip
+    choose = {"not_larger": op.Min, "not_smaller": op.Max}.get(node.keep_aspect_ratio_policy)
+    return choose(*ratios) if choose else ratios[k]
 
 
-def fixed_scale(node: Node, k: int) -> float | None:
-    """The factor where it is known before the point is: by sizes or by a constant."""
+def ratio(op: Any, m: Number, n: Number, like: np.ndarray) -> Array:
+    """m / n."""
+    if same(m, n):
+        return np.ones_like(like)
+    return op.Div(op.CastLike(m, like), op.CastLike(n, like))
+
+
+def fixed_scale(op: Any, node: Node, k: int) -> float | None:
+    """The factor of the k-th resized axis where it is the same at every point."""
     given: Any = node.input(SCALES)
-    if given is None or not shape_of(given)[0]:
-        return float(scale_of(None, node, k))
-    held = getattr(given, "const_value", given)
-    return None if held is None else float(np.asarray(held)[k])
+    by_sizes = given is None or not shape_of(given)[0]
+    scale = scale_of(op, node, k) if by_sizes else given
+    held = getattr(scale, "const_value", scale)
+    return None if held is None else float(np.asarray(held).ravel()[0 if by_sizes else k])

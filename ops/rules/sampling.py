@@ -22,6 +22,7 @@ from ...jacobians import (
     shape_of,
     size,
 )
+from ...jacobians.symint import Number
 from .interpolation import SUPPORT, kernel
 
 
@@ -29,14 +30,14 @@ from .interpolation import SUPPORT, kernel
 class Line:
     """The samples along one axis of length n: neighbours, weights and their slopes, (*Q, taps)."""
 
-    n: int
+    n: Number
     index: Array
     weight: Array
     slope: Array
 
 
 def line(
-    op: Any, at: Array, n: int, mode: str, reindex: Callable[..., Array] | None = None
+    op: Any, at: Array, n: Number, mode: str, reindex: Callable[..., Array] | None = None
 ) -> Line:
     """Samples at positions `at`; neighbours beyond the ends count 0, or `reindex` moves them in."""
     at = op.Unsqueeze(at, (-1,))
@@ -45,9 +46,9 @@ def line(
     else:
         below, offsets = op.Floor(at), np.arange(1.0 - SUPPORT[mode], 1.0 + SUPPORT[mode])
     neighbour = op.Add(below, offsets.astype(dtype_of(at)))
-    w, slope = nearest(at) if mode == "nearest" else kernel(op, mode, op.Sub(neighbour, at))
+    w, slope = nearest(op, at) if mode == "nearest" else kernel(op, mode, op.Sub(neighbour, at))
     if reindex is None:
-        there = op.And(op.GreaterOrEqual(neighbour, 0.0), op.LessOrEqual(neighbour, n - 1.0))
+        there = op.And(op.GreaterOrEqual(neighbour, 0.0), op.LessOrEqual(neighbour, n - 1))
         w, slope = op.Where(there, w, 0.0), op.Where(there, slope, 0.0)
     else:
         neighbour = reindex(op, neighbour)
@@ -55,9 +56,10 @@ def line(
     return Line(n, index, w, op.Neg(slope))
 
 
-def nearest(at: Array) -> tuple[Array, Array]:
+def nearest(op: Any, at: Array) -> tuple[Array, Array]:
     """The weight 1, whatever the position."""
-    return np.ones(shape_of(at), dtype_of(at)), np.zeros(shape_of(at), dtype_of(at))
+    one, zero = (op.Expand(np.full((), c, dtype_of(at)), shape_of(at)) for c in (1, 0))
+    return one, zero
 
 
 class Samples:

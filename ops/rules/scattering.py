@@ -20,7 +20,7 @@ from ...jacobians import (
 )
 from ..node import Node
 from ..registry import Blocks, jacobian
-from .indexing import flat_positions, from_the_start, row_positions
+from .indexing import flat_positions, from_the_start, last_of_each, row_positions
 
 REDUCTIONS = ("none", "add", "mul", "max", "min")
 
@@ -81,14 +81,10 @@ def written(op: Any, x: Array, updates: Array, at: Array, y: Array) -> Slopes:
 
     ONNX leaves open which one stays. The kernels write them in order, so that it is the last.
     """
-    rows, count = shape_of(x)[0], shape_of(at)[0]
-    dtype = dtype_of(x)
-    kept = op.ScatterND(np.ones((rows, 1), dtype), at, np.zeros((count, 1), dtype))
-    if isinstance(at, np.ndarray) and np.unique(at).size == count:
-        return kept, None
-    order, none = np.arange(count).reshape(-1, 1), np.full((rows, 1), -1)
-    last = op.GatherND(op.ScatterND(none, at, order, reduction="max"), at)
-    return kept, op.CastLike(op.Equal(last, order), x)
+    ones, zeros = (op.Expand(np.full((1, 1), c, dtype_of(x)), (shape_of(a)[0], 1))
+                   for c, a in ((1, x), (0, at)))  # fmt: skip
+    last = last_of_each(op, at, shape_of(x)[0])
+    return op.ScatterND(ones, at, zeros), None if last is None else op.CastLike(last, x)
 
 
 def multiplied(op: Any, x: Array, updates: Array, at: Array, y: Array) -> Slopes:

@@ -20,8 +20,10 @@ from ...jacobians import (
     shape_of,
 )
 from ...jacobians.errors import OnnxJacError
+from ...jacobians.symint import Number, largest, same, smallest
 from ..node import Node
 from ..registry import Blocks, jacobian
+from .indexing import counted
 
 SIGNAL, WINDOW = 0, 2
 
@@ -32,12 +34,11 @@ def dft(op: Any, node: Node) -> Blocks:
     shape = node.x_shape
     check_parts(node)
     axis = (node.ints(2) or (-2,))[0] % len(shape)
-    n, onesided = (node.ints(1) or (0,))[0], bool(node.onesided)
-    half = onesided and bool(node.inverse)
-    n = n or (2 * (shape[axis] - 1) if half else shape[axis])
+    half, given = bool(node.onesided and node.inverse), (node.ints(1) or (0,))[0]
+    n = (2 * (shape[axis] - 1) if half else shape[axis]) if same(given, 0) else given
     J = complex_of_length(shape, axis, n // 2 + 1 if half else n, node.dtype)
     if half:
-        J = mirrored(J.out_shape, axis, n, node.dtype) @ J
+        J = mirrored(op, J.out_shape, axis, n, node.dtype) @ J
     J = Fourier(axis, J.out_shape, node.dtype, inverse=bool(node.inverse)) @ J
     return {(0, 0): first_part(J.out_shape, node.y_shape, node.dtype) @ J}
 
@@ -55,24 +56,23 @@ def signal_text(node: Node) -> str:
     return f"{node.step.inputs[SIGNAL]} {list(node.x_shape)}"
 
 
-def complex_of_length(shape: Shape, axis: int, n: int, dtype: Any) -> Jacobian:
+def complex_of_length(shape: Shape, axis: int, n: Number, dtype: Any) -> Jacobian:
     """Cut or padded with zeros to n entries, with imaginary parts 0 where there are none."""
-    least = min(shape[axis], n)
+    least = smallest(shape[axis], n)
     cut = tuple((0, 1, least if k == axis else m) for k, m in enumerate(shape))
     full = tuple(n if k == axis else m for k, m in enumerate(shape[:-1]))
     return Embed(cut, (*full, 2), dtype) @ Slice(cut, shape, dtype)
 
 
-def mirrored(shape: Shape, axis: int, n: int, dtype: Any) -> Jacobian:
+def mirrored(op: Any, shape: Shape, axis: int, n: Number, dtype: Any) -> Jacobian:
     """Half a spectrum as a whole one, of which only the real part of the transform counts.
 
     Entries that have a mirror image count twice.
     """
-    weight = np.full(shape[axis], 2.0, dtype)
-    weight[0] = 1
-    if n % 2 == 0:
-        weight[n // 2 :] = 1
-    column = weight.reshape(-1, *(1,) * (len(shape) - 1 - axis))
+    j = counted(op, shape[axis])
+    single = op.Or(op.Equal(j, 0), op.Equal(op.Mul(j, 2), n))
+    weight = op.Where(single, *(np.full((), c, dtype) for c in (1, 2)))
+    column = op.Reshape(weight, (-1, *(1,) * (len(shape) - 1 - axis)))
     spans = tuple((0, 1, m) for m in shape)
     full = tuple(n if k == axis else m for k, m in enumerate(shape))
     return Embed(spans, full, dtype) @ Diagonal(column, shape)
@@ -80,7 +80,7 @@ def mirrored(shape: Shape, axis: int, n: int, dtype: Any) -> Jacobian:
 
 def first_part(shape: Shape, out: Shape, dtype: Any) -> Jacobian:
     """The first entries along every axis."""
-    if shape == out:
+    if same(shape, out):
         return Identity(shape, dtype)
     return Slice(tuple((0, 1, m) for m in out), shape, dtype)
 
@@ -93,7 +93,8 @@ def stft(op: Any, node: Node) -> Blocks:
     check_parts(node)
     window, frames, n = node.input(WINDOW), node.y_shape[1], frame_length(node)
     (step,) = node.ints(1) or (1,)
-    at = step * np.arange(frames)[:, None] + np.arange(n)
+    starts = op.Reshape(op.Mul(counted(op, frames), step), (frames, 1))
+    at = op.Add(starts, counted(op, n))
     cut = Take(at, 1, node.x_shape, node.dtype)
     framed = cut.out_shape
     spectrum = transformed(node, framed)
@@ -114,9 +115,9 @@ def transformed(node: Node, framed: Shape) -> Jacobian:
     return first_part(spectrum.out_shape, node.y_shape, node.dtype) @ spectrum @ whole
 
 
-def frame_length(node: Node) -> int:
+def frame_length(node: Node) -> Number:
     """As given, or as long as the window, or as the signal."""
     window, given = node.input(WINDOW), node.ints(3)
     if window is not None:
         return shape_of(window)[0]
-    return given[0] if given else node.x_shape[1]
+    return largest(given[0], 0) if given else node.x_shape[1]

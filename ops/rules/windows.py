@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...jacobians import Shape
-from ...jacobians.symint import agree
+from ...jacobians import Embed, Identity, Jacobian, Shape
+from ...jacobians.symint import agree, is_symbolic
 from ..node import Node
 from ..numbers.windows import CROPPING, GEOMETRY, Windows, filled, transposed_windows, windows
 
@@ -34,6 +34,19 @@ def settled(node: Node, grid: Windows, what: str) -> Windows:
         raise ValueError(f"its attributes lead to an output of lengths {lengths}, and its value "
                          f"has the lengths {node.y_shape[2:]}; try engine='numpy'")  # fmt: skip
     return grid
+
+
+def in_margin(shape: Shape, pads: Shape, dtype: Any) -> tuple[Jacobian, Shape]:
+    """The signal inside a margin of zeros that depends on sizes, which no attribute can say; and
+    the padding that is left.
+    """
+    if not is_symbolic(pads):
+        return Identity(shape, dtype), pads
+    d = len(pads) // 2
+    inside = [(a, 1, n) for a, n in zip(pads[:d], shape[2:], strict=True)]
+    full = (a + n + b for (a, _, n), b in zip(inside, pads[d:], strict=True))
+    whole = tuple((0, 1, n) for n in shape[:2])
+    return Embed((*whole, *inside), (*shape[:2], *full), dtype), (0,) * len(pads)
 
 
 def steps(node: Node, d: int) -> tuple[Shape, Shape]:

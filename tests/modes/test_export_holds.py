@@ -110,7 +110,7 @@ FOLLOWING = {
                  else_branch=e()=>(double[N,2] q){q=Cos(x)}>}""",
 }
 DECIDING = {
-    "a product": ("N <= 4", (3, 4)), "a running product": ("N <= 4", (3, 4)),
+    "a product": ("N <= 4096", SIZES), "a running product": ("N <= 4096", SIZES),
     "all that is one": ("N != 1", (2, 5, 20)),
 }  # fmt: skip
 """What is decided by the size, and sizes at which the decision is the same."""
@@ -176,6 +176,9 @@ NUMBERS = {
     "Reshape": ("int64[2]", "{r=Reshape(x,s) y=Mul(r,r)}", [2, 4], [[8, 1], [4, 2]]),
     "Expand": ("int64[3]", "{r=Expand(x,s) y=Mul(r,r)}", [3, 4, 2], [[1, 1, 2], [5, 4, 1]]),
     "Tile": ("int64[2]", "{r=Tile(x,s) y=Mul(r,r)}", [2, 1], [[1, 3], [1, 1]]),
+    "ReverseSequence": ("int64[4]", """
+        {r=ReverseSequence<batch_axis=0,time_axis=1>(x,s) y=Mul(r,r)}""",
+        [2, 1, 2, 2], [[1, 1, 1, 1], [2, 2, 0, 1]]),
     "the rows of a mask": ("bool[4]", """
         {i=NonZero(s) t=Transpose(i) r=GatherND(x,t) y=Mul(r,r)}""", MASK, [~MASK]),
 }
@@ -196,8 +199,6 @@ def test_numbers_that_are_followed_stay_inputs(case, mode):
 
 
 HELD = {
-    "ReverseSequence": (ROWS.format("int64[4]") + """
-        {r=ReverseSequence<batch_axis=0,time_axis=1>(x,s) y=Mul(r,r)}""", np.array([2, 1, 2, 2])),
     "Compress": (ROWS.format("bool[4]") + " {r=Compress<axis=0>(x,s) y=Mul(r,r)}", MASK),
     "ReduceSum": (ROWS.format("int64[1]") + " {r=ReduceSum(x,s) y=Mul(r,r)}", np.array([1])),
     "Dropout": (ROWS.format("bool") + """ <float r={0.5}> {d=Dropout<seed=1>(x,r,s) y=Mul(d,d)}""",

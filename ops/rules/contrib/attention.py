@@ -8,8 +8,10 @@ import numpy as np
 
 from ....jacobians import Array, dtype_of, shape_of
 from ....jacobians.errors import UnsupportedOp
+from ....jacobians.symint import Number
 from ...node import Node
 from ...registry import defines
+from ..indexing import counted
 from .rotary import join_heads, rotated, split_heads
 
 
@@ -24,8 +26,8 @@ def multi_head_attention(op: Any, node: Node) -> tuple[Array, ...]:
     scores = scores if node.input(5) is None else op.Add(scores, node.inputs[5])
     scores = masked(op, node, scores)
     if node.unidirectional:
-        seen = np.arange(total) <= np.arange(length)[:, None] + total - length
-        scores = only(op, scores, seen)
+        last = op.Add(op.Reshape(counted(op, length), (length, 1)), total - length)
+        scores = only(op, scores, op.LessOrEqual(counted(op, total), last))
     y = op.MatMul(op.Softmax(scores, axis=-1), v)
     return join_heads(op, y), k, v, scores
 
@@ -60,24 +62,29 @@ def behind(op: Any, past: Array | None, x: Array) -> Array:
 
 def scaled_products(op: Any, q: Array, k: Array, scale: float | None) -> Array:
     """Scores q kᵀ, times 1/√features where no scale is given."""
-    factor = scale or 1 / np.sqrt(shape_of(q)[-1])
+    factor = op.CastLike(scale or 1 / shape_of(q)[-1], q)
     rank = len(shape_of(k))
     turned = op.Transpose(k, perm=(*range(rank - 2), rank - 1, rank - 2))
-    return op.Mul(op.MatMul(q, turned), np.asarray(factor, dtype_of(q)))
+    return op.Mul(op.MatMul(q, turned), factor if scale else op.Sqrt(factor))
 
 
 def masked(op: Any, node: Node, scores: Array) -> Array:
     """Padded keys get a constant added: a mask (batch, time), or the length of every sequence."""
     if node.input(4) is None:
         return scores
-    given, total = np.asarray(node.number(4)), shape_of(scores)[-1]
-    kept = given if given.ndim > 1 else np.arange(total) < given[: shape_of(scores)[0], None]
-    kept = kept.reshape(kept.shape[0], *(1,) * (4 - kept.ndim), *kept.shape[1:])
+    kept, (batch, *_, total) = node.inputs[4], shape_of(scores)
+    if len(shape_of(kept)) == 1:
+        lengths = op.Unsqueeze(op.Slice(kept, (0,), (batch,), (0,)), (1,))
+        kept = op.Less(op.CastLike(counted(op, total), lengths), lengths)
+    else:
+        kept = op.Not(op.Equal(kept, 0))
+    kept = op.Unsqueeze(kept, tuple(range(1, 5 - len(shape_of(kept)))))
     filler = -10000.0 if node.mask_filter_value is None else node.mask_filter_value
-    return op.Add(scores, np.where(kept != 0, 0, filler).astype(dtype_of(scores)))
+    zero, low = (np.full((), c, dtype_of(scores)) for c in (0, filler))
+    return op.Add(scores, op.Where(kept, zero, low))
 
 
-def only(op: Any, scores: Array, seen: np.ndarray) -> Array:
+def only(op: Any, scores: Array, seen: Array) -> Array:
     """The scores of what is seen, the least number elsewhere."""
     least = np.finfo(dtype_of(scores)).min if dtype_of(scores).kind == "f" else -1e30
     return op.Where(seen, scores, np.asarray(least, dtype_of(scores)))
@@ -88,9 +95,9 @@ def group_query_attention(op: Any, node: Node) -> tuple[Array, ...]:
     """Causal attention in which several queries share a key and value; a cache in front."""
     q, k, v = parts(op, node)
     length, (total,) = shape_of(q)[2], node.ints(6) or ()
-    ends = np.array(node.ints(5)) + 1
-    past = np.zeros_like(ends) if total == length else ends - length
-    now = past[:, None] + np.arange(length)
+    ends = op.Add(op.Reshape(op.CastLike(node.inputs[5], np.zeros((), np.int64)), (-1, 1)), 1)
+    past = op.Where(op.Equal(total, length), 0, op.Sub(ends, length))
+    now = op.Add(past, counted(op, length))
     if node.do_rotary:
         turn = (now, node.inputs[7], node.inputs[8], bool(node.rotary_interleaved))
         q, k = rotated(op, q, *turn), rotated(op, k, *turn)
@@ -101,7 +108,7 @@ def group_query_attention(op: Any, node: Node) -> tuple[Array, ...]:
         scores = op.Mul(op.Tanh(op.Div(scores, node.softcap)), node.softcap)
     if node.input(10) is not None:
         scores = op.Add(scores, grouped(op, node.inputs[10], node.kv_num_heads))
-    weights = op.Softmax(only(op, scores, window(node, now, ends, total)), axis=-1)
+    weights = op.Softmax(only(op, scores, window(op, node, now, ends, total)), axis=-1)
     y = op.MatMul(weights, op.Unsqueeze(v, (2,)))
     return join_heads(op, op.Reshape(y, shape_of(q))), k, v
 
@@ -128,21 +135,22 @@ def grouped(op: Any, x: Array, keys: int) -> Array:
     return op.Reshape(x, (b, *groups, *rest))
 
 
-def cached(op: Any, cache: Array | None, x: Array, past: np.ndarray, total: int) -> Array:
+def cached(op: Any, cache: Array | None, x: Array, past: Array, total: Number) -> Array:
     """The first entries of a cache, as many as each sequence has, then x: `total` in all."""
     b, heads, length, width = shape_of(x)
     room = 0 if cache is None else shape_of(cache)[2]
-    both = behind(op, cache, x) if room else x
-    t, start = np.arange(total), past[:, None]
-    index = np.where(t < start, t, np.minimum(room + t - start, room + length - 1))
-    whole = np.broadcast_to(index[:, None, :, None], (b, heads, total, width))
-    return op.GatherElements(both, np.ascontiguousarray(whole), axis=2)
+    both = x if cache is None else behind(op, cache, x)
+    t = counted(op, total)
+    behind_it = op.Min(op.Sub(op.Add(t, room), past), room + length - 1)
+    index = op.Unsqueeze(op.Where(op.Less(t, past), t, behind_it), (1, 3))
+    return op.GatherElements(both, op.Expand(index, (b, heads, total, width)), axis=2)
 
 
-def window(node: Node, now: np.ndarray, ends: np.ndarray, total: int) -> np.ndarray:
+def window(op: Any, node: Node, now: Array, ends: Array, total: Number) -> Array:
     """Which keys a query sees: up to itself or the end, no further back than the local window."""
-    t, stop = np.arange(total), np.minimum(now + 1, np.maximum(ends, 1)[:, None])[:, :, None]
-    seen = t < stop
+    t, stop = counted(op, total), op.Min(op.Add(now, 1), op.Max(ends, 1))
+    stop = op.Unsqueeze(stop, (1, 2, 4))
+    seen = op.Less(t, stop)
     if node.local_window_size is not None and node.local_window_size > 0:
-        seen &= t >= stop - node.local_window_size
-    return seen[:, None, None]
+        seen = op.And(seen, op.GreaterOrEqual(t, op.Sub(stop, node.local_window_size)))
+    return seen

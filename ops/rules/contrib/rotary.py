@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ....jacobians import Array, shape_of
 from ...node import Node
 from ...registry import defines
+from ..indexing import counted
 
 
 @defines("com.microsoft::RotaryEmbedding")
@@ -18,9 +17,9 @@ def rotary_embedding(op: Any, node: Node) -> tuple[Array]:
     flat = len(node.x_shape) == 3
     heads = node.num_heads or (node.x_shape[2] // width if flat else node.x_shape[1])
     x = split_heads(op, node.x, heads) if flat else node.x
-    positions = np.asarray(node.number(1))
-    if positions.size == 1:
-        positions = positions.reshape(1, 1) + np.arange(shape_of(x)[2])
+    positions = node.inputs[1]
+    if len(shape_of(positions)) < 2:
+        positions = op.Add(op.Reshape(positions, (1, 1)), counted(op, shape_of(x)[2]))
     y = rotated(op, x, positions, node.inputs[2], node.inputs[3], bool(node.interleaved))
     return (join_heads(op, y) if flat else y,)
 
@@ -38,7 +37,7 @@ def join_heads(op: Any, x: Array) -> Array:
 
 
 def rotated(
-    op: Any, x: Array, positions: np.ndarray, cos: Array, sin: Array, interleaved: bool
+    op: Any, x: Array, positions: Array, cos: Array, sin: Array, interleaved: bool
 ) -> Array:
     """(u, v) -> (u cos - v sin, u sin + v cos) for the first features of x, paired."""
     half = shape_of(cos)[1]

@@ -1,0 +1,219 @@
+"""Exports of ONNX's node cases, run where sizes and integer inputs are others.
+
+Each axis of the inputs is free in turn, alone or with the axes that must grow with it, then all of
+them at once; then each integer input has other numbers. There an export is right, or it says that a
+size or a number is fixed, or it refuses the point.
+"""
+
+import re
+import warnings
+
+import numpy as np
+import onnx
+import pytest
+
+import onnxjac as oj
+from onnxjac.modes.primal.engines import onnxruntime as ort
+from onnxjac.modes.sweep.cases import node_cases
+from onnxjac.modes.sweep.differences import has_tangents, is_single, mismatch
+from onnxjac.modes.sweep.examine import plain
+from onnxjac.modes.sweep.points import moved
+
+RANDOM = {"Bernoulli", "Dropout", "Multinomial", "RandomNormalLike", "RandomUniformLike"}
+"""Operators that draw other numbers at other points."""
+
+OPERATORS = sorted({case.op_type for case in node_cases()} - RANDOM)
+
+FIXED = {}
+"""Operator -> why some of its sizes are fixed when it is exported. Only ever shorter."""
+
+HELD = {}
+"""Operator -> the inputs whose numbers are constants when it is exported. Only ever shorter."""
+
+REFUSED = {}
+"""Operator -> what some exports decide by, so that they refuse other points."""
+
+LISTED = {"fixed": FIXED, "held": HELD, "refused": REFUSED}
+
+
+class Freed:
+    """A case between tensors, its model in double precision with axes that are free."""
+
+    def __init__(self, case):
+        self.case, self.feeds = case, {n: x for n, x in case.feeds.items() if x is not None}
+        self.size = {(n, k): m for n, x in self.feeds.items()
+                     for k, m in enumerate(np.shape(x)) if m}  # fmt: skip
+        self.model = self.free(dict.fromkeys(self.size))
+        self.of, self.wrt = (
+            tuple(n for n, s in end.items() if s.dtype is not None and has_tangents(s.dtype))
+            for end in (self.model.outputs, self.model.inputs)
+        )
+
+    def free(self, symbols):
+        """The model with these axes free, each under its symbol, or None for no symbol."""
+        proto = onnx.ModelProto()
+        proto.CopyFrom(self.case.model)
+        del proto.graph.value_info[:]
+        outputs = {value.name for value in proto.graph.output}
+        for value in (*proto.graph.input, *proto.graph.output):
+            for k, d in enumerate(value.type.tensor_type.shape.dim):
+                if value.name in outputs or (value.name, k) in symbols:
+                    d.Clear()
+                    d.dim_param = symbols.get((value.name, k)) or ""
+                    if not d.dim_param:
+                        d.ClearField("dim_param")
+        return oj.load(proto, dtype="float64")
+
+    def at(self, sizes=(), feeds=None):
+        """The point with entries repeated up to some sizes, and off kinks."""
+        point = {**self.feeds, **(feeds or {})}
+        for (name, axis), n in dict(sizes).items():
+            index = np.arange(n) % point[name].shape[axis]
+            point[name] = np.take(point[name], index, axis=axis)
+        point = moved(self.case.op_type, point, seed=len(sizes))
+        return {n: np.asarray(x, self.model.inputs[n].dtype) for n, x in point.items()}
+
+    def has(self, point):
+        """Whether the model has a derivative there."""
+        try:
+            operator(self.model, point, self.of, self.wrt)
+        except Exception:
+            return False
+        return True
+
+    def grown(self, axes, more):
+        """Twice as many entries along some axes, and some more."""
+        return {a: 2 * self.size[a] + more for a in axes}
+
+    @property
+    def groups(self):
+        """Axes that can grow, each alone or with all others of its size."""
+        found, done = [], set()
+        for a in self.size:
+            alike = [b for b in self.size if self.size[b] == self.size[a] and b not in done]
+            for group in ([a], alike) if a not in done else ():
+                if self.has(self.at(self.grown(group, 0))):
+                    found.append(group)
+                    done.update(group)
+                    break
+        return found
+
+    def sizes(self):
+        """(what is free, the model, points of other sizes)."""
+        groups = self.groups
+        for group in groups:
+            points = [self.at(self.grown(group, more)) for more in (0, 1)]
+            model = self.free(dict.fromkeys(group, "N"))
+            yield ", ".join(f"{n}[{k}]" for n, k in group), model, points
+        grown = [
+            {a: n for g, group in enumerate(groups)
+             for a, n in self.grown(group, (g + more) % 2).items()} for more in (0, 1)
+        ]  # fmt: skip
+        symbols = {a: f"N{g}" for g, group in enumerate(groups) for a in group}
+        yield "all sizes", self.free(symbols), [*map(self.at, grown)]
+
+    def numbers(self):
+        """(which input, the model, points with other numbers in it)."""
+        rng, model = np.random.default_rng(0), self.free({})
+        for name, x in self.feeds.items():
+            if x.dtype.kind not in "iub" or not x.size:
+                continue
+            near = [x + rng.integers(-2, 3, x.shape) for _ in range(6)] if x.dtype != bool else []
+            mixed = rng.permuted(x.ravel()).reshape(x.shape)
+            some = [mixed, *near, *([-x, 2 * x] if near else [~x])]
+            others = {y.tobytes(): y.astype(x.dtype) for y in some if not np.array_equal(x, y)}
+            points = (self.at(feeds={name: y}) for y in others.values())
+            yield name, model, [p for p in points if self.has(p)][:3]
+
+
+def operator(model, point, of, wrt):
+    """J at a point."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", oj.OnnxJacWarning)
+        return oj.linearize(model, point, of=of, wrt=wrt, engine="numpy")
+
+
+def outcome(freed, mode, model, points):
+    """What becomes of an export at other points, and what it said."""
+    of, wrt = freed.of, freed.wrt
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        proto = oj.export(model, mode, freed.at(), of=of, wrt=wrt, engine="numpy")
+    told = " ".join(str(w.message) for w in said if w.category is oj.OnnxJacWarning)
+    if " is fixed at " in told:
+        return "fixed", told
+    program, here = oj.load(proto), freed.at()
+    gone = [n for n in here if renamed(n) not in program.inputs]
+    held = {n for p in proto.metadata_props if p.key == "onnxjac.held" for n in p.value.split(", ")}
+    for point in points:
+        if held - here.keys() or any(not np.array_equal(point[n], here[n]) for n in gone):
+            return "held", told
+        try:
+            error = mistake(operator(freed.model, point, of, wrt), program, mode, point)
+        except oj.InputError as refusal:
+            if "was recorded for points" not in str(refusal):
+                raise
+            return "refused", told
+        if error > (1e-2 if is_single(model) else 1e-6):
+            return "wrong", f"by {error:.1e} {told}"
+    return "free", told
+
+
+def renamed(name):
+    """How a tensor is called in an export."""
+    return re.sub(r"\W", "_", name)
+
+
+def mistake(J, program, mode, point):
+    """The greatest error of a program at a point, relative to J there."""
+    K, kind = (J, "tangent") if mode == "jvp" else (J.T, "cotangent")
+    rng = np.random.default_rng(2)
+    seeds = {s.name: np.asarray(rng.standard_normal(s.shape), s.dtype) for s in K.domain}
+    given = {**point, **{f"{n}_{kind}": x for n, x in seeds.items()}}
+    feeds = {renamed(n): x for n, x in given.items() if renamed(n) in program.inputs}
+    try:
+        found = program.run(feeds, engine="onnxruntime")
+    except ort.EngineError:  # it may lack a kernel
+        found = program.run(feeds, engine="numpy")
+    pairs = ((found[renamed(f"{n}_{kind}")], y) for n, y in K.apply(seeds).items())
+    return max(mismatch(x.astype(float), y.astype(float), floor=1.0) for x, y in pairs)
+
+
+def results(case, rng=None):
+    """(what is free, mode, what becomes of it, what it says) of exports of a case.
+
+    With a generator, of all sizes at once, one axis and one input that it draws.
+    """
+    try:
+        freed = Freed(plain(case))
+    except oj.OnnxJacError:
+        return
+    if not freed.of or not freed.wrt or not freed.has(freed.at()):
+        return
+    sizes, numbers = (list(problems) for problems in (freed.sizes(), freed.numbers()))
+    if rng is not None:
+        drawn = [p[rng.integers(len(p))] for p in (sizes[:-1], numbers) if p]
+        sizes, numbers = [*drawn, sizes[-1]], []
+    for what, model, points in (*sizes, *numbers):
+        points = [point for point in points if freed.has(point)]
+        for mode in ("vjp", "jvp") if rng is None else (rng.choice(["vjp", "jvp"]),):
+            if points:
+                try:
+                    yield case.name, what, mode, *outcome(freed, mode, model, points)
+                except Exception as error:
+                    yield case.name, what, mode, "fails", f"{type(error).__name__}: {error}"
+
+
+@pytest.mark.parametrize("op_type", OPERATORS)
+def test_exports_at_other_points_of(op_type, request):
+    """One case of each operator; with --whole, all of them, and what is listed is needed."""
+    cases = [case for case in node_cases() if case.op_type == op_type]
+    whole, rng = request.config.getoption("--whole"), np.random.default_rng(0)
+    if whole:
+        found = [r for case in cases for r in results(case)]
+    else:
+        found = [*results(cases[rng.integers(len(cases))], rng)]
+    listed = {kind for kind, held in LISTED.items() if op_type in held}
+    assert [r for r in found if r[3] not in ("free", *listed)] == []
+    assert not whole or listed <= {kind for _, _, _, kind, _ in found}
+
