@@ -16,12 +16,12 @@ from .flow.steps import needed
 from .model import Model
 from .naming.names import Names as NamesOrNone
 from .naming.names import check_model, names_of, not_floating, unique
-from .primal.draws import constant
 from .primal.evaluate import evaluate
 from .primal.inputs import check_inputs
 from .recording.dense import jacobian_graph
 from .recording.derive import Draft, Names, grad_graph, hvp_graph, jvp_graph, vjp_graph
 from .recording.guarded import guarded
+from .tape.draws import constant
 from .tape.record import has_tangent
 from .training.step import training_step
 

@@ -17,7 +17,7 @@ from .primal.evaluate import evaluate
 from .primal.inputs import check_inputs
 from .recording.derive import Names, vjp_graph
 from .recording.guarded import shared
-from .tape.route import Route
+from .route import Route
 from .tape.tapes import keep, signature_of
 
 

@@ -12,13 +12,13 @@ from ..jacobians.cached import cached_property
 from ..jacobians.errors import InputError
 from .checking.check import Check
 from .checking.checked import checked
-from .curvature.symmetric import Curvature, diagonal_blocks
 from .explanation import Explanation, Local
 from .forward import Tensors
 from .gradient import Gradient
 from .linearization import Linearization
 from .model import Model
 from .naming.names import Names, check_model, listed, names_of
+from .symmetric import Curvature, diagonal_blocks
 
 
 class Hessian(Curvature):

@@ -9,7 +9,7 @@ from ..jacobians.errors import warn
 from .linearization import Linearization
 from .model import Model
 from .naming.names import Names, check_model, names_of
-from .tape.route import route_of
+from .route import route_of
 
 ZEROS = "zeros"
 """Key of the structural zeros in what a template knows."""

@@ -16,11 +16,11 @@ from . import hessian as hessians
 from . import linearize as linearizing
 from .curvature import fisher as fishers
 from .curvature import gauss_newton as gauss_newtons
-from .curvature.symmetric import Symmetric
 from .data.adapter import takes_data
 from .data.stream import by_tensor
 from .model import Model
 from .naming.names import Names
+from .symmetric import Symmetric
 
 linearize = takes_data("stack")(linearizing.linearize)
 hessian = takes_data()(hessians.hessian)

@@ -77,6 +77,25 @@ def test_imports_never_close_a_circle(graph):
         pytest.fail("imports in a circle: " + " → ".join(reversed(error.args[1])))
 
 
+def room(module: str) -> str:
+    """The folder of `modes/` that a module is in; a module above the rooms is one of its own."""
+    parts = module.split(".")
+    inside = parts[1:2] == ["modes"] and len(parts) > 2
+    return ".".join(parts[:3] if inside else parts[:2])
+
+
+def test_rooms_never_close_a_circle(graph):
+    rooms: dict[str, set[str]] = {}
+    for module, found in graph.items():
+        if floor(module) == FLOORS.index("modes"):
+            others = rooms.setdefault(room(module), set())
+            others |= {room(target) for target in found} - {room(module)}
+    try:
+        TopologicalSorter(rooms).prepare()
+    except CycleError as error:
+        pytest.fail("rooms in a circle: " + " → ".join(reversed(error.args[1])))
+
+
 def test_imports_inside_the_package_are_relative():
     for module, path in MODULES.items():
         for node in ast.walk(ast.parse(path.read_text())):

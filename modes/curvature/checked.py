@@ -27,8 +27,8 @@ from ..checking.check import (
 from ..checking.checked import differences
 from ..hessian import hessian
 from ..linearization import Linearization
+from ..symmetric import Curvature
 from .composition import inner, linearized, maker, origin
-from .symmetric import Curvature
 
 PROBES = 8
 """The number of random vectors that are tried."""

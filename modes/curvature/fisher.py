@@ -28,7 +28,7 @@ from ..linearize import linearize
 from ..model import Model
 from ..naming.names import Names, name_of
 from ..reverse import grad
-from .symmetric import Symmetric, relinearizable
+from ..symmetric import Symmetric, relinearizable
 
 
 @relinearizable

@@ -41,9 +41,9 @@ from ..model import Model
 from ..naming.names import Names, name_of
 from ..primal.evaluate import evaluate
 from ..primal.inputs import check_inputs
+from ..symmetric import Symmetric, relinearizable
 from ..tape.active import ActiveStep, active_steps
 from .fisher import check_reduction, jacobian_at, value_and_jacobian
-from .symmetric import Symmetric, relinearizable
 
 
 @relinearizable

@@ -29,9 +29,9 @@ from ..data.stream import Stream
 from ..data.streaming import changed
 from ..linearization import Linearization
 from ..model import Model
+from ..symmetric import Specs
 from .gradients import Gradients, Target, gradients_of, per_sample
 from .kronecker import Factors, KroneckerFactored, eigh, rebuilt
-from .symmetric import Specs
 
 APPROXIMATIONS = "expand", "reduce"
 

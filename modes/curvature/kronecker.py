@@ -27,7 +27,7 @@ from ...jacobians.cached import cached_property
 from ...jacobians.errors import InputError
 from ...jacobians.hooks import scale
 from ...ops import numbers
-from .symmetric import Curvature, Specs
+from ..symmetric import Curvature, Specs
 
 
 @final

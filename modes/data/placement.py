@@ -7,7 +7,7 @@ from time import sleep
 from typing import Any, TypeVar
 
 from ...jacobians.errors import InputError, OnnxJacError
-from ..loading.messages import first_line
+from ..support.messages import first_line
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...jacobians import Jacobian
 from ...jacobians.errors import InputError, warn
-from ..curvature.symmetric import Symmetric
+from ..symmetric import Symmetric
 from .batches import Batch, Batches, batches_of, is_data, samples
 from .stream import Make, OverBatches, Stacked, Stream, Streamed
 

@@ -31,12 +31,12 @@ from ...jacobians import (
 from ...jacobians.errors import InputError
 from ...jacobians.matrices import Eye, Factor, matrix_shape
 from ..curvature.kronecker import KroneckerFactored
-from ..curvature.symmetric import undamped
 from ..elimination.cost import seconds
 from ..sparse import sparse
 from ..sparse.choice import estimate
 from ..sparse.sweep import parts
 from ..sparse.unwrap import unwrap
+from ..symmetric import undamped
 from .estimate import Probed, is_symmetric
 from .squared import as_blocks, foreign, own_diagonal, squared
 

@@ -11,7 +11,7 @@ import numpy as np
 from ...jacobians import dtype_of, shape_of
 from ...jacobians.errors import LimitError, OnnxJacError
 from ...ops import Step, find
-from ..loading.messages import first_line
+from ..support.messages import first_line
 from .contents import Contents
 
 

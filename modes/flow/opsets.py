@@ -5,8 +5,10 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx import defs
 
-from ..loading.upgrade import WORKING_OPSET
 from .contents import Contents
+
+WORKING_OPSET = 21
+"""The opset of the default domain that models are raised to."""
 
 
 def lowest_opsets(model: Contents) -> dict[str, int]:

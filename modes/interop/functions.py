@@ -23,7 +23,7 @@ from ..naming.names import Names, names_of
 from ..primal.evaluate import evaluate
 from ..primal.inputs import check_inputs
 from ..recording.derive import Draft, jvp_graph, vjp_graph
-from ..tape.route import route_of
+from ..route import route_of
 
 Args = Sequence[Any]
 Call = tuple["Function", tuple[Any, ...]]

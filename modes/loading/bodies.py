@@ -17,7 +17,7 @@ from onnx import helper, inliner, shape_inference
 from ...jacobians.errors import LoadError
 from ...ops import registry
 from ...ops.node import TRAINING
-from .messages import first_line
+from ..support.messages import first_line
 from .protos import inside, nodes, opset, schema_of
 
 Key = tuple[str, str]

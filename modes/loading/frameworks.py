@@ -17,8 +17,8 @@ import onnx
 
 from ...jacobians.errors import LoadError, closest, warn
 from ...jacobians.foreign import as_array, is_foreign
+from ..support.messages import first_line
 from ..support.optional import optional
-from .messages import first_line
 from .protos import nodes
 
 

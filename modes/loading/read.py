@@ -20,7 +20,7 @@ from onnx import serialization
 
 from ...jacobians.errors import LimitError, LoadError
 from ..support.limits import Limits, amount
-from .messages import first_line
+from ..support.messages import first_line
 from .protos import inside, subgraphs
 from .tensors import readable
 

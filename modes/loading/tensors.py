@@ -21,7 +21,7 @@ import onnx_ir as ir
 
 from ...jacobians.errors import LoadError
 from ..flow.steps import tensor_of
-from .messages import first_line
+from ..support.messages import first_line
 
 # Small initializers may be axes, shapes or scales, which converter and shape inference read.
 SMALL = 1024

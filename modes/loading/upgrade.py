@@ -13,12 +13,11 @@ from onnx.helper import make_opsetid
 
 from ...jacobians.errors import LoadError
 from ...ops.registry import find
+from ..flow.opsets import WORKING_OPSET
+from ..support.messages import first_line
 from .bodies import expand, inline_local
-from .messages import first_line
 from .protos import graphs, inside, nodes, opset, schema_of
 from .repairs import after_conversion, before_check, before_conversion
-
-WORKING_OPSET = 21
 
 LONGEST = 2**20
 """The longest vector whose entries ONNX's shape inference may go through one by one."""

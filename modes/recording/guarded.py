@@ -21,8 +21,8 @@ from ..flow.contents import free_sizes
 from ..flow.steps import needed
 from ..model import Model
 from ..naming.names import is_float
-from ..primal.draws import may_draw
 from ..primal.guards import GUARDS
+from ..tape.draws import may_draw
 from ..tape.reuse import moving
 from ..tape.trace import Trace, shaped_as_here
 from .derive import Draft

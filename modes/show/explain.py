@@ -20,13 +20,13 @@ from ...jacobians.text import bytes_text, time_text
 from ...ops import Node, Step, find
 from ...ops.rules.elementwise import FORMULAS, Elementwise
 from ..curvature.composition import inner, linearized, maker, origin
-from ..curvature.symmetric import Curvature
 from ..elimination.cost import seconds
 from ..elimination.dense import orders
 from ..elimination.plan import eliminated, elimination_of, plan_of
 from ..explanation import Composition, Cut, Explanation, Local, Mathematics, Part, Row, Stretch
 from ..linearization import Linearization
 from ..products.compiled import Compiled
+from ..symmetric import Curvature
 from ..tape.active import cuts
 from ..tape.checkpoint import Checkpointed
 from . import blocks

@@ -28,9 +28,9 @@ from ..explanation import Local, Tables
 from ..flow.contents import Contents, TensorSpec
 from ..linearization import Linearization
 from ..solvers.iteration import OptimizeResult
+from ..support.markup import CELL, FAINT, OPEN, Markup, card, fold, folded, grid, pre, tag
 from ..tape.checkpoint import Checkpointed
 from .blocks import held_in, tensor_names
-from .markup import CELL, FAINT, OPEN, Markup, card, fold, folded, grid, pre, tag
 
 SPECS = ("tensor", "shape", "type")
 

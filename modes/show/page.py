@@ -22,8 +22,8 @@ from ..checking.check import Check
 from ..explanation import Explanation
 from ..linearization import Linearization
 from ..model import Model
+from ..support.markup import FAINT, Markup, tag
 from .canvas import pyplot
-from .markup import FAINT, Markup, tag
 from .plots import plot_graph, plot_jacobian, plot_spectrum
 
 INK, GROUND = "#010203", "#fdfcfb"

@@ -30,13 +30,13 @@ from ...jacobians import (
 from ...jacobians.base import DENSE_LIMIT
 from ...jacobians.errors import InputError, LimitError
 from ...jacobians.matrices import Eye, Factor
-from ..curvature.symmetric import block_diagonal, undamped
 from ..elimination.samples import Batch, layouts, within
 from ..estimators.estimate import Probed, is_symmetric, probing, square, symmetric
 from ..estimators.exact import column_squares, exact_diagonal
 from ..estimators.low_rank import nystrom
 from ..sparse import sparse
 from ..sparse.unwrap import unwrap
+from ..symmetric import block_diagonal, undamped
 
 __all__ = [
     "block_jacobi", "column_scaling", "ilu", "jacobi", "kronecker", "low_rank_plus_damping",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial, singledispatch
 
 from ...jacobians import Jacobian
-from ..curvature.symmetric import Symmetric
 from ..elimination.adaptive import Adaptive
 from ..hessian import Hessian
 from ..linearization import Linearization
 from ..products.compiled import Compiled
+from ..symmetric import Symmetric
 from ..tape.template import Filled
 
 

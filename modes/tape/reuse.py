@@ -12,7 +12,7 @@ from ...jacobians import Jacobian
 from ...jacobians.arrays import buffer_of
 from ...ops import Step
 from ..flow.steps import SHAPES, reads
-from ..primal.draws import is_random
+from .draws import is_random
 
 SMALL = 64
 """Integers to remember of a tensor: enough for every shape, axis and pad."""

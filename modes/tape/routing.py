@@ -14,7 +14,7 @@ Maker = Callable[[Dag], Jacobian]
 
 
 class Routed(Protocol):
-    """All of a linearisation that does not depend on the point; `tape.route` has the only one.
+    """All of a linearisation that does not depend on the point; `modes.route` has the only one.
 
     `at` and `record` give the `Linearization` at a point, which the latter takes as it is.
     """

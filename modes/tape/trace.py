@@ -23,11 +23,11 @@ from ..flow.failure import NotKept, kept_whole, note
 from ..flow.opsets import lowest_opsets
 from ..flow.steps import needed, reads
 from ..model import Model, TensorSpec
-from ..primal.draws import fixed
 from ..primal.evaluate import evaluate
 from ..primal.sizes import SMALL
 from .active import without
 from .bodies import again, bodies_of, closed
+from .draws import fixed
 from .record import between
 from .reuse import moving
 from .unroll import unrolled

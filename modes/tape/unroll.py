@@ -41,9 +41,9 @@ from ..flow.shapes import shape_formals, shape_outputs
 from ..flow.steps import SHAPES, array_of, needed, reads
 from ..model import Model
 from ..naming.names import is_float
-from ..primal.draws import drawn, draws
 from ..primal.evaluate import evaluate
 from ..primal.sizes import check_step
+from .draws import drawn, draws
 
 Scope = MutableMapping[str, Any]
 

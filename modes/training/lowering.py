@@ -17,11 +17,10 @@ from ...ops.graphs import copied, name_nodes, reachable
 from ...ops.node import TRAINING
 from ..flow.contents import free_sizes
 from ..flow.control import CONTROL, begin, end
-from ..flow.opsets import lowest_opsets
+from ..flow.opsets import WORKING_OPSET, lowest_opsets
 from ..flow.shapes import shape_formals, shape_outputs
 from ..flow.steps import array_of
 from ..load import load
-from ..loading.upgrade import WORKING_OPSET
 from ..model import Model
 from ..recording.derive import Draft
 from ..recording.guarded import guarded

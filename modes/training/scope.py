@@ -18,9 +18,9 @@ from ...ops import Recorder, Step, numbers
 from ...ops.graphs import fresh, operands_of
 from ...ops.node import AT
 from ..flow.steps import SHAPES, python_of
-from ..loading.messages import first_line
 from ..model import Model, TensorSpec
 from ..naming.names import is_float
+from ..support.messages import first_line
 
 
 class Scope(ABC):

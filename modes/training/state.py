@@ -13,7 +13,7 @@ from onnx.helper import tensor_dtype_to_np_dtype
 from ...jacobians.errors import InputError, LoadError, UnknownTensor, closest
 from ..load import load
 from ..model import Dim, Model
-from ..primal.draws import by_seed
+from ..tape.draws import by_seed
 
 State = dict[str, np.ndarray]
 

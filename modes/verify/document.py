@@ -9,7 +9,7 @@ import numpy as np
 import sympy as sp
 
 from ...jacobians.text import Table
-from ..show.markup import Markup, card, fold, folded, pre
+from ..support.markup import Markup, card, fold, folded, pre
 from .check import Check, operators
 
 Proof = Any

@@ -24,11 +24,11 @@ from ..hessian import hessian
 from ..linearization import Linearization
 from ..linearize import linearize
 from ..load import load
-from ..loading.messages import first_line
 from ..model import Model
 from ..primal.engines import onnxruntime as ort
 from ..primal.evaluate import evaluate
 from ..recording.derive import jvp_graph, vjp_graph
+from ..support.messages import first_line
 from ..training.lowering import lower_gradients
 from . import coverage
 from .backend_cases import (

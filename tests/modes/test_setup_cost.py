@@ -13,8 +13,9 @@ from onnx import numpy_helper, parser
 
 import onnxjac as oj
 from networks.test_networks import MODELS, below, loaded
+from onnxjac.modes import route
 from onnxjac.modes.primal.engines import onnxruntime
-from onnxjac.modes.tape import route, tapes
+from onnxjac.modes.tape import tapes
 from onnxjac.modes.tape.template import leaves
 from onnxjac.modes.tape.trace import shaped_as_here, trace
 

@@ -110,7 +110,7 @@ def test_column_scaling_lets_lsmr_iterations_fall():
 def test_block_jacobi_by_tensor(mlp):
     """On the damped Gauss-Newton matrix of two weights, and against the dense blocks."""
     J = weights(mlp, ["6.weight", "4.bias"])
-    G = oj.modes.curvature.symmetric.Symmetric(J.T @ J, J.domain)
+    G = oj.modes.symmetric.Symmetric(J.T @ J, J.domain)
     M = block_jacobi(G, damping=0.1)
     dense, cut = G.toarray(), J["logits", "6.weight"].shape[1]
     expected = np.zeros_like(dense)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ....ops.node import TRAINING, remedy
 from ...flow.contents import Contents
-from ...loading.messages import first_line
+from ...support.messages import first_line
 from .cut import cut
 from .errors import EngineError, OutdatedEngine
 from .sessions import UPGRADE, new_session, runtime

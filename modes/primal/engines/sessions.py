@@ -15,8 +15,8 @@ from weakref import WeakSet
 import numpy as np
 import onnx
 
-from ...loading.messages import first_line
 from ...support.locks import Lock
+from ...support.messages import first_line
 from .errors import OutdatedEngine
 from .fatal import without_traps
 

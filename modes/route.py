@@ -8,30 +8,30 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
-from ...jacobians import Dag
-from ...jacobians.cached import cached_property
-from ...ops import Step
-from ...ops.registry import version
-from ..elimination.adaptive import Adaptive
-from ..flow.failure import NotKept, note
-from ..linearization import Linearization
-from ..model import Model
-from ..naming.names import is_float
-from ..primal.draws import fixed, is_random, may_draw
-from ..primal.evaluate import evaluate
-from ..primal.finite import warn_nonfinite
-from ..primal.inputs import check_inputs
-from ..primal.later import Later
-from ..support.once import Once, known
-from .active import ActiveStep, active_steps, straight_through, unjoined, without
-from .bodies import closed
-from .checkpoint import Segment, as_it_is, chained, checkpointed, segments, shapes_of
-from .record import Drawn, Tape
-from .routing import Maker
-from .tapes import Tapes, described, drawn, ends_of, keep, past_of, signature_of
-from .template import Filled, Signature, names_of
-from .trace import shaped_as_here
-from .unroll import is_variable, unrolled
+from ..jacobians import Dag
+from ..jacobians.cached import cached_property
+from ..ops import Step
+from ..ops.registry import version
+from .elimination.adaptive import Adaptive
+from .flow.failure import NotKept, note
+from .linearization import Linearization
+from .model import Model
+from .naming.names import is_float
+from .primal.evaluate import evaluate
+from .primal.finite import warn_nonfinite
+from .primal.inputs import check_inputs
+from .primal.later import Later
+from .support.once import Once, known
+from .tape.active import ActiveStep, active_steps, straight_through, unjoined, without
+from .tape.bodies import closed
+from .tape.checkpoint import Segment, as_it_is, chained, checkpointed, segments, shapes_of
+from .tape.draws import fixed, is_random, may_draw
+from .tape.record import Drawn, Tape
+from .tape.routing import Maker
+from .tape.tapes import Tapes, described, drawn, ends_of, keep, past_of, signature_of
+from .tape.template import Filled, Signature, names_of
+from .tape.trace import shaped_as_here
+from .tape.unroll import is_variable, unrolled
 
 TURNS = 50
 """Loops of up to so many turns are unrolled; the derivative of a longer one is one program."""

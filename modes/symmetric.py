@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast, final
 
 import numpy as np
 
-from ...jacobians import (
+from ..jacobians import (
     Array,
     Block,
     Diagonal,
@@ -23,14 +23,14 @@ from ...jacobians import (
     shape_of,
     size,
 )
-from ...jacobians.errors import InputError
-from ...jacobians.hooks import Shown, add, check, explain, scale
-from ...jacobians.sums import multiple
-from ...jacobians.text import clipped, joined
-from ..checking.check import Check
-from ..elimination.plan import planned
-from ..model import TensorSpec
-from ..naming.names import check_named, find_tensor, fitting, listed
+from ..jacobians.errors import InputError
+from ..jacobians.hooks import Shown, add, check, explain, scale
+from ..jacobians.sums import multiple
+from ..jacobians.text import clipped, joined
+from .checking.check import Check
+from .elimination.plan import planned
+from .model import TensorSpec
+from .naming.names import check_named, find_tensor, fitting, listed
 
 Specs = tuple[TensorSpec, ...]
 Again = Callable[[Mapping[str, Any]], "Curvature"]

@@ -15,7 +15,7 @@ from ...jacobians import dtype_of, shape_of
 from ...ops import Step, numbers
 from ...ops.node import ASKED
 from ..model import Model
-from .evaluate import evaluate
+from ..primal.evaluate import evaluate
 
 SAMPLED = frozenset({
     "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
