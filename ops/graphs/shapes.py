@@ -581,9 +581,9 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
     from ..rules.layout import equal_parts
 
-    axis, count = attrs.get("axis", 0) % len(shapes[0]), attrs.get("num_outputs")
-    given = len(shapes) > 1 and shapes[1] is not None
-    if held[1] is None if given else count is None:
+    axis, count = attrs.get("axis", 0) % len(shapes[0]), attrs.get("num_outputs", 0)
+    given = held[1] if len(shapes) > 1 and shapes[1] is not None else None
+    if given is None and (len(shapes) > 1 or not count):
         return None
-    parts = as_sizes(held[1]) if given else equal_parts(shapes[0][axis], count)
+    parts = equal_parts(shapes[0][axis], count) if given is None else as_sizes(given)
     return [(*shapes[0][:axis], n, *shapes[0][axis + 1 :]) for n in parts]
