@@ -425,6 +425,7 @@ def quotient(a: Number, b: Number) -> Number:
     exact = divided(a, b)
     if exact is not None:
         return exact
+    a, b = cancelled(a, b)
     least = 0 if is_positive(a, strictly=False) and is_positive(b) else None
 
     def lower(op: Any) -> Any:
@@ -432,6 +433,16 @@ def quotient(a: Number, b: Number) -> Number:
         return op.Div(op.Sub(x, op.Mod(x, y)), y)  # Mod has the sign of y: the quotient is exact
 
     return derived("floor", (a, b), operator.floordiv, lower, least)
+
+
+def cancelled(a: Number, b: Number) -> tuple[Any, Any]:
+    """Two numbers without the positive factor that all their terms have in common."""
+    terms = [*(polynomial(a) or {}).items(), *(polynomial(b) or {}).items()]
+    shared = [x for x in terms[0][0] if x.least is not None and x.least > 0]
+    for atoms, _ in terms:
+        shared = [x for x in set(shared) for _ in range(min(shared.count(x), atoms.count(x)))]
+    factor = number({tuple(sorted(shared)): math.gcd(*(c for _, c in terms))})
+    return divided(a, factor), divided(b, factor)
 
 
 def divided(a: Number, b: Number) -> Number | None:

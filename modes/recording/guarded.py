@@ -101,6 +101,7 @@ def recorded(point: Mapping[str, Any], make: Make) -> tuple[Draft, Symbols, dict
             if draft is None:
                 assert failure is not None
                 raise failure
+            assert draft is not None
             symbols.pinned = {**pinned_in(pinned), **symbols.pinned}
             return draft, symbols, fixed
         fixed |= found

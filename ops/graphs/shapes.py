@@ -347,6 +347,15 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
     return [shapes[0]]
 
 
+@formula("LayerNormalization")
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
+    """The tensor, its means and its deviations; ONNX infers no shape for axis 0."""
+    rank = len(shapes[0])
+    axis = attrs.get("axis", -1) % rank
+    kept = (*shapes[0][:axis], *(1,) * (rank - axis))
+    return [shapes[0], kept, kept]
+
+
 @formula(
     "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
     "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
@@ -385,7 +394,7 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
     ]
     known = math.prod(n for n, is_open in zip(copied, opens, strict=True) if not is_open)
     rest = quotient(math.prod(shapes[0]), known) if any(opens) else 0
-    return [tuple(rest if is_open else n for n, is_open in zip(copied, opens, strict=True))]
+    return [as_sizes([rest if is_open else n for n, is_open in zip(copied, opens, strict=True)])]
 
 
 def is_number(n: Number, special: int) -> bool:
@@ -415,7 +424,7 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
     if held[1] is None:
         return None
     sizes = list(shapes[0])
-    (sizes[attrs.get("axis", -1)],) = held[1]
+    (sizes[attrs.get("axis", -1)],) = as_sizes(held[1])
     return [tuple(sizes)] * 2
 
 
@@ -470,7 +479,7 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
 @formula("Tile")
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
     pairs = zip(shapes[0], held[1] or (), strict=False)
-    return None if held[1] is None else [tuple(n * k for n, k in pairs)]
+    return None if held[1] is None else [as_sizes([n * k for n, k in pairs])]
 
 
 @formula("ConstantOfShape")
@@ -497,7 +506,7 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
     sizes, count = list(shapes[0]), len(axes)
     for k, axis in enumerate(axes):
         sizes[axis] = sizes[axis] + held[1][k] + held[1][count + k]
-    return [tuple(sizes)]
+    return [as_sizes(sizes)]
 
 
 @formula("Slice")
@@ -555,7 +564,7 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
         return None
     n = window[0] if window is not None else length if given is None else largest(held[3][0], 0)
     bins = quotient(n, 2) + 1 if attrs.get("onesided", 1) else n
-    return [(batch, quotient(length - n, step[0]) + 1, bins, 2)]
+    return [(batch, largest(quotient(length - n, step[0]) + 1, 0), bins, 2)]
 
 
 @formula("DeformConv")
@@ -582,9 +591,9 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
     from ..rules.layout import equal_parts
 
-    axis, count = attrs.get("axis", 0) % len(shapes[0]), attrs.get("num_outputs")
-    given = len(shapes) > 1 and shapes[1] is not None
-    if held[1] is None if given else count is None:
+    axis, count = attrs.get("axis", 0) % len(shapes[0]), attrs.get("num_outputs", 0)
+    given = held[1] if len(shapes) > 1 and shapes[1] is not None else None
+    if given is None and (len(shapes) > 1 or not count):
         return None
-    parts = as_sizes(held[1]) if given else equal_parts(shapes[0][axis], count or 1)
+    parts = equal_parts(shapes[0][axis], count) if given is None else as_sizes(given)
     return [(*shapes[0][:axis], n, *shapes[0][axis + 1 :]) for n in parts]

@@ -23,6 +23,8 @@ def identity(x: Array) -> Array:
 def reshape(x: Array, shape: Any, *, allowzero: int = 0) -> Array:
     """The elements in another shape: −1 is what remains, 0 the same as in x (unless allowed)."""
     shape = ints(shape)
+    if min(shape, default=0) < -1:
+        raise ValueError(f"a shape has sizes, -1 and 0, not {list(shape)}")
     if not allowzero and 0 in shape:
         shape = tuple(n or x.shape[i] for i, n in enumerate(shape))
     return x.reshape(shape)

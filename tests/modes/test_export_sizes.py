@@ -14,10 +14,9 @@ import pytest
 
 import onnxjac as oj
 from onnxjac.modes.primal.engines import onnxruntime as ort
-from onnxjac.modes.sweep.cases import node_cases
-from onnxjac.modes.sweep.differences import has_tangents, is_single, mismatch
-from onnxjac.modes.sweep.examine import plain
-from onnxjac.modes.sweep.points import moved
+from onnxjac.modes.verify.backend_cases import moved, node_cases
+from onnxjac.modes.verify.differences import has_tangents, is_single, mismatch
+from onnxjac.modes.verify.sweep import plain
 
 RANDOM = {"Bernoulli", "Dropout", "Multinomial", "RandomNormalLike", "RandomUniformLike"}
 """Operators that draw other numbers at other points."""
