@@ -68,7 +68,12 @@ def symbolic_shapes(
     op_type: str, domain: str, version: int, values: Values, attrs: Mapping[str, Any], outputs: int
 ) -> list[Known | None]:
     """The symbolic shapes of the outputs of a node, as far as they can be told."""
-    told = sizes_by_formula(op_type, domain, values, attrs)
+    try:
+        told = sizes_by_formula(op_type, domain, values, attrs)
+    except OnnxJacError:
+        raise
+    except Exception as error:  # operands that do not fit
+        raise OnnxJacError(f"cannot record {op_type} on {described(values)}: {error}") from error
     if told is not None:
         return [*told, *(None,) * (outputs - len(told))][:outputs]
     sizes: dict[str, SymInt] = {}
