@@ -1,4 +1,9 @@
-"""What is in a model: its tensors by name, its steps in order, its weights as arrays."""
+"""What is in a model: its tensors by name, its steps in order, its weights as arrays.
+
+A pickle holds the graph as bytes and large weights as arrays, which can leave a pickle out of band,
+so that no weight is copied on the way to another process; and a protobuf message cannot be longer
+than 2 GiB.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
 from ...jacobians.cached import cached_property
@@ -17,7 +23,6 @@ from ...ops.node import Step
 from ...ops.registry import version
 from ..support.limits import Limits
 from ..support.locks import Lock
-from .pickling import packed, unpacked
 from .steps import array_of, steps_of
 
 Dim = int | str | None
@@ -197,3 +202,27 @@ def free_sizes(inputs: Mapping[str, TensorSpec]) -> dict[str, dict[int, str]]:
         }
         for name, spec in inputs.items() if spec.dtype is not None
     }  # fmt: skip
+
+
+SMALL = 1024
+"""Bytes of a weight that stays in the graph."""
+
+
+def packed(model: ir.Model) -> tuple[bytes, dict[str, np.ndarray]]:
+    """The graph as bytes, and the weights that it does not hold any more."""
+    proto, large = ir.to_proto(model), {}
+    for tensor in proto.graph.initializer:
+        array = array_of(model.graph.initializers[tensor.name])
+        if array.nbytes > SMALL and array.dtype.kind in "fiub":
+            large[tensor.name] = np.ascontiguousarray(array)
+            hollow = {"name": tensor.name, "data_type": tensor.data_type, "dims": tensor.dims}
+            tensor.CopyFrom(onnx.TensorProto(**hollow))
+    return proto.SerializeToString(), large
+
+
+def unpacked(graph: bytes, large: dict[str, np.ndarray]) -> ir.Model:
+    """The model of which `packed` made this."""
+    model = ir.from_proto(onnx.load_model_from_string(graph))
+    for name, array in large.items():
+        model.graph.initializers[name].const_value = ir.Tensor(array, name=name)
+    return model

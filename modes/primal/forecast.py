@@ -1,4 +1,5 @@
-"""Forecast: the bytes of all tensors of a run at some inputs, before an engine begins it.
+"""Forecast: the bytes of all tensors of a run at some inputs, before an engine begins it, and
+whether ONNX Runtime is known to compute something else than ONNX specifies.
 
 Step by step, as `sizes` tells; numbers that decide sizes are computed on the way. Where a size
 depends on other numbers than these, only the run itself can tell, so that it has to be one that is
@@ -7,12 +8,13 @@ checked at every step.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
+from onnx import TensorProto
 
 from ...ops.node import Step
 from ...ops.numbers import numbers
@@ -21,9 +23,18 @@ from ..flow.control import CONTROL
 from ..flow.steps import last_uses, needed
 from .engines.errors import EngineError
 from .engines.fatal import is_fatal
-from .engines.misread import is_misread
-from .frames import product_bytes
-from .sizes import GROWING, SMALL, bytes_of, check_operands, dtype_in, inferred, shape_in, type_of
+from .sizes import (
+    GROWING,
+    POOLS,
+    SMALL,
+    bytes_of,
+    check_operands,
+    dtype_in,
+    inferred,
+    product_bytes,
+    shape_in,
+    type_of,
+)
 
 RANDOM = ("Random", "Bernoulli", "Multinomial", "Dropout")
 
@@ -140,3 +151,46 @@ class Forecast:
         """Whether all outputs are small."""
         sizes = [shape_in(self.types.get(name)) for name in step.outputs if name]
         return all(s is not None and np.prod(s, dtype=float) <= SMALL for s in sizes)
+
+
+def is_misread(step: Step, inputs: Sequence[Any]) -> bool:
+    """Whether ONNX Runtime 1.31 is known to depart from ONNX at operands of these shapes.
+
+    MaxUnpool places by the implied shape, not by the `output_shape` that it is given. Pools whose
+    padding follows from the sizes forget their dilations, and cut off where a stride leaps. Resize
+    forgets its region where it counts the results, and its scales where no size changes. The
+    coefficients of windows, and all of Shrink, are in float32 for tensors of double as well.
+    """
+    if step.domain:
+        return False
+    if step.op_type in ("HammingWindow", "BlackmanWindow"):
+        return bool(step.attrs.get("output_datatype", 1) == TensorProto.DOUBLE)
+    if step.op_type == "Shrink":
+        return inputs[0] is None or bool(inputs[0].dtype == np.float64)
+    if step.op_type == "MaxUnpool":
+        return len(inputs) > 2 and inputs[2] is not None
+    if step.op_type in POOLS:
+        return str(step.attrs.get("auto_pad", "")).startswith("SAME") and leaps(step)
+    return step.op_type == "Resize" and is_misread_resize(step, *inputs)
+
+
+def leaps(step: Step) -> bool:
+    """Whether the windows of a pool are dilated, or further apart than they are long."""
+    sizes = step.attrs.get("strides", ()), step.attrs.get("kernel_shape", ())
+    return any(n > 1 for n in step.attrs.get("dilations", ())) or any(map(int.__gt__, *sizes))
+
+
+def is_misread_resize(step: Step, x: Any, roi: Any = None, scales: Any = None, *_: Any) -> bool:
+    """Whether a region is cut out, or scales lead to the size that x has; those not known may."""
+    if step.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
+        return True
+    if scales is None or not np.size(scales):
+        return False
+    if x is None:  # its size is not known before the run
+        return bool(np.any(np.asarray(scales) != 1))
+    axes, rank = step.attrs.get("axes", range(np.ndim(x))), np.ndim(x)
+    if np.shape(scales) != (len(axes),) or not all(-rank <= axis < rank for axis in axes):
+        return False  # whoever runs it says what is wrong
+    lengths = np.array([np.shape(x)[axis] for axis in axes], np.float32)
+    same = np.all(np.floor(lengths * scales) == lengths)
+    return bool(same and np.any(scales != 1)) or not np.all(scales)

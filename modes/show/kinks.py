@@ -1,7 +1,7 @@
 """Kinks: where J's point lies on a kink or a jump, or where a derivative is not finite.
 
 The proofs know the kinks: of a formula by its one-sided limits, of other operators in words. The
-values given there are declared in `ops.given`. Here the entries that lie on kinks are counted.
+values given there are in `ops.conventions`. Here the entries that lie on kinks are counted.
 √x at 0, log 0 and 1 / 0 have blocks with infinities or NaN although the inputs are finite; at 0⁰
 Pow has a value although the formula of its derivative has none.
 """
@@ -18,8 +18,7 @@ import numpy as np
 from ...jacobians import Jacobian
 from ...jacobians.cached import cached_property
 from ...ops import Node, Step
-from ...ops.conventions import CONVENTIONS
-from ...ops.given import GIVEN
+from ...ops.conventions import CONVENTIONS, GIVEN
 from ...ops.rules.elementwise import FORMULAS
 from ..explanation import Kink
 from ..linearization import Linearization

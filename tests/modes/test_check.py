@@ -11,9 +11,8 @@ import onnxjac as oj
 from house import ROOT
 from onnxjac.jacobians import Diagonal, Jacobian, sparse
 from onnxjac.modes.checking.check import DIFFERENCES, against_differences
-from onnxjac.modes.checking.checked import around, beside
+from onnxjac.modes.checking.checked import Near, around, beside
 from onnxjac.modes.checking.differences import RUNS
-from onnxjac.modes.checking.near import Near
 from onnxjac.modes.elimination import dense
 from onnxjac.modes.linearization import Linearization
 from onnxjac.modes.products.compiled import Compiled

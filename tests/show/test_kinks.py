@@ -12,8 +12,7 @@ from onnxjac.modes.load import load
 from onnxjac.modes.show.kink_counts import COUNTED_JUMPS, COUNTS, JUMPS
 from onnxjac.modes.verify.case import Case
 from onnxjac.modes.verify.cases import CASES
-from onnxjac.ops.conventions import CONVENTIONS
-from onnxjac.ops.given import GIVEN
+from onnxjac.ops.conventions import CONVENTIONS, GIVEN
 from onnxjac.ops.rules.elementwise import FORMULAS
 from onnxjac.ops.symbols.kinks import KINKS, SECOND, kink_set
 
