@@ -56,8 +56,8 @@ def test_a_shared_recording_is_right_at_other_points(name):
         assert_allclose(shared.gradient[bias], fresh.gradient[bias], rtol=1e-10, atol=1e-12)
 
 
-REVERSED = """g (double[4, 3] x, int64[3] lengths) => (double loss) <int64 zero = {0}> {
-    y = ReverseSequence<batch_axis = 1, time_axis = 0>(x, lengths)
+KEPT = """g (double[4, 3] x, bool[4] keep) => (double loss) <int64 zero = {0}> {
+    y = Compress<axis = 0>(x, keep)
     total = CumSum(y, zero)
     square = Mul(total, total) cube = Mul(square, total)
     loss = ReduceSum<keepdims = 0>(cube)
@@ -65,13 +65,30 @@ REVERSED = """g (double[4, 3] x, int64[3] lengths) => (double loss) <int64 zero 
 
 
 def test_what_depends_on_numbers_is_recorded_at_every_point(recorded):
-    """The rule of ReverseSequence asks for the lengths."""
-    model = parsed(REVERSED)
+    """The rule of Compress asks for the condition. Where recording with symbols fails, it is done
+    again without.
+    """
+    model = parsed(KEPT)
+    for keep in ([1, 1, 0, 1], [0, 1, 1, 1], [1, 0, 0, 1], [0, 0, 0, 1]):
+        point = {"x": RNG.standard_normal((4, 3)), "keep": np.array(keep, bool)}
+        H = oj.hessian(model, point, of="loss", wrt="x").toarray()
+        assert_allclose(H, oj.hessian(parsed(KEPT), point, of="loss", wrt="x").toarray())
+    assert len(recorded) >= 8
+
+
+def test_integers_among_the_inputs_are_followed(recorded):
+    text = """g (double[4, 3] x, int64[3] lengths) => (double loss) <int64 zero = {0}> {
+        y = ReverseSequence<batch_axis = 1, time_axis = 0>(x, lengths)
+        total = CumSum(y, zero)
+        square = Mul(total, total) cube = Mul(square, total)
+        loss = ReduceSum<keepdims = 0>(cube)
+    }"""
+    model = parsed(text)
     for lengths in ([4, 1, 2], [1, 4, 3], [2, 2, 4], [3, 1, 1]):
         point = {"x": RNG.standard_normal((4, 3)), "lengths": np.array(lengths)}
         H = oj.hessian(model, point, of="loss", wrt="x").toarray()
-        assert_allclose(H, oj.hessian(parsed(REVERSED), point, of="loss", wrt="x").toarray())
-    assert len(recorded) == 8
+        assert_allclose(H, oj.hessian(parsed(text), point, of="loss", wrt="x").toarray())
+    assert len(recorded) == 1 + 4
 
 
 def test_weights_are_never_shared():

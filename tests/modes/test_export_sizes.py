@@ -14,23 +14,44 @@ import pytest
 
 import onnxjac as oj
 from onnxjac.modes.primal.engines import onnxruntime as ort
-from onnxjac.modes.verify.backend_cases import moved, node_cases
+from onnxjac.modes.verify.backend_cases import BackendCase, moved, node_cases
 from onnxjac.modes.verify.differences import has_tangents, is_single, mismatch
 from onnxjac.modes.verify.sweep import plain
+
+from ..ops.test_contrib import CASES as CONTRIB
+from ..ops.test_contrib import one_node
 
 RANDOM = {"Bernoulli", "Dropout", "Multinomial", "RandomNormalLike", "RandomUniformLike"}
 """Operators that draw other numbers at other points."""
 
 OPERATORS = sorted({case.op_type for case in node_cases()} - RANDOM)
 
-FIXED = {}
-"""Operator -> why some of its sizes are fixed when it is exported. Only ever shorter."""
+KERNEL, HIDDEN = "the lengths of a kernel", "the size of a gate, which an attribute gives"
+RANK, PARTS = "the rank of the result", "the real and imaginary part on the last axis"
 
-HELD = {}
-"""Operator -> the inputs whose numbers are constants when it is exported. Only ever shorter."""
+FIXED = {
+    "CausalConvWithState": KERNEL, "CenterCropPad": "how many sizes there are",
+    "ConvTranspose": KERNEL, "DFT": PARTS, "Expand": RANK, "GRU": HIDDEN,
+    "Gemm": "whether C has one row for all", "LSTM": HIDDEN, "RNN": HIDDEN, "Reshape": RANK,
+    "RotaryEmbedding": "how many angles a head has", "STFT": PARTS,
+    "Slice": "how many axes are sliced", "SplitToSequence": "how many tensors there are",
+}  # fmt: skip
+"""Operator -> which sizes are fixed when it is exported. Only ever shorter."""
 
-REFUSED = {}
-"""Operator -> what some exports decide by, so that they refuse other points."""
+HELD = {
+    "AffineGrid": "size, where branches of two ranks are unrolled",
+    "CausalConvWithState": "the size of a result, by the kernel",
+    "Compress": "condition", "CumProd": "axis", "DFT": "axis",
+    "Loop": "the turns of a loop over a state that changes its shape", "Pad": "axes",
+    "Range": "the size of a result, by floating limits",
+    **{f"Reduce{name}": "axes" for name in (
+        "L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")},
+    "Reshape": "a shape with 0 or -1", "Slice": "axes and steps", "SplitToSequence": "split",
+}  # fmt: skip
+"""Operator -> what is a constant of the point when it is exported. Only ever shorter."""
+
+REFUSED = {"CumSum": "an axis that is counted from the other end"}
+"""Operator -> what some exports decide by, so that they refuse other points. Only ever shorter."""
 
 LISTED = {"fixed": FIXED, "held": HELD, "refused": REFUSED}
 
@@ -58,9 +79,8 @@ class Freed:
             for k, d in enumerate(value.type.tensor_type.shape.dim):
                 if value.name in outputs or (value.name, k) in symbols:
                     d.Clear()
-                    d.dim_param = symbols.get((value.name, k)) or ""
-                    if not d.dim_param:
-                        d.ClearField("dim_param")
+                if symbols.get((value.name, k)):
+                    d.dim_param = symbols[value.name, k]
         return oj.load(proto, dtype="float64")
 
     def at(self, sizes=(), feeds=None):
@@ -216,3 +236,12 @@ def test_exports_at_other_points_of(op_type, request):
     assert [r for r in found if r[3] not in ("free", *listed)] == []
     assert not whole or listed <= {kind for _, _, _, kind, _ in found}
 
+
+@pytest.mark.parametrize("name", ["MultiHeadAttention with masks", "MultiHeadAttention causal",
+                                  "GroupQueryAttention turned and packed", "RotaryEmbedding"])
+def test_fused_operators_at_other_points(name):
+    """Batch and length are free."""
+    case = BackendCase(name, "node", CONTRIB[name][0], *one_node(*CONTRIB[name]), {})
+    found = {(what, kind) for _, what, _, kind, _ in results(case)}
+    assert {kind for _, kind in found} <= {"free", "fixed"}
+    assert any("x0[1]" in what and kind == "free" for what, kind in found)

@@ -495,8 +495,6 @@ SIZED = {
     "a mask": ("bool[2] s", "r = Compress <axis = 0> (x, s)", "its input 1, 's', bool"),
     "pads": ("int64[4] s", "r = Pad(x, s)", "its input 1, 's', int64"),
     "an axis": ("int64 s", "r = CumSum(x, s)", "its input 1, 's', int64"),
-    "lengths": ("int64[2] s", "r = ReverseSequence <batch_axis = 0, time_axis = 1> (x, s)",
-                "its input 1, 's', int64"),
 }  # fmt: skip
 
 
@@ -528,6 +526,15 @@ def test_a_gradient_follows_a_shape_among_the_inputs():
     for shape in ((2, 3), (3, 2), (1, 6)):
         found = run(text, x=(x := normal(2, 3).astype(np.float32)), s=np.array(shape))
         np.testing.assert_allclose(found["g"], np.cos(x) * x + np.sin(x), rtol=1e-5)
+
+
+def test_a_gradient_follows_lengths_among_the_inputs():
+    text = """f (float[2,3] x, int64[2] s) => (float[2,3] g) <float[2,3] w = {1,2,3,4,5,6}>
+      { r = ReverseSequence <batch_axis = 0, time_axis = 1> (x, s)  y = Mul(r, w)
+        g = G <xs=["x"], zs=["s"], y="y"> (x, s) }"""
+    for lengths, wanted in (([2, 3], [[2, 1, 3], [6, 5, 4]]), ([3, 1], [[3, 2, 1], [4, 5, 6]])):
+        found = run(text, x=normal(2, 3).astype(np.float32), s=np.array(lengths))
+        np.testing.assert_array_equal(found["g"], wanted)
 
 
 @pytest.mark.parametrize("node", [
