@@ -51,7 +51,10 @@ HELD = {
 }  # fmt: skip
 """Operator -> what is a constant of the point when it is exported. Only ever shorter."""
 
-REFUSED = {"CumSum": "an axis that is counted from the other end"}
+REFUSED = {
+    "Conv": "whether a kernel fits", "CumSum": "an axis that is counted from the other end",
+    "Slice": "the direction of a step",
+}  # fmt: skip
 """Operator -> what some exports decide by, so that they refuse other points. Only ever shorter."""
 
 LISTED = {"fixed": FIXED, "held": HELD, "refused": REFUSED}
