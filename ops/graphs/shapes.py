@@ -329,8 +329,15 @@ def integers_of(value: ir.Value | None) -> tuple[Any, ...] | None:
 
 
 def as_sizes(numbers: Sequence[Number]) -> Sizes:
-    """Numbers that are sizes, none of which is negative."""
-    return tuple(largest(n, 0) for n in numbers)
+    """Numbers that are sizes: what an entry of a tensor gives is not negative, and what is computed
+    of sizes is a size.
+    """
+    return tuple(largest(n, 0) if has_entry(n) else n for n in numbers)
+
+
+def has_entry(n: Number) -> bool:
+    """Whether a number is computed of an entry of a tensor."""
+    return isinstance(n, SymInt) and any(atom.is_entry for atom in n.roots())
 
 
 @formula(

@@ -34,7 +34,8 @@ FIXED = {
     "ConvTranspose": KERNEL, "DFT": PARTS, "Expand": RANK, "GRU": HIDDEN,
     "Gemm": "whether C has one row for all", "LSTM": HIDDEN, "RNN": HIDDEN, "Reshape": RANK,
     "RotaryEmbedding": "how many angles a head has", "STFT": PARTS,
-    "Slice": "how many axes are sliced", "SplitToSequence": "how many tensors there are",
+    "Slice": "how many axes are sliced", "Split": "how many parts there are",
+    "SplitToSequence": "how many tensors there are",
 }  # fmt: skip
 """Operator -> which sizes are fixed when it is exported. Only ever shorter."""
 
@@ -50,7 +51,9 @@ HELD = {
 }  # fmt: skip
 """Operator -> what is a constant of the point when it is exported. Only ever shorter."""
 
-REFUSED = {"CumSum": "an axis that is counted from the other end"}
+REFUSED = {
+    "CumSum": "an axis that is counted from the other end", "Slice": "the direction of a step",
+}  # fmt: skip
 """Operator -> what some exports decide by, so that they refuse other points. Only ever shorter."""
 
 LISTED = {"fixed": FIXED, "held": HELD, "refused": REFUSED}
