@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 from onnx import defs
 
 from onnxjac.ops.numbers import numbers
-from onnxjac.ops.rules.activations import PARAMETERS
+from onnxjac.ops.rules.recurrent import PARAMETERS
 from onnxjac.ops.symbols import Symbols
 from onnxjac.ops.symbols.classical import feature_vectorizer
 from onnxjac.ops.symbols.linear import mirrored
