@@ -18,9 +18,8 @@ from .linearization import Linearization
 from .model import Model
 from .naming.names import is_float
 from .primal.evaluate import evaluate
-from .primal.finite import warn_nonfinite
+from .primal.finite import Later, warn_nonfinite
 from .primal.inputs import check_inputs
-from .primal.later import Later
 from .support.once import Once, known
 from .tape.active import ActiveStep, active_steps, straight_through, unjoined, without
 from .tape.bodies import closed

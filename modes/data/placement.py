@@ -6,8 +6,7 @@ from collections.abc import Callable
 from time import sleep
 from typing import Any, TypeVar
 
-from ...jacobians.errors import InputError, OnnxJacError
-from ..support.messages import first_line
+from ...jacobians.errors import InputError, OnnxJacError, first_line
 
 T = TypeVar("T")
 

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import dtype_of, shape_of
-from ...jacobians.errors import LimitError, OnnxJacError
+from ...jacobians.errors import LimitError, OnnxJacError, first_line
 from ...ops import Step, find
-from ..support.messages import first_line
 from .contents import Contents
 
 

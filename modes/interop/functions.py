@@ -13,7 +13,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ...jacobians import Jacobian
+from ...jacobians import Jacobian, Shape, hooks, shape_of
 from ...jacobians.cached import cached_property
 from ...jacobians.errors import InputError, closest
 from ...ops.registry import version
@@ -24,6 +24,7 @@ from ..primal.evaluate import evaluate
 from ..primal.inputs import check_inputs
 from ..recording.derive import Draft, jvp_graph, vjp_graph
 from ..route import route_of
+from ..support.optional import optional
 
 Args = Sequence[Any]
 Call = tuple["Function", tuple[Any, ...]]
@@ -310,3 +311,19 @@ class At:
         wrt = (*self.wrt, *names)
         model = Model(made, self.model.limits)
         return replace(self, model=model, point=point, of=of, wrt=wrt, order=order)
+
+
+@hooks.to_pylops.register
+def to_pylops(J: Jacobian) -> Any:
+    """J as a `pylops.LinearOperator`, from dims to dimsd: see `Jacobian.to_pylops`."""
+    domain = getattr(J, "domain", ())
+    dims = shape(domain, J.in_shape)
+    dimsd = shape(getattr(J, "codomain", domain), J.out_shape)
+    P = optional("pylops", "pylops").LinearOperator(Op=J, dims=dims, dimsd=dimsd)
+    P._matmat, P._rmatmat = J._matmat, J._rmatmat  # PyLops would take one column after the other
+    return P
+
+
+def shape(specs: Any, default: Shape) -> Shape:
+    """The shape of a single tensor on one side, else the default; PyLops has no rank 0."""
+    return (shape_of(specs[0]) if len(specs) == 1 else default) or (1,)

@@ -14,10 +14,9 @@ from typing import Any
 import onnx
 from onnx import helper, inliner, shape_inference
 
-from ...jacobians.errors import LoadError
+from ...jacobians.errors import LoadError, first_line
 from ...ops import registry
 from ...ops.node import TRAINING
-from ..support.messages import first_line
 from .protos import inside, nodes, opset, schema_of
 
 Key = tuple[str, str]

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from ...jacobians.errors import LoadError, closest, warn
+from ...jacobians.errors import LoadError, closest, first_line, warn
 from ...jacobians.foreign import as_array, is_foreign
-from ..support.messages import first_line
 from ..support.optional import optional
 from .protos import nodes
 

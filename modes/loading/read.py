@@ -18,9 +18,8 @@ import onnx
 import onnx_ir as ir
 from onnx import serialization
 
-from ...jacobians.errors import LimitError, LoadError
+from ...jacobians.errors import LimitError, LoadError, first_line
 from ..support.limits import Limits, amount
-from ..support.messages import first_line
 from .protos import inside, subgraphs
 from .tensors import readable
 

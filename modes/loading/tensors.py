@@ -19,9 +19,8 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from ...jacobians.errors import LoadError
+from ...jacobians.errors import LoadError, first_line
 from ..flow.steps import tensor_of
-from ..support.messages import first_line
 
 # Small initializers may be axes, shapes or scales, which converter and shape inference read.
 SMALL = 1024

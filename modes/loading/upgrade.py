@@ -11,10 +11,9 @@ import onnx.helper
 from onnx import checker, defs, shape_inference, version_converter
 from onnx.helper import make_opsetid
 
-from ...jacobians.errors import LoadError
+from ...jacobians.errors import LoadError, first_line
 from ...ops.registry import find
 from ..flow.opsets import WORKING_OPSET
-from ..support.messages import first_line
 from .bodies import expand, inline_local
 from .protos import graphs, inside, nodes, opset, schema_of
 from .repairs import after_conversion, before_check, before_conversion

@@ -21,8 +21,8 @@ from ...ops.numbers import numbers
 from ..flow.contents import Contents
 from ..flow.control import CONTROL
 from ..flow.steps import last_uses, needed
-from .engines.errors import EngineError
 from .engines.fatal import is_fatal
+from .engines.sessions import EngineError
 from .sizes import (
     GROWING,
     POOLS,

@@ -15,12 +15,11 @@ import onnx
 import onnx_ir as ir
 
 from ...jacobians import Shape, dtype_of, shape_of, size
-from ...jacobians.errors import InputError
+from ...jacobians.errors import InputError, first_line
 from ...ops.graphs.build import build
 from ..primal.engines.cut import placeholder
 from ..primal.engines.onnxruntime import EngineError
 from ..primal.engines.sessions import CPU, interruptible, new_session, runtime
-from ..support.messages import first_line
 from .engines import kernels_of, multiplications
 from .peephole import peephole
 from .pool import ResultPool

@@ -11,8 +11,8 @@ import numpy as np
 
 from ...jacobians import Dag, Jacobian
 from ..linearization import Linearization
-from ..tape.mold import mold_of
 from ..tape.reuse import stale_between
+from ..tape.template import mold_of
 from .choice import Method, method
 from .program import products
 from .sweep import everything_in

@@ -21,8 +21,7 @@ from ..model import Model, TensorSpec
 from ..naming.names import Specs, not_floating
 from ..primal.engines import onnxruntime as ort
 from ..primal.evaluate import evaluate
-from ..primal.finite import finite, tame
-from ..primal.later import Later
+from ..primal.finite import Later, finite, tame
 from ..support.locks import Lock
 from ..support.once import Once, known
 from .active import ActiveStep

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import Array, shape_of
-from ...jacobians.errors import InputError, OnnxJacError
+from ...jacobians.errors import InputError, OnnxJacError, first_line
 from ...jacobians.symint import Symbols, at
 from ...ops import Recorder, Step, numbers
 from ...ops.graphs import fresh, operands_of
@@ -20,7 +20,6 @@ from ...ops.node import AT
 from ..flow.steps import SHAPES, python_of
 from ..model import Model, TensorSpec
 from ..naming.names import is_float
-from ..support.messages import first_line
 
 
 class Scope(ABC):

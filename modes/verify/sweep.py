@@ -16,7 +16,7 @@ import onnx
 
 from ...jacobians import Jacobian
 from ...jacobians.cached import cached_property
-from ...jacobians.errors import OnnxJacWarning, UnknownTensor, closest
+from ...jacobians.errors import OnnxJacWarning, UnknownTensor, closest, first_line
 from ...jacobians.progress import Tick
 from ...ops.node import TRAINING
 from ..checking.check import dot_error
@@ -28,7 +28,6 @@ from ..model import Model
 from ..primal.engines import onnxruntime as ort
 from ..primal.evaluate import evaluate
 from ..recording.derive import jvp_graph, vjp_graph
-from ..support.messages import first_line
 from ..training.lowering import lower_gradients
 from . import coverage
 from .backend_cases import (

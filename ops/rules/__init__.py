@@ -17,7 +17,6 @@ from . import (  # noqa: F401  (each family registers its declarations)
     losses,
     matmul,
     normalization,
-    norms,
     padding,
     placing,
     pointwise,

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 import onnxjac as oj
 from house import ROOT
 from onnxjac.modes.primal.engines import sessions
-from onnxjac.modes.primal.engines.errors import OutdatedEngine
+from onnxjac.modes.primal.engines.sessions import OutdatedEngine
 
 MODEL = Path(__file__).parents[1] / "models" / "mlp.onnx"
 

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import onnxjac as oj
-from onnxjac.modes.primal.later import Later
+from onnxjac.modes.primal.finite import Later
 
 from ..sparse.models import model, stencil_by_slices
 

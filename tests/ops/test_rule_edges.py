@@ -12,7 +12,7 @@ from check_rule import check_rule, one_node
 from onnxjac.ops import Node, Step
 from onnxjac.ops.numbers import numbers
 from onnxjac.ops.rules import resampling
-from onnxjac.ops.rules.contrib.normalization import skip_layer_normalization
+from onnxjac.ops.rules.contrib.fused import skip_layer_normalization
 from onnxjac.ops.rules.placing import tensor_scatter
 from onnxjac.ops.rules.pointwise import dropout
 from onnxjac.ops.rules.quantization import per_block

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 import onnxjac as oj
 from onnxjac.modes.elimination.plan import plan
-from onnxjac.modes.primal.engines.errors import EngineError
+from onnxjac.modes.primal.engines.sessions import EngineError
 from onnxjac.modes.products import engines
 from onnxjac.ops.numbers import numbers
 

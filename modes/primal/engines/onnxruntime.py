@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from ....jacobians.errors import first_line
 from ....ops.node import TRAINING, remedy
 from ...flow.contents import Contents
-from ...support.messages import first_line
 from .cut import cut
-from .errors import EngineError, OutdatedEngine
-from .sessions import UPGRADE, new_session, runtime
+from .sessions import UPGRADE, EngineError, OutdatedEngine, new_session, runtime
 
 __all__ = ["KEPT_SESSIONS", "EngineError", "OutdatedEngine", "compute", "installed"]
 

@@ -15,9 +15,8 @@ from weakref import WeakSet
 import numpy as np
 import onnx
 
+from ....jacobians.errors import OnnxJacError, first_line
 from ...support.locks import Lock
-from ...support.messages import first_line
-from .errors import OutdatedEngine
 from .fatal import without_traps
 
 CPU = "CPUExecutionProvider"
@@ -32,6 +31,14 @@ long for the cores, as where J and Jᵀ take turns.
 
 LARGE = 2**28
 """Bytes of matrices of which a session makes no copy in its own order, though that is quicker."""
+
+
+class EngineError(OnnxJacError):
+    """ONNX Runtime cannot run this model, or not at this point."""
+
+
+class OutdatedEngine(EngineError):
+    """ONNX Runtime as it is installed here is too old for this model, or cannot be imported."""
 
 
 class Session:

@@ -4,6 +4,6 @@ Each is defined in the vocabulary, so that its values, where ONNX Runtime is not
 of its derivatives follow. Nothing here is known to the rest of the package.
 """
 
-from . import activations, attention, normalization, products
+from . import attention, fused
 
-__all__ = ["activations", "attention", "normalization", "products"]
+__all__ = ["attention", "fused"]

@@ -1,0 +1,127 @@
+"""Fused operators: products with an activation, and normalisations of a residual sum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ....jacobians import Array, dtype_of, shape_of
+from ...node import Node
+from ...numbers.windows import AUTO_PADS
+from ...registry import defines
+
+
+@defines("com.microsoft::Gelu")
+def gelu(op: Any, node: Node) -> tuple[Array]:
+    """y = x Φ(x)."""
+    return (op.Gelu(node.x),)
+
+
+@defines("com.microsoft::BiasGelu")
+def bias_gelu(op: Any, node: Node) -> tuple[Array]:
+    """y = gelu(x + b)."""
+    return (op.Gelu(op.Add(node.x, node.inputs[1])),)
+
+
+@defines("com.microsoft::FastGelu")
+def fast_gelu(op: Any, node: Node) -> tuple[Array]:
+    """y = gelu(x + b), approximated by tanh."""
+    bias = node.input(1)
+    return (op.Gelu(node.x if bias is None else op.Add(node.x, bias), approximate="tanh"),)
+
+
+@defines("com.microsoft::QuickGelu")
+def quick_gelu(op: Any, node: Node) -> tuple[Array]:
+    """y = x σ(αx)."""
+    alpha = 1.702 if node.alpha is None else node.alpha
+    return (op.Mul(node.x, op.Sigmoid(op.Mul(node.x, alpha))),)
+
+
+def activated(op: Any, y: Array, name: str | None, parameters: tuple[float, ...]) -> Array:
+    """f(y) for the activation that a fused operator names."""
+    if not name:
+        return y
+    if name == "Clip":
+        return op.Clip(y, *(np.asarray(bound, dtype_of(y)) for bound in parameters))
+    return getattr(op, name)(y, **dict(zip(("alpha", "beta"), parameters, strict=False)))
+
+
+@defines("com.microsoft::FusedMatMul")
+def fused_matmul(op: Any, node: Node) -> tuple[Array]:
+    """y = α A' B', both operands transposed where the flags say so."""
+    a = turned(op, node.x, node.transA, node.transBatchA)
+    b = turned(op, node.inputs[1], node.transB, node.transBatchB)
+    y = op.MatMul(a, b)
+    return (y if node.alpha is None else op.Mul(y, node.alpha),)
+
+
+def turned(op: Any, x: Array, matrix: int | None, batch: int | None) -> Array:
+    """The first axis behind the batch axes, then the last two exchanged."""
+    rank = len(shape_of(x))
+    order = list(range(rank))
+    if batch and rank > 2:
+        order = [*order[1:-1], 0, rank - 1]
+    if matrix and rank > 1:
+        order[-2:] = order[:-3:-1]
+    return op.Transpose(x, perm=tuple(order))
+
+
+@defines("com.microsoft::FusedGemm")
+def fused_gemm(op: Any, node: Node) -> tuple[Array]:
+    """y = f(α A' B' + β C)."""
+    fused = ("activation", "activation_alpha", "activation_beta", "activation_gamma")
+    y = op.Gemm(*node.inputs, **{k: v for k, v in node.step.attrs.items() if k not in fused})
+    given = (node.activation_alpha, node.activation_beta)
+    return (activated(op, y, node.activation, tuple(v for v in given if v is not None)),)
+
+
+@defines("com.microsoft::FusedConv", auto_pad=AUTO_PADS)
+def fused_conv(op: Any, node: Node) -> tuple[Array]:
+    """y = f(w ∗ x + b + z)."""
+    fused = ("activation", "activation_params")
+    y = op.Conv(*node.inputs[:3], **{k: v for k, v in node.step.attrs.items() if k not in fused})
+    z = node.input(3)
+    y = y if z is None else op.Add(y, z)
+    return (activated(op, y, node.activation, node.activation_params or ()),)
+
+
+@defines("com.microsoft::SkipLayerNormalization")
+def skip_layer_normalization(op: Any, node: Node) -> tuple[Array | None, ...]:
+    """y = layer norm of s = x + skip + bias; s is the fourth output."""
+    s = total(op, node, 4)
+    epsilon = 1e-12 if node.epsilon is None else node.epsilon
+    affine = [x for x in node.inputs[2:4] if x is not None]
+    y, mean, inverse = op.LayerNormalization(s, *affine, axis=-1, epsilon=epsilon, outputs=3)
+    return y, mean, inverse, s
+
+
+@defines("com.microsoft::SkipSimplifiedLayerNormalization")
+def skip_simplified_layer_normalization(op: Any, node: Node) -> tuple[Array | None, ...]:
+    """y = s / rms(s) · γ of s = x + skip + bias; s is the fourth output."""
+    s = total(op, node, 3)
+    y, inverse = root_mean_square(op, s, node.inputs[2], (-1,), node.epsilon, 1e-12)
+    return y, None, inverse, s
+
+
+@defines("com.microsoft::SimplifiedLayerNormalization")
+def simplified_layer_normalization(op: Any, node: Node) -> tuple[Array, ...]:
+    """y = x / rms(x) · γ over the axes from `axis` on."""
+    rank = len(node.x_shape)
+    axes = tuple(range((-1 if node.axis is None else node.axis) % rank, rank))
+    return root_mean_square(op, node.x, node.inputs[1], axes, node.epsilon, 1e-5)
+
+
+def total(op: Any, node: Node, bias: int) -> Array:
+    """Input + skip + bias."""
+    s = op.Add(node.x, node.inputs[1])
+    return s if node.input(bias) is None else op.Add(s, node.inputs[bias])
+
+
+def root_mean_square(
+    op: Any, x: Array, gain: Array, axes: tuple[int, ...], epsilon: float | None, default: float
+) -> tuple[Array, Array]:
+    """(x γ / √(mean x² + ε), 1 / √(mean x² + ε))."""
+    mean = op.ReduceMean(op.Mul(x, x), axes, keepdims=1)
+    inverse = op.Reciprocal(op.Sqrt(op.Add(mean, default if epsilon is None else epsilon)))
+    return op.Mul(op.Mul(x, inverse), gain), inverse
