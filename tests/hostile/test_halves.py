@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 import onnxjac as oj
-from jacobians.examples import EXAMPLES, Draw
 from onnxjac.ops.numbers import numbers as op
 
+from ..jacobians.examples import EXAMPLES, Draw
 from .models import ENGINES, model
 
 HALVES = [np.float16, ml_dtypes.bfloat16]

@@ -11,7 +11,8 @@ from distributed.protocol import deserialize, serialize
 from numpy.testing import assert_allclose
 
 from interop.operators import KINDS
-from jacobians.examples import EXAMPLES, Draw
+
+from ..jacobians.examples import EXAMPLES, Draw
 
 TIGHT = {"rtol": 1e-9, "atol": 1e-12}
 MADE = {name: lambda make=make: make(Draw(0))[0] for name, (_, make) in EXAMPLES.items()}

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 import onnxjac as oj
-from jacobians.examples import EXAMPLES, Draw
 from onnxjac.jacobians import Dense, Diagonal, Product, Sum
 from onnxjac.jacobians.hooks import html
 from show.examples import EVIL, X, hostile, long, network, scalar
 from show.markup import Markup
+
+from ..jacobians.examples import EXAMPLES, Draw
 
 PLAIN = {
     "b", "details", "div", "pre", "small", "summary", "table", "tbody", "td", "th", "thead", "tr",
