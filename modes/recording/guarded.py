@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from ...jacobians import shape_of
 from ...jacobians.errors import OnnxJacError, UnsupportedOp, warn
-from ...jacobians.symint import Guard, Symbols
+from ...jacobians.symint import Guard, SymInt, Symbols
 from ...ops.graphs import every, reachable
 from ..flow.contents import free_sizes
 from ..flow.steps import needed
@@ -103,9 +104,24 @@ def recorded(point: Mapping[str, Any], make: Make) -> tuple[Draft, Symbols, dict
                 raise failure
             assert draft is not None
             symbols.pinned = {**pinned_in(pinned), **symbols.pinned}
-            return draft, symbols, fixed
+            found = {name: why for tensor, why in symbols.pinned.items()
+                     for name in sizes_behind(draft, tensor) if name not in fixed}  # fmt: skip
+            if not found:
+                return draft, symbols, fixed
         fixed |= found
         pinned |= more
+
+
+def sizes_behind(draft: Draft, tensor: str) -> set[str]:
+    """The free sizes that a tensor is computed from, where it depends on nothing else."""
+    t = draft.traces[-1] if draft.traces else None
+    value = None if t is None else t.values.get(tensor)
+    if t is None or value is None or tensor in moving(t.behind, [str(v.name) for v in t.inputs]):
+        return set()
+    nodes, _ = reachable(draft.recorder, [value])
+    read = (node.inputs[0] for node in nodes if node.op_type in ("Shape", "Size"))
+    sizes = (n for x in read if x is not None for n in shape_of(x) if isinstance(n, SymInt))
+    return {atom.name for n in sizes for atom in n.roots() if atom.free}
 
 
 def pinned_in(names: Mapping[str, str]) -> dict[str, str]:

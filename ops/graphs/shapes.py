@@ -21,8 +21,10 @@ from ...jacobians.symint import (
     Symbols,
     SymInt,
     broadcast_sizes,
+    divided,
     floor_of,
     if_negative,
+    is_positive,
     is_symbolic,
     larger,
     largest,
@@ -227,11 +229,18 @@ def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
 
 @counts("Div")
 def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
-    """ONNX rounds towards zero: a quotient of numbers that may be negative is not followed."""
-    pairs = [x.astype(object) for x in held]
-    if any((floor_of(n) or 0) < 0 or floor_of(n) is None for x in pairs for n in x.ravel()):
-        return None
-    return np.frompyfunc(quotient, 2, 1)(*pairs)
+    """ONNX rounds towards zero: what may be negative is followed where nothing is rounded."""
+    pairs = np.broadcast_arrays(*(x.astype(object) for x in held))
+    found = [truncated(a, b) for a, b in zip(*(x.ravel() for x in pairs), strict=True)]
+    return None if None in found else objects(found).reshape(pairs[0].shape)
+
+
+def truncated(a: Number, b: Number) -> Number | None:
+    """a / b without its fraction; None where it is not known which way that rounds."""
+    exact = divided(a, b)
+    if exact is not None:
+        return exact
+    return quotient(a, b) if all(is_positive(n, strictly=False) for n in (a, b)) else None
 
 
 @counts("Mod")

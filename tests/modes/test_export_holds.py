@@ -394,3 +394,28 @@ def test_a_sequence_has_no_derivative_to_export(mode):
     model = load(f"pieces {text}")
     with pytest.raises(oj.InputError, match="of='y' is a tensor of list"):
         oj.export(model, mode, {"x": np.ones(4, np.float32), "s": np.array(2)}, of="y")
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_halves_of_any_length(n):
+    """What one recording computes with lengths, the recording of its derivative follows."""
+    text = """(double[N] x) => (double loss) {
+        a, b = Split<axis=0, num_outputs=2>(x) loss=ReduceSumSquare<keepdims=0>(a)
+    }"""
+    proto = oj.export(load(f"halves {text}"), "hvp", {"x": random(n)})
+    for length in (1, 2, 3, 6, 7):
+        x, v = random(length), random(length)
+        found, first = run(proto, {"x": x, "x_tangent": v}), np.arange(length) < (length + 1) // 2
+        np.testing.assert_allclose(found["x_hvp"], 2 * first * v)
+
+
+def test_lengths_that_are_not_followed_are_fixed():
+    """Abs of a length is a number of which nothing is known: it is 1 only here."""
+    body = """{
+        s = Shape(x) h = Div(s, two) a = Abs(h) e = Expand(c, a) f = Expand(c, h)
+        p = Mul(e, f) q = ReduceSum<keepdims=0>(p) r = ReduceSumSquare<keepdims=0>(x) loss = Mul(q, r)
+    }"""
+    text = f"(double[N] x) => (double loss) <double[1] c={{2.0}}, int64[1] two={{2}}> {body}"
+    with pytest.warns(oj.OnnxJacWarning, match="'N' of 'x' is fixed at 2"):
+        proto = oj.export(load(f"unknown {text}"), "grad", {"x": random(2)})
+    assert proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value == 2
