@@ -33,7 +33,7 @@ from .modes.over_data import (
     ntk,
 )
 from .modes.recording import at_point as _at_point  # noqa: F401  (long loops in a tape)
-from .modes.reverse import grad, vjp
+from .modes.reverse import grad, value_and_grad, vjp
 from .modes.show import explain as _explain  # noqa: F401  (J.explain and C.explain)
 from .modes.show import html as _html  # noqa: F401  (what notebooks show)
 from .modes.show import plots
@@ -68,5 +68,5 @@ __all__ = [
     "load", "load_state", "lower_gradients", "natural_gradient", "newton_cg", "newton_krylov",
     "ntk", "pattern", "plots", "preconditioners", "progress", "prove", "pseudo_transient",
     "save_state", "shampoo", "streamed", "tags", "to_jax", "to_torch", "train_step",
-    "training_model", "vjp", "zero",
+    "training_model", "value_and_grad", "vjp", "zero",
 ]  # fmt: skip

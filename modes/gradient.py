@@ -11,9 +11,11 @@ import numpy as np
 
 from ..jacobians.errors import InputError
 from ..jacobians.foreign import as_array
+from .forward import Tensors
 from .linearization import Linearization
 from .model import Model
 from .primal.evaluate import evaluate
+from .primal.finite import warn_nonfinite
 from .primal.inputs import check_inputs
 from .recording.derive import Names, vjp_graph
 from .recording.guarded import shared
@@ -39,6 +41,20 @@ class Gradient:
     def __getstate__(self) -> dict[str, Any]:
         """Without what was recorded, which a pickle leaves behind."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def __call__(self, inputs: Mapping[str, Any]) -> tuple[Tensors, Tensors]:
+        """The tensors of `of` and ∇f, both by name: one run of the recorded graph.
+
+        Where `engine` is ONNX Runtime and has no kernel for the graph, NumPy runs it.
+        """
+        point = check_inputs(self.model, inputs)
+        route = self.route(point)
+        engine = None if self.engine == "onnxruntime" else self.engine
+        at, wanted = {**point, **self._seeds(route)}, (*self.of, *route.of)
+        found = apart(evaluate(route.model, at, wanted, engine=engine), at)
+        values = {name: found[name] for name in self.of}
+        warn_nonfinite(self.model, values, point)
+        return values, {name: found[x] for name, x in zip(self.wrt, route.of, strict=True)}
 
     def linearized(
         self, inputs: Mapping[str, Any], past: Linearization | None = None
@@ -86,6 +102,23 @@ class Gradient:
         return Route(draft.model("gradient"), wrt, self.wrt, self.engine), is_general
 
 
+def apart(arrays: Mapping[str, np.ndarray], point: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Arrays that may be written to: each has memory of its own."""
+    taken, found = {id(memory(x)) for x in point.values()}, {}
+    for name, x in arrays.items():
+        free = memory(x).flags.writeable and x.flags.writeable and id(memory(x)) not in taken
+        found[name] = x if free else np.array(x)
+        taken.add(id(memory(found[name])))
+    return found
+
+
+def memory(x: Any) -> Any:
+    """The array that a view is of, or the array itself."""
+    while isinstance(getattr(x, "base", None), np.ndarray):
+        x = x.base
+    return x
+
+
 def combination(
     model: Model, point: Mapping[str, Any], of: Names, weights: Any, engine: str | None
 ) -> np.ndarray:
@@ -103,9 +136,9 @@ def combination(
 
 
 def one(of: Names) -> str:
-    """The tensor of which there is a Hessian."""
+    """The tensor of which there is a gradient."""
     if len(of) != 1:
-        raise InputError(f"a Hessian is of one tensor, not of {list(of)}: name it with of=")
+        raise InputError(f"a gradient is of one tensor, not of {list(of)}: name it with of=")
     return of[0]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,11 @@ import numpy as np
 from ..jacobians import shape_of
 from ..jacobians.errors import InputError
 from .forward import Tensors
+from .gradient import Gradient
 from .linearization import Linearization
 from .linearize import linearize
 from .model import Model
-from .naming.names import Names
+from .naming.names import Names, check_model, names_of
 
 
 class Pullback:
@@ -55,6 +57,46 @@ def vjp(
     """
     J = linearize(model, primals, of=of, wrt=wrt, **options)
     return dict(J.primal), Pullback(J)
+
+
+@dataclass(frozen=True)
+class ValueAndGrad:
+    """x ↦ f(x), ∇f(x) by one recorded program: see `value_and_grad`."""
+
+    gradient: Gradient
+
+    def __call__(self, inputs: Mapping[str, Any]) -> tuple[Any, Tensors]:
+        """The number f and ∇f by name, at the point `inputs`."""
+        values, slopes = self.gradient(inputs)
+        (f,) = values.values()
+        return f.reshape(())[()], slopes
+
+    def __repr__(self) -> str:
+        f = self.gradient
+        return f"value_and_grad: x ↦ ({f.of[0]}, ∂{f.of[0]}/∂({', '.join(f.wrt)}))"
+
+
+def value_and_grad(
+    model: Model, *, of: str | None = None, wrt: Names = None, engine: str | None = None
+) -> ValueAndGrad:
+    """x ↦ (f(x), ∇f(x)), with f the scalar tensor that `of` names: a function of the point.
+
+    Called with the inputs of the model, and the tensors of `wrt` that are no inputs where they
+    differ from the model's, it gives f as a number and its gradient by name. The gradient is
+    recorded at the first call, as one program for all points of the same shapes; each further call
+    is one run of the program. Where control flow that was unrolled, or another choice, depends on
+    the numbers of a point, it is recorded at each point.
+
+    Shapes: each gradient has the shape of its tensor of `wrt`. Raises `InputError` for a name that
+    the model does not have; the function raises `InputError` where f has more than one element, for
+    which `vjp` takes a cotangent, and where an input does not fit, and `UnsupportedOp` for an
+    operator without a rule.
+    """
+    check_model(model)
+    names = names_of(model, of, model.outputs, "of")
+    return ValueAndGrad(
+        Gradient(model, names, names_of(model, wrt, model.inputs, "wrt"), None, engine)
+    )
 
 
 def grad(

@@ -318,6 +318,22 @@ def moved(s: Subject) -> Iterator[Compared]:
         yield Compared(f"relinearize({label}) and back", back.toarray(), s.plain)
 
 
+@always
+def gradients(s: Subject) -> Iterator[Compared]:
+    """One function for all points: its program is recorded once, or where it has to be."""
+    f = oj.value_and_grad(oj.load(s.scalar), of="loss", wrt=s.case.wrt)
+    for label, point in (("here", s.case.point), *s.points(), ("here again", s.case.point)):
+        try:
+            J = oj.linearize(oj.load(s.scalar), point, of="loss", wrt=s.case.wrt)
+            wanted = (J.T @ np.eye(1)).ravel()
+        except oj.OnnxJacError:
+            continue
+        if finite(wanted, J.primal["loss"]):
+            value, slopes = f(point)
+            yield Compared(f"value ({label})", value, J.primal["loss"])
+            yield Compared(f"value_and_grad ({label})", flat(J.domain, slopes, ""), wanted)
+
+
 # --- curvature
 
 

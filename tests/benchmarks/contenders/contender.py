@@ -13,7 +13,10 @@ from ..workloads import Workload
 
 Task = Callable[[], Any]
 
-ALL = ("jvp", "vjp", "ggn", "hvp", "columns", "toarray", "sparse", "svds", "gmres")
+STEPS = ("grad", "grad+ggn", "grad+hvp")
+"""Work at new weights each time: f and ∇f; with ×10, ten products of G or H there as well."""
+
+ALL = ("jvp", "vjp", "ggn", "hvp", "columns", "toarray", "sparse", "svds", "gmres", *STEPS)
 """What a product may be; `jvp×16` is `columns(16)`."""
 
 
@@ -45,7 +48,7 @@ class Contender:
         """One run of the product, everything set up."""
         kind, _, count = product.partition("×")
         kind = "columns" if kind == "jvp" and count else kind
-        method = getattr(self, kind, None)
+        method = getattr(self, kind.replace("+", "_"), None)
         if method is None or kind not in self.only:
             raise Absent(f"no {kind}")
         return method(int(count)) if count else method()
@@ -76,9 +79,28 @@ class Contender:
 
     def in_turn(self, work: Callable[[Any], Any]) -> Task:
         """The work at another point each time: the first is that of the workload."""
-        (x,) = self.point
-        points = cycle((x, 1.01 * x))
-        return lambda: work(next(points))
+        points = cycle((self.point, tuple(1.01 * x for x in self.point)))
+        return lambda: work(*next(points))
+
+    def grad(self) -> Task:
+        """(f, ∇f) at new weights each time."""
+        return self.in_turn(self.value_and_grad())
+
+    def grad_ggn(self, count: int) -> Task:
+        """(f, ∇f, v) with v ← G v / ‖G v‖ so often."""
+        return self.iterated(count, "ggn")
+
+    def grad_hvp(self, count: int) -> Task:
+        """(f, ∇f, v) with v ← H v / ‖H v‖ so often."""
+        return self.iterated(count, "hvp")
+
+    def value_and_grad(self) -> Callable[..., Any]:
+        """weights ↦ (f, ∇f)."""
+        raise Absent("no gradient")
+
+    def iterated(self, count: int, kind: str) -> Task:
+        """(f, ∇f, v) after so many products, each with the one before, as in CG."""
+        raise Absent("no step")
 
     # -- vectors ------------------------------------------------------------------------------
 

@@ -61,6 +61,42 @@ class Jax(Peer):
         _, curve = jax.linearize(jax.grad(self.loss_of), y)
         return waited(lambda *v: pull(curve(push(*v))), *self.arrays(self.tangent))
 
+    def value_and_grad(self) -> Callable[..., Any]:
+        fast = jax.jit(self.value_and_slopes)
+        return lambda *point: jax.block_until_ready(fast(*point))
+
+    def value_and_slopes(self, *point: Any) -> Any:
+        """(f, ∇f)."""
+        return jax.value_and_grad(self.loss, tuple(range(len(self.point))))(*point)
+
+    def iterated(self, count: int, kind: str) -> Task:
+        start = self.arrays(self.tangent)
+        step = jax.jit(lambda *point: self.step(count, kind, start, point))
+        return self.in_turn(lambda *point: jax.block_until_ready(step(*point)))
+
+    def step(self, count: int, kind: str, v: Any, point: Any) -> Any:
+        """The whole step as one function: residuals are kept for its products."""
+        if kind == "hvp":
+            every = tuple(range(len(point)))
+            found = self.value_and_slopes(*point)
+            _, product = jax.linearize(jax.grad(self.loss, every), *point)
+        else:
+            y, push = jax.linearize(self.f, *point)
+            _, pull = jax.vjp(self.f, *point)
+            f, slope = jax.value_and_grad(self.loss_of)(y)
+            found = f, pull(slope)
+            _, curve = jax.linearize(jax.grad(self.loss_of), y)
+
+            def product(*v: Any) -> Any:
+                return pull(curve(push(*v)))
+
+        def turn(_: int, v: Any) -> Any:
+            v = product(*v)
+            norm = jnp.sqrt(sum(jnp.vdot(x, x) for x in v))
+            return tuple(x / norm for x in v)
+
+        return *found, jax.lax.fori_loop(0, count, turn, v)
+
     def columns(self, count: int) -> Task:
         return waited(jax.vmap(self.pushed()[1]), *self.arrays(self.tangents(count)))
 

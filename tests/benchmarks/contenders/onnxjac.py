@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
+
+import numpy as np
 
 import onnxjac as oj
 from onnxjac.jacobians import Jacobian
@@ -71,6 +74,34 @@ class Plain(Contender):
             return oj.gauss_newton(self.model, self.inputs, of=LOSS, at=OUTPUT, wrt=wrt)
         J = self.linearization()
         return J.T @ (self.hessian(OUTPUT) @ J)
+
+    def value_and_grad(self) -> Callable[..., Any]:
+        f = oj.value_and_grad(self.model, of=LOSS, wrt=self.workload.wrt)
+        return lambda *point: f(self.at(*point))
+
+    def at(self, *point: Any) -> dict[str, Any]:
+        """The inputs at other weights."""
+        return {**self.inputs, **dict(zip(self.workload.wrt, point, strict=True))}
+
+    def iterated(self, count: int, kind: str) -> Task:
+        f, start = self.value_and_grad(), self.tangent
+        C = self.ready(self.gauss_newton() if kind == "ggn" else self.hessian(*self.workload.wrt))
+
+        def step(*point: Any) -> Any:
+            found, at, v = f(*point), C.relinearize(self.at(*point)), start
+            for _ in range(count):
+                v = at @ v
+                v = v / np.linalg.norm(v)
+            return *found, v
+
+        return self.in_turn(step)
+
+    def flat(self, result: Any) -> np.ndarray:
+        """Of a step: f, ∇f by name, v."""
+        if not isinstance(result, tuple):
+            return super().flat(result)
+        f, slopes, *v = result
+        return np.concatenate([np.ravel(x) for x in (f, *slopes.values(), *v)])
 
     def toarray(self) -> Task:
         J = self.operator()

@@ -50,8 +50,9 @@ class Peer(Contender):
 
     def flat(self, result: Any) -> np.ndarray:
         """A tensor as it is, tensors of `wrt` one after the other."""
-        parts = result if isinstance(result, (tuple, list)) else (result,)
-        return np.concatenate([np.ravel(np.asarray(part)) for part in parts])
+        if isinstance(result, (tuple, list)):
+            return np.concatenate([self.flat(part) for part in result])
+        return np.ravel(np.asarray(result))
 
     def wrapped(
         self, m: int, push: Callable[..., Any], pull: Callable[[Any], Any], shape: Any

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_map_only
 
 from ..readings import torch as reading
 from ..workloads import Workload
-from .contender import Absent, Task
+from .contender import STEPS, Absent, Task
 from .peer import Peer
 
 torch.set_num_threads(2)
@@ -64,6 +64,33 @@ class Functional(Peer):
         v = self.arrays(self.tangent)
         return lambda: pull(curve(push(*v)))
 
+    def value_and_grad(self) -> Callable[..., Any]:
+        every = tuple(range(len(self.point)))
+        both = torch.func.grad_and_value(self.loss, every)
+        return lambda *point: both(*point)[::-1]
+
+    def iterated(self, count: int, kind: str) -> Task:
+        f, start = self.value_and_grad(), self.arrays(self.tangent)
+
+        def step(*point: Any) -> Any:
+            v, product = start, self.product(kind, *point)
+            for _ in range(count):
+                v = product(*v)
+                norm = torch.sqrt(sum(torch.vdot(x.ravel(), x.ravel()) for x in v))
+                v = tuple(x / norm for x in v)
+            return *f(*point), v
+
+        return self.in_turn(step)
+
+    def product(self, kind: str, *point: Any) -> Callable[..., Any]:
+        """v ↦ G v or H v at other weights."""
+        if kind == "hvp":
+            return self.pushing(self.gradient(), *point)
+        push = self.pushing(self.f, *point)
+        y, pull = torch.func.vjp(self.f, *point)
+        curve = self.pushing(torch.func.grad(self.loss_of), y)
+        return lambda *v: pull(curve(push(*v)))
+
     def columns(self, count: int) -> Task:
         return partial(vmap(self.pushed()), *self.arrays(self.tangents(count)))
 
@@ -81,7 +108,9 @@ class Functional(Peer):
 class Linearized(Functional):
     """`torch.func.linearize`: residuals kept."""
 
-    only: ClassVar[tuple[str, ...]] = ("jvp", "hvp", "ggn", "columns", "svds", "gmres")
+    only: ClassVar[tuple[str, ...]] = (
+        "jvp", "hvp", "ggn", "columns", "svds", "gmres", "grad+ggn", "grad+hvp",
+    )  # fmt: skip
 
     def pushing(self, f: Callable[..., Any], *point: Any) -> Callable[..., Any]:
         return linearize(f, *point)[1]
@@ -101,7 +130,7 @@ class Compiled(Linearized):
 class Retained(Functional):
     """`torch.autograd` on a retained graph; forward products by differentiating twice."""
 
-    only: ClassVar[tuple[str, ...]] = ("jvp", "vjp", "hvp", "ggn", "svds")
+    only: ClassVar[tuple[str, ...]] = ("jvp", "vjp", "hvp", "ggn", "svds", *STEPS)
 
     def __init__(self, workload: Workload) -> None:
         super().__init__(workload)
@@ -116,6 +145,44 @@ class Retained(Functional):
     def pulling(self) -> Callable[[Any], Any]:
         y = self.f(*self.point)
         return lambda u: grad(y, self.point, u, retain_graph=True)
+
+    def value_and_grad(self) -> Callable[..., Any]:
+        def both(*point: Any) -> Any:
+            leaves = [x.detach().requires_grad_() for x in point]
+            f = self.loss(*leaves)
+            return f, grad(f, leaves)
+
+        return both
+
+    def iterated(self, count: int, kind: str) -> Task:
+        """The gradient is the one that its products are taken of."""
+        start = self.arrays(self.tangent)
+
+        def step(*point: Any) -> Any:
+            leaves, v = [x.detach().requires_grad_() for x in point], start
+            if kind == "hvp":
+                f = self.loss(*leaves)
+                slopes = grad(f, leaves, create_graph=True)
+            else:
+                y = self.f(*leaves)
+                u = torch.zeros_like(y, requires_grad=True)
+                pulled = grad(y, leaves, u, create_graph=True)
+                top = y.detach().requires_grad_()
+                f = self.loss_of(top)
+                (slope,) = grad(f, top, create_graph=True)
+                slopes = grad(y, leaves, slope.detach(), retain_graph=True)
+            for _ in range(count):
+                if kind == "hvp":
+                    v = grad(slopes, leaves, v, retain_graph=True)
+                else:
+                    pushed = grad(pulled, u, v, retain_graph=True)[0]
+                    curved = grad(slope, top, pushed, retain_graph=True)[0]
+                    v = grad(y, leaves, curved, retain_graph=True)
+                norm = torch.sqrt(sum(torch.vdot(x.ravel(), x.ravel()) for x in v))
+                v = tuple(x / norm for x in v)
+            return f, slopes, v
+
+        return self.in_turn(step)
 
     def hvp(self) -> Task:
         gradient = grad(self.loss(*self.point), self.point, create_graph=True)

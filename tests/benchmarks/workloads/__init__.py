@@ -1,15 +1,22 @@
 """The workloads by name; what follows the slash is a variant."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from .dense import inputs, mlp, narrowing, svds
 from .images import lenet, resnet
 from .reaction import reaction
-from .sequences import loop, lstm, transformer
+from .sequences import classifier, loop, lstm, transformer
 from .workload import Workload
 
 __all__ = ["GROWTH", "HIDDEN", "WORKLOADS", "Workload", "find"]
+
+
+def steps(made: Callable[[], Workload]) -> Workload:
+    """A workload with work at new weights each time, as in an optimiser's loop."""
+    return replace(made(), products=("grad", "grad+ggn×10", "grad+hvp×10"))
+
 
 WORKLOADS: dict[str, Callable[[], Workload]] = {
     "mlp": mlp,
@@ -23,6 +30,11 @@ WORKLOADS: dict[str, Callable[[], Workload]] = {
     "reaction": reaction,
     "lstm": lstm,
     "loop": loop,
+    "steps/mlp": partial(steps, mlp),
+    "steps/lenet": partial(steps, lenet),
+    "steps/resnet": partial(steps, resnet),
+    "steps/transformer": partial(steps, partial(transformer, pooled=True, labelled=True)),
+    "steps/lstm": partial(steps, classifier),
     "chain/narrow": partial(narrowing, (4096, 16, 2048, 8, 1024, 32)),
     "chain/wide": partial(narrowing, (64, 1024, 16, 2048, 512, 1024)),
     "svds": svds,
@@ -40,6 +52,7 @@ GROWTH: dict[str, Callable[[], Workload]] = {
 
 HIDDEN: dict[str, Callable[[], Workload]] = {
     "tiny": partial(mlp, "float64", batch=8, widths=(20, 16, 5)),
+    "tiny/steps": partial(steps, partial(mlp, "float64", batch=8, widths=(20, 16, 5))),
     "tiny/reaction": partial(reaction, 8, ("jvp",)),
     "tiny/lenet": partial(lenet, "float64", batch=1),
     "tiny/resnet": partial(resnet, "float64", batch=2, stages=((4, 1), (8, 2))),

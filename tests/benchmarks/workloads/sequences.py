@@ -11,7 +11,9 @@ from .workload import Tensors, Workload, weights
 WIDTH, HEADS, TOKENS, BATCH, LAYERS = 256, 4, 128, 4, 4
 
 
-def transformer(dtype: str = "float32", *, pooled: bool = False) -> Workload:
+def transformer(
+    dtype: str = "float32", *, pooled: bool = False, labelled: bool = False
+) -> Workload:
     """Four encoder layers, normalised before, GELU; all states, or ten logits of their mean."""
     shapes: dict[str, tuple[int, ...]] = {}
     for i in range(LAYERS):
@@ -22,7 +24,8 @@ def transformer(dtype: str = "float32", *, pooled: bool = False) -> Workload:
     t |= {name: 1 + array for name, array in t.items() if name.endswith("gamma")}
     x = np.random.default_rng(9).standard_normal((BATCH, TOKENS, WIDTH)).astype(dtype)
     forward = classified if pooled else encoded
-    return Workload({"x": x, **t}, forward, tuple(t), ("jvp", "vjp"), narrow=pooled)
+    labels = np.arange(BATCH) if labelled else None
+    return Workload({"x": x, **t}, forward, tuple(t), ("jvp", "vjp"), labels, narrow=pooled)
 
 
 def layer() -> dict[str, tuple[int, ...]]:
@@ -73,6 +76,19 @@ def lstm(dtype: str = "float32", length: int = 32, batch: int = 32, width: int =
         return nn.lstm(t["x"], t["w"], t["r"], t["b"], width)
 
     return Workload({"x": x, **t}, forward, tuple(t), ("jvp", "vjp"))
+
+
+def classifier(dtype: str = "float32") -> Workload:
+    """Ten logits of the mean of the states of the LSTM, and their cross-entropy."""
+    base = lstm(dtype)
+    _, batch, width = base.tensors["x"].shape
+    t = {**base.tensors, **weights(14, dtype, {"head": (width, 10)})}
+
+    def forward(nn: Any, t: Tensors) -> Any:
+        return nn.mean(base.forward(nn, t), (0,)) @ t["head"]
+
+    labels = np.arange(batch) % 10
+    return Workload(t, forward, (*base.wrt, "head"), ("jvp", "vjp"), labels, narrow=True)
 
 
 def loop(dtype: str = "float32", turns: int = 3000, batch: int = 16, width: int = 64) -> Workload:
