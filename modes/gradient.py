@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from ..jacobians.errors import InputError
 from ..jacobians.foreign import as_array
 from .forward import Tensors
 from .linearization import Linearization
+from .linearize import warn_zeros
 from .model import Model
 from .primal.evaluate import evaluate
 from .primal.finite import warn_nonfinite
@@ -20,7 +21,15 @@ from .primal.inputs import check_inputs
 from .recording.derive import Names, vjp_graph
 from .recording.guarded import shared
 from .route import Route
+from .tape.active import unjoined
 from .tape.tapes import keep, signature_of
+
+
+class Recorded(NamedTuple):
+    """A recorded gradient, and the pairs of tensors that nothing joins, in words."""
+
+    route: Route
+    zeros: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +57,8 @@ class Gradient:
         Where `engine` is ONNX Runtime and has no kernel for the graph, NumPy runs it.
         """
         point = check_inputs(self.model, inputs)
-        route = self.route(point)
+        route, zeros = self._recorded(point)
+        warn_zeros(zeros)
         engine = None if self.engine == "onnxruntime" else self.engine
         at, wanted = {**point, **self._seeds(route)}, (*self.of, *route.of)
         found = apart(evaluate(route.model, at, wanted, engine=engine), at)
@@ -79,27 +89,32 @@ class Gradient:
 
     def route(self, point: Mapping[str, Any]) -> Route:
         """The route through the recorded graph that holds at this point."""
+        return self._recorded(point)[0]
+
+    def _recorded(self, point: Mapping[str, Any]) -> Recorded:
+        """The recorded graph that holds at this point, kept where it holds at all of its shapes."""
         shapes = signature_of(point)
         key = "gradient", self.of, self.wrt, self.weights is None, self.engine, shapes
-        known: Route | None = None if shapes is None else self.model.routes.get(key)
+        known: Recorded | None = None if shapes is None else self.model.routes.get(key)
         if known is None:
-            known, is_general = self._recorded(point)
+            known, is_general = self._record(point)
             if is_general and shapes is not None:
                 keep(self.model.routes, key, known)
         return known
 
-    def _recorded(self, point: Mapping[str, Any]) -> tuple[Route, bool]:
-        """The route through a graph that is recorded now, and whether it holds at all points of
-        the same shapes.
-        """
+    def _record(self, point: Mapping[str, Any]) -> tuple[Recorded, bool]:
+        """What is recorded now, and whether it holds at all points of the same shapes."""
         seeds = None
         if self.weights is None:
             seeds = {one(self.of): combination(self.model, point, self.of, None, self.engine)}
         given = tuple(point.keys() - self.model.inputs.keys())
         make = partial(vjp_graph, self.model, point, self.of, self.wrt, self.engine, seeds)
         draft, is_general = shared(self.model, partial(make, given=given))
+        assert draft.dag is not None
+        zeros = unjoined(draft.traces[-1].steps, draft.dag, self.wrt, self.of)
         wrt = tuple(f"{name}_cotangent" for name in self.wrt)
-        return Route(draft.model("gradient"), wrt, self.wrt, self.engine), is_general
+        route = Route(draft.model("gradient"), wrt, self.wrt, self.engine)
+        return Recorded(route, zeros), is_general
 
 
 def apart(arrays: Mapping[str, np.ndarray], point: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -129,8 +144,8 @@ def combination(
         return weighing(weights, value, name)
     if value.size != 1:
         raise InputError(
-            f"{name!r} has shape {list(value.shape)}: give weights of that shape, so that "
-            f"sum(weights * {name}) is the scalar to differentiate"
+            f"{name!r} has shape {list(value.shape)}, but a gradient is of one number: `hessian` "
+            f"takes weights of that shape, for sum(weights * {name}), and `vjp` takes a cotangent"
         )
     return np.ones(value.shape, value.dtype)
 

@@ -59,7 +59,11 @@ def warn_of_zeros(J: Linearization) -> None:
     if ZEROS not in known:
         of, wrt = (tuple(s.name for s in side) for side in (J.codomain, J.domain))
         known[ZEROS] = J.route.zeros(J.dag, of, wrt)
-    zeros: tuple[str, ...] = known[ZEROS]
+    warn_zeros(known[ZEROS])
+
+
+def warn_zeros(zeros: tuple[str, ...]) -> None:
+    """Warn of pairs of tensors that nothing joins."""
     if zeros:
         shown = "; ".join(zeros[:3]) + (f"; and {len(zeros) - 3} more" if zeros[3:] else "")
         warn(f"{shown}: zero blocks")

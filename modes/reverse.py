@@ -113,6 +113,8 @@ def grad(
     more than one element, for which `vjp` takes a cotangent, and where a name, a shape or a dtype
     does not fit; `UnsupportedOp` for an operator without a rule.
     """
+    if options.keys() <= {"engine"}:
+        return value_and_grad(model, of=of, wrt=wrt, **options)(inputs)[1]
     J = linearize(model, inputs, of=of, wrt=wrt, **options)
     if J.shape[0] != 1 or len(J.codomain) != 1:
         shapes = ", ".join(f"{spec.name} {list(spec.shape or ())}" for spec in J.codomain)

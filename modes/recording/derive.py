@@ -25,7 +25,7 @@ class Draft:
 
     The tensors of `wrt` are kept, so that it can be differentiated in them again. `traces` are the
     recordings that it comes of, the last one with its values; `held` are the tensors whose numbers
-    at the point it holds for, and why.
+    at the point it holds for, and why; `dag` is what was pulled back through.
     """
 
     recorder: Recorder
@@ -34,6 +34,7 @@ class Draft:
     wrt: list[ir.Value] = field(default_factory=list)
     traces: tuple[Trace, ...] = ()
     held: Mapping[str, str] = field(default_factory=dict)
+    dag: Dag | None = None
 
     def model(self, name: str) -> Model:
         """The draft as a model, which can be linearised like any other."""
@@ -71,11 +72,13 @@ def vjp_graph(
 ) -> Draft:
     """(inputs, cotangents) ↦ (of, Jᵀ · cotangents); given `seeds` are constant cotangents."""
     t = trace(model, point, (*of, *wrt), engine, given=given, perturbed=wrt, symbols=symbols)
-    dag = t.dag(wrt, of).T
+    forward = t.dag(wrt, of)
+    dag = forward.T
     asked = [] if seeds is not None else [like(t, name, f"{name}_cotangent") for name in of]
     cotangents = asked if seeds is None else [seeds[name] for name in of]
     reached = dag.sweep(t.recorder, dict(zip(dag.sources, cotangents, strict=True)))
     draft = started(t, asked, of, wrt)
+    draft.dag = forward
     for name, sink in zip(wrt, dag.sinks, strict=True):
         draft.outputs[f"{name}_{suffix}"] = present(t.recorder, reached, dag, sink)
     return draft

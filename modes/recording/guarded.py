@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from ...jacobians import shape_of
 from ...jacobians.errors import OnnxJacError, UnsupportedOp, warn
-from ...jacobians.symint import Guard, SymInt, Symbols
+from ...jacobians.symint import Guard, Symbols, SymInt
 from ...ops.graphs import every, reachable
 from ..flow.contents import free_sizes
 from ..flow.steps import needed
@@ -120,8 +120,8 @@ def sizes_behind(draft: Draft, tensor: str) -> set[str]:
         return set()
     nodes, _ = reachable(draft.recorder, [value])
     read = (node.inputs[0] for node in nodes if node.op_type in ("Shape", "Size"))
-    sizes = (n for x in read if x is not None for n in shape_of(x) if isinstance(n, SymInt))
-    return {atom.name for n in sizes for atom in n.roots() if atom.free}
+    sizes: list[Any] = [n for x in read if x is not None for n in shape_of(x)]
+    return {a.name for n in sizes if isinstance(n, SymInt) for a in n.roots() if a.free}
 
 
 def pinned_in(names: Mapping[str, str]) -> dict[str, str]:

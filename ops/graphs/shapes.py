@@ -22,7 +22,6 @@ from ...jacobians.symint import (
     SymInt,
     broadcast_sizes,
     divided,
-    floor_of,
     if_negative,
     is_positive,
     is_symbolic,

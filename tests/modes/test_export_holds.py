@@ -413,7 +413,8 @@ def test_lengths_that_are_not_followed_are_fixed():
     """Abs of a length is a number of which nothing is known: it is 1 only here."""
     body = """{
         s = Shape(x) h = Div(s, two) a = Abs(h) e = Expand(c, a) f = Expand(c, h)
-        p = Mul(e, f) q = ReduceSum<keepdims=0>(p) r = ReduceSumSquare<keepdims=0>(x) loss = Mul(q, r)
+        p = Mul(e, f) q = ReduceSum<keepdims=0>(p) r = ReduceSumSquare<keepdims=0>(x)
+        loss = Mul(q, r)
     }"""
     text = f"(double[N] x) => (double loss) <double[1] c={{2.0}}, int64[1] two={{2}}> {body}"
     with pytest.warns(oj.OnnxJacWarning, match="'N' of 'x' is fixed at 2"):
