@@ -159,7 +159,7 @@ class Descent(ABC):
         """The state at the start, and after every iteration, until ‖∇f‖ ≤ gtol."""
         x, status = self.problem.x0, GOING
         while True:
-            f, g = self.problem.fun(x), self.problem.gradient(x)
+            f, g = self.problem.value_and_grad(x)
             status = GRADIENT if np.linalg.norm(g) <= self.gtol else status
             counts = {"nit": self.nit, self.called: self.products}
             yield state(self.problem, status, x=x, fun=f, jac=g, **counts)

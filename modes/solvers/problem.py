@@ -19,6 +19,7 @@ from ..model import Model, TensorSpec
 from ..naming.names import Names, check_named, listed, names_of
 from ..primal.evaluate import evaluate
 from ..primal.inputs import check_inputs
+from ..reverse import value_and_grad
 from ..sparse import sparse
 
 Form = Literal["operator", "dense", "sparse"]
@@ -52,7 +53,7 @@ class Problem:
         self.of, self.wrt, self.engine, self.form = of, wrt, engine, form
         self.start = evaluate(model, self.inputs, wrt, engine=engine)
         self.values, self.jacobian = Memoized(self._values), Memoized(self._jacobian)
-        self.hessian = Memoized(self._hessian)
+        self.slopes, self.hessian = Memoized(self._slopes), Memoized(self._hessian)
         self.lagrangian: Hessian | None = None
         self.x0 = self.flatten(self.start)
         if self.x0.dtype.kind != "f":
@@ -92,6 +93,13 @@ class Problem:
         """∇f(x) of a scalar f; else J(x)."""
         return self.gradient(x) if self.scalar else MADE[self.form](self.jacobian(x))
 
+    def value_and_grad(self, x: np.ndarray) -> tuple[float, np.ndarray]:
+        """f(x) and ∇f(x) of a scalar f by one program, as `minimize(jac=True)` asks."""
+        if not self.scalar:
+            raise InputError(f"{', '.join(self.of)} is not one number: fun and jac are for vectors")
+        f, slopes = self.slopes(x)
+        return float(f), slopes
+
     def hess(self, x: np.ndarray, v: Any = None) -> Any:
         """H(x) of a scalar f; with multipliers, Σᵢ vᵢ ∂²fᵢ/∂x², as `NonlinearConstraint` asks."""
         return MADE[self.form](self.hessian(x) if v is None else self.weighted(x, v))
@@ -109,6 +117,8 @@ class Problem:
 
     def gradient(self, x: np.ndarray) -> np.ndarray:
         """J(x)ᵀ 1, the gradient of the sum of f."""
+        if self.scalar:
+            return self.slopes(x)[1]
         J = self.jacobian(x)
         return J.T @ np.ones(J.shape[0], J.dtype)
 
@@ -125,7 +135,14 @@ class Problem:
         self.lagrangian = H = Hessian(f.linearized(point, past), f)
         return H
 
+    def _slopes(self, x: np.ndarray) -> tuple[Any, np.ndarray]:
+        f = value_and_grad(self.model, of=self.of[0], wrt=self.wrt, engine=self.engine)
+        value, slopes = f(self.point(x))
+        return value, self.flatten(slopes)
+
     def _values(self, x: np.ndarray) -> np.ndarray:
+        if self.slopes.knows(x):
+            return np.atleast_1d(self.slopes.value[0])
         known = self.jacobian.knows(x)
         found = self.jacobian.value.primal if known else self._evaluated(x)
         return np.concatenate([np.ravel(found[name]) for name in self.of])
@@ -167,7 +184,8 @@ def as_scipy(
 ) -> Problem:
     """x ↦ f(x), J(x), H(x) p: the model as `scipy.optimize` takes it.
 
-    `minimize(p.fun, p.x0, jac=p.jac, hessp=p.hessp)` for a scalar `of`;
+    `minimize(p.fun, p.x0, jac=p.jac, hessp=p.hessp)` for a scalar `of`, or by one program
+    `minimize(p.value_and_grad, p.x0, jac=True)`;
     `least_squares(p.fun, p.x0, jac=p.jac)` and `root(p.fun, p.x0, jac=p.jac)` for residuals. `form`
     says what `jac` (of a vector) and `hess` give: `"operator"`; `"dense"`, which `root`, SLSQP,
     `trust-exact` and their like need; or `"sparse"`. With one of the latter two a vector is a

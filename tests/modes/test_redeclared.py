@@ -115,6 +115,16 @@ def test_a_hessian_of_an_operator_declared_anew(again):
     assert_allclose(H.gradient["x"], 3 * X**2)
 
 
+def test_a_gradient_of_an_operator_declared_anew():
+    power(2)
+    f = oj.value_and_grad(model("k = me.Sq(x) y = ReduceSum<keepdims=0>(k)", "double y"))
+    assert_allclose(f({"x": X})[1]["x"], 2 * X)
+    power(3)
+    value, slopes = f({"x": X})
+    assert_allclose(value, np.sum(X**3))
+    assert_allclose(slopes["x"], 3 * X**2)
+
+
 @pytest.mark.parametrize("again", [False, True], ids=["gauss_newton", "relinearize"])
 def test_a_gauss_newton_matrix_of_an_operator_declared_anew(again):
     power(2)

@@ -45,6 +45,15 @@ def test_minimize(scalar, method):
     assert_allclose(found.x, np.ones(5), atol=1e-3)
 
 
+def test_minimize_by_one_program(scalar):
+    found = minimize(scalar.value_and_grad, scalar.x0, jac=True, method="L-BFGS-B")
+    assert found.success
+    assert_allclose(found.x, np.ones(5), atol=1e-3)
+    assert found.fun == scalar.fun(found.x)
+    with pytest.raises(oj.InputError, match="r is not one number"):
+        as_scipy(rosenbrock(), {"x": START}, of="r").value_and_grad(START)
+
+
 def test_minimize_with_dense_hessians():
     p = as_scipy(rosenbrock(), {"x": START}, of="f", form="dense")
     found = minimize(p.fun, p.x0, jac=p.jac, hess=p.hess, method="trust-exact")
@@ -98,10 +107,10 @@ def test_nothing_is_computed_twice(scalar):
     before = scalar.values.count
     for _ in range(3):
         scalar.fun(START + 1), scalar.jac(START + 1), scalar.hessp(START + 1, START)
-    assert (scalar.values.count - before, scalar.jacobian.count, scalar.hessian.count) == (1, 1, 1)
-    first = scalar.jacobian.value
+    assert (scalar.values.count - before, scalar.slopes.count, scalar.hessian.count) == (1, 1, 1)
+    first = dict(scalar.model.routes)
     scalar.jac(START + 2)
-    assert scalar.jacobian.value.route is first.route
+    assert dict(scalar.model.routes) == first  # nothing is recorded again
     scalar.x0 += 1  # not the array that was asked about
     assert_allclose(scalar.fun(START + 2), rosen(START + 2))
 

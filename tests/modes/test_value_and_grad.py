@@ -1,0 +1,142 @@
+"""value_and_grad: one program for all points, recorded once where nothing about a point decides."""
+
+import pickle
+import warnings
+
+import numpy as np
+import onnx
+import pytest
+
+import onnxjac as oj
+
+HEAD = '<ir_version: 10, opset_import: ["": 21]>\n'
+
+
+def load(text):
+    return oj.load(onnx.parser.parse_model(HEAD + text))
+
+
+def random(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+NET = """net (double[N,3] x) => (double loss) <double[3,2] w = {1,2,3,4,5,6}> {
+    h = MatMul(x, w)
+    t = Tanh(h)
+    loss = ReduceSumSquare<keepdims=0>(t)
+}"""
+
+BRANCHES = """branches (double[3] x, bool flag) => (double loss) {
+    y = If(flag) <
+        then_branch = g1 () => (double[3] a) { a = Exp(x) },
+        else_branch = g2 () => (double[3] b) { b = Mul(x, x) }
+    >
+    loss = ReduceSum<keepdims=0>(y)
+}"""
+
+TURNS = """turns (double[3] x, int64 n, bool go) => (double loss) {
+    y = Loop(n, go, x) <
+        body = turn (int64 i, bool on, double[3] s) => (bool off, double[3] t) {
+            off = Identity(on)
+            t = Sin(s)
+        }
+    >
+    loss = ReduceSumSquare<keepdims=0>(y)
+}"""
+
+MOVING = {
+    "net": (NET, [{"x": random(4, 3, seed=k)} for k in range(3)], ("x", "w")),
+    "branches": (
+        BRANCHES, [{"x": random(3, seed=k), "flag": np.array(k % 2 == 0)} for k in range(3)], "x",
+    ),
+    "turns": (
+        TURNS,
+        [{"x": random(3, seed=k), "n": np.array(k), "go": np.array(True)} for k in (3, 1, 60)],
+        "x",
+    ),
+}  # fmt: skip
+
+
+def recorded(model):
+    return [made for key, made in model.routes.items() if key[0] == "gradient"]
+
+
+@pytest.mark.parametrize("engine", [None, "numpy"])
+@pytest.mark.parametrize("case", MOVING)
+def test_one_program_for_all_points(case, engine):
+    text, points, wrt = MOVING[case]
+    model = load(text)
+    f = oj.value_and_grad(model, wrt=wrt, engine=engine)
+    for point in points:
+        value, slopes = f(point)
+        J = oj.linearize(load(text), point, of="loss", wrt=wrt)
+        assert value == pytest.approx(float(J.primal["loss"]), rel=1e-14)
+        for name, slope in J.T.apply({"loss": 1.0}).items():
+            np.testing.assert_allclose(slopes[name], slope, rtol=1e-11, atol=1e-13)
+    assert len(recorded(model)) == 1
+
+
+def test_weights_of_a_point_are_inputs_of_the_program():
+    model = load(NET)
+    f, x = oj.value_and_grad(model, wrt="w"), random(4, 3)
+    for seed in range(3):
+        w = random(3, 2, seed=seed)
+        value, slopes = f({"x": x, "w": w})
+        t = np.tanh(x @ w)
+        assert value == pytest.approx(np.sum(t**2))
+        np.testing.assert_allclose(slopes["w"], x.T @ (2 * t * (1 - t**2)), rtol=1e-12)
+    assert len(recorded(model)) == 1
+
+
+@pytest.mark.parametrize("engine", [None, "numpy"])
+def test_gradients_may_be_written_to(engine):
+    """Of sum(x ∘ y) they are y and x themselves; of sum(x) a constant."""
+    text = """f (double[3] x, double[3] y, double[3] z) => (double loss) {
+        p = Mul(x, y)
+        s = Add(p, z)
+        loss = ReduceSum<keepdims=0>(s)
+    }"""
+    point = {name: random(3, seed=k) for k, name in enumerate("xyz")}
+    for x in point.values():
+        x.flags.writeable = False
+    f = oj.value_and_grad(load(text), engine=engine)
+    for _ in range(2):
+        _, slopes = f(point)
+        np.testing.assert_array_equal(slopes["x"], point["y"])
+        np.testing.assert_array_equal(slopes["z"], np.ones(3))
+        for slope in slopes.values():
+            slope *= 2
+
+
+def test_what_is_not_finite_and_what_is_zero_is_said():
+    f = oj.value_and_grad(load("f (double x) => (double y) { y = Log(x) }"))
+    with pytest.warns(oj.OnnxJacWarning, match="'y' is not finite"):
+        f({"x": np.array(-1.0)})
+    g = oj.value_and_grad(load("g (double x) => (double y) { y = Floor(x) }"))
+    for x in (0.5, 1.5):
+        with pytest.warns(oj.OnnxJacWarning, match="'y' does not depend differentiably on 'x'"):
+            assert g({"x": np.array(x)})[1]["x"] == 0
+
+
+def test_it_travels_and_says_what_it_is():
+    f = oj.value_and_grad(load(NET))
+    point = {"x": random(2, 3)}
+    value, slopes = f(point)
+    again, others = pickle.loads(pickle.dumps(f))(point)
+    assert repr(f) == "value_and_grad: x ↦ (loss, ∂loss/∂(x))"
+    assert value == again
+    np.testing.assert_array_equal(slopes["x"], others["x"])
+
+
+def test_what_does_not_fit_is_refused():
+    body = "{ y = Sin(x) z = ReduceSum<keepdims=0>(y) }"
+    model = load(f"f (double[N] x) => (double[N] y, double z) {body}")
+    with pytest.raises(oj.InputError, match="a gradient is of one tensor"):
+        oj.value_and_grad(model)({"x": random(3)})
+    with pytest.raises(oj.InputError, match="`vjp` takes a cotangent"):
+        oj.value_and_grad(model, of="y")({"x": random(3)})
+    with pytest.raises(oj.UnknownTensor, match="'q'"):
+        oj.value_and_grad(model, of="q")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert oj.value_and_grad(model, of="y")({"x": random(1)})[0] == np.sin(random(1))[0]
