@@ -56,7 +56,7 @@ class Gradient:
 
         Where `engine` is ONNX Runtime and has no kernel for the graph, NumPy runs it.
         """
-        point = check_inputs(self.model, inputs)
+        point = check_inputs(self.model, inputs, keep=False)
         route, zeros = self._recorded(point)
         warn_zeros(zeros)
         engine = None if self.engine == "onnxruntime" else self.engine

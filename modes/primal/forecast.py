@@ -16,6 +16,7 @@ import onnx
 import onnx_ir as ir
 from onnx import TensorProto
 
+from ...jacobians.errors import LimitError
 from ...ops.node import Step
 from ...ops.numbers import numbers
 from ..flow.contents import Contents
@@ -42,22 +43,38 @@ RANDOM = ("Random", "Bernoulli", "Multinomial", "Dropout")
 def foreseen(model: Contents, inputs: Mapping[str, Any], names: Iterable[str]) -> bool:
     """Whether all sizes are known and within the limits; `LimitError` where one is not within.
 
-    Raises `EngineError` where ONNX Runtime is not to be asked.
+    Where the shapes of the inputs tell all sizes, as for labels and counters among the inputs, it
+    is the same for all their numbers. Raises `EngineError` where ONNX Runtime is not to be asked.
     """
     wanted = tuple(names)
-    key = wanted, signature(inputs)
-    forecasts = model.forecasts
+    return any(known(model, inputs, wanted, numbers) for numbers in (False, True))
+
+
+def known(
+    model: Contents, inputs: Mapping[str, Any], wanted: tuple[str, ...], numbers: bool
+) -> bool:
+    """The forecast with the numbers of the inputs, or by their shapes alone: then whether all sizes
+    are told and within the limits.
+    """
+    key, forecasts = (wanted, numbers, signature(inputs, numbers)), model.forecasts
     if key not in forecasts:
-        forecasts[key] = Forecast(model, inputs).of(wanted)
-        if len(forecasts) > 16:
-            forecasts.popitem(last=False)
-    return forecasts[key]
+        forecast = Forecast(model, inputs, numbers)
+        try:
+            forecasts[key] = forecast.of(wanted) and (numbers or forecast.told)
+        except (LimitError, EngineError):
+            if numbers:
+                raise
+            forecasts[key] = False
+    found = forecasts[key]
+    if len(forecasts) > 16:
+        forecasts.popitem(last=False)
+    return found
 
 
-def signature(inputs: Mapping[str, Any]) -> tuple[Any, ...]:
+def signature(inputs: Mapping[str, Any], numbers: bool) -> tuple[Any, ...]:
     """Shapes and types of the inputs, and the numbers of those that may decide a size."""
     return tuple(
-        (name, x.shape, x.dtype, x.tobytes() if decides(x) else b"")
+        (name, x.shape, x.dtype, x.tobytes() if numbers and decides(x) else b"")
         if isinstance(x, np.ndarray) else (name, id(x))
         for name, x in sorted(inputs.items())
     )  # fmt: skip
@@ -69,14 +86,18 @@ def decides(array: np.ndarray) -> bool:
 
 
 class Forecast:
-    """The types of the tensors met so far, and the numbers of the small ones that are known."""
+    """The types of the tensors met so far, and the numbers of the small ones that are known.
 
-    def __init__(self, model: Contents, inputs: Mapping[str, Any]) -> None:
+    All sizes are `told` where each followed from what is known.
+    """
+
+    def __init__(self, model: Contents, inputs: Mapping[str, Any], numbers: bool) -> None:
         self.model, self.given = model, inputs.keys()
         arrays = {n: x for n, x in {**model.constants, **inputs}.items() if hasattr(x, "dtype")}
         self.types = {name: type_of(array) for name, array in arrays.items()}
         fixed = {n: a for n, a in model.constants.items() if n not in inputs and a.size <= SMALL}
-        self.known = {**fixed, **{n: x for n, x in arrays.items() if n in inputs and decides(x)}}
+        given = {n: x for n, x in arrays.items() if numbers and n in inputs and decides(x)}
+        self.known, self.told = {**fixed, **given}, True
 
     def of(self, wanted: tuple[str, ...]) -> bool:
         """Step by step to the wanted tensors, each let go after its last use."""
@@ -97,6 +118,7 @@ class Forecast:
             if step.op_type == "Einsum":
                 self._check_einsum(step, operands)
             found = self._sizes(step, ir.serde.serialize_node(nodes[index]))
+            self.told = self.told and None not in found.values()
             sure = sure and not (step.op_type in GROWING and None in found.values())
             made.update((name, size or 0) for name, size in found.items())
             held += sum(made[name] for name in found)

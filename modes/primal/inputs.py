@@ -15,7 +15,9 @@ from .guards import check_guards
 FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 
 
-def check_inputs(model: Contents, inputs: Mapping[str, Any]) -> dict[str, Any]:
+def check_inputs(
+    model: Contents, inputs: Mapping[str, Any], *, keep: bool = True
+) -> dict[str, Any]:
     """The point as arrays of the declared types, or an `InputError` that says what does not fit.
 
     Every graph input must be there. An initializer may be given too, and is replaced for this
@@ -23,14 +25,14 @@ def check_inputs(model: Contents, inputs: Mapping[str, Any]) -> dict[str, Any]:
     have the declared dtype, except that floating-point widths are cast into each other. Python
     numbers and lists have no dtype yet and take the declared one where no value changes its kind.
     Nothing is written to the caller's arrays, and what the caller writes to them later changes
-    nothing: what is not read-only is copied.
+    nothing: what is not read-only is copied, unless nothing is to be kept of it.
     """
     if not isinstance(inputs, Mapping):
         kind, name = type(inputs).__name__, next(iter(model.inputs), "x")
         raise InputError(
             f"inputs must be a dict from name to array, not {kind}, as in {{{name!r}: array}}."
         )
-    arrays = {name: _as_array(_spec(model, name), value) for name, value in inputs.items()}
+    arrays = {name: _as_array(_spec(model, name), value, keep) for name, value in inputs.items()}
     missing = [s for name, s in model.inputs.items() if name not in arrays and s.dtype is not None]
     if missing:
         raise left_out(missing)
@@ -56,7 +58,7 @@ def _spec(model: Contents, name: str) -> TensorSpec:
         raise UnknownTensor(f"the model has no input {name!r}.{hint}") from None
 
 
-def _as_array(spec: TensorSpec, value: Any) -> Any:
+def _as_array(spec: TensorSpec, value: Any, keep: bool) -> Any:
     if spec.dtype is None:  # a sequence, an optional or unknown: the engine will judge
         return list(map(_as_it_is, value)) if isinstance(value, list) else _as_it_is(value)
     if not hasattr(value, "dtype") and not is_foreign(value):
@@ -64,7 +66,8 @@ def _as_array(spec: TensorSpec, value: Any) -> Any:
     array = _read(spec, value)
     order = array.dtype.newbyteorder("=")
     if order == spec.dtype:
-        return settled(array) if array.dtype == order else array.astype(order)
+        own = settled(array) if keep else array
+        return own if array.dtype == order else array.astype(order)
     if {str(order), str(spec.dtype)} <= FLOATS:
         return _rounded(spec, array, spec.dtype)
     raise InputError(f"{_what(spec)} was given as {array.dtype}{list(array.shape)}: use .astype.")

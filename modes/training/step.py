@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
-from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
-from onnx import helper
+from onnx import TensorProto, helper
 
-from ...jacobians.errors import InputError, LimitError, UnknownTensor, closest
+from ...jacobians.errors import InputError, UnknownTensor, closest
 from ...ops.registry import version
 from ..load import load
 from ..model import Model
@@ -43,17 +42,17 @@ ALGORITHMS = "onnxjac.algorithms"
 
 @dataclass(frozen=True)
 class Exported:
-    """An exported step, with its source and the version of the operator declarations."""
+    """An exported step, with what it was made of and the version of the operator declarations."""
 
-    source: bytes
+    source: list[bytes]
     declared: int
     model: Model
     inputs: tuple[str, ...]
     new: Mapping[str, str]
 
-    def fits(self, source: bytes, inputs: Mapping[str, Any]) -> bool:
+    def fits(self, training_model: onnx.ModelProto, inputs: Mapping[str, Any]) -> bool:
         """Whether this is the step of a model for inputs of these shapes."""
-        if self.declared != version() or self.source != source:
+        if self.declared != version() or self.source != [*told(training_model, self.new)]:
             return False
         specs = self.model.inputs
         try:
@@ -66,6 +65,9 @@ class Exported:
             for name, shape in shapes.items()
         )
 
+
+FLOATING = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16,
+                      TensorProto.BFLOAT16})  # fmt: skip
 
 STEPS: deque[Exported] = deque(maxlen=4)
 """The last steps that were run."""
@@ -194,19 +196,33 @@ def train_step(
 
 def step_for(training_model: onnx.ModelProto, inputs: Mapping[str, Any]) -> Exported:
     """The exported step of a training model for inputs of these shapes."""
-    try:
-        source = training_model.SerializeToString(deterministic=True)
-    except EncodeError as error:
-        raise LimitError(
-            "a training model of more than 2 GiB is not kept from step to step: export its step, "
-            "and run that"
-        ) from error
-    kept = next((step for step in tuple(STEPS) if step.fits(source, inputs)), None)
+    kept = next((step for step in tuple(STEPS) if step.fits(training_model, inputs)), None)
     if kept is not None:
         return kept
     made = training_step(training_model, inputs)
     bound = next(entry.value for entry in made.metadata_props if entry.key == BOUND)
-    names = tuple(value.name for value in made.graph.input)
-    step = Exported(source, version(), load(made), names, json.loads(bound))
+    names, new = tuple(value.name for value in made.graph.input), json.loads(bound)
+    step = Exported([*told(training_model, new)], version(), load(made), names, new)
     STEPS.appendleft(step)
     return step
+
+
+def told(message: Any, state: Container[str]) -> Iterator[bytes]:
+    """A training model in bytes, part by part, without the floating numbers of a state."""
+    for field, value in message.ListFields():
+        yield field.name.encode()
+        if field.name in ("graph", "algorithm", "initialization"):
+            yield from told(value, state)
+        elif field.name == "training_info":
+            for info in value:
+                yield from told(info, state)
+        elif field.name == "initializer":
+            for tensor in value:
+                yield repr((tensor.name, tensor.data_type, [*tensor.dims])).encode()
+                if tensor.name not in state or tensor.data_type not in FLOATING:
+                    yield tensor.SerializeToString(deterministic=True)
+        elif field.message_type is None:
+            yield repr(value).encode()
+        else:
+            parts = value if hasattr(value, "add") else [value]
+            yield from (part.SerializeToString(deterministic=True) for part in parts)

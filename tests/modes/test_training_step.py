@@ -331,6 +331,21 @@ def test_the_same_step_runs_for_all_batch_sizes(net, size, monkeypatch):
     assert len(exported) == 1
 
 
+@pytest.mark.parametrize("changed", ["b2", "w1"])
+def test_a_step_is_kept_by_all_but_the_numbers_that_a_state_holds(changed, monkeypatch):
+    proto, loss, *_, batches = mlp()
+    training = oj.training_model(proto, loss, trainable=["w1"], optimizer="Momentum")
+    state, made, make = oj.initial_state(training), [], step_module.training_step
+    _, before = oj.train_step(training, state, batches(3, 0))
+    monkeypatch.setattr(step_module, "training_step", lambda *a: made.append(a) or make(*a))
+    held = {tensor.name: tensor for tensor in training.graph.initializer}[changed]
+    held.CopyFrom(numpy_helper.from_array(normal(*held.dims, seed=9), changed))
+    _, after = oj.train_step(training, state, batches(3, 0))
+    frozen = changed == "b2"
+    assert len(made) == frozen
+    assert (after["loss"] != before["loss"]) == frozen
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
