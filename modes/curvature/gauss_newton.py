@@ -81,9 +81,10 @@ def gauss_newton(
     middle = name_of(model, at, model.outputs, "at")
     loss = name_of(model, of, model.outputs, "of")
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
-    H = loss_hessian(model, inputs, loss, middle, weights, engine)
+    tail = {**inputs, middle: J.primal[middle]}  # from there on, nothing before it runs again
+    H = loss_hessian(model, tail, loss, middle, weights, engine)
     if H is None:
-        H = hessian(model, inputs, of=loss, wrt=middle, weights=weights, engine=engine)
+        H = hessian(model, tail, of=loss, wrt=middle, weights=weights, engine=engine)
     if reduction is not None:
         H = H * factor(reduction, reduction_of(model, loss), loss, shape_of(J.codomain[0])[:1])
     text = f"Jᵀ (∂²{loss}/∂{middle}²) J"
