@@ -8,8 +8,12 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from ..jacobians import Dag
 from ..jacobians.cached import cached_property
+from ..jacobians.errors import OnnxJacError
+from ..jacobians.symint import Symbols
 from ..ops import Step
 from ..ops.registry import version
 from .elimination.adaptive import Adaptive
@@ -29,8 +33,11 @@ from .tape.record import Drawn, Tape
 from .tape.routing import Maker
 from .tape.tapes import Tapes, described, drawn, ends_of, keep, past_of, signature_of
 from .tape.template import Filled, Signature, names_of
-from .tape.trace import shaped_as_here
+from .tape.trace import asked_in, shaped_as_here
 from .tape.unroll import is_variable, unrolled
+
+BRANCHES = 4
+"""Ways through control flow that are kept for points of the same shapes."""
 
 TURNS = 50
 """Loops of up to so many turns are unrolled; the derivative of a longer one is one program."""
@@ -86,7 +93,7 @@ class Route:
         return OrderedDict()
 
     @cached_property
-    def _flats(self) -> OrderedDict[Any, Route | None]:
+    def _flats(self) -> OrderedDict[Any, tuple[Unrolled, ...]]:
         return OrderedDict()
 
     @cached_property
@@ -197,16 +204,14 @@ class Route:
         return {name: point[name] for name in self.model.inputs}
 
     def _flat(self, point: Mapping[str, Any], signature: Signature | None) -> Route:
-        """The route through the flat model; kept where that is the same at points alike.
-
-        It is, where nothing that decides how it is unrolled depends on the numbers of the point.
-        """
+        """The route through the flat model, one that is kept where its decisions hold."""
         if self.is_flat:
             return self
         names = *self.of, *self.wrt
-        known = self._flats.get(signature)
-        if known is not None:
-            return known
+        found = self._flats.get(signature, ())
+        for one in found:
+            if one.holds(point):
+                return one.route
         try:
             symbols, unkept = shaped_as_here(self.model), self.model.unkept
             flat = unrolled(self.model, point, names, TURNS, self.engine, unkept, symbols)
@@ -215,15 +220,45 @@ class Route:
             return self._flat(point, signature)
         same = flat is self.model
         route = self if same else replace(self, model=flat, given=frozenset(), is_flat=True)
-        if signature not in self._flats:
-            variable = all(is_variable(self.model, name, array) for name, array in point.items())
-            told = symbols.guards or symbols.pinned or may_draw(self.model)
-            keep(self._flats, signature, route if variable and not told else None)
+        decided = None if may_draw(self.model) else decisions(flat, symbols)
+        if decided is not None and all(is_variable(self.model, n, x) for n, x in point.items()):
+            at = {} if same else evaluate(flat, route.inside(point), decided, engine=self.engine)
+            keep(self._flats, signature, (Unrolled(route, at), *found)[:BRANCHES])
         return route
 
     def zeros(self, dag: Dag, of: tuple[str, ...], wrt: tuple[str, ...]) -> tuple[str, ...]:
         """The pairs of tensors that no differentiable path joins, and what cuts the way."""
         return unjoined(self.steps, dag, wrt, of)
+
+
+@dataclass(frozen=True)
+class Unrolled:
+    """A route through a flat model, and the tensors that decided how it was unrolled."""
+
+    route: Route
+    decided: Mapping[str, np.ndarray]
+
+    def holds(self, point: Mapping[str, Any]) -> bool:
+        """Whether the same is decided at a point.
+
+        The flat model computes it: up to the first decision that differs, it is the right one.
+        """
+        if not self.decided:
+            return True
+        model, inputs = self.route.model, self.route.inside(point)
+        try:
+            found = evaluate(model, inputs, self.decided, engine=self.route.engine)
+        except OnnxJacError:  # what follows from another decision may not even fit
+            return False
+        return all(np.array_equal(found[name], x) for name, x in self.decided.items())
+
+
+def decisions(flat: Model, symbols: Symbols) -> tuple[str, ...] | None:
+    """The tensors whose numbers decided how a model was unrolled; None where some have no name."""
+    guards = (atom.tensor for g in symbols.guards.values() for atom in g.expression.roots())
+    names = {*asked_in(flat.ir.graph), *symbols.pinned, *guards}
+    known = {*flat.inputs, *flat.constants, *(n for step in flat.steps for n in step.outputs)}
+    return tuple(sorted(names - flat.constants.keys())) if names <= known else None
 
 
 def route_of(

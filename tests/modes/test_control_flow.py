@@ -447,3 +447,42 @@ def test_a_dense_jacobian_of_rows_has_as_many_as_there_are_turns():
         J = oj.linearize(model, point, of="rows", wrt="x").toarray()
         found = run(proto, point, "numpy")["rows_x_jacobian"]
         np.testing.assert_allclose(found.reshape(J.shape), J, atol=1e-13)
+
+
+DECIDED = {
+    "if": """f (double[3] x, int64 n) => (double[3] y) <double zero = {0.0}> {
+        s = ReduceSum<keepdims=0>(x)
+        c = Greater(s, zero)
+        y = If(c) <
+            then_branch = up () => (double[3] a) { a = Exp(x) },
+            else_branch = down () => (double[3] b) { b = Mul(x, x) }
+        > }""",
+    "while": """f (double[3] x, int64 n) => (double[3] y) <bool go = {1}, double least = {0.5}> {
+        y = Loop(n, go, x) <
+            body = turn (int64 i, bool on, double[3] s) => (bool off, double[3] t) {
+                t = Sin(s)
+                size = ReduceSumSquare<keepdims=0>(t)
+                off = Greater(size, least)
+            }
+        > }""",
+}
+
+
+@pytest.mark.parametrize("case", DECIDED)
+def test_control_flow_is_unrolled_once_for_each_way_through_it(case, monkeypatch):
+    from onnxjac.modes import route
+
+    made, make = [], route.unrolled
+    monkeypatch.setattr(route, "unrolled", lambda m, *a: made.append(m) or make(m, *a))
+    moving, rng = model(HEAD + DECIDED[case]), np.random.default_rng(3)
+    points = [{"x": s * rng.uniform(0.2, 1.5, 3), "n": np.array(n)}
+              for s, n in ((1, 6), (-1, 6), (1, 2), (-1, 2))]  # fmt: skip
+    J, counts = oj.linearize(moving, points[0], wrt="x"), []
+    for point in points * 3:
+        J = J.relinearize(point)
+        fresh = oj.linearize(model(HEAD + DECIDED[case]), point, wrt="x")
+        np.testing.assert_allclose(J @ np.eye(3), fresh @ np.eye(3), rtol=1e-12)
+        np.testing.assert_array_equal(J.primal["y"], fresh.primal["y"])
+        counts.append(sum(m is moving for m in made))
+    assert 2 <= counts[3] <= route.BRANCHES
+    assert counts[-1] == counts[3]
