@@ -25,7 +25,7 @@ UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "Sinh": torch.sinh, "Sqrt": torch.sqrt, "Tan": torch.tan, "Tanh": torch.tanh,
     "BitwiseNot": torch.bitwise_not, "Softplus": lambda x: softplus(x),
     "Softsign": lambda x: x / (1 + x.abs()), "Mish": lambda x: x * torch.tanh(softplus(x)),
-    "HardSwish": lambda x: x * torch.clamp(x / 6 + 0.5, 0, 1), "Det": torch.linalg.det,
+    "HardSwish": lambda x: x * torch.clamp(x / 6 + 0.5, 0, 1), "Det": lambda x: det(x),
 }  # fmt: skip
 BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "Add": torch.add, "Sub": torch.sub, "Mul": torch.mul, "Less": torch.lt, "Greater": torch.gt,
@@ -37,6 +37,16 @@ VARIADIC: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "Sum": torch.add, "Max": torch.maximum, "Min": torch.minimum,
 }  # fmt: skip
 WIDE = torch.uint16, torch.uint32, torch.uint64  # torch can hardly count in these
+
+
+def det(x: Tensor) -> Tensor:
+    """By cofactors: torch's own has a gradient of zeros where a row is zero."""
+    n = x.shape[-1]
+    if n == 0 or n > 5:
+        return torch.linalg.det(x)
+    rest = [torch.cat([x[..., 1:, :k], x[..., 1:, k + 1 :]], -1) for k in range(n)]
+    terms = [(-1) ** k * x[..., 0, k] * (det(rest[k]) if n > 1 else 1) for k in range(n)]
+    return torch.stack(terms).sum(0)
 
 
 def softplus(x: Tensor) -> Tensor:
