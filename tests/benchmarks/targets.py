@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-CHOSEN, RUNTIME = "onnxjac compiled", "onnxjac onnxruntime"
+PLAIN, CHOSEN, RUNTIME = "onnxjac", "onnxjac compiled", "onnxjac onnxruntime"
 NUMPY, NUMBA = "onnxjac numpy", "onnxjac numba"
 SLACK = 1.1
 """What float64 may be worse."""
@@ -24,6 +24,7 @@ def bounds(
     return {(work, product, ours): [Target(bound)] for product, bound in products.items()}
 
 
+STEPS = ("grad", "grad+ggn×10", "grad+hvp×10")
 FOUR = ("jvp", "vjp", "ggn", "hvp")
 MLP = dict(zip((*FOUR, "jvp×16"), (0.72, 0.85, 0.75, 0.95, 0.8), strict=True))
 MLP_NUMPY = dict(zip((*FOUR, "jvp×16"), (0.80, 0.90, 0.85, 1.02, 0.8), strict=True))
@@ -41,7 +42,12 @@ TARGETS: dict[tuple[str, str, str], list[Target]] = {
     **bounds("transformer", {"jvp": 1.5, "vjp": 1.5}, NUMPY),
     **bounds("reaction", {"jvp": 0.35, "sparse": 0.4}, NUMBA),
     **bounds("reaction", {"jvp": 1.3, "sparse": 0.4}, NUMPY),
-    **bounds("reaction", {"sparse": 0.4}, "onnxjac"),
+    **bounds("reaction", {"sparse": 0.4}, PLAIN),
+    **bounds("steps/mlp", dict.fromkeys(STEPS, 1.0), PLAIN),
+    **bounds("steps/transformer", dict.fromkeys(STEPS, 1.0), PLAIN),
+    **bounds("steps/lstm", dict.fromkeys(STEPS, 1.0), PLAIN),
+    **bounds("steps/lenet", {**dict.fromkeys(STEPS, 1.0), "grad": 1.3}, PLAIN),
+    **bounds("steps/resnet", {**dict.fromkeys(STEPS, 1.0), "grad": 1.3}, PLAIN),
     **{
         ("input", product, ours): [Target(0.08), Target(0.8, expert=True)]
         for product in ("jvp", "vjp")
