@@ -20,7 +20,7 @@ from .primal.finite import warn_nonfinite
 from .primal.inputs import check_inputs
 from .recording.derive import Names, vjp_graph
 from .recording.guarded import shared
-from .route import Route
+from .route import Route, route_of
 from .tape.active import unjoined
 from .tape.tapes import keep, signature_of
 
@@ -57,10 +57,10 @@ class Gradient:
         Where `engine` is ONNX Runtime and has no kernel for the graph, NumPy runs it.
         """
         point = check_inputs(self.model, inputs, keep=False)
-        route, zeros = self._recorded(point)
+        (route, zeros), inside = self._recorded(point)
         warn_zeros(zeros)
         engine = None if self.engine == "onnxruntime" else self.engine
-        at, wanted = {**point, **self._seeds(route)}, (*self.of, *route.of)
+        at, wanted = {**inside, **self._seeds(route)}, (*self.of, *route.of)
         found = apart(evaluate(route.model, at, wanted, engine=engine), at)
         values = {name: found[name] for name in self.of}
         warn_nonfinite(self.model, values, point)
@@ -70,9 +70,8 @@ class Gradient:
         self, inputs: Mapping[str, Any], past: Linearization | None = None
     ) -> Linearization:
         """H = ∂²f/∂wrt² at a point, with those blocks of a past one that are the same there."""
-        point = check_inputs(self.model, inputs)
-        route = self.route(point)
-        return route.at({**point, **self._seeds(route)}, past)
+        (route, _), inside = self._recorded(check_inputs(self.model, inputs))
+        return route.at({**inside, **self._seeds(route)}, past)
 
     def _seeds(self, route: Route) -> dict[str, np.ndarray]:
         """The weights as the last inputs of the recorded graph."""
@@ -89,27 +88,34 @@ class Gradient:
 
     def route(self, point: Mapping[str, Any]) -> Route:
         """The route through the recorded graph that holds at this point."""
-        return self._recorded(point)[0]
+        return self._recorded(point)[0].route
 
-    def _recorded(self, point: Mapping[str, Any]) -> Recorded:
-        """The recorded graph that holds at this point, kept where it holds at all of its shapes."""
-        shapes = signature_of(point)
+    def _recorded(self, point: Mapping[str, Any]) -> tuple[Recorded, Mapping[str, Any]]:
+        """The recorded graph that holds at this point, kept where it holds at all of its shapes,
+        and its inputs there but for the weights.
+
+        Control flow is unrolled, as for products, where no number of a point decides how: a turn of
+        a Scan costs more than what it computes.
+        """
+        whole = route_of(self.model, self.of, self.wrt, self.engine, False, False)
+        model, inside = whole.settled(point)
+        shapes = signature_of(inside)
         key = "gradient", self.of, self.wrt, self.weights is None, self.engine, shapes
-        known: Recorded | None = None if shapes is None else self.model.routes.get(key)
+        known: Recorded | None = None if shapes is None else model.routes.get(key)
         if known is None:
-            known, is_general = self._record(point)
+            known, is_general = self._record(model, inside)
             if is_general and shapes is not None:
-                keep(self.model.routes, key, known)
-        return known
+                keep(model.routes, key, known)
+        return known, inside
 
-    def _record(self, point: Mapping[str, Any]) -> tuple[Recorded, bool]:
+    def _record(self, model: Model, point: Mapping[str, Any]) -> tuple[Recorded, bool]:
         """What is recorded now, and whether it holds at all points of the same shapes."""
         seeds = None
         if self.weights is None:
-            seeds = {one(self.of): combination(self.model, point, self.of, None, self.engine)}
-        given = tuple(point.keys() - self.model.inputs.keys())
-        make = partial(vjp_graph, self.model, point, self.of, self.wrt, self.engine, seeds)
-        draft, is_general = shared(self.model, partial(make, given=given))
+            seeds = {one(self.of): combination(model, point, self.of, None, self.engine)}
+        given = tuple(point.keys() - model.inputs.keys())
+        make = partial(vjp_graph, model, point, self.of, self.wrt, self.engine, seeds)
+        draft, is_general = shared(model, partial(make, given=given))
         assert draft.dag is not None
         zeros = unjoined(draft.traces[-1].steps, draft.dag, self.wrt, self.of)
         wrt = tuple(f"{name}_cotangent" for name in self.wrt)

@@ -203,12 +203,27 @@ class Route:
         """Of a point of another model what this one is given."""
         return {name: point[name] for name in self.model.inputs}
 
+    def settled(self, point: Mapping[str, Any]) -> tuple[Model, Mapping[str, Any]]:
+        """The flat model and its inputs, where no number of the point decides how it is unrolled;
+        else the model as it is.
+        """
+        signature = signature_of(point)
+        if self.is_flat or may_draw(self.model):
+            return self.model, point
+        if signature not in self._flats:
+            self._flat(point, signature)
+        ways = self._flats.get(signature, ())
+        if not ways or any(one.decided for one in ways):
+            return self.model, point
+        flat = ways[0].route
+        return flat.model, point if flat is self else flat.inside(point)
+
     def _flat(self, point: Mapping[str, Any], signature: Signature | None) -> Route:
         """The route through the flat model, one that is kept where its decisions hold."""
         if self.is_flat:
             return self
         names = *self.of, *self.wrt
-        found = self._flats.get(signature, ())
+        found: tuple[Unrolled, ...] = self._flats.get(signature, ())
         for one in found:
             if one.holds(point):
                 return one.route
@@ -223,7 +238,8 @@ class Route:
         decided = None if may_draw(self.model) else decisions(flat, symbols)
         if decided is not None and all(is_variable(self.model, n, x) for n, x in point.items()):
             at = {} if same else evaluate(flat, route.inside(point), decided, engine=self.engine)
-            keep(self._flats, signature, (Unrolled(route, at), *found)[:BRANCHES])
+            found = Unrolled(route, at), *found[: BRANCHES - 1]
+        keep(self._flats, signature, found)
         return route
 
     def zeros(self, dag: Dag, of: tuple[str, ...], wrt: tuple[str, ...]) -> tuple[str, ...]:

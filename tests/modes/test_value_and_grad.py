@@ -140,3 +140,22 @@ def test_what_does_not_fit_is_refused():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert oj.value_and_grad(model, of="y")({"x": random(1)})[0] == np.sin(random(1))[0]
+
+
+@pytest.mark.parametrize("turns", [5, 60])
+def test_short_loops_are_unrolled_and_long_ones_stay(turns):
+    """A turn of a Scan costs more than what it computes."""
+    text = TURNS.replace("int64 n, bool go", "bool unused").replace(
+        "(double loss) {", f"(double loss) <int64 n = {{{turns}}}, bool go = {{1}}> {{"
+    )
+    f, x = oj.value_and_grad(load(text), wrt="x"), random(3)
+    for _ in range(2):
+        value, slopes = f({"x": x, "unused": np.array(True)})
+        y, slope = x, np.ones(3)
+        for _ in range(turns):
+            y, slope = np.sin(y), slope * np.cos(y)
+        assert value == pytest.approx(y @ y)
+        np.testing.assert_allclose(slopes["x"], 2 * y * slope, rtol=1e-10)
+        x = 1.1 * x
+    route = f.gradient.route({"x": x, "unused": np.array(True)})
+    assert any(step.op_type == "Scan" for step in route.model.steps) == (turns > 50)
