@@ -30,6 +30,7 @@ from .tape.bodies import closed
 from .tape.checkpoint import Segment, as_it_is, chained, checkpointed, segments, shapes_of
 from .tape.draws import fixed, is_random, may_draw
 from .tape.record import Drawn, Tape
+from .tape.reuse import moving
 from .tape.routing import Maker
 from .tape.tapes import Tapes, described, drawn, ends_of, keep, past_of, signature_of
 from .tape.template import Filled, Signature, names_of
@@ -274,7 +275,7 @@ def decisions(flat: Model, symbols: Symbols) -> tuple[str, ...] | None:
     guards = (atom.tensor for g in symbols.guards.values() for atom in g.expression.roots())
     names = {*asked_in(flat.ir.graph), *symbols.pinned, *guards}
     known = {*flat.inputs, *flat.constants, *(n for step in flat.steps for n in step.outputs)}
-    return tuple(sorted(names - flat.constants.keys())) if names <= known else None
+    return tuple(sorted(names & moving(flat.steps, [*flat.inputs]))) if names <= known else None
 
 
 def route_of(
