@@ -91,7 +91,7 @@ class Problem:
 
     def jac(self, x: np.ndarray) -> Any:
         """∇f(x) of a scalar f; else J(x)."""
-        return self.gradient(x) if self.scalar else MADE[self.form](self.jacobian(x))
+        return self.slopes(x)[1] if self.scalar else MADE[self.form](self.jacobian(x))
 
     def value_and_grad(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """f(x) and ∇f(x) of a scalar f by one program, as `minimize(jac=True)` asks."""
@@ -114,13 +114,6 @@ class Problem:
         return f"as_scipy: x = ({x}), of {self.x0.size} ↦ ({f}), form={self.form!r}"
 
     # -- what our own solvers call as well ----------------------------------------------------
-
-    def gradient(self, x: np.ndarray) -> np.ndarray:
-        """J(x)ᵀ 1, the gradient of the sum of f."""
-        if self.scalar:
-            return self.slopes(x)[1]
-        J = self.jacobian(x)
-        return J.T @ np.ones(J.shape[0], J.dtype)
 
     def weighted(self, x: np.ndarray, v: Any) -> Hessian:
         """Σᵢ vᵢ ∂²fᵢ/∂x², relinearised where x or the multipliers change."""

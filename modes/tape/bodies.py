@@ -45,12 +45,6 @@ def bodies_of(step: Step) -> dict[str, Body]:
     return {key: value for key, value in step.attrs.items() if isinstance(value, Body)}
 
 
-def holds_sizes(step: Step) -> bool:
-    """Whether what is recorded of a step may hold the sizes that its tensors have here."""
-    free = step.op_type == "Identity" or step.op_type in SHAPES
-    return not bodies_of(step) and (bool(step.domain) or not free)
-
-
 def explicit(step: Step) -> int:
     """How many inputs of a step with bodies are not captured by them."""
     return 1 if step.op_type == "If" else len(step.attrs["body"].formals)
