@@ -181,10 +181,16 @@ def is_misread(step: Step, inputs: Sequence[Any]) -> bool:
     MaxUnpool places by the implied shape, not by the `output_shape` that it is given. Pools whose
     padding follows from the sizes forget their dilations, and cut off where a stride leaps. Resize
     forgets its region where it counts the results, and its scales where no size changes. The
-    coefficients of windows, and all of Shrink, are in float32 for tensors of double as well.
+    coefficients of windows, and all of Shrink, are in float32 for tensors of double as well. Losses
+    take fewer labels than there are samples, or other weights than one for each class.
     """
     if step.domain:
         return False
+    if step.op_type in ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"):
+        shape = np.shape(inputs[0])
+        wanted = shape, (*shape[:1], *shape[2:]), shape[1:2]
+        pairs = zip(inputs, wanted, strict=False) if shape else ()
+        return any(x is not None and np.shape(x) != n for x, n in pairs)
     if step.op_type in ("HammingWindow", "BlackmanWindow"):
         return bool(step.attrs.get("output_datatype", 1) == TensorProto.DOUBLE)
     if step.op_type == "Shrink":

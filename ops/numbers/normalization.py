@@ -183,8 +183,11 @@ def negative_log_likelihood(
     reduction: str = "mean",
 ) -> Array:
     """−w[label] · log_prob[label]; the mean divides by the sum of the weights."""
-    if weights is not None and weights.ndim != 1:
-        raise ValueError(f"weights of shape {weights.shape} are no vector")
+    batch, classes, *rest = log_prob.shape
+    if labels.shape != (batch, *rest):
+        raise ValueError(f"labels have shape {labels.shape}, not {(batch, *rest)}")
+    if weights is not None and weights.shape != (classes,):
+        raise ValueError(f"weights have shape {weights.shape}, not {(classes,)}")
     counted = np.ones(labels.shape, bool) if ignore_index is None else labels != ignore_index
     at = np.where(counted, labels, 0)
     share = counted.astype(log_prob.dtype) if weights is None else np.where(counted, weights[at], 0)

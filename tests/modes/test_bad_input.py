@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import onnx
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from onnx import TensorProto, helper, numpy_helper, parser
@@ -329,3 +330,17 @@ def test_toarray_has_a_limit():
     with pytest.raises(oj.LimitError, match="take a block"):
         small.toarray(limit=511)
     assert_array_equal(small.toarray(limit=512), -np.eye(8))
+
+
+@pytest.mark.parametrize("engine", [None, "onnxruntime", "numpy"])
+@pytest.mark.parametrize("loss", ["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"])
+@pytest.mark.parametrize(("labels", "weights"), [(1, 3), (2, 2)])
+def test_a_loss_refuses_labels_and_weights_that_do_not_fit(loss, labels, weights, engine):
+    """ONNX Runtime takes as many labels as there are."""
+    model = oj.load(onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["": 21]>
+        f (double[N, 3] x, int64[M] t, double[K] w) => (double y) {{ y = {loss}(x, t, w) }}"""))
+    point = {"x": np.ones((2, 3)), "t": np.zeros(labels, np.int64), "w": np.ones(weights)}
+    with pytest.raises(oj.OnnxJacError, match=loss):
+        model.run(point, engine=engine)
+    fitting = {**point, "t": np.zeros(2, np.int64), "w": np.ones(3)}
+    assert np.isfinite(model.run(fitting, engine=engine)["y"]).all()
