@@ -201,10 +201,10 @@ REFUSED = {
         "it gives 3"),
     "axes that are no permutation": (
         lambda: text("y = Transpose<perm=[1, 0, -1]>(x)", "float[1,2,3] x"), "each axis once"),
-    "labels that do not fit": (labels, "labels of shape"),
+    "labels that do not fit": (labels, "labels have shape"),
     "weights that are no vector": (
         lambda: text("y = NegativeLogLikelihoodLoss(p, t, w)",
-                     "float[64,2,64,64] p, int64[64,64,64] t, float[2,1,1] w"), "no vector|rank"),
+                     "float[64,2,64,64] p, int64[64,64,64] t, float[2,1,1] w"), "weights have shape"),
     "function that gives what it is given": (handed_through, "breaks ONNX's rules"),
     "kernel that does not fit": (
         lambda: text("i = Unsqueeze(x, o) y = ConvTranspose<group=2>(i, w)",

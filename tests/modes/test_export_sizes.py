@@ -243,8 +243,8 @@ def test_exports_at_other_points_of(op_type, request):
 @pytest.mark.parametrize("name", ["MultiHeadAttention with masks", "MultiHeadAttention causal",
                                   "GroupQueryAttention turned and packed", "RotaryEmbedding"])
 def test_fused_operators_at_other_points(name):
-    """Batch and length are free."""
+    """Batch and length are free; of all sizes at once, a guard may refuse some."""
     case = BackendCase(name, "node", CONTRIB[name][0], *one_node(*CONTRIB[name]), {})
     found = {(what, kind) for _, what, _, kind, _ in results(case)}
-    assert {kind for _, kind in found} <= {"free", "fixed"}
+    assert {kind for what, kind in found if what != "all sizes"} <= {"free", "fixed"}
     assert any("x0[1]" in what and kind == "free" for what, kind in found)
