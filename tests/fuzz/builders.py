@@ -204,7 +204,7 @@ REFUSED = {
     "labels that do not fit": (labels, "labels have shape"),
     "weights that are no vector": (
         lambda: text("y = NegativeLogLikelihoodLoss(p, t, w)",
-                     "float[64,2,64,64] p, int64[64,64,64] t, float[2,1,1] w"), "weights have shape"),
+                     "float[64,2,64,64] p, int64[64,64,64] t, float[2,1,1] w"), "weights have"),
     "function that gives what it is given": (handed_through, "breaks ONNX's rules"),
     "kernel that does not fit": (
         lambda: text("i = Unsqueeze(x, o) y = ConvTranspose<group=2>(i, w)",
