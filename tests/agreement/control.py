@@ -102,7 +102,11 @@ def loop(g: Graph, op: str) -> None:
     )  # fmt: skip
     del go
     condition = g.initializer(np.asarray(True), "c")
-    g.node("Loop", [count, condition, x], 2 if stacked else 1, body=graph)
+    if stacked:
+        rows = g.node("Loop", [count, condition, x], 2, body=graph)[1]
+        g.values[rows] = g.values[rows].reshape(-1, *shape)  # ONNX's reference joins the turns
+    else:
+        g.node("Loop", [count, condition, x], body=graph)
 
 
 @makes("Scan")
