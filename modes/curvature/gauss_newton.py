@@ -81,7 +81,7 @@ def gauss_newton(
     middle = name_of(model, at, model.outputs, "at")
     loss = name_of(model, of, model.outputs, "of")
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
-    tail = {**inputs, middle: J.primal[middle]}  # from there on, nothing before it runs again
+    tail = given_too(model, inputs, middle, J.primal[middle])
     H = loss_hessian(model, tail, loss, middle, weights, engine)
     if H is None:
         H = hessian(model, tail, of=loss, wrt=middle, weights=weights, engine=engine)
@@ -110,6 +110,22 @@ def gram(
     """
     J = linearize(model, inputs, of=of, wrt=wrt, engine=engine)
     return Symmetric(J.T @ J, J.domain, formula="Jᵀ J")
+
+
+def given_too(
+    model: Model, inputs: Mapping[str, Any], name: str, value: Any
+) -> Mapping[str, Any]:
+    """The point with the value of a tensor, so that nothing before the tensor runs again.
+
+    A model may declare a tensor otherwise than it computes it, and run nevertheless: then only the
+    inputs are given.
+    """
+    point = {**inputs, name: value}
+    try:
+        check_inputs(model, point)
+    except InputError:
+        return inputs
+    return point
 
 
 def factor(wanted: str, found: str | None, of: str, batch: tuple[int, ...]) -> float:
