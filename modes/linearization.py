@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
+from operator import attrgetter
 from typing import Any, overload
 
 import numpy as np
@@ -19,6 +20,7 @@ from .elimination.adaptive import Adaptive
 from .elimination.dense import dense
 from .elimination.plan import by_engine, eliminated, held, planned
 from .explanation import Explanation, Local
+from .moving import products
 from .naming.names import Specs, check_named, find_tensor, fitting, flat_shape, listed
 from .support.once import Once
 from .tape.record import Drawn, Entry, Made
@@ -37,7 +39,7 @@ class Linearization(Jacobian):
     both work for `J.T` as well.
 
     What relinearize gives has its residuals only; `dag` and `entries` are drawn when they are
-    needed. `tape` are the residuals until then.
+    needed. `tape` are the residuals.
     """
 
     def __init__(
@@ -50,13 +52,14 @@ class Linearization(Jacobian):
         primal: Mapping[str, np.ndarray],
         point: Mapping[str, np.ndarray],
         route: Routed,
+        tape: Filled | None = None,
         transposed: bool = False,
-        make: Maker = Adaptive,
+        make: Maker | None = None,
     ) -> None:
         super().__init__(flat_shape(codomain), flat_shape(domain), dtype)
         self.drawn, self.domain, self.codomain = drawn, domain, codomain
         self.primal, self.point, self.route = primal, point, route
-        self.transposed, self.make = transposed, make
+        self.tape, self.transposed, self.make = tape, transposed, make
         self.dense_limit = route.model.limits.dense
 
     @property
@@ -70,21 +73,21 @@ class Linearization(Jacobian):
         return self.drawn.value.entries
 
     @property
-    def tape(self) -> Filled | None:
-        """The residuals, as long as the DAG is not drawn."""
-        tape: Filled | None = self.drawn.source
-        return tape
-
-    @property
     def made(self) -> Made | None:
         """The blocks that are there, and where: of this point, or of one before it."""
-        tape = self.tape
-        return Made(self.entries, self.point) if tape is None else tape.past.source
+        if self.tape is None or self.drawn.made:
+            return Made(self.entries, self.point)
+        return self.tape.past.source
 
     @cached_property
     def structure(self) -> Jacobian:
-        """What takes the products: the DAG, eliminated as far as products so far repay it."""
-        return self.make(self.dag)
+        """What takes the products: by default the DAG, prepared as far as products repay it."""
+        if self.make:
+            return self.make(self.dag)
+        ends = (tuple(s.name for s in side) for side in (self.codomain, self.domain))
+        of, wrt = reversed([*ends]) if self.transposed else ends
+        shared = products(self.tape, (of, wrt, self.transposed), self.route.engine)
+        return Adaptive(self.drawn.then(attrgetter("dag")), self, shared)
 
     def _apply(self, op: Op, v: Array) -> Array:
         return self.structure._apply(op, v)
@@ -105,9 +108,13 @@ class Linearization(Jacobian):
 
     def _with(self, **changed: Any) -> Linearization:
         """The same but for what is said."""
-        kept = ("drawn", "domain", "codomain", "dtype", "primal", "point", "route", "transposed",
-                "make")  # fmt: skip
+        kept = ("drawn", "domain", "codomain", "dtype", "primal", "point", "route", "tape",
+                "transposed", "make")  # fmt: skip
         return Linearization(**{**{name: getattr(self, name) for name in kept}, **changed})
+
+    def __getstate__(self) -> dict[str, Any]:
+        """With the DAG in place of the residuals."""
+        return {**vars(self), "tape": None}
 
     def under(self, route: Routed, point: Mapping[str, Any]) -> Linearization:
         """The same Jacobian as one of another model that agrees with this one at the point."""

@@ -16,7 +16,6 @@ from ..jacobians.errors import OnnxJacError
 from ..jacobians.symint import Symbols
 from ..ops import Step
 from ..ops.registry import version
-from .elimination.adaptive import Adaptive
 from .flow.failure import NotKept, note
 from .linearization import Linearization
 from .model import Model
@@ -143,9 +142,10 @@ class Route:
         domain, codomain, dtype = ends_of(tape, self.of, self.wrt)
         if not isinstance(tape.primal, Later):
             warn_nonfinite(self.model, tape.primal, point)
-        make: Maker = as_it_is if self.checkpoint else Adaptive
+        make: Maker | None = as_it_is if self.checkpoint else None
         return Linearization(
-            once, domain, codomain, dtype, primal=tape.primal, point=point, route=self, make=make,
+            once, domain, codomain, dtype, primal=tape.primal, point=point, route=self,
+            tape=tape if isinstance(tape, Filled) else None, make=make,
         )  # fmt: skip
 
     def built(
@@ -154,7 +154,7 @@ class Route:
         """The tape at a point and, at the first look, its DAG."""
         tape = self.tapes.at(point, past_of(past, self.steps, point), signature)
         draw = partial(drawn, tape, self.of, self.wrt)
-        return tape, Once(draw, tape) if isinstance(tape, Filled) else known(draw())
+        return tape, Once(draw) if isinstance(tape, Filled) else known(draw())
 
     def dag_at(self, point: Mapping[str, Any]) -> Dag:
         """The DAG at a point, and nothing else."""

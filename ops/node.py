@@ -55,12 +55,18 @@ class Step:
 
 
 def has_nan(array: Array) -> bool:
-    """Whether some entry is not a number at the point."""
+    """Whether some entry is not a number at the point.
+
+    What is recorded for many points may note that it was asked, and hold where there is none.
+    """
     if isinstance(array, np.ndarray):
         return array.dtype.kind in "fV" and bool(np.isnan(array).any())
     known = getattr(array, "meta", {}).get(NAN, False)
     if known is None:
         raise OnnxJacError("only a point tells whether an entry is not a number")
+    if isinstance(known, list):
+        known.append(array)
+        return False
     return bool(known)
 
 

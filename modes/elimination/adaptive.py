@@ -1,56 +1,240 @@
-"""Adaptive: a DAG that is eliminated further the more products are taken with it."""
+"""Adaptive: products by whichever way to them is the quickest of those that are ready."""
 
 from __future__ import annotations
 
-from math import prod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from math import inf, prod
+from time import perf_counter
+from typing import Any, Protocol
 
 import numpy as np
 
-from ...jacobians import Array, Dag, Jacobian, Op, lead
-from ...jacobians.cached import cached_property
+from ...jacobians import Array, Dag, Jacobian, Op, Shape, lead
+from ...jacobians.arrays import wide
+from ...jacobians.text import time_text
 from ...ops import numbers
-from .plan import eliminated, lock_of, planned, repays_elimination
+from ..products.compiled import Compiled
+from ..support.background import Background
+from ..support.once import Once, known
+from .cost import RECORDING
+from .plan import ELIMINATED, eliminated, planned, repays_elimination
 
 FIRST = 8
 """Products after which a plan is considered for the first time."""
 
+TRIES = 3
+"""Products in a row that a way gives before it is judged: the first one may prepare something."""
+
+AGAIN = 30
+"""How many times as long as these the other ways are taken until a way is tried again."""
+
+PAYS = 0.9
+"""A plan whose products take this part of the time of others or more has gained nothing."""
+
+DAG, PLANNED, COMPILED, PROGRAM = "as it is", "planned", "compiled", "by the program of all points"
+"""The ways to a product."""
+
+WEIGHTS = {DAG: 1.0, PLANNED: 1.0, COMPILED: 0.8, PROGRAM: 0.8}
+"""What the time of a way counts: products of an engine leave its threads awake for the next one."""
+
+Way = Callable[[np.ndarray], np.ndarray]
+"""v ↦ J v."""
+
+
+@dataclass
+class Clock:
+    """How long the products of a way take: the seconds of the quickest, and of all of them.
+
+    `tries` are products since it was last judged, `others` the seconds of other ways since then.
+    """
+
+    least: float = inf
+    total: float = 0.0
+    tries: int = 0
+    others: float = 0.0
+
+    def timed(self, way: Way, v: np.ndarray) -> tuple[np.ndarray, float]:
+        """A product by this way, and the seconds that it took."""
+        started = perf_counter()
+        y = way(v)
+        took = perf_counter() - started
+        self.least, self.total = min(self.least, took), self.total + took
+        self.tries, self.others = self.tries + 1, 0.0
+        return y, took
+
+    def wait(self, seconds: float) -> None:
+        """Another way took so long; conditions may have changed since this one was tried."""
+        self.others += seconds
+        if self.others > AGAIN * TRIES * self.least:
+            self.tries, self.others = 0, 0.0
+
+    @property
+    def order(self) -> float:
+        """By which the quickest is found: a way that is to be tried comes first."""
+        return self.least if self.tries >= TRIES else 0.0
+
+
+Ways = Mapping[str, tuple[Clock, Way]]
+
+
+class Shared(Protocol):
+    """What all points of the same shapes share, for products with so many columns.
+
+    `dag` is the clock of the DAG, and `own` the clock of `program`, which is None until it is
+    ready; `prepare` begins to make it where that is due, and `settled` is whether it has ended.
+    `first` is after how many products at a point a plan is considered: later at the points after
+    one where it gained nothing.
+    """
+
+    first: int
+
+    @property
+    def dag(self) -> Clock: ...
+
+    @property
+    def own(self) -> Clock: ...
+
+    @property
+    def program(self) -> Way | None: ...
+
+    @property
+    def settled(self) -> bool: ...
+
+    def prepare(self) -> None: ...
+
 
 class Adaptive(Jacobian):
-    """y = J x. After 8, 32, 128 … products it is planned for as many again as there were.
+    """y = J x by the DAG as it is, planned, or compiled, or by a program that other points use too.
 
-    Nobody knows how many products are to come: the best guess is as many as came before. So
-    vertices are only eliminated once products have taken as long as elimination would.
+    Nobody knows how many products are to come: the best guess is as many as came before. So after
+    8, 32, 128 … products the DAG is planned for as many again, and programs are made once products
+    have taken as long as making them. A thread of its own does so while products go on, and of the
+    ways that are ready, the one that was measured to be the quickest is taken.
     """
 
     holds = ("structure",)
 
-    def __init__(self, dag: Dag) -> None:
-        super().__init__(dag.out_shape, dag.in_shape, dag.dtype)
-        self.dag, self.count, self._next = dag, 0, FIRST
+    def __init__(
+        self, dag: Dag | Once[Dag], like: Jacobian | None = None,
+        shared: Callable[[Shape], Shared] | None = None,
+    ) -> None:  # fmt: skip
+        made = known(dag) if isinstance(dag, Dag) else dag
+        like = like or made.value
+        super().__init__(like.out_shape, like.in_shape, like.dtype)
+        self._dag, self._shared = made, shared
+        self.count, self._next, self._seconds = 0, FIRST, 0.0
+        self._ahead: Background[Jacobian | None] | None = None
+        self._planned: Jacobian | None = None
+        self._compiled: Compiled | None = None
+        self._begun = set[Shape]()  # columns for which the structure was compiled, or is being
+        self._clocks: dict[tuple[Shape, str], Clock] = {}
 
-    @cached_property
+    @property
+    def dag(self) -> Dag:
+        """The DAG as the rules gave it."""
+        return self._dag.value
+
+    @property
     def structure(self) -> Jacobian:
-        """The operator that takes the products now."""
-        return eliminated(self.dag)
+        """The operator that takes the products now, where no program does."""
+        return self._planned or eliminated(self.dag)
 
     def _apply(self, op: Op, v: Array) -> Array:
-        if op is numbers and isinstance(v, np.ndarray):
-            return self._after(prod(lead(v, self.in_shape)))._apply(op, v)
-        return self.structure._apply(op, v)
+        if op is not numbers or not isinstance(v, np.ndarray):
+            return self.structure._apply(op, v)
+        columns = lead(v, self.in_shape)
+        shared = self._shared(columns) if self._shared else None
+        ways = self._ways(columns, shared)
+        if v.dtype != wide(self.dtype) or not v.size:
+            ways = {DAG: ways[DAG]}
+        taken = min(ways, key=lambda name: ways[name][0].order * WEIGHTS[name])
+        y, seconds = ways[taken][0].timed(ways[taken][1], v)
+        for name, (clock, _) in ways.items():
+            if name != taken and (name != DAG or self._dag.made):
+                clock.wait(seconds)
+        self.count, self._seconds = self.count + prod(columns), self._seconds + seconds
+        self._look_ahead(columns, ways, shared)
+        return y
 
-    def _after(self, products: int) -> Jacobian:
-        """The operator for these products, counted after the earlier ones."""
-        with lock_of(self.dag):
-            self.count += products
-            if not repays_elimination(self.dag, self.count):
-                return self.dag
-            if self.count >= self._next:
-                self.structure = planned(self.dag, self.count)
-                self._next = 4 * self.count
-            return self.structure
+    def _ways(self, columns: Shape, shared: Shared | None) -> Ways:
+        """The ways that are ready, each with its clock."""
+        clock = shared.dag if shared else self._clock(columns, DAG)
+        ways: dict[str, tuple[Clock, Way]] = {DAG: (clock, self._plainly)}
+        if self._planned:
+            way = partial(self._planned._apply, numbers)
+            ways[PLANNED] = self._clock(columns, PLANNED), way
+        if self._compiled and (program := self._compiled.ready(columns)):
+            ways[COMPILED] = self._clock(columns, COMPILED), program
+        if shared and (bound := shared.program):
+            ways[PROGRAM] = shared.own, bound
+        return ways
+
+    def _clock(self, columns: Shape, way: str) -> Clock:
+        return self._clocks.setdefault((columns, way), Clock())
+
+    def _plainly(self, v: np.ndarray) -> np.ndarray:
+        """A product by the DAG, eliminated if it is already, or if that takes no longer."""
+        dag = eliminated(self.dag) if repays_elimination(self.dag, 1) else self.dag
+        return dag._apply(numbers, v)
+
+    def _look_ahead(self, columns: Shape, ways: Ways, shared: Shared | None) -> None:
+        """Take what is ready, and begin to prepare what is due."""
+        if shared:
+            shared.prepare()
+            if PLANNED in ways and ways[PLANNED][0].tries == TRIES and not pays(ways):
+                shared.first = max(shared.first, self._next)
+        if ahead := self._ahead:
+            if ahead.going:
+                return
+            self._take(ahead)
+        first = max(self._next, shared.first if shared else FIRST)
+        if self.count < (4 * first if PROGRAM in ways else 1):
+            return
+        if self.count >= first and repays_elimination(self.dag, self.count):
+            self._next = 4 * self.count
+            self._ahead = Background(partial(planned, self.dag, self.count))
+        elif is_due(self.dag, self.count):
+            self._ahead = Background(partial(only_eliminated, self.dag))
+        elif columns not in self._begun and (not shared or shared.settled) and (
+            self._seconds >= RECORDING * len(self.dag.edges)
+        ):
+            self._begun.add(columns)
+            compiled = self._compiled or Compiled(self.structure)
+            self._ahead = Background(partial(compiled_for, compiled, columns))
+
+    def _take(self, ahead: Background[Jacobian | None]) -> None:
+        """Use what was prepared: a plan makes the program of the DAG before it useless."""
+        self._ahead, made = None, ahead.value
+        if isinstance(made, Compiled):
+            self._compiled = made
+        elif made is not None:
+            self._planned, self._compiled = made, None
+            self._begun.clear()
+            self._clocks.clear()
+
+    def settle(self) -> None:
+        """Wait for what is being prepared."""
+        if ahead := self._ahead:
+            ahead.wait()
+            self._take(ahead)
+
+    @property
+    def choice(self) -> str:
+        """Which ways to a product were tried, and the seconds that a product took by each."""
+        ways = self._ways((), self._shared(()) if self._shared else None)
+        found = {name: clock.least for name, (clock, _) in ways.items() if clock.total}
+        return ", ".join(f"{name} {time_text(seconds)}" for name, seconds in found.items())
 
     def _transpose(self) -> Jacobian:
         return Adaptive(self.dag.T)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without programs and what is being prepared."""
+        kept = {name: part for name, part in vars(self).items() if name != "T"}
+        kept |= {"_shared": None, "_ahead": None, "_compiled": None}
+        return kept | {"_begun": set(), "_clocks": {}}
 
     def __repr__(self) -> str:
         return repr(self.structure)
@@ -59,3 +243,25 @@ class Adaptive(Jacobian):
 @planned.register
 def _(operator: Adaptive, products: int, memory: int | None = None) -> Jacobian:
     return planned(operator.dag, products, memory)
+
+
+def pays(ways: Ways) -> bool:
+    """Whether products by the plan are quicker than those without it."""
+    plan = min(ways[name][0].least for name in (PLANNED, COMPILED) if name in ways)
+    return plan < PAYS * min(ways[name][0].least for name in (DAG, PROGRAM) if name in ways)
+
+
+def is_due(dag: Dag, products: int) -> bool:
+    """Whether elimination is to come, and takes no longer than so many products."""
+    return ELIMINATED not in (dag.mirror or dag).known and repays_elimination(dag, products)
+
+
+def only_eliminated(dag: Dag) -> None:
+    """Eliminate a DAG, which knows the result."""
+    eliminated(dag)
+
+
+def compiled_for(compiled: Compiled, columns: Shape) -> Compiled:
+    """The operator with a program for so many columns."""
+    compiled.program(columns)
+    return compiled

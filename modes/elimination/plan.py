@@ -108,11 +108,12 @@ def eliminated(dag: Dag) -> Dag:
 
 def elimination_of(dag: Dag) -> Elimination:
     """The vertex elimination of a DAG, done once."""
-    with lock_of(dag):
-        if ELIMINATED not in dag.known:
-            dag.known[ELIMINATED] = eliminate(dag)
-        found: Elimination = dag.known[ELIMINATED]
-        return found
+    if ELIMINATED not in dag.known:
+        with lock_of(dag):  # which is held while the DAG is planned, too
+            if ELIMINATED not in dag.known:
+                dag.known[ELIMINATED] = eliminate(dag)
+    found: Elimination = dag.known[ELIMINATED]
+    return found
 
 
 def seconds_of(dag: Dag) -> float:

@@ -69,6 +69,10 @@ class Compiled(Jacobian):
         shaped = np.ascontiguousarray(v).reshape((*columns, *self.in_shape))
         return program(shaped).reshape((*columns, self.shape[0]))
 
+    def ready(self, columns: Shape) -> Program | None:
+        """The program, if it is made already."""
+        return self._programs.get(columns)
+
     def program(self, columns: Shape) -> Program:
         """The program for right-hand sides of this leading shape."""
         with self._lock:

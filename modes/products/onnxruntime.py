@@ -1,13 +1,14 @@
 """ONNX Runtime as the engine of products: one session, whose initializers are the residuals.
 
 Tensors of v and of y that lie one after the other in memory are inputs and outputs of their own,
-bound to where they lie: nothing is cut or joined.
+bound to where they lie: nothing is cut or joined. So are the residuals of a product at any point.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -42,12 +43,17 @@ class Session:
     """
 
     def __init__(
-        self, session: Any, inputs: list[Part], outputs: list[Part], y: ir.Value, *, long: bool
+        self, session: Any, inputs: list[Part], outputs: list[Part], recording: Recording
     ) -> None:
-        self.session, self.inputs, self.outputs, self.long = session, inputs, outputs, long
-        self.results = ResultPool(shape_of(y), dtype_of(y))
+        self.session, self.inputs, self.outputs = session, inputs, outputs
+        self.residuals = {key: str(x.name) for key, x in recording.residuals.items()}
+        self.results = ResultPool(shape_of(recording.y), dtype_of(recording.y))
+        self.long = sum(map(multiplications, kernels_of(recording))) > LONG
 
-    def __call__(self, v: np.ndarray) -> np.ndarray:
+    def __call__(
+        self, v: np.ndarray, residuals: Mapping[int, np.ndarray] = MappingProxyType({})
+    ) -> np.ndarray:
+        """y, where the residuals are these arrays, each contiguous, by key."""
         session = self.session.here
         flat, y = v.reshape(-1), self.results.empty()
         made = y.reshape(-1)
@@ -59,8 +65,11 @@ class Session:
             for part in parts:
                 where = start + part.start * item
                 bind(part.name, "cpu", 0, array.dtype, part.shape, where)
+        for key, name in self.residuals.items():
+            x = residuals[key]
+            binding.bind_input(name, "cpu", 0, x.dtype, x.shape, x.ctypes.data)
         if self.long:
-            interruptible(session.run_with_iobinding, binding, alive=(v, y))
+            interruptible(session.run_with_iobinding, binding, alive=(v, y, residuals))
         else:
             session.run_with_iobinding(binding)
         return y
@@ -76,7 +85,8 @@ def compile(recording: Recording, provider: str = CPU) -> Session:
     outputs = outputs_of(recording)
     inputs = inputs_of(recording)
     results = {part.name: part.value for part in outputs}
-    model = build(recording.recorder, [part.value for part in inputs], results, "product")
+    given = [*(part.value for part in inputs), *recording.residuals.values()]
+    model = build(recording.recorder, given, results, "product")
     shared = outsourced(model.graph)
     try:
         session = session_of(ir.to_proto(model), shared, provider)
@@ -84,8 +94,7 @@ def compile(recording: Recording, provider: str = CPU) -> Session:
         raise EngineError(
             f"ONNX Runtime cannot run this product: {first_line(error)} Try engine='numpy'."
         ) from error
-    long = sum(map(multiplications, kernels_of(recording))) > LONG
-    return Session(session, inputs, outputs, recording.y, long=long)
+    return Session(session, inputs, outputs, recording)
 
 
 def outsourced(graph: ir.Graph) -> dict[str, np.ndarray]:

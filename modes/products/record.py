@@ -10,7 +10,7 @@ convolutions become convolutions, and sums of transposed convolutions become one
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -38,9 +38,10 @@ LARGE = 2**20
 class Recording:
     """v ↦ J v: the nodes in order, each value with its static shape and dtype.
 
-    `v` is (*columns, *in_shape) and `y` is (*columns, *out_shape). `constants` are the residuals,
-    by the identity of their value. `again` makes another one: an engine may write its own nodes
-    into the one that it is given.
+    `v` is (*columns, *in_shape) and `y` is (*columns, *out_shape). The residuals are `constants`,
+    by the identity of their value, or, of a product at any point, `residuals`: further inputs, each
+    with its key in the arrays of a point. `again` makes another one: an engine may write its own
+    nodes into the one that it is given.
     """
 
     nodes: tuple[ir.Node, ...]
@@ -49,6 +50,7 @@ class Recording:
     y: ir.Value
     recorder: Recorder
     again: Callable[[], Recording]
+    residuals: Mapping[int, ir.Value] = field(default_factory=dict)
 
     @cached_property
     def present(self) -> frozenset[int]:
@@ -77,14 +79,38 @@ class Recording:
 
 def record(operator: Jacobian, columns: Shape = ()) -> Recording:
     """The product of `operator` with `columns` right-hand sides at once; halves in float32."""
-    recorder = ResidualRecorder({"": OPSET})
+    return recorded(ResidualRecorder({"": OPSET}), operator, columns)
+
+
+def recorded(
+    recorder: ResidualRecorder, operator: Jacobian, columns: Shape,
+    residuals: Residuals | None = None,
+) -> Recording:  # fmt: skip
+    """The product of an operator over arrays, or over values of the recorder: its residuals."""
     dtype = wide(operator.dtype)
     v = recorder.new((*columns, *operator.in_shape), dtype, "v")
     y = recorder.value(recorder.CastLike(operator._apply(recorder, v), np.zeros((), dtype)))
     assert y is not None
     nodes, used = reachable(recorder, [y])
     held = {id(x): x.const_value.numpy() for x in used if x.const_value is not None}
-    return Recording(tuple(nodes), held, v, y, recorder, partial(record, operator, columns))
+    read = {id(x) for node in nodes for x in node.inputs}
+    inputs = {key: value for key, value in (residuals or {}).items() if id(value) in read}
+    again = partial(record, operator, columns)
+    return Recording(tuple(nodes), held, v, y, recorder, again, inputs)
+
+
+Residuals = Mapping[int, ir.Value]
+"""The residuals of a recording by their keys."""
+
+
+def record_open(
+    values: Residuals, operator: Callable[[Recorder, Residuals], Jacobian], columns: Shape = ()
+) -> Recording:
+    """The product at any point: of the operator that is made of residuals like these values."""
+    recorder = ResidualRecorder({"": OPSET})
+    residuals = {key: recorder.new(shape_of(x), dtype_of(x), f"residual_{k}")
+                 for k, (key, x) in enumerate(values.items())}  # fmt: skip
+    return recorded(recorder, operator(recorder, residuals), columns, residuals)
 
 
 class ResidualRecorder(Recorder):

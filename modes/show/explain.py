@@ -20,6 +20,7 @@ from ...jacobians.text import bytes_text, time_text
 from ...ops import Node, Step, find
 from ...ops.rules.elementwise import FORMULAS, Elementwise
 from ..curvature.composition import inner, linearized, maker, origin
+from ..elimination.adaptive import Adaptive
 from ..elimination.cost import seconds
 from ..elimination.dense import orders
 from ..elimination.plan import eliminated, elimination_of, plan_of
@@ -102,11 +103,13 @@ def matrix(dag: Dag) -> str:
 
 
 def engine_of(J: Linearization) -> Iterator[str]:
-    """The engine of the products of J and of Jᵀ, where they are compiled."""
+    """What takes the products of J and of Jᵀ, and why: what each way was measured to take."""
     for side, kind in ((J, ""), (vars(J).get("T"), "Jᵀ ")):
         taken = vars(side).get("structure") if side is not None else None
         if isinstance(taken, Compiled):
             yield kind + taken.choice
+        elif isinstance(taken, Adaptive) and taken.count:
+            yield f"{kind}by the quickest way so far: {taken.choice}"
 
 
 # -- local: one step -------------------------------------------------------------------------------

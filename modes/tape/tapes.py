@@ -61,6 +61,10 @@ class Tapes:
         """The tape at a point, with those entries of a past one that are the same there."""
         form = self._met(signature, point)
         filled = form and self._filled(form, point, past)
+        if form and filled and form.not_nan and not form.holds(filled.arrays):
+            form = self._template(form.types, point, signature or (), nan=True)
+            keep(self._known, signature, form)
+            filled = form and self._filled(form, point, past)
         if form and not filled:
             keep(self._known, signature, None)
         return filled or self._read(point, past, signature)
@@ -75,11 +79,12 @@ class Tapes:
             return known
 
     def _template(
-        self, types: Mapping[str, Any], point: Mapping[str, Any], signature: Signature
-    ) -> Template | None:
+        self, types: Mapping[str, Any], point: Mapping[str, Any], signature: Signature,
+        *, nan: bool = False,
+    ) -> Template | None:  # fmt: skip
         try:
             return template(
-                self.model, point, self.active, self.of, types, signature, self.engine
+                self.model, point, self.active, self.of, types, signature, self.engine, nan=nan
             )
         except OnnxJacError:  # something cannot be recorded, or not run
             return None

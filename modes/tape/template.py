@@ -65,26 +65,34 @@ class Template:
     """All entries of a tape without their numbers.
 
     `model` computes, beside what it did, the residuals; `fetched` are those of its tensors that
-    are needed, and `views` how the arrays of the operators are seen in them. `few` is whether the
-    residuals alone are so little of the work that the rest is left until somebody looks at it, and
-    `at_hand` whether the point holds all of them, so that no engine is asked.
+    are needed. `held` are the graph values that the operators hold, and `views` how their arrays
+    are seen in what is fetched, both by identity. All of it is for points where the arrays of
+    `not_nan` have no NaN. `few` is whether the residuals alone are so little of the work that the
+    rest is left until somebody looks at it, and `at_hand` whether the point holds all of them, so
+    that no engine is asked.
     """
 
     model: Model
     types: Mapping[str, Any]
     forms: tuple[Form, ...]
+    held: Mapping[int, ir.Value]
     views: Mapping[int, View]
     fetched: tuple[str, ...]
     residuals: tuple[str, ...]
+    not_nan: tuple[int, ...]
     few: bool
     at_hand: bool
-    known: dict[str, Any] = field(default_factory=dict, compare=False)
-    """What was worked out of all this once, by name."""
+    known: dict[Any, Any] = field(default_factory=dict, compare=False)
+    """What was worked out of all this once, by name or ends."""
 
     @cached_property
     def closed(self) -> bool:
         """Whether `views` shows all that points differ in, so that no rule is asked there."""
         return all(form.fills is not None for form in self.forms)
+
+    def holds(self, arrays: Mapping[int, Any]) -> bool:
+        """Whether rules that asked for NaN would find none."""
+        return not any(np.isnan(arrays[key]).any() for key in self.not_nan)
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -94,9 +102,7 @@ class Template:
     @cached_property
     def rigid(self) -> bool:
         """Whether points differ in nothing but floating numbers, all of which `views` shows."""
-        blocks = (J for form in self.forms for J in form.blocks.values())
-        floats = (dtype_of(value).kind == "f" for J in blocks for value in values_in(J))
-        return self.closed and all(floats)
+        return self.closed and all(dtype_of(v).kind == "f" for v in self.held.values())
 
     def entries(
         self, arrays: Mapping[int, Any], values: Values, past: Past | None
@@ -133,16 +139,20 @@ class Filled:
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
         """The entries, those of the past that are the same here among them."""
-        return self.template.entries(self.arrays, self._values, self.past.value)
+        made = self.template.entries(self.arrays, self._values, self.past.value)
+        self.arrays.close(self.template.held)
+        self._values = {}
+        return made
 
 
 def template(
     model: Model, point: Mapping[str, Any], active: Iterable[ActiveStep], ends: Iterable[str],
-    types: Mapping[str, Any], signature: Signature, engine: str | None,
+    types: Mapping[str, Any], signature: Signature, engine: str | None, *, nan: bool = False,
 ) -> Template | None:  # fmt: skip
     """The template of the steps for all points of the same shapes, types and names as this one.
 
-    None where numbers decide the shapes of tensors that the steps read or make.
+    None where numbers decide the shapes of tensors that the steps read or make. With `nan`, rules
+    that ask for NaN are left to be read at the points.
     """
     symbols = shaped_as_here(model)
     given = point.keys() - model.inputs
@@ -150,12 +160,15 @@ def template(
     unknown = (is_symbolic(shape_of(t.values[name])) for name in types)
     if symbols.guards or symbols.pinned or any(unknown):
         return None
-    values = leaves(t)
+    asked_for_nan: list[ir.Value] = []
+    values = leaves(t, None if nan else asked_for_nan)
     forms = tuple(form_of(a, t, values, signature) for a in active)
-    held = {id(v): v for form in forms if form.fills for J in form.blocks.values()
-            for v in values_in(J)}  # fmt: skip
+    blocks = (J for form in forms for J in form.blocks.values())
+    held = {id(value): value for J in blocks for value in values_in(J)}
+    not_nan = {id(value): value for value in asked_for_nan}
     known = set(map(id, t.values.values()))
-    asked = {key: view_of(value, lambda v: id(v) in known) for key, value in held.items()}
+    asked = {key: view_of(value, lambda v: id(v) in known)
+             for key, value in {**held, **not_nan}.items()}  # fmt: skip
     extended = recorded(model, t, ends, [view.base for view in asked.values()])
     direct = tuple(name for f in forms if f.fills is None for name in names_of(f.active))
     views = asked if direct else multiplied(asked, point.keys())
@@ -164,17 +177,19 @@ def template(
     fetched = tuple(dict.fromkeys((*ends, *residuals)))
     some, all_ = (len(needed(extended.steps, names, point)[0]) for names in (residuals, fetched))
     few, at_hand = 2 * some <= all_, point.keys() >= set(residuals)
-    return Template(extended, types, forms, views, fetched, residuals, few, at_hand)
+    return Template(
+        extended, types, forms, held, views, fetched, residuals, tuple(not_nan), few, at_hand
+    )
 
 
-def leaves(t: Trace) -> dict[str, Any]:
+def leaves(t: Trace, asked_for_nan: list[ir.Value] | None = None) -> dict[str, Any]:
     """The tensors as rules may read them for all points: constants as arrays, no other numbers."""
     t.recorder.symbols = None
     for value in t.values.values():
         if STILL not in value.meta and value.const_value is None:
             value.meta.pop(AT, None)
             value.meta.pop(CONTENT, None)
-            value.meta[NAN] = None
+            value.meta[NAN] = asked_for_nan
     return {n: v if v.const_value is None else array_of(v) for n, v in t.values.items()}
 
 
@@ -286,6 +301,11 @@ class Seen(Mapping[int, Any]):
                 self._bases.setdefault(view.names, view.found(self._values))
             self._shown.setdefault(key, view.shown(self._bases[view.names]))
         return self._shown[key]
+
+    def close(self, held: Iterable[int]) -> None:
+        """Let go of all but the arrays that operators hold."""
+        self._shown = {key: self[key] for key in held}
+        self._values, self._bases = {}, {}
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.views)

@@ -62,7 +62,7 @@ def products(kind, times):
     V = np.ones((J.shape[1], 3), J.dtype)
     u = np.ones(J.shape[0], J.dtype)
     turns = (lambda: J @ V[:, 0], lambda: J.T @ u, lambda: J @ V)
-    return growth(lambda k: turns[k % 3](), times, warm=600)
+    return growth(lambda k: turns[k % 3](), times, warm=3000)  # all is prepared then
 
 
 def points(way, times):
