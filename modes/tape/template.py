@@ -295,17 +295,19 @@ class Seen(Mapping[int, Any]):
         self._bases, self._shown = dict[tuple[str, ...], Any](), dict[int, Any]()
 
     def __getitem__(self, key: int) -> Any:
-        if key not in self._shown:
+        values, bases, shown = self._values, self._bases, self._shown  # in this order, see `close`
+        if key not in shown:
             view = self.views[key]
-            if view.names not in self._bases:
-                self._bases.setdefault(view.names, view.found(self._values))
-            self._shown.setdefault(key, view.shown(self._bases[view.names]))
-        return self._shown[key]
+            if view.names not in bases:
+                bases.setdefault(view.names, view.found(values))
+            shown.setdefault(key, view.shown(bases[view.names]))
+        return shown[key]
 
     def close(self, held: Iterable[int]) -> None:
-        """Let go of all but the arrays that operators hold."""
+        """Let go of all but the arrays that operators hold, which are there before values go."""
         self._shown = {key: self[key] for key in held}
-        self._values, self._bases = {}, {}
+        self.views = {key: self.views[key] for key in held}
+        self._bases, self._values = {}, {}
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.views)

@@ -20,6 +20,7 @@ from onnx import helper, numpy_helper
 
 import onnxjac as oj
 from onnxjac import jacobians
+from onnxjac.modes.support.background import Background
 
 from .make import Case
 
@@ -315,7 +316,21 @@ def moved(s: Subject) -> Iterator[Compared]:
         plain = plain.relinearize(point)
         yield Compared(f"relinearize({label}).tosparse", plain.tosparse(), wanted)
         back = plain.relinearize(s.case.point)
+        if label == "near":
+            forward = s.rng.random() < 0.5
+            yield from by_program(*((back, s.plain) if forward else (back.T, s.plain.T)))
         yield Compared(f"relinearize({label}) and back", back.toarray(), s.plain)
+
+
+def by_program(J: oj.Linearization, wanted: np.ndarray) -> Iterator[Compared]:
+    """Products by the program of all points, which is made at once."""
+    n = J.shape[1]
+    product = J.structure._shared and J.structure._shared((n,))
+    if product and J.dtype == np.float64:
+        product.kept.session = product.kept.session or Background(product.kept.make)
+        product.kept.session.wait()
+        if product.program:
+            yield Compared("by the program of all points", product.program(np.eye(n)).T, wanted)
 
 
 @always
