@@ -66,12 +66,10 @@ class Gradient:
         warn_nonfinite(self.model, values, point)
         return values, {name: found[x] for name, x in zip(self.wrt, route.of, strict=True)}
 
-    def linearized(
-        self, inputs: Mapping[str, Any], past: Linearization | None = None
-    ) -> Linearization:
-        """H = ∂²f/∂wrt² at a point, with those blocks of a past one that are the same there."""
+    def linearized(self, inputs: Mapping[str, Any]) -> Linearization:
+        """H = ∂²f/∂wrt² at a point."""
         (route, _), inside = self._recorded(check_inputs(self.model, inputs))
-        return route.at({**inside, **self._seeds(route)}, past)
+        return route.at({**inside, **self._seeds(route)})
 
     def _seeds(self, route: Route) -> dict[str, np.ndarray]:
         """The weights as the last inputs of the recorded graph."""

@@ -68,7 +68,7 @@ class Hessian(Curvature):
         The gradient is not recorded again for another point of the same shapes, where one graph
         holds for all of them.
         """
-        return Hessian(self.J._like(self.function.linearized(inputs, self.J)), self.function)
+        return Hessian(self.J._like(self.function.linearized(inputs)), self.function)
 
     def arrays(self) -> Iterator[Array]:
         return self.J.arrays()

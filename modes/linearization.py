@@ -20,10 +20,10 @@ from .elimination.adaptive import Adaptive
 from .elimination.dense import dense
 from .elimination.plan import by_engine, eliminated, held, planned
 from .explanation import Explanation, Local
-from .moving import products
+from .moving import bound, moving
 from .naming.names import Specs, check_named, find_tensor, fitting, flat_shape, listed
 from .support.once import Once
-from .tape.record import Drawn, Entry, Made
+from .tape.record import Drawn, Entry
 from .tape.routing import Maker, Routed
 from .tape.template import Filled
 
@@ -72,13 +72,6 @@ class Linearization(Jacobian):
         """The steps of the model at the point, with their blocks."""
         return self.drawn.value.entries
 
-    @property
-    def made(self) -> Made | None:
-        """The blocks that are there, and where: of this point, or of one before it."""
-        if self.tape is None or self.drawn.made:
-            return Made(self.entries, self.point)
-        return self.tape.past.source
-
     @cached_property
     def structure(self) -> Jacobian:
         """What takes the products: by default the DAG, prepared as far as products repay it."""
@@ -86,8 +79,9 @@ class Linearization(Jacobian):
             return self.make(self.dag)
         ends = (tuple(s.name for s in side) for side in (self.codomain, self.domain))
         of, wrt = reversed([*ends]) if self.transposed else ends
-        shared = products(self.tape, (of, wrt, self.transposed), self.route.engine)
-        return Adaptive(self.drawn.then(attrgetter("dag")), self, shared)
+        shared = moving(self.tape, of, wrt, self.route.engine, transposed=self.transposed)
+        residuals = Once(partial(bound, self.tape)) if self.tape else None
+        return Adaptive(self.drawn.then(attrgetter("dag")), self, shared, residuals)
 
     def _apply(self, op: Op, v: Array) -> Array:
         return self.structure._apply(op, v)
@@ -159,7 +153,7 @@ class Linearization(Jacobian):
         missing or does not fit, `UnsupportedOp` where the new point reaches an operator without a
         rule.
         """
-        return self._like(self.route.at(inputs, self))
+        return self._like(self.route.at(inputs))
 
     def _like(self, J: Linearization) -> Linearization:
         """The rows and columns of a J elsewhere that this one has, transposed where this one is."""

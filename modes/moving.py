@@ -1,7 +1,6 @@
-"""Moving: products at one point after the other, by one program for all of them.
+"""Moving: products at one point after the other by one program, whose inputs are the residuals.
 
-The program takes the residuals of a point beside v, bound where they lie, so that nothing is
-recorded or compiled at a new point.
+It is bound to the residuals where they lie, so that nothing is recorded or compiled at a new point.
 """
 
 from __future__ import annotations
@@ -11,105 +10,85 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 
 from ..jacobians import Dag, Shape, chosen, dtype_of
-from ..jacobians.cached import cached_property
-from .elimination.adaptive import FIRST, Clock, Way
+from .elimination.adaptive import FIRST, Clock
 from .elimination.cost import RECORDING
 from .primal.engines.onnxruntime import EngineError, installed
 from .products.onnxruntime import Session, compile
-from .products.record import record_open
+from .products.record import Residuals, record_open
 from .support.background import Background
 from .tape.record import dag_of
 from .tape.tapes import ends_of
 from .tape.template import Filled, Template
 
-Ends = tuple[tuple[str, ...], tuple[str, ...], bool]
-"""The names of `of` and of `wrt`, and whether J is transposed."""
+Names = tuple[str, ...]
 
 
-class Products:
-    """The products with J at one point, for any number of columns: see `adaptive.Shared`."""
+class Moving:
+    """v ↦ J v, or Jᵀ v, at every point of a template: programs, and how long products take.
 
-    def __init__(self, tape: Filled, ends: Ends) -> None:
-        self.tape, self.ends, self._found = tape, ends, dict[Shape, Product]()
+    There is a program, and a clock for each way, for each number of columns. A program is made in
+    the background, once products without it have taken as long.
+    """
 
-    def __call__(self, columns: Shape) -> Product:
-        if columns not in self._found:
-            known, key = self.tape.template.known, (*self.ends, columns)
-            kept = known.get(key) or known.setdefault(key, Kept(self.tape, self.ends, columns))
-            self._found[columns] = Product(kept, self.tape)
-        return self._found[columns]
+    def __init__(self, form: Template, of: Names, wrt: Names, dtype: Any, *, transposed: bool):
+        self.form, self.of, self.wrt, self.dtype = form, of, wrt, dtype
+        self.transposed, self.first = transposed, FIRST
+        self.cost = RECORDING * sum(len(f.blocks) for f in form.forms)
+        self._clocks: dict[tuple[Shape, str], Clock] = {}
+        self._sessions: dict[Shape, Background[Session]] = {}
 
+    def clock(self, columns: Shape, way: str) -> Clock:
+        """The clock of a way to a product with so many columns."""
+        return self._clocks.setdefault((columns, way), Clock())
 
-class Kept:
-    """A program, and how long products with it and without it take: the same for all points."""
+    def program(self, columns: Shape) -> Session | None:
+        """The program, if it is ready."""
+        session = self._sessions.get(columns)
+        return session.value if session else None
 
-    def __init__(self, tape: Filled, ends: Ends, columns: Shape) -> None:
-        self.dag, self.own, self.first = Clock(), Clock(), FIRST
-        self.make = partial(session_of, tape.template, ends, columns, ends_of(tape, *ends[:2])[2])
-        self.seconds = RECORDING * sum(len(f.blocks) for f in tape.template.forms)
-        self.session: Background[Session] | None = None
-
-
-class Product:
-    """v ↦ J v at a point."""
-
-    def __init__(self, kept: Kept, tape: Filled) -> None:
-        self.kept, self.tape, self.dag, self.own = kept, tape, kept.dag, kept.own
-
-    @property
-    def first(self) -> int:
-        return self.kept.first
-
-    @first.setter
-    def first(self, products: int) -> None:
-        self.kept.first = products
-
-    @property
-    def program(self) -> Way | None:
-        """The program at this point, if it is ready."""
-        session = self.kept.session and self.kept.session.value
-        return partial(self._run, session) if session else None
-
-    def _run(self, session: Session, v: np.ndarray) -> np.ndarray:
-        return session(np.ascontiguousarray(v), self._residuals)
-
-    @cached_property
-    def _residuals(self) -> dict[int, np.ndarray]:
-        """The arrays that the operators hold, as they are bound."""
-        return {key: np.ascontiguousarray(self.tape.arrays[key]) for key in self.tape.template.held}
-
-    @property
-    def settled(self) -> bool:
+    def settled(self, columns: Shape) -> bool:
         """Whether the program is there, or cannot be made."""
-        return self.kept.session is not None and not self.kept.session.going
+        return columns in self._sessions and not self._sessions[columns].going
 
-    def prepare(self) -> None:
-        """Begin to make the program, once products have taken as long."""
-        if self.kept.session is None and self.dag.total >= self.kept.seconds:
-            self.kept.session = Background(self.kept.make)
+    def prepare(self, columns: Shape) -> Background[Session]:
+        """Begin to make the program."""
+        if columns not in self._sessions:
+            self._sessions[columns] = Background(partial(self.made, columns))
+        return self._sessions[columns]
+
+    def made(self, columns: Shape = ()) -> Session:
+        """A program (residuals, v) ↦ J v; raises `EngineError` where ONNX Runtime cannot run it."""
+        recording = record_open(self.form.held, self.dag, columns)
+        kinds = {dtype_of(x).kind for x in recording.residuals.values()}
+        if recording.meets_nothing or not kinds <= set("fiub"):
+            raise EngineError("ONNX Runtime takes neither empty tensors nor bfloat16 from NumPy.")
+        return compile(recording)
+
+    def dag(self, op: Any, residuals: Residuals) -> Dag:
+        """The DAG over the residuals of a recording."""
+        entries = tuple(form.at(residuals) for form in self.form.forms)
+        dag = chosen(op, dag_of(entries, self.form.shapes, self.wrt, self.of, self.dtype))
+        return dag.T if self.transposed else dag
 
 
-def products(tape: Filled | None, ends: Ends, engine: str | None) -> Products | None:
-    """The products between some tensors, where a program can give them at any point."""
+def moving(
+    tape: Filled | None, of: Names, wrt: Names, engine: str | None, *, transposed: bool
+) -> Moving | None:
+    """The products between some tensors at all points, where a program can give them."""
     if tape is None or not tape.template.closed or tape.template.model.lean:
         return None
-    return Products(tape, ends) if engine != "numpy" and installed() else None
+    if engine == "numpy" or not installed():
+        return None
+    known, key = tape.template.known, (of, wrt, transposed)
+    if key not in known:
+        dtype = ends_of(tape, of, wrt)[2]
+        known.setdefault(key, Moving(tape.template, of, wrt, dtype, transposed=transposed))
+    found: Moving = known[key]
+    return found
 
 
-def session_of(form: Template, ends: Ends, columns: Shape, dtype: np.dtype) -> Session:
-    """The program (residuals, v) ↦ J v."""
-    of, wrt, transposed = ends
-
-    def operator(op: Any, residuals: Mapping[int, ir.Value]) -> Dag:
-        entries = tuple(f.at(residuals) for f in form.forms)
-        dag = chosen(op, dag_of(entries, form.shapes, wrt, of, dtype))
-        return dag.T if transposed else dag
-
-    recording = record_open(form.held, operator, columns)
-    kinds = {dtype_of(x).kind for x in recording.residuals.values()}
-    if recording.meets_nothing or not kinds <= set("fiub"):
-        raise EngineError("ONNX Runtime takes neither empty tensors nor bfloat16 from NumPy.")
-    return compile(recording)
+def bound(tape: Filled) -> Mapping[int, np.ndarray]:
+    """The arrays that the operators of a tape hold, as a program is bound to them."""
+    return {key: np.ascontiguousarray(tape.arrays[key]) for key in tape.template.held}

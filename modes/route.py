@@ -27,11 +27,11 @@ from .support.once import Once, known
 from .tape.active import ActiveStep, active_steps, straight_through, unjoined, without
 from .tape.bodies import closed
 from .tape.checkpoint import Segment, as_it_is, chained, checkpointed, segments, shapes_of
+from .tape.dependence import moving
 from .tape.draws import fixed, is_random, may_draw
 from .tape.record import Drawn, Tape
-from .tape.reuse import moving
 from .tape.routing import Maker
-from .tape.tapes import Tapes, described, drawn, ends_of, keep, past_of, signature_of
+from .tape.tapes import Tapes, described, drawn, ends_of, keep, signature_of
 from .tape.template import Filled, Signature, names_of
 from .tape.trace import asked_in, shaped_as_here
 from .tape.unroll import is_variable, unrolled
@@ -101,8 +101,8 @@ class Route:
         """The tape at one point after the other."""
         return Tapes(self.model, self.active, self.of, self.wrt, self.engine)
 
-    def at(self, inputs: Mapping[str, Any], past: Linearization | None = None) -> Linearization:
-        """The Jacobian at a point, with those blocks of a past one that are the same there.
+    def at(self, inputs: Mapping[str, Any]) -> Linearization:
+        """The Jacobian at a point.
 
         Where an operator was declared anew since, nothing of before is used.
         """
@@ -112,7 +112,7 @@ class Route:
         given = frozenset(point.keys() - self.model.inputs.keys() - self.model.initializers.keys())
         source = self.source or self.model
         model = fixed(source, point, self.engine) if self.may_draw else source
-        return self._through(model, given, source).record(point, past)
+        return self._through(model, given, source).record(point)
 
     def _through(self, model: Model, given: frozenset[str], source: Model) -> Route:
         """The same route where other intermediates are given, or other samples were drawn."""
@@ -126,18 +126,18 @@ class Route:
             keep(self._others, given, known)
         return known
 
-    def record(self, point: Mapping[str, Any], past: Linearization | None = None) -> Linearization:
+    def record(self, point: Mapping[str, Any]) -> Linearization:
         """The same at a point that is known to fit, where no more than planned counts as given."""
         signature = signature_of(point)
         flat = self._flat(point, signature)
         if flat is not self:
             try:
-                return flat.record(flat.inside(point), past).under(self, point)
+                return flat.record(flat.inside(point)).under(self, point)
             except NotKept as reason:
                 note(self.model, reason)
-                return self.record(point, past)
+                return self.record(point)
         tape, once = (
-            self._segmented(point) if self.checkpoint else self.built(point, past, signature)
+            self._segmented(point) if self.checkpoint else self.built(point, signature)
         )
         domain, codomain, dtype = ends_of(tape, self.of, self.wrt)
         if not isinstance(tape.primal, Later):
@@ -149,16 +149,16 @@ class Route:
         )  # fmt: skip
 
     def built(
-        self, point: Mapping[str, Any], past: Linearization | None, signature: Signature | None
+        self, point: Mapping[str, Any], signature: Signature | None
     ) -> tuple[Tape | Filled, Once[Drawn]]:
         """The tape at a point and, at the first look, its DAG."""
-        tape = self.tapes.at(point, past_of(past, self.steps, point), signature)
+        tape = self.tapes.at(point, signature)
         draw = partial(drawn, tape, self.of, self.wrt)
         return tape, Once(draw) if isinstance(tape, Filled) else known(draw())
 
     def dag_at(self, point: Mapping[str, Any]) -> Dag:
         """The DAG at a point, and nothing else."""
-        return self.built(point, None, signature_of(point))[1].value.dag
+        return self.built(point, signature_of(point))[1].value.dag
 
     @cached_property
     def lean(self) -> Model:

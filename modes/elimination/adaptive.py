@@ -80,29 +80,24 @@ Ways = Mapping[str, tuple[Clock, Way]]
 
 
 class Shared(Protocol):
-    """What all points of the same shapes share, for products with so many columns.
+    """What all points of the same shapes share; `modes.moving` has the only one.
 
-    `dag` is the clock of the DAG, and `own` the clock of `program`, which is None until it is
-    ready; `prepare` begins to make it where that is due, and `settled` is whether it has ended.
-    `first` is after how many products at a point a plan is considered: later at the points after
-    one where it gained nothing.
+    For products with so many columns: the clock of a way, the program, which is None until it is
+    ready, whether making it has ended, and what begins to make it. `cost` is the seconds that this
+    takes. `first` is after how many products at a point a plan is considered: later at the points
+    after one where it gained nothing.
     """
 
+    cost: float
     first: int
 
-    @property
-    def dag(self) -> Clock: ...
+    def clock(self, columns: Shape, way: str) -> Clock: ...
 
-    @property
-    def own(self) -> Clock: ...
+    def program(self, columns: Shape) -> Callable[..., np.ndarray] | None: ...
 
-    @property
-    def program(self) -> Way | None: ...
+    def settled(self, columns: Shape) -> bool: ...
 
-    @property
-    def settled(self) -> bool: ...
-
-    def prepare(self) -> None: ...
+    def prepare(self, columns: Shape) -> Any: ...
 
 
 class Adaptive(Jacobian):
@@ -117,13 +112,13 @@ class Adaptive(Jacobian):
     holds = ("structure",)
 
     def __init__(
-        self, dag: Dag | Once[Dag], like: Jacobian | None = None,
-        shared: Callable[[Shape], Shared] | None = None,
+        self, dag: Dag | Once[Dag], like: Jacobian | None = None, shared: Shared | None = None,
+        residuals: Once[Mapping[int, np.ndarray]] | None = None,
     ) -> None:  # fmt: skip
         made = known(dag) if isinstance(dag, Dag) else dag
         like = like or made.value
         super().__init__(like.out_shape, like.in_shape, like.dtype)
-        self._dag, self._shared = made, shared
+        self._dag, self._shared, self._residuals = made, shared, residuals
         self.count, self._next, self._seconds = 0, FIRST, 0.0
         self._ahead: Background[Jacobian | None] | None = None
         self._planned: Jacobian | None = None
@@ -145,8 +140,7 @@ class Adaptive(Jacobian):
         if op is not numbers or not isinstance(v, np.ndarray):
             return self.structure._apply(op, v)
         columns = lead(v, self.in_shape)
-        shared = self._shared(columns) if self._shared else None
-        ways = self._ways(columns, shared)
+        ways = self._ways(columns)
         if v.dtype != wide(self.dtype) or not v.size:
             ways = {DAG: ways[DAG]}
         taken = min(ways, key=lambda name: ways[name][0].order * WEIGHTS[name])
@@ -155,21 +149,22 @@ class Adaptive(Jacobian):
             if name != taken and (name != DAG or self._dag.made):
                 clock.wait(seconds)
         self.count, self._seconds = self.count + prod(columns), self._seconds + seconds
-        self._look_ahead(columns, ways, shared)
+        self._look_ahead(columns, ways)
         return y
 
-    def _ways(self, columns: Shape, shared: Shared | None) -> Ways:
-        """The ways that are ready, each with its clock."""
-        clock = shared.dag if shared else self._clock(columns, DAG)
-        ways: dict[str, tuple[Clock, Way]] = {DAG: (clock, self._plainly)}
+    def _ways(self, columns: Shape) -> Ways:
+        """The ways that are ready, each with its clock; the first one is tried first."""
+        shared, ways = self._shared, dict[str, tuple[Clock, Way]]()
+        if shared and self._residuals and (session := shared.program(columns)):
+            way = partial(by_session, session, self._residuals)
+            ways[PROGRAM] = shared.clock(columns, PROGRAM), way
+        if self._compiled and (program := self._compiled.ready(columns)):
+            ways[COMPILED] = self._clock(columns, COMPILED), program
         if self._planned:
             way = partial(self._planned._apply, numbers)
             ways[PLANNED] = self._clock(columns, PLANNED), way
-        if self._compiled and (program := self._compiled.ready(columns)):
-            ways[COMPILED] = self._clock(columns, COMPILED), program
-        if shared and (bound := shared.program):
-            ways[PROGRAM] = shared.own, bound
-        return ways
+        clock = shared.clock(columns, DAG) if shared else self._clock(columns, DAG)
+        return {**ways, DAG: (clock, self._plainly)}
 
     def _clock(self, columns: Shape, way: str) -> Clock:
         return self._clocks.setdefault((columns, way), Clock())
@@ -179,10 +174,11 @@ class Adaptive(Jacobian):
         dag = eliminated(self.dag) if repays_elimination(self.dag, 1) else self.dag
         return dag._apply(numbers, v)
 
-    def _look_ahead(self, columns: Shape, ways: Ways, shared: Shared | None) -> None:
+    def _look_ahead(self, columns: Shape, ways: Ways) -> None:
         """Take what is ready, and begin to prepare what is due."""
-        if shared:
-            shared.prepare()
+        if shared := self._shared:
+            if ways[DAG][0].total >= shared.cost:
+                shared.prepare(columns)
             if PLANNED in ways and ways[PLANNED][0].tries == TRIES and not pays(ways):
                 shared.first = max(shared.first, self._next)
         if ahead := self._ahead:
@@ -197,7 +193,7 @@ class Adaptive(Jacobian):
             self._ahead = Background(partial(planned, self.dag, self.count))
         elif is_due(self.dag, self.count):
             self._ahead = Background(partial(only_eliminated, self.dag))
-        elif columns not in self._begun and (not shared or shared.settled) and (
+        elif columns not in self._begun and (not shared or shared.settled(columns)) and (
             self._seconds >= RECORDING * len(self.dag.edges)
         ):
             self._begun.add(columns)
@@ -212,7 +208,7 @@ class Adaptive(Jacobian):
         elif made is not None:
             self._planned, self._compiled = made, None
             self._begun.clear()
-            self._clocks.clear()
+            self._clocks = {key: c for key, c in self._clocks.items() if key[1] == DAG}
 
     def settle(self) -> None:
         """Wait for what is being prepared."""
@@ -223,8 +219,7 @@ class Adaptive(Jacobian):
     @property
     def choice(self) -> str:
         """Which ways to a product were tried, and the seconds that a product took by each."""
-        ways = self._ways((), self._shared(()) if self._shared else None)
-        found = {name: clock.least for name, (clock, _) in ways.items() if clock.total}
+        found = {name: clock.least for name, (clock, _) in self._ways(()).items() if clock.total}
         return ", ".join(f"{name} {time_text(seconds)}" for name, seconds in found.items())
 
     def _transpose(self) -> Jacobian:
@@ -233,7 +228,7 @@ class Adaptive(Jacobian):
     def __getstate__(self) -> dict[str, Any]:
         """Without programs and what is being prepared."""
         kept = {name: part for name, part in vars(self).items() if name != "T"}
-        kept |= {"_shared": None, "_ahead": None, "_compiled": None}
+        kept |= {"_shared": None, "_residuals": None, "_ahead": None, "_compiled": None}
         return kept | {"_begun": set(), "_clocks": {}}
 
     def __repr__(self) -> str:
@@ -243,6 +238,13 @@ class Adaptive(Jacobian):
 @planned.register
 def _(operator: Adaptive, products: int, memory: int | None = None) -> Jacobian:
     return planned(operator.dag, products, memory)
+
+
+def by_session(
+    session: Callable[..., np.ndarray], residuals: Once[Mapping[int, np.ndarray]], v: np.ndarray
+) -> np.ndarray:
+    """A product by a program that takes the residuals."""
+    return session(np.ascontiguousarray(v), residuals.value)
 
 
 def pays(ways: Ways) -> bool:

@@ -23,8 +23,8 @@ from ..flow.steps import needed
 from ..model import Model
 from ..naming.names import is_float
 from ..primal.guards import GUARDS
+from ..tape.dependence import moving
 from ..tape.draws import may_draw
-from ..tape.reuse import moving
 from ..tape.trace import Trace, shaped_as_here
 from .derive import Draft
 

@@ -124,8 +124,7 @@ class Problem:
         weights = {name: part.reshape(J.primal[name].shape)
                    for name, part in zip(self.of, parts, strict=True)}  # fmt: skip
         f = Gradient(self.model, self.of, self.wrt, weights, self.engine)
-        past = None if self.lagrangian is None else self.lagrangian.J
-        self.lagrangian = H = Hessian(f.linearized(point, past), f)
+        self.lagrangian = H = Hessian(f.linearized(point), f)
         return H
 
     def _slopes(self, x: np.ndarray) -> tuple[Any, np.ndarray]:

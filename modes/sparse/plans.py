@@ -11,7 +11,7 @@ import numpy as np
 
 from ...jacobians import Dag, Jacobian
 from ..linearization import Linearization
-from ..tape.reuse import stale_between
+from ..tape.dependence import moving
 from ..tape.template import mold_of
 from .choice import Method, method
 from .program import products
@@ -85,9 +85,9 @@ def plan(J: Linearization, limit: int, *, symmetric: bool) -> Plan:
 def constants(J: Linearization) -> set[int]:
     """The ids of the edges' operators that depend on no input of the model."""
     steps = J.route.model.steps
-    stale, known = stale_between(steps, J.point, {}), set(map(id, steps))
+    stale, known = moving(steps, J.point, shapes=True), set(map(id, steps))
     kept = (e.blocks.values() for e in J.entries
-            if id(e.step) in known and e.basis and e.basis.tensors.isdisjoint(stale))  # fmt: skip
+            if id(e.step) in known and e.behind.isdisjoint(stale))  # fmt: skip
     return {id(b.T if J.transposed else b) for blocks in kept for b in blocks}
 
 

@@ -17,16 +17,13 @@ LOOKING = Lock()
 class Once(Generic[T]):
     """A value that is made at the first look, by one thread; a pickle holds the value.
 
-    `source` is what it will be made of: None once it is made, so that the source can be freed.
-
     >>> squares = Once(lambda: [n * n for n in range(3)])
     >>> squares.made, squares.value, squares.made
     (False, [0, 1, 4], True)
     """
 
-    def __init__(self, make: Callable[[], T], source: Any = None) -> None:
+    def __init__(self, make: Callable[[], T]) -> None:
         self._make: Callable[[], T] | None = make
-        self.source = source
         self._lock: Lock | None = None  # from the first look on: most are never looked at
 
     @property
@@ -38,7 +35,7 @@ class Once(Generic[T]):
             with lock:
                 if self._make is not None:
                     self._value = self._make()
-                    self._make = self.source = None
+                    self._make = None
         return self._value
 
     @property
@@ -48,7 +45,7 @@ class Once(Generic[T]):
 
     def then(self, change: Callable[[T], S]) -> Once[S]:
         """The result of a function of the value, lazy as well."""
-        return Once(lambda: change(self.value), self.source)
+        return Once(lambda: change(self.value))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return known, (self.value,)

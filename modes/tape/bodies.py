@@ -20,7 +20,7 @@ from ...ops.graphs import body_of
 from ...ops.node import AT, NAN
 from ..flow.shapes import shape_formals, shape_outputs, turns_of_scan
 from ..flow.steps import SHAPES, captured, steps_of
-from .reuse import moving
+from .dependence import moving
 
 
 @dataclass(frozen=True, eq=False)

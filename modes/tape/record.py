@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...jacobians import Dag, Edge, Jacobian, Joint, Zero, chosen, common, dtype_of, shape_of
-from ...jacobians.cached import cached_property
 from ...jacobians.errors import OnnxJacError, UnsupportedOp
 from ...jacobians.symint import agree
 from ...ops import Node, Step, find, numbers
@@ -17,7 +16,7 @@ from ...ops.node import remedy
 from ..naming.names import is_float
 from .active import ActiveStep, Slot, active_steps
 from .bodies import bodies_of
-from .reuse import Basis, basis_of, seen_of
+from .dependence import behind
 
 Values = dict[str, Any]
 
@@ -28,11 +27,11 @@ Tensors = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Entry:
-    """One active step and its blocks, (output, input) -> operator, and what these depend on."""
+    """One active step, its blocks, (output, input) -> operator, and the tensors behind these."""
 
     step: Step
     blocks: Mapping[Slot, Jacobian]
-    basis: Basis | None = None
+    behind: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -61,40 +60,14 @@ class Drawn(NamedTuple):
         return self._replace(dag=chosen(numbers, self.dag.between(starts, ends)))
 
 
-class Made(NamedTuple):
-    """The entries of a point, whose blocks may be used again at another."""
-
-    entries: tuple[Entry, ...]
-    point: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Past:
-    """The entries of another point, and the tensors that differ between there and here."""
-
-    entries: tuple[Entry, ...] = ()
-    stale: frozenset[str] = frozenset()
-
-    @cached_property
-    def _by_step(self) -> dict[int, Entry]:
-        same = (e for e in self.entries if e.basis and e.basis.tensors.isdisjoint(self.stale))
-        return {id(entry.step): entry for entry in same}
-
-    def entry(self, step: Step, seen: tuple[Any, ...]) -> Entry | None:
-        """The entry of a step if its blocks are the same where its rule sees this."""
-        entry = self._by_step.get(id(step))
-        return entry if entry and entry.basis and entry.basis.seen == seen else None
-
-
 def record(
-    active: tuple[ActiveStep, ...], values: Values, op: Any = numbers, past: Past | None = None
+    active: tuple[ActiveStep, ...], values: Values, op: Any = numbers
 ) -> tuple[Entry, ...]:
     """The blocks of every active step; a value is let go when the last rule has seen it."""
     last = {name: k for k, a in enumerate(active) for name in (*a.step.inputs, *a.step.outputs)}
     entries = []
     for k, a in enumerate(active):
-        known = past.entry(a.step, seen_of(a.step, values)) if past else None
-        entries.append(known or entry_of(a, values, op))
+        entries.append(entry_of(a, values, op))
         for name in {*a.step.inputs, *a.step.outputs}:
             if name is not None and last[name] == k:
                 values.pop(name, None)
@@ -116,8 +89,8 @@ def between(
 def entry_of(active: ActiveStep, values: Values, op: Any) -> Entry:
     """The entry of a step, by its rule."""
     blocks = blocks_of(active, values, op)
-    basis = basis_of(active.step, blocks.values(), values) if op is numbers else None
-    return Entry(active.step, blocks, basis)
+    known = behind(active.step, blocks.values(), values) if op is numbers else frozenset[str]()
+    return Entry(active.step, blocks, known)
 
 
 def blocks_of(active: ActiveStep, values: Mapping[str, Any], op: Any) -> dict[Slot, Jacobian]:

@@ -1,32 +1,28 @@
 """Tapes: the tape of a model at one point after the other.
 
 At the first point all rules are asked, over the values of all tensors; at the next one of the
-same shapes, a template is made. It takes as long as some ten points without it. What a point has
-in common with the one before it is compared when somebody asks.
+same shapes, a template is made. It takes as long as some ten points without it.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
-from weakref import ref
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from ...jacobians import chosen, common
 from ...jacobians.errors import OnnxJacError
-from ...ops import Step, numbers
+from ...ops import numbers
 from ..model import Model, TensorSpec
 from ..naming.names import Specs, not_floating
 from ..primal.engines import onnxruntime as ort
 from ..primal.evaluate import evaluate
 from ..primal.finite import Later, finite, tame
 from ..support.locks import Lock
-from ..support.once import Once, known
 from .active import ActiveStep
-from .record import Drawn, Made, Past, Tape, Values, dag_of, has_tangent, record, shapes_in
-from .reuse import stale_between
+from .record import Drawn, Tape, Values, dag_of, has_tangent, record, shapes_in
 from .template import Filled, Signature, Template, names_of, template
 
 KEPT = 8
@@ -55,19 +51,17 @@ class Tapes:
         self._known: OrderedDict[Signature | None, dict[str, Any] | Template | None] = OrderedDict()
         self._lock = Lock()
 
-    def at(
-        self, point: Mapping[str, Any], past: Once[Past | None], signature: Signature | None
-    ) -> Tape | Filled:
-        """The tape at a point, with those entries of a past one that are the same there."""
+    def at(self, point: Mapping[str, Any], signature: Signature | None) -> Tape | Filled:
+        """The tape at a point."""
         form = self._met(signature, point)
-        filled = form and self._filled(form, point, past)
+        filled = form and self._filled(form, point)
         if form and filled and form.not_nan and not form.holds(filled.arrays):
             form = self._template(form.types, point, signature or (), nan=True)
             keep(self._known, signature, form)
-            filled = form and self._filled(form, point, past)
+            filled = form and self._filled(form, point)
         if form and not filled:
             keep(self._known, signature, None)
-        return filled or self._read(point, past, signature)
+        return filled or self._read(point, signature)
 
     def _met(self, signature: Signature | None, point: Mapping[str, Any]) -> Template | None:
         """The template of a signature, from its second point on."""
@@ -84,7 +78,7 @@ class Tapes:
     ) -> Template | None:  # fmt: skip
         try:
             return template(
-                self.model, point, self.active, self.of, types, signature, self.engine, nan=nan
+                self.model, point, self.active, self.of, types, self.engine, nan=nan
             )
         except OnnxJacError:  # something cannot be recorded, or not run
             return None
@@ -92,9 +86,7 @@ class Tapes:
             if self.model.lean:
                 self.model.sessions.clear()
 
-    def _filled(
-        self, form: Template, point: Mapping[str, Any], past: Once[Past | None]
-    ) -> Filled | None:
+    def _filled(self, form: Template, point: Mapping[str, Any]) -> Filled | None:
         """The template at a point; None where no engine runs what it adds to the model."""
         engine = self.engine or ("onnxruntime" if ort.installed() else "numpy")
         try:
@@ -106,16 +98,14 @@ class Tapes:
                 primal = evaluate(self.model, point, self.of, engine=self.engine)
             else:
                 primal = self._primal(values)
-            tape = Filled(form, values, primal, past)
+            tape = Filled(form, values, primal)
             if not form.closed:
                 tape.entries  # noqa: B018 - what rules have to say is said now
         except OnnxJacError:  # the model alone may run, or will say what is wrong with it
             return None
         return tape
 
-    def _read(
-        self, point: Mapping[str, Any], past: Once[Past | None], signature: Signature | None
-    ) -> Tape:
+    def _read(self, point: Mapping[str, Any], signature: Signature | None) -> Tape:
         """The tape by all rules; the first one of a signature leaves its shapes and types."""
         values = evaluate(self.model, point, self.names, engine=self.engine)
         if self.model.lean:
@@ -125,7 +115,7 @@ class Tapes:
             if signature is not None and signature not in self._known:
                 keep(self._known, signature, types)
         primal = self._primal(values)
-        return Tape(primal, types, record(self.active, values, past=past.value))
+        return Tape(primal, types, record(self.active, values))
 
     def _primal(self, values: Values) -> dict[str, Any]:
         return {name: values[name] for name in self.of}
@@ -150,35 +140,6 @@ def signature_of(point: Mapping[str, Any]) -> Signature | None:
     if not all(isinstance(array, np.ndarray) for array in point.values()):
         return None
     return tuple((name, a.shape, a.dtype) for name, a in sorted(point.items()))
-
-
-class Before(Protocol):
-    """A linearisation at the point before; where its own blocks are not made, older ones are."""
-
-    @property
-    def made(self) -> Made | None: ...
-
-
-def past_of(
-    before: Before | None, steps: Iterable[Step], point: Mapping[str, Any]
-) -> Once[Past | None]:
-    """What may be the same at a point; `source` are the blocks that are there already.
-
-    The point before is not kept alive: of a long sequence at which nobody looks, only the blocks
-    of the last one that was looked at remain.
-    """
-    if before is None:
-        return known(None)
-    there, made = ref(before), before.made
-
-    def compared() -> Past | None:
-        J = there()
-        latest = made if J is None else J.made
-        if latest is None:
-            return None
-        return Past(latest.entries, stale_between(steps, latest.point, point))
-
-    return Once(compared, made)
 
 
 def drawn(tape: Tape | Filled, of: tuple[str, ...], wrt: tuple[str, ...]) -> Drawn:

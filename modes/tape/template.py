@@ -25,11 +25,9 @@ from ...ops.graphs.shapes import CONTENT, STILL
 from ...ops.node import AT, NAN
 from ..flow.steps import array_of, needed, python_of
 from ..model import Model
-from ..support.once import Once
 from .active import ActiveStep, Slot
 from .bodies import bodies_of
-from .record import Entry, Past, Values, blocks_of, entry_of, shapes_in
-from .reuse import Basis, seen_of
+from .record import Entry, Values, blocks_of, entry_of, shapes_in
 from .trace import Trace, shaped_as_here, trace
 
 Signature = tuple[Any, ...]
@@ -37,7 +35,7 @@ Signature = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Form:
-    """The entry of a step, but for its numbers: what fills its blocks, and what they depend on.
+    """The entry of a step, but for its numbers: what fills its blocks, and the tensors behind them.
 
     `fills` is None where the step is read at every point.
     """
@@ -45,19 +43,19 @@ class Form:
     active: ActiveStep
     blocks: Mapping[Slot, Jacobian]
     fills: Mapping[Slot, Fill] | None
-    basis: Basis
+    behind: frozenset[str] = frozenset()
 
     def at(self, arrays: Mapping[int, Any]) -> Entry:
         """The entry where the graph values are these arrays."""
         if not self.fills:
             return self.entry
         made = {slot: fill(arrays) for slot, fill in self.fills.items()}
-        return Entry(self.active.step, {**self.blocks, **made}, self.basis)
+        return Entry(self.active.step, {**self.blocks, **made}, self.behind)
 
     @cached_property
     def entry(self) -> Entry:
         """The entry without what is filled, which for most steps is all of it."""
-        return Entry(self.active.step, self.blocks, self.basis)
+        return Entry(self.active.step, self.blocks, self.behind)
 
 
 @dataclass(frozen=True)
@@ -104,30 +102,17 @@ class Template:
         """Whether points differ in nothing but floating numbers, all of which `views` shows."""
         return self.closed and all(dtype_of(v).kind == "f" for v in self.held.values())
 
-    def entries(
-        self, arrays: Mapping[int, Any], values: Values, past: Past | None
-    ) -> tuple[Entry, ...]:
+    def entries(self, arrays: Mapping[int, Any], values: Values) -> tuple[Entry, ...]:
         """The entries where the graph values are these arrays, the fetched tensors these values."""
-        return tuple(self._entry(form, arrays, values, past) for form in self.forms)
-
-    def _entry(
-        self, form: Form, arrays: Mapping[int, Any], values: Values, past: Past | None
-    ) -> Entry:
-        step = form.active.step
-        if form.fills is None:
-            known = past.entry(step, seen_of(step, values)) if past else None
-            return known or entry_of(form.active, values, numbers)
-        known = past.entry(step, form.basis.seen) if past else None
-        return known or form.at(arrays)
+        return tuple(entry_of(form.active, values, numbers) if form.fills is None
+                     else form.at(arrays) for form in self.forms)  # fmt: skip
 
 
 class Filled:
     """A template at a point: a tape whose entries are made at the first look."""
 
-    def __init__(
-        self, form: Template, values: Values, primal: Mapping[str, Any], past: Once[Past | None]
-    ) -> None:
-        self.template, self.types, self.primal, self.past = form, form.types, primal, past
+    def __init__(self, form: Template, values: Values, primal: Mapping[str, Any]) -> None:
+        self.template, self.types, self.primal = form, form.types, primal
         self._values = values
         self.read_by: Any = None  # what is known to fit its arrays, which is not compared again
 
@@ -138,8 +123,8 @@ class Filled:
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
-        """The entries, those of the past that are the same here among them."""
-        made = self.template.entries(self.arrays, self._values, self.past.value)
+        """The entries."""
+        made = self.template.entries(self.arrays, self._values)
         self.arrays.close(self.template.held)
         self._values = {}
         return made
@@ -147,7 +132,7 @@ class Filled:
 
 def template(
     model: Model, point: Mapping[str, Any], active: Iterable[ActiveStep], ends: Iterable[str],
-    types: Mapping[str, Any], signature: Signature, engine: str | None, *, nan: bool = False,
+    types: Mapping[str, Any], engine: str | None, *, nan: bool = False,
 ) -> Template | None:  # fmt: skip
     """The template of the steps for all points of the same shapes, types and names as this one.
 
@@ -162,7 +147,7 @@ def template(
         return None
     asked_for_nan: list[ir.Value] = []
     values = leaves(t, None if nan else asked_for_nan)
-    forms = tuple(form_of(a, t, values, signature) for a in active)
+    forms = tuple(form_of(a, t, values) for a in active)
     blocks = (J for form in forms for J in form.blocks.values())
     held = {id(value): value for J in blocks for value in values_in(J)}
     not_nan = {id(value): value for value in asked_for_nan}
@@ -209,11 +194,9 @@ def names_of(active: ActiveStep) -> Iterator[str]:
     yield from (n for n in (*active.step.inputs, *active.step.outputs) if n is not None)
 
 
-def form_of(
-    active: ActiveStep, t: Trace, values: Mapping[str, Any], signature: Signature
-) -> Form:
+def form_of(active: ActiveStep, t: Trace, values: Mapping[str, Any]) -> Form:
     """The form of a step: its rule read over graph values, where that is possible."""
-    unread = Form(active, {}, None, Basis(frozenset(), signature))
+    unread = Form(active, {}, None)
     if active.step.domain not in ("", "ai.onnx") or bodies_of(active.step):  # it may do anything
         return unread
     try:
@@ -224,7 +207,7 @@ def form_of(
         return unread
     fills = {slot: fill for slot, J in blocks.items() if (fill := mold(J))}
     names = names_behind(t, (v for J in blocks.values() for v in values_in(J)))
-    return Form(active, blocks, fills, Basis(names, signature))
+    return Form(active, blocks, fills, names)
 
 
 def names_behind(t: Trace, values: Iterable[ir.Value]) -> frozenset[str]:

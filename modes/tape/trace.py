@@ -27,9 +27,9 @@ from ..primal.evaluate import evaluate
 from ..primal.sizes import SMALL
 from .active import without
 from .bodies import again, bodies_of, closed
+from .dependence import moving
 from .draws import fixed
 from .record import between
-from .reuse import moving
 from .unroll import unrolled
 
 Made = TypeVar("Made")

@@ -23,7 +23,7 @@ from ..naming.names import is_float
 from ..recording.derive import present
 from ..tape.active import is_zero, reach_forward
 from ..tape.bodies import again, closed
-from ..tape.reuse import moving
+from ..tape.dependence import moving
 from ..tape.trace import Trace
 from .scope import INITIALIZER, Scope, ancestors, leaves, step_of
 

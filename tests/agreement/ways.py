@@ -20,7 +20,6 @@ from onnx import helper, numpy_helper
 
 import onnxjac as oj
 from onnxjac import jacobians
-from onnxjac.modes.support.background import Background
 
 from .make import Case
 
@@ -325,12 +324,10 @@ def moved(s: Subject) -> Iterator[Compared]:
 def by_program(J: oj.Linearization, wanted: np.ndarray) -> Iterator[Compared]:
     """Products by the program of all points, which is made at once."""
     n = J.shape[1]
-    product = J.structure._shared and J.structure._shared((n,))
-    if product and J.dtype == np.float64:
-        product.kept.session = product.kept.session or Background(product.kept.make)
-        product.kept.session.wait()
-        if product.program:
-            yield Compared("by the program of all points", product.program(np.eye(n)).T, wanted)
+    shared = J.structure._shared
+    if shared and J.dtype == np.float64 and (session := shared.prepare((n,)).wait()):
+        products = session(np.eye(n), J.structure._residuals.value)
+        yield Compared("by the program of all points", products.T, wanted)
 
 
 @always

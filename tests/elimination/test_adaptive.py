@@ -1,0 +1,230 @@
+"""Products by the quickest way: what is prepared beside them, measured, and taken or left."""
+
+import pickle
+import threading
+import time
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from onnxjac.jacobians import Dag, Dense, Edge, Jacobian
+from onnxjac.modes.elimination import adaptive
+from onnxjac.modes.elimination.adaptive import (
+    AGAIN,
+    COMPILED,
+    DAG,
+    PLANNED,
+    PROGRAM,
+    TRIES,
+    Adaptive,
+    Clock,
+)
+from onnxjac.modes.support.background import Background
+from onnxjac.modes.support.once import known
+
+RNG = np.random.default_rng(3)
+
+
+def chain(sizes=(5, 4, 3)):
+    """A chain of dense matrices."""
+    pairs = enumerate(pairwise(sizes))
+    edges = [Edge(i, i + 1, Dense(RNG.standard_normal((m, n)))) for i, (n, m) in pairs]
+    return Dag(tuple((n,) for n in sizes), edges, (0,), (len(sizes) - 1,), np.dtype(float))
+
+
+class Slow(Jacobian):
+    """An operator that takes its time."""
+
+    def __init__(self, operator, seconds):
+        super().__init__(operator.out_shape, operator.in_shape, operator.dtype)
+        self.operator, self.seconds = operator, seconds
+
+    def _apply(self, op, v):
+        time.sleep(self.seconds)
+        return self.operator._apply(op, v)
+
+    def _transpose(self):
+        return Slow(self.operator.T, self.seconds)
+
+
+def slow(seconds):
+    """A DAG whose products take so long at least."""
+    dag = chain()
+    edges = [Edge(e.start, e.end, Slow(e.operator, seconds / 2)) for e in dag.edges]
+    return Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype)
+
+
+class Points:
+    """What points share: a program that is ready, or that is being made."""
+
+    def __init__(self, program=None, cost=np.inf):
+        self.made, self.cost, self.first, self.clocks = program, cost, 8, {}
+        self.prepared = []
+
+    def clock(self, columns, way):
+        return self.clocks.setdefault((columns, way), Clock())
+
+    def program(self, columns):
+        return self.made
+
+    def settled(self, columns):
+        return self.made is not None
+
+    def prepare(self, columns):
+        self.prepared.append(columns)
+
+
+def taken(J, v, count=40):
+    """The ways that products take, one after the other."""
+    ways, timed = [], Clock.timed
+
+    def noted(clock, way, v):
+        names = {id(c): name for name, (c, _) in J._ways(()).items()}
+        ways.append(names[id(clock)])
+        return timed(clock, way, v)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Clock, "timed", noted)
+        for _ in range(count):
+            J @ v
+    return ways
+
+
+def test_a_way_is_judged_after_some_products_and_tried_again_later():
+    clock = Clock()
+    for _ in range(TRIES):
+        assert clock.order == 0
+        clock.timed(lambda v: v, np.ones(1))
+    assert 0 < clock.order == clock.least
+    clock.wait(AGAIN * TRIES * clock.least / 2)
+    assert clock.order > 0
+    clock.wait(AGAIN * TRIES * clock.least)
+    assert clock.order == 0
+
+
+def test_a_plan_is_taken_where_it_is_quicker(monkeypatch):
+    dag, quick = slow(2e-3), chain()
+    monkeypatch.setattr(adaptive, "planned", lambda dag, count: quick)
+    J, v = Adaptive(dag), np.ones(5)
+    while J._planned is None:
+        assert_allclose(J @ v, dag @ v)
+        J.settle()
+    assert set(taken(J, v)[-10:]) <= {PLANNED, COMPILED}
+
+
+def test_a_plan_that_gains_nothing_is_left_and_comes_later_at_the_next_point(monkeypatch):
+    dag = slow(1e-3)
+    monkeypatch.setattr(adaptive, "planned", lambda dag, count: Slow(dag, 5e-3))
+    points = Points()
+    J, v = Adaptive(dag, shared=points), np.ones(5)
+    while J._planned is None:
+        J @ v
+        J.settle()
+    assert taken(J, v, 20)[-10:] == [DAG] * 10
+    assert points.first == J._next >= 32
+    again = Adaptive(dag, shared=points)
+    for _ in range(16):
+        again @ v
+    assert again._ahead is None or again._ahead.value is None
+
+
+def test_the_program_of_other_points_is_taken_from_the_first_product_on():
+    dag = slow(2e-3)
+    asked = []
+
+    def program(v, residuals):
+        asked.append(residuals)
+        return v @ np.ones((5, 3))
+
+    J = Adaptive(dag, shared=Points(program), residuals=known({7: "held"}))
+    assert_allclose(J @ np.ones(5), 5 * np.ones(3))
+    assert asked == [{7: "held"}]
+    ways = taken(J, np.ones(5))
+    assert ways.count(DAG) == TRIES
+    assert ways[-10:] == [PROGRAM] * 10
+
+
+def test_a_program_is_begun_once_products_have_taken_as_long():
+    points = Points(cost=0.05)
+    J, v = Adaptive(slow(1e-2), shared=points), np.ones(5)
+    for count in range(1, 12):
+        J @ v
+        assert bool(points.prepared) == (points.clock((), DAG).total >= 0.05)
+        if count == 3:
+            assert not points.prepared
+    assert set(points.prepared) == {()}
+
+
+def test_what_is_compiled_gives_the_same(monkeypatch):
+    monkeypatch.setattr(adaptive, "RECORDING", 0.0)
+    monkeypatch.setattr(adaptive, "FIRST", 10**6)  # a plan would make the program useless
+    dag = chain()
+    J, v = Adaptive(dag), RNG.standard_normal(5)
+    for _ in range(4):
+        assert_allclose(J @ v, dag @ v, rtol=1e-13)
+        J.settle()
+    assert COMPILED in J._ways(())
+    assert COMPILED in taken(J, v)
+    assert_allclose(J @ v, dag @ v, rtol=1e-13)
+    assert COMPILED in J.choice
+
+
+def test_products_go_on_while_a_plan_is_made(monkeypatch):
+    ready = threading.Event()
+    monkeypatch.setattr(adaptive, "planned", lambda dag, count: ready.wait(30) and dag)
+    J, v = Adaptive(slow(1e-3)), np.ones(5)
+    for _ in range(20):
+        J @ v
+    assert J._ahead.going
+    ready.set()
+    J.settle()
+    assert J._planned is not None
+
+
+def test_what_cannot_be_prepared_is_left_out(monkeypatch):
+    def failing(dag, count):
+        raise MemoryError
+
+    monkeypatch.setattr(adaptive, "planned", failing)
+    dag = slow(1e-3)
+    J, v = Adaptive(dag), np.ones(5)
+    for _ in range(20):
+        assert_allclose(J @ v, dag @ v)
+        J.settle()
+    assert J._planned is None
+
+
+def test_numbers_of_another_type_take_the_dag():
+    dag = chain()
+    program = lambda v, residuals: pytest.fail("a program takes its own type only")  # noqa: E731
+    J = Adaptive(dag, shared=Points(program), residuals=known({}))
+    v = np.ones(5, np.longdouble)
+    assert_allclose(J._apply(adaptive.numbers, v).astype(float), dag @ np.ones(5))
+
+
+def test_a_pickle_leaves_programs_behind():
+    J = Adaptive(chain(), shared=Points(lambda v, residuals: v), residuals=known({}))
+    there = pickle.loads(pickle.dumps(J))
+    assert_allclose(there @ np.ones(5), J.dag @ np.ones(5))
+
+
+def test_turns_are_short_while_something_is_prepared():
+    import sys
+
+    before, seen = sys.getswitchinterval(), []
+    started, ready = threading.Barrier(3), threading.Event()
+
+    def make(k):
+        started.wait(30)
+        ready.wait(30)
+        return k
+
+    both = [Background(partial(make, k)) for k in (1, 2)]
+    started.wait(30)
+    seen.append(sys.getswitchinterval())
+    ready.set()
+    assert [task.wait() for task in both] == [1, 2]
+    assert seen[0] < before == sys.getswitchinterval()

@@ -1,0 +1,143 @@
+"""One program for all points: it gives what a Jacobian made afresh gives, and is made once."""
+
+import numpy as np
+import onnx.parser
+import pytest
+from numpy.testing import assert_allclose
+
+import onnxjac as oj
+from onnxjac.modes import moving
+from onnxjac.modes.elimination.adaptive import PROGRAM
+
+pytest.importorskip("onnxruntime")
+RNG = np.random.default_rng(11)
+HEAD = '<ir_version: 10, opset_import: ["": 21]>'
+
+MODELS = {
+    "layers": """g (double[4,3] x, double[3,5] w, double[5,2] v) => (double[4,2] y)
+        { a = MatMul(x, w) h = Tanh(a) b = MatMul(h, v) y = Softmax(b) }""",
+    "a pool": """g (float[1,1,6,6] x, float[2,1,3,3] w) => (float[1,2,2,2] y)
+        { c = Conv(x, w) r = Relu(c) y = MaxPool<kernel_shape=[2, 2], strides=[2, 2]>(r) }""",
+    "places": """g (double[3,4] x, int64[5] i) => (double[5,4] y)
+        { e = Exp(x) y = Gather(e, i) }""",
+    "choices": """g (double[6] x, bool[6] c) => (double[6] y)
+        <double zero = {0}> { r = Sqrt(x) y = Where(c, r, zero) }""",
+    "a loss": """g (double[4,3] x, int64[4] t) => (double y)
+        { y = SoftmaxCrossEntropyLoss(x, t) }""",
+}
+
+
+def model(name):
+    return oj.load(onnx.parser.parse_model(HEAD + MODELS[name]))
+
+
+def point(m):
+    """Numbers for all inputs, as they come."""
+    made = {}
+    for name, spec in m.inputs.items():
+        kind = np.dtype(spec.dtype).kind
+        made[name] = (RNG.integers(0, 3, spec.shape) if kind == "i"
+                      else RNG.integers(0, 2, spec.shape).astype(bool) if kind == "b"
+                      else RNG.uniform(0.1, 1.5, spec.shape).astype(spec.dtype))  # fmt: skip
+    return made
+
+
+def by_program(J, columns=()):
+    """v ↦ J v by the program, made at once."""
+    session = J.structure._shared.prepare(columns).wait()
+    assert session is not None
+    return lambda v: session(v, J.structure._residuals.value)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_program_is_right_at_all_points(name):
+    m = model(name)
+    J = oj.linearize(m, point(m))
+    for _ in range(4):
+        at = point(m)
+        J = J.relinearize(at)
+        fresh = oj.linearize(model(name), at).toarray()
+        for A, matrix in ((J, fresh), (J.T, fresh.T)):
+            n = A.shape[1]
+            made = by_program(A, (n,))(np.eye(n, dtype=A.dtype)).T
+            near = 100 * np.finfo(A.dtype).eps
+            assert_allclose(made, matrix, rtol=near, atol=near)
+
+
+def test_an_entry_that_is_left_out_has_no_part_where_its_derivative_is_infinite():
+    m = model("choices")
+    J = oj.linearize(m, point(m)).relinearize(point(m))
+    x, c = np.array([0.0, 1, 0, 4, 9, 0]), np.array([0, 1, 0, 1, 1, 0], bool)
+    K = J.relinearize({"x": x, "c": c})
+    assert_allclose(by_program(K)(np.ones(6)), [0, 1 / 2, 0, 1 / 4, 1 / 6, 0])
+
+
+def test_nothing_is_recorded_at_a_new_point(monkeypatch):
+    m = model("layers")
+    J = oj.linearize(m, point(m)).relinearize(point(m))
+    by_program(J)
+    monkeypatch.setattr(moving, "record_open", None)
+    monkeypatch.setattr(moving, "compile", None)
+    K = J.relinearize(point(m))
+    assert PROGRAM in K.structure._ways(())
+    v = RNG.standard_normal(J.shape[1])
+    fresh = oj.linearize(model("layers"), K.point).toarray()
+    assert_allclose(K @ v, fresh @ v, rtol=1e-12)
+    assert not K.drawn.made
+
+
+def test_a_block_and_a_transpose_have_programs_of_their_own():
+    m = model("layers")
+    J = oj.linearize(m, point(m)).relinearize(point(m))
+    matrix, block = J.toarray(), J["y", "v"]
+    v, u = RNG.standard_normal(10), RNG.standard_normal(8)
+    assert_allclose(by_program(block)(v), matrix[:, 27:] @ v, rtol=1e-12)
+    assert_allclose(by_program(block.T)(u), u @ matrix[:, 27:], rtol=1e-12)
+    assert_allclose(by_program(J.T)(u), u @ matrix, rtol=1e-12)
+
+
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
+def test_a_row_that_is_masked_out_at_one_point_only(op):
+    text = f"g (double[2,3] x, double[2,3] w) => (double[2,3] y) {{ a = Add(x, w) y = {op}(a) }}"
+    m = oj.load(onnx.parser.parse_model(HEAD + text))
+    mask = np.array([[0, 0, 0], [-np.inf] * 3])
+    J = oj.linearize(m, {"x": RNG.standard_normal((2, 3)), "w": np.zeros((2, 3))})
+    for w in (0 * mask[:1] + np.zeros((2, 3)), mask, np.zeros((2, 3)), mask):
+        x = RNG.standard_normal((2, 3))
+        with pytest.warns(oj.OnnxJacWarning) if np.isinf(w).any() else no_warning():
+            J = J.relinearize({"x": x, "w": w})
+            fresh = oj.linearize(oj.load(onnx.parser.parse_model(HEAD + text)), J.point)
+        v = RNG.standard_normal(12)
+        assert_allclose(J @ v, fresh @ v, rtol=1e-12, atol=1e-14)
+        assert_allclose(J.toarray(), fresh.toarray(), rtol=1e-12, atol=1e-14)
+
+
+def no_warning():
+    import contextlib
+
+    return contextlib.nullcontext()
+
+
+def test_no_program_for_numpy_alone():
+    m = model("layers")
+    J = oj.linearize(m, point(m), engine="numpy").relinearize(point(m))
+    assert J.structure._shared is None
+
+
+def test_a_default_product_is_by_the_program_in_the_end():
+    """A step moves each time, as in an optimiser's loop."""
+    m = model("layers")
+    J = oj.linearize(m, point(m))
+    for _ in range(400):
+        J = J.relinearize(point(m))
+        for _ in range(10):
+            J @ np.ones(J.shape[1])
+        if J.structure._shared.settled(()):
+            break
+    else:
+        pytest.fail("no program was made")
+    K = J.relinearize(point(m))
+    fresh = oj.linearize(model("layers"), K.point).toarray()
+    v = RNG.standard_normal(J.shape[1])
+    assert_allclose(K @ v, fresh @ v, rtol=1e-12)
+    assert PROGRAM in K.structure.choice
