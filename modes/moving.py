@@ -10,12 +10,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
-from ..jacobians import Dag, Shape, chosen, dtype_of
+from ..jacobians import Dag, Shape, chosen, dtype_of, shape_of
 from .elimination.adaptive import FIRST, Clock
 from .elimination.cost import RECORDING
 from .primal.engines.onnxruntime import EngineError, installed
-from .products.onnxruntime import Session, compile
+from .products import onnxruntime as products
+from .products.onnxruntime import Session
 from .products.record import Residuals, record_open
 from .support.background import Background
 from .tape.record import dag_of
@@ -59,18 +61,26 @@ class Moving:
         return self._sessions[columns]
 
     def made(self, columns: Shape = ()) -> Session:
-        """A program (residuals, v) ↦ J v; raises `EngineError` where ONNX Runtime cannot run it."""
+        """A program (residuals, v) ↦ J v that has run once; raises an error where it cannot run."""
         recording = record_open(self.form.held, self.dag, columns)
         kinds = {dtype_of(x).kind for x in recording.residuals.values()}
         if recording.meets_nothing or not kinds <= set("fiub"):
             raise EngineError("ONNX Runtime takes neither empty tensors nor bfloat16 from NumPy.")
-        return compile(recording)
+        session = products.compile(recording)
+        residuals = {key: zeros_like(x) for key, x in recording.residuals.items()}
+        session(zeros_like(recording.v), residuals)
+        return session
 
     def dag(self, op: Any, residuals: Residuals) -> Dag:
         """The DAG over the residuals of a recording."""
         entries = tuple(form.at(residuals) for form in self.form.forms)
         dag = chosen(op, dag_of(entries, self.form.shapes, self.wrt, self.of, self.dtype))
         return dag.T if self.transposed else dag
+
+
+def zeros_like(value: ir.Value) -> np.ndarray:
+    """Zeros of the shape and type of a value."""
+    return np.zeros(shape_of(value), dtype_of(value))
 
 
 def moving(
@@ -91,4 +101,4 @@ def moving(
 
 def bound(tape: Filled) -> Mapping[int, np.ndarray]:
     """The arrays that the operators of a tape hold, as a program is bound to them."""
-    return {key: np.ascontiguousarray(tape.arrays[key]) for key in tape.template.held}
+    return {key: np.asarray(tape.arrays[key], order="C") for key in tape.template.held}

@@ -264,6 +264,6 @@ def only_eliminated(dag: Dag) -> None:
 
 
 def compiled_for(compiled: Compiled, columns: Shape) -> Compiled:
-    """The operator with a program for so many columns."""
-    compiled.program(columns)
+    """The operator with a program for so many columns, which has run once."""
+    compiled.program(columns)(np.zeros((*columns, *compiled.in_shape), wide(compiled.dtype)))
     return compiled

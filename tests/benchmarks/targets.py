@@ -46,6 +46,7 @@ TARGETS: dict[tuple[str, str, str], list[Target]] = {
     **bounds("steps/mlp", dict.fromkeys(STEPS, 1.0), PLAIN),
     **bounds("steps/transformer", dict.fromkeys(STEPS, 1.0), PLAIN),
     **bounds("steps/lstm", dict.fromkeys(STEPS, 1.0), PLAIN),
+    **bounds("steps/loop", dict.fromkeys(STEPS, 1.0), PLAIN),
     **bounds("steps/lenet", {**dict.fromkeys(STEPS, 1.0), "grad": 1.3}, PLAIN),
     **bounds("steps/resnet", {**dict.fromkeys(STEPS, 1.0), "grad": 1.3}, PLAIN),
     **{

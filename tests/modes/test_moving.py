@@ -22,6 +22,8 @@ MODELS = {
         { e = Exp(x) y = Gather(e, i) }""",
     "choices": """g (double[6] x, bool[6] c) => (double[6] y)
         <double zero = {0}> { r = Sqrt(x) y = Where(c, r, zero) }""",
+    "one number": """g (double[3] x, double w) => (double[3] y)
+        { y = Einsum<equation="i,->i">(x, w) }""",
     "a loss": """g (double[4,3] x, int64[4] t) => (double y)
         { y = SoftmaxCrossEntropyLoss(x, t) }""",
 }
@@ -77,7 +79,7 @@ def test_nothing_is_recorded_at_a_new_point(monkeypatch):
     J = oj.linearize(m, point(m)).relinearize(point(m))
     by_program(J)
     monkeypatch.setattr(moving, "record_open", None)
-    monkeypatch.setattr(moving, "compile", None)
+    monkeypatch.setattr(moving.products, "compile", None)
     K = J.relinearize(point(m))
     assert PROGRAM in K.structure._ways(())
     v = RNG.standard_normal(J.shape[1])
@@ -116,6 +118,20 @@ def no_warning():
     import contextlib
 
     return contextlib.nullcontext()
+
+
+def test_what_an_engine_cannot_run_is_left_to_numpy(monkeypatch):
+    def failing(session, v, residuals):
+        raise RuntimeError("no kernel")
+
+    monkeypatch.setattr(moving.Session, "__call__", failing)
+    m = model("layers")
+    J = oj.linearize(m, point(m)).relinearize(point(m))
+    shared = J.structure._shared
+    assert shared.prepare(()).wait() is None
+    assert shared.settled(())
+    v = RNG.standard_normal(J.shape[1])
+    assert_allclose(J @ v, oj.linearize(model("layers"), J.point).toarray() @ v, rtol=1e-12)
 
 
 def test_no_program_for_numpy_alone():

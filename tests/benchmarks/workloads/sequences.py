@@ -78,17 +78,17 @@ def lstm(dtype: str = "float32", length: int = 32, batch: int = 32, width: int =
     return Workload({"x": x, **t}, forward, tuple(t), ("jvp", "vjp"))
 
 
-def classifier(dtype: str = "float32") -> Workload:
-    """Ten logits of the mean of the states of the LSTM, and their cross-entropy."""
-    base = lstm(dtype)
-    _, batch, width = base.tensors["x"].shape
-    t = {**base.tensors, **weights(14, dtype, {"head": (width, 10)})}
+def classifier(base: Workload, *, pooled: bool = False) -> Workload:
+    """Ten logits of the last states, or of the mean of all, and their cross-entropy."""
+    *_, batch, width = base.tensors["x"].shape
+    t = {**base.tensors, **weights(14, str(base.dtype), {"head": (width, 10)})}
 
     def forward(nn: Any, t: Tensors) -> Any:
-        return nn.mean(base.forward(nn, t), (0,)) @ t["head"]
+        states = base.forward(nn, t)
+        return (nn.mean(states, (0,)) if pooled else states) @ t["head"]
 
-    labels = np.arange(batch) % 10
-    return Workload(t, forward, (*base.wrt, "head"), ("jvp", "vjp"), labels, narrow=True)
+    labels, wrt = np.arange(batch) % 10, tuple(name for name in base.wrt if name != base.input)
+    return Workload(t, forward, (*wrt, "head"), ("jvp", "vjp"), labels, narrow=True)
 
 
 def loop(dtype: str = "float32", turns: int = 3000, batch: int = 16, width: int = 64) -> Workload:
