@@ -9,19 +9,21 @@ checked at every step.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from copy import copy
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from ...jacobians.errors import LimitError
 from ...ops.node import Step
 from ...ops.numbers import numbers
 from ..flow.contents import Contents
-from ..flow.control import CONTROL
-from ..flow.steps import last_uses, needed
+from ..flow.control import CONTROL, turn
+from ..flow.meter import Meter
+from ..flow.steps import array_of, last_uses, needed
 from .engines.fatal import is_fatal
 from .engines.sessions import EngineError
 from .sizes import (
@@ -85,10 +87,23 @@ def decides(array: np.ndarray) -> bool:
     return array.dtype.kind in "iub" and array.size <= SMALL
 
 
+class Turns(NamedTuple):
+    """How often a body runs, the types of its inputs, and of those that it carries on; the axes
+    along which its further outputs are stacked.
+    """
+
+    turns: int
+    formals: list[onnx.TypeProto]
+    state: list[onnx.TypeProto]
+    axes: tuple[int, ...]
+
+
 class Forecast:
     """The types of the tensors met so far, and the numbers of the small ones that are known.
 
-    All sizes are `told` where each followed from what is known.
+    All sizes are `told` where each followed from what is known. In a body of control flow, `times`
+    is how often it runs; where that is not known, or tensors change their shape from turn to turn,
+    only the run itself can tell.
     """
 
     def __init__(self, model: Contents, inputs: Mapping[str, Any], numbers: bool) -> None:
@@ -97,35 +112,148 @@ class Forecast:
         self.types = {name: type_of(array) for name, array in arrays.items()}
         fixed = {n: a for n, a in model.constants.items() if n not in inputs and a.size <= SMALL}
         given = {n: x for n, x in arrays.items() if numbers and n in inputs and decides(x)}
-        self.known, self.told = {**fixed, **given}, True
+        self.known, self.told, self.times = {**fixed, **given}, True, 1
+        self.meter = Meter(model.limits)
 
     def of(self, wanted: tuple[str, ...]) -> bool:
-        """Step by step to the wanted tensors, each let go after its last use."""
-        nodes, held, sure = list(self.model.ir.graph), 0, True
-        indices = needed(self.model.steps, wanted, self.given)[0]
-        steps = [self.model.steps[index] for index in indices]
-        made: dict[str, int] = {}
-        for index, step, finished in zip(indices, steps, last_uses(steps, wanted), strict=True):
+        """Whether all sizes on the way to the wanted tensors are known."""
+        nodes, steps = list(self.model.ir.graph), self.model.steps
+        indices = needed(steps, wanted, self.given)[0]
+        pairs = [(nodes[index], steps[index]) for index in indices]
+        return self._walk(pairs, wanted, 0)
+
+    def _walk(
+        self, pairs: Sequence[tuple[ir.Node, Step]], wanted: Iterable[str], held: int
+    ) -> bool:
+        """Step by step, each tensor let go after its last use; so many bytes are held around."""
+        sure, made = True, dict[str, int]()
+        lasts = last_uses([step for _, step in pairs], wanted)
+        for (node, step), finished in zip(pairs, lasts, strict=True):
             if step.op_type in CONTROL and not step.domain:
-                sure = False
-                continue
-            operands = [self._stand_in(name) for name in step.inputs]
-            check_operands(step, operands, self.model.limits)
-            if is_fatal(step, operands):
-                raise EngineError(f"ONNX Runtime ends the process at {step}. Try engine='numpy'.")
-            if is_misread(step, operands):
-                raise EngineError(f"ONNX Runtime departs from ONNX in {step}. Try engine='numpy'.")
-            if step.op_type == "Einsum":
-                self._check_einsum(step, operands)
-            found = self._sizes(step, ir.serde.serialize_node(nodes[index]))
-            self.told = self.told and None not in found.values()
-            sure = sure and not (step.op_type in GROWING and None in found.values())
+                kinds = self._flow(step, held)
+                sure = sure and kinds is not None
+                found = self._given(dict(zip(step.outputs, kinds or (), strict=False)), step)
+            else:
+                found = self._step(step, node)
+                sure = sure and not (step.op_type in GROWING and None in found.values())
             made.update((name, size or 0) for name, size in found.items())
             held += sum(made[name] for name in found)
             self.model.limits.check("bytes", held, f"what is held at {step}")
             held -= sum(made.pop(name, 0) for name in finished)
-            self._compute(step)
         return sure
+
+    def _step(self, step: Step, node: ir.Node) -> dict[str, int | None]:
+        """The bytes of the outputs of a step by name, None where they are not known."""
+        operands = [self._stand_in(name) for name in step.inputs]
+        check_operands(step, operands, self.model.limits)
+        if is_fatal(step, operands):
+            raise EngineError(f"ONNX Runtime ends the process at {step}. Try engine='numpy'.")
+        if is_misread(step, operands):
+            raise EngineError(f"ONNX Runtime departs from ONNX in {step}. Try engine='numpy'.")
+        if step.op_type == "Einsum":
+            self._check_einsum(step, operands)
+        kinds = inferred(ir.serde.serialize_node(node), step.version, self.types, self.known)
+        found = self._given(kinds, step)
+        self.told = self.told and None not in found.values()
+        self._compute(step)
+        return found
+
+    def _given(self, kinds: Mapping[Any, Any], step: Step) -> dict[str, int | None]:
+        """Note the types of the outputs of a step; their bytes by name."""
+        found = {name: kind for name, kind in kinds.items() if name and kind is not None}
+        self.types.update((name, k) for name, k in found.items() if name not in self.given)
+        return {name: bytes_of(self.types.get(name)) for name in step.outputs if name}
+
+    def _flow(self, step: Step, held: int) -> list[onnx.TypeProto] | None:
+        """The types of the outputs of an If, Loop or Scan; None where only the run can tell."""
+        if step.op_type == "If":
+            return self._branches(step, held)
+        turned = self._loop(step) if step.op_type == "Loop" else self._scan(step)
+        if turned is None or turned.turns < 1:
+            return None
+        results = self._inside(step.attrs["body"], turned.formals, held, turned.turns)
+        if results is None:
+            return None
+        first = len(results) - len(turned.axes)
+        state, rows = results[first - len(turned.state) : first], results[first:]
+        if [*map(shape_in, state)] != [*map(shape_in, turned.state)]:
+            return None
+        pairs = zip(rows, turned.axes, strict=True)
+        return state + [stacked(kind, turned.turns, axis) for kind, axis in pairs]
+
+    def _branches(self, step: Step, held: int) -> list[onnx.TypeProto] | None:
+        """The types that both branches give; one of them runs."""
+        bodies = (step.attrs[f"{name}_branch"] for name in ("then", "else"))
+        try:
+            then, other = (self._inside(body, [], held, 1) for body in bodies)
+        except LimitError:  # of a branch that may not be taken
+            return None
+        if then is None or other is None:
+            return None
+        return then if [*map(shape_in, then)] == [*map(shape_in, other)] else None
+
+    def _loop(self, step: Step) -> Turns | None:
+        """The turns of a Loop whose number is known."""
+        limit, go, *state = (*step.inputs, None) if len(step.inputs) < 2 else step.inputs
+        count = self.known.get(limit or "")
+        if count is None or (go is not None and not np.all(self.known.get(go, False))):
+            return None
+        body, kinds = step.attrs["body"], self._whole(state)
+        if kinds is None or not self._goes_on(body):
+            return None
+        told = [type_of(array) for array in turn(body, 0)]
+        rows = (0,) * (len(body.outputs) - 1 - len(state))
+        return Turns(int(np.ravel(count)[0]), told + kinds, kinds, rows)
+
+    def _scan(self, step: Step) -> Turns | None:
+        """The turns of a Scan over series of known length."""
+        kinds, width = self._whole(step.inputs), step.attrs["num_scan_inputs"]
+        if step.version < 9 or kinds is None:
+            return None
+        state, series = kinds[: len(kinds) - width], kinds[len(kinds) - width :]
+        axes = step.attrs.get("scan_input_axes", (0,) * width)
+        slices = [without(kind, axis) for kind, axis in zip(series, axes, strict=True)]
+        rows = (0,) * (len(step.attrs["body"].outputs) - len(state))
+        turns = (shape_in(series[0]) or ())[axes[0]]
+        return Turns(turns, state + slices, state, step.attrs.get("scan_output_axes", rows))
+
+    def _whole(self, names: Iterable[str | None]) -> list[onnx.TypeProto] | None:
+        """The types of tensors whose shapes are all known."""
+        kinds = [self.types.get(name or "") for name in names]
+        whole = [kind for kind in kinds if kind is not None and shape_in(kind) is not None]
+        return whole if len(whole) == len(kinds) else None
+
+    def _inside(
+        self, graph: ir.Graph, formals: Sequence[onnx.TypeProto], held: int, turns: int
+    ) -> list[onnx.TypeProto] | None:
+        """The types of the outputs of a body; None where not all sizes in it are known."""
+        steps, inner = self.model.body(graph), copy(self)
+        inner.times = self.times * turns
+        self.meter.turn(inner.times * (len(steps) + 1) - 1)
+        names = [str(value.name) for value in graph.inputs]
+        own = {*names, *(name for step in steps for name in step.outputs)}
+        arrays = {name: array_of(value) for name, value in graph.initializers.items()}
+        inner.types = {n: kind for n, kind in self.types.items() if n not in own}
+        inner.types |= {**dict(zip(names, formals, strict=False)),
+                        **{n: type_of(x) for n, x in arrays.items()}}  # fmt: skip
+        inner.known = {n: x for n, x in self.known.items() if n not in own}
+        inner.known |= {n: x for n, x in arrays.items() if x.size <= SMALL}
+        outputs = [str(value.name) for value in graph.outputs]
+        sure = inner._walk([*zip(graph, steps, strict=True)], outputs, held)
+        self.told = self.told and inner.told
+        return inner._whole(outputs) if sure else None
+
+    def _goes_on(self, body: ir.Graph) -> bool:
+        """Whether a body of a Loop leaves its condition as it is, or true."""
+        made = {step.outputs[0]: step for step in self.model.body(body)}
+        name = body.outputs[0].name
+        while name in made and made[name].op_type == "Identity":
+            name = made[name].inputs[0]
+        if name in made:
+            return made[name].op_type == "Constant" and bool(np.all(made[name].attrs.get("value")))
+        if name is not None and name in body.initializers:
+            return bool(np.all(array_of(body.initializers[name])))
+        return name == body.inputs[1].name or bool(np.all(self.known.get(name or "", False)))
 
     def _check_einsum(self, step: Step, operands: list[np.ndarray | None]) -> None:
         """ONNX Runtime multiplies from left to right, whatever the products grow to."""
@@ -134,12 +262,6 @@ class Forecast:
                 f"ONNX Runtime multiplies the operands of {step} from left to right, which takes "
                 "more memory than the limits allow. Try engine='numpy'."
             )
-
-    def _sizes(self, step: Step, node: onnx.NodeProto) -> dict[str, int | None]:
-        """The bytes of the outputs of a step by name, None where they are not known."""
-        found = inferred(node, step.version, self.types, self.known)
-        self.types.update((name, kind) for name, kind in found.items() if name not in self.given)
-        return {name: bytes_of(self.types.get(name)) for name in step.outputs if name}
 
     def _stand_in(self, name: str | None) -> np.ndarray | None:
         """The numbers of a tensor if they are known, else zeros of its shape; None for no shape."""
@@ -173,6 +295,22 @@ class Forecast:
         """Whether all outputs are small."""
         sizes = [shape_in(self.types.get(name)) for name in step.outputs if name]
         return all(s is not None and np.prod(s, dtype=float) <= SMALL for s in sizes)
+
+
+def without(kind: onnx.TypeProto, axis: int) -> onnx.TypeProto:
+    """The type of a slice along an axis."""
+    shape = [*(shape_in(kind) or ())]
+    del shape[axis]
+    return helper.make_tensor_type_proto(kind.tensor_type.elem_type, shape)
+
+
+def stacked(kind: onnx.TypeProto, count: int, axis: int) -> onnx.TypeProto:
+    """The type of so many tensors side by side along a new axis."""
+    shape = shape_in(kind) or ()
+    at = axis % (len(shape) + 1)
+    return helper.make_tensor_type_proto(
+        kind.tensor_type.elem_type, (*shape[:at], count, *shape[at:])
+    )
 
 
 def is_misread(step: Step, inputs: Sequence[Any]) -> bool:
