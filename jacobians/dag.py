@@ -27,6 +27,7 @@ from .base import Holder, Jacobian
 from .cached import cached_property
 from .elementwise import Zero
 from .errors import InputError
+from .products import factors_of
 from .selection import Embed
 from .symint import agree, at, same
 from .text import WIDTH, joined
@@ -221,7 +222,7 @@ def accumulate(op: Op, terms: list[tuple[Jacobian, Array]]) -> Array:
     tiled = tiling([operator for operator, _ in terms])
     if tiled is not None:
         axis, order = tiled
-        return op.Concat(*(terms[i][1] for i in order), axis=axis)
+        return op.Concat(*(inside(op, *terms[i]) for i in order), axis=axis)
     total = None
     for operator, v in terms:
         part = operator._apply(op, v)
@@ -231,9 +232,7 @@ def accumulate(op: Op, terms: list[tuple[Jacobian, Array]]) -> Array:
 
 def tiling(operators: list[Jacobian]) -> tuple[int, list[int]] | None:
     """The negative axis and order in which embedded slabs fill a tensor, each entry once."""
-    if not all(isinstance(operator, Embed) for operator in operators):
-        return None
-    slabs = [slab_of(operator) for operator in operators]
+    slabs = [slab_of(factors_of(operator)[0]) for operator in operators]
     found = [s for s in slabs if s is not None]
     if len(found) < len(slabs) or len(found) < 2 or len({axis for axis, _, _ in found}) > 1:
         return None
@@ -243,6 +242,13 @@ def tiling(operators: list[Jacobian]) -> tuple[int, list[int]] | None:
     starts = [found[i][1] for i in order]
     full = same((*starts, operators[0].out_shape[axis]), tuple(edges))
     return (axis, order) if full else None
+
+
+def inside(op: Op, operator: Jacobian, v: Array) -> Array:
+    """What an operator embeds: the product with the factors behind the first one."""
+    for factor in reversed(factors_of(operator)[1:]):
+        v = factor._apply(op, v)
+    return v
 
 
 def slab_of(operator: Jacobian) -> tuple[int, int, int] | None:

@@ -190,9 +190,9 @@ class Graph:
     def tiles(self, start: int, end: int) -> bool:
         """Whether a link is a slab that Concat or Split moves without adding anything up."""
         operator = self.incoming[end][start].operator
-        if isinstance(operator, Embed):
+        if isinstance(factors_of(operator)[0], Embed):
             return tiling([link.operator for link in self.incoming[end].values()]) is not None
-        if isinstance(operator, Slice):
+        if isinstance(factors_of(operator)[-1], Slice):
             return tiling([link.operator.T for link in self.outgoing[start].values()]) is not None
         return False
 

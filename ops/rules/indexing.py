@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians import Array, Jacobian, Reshape, Shape, Take, shape_of, size, take_flat
+from ...jacobians import Array, Jacobian, Reshape, Shape, Take, shape_of, size, slab, take_flat
 from ...jacobians.symint import Number, same
 from ..node import Node
 from ..registry import Blocks, jacobian
@@ -14,9 +14,26 @@ from ..registry import Blocks, jacobian
 
 @jacobian("Gather")
 def gather(op: Any, node: Node) -> Blocks:
-    """y = x[..., index, ...] along one axis."""
-    index = from_the_start(op, node.inputs[1], node.x_shape[node.axis])
-    return {(0, 0): Take(index, node.axis, node.x_shape, node.dtype)}
+    """y = x[..., index, ...] along one axis: a slice, where a known index runs along it."""
+    shape, n = node.x_shape, node.x_shape[node.axis]
+    run = run_of(node.inputs[1], n)
+    if run is not None:
+        J = slab(shape, node.axis, *run, node.dtype)
+        return {(0, 0): J if J.out_shape == node.y_shape
+                else Reshape(node.y_shape, J.out_shape, node.dtype) @ J}  # fmt: skip
+    return {(0, 0): Take(from_the_start(op, node.inputs[1], n), node.axis, shape, node.dtype)}
+
+
+def run_of(index: Array, n: Number) -> tuple[int, int] | None:
+    """(start, stop) of a constant index whose entries follow one another on an axis of length n."""
+    held = getattr(index, "const_value", index)
+    if held is None or not isinstance(n, int) or not size(shape_of(index)):
+        return None
+    places = np.ravel(held.numpy() if hasattr(held, "numpy") else held).astype(np.int64)
+    start, stop = int(places[0]), int(places[-1]) + 1
+    start, stop = (start + n, stop + n) if start < 0 else (start, stop)
+    runs = 0 <= start < stop <= n and bool(np.all(np.diff(places) == 1))
+    return (start, stop) if runs else None
 
 
 @jacobian("GatherElements")

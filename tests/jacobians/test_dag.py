@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from onnxjac.jacobians import Dag, Dense, Diagonal, Edge, Jacobian, Zero, slab
+from onnxjac.jacobians import Dag, Dense, Diagonal, Edge, Jacobian, Reshape, Zero, slab
 from onnxjac.ops.numbers import numbers
 
 from .examples import Draw
@@ -111,6 +111,22 @@ def test_slabs_that_tile_are_joined(order, axis, transposed):
     assert op.called.count("Concat") == 1
     assert "Pad" not in op.called
     assert "Add" not in op.called
+
+
+def test_rows_that_are_taken_one_by_one_are_joined():
+    """xᵢ from x, as the turns of a loop take them, each with an operator of its own; and back."""
+    rows = [N(3, 3) for _ in range(4)]
+    edges = []
+    for k, A in enumerate(rows):
+        row = Reshape((3,), (1, 3), FLOAT) @ slab((4, 3), 0, k, k + 1, FLOAT)
+        edges += [Edge(0, k + 1, row), Edge(k + 1, 5, (row.T @ Dense(A)) if k % 2 else row.T)]
+    J = Dag(((4, 3), *[(3,)] * 4, (4, 3)), edges, (0,), (5,), FLOAT)
+    v, op = N(12), Recording()
+    expected = [rows[k] @ x if k % 2 else x for k, x in enumerate(v.reshape(4, 3))]
+    assert_allclose(J._apply(op, v), np.ravel(expected))
+    assert op.called.count("Concat") == 1
+    assert "Add" not in op.called
+    assert_allclose((J.T @ v) @ v, v @ (J @ v))
 
 
 @pytest.mark.parametrize(("part", "columns"), [(1, slice(1)), (2, slice(1, 3)), (3, slice(3, 6))])

@@ -256,6 +256,21 @@ def test_one_entry_that_is_gathered_is_a_scalar(index):
     check_rule("GatherND", [np.arange(6.0).reshape(2, 3), np.array(index)])
 
 
+@pytest.mark.parametrize(
+    ("index", "structure"),
+    [(1, "slice"), ([1], "slice"), ([0, 1, 2], "slice"), ([-2, -1], "slice"), (-3, "slice"),
+     ([[1, 2]], "slice"), ([2, 1], "take"), ([-1, 0], "take"), ([0, 2], "take"), ([], "take")],
+)  # fmt: skip
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_known_index_that_runs_along_the_axis_is_a_slice(index, structure, axis):
+    x, index = np.arange(9.0).reshape(3, 3), np.array(index, np.int64)
+    check_rule("Gather", [x, index], {"axis": axis}, dense=np.eye(9)[
+        np.take(np.arange(9).reshape(3, 3), index, axis).ravel()])  # fmt: skip
+    model = oj.load(one_node("Gather", [x, index], {"axis": axis}, 1, 13))
+    J = oj.linearize(model, {"x0": x, "x1": index}, wrt="x0")
+    assert structure in repr(J.dag.edges[0].operator) if index.size else not J.dag.edges
+
+
 @pytest.mark.parametrize("training", [0, 1])
 def test_a_batch_of_numbers_has_one_channel(training):
     one = np.array([0.5])
