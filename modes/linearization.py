@@ -20,7 +20,7 @@ from .elimination.adaptive import Adaptive
 from .elimination.dense import dense
 from .elimination.plan import by_engine, eliminated, held, planned
 from .explanation import Explanation, Local
-from .moving import bound, moving
+from .moving import moving
 from .naming.names import Specs, check_named, find_tensor, fitting, flat_shape, listed
 from .support.once import Once
 from .tape.record import Drawn, Entry
@@ -80,7 +80,7 @@ class Linearization(Jacobian):
         ends = (tuple(s.name for s in side) for side in (self.codomain, self.domain))
         of, wrt = reversed([*ends]) if self.transposed else ends
         shared = moving(self.tape, of, wrt, self.route.engine, transposed=self.transposed)
-        residuals = Once(partial(bound, self.tape)) if self.tape else None
+        residuals = Once(partial(attrgetter("bound"), self.tape)) if self.tape else None
         return Adaptive(self.drawn.then(attrgetter("dag")), self, shared, residuals)
 
     def _apply(self, op: Op, v: Array) -> Array:

@@ -5,7 +5,6 @@ It is bound to the residuals where they lie, so that nothing is recorded or comp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -22,7 +21,7 @@ from .products.record import Residuals, record_open
 from .support.background import Background
 from .tape.record import dag_of
 from .tape.tapes import ends_of
-from .tape.template import Filled, Template
+from .tape.template import Filled
 
 Names = tuple[str, ...]
 
@@ -34,10 +33,12 @@ class Moving:
     the background, once products without it have taken as long.
     """
 
-    def __init__(self, form: Template, of: Names, wrt: Names, dtype: Any, *, transposed: bool):
-        self.form, self.of, self.wrt, self.dtype = form, of, wrt, dtype
-        self.transposed, self.first = transposed, FIRST
-        self.cost = RECORDING * sum(len(f.blocks) for f in form.forms)
+    def __init__(self, tape: Filled, of: Names, wrt: Names, *, transposed: bool) -> None:
+        form = tape.template
+        self.forms, self.held, self.shapes = form.forms, form.held, form.shapes
+        self.of, self.wrt, self.transposed = of, wrt, transposed
+        self.dtype = ends_of(tape, of, wrt)[2]
+        self.cost, self.first = RECORDING * sum(len(f.blocks) for f in form.forms), FIRST
         self._clocks: dict[tuple[Shape, str], Clock] = {}
         self._sessions: dict[Shape, Background[Session]] = {}
 
@@ -62,7 +63,7 @@ class Moving:
 
     def made(self, columns: Shape = ()) -> Session:
         """A program (residuals, v) ↦ J v that has run once; raises an error where it cannot run."""
-        recording = record_open(self.form.held, self.dag, columns)
+        recording = record_open(self.held, self.dag, columns)
         kinds = {dtype_of(x).kind for x in recording.residuals.values()}
         if recording.meets_nothing or not kinds <= set("fiub"):
             raise EngineError("ONNX Runtime takes neither empty tensors nor bfloat16 from NumPy.")
@@ -73,8 +74,8 @@ class Moving:
 
     def dag(self, op: Any, residuals: Residuals) -> Dag:
         """The DAG over the residuals of a recording."""
-        entries = tuple(form.at(residuals) for form in self.form.forms)
-        dag = chosen(op, dag_of(entries, self.form.shapes, self.wrt, self.of, self.dtype))
+        entries = tuple(form.at(residuals) for form in self.forms)
+        dag = chosen(op, dag_of(entries, self.shapes, self.wrt, self.of, self.dtype))
         return dag.T if self.transposed else dag
 
 
@@ -93,12 +94,6 @@ def moving(
         return None
     known, key = tape.template.known, (of, wrt, transposed)
     if key not in known:
-        dtype = ends_of(tape, of, wrt)[2]
-        known.setdefault(key, Moving(tape.template, of, wrt, dtype, transposed=transposed))
+        known.setdefault(key, Moving(tape, of, wrt, transposed=transposed))
     found: Moving = known[key]
     return found
-
-
-def bound(tape: Filled) -> Mapping[int, np.ndarray]:
-    """The arrays that the operators of a tape hold, as a program is bound to them."""
-    return {key: np.asarray(tape.arrays[key], order="C") for key in tape.template.held}

@@ -122,6 +122,11 @@ class Filled:
         return Seen(self.template.views, self._values)
 
     @cached_property
+    def bound(self) -> Mapping[int, np.ndarray]:
+        """What the operators hold, in order, as a program of all points is bound to it."""
+        return {key: np.asarray(self.arrays[key], order="C") for key in self.template.held}
+
+    @cached_property
     def entries(self) -> tuple[Entry, ...]:
         """The entries."""
         made = self.template.entries(self.arrays, self._values)
