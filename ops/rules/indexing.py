@@ -14,26 +14,23 @@ from ..registry import Blocks, jacobian
 
 @jacobian("Gather")
 def gather(op: Any, node: Node) -> Blocks:
-    """y = x[..., index, ...] along one axis: a slice, where a known index runs along it."""
+    """y = x[..., index, ...] along one axis: a slice, where the index is one known number."""
     shape, n = node.x_shape, node.x_shape[node.axis]
-    run = run_of(node.inputs[1], n)
-    if run is not None:
-        J = slab(shape, node.axis, *run, node.dtype)
-        return {(0, 0): J if J.out_shape == node.y_shape
-                else Reshape(node.y_shape, J.out_shape, node.dtype) @ J}  # fmt: skip
+    row = row_of(node.inputs[1], n)
+    if row is not None:
+        J = slab(shape, node.axis, row, row + 1, node.dtype)
+        return {(0, 0): Reshape(node.y_shape, J.out_shape, node.dtype) @ J}
     return {(0, 0): Take(from_the_start(op, node.inputs[1], n), node.axis, shape, node.dtype)}
 
 
-def run_of(index: Array, n: Number) -> tuple[int, int] | None:
-    """(start, stop) of a constant index whose entries follow one another on an axis of length n."""
+def row_of(index: Array, n: Number) -> int | None:
+    """The row that an index of rank 0 names, where it is a constant and so is the length n."""
     held = getattr(index, "const_value", index)
-    if held is None or not isinstance(n, int) or not size(shape_of(index)):
+    if shape_of(index) or held is None or not isinstance(n, int):
         return None
-    places = np.ravel(held.numpy() if hasattr(held, "numpy") else held).astype(np.int64)
-    start, stop = int(places[0]), int(places[-1]) + 1
-    start, stop = (start + n, stop + n) if start < 0 else (start, stop)
-    runs = 0 <= start < stop <= n and bool(np.all(np.diff(places) == 1))
-    return (start, stop) if runs else None
+    row = int(held.numpy() if hasattr(held, "numpy") else held)
+    row += n if row < 0 else 0
+    return row if 0 <= row < n else None
 
 
 @jacobian("GatherElements")

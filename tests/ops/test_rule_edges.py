@@ -258,11 +258,10 @@ def test_one_entry_that_is_gathered_is_a_scalar(index):
 
 @pytest.mark.parametrize(
     ("index", "structure"),
-    [(1, "slice"), ([1], "slice"), ([0, 1, 2], "slice"), ([-2, -1], "slice"), (-3, "slice"),
-     ([[1, 2]], "slice"), ([2, 1], "take"), ([-1, 0], "take"), ([0, 2], "take"), ([], "take")],
-)  # fmt: skip
+    [(1, "slice"), (-3, "slice"), ([1], "take"), ([[1, 2]], "take"), ([2, 0], "take"), ([], "")],
+)
 @pytest.mark.parametrize("axis", [0, 1])
-def test_a_known_index_that_runs_along_the_axis_is_a_slice(index, structure, axis):
+def test_a_known_row_is_a_slice(index, structure, axis):
     x, index = np.arange(9.0).reshape(3, 3), np.array(index, np.int64)
     check_rule("Gather", [x, index], {"axis": axis}, dense=np.eye(9)[
         np.take(np.arange(9).reshape(3, 3), index, axis).ravel()])  # fmt: skip
