@@ -199,6 +199,7 @@ def test_products_copy_no_weight(network):
         linearization = getattr(A, "J", A)
         for _ in range(40):
             A @ v
+        linearization.structure.settle()
         assert ELIMINATED in linearization.dag.known
         assert A.nbytes == linearization.nbytes < before + 0.1 * held
         large = [a for a in linearization.structure.arrays() if a.nbytes >= weights[0].nbytes]
