@@ -23,9 +23,9 @@ def evaluate(
     """The values of the wanted tensors, by any name the model has, at the (checked) inputs.
 
     Without an engine, ONNX Runtime does the run if it is installed, has all the kernels, and all
-    sizes are known beforehand, as they are but for loops that decide when they end or change the
-    shape of what they carry, and for sizes that floating numbers decide. Otherwise NumPy does,
-    which is held to the limits of the model at every step.
+    sizes are known beforehand. They are not where a loop decides when to end or changes the shape
+    of its state, nor where floating numbers decide a size: NumPy runs such a model, held to the
+    limits of the model at every step.
     """
     if engine not in ENGINES:
         raise InputError(f"engine={engine!r} is not one of {', '.join(map(repr, ENGINES))}.")

@@ -88,8 +88,8 @@ def decides(array: np.ndarray) -> bool:
 
 
 class Turns(NamedTuple):
-    """How often a body runs, the types of its inputs, and of those that it carries on; the axes
-    along which its further outputs are stacked.
+    """How often a body runs, the types of its inputs and of its state, and the axes along which the
+    outputs behind the state are stacked.
     """
 
     turns: int

@@ -55,7 +55,7 @@ class Tapes:
         """The tape at a point."""
         form = self._met(signature, point)
         filled = form and self._filled(form, point)
-        if form and filled and form.not_nan and not form.holds(filled.arrays):
+        if form and filled and not filled.holds:
             form = self._template(form.types, point, signature or (), nan=True)
             keep(self._known, signature, form)
             filled = form and self._filled(form, point)
@@ -99,7 +99,7 @@ class Tapes:
             else:
                 primal = self._primal(values)
             tape = Filled(form, values, primal)
-            if not form.closed:
+            if not form.closed and tape.holds:
                 tape.entries  # noqa: B018 - what rules have to say is said now
         except OnnxJacError:  # the model alone may run, or will say what is wrong with it
             return None

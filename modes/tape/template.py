@@ -88,10 +88,6 @@ class Template:
         """Whether `views` shows all that points differ in, so that no rule is asked there."""
         return all(form.fills is not None for form in self.forms)
 
-    def holds(self, arrays: Mapping[int, Any]) -> bool:
-        """Whether rules that asked for NaN would find none."""
-        return not any(np.isnan(arrays[key]).any() for key in self.not_nan)
-
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of the floating tensors."""
@@ -115,6 +111,7 @@ class Filled:
         self.template, self.types, self.primal = form, form.types, primal
         self._values = values
         self.read_by: Any = None  # what is known to fit its arrays, which is not compared again
+        self.holds = not any(np.isnan(self.arrays[key]).any() for key in form.not_nan)
 
     @cached_property
     def arrays(self) -> Seen:
