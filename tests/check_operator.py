@@ -141,5 +141,5 @@ def check_hygiene(J, rng):
     assert_allclose(v, kept, rtol=0)
     for array, before in zip(J.arrays(), held, strict=True):
         assert_allclose(array, before, rtol=0)
-    assert_allclose(J @ v, expected[0], rtol=0)
-    assert_allclose(J.diagonal(), expected[1], rtol=0)
+    assert_allclose(J @ v, expected[0], **TIGHT)  # the next product may take a quicker way
+    assert_allclose(J.diagonal(), expected[1], **TIGHT)

@@ -12,6 +12,7 @@ from ...jacobians import Dag, Edge, Jacobian, Joint, Zero, chosen, common, dtype
 from ...jacobians.errors import OnnxJacError, UnsupportedOp
 from ...jacobians.symint import agree
 from ...ops import Node, Step, find, numbers
+from ...ops.graphs.recorder import Recorder
 from ...ops.node import remedy
 from ..naming.names import is_float
 from .active import ActiveStep, Slot, active_steps
@@ -114,7 +115,7 @@ def blocks_of(active: ActiveStep, values: Mapping[str, Any], op: Any) -> dict[Sl
     )
     if not wanted:
         return {}
-    symbols = getattr(op, "symbols", None)
+    symbols = op.symbols if isinstance(op, Recorder) else None
     if symbols is not None:
         symbols.reader = str(step)
     try:

@@ -59,6 +59,7 @@ class Subject:
     def __init__(self, case: Case, rng: np.random.Generator) -> None:
         self.case, self.rng = case, rng
         self.model = oj.load(case.model)
+        self.stored = pickle.dumps(self.model)
 
     def linearize(self, point: Mapping[str, Any] | None = None, **options: Any) -> oj.Linearization:
         return oj.linearize(
@@ -67,9 +68,17 @@ class Subject:
 
     def plainly(self, point: Mapping[str, Any] | None = None) -> np.ndarray:
         """J @ I of a fresh J, from a fresh model: no way before it can have left anything there."""
-        model = oj.load(self.case.model)
-        J = oj.linearize(model, point or self.case.point, of=self.case.of, wrt=self.case.wrt)
+        J = oj.linearize(self.fresh(), point or self.case.point, of=self.case.of, wrt=self.case.wrt)
         return J @ np.eye(J.shape[1])
+
+    def fresh(self, scalar: bool = False) -> oj.Model:
+        """The model, or the one with a loss, without anything that a way has left there."""
+        made: oj.Model = pickle.loads(self.stored_scalar if scalar else self.stored)
+        return made
+
+    @cached_property
+    def stored_scalar(self) -> bytes:
+        return pickle.dumps(oj.load(self.scalar))
 
     @cached_property
     def J(self) -> oj.Linearization:
@@ -330,13 +339,13 @@ def by_program(J: oj.Linearization, wanted: np.ndarray) -> Iterator[Compared]:
         yield Compared("by the program of all points", products.T, wanted)
 
 
-@always
+@sampled
 def gradients(s: Subject) -> Iterator[Compared]:
     """One function for all points: its program is recorded once, or where it has to be."""
-    f = oj.value_and_grad(oj.load(s.scalar), of="loss", wrt=s.case.wrt)
+    f = oj.value_and_grad(s.fresh(scalar=True), of="loss", wrt=s.case.wrt)
     for label, point in (("here", s.case.point), *s.points(), ("here again", s.case.point)):
         try:
-            J = oj.linearize(oj.load(s.scalar), point, of="loss", wrt=s.case.wrt)
+            J = oj.linearize(s.fresh(scalar=True), point, of="loss", wrt=s.case.wrt)
             wanted = (J.T @ np.eye(1)).ravel()
         except oj.OnnxJacError:
             continue
@@ -377,9 +386,9 @@ def curvature(
 @sampled
 def hessians(s: Subject) -> Iterator[Compared]:
     def at(point: Point) -> Any:
-        return oj.hessian(oj.load(s.scalar), point, of="loss", wrt=s.case.wrt)
+        return oj.hessian(s.fresh(scalar=True), point, of="loss", wrt=s.case.wrt)
 
-    model = oj.load(s.scalar)
+    model = s.fresh(scalar=True)
     H = oj.hessian(model, s.case.point, of="loss", wrt=s.case.wrt)
     try:
         from . import judge
@@ -400,7 +409,7 @@ def gauss_newton(s: Subject) -> Iterator[Compared]:
     if out in s.case.wrt:
         return
     options: dict[str, Any] = {"of": "loss", "at": out, "wrt": s.case.wrt}
-    model = oj.load(s.scalar)
+    model = s.fresh(scalar=True)
     rows = int(np.prod(s.J.codomain[0].shape))
     J = s.plain[:rows]
     H = oj.hessian(model, s.case.point, of="loss", wrt=out) @ np.eye(rows)
@@ -408,7 +417,7 @@ def gauss_newton(s: Subject) -> Iterator[Compared]:
     yield Compared("gauss_newton", G @ np.eye(J.shape[1]), J.T @ H @ J)
     yield from curvature(
         "gauss_newton", lambda: oj.gauss_newton(model, s.case.point, **options),
-        lambda point: oj.gauss_newton(oj.load(s.scalar), point, **options), s,
+        lambda point: oj.gauss_newton(s.fresh(scalar=True), point, **options), s,
     )  # fmt: skip
 
 
@@ -434,9 +443,10 @@ def run(model: onnx.ModelProto, feeds: Point) -> Point:
     return dict(zip(names, session.run(names, feeds), strict=True))
 
 
-def exported(mode: str, s: Subject, source: onnx.ModelProto, of: list[str]) -> Iterator[Compared]:
+def exported(mode: str, s: Subject) -> Iterator[Compared]:
     """An exported derivative at the point, at others, and at other batch sizes."""
-    model = oj.load(source)
+    scalar = mode in ("grad", "hvp")
+    model, of = s.fresh(scalar), ["loss"] if scalar else s.case.of
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
@@ -456,7 +466,7 @@ def exported(mode: str, s: Subject, source: onnx.ModelProto, of: list[str]) -> I
         )  # fmt: skip
         if frozen or not fits or (label != "here" and "holds only" in told):
             continue
-        fresh = oj.load(source)
+        fresh = s.fresh(scalar)
         try:
             J = oj.linearize(fresh, point, of=of, wrt=s.case.wrt)
             R = J @ np.eye(J.shape[1])
@@ -573,27 +583,27 @@ EXPORTS: dict[str, Callable[..., Iterator[Compared]]] = {
 
 @sampled
 def export_jvp(s: Subject) -> Iterator[Compared]:
-    yield from exported("jvp", s, s.case.model, s.case.of)
+    yield from exported("jvp", s)
 
 
 @sampled
 def export_vjp(s: Subject) -> Iterator[Compared]:
-    yield from exported("vjp", s, s.case.model, s.case.of)
+    yield from exported("vjp", s)
 
 
 @sampled
 def export_jacobian(s: Subject) -> Iterator[Compared]:
-    yield from exported("jacobian", s, s.case.model, s.case.of)
+    yield from exported("jacobian", s)
 
 
 @sampled
 def export_grad(s: Subject) -> Iterator[Compared]:
-    yield from exported("grad", s, s.scalar, ["loss"])
+    yield from exported("grad", s)
 
 
 @sampled
 def export_hvp(s: Subject) -> Iterator[Compared]:
-    yield from exported("hvp", s, s.scalar, ["loss"])
+    yield from exported("hvp", s)
 
 
 @sampled

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 
 import onnxjac as oj
 from data.makers import hessian_maker, logits_maker, process, random_rows, shuffled, slow
@@ -41,7 +41,6 @@ def test_a_sum_equals_the_local_one(client, reduction, scale, keep):
     assert_allclose(C.toarray(), scale * softmax_hessian(X), **TIGHT)
     assert_allclose(C.diagonal(), local.diagonal(), **TIGHT)
     assert_allclose(C.apply({"W": W})["W"], local.apply({"W": W})["W"], **TIGHT)
-    assert_array_equal(C @ V, C @ V)
 
 
 @pytest.mark.parametrize(
