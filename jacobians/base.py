@@ -242,8 +242,9 @@ class Jacobian(Holder, Algebra, Shown, ABC):
 
         `engine` is `"onnxruntime"`, `"numpy"` or `"numba"`; by default the first that is installed
         and has all kernels. `memory` is how many bytes may be held beyond what J holds. The
-        program is made at the first product, one for each number of columns; after `relinearize`,
-        at the first product again.
+        program is made at the first product, one for each number of columns. After `relinearize`
+        it is made again for an engine that was named; otherwise products go the quickest way,
+        as without `compile`, by programs that all points of the same shapes share.
 
         Shape: (m, n), as before. Raises `InputError` at the first product for an engine that is
         unknown or not installed, and where a vector does not fit.

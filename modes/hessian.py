@@ -63,7 +63,7 @@ class Hessian(Curvature):
         return Hessian(self.J.compile(engine, products=products, memory=memory), self.function)
 
     def relinearize(self, inputs: Mapping[str, Any]) -> Hessian:
-        """The same Hessian at another point, planned and compiled as this one is.
+        """The same Hessian at another point, planned as this one is: see `compile`.
 
         The gradient is not recorded again for another point of the same shapes, where one graph
         holds for all of them.

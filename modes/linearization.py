@@ -18,13 +18,13 @@ from .checking.check import Check
 from .checking.checked import checked
 from .elimination.adaptive import Adaptive
 from .elimination.dense import dense
-from .elimination.plan import by_engine, eliminated, held, planned
+from .elimination.plan import Maker, by_engine, eliminated, elsewhere, held, planned
 from .explanation import Explanation, Local
 from .moving import moving
 from .naming.names import Specs, check_named, find_tensor, fitting, flat_shape, listed
 from .support.once import Once
 from .tape.record import Drawn, Entry
-from .tape.routing import Maker, Routed
+from .tape.routing import Routed
 from .tape.template import Filled
 
 
@@ -160,7 +160,7 @@ class Linearization(Jacobian):
         J = J.T if self.transposed else J
         if (J.codomain, J.domain) != (self.codomain, self.domain):
             J = J.block(*(tuple(s.name for s in side) for side in (self.codomain, self.domain)))
-        J.make = self.make
+        J.make = elsewhere(self.make)
         return J
 
     def _dense(self, limit: int) -> np.ndarray:

@@ -16,6 +16,7 @@ from ..jacobians.errors import OnnxJacError
 from ..jacobians.symint import Symbols
 from ..ops import Step
 from ..ops.registry import version
+from .elimination.plan import Maker
 from .flow.failure import NotKept, note
 from .linearization import Linearization
 from .model import Model
@@ -30,7 +31,6 @@ from .tape.checkpoint import Segment, as_it_is, chained, checkpointed, segments,
 from .tape.dependence import moving
 from .tape.draws import fixed, is_random, may_draw
 from .tape.record import Drawn, Tape
-from .tape.routing import Maker
 from .tape.tapes import Tapes, described, drawn, ends_of, keep, signature_of
 from .tape.template import Filled, Signature, names_of
 from .tape.trace import asked_in, shaped_as_here

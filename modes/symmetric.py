@@ -125,7 +125,7 @@ class Symmetric(Curvature):
         return self._formula or clipped(repr(self.operator), 100)
 
     def relinearize(self, inputs: Mapping[str, Any]) -> Curvature:
-        """The same operator at another point, planned, compiled, scaled as this one is.
+        """The same operator at another point, planned and scaled as this one is: see `compile`.
 
         Reuses the plans of the model's linearisations. Raises `InputError` for an operator over
         batches, or one that was not made of a model.
@@ -153,7 +153,8 @@ class Symmetric(Curvature):
     ) -> Symmetric:
         operator = self.operator.compile(engine, products=products, memory=memory)
         compiled = methodcaller("compile", engine, products=products, memory=memory)
-        return Symmetric(operator, self.domain, partial(moved, self, compiled), self.formula)
+        again = partial(moved, self, compiled) if engine else self.again
+        return Symmetric(operator, self.domain, again, self.formula)
 
     def arrays(self) -> Iterator[Array]:
         return self.operator.arrays()

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import singledispatch
+from functools import partial, singledispatch
 from typing import Any
 
 from ...jacobians import Array, Dag, Edge, Jacobian, Product, Sum, size
@@ -45,6 +45,10 @@ NECKS = 16
 
 ELIMINATED, PLAN, SECONDS, LOCK = "elimination", "plan", "seconds", "lock"
 """Keys of what is kept with a DAG as long as it lives; its transpose shares it."""
+
+
+Maker = Callable[[Dag], Jacobian]
+"""What makes, of the DAG of a Jacobian, the operator that takes its products."""
 
 
 @singledispatch
@@ -90,6 +94,21 @@ def by_engine(
 ) -> Jacobian:
     """The operator planned for a number of products and compiled."""
     return Compiled(planned(operator, products, memory), engine)
+
+
+def engine_of(make: Maker | None) -> str | None:
+    """The engine that was named when a Jacobian was compiled."""
+    engine: str | None = make.keywords.get("engine") if isinstance(make, partial) else None
+    return engine
+
+
+def elsewhere(make: Maker | None) -> Maker | None:
+    """How products are made ready at another point: by the engine that was named.
+
+    Where none was, products go as they do by default, by programs that all points share.
+    """
+    is_compiled = isinstance(make, partial) and make.func is by_engine
+    return None if is_compiled and engine_of(make) is None else make
 
 
 def lock_of(dag: Dag) -> Lock:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial, singledispatch
+from functools import singledispatch
 
 from ...jacobians import Jacobian
 from ..elimination.adaptive import Adaptive
+from ..elimination.plan import engine_of as named
 from ..hessian import Hessian
 from ..linearization import Linearization
 from ..products.compiled import Compiled
@@ -39,8 +40,7 @@ def _(operator: Compiled | Symmetric) -> Jacobian:
 def engine_of(operator: Jacobian) -> str | None:
     """The engine that the Jacobian of a model was compiled for, where one was named."""
     J = operator.J if isinstance(operator, Hessian) else operator
-    make = J.make if isinstance(J, Linearization) else None
-    return make.keywords.get("engine") if isinstance(make, partial) else None
+    return named(J.make) if isinstance(J, Linearization) else None
 
 
 def undrawn(operator: Jacobian) -> Filled | None:

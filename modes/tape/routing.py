@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
-from ...jacobians import Dag, Jacobian
+from ...jacobians import Dag
 from ...ops import Step
 from ..model import Model
-
-Maker = Callable[[Dag], Jacobian]
-"""What makes, of the DAG of a Jacobian, the operator that takes its products."""
 
 
 class Routed(Protocol):

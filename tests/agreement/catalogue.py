@@ -1037,7 +1037,10 @@ def stft(g: Graph, op: str) -> None:
 def window(g: Graph, op: str) -> None:
     x = g.pick(lambda s: len(s) > 0 and s[-1] > 1)
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(g.dtype))
-    g.node("Mul", [x, g.node(op, [g.constant(g.shape(x)[-1])], output_datatype=kind)])
+    made = g.node(op, [g.constant(g.shape(x)[-1])], output_datatype=kind)
+    if op == "BlackmanWindow":  # it begins at zero up to rounding, which would decide ties
+        made = g.node("Add", [made, g.initializer(np.ones((), g.dtype), "c")])
+    g.node("Mul", [x, made])
 
 
 @makes("MaxUnpool")

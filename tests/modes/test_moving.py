@@ -24,10 +24,10 @@ MODELS = {
         <double zero = {0}> { r = Sqrt(x) y = Where(c, r, zero) }""",
     "one number": """g (double[3] x, double w) => (double[3] y)
         { y = Einsum<equation="i,->i">(x, w) }""",
+    "a sum": """g (double[3] x) => (double y) { e = Exp(x) y = ReduceSumSquare<keepdims=0>(e) }""",
     "a loss": """g (double[4,3] x, int64[4] t) => (double y)
         { y = SoftmaxCrossEntropyLoss(x, t) }""",
 }
-
 
 def model(name):
     return oj.load(onnx.parser.parse_model(HEAD + MODELS[name]))
@@ -171,3 +171,15 @@ def test_a_default_product_is_by_the_program_in_the_end():
     v = RNG.standard_normal(J.shape[1])
     assert_allclose(K @ v, fresh @ v, rtol=1e-12)
     assert PROGRAM in K.structure.choice
+
+
+def test_what_was_compiled_is_not_compiled_again_at_another_point():
+    m, loss = model("layers"), model("a sum")
+    J, G = oj.linearize(m, point(m)), oj.gauss_newton(loss, point(loss), of="y", at="e")
+    for C, at in ((J, point(m)), (G, point(loss))):
+        v, plain = RNG.standard_normal(C.shape[1]), C.relinearize(at)
+        left_open, named = (C.compile(engine).relinearize(at) for engine in (None, "numpy"))
+        assert "by numpy" in repr(named.structure)
+        assert "by " not in repr(left_open.structure)
+        assert_allclose(left_open @ v, plain @ v, rtol=1e-12)
+        assert_allclose(named @ v, plain @ v, rtol=1e-12)
