@@ -24,7 +24,7 @@ def bounds(
     return {(work, product, ours): [Target(bound)] for product, bound in products.items()}
 
 
-STEPS = ("grad", "grad+ggn×10", "grad+hvp×10")
+STEPS = {"grad": 1.0, "grad+ggn×10": 1.0, "grad+hvp×10": 1.0, "adam": 1.2}
 FOUR = ("jvp", "vjp", "ggn", "hvp")
 MLP = dict(zip((*FOUR, "jvp×16"), (0.72, 0.85, 0.75, 0.95, 0.8), strict=True))
 MLP_NUMPY = dict(zip((*FOUR, "jvp×16"), (0.80, 0.90, 0.85, 1.02, 0.8), strict=True))
@@ -43,12 +43,15 @@ TARGETS: dict[tuple[str, str, str], list[Target]] = {
     **bounds("reaction", {"jvp": 0.35, "sparse": 0.4}, NUMBA),
     **bounds("reaction", {"jvp": 1.3, "sparse": 0.4}, NUMPY),
     **bounds("reaction", {"sparse": 0.4}, PLAIN),
-    **bounds("steps/mlp", dict.fromkeys(STEPS, 1.0), PLAIN),
-    **bounds("steps/transformer", dict.fromkeys(STEPS, 1.0), PLAIN),
-    **bounds("steps/lstm", dict.fromkeys(STEPS, 1.0), PLAIN),
-    **bounds("steps/loop", dict.fromkeys(STEPS, 1.0), PLAIN),
-    **bounds("steps/lenet", {**dict.fromkeys(STEPS, 1.0), "grad": 1.3}, PLAIN),
-    **bounds("steps/resnet", {**dict.fromkeys(STEPS, 1.0), "grad": 1.3}, PLAIN),
+    **{
+        target: bound
+        for name in ("mlp", "transformer", "lstm", "loop", "if")
+        for target, bound in bounds(f"steps/{name}", STEPS, PLAIN).items()
+    },
+    **bounds("steps/lenet", {**STEPS, "grad": 1.3}, PLAIN),
+    **bounds("steps/resnet", {**STEPS, "grad": 1.3}, PLAIN),
+    **bounds("steps/reaction", {"f+jvp×10": 1.0}, PLAIN),
+    **bounds("large/gpt", dict.fromkeys(("jvp", "vjp", "hvp"), 1.0), PLAIN),
     **{
         ("input", product, ours): [Target(0.08), Target(0.8, expert=True)]
         for product in ("jvp", "vjp")

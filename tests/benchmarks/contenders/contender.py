@@ -13,8 +13,16 @@ from ..workloads import Workload
 
 Task = Callable[[], Any]
 
-STEPS = ("grad", "grad+ggn", "grad+hvp")
-"""Work at new weights each time: f and ∇f; with ×10, ten products of G or H there as well."""
+STEPS = ("grad", "grad+ggn", "grad+hvp", "f+jvp", "adam")
+"""Work at a new point each time: f and ∇f; with ×10, ten products of G, H or J there as well; the
+loss and the weights after one more update by Adam.
+"""
+
+RATE = 1e-3
+"""The learning rate of Adam."""
+
+ALPHA, BETA, EPSILON = (float(np.float32(x)) for x in (0.9, 0.999, 1e-6))
+"""Its decays, and what is added to the root of the mean square: attributes of ONNX are float32."""
 
 ALL = ("jvp", "vjp", "ggn", "hvp", "columns", "toarray", "sparse", "svds", "gmres", *STEPS)
 """What a product may be; `jvp×16` is `columns(16)`."""
@@ -93,6 +101,14 @@ class Contender:
     def grad_hvp(self, count: int) -> Task:
         """(f, ∇f, v) with v ← H v / ‖H v‖ so often."""
         return self.iterated(count, "hvp")
+
+    def f_jvp(self, count: int) -> Task:
+        """(y, v) with v ← J v / ‖J v‖ so often, J being square."""
+        return self.iterated(count, "jvp")
+
+    def adam(self) -> Task:
+        """(f, weights) after one more update."""
+        raise Absent("no training")
 
     def value_and_grad(self) -> Callable[..., Any]:
         """weights ↦ (f, ∇f)."""

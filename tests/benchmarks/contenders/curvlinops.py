@@ -39,7 +39,7 @@ class Curvlinops(Functional):
 
     @classmethod
     def suits(cls, workload: Workload) -> bool:
-        return workload.labels is not None
+        return workload.labels is not None and len(workload.labels) == len(workload.tensors["x"])
 
     def made(self, kind: Any, *loss: Any) -> Any:
         """The operator of that kind."""

@@ -13,7 +13,7 @@ from scipy.sparse.linalg import LinearOperator
 
 from ..readings import jax as reading
 from ..workloads import Workload
-from .contender import Task
+from .contender import ALPHA, BETA, EPSILON, RATE, Task
 from .peer import Peer
 
 jax.config.update("jax_enable_x64", True)
@@ -96,6 +96,48 @@ class Jax(Peer):
             return tuple(x / norm for x in v)
 
         return *found, jax.lax.fori_loop(0, count, turn, v)
+
+    def f_jvp(self, count: int) -> Task:
+        (start,) = self.arrays(self.tangent)
+
+        def step(u: Any) -> Any:
+            y, push = jax.linearize(self.f, u)
+
+            def turn(_: int, v: Any) -> Any:
+                v = push(v)
+                return v / jnp.linalg.norm(v)
+
+            return y, jax.lax.fori_loop(0, count, turn, start)
+
+        fast = jax.jit(step)
+        return self.in_turn(lambda u: jax.block_until_ready(fast(u)))
+
+    def adam(self) -> Task:
+        step = jax.jit(self.updated, donate_argnums=0)
+        means, squares = (tuple(map(jnp.zeros_like, self.point)) for _ in range(2))
+        state: Any = jnp.ones(()), tuple(map(jnp.copy, self.point)), means, squares
+
+        def once() -> Any:
+            nonlocal state
+            f, state = jax.block_until_ready(step(state))
+            return f, state[1]
+
+        return once
+
+    def updated(self, state: Any) -> Any:
+        """f, and the state of Adam after one more update: count, weights, means and squares."""
+        count, point, means, squares = state
+        f, slopes = self.value_and_slopes(*point)
+        means = tuple(ALPHA * m + (1 - ALPHA) * g for m, g in zip(means, slopes, strict=True))
+        squares = tuple(
+            BETA * s + (1 - BETA) * g * g for s, g in zip(squares, slopes, strict=True)
+        )
+        rate = (RATE * jnp.sqrt(1 - BETA**count) / (1 - ALPHA**count)).astype(f.dtype)
+        point = tuple(
+            x - rate * m / (jnp.sqrt(s) + EPSILON)
+            for x, m, s in zip(point, means, squares, strict=True)
+        )
+        return f, (count + 1, point, means, squares)
 
     def columns(self, count: int) -> Task:
         return waited(jax.vmap(self.pushed()[1]), *self.arrays(self.tangents(count)))

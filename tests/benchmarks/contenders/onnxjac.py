@@ -12,7 +12,7 @@ from onnxjac.jacobians import Jacobian
 
 from ..workloads import Workload
 from ..workloads.model import LOSS, OUTPUT, model_of
-from .contender import Absent, Contender, Task
+from .contender import RATE, Absent, Contender, Task
 
 
 class Plain(Contender):
@@ -97,11 +97,37 @@ class Plain(Contender):
         return self.in_turn(step)
 
     def flat(self, result: Any) -> np.ndarray:
-        """Of a step: f, ∇f by name, v."""
+        """Of a step: f, ∇f or weights by name, v."""
         if not isinstance(result, tuple):
             return super().flat(result)
         f, slopes, *v = result
         return np.concatenate([np.ravel(x) for x in (f, *slopes.values(), *v)])
+
+    def f_jvp(self, count: int) -> Task:
+        J, v = self.operator(), self.tangent
+
+        def step(*point: Any) -> Any:
+            at, w = J.relinearize(self.at(*point)), v
+            for _ in range(count):
+                w = at @ w
+                w = w / np.linalg.norm(w)
+            return at.primal[OUTPUT], {}, w
+
+        return self.in_turn(step)
+
+    def adam(self) -> Task:
+        if self.compiled:
+            raise Absent("nothing to compile")
+        names = self.workload.wrt
+        training = oj.training_model(self.model, LOSS, names, oj.Adam(), learning_rate=RATE)
+        state = {**oj.initial_state(training), "update_count": np.array(1)}
+
+        def step() -> Any:
+            nonlocal state
+            state, found = oj.train_step(training, state, self.inputs)
+            return found[LOSS], {name: state[name] for name in names}
+
+        return step
 
     def toarray(self) -> Task:
         J = self.operator()

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_map_only
 
 from ..readings import torch as reading
 from ..workloads import Workload
-from .contender import STEPS, Absent, Task
+from .contender import ALPHA, BETA, EPSILON, RATE, Absent, Task
 from .peer import Peer
 
 torch.set_num_threads(2)
@@ -82,6 +82,18 @@ class Functional(Peer):
 
         return self.in_turn(step)
 
+    def f_jvp(self, count: int) -> Task:
+        start = self.arrays(self.tangent)
+
+        def step(*point: Any) -> Any:
+            (v,), push = start, self.pushing(self.f, *point)
+            for _ in range(count):
+                v = push(v)
+                v = v / torch.linalg.vector_norm(v)
+            return self.f(*point), v
+
+        return self.in_turn(step)
+
     def product(self, kind: str, *point: Any) -> Callable[..., Any]:
         """v ↦ G v or H v at other weights."""
         if kind == "hvp":
@@ -109,7 +121,7 @@ class Linearized(Functional):
     """`torch.func.linearize`: residuals kept."""
 
     only: ClassVar[tuple[str, ...]] = (
-        "jvp", "hvp", "ggn", "columns", "svds", "gmres", "grad+ggn", "grad+hvp",
+        "jvp", "hvp", "ggn", "columns", "svds", "gmres", "grad+ggn", "grad+hvp", "f+jvp",
     )  # fmt: skip
 
     def pushing(self, f: Callable[..., Any], *point: Any) -> Callable[..., Any]:
@@ -130,7 +142,9 @@ class Compiled(Linearized):
 class Retained(Functional):
     """`torch.autograd` on a retained graph; forward products by differentiating twice."""
 
-    only: ClassVar[tuple[str, ...]] = ("jvp", "vjp", "hvp", "ggn", "svds", *STEPS)
+    only: ClassVar[tuple[str, ...]] = (
+        "jvp", "vjp", "hvp", "ggn", "svds", "grad", "grad+ggn", "grad+hvp", "adam",
+    )  # fmt: skip
 
     def __init__(self, workload: Workload) -> None:
         super().__init__(workload)
@@ -153,6 +167,20 @@ class Retained(Functional):
             return f, grad(f, leaves)
 
         return both
+
+    def adam(self) -> Task:
+        leaves = [x.detach().clone().requires_grad_() for x in self.point]
+        settings = {"betas": (ALPHA, BETA), "eps": EPSILON / (1 - BETA) ** 0.5, "fused": True}
+        optimizer = torch.optim.Adam(leaves, RATE, **settings)  # ε is ONNX's in the first update
+
+        def step() -> Any:
+            optimizer.zero_grad()
+            f = self.loss(*leaves)
+            f.backward()
+            optimizer.step()
+            return f, leaves
+
+        return step
 
     def iterated(self, count: int, kind: str) -> Task:
         """The gradient is the one that its products are taken of."""

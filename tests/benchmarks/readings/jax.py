@@ -10,8 +10,8 @@ EPSILON = 1e-5
 tanh, pad, swapped = jnp.tanh, jnp.pad, jnp.transpose
 
 __all__ = [
-    "attention", "batch_norm", "conv", "cross_entropy", "gelu", "layer_norm", "looped", "lstm",
-    "max_pool", "mean", "pad", "relu", "swapped", "tanh",
+    "attention", "batch_norm", "branch", "conv", "cross_entropy", "gelu", "layer_norm", "looped",
+    "lstm", "max_pool", "mean", "pad", "positive", "relu", "swapped", "tanh",
 ]  # fmt: skip
 
 
@@ -50,9 +50,10 @@ def layer_norm(x, gamma, beta):
     return centred * lax.rsqrt(var + EPSILON) * gamma + beta
 
 
-def attention(q, k, v, width):
-    """softmax(q kᵀ / √width) v, the axes being (batch, heads, tokens, width)."""
+def attention(q, k, v, width, mask=None):
+    """softmax(q kᵀ / √width + mask) v, the axes being (batch, heads, tokens, width)."""
     scores = q @ jnp.swapaxes(k, -1, -2) * width**-0.5
+    scores = scores if mask is None else scores + mask
     return jax.nn.softmax(scores, -1) @ v
 
 
@@ -75,6 +76,16 @@ def lstm(x, w, r, b, width):
         return (h, c), h
 
     return lax.scan(step, (start, start), inside)[1]
+
+
+def positive(x):
+    """Whether the mean of a matrix is positive."""
+    return jnp.mean(x) > 0
+
+
+def branch(test, x, first, second):
+    """first(x) if the test holds, else second(x)."""
+    return lax.cond(test, first, second, x)
 
 
 def looped(x, w, turns):

@@ -142,9 +142,10 @@ def layer_norm(x, gamma, beta):
     return centred.op("Div", (var + EPSILON).op("Sqrt")) * gamma + beta
 
 
-def attention(q, k, v, width):
-    """softmax(q kᵀ / √width) v, the axes being (batch, heads, tokens, width)."""
+def attention(q, k, v, width, mask=None):
+    """softmax(q kᵀ / √width + mask) v, the axes being (batch, heads, tokens, width)."""
     scores = q @ swapped(k, (0, 1, 3, 2)) * width**-0.5
+    scores = scores if mask is None else scores + mask
     return scores.op("Softmax", axis=-1) @ v
 
 
@@ -158,6 +159,23 @@ def lstm(x, w, r, b, width):
     bias = b.op("Concat", b * 0.0, axis=0)
     parameters = (part.op("Unsqueeze", [0]) for part in (w, r, bias))
     return x.op("LSTM", *parameters, hidden_size=width).op("Squeeze", [1])
+
+
+def positive(x):
+    """Whether the mean of a matrix is positive."""
+    return mean(x, [0, 1]).op("Greater", 0.0)
+
+
+def branch(test, x, first, second):
+    """first(x) if the test holds, else second(x); both take the same tensors from outside."""
+    bodies = {}
+    for name, part in (("then_branch", first), ("else_branch", second)):
+        inside = Graph()
+        y = part(Symbol(inside, x.value, x.dtype))
+        for k, node in enumerate(inside.tape.nodes):
+            node.outputs[0].name = f"{name}_{k}"
+        bodies[name] = ir.Graph([], [y.value], nodes=inside.tape.nodes, name=name)
+    return Symbol(x.graph, x.graph.tape.op("If", [test.value], bodies), x.dtype)
 
 
 def looped(x, w, turns):

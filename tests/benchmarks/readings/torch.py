@@ -8,8 +8,8 @@ from torch.nn.functional import cross_entropy, gelu
 EPSILON = 1e-5
 
 __all__ = [
-    "attention", "batch_norm", "conv", "cross_entropy", "gelu", "layer_norm", "lstm", "max_pool",
-    "mean", "pad", "relu", "swapped", "tanh",
+    "attention", "batch_norm", "branch", "conv", "cross_entropy", "gelu", "layer_norm", "looped",
+    "lstm", "max_pool", "mean", "pad", "positive", "relu", "swapped", "tanh",
 ]  # fmt: skip
 
 
@@ -49,9 +49,10 @@ def layer_norm(x, gamma, beta):
     return F.layer_norm(x, x.shape[-1:], gamma, beta, EPSILON)
 
 
-def attention(q, k, v, width):
-    """softmax(q kᵀ / √width) v, the axes being (batch, heads, tokens, width)."""
+def attention(q, k, v, width, mask=None):
+    """softmax(q kᵀ / √width + mask) v, the axes being (batch, heads, tokens, width)."""
     scores = q @ k.transpose(-1, -2) * width**-0.5
+    scores = scores if mask is None else scores + mask
     return torch.softmax(scores, -1) @ v
 
 
@@ -66,6 +67,16 @@ def lstm(x, w, r, b, width):
         h = torch.sigmoid(o) * torch.tanh(c)
         states.append(h)
     return torch.stack(states)
+
+
+def positive(x):
+    """Whether the mean of a matrix is positive."""
+    return x.mean() > 0
+
+
+def branch(test, x, first, second):
+    """first(x) if the test holds, else second(x)."""
+    return first(x) if test else second(x)
 
 
 def looped(x, w, turns):

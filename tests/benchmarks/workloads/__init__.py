@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from .dense import inputs, mlp, narrowing, svds
-from .images import lenet, resnet
+from .dense import branching, inputs, mlp, narrowing, svds
+from .images import deep, lenet, resnet
 from .reaction import reaction
-from .sequences import classifier, loop, lstm, transformer
+from .sequences import classifier, generative, loop, lstm, transformer
 from .workload import Workload
 
 __all__ = ["GROWTH", "HIDDEN", "WORKLOADS", "Workload", "find"]
@@ -15,7 +15,7 @@ __all__ = ["GROWTH", "HIDDEN", "WORKLOADS", "Workload", "find"]
 
 def steps(made: Callable[[], Workload]) -> Workload:
     """A workload with work at new weights each time, as in an optimiser's loop."""
-    return replace(made(), products=("grad", "grad+ggn×10", "grad+hvp×10"))
+    return replace(made(), products=("grad", "grad+ggn×10", "grad+hvp×10", "adam"))
 
 
 WORKLOADS: dict[str, Callable[[], Workload]] = {
@@ -36,6 +36,10 @@ WORKLOADS: dict[str, Callable[[], Workload]] = {
     "steps/transformer": partial(steps, partial(transformer, pooled=True, labelled=True)),
     "steps/lstm": partial(steps, lambda: classifier(lstm(), pooled=True)),
     "steps/loop": partial(steps, lambda: classifier(loop(turns=300))),
+    "steps/if": partial(steps, branching),
+    "steps/reaction": partial(reaction, products=("f+jvp×10",)),
+    "large/gpt": generative,
+    "large/resnet": deep,
     "chain/narrow": partial(narrowing, (4096, 16, 2048, 8, 1024, 32)),
     "chain/wide": partial(narrowing, (64, 1024, 16, 2048, 512, 1024)),
     "svds": svds,
@@ -54,7 +58,11 @@ GROWTH: dict[str, Callable[[], Workload]] = {
 HIDDEN: dict[str, Callable[[], Workload]] = {
     "tiny": partial(mlp, "float64", batch=8, widths=(20, 16, 5)),
     "tiny/steps": partial(steps, partial(mlp, "float64", batch=8, widths=(20, 16, 5))),
+    "tiny/if": partial(steps, partial(branching, "float64", batch=8, widths=(20, 16, 16, 5))),
     "tiny/reaction": partial(reaction, 8, ("jvp",)),
+    "tiny/newton": partial(reaction, 8, ("f+jvp×10",)),
+    "tiny/gpt": partial(generative, "float64", depth=2, width=8, heads=2, tokens=4, words=7),
+    "tiny/deep": partial(deep, "float64", batch=1, size=32, depths=(1, 1)),
     "tiny/lenet": partial(lenet, "float64", batch=1),
     "tiny/resnet": partial(resnet, "float64", batch=2, stages=((4, 1), (8, 2))),
     "tiny/lstm": partial(lstm, "float64", length=3, batch=2, width=5),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -43,6 +45,22 @@ def mlp(
     x = rng.standard_normal((batch, widths[0])).astype(dtype)
     labels = rng.integers(0, widths[-1], batch)
     return Workload({"x": x, **t}, perceptron, tuple(t), products, labels, narrow=True)
+
+
+def branching(dtype: str = "float32", **sizes: Any) -> Workload:
+    """The MLP with an If around its middle layer: tanh or max(·, 0), by the mean of states."""
+    return replace(mlp(dtype, **sizes), forward=decided)
+
+
+def decided(nn: Any, t: Tensors) -> Any:
+    """The forward pass of the MLP with a branch."""
+
+    def middle(activation: Any, x: Any) -> Any:
+        return activation(x @ t["w1"] + t["b1"])
+
+    x = nn.tanh(t["x"] @ t["w0"] + t["b0"])
+    x = nn.branch(nn.positive(x), x, partial(middle, nn.tanh), partial(middle, nn.relu))
+    return x @ t["w2"] + t["b2"]
 
 
 def inputs(dtype: str = "float32") -> Workload:

@@ -1,7 +1,8 @@
-"""Convolutions: a LeNet-like network with pooling, and a ResNet-18-like one."""
+"""Convolutions: a LeNet-like network with pooling, a ResNet-18-like one, and a ResNet-50."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -52,13 +53,59 @@ def resnet(
         shapes |= {f"s{i}": (width, channels, 1, 1)} if stride == 2 else {}
         channels = width
     t = weights(7, dtype, shapes)
-    norms = {f"{name}.{part}": p for name, k in t.items() if k.ndim == 4
-             for part, p in statistics(k.shape[0], dtype).items()}  # fmt: skip
+    norms = normalisations(t, dtype)
     x, labels = images(dtype, (batch, 3, 32, 32))
     products = ("jvp", "vjp", "ggn", "hvp")
     forward = partial(residual, [stride for _, stride in stages])
     settings = {"narrow": True, "kinks": True}
     return Workload({"x": x, **t, **norms}, forward, tuple(t), products, labels, **settings)
+
+
+def deep(
+    dtype: str = "float32", batch: int = 2, size: int = 224,
+    depths: tuple[int, ...] = (3, 4, 6, 3), width: int = 64,
+) -> Workload:  # fmt: skip
+    """A ResNet-50 with given statistics, its first pool one of 2×2, in kernels and the fc."""
+    shapes: dict[str, tuple[int, ...]] = {"stem": (width, 3, 7, 7)}
+    channels, strides = width, {}
+    for stage, depth in enumerate(depths):
+        inner = width * 2**stage
+        for name in (f"{stage}.{k}" for k in range(depth)):
+            first = name.endswith(".0")
+            shapes |= {f"a{name}": (inner, channels, 1, 1), f"b{name}": (inner, inner, 3, 3)}
+            shapes |= {f"c{name}": (4 * inner, inner, 1, 1)}
+            shapes |= {f"s{name}": (4 * inner, channels, 1, 1)} if first else {}
+            strides[name], channels = 2 if first and stage else 1, 4 * inner
+    t = weights(7, dtype, shapes | {"fc": (channels, 10), "bias": (10,)})
+    x, labels = images(dtype, (batch, 3, size, size))
+    tensors = {"x": x, **t, **normalisations(t, dtype)}
+    products, forward = ("jvp", "vjp", "hvp"), partial(bottlenecks, strides)
+    return Workload(tensors, forward, tuple(t), products, labels, narrow=True, kinks=True)
+
+
+def bottlenecks(strides: Mapping[str, int], nn: Any, t: Tensors) -> Any:
+    """The forward pass: relu(norm(c relu(norm(b relu(norm(a x))))) + shortcut(x)), each block."""
+    normed = partial(normalised, nn, t)
+    x = nn.max_pool(nn.relu(normed(t["x"], "stem", 2, 3)))
+    for name, stride in strides.items():
+        y = nn.relu(normed(x, f"a{name}", 1, 0))
+        y = normed(nn.relu(normed(y, f"b{name}", stride)), f"c{name}", 1, 0)
+        x = nn.relu(y + (normed(x, f"s{name}", stride, 0) if f"s{name}" in t else x))
+    return nn.mean(x, (2, 3)) @ t["fc"] + t["bias"]
+
+
+def normalised(
+    nn: Any, t: Tensors, x: Any, name: str, stride: int = 1, padding: int = 1
+) -> Any:
+    """BN(conv(x))."""
+    parts = (t[f"{name}.{part}"] for part in ("gamma", "beta", "mu", "var"))
+    return nn.batch_norm(nn.conv(x, t[name], stride, padding), *parts)
+
+
+def normalisations(t: Tensors, dtype: str) -> dict[str, np.ndarray]:
+    """The statistics behind every convolution."""
+    return {f"{name}.{part}": p for name, k in t.items() if k.ndim == 4
+            for part, p in statistics(k.shape[0], dtype).items()}  # fmt: skip
 
 
 def statistics(channels: int, dtype: str) -> dict[str, np.ndarray]:
@@ -71,11 +118,7 @@ def statistics(channels: int, dtype: str) -> dict[str, np.ndarray]:
 
 def residual(strides: list[int], nn: Any, t: Tensors) -> Any:
     """The forward pass: relu(BN(conv(relu(BN(conv(x))))) + shortcut(x)), for each stride."""
-
-    def normed(x: Any, name: str, stride: int = 1, padding: int = 1) -> Any:
-        parts = (t[f"{name}.{part}"] for part in ("gamma", "beta", "mu", "var"))
-        return nn.batch_norm(nn.conv(x, t[name], stride, padding), *parts)
-
+    normed = partial(normalised, nn, t)
     x = nn.relu(normed(t["x"], "stem"))
     for i, stride in enumerate(strides):
         y = normed(nn.relu(normed(x, f"a{i}", stride)), f"b{i}")

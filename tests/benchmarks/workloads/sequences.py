@@ -1,57 +1,95 @@
-"""Sequences: a transformer in primitive operators, an LSTM, and a loop."""
+"""Sequences: transformers in primitive operators, an LSTM, and a loop."""
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .workload import Tensors, Workload, weights
 
-WIDTH, HEADS, TOKENS, BATCH, LAYERS = 256, 4, 128, 4, 4
+
+class Size(NamedTuple):
+    """The sizes of a transformer."""
+
+    batch: int = 4
+    tokens: int = 128
+    width: int = 256
+    heads: int = 4
+    layers: int = 4
 
 
 def transformer(
     dtype: str = "float32", *, pooled: bool = False, labelled: bool = False
 ) -> Workload:
     """Four encoder layers, normalised before, GELU; all states, or ten logits of their mean."""
-    shapes: dict[str, tuple[int, ...]] = {}
-    for i in range(LAYERS):
-        shapes |= {f"{i}.{name}": shape for name, shape in layer().items()}
-    if pooled:
-        shapes |= {"head": (WIDTH, 10), "head.bias": (10,)}
-    t = weights(8, dtype, shapes)
-    t |= {name: 1 + array for name, array in t.items() if name.endswith("gamma")}
-    x = np.random.default_rng(9).standard_normal((BATCH, TOKENS, WIDTH)).astype(dtype)
-    forward = classified if pooled else encoded
-    labels = np.arange(BATCH) if labelled else None
+    size = Size()
+    t = layers(size, dtype, {"head": (size.width, 10), "head.bias": (10,)} if pooled else {})
+    forward = partial(classified if pooled else encoded, size)
+    labels = np.arange(size.batch) if labelled else None
+    x = states(size, dtype)
     return Workload({"x": x, **t}, forward, tuple(t), ("jvp", "vjp"), labels, narrow=pooled)
 
 
-def layer() -> dict[str, tuple[int, ...]]:
+def generative(
+    dtype: str = "float32", depth: int = 12, width: int = 768, heads: int = 12,
+    tokens: int = 128, words: int = 6144,
+) -> Workload:  # fmt: skip
+    """A decoder of the shapes of GPT-2, 90 M weights, from embedded tokens to the next words."""
+    size = Size(1, tokens, width, heads, depth)
+    t = layers(size, dtype, {"head": (width, words)})
+    mask = np.triu(np.full((tokens, tokens), -1e4, dtype), 1)
+    labels = np.random.default_rng(15).integers(0, words, tokens)
+    tensors, products = {"x": states(size, dtype), "mask": mask, **t}, ("jvp", "vjp", "hvp")
+    return Workload(tensors, partial(continued, size), tuple(t), products, labels)
+
+
+def layers(size: Size, dtype: str, more: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+    """The weights of all layers, and more."""
+    shapes = {f"{i}.{name}": shape for i in range(size.layers)
+              for name, shape in layer(size.width).items()}  # fmt: skip
+    t = weights(8, dtype, shapes | more)
+    return t | {name: 1 + array for name, array in t.items() if name.endswith("gamma")}
+
+
+def layer(width: int) -> dict[str, tuple[int, ...]]:
     """The shapes of the weights of one layer."""
-    square = dict.fromkeys(("q", "k", "v", "o"), (WIDTH, WIDTH))
-    norms = {f"{n}.{p}": (WIDTH,) for n in ("norm1", "norm2") for p in ("gamma", "beta")}
-    biases = {f"{name}.bias": (WIDTH,) for name in (*square, "down")}
-    return {**square, "up": (WIDTH, 4 * WIDTH), "up.bias": (4 * WIDTH,),
-            "down": (4 * WIDTH, WIDTH), **biases, **norms}  # fmt: skip
+    square = dict.fromkeys(("q", "k", "v", "o"), (width, width))
+    norms = {f"{n}.{p}": (width,) for n in ("norm1", "norm2") for p in ("gamma", "beta")}
+    biases = {f"{name}.bias": (width,) for name in (*square, "down")}
+    return {**square, "up": (width, 4 * width), "up.bias": (4 * width,),
+            "down": (4 * width, width), **biases, **norms}  # fmt: skip
 
 
-def encoded(nn: Any, t: Tensors) -> Any:
+def states(size: Size, dtype: str) -> np.ndarray:
+    """The embedded tokens."""
+    shape = size.batch, size.tokens, size.width
+    return np.random.default_rng(9).standard_normal(shape).astype(dtype)
+
+
+def encoded(size: Size, nn: Any, t: Tensors) -> Any:
     """The states after all layers."""
     x = t["x"]
-    for i in range(LAYERS):
-        x = encode(nn, x, {name[2:]: a for name, a in t.items() if name.startswith(f"{i}.")})
+    for i in range(size.layers):
+        mine = {name.removeprefix(f"{i}."): a for name, a in t.items()}
+        x = encode(size, nn, x, mine)
     return x
 
 
-def classified(nn: Any, t: Tensors) -> Any:
+def classified(size: Size, nn: Any, t: Tensors) -> Any:
     """Ten logits from the mean of the states."""
-    return nn.mean(encoded(nn, t), (1,)) @ t["head"] + t["head.bias"]
+    return nn.mean(encoded(size, nn, t), (1,)) @ t["head"] + t["head.bias"]
 
 
-def encode(nn: Any, x: Any, t: Tensors) -> Any:
+def continued(size: Size, nn: Any, t: Tensors) -> Any:
+    """The logits of the next word after each token."""
+    return encoded(size, nn, t).reshape((-1, size.width)) @ t["head"]
+
+
+def encode(size: Size, nn: Any, x: Any, t: Tensors) -> Any:
     """x + attention(norm x), then x + W₂ gelu(W₁ norm x)."""
+    batch, tokens, width, heads, _ = size
 
     def linear(y: Any, name: str) -> Any:
         return y @ t[name] + t[f"{name}.bias"]
@@ -59,10 +97,10 @@ def encode(nn: Any, x: Any, t: Tensors) -> Any:
     def normed(y: Any, name: str) -> Any:
         return nn.layer_norm(y, t[f"{name}.gamma"], t[f"{name}.beta"])
 
-    y, shape = normed(x, "norm1"), (BATCH, TOKENS, HEADS, WIDTH // HEADS)
-    q, k, v = (nn.swapped(linear(y, name).reshape(shape), (0, 2, 1, 3)) for name in "qkv")
-    joined = nn.swapped(nn.attention(q, k, v, WIDTH // HEADS), (0, 2, 1, 3))
-    x = x + linear(joined.reshape((BATCH, TOKENS, WIDTH)), "o")
+    y, apart = normed(x, "norm1"), (batch, tokens, heads, width // heads)
+    q, k, v = (nn.swapped(linear(y, name).reshape(apart), (0, 2, 1, 3)) for name in "qkv")
+    joined = nn.swapped(nn.attention(q, k, v, width // heads, t.get("mask")), (0, 2, 1, 3))
+    x = x + linear(joined.reshape((batch, tokens, width)), "o")
     return x + linear(nn.gelu(linear(normed(x, "norm2"), "up")), "down")
 
 
