@@ -84,8 +84,8 @@ class Shared(Protocol):
 
     For products with so many columns: the clock of a way, the program, which is None until it is
     ready, whether making it has ended, and what begins to make it. `cost` is the seconds that this
-    takes. `first` is after how many products at a point a plan is considered: later at the points
-    after one where it gained nothing.
+    takes. `first` is after how many products something is prepared for one point alone: four times
+    as many as at the last point that did so, until that was seen to pay.
     """
 
     cost: float
@@ -119,7 +119,7 @@ class Adaptive(Jacobian):
         like = like or made.value
         super().__init__(like.out_shape, like.in_shape, like.dtype)
         self._dag, self._shared, self._residuals = made, shared, residuals
-        self.count, self._next, self._seconds = 0, FIRST, 0.0
+        self.count, self._next, self._seconds, self._begun_at = 0, FIRST, 0.0, 0
         self._ahead: Background[Jacobian | None] | None = None
         self._planned: Jacobian | None = None
         self._compiled: Compiled | None = None
@@ -179,26 +179,33 @@ class Adaptive(Jacobian):
         if shared := self._shared:
             if ways[DAG][0].total >= shared.cost:
                 shared.prepare(columns)
-            if PLANNED in ways and ways[PLANNED][0].tries == TRIES and not pays(ways):
-                shared.first = max(shared.first, self._next)
+            judged = (ways[way][0].tries == TRIES for way in (PLANNED, COMPILED) if way in ways)
+            if any(judged) and pays(ways):
+                shared.first = min(shared.first, self._begun_at)
         if ahead := self._ahead:
             if ahead.going:
                 return
             self._take(ahead)
-        first = max(self._next, shared.first if shared else FIRST)
-        if self.count < (4 * first if PROGRAM in ways else 1):
+        first = shared.first if shared else 1
+        if PROGRAM in ways and self.count < 4 * first:
             return
-        if self.count >= first and repays_elimination(self.dag, self.count):
+        if self.count >= max(first, self._next) and repays_elimination(self.dag, self.count):
             self._next = 4 * self.count
-            self._ahead = Background(partial(planned, self.dag, self.count))
+            self._begin(partial(planned, self.dag, self.count))
         elif is_due(self.dag, self.count):
             self._ahead = Background(partial(only_eliminated, self.dag))
-        elif columns not in self._begun and (not shared or shared.settled(columns)) and (
-            self._seconds >= RECORDING * len(self.dag.edges)
-        ):
+        elif self.count >= first and columns not in self._begun and (
+            not shared or shared.settled(columns)
+        ) and self._seconds >= RECORDING * len(self.dag.edges):
             self._begun.add(columns)
             compiled = self._compiled or Compiled(self.structure)
-            self._ahead = Background(partial(compiled_for, compiled, columns))
+            self._begin(partial(compiled_for, compiled, columns))
+
+    def _begin(self, make: Callable[[], Jacobian | None]) -> None:
+        """Prepare something for this point; the next points wait longer until it has paid."""
+        self._ahead, self._begun_at = Background(make), self.count
+        if shared := self._shared:
+            shared.first = max(shared.first, 4 * self.count)
 
     def _take(self, ahead: Background[Jacobian | None]) -> None:
         """Use what was prepared: a plan makes the program of the DAG before it useless."""

@@ -133,6 +133,19 @@ def test_a_plan_that_gains_nothing_is_left_and_comes_later_at_the_next_point(mon
     assert again._ahead is None or again._ahead.value is None
 
 
+def test_a_plan_that_pays_is_made_as_early_at_the_next_point(monkeypatch):
+    dag, quick, points = slow(2e-3), chain(), Points()
+    monkeypatch.setattr(adaptive, "planned", lambda dag, count: quick)
+    J, v = Adaptive(dag, shared=points), np.ones(5)
+    while J._planned is None:
+        J @ v
+        J.settle()
+    begun = J._begun_at
+    assert points.first == 4 * begun  # so far nobody knows
+    taken(J, v, 10)
+    assert points.first == begun <= 10
+
+
 def test_the_program_of_other_points_is_taken_from_the_first_product_on():
     dag = slow(2e-3)
     asked = []
