@@ -203,7 +203,7 @@ class Adaptive(Jacobian):
 
     def _begin(self, make: Callable[[], Jacobian | None]) -> None:
         """Prepare something for this point; the next points wait longer until it has paid."""
-        self._ahead, self._begun_at = Background(make), self.count
+        self._ahead, self._begun_at = Background(make), self._begun_at or self.count
         if shared := self._shared:
             shared.first = max(shared.first, 4 * self.count)
 
