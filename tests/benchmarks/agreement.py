@@ -22,7 +22,7 @@ class Local:
         """The set-up of a product, or the reason why there is none."""
         try:
             self.made = self.made or contender(self.name)(self.workload)
-            return prepared(self.made, product)[1]
+            return prepared(self.made, product, 0)[1]
         except Exception as error:
             return reason(error)
 

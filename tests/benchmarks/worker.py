@@ -17,8 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .contenders import contender
-from .contenders.contender import Absent, Contender, Task
+from .contenders.contender import STEPS, Absent, Contender, Task
 from .workloads import find
+
+
+WARM = 5.0
+"""Seconds of steps before the first that is timed: programs may be made by threads meanwhile."""
 
 
 class Setup(NamedTuple):
@@ -48,12 +52,15 @@ def serve(connection: Connection, name: str, workload: str) -> None:
         connection.send(answer)
 
 
-def prepared(made: Contender, product: str) -> tuple[Task, Setup]:
+def prepared(made: Contender, product: str, warm: float = WARM) -> tuple[Task, Setup]:
     """The task of a product, and its first result."""
     start = time.perf_counter()
     task = made.task(product)
-    first = task()
-    return task, Setup(time.perf_counter() - start, made.comparable(first, product))
+    first = made.comparable(task(), product)
+    setup = Setup(time.perf_counter() - start, first)
+    while product.startswith(STEPS) and time.perf_counter() - start < warm:
+        task()
+    return task, setup
 
 
 def timed(task: Task, n: int) -> float:
