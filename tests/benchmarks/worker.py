@@ -20,7 +20,6 @@ from .contenders import contender
 from .contenders.contender import STEPS, Absent, Contender, Task
 from .workloads import find
 
-
 WARM = 5.0
 """Seconds of steps before the first that is timed: programs may be made by threads meanwhile."""
 
