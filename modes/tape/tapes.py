@@ -88,10 +88,9 @@ class Tapes:
 
     def _filled(self, form: Template, point: Mapping[str, Any]) -> Filled | None:
         """The template at a point; None where no engine runs what it adds to the model."""
-        engine = self.engine or ("onnxruntime" if ort.installed() else "numpy")
+        names = form.residuals if form.few else form.fetched
         try:
-            names = form.residuals if form.few else form.fetched
-            values = evaluate(form.model, point, names, engine=engine)
+            values = self._evaluated(form.model, point, names)
             if form.few and all(map(tame if form.at_hand else finite, values.values())):
                 primal: Mapping[str, Any] = Later(self.model, point, self.of, self.engine)
             elif form.few:  # the model says where it is not
@@ -104,6 +103,18 @@ class Tapes:
         except OnnxJacError:  # the model alone may run, or will say what is wrong with it
             return None
         return tape
+
+    def _evaluated(
+        self, model: Model, point: Mapping[str, Any], names: tuple[str, ...]
+    ) -> dict[str, np.ndarray]:
+        """Tensors of the model with its residuals, whose sizes are known."""
+        engine = self.engine or ("onnxruntime" if ort.installed() else "numpy")
+        try:
+            return evaluate(model, point, names, engine=engine)
+        except ort.EngineError:
+            if self.engine:
+                raise
+            return evaluate(model, point, names, engine="numpy")
 
     def _read(self, point: Mapping[str, Any], signature: Signature | None) -> Tape:
         """The tape by all rules; the first one of a signature leaves its shapes and types."""

@@ -183,3 +183,15 @@ def test_what_was_compiled_is_not_compiled_again_at_another_point():
         assert "by " not in repr(left_open.structure)
         assert_allclose(left_open @ v, plain @ v, rtol=1e-12)
         assert_allclose(named @ v, plain @ v, rtol=1e-12)
+
+
+def test_where_onnx_runtime_has_no_kernel_rules_are_still_asked_once():
+    text = """g (double[1,1,4,4] x) => (double[1,1,2,2] y)
+        { s = Sin(x) y = MaxPool<kernel_shape=[2, 2], strides=[2, 2]>(s) }"""
+    m = oj.load(onnx.parser.parse_model(HEAD + text))
+    J = oj.linearize(m, point(m))
+    for _ in range(3):
+        J = J.relinearize(point(m))
+        assert J.tape is not None
+        fresh = oj.linearize(oj.load(onnx.parser.parse_model(HEAD + text)), J.point)
+        assert_allclose(J.toarray(), fresh.toarray(), rtol=1e-12)
