@@ -16,7 +16,7 @@ from ..jacobians.errors import OnnxJacError
 from ..jacobians.symint import Symbols
 from ..ops import Step
 from ..ops.registry import version
-from .elimination.plan import Maker
+from .elimination.plan import ALIKE, Maker
 from .flow.failure import NotKept, note
 from .linearization import Linearization
 from .model import Model
@@ -153,8 +153,16 @@ class Route:
     ) -> tuple[Tape | Filled, Once[Drawn]]:
         """The tape at a point and, at the first look, its DAG."""
         tape = self.tapes.at(point, signature)
-        draw = partial(drawn, tape, self.of, self.wrt)
-        return tape, Once(draw) if isinstance(tape, Filled) else known(draw())
+        if isinstance(tape, Filled):
+            return tape, Once(partial(self._drawn, tape))
+        return tape, known(drawn(tape, self.of, self.wrt))
+
+    def _drawn(self, tape: Filled) -> Drawn:
+        """The DAG at a point of a template: all of them are alike unless integers differ."""
+        found = drawn(tape, self.of, self.wrt)
+        if tape.template.closed and not tape.template.has_integers:
+            found.dag.known[ALIKE] = tape.template.known
+        return found
 
     def dag_at(self, point: Mapping[str, Any]) -> Dag:
         """The DAG at a point, and nothing else."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from ...jacobians import (
     BlockDiagonal,
     Broadcast,
@@ -34,7 +36,7 @@ from ...jacobians import (
     size,
 )
 from ...jacobians.products import Rewrites, factors_of, merge
-from .deferred import numbers_of
+from .deferred import decided
 
 Factors = tuple[Jacobian, ...]
 Rule = Callable[..., Factors | None]
@@ -108,7 +110,7 @@ def meet(left: Jacobian, right: Jacobian) -> Factors | None:
 def simple(operator: Jacobian) -> Jacobian:
     """A diagonal of one number as a scalar; a permutation of axes of length 1 as a reshape."""
     if type(operator) is Diagonal and size(shape_of(operator.d)) == 1:
-        return Scalar(numbers_of(operator.d).item(), operator.out_shape, operator.dtype)
+        return Scalar(decided(np.ndarray.item, operator.d), operator.out_shape, operator.dtype)
     if type(operator) is not Permutation:
         return operator
     moved = [k for k in operator.perm if operator.in_shape[k] != 1]

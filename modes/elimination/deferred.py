@@ -1,12 +1,13 @@
 """Deferred: arrays of which only shape and dtype are known until their numbers are needed.
 
 They are one more reading of the vocabulary. Operators that are multiplied in it show what they
-would cost, and nothing is computed for a product that is then not chosen.
+would cost, and nothing is computed for a product that is then not chosen. What was built of arrays
+at one point is computed again from those of another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from functools import partial
 from operator import is_not
@@ -15,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import (
-    Array,
     Jacobian,
     Shape,
     common,
@@ -28,15 +28,51 @@ from ...ops.numbers.layout import cuts
 MOVES = ("Slice", "Transpose")
 
 
+class Ground:
+    """What deferred arrays are computed from: the arrays of one point after the other.
+
+    `met` has a deferred array for each array that was met, `known` the numbers of one point. Where
+    `decisions` come out the same at another point, so does all that was built on them.
+    """
+
+    def __init__(self) -> None:
+        self.met: list[Deferred] = []
+        self.known: dict[Deferred, np.ndarray] = {}
+        self.decisions: list[tuple[Callable[..., Any], tuple[Any, ...], Any]] = []
+        self._leaves: dict[int, Deferred] = {}
+
+    def leaf(self, array: np.ndarray) -> Deferred:
+        """The deferred array in place of an array, one for each."""
+        leaf = self._leaves.get(id(array))
+        if leaf is None:
+            leaf = self._leaves[id(array)] = Deferred(array.shape, array.dtype, ground=self)
+            self.known[leaf] = array
+        self.met.append(leaf)
+        return leaf
+
+    def holds(self, arrays: Sequence[np.ndarray]) -> bool:
+        """Whether the same is decided where these arrays, in order, are what was met."""
+        kinds = [(a.shape, a.dtype) for a in arrays]
+        if kinds != [(leaf.shape, leaf.dtype) for leaf in self.met]:
+            return False
+        self.known = dict(zip(self.met, arrays, strict=True))
+        return all(f(*map(numbers_of, xs)) == found for f, xs, found in self.decisions)
+
+    def clear(self) -> None:
+        """Let go of the numbers."""
+        self.known, self._leaves = {}, {}
+
+
 class Deferred:
-    """An array of known shape and dtype; `value` computes it, once, from what `make` is given."""
+    """An array of known shape and dtype; `make` computes it, once at a point, from the `inputs`."""
 
     def __init__(
-        self, shape: Shape, dtype: np.dtype, make: Callable[..., Any], inputs: tuple[Any, ...] = ()
-    ) -> None:
+        self, shape: Shape, dtype: np.dtype, make: Callable[..., Any] = np.asarray,
+        inputs: tuple[Any, ...] = (), ground: Ground | None = None,
+    ) -> None:  # fmt: skip
         self.shape, self.dtype = shape, np.dtype(dtype)
         self.make, self.inputs = make, inputs
-        self.known: np.ndarray | None = None
+        self.ground = ground or ground_of(inputs)
 
     @property
     def nbytes(self) -> int:
@@ -46,21 +82,33 @@ class Deferred:
     @property
     def value(self) -> np.ndarray:
         """The numbers. Long products are computed from their ends, without recursion."""
+        known = self.ground.known if self.ground else dict[Deferred, np.ndarray]()
         waiting = [self]
         while waiting:
-            missing = [x for x in waiting[-1].inputs if isinstance(x, Deferred) and x.known is None]
+            x = waiting[-1]
+            missing = [i for i in x.inputs if isinstance(i, Deferred) and i not in known]
             if missing:
                 waiting += missing
-            else:
-                waiting.pop().compute()
-        assert self.known is not None
-        return self.known
+                continue
+            if x not in known:
+                inputs = (known[i] if isinstance(i, Deferred) else i for i in x.inputs)
+                known[x] = np.asarray(x.make(*inputs), x.dtype)
+            waiting.pop()
+        return known[self]
 
-    def compute(self) -> None:
-        """Compute it from inputs that are known, and let go of them."""
-        if self.known is None:
-            self.known = np.asarray(self.make(*map(numbers_of, self.inputs)), self.dtype)
-            self.make, self.inputs = np.asarray, ()
+
+def ground_of(arrays: Iterable[Any]) -> Ground | None:
+    """What arrays are computed from; None where all of them are constants."""
+    grounds = (x.ground for x in arrays if isinstance(x, Deferred))
+    return next((ground for ground in grounds if ground is not None), None)
+
+
+def decided(function: Callable[..., Any], *arrays: Any) -> Any:
+    """function(*arrays) of numbers, a decision that is remembered with the arrays."""
+    found = function(*map(numbers_of, arrays))
+    if ground := ground_of(arrays):
+        ground.decisions.append((function, arrays, found))
+    return found
 
 
 class Deferring:
@@ -123,15 +171,22 @@ def _(array: Deferred) -> Deferring:
 DEFERRING = Deferring()
 
 
-def deferred(operator: Jacobian, known: dict[int, Deferred]) -> Jacobian:
-    """The operator over deferred arrays; `known` keeps one for each array."""
+def deferred(operator: Jacobian, ground: Ground) -> Jacobian:
+    """The operator over deferred arrays."""
+    return mapped(operator, np.ndarray, ground.leaf)
 
-    def defer(array: Array) -> Deferred:
-        if id(array) not in known:
-            known[id(array)] = Deferred(array.shape, array.dtype, lambda: array)
-        return known[id(array)]
 
-    return mapped(operator, np.ndarray, defer)
+def arrays_met(operators: Iterable[Jacobian]) -> list[np.ndarray]:
+    """The arrays that are met where operators are deferred, in order."""
+    found: list[np.ndarray] = []
+
+    def note(array: np.ndarray) -> np.ndarray:
+        found.append(array)
+        return array
+
+    for operator in operators:
+        mapped(operator, np.ndarray, note)
+    return found
 
 
 def forced(operator: Jacobian) -> Jacobian:
@@ -139,7 +194,7 @@ def forced(operator: Jacobian) -> Jacobian:
     return mapped(operator, Deferred, lambda array: array.value)
 
 
-def mapped(held: Any, kind: Any, change: Callable[[Any], Array]) -> Any:
+def mapped(held: Any, kind: Any, change: Callable[[Any], Any]) -> Any:
     """The attribute of an operator with each array of a kind changed; integers stay as they are."""
     if isinstance(held, kind):
         return change(held) if held.dtype.kind not in "iu" else held

@@ -27,7 +27,7 @@ from .accumulation import Choice, chosen
 from .adjoints import multiplied
 from .cost import DECIDING, ELIMINATING, SAVED, Step, seconds
 from .patches import with_patches
-from .vertex_elimination import Elimination, eliminate
+from .vertex_elimination import Elimination, Recipe, eliminate
 
 ENDS = 4
 """The most tensors that direct edges may lead to; blocks for more never pay."""
@@ -43,8 +43,10 @@ LEAST = 2**30
 NECKS = 16
 """How many narrow vertices in the middle are tried."""
 
-ELIMINATED, PLAN, SECONDS, LOCK = "elimination", "plan", "seconds", "lock"
-"""Keys of what is kept with a DAG as long as it lives; its transpose shares it."""
+ELIMINATED, PLAN, SECONDS, LOCK, ALIKE = "elimination", "plan", "seconds", "lock", "alike"
+"""Keys of what is kept with a DAG as long as it lives; its transpose shares it. DAGs that are alike
+differ in floating numbers alone, and share what is kept with `ALIKE`.
+"""
 
 
 Maker = Callable[[Dag], Jacobian]
@@ -130,9 +132,12 @@ def elimination_of(dag: Dag) -> Elimination:
     if ELIMINATED not in dag.known:
         with lock_of(dag):  # which is held while the DAG is planned, too
             if ELIMINATED not in dag.known:
-                dag.known[ELIMINATED] = eliminate(dag)
-    found: Elimination = dag.known[ELIMINATED]
-    return found
+                alike: dict[str, Recipe] = dag.known.get(ALIKE, {})
+                recipe = alike.get(ELIMINATED)
+                found = (recipe and recipe.again(dag)) or eliminate(dag)
+                dag.known[ELIMINATED], alike[ELIMINATED] = found, found.recipe
+    eliminated_dag: Elimination = dag.known[ELIMINATED]
+    return eliminated_dag
 
 
 def seconds_of(dag: Dag) -> float:
@@ -145,7 +150,8 @@ def seconds_of(dag: Dag) -> float:
 
 def repays_elimination(dag: Dag, products: int) -> bool:
     """Whether elimination is done already, or takes no longer than so many products."""
-    if ELIMINATED in (dag.mirror or dag).known:
+    known = (dag.mirror or dag).known
+    if ELIMINATED in known or ELIMINATED in known.get(ALIKE, ()):
         return True
     return products * seconds_of(dag) >= ELIMINATING * len(dag.edges)
 

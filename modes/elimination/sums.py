@@ -9,7 +9,7 @@ relatives look when they are written out.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ from ...jacobians.layout import summed_axes
 from ...jacobians.products import factors_of
 from ...jacobians.sums import entries, merge, terms_of
 from .chain import product
-from .deferred import Deferred, numbers_of
+from .deferred import Deferred, decided
 
 ROUNDINGS = 8
 """Units in the last place that may remain of terms that cancel."""
@@ -147,7 +147,11 @@ def vanishes(total: Any, sizes: Any) -> bool:
     """
     if total.dtype.kind != "f" or total.dtype.itemsize < 4:
         return False
-    total, sizes = map(numbers_of, (total, sizes))
+    return bool(decided(is_rounding, total, sizes))
+
+
+def is_rounding(total: np.ndarray, sizes: np.ndarray) -> bool:
+    """Whether numbers are no larger than what remains of sums of these sizes that cancel."""
     limit = ROUNDINGS * np.finfo(total.dtype).eps * sizes
     return bool(np.all(np.isfinite(sizes)) and np.all(np.abs(total) <= limit))
 
@@ -180,26 +184,36 @@ def share(d: Diagonal, term: Jacobian) -> Jacobian | None:
     first, *rest = factors_of(term)
     if not isinstance(first, Outer) or size(shape_of(first.u)) < first.shape[0]:
         return None
-    r = ratio(numbers_of(first.u), numbers_of(d.d), first.in_shape, first.out_shape)
-    if r is None:
+    if d.d.dtype.kind != "f" or d.d.dtype.itemsize < 4:
+        return None
+    shapes = first.in_shape, first.out_shape
+    if not decided(partial(is_multiple, *shapes), first.u, d.d):
         return None
     repeat = Broadcast(first.out_shape, first.in_shape, first.dtype)
-    small: Jacobian = product(repeat, Diagonal(Deferred(r.shape, r.dtype, lambda: r)))
+    dtype = np.result_type(first.u.dtype, d.d.dtype)
+    r = Deferred(first.in_shape, dtype, partial(ratio, *shapes), (first.u, d.d))
+    small: Jacobian = product(repeat, Diagonal(r))
     for factor in rest:
         small = product(small, factor)
     return small
 
 
-def ratio(u: np.ndarray, d: np.ndarray, small: Shape, large: Shape) -> np.ndarray | None:
-    """r over the small tensor with u = d ∘ bcast(r), up to rounding, or None.
+def ratio(small: Shape, large: Shape, u: np.ndarray, d: np.ndarray) -> np.ndarray:
+    """r over the small tensor, by least squares in u = d ∘ bcast(r) over the large one.
 
-    >>> ratio(np.array([[2.0, 4.0]]), np.array([[1.0, 2.0]]), (1, 1), (1, 2))
+    >>> ratio((1, 1), (1, 2), np.array([[2.0, 4.0]]), np.array([[1.0, 2.0]]))
     array([[2.]])
     """
-    if d.dtype.kind != "f" or d.dtype.itemsize < 4:
-        return None
     u, d, axes = u.reshape(large), d.reshape(large), summed_axes(small, large)
     with np.errstate(all="ignore"):
         r = np.sum(u * d, axis=axes, keepdims=True) / np.sum(d * d, axis=axes, keepdims=True)
-        near = np.abs(u - d * r) <= ROUNDINGS * np.finfo(d.dtype).eps * np.abs(u)
-    return r.reshape(small) if np.all(near) and np.all(np.isfinite(r)) else None
+    return r.reshape(small)
+
+
+def is_multiple(small: Shape, large: Shape, u: np.ndarray, d: np.ndarray) -> bool:
+    """Whether u = d ∘ bcast(r) for some finite r, up to rounding."""
+    r = ratio(small, large, u, d)
+    with np.errstate(all="ignore"):
+        off = np.abs(u.reshape(large) - d.reshape(large) * r)
+        near = off <= ROUNDINGS * np.finfo(d.dtype).eps * np.abs(u.reshape(large))
+    return bool(np.all(near) and np.all(np.isfinite(r)))

@@ -1,14 +1,15 @@
 """Vertex elimination: vertices of a DAG go where products get cheaper without them.
 
 Eliminating v replaces the edges i → v → o by the products J_ov J_vi, added to the edge i → o where
-there is one. Everything is decided on deferred arrays; what remains at the end is computed.
+there is one. Everything is decided on deferred arrays; what remains at the end is computed, and
+computed anew for a DAG that differs in floating numbers alone.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from heapq import heapify, heappop, heappush
 
@@ -17,10 +18,11 @@ from ...jacobians.cached import cached_property
 from ...jacobians.dag import tiling
 from ...jacobians.products import factors_of
 from ...jacobians.sums import terms_of
+from ..support.locks import Lock
 from . import rewrites  # noqa: F401  (enters its rules into the table of `chain`)
 from .chain import MATRICES, product, simple
 from .cost import BANDWIDTH, seconds
-from .deferred import Deferred, deferred, forced
+from .deferred import Ground, arrays_met, deferred, forced
 from .sums import factored, plus
 
 DEGREE = 64
@@ -41,7 +43,11 @@ class Elimination:
 
     before: Dag
     after: Dag
-    gone: tuple[tuple[int, tuple[Ends, ...]], ...]
+    recipe: Recipe
+
+    @property
+    def gone(self) -> tuple[tuple[int, tuple[Ends, ...]], ...]:
+        return self.recipe.gone
 
     @cached_property
     def inside(self) -> dict[Ends, frozenset[int]]:
@@ -69,13 +75,48 @@ class Elimination:
         return f"{m} → {n} tensors, {s * 1e6:.0f} → {t * 1e6:.0f} µs per product (estimated)"
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """The edges after elimination, for all DAGs that differ in floating numbers alone.
+
+    `edges` are ends with an operator over deferred arrays, or the place of the edge that stays.
+    `gone` are the vertices that went, each with the ends of the links that replaced it.
+    """
+
+    ground: Ground
+    edges: tuple[tuple[int, int, Jacobian | int], ...]
+    gone: tuple[tuple[int, tuple[Ends, ...]], ...]
+    lock: Lock = field(default_factory=Lock)
+
+    def again(self, dag: Dag) -> Elimination | None:
+        """The same with the numbers of another DAG; None where these decide otherwise."""
+        with self.lock:
+            try:
+                holds = self.ground.holds(arrays_met(edge.operator for edge in dag.edges))
+                return self.filled(dag) if holds else None
+            finally:
+                self.ground.clear()
+
+    def filled(self, dag: Dag) -> Elimination:
+        """The elimination of the DAG whose numbers are there."""
+        edges = [
+            Edge(i, o, dag.edges[J].operator if isinstance(J, int) else forced(J))
+            for i, o, J in self.edges
+        ]
+        after = Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype)
+        return Elimination(dag, after, self)
+
+
 def eliminate(dag: Dag) -> Elimination:
     """The DAG of the same matrix, up to rounding, with cheaper products."""
     graph = Graph(dag)
     eliminate_vertices(graph)
-    edges = [Edge(i, o, k.result) for o, found in graph.incoming.items() for i, k in found.items()]
-    after = Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype)
-    return Elimination(dag, after, tuple(graph.gone))
+    links = [(i, o, link) for o, found in graph.incoming.items() for i, link in found.items()]
+    edges = tuple((i, o, link.result) for i, o, link in links)
+    recipe = Recipe(graph.ground, edges, tuple(graph.gone))
+    found = recipe.filled(dag)
+    graph.ground.clear()
+    return found
 
 
 def eliminate_vertices(graph: Graph) -> None:
@@ -98,10 +139,10 @@ def eliminate_vertices(graph: Graph) -> None:
 
 @dataclass(frozen=True)
 class Link:
-    """An edge: its operator over deferred arrays, and the original one where that is as good."""
+    """An edge: its operator over deferred arrays, and its place in the DAG where it stays."""
 
     operator: Jacobian
-    original: Jacobian | None = None
+    place: int | None = None
 
     @cached_property
     def cost(self) -> float:
@@ -109,9 +150,9 @@ class Link:
         return seconds(self.operator)
 
     @property
-    def result(self) -> Jacobian:
-        """The operator over numbers."""
-        return self.original or forced(factored(self.operator))
+    def result(self) -> Jacobian | int:
+        """The operator, or the place of the edge that stays as it is."""
+        return factored(self.operator) if self.place is None else self.place
 
 
 class Graph:
@@ -124,9 +165,9 @@ class Graph:
         self.shapes, self.itemsize = dag.shapes, dag.dtype.itemsize
         self.incoming: dict[int, dict[int, Link]] = defaultdict(dict)
         self.outgoing: dict[int, dict[int, Link]] = defaultdict(dict)
-        known: dict[int, Deferred] = {}
-        for edge in dag.edges:
-            link = linked(edge.operator, known)
+        self.ground = Ground()
+        for place, edge in enumerate(dag.edges):
+            link = linked(edge.operator, place, self.ground)
             present = self.incoming[edge.end].get(edge.start)
             link = link if present is None else Link(plus(present.operator, link.operator))
             self.add(edge.start, edge.end, link)
@@ -218,16 +259,16 @@ class Graph:
         self.gone.append((v, tuple(links)))
 
 
-def linked(operator: Jacobian, known: dict[int, Deferred]) -> Link:
+def linked(operator: Jacobian, place: int, ground: Ground) -> Link:
     """The operator of an edge in canonical form; the original is kept where that is no gain."""
-    found = deferred(operator, known)
+    found = deferred(operator, ground)
     link = Link(canonical(found))
     if link.operator is found:
-        return Link(found, operator)
+        return Link(found, place)
     before = seconds(operator)
     if link.cost < before * (1 - GAIN):
         return link
-    return Link(link.operator if link.cost <= before * (1 + GAIN) else found, operator)
+    return Link(link.operator if link.cost <= before * (1 + GAIN) else found, place)
 
 
 def short(link: Link) -> bool:

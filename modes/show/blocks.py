@@ -78,7 +78,7 @@ def held_in(J: Linearization) -> Iterator[Held]:
 
 def costs_of(J: Jacobian) -> Costs:
     """The costs of an operator, by the cost model of elimination."""
-    matrix = Dense(Deferred(J.shape, J.dtype, lambda: None))
+    matrix = Dense(Deferred(J.shape, J.dtype))
     return Costs(seconds(J), seconds(J.T), seconds(matrix))
 
 

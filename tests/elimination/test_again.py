@@ -1,0 +1,72 @@
+"""An elimination with the numbers of another point: computed, not decided again."""
+
+import numpy as np
+import onnx.parser
+import pytest
+from numpy.testing import assert_allclose
+
+import onnxjac as oj
+from onnxjac.modes.elimination import plan
+from onnxjac.modes.elimination.plan import eliminated
+
+RNG = np.random.default_rng(8)
+HEAD = '<ir_version: 10, opset_import: ["": 21]>'
+
+MODELS = {
+    "diagonals": "g (double[4] x) => (double[4] y) { s = Sin(x) t = Tanh(s) y = Mul(t, s) }",
+    "a mask": "g (double[4] x) => (double[4] y) { s = Sin(x) r = Relu(s) y = Exp(r) }",
+    "a layer": """g (double[4,3] x, double[3,5] w, double[5] b) => (double[4,5] y)
+        { m = MatMul(x, w) a = Add(m, b) y = Softmax(a) }""",
+    "a norm": """g (double[4,3] x) => (double[4,3] y) <int64[1] last = {-1}>
+        { m = ReduceMean(x, last) c = Sub(x, m) q = Mul(c, c) v = ReduceMean(q, last)
+          s = Sqrt(v) y = Div(c, s) }""",
+    "a number": "g (double[4] x, double[1] c) => (double[4] y) { s = Sin(x) y = Mul(s, c) }",
+}
+DECIDE = {"a number"}
+
+
+def point(model):
+    return {n: RNG.uniform(-1, 1, spec.shape) for n, spec in model.inputs.items()}
+
+
+@pytest.fixture
+def eliminations(monkeypatch):
+    """The DAGs that were eliminated by deciding."""
+    met, eliminate = [], plan.eliminate
+    monkeypatch.setattr(plan, "eliminate", lambda dag: met.append(dag) or eliminate(dag))
+    return met
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_it_is_decided_once_and_right_at_all_points(name, eliminations):
+    text = HEAD + MODELS[name]
+    model = oj.load(onnx.parser.parse_model(text))
+    wrt = [n for n in model.inputs if n == "x" or name not in DECIDE]
+    first = point(model)
+    J = oj.linearize(model, first, wrt=wrt)
+    for _ in range(4):
+        at = point(model)
+        J = J.relinearize(at)
+        fresh = oj.linearize(oj.load(onnx.parser.parse_model(text)), at, wrt=wrt)
+        assert_allclose(eliminated(J.dag) @ np.eye(J.shape[1]), fresh.dag @ np.eye(J.shape[1]),
+                        rtol=1e-12, atol=1e-14)  # fmt: skip
+    assert (len(eliminations) == 1) == (name not in DECIDE)
+
+
+def test_nothing_of_a_point_is_kept():
+    model = oj.load(onnx.parser.parse_model(HEAD + MODELS["diagonals"]))
+    J = oj.linearize(model, point(model)).relinearize(point(model))
+    eliminated(J.dag)
+    recipe = J.tape.template.known[plan.ELIMINATED]
+    assert not recipe.ground.known
+    assert recipe.again(J.dag) is not None
+    assert not recipe.ground.known
+
+
+def test_other_shapes_are_refused():
+    model = oj.load(onnx.parser.parse_model(HEAD + MODELS["diagonals"]))
+    J = oj.linearize(model, point(model)).relinearize(point(model))
+    eliminated(J.dag)
+    recipe = J.tape.template.known[plan.ELIMINATED]
+    other = oj.load(onnx.parser.parse_model(HEAD + MODELS["diagonals"].replace("[4]", "[5]")))
+    assert recipe.again(oj.linearize(other, point(other)).dag) is None
