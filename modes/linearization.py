@@ -18,9 +18,9 @@ from .checking.check import Check
 from .checking.checked import checked
 from .elimination.adaptive import Adaptive
 from .elimination.dense import dense
+from .elimination.moving import moving
 from .elimination.plan import Maker, by_engine, eliminated, elsewhere, held, planned
 from .explanation import Explanation, Local
-from .moving import moving
 from .naming.names import Specs, check_named, find_tensor, fitting, flat_shape, listed
 from .support.once import Once
 from .tape.record import Drawn, Entry
@@ -80,8 +80,7 @@ class Linearization(Jacobian):
         ends = (tuple(s.name for s in side) for side in (self.codomain, self.domain))
         of, wrt = reversed([*ends]) if self.transposed else ends
         shared = moving(self.tape, of, wrt, self.route.engine, transposed=self.transposed)
-        residuals = Once(partial(attrgetter("bound"), self.tape)) if self.tape else None
-        return Adaptive(self.drawn.then(attrgetter("dag")), self, shared, residuals)
+        return Adaptive(self.drawn.then(attrgetter("dag")), self, shared, self.tape)
 
     def _apply(self, op: Op, v: Array) -> Array:
         return self.structure._apply(op, v)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
-from math import inf, prod
-from time import perf_counter
-from typing import Any, Protocol
+from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -16,19 +14,13 @@ from ...jacobians.arrays import wide
 from ...jacobians.text import time_text
 from ...ops import numbers
 from ..products.compiled import Compiled
+from ..products.onnxruntime import Session
 from ..support.background import Background
 from ..support.once import Once, known
+from ..tape.template import Filled
 from .cost import RECORDING
+from .moving import FIRST, TRIES, Clock, Moving, Way
 from .plan import ELIMINATED, eliminated, planned, repays_elimination
-
-FIRST = 8
-"""Products after which a plan is considered for the first time."""
-
-TRIES = 3
-"""Products in a row that a way gives before it is judged: the first one may prepare something."""
-
-AGAIN = 30
-"""How many times as long as these the other ways are taken until a way is tried again."""
 
 PAYS = 0.9
 """A plan whose products take this part of the time of others or more has gained nothing."""
@@ -39,65 +31,7 @@ DAG, PLANNED, COMPILED, PROGRAM = "as it is", "planned", "compiled", "by the pro
 WEIGHTS = {DAG: 1.0, PLANNED: 1.0, COMPILED: 0.8, PROGRAM: 0.8}
 """What the time of a way counts: products of an engine leave its threads awake for the next one."""
 
-Way = Callable[[np.ndarray], np.ndarray]
-"""v ↦ J v."""
-
-
-@dataclass
-class Clock:
-    """How long the products of a way take: the seconds of the quickest, and of all of them.
-
-    `tries` are products since it was last judged, `others` the seconds of other ways since then.
-    """
-
-    least: float = inf
-    total: float = 0.0
-    tries: int = 0
-    others: float = 0.0
-
-    def timed(self, way: Way, v: np.ndarray) -> tuple[np.ndarray, float]:
-        """A product by this way, and the seconds that it took."""
-        started = perf_counter()
-        y = way(v)
-        took = perf_counter() - started
-        self.least, self.total = min(self.least, took), self.total + took
-        self.tries, self.others = self.tries + 1, 0.0
-        return y, took
-
-    def wait(self, seconds: float) -> None:
-        """Another way took so long; conditions may have changed since this one was tried."""
-        self.others += seconds
-        if self.others > AGAIN * TRIES * self.least:
-            self.tries, self.others = 0, 0.0
-
-    @property
-    def order(self) -> float:
-        """By which the quickest is found: a way that is to be tried comes first."""
-        return self.least if self.tries >= TRIES else 0.0
-
-
 Ways = Mapping[str, tuple[Clock, Way]]
-
-
-class Shared(Protocol):
-    """What all points of the same shapes share; `modes.moving` has the only one.
-
-    For products with so many columns: the clock of a way, the program, which is None until it is
-    ready, whether making it has ended, and what begins to make it. `cost` is the seconds that this
-    takes. `first` is after how many products something is prepared for one point alone: four times
-    as many as at the last point that did so, until that was seen to pay.
-    """
-
-    cost: float
-    first: int
-
-    def clock(self, columns: Shape, way: str) -> Clock: ...
-
-    def program(self, columns: Shape) -> Callable[..., np.ndarray] | None: ...
-
-    def settled(self, columns: Shape) -> bool: ...
-
-    def prepare(self, columns: Shape) -> Any: ...
 
 
 class Adaptive(Jacobian):
@@ -112,13 +46,13 @@ class Adaptive(Jacobian):
     holds = ("structure",)
 
     def __init__(
-        self, dag: Dag | Once[Dag], like: Jacobian | None = None, shared: Shared | None = None,
-        residuals: Once[Mapping[int, np.ndarray]] | None = None,
+        self, dag: Dag | Once[Dag], like: Jacobian | None = None, shared: Moving | None = None,
+        tape: Filled | None = None,
     ) -> None:  # fmt: skip
         made = known(dag) if isinstance(dag, Dag) else dag
         like = like or made.value
         super().__init__(like.out_shape, like.in_shape, like.dtype)
-        self._dag, self._shared, self._residuals = made, shared, residuals
+        self._dag, self._shared, self._tape = made, shared, tape
         self.count, self._next, self._seconds, self._begun_at = 0, FIRST, 0.0, 0
         self._ahead: Background[Jacobian | None] | None = None
         self._planned: Jacobian | None = None
@@ -155,8 +89,8 @@ class Adaptive(Jacobian):
     def _ways(self, columns: Shape) -> Ways:
         """The ways that are ready, each with its clock; the first one is tried first."""
         shared, ways = self._shared, dict[str, tuple[Clock, Way]]()
-        if shared and self._residuals and (session := shared.program(columns)):
-            way = partial(by_session, session, self._residuals)
+        if shared and self._tape and (session := shared.program(columns)):
+            way = partial(by_session, session, self._tape)
             ways[PROGRAM] = shared.clock(columns, PROGRAM), way
         if self._compiled and (program := self._compiled.ready(columns)):
             ways[COMPILED] = self._clock(columns, COMPILED), program
@@ -235,7 +169,7 @@ class Adaptive(Jacobian):
     def __getstate__(self) -> dict[str, Any]:
         """Without programs and what is being prepared."""
         kept = {name: part for name, part in vars(self).items() if name != "T"}
-        kept |= {"_shared": None, "_residuals": None, "_ahead": None, "_compiled": None}
+        kept |= {"_shared": None, "_tape": None, "_ahead": None, "_compiled": None}
         return kept | {"_begun": set(), "_clocks": {}}
 
     def __repr__(self) -> str:
@@ -247,11 +181,9 @@ def _(operator: Adaptive, products: int, memory: int | None = None) -> Jacobian:
     return planned(operator.dag, products, memory)
 
 
-def by_session(
-    session: Callable[..., np.ndarray], residuals: Once[Mapping[int, np.ndarray]], v: np.ndarray
-) -> np.ndarray:
+def by_session(session: Session, tape: Filled, v: np.ndarray) -> np.ndarray:
     """A product by a program that takes the residuals."""
-    return session(np.ascontiguousarray(v), residuals.value)
+    return session(np.ascontiguousarray(v), tape.bound)
 
 
 def pays(ways: Ways) -> bool:

@@ -6,6 +6,7 @@ import threading
 import time
 from functools import partial
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,19 +14,10 @@ from numpy.testing import assert_allclose
 
 from onnxjac.jacobians import Dag, Dense, Edge, Jacobian
 from onnxjac.modes.elimination import adaptive
-from onnxjac.modes.elimination.adaptive import (
-    AGAIN,
-    COMPILED,
-    DAG,
-    PLANNED,
-    PROGRAM,
-    TRIES,
-    Adaptive,
-    Clock,
-)
+from onnxjac.modes.elimination.adaptive import COMPILED, DAG, PLANNED, PROGRAM, Adaptive
+from onnxjac.modes.elimination.moving import AGAIN, TRIES, Clock
 from onnxjac.modes.support import background
 from onnxjac.modes.support.background import Background
-from onnxjac.modes.support.once import known
 
 RNG = np.random.default_rng(3)
 
@@ -154,7 +146,7 @@ def test_the_program_of_other_points_is_taken_from_the_first_product_on():
         asked.append(residuals)
         return v @ np.ones((5, 3))
 
-    J = Adaptive(dag, shared=Points(program), residuals=known({7: "held"}))
+    J = Adaptive(dag, shared=Points(program), tape=SimpleNamespace(bound={7: "held"}))
     assert_allclose(J @ np.ones(5), 5 * np.ones(3))
     assert asked == [{7: "held"}]
     ways = taken(J, np.ones(5))
@@ -215,13 +207,13 @@ def test_what_cannot_be_prepared_is_left_out(monkeypatch):
 def test_numbers_of_another_type_take_the_dag():
     dag = chain()
     program = lambda v, residuals: pytest.fail("a program takes its own type only")  # noqa: E731
-    J = Adaptive(dag, shared=Points(program), residuals=known({}))
+    J = Adaptive(dag, shared=Points(program), tape=SimpleNamespace(bound={}))
     v = np.ones(5, np.longdouble)
     assert_allclose(J._apply(adaptive.numbers, v).astype(float), dag @ np.ones(5))
 
 
 def test_a_pickle_leaves_programs_behind():
-    J = Adaptive(chain(), shared=Points(lambda v, residuals: v), residuals=known({}))
+    J = Adaptive(chain(), shared=Points(lambda v, residuals: v), tape=SimpleNamespace(bound={}))
     there = pickle.loads(pickle.dumps(J))
     assert_allclose(there @ np.ones(5), J.dag @ np.ones(5))
 

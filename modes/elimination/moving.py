@@ -5,32 +5,82 @@ It is bound to the residuals where they lie, so that nothing is recorded or comp
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from math import inf
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from ..jacobians import Dag, Shape, chosen, dtype_of, shape_of
-from .elimination.adaptive import FIRST, Clock
-from .elimination.cost import RECORDING
-from .primal.engines.onnxruntime import EngineError, installed
-from .products import onnxruntime as products
-from .products.onnxruntime import Session
-from .products.record import Residuals, record_open
-from .support.background import Background
-from .tape.record import dag_of
-from .tape.tapes import ends_of
-from .tape.template import Filled
+from ...jacobians import Dag, Shape, chosen, dtype_of, shape_of
+from ..primal.engines.onnxruntime import EngineError, installed
+from ..products import onnxruntime as products
+from ..products.onnxruntime import Session
+from ..products.record import Residuals, record_open
+from ..support.background import Background
+from ..tape.record import dag_of
+from ..tape.tapes import ends_of
+from ..tape.template import Filled
+from .cost import RECORDING
 
 Names = tuple[str, ...]
+
+Way = Callable[[np.ndarray], np.ndarray]
+"""v ↦ J v."""
+
+FIRST = 8
+"""Products after which a plan is considered for the first time."""
+
+TRIES = 3
+"""Products in a row that a way gives before it is judged: the first one may prepare something."""
+
+AGAIN = 30
+"""How many times as long as these the other ways are taken until a way is tried again."""
+
+
+@dataclass
+class Clock:
+    """How long the products of a way take: the seconds of the quickest, and of all of them.
+
+    `tries` are products since it was last judged, `others` the seconds of other ways since then.
+    """
+
+    least: float = inf
+    total: float = 0.0
+    tries: int = 0
+    others: float = 0.0
+
+    def timed(self, way: Way, v: np.ndarray) -> tuple[np.ndarray, float]:
+        """A product by this way, and the seconds that it took."""
+        started = perf_counter()
+        y = way(v)
+        took = perf_counter() - started
+        self.least, self.total = min(self.least, took), self.total + took
+        self.tries, self.others = self.tries + 1, 0.0
+        return y, took
+
+    def wait(self, seconds: float) -> None:
+        """Another way took so long; conditions may have changed since this one was tried."""
+        self.others += seconds
+        if self.others > AGAIN * TRIES * self.least:
+            self.tries, self.others = 0, 0.0
+
+    @property
+    def order(self) -> float:
+        """By which the quickest is found: a way that is to be tried comes first."""
+        return self.least if self.tries >= TRIES else 0.0
 
 
 class Moving:
     """v ↦ J v, or Jᵀ v, at every point of a template: programs, and how long products take.
 
     There is a program, and a clock for each way, for each number of columns. A program is made in
-    the background, once products without it have taken as long.
+    the background, once products without it have taken `cost` seconds, as long as making it takes.
+    `first` is after how many products something is prepared for one point alone: four times as
+    many as at the last point that did so, until that was seen to pay.
     """
 
     def __init__(self, tape: Filled, of: Names, wrt: Names, *, transposed: bool) -> None:

@@ -6,7 +6,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import onnxjac as oj
-from onnxjac.modes import moving
+from onnxjac.modes.elimination import moving
 from onnxjac.modes.elimination.adaptive import PROGRAM
 
 pytest.importorskip("onnxruntime")
@@ -48,7 +48,7 @@ def by_program(J, columns=()):
     """v ↦ J v by the program, made at once."""
     session = J.structure._shared.prepare(columns).wait()
     assert session is not None
-    return lambda v: session(v, J.structure._residuals.value)
+    return lambda v: session(v, J.tape.bound)
 
 
 @pytest.mark.parametrize("name", MODELS)
