@@ -18,12 +18,15 @@ from ..products.onnxruntime import Session
 from ..support.background import Background
 from ..support.once import Once, known
 from ..tape.template import Filled
-from .cost import RECORDING
+from .cost import ELIMINATING, RECORDING
 from .moving import FIRST, TRIES, Clock, Moving, Way
-from .plan import ELIMINATED, eliminated, planned, repays_elimination
+from .plan import ELIMINATED, eliminated, planned, repays_decision, repays_elimination
 
 PAYS = 0.9
 """A plan whose products take this part of the time of others or more has gained nothing."""
+
+SHORT = 1e-3
+"""Seconds of work that a thread of its own is not begun for: its start may take as long."""
 
 DAG, PLANNED, COMPILED, PROGRAM = "as it is", "planned", "compiled", "by the program of all points"
 """The ways to a product."""
@@ -104,8 +107,9 @@ class Adaptive(Jacobian):
         return self._clocks.setdefault((columns, way), Clock())
 
     def _plainly(self, v: np.ndarray) -> np.ndarray:
-        """A product by the DAG, eliminated if it is already, or if that takes no longer."""
-        dag = eliminated(self.dag) if repays_elimination(self.dag, 1) else self.dag
+        """A product by the DAG, eliminated as soon as that takes no longer than products so far."""
+        products = self.count + 1 if ELIMINATING * len(self.dag.edges) < SHORT else 1
+        dag = eliminated(self.dag) if repays_elimination(self.dag, products) else self.dag
         return dag._apply(numbers, v)
 
     def _look_ahead(self, columns: Shape, ways: Ways) -> None:
@@ -123,7 +127,7 @@ class Adaptive(Jacobian):
         first = shared.first if shared else 1
         if PROGRAM in ways and self.count < 4 * first:
             return
-        if self.count >= max(first, self._next) and repays_elimination(self.dag, self.count):
+        if self.count >= max(first, self._next) and repays_decision(self.dag, self.count):
             self._next = 4 * self.count
             self._begin(partial(planned, self.dag, self.count))
         elif is_due(self.dag, self.count):
