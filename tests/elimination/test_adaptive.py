@@ -180,10 +180,12 @@ def test_what_is_compiled_gives_the_same(monkeypatch):
 
 
 def test_products_go_on_while_a_plan_is_made(monkeypatch):
-    ready = threading.Event()
-    monkeypatch.setattr(adaptive, "planned", lambda dag, count: ready.wait(30) and dag)
+    begun, ready = threading.Event(), threading.Event()
+    monkeypatch.setattr(
+        adaptive, "planned", lambda dag, count: begun.set() or ready.wait(30) and dag
+    )
     J, v = Adaptive(slow(1e-3)), np.ones(5)
-    while J._ahead is None:
+    while not begun.is_set():
         J @ v
     for _ in range(5):
         J @ v
