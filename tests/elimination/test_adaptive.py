@@ -51,7 +51,7 @@ def slow(seconds):
     return Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def plans_repay(monkeypatch):
     """The estimates know nothing of operators that sleep."""
     monkeypatch.setattr(adaptive, "repays_decision", lambda dag, count: True)
@@ -105,6 +105,7 @@ def test_a_way_is_judged_after_some_products_and_tried_again_later():
     assert clock.order == 0
 
 
+@pytest.mark.usefixtures("plans_repay")
 def test_a_plan_is_taken_where_it_is_quicker(monkeypatch):
     dag, quick = slow(2e-3), chain()
     monkeypatch.setattr(adaptive, "planned", lambda dag, count: quick)
@@ -115,6 +116,7 @@ def test_a_plan_is_taken_where_it_is_quicker(monkeypatch):
     assert set(taken(J, v)[-10:]) <= {PLANNED, COMPILED}
 
 
+@pytest.mark.usefixtures("plans_repay")
 def test_a_plan_that_gains_nothing_is_left_and_comes_later_at_the_next_point(monkeypatch):
     dag = slow(1e-3)
     monkeypatch.setattr(adaptive, "planned", lambda dag, count: Slow(dag, 5e-3))
@@ -131,6 +133,7 @@ def test_a_plan_that_gains_nothing_is_left_and_comes_later_at_the_next_point(mon
     assert again._ahead is None or again._ahead.value is None
 
 
+@pytest.mark.usefixtures("plans_repay")
 def test_a_plan_that_pays_is_made_as_early_at_the_next_point(monkeypatch):
     dag, quick, points = slow(2e-3), chain(), Points()
     monkeypatch.setattr(adaptive, "planned", lambda dag, count: quick)
@@ -185,6 +188,7 @@ def test_what_is_compiled_gives_the_same(monkeypatch):
     assert COMPILED in J.choice
 
 
+@pytest.mark.usefixtures("plans_repay")
 def test_products_go_on_while_a_plan_is_made(monkeypatch):
     begun, ready = threading.Event(), threading.Event()
     monkeypatch.setattr(
@@ -201,6 +205,7 @@ def test_products_go_on_while_a_plan_is_made(monkeypatch):
     assert J._planned is not None
 
 
+@pytest.mark.usefixtures("plans_repay")
 def test_what_cannot_be_prepared_is_left_out(monkeypatch):
     asked = []
 
