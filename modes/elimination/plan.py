@@ -132,12 +132,17 @@ def elimination_of(dag: Dag) -> Elimination:
     if ELIMINATED not in dag.known:
         with lock_of(dag):  # which is held while the DAG is planned, too
             if ELIMINATED not in dag.known:
-                alike: dict[str, Recipe] = dag.known.get(ALIKE, {})
-                recipe = alike.get(ELIMINATED)
-                found = (recipe and recipe.again(dag)) or eliminate(dag)
-                dag.known[ELIMINATED], alike[ELIMINATED] = found, found.recipe
-    eliminated_dag: Elimination = dag.known[ELIMINATED]
-    return eliminated_dag
+                dag.known[ELIMINATED] = as_before(dag, dag.known.get(ALIKE, {}))
+    found: Elimination = dag.known[ELIMINATED]
+    return found
+
+
+def as_before(dag: Dag, alike: dict[str, Any]) -> Elimination:
+    """The elimination that was decided for a DAG that is alike, where it holds; else a new one."""
+    recipe: Recipe | None = alike.get(ELIMINATED)
+    found = (recipe.again(dag) if recipe else None) or eliminate(dag)
+    alike[ELIMINATED] = found.recipe
+    return found
 
 
 def seconds_of(dag: Dag) -> float:
