@@ -386,11 +386,11 @@ def mold_of(operator: Jacobian) -> Mold | None:
 
 def values_in(x: Any) -> Iterator[ir.Value]:
     """The graph values that an operator holds, wherever in it they are."""
-    if isinstance(x, ir.Value):
-        yield x
-    elif isinstance(x, Jacobian):
+    if isinstance(x, Jacobian):
         for part in parts_of(x).values():
             yield from values_in(part)
+    elif type(x) is ir.Value:  # a protocol, of which `isinstance` takes microseconds
+        yield x
     elif isinstance(x, tuple):
         for part in x:
             yield from values_in(part)
@@ -398,7 +398,7 @@ def values_in(x: Any) -> Iterator[ir.Value]:
 
 def mold(x: Any) -> Fill | None:
     """What makes x of the arrays of a point; None where x holds no graph value."""
-    if isinstance(x, ir.Value):
+    if type(x) is ir.Value:
         key = id(x)
         return lambda arrays: arrays[key]
     if isinstance(x, Jacobian):
