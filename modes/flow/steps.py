@@ -25,7 +25,7 @@ def reads(step: Step) -> Iterator[str]:
         if name is not None:
             yield name
     for value in step.attrs.values():
-        if isinstance(value, ir.Graph):
+        if type(value) is ir.Graph:
             yield from captured(value)
 
 
