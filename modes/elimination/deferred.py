@@ -56,6 +56,8 @@ class Ground:
         if kinds != [(leaf.shape, leaf.dtype) for leaf in self.met]:
             return False
         self.known = dict(zip(self.met, arrays, strict=True))
+        if any(self.known[leaf] is not a for leaf, a in zip(self.met, arrays, strict=True)):
+            return False  # what was one array is several
         return all(f(*map(numbers_of, xs)) == found for f, xs, found in self.decisions)
 
     def clear(self) -> None:

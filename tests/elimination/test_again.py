@@ -6,6 +6,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import onnxjac as oj
+from onnxjac.jacobians import Dag, Diagonal, Edge, Identity, Scalar
 from onnxjac.modes.elimination import plan
 from onnxjac.modes.elimination.plan import eliminated
 
@@ -51,6 +52,21 @@ def test_it_is_decided_once_and_right_at_all_points(name, eliminations):
         assert_allclose(eliminated(J.dag) @ np.eye(J.shape[1]), fresh.dag @ np.eye(J.shape[1]),
                         rtol=1e-12, atol=1e-14)  # fmt: skip
     assert (len(eliminations) == 1) == (name not in DECIDE)
+
+
+def test_arrays_that_were_one_at_a_point_may_be_two_elsewhere():
+    def difference(a, b):
+        """diag(a) - diag(b), in two steps."""
+        d, shapes = np.dtype(float), ((3,),) * 4
+        edges = [Edge(0, 1, Diagonal(a)), Edge(0, 2, Diagonal(b)), Edge(1, 3, Identity((3,), d)),
+                 Edge(2, 3, Scalar(-1.0, (3,), d))]  # fmt: skip
+        return Dag(shapes, edges, (0,), (3,), d)
+
+    one, other = RNG.uniform(1, 2, (2, 3))
+    recipe = plan.eliminate(difference(one, one)).recipe
+    assert recipe.again(difference(other, other)) is not None
+    found = recipe.again(difference(one, other))
+    assert found is None or np.allclose(found.after @ np.ones(3), one - other)
 
 
 def test_nothing_of_a_point_is_kept():
