@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from ...jacobians import Jacobian
+from .rounding import rounding
 
 RATIO = 8.0
 """Each width is so many times the next one."""
@@ -138,6 +139,7 @@ class Comparison:
         moved = np.asarray(J @ (x * signs).astype(J.dtype), np.float64)
         values = pooled(self.here, near.parts) + pooled(moved, near.parts)
         self.rounding = ROUNDINGS * eps * values  # divided by h, an error of a slope
+        self.noise = SURE * pooled(rounding(J, v), near.parts)
         self.best = spread(x) * eps ** (1 / 3)  # of smooth f
         self.slopes: dict[int, Slopes] = {}
 
@@ -194,7 +196,7 @@ class Comparison:
 
     def limit(self, uncertainty: np.ndarray) -> np.ndarray:
         """What is allowed, relative to the size of J v."""
-        return (self.allowed * self.size + uncertainty) / self.unit
+        return (self.allowed * self.size + self.noise + uncertainty) / self.unit
 
     def decided(
         self, errors: np.ndarray, limits: np.ndarray, agree: np.ndarray, finite: np.ndarray

@@ -18,13 +18,13 @@ from ..checking.check import (
     column_error,
     dot_error,
     entries,
-    epsilon,
     outcome_of,
     random,
     relative,
     tolerances,
 )
 from ..checking.checked import differences
+from ..checking.rounding import epsilon
 from ..hessian import hessian
 from ..linearization import Linearization
 from ..symmetric import Curvature

@@ -88,6 +88,11 @@ CASES = {
         { y = AveragePool<kernel_shape=[2, 3], strides=[1, 2]>(x) }""",
         "y", "x", x=[[[[0.8, -1.4], [0.3, 0.2]]]],
     ),
+    "an imaginary part that is nothing but rounding": case(
+        """g (double[2,2,1] x) => (double[2,2,2] y) <double[2] w = {0, 1}>
+        { f = DFT<axis=1>(x) y = Mul(f, w) }""",
+        "y", "x", opset=18, x=[[[-0.3], [-1.3]], [[-0.8], [-1.3]]],
+    ),
     "an output declared shorter than it is": case(
         """g (double[1,1,4] x) => (double[1,1,3] y)
         { y = MaxPool<ceil_mode=1, kernel_shape=[2], pads=[0, 1], strides=[1]>(x) }""",
