@@ -27,7 +27,7 @@ from .accumulation import Choice, chosen
 from .adjoints import multiplied
 from .cost import DECIDING, ELIMINATING, SAVED, Step, seconds
 from .patches import with_patches
-from .vertex_elimination import Elimination, Recipe, eliminate
+from .vertex_elimination import Elimination, Recipe, recipe_of
 
 ENDS = 4
 """The most tensors that direct edges may lead to; blocks for more never pay."""
@@ -139,10 +139,13 @@ def elimination_of(dag: Dag) -> Elimination:
 
 def as_before(dag: Dag, alike: dict[str, Any]) -> Elimination:
     """The elimination that was decided for a DAG that is alike, where it holds; else a new one."""
-    recipe: Recipe | None = alike.get(ELIMINATED)
-    found = (recipe.again(dag) if recipe else None) or eliminate(dag)
-    alike[ELIMINATED] = found.recipe
-    return found
+    known: Recipe | None = alike.get(ELIMINATED)
+    if known and (found := known.again(dag)):
+        return found
+    recipe = recipe_of(dag)
+    made = recipe.made(dag)
+    alike[ELIMINATED] = recipe
+    return made
 
 
 def seconds_of(dag: Dag) -> float:

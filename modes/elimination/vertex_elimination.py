@@ -43,11 +43,7 @@ class Elimination:
 
     before: Dag
     after: Dag
-    recipe: Recipe
-
-    @property
-    def gone(self) -> tuple[tuple[int, tuple[Ends, ...]], ...]:
-        return self.recipe.gone
+    gone: tuple[tuple[int, tuple[Ends, ...]], ...]
 
     @cached_property
     def inside(self) -> dict[Ends, frozenset[int]]:
@@ -93,30 +89,28 @@ class Recipe:
         with self.lock:
             try:
                 holds = self.ground.holds(arrays_met(edge.operator for edge in dag.edges))
-                return self.filled(dag) if holds else None
+                return self.made(dag) if holds else None
             finally:
                 self.ground.clear()
 
-    def filled(self, dag: Dag) -> Elimination:
-        """The elimination of the DAG whose numbers are there."""
+    def made(self, dag: Dag) -> Elimination:
+        """The elimination of the DAG whose numbers are there, which are then let go."""
         edges = [
             Edge(i, o, dag.edges[J].operator if isinstance(J, int) else forced(J))
             for i, o, J in self.edges
         ]
+        self.ground.clear()
         after = Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype)
-        return Elimination(dag, after, self)
+        return Elimination(dag, after, self.gone)
 
 
-def eliminate(dag: Dag) -> Elimination:
-    """The DAG of the same matrix, up to rounding, with cheaper products."""
+def recipe_of(dag: Dag) -> Recipe:
+    """What is to be eliminated, with the numbers of the DAG."""
     graph = Graph(dag)
     eliminate_vertices(graph)
     links = [(i, o, link) for o, found in graph.incoming.items() for i, link in found.items()]
     edges = tuple((i, o, link.result) for i, o, link in links)
-    recipe = Recipe(graph.ground, edges, tuple(graph.gone))
-    found = recipe.filled(dag)
-    graph.ground.clear()
-    return found
+    return Recipe(graph.ground, edges, tuple(graph.gone))
 
 
 def eliminate_vertices(graph: Graph) -> None:

@@ -16,11 +16,13 @@ import onnx
 from onnx import defs, helper, numpy_helper, shape_inference
 
 from ...jacobians import label_sizes
-from ...ops.node import Step
+from ...ops import numbers
+from ...ops.node import Node, Step
 from ...ops.numbers.fallback import proto
 from ...ops.numbers.matmul import contraction_order
 from ...ops.numbers.windows import CROPPING, GEOMETRY, transposed_windows, windows
 from ...ops.rules.einsum import expand_equation
+from ...ops.rules.regions import sampled_bytes
 from ..support.limits import Limits
 
 SMALL = 1024
@@ -149,14 +151,16 @@ POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
 def frame_bytes(step: Step, inputs: Sequence[Any]) -> int:
     """Bytes of the tensor with its padding, or, for a transposed convolution, before it is cropped.
 
-    Of an Einsum the bytes of the largest product of some operands. 0 for other operators, and where
-    the attributes fit no tensor.
+    Of an Einsum the bytes of the largest product of some operands, of RoiAlign those of samples.
+    0 for other operators, and where the attributes fit no tensor.
     """
     if step.op_type == "Einsum":
         return product_bytes(step, inputs, left_to_right=False)
-    if step.op_type not in POOLS and step.op_type not in WEIGHTS:
+    if step.op_type not in POOLS and step.op_type not in WEIGHTS and step.op_type != "RoiAlign":
         return 0
     try:
+        if step.op_type == "RoiAlign":
+            return sampled_bytes(numbers, Node(step, tuple(inputs), (None,)))
         x, attrs = inputs[0], step.attrs
         at = WEIGHTS.get(step.op_type)
         kernel = tuple(attrs["kernel_shape"]) if at is None else inputs[at].shape[2:]

@@ -6,6 +6,7 @@ these integers are those of the point.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,15 @@ def sample_counts(op: Any, node: Node) -> list[list[int]]:
             length = np.maximum(length, 1)
         counts.append([int(count) for count in np.maximum(np.ceil(length / bins), 0)])
     return counts
+
+
+def sampled_bytes(op: Any, node: Node) -> int:
+    """Bytes of the neighbours of all samples, four for each."""
+    samples = math.prod(max(count) for count in sample_counts(op, node))
+    bins = node.output_height * node.output_width
+    channels = int(node.x_shape[1])
+    size = len(node.inputs[1]) * bins * samples * channels
+    return 4 * size * int(dtype_of(node.x).itemsize)
 
 
 def sample_positions(

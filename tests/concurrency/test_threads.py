@@ -47,14 +47,14 @@ def test_products(expected, kind):
 
 def test_what_is_eliminated_is_eliminated_once(monkeypatch):
     """The others wait for the first one instead of working out the same."""
-    made, eliminate = [], plan.eliminate
+    made, recipe_of = [], plan.recipe_of
 
     def slowly(dag):
         made.append(dag)
         time.sleep(0.02)
-        return eliminate(dag)
+        return recipe_of(dag)
 
-    monkeypatch.setattr(plan, "eliminate", slowly)
+    monkeypatch.setattr(plan, "recipe_of", slowly)
     J = jacobian()
     found = together(lambda k: plan.eliminated(J.dag.T if k % 2 else J.dag))
     assert len(made) == 1

@@ -33,8 +33,8 @@ def point(model):
 @pytest.fixture
 def eliminations(monkeypatch):
     """The DAGs that were eliminated by deciding."""
-    met, eliminate = [], plan.eliminate
-    monkeypatch.setattr(plan, "eliminate", lambda dag: met.append(dag) or eliminate(dag))
+    met, recipe_of = [], plan.recipe_of
+    monkeypatch.setattr(plan, "recipe_of", lambda dag: met.append(dag) or recipe_of(dag))
     return met
 
 
@@ -63,7 +63,8 @@ def test_arrays_that_were_one_at_a_point_may_be_two_elsewhere():
         return Dag(shapes, edges, (0,), (3,), d)
 
     one, other = RNG.uniform(1, 2, (2, 3))
-    recipe = plan.eliminate(difference(one, one)).recipe
+    recipe = plan.recipe_of(difference(one, one))
+    recipe.made(difference(one, one))
     assert recipe.again(difference(other, other)) is not None
     found = recipe.again(difference(one, other))
     assert found is None or np.allclose(found.after @ np.ones(3), one - other)

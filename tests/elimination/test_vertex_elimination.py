@@ -26,8 +26,7 @@ from onnxjac.jacobians import (
 )
 from onnxjac.modes.elimination import deferred
 from onnxjac.modes.elimination.cost import seconds
-from onnxjac.modes.elimination.plan import eliminated
-from onnxjac.modes.elimination.vertex_elimination import eliminate
+from onnxjac.modes.elimination.plan import eliminated, elimination_of
 
 from ..networks.test_networks import MODELS, below, loaded
 from .meter import metered
@@ -104,7 +103,7 @@ def test_hessian_of_a_network_is_the_same_matrix(file):
     model, point, values = loaded(file)
     wrt, weights = tuple(below("tangent", values)), values["cotangent"]
     H = oj.hessian(model, point, of="y", wrt=wrt, weights=weights, engine="numpy")
-    done = eliminate(H.J.dag)
+    done = elimination_of(H.J.dag)
     assert_same(done.before, done.after)
     assert done.seconds[1] < 0.9 * done.seconds[0]
     assert done.vertices[1] < 0.75 * done.vertices[0]
@@ -125,7 +124,7 @@ def test_what_gains_nothing_keeps_its_operator():
 
 
 def test_sixty_diamonds_are_one_diagonal():
-    done = eliminate(diamonds(60))
+    done = elimination_of(diamonds(60))
     (edge,) = done.after.edges
     assert type(edge.operator) is Diagonal
     assert edge.operator.d.shape == (2, 4)

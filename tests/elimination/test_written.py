@@ -6,8 +6,7 @@ from numpy.testing import assert_allclose
 
 from onnxjac.jacobians import Kron, size
 from onnxjac.jacobians.products import factors_of
-from onnxjac.modes.elimination.plan import eliminated
-from onnxjac.modes.elimination.vertex_elimination import eliminate
+from onnxjac.modes.elimination.plan import eliminated, elimination_of
 
 from .meter import metered
 from .written import WRITTEN, linearized
@@ -68,7 +67,7 @@ def kron_shapes(dag):
 
 def test_what_was_done_can_be_told():
     written, _, _ = both("LayerNormalization")
-    done = eliminate(written)
+    done = elimination_of(written)
     assert done.vertices == (10, 2)
     assert done.seconds[1] < done.seconds[0] / 1.5
     ((ends, inside),) = done.inside.items()

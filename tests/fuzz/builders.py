@@ -212,6 +212,9 @@ REFUSED = {
     "sequences longer than time": (
         lambda: text("n = Constant<value_ints=[9,1,1]>() y = ReverseSequence(x, n)"), "time axis|"),
     "numbers in 64 parts": (lambda: text("y = DFT(x)", "float[1,8,64] x", 20), ""),
+    "samples of a region": (
+        lambda: text("y = RoiAlign<sampling_ratio=32768>(x, r, i)",
+                     "float[1,1,10,10] x, float[3,4] r, int64[3] i"), "limit"),
     "padding that is cropped": (
         lambda: text("y = ConvTranspose<strides=[1099511627776]>(x, w)",
                      "float[1,1,3] x, float[1,1,1] w"), "limit"),
