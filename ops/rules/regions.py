@@ -110,8 +110,8 @@ def sampled_bytes(op: Any, node: Node) -> int:
     samples = math.prod(max(count) for count in sample_counts(op, node))
     bins = node.output_height * node.output_width
     channels = int(node.x_shape[1])
-    size = len(node.inputs[1]) * bins * samples * channels
-    return 4 * size * int(dtype_of(node.x).itemsize)
+    regions = int(shape_of(node.inputs[1])[0])
+    return 4 * regions * bins * samples * channels * int(dtype_of(node.x).itemsize)
 
 
 def sample_positions(
