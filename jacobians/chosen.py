@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache, partial, reduce
+from functools import partial, reduce
 from operator import is_not
 
 import numpy as np
@@ -25,11 +25,35 @@ from .products import Product
 from .selection import Embed, Scatter, Slice, Take
 from .sums import Sum
 
-Chosen = Callable[[], Array] | None
-"""Which entries of a tensor count, as truth values computed when they are asked for; None: all."""
-
 SAME = Identity | Scalar | Cast
 MOVES = Reshape | Permutation | Broadcast | SumTo | Slice | Embed | Take | Scatter
+
+
+class Mask:
+    """Which entries of a tensor count, as truth values that are made when they are asked for.
+
+    Chains of any length are made from their ends, without recursion.
+    """
+
+    def __init__(self, make: Callable[..., Array], *inputs: Mask) -> None:
+        self.make, self.inputs = make, inputs
+        self.known: Array | None = None
+
+    def __call__(self) -> Array:
+        waiting = [self]
+        while waiting:
+            missing = [mask for mask in waiting[-1].inputs if mask.known is None]
+            waiting += missing
+            if not missing:
+                mask = waiting.pop()
+                if mask.known is None:
+                    mask.known = mask.make(*(one.known for one in mask.inputs))
+        assert self.known is not None
+        return self.known
+
+
+Chosen = Mask | None
+"""Which entries of a tensor count; None: all."""
 
 
 def chosen(op: Op, dag: Dag) -> Dag:
@@ -99,9 +123,10 @@ def follow(op: Op, operator: Jacobian, mine: Chosen) -> tuple[Jacobian, Chosen]:
     if isinstance(operator, SAME):
         return operator, mine
     if isinstance(operator, MOVES):
-        return operator, mine and cache(partial(moved, op, operator, mine))
+        return operator, mine and Mask(partial(moved, op, operator), mine)
     if isinstance(operator, Diagonal):
-        before = cache(partial(kept, op, operator, mine)) if operator.chooses else mine
+        around = (mine,) if mine else ()
+        before = Mask(partial(kept, op, operator), *around) if operator.chooses else mine
         return masked(op, operator, mine) if mine else operator, before
     if isinstance(operator, Product):
         factors = []
@@ -118,29 +143,28 @@ def follow(op: Op, operator: Jacobian, mine: Chosen) -> tuple[Jacobian, Chosen]:
     return operator, None
 
 
-def masked(op: Op, d: Diagonal, mine: Callable[[], Array]) -> Diagonal:
+def masked(op: Op, d: Diagonal, mine: Mask) -> Diagonal:
     """The diagonal with 0 for the entries that do not count, where it may not be finite."""
     if not may_be_infinite(d):
         return d
     return Diagonal(op.Where(mine(), d.d, op.CastLike(0.0, d.d)), d.out_shape, chooses=d.chooses)
 
 
-def kept(op: Op, d: Diagonal, mine: Chosen) -> Array:
+def kept(op: Op, d: Diagonal, *mine: Array) -> Array:
     """Which entries count before a diagonal that chooses."""
-    own = op.Not(op.Equal(d.d, op.CastLike(0.0, d.d)))
-    return op.And(own, mine()) if mine else own
+    return reduce(op.And, mine, op.Not(op.Equal(d.d, op.CastLike(0.0, d.d))))
 
 
-def moved(op: Op, J: Jacobian, mine: Callable[[], Array]) -> Array:
+def moved(op: Op, J: Jacobian, mine: Array) -> Array:
     """Which entries of x count where y = J x moves or sums entries."""
-    ones = op.CastLike(op.Expand(mine(), J.out_shape), np.zeros((), SINGLE))
+    ones = op.CastLike(op.Expand(mine, J.out_shape), np.zeros((), SINGLE))
     return op.Greater(J.T._apply(op, ones), np.zeros((), SINGLE))
 
 
 def either(op: Op, several: Iterable[Chosen]) -> Chosen:
     """The entries that count for one of several users."""
-    found = list(several)
+    found = dict.fromkeys(several)
     users = [mine for mine in found if mine]
     if len(users) < len(found):
         return None
-    return cache(lambda: reduce(op.Or, (mine() for mine in users)))
+    return users[0] if len(users) == 1 else Mask(lambda *masks: reduce(op.Or, masks), *users)

@@ -146,3 +146,10 @@ def test_gradients_and_hessians_choose(name):
         slope[k] = np.diff([m.run(point(e))["y"] for e in ends[::-1]])[0] / (2 * step)
     np.testing.assert_allclose(H.gradient["x"].ravel(), slope, atol=1e-7)
     np.testing.assert_allclose(H.toarray(), wanted, rtol=1e-4, atol=1e-7)
+
+
+def test_a_chain_of_choices_may_be_longer_than_the_stack():
+    chain = "".join(f" h{k + 1} = Where(m, h{k}, zero)" for k in range(1200))
+    body = f"h0 = Sqrt(x){chain} y = Neg(h1200)"
+    J = oj.linearize(loaded(body), point(np.where(MASK, 4.0, 0.0)), wrt="x")
+    assert np.array_equal(J @ np.ones(6), np.where(MASK, -0.25, 0).ravel())
