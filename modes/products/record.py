@@ -119,6 +119,8 @@ class ResidualRecorder(Recorder):
     Types that meet are promoted, and nothing is rounded to halves, as in products of numbers.
     """
 
+    reduces_at_once = False  # the rewrites for ONNX Runtime put something else in its place
+
     def call(self, op_type: str, *inputs: Any, outputs: int = 1, **attrs: Any) -> Any:
         """A node; operators that broadcast get their operands unrepeated."""
         if op_type == "CastLike":

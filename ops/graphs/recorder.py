@@ -49,6 +49,9 @@ class Recorder:
     With `symbols`, shapes and small tensors of integers are followed symbolically.
     """
 
+    reduces_at_once = True
+    """Whether what runs the graph may reduce several rows of ScatterND for one place at once."""
+
     def __init__(self, opset_imports: Mapping[str, int], symbols: Symbols | None = None) -> None:
         self.opset_imports = dict(opset_imports)
         self.symbols = symbols

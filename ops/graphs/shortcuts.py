@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ...jacobians import Array, Shape, dtype_of, shape_of
+from ...jacobians import Array, Shape, dtype_of, shape_of, size
 from ...jacobians.symint import Number, is_symbolic, largest, quotient, same, whole
 from .operands import is_constant
 from .shapes import CONTENT
@@ -149,3 +149,38 @@ def _neg(op: Any, x: Array) -> Array | None:
 @simplifies("Concat")
 def _concat(op: Any, *parts: Array, axis: int) -> Array | None:
     return parts[0] if len(parts) == 1 else None
+
+
+@simplifies("ScatterND")
+def _scatter_nd(
+    op: Any, x: Array, index: Array, updates: Array, reduction: str = "none"
+) -> Array | None:
+    """By ScatterElements where places may meet: ONNX Runtime's threads reduce rows of ScatterND at
+    the same time, so that some of those for one place are lost.
+    """
+    shape, depth = shape_of(x), shape_of(index)[-1]
+    if reduction == "none" or not op.reduces_at_once:
+        return None
+    if depth != 1 and (is_symbolic(shape) or is_symbolic(shape_of(index))):
+        return None
+    if depth != 1:
+        sizes, rest = shape[:depth], shape[depth:]
+        places = op.Where(op.Less(index, 0), op.Add(index, np.array(sizes, np.int64)), index)
+        strides = np.cumprod((1, *sizes[:0:-1]))[::-1].astype(np.int64)
+        index = op.ReduceSum(op.Mul(places, strides), (-1,), keepdims=1)
+        return op.Reshape(_scatter_nd(op, op.Reshape(x, (size(sizes), *rest)), index, updates,
+                                      reduction), shape)  # fmt: skip
+    places = entries(index)
+    if places and not is_symbolic((*places, shape[0])) and apart(places, shape[0]):
+        return None
+    rows, rest = size(shape_of(index)), shape[1:]
+    column = op.Reshape(index, (rows, *(1 for _ in rest)))
+    whole = (rows, *rest)
+    return op.ScatterElements(
+        x, op.Expand(column, whole), op.Reshape(updates, whole), axis=0, reduction=reduction
+    )
+
+
+def apart(places: tuple[Any, ...], n: int) -> bool:
+    """Whether no two places of n are the same; negative ones count from the end."""
+    return len({place % n for place in places}) == len(places)

@@ -1,0 +1,46 @@
+"""Rows that are added to one place: ONNX Runtime's threads lose some of ScatterND."""
+
+import numpy as np
+import onnx.parser
+import pytest
+from numpy.testing import assert_allclose
+
+import onnxjac as oj
+
+pytest.importorskip("onnxruntime")
+
+TOKENS, WORDS, WIDTH = 4000, 5, 64
+HEAD = '<ir_version: 10, opset_import: ["": 21]>'
+TEXT = f"""{HEAD} g (double[{WORDS},{WIDTH}] w, int64[{TOKENS}] i) => (double[{TOKENS},{WIDTH}] y)
+    {{ y = Gather(w, i) }}"""
+RNG = np.random.default_rng(5)
+POINT = {"w": RNG.standard_normal((WORDS, WIDTH)), "i": RNG.integers(0, WORDS, TOKENS)}
+U = RNG.standard_normal((TOKENS, WIDTH))
+WANTED = np.stack([U[POINT["i"] == k].sum(0) for k in range(WORDS)])
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "numpy"])
+def test_compiled(engine):
+    J = oj.linearize(oj.load(onnx.parser.parse_model(TEXT)), POINT, wrt="w").compile(engine)
+    for _ in range(5):
+        assert_allclose((J.T @ U.ravel()).reshape(WANTED.shape), WANTED, rtol=1e-10)
+
+
+def test_exported():
+    program = oj.load(oj.export(oj.load(onnx.parser.parse_model(TEXT)), "vjp", POINT, wrt="w"))
+    for _ in range(5):
+        found = program.run({**POINT, "y_cotangent": U}, engine="onnxruntime")
+        assert_allclose(found["w_cotangent"], WANTED, rtol=1e-10)
+
+
+def test_slices_by_several_numbers():
+    text = f"""{HEAD} g (double[2,3,{WIDTH}] x, int64[{TOKENS},2] i, double[{TOKENS},{WIDTH}] u)
+        => (double[2,3,{WIDTH}] y) {{ y = ScatterND<reduction="add">(x, i, u) }}"""
+    at = np.stack([RNG.integers(-2, 2, TOKENS), RNG.integers(-3, 3, TOKENS)], 1)
+    point = {"x": np.zeros((2, 3, WIDTH)), "i": at, "u": U}
+    program = oj.load(oj.export(oj.load(onnx.parser.parse_model(text)), "jvp", point, wrt="u"))
+    wanted = np.zeros((2, 3, WIDTH))
+    np.add.at(wanted, tuple(at.T), U)
+    for _ in range(5):
+        found = program.run({**point, "u_tangent": U}, engine="onnxruntime")
+        assert_allclose(found["y_tangent"], wanted, rtol=1e-10)
