@@ -59,14 +59,17 @@ working: list[float] = []
 
 @contextmanager
 def short_turns() -> Iterator[None]:
-    """Threads take turns of at most `TURN` seconds; the last one restores what was before."""
+    """Threads take turns of at most `TURN` seconds; the last one restores what was before, unless
+    somebody else has changed it since.
+    """
     with WORKING:
         working.append(sys.getswitchinterval() if not working else working[0])
         sys.setswitchinterval(min(TURN, working[0]))
+        short = sys.getswitchinterval()
     try:
         yield
     finally:
         with WORKING:
             before = working.pop()
-            if not working:
+            if not working and sys.getswitchinterval() == short:
                 sys.setswitchinterval(before)

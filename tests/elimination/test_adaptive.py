@@ -237,9 +237,24 @@ def test_a_pickle_leaves_programs_behind():
     assert_allclose(there @ np.ones(5), J.dag @ np.ones(5))
 
 
+def test_turns_that_somebody_changes_meanwhile_stay_as_they_are():
+    while background.working:
+        time.sleep(0.01)
+    started, ready = threading.Event(), threading.Event()
+    task = Background(lambda: started.set() or ready.wait(30))
+    started.wait(30)
+    sys.setswitchinterval(4e-3)
+    ready.set()
+    task.wait()
+    found = sys.getswitchinterval()
+    sys.setswitchinterval(5e-3)
+    assert abs(found - 4e-3) < 1e-6
+
+
 def test_turns_are_short_while_something_is_prepared():
     while background.working:  # what tests before this one left
         time.sleep(0.01)
+    sys.setswitchinterval(5e-3)  # Python's own, whatever other tests have set
     before, seen = sys.getswitchinterval(), []
     started, ready = threading.Barrier(3), threading.Event()
 
