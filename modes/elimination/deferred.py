@@ -2,7 +2,7 @@
 
 They are one more reading of the vocabulary. Operators that are multiplied in it show what they
 would cost, and nothing is computed for a product that is then not chosen. What was built of arrays
-at one point is computed again from those of another.
+at one point is computed again from the arrays of another point.
 """
 
 from __future__ import annotations

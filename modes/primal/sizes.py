@@ -151,7 +151,7 @@ POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
 def frame_bytes(step: Step, inputs: Sequence[Any]) -> int:
     """Bytes of the tensor with its padding, or, for a transposed convolution, before it is cropped.
 
-    Of an Einsum the bytes of the largest product of some operands, of RoiAlign those of samples.
+    The bytes of the largest product of some operands of an Einsum, of the samples of RoiAlign.
     0 for other operators, and where the attributes fit no tensor.
     """
     if step.op_type == "Einsum":

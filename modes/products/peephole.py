@@ -82,8 +82,10 @@ class Rewriting:
         self.reshapes(node, made)
 
     def in_order(self, node: ir.Node) -> None:
-        """Rows for one place, added one after the other: threads add those of ScatterND at once."""
+        """Rows for one place are added one after the other, where threads would lose some."""
         zeros, index, x = operands(node)
+        if "reduction" not in node.attributes or shape_of(index)[1:] != (1,):
+            return
         rows, rest = shape_of(index)[0], shape_of(zeros)[1:]
         column = (rows, *(1 for _ in rest))
         index = self.call("Reshape", [index, self.constant(np.array(column))], column)

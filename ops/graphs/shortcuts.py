@@ -168,8 +168,8 @@ def _scatter_nd(
         places = op.Where(op.Less(index, 0), op.Add(index, np.array(sizes, np.int64)), index)
         strides = np.cumprod((1, *sizes[:0:-1]))[::-1].astype(np.int64)
         index = op.ReduceSum(op.Mul(places, strides), (-1,), keepdims=1)
-        return op.Reshape(_scatter_nd(op, op.Reshape(x, (size(sizes), *rest)), index, updates,
-                                      reduction), shape)  # fmt: skip
+        flat = op.Reshape(x, (size(sizes), *rest))
+        return op.Reshape(op.ScatterND(flat, index, updates, reduction=reduction), shape)
     places = entries(index)
     if places and not is_symbolic((*places, shape[0])) and apart(places, shape[0]):
         return None

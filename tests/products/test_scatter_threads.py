@@ -44,3 +44,12 @@ def test_slices_by_several_numbers():
     for _ in range(5):
         found = program.run({**point, "u_tangent": U}, engine="onnxruntime")
         assert_allclose(found["y_tangent"], wanted, rtol=1e-10)
+
+
+def test_constant_slices_that_differ():
+    text = f"""{HEAD} g (double[2,3] x, double[2] u) => (double[2,3] y)
+        <int64[2,2] i = {{0, 1, 1, 2}}> {{ y = ScatterND<reduction="add">(x, i, u) }}"""
+    point = {"x": np.zeros((2, 3)), "u": np.ones(2)}
+    program = oj.load(oj.export(oj.load(onnx.parser.parse_model(text)), "jvp", point, wrt="u"))
+    found = program.run({**point, "u_tangent": np.array([2.0, 3.0])}, engine="onnxruntime")
+    assert_allclose(found["y_tangent"], [[0, 2, 0], [0, 0, 3]])
