@@ -161,12 +161,10 @@ def _scatter_nd(
     shape, depth = shape_of(x), shape_of(index)[-1]
     if reduction == "none" or not op.reduces_at_once:
         return None
-    if depth != 1 and (is_symbolic(shape) or is_symbolic(shape_of(index))):
-        return None
     if depth != 1:
         sizes, rest = shape[:depth], shape[depth:]
-        places = op.Where(op.Less(index, 0), op.Add(index, np.array(sizes, np.int64)), index)
-        strides = np.cumprod((1, *sizes[:0:-1]))[::-1].astype(np.int64)
+        places = op.Where(op.Less(index, 0), op.Add(index, sizes), index)
+        strides = tuple(size(sizes[k + 1 :]) for k in range(depth))
         index = op.ReduceSum(op.Mul(places, strides), (-1,), keepdims=1)
         flat = op.Reshape(x, (size(sizes), *rest))
         return op.Reshape(op.ScatterND(flat, index, updates, reduction=reduction), shape)

@@ -8,6 +8,7 @@ from onnx.reference import ReferenceEvaluator
 
 from onnxjac.jacobians import dtype_of, reading, shape_of
 from onnxjac.jacobians.errors import OnnxJacError
+from onnxjac.jacobians.symint import Symbols
 from onnxjac.ops import Recorder, Step
 from onnxjac.ops.graphs import build
 
@@ -166,3 +167,22 @@ def test_errors_name_the_operator_and_its_operands(op, x):
         op.NoSuchOperator(x)
     with pytest.raises(AttributeError):
         op.lower_case  # noqa: B018
+
+
+@pytest.mark.parametrize("free", [{}, {"x": {0: "a", 1: "b"}, "at": {0: "n"}}])
+def test_slices_that_may_meet_are_added_in_order(free):
+    op = Recorder({"": 21}, Symbols())
+    x, at = op.new((2, 3, 4), np.float64, "x"), op.new((5, 2), np.int64, "at")
+    updates = op.new((5, 4), np.float64, "updates")
+    op.open([x, at], free)
+    y = op.ScatterND(x, at, updates, reduction="add")
+    assert "ScatterND" not in kinds(op)
+    model = ir.to_proto(build(op, [x, at, updates], {"y": y}, "g"))
+    sizes = (4, 5, 4) if free else (2, 3, 4)
+    rows = np.ones((5, 4))
+    places = np.array([[0, 0], [1, 2], [-1, -1], [1, -1], [0, 0]])
+    wanted = np.zeros(sizes)
+    np.add.at(wanted, tuple(places.T), rows)
+    point = {"x": np.zeros(sizes), "at": places, "updates": rows}
+    (found,) = ReferenceEvaluator(model).run(None, point)
+    assert found.tolist() == wanted.tolist()

@@ -26,6 +26,17 @@ def test_compiled(engine):
         assert_allclose((J.T @ U.ravel()).reshape(WANTED.shape), WANTED, rtol=1e-10)
 
 
+def test_compiled_in_a_loop():
+    text = f"""{HEAD} g (double[{WORDS},{WIDTH}] w, int64[{TOKENS}] i, double[{TOKENS},{WIDTH}] x)
+        => (double[{TOKENS},{WIDTH}] y) <int64 turns = {{60}}, bool on = {{1}}> {{
+        y = Loop(turns, on, x) <body = b (int64 k, bool c, double[{TOKENS},{WIDTH}] s)
+            => (bool d, double[{TOKENS},{WIDTH}] t)
+            {{ d = Identity(c)  e = Gather(w, i)  t = Add(s, e) }}>
+    }}"""
+    J = oj.linearize(oj.load(onnx.parser.parse_model(text)), {**POINT, "x": 0 * U}, wrt="w")
+    assert J.compile("onnxruntime").T @ U.ravel() == pytest.approx(60 * WANTED.ravel(), rel=1e-9)
+
+
 def test_exported():
     program = oj.load(oj.export(oj.load(onnx.parser.parse_model(TEXT)), "vjp", POINT, wrt="w"))
     for _ in range(5):
