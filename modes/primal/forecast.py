@@ -24,8 +24,8 @@ from ..flow.contents import Contents
 from ..flow.control import CONTROL, turn
 from ..flow.meter import Meter
 from ..flow.steps import array_of, last_uses, needed
-from .engines.fatal import is_fatal
 from .engines.sessions import EngineError
+from .engines.traps import is_fatal
 from .sizes import (
     GROWING,
     POOLS,

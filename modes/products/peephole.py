@@ -69,31 +69,15 @@ class Rewriting:
         """y = zeros with each of the entries of x put elsewhere."""
         zeros, index, x = operands(node)
         places, shape = self.constants.get(id(index)), shape_of(zeros)
-        if places is None or not apart(tuple(places.ravel().tolist()), shape[0]):
-            self.in_order(node)
+        if places is None or not self.is_zero(zeros) or not is_column(places, shape):
             return
-        if not self.is_zero(zeros) or not is_column(places, shape):
+        if not apart(tuple(places.ravel().tolist()), shape[0]):
             return
         places, rows, n = from_start(places, size(shape)), len(places), size(shape)
         flat = self.constant(places.reshape(1, 1, 1, rows))
         line = self.call("Reshape", [x, self.constant(np.array([1, 1, 1, rows]))], (1, 1, 1, rows))
         whole = self.constant(np.array([1, 1, 1, n]))
         made = self.call("MaxUnpool", [line, flat, whole], (1, 1, 1, n), kernel_shape=(1, 1))
-        self.reshapes(node, made)
-
-    def in_order(self, node: ir.Node) -> None:
-        """Rows for one place are added one after the other, where threads would lose some."""
-        zeros, index, x = operands(node)
-        if "reduction" not in node.attributes or shape_of(index)[1:] != (1,):
-            return
-        rows, rest = shape_of(index)[0], shape_of(zeros)[1:]
-        column = (rows, *(1 for _ in rest))
-        index = self.call("Reshape", [index, self.constant(np.array(column))], column)
-        whole = self.constant(np.array((rows, *rest)))
-        index = self.call("Expand", [index, whole], (rows, *rest))
-        made = self.call(
-            "ScatterElements", [zeros, index, x], shape_of(zeros), axis=0, reduction="add"
-        )
         self.reshapes(node, made)
 
     def matmul(self, node: ir.Node) -> None:

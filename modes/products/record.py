@@ -119,10 +119,7 @@ class ResidualRecorder(Recorder):
     Types that meet are promoted, and nothing is rounded to halves, as in products of numbers.
     """
 
-    @property
-    def reduces_at_once(self) -> bool:
-        """Outside of bodies the peephole rewrites put something else in its place."""
-        return self.depth > 0
+    reduces_at_once = False  # sessions are guarded
 
     def call(self, op_type: str, *inputs: Any, outputs: int = 1, **attrs: Any) -> Any:
         """A node; operators that broadcast get their operands unrepeated."""

@@ -49,6 +49,9 @@ class Recorder:
     With `symbols`, shapes and small tensors of integers are followed symbolically.
     """
 
+    reduces_at_once = True
+    """Whether what runs the graph may reduce several rows of ScatterND for one place at once."""
+
     def __init__(self, opset_imports: Mapping[str, int], symbols: Symbols | None = None) -> None:
         self.opset_imports = dict(opset_imports)
         self.symbols = symbols
@@ -58,11 +61,6 @@ class Recorder:
         self.inside: set[str] = set()  # the names in subgraphs
         self.depth = 0  # of the subgraph that is recorded
         self._arrays: list[np.ndarray] = []  # keeps alive what `constants` names by its place
-
-    @property
-    def reduces_at_once(self) -> bool:
-        """Whether what runs the graph may reduce several rows of ScatterND for one place at once."""
-        return True
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if not name[0].isupper():

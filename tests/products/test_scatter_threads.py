@@ -37,6 +37,20 @@ def test_compiled_in_a_loop():
     assert J.compile("onnxruntime").T @ U.ravel() == pytest.approx(60 * WANTED.ravel(), rel=1e-9)
 
 
+@pytest.mark.parametrize("x", [np.zeros((2, 3, WIDTH)), np.ones((2, 3, 0))])
+def test_run(x):
+    text = f"""{HEAD} g (double[2,3,w] x, int64[n,2] i, double[n,w] u)
+        => (double[2,3,w] y) {{ y = ScatterND<reduction="add">(x, i, u) }}"""
+    at = np.stack([RNG.integers(-2, 2, TOKENS), RNG.integers(-3, 3, TOKENS)], 1)
+    rows = U[:, : x.shape[-1]]
+    wanted = x.copy()
+    np.add.at(wanted, tuple(at.T), rows)
+    model = oj.load(onnx.parser.parse_model(text))
+    for _ in range(5):
+        found = model.run({"x": x, "i": at, "u": rows}, engine="onnxruntime")
+        assert_allclose(found["y"], wanted, rtol=1e-10)
+
+
 def test_exported():
     program = oj.load(oj.export(oj.load(onnx.parser.parse_model(TEXT)), "vjp", POINT, wrt="w"))
     for _ in range(5):

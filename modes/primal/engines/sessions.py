@@ -17,7 +17,7 @@ import onnx
 
 from ....jacobians.errors import OnnxJacError, first_line
 from ...support.locks import Lock
-from .fatal import without_traps
+from .traps import without_traps
 
 CPU = "CPUExecutionProvider"
 UPGRADE = "`pip install -U 'onnxjac[runtime]'` brings the newest"
