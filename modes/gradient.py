@@ -12,7 +12,7 @@ import numpy as np
 from ..jacobians.errors import InputError
 from ..jacobians.foreign import as_array
 from .forward import Tensors
-from .linearization import Linearization
+from .linearization import Linearization, linearized
 from .linearize import warn_zeros
 from .model import Model
 from .primal.evaluate import evaluate
@@ -69,7 +69,7 @@ class Gradient:
     def linearized(self, inputs: Mapping[str, Any]) -> Linearization:
         """H = ∂²f/∂wrt² at a point."""
         (route, _), inside = self._recorded(check_inputs(self.model, inputs))
-        return route.at({**inside, **self._seeds(route)})
+        return linearized(route, {**inside, **self._seeds(route)})
 
     def _seeds(self, route: Route) -> dict[str, np.ndarray]:
         """The weights as the last inputs of the recorded graph."""

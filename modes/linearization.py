@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from operator import attrgetter
 from typing import Any, overload
 
 import numpy as np
 
-from ..jacobians import Array, Dag, Jacobian, Op, Shape, prod_text, shape_of
+from ..jacobians import Array, Dag, Jacobian, Op, Shape, chosen, prod_text, shape_of
 from ..jacobians.arrays import bytes_of, rounded, wide
 from ..jacobians.cached import cached_property
 from ..jacobians.hooks import explain
@@ -22,10 +22,11 @@ from .elimination.moving import moving
 from .elimination.plan import Maker, by_engine, eliminated, elsewhere, held, planned
 from .explanation import Explanation, Local
 from .naming.names import Specs, check_named, find_tensor, fitting, flat_shape, listed
+from .route import Route
 from .support.once import Once
-from .tape.record import Drawn, Entry
-from .tape.routing import Routed
-from .tape.template import Filled
+from .tape.checkpoint import as_it_is
+from .tape.record import Entry
+from .tape.tapes import Tape
 
 
 class Linearization(Jacobian):
@@ -38,39 +39,45 @@ class Linearization(Jacobian):
     tensors of `of` at `point`. `J["out", "in"]` is a named block and `J.apply` a product by name;
     both work for `J.T` as well.
 
-    What relinearize gives has its residuals only; `dag` and `entries` are drawn when they are
-    needed. `tape` are the residuals.
+    After `relinearize`, J holds its residuals alone; `dag` and `entries` are built when they are
+    needed.
     """
 
     def __init__(
         self,
-        drawn: Once[Drawn],
-        domain: Specs,
-        codomain: Specs,
-        dtype: np.dtype,
-        *,
-        primal: Mapping[str, np.ndarray],
+        route: Route,
         point: Mapping[str, np.ndarray],
-        route: Routed,
-        tape: Filled | None = None,
+        tape: Tape,
+        *,
+        built: Once[Dag] | None = None,
+        domain: Specs | None = None,
+        codomain: Specs | None = None,
         transposed: bool = False,
         make: Maker | None = None,
     ) -> None:
-        super().__init__(flat_shape(codomain), flat_shape(domain), dtype)
-        self.drawn, self.domain, self.codomain = drawn, domain, codomain
-        self.primal, self.point, self.route = primal, point, route
-        self.tape, self.transposed, self.make = tape, transposed, make
+        all_domain, all_codomain, dtype = tape.ends
+        self.domain = all_domain if domain is None else domain
+        self.codomain = all_codomain if codomain is None else codomain
+        super().__init__(flat_shape(self.codomain), flat_shape(self.domain), dtype)
+        self.route, self.point, self.tape = route, point, tape
+        self.built = built or tape.dag
+        self.transposed, self.make = transposed, make
         self.dense_limit = route.model.limits.dense
+
+    @property
+    def primal(self) -> Mapping[str, np.ndarray]:
+        """The tensors of `of` at the point, by name."""
+        return self.tape.primal
 
     @property
     def dag(self) -> Dag:
         """The DAG of the blocks between the tensors."""
-        return self.drawn.value.dag
+        return self.built.value
 
     @property
     def entries(self) -> tuple[Entry, ...]:
         """The steps of the model at the point, with their blocks."""
-        return self.drawn.value.entries
+        return self.tape.entries.value
 
     @cached_property
     def structure(self) -> Jacobian:
@@ -79,8 +86,9 @@ class Linearization(Jacobian):
             return self.make(self.dag)
         ends = (tuple(s.name for s in side) for side in (self.codomain, self.domain))
         of, wrt = reversed([*ends]) if self.transposed else ends
-        shared = moving(self.tape, of, wrt, self.route.engine, transposed=self.transposed)
-        return Adaptive(self.drawn.then(attrgetter("dag")), self, shared, self.tape)
+        residuals = self.tape.residuals
+        shared = moving(residuals, of, wrt, self.route.engine, transposed=self.transposed)
+        return Adaptive(self.built, self, shared, residuals)
 
     def _apply(self, op: Op, v: Array) -> Array:
         return self.structure._apply(op, v)
@@ -95,23 +103,14 @@ class Linearization(Jacobian):
 
     def _transpose(self) -> Linearization:
         return self._with(
-            drawn=self.drawn.then(Drawn.transposed), domain=self.codomain, codomain=self.domain,
+            built=self.built.then(attrgetter("T")), domain=self.codomain, codomain=self.domain,
             transposed=not self.transposed,
         )  # fmt: skip
 
     def _with(self, **changed: Any) -> Linearization:
-        """The same but for what is said."""
-        kept = ("drawn", "domain", "codomain", "dtype", "primal", "point", "route", "tape",
-                "transposed", "make")  # fmt: skip
+        """A copy with some attributes changed."""
+        kept = ("route", "point", "tape", "built", "domain", "codomain", "transposed", "make")
         return Linearization(**{**{name: getattr(self, name) for name in kept}, **changed})
-
-    def __getstate__(self) -> dict[str, Any]:
-        """With the DAG in place of the residuals."""
-        return {**vars(self), "tape": None}
-
-    def under(self, route: Routed, point: Mapping[str, Any]) -> Linearization:
-        """The same Jacobian as one of another model that agrees with this one at the point."""
-        return self._with(point=point, route=route)
 
     def plan(self, *, products: int = 100, memory: int | None = None) -> Linearization:
         """The same Jacobian, made ready for so many products.
@@ -152,7 +151,11 @@ class Linearization(Jacobian):
         missing or does not fit, `UnsupportedOp` where the new point reaches an operator without a
         rule.
         """
-        return self._like(self.route.at(inputs))
+        return self._like(linearized(self.route, inputs))
+
+    def _near(self, point: Mapping[str, Any]) -> Linearization:
+        """The same Jacobian at a checked point of the same shapes."""
+        return self._like(Linearization(self.route, point, self.route.tape(point)))
 
     def _like(self, J: Linearization) -> Linearization:
         """The rows and columns of a J elsewhere that this one has, transposed where this one is."""
@@ -231,11 +234,24 @@ class Linearization(Jacobian):
         domain, codomain = (tuple(spec for _, spec in ends) for ends in (sources, sinks))
         if (domain, codomain) == (self.domain, self.codomain):
             return self
-        places = [k for k, _ in sources], [k for k, _ in sinks]
-        drawn = self.drawn.then(lambda drawn: drawn.between(*places))
-        return self._with(drawn=drawn, domain=domain, codomain=codomain)
+        places = tuple(k for k, _ in sources), tuple(k for k, _ in sinks)
+        built = self.built.then(lambda dag: part_of(dag, *places))
+        return self._with(built=built, domain=domain, codomain=codomain)
 
     def __repr__(self) -> str:
         rows, columns = (listed(specs, shapes=True) for specs in (self.codomain, self.domain))
         kind = "transpose of ∂/∂" if self.transposed else "∂/∂"
         return f"{kind}: ({columns}) → ({rows}), {prod_text(self.shape)} {self.dtype}"
+
+
+def linearized(route: Route, inputs: Mapping[str, Any]) -> Linearization:
+    """The Jacobian between the tensors of a route, at a point."""
+    taken, point = route.through(inputs)
+    make: Maker | None = as_it_is if route.checkpoint else None
+    return Linearization(taken, point, taken.tape(point), make=make)
+
+
+def part_of(dag: Dag, sources: Iterable[int], sinks: Iterable[int]) -> Dag:
+    """The DAG from some of its sources to some of its sinks, by their places."""
+    starts, ends = (tuple(dag.sources[k] for k in sources), tuple(dag.sinks[k] for k in sinks))
+    return chosen(numbers, dag.between(starts, ends))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..jacobians.errors import warn
-from .linearization import Linearization
+from .linearization import Linearization, linearized
 from .model import Model
 from .naming.names import Names, check_model, names_of
 from .route import route_of
@@ -44,7 +44,8 @@ def linearize(
     check_model(model)
     of_names = names_of(model, of, model.outputs, "of")
     wrt_names = names_of(model, wrt, model.inputs, "wrt")
-    J = route_of(model, of_names, wrt_names, engine, straight_through, checkpoint).at(inputs)
+    route = route_of(model, of_names, wrt_names, engine, straight_through, checkpoint)
+    J = linearized(route, inputs)
     warn_of_zeros(J)
     return J
 
@@ -54,8 +55,8 @@ def warn_of_zeros(J: Linearization) -> None:
 
     The pairs are the same at all points of a template that asks no rule.
     """
-    tape = J.tape
-    known = tape.template.known if tape is not None and tape.template.closed else {}
+    residuals = J.tape.residuals
+    known = residuals.template.known if residuals is not None and residuals.template.closed else {}
     if ZEROS not in known:
         of, wrt = (tuple(s.name for s in side) for side in (J.codomain, J.domain))
         known[ZEROS] = J.route.zeros(J.dag, of, wrt)

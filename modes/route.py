@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,23 +15,20 @@ from ..jacobians.errors import OnnxJacError
 from ..jacobians.symint import Symbols
 from ..ops import Step
 from ..ops.registry import version
-from .elimination.plan import ALIKE, Maker
 from .flow.failure import NotKept, note
-from .linearization import Linearization
 from .model import Model
 from .naming.names import is_float
 from .primal.evaluate import evaluate
 from .primal.finite import Later, warn_nonfinite
 from .primal.inputs import check_inputs
-from .support.once import Once, known
+from .support.once import known
 from .tape.active import ActiveStep, active_steps, straight_through, unjoined, without
 from .tape.bodies import closed
-from .tape.checkpoint import Segment, as_it_is, chained, checkpointed, segments, shapes_of
+from .tape.checkpoint import Segment, chained, checkpointed, segments, shapes_of
 from .tape.dependence import moving
 from .tape.draws import fixed, is_random, may_draw
-from .tape.record import Drawn, Tape
-from .tape.tapes import Tapes, described, drawn, ends_of, keep, signature_of
-from .tape.template import Filled, Signature, names_of
+from .tape.tapes import Tape, Tapes, described, ends_of, keep, signature_of
+from .tape.template import Signature, names_of
 from .tape.trace import asked_in, shaped_as_here
 from .tape.unroll import is_variable, unrolled
 
@@ -101,18 +97,18 @@ class Route:
         """The tape at one point after the other."""
         return Tapes(self.model, self.active, self.of, self.wrt, self.engine)
 
-    def at(self, inputs: Mapping[str, Any]) -> Linearization:
-        """The Jacobian at a point.
+    def through(self, inputs: Mapping[str, Any]) -> tuple[Route, Mapping[str, Any]]:
+        """The route for these inputs, whose model has no random operators, and the checked point.
 
         Where an operator was declared anew since, nothing of before is used.
         """
         if self.declared != version():
-            return replace(self).at(inputs)
+            return replace(self).through(inputs)
         point = check_inputs(self.model, inputs)
         given = frozenset(point.keys() - self.model.inputs.keys() - self.model.initializers.keys())
         source = self.source or self.model
         model = fixed(source, point, self.engine) if self.may_draw else source
-        return self._through(model, given, source).record(point)
+        return self._through(model, given, source), point
 
     def _through(self, model: Model, given: frozenset[str], source: Model) -> Route:
         """The same route where other intermediates are given, or other samples were drawn."""
@@ -126,47 +122,24 @@ class Route:
             keep(self._others, given, known)
         return known
 
-    def record(self, point: Mapping[str, Any]) -> Linearization:
-        """The same at a point that is known to fit, where no more than planned counts as given."""
+    def tape(self, point: Mapping[str, Any]) -> Tape:
+        """The tape at a checked point, where no more than planned counts as given."""
         signature = signature_of(point)
         flat = self._flat(point, signature)
         if flat is not self:
             try:
-                return flat.record(flat.inside(point)).under(self, point)
+                return flat.tape(flat.inside(point))
             except NotKept as reason:
                 note(self.model, reason)
-                return self.record(point)
-        tape, once = (
-            self._segmented(point) if self.checkpoint else self.built(point, signature)
-        )
-        domain, codomain, dtype = ends_of(tape, self.of, self.wrt)
-        if not isinstance(tape.primal, Later):
-            warn_nonfinite(self.model, tape.primal, point)
-        make: Maker | None = as_it_is if self.checkpoint else None
-        return Linearization(
-            once, domain, codomain, dtype, primal=tape.primal, point=point, route=self,
-            tape=tape if isinstance(tape, Filled) else None, make=make,
-        )  # fmt: skip
-
-    def built(
-        self, point: Mapping[str, Any], signature: Signature | None
-    ) -> tuple[Tape | Filled, Once[Drawn]]:
-        """The tape at a point and, at the first look, its DAG."""
-        tape = self.tapes.at(point, signature)
-        if isinstance(tape, Filled):
-            return tape, Once(partial(self._drawn, tape))
-        return tape, known(drawn(tape, self.of, self.wrt))
-
-    def _drawn(self, tape: Filled) -> Drawn:
-        """The DAG at a point of a template: all of them are alike unless integers differ."""
-        found = drawn(tape, self.of, self.wrt)
-        if tape.template.closed and not tape.template.has_integers:
-            found.dag.known[ALIKE] = tape.template.known
-        return found
+                return self.tape(point)
+        made = self._segmented(point) if self.checkpoint else self.tapes.at(point, signature)
+        if not isinstance(made.primal, Later):
+            warn_nonfinite(self.model, made.primal, point)
+        return made
 
     def dag_at(self, point: Mapping[str, Any]) -> Dag:
         """The DAG at a point, and nothing else."""
-        return self.built(point, signature_of(point))[1].value.dag
+        return self.tapes.at(point, signature_of(point)).dag.value
 
     @cached_property
     def lean(self) -> Model:
@@ -188,20 +161,19 @@ class Route:
             for part in parts
         )  # fmt: skip
 
-    def _segmented(self, point: Mapping[str, Any]) -> tuple[Tape, Once[Drawn]]:
+    def _segmented(self, point: Mapping[str, Any]) -> Tape:
         """The tensors between the segments, and the DAG that computes the others again."""
-        ends = (n for part, _ in self.segments for n in (*part.given, *part.ins, *part.outs))
-        names = tuple(dict.fromkeys((*ends, *self.of, *self.wrt)))
+        between = (n for part, _ in self.segments for n in (*part.given, *part.ins, *part.outs))
+        names = tuple(dict.fromkeys((*between, *self.of, *self.wrt)))
         values = evaluate(self.lean, point, names, engine=self.engine)
         self.lean.sessions.clear()  # else it would hold more than the checkpoints save
         types = {name: described(name, value) for name, value in values.items()}
-        tape = Tape({name: values[name] for name in self.of}, types, ())
+        ends = ends_of(types, self.of, self.wrt)
         held = self.model.constants.keys() - point.keys()
         parts = [(part, checkpointed(part, route.dag_at, values, held))
                  for part, route in self.segments]  # fmt: skip
-        _, _, dtype = ends_of(tape, self.of, self.wrt)
-        dag = chained(parts, shapes_of(values), self.of, self.wrt, dtype)
-        return tape, known(Drawn(dag, ()))
+        dag = chained(parts, shapes_of(values), self.of, self.wrt, ends[2])
+        return Tape({name: values[name] for name in self.of}, ends, known(()), known(dag))
 
     def flat(self, point: Mapping[str, Any]) -> tuple[Route, Mapping[str, Any]]:
         """The route whose steps are those that a tape of this point has, and the point of that."""

@@ -16,7 +16,6 @@ from ..model import Model, TensorSpec
 from ..naming.names import Specs, is_float
 from ..primal.evaluate import evaluate
 from ..tape.active import active_steps
-from ..tape.routing import Routed
 from .check import Check, Outcome, against_differences, check, random
 from .differences import spread
 
@@ -27,14 +26,14 @@ class Linear(Protocol):
     domain: Specs
     codomain: Specs
     point: Mapping[str, Any]
-    route: Routed
+    route: Any
     shape: tuple[int, int]
     dtype: np.dtype
 
     @property
     def dag(self) -> Dag: ...
 
-    def _like(self, J: Any) -> Any: ...
+    def _near(self, point: Mapping[str, Any]) -> Any: ...
 
 
 def checked(J: Any, seed: int, face: Jacobian | None = None) -> Check:
@@ -60,7 +59,7 @@ def around(J: Linear) -> Near:
 def beside(J: Linear, near: Near, seed: int) -> tuple[Jacobian, Near]:
     """The Jacobian and the primal at a random point near this one."""
     shift = 1e-2 * spread(near.x) * random(seed).standard_normal(J.shape[1])
-    moved = J._like(J.route.record(near.moved(shift.astype(J.dtype))))
+    moved = J._near(near.moved(shift.astype(J.dtype)))
     return moved, around(moved)
 
 

@@ -17,7 +17,7 @@ from ..products.compiled import Compiled
 from ..products.onnxruntime import Session
 from ..support.background import Background
 from ..support.once import Once, known
-from ..tape.template import Filled
+from ..tape.template import ResidualsAtPoint
 from .cost import ELIMINATING, RECORDING
 from .moving import FIRST, TRIES, Clock, Moving, Way
 from .plan import ELIMINATED, eliminated, planned, repays_decision, repays_elimination
@@ -50,12 +50,12 @@ class Adaptive(Jacobian):
 
     def __init__(
         self, dag: Dag | Once[Dag], like: Jacobian | None = None, shared: Moving | None = None,
-        tape: Filled | None = None,
+        residuals: ResidualsAtPoint | None = None,
     ) -> None:  # fmt: skip
         made = known(dag) if isinstance(dag, Dag) else dag
         like = like or made.value
         super().__init__(like.out_shape, like.in_shape, like.dtype)
-        self._dag, self._shared, self._tape = made, shared, tape
+        self._dag, self._shared, self._residuals = made, shared, residuals
         self.count, self._next, self._seconds, self._begun_at = 0, FIRST, 0.0, 0
         self._ahead: Background[Jacobian | None] | None = None
         self._planned: Jacobian | None = None
@@ -92,8 +92,9 @@ class Adaptive(Jacobian):
     def _ways(self, columns: Shape) -> Ways:
         """The ways that are ready, each with its clock; the first one is tried first."""
         shared, ways = self._shared, dict[str, tuple[Clock, Way]]()
-        if shared and self._tape and (session := shared.program(columns)):
-            way = partial(by_session, session, self._tape)
+        residuals = self._residuals
+        if shared and residuals is not None and (session := shared.program(columns)):
+            way = partial(by_session, session, residuals)
             ways[PROGRAM] = shared.clock(columns, PROGRAM), way
         if self._compiled and (program := self._compiled.ready(columns)):
             ways[COMPILED] = self._clock(columns, COMPILED), program
@@ -173,7 +174,7 @@ class Adaptive(Jacobian):
     def __getstate__(self) -> dict[str, Any]:
         """Without programs and what is being prepared."""
         kept = {name: part for name, part in vars(self).items() if name != "T"}
-        kept |= {"_shared": None, "_tape": None, "_ahead": None, "_compiled": None}
+        kept |= {"_shared": None, "_residuals": None, "_ahead": None, "_compiled": None}
         return kept | {"_begun": set(), "_clocks": {}}
 
     def __repr__(self) -> str:
@@ -185,9 +186,9 @@ def _(operator: Adaptive, products: int, memory: int | None = None) -> Jacobian:
     return planned(operator.dag, products, memory)
 
 
-def by_session(session: Session, tape: Filled, v: np.ndarray) -> np.ndarray:
+def by_session(session: Session, residuals: ResidualsAtPoint, v: np.ndarray) -> np.ndarray:
     """A product by a program that takes the residuals."""
-    return session(np.ascontiguousarray(v), tape.bound)
+    return session(np.ascontiguousarray(v), residuals.bound)
 
 
 def pays(ways: Ways) -> bool:

@@ -22,8 +22,8 @@ from ..products.onnxruntime import Session
 from ..products.record import Residuals, record_open
 from ..support.background import Background
 from ..tape.record import dag_of
-from ..tape.tapes import ends_of
-from ..tape.template import Filled
+from ..tape.tapes import ENDS
+from ..tape.template import ResidualsAtPoint, Template
 from .cost import RECORDING
 
 Names = tuple[str, ...]
@@ -83,11 +83,10 @@ class Moving:
     many as at the last point that did so, until that was seen to pay.
     """
 
-    def __init__(self, tape: Filled, of: Names, wrt: Names, *, transposed: bool) -> None:
-        form = tape.template
+    def __init__(self, form: Template, of: Names, wrt: Names, *, transposed: bool) -> None:
         self.forms, self.held, self.shapes = form.forms, form.held, form.shapes
         self.of, self.wrt, self.transposed = of, wrt, transposed
-        self.dtype = ends_of(tape, of, wrt)[2]
+        self.dtype = form.known[ENDS][2]
         self.cost, self.first = RECORDING * sum(len(f.blocks) for f in form.forms), FIRST
         self._clocks: dict[tuple[Shape, str], Clock] = {}
         self._sessions: dict[Shape, Background[Session]] = {}
@@ -135,15 +134,17 @@ def zeros_like(value: ir.Value) -> np.ndarray:
 
 
 def moving(
-    tape: Filled | None, of: Names, wrt: Names, engine: str | None, *, transposed: bool
-) -> Moving | None:
+    residuals: ResidualsAtPoint | None, of: Names, wrt: Names, engine: str | None, *,
+    transposed: bool,
+) -> Moving | None:  # fmt: skip
     """The products between some tensors at all points, where a program can give them."""
-    if tape is None or not tape.template.closed or tape.template.model.lean:
+    form = None if residuals is None else residuals.template
+    if form is None or not form.closed or form.model.lean:
         return None
     if engine == "numpy" or not installed():
         return None
-    known, key = tape.template.known, (of, wrt, transposed)
+    known, key = form.known, (of, wrt, transposed)
     if key not in known:
-        known.setdefault(key, Moving(tape, of, wrt, transposed=transposed))
+        known.setdefault(key, Moving(form, of, wrt, transposed=transposed))
     found: Moving = known[key]
     return found

@@ -23,6 +23,7 @@ from ...jacobians.hooks import compiled
 from ...jacobians.text import clipped
 from ..products.compiled import Compiled
 from ..support.locks import Lock
+from ..tape.tapes import ALIKE
 from .accumulation import Choice, chosen
 from .adjoints import multiplied
 from .cost import DECIDING, ELIMINATING, SAVED, Step, seconds
@@ -43,11 +44,10 @@ LEAST = 2**30
 NECKS = 16
 """How many narrow vertices in the middle are tried."""
 
-ELIMINATED, PLAN, SECONDS, LOCK, ALIKE = "elimination", "plan", "seconds", "lock", "alike"
-"""Keys of what is kept with a DAG as long as it lives; its transpose shares it. DAGs that are alike
-differ in floating numbers alone, and share what is kept with `ALIKE`.
+ELIMINATED, PLAN, SECONDS, LOCK = "elimination", "plan", "seconds", "lock"
+"""Keys of the results that are cached with a DAG and shared with its transpose. DAGs that differ in
+nothing but floating numbers share further results under `ALIKE`.
 """
-
 
 Maker = Callable[[Dag], Jacobian]
 """What makes, of the DAG of a Jacobian, the operator that takes its products."""

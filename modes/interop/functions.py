@@ -17,7 +17,7 @@ from ...jacobians import Jacobian, Shape, hooks, shape_of
 from ...jacobians.cached import cached_property
 from ...jacobians.errors import InputError, closest
 from ...ops.registry import version
-from ..linearization import Linearization
+from ..linearization import Linearization, linearized
 from ..model import Model
 from ..naming.names import Names, names_of
 from ..primal.evaluate import evaluate
@@ -281,7 +281,8 @@ class At:
     @cached_property
     def J(self) -> Linearization:
         """∂of/∂wrt at the point, in which blocks may be zero."""
-        return route_of(self.model, self.of, self.wrt, self.engine, False, False).at(self.point)
+        route = route_of(self.model, self.of, self.wrt, self.engine, False, False)
+        return linearized(route, self.point)
 
     @property
     def values(self) -> Arrays:

@@ -1,4 +1,4 @@
-"""Blocks: what each step contributes to J, and what elimination and planning made of it."""
+"""Blocks: what each step contributes to J, and what elimination and planning do with it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..tape.record import vertex_names
 KEPT, SIMPLIFIED, MERGED, OUT = "kept", "simplified", "merged", "multiplied out"
 
 structure_text = partial(clipped, width=60)
-"""The structure of an operator in a table."""
+"""The structure of an operator, clipped for a table."""
 
 
 def structure_kind(structure: str) -> str:
@@ -39,7 +39,7 @@ def structure_kind(structure: str) -> str:
 
 
 def end_names(J: Linearization) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of the `wrt` and of the `of` tensors."""
+    """Names of the `wrt` and `of` tensors."""
     wrt, of = (tuple(spec.name for spec in side) for side in (J.domain, J.codomain))
     return wrt, of
 
@@ -96,7 +96,7 @@ def row_of(held: Held, after: Mapping[Ends, str] | None = None) -> Row:
 
 @dataclass(frozen=True)
 class Change:
-    """An edge of the DAG that takes the products, and the blocks that it replaces."""
+    """An edge of the DAG after elimination, and the blocks that it replaces."""
 
     edge: Edge
     inside: frozenset[int]
@@ -106,7 +106,7 @@ class Change:
 
 
 def changes(dag: Dag) -> tuple[Change, ...]:
-    """The edges that take the products of a DAG, each with the blocks that it replaces."""
+    """The edges of a DAG after elimination and planning, each with the blocks that it replaces."""
     collapse, plan = elimination_of(dag), plan_of(dag)
     final = collapse.after if plan is None else plan.dag
     told = {} if plan is None else {(s.start, s.end): s for s in plan.steps}
@@ -134,7 +134,7 @@ def merged(before: Mapping[int, list[Edge]], edge: Edge, inside: frozenset[int])
 
 
 def multiplied(dag: Dag, edge: Edge, told: object) -> Change:
-    """An edge whose matrix was computed once, because many products repay it."""
+    """An edge multiplied out to a matrix, because many products repay its computation."""
     before, after = (time_text(getattr(told, name)) for name in ("before", "after"))
     blocks = dag.between((edge.start,), (edge.end,)).edges
     inside = {v for e in blocks for v in (e.start, e.end)} - {edge.start, edge.end}

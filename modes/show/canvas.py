@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WIDTH = 6.4
-"""Inches, as wide as the output of a notebook."""
+"""Width of a figure in inches: the width of a notebook's output."""
 
 SMALL = 8
 """Points of the smallest text."""
 
 LETTER = 0.062
-"""Inches that a letter of the smallest text takes."""
+"""Width in inches of a letter of the smallest text."""
 
 BLUE, VERMILLION = "#0072B2", "#D55E00"
 GREY = "0.5"
 """The colour of arrows and of their names, visible on white and on black."""
 
 PALETTE = (BLUE, VERMILLION, "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
-"""Colours that everyone tells apart, on white and on black. Source: Okabe and Ito, 2008."""
+"""Colours that everyone can tell apart, on white and black. Source: Okabe and Ito, 2008."""
 
 MAGNITUDES, SIGNED = "viridis", "RdBu_r"
 """Colour maps for numbers from zero upwards, and for numbers of both signs."""
@@ -50,7 +50,7 @@ STEEP = 16
 
 
 def pyplot() -> Any:
-    """matplotlib.pyplot, or an error that says how to get it."""
+    """matplotlib.pyplot, or an error that says how to install it."""
     optional("matplotlib", "plots")
     from matplotlib import pyplot as plt
 
@@ -81,12 +81,12 @@ def foreground() -> str:
 
 
 def next_color(ax: Axes) -> str:
-    """The first colour of the palette that no line has."""
+    """The colour of the palette for the next line, in a cycle."""
     return PALETTE[len(ax.lines) % len(PALETTE)]
 
 
 def bar(image: Any, label: str, cax: Axes | None = None) -> None:
-    """A bar that explains the colours, in axes of its own or beside the picture."""
+    """A colour bar, in the given axes or beside the picture."""
     ax = image.axes
     shown = ax.figure.colorbar(image, cax=cax, **({} if cax else {"ax": ax, "pad": 0.02}))
     shown.set_label(label, fontsize=SMALL + 1)
@@ -94,7 +94,7 @@ def bar(image: Any, label: str, cax: Axes | None = None) -> None:
 
 
 def shortened(text: str, width: int) -> str:
-    """The two ends of a text that is too long.
+    """A text, or its two ends where it is longer than `width`.
 
     >>> shortened("encoder.layer.0.attention.weight", 16)
     'encoder.….weight'
@@ -128,7 +128,7 @@ class Side:
         return Side(self.title, tuple(labels), tuple(self.edges[k] for k in cuts))
 
     def tiled(self, most: int) -> Side:
-        """Equal parts, no more than `most`, whatever the tensors."""
+        """Equal parts, no more than `most`, regardless of the tensors."""
         n = self.edges[-1]
         cuts = np.linspace(0, n, min(n, most) + 1).round().astype(int)
         return Side(self.title, ("",) * (len(cuts) - 1), tuple(map(int, cuts)))
@@ -171,14 +171,14 @@ def matrix_axes(J: Jacobian, ax: Axes | None) -> Axes:
 
 
 def placed(J: Jacobian) -> dict[str, Any]:
-    """Options of `imshow`: ticks number entries, and entries are square unless J is a thread."""
+    """Options of `imshow`: ticks at entry indices; square entries unless J is long and thin."""
     m, n = J.shape
     aspect = "equal" if max(J.shape) <= 4 * min(J.shape) else "auto"
     return {"aspect": aspect, "extent": (-0.5, n - 0.5, m - 0.5, -0.5)}
 
 
 def below(labels: tuple[str, ...]) -> float:
-    """Inches that names below a picture take."""
+    """Height in inches of the names below a picture."""
     longest = LETTER * max(map(len, labels))
     return longest if len(labels) > STEEP else longest / 2**0.5
 
@@ -204,7 +204,7 @@ def mark(ax: Axes, J: Jacobian) -> None:
 
 
 def slant(ax: Axes, count: int) -> None:
-    """Names below a picture, turned as far as their number needs."""
+    """Slanted names below a picture, or upright ones where there are many."""
     steep = count > STEEP
     ax.tick_params(axis="x", labelsize=SMALL, labelrotation=90 if steep else 45)
     for text in ax.get_xticklabels():

@@ -1,4 +1,4 @@
-"""Command: what a command of the shell says of itself, and the options that several share."""
+"""Command: the description of a shell command, and the options that several commands share."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ file was refused, or nothing can be written; 2 usage; 130 interrupted; 143 ended
 
 @dataclass(frozen=True)
 class Command:
-    """A command: its name, a line about it, its options, the examples that its help shows.
+    """A command: its name, a one-line description, its options, and the examples in its help.
 
-    `run` executes it, tells an `Output` all that it finds, and returns whether all is well. `keys`
+    `run` executes it, reports its findings to an `Output`, and returns whether all is well. `keys`
     are the keys of its JSON object besides the common ones, each with its meaning.
     """
 
@@ -55,14 +55,14 @@ def named_shape(argument: str) -> tuple[str, tuple[int, ...]]:
 
 
 def natural(argument: str) -> int:
-    """A number like 0, 1, 2, ..."""
+    """An integer 0, 1, 2, ..."""
     if not argument.isdecimal():
         raise argparse.ArgumentTypeError(f"{argument!r} is not a number like 0, 1, 2, ...")
     return int(argument)
 
 
 def positive(argument: str) -> int:
-    """A number like 1, 2, 3, ..."""
+    """An integer 1, 2, 3, ..."""
     if not argument.isdecimal() or not int(argument):
         raise argparse.ArgumentTypeError(f"{argument!r} is not a number like 1, 2, 3, ...")
     return int(argument)

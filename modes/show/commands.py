@@ -44,7 +44,7 @@ MOST = 5
 
 
 def run_report(args: Namespace, out: Output) -> bool:
-    """Each section as soon as it is known; the page, if asked for, at the end."""
+    """Each section as soon as it is computed; the page, if asked for, at the end."""
     at = at_point(args)
     facts = report.model_facts(at.model, args.model, at.point, at.given)
     summary = [report.model_text(at.model, facts)]
@@ -111,10 +111,10 @@ CHECK = Command(
 
 
 def run_jacobian(args: Namespace, out: Output) -> bool:
-    """The matrix, dense or sparse as SciPy reads it; names of rows and columns in both."""
+    """The matrix, dense or in SciPy's sparse format, with the names of rows and columns."""
     J = jacobian_at(at_point(args), args)
     matrix: Any = J.tosparse() if args.sparse else J.toarray()
-    matrix = matrix.astype(wide(J.dtype), copy=False)  # NumPy's files do not know bfloat16
+    matrix = matrix.astype(wide(J.dtype), copy=False)  # npz files have no bfloat16
     with drafts(args.output) as draft:
         write(draft, matrix, {**named("of", J.codomain), **named("wrt", J.domain)})
     entries = int(matrix.nnz if args.sparse else matrix.size)
@@ -124,13 +124,13 @@ def run_jacobian(args: Namespace, out: Output) -> bool:
 
 
 def named(side: str, specs: Specs) -> dict[str, np.ndarray]:
-    """Names of the tensors, and where each begins and the last one ends."""
+    """Names of the tensors, and their offsets: where each begins, and where the last ends."""
     ends = accumulate((size(shape_of(spec)) for spec in specs), initial=0)
     return {side: np.array([spec.name for spec in specs]), f"{side}_offsets": np.array([*ends])}
 
 
 def write(path: Path, matrix: Any, names: Mapping[str, np.ndarray]) -> None:
-    """The matrix and the names in one archive, without another suffix."""
+    """The matrix and the names in one archive, at this path without a further suffix."""
     with path.open("wb") as file:
         if isinstance(matrix, np.ndarray):
             np.savez(file, allow_pickle=False, jacobian=matrix, **names)
@@ -232,7 +232,7 @@ EXPORT = Command(
 
 
 def run_lower(args: Namespace, out: Output) -> bool:
-    """The same model by plain operators."""
+    """The model with plain operators instead of training operators."""
     made = lower_gradients(args.model)
     save(made, args.output)
     nodes = len(made.graph.node)
@@ -278,7 +278,7 @@ PROVE = Command(
 
 
 def run_tags(args: Namespace, out: Output) -> bool:
-    """The ports of one operator, or of all."""
+    """The tags of one operator, or of all operators."""
     found = tags(args.op)
     text = found.csv() if args.format == "csv" else found.markdown()
     out.tell(text, tags=found.records())

@@ -1,6 +1,6 @@
-"""Explain: what an operator is made of and how its products go.
+"""Explain: what an operator is made of, and how its products are computed.
 
-`J.explain()` is of the Jacobian of a model, `J.explain("node")` of one step, and `C.explain()` of a
+`J.explain()` explains the Jacobian of a model, `J.explain("node")` one step, and `C.explain()` a
 symmetric operator.
 """
 
@@ -45,7 +45,7 @@ def _(J: Linearization, name: str | None = None) -> Explanation | Local:
 
 
 def explanation(J: Linearization) -> Explanation:
-    """The explanation of a Jacobian; takes a run of the model where operators have kinks."""
+    """The explanation of a Jacobian; runs the model where operators have kinks."""
     wrt, of = blocks.end_names(J)
     return Explanation(
         repr(J),
@@ -69,7 +69,7 @@ def products_of(
     return rows, tuple(blocks.stretches_of(found, blocks.tensor_names(J), ops)), choices
 
 
-# -- choices: which way products and the matrix take -----------------------------------------------
+# -- choices: how products and the matrix are computed ---------------------------------------------
 
 
 def choices_of(dag: Dag) -> Iterator[str]:
@@ -94,7 +94,7 @@ def planning(dag: Dag) -> str:
 
 
 def matrix(dag: Dag) -> str:
-    """The order of least arithmetic, then the other orders."""
+    """The order of multiplication with the fewest flops, then the other orders."""
     found = sorted(orders(eliminated(dag)), key=lambda order: order.flops)
     best, *others = (f"{order.name} {order.flops:.2g} flops" for order in found)
     legend = "J0, J1 … are the operators that elimination left, from wrt on"
@@ -103,7 +103,7 @@ def matrix(dag: Dag) -> str:
 
 
 def engine_of(J: Linearization) -> Iterator[str]:
-    """What takes the products of J and of Jᵀ, and why: what each way was measured to take."""
+    """The engines of products with J and with Jᵀ, and the measured times behind the choice."""
     for side, kind in ((J, ""), (vars(J).get("T"), "Jᵀ ")):
         taken = vars(side).get("structure") if side is not None else None
         if isinstance(taken, Compiled):
@@ -116,7 +116,7 @@ def engine_of(J: Linearization) -> Iterator[str]:
 
 
 def local(J: Linearization, name: str) -> Local:
-    """The step of that name, or the step that makes the tensor of that name.
+    """The step called `name`, or the step or graph input behind the tensor called `name`.
 
     Raises `UnknownTensor` where the model has neither.
     """
@@ -181,7 +181,7 @@ def tensors_of(J: Linearization, step: Step) -> tuple[tuple[str, ...], ...]:
 
 
 def legend(operators: Iterable[Jacobian]) -> Iterator[str]:
-    """A line for each kind of operator in some structures: what it does."""
+    """One line for each type of operator in the given operators: what it does."""
     parts = (f for J in operators for term in terms_of(J) for f in factors_of(term))
     for kind in dict.fromkeys(map(type, parts)):
         said = inspect.getdoc(kind) or ""
@@ -217,7 +217,7 @@ def written(what: str, rule: object) -> Mathematics:
 
 
 def by_formula(declared: Elementwise, step: Step) -> Mathematics:
-    """The formula and its derivatives, by SymPy or, where SymPy's form is not stable, by hand."""
+    """The formula and its derivatives, by SymPy or, where SymPy's form is unstable, by hand."""
     from ...ops.symbols.formulas import ATTRIBUTES, derive, parse
 
     node = Node(step, (), ())
@@ -253,7 +253,7 @@ def composition(C: Curvature) -> Composition:
 
 
 def parts_of(operator: Jacobian, middle: str) -> Iterator[Part]:
-    """Every Jacobian of a model in every term; the factors before or between are one part."""
+    """Every model Jacobian in every term; each run of other factors is one part."""
     for k, term in enumerate(terms_of(operator), 1):
         met = False
         for ours, group in groupby(factors_of(term), lambda J: isinstance(J, Linearization)):

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 THIN, WIDE = 0.6, 3.0
-"""Points of the arrow with the fewest flops and of the arrow with the most."""
+"""Widths in points of the arrows with the fewest and with the most flops."""
 
 GAP = 0.12
-"""The share of a layer between the end of a bent arrow and its point."""
+"""The gap between the tip of a bent arrow and its vertex, as a share of a layer."""
 
 ARROW: dict[str, Any] = {"arrowstyle": "-|>", "color": canvas.GREY, "mutation_scale": 9}
 
@@ -39,13 +39,13 @@ TRIED = (0.5, 0.35, 0.65, 0.2, 0.8)
 
 
 def plot_graph(J: Jacobian, *, after: bool = False, ax: Axes | None = None) -> Axes:
-    """The DAG whose sweep is J: the `wrt` tensors above, the `of` tensors at the bottom.
+    """The DAG whose sweep is J: the `wrt` tensors at the top, the `of` tensors at the bottom.
 
-    Arrows are operators, the wider the more flops they take in a product. `after=True` draws what
-    elimination leaves, with which products are taken. Up to 40 tensors have names; in
-    larger graphs each run of operators without a branch is one arrow, and beyond 300 points
-    neighbouring layers are taken together. J is the Jacobian or the Hessian of a model; a transpose
-    is drawn as the operator that was transposed.
+    Arrows are operators; their widths grow with the flops of a product. `after=True` draws the DAG
+    after elimination, with which products are computed. Up to 40 tensors have names; in larger
+    graphs each unbranched run of operators is one arrow, and beyond 300 points neighbouring layers
+    are merged. J is the Jacobian or the Hessian of a model; a transpose is drawn as the operator
+    that was transposed.
 
     Shape: J is (m, n). Raises `InputError` without matplotlib, where `ax` is no Axes, for an
     operator that is not of a model, and where nothing leads from `wrt` to `of`.
@@ -73,7 +73,7 @@ def plot_elimination(J: Jacobian, *, axs: tuple[Axes, Axes] | None = None) -> tu
 
 
 def of_model(J: Jacobian) -> Linearization:
-    """The Jacobian that has a DAG and the names of its tensors."""
+    """The Jacobian to draw: J, the Jacobian that J transposes, or the Jacobian of a gradient."""
     J = J.J if isinstance(J, Hessian) else J
     if not isinstance(J, Linearization):
         raise InputError("a graph is drawn of the Jacobian or the Hessian of a model, not of "
@@ -165,11 +165,11 @@ def along(places: Places, link: Link, t: float) -> tuple[float, float]:
     return x0 + t * (x1 - x0) - swing, y0 + t * (y1 - y0)
 
 
-# -- names of points and arrows, each where it hides no other --------------------------------------
+# -- names of points and arrows, placed without overlap where possible -----------------------------
 
 
 class Spot(NamedTuple):
-    """A place, and on which side of it a text stands: 1 for the right, -1 for the left."""
+    """A place, and the side of it where a text stands: 1 for the right, -1 for the left."""
 
     x: float
     y: float
@@ -192,7 +192,7 @@ class Box(NamedTuple):
 
 
 class Sheet:
-    """Axes with the texts on them, and how many inches one unit of the axes is."""
+    """Axes with the texts placed on them, and the inches per unit of each axis."""
 
     def __init__(self, ax: Axes) -> None:
         ax.figure.canvas.figure.draw_without_rendering()  # gives the axes their place
@@ -218,7 +218,7 @@ class Sheet:
         return sum(box.shared(other) for other in self.taken)
 
     def write(self, what: str, at: Spot, **style: Any) -> None:
-        """Small letters beside a place; lines fade behind them."""
+        """Write small text beside a place, on a translucent box that fades lines behind it."""
         self.taken.append(self.box(what, at))
         color = self.ax.figure.get_facecolor()
         faded = {"facecolor": color, "alpha": 0.7, "edgecolor": "none", "pad": 0.5}
@@ -241,12 +241,12 @@ def write(ax: Axes, drawing: Drawing) -> None:
     for link in drawing.links:
         what = canvas.shortened(link.text, sheet.letters)
         spots = label_spots(places, link, alone=out[link.start] == 1)
-        at = min(spots, key=lambda spot: sheet.hidden(what, spot))  # of several, the first
+        at = min(spots, key=lambda spot: sheet.hidden(what, spot))  # the first in a tie
         sheet.write(what, at, style="italic", color=canvas.GREY)
 
 
 def label_spots(places: Places, link: Link, *, alone: bool) -> Iterator[Spot]:
-    """Where the name of an arrow may stand, the best place first, on the right and on the left."""
+    """Where the name of an arrow may stand: each place right, then left, the best place first."""
     ways = label_place(places, link, alone=alone), *(along(places, link, t) for t in TRIED)
     return (Spot(*at, side) for at in ways for side in (1, -1))
 

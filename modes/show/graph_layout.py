@@ -17,10 +17,10 @@ NAMED = 40
 """Up to this many tensors are drawn with names; in more, runs of operators become one arrow."""
 
 DOTS = 300
-"""Up to this many tensors are drawn as points; more are taken together, layer by layer."""
+"""Up to this many tensors are drawn as points; more are merged, layer by layer."""
 
 BANDS = 12
-"""Layers that are left when tensors are taken together."""
+"""Layers that are left when tensors are merged."""
 
 Places = dict[int, tuple[float, int]]
 """Vertex -> (x, layer)."""
@@ -67,7 +67,7 @@ class Drawing:
 
 
 def drawing_of(dag: Dag, names: Iterable[str]) -> Drawing:
-    """As much of a DAG as can be looked at; `names` has a name for each vertex."""
+    """The drawing of a DAG, condensed where it is large; `names` has a name for each vertex."""
     shown = dict(enumerate(names))
     kinds = ((e, structure_kind(repr(e.operator))) for e in dag.edges)
     links = [Link(e.start, e.end, kind, e.operator.flops) for e, kind in kinds]
@@ -85,7 +85,7 @@ def drawing_of(dag: Dag, names: Iterable[str]) -> Drawing:
 def summary(drawing: Drawing) -> Drawing:
     """A drawing in which the tensors of neighbouring layers are one point.
 
-    Sources, sinks and other tensors are taken together separately.
+    Sources, sinks and other tensors are merged separately.
     """
     stands = banded(drawing.links, drawing.sources, drawing.sinks, BANDS)
     links = merged(drawing.links, stands)
@@ -105,8 +105,8 @@ def places(links: Iterable[Link]) -> Places:
     """Each vertex below all its predecessors, and to the right of the vertices placed before it.
 
     A vertex stands under the mean of its predecessors, so that a chain is a straight line. A vertex
-    without predecessors, like a weight, stands to the right, one layer above the first that needs
-    it.
+    without predecessors, like a weight, stands to the right, one layer above the first vertex
+    that needs it.
     """
     layer = layers(links)
     before = defaultdict(list)
@@ -142,11 +142,11 @@ def layers(links: Iterable[Link]) -> dict[int, int]:
     return {v: d if v in ends else first[v] - 1 for v, d in depth.items()}
 
 
-# -- condensing: thousands of operators made few ---------------------------------------------------
+# -- condensing: few arrows for thousands of operators ---------------------------------------------
 
 
 def chained(links: Iterable[Link], kept: Iterable[int]) -> list[Link]:
-    """The links, with each run of vertices with one way in and one way out as one link.
+    """The links, with each unbranched run of links as one link; runs end at `kept` vertices.
 
     >>> chained([Link(0, 1, "a", 2), Link(1, 2, "b", 3)], (0, 2))
     [Link(start=0, end=2, text='2 operators', flops=5, number=2)]
@@ -178,7 +178,7 @@ def banded(
 
 
 def merged(links: Iterable[Link], stands: Mapping[int, int]) -> list[Link]:
-    """The links between the points that vertices become; parallel links are added up."""
+    """The links after vertices are replaced by their points; parallel links are summed."""
     groups: dict[tuple[int, int], list[Link]] = defaultdict(list)
     for link in links:
         ends = stands[link.start], stands[link.end]

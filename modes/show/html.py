@@ -1,7 +1,7 @@
-"""HTML: what notebooks show of models, operators and results, registered for each type.
+"""HTML: how notebooks show models, operators and results, registered for each type.
 
-No scripts, no style sheets, nothing from elsewhere: tables and `<details>` in the colours of the
-page, so that they are legible on light and dark ground and where styles are stripped.
+No scripts, style sheets or external resources: tables and `<details>` in the colours of the page,
+legible on light and dark backgrounds and where styles are stripped.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ DERIVED = frozenset({"T", "mirror", "dag", "structure", "known"})
 """Attributes whose operators are not parts: the operator itself again, or shown elsewhere."""
 
 ROOM = 200
-"""At most this many rows are in a whole tree."""
+"""The most rows in a whole tree."""
 
 DEPTH = 6
-"""At most this many folds are within each other."""
+"""The deepest nesting of folds."""
 
 NOTE = "share: of the estimated time of one product; nothing was measured"
 
@@ -57,7 +57,7 @@ def _(operator: Jacobian) -> str:
 
 @html.register
 def _(J: Linearization) -> str:
-    """A Jacobian between named tensors, by its blocks and by the operators that take products."""
+    """A Jacobian between named tensors: its blocks, and the operators after elimination."""
     given, taken = parts_of(J), taking(J)
     return card(
         repr(J), amounts(J), *branch("blocks, as the rules give them", given),
@@ -74,7 +74,7 @@ def amounts(J: Jacobian) -> str:
 
 
 def flops_text(operator: Jacobian) -> str:
-    """Multiplications and additions of one product, where they are known without taking it."""
+    """Multiplications and additions of one product, or a dash where only running it would tell."""
     unknown = isinstance(operator, Checkpointed | OverBatches | Distributed)
     return "–" if unknown else f"{operator.flops:,}"
 
@@ -84,7 +84,7 @@ def flops_text(operator: Jacobian) -> str:
 
 @dataclass(frozen=True)
 class Part:
-    """An operator, and where in the model or in the whole it comes from."""
+    """An operator, and its place in the model or in a larger operator."""
 
     operator: Jacobian
     origin: str = ""
@@ -163,8 +163,8 @@ def branch(title: str, parts: tuple[Part, ...]) -> list[Markup]:
 def tree(parts: Sequence[Part], room: int = ROOM, depth: int = DEPTH, note: str = NOTE) -> Markup:
     """A table of operators, each with a fold of its own parts.
 
-    A share is a share of the time that the cost model of elimination estimates. Folds share out the
-    rows that this table leaves of `room`.
+    Shares are of the time that the cost model of elimination estimates. The rows of `room` that
+    this table does not use are divided among the folds.
     """
     total = sum(seconds(part.operator) for part in parts)
     first, last = max(min(FIRST, room * 3 // 4), 1), max(min(LAST, room // 4), 1)
@@ -181,11 +181,11 @@ def tree(parts: Sequence[Part], room: int = ROOM, depth: int = DEPTH, note: str 
 
 
 def row(part: Part, total: float, room: int, depth: int, named: bool) -> tuple[str, ...]:
-    """One operator: its mathematics, unfolding to its parts, and its amounts."""
+    """One operator: its formula, which unfolds to its parts, and its size, flops and bytes."""
     J = part.operator
     text, inner = clipped(repr(J), CELL), parts_of(J) if room > 1 and depth > 1 else ()
     cell: str = text
-    if inner:  # the parts of an operator are a step to the right of it
+    if inner:  # parts are indented
         step = "margin-left:.4em;padding-left:.8em;border-left:1px solid"
         cell = fold(text, tag("div", tree(inner, room, depth - 1, ""), style=step))
     shape = f"{prod_text(J.out_shape)} ← {prod_text(J.in_shape)}"

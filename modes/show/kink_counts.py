@@ -1,8 +1,8 @@
 """Counts: how many entries of a node lie on a kink or a jump of its operator.
 
-These are the operators for which no formula tells where the kinks are: operators that choose among
-entries (ties), that bend at a value (marks), that interpolate (lines), and those without a
-derivative that jump. To count for a new operator, write a function and enter it in its table.
+These are the operators whose kinks do not follow from a formula: operators that choose among
+entries (ties), that bend at a value (marks), that interpolate (lines), and operators without a
+derivative that jump. For a new operator, write a counting function and enter it in its table.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ...ops.rules.resampling import positions, squeezing
 from ...ops.rules.resize import ROI, SCALES, AxisOfResize, resized_axes
 
 Count = tuple[int, int]
-"""How many lie on the kink, of how many."""
+"""How many entries lie on the kink, out of how many."""
 
 Counts = dict[str, Callable[[Node], Count]]
 """Operator, as domain::name outside ONNX's main domain -> how to count its kinks."""
@@ -42,12 +42,12 @@ Along = tuple[np.ndarray, float, float]
 
 
 def marked(mask: np.ndarray) -> Count:
-    """Where a mask is true."""
+    """The number of places where a mask is true."""
     return int(np.count_nonzero(mask)), np.size(mask)
 
 
 def tied(hits: Any) -> Count:
-    """Where there is more than one hit."""
+    """The number of results with more than one hit."""
     return marked(np.asarray(hits) > 1)
 
 
@@ -97,7 +97,7 @@ def ties_of_regions(node: Node) -> Count:
 
 
 def ties_of_updates(node: Node) -> Count:
-    """Results that several of the old entry and its updates attain, or that are written twice."""
+    """Results attained by more than one of the old entry and its updates, or written twice."""
     if node.reduction in ("add", "mul"):
         return 0, np.size(node.y)
     along = {} if node.axis is None else {"axis": node.axis}
@@ -112,9 +112,9 @@ def ties_of_updates(node: Node) -> Count:
 
 
 def repeated_entries(node: Node) -> Count:
-    """Different entries, or slices, that occur more than once, or start alike where sorted.
+    """Distinct entries, or slices, that occur more than once, or share a first entry where sorted.
 
-    Of slices the first entries decide the order: moving them apart may exchange two slices.
+    Slices are ordered by their first entries: moving equal first entries apart may swap two slices.
     """
     rows = matrix_along(numbers, node.x, node.axis)
     keys = rows[:, :1] if node.sorted else rows
@@ -169,7 +169,7 @@ def normalizers(node: Node) -> Count:
 
 
 def replaced(node: Node) -> Count:
-    """Entries that are the replaced value."""
+    """Entries that equal the value to be replaced."""
     value = node.replaced_value_float
     return marked(np.isnan(node.x) if np.isnan(value) else node.x == value)
 
@@ -206,7 +206,7 @@ MARKS: Counts = {
 
 
 def crossed(axes: Iterable[Along], *, inside: bool = True) -> np.ndarray:
-    """Points on a line of some axis; where `inside`, only those within reach along all axes."""
+    """Points on a line of some axis; with `inside`, only points within reach along all axes."""
     axes = tuple(axes)
     near = [(at >= first) & (at <= last) for at, first, last in axes]
     met = ((at == np.floor(at)) & n for (at, _, _), n in zip(axes, near, strict=True))
@@ -222,13 +222,13 @@ def points_of_grid(node: Node) -> Count:
 
 
 def lines_of_grid(node: Node) -> Iterator[Along]:
-    """Where the points lie, also outside the image; a reflection has lines everywhere."""
+    """Positions of the points by axis, also outside the image; a reflection has lines everywhere."""
     attrs, grid = {**node.step.attrs, "padding_mode": "zeros"}, np.asarray(node.inputs[1])
     step = Step("GridSample", "", node.step.version, "", ("x", "grid"), ("y",), attrs)
     for k, n in enumerate(node.x_shape[2:]):
         at, _ = placed(numbers, Node(step, node.inputs, ()), grid[..., -1 - k], n)
         reach = {"zeros": (-1.0, n), "border": (0.0, n - 1), "reflection": (-np.inf, np.inf)}
-        if n > 1 or not node.align_corners:  # else all of it is one point
+        if n > 1 or not node.align_corners:  # else the whole axis is one point
             yield (at, *reach[node.padding_mode])
 
 
@@ -303,8 +303,8 @@ LINES: Counts = {
 
 # -- jumps: entries where an operator without a derivative changes its value -----------------------
 #
-# The derivative is 0 on either side of a jump. What depends on the jump, like the branch of a
-# Where, is differentiated as it is at the point.
+# The derivative is 0 on either side of a jump. Whatever a jump selects, like the branch of a
+# Where, is differentiated as selected at the point.
 
 
 def sides_equal(node: Node) -> Count:
@@ -332,4 +332,4 @@ COUNTED_JUMPS: Counts = {
 }
 
 COUNTS: Counts = TIES | MARKS | LINES | COUNTED_JUMPS
-"""All counts; where an operator has a formula, the formula tells its kinks instead."""
+"""All counts; the kinks of an operator with a formula come from the formula instead."""

@@ -1,7 +1,7 @@
 """Kinks: where J's point lies on a kink or a jump, or where a derivative is not finite.
 
-The proofs know the kinks: of a formula by its one-sided limits, of other operators in words. The
-values given there are in `ops.conventions`. Here the entries that lie on kinks are counted.
+The proofs say where the kinks are: by the one-sided limits of a formula, in words for other
+operators. The values given there are in `ops.conventions`. This module counts the entries on kinks.
 √x at 0, log 0 and 1 / 0 have blocks with infinities or NaN although the inputs are finite; at 0⁰
 Pow has a value although the formula of its derivative has none.
 """
@@ -39,9 +39,9 @@ MOVING = {"GridSample": (1,), "DeformConv": (2,), "RoiAlign": (1,), "Resize": (2
 
 
 def kinks_at(J: Linearization, only: Step | None = None) -> tuple[Kink, ...]:
-    """The kinks of J's steps, or of one step, at its point; most entries first.
+    """The kinks of J's steps, or of one step, at its point; largest counts first.
 
-    Takes a run of the model where there is something to look at.
+    Runs the model if some step may have a kink.
     """
     found = AtPoint(J, only)
     return tuple(sorted((*found.kinks(), *found.unbounded()), key=lambda kink: -kink.count))
@@ -56,7 +56,7 @@ class AtPoint:
 
     @cached_property
     def route(self) -> Any:
-        """The route through the flat model, and its inputs."""
+        """The plan after unrolling, and its inputs."""
         return self.J.route.flat(self.J.point)
 
     @cached_property
@@ -68,7 +68,7 @@ class AtPoint:
     def owners(self) -> Mapping[Outputs, Step]:
         """A step of the flat model -> the step of the model whose definition contains it.
 
-        Parts stand in front of the step that makes the last output of the whole.
+        Parts precede the part that computes the last output of the whole.
         """
         made = {name: step for step in self.J.route.steps for name in step.outputs if name}
         found, owner = {}, None
@@ -84,13 +84,13 @@ class AtPoint:
         return owner.name if owner else ""
 
     def chosen(self, step: Step) -> bool:
-        """Whether a step is looked at: all steps are, or one step with its parts."""
+        """Whether a step is examined: every step is, or only one step with its parts."""
         whole = self.owners.get(step.outputs, step)
         return self.only is None or self.only.outputs in (step.outputs, whole.outputs)
 
     @cached_property
     def held(self) -> tuple[Held, ...]:
-        """The blocks."""
+        """The blocks of the examined steps."""
         return tuple(held for held in held_in(self.J) if self.chosen(held.step))
 
     @cached_property
@@ -112,7 +112,7 @@ class AtPoint:
         return evaluate(route.model, point, names, engine=route.engine) if names else {}
 
     def kinks(self) -> Iterator[Kink]:
-        """Kinks and jumps; of a definition as a whole where it has a count, else of its parts."""
+        """Kinks and jumps; a definition is counted as a whole if in `COUNTS`, else by its parts."""
         cut = (ActiveStep(s, frozenset()) for s, _ in cuts(self.route[0].steps, *self.ends)
                if key(s) in JUMPS and self.chosen(s))  # fmt: skip
         found = [*self.active, *cut]

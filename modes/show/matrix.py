@@ -24,13 +24,13 @@ ENTRIES = 2**16
 """A matrix of up to this many entries is drawn entry by entry."""
 
 MOST = 32
-"""Up to this many tensors have a row or column each; more are taken together."""
+"""Up to this many tensors have a row or column each; more are merged."""
 
 NUMBERS = 10
 """In up to this many columns there is room for numbers."""
 
 LUMA = (0.299, 0.587, 0.114)
-"""How bright the eye sees red, green and blue. Source: ITU-R BT.601."""
+"""The perceived brightness of red, green and blue. Source: ITU-R BT.601."""
 
 TILES = 24
 """Parts of each side of a large block."""
@@ -49,9 +49,9 @@ def plot_jacobian(
 
     Several tensors are drawn as blocks, `of` by `wrt`, coloured by Frobenius norm; one small block,
     of up to 65,536 entries, entry by entry; a larger one in 24 × 24 tiles. `entries=True`
-    always draws the entries, as far as `toarray` goes, and `entries=False` never does. Norms
-    come from products: exact where there are few rows, else with the standard error that stands
-    beside the colours. Names and shapes are on the axes; numbers are in the units of the tensors,
+    always draws the entries, within the limits of `toarray`, and `entries=False` never does. Norms
+    come from products: exact where there are few rows, else estimates with their standard error
+    in the title. Names and shapes are on the axes; numbers are in the units of the tensors,
     ∂of per ∂wrt. `progress` is as for `onnxjac.progress`. `J.plot()` is the same.
 
     Shape: J is (m, n), with m and n at least 1. Raises `InputError` without matplotlib, where `ax`
@@ -159,7 +159,7 @@ class BlockNorms:
 
 
 def tell_margin(ax: Axes, norms: BlockNorms) -> None:
-    """The error of the norms, where they are estimates."""
+    """A title with the standard error of the norms, where they are estimates."""
     if norms.error:
         text = f"from {norms.products} products, standard error up to {norms.error:.0%}"
         ax.set_title(text, fontsize=canvas.SMALL + 1)
@@ -185,7 +185,7 @@ def block_norms(
 
 
 def _count(edges: Edges, probes: int) -> int:
-    """The products that one side takes."""
+    """The number of products for the blocks along one side."""
     return sum(min(stop - start, probes) for start, stop in pairwise(edges))
 
 
@@ -223,7 +223,7 @@ def spy(J: Jacobian, *, ax: Axes | None = None, progress: bool | None = None) ->
     """J[i, j] ≠ 0 at some point: the pattern of `onnxjac.pattern`, rows downwards.
 
     Up to 200 × 200 entries are drawn one by one. A larger matrix is rasterised: the colour of a
-    tile is the share of its entries that may be other than zero, so that a lone entry is still
+    tile is the share of its entries that may be nonzero, so that a lone entry is still
     seen. `progress` is as for `onnxjac.progress`. `J.spy()` is the same.
 
     Shape: J is (m, n), with m and n at least 1. Raises `InputError` without matplotlib, where `ax`
@@ -253,7 +253,7 @@ def _(J: Jacobian, **options: Any) -> Axes:
 
 
 def share(count: int, of: int) -> str:
-    """A share in percent, in two digits; nothing for no entries and for all entries.
+    """A share in percent, with two digits; empty for no entries and for all entries.
 
     >>> [share(k, 3000) for k in (0, 1, 100, 2000, 2999, 3000)]
     ['', ', 0.033%', ', 3.3%', ', 67%', ', over 99%', '']

@@ -22,7 +22,7 @@ COMMON = {
 
 
 class Output:
-    """Prints what a command finds on stdout, and warnings and errors, one line each, on stderr.
+    """Prints the findings of a command on stdout, and warnings and errors, a line each, on stderr.
 
     With `as_json` stdout has one JSON object at the end and nothing else. `quiet` leaves out
     warnings, progress, and which files were written.
@@ -34,7 +34,7 @@ class Output:
         self.warnings: list[str] = []
 
     def tell(self, text: str, **facts: Any) -> None:
-        """Print a section at once, and keep its facts for machines."""
+        """Print a section at once, and keep its facts for the JSON object."""
         self.facts |= facts
         if not self.as_json:
             print(text, flush=True)
@@ -70,7 +70,7 @@ class Output:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it; numbers that are not finite become null.
+    """A value in JSON types; numbers that are not finite become null.
 
     >>> plain({"a": np.array([1.0, np.inf]), "b": (np.float32(2), "text")})
     {'a': [1.0, None], 'b': [2.0, 'text']}
@@ -95,5 +95,5 @@ def one_line(message: object) -> str:
 
 def complain(message: object) -> None:
     """One line on stderr."""
-    with suppress(OSError):  # there is nowhere else to say it
+    with suppress(OSError):  # there is nowhere else to report it
         print("onnxjac:", one_line(message), file=sys.stderr)

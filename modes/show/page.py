@@ -1,4 +1,4 @@
-"""Page: a report as one HTML file, with nothing from elsewhere: no scripts, no fonts, no links.
+"""Page: a report as one self-contained HTML file, without scripts, fonts or links.
 
 Pictures are images within the page, in the colours of the reader's theme.
 """
@@ -27,10 +27,10 @@ from .canvas import pyplot
 from .plots import plot_graph, plot_jacobian, plot_spectrum
 
 INK, GROUND = "#010203", "#fdfcfb"
-"""The colours with which matplotlib draws, which the colours of the theme replace."""
+"""Placeholder colours for matplotlib, replaced by the colours of the theme."""
 
 LIGHT, DARK = ("#1a1a1a", "#ffffff"), ("#e6e6e6", "#121212")
-"""Ink and ground of the themes."""
+"""Foreground and background of the themes."""
 
 THEME = (
     "<style>:root{{color:{};--ground:{}}}"
@@ -45,7 +45,7 @@ INKED = (
 GROUNDED = ("figure.facecolor", "savefig.facecolor", "axes.facecolor")
 
 EMPTY = "#dddddd"
-"""The ground of a picture whose cells bear black or white numbers."""
+"""The background of a picture with black or white numbers in its cells."""
 
 DPI = 144
 """Dots per inch of raster images in a picture: twice the resolution of a page."""
@@ -96,7 +96,7 @@ def page(found: Findings, seed: int = 0) -> str:
 
 
 def sections(found: Findings, seed: int) -> Iterator[Markup]:
-    """One part after the other."""
+    """The sections of the page, in order."""
     yield section("Summary", tag("pre", "\n".join(found.summary)))
     yield section("Check", Markup(html(found.outcome)))
     yield section("Pictures", *pictures(found.J, seed))
@@ -138,9 +138,9 @@ def picture(title: str, draw: Callable[[], Any], *, ground: str = GROUND) -> Mar
 
 
 def drawn(draw: Callable[[], Any], ground: str) -> str:
-    """A figure as SVG, its ink left to the theme."""
+    """A figure as SVG, in the colours of the theme."""
     plt = pyplot()
-    plt.switch_backend("agg")  # no window, whatever the machine has
+    plt.switch_backend("agg")  # no window, even where there is a display
     style = {**dict.fromkeys(INKED, INK), **dict.fromkeys(GROUNDED, GROUND)}
     with plt.rc_context({**style, "axes.facecolor": ground, "svg.hashsalt": "onnxjac"}):
         axes = draw()

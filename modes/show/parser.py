@@ -22,13 +22,13 @@ FILES = frozenset({"model", "input", "output", "html"})
 
 
 class Parser(argparse.ArgumentParser):
-    """Argparse, with an error of one line."""
+    """An argument parser with one-line errors."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message} (try {self.prog} --help)\n")
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """As in argparse, but without hiding errors of writing."""
+        """As in argparse, but write errors are raised, not ignored."""
         (file or sys.stderr).write(message)
 
 
@@ -53,7 +53,7 @@ def parser(version: str) -> Parser:
 
 
 class PrintCompletion(argparse.Action):
-    """`--print-completion bash`: the script, on stdout, by shtab."""
+    """`--print-completion bash`: shtab's completion script, on stdout."""
 
     def __init__(self, option_strings: list[str], dest: str) -> None:
         about = "print a script that completes for this shell: `eval` it, or keep it in a file"

@@ -1,4 +1,4 @@
-"""Point: the model and the point that a command names, at random where nobody gives one."""
+"""Point: the model and the point of a command, with random inputs where none are given."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class At:
 
 
 def at_point(args: Namespace) -> At:
-    """The model of a command, at its `--input`, and at random inputs where the file has none."""
+    """The model of a command, at its `--input`, and at random values for other inputs."""
     model = load(args.model, dtype=args.dtype)
     given = arrays(args.input) if args.input else {}
     point = check_inputs(model, draw_inputs(model, given, dict(args.shape), seed=args.seed))
@@ -84,7 +84,7 @@ def draw_inputs(
 
 
 def symbol_sizes(model: Model, shapes: Shapes) -> dict[str, int]:
-    """The sizes of symbolic dimensions that inputs of known shape settle."""
+    """The sizes of symbolic dimensions that inputs of known shape determine."""
     return {
         dim: size
         for name, spec in model.inputs.items()

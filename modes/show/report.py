@@ -23,7 +23,7 @@ from .blocks import structure_kind
 from .spectra import Spectrum
 
 MARGIN = 12
-"""Columns that the titles take."""
+"""The width of the titles, in columns."""
 
 FEW = 3
 """At most this many of the heaviest blocks, and of the zero blocks, are named."""
@@ -78,7 +78,7 @@ def model_facts(
 
 
 def model_text(model: Model, facts: Mapping[str, Any]) -> str:
-    """The same as text."""
+    """The facts of `model_facts` as text."""
     about = facts["model"]
     head = "opset {opset}, {nodes} nodes, {numbers:,} numbers in its initializers".format(**about)
     points = (
@@ -113,7 +113,7 @@ def jacobian_text(J: Linearization, found: Explanation) -> str:
 
 
 def jacobian_facts(J: Linearization) -> dict[str, Any]:
-    """Shape, names and amounts."""
+    """Shape, names of tensors, flops and memory."""
     m, n = J.shape
     return {
         "text": str(J), "shape": J.shape, "dtype": str(J.dtype),
@@ -134,7 +134,7 @@ def tally(counts: Counter[str], most: int = 10) -> list[str]:
 
 
 def packed(items: list[str], width: int = 88) -> list[str]:
-    """Items with commas, as many in a line as fit.
+    """Items separated by commas, in lines of at most `width` characters.
 
     >>> packed(["Conv 2", "Relu 1"]), packed(["Conv 2", "Relu 1"], 8)
     (['Conv 2, Relu 1'], ['Conv 2,', 'Relu 1'])
@@ -148,7 +148,7 @@ def packed(items: list[str], width: int = 88) -> list[str]:
 
 
 def check_facts(outcome: Check) -> list[dict[str, Any]]:
-    """Every test."""
+    """The outcome of every test."""
     return [{**asdict(found), "passed": bool(found.passed)} for found in outcome.outcomes]
 
 

@@ -34,11 +34,11 @@ def plot_sensitivity(
 ) -> Axes:
     """sⱼ = √(Σᵢ (∂yᵢ/∂xⱼ)²), how far the outputs move with pixel or feature j of one sample.
 
-    J is of one tensor y by one input x. `entry` picks entries of y by any index that NumPy takes,
-    so that for logits (N, C) `entry=(0, 3)` is the fourth of the first sample and s = |∂y/∂x|; by
-    default all count. x is a batch of images (N, C, H, W), of which one is drawn in grey or
-    colour beside its map, the channels joined as the outputs are; or a table (N, features) or one
-    row of it, drawn as bars with the names in `features`. The unit is a unit of y per unit of x.
+    J = ∂y/∂x has one output y and one input x. `entry` picks entries of y by any NumPy index: for
+    logits (N, C), `entry=(0, 3)` is the fourth logit of the first sample, and s = |∂y/∂x|; by
+    default all entries count. x is a batch of images (N, C, H, W), of which one is drawn in grey or
+    colour beside its map, a norm over channels; or a table (N, features) or one row of it, drawn as
+    bars with the names in `features`. The unit is a unit of y per unit of x.
     Returns the axes of the map or of the bars. `progress` is as for `onnxjac.progress`.
 
     Shapes: x is (N, C, H, W), (N, features) or (features,); s is (H, W) or (features,). Raises
@@ -112,7 +112,7 @@ def sensitivity(J: Linearization, entry: Any, sample: int) -> np.ndarray:
 
 
 def draw_image(ax: Axes, image: np.ndarray, moves: np.ndarray, titles: tuple[str, str]) -> Axes:
-    """The image on the left, and on the right the map, over all channels together."""
+    """The image on the left, and on the right the map, the norm over all channels."""
     ax.set_axis_off()
     left, right = (ax.inset_axes((x, 0, 0.42, 0.92)) for x in (0.0, 0.45))
     left.imshow(visible(image), cmap="gray")

@@ -28,10 +28,10 @@ ALL = 500
 """Up to this many values are all drawn."""
 
 SOME = 20
-"""This many of the largest are drawn where there are more."""
+"""By default this many of the largest are drawn where there are more than `ALL`."""
 
 GRID = 600
-"""Points of the curve of a density."""
+"""Points on the curve of a density."""
 
 NAMES = {"σ": "singular value σ", "λ": "magnitude of the eigenvalue |λ|"}
 
@@ -49,7 +49,7 @@ class Spectrum:
 
 
 class Counted:
-    """J for SciPy: products are counted, and narrow floats are widened to a type of ARPACK."""
+    """J as an operator of SciPy that counts products and widens narrow floats for ARPACK."""
 
     def __init__(self, J: Jacobian, tick: Tick) -> None:
         self.J, self.tick, self.products = J, tick, 0
@@ -89,7 +89,7 @@ def largest(
     probe = counted.operator.matvec(start[: J.shape[1]])
     if not np.isfinite(probe).all():
         return Spectrum(np.empty(0), counted.products, "J holds values that are not finite")
-    if not probe.any():  # almost surely J = 0, of which ARPACK finds no Krylov space
+    if not probe.any():  # almost surely J = 0, for which ARPACK finds no Krylov space
         return Spectrum(np.zeros(k), counted.products)
     if min(J.shape) <= max(DENSE, k):
         values, why = dense(counted, eigenvalues), ""
@@ -99,7 +99,7 @@ def largest(
 
 
 def dense(counted: Counted, eigenvalues: bool) -> np.ndarray:
-    """By unit vectors on the smaller side."""
+    """All values, from products with the unit vectors of the smaller side."""
     J = counted.operator
     m, n = J.shape
     unit = np.eye(min(m, n), dtype=counted.dtype)
@@ -144,14 +144,14 @@ def plot_spectrum(
 ) -> Axes:  # fmt: skip
     """σ₁ ≥ σ₂ ≥ … of J, or |λ₁| ≥ |λ₂| ≥ … of a symmetric operator, on a log scale.
 
-    `k` of the largest; by default all where there are no more than 500 or structure tells them,
-    else 20. Negative eigenvalues have a colour and a mark of their own. A value that is zero to
-    rounding has no place on a log scale: the legend counts it. Values are in the units of J. Draw
-    several into one `ax`, each with a `label`. `progress` is as for `onnxjac.progress`.
+    The `k` largest are drawn: by default all where there are at most 500 or where they follow from
+    the structure of J, else 20. Negative eigenvalues have their own colour and marker. Values that
+    are zero to rounding do not fit on a log scale: the legend counts them. Values are in the units
+    of J. Draw several into one `ax`, each with a `label`. `progress` is as for `onnxjac.progress`.
 
     Shape: J is (m, n), with m and n at least 1. Raises `InputError` without matplotlib, where `ax`
     is no Axes, for k below 1, and where J is no operator of onnxjac or has no entries;
-    `NotConverged` where the iteration for the k largest does not end.
+    `NotConverged` where the iteration for the k largest finds none.
     """
     check_jacobian(J)
     if k is not None and k < 1:
@@ -204,7 +204,7 @@ def draw_values(ax: Axes, found: Values, label: str) -> None:
 
 
 def plain_ticks(ax: Axes) -> None:
-    """Numbers without powers of ten, where all lie within a decade."""
+    """Tick labels without powers of ten, where all values lie within a decade."""
     from matplotlib.ticker import ScalarFormatter
 
     low, high = ax.get_ylim()
@@ -233,7 +233,7 @@ def plot_density(
     `spectral_density` for one; `steps`, `probes` and `seed` are options of `spectral_density`, and
     `width` is the standard deviation of the Gaussian, by default a hundredth of the range. The
     density is per unit of λ, and on a log scale, since most eigenvalues of a network are nearly
-    zero; the axis ends at a tenth of what a single one of the n eigenvalues contributes. Draw
+    zero; the axis starts at a tenth of the peak of a single one of the n eigenvalues. Draw
     several into one `ax`, each with a `label`. `progress` is as for `onnxjac.progress`.
 
     Shape: A is (n, n), with n at least 1. Raises `InputError` without matplotlib, where `ax` is no

@@ -12,7 +12,7 @@ from ...jacobians.arrays import wide
 from ...jacobians.cached import cached_property
 from ...jacobians.chosen import has_choices
 from ..support.optional import optional
-from ..tape.template import Filled, Template
+from ..tape.template import ResidualsAtPoint, Template
 from .program import (
     STRIP,
     Product,
@@ -53,7 +53,7 @@ class Accumulated:
         A = swept(source, unit(source.shape[1], self.program))
         self._lay_out(A.T if backward else A)
         self.by_operators = reading(self.program.read, held_by(source))
-        self.by_tape: tuple[Template, Reading] | None = None
+        self.by_template: tuple[Template, Reading] | None = None
         self.chooses = isinstance(operator, Dag) and has_choices(operator)
 
     def _lay_out(self, A: Symbolic) -> None:
@@ -70,17 +70,17 @@ class Accumulated:
         """Whether the numbers of an operator of the same structure can be computed."""
         return self.by_operators is not None and self.by_operators.fits(self._held(operator))
 
-    def knows(self, tape: Filled | None) -> bool:
+    def knows(self, residuals: ResidualsAtPoint | None) -> bool:
         """Whether the residuals at a point suffice, without the operators made of them."""
-        return self._reading(tape) is not None
+        return self._reading(residuals) is not None
 
-    def learn(self, operator: Jacobian, tape: Filled | None) -> None:
+    def learn(self, operator: Jacobian, residuals: ResidualsAtPoint | None) -> None:
         """Find the arrays that are read of the operator among the residuals that it was made of."""
-        if tape is None or self.by_operators is None or not tape.template.rigid:
+        if residuals is None or self.by_operators is None or not residuals.template.rigid:
             return
         read = [identity(array) for array in self.by_operators.of(self._held(operator))]
-        found = reading(read, tape.arrays)
-        self.by_tape = None if found is None else (tape.template, found)
+        found = reading(read, residuals)
+        self.by_template = None if found is None else (residuals.template, found)
 
     def values(self, operator: Jacobian, out: np.ndarray | None = None) -> np.ndarray:
         """The entries, in the order of the pattern; into `out`, only those that may change."""
@@ -112,23 +112,23 @@ class Accumulated:
 
     def _read(self, operator: Jacobian) -> list[np.ndarray]:
         """The arrays of the program, from the residuals where these suffice."""
-        tape = undrawn(operator)
-        found = self._reading(tape)
-        if tape is not None and found is not None:
-            return found.of(tape.arrays)
+        residuals = undrawn(operator)
+        found = self._reading(residuals)
+        if residuals is not None and found is not None:
+            return found.of(residuals)
         assert self.by_operators is not None
         return self.by_operators.of(self._held(operator))
 
-    def _reading(self, tape: Filled | None) -> Reading | None:
+    def _reading(self, residuals: ResidualsAtPoint | None) -> Reading | None:
         """How the residuals at a point are read; None where they do not suffice."""
-        form, found = self.by_tape or (None, None)
-        if tape is None or found is None or tape.template is not form:
+        form, found = self.by_template or (None, None)
+        if residuals is None or found is None or residuals.template is not form:
             return None
-        if tape.read_by is not found and found.fits(tape.arrays):
-            read = found.of(tape.arrays) if self.chooses else ()
+        if residuals.read_by is not found and found.fits(residuals):
+            read = found.of(residuals) if self.chooses else ()
             if all(np.isfinite(array).all() for array in read):  # else some may be left out
-                tape.read_by = found
-        return found if tape.read_by is found else None
+                residuals.read_by = found
+        return found if residuals.read_by is found else None
 
     def _held(self, operator: Jacobian) -> dict[int, np.ndarray]:
         operator = unwrap(operator)

@@ -13,7 +13,7 @@ from ...jacobians import Jacobian
 from ...jacobians.errors import LimitError
 from ...jacobians.sparse import count, entries
 from ..elimination.cost import seconds
-from ..tape.template import Filled
+from ..tape.template import ResidualsAtPoint
 from .accumulated import Accumulated
 from .coloring import Coloring, best, coloring, cover, width
 from .program import Product
@@ -39,10 +39,10 @@ class Method(Protocol):
     def fits(self, operator: Jacobian) -> bool:
         """Whether it works for an operator of the same structure."""
 
-    def knows(self, tape: Filled | None) -> bool:
+    def knows(self, residuals: ResidualsAtPoint | None) -> bool:
         """Whether the residuals at a point suffice, whatever the operators are."""
 
-    def learn(self, operator: Jacobian, tape: Filled | None) -> None:
+    def learn(self, operator: Jacobian, residuals: ResidualsAtPoint | None) -> None:
         """Take note of an operator that fits, and of the residuals that it was made of."""
 
     def values(self, operator: Jacobian, out: np.ndarray | None = None) -> np.ndarray:

@@ -22,7 +22,7 @@ from scipy.sparse import csr_array
 from ...jacobians import Jacobian, prod_text
 from ...jacobians.arrays import wide
 from ...jacobians.errors import InputError
-from ..tape.template import Filled
+from ..tape.template import ResidualsAtPoint
 from .program import expanded
 from .symmetric_coloring import Substitution, acyclic, coordinates, places, star, substitution
 
@@ -72,11 +72,11 @@ class Coloring:
         """A colouring fits all operators with its pattern."""
         return True
 
-    def knows(self, tape: Filled | None) -> bool:
+    def knows(self, residuals: ResidualsAtPoint | None) -> bool:
         """Products need operators."""
         return False
 
-    def learn(self, operator: Jacobian, tape: Filled | None) -> None:
+    def learn(self, operator: Jacobian, residuals: ResidualsAtPoint | None) -> None:
         """Residuals tell nothing that products need."""
 
     def values(self, J: Jacobian, out: np.ndarray | None = None) -> np.ndarray:

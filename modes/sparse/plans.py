@@ -12,7 +12,7 @@ import numpy as np
 from ...jacobians import Dag, Jacobian
 from ..linearization import Linearization
 from ..tape.dependence import moving
-from ..tape.template import mold_of
+from ..tape.template import origin_of
 from .choice import Method, method
 from .program import products
 from .sweep import everything_in
@@ -25,43 +25,42 @@ class Plan:
     """How the sparse Jacobian is found, and what must be the same at another point."""
 
     def __init__(self, J: Linearization, limit: int, *, symmetric: bool) -> None:
-        tape, constant = J.tape, constants(J)
+        constant = constants(J)
         operators = enumerate(edge.operator for edge in J.dag.edges)
         self.fixed = {k: operator for k, operator in operators if id(operator) in constant}
         sides = ((J, J.T) for J in self.fixed.values())
         known = {id(part) for pair in sides for side in pair for part in everything_in(side)}
-        self.skeleton, self.molds = self._skeleton(J.dag), self._molds(J.dag)
+        self.skeleton, self.origins = self._skeleton(J.dag), self._origins(J.dag)
         self.method: Method = method(
             J.dag, known, limit, symmetric=symmetric, known=products(J.entries)
         )
-        self.method.learn(J.dag, tape)
+        self.method.learn(J.dag, J.tape.residuals)
 
     def fits(self, J: Linearization) -> bool:
         """Whether J, at another point, differs in nothing but numbers that may change."""
-        tape = J.tape
-        if self.method.knows(tape):
+        if self.method.knows(J.tape.residuals):
             return True
         fits = self._fits(J.dag)
         if fits:
-            self.method.learn(J.dag, tape)
+            self.method.learn(J.dag, J.tape.residuals)
         return fits
 
     def _fits(self, dag: Dag) -> bool:
-        molds = self._molds(dag)
-        alike = molds is not None and molds == self.molds
+        origins = self._origins(dag)
+        alike = origins is not None and origins == self.origins
         if not (alike or self._skeleton(dag) == self.skeleton) or not self.method.fits(dag):
             return False
         now = {k: dag.edges[k].operator for k in self.fixed}
         if not all(equal(J, now[k]) for k, J in self.fixed.items()):
             return False
-        self.fixed, self.molds = now, molds  # the next comparison is one of identities
+        self.fixed, self.origins = now, origins  # the next comparison is one of identities
         return True
 
-    def _molds(self, dag: Dag) -> Any:
-        """What decides the skeleton where all varying operators come from molds; else None."""
-        molds = [mold_of(e.operator) for k, e in enumerate(dag.edges) if k not in self.fixed]
+    def _origins(self, dag: Dag) -> Any:
+        """What decides the skeleton where all varying operators come from origins; else None."""
+        origins = [origin_of(e.operator) for k, e in enumerate(dag.edges) if k not in self.fixed]
         ends = [(e.start, e.end) for e in dag.edges]
-        return None if None in molds else (dag.shapes, dag.sources, dag.sinks, ends, molds)
+        return None if None in origins else (dag.shapes, dag.sources, dag.sinks, ends, origins)
 
     def _skeleton(self, dag: Dag) -> Any:
         moving = ((e.start, e.end, skeleton(e.operator))

@@ -11,7 +11,7 @@ from ..hessian import Hessian
 from ..linearization import Linearization
 from ..products.compiled import Compiled
 from ..symmetric import Symmetric
-from ..tape.template import Filled
+from ..tape.template import ResidualsAtPoint
 
 
 @singledispatch
@@ -43,7 +43,7 @@ def engine_of(operator: Jacobian) -> str | None:
     return named(J.make) if isinstance(J, Linearization) else None
 
 
-def undrawn(operator: Jacobian) -> Filled | None:
+def undrawn(operator: Jacobian) -> ResidualsAtPoint | None:
     """The residuals of the Jacobian of a model whose operators are not made yet."""
     J = operator.J if isinstance(operator, Hessian) else operator
-    return J.tape if isinstance(J, Linearization) else None
+    return J.tape.residuals if isinstance(J, Linearization) else None

@@ -1,10 +1,10 @@
-"""Tape: the model at a point, and the Jacobian blocks of the steps that matter there."""
+"""Record: the Jacobian blocks of the steps between some tensors, and the DAG that they make."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -33,32 +33,6 @@ class Entry:
     step: Step
     blocks: Mapping[Slot, Jacobian]
     behind: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True)
-class Tape:
-    """The tensors of `of` at a point, shape and dtype of all, and the entries in order."""
-
-    primal: Mapping[str, Any]
-    types: Mapping[str, Any]
-    entries: tuple[Entry, ...]
-
-
-class Drawn(NamedTuple):
-    """The DAG of a linearisation, and the entries whose blocks are on its edges."""
-
-    dag: Dag
-    entries: tuple[Entry, ...]
-
-    def transposed(self) -> Drawn:
-        """The DAG the other way round."""
-        return self._replace(dag=self.dag.T)
-
-    def between(self, sources: Iterable[int], sinks: Iterable[int]) -> Drawn:
-        """From some of the sources to some of the sinks, by their places."""
-        starts = tuple(self.dag.sources[k] for k in sources)
-        ends = tuple(self.dag.sinks[k] for k in sinks)
-        return self._replace(dag=chosen(numbers, self.dag.between(starts, ends)))
 
 
 def record(

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ...jacobians import chosen, common
+from ...jacobians import Dag, Shape, chosen, common
 from ...jacobians.errors import OnnxJacError
 from ...ops import numbers
 from ..model import Model, TensorSpec
@@ -21,9 +23,10 @@ from ..primal.engines import onnxruntime as ort
 from ..primal.evaluate import evaluate
 from ..primal.finite import Later, finite, tame
 from ..support.locks import Lock
+from ..support.once import Once, known
 from .active import ActiveStep
-from .record import Drawn, Tape, Values, dag_of, has_tangent, record, shapes_in
-from .template import Filled, Signature, Template, names_of, template
+from .record import Entry, Values, dag_of, has_tangent, record, shapes_in
+from .template import ResidualsAtPoint, Signature, Template, names_of, template
 
 KEPT = 8
 """What is remembered of one kind: routes of a model, signatures of a route."""
@@ -34,8 +37,30 @@ KEEPING = Lock()
 ENDS = "ends"
 """Key of the tensors behind columns and rows in what is known of a template."""
 
+ALIKE = "alike"
+"""Key of what is known of a template, in what is known of a DAG at one of its points."""
+
 Ends = tuple[Specs, Specs, np.dtype]
 """The tensors behind columns and rows, and the dtype that all of them fit into."""
+
+
+@dataclass(frozen=True)
+class Tape:
+    """The model at a point: the tensors of `of`, the ends of J, its entries and their DAG.
+
+    With `residuals`, at a point of a template, entries and DAG are made from these at the first
+    look.
+    """
+
+    primal: Mapping[str, Any]
+    ends: Ends
+    entries: Once[tuple[Entry, ...]]
+    dag: Once[Dag]
+    residuals: ResidualsAtPoint | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """With entries and DAG in place of the residuals."""
+        return {**vars(self), "residuals": None}
 
 
 class Tapes:
@@ -51,17 +76,17 @@ class Tapes:
         self._known: OrderedDict[Signature | None, dict[str, Any] | Template | None] = OrderedDict()
         self._lock = Lock()
 
-    def at(self, point: Mapping[str, Any], signature: Signature | None) -> Tape | Filled:
+    def at(self, point: Mapping[str, Any], signature: Signature | None) -> Tape:
         """The tape at a point."""
         form = self._met(signature, point)
-        filled = form and self._filled(form, point)
-        if form and filled and not filled.holds:
+        tape = form and self._filled(form, point)
+        if form and tape and tape.residuals is not None and not tape.residuals.fit:
             form = self._template(form.types, point, signature or (), nan=True)
             keep(self._known, signature, form)
-            filled = form and self._filled(form, point)
-        if form and not filled:
+            tape = form and self._filled(form, point)
+        if form and not tape:
             keep(self._known, signature, None)
-        return filled or self._read(point, signature)
+        return tape or self._read(point, signature)
 
     def _met(self, signature: Signature | None, point: Mapping[str, Any]) -> Template | None:
         """The template of a signature, from its second point on."""
@@ -86,8 +111,8 @@ class Tapes:
             if self.model.lean:
                 self.model.sessions.clear()
 
-    def _filled(self, form: Template, point: Mapping[str, Any]) -> Filled | None:
-        """The template at a point; None where no engine runs what it adds to the model."""
+    def _filled(self, form: Template, point: Mapping[str, Any]) -> Tape | None:
+        """The tape from a template; None where no engine runs the nodes that it adds."""
         names = form.residuals if form.few else form.fetched
         try:
             values = self._evaluated(form.model, point, names)
@@ -97,12 +122,28 @@ class Tapes:
                 primal = evaluate(self.model, point, self.of, engine=self.engine)
             else:
                 primal = self._primal(values)
-            tape = Filled(form, values, primal)
-            if not form.closed and tape.holds:
-                tape.entries  # noqa: B018 - what rules have to say is said now
+            residuals = ResidualsAtPoint(form, values)
+            entries = Once(residuals.entries)
+            if ENDS not in form.known:
+                form.known[ENDS] = ends_of(form.types, self.of, self.wrt)
+            if not form.closed and residuals.fit:
+                entries.value  # noqa: B018 - what rules have to say is said now
         except OnnxJacError:  # the model alone may run, or will say what is wrong with it
             return None
-        return tape
+        dag = entries.then(partial(self._built, form))
+        return Tape(primal, form.known[ENDS], entries, dag, residuals)
+
+    def _built(self, form: Template, entries: tuple[Entry, ...]) -> Dag:
+        """The DAG at a point of a template, alike at all points unless integers differ."""
+        dag = self._dag(entries, form.shapes, form.known[ENDS][2])
+        if form.closed and not form.has_integers:
+            dag.known[ALIKE] = form.known
+        return dag
+
+    def _dag(
+        self, entries: tuple[Entry, ...], shapes: Mapping[str, Shape], dtype: np.dtype
+    ) -> Dag:
+        return chosen(numbers, dag_of(entries, shapes, self.wrt, self.of, dtype))
 
     def _evaluated(
         self, model: Model, point: Mapping[str, Any], names: tuple[str, ...]
@@ -125,8 +166,10 @@ class Tapes:
         with self._lock:
             if signature is not None and signature not in self._known:
                 keep(self._known, signature, types)
-        primal = self._primal(values)
-        return Tape(primal, types, record(self.active, values))
+        primal, ends = self._primal(values), ends_of(types, self.of, self.wrt)
+        entries = record(self.active, values)
+        dag = self._dag(entries, shapes_in(types), ends[2])
+        return Tape(primal, ends, known(entries), known(dag))
 
     def _primal(self, values: Values) -> dict[str, Any]:
         return {name: values[name] for name in self.of}
@@ -153,22 +196,11 @@ def signature_of(point: Mapping[str, Any]) -> Signature | None:
     return tuple((name, a.shape, a.dtype) for name, a in sorted(point.items()))
 
 
-def drawn(tape: Tape | Filled, of: tuple[str, ...], wrt: tuple[str, ...]) -> Drawn:
-    """The DAG of a tape, with its entries."""
-    shapes = tape.template.shapes if isinstance(tape, Filled) else shapes_in(tape.types)
-    dag = dag_of(tape.entries, shapes, wrt, of, ends_of(tape, of, wrt)[2])
-    return Drawn(chosen(numbers, dag), tape.entries)
-
-
-def ends_of(tape: Tape | Filled, of: tuple[str, ...], wrt: tuple[str, ...]) -> Ends:
-    """The tensors at both ends of J; the same at all points of a template."""
-    known = tape.template.known if isinstance(tape, Filled) else {}
-    if ENDS not in known:
-        domain = tuple(floating("wrt", name, tape.types[name]) for name in wrt)
-        codomain = tuple(floating("of", name, tape.types[name]) for name in of)
-        known[ENDS] = domain, codomain, common(*(spec.dtype for spec in (*domain, *codomain)))
-    found: Ends = known[ENDS]
-    return found
+def ends_of(types: Mapping[str, Any], of: tuple[str, ...], wrt: tuple[str, ...]) -> Ends:
+    """The tensors at both ends of J."""
+    domain = tuple(floating("wrt", name, types[name]) for name in wrt)
+    codomain = tuple(floating("of", name, types[name]) for name in of)
+    return domain, codomain, common(*(spec.dtype for spec in (*domain, *codomain)))
 
 
 def floating(role: str, name: str, value: Any) -> TensorSpec:

@@ -109,34 +109,6 @@ class Template:
                      else form.at(arrays) for form in self.forms)  # fmt: skip
 
 
-class Filled:
-    """A template at a point: a tape whose entries are made at the first look."""
-
-    def __init__(self, form: Template, values: Values, primal: Mapping[str, Any]) -> None:
-        self.template, self.types, self.primal = form, form.types, primal
-        self._values = values
-        self.read_by: Any = None  # what is known to fit its arrays, which is not compared again
-        self.holds = not any(np.isnan(self.arrays[key]).any() for key in form.not_nan)
-
-    @cached_property
-    def arrays(self) -> Seen:
-        """What the operators of the entries hold, by the identity of the graph value."""
-        return Seen(self.template.views, self._values)
-
-    @cached_property
-    def bound(self) -> Mapping[int, np.ndarray]:
-        """What the operators hold, in order, as a program of all points is bound to it."""
-        return {key: np.asarray(self.arrays[key], order="C") for key in self.template.held}
-
-    @cached_property
-    def entries(self) -> tuple[Entry, ...]:
-        """The entries."""
-        made = self.template.entries(self.arrays, self._values)
-        self.arrays.close(self.template.held)
-        self._values = {}
-        return made
-
-
 def template(
     model: Model, point: Mapping[str, Any], active: Iterable[ActiveStep], ends: Iterable[str],
     types: Mapping[str, Any], engine: str | None, *, nan: bool = False,
@@ -212,7 +184,7 @@ def form_of(active: ActiveStep, t: Trace, values: Mapping[str, Any]) -> Form:
         return unread
     if not all(map(is_open, blocks.values())):
         return unread
-    fills = {slot: fill for slot, J in blocks.items() if (fill := mold(J))}
+    fills = {slot: fill for slot, J in blocks.items() if (fill := fill_of(J))}
     names = names_behind(t, (v for J in blocks.values() for v in values_in(J)))
     return Form(active, blocks, fills, names)
 
@@ -232,7 +204,7 @@ def names_behind(t: Trace, values: Iterable[ir.Value]) -> frozenset[str]:
 
 
 def is_open(operator: Jacobian) -> bool:
-    """Whether all graph values that an operator holds are where a mold finds them."""
+    """Whether all graph values that an operator holds are where `fill_of` finds them."""
     found = set(map(id, values_in(operator)))
     return all(id(a) in found for a in operator.arrays() if isinstance(a, ir.Value))
 
@@ -277,15 +249,22 @@ class View:
         return array
 
 
-class Seen(Mapping[int, Any]):
-    """What is seen through views, each looked through once, when somebody wants to see it."""
+class ResidualsAtPoint(Mapping[int, Any]):
+    """The residuals at a point: an array for each graph value that a template's operators hold.
 
-    def __init__(self, views: Mapping[int, View], values: Mapping[str, Any]) -> None:
-        self.views, self._values = views, values
+    Keys are the identities of the graph values. An array is made by its view when it is first
+    needed. They `fit` the template where no NaN is found at a place where a rule asked for NaN.
+    """
+
+    def __init__(self, template: Template, values: Values) -> None:
+        self.template, self.views, self._values = template, template.views, values
         self._bases, self._shown = dict[tuple[str, ...], Any](), dict[int, Any]()
+        self.read_by: Any = None  # a reading that is known to fit these arrays
+        self.fit = not any(np.isnan(self[key]).any() for key in template.not_nan)
 
     def __getitem__(self, key: int) -> Any:
-        values, bases, shown = self._values, self._bases, self._shown  # in this order, see `close`
+        # read in the opposite order in which `entries`, in another thread, replaces them
+        values, bases, shown = self._values, self._bases, self._shown
         if key not in shown:
             view = self.views[key]
             if view.names not in bases:
@@ -293,17 +272,24 @@ class Seen(Mapping[int, Any]):
             shown.setdefault(key, view.shown(bases[view.names]))
         return shown[key]
 
-    def close(self, held: Iterable[int]) -> None:
-        """Let go of all but the arrays that operators hold, which are there before values go."""
-        self._shown = {key: self[key] for key in held}
-        self.views = {key: self.views[key] for key in held}
-        self._bases, self._values = {}, {}
-
     def __iter__(self) -> Iterator[int]:
         return iter(self.views)
 
     def __len__(self) -> int:
         return len(self.views)
+
+    @cached_property
+    def bound(self) -> Mapping[int, np.ndarray]:
+        """The arrays, C-contiguous, as a program for all points is bound to them."""
+        return {key: np.asarray(self[key], order="C") for key in self.template.held}
+
+    def entries(self) -> tuple[Entry, ...]:
+        """The entries at this point; arrays that none of their operators holds are released."""
+        made = self.template.entries(self, self._values)
+        self._shown = {key: self[key] for key in self.template.held}
+        self.views = {key: self.views[key] for key in self.template.held}
+        self._bases, self._values = {}, {}
+        return made
 
 
 def view_of(value: ir.Value, is_leaf: Callable[[ir.Value], bool]) -> View:
@@ -374,13 +360,9 @@ Arrays = Mapping[int, Any]
 Fill = Callable[[Arrays], Any]
 
 
-class Mold:
-    """What operators have in common that differ in nothing but floating numbers."""
-
-
-def mold_of(operator: Jacobian) -> Mold | None:
-    """The mold that an operator comes from, if it decides all but its floating numbers."""
-    found: Mold | None = vars(operator).get("_mold")
+def origin_of(operator: Jacobian) -> object | None:
+    """A mark shared by the operators at all points that differ in floating numbers alone."""
+    found: object | None = vars(operator).get("_origin")
     return found
 
 
@@ -396,7 +378,7 @@ def values_in(x: Any) -> Iterator[ir.Value]:
             yield from values_in(part)
 
 
-def mold(x: Any) -> Fill | None:
+def fill_of(x: Any) -> Fill | None:
     """What makes x of the arrays of a point; None where x holds no graph value."""
     if type(x) is ir.Value:
         key = id(x)
@@ -413,12 +395,12 @@ def parts_of(operator: Jacobian) -> dict[str, Any]:
 
 def _operator(operator: Jacobian) -> Fill | None:
     kind, kept = type(operator), parts_of(operator)
-    holes = {name: hole for name, part in kept.items() if (hole := mold(part))}
+    holes = {name: hole for name, part in kept.items() if (hole := fill_of(part))}
     if not holes:
         return None
 
     if all(dtype_of(value).kind == "f" for value in values_in(operator)):
-        kept["_mold"] = Mold()
+        kept["_origin"] = object()
 
     def fill(arrays: Arrays) -> Jacobian:
         made: Jacobian = object.__new__(kind)
@@ -429,7 +411,7 @@ def _operator(operator: Jacobian) -> Fill | None:
 
 
 def _tuple(parts: tuple[Any, ...]) -> Fill | None:
-    fills = [mold(part) for part in parts]
+    fills = [fill_of(part) for part in parts]
     if not any(fills):
         return None
     pairs = tuple(zip(fills, parts, strict=True))

@@ -47,7 +47,7 @@ def gradient(low: Scope, step: Step, inputs: Sequence[Any]) -> list[Array]:
 
 
 def values_of(nodes: Iterable[ir.Node]) -> list[ir.Value]:
-    """The values that some nodes read and make."""
+    """The values that some nodes read and compute."""
     return [value for node in nodes for value in (*operands_of(node), *node.outputs)]
 
 
@@ -59,7 +59,7 @@ def pulled_back(
     wanted: list[ir.Value],
     target: ir.Value,
 ) -> list[Array]:
-    """Jᵀ · 1 in the wanted tensors, at the given values."""
+    """Jᵀ · 1 for the wanted tensors, at the given values."""
     met = (target, *wanted, *values_of(nodes))
     values = {value.name or "": given.get(value, value) for value in met}
     steps = closed_steps(low, nodes)
@@ -85,13 +85,13 @@ def closed_steps(low: Scope, nodes: Iterable[ir.Node]) -> tuple[Step, ...]:
 
 
 def moved_in(steps: tuple[Step, ...], constants: Collection[str | None]) -> set[str]:
-    """The names of tensors that may vary: what the steps read from elsewhere, and its results."""
+    """The names of tensors that may vary: outside inputs of the steps, and what depends on them."""
     known = {*constants, *(name for step in steps for name in step.outputs)}
     return moving(steps, {name for step in steps for name in reads(step)} - known)
 
 
 def swept(low: Scope, dag: Dag, y: ir.Value) -> list[Array]:
-    """The cotangents at every sink of ones at y."""
+    """The cotangents at all sinks, for a cotangent of ones at y."""
     assert y.dtype is not None
     ones = low.op.Expand(np.ones((), y.dtype.numpy()), shape_of(y))
     reached = dag.sweep(low.op, {dag.sources[0]: ones})
@@ -115,7 +115,7 @@ def substituted(
 def anew(
     low: Scope, gradient: Step, node: ir.Node, new: Mapping[ir.Value, ir.Value]
 ) -> tuple[ir.Value, ...]:
-    """A node on new inputs."""
+    """The outputs of a node on new inputs."""
     step = step_of(node, low.op.opset_imports)
     if any(isinstance(value, ir.Graph) for value in step.attrs.values()):
         return whole(low, step, node, new)
@@ -130,7 +130,7 @@ def anew(
 def whole(
     low: Scope, step: Step, node: ir.Node, new: Mapping[ir.Value, ir.Value]
 ) -> tuple[ir.Value, ...]:
-    """A node with bodies, on new inputs and captured tensors."""
+    """The outputs of a node with bodies, on new inputs and captured tensors."""
     low.name_all(operands_of(node))
     values = {value.name or "": new.get(value, value) for value in operands_of(node)}
     held = [low.samples[value] for value in node.outputs]

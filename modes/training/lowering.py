@@ -37,7 +37,7 @@ def lower_gradients(model: Any, *, sizes: Mapping[str, int] | None = None) -> on
     again where these inputs are not the named tensors themselves. Gradients may be nested to any
     depth and stand in the bodies of If, Loop and Scan. Where y does not depend on an x, or only
     through a derivative of another Gradient that vanishes almost everywhere, the result is zero.
-    `Adagrad`, `Adam` and `Momentum` become their pseudo-code.
+    `Adagrad`, `Adam` and `Momentum` are replaced by the formulas of their specification.
 
     Symbolic dimensions of the inputs stay symbolic, as in `export`. Where a dimension has to be
     fixed, `sizes` gives its size by symbol, by default 2. Raises `InputError` where a node breaks
@@ -156,7 +156,7 @@ def body(
 
 
 def own(low: Scope, value: ir.Value, taken: list[ir.Value]) -> ir.Value:
-    """A value as an output of a subgraph, which must make it itself and list it once."""
+    """A value as an output of a subgraph, which must compute its outputs and list each once."""
     if value.producer() in low.op.nodes and value not in taken:
         return value
     return copied(low.op, value, low.fresh("identity"))

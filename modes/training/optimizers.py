@@ -1,8 +1,7 @@
-"""Optimisers: Adagrad, Adam and Momentum of `ai.onnx.preview.training`, as their pseudo-code says,
-and functions of ONNX.
+"""Optimisers: Adagrad, Adam and Momentum by ONNX's pseudo-code, and others as ONNX functions.
 
-One class per operator: its attributes are fields, its formula is `update`, in calls of the
-vocabulary. R is the learning rate, T the number of updates so far, X a tensor, G its gradient; the
+One class per operator of `ai.onnx.preview.training`: its attributes are fields, its formula is
+`update`, written in the vocabulary. R is the learning rate, T the number of updates so far, X a tensor, G its gradient; the
 other tensors are the optimiser's state for X.
 """
 
@@ -39,7 +38,7 @@ class Operator(ABC):
         """X' and the new memory."""
 
     def nodes(self, weights: Iterable[str]) -> Iterator[onnx.NodeProto]:
-        """One node takes every `X`, `X_gradient`, `X_memory` to `X_new`, `X_memory_new`."""
+        """One node that maps every `X`, `X_gradient`, `X_memory` to `X_new`, `X_memory_new`."""
         slots = [f"{x}_{slot}" for slot in self.memory for x in weights]
         held = [RATE, COUNT, *weights, *(f"{x}_gradient" for x in weights), *slots]
         made = [f"{name}_new" for name in (*weights, *slots)]
@@ -100,8 +99,8 @@ class Adagrad(Operator):
 class Adam(Operator):
     """V' = αV + (1 − α)G;  H' = βH + (1 − β)G²;  X' = X − R' V' / (√H' + ε).
 
-    R' = R √(1 − βᵀ) / (1 − αᵀ) from the second update on, and R' = R before. In the end X' shrinks
-    by the factor 1 − norm_coefficient_post. X is a weight, G its gradient plus
+    R' = R √(1 − βᵀ) / (1 − αᵀ) from the second update on, and R' = R before. Finally X' is
+    multiplied by 1 − norm_coefficient_post. X is a weight, G its gradient plus
     norm_coefficient · X, R the learning rate, T the number of updates so far, ε the `epsilon`;
     V and H are the optimiser's state for X, 0 at first.
 
@@ -172,9 +171,9 @@ OPERATORS: dict[str, type[Operator]] = {c.__name__: c for c in (Adagrad, Adam, M
 class OptimizerFunction:
     """(R, T, X, G, memory) ↦ (X', memory'): an optimiser of your own, as an ONNX function.
 
-    `function` is a `FunctionProto`, or a function of onnxscript. It is called for each trained
-    tensor X, with G the gradient of the loss in X, R the learning rate, T the number of updates so
-    far. `memory` names its state for X, in the order of its inputs and outputs, with the first
+    `function` is a `FunctionProto`, or an onnxscript function. It is called for each trained
+    tensor X, with G the gradient of the loss by X, R the learning rate, T the number of updates so
+    far. `memory` names its state for X, in the order of its inputs and outputs, with initial
     values: a number fills a tensor like X, and a function of X returns any other array.
     `attributes` are attributes of the function. A float attribute of ONNX has single precision:
     for coefficients in double precision, the function takes a tensor, given as an array.
@@ -198,8 +197,8 @@ class OptimizerFunction:
 
     Shapes: G and X' have the shape and type of X, and R its type; R and T, an int64, are scalars;
     memory keeps its shape. The function is written for the opset of the loaded model, which is 21
-    for older ones. Raises `InputError` where the inputs, outputs or attributes of the function are
-    other ones.
+    for older models. Raises `InputError` where the inputs, outputs or attributes of the function
+    do not match.
     """
 
     function: Any
@@ -224,7 +223,7 @@ class OptimizerFunction:
                 raise InputError(f"{f.name} needs the attribute {name!r}: give it in attributes=")
 
     def nodes(self, weights: Iterable[str]) -> Iterator[onnx.NodeProto]:
-        """A call takes one `X`, `X_gradient`, `X_memory` to `X_new`, `X_memory_new`."""
+        """One call per tensor, which maps `X`, `X_gradient`, `X_memory` to `X_new`, `X_memory_new`."""
         f = self.function
         given = {k: onnx.numpy_helper.from_array(v) if isinstance(v, np.ndarray) else v
                  for k, v in self.attributes.items()}  # fmt: skip

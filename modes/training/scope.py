@@ -1,4 +1,4 @@
-"""Scope: a graph that is recorded anew, with every tensor by name and a sample of its numbers."""
+"""Scope: a graph that is recorded anew, with the name and a sample value of every tensor."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from ..naming.names import is_float
 
 
 class Scope(ABC):
-    """Records the steps of a model at sample numbers, which stand for all numbers of their shapes.
+    """Records the steps of a model at sample values, which stand for all values of their shapes.
 
-    `values` holds every tensor by name, tensors of inner graphs first, and `samples` its number.
-    Rules see the number of an integer only where it follows from shapes and constants.
+    `values` holds every tensor by name, tensors of inner graphs first; `samples` holds sample
+    values. Rules see the value of an integer only where it follows from shapes and constants.
     """
 
     def __init__(self, model: Model, opset_imports: Mapping[str, int], symbols: Symbols) -> None:
@@ -51,7 +51,7 @@ class Scope(ABC):
 
     @contextmanager
     def inner(self) -> Iterator[None]:
-        """Steps recorded inside belong to a subgraph."""
+        """A context in which recorded steps belong to a subgraph."""
         outer = self.values
         self.values = outer.new_child()
         try:
@@ -70,7 +70,7 @@ class Scope(ABC):
     def copy(
         self, step: Step, inputs: Sequence[Any], ats: Sequence[Any], names: tuple[str | None, ...]
     ) -> tuple[Any, ...]:
-        """A copy of a step, with known numbers and names of its outputs."""
+        """A copy of a step, with sample values and names for its outputs."""
         made = self.op.copy(step, inputs, ats, names)
         self.op.nodes[-1].name = self._node_name(step.name)
         fixed = step.op_type in SHAPES or all(map(is_fixed, inputs))
@@ -82,7 +82,7 @@ class Scope(ABC):
         return made
 
     def bind(self, name: str, array: Array) -> None:
-        """Bind a tensor to a name, which an unnamed value takes over."""
+        """Bind a tensor to a name; outside subgraphs, an unnamed result is renamed to it."""
         value = self.op.value(array)
         assert value is not None
         if value.name is None and value.producer() is not None and len(self.values.maps) == 1:
@@ -100,7 +100,7 @@ class Scope(ABC):
         return fresh(stem, self._taken)
 
     def name_all(self, values: Iterable[ir.Value]) -> None:
-        """Name every unnamed value after the operator that makes it."""
+        """Name every unnamed value after the operator that computes it."""
         for value in values:
             if value.name is None:
                 node = value.producer()
@@ -108,7 +108,7 @@ class Scope(ABC):
 
 
 def is_fixed(value: ir.Value | None) -> bool:
-    """Whether a value is the same for all data: a constant, or made of constants and shapes."""
+    """Whether a value is the same for all data: a constant, or computed from constants and shapes."""
     return value is None or value.const_value is not None or AT in value.meta
 
 
@@ -122,7 +122,7 @@ Arrays = tuple[Any, ...]
 
 
 class Samples:
-    """value ↦ its number at the sample, held or computed on demand."""
+    """value ↦ its array at the sample, held or computed on demand."""
 
     def __init__(self, opset_imports: Mapping[str, int]) -> None:
         self._opsets = dict(opset_imports)
@@ -145,11 +145,11 @@ class Samples:
         return self._leaf(value)
 
     def _leaf(self, value: ir.Value) -> np.ndarray:
-        """The number of a constant, or a held number."""
+        """The array of a constant, or a held array."""
         return self._held[value] if value.const_value is None else value.const_value.numpy()
 
     def step(self, step: Any, inputs: Iterable[ir.Value | None]) -> tuple[Any, ...]:
-        """The outputs of a step at the numbers of its inputs; None for outputs left out."""
+        """The outputs of a step at the samples of its inputs; None for outputs left out."""
         held = [None if value is None else self[value] for value in inputs]
         count = len(step.outputs)
         try:
@@ -208,12 +208,12 @@ def ancestors(values: Iterable[ir.Value], stop: Container[ir.Value] = ()) -> lis
 
 
 def outputs_of(nodes: Iterable[ir.Node]) -> list[ir.Value]:
-    """The values that some nodes make."""
+    """The outputs of some nodes."""
     return [value for node in nodes for value in node.outputs]
 
 
 def leaves(nodes: Iterable[ir.Node], target: ir.Value) -> list[ir.Value]:
-    """The values that some nodes read but do not compute, and the target if they do not make it."""
+    """The values that some nodes read but do not compute, and the target if it is another."""
     order = list(nodes)
     made = set(outputs_of(order))
     read = dict.fromkeys(value for node in order for value in operands_of(node))

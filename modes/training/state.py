@@ -1,4 +1,4 @@
-"""State: the tensors that the steps of a training model change, in its initializers."""
+"""State: the tensors that a training step changes, kept in the model's initializers."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def initial_state(training_model: onnx.ModelProto, *, seed: int | None = None) -
     """The tensors that training changes, by name, before the first step.
 
     These are the initializers, overwritten by the results of `initialization`. With a `seed`,
-    random operators of `initialization` draw by it: the same seed gives the same state on every
+    random operators of `initialization` draw from it: the same seed gives the same state on every
     machine, another seed gives another state, and seeds in the file are ignored. A node draws the
     same numbers in every iteration of a loop. Without a seed, an operator with an attribute `seed`
-    draws by it, and the engine draws for all others, perhaps the same numbers at each call.
-    `training_model` has random operators where its `initialization=` has them.
+    draws from it, and others draw as the engine does, perhaps the same numbers at each call. The
+    result of `training_model` has random operators only where its `initialization=` has them.
 
     Shapes: each tensor has the shape of its initializer. Raises `LoadError` where an
     `initialization` is no valid graph, `UnknownTensor` for a binding that names no initializer or
@@ -123,7 +123,7 @@ def all_initializers(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 
 
 def initialized(model: onnx.ModelProto, k: int, rng: np.random.Generator | None) -> State:
-    """The results of the `initialization` of one training_info; a generator gives its seeds."""
+    """The results of the `initialization` of one training_info; a generator seeds its operators."""
     graph = model.training_info[k].initialization
     if not graph.output:
         return {}

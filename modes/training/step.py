@@ -34,15 +34,15 @@ from .state import (
 from .training_model import combined
 
 BOUND = "onnxjac.update_binding"
-"""The metadata key of a step for initializer -> output with its new value, as JSON."""
+"""The metadata key of a step: JSON that maps initializers to the outputs with their new values."""
 
 ALGORITHMS = "onnxjac.algorithms"
-"""The domain of algorithms as functions, which are inlined in a step."""
+"""The domain of the functions that hold algorithms; a step has them inlined."""
 
 
 @dataclass(frozen=True)
 class Exported:
-    """An exported step, with what it was made of and the version of the operator declarations."""
+    """An exported step, its training model in bytes, and the version of operator declarations."""
 
     source: list[bytes]
     declared: int
@@ -57,7 +57,7 @@ class Exported:
         specs = self.model.inputs
         try:
             shapes = {name: np.shape(x) for name, x in inputs.items() if name in specs}
-        except (AttributeError, ValueError):  # no mapping, or a ragged list: the export will say so
+        except (AttributeError, ValueError):  # no mapping, or a ragged list: the export will raise
             return False
         return all(
             len(shape) == len(dims := specs[name].shape or ())
@@ -70,7 +70,7 @@ FLOATING = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16
                       TensorProto.BFLOAT16})  # fmt: skip
 
 STEPS: deque[Exported] = deque(maxlen=4)
-"""The last steps that were run."""
+"""A cache of the steps that were exported last."""
 
 
 def training_step(model: Any, inputs: Mapping[str, Any] | None = None) -> onnx.ModelProto:
@@ -119,8 +119,8 @@ def check_updates(model: onnx.ModelProto, made: Model, new: Mapping[str, str]) -
 def iteration(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, str]]:
     """The graph of one step, and initializer -> output with its new value.
 
-    Of several algorithms, each becomes a function together with the graph of the model, so that its
-    tensors are its own. The functions are called in order, each with the changes of those before.
+    Each of several algorithms becomes a function that includes the graph of the model, so that
+    names do not collide. The functions are called in order, each after the updates before it.
     """
     first, *more = model.training_info
     if not more:
@@ -174,7 +174,7 @@ def train_step(
     `state` may also hold other initializers that an algorithm lists among its inputs, such as the
     learning rate. The outputs are the outputs of the model and of the algorithms, before the
     update. It runs the model that ``export(training_model, "training_step", inputs)`` makes; the
-    last few such models are kept, for all batches whose shapes they accept.
+    last few such models are cached, for all batches whose shapes they accept.
 
     Shapes: each tensor of the state keeps its shape; inputs are as the model declares them, and a
     free dimension may change from step to step. Raises `InputError` for a model without
@@ -208,7 +208,7 @@ def step_for(training_model: onnx.ModelProto, inputs: Mapping[str, Any]) -> Expo
 
 
 def told(message: Any, state: Container[str]) -> Iterator[bytes]:
-    """A training model in bytes, part by part, without the floating numbers of a state."""
+    """A training model in bytes, part by part, without the floating-point values of a state."""
     for field, value in message.ListFields():
         yield field.name.encode()
         if field.name in ("graph", "algorithm", "initialization"):

@@ -1,4 +1,4 @@
-"""``oj.training_model``: a model that knows how it is trained, by ONNX's `TrainingInfoProto`."""
+"""``oj.training_model``: a model with its training step, as ONNX's `TrainingInfoProto`."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ def training_model(
     """The model with one training step beside it, as ONNX's `TrainingInfoProto` describes it.
 
     `loss` names a tensor of the model, or is a graph whose first output is the loss: its inputs
-    are tensors of the model by name, and others, such as labels, which the step then asks for.
+    are tensors of the model, by name, or further inputs of the step, such as labels.
     `trainable` are initializers, by default all floating ones that the loss depends on, except the
     running statistics of BatchNormalization: these are never trained. With `training_mode=1` a step
     sets them to the node's running outputs, momentum · old + (1 - momentum) · batch, where the
     variance of the batch is over n (PyTorch: n - 1); with `training_mode=0` they do not change.
     `optimizer` is `"Adam"`, `"Adagrad"` or `"Momentum"`, one of these with its coefficients, or an
     `OptimizerFunction` of your own. `initialization` is a graph without inputs; its outputs are
-    first values, which it may draw, of the tensors of the same names.
+    initial values, possibly random, of the tensors of the same names.
 
-    The training step has a Gradient node and nodes of the optimiser; `update_binding` says which
-    initializer takes which output; `initialization` brings the first values back, where it does not
-    compute them. The learning rate and the number of updates are initializers `learning_rate`, the
+    The training step has a Gradient node and nodes of the optimiser; `update_binding` maps
+    each initializer to its output; `initialization` restores the initial values that it does not
+    compute. The learning rate and the number of updates are the initializers `learning_rate`, the
     default of an input of the step, and `update_count`.
     Raises `UnknownTensor` for a name that is no floating initializer, `InputError` for one that
     cannot be trained, and for a name that would be in the step twice.
 
-    Shapes: the loss is a scalar, or its elements are summed by the Gradient node; what an optimiser
-    remembers of a tensor has the shape of that tensor. Source: `TrainingInfoProto` and the
+    Shapes: the loss is a scalar, or its elements are summed by the Gradient node; the state
+    that `"Adam"` and the like keep for a tensor has its shape. Source: `TrainingInfoProto` and the
     operators of `ai.onnx.preview.training`, in the ONNX specification.
     """
     loaded = model if isinstance(model, Model) else load(model)
@@ -88,7 +88,7 @@ def check_opset(function: onnx.FunctionProto, version: int) -> None:
 
 
 def check_names(graph: onnx.GraphProto) -> None:
-    """Raises where two tensors have one name; an initializer may be the default of an input."""
+    """Raises where two tensors have the same name; an initializer may be the default of an input."""
     made = [name for node in graph.node for name in node.output if name]
     for part in (graph.input, graph.initializer):
         names = Counter([*(each.name for each in part), *made])
@@ -221,7 +221,7 @@ def add_step(
     rate = np.array(learning_rate, weights[xs[0]].dtype)
     own = {**slots, COUNT: state[COUNT], RATE: rate, ONE: np.array(1, np.int64)}
     graph.initializer.extend(numpy_helper.from_array(a, name) for name, a in own.items())
-    graph.input.append(typed(RATE, rate))  # its initializer is what it is by default
+    graph.input.append(typed(RATE, rate))  # its initializer is its default
     graph.output.extend(typed(f"{name}_new", array) for name, array in state.items())
     bind(info.update_binding, {name: f"{name}_new" for name in state})
     first = {value.name: value.name for value in info.initialization.output}

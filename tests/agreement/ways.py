@@ -1,7 +1,7 @@
-"""Ways: all that gives products of J, each beside the plain product that it must equal.
+"""Ways: every way to compute products with J, each compared with the plain product.
 
 A way is a generator of comparisons. `subject.plain` is J @ I of a fresh linearisation at the first
-point; a way that goes elsewhere is compared with a fresh linearisation there.
+point; results at another point are compared with a fresh linearisation there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Point = dict[str, np.ndarray]
 
 
 class Compared(NamedTuple):
-    """What a way gives, and what it should give."""
+    """The result of a way, and the expected one."""
 
     label: str
     got: Any
@@ -67,12 +67,12 @@ class Subject:
         )
 
     def plainly(self, point: Mapping[str, Any] | None = None) -> np.ndarray:
-        """J @ I of a fresh J, from a fresh model: no way before it can have left anything there."""
+        """J @ I of a fresh J of a fresh model, without caches left by earlier ways."""
         J = oj.linearize(self.fresh(), point or self.case.point, of=self.case.of, wrt=self.case.wrt)
         return J @ np.eye(J.shape[1])
 
     def fresh(self, scalar: bool = False) -> oj.Model:
-        """The model, or the one with a loss, without anything that a way has left there."""
+        """The model, or the model with a loss, without caches left by earlier ways."""
         made: oj.Model = pickle.loads(self.stored_scalar if scalar else self.stored)
         return made
 
@@ -93,7 +93,7 @@ class Subject:
 
     @cached_property
     def scalar(self) -> onnx.ModelProto:
-        """The model with a loss: one of the tensors of `of`, squared, weighted and summed."""
+        """The model with a loss: the weighted sum of the sines of the first tensor of `of`."""
         made = copy.deepcopy(self.case.model)
         out = self.case.of[0]
         shape = self.J.codomain[0].shape
@@ -111,7 +111,7 @@ class Subject:
     # --- points
 
     def points(self) -> Iterator[tuple[str, Point]]:
-        """Points on the way of an optimiser: others, with zeros, flipped masks, other sizes."""
+        """Points as in an optimiser's loop: other values, zeros, flipped masks, other sizes."""
         here = self.case.point
         yield "near", {n: self.moved(v) for n, v in here.items()}
         zeros = {n: self.moved(v) for n, v in here.items()}
@@ -123,7 +123,7 @@ class Subject:
         yield from self.sizes()
 
     def sizes(self) -> Iterator[tuple[str, Point]]:
-        """Points of other batch sizes, where the model has a free one."""
+        """Points of other batch sizes, where the model leaves the size free."""
         infos = {i.name: i.type.tensor_type.shape.dim for i in self.case.model.graph.input}
         free = {n: d and d[0].dim_param == "N" for n, d in infos.items()}
         sizes = {v.shape[0] for n, v in self.case.point.items() if free[n]}
@@ -136,7 +136,7 @@ class Subject:
                 yield f"batch {n}", point
 
     def runs(self, point: Point) -> bool:
-        """Whether all that is differentiated can be computed there."""
+        """Whether the `of` and `wrt` tensors are finite there."""
         names = [*self.case.of, *self.case.wrt]
         try:
             J = oj.linearize(self.model, point, of=names, wrt=self.case.wrt)
@@ -224,7 +224,7 @@ def planned(s: Subject) -> Iterator[Compared]:
 
 
 def both(s: Subject, label: str, J: Any, wanted: np.ndarray | None = None) -> Iterator[Compared]:
-    """Products forward and back, of one vector and of all columns."""
+    """JVPs and VJPs, of one vector and of all columns."""
     wanted = s.plain if wanted is None else wanted
     m, n = wanted.shape
     yield Compared(f"{label} @ I", J @ np.eye(n), wanted)
@@ -253,7 +253,7 @@ def runtime_engine(s: Subject) -> Iterator[Compared]:
 
 
 class suppressed:
-    """Refusals that name a reason are no finding: ONNX Runtime has no kernel, say."""
+    """Suppress errors that name a known reason, such as a missing kernel of ONNX Runtime."""
 
     def __init__(self, *reasons: str) -> None:
         self.reasons = reasons
@@ -331,17 +331,17 @@ def moved(s: Subject) -> Iterator[Compared]:
 
 
 def by_program(J: oj.Linearization, wanted: np.ndarray) -> Iterator[Compared]:
-    """Products by the program of all points, which is made at once."""
+    """Products by the program that all points share, built at once."""
     n = J.shape[1]
     shared = J.structure._shared
     if shared and J.dtype == np.float64 and (session := shared.prepare((n,)).wait()):
-        products = session(np.eye(n), J.tape.bound)
+        products = session(np.eye(n), J.tape.residuals.bound)
         yield Compared("by the program of all points", products.T, wanted)
 
 
 @sampled
 def gradients(s: Subject) -> Iterator[Compared]:
-    """One function for all points: its program is recorded once, or where it has to be."""
+    """One `value_and_grad` for all points, which records its program again where it must."""
     f = oj.value_and_grad(s.fresh(scalar=True), of="loss", wrt=s.case.wrt)
     for label, point in (("here", s.case.point), *s.points(), ("here again", s.case.point)):
         try:
@@ -361,7 +361,7 @@ def gradients(s: Subject) -> Iterator[Compared]:
 def curvature(
     label: str, make: Callable[[], Any], other: Callable[[Point], Any], s: Subject
 ) -> Iterator[Compared]:
-    """A symmetric operator in its ways; `make` gives it anew, `other` at another point."""
+    """A symmetric operator in every way; `make` builds a fresh one, `other` at another point."""
     H = make()
     n = H.shape[1]
     wanted = make() @ np.eye(n)
@@ -425,8 +425,8 @@ def gauss_newton(s: Subject) -> Iterator[Compared]:
 
 
 def run(model: onnx.ModelProto, feeds: Point) -> Point:
-    """The outputs by ONNX Runtime, or by our NumPy where it has no kernels, or infers other shapes
-    than it computes: it counts windows of pools that begin behind the last entry.
+    """The outputs by ONNX Runtime, or by our NumPy engine where ONNX Runtime lacks kernels or infers
+    wrong shapes: it counts pooling windows that start behind the last entry.
     """
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -444,7 +444,7 @@ def run(model: onnx.ModelProto, feeds: Point) -> Point:
 
 
 def exported(mode: str, s: Subject) -> Iterator[Compared]:
-    """An exported derivative at the point, at others, and at other batch sizes."""
+    """An exported derivative at the point, at other points, and at other batch sizes."""
     scalar = mode in ("grad", "hvp")
     model, of = s.fresh(scalar), ["loss"] if scalar else s.case.of
     with warnings.catch_warnings(record=True) as said:
@@ -477,7 +477,7 @@ def exported(mode: str, s: Subject) -> Iterator[Compared]:
         ranks = [len(x.shape) for x in (*J.domain, *J.codomain)]
         if label == "here":
             known = ranks
-        if ranks != known:  # rows of no turn, of which the model does not say what shape they have
+        if ranks != known:  # stacks of no iterations, whose shape is unknown
             continue
         feeds = {n: v for n, v in point.items() if n in shapes}
         at = Exported(f"export {mode} ({label})", s, made, feeds, J, R, fresh, point)
@@ -485,7 +485,7 @@ def exported(mode: str, s: Subject) -> Iterator[Compared]:
 
 
 def dims_of(info: onnx.ValueInfoProto) -> list[int | None]:
-    """The dimensions of an input; None where any size is taken."""
+    """The dimensions of an input; None for a free size."""
     dims = info.type.tensor_type.shape.dim
     return [d.dim_value if d.HasField("dim_value") else None for d in dims]
 
@@ -497,7 +497,7 @@ def by_name(specs: Any, v: np.ndarray, suffix: str) -> Point:
 
 
 def flat(specs: Any, values: Point, suffix: str) -> np.ndarray:
-    """The tensors in order; an output that would be called like an input has a 1 at its end."""
+    """The tensors, concatenated; an output whose name an input has already ends in `_1`."""
     names = (f"{x.name}{suffix}" for x in specs)
     return np.concatenate([np.ravel(values[n if n in values else f"{n}_1"]) for n in names])
 
@@ -569,7 +569,7 @@ def as_jacobian(at: Exported) -> Iterator[Compared]:
 
 
 def spread(blocks: np.ndarray, shape: tuple[int, ...], rank: int) -> np.ndarray:
-    """Blocks of samples as the whole Jacobian, zero between samples."""
+    """The whole Jacobian from blocks per sample, zero between samples."""
     whole = np.zeros(shape)
     for k, block in enumerate(blocks):
         whole[(k, *[slice(None)] * (rank - 1), k)] = block

@@ -87,8 +87,8 @@ def test_products_of_what_is_given_are_no_work_for_an_engine():
     J = oj.linearize(loaded, points[0])
     for point in points[1:]:
         J = J.relinearize(point)
-    assert J.tape.template.at_hand
-    held = {array.__array_interface__["data"][0] for array in J.tape.arrays.values()}
+    assert J.tape.residuals.template.at_hand
+    held = {array.__array_interface__["data"][0] for array in J.tape.residuals.values()}
     assert len(held) == 3  # u, z, u z
     assert_array_equal(J.toarray(), oj.linearize(oj.load(SQUARES), points[-1]).toarray())
 

@@ -52,11 +52,11 @@ def J():
 def test_relinearize_makes_no_operators(J):
     K = J.relinearize({"x": np.zeros(3), "y": np.ones(3)})
     T, block = K.T, K["f", "x"]
-    assert not any(J.drawn.made for J in (K, T, block))
+    assert not any(J.built.made for J in (K, T, block))
     assert K.shape == (3, 6)
     assert T.shape == (6, 3)
     assert_allclose(block.toarray(), np.e * np.eye(3), rtol=1e-15)
-    assert K.drawn.made
+    assert K.built.made
     assert_array_equal(T.toarray(), K.toarray().T)
 
 
@@ -76,5 +76,5 @@ def test_a_sequence_at_which_nobody_looks_is_not_kept(J):
             for n in range(3)]  # fmt: skip
     gc.collect()
     assert [r() is None for r in gone] == [True, True, False]
-    assert not first.drawn.made
+    assert not first.built.made
     assert_array_equal(K.toarray(), J.relinearize(K.point).toarray())
