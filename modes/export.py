@@ -55,37 +55,37 @@ def export(
     | `"jacobian"` | | each `of`, `{of}_{wrt}_jacobian`, dense |
     | `"training_step"` | the state | the outputs, the new state |
 
-    A `"training_step"` is of a training model, as `training_model` makes it: an ONNX model of plain
-    operators, by which any runtime trains. Its inputs are the batch, and what `update_binding`
-    changes, under the names of the initializers; initializers that an algorithm lists among its
-    inputs, such as the learning rate, are inputs with these as defaults. Its outputs are those of
-    the model and of the algorithms. The metadata entry `onnxjac.update_binding` says in JSON which
-    output is the new value of which initializer: of what `training_model` makes, `w_new` is that of
-    `w`. `inputs` are an example of a batch, which may be left out; names stay as they are.
+    A `"training_step"` takes a training model, as `training_model` makes it, to an ONNX model of
+    plain operators by which any runtime trains. Its inputs are the batch and the initializers that
+    `update_binding` changes; initializers that an algorithm lists among its inputs, such as the
+    learning rate, are inputs with their values as defaults. Its outputs are the outputs of the
+    model and of the algorithms. The metadata entry `onnxjac.update_binding` says in JSON which
+    output is the new value of which initializer: for a model of `training_model`, `w_new` is the
+    new value of `w`. `inputs` are an example of a batch, which may be left out; names stay as they
+    are.
 
     Shapes: the free dimensions of the model's inputs stay free. Where a rule decides by a size or
     by an integer of the point, the result holds where the decision is the same: one
     `OnnxJacWarning` and the metadata entry `onnxjac.guards` list these conditions. Where a rule
-    needs a size as a number, the size of the point is fixed, and an `OnnxJacWarning` names the
+    needs a size as a number, the size at the point is fixed, and an `OnnxJacWarning` names the
     operator and the inputs.
 
     Control flow stays control flow: the derivative of an If is an If, and the derivative of a Loop
     or Scan is a Scan over the states of all turns, so that other points may take other branches and
-    turns. Where a
-    shape changes from turn to turn, a state is a sequence or a body draws random numbers, it is
-    unrolled for the point, and an `OnnxJacWarning` says so.
+    turns. A loop is unrolled for the point, with an `OnnxJacWarning`, where a shape changes from
+    turn to turn, a state is a sequence or a body draws random numbers.
 
     Where an unrolled loop or branch, a shape or a rule depends on numbers of the point, the tensors
-    with these numbers become constants. One `OnnxJacWarning` and the metadata entry
-    `onnxjac.held` name them; those that were inputs are no inputs of the result. So are weights and
-    intermediates that `inputs` gives besides. A sample that a random operator drew is a constant.
+    with these numbers become constants. One `OnnxJacWarning` and the metadata entry `onnxjac.held`
+    name them; inputs among them are no inputs of the result. Weights and intermediates that
+    `inputs` gives become constants too. A sample that a random operator drew is a constant.
 
     A dense Jacobian is per sample, (batch, *of, *wrt), where `of` and `wrt` have the same free
     dimension as their first axis and no operator between them mixes samples along it; else
     (*of, *wrt). Names become valid C identifiers.
 
-    Raises `InputError` for a mode or a name that there is not, for a gradient of several numbers,
-    for what is no floating tensor, and for a binding of a training model that does not fit;
+    Raises `InputError` for an unknown mode or name, for a gradient of several numbers, for a tensor
+    that is not floating, and for a binding of a training model that does not fit;
     `UnsupportedOp` for an operator without a rule.
     """
     if mode == STEP:
@@ -110,7 +110,7 @@ def export(
 def settled(
     model: Model, point: Mapping[str, Any], names: Names
 ) -> tuple[Model, Mapping[str, Any]]:
-    """The model with the tensors that are given besides its inputs as constants, and the inputs."""
+    """The model with given weights and intermediates as constants, and the inputs."""
     given = [name for name in point if name not in model.inputs]
     if not given:
         return model, point
@@ -133,7 +133,7 @@ def settled(
 
 
 def require_floating(model: Model, point: Mapping[str, Any], of: Names, wrt: Names) -> None:
-    """What a model declares without a type may be a sequence, which has no derivative."""
+    """Raises `InputError` for a value without a tensor type, such as a sequence."""
     for role, names in (("of", of), ("wrt", wrt)):
         for name in names:
             if model.spec(name).dtype is None:
@@ -143,7 +143,7 @@ def require_floating(model: Model, point: Mapping[str, Any], of: Names, wrt: Nam
 
 
 def require_scalar(model: Model, point: Mapping[str, Any], of: Names, mode: str) -> None:
-    """A gradient is of one number."""
+    """Raises `InputError` where the gradient of several numbers is asked for."""
     values = evaluate(model, point, of)
     if len(of) != 1 or values[of[0]].size != 1:
         shapes = ", ".join(f"{name} {list(value.shape)}" for name, value in values.items())

@@ -1,4 +1,4 @@
-"""Gradient: the graph of a gradient, recorded once for all points at which it is the same."""
+"""Gradient: the graph of a gradient, recorded once for all points of the same shapes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .tape.tapes import keep, signature_of
 
 
 class Recorded(NamedTuple):
-    """A recorded gradient, and the pairs of tensors that nothing joins, in words."""
+    """A recorded gradient, and the pairs of tensors that no path joins, as text."""
 
     route: Route
     zeros: tuple[str, ...]
@@ -36,9 +36,9 @@ class Recorded(NamedTuple):
 class Gradient:
     """∇f in the tensors of `wrt`, with f = Σ weights ∘ of.
 
-    It is recorded once for all points of the same shapes: the batches of a data set, the iterations
-    of a solver. It is kept with the model, whatever the weights: they are inputs of the recorded
-    graph. For several tensors in `of` they come by name.
+    The graph is recorded once for all points of the same shapes, such as the batches of a data set
+    or the iterations of a solver, and cached with the model. The weights are inputs of the graph;
+    for several tensors in `of` they are given by name.
     """
 
     model: Model
@@ -48,7 +48,7 @@ class Gradient:
     engine: str | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what was recorded, which a pickle leaves behind."""
+        """The fields alone, without recorded graphs."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def __call__(self, inputs: Mapping[str, Any]) -> tuple[Tensors, Tensors]:
@@ -89,11 +89,11 @@ class Gradient:
         return self._recorded(point)[0].route
 
     def _recorded(self, point: Mapping[str, Any]) -> tuple[Recorded, Mapping[str, Any]]:
-        """The recorded graph that holds at this point, kept where it holds at all of its shapes,
-        and its inputs there but for the weights.
+        """The recorded graph for this point, and its inputs without the weights.
 
-        Control flow is unrolled, as for products, where no number of a point decides how: a turn of
-        a Scan costs more than what it computes.
+        The graph is cached if it holds for all points of these shapes. Control flow is unrolled
+        where no number of a point decides how, since a turn of a Scan costs more than the operators
+        inside.
         """
         whole = route_of(self.model, self.of, self.wrt, self.engine, False, False)
         model, inside = whole.settled(point)
@@ -107,7 +107,7 @@ class Gradient:
         return known, inside
 
     def _record(self, model: Model, point: Mapping[str, Any]) -> tuple[Recorded, bool]:
-        """What is recorded now, and whether it holds at all points of the same shapes."""
+        """A new recording, and whether it holds at all points of the same shapes."""
         seeds = None
         if self.weights is None:
             seeds = {one(self.of): combination(model, point, self.of, None, self.engine)}
@@ -122,7 +122,7 @@ class Gradient:
 
 
 def apart(arrays: Mapping[str, np.ndarray], point: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Arrays that may be written to: each has memory of its own."""
+    """The arrays, copied where needed so that each is writeable and owns its memory."""
     taken, found = {id(memory(x)) for x in point.values()}, {}
     for name, x in arrays.items():
         free = memory(x).flags.writeable and x.flags.writeable and id(memory(x)) not in taken

@@ -26,9 +26,9 @@ class Hessian(Curvature):
 
     Shape: (n, n), n the size of the tensors of `wrt`.
 
-    `gradient` is ∂f/∂wrt at the point, of the `function` that it is there and elsewhere; `domain`
-    are the tensors behind rows and columns, in order. `H.apply` is a product by name and
-    `H["a", "b"]` a block.
+    `gradient` is ∂f/∂wrt at the point and `function` gives ∂f/∂wrt at other points; `domain` are
+    the tensors behind rows and columns, in order. `H.apply` is a product by name and `H["a", "b"]`
+    a block.
     """
 
     def __init__(self, J: Linearization, function: Gradient) -> None:
@@ -51,7 +51,7 @@ class Hessian(Curvature):
         return self.J.structure
 
     def plan(self, *, products: int = 100, memory: int | None = None) -> Hessian:
-        """The same Hessian, made ready for so many products: see `Linearization.plan`.
+        """The same Hessian, prepared for a number of products: see `Linearization.plan`.
 
         Shape: (n, n), as before.
         """
@@ -75,7 +75,7 @@ class Hessian(Curvature):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the residuals and of what products made of them: see `Linearization.nbytes`."""
+        """Bytes of the residuals and of arrays derived from them: see `Linearization.nbytes`."""
         return self.J.nbytes
 
     @property
@@ -100,7 +100,7 @@ class Hessian(Curvature):
         return super().__getitem__(key)
 
     def explain(self, name: str | None = None) -> Explanation | Local:
-        """What H is made of, as the Jacobian of the recorded gradient: see `Linearization.explain`.
+        """The parts of H as the Jacobian of the recorded gradient: see `Linearization.explain`.
 
         Raises `UnknownTensor` for a name that the gradient's graph does not have.
         """

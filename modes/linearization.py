@@ -81,7 +81,7 @@ class Linearization(Jacobian):
 
     @cached_property
     def structure(self) -> Jacobian:
-        """What takes the products: by default the DAG, prepared as far as products repay it."""
+        """The operator that takes the products: the DAG, prepared as far as products repay that."""
         if self.make:
             return self.make(self.dag)
         ends = (tuple(s.name for s in side) for side in (self.codomain, self.domain))
@@ -113,11 +113,11 @@ class Linearization(Jacobian):
         return Linearization(**{**{name: getattr(self, name) for name in kept}, **changed})
 
     def plan(self, *, products: int = 100, memory: int | None = None) -> Linearization:
-        """The same Jacobian, made ready for so many products.
+        """The same Jacobian, prepared for a number of products.
 
-        What the products repay is multiplied out once, in at most `memory` bytes: per-sample
-        blocks to a narrow output, dense stretches, patches of convolutions. Without a plan J
-        adapts to the number of products that it has given.
+        Parts of J are multiplied out once, in at most `memory` bytes, where the products repay it:
+        per-sample blocks to a narrow output, dense stretches, patches of convolutions. Without a
+        plan J adapts to the number of products that it has given.
 
         Shape: (m, n), as before.
         """
@@ -134,9 +134,9 @@ class Linearization(Jacobian):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the residuals and of what products made of them, shared arrays counted once.
+        """Bytes of the residuals and of arrays that products derived from them, each counted once.
 
-        Not counted are `point` and `primal`, nor what an engine keeps.
+        `point`, `primal` and the memory of an engine are not counted.
         """
         return bytes_of(held(self.dag))
 
@@ -145,11 +145,11 @@ class Linearization(Jacobian):
         return self.dag.flops
 
     def relinearize(self, inputs: Mapping[str, Any]) -> Linearization:
-        """The same Jacobian at another point; what does not depend on the point is reused.
+        """The same Jacobian at another point; whatever does not depend on the point is reused.
 
-        Shape: the one of J, or what the inputs make of it. Raises `InputError` for an input that is
-        missing or does not fit, `UnsupportedOp` where the new point reaches an operator without a
-        rule.
+        Shape: as before, or as the shapes of the inputs determine it. Raises `InputError` for an
+        input that is missing or does not fit, `UnsupportedOp` where the new point reaches an
+        operator without a rule.
         """
         return self._like(linearized(self.route, inputs))
 
@@ -158,7 +158,7 @@ class Linearization(Jacobian):
         return self._like(Linearization(self.route, point, self.route.tape(point)))
 
     def _like(self, J: Linearization) -> Linearization:
-        """The rows and columns of a J elsewhere that this one has, transposed where this one is."""
+        """The block of a whole J at another point that this one is, transposed if this one is."""
         J = J.T if self.transposed else J
         if (J.codomain, J.domain) != (self.codomain, self.domain):
             J = J.block(*(tuple(s.name for s in side) for side in (self.codomain, self.domain)))
@@ -166,7 +166,7 @@ class Linearization(Jacobian):
         return J
 
     def _dense(self, limit: int) -> np.ndarray:
-        """Multiplied out from the sides, or from the middle, wherever that is cheapest."""
+        """The matrix, multiplied out from whichever side, or the middle, is cheapest."""
         return dense(eliminated(self.dag), limit=limit)
 
     def apply(self, tangents: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -193,7 +193,7 @@ class Linearization(Jacobian):
     def explain(self, name: str) -> Local: ...
 
     def explain(self, name: str | None = None) -> Explanation | Local:
-        """What J is made of, step by step, and why its products go the way they do.
+        """The parts of J, step by step, and how products are computed and why.
 
         With the name of a node or tensor, the rule of one step: its mathematics and its blocks.
 
@@ -206,14 +206,14 @@ class Linearization(Jacobian):
         """Whether J is right: `Check`, true where all tests passed, with one line for each test.
 
         ⟨u, J v⟩ = ⟨Jᵀ u, v⟩; J V and Jᵀ U against their columns; J, planned or compiled as it is,
-        against J as the rules gave it; J.toarray(), J.tosparse(), J.diagonal() and those of Jᵀ
+        against J as the rules gave it; J.toarray(), J.tosparse() and J.diagonal(), also of Jᵀ,
         against products, where the matrix has at most 4 million entries; J v against differences of
-        the model. Vectors are drawn from `seed`. An exception is a failure, and its line tells it.
+        the model. Vectors are drawn from `seed`. An exception counts as a failure of its test.
 
         Differences take 3 runs of the model, up to 17 where an entry of J v is not the slope at the
         first step width, and as many again beside a kink. An entry with a kink, a jump or too much
-        rounding within reach of all widths is not compared, but counted in the line. Tolerances are
-        those of the coarsest float between `wrt` and `of`; tensors coarser than J are named.
+        rounding within reach of all widths is not compared, but counted in the line. Tolerances
+        follow the coarsest float between `wrt` and `of`; tensors coarser than J are named.
         """
         return self.T.check(seed=seed) if self.transposed else checked(self, seed)
 
@@ -227,7 +227,7 @@ class Linearization(Jacobian):
         """The rows of some tensors and the columns of others, by name.
 
         Shape: (size of these `of`, size of these `wrt`). Raises `UnknownTensor` for a tensor that
-        is not on its side of J.
+        J does not have on that side.
         """
         sinks = [find_tensor(name, self.codomain, range(len(self.codomain))) for name in of]
         sources = [find_tensor(name, self.domain, range(len(self.domain))) for name in wrt]

@@ -12,7 +12,7 @@ from .naming.names import Names, check_model, names_of
 from .route import route_of
 
 ZEROS = "zeros"
-"""Key of the structural zeros in what a template knows."""
+"""Key, in a template's cache, of the structural zeros."""
 
 
 def linearize(
@@ -34,12 +34,13 @@ def linearize(
     `straight_through=True` lets tangents pass rounding and quantisation, whose true derivative is
     zero almost everywhere: the estimator that quantisation-aware training uses.
 
-    `checkpoint=True` holds only the tensors between √n segments of the model and computes the
-    others again at every product; a number says how many segments. Such a J is never collapsed
-    or multiplied out.
+    `checkpoint=True` holds only the tensors between √n segments of the model and recomputes the
+    others at every product; a number sets how many segments. Such a J is never eliminated or
+    multiplied out.
 
     Shapes: (total size of `of`, total size of `wrt`), tensors ravelled and concatenated in order.
-    Raises `InputError` for what does not fit, `UnsupportedOp` for an operator without a rule.
+    Raises `InputError` for a name or input that does not fit, `UnsupportedOp` for an operator
+    without a rule.
     """
     check_model(model)
     of_names = names_of(model, of, model.outputs, "of")
@@ -53,7 +54,7 @@ def linearize(
 def warn_of_zeros(J: Linearization) -> None:
     """Warn of pairs of tensors that no differentiable path joins, and name what cuts the path.
 
-    The pairs are the same at all points of a template that asks no rule.
+    The pairs are the same at all points of a template that reads no rule at a point.
     """
     residuals = J.tape.residuals
     known = residuals.template.known if residuals is not None and residuals.template.closed else {}
@@ -64,7 +65,7 @@ def warn_of_zeros(J: Linearization) -> None:
 
 
 def warn_zeros(zeros: tuple[str, ...]) -> None:
-    """Warn of pairs of tensors that nothing joins."""
+    """Warn of pairs of tensors that no path joins."""
     if zeros:
         shown = "; ".join(zeros[:3]) + (f"; and {len(zeros) - 3} more" if zeros[3:] else "")
         warn(f"{shown}: zero blocks")

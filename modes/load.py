@@ -34,15 +34,17 @@ def load(
     A `torch.nn.Module` or a JAX function is exported first, at ``example_inputs``: a tuple of
     arguments, one array, or a dict by name. Inputs are named as in the function's signature,
     weights as in the module (``"fc1.weight"``), arrays in a nest ``"params.fc1.w"``. A module is
-    exported in evaluation, with its weights as they are now. Shapes: as in the file, or as in
-    the examples, whose first axis is free with ``dynamic_batch=True`` or for the arguments which
+    exported in evaluation mode, with its current weights. Shapes: as in the file, or as in the
+    examples, whose first axis is free with ``dynamic_batch=True`` or for the arguments which
     ``dynamic_batch`` names.
-    Weights in files of their own are read, or with ``mmap=True`` mapped: then they take memory
-    only as far as they are needed, and the files must not change as long as the model is there.
 
-    `limits` says what the model may take, from here to its products: see `Limits`.
+    External weights are read, or with ``mmap=True`` mapped: then they take memory only as far as
+    they are needed, and the files must not change while the model is in use.
 
-    Raises `LoadError` for what cannot be read or exported, `LimitError` for what is too large.
+    `limits` bound the memory and work of the model and its products: see `Limits`.
+
+    Raises `LoadError` for a file or module that cannot be read or exported, `LimitError` for one
+    that is too large.
     Needs ``onnxjac[torch]``, or ``onnxjac[jax2onnx]``.
     """
     if dtype is not None and getattr(dtype, "__name__", str(dtype)) != "float64":

@@ -1,9 +1,9 @@
-"""Over data: the functions of a model at a point as the public face has them, taking data too.
+"""Over data: the public functions that take a point, extended to data.
 
-Where a point is expected, data may stand: a list of points, a generator function, arrays with
-`batch_size=`, an `.npz` file. What is made of each batch is stacked (`linearize`) or composed as
-`reduction=` says, and only one batch is held at a time: see `modes.data`. With `client=`
-the workers of a cluster share out the batches: see `modes.data.cluster`.
+In place of a point they take data: a list of points, a generator function, arrays with
+`batch_size=`, an `.npz` file. The operators of the batches are stacked (`linearize`) or combined as
+`reduction=` says, and only one batch is held at a time: see `modes.data`. With `client=`, the
+workers of a cluster share the batches: see `modes.data.cluster`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Route: all of a linearisation that is the same at every point, from the first one on kept."""
+"""Route: the part of a linearisation that is the same at every point, cached with the model."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from .tape.trace import asked_in, shaped_as_here
 from .tape.unroll import is_variable, unrolled
 
 BRANCHES = 4
-"""Ways through control flow that are kept for points of the same shapes."""
+"""The most unrolled models that are cached for points of the same shapes."""
 
 TURNS = 50
-"""Loops of up to so many turns are unrolled; the derivative of a longer one is one program."""
+"""The largest trip count that is unrolled; the derivative of a longer loop is one program."""
 
 
 @dataclass(frozen=True)
 class Route:
-    """All of a linearisation that does not depend on the point.
+    """The part of a linearisation that does not depend on the point.
 
-    `given` are the intermediates that the point holds: they are not computed from anything.
-    `source` is the model with its random operators, where `model` holds what they drew.
+    `given` are the intermediates that the point holds, which are not computed. Where `model` holds
+    samples, `source` is the model with the random operators that drew them.
     """
 
     model: Model
@@ -58,17 +58,17 @@ class Route:
     is_flat: bool = False
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what was worked out, which a pickle leaves behind."""
+        """The fields alone, without cached results."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property
     def declared(self) -> int:
-        """The version of the declarations from which all the rest follows."""
+        """The version of the operator declarations that cached results are based on."""
         return version()
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """The steps of the model but for what is given, some of them as estimators if asked for."""
+        """The steps of the model without given tensors, roundings as estimators if asked for."""
         steps = without(self.model.steps, self.given)
         if self.is_flat:
             steps = tuple(closed(s, self.model.ir.opset_imports, self.model.inputs) for s in steps)
@@ -76,7 +76,7 @@ class Route:
 
     @cached_property
     def may_draw(self) -> bool:
-        """Whether there is an operator that is random, at some points at least."""
+        """Whether an operator is random at some point."""
         return any(map(is_random, (self.source or self.model).steps))
 
     @cached_property
@@ -98,9 +98,9 @@ class Route:
         return Tapes(self.model, self.active, self.of, self.wrt, self.engine)
 
     def through(self, inputs: Mapping[str, Any]) -> tuple[Route, Mapping[str, Any]]:
-        """The route for these inputs, whose model has no random operators, and the checked point.
+        """The route for these inputs, with samples as constants, and the checked point.
 
-        Where an operator was declared anew since, nothing of before is used.
+        After a new declaration of an operator, nothing cached is used.
         """
         if self.declared != version():
             return replace(self).through(inputs)
@@ -111,7 +111,7 @@ class Route:
         return self._through(model, given, source), point
 
     def _through(self, model: Model, given: frozenset[str], source: Model) -> Route:
-        """The same route where other intermediates are given, or other samples were drawn."""
+        """The route for other given intermediates or other samples."""
         if model is self.model and given == self.given:
             return self
         if model is not source:
@@ -123,7 +123,7 @@ class Route:
         return known
 
     def tape(self, point: Mapping[str, Any]) -> Tape:
-        """The tape at a checked point, where no more than planned counts as given."""
+        """The tape at a checked point that gives the intermediates in `given` and no others."""
         signature = signature_of(point)
         flat = self._flat(point, signature)
         if flat is not self:
@@ -138,12 +138,12 @@ class Route:
         return made
 
     def dag_at(self, point: Mapping[str, Any]) -> Dag:
-        """The DAG at a point, and nothing else."""
+        """The DAG at a point."""
         return self.tapes.at(point, signature_of(point)).dag.value
 
     @cached_property
     def lean(self) -> Model:
-        """The model, by sessions that keep nothing between their runs."""
+        """The model with sessions that keep no memory between runs."""
         lean = Model(self.model.ir, self.model.limits)
         lean.lean = True
         return lean
@@ -162,11 +162,11 @@ class Route:
         )  # fmt: skip
 
     def _segmented(self, point: Mapping[str, Any]) -> Tape:
-        """The tensors between the segments, and the DAG that computes the others again."""
+        """The tape of the tensors between segments; its DAG recomputes the others."""
         between = (n for part, _ in self.segments for n in (*part.given, *part.ins, *part.outs))
         names = tuple(dict.fromkeys((*between, *self.of, *self.wrt)))
         values = evaluate(self.lean, point, names, engine=self.engine)
-        self.lean.sessions.clear()  # else it would hold more than the checkpoints save
+        self.lean.sessions.clear()  # which would hold more than the checkpoints save
         types = {name: described(name, value) for name, value in values.items()}
         ends = ends_of(types, self.of, self.wrt)
         held = self.model.constants.keys() - point.keys()
@@ -176,17 +176,17 @@ class Route:
         return Tape({name: values[name] for name in self.of}, ends, known(()), known(dag))
 
     def flat(self, point: Mapping[str, Any]) -> tuple[Route, Mapping[str, Any]]:
-        """The route whose steps are those that a tape of this point has, and the point of that."""
+        """The route of the unrolled model at a point, and its inputs there."""
         found = self._flat(point, signature_of(point))
         return found, point if found is self else found.inside(point)
 
     def inside(self, point: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Of a point of another model what this one is given."""
+        """The inputs of this model, taken from a point of another model."""
         return {name: point[name] for name in self.model.inputs}
 
     def settled(self, point: Mapping[str, Any]) -> tuple[Model, Mapping[str, Any]]:
-        """The flat model and its inputs, where no number of the point decides how it is unrolled;
-        else the model as it is.
+        """The unrolled model and its inputs, if no number of the point decides how it is unrolled;
+        else the model itself.
         """
         signature = signature_of(point)
         if self.is_flat or may_draw(self.model):
@@ -200,7 +200,7 @@ class Route:
         return flat.model, point if flat is self else flat.inside(point)
 
     def _flat(self, point: Mapping[str, Any], signature: Signature | None) -> Route:
-        """The route through the flat model, one that is kept where its decisions hold."""
+        """The route through the unrolled model, a cached one where its decisions hold."""
         if self.is_flat:
             return self
         names = *self.of, *self.wrt
@@ -224,34 +224,34 @@ class Route:
         return route
 
     def zeros(self, dag: Dag, of: tuple[str, ...], wrt: tuple[str, ...]) -> tuple[str, ...]:
-        """The pairs of tensors that no differentiable path joins, and what cuts the way."""
+        """The pairs of tensors that no differentiable path joins, and the steps that cut them."""
         return unjoined(self.steps, dag, wrt, of)
 
 
 @dataclass(frozen=True)
 class Unrolled:
-    """A route through a flat model, and the tensors that decided how it was unrolled."""
+    """A route through an unrolled model, and the tensors that decided how it was unrolled."""
 
     route: Route
     decided: Mapping[str, np.ndarray]
 
     def holds(self, point: Mapping[str, Any]) -> bool:
-        """Whether the same is decided at a point.
+        """Whether the decisions are the same at a point.
 
-        The flat model computes it: up to the first decision that differs, it is the right one.
+        The unrolled model computes them; it is right up to the first decision that differs.
         """
         if not self.decided:
             return True
         model, inputs = self.route.model, self.route.inside(point)
         try:
             found = evaluate(model, inputs, self.decided, engine=self.route.engine)
-        except OnnxJacError:  # what follows from another decision may not even fit
+        except OnnxJacError:  # after another decision the rest may not even fit
             return False
         return all(np.array_equal(found[name], x) for name, x in self.decided.items())
 
 
 def decisions(flat: Model, symbols: Symbols) -> tuple[str, ...] | None:
-    """The tensors whose numbers decided how a model was unrolled; None where some have no name."""
+    """The tensors whose numbers decided how a model was unrolled; None where one has no name."""
     guards = (atom.tensor for g in symbols.guards.values() for atom in g.expression.roots())
     names = {*asked_in(flat.ir.graph), *symbols.pinned, *guards}
     known = {*flat.inputs, *flat.constants, *(n for step in flat.steps for n in step.outputs)}
@@ -262,7 +262,7 @@ def route_of(
     model: Model, of: tuple[str, ...], wrt: tuple[str, ...], engine: str | None, estimate: bool,
     checkpoint: bool | int,
 ) -> Route:  # fmt: skip
-    """The route between some tensors, with what it worked out at points before."""
+    """The route between some tensors, cached with the model."""
     key = of, wrt, engine, estimate, checkpoint, type(checkpoint)
     with model.lock:
         route: Route | None = model.routes.get(key)

@@ -1,1 +1,1 @@
-"""Elimination: the DAG of operators made cheaper before products are taken with it."""
+"""Elimination: rewriting a DAG of operators so that products with it get cheaper."""

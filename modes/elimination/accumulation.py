@@ -1,8 +1,9 @@
-"""Reverse accumulation: which vertices get one multiplied-out edge to an end, not all their others.
+"""Reverse accumulation: which vertices get direct, multiplied-out edges to the ends.
 
-A vertex v with ∂end/∂v at hand needs no other path to the end; what only v leads to is then dead.
-For weights and logits, each layer is left with its own term, contracted with the adjoint of its
-output. Decided from the end backwards, by what a product gains and what multiplying out costs.
+Once ∂end/∂v is known, v needs no other path to the end, and vertices reached only through v are
+dead. With weights as sources and logits as the end, each layer keeps only its own term, contracted
+with the adjoint of its output. Vertices are chosen from the end backwards, by the time saved per
+product and the cost of multiplying out.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from .cost import BANDWIDTH, sampling, seconds, spreading
 from .samples import Batch, batches_of, layouts, mixing
 
 Layouts = dict[int, dict[int, Batch]]
-"""end -> vertex -> its samples, where all ways from the vertex to the end stay within them."""
+"""end -> vertex -> its samples, where all paths from the vertex to the end stay within them."""
 
 
 @dataclass
 class Choice:
-    """Vertices with their ways to the ends; `gain` seconds a product, `setup` seconds once."""
+    """Vertices and their direct edges: `gain` seconds saved per product, `setup` spent once."""
 
     layouts: Layouts
     ways: dict[int, tuple[Way, ...]] = field(default_factory=dict)
@@ -32,12 +33,12 @@ class Choice:
 
     @property
     def gain(self) -> float:
-        """Seconds that each product takes less."""
+        """Seconds saved per product."""
         return sum(self.gains.values())
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all that is to be held."""
+        """Bytes of all direct edges."""
         return sum(way.nbytes for ways in self.ways.values() for way in ways)
 
     def copy(self) -> Choice:
@@ -50,7 +51,7 @@ class Choice:
 
 
 class Remaining:
-    """What is left of a DAG while edges are replaced: where vertices lead, and at what cost."""
+    """The edges left in a DAG while some are replaced: where each leads, and its cost."""
 
     def __init__(self, dag: Dag, costs: Iterable[float]) -> None:
         self.sources = frozenset(dag.sources)
@@ -61,7 +62,7 @@ class Remaining:
             self.arriving[edge.end] += 1
 
     def only_through(self, vertex: int) -> tuple[float, Counter[int]]:
-        """Seconds of the edges that only a vertex leads to, and how many of them end where."""
+        """Seconds of the edges reached only through a vertex, and their number by end vertex."""
         lost: Counter[int] = Counter()
         spent, dead = 0.0, [vertex]
         while dead:
@@ -73,16 +74,16 @@ class Remaining:
         return spent, lost
 
     def replace(self, vertex: int, lost: Counter[int], ways: Iterable[tuple[int, float]]) -> None:
-        """The edges of a vertex replaced by direct ones."""
+        """Replace the edges of a vertex by direct ones."""
         self.after[vertex] = list(ways)
         self.arriving.subtract(lost)
         self.arriving.update(end for end, _ in self.after[vertex])
 
 
 def chosen(dag: Dag, ends: tuple[int, ...], products: int, memory: int) -> Choice | None:
-    """The vertices whose direct edges to the ends save most within `memory`; None if none do.
+    """The vertices whose direct edges to the ends save most within `memory`; None if nothing pays.
 
-    Where they do not fit, a byte gets a price, twice as high each time, until they do.
+    While they do not fit, each byte held is given a price, which is doubled until they do.
     """
     best = best_choice(dag, ends, products, 0.0)
     if best is None:
@@ -94,7 +95,7 @@ def chosen(dag: Dag, ends: tuple[int, ...], products: int, memory: int) -> Choic
 
 
 def best_choice(dag: Dag, ends: tuple[int, ...], products: int, price: float) -> Choice | None:
-    """The best of all readings of the ends, at a price in seconds for every byte held."""
+    """The best choice over all sample layouts, at a price in seconds per byte held and product."""
     costs = [seconds(edge.operator) for edge in dag.edges]
     found = readings(dag, ends)
     tried = (Accumulation(dag, costs, layout, products, price).best() for layout in found)
@@ -103,20 +104,20 @@ def best_choice(dag: Dag, ends: tuple[int, ...], products: int, price: float) ->
 
 
 def needed(dag: Dag, choice: Choice) -> int:
-    """Bytes that a choice holds, and that one row takes while it is swept."""
+    """Bytes that a choice holds, plus the bytes to sweep one row."""
     ways = [way for ways in choice.ways.values() for way in ways]
     spent = [swept_bytes(dag, [w for w in ways if w.sink == end]) for end in choice.layouts]
     return choice.nbytes + max(spent)
 
 
 def swept_bytes(dag: Dag, ways: list[Way]) -> int:
-    """Bytes that the sweep for ways to one end takes with a single row at a time."""
+    """Bytes that the sweep for direct edges to one end takes, one row at a time."""
     part = part_of(dag, ways)
     return row_bytes(part) + workspace(part, max((way.block[1] for way in ways), default=0))
 
 
 def readings(dag: Dag, ends: tuple[int, ...]) -> Iterable[Layouts]:
-    """The ways to find samples in the ends: along one or two axes, or none at all."""
+    """Candidate sample layouts of the ends: samples along one or two axes, or a single sample."""
     options = {end: list(batches_of(dag.shapes[end])) for end in ends}
     for k in range(max(map(len, options.values()))):
         batches = {end: found[min(k, len(found) - 1)] for end, found in options.items()}
@@ -124,9 +125,9 @@ def readings(dag: Dag, ends: tuple[int, ...]) -> Iterable[Layouts]:
 
 
 class Accumulation:
-    """A walk from the ends backwards, vertex by vertex, and the choice on it.
+    """A walk from the ends backwards, vertex by vertex, that builds a choice.
 
-    A byte held costs `price` seconds for each of the `products`.
+    Each byte held costs `price` seconds per product.
     """
 
     def __init__(
@@ -141,9 +142,9 @@ class Accumulation:
             self.swept[edge.start] += cost * spreading(edge.operator)
 
     def best(self) -> Choice:
-        """The choice, as far back as it pays to go.
+        """The best choice found on the walk.
 
-        Beyond a sink that is no end nothing is chosen: direct edges would lead past it.
+        Nothing is chosen beyond a sink that is not an end: direct edges would bypass it.
         """
         ends = self.choice.layouts
         passed = {*self.dag.sinks} - ends.keys()
@@ -162,7 +163,7 @@ class Accumulation:
         return best
 
     def visit(self, vertex: int, ends: frozenset[int]) -> None:
-        """Choose a vertex where its direct edges are cheaper than all that they make dead."""
+        """Choose a vertex if its direct edges are cheaper than the edges that they make dead."""
         edges, choice = self.outgoing[vertex], self.choice
         ways = ways_from(self.dag, vertex, edges, ends, choice.layouts)
         if ways is None:
@@ -183,12 +184,12 @@ class Accumulation:
 
 
 def least(ways: tuple[Way, ...]) -> float:
-    """Seconds that a product with direct edges takes at least, for reading their blocks."""
+    """Lower bound in seconds of a product with direct edges: reading their blocks."""
     return sum(way.nbytes for way in ways) / 2 / BANDWIDTH
 
 
 def written(ways: tuple[Way, ...], edges: list[Edge]) -> float:
-    """Seconds of writing down the blocks of a vertex, with what is spent around each sample."""
+    """Seconds to write the blocks of a vertex, with the overhead per sample."""
     split = sum(way.batch.count for way in ways if not way.own)
     sampled = split * sum(sampling(edge.operator) for edge in edges) if split else 0.0
     return 3 * sum(way.nbytes for way in ways) / BANDWIDTH + sampled
@@ -197,7 +198,7 @@ def written(ways: tuple[Way, ...], edges: list[Edge]) -> float:
 def ways_from(
     dag: Dag, vertex: int, edges: list[Edge], ends: frozenset[int], layout: Layouts
 ) -> tuple[Way, ...] | None:
-    """The direct edges of a vertex to every end that it reaches, None where one is unknown."""
+    """The direct edges of a vertex to every end that it reaches; None if one cannot be formed."""
     ways = []
     for end in sorted(ends):
         own = layout[end].get(vertex)
@@ -215,7 +216,7 @@ def splits(edge: Edge, layout: dict[int, Batch]) -> bool:
 
 
 def without_dead(dag: Dag, choice: Choice) -> Choice:
-    """The choice without vertices that its other direct edges leave unreached."""
+    """The choice without the vertices that its other direct edges make unreachable."""
     kept = (e for e in dag.edges if e.start not in choice.ways)
     ends = {end for ways in choice.ways.values() for end in (way.sink for way in ways)}
     direct = (Edge(v, w.sink, w.hollow()) for v, ways in choice.ways.items() for w in ways)

@@ -1,4 +1,4 @@
-"""Adaptive: products by whichever way to them is the quickest of those that are ready."""
+"""Adaptive: products by the fastest way that is ready."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from .moving import FIRST, TRIES, Clock, Moving, Way
 from .plan import ELIMINATED, eliminated, planned, repays_decision, repays_elimination
 
 PAYS = 0.9
-"""A plan whose products take this part of the time of others or more has gained nothing."""
+"""A plan pays if its products take less than this fraction of the time without it."""
 
 SHORT = 1e-3
-"""Seconds of work that a thread of its own is not begun for: its start may take as long."""
+"""Seconds of work that is too short for a background thread, whose start may take as long."""
 
 DAG, PLANNED, COMPILED, PROGRAM = "as it is", "planned", "compiled", "by the program of all points"
-"""The ways to a product."""
+"""The ways to compute a product."""
 
 WEIGHTS = {DAG: 1.0, PLANNED: 1.0, COMPILED: 0.8, PROGRAM: 0.8}
-"""What the time of a way counts: products of an engine leave its threads awake for the next one."""
+"""Weights of the times: a product by an engine leaves its threads awake for the next product."""
 
 Ways = Mapping[str, tuple[Clock, Way]]
 
 
 class Adaptive(Jacobian):
-    """y = J x by the DAG as it is, planned, or compiled, or by a program that other points use too.
+    """y = J x by the DAG as it is, planned or compiled, or by a program shared with other points.
 
-    Nobody knows how many products are to come: the best guess is as many as came before. So after
-    8, 32, 128 … products the DAG is planned for as many again, and programs are made once products
-    have taken as long as making them. A thread of its own does so while products go on, and of the
-    ways that are ready, the one that was measured to be the quickest is taken.
+    The number of future products is unknown; the best guess is as many as so far. So after 8, 32,
+    128 … products the DAG is planned for as many again, and programs are compiled once products
+    have taken as long as compiling takes. Both happen in a background thread while products go on.
+    Each product takes the way that was measured to be the fastest of those that are ready.
     """
 
     holds = ("structure",)
@@ -60,7 +60,7 @@ class Adaptive(Jacobian):
         self._ahead: Background[Jacobian | None] | None = None
         self._planned: Jacobian | None = None
         self._compiled: Compiled | None = None
-        self._begun = set[Shape]()  # columns for which the structure was compiled, or is being
+        self._begun = set[Shape]()  # columns for which the structure is or is being compiled
         self._clocks: dict[tuple[Shape, str], Clock] = {}
 
     @property
@@ -70,7 +70,7 @@ class Adaptive(Jacobian):
 
     @property
     def structure(self) -> Jacobian:
-        """The operator that takes the products now, where no program does."""
+        """The operator that computes products now, when no program does."""
         return self._planned or eliminated(self.dag)
 
     def _apply(self, op: Op, v: Array) -> Array:
@@ -108,13 +108,13 @@ class Adaptive(Jacobian):
         return self._clocks.setdefault((columns, way), Clock())
 
     def _plainly(self, v: np.ndarray) -> np.ndarray:
-        """A product by the DAG, eliminated as soon as that takes no longer than products so far."""
+        """A product by the DAG, eliminated once that takes no longer than the products so far."""
         products = self.count + 1 if ELIMINATING * len(self.dag.edges) < SHORT else 1
         dag = eliminated(self.dag) if repays_elimination(self.dag, products) else self.dag
         return dag._apply(numbers, v)
 
     def _look_ahead(self, columns: Shape, ways: Ways) -> None:
-        """Take what is ready, and begin to prepare what is due."""
+        """Take what is ready, and start preparing what is due."""
         if shared := self._shared:
             if ways[DAG][0].total >= shared.cost:
                 shared.prepare(columns)
@@ -141,13 +141,13 @@ class Adaptive(Jacobian):
             self._begin(partial(compiled_for, compiled, columns))
 
     def _begin(self, make: Callable[[], Jacobian | None]) -> None:
-        """Prepare something for this point; the next points wait longer until it has paid."""
+        """Start work for this point in the background; later points wait longer until it pays."""
         self._ahead, self._begun_at = Background(make), self._begun_at or self.count
         if shared := self._shared:
             shared.first = max(shared.first, 4 * self.count)
 
     def _take(self, ahead: Background[Jacobian | None]) -> None:
-        """Use what was prepared: a plan makes the program of the DAG before it useless."""
+        """Use the result of the background work; a new plan replaces the compiled program."""
         self._ahead, made = None, ahead.value
         if isinstance(made, Compiled):
             self._compiled = made
@@ -157,14 +157,14 @@ class Adaptive(Jacobian):
             self._clocks = {key: c for key, c in self._clocks.items() if key[1] == DAG}
 
     def settle(self) -> None:
-        """Wait for what is being prepared."""
+        """Wait for the background work and use its result."""
         if ahead := self._ahead:
             ahead.wait()
             self._take(ahead)
 
     @property
     def choice(self) -> str:
-        """Which ways to a product were tried, and the seconds that a product took by each."""
+        """The ways that were tried, each with the time of its fastest product."""
         found = {name: clock.least for name, (clock, _) in self._ways(()).items() if clock.total}
         return ", ".join(f"{name} {time_text(seconds)}" for name, seconds in found.items())
 
@@ -172,7 +172,7 @@ class Adaptive(Jacobian):
         return Adaptive(self.dag.T)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without programs and what is being prepared."""
+        """The state without programs and background work."""
         kept = {name: part for name, part in vars(self).items() if name != "T"}
         kept |= {"_shared": None, "_residuals": None, "_ahead": None, "_compiled": None}
         return kept | {"_begun": set(), "_clocks": {}}
@@ -192,22 +192,22 @@ def by_session(session: Session, residuals: ResidualsAtPoint, v: np.ndarray) -> 
 
 
 def pays(ways: Ways) -> bool:
-    """Whether products by the plan are quicker than those without it."""
+    """Whether the plan makes products faster by more than the factor `PAYS`."""
     plan = min(ways[name][0].least for name in (PLANNED, COMPILED) if name in ways)
     return plan < PAYS * min(ways[name][0].least for name in (DAG, PROGRAM) if name in ways)
 
 
 def is_due(dag: Dag, products: int) -> bool:
-    """Whether elimination is to come, and takes no longer than so many products."""
+    """Whether elimination is still to be done and takes no longer than `products` products."""
     return ELIMINATED not in (dag.mirror or dag).known and repays_elimination(dag, products)
 
 
 def only_eliminated(dag: Dag) -> None:
-    """Eliminate a DAG, which knows the result."""
+    """Eliminate a DAG, which caches the result."""
     eliminated(dag)
 
 
 def compiled_for(compiled: Compiled, columns: Shape) -> Compiled:
-    """The operator with a program for so many columns, which has run once."""
+    """The operator with a program for these columns that has run once."""
     compiled.program(columns)(np.zeros((*columns, *compiled.in_shape), wide(compiled.dtype)))
     return compiled

@@ -1,7 +1,7 @@
-"""Adjoints: the derivatives of one tensor by others, multiplied out in one reverse sweep.
+"""Adjoints: derivatives of one tensor with respect to others, multiplied out in one reverse sweep.
 
-Where all paths to the sink stay within samples, a row of each sample's block is found for all
-samples at once: m cotangents give count blocks of m rows. A long sweep is recorded and run by an
+Where all paths to the sink stay within samples, a row of each sample's block is computed for all
+samples at once: m cotangents give `count` blocks of m rows. A long sweep is recorded and run by an
 engine, whose convolutions and matrix products are two to three times as fast as plain calls; a
 short sweep would not repay the recording.
 """
@@ -38,20 +38,20 @@ from .samples import Batch, Mixing, mixing
 starts = attrgetter("start")
 
 FASTER = 2.0
-"""How much faster than plain calls an engine is at least, once it has its program."""
+"""Least speedup of an engine over plain calls, once its program is compiled."""
 
 PROGRAM = 2**21
-"""Bytes that a program takes beside its tensors."""
+"""Bytes that a program takes in addition to its tensors."""
 
 KEPT = "sweep"
-"""Key of the program of a DAG, with the number of its rows."""
+"""Cache key of a DAG's sweep program and its number of rows."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """∂sink/∂vertex as one operator: a block per sample, or one dense matrix where they mix.
+    """∂sink/∂vertex as one operator: a block per sample, or one dense matrix where samples mix.
 
-    `own` are the samples of the vertex, None where samples mix; `batch` are those of the sink.
+    `own` is the batch of the vertex, None where samples mix; `batch` is the batch of the sink.
     """
 
     vertex: int
@@ -64,18 +64,18 @@ class Way:
 
     @property
     def block(self) -> Shape:
-        """(samples, rows of a sample, entries of the vertex that one row meets)."""
+        """(samples, rows per sample, entries of the vertex per row)."""
         entries = size(self.shape) // (self.own.count if self.own else 1)
         return self.batch.count, size(self.sink_shape) // self.batch.count, entries
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the numbers that it holds."""
+        """Bytes of the blocks."""
         return size(self.block) * self.dtype.itemsize
 
     @property
     def lies(self) -> bool:
-        """Whether adjoints of its vertex lie as its blocks do, sample by sample in every row."""
+        """Whether adjoints of the vertex have the layout of the blocks: every row by samples."""
         return self.own is not None and self.own.outer(size(self.shape)) == 1
 
     def operator(self, blocks: np.ndarray) -> Jacobian:
@@ -106,7 +106,7 @@ def samples_first(batch: Batch, shape: Shape, dtype: np.dtype) -> Jacobian:
 def multiplied(dag: Dag, ways: list[Way], layout: Mapping[int, Batch], room: int) -> list[Jacobian]:
     """The operators of ways to one sink, from sweeps of as many rows as fit into `room` bytes.
 
-    Where all rows fit if they are held as they lie, they are swept at once and not copied.
+    If all rows fit with the adjoints themselves as blocks, one sweep computes them without a copy.
     """
     (sink,) = {way.sink for way in ways}
     part, blocks = part_of(dag, ways), dict[int, np.ndarray]()
@@ -134,20 +134,20 @@ def is_alone(rows: np.ndarray, nbytes: int) -> bool:
 
 
 def part_of(dag: Dag, ways: list[Way]) -> Dag:
-    """The part of a DAG that is swept for ways to one sink; without ways, nothing."""
+    """The part of a DAG that is swept for ways to one sink; empty without ways."""
     met = {v for way in ways for v in vertices_met(dag, way)}
     return dag.between(tuple(sorted(met)), tuple({way.sink for way in ways}))
 
 
 def vertices_met(dag: Dag, way: Way) -> tuple[int, ...]:
-    """The vertices whose adjoints a way is made of: its own, or its successors."""
+    """The vertices whose adjoints make up a way: its vertex, or the successors of its vertex."""
     if way.own is not None:
         return (way.vertex,)
     return tuple(e.end for e in dag.edges if e.start == way.vertex)
 
 
 def unit_rows(batch: Batch, shape: Shape, dtype: np.dtype, kept: slice) -> np.ndarray:
-    """Some of the unit vectors of a sample, the same in every sample: (rows, *shape)."""
+    """Some unit vectors of a sample, repeated in every sample: (rows, *shape)."""
     outer, count = batch.outer(size(shape)), kept.stop - kept.start
     rows = np.zeros((count, outer, batch.count, batch.inner), dtype)
     k = np.arange(kept.start, kept.stop)
@@ -176,7 +176,7 @@ def fill(
 
 
 def write_samples(split: Mixing, rows: np.ndarray, block: np.ndarray, *, added: bool) -> None:
-    """The adjoints of every sample in its rows, or added to what they hold."""
+    """Write the adjoints of every sample into its rows, or add them to the rows."""
     for target, part in zip(block, split.adjoints(rows), strict=True):
         found = part.reshape(target.shape)
         np.add(target, found, out=target) if added else np.copyto(target, found)
@@ -191,7 +191,7 @@ def workspace(part: Dag, rows: int) -> int:
 
 
 def row_bytes(part: Dag) -> int:
-    """Bytes that one row takes while it is swept, with the temporaries of operators."""
+    """Bytes to sweep one row, with the temporaries of operators."""
     done: Counter[int] = Counter()
     last = {e.end: e.start for e in sorted(part.edges, key=starts, reverse=True)}
     for end, first in last.items():
@@ -208,8 +208,8 @@ def row_bytes(part: Dag) -> int:
 def adjoints(part: Dag, sink: int, seeds: np.ndarray, room: int) -> dict[int, np.ndarray]:
     """Rows (r, *shape) at the sources of a DAG, by vertex, from rows at its sink.
 
-    `room` are the bytes that it may take: three times the bytes of the rows. An engine, which
-    rounds up to powers of two, takes twice the bytes of the rows and its program.
+    `room` is the memory budget in bytes: three times the bytes of the rows. An engine rounds up to
+    powers of two, so it takes twice the bytes of the rows, and its program.
     """
     if repays(part, len(seeds)) and room // 3 >= PROGRAM:
         return by_engine(part, seeds)
@@ -219,7 +219,7 @@ def adjoints(part: Dag, sink: int, seeds: np.ndarray, room: int) -> dict[int, np
 
 
 def repays(part: Dag, rows: int) -> bool:
-    """Whether an engine saves more time than making its program takes."""
+    """Whether an engine saves more time than compiling its program takes."""
     saved = rows * sum(seconds(edge.operator) for edge in part.edges) * (1 - 1 / FASTER)
     return saved > RECORDING * len(part.edges)
 
@@ -237,9 +237,9 @@ def by_engine(part: Dag, seeds: np.ndarray) -> dict[int, np.ndarray]:
 
 
 def program_of(part: Dag, rows: int) -> Program:
-    """The program for a number of rows, kept with the DAG until another number is asked for."""
+    """The program for a number of rows, cached with the DAG until another number is needed."""
     if part.known.get(KEPT, (None,))[0] != rows:
-        part.known.pop(KEPT, None)  # before the next one takes its memory
+        part.known.pop(KEPT, None)  # before the next program takes memory
         part.known[KEPT] = rows, compile_by(None, record(part.T, (rows,)))[0]
     program: Program = part.known[KEPT][1]
     return program

@@ -1,8 +1,8 @@
-"""Chain: products whose factors trade places until those that can merge stand side by side.
+"""Chain: products whose factors are commuted until factors that can merge are adjacent.
 
-The table `rewrites` says what neighbours become: one operator, or the same ones in another order.
-Diagonals and scalars go to the smaller of two tensors; past a layout they go towards the input.
-Matrices are never multiplied here: that is for the planner to decide.
+The table `rewrites` maps neighbouring factors to their replacement: one operator, or the same
+operators in another order. Diagonals and scalars move to the smaller of two tensors, and past
+layout operators towards the input. Matrices are never multiplied here: the planner decides that.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ MATRICES = {BlockDiagonal, Contraction, Convolution, Dense, Kron, LowRank}
 TRANSPOSES: dict[type, type] = {
     Broadcast: SumTo, Inner: Outer, Outer: Inner, Slice: Embed, Take: Scatter
 }  # fmt: skip
-"""Kind -> the kind of its transpose, where that is another one."""
+"""Kind -> the kind of its transpose, where it is a different one."""
 
 
 def rewrites_both(*kinds: type) -> Callable[[Rule], Rule]:
@@ -69,12 +69,12 @@ def rewrites_both(*kinds: type) -> Callable[[Rule], Rule]:
 
 
 def product(left: Jacobian, right: Jacobian) -> Jacobian:
-    """left · right, in few factors."""
+    """left · right, with as few factors as the rewrites allow."""
     chain, others, unmoved = list(factors_of(left)), factors_of(right), 0
     for position, factor in enumerate(others):
         push(chain, factor)
         unmoved = unmoved + 1 if chain[-1] is factor else 0
-        if unmoved == 2:  # what follows is settled with these already
+        if unmoved == 2:  # the rest of `right` is merged with these already
             return as_product([*chain, *others[position + 1 :]])
     return as_product(chain)
 
@@ -85,7 +85,7 @@ def as_product(factors: list[Jacobian]) -> Jacobian:
 
 
 def push(chain: list[Jacobian], factor: Jacobian) -> None:
-    """Append a factor; what it and the last ones become is appended in their place."""
+    """Append a factor; if it rewrites with the last ones, the result replaces them."""
     met, last = (meet(chain[-1], factor) if chain else None), 1
     if met is None and len(chain) > 1:
         met, last = rewrites.rewritten(*chain[-2:], factor), 2

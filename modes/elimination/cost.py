@@ -1,8 +1,8 @@
-"""Cost: what one product with an operator takes, by arithmetic and by memory.
+"""Cost: the estimated time of one product with an operator, from arithmetic and memory traffic.
 
-seconds = Σ over what runs one after the other of max(flops / rate, bytes / bandwidth) + call.
-Only ratios matter for what is decided. The figures are fixed ones of a plain core, so that the same
-model is always eliminated in the same way.
+seconds = Σ max(flops / rate, bytes / bandwidth) + call, over the operators that run in sequence.
+Only ratios affect decisions. The figures are fixed, for one ordinary core, so that a model is
+always eliminated in the same way.
 """
 
 from __future__ import annotations
@@ -39,32 +39,32 @@ BANDWIDTH = 1.5e10
 """Bytes per second to and from memory."""
 
 CALL = 2e-6
-"""Seconds that any call costs, however small."""
+"""Overhead of any call, in seconds."""
 
 ELIMINATING = 8e-5
-"""Seconds that eliminating vertices takes, for each edge of a DAG."""
+"""Seconds of vertex elimination per edge of a DAG."""
 
 DECIDING = 1.5e-4
-"""Seconds that deciding what to multiply out takes, for each edge."""
+"""Seconds of deciding what to multiply out, per edge."""
 
 SAVED = 1 / 4
-"""The part of a product's time that a plan may save where products are short."""
+"""The fraction of a product's time that a plan may save where products are short."""
 
 RECORDING = 1.5e-3
-"""Seconds that an engine takes to make a program, for each edge."""
+"""Seconds that an engine takes to compile a program, per edge."""
 
 SAMPLING, WINDOWS = 2e-5, 2e-4
-"""Seconds beside the arithmetic for taking the rows of one sample out of an operator, and out of an
-operator with convolutions, whose patches must be gathered.
+"""Overhead in seconds of extracting the rows of one sample from an operator, and from an operator
+with convolutions, whose patches must be gathered.
 """
 
 SPREADING = 2.0
-"""How many times as long as a convolution of signals its transpose takes, since overlapping windows
-add up.
+"""Time of a transposed convolution of signals relative to the convolution: overlapping windows are
+summed.
 """
 
 SLOWNESS: dict[type, float] = {Dense: 1.0, Kron: 1.0, Contraction: 2.0, Convolution: 1.5}
-"""Kinds with arithmetic that counts -> how much slower it is than a product of whole matrices."""
+"""Kinds with significant arithmetic -> its slowdown relative to a product of whole matrices."""
 
 
 @singledispatch
@@ -100,13 +100,13 @@ def _(operator: Dag) -> float:
 
 
 def sampling(operator: Jacobian) -> float:
-    """Seconds around the arithmetic of the rows of one sample."""
+    """Overhead in seconds of extracting the rows of one sample."""
     windows = any(isinstance(factor, Convolution) for factor in factors_of(operator))
     return WINDOWS if windows else SAMPLING
 
 
 def spreading(operator: Jacobian) -> float:
-    """How many times as long as a product one with the transpose takes."""
+    """Time of a product with the transpose relative to a product with the operator."""
     windows = (f for f in factors_of(operator) if isinstance(f, Convolution))
     return SPREADING if any((f.source, f.target) == ("x", "u") for f in windows) else 1.0
 
@@ -123,11 +123,11 @@ def traffic(operator: Jacobian) -> int:
     kind, item = type(operator), operator.dtype.itemsize
     if kind is Slice:
         return 2 * m * item
-    if kind in (Dense, BlockDiagonal):  # only read, once, in the order that they lie
+    if kind in (Dense, BlockDiagonal):  # read once, in memory order
         return operator.nbytes // 2 + (m + n) * item
     if kind in (Broadcast, Embed, Cast):
         return (m + n) * item
-    products = n * item if kind is Inner else 0  # which engines that fuse nothing write down
+    products = n * item if kind is Inner else 0  # written to memory by engines without fusion
     return operator.nbytes + (m + n + 3 * patches(operator)) * item + products
 
 

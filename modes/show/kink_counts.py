@@ -222,7 +222,7 @@ def points_of_grid(node: Node) -> Count:
 
 
 def lines_of_grid(node: Node) -> Iterator[Along]:
-    """Positions of the points by axis, also outside the image; a reflection has lines everywhere."""
+    """Positions of points by axis, also outside the image; a reflection has lines everywhere."""
     attrs, grid = {**node.step.attrs, "padding_mode": "zeros"}, np.asarray(node.inputs[1])
     step = Step("GridSample", "", node.step.version, "", ("x", "grid"), ("y",), attrs)
     for k, n in enumerate(node.x_shape[2:]):

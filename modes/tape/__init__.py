@@ -1,1 +1,1 @@
-"""The tape: the steps that matter between some tensors and others, flat, with their blocks."""
+"""The tape: the flat steps between the tensors of `wrt` and `of`, with their Jacobian blocks."""

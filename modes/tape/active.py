@@ -1,4 +1,4 @@
-"""Which steps lie between the inputs and the outputs of a derivative, and what cuts the way."""
+"""Active steps: the steps on a path between two sets of tensors, and the steps that cut a path."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ActiveStep:
 
 
 def without(steps: Iterable[Step], given: Collection[str]) -> tuple[Step, ...]:
-    """The steps as they are where some of their outputs are given instead of made."""
+    """The steps, without the outputs that are given instead of computed."""
     if not given:
         return tuple(steps)
     return tuple(
@@ -80,7 +80,7 @@ def reach_backward(steps: tuple[Step, ...], names: Iterable[str]) -> set[str | N
 def cuts(
     steps: tuple[Step, ...], wrt: Iterable[str], of: Iterable[str]
 ) -> tuple[tuple[Step, str], ...]:
-    """The steps without a derivative on the way from some tensors to others, and why each is."""
+    """The steps without a derivative on the paths between tensors, each with the reason."""
     reached, behind = reach_forward(steps, wrt), set(of)
     for step in reversed(steps):
         if not behind.isdisjoint(step.outputs):
@@ -97,9 +97,9 @@ def cuts(
 def unjoined(
     steps: tuple[Step, ...], dag: Dag, wrt: tuple[str, ...], of: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """The pairs of tensors at the ends of a DAG that no path joins, and what cuts the way.
+    """The pairs of source and sink that no path of a DAG joins, and the steps that cut the paths.
 
-    A tensor without elements is joined to nothing, and there is nothing to say of it.
+    Pairs with an empty tensor are left out.
     """
     return tuple(
         f"{o!r} does not depend differentiably on {w!r}{because(steps, w, o)}"
@@ -110,7 +110,7 @@ def unjoined(
 
 
 def because(steps: tuple[Step, ...], wrt: str, of: str) -> str:
-    """What cuts the way from one tensor to another, in words; empty where nothing does."""
+    """The steps that cut all paths between two tensors, as text; empty where none does."""
     text = ", ".join(f"{s.op_type} {s.name!r} ({why})" for s, why in cuts(steps, [wrt], [of]))
     return f" (cut by {text})" if text else ""
 

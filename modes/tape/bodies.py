@@ -1,7 +1,7 @@
-"""Bodies: control flow that is kept, with all that it depends on among its inputs.
+"""Bodies: If, Loop and Scan as steps whose inputs include every tensor that their bodies read.
 
 A tape sees the inputs and outputs of a step, but a body also reads tensors around it. Here they
-become inputs: explicit ones first, captured ones behind, under the names that the body knows.
+become inputs: first the explicit inputs, then the captured tensors, under their names in the body.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .dependence import moving
 class Body:
     """A subgraph: its steps by name, and zeros of the shape of every tensor in it.
 
-    `moved` are the tensors in it whose numbers another turn or another point may change.
+    `moved` are its tensors whose numbers may differ at another turn or point.
     """
 
     formals: tuple[str, ...]
@@ -46,19 +46,19 @@ def bodies_of(step: Step) -> dict[str, Body]:
 
 
 def explicit(step: Step) -> int:
-    """How many inputs of a step with bodies are not captured by them."""
+    """The number of inputs of a step with bodies that are not captured tensors."""
     return 1 if step.op_type == "If" else len(step.attrs["body"].formals)
 
 
 def fixed_turns(step: Step, constants: Callable[[str], Any]) -> bool:
-    """Whether a Loop has as many turns at every point; `constants` give None for other tensors."""
+    """Whether the trip count of a Loop is the same at every point; `constants` looks up arrays."""
     limit, go = (*step.inputs, None, None)[:2]
     known = limit is not None and constants(limit) is not None
     return known and (go is None or constants(go) is not None) and not may_stop(step.attrs["body"])
 
 
 def may_stop(body: Body) -> bool:
-    """Whether a turn of a Loop decides that it is the last one."""
+    """Whether the body of a Loop computes when to stop."""
     copies = {s.outputs[0]: s.inputs[0] for s in body.steps if s.op_type == "Identity"}
     name: str | None = body.results[0]
     while name in copies:
@@ -67,7 +67,7 @@ def may_stop(body: Body) -> bool:
 
 
 def slots(step: Step, o: int) -> tuple[int, int | None]:
-    """Which result of a body is output o, and of which input, if any, it is a later state."""
+    """The result of the body behind output o, and the input, if any, that is its first state."""
     if step.op_type == "If":
         return o, None
     lost = step.op_type == "Loop"
@@ -82,7 +82,7 @@ def series(step: Step) -> range:
 
 
 def closed(step: Step, opsets: Mapping[str, int], moved: Iterable[str]) -> Step:
-    """A step whose subgraphs are bodies, and what these capture among its inputs."""
+    """The step with bodies in place of subgraphs, and the captured tensors among its inputs."""
     graphs = {key: value for key, value in step.attrs.items() if isinstance(value, ir.Graph)}
     if not graphs:
         return step
@@ -114,7 +114,7 @@ def zeros(value: ir.Value) -> np.ndarray:
 
 
 def replayed(op: Recorder, body: Body, values: Mapping[str, Any]) -> dict[str, Any]:
-    """All tensors of a body, recorded on these values of its inputs and of what it captures."""
+    """All tensors of a body, recorded with these values for its inputs and captured tensors."""
     known = dict(values)
     for step in body.steps:
         made = again(op, step, known, [n and body.like[n] for n in step.outputs])
@@ -131,7 +131,7 @@ def replayed(op: Recorder, body: Body, values: Mapping[str, Any]) -> dict[str, A
 def again(
     op: Recorder, step: Step, values: Mapping[str, Any], likes: Iterable[Any]
 ) -> tuple[Any, ...]:
-    """A step on these values, its bodies recorded with it; outputs are shaped like `likes`."""
+    """A step recorded on these values with its bodies; the outputs have the shapes of `likes`."""
     bodies, inputs, whole = bodies_of(step), step.inputs, step
     if bodies:
         inputs = inputs[: explicit(step)]
@@ -146,7 +146,7 @@ def again(
 
 
 def turns_of(step: Step, values: Mapping[str, Any]) -> Number | None:
-    """How many turns there are, where that does not depend on what they do."""
+    """The trip count, where no turn decides it; else None."""
     if step.op_type == "Loop" and fixed_turns(step, lambda name: values[name].const_value):
         return max(int(np.ravel(values[str(step.inputs[0])].const_value.numpy())[0]), 0)
     if step.op_type == "Scan":
@@ -169,7 +169,7 @@ def graph_of(
 def formals_of(
     op: Recorder, step: Step, body: Body, operands: Sequence[Any]
 ) -> dict[str, ir.Value]:
-    """New inputs of a body of a step, whose numbers nobody knows."""
+    """New inputs for the body of a step, whose numbers are unknown."""
     made = {name: op.like(body.like[name]) for name in body.formals}
     for value in made.values():
         value.meta.pop(AT, None)
@@ -191,7 +191,7 @@ def told(
 
 
 def number(value: Any, shapes: bool) -> Any:
-    """What is known of a value: its number, or zeros of its shape if that is enough."""
+    """The known array of a value, or zeros of its shape where the shape is enough."""
     if not isinstance(value, ir.Value):
         return value
     if value.const_value is not None:

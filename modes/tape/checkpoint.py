@@ -1,6 +1,6 @@
 """Checkpoint: residuals computed again at every product, segment by segment, instead of held.
 
-Of n steps in √n segments only the tensors between the segments are held: about √n times fewer.
+With n steps in √n segments, only the tensors between segments are held, about √n times fewer.
 A product then costs about one more run of the model.
 """
 
@@ -27,7 +27,7 @@ Names = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Segment:
-    """Consecutive steps: what their blocks lead from and to, and what they are computed from."""
+    """Consecutive steps, the tensors that their blocks join, and the tensors that they read."""
 
     ins: Names
     outs: Names
@@ -35,7 +35,7 @@ class Segment:
 
 
 class Checkpointed(Jacobian):
-    """y = J x for the DAG that `rebuild` makes at every product of the arrays held."""
+    """y = J x for the DAG that `rebuild` makes from the held arrays at every product."""
 
     def __init__(
         self, rebuild: Callable[[], Dag], held: tuple[Array, ...], out_shape: Shape,
@@ -59,7 +59,7 @@ class Checkpointed(Jacobian):
 
     @cached_property
     def flops(self) -> int:
-        """Of the product alone, not of what is computed again."""
+        """The product's alone; recomputed residuals are not counted."""
         return self.rebuild().flops
 
     def __repr__(self) -> str:
@@ -70,7 +70,7 @@ def checkpointed(
     part: Segment, dag_at: Callable[[Mapping[str, Any]], Dag], values: Mapping[str, Any],
     constants: Collection[str],
 ) -> Checkpointed:  # fmt: skip
-    """The operator of a segment, which holds the values that it is computed from."""
+    """The operator of a segment; it holds the values from which its residuals are computed."""
     held = {name: values[name] for name in part.given if name not in constants}
     m, n = (sum(values[name].size for name in names) for names in (part.outs, part.ins))
     dtype = common(*(values[name].dtype for name in (*part.ins, *part.outs)))
@@ -78,7 +78,7 @@ def checkpointed(
 
 
 def as_it_is(dag: Dag) -> Jacobian:
-    """A DAG that is neither collapsed nor multiplied out: its operators are not there to see."""
+    """The DAG unchanged: operators that are rebuilt at every product cannot be multiplied out."""
     return dag
 
 
@@ -86,9 +86,9 @@ def segments(
     steps: tuple[Step, ...], active: tuple[ActiveStep, ...], of: Names, wrt: Names, count: int,
     discrete: Collection[str] = (),
 ) -> tuple[Segment, ...]:  # fmt: skip
-    """The steps in about so many segments; 0 stands for the square root of their number.
+    """The steps in about `count` segments; 0 stands for the square root of the number of steps.
 
-    No tangent passes a `discrete` tensor, of integers or truth values.
+    `discrete` are the tensors of integers and booleans, which have no tangents.
     """
     known = {id(a.step): a for a in active}
     bounds = cuts(steps, of, wrt, count or isqrt(len(active)))
@@ -104,7 +104,7 @@ def segments(
 def segment(
     steps: tuple[Step, ...], inside: list[ActiveStep], later: set[str], discrete: Collection[str]
 ) -> Segment:
-    """The segment of some steps, of which some are active."""
+    """The segment that consists of some steps, some of them active."""
     made = {name for step in steps for name in step.outputs}
     ends = {a.step.outputs[o] for a in inside for o, _ in a.wanted} - {*discrete}
     starts = [a.step.inputs[i] for a in inside for _, i in sorted(a.wanted)]
@@ -116,7 +116,7 @@ def segment(
 
 
 def cuts(steps: tuple[Step, ...], of: Names, wrt: Names, count: int) -> list[int]:
-    """Where segments begin: evenly, moved to where few tensors pass; after every one of `wrt`."""
+    """The starts of segments: about even, where few tensors cross, and after tensors of `wrt`."""
     width = max(1, len(steps) // max(count, 1))
     passing = crossings(steps, of)
     chosen = {
@@ -128,7 +128,7 @@ def cuts(steps: tuple[Step, ...], of: Names, wrt: Names, count: int) -> list[int
 
 
 def crossings(steps: tuple[Step, ...], of: Names) -> list[int]:
-    """For every step, how many computed tensors from before are needed there or later."""
+    """For each step, the number of tensors computed before it and needed there or later."""
     last = {name: k for k, step in enumerate(steps) for name in reads(step)}
     last |= dict.fromkeys(of, len(steps))
     change = [0] * (len(steps) + 2)
@@ -172,7 +172,7 @@ def chained(
 def places(
     names: Names, shapes: Mapping[str, Shape], dtype: np.dtype
 ) -> Iterator[tuple[str, Jacobian]]:
-    """How each tensor is cut out of all of them, flat and one after the other."""
+    """The selection of each tensor from the concatenation of all of them."""
     whole, start = sum(size(shapes[name]) for name in names), 0
     for name in names:
         stop = start + size(shapes[name])

@@ -1,4 +1,4 @@
-"""Dependence: the tensors that move with others, and those that the blocks of a step depend on."""
+"""Dependence: which tensors move with others, and on which tensors the blocks of a step depend."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .draws import is_random
 def behind(step: Step, blocks: Iterable[Jacobian], values: Mapping[str, Any]) -> frozenset[str]:
     """The tensors of a step that its blocks depend on.
 
-    A rule never looks at floating numbers: its blocks depend on those that they hold, and on all
-    that is not floating. A block with arrays that the rule computed depends on all tensors of the
-    step; so does a block of a foreign operator, whose rule may do anything.
+    A rule never looks at floating numbers, so a block depends on the tensors that it holds and on
+    all integer and boolean tensors. A block with arrays that the rule computed depends on all
+    tensors of the step, and so does a block of a foreign operator, whose rule may do anything.
     """
     names = frozenset(name for name in (*step.inputs, *step.outputs) if name is not None)
     owners = {buffer_of(values.get(name)): name for name in names}
@@ -30,12 +30,12 @@ def behind(step: Step, blocks: Iterable[Jacobian], values: Mapping[str, Any]) ->
 
 
 def is_discrete(value: Any) -> bool:
-    """Whether a value is not floating, or no array: a rule may look at its numbers."""
+    """Whether a rule may look at the numbers of a value: integers, booleans, sequences."""
     return not isinstance(value, np.ndarray) or value.dtype.kind in "iub"
 
 
 def moving(steps: Iterable[Step], names: Iterable[str], *, shapes: bool = False) -> set[str]:
-    """The tensors that depend on the numbers of the named ones, or also on their `shapes`."""
+    """The tensors that depend on the numbers, or also on the `shapes`, of named tensors."""
     found = set(names)
     for step in steps:
         seen = shapes or step.op_type not in SHAPES

@@ -24,7 +24,7 @@ SAMPLED = frozenset({
 
 
 SEEDS = 2**24
-"""Below this number, the attribute `seed` of type float holds every integer."""
+"""The float attribute `seed` represents all integers below this number."""
 
 
 def is_random(step: Step) -> bool:
@@ -38,7 +38,7 @@ def draws(step: Step, known: Mapping[str, Any]) -> bool:
 
 
 def trains(step: Step, known: Mapping[str, Any]) -> bool:
-    """Whether a Dropout is in training mode, or may be, as far as that is known."""
+    """Whether a Dropout is in training mode, as far as constants tell."""
     mode = step.inputs[2] if len(step.inputs) > 2 else None
     return mode is not None and (mode not in known or bool(np.all(known[mode])))
 
@@ -53,7 +53,7 @@ def may_draw(model: Model) -> bool:
 
 
 def fixed(model: Model, point: Mapping[str, Any], engine: str | None) -> Model:
-    """The model with what its random operators drew in one run; itself if nothing is random."""
+    """The model with the samples of one run as constants; the model itself if nothing is random."""
     known = {**model.constants, **point}
     random = {step.outputs[0] for step in model.steps if draws(step, known)} - point.keys()
     if not random:
@@ -67,7 +67,7 @@ def fixed(model: Model, point: Mapping[str, Any], engine: str | None) -> Model:
         held = constant(copy.graph, str(sample.name), values[str(sample.name)])
         if node.op_type == "Dropout":
             mode = node.inputs[2]
-            assert mode is not None  # or it would not be random
+            assert mode is not None  # as the step is random
             mode.meta[ASKED] = f"Dropout (node {node.name!r})"
             masked(node, held)
         ir.convenience.replace_all_uses_with(sample, held, replace_graph_outputs=True)
@@ -78,7 +78,7 @@ def fixed(model: Model, point: Mapping[str, Any], engine: str | None) -> Model:
 def by_seed(
     model: Model, point: Mapping[str, Any], names: Iterable[str], rng: np.random.Generator
 ) -> dict[str, np.ndarray]:
-    """The named tensors, each random operator drawing by a seed of its own from the generator."""
+    """The named tensors, where the generator gives each random operator a seed of its own."""
     copy = model.ir.clone()
     nodes = [node for node in ir.traversal.RecursiveGraphIterator(copy.graph)
              if not node.domain and node.op_type in SAMPLED | {"Dropout"}]  # fmt: skip
@@ -93,7 +93,7 @@ def by_seed(
 
 
 def sample_of(node: ir.Node) -> ir.Value:
-    """What is random of a node: its output, or for Dropout its mask."""
+    """The random output of a node: for Dropout the mask."""
     if node.op_type != "Dropout":
         return node.outputs[0]
     if len(node.outputs) == 1:

@@ -22,7 +22,7 @@ from .dependence import behind
 Values = dict[str, Any]
 
 JOINTS: dict[type, Callable[[Any, Step, Mapping[str, Any]], Joint]] = {}
-"""Reading -> what makes the derivative of a step with bodies; filled by those who record it."""
+"""Reading -> the function that makes the derivative of a step with bodies; see `recording`."""
 Tensors = tuple[Any, ...]
 
 
@@ -38,7 +38,7 @@ class Entry:
 def record(
     active: tuple[ActiveStep, ...], values: Values, op: Any = numbers
 ) -> tuple[Entry, ...]:
-    """The blocks of every active step; a value is let go when the last rule has seen it."""
+    """The blocks of every active step; a value is released after the last rule that reads it."""
     last = {name: k for k, a in enumerate(active) for name in (*a.step.inputs, *a.step.outputs)}
     entries = []
     for k, a in enumerate(active):
@@ -130,7 +130,7 @@ def has_tangent(value: Any) -> bool:
 
 
 def shapes_in(types: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """The shapes of those tensors that have tangents."""
+    """The shapes of the floating tensors."""
     return {name: spec.shape for name, spec in types.items() if has_tangent(spec)}
 
 
@@ -152,7 +152,7 @@ def dag_of(
 ) -> Dag:
     """The DAG of tensors and blocks between `wrt` and `of`.
 
-    Tensors are numbered as the steps meet them, inputs before outputs, so that edges lead up.
+    Tensors are numbered in the order of the steps, inputs before outputs, so that edges lead up.
     """
     names = vertex_names(entries, wrt, of)
     number = {name: k for k, name in enumerate(names)}

@@ -1,7 +1,7 @@
 """Tapes: the tape of a model at one point after the other.
 
-At the first point all rules are asked, over the values of all tensors; at the next one of the
-same shapes, a template is made. It takes as long as some ten points without it.
+At the first point all rules are read over the values of all tensors. At the second point of the
+same shapes a template is made, which takes about as long as ten points without one.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from .record import Entry, Values, dag_of, has_tangent, record, shapes_in
 from .template import ResidualsAtPoint, Signature, Template, names_of, template
 
 KEPT = 8
-"""What is remembered of one kind: routes of a model, signatures of a route."""
+"""The most routes that are cached for a model, and templates for a route."""
 
 KEEPING = Lock()
-"""Threads remember one after the other: it takes a microsecond."""
+"""The lock of all caches; an entry takes a microsecond."""
 
 ENDS = "ends"
-"""Key of the tensors behind columns and rows in what is known of a template."""
+"""Key, in a template's cache, of the tensors behind columns and rows."""
 
 ALIKE = "alike"
-"""Key of what is known of a template, in what is known of a DAG at one of its points."""
+"""Key, in the cache of a DAG, of the cache of the template that the DAG was made from."""
 
 Ends = tuple[Specs, Specs, np.dtype]
-"""The tensors behind columns and rows, and the dtype that all of them fit into."""
+"""The tensors behind columns and rows, and their common dtype."""
 
 
 @dataclass(frozen=True)
 class Tape:
     """The model at a point: the tensors of `of`, the ends of J, its entries and their DAG.
 
-    With `residuals`, at a point of a template, entries and DAG are made from these at the first
-    look.
+    At a point of a template, entries and DAG are made from the `residuals` when they are first
+    needed.
     """
 
     primal: Mapping[str, Any]
@@ -118,7 +118,7 @@ class Tapes:
             values = self._evaluated(form.model, point, names)
             if form.few and all(map(tame if form.at_hand else finite, values.values())):
                 primal: Mapping[str, Any] = Later(self.model, point, self.of, self.engine)
-            elif form.few:  # the model says where it is not
+            elif form.few:  # the model itself says where a tensor is not finite
                 primal = evaluate(self.model, point, self.of, engine=self.engine)
             else:
                 primal = self._primal(values)
@@ -128,7 +128,7 @@ class Tapes:
                 form.known[ENDS] = ends_of(form.types, self.of, self.wrt)
             if not form.closed and residuals.fit:
                 entries.value  # noqa: B018 - what rules have to say is said now
-        except OnnxJacError:  # the model alone may run, or will say what is wrong with it
+        except OnnxJacError:  # the model without residuals may run, or its error is clearer
             return None
         dag = entries.then(partial(self._built, form))
         return Tape(primal, form.known[ENDS], entries, dag, residuals)
@@ -148,7 +148,7 @@ class Tapes:
     def _evaluated(
         self, model: Model, point: Mapping[str, Any], names: tuple[str, ...]
     ) -> dict[str, np.ndarray]:
-        """Tensors of the model with its residuals, whose sizes are known."""
+        """Tensors of the model that computes residuals; it has static shapes."""
         engine = self.engine or ("onnxruntime" if ort.installed() else "numpy")
         try:
             return evaluate(model, point, names, engine=engine)
@@ -158,7 +158,7 @@ class Tapes:
             return evaluate(model, point, names, engine="numpy")
 
     def _read(self, point: Mapping[str, Any], signature: Signature | None) -> Tape:
-        """The tape by all rules; the first one of a signature leaves its shapes and types."""
+        """The tape by all rules; the first one of a signature leaves types for a template."""
         values = evaluate(self.model, point, self.names, engine=self.engine)
         if self.model.lean:
             self.model.sessions.clear()  # the template has its own
@@ -176,7 +176,7 @@ class Tapes:
 
 
 def keep(known: OrderedDict[Any, Any], key: Any, value: Any) -> None:
-    """Remember a value; of too many, the one set first is forgotten."""
+    """Cache a value; the oldest entry goes where there are too many."""
     with KEEPING:
         known[key] = value
         known.move_to_end(key)
@@ -185,12 +185,12 @@ def keep(known: OrderedDict[Any, Any], key: Any, value: Any) -> None:
 
 
 def described(name: str, value: Any) -> Any:
-    """Shape and dtype of a tensor; what is none, a sequence, stays as it is."""
+    """Shape and dtype of a tensor; a sequence stays as it is."""
     return TensorSpec(name, value.shape, value.dtype) if hasattr(value, "dtype") else value
 
 
 def signature_of(point: Mapping[str, Any]) -> Signature | None:
-    """What a template is for: the shapes and types of a point of arrays."""
+    """The shapes and types of a point, for which a template holds; None if it is not all arrays."""
     if not all(isinstance(array, np.ndarray) for array in point.values()):
         return None
     return tuple((name, a.shape, a.dtype) for name, a in sorted(point.items()))
@@ -204,7 +204,7 @@ def ends_of(types: Mapping[str, Any], of: tuple[str, ...], wrt: tuple[str, ...])
 
 
 def floating(role: str, name: str, value: Any) -> TensorSpec:
-    """A tensor as it is at the point, where it must be a floating one."""
+    """The spec of a tensor at the point; raises `InputError` for a tensor that is not floating."""
     if not has_tangent(value):
         raise not_floating(role, name, getattr(value, "dtype", type(value).__name__))
     return TensorSpec(name, value.shape, value.dtype)

@@ -1,9 +1,9 @@
-"""Template: the tape read once over graph values, to be filled at one point after the other.
+"""Template: the tape read once over graph values, to be filled with numbers at each point.
 
 The model is recorded with its integers followed symbolically, which proves that no shape depends
-on numbers. What the operators of the steps hold, residuals such as 1 - y², becomes nodes beside its
-own, so that one run of the engine computes all of it and gives away nothing else. A step whose rule
-asks for numbers that only a point knows is left to be read there.
+on numbers. Residuals such as 1 - y² become nodes beside the model's own, so that one run of the
+engine computes them all and returns nothing else. A step whose rule asks for numbers that only a
+point knows is read at every point.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Signature = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Form:
-    """The entry of a step, but for its numbers: what fills its blocks, and the tensors behind them.
+    """The entry of a step without its numbers: what fills the blocks, and the tensors behind them.
 
     `fills` is None where the step is read at every point.
     """
@@ -54,7 +54,7 @@ class Form:
 
     @cached_property
     def entry(self) -> Entry:
-        """The entry without what is filled, which for most steps is all of it."""
+        """The entry without filled blocks, which for most steps is the whole entry."""
         return Entry(self.active.step, self.blocks, self.behind)
 
 
@@ -62,12 +62,12 @@ class Form:
 class Template:
     """All entries of a tape without their numbers.
 
-    `model` computes, beside what it did, the residuals; `fetched` are those of its tensors that
-    are needed. `held` are the graph values that the operators hold, and `views` how their arrays
-    are seen in what is fetched, both by identity. All of it is for points where the arrays of
-    `not_nan` have no NaN. `few` is whether the residuals alone are so little of the work that the
-    rest is left until somebody looks at it, and `at_hand` whether the point holds all of them, so
-    that no engine is asked.
+    `model` computes the residuals beside its own outputs; `fetched` are the tensors needed from it.
+    `held` are the graph values that the operators hold and `views` the views of their arrays in the
+    fetched tensors, both by identity. The template is for points where the arrays of `not_nan` have
+    no NaN. `few` says that the residuals take so little of the model's work that the outputs are
+    left until they are needed, and `at_hand` that the point itself holds all residuals, so that no
+    engine runs.
     """
 
     model: Model
@@ -81,11 +81,11 @@ class Template:
     few: bool
     at_hand: bool
     known: dict[Any, Any] = field(default_factory=dict, compare=False)
-    """What was worked out of all this once, by name or ends."""
+    """The cache of results for all points, by name or ends."""
 
     @cached_property
     def closed(self) -> bool:
-        """Whether `views` shows all that points differ in, so that no rule is asked there."""
+        """Whether points differ in the arrays of `views` alone, so that no rule is read there."""
         return all(form.fills is not None for form in self.forms)
 
     @cached_property
@@ -100,7 +100,7 @@ class Template:
 
     @cached_property
     def rigid(self) -> bool:
-        """Whether points differ in nothing but floating numbers, all of which `views` shows."""
+        """Whether points differ in floating numbers of the `views` alone."""
         return self.closed and all(dtype_of(v).kind == "f" for v in self.held.values())
 
     def entries(self, arrays: Mapping[int, Any], values: Values) -> tuple[Entry, ...]:
@@ -113,7 +113,7 @@ def template(
     model: Model, point: Mapping[str, Any], active: Iterable[ActiveStep], ends: Iterable[str],
     types: Mapping[str, Any], engine: str | None, *, nan: bool = False,
 ) -> Template | None:  # fmt: skip
-    """The template of the steps for all points of the same shapes, types and names as this one.
+    """The template of the steps for all points with the shapes, types and names of this point.
 
     None where numbers decide the shapes of tensors that the steps read or make. With `nan`, rules
     that ask for NaN are left to be read at the points.
@@ -147,7 +147,7 @@ def template(
 
 
 def leaves(t: Trace, asked_for_nan: list[ir.Value] | None = None) -> dict[str, Any]:
-    """The tensors as rules may read them for all points: constants as arrays, no other numbers."""
+    """The tensors as rules may read them for all points: only constants have numbers."""
     t.recorder.symbols = None
     for value in t.values.values():
         if STILL not in value.meta and value.const_value is None:
@@ -176,7 +176,7 @@ def names_of(active: ActiveStep) -> Iterator[str]:
 def form_of(active: ActiveStep, t: Trace, values: Mapping[str, Any]) -> Form:
     """The form of a step: its rule read over graph values, where that is possible."""
     unread = Form(active, {}, None)
-    if active.step.domain not in ("", "ai.onnx") or bodies_of(active.step):  # it may do anything
+    if active.step.domain not in ("", "ai.onnx") or bodies_of(active.step):  # may do anything
         return unread
     try:
         blocks = blocks_of(active, values, t.recorder)
@@ -222,7 +222,7 @@ Chain = tuple[ir.Value, tuple[ir.Node, ...]]
 class View:
     """The calls that show the array of `base` as an operator holds it.
 
-    `factors` are two tensors whose product the base is, if that is not asked of the engine.
+    `factors` are two tensors whose product is the base, if the engine does not compute it.
     """
 
     base: ir.Value
@@ -231,7 +231,7 @@ class View:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The tensors that it is seen in."""
+        """The tensors from which the array is made."""
         return self.factors or (str(self.base.name),)
 
     def found(self, values: Mapping[str, Any]) -> Any:
@@ -253,7 +253,7 @@ class ResidualsAtPoint(Mapping[int, Any]):
     """The residuals at a point: an array for each graph value that a template's operators hold.
 
     Keys are the identities of the graph values. An array is made by its view when it is first
-    needed. They `fit` the template where no NaN is found at a place where a rule asked for NaN.
+    needed. They `fit` the template where no tensor that a rule asked about has a NaN.
     """
 
     def __init__(self, template: Template, values: Values) -> None:
@@ -293,15 +293,14 @@ class ResidualsAtPoint(Mapping[int, Any]):
 
 
 def view_of(value: ir.Value, is_leaf: Callable[[ir.Value], bool]) -> View:
-    """How to see a value in one that must be computed."""
+    """The view of a value in the tensor from which cheap calls make it."""
     base, nodes = chain(value, is_leaf)
     return View(base, tuple(map(call_of, nodes)))
 
 
 def multiplied(views: Mapping[int, View], given: Container[str]) -> Mapping[int, View]:
-    """The same of what is given alone, if no more than products of that are asked of the engine.
-
-    One multiplication takes less time than the call of an engine.
+    """The views with their products taken apart, if all factors are given at the point: one
+    multiplication takes less time than the call of an engine.
     """
     made = {
         key: view if view.base.name in given else replace(view, factors=factors(view.base))
@@ -320,9 +319,9 @@ def factors(base: ir.Value) -> tuple[str, ...]:
 
 
 def chain(value: ir.Value, is_leaf: Callable[[ir.Value], bool]) -> Chain:
-    """The value that must be computed, and the nodes from there on.
+    """The value that the engine must compute, and the nodes from there on.
 
-    An array whose axes were moved cannot be reshaped in place.
+    The chain ends where an array whose axes were moved is reshaped, which takes a copy.
     """
     node = None if is_leaf(value) else value.producer()
     if node is None or not is_quick(node, value) or not fixed(node):
@@ -371,7 +370,7 @@ def values_in(x: Any) -> Iterator[ir.Value]:
     if isinstance(x, Jacobian):
         for part in parts_of(x).values():
             yield from values_in(part)
-    elif type(x) is ir.Value:  # a protocol, of which `isinstance` takes microseconds
+    elif type(x) is ir.Value:  # `isinstance` of a protocol takes microseconds
         yield x
     elif isinstance(x, tuple):
         for part in x:
@@ -379,7 +378,7 @@ def values_in(x: Any) -> Iterator[ir.Value]:
 
 
 def fill_of(x: Any) -> Fill | None:
-    """What makes x of the arrays of a point; None where x holds no graph value."""
+    """A function that rebuilds x from the arrays at a point; None where x holds no graph value."""
     if type(x) is ir.Value:
         key = id(x)
         return lambda arrays: arrays[key]
@@ -389,7 +388,7 @@ def fill_of(x: Any) -> Fill | None:
 
 
 def parts_of(operator: Jacobian) -> dict[str, Any]:
-    """The attributes of an operator, but for itself as its own transpose."""
+    """The attributes of an operator, except for itself as its own transpose."""
     return {name: part for name, part in vars(operator).items() if part is not operator}
 
 

@@ -39,10 +39,10 @@ Made = TypeVar("Made")
 class Trace:
     """The primal as recorded nodes: every tensor that `of` needs, by name.
 
-    `numbers` are what the tensors are at the point, floating ones of several elements as zeros;
-    `asked` are the tensors that somebody was told the numbers of before anything was recorded, and
-    by whom, and `behind` the steps to these and to all others; `unrolled` is the control flow that
-    could not stay what it is, by an output, and why.
+    `numbers` are the tensors at the point, where floating tensors of several elements are zeros.
+    `asked` maps the tensors whose numbers were read before recording to their readers, and `behind`
+    are the steps before these and all other tensors. `unrolled` maps an output of each control flow
+    that had to be unrolled to the reason.
     """
 
     recorder: Recorder
@@ -69,18 +69,18 @@ def trace(
 
     Weights and intermediates that are `given` become inputs too.
 
-    A `perturbed` tensor is copied where it is computed: what is recorded of the step that computes
-    it, its derivative say, reads the original, and so does not move with the copy.
+    A `perturbed` tensor is copied where it is computed. What is recorded of the step that computes
+    the tensor, such as its derivative, reads the original and does not move with the copy.
 
-    Given the `types` of some tensors, the model is not run: only shapes, types and what constants
-    determine is known then.
+    Given the `types` of some tensors, the model is not run: only shapes, types and the results of
+    constants are known then.
     """
     wanted = tuple(names)
     sampled, known = fixed(model, point, engine), model.unkept
     spread = {n: known[n] for n in needed(sampled.steps, wanted)[1] if n in known}
     model = unrolled(sampled, point, wanted, 0, engine, model.unkept, symbols)
     chosen_by = asked_in(model.ir.graph)
-    if symbols is not None:  # of the others, sizes and entries are known to be what they are
+    if symbols is not None:  # the sizes and entries of the others are known
         chosen_by = {n: why for n, why in chosen_by.items() if n in symbols.pinned}
     asked = {**asked_in(sampled.ir.graph), **chosen_by}
     given = set(given)
@@ -140,13 +140,13 @@ def zeros(shape: Any, dtype: Any) -> np.ndarray:
 
 
 def shaped_as_here(model: Model) -> Symbols:
-    """Symbols for what is recorded for all points of the same shapes."""
+    """Symbols for a recording that serves all points of the same shapes."""
     sizes = free_sizes(model.inputs).values()
     return Symbols(fixed={size for axes in sizes for size in axes.values()}, nan=True)
 
 
 def staying(make: Callable[..., Made]) -> Callable[..., Made]:
-    """Record with all control flow as it is, where that is possible; the rest is unrolled."""
+    """Record with control flow kept where that is possible and unrolled elsewhere."""
 
     @wraps(make)
     def made(model: Model, *args: Any, symbols: Symbols | None = None, **kwargs: Any) -> Made:
@@ -173,14 +173,14 @@ def apart(step: Step, names: Collection[str], numbers: dict[str, Any]) -> Iterat
 
 
 def asked_in(graph: ir.Graph) -> dict[str, str]:
-    """The tensors of a graph that somebody was told the numbers of, and who that is."""
+    """The tensors of a graph whose numbers were read, each with its reader."""
     made = (value for node in graph for value in node.outputs)
     values = (*graph.inputs, *made)
     return {str(value.name): value.meta[ASKED] for value in values if ASKED in value.meta}
 
 
 def light(array: Any) -> Any:
-    """A tensor that is kept: of floating ones with many elements the shape is enough."""
+    """The tensor to keep: zeros for a floating tensor of many elements, whose shape is enough."""
     if isinstance(array, np.ndarray) and array.dtype.kind not in "iub" and array.size > SMALL:
         return np.broadcast_to(np.zeros((), array.dtype), array.shape)
     return array

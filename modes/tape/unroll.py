@@ -1,10 +1,10 @@
-"""Unroll: the model at a point without control flow, sequences or operators defined by others.
+"""Unroll: the model at a point without control flow, sequences or composite operators.
 
 If becomes its branch, Loop and Scan become their turns, sequences become their tensors, and an
-operator that is defined in the vocabulary becomes that definition. The result is an ordinary
-model for this point, whose tensors keep their names; those of turn i of a body get a prefix.
+operator that is defined by others becomes its definition. The result is an ordinary model for
+this point. Tensors keep their names, and tensors of turn i of a body get a prefix.
 
-Control flow that is kept stays what it is, and only its bodies are made flat: see `bodies`.
+Of control flow that is kept, only the bodies are made flat: see `bodies`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def is_flat(steps: Iterable[Step], known: Mapping[str, Any]) -> bool:
 
 
 def is_defined(step: Step) -> bool:
-    """Whether the operator is declared as what it is in the vocabulary."""
+    """Whether the operator is declared by a definition in other operators."""
     declared = find(step.op_type, step.domain)
     return declared is not None and declared.definition is not None
 
@@ -71,9 +71,9 @@ def unrolled(
 ) -> Model:  # fmt: skip
     """The part of the model that the named tensors need, flat; the model itself if it is flat.
 
-    Loops of more than `most` turns, those inside counted, stay as they are, with flat bodies; for
-    `most` of 0 all control flow does. `unkept` are outputs of steps that cannot; `NotKept` tells of
-    another one. With `symbols` its free sizes stay free, but for those that decide what is
+    Loops of more than `most` turns, turns of inner loops included, are kept with flat bodies; with
+    `most` = 0 all control flow is. `unkept` are outputs of the steps that cannot be kept; `NotKept`
+    is raised for a further one. With `symbols`, free sizes stay free unless they decide what is
     unrolled.
     """
     wanted = tuple(names)
@@ -108,12 +108,12 @@ def is_variable(model: Model, name: str, array: Any) -> bool:
 
 
 def stands(value: Any, name: str) -> bool:
-    """Whether a value is an input or an initializer of that name: nothing computes it."""
+    """Whether a value is an input or an initializer of that name, and not computed."""
     return isinstance(value, ir.Value) and value.producer() is None and value.name == name
 
 
 def flatly(value: Any) -> Iterator[Any]:
-    """The tensors of a value, which may be a sequence of them."""
+    """The tensors of a value, which may be a sequence."""
     if isinstance(value, list):
         for part in value:
             yield from flatly(part)
@@ -124,8 +124,8 @@ def flatly(value: Any) -> Iterator[Any]:
 class Unroller:
     """Runs the steps of a model and records the flat ones among them.
 
-    `moving` are the values that other numbers of the point, or another turn of a body that is kept,
-    may change: nothing inside such a body may depend on what one of these is here.
+    `moving` are the values that may differ at another point, or at another turn of a kept body;
+    nothing inside such a body may depend on their numbers here.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class Unroller:
             scope.update((n, y) for n, y in zip(step.outputs, results, strict=False) if n)
 
     def follow(self, step: Step, scope: Scope, results: Iterable[Any]) -> None:
-        """What is computed from something that moves, moves."""
+        """The outputs of a step move if one of its inputs does."""
         if step.op_type in SHAPES and not step.domain:
             return
         read = [value for name in reads(step) for value in flatly(scope[name])]
@@ -171,19 +171,19 @@ class Unroller:
                     value.meta.pop(AT, None)
 
     def at(self, value: Any, reader: str) -> Any:
-        """The number of a value, on which what is recorded next depends."""
+        """The number of a value on which the rest of the recording depends."""
         if self.inside and id(value) in self.moving:
             raise OnnxJacError(f"{reader} depends on numbers that change from turn to turn")
         return self.op.at(value, reader)
 
     def number(self, value: Any) -> Any:
-        """What a value or a sequence of values is at the point."""
+        """The array of a value, or the arrays of a sequence, at the point."""
         return [*map(self.op.number, value)] if isinstance(value, list) else self.op.number(value)
 
     def results(
         self, step: Step, inputs: list[Any], scope: Scope, names: tuple[str | None, ...]
     ) -> Sequence[Any]:
-        """The outputs of one step, whatever kind it is."""
+        """The outputs of one step of any kind."""
         at = partial(self.at, reader=str(step))
         if step.op_type == "Identity" and (isinstance(inputs[0], list) or inputs[0] is None):
             made = inputs
@@ -228,9 +228,9 @@ class Unroller:
     def tried(
         self, step: Step, spread: Callable[[], list[Any]], names: tuple[str | None, ...]
     ) -> list[Any] | None:
-        """A step with bodies turn by turn; None where it stays what it is.
+        """A step with bodies, turn by turn; None where the step is kept.
 
-        That are the long ones of the model itself, and all in a body that is kept.
+        Long loops are kept, and all control flow in a kept body.
         """
         if self.inside:
             return None
@@ -303,7 +303,7 @@ class Unroller:
             return whole, [*map(self.number, made)]
 
     def prefix(self, graph: ir.Graph) -> str:
-        """What the names of a turn begin with."""
+        """The prefix of names in a turn."""
         self.turns += 1
         if self.turns > self.stop:
             raise LongLoop

@@ -1,8 +1,8 @@
 """Optimisers: Adagrad, Adam and Momentum by ONNX's pseudo-code, and others as ONNX functions.
 
 One class per operator of `ai.onnx.preview.training`: its attributes are fields, its formula is
-`update`, written in the vocabulary. R is the learning rate, T the number of updates so far, X a tensor, G its gradient; the
-other tensors are the optimiser's state for X.
+`update`, in calls of the vocabulary. R is the learning rate, T the number of updates so far, X a
+tensor, G its gradient; the other tensors are the optimiser's state for X.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Adagrad(Operator):
 class Adam(Operator):
     """V' = αV + (1 − α)G;  H' = βH + (1 − β)G²;  X' = X − R' V' / (√H' + ε).
 
-    R' = R √(1 − βᵀ) / (1 − αᵀ) from the second update on, and R' = R before. Finally X' is
+    R' = R √(1 − βᵀ) / (1 − αᵀ) from the second update on, and R' = R at the first. Finally X' is
     multiplied by 1 − norm_coefficient_post. X is a weight, G its gradient plus
     norm_coefficient · X, R the learning rate, T the number of updates so far, ε the `epsilon`;
     V and H are the optimiser's state for X, 0 at first.
@@ -223,7 +223,7 @@ class OptimizerFunction:
                 raise InputError(f"{f.name} needs the attribute {name!r}: give it in attributes=")
 
     def nodes(self, weights: Iterable[str]) -> Iterator[onnx.NodeProto]:
-        """One call per tensor, which maps `X`, `X_gradient`, `X_memory` to `X_new`, `X_memory_new`."""
+        """One call for each `X`, which maps `X_gradient`, `X_memory` to `X_new`, `X_memory_new`."""
         f = self.function
         given = {k: onnx.numpy_helper.from_array(v) if isinstance(v, np.ndarray) else v
                  for k, v in self.attributes.items()}  # fmt: skip

@@ -108,7 +108,7 @@ class Scope(ABC):
 
 
 def is_fixed(value: ir.Value | None) -> bool:
-    """Whether a value is the same for all data: a constant, or computed from constants and shapes."""
+    """Whether a value is the same for all data: computed from constants and shapes only."""
     return value is None or value.const_value is not None or AT in value.meta
 
 
@@ -213,7 +213,7 @@ def outputs_of(nodes: Iterable[ir.Node]) -> list[ir.Value]:
 
 
 def leaves(nodes: Iterable[ir.Node], target: ir.Value) -> list[ir.Value]:
-    """The values that some nodes read but do not compute, and the target if it is another."""
+    """The values that some nodes read but do not compute, and the target if not computed."""
     order = list(nodes)
     made = set(outputs_of(order))
     read = dict.fromkeys(value for node in order for value in operands_of(node))

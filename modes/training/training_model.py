@@ -46,9 +46,9 @@ def training_model(
     initial values, possibly random, of the tensors of the same names.
 
     The training step has a Gradient node and nodes of the optimiser; `update_binding` maps
-    each initializer to its output; `initialization` restores the initial values that it does not
-    compute. The learning rate and the number of updates are the initializers `learning_rate`, the
-    default of an input of the step, and `update_count`.
+    each initializer to its output; `initialization` restores the other tensors to the values that
+    the model came with. The learning rate and the number of updates are initializers:
+    `learning_rate`, the default of an input of the step, and `update_count`.
     Raises `UnknownTensor` for a name that is no floating initializer, `InputError` for one that
     cannot be trained, and for a name that would be in the step twice.
 
@@ -88,7 +88,7 @@ def check_opset(function: onnx.FunctionProto, version: int) -> None:
 
 
 def check_names(graph: onnx.GraphProto) -> None:
-    """Raises where two tensors have the same name; an initializer may be the default of an input."""
+    """Raises where two tensors share a name; an initializer may be the default of an input."""
     made = [name for node in graph.node for name in node.output if name]
     for part in (graph.input, graph.initializer):
         names = Counter([*(each.name for each in part), *made])

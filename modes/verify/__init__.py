@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 def prove(op_type: str, domain: str = "") -> Proof:
     """The proof that the derivative of an operator is the derivative of its definition.
 
-    The rule and the definition are read over SymPy expressions; SymPy differentiates the
-    definition entry by entry, and the entries must be identically equal. A proof prints itself,
-    shows itself in Jupyter, and is written in Markdown by `markdown()`.
+    The rule and the definition are run over SymPy expressions; SymPy differentiates the
+    definition entry by entry, and the entries must be identically equal. A proof can be
+    printed, shown in Jupyter, and written as Markdown by `markdown()`.
 
     Raises `UnsupportedOp` for an operator that is unknown or not declared.
 
     >>> bool(prove("Tanh"))
     True
 
-    The example of ONNX's guide: y = a + b without broadcasting, and with b repeated. J is outputs
-    × inputs, the transpose of what the guide writes.
+    The example from ONNX's guide: y = a + b without broadcasting, and with b repeated. J is outputs
+    × inputs, the transpose of the guide's matrix.
 
     >>> for result in prove("Add").results[:2]:
     ...     print(result.case, *result.first, sep="; ")
@@ -39,7 +39,7 @@ def prove(op_type: str, domain: str = "") -> Proof:
 
 
 def tags(op_type: str | None = None) -> Tags:
-    """Every port of every operator: ONNX's tag of its differentiability against what is proved.
+    """Every port of every operator: ONNX's differentiability tag against the verdict of the proofs.
 
     ONNX introduced its tags with five examples. Data that is moved has a derivative. Inputs that
     say where to move it, and results that depend on shapes only, have none.

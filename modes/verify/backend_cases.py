@@ -120,7 +120,7 @@ def read(path: Path, kind: onnx.TypeProto) -> Any:
 
 
 def sane(value: Any) -> Any:
-    """Some files hold uninitialised memory: huge numbers become 1."""
+    """The value, with 1 for huge numbers: some files hold uninitialised memory."""
     if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
         return value
     return np.where(np.abs(value) < 1e6, value, 1.0).astype(value.dtype)
@@ -164,8 +164,8 @@ def assign(repeated: Any, values: Iterable[Any]) -> None:
 def between_tensors(case: BackendCase) -> BackendCase:
     """The case between tensors: its sequences and optionals are packed and unpacked inside.
 
-    A sequence is constructed of tensors that are inputs, or read at every position. So every
-    floating tensor has a name, and a derivative.
+    A sequence is constructed from input tensors, or read at every position. So every floating
+    tensor has a name and a derivative.
     """
     graph = case.model.graph
     if all(is_tensor(value.type) for value in (*graph.input, *graph.output)):
@@ -195,7 +195,7 @@ class Box:
     data: dict[str, Any] = field(default_factory=dict)
 
     def pack(self, name: str, kind: onnx.TypeProto, value: Any) -> None:
-        """Nodes that make the container of that name from tensors."""
+        """Add nodes that build the container called `name` from tensors."""
         if is_tensor(kind):
             self._add(name, kind, value)
         elif kind.HasField("sequence_type"):
@@ -210,7 +210,7 @@ class Box:
             self._node("Optional", [f"{name}_held"], name)
 
     def unpack(self, name: str, kind: onnx.TypeProto, value: Any) -> None:
-        """Nodes that read every tensor of the container of that name."""
+        """Add nodes that read every tensor of the container called `name`."""
         if is_tensor(kind):
             self._add(name, kind, value)
         elif kind.HasField("sequence_type"):
@@ -241,7 +241,7 @@ class Box:
 
 
 def moved(op_type: str, feeds: Mapping[str, Any], seed: int = 0) -> dict[str, Any]:
-    """The inputs, the floating ones moved by 0.1 times normal numbers and into the domain."""
+    """The inputs; floating ones are moved by 0.1 times normal numbers and into the domain."""
     rng = np.random.default_rng(seed)
     domain = DOMAINS.get(op_type, anything)
 
@@ -258,7 +258,7 @@ Domain = Callable[[int, np.ndarray], np.ndarray]
 
 
 def anything(i: int, x: np.ndarray) -> np.ndarray:
-    """All numbers, and infinities, of which masks are made."""
+    """All numbers, and infinities, which masks use; NaN becomes 1."""
     return np.where(np.isnan(x), 1.0, x)
 
 

@@ -15,7 +15,7 @@ from ..load import load
 from ..model import Model
 
 WORKING = 21
-"""The opset of the cases; operators that are newer have the opset that introduced them."""
+"""The opset of the cases; newer operators have the opset that introduced them."""
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ class Verdict:
 
 
 class Check:
-    """A case read in symbols, and its derivative twice: by the rules, and by SymPy."""
+    """A case over symbols, and its derivative in two ways: by the rules, and by SymPy."""
 
     def __init__(self, case: Case) -> None:
         self.case, self.op = case, Symbols()
@@ -98,7 +98,7 @@ class Check:
         return Verdict(pair, found.shape, worst)
 
     def first(self) -> list[Verdict]:
-        """The Jacobian, and its transpose, which is an operator of its own."""
+        """Verdicts on the Jacobian, and on its transpose, which is a separate operator."""
         adjoint = dense(self.dag.T, self.op).T
         places = blocks(self.reading.values, self.of, self.wrt)
         found = self.compare(self.matrix, self.truth, places)

@@ -1,8 +1,8 @@
-"""Definition: what an operator computes, as SymPy expressions, by what ONNX says and not by a rule.
+"""Definition: what an operator computes, as SymPy expressions from ONNX's specification.
 
-The definition is ONNX's function body, a formula, or a transcription of the specification. No
-kernel of the numbers reading runs over expressions here, because the products of rules call those
-kernels.
+The definition is ONNX's function body, a formula, or a transcription of the specification, and
+never a rule. Nor do kernels of the numbers reading run over expressions here, because the products
+of rules call them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..tape.active import active_steps
 from ..tape.record import dag_of, has_tangent, record
 from ..tape.unroll import unrolled
 from .case import Case
-from .transcriptions import (  # noqa: F401  (the modules enter their transcriptions)
+from .transcriptions import (  # noqa: F401  (the modules register their transcriptions)
     TRANSCRIPTIONS,
     arithmetic,
     contrib,

@@ -20,7 +20,7 @@ ORIENTATION = (
     "ONNX's guide writes the transpose, rows = inputs."
 )
 MOST = 64
-"""Entries of a matrix that is still written out."""
+"""A matrix of up to this many entries is written out."""
 
 HEAD = ("case", "block", "first derivative", "second, by the recorded VJP")
 

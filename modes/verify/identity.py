@@ -1,4 +1,4 @@
-"""Whether an expression is identically zero: by algebra, else by its values in many digits."""
+"""Whether an expression is identically zero: by algebra, else by its values to many digits."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def enclosed(expr: sp.Expr, point: Point, conditions: Iterable[Any]) -> bool:
 
 
 def drawn(expr: sp.Expr, point: Point, conditions: Iterable[Any], rng: random.Random) -> Point:
-    """Random fractions near the point, or near 1; nearer and nearer until the conditions hold."""
+    """Random fractions near the point, or near 1, drawn closer until the conditions hold."""
     held = tuple(conditions)
     names = sorted(expr.free_symbols.union(*(c.free_symbols for c in held)), key=str)
     width = sp.Rational(1, 4)

@@ -1,4 +1,4 @@
-"""Proof: that the rule of an operator is its derivative, as something to read."""
+"""Proof: a readable proof that the rule of an operator is its derivative."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Proof:
 
     @property
     def outcome(self) -> str:
-        """The worst outcome of all cases, exact, 30 digits or refuted; or a word of `stated`."""
+        """The worst outcome of all cases (exact, 30 digits or refuted), or `stated.outcome`."""
         if self.stated:
             return self.stated.outcome
         return worst(tuple(v for r in self.results for v in (*r.first, *r.second)))
@@ -71,7 +71,7 @@ class Proof:
 
     @cached_property
     def script(self) -> Script | None:
-        """A script that compares with PyTorch, and runs as it is printed."""
+        """A self-contained script that compares with PyTorch."""
         return script_of(self.op_type, self.domain, self.cases)
 
     @property
@@ -140,7 +140,7 @@ def proved(case: Case) -> Proved:
 
 
 def worst(verdicts: tuple[Verdict, ...]) -> str:
-    """Refuted before numerical before exact."""
+    """The worst outcome: refuted, else 30 digits, else exact."""
     return max((v.outcome for v in verdicts), key=(EXACT, DIGITS, REFUTED).index, default=EXACT)
 
 
@@ -175,7 +175,7 @@ def stated(declared: Declaration | None) -> Stated | None:
 # -- numerical examples --------------------------------------------------------------------------
 
 STEPS, GOOD = (1e-5, 1e-2, 0.25), 1e-6
-"""Steps of the differences, until an error is good; single precision needs long steps."""
+"""Steps of the differences, tried until the error is good; single precision needs long steps."""
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ def example(case: Case, seed: int) -> Example:
     of = tuple(name for name in case.chosen if values[name].dtype.kind == "f")
     direction = {n: np.round(rng.standard_normal(point[n].shape), 2) for n in wrt}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", OnnxJacWarning)  # of blocks that are zero
+        warnings.simplefilter("ignore", OnnxJacWarning)  # about blocks that are zero
         J = linearize(case.model, point, of=of, wrt=wrt, engine="numpy")
     product = flat(J.apply(direction), of)
     found: list[Example] = []

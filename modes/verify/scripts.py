@@ -136,7 +136,7 @@ F = "torch.nn.functional."
 
 
 def script(op_type: str, expression: str, *inputs: Any, **how: Any) -> None:
-    """Enter one script; as for a case, a tuple is the shape of a floating input."""
+    """Register one script; as for a case, a tuple is the shape of a floating input."""
     SCRIPTED[op_type] = expression, node_case(op_type, *inputs, **how)
 
 

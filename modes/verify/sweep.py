@@ -69,7 +69,7 @@ def sweep(positions: Sequence[int], jobs: int, tick: Tick) -> list[Result]:
 
 
 def examined(positions: Sequence[int], jobs: int) -> Iterator[Result]:
-    """The results, one after the other, from one process or from several."""
+    """The results, one at a time, from one process or several."""
     if jobs < 2:
         yield from map(examine_at, positions)
         return
@@ -136,7 +136,7 @@ def examine(case: BackendCase, ways: Collection[str] = WAYS) -> Result:
 
 
 def attempt(result: Result, name: str, check: Callable[[], float]) -> None:
-    """Enter the error of a check; it is infinite after an exception."""
+    """Record the error of a check; it is infinite after an exception."""
     try:
         result.errors[name] = check()
     except Exception as error:
@@ -153,7 +153,7 @@ def plain(case: BackendCase) -> BackendCase:
 
 
 def fill(result: Result, case: BackendCase, ways: Collection[str]) -> float:
-    """Enter the checks at the moved point; 0, as linearising did not fail."""
+    """Record the checks at the moved point; returns 0, the error of a successful linearisation."""
     point = moved(case.op_type, case.feeds)
     double = problem(case, point, "float64")
     if double is None:
@@ -227,7 +227,7 @@ class Problem:
         return WIDTHS[min(self.J.dtype.itemsize, 4 if self.single else 8, *ends)]
 
     def draw(self, seed: int, specs: Any) -> dict[str, np.ndarray]:
-        """Normal numbers in the space of every tensor."""
+        """Standard normal numbers, in the shape and type of every tensor."""
         rng = np.random.default_rng(seed)
         return {s.name: np.asarray(rng.standard_normal(s.shape), s.dtype) for s in specs}
 
@@ -251,9 +251,9 @@ def problem(case: BackendCase, point: Mapping[str, Any], dtype: str | None) -> P
 
 
 def slopes(p: Problem) -> float:
-    """J v against central differences, v in one floating input after the other."""
+    """J v against central differences, with v in each floating input in turn."""
     steps, enough = (SINGLE, 2e-3) if p.single else (STEPS, 1e-6)
-    model = p.J.route.model  # it holds the draws of random operators
+    model = p.J.route.model  # with the draws of random operators fixed
 
     def run(point: Mapping[str, Any]) -> dict[str, np.ndarray]:
         return evaluate(model, point, p.model.outputs, engine=NUMPY)
@@ -267,7 +267,7 @@ def slopes(p: Problem) -> float:
 
 
 def finite_part(p: Problem, pushed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The tangents, with 0 where a result is infinite, as a mask makes it, and has no slope."""
+    """The tangents, with 0 where the primal is infinite, as masks are, and has no slope."""
     return {name: np.where(np.isinf(p.J.primal[name]), 0, dy) for name, dy in pushed.items()}
 
 
@@ -311,7 +311,7 @@ def asymmetry(H: Jacobian) -> float:
     return abs(float(u @ Hv) - float(v @ Hu)) / scale
 
 
-# -- the page: the same for the same results -----------------------------------------------------
+# -- the page: the same results give the same page -------------------------------------------------
 
 HEAD = """\
 # The sweep
@@ -372,7 +372,7 @@ def totals(results: Sequence[Result]) -> str:
 
 
 def table(title: str, results: Sequence[Result], keys: Sequence[str]) -> str:
-    """A line for every key."""
+    """A table with a row for every key."""
     lines = [COLUMNS.format(title), "|---|" + "--:|" * 6 + "---|"]
     for key in sorted(set(keys), key=str.lower):
         group = [r for r, k in zip(results, keys, strict=True) if k == key]
@@ -381,7 +381,7 @@ def table(title: str, results: Sequence[Result], keys: Sequence[str]) -> str:
 
 
 def counts(group: Sequence[Result]) -> Iterator[int]:
-    """The numbers of a line."""
+    """The numbers in a row of the table."""
     yield len(group)
     yield from (sum(r.tag == kind for r in group) for kind in TAGS)
     passed = [r for r in group if r.checked and not r.failed]

@@ -1,4 +1,4 @@
-"""Tags: ONNX's tag of the differentiability of every port, against what is proved."""
+"""Tags: ONNX's differentiability tag of every port, against the verdict of the proofs."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ NAMES = {"Differentiable": "differentiable", "NonDifferentiable": "not", "Unknow
 
 
 class Tags(list[Tag]):
-    """The table of ports, which prints itself."""
+    """A table of ports, printed as Markdown."""
 
     def disagreements(self) -> Tags:
-        """The rows in which ONNX's tag is another than our verdict."""
+        """The rows in which ONNX's tag differs from our verdict."""
         return Tags(row for row in self if row.agreement == DISAGREES)
 
     def untagged(self) -> Tags:

@@ -1,7 +1,7 @@
 """Transcriptions: ONNX's specification of each operator, index by index, in plain loops.
 
-They are written from the text of the specification alone and share no code with what they judge:
-neither the kernels of the numbers reading nor the rules. Each module enters its own in the table.
+They are written from the text of the specification alone and share no code with what they verify:
+the kernels of the numbers reading and the rules. Each module registers its own in the table.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TRANSCRIPTIONS: dict[str, Transcription] = {}
 
 
 def transcription(name: str) -> Callable[[Transcription], Transcription]:
-    """Enter a function as the transcription of an operator."""
+    """Register a function as the transcription of an operator."""
 
     def enter(function: Transcription) -> Transcription:
         TRANSCRIPTIONS[name] = function
@@ -51,7 +51,7 @@ def replaced(index: Index, axis: int, *others: int) -> Index:
 
 
 def stretched(x: np.ndarray, index: Index) -> Any:
-    """The entry of x that broadcasting puts at an index of a larger shape."""
+    """The entry of x at an index of the shape that x is broadcast to."""
     last = index[len(index) - x.ndim :]
     return x[tuple(0 if n == 1 else i for i, n in zip(last, x.shape, strict=True))]
 

@@ -25,13 +25,13 @@ def gelu(x: Any) -> Any:
 
 @transcription(f"{HOME}BiasGelu")
 def bias_gelu(x: Any, b: Any) -> Any:
-    """s Φ(s) of s = x + b."""
+    """s Φ(s) with s = x + b."""
     return gelu(summed(x, b))
 
 
 @transcription(f"{HOME}FastGelu")
 def fast_gelu(x: Any, b: Any = None) -> Any:
-    """s (1 + tanh(√(2/π) (s + 0.044715 s³))) / 2 of s = x + b."""
+    """s (1 + tanh(√(2/π) (s + 0.044715 s³))) / 2 with s = x + b."""
 
     def by_tanh(s: Any) -> Any:
         return s * (1 + ((s + s * s * s * 0.044715) * sp.sqrt(2 / sp.pi)).tanh()) / 2
@@ -51,7 +51,7 @@ def fused_matmul(
     a: Any, b: Any, *, alpha: float = 1.0, transA: int = 0, transB: int = 0,
     transBatchA: int = 0, transBatchB: int = 0,
 ) -> Any:  # fmt: skip
-    """α A' B'; transBatch moves the first axis to the last but one, trans swaps the last two."""
+    """α A' B'; transBatch moves the first axis to second to last, trans swaps the last two."""
     a, b = view(a, transBatchA, transA), view(b, transBatchB, transB)
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
 
