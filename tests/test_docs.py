@@ -1,5 +1,6 @@
 """The documentation: notebooks as they are committed, every public name, the page for new ops."""
 
+import ast
 import doctest
 import inspect
 import re
@@ -176,3 +177,17 @@ def test_examples_run_on_the_oldest_scipy():
     calls = re.compile(r"\b(?:eigsh?|lobpcg)\([^\n]*\brng=")
     assert not [page.name for page in pages if calls.search(page.read_text())]
     assert "scipy>=1.15" in (ROOT / "pyproject.toml").read_text()
+
+
+def places():
+    """The files and names of the code, `path.py::Name.name`, that the pages lead to."""
+    for page in (DOCS / "explanation" / "architecture.md", ROOT / "CONTRIBUTING.md"):
+        yield from re.findall(r"`((?:jacobians|ops|modes)/[\w/]+\.py(?:::[\w.]+)?)`", page.read_text())
+
+
+@pytest.mark.parametrize("place", sorted(set(places())))
+def test_the_walks_lead_to_code_that_is_there(place):
+    path, _, name = place.partition("::")
+    inside = ast.parse((ROOT / path).read_text())
+    for part in filter(None, name.split(".")):
+        (inside,) = (node for node in inside.body if getattr(node, "name", "") == part)

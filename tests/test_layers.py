@@ -1,53 +1,15 @@
 """Imports run downwards only, modes → ops → jacobians, and never in a circle."""
 
 import ast
-from collections.abc import Iterator
+import importlib.util
 from graphlib import CycleError, TopologicalSorter
 
 import pytest
 
-from house import FLOORS, ROOT, modules
+from house import FLOORS, ROOT, imports, modules, reduced, rooms, targets
 
 MODULES = modules()
 FACE = ("onnxjac", "onnxjac.__main__")  # the roof: it may use every floor, and no floor uses it
-
-
-def imports(module: str, source: str) -> set[str]:
-    """The modules of the package that the source of a module imports, wherever it does so.
-
-    >>> sorted(imports("onnxjac.ops.node", "from . import registry; import numpy"))
-    ['onnxjac.ops.registry']
-    >>> sorted(imports("onnxjac.ops.node", "def f(): from ..jacobians.base import Jacobian"))
-    ['onnxjac.jacobians.base']
-    """
-    nodes = ast.walk(ast.parse(source))
-    named = {target for node in nodes for target in targets(module, node)}
-    return {owner(target) for target in named if target.split(".")[0] == "onnxjac"}
-
-
-def targets(module: str, node: ast.AST) -> Iterator[str]:
-    """The dotted names, of modules or of things in them, that one statement imports."""
-    if isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names)
-    if isinstance(node, ast.ImportFrom):
-        base = [*package(module, node.level), *filter(None, [node.module])]
-        yield from (".".join([*base, alias.name]) for alias in node.names)
-
-
-def package(module: str, level: int) -> list[str]:
-    """The parts of the package that `level` dots mean inside a module; none for no dots."""
-    if level == 0:
-        return []
-    is_package = module in MODULES and MODULES[module].name == "__init__.py"
-    parts = module.split(".")
-    return parts[: len(parts) - level + is_package]
-
-
-def owner(target: str) -> str:
-    """The module that a dotted name is, or is in."""
-    while target not in MODULES and "." in target:
-        target = target.rpartition(".")[0]
-    return target
 
 
 def floor(module: str) -> int:
@@ -77,23 +39,19 @@ def test_imports_never_close_a_circle(graph):
         pytest.fail("imports in a circle: " + " → ".join(reversed(error.args[1])))
 
 
-def room(module: str) -> str:
-    """The folder of `modes/` that a module is in; a module above the rooms is one of its own."""
-    parts = module.split(".")
-    inside = parts[1:2] == ["modes"] and len(parts) > 2
-    return ".".join(parts[:3] if inside else parts[:2])
-
-
-def test_rooms_never_close_a_circle(graph):
-    rooms: dict[str, set[str]] = {}
-    for module, found in graph.items():
-        if floor(module) == FLOORS.index("modes"):
-            others = rooms.setdefault(room(module), set())
-            others |= {room(target) for target in found} - {room(module)}
+def test_rooms_never_close_a_circle():
     try:
-        TopologicalSorter(rooms).prepare()
+        TopologicalSorter(rooms()).prepare()
     except CycleError as error:
         pytest.fail("rooms in a circle: " + " → ".join(reversed(error.args[1])))
+
+
+def test_the_picture_of_the_rooms():
+    drawn = (ROOT / "docs" / "images" / "rooms.svg").read_text(encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("rooms", ROOT / "docs" / "images" / "rooms.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    assert script.picture(reduced(rooms())) == drawn, "run `python docs/images/rooms.py`"
 
 
 def test_imports_inside_the_package_are_relative():

@@ -1,4 +1,4 @@
-"""What every command says of itself with `--help` becomes a page."""
+"""The `--help` text of every command becomes a page."""
 
 import contextlib
 import io
@@ -18,7 +18,7 @@ INTRODUCTION = """\
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """With the page."""
+    """The files, with the page."""
     from onnxjac.modes.show.commands import COMMANDS
 
     names = [command.name for command in COMMANDS]

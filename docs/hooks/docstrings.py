@@ -1,4 +1,4 @@
-"""What the reference says of a name: its docstring, with the examples in it as code."""
+"""The reference entry of a name: its docstring, with the examples as code."""
 
 import re
 from typing import Any
@@ -6,14 +6,14 @@ from typing import Any
 import griffe
 
 EXAMPLE = re.compile(r"(?:^>>> .*\n?)(?:^(?!\s*$).*\n?)*", re.MULTILINE)
-"""From a line with a prompt to the next empty one."""
+"""An example: from a line with a prompt to the next empty line."""
 
 TAKES_DATA = "modes.over_data"
-"""The module whose functions are made by a decorator of others, which have the docstrings."""
+"""The module whose functions are decorated versions of others, which have the docstrings."""
 
 
 class Docstrings(griffe.Extension):
-    """Makes docstrings legible as Markdown, and finds those that Python would find."""
+    """Makes docstrings valid Markdown, and finds the docstrings that Python would find."""
 
     def __init__(self) -> None:
         self.functions: dict[str, griffe.Function] = {}
@@ -24,12 +24,12 @@ class Docstrings(griffe.Extension):
             obj.docstring.value = fenced(obj.docstring.value)
 
     def on_function_instance(self, *, func: griffe.Function, **_: Any) -> None:
-        """Remember functions of packages, which modules of their names may hide."""
+        """Remember functions of packages, which modules of the same name may hide."""
         if func.parent is not None and func.parent.is_module:
             self.functions[func.path] = func
 
     def on_package(self, *, pkg: griffe.Module, loader: griffe.GriffeLoader, **_: Any) -> None:
-        """Let every name stand for what it is at run time."""
+        """Resolve every name to the object that it is at run time."""
         decorated(pkg[TAKES_DATA])
         loader.resolve_aliases(implicit=True)  # while names of modules still lead to them
         self.unhide(pkg)
@@ -54,7 +54,7 @@ def decorated(module: griffe.Module) -> None:
 
 
 def imported(module: griffe.Module, name: str, target: str | griffe.Object) -> None:
-    """Make a name of a module one that comes from elsewhere."""
+    """Make a name of a module an alias for an object from elsewhere."""
     module.set_member(name, griffe.Alias(name, target, parent=module))
 
 

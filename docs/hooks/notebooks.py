@@ -1,6 +1,6 @@
-"""Notebooks become pages: each is run where it lies, and written in Markdown with its pictures.
+"""Notebooks become pages: each is run in its folder, and written in Markdown with its pictures.
 
-`EXECUTE_NOTEBOOKS=false mkdocs serve` leaves the running out, and with it the results.
+`EXECUTE_NOTEBOOKS=false mkdocs serve` skips the execution, and with it the results.
 """
 
 from collections.abc import Iterator
@@ -16,14 +16,14 @@ from nbconvert import MarkdownExporter
 FOLDER = "notebooks"
 
 SECONDS = 120
-"""What a cell may take."""
+"""The time limit of a cell."""
 
 AT_ONCE = 2
 """Notebooks that run at the same time, each in a process of its own."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """With a page for each notebook, and its pictures beside it."""
+    """The files, with a page for each notebook and its pictures."""
     folder = Path(config.config_file_path).parent / FOLDER
     run = executed if config.extra["execute_notebooks"] else read
     paths = sorted(folder.glob("*.ipynb"))
@@ -47,7 +47,7 @@ def executed(path: Path) -> nbformat.NotebookNode:
 
 
 def pages(name: str, notebook: nbformat.NotebookNode, config: MkDocsConfig) -> Iterator[File]:
-    """The page of a notebook, and what it shows."""
+    """The page of a notebook, and its pictures."""
     names = {"unique_key": name, "output_files_dir": name}
     text, made = MarkdownExporter().from_notebook_node(notebook, resources=names)
     yield File.generated(config, f"{FOLDER}/{name}.md", content=text)

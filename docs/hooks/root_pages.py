@@ -1,6 +1,6 @@
 """The pages in the root of the repository are pages of the site too, from one source.
 
-Links are written for those who read the files where they lie; on the site they lead to its pages.
+Links in the files are relative to the repository; on the site they lead to its pages.
 """
 
 import posixpath
@@ -24,7 +24,7 @@ LINK = re.compile(r"\[([^\]]+)\]\((?!https?:|#)([^)]+)\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """With CONVENTIONS.md as conventions.md, and so on."""
+    """The files, with CONVENTIONS.md as conventions.md, and so on."""
     root = Path(config.config_file_path).parent
     for name, page in PAGES.items():
         text = LINK.sub(_link, (root / name).read_text(encoding="utf-8"))
@@ -33,12 +33,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
-    """A page of `docs/` with its links out of that folder leading to the site."""
+    """A page of `docs/`, whose links to files outside that folder lead to pages of the site."""
     return LINK.sub(lambda found: outward(found, posixpath.dirname(page.file.src_uri)), markdown)
 
 
 def outward(found: re.Match[str], folder: str) -> str:
-    """A link of a page in this folder of `docs/`.
+    """A link of a page in this folder of `docs/`, as a link on the site.
 
     >>> outward(LINK.search("[Proofs](../../notebooks/04_proofs.ipynb)"), "explanation")
     '[Proofs](../notebooks/04_proofs.md)'
@@ -53,14 +53,14 @@ def outward(found: re.Match[str], folder: str) -> str:
 
 
 def _link(found: re.Match[str]) -> str:
-    """To a page of the site; what is not on it is named without a link."""
+    """A link to a page of the site, or only its text where the file is not on the site."""
     text, target = found.groups()
     place = place_of(target)
     return f"[{text}]({place})" if place else text
 
 
 def place_of(target: str) -> str:
-    """Where a file of the repository is on the site, or nothing.
+    """Where a file of the repository is on the site, or an empty string.
 
     >>> place_of("docs/tutorial.md"), place_of("notebooks/04_proofs.ipynb"), place_of("SWEEP.md")
     ('tutorial.md', 'notebooks/04_proofs.md', 'sweep.md')

@@ -2,5 +2,5 @@
 
 
 def on_page_content(content: str, **_: object) -> str:
-    """The page without the link in front of names of files."""
+    """The page without the prefix `.ci/onnxjac/` in file names."""
     return content.replace(".ci/onnxjac/", "")

@@ -1,4 +1,4 @@
-"""Draw the picture of the README: `python docs/images/make.py` writes `jacobian.png` beside this.
+"""Draw the picture of the README: `python docs/images/make.py` writes `jacobian.png` beside it.
 
 On the left, how every layer of the digits network depends on every weight before it; on the right,
 which pixels of one image its answer depends on.
