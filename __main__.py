@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             try:
                 return run(argv)
             finally:
-                sys.stdout.flush()  # an error of writing is reported here, not when Python ends
+                sys.stdout.flush()  # report write errors here, not at interpreter exit
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):  # `| head` has seen enough
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def ending() -> Iterator[None]:
-    """SIGTERM ends the command as Ctrl-C does, so that files that are not complete go."""
+    """SIGTERM ends the command like Ctrl-C, so that incomplete files are removed."""
 
     def end(*_: object) -> NoReturn:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -53,10 +53,10 @@ def ending() -> Iterator[None]:
 
 
 def run(argv: Sequence[str] | None) -> int:
-    """Parse, and run the command that was asked for."""
+    """Parse the arguments and run the requested command."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # ∂ and ⊗, on a terminal that has no such letters
+            stream.reconfigure(errors="replace")  # ∂ and ⊗ on terminals that cannot print them
     args = parser(__version__).parse_args(argv)
     out = Output(args.command.name, as_json=args.json, quiet=args.quiet)
     with warnings.catch_warnings(), progress(False if args.quiet else None):
@@ -66,7 +66,7 @@ def run(argv: Sequence[str] | None) -> int:
 
 
 def guarded(args: Namespace, out: Output) -> int:
-    """An error ends in one line, not in a traceback."""
+    """Run the command; an error prints one line instead of a traceback."""
     try:
         return out.end(args.command.run(args, out))
     except (OnnxJacError, MemoryError) as error:

@@ -1,4 +1,4 @@
-"""What a derivative is: linear operators between tensors, and their algebra."""
+"""Jacobians: linear operators between tensors, and their algebra."""
 
 from .arrays import (
     Array,

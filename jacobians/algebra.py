@@ -14,7 +14,7 @@ from .foreign import as_array, native
 from .hooks import add, multiply, scale, submatrix, to_jax, to_pylops, to_torch
 from .symint import is_symbolic
 
-if TYPE_CHECKING:  # SciPy's stubs have no place for a subclass whose sums and products are its kind
+if TYPE_CHECKING:  # SciPy's stubs cannot type a subclass that is closed under + and @
     LinearOperator = Any
 else:
     from scipy.sparse.linalg import LinearOperator
@@ -23,16 +23,17 @@ else:
 class Algebra(LinearOperator):
     """`J @ K`, `J + K`, `2 * J` and `J[rows, columns]` are operators again; `J @ v` is an array.
 
-    Products take arrays of any library and give NumPy arrays; `to_...` gives what others use.
+    Products take arrays of any library and return NumPy arrays; the `to_...` methods convert J for
+    other libraries.
     """
 
     @abstractmethod
     def _flat_product(self, v: np.ndarray, columns: Shape) -> np.ndarray:
-        """J v of a flat vector, or of as many as `columns` says: (*columns, n) -> (*columns, m)."""
+        """J v for a flat vector, or for a batch of them: (*columns, n) -> (*columns, m)."""
 
     def __matmul__(self, other: Any) -> Any:
         if type(other) is np.ndarray and other.shape == self.shape[1:]:
-            return self._flat_product(other, ())  # at once: SciPy's way there takes microseconds
+            return self._flat_product(other, ())  # fast path: SciPy's checks take microseconds
         if np.isscalar(other):
             raise InputError(f"{other!r} is a number: 2 * J scales, J @ v multiplies an array")
         return multiply(self, other) if isinstance(other, Algebra) else super().__matmul__(other)
@@ -76,7 +77,7 @@ class Algebra(LinearOperator):
         return self + (-other)
 
     def __getitem__(self, key: Any) -> Any:
-        """`J[rows, columns]` with slices or index arrays, again lazy."""
+        """`J[rows, columns]` with slices or index arrays, still lazy."""
         rows, columns = key if isinstance(key, tuple) else (key, slice(None))
         return submatrix(self, rows, columns)
 
@@ -103,7 +104,7 @@ class Algebra(LinearOperator):
         return x
 
     def _matrix(self, X: Any, n: int) -> Any:
-        """A matrix of n rows, also a sparse one."""
+        """A matrix of n rows, dense or sparse."""
         X = array(X)
         if len(getattr(X, "shape", ())) != 2 or X.shape[0] != n:
             raise self._mismatch(X, f"a matrix of {n} rows", False)
@@ -131,7 +132,7 @@ class Algebra(LinearOperator):
         )
 
     def to_torch(self) -> Any:
-        """v ↦ J v as a function of PyTorch.
+        """v ↦ J v as a PyTorch function.
 
         Autograd pulls cotangents back by Jᵀ, to any order; forward mode and `torch.func` work too.
         Needs `onnxjac[torch]`.
@@ -142,9 +143,9 @@ class Algebra(LinearOperator):
         return to_torch(self)
 
     def to_jax(self) -> Any:
-        """v ↦ J v as a function of JAX.
+        """v ↦ J v as a JAX function.
 
-        The function stands `jit`, `vmap`, `jvp`, `grad` and their compositions. Needs
+        The function supports `jit`, `vmap`, `jvp`, `grad` and their compositions. Needs
         `onnxjac[jax]`.
 
         Shapes: (*K, n) -> (*K, m), any leading axes K, for J (m, n). Raises `InputError` without
@@ -153,7 +154,7 @@ class Algebra(LinearOperator):
         return to_jax(self)
 
     def to_pylops(self) -> Any:
-        """J as a `pylops.LinearOperator`; a side that is one tensor has its shape as dims or dimsd.
+        """J as a `pylops.LinearOperator`; where a side is one tensor, dims or dimsd is its shape.
 
         Needs `onnxjac[pylops]`.
 
@@ -163,7 +164,7 @@ class Algebra(LinearOperator):
 
 
 def array(x: Any) -> Any:
-    """Lists and the arrays of other libraries as arrays of NumPy; anything else as it is."""
+    """Lists and arrays of other libraries as NumPy arrays; anything else unchanged."""
     return as_array(x) if isinstance(x, list | tuple) else native(x)
 
 

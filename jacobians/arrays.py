@@ -1,4 +1,4 @@
-"""Arrays of any reading: the vocabulary that computes with them, their shape, their dtype.
+"""Arrays of any reading: the vocabulary that computes with them, their shapes and dtypes.
 
 A rule or an operator never asks whether it holds NumPy arrays, graph values or SymPy
 expressions. It calls the vocabulary that `reading` finds for its data.
@@ -41,7 +41,7 @@ def reading_of(*arrays: Array) -> Op:
 
 
 def shape_of(array: Array) -> Shape:
-    """The shape as a tuple of ints; of a graph value some may be symbolic."""
+    """The shape as a tuple of ints, some of which may be symbolic for a graph value."""
     shape = array.shape
     if type(shape) is tuple:
         return shape
@@ -57,7 +57,7 @@ def dtype_of(array: Array) -> np.dtype:
 def factor(array: Array) -> Array:
     """An array as an operator holds it: integers and booleans become float64.
 
-    So does `numpy.linalg`. A list becomes an array; a graph value stays.
+    `numpy.linalg` does the same. A list becomes an array; a graph value is unchanged.
 
     >>> factor(np.array([1, 2])), factor([0.5])
     (array([1., 2.]), array([0.5]))
@@ -70,7 +70,7 @@ def factor(array: Array) -> Array:
 
 
 def floating(dtype: Any) -> np.dtype:
-    """The dtype of an operator: float64 for integers and booleans, as `factor` has them.
+    """The dtype of an operator: float64 for integers and booleans, as in `factor`.
 
     >>> floating("int8"), floating("float32")
     (dtype('float64'), dtype('float32'))
@@ -97,14 +97,14 @@ def fits(small: Shape, large: Shape) -> bool:
 
 
 def axis_of(axis: int, shape: Shape, kind: str) -> int:
-    """An axis of a shape, counted from the end: negative."""
+    """An axis of a shape as a negative axis, counted from the end."""
     if not -len(shape) <= axis < len(shape):
         raise InputError(f"{kind}: there is no axis {axis} in shape {list(shape)}")
     return axis if axis < 0 else axis - len(shape)
 
 
 def common(*dtypes: Any) -> np.dtype:
-    """The type that holds numbers of all; single precision where NumPy knows of none.
+    """The common dtype; float32 where NumPy has no promotion rule.
 
     >>> import ml_dtypes
     >>> common(np.float16, np.float64), common(np.float16, ml_dtypes.bfloat16)
@@ -117,9 +117,9 @@ def common(*dtypes: Any) -> np.dtype:
 
 
 def wide(dtype: np.dtype) -> np.dtype:
-    """The type in which numbers of a dtype are multiplied and added: halves as floats.
+    """The dtype for sums and products of numbers of a dtype: float32 for half precision.
 
-    A sum of halves in half precision stops at 2048: 2048 + 1 = 2048.
+    A sum of ones in float16 stops at 2048: 2048 + 1 = 2048.
 
     >>> wide(np.dtype("float16")), wide(np.dtype("float64"))
     (dtype('float32'), dtype('float64'))
@@ -128,7 +128,7 @@ def wide(dtype: np.dtype) -> np.dtype:
 
 
 def rounded(array: np.ndarray, dtype: Any) -> np.ndarray:
-    """The numbers in a dtype; what that cannot hold is infinite, as everywhere, and no warning."""
+    """The array in another dtype; overflow gives infinities, without a warning."""
     if array.dtype == dtype:
         return array
     with np.errstate(over="ignore", under="ignore"):
@@ -147,7 +147,7 @@ def lead(array: Array, shape: Shape) -> Shape:
 
 
 def own(product: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """A product that its receiver may write to: no view of v, no repeated entry."""
+    """A product that the caller may write to: neither a view of v nor a broadcast array."""
     view = not product.flags.writeable or np.may_share_memory(product, v)
     return product.copy() if view else product
 
@@ -165,12 +165,12 @@ def buffer_of(array: Any) -> int:
 
 
 def bytes_of(arrays: Iterable[Any]) -> int:
-    """Bytes of some arrays, those that share memory counted once."""
+    """Bytes of some arrays, with shared memory counted once."""
     return sum({buffer_of(a): a.nbytes for a in arrays if hasattr(a, "nbytes")}.values())
 
 
 def prod_text(shape: Shape) -> str:
-    """A shape as people write it.
+    """A shape as readable text.
 
     >>> prod_text((3, 4)), prod_text(())
     ('3×4', '1')

@@ -1,4 +1,4 @@
-"""Jacobian: the interface that every operator shows to SciPy.
+"""Jacobian: the interface that every operator exposes to SciPy.
 
 Conventions, stated once. A tensor is ravelled row-major, several tensors are concatenated in
 their declared order, and J is outputs × inputs. A concrete operator has an `out_shape`, an
@@ -24,20 +24,20 @@ from .progress import progress as showing
 from .symint import at
 
 DENSE_LIMIT = 2 * 2**30
-"""Bytes that `toarray` may allocate unless told otherwise."""
+"""Bytes that `toarray` may allocate by default."""
 
 CHUNK = 64 * 2**20
-"""Bytes of right-hand sides that go through an operator in one call."""
+"""Bytes of right-hand sides per call of an operator."""
 
 
 class Holder:
     """An object with arrays: an operator, or a program that several operators share."""
 
     holds: ClassVar[tuple[str, ...]] = ()
-    """The attributes with its data: arrays, other holders, or tuples of these."""
+    """The attributes that hold its data: arrays, other holders, or tuples of these."""
 
     def arrays(self) -> Iterator[Array]:
-        """The data it holds on to."""
+        """The arrays it holds."""
         for part in flat([getattr(self, name) for name in self.holds]):
             if isinstance(part, Holder):
                 yield from part.arrays()
@@ -46,7 +46,7 @@ class Holder:
 
     @property
     def flops(self) -> int:
-        """Multiplications and additions of one product, roughly."""
+        """The approximate number of multiplications and additions in one product."""
         parts = flat([getattr(self, name) for name in self.holds])
         return sum(part.flops for part in parts if isinstance(part, Holder))
 
@@ -55,7 +55,7 @@ class Holder:
 
 
 def flat(parts: Iterable[Any]) -> Iterator[Any]:
-    """Parts, and the parts of tuples among them."""
+    """The parts, with nested tuples flattened."""
     for part in parts:
         yield from flat(part) if isinstance(part, tuple) else (part,)
 
@@ -66,22 +66,22 @@ class Jacobian(Holder, Algebra, Shown, ABC):
     Products with float data are computed in the operator's own dtype; float16 and bfloat16 are
     computed in float32 and rounded once, at the end; integers become float64. `J @ v`,
     `J.T @ u`, `J @ V` (all columns in one call), `u @ J`, `J + K`, `2 * J` and `J @ K` work as for
-    arrays. `J.H`, `rmatvec` and `rmatmat` are of the adjoint: Jᵀ, conjugated where J is complex.
+    arrays. `J.H`, `rmatvec` and `rmatmat` use the adjoint: Jᵀ, conjugated where J is complex.
 
-    Raises `InputError` where shapes do not fit, when an operator is made and at its products.
+    Raises `InputError` where shapes do not fit, when an operator is built or multiplied.
     """
 
     out_shape: Shape
     in_shape: Shape
-    dense_limit: int = DENSE_LIMIT  # bytes of a matrix made of it
+    dense_limit: int = DENSE_LIMIT  # bytes of its dense or sparse matrix
 
     def __init__(self, out_shape: Shape, in_shape: Shape, dtype: Any) -> None:
         self.out_shape, self.in_shape = self._sizes(out_shape), self._sizes(in_shape)
-        # As LinearOperator sets them, which asks for plain integers.
+        # As LinearOperator.__init__ sets them, but that requires plain integers.
         self.dtype, self.shape = floating(dtype), (size(self.out_shape), size(self.in_shape))
 
     def _sizes(self, shape: Shape) -> Shape:
-        """A shape, if it is one."""
+        """The shape as a tuple, checked."""
         try:
             found = tuple(shape)
             if not found or min(map(index, at(found))) >= 0:
@@ -90,7 +90,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
             pass
         raise InputError(f"{type(self).__name__}: {shape!r} is no shape, a tuple of integers")
 
-    # -- what a concrete operator says --------------------------------------------------------
+    # -- what a concrete operator defines -----------------------------------------------------
 
     @abstractmethod
     def _apply(self, op: Op, v: Array) -> Array:
@@ -100,11 +100,11 @@ class Jacobian(Holder, Algebra, Shown, ABC):
     def _transpose(self) -> Jacobian:
         """The transpose, as an operator of its own."""
 
-    # -- what follows for all -----------------------------------------------------------------
+    # -- derived for all operators ------------------------------------------------------------
 
     @cached_property
     def T(self) -> Jacobian:
-        """The transpose: one object, whichever of several threads builds it first."""
+        """The transpose: one object, even if several threads build it at once."""
         kept: Jacobian = self.__dict__.setdefault("T", self._transpose())
         return kept
 
@@ -123,7 +123,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the data it holds, shared arrays counted once."""
+        """Bytes of the arrays it holds, with shared memory counted once."""
         return bytes_of(self.arrays())
 
     def _matvec(self, x: np.ndarray) -> np.ndarray:
@@ -157,7 +157,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         """The dense matrix, from whichever side needs fewer products; silent with `progress=False`.
 
         Shape: (m, n). Raises `LimitError` where the matrix would take more than `limit` bytes,
-        which is 2 GiB or what the `Limits` of the model say.
+        by default 2 GiB or the `Limits` of the model.
         """
         limit, (m, n) = self.dense_limit if limit is None else limit, self.shape
         need = m * n * self.dtype.itemsize
@@ -174,12 +174,11 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         self, format: str = "csr", *, limit: int | None = None, out: Any = None,
         progress: bool | None = None,
     ) -> Any:  # fmt: skip
-        """The matrix as a sparse array of SciPy, with every entry that may be other than zero.
+        """The matrix as a SciPy sparse array, with every entry that may be nonzero.
 
         `out`, the result for the same Jacobian at another point, is overwritten and returned: only
-        entries that depend on the point are written. The arrays that say where entries stand are
-        read-only, for other results share them; a `copy()` has its own. As to `progress`, see
-        `onnxjac.progress`.
+        entries that depend on the point are written. The index arrays are read-only, because other
+        results share them; a `copy()` has its own. For `progress`, see `onnxjac.progress`.
 
         Shape: (m, n). Raises `LimitError` where the matrix would take more than `limit` bytes,
         `InputError` where `out` has another pattern.
@@ -188,7 +187,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
             return sparse(self, format, self.dense_limit if limit is None else limit, out)
 
     def _dense(self, limit: int) -> np.ndarray:
-        """The matrix, which is known to fit."""
+        """The dense matrix, already known to fit the limit."""
         m, n = self.shape
         return self._columns() if m >= n else np.ascontiguousarray(self.T._columns().T)
 
@@ -206,7 +205,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         return chunks(n, width, label, "products")
 
     def diagonal(self) -> np.ndarray:
-        """The entries J[i, i], exact: structurally where the kind knows them, else by products.
+        """The entries J[i, i], exact: from the structure where possible, else by products.
 
         Shape: (min(m, n),).
         """
@@ -228,7 +227,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
             raise InputError(f"the trace needs a square operator, not one of shape {self.shape}")
         return self.diagonal().sum(dtype=wide(self.dtype)).item()
 
-    # -- what modules above give a meaning -----------------------------------------------------
+    # -- implemented by the modules above ------------------------------------------------------
 
     @property
     def structure(self) -> Jacobian:
@@ -238,13 +237,13 @@ class Jacobian(Holder, Algebra, Shown, ABC):
     def compile(
         self, engine: str | None = None, *, products: int = 100, memory: int | None = None
     ) -> Jacobian:
-        """The same operator for many products: planned for `products`, and run by an engine.
+        """The same operator, planned for a number of `products` and run by an engine.
 
         `engine` is `"onnxruntime"`, `"numpy"` or `"numba"`; by default the first that is installed
-        and has all kernels. `memory` is how many bytes may be held beyond what J holds. The
-        program is made at the first product, one for each number of columns. After `relinearize`
-        it is made again for an engine that was named; otherwise products go the quickest way,
-        as without `compile`, by programs that all points of the same shapes share.
+        and has all kernels. `memory` is the number of bytes that may be held beyond those of J. A
+        program is compiled at the first product with each number of columns. After `relinearize`,
+        a named engine compiles again; otherwise products take the fastest route, as without
+        `compile`, through programs that all points of the same shapes share.
 
         Shape: (m, n), as before. Raises `InputError` at the first product for an engine that is
         unknown or not installed, and where a vector does not fit.
@@ -252,7 +251,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         return compiled(self, engine, products, memory)
 
     def inverse(self, *args: Any, **options: Any) -> Jacobian:
-        """J⁻¹ as an operator, whose product is a Krylov solution: options of `onnxjac.inverse`.
+        """J⁻¹ as an operator whose products are Krylov solves: options as for `onnxjac.inverse`.
 
         Shape: (n, m). Raises `InputError` for a solver that does not take such an operator; a
         product raises `NotConverged` where the iteration does not reach its tolerance.
@@ -261,7 +260,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         return solved
 
     def plot(self, **options: Any) -> Any:
-        """The blocks or the entries as a picture: options of `onnxjac.plots.plot_jacobian`.
+        """A plot of the blocks or entries: options as for `onnxjac.plots.plot_jacobian`.
 
         Shape: J is (m, n), with m and n at least 1. Raises `InputError` without matplotlib, and for
         an operator without entries.
@@ -269,7 +268,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         return plot(self, **options)
 
     def spy(self, **options: Any) -> Any:
-        """Where entries may be other than zero, as a picture: options of `onnxjac.plots.spy`.
+        """A plot of the sparsity pattern: options as for `onnxjac.plots.spy`.
 
         Shape: J is (m, n), with m and n at least 1. Raises `InputError` without matplotlib, and
         `LimitError` where the pattern takes more than 2 GiB.

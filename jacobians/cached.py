@@ -9,11 +9,11 @@ T = TypeVar("T")
 
 
 class cached_property(functools.cached_property[T]):
-    """A property that is computed at the first look, and then kept in the instance.
+    """A property that is computed on first access and then stored in the instance.
 
-    In Python 3.11 one lock serves all instances of a class: while a thread computes the property of
-    one, all others wait, and a forked process waits for ever. Here two threads may both compute it,
-    and keep what the first one has made.
+    In Python 3.11 one lock serves all instances of a class: while one thread computes the property
+    of an instance, all other threads wait, and a forked process waits for ever. Here two threads
+    may both compute the value; the first one stored is kept.
     """
 
     if not TYPE_CHECKING:

@@ -1,10 +1,10 @@
-"""Chosen: an entry that an operator leaves out has no part in J, whatever its derivative is.
+"""Chosen: entries that an operator does not select have no part in J, whatever their derivative.
 
-Where(c, √x, 0) does not look at √x where c is false, and neither may J: 0 · ∞ is not a number.
-A diagonal that `chooses` leaves out the entries where it is 0. They are followed towards inputs and
-outputs, through operators that keep entries apart, and their derivatives there become 0 in J
-itself: products, plans, compiled programs and recorded graphs then agree. An exact 0 that comes
-out of arithmetic, as exp(x) = 0, leaves nothing out: 0 · ∞ is not a number there.
+Where(c, √x, 0) ignores √x where c is false, and so must J: 0 · ∞ would be NaN. A diagonal that
+`chooses` drops the entries where it is 0. Dropped entries are followed towards inputs and outputs,
+through operators that keep entries apart, and their derivatives there are set to 0 in J itself, so
+that products, plans, compiled programs and recorded graphs agree. An exact 0 that results from
+arithmetic, as exp(x) = 0, drops nothing: 0 · ∞ is NaN there.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ MOVES = Reshape | Permutation | Broadcast | SumTo | Slice | Embed | Take | Scatt
 
 
 class Mask:
-    """Which entries of a tensor count, as truth values that are made when they are asked for.
+    """A lazy boolean mask of the entries of a tensor that count.
 
-    Chains of any length are made from their ends, without recursion.
+    Chains of any length are evaluated from their ends, without recursion.
     """
 
     def __init__(self, make: Callable[..., Array], *inputs: Mask) -> None:
@@ -53,14 +53,14 @@ class Mask:
 
 
 Chosen = Mask | None
-"""Which entries of a tensor count; None: all."""
+"""A mask of the entries of a tensor that count, or None for all."""
 
 
 def chosen(op: Op, dag: Dag) -> Dag:
-    """The DAG with zeros for derivatives of entries that no output sees, or that see no input.
+    """The DAG with zero derivatives for entries that reach no output, or that no input reaches.
 
-    In numbers, finite derivatives stay as they are. A graph does not know its numbers: there, every
-    diagonal is masked, unless it is part of a sum.
+    For NumPy arrays, diagonals of finite numbers are unchanged. The numbers in a graph are unknown:
+    there, every diagonal is masked, unless it is constant or part of a sum.
     """
     if not has_choices(dag) or not any(map(may_be_infinite, diagonals_of(dag))):
         return dag
@@ -70,7 +70,7 @@ def chosen(op: Op, dag: Dag) -> Dag:
 
 
 def has_choices(dag: Dag) -> bool:
-    """Whether some operator leaves entries out."""
+    """Whether some operator drops entries."""
     return any(d.chooses for d in diagonals_of(dag))
 
 
@@ -80,7 +80,7 @@ def diagonals_of(dag: Dag) -> Iterator[Diagonal]:
 
 
 def before_choices(op: Op, edges: Sequence[Edge], sinks: tuple[int, ...]) -> list[Edge]:
-    """Edges in order, with zeros for the derivatives of entries that no sink sees."""
+    """Edges in order, with zero derivatives for entries that reach no sink."""
     users: dict[int, list[Chosen]] = {sink: [None] for sink in sinks}
     made = []
     for edge in reversed(edges):
@@ -91,7 +91,7 @@ def before_choices(op: Op, edges: Sequence[Edge], sinks: tuple[int, ...]) -> lis
 
 
 def behind_choices(op: Op, edges: Sequence[Edge], sources: tuple[int, ...]) -> list[Edge]:
-    """Edges in order, with zeros for the derivatives of entries that see no source."""
+    """Edges in order, with zero derivatives for entries that no source reaches."""
     makers: dict[int, list[Chosen]] = {source: [None] for source in sources}
     made = []
     for edge in edges:
@@ -112,14 +112,14 @@ def diagonals_in(operator: Jacobian) -> Iterator[Diagonal]:
 
 
 def may_be_infinite(d: Diagonal) -> bool:
-    """Whether some number is not finite; of graph values it is not known."""
+    """Whether some entry is not finite; true for a graph value that is not constant."""
     if isinstance(d.d, np.ndarray):
         return not np.isfinite(d.d).all()
     return d.d.const_value is None
 
 
 def follow(op: Op, operator: Jacobian, mine: Chosen) -> tuple[Jacobian, Chosen]:
-    """The operator where only some entries of y count, and which entries of x count then."""
+    """The operator, masked to the entries of y that count, and the entries of x that then count."""
     if isinstance(operator, SAME):
         return operator, mine
     if isinstance(operator, MOVES):
@@ -144,25 +144,25 @@ def follow(op: Op, operator: Jacobian, mine: Chosen) -> tuple[Jacobian, Chosen]:
 
 
 def masked(op: Op, d: Diagonal, mine: Mask) -> Diagonal:
-    """The diagonal with 0 for the entries that do not count, where it may not be finite."""
+    """The diagonal with 0 at entries that do not count, if it may have non-finite entries."""
     if not may_be_infinite(d):
         return d
     return Diagonal(op.Where(mine(), d.d, op.CastLike(0.0, d.d)), d.out_shape, chooses=d.chooses)
 
 
 def kept(op: Op, d: Diagonal, *mine: Array) -> Array:
-    """Which entries count before a diagonal that chooses."""
+    """The entries of x that count for a diagonal that chooses."""
     return reduce(op.And, mine, op.Not(op.Equal(d.d, op.CastLike(0.0, d.d))))
 
 
 def moved(op: Op, J: Jacobian, mine: Array) -> Array:
-    """Which entries of x count where y = J x moves or sums entries."""
+    """The entries of x that count where y = J x moves or sums entries."""
     ones = op.CastLike(op.Expand(mine, J.out_shape), np.zeros((), SINGLE))
     return op.Greater(J.T._apply(op, ones), np.zeros((), SINGLE))
 
 
 def either(op: Op, several: Iterable[Chosen]) -> Chosen:
-    """The entries that count for one of several users."""
+    """The entries that count for at least one of several users."""
     found = dict.fromkeys(several)
     users = [mine for mine in found if mine]
     if len(users) < len(found):

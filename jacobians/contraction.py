@@ -1,4 +1,4 @@
-"""Contraction: the Jacobian of an einsum in one of its operands, and other operators as one."""
+"""Contraction: the Jacobian of an einsum in one operand, and other operators as contractions."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .transforms import Cumulative, Fourier
 class Contraction(Jacobian):
     """y[out] = Σ x[in] ∏ₖ aₖ[termₖ], summed over the labels that `out` lacks.
 
-    Every label of `in` stands in `out` or in some term, and every label of `out` in `in` or in
+    Every label of `in` occurs in `out` or in some term, and every label of `out` in `in` or in
     some term, so that the transpose is the same contraction with `in` and `out` exchanged. Labels
-    of `sizes` that stand nowhere are left out: they are no axes.
+    of `sizes` that occur nowhere are dropped.
     """
 
     holds = ("factors",)
@@ -61,7 +61,7 @@ class Contraction(Jacobian):
 def check_terms(
     factors: tuple[tuple[Array, str], ...], in_term: str, out_term: str, sizes: dict[str, int]
 ) -> None:
-    """Raises `InputError` where labels and shapes do not make a `Contraction`."""
+    """Raises `InputError` where labels and shapes do not form a `Contraction`."""
     shapes = [(shape_of(a), term) for a, term in factors]
     text = f"Contraction of {', '.join(f'{term} {list(s)}' for s, term in shapes)}; {in_term} to "
     text += f"{out_term}, sizes {sizes}"
@@ -79,7 +79,7 @@ def check_terms(
 
 
 def label_sizes(arrays: tuple[Shape, ...], terms: tuple[str, ...]) -> dict[str, int]:
-    """The length of every label; a length of 1 gives way to any other, also to 0.
+    """The length of every label; length 1 broadcasts to any other, also to 0.
 
     >>> label_sizes(((2, 1), (0, 4)), ("ij", "jk"))
     {'i': 2, 'j': 0, 'k': 4}
@@ -96,7 +96,7 @@ def label_sizes(arrays: tuple[Shape, ...], terms: tuple[str, ...]) -> dict[str, 
 
 
 EINSUMS = Contraction, Dense, BlockDiagonal, LowRank, Diagonal, Kron
-"""The kinds whose entries are products of entries of the arrays that they hold."""
+"""The types whose entries are sums of products of entries of the arrays that they hold."""
 
 
 @singledispatch
@@ -137,7 +137,7 @@ def _(operator: Diagonal) -> Contraction:
 
 @as_contraction.register
 def _(operator: Kron) -> Contraction:
-    """Y[m, l] = Σ A[m, n] B[l, k] X[n, k]; an identity's two labels are one."""
+    """Y[m, l] = Σ A[m, n] B[l, k] X[n, k]; an identity has one label for both axes."""
     batch, rest = ascii_letters[: len(operator.batch)], iter(ascii_letters[len(operator.batch) :])
     m, n, row, k = next(rest), next(rest), next(rest), next(rest)
     n = m if isinstance(operator.left, Eye) else n
@@ -164,7 +164,7 @@ def _(operator: Fourier) -> Contraction:
 
 
 def along(line: Jacobian, axes: tuple[int, ...], operator: Jacobian) -> Contraction:
-    """The operator as the matrix of what it does along some axes, the same for all the others."""
+    """The operator as one matrix along some axes, applied alike across all other axes."""
     rank = len(operator.in_shape)
     labels, new = list(ascii_letters[:rank]), ascii_letters[rank : rank + len(axes)]
     old = "".join(labels[axis] for axis in axes)
@@ -185,7 +185,7 @@ def contraction(
 
 
 def tail(batch: str, factor: Factor) -> str:
-    """The batch labels that a factor has axes for: the last ones."""
+    """The trailing batch labels, one for each batch axis of a factor."""
     axes = len(shape_of(factor)) - 2
     return batch[len(batch) - axes :]
 
@@ -193,7 +193,7 @@ def tail(batch: str, factor: Factor) -> str:
 def label_positions(term: str, shape: Shape, sizes: dict[str, int]) -> np.ndarray:
     """Row-major positions in a tensor with these labels, over the grid of all labels.
 
-    An axis of length 1 stands still where its label moves.
+    An axis of length 1 is broadcast along its label.
 
     >>> label_positions("ji", (3, 2), {"i": 2, "j": 3}).tolist()
     [[0, 2, 4], [1, 3, 5]]

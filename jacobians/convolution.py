@@ -1,16 +1,16 @@
-"""Convolution: three linear maps and their adjoints out of one trilinear form.
+"""Convolution: three linear maps and their adjoints from one trilinear form.
 
 T(x, w, u) = ⟨conv(x, w), u⟩ is linear in the signal x (N, C, *size), in the kernel
-w (M, C/group, *kernel) and in the output cotangent u (N, M, *positions). Hold one of them fixed,
-vary a second one: the gradient in the third is a linear operator.
+w (M, C/group, *kernel) and in the output cotangent u (N, M, *positions). With one of them held
+fixed, the gradient in a second one is a linear map of the third.
 
-| source → target | held | what it is |
+| source → target | held | operator |
 |---|---|---|
 | x → u | w | ∂conv/∂signal; its adjoint u → x is a transposed convolution |
 | w → u | x | ∂conv/∂kernel; its adjoint u → w is a correlation |
 | w → x | u | ∂convtranspose/∂kernel; its adjoint x → w is a correlation |
 
-A correlation is a product with gathered patches.
+A correlation is a matrix product with gathered patches.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from .errors import InputError
 from .symint import agree, at, is_symbolic, largest, same
 
 MOST = 2**26
-"""How many entries of patches are gathered at once, about; larger kernels are taken apart."""
+"""About how many patch entries are gathered at once; larger kernels are split."""
 
 FEWEST = 64
-"""The least number of entries of patches for each index into the signal that is held."""
+"""The least number of patch entries that one gather index counts as."""
 
 MANY = 4
-"""How many times as large as u patches must be to repay turning it."""
+"""How many times larger than u patches must be for a transpose of u to pay off."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Geometry:
 
     @property
     def fits(self) -> bool:
-        """Whether one convolution has these shapes."""
+        """Whether the shapes fit one convolution."""
         d = len(self.strides)
         ranks = {len(self.x), len(self.w), len(self.u)} == {d + 2}
         if not ranks or len(self.dilations) != d or len(self.pads) != 2 * d:
@@ -75,7 +75,7 @@ class Geometry:
 
     @property
     def output_padding(self) -> Shape:
-        """Entries that a transposed convolution must add at the end to give back the size of x."""
+        """Entries that a transposed convolution must add at the end to recover the size of x."""
         d = len(self.strides)
         padded = [
             n + a + b for n, a, b in zip(self.x[2:], self.pads[:d], self.pads[d:], strict=True)
@@ -86,7 +86,7 @@ class Geometry:
 
 
 def convolution_of(held: Array, source: str, target: str, geometry: Geometry) -> Jacobian:
-    """The gradient of T(x, w, u) in `target`; 0 where a sample of one of them has no elements.
+    """The gradient of T(x, w, u) in `target`; zero where an axis other than the batch is empty.
 
     >>> import numpy as np
     >>> g = Geometry((1, 1, 0), (1, 1, 3), (1, 1, 2), (1,), (1,), (2, 2), 1)
@@ -145,7 +145,7 @@ def output_to_signal(op: Op, g: Geometry, w: Array, u: Array) -> Array:
 
 
 def transposed_convolution(op: Op, g: Geometry, u: Array, w: Array) -> Array:
-    """convᵀ(u, w) of the size of x, which an attribute cannot say where it is symbolic."""
+    """convᵀ(u, w) with the size of x, which cannot be an attribute where it is symbolic."""
     if not is_symbolic(g.output_padding):
         return op.ConvTranspose(u, w, output_padding=g.output_padding, **g.steps)
     d = len(g.strides)
@@ -181,9 +181,9 @@ def channels_to_lead(op: Op, y: Array, group: int, k: Shape, shape: Shape) -> Ar
 
 
 def correlate(op: Op, g: Geometry, x: Array, u: Array) -> Array:
-    """(x, u) ↦ w, w[m, c, k] = Σₙₚ u[n, m, p] x[n, c, p · stride + k · dilation]; either may lead.
+    """(x, u) ↦ w, w[m, c, k] = Σₙₚ u[n, m, p] x[n, c, p · stride + k · dilation].
 
-    What is gathered at once is bounded, whatever the sizes of kernel and result.
+    Either may have leading axes. The number of entries gathered at once is bounded.
     """
     if not is_too_large(g, size(lead(x, g.x))):
         return correlate_at_once(op, g, x, u)
@@ -196,7 +196,7 @@ def correlate(op: Op, g: Geometry, x: Array, u: Array) -> Array:
 
 
 def is_too_large(g: Geometry, k: int) -> bool:
-    """Whether patches of k signals have more than `MOST` entries, and there is what to cut."""
+    """Whether patches of k signals have more than `MOST` entries, and the kernel can be split."""
     sizes = (*g.w, *g.x, *g.u, k)
     if is_symbolic(sizes):  # no bound holds at every point
         return False
@@ -205,7 +205,7 @@ def is_too_large(g: Geometry, k: int) -> bool:
 
 
 def with_margin(op: Op, g: Geometry, x: Array) -> tuple[Array, Geometry]:
-    """The signal inside its margin of zeros, and the geometry without pads."""
+    """The zero-padded signal, and the geometry without pads."""
     if not any(g.pads):
         return x, g
     x = op.Pad(x, g.pads, None, tuple(range(-len(g.strides), 0)))
@@ -214,7 +214,7 @@ def with_margin(op: Op, g: Geometry, x: Array) -> tuple[Array, Geometry]:
 
 
 def cut(op: Op, g: Geometry, x: Array, axis: int, first: int, end: int) -> tuple[Geometry, Array]:
-    """The kernel from `first` to `end` along a spatial axis, and the part of x that it meets."""
+    """The geometry of kernel entries [first, end) on a spatial axis, and the part of x they use."""
     start, step = first * g.dilations[axis], g.strides[axis]
     stop = (end - 1) * g.dilations[axis] + step * (g.u[2 + axis] - 1) + 1
     x = op.Slice(x, (start,), (stop,), (axis - len(g.strides),), (1,))
@@ -223,15 +223,15 @@ def cut(op: Op, g: Geometry, x: Array, axis: int, first: int, end: int) -> tuple
 
 
 def with_length(shape: Shape, axis: int, length: int) -> Shape:
-    """A shape with another length of one axis."""
+    """The shape with the length of one axis replaced."""
     return (*shape[:axis], length, *shape[axis + 1 :])
 
 
 def correlate_at_once(op: Op, g: Geometry, x: Array, u: Array) -> Array:
     """One GEMM per group: (M/group × N·P) times (N·P × C/group·kernel).
 
-    Or with P·N, where it is u that is quickly turned, so that patches are gathered for all samples
-    at once.
+    With P·N instead where u is cheap to transpose, so that patches are gathered for all samples at
+    once.
     """
     n, m, c, p = g.u[0], g.w[0] // g.group, size(g.w[1:]), size(g.u[2:])
     k, last = lead(x, g.x) or lead(u, g.u), samples_last(g)
@@ -244,9 +244,9 @@ def correlate_at_once(op: Op, g: Geometry, x: Array, u: Array) -> Array:
 
 
 def samples_last(g: Geometry) -> bool:
-    """Whether patches are gathered for all samples at once, for which these must lie side by side.
+    """Whether patches are gathered for all samples at once, with samples as the last axis.
 
-    One sample already does. Where kernels are larger than what comes out, cuts would be many.
+    One sample needs no transpose. Kernels larger than the output would need many slices.
 
     >>> g = Geometry((2, 3, 6), (2, 3, 3), (2, 2, 4), (1,), (1,), (0, 0), 1)
     >>> [samples_last(other) for other in (g, replace(g, w=(3, 3, 3)), replace(g, u=(1, 2, 4)))]
@@ -254,14 +254,14 @@ def samples_last(g: Geometry) -> bool:
     >>> samples_last(replace(g, x=(1, 3, 4), u=(1, 2, 2)))
     True
     """
-    if is_symbolic((g.x, g.w, g.u)):  # the index of what is gathered is a constant
+    if is_symbolic((g.x, g.w, g.u)):  # the gather index is a constant
         return False
     turned = g.u[0] > 1 and g.group * size(g.w[1:]) >= MANY * g.w[0]
     return turned or size(g.w[2:]) > size(g.u[2:])
 
 
 def gathered_patches(op: Op, g: Geometry, x: Array) -> Array:
-    """Every entry of x that each kernel entry meets: (*K, C, kernel entries · positions, N)."""
+    """The patches of x, by one gather: (*K, C, kernel entries · positions, N)."""
     d, k = len(g.strides), lead(x, g.x)
     x, _ = with_margin(op, g, x)
     r, space = len(k), shape_of(x)[-d:]
@@ -272,7 +272,7 @@ def gathered_patches(op: Op, g: Geometry, x: Array) -> Array:
 
 @lru_cache(maxsize=64)
 def meetings(g: Geometry, space: Shape) -> np.ndarray:
-    """Where in the padded space, row-major, each kernel entry meets each position.
+    """Row-major indices into the padded space, for each kernel entry and output position.
 
     >>> meetings(Geometry((1, 1, 3), (1, 1, 2), (1, 1, 2), (1,), (1,), (0, 0), 1), (3,))
     array([0, 1, 1, 2])
@@ -285,9 +285,9 @@ def meetings(g: Geometry, space: Shape) -> np.ndarray:
 
 
 def patches(op: Op, g: Geometry, x: Array) -> Array:
-    """Every entry of x that each kernel entry meets: (*K, C, kernel entries, N, positions).
+    """The patches of x, one slice per kernel entry: (*K, C, kernel entries, N, positions).
 
-    Samples stand beside positions, so that all of them together are one axis of a matrix.
+    Samples are next to positions, so that both together form one axis of a matrix.
     """
     d, k = len(g.strides), lead(x, g.x)
     axes, r = tuple(range(-d, 0)), len(k)

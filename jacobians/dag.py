@@ -4,8 +4,8 @@ The tangent of a vertex is its seed plus Σ J · (tangent of the edge's start). 
 never expanded: each edge is applied once per product. The transpose is the same graph with its
 edges reversed and transposed, so that forward and reverse mode are one function.
 
-A loop or a branch gives the derivatives of all its outputs in one run: a `Joint`. Each block of it
-is a `Part`, an operator like any other; the parts that meet on a sweep share the run.
+A loop or a branch computes the derivatives of all its outputs in one run: a `Joint`. Each of its
+blocks is a `Part`, an operator like any other; the parts of a joint share one run per sweep.
 
 A `Block` is a grid of operators between concatenated tensors: a DAG without inner vertices.
 """
@@ -43,12 +43,12 @@ class Edge:
 
 
 class Dag(Jacobian):
-    """The derivative of the tensors at `sinks` by the tensors at `sources`.
+    """The Jacobian of the tensors at `sinks` with respect to the tensors at `sources`.
 
     Vertices are numbered so that every edge leads to a greater number; `shapes[i]` is the shape
-    of the tensor at vertex i. in_shape and out_shape are flat: the concatenated tensors. A
-    transpose has the DAG itself as its `mirror`. `known` is a memo of what is worked out of the DAG
-    once, freed with the DAG.
+    of the tensor at vertex i. in_shape and out_shape are flat: the concatenated tensors. The
+    transpose has the DAG as its `mirror`. `known` is a memo of results derived from the DAG, freed
+    with the DAG.
     """
 
     def __init__(
@@ -68,13 +68,13 @@ class Dag(Jacobian):
         self.known: dict[str, Any] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is worked out again where it is needed."""
+        """The state without caches, which are rebuilt on demand."""
         derived = ("known", "T", "_schedule")
         return {"known": {}} | {k: v for k, v in vars(self).items() if k not in derived}
 
     @cached_property
     def _schedule(self) -> tuple[tuple[int, tuple[Edge, ...], tuple[int, ...]], ...]:
-        """Where edges end, in order: these edges, and the vertices that no later one starts at."""
+        """Each end vertex, in order: its edges, and the vertices that no later edge starts at."""
         last = {edge.start: edge.end for edge in self.edges}
         finished = defaultdict(list)
         for start, end in last.items():
@@ -99,7 +99,7 @@ class Dag(Jacobian):
         return transpose
 
     def split(self, op: Op, v: Array, vertices: tuple[int, ...]) -> dict[int, Array]:
-        """A flat vector cut into one tensor per vertex that has entries.
+        """A flat vector split into one tensor per vertex with entries.
 
         A vertex named twice gets the sum.
         """
@@ -116,7 +116,7 @@ class Dag(Jacobian):
         return tensors
 
     def join(self, op: Op, tangents: Mapping[int, Array], k: Shape) -> Array:
-        """The tensors at the sinks as one flat vector; a tensor that nothing reaches is zero."""
+        """The tensors at the sinks as one flat vector; absent tensors are zero."""
         parts = []
         for i in self.sinks:
             n = size(self.shapes[i])
@@ -126,7 +126,7 @@ class Dag(Jacobian):
         return parts[0] if len(parts) == 1 else op.Concat(*parts, axis=-1)
 
     def sweep(self, op: Op, seeds: Mapping[int, Array]) -> dict[int, Array]:
-        """Tangents at the sinks, from tangents at some vertices; the absent ones are zero."""
+        """Tangents at the sinks, from tangents at some vertices; absent tangents are zero."""
         tangents, runs = dict(seeds), dict[Joint, dict[int, Array]]()
         for end, edges, finished in self._schedule:
             present = [e for e in edges if e.start in tangents]
@@ -146,8 +146,8 @@ class Dag(Jacobian):
         return tangents
 
     def _run(self, op: Op, joint: Joint, tangents: Mapping[int, Array]) -> dict[int, Array]:
-        """All that one program gives: its parts join all their inputs with all their outputs, so
-        that every input is known when the first output is asked for.
+        """The outputs of one program. Its parts join all inputs with all outputs, so that all input
+        tangents are known when the first output is needed.
         """
         parts = [(e.start, e.operator) for e in self.edges if isinstance(e.operator, Part)]
         mine = [(start, part) for start, part in parts if part.joint is joint]
@@ -174,7 +174,7 @@ class Dag(Jacobian):
         return found - {sink}
 
     def between(self, sources: tuple[int, ...], sinks: tuple[int, ...]) -> Dag:
-        """The part of J that leads from some vertices to others."""
+        """The DAG between other sources and sinks."""
         return Dag(self.shapes, self.edges, sources, sinks, self.dtype)
 
     def __repr__(self) -> str:
@@ -182,7 +182,7 @@ class Dag(Jacobian):
 
 
 def check_edges(edges: tuple[Edge, ...], shapes: tuple[Shape, ...], ends: tuple[int, ...]) -> None:
-    """Raises `InputError` where an edge does not lead up, or between tensors of other shapes."""
+    """Raises `InputError` where an edge does not lead up, or does not fit the tensor shapes."""
     count = len(shapes)
     if not all(0 <= i < count for i in ends):
         raise InputError(f"Dag: the sources and sinks {ends} are not all among {count} vertices")
@@ -209,14 +209,14 @@ def useful(
         if edge.start in reached:
             reached.add(edge.end)
     needed = set(sinks)
-    for edge in reversed(edges):  # all that start where an edge ends come before it here
+    for edge in reversed(edges):  # edges that start at this one's end come before it
         if edge.end in needed:
             needed.add(edge.start)
     return tuple(e for e in edges if e.start in reached and e.end in needed)
 
 
 def accumulate(op: Op, terms: list[tuple[Jacobian, Array]]) -> Array:
-    """Σ J v. Slabs that tile an axis, as Concat's and Split's do, are joined instead of added."""
+    """Σ J v. Slabs that tile an axis, as in Concat and Split, are concatenated instead of added."""
     if len(terms) == 1:
         return terms[0][0]._apply(op, terms[0][1])
     tiled = tiling([operator for operator, _ in terms])
@@ -245,7 +245,7 @@ def tiling(operators: list[Jacobian]) -> tuple[int, list[int]] | None:
 
 
 def inside(op: Op, operator: Jacobian, v: Array) -> Array:
-    """What an operator embeds: the product with the factors behind the first one."""
+    """The tensor that an operator embeds: the product with all its factors but the first."""
     for factor in reversed(factors_of(operator)[1:]):
         v = factor._apply(op, v)
     return v
@@ -268,25 +268,25 @@ Ends = Mapping[int, tuple[Shape, np.dtype]]
 
 
 class Joint(Holder, ABC):
-    """J = ∂(outputs)/∂(inputs), tensors by their slots."""
+    """J = ∂(outputs)/∂(inputs) of a program, with tensors numbered by slots."""
 
     def __init__(self, ins: Ends, outs: Ends) -> None:
         self.ins, self.outs = ins, outs
 
     @abstractmethod
     def run(self, op: Op, tangents: Mapping[int, Array], wanted: tuple[int, ...]) -> dict[int, Any]:
-        """The wanted outputs by slot; tangents that are absent are zero, and so are results.
+        """The wanted outputs by slot; absent tangents are zero, and so are absent outputs.
 
         Leading axes are right-hand sides, the same for all tangents.
         """
 
     @abstractmethod
     def transposed(self) -> Joint:
-        """The transpose, whose inputs are the outputs of this one."""
+        """The transpose, with inputs and outputs exchanged."""
 
     @cached_property
     def T(self) -> Joint:
-        """The transpose: one object."""
+        """The transpose, always the same object."""
         made: Joint = self.__dict__.setdefault("T", self.transposed())
         made.__dict__["T"] = self
         return made
@@ -322,7 +322,7 @@ class Part(Jacobian):
 
     @cached_property
     def matrix(self) -> np.ndarray:
-        """All entries."""
+        """The dense matrix."""
         return self.toarray()
 
     def __repr__(self) -> str:
@@ -332,8 +332,8 @@ class Part(Jacobian):
 class Block(Jacobian):
     """A grid of operators between concatenated tensors; an absent block (None) is zero.
 
-    Rows and columns are flat: y = concat(yᵢ), x = concat(xⱼ), yᵢ = Σⱼ J[i][j] xⱼ. The operators of
-    a row have one out_shape, and blocks in a column one in_shape.
+    Rows and columns are flat: y = concat(yᵢ), x = concat(xⱼ), yᵢ = Σⱼ J[i][j] xⱼ. All blocks
+    of a row have the same out_shape, and all blocks of a column the same in_shape.
     """
 
     holds = ("dag",)
@@ -392,10 +392,10 @@ def row_text(row: list[Jacobian | None], width: int) -> str:
 
 
 def first_of(operators: Iterable[Jacobian | None]) -> Jacobian:
-    """The first block of a row or column that is there: it knows the shape of them all."""
+    """The first block that is present in a row or column, and so determines its size."""
     return next(b for b in operators if b is not None)
 
 
 def stack(operators: list[Jacobian]) -> Jacobian:
-    """Operators of the same input, one below the other."""
+    """Operators of the same input, stacked vertically."""
     return Block([[operator] for operator in operators])

@@ -29,7 +29,7 @@ from .symint import at, is_symbolic, same
 class Diagonal(Jacobian):
     """y = d ∘ x. `d` may be smaller than x and is then broadcast, never stored expanded.
 
-    It `chooses` where the operator does not look at the entries of x with d = 0: see `chosen`.
+    `chooses` says that the operator ignores the entries of x with d = 0: see `chosen`.
     """
 
     holds = ("d",)
@@ -130,7 +130,7 @@ class Cast(Jacobian):
         super().__init__(shape, shape, common(self.source, self.target))
 
     def _apply(self, op: Op, v: Array) -> Array:
-        # A graph's types are the model's; numbers between two products of halves are not rounded.
+        # A graph has the model's dtypes; NumPy arrays in half precision are not rounded in between.
         target = wide(self.target) if isinstance(v, np.ndarray) else self.target
         target = common(target, v.dtype) if np.iscomplexobj(v) else target
         return op.CastLike(v, np.zeros((), target))

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 
 
 class OnnxJacError(Exception):
-    """Anything onnxjac refuses to do."""
+    """The base class of the errors that onnxjac raises."""
 
 
 class LoadError(OnnxJacError):
-    """The model cannot be read, checked or brought to the working opset."""
+    """The model cannot be read, checked or converted to the working opset."""
 
 
 class InputError(OnnxJacError, ValueError):
@@ -28,16 +28,16 @@ class UnsupportedOp(OnnxJacError, NotImplementedError):
     """An operator without kernel, rule or function body."""
 
 
-class LimitError(MemoryError, OnnxJacError):  # in this order its __new__ serves pickles
+class LimitError(MemoryError, OnnxJacError):  # in this order, its __new__ supports pickling
     """More memory would be needed than the stated limit allows."""
 
 
 class NotConverged(OnnxJacError, ArithmeticError):
-    """An iteration ended before it came as near as was asked."""
+    """An iteration ended before it reached its tolerance."""
 
 
 class OnnxJacWarning(UserWarning):
-    """The result stands, but it may not be what was meant."""
+    """The result is valid, but it may not be what was meant."""
 
 
 def warn(message: str) -> None:

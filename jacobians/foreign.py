@@ -10,18 +10,18 @@ from .errors import InputError
 
 
 def is_foreign(value: Any) -> bool:
-    """Whether this is an array, but of another library."""
+    """Whether this is an array of another library."""
     if isinstance(value, np.ndarray | np.generic):
         return False
     return hasattr(value, "__array__") or hasattr(value, "__dlpack__")
 
 
 def as_array(value: Any, dtype: Any = None) -> np.ndarray:
-    """The numbers in anything: arrays of any library in main memory, lists of them, scalars.
+    """A NumPy array of arrays of any library in main memory, lists of them, or scalars.
 
-    What can share its memory does; nothing is ever written to it. A tensor of PyTorch may require
-    a gradient, which is not followed. Raises `InputError` for what lies on another device, is
-    traced, or is no array at all.
+    Memory is shared where possible, and never written to. A PyTorch tensor may require a gradient,
+    which is not tracked. Raises `InputError` for an array that is traced or on another device, and
+    for anything that is not an array.
 
     >>> as_array([1, 2]), as_array(memoryview(b"ab"))
     (array([1, 2]), array([97, 98], dtype=uint8))
@@ -37,7 +37,7 @@ def as_array(value: Any, dtype: Any = None) -> np.ndarray:
 
 
 def settled(array: np.ndarray) -> np.ndarray:
-    """The numbers as they are now: a copy, unless the memory behind the array is read-only.
+    """A snapshot of the array: a copy, unless the memory behind it is read-only.
 
     >>> x, fixed = np.zeros(3), np.frombuffer(bytes(8))
     >>> settled(x) is x, settled(fixed) is fixed
@@ -47,7 +47,7 @@ def settled(array: np.ndarray) -> np.ndarray:
 
 
 def is_read_only(memory: Any) -> bool:
-    """Whether nobody writes to what an array views: it may be read-only and its owner not.
+    """Whether the memory behind an array is read-only, not just the array that views it.
 
     >>> is_read_only(np.broadcast_to(np.zeros(3), (2, 3)))
     False
@@ -58,12 +58,12 @@ def is_read_only(memory: Any) -> bool:
         memory = memory.base
     try:
         return memoryview(memory).readonly
-    except TypeError:  # it does not say
+    except TypeError:  # no buffer protocol
         return False
 
 
 def native(x: Any) -> Any:
-    """An array of another library as one of NumPy; anything else as it is."""
+    """An array of another library as a NumPy array; anything else unchanged."""
     return as_array(x) if is_foreign(x) else x
 
 
@@ -71,10 +71,10 @@ def _read(value: Any) -> Any:
     """A value that NumPy can read without needless copies."""
     if isinstance(value, list | tuple) and any(map(_nested, value)):
         return [_read(part) for part in value]
-    if hasattr(value, "detach"):  # PyTorch guards what requires a gradient
+    if hasattr(value, "detach"):  # PyTorch does not convert tensors that require a gradient
         value = value.detach()
         value = value.float() if str(value.dtype) == "torch.bfloat16" else value
-        return value.numpy(force=str(value.device) == "cpu")  # what is lazy is worked out
+        return value.numpy(force=str(value.device) == "cpu")  # resolves lazy conjugates
     if not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
         return np.from_dlpack(value)
     return value

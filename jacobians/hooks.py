@@ -1,4 +1,4 @@
-"""Hooks: what every operator can do, with a meaning that modules beside and above this one give."""
+"""Hooks: operations of every operator that modules beside and above this one implement."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def hook(refusal: str, doc: str) -> Any:
-    """A function of a thing, to which `register` adds a meaning for one kind of it."""
+    """A single-dispatch function, which raises TypeError for types without a registered method."""
 
     @singledispatch
     def call(thing: Any, *args: Any, **options: Any) -> Any:
@@ -35,7 +35,7 @@ html = hook("show {} as HTML", "What a notebook shows: `modes.show.html`.")
 
 
 class Shown:
-    """What shows itself in a notebook."""
+    """A base class of objects that a notebook shows as HTML."""
 
     def _repr_html_(self) -> str:
         text: str = html(self)

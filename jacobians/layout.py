@@ -1,6 +1,6 @@
 """Operators that move, repeat or sum numbers.
 
-`Outer` and `Inner` are diag(u) · bcast and sum · diag(w) as one operator, which can take in more
+`Outer` and `Inner` are diag(u) · bcast and sum · diag(w) as one operator, which can absorb more
 factors.
 """
 
@@ -120,14 +120,14 @@ def summed_axes(small: Shape, large: Shape) -> tuple[int, ...]:
 
 
 def is_repeated(small: int, large: int) -> bool:
-    """Whether one entry is repeated along an axis; one that may be symbolic is so as here."""
+    """Whether one entry is repeated along an axis; a decision if that cannot be proved."""
     if same(small, large) or same(small, 1):
         return not same(small, large)
     return small != large and small == 1
 
 
 def broadcast(in_shape: Shape, out_shape: Shape, dtype: Any) -> Jacobian:
-    """`Broadcast`, or less where nothing is repeated: a `Reshape`, an `Identity`."""
+    """`Broadcast`, or a `Reshape` or `Identity` where nothing is repeated."""
     if same(tuple(in_shape), tuple(out_shape)):
         return Identity(out_shape, dtype)
     kind = Reshape if same(size(in_shape), size(out_shape)) else Broadcast
@@ -135,7 +135,7 @@ def broadcast(in_shape: Shape, out_shape: Shape, dtype: Any) -> Jacobian:
 
 
 class Outer(Jacobian):
-    """y = u ∘ bcast(x): an outer product per row, without the repeated tensor.
+    """y = u ∘ bcast(x): an outer product per row, without storing the repeated tensor.
 
     >>> import numpy as np
     >>> Outer(np.array([[1.0, 2.0], [3.0, 4.0]]), (2, 2), (2, 1)).toarray()

@@ -1,6 +1,6 @@
-"""Product: factors applied one after the other, simplified when they meet.
+"""Product: factors applied one after another, with neighbours merged where that simplifies.
 
-The table `merges` says which neighbours are one operator again.
+The table `merges` holds the rules that merge two neighbours into one operator.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from .text import joined
 F = TypeVar("F", bound=Callable[..., Any])
 
 COPIES = 2
-"""How many times as large as a tensor a rescaled matrix may be that saves a pass over it."""
+"""How many times larger than a tensor a rescaled matrix may be, to save a pass over the tensor."""
 
 
 class Rewrites(dict[tuple[type, ...], Callable[..., Any]]):
-    """Kinds of neighbouring factors -> the rule that rewrites them, or gives None: no gain."""
+    """Types of neighbouring factors -> the rule that rewrites them, or returns None for no gain."""
 
     def __call__(self, *kinds: type) -> Callable[[F], F]:
-        """Register the rule of some kinds."""
+        """Register the rule for factors of these types."""
 
         def register(rule: F) -> F:
             self[kinds] = rule
@@ -41,13 +41,13 @@ class Rewrites(dict[tuple[type, ...], Callable[..., Any]]):
         return register
 
     def rewritten(self, *factors: Jacobian) -> Any:
-        """The neighbours rewritten; None where nothing is gained, or no rule is known."""
+        """The rewritten neighbours; None where there is no rule, or no gain."""
         rule = self.get(tuple(map(type, factors)))
         return rule(*factors) if rule else None
 
 
 merges = Rewrites()
-"""Which two neighbours are one simpler operator, wherever they meet."""
+"""The rules that merge two neighbours into one simpler operator, in any product."""
 
 
 class Product(Jacobian):
@@ -79,7 +79,7 @@ class Product(Jacobian):
 
 
 def factor_text(factor: Jacobian) -> str:
-    """A factor as it stands in a product: a sum in brackets."""
+    """The text of a factor in a product, with brackets around a sum."""
     text = str(factor)
     return f"({text})" if " + " in text or " - " in text else text
 
@@ -121,7 +121,7 @@ def push(chain: list[Jacobian], factor: Jacobian) -> None:
 
 
 def merge(left: Jacobian, right: Jacobian) -> Jacobian | None:
-    """The product as one simpler operator, or None; what passes an empty tensor is zero."""
+    """The product as one simpler operator, or None; zero through an empty tensor."""
     if isinstance(left, Zero) or isinstance(right, Zero):
         return Zero(left.out_shape, right.in_shape, common(left.dtype, right.dtype))
     if is_identity(left) and left.dtype == right.dtype:
@@ -207,7 +207,7 @@ def _(a: SumTo, b: Broadcast) -> Jacobian | None:
 
 @merges(Kron, Kron)
 def _(k: Kron, h: Kron) -> Jacobian | None:
-    """(A ⊗ B)(C ⊗ D) = AC ⊗ BD, where that does not make a product dearer."""
+    """(A ⊗ B)(C ⊗ D) = AC ⊗ BD, where that does not make a product more expensive."""
     left, right = factor_product(k.left, h.left), factor_product(k.right, h.right)
     merged = Kron(left, right, k.batch)
     return merged if at(merged.flops) <= at(k.flops + h.flops) else None
@@ -223,7 +223,7 @@ def factor_product(a: Factor, b: Factor) -> Factor:
 def _(k: Kron, d: Diagonal) -> Jacobian | None:
     """(I ⊗ B) diag(d) as dense blocks B diag(dᵢ), where they move fewer bytes than B and d.
 
-    The blocks are not to be much larger than the tensors, or they cost more than passes over d.
+    Blocks much larger than the tensors are not built: they cost more than a pass over d.
     """
     if not isinstance(k.left, Eye) or isinstance(k.right, Eye):
         return None

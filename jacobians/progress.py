@@ -1,8 +1,8 @@
-"""Progress: how far long work is, on a terminal or in a notebook and nowhere else.
+"""Progress: bars for long computations, on a terminal or in a notebook only.
 
-What takes long counts its parts: `with counting(...) as tick`, `for ... in counted(...)` or `in
-chunks(...)`. The caller says by `progress` whether that is shown. Of nested work only the outer one
-is shown.
+Long computations count their parts: `with counting(...) as tick`, `for ... in counted(...)` or `in
+chunks(...)`. The caller controls by `progress` whether bars are shown. Of nested computations only
+the outermost is shown.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from typing import Any, TextIO, TypeVar
 T = TypeVar("T")
 
 Tick = Callable[[int], Any]
-"""n ↦ None: n more are done."""
+"""n ↦ None: n more parts are done."""
 
 DELAY = 2.0
-"""Seconds after which work counts as long."""
+"""Seconds after which a bar is shown by default."""
 
 WANTED: ContextVar[bool | None] = ContextVar("wanted", default=None)
 INSIDE: ContextVar[bool] = ContextVar("inside", default=False)
 
 
 def progress(shown: bool | None = None) -> AbstractContextManager[None]:
-    """Whether work in this block shows how far it is: `with progress(False): ...` is silent.
+    """Progress bars of the computations in a block: `with progress(False): ...` is silent.
 
-    None shows what takes more than two seconds, which is the default; True shows it at once. Only
-    a terminal or a notebook shows anything: a file or a pipe that takes stderr never does. tqdm
-    draws the bar where it is installed.
+    None keeps the setting around the block, by default a bar after two seconds; True shows one at
+    once. Bars are shown on a terminal or in a notebook only, never where stderr is a file or a
+    pipe. tqdm draws them where it is installed.
     """
     return nullcontext() if shown is None else _wanting(shown)
 
@@ -44,7 +44,7 @@ def _wanting(shown: bool) -> Iterator[None]:
     WANTED.set(shown)
     try:
         yield
-    finally:  # no token: a generator may end in another context than it began in
+    finally:  # no token: a generator may end in another context
         WANTED.set(before)
 
 
@@ -52,7 +52,7 @@ def _wanting(shown: bool) -> Iterator[None]:
 def counting(
     label: str, unit: str, total: int | None = None, *, shown: bool | None = None
 ) -> Iterator[Tick]:
-    """Counts parts of work, `total` of them if that is known; `shown` is as for `progress`."""
+    """Count the parts of a computation, `total` if known; `shown` is as for `progress`."""
     with progress(shown):
         wanted, stream = WANTED.get(), sys.stderr
         if wanted is False or INSIDE.get() or not (is_terminal(stream) or in_notebook()):
@@ -84,7 +84,7 @@ def chunks(n: int, width: int, label: str, unit: str) -> Iterator[tuple[int, int
 
 
 def counted(parts: Sequence[T], label: str, unit: str) -> Iterator[T]:
-    """The parts, each of them counted when the next one is asked for.
+    """The parts, each counted when the next one is requested.
 
     >>> list(counted("abc", "alphabet", "letters"))
     ['a', 'b', 'c']
@@ -96,16 +96,16 @@ def counted(parts: Sequence[T], label: str, unit: str) -> Iterator[T]:
 
 
 def ignored(n: int) -> None:
-    """The tick of what nobody watches."""
+    """A tick where nothing is shown."""
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether somebody looks at a stream; a program without a console has none."""
+    """Whether a stream is a terminal; in a program without a console it is None."""
     return stream is not None and not stream.closed and stream.isatty()
 
 
 def in_notebook() -> bool:
-    """Whether this is the kernel of a notebook."""
+    """Whether this process is a notebook kernel."""
     python = sys.modules.get("IPython")
     shell = python and python.get_ipython()
     return "IPKernelApp" in getattr(shell, "config", ())
@@ -113,7 +113,7 @@ def in_notebook() -> bool:
 
 @dataclass
 class Counter:
-    """Counts, and after a while begins to show it."""
+    """A counter that shows a bar after `delay` seconds."""
 
     label: str
     unit: str
@@ -125,7 +125,7 @@ class Counter:
     bar: Any = None
 
     def update(self, n: int) -> None:
-        """n more are done."""
+        """Count n more parts."""
         self.count += n
         if self.bar is not None:
             self.bar.update(n)
@@ -133,7 +133,7 @@ class Counter:
             self.bar = self._drawn()
 
     def _drawn(self) -> Any:
-        """A bar: tqdm where it is installed, in a notebook its widget; else a `Bar`."""
+        """A tqdm bar where tqdm is installed, in a notebook as a widget; else a `Bar`."""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # a notebook without widgets gets text instead
@@ -146,20 +146,20 @@ class Counter:
         )  # fmt: skip
 
     def close(self) -> None:
-        """Wipes out what was drawn."""
+        """Erase the bar."""
         if self.bar is not None:
             self.bar.close()
 
 
 class Bar:
-    """One line that is written over, ten times a second at most, and wiped out at the end."""
+    """One line that is redrawn, at most ten times a second, and erased at the end."""
 
     def __init__(self, counter: Counter) -> None:
         self.counter, self.shown, self.width = counter, 0.0, 0
         self.update(0)
 
     def update(self, n: int) -> None:
-        """The count of the counter, which has n more."""
+        """Redraw the line from the counter, at most every 0.1 s."""
         now, c = time.monotonic(), self.counter
         if now - self.shown >= 0.1:
             self.shown = now
@@ -170,7 +170,7 @@ class Bar:
             self._write(f"{c.label} {bar}, {now - c.start:.0f} s")
 
     def close(self) -> None:
-        """The line is empty again."""
+        """Erase the line."""
         self._write("")
         self._write("")
 

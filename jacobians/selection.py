@@ -1,4 +1,4 @@
-"""Selection: y takes entries of x, by slices or by an index; the transpose puts them back."""
+"""Selection: y takes entries of x, by slices or an index; the transpose scatters them back."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ class Embed(Jacobian):
 
 
 def settled(op: Op, y: Array, J: Jacobian, v: Array) -> Array:
-    """y = J v in the shape that it has, which need not be known where sizes are symbolic."""
+    """y = J v in the shape of J's output, which inference may miss where sizes are symbolic."""
     if not is_symbolic((J.out_shape, J.in_shape)):
         return y
     return op.Reshape(y, (*lead(v, J.in_shape), *J.out_shape))
 
 
 def checked_spans(spans: tuple[Span, ...], shape: Shape, kind: str) -> tuple[Span, ...]:
-    """The spans, if there is one inside each axis."""
+    """The spans, checked: one per axis, inside it."""
     inside = len(spans) == len(shape) and all(
         len(span) == 3 and span[2] >= 0 and all(
             0 <= k < n for k in (span[0], span[0] + span[1] * (span[2] - 1)) if span[2]
@@ -86,7 +86,7 @@ def checked_spans(spans: tuple[Span, ...], shape: Shape, kind: str) -> tuple[Spa
 
 
 def check_index(index: Array, n: int, kind: str) -> None:
-    """Raises `InputError` where an index is not one of integers below n."""
+    """Raises `InputError` where an index is not of integers in [-n, n)."""
     if not isinstance(index, np.ndarray):
         return
     if index.dtype.kind not in "iu":
@@ -104,7 +104,7 @@ def bounds(span: Span, n: int) -> tuple[int, int, int]:
 
 
 def margins(span: Span, n: int) -> tuple[int, int]:
-    """How many zeros stand before and after the span on an axis of length n."""
+    """The numbers of zeros before and after the span on an axis of length n."""
     start, step, count = span
     if same(count, 0):
         return 0, n
@@ -130,8 +130,8 @@ def spread(op: Op, v: Array, axis: int, span: Span) -> Array:
 class Take(Jacobian):
     """y = x[..., index, ...] along one axis; entries may repeat, the index is an integer tensor.
 
-    With `parts`, the first axes of the index, each of so many parts of the index stays within the
-    same part of the axis.
+    `parts` are the lengths of leading axes of the index: each such part of the index takes entries
+    from the same part of the axis only.
     """
 
     holds = ("index",)
@@ -157,7 +157,7 @@ class Take(Jacobian):
 
 
 class Scatter(Jacobian):
-    """The transpose of `Take`: entries are added up where the index points."""
+    """The transpose of `Take`: entries are summed where the index points."""
 
     holds = ("index",)
 
@@ -201,7 +201,7 @@ class Scatter(Jacobian):
 
 
 def slab(in_shape: Shape, axis: int, start: int, stop: int, dtype: Any) -> Slice:
-    """y = x[start:stop] along one axis: a part of Split, and transposed a part of Concat."""
+    """y = x[start:stop] along one axis: an output of Split; transposed, an input of Concat."""
     axis %= len(in_shape)
     spans = [(0, 1, n) for n in in_shape]
     spans[axis] = (start, 1, stop - start)
@@ -209,9 +209,9 @@ def slab(in_shape: Shape, axis: int, start: int, stop: int, dtype: Any) -> Slice
 
 
 def take_flat(index: Array, in_shape: Shape, dtype: Any, parts: Shape = ()) -> Jacobian:
-    """y = x.ravel()[index]: any selection at all, by row-major positions in x.
+    """y = x.ravel()[index]: any selection, by row-major positions in x.
 
-    `parts` are the first axes of x and index along which no entry comes from elsewhere.
+    `parts` are leading axes of x and index: every entry is taken from its own part of x.
     """
     n = size(in_shape)
     return Take(index, 0, (n,), dtype, parts) @ Reshape((n,), in_shape, dtype)

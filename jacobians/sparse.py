@@ -1,8 +1,8 @@
 """Entries: the sparse matrix of an operator, entry by entry, with its numbers left symbolic.
 
-Only where the numbers stand is worked out: entry k is weights[k] ∏ₐ a.ravel()[at[k]], the product
-of numbers that the operator holds. Several entries at one place are added. That is enough to
-refresh a matrix at another point, where only the held arrays a have changed.
+Only positions are computed: entry k is weights[k] ∏ₐ a.ravel()[at[k]], a product of numbers that
+the operator holds. Entries at the same place are added. This suffices to refresh the matrix at
+another point, where only the held arrays a change.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .selection import Embed, Scatter, Slice, Take
 from .transforms import Cumulative, Fourier
 
 Held = tuple[np.ndarray, np.ndarray]
-"""An array that an operator holds, and for every entry a position in it, ravelled."""
+"""An array that an operator holds, and the ravelled position in it for every entry."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Entries:
 
     @property
     def values(self) -> np.ndarray:
-        """The numbers as they are now."""
+        """The current numbers."""
         found = (a.ravel()[at] for a, at in self.held)
         return reduce(np.multiply, found, np.broadcast_to(self.weights, self.rows.shape))
 
@@ -58,7 +58,7 @@ class Entries:
 
 @singledispatch
 def entries(operator: Jacobian) -> Entries:
-    """The entries of an operator that is no composite; of a foreign kind, all of its matrix."""
+    """The entries of an operator that is not a composite; for an unknown type, its whole matrix."""
     matrix = operator.toarray()
     rows, columns = np.divmod(np.arange(matrix.size), max(matrix.shape[1], 1))
     return Entries(rows, columns, 1.0, ((matrix, np.arange(matrix.size)),))
@@ -73,7 +73,7 @@ def _(operator: Part) -> Entries:
 
 @singledispatch
 def count(operator: Jacobian) -> int:
-    """How many entries `entries` has, at most, without making them."""
+    """An upper bound on the number of entries that `entries` makes."""
     return max(operator.shape)
 
 
@@ -102,7 +102,7 @@ def _(operator: Zero) -> Entries:
 @entries.register(Slice)
 @entries.register(Take)
 def _(operator: Jacobian) -> Entries:
-    """A selection of the positions in x says which one each entry of y takes."""
+    """Applied to the positions in x, the operator gives the position that each entry of y takes."""
     at = np.arange(operator.shape[1]).reshape(operator.in_shape)
     return Entries(np.arange(operator.shape[0]), np.ravel(operator._apply(reading(at), at)))
 
@@ -133,7 +133,7 @@ def _(operator: Conjugate) -> Entries:
 
 
 def _einsum(operator: Jacobian) -> Entries:
-    """One entry for every value of all labels together."""
+    """One entry for every combination of label values."""
     J = as_contraction(operator)
     shape = tuple(J.sizes.values())
     if 8 * size(shape) > DENSE_LIMIT:
@@ -163,7 +163,7 @@ for kind in EINSUMS:
 @entries.register(Cumulative)
 @entries.register(Fourier)
 def _(operator: Cumulative | Fourier) -> Entries:
-    """Fixed numbers along an axis, the same for all the other axes."""
+    """Fixed numbers along an axis, repeated over all other axes."""
     return _einsum(operator).known()
 
 
@@ -188,7 +188,7 @@ def _(operator: Convolution) -> int:
 
 @entries.register
 def _(operator: Convolution) -> Entries:
-    """One entry for every meeting of a signal's, a kernel's and an output's entry."""
+    """One entry for every term of T(x, w, u) outside the margin."""
     x, w, u = meetings(operator.geometry)
     inside = np.flatnonzero(x >= 0)
     at = {"x": x[inside], "w": w[inside], "u": u[inside]}
@@ -202,7 +202,7 @@ def meetings(g: Geometry) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     Axes: sample, group, output of the group, kernel entry, output position.
     """
     n, m, k, p = g.u[0], g.w[0] // g.group, size(g.w[1:]), size(g.u[2:])
-    x = 1 + np.arange(size(g.x)).reshape(g.x)  # 0 is what a margin holds
+    x = 1 + np.arange(size(g.x)).reshape(g.x)  # 0 marks the margin
     x = patches(reading(x), g, x).reshape(g.group, k, n, p)
     x = x.transpose(2, 0, 1, 3)[:, :, None] - 1
     w = np.arange(size(g.w)).reshape(1, g.group, m, k, 1)

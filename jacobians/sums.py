@@ -1,4 +1,4 @@
-"""Sum: terms applied to the same input and added, simplified when they meet."""
+"""Sum: terms applied to the same input and added, with terms merged where that simplifies."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _add(left: Jacobian, right: Jacobian) -> Jacobian:
 
 
 def as_shaped(operator: Jacobian, like: Jacobian) -> Jacobian:
-    """The operator between the tensor shapes of another: flat sizes already agree."""
+    """The operator with the tensor shapes of another one of the same flat sizes."""
     if not agree(operator.out_shape, like.out_shape):
         operator = Identity(like.out_shape, operator.dtype) @ operator
     if not agree(operator.in_shape, like.in_shape):
@@ -76,7 +76,7 @@ def terms_of(operator: Jacobian) -> tuple[Jacobian, ...]:
 
 
 def absorb(terms: list[Jacobian], term: Jacobian) -> None:
-    """Add a term to the first one that it merges with."""
+    """Merge a term into the first one that it simplifies with, else append it."""
     for position, present in enumerate(terms):
         merged = merge(present, term)
         if merged is not None:
@@ -112,7 +112,7 @@ def multiple(operator: Jacobian) -> float | None:
 
 
 def entries(operator: Jacobian) -> Array | None:
-    """The diagonal of a diagonal operator, as small as it is stored."""
+    """The diagonal of a diagonal operator, not broadcast."""
     if isinstance(operator, Diagonal):
         return operator.d
     factor = multiple(operator)

@@ -1,13 +1,13 @@
 """Symbolic integers: the sizes and indices of a derivative that is recorded for many points.
 
 A `SymInt` is a polynomial over atoms: a dimension of a tensor, an entry of an integer tensor, or a
-quotient or maximum of such numbers. It knows its number at the point of recording (`at`), and a
-graph can compute it at any other point. Rules and operators calculate with it as with an int.
+quotient or maximum of such numbers. It has a number at the point of recording (`at`), and a graph
+can compute it at any other point. Rules and operators calculate with it as with an int.
 
-There are three relations. `same` is what can be proved; it is for simplifications. `agree` is what
-an operator's definition implies, such as equal inner dimensions of a matrix product; it looks at
-the point alone. `==`, `<` and the like are decisions: they are true or false as at the point, and
-leave a `Guard`, for what is recorded then holds only where the decision is the same.
+There are three kinds of comparison. `same` is provable equality, for simplifications. `agree` is
+equality at the point, for sizes that an operator's definition makes equal, such as the inner
+dimensions of a matrix product. `==`, `<` and the like are decisions: they are evaluated at the
+point and leave a `Guard`, because the recording holds only where the decision is the same.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ Number = Any
 """An int or a SymInt."""
 
 PLAIN = frozenset({int})
-"""The types of numbers that are surely not symbolic: no call is made for each of them."""
+"""The types of numbers that are never symbolic: a fast path that skips a call per number."""
 
 RELATIONS: dict[str, Callable[[int, int], bool]] = {"==": operator.eq, "<": operator.lt}
 
 
 @dataclass(frozen=True, eq=False)
 class Atom:
-    """An integer that no simpler ones express; `least` is a lower bound where there is one.
+    """An integer not expressed by simpler ones; `least` is a lower bound, if there is one.
 
-    `lower(op)` is its graph value, of shape [1]. `tensor` is the tensor that it is read from, along
-    an `axis` or, without one, as an entry; it is `free` where it is a size of an input that the
-    model leaves open. A derived atom has `operands`. `depth` says in how many bodies of control
-    flow the tensor is: outside of them nothing can read it.
+    `lower(op)` is its graph value, of shape [1]. It is the size of `tensor` along `axis` or, if
+    there is no axis, one of its entries; it is `free` if it is an input's size that the model
+    leaves open. A derived atom has `operands`. `depth` is the number of control-flow bodies around
+    the tensor, which cannot be read outside of them.
     """
 
     symbols: Symbols
@@ -73,7 +73,7 @@ class Atom:
 
 @dataclass(frozen=True)
 class Guard:
-    """`expression relation 0` is `truth` at the point, and `reader` has decided by it."""
+    """A decision of `reader`: `expression relation 0` is `truth` at the point."""
 
     expression: SymInt
     relation: str
@@ -91,9 +91,9 @@ class Guard:
 
 
 class Symbols:
-    """The atoms of one recording, the guards under which it holds, and the tensors whose numbers
-    at the point it holds for, each with who asked for them; `fixed` are sizes that are no atoms.
-    With `nan`, any floating tensor may have entries elsewhere that are not numbers.
+    """The atoms of one recording, the guards under which it holds, and the pinned tensors, whose
+    numbers must be those at the point, each with its reader. `fixed` names sizes and tensors that
+    do not become atoms. With `nan`, any floating tensor may have NaN entries at other points.
     """
 
     def __init__(self, fixed: Collection[str] = (), *, nan: bool = False) -> None:
@@ -105,18 +105,18 @@ class Symbols:
         self.count = 0
 
     def atom(self, name: str, at: int, lower: Callable[[Any], Any], **known: Any) -> SymInt:
-        """A new atom as a number."""
+        """A new atom, as a `SymInt`."""
         self.count += 1
         return SymInt({(Atom(self, self.count, name, int(at), lower, **known),): 1})
 
     def check_depth(self, depth: int) -> None:
-        """Raises `OnnxJacError` where a decision was made by what only a deeper body can read."""
+        """Raises `OnnxJacError` where a decision depends on a tensor inside a deeper body."""
         for guard in self.guards.values():
             if depth_of(guard.expression) > depth:
                 raise OnnxJacError(f"{guard.reader} needs {guard}, which another turn may change")
 
     def decide(self, difference: SymInt, relation: str) -> bool:
-        """Whether `difference relation 0`, as at the point; a guard where that is not sure."""
+        """Whether `difference relation 0` at the point; leaves a guard unless bounds prove it."""
         low, high = bounds(difference)
         if relation == "==" and ((low is not None and low > 0) or (high is not None and high < 0)):
             return False
@@ -129,10 +129,10 @@ class Symbols:
 
 
 class SymInt:
-    """An integer that is `at` at the point: Σ coefficient · ∏ atoms."""
+    """A symbolic integer Σ coefficient · ∏ atoms, equal to `at` at the point."""
 
     __slots__ = ("at", "key", "terms")
-    __array_ufunc__ = None  # NumPy is not to make an object array of it
+    __array_ufunc__ = None  # keeps NumPy from making it an object array
 
     def __init__(self, terms: Polynomial) -> None:
         self.terms = terms
@@ -255,7 +255,7 @@ class SymInt:
     def __bool__(self) -> bool:
         return bool(self != 0)
 
-    # -- what needs a plain number fixes it
+    # -- conversions to a plain number, which leave a guard
 
     def _fixed(self) -> int:
         self.symbols.decide(self - self.at, "==")
@@ -273,7 +273,7 @@ class SymInt:
 
 @dataclass(frozen=True, eq=False)
 class Ratio:
-    """c · n / d: a floating factor that is made of sizes."""
+    """c · n / d: a floating factor made of sizes."""
 
     c: float
     n: Number
@@ -313,7 +313,7 @@ class Ratio:
 
 
 def number(terms: Polynomial) -> Number:
-    """A polynomial without zeros; constants are plain ints."""
+    """The number of a polynomial, without zero terms; constants become plain ints."""
     terms = {atoms: c for atoms, c in terms.items() if c}
     if not terms:
         return 0
@@ -335,7 +335,7 @@ def whole(x: Any) -> Number:
 
 
 def bounds(x: SymInt) -> tuple[int | None, int | None]:
-    """The least and the greatest number that it can be, None where there is no such bound."""
+    """A lower and an upper bound; None where there is no such bound."""
     low: int | None = x.terms.get((), 0)
     high: int | None = low
     for atoms, c in x.terms.items():
@@ -354,7 +354,7 @@ def bounds(x: SymInt) -> tuple[int | None, int | None]:
 
 
 def depth_of(x: Any) -> int:
-    """In how many bodies of control flow the tensors are that a number is read from."""
+    """The greatest number of control-flow bodies around a tensor that a number is read from."""
     return max((atom.depth for atom in x.roots()), default=0) if isinstance(x, SymInt) else 0
 
 
@@ -388,7 +388,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def agree(a: Any, b: Any) -> bool:
-    """Whether two numbers or shapes that an operator's definition makes equal are so at the point.
+    """Whether numbers or shapes that an operator's definition makes equal agree at the point.
 
     >>> agree((2, 3), (2, 3)), agree((2,), (3,))
     (True, False)
@@ -407,7 +407,7 @@ def derived(
     kind: str, operands: tuple[Number, ...], value: Callable[..., int],
     lower: Callable[[Any], Any], least: int | None,
 ) -> SymInt:  # fmt: skip
-    """An atom made of other numbers, one for equal operands."""
+    """An atom derived from other numbers; equal operands share one."""
     symbolic = tuple(x for x in operands if isinstance(x, SymInt))
     symbols = symbolic[0].symbols
     key = kind, *(x.key if isinstance(x, SymInt) else x for x in operands)
@@ -436,7 +436,7 @@ def quotient(a: Number, b: Number) -> Number:
 
 
 def cancelled(a: Number, b: Number) -> tuple[Any, Any]:
-    """Two numbers without the positive factor that all their terms have in common."""
+    """Two numbers divided by the positive factor that all their terms share."""
     terms = [*(polynomial(a) or {}).items(), *(polynomial(b) or {}).items()]
     shared = [x for x in terms[0][0] if x.least is not None and x.least > 0]
     for atoms, _ in terms:
@@ -446,7 +446,7 @@ def cancelled(a: Number, b: Number) -> tuple[Any, Any]:
 
 
 def divided(a: Number, b: Number) -> Number | None:
-    """a / b where b is one product of atoms that divides every term of a; None elsewhere.
+    """a / b where b is one product of atoms that divides every term of a; else None.
 
     >>> divided(6, 3), divided(6, 4), divided(6, 0)
     (2, None, None)
@@ -475,13 +475,13 @@ def divided(a: Number, b: Number) -> Number | None:
 
 
 def is_positive(x: Number, *, strictly: bool = True) -> bool:
-    """Whether a number is surely greater than 0, or at least 0."""
+    """Whether a number is provably > 0, or ≥ 0 if not `strictly`."""
     low = bounds(x)[0] if isinstance(x, SymInt) else x
     return low is not None and low >= int(strictly)
 
 
 def largest(*numbers: Number) -> Number:
-    """The greatest of some numbers: no decision.
+    """The maximum of some numbers, without a decision.
 
     >>> largest(2, 5, 3)
     5
@@ -493,12 +493,12 @@ def largest(*numbers: Number) -> Number:
 
 
 def smallest(*numbers: Number) -> Number:
-    """The least of some numbers: no decision."""
+    """The minimum of some numbers, without a decision."""
     return -largest(*(-n for n in numbers))
 
 
 def larger(a: Number, b: Number) -> Number:
-    """The greater of two numbers."""
+    """The maximum of two numbers, without a decision."""
     difference = a - b
     if not isinstance(difference, SymInt):
         return a if difference >= 0 else b
@@ -516,12 +516,12 @@ def larger(a: Number, b: Number) -> Number:
 
 
 def floor_of(x: Number) -> int | None:
-    """The least number that it can be."""
+    """A lower bound of a number, or None."""
     return bounds(x)[0] if isinstance(x, SymInt) else int(x)
 
 
 def if_negative(x: Number, then: Number, otherwise: Number) -> Number:
-    """`then` where x < 0, else `otherwise`: no decision."""
+    """`then` where x < 0, else `otherwise`, without a decision."""
     if not isinstance(x, SymInt):
         return then if x < 0 else otherwise
     low, high = bounds(x)
@@ -543,7 +543,7 @@ def if_negative(x: Number, then: Number, otherwise: Number) -> Number:
 
 
 def lowered(op: Any, x: Number) -> Any:
-    """The number in a graph: a value of int64 [1]."""
+    """The graph value of a number: int64 of shape [1]."""
     if not isinstance(x, SymInt):
         return np.array([int(x)], np.int64)
     total = None
@@ -557,7 +557,7 @@ def lowered(op: Any, x: Number) -> Any:
 
 
 def lowered_ratio(op: Any, x: Ratio, dtype: np.dtype) -> Any:
-    """The factor in a graph: a scalar of a floating type."""
+    """The graph value of a ratio: a floating scalar."""
     like = np.zeros((), dtype)
     n, d = (op.CastLike(op.Reshape(lowered(op, k), ()), like) for k in (x.n, x.d))
     return op.Div(op.Mul(n, np.asarray(x.c, dtype)), d)
@@ -574,7 +574,7 @@ def sides(terms: Polynomial) -> tuple[str, str]:
 
 
 def polynomial_text(terms: Polynomial) -> str:
-    """A polynomial as people write it."""
+    """A polynomial as readable text."""
     parts = []
     order = sorted(terms, key=lambda atoms: (not atoms, [a.order for a in atoms]))
     for atoms, c in ((atoms, terms[atoms]) for atoms in order):
@@ -584,7 +584,7 @@ def polynomial_text(terms: Polynomial) -> str:
 
 
 def broadcast_sizes(shapes: Iterable[tuple[Number, ...]]) -> tuple[Number, ...]:
-    """The shape of tensors that are broadcast."""
+    """The shape that all shapes broadcast to."""
     shapes = list(shapes)
     rank = max(map(len, shapes), default=0)
     padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
@@ -592,10 +592,10 @@ def broadcast_sizes(shapes: Iterable[tuple[Number, ...]]) -> tuple[Number, ...]:
 
 
 def common_size(sizes: tuple[Number, ...]) -> Number:
-    """The size that others are broadcast to.
+    """The size that all sizes broadcast to.
 
-    A plain number other than 1 is that size, whatever the others are. Two symbolic sizes that are
-    not known to be equal are decided to be so, or to be 1, as at the point.
+    A plain number other than 1 is the result, without a decision. Symbolic sizes that are not
+    provably equal are decided to be equal, or to be 1, as at the point.
     """
     plain = {n for n in sizes if isinstance(n, int)} - {1}
     if plain:

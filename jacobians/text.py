@@ -1,4 +1,4 @@
-"""Text: operators, lists, amounts and tables as people read them."""
+"""Text: operators, lists, amounts and tables in readable form."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 WIDTH = 200
-"""Characters of one line, roughly."""
+"""The approximate length of a line, in characters."""
 
 FIRST, LAST = 30, 10
 """A long table shows this many rows from its beginning and from its end."""
@@ -21,9 +21,9 @@ Cells = tuple[str, ...]
 def joined(
     parts: Sequence[Any], sign: str, text: Callable[[Any], str] = str, width: int = WIDTH
 ) -> str:
-    """Parts with a sign between them; of too many the first, how many more there are, the last.
+    """Parts joined by a sign; if there are too many, the first, how many more there are, the last.
 
-    Of thousands of parts only those that are shown are turned into text.
+    Only the parts that are shown are converted to text.
 
     >>> joined(range(5), " + ")
     '0 + 1 + 2 + 3 + 4'
@@ -55,12 +55,12 @@ def first_words(
 
 
 def fits(words: list[str], sign: str, width: int) -> bool:
-    """Whether words with a sign between them are a line."""
+    """Whether words joined by a sign fit on a line."""
     return sum(map(len, words)) + len(sign) * (len(words) - 1) <= width
 
 
 def clipped(text: str, width: int = WIDTH) -> str:
-    """A text, its end left out where it is too long.
+    """The text, truncated where it is too long.
 
     >>> clipped("diag(512) · conv", 11)
     'diag(512)…'
@@ -95,9 +95,9 @@ def time_text(seconds: float) -> str:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text; the columns named in `right` hold amounts, and a `note` explains them.
+    """Rows of text; the columns named in `right` are right-aligned, and a `note` follows them.
 
-    A long table shows its first and its last rows, in text as in HTML.
+    A long table shows its first and last rows only, in text and in HTML.
 
     >>> print(Table("", ("op", "flops"), (("Conv", "18,432"), ("Relu", "64")), right=("flops",)))
     op     flops
@@ -129,7 +129,7 @@ class Table:
 def abridged(
     rows: Sequence[Sequence[Any]], first: int = FIRST, last: int = LAST
 ) -> list[Sequence[Any]]:
-    """The rows; many rows in the middle are replaced by their number.
+    """The rows, with many in the middle replaced by their number.
 
     >>> abridged([("a",), ("b",), ("c",), ("d",)], 1, 1)
     [('a',), ('… 2 more',), ('d',)]

@@ -39,7 +39,7 @@ class Cumulative(Jacobian):
 
 
 class Fourier(Jacobian):
-    """y[k] = Σ x[j] exp(∓2πi jk/n) on an axis, over n where inverse; the last axis is (re, im)."""
+    """y[k] = Σ x[j] exp(∓2πi jk/n) along an axis, / n if inverse; the last axis is (re, im)."""
 
     def __init__(self, axis: int, shape: Shape, dtype: Any, *, inverse: bool = False) -> None:
         super().__init__(shape, shape, dtype)
@@ -49,7 +49,7 @@ class Fourier(Jacobian):
                              f"and imaginary part, or it is axis {axis} itself")  # fmt: skip
 
     def _apply(self, op: Op, v: Array) -> Array:
-        if np.iscomplexobj(v):  # a pair of complex numbers is no number of the transform
+        if np.iscomplexobj(v):  # the (re, im) axis holds real numbers only
             real, imaginary = (self._apply(op, part) for part in (v.real, v.imag))
             return real + 1j * imaginary
         return op.DFT(v, None, self.axis, inverse=int(self.inverted), onesided=0)

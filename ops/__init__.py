@@ -1,4 +1,4 @@
-"""What each ONNX operator declares: its Jacobian blocks, in calls of the vocabulary."""
+"""Operator declarations: the Jacobian blocks of each ONNX operator, as vocabulary calls."""
 
 import numpy as np
 

@@ -1,10 +1,10 @@
-"""Conventions: what the derivative is where there is none, or more than one.
+"""Conventions: the derivatives chosen where there is none, or more than one.
 
 At a kink every value between the one-sided slopes is defensible, and at a tie every convex
-combination of the candidates. Ours follow four principles, in this order: the derivative of a
-constant is 0; candidates that tie share equally, unless the operator itself names one of them; an
-entry on a bound counts as inside; a norm has the derivative of least length, 0, at 0. `CONVENTIONS`
-has the numbers, `GIVEN` the words.
+combination of the candidates. Our choices follow four principles, in this order: the derivative of
+a constant is 0; tied candidates share equally, unless the operator itself picks one of them; an
+entry on a bound counts as inside; at 0, the derivative of a norm is the subgradient of least
+length, 0. `CONVENTIONS` lists the numbers, `GIVEN` describes them in words.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Slopes = tuple[Any, ...] | str
-"""∂(Σ y)/∂xᵢ for every floating input; a word where there is none."""
+"""∂(Σ y)/∂xᵢ for every floating input; a string where there is none."""
 
 
 @dataclass(frozen=True)
 class Convention:
-    """An operator at a kink: what we give, what PyTorch, JAX and TensorFlow give, and why."""
+    """The derivatives at a kink in onnxjac, PyTorch, JAX and TensorFlow, and why ours is chosen."""
 
     what: str
     op_type: str
@@ -107,7 +107,7 @@ NAMES = ("at", "operator", "onnxjac", "PyTorch", "JAX", "TensorFlow", "why")
 
 
 def table() -> str:
-    """The conventions as a table in Markdown."""
+    """The conventions as a Markdown table."""
     head = f"| {' | '.join(NAMES)} |\n|{'---|' * len(NAMES)}"
     return "\n".join([head, *map(row, CONVENTIONS)])
 
@@ -119,7 +119,7 @@ def row(c: Convention) -> str:
 
 
 def shown(slopes: Any) -> str:
-    """Slopes as people write them.
+    """Slopes as readable text.
 
     >>> shown(([0.0, 0.5], 1.0))
     '[0, 0.5], 1'
@@ -170,4 +170,4 @@ GIVEN: dict[str, str] = {
     **dict.fromkeys(("RNN", "GRU", "LSTM", "FusedGemm", "FusedConv"), PARTS),
     "DynamicQuantizeLinear": PARTS,
 }
-"""op_type -> what J has there."""
+"""op_type -> the derivative that J has at the kink, in words."""

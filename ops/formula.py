@@ -1,7 +1,7 @@
-"""Formulas: a line of mathematics becomes, by SymPy, a derivative in calls of the vocabulary.
+"""Formulas: SymPy turns a line of mathematics into a derivative made of vocabulary calls.
 
 A formula is text in `x`, `y`, `z` (the inputs, in order), `Y` (the output) and the operator's
-attributes. SymPy is imported when the first derivative is asked for, not before.
+attributes. SymPy is imported only when the first derivative is requested.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def derivative(formula: str, variable: str, given: str | None = None) -> Tree:
 
 
 def variables(formula: str) -> tuple[str, ...]:
-    """The inputs that a formula speaks of.
+    """The inputs that a formula uses.
 
     >>> variables("x**y")
     ('x', 'y')

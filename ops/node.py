@@ -1,4 +1,4 @@
-"""Node: one step of a model together with the values it met, as a rule sees it."""
+"""Node: one step of a model with its inputs and outputs, as a rule sees it."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ TRAINING = "ai.onnx.preview.training"
 """The domain of Gradient and of the optimisers."""
 
 AT = "onnxjac.at"
-"""Key, in the metadata of a graph value, of its number at the point; integers have one."""
+"""Metadata key of a graph value: its numbers at the point, for integers and booleans."""
 
 ASKED = "onnxjac.asked"
-"""Key, in the metadata of a graph value: who was told its number. What is recorded after that may
-hold for that number only.
+"""Metadata key of a graph value: the step that asked for its numbers. The recording may then hold
+for these numbers only.
 """
 
 NAN = "onnxjac.nan"
-"""Key, in the metadata of a graph value: whether some entry is not a number at the point; None
-where the value is of no point.
+"""Metadata key of a graph value: whether some entry is NaN at the point. In a recording for many
+points: a list that collects the values asked about, or None where nobody may ask.
 """
 
 
 def remedy(domain: str, otherwise: str) -> str:
-    """What to do about an operator that nothing here can carry out or differentiate."""
+    """Advice for an operator that cannot be run or differentiated."""
     lowering = "onnxjac.lower_gradients(model) replaces it by plain nodes: load what it gives"
     return lowering if domain == TRAINING else otherwise
 
@@ -55,9 +55,9 @@ class Step:
 
 
 def has_nan(array: Array) -> bool:
-    """Whether some entry is not a number at the point.
+    """Whether some entry is NaN at the point.
 
-    What is recorded for many points may note that it was asked, and hold where there is none.
+    A recording for many points may note the question, and then holds only where there is no NaN.
     """
     if isinstance(array, np.ndarray):
         return array.dtype.kind in "fV" and bool(np.isnan(array).any())
@@ -72,7 +72,7 @@ def has_nan(array: Array) -> bool:
 
 @cache
 def schema_defaults(op_type: str, domain: str, version: int) -> dict[str, Any]:
-    """The default value of every attribute that has one, by ONNX's schema."""
+    """The default values of attributes in ONNX's schema."""
     try:
         schema = onnx.defs.get_schema(op_type, version, domain)
     except onnx.defs.SchemaError:
@@ -89,8 +89,8 @@ def _plain(attribute: onnx.AttributeProto) -> Any:
 
 
 class Node:
-    """What a rule sees: `inputs` and `outputs` (arrays of the current reading; None where left
-    out), attributes by name with the schema's defaults, and which blocks are `wanted`.
+    """A step as a rule sees it: `inputs` and `outputs` (arrays of the current reading; None where
+    omitted), attributes by name with the schema's defaults, and which blocks are `wanted`.
     """
 
     def __init__(
@@ -110,11 +110,11 @@ class Node:
         return schema_defaults(step.op_type, step.domain, step.version).get(name)
 
     def input(self, i: int) -> Array | None:
-        """Input i, or None where it is left out."""
+        """Input i, or None if omitted."""
         return self.inputs[i] if i < len(self.inputs) else None
 
     def output(self, o: int) -> Array | None:
-        """Output o, or None where it is left out."""
+        """Output o, or None if omitted."""
         return self.outputs[o] if o < len(self.outputs) else None
 
     def wants(self, i: int, o: int = 0) -> bool:
@@ -141,11 +141,11 @@ class Node:
 
     @property
     def dtype(self) -> np.dtype:
-        """The floating type that tangents have: that of the output."""
+        """The floating dtype of tangents: the dtype of the output."""
         return dtype_of(self.y)
 
     def ints(self, i: int) -> tuple[int, ...] | None:
-        """An integer input as numbers, symbolic where what is recorded may follow them."""
+        """An integer input as numbers, symbolic where the recording tracks them."""
         value: Any = self.input(i)
         held = reading(value).content(value) if hasattr(value, "meta") else None
         if held is None:
@@ -153,14 +153,14 @@ class Node:
         return None if held is None else tuple(whole(n) for n in np.ravel(held))
 
     def fixed(self, i: int) -> tuple[int, ...] | None:
-        """An integer input as the plain numbers that it has at the point."""
+        """An integer input as its plain numbers at the point."""
         value = self.number(i)
         return None if value is None else tuple(int(n) for n in np.ravel(value))
 
     def number(self, i: int) -> np.ndarray | None:
-        """An input at the point, also where the reading is of graph values: not for floats.
+        """The numbers of an input at the point; for a graph value, only of integers and constants.
 
-        Raises `OnnxJacError` where it is recorded for points at which it may be another.
+        Raises `OnnxJacError` in a recording for points at which the numbers may differ.
         """
         value: Any = self.input(i)
         if not hasattr(value, "meta"):

@@ -19,13 +19,13 @@ Rule = Callable[[Any, Node], Blocks]
 
 
 Definition = Callable[[Any, Node], Sequence[Any]]
-"""definition(op, node): the outputs of an operator in calls of the vocabulary."""
+"""definition(op, node): the outputs of an operator, in vocabulary calls."""
 
 
 @dataclass(frozen=True)
 class Declaration:
-    """What an operator says: a rule; or the reason why its derivative is zero; or what it is in
-    terms of other operators, from which its derivative follows.
+    """How an operator is differentiated: by a rule; as zero, with the reason; or through its
+    definition in terms of other operators.
     """
 
     op_type: str
@@ -34,10 +34,10 @@ class Declaration:
     zero: str | None = None
     definition: Definition | None = None
     values: Mapping[str, Collection[Any]] = field(default_factory=dict)
-    """attribute -> what it may be, where engines would read anything else as one of these."""
+    """attribute -> its allowed values, where engines would read any other as one of these."""
 
     def outputs(self, op: Any, node: Node) -> tuple[Any, ...]:
-        """What the definition gives; raises `UnsupportedOp` where it leaves out a named output."""
+        """The outputs of the definition; raises `UnsupportedOp` where it omits a named output."""
         assert self.definition is not None
         made = tuple(self.definition(op, node))
         for k, name in enumerate(node.step.outputs):
@@ -47,10 +47,10 @@ class Declaration:
 
 
 class Declarations(UserDict[tuple[str, str], Declaration]):
-    """(operator, domain) -> what it says; `version` counts the changes.
+    """(operator, domain) -> its declaration; `version` counts the changes.
 
-    Whoever keeps what follows from rules or definitions keeps the version beside it: after a
-    change all of that is made again.
+    Caches of results derived from rules or definitions store the version, and are rebuilt when it
+    changes.
     """
 
     version = 0
@@ -68,18 +68,18 @@ DECLARATIONS = Declarations()
 
 
 def version() -> int:
-    """How often declarations have changed: what was worked out at another count is stale."""
+    """The number of changes to the declarations: results cached at another version are stale."""
     return DECLARATIONS.version
 
 
 def jacobian(*names: str, **values: Collection[Any]) -> Callable[[Rule], Rule]:
     """Declare the blocks of operators: `@jacobian("MatMul")`, `@jacobian("my.domain::Op")`.
 
-    `values` are what an attribute may be, `mode=("linear", "cubic")`; a model with another value is
-    not loaded. The Jacobian of a model is `linearize(model, inputs)`; this refuses one.
+    `values` are the allowed values of attributes, `mode=("linear", "cubic")`; a model with another
+    value is not loaded. For the Jacobian of a model, use `linearize(model, inputs)`.
 
     Shapes: the block of output y and input x is an operator (size of y, size of x). Raises
-    `InputError` where a name is no string.
+    `InputError` where a name is not a string.
     """
     if not all(isinstance(name, str) for name in names):
         raise InputError("jacobian declares the rule of an operator, @jacobian('MatMul'): the "
@@ -97,8 +97,8 @@ def jacobian(*names: str, **values: Collection[Any]) -> Callable[[Rule], Rule]:
 def zero(reason: str, *names: str, **values: Collection[Any]) -> None:
     """Declare operators whose derivative is structurally zero, and why.
 
-    `values` are what an attribute may be, as for `jacobian`: `load` raises `LoadError` for a model
-    with another value.
+    `values` are the allowed values of attributes, as for `jacobian`: `load` raises `LoadError` for
+    a model with another value.
     """
     for name in names:
         domain, _, op_type = name.rpartition("::")
@@ -108,12 +108,12 @@ def zero(reason: str, *names: str, **values: Collection[Any]) -> None:
 
 
 def defines(*names: str, **values: Collection[Any]) -> Callable[[Definition], Definition]:
-    """Declare what operators are, in calls of the vocabulary: `@defines("LSTM")`.
+    """Declare the definition of operators, in vocabulary calls: `@defines("LSTM")`.
 
-    `values` are what an attribute may be, as for `jacobian`.
+    `values` are the allowed values of attributes, as for `jacobian`.
 
-    Raises `InputError` where a name is no string. A model in which the definition leaves out a
-    named output raises `UnsupportedOp`.
+    Raises `InputError` where a name is not a string. A model with a named output that the
+    definition omits raises `UnsupportedOp`.
     """
     if not all(isinstance(name, str) for name in names):
         raise InputError("defines takes names of operators: @defines('my.domain::Op')")
@@ -130,7 +130,7 @@ def defines(*names: str, **values: Collection[Any]) -> Callable[[Definition], De
 
 
 def left_out(name: str, k: int) -> str:
-    """What to say where a definition does not give output k."""
+    """The error message for an output k that a definition omits."""
     return (f"its definition gives no output number {k}, {name!r}: take it out of the model, "
             "or define the operator with @onnxjac.defines")  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Trees: formulas ready to be computed, in any reading of the vocabulary."""
+"""Trees: formulas ready for evaluation in any reading of the vocabulary."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ INPUTS = ("x", "y", "z")
 def evaluate(op: Any, tree: Tree, values: Mapping[str, Any], dtype: np.dtype) -> Any:
     """The value of a tree in the reading `op`; equal subtrees are computed once.
 
-    Numbers become scalars of `dtype`, so that the result has it too; a tree that is one number
-    stays a Python float.
+    Numbers become scalars of `dtype`, so that the result has that dtype; a tree that is one
+    number stays a Python float.
     """
     done: dict[Tree, Any] = {}
 

@@ -1,4 +1,4 @@
-"""The checker of a whole model: J between named tensors at a point, from every side.
+"""The checker of a whole model: all operations on J between named tensors at a point.
 
 Raises AssertionError where a promise is broken. Meant for float64; off kinks, where J is smooth.
 """
@@ -9,7 +9,7 @@ import onnxjac as oj
 
 
 def check_model(model, inputs, *, of=None, wrt=None, engine=None, rtol=1e-9, columns=3, seed=0):
-    """J of a model at a point keeps all that it promises; returns J."""
+    """Check J of a model at a point; returns J."""
     J = oj.linearize(model, inputs, of=of, wrt=wrt, engine=engine)
     v, u = (draw(rng_of(seed), J.shape[k], J.dtype) for k in (1, 0))
     check_face(J, model, inputs, engine)
@@ -31,7 +31,7 @@ def draw(rng, size, dtype):
 
 
 def check_face(J, model, inputs, engine):
-    """Shape, dtype and primal are those of the tensors behind rows and columns."""
+    """Shape, dtype and primal match the tensors of the rows and columns."""
     sides = (J.codomain, J.domain)
     assert J.shape == tuple(sum(np.prod(spec.shape, dtype=int) for spec in side) for side in sides)
     assert J.dtype == np.result_type(*(spec.dtype for spec in (*J.codomain, *J.domain)))
@@ -52,7 +52,7 @@ def check_dot(J, u, v, rtol):
 
 
 def check_columns(J, columns, rtol, seed):
-    """Several right-hand sides in one call are the single ones, for J and Jᵀ; u J is (Jᵀ u)ᵀ."""
+    """Batched right-hand sides match single ones, for J and Jᵀ; u J is (Jᵀ u)ᵀ."""
     for K in (J, J.T):
         V = draw(rng_of(seed + 1), (K.shape[1], columns), K.dtype)
         assert_near(K @ V, np.stack([K @ column for column in V.T], axis=1), rtol)
@@ -61,13 +61,13 @@ def check_columns(J, columns, rtol, seed):
 
 
 def check_names(J, u, v, rtol):
-    """Products by name are the flat ones, cut up."""
+    """Products by name are the flat products, split into tensors."""
     for K, vector in ((J, v), (J.T, u)):
         assert_near(flat(K.apply(cut(vector, K.domain)), K.codomain), K @ vector, rtol)
 
 
 def check_blocks(J, v, rtol):
-    """J v is the sum over the named blocks, for the first and the last tensor of either side."""
+    """Each named block matches J applied by name, for the first and last tensors of each side."""
     parts = cut(v, J.domain)
     for row in dict.fromkeys((J.codomain[0], J.codomain[-1])):
         for column in dict.fromkeys((J.domain[0], J.domain[-1])):

@@ -1,4 +1,4 @@
-"""The checker of an operator: a Jacobian is its matrix, by every way that one can ask it.
+"""The checker of an operator: every operation on a Jacobian agrees with its matrix.
 
 Raises AssertionError where a promise is broken. Everything is float64.
 """
@@ -16,9 +16,9 @@ TIGHT = {"rtol": 1e-12, "atol": 1e-12}
 
 
 def check_operator(J, dense=None, *, seed=0):
-    """J is what `dense` says it is, by every way that SciPy and NumPy have to ask it.
+    """J agrees with the matrix `dense` in every operation that SciPy and NumPy offer.
 
-    Without an independent `dense`, the columns J eᵢ are the judge.
+    Without an independent `dense`, the columns J eᵢ are the reference.
     """
     rng = np.random.default_rng(seed)
     with warnings.catch_warnings(), np.errstate(all="raise", under="ignore"):
@@ -104,8 +104,8 @@ def check_views(J, dense, rng):
 
 
 def check_leading_axes(J, dense, rng):
-    """Any leading axes are right-hand sides, (2, 3, *in_shape) -> (2, 3, *out_shape), in numbers
-    as in graphs.
+    """Leading axes are batch axes, (2, 3, *in_shape) -> (2, 3, *out_shape), in numbers and in
+    graphs.
     """
     for K, matrix in ((J, dense), (J.T, dense.T)):
         v = rng.standard_normal((2, 3, *K.in_shape))
@@ -116,7 +116,7 @@ def check_leading_axes(J, dense, rng):
 
 
 def recorded(J, v):
-    """The product by an ONNX graph that J wrote, run by ONNX Runtime where that can."""
+    """The product by the ONNX graph that J records, run by ONNX Runtime where possible."""
     recorder = Recorder({"": 21})
     value = recorder.new(v.shape, v.dtype, "v")
     graph = build(recorder, [value], {"y": J._apply(recorder, value)}, "product")
@@ -131,7 +131,7 @@ def check_dot_test(J, rng):
 
 
 def check_hygiene(J, rng):
-    """Nothing that J was given or holds is written to, and its results are the caller's own."""
+    """Products modify neither their arguments nor J, and results belong to the caller."""
     v = rng.standard_normal(J.shape[1])
     kept, held = v.copy(), [np.array(a) for a in J.arrays()]
     first, entries = J @ v, J.diagonal()
@@ -141,5 +141,5 @@ def check_hygiene(J, rng):
     assert_allclose(v, kept, rtol=0)
     for array, before in zip(J.arrays(), held, strict=True):
         assert_allclose(array, before, rtol=0)
-    assert_allclose(J @ v, expected[0], **TIGHT)  # the next product may take a quicker way
+    assert_allclose(J @ v, expected[0], **TIGHT)  # the next product may take a fast path
     assert_allclose(J.diagonal(), expected[1], **TIGHT)

@@ -1,4 +1,4 @@
-"""The checker of a rule: the Jacobian of one node against differences of its primal.
+"""The checker of a rule: the Jacobian of one node against differences of the primal.
 
 Raises AssertionError where a promise is broken. Everything is float64, with NumPy's engine.
 """
@@ -24,9 +24,9 @@ SMALL = 10**5
 
 
 def check_rule(op_type, inputs, attrs=None, *, outputs=1, opset=21, dense=None, seed=0):
-    """J of one operator at a point; an input that is left out is None.
+    """Check J of one operator at a point; an omitted input is None.
 
-    At a kink, where differences cannot judge, `dense` says what J is.
+    At a kink, where differences do not apply, `dense` is the expected J.
     """
     feeds = {f"x{i}": np.asarray(x) for i, x in enumerate(inputs) if x is not None}
     model = load(one_node(op_type, inputs, attrs or {}, outputs, opset), dtype="float64")
@@ -65,12 +65,12 @@ def declared(name, x):
 
 def check_point(model, feeds, *, seed=0):
     """J of all floating outputs by all floating inputs: JVP against differences of the primal,
-    VJP by the dot test, many right-hand sides against single ones.
+    VJP by the dot test, batched right-hand sides against single ones.
     """
     rng = np.random.default_rng(seed)
     feeds = {name: np.asarray(x).astype(model.inputs[name].dtype) for name, x in feeds.items()}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", OnnxJacWarning)  # of blocks that are zero
+        warnings.simplefilter("ignore", OnnxJacWarning)  # about zero blocks
         J = linearize(model, feeds, engine="numpy")
     for spec in J.domain:
         check_jvp(model, J, feeds, {spec.name: np.asarray(rng.standard_normal(spec.shape))})
@@ -78,8 +78,8 @@ def check_point(model, feeds, *, seed=0):
 
 
 def check_products(J, seed):
-    """J and Jᵀ are adjoint, many right-hand sides are the single ones, (Jᵀ)ᵀ is J, and matrices
-    have the entries that products give.
+    """J and Jᵀ are adjoint, batched right-hand sides match single ones, (Jᵀ)ᵀ is J, and matrices
+    match products.
     """
     rng = np.random.default_rng(seed)
     if J.shape[0] * J.shape[1] <= SMALL:
@@ -92,7 +92,7 @@ def check_products(J, seed):
 
 
 def check_entries(J, dense):
-    """Every way to the entries of J and its transpose gives the matrix `dense`."""
+    """The entries of J and its transpose are those of `dense`, however computed."""
     for K, expected in ((J, dense), (J.T, dense.T)):
         assert K.toarray().shape == K.tosparse().shape == expected.shape
         assert_allclose(K.toarray(), expected, **TIGHT)
@@ -107,7 +107,7 @@ def check_entries(J, dense):
 
 
 def check_jvp(model, J, feeds, direction):
-    """J v is the slope of the primal along v: one of several steps must show it."""
+    """J v is the slope of the primal along v, to 1e-6 with at least one of the step sizes."""
 
     def run(point):
         return model.run(point, engine="numpy")

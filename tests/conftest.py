@@ -1,4 +1,4 @@
-"""Options of the test run, and what all of it shares."""
+"""Options of the test run, and fixtures for all tests."""
 
 import gc
 
@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture
 def clean_registry():
-    """Declarations to change, put back afterwards."""
+    """The registry of operators, restored after the test."""
     from onnxjac.ops.registry import DECLARATIONS
 
     before = dict(DECLARATIONS)
@@ -25,9 +25,9 @@ def pytest_addoption(parser):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """No garbage is looked for among the tests and the modules, which stay until the end.
+    """Exclude the tests and modules, which stay until the end, from garbage collection.
 
-    They are a million objects: a look at all of them takes longer than most tests.
+    They are a million objects: scanning all of them takes longer than most tests.
     """
     gc.disable()
     try:

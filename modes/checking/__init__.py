@@ -1,1 +1,1 @@
-"""Checking: what anybody can verify of a Jacobian, alone and beside its model."""
+"""Checking: tests of a Jacobian, on its own and against its model."""

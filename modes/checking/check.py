@@ -1,4 +1,4 @@
-"""Check: what anybody can verify of a Jacobian without knowing how it was made."""
+"""Check: tests of a Jacobian that do not depend on how it was made."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from .differences import Around, compared
 from .rounding import epsilon, rounding
 
 Neighbour = Callable[[], tuple[Jacobian, Around]]
-"""The Jacobian and the model at a point close to x."""
+"""A function that returns the Jacobian and the model at a point close to x."""
 
 Test = tuple[str, Callable[[], float]]
-"""What is compared, and its relative error."""
+"""The name of a test, and a function that computes its relative error."""
 
 DIFFERENCES = "J v against central differences"
 
 ENTRIES = 2**22
-"""Matrices of more entries are not made."""
+"""The most entries of a dense matrix that is formed for a test."""
 
 PRODUCT, WORK = 2**20, 2**31
-"""Entries are compared up to so many flops, of the products that make a matrix."""
+"""Entries are compared up to `PRODUCT` flops per product, or `WORK` flops per matrix."""
 
 SPARSE = 2**24
-"""Bytes that a sparse matrix may take."""
+"""The most bytes of a sparse matrix."""
 
 COLUMNS = 8
-"""So many columns are compared entry by entry."""
+"""The number of columns that are compared entry by entry."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One test: the relative error that was met, the greatest that passes, and what else to say."""
+    """One test: its relative error, the largest error that passes, and a note."""
 
     name: str
     error: float
@@ -90,13 +90,13 @@ def check(
     - dot test: ⟨u, J v⟩ = ⟨Jᵀ u, v⟩;
     - J V and Jᵀ U against the products of their columns;
     - (Jᵀ)ᵀ v against J v;
-    - the dot test of `plain`, which is J as the rules gave it, and its products, J v and Jᵀ u,
-      against those of J, which may be planned, compiled, or have lost what was eliminated;
+    - the dot test of `plain`, which is J before elimination, and its products J v and Jᵀ u against
+      the products of J, which may be planned, compiled, or simplified by elimination;
     - the matrices: see `entries`;
     - J v against central differences: see `against_differences`.
 
-    `narrow` are the tensors between the ends that have fewer digits than J: with them, all
-    tolerances follow the coarsest float, and a note names the tensors.
+    `narrow` are the tensors from `wrt` to `of` with a lower precision than J: all tolerances then
+    follow the lowest precision, and a note names the tensors.
     """
     rng = random(seed)
     v, u = (rng.standard_normal(n).astype(J.dtype) for n in J.shape[::-1])
@@ -122,11 +122,11 @@ def entries(
     J: Jacobian, seed: int, allowed: float, letter: str = "J",
     floors: tuple[float, float] = (0.0, 0.0),
 ) -> Iterator[Outcome]:  # fmt: skip
-    """J.toarray(), J.tosparse() and J.diagonal(), of the transpose as well, against products.
+    """J.toarray(), J.tosparse() and J.diagonal() against products, for J and for Jᵀ.
 
-    The shape, a few columns entry by entry, and the product of a matrix with a random vector, in
-    which all of its entries have a part. A matrix is left out where it has more than 4 million
-    entries or takes more than about 2 · 10⁹ flops, a sparse one where it takes more than 16 MiB.
+    Tests the shape, a few columns entry by entry, and the product of the matrix with a random
+    vector, to which all entries contribute. Matrices that take more than about 2 · 10⁹ flops are
+    skipped, dense ones also beyond 4 million entries, sparse ones beyond 16 MiB.
     """
     yield from ways(J, letter, seed, allowed, floors[0])
     if J.T is not J:
@@ -134,7 +134,7 @@ def entries(
 
 
 def ways(J: Jacobian, name: str, seed: int, allowed: float, floor: float) -> Iterator[Outcome]:
-    """The entries of one operator, by the ways that are not too much work."""
+    """The tests of the entries of one operator that are cheap enough."""
     (m, n), some = J.shape, Samples(J, seed, floor)
     cheap = J.flops <= PRODUCT or min(m, n) * J.flops <= WORK
     limit = min(SPARSE, J.dense_limit)
@@ -150,7 +150,7 @@ def ways(J: Jacobian, name: str, seed: int, allowed: float, floor: float) -> Ite
 
 
 class Samples:
-    """Products of an operator that its matrix must give as well."""
+    """Products of an operator, to be compared with its matrix."""
 
     def __init__(self, J: Jacobian, seed: int, floor: float) -> None:
         rng = random(seed)
@@ -166,7 +166,7 @@ class Samples:
         return np.asarray(self.J @ unit, np.float64)
 
     def error(self, matrix: Any) -> float:
-        """The greatest error of a matrix, dense or sparse; raises where the shape is wrong."""
+        """The largest error of a dense or sparse matrix; raises `InputError` for a wrong shape."""
         check_shape(matrix.shape, self.J.shape)
         matrix = matrix.astype(np.float64)
         some = matrix[:, self.places]
@@ -176,7 +176,7 @@ class Samples:
         return max(relative(a, b, self.floor) for a, b in pairs)
 
     def diagonal_error(self, diagonal: np.ndarray) -> float:
-        """The greatest error of some entries of a diagonal; raises where the shape is wrong."""
+        """The largest error of entries of a diagonal; raises `InputError` for a wrong shape."""
         check_shape(diagonal.shape, (min(self.J.shape),))
         here = self.places < len(diagonal)
         places = self.places[here]
@@ -184,7 +184,7 @@ class Samples:
 
 
 def check_shape(found: tuple[int, ...], expected: tuple[int, ...]) -> None:
-    """Raises where a matrix has not the shape of its operator."""
+    """Raises `InputError` if a matrix does not have the shape of its operator."""
     if tuple(found) != expected:
         raise InputError(f"shape {prod_text(tuple(found))} instead of {prod_text(expected)}")
 
@@ -194,11 +194,11 @@ def against_differences(
 ) -> Outcome:
     """J v, entry by entry, against (f(x + h v) - f(x - h v)) / 2h for eight widths h.
 
-    One width is enough for most models; those that follow are tried, extrapolated and compared
-    with each other where some entry of J v does not agree. An entry with a kink or jump of f within
-    reach of every width is not compared: a note counts them, and the test is made once more at a
-    `neighbour` of x. The rounding of f and x, of the coarsest float among the tensors between the
-    ends, is allowed for. At most 17 runs of the model here, and 17 there.
+    One width is enough for most models; the others are tried, extrapolated and compared with each
+    other if some entry of J v disagrees. An entry with a kink or jump of f within reach of every
+    width is not compared: a note counts such entries, and the test is repeated at a `neighbour` of
+    x. The tolerance includes the rounding of f and x, at the lowest precision among the tensors
+    from `wrt` to `of`. At most 17 runs of the model at x, and 17 at the neighbour.
     """
     eps = max(map(epsilon, (J.dtype, *(spec.dtype for spec in narrow))))
     _, allowed = tolerances(eps)
@@ -221,21 +221,21 @@ def against_differences(
 
 
 def narrow_text(specs: tuple[Any, ...]) -> str:
-    """Which tensors have fewer digits than J."""
+    """The dtypes and names of the tensors with a lower precision than J."""
     kinds = ", ".join(dict.fromkeys(str(spec.dtype) for spec in specs))
     names = joined(specs, ", ", lambda spec: clipped(spec.name, 40), 80)
     return f"{kinds} between the ends: {names}"
 
 
 def tolerances(eps: float) -> tuple[float, float]:
-    """What rounding by eps may cost: half of the digits in a product, more in a difference."""
+    """The tolerances of products, half of the digits, and of differences, fewer digits."""
     return min(4 * eps ** (1 / 2), 0.1), 1e-6 if eps < 1e-10 else min(2 * eps ** (1 / 3), 0.5)
 
 
 def random(seed: int) -> np.random.Generator:
-    """Random numbers that differ from `default_rng(seed)`, which may have made the point.
+    """A generator that differs from `default_rng(seed)`, which may have drawn the point.
 
-    The direction of the point itself is special: a normalisation does not see it.
+    The direction of the point itself is special: a normalisation is constant along it.
     """
     return np.random.default_rng((seed, 1))
 
@@ -243,9 +243,9 @@ def random(seed: int) -> np.random.Generator:
 def outcome_of(
     name: str, error: Callable[[], float], allowed: float, *, but: type[Exception] | tuple[()] = ()
 ) -> Outcome:
-    """One test; its error is infinite where it is not a number or could not be computed.
+    """The outcome of a test, with an infinite error if it is NaN or could not be computed.
 
-    Exceptions of the type `but` are raised.
+    Exceptions of the type `but` are passed on.
     """
     try:
         with np.errstate(all="ignore"):
@@ -271,9 +271,9 @@ def column_error(J: Jacobian, V: np.ndarray, floor: float = 0.0) -> float:
 
 
 def noise(J: Jacobian, v: np.ndarray) -> float:
-    """The norm to which an error is relative where terms cancel, and J v may be only rounding.
+    """A floor for the norm in relative errors, where cancellation may leave J v only rounding.
 
-    Ten times what rounding does is then as much as is allowed.
+    An error of ten times the rounding error then equals the tolerance.
     """
     allowed, _ = tolerances(epsilon(J.dtype))
     return 10 * float(np.linalg.norm(rounding(J, v))) / allowed
@@ -287,7 +287,7 @@ def relative(a: np.ndarray, b: np.ndarray, floor: float = 0.0) -> float:
 
 
 def dot_error(J: Jacobian, u: np.ndarray, v: np.ndarray, floor: float = 0.0) -> float:
-    """|⟨u, Jv⟩ - ⟨Jᵀu, v⟩| over ‖u‖ ‖Jv‖, or a `floor` above ‖Jv‖: rounding is relative to it."""
+    """|⟨u, Jv⟩ - ⟨Jᵀu, v⟩| over ‖u‖ max(‖Jv‖, `floor`): rounding errors are relative to it."""
     forward, reverse = ((J @ v).astype(np.float64), (J.T @ u).astype(np.float64))
     norm = max(float(np.linalg.norm(forward)), floor)
     scale = float(np.linalg.norm(u.astype(np.float64))) * norm

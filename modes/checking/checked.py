@@ -1,4 +1,4 @@
-"""Checked: the tests of `check`, of a linearisation beside the model that it was made of."""
+"""Checked: the tests of `check` for a linearisation, against its model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .differences import spread
 
 
 class Linear(Protocol):
-    """A linearisation: the model around its point, and its like at other points."""
+    """A linearisation that knows its model and point, and can be repeated at other points."""
 
     domain: Specs
     codomain: Specs
@@ -39,34 +39,32 @@ class Linear(Protocol):
 def checked(J: Any, seed: int, face: Jacobian | None = None) -> Check:
     """The outcomes of all tests, with random vectors drawn from `seed`.
 
-    `face` is what is J to those who use it, where that is another operator: a Hessian.
+    `face` is the operator that users see if it differs from J, such as a Hessian.
     """
     near, narrow = around(J), narrow_in(J)
     return check(face or J, J.dag, near, lambda: beside(J, near, seed), seed=seed, narrow=narrow)
 
 
 def differences(J: Any, seed: int) -> Outcome:
-    """The last of these tests alone: J v against differences of the model."""
+    """The last of these tests alone: J v against central differences of the model."""
     near = around(J)
     return against_differences(J, near, lambda: beside(J, near, seed), seed, narrow_in(J))
 
 
 def around(J: Linear) -> Near:
-    """The primal near the point."""
+    """The model as a function around the point."""
     return Near(J.route.model, J.point, J.domain, J.codomain, J.route.engine)
 
 
 def beside(J: Linear, near: Near, seed: int) -> tuple[Jacobian, Near]:
-    """The Jacobian and the primal at a random point near this one."""
+    """The Jacobian and the model at a random point close to this one."""
     shift = 1e-2 * spread(near.x) * random(seed).standard_normal(J.shape[1])
     moved = J._near(near.moved(shift.astype(J.dtype)))
     return moved, around(moved)
 
 
 def narrow_in(J: Linear) -> tuple[TensorSpec, ...]:
-    """The floating tensors on the way from `wrt` to `of` that have fewer digits than J, or are
-    computed with fewer.
-    """
+    """The floating tensors from `wrt` to `of` with less precision than J, stored or computed."""
     wrt, of = (tuple(spec.name for spec in side) for side in (J.domain, J.codomain))
     active = active_steps(J.route.model.steps, wrt, of)
     made = (computed(J.route.model.spec(name), found.step)
@@ -80,7 +78,7 @@ def narrow_in(J: Linear) -> tuple[TensorSpec, ...]:
 
 
 def computed(spec: TensorSpec, step: Step) -> TensorSpec:
-    """An output of a step, of the type in which it is computed where an attribute says so."""
+    """The spec of an output, with the dtype of its computation if an attribute states it."""
     defaults = schema_defaults(step.op_type, step.domain, step.version)
     kept = step.attrs.get("stash_type", defaults.get("stash_type"))
     return spec if kept is None else spec._replace(dtype=tensor_dtype_to_np_dtype(kept))
@@ -88,7 +86,7 @@ def computed(spec: TensorSpec, step: Step) -> TensorSpec:
 
 @dataclass(frozen=True)
 class Near:
-    """δ ↦ f(x + δ), both flat: x are the tensors of `wrt` at the point, f those of `of`."""
+    """δ ↦ f(x + δ), flat, with x the tensors of `wrt` at the point and f the tensors of `of`."""
 
     model: Model
     point: Mapping[str, Any]
@@ -106,7 +104,7 @@ class Near:
 
     @property
     def parts(self) -> np.ndarray:
-        """For every entry of f, which tensor of `of` it is of."""
+        """The index of the tensor in `of` that each entry of f belongs to."""
         sizes = [size(shape_of(spec)) for spec in self.of]
         return np.repeat(np.arange(len(sizes)), sizes)
 
@@ -128,9 +126,9 @@ class Near:
 def perturbed(
     model: Model, point: Mapping[str, Any], shifts: Mapping[str, np.ndarray], engine: str | None
 ) -> dict[str, Any]:
-    """The point at which each named tensor is what it would be, plus its shift.
+    """The point with a shift added to each named tensor.
 
-    An intermediate is first computed from what was shifted before it, then shifted itself.
+    An intermediate is first computed from the tensors shifted before it, then shifted itself.
     """
     moved = dict(point)
     made = {name: k for k, step in enumerate(model.steps) for name in step.outputs}

@@ -12,26 +12,26 @@ from ...jacobians import Jacobian
 from .rounding import rounding
 
 RATIO = 8.0
-"""Each width is so many times the next one."""
+"""The ratio of each width to the next smaller one."""
 
 POWERS = (0, 1, -1, 2, 3, -2, 4, 5)
-"""Widths in the order in which they are tried, best · RATIO⁻ᵏ: the small ones cross fewer kinks."""
+"""The order in which widths best · RATIO⁻ᵏ are tried: small ones cross fewer kinks."""
 
 RUNS = 1 + 2 * len(POWERS)
-"""Runs of the model, at most, around one point."""
+"""The most runs of the model around one point."""
 
 KINK = 1e-2
-"""A slope that is less certain than this, relative to J v, says nothing of J."""
+"""A slope with a larger uncertainty than this, relative to J v, says nothing about J."""
 
 SURE = 10.0
-"""A difference from J v counts where it is so many times as large as the slope's uncertainty."""
+"""A difference from J v counts if it exceeds the slope's uncertainty by this factor."""
 
 ROUNDINGS = 2.0
-"""So many rounding errors of f and of x are taken to meet in one difference."""
+"""The number of rounding errors of f and of x that are assumed in one difference."""
 
 
 class Around(Protocol):
-    """A model around a point: δ ↦ f(x + δ), both flat."""
+    """A model around a point: δ ↦ f(x + δ), with flat vectors."""
 
     @property
     def x(self) -> np.ndarray:
@@ -39,18 +39,18 @@ class Around(Protocol):
 
     @property
     def parts(self) -> np.ndarray:
-        """For every entry of f, which tensor it is of."""
+        """The index of the tensor that each entry of f belongs to."""
 
     def __call__(self, shift: np.ndarray) -> np.ndarray: ...
 
 
 class Jump(Exception):
-    """f has another shape beside x, as where equal numbers are no longer equal."""
+    """f has another shape close to x, for example where equal numbers are no longer equal."""
 
 
 @dataclass
 class Compared:
-    """For every entry of f: how far J v is from the slope, how far it may be, and what is unknown.
+    """For every entry of f: the error of J v, its limit, and whether it is judged and finite.
 
     `errors` and `limits` are relative to the size of J v in the entry's tensor; entries that are
     not `judged` have a kink, a jump or too much rounding within reach of every width.
@@ -63,12 +63,12 @@ class Compared:
 
     @property
     def on_kinks(self) -> int:
-        """How many entries of finite tensors are not judged."""
+        """The number of finite entries that are not judged."""
         return int(np.count_nonzero(self.finite & ~self.judged))
 
     @property
     def note(self) -> str:
-        """What is not judged, in words."""
+        """A description of the entries that are not judged."""
         count, endless = len(self.judged), int(np.count_nonzero(~self.finite))
         said = []
         if self.on_kinks:
@@ -80,7 +80,7 @@ class Compared:
 
     @property
     def worst(self) -> tuple[float, float]:
-        """The error that is largest for what is allowed, and what is allowed there."""
+        """The error that is largest relative to its limit, and this limit."""
         if not self.judged.any():
             return 0.0, float(self.limits.min(initial=np.inf))
         errors, limits = self.errors[self.judged], self.limits[self.judged]
@@ -91,12 +91,12 @@ class Compared:
 def compared(
     J: Jacobian, near: Around, v: np.ndarray, eps: float, allowed: float, seed: int
 ) -> Compared:
-    """J v against slopes along v; all widths are tried where some entry needs them.
+    """J v against slopes along v, at as many widths as some entry needs.
 
-    An entry agrees where the central difference at one width, or the one extrapolated from two,
-    is J v up to `allowed` and to the rounding of f. Where none is, three widths decide: J v is
-    wrong where it is far from the extrapolated slope compared with what the three, and the slopes
-    to either side, tell of its uncertainty.
+    An entry agrees if the central difference at one width, or extrapolated from two, equals J v up
+    to `allowed` and the rounding of f. Otherwise three widths decide: J v is wrong if it differs
+    from the extrapolated slope by much more than the uncertainty, which is estimated from the
+    three widths and the one-sided slopes.
     """
     with np.errstate(all="ignore"):
         return Comparison(J, near, v, eps, allowed, seed).run()
@@ -115,9 +115,9 @@ class Slopes:
         self.mean = (self.ahead + self.behind) / 2
 
     def finer(self, other: Slopes) -> tuple[np.ndarray, np.ndarray]:
-        """The mean, extrapolated to width 0 with the next smaller width, and how uncertain it is.
+        """The mean, extrapolated to width 0 with the next smaller width, and its uncertainty.
 
-        One-sided slopes of a smooth f, extrapolated as well, agree; on a kink they do not.
+        The extrapolated one-sided slopes agree for a smooth f, but not on a kink.
         """
         mean = (RATIO**2 * other.mean - self.mean) / (RATIO**2 - 1)
         sides = [(RATIO * b - a) / (RATIO - 1)
@@ -126,7 +126,7 @@ class Slopes:
 
 
 class Comparison:
-    """The slopes met so far, and which entries agree with J v."""
+    """The slopes computed so far, compared with J v."""
 
     def __init__(
         self, J: Jacobian, near: Around, v: np.ndarray, eps: float, allowed: float, seed: int
@@ -138,13 +138,13 @@ class Comparison:
         x, signs = near.x, np.random.default_rng(seed).choice([-1.0, 1.0], len(self.v))
         moved = np.asarray(J @ (x * signs).astype(J.dtype), np.float64)
         values = pooled(self.here, near.parts) + pooled(moved, near.parts)
-        self.rounding = ROUNDINGS * eps * values  # divided by h, an error of a slope
+        self.rounding = ROUNDINGS * eps * values  # divided by h, the error of a slope
         self.noise = SURE * pooled(rounding(J, v), near.parts)
-        self.best = spread(x) * eps ** (1 / 3)  # of smooth f
+        self.best = spread(x) * eps ** (1 / 3)  # for a smooth f
         self.slopes: dict[int, Slopes] = {}
 
     def run(self) -> Compared:
-        """Width by width, until all entries agree."""
+        """Compare width by width, until all entries agree."""
         finite = np.isfinite(self.here)
         errors, limits = np.full_like(self.here, np.inf), self.limit(self.rounding / self.best)
         agree, problem = np.zeros(self.here.shape, bool), Exception()
@@ -173,10 +173,10 @@ class Comparison:
         return Slopes(h, (ahead - self.here) / h, (self.here - behind) / h)
 
     def found_with(self, power: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        """The slopes that a width gives, alone and extrapolated with those next to it.
+        """The slopes at a width, alone and extrapolated with the slopes at adjacent widths.
 
-        With each, how far the slopes to both sides are apart, relative to the greatest: at once at
-        a kink, where their mean may be J v nevertheless, and little where it is far away.
+        Each comes with the relative gap between its one-sided slopes, which is large on a kink,
+        even if their mean happens to equal J v, and small far from kinks.
         """
         if power not in self.slopes:
             return []
@@ -189,19 +189,19 @@ class Comparison:
         return found
 
     def apart(self, slopes: Slopes) -> np.ndarray:
-        """How far the slopes to both sides are apart, beyond what rounding does."""
+        """The relative gap between the one-sided slopes, beyond their rounding error."""
         gap = abs(slopes.ahead - slopes.behind) - 2 * self.rounding / slopes.h
         scale = np.maximum.reduce([abs(slopes.ahead), abs(slopes.behind), self.size])
         return gap / np.where(scale > 0, scale, 1.0)
 
     def limit(self, uncertainty: np.ndarray) -> np.ndarray:
-        """What is allowed, relative to the size of J v."""
+        """The error that is allowed, relative to the size of J v."""
         return (self.allowed * self.size + self.noise + uncertainty) / self.unit
 
     def decided(
         self, errors: np.ndarray, limits: np.ndarray, agree: np.ndarray, finite: np.ndarray
     ) -> Compared:
-        """The same where no width agrees: by the slope that three widths make most certain."""
+        """The result where no width agrees, by the most certain slope from three widths."""
         slope, unsure = self.certain()
         error, limit = abs(slope - self.product) / self.unit, self.limit(SURE * unsure)
         known = np.isfinite(unsure) & np.isfinite(self.product)
@@ -213,9 +213,9 @@ class Comparison:
         return Compared(errors, limits, judged, finite)
 
     def resolution(self) -> np.ndarray:
-        """The smallest change of f that is seen, where f stands still at other widths.
+        """The smallest nonzero change of the entries of f that do not change at another width.
 
-        A small number that remains of large ones changes by steps that its own size does not tell.
+        The small difference of large numbers changes in steps that its own size does not reveal.
         """
         if not self.slopes:
             return np.zeros_like(self.here)
@@ -226,7 +226,7 @@ class Comparison:
         return pooled(seen, self.near.parts)
 
     def certain(self) -> tuple[np.ndarray, np.ndarray]:
-        """The extrapolated slope that is most certain, entry by entry, and its uncertainty."""
+        """The most certain extrapolated slope, entry by entry, and its uncertainty."""
         best = np.zeros_like(self.here), np.full_like(self.here, np.inf)
         rounding = np.maximum(self.rounding, self.resolution())
         powers = sorted(self.slopes)
@@ -243,15 +243,15 @@ class Comparison:
 
 
 def against(slope: np.ndarray, finer: Slopes, rounding: np.ndarray) -> np.ndarray:
-    """How far a slope is from the mean at a smaller width, beyond what rounding does there.
+    """The distance of a slope from the mean at a smaller width, beyond the rounding error there.
 
-    What looks smooth from far away, as saw teeth do, need not be so close by.
+    A function that looks smooth at large widths, such as a sawtooth, need not be at small ones.
     """
     return np.maximum(abs(slope - finer.mean) - SURE * rounding / finer.h, 0.0)
 
 
 def spread(x: np.ndarray) -> float:
-    """The size of x, to which steps are relative; 1 where x is 0."""
+    """The size of x, to which widths are relative; 1 if x is 0."""
     size = float(np.linalg.norm(x)) / max(len(x), 1) ** 0.5
     return max(size, 1e-3) if size else 1.0
 

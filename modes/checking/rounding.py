@@ -1,4 +1,4 @@
-"""Rounding: how far a product may be off, where terms cancel on the way to it."""
+"""Rounding: an estimate of the error of a product, which is large where terms cancel."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ...ops import numbers
 
 
 def epsilon(dtype: np.dtype) -> float:
-    """The relative rounding error, of NumPy's floats and of the narrow ones of ml_dtypes."""
+    """The machine epsilon of a float of NumPy or of ml_dtypes."""
     return float(ml_dtypes.finfo(dtype).eps)
 
 
 def rounding(J: Jacobian, v: np.ndarray) -> np.ndarray:
-    """|J v - what J v is where every result on the way has an error|, entry by entry.
+    """|J v - J v with an error in every intermediate result|, entry by entry.
 
-    An error is a rounding of the largest entry of its tensor, with a random sign, as in Monte
-    Carlo arithmetic (Parker, 1997). Zero where the product cannot be made in this way.
+    Each error is a rounding error of the largest entry of its tensor, with a random sign, as in
+    Monte Carlo arithmetic (Parker, 1997). Zero if the product cannot be computed in this way.
     """
     with suppress(Exception), np.errstate(all="ignore"):  # the tests will say what is wrong
         shaped = v.reshape(J.in_shape)
@@ -34,7 +34,7 @@ def rounding(J: Jacobian, v: np.ndarray) -> np.ndarray:
 
 
 class Rounded:
-    """The numbers reading, where every floating result has an error."""
+    """The `numbers` reading with a rounding error in every floating result."""
 
     def __init__(self) -> None:
         self.signs = np.random.default_rng(0)
@@ -43,12 +43,12 @@ class Rounded:
         return partial(self.call, getattr(numbers, name))
 
     def call(self, kernel: Callable[..., Any], *inputs: Any, **attrs: Any) -> Any:
-        """The result of an operator."""
+        """The result of an operator, with rounding errors."""
         found = kernel(*inputs, **attrs)
         return tuple(map(self.off, found)) if isinstance(found, tuple) else self.off(found)
 
     def off(self, x: Any) -> Any:
-        """A tensor with an error."""
+        """A tensor with a rounding error in every entry."""
         if not isinstance(x, np.ndarray) or x.dtype.kind not in "fV" or not x.size:
             return x
         signs = self.signs.choice([-1.0, 1.0], x.shape)

@@ -39,11 +39,11 @@ def checked(C: Curvature, seed: int = 0) -> Check:
     """Tests with random vectors drawn from `seed`; an exception inside counts as a failure.
 
     - dot test: ⟨u, C v⟩ = ⟨C u, v⟩;
-    - C V against the C v of its columns;
+    - C V against the products of its columns;
     - the matrices C.toarray() and C.tosparse() and the diagonal against products, where C is small;
-    - vᵀ C v ≥ 0 where that must hold, before damping: for J Jᵀ and Fisher matrices, and for
+    - vᵀ C v ≥ 0 where it must hold, before damping: for J Jᵀ and Fisher matrices, and for
       Jᵀ H J where no wᵀ H w was found to be negative;
-    - J v against central differences of the model, for every J inside;
+    - J v against central differences of the model, for every J in C;
     - for a Gauss-Newton matrix, the loss Hessian H against central differences of the gradient.
     """
     rng = random(seed)
@@ -63,7 +63,7 @@ def checked(C: Curvature, seed: int = 0) -> Check:
 
 
 def is_semidefinite(C: Jacobian, seed: int) -> bool:
-    """Whether no eigenvalue may be negative, as far as it is known."""
+    """Whether C is known to have no negative eigenvalue."""
     factors, H = factors_of(inner(C)), between(C)
     if maker(C)[0] in ("fisher", "empirical_fisher"):
         return True
@@ -73,7 +73,7 @@ def is_semidefinite(C: Jacobian, seed: int) -> bool:
 
 
 def negativity(C: Jacobian, seed: int) -> float:
-    """The greatest -vᵀ C v / ‖v‖ ‖C v‖ of some random v, or 0 where all are negative."""
+    """The largest -vᵀ C v / ‖v‖ ‖C v‖ over some random v, or 0 if all are negative."""
     V = random(seed).standard_normal((C.shape[1], PROBES)).astype(C.dtype)
     V, images = V.astype(np.float64), np.asarray(C @ V, np.float64)
     sizes = np.linalg.norm(V, axis=0) * np.linalg.norm(images, axis=0)
@@ -82,7 +82,7 @@ def negativity(C: Jacobian, seed: int) -> float:
 
 
 def between(C: Jacobian) -> Jacobian | None:
-    """H of C = Jᵀ H J; None where C is composed in another way."""
+    """H of C = Jᵀ H J; None if C is composed in another way."""
     factors = factors_of(inner(C))
     if len(factors) < 3 or not all(isinstance(factors[k], Linearization) for k in (0, -1)):
         return None
@@ -90,15 +90,15 @@ def between(C: Jacobian) -> Jacobian | None:
 
 
 def against_model(C: Jacobian, seed: int) -> Iterator[Outcome]:
-    """J v against central differences, for every Jacobian of a model inside."""
+    """J v against central differences, for every Jacobian of a model in C."""
     for J in linearized(C):
         yield differences(J, seed)
 
 
 def against_gradient(C: Jacobian, seed: int) -> Iterator[Outcome]:
-    """H of a Gauss-Newton matrix against the recorded Hessian, and the latter against differences.
+    """H in Jᵀ H J against the recorded loss Hessian, and the recorded Hessian against differences.
 
-    A recorded Hessian uses no closed form. A reduction only scales H, so both are normalised.
+    The recorded Hessian uses no closed form. A reduction only scales H, so products are normalised.
     """
     H, (name, asked) = between(C), maker(C)
     if name != "gauss_newton" or H is None:
@@ -115,6 +115,6 @@ def against_gradient(C: Jacobian, seed: int) -> Iterator[Outcome]:
 
 
 def unit(v: np.ndarray) -> np.ndarray:
-    """v over its norm."""
+    """v / ‖v‖, or v if it is 0."""
     norm = float(np.linalg.norm(v.astype(np.float64)))
     return v / norm if norm else v

@@ -12,7 +12,7 @@ from ..linearization import Linearization
 
 
 def origin(C: Jacobian) -> Jacobian:
-    """The operator as it was made, before it was planned, compiled, scaled, cut or damped."""
+    """The operator before it was planned, compiled, scaled, cut or damped."""
     again = getattr(C, "again", None)
     while isinstance(again, partial) and again.args and isinstance(again.args[0], Jacobian):
         C = again.args[0]

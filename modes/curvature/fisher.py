@@ -1,8 +1,8 @@
-"""Fisher and empirical Fisher matrices, and the likelihoods that they are for.
+"""Fisher and empirical Fisher matrices, and their likelihoods.
 
 In an exponential family the Fisher information in the natural parameter z is the covariance of the
-sufficient statistic, which is the derivative of its mean: C(z) = ∂μ/∂z. So a likelihood is the
-operator that computes the mean, and the Jacobian of this operator is C.
+sufficient statistic, which is the derivative of its mean: C(z) = ∂μ/∂z. So a likelihood is given
+by the operator that computes its mean, and the Jacobian of this operator is C.
 
 | likelihood | μ(z) | C(z) | loss −log p(y | z) |
 |---|---|---|---|
@@ -51,14 +51,13 @@ def fisher(
     (`likelihood="categorical"`), of independent Bernoullis (`"bernoulli"`), or the mean of a
     Gaussian of variance 1 (`"gaussian"`). Scaling: c = 1 for `reduction="sum"`, and 1 over the
     number of terms for `"mean"`, whatever loss the model itself holds. With `samples`, C is
-    replaced by the mean of so many outer products (y − μ)(y − μ)ᵀ, y drawn from p(y | zₜ) with
-    `seed`: an unbiased estimate. Shapes: (size of `wrt`)²; `wrt` are all floating inputs by
+    replaced by the mean of that many outer products (y − μ)(y − μ)ᵀ, with y drawn from p(y | zₜ)
+    by `seed`: an unbiased estimate. Shapes: (size of `wrt`)²; `wrt` are all floating inputs by
     default, so name the weights. Source: Martens, "New insights and perspectives on the natural
     gradient method", 2020.
 
     Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
-    operator without a rule; `InputError` also for a `likelihood` or a `reduction` that there is
-    not.
+    operator without a rule; `InputError` also for an unknown `likelihood` or `reduction`.
     """
     check_reduction(reduction, ("sum", "mean"))
     middle = name_of(model, at, model.outputs, "at")
@@ -101,16 +100,16 @@ def empirical_fisher(
 ) -> Symmetric:
     """F = c Σₙ gₙ gₙᵀ, with gₙ = ∂ℓₙ/∂wrt the gradient of the loss of sample n.
 
-    Without `at`, `of` holds the losses, the samples along its first axis; with it, `of` is their
-    sum or their mean, and acts on each sample of `at`, along the first axis, alone. `reduction`
-    says which, and is the reduction of F: `"sum"`: of = Σ ℓₙ and c = 1; `"mean"`: of = (1/N) Σ ℓₙ
+    Without `at`, `of` holds the losses of the samples along its first axis. With `at`, `of` is
+    their sum or mean, and each ℓₙ depends on one sample of `at`, along its first axis. `reduction`
+    states which, and is the reduction of F: `"sum"`: of = Σ ℓₙ and c = 1; `"mean"`: of = (1/N) Σ ℓₙ
     and c = 1/N. No gradient is formed: F = c Gᵀ G, and a product with G is a product with J.
     Shapes: (size of `wrt`)²; `wrt` are all floating inputs by default. Source: Kunstner, Balles,
     Hennig, "Limitations of the empirical Fisher approximation for natural gradient descent", 2019.
 
     Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
-    operator without a rule; `InputError` also for a `reduction` that there is not, and where no
-    tensor has an axis of samples.
+    operator without a rule; `InputError` also for an unknown `reduction`, and where the
+    tensor has no sample axis.
     """
     rows, J = per_sample_gradients(
         model, inputs, of=of, at=at, wrt=wrt, reduction=reduction, engine=engine
@@ -129,7 +128,7 @@ def per_sample_gradients(
     reduction: str,
     engine: str | None,
 ) -> tuple[Jacobian, Linearization]:
-    """(E, J) with G = E J, the gradient of every sample's loss in its row: J = ∂at/∂wrt."""
+    """(E, J) with G = E J: the gradient of every sample's loss as a row, and J = ∂at/∂wrt."""
     check_reduction(reduction, ("sum", "mean"))
     middle = name_of(model, of if at is None else at, model.outputs, "at")
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
@@ -160,14 +159,14 @@ def per_sample(shape: Shape) -> Shape:
 
 
 CHUNK = 32 * 2**20
-"""Bytes of cotangents that are computed at a time."""
+"""The most bytes of cotangents that are computed at a time."""
 
 Draw = Callable[[np.random.Generator, np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
 class Likelihood:
-    """The operator of the mean, whether it couples the entries of a row, and how to draw y."""
+    """The operator of the mean, whether it couples the entries of a row, and a sampler of y."""
 
     mean: str
     coupled: bool
@@ -208,7 +207,7 @@ def inverse_root(x: np.ndarray) -> np.ndarray:
 
 
 def one_hot(rng: np.random.Generator, p: np.ndarray) -> np.ndarray:
-    """Unit vectors along the last axis, each with its probability."""
+    """Random unit vectors along the last axis, drawn with the probabilities p."""
     u = rng.random((*p.shape[:-1], 1))
     label = (u > np.cumsum(p, axis=-1)[..., :-1]).sum(axis=-1)
     return np.eye(p.shape[-1])[label]
@@ -222,7 +221,7 @@ LIKELIHOODS = {
 
 
 def likelihood_of(name: str) -> Likelihood:
-    """The likelihood with this name; raises where there is none."""
+    """The likelihood with this name; raises `InputError` if there is none."""
     if name not in LIKELIHOODS:
         raise InputError(f"likelihood={name!r} is not one of {', '.join(map(repr, LIKELIHOODS))}")
     return LIKELIHOODS[name]
@@ -251,7 +250,7 @@ def value_and_jacobian(op_type: str, *inputs: np.ndarray, **attrs: Any) -> tuple
 def jacobian_at(
     op_type: str, inputs: tuple[Any, ...], outputs: tuple[Any, ...], attrs: Any
 ) -> Jacobian:
-    """∂y/∂x of the first output in the first input, by the operator's rule, for known outputs."""
+    """∂y/∂x of the first output and the first input, by the operator's rule, for known outputs."""
     ins, outs = (tuple(map(str, range(len(values)))) for values in (inputs, outputs))
     step = Step(op_type, "", OPSET, op_type, ins, outs, attrs)
     declared = find(op_type)

@@ -1,8 +1,8 @@
 """Gauss-Newton: the curvature of a loss through the linearised model.
 
 The Hessian of the loss has a closed form where the loss is an affine function of atoms f(d), each
-of an affine d: H = Σ Lᵀ D L with L = ∂d/∂at and D = Σₖ aₖ ∂²fₖ/∂d², where aₖ = ∂of/∂f(d)ₖ. All of
-these are first derivatives in numbers, and the curvatures of the atoms are Jacobians of rules:
+of an affine d: H = Σ Lᵀ D L with L = ∂d/∂at and D = Σₖ aₖ ∂²fₖ/∂d², where aₖ = ∂of/∂f(d)ₖ. L and a
+are first derivatives, and D follows from Jacobians that the rules of operators already give:
 
 | atom | D |
 |---|---|
@@ -11,15 +11,15 @@ these are first derivatives in numbers, and the curvatures of the atoms are Jaco
 | softplus | diag(a) ∂σ/∂d |
 | product d ∘ e | diag(a) in ∂²/∂d∂e and in ∂²/∂e∂d; a square has both, 2 diag(a) |
 
-Atoms are found by what the steps between `at` and `of` compute, whatever the nodes are called and
-however many operators a loss is written in:
+Atoms are recognised by what the steps between `at` and `of` compute, whatever the names of the
+nodes and however many operators the loss consists of:
 
 | atom f(d) | written as |
 |---|---|
 | log softmax | LogSoftmax; Softmax, Log; within SoftmaxCrossEntropyLoss |
 | log σ, log(1 − σ) | Sigmoid, Log; Sigmoid, 1 − ·, Log |
 | softplus | Softplus; Exp, 1 + ·, Log; of −∣d∣ in its stable form |
-| a bent line | Relu, Abs, Max, Min, Clip: between its kinks a linear function |
+| piecewise linear | Relu, Abs, Max, Min, Clip: linear between kinks |
 | product d ∘ e, square | Mul, of two affine tensors; Pow |
 """
 
@@ -65,9 +65,9 @@ def gauss_newton(
     binary cross-entropies and squared errors, however they are written; otherwise it is the
     linearisation of the recorded gradient.
 
-    Scaling: none by default; if `of` is a mean over samples, G is that mean. With
-    `reduction="sum"` or `"mean"`, G is of the sum or of the mean over the N samples, the first axis
-    of `at`, where the last steps to `of` tell which of the two the model takes.
+    Scaling: none by default; if `of` is a mean over samples, so is G. With `reduction="sum"` or
+    `"mean"`, G belongs to the sum or mean over the N samples, the first axis of `at`; the last
+    steps before `of` must show which of the two the model computes.
 
     G is positive semidefinite where the loss is convex in `at`. Shapes: (size of `wrt`)²; `wrt` are
     all floating inputs by default, so name the weights. Source: Schraudolph, "Fast curvature
@@ -75,7 +75,7 @@ def gauss_newton(
 
     Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
     operator without a rule; `InputError` also for several elements of `of` without `weights`, and
-    for a `reduction` that the model's last steps do not show.
+    for a `reduction` where the model's last steps show none.
     """
     check_reduction(reduction, (None, "sum", "mean"))
     middle = name_of(model, at, model.outputs, "at")
@@ -115,10 +115,10 @@ def gram(
 def given_too(
     model: Model, inputs: Mapping[str, Any], name: str, value: Any
 ) -> Mapping[str, Any]:
-    """The point with the value of a tensor, so that nothing before the tensor runs again.
+    """The inputs and the value of a tensor, so that the steps before the tensor do not run again.
 
-    A model may declare a tensor otherwise than it computes it, and run nevertheless: then only the
-    inputs are given.
+    A model may run although it declares a tensor with another shape or dtype than it computes:
+    then the inputs alone are returned.
     """
     point = {**inputs, name: value}
     try:
@@ -129,7 +129,7 @@ def given_too(
 
 
 def factor(wanted: str, found: str | None, of: str, batch: tuple[int, ...]) -> float:
-    """The factor from the reduction over N samples that a model has to the wanted one."""
+    """The factor from the model's reduction over N samples to the wanted reduction."""
     if found is None or not batch:
         raise InputError(
             f"the model does not end in a sum or a mean over samples that make {of!r}: leave out "
@@ -141,7 +141,7 @@ def factor(wanted: str, found: str | None, of: str, batch: tuple[int, ...]) -> f
 def loss_hessian(
     model: Model, inputs: Mapping[str, Any], of: str, at: str, weights: Any, engine: str | None
 ) -> Jacobian | None:
-    """H = ∂²(Σ weights ∘ of)/∂at² in closed form, or None where the loss is not made of atoms."""
+    """H = ∂²(Σ weights ∘ of)/∂at² in closed form; None if the loss is not affine in atoms."""
     point = check_inputs(model, inputs)
     found = atoms(model, point, of, at)
     if found is None:
@@ -155,7 +155,7 @@ def loss_hessian(
 
 
 class Loss:
-    """A loss at a point: values of its tensors, and its slopes in them."""
+    """A loss at a point: the values of tensors, and its gradients with respect to them."""
 
     def __init__(
         self, model: Model, inputs: Mapping[str, Any], of: str, seed: np.ndarray, engine: str | None
@@ -164,7 +164,7 @@ class Loss:
         self.engine = engine
 
     def values(self, *names: str | None) -> list[np.ndarray | None]:
-        """The tensors with these names, None for an input that is left out."""
+        """The values of the tensors with these names, None for an omitted input."""
         point, given = check_inputs(self.model, self.inputs), [n for n in names if n]
         held = evaluate(self.model, point, given, engine=self.engine)
         return [held[name] if name else None for name in names]
@@ -197,7 +197,7 @@ def pulled_back(atom: Atom, loss: Loss, at: str) -> Jacobian:
 
 
 def lifted(L: Jacobian, shape: Shape) -> Jacobian:
-    """L, its result repeated to a shape."""
+    """L, with its result broadcast to a shape."""
     return broadcast(L.out_shape, shape, L.dtype) @ L
 
 
@@ -226,17 +226,17 @@ def in_log_probabilities(
 AFFINE, CURVED = "affine", "curved"
 
 ANY = frozenset({"Add", "Sub", "Sum", "Mean", "Concat"})
-"""Linear in all inputs together."""
+"""Operators that are jointly linear in all inputs."""
 FIRST = frozenset({
     "Identity", "Neg", "Cast", "CastLike", "Reshape", "Squeeze", "Unsqueeze", "Flatten",
     "Transpose", "Expand", "Tile", "Split", "Slice", "Gather", "GatherElements", "GatherND",
     "Pad", "CumSum", "ReduceSum", "ReduceMean", "NegativeLogLikelihoodLoss", "Div",
 })  # fmt: skip
-"""Linear in the first input."""
+"""Operators that are linear in the first input."""
 ONE = frozenset({"Mul", "MatMul", "Gemm", "Einsum"})
-"""Linear in each input alone."""
+"""Operators that are linear in each input separately."""
 BENDS = frozenset({"Relu", "LeakyRelu", "Abs", "Max", "Min", "Clip"})
-"""Linear in all inputs together, between kinks."""
+"""Operators that are jointly piecewise linear in all inputs."""
 
 PHASES = {
     ("Softmax", AFFINE): "softmax",
@@ -266,7 +266,7 @@ ATOMS = {
 
 @dataclass(frozen=True)
 class Atom:
-    """f(d): its kind, the affine tensors (d, d) or, of a product, (d, e), the output, the step."""
+    """f(d): its kind, the affine tensors (d, d) or, for a product, (d, e), the output, the step."""
 
     kind: str
     ends: tuple[str, str]
@@ -302,7 +302,7 @@ class Reader:
         self.found: list[Atom] = []
 
     def read(self, active: ActiveStep) -> bool:
-        """Whether the step is known for the states of its inputs; its outputs get a state then."""
+        """Whether the step is supported for its inputs' states; sets the states of its outputs."""
         step = active.step
         slots = sorted({i for _, i in active.wanted if step.inputs[i] in self.states})
         slots = [i for i in slots if i == 0] if step.op_type == "CastLike" else slots
@@ -322,7 +322,7 @@ class Reader:
     def _atomic(
         self, step: Step, slots: list[int], names: list[str], states: list[State]
     ) -> State | None:
-        """The state of the output where the step is a part of an atom."""
+        """The state of the output if the step is part of an atom, else None."""
         state, key = states[0], (self._meaning(step, slots), states[0].phase)
         if any(s.phase != state.phase for s in states) or (len(slots) > 1 and key[0] != "product"):
             return None
@@ -337,7 +337,7 @@ class Reader:
         return None
 
     def _linear(self, step: Step, slots: list[int], states: list[State]) -> State | None:
-        """The state of the output where the step is linear in its inputs; |d| counts as bent."""
+        """The state of the output if the step is linear in its inputs; |d| counts as curved."""
         op = step.op_type
         known = op in ANY | BENDS or (op in FIRST and slots == [0])
         known = known or (op in ONE and len(slots) == 1) or (op == "Where" and 0 not in slots)
@@ -365,13 +365,13 @@ class Reader:
 
 
 MOVES = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze", "Cast", "Neg", "Flatten"})
-"""Operators that change neither sums nor means, up to a sign."""
+"""Operators that preserve sums and means up to sign."""
 TAKEN = {"ReduceSum": "sum", "ReduceMean": "mean"}
 LOSSES = frozenset({"SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"})
 
 
 def reduction_of(model: Model, of: str) -> str | None:
-    """`"sum"` or `"mean"`, by the last steps before `of`; None where these are other steps."""
+    """`"sum"` or `"mean"`, from the last steps before `of`; None if they are neither."""
     made = {name: step for step in model.steps for name in step.outputs if name}
     while of in made:
         step = made[of]

@@ -11,15 +11,15 @@ which cotangents of `at` are pulled back:
 | `"empirical"` | the gradient in `at` of a sample's loss, named by `of` | empirical |
 | `"forward-only"` | none: only for `kfac`, where B = I then | not a Fisher matrix |
 
-Scaling: F = c Σₙ vec(Gₙ) vec(Gₙ)ᵀ, for `reduction="sum"` with c = 1, for `"mean"` with c = 1 over
-the number of terms, which are the rows of `at` along `axis`, of all batches. With
-`fisher_type="empirical"`, `reduction` is also how the model reduces over a batch to make `of`.
+Scaling: F = c Σₙ vec(Gₙ) vec(Gₙ)ᵀ, with c = 1 for `reduction="sum"`, and for `"mean"` with c = 1 over
+the number of terms, the rows of `at` along `axis` in all batches. With `fisher_type="empirical"`,
+`reduction` is also the model's own reduction from the losses of a batch to `of`.
 
-`Layers` are the inputs of every use of a weight, and the cotangents of its outputs. With `joint`, a
-weight and the bias that is added to its product are one matrix: the layer
-Y[g, r, o] = Σᵢ X[g, r, i] W[g, i, o] + b[g, o] is the use of a matrix with one more row, b, and of
-inputs with one more entry, 1. The bias of a weight is found where it is added: Y reaches that
-tensor through steps that only move its entries, and the rows of both are the same there.
+`Layers` hold the inputs of every use of a weight, and the cotangents of its outputs. With `joint`,
+a weight and the bias that is added to its product form one matrix: the layer
+Y[g, r, o] = Σᵢ X[g, r, i] W[g, i, o] + b[g, o] is the use of a matrix with one more row, b, whose
+inputs have one more entry, 1. A bias is matched to a weight by their addition: Y must reach it
+through steps that only move entries, and the rows of both must coincide there.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ FISHER_TYPES = "type-2", "mc", "empirical", "forward-only"
 
 @dataclass(frozen=True)
 class Target:
-    """Which gradients; `wrt` defaults to all floating initializers."""
+    """The options of the gradients; `wrt` defaults to all floating initializers."""
 
     at: str | None = None
     of: str | None = None
@@ -99,11 +99,11 @@ class Gradients:
 
     @property
     def terms(self) -> int:
-        """The number of terms of a mean."""
+        """The number of terms in a mean."""
         return terms(self.z, self.target.axis)
 
     def stacks(self) -> Iterator[np.ndarray]:
-        """Cotangents (k, *at), the sum of whose outer products is F for `reduction="sum"`."""
+        """Cotangents (k, *at), whose outer products sum to F for `reduction="sum"`."""
         t = self.target
         family = likelihood_of(t.likelihood)
         if t.fisher_type == "type-2":
@@ -166,7 +166,7 @@ class Layers:
         }
 
     def _probes(self) -> np.ndarray:
-        """A random cotangent, and the same one times the number of its sample."""
+        """A random cotangent, and the same cotangent with each sample scaled by its number."""
         one = np.random.default_rng(0).standard_normal(self.shape).astype(self.back.dtype)
         number = np.arange(1, self.shape[0] + 1).reshape(-1, *(1,) * (len(self.shape) - 1))
         return np.stack([one, one * number])
@@ -189,9 +189,9 @@ class Layers:
                         tuple(orders))  # fmt: skip
 
     def _order(self, name: str, use: Use, probe: np.ndarray) -> np.ndarray:
-        """The order of the rows with samples first; the second probe tells the sample of each.
+        """The order of the rows with samples first; the second probe reveals the sample of a row.
 
-        Samples lead or, as in recurrent and attention layers, follow the positions.
+        Samples precede or, as in recurrent and attention layers, follow the positions.
         """
         one, numbered = use.rows._apply(numbers, probe)
         count, samples = one.shape[1], self.shape[0]
@@ -213,8 +213,8 @@ class Layers:
 class Layer:
     """The uses of the same entries of a tensor, which share these weights.
 
-    `parts` moves each tensor, the weight alone or with its bias, to (groups, inputs, outputs). `x`
-    is (groups, samples, positions, inputs); positions of several uses are one after the other.
+    `parts` maps each tensor, the weight alone or with its bias, to (groups, inputs, outputs). `x`
+    is (groups, samples, positions, inputs), with the positions of several uses concatenated.
     """
 
     parts: Mapping[str, Jacobian]
@@ -244,7 +244,7 @@ class Layer:
 
     @property
     def entries(self) -> bytes:
-        """A fingerprint of the tensors and of the places of their entries."""
+        """A fingerprint of the tensors and of the positions of their entries."""
         found = sha256()
         for name, part in self.parts.items():
             numbered = part @ np.arange(1, part.shape[1] + 1)
@@ -256,7 +256,7 @@ class Layer:
 def joined(layers: list[Layer], dag: Dag) -> list[Layer]:
     """The layers, each weight together with the first bias that is added to its product.
 
-    An elementwise scale is not a matrix, and stays apart from its shift.
+    An elementwise scale is not a matrix, and stays separate from its shift.
     """
     biases = [layer for layer in layers if layer.bias]
     found: dict[int, Layer] = {}
@@ -273,7 +273,7 @@ def joined(layers: list[Layer], dag: Dag) -> list[Layer]:
 
 
 def pair(weight: Layer, bias: Layer, dag: Dag) -> Layer | None:
-    """Both as one layer, where every use of the weight is added to a use of the bias."""
+    """Both as one layer; None unless every use of the weight is added to a use of the bias."""
     if len(weight.uses) != len(bias.uses):
         return None
     groups, inputs, outputs = weight.start.out_shape
@@ -342,7 +342,7 @@ def is_added(weight: Use, bias: Use, dag: Dag) -> bool:
 
 
 def onwards(use: Use, dag: Dag) -> Iterator[tuple[int, Jacobian]]:
-    """The vertices with the cotangents of a use, perhaps in another order, and its rows there."""
+    """The vertices with the cotangents of a use, possibly permuted, and its rows at each."""
     vertex, rows = use.vertex, use.rows
     while True:
         yield vertex, rows

@@ -1,10 +1,9 @@
 """K-FAC, E-KFAC and Shampoo: Kronecker factors from the structure of the weight Jacobians.
 
-What the gradients are of, and how they are scaled: see `gradients`. The factors are sums over
-batches (`Accumulation`). Data is what `streamed` takes: one batch (a dict), a list of batches, a
-function that gives an iterator over them, or, with `batch_size`, arrays or the path of an `.npz`
-file. No more than one batch is linearised at a time, by this process or by each worker of a
-`client`.
+For the gradients and their scaling, see `gradients`. The factors are sums over batches
+(`Accumulation`). Data is anything that `streamed` takes: one batch (a dict), a list of batches, a
+function that returns an iterator over them, or, with `batch_size`, arrays or the path of an `.npz`
+file. At most one batch is linearised at a time, by this process or by each worker of a `client`.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from .kronecker import Factors, KroneckerFactored, eigh, rebuilt
 APPROXIMATIONS = "expand", "reduce"
 
 Bases = list[tuple[np.ndarray, np.ndarray]]
-"""For every layer the eigenvectors of A and of B."""
+"""The eigenvectors of A and of B for every layer."""
 
 
 def kfac(
@@ -55,15 +54,15 @@ def kfac(
     `shared`, `keep`, `progress` (see `onnxjac.progress`). Scaling and fisher types: see
     `gradients`.
 
-    With `client`, a `distributed.Client`, its workers share out the batches of the data: each adds
-    up its own, and keeps up to `keep` bytes of them for the second pass of `ekfac`. The draws of
-    `fisher_type="mc"` do not depend on the number of workers.
+    With `client`, a `distributed.Client`, the batches of the data are split among its workers: each
+    sums over its own batches, and keeps up to `keep` bytes of them for the second pass of `ekfac`.
+    The draws of `fisher_type="mc"` do not depend on the number of workers.
 
     Shapes: K is (n, n), n the size of `wrt`; for a weight with i inputs and o outputs A is (i, i)
     and B is (o, o). Raises `InputError` for an option or a name that does not fit, `UnsupportedOp`
-    for a weight whose use is not a Kronecker product, or mixes samples, `LimitError` where a factor
-    would belong to a whole table. `K.inverse` raises `InputError` where K is
-    singular without damping.
+    for a weight whose use is not a Kronecker product, or mixes samples, `LimitError` where the
+    factor of a lookup table would be too large. `K.inverse` raises `InputError` where K is singular
+    without damping.
 
     Sources: Martens and Grosse, 2015; Grosse and Martens, 2016; Eschenhagen et al., 2023.
     """
@@ -76,7 +75,7 @@ def ekfac(
 ) -> KroneckerFactored:
     """E = Q diag(λ) Qᵀ: the eigenvectors Q of K-FAC, with λ = c Σₙ (Qᵀ vec Gₙ)² of F itself.
 
-    No Kronecker product in this basis, of any eigenvalues, is nearer to F. Options: as for `kfac`.
+    No matrix with these eigenvectors is closer to F in the Frobenius norm. Options: as for `kfac`.
     Takes two passes over data.
 
     Shapes: E and Q are (n, n), λ is (n,), n the size of `wrt`. Raises the errors of `kfac`, and
@@ -129,7 +128,7 @@ def kronecker_factors(data: Accumulation, approximation: str) -> tuple[list[Fact
 
 
 def second_moments(reduce: bool, found: Gradients) -> Moments:
-    """Σ x xᵀ, its number of terms, and Σ g gᵀ; with `reduce`, for the mean x and the sum of g."""
+    """Σ x xᵀ, its number of terms, and Σ g gᵀ; with `reduce`, of the mean x and the sum of g."""
 
     def right(_: int, x: np.ndarray, g: np.ndarray) -> tuple[np.ndarray]:
         g = g.sum(axis=-2, keepdims=True) if reduce else g
@@ -186,7 +185,7 @@ def powered(a: np.ndarray, power: float) -> np.ndarray:
 
 
 class Accumulation:
-    """Sums over all batches of what is found in the gradients of each, as often as asked for."""
+    """Sums over all batches of statistics of their gradients, one pass for each statistic."""
 
     def __init__(
         self,
@@ -211,7 +210,7 @@ class Accumulation:
             self._total = partial(on_workers(make, batches, kept, client).summed, total)
 
     def total(self, find: Find) -> Sums:
-        """Σ over batches of what `find` gives for each; a terminal shows how many are done."""
+        """Σ over batches of the statistics from `find`; a terminal shows the progress."""
         with showing(self.progress):
             return self._total(find)
 
@@ -221,10 +220,10 @@ class Accumulation:
 
 
 Moments = list[tuple[Any, ...]]
-"""The numbers of every layer that are added up over batches."""
+"""The statistics of every layer that are summed over batches."""
 
 Find = Callable[[Gradients], Moments]
-"""Finds the numbers of one batch."""
+"""A function that computes the statistics of one batch."""
 
 
 @final
@@ -243,7 +242,7 @@ class Sums:
     batch: int
 
     def __add__(self, other: Sums) -> Sums:
-        """The sums of both; raises `InputError` where they are of different layers."""
+        """The sums of both; raises `InputError` if their layers differ."""
         if self.entries != other.entries:
             raise InputError(
                 f"batch {other.batch} uses the weights in another way than batch {self.batch}, "
@@ -260,7 +259,7 @@ class Sums:
 class GradientMaker:
     """batch ↦ J = ∂at/∂wrt, and from J the gradients of the batch.
 
-    With `several` batches, each has a `seed` of its own, whatever its place in the data.
+    With `several` batches, each has its own `seed`, whatever its position in the data.
     """
 
     model: Model
@@ -281,7 +280,7 @@ class GradientMaker:
 
 @final
 class Share:
-    """Some successive batches, from number `first` on, of which one at a time is linearised."""
+    """Consecutive batches, from number `first` on, linearised one at a time."""
 
     def __init__(
         self, make: GradientMaker, batches: Batches, keep: int, first: int,
@@ -291,7 +290,7 @@ class Share:
         self.stream = Stream(make, batches, keep, label)
 
     def total(self, find: Find) -> Sums:
-        """Σ over these batches of what `find` gives for each, layer by layer."""
+        """Σ over these batches of the statistics from `find`, layer by layer."""
         found = self.stream.each(lambda b, J: self._sums(b, J, find))
         start = next(found, None)
         if start is None:
@@ -309,10 +308,10 @@ class Share:
 
 
 def on_workers(make: GradientMaker, batches: Batches, keep: int, client: Any) -> Parts:
-    """One share of the batches on each worker of a client, which keeps `keep` bytes.
+    """One share of the batches on each worker of a client, which keeps up to `keep` bytes.
 
-    A pass sends `find` to all of them, and adds up their sums in a tree. The share of a worker that
-    is lost is gone through again by others. Draws do not depend on the worker that makes them.
+    A pass sends `find` to all workers, and adds up their sums in a tree. The share of a lost worker
+    is computed again by others. Draws do not depend on the worker that makes them.
     """
     if message := changed(batches.part(0, 1)):
         warn(f"{message}: the workers would count some samples twice and leave out others")
@@ -322,7 +321,7 @@ def on_workers(make: GradientMaker, batches: Batches, keep: int, client: Any) ->
 
 
 def total(share: Share, find: Find) -> Sums:
-    """The sums of one share; a worker has no terminal that anybody looks at."""
+    """The sums of one share, without progress, because nobody watches a worker's terminal."""
     with ONE_AT_A_TIME, showing(False):
         return share.total(find)
 

@@ -32,11 +32,11 @@ from ..symmetric import Curvature, Specs
 
 @final
 class KroneckerFactored(Curvature):
-    """K = Σ Sᵀ (A ⊗ B) S over the uses of weights, of which `blocks` holds S, A and B.
+    """K = Σ Sᵀ (A ⊗ B) S over the uses of weights, with S, A and B in `blocks`.
 
-    Two tensors are coupled where they are one matrix: a weight and its bias, with `joint`.
-    Inverse, trace, determinant, diagonal and eigendecomposition follow from the factors; `inverse`
-    and `function` give a matrix of the same kind.
+    With `joint`, a weight and its bias are coupled as one matrix. Inverse, trace, determinant,
+    diagonal and eigendecomposition follow from the factors; `inverse` and `function` return a
+    matrix of the same kind.
     """
 
     def __init__(self, blocks: Iterable[Factors], domain: Specs) -> None:
@@ -47,7 +47,7 @@ class KroneckerFactored(Curvature):
 
     @property
     def factors(self) -> dict[str, list[Factors]]:
-        """The blocks that each tensor has a part in, by name."""
+        """The blocks that involve each tensor, by name."""
         return {s.name: [f for f in self.blocks if s.name in f.parts] for s in self.domain}
 
     def _apply(self, op: Op, v: Array) -> Array:
@@ -67,7 +67,7 @@ class KroneckerFactored(Curvature):
     def block(self, name: str, *others: str) -> Curvature:
         """K[name, name], or the block of several tensors, such as a weight and its bias.
 
-        It is of the same kind, except as a part of a matrix with corrected eigenvalues.
+        The block is of the same kind, unless it is part of a matrix with corrected eigenvalues.
         """
         names = name, *others
         domain = tuple(self._place(n)[1] for n in names)
@@ -83,9 +83,9 @@ class KroneckerFactored(Curvature):
     def inverse(self, damping: float = 0.0, *, heuristic: bool = False) -> KroneckerFactored:
         """(K + δ I)⁻¹, exact; with `heuristic`, δ is split over the factors of every block.
 
-        The heuristic is (A + π √δ I) ⊗ (B + √δ/π I) with π² = (tr A / dim A) / (tr B / dim B), of
-        Martens and Grosse, 2015. Corrected eigenvalues, and blocks of which A or B is one number,
-        are always damped exactly.
+        The heuristic is (A + π √δ I) ⊗ (B + √δ/π I) with π² = (tr A / dim A) / (tr B / dim B), from
+        Martens and Grosse, 2015. Blocks with corrected eigenvalues, or with a scalar A or B, are
+        always damped exactly.
         """
         if damping < 0:
             raise InputError(f"damping={damping} is negative")
@@ -145,7 +145,7 @@ class KroneckerFactored(Curvature):
         return np.concatenate([t.ravel() for t in total.values()])
 
     def _complete(self, what: str) -> list[Factors]:
-        """The blocks, and zeros for entries without a use; uses must not overlap."""
+        """The blocks, and zero blocks for unused entries; uses must not overlap."""
         blocks = list(self.blocks)
         for spec in self.domain:
             count = self._uses[self._place(spec.name)[0]]
@@ -178,7 +178,7 @@ def sandwich(blocks: tuple[Factors, ...], domain: Specs) -> Dag:
 
 
 def bases(blocks: list[Factors], domain: Specs) -> Dag:
-    """Q, from the eigenbases of all blocks, one after the other, to the tensors."""
+    """Q, from the concatenated eigenbases of all blocks to the tensors."""
     tensors = {s.name: len(blocks) + i for i, s in enumerate(domain)}
     edges = [Edge(j, tensors[name], part.T @ f.basis)
              for j, f in enumerate(blocks) for name, part in f.parts.items()]  # fmt: skip
@@ -223,12 +223,12 @@ class Factors:
 
     @property
     def start(self) -> Jacobian:
-        """S, from the tensors one after the other."""
+        """S, from the concatenated tensors."""
         return side_by_side(list(self.parts.values()))
 
     @cached_property
     def middle(self) -> Jacobian:
-        """The block between matrices, in the form that is cheapest to apply."""
+        """The block as an operator on matrices, in the form that is cheapest to apply."""
         if self.corrected is None:
             return Kron(self.left, self.right, self.left.shape[:1])
         return self.basis @ (Diagonal(self.corrected) @ self.basis.T)
@@ -274,7 +274,7 @@ class Factors:
         return q @ self.corrected @ r.swapaxes(-1, -2)
 
     def with_values(self, values: np.ndarray) -> Factors:
-        """Other eigenvalues in the same basis, which is not computed again."""
+        """The block with other eigenvalues in the same basis, which is not recomputed."""
         found = replace(self, corrected=values)
         found.__dict__.update(left_basis=self.left_basis, right_basis=self.right_basis)
         return found
@@ -292,7 +292,7 @@ class Factors:
     def inverse(self, damping: float, heuristic: bool) -> Factors:
         """(A ⊗ B + δ I)⁻¹, or (A + π √δ I)⁻¹ ⊗ (B + √δ/π I)⁻¹ with π² = mean(a) / mean(b).
 
-        Where a factor is one number, as A is for a bias alone, the first is a Kronecker product
+        Where a factor is a scalar, as A is for a bias alone, the first form is a Kronecker product
         as well, and is used.
         """
         if not heuristic or self.corrected is not None or 1 in self.values.shape[1:]:
@@ -303,7 +303,7 @@ class Factors:
                        right=rebuilt(1 / (b + root / pi), r))  # fmt: skip
 
     def within(self, names: Collection[str]) -> Factors | None:
-        """The same block for some of its tensors; None where that is not a Kronecker product."""
+        """The block restricted to some of its tensors; None if that is not a Kronecker product."""
         parts = {name: part for name, part in self.parts.items() if name in names}
         if len(parts) == len(self.parts):
             return self
@@ -317,7 +317,7 @@ class Factors:
 
 
 def unused(name: str, entries: np.ndarray, shape: Shape, dtype: np.dtype) -> Factors:
-    """The block of entries of a tensor without a use, whose eigenvalues are all 0."""
+    """The block of the unused entries of a tensor, whose eigenvalues are all 0."""
     zero, n = np.zeros((len(entries), 1, 1), dtype), len(entries)
     part = Reshape((n, 1, 1), (n,), dtype) @ take_flat(entries, shape, dtype)
     return Factors({name: part}, zero, zero)

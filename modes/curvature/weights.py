@@ -1,20 +1,20 @@
 """Weights: where the model uses a weight as a matrix, by the structure of its Jacobian.
 
-Whatever the node is called, the Jacobian ∂Y/∂W of the first tensor Y computed from a weight W is a
+Whatever the type of the node, the Jacobian ∂Y/∂W of the first tensor Y computed from a weight W is a
 selection and reordering of W, then a contraction with some X that does not depend on W, then a
-reordering. The labels of the contraction say what a layer is:
+reordering. The labels of the contraction define the layer:
 
-| label in | X | W | Y | is |
+| label in | X | W | Y | meaning |
 |---|---|---|---|---|
 | | ✓ | | ✓ | a row r: sample or position |
 | | ✓ | ✓ | | an input i |
 | | | ✓ | ✓ | an output o |
-| | ✓ | ✓ | ✓ | a group g: nothing couples two of them |
+| | ✓ | ✓ | ✓ | a group g: groups are not coupled |
 
 So Y[g, r, o] = Σᵢ X[g, r, i] W[g, i, o]: MatMul, Gemm, convolutions by patches, any einsum. A bias
-has X = 1 and no inputs, an elementwise scale has groups but no inputs and outputs. A weight that is
-used several times has several uses. In a matrix that is made of several weights (Concat), or of a
-weight and constants (Pad), each weight has a part.
+has X = 1 and no inputs, an elementwise scale has groups but no inputs and outputs. A weight that
+occurs several times has several uses. In a matrix that is assembled from several weights (Concat),
+or from a weight and constants (Pad), each weight is a part.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ SHAPES = "Shape", "Size"
 
 
 def uses(J: Linearization) -> dict[str, list[Use]]:
-    """All uses of every tensor of the domain; raises `UnsupportedOp` where one is no matrix."""
+    """All uses of every tensor of the domain; raises `UnsupportedOp` if one is not a matrix."""
     passing = passing_edges(J)
     return {
         spec.name: list(_uses(J.dag, passing, source, Identity(J.dag.shapes[source], J.dtype),
@@ -99,9 +99,9 @@ def _uses(
 
 
 def core_of(chain: tuple[Jacobian, ...], passes: bool) -> list[int]:
-    """The places of the factors that do more than move entries.
+    """The positions of the factors that do more than move entries.
 
-    Rows that are looked up by data count among them, even where no row is looked up twice.
+    They include lookups of rows by data, even if no row is looked up twice.
     """
     found = [k for k, f in enumerate(chain) if not picks(f)]
     if not found and not passes:
@@ -156,7 +156,7 @@ def passes_on(step: Step, i: int) -> bool:
 
 
 def applied(start: Jacobian, factors: tuple[Jacobian, ...]) -> Jacobian:
-    """Factors applied after `start`, in order, without scalars."""
+    """The factors applied after `start`, in order, without scalars."""
     for factor in factors:
         start = start if isinstance(factor, Scalar) else factor @ start
     return start
@@ -178,7 +178,7 @@ class Use:
 
 
 def as_use(core: tuple[Jacobian, ...], name: str, start: Jacobian) -> Use:
-    """The use that the operators in the middle of an edge are."""
+    """The use of a weight by the operators in the middle of an edge."""
     match core:
         case (Convolution(source="w"),):
             return convolution(core[0], start)
@@ -207,7 +207,7 @@ def unstructured(name: str, operator: Jacobian) -> UnsupportedOp:
 
 
 def restricted(use: Use, name: str, operator: Jacobian) -> Use:
-    """The use without the groups, inputs and outputs of its matrix in which W has no entry."""
+    """The use without the groups, inputs and outputs of its matrix that hold no entry of W."""
     shape = use.start.out_shape
     held = (use.start @ np.ones(use.start.shape[1], use.start.dtype)).reshape(shape) != 0
     if held.all():
@@ -225,7 +225,7 @@ def restricted(use: Use, name: str, operator: Jacobian) -> Use:
 
 
 def matrix(c: Contraction, start: Jacobian) -> Use:
-    """The use by a contraction, its labels sorted into groups, rows, inputs and outputs."""
+    """The use by a contraction, with labels sorted into groups, rows, inputs and outputs."""
     held = {label for _, term in c.factors for label in term}
     rows = [k for k in c.out_term if k in held and k not in c.in_term]
     groups = [k for k in c.out_term if k in held and k in c.in_term]
@@ -248,15 +248,16 @@ def matrix(c: Contraction, start: Jacobian) -> Use:
 def reordered(
     shape: tuple[int, ...], term: str, wanted: list[str], final: tuple[int, ...], dtype: np.dtype
 ) -> Jacobian:
-    """A tensor with its axes in another order, then reshaped."""
+    """A permutation of the axes of a tensor, followed by a reshape."""
     moved = Permutation(tuple(term.index(k) for k in wanted), shape, dtype)
     return Reshape(final, moved.out_shape, dtype) @ moved
 
 
 def convolution(c: Convolution, start: Jacobian) -> Use:
-    """The use of a kernel: X holds the patches that an output channel of each group multiplies.
+    """The use of a kernel: X holds the patches that multiply an output channel of each group.
 
-    The patches are the operator applied to unit kernels with one output channel per group.
+    The patches are found by applying the operator to unit kernels with one output channel per
+    group.
     """
     g, dtype = c.geometry, c.dtype
     forward = c.target == "u"  # else a transposed convolution: channels of x are the outputs
@@ -304,13 +305,13 @@ def one_hot(rows: Take) -> Contraction:
 
 
 def varying(a: np.ndarray, term: str, sizes: dict[str, int]) -> tuple[np.ndarray, str]:
-    """A factor without its axes of length 1 that are repeated along their label."""
+    """A factor without its axes of length 1 that are broadcast along their label."""
     axes = tuple(k for k, label in enumerate(term) if a.shape[k] != sizes[label])
     return np.squeeze(a, axes), "".join(k for i, k in enumerate(term) if i not in axes)
 
 
 def after_broadcast(c: Contraction, repeat: Broadcast) -> Contraction:
-    """The contraction of a repeated tensor: a factor of ones has the new labels."""
+    """The contraction of a broadcast tensor: a factor of ones has the new labels."""
     shape = (1,) * (len(repeat.out_shape) - len(repeat.in_shape)) + repeat.in_shape
     ends = zip(c.in_term, shape, repeat.out_shape, strict=True)
     kept = "".join(label for label, n, m in ends if n == m)

@@ -192,7 +192,7 @@ def by_session(session: Session, residuals: ResidualsAtPoint, v: np.ndarray) -> 
 
 
 def pays(ways: Ways) -> bool:
-    """Whether the plan makes products faster by more than the factor `PAYS`."""
+    """Whether products with the plan take less than `PAYS` times the time without it."""
     plan = min(ways[name][0].least for name in (PLANNED, COMPILED) if name in ways)
     return plan < PAYS * min(ways[name][0].least for name in (DAG, PROGRAM) if name in ways)
 

@@ -69,7 +69,7 @@ def rewrites_both(*kinds: type) -> Callable[[Rule], Rule]:
 
 
 def product(left: Jacobian, right: Jacobian) -> Jacobian:
-    """left · right, with as few factors as the rewrites allow."""
+    """left · right, with neighbouring factors merged."""
     chain, others, unmoved = list(factors_of(left)), factors_of(right), 0
     for position, factor in enumerate(others):
         push(chain, factor)

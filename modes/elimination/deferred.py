@@ -1,8 +1,8 @@
-"""Deferred: arrays of which only shape and dtype are known until their numbers are needed.
+"""Deferred: arrays of known shape and dtype, whose values are computed only when needed.
 
-They are one more reading of the vocabulary. Operators that are multiplied in it show what they
-would cost, and nothing is computed for a product that is then not chosen. What was built of arrays
-at one point is computed again from the arrays of another point.
+They are one more reading of the vocabulary. Operators multiplied in this reading show what they
+cost, and nothing is computed for a product that is not chosen. Expressions built from the arrays
+of one point are evaluated again with the arrays of another point.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ MOVES = ("Slice", "Transpose")
 
 
 class Ground:
-    """What deferred arrays are computed from: the arrays of one point after the other.
+    """The arrays that deferred arrays are computed from, bound anew at each point.
 
-    `met` has a deferred array for each array that was met, `known` the numbers of one point. Where
-    `decisions` come out the same at another point, so does all that was built on them.
+    `met` lists a deferred array for each array encountered, `known` maps deferred arrays to values
+    at one point. If all `decisions` are the same at another point, the expressions hold there too.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Ground:
         self._leaves: dict[int, Deferred] = {}
 
     def leaf(self, array: np.ndarray) -> Deferred:
-        """The deferred array in place of an array, one for each."""
+        """The deferred array that stands for an array; one per array."""
         leaf = self._leaves.get(id(array))
         if leaf is None:
             leaf = self._leaves[id(array)] = Deferred(array.shape, array.dtype, ground=self)
@@ -51,22 +51,22 @@ class Ground:
         return leaf
 
     def holds(self, arrays: Sequence[np.ndarray]) -> bool:
-        """Whether the same is decided where these arrays, in order, are what was met."""
+        """Bind `met` to these arrays, in order, and tell whether all decisions stay the same."""
         kinds = [(a.shape, a.dtype) for a in arrays]
         if kinds != [(leaf.shape, leaf.dtype) for leaf in self.met]:
             return False
         self.known = dict(zip(self.met, arrays, strict=True))
         if any(self.known[leaf] is not a for leaf, a in zip(self.met, arrays, strict=True)):
-            return False  # what was one array is several
+            return False  # one shared array has become several
         return all(f(*map(numbers_of, xs)) == found for f, xs, found in self.decisions)
 
     def clear(self) -> None:
-        """Let go of the numbers."""
+        """Release the values of the point."""
         self.known, self._leaves = {}, {}
 
 
 class Deferred:
-    """An array of known shape and dtype; `make` computes it, once at a point, from the `inputs`."""
+    """An array of known shape and dtype; `make` computes it from the `inputs`, once per point."""
 
     def __init__(
         self, shape: Shape, dtype: np.dtype, make: Callable[..., Any] = np.asarray,
@@ -78,12 +78,12 @@ class Deferred:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its numbers."""
+        """Bytes of the array once computed."""
         return size(self.shape) * self.dtype.itemsize
 
     @property
     def value(self) -> np.ndarray:
-        """The numbers. Long products are computed from their ends, without recursion."""
+        """The values, computed without recursion, since expressions may be deep."""
         known = self.ground.known if self.ground else dict[Deferred, np.ndarray]()
         waiting = [self]
         while waiting:
@@ -100,13 +100,13 @@ class Deferred:
 
 
 def ground_of(arrays: Iterable[Any]) -> Ground | None:
-    """What arrays are computed from; None where all of them are constants."""
+    """The ground of some arrays; None if all of them are constants."""
     grounds = (x.ground for x in arrays if isinstance(x, Deferred))
     return next((ground for ground in grounds if ground is not None), None)
 
 
 def decided(function: Callable[..., Any], *arrays: Any) -> Any:
-    """function(*arrays) of numbers, a decision that is remembered with the arrays."""
+    """function(*arrays) on values, recorded as a decision with the ground of the arrays."""
     found = function(*map(numbers_of, arrays))
     if ground := ground_of(arrays):
         ground.decisions.append((function, arrays, found))
@@ -114,7 +114,7 @@ def decided(function: Callable[..., Any], *arrays: Any) -> Any:
 
 
 class Deferring:
-    """The vocabulary over deferred arrays: the calls that rewriting makes, by their shapes."""
+    """The vocabulary over deferred arrays: the calls that rewriting makes, with shape inference."""
 
     def __getattr__(self, name: str) -> Callable[..., Deferred]:
         if name not in SHAPES:
@@ -122,7 +122,7 @@ class Deferring:
         return partial(self.call, name)
 
     def call(self, name: str, *inputs: Any, **attrs: Any) -> Deferred:
-        """The result of an operator, later."""
+        """The deferred result of an operator."""
         shapes = tuple(getattr(x, "shape", x if isinstance(x, tuple) else ()) for x in inputs)
         arrays = (x for x in inputs if hasattr(x, "dtype") and x.dtype.kind not in "iu")
         dtype = common(*(x.dtype for x in arrays))
@@ -130,18 +130,18 @@ class Deferring:
 
 
 def run(name: str, attrs: dict[str, Any], *inputs: Any) -> np.ndarray:
-    """An operator on numbers; what it moved is copied, so that products read it in order."""
+    """An operator on arrays; views are copied, so that products read contiguous memory."""
     value = getattr(numbers, name)(*inputs, **attrs)
     return value.copy() if name in MOVES else value
 
 
 def numbers_of(x: Any) -> Any:
-    """A deferred array as numbers; anything else as it is."""
+    """The value of a deferred array; anything else as it is."""
     return x.value if isinstance(x, Deferred) else x
 
 
 def summed(x: Shape, axes: tuple[int, ...], keepdims: int = 1) -> Shape:
-    """The shape of a sum that keeps its axes."""
+    """The shape of a sum with `keepdims`."""
     return tuple(1 if k - len(x) in axes else n for k, n in enumerate(x))
 
 
@@ -179,7 +179,7 @@ def deferred(operator: Jacobian, ground: Ground) -> Jacobian:
 
 
 def arrays_met(operators: Iterable[Jacobian]) -> list[np.ndarray]:
-    """The arrays that are met where operators are deferred, in order."""
+    """The arrays that `deferred` encounters in some operators, in order."""
     found: list[np.ndarray] = []
 
     def note(array: np.ndarray) -> np.ndarray:
@@ -192,12 +192,12 @@ def arrays_met(operators: Iterable[Jacobian]) -> list[np.ndarray]:
 
 
 def forced(operator: Jacobian) -> Jacobian:
-    """The operator over numbers."""
+    """The operator with its deferred arrays computed."""
     return mapped(operator, Deferred, lambda array: array.value)
 
 
 def mapped(held: Any, kind: Any, change: Callable[[Any], Any]) -> Any:
-    """The attribute of an operator with each array of a kind changed; integers stay as they are."""
+    """An operator, or an attribute, with its arrays of a kind changed; integer arrays stay."""
     if isinstance(held, kind):
         return change(held) if held.dtype.kind not in "iu" else held
     if isinstance(held, tuple):
@@ -209,6 +209,6 @@ def mapped(held: Any, kind: Any, change: Callable[[Any], Any]) -> Any:
     if all(part is getattr(held, name) for name, part in made.items()):
         return held
     twin = copy(held)
-    twin.__dict__.pop("T", None)  # the transpose of the operator as it was
+    twin.__dict__.pop("T", None)  # the cached transpose of the original operator
     twin.__dict__.update(made)
     return twin

@@ -1,16 +1,16 @@
 """Dense: the matrix of a DAG, with as little arithmetic as its structure allows.
 
-Three ways are compared: all columns forward or all rows backward; the rows of all samples at once
-where no path to the sink mixes samples; a chain between stations, in the best matrix-chain order.
+Three methods are compared: all columns forward or all rows backward; the rows of all samples at
+once if no path to the sink mixes samples; a chain between stations, in the best matrix-chain order.
 
-Station k of a chain has a size s(k), and the operator from k to k + 1 takes f(k) arithmetic for
-one column. The matrix from i to j comes from shorter ones, whichever takes least:
+Station k of a chain has a size s(k), and the operator from k to k + 1 takes f(k) flops per column.
+The matrix from i to j is computed from matrices of shorter chains, by the cheapest of:
 
     A(i, j) = F(j - 1) A(i, j - 1)      s(i) f(j - 1)         columns pushed forward
     A(i, j) = A(i + 1, j) F(i)          s(j) f(i)             rows pulled back
     A(i, j) = A(k, j) A(i, k)           2 s(i) s(k) s(j)      a product of matrices
 
-Forward and reverse accumulation are two of these orders, so that the best is never worse.
+Forward and reverse accumulation are two of these orders, so the best order is never worse.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from .adjoints import Way, multiplied, row_bytes
 from .samples import Batch
 
 ORDER = "order"
-"""Key of the order in which the matrix of a DAG was computed last."""
+"""Cache key of the best order found for the matrix of a DAG."""
 
 STATIONS = 48
-"""The most vertices of a chain that are stations: the narrowest ones."""
+"""Largest number of inner stations of a chain: the narrowest vertices are chosen."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """An order of the arithmetic: its name, how much it is, a function that computes the matrix."""
+    """An order of the arithmetic: its name, its flops, and a function that computes the matrix."""
 
     name: str
     flops: float
@@ -49,14 +49,14 @@ class Order:
 
 
 def dense(dag: Dag, *, limit: int = DENSE_LIMIT) -> np.ndarray:
-    """The matrix of a DAG; no matrix on the way takes more than `limit` bytes."""
+    """The matrix of a DAG; no intermediate matrix takes more than `limit` bytes."""
     if 0 in dag.shape:
         return np.zeros(dag.shape, dag.dtype)
     return rounded(best_order(dag, limit).compute(), dag.dtype)
 
 
 def best_order(dag: Dag, limit: int = DENSE_LIMIT) -> Order:
-    """The order of least arithmetic, found once for a DAG, with which it is kept."""
+    """The order of least arithmetic, cached with the DAG."""
     known, found = dag.known.get(ORDER, (None, None))
     if known != limit:
         found = min(orders(dag, limit), key=lambda order: order.flops)
@@ -103,7 +103,7 @@ def columns(dag: Jacobian, rows: np.ndarray | None = None) -> np.ndarray:
 
 
 def by_sample(dag: Dag) -> list[Order]:
-    """The rows of all samples at once, where there is one sink and no source mixes them."""
+    """Orders that compute the rows of all samples at once, for DAGs with a single sink."""
     sinks, sources = set(dag.sinks), set(dag.sources)
     if len(dag.sinks) != 1 or sinks & sources or len(sources) < len(dag.sources):
         return []
@@ -121,7 +121,7 @@ def by_sample(dag: Dag) -> list[Order]:
 
 
 def assembled(dag: Dag, chosen: list[Way], layout: dict[int, Batch]) -> np.ndarray:
-    """The matrix of direct edges, side by side; a source that reaches nothing has zeros."""
+    """The matrices of direct edges side by side; zeros for a source that reaches nothing."""
     operators = multiplied(dag, chosen, layout, CHUNK)
     blocks = {way.vertex: J.toarray() for way, J in zip(chosen, operators, strict=True)}
     zero = (np.zeros((dag.shape[0], size(dag.shapes[v])), dag.dtype) for v in dag.sources)
@@ -129,7 +129,7 @@ def assembled(dag: Dag, chosen: list[Way], layout: dict[int, Batch]) -> np.ndarr
 
 
 def stations(dag: Dag) -> list[tuple[int, ...]]:
-    """The sources, the vertices that every way passes, the sinks."""
+    """The sources, the narrowest vertices that every path passes, and the sinks."""
     inner, reach = [], max(dag.sources)
     first_sink = min(dag.sinks)
     met = sorted({e.start for e in dag.edges} & {e.end for e in dag.edges})
@@ -170,7 +170,7 @@ def matrix(segments: list[Dag], order: ChainOrder) -> np.ndarray:
 
 
 def given_of(segment: Dag) -> Callable[[], np.ndarray] | None:
-    """A function for the matrix of a segment whose only operator fills it, without zero blocks."""
+    """A function for the matrix of a segment that is a single operator, without zero blocks."""
     if len(segment.edges) != 1 or segment.edges[0].operator.shape != segment.shape:
         return None
     return given(segment.edges[0].operator)
@@ -178,7 +178,7 @@ def given_of(segment: Dag) -> Callable[[], np.ndarray] | None:
 
 @singledispatch
 def given(operator: Jacobian) -> Callable[[], np.ndarray] | None:
-    """A function for a copy of an operator's matrix, where it is held or takes no arithmetic."""
+    """A function for a copy of an operator's matrix, if it is stored or needs no arithmetic."""
     return None
 
 
@@ -212,10 +212,10 @@ def _(operator: Product) -> Callable[[], np.ndarray] | None:
 
 @dataclass(frozen=True)
 class ChainOrder:
-    """How the matrix from station `start` to station `stop` is computed, and its arithmetic.
+    """How the matrix from station `start` to station `stop` is computed, and its flops.
 
-    `left` and `right` are the matrices behind it; without one of them it is the chain's own
-    operator that is applied, and without both, that operator's matrix.
+    It is the product of the matrices `left` and `right`. If one is None, the operator of its
+    segment is applied to the other; if both are None, it is the matrix of a single operator.
     """
 
     start: int
@@ -236,10 +236,10 @@ class ChainOrder:
 def chain_order(
     sizes: tuple[int, ...], flops: tuple[int, ...], known: tuple[bool, ...], limit: float = inf
 ) -> ChainOrder | None:
-    """The order of least arithmetic, None where each has a matrix of more than `limit` numbers.
+    """The order of least arithmetic; None if each needs a matrix of more than `limit` entries.
 
-    `known` says of which operators the matrix is there without any arithmetic. The orders of the
-    last chains are remembered, for a Jacobian at another point has the same.
+    `known` marks the operators whose matrix needs no arithmetic. Orders of recent chains are
+    cached, since a Jacobian at another point has the same chain.
 
     >>> best = chain_order((1000, 10, 1000, 5), (20000, 20000, 10000), (True,) * 3)
     >>> print(best), best.flops

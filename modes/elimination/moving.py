@@ -1,6 +1,6 @@
-"""Moving: products at one point after the other by one program, whose inputs are the residuals.
+"""Moving: products at many points by one program, whose inputs are the residuals.
 
-It is bound to the residuals where they lie, so that nothing is recorded or compiled at a new point.
+The program reads the residuals in place, so that nothing is recorded or compiled at a new point.
 """
 
 from __future__ import annotations
@@ -35,17 +35,18 @@ FIRST = 8
 """Products after which a plan is considered for the first time."""
 
 TRIES = 3
-"""Products in a row that a way gives before it is judged: the first one may prepare something."""
+"""Consecutive products by a way before it is judged: the first one may include some setup."""
 
 AGAIN = 30
-"""How many times as long as these the other ways are taken until a way is tried again."""
+"""A way is tried again after other ways took this many times as long as its `TRIES` products."""
 
 
 @dataclass
 class Clock:
-    """How long the products of a way take: the seconds of the quickest, and of all of them.
+    """The time of products by one way: seconds of the fastest, and of all of them.
 
-    `tries` are products since it was last judged, `others` the seconds of other ways since then.
+    `tries` counts products since the way was last reset, `others` the seconds that other ways took
+    since its last product.
     """
 
     least: float = inf
@@ -63,24 +64,24 @@ class Clock:
         return y, took
 
     def wait(self, seconds: float) -> None:
-        """Another way took so long; conditions may have changed since this one was tried."""
+        """Add the seconds of another way; after long enough, this way is tried again."""
         self.others += seconds
         if self.others > AGAIN * TRIES * self.least:
             self.tries, self.others = 0, 0.0
 
     @property
     def order(self) -> float:
-        """By which the quickest is found: a way that is to be tried comes first."""
+        """Sort key to find the fastest way: a way that is still to be tried comes first."""
         return self.least if self.tries >= TRIES else 0.0
 
 
 class Moving:
-    """v ↦ J v, or Jᵀ v, at every point of a template: programs, and how long products take.
+    """v ↦ J v, or Jᵀ v, at every point of a template: programs, and the times of products.
 
-    There is a program, and a clock for each way, for each number of columns. A program is made in
-    the background, once products without it have taken `cost` seconds, as long as making it takes.
-    `first` is after how many products something is prepared for one point alone: four times as
-    many as at the last point that did so, until that was seen to pay.
+    Each number of columns has a program, and a clock for each way. A program is compiled in the
+    background once products without it have taken `cost` seconds, the time to compile it. `first`
+    is the number of products before work is done for a single point: four times the number at the
+    last point that did such work, until the work is seen to pay.
     """
 
     def __init__(self, form: Template, of: Names, wrt: Names, *, transposed: bool) -> None:
@@ -92,7 +93,7 @@ class Moving:
         self._sessions: dict[Shape, Background[Session]] = {}
 
     def clock(self, columns: Shape, way: str) -> Clock:
-        """The clock of a way to a product with so many columns."""
+        """The clock of a way for products with these columns."""
         return self._clocks.setdefault((columns, way), Clock())
 
     def program(self, columns: Shape) -> Session | None:
@@ -101,11 +102,11 @@ class Moving:
         return session.value if session else None
 
     def settled(self, columns: Shape) -> bool:
-        """Whether the program is there, or cannot be made."""
+        """Whether the program is ready or could not be compiled."""
         return columns in self._sessions and not self._sessions[columns].going
 
     def prepare(self, columns: Shape) -> Background[Session]:
-        """Begin to make the program."""
+        """Start compiling the program in the background."""
         if columns not in self._sessions:
             self._sessions[columns] = Background(partial(self.made, columns))
         return self._sessions[columns]
@@ -137,7 +138,7 @@ def moving(
     residuals: ResidualsAtPoint | None, of: Names, wrt: Names, engine: str | None, *,
     transposed: bool,
 ) -> Moving | None:  # fmt: skip
-    """The products between some tensors at all points, where a program can give them."""
+    """The products between some tensors at all points; None if no program can compute them."""
     form = None if residuals is None else residuals.template
     if form is None or not form.closed or form.model.lean:
         return None

@@ -2,13 +2,13 @@
 
 u[n, m, p] = Σ w[m, c, k] x[n, c, p · stride + k · dilation] = (w colsᵀ)[m, n, p] with x held, whose
 cols are (N · positions, C · kernel entries); x = (wᵀ colsᵀ)[c, n, q] with u held, whose cols are
-(N · size, M · kernel entries). That is more memory than x or u, but neither the product nor its
+(N · size, M · kernel entries). They take more memory than x or u, but neither the product nor its
 transpose has to gather them again.
 
-A recorded gradient of a convolution in its kernel is a product of the cotangent u with patches of
-the signal x. Where u is held and x varies, as in Hessians, these patches are gathered for every
-product. The same map is the convolution x → w with u held: that one can keep patches of u, the
-same ones as the convolution w → x.
+A recorded gradient of a convolution with respect to its kernel is a product of the cotangent u with
+patches of the signal x. Where u is held and x varies, as in Hessians, these patches are gathered
+for every product. The same map is the convolution x → w with u held, which can keep patches of u
+and share them with the convolution w → x.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from ...ops.numbers.windows import Windows, patches
 from .cost import BANDWIDTH, Step, seconds
 
 DOUBT = 0.05
-"""The part of the time before that must be saved: less, and estimates are not to be trusted."""
+"""Least fraction of the previous time to save: estimates are not reliable enough for less."""
 
 Gather = Callable[[Convolution], np.ndarray]
 
 
 def with_patches(dag: Dag, products: int, memory: int) -> tuple[Dag, tuple[Step, ...]]:
-    """The DAG with those convolutions of kernels unfolded for which it pays and room is left."""
+    """The DAG with convolutions of kernels unfolded where that pays and fits into `memory`."""
     joined = correlations(dag)
     before = {edge: seconds(edge.operator) for edge in dag.edges}
     before |= {edge: before[into] + before[out] for edge, (into, out) in joined.items()}
@@ -77,7 +77,7 @@ def step_of(edge: Edge, before: float, operator: Jacobian) -> Step:
 
 
 def worth_of(operator: Jacobian, before: float, products: int) -> float:
-    """Seconds saved by each byte held."""
+    """Seconds saved per byte held, over all products."""
     if not any(map(is_unfoldable, factors_of(operator))):
         return 0.0
     new = unfolded(operator, hollow)
@@ -103,7 +103,7 @@ def unfolded(operator: Jacobian, gather: Gather) -> Jacobian:
 
 
 def unfolded_factor(factor: Convolution, gather: Gather) -> tuple[Jacobian, ...]:
-    """w ↦ w colsᵀ as (channels, N · places), then N before the channels; or the transpose of it."""
+    """w ↦ w colsᵀ as (channels, N · places), then N before the channels; or the transpose."""
     g, dtype, cols = factor.geometry, factor.dtype, gather(factor)
     (m, c), to_signal = g.w[:2], holds_cotangent(factor)
     shape, channels = (g.x, c) if to_signal else (g.u, m)
@@ -127,7 +127,7 @@ def holds_cotangent(factor: Convolution) -> bool:
 
 
 def room(factor: Convolution) -> Shape:
-    """(channels, *kernel, N, *places): how the patches lie."""
+    """(channels, *kernel, N, *places): the memory layout of the patches."""
     g = factor.geometry
     around, channels = (g.x, g.w[0]) if holds_cotangent(factor) else (g.u, g.w[1])
     return (channels, *g.w[2:], g.x[0], *around[2:])
@@ -140,7 +140,7 @@ def columns_shape(factor: Convolution) -> tuple[int, int]:
 
 
 def hollow(factor: Convolution) -> np.ndarray:
-    """Patches that take no memory, to estimate with."""
+    """Patches that take no memory, for estimates."""
     return np.broadcast_to(np.zeros((), factor.dtype), columns_shape(factor))
 
 
@@ -158,7 +158,7 @@ class Gathering:
 
 
 def gathered(factor: Convolution) -> np.ndarray:
-    """The patches, image by image or tap by tap; places are next to each other in memory."""
+    """The patches, image by image or tap by tap; places are contiguous in memory."""
     g = factor.geometry
     grid = Windows(g.x[2:], g.w[2:], g.strides, g.dilations, (), (), g.u[2:])
     held = np.empty(room(factor), factor.dtype)
@@ -176,7 +176,7 @@ def by_images(held: np.ndarray, x: np.ndarray, g: Geometry, grid: Windows) -> No
 
 
 def by_taps(held: np.ndarray, u: np.ndarray, g: Geometry, grid: Windows) -> None:
-    """held[m, k, n, p · stride + k · dilation] ← u[n, m, p], and zero where no p comes from."""
+    """held[m, k, n, p · stride + k · dilation] ← u[n, m, p], and zero where there is no such p."""
     ends = [begin + n for begin, n in zip(g.pads, g.x[2:], strict=False)]
     covered = [grid.covered(axis, n) for axis, n in enumerate(g.u[2:])]
     padded = np.zeros((*g.u[1::-1], *map(max, covered, ends)), u.dtype)
@@ -193,7 +193,7 @@ Pair = tuple[Edge, Edge]
 
 
 def correlations(dag: Dag) -> dict[Edge, Pair]:
-    """Recorded gradients as direct edges x → w, each with the two edges that it stands for."""
+    """Recorded gradients as direct edges x → w, each with the two edges that it replaces."""
     held = {
         id(factor.held): factor
         for edge in dag.edges for factor in factors_of(edge.operator)
@@ -235,7 +235,7 @@ def is_product(operator: Jacobian, u: np.ndarray, g: Geometry) -> bool:
 
 
 def are_patches(operator: Jacobian, g: Geometry) -> bool:
-    """Whether the patches of x are gathered, (C, kernel entries · positions · N), and turned."""
+    """Whether an operator gathers patches of x, (C, kernel entries · positions · N), transposed."""
     last, split, taken, flat, first, *margin = (*factors_of(operator), *(None,) * 5)
     if not (isinstance(last, Permutation) and isinstance(first, Permutation)):
         return False
@@ -250,7 +250,7 @@ def are_patches(operator: Jacobian, g: Geometry) -> bool:
 
 
 def has_margin(factors: Sequence[Jacobian | None], g: Geometry, space: Shape) -> bool:
-    """Whether the factors put x into the margin of the geometry, and do nothing else."""
+    """Whether the factors pad x as the geometry says, and do nothing else."""
     d = len(g.strides)
     begins, ends = (0, 0, *g.pads[:d]), g.pads[d:]
     others = [f for f in factors if f is not None and not is_whole(f)]
@@ -263,6 +263,6 @@ def has_margin(factors: Sequence[Jacobian | None], g: Geometry, space: Shape) ->
 
 
 def is_whole(factor: Jacobian) -> bool:
-    """Whether a slice takes everything as it is."""
+    """Whether a factor is a slice that takes everything."""
     everything = tuple((0, 1, n) for n in factor.in_shape)
     return isinstance(factor, Slice) and factor.spans == everything

@@ -1,12 +1,12 @@
-"""Plan: a DAG made ready for many products.
+"""Plan: a DAG prepared for many products.
 
-First vertices are eliminated; then stretches of the DAG are multiplied out where the products to
-come repay it. Narrow ends are accumulated from that side, narrow middles from the vertex where
-they are narrow, and convolutions of kernels get their patches gathered once. Each is done where
-the estimated saving over the products that count exceeds the estimated cost, as far as memory goes.
+First, vertices are eliminated; then parts of the DAG are multiplied out where future products repay
+it. Narrow ends are accumulated from their side, narrow middles from the narrow vertex, and
+convolutions of kernels get their patches gathered once. Each step is taken if its estimated saving
+over the counted products exceeds its estimated cost, and if it fits into memory.
 
-Every step keeps the matrix: the sum over all paths from a source to a sink stays the same, also
-where a sink lies upstream of another, or a source downstream.
+Every step preserves the matrix: the sum over all paths from a source to a sink stays the same, even
+where a sink lies upstream of another sink, or a source downstream of another source.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from .patches import with_patches
 from .vertex_elimination import Elimination, Recipe, recipe_of
 
 ENDS = 4
-"""The most tensors that direct edges may lead to; blocks for more never pay."""
+"""Largest number of tensors that direct edges may lead to; blocks for more never pay."""
 
 REPAID, TRUSTED = 30, 10
-"""The first 30 products count in full; of many products one in ten does, for estimates of a far
-future cannot be trusted.
+"""Up to 30 products count in full; of more, one in ten counts, but at least 30, since estimates of
+a distant future are unreliable.
 """
 
 LEAST = 2**30
-"""Bytes that may be held by default, however little the DAG itself holds."""
+"""Bytes that a plan may hold by default, even if the DAG itself holds little."""
 
 NECKS = 16
-"""How many narrow vertices in the middle are tried."""
+"""Largest number of narrow inner vertices that are tried."""
 
 ELIMINATED, PLAN, SECONDS, LOCK = "elimination", "plan", "seconds", "lock"
-"""Keys of the results that are cached with a DAG and shared with its transpose. DAGs that differ in
-nothing but floating numbers share further results under `ALIKE`.
+"""Keys of the results that are cached with a DAG and shared with its transpose. DAGs that differ
+only in floating-point values share further results under `ALIKE`.
 """
 
 Maker = Callable[[Dag], Jacobian]
-"""What makes, of the DAG of a Jacobian, the operator that takes its products."""
+"""A function from the DAG of a Jacobian to the operator that computes its products."""
 
 
 @singledispatch
@@ -105,32 +105,32 @@ def engine_of(make: Maker | None) -> str | None:
 
 
 def elsewhere(make: Maker | None) -> Maker | None:
-    """How products are made ready at another point: by the engine that was named.
+    """The maker for another point: None if it compiles without a named engine, else the same.
 
-    Where none was, products go as they do by default, by programs that all points share.
+    With None, products use the default way, programs that all points share.
     """
     is_compiled = isinstance(make, partial) and make.func is by_engine
     return None if is_compiled and engine_of(make) is None else make
 
 
 def lock_of(dag: Dag) -> Lock:
-    """The lock under which something is worked out of a DAG or its transpose."""
+    """The lock for cached results of a DAG and its transpose."""
     known = (dag.mirror or dag).known
     lock: Lock = known.get(LOCK) or known.setdefault(LOCK, Lock())
     return lock
 
 
 def eliminated(dag: Dag) -> Dag:
-    """The DAG after vertex elimination, which is done once."""
+    """The DAG after vertex elimination, which is cached."""
     if dag.mirror is not None:
         return eliminated(dag.mirror).T
     return elimination_of(dag).after
 
 
 def elimination_of(dag: Dag) -> Elimination:
-    """The vertex elimination of a DAG, done once."""
+    """The vertex elimination of a DAG, cached."""
     if ELIMINATED not in dag.known:
-        with lock_of(dag):  # which is held while the DAG is planned, too
+        with lock_of(dag):  # also held while the DAG is planned
             if ELIMINATED not in dag.known:
                 dag.known[ELIMINATED] = as_before(dag, dag.known.get(ALIKE, {}))
     found: Elimination = dag.known[ELIMINATED]
@@ -138,7 +138,7 @@ def elimination_of(dag: Dag) -> Elimination:
 
 
 def as_before(dag: Dag, alike: dict[str, Any]) -> Elimination:
-    """The elimination that was decided for a DAG that is alike, where it holds; else a new one."""
+    """The elimination decided for a DAG that is alike, if it holds here; else a new one."""
     known: Recipe | None = alike.get(ELIMINATED)
     if known and (found := known.again(dag)):
         return found
@@ -149,7 +149,7 @@ def as_before(dag: Dag, alike: dict[str, Any]) -> Elimination:
 
 
 def seconds_of(dag: Dag) -> float:
-    """The estimated time of one product, worked out once."""
+    """The estimated time of one product, cached."""
     if SECONDS not in dag.known:
         dag.known[SECONDS] = seconds(dag)
     found: float = dag.known[SECONDS]
@@ -157,7 +157,7 @@ def seconds_of(dag: Dag) -> float:
 
 
 def repays_elimination(dag: Dag, products: int) -> bool:
-    """Whether elimination is done already, or takes no longer than so many products."""
+    """Whether elimination is done already, or takes no longer than `products` products."""
     known = (dag.mirror or dag).known
     if ELIMINATED in known or ELIMINATED in known.get(ALIKE, ()):
         return True
@@ -165,7 +165,7 @@ def repays_elimination(dag: Dag, products: int) -> bool:
 
 
 def repays_decision(dag: Dag, products: int) -> bool:
-    """Whether so many products may save more time than deciding what to multiply out takes."""
+    """Whether `products` products may save more time than deciding what to multiply out takes."""
     return SAVED * counted(products) * seconds_of(dag) > DECIDING * len(dag.edges)
 
 
@@ -176,7 +176,7 @@ def plan_of(dag: Dag) -> Plan | None:
 
 
 def held(dag: Dag) -> Iterator[Array]:
-    """The arrays of a DAG, and of the DAGs that were made of it."""
+    """The arrays of a DAG, and of the DAGs derived from it."""
     first = dag.mirror or dag
     yield from first.arrays()
     if ELIMINATED in first.known:
@@ -187,22 +187,22 @@ def held(dag: Dag) -> Iterator[Array]:
 
 @dataclass(frozen=True)
 class Plan:
-    """A DAG with the same matrix, and what was multiplied out to get it."""
+    """A DAG with the same matrix, and the steps that were multiplied out to get it."""
 
     dag: Dag
     steps: tuple[Step, ...] = ()
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all that was multiplied out."""
+        """Bytes of all operators that were multiplied out."""
         return sum(step.nbytes for step in self.steps)
 
 
 def plan(dag: Dag, *, products: int, memory: int | None = None) -> Plan:
-    """The DAG that is best for so many products, and how it was made.
+    """The best DAG for a number of products, and the steps that lead to it.
 
-    It holds at most `memory` bytes more than the given one, also while it is made; by default,
-    four times as much as the given one holds or 1 GiB, if a quarter of the free memory allows it.
+    It takes at most `memory` bytes more than the given DAG, also while it is made. The default is
+    four times the bytes of the given DAG, at least 1 GiB, but at most a quarter of free memory.
     """
     memory = spare(dag) if memory is None else memory
     products = counted(products)
@@ -219,7 +219,7 @@ def plan(dag: Dag, *, products: int, memory: int | None = None) -> Plan:
 
 
 def counted(products: int) -> int:
-    """The products that a plan must pay within, where so many are asked for.
+    """The number of products within which a plan must pay, for a requested number.
 
     >>> [counted(n) for n in (8, 100, 1000)]
     [8, 30, 100]
@@ -248,10 +248,10 @@ def spare(dag: Dag) -> int:
 
 
 def narrowed(past: Plan, ends: tuple[int, ...], products: int, memory: int) -> Plan:
-    """Direct edges to some ends, for those vertices for which they pay.
+    """Direct edges to some ends, for the vertices for which they pay.
 
-    A direct edge is the sum over the paths from a vertex to an end that meet no other end before.
-    A path through another end goes on from there by the edges of the DAG, which are kept.
+    A direct edge is the sum over the paths from a vertex to an end that pass no other end.
+    Paths through another end continue from there along the edges of the DAG, which are kept.
     """
     dag, memory = past.dag, memory - past.nbytes
     ends = tuple(dict.fromkeys(end for end in ends if any(e.end == end for e in dag.edges)))
@@ -271,7 +271,7 @@ def narrowed(past: Plan, ends: tuple[int, ...], products: int, memory: int) -> P
 
 
 def up_to(dag: Dag, ends: tuple[int, ...]) -> Dag:
-    """The DAG whose paths stop at the ends; the vertices behind an end are sources of their own."""
+    """The DAG with paths cut at the ends; vertices right behind an end become sources."""
     behind = [edge.end for edge in dag.edges if edge.start in ends]
     if not behind:
         return dag
@@ -286,7 +286,7 @@ def cost(dag: Dag) -> float:
 
 
 def hollow_edges(choice: Choice) -> list[Edge]:
-    """The direct edges without their numbers."""
+    """The direct edges with blocks that take no memory, for estimates."""
     return [Edge(v, w.sink, w.hollow()) for v, ways in choice.ways.items() for w in ways]
 
 
@@ -302,14 +302,14 @@ def direct_edges(dag: Dag, choice: Choice, room: int) -> Iterator[Edge]:
 
 
 def rewired(dag: Dag, direct: list[Edge]) -> Dag:
-    """The DAG where some vertices have direct edges only."""
+    """The DAG in which the starts of direct edges have no other edges."""
     starts = {edge.start for edge in direct}
     kept = [edge for edge in dag.edges if edge.start not in starts]
     return Dag(dag.shapes, (*kept, *direct), dag.sources, dag.sinks, dag.dtype)
 
 
 def necks(dag: Dag) -> list[int]:
-    """Vertices in the middle that are far narrower than the tensors before and behind them."""
+    """Inner vertices that are far narrower than the tensors before and after them."""
     before: dict[int, int] = defaultdict(int)
     after: dict[int, int] = defaultdict(int)
     for edge in dag.edges:

@@ -1,9 +1,9 @@
 """Rewrites of neighbouring factors while vertices are eliminated: the rules behind `chain.meet`.
 
-Diagonals and scalars pass operators that move numbers, go into matrices, kernels and the terms of
-sums, and merge with the weights of inner and outer products. A matrix or kernel is rescaled only
-where its copy is not much larger than the tensor that need not be multiplied any more; a diagonal
-that acts along the identity factor goes to the smaller side.
+Diagonals and scalars commute with operators that move numbers, are absorbed by matrices, kernels
+and the terms of sums, and merge with the weights of inner and outer products. A matrix or kernel is
+rescaled only if its copy is not much larger than the tensor that is spared a multiplication; a
+diagonal that acts along the identity factor moves to the smaller side.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from .cost import seconds
 from .sums import plus, vanishes
 
 MANY = 6
-"""The most products of terms that are tried."""
+"""Largest number of products of terms that are tried."""
 
 
 # -- operators that move, repeat or sum numbers ----------------------------------------------
@@ -160,7 +160,7 @@ def _(W: Inner, U: Outer) -> Factors | None:
 
 @rewrites(Kron, Scalar)
 def scaled(K: Kron, c: Scalar) -> Factors | None:
-    """c (A ⊗ B), in the smaller factor."""
+    """c (A ⊗ B), with c in the smaller factor."""
     factors = [f for f in (K.left, K.right) if small_enough(f, K.in_shape, K.out_shape)]
     if not factors:
         return None
@@ -171,7 +171,7 @@ def scaled(K: Kron, c: Scalar) -> Factors | None:
 
 @rewrites(BlockDiagonal, Scalar)
 def scaled_blocks(B: BlockDiagonal, c: Scalar) -> Factors | None:
-    """c · B, in the blocks."""
+    """c · B, with c in the blocks."""
     if not small_enough(B.blocks, B.in_shape, B.out_shape):
         return None
     return (BlockDiagonal(times(B.blocks, c.factor)),)
@@ -206,7 +206,7 @@ def _(K: Kron, d: Diagonal) -> Factors | None:
 
 
 def along_identity(K: Kron, rows: int, columns: int) -> bool:
-    """Whether a diagonal passes the identity factor, by how many rows and columns it has."""
+    """Whether a diagonal of this many rows and columns commutes with K along its identity."""
     return columns == 1 if isinstance(K.left, Eye) else rows == 1 and isinstance(K.right, Eye)
 
 
@@ -227,8 +227,8 @@ def with_left(K: Kron, d: Array) -> Factors | None:
 
 @rewrites_both(Scalar, Convolution)
 def _(c: Scalar, C: Convolution) -> Factors | None:
-    """c · C: in the kernel, or on it."""
-    if C.target == "w":  # it is on the kernel already
+    """c · C: c scales the kernel, whether C holds it or is applied to it."""
+    if C.target == "w":  # c acts on the kernel already
         return None
     if C.source == "w":
         return C, rescaled(c, C.in_shape)
@@ -239,7 +239,7 @@ def _(c: Scalar, C: Convolution) -> Factors | None:
 
 @rewrites_both(Diagonal, Convolution)
 def _(d: Diagonal, C: Convolution) -> Factors | None:
-    """Per output channel: the kernel's rows."""
+    """A diagonal over the output channels scales the rows of the kernel."""
     kernel = rows_of_kernel(d, C)
     if C.target != "u" or kernel is None:
         return None
@@ -275,7 +275,7 @@ def _(S: Sum, f: Jacobian) -> Factors | None:
 
 @rewrites(Diagonal, Sum, Scalar)
 def _(d: Diagonal, S: Sum, c: Scalar) -> Factors:
-    """d S c = (c d) S: as behind a softmax of scaled scores."""
+    """d S c = (c d) S: as in a softmax of scaled scores."""
     return Diagonal(times(d.d, c.factor), d.out_shape), S
 
 
@@ -286,20 +286,20 @@ def _(c: Scalar, S: Sum, d: Diagonal) -> Factors:
 
 @rewrites(Sum, Sum)
 def _(S: Sum, T: Sum) -> Factors | None:
-    """S (I + H W) = S + (S H) W, where S H is so much less than S that it becomes cheaper."""
+    """S (I + H W) = S + (S H) W, if S H is so much smaller than S that this is cheaper."""
     if len(S.terms) * len(T.terms) > MANY or not any(isinstance(t, Identity) for t in T.terms):
         return None
     return distributed(S, T, [times_first(S, factors_of(term)) for term in T.terms])
 
 
 def distributed(factor: Jacobian, S: Sum, terms: list[Jacobian]) -> Factors | None:
-    """The terms of a sum after a factor went into each, where that is cheaper."""
+    """The sum with a factor multiplied into each of its terms; None if that is not cheaper."""
     spread = plus(*terms)
     return (spread,) if seconds(spread) < seconds(factor) + seconds(S) else None
 
 
 def times_first(S: Sum, factors: Factors) -> Jacobian:
-    """S times a product, from its first factor on: there the terms of S may cancel."""
+    """S times a product, first factor first, since terms of S may cancel there."""
     first = plus(*(product(term, factors[0]) for term in S.terms))
     return reduce(product, factors[1:], first)
 
@@ -308,7 +308,7 @@ def times_first(S: Sum, factors: Factors) -> Jacobian:
 
 
 def times(a: Array, b: Array | float) -> Array:
-    """a ∘ b, in the reading that they belong to."""
+    """a ∘ b, in the reading of the operands."""
     op = reading_of(a) if isinstance(b, float) else reading_of(a, b)
     return op.Mul(a, b)
 
@@ -319,20 +319,20 @@ def rescaled(c: Scalar, shape: Shape) -> Scalar:
 
 
 def small_enough(factor: Factor, *tensors: Shape) -> bool:
-    """Whether a copy of a matrix or kernel is worth a pass over a tensor."""
+    """Whether copying a matrix or kernel is worth saving a pass over a tensor."""
     if isinstance(factor, Eye):
         return False
     return size(shape_of(factor)) <= COPIES * max(map(size, tensors))
 
 
 def grows(a: Array, b: Array, *held: Array) -> bool:
-    """Whether the product of two arrays is larger than the largest of what is held anyway."""
+    """Whether the product of two arrays is larger than each array that is held anyway."""
     full = size(np.broadcast_shapes(shape_of(a), shape_of(b)))
     return full > max(size(shape_of(x)) for x in held)
 
 
 def contracted(a: Array, left: Jacobian, right: Jacobian) -> Factors | None:
-    """Σ · diag(a) · bcast = diag(Σ a), and nothing at all where the sums are rounding errors."""
+    """Σ · diag(a) · bcast = diag(Σ a), or zero if the sums are rounding errors."""
     small, large = left.out_shape, left.in_shape
     if small != right.in_shape:
         return None
@@ -351,7 +351,7 @@ def padded(d: Array, rank: int) -> Shape:
 
 
 def narrowed(d: Array, small: Shape, large: Shape) -> Array | None:
-    """d over a large tensor as one over the small tensor that is broadcast to it, if it is one."""
+    """d on a large tensor as entries on the small tensor that is broadcast to it, if possible."""
     shape = padded(d, len(large))
     if any(shape[axis] != 1 for axis in summed_axes(small, large)):
         return None
@@ -380,7 +380,7 @@ def taken(d: Array, T: Take) -> Array:
 
 
 def regrouped(d: Shape, before: Shape, after: Shape) -> Shape | None:
-    """The shape of d when its tensor is reshaped; None where d is neither whole nor 1 in a group.
+    """The shape of d when its tensor is reshaped; None if d is neither full nor 1 in a group.
 
     >>> regrouped((1, 1, 6), (4, 2, 6), (8, 2, 3)), regrouped((1, 2, 1), (4, 2, 6), (8, 6))
     ((1, 2, 3), None)
@@ -398,7 +398,7 @@ def regrouped(d: Shape, before: Shape, after: Shape) -> Shape | None:
 
 
 def groups(before: Shape, after: Shape) -> list[tuple[list[int], list[int]]]:
-    """The least runs of axes of two shapes that hold equally many entries.
+    """The smallest runs of axes of two shapes with the same number of entries.
 
     >>> groups((4, 2, 6), (8, 2, 3))
     [([0, 1], [0]), ([2], [1, 2])]

@@ -1,9 +1,9 @@
-"""Samples: operators that act within samples, and the rows of one sample of those that do not.
+"""Samples: operators that act within samples, and single-sample rows of operators that do not.
 
 Entry e of a tensor, in row-major order, belongs to sample (e // inner) mod count. An operator acts
-within samples where no entry of its output depends on entries of another sample; sizes may be
-symbolic, and then this is so for all of them. Operators of weights mix samples; of some of them the
-rows of a single sample cost that much less.
+within samples if no entry of its output depends on entries of another sample; if sizes are
+symbolic, this holds for all sizes. Operators on weights mix samples; for some of these operators,
+the rows of a single sample cost proportionally less.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ from .patches import gathered, unfolded
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """`count` samples, each of them in runs of `inner` entries next to each other."""
+    """`count` samples, each of them in runs of `inner` adjacent entries."""
 
     count: int
     inner: int
 
     def outer(self, n: int) -> int:
-        """How often the samples are gone through in a tensor of n entries."""
+        """How often the sequence of samples repeats in a tensor of n entries."""
         return n // (self.count * self.inner)
 
     def samples(self, n: int) -> np.ndarray:
@@ -79,7 +79,7 @@ class Batch:
 
 
 def batches_of(shape: Shape) -> Iterator[Batch]:
-    """Candidates for the samples of a tensor: its first axis or axes, its second one, all of it."""
+    """Candidate samples of a tensor: along axis 0, axes 0 and 1, or axis 1, or a single sample."""
     seen = set()
     for first, stop in ((0, 1), (0, 2), (1, 2)):
         count, inner = size(shape[first:stop]), size(shape[stop:])
@@ -90,7 +90,7 @@ def batches_of(shape: Shape) -> Iterator[Batch]:
 
 
 def layouts(dag: Dag, sink: int, batch: Batch) -> dict[int, Batch]:
-    """The samples of every vertex from which all ways to the sink stay within samples."""
+    """The samples of every vertex from which all paths to the sink stay within samples."""
     found: dict[int, Batch | None] = {sink: batch}
     for edge in sorted(dag.edges, key=lambda e: e.start, reverse=True):
         if edge.end not in found:
@@ -240,7 +240,7 @@ def _(operator: Scatter, batch: Batch) -> Batch | None:
 
 
 def parts_of(operator: Take | Scatter, batch: Batch, old: int, new: int) -> Batch | None:
-    """The same samples where they are parts of x, and the index stays within each of them."""
+    """The samples of y if the samples of x are `parts`, within each of which the index stays."""
     for k in range(1, len(operator.parts) + 1):
         count = size(operator.parts[:k])
         inner = divided(new, count)
@@ -250,7 +250,7 @@ def parts_of(operator: Take | Scatter, batch: Batch, old: int, new: int) -> Batc
 
 
 def axis_of(batch: Batch, shape: Shape) -> int | None:
-    """The axis along which the samples are told apart, or None where it takes several."""
+    """The axis that separates the samples, or None if several axes do."""
     stride: int = 1
     for axis in range(len(shape) - 1, -1, -1):
         whole, inside = stride * shape[axis], divided(batch.inner, stride) is not None
@@ -261,13 +261,13 @@ def axis_of(batch: Batch, shape: Shape) -> int | None:
 
 
 def unless_along(batch: Batch, shape: Shape, *axes: int) -> Batch | None:
-    """The same samples, unless they are told apart along one of some negative axes."""
+    """The same samples, or None if one of some negative axes separates them."""
     axis = axis_of(batch, shape)
     return None if axis is None or axis - len(shape) in axes else batch
 
 
 def moved(operator: Jacobian, batch: Batch, axis: int, to: int) -> Batch | None:
-    """The samples where axis `axis` of x becomes axis `to` of y, entry by entry."""
+    """The samples of y if axis `axis` of x becomes axis `to` of y, entry by entry."""
     rank = len(operator.out_shape)
     if to < -rank or not same(operator.in_shape[axis], operator.out_shape[to]):
         return None
@@ -276,15 +276,15 @@ def moved(operator: Jacobian, batch: Batch, axis: int, to: int) -> Batch | None:
 
 
 def aligned(operator: Jacobian, axis: int) -> int:
-    """The negative axis of y that stands where an axis of x stands, counted from the last one."""
+    """The negative axis of y that is aligned with an axis of x, as in broadcasting."""
     return axis - len(operator.in_shape)
 
 
 @dataclass(frozen=True)
 class Mixing:
-    """An operator split where samples meet: `outer` factors act within samples, `mixer` does not.
+    """An operator split where samples mix: `outer` factors act within samples, `mixer` does not.
 
-    `batch` are the samples of what the mixer gives, `rest` the factors before it.
+    `batch` are the samples of the mixer's output, `rest` the factors applied before the mixer.
     """
 
     outer: tuple[Jacobian, ...]
@@ -322,13 +322,13 @@ def mixing(operator: Jacobian, batch: Batch) -> Mixing | None:
 
 @singledispatch
 def rows_of_sample(operator: Jacobian, batch: Batch, sample: int) -> Jacobian | None:
-    """The rows of one sample as an operator, where they take that much less arithmetic."""
+    """The rows of one sample as an operator, if they take proportionally less arithmetic."""
     return None
 
 
 @rows_of_sample.register
 def _(operator: Convolution, batch: Batch, sample: int) -> Jacobian | None:
-    """One image of those that are held: ∂/∂w of a convolution, or of a transposed one."""
+    """A single held image: ∂/∂w of a convolution or transposed convolution."""
     g = operator.geometry
     if operator.source != "w" or batch.count != operator.out_shape[0]:
         return None
@@ -351,7 +351,7 @@ def _(operator: Kron, batch: Batch, sample: int) -> Jacobian | None:
 
 @rows_of_sample.register
 def _(operator: Broadcast, batch: Batch, sample: int) -> Jacobian | None:
-    """The input once, which is repeated for every sample."""
+    """The input broadcast to a single sample."""
     if not is_repeated(operator, batch):
         return None
     return broadcast(operator.in_shape, (1, *operator.out_shape[1:]), operator.dtype)
@@ -359,7 +359,7 @@ def _(operator: Broadcast, batch: Batch, sample: int) -> Jacobian | None:
 
 @rows_of_sample.register
 def _(operator: Outer, batch: Batch, sample: int) -> Jacobian | None:
-    """The rows of one sample with its weights."""
+    """The input broadcast to a single sample, times the weights of the sample."""
     if not is_repeated(operator, batch):
         return None
     weights = np.broadcast_to(operator.u, operator.out_shape)[sample : sample + 1]
@@ -378,7 +378,7 @@ def _(operator: Take, batch: Batch, sample: int) -> Jacobian | None:
 
 
 def is_repeated(operator: Jacobian, batch: Batch) -> bool:
-    """Whether the samples are the first axis of the output, which only repeats the input."""
+    """Whether the samples are along the first axis of the output, which only repeats the input."""
     out, new = operator.out_shape, len(operator.out_shape) - len(operator.in_shape)
     repeated = new > 0 or operator.in_shape[:1] == (1,)
     return repeated and out[:1] == (batch.count,) and batch.inner == size(out[1:])

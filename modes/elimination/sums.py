@@ -1,9 +1,9 @@
-"""Sums whose terms merge, as a whole or between the factors that they have in common.
+"""Sums whose terms merge, as a whole or between their common factors.
 
-Terms that cancel up to rounding vanish, as the derivatives along what a norm takes out. A diagonal
-that all terms share is taken in front: diag(d) + outer(u) W with u = d ∘ r is
-diag(d) (I + bcast · diag(r) · W), where u need not be read nor kept. That is how a softmax and its
-relatives look when they are written out.
+Terms that cancel up to rounding vanish, such as derivatives along directions that a normalisation
+removes. A diagonal shared by all terms is factored out: diag(d) + outer(u) W with u = d ∘ r is
+diag(d) (I + bcast · diag(r) · W), where u need not be read or kept. A softmax and its relatives
+have this form when they are written out.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from .chain import product
 from .deferred import Deferred, decided
 
 ROUNDINGS = 8
-"""Units in the last place that may remain of terms that cancel."""
+"""Largest remainder of cancelling terms, in units in the last place."""
 
 
 def plus(*operators: Jacobian) -> Jacobian:
-    """Σ operators, with the terms that are alike made one."""
+    """Σ operators, with like terms merged."""
     terms: list[Jacobian] = []
     for operator in operators:
         for term in terms_of(operator):
@@ -53,7 +53,7 @@ def plus(*operators: Jacobian) -> Jacobian:
 
 
 def absorb(terms: list[Jacobian], term: Jacobian) -> None:
-    """Add a term to the first one that it merges with."""
+    """Merge a term into the first one possible, or append it."""
     for position, present in enumerate(terms):
         merged = merge(present, term) or between(present, term)
         if merged is not None:
@@ -76,7 +76,7 @@ def between(left: Jacobian, right: Jacobian) -> Jacobian | None:
 
 
 def common(a: Sequence[Jacobian], b: Sequence[Jacobian]) -> int:
-    """With how many equal factors two products begin."""
+    """The number of equal leading factors of two products."""
     n = 0
     while n < min(len(a), len(b)) and same(a[n], b[n]):
         n += 1
@@ -84,7 +84,7 @@ def common(a: Sequence[Jacobian], b: Sequence[Jacobian]) -> int:
 
 
 def same(a: Jacobian, b: Jacobian) -> bool:
-    """Whether two factors are known to be equal: one object, or moves between equal shapes."""
+    """Whether two factors are surely equal: one object, or the same move between equal shapes."""
     if a is b:
         return True
     if type(a) is not type(b) or not isinstance(a, Broadcast | SumTo | Reshape | Permutation):
@@ -94,7 +94,7 @@ def same(a: Jacobian, b: Jacobian) -> bool:
 
 
 def joined(a: list[Jacobian], b: list[Jacobian]) -> Jacobian | None:
-    """The sum of two middles: of diagonals, an empty one being the identity, or outer products."""
+    """The sum of two middle parts: diagonals (an empty part is the identity) or outer products."""
     if not a and not b:
         return None
     if len(a) > 1 or len(b) > 1:
@@ -111,7 +111,7 @@ def joined(a: list[Jacobian], b: list[Jacobian]) -> Jacobian | None:
 
 
 def sum_of_outers(x: Outer, y: Outer) -> Jacobian | None:
-    """(u₁ + u₂) ∘ bcast(x), or nothing where they cancel."""
+    """(u₁ + u₂) ∘ bcast(x), or zero if u₁ and u₂ cancel."""
     if x.in_shape != y.in_shape or x.out_shape != y.out_shape or x.dtype != y.dtype:
         return None
     if size(shape_of(x.u)) != size(shape_of(y.u)):
@@ -124,7 +124,7 @@ def sum_of_outers(x: Outer, y: Outer) -> Jacobian | None:
 
 
 def sum_of_diagonals(x: Jacobian, y: Jacobian) -> Jacobian | None:
-    """diag(d + e), or nothing where they cancel."""
+    """diag(d + e), or zero if d and e cancel."""
     total = merge(x, y)
     if isinstance(total, Scalar) and total.factor == 0:
         return Zero(x.out_shape, x.in_shape, x.dtype)
@@ -138,7 +138,7 @@ def sum_of_diagonals(x: Jacobian, y: Jacobian) -> Jacobian | None:
 
 
 def vanishes(total: Any, sizes: Any) -> bool:
-    """|Σ aᵢ| ≤ 8 ε Σ |aᵢ| everywhere: the sum could as well be zero.
+    """|Σ aᵢ| ≤ 8 ε Σ |aᵢ| everywhere: the sum may as well be zero.
 
     Half precision rounds too coarsely to tell.
 
@@ -151,13 +151,13 @@ def vanishes(total: Any, sizes: Any) -> bool:
 
 
 def is_rounding(total: np.ndarray, sizes: np.ndarray) -> bool:
-    """Whether numbers are no larger than what remains of sums of these sizes that cancel."""
+    """Whether sums are within rounding error of zero, given the sums of absolute values."""
     limit = ROUNDINGS * np.finfo(total.dtype).eps * sizes
     return bool(np.all(np.isfinite(sizes)) and np.all(np.abs(total) <= limit))
 
 
 def factored(operator: Jacobian) -> Jacobian:
-    """The operator with each sum's common diagonal in front."""
+    """The operator with the common diagonal of each sum factored out."""
     if isinstance(operator, Product):
         parts = tuple(map(factored, operator.factors))
         return operator if parts == operator.factors else Product(flat(parts))
@@ -173,12 +173,12 @@ def factored(operator: Jacobian) -> Jacobian:
 
 
 def flat(parts: tuple[Jacobian, ...]) -> tuple[Jacobian, ...]:
-    """Factors of factors."""
+    """The factors of all parts, in order."""
     return tuple(factor for part in parts for factor in factors_of(part))
 
 
 def share(d: Diagonal, term: Jacobian) -> Jacobian | None:
-    """T with term = d · T, or None where there is no cheap one."""
+    """T with term = d · T, or None if there is no cheap T."""
     if term is d:
         return Identity(d.out_shape, d.dtype)
     first, *rest = factors_of(term)

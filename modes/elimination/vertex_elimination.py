@@ -1,8 +1,8 @@
-"""Vertex elimination: vertices of a DAG go where products get cheaper without them.
+"""Vertex elimination: vertices of a DAG are removed where products get cheaper without them.
 
-Eliminating v replaces the edges i → v → o by the products J_ov J_vi, added to the edge i → o where
-there is one. Everything is decided on deferred arrays; what remains at the end is computed, and
-computed anew for a DAG that differs in floating numbers alone.
+Eliminating v replaces the edges i → v → o by the products J_ov J_vi, added to the edge i → o if
+there is one. All decisions are made on deferred arrays; only the final edges are computed, and
+computed again for a DAG that differs only in floating-point values.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from .deferred import Ground, arrays_met, deferred, forced
 from .sums import factored, plus
 
 DEGREE = 64
-"""The most pairs of edges of a vertex that is tried: of more, there are too many products."""
+"""Vertices with more pairs of edges are not tried: there would be too many products."""
 
 GAIN = 1e-9
-"""The least gain relative to the cost that is not rounding."""
+"""Least gain relative to the cost that is more than rounding error."""
 
 LONG = 8
-"""The most factors or terms of an edge that are taken apart again and again."""
+"""Largest number of terms of a new edge, and of its factors if the elimination gains nothing."""
 
 Ends = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Elimination:
-    """The DAGs before and after, and the vertices that went, with the links that replaced each."""
+    """The DAGs before and after, and the eliminated vertices with the links that replaced each."""
 
     before: Dag
     after: Dag
@@ -47,7 +47,7 @@ class Elimination:
 
     @cached_property
     def inside(self) -> dict[Ends, frozenset[int]]:
-        """The vertices that each edge stands for, where it stands for some."""
+        """Edge -> the eliminated vertices that it stands for, if any."""
         found: dict[Ends, frozenset[int]] = defaultdict(frozenset)
         for v, links in self.gone:
             for i, o in links:
@@ -73,10 +73,10 @@ class Elimination:
 
 @dataclass(frozen=True)
 class Recipe:
-    """The edges after elimination, for all DAGs that differ in floating numbers alone.
+    """The edges after elimination, for all DAGs that differ only in floating-point values.
 
-    `edges` are ends with an operator over deferred arrays, or the place of the edge that stays.
-    `gone` are the vertices that went, each with the ends of the links that replaced it.
+    `edges` are ends with an operator over deferred arrays, or with the index of an unchanged edge.
+    `gone` are the eliminated vertices, each with the ends of the links that replaced it.
     """
 
     ground: Ground
@@ -85,7 +85,7 @@ class Recipe:
     lock: Lock = field(default_factory=Lock)
 
     def again(self, dag: Dag) -> Elimination | None:
-        """The same with the numbers of another DAG; None where these decide otherwise."""
+        """The elimination of another DAG; None if its values lead to other decisions."""
         with self.lock:
             try:
                 holds = self.ground.holds(arrays_met(edge.operator for edge in dag.edges))
@@ -94,7 +94,7 @@ class Recipe:
                 self.ground.clear()
 
     def made(self, dag: Dag) -> Elimination:
-        """The elimination of the DAG whose numbers are there, which are then let go."""
+        """The elimination of the DAG that the ground is bound to; releases the ground."""
         edges = [
             Edge(i, o, dag.edges[J].operator if isinstance(J, int) else forced(J))
             for i, o, J in self.edges
@@ -105,7 +105,7 @@ class Recipe:
 
 
 def recipe_of(dag: Dag) -> Recipe:
-    """What is to be eliminated, with the numbers of the DAG."""
+    """The recipe for a DAG, with its ground bound to the arrays of the DAG."""
     graph = Graph(dag)
     eliminate_vertices(graph)
     links = [(i, o, link) for o, found in graph.incoming.items() for i, link in found.items()]
@@ -133,7 +133,7 @@ def eliminate_vertices(graph: Graph) -> None:
 
 @dataclass(frozen=True)
 class Link:
-    """An edge: its operator over deferred arrays, and its place in the DAG where it stays."""
+    """An edge: its operator over deferred arrays, and its index in the DAG while unchanged."""
 
     operator: Jacobian
     place: int | None = None
@@ -145,14 +145,14 @@ class Link:
 
     @property
     def result(self) -> Jacobian | int:
-        """The operator, or the place of the edge that stays as it is."""
+        """The operator, or the index of the edge if it is unchanged."""
         return factored(self.operator) if self.place is None else self.place
 
 
 class Graph:
-    """Links by their ends; `interior` are the vertices that may go.
+    """Links by their ends; `interior` are the vertices that may be eliminated.
 
-    `gone` are the vertices that went, each with the ends of the links that replaced it.
+    `gone` are the eliminated vertices, each with the ends of the links that replaced it.
     """
 
     def __init__(self, dag: Dag) -> None:
@@ -172,14 +172,14 @@ class Graph:
         self.incoming[end][start] = self.outgoing[start][end] = link
 
     def pairs(self, v: int) -> int:
-        """How many products its elimination takes."""
+        """The number of products that eliminating v takes."""
         return len(self.incoming[v]) * len(self.outgoing[v])
 
     def neighbours(self, v: int) -> set[int]:
         return {*self.incoming[v], *self.outgoing[v]}
 
     def remove(self, v: int) -> bool:
-        """Eliminate a vertex if products get cheaper, or no dearer where no matrix is involved."""
+        """Eliminate v if products get cheaper, or cost the same and no matrix is involved."""
         before = self.cost_around(v)
         links = self.products(v, before)
         if links is None:
@@ -192,7 +192,7 @@ class Graph:
         return True
 
     def cost_around(self, v: int) -> float:
-        """The cost of the edges at v and beside the paths through it, and of adding them up."""
+        """The cost of the edges at v and parallel to paths through v, and of their additions."""
         ins, outs = self.incoming[v], self.outgoing[v]
         beside = {(i, o): self.incoming[o][i] for o in outs for i in ins if i in self.incoming[o]}
         around = sum(link.cost for link in (*ins.values(), *outs.values(), *beside.values()))
@@ -200,7 +200,7 @@ class Graph:
         return around + self.additions(added)
 
     def additions(self, ways: Iterable[Ends]) -> float:
-        """Seconds for adding what comes along some paths to the other terms at their ends."""
+        """Seconds to add the contributions of some edges to the other terms at their ends."""
         return sum(3 * size(self.shapes[end]) for _, end in ways) * self.itemsize / BANDWIDTH
 
     def products(self, v: int, limit: float) -> dict[Ends, Link] | None:
@@ -223,7 +223,7 @@ class Graph:
         return links
 
     def tiles(self, start: int, end: int) -> bool:
-        """Whether a link is a slab that Concat or Split moves without adding anything up."""
+        """Whether a link is a slab that Concat or Split moves without any addition."""
         operator = self.incoming[end][start].operator
         if isinstance(factors_of(operator)[0], Embed):
             return tiling([link.operator for link in self.incoming[end].values()]) is not None
@@ -232,13 +232,13 @@ class Graph:
         return False
 
     def simple(self, v: int) -> bool:
-        """Whether there is no matrix at v, which the planner would look for."""
+        """Whether there is no matrix at v, which would be left to the planner."""
         links = (*self.incoming[v].values(), *self.outgoing[v].values())
         factors = (factor for link in links for factor in factors_of(link.operator))
         return not any(type(factor) in MATRICES for factor in factors)
 
     def replace(self, v: int, links: dict[Ends, Link]) -> None:
-        """Take v out and the new links in."""
+        """Replace v by the new links."""
         ins, outs = self.incoming.pop(v), self.outgoing.pop(v)
         for i in ins:
             del self.outgoing[i][v]
@@ -254,7 +254,7 @@ class Graph:
 
 
 def linked(operator: Jacobian, place: int, ground: Ground) -> Link:
-    """The operator of an edge in canonical form; the original is kept where that is no gain."""
+    """The operator of an edge in canonical form; the original is kept if that gains nothing."""
     found = deferred(operator, ground)
     link = Link(canonical(found))
     if link.operator is found:

@@ -1,8 +1,8 @@
-"""What is in a model: its tensors by name, its steps in order, its weights as arrays.
+"""Contents: the tensors of a model by name, its steps in order, its weights as arrays.
 
-A pickle holds the graph as bytes and large weights as arrays, which can leave a pickle out of band,
-so that no weight is copied on the way to another process; and a protobuf message cannot be longer
-than 2 GiB.
+A pickle holds the graph as bytes and large weights as arrays. Arrays can be pickled out of band, so
+that no weight is copied on the way to another process, and they are not subject to protobuf's limit
+of 2 GiB per message.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Dim = int | str | None
 
 
 class TensorSpec(NamedTuple):
-    """What a model says of a tensor; None where it says nothing."""
+    """The name, shape and dtype that a model declares for a tensor; None where it declares none."""
 
     name: str
     shape: tuple[Dim, ...] | None
@@ -41,7 +41,7 @@ class TensorSpec(NamedTuple):
 
 
 class Derived:
-    """What was worked out of a model under one version of the declarations."""
+    """Cached results about a model, for one version of the declarations."""
 
     def __init__(self, version: int) -> None:
         self.version = version
@@ -51,7 +51,7 @@ class Derived:
 
 
 class Contents(Shown):
-    """A model at opset 21 or above, without functions, as those see it who run or derive it."""
+    """A model at opset 21 or above, with its functions inlined, as engines and rules see it."""
 
     def __init__(self, model: ir.Model, limits: Limits | None = None) -> None:
         self.ir = model
@@ -61,43 +61,43 @@ class Contents(Shown):
         self.sessions: OrderedDict[Any, Any] = OrderedDict()  # of ONNX Runtime
         self._derived = Derived(version())
         self.lock = Lock()  # of the sessions and the routes
-        self.lean = False  # whether its runs should rather be slow than hold on to memory
+        self.lean = False  # whether runs should save memory rather than time
         self._bodies: dict[ir.Graph, tuple[Step, ...]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What was worked out is left behind: sessions cannot travel."""
+        """A pickle without the cached results: sessions cannot be pickled."""
         return restored, (type(self), self.limits, self.lean, *packed(self.ir))
 
     @property
     def forecasts(self) -> OrderedDict[Any, bool]:
-        """Whether sizes are foreseen."""
+        """Cached forecasts: whether all sizes are known before a run."""
         return self._current.forecasts
 
     @property
     def routes(self) -> OrderedDict[Any, Any]:
-        """What linearising worked out."""
+        """Cached plans of linearisations."""
         return self._current.routes
 
     @property
     def unkept(self) -> dict[str, str]:
-        """Control flow that is unrolled where derivatives are recorded, by an output, and why."""
+        """Output of control flow -> the reason to unroll it where derivatives are recorded."""
         return self._current.unkept
 
     @property
     def _current(self) -> Derived:
-        """What follows from the declarations as they are now."""
+        """The cached results for the current declarations."""
         if self._derived.version != version():
             self._derived = Derived(version())
         return self._derived
 
     @cached_property
     def inputs(self) -> dict[str, TensorSpec]:
-        """What the caller must give."""
+        """The graph inputs, which the caller must give."""
         return _specs(self.ir.graph.inputs)
 
     @cached_property
     def outputs(self) -> dict[str, TensorSpec]:
-        """What the model declares as its results."""
+        """The graph outputs."""
         return _specs(self.ir.graph.outputs)
 
     @cached_property
@@ -107,7 +107,7 @@ class Contents(Shown):
 
     @cached_property
     def intermediates(self) -> dict[str, TensorSpec]:
-        """All that is computed on the way to the outputs."""
+        """All tensors that are computed on the way to the outputs."""
         made = _specs(value for node in self.ir.graph for value in node.outputs)
         return {name: spec for name, spec in made.items() if name not in self.outputs}
 
@@ -130,7 +130,7 @@ class Contents(Shown):
 
     @cached_property
     def turned(self) -> dict[str, tuple[str, Any]]:
-        """Intermediates that are constants with their axes in another order: (constant, order)."""
+        """Intermediates that are transposed constants: name -> (constant, permutation)."""
         steps = (step for step in self.steps if step.op_type == "Transpose" and not step.domain)
         found = ((str(s.outputs[0]), str(s.inputs[0]), s.attrs.get("perm")) for s in steps)
         return {
@@ -140,7 +140,7 @@ class Contents(Shown):
         }
 
     def spec(self, name: str) -> TensorSpec:
-        """The tensor of that name, wherever in the model it is."""
+        """The tensor with this name, wherever in the model it is."""
         kinds = (self.inputs, self.outputs, self.initializers, self.intermediates)
         for kind in kinds:
             if name in kind:
@@ -161,7 +161,7 @@ class Contents(Shown):
 def restored(
     kind: type[Contents], limits: Limits, lean: bool, graph: bytes, large: dict[str, Any]
 ) -> Contents:
-    """A model out of a pickle."""
+    """A model from the parts of a pickle."""
     model = kind(unpacked(graph, large), limits)
     model.lean = lean
     return model
@@ -205,11 +205,11 @@ def free_sizes(inputs: Mapping[str, TensorSpec]) -> dict[str, dict[int, str]]:
 
 
 SMALL = 1024
-"""Bytes of a weight that stays in the graph."""
+"""Bytes up to which a weight stays in the graph."""
 
 
 def packed(model: ir.Model) -> tuple[bytes, dict[str, np.ndarray]]:
-    """The graph as bytes, and the weights that it does not hold any more."""
+    """The graph as bytes without its large weights, and these weights by name."""
     proto, large = ir.to_proto(model), {}
     for tensor in proto.graph.initializer:
         array = array_of(model.graph.initializers[tensor.name])
@@ -221,7 +221,7 @@ def packed(model: ir.Model) -> tuple[bytes, dict[str, np.ndarray]]:
 
 
 def unpacked(graph: bytes, large: dict[str, np.ndarray]) -> ir.Model:
-    """The model of which `packed` made this."""
+    """The model from the results of `packed`."""
     model = ir.from_proto(onnx.load_model_from_string(graph))
     for name, array in large.items():
         model.graph.initializers[name].const_value = ir.Tensor(array, name=name)

@@ -21,7 +21,7 @@ Run = Callable[[ir.Graph, Sequence[Any]], list[Any]]
 """run(graph, arguments): the outputs of a subgraph."""
 
 At = Callable[[Array], np.ndarray]
-"""at(value): its number at the point, on which the flow depends."""
+"""at(value): the numbers of a value at the point, on which control flow depends."""
 
 
 def control(
@@ -44,7 +44,7 @@ def branch(
 def loop(
     op: Any, step: Step, inputs: Sequence[Any], run: Run, at: At, meter: Meter
 ) -> list[Any]:
-    """Loop: body(i, go, *state) -> (go, *state, *rows) while go, at most so many times."""
+    """Loop: body(i, go, *state) -> (go, *state, *rows) while go, at most `limit` times."""
     body = step.attrs["body"]
     limit, go, *state = (*inputs, None) if len(inputs) < 2 else inputs
     carried, rows = len(state), []
@@ -60,9 +60,9 @@ def loop(
 
 
 def turn(body: ir.Graph, i: int) -> tuple[np.ndarray, np.ndarray]:
-    """What a Loop tells its body of turn i: the number, and to go on.
+    """The iteration number i and the condition, true, that a Loop passes to its body.
 
-    Both are of one element; exporters before opset 11 declare them as vectors, which they are then.
+    Both have one element; they are vectors if declared so, as by exporters before opset 11.
     """
     first, second = (len(value.shape or ()) for value in body.inputs[:2])
     return np.full((1,) * first, i, np.int64), np.full((1,) * second, True)
@@ -105,13 +105,13 @@ def arranged(op: Any, step: Step, rows: list[list[Any]], declared: Sequence[ir.V
 
 
 def stacked(op: Any, rows: list[list[Any]], declared: Sequence[ir.Value]) -> list[Any]:
-    """The results of all turns, one tensor for each output."""
+    """The results of all iterations, one tensor for each output."""
     columns = list(zip(*rows, strict=True)) or [()] * len(declared)
     return [joined(op, column, 0, value) for column, value in zip(columns, declared, strict=True)]
 
 
 def joined(op: Any, parts: Sequence[Any], axis: int, declared: ir.Value) -> Any:
-    """The parts side by side along a new axis; without parts, an empty tensor as declared."""
+    """The parts stacked along a new axis; without parts, an empty tensor as declared."""
     if parts:
         return op.Concat(*(op.Unsqueeze(part, (axis,)) for part in parts), axis=axis)
     sizes = [dim if isinstance(dim, int) else 0 for dim in declared.shape or ()]
@@ -122,7 +122,7 @@ CONTROL: dict[str, Callable[..., list[Any]]] = {"If": branch, "Loop": loop, "Sca
 
 
 def begin(step: Step, held: Sequence[Any]) -> list[Any]:
-    """The numbers of a body's inputs in the first turn; of a turn that there is not, zeros."""
+    """The inputs of a body in the first iteration; zeros for the slices if there is none."""
     if step.op_type == "If":
         return []
     if step.op_type == "Loop":
@@ -139,9 +139,9 @@ def first(x: np.ndarray, axis: int) -> np.ndarray:
 
 
 def end(step: Step, held: Sequence[Any], found: Mapping[str, Sequence[Any]]) -> list[Any]:
-    """The numbers of a step's outputs, as if each turn gave what the first one gives.
+    """The outputs of a step, as if every iteration gave the results of the first one.
 
-    There is one turn at least: rows without an entry would tell nothing of other points.
+    A Loop has at least one iteration here: empty rows would tell nothing about other points.
     """
     if step.op_type == "If":
         return list(found["then_branch" if np.all(held[0]) else "else_branch"])
@@ -159,5 +159,5 @@ def end(step: Step, held: Sequence[Any], found: Mapping[str, Sequence[Any]]) -> 
 
 
 def repeated(x: np.ndarray, turns: int, axis: int) -> np.ndarray:
-    """A row of every turn."""
+    """The same row for every iteration, stacked."""
     return np.repeat(np.expand_dims(x, axis), turns, axis)

@@ -1,4 +1,4 @@
-"""Failure: what a step says that cannot run on what reaches it."""
+"""Failure: errors that name the step that failed and its inputs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .contents import Contents
 
 
 class NotKept(OnnxJacError):
-    """Control flow that cannot stay what it is, by the first output of the step, and why."""
+    """Control flow that cannot be recorded as it is; `output` is the first output of its step."""
 
     def __init__(self, reason: str, step: Step | None = None) -> None:
         super().__init__(reason)
@@ -23,11 +23,11 @@ class NotKept(OnnxJacError):
 
 
 class LongLoop(Exception):
-    """A loop has more turns than are unrolled."""
+    """A loop has more iterations than may be unrolled."""
 
 
 def note(model: Contents, reason: NotKept) -> None:
-    """Unroll some control flow of a model from now on; raises the reason where that is no help."""
+    """Unroll the control flow from now on; raises `reason` if it was unrolled or is unknown."""
     if reason.output is None or reason.output in model.unkept:
         raise reason
     model.unkept[reason.output] = str(reason)
@@ -35,7 +35,7 @@ def note(model: Contents, reason: NotKept) -> None:
 
 @contextmanager
 def kept_whole(step: Step) -> Iterator[None]:
-    """Whatever goes wrong inside a step with bodies is why that step cannot be kept."""
+    """Errors inside a step with bodies become a `NotKept` for this step."""
     try:
         yield
     except LimitError:
@@ -46,7 +46,7 @@ def kept_whole(step: Step) -> Iterator[None]:
 
 @contextmanager
 def explained(step: Step, values: Mapping[str, Any]) -> Iterator[None]:
-    """Whatever goes wrong inside becomes an `OnnxJacError` that names the step and its tensors."""
+    """Errors inside become an `OnnxJacError` that names the step and its tensors."""
     try:
         yield
     except (LimitError, NotKept, LongLoop):
@@ -61,7 +61,7 @@ def explained(step: Step, values: Mapping[str, Any]) -> Iterator[None]:
 
 
 def _advice(step: Step) -> str:
-    """What to do; a definition that is not of this package may be at fault itself."""
+    """Advice for the user; a definition from outside this package may itself be at fault."""
     declared = find(step.op_type, step.domain)
     told = declared and getattr(declared.definition, "__module__", None)
     if told and told.partition(".")[0] != __name__.partition(".")[0]:

@@ -1,4 +1,4 @@
-"""Opsets: a runtime may refuse a new opset although it knows all the operators that are used."""
+"""Opsets: the lowest that suffice for a model, since a runtime may refuse newer opsets outright."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ WORKING_OPSET = 21
 
 
 def lowest_opsets(model: Contents) -> dict[str, int]:
-    """The domains that the model uses, and the lowest opset in which all of its operators mean what
-    they mean in its own.
+    """The opset of each domain that the model uses; for the default domain, the lowest opset, from
+    `WORKING_OPSET` on, in which all of the model's operators keep their meaning.
 
-    The default domain is always among them: derivatives are made of its operators.
+    The default domain is always included: derivatives are made of its operators.
     """
     nodes = list(ir.traversal.RecursiveGraphIterator(model.ir.graph))
     used = {node.op_type for node in nodes if not node.domain}

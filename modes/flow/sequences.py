@@ -1,4 +1,4 @@
-"""Sequences and optionals: lists of tensors, known in length at the point."""
+"""Sequences and optionals: lists of tensors, of known length at the point."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def shape_outputs(
 ) -> None:  # fmt: skip
     """Give the outputs of a step with bodies their symbolic shapes.
 
-    The number of turns, where nothing else tells, is read off the first output with a row for each.
+    If nothing else tells the trip count, it is read off the first output with one row per turn.
     """
     if op.symbols is None:
         return
@@ -52,13 +52,13 @@ def shape_outputs(
 
 
 def turns_of_scan(step: Step, shapes: Sequence[Any]) -> Number:
-    """How many turns a Scan has over series of these shapes."""
+    """The trip count of a Scan with inputs of these shapes."""
     first = shapes[-step.attrs["num_scan_inputs"]]
     return first[step.attrs.get("scan_input_axes", (0,))[0]]
 
 
 def shapes_within(step: Step, shapes: Sequence[Any]) -> list[Sizes | None]:
-    """The shapes of the inputs of a body; None for turn number and condition of a Loop."""
+    """The shapes of the inputs of a body; None for iteration number and condition of a Loop."""
     if step.op_type == "If":
         return []
     if step.op_type == "Loop":
@@ -72,10 +72,10 @@ def shapes_within(step: Step, shapes: Sequence[Any]) -> list[Sizes | None]:
 def shapes_around(
     step: Step, shapes: Sequence[Any], results: Sequence[Sequence[Sizes]], turns: Any
 ) -> list[tuple[Any, ...]]:
-    """The shapes of the outputs of a step, from the shapes of its inputs and of the results.
+    """The shapes of the outputs of a step, from the shapes of its inputs and of its bodies' results.
 
     A size that differs between branches is None. Raises `OnnxJacError` where a state may change its
-    shape from turn to turn.
+    shape between iterations.
     """
     if step.op_type == "If":
         return [*map(both, *results)]
@@ -99,12 +99,12 @@ def both(a: Sizes, b: Sizes) -> tuple[Any, ...]:
 
 
 def stays(n: Any, m: Any) -> bool:
-    """Whether a size is the same before and after a turn: surely, or decided by what is known
-    before the first one.
+    """Whether a size is the same before and after an iteration: for certain, or decided by numbers
+    that are known before the first iteration.
     """
     return same(n, m) or (depth_of(m) <= depth_of(n) and bool(n == m))
 
 
 def shown(shape: Sizes) -> str:
-    """A shape at the point."""
+    """A shape at the point, as text."""
     return str([*at(shape)])

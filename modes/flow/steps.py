@@ -1,4 +1,4 @@
-"""A graph as a flat list of steps, and which of them a result needs."""
+"""Steps: a graph as a flat list, and which of its steps a result needs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import onnx_ir as ir
 from ...ops.node import Step
 
 SHAPES = frozenset({"Shape", "Size"})
-"""Operators that see no numbers."""
+"""Operators that read only the shape of their input."""
 
 
 def steps_of(graph: ir.Graph, opsets: Mapping[str, int]) -> tuple[Step, ...]:
@@ -20,7 +20,7 @@ def steps_of(graph: ir.Graph, opsets: Mapping[str, int]) -> tuple[Step, ...]:
 
 
 def reads(step: Step) -> Iterator[str]:
-    """The names of the tensors a step uses, those that its subgraphs capture included."""
+    """The names of the tensors a step uses, including those that its subgraphs capture."""
     for name in step.inputs:
         if name is not None:
             yield name
@@ -45,9 +45,9 @@ def captured(graph: ir.Graph) -> set[str]:
 def needed(
     steps: tuple[Step, ...], wanted: Iterable[str], given: Collection[str] = ()
 ) -> tuple[list[int], set[str]]:
-    """The indices of the steps that the wanted tensors need, and all names those read or want.
+    """The indices of the steps that the wanted tensors need, and all names that are used.
 
-    Nothing before a given tensor is needed for it, whether or not it is an input of the model.
+    A given tensor needs no steps, whether or not it is an input of the model.
     """
     used = set(wanted)
     kept = []
@@ -59,7 +59,7 @@ def needed(
 
 
 def last_uses(steps: Sequence[Step], names: Iterable[str]) -> list[list[str]]:
-    """For each step, the values that nobody needs after it."""
+    """For each step, the values that are not needed after it."""
     seen, finished = set(names), []
     for step in reversed(steps):
         now = {*reads(step), *filter(None, step.outputs)} - seen
@@ -69,7 +69,7 @@ def last_uses(steps: Sequence[Step], names: Iterable[str]) -> list[list[str]]:
 
 
 def tensor_of(value: ir.Value) -> ir.TensorProtocol:
-    """The data of an initializer, which loading has proved to be there."""
+    """The data of an initializer; loading has checked that it is there."""
     assert value.const_value is not None
     return value.const_value
 
@@ -80,7 +80,7 @@ def array_of(value: ir.Value) -> np.ndarray:
 
 
 def numbers_of(tensor: ir.TensorProtocol) -> np.ndarray:
-    """The numbers of a tensor; strings as in ONNX's own reference, `str` in an array of objects."""
+    """The numbers of a tensor; strings as an object array of `str`, as in ONNX's reference."""
     array = tensor.numpy()
     if tensor.dtype is not ir.DataType.STRING:
         return array

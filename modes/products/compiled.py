@@ -1,4 +1,4 @@
-"""Compiled: an operator whose products are executed by an engine, and when that breaks even."""
+"""Compiled: an operator whose products run on an engine, and when compilation breaks even."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from .engines import Program, compile_by, compiler, size_text
 from .record import record
 
 KEPT = 4
-"""Programs of one operator, one for each number of columns, that are kept."""
+"""The number of programs kept per operator, each for one shape of columns."""
 
 TRIES, SETTLED = 3, 0.2
-"""The least number of products of each kind that are timed, and for how many seconds; the quickest
-counts. Threads of an engine without work spin for a while, and slow the other engine meanwhile.
+"""The least number of timed products of each kind, and the least total seconds; the fastest product
+counts. Idle threads of an engine spin for a while, and slow down the other engine meanwhile.
 """
 
 
 class Compiled(Jacobian):
-    """y = J x, by a program that is made at the first product with a new number of columns.
+    """y = J x, by a program that is compiled at the first product with a new number of columns.
 
-    `engine` is `"onnxruntime"`, `"numpy"`, `"numba"`, or None for the first that can;
-    `seconds` is what compiling took so far. The transpose is compiled in the same way.
+    `engine` is `"onnxruntime"`, `"numpy"`, `"numba"`, or None for the fastest available one;
+    `seconds` is the compile time so far. The transpose is compiled in the same way.
     """
 
     holds = ("operator",)
@@ -43,13 +43,13 @@ class Compiled(Jacobian):
         super().__init__(operator.out_shape, operator.in_shape, operator.dtype)
         self.operator, self.engine, self.seconds = operator, engine, 0.0
         if engine is not None:
-            compiler(engine)  # raises where it is not there
+            compiler(engine)  # raises if it is not available
         self._programs: OrderedDict[Shape, Program] = OrderedDict()
         self._lock = Lock()
         self._ran, self._why = engine or "the first engine that can", ""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the programs, which are made again where they are needed."""
+        """The state without the programs, which are compiled again on demand."""
         return {"operator": self.operator, "engine": self.engine}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -62,7 +62,7 @@ class Compiled(Jacobian):
         return self.program(lead(v, self.in_shape))(v)
 
     def _flat_product(self, v: np.ndarray, columns: Shape) -> np.ndarray:
-        """Fast path: a program may take a few microseconds only."""
+        """Fast path: a program may take only a few microseconds."""
         if v.dtype != self.dtype or v.size == 0 or v.itemsize < 4:
             return super()._flat_product(v, columns)
         program = self._programs.get(columns) or self.program(columns)
@@ -70,7 +70,7 @@ class Compiled(Jacobian):
         return program(shaped).reshape((*columns, self.shape[0]))
 
     def ready(self, columns: Shape) -> Program | None:
-        """The program, if it is made already."""
+        """The program, if it is compiled already."""
         return self._programs.get(columns)
 
     def program(self, columns: Shape) -> Program:
@@ -103,9 +103,9 @@ class Compiled(Jacobian):
         return self.operator.diagonal()
 
     def break_even(self) -> BreakEven | None:
-        """After how many products like the last one compiling has paid; None before the first.
+        """The number of products like the last one that repay compiling; None before the first.
 
-        Runs products for half a second, or a few where they are long.
+        Runs products for about half a second, or a few products if they take longer.
         """
         if not self._programs:
             return None
@@ -117,7 +117,7 @@ class Compiled(Jacobian):
 
     @property
     def choice(self) -> str:
-        """Which engine takes the products, and why; how long compiling took, and when it pays."""
+        """The engine that runs the products, and why; the compile time, and when it pays off."""
         why = f" ({self._why})" if self._why else ", at the first product"
         found = self.break_even()
         return f"compiled: products by {self._ran}{why}" + (f"; {found}" if found else "")
@@ -133,7 +133,7 @@ def plain(operator: Jacobian, v: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class BreakEven:
-    """Seconds of compiling, and of a product with and without it."""
+    """Seconds of compiling, and of one product compiled and uncompiled."""
 
     compiling: float
     compiled: float
@@ -141,7 +141,7 @@ class BreakEven:
 
     @property
     def products(self) -> float:
-        """compiling / (plain - compiled), rounded up; infinite where nothing is won."""
+        """compiling / (plain - compiled), rounded up; infinite if nothing is gained."""
         won = self.plain - self.compiled
         return ceil(self.compiling / won) if won > 0 else inf
 
@@ -152,12 +152,12 @@ class BreakEven:
 
 
 def measured(compiling: float, compiled: Callable[[], Any], plain: Callable[[], Any]) -> BreakEven:
-    """When compiling breaks even, by what products take now."""
+    """The break-even point, from the current times of products."""
     return BreakEven(compiling, quickest(compiled), quickest(plain))
 
 
 def quickest(function: Callable[[], Any]) -> float:
-    """Seconds of the quickest of many calls in a row."""
+    """Seconds of the fastest of many consecutive calls."""
     moments = [time.perf_counter()]
     while len(moments) <= TRIES or moments[-1] - moments[0] < SETTLED:
         function()

@@ -1,8 +1,8 @@
 """Engines: which one executes a recorded product.
 
-Small products run as NumPy's program. Measured on one core: a call of a session takes 10 µs and
-0.3 µs for each kernel, a NumPy program 3 µs and 1.2 µs for each. Convolutions are for the session,
-however small, and so are large products of matrices, for which it has threads of its own.
+Small products run as NumPy programs. Measured on one core, a session takes 10 µs per call and
+0.3 µs per kernel, a NumPy program 3 µs and 1.2 µs. Convolutions of any size run in a session, and so
+do large matrix products, for which a session has its own threads.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from ..support.optional import optional
 from .record import Recording
 
 ENGINES = ("onnxruntime", "numpy", "numba")
-"""Folders and modules here that have `compile(recording) -> Program`."""
+"""Subpackages and modules here with a function `compile(recording) -> Program`."""
 
 EXTRAS = {"onnxruntime": "runtime", "numba": "numba"}
-"""engine -> the extra that brings what it needs."""
+"""engine -> the extra that installs its dependencies."""
 
 FEW = 8
-"""The most kernels that are called sooner one by one than as a session."""
+"""The most kernels that are faster called one by one than in a session."""
 
 SMALL = 2**22
-"""Multiplications that take about as long as a call."""
+"""The number of multiplications that take about as long as a call."""
 
 FREE = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Identity"})
-"""Operators that touch no number."""
+"""Operators that neither compute nor rearrange entries."""
 
 WINDOWS = frozenset({"Conv", "ConvTranspose"})
 
 
 class Program(Protocol):
-    """v ↦ J v; the result belongs to the caller. Safe to call from several threads."""
+    """v ↦ J v; the result belongs to the caller. Thread-safe."""
 
     def __call__(self, v: np.ndarray) -> np.ndarray: ...
 
 
 def compile_by(engine: str | None, recording: Recording) -> tuple[Program, str]:
-    """A program and the engine that runs it: the one asked for, or the quicker one that can.
+    """A program and the name of its engine: the requested engine, or the faster one available.
 
-    That is ONNX Runtime where it is installed and has the kernels, unless its call would take
-    longer than the product.
+    This is ONNX Runtime if it is installed and has the kernels, unless the overhead of its call
+    exceeds the product.
     """
     if engine is not None:
         make = compiler(engine)
@@ -61,23 +61,23 @@ def compile_by(engine: str | None, recording: Recording) -> tuple[Program, str]:
     if installed() and not light(recording):
         try:
             return compiler("onnxruntime")(recording), "onnxruntime"
-        except EngineError:  # a kernel that it does not have, for this dtype
+        except EngineError:  # it lacks a kernel for this dtype
             recording = recording.again()
     make = interpreted if recording.has_bodies else compiler("numpy")
     return make(recording), "numpy"
 
 
 def interpreted(recording: Recording) -> Program:
-    """A product with loops in it, node by node, each turn anew."""
+    """A product with subgraphs, such as loops, interpreted node by node at every call."""
     y = {"y": recording.y}
     product = Model(build(recording.recorder, [recording.v], y, "product"))
     return lambda v: evaluate(product, {"v": v}, ("y",), engine="numpy")["y"]
 
 
 def compiler(engine: str) -> Callable[[Recording], Program]:
-    """The function that makes programs of an engine; raises `InputError` for an unknown one.
+    """The `compile` function of an engine; raises `InputError` for an unknown one.
 
-    An execution provider of ONNX Runtime stands after a colon:
+    An execution provider of ONNX Runtime follows after a colon:
     `"onnxruntime:CUDAExecutionProvider"`.
     """
     name, _, provider = engine.partition(":")
@@ -91,19 +91,19 @@ def compiler(engine: str) -> Callable[[Recording], Program]:
 
 
 def light(recording: Recording) -> bool:
-    """Whether NumPy's program is quicker than a session."""
+    """Whether a NumPy program is faster than a session."""
     kernels = kernels_of(recording)
     few = len(kernels) <= FEW and not any(node.op_type in WINDOWS for node in kernels)
     return few and not recording.has_bodies and sum(map(multiplications, kernels)) <= SMALL
 
 
 def kernels_of(recording: Recording) -> list[ir.Node]:
-    """The nodes that touch numbers."""
+    """The nodes that compute or rearrange entries."""
     return [node for node in recording.nodes if node.op_type not in FREE]
 
 
 def size_text(recording: Recording) -> str:
-    """How much there is to do, in words."""
+    """The amount of work in words, and whether it repays a session's call."""
     kernels, few = kernels_of(recording), light(recording)
     why = "less than a session's call takes" if few else "repays a session's call"
     count = sum(map(multiplications, kernels))
@@ -111,16 +111,16 @@ def size_text(recording: Recording) -> str:
 
 
 def multiplications(node: ir.Node) -> int:
-    """Of a product of matrices rows · columns · what is summed over; else one for each entry.
+    """Multiplications: rows · columns · inner length for a matrix product, else one per entry.
 
-    Of a convolution each entry of y meets a kernel, of a transposed one each entry of x.
+    A convolution takes a kernel for each entry of y, a transposed one for each entry of x.
     """
     entries = size(shape_of(node.outputs[0]))
     first = node.inputs[0]
     if node.op_type in WINDOWS:
         x, w = (shape_of(given) for given in node.inputs[:2] if given is not None)
         return (entries if node.op_type == "Conv" else size(x)) * size(w[1:])
-    if node.op_type == "Einsum":  # whose sums are over what its operands have and it has not
+    if node.op_type == "Einsum":  # sums over labels of its operands only
         return max(entries, *(size(shape_of(x)) for x in node.inputs if x is not None))
     if node.op_type not in ("MatMul", "Gemm") or first is None:
         return entries

@@ -1,7 +1,7 @@
 """ONNX Runtime as the engine of products: one session, whose initializers are the residuals.
 
-Tensors of v and of y that lie one after the other in memory are inputs and outputs of their own,
-bound to where they lie: nothing is cut or joined. So are the residuals of a product at any point.
+Tensors that are contiguous parts of v or y are separate inputs and outputs, bound to their
+memory: nothing is sliced or joined. The residuals of a product at any point are bound likewise.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from .record import Recording
 LONG = 2**35
 """Multiplications that take a good part of a second on two cores.
 
-For less, a thread of its own is not worth it: a session binds its threads to cores, and a new
-thread may begin on the same core as one of them, where they wait for each other.
+Below this number a separate thread does not pay off: a session binds its threads to cores, and a
+new thread may start on the core of one of them, where the two wait for each other.
 """
 
 SMALL = 1024  # bytes; larger residuals are shared with the session, not copied into the model
 
 
 class Session:
-    """A program: the session, and where its tensors lie in v and in y.
+    """A program: the session, and the positions of its tensors in v and in y.
 
-    A `long` product runs beside the calling thread, which Ctrl-C reaches in the meantime.
+    A `long` product runs in another thread, so that Ctrl-C reaches the calling thread meanwhile.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Session:
     def __call__(
         self, v: np.ndarray, residuals: Mapping[int, np.ndarray] = MappingProxyType({})
     ) -> np.ndarray:
-        """y, where the residuals are these arrays, each contiguous, by key."""
+        """y for these residuals: contiguous arrays by key."""
         session = self.session.here
         flat, y = v.reshape(-1), self.results.empty()
         made = y.reshape(-1)
@@ -76,7 +76,7 @@ class Session:
 
 
 def compile(recording: Recording, provider: str = CPU) -> Session:
-    """The session of a recorded product, by an execution provider.
+    """The session of a recorded product, on an execution provider.
 
     Raises `EngineError` where ONNX Runtime has no kernel for it.
     """
@@ -90,7 +90,7 @@ def compile(recording: Recording, provider: str = CPU) -> Session:
     shared = outsourced(model.graph)
     try:
         session = session_of(ir.to_proto(model), shared, provider)
-    except Exception as error:  # its exceptions have no common class
+    except Exception as error:  # its exceptions have no common base class
         raise EngineError(
             f"ONNX Runtime cannot run this product: {first_line(error)} Try engine='numpy'."
         ) from error
@@ -110,7 +110,7 @@ def outsourced(graph: ir.Graph) -> dict[str, np.ndarray]:
 
 
 def session_of(proto: onnx.ModelProto, shared: Mapping[str, np.ndarray], provider: str) -> Any:
-    """A session that is given the shared arrays."""
+    """A session whose large initializers are the shared arrays."""
     for tensor in proto.graph.initializer:
         if tensor.name in shared:
             tensor.CopyFrom(placeholder(tensor.name, shared[tensor.name]))
@@ -127,7 +127,7 @@ def check_provider(provider: str) -> None:
 
 @dataclass(frozen=True)
 class Part:
-    """A tensor that begins at an entry of a flat vector."""
+    """A tensor that is a part of a flat vector, from entry `start` on."""
 
     name: str
     start: int
@@ -139,7 +139,7 @@ class Part:
 
 
 def inputs_of(recording: Recording) -> list[Part]:
-    """New inputs in place of what is cut out of a flat v; and v itself where it is read whole."""
+    """New inputs in place of the slices of a flat v; and v itself if it is read whole."""
     v = recording.v
     parts = [Part("v", 0, v)] if recording.y is v else []
     for node, k in users_of(recording, v):
@@ -158,7 +158,7 @@ def inputs_of(recording: Recording) -> list[Part]:
 
 
 def beginning(recording: Recording, node: ir.Node) -> int | None:
-    """Where a contiguous cut out of a vector begins; None if the node is no such cut."""
+    """The start of a contiguous slice of a vector; None if the node is no such slice."""
     if node.op_type == "Reshape":
         return 0
     if node.op_type != "Slice":
@@ -169,7 +169,7 @@ def beginning(recording: Recording, node: ir.Node) -> int | None:
 
 
 def reshaped(recording: Recording, node: ir.Node) -> list[ir.Value]:
-    """The tensors that a cut is used as: its reshapes where it is only reshaped, else itself."""
+    """The tensors that a slice is used as: its reshapes if it is only reshaped, else itself."""
     cut = node.outputs[0]
     users = [user for user, _ in users_of(recording, cut)]
     only = users and cut is not recording.y and all(u.op_type == "Reshape" for u in users)
@@ -177,12 +177,12 @@ def reshaped(recording: Recording, node: ir.Node) -> list[ir.Value]:
 
 
 def users_of(recording: Recording, value: ir.Value) -> list[tuple[ir.Node, int]]:
-    """The recorded nodes that read a value, each with the place where it does."""
+    """The recorded nodes that read a value, each with the index of the input."""
     return [(use.node, use.idx) for use in value.uses() if id(use.node) in recording.present]
 
 
 def outputs_of(recording: Recording) -> list[Part]:
-    """The tensors that a flat y is joined from; y itself where it is not."""
+    """The tensors that a flat y is concatenated from; y itself if it is no concatenation."""
     y = recording.y
     node = y.producer()
     if node is None or node.op_type != "Concat" or len(shape_of(y)) != 1:
@@ -196,7 +196,7 @@ def outputs_of(recording: Recording) -> list[Part]:
 
 
 def unshaped(x: ir.Value) -> ir.Value:
-    """The tensor before it was made flat."""
+    """The tensor before a Reshape, if there is one."""
     node = x.producer()
     before = node.inputs[0] if node is not None and node.op_type == "Reshape" else None
     return x if before is None else before

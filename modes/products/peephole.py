@@ -1,12 +1,11 @@
-"""Peephole rewrites: recorded operators in the form for which ONNX Runtime has the quicker kernels.
+"""Peephole rewrites: recorded operators in the form for which ONNX Runtime has faster kernels.
 
-Gather and ScatterND move rows, one call for each: where a row is one number, GatherElements and
-MaxUnpool take a fraction of the time. A large constant on the right of a product is packed into an
-order of its own, all of which comes from memory; on the left it is read as it lies. Gemm reads a
-transposed one as it lies as well, where a Transpose would write it at every product. The sum of
-many rows is their product with ones, which takes a tenth of the time. Products with a matrix for
-each sample take half as long if the longer side of the matrices comes last; with doubles, two
-thirds as sums of elementwise products.
+Gather and ScatterND copy row by row: if a row is one number, GatherElements and MaxUnpool take a
+fraction of the time. A large constant on the right of a product is read from memory in a packed
+copy; on the left it is read in place. Gemm reads a transposed constant in place, too, where a
+Transpose would write it at every product. The sum of many rows is their product with ones, which
+takes a tenth of the time. Products with one matrix per sample take half as long if the longer side
+of the matrices comes last; in double precision, two thirds as sums of elementwise products.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ LARGE = 1 << 22
 """Bytes of a constant that does not stay in a core's cache from product to product."""
 
 LONGER = 8
-"""How many times larger than its factor a constant is that decides the time."""
+"""How many times larger than the other factor a constant is that dominates the time."""
 
 MANY = 32
-"""Rows that repay packing what they are multiplied with."""
+"""The number of rows that repay packing the other factor."""
 
 
 def peephole(recording: Recording) -> Recording:
-    """The recording with other operators where these are quicker."""
+    """The recording with other operators where these are faster."""
     found = Rewriting(recording)
     for node in recording.nodes:
         found.node(node)
@@ -42,14 +41,14 @@ def peephole(recording: Recording) -> Recording:
 
 
 class Rewriting:
-    """The nodes and constants so far; a node that is rewritten ends as a reshape."""
+    """The nodes and constants so far; a rewritten node becomes a Reshape."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording, self.nodes = recording, list[ir.Node]()
         self.constants = dict(recording.constants)
 
     def node(self, node: ir.Node) -> None:
-        """A node as it is, or the nodes in its place."""
+        """Appends a node, after the nodes that compute its result if it is rewritten."""
         rewrite = {"Gather": self.gather, "ScatterND": self.scatter, "MatMul": self.matmul,
                    "ReduceSum": self.sum}  # fmt: skip
         if node.op_type in rewrite:
@@ -57,7 +56,7 @@ class Rewriting:
         self.nodes.append(node)
 
     def gather(self, node: ir.Node) -> None:
-        """y = x[index] of a vector."""
+        """y = x[index] for a vector x."""
         x, index = operands(node)
         places = self.constants.get(id(index))
         if places is None or len(shape_of(x)) != 1:
@@ -66,7 +65,7 @@ class Rewriting:
         self.reshapes(node, self.call("GatherElements", [x, flat], shape_of(flat), axis=0))
 
     def scatter(self, node: ir.Node) -> None:
-        """y = zeros with each of the entries of x put elsewhere."""
+        """y = zeros with the entries of x at distinct positions."""
         zeros, index, x = operands(node)
         places, shape = self.constants.get(id(index)), shape_of(zeros)
         if places is None or not self.is_zero(zeros) or not is_column(places, shape):
@@ -81,7 +80,7 @@ class Rewriting:
         self.reshapes(node, made)
 
     def matmul(self, node: ir.Node) -> None:
-        """A C = (Cᵀ Aᵀ)ᵀ where C is large: a constant, or the transpose of what is computed."""
+        """A C = (Cᵀ Aᵀ)ᵀ if C is large: a constant, or the transpose of a computed matrix."""
         a, c = operands(node)
         turned = before_turning(c)
         large = turned is not None and self.is_large_matrix(turned)
@@ -106,14 +105,14 @@ class Rewriting:
         self.reshapes(node, self.call("Transpose", [made], (m, n), perm=(1, 0)))
 
     def is_large_matrix(self, value: ir.Value) -> bool:
-        """Whether a value is a constant matrix of which there is to be one copy, in one order."""
+        """Whether a value is a constant matrix that is too large to be held in two orders."""
         held = self.constants.get(id(value))
         if held is None or held.ndim != 2 or held.nbytes < LARGE:
             return False
         return held.dtype in (np.float32, np.float64)
 
     def gemm(self, node: ir.Node) -> None:
-        """A Cᵀ by the operator that reads C as it lies."""
+        """A Cᵀ by Gemm, which reads C in place."""
         a, turned = operands(node)
         c = before_turning(turned)
         assert c is not None
@@ -141,7 +140,7 @@ class Rewriting:
             self.reshapes(node, summed)
 
     def sum(self, node: ir.Node) -> None:
-        """y = Σ x over axes that follow one another, and that others follow."""
+        """y = Σ x over consecutive axes that are followed by other axes."""
         x, *given = operands(node)
         axes, shape = self.constants.get(id(given[0])) if given else None, shape_of(x)
         if axes is None or not axes.size or dtype_of(x) not in (np.float32, np.float64):
@@ -157,7 +156,7 @@ class Rewriting:
         self.reshapes(node, self.call("MatMul", [ones, flat], (stack[0], 1, row)))
 
     def is_zero(self, value: ir.Value) -> bool:
-        """Whether a value is known to be zero, in single precision, which MaxUnpool is for."""
+        """Whether a value is known to be zero, in float32, which MaxUnpool supports."""
         node = value.producer()
         source = operands(node)[0] if node is not None and node.op_type == "Expand" else value
         held = self.constants.get(id(source))
@@ -176,7 +175,7 @@ class Rewriting:
         return y
 
     def reshapes(self, node: ir.Node, x: ir.Value) -> None:
-        """The node gives the same entries as x, in its own shape."""
+        """Turns the node into a Reshape of x to the node's own shape."""
         shape = self.constant(np.array(shape_of(node.outputs[0]), np.int64))
         node.op_type = "Reshape"
         node.attributes.clear()
@@ -186,27 +185,27 @@ class Rewriting:
 
 
 def operands(node: ir.Node) -> list[ir.Value]:
-    """The inputs of a node that has them all."""
+    """The inputs of a node, without omitted ones."""
     return [x for x in node.inputs if x is not None]
 
 
 def is_one_matrix(x: ir.Value) -> bool:
-    """Whether a value is a matrix, but for axes of size 1 before it."""
+    """Whether a value is a matrix, up to leading axes of size 1."""
     shape = shape_of(x)
     return len(shape) > 1 and size(shape) == size(shape[-2:])
 
 
 def decides(held: np.ndarray, m: int, k: int, n: int) -> bool:
-    """Whether C (k, n) is so large, and A (m, k) so small, that reading C takes longest.
+    """Whether C (k, n) is so large, and A (m, k) so small, that reading C dominates the time.
 
-    A few rows are a case of their own, for which nothing is packed; many repay the packing.
+    Products with very few rows pack nothing; many rows repay the packing.
     """
     few = LONGER <= m <= MANY
     return few and held.nbytes >= LARGE and held.size >= LONGER * m * max(k, n)
 
 
 def before_turning(x: ir.Value) -> ir.Value | None:
-    """The matrix before a node transposes it, if one does."""
+    """The matrix that a Transpose turns into x; None if there is none."""
     node = x.producer()
     if node is None or node.op_type != "Transpose":
         return None
@@ -216,5 +215,5 @@ def before_turning(x: ir.Value) -> ir.Value | None:
 
 
 def is_column(index: np.ndarray, shape: Shape) -> bool:
-    """Whether the index has single numbers put into a column."""
+    """Whether the index scatters single numbers into a column."""
     return len(shape) == 2 and shape[1] == 1 and index.shape[1:] == (1,)

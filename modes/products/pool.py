@@ -1,8 +1,8 @@
-"""Pool: the memory of a large result, used again when its caller has given it up.
+"""Buffer pool: the memory of a large result, reused once its caller has released it.
 
-Pages that `malloc` takes from the system are made anew at the first touch, after every product.
-That took a quarter of a Gauss-Newton product with 11 million weights. The caller notices nothing:
-as long as any array shows the memory, the next product has its own.
+Pages that `malloc` takes from the system are mapped at their first touch, after every product. That
+took a quarter of a Gauss-Newton product with 11 million weights. Callers notice nothing: while any
+array refers to the memory, the next product allocates its own.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from ...jacobians import Shape, size
 from ..support.locks import Lock
 
 MAPPED, HELD = 2**25, 2**28
-"""Bytes from which `malloc` of the GNU library keeps nothing, and up to which we do."""
+"""Bytes from which glibc's `malloc` keeps no memory, and up to which the pool does."""
 
 COUNTED: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
-"""Whether references are counted exactly, as they are not without the global interpreter lock."""
+"""Whether reference counts are exact, which requires the global interpreter lock."""
 
 
 class ResultPool:
@@ -33,7 +33,7 @@ class ResultPool:
         self.again = COUNTED and MAPPED <= nbytes <= HELD
 
     def empty(self) -> np.ndarray:
-        """An array that nobody else sees, with any numbers."""
+        """An uninitialised array that nobody else refers to."""
         if not self.again:
             return np.empty(self.shape, self.dtype)
         with self._lock:

@@ -1,10 +1,11 @@
 """Record: the product with an operator as a list of ONNX nodes, its residuals as constants.
 
-What a rule or an operator does is calls of the vocabulary; read over graph values, one product
-becomes a graph. Equal nodes are recorded once, and what does not depend on v is computed now.
+Rules and operators consist of calls of the vocabulary; with graph values as arguments, one
+product becomes a graph. Equal nodes are recorded once, and values that do not depend on v are
+computed now.
 
-The recorder writes what engines are quick at: operands that broadcast are not repeated, transposed
-convolutions become convolutions, and sums of transposed convolutions become one.
+The recorder chooses forms that engines run fast: operands that broadcast are not expanded,
+transposed convolutions become convolutions, and sums of transposed convolutions become one.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ from ...ops.graphs.build import every, reachable, subgraphs
 from ...ops.graphs.shortcuts import made_by
 
 OPSET = 21
-"""The opset of recorded products: the one that the vocabulary speaks."""
+"""The opset of recorded products and of the vocabulary."""
 
 BROADCASTING = frozenset({"Add", "Sub", "Mul", "Div"})
-"""Operators that repeat their operands themselves."""
+"""Operators that broadcast their operands."""
 
 LARGE = 2**20
-"""Bytes of a matrix whose transpose is not to be held as well."""
+"""Bytes from which a matrix and its transpose are not both held."""
 
 
 @dataclass(frozen=True)
 class Recording:
     """v ↦ J v: the nodes in order, each value with its static shape and dtype.
 
-    `v` is (*columns, *in_shape) and `y` is (*columns, *out_shape). The residuals are `constants`,
-    by the identity of their value, or, of a product at any point, `residuals`: further inputs, each
-    with its key in the arrays of a point. `again` makes another one: an engine may write its own
-    nodes into the one that it is given.
+    `v` is (*columns, *in_shape) and `y` is (*columns, *out_shape). Residuals are `constants`, by the
+    identity of their value, or, for a product at any point, `residuals`: further inputs, each with
+    its key in the arrays of a point. `again` makes another recording, since an engine may modify
+    the one that it is given.
     """
 
     nodes: tuple[ir.Node, ...]
@@ -68,7 +69,7 @@ class Recording:
 
     @property
     def meets_nothing(self) -> bool:
-        """Whether a value has no elements: engines fail at those in many ways."""
+        """Whether some value has no elements: engines fail at empty tensors in many ways."""
         return any(0 in shape_of(y) for node in self.nodes for y in node.outputs)
 
     @cached_property
@@ -86,7 +87,7 @@ def recorded(
     recorder: ResidualRecorder, operator: Jacobian, columns: Shape,
     residuals: Residuals | None = None,
 ) -> Recording:  # fmt: skip
-    """The product of an operator over arrays, or over values of the recorder: its residuals."""
+    """The product of an operator whose residuals are arrays, or values of the recorder."""
     dtype = wide(operator.dtype)
     v = recorder.new((*columns, *operator.in_shape), dtype, "v")
     y = recorder.value(recorder.CastLike(operator._apply(recorder, v), np.zeros((), dtype)))
@@ -106,7 +107,7 @@ Residuals = Mapping[int, ir.Value]
 def record_open(
     values: Residuals, operator: Callable[[Recorder, Residuals], Jacobian], columns: Shape = ()
 ) -> Recording:
-    """The product at any point: of the operator that is made of residuals like these values."""
+    """The product at any point, with the operator as a function of residuals like `values`."""
     recorder = ResidualRecorder({"": OPSET})
     residuals = {key: recorder.new(shape_of(x), dtype_of(x), f"residual_{k}")
                  for k, (key, x) in enumerate(values.items())}  # fmt: skip
@@ -116,13 +117,13 @@ def record_open(
 class ResidualRecorder(Recorder):
     """A recorder that takes arrays as they are: views stay views, nothing is copied.
 
-    Types that meet are promoted, and nothing is rounded to halves, as in products of numbers.
+    Mixed dtypes are promoted, and nothing is rounded to halves, as in NumPy products.
     """
 
     reduces_at_once = False  # sessions are guarded
 
     def call(self, op_type: str, *inputs: Any, outputs: int = 1, **attrs: Any) -> Any:
-        """A node; operators that broadcast get their operands unrepeated."""
+        """Records a node; operators that broadcast get their operands before they were expanded."""
         if op_type == "CastLike":
             inputs = inputs[0], np.zeros((), wide(dtype_of(inputs[1])))
         elif "Cast" not in op_type:
@@ -138,7 +139,7 @@ class ResidualRecorder(Recorder):
         return super().call(op_type, *inputs, outputs=outputs, **attrs)
 
     def turned(self, w: Any, attrs: Mapping[str, Any]) -> Any:
-        """A kernel (C, M/group, *taps) as (M, C/group, *taps), its taps in the opposite order."""
+        """A kernel (C, M/group, *taps) as (M, C/group, *taps), with its taps reversed."""
         (c, m, *taps), group = shape_of(w), attrs["group"]
         axes = tuple(range(-len(taps), 0))
         first, last = (-1,) * len(taps), tuple(-n - 1 for n in taps)
@@ -148,7 +149,7 @@ class ResidualRecorder(Recorder):
         return w if set(taps) == {1} else self.Slice(w, first, last, axes, first)
 
     def spread_together(self, first: ir.Node, second: ir.Node) -> Array:
-        """convᵀ(u, w) + convᵀ(u′, w′) = convᵀ([u, u′], [w; w′]): one result to add up, not two."""
+        """convᵀ(u, w) + convᵀ(u′, w′) = convᵀ([u, u′], [w; w′]): one result instead of two."""
         (u, w), (u_, w_) = first.inputs, second.inputs
         joined = self.Concat(u, u_, axis=1), self.Concat(w, w_, axis=0)
         attrs = {name: attr.value for name, attr in first.attributes.items()}
@@ -171,7 +172,7 @@ class ResidualRecorder(Recorder):
 
 
 def promoted(op: Recorder, operands: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Operands of one floating type, the widest of them, as NumPy has it and ONNX does not."""
+    """Operands promoted to their common floating dtype, as in NumPy; ONNX does not promote."""
     floats = {dtype_of(x) for x in operands if is_floating(x)}
     if len(floats) < 2:
         return operands
@@ -180,16 +181,16 @@ def promoted(op: Recorder, operands: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def is_floating(x: Any) -> bool:
-    """Whether an operand is a tensor that tangents could be made of, not a place or a shape."""
+    """Whether an operand is a tensor of floats, not an index or a shape."""
     return hasattr(x, "dtype") and dtype_of(x).kind in "fV"
 
 
 def steps_by_one(inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> bool:
-    """Whether a transposed convolution is a convolution with the kernel turned around.
+    """Whether a transposed convolution is recorded as a convolution with the flipped kernel.
 
-    That is what engines are best at; its margins must not be negative, and a kernel that is not
-    constant must be small beside the signal, for it is turned in every product. It multiplies at
-    every position of the result, so that this must not be larger than the signal.
+    Engines are fastest at convolutions. The margins must not be negative, and a kernel that is not
+    constant must be small compared with the signal, since it is flipped at every product. Products
+    are taken at every position of the result, which must therefore not be larger than the signal.
     """
     x, w = inputs[:2]
     if isinstance(w, ir.Value) and size(shape_of(w)) > size(shape_of(x)):
@@ -202,20 +203,20 @@ def steps_by_one(inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> bool:
 
 
 def spans(attrs: Mapping[str, Any]) -> tuple[int, ...]:
-    """How far a kernel reaches along each axis."""
+    """The distance that a kernel spans along each axis."""
     sizes = zip(attrs["kernel_shape"], attrs["dilations"], strict=True)
     return tuple((n - 1) * step for n, step in sizes)
 
 
 def mirrored(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes of the convolution, which adds the margins that the transposed one cuts."""
+    """The attributes of the convolution, which adds the margins that the transposed one removes."""
     pads = tuple(n - pad for n, pad in zip([*spans(attrs)] * 2, attrs["pads"], strict=True))
     kept = {name: value for name, value in attrs.items() if name != "output_padding"}
     return {**kept, "pads": pads}
 
 
 def spread_alike(x: Any, y: Any) -> tuple[ir.Node, ir.Node] | None:
-    """The two transposed convolutions of a sum, if they step alike over images larger than w."""
+    """The two transposed convolutions of a sum, if they have equal attributes and images exceed w."""
     first, second = made_by(x, "ConvTranspose"), made_by(y, "ConvTranspose")
     if first is None or second is None or first is second or shape_of(x) != shape_of(y):
         return None
@@ -225,7 +226,7 @@ def spread_alike(x: Any, y: Any) -> tuple[ir.Node, ir.Node] | None:
 
 
 def unturned(x: Any, perm: tuple[int, ...] | None = None) -> Shape | None:
-    """The shape after a Transpose that moves axes of size 1 only; None where it moves more."""
+    """The shape after a Transpose that moves axes of size 1 only, else None."""
     shape = shape_of(x)
     perm = tuple(reversed(range(len(shape)))) if perm is None else perm
     moved = [k for k in perm if shape[k] != 1]
@@ -233,7 +234,7 @@ def unturned(x: Any, perm: tuple[int, ...] | None = None) -> Shape | None:
 
 
 def unrepeated(operands: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Operands before they were expanded, as far as the result keeps its shape."""
+    """Operands before an Expand, as long as the result keeps its shape."""
     shape = np.broadcast_shapes(*map(dims, operands))
     found = list(operands)
     for k, x in enumerate(operands):

@@ -1,6 +1,6 @@
 """At a point: the derivative of a long loop as one operator, which runs recorded programs.
 
-The states of all turns are computed once; a product is then one Scan over them, forwards or
+The states of all iterations are computed once; a product is then one Scan over them, forwards or
 backwards, recorded once for each shape of right-hand sides.
 """
 
@@ -29,7 +29,7 @@ Values = Mapping[str, Any]
 
 
 class LoopAtPoint(Joint):
-    """The derivative of Loop or Scan where its tensors are these numbers."""
+    """The derivative of a Loop or Scan at given values of its tensors."""
 
     def __init__(
         self, step: Step, values: Values, *, back: bool = False, other: LoopAtPoint | None = None
@@ -53,7 +53,7 @@ class LoopAtPoint(Joint):
 
     @cached_property
     def rows(self) -> dict[str, np.ndarray]:
-        """What every turn begins with, by formal of the body."""
+        """The inputs of the body at the start of every iteration, stacked, by formal."""
         if self.other is not None:
             return self.other.rows
         with kept_whole(self.step):
@@ -69,7 +69,7 @@ class LoopAtPoint(Joint):
 
     @property
     def turns(self) -> int:
-        """How many turns there are."""
+        """The trip count."""
         if self.rows:
             return len(next(iter(self.rows.values())))
         width = self.step.attrs["num_scan_inputs"]
@@ -77,7 +77,7 @@ class LoopAtPoint(Joint):
         return int(series.shape[self.step.attrs.get("scan_input_axes", (0,))[0]])
 
     def given(self, op: Recorder) -> tuple[list[ir.Value], dict[str, Any]]:
-        """The inputs of a program, and all that a step reads: what is no float is a constant."""
+        """The inputs of a program, and all tensors that a step reads: non-floats are constants."""
         values: dict[str, Any] = {}
         for name in filter(None, self.step.inputs):
             array = self.values[name]
@@ -121,7 +121,7 @@ class LoopAtPoint(Joint):
 
     @property
     def flops(self) -> int:
-        """As if every turn multiplied by all that it captures, once more to compute it again."""
+        """An estimate: every iteration multiplies by all captured floats, twice to recompute."""
         held = sum(self.values[n].size for n in self.body.captured if has_tangent(self.values[n]))
         states = sum(x.size for x in self.rows.values())
         return 4 * self.turns * held + 4 * states
@@ -134,12 +134,12 @@ class LoopAtPoint(Joint):
 def ran(
     op: Recorder, inputs: list[ir.Value], outputs: Mapping[str, ir.Value], feeds: Values
 ) -> dict[str, np.ndarray]:
-    """The numbers of recorded values."""
+    """The numbers of recorded values, for the given feeds."""
     return computed(Model(build(op, inputs, outputs, "loop")), feeds)
 
 
 def computed(program: Model, values: Values) -> dict[str, np.ndarray]:
-    """All outputs of a program, by ONNX Runtime where it can."""
+    """All outputs of a program, by ONNX Runtime if it can run the program."""
     feeds = {name: values[name] for name in program.inputs}
     if ort.installed():
         try:
@@ -150,7 +150,7 @@ def computed(program: Model, values: Values) -> dict[str, np.ndarray]:
 
 
 def at_point(op: Any, step: Step, values: Values) -> Joint:
-    """The derivative of a long loop at numbers; `NotKept` where no program can be recorded."""
+    """The derivative of a long loop at a point; raises `NotKept` if no program can be recorded."""
     with kept_whole(step):
         joint = LoopAtPoint(step, values)
         for side in (joint, joint.T):

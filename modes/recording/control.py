@@ -1,8 +1,8 @@
 """Control: the derivative of an If is an If, and the derivative of a Loop or Scan is one Scan.
 
-A Loop keeps the state at the beginning of every turn as further rows. The derivative scans these
-rows, forwards with the tangents of the state or backwards with its cotangents, and computes again
-in every turn what it needs of the body.
+A Loop outputs the state at the start of every iteration as additional rows. The derivative scans
+these rows, forwards with the tangents of the state or backwards with its cotangents, and recomputes
+in every iteration what it needs from the body.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Type = tuple[Shape, np.dtype]
 
 
 def joint_of(op: Recorder, step: Step, values: Values) -> Joint:
-    """The derivative of a step with bodies, whose tensors are these values."""
+    """The derivative of a step with bodies, at these values of its tensors."""
     return Branches(op, step, values) if step.op_type == "If" else Turns(op, step, values)
 
 
@@ -47,12 +47,12 @@ class Program(Joint):
         self.first = explicit(step)
 
     def lead(self, tangents: Mapping[int, Array]) -> Shape:
-        """The axes of right-hand sides."""
+        """The leading axes of the right-hand sides."""
         slot, tangent = next(iter(tangents.items()))
         return lead(tangent, self.ins[slot][0])
 
     def fitting(self, op: Recorder, found: Array | None, k: Shape, like: Any) -> Array:
-        """What a sweep gives for a tensor, as a value of its type; zeros for None."""
+        """The result of a sweep for a tensor, as a value of its type; zeros for None."""
         value = op.value(zeros(op, k, like) if found is None else found)
         assert value is not None
         if dtype_of(value) != dtype_of(like):
@@ -112,7 +112,7 @@ class Branches(Program):
 
 @dataclass
 class Track:
-    """A tensor that a turn reads or makes: its name in the body, the axis and order of its rows."""
+    """A scanned input or output: its name in the body, its slot, its axis and its direction."""
 
     name: str
     slot: int
@@ -122,11 +122,11 @@ class Track:
 
 @dataclass
 class Turn:
-    """The derivative of a turn as a subgraph: (state, sums, reads, slices) ↦ (state, sums, makes).
+    """The derivative of one iteration: a graph (state, sums, reads, slices) ↦ (state, sums, makes).
 
-    `state` and `sums` are its inputs for the tangents of the state, by number, and for the
-    cotangents of captured tensors, by name. It reads the formals `reads` of the body, and slices
-    of tangents, and makes rows.
+    `state` holds its inputs for tangents of the state, by index; `sums` holds its inputs for
+    cotangents of captured tensors, by name. `reads` are formals of the body, `slices` are slices
+    of tangents, and `makes` are rows of the result.
     """
 
     graph: ir.Graph
@@ -145,7 +145,7 @@ class Turns(Program):
         rows: dict[str, ir.Value] | None = None, count: int | None = None,
     ) -> None:  # fmt: skip
         super().__init__(op, step, values, back=back)
-        self.count = count  # of the turns, where it is known
+        self.count = count  # the trip count, if known
         self.rows: dict[str, ir.Value] = {} if rows is None else rows
         self.body: Body = step.attrs["body"]
         self.loop = step.op_type == "Loop"
@@ -159,13 +159,13 @@ class Turns(Program):
 
     @cached_property
     def states(self) -> list[tuple[str, str]]:
-        """The formal of every state, and its result."""
+        """The formal and the result of every state."""
         names = self.body.formals[self.lost : self.lost + self.carried]
         return list(zip(names, self.body.results[self.lost // 2 :], strict=False))
 
     @cached_property
     def scanned(self) -> list[Track]:
-        """What a Scan reads slice by slice."""
+        """The inputs that a Scan reads slice by slice."""
         axes = self.step.attrs.get("scan_input_axes", (0,) * self.width)
         back = self.step.attrs.get("scan_input_directions", (0,) * self.width)
         start = self.first - self.width
@@ -177,7 +177,7 @@ class Turns(Program):
 
     @cached_property
     def stacked(self) -> list[Track]:
-        """What it gives row by row."""
+        """The outputs that are stacked row by row."""
         names = self.body.results[self.lost // 2 + self.carried :]
         axes = self.step.attrs.get("scan_output_axes", (0,) * len(names))
         back = self.step.attrs.get("scan_output_directions", (0,) * len(names))
@@ -188,17 +188,17 @@ class Turns(Program):
 
     @cached_property
     def unstacked(self) -> tuple[str, ...]:
-        """The formals that are no row: go on, which is true, and what is scanned anyway."""
+        """The formals that are not stacked: the condition, which is true, and scanned inputs."""
         return (*self.body.formals[1 : self.lost], *(t.name for t in self.scanned))
 
     @cached_property
     def operands(self) -> list[Any]:
-        """What is given explicitly."""
+        """The explicit inputs."""
         return [n and self.values[n] for n in self.step.inputs[: self.first]]
 
     @cached_property
     def captured(self) -> dict[int, str]:
-        """Slot -> the tensor around the body."""
+        """Slot -> the tensor that the body captures."""
         return {k: str(n) for k, n in enumerate(self.step.inputs) if k >= self.first}
 
     def run(
@@ -248,7 +248,7 @@ class Turns(Program):
     def turn(
         self, op: Recorder, tangents: Mapping[int, Array], wanted: tuple[int, ...], k: Shape
     ) -> Turn:
-        """The derivative of one turn."""
+        """The derivative of one iteration."""
         like, back = self.body.like, self.back
         reads, makes = (self.stacked, self.scanned) if back else (self.scanned, self.stacked)
         slices = [t for t in reads if t.slot in tangents]
@@ -289,13 +289,13 @@ class Turns(Program):
         read = {value for node in graph for value in operands_of(node)}
         kept = [n for n, value in rows.items() if value in read]
         if not kept and not slices:
-            kept = [*rows][:1]  # a Scan reads something
+            kept = [*rows][:1]  # a Scan needs at least one input to scan
         for name in rows.keys() - {*kept}:
             graph.inputs.remove(rows[name])
         return Turn(graph, state, sums, kept, slices, makes)
 
     def series(self, names: list[str]) -> Iterator[tuple[Any, int, int]]:
-        """What gives these formals of the body turn by turn: a tensor, its axis and its order."""
+        """The tensors to scan for these formals of the body, each with its axis and direction."""
         tracks = {t.name: t for t in self.scanned}
         self.stack([n for n in names if n not in tracks])
         for name in names:
@@ -306,7 +306,7 @@ class Turns(Program):
                 yield self.rows[name], 0, int(self.back)
 
     def check_states(self, inner: Values) -> None:
-        """Raises `OnnxJacError` where a state may change its shape from turn to turn."""
+        """Raises `OnnxJacError` where a state may change its shape between iterations."""
         given = [None if x is None else shape_of(x) for x in self.operands]
         shapes_around(self.step, given, [[shape_of(inner[n]) for n in self.body.results]], None)
 
@@ -314,7 +314,7 @@ class Turns(Program):
         self, op: Recorder, initial: list[Any], series: list[Any], attrs: dict[str, Any],
         types: list[Type], empty: Callable[[], list[Any]],
     ) -> list[Any]:  # fmt: skip
-        """A Scan; where there may be no turn at all, which ONNX Runtime refuses, inside an If."""
+        """A Scan, inside an If where there may be no iteration, which ONNX Runtime refuses."""
         if self.surely_turns():
             return op.emit("Scan", (*initial, *series), attrs, types)
         axis = attrs["scan_input_axes"][0]
@@ -329,7 +329,7 @@ class Turns(Program):
         return op.emit("If", (still,), graphs, types)
 
     def surely_turns(self) -> bool:
-        """Whether there is a turn at every point; a Scan without one is refused anyway."""
+        """Whether there is an iteration at every point; a Scan without any is refused anyway."""
         if self.count is not None:
             return self.count > 0
         if not self.loop:
@@ -339,7 +339,7 @@ class Turns(Program):
         return limit is not None and all(held is not None and np.all(held > 0) for held in known)
 
     def stack(self, names: list[str]) -> None:
-        """Let the primal give these formals of its body as rows, one for each turn."""
+        """Make the primal output these formals of its body as rows, one per iteration."""
         missing = [n for n in names if n not in self.rows]
         if not missing:
             return
@@ -364,7 +364,7 @@ class Turns(Program):
                 node.attributes[key] = ir.AttrInt64s(key, said)
 
     def turns(self) -> Number | None:
-        """How many turns there are, as far as some tensor tells."""
+        """The trip count, if the size of some tensor tells it."""
         if self.count is not None:
             return self.count
         for track, names in ((self.scanned, self.step.inputs), (self.stacked, self.step.outputs)):
@@ -387,7 +387,7 @@ def zeros(op: Recorder, k: Shape, like: Array) -> Array:
 
 
 def shaped(op: Recorder, value: Array, shape: Shape) -> Array:
-    """A value where its shape is another expression of the same numbers."""
+    """A value whose shape may be written as another expression of the same sizes."""
     if same(shape_of(value), shape):
         return value
     return op.emit("Identity", (op.value(value),), {}, [(shape, dtype_of(value))])[0]
@@ -407,7 +407,7 @@ def grown(
     dag: Dag, starts: tuple[str, ...], ends: tuple[str, ...], entry: dict[int, str],
     leave: dict[int, str], active: set[int],
 ) -> list[int]:  # fmt: skip
-    """The states that tangents of the active ones and of all that is no state reach."""
+    """The active states, and the states that tangents reach from them or from other tensors."""
     source, sink = (dict(zip(n, v, strict=True)) for n, v in ((starts, dag.sources),
                                                               (ends, dag.sinks)))  # fmt: skip
     others = {source[name] for name in starts if name not in entry.values()}

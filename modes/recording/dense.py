@@ -21,8 +21,8 @@ def jacobian_graph(
     model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None,
     symbols: Symbols | None = None,
 ) -> Draft:  # fmt: skip
-    """inputs ↦ (of, dense ∂of/∂wrt for every pair): (*of, *wrt), or (batch, *of, *wrt) for those
-    pairs (of, wrt) whose first axis is a free one along which no operator between them mixes.
+    """inputs ↦ (of, dense ∂of/∂wrt for every pair): (*of, *wrt), or (batch, *of, *wrt) for pairs
+    (of, wrt) with a first axis of free size along which no operator between them mixes.
     """
     t = trace(model, point, (*of, *wrt), engine, symbols=symbols)
     draft = started(t, [], of, wrt)
@@ -36,7 +36,7 @@ def jacobian_graph(
 
 
 def separate(t: Trace, of: str, wrt: Names) -> Names:
-    """The tensors of `wrt` each sample of which only the same sample of `of` depends on."""
+    """The tensors of `wrt` each of whose samples affects only the same sample of `of`."""
     (count, *rest) = shape_of(t.values[of]) or (0,)
     if not is_symbolic(count):
         return ()
@@ -93,7 +93,7 @@ def sample_rows(t: Trace, of: str, wrt: Names) -> dict[str, Array]:
 
 
 def swept(op: Recorder, dag: Dag, units: Array, wrt: Names) -> dict[str, Array]:
-    """What the sweep gives for a stack of cotangents: one stack per tensor of `wrt`."""
+    """The results of sweeping a stack of cotangents: one stack per tensor of `wrt`."""
     reached = dag.sweep(op, {dag.sources[0]: op.value(units)})
     zero, k = np.zeros((), dag.dtype), shape_of(units)[0]
     return {

@@ -21,11 +21,11 @@ Names = tuple[str, ...]
 
 @dataclass
 class Draft:
-    """A graph in the making: what goes in, and what comes out under which name.
+    """A graph under construction: its inputs, and its outputs by name.
 
-    The tensors of `wrt` are kept, so that it can be differentiated in them again. `traces` are the
-    recordings that it comes of, the last one with its values; `held` are the tensors whose numbers
-    at the point it holds for, and why; `dag` is what was pulled back through.
+    The tensors of `wrt` are kept, so that the graph can be differentiated with respect to them
+    again. `traces` are the recordings it was made from, the last one with its values; `held` maps
+    tensors fixed at their values at the point to reasons; `dag` is the DAG of the pullback.
     """
 
     recorder: Recorder
@@ -70,7 +70,7 @@ def vjp_graph(
     given: Names = (),
     symbols: Symbols | None = None,
 ) -> Draft:
-    """(inputs, cotangents) ↦ (of, Jᵀ · cotangents); given `seeds` are constant cotangents."""
+    """(inputs, cotangents) ↦ (of, Jᵀ · cotangents); `seeds`, if any, are constant cotangents."""
     t = trace(model, point, (*of, *wrt), engine, given=given, perturbed=wrt, symbols=symbols)
     forward = t.dag(wrt, of)
     dag = forward.T
@@ -125,7 +125,7 @@ def like(t: Trace, name: str, new: str) -> ir.Value:
 
 
 def present(op: Recorder, reached: Mapping[int, Array], dag: Dag, vertex: int) -> Array:
-    """What a sweep gives at a vertex; zeros where nothing arrives."""
+    """The result of a sweep at a vertex; zeros where nothing arrives."""
     if vertex in reached:
         return reached[vertex]
     return op.Expand(np.zeros((), dag.dtype), dag.shapes[vertex])

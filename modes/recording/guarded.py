@@ -1,8 +1,8 @@
-"""Guarded: a derivative recorded with free sizes, and what must hold at a point for it to be right.
+"""Guarded: a derivative recorded with free sizes, and the conditions under which it is valid.
 
-A rule that decides by a size or by an integer of the point leaves a guard. A size that must be what
-it is here is fixed; a tensor whose numbers must be what they are here becomes a constant; all other
-guards go into the metadata of what is recorded.
+A rule that decides by a size or by an integer of the point leaves a guard. A size that must equal
+its value at the point is fixed; a tensor that must keep its values at the point becomes a constant;
+all other guards go into the metadata of the recorded model.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ Make = Callable[..., Draft]
 
 
 def guarded(model: Model, point: Mapping[str, Any], make: Make, name: str) -> Model:
-    """What `make` records, for every point at which its guards hold.
+    """The derivative that `make` records, valid at every point at which its guards hold.
 
-    One `OnnxJacWarning` names the sizes that are fixed, another one the tensors whose numbers are
-    constants, a third one the guards; the metadata entries `onnxjac.held` and `onnxjac.guards` too.
+    An `OnnxJacWarning` names each fixed size and each unrolled control flow, one names the tensors
+    that are constants, one the guards; so do the metadata `onnxjac.held` and `onnxjac.guards`.
     """
     draft, symbols, fixed = recorded(point, make)
     pinned = pinned_tensors(symbols)
-    if pinned and not draft.traces:  # there is a sample for a point
+    if pinned and not draft.traces:  # a lowered model: its point is only a sample
         name, why = next(iter(pinned.items()))
         message = f"{why} depends on the numbers behind {name!r}"
         raise UnsupportedOp(f"{message}: make them constants of the model")
@@ -64,26 +64,26 @@ def guarded(model: Model, point: Mapping[str, Any], make: Make, name: str) -> Mo
 
 
 def shared(model: Model, make: Callable[..., Draft]) -> tuple[Draft, bool]:
-    """What `make(symbols=)` records, and whether it holds at all points of the same shapes."""
+    """The draft from `make(symbols=)`, and whether it is valid at all points of the same shapes."""
     symbols = shaped_as_here(model)
     try:
         draft = make(symbols=symbols)
-    except OnnxJacError:  # a rule may need a number
+    except OnnxJacError:  # a rule may need a concrete number
         return make(symbols=None), False
     told = symbols.guards or symbols.pinned or any(asked_of(t) or t.unrolled for t in draft.traces)
     return draft, not told and not may_draw(model)
 
 
 def asked_of(t: Trace) -> dict[str, str]:
-    """The tensors that a recording holds for the numbers of, and why."""
+    """The tensors whose values a recording depends on, and why."""
     moved = moving(t.behind, [str(v.name) for v in t.inputs])
     return {name: why for name, why in t.asked.items() if name in moved}
 
 
 def recorded(point: Mapping[str, Any], make: Make) -> tuple[Draft, Symbols, dict[str, str]]:
-    """What `make` records, its guards, and the free sizes that must be fixed for it, and why.
+    """The draft from `make`, its guards, and the free sizes that must be fixed for it, and why.
 
-    It is recorded again with more numbers fixed, where some must be.
+    It is recorded again, with more numbers fixed, until no others must be fixed.
     """
     fixed: dict[str, str] = {}
     pinned: dict[str, str] = {}
@@ -113,7 +113,7 @@ def recorded(point: Mapping[str, Any], make: Make) -> tuple[Draft, Symbols, dict
 
 
 def sizes_behind(draft: Draft, tensor: str) -> set[str]:
-    """The free sizes that a tensor is computed from, where it depends on nothing else."""
+    """The free sizes that a tensor is computed from, if it depends on nothing else."""
     t = draft.traces[-1] if draft.traces else None
     value = None if t is None else t.values.get(tensor)
     if t is None or value is None or tensor in moving(t.behind, [str(v.name) for v in t.inputs]):
@@ -130,7 +130,7 @@ def pinned_in(names: Mapping[str, str]) -> dict[str, str]:
 
 
 def fixed_sizes(symbols: Symbols) -> dict[str, str]:
-    """The free sizes that equations determine, and who asked for them."""
+    """The free sizes that equations determine, and the rules that asked for them."""
     return {
         atom.name: guard.reader
         for guard in equations(symbols)
@@ -141,7 +141,7 @@ def fixed_sizes(symbols: Symbols) -> dict[str, str]:
 
 
 def pinned_tensors(symbols: Symbols) -> dict[str, str]:
-    """The tensors whose numbers, or whose sizes, what is recorded holds for, and why."""
+    """The tensors whose values or sizes the recording depends on, and why."""
     found = dict(symbols.pinned)
     for guard in equations(symbols):
         for atom in sorted(guard.expression.roots()):
@@ -152,7 +152,7 @@ def pinned_tensors(symbols: Symbols) -> dict[str, str]:
 
 
 def equations(symbols: Symbols) -> Iterator[Guard]:
-    """The guards that say that a number is what it is here."""
+    """The guards that require a number to equal its value at the point."""
     yield from (g for g in symbols.guards.values() if g.relation == "==" and g.truth)
 
 
@@ -175,10 +175,10 @@ def where(model: Model, point: Mapping[str, Any], size: str) -> str:
 
 
 def hold(draft: Draft, pinned: Mapping[str, str]) -> Draft:
-    """The draft with pinned tensors as constants; `held` says which they are, and why.
+    """The draft with pinned tensors as constants; `held` names these tensors, and says why.
 
-    An input that nothing reads any more is no input any more. What is differentiated cannot be a
-    constant, nor can floating numbers that are computed.
+    Inputs that nothing reads any more are removed. Tensors that are differentiated cannot become
+    constants, nor can computed floating-point tensors.
     """
     found = {n: why for t in draft.traces for n, why in {**pinned, **t.asked}.items()
              if n in moving(t.behind, [str(v.name) for v in t.inputs])}  # fmt: skip
@@ -197,7 +197,7 @@ def hold(draft: Draft, pinned: Mapping[str, str]) -> Draft:
 
 
 def fill(draft: Draft, name: str) -> None:
-    """Replace a named tensor of a draft by a constant, unless it is differentiated or computed."""
+    """Replace a tensor of a draft by a constant, unless it is differentiated or a computed float."""
     t = draft.traces[-1]
     value, number = t.values.get(name), t.numbers.get(name)
     if value is None or value in draft.wrt or value.const_value is not None:
@@ -212,12 +212,12 @@ def fill(draft: Draft, name: str) -> None:
 
 
 def read_by(draft: Draft) -> set[ir.Value]:
-    """The values that the outputs of a draft need, and the tensors that it is differentiated in."""
+    """The values that the outputs and the `wrt` tensors of a draft need."""
     results = [*(draft.recorder.value(array) for array in draft.outputs.values()), *draft.wrt]
     return set(reachable(draft.recorder, [v for v in results if v is not None])[1])
 
 
 def behind(draft: Draft, names: Iterable[str]) -> set[str]:
-    """The tensors from which others are computed."""
+    """The named tensors, and all tensors from which they are computed."""
     wanted = tuple(names)
     return {n for t in draft.traces for n in needed(t.behind, wanted)[1]}

@@ -1,4 +1,4 @@
-"""The graphs reading: calls of the vocabulary over `onnx_ir.Value`s become nodes of a graph."""
+"""The graphs reading: vocabulary calls on `onnx_ir.Value`s become nodes of a graph."""
 
 from .build import (
     body_of,

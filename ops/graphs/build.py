@@ -1,4 +1,4 @@
-"""Build: what was recorded becomes an onnx-ir model, with nothing unused in it."""
+"""Build: an onnx-ir model from a recording, without unused nodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...jacobians import Array, dtype_of
 from .recorder import Recorder
 
 IR_VERSION = 10
-"""What opset 21 came with; newer opsets raise it below."""
+"""The IR version of opset 21; newer opsets raise it below."""
 
 
 def build(
@@ -22,7 +22,7 @@ def build(
 ) -> ir.Model:
     """The model from some inputs to some outputs, each output under its given name.
 
-    What is `kept` stays in the model though no output may need it.
+    The `kept` values stay in the model even if no output needs them.
     """
     entries = list(inputs)
     results = [named(recorder, value, text) for text, value in outputs.items()]
@@ -45,7 +45,7 @@ def ir_version(opset: int) -> int:
 
 
 def named(recorder: Recorder, value: Array, name: str) -> ir.Value:
-    """The value under that name: renamed where it is ours to name, else copied."""
+    """The value under a name: renamed if it has none yet, else copied."""
     value = recorder.value(value)
     assert value is not None
     if value.producer() is None:
@@ -55,9 +55,9 @@ def named(recorder: Recorder, value: Array, name: str) -> ir.Value:
 
 
 def copied(recorder: Recorder, value: ir.Value, name: str) -> ir.Value:
-    """A second name for a value."""
+    """A copy of a value, under another name."""
     made = recorder.new((), dtype_of(value), name)
-    made.shape = value.shape  # in which some sizes may be symbols
+    made.shape = value.shape  # some sizes may be symbolic
     recorder.nodes.append(ir.Node("", "Identity", [value], outputs=[made]))
     return made
 
@@ -92,7 +92,7 @@ def captured(graph: ir.Graph) -> Iterator[ir.Value]:
 
 
 def give_names(inputs: list[ir.Value], initializers: list[ir.Value], nodes: list[ir.Node]) -> None:
-    """Names for what has none: constants are numbered, values are named after their operator."""
+    """Name unnamed values: constants by number, node outputs after their operator."""
     made = [value for node in nodes for value in node.outputs]
     taken = {value.name for value in (*inputs, *initializers, *made) if value.name}
     for value in initializers:
@@ -105,7 +105,7 @@ def give_names(inputs: list[ir.Value], initializers: list[ir.Value], nodes: list
 
 
 def name_nodes(nodes: list[ir.Node]) -> None:
-    """A name for every node that has none, which no other has: onnx-ir would repeat a given one."""
+    """Give unnamed nodes unique names: those chosen by onnx-ir may repeat an existing one."""
     taken = {node.name for node in nodes if node.name}
     for node in nodes:
         node.name = node.name or fresh(node.op_type, taken)
@@ -114,7 +114,7 @@ def name_nodes(nodes: list[ir.Node]) -> None:
 def name_inside(
     inputs: list[ir.Value], initializers: list[ir.Value], nodes: list[ir.Node]
 ) -> None:
-    """Names for all in subgraphs, which nothing outside and in no other subgraph has."""
+    """Make the names in subgraphs unique, outside of them and across all subgraphs."""
     made = [value for node in nodes for value in node.outputs]
     taken = {str(value.name) for value in (*inputs, *initializers, *made)}
     called = {str(node.name) for node in nodes}
@@ -131,7 +131,7 @@ def name_inside(
 
 
 def every(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
-    """The nodes, each followed by those of its subgraphs."""
+    """The nodes, each followed by the nodes of its subgraphs."""
     for node in nodes:
         yield node
         for attribute in node.attributes.values():
@@ -140,7 +140,7 @@ def every(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
 
 
 def subgraphs(nodes: Iterable[ir.Node]) -> Iterator[ir.Graph]:
-    """The subgraphs of nodes, each before those in it."""
+    """The subgraphs of nodes, each before the subgraphs nested in it."""
     for node in nodes:
         for attribute in node.attributes.values():
             if attribute.type is ir.AttributeType.GRAPH:
@@ -151,7 +151,7 @@ def subgraphs(nodes: Iterable[ir.Node]) -> Iterator[ir.Graph]:
 def body_of(
     recorder: Recorder, inputs: Iterable[ir.Value], outputs: Iterable[Array], name: str
 ) -> ir.Graph:
-    """What is recorded in a `body()` as a subgraph, each output a value that the subgraph makes."""
+    """The subgraph recorded in a `body()`, each output a different value that it computes."""
     results, formals = list[ir.Value](), list(inputs)
     for value in map(recorder.value, outputs):
         assert value is not None
@@ -170,7 +170,7 @@ def body_of(
 
 
 def fresh(stem: str, taken: set[str]) -> str:
-    """A name that is not taken yet, and is from now on."""
+    """A name that is not taken yet, added to the names taken."""
     k = len(taken)
     while f"{stem}_{k}" in taken:
         k += 1

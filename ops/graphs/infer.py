@@ -1,6 +1,6 @@
-"""Infer: shape and dtype of what a node computes, by ONNX's own shape inference.
+"""Infer: shapes and dtypes of node outputs, by ONNX's own shape inference.
 
-Symbolic sizes go through it as named dimensions.
+Symbolic sizes are passed to it as named dimensions.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Values = tuple[ir.Value | None, ...]
 def output_types(
     op_type: str, domain: str, version: int, values: Values, attrs: Mapping[str, Any], outputs: int
 ) -> tuple[Type, ...]:
-    """(shape, dtype) at the point of the first outputs of a node.
+    """(shape, dtype), at the point, of the first outputs of a node.
 
-    Raises `OnnxJacError` where data decides them.
+    Raises `OnnxJacError` where they depend on data.
     """
     try:
         found = inferred(op_type, domain, version, values, attrs, outputs, type_at, data_at)
@@ -40,7 +40,7 @@ def inferred(
     op_type: str, domain: str, version: int, values: Values, attrs: Mapping[str, Any],
     outputs: int, type_of: Any, data_of: Any,
 ) -> list[onnx.TypeProto | None]:  # fmt: skip
-    """What ONNX infers for a node whose operands have these types and data."""
+    """The output types that ONNX infers for a node on operands of these types and data."""
     names = [f"i{k}" if value is not None else "" for k, value in enumerate(values)]
     results = [f"o{k}" for k in range(outputs)]
     node = onnx.helper.make_node(op_type, names, results, domain=domain, **attrs)
@@ -57,7 +57,7 @@ def inferred(
 
 
 def is_open(values: Values) -> bool:
-    """Whether some operand has a symbolic shape, or integers that are no constant."""
+    """Whether some operand has a symbolic shape, or tracked integers that are not constant."""
     return any(
         is_symbolic(shape_of(v)) or (v.const_value is None and content(v) is not None)
         for v in values if v is not None
@@ -67,7 +67,7 @@ def is_open(values: Values) -> bool:
 def symbolic_shapes(
     op_type: str, domain: str, version: int, values: Values, attrs: Mapping[str, Any], outputs: int
 ) -> list[Known | None]:
-    """The symbolic shapes of the outputs of a node, as far as they can be told."""
+    """The symbolic shapes of the outputs of a node, as far as they are known."""
     try:
         told = sizes_by_formula(op_type, domain, values, attrs)
     except OnnxJacError:
@@ -87,7 +87,7 @@ def symbolic_shapes(
 
     try:
         found = inferred(op_type, domain, version, values, attrs, outputs, type_of, data_everywhere)
-    except Exception:  # it may have no inference, or not for symbols
+    except Exception:  # no inference, or none for symbolic sizes
         return [None] * outputs
     known = [sizes_in(kind, sizes) for kind in found]
     if None in known and not domain:
@@ -96,7 +96,7 @@ def symbolic_shapes(
 
 
 def fix_lengths(values: Values) -> None:
-    """What is recorded holds for vectors of integers of these lengths, which may give the rank."""
+    """Restrict the recording to the lengths of integer vectors, which may determine the rank."""
     for value in values:
         if value is not None and value.dtype == ir.DataType.INT64 and len(shape_of(value)) == 1:
             int(shape_of(value)[0])
@@ -129,7 +129,7 @@ def type_at(value: ir.Value) -> onnx.TypeProto:
 
 
 def data_everywhere(value: ir.Value) -> onnx.TensorProto | None:
-    """The few numbers of a constant, as data for inference: a shape, axes, pads, scales."""
+    """The numbers of a small constant, as data for inference: a shape, axes, pads, scales."""
     held = value.const_value
     if held is None and STILL in value.meta and AT in value.meta:
         return onnx.numpy_helper.from_array(value.meta[AT])
@@ -139,7 +139,7 @@ def data_everywhere(value: ir.Value) -> onnx.TensorProto | None:
 
 
 def data_at(value: ir.Value) -> onnx.TensorProto | None:
-    """The few integers of a value at the point."""
+    """The integers of a small value at the point, as data for inference."""
     held = content(value)
     if held is None or held.dtype != object or value.dtype == ir.DataType.BOOL:
         return data_everywhere(value)

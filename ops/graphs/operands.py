@@ -1,4 +1,4 @@
-"""Operands: Python numbers among the inputs of an operator get the dtype that its schema asks."""
+"""Operands: Python numbers among operator inputs get the dtype that the schema requires."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...jacobians import Array, dtype_of
 def operands(op_type: str, version: int, inputs: tuple[Any, ...]) -> tuple[Array | None, ...]:
     """The inputs as arrays and values; a Python number takes the dtype of its type variable.
 
-    Integers and tuples of them, as axes and shapes are, become int64.
+    Other integers and tuples of integers, such as axes and shapes, become int64.
     """
     if all(x is None or hasattr(x, "dtype") for x in inputs):
         return inputs

@@ -1,8 +1,8 @@
-"""Recorder: calls of the vocabulary over graph values become nodes of an ONNX graph.
+"""Recorder: vocabulary calls on graph values become nodes of an ONNX graph.
 
-Nothing is recorded twice, what is constant is computed at once, and every value knows its shape
-and dtype. NumPy arrays are constants: an operator of constants alone is run by the numbers
-reading and never becomes a node.
+Equal calls share a node, constants are folded, and every value has a shape and a dtype. NumPy
+arrays are constants: an operator on constants alone is run by the numbers reading and never
+becomes a node.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from .shapes import CONTENT, DEPTH, STILL, Known, as_shape, content, depth_in, i
 from .shortcuts import shortcut
 
 READING = "onnxjac.reading"
-"""Key, in a value's metadata, of the recorder that it belongs to."""
+"""Metadata key of a graph value: the recorder that it belongs to."""
 
 SHARED = 4096
-"""Constants of up to so many elements are compared by content, larger ones by where they lie."""
+"""Constants of up to this many elements are compared by content, larger ones by address."""
 
 
 class Recorder:
     """One method per ONNX operator, as every reading of the vocabulary has.
 
-    With `symbols`, shapes and small tensors of integers are followed symbolically.
+    With `symbols`, shapes and small integer tensors are tracked symbolically.
     """
 
     reduces_at_once = True
-    """Whether what runs the graph may reduce several rows of ScatterND for one place at once."""
+    """Whether the runtime of the graph may reduce ScatterND rows for one place concurrently."""
 
     def __init__(self, opset_imports: Mapping[str, int], symbols: Symbols | None = None) -> None:
         self.opset_imports = dict(opset_imports)
@@ -59,8 +59,8 @@ class Recorder:
         self.constants: dict[Any, ir.Value] = {}
         self._known: dict[Any, tuple[ir.Value, ...]] = {}
         self.inside: set[str] = set()  # the names in subgraphs
-        self.depth = 0  # of the subgraph that is recorded
-        self._arrays: list[np.ndarray] = []  # keeps alive what `constants` names by its place
+        self.depth = 0  # of the subgraph being recorded
+        self._arrays: list[np.ndarray] = []  # keeps alive the `constants` known by address
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if not name[0].isupper():
@@ -68,7 +68,7 @@ class Recorder:
         return partial(self.call, name)
 
     def call(self, op_type: str, *inputs: Any, outputs: int = 1, **attrs: Any) -> Any:
-        """Result of an operator: a value; an array where all is constant; several as a tuple."""
+        """An operator's result: a value, or an array if all is constant; a tuple if several."""
         if self.symbols is not None:
             inputs = self._lowered(op_type, inputs)
         arrays = operands(op_type, self.opset_imports[""], inputs)
@@ -95,7 +95,7 @@ class Recorder:
         return results if outputs > 1 else results[0]
 
     def _lowered(self, op_type: str, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The operands, symbolic numbers as graph values."""
+        """The operands, with symbolic numbers as graph values."""
         if not any(map(holds_symbol, inputs)):
             return inputs
         variables = type_variables(op_type, self.opset_imports[""], len(inputs))
@@ -130,7 +130,7 @@ class Recorder:
         self, op_type: str, domain: str, version: int, values: tuple[ir.Value | None, ...],
         attrs: Mapping[str, Any], made: tuple[ir.Value | None, ...],
     ) -> None:  # fmt: skip
-        """Symbolic shapes and integers for what a node makes."""
+        """Set the symbolic shapes and integers of the outputs of a node."""
         found = symbolic_shapes(op_type, domain, version, values, attrs, len(made))
         for value, sizes in zip(made, found, strict=True):
             if value is not None and not isinstance(value.shape, type(None)):
@@ -141,9 +141,9 @@ class Recorder:
                 made[0].meta[CONTENT] = held
 
     def shape(self, value: ir.Value, sizes: Known | None) -> None:
-        """Give a value, whose shape at the point it has, its symbolic shape.
+        """Replace the shape of a value, known at the point, by its symbolic shape.
 
-        A size that is not known, or not where the value is, is an atom that is read off the value.
+        A size that is unknown, or unknown in this subgraph, becomes an atom read off the value.
         """
         if self.symbols is None:
             return
@@ -158,7 +158,7 @@ class Recorder:
         value.shape = as_shape(whole)
 
     def dimension(self, value: ir.Value, axis: int, here: int, name: str = "") -> Number:
-        """The size of a value along an axis as an atom, or as it is at the point if it is fixed."""
+        """The size of a value along an axis: an atom, or the number at the point if it is fixed."""
         assert self.symbols is not None
         name, free = name or f"{value.name or 'tensor'}.shape[{axis}]", bool(name)
         if name in self.symbols.fixed:
@@ -174,7 +174,7 @@ class Recorder:
         )  # fmt: skip
 
     def open(self, inputs: Iterable[ir.Value], free: Mapping[str, Mapping[int, str]]) -> None:
-        """Make atoms of the free sizes of inputs, one for all that have the same name."""
+        """Make atoms of the free sizes of inputs; sizes of the same name share one."""
         assert self.symbols is not None
         known: dict[str, Number] = {}
         for value in inputs:
@@ -188,7 +188,7 @@ class Recorder:
     def _recorded(
         self, op_type: str, values: tuple[ir.Value | None, ...], attrs: dict[str, Any], made: Any
     ) -> tuple[ir.Value, ...]:
-        """A new node with these outputs, or more outputs of the node that has the first of them."""
+        """A new node with these outputs, or the node of the first output with more outputs."""
         node = made[0].producer()
         if node is None:
             self._append(op_type, "", values, attrs, made)
@@ -201,11 +201,11 @@ class Recorder:
         return tuple(node.outputs)
 
     def content(self, value: ir.Value) -> np.ndarray | None:
-        """The integers of a small value, symbolic ones where it is no constant."""
+        """The integers of a small value, symbolic if it is not constant."""
         return None if self.symbols is None else content(value)
 
     def pin(self, value: ir.Value, reader: str) -> None:
-        """What is recorded holds for the numbers of a value at the point."""
+        """Restrict the recording to the numbers that a value has at the point."""
         if self.symbols is None or value.const_value is not None or STILL in value.meta:
             return
         self.symbols.reader = reader
@@ -219,7 +219,7 @@ class Recorder:
             [int(n) for n in held.ravel()]
 
     def fix(self, values: Iterable[Any]) -> None:
-        """What is recorded of some values holds for their sizes and integers at the point."""
+        """Restrict the recording to the sizes and integers that values have at the point."""
         for value in values:
             if isinstance(value, ir.Value) and value.const_value is None:
                 [int(n) for n in shape_of(value)]
@@ -233,7 +233,7 @@ class Recorder:
         ats: Iterable[Any],
         names: tuple[str | None, ...] | None = None,
     ) -> tuple[Any, ...]:
-        """A step of a model; its outputs, named as there or anew, are shaped like `ats`."""
+        """A copy of a model's step; its outputs, with old or new names, are shaped like `ats`."""
         values = tuple(map(self.value, inputs))
         made = tuple(
             None if name is None else self.like(at, name)
@@ -244,7 +244,7 @@ class Recorder:
         if self.symbols is not None:
             self.symbols.reader = str(step)
             if any(isinstance(value, ir.Graph) for value in step.attrs.values()):
-                pass  # who has recorded the subgraphs knows the shapes
+                pass  # the caller that recorded the subgraphs sets the shapes
             elif is_still(step, values):
                 for value in made:
                     if value is not None:
@@ -263,7 +263,7 @@ class Recorder:
         self, op_type: str, inputs: Iterable[Array | None], attrs: Mapping[str, Any],
         types: Sequence[tuple[Shape, np.dtype]],
     ) -> list[ir.Value]:  # fmt: skip
-        """A new node with outputs of these shapes and dtypes, for which no inference is asked."""
+        """A new node with outputs of these shapes and dtypes, without shape inference."""
         names = tuple(f"{k}" for k in range(len(types)))
         step = Step(op_type, "", self.opset_imports[""], op_type, (), names, attrs)
         likes = [np.broadcast_to(np.zeros((), dtype), at(tuple(shape))) for shape, dtype in types]
@@ -275,17 +275,17 @@ class Recorder:
         return list(made)
 
     def recall(self, step: Step, inputs: Iterable[Array | None]) -> tuple[ir.Value, ...] | None:
-        """What a step gives on some inputs, where that is recorded already."""
+        """The outputs of a step on some inputs, if they are already recorded."""
         values = tuple(map(self.value, inputs))
         found = self._known.get(self._key(step.op_type, step.domain, values, step.attrs), ())
         return found if len(found) == len(step.outputs) else None
 
     @contextmanager
     def body(self) -> Iterator[None]:
-        """What is recorded inside is for a subgraph, which sees what came before.
+        """A context in which a subgraph is recorded, which sees the values recorded before.
 
-        Sizes are followed symbolically from then on, as another turn may change them; raises
-        `OnnxJacError` where what is recorded holds only for some of them.
+        Sizes are tracked symbolically from then on, as another iteration may change them; raises
+        `OnnxJacError` where the recording holds only for some of them.
         """
         self.symbols = self.symbols or Symbols()
         outer = self.nodes, self._known, self.depth
@@ -309,7 +309,7 @@ class Recorder:
         return op_type, domain, tuple(map(id, values)), chosen
 
     def like(self, at: Any, name: str | None = None) -> ir.Value:
-        """A new value of the shape and dtype of an array; integers keep their numbers."""
+        """A new value with the shape and dtype of an array; integers keep their numbers."""
         array = np.asarray(at)
         value = self.new(array.shape, array.dtype, name)
         if array.dtype.kind in "iub":
@@ -328,7 +328,7 @@ class Recorder:
         return value
 
     def value(self, array: Array | None) -> ir.Value | None:
-        """The graph value of an operand; an array becomes an initializer, one for equal arrays."""
+        """The graph value of an operand; arrays become initializers, one for equal arrays."""
         if array is None or isinstance(array, ir.Value):
             return array
         array = np.asarray(array)
@@ -342,7 +342,7 @@ class Recorder:
         return self.constants[key]
 
     def _repeated(self, array: np.ndarray) -> ir.Value:
-        """One number that fills a tensor: a node, not a file full of copies."""
+        """A tensor filled with one number: an Expand node, not an initializer full of copies."""
         operands = self.value(array.ravel()[:1].reshape(())), self.value(np.array(array.shape))
         key = self._key("Expand", "", operands, {})
         if key not in self._known:
@@ -359,17 +359,17 @@ class Recorder:
 
 
 def spelled_out(step: Step) -> Mapping[str, Any]:
-    """The attributes, with defaults if the operator has a body: ONNX's checker forgets them."""
+    """The attributes, with defaults if the operator is a function: ONNX's checker omits them."""
     known = onnx.defs.has(step.op_type, step.version, step.domain)
     schema = onnx.defs.get_schema(step.op_type, step.version, step.domain) if known else None
-    bodies = ("has_function", "has_context_dependent_function")  # which the stubs of onnx miss
+    bodies = ("has_function", "has_context_dependent_function")  # missing in onnx's stubs
     if not any(getattr(schema, body, False) for body in bodies):
         return step.attrs
     return {**schema_defaults(step.op_type, step.domain, step.version), **step.attrs}
 
 
 def is_still(step: Step, values: Sequence[ir.Value | None]) -> bool:
-    """Whether a step computes constants, as from constants or of a shape without free sizes."""
+    """Whether a step computes constants: from constants, or from a shape without free sizes."""
     if step.op_type in ("Shape", "Size") and not step.domain and values[0] is not None:
         return not is_symbolic(shape_of(values[0]))
     bodies = any(isinstance(value, ir.Graph) for value in step.attrs.values())
@@ -395,7 +395,7 @@ def number(array: Array | None) -> np.ndarray | None:
 
 
 def unsymbolic(value: Any) -> Any:
-    """An attribute with plain numbers: it cannot say what a symbolic one is elsewhere."""
+    """An attribute with plain numbers, as attributes cannot be symbolic."""
     if isinstance(value, tuple | list):
         return tuple(map(unsymbolic, value))
     return int(value) if isinstance(value, SymInt) else value

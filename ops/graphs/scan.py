@@ -1,4 +1,4 @@
-"""Scan: a loop over the entries of tensors, recorded as one node."""
+"""Scan: a loop over the entries of tensors, recorded as one Scan node."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from .twin import Twin
 
 Arrays = tuple[Array, ...]
 Turn = Callable[[Arrays, Arrays], tuple[Arrays, Array]]
-"""turn(state, slices): the state after it, and the row that it gives."""
+"""turn(state, slices): the new state, and a row of the output."""
 
 
 def keeps(op: Any) -> bool:
-    """Whether a loop in a definition becomes a Scan in this reading; elsewhere it is unrolled."""
+    """Whether a loop in a definition becomes a Scan in this reading, instead of being unrolled."""
     return isinstance(op, Recorder) or (isinstance(op, Twin) and op.keeps)
 
 
 def scan(
     op: Any, turn: Turn, state: Arrays, series: Arrays, *, backward: bool
 ) -> tuple[Arrays, Array]:
-    """The last state, and the rows of all turns in the order of the entries.
+    """The final state, and the rows of all iterations in the order of the entries.
 
-    The turns go over the first axis of the series, from its end where they go backward.
+    Iterations run over the first axis of the series, from its end if `backward`.
     """
     recorder = op.recorder if isinstance(op, Twin) else op
     given = [*map(recorder.value, (*state, *series))]
@@ -51,7 +51,7 @@ def scan(
 
 
 def fake(op: Any, values: Sequence[Any]) -> None:
-    """Zeros for the numbers of values, where a reading computes with them."""
+    """Set the numbers of values to zeros, in a reading that computes with numbers."""
     if isinstance(op, Twin):
         op.faked = True
         for value in values:

@@ -1,8 +1,8 @@
 """Shapes: the symbolic shapes of graph values, and the integers in small ones.
 
-A shape follows from the shapes of the operands and from the integers among them: by ONNX's
-inference where that can tell, by a formula where it cannot, as for a Reshape to symbolic sizes.
-Elsewhere the sizes of a result are atoms of their own, which the graph reads off the result.
+A shape is computed from the shapes and the integers of the operands: by a formula where there is
+one, as for a Reshape to symbolic sizes, else by ONNX's inference. Sizes that both leave unknown
+become new atoms, which the graph reads off the result.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from ..node import AT
 from ..numbers.windows import CROPPING, GEOMETRY, transposed_windows, windows
 
 CONTENT = "onnxjac.content"
-"""Key, in the metadata of a graph value, of its integers, some of which are symbolic."""
+"""Metadata key of a graph value: its integers, some of which are symbolic."""
 
 STILL = "onnxjac.still"
-"""Key, in the metadata of a graph value, where nodes compute it from constants alone."""
+"""Metadata key of a graph value that nodes compute from constants alone."""
 
 DEPTH = "onnxjac.depth"
-"""Key, in the metadata of a graph value, of how many subgraphs it is in, if it is in one."""
+"""Metadata key of a graph value inside a subgraph: the number of subgraphs around it."""
 
 SMALL = 64
-"""The most integers of a tensor that are followed: of a shape, of indices, axes or pads."""
+"""The size up to which integer tensors are tracked: shapes, indices, axes or pads."""
 
 Values = Sequence[ir.Value | None]
 Sizes = tuple[Number, ...]
 Known = tuple[Number | None, ...]
-"""A shape in which some sizes are not known."""
+"""A shape in which some sizes may be unknown."""
 Formula = Callable[..., Sequence[Known] | None]
 
 FORMULAS: dict[str, Formula] = {}
@@ -81,7 +81,7 @@ def as_shape(sizes: Sequence[Number]) -> ir.Shape:
 
 
 def content(x: Any) -> np.ndarray | None:
-    """The integers of an operand, symbolic ones in an array of objects; None if not followed."""
+    """The integers of an operand, symbolic ones in an object array; None if not tracked."""
     if isinstance(x, np.ndarray):
         return x if x.dtype.kind in "iub" else None
     if x is None:
@@ -102,12 +102,12 @@ def content(x: Any) -> np.ndarray | None:
 
 
 def depth_in(x: ir.Value) -> int:
-    """In how many subgraphs a value is."""
+    """The number of subgraphs around a value."""
     return int(x.meta.get(DEPTH, 0))
 
 
 def entries_of(x: ir.Value, here: np.ndarray, symbols: Symbols) -> np.ndarray:
-    """An atom for every entry of a tensor, or what they are at the point if they are fixed."""
+    """An atom for every entry of a tensor, or the numbers at the point if they are fixed."""
 
     def lower(k: int) -> Callable[[Any], Any]:
         return lambda op: op.CastLike(
@@ -125,7 +125,7 @@ def entries_of(x: ir.Value, here: np.ndarray, symbols: Symbols) -> np.ndarray:
 
 
 def objects(numbers: Sequence[Any]) -> np.ndarray:
-    """Numbers in an array of objects."""
+    """Numbers as an object array."""
     array = np.empty(len(numbers), object)
     array[:] = numbers
     return array
@@ -134,7 +134,7 @@ def objects(numbers: Sequence[Any]) -> np.ndarray:
 def integers(
     op_type: str, domain: str, values: Values, attrs: Mapping[str, Any], made: ir.Value
 ) -> np.ndarray | None:
-    """The integers of a result that follow from those of the operands."""
+    """The integers of a result, computed from the integers of the operands."""
     formula = None if domain else INTEGERS.get(op_type)
     kinds = ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL
     if formula is None or made.dtype not in kinds:
@@ -156,7 +156,7 @@ def integers(
 
 
 def counts(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register what some operators do to integers."""
+    """Register how some operators compute with integers."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         INTEGERS.update(dict.fromkeys(names, function))
@@ -228,14 +228,14 @@ def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
 
 @counts("Div")
 def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
-    """ONNX rounds towards zero: what may be negative is followed where nothing is rounded."""
+    """ONNX rounds towards zero: possibly negative quotients are tracked only if exact."""
     pairs = np.broadcast_arrays(*(x.astype(object) for x in held))
     found = [truncated(a, b) for a, b in zip(*(x.ravel() for x in pairs), strict=True)]
     return None if None in found else objects(found).reshape(pairs[0].shape)
 
 
 def truncated(a: Number, b: Number) -> Number | None:
-    """a / b without its fraction; None where it is not known which way that rounds."""
+    """a / b rounded towards zero; None where the signs, and so the direction, are unknown."""
     exact = divided(a, b)
     if exact is not None:
         return exact
@@ -305,7 +305,7 @@ def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
 
 
 def formula(*names: str) -> Callable[[Formula], Formula]:
-    """Register the shapes of the outputs of some operators."""
+    """Register a formula for the output shapes of some operators."""
 
     def register(function: Formula) -> Formula:
         FORMULAS.update(dict.fromkeys(names, function))
@@ -326,7 +326,7 @@ def sizes_by_formula(
 
 
 def integers_of(value: ir.Value | None) -> tuple[Any, ...] | None:
-    """The integers of a vector or scalar, plain or symbolic; of a constant floating numbers too."""
+    """The integers of a vector or scalar, plain or symbolic; for a constant, also floats."""
     held = content(value)
     if held is None and value is not None and value.const_value is not None:
         held = value.const_value.numpy()
@@ -337,14 +337,14 @@ def integers_of(value: ir.Value | None) -> tuple[Any, ...] | None:
 
 
 def as_sizes(numbers: Sequence[Number]) -> Sizes:
-    """Numbers that are sizes: what an entry of a tensor gives is not negative, and what is computed
-    of sizes is a size.
+    """Numbers as sizes: those computed from a tensor entry are clamped at 0, those computed from
+    sizes are sizes already.
     """
     return tuple(largest(n, 0) if has_entry(n) else n for n in numbers)
 
 
 def has_entry(n: Number) -> bool:
-    """Whether a number is computed of an entry of a tensor."""
+    """Whether a number is computed from an entry of a tensor."""
     return isinstance(n, SymInt) and any(atom.is_entry for atom in n.roots())
 
 
@@ -390,7 +390,7 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
 
 @formula("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
-    """A score for every class, in the place of every target: sizes that meet are the same."""
+    """A score for every class at every target: the sizes of matching axes must be equal."""
     scores, targets = shapes[:2]
     places = (scores[0], *scores[2:])
     if any(not same(n, m) and n != m for n, m in zip(places, targets, strict=True)):
@@ -413,8 +413,8 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
 
 
 def is_number(n: Number, special: int) -> bool:
-    """Whether an entry of a target shape is -1 or 0: decided for an entry of a tensor, which may
-    be; what is computed of sizes is a size.
+    """Whether an entry of a target shape is the `special` -1 or 0: a decision for an entry of a
+    tensor, which may be; a number computed from sizes is a size.
     """
     entry = isinstance(n, SymInt) and any(atom.is_entry for atoms in n.terms for atom in atoms)
     return n == special if entry else same(n, special)
@@ -445,7 +445,7 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
 
 @formula("Resize")
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Known] | None:
-    """Sizes that are given, and axes that a whole number multiplies."""
+    """Known for given sizes, and for integer scales."""
     sizes = shapes[0]
     axes = [axis % len(sizes) for axis in attrs.get("axes") or range(len(sizes))]
     if len(shapes) > 3 and shapes[3] is not None:

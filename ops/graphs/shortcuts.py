@@ -19,13 +19,13 @@ SHORTCUTS: dict[str, Callable[..., Any]] = {}
 
 
 def shortcut(op: Any, op_type: str, arrays: Operands, attrs: dict[str, Any]) -> Any:
-    """What a call gives without a node of its own, or None."""
+    """The result of a call that needs no node, or a simpler one; else None."""
     rule = SHORTCUTS.get(op_type)
     return None if rule is None else rule(op, *arrays, **attrs)
 
 
 def simplifies(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register the shortcut of some operators."""
+    """Register the shortcut for some operators."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         SHORTCUTS.update(dict.fromkeys(names, function))
@@ -35,13 +35,13 @@ def simplifies(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
 
 
 def made_by(x: Any, op_type: str) -> ir.Node | None:
-    """The node that made a value, if it is of that type."""
+    """The node that made a value, if it has this op_type."""
     node = x.producer() if isinstance(x, ir.Value) else None
     return node if node is not None and node.op_type == op_type and not node.domain else None
 
 
 def entries(x: Array) -> tuple[Number, ...] | None:
-    """The numbers of a tensor of integers, None where they are not followed."""
+    """The numbers of an integer tensor, or None if they are not tracked."""
     if isinstance(x, ir.Value) and x.const_value is not None:
         return tuple(x.const_value.numpy().tolist())
     held = x.meta.get(CONTENT) if isinstance(x, ir.Value) else x
@@ -78,7 +78,7 @@ def _reshape(op: Any, x: Array, shape: Array, **attrs: Any) -> Array | None:
     if before is not None:
         return op.Reshape(before.inputs[0], target)
     may_be_empty = is_symbolic(target) or 0 in target
-    if may_be_empty and not attrs.get("allowzero"):  # an empty axis, no copy
+    if may_be_empty and not attrs.get("allowzero"):  # 0 is an empty axis, not a copied size
         return op.Reshape(x, target, allowzero=1)
     return None if same(target, asked) else op.Reshape(x, target, **attrs)
 
@@ -100,7 +100,7 @@ def _transpose(op: Any, x: Array, perm: Any) -> Array | None:
     before = made_by(x, "Transpose")
     if before is None:
         return None
-    held = before.attributes.get("perm")  # left out, it turns the axes around
+    held = before.attributes.get("perm")  # reversed axes by default
     first = tuple(reversed(range(len(perm)))) if held is None else held.as_ints()
     return op.Transpose(before.inputs[0], perm=tuple(first[k] for k in perm))
 
@@ -115,7 +115,7 @@ def _expand(op: Any, x: Array, shape: Array) -> Array | None:
 def _pad(
     op: Any, x: Array, pads: Array, value: Any, axes: Array | None = None, **attrs: Any
 ) -> Array | None:
-    """For all axes: ONNX Runtime 1.31 misreads fewer where a Transpose comes before."""
+    """Pads for all axes: ONNX Runtime 1.31 misreads a subset of axes after a Transpose."""
     held = entries(axes) if axes is not None else None
     sizes = entries(pads)
     if held is None or sizes is None:
@@ -155,8 +155,8 @@ def _concat(op: Any, *parts: Array, axis: int) -> Array | None:
 def _scatter_nd(
     op: Any, x: Array, index: Array, updates: Array, reduction: str = "none"
 ) -> Array | None:
-    """By ScatterElements where places may meet: ONNX Runtime's threads reduce rows of ScatterND at
-    the same time, so that some of those for one place are lost.
+    """ScatterElements instead, where places may repeat: ONNX Runtime reduces rows of ScatterND in
+    concurrent threads, so that some updates to the same place are lost.
     """
     shape, depth = shape_of(x), shape_of(index)[-1]
     if reduction == "none" or not op.reduces_at_once:
@@ -180,5 +180,5 @@ def _scatter_nd(
 
 
 def apart(places: tuple[Any, ...], n: int) -> bool:
-    """Whether no two places of n are the same; negative ones count from the end."""
+    """Whether all places on an axis of length n differ; negative ones count from the end."""
     return len({place % n for place in places}) == len(places)

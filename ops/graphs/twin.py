@@ -1,4 +1,4 @@
-"""Twin: recording and computing at once, where the graph depends on what the numbers are."""
+"""Twin: recording and computing at once, where the graph depends on the numbers."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Twin:
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self.keeps = False  # loops in definitions as they are
-        self.faked = False  # some numbers, which such a loop computes
+        self.keeps = False  # records loops in definitions as Scan nodes
+        self.faked = False  # whether some numbers are placeholders, from such a loop
         self._numbers: dict[int, np.ndarray] = {}
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -31,7 +31,7 @@ class Twin:
         return partial(self.call, name)
 
     def call(self, op_type: str, *inputs: Any, **attrs: Any) -> Any:
-        """The recorded result, its number remembered."""
+        """The recorded result; its number is stored."""
         made = self.recorder.call(op_type, *inputs, **attrs)
         attrs = {name: value for name, value in attrs.items() if value is not None}
         found = getattr(numbers, op_type)(*map(self.number, inputs), **attrs)
@@ -47,7 +47,7 @@ class Twin:
         return self._numbers[id(value)] if isinstance(value, ir.Value) else at(value)
 
     def at(self, value: Any, reader: str = "") -> Any:
-        """The number of a value, on which what is recorded next depends."""
+        """The number of a value, on which the recording then depends."""
         if isinstance(value, ir.Value):
             value.meta.setdefault(ASKED, reader)
             self.recorder.pin(value, reader)
@@ -72,7 +72,7 @@ class Twin:
     def run(
         self, step: Step, inputs: list[Any], outputs: tuple[str | None, ...]
     ) -> tuple[Any, ...]:
-        """A step of the model, copied under given output names, and computed."""
+        """A step of the model, recorded under given output names and computed."""
         found = numbers.run(
             step.op_type, [self.number(x) for x in inputs], step.attrs, domain=step.domain,
             version=step.version, outputs=len(outputs),

@@ -17,7 +17,7 @@ import onnx.defs
 from ...jacobians.errors import closest
 from ..node import Node, Step
 from ..registry import find
-from . import (  # noqa: F401  (each module enters its kernels into the table)
+from . import (  # noqa: F401  (each module registers its kernels in the table)
     constants,
     convolution,
     indexing,
@@ -41,7 +41,7 @@ class Numbers:
     """One method per ONNX operator: inputs by position, attributes by keyword."""
 
     def __init__(self) -> None:
-        vars(self).update(KERNELS)  # as attributes of the instance they are found at once
+        vars(self).update(KERNELS)  # instance attributes bypass __getattr__
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         """An operator without a kernel, computed by the reference implementation of ONNX."""
@@ -81,7 +81,7 @@ def node_of(
     version: int,
     outputs: int,
 ) -> Node:
-    """The node that a definition is asked about."""
+    """The node that is passed to a definition."""
     names = tuple(None if x is None else f"x{i}" for i, x in enumerate(inputs))
     made = tuple(f"y{o}" for o in range(outputs))
     step = Step(op_type, domain, version, op_type, names, made, attrs)

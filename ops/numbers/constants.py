@@ -1,4 +1,4 @@
-"""Tensors that come from shapes, attributes and draws, and changes of the element type."""
+"""Tensors made from shapes, attributes and random draws, and changes of the dtype."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def constant(
 
 
 def dense(sparse: onnx.SparseTensorProto) -> Array:
-    """A sparse tensor with its zeros; the indices are flat, or one row per value."""
+    """A sparse tensor as a dense one; the indices are flat, or one row per value."""
     values = onnx.numpy_helper.to_array(sparse.values)
     indices = onnx.numpy_helper.to_array(sparse.indices)
     tensor = np.zeros(tuple(sparse.dims), values.dtype)
@@ -63,7 +63,7 @@ def dense(sparse: onnx.SparseTensorProto) -> Array:
 
 @kernel("ConstantOfShape")
 def constant_of_shape(shape: Any, *, value: Array | None = None) -> Array:
-    """One value everywhere, the float 0 when none is given: a view with stride 0."""
+    """One value everywhere, by default the float 0: a view with stride 0."""
     element = np.float32(0) if value is None else np.asarray(value).reshape(())
     return np.broadcast_to(element, ints(shape))
 
@@ -86,7 +86,7 @@ def eye_like(x: Array, *, dtype: int | None = None, k: int = 0) -> Array:
 
 @kernel("OneHot")
 def one_hot(indices: Array, depth: Any, values: Array, *, axis: int = -1) -> Array:
-    """The second value where the new axis has the index, the first one elsewhere."""
+    """The second value at the index on the new axis, the first one elsewhere."""
     (depth,) = ints(np.asarray(depth).astype(np.int64))
     places = np.asarray(indices).astype(np.int64)
     places = np.where((places < 0) & (places >= -depth), places + depth, places)
@@ -96,24 +96,24 @@ def one_hot(indices: Array, depth: Any, values: Array, *, axis: int = -1) -> Arr
 
 
 def numpy_dtype(onnx_type: int) -> np.dtype:
-    """The NumPy dtype of ONNX's number for an element type."""
+    """The NumPy dtype of an ONNX element type."""
     return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(onnx_type))
 
 
 @kernel("Cast")
 def cast(x: Array, *, to: int, saturate: int = 1, round_mode: str = "up") -> Array:
-    """The elements in the type `to`; 8-bit floats saturate instead of overflowing."""
+    """x converted to the type `to`; 8-bit floats saturate instead of overflowing."""
     return converted(x, numpy_dtype(to), bool(saturate), round_mode)
 
 
 @kernel("CastLike")
 def cast_like(x: Array, target: Array, *, saturate: int = 1, round_mode: str = "up") -> Array:
-    """The elements in the type of the target."""
+    """x converted to the dtype of the target."""
     return converted(np.asarray(x), target.dtype, bool(saturate), round_mode)
 
 
 def converted(x: Array, dtype: np.dtype, saturate: bool, round_mode: str) -> Array:
-    """The elements in a dtype, as ONNX rounds and saturates them."""
+    """x converted to a dtype, rounded and saturated as in ONNX."""
     if dtype.name in FLOAT8 and saturate:
         return onnx.numpy_helper.saturate_cast(x, dtype)
     if dtype.name == "float8_e8m0fnu":

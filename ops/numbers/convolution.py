@@ -1,4 +1,4 @@
-"""Conv and ConvTranspose: products of matrices with blocks of patches, gathered or added up."""
+"""Conv and ConvTranspose: matrix products with blocks of patches, gathered or added up."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .table import kernel, wide
 from .windows import Windows, padded, patches, transposed_windows, whole, windows
 
 BLOCK = 1 << 22
-"""Bytes of patches that are gathered at once: they are to be in cache when they are multiplied."""
+"""Bytes of patches gathered at once, so that they are in cache when they are multiplied."""
 MOST = 1 << 28
-"""Bytes of the patches of one row of a result above which a kernel is taken apart."""
+"""Bytes of the patches of one row of the result above which a kernel is split."""
 SHORT = 128
-"""The most taps for which a loop over them is quicker than gathering patches of one channel."""
+"""The most taps for which a loop over them is faster than gathering patches of one channel."""
 
 
 @kernel("Conv")
@@ -54,7 +54,7 @@ def check_kernel(w: Array, kernel_shape: Any) -> None:
 
 
 def shifted(y: Array, b: Array | None) -> Array:
-    """Y, which is written to, with a vector over the channels added."""
+    """y plus a vector over the channels, added in place."""
     return y if b is None else np.add(y, b.reshape(-1, *(1,) * (y.ndim - 2)), out=y)
 
 
@@ -72,12 +72,12 @@ def pointwise(x: Array, w: Array, grid: Windows, group: int) -> Array:
 
 
 def is_depthwise(w: Array, group: int) -> bool:
-    """Whether there are groups of one input channel each, with so few taps that a loop pays."""
+    """Whether there are groups of one input channel each, with few enough taps for a loop."""
     return group > 1 and w.shape[1] == 1 and math.prod(w.shape[2:]) <= SHORT
 
 
 def depthwise(x: Array, w: Array, grid: Windows) -> Array:
-    """One input channel per group: a sum over the taps, without a product of matrices."""
+    """One input channel per group: a sum over the taps, without a matrix product."""
     n, c = x.shape[:2]
     outputs = len(w)
     x, w = x[:, :, None], w.reshape(c, outputs // c, *grid.kernel)
@@ -115,7 +115,7 @@ def blocks(images: int, rows: int, row: int, least: int) -> Iterator[tuple[slice
 def columns(part: Array, group: int) -> Array:
     """Patches (n, c, *count, *kernel) as matrices (group, c / group · kernel, n · count).
 
-    The longer of count and kernel is copied as the inner one, which is quicker.
+    The longer of count and kernel is copied as the inner axes, which is faster.
     """
     rank = part.ndim // 2 - 1
     n, c, *rest = part.shape
@@ -151,7 +151,7 @@ def conv_transpose(
 
 
 def spread(y: Array, x: Array, w: Array, grid: Windows, group: int) -> None:
-    """Add to y the kernel, weighted by each element of x, around the place of the element."""
+    """Add to y the kernel times each element of x, at the element's position."""
     weights = grouped(w, group).swapaxes(1, 2)
     row = y.shape[1] * math.prod(grid.kernel + grid.count[1:]) * x.itemsize
     if row > MOST and math.prod(grid.kernel) > 1:
@@ -168,7 +168,7 @@ def spread(y: Array, x: Array, w: Array, grid: Windows, group: int) -> None:
 
 
 def spread_depthwise(y: Array, x: Array, w: Array, grid: Windows) -> None:
-    """`spread` for one input channel per group, without a product of matrices."""
+    """`spread` for one input channel per group, without a matrix product."""
     y = y.reshape(*x.shape[:2], w.shape[1], *y.shape[2:])
     if is_mostly_kernel(grid):
         for at, reach in turned(grid).taps():
@@ -180,7 +180,7 @@ def spread_depthwise(y: Array, x: Array, w: Array, grid: Windows) -> None:
 
 
 def stamp(y: Array, taps: Array, grid: Windows) -> None:
-    """Add taps (channels, *kernel, n, *count) to y (channels, n, *space) where each tap falls."""
+    """Add taps (channels, *kernel, n, *count) to y (channels, n, *space) at the taps' positions."""
     if is_mostly_kernel(grid):
         rank = len(grid.kernel)
         kernel, count = range(1, 1 + rank), range(2 + rank, 2 + 2 * rank)
@@ -190,12 +190,12 @@ def stamp(y: Array, taps: Array, grid: Windows) -> None:
 
 
 def is_mostly_kernel(grid: Windows) -> bool:
-    """Whether there are more taps than elements of x, which then take fewer steps."""
+    """Whether x has fewer elements than the kernel has taps: a loop over them is then shorter."""
     return math.prod(grid.count) < math.prod(grid.kernel)
 
 
 def turned(grid: Windows) -> Windows:
-    """Elements of x as the taps of a window that slides over the kernel: the sum is the same."""
+    """The grid with elements of x as taps of a window over the kernel: the sum is the same."""
     return replace(
         grid, kernel=grid.count, count=grid.kernel, strides=grid.dilations, dilations=grid.strides
     )

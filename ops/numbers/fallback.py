@@ -1,4 +1,4 @@
-"""One node through the reference implementation of ONNX, for operators without a kernel here."""
+"""Fallback: one node run by ONNX's reference implementation, for operators without a kernel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...jacobians.errors import UnsupportedOp
 from ..node import remedy
 
 EMPTY = {"value_floats": onnx.AttributeProto.FLOATS, "value_strings": onnx.AttributeProto.STRINGS}
-"""Lists without entries are of integers, but for these attributes of Constant."""
+"""Types of empty lists in these attributes of Constant; all other empty lists hold integers."""
 
 
 def run_reference(
@@ -39,7 +39,7 @@ def run_reference(
 
 @functools.lru_cache(maxsize=512)
 def evaluator(node: bytes, version: int) -> ReferenceEvaluator:
-    """The evaluator of one node; the node comes as bytes, so that equal ones are found again."""
+    """The evaluator of one node, given as bytes so that equal nodes share a cache entry."""
     parsed = onnx.NodeProto.FromString(node)
     try:
         return ReferenceEvaluator(parsed, opsets={parsed.domain: version, "": version})
@@ -57,7 +57,7 @@ def evaluator(node: bytes, version: int) -> ReferenceEvaluator:
 
 
 def proto(name: str, value: Any) -> onnx.AttributeProto:
-    """An attribute as ONNX stores it: arrays are tensors, graphs of onnx_ir are graphs."""
+    """An attribute as ONNX stores it: arrays become tensors, graphs of onnx_ir become graphs."""
     if isinstance(value, np.ndarray | np.generic):
         value = onnx.numpy_helper.from_array(np.asarray(value))
     elif isinstance(value, onnx_ir.Graph):

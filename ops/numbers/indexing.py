@@ -1,4 +1,4 @@
-"""Reading and writing at places that tensors hold: Gather, Scatter, TopK, NonZero, Compress."""
+"""Reads and writes at positions given by tensors: Gather, Scatter, TopK, NonZero, Compress."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REDUCTIONS: dict[str, np.ufunc] = {
 }
 
 MANY = 64
-"""The least number of slices that a sparse matrix adds quicker than `np.add.at`."""
+"""The least number of slices that a sparse matrix adds faster than `np.add.at`."""
 
 
 @kernel("Gather")
@@ -35,7 +35,7 @@ def gather_elements(x: Array, indices: Array, *, axis: int = 0) -> Array:
 
 
 def mesh(indices: Array, axis: int) -> tuple[Array, ...]:
-    """The places (i, j, ..., indices[i, j, ...], ...): the indices stand at the axis."""
+    """The positions (i, j, ..., indices[i, j, ...], ...), with the indices at the axis."""
     places: list[Array] = list(np.ogrid[tuple(slice(n) for n in indices.shape)])
     places[axis] = indices
     return tuple(places)
@@ -43,7 +43,7 @@ def mesh(indices: Array, axis: int) -> tuple[Array, ...]:
 
 @kernel("GatherND")
 def gather_nd(x: Array, indices: Array, *, batch_dims: int = 0) -> Array:
-    """The slices of x at the places in the last axis of the indices, after the batch axes."""
+    """The slices of x at the positions in the last axis of the indices, after the batch axes."""
     batch = np.ogrid[tuple(slice(n) for n in x.shape[:batch_dims])] if batch_dims else []
     spread = (1,) * (indices.ndim - 1 - batch_dims)
     rows = [axis.reshape(*axis.shape, *spread) for axis in batch]
@@ -68,7 +68,7 @@ def reverse_sequence(
 def top_k(
     x: Array, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 1
 ) -> tuple[Array, Array]:
-    """The k greatest, or least, elements along an axis and their places, the lower place first."""
+    """The k largest, or smallest, elements along an axis and their indices; ties in index order."""
     (count,), most = ints(k), x.shape[axis]
     if count > most:
         raise ValueError(f"k={count} of {most} elements along axis {axis}")
@@ -81,7 +81,7 @@ def top_k(
 
 @kernel("NonZero")
 def non_zero(x: Array) -> Array:
-    """The places of the elements that are not 0, one column each."""
+    """The indices of the nonzero elements, one column each."""
     return np.array(np.nonzero(x), np.int64)
 
 
@@ -93,7 +93,7 @@ def compress(x: Array, condition: Array, *, axis: int | None = None) -> Array:
 
 @kernel("Unique")
 def unique(x: Array, *, axis: int | None = None, sorted: int = 1) -> tuple[Array, ...]:
-    """The different entries, or slices; where each is first, which one each is, how many."""
+    """The unique entries, or slices; their first indices, the inverse, and the counts."""
     _, first, inverse, counts = np.unique(x, True, True, True, axis)
     order = np.arange(len(first)) if sorted else np.argsort(first)
     first, counts = first[order], counts[order]
@@ -105,7 +105,7 @@ def unique(x: Array, *, axis: int | None = None, sorted: int = 1) -> tuple[Array
 def scatter_elements(
     x: Array, indices: Array, updates: Array, *, axis: int = 0, reduction: str = "none"
 ) -> Array:
-    """X with the updates written at, or combined into, their places along an axis."""
+    """x with the updates written to, or combined with, positions along an axis."""
     places = mesh(from_start(indices, x.shape[axis]), axis)
     flat = np.ravel_multi_index(places, x.shape).ravel()
     return scattered(x.reshape(-1), flat, updates.ravel(), reduction).reshape(x.shape)
@@ -113,7 +113,7 @@ def scatter_elements(
 
 @kernel("ScatterND")
 def scatter_nd(x: Array, indices: Array, updates: Array, *, reduction: str = "none") -> Array:
-    """X with slices written at, or combined into, the places in the indices' last axis."""
+    """x with slices written to, or combined with, the positions in the indices' last axis."""
     lengths = x.shape[: indices.shape[-1]]
     width = math.prod(x.shape[len(lengths) :])
     rows = x.reshape(math.prod(lengths), width)
@@ -123,7 +123,7 @@ def scatter_nd(x: Array, indices: Array, updates: Array, *, reduction: str = "no
 
 
 def rows_at(indices: Array, lengths: tuple[int, ...]) -> Array:
-    """The flat places of the index tuples in the last axis, over axes of those lengths."""
+    """The row-major positions of the index tuples in the last axis, over axes of these lengths."""
     if not lengths:
         return np.zeros(math.prod(indices.shape[:-1]), np.int64)
     places = np.moveaxis(from_start(indices, np.array(lengths)), -1, 0)
@@ -131,13 +131,13 @@ def rows_at(indices: Array, lengths: tuple[int, ...]) -> Array:
 
 
 def from_start(indices: Array, length: Any) -> Array:
-    """Indices counted from the start of an axis, where negative ones count from its end."""
+    """Nonnegative indices: negative ones count from the end of the axis."""
     return np.where(indices < 0, indices + length, indices)
 
 
 @wide
 def scattered(x: Array, places: Array, updates: Array, reduction: str) -> Array:
-    """A copy of x, its rows at the places replaced by, or combined with, the updates."""
+    """A copy of x with the rows at `places` replaced by, or combined with, the updates."""
     if reduction == "add" and x.ndim == 2 and len(places) >= MANY and x.dtype.kind == "f":
         return x + selection(places, len(x), x.dtype) @ updates
     y = x.copy()
@@ -149,6 +149,6 @@ def scattered(x: Array, places: Array, updates: Array, reduction: str) -> Array:
 
 
 def selection(places: Array, rows: int, dtype: np.dtype) -> sparse.csc_array:
-    """The matrix whose column j has its 1 in row places[j]: it adds row j of a matrix there."""
+    """The matrix with a 1 at row places[j] of column j: it adds row j of a matrix to that row."""
     ones, starts = np.ones(len(places), dtype), np.arange(len(places) + 1)
     return sparse.csc_array((ones, places, starts), shape=(rows, len(places)))

@@ -21,7 +21,7 @@ def identity(x: Array) -> Array:
 
 @kernel("Reshape")
 def reshape(x: Array, shape: Any, *, allowzero: int = 0) -> Array:
-    """The elements in another shape: −1 is what remains, 0 the same as in x (unless allowed)."""
+    """x in another shape: −1 is inferred, 0 keeps the length in x (unless `allowzero`)."""
     shape = ints(shape)
     if min(shape, default=0) < -1:
         raise ValueError(f"a shape has sizes, -1 and 0, not {list(shape)}")
@@ -32,7 +32,7 @@ def reshape(x: Array, shape: Any, *, allowzero: int = 0) -> Array:
 
 @kernel("Transpose")
 def transpose(x: Array, *, perm: Any = None) -> Array:
-    """The axes in another order, reversed when none is given."""
+    """x with its axes permuted, by default reversed."""
     return x.transpose(perm)
 
 
@@ -45,25 +45,25 @@ def flatten(x: Array, *, axis: int = 1) -> Array:
 
 @kernel("Squeeze")
 def squeeze(x: Array, axes: Any = None) -> Array:
-    """Without those axes of length 1, or without all of them."""
+    """x without the given axes of length 1, or without all axes of length 1."""
     return x.squeeze(None if axes is None else ints(axes))
 
 
 @kernel("Unsqueeze")
 def unsqueeze(x: Array, axes: Any) -> Array:
-    """With new axes of length 1, counted in the result."""
+    """x with new axes of length 1, at these positions of the result."""
     return np.expand_dims(x, ints(axes))
 
 
 @kernel("Expand")
 def expand(x: Array, shape: Any) -> Array:
-    """Repeated along new axes and axes of length 1: a view with stride 0."""
+    """x repeated along new axes and axes of length 1: a view with stride 0."""
     return np.broadcast_to(x, np.broadcast_shapes(x.shape, ints(shape)))
 
 
 @kernel("Concat")
 def concat(*inputs: Array, axis: int) -> Array:
-    """One behind the other along an axis."""
+    """The inputs joined along an axis."""
     return np.concatenate(inputs, axis)
 
 
@@ -71,7 +71,7 @@ def concat(*inputs: Array, axis: int) -> Array:
 def split(
     x: Array, parts: Any = None, *, axis: int = 0, num_outputs: int | None = None, outputs: int = 1
 ) -> tuple[Array, ...]:
-    """Slabs along an axis, of the given lengths or equal, where the last one may be shorter."""
+    """Slabs along an axis, of the given lengths, or equal with a shorter last one if necessary."""
     n, count = x.shape[axis], num_outputs or outputs
     if parts is not None and sum(ints(parts)) != n:
         raise ValueError(f"parts of {ints(parts)} do not make up an axis of {n}")
@@ -81,12 +81,12 @@ def split(
 
 @kernel("Slice")
 def slice_(x: Array, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Array:
-    """x[start:end:step] along the axes given, or along the first ones."""
+    """x[start:end:step] along the given axes, by default the first ones."""
     return x[tuple(cuts(x.shape, starts, ends, axes, steps))]
 
 
 def cuts(shape: Shape, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> list[slice]:
-    """The slices of every axis: ONNX starts backward ones inside of x, Python before it."""
+    """The slices of every axis: ONNX clamps the start of a backward slice to 0, Python to -1."""
     starts, ends = ints(starts), ints(ends)
     axes = range(len(starts)) if axes is None else ints(axes)
     steps = (1,) * len(starts) if steps is None else ints(steps)
@@ -98,7 +98,7 @@ def cuts(shape: Shape, starts: Any, ends: Any, axes: Any = None, steps: Any = No
 
 @kernel("Tile")
 def tile(x: Array, repeats: Any) -> Array:
-    """Repeated as a whole along each axis."""
+    """x repeated as a whole along each axis."""
     return np.tile(x, ints(repeats))
 
 
@@ -106,7 +106,7 @@ def tile(x: Array, repeats: Any) -> Array:
 def pad(
     x: Array, pads: Any, constant_value: Any = None, axes: Any = None, *, mode: str = "constant"
 ) -> Array:
-    """Elements added at both ends of the axes; a negative number takes elements away."""
+    """x with elements added at both ends of the axes; negative widths remove elements."""
     widths = pad_widths(x, ints(pads), range(x.ndim) if axes is None else ints(axes))
     kept = x[tuple(map(inner, x.shape, widths))]
     added = [(max(a, 0), max(b, 0)) for a, b in widths]
@@ -116,7 +116,7 @@ def pad(
 
 
 def inner(length: int, width: tuple[int, int]) -> slice:
-    """The part of an axis that negative widths at its ends leave."""
+    """The part of an axis that remains after negative widths at its ends."""
     return slice(max(-width[0], 0), length + min(width[1], 0))
 
 
@@ -129,7 +129,7 @@ def pad_widths(x: Array, pads: Shape, axes: Any) -> list[tuple[int, int]]:
 
 
 def framed(x: Array, widths: list[tuple[int, int]], value: Any) -> Array:
-    """X inside a frame of a constant value; without a frame x itself."""
+    """x inside a frame of a constant value; x itself if the frame is empty."""
     if not any(a or b for a, b in widths):
         return x
     shape = tuple(a + n + b for n, (a, b) in zip(x.shape, widths, strict=True))

@@ -1,4 +1,4 @@
-"""Products of matrices and determinants: MatMul, Gemm, Einsum, Det."""
+"""Matrix products and determinants: MatMul, Gemm, Einsum, Det."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ...jacobians.arrays import Array
 from .table import is_half, kernel, meeting, single, wide
 
 THIN = 8
-"""The most columns with which a stack of right factors is quicker as one tall left factor."""
+"""The most columns for which a stack of right factors is faster as one tall left factor."""
 TINY = 4096
-"""Matrices of a stack with fewer elements are quicker copied together than one by one."""
+"""Matrices of a stack with fewer elements are faster copied together than one by one."""
 SMALL = 256
-"""A sum of products with fewer elements in all is quicker as a plain loop than through BLAS."""
+"""A sum of products with fewer elements in all is faster as a plain loop than through BLAS."""
 FEW = 4
-"""The most operands with which a loop over small ones and a search of all orders are short."""
+"""The most operands for which a loop over small ones and a search of all orders are cheap."""
 
 
 @kernel("MatMul")
@@ -36,7 +36,7 @@ def matmul(a: Array, b: Array) -> Array:
 
 
 def unrepeated(x: Array) -> Array:
-    """Without leading axes of stride 0, which only repeat the matrices behind them."""
+    """x without leading axes of stride 0, which only repeat the matrices."""
     while x.ndim > 2 and x.strides[0] == 0 and x.size:
         x = x[0]
     return x
@@ -52,7 +52,7 @@ def stacked(a: Array, b: Array) -> Array:
 
 
 def flattens(x: Array) -> bool:
-    """Whether a stack becomes tall without a copy, or its matrices are so small that it pays."""
+    """Whether a stack can become one tall matrix without a copy, or with a cheap one."""
     return bool(x.size) and (x.flags.c_contiguous or x.shape[-2] * x.shape[-1] < TINY)
 
 
@@ -67,32 +67,32 @@ def gemm(
     transA: int = 0,
     transB: int = 0,
 ) -> Array:
-    """α A' B' + β C, where ' transposes if asked for."""
+    """α A' B' + β C, where ' transposes if the flag is set."""
     product = scaled(alpha, matmul(a.T if transA else a, b.T if transB else b))
     return product if c is None else (product + scaled(beta, c)).astype(a.dtype, copy=False)
 
 
 def scaled(factor: float, x: Array) -> Array:
-    """A factor times x, where the factor 1 costs nothing."""
+    """x times a factor, without an operation for the factor 1."""
     return x if factor == 1 else (factor * x).astype(x.dtype, copy=False)
 
 
 @kernel("Einsum")
 @wide
 def einsum(*inputs: Array, equation: str) -> Array:
-    """The sum over the products of elements that the equation names, in a cheap order."""
+    """The sum of products that the equation defines, contracted in a cheap order."""
     order = contraction_order(equation, *(x.shape for x in inputs))
     return np.einsum(equation, *inputs, optimize=order)
 
 
 @functools.lru_cache(maxsize=4096)
 def contraction_order(equation: str, *shapes: tuple[int, ...]) -> Any:
-    """The order of pairwise contractions for NumPy; False where a plain loop is quicker."""
+    """The order of pairwise contractions for NumPy; False if a plain loop is faster."""
     operands = [np.broadcast_to(np.float32(0), shape) for shape in shapes]
-    few = len(operands) <= FEW  # both are exponential in the operands
+    few = len(operands) <= FEW  # both are exponential in the number of operands
     if len(operands) < 2 or (few and sum(x.size for x in operands) < SMALL):
         return False
-    # without room for products on the way, what is left would be one loop over all labels
+    # with a memory limit, NumPy would contract the remaining operands in one loop over all labels
     way = "optimal" if few else "greedy"
     return np.einsum_path(equation, *operands, optimize=(way, 2**62))[0]
 

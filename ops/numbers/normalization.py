@@ -1,4 +1,4 @@
-"""Softmax, the normalisations to mean 0 and variance 1 or to norm 1, losses over class labels."""
+"""Softmax, the normalisations to mean 0 and variance 1 or to norm 1, and losses over labels."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def softmax(x: Array, *, axis: int = -1) -> Array:
 @kernel("LogSoftmax")
 @wide
 def log_softmax(x: Array, *, axis: int = -1) -> Array:
-    """X − log Σ exp(x) along an axis."""
+    """x − log Σ exp(x) along an axis."""
     shifted = x - np.max(x, axis=axis, keepdims=True, initial=-np.inf)
     return shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True))
 
 
 @kernel("Hardmax")
 def hardmax(x: Array, *, axis: int = -1) -> Array:
-    """1 at the first greatest element along an axis, 0 elsewhere."""
+    """1 at the first maximum along an axis, 0 elsewhere."""
     y = np.zeros_like(x)
     np.put_along_axis(y, np.argmax(x, axis=axis, keepdims=True), 1, axis)
     return y
@@ -56,7 +56,7 @@ def batch_normalization(
     training_mode: int = 0,
     outputs: int = 1,
 ) -> Any:
-    """(x − μ) / √(σ² + ε) · scale + b per channel; μ and σ² are given, or taken from the batch."""
+    """(x − μ) / √(σ² + ε) · scale + b per channel; μ and σ² are given, or those of the batch."""
     if not training_mode:
         return affine(x, scale, b, mean, var, epsilon)
     axes = (0, *range(2, x.ndim))
@@ -81,7 +81,7 @@ def standard(x: Array, axes: tuple[int, ...], epsilon: float) -> tuple[Array, Ar
 
 
 def axes_from(axis: int, x: Array) -> tuple[int, ...]:
-    """The axis and all those behind it."""
+    """The axis and all axes after it."""
     return tuple(range(axis % x.ndim, x.ndim))
 
 
@@ -108,7 +108,7 @@ def layer_normalization(
 def rms_normalization(
     x: Array, scale: Array, *, axis: int = -1, epsilon: float = EPSILON, stash_type: int = 1
 ) -> Array:
-    """X / √(mean x² + ε) · scale over the axes from `axis` on."""
+    """x / √(mean x² + ε) · scale over the axes from `axis` on."""
     square = np.mean(np.square(x), axis=axes_from(axis, x), keepdims=True)
     return x / np.sqrt(square + epsilon) * scale
 
@@ -155,7 +155,7 @@ def dropout(
     seed: int | None = None,
     outputs: int = 1,
 ) -> Any:
-    """X, in training with a share `ratio` of it set to 0 and the rest scaled up; then the mask."""
+    """x, in training with a fraction `ratio` set to 0 and the rest scaled up; then the mask."""
     ratio = 0.5 if ratio is None else float(ratio)
     if training_mode is None or not training_mode or ratio == 0:
         return x if outputs == 1 else (x, np.ones(x.shape, bool))

@@ -58,7 +58,7 @@ for name, ufunc in UFUNCS.items():
 
 
 def dtype_of(*values: Any) -> np.dtype:
-    """The dtype of the first array: Python numbers follow it."""
+    """The dtype of the first array; Python numbers adopt it."""
     return next((v.dtype for v in values if hasattr(v, "dtype")), np.result_type(*values))
 
 
@@ -78,7 +78,7 @@ def mod(a: Array, b: Array, *, fmod: int = 0) -> Array:
 
 @kernel("Pow")
 def power(x: Array, y: Array) -> Array:
-    """X ** Y in the dtype of X."""
+    """x ** y in the dtype of x."""
     if dtype_of(x).kind in "iu" and dtype_of(y).kind == "i" and np.less(y, 0).any():
         y = np.asarray(y, np.float64)  # NumPy refuses negative integer powers of integers
     return np.power(x, y).astype(dtype_of(x), copy=False)
@@ -86,26 +86,26 @@ def power(x: Array, y: Array) -> Array:
 
 @kernel("BitShift")
 def bit_shift(x: Array, y: Array, *, direction: str) -> Array:
-    """X shifted by Y bits; a Y outside the word shifts everything out."""
+    """x shifted by y bits; a y outside the word shifts everything out."""
     return np.left_shift(x, y) if direction == "LEFT" else np.right_shift(x, y)
 
 
 @kernel("Where")
 def where(condition: Array, x: Array, y: Array) -> Array:
-    """X where the condition holds, else Y."""
+    """x where the condition holds, else y."""
     chosen: Array = np.where(condition, x, y)
     return chosen if chosen.dtype.kind in "OU" else chosen.astype(dtype_of(x, y), copy=False)
 
 
 @kernel("Max")
 def maximum(*data: Array) -> Array:
-    """The greatest of the inputs."""
+    """The elementwise maximum of the inputs."""
     return functools.reduce(np.maximum, data)
 
 
 @kernel("Min")
 def minimum(*data: Array) -> Array:
-    """The least of the inputs."""
+    """The elementwise minimum of the inputs."""
     return functools.reduce(np.minimum, data)
 
 
@@ -132,7 +132,7 @@ def clip(x: Array, low: Array | None = None, high: Array | None = None) -> Array
 
 @kernel("IsInf")
 def is_inf(x: Array, *, detect_negative: int = 1, detect_positive: int = 1) -> Array:
-    """Whether x is one of the infinities asked for."""
+    """Whether x is infinite, with a sign that is to be detected."""
     return (detect_negative == 1) & np.isneginf(x) | (detect_positive == 1) & np.isposinf(x)
 
 
@@ -186,7 +186,7 @@ def prelu(x: Array, slope: Array) -> Array:
 @kernel("ThresholdedRelu")
 @wide
 def thresholded_relu(x: Array, *, alpha: float = 1.0) -> Array:
-    """x for x > α, 0 up to there."""
+    """x for x > α, else 0."""
     return np.where(x > alpha, x, 0)
 
 
@@ -205,7 +205,7 @@ def selu(
     alpha: float = single_precision(1.6732631921768188),
     gamma: float = single_precision(1.0507010221481323),
 ) -> Array:
-    """Γ · elu(x, α)."""
+    """γ · elu(x, α)."""
     return gamma * elu(x, alpha=alpha)
 
 
@@ -256,6 +256,6 @@ def gelu(x: Array, *, approximate: str = "none") -> Array:
 @kernel("Shrink")
 @wide
 def shrink(x: Array, *, bias: float = 0.0, lambd: float = 0.5) -> Array:
-    """X + bias for x < −λ, x − bias for x > λ, 0 between."""
+    """x + bias for x < −λ, x − bias for x > λ, 0 between."""
     outside = np.where(x < -lambd, x + bias, np.where(x > lambd, x - bias, 0))
     return outside.astype(x.dtype, copy=False)

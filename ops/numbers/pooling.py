@@ -1,4 +1,4 @@
-"""Pools: a maximum, mean or p-norm over windows, or over all of space."""
+"""Pooling: a maximum, mean or p-norm over windows, or over all spatial axes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .windows import Windows, filled, padded, windows
 
 
 def slide(x: Array, grid: Windows, ufunc: np.ufunc) -> Array:
-    """The ufunc over the taps of every window of a padded x, one axis after the other."""
+    """The ufunc reduced over the taps of every window of a padded x, one axis at a time."""
     lead = x.ndim - len(grid.space)
     for axis, taps in enumerate(grid.kernel):
         ahead = (slice(None),) * (lead + axis)
@@ -30,7 +30,7 @@ def max_unpool(
     x: Array, index: Array, output_shape: Any = None, *, kernel_shape: Any, pads: Any = None,
     strides: Any = None,
 ) -> Array:  # fmt: skip
-    """y[index] = x, zero elsewhere; indices count in the shape that the window implies."""
+    """y[index] = x, zero elsewhere; indices refer to the shape that the windows imply."""
     rank = len(kernel_shape)
     if index.shape != x.shape or x.ndim != rank + 2:
         raise ValueError("x and its indices have one shape, and kernel_shape an entry for each "
@@ -51,7 +51,7 @@ def max_unpool(
 def max_pool(
     x: Array, *, kernel_shape: Any, storage_order: int = 0, outputs: int = 1, **geometry: Any
 ) -> Any:
-    """The greatest element of each window; then its place in the flattened x."""
+    """The maximum of each window; then its index in the flattened x."""
     grid = windows(x.shape[2:], kernel_shape, **geometry)
     framed = padded(x, grid, lowest(x.dtype))
     if outputs == 1:
@@ -61,18 +61,18 @@ def max_pool(
 
 
 def greatest_taps(x: Array, grid: Windows) -> tuple[Array, Array]:
-    """The greatest element of each window of a padded x, and the number of the first such tap."""
-    parts = (x[(..., *reach)].copy() for _, reach in grid.taps())  # read twice, quick in one piece
+    """The maximum of each window of a padded x, and the number of the first tap to reach it."""
+    parts = (x[(..., *reach)].copy() for _, reach in grid.taps())  # read twice, in one piece
     best = next(parts)
     taps = np.zeros(best.shape, np.min_scalar_type(math.prod(grid.kernel)))
-    for number, part in enumerate(parts, 1):  # numbers grow, so that the last one is the greatest
+    for number, part in enumerate(parts, 1):  # numbers grow: the maximum is the last one
         np.maximum(taps, (part > best) * taps.dtype.type(number), out=taps)
         np.maximum(best, part, out=best)
     return best, taps
 
 
 def places(taps: Array, grid: Windows, column_major: int) -> Array:
-    """The place in the flattened x of the numbered tap of each window: it is linear in both."""
+    """The index in the flattened x of the numbered tap of each window: linear in both."""
     rank, space = len(grid.space), grid.space
     others = (space[:axis] if column_major else space[axis + 1 :] for axis in range(rank))
     steps = np.array([math.prod(lengths) for lengths in others])
@@ -99,9 +99,9 @@ def linear(shape: Sequence[int], steps: Array) -> Array:
 def average_pool(
     x: Array, *, kernel_shape: Any, count_include_pad: int = 0, **geometry: Any
 ) -> Array:
-    """The mean of each window, over its elements in x or, if asked for, in the padding too.
+    """The mean of each window over its elements in x, and in the padding if that is counted.
 
-    It is 0 where a window has none, as in ONNX Runtime.
+    It is 0 for windows without elements, as in ONNX Runtime.
     """
     grid = windows(x.shape[2:], kernel_shape, **geometry)
     sums = slide(padded(x, grid), grid, np.add)
@@ -109,7 +109,7 @@ def average_pool(
 
 
 def members(grid: Windows, count_padding: int) -> Array:
-    """How many elements each window has: the product of the numbers along the axes."""
+    """The number of elements of each window: the product of the counts along the axes."""
     product = np.ones((), np.int64)
     for axis, count in enumerate(grid.count):
         begin, end = (grid.begins[axis], grid.ends[axis]) if count_padding else (0, 0)
@@ -129,7 +129,7 @@ def lp_pool(x: Array, *, kernel_shape: Any, p: int = 2, **geometry: Any) -> Arra
 
 
 def over_space(name: str, reduce: Kernel) -> None:
-    """Enter a reduction over all spatial axes as a kernel."""
+    """Register a reduction over all spatial axes as a kernel."""
 
     @wide
     def pooled(x: Array) -> Array:
@@ -146,7 +146,7 @@ over_space("GlobalMaxPool", np.max)
 @kernel("GlobalLpPool")
 @wide
 def global_lp_pool(x: Array, *, p: int = 2) -> Array:
-    """(Σ |x|ᵖ)^(1/p) over space."""
+    """(Σ |x|ᵖ)^(1/p) over all spatial axes."""
     return np.sum(np.abs(x) ** p, axis=tuple(range(2, x.ndim)), keepdims=True) ** (1 / p)
 
 

@@ -1,4 +1,4 @@
-"""Reductions: y = after(reduce(before(x))) along axes, and what scans along one axis."""
+"""Reductions: y = after(reduce(before(x))) along axes, and running ones along one axis."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Axes = tuple[int, ...] | None
 
 
 def reduced_axes(axes: Any, noop: int) -> Axes:
-    """The axes to reduce: none given means all of them, or none of them with `noop`."""
+    """The axes to reduce: if none are given, all of them, or none with `noop`."""
     given = () if axes is None else ints(axes)
     return given if given or noop else None
 
@@ -34,7 +34,7 @@ def fold(ufunc: Any) -> Kernel:
 
 
 def neutral(ufunc: Any, x: Array) -> dict[str, Any]:
-    """The initial value of extrema over nothing, which NumPy has for sums and products only."""
+    """The initial value of extrema over no elements; NumPy has one for sums and products only."""
     extremes = {np.maximum: lowest, np.minimum: highest}
     return {} if x.size or ufunc not in extremes else {"initial": extremes[ufunc](x.dtype)}
 
@@ -44,14 +44,14 @@ greatest, least = fold(np.maximum), fold(np.minimum)
 
 
 def mean(x: Array, axes: Axes, keepdims: bool) -> Array:
-    """Σ x / n; of nothing, 0 / 0."""
+    """Σ x / n; 0 / 0 for no elements."""
     total = np.sum(x, axis=axes, keepdims=keepdims)
     count = math.prod(x.shape if axes is None else (x.shape[axis] for axis in axes))
     return total / x.dtype.type(count)
 
 
 def log_sum_exp(x: Array, axes: Axes, keepdims: bool) -> Array:
-    """log Σ exp(x), with the greatest element taken out so that exp cannot overflow."""
+    """log Σ exp(x), with the maximum subtracted so that exp cannot overflow."""
     shift = greatest(x, axes, True)
     shift = np.where(np.isfinite(shift), shift, x.dtype.type(0))
     logs = np.log(add(np.exp(x - shift), axes, True)) + shift
@@ -59,7 +59,7 @@ def log_sum_exp(x: Array, axes: Axes, keepdims: bool) -> Array:
 
 
 def reduction(name: str, before: Kernel, reduce: Kernel, after: Kernel) -> None:
-    """Enter after ∘ reduce ∘ before as a kernel."""
+    """Register after ∘ reduce ∘ before as a kernel."""
 
     @wide
     def reduced(
@@ -85,7 +85,7 @@ reduction("ReduceLogSumExp", plain, log_sum_exp, plain)
 
 
 def extremum(name: str, search: Kernel) -> None:
-    """Enter the position of an extremum as a kernel; the first one, or the last one, counts."""
+    """Register the index of an extremum as a kernel; of ties, the first or the last one."""
 
     def position(
         x: Array, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
@@ -104,7 +104,7 @@ extremum("ArgMin", np.argmin)
 
 
 def scan(name: str, ufunc: np.ufunc) -> None:
-    """Enter a running reduction along one axis as a kernel."""
+    """Register a running reduction along one axis as a kernel."""
 
     @wide
     def running(x: Array, axis: Any, *, exclusive: int = 0, reverse: int = 0) -> Array:
@@ -119,7 +119,7 @@ def scan(name: str, ufunc: np.ufunc) -> None:
 
 
 def delayed(y: Array, axis: int, first: Any) -> Array:
-    """One step later along an axis: `first` comes in, the last element falls out."""
+    """y shifted by one along an axis: `first` is shifted in, the last element out."""
     ahead = np.moveaxis(y, axis, 0)
     late = np.concatenate([np.full_like(ahead[:1], first), ahead[:-1]])
     return np.moveaxis(late, 0, axis)

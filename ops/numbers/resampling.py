@@ -1,4 +1,4 @@
-"""Resize, GridSample, AffineGrid, DeformConv: linear in x, computed by their derivatives."""
+"""Resize, GridSample, AffineGrid, DeformConv: linear maps, computed through their Jacobians."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def resize(
 
 
 def node(op_type: str, *inputs: Any, **attributes: Any) -> Node:
-    """A node as the rules of an operator see it, whose outputs are not there yet."""
+    """A node for the rules of an operator, without its outputs."""
     names = tuple(f"x{i}" for i in range(len(inputs)))
     return Node(Step(op_type, "", 21, op_type, names, ("y",), attributes), inputs, ())
 
 
 def interpolated(node: Node) -> tuple[Array, Array]:
-    """The sums, and which of them lie outside of x."""
+    """The interpolated x, and a mask of the entries that lie outside of x."""
     from ..rules.resize import AxisOfResize, resized_axes
 
     y, outside, op = node.inputs[0], np.zeros((), bool), reading(node.inputs[0])
@@ -61,7 +61,7 @@ def interpolated(node: Node) -> tuple[Array, Array]:
 
 
 def resized_shape(op: Any, node: Any) -> tuple[int, ...]:
-    """The shape of the result: by sizes, or ⌊n · scale⌋."""
+    """The shape of the result: from sizes, or ⌊n · scale⌋."""
     from ..rules.resize import ROI, fixed_scale, resized_axes
 
     axes, shape = resized_axes(node), list(node.x_shape)
@@ -80,7 +80,7 @@ def resized_shape(op: Any, node: Any) -> tuple[int, ...]:
 
 
 def saturated(y: Array, dtype: np.dtype) -> Array:
-    """Rounded and cut to the range of an integer type."""
+    """y rounded and clipped to the range of an integer dtype."""
     limits = np.iinfo(dtype)
     return np.clip(np.rint(y), limits.min, limits.max).astype(dtype)
 
@@ -90,7 +90,7 @@ def grid_sample(
     x: Array, grid: Array, *, align_corners: int = 0, mode: str = "linear",
     padding_mode: str = "zeros",
 ) -> Array:  # fmt: skip
-    """Weighted sums of neighbours of each point of the grid."""
+    """Weighted sums of the neighbours of each point of the grid."""
     from ..rules.grids import grid_samples
 
     grid = grid.astype(x.dtype, copy=False)

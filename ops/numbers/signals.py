@@ -14,7 +14,7 @@ from .table import ints, kernel
 def dft(
     x: Array, length: Any = None, axis: Any = -2, *, inverse: int = 0, onesided: int = 0
 ) -> Array:
-    """The Fourier transform along an axis; half a spectrum comes out, or goes in where inverse."""
+    """The Fourier transform along an axis; `onesided` is half a spectrum, as input if `inverse`."""
     (axis,) = ints(-2 if axis is None else axis)
     axis = axis % x.ndim
     n = None if length is None else ints(length)[0]

@@ -1,4 +1,4 @@
-"""Matching of strings."""
+"""String matching."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from ...jacobians.errors import OnnxJacError
 from .table import kernel
 
 WORK = 10**8
-"""Characters that a match may look at: about a second."""
+"""The most characters that a match may examine: about a second."""
 
 TOKEN = re.compile(
     r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?:\?(?:P?<\w+>|[a-zA-Z-]*:))?|\{\d*,?\d*\}|.", re.DOTALL
 )
-"""An escape, a class of characters, the beginning of a group, a count, or one character."""
+"""An escape, a character class, the beginning of a group, a count, or one character."""
 
 UNKNOWN = re.compile(r"\(\?(?:[=!(#>]|<[=!]|P=)|\\[1-9]")
-"""Patterns of Python that RE2 lacks: looking ahead and back, references, conditions."""
+"""Python patterns that RE2 lacks: lookahead, lookbehind, backreferences, conditionals."""
 
 
 @kernel("RegexFullMatch")
 def regex_full_match(x: Array, *, pattern: str | None = None) -> Array:
     """Whether the pattern matches the whole string, for every string of x.
 
-    Python tries one way after the other, so that a pattern with too many of them is refused.
+    Python backtracks, so that a pattern with too many ways to match is refused.
     """
     if pattern is None:
         raise OnnxJacError("there is no pattern to match: set the attribute 'pattern'")
@@ -44,7 +44,7 @@ def regex_full_match(x: Array, *, pattern: str | None = None) -> Array:
 
 
 def ways(pattern: str, length: int) -> int:
-    """An upper bound of the ways to match a string, cut off at some number above `WORK`.
+    """An upper bound on the number of ways to match a string, capped above `WORK`.
 
     >>> ways("a+b", 10), ways("(yes|no)?", 10), ways("(a|a)*b", 40) > WORK
     (11, 3, True)
@@ -69,7 +69,7 @@ def ways(pattern: str, length: int) -> int:
 
 
 def most(token: str, length: int) -> int:
-    """The most turns of a repetition, none of which is empty."""
+    """The most iterations of a repetition, each of them nonempty."""
     if token in ("*", "+"):
         return length
     counts = token.strip("{}").split(",")
@@ -77,5 +77,5 @@ def most(token: str, length: int) -> int:
 
 
 def repeated(ways: int, turns: int) -> int:
-    """The ways of up to `turns` turns, each with its ways."""
+    """The number of ways of up to `turns` iterations, each with `ways` ways."""
     return turns + 1 if ways == 1 else min(ways ** min(turns, 64) + turns, 2 * WORK)

@@ -1,7 +1,7 @@
 """The table of kernels: one NumPy function per ONNX operator.
 
 A kernel takes the inputs as ONNX's schema orders them and the attributes as keywords with the
-schema's defaults. Where an input tensor holds shapes, axes or scalars, Python values do as well.
+schema's defaults. For input tensors that hold shapes, axes or scalars, Python values are accepted.
 Infinities and NaN are values here, as in every ONNX runtime, never warnings.
 """
 
@@ -19,11 +19,11 @@ Kernel = Callable[..., Any]
 
 KERNELS: dict[str, Kernel] = {}
 COUNTED: set[str] = set()
-"""The operators whose kernel takes `outputs`, the number of outputs that are wanted."""
+"""The operators whose kernel takes `outputs`, the number of requested outputs."""
 
 
 def kernel(name: str, *, counted: bool = False) -> Callable[[Kernel], Kernel]:
-    """Enter a function as the kernel of the operator `name`; `ValueError` where it has one."""
+    """Register a function as the kernel of operator `name`; `ValueError` if it has one."""
 
     def enter(function: Kernel) -> Kernel:
         if name in KERNELS:
@@ -37,7 +37,7 @@ def kernel(name: str, *, counted: bool = False) -> Callable[[Kernel], Kernel]:
 
 
 def quiet(function: Kernel) -> Kernel:
-    """The function without floating-point warnings, its NumPy scalars as arrays of rank 0."""
+    """The function without floating-point warnings, returning arrays, not NumPy scalars."""
 
     @np.errstate(all="ignore")
     def call(*inputs: Any, **attributes: Any) -> Any:
@@ -52,7 +52,7 @@ def quiet(function: Kernel) -> Kernel:
 def wide(function: Kernel) -> Kernel:
     """The function with float16 and bfloat16 computed in float32 and rounded once, at the end.
 
-    Halves that meet wider numbers are not rounded, as everywhere in NumPy.
+    Halves mixed with wider floats are not rounded back, following NumPy's promotion.
     """
 
     @functools.wraps(function)
@@ -68,7 +68,7 @@ def wide(function: Kernel) -> Kernel:
 
 
 def meeting(*inputs: Any) -> np.dtype:
-    """The floating type in which inputs meet: a half only where all floats have that type.
+    """The common floating dtype of the inputs: a half only if all floats have that dtype.
 
     >>> meeting(np.ones(2, "f2"), np.arange(3)), meeting(np.ones(2, "f2"), np.ones(2, "f4"))
     (dtype('float16'), dtype('float32'))
@@ -108,14 +108,14 @@ def ints(value: Any) -> tuple[int, ...]:
 
 
 def lowest(dtype: np.dtype) -> Any:
-    """The least value of a dtype: the neutral element of the maximum."""
+    """The lowest value of a dtype: the neutral element of the maximum."""
     if dtype.kind in "iu":
         return np.iinfo(dtype).min
     return False if dtype.kind == "b" else -np.inf
 
 
 def highest(dtype: np.dtype) -> Any:
-    """The greatest value of a dtype: the neutral element of the minimum."""
+    """The highest value of a dtype: the neutral element of the minimum."""
     if dtype.kind in "iu":
         return np.iinfo(dtype).max
     return True if dtype.kind == "b" else np.inf

@@ -1,6 +1,6 @@
-"""The geometry of convolutions and pools: where a window that slides over space lies.
+"""The geometry of convolutions and pooling: the positions of windows that slide over space.
 
-Along each spatial axis, tap t of window o lies at element  o · stride + t · dilation − begin.
+Along each spatial axis, tap t of window o reads element  o · stride + t · dilation − begin.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ Shape = tuple[int, ...]
 Cut = tuple[Any, ...]
 
 GEOMETRY = ("auto_pad", "ceil_mode", "dilations", "pads", "strides")
-"""The attributes that say where windows lie."""
+"""The attributes that determine the positions of windows."""
 
 CROPPING = ("output_padding", "output_shape")
-"""Further attributes of a ConvTranspose that say where windows lie."""
+"""Further attributes of ConvTranspose that determine the positions of windows."""
 
 AUTO_PADS = ("", "NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """How windows lie over space, one number per spatial axis.
+    """The positions of windows over space, one number per spatial axis.
 
     >>> same = windows((5, 6), (3, 3), strides=(1, 2), pads=(1, 1, 1, 1))
     >>> same.count, same.frame
@@ -44,7 +44,7 @@ class Windows:
     begins: Shape
     ends: Shape
     count: Shape
-    """How many windows there are: the spatial shape of what comes out."""
+    """The number of windows: the spatial shape of the output."""
 
     @property
     def frame(self) -> list[tuple[int, int]]:
@@ -72,23 +72,23 @@ class Windows:
 
     @property
     def framed(self) -> list[int]:
-        """The lengths of the axes inside the frame."""
+        """The lengths of the axes including the frame."""
         ends = map(sum, zip(self.begins, self.space, strict=True))
         return [max(self.covered(axis, n), end) for (axis, n), end in
                 zip(enumerate(self.count), ends, strict=True)]  # fmt: skip
 
     def reach(self, axis: int, tap: int) -> slice:
-        """The padded elements at which one tap meets all the windows along an axis."""
+        """The slice of padded elements that one tap reads over all windows along an axis."""
         first, step = tap * self.dilations[axis], self.strides[axis]
         return slice(first, first + max(step * (self.count[axis] - 1) + 1, 0), step)
 
     def taps(self) -> Iterator[tuple[Shape, tuple[slice, ...]]]:
-        """Each tap, and the padded elements at which it meets all the windows."""
+        """Each tap, and the slices of padded elements that it reads over all windows."""
         for tap in itertools.product(*map(range, self.kernel)):
             yield tap, tuple(self.reach(axis, t) for axis, t in enumerate(tap))
 
     def halves(self) -> Iterator[tuple[Windows, Cut, Cut]]:
-        """Each half of the taps along the longest axis: how it lies, which taps, from where on."""
+        """Each half of the taps along the longest axis: its windows, its taps, and its start."""
         axis = int(np.argmax(self.kernel))
         half, end = self.kernel[axis] // 2, self.kernel[axis]
         for first, last in ((0, half), (half, end)):
@@ -140,9 +140,10 @@ def transposed_windows(
     pads: Any = None,
     strides: Any = None,
 ) -> Windows:
-    """The windows over the output of a ConvTranspose: there is one for each entry of its input.
+    """The windows over the output of a ConvTranspose, one for each entry of its input.
 
-    Its frame may be negative: what no window meets, and what output_padding adds, is inside too.
+    The frame may be negative: entries that no window covers belong to the space, and so do entries
+    that output_padding adds.
     """
     rank = len(count)
     steps = filled(strides, 1, rank), filled(dilations, 1, rank)
@@ -164,7 +165,7 @@ def transposed_windows(
 
 
 def whole(grid: Windows) -> Windows:
-    """The windows of a convolution, none of which may reach beyond the padding, unlike a pool's."""
+    """The windows of a convolution, which must not reach beyond the padding, unlike in pooling."""
     axes = enumerate(zip(grid.space, grid.begins, grid.ends, strict=True))
     if any(at(grid.covered(axis, grid.count[axis]) - n - a - b) > 0 for axis, (n, a, b) in axes):
         raise ValueError(
@@ -175,7 +176,7 @@ def whole(grid: Windows) -> Windows:
 
 
 def is_same(auto_pad: str) -> bool:
-    """Whether padding follows from the sizes; old exporters write an empty word for NOTSET."""
+    """Whether padding follows from the sizes; old exporters write an empty string for NOTSET."""
     if auto_pad not in AUTO_PADS:
         raise ValueError(f"auto_pad is {auto_pad!r}: it must be one of {', '.join(AUTO_PADS[1:])}")
     return auto_pad.startswith("SAME")
@@ -187,7 +188,7 @@ def filled(values: Sequence[int] | None, default: int, rank: int) -> Shape:
 
 
 def given_pads(pads: Sequence[int] | None, auto_pad: str, rank: int) -> tuple[Shape, Shape]:
-    """(begins, ends) of ONNX's pads, which count for nothing where auto_pad is VALID."""
+    """(begins, ends) of ONNX's pads, which are ignored if auto_pad is VALID."""
     both = filled(None if auto_pad == "VALID" else pads, 0, 2 * rank)
     return both[:rank], both[rank:]
 
@@ -205,8 +206,8 @@ def split_pads(totals: Sequence[int], auto_pad: str) -> tuple[Shape, Shape]:
 def positions(n: int, begin: int, end: int, extent: int, stride: int, ceil_mode: int) -> int:
     """The number of windows along an axis; none may start in the padding at the end.
 
-    The quotient is rounded towards zero, as in ONNX and its runtimes: of a window longer than the
-    axis with its padding, by less than a stride, there is one.
+    The quotient is rounded towards zero, as in ONNX and its runtimes: a window that exceeds the
+    padded axis by less than a stride counts as one.
 
     >>> positions(1, 0, 0, 2, 2, 0), positions(1, 0, 0, 2, 1, 0), positions(4, 0, 0, 3, 2, 1)
     (1, 0, 2)
@@ -219,7 +220,7 @@ def positions(n: int, begin: int, end: int, extent: int, stride: int, ceil_mode:
 
 
 def padded(x: Array, grid: Windows, value: Any = 0) -> Array:
-    """X inside the frame that the windows need."""
+    """x inside the frame that the windows need."""
     return framed(x, [(0, 0)] * (x.ndim - len(grid.space)) + grid.frame, value)
 
 

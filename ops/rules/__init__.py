@@ -1,4 +1,4 @@
-"""The declarations: one rule per operator, one file per family, which registers itself."""
+"""The declarations: one rule per operator, in one file per family, registered on import."""
 
 from . import (  # noqa: F401  (each family registers its declarations)
     classical,

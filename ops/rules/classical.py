@@ -1,4 +1,4 @@
-"""Preparing features, in `ai.onnx.ml`: scaled, replaced, picked, put side by side, normalised."""
+"""Feature preprocessing in `ai.onnx.ml`: scaling, imputing, selecting, joining, normalising."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def scaler(op: Any, node: Node) -> Blocks:
 
 @jacobian("ai.onnx.ml::Imputer")
 def imputer(op: Any, node: Node) -> Blocks:
-    """y = x but where x is the value, often NaN, that a constant replaces."""
+    """y = x, except where x equals a given value, often NaN, that a constant replaces."""
     missing = node.replaced_value_float
     replaced = op.IsNaN(node.x) if np.isnan(missing) else op.Equal(node.x, missing)
     return {(0, 0): Diagonal(op.CastLike(op.Not(replaced), node.y), chooses=True)}
@@ -38,7 +38,7 @@ def array_feature_extractor(op: Any, node: Node) -> Blocks:
 
 @jacobian("ai.onnx.ml::FeatureVectorizer")
 def feature_vectorizer(op: Any, node: Node) -> Blocks:
-    """The columns of all inputs side by side, each cut or filled with zeros to its width."""
+    """The concatenated columns of all inputs, each truncated or zero-padded to its width."""
     widths = node.inputdimensions
     return {
         (0, i): columns(node, i, start, width)
@@ -48,7 +48,7 @@ def feature_vectorizer(op: Any, node: Node) -> Blocks:
 
 
 def columns(node: Node, i: int, start: int, width: int) -> Any:
-    """Input i as columns of y from `start` on."""
+    """Input i embedded in y as the columns from `start` on."""
     x = node.inputs[i]
     rows = (node.y_shape[0], size(shape_of(x)) // max(node.y_shape[0], 1))
     kept = min(width, rows[1])
@@ -69,7 +69,7 @@ def normalizer(op: Any, node: Node) -> Blocks:
 
 
 def norm_slope(op: Any, node: Node, x: Array) -> Array:
-    """∂m/∂x: the sign for L1, y for L2, and ±1 at the greatest entry for MAX, shared by ties."""
+    """∂m/∂x: sign(x) for L1, y for L2, and ±1 at the largest |x| for MAX, split among ties."""
     if node.norm == "L1":
         return op.Sign(x)
     if node.norm == "L2":

@@ -24,7 +24,7 @@ from .windows import in_margin, transposed_windows_of, windows_of
 
 @jacobian("Conv", auto_pad=AUTO_PADS)
 def conv(op: Any, node: Node) -> Blocks:
-    """∂/∂x is a convolution with the kernel held, ∂/∂w with the signal held."""
+    """∂/∂x is a convolution with a fixed kernel, ∂/∂w one with a fixed signal."""
     x, w = node.inputs[:2]
     grid = whole(windows_of(node, shape_of(w)[2:]))
     margin, pads = in_margin(node.x_shape, (*grid.begins, *grid.ends), node.dtype)
@@ -41,7 +41,7 @@ def conv(op: Any, node: Node) -> Blocks:
 
 @jacobian("ConvTranspose", auto_pad=AUTO_PADS)
 def conv_transpose(op: Any, node: Node) -> Blocks:
-    """The adjoint of a convolution of y: the input x plays the cotangent."""
+    """The adjoint of a convolution of y: the input x plays the role of the cotangent."""
     x, w = node.inputs[:2]
     grid = transposed_windows_of(node, shape_of(w)[2:])
     full = (grid.covered(axis, n) for axis, n in enumerate(grid.count))
@@ -59,7 +59,7 @@ def conv_transpose(op: Any, node: Node) -> Blocks:
 
 
 def check_channels(g: Geometry) -> None:
-    """Engines compute something even where signal, kernel and groups do not fit."""
+    """Raises `ValueError` for shapes that do not fit, which engines would accept."""
     if len(g.x) < 3:
         raise ValueError(f"a signal of shape {g.x} has no axis that a kernel moves along")
     if g.group < 1 or g.w[0] % g.group or (g.x[1], g.u[1]) != (g.w[1] * g.group, g.w[0]):
@@ -67,14 +67,14 @@ def check_channels(g: Geometry) -> None:
 
 
 def with_margin(reached: Shape, node: Node) -> Jacobian:
-    """The entries that the kernel reaches, followed by those that output_padding adds."""
+    """The entries that the kernel reaches, followed by the zeros that output_padding adds."""
     spans = tuple((0, 1, n) for n in reached)
     whole = same(reached, node.y_shape)
     return Identity(reached, node.dtype) if whole else Embed(spans, node.y_shape, node.dtype)
 
 
 def with_bias(node: Node, blocks: dict[tuple[int, int], Jacobian]) -> Blocks:
-    """Adds ∂y/∂b: a bias per channel is broadcast."""
+    """Adds ∂y/∂b, the broadcast of a bias per channel."""
     if node.input(2) is not None:
         channels = shape_of(node.inputs[2])
         gain = (1, *channels, *(1,) * (len(node.y_shape) - 2))

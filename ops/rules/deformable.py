@@ -1,4 +1,4 @@
-"""DeformConv: a convolution whose every tap looks at a place of its own."""
+"""DeformConv: a convolution in which every tap has a sampling position of its own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ X, W, OFFSET, BIAS, MASK = range(5)
 
 @jacobian("DeformConv")
 def deform_conv(op: Any, node: Node) -> Blocks:
-    """y = W · (mask ∘ sample(x, positions + offset)) + b: a product along each of its factors."""
+    """y = W · (mask ∘ sample(x, positions + offset)) + b: the product rule over its factors."""
     d = Deformed(op, node)
     outer = d.contraction("value")
     blocks: dict[tuple[int, int], Jacobian] = {
@@ -54,7 +54,7 @@ def deform_conv(op: Any, node: Node) -> Blocks:
 
 
 class Deformed:
-    """The samples of a deformable convolution, at (N, groups of offsets, taps, positions)."""
+    """The samples of a deformable convolution, (N, offset groups, taps, positions)."""
 
     def __init__(self, op: Any, node: Node) -> None:
         self.op, self.node, self.dtype = op, node, dtype_of(node.x)
@@ -73,7 +73,7 @@ class Deformed:
         self.mask = None if given is None else op.Reshape(given, (*self.points, 1))
 
     def position(self, k: int) -> Array:
-        """Where every tap looks along spatial axis k."""
+        """The sampling positions of all taps along spatial axis k."""
         op, (strides, dilations) = self.op, steps(self.node, len(self.kernel))
         begin = (self.node.pads or (0,) * len(self.kernel))[k]
         taps = op.Reshape(op.Mul(coordinate(op, self.kernel, k), dilations[k]), (-1, 1))
@@ -83,17 +83,17 @@ class Deformed:
         return op.Add(moved, op.CastLike(home, moved))
 
     def masked(self, J: Jacobian) -> Jacobian:
-        """The samples after the mask."""
+        """J with the mask applied to its output, the samples."""
         return J if self.mask is None else Diagonal(self.mask, self.samples.shape) @ J
 
     def value(self) -> Array:
-        """The masked samples as a convolution sees them: (N, group, channels, taps, positions)."""
+        """The masked samples in a convolution's layout: (N, groups, channels, taps, positions)."""
         value = self.samples.value
         value = value if self.mask is None else self.op.Mul(value, self.mask)
         return self.columns()._apply(self.op, value)
 
     def columns(self) -> Jacobian:
-        """From channels last, by groups of offsets, to (N, groups, channels, taps, positions)."""
+        """From channels last, by offset group, to (N, groups, channels, taps, positions)."""
         n, c = self.node.x_shape[:2]
         group = self.node.group or 1
         turned = Permutation((0, 1, 4, 2, 3), self.samples.shape, self.dtype)
@@ -107,7 +107,7 @@ class Deformed:
         return self.op.Reshape(self.node.inputs[W], (group, m // group, c, self.taps))
 
     def contraction(self, source: str) -> Jacobian:
-        """y[ngmp] = Σ weight[gmck] value[ngckp], as a map of the samples or of the kernel."""
+        """y[ngmp] = Σ weight[gmck] value[ngckp], as a function of the samples or of the kernel."""
         n, group = self.node.x_shape[0], self.node.group or 1
         m, c = shape_of(self.node.inputs[W])[:2]
         lengths = (n, group, m // group, c, self.taps, self.points[3])
@@ -122,7 +122,7 @@ class Deformed:
         return Reshape(shape, J.out_shape, self.dtype) @ J @ before
 
     def image_rows(self) -> Jacobian:
-        """(N, C, *S) -> the rows that samples are taken from."""
+        """(N, C, *S) -> the rows that are sampled."""
         turned = Permutation((0, 1, 3, 2), self.split, self.dtype)
         split = Reshape(self.split, self.node.x_shape, self.dtype)
         return Reshape(shape_of(self.samples.rows), turned.out_shape, self.dtype) @ turned @ split
@@ -135,6 +135,6 @@ class Deformed:
 
 
 def coordinate(op: Any, shape: Shape, k: int) -> Array:
-    """The index along axis k of every position in a tensor of that shape, row-major."""
+    """The index along axis k of every position in a tensor of the given shape, row-major."""
     line = op.Reshape(counted(op, shape[k]), (-1, *(1,) * (len(shape) - 1 - k)))
     return op.Reshape(op.Expand(line, shape), (size(shape),))

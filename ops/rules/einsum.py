@@ -24,7 +24,7 @@ from ..node import Node
 from ..registry import Blocks, jacobian
 
 LABELS = 48
-"""NumPy has 52 of them; those that are left are for right-hand sides, side by side."""
+"""The most labels of an equation: NumPy has 52, and the others label axes of right-hand sides."""
 
 
 @jacobian("Einsum")
@@ -48,7 +48,7 @@ def einsum(op: Any, node: Node) -> Blocks:
 def einsum_block(
     op: Any, node: Node, i: int, terms: tuple[str, ...], out: str, sizes: dict[str, int]
 ) -> Jacobian:
-    """contraction · sum of labels that only xᵢ has · diagonal of repeated labels · broadcast."""
+    """contraction · sum over labels that only xᵢ has · diagonal of repeated labels · broadcast."""
     dtype, term = node.dtype, terms[i]
     full = tuple(sizes[label] for label in term)
     J: Jacobian = broadcast(shape_of(node.inputs[i]), full, dtype)

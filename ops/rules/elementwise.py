@@ -11,14 +11,14 @@ from ..registry import Blocks, jacobian
 from ..trees import INPUTS, Tree, evaluate
 
 FORMULAS: dict[str, Elementwise] = {}
-"""op_type -> its declaration, for the checks of every formula."""
+"""op_type -> declaration, so that every formula can be checked."""
 
 
 class Elementwise:
     """y = f(x, y, z) entry by entry, with ONNX's broadcasting.
 
-    `formula` may be a dict from the value of the attribute `by` to a formula. `d` gives stable
-    derivatives by hand, one per input where there are several.
+    `formula` may map each value of the attribute `by` to a formula. `d` holds numerically stable
+    derivatives written by hand: one formula, or a dict from input names to formulas.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Elementwise:
 
 
 class _Values(dict[str, Any]):
-    """What the names in a formula stand for at a node."""
+    """The values of a formula's names at a node."""
 
     def __init__(self, node: Node) -> None:
         super().__init__(zip(INPUTS, node.inputs, strict=False), Y=node.outputs[0])

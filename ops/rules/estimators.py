@@ -1,7 +1,7 @@
-"""Straight-through estimators: what people use in place of a derivative that is zero.
+"""Straight-through estimators: surrogates for derivatives that are zero.
 
-They live in a domain of their own and take part only where they are asked for. Source: Bengio,
-Léonard and Courville 2013; for the scale, Esser et al. 2020 (LSQ).
+They have their own domain and are used only on request. Source: Bengio, Léonard and Courville
+2013; for the scale, Esser et al. 2020 (LSQ).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .casts import cast_input
 from .quantization import per_block
 
 DOMAIN = "onnxjac.straight_through"
-"""Operators of this domain exist in a linearisation, never in a file."""
+"""Operators of this domain occur in linearisations only, never in a model file."""
 
 
 @jacobian(f"{DOMAIN}::Round", f"{DOMAIN}::Floor", f"{DOMAIN}::Ceil")
@@ -33,9 +33,9 @@ def sign(op: Any, node: Node) -> Blocks:
 
 @jacobian(f"{DOMAIN}::QuantizeDequantize")
 def quantize_dequantize(op: Any, node: Node) -> Blocks:
-    """As if y = clip(x, low, high), the range of the integers times the scale s.
+    """As if y = clip(x, low, high), with the integer range times the scale s as bounds.
 
-    ∂y/∂s = (y - x)/s inside the range and y/s at its ends.
+    ∂y/∂s = (y - x)/s inside the range and y/s where x is clipped.
     """
     expansion = per_block(node, 1)
     x, y = op.CastLike(node.x, node.y), node.y

@@ -1,4 +1,4 @@
-"""CumProd and Det: products, differentiated without quotients, so that zeros do no harm."""
+"""CumProd and Det: products, differentiated without division, so that zeros are handled."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from .indexing import counted
 
 @jacobian("CumProd")
 def cum_prod(op: Any, node: Node) -> Blocks:
-    """y by doubling: y ← y ∘ (y moved by 1, 2, 4, … with ones moving in).
+    """y by doubling: y ← y ∘ (y shifted by 1, 2, 4, … with ones shifted in).
 
-    A step has J = diag(moved y) + diag(y) M, with M the move.
+    One step has J = diag(shifted y) + diag(y) M, with M the shift, zeros shifted in.
     """
     (axis,) = node.ints(1) or (0,)
     axis, sign = axis % len(node.x_shape), -1 if node.reverse else 1
@@ -41,11 +41,11 @@ def cum_prod(op: Any, node: Node) -> Blocks:
 
 
 FAR = 4096
-"""What is recorded for any length of an axis holds at least up to this one."""
+"""Graphs recorded for a symbolic axis length hold for all lengths up to at least this one."""
 
 
 def doublings(n: Number) -> Iterator[int]:
-    """1, 2, 4, … below n; where n is symbolic, at least below `FAR`."""
+    """1, 2, 4, … below n; for a symbolic n, at least below `FAR`."""
     step = 1
     while (is_symbolic(n) and step < FAR) or step < n:
         yield step
@@ -53,13 +53,13 @@ def doublings(n: Number) -> Iterator[int]:
 
 
 def moved(op: Any, x: Array, axis: int, step: int) -> Array:
-    """The entries moved along an axis; ones move in."""
+    """x shifted along an axis, with ones shifted in."""
     far = smallest(abs(step), shape_of(x)[axis])
     return op.Pad(x, (far, -far) if step > 0 else (-far, far), 1.0, (axis,))
 
 
 def move(node: Node, axis: int, step: int) -> Jacobian:
-    """The entries moved along an axis; zeros move in."""
+    """The shift along an axis, with zeros shifted in."""
     n = node.x_shape[axis]
     far = smallest(abs(step), n)
     spans = [tuple((start, 1, n - far) if k == axis else (0, 1, m)
@@ -70,7 +70,7 @@ def move(node: Node, axis: int, step: int) -> Jacobian:
 
 @jacobian("Det")
 def det(op: Any, node: Node) -> Blocks:
-    """∂det/∂x = the cofactors: determinants of minors, right also where x is singular."""
+    """∂det/∂x = the cofactors, which are signed minors: also correct for singular x."""
     *batch, n, _ = node.x_shape
     cofactors = minors(op, node.x, n)
     labels = "abcdefgh"[: len(batch)]

@@ -1,4 +1,4 @@
-"""GridSample and AffineGrid: images seen through a grid of points."""
+"""GridSample and AffineGrid: images sampled at a grid of points."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .indexing import counted
 from .sampling import Line, Samples, line
 
 MODES = {"bilinear": "linear", "bicubic": "cubic"}
-"""How opset 16 spelt the modes."""
+"""The names of the modes in opset 16."""
 
 
 @jacobian(
@@ -33,7 +33,7 @@ MODES = {"bilinear": "linear", "bicubic": "cubic"}
     padding_mode=("zeros", "border", "reflection"),
 )
 def grid_sample(op: Any, node: Node) -> Blocks:
-    """y = Σ weight(grid) · neighbour in x; the grid names the last axis of x first."""
+    """y = Σ weight(grid) · neighbour in x; grid coordinates begin with the last axis of x."""
     dtype, (samples, gains) = node.dtype, grid_samples(op, node)
     last = channels_last(node.x_shape, dtype)
     points = (node.x_shape[0], *node.y_shape[2:], node.x_shape[1])
@@ -64,7 +64,7 @@ def grid_samples(op: Any, node: Node) -> tuple[Samples, list[Array]]:
 
 
 def placed(op: Any, node: Node, g: Array, n: Number) -> tuple[Array, Array]:
-    """The position on an axis of length n of a coordinate in [-1, 1], and the slope of that."""
+    """The position on an axis of length n of a coordinate in [-1, 1], and its derivative."""
     gain = op.CastLike((n - 1) / 2 if node.align_corners else n / 2, g)
     at = op.Add(op.Mul(g, gain), (n - 1) / 2)
     if node.mode == "nearest":
@@ -81,7 +81,7 @@ def placed(op: Any, node: Node, g: Array, n: Number) -> tuple[Array, Array]:
 
 
 def sampled(op: Any, node: Node, at: Array, n: Number, mode: str) -> Line:
-    """The samples along one axis, by the padding mode."""
+    """The samples along one axis, according to the padding mode."""
     reindex = {
         "zeros": None,
         "border": lambda op, index: index,
@@ -91,7 +91,7 @@ def sampled(op: Any, node: Node, at: Array, n: Number, mode: str) -> Line:
 
 
 def inside(op: Any, node: Node, index: Array, n: Number) -> Array:
-    """Neighbours reflected at the borders where they lie beyond."""
+    """Neighbour indices, reflected at the borders if they lie outside."""
     back = op.Round(reflected(op, node, index, n)[0])
     return op.Where(beyond(op, node, index, n), back, index)
 

@@ -14,7 +14,7 @@ from ..registry import Blocks, jacobian
 
 @jacobian("Gather")
 def gather(op: Any, node: Node) -> Blocks:
-    """y = x[..., index, ...] along one axis: a slice, where the index is one known number."""
+    """y = x[..., index, ...] along one axis: a slice if the index is a known scalar."""
     shape, n = node.x_shape, node.x_shape[node.axis]
     row = row_of(node.inputs[1], n)
     if row is not None:
@@ -24,7 +24,7 @@ def gather(op: Any, node: Node) -> Blocks:
 
 
 def row_of(index: Array, n: Number) -> int | None:
-    """The row that an index of rank 0 names, where it is a constant and so is the length n."""
+    """The row that a constant scalar index selects on an axis of known length n; else None."""
     held = getattr(index, "const_value", index)
     if shape_of(index) or held is None or not isinstance(n, int):
         return None
@@ -57,7 +57,7 @@ def gather_nd(op: Any, node: Node) -> Blocks:
 
 @jacobian("TopK")
 def top_k(op: Any, node: Node) -> Blocks:
-    """The values are entries of x, at the indices that come second."""
+    """The values are entries of x, at the indices in the second output."""
     return {(0, 0): picked(op, node.outputs[1], node.axis, node.x_shape, node.dtype)}
 
 
@@ -79,13 +79,13 @@ def counted(op: Any, n: Number) -> Array:
 
 
 def from_the_start(op: Any, index: Array, n: int) -> Array:
-    """Indices with negative ones counted from the end; int64."""
+    """Indices as int64, with negative ones counted from the end of the axis."""
     index = op.CastLike(index, np.zeros((), np.int64))
     return op.Where(op.Less(index, 0), op.Add(index, n), index)
 
 
 def row_positions(op: Any, index: Array, shape: Shape) -> Array:
-    """Row-major positions in a tensor of that shape, one for each row of `index`."""
+    """Row-major positions in a tensor of the given shape, one for each row of `index`."""
     at: Array = np.zeros((), np.int64)
     for axis, n in enumerate(shape):
         step = from_the_start(op, op.Gather(index, axis, axis=-1), n)
@@ -94,13 +94,13 @@ def row_positions(op: Any, index: Array, shape: Shape) -> Array:
 
 
 def picked(op: Any, index: Array, axis: int, shape: Shape, dtype: Any) -> Jacobian:
-    """Entries of a tensor of that shape, named along one axis."""
+    """The entries of a tensor of the given shape at indices along one axis."""
     at, first = flat_positions(op, index, axis, shape), shape[: axis % len(shape)]
     return take_flat(at, shape, dtype, first if same(shape_of(index)[: len(first)], first) else ())
 
 
 def flat_positions(op: Any, index: Array, axis: int, shape: Shape) -> Array:
-    """Row-major positions in a tensor of that shape of entries named along one axis."""
+    """Row-major positions, in a tensor of the given shape, of entries indexed along one axis."""
     axis %= len(shape)
     at = op.Mul(index, size(shape[axis + 1 :]))
     for k, extent in enumerate(shape_of(index)):
@@ -111,7 +111,7 @@ def flat_positions(op: Any, index: Array, axis: int, shape: Shape) -> Array:
 
 
 def last_of_each(op: Any, at: Array, rows: Number) -> Array | None:
-    """Which of the indices, (n, 1), no later one repeats; None where all are known to differ."""
+    """A mask of the indices, (n, 1), that no later one repeats; None if all are known to differ."""
     count = shape_of(at)[0]
     if isinstance(at, np.ndarray) and np.unique(at).size == count:
         return None
@@ -122,7 +122,7 @@ def last_of_each(op: Any, at: Array, rows: Number) -> Array | None:
 
 @jacobian("Unique")
 def unique(op: Any, node: Node) -> Blocks:
-    """y = the different entries of x, or its different slices: each is the first of its kind."""
+    """y = the unique entries of x, or its unique slices, each at its first occurrence."""
     axis = node.axis
     at = node.output(1)
     if at is None:
@@ -135,7 +135,7 @@ def unique(op: Any, node: Node) -> Blocks:
 
 
 def matrix_along(op: Any, x: Array, axis: int | None) -> Array:
-    """The slices along an axis as rows; all entries as rows of one where there is no axis."""
+    """The slices along an axis as rows; without an axis, every entry as a row of length 1."""
     if axis is None:
         return op.Reshape(x, (-1, 1))
     rank = len(shape_of(x))

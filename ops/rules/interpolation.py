@@ -1,4 +1,4 @@
-"""Interpolation: the weight that a sample gives to its neighbours, by their distance to it."""
+"""Interpolation: the weights of a sample's neighbours as functions of their distance."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Kernel = tuple[Array, Array]
 """φ(u) and φ'(u), where u = neighbour - sample."""
 
 SUPPORT = {"linear": 1, "cubic": 2}
-"""How many neighbours count on either side."""
+"""The number of neighbours on either side."""
 
 
 def kernel(op: Any, mode: str, u: Array, a: float = -0.75) -> Kernel:
@@ -21,7 +21,7 @@ def kernel(op: Any, mode: str, u: Array, a: float = -0.75) -> Kernel:
 
 
 def tent(op: Any, u: Array) -> Kernel:
-    """φ = 1 - |u|; at a kink the slope is that of samples just right of a grid point."""
+    """φ = 1 - |u|; at a kink, the slope for samples just right of a grid point."""
     size, sign = magnitude(op, u)
     near = op.LessOrEqual(size, 1.0)
     return op.Where(near, op.Sub(1.0, size), 0.0), op.Where(near, op.Neg(sign), 0.0)

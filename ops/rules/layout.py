@@ -1,4 +1,4 @@
-"""Operators that move numbers without changing them: reshapes, permutations, slices."""
+"""Operators that move entries without changing them: reshapes, permutations, slices."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def reshape(op: Any, node: Node) -> Blocks:
 
 @jacobian("Transpose")
 def transpose(op: Any, node: Node) -> Blocks:
-    """y = x with its axes permuted; they are reversed where no permutation is given."""
+    """y = x with its axes permuted, by default reversed."""
     perm = node.perm or tuple(reversed(range(len(node.x_shape))))
     return {(0, 0): Permutation(tuple(perm), node.x_shape, node.dtype)}
 
@@ -51,7 +51,7 @@ def expand(op: Any, node: Node) -> Blocks:
 
 @jacobian("Tile")
 def tile(op: Any, node: Node) -> Blocks:
-    """y = x repeated whole: along every axis (n,) -> (1, n) -> (r, n) -> (r n,)."""
+    """y = x repeated as a whole: along every axis (n,) -> (1, n) -> (r, n) -> (r n,)."""
     repeats = node.ints(1) or ()
     single = tuple(n for axis in node.x_shape for n in (1, axis))
     tiled = tuple(n for pair in zip(repeats, node.x_shape, strict=True) for n in pair)
@@ -86,7 +86,7 @@ def split(op: Any, node: Node) -> Blocks:
 
 
 def equal_parts(n: int, parts: int) -> tuple[int, ...]:
-    """An axis of length n in equal parts, the last one smaller where it must be.
+    """The lengths of equal parts of an axis of length n, the last one smaller if necessary.
 
     >>> equal_parts(7, 3)
     (3, 3, 1)
@@ -121,11 +121,11 @@ def span(start: int, end: int, step: int, n: int) -> tuple[int, int, int]:
 
 
 FAR = 2**31 - 1
-"""No axis is so long: exporters write such a number where a slice has no end."""
+"""Longer than any axis: exporters write such a number for a slice without an end."""
 
 
 def clamped(i: Number, low: Number, high: Number) -> Number:
-    """The number between two others that is nearest to i."""
+    """i clamped to [low, high]; numbers from `FAR` on mean a bound, even if that is symbolic."""
     if isinstance(i, int) and abs(i) >= FAR:
         return high if i > 0 else low
     return smallest(largest(i, low), high)

@@ -1,4 +1,4 @@
-"""LinearRegressor and LinearClassifier of `ai.onnx.ml`, and how scores become results."""
+"""LinearRegressor and LinearClassifier of `ai.onnx.ml`, and the post transforms of scores."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PROBIT = "1.41421356*sqrt(sqrt(({v})**2 - log(4*x*(1 - x))/0.147) - ({v}))".form
 
 
 TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT")
-"""What may become of scores."""
+"""The post transforms of scores."""
 
 
 @jacobian("ai.onnx.ml::LinearRegressor", post_transform=TRANSFORMS)
@@ -44,13 +44,13 @@ def linear_regressor(op: Any, node: Node) -> Blocks:
 
 @jacobian("ai.onnx.ml::LinearClassifier", post_transform=TRANSFORMS)
 def linear_classifier(op: Any, node: Node) -> Blocks:
-    """The scores f(x Aᵀ + b) are the second output; the labels are not numbers."""
+    """The scores f(x Aᵀ + b) are the second output; the labels have no derivative."""
     A = np.reshape(node.coefficients, (-1, node.x_shape[-1]))
     return {(1, 0): scored(op, node, 1, *linear(op, node, 1, A, node.intercepts))}
 
 
 def linear(op: Any, node: Node, o: int, A: Any, b: Any) -> tuple[Array, Jacobian]:
-    """The scores x Aᵀ + b, one row per sample, and ∂scores/∂x, in the type of output o."""
+    """The scores x Aᵀ + b, one row per sample, and ∂scores/∂x, in the dtype of output o."""
     A = np.asarray(A, dtype_of(node.outputs[o]))
     rows = (size(node.x_shape) // A.shape[1], A.shape[1])
     x = op.Reshape(op.CastLike(node.x, A), rows)

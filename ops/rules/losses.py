@@ -35,7 +35,7 @@ def negative_log_likelihood(op: Any, node: Node) -> Blocks:
 
 @jacobian("SoftmaxCrossEntropyLoss", reduction=REDUCTIONS)
 def softmax_cross_entropy(op: Any, node: Node) -> Blocks:
-    """The negative log likelihood of p = log softmax(x), ∂p/∂x = I - 1 exp(p)ᵀ."""
+    """The negative log likelihood of p = log softmax(x), with ∂p/∂x = I - 1 exp(p)ᵀ."""
     given = node.output(1)
     log_prob = op.LogSoftmax(node.x, axis=1) if given is None else given
     spread = spread_total(node.x_shape, (1,), node.dtype)
@@ -45,7 +45,7 @@ def softmax_cross_entropy(op: Any, node: Node) -> Blocks:
 
 
 class Likelihood:
-    """A loss of log probabilities: which of them count, by what share, and their reduction."""
+    """A loss of log probabilities: which entries count, their weights, and the reduction."""
 
     def __init__(self, op: Any, node: Node, log_prob: Array) -> None:
         self.op, self.node, self.log_prob = op, node, log_prob
@@ -68,7 +68,7 @@ class Likelihood:
 
     @cached_property
     def selection(self) -> Jacobian:
-        """The entries x[n, tₙ], along the axis of the classes."""
+        """The selection of the entries x[n, tₙ] along the class axis."""
         column = self.op.Unsqueeze(self.at, (1,))
         shape = self.node.x_shape
         at = flat_positions(self.op, column, 1, shape)
@@ -76,7 +76,7 @@ class Likelihood:
 
     @cached_property
     def reduction(self) -> Jacobian:
-        """What becomes of the losses: nothing, their sum, or their mean by shares."""
+        """The reduction of the losses: none, their sum, or their weighted mean."""
         if self.node.reduction == "none":
             return Identity(self.shape, self.node.dtype)
         total = SumTo((), self.shape, self.node.dtype)
@@ -91,7 +91,7 @@ class Likelihood:
 
     @property
     def in_weights(self) -> dict[tuple[int, int], Jacobian]:
-        """∂loss/∂w; a mean also divides by the weights."""
+        """∂loss/∂w; a weighted mean also depends on w through its denominator."""
         op, node = self.op, self.node
         if node.input(2) is None or not node.wants(2):
             return {}

@@ -1,4 +1,4 @@
-"""Matrix products: implicit_kron."""
+"""Matrix products: Jacobians as Kronecker products."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def matmul(op: Any, node: Node) -> Blocks:
 
 
 def matmul_blocks(op: Any, a: Array, b: Array, dtype: Any) -> tuple[Jacobian, Jacobian]:
-    """The two blocks for operands of rank 2 and more."""
+    """The two blocks for operands of rank 2 or more."""
     (m, k), n = shape_of(a)[-2:], shape_of(b)[-1]
     if len(shape_of(b)) == 2:
         rows = a if same(k, 0) else op.Reshape(a, (-1, k))
@@ -72,7 +72,7 @@ def gemm(op: Any, node: Node) -> Blocks:
 
 
 def orientation(flag: int, x: Array, dtype: Any) -> Jacobian:
-    """The transposition of a matrix where the flag is set."""
+    """The transposition of a matrix if the flag is set, else the identity."""
     return Permutation((1, 0), shape_of(x), dtype) if flag else Identity(shape_of(x), dtype)
 
 

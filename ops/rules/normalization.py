@@ -1,4 +1,4 @@
-"""Softmax, norms ‖x‖ₚ and the normalisations: small algebra over diagonals and means."""
+"""Softmax, norms ‖x‖ₚ and the normalisations: Jacobians composed of diagonals and means."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def log_softmax(op: Any, node: Node) -> Blocks:
 
 
 def counted(op: Any, node: Node) -> Array | None:
-    """False for rows that are masked out by -∞ throughout, which have no softmax; None: no such.
+    """False for rows that are -∞ throughout, which have no softmax; None if no entry of y is NaN.
 
-    Who masks them out selects something else, and 0 · NaN on the way would hide its derivative.
-    A NaN that comes from x stays one.
+    Models that mask out whole rows replace their softmax, and 0 · NaN would hide the derivative of
+    the replacement. A NaN that comes from x is kept.
     """
     if not has_nan(node.y):
         return None
@@ -72,7 +72,7 @@ def counted(op: Any, node: Node) -> Array | None:
 
 
 def throughout(op: Any, node: Node, truth: Array) -> Array:
-    """Whether something holds for all of a row."""
+    """Whether a condition holds for all entries of a row."""
     least = op.ReduceMin(op.CastLike(truth, node.y), (node.axis,), keepdims=1)
     return op.Greater(least, op.CastLike(0.0, least))
 
@@ -80,7 +80,7 @@ def throughout(op: Any, node: Node, truth: Array) -> Array:
 class Standardized:
     """x̂ = (x - μ) / σ with σ² = mean((x - μ)²) + ε; μ = 0 for a root mean square.
 
-    Without ε, σ is 1 where all of x is μ.
+    Without ε, σ = 1 where it would be 0.
 
     J = diag(1/σ) (C - diag(x̂) M diag(x̂)), with M the mean spread over the axes and C = I - M,
     or I for a root mean square.
@@ -128,7 +128,7 @@ def affine(
 
 
 def lift(node: Node, i: int, gain: Shape | None = None) -> Jacobian:
-    """A parameter broadcast to the shape of x, where there is one from the shape `gain`."""
+    """The broadcast of a parameter to the shape of x, first reshaped to `gain` if given."""
     shape = shape_of(node.inputs[i])
     gain = gain or shape
     return broadcast(gain, node.x_shape, node.dtype) @ Reshape(gain, shape, node.dtype)
@@ -152,7 +152,7 @@ def layer_normalization(op: Any, node: Node) -> Blocks:
 
 @jacobian("RMSNormalization")
 def rms_normalization(op: Any, node: Node) -> Blocks:
-    """x over its root mean square over the last axes, then scaled."""
+    """x divided by its root mean square over the last axes, then scaled."""
     axes = last_axes(node)
     norm = Standardized(op, node.x, axes, node.epsilon, centred=False)
     return affine(op, node, norm.value, norm.jacobian)
@@ -160,14 +160,14 @@ def rms_normalization(op: Any, node: Node) -> Blocks:
 
 @jacobian("InstanceNormalization")
 def instance_normalization(op: Any, node: Node) -> Blocks:
-    """Standardised over the spatial axes, scaled per channel."""
+    """Standardised over the spatial axes, then scaled per channel."""
     norm = Standardized(op, node.x, spatial(node.x_shape), node.epsilon)
     return affine(op, node, norm.value, norm.jacobian, per_channel(node.x_shape))
 
 
 @jacobian("GroupNormalization")
 def group_normalization(op: Any, node: Node) -> Blocks:
-    """Standardised over each group of channels and the spatial axes, scaled per channel."""
+    """Standardised over each group of channels and the spatial axes, then scaled per channel."""
     n, c, *rest = node.x_shape
     grouped = (n, node.num_groups, c // node.num_groups, *rest)
     axes = tuple(range(2, len(grouped)))
@@ -189,7 +189,7 @@ def mean_variance_normalization(op: Any, node: Node) -> Blocks:
 
 
 MVN_EPSILON = 1e-9
-"""What ONNX adds to σ in a MeanVarianceNormalization."""
+"""The constant that ONNX adds to σ in MeanVarianceNormalization."""
 
 
 def offset_jacobian(norm: Standardized, share: Array) -> Jacobian:
@@ -202,7 +202,7 @@ def offset_jacobian(norm: Standardized, share: Array) -> Jacobian:
 
 @jacobian("BatchNormalization")
 def batch_normalization(op: Any, node: Node) -> Blocks:
-    """Scaled per channel after standardising by the given statistics, or by the batch's own."""
+    """Standardised by the given statistics, or by the batch's own, then scaled per channel."""
     gain = per_channel(node.x_shape) if len(node.x_shape) > 1 else (1,)  # x of one axis: C = 1
     if node.training_mode:
         return batch_statistics(op, node, gain)
@@ -237,7 +237,7 @@ def batch_statistics(op: Any, node: Node, gain: Shape) -> dict[tuple[int, int], 
 
 
 def per_channel(shape: Shape) -> Shape:
-    """(1, C, 1, ...): how a vector of channels broadcasts."""
+    """(1, C, 1, ...): the shape in which a vector over the channels broadcasts."""
     return (1, shape[1], *(1,) * (len(shape) - 2))
 
 
@@ -283,5 +283,5 @@ def slope(op: Any, x: Array, p: int) -> Array:
 
 
 def power(op: Any, x: Array, exponent: int) -> Array:
-    """x to an integer."""
+    """x to an integer power."""
     return op.Pow(x, op.CastLike(float(exponent), x))

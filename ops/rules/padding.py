@@ -22,12 +22,12 @@ from ..registry import Blocks, jacobian
 from .indexing import counted
 
 Pads = list[tuple[int, int]]
-"""How many entries stand before and after along each axis; negative ones are cut off."""
+"""The numbers of entries added before and after each axis; negative ones remove entries."""
 
 
 @jacobian("Pad", mode=("constant", "reflect", "edge", "wrap"))
 def pad(op: Any, node: Node) -> Blocks:
-    """y = x with a margin; the margin of a constant mode is the derivative in `constant_value`."""
+    """y = x with a margin; in constant mode, ∂y/∂constant_value is 1 in the margin, 0 elsewhere."""
     pads = margins_of(node)
     if node.mode != "constant":
         return {(0, 0): repeated(op, node, pads)}
@@ -50,7 +50,7 @@ def margins_of(node: Node) -> Pads:
 
 
 def cutting(node: Node, pads: Pads) -> Jacobian:
-    """The part of x that negative pads leave."""
+    """The part of x that remains after negative pads."""
     spans = tuple(
         (largest(-a, 0), 1, n - largest(-a, 0) - largest(-b, 0))
         for n, (a, b) in zip(node.x_shape, pads, strict=True)
@@ -59,7 +59,7 @@ def cutting(node: Node, pads: Pads) -> Jacobian:
 
 
 def embedding(node: Node, pads: Pads) -> Jacobian:
-    """What is left of x, placed inside y."""
+    """The embedding of the remaining part of x in y."""
     spans = tuple(
         (largest(a, 0), 1, n - largest(a, 0) - largest(b, 0))
         for n, (a, b) in zip(node.y_shape, pads, strict=True)
@@ -68,7 +68,7 @@ def embedding(node: Node, pads: Pads) -> Jacobian:
 
 
 def repeated(op: Any, node: Node, pads: Pads) -> Jacobian:
-    """One selection per padded axis, from what negative pads leave."""
+    """One selection per padded axis, after negative pads."""
     J = cutting(node, pads)
     for axis, (before, after) in enumerate(pads):
         if before > 0 or after > 0:
@@ -79,7 +79,7 @@ def repeated(op: Any, node: Node, pads: Pads) -> Jacobian:
 
 
 def source_positions(op: Any, n: Number, before: Number, after: Number, mode: str) -> Array:
-    """Which entry of an axis of length n each entry of the padded axis repeats.
+    """The index, on an axis of length n, that each entry of the padded axis repeats.
 
     >>> from onnxjac.ops import numbers
     >>> source_positions(numbers, 4, 2, 1, "reflect").tolist()

@@ -1,4 +1,4 @@
-"""Operators that put entries of x at other places: unpool, fold, crop, reverse, cache."""
+"""Operators that move entries of x to other positions: unpool, fold, crop, reverse, cache."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .windows import said
 
 @jacobian("MaxUnpool")
 def max_unpool(op: Any, node: Node) -> Blocks:
-    """y[index] = x, zero elsewhere; of several entries at one place the last one stays."""
+    """y[index] = x, zero elsewhere; where indices repeat, the last entry counts."""
     shape, count = unpooled_shape(node), size(node.x_shape)
     index = op.Reshape(node.inputs[1], (count,))
     flat = Reshape((count,), node.x_shape, node.dtype)
@@ -44,13 +44,13 @@ def max_unpool(op: Any, node: Node) -> Blocks:
 
 
 def unpooled_shape(node: Node) -> tuple[int, ...]:
-    """The shape that the attributes imply, in which the indices count."""
+    """The shape that the attributes imply, to which the indices refer."""
     grid = transposed_windows(node.x_shape[2:], node.kernel_shape, **said(node, "pads", "strides"))
     return (*node.x_shape[:2], *grid.space)
 
 
 def kept(op: Any, index: Array, rows: Number, J: Jacobian) -> Jacobian:
-    """The rows of J, one for each index into so many rows, that no later one overwrites."""
+    """J, with one row per index; rows that a later index overwrites become zero."""
     last = last_of_each(op, op.Reshape(index, (-1, 1)), rows)
     if last is None:
         return J
@@ -85,7 +85,7 @@ def center_crop_pad(op: Any, node: Node) -> Blocks:
 
 
 def middle(n: Number, m: Number) -> tuple[Span, Span]:
-    """Which entries of an axis of length n go where on one of length m.
+    """The spans of equal length in the middle of an axis of length n and of one of length m.
 
     >>> middle(5, 2), middle(2, 5)
     (((1, 1, 2), (0, 1, 2)), ((0, 1, 2), (1, 1, 2)))
@@ -115,7 +115,7 @@ def reverse_sequence(op: Any, node: Node) -> Blocks:
 
 @jacobian("TensorScatter", mode=("linear", "circular"))
 def tensor_scatter(op: Any, node: Node) -> Blocks:
-    """The update takes the place of what the cache held from `write_indices` on."""
+    """The update overwrites the cache from `write_indices` on."""
     shape, update = node.x_shape, shape_of(node.inputs[1])
     axis = node.axis % len(shape)
     batch, between, n, count = shape[0], size(shape[1:axis]), shape[axis], update[axis]

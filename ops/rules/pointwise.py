@@ -1,4 +1,4 @@
-"""Pointwise operators that are not one formula of fixed inputs: variadic, optional, by mask."""
+"""Pointwise operators without a single formula: variadic, with optional inputs, or with masks."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def pow_(op: Any, node: Node) -> Blocks:
 
 
 def factor_of(op: Any, base: Array, exponent: Array) -> Array:
-    """e, the factor in e bᵉ⁻¹; where b = 0 it is constant in e, as bᵉ is: so is the derivative.
+    """The factor e in e bᵉ⁻¹; where b = 0 it is made constant in e, as bᵉ and its derivative are.
 
-    It counts there for whole e alone: for others the product is 0 or infinite.
+    There only whole e matter: for others the product is 0 or infinite.
     """
     whole = op.Mul(op.Sign(exponent), op.Ceil(op.Abs(exponent)))
     return op.Where(op.Equal(base, 0.0), whole, exponent)
@@ -91,7 +91,7 @@ def clip(op: Any, node: Node) -> Blocks:
 
 
 def _mask(op: Any, node: Node, compare: Any, x: Array, bound: Array | None) -> Array:
-    """1 where x lies beyond the bound, else 0; no bound, no mask."""
+    """1 where x lies beyond the bound, else 0; 0 everywhere without a bound."""
     if bound is None:
         return op.CastLike(0.0, node.y)
     return op.CastLike(compare(x, bound), node.y)
@@ -105,9 +105,9 @@ def identity(op: Any, node: Node) -> Blocks:
 
 @jacobian("Dropout")
 def dropout(op: Any, node: Node) -> Blocks:
-    """y = x in inference; in training y = x mask / (1 - ratio), with the mask as it was drawn.
+    """y = x in inference; in training y = x mask / (1 - ratio), with the mask that was drawn.
 
-    Where the node does not give the mask away, an output of 0 counts as dropped.
+    If the node has no mask output, entries with y = 0 count as dropped.
     """
     if not any(node.ints(2) or (0,)):
         return {(0, 0): Identity(node.y_shape, node.dtype)}
@@ -124,7 +124,7 @@ def dropout(op: Any, node: Node) -> Blocks:
 
 @jacobian("Cast", "CastLike")
 def cast(op: Any, node: Node) -> Blocks:
-    """y = x in another floating type; integers have no tangent."""
+    """y = x in another floating dtype; integers have no tangent."""
     source, target = dtype_of(node.x), node.dtype
     if source == target:
         return {(0, 0): Identity(node.y_shape, target)}

@@ -27,7 +27,7 @@ from .windows import in_margin, windows_of
 
 @jacobian("MaxPool", auto_pad=AUTO_PADS)
 def max_pool(op: Any, node: Node) -> Blocks:
-    """y takes the greatest entry of each window; the first one where several tie."""
+    """y = the maximum of each window, taken at its first occurrence."""
     grid = windows_of(node, node.kernel_shape)
     if not is_symbolic(grid.space) and not members(grid, False).all():
         raise ValueError(f"some windows {grid.kernel} of {grid.space} with the pads "
@@ -56,21 +56,21 @@ def max_positions(op: Any, node: Node, grid: Windows) -> Array:
 
 @jacobian("AveragePool", auto_pad=AUTO_PADS)
 def average_pool(op: Any, node: Node) -> Blocks:
-    """y = window sums over the number of entries that each window counts."""
+    """y = window sums divided by the number of entries that count in each window."""
     grid = windows_of(node, node.kernel_shape)
     sums = window_sums(node, grid)
     return {(0, 0): Diagonal(inverse_counts(op, node, grid, sums), node.y_shape) @ sums}
 
 
 def inverse_counts(op: Any, node: Node, grid: Windows, sums: Jacobian) -> Array:
-    """1 over the number of entries that each window counts."""
+    """1 / the number of entries that count in each window."""
     if not is_symbolic(grid.space):
         counts = np.maximum(members(grid, node.count_include_pad), 1)
         return (1 / counts).astype(node.dtype)
     one, pads = np.ones((), node.dtype), (*grid.begins, *grid.ends)
     if not node.ceil_mode and (node.count_include_pad or same(pads, (0,) * len(pads))):
         return one / size(grid.kernel)
-    if node.count_include_pad:  # but not what lies beyond the padding
+    if node.count_include_pad:  # but not the entries beyond the padding
         space = tuple(map(sum, zip(grid.space, grid.begins, grid.ends, strict=True)))
         beyond = (largest(b - a, 0) for (_, b), a in zip(grid.frame, grid.ends, strict=True))
         sums = sums_over(node, grid, space, (*(0 for _ in space), *beyond))
@@ -80,15 +80,13 @@ def inverse_counts(op: Any, node: Node, grid: Windows, sums: Jacobian) -> Array:
 def window_sums(node: Node, grid: Windows) -> Jacobian:
     """Σ over each window."""
     begins, ends = grid.begins, grid.ends
-    if node.ceil_mode or not is_symbolic(grid.space):  # or all windows lie in the padded signal
+    if node.ceil_mode or not is_symbolic(grid.space):  # else all windows lie in the padded signal
         begins, ends = zip(*grid.frame, strict=True)
     return sums_over(node, grid, grid.space, (*begins, *ends))
 
 
 def sums_over(node: Node, grid: Windows, space: Shape, pads: Shape) -> Jacobian:
-    """Σ over each window, of images with that space: a convolution with ones, every channel by
-    itself.
-    """
+    """Σ over each window of images of shape `space`: a convolution with ones per channel."""
     ones, images = np.ones((1, 1, *grid.kernel), node.dtype), (size(node.x_shape[:2]), 1)
     split = Reshape((*images, *space), (*node.x_shape[:2], *space), node.dtype)
     margin, pads = in_margin(split.out_shape, pads, node.dtype)

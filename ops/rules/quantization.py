@@ -1,4 +1,4 @@
-"""Quantisation: rounding has derivative zero, scaling back has not.
+"""Quantisation: rounding has a zero derivative, dequantisation does not.
 
 y = (x - zero point) · scale is linear in the scale, and in x where x is a narrow float.
 """
@@ -44,7 +44,7 @@ def dequantize(op: Any, node: Node) -> Blocks:
 
 
 def per_block(node: Node, i: int) -> Jacobian:
-    """A scale or zero point (one number, one per slice or one per block) for every entry of x."""
+    """The map from a scale or zero point (a scalar, or one per slice or block) to entries of x."""
     shape, dtype = shape_of(node.inputs[i]), node.dtype
     if len(shape) == len(node.x_shape) and node.block_size:
         return repeated(shape, node.x_shape, node.axis % len(shape), node.block_size, dtype)
@@ -54,5 +54,5 @@ def per_block(node: Node, i: int) -> Jacobian:
 
 
 def repeated(shape: Shape, full: Shape, axis: int, width: int, dtype: Any) -> Jacobian:
-    """Every entry along the axis stands for `width` entries of the full shape, or the rest."""
+    """Every entry repeated `width` times along the axis, up to the full shape."""
     return Take(np.arange(full[axis]) // width, axis, shape, dtype)

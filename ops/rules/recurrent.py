@@ -1,4 +1,4 @@
-"""RNN, GRU and LSTM, defined turn by turn in the vocabulary; every derivative follows from that.
+"""RNN, GRU and LSTM, defined step by step in the vocabulary, from which their derivatives follow.
 
 A cell maps (gates of the input at t, states) to new states; the first state is the output h.
 """
@@ -26,7 +26,7 @@ Cell = Callable[[Array, tuple[Array, ...]], tuple[Array, ...]]
 
 
 class Direction:
-    """The weights of one direction of a recurrent operator, and how its sequence is read."""
+    """The weights of one direction of a recurrent operator, and the order of its sequence."""
 
     def __init__(self, op: Any, node: Node, d: int, gates: int, states: tuple[int, ...]) -> None:
         self.op, self.node, self.d = op, node, d
@@ -46,7 +46,7 @@ class Direction:
         return None if value is None else self.op.Gather(value, self.d, axis=0)
 
     def state(self, i: int) -> Array:
-        """An initial state, (batch, hidden); zero where it is left out."""
+        """An initial state, (batch, hidden); zero if omitted."""
         given = self.node.input(i)
         if given is not None:
             return self.op.Gather(given, self.d, axis=1 if self.node.layout else 0)
@@ -58,25 +58,25 @@ class Direction:
         return self.node.direction == "reverse" or self.d == 1
 
     def activation(self, k: int) -> Callable[[Array], Array]:
-        """The k-th function of this direction, after clipping."""
+        """The k-th activation function of this direction, which clips its argument first."""
         return activation(self.op, self.node, k, self.d)
 
     def part(self, x: Array | None, k: int, axis: int = -1) -> Array | None:
-        """Gate k of a tensor in which the gates stand side by side."""
+        """Gate k of a tensor of concatenated gates."""
         if x is None:
             return None
         h = self.hidden
         return self.op.Slice(x, (k * h,), ((k + 1) * h,), (axis,))
 
     def projected(self, x: Array) -> Array:
-        """x Wᵀ + b of all turns."""
+        """x Wᵀ + b for all time steps."""
         return self.plus(self.op.MatMul(x, self.op.Transpose(self.w, perm=(1, 0))), self.wb)
 
     def plus(self, x: Array, y: Array | None) -> Array:
         return x if y is None else self.op.Add(x, y)
 
     def recurrent(self, h: Array, k: int | None = None) -> Array:
-        """h Rᵀ of all gates, or of gate k."""
+        """h Rᵀ for all gates, or for gate k."""
         r = self.r if k is None else self.part(self.r, k, axis=0)
         return self.op.MatMul(h, self.op.Transpose(r, perm=(1, 0)))
 
@@ -110,7 +110,7 @@ def sequences(
 def scanned(
     op: Any, x: Array, direction: Direction, cell: Cell
 ) -> tuple[Array, tuple[Array, ...]]:
-    """The outputs at every t, and the last states, by one Scan."""
+    """The outputs at all time steps, and the last states, by one Scan."""
     projected, lengths = direction.projected(x), direction.node.input(4)
     if lengths is None:
         series: tuple[Array, ...] = (projected,)
@@ -130,7 +130,7 @@ def scanned(
 def unrolled(
     op: Any, x: Array, direction: Direction, cell: Cell
 ) -> tuple[Array, tuple[Array, ...]]:
-    """The outputs at every t, and the last states, turn by turn."""
+    """The outputs at all time steps, and the last states, with the loop unrolled."""
     turns, projected, lengths = shape_of(x)[0], direction.projected(x), direction.node.fixed(4)
     ends = lengths if lengths is not None and min(lengths, default=turns) < turns else None
     states, outputs = direction.initial, {}
@@ -146,7 +146,7 @@ def unrolled(
 def masked(
     op: Any, alive: Array | None, fresh: tuple[Array, ...], old: tuple[Array, ...]
 ) -> tuple[tuple[Array, ...], Array]:
-    """States and output of a turn: a sequence that is not alive keeps its state and gives zero."""
+    """States and output of a time step: an inactive sequence keeps its state and outputs zero."""
     if alive is None:
         return fresh, fresh[0]
     zero = np.zeros((), dtype_of(fresh[0]))
@@ -155,7 +155,7 @@ def masked(
 
 
 def last_states(op: Any, begun: Array | None, states: tuple[Array, ...]) -> tuple[Array, ...]:
-    """The last states; 0, as in ONNX Runtime, for a sequence that has no entry."""
+    """The last states; 0, as in ONNX Runtime, for an empty sequence."""
     if begun is None:
         return states
     zero = np.zeros((), dtype_of(states[0]))
@@ -163,7 +163,7 @@ def last_states(op: Any, begun: Array | None, states: tuple[Array, ...]) -> tupl
 
 
 def split_gates(direction: Direction, x: Array) -> Iterator[Array]:
-    """The gates of (batch, gates · hidden)."""
+    """The gates of a tensor (batch, gates · hidden)."""
     for k in range(direction.gates):
         part = direction.part(x, k)
         assert part is not None
@@ -236,11 +236,11 @@ PARAMETERS = {
     "LeakyRelu": (0.01,), "ThresholdedRelu": (1.0,), "Elu": (1.0,), "HardSigmoid": (0.2, 0.5),
     "Affine": (1.0, 0.0), "ScaledTanh": (1.0, 1.0),
 }  # fmt: skip
-"""The functions that take alpha, or alpha and beta, and what these are where they are not given."""
+"""The functions that take alpha, or alpha and beta, and their default values."""
 
 
 def activation(op: Any, node: Node, k: int, direction: int) -> Callable[[Array], Array]:
-    """Function k of a direction of a recurrent operator, its argument clipped where asked."""
+    """Activation function k of a direction, which clips its argument first if `clip` is set."""
     defaults = DEFAULTS[node.step.op_type]
     names = [canonical(n) for n in node.activations or defaults * 2]
     at = direction * len(defaults) + k
@@ -260,7 +260,7 @@ def canonical(name: str) -> str:
 
 
 def parameters(node: Node, names: list[str], at: int) -> tuple[float, ...]:
-    """Alpha and beta of the function at that place: the lists hold those of functions with any."""
+    """Alpha and beta of the function at index `at`; the lists skip functions without them."""
     given = []
     for position, values in enumerate((node.activation_alpha, node.activation_beta)):
         takers = [k for k, name in enumerate(names) if len(PARAMETERS.get(name, ())) > position]
@@ -272,7 +272,7 @@ def parameters(node: Node, names: list[str], at: int) -> tuple[float, ...]:
 
 
 def named(op: Any, node: Node, name: str, values: tuple[float, ...]) -> Callable[[Array], Array]:
-    """The function in calls of the vocabulary."""
+    """The named activation function in calls of the vocabulary."""
     if name == "Affine":
         return lambda x: op.Add(op.Mul(x, values[0]), values[1])
     if name == "ScaledTanh":

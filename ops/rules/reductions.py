@@ -27,7 +27,7 @@ from .indexing import picked
 
 
 def reduced_axes(node: Node) -> tuple[int, ...]:
-    """The axes that a Reduce* operator reduces: an input, all of them where there is none."""
+    """The axes that a Reduce* operator reduces: those of its second input, by default all."""
     axes = node.ints(1)
     if not axes:
         return () if node.noop_with_empty_axes else tuple(range(len(node.x_shape)))
@@ -51,7 +51,7 @@ def mean_over(shape: Shape, axes: tuple[int, ...], dtype: Any) -> Jacobian:
 
 
 def reduction(op_type: str, d: str) -> None:
-    """Declare y = Σ-like reduction with ∂y/∂x = d, in x and the output Y (axes kept)."""
+    """Declare a reduction with ∂y/∂x = d, a formula of x and the output Y (axes kept)."""
 
     def rule(op: Any, node: Node) -> Blocks:
         axes = reduced_axes(node)
@@ -103,7 +103,7 @@ def reduce_extremum(op: Any, node: Node) -> Blocks:
 
 @jacobian("GlobalMaxPool")
 def global_max_pool(op: Any, node: Node) -> Blocks:
-    """y = the greatest entry over all spatial axes; the first one where several tie."""
+    """y = the maximum over all spatial axes, taken at its first occurrence."""
     n, c = node.x_shape[:2]
     flat = (n, c, size(node.x_shape[2:]))
     at = op.ArgMax(op.Reshape(node.x, flat), axis=-1, keepdims=1)
@@ -114,7 +114,7 @@ def global_max_pool(op: Any, node: Node) -> Blocks:
 
 @jacobian("ReduceProd")
 def reduce_prod(op: Any, node: Node) -> Blocks:
-    """∂y/∂xᵢ = ∏ of the other entries, right also where some entries are 0."""
+    """∂y/∂xᵢ = ∏ of the other entries, also correct where some entries are 0."""
     axes = reduced_axes(node)
     kept = kept_shape(node.x_shape, axes)
     if not axes:
@@ -131,7 +131,7 @@ def reduce_prod(op: Any, node: Node) -> Blocks:
 def product_of_others(op: Any, x: Array) -> Array:
     """∏ of all other entries along the last axis: those before times those after, by doubling.
 
-    A quotient would be cheaper, but at 0 it and its derivatives are not the product's.
+    A quotient would be cheaper, but at 0 its value and its derivatives would be wrong.
     """
     before, after = moved(op, x, -1, 1), moved(op, x, -1, -1)
     for step in doublings(shape_of(x)[-1]):

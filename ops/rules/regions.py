@@ -1,7 +1,7 @@
-"""RoiAlign and MaxRoiPool: defined in the vocabulary, every derivative follows from that.
+"""RoiAlign and MaxRoiPool, defined in the vocabulary, from which their derivatives follow.
 
-How many samples a bin has, and which pixels it covers, is piecewise constant in the regions:
-these integers are those of the point.
+The number of samples in a bin and the pixels that it covers are piecewise constant in the regions:
+these integers are taken at the linearisation point.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ..registry import defines
 from .sampling import Samples, line
 
 Sampled = tuple[Samples, Array, list[list[int]]]
-"""Samples, the weights of their neighbours, and how many each region, or each of all regions, has
-in a bin along both axes.
+"""Samples, the weights of their neighbours, and the numbers of samples per bin along both axes, for
+each region or for all of them at once.
 """
 
 
@@ -34,7 +34,7 @@ def roi_align(op: Any, node: Node) -> Any:
 
 
 def region_samples(op: Any, node: Node) -> Sampled:
-    """The samples of all bins, at (regions, *bins, samples down, samples across)."""
+    """The samples of all bins, (regions, *bins, samples down, samples across)."""
     n, c, height, width = node.x_shape
     rows = op.Reshape(op.Transpose(node.x, perm=(0, 2, 3, 1)), (n * height * width, c))
     counts = sample_counts(op, node)
@@ -53,7 +53,7 @@ def region_samples(op: Any, node: Node) -> Sampled:
 
 
 def at_the_point(op: Any, node: Node) -> np.ndarray:
-    """The numbers of the regions, which a reading that only records does not have."""
+    """The values of the regions; while recording, those at the linearisation point."""
     rois = node.inputs[1]
     return np.asarray(op.at(rois, str(node.step)) if hasattr(op, "at") else rois)
 
@@ -66,12 +66,12 @@ def mean(op: Any, samples: Samples, weight: Array, counts: list[list[int]]) -> A
 
 
 def greatest(op: Any, samples: Samples, weight: Array, counts: list[list[int]]) -> Array:
-    """The greatest weighted neighbour of the samples of each bin, as ONNX has it."""
+    """The maximum of the weighted neighbours of each bin's samples, as ONNX defines it."""
     return op.ReduceMax(candidates(op, samples, weight, counts), (3, 4, 5), keepdims=0)
 
 
 def candidates(op: Any, samples: Samples, weight: Array, counts: list[list[int]]) -> Array:
-    """The weighted neighbours of all samples, (*Q, taps, C); the least number for no sample."""
+    """The weighted neighbours of all samples, (*Q, taps, C); the lowest number if missing."""
     picked = op.Gather(samples.rows, samples.index, axis=0)
     products = op.Mul(picked, op.Unsqueeze(weight, (-1,)))
     missing = np.zeros((len(counts[0]), 1, 1, *map(max, counts), 1, 1), bool)
@@ -82,7 +82,7 @@ def candidates(op: Any, samples: Samples, weight: Array, counts: list[list[int]]
 
 
 def extents(op: Any, node: Node, k: int) -> tuple[Array, Array]:
-    """Where each region starts along axis k, and its length there."""
+    """The start and the length of each region along axis k."""
     half = 0.5 if node.coordinate_transformation_mode == "half_pixel" else 0.0
     first, last = (
         op.Sub(op.Mul(op.Gather(node.inputs[1], 1 - k + 2 * end, axis=1), node.spatial_scale), half)
@@ -93,7 +93,7 @@ def extents(op: Any, node: Node, k: int) -> tuple[Array, Array]:
 
 
 def sample_counts(op: Any, node: Node) -> list[list[int]]:
-    """Samples per bin along the two axes: as given, or of each region one per pixel and bin."""
+    """Samples per bin along the two axes: as given, or for each region ⌈length / bins⌉."""
     if node.sampling_ratio:
         return [[node.sampling_ratio]] * 2
     counts, rois = [], at_the_point(op, node)
@@ -106,7 +106,7 @@ def sample_counts(op: Any, node: Node) -> list[list[int]]:
 
 
 def sampled_bytes(op: Any, node: Node) -> int:
-    """Bytes of the neighbours of all samples, four for each."""
+    """Bytes of the neighbours of all samples, four per sample."""
     samples = math.prod(max(count) for count in sample_counts(op, node))
     bins = node.output_height * node.output_width
     channels = int(node.x_shape[1])
@@ -117,7 +117,7 @@ def sampled_bytes(op: Any, node: Node) -> int:
 def sample_positions(
     op: Any, node: Node, k: int, bins: int, counts: list[int], length: int
 ) -> tuple[Array, Array]:
-    """Where samples lie along axis k, (regions, bins, samples), and 1 for those that count."""
+    """Sample positions along axis k, (regions, bins, samples), and 1 where they count."""
     at, present = sample_places(op, node, k, bins, counts)
     near = op.And(op.GreaterOrEqual(at, -1.0), op.LessOrEqual(at, length))
     present = op.Mul(op.CastLike(near, at), present.astype(dtype_of(at)))
@@ -127,7 +127,7 @@ def sample_positions(
 def sample_places(
     op: Any, node: Node, k: int, bins: int, counts: list[int]
 ) -> tuple[Array, np.ndarray]:
-    """The same before they are moved into the image, and which of them a region has."""
+    """Sample positions before they are clipped to the image, and which of them a region has."""
     start, extent = (op.Unsqueeze(a, (1, 2)) for a in extents(op, node, k))
     most, number = max(counts), np.maximum(counts, 1).reshape(-1, 1, 1)
     offset = (np.arange(bins)[:, None] + (np.arange(most) + 0.5) / number) / bins
@@ -137,7 +137,7 @@ def sample_places(
 
 @defines("MaxRoiPool")
 def max_roi_pool(op: Any, node: Node) -> Any:
-    """y = the greatest entry of each bin of each region, 0 for an empty bin."""
+    """y = the maximum of each bin of each region, 0 for an empty bin."""
     rois = at_the_point(op, node)
     c, height, width = node.x_shape[1:]
     index, empty = bin_pixels(rois, node.pooled_shape, node.spatial_scale, (height, width))
@@ -150,8 +150,8 @@ def max_roi_pool(op: Any, node: Node) -> Any:
 def bin_pixels(
     rois: np.ndarray, pooled: tuple[int, int], scale: float, space: tuple[int, int]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The flat pixels of every bin, (regions, *pooled, most pixels), the first one repeated to fill
-    up; and which bins are empty.
+    """The flat pixels of every bin, (regions, *pooled, most pixels), padded with the last one; and
+    which bins are empty.
     """
     scaled = rois[:, 1:].astype(np.float64) * np.float32(scale)
     corners = np.copysign(np.floor(np.abs(scaled) + 0.5), scaled).astype(np.int64)
@@ -174,7 +174,7 @@ def bin_pixels(
 
 
 def pixels(batch: int, rows: range, columns: range, space: tuple[int, int]) -> np.ndarray:
-    """The flat positions of a rectangle of an image."""
+    """The row-major positions of a rectangle of an image."""
     down = batch * space[0] + np.arange(rows.start, rows.stop)
     return (down[:, None] * space[1] + np.arange(columns.start, columns.stop)).ravel()
 

@@ -1,4 +1,4 @@
-"""Resampling: where the entries of a resized axis lie on the axis of x, and between which."""
+"""Resampling: the positions of a resized axis's entries on the axis of x, and their neighbours."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .indexing import counted
 from .interpolation import SUPPORT, kernel
 
 Slopes = dict[str, Array]
-"""Derivatives in what positions the samples: `scale`, and `start` and `end` of the region."""
+"""Derivatives in the parameters of the positions: `scale`, and the region's `start` and `end`."""
 
 Weights = tuple[Array, Array, Slopes]
 """Neighbours and their weights, both (m, taps), and the slopes of the weights."""
@@ -31,7 +31,7 @@ class Axis(Protocol):
     slopes: Slopes
 
     def roi(self, op: Any, part: int) -> Array:
-        """Where the region starts (0) or ends (1)."""
+        """The start (0) or the end (1) of the region."""
 
 
 TRANSFORMS = {
@@ -43,8 +43,8 @@ TRANSFORMS = {
     "align_corners": (0.0, 0.0),
     "tf_crop_and_resize": (0.0, 0.0),
 }
-"""(a, b) of the position (j + a) / scale + b of entry j, from which the symmetric one is moved, and
-for which the last two have formulas of their own.
+"""(a, b) in the position (j + a) / scale + b of entry j; half_pixel_symmetric replaces them, and
+the last two modes have their own formulas.
 """
 
 ROUNDED = {
@@ -56,7 +56,7 @@ ROUNDED = {
 
 
 def positions(op: Any, axis: Axis) -> tuple[Array, Slopes]:
-    """Where each entry of y lies on the axis of x, and the slopes of that in the parameters."""
+    """The position of each entry of y on the axis of x, and its derivatives in the parameters."""
     mode, n, m = axis.node.coordinate_transformation_mode, axis.n, axis.m
     crops = mode == "tf_crop_and_resize"
     j = op.CastLike(counted(op, m), axis.roi(op, 0) if crops else axis.scale)
@@ -69,7 +69,7 @@ def positions(op: Any, axis: Axis) -> tuple[Array, Slopes]:
         ends = op.Mul(slopes["start"], axis.roi(op, 0)), op.Mul(slopes["end"], axis.roi(op, 1))
         return op.Add(*ends), slopes
     first, shift = TRANSFORMS[mode]
-    if mode == "half_pixel_symmetric":  # the middle of y lies in the middle of x
+    if mode == "half_pixel_symmetric":  # the centres of x and y coincide
         first, shift = (1 - m) / 2, (n - 1) / 2
     ratio = op.Div(op.Add(j, first), axis.scale)
     at, slope = op.Add(ratio, shift), op.Neg(op.Div(ratio, axis.scale))
@@ -79,15 +79,15 @@ def positions(op: Any, axis: Axis) -> tuple[Array, Slopes]:
 
 
 def nearest(op: Any, node: Node, at: Array, n: int) -> Array:
-    """The one neighbour that each entry copies."""
+    """The nearest neighbour, which each entry copies."""
     rounded = ROUNDED[node.nearest_mode](op, at)
     return op.Clip(op.CastLike(rounded, np.zeros((), np.int64)), 0, n - 1)
 
 
 def weights(op: Any, axis: Axis, at: Array, slopes: Slopes) -> Weights:
-    """Neighbours, their weights, and the slopes of these in the parameters.
+    """Neighbours, their weights, and the derivatives of the weights in the parameters.
 
-    w = φ(s (neighbour - at)) with s = min(scale, 1) where antialiased, else 1.
+    w = φ(s (neighbour - at)) with s = min(scale, 1) if antialiased, else 1.
     """
     node, n = axis.node, axis.n
     spread = largest(-(-n // largest(axis.m, 1)), 1) if node.antialias else 1
@@ -113,13 +113,13 @@ def weights(op: Any, axis: Axis, at: Array, slopes: Slopes) -> Weights:
 
 
 def squeezing(op: Any, axis: Axis) -> Array:
-    """How much wider the antialiasing kernel is: its argument times min(scale, 1)."""
+    """The factor of the kernel's argument: min(scale, 1) widens it if antialiased, else 1."""
     one = np.ones((), dtype_of(axis.scale))
     return op.Min(axis.scale, one) if axis.node.antialias else one
 
 
 def normalized(op: Any, w: Array, slopes: Slopes) -> tuple[Array, Slopes]:
-    """Weights that add up to 1: w / Σw."""
+    """Weights that add up to 1, w / Σw, and their derivatives."""
     total = op.ReduceSum(w, (-1,), keepdims=1)
     w = op.Div(w, total)
     corrected = {
@@ -130,7 +130,7 @@ def normalized(op: Any, w: Array, slopes: Slopes) -> tuple[Array, Slopes]:
 
 
 def inside(op: Any, axis: Axis, at: Array) -> Weights:
-    """Outside of x there is the extrapolation value, a constant: weights there are zero."""
+    """Weights that are zero outside of x, where y is the extrapolation value, a constant."""
     out = op.Or(op.Less(at, 0.0), op.Greater(at, axis.n - 1))
     keep = op.Reshape(op.CastLike(op.Not(out), at), (-1, 1))
     if axis.weight is None:

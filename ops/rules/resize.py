@@ -1,7 +1,7 @@
 """Resize: along every axis, each entry of y is a weighted sum of neighbours in x.
 
-The positions of the samples depend on `scales` and `roi`, which have derivatives too: zero for
-the nearest neighbour, whose choice is piecewise constant.
+Sample positions depend on `scales` and `roi`, so that y has derivatives in them too: zero in mode
+`nearest`, since the choice of the neighbour is piecewise constant.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def resize(op: Any, node: Node) -> Blocks:
 
 
 def interpolation(op: Any, node: Node, axes: list[AxisOfResize], slope: Any = None) -> Jacobian:
-    """All axes one after the other; for one of them the slope of its weights in a parameter."""
+    """The product over the axes; for `slope` = (axis, name), with the slope of that weight."""
     J: Jacobian = Identity(node.x_shape, node.dtype)
     for axis in axes:
         weight = axis.slopes[slope[1]] if slope and slope[0] is axis else axis.weight
@@ -63,7 +63,7 @@ def interpolation(op: Any, node: Node, axes: list[AxisOfResize], slope: Any = No
 
 
 def parameter_block(op: Any, node: Node, i: int, axes: list[AxisOfResize]) -> Blocks:
-    """∂y/∂parameter: a column for each number that positions an axis, none for the others."""
+    """∂y/∂parameter: a column for each entry that positions an axis; the other columns are zero."""
     columns: dict[int, Array] = {}
     for axis in axes:
         for place, name in axis.parameters(i):
@@ -92,7 +92,7 @@ class AxisOfResize:
             self.locate(op, crops)
 
     def locate(self, op: Any, crops: bool) -> None:
-        """Finds neighbours and weights, and the slopes of the weights in what positions them."""
+        """Finds neighbours, weights, and the derivatives of the weights in their parameters."""
         at, slopes = positions(op, self)
         self.weight: Array | None = None
         self.slopes: dict[str, Array] = {}
@@ -104,16 +104,16 @@ class AxisOfResize:
             self.index, self.weight, self.slopes = inside(op, self, at)
 
     def parameters(self, i: int) -> Iterator[tuple[int, str]]:
-        """(place in input i, name) of the numbers that position this axis."""
+        """(index in input i, name) of the parameters that position this axis."""
         names = {SCALES: ("scale",), ROI: ("start", "end")}[i]
         yield from ((self.k + p * self.count, n) for p, n in enumerate(names) if n in self.slopes)
 
     def roi(self, op: Any, part: int) -> Array:
-        """Where the region starts (0) or ends (1) on this axis."""
+        """The start (0) or the end (1) of the region on this axis."""
         return op.Gather(self.node.inputs[ROI], self.k + part * self.count, axis=0)
 
     def outside(self, rank: int) -> np.ndarray:
-        """Which entries of y lie beyond x, as a mask over tensors of that rank; of numbers."""
+        """A mask of the entries of y outside of x, for tensors of that rank; NumPy only."""
         if self.node.coordinate_transformation_mode != "tf_crop_and_resize":
             return np.zeros((), bool)
         beyond = np.asarray(self.weight == 0).all(axis=1)
@@ -133,13 +133,13 @@ class AxisOfResize:
 
 
 def resized_axes(node: Node) -> tuple[int, ...]:
-    """The axes that scales, sizes and roi speak of."""
+    """The axes that scales, sizes and roi refer to."""
     rank = len(node.x_shape)
     return tuple(range(rank)) if node.axes is None else tuple(a % rank for a in node.axes)
 
 
 def scale_of(op: Any, node: Node, k: int) -> Array:
-    """The factor of the k-th resized axis, as ONNX Runtime computes it from sizes."""
+    """The factor of the k-th resized axis; computed from sizes as in ONNX Runtime."""
     given = node.input(SCALES)
     if given is not None and shape_of(given)[0]:
         return op.Gather(given, k, axis=0)
@@ -159,7 +159,7 @@ def ratio(op: Any, m: Number, n: Number, like: np.ndarray) -> Array:
 
 
 def fixed_scale(op: Any, node: Node, k: int) -> float | None:
-    """The factor of the k-th resized axis where it is the same at every point."""
+    """The factor of the k-th resized axis if it is the same at every point, else None."""
     given: Any = node.input(SCALES)
     by_sizes = given is None or not shape_of(given)[0]
     scale = scale_of(op, node, k) if by_sizes else given

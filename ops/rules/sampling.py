@@ -1,4 +1,4 @@
-"""Sampling: values of an image between its grid points, and how they depend on image and points."""
+"""Sampling: interpolated values of an image, and their derivatives in image and positions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Line:
 def line(
     op: Any, at: Array, n: Number, mode: str, reindex: Callable[..., Array] | None = None
 ) -> Line:
-    """Samples at positions `at`; neighbours beyond the ends count 0, or `reindex` moves them in."""
+    """Samples at positions `at`; neighbours outside get weight 0, or `reindex` moves them."""
     at = op.Unsqueeze(at, (-1,))
     if mode == "nearest":
         below, offsets = op.Round(at), np.zeros(1)
@@ -57,16 +57,15 @@ def line(
 
 
 def nearest(op: Any, at: Array) -> tuple[Array, Array]:
-    """The weight 1, whatever the position."""
+    """Weight 1 and slope 0 at every position."""
     one, zero = (op.Expand(np.full((), c, dtype_of(at)), shape_of(at)) for c in (1, 0))
     return one, zero
 
 
 class Samples:
-    """Σ over neighbours of weight · row, out of rows (R, C): values of shape (*Q, C).
+    """Σ over neighbours of weight · row, for rows (R, C): values of shape (*Q, C).
 
-    The images stand one below the other in the rows; `start` is the first row of the image that
-    each sample is from.
+    The rows of all images are concatenated; `start` is the first row of the image of each sample.
     """
 
     def __init__(self, op: Any, rows: Array, lines: Sequence[Line], start: Array) -> None:
@@ -85,7 +84,7 @@ class Samples:
         return (*shape_of(self.index)[:-1], shape_of(self.rows)[-1])
 
     def weighted(self, weight: Array) -> Array:
-        """The sums with some weights."""
+        """The sums over the neighbours with the given weights."""
         picked = self.op.Gather(self.rows, self.index, axis=0)
         products = self.op.Mul(picked, self.op.Unsqueeze(weight, (-1,)))
         return self.op.ReduceSum(products, (-2,), keepdims=0)
@@ -108,7 +107,7 @@ class Samples:
         return [self.weighted(self.slope_weight(k)) for k in range(len(self.lines))]
 
     def slope_weight(self, k: int) -> Array:
-        """The product of the weights, for one axis of their slopes instead."""
+        """The product of the weights over the axes, but for axis k with the slope."""
         factors = [a.slope if j == k else a.weight for j, a in enumerate(self.lines)]
         return reduce(lambda a, b: crossed(self.op, self.op.Mul, a, b), factors)
 
@@ -120,7 +119,7 @@ class Samples:
 
 
 def crossed(op: Any, combine: Any, a: Array, b: Array) -> Array:
-    """All pairs along the last axes, (*Q, m) and (*Q, n) -> (*Q, m n); a scalar is left alone."""
+    """The outer `combine`, (*Q, m) and (*Q, n) -> (*Q, m n); b alone if a is a scalar."""
     if not shape_of(a):
         return b
     pairs = combine(op.Unsqueeze(a, (-1,)), op.Unsqueeze(b, (-2,)))

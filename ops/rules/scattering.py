@@ -1,4 +1,4 @@
-"""Scatters: entries of one tensor written to, or added at, positions of another."""
+"""Scatters: entries of one tensor written to, or combined with, positions of another."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REDUCTIONS = ("none", "add", "mul", "max", "min")
 
 @jacobian("ScatterND", reduction=REDUCTIONS)
 def scatter_nd(op: Any, node: Node) -> Blocks:
-    """A row of `index` names a position on the first axes; a slice of the updates goes there."""
+    """Each row of `index` is a position on the first axes, for one slice of the updates."""
     depth = shape_of(node.inputs[1])[-1]
     rows = size(node.x_shape[:depth])
     at = row_positions(op, node.inputs[1], node.x_shape[:depth])
@@ -44,7 +44,7 @@ def scatter_elements(op: Any, node: Node) -> Blocks:
 
 
 def scattered(op: Any, node: Node, at: Array, rows: Shape) -> Blocks:
-    """The blocks in data and updates, once data is a matrix and `at` names its rows.
+    """The blocks for data and updates, where data is a matrix and `at` indexes its rows.
 
     y[at] = x[at] ∘ updates, so that ∂y/∂x = diag(kept) and ∂y/∂updates = scatter · diag(moved).
     """
@@ -77,9 +77,9 @@ def added(op: Any, x: Array, updates: Array, at: Array, y: Array) -> Slopes:
 
 
 def written(op: Any, x: Array, updates: Array, at: Array, y: Array) -> Slopes:
-    """y[at] = updates: what stood there does not count, nor do all updates of a row but its last.
+    """y[at] = updates: x does not count there, nor do updates that a later one overwrites.
 
-    ONNX leaves open which one stays. The kernels write them in order, so that it is the last.
+    ONNX leaves the order undefined. The kernels write in order, so that the last update stays.
     """
     ones, zeros = (op.Expand(np.full((1, 1), c, dtype_of(x)), (shape_of(a)[0], 1))
                    for c, a in ((1, x), (0, at)))  # fmt: skip
@@ -90,7 +90,7 @@ def written(op: Any, x: Array, updates: Array, at: Array, y: Array) -> Slopes:
 def multiplied(op: Any, x: Array, updates: Array, at: Array, y: Array) -> Slopes:
     """y[at] = x[at] ∏ updates: each slope is the product of the other factors, zeros counted.
 
-    Where an entry gets two updates and one of them is 0, higher derivatives in it are not seen.
+    Where an entry gets two updates and one of them is 0, its higher derivatives are missing.
     """
     one, none = (op.Expand(np.array(c, dtype_of(x)), shape_of(x)) for c in (1, 0))
     kept = op.ScatterND(one, at, updates, reduction="mul")
@@ -102,7 +102,7 @@ def multiplied(op: Any, x: Array, updates: Array, at: Array, y: Array) -> Slopes
 
 
 def selected(op: Any, x: Array, updates: Array, at: Array, y: Array) -> Slopes:
-    """y[at] = max(x[at], updates), or the minimum; what ties shares the derivative equally."""
+    """y[at] = max(x[at], updates), or the minimum; ties share the derivative equally."""
     kept = op.CastLike(op.Equal(x, y), x)
     moved = op.CastLike(op.Equal(updates, op.GatherND(y, at)), x)
     ties = op.ScatterND(kept, at, moved, reduction="add")

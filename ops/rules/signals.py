@@ -30,7 +30,7 @@ SIGNAL, WINDOW = 0, 2
 
 @jacobian("DFT")
 def dft(op: Any, node: Node) -> Blocks:
-    """cut to the length asked for · transform · cut or padded to the length of the transform."""
+    """truncation · transform · truncation or zero-padding to the transform's length."""
     shape = node.x_shape
     check_parts(node)
     axis = (node.ints(2) or (-2,))[0] % len(shape)
@@ -44,7 +44,7 @@ def dft(op: Any, node: Node) -> Blocks:
 
 
 def check_parts(node: Node) -> None:
-    """The last axis has real and imaginary parts, or real ones alone."""
+    """Raises `OnnxJacError` unless the last axis holds (re, im) pairs, or real parts only."""
     if node.x_shape[-1] not in (1, 2):
         raise OnnxJacError(
             f"{node.step} takes numbers as pairs on the last axis, not {signal_text(node)}"
@@ -52,12 +52,12 @@ def check_parts(node: Node) -> None:
 
 
 def signal_text(node: Node) -> str:
-    """The name and shape of what is transformed."""
+    """The name and shape of the signal."""
     return f"{node.step.inputs[SIGNAL]} {list(node.x_shape)}"
 
 
 def complex_of_length(shape: Shape, axis: int, n: Number, dtype: Any) -> Jacobian:
-    """Cut or padded with zeros to n entries, with imaginary parts 0 where there are none."""
+    """Truncation or zero-padding to n entries, with zero imaginary parts for real signals."""
     least = smallest(shape[axis], n)
     cut = tuple((0, 1, least if k == axis else m) for k, m in enumerate(shape))
     full = tuple(n if k == axis else m for k, m in enumerate(shape[:-1]))
@@ -65,9 +65,9 @@ def complex_of_length(shape: Shape, axis: int, n: Number, dtype: Any) -> Jacobia
 
 
 def mirrored(op: Any, shape: Shape, axis: int, n: Number, dtype: Any) -> Jacobian:
-    """Half a spectrum as a whole one, of which only the real part of the transform counts.
+    """Half a spectrum embedded in a whole one, for transforms of which only the real part is used.
 
-    Entries that have a mirror image count twice.
+    Entries with a mirror image count twice.
     """
     j = counted(op, shape[axis])
     single = op.Or(op.Equal(j, 0), op.Equal(op.Mul(j, 2), n))
@@ -87,7 +87,7 @@ def first_part(shape: Shape, out: Shape, dtype: Any) -> Jacobian:
 
 @jacobian("STFT")
 def stft(op: Any, node: Node) -> Blocks:
-    """transform · diag(window) · frames of the signal; or diag(frames) in the window."""
+    """transform · diag(window) · framing in the signal; transform · diag(frames) in the window."""
     if len(node.x_shape) != 3:
         raise OnnxJacError(f"{node.step} takes [batch, length, parts], not {signal_text(node)}")
     check_parts(node)
@@ -109,14 +109,14 @@ def stft(op: Any, node: Node) -> Blocks:
 
 
 def transformed(node: Node, framed: Shape) -> Jacobian:
-    """The transform of every frame, (batch, frames, n, parts), cut to half where onesided."""
+    """The transform of every frame, (batch, frames, n, parts), truncated to half if onesided."""
     whole = complex_of_length(framed, 2, framed[2], node.dtype)
     spectrum = Fourier(2, whole.out_shape, node.dtype)
     return first_part(spectrum.out_shape, node.y_shape, node.dtype) @ spectrum @ whole
 
 
 def frame_length(node: Node) -> Number:
-    """As given, or as long as the window, or as the signal."""
+    """The length of the window, else as given, else the length of the signal."""
     window, given = node.input(WINDOW), node.ints(3)
     if window is not None:
         return shape_of(window)[0]

@@ -26,7 +26,7 @@ KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
 
 @jacobian("ai.onnx.ml::SVMRegressor", kernel_type=KERNELS, post_transform=TRANSFORMS)
 def svm_regressor(op: Any, node: Node) -> Blocks:
-    """y = Σ cᵥ k(x, v) + ρ; its sign, which is piecewise constant, where one class is asked for."""
+    """y = Σ cᵥ k(x, v) + ρ; for `one_class` its sign, which is piecewise constant."""
     if node.one_class:
         return {}
     if not node.n_supports:
@@ -61,7 +61,7 @@ def pairwise_weights(node: Node) -> np.ndarray:
 
 
 def supported(op: Any, node: Node, o: int, weights: np.ndarray) -> tuple[Array, Jacobian]:
-    """The scores Σᵥ w[p, v] k(x, v) + ρ[p] and ∂scores/∂x, a dense block for every sample."""
+    """The scores Σᵥ w[p, v] k(x, v) + ρ[p] and ∂scores/∂x, a dense block per sample."""
     dtype = dtype_of(node.outputs[o])
     w = np.asarray(weights, dtype)
     vectors = np.reshape(np.asarray(node.support_vectors, dtype), (w.shape[1], -1))
@@ -96,7 +96,7 @@ def kernel(op: Any, node: Node, x: Array, vectors: np.ndarray) -> tuple[Array, A
 
 
 def coupled(op: Any, node: Node, scores: Array, J: Jacobian) -> tuple[Array, Jacobian]:
-    """The probability of every class and its derivative, given the scores of pairs and theirs.
+    """Class probabilities and their Jacobian, given the pairwise scores and their Jacobian J.
 
     rᵢⱼ = σ(-(a s + b)) is the probability of i against j; Q = Σ over pairs of q qᵀ with
     q = rⱼᵢ eᵢ - rᵢⱼ eⱼ.
@@ -112,7 +112,7 @@ def coupled(op: Any, node: Node, scores: Array, J: Jacobian) -> tuple[Array, Jac
     p = op.ReduceSum(inverse, (-1,), keepdims=1)
     share = op.Div(p, op.ReduceSum(p, (-2,), keepdims=1))
     within = op.Sub(inverse, op.MatMul(share, transposed(p)))
-    # q turns by -(eᵢ + eⱼ) with r, so that dQ p = -Σ dr ((q·p)(eᵢ + eⱼ) + (pᵢ + pⱼ) q)
+    # ∂q/∂r = -(eᵢ + eⱼ), so that dQ p = -Σ dr ((q·p)(eᵢ + eⱼ) + (pᵢ + pⱼ) q)
     both = first + second
     change = op.Add(op.Mul(op.MatMul(q, share), both), op.Mul(op.MatMul(both, share), q))
     blocks = op.MatMul(within, transposed(change))

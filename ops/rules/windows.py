@@ -1,4 +1,4 @@
-"""Windows: how kernels step over spatial axes, as the values have it."""
+"""Windows: how kernels step over spatial axes, checked against the shapes of the values."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def transposed_windows_of(node: Node, kernel: Shape) -> Windows:
 
 
 def said(node: Node, *names: str) -> dict[str, Any]:
-    """Those of the attributes that the node has."""
+    """The named attributes that the node has."""
     return {name: node.step.attrs[name] for name in names if name in node.step.attrs}
 
 
 def settled(node: Node, grid: Windows, what: str) -> Windows:
-    """The windows, whose shape of the output is the shape that the values have."""
+    """The windows; raises `ValueError` if they imply another output shape than the value has."""
     lengths = getattr(grid, what)
     if not agree(lengths, node.y_shape[2:]):
         raise ValueError(f"its attributes lead to an output of lengths {lengths}, and its value "
@@ -37,8 +37,8 @@ def settled(node: Node, grid: Windows, what: str) -> Windows:
 
 
 def in_margin(shape: Shape, pads: Shape, dtype: Any) -> tuple[Jacobian, Shape]:
-    """The signal inside a margin of zeros that depends on sizes, which no attribute can say; and
-    the padding that is left.
+    """The embedding of the signal in zeros for symbolic pads, which no attribute can hold; and the
+    pads that remain.
     """
     if not is_symbolic(pads):
         return Identity(shape, dtype), pads
@@ -50,5 +50,5 @@ def in_margin(shape: Shape, pads: Shape, dtype: Any) -> tuple[Jacobian, Shape]:
 
 
 def steps(node: Node, d: int) -> tuple[Shape, Shape]:
-    """Strides and dilations, 1 where they are not given."""
+    """Strides and dilations, 1 by default."""
     return filled(node.strides, 1, d), filled(node.dilations, 1, d)

@@ -8,7 +8,7 @@ NO_TENSOR = "the input or the result is a map, not a tensor"
 BITS = "it reads the bits of a number, not its value"
 
 NOT_REAL = frozenset({NO_FLOATS, NO_TENSOR, BITS})
-"""The reasons of those that are not functions of real numbers at all."""
+"""The reasons for operators that are not functions of real numbers at all."""
 
 zero(
     NO_FLOATS,

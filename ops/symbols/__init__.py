@@ -1,8 +1,8 @@
 """The symbols reading of the vocabulary: each ONNX operator over SymPy expressions, at a point.
 
 An entry of a tensor is an expression together with its number at a point. Arithmetic is exact;
-what branches, compares or sorts is decided by the numbers, and every decision is noted. What is
-read is therefore true where these decisions hold: in an open set around the point.
+branches, comparisons and sorts are decided by the numbers, and every decision is noted. The results
+therefore hold where these decisions hold: in an open set around the point.
 
 >>> op = Symbols()
 >>> x = op.variables("x", [2, -1])

@@ -28,7 +28,7 @@ def scaler(x: Any, *, offset: Any = (0.0,), scale: Any = (1.0,)) -> Any:
 def imputer(
     x: Any, *, imputed_value_floats: Any, replaced_value_float: float = 0.0, **_: Any
 ) -> Any:
-    """x, but the imputed value where x is the one to be replaced."""
+    """x, with the imputed value where x equals the replaced value."""
     return np.where(x == replaced_value_float, exact(imputed_value_floats), x)
 
 
@@ -46,7 +46,7 @@ def feature_vectorizer(*xs: Any, inputdimensions: Any) -> Any:
 
 @kernel("ai.onnx.ml::Normalizer")
 def normalizer(x: Any, *, norm: str = "MAX") -> Any:
-    """Every row over its norm."""
+    """Every row divided by its norm."""
     sizes = {
         "L1": lambda row: sum(abs(a) for a in row),
         "L2": lambda row: sum(a * a for a in row).sqrt(),
@@ -56,7 +56,7 @@ def normalizer(x: Any, *, norm: str = "MAX") -> Any:
 
 
 def transformed(scores: Any, name: str) -> Any:
-    """The post transform."""
+    """The scores after the post transform."""
     if name == "NONE":
         return scores
     if name == "LOGISTIC":
@@ -105,7 +105,7 @@ def kernels(
     x: Any, vectors: Any, kernel_type: str = "LINEAR", kernel_params: Any = (0.0, 0.0, 0.0),
     **_: Any,
 ) -> Any:  # fmt: skip
-    """k(x, v) of every support vector."""
+    """k(x, v) for every support vector."""
     rows = exact(vectors, -1, len(x))
     return np.array([kernel_value(x, v, kernel_type, kernel_params) for v in rows], object)
 
@@ -115,7 +115,7 @@ def svm_regressor(
     x: Any, *, coefficients: Any, rho: Any, support_vectors: Any = (), n_supports: int = 0,
     **how: Any,
 ) -> Any:  # fmt: skip
-    """Σ cᵥ k(x, v) + ρ, or x c + ρ where there are no vectors."""
+    """Σ cᵥ k(x, v) + ρ, or x c + ρ without support vectors."""
     values = [kernels(row, support_vectors, **how) if n_supports else row for row in x]
     return np.stack([exact(rho) + exact(coefficients) @ k for k in values])
 
@@ -125,7 +125,7 @@ def svm_classifier(
     x: Any, *, coefficients: Any, rho: Any, support_vectors: Any = (), vectors_per_class: Any = (),
     prob_a: Any = (), prob_b: Any = (), post_transform: str = "NONE", **how: Any,
 ) -> Any:  # fmt: skip
-    """A label, and the scores of all pairs of classes, or of all classes, or probabilities."""
+    """A label, and scores per pair of classes, scores per class, or probabilities."""
     if vectors_per_class:
         held = [kernels(row, support_vectors, **how) for row in x]
         scores = np.stack([pairwise(k, exact(coefficients), vectors_per_class) for k in held])
@@ -164,7 +164,7 @@ def coupled(r: Any, count: int) -> Any:
 
 
 def replaced(matrix: Any, k: int, column: Any) -> Any:
-    """The matrix with another column."""
+    """The matrix with column k replaced."""
     made = matrix.copy()
     made[:, k] = column
     return made

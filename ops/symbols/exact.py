@@ -1,4 +1,4 @@
-"""Exact numbers that floats are roundings of."""
+"""Exact numbers that round to given floats."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ DIGITS = 40
 """Decimal digits of the value at the point."""
 
 MP = MPContext()
-"""Arithmetic with `DIGITS` digits; mpmath's own context, one for the process, is untouched."""
+"""Arithmetic with `DIGITS` digits; mpmath's global context is untouched."""
 MP.dps = DIGITS
 
 
 @cache
 def closed_form(number: Any) -> sp.Expr:
-    """The simplest fraction, or √(p/q πᵏ), that a float is the rounding of.
+    """The simplest fraction, or √(p/q πᵏ), that rounds to a float.
 
-    Attributes have single precision.
+    Floats that fit in single precision, as attributes do, are taken as rounded to it.
 
     >>> [closed_form(x) for x in (0.1, 2**-0.5, 3, float(np.float32(1 / 6)))]
     [1/10, sqrt(2)/2, 3, 1/6]
@@ -47,13 +47,13 @@ def double_form(number: float) -> sp.Expr | None:
 
 
 def decimal(number: float, text: str, digits: int) -> sp.Rational | None:
-    """The fraction that the shortest text of a float says, if the text is short."""
+    """The decimal fraction that a float prints as, if that has few digits."""
     mantissa = text.partition("e")[0].replace(".", "").replace("-", "").strip("0")
     return sp.Rational(text) if len(mantissa) <= digits else None
 
 
 def single_form(number: float) -> sp.Expr | None:
-    """A dyadic or decimal fraction of few digits, a root or a small fraction."""
+    """A dyadic fraction, a decimal fraction with few digits, a root or a small fraction."""
     if number * 1024 % 1 == 0:
         return fraction(number, 1024)
     short = decimal(number, str(np.float32(number)), 6)
@@ -79,7 +79,7 @@ def root(number: float, error: float, limit: int = 1000) -> sp.Expr | None:
 
 @cache
 def value_of(expr: sp.Expr) -> Any:
-    """A constant in many digits."""
+    """A constant to `DIGITS` digits."""
     if expr.is_Rational:
         return MP.mpf(int(expr.p)) / int(expr.q)
     if expr in (sp.oo, -sp.oo, sp.nan):

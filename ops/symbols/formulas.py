@@ -62,7 +62,7 @@ def derive(expr: sp.Expr, variable: str) -> sp.Expr:
 
 
 def tree(expr: Any) -> Tree:
-    """An expression as calls of the vocabulary.
+    """An expression as vocabulary calls.
 
     >>> tree(parse("1 - Y**2"))
     ('Sub', 1.0, ('Mul', 'Y', 'Y'))

@@ -1,4 +1,4 @@
-"""Kinks: where an operator has no derivative. For formulas by one-sided limits, else in words.
+"""Kinks: where an operator has no derivative, by one-sided limits of formulas, else in words.
 
 >>> [kink_set(name) for name in ("Tanh", "Relu", "Celu")]
 ['', 'x = 0', 'x = 0, in the second derivative only']
@@ -21,7 +21,7 @@ from .formulas import ATTRIBUTES, NAMES, parse
 
 X = NAMES["x"]
 GENERIC = {NAMES[name]: sp.prime(k) for k, name in enumerate(ATTRIBUTES, 1)}
-"""Unrelated values of the attributes, which decide on which side a piece lies."""
+"""Generic values of the attributes, to find the piece on either side of a root."""
 
 SECOND = ", in the second derivative only"
 
@@ -61,7 +61,7 @@ def kink_set(op_type: str) -> str:
 
 @dataclass(frozen=True)
 class Kink:
-    """A point where `where` is zero, or whole; the first derivative that differs; exceptions."""
+    """A kink at `where` = 0, or at integer `where`: its order, the first derivative that jumps."""
 
     where: sp.Expr
     order: int

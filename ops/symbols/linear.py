@@ -60,7 +60,7 @@ def det(x: Any) -> Any:
 def dft(
     x: Any, length: Any = None, axis: Any = None, *, inverse: int = 0, onesided: int = 0
 ) -> Any:
-    """y[k] = Σ x[j] exp(∓2πi jk/n), over n where inverse; the last axis is (re, im)."""
+    """y[k] = Σ x[j] exp(∓2πi jk/n), / n if inverse; the last axis is (re, im)."""
     axis = -2 if axis is None else int(np.ravel(axis)[0])
     axis = axis % x.ndim
     half = bool(onesided and inverse)
@@ -99,7 +99,7 @@ def roots(n: int) -> tuple[Any, Any]:
 
 
 def fitted(x: Any, n: int) -> Any:
-    """The first n rows, with zeros behind them where there are fewer."""
+    """The first n rows, zero-padded if there are fewer."""
     if len(x) >= n:
         return x[:n]
     return np.concatenate([x, np.zeros((n - len(x), *x.shape[1:]), object)])
@@ -115,7 +115,7 @@ def mirrored(x: Any, n: int, sign: int = 1) -> Any:
 
 @kernel("STFT")
 def stft(x: Any, step: Any, window: Any = None, length: Any = None, *, onesided: int = 1) -> Any:
-    """The transforms of frames of the signal, weighted by the window."""
+    """The Fourier transforms of frames of the signal, weighted by the window."""
     n = len(window) if window is not None else int(np.ravel(length)[0])
     starts = range(0, x.shape[1] - n + 1, int(np.ravel(step)[0]))
     frames = np.stack([x[:, s : s + n] for s in starts], axis=1)

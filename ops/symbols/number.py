@@ -1,6 +1,6 @@
 """Number: a SymPy expression and its value at a point, as an entry of an object array.
 
-NumPy calls its methods, so that the kernels of the numbers reading compute with it as they are.
+NumPy calls its methods, so that the kernels of the numbers reading work on it unchanged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SAME = MP.mpf(10) ** -25
 """Values that differ by less are compared as expressions."""
 
 Notes = dict[sp.Expr, None]
-"""The decisions that were taken, in order."""
+"""The decisions taken, in order."""
 
 FUNCTIONS: dict[str, tuple[Any, Any]] = {
     "exp": (sp.exp, MP.exp), "log": (sp.log, MP.log), "sqrt": (sp.sqrt, MP.sqrt),
@@ -29,11 +29,11 @@ FUNCTIONS: dict[str, tuple[Any, Any]] = {
     "erf": (sp.erf, MP.erf), "reciprocal": (lambda x: 1 / x, lambda x: 1 / x),
     "square": (lambda x: x**2, lambda x: x**2),
 }  # fmt: skip
-"""The method that a NumPy function calls on an entry -> the function of SymPy, of MP."""
+"""The method that a NumPy function calls on an entry -> the functions of SymPy and of MP."""
 
 
 class Number:
-    """An expression `expr`, worth `at` at the point."""
+    """An expression `expr`, with the value `at` at the point."""
 
     __slots__ = ("at", "expr", "notes")
 
@@ -87,7 +87,7 @@ class Number:
         return self.joined(other, lambda a, b: a**b, swap=True)
 
     def __mod__(self, other: Any) -> Number:
-        """a - b ⌊a/b⌋, with the quotient of the point."""
+        """a - b ⌊a/b⌋, with the quotient at the point."""
         return self - (self / other).floor() * other
 
     def __neg__(self) -> Number:
@@ -99,7 +99,7 @@ class Number:
     # -- decisions, taken at the point ---------------------------------------------------------
 
     def order(self, other: Any) -> int:
-        """-1, 0 or 1 as it is less, equal or greater at the point; the decision is noted."""
+        """-1, 0 or 1 if it is less, equal or greater at the point; the decision is noted."""
         expr, at = self.lift(other)
         difference = self.at - at
         if abs(difference) > SAME:
@@ -139,7 +139,7 @@ class Number:
         return self != 0
 
     def integer(self, rounded: Callable[[Any], Any], below: Any, above: Any) -> Number:
-        """A piecewise constant function of x: its value at the point, where x keeps the bounds."""
+        """A piecewise constant function of x: its value at the point; bounds on x are noted."""
         whole = int(rounded(self.at))
         if self.expr.free_symbols:
             self.note(sp.And(self.expr > whole + below, self.expr < whole + above))

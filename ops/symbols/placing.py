@@ -1,4 +1,4 @@
-"""Operators that put entries at places which integers name, index by index."""
+"""Operators that put entries at places given by integers, one index at a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def ints(value: Any) -> tuple[int, ...]:
 
 @kernel("ReverseSequence")
 def reverse_sequence(x: Any, lengths: Any, *, time_axis: int = 0, batch_axis: int = 1) -> Any:
-    """The first length_b entries of every sequence b in reverse."""
+    """Every sequence b with its first length_b entries reversed."""
     y = np.moveaxis(x.copy(), (time_axis, batch_axis), (0, 1))
     for b, n in enumerate(ints(lengths)):
         y[:n, b] = y[:n, b][::-1].copy()
@@ -45,7 +45,7 @@ def max_unpool(
     pads: Any = None,
     strides: Any = None,
 ) -> Any:
-    """y[index] = x in a tensor of zeros, the shape of which the pooling left behind."""
+    """y[index] = x in a tensor of zeros with the shape before pooling."""
     d = len(kernel_shape)
     pads, strides = pads or (0,) * 2 * d, strides or (1,) * d
     lengths = tuple(
@@ -85,7 +85,7 @@ def col2im(
 
 @kernel("Unique")
 def unique(x: Any, *, axis: int | None = None, sorted: int = 1, outputs: int = 1) -> Any:
-    """The entries in order, all of them different at the point."""
+    """The entries, sorted if asked; all must differ at the point."""
     flat = list(x.ravel())
     if sorted:
         flat.sort()
@@ -105,7 +105,7 @@ def scatter(x: Any, index: Any, updates: Any, *, axis: int = 0) -> Any:
 
 @kernel("CenterCropPad")
 def center_crop_pad(x: Any, shape: Any, *, axes: Any = None) -> Any:
-    """The middle of x where it is longer, x in the middle of zeros where it is shorter."""
+    """The centre of x on axes where it is longer, x centred in zeros where it is shorter."""
     for axis, m in zip(range(x.ndim) if axes is None else axes, ints(shape), strict=True):
         n = x.shape[axis]
         rows = np.moveaxis(x, axis, 0)
@@ -129,7 +129,7 @@ def range_(start: Any, limit: Any, delta: Any, **_: Any) -> Any:
 
 @kernel("DequantizeLinear")
 def dequantize(x: Any, scale: Any, zero: Any = None, *, axis: int = 1, **_: Any) -> Any:
-    """(x - zero point) · scale, each for the whole tensor or per entry of an axis."""
+    """(x - zero point) · scale, for the whole tensor or per entry of an axis."""
     rest = (1,) * (x.ndim - 1 - axis % max(x.ndim, 1))
     scale, zero = (
         a if a is None or a.size == 1 else a.reshape(*a.shape, *rest) for a in (scale, zero)

@@ -1,4 +1,4 @@
-"""Plain formulas for what the numbers reading computes in a stable way; and casts."""
+"""Plain formulas for operators that the numbers reading computes in a stable way; and casts."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ FORMULAS: dict[str, Any] = {
     "Sign": lambda x: (x > 0) - (x < 0),
     "Mod": _mod,
 }  # fmt: skip
-"""The formula that ONNX's documentation gives, entry by entry."""
+"""op_type -> the entrywise formula in ONNX's documentation."""
 
 for _name, _function in FORMULAS.items():
     entrywise(_name, _function)

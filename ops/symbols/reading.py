@@ -15,7 +15,7 @@ from ..node import AT
 from ..numbers import numbers
 from ..numbers.table import COUNTED
 from ..numbers.table import KERNELS as PLAIN
-from . import (  # noqa: F401  (each enters its kernels into the table)
+from . import (  # noqa: F401  (each registers its kernels)
     classical,
     linear,
     placing,
@@ -29,10 +29,10 @@ from .table import KERNELS, Kernel
 
 
 class Symbols:
-    """One method per ONNX operator: a kernel from here, or one of the numbers reading.
+    """One method per ONNX operator: a kernel of this package, or of the numbers reading.
 
-    NumPy arrays are constants, floats among them exact ones; what integers alone decide is left
-    to the numbers reading.
+    NumPy arrays are constants, with floats read as exact numbers; operators on integers alone are
+    left to the numbers reading.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Symbols:
         return tuple(self.notes)
 
     def call(self, op_type: str, *inputs: Any, **attrs: Any) -> Any:
-        """The result of an operator: tensors, or arrays where all is constant."""
+        """The result of an operator: tensors of expressions, or arrays where none are involved."""
         if not any(map(has_expressions, inputs)):
             return getattr(numbers, op_type)(*inputs, **attrs)
         kernel = self.kernel(op_type)
@@ -115,13 +115,13 @@ class Symbols:
 
 
 def has_expressions(x: Any) -> bool:
-    """Whether an operand is a tensor of expressions, or an array of floats, which become such."""
+    """Whether an operand is a tensor of expressions, or an array of floats."""
     floats = isinstance(x, np.ndarray | np.generic) and x.dtype.kind == "f"
     return isinstance(x, Tensor) or floats
 
 
 class Tensor:
-    """Entries that are expressions; to rules and operators an array of float64."""
+    """A tensor of expressions, which rules and operators see as a float64 array."""
 
     dtype = np.dtype(np.float64)
     const_value = None
@@ -135,7 +135,7 @@ class Tensor:
 
     @property
     def meta(self) -> dict[str, np.ndarray]:
-        """The numbers at the point, as `Node.number` asks for them."""
+        """The numbers at the point, where `Node.number` looks for them."""
         return {AT: self.values}
 
     @property

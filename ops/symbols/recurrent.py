@@ -1,4 +1,4 @@
-"""RNN, GRU and LSTM: ONNX's equations, turn by turn and sequence by sequence."""
+"""RNN, GRU and LSTM: ONNX's equations, one time step of one sequence at a time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ACTIVATIONS: dict[str, Callable[..., Any]] = {
 def activations(
     names: list[str], clip: float | None, alphas: Any = (), betas: Any = ()
 ) -> Iterator[Function]:
-    """Entry by entry, f(min(max(x, -clip), clip)); the lists serve the functions that take any."""
+    """Entrywise f(min(max(x, -clip), clip)); functions with α or β take the next in the lists."""
     given = iter(alphas or ()), iter(betas or ())
     bound = None if clip is None else closed_form(clip)
     for name in names:
@@ -45,7 +45,7 @@ def activations(
 
 
 def clipped(function: Callable[..., Any], bound: Any, numbers: list[Any], x: Any) -> Any:
-    """f at an argument between -bound and bound."""
+    """f at x clipped to [-bound, bound]."""
     inner = x if bound is None else min(max(x, -bound), bound)
     return function(inner + 0 * x, *numbers)
 
@@ -55,7 +55,7 @@ def layer(
     peepholes: Any = None, *, direction: str = "forward", layout: int = 0,
     activations_: Any = None, clip: float | None = None, alphas: Any = (), betas: Any = (),
 ) -> Any:  # fmt: skip
-    """Y and the last states: the turns of a cell over each sequence, in each direction."""
+    """Y and the final states of a cell that runs over each sequence, in each direction."""
     x, w, r, b, lengths = inputs
     x, *states = (swapped(a, layout) for a in (x, *states))
     (turns, batch, _), count, hidden = x.shape, len(w), r.shape[-1]
@@ -76,12 +76,12 @@ def layer(
 
 
 def swapped(x: Any, layout: int) -> Any:
-    """The batch first where the layout says so."""
+    """The first two axes exchanged if `layout` puts the batch first."""
     return x.swapaxes(0, 1) if layout and x is not None else x
 
 
 def gates(w: Any, r: Any, b: Any) -> Callable[..., Any]:
-    """(k, x, h, s) -> x Wₖᵀ + Wbₖ + s ∘ (h Rₖᵀ + Rbₖ), of gate k."""
+    """(k, x, h, s) -> x Wₖᵀ + Wbₖ + s ∘ (h Rₖᵀ + Rbₖ), for gate k."""
     hidden, count = r.shape[1], len(r) // r.shape[1]
     W, R = w.reshape(count, hidden, -1), r.reshape(count, hidden, hidden)
     Wb, Rb = np.zeros((2, count, hidden), int) if b is None else b.reshape(2, count, hidden)
@@ -144,6 +144,6 @@ def said(
     hidden_size: int = 0, activations: Any = None, activation_alpha: Any = (),
     activation_beta: Any = (), **how: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    """The attributes by the names that a layer has for them."""
+    """The attributes under the parameter names of `layer`."""
     return {**how, "activations_": activations, "alphas": activation_alpha,
             "betas": activation_beta}  # fmt: skip

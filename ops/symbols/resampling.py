@@ -1,4 +1,4 @@
-"""Operators that read an image between its entries: Resize, GridSample, DeformConv, RoiAlign."""
+"""Operators that sample an image between its entries: Resize, GridSample, DeformConv, RoiAlign."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Kernel = Callable[[Any], Any]
 """φ(u), where u = place - neighbour."""
 
 Continued = Callable[[int, int], int | None]
-"""(i, n) -> the entry of an axis of length n that stands at i; None where there is a zero."""
+"""(i, n) -> the entry that continues an axis of length n at i; None for a zero."""
 
 
 KEYS = sp.Rational(-3, 4)
-"""The parameter of Keys' kernel where none is given."""
+"""The default parameter of Keys' kernel."""
 
 HALF = sp.S.Half
 
@@ -33,7 +33,7 @@ def tent(u: Any) -> Any:
 
 
 def cubic(u: Any, a: Any = KEYS) -> Any:
-    """Keys' kernel."""
+    """Keys' cubic convolution kernel."""
     u = abs(u)
     if u <= 1:
         return (a + 2) * u**3 - (a + 3) * u**2 + 1
@@ -41,7 +41,7 @@ def cubic(u: Any, a: Any = KEYS) -> Any:
 
 
 MODES: dict[str, tuple[Kernel, int]] = {"linear": (tent, 1), "cubic": (cubic, 2)}
-"""mode -> φ, and how far it reaches."""
+"""mode -> φ, and its reach on either side."""
 
 
 def floor(at: Any) -> int:
@@ -50,12 +50,12 @@ def floor(at: Any) -> int:
 
 
 def around(at: Any, reach: int) -> range:
-    """The whole numbers that are less than `reach` away, on either side."""
+    """The 2 · `reach` integers around `at`."""
     return range(floor(at) + 1 - reach, floor(at) + 1 + reach)
 
 
 def zeros(i: int, n: int) -> int | None:
-    """Nothing outside of the image."""
+    """Zeros outside of the image."""
     return i if 0 <= i < n else None
 
 
@@ -65,7 +65,7 @@ def border(i: int, n: int) -> int:
 
 
 def interpolated(image: Any, at: Any, phi: Kernel, reach: int, continued: Continued = zeros) -> Any:
-    """Σ image[p] ∏ φ(at - p) over the places p around."""
+    """Σ image[p] ∏ φ(at - p) over the places p around `at`."""
     lines = [
         [(continued(i, n), phi(a - i)) for i in around(a, reach)]
         for a, n in zip(at, image.shape, strict=True)
@@ -84,7 +84,7 @@ def resize(
     mode: str = "nearest", coordinate_transformation_mode: str = "half_pixel",
     extrapolation_value: float = 0.0, keep_aspect_ratio_policy: str = "stretch", **how: Any,
 ) -> Any:  # fmt: skip
-    """y[j] = Σᵢ φ(at(j) - i) x[i], with x continued by its ends."""
+    """y[j] = Σᵢ φ(at(j) - i) x[i], with x continued by its edge entries."""
     crops = coordinate_transformation_mode == "tf_crop_and_resize"
     axes = [a % x.ndim for a in (range(x.ndim) if axes is None else axes)]
     factors = (
@@ -111,7 +111,7 @@ def resize(
 
 
 def ratios(lengths: list[int], sizes: Any, policy: str) -> list[sp.Rational]:
-    """The factors that sizes stand for: one for all axes where the aspect ratio is kept."""
+    """The scales that sizes imply: one for all axes where the aspect ratio is kept."""
     each = [sp.Rational(int(m), n) for m, n in zip(sizes, lengths, strict=True)]
     choose = {"not_larger": min, "not_smaller": max}.get(policy)
     return [choose(each)] * len(each) if choose else each
@@ -144,7 +144,7 @@ def sample(
     rows: Any, at: Any, scale: Any, mode: str, nearest_mode: str = "round_prefer_floor",
     cubic_coeff_a: float = -0.75, antialias: int = 0, exclude_outside: int = 0,
 ) -> Any:  # fmt: skip
-    """The value of an axis between its entries."""
+    """The value at a place between the entries of an axis."""
     n = len(rows)
     if mode == "nearest":
         return rows[border(nearest(at, nearest_mode), n)]
@@ -158,7 +158,7 @@ def sample(
 
 
 def nearest(at: Any, mode: str) -> int:
-    """The whole number next to `at`."""
+    """`at` rounded to an integer."""
     return {
         "floor": lambda: floor(at),
         "ceil": lambda: -floor(-at),
@@ -171,7 +171,7 @@ def nearest(at: Any, mode: str) -> int:
 def grid_sample(
     x: Any, grid: Any, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
 ) -> Any:
-    """Samples of x, continued by its padding, at points that name the last axis of x first."""
+    """Samples of x, continued by its padding, at points that list the last axis of x first."""
     y = np.empty((*x.shape[:2], *grid.shape[1:-1]), object)
     turned = partial(reflection, edge=0 if align_corners else 1)
     paddings: dict[str, Continued] = {"zeros": zeros, "border": border, "reflection": turned}
@@ -185,18 +185,18 @@ def grid_sample(
 
 
 def between(phi: Any, reach: int) -> Callable[..., Any]:
-    """Values by the kernel φ."""
+    """A function that interpolates with the kernel φ."""
     return lambda image, at, continued: interpolated(image, at, phi, reach, continued)
 
 
 def nearest_entry(image: Any, at: Any, continued: Continued) -> Any:
-    """The entry at the place, rounded."""
+    """The entry at the rounded place."""
     place = tuple(continued(int(a.rint()), n) for a, n in zip(at, image.shape, strict=True))
     return 0 if None in place else image[place]
 
 
 def reflection(i: int, n: int, edge: int) -> int:
-    """Mirrors stand at the outermost entries, or where edge = 1 half an entry beyond.
+    """Reflection at the outermost entries, or half an entry beyond them if edge = 1.
 
     >>> [reflection(i, 3, 0) for i in range(-3, 6)], [reflection(i, 3, 1) for i in range(-3, 6)]
     ([1, 2, 1, 0, 1, 2, 1, 0, 1], [2, 1, 0, 0, 1, 2, 2, 1, 0])
@@ -269,7 +269,7 @@ def positions(first: Any, last: Any, bin_: int, bins: int, ratio: int, least: in
 
 
 def neighbours(image: Any, at: tuple[Any, ...]) -> list[Any]:
-    """Four neighbours times their weights: on the border up to a pixel beyond it, then 0."""
+    """Four weighted neighbours; up to a pixel outside, those of the border, and 0 further out."""
     sizes = list(zip(at, image.shape, strict=True))
     if any(a < -1 or a > n for a, n in sizes):
         return [0]

@@ -1,4 +1,4 @@
-"""The kernels that the symbols reading has of its own: plain mathematics, stable or not."""
+"""The kernels of the symbols reading: plain mathematics, numerically stable or not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KERNELS: dict[str, Kernel] = {}
 
 
 def kernel(*names: str) -> Callable[[Kernel], Kernel]:
-    """Enter a function of object arrays as the kernel of some operators."""
+    """Register a function of object arrays as the kernel of some operators."""
 
     def enter(function: Kernel) -> Kernel:
         for name in names:
@@ -24,7 +24,7 @@ def kernel(*names: str) -> Callable[[Kernel], Kernel]:
 
 
 def entrywise(name: str, function: Callable[..., Any]) -> None:
-    """Enter a function of numbers and attributes."""
+    """Register a function of numbers and attributes, applied entry by entry."""
 
     def apply(*inputs: Any, **attributes: Any) -> Any:
         held = np.broadcast(*inputs) if len(inputs) > 1 else None

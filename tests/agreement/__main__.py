@@ -19,7 +19,7 @@ from .trial import Verdict, silent, trial
 
 
 def arguments() -> argparse.Namespace:
-    """What the user asked for."""
+    """The parsed command line."""
     parser = argparse.ArgumentParser("python -m tests.agreement", description=description)
     add = parser.add_argument
     add("--count", type=int, default=100, help="graphs (100)")
@@ -38,13 +38,13 @@ def seed_of_the_day() -> int:
 
 
 def new_pool(jobs: int) -> ProcessPoolExecutor:
-    """Processes that are spawned, and anew after some hundred graphs."""
+    """A pool of spawned processes, each replaced after 300 graphs."""
     spawn = multiprocessing.get_context("spawn")
     return ProcessPoolExecutor(jobs, spawn, initializer=silent, max_tasks_per_child=300)
 
 
 def verdicts(asked: argparse.Namespace) -> Iterator[tuple[int, Verdict]]:
-    """The verdict of every trial, in no order; a process that dies is a finding."""
+    """The verdict of every trial, in any order; a process that dies is a finding."""
     start, numbers = time.monotonic(), count(asked.first)
     pool = new_pool(asked.jobs)
     running: dict[Future[Verdict], int] = {}
@@ -75,7 +75,7 @@ def verdicts(asked: argparse.Namespace) -> Iterator[tuple[int, Verdict]]:
 
 
 def main() -> int:
-    """Try, tell; 1 if there was a finding."""
+    """Run the trials and print the results; returns 1 if there was a finding."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")
     asked = arguments()

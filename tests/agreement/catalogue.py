@@ -1,7 +1,7 @@
-"""Catalogue: how a node of each operator is put into a random graph.
+"""Catalogue: how to add a node of each operator to a random graph.
 
-A maker adds one node, with what it needs around it, and may raise `Unfit` instead. It stands under
-the names of the operators that it makes; which of them an opset has, ONNX's schemas say.
+A maker adds one node, with any other nodes that it needs, or raises `Unfit`. It is registered under
+the names of the operators that it makes; ONNX's schemas say which of them an opset has.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CATALOGUE: dict[str, Maker] = {}
 
 
 def makes(*operators: str) -> Callable[[Maker], Maker]:
-    """The function makes nodes of these operators."""
+    """Register a function that makes nodes of these operators."""
 
     def decorate(maker: Maker) -> Maker:
         CATALOGUE.update(dict.fromkeys(operators, maker))
@@ -47,7 +47,7 @@ def growing(g: Graph, op: str) -> None:
 
 @makes("Asin", "Acos", "Atanh", "Tan", "Log", "Sqrt", "Reciprocal", "Acosh")
 def within(g: Graph, op: str) -> None:
-    """Operators whose domain is a part of the line, behind one that maps into it."""
+    """Operators defined on part of the real line, after an operator that maps into it."""
     x = g.pick()
     if op in ("Log", "Sqrt", "Reciprocal", "Acosh"):
         least = 1.2 if op == "Acosh" else 0.3
@@ -157,13 +157,13 @@ def extreme(g: Graph, op: str) -> None:
 
 
 def check_broadcast(g: Graph, *names: str) -> None:
-    """Operators of many operands broadcast from opset 8 on."""
+    """Raise `Unfit` where a variadic operator would have to broadcast before opset 8."""
     if g.opset < 8 and len({g.shape(name) for name in names}) > 1:
         raise Unfit
 
 
 def far(x: np.ndarray, y: np.ndarray) -> bool:
-    """Whether no two elements that meet are nearly the same."""
+    """Whether x and y differ clearly in every element."""
     return bool((np.abs(x - y) > 1e-3).all())
 
 
@@ -175,11 +175,11 @@ def variadic(g: Graph, op: str) -> None:
     g.node(op, [x, *others])
 
 
-# --- truth values and integers
+# --- booleans and integers
 
 
 def truth(g: Graph) -> str:
-    """A tensor of truth values."""
+    """A boolean tensor."""
     try:
         return g.pick(kind="b")
     except Unfit:
@@ -229,7 +229,7 @@ def where(g: Graph, op: str) -> None:
 
 
 def integers(g: Graph) -> str:
-    """An integer tensor: one that is there, an input, or a float that is cast."""
+    """An integer tensor: an existing one, an input, or a float tensor that is cast."""
     try:
         if g.chance(0.6):
             return g.pick(kind="i")
@@ -270,7 +270,7 @@ def cast_like(g: Graph, op: str) -> None:
 
 
 def reduced(g: Graph, op: str, x: str, **attributes: Any) -> str:
-    """A reduction over some axes, by the form of the opset."""
+    """A reduction over some axes, in the form that the opset prescribes."""
     rank = g.rank(x)
     axes = sorted(g.rng.permutation(rank)[: g.integer(0, rank)].tolist())
     if g.symbolic and g.chance(0.6):
@@ -501,7 +501,7 @@ def space_to_depth(g: Graph, op: str) -> None:
 
 
 def shaped(g: Graph, shape: list[int]) -> str:
-    """A tensor of a shape: one that is there, one that is reshaped, or a new one."""
+    """A tensor of the given shape: an existing one, a reshaped one, or a new one."""
     for fits in (lambda s: list(s) == shape, lambda s: prod(s) == prod(shape) and 0 not in s):
         try:
             x = g.pick(fits)
@@ -533,7 +533,7 @@ def constant_of_shape(g: Graph, op: str) -> None:
 @makes("Range")
 def range_(g: Graph, op: str) -> None:
     x = g.pick(lambda s: len(s) > 0 and s[-1] > 0)
-    end = g.shape(x)[-1] - 0.4  # a limit that is moved a little makes as many numbers
+    end = g.shape(x)[-1] - 0.4  # a slightly perturbed limit gives the same length
     limits = [g.constant(v, g.dtype) for v in (0.0, end, 1.0)]
     g.node("Mul", [x, g.node("Range", limits)])
 
@@ -627,7 +627,7 @@ def gather_elements(g: Graph, op: str) -> None:
 def gather_nd(g: Graph, op: str) -> None:
     x = g.pick(lambda s: len(s) > 0 and 0 not in s)
     shape = g.shape(x)
-    free = g.symbolic and shape[0] == g.batch  # the indices are of one batch
+    free = g.symbolic and shape[0] == g.batch  # the indices hold for one batch size only
     batch = g.integer(0, 1) if g.opset >= 12 and len(shape) > 1 and not free else 0
     depth = g.integer(1, len(shape) - batch)
     count = g.integer(1, 3)
@@ -827,7 +827,7 @@ def pool(g: Graph, op: str) -> None:
 @makes("GlobalMaxPool", "GlobalAveragePool", "GlobalLpPool")
 def global_pool(g: Graph, op: str) -> None:
     x = image(g)
-    if g.rank(x) == 3:  # ONNX's reference gives another shape
+    if g.rank(x) == 3:  # ONNX's reference gives a different shape
         raise Unfit
     g.node(op, [g.distinct(g.clear(x, 0))])
 
@@ -917,7 +917,7 @@ def dropout(g: Graph, op: str) -> None:
 def resize(g: Graph, op: str) -> None:
     x = image(g)
     rank = g.rank(x)
-    # 0.6 in single precision has positions on a jump
+    # 0.6 in single precision puts sample positions on a jump
     scales = [1.0, 1.0, *(g.one_of([1.0, 2.0, 1.5, 0.55]) for _ in range(rank - 2))]
     if g.opset < 11:
         g.node("Resize", [x, g.constant(scales, np.float32)], mode=g.one_of(["nearest", "linear"]))
@@ -1038,7 +1038,7 @@ def window(g: Graph, op: str) -> None:
     x = g.pick(lambda s: len(s) > 0 and s[-1] > 1)
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(g.dtype))
     made = g.node(op, [g.constant(g.shape(x)[-1])], output_datatype=kind)
-    if op == "BlackmanWindow":  # it begins at zero up to rounding, which would decide ties
+    if op == "BlackmanWindow":  # its first entry is 0 up to rounding error, which would decide ties
         made = g.node("Add", [made, g.initializer(np.ones((), g.dtype), "c")])
     g.node("Mul", [x, made])
 

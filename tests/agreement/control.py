@@ -14,7 +14,7 @@ SMOOTH = ("Tanh", "Sin", "Sigmoid", "Atan", "Softsign", "Neg")
 
 
 def body(g: Graph, state: str, shape: tuple[int, ...], others: list[str]) -> list[NodeProto]:
-    """Some nodes from a tensor of a shape to one of the same; the last one gives it."""
+    """Some nodes that map a tensor to one of the same shape, the output of the last node."""
     nodes, last = [], state
     for _ in range(g.integer(1, 3)):
         name = g.name("b")
@@ -30,7 +30,7 @@ def body(g: Graph, state: str, shape: tuple[int, ...], others: list[str]) -> lis
 
 
 def beside(g: Graph, shape: tuple[int, ...]) -> list[str]:
-    """Tensors that leave a tensor of a shape as large as it is when they are added to it."""
+    """Tensors that broadcast to the given shape."""
     return [
         name for name in g.arrays()
         if small(np.broadcast_shapes, g.shape(name), shape)
@@ -43,7 +43,7 @@ def untyped(name: str) -> Any:
 
 
 def scalar(g: Graph, x: str) -> str:
-    """A condition that x decides, which other points decide in another way."""
+    """A condition that depends on x, so that other points may take the other branch."""
     total = g.node("ReduceSum", [x], keepdims=0)
     if abs(float(g.values[total]) - 0.11) < 1e-2:
         raise Unfit
@@ -82,7 +82,7 @@ def loop(g: Graph, op: str) -> None:
     nodes = body(g, state, shape, [*beside(g, shape)])
     end = nodes[-1].output[0]
     after = g.name("b")
-    if g.chance(0.3):  # a condition that the state decides
+    if g.chance(0.3):  # a condition that depends on the state
         total, limit = g.name("b"), g.constant(0.6, g.dtype)
         nodes.append(helper.make_node("ReduceMean", [end], [total], keepdims=0))
         nodes.append(helper.make_node("Less", [total, limit], [after]))
@@ -104,7 +104,7 @@ def loop(g: Graph, op: str) -> None:
     condition = g.initializer(np.asarray(True), "c")
     if stacked:
         rows = g.node("Loop", [count, condition, x], 2, body=graph)[1]
-        g.values[rows] = g.values[rows].reshape(-1, *shape)  # ONNX's reference joins the turns
+        g.values[rows] = g.values[rows].reshape(-1, *shape)  # the reference concatenates them
     else:
         g.node("Loop", [count, condition, x], body=graph)
 
@@ -131,7 +131,7 @@ def scan(g: Graph, op: str) -> None:
 
 
 def call(g: Graph) -> None:
-    """A call of a function of the model: one that is there, or a new one."""
+    """A call of a model-local function, existing or new."""
     if not g.functions or g.chance(0.4):
         nodes = body(g, "p", (), ["q"])
         g.functions.append(

@@ -1,7 +1,7 @@
 """Graph: a random ONNX graph that grows node by node, with the values of its tensors at one point.
 
-Each node is evaluated by ONNX's reference as it is added, so that what follows can be chosen by
-shapes and values: no overflow, no kink within reach, small tensors.
+Each node is evaluated by ONNX's reference as it is added, so that later nodes can be chosen by
+shapes and values: no overflow, no kink nearby, small tensors.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Fits = Callable[[tuple[int, ...]], bool]
 
 
 class Unfit(Exception):
-    """A node that is not wanted here: its operands do not fit, or its values are too large."""
+    """A node that cannot be added: its operands do not fit, or its values are too large."""
 
 
 @dataclass
@@ -47,10 +47,10 @@ class Graph:
     functions: list[onnx.FunctionProto] = field(default_factory=list)
     count: int = 0
 
-    # --- chance
+    # --- randomness
 
     def integer(self, low: int, high: int) -> int:
-        """A number from low to high, both included."""
+        """A random integer from low to high, inclusive."""
         return int(self.rng.integers(low, high + 1))
 
     def chance(self, share: float) -> bool:
@@ -60,7 +60,7 @@ class Graph:
         return choices[self.integer(0, len(choices) - 1)]
 
     def uniform(self, shape: Sequence[int], dtype: Any = None) -> np.ndarray:
-        """Numbers of either sign between 0.2 and 1.5 in size."""
+        """Random numbers of either sign, with magnitudes between 0.2 and 1.5."""
         size = self.rng.uniform(0.2, 1.5, shape) * self.rng.choice([-1.0, 1.0], shape)
         return np.asarray(size, dtype or self.dtype)
 
@@ -81,14 +81,14 @@ class Graph:
         return name
 
     def constant(self, value: Any, dtype: Any = np.int64) -> str:
-        """A number or a list that a node needs: an initializer, or a Constant node."""
+        """A constant operand of a node: an initializer, or a Constant node."""
         value = np.asarray(value, dtype)
         if self.chance(0.2):
             return self.node("Constant", [], value=numpy_helper.from_array(value))
         return self.initializer(value, "c")
 
     def fresh(self, shape: Sequence[int], dtype: Any = None) -> str:
-        """A new tensor of a shape: a weight, or now and then an input."""
+        """A new tensor of the given shape: a weight, or occasionally an input."""
         if len(self.inputs) < 4 and self.chance(0.2):
             return self.input(self.uniform(shape, dtype))
         return self.initializer(self.uniform(shape, dtype))
@@ -100,7 +100,7 @@ class Graph:
         return self.values[name].ndim
 
     def arrays(self, kind: str = "f") -> list[str]:
-        """The tensors of a kind of dtype, in the order of their making."""
+        """The tensors of a dtype kind, in order of creation."""
         return [
             name for name, value in self.values.items()
             if isinstance(value, np.ndarray) and value.dtype.kind == kind
@@ -108,7 +108,7 @@ class Graph:
         ]  # fmt: skip
 
     def pick(self, fits: Fits = lambda _: True, kind: str = "f") -> str:
-        """A tensor whose shape fits, the later ones sooner; raises `Unfit` where there is none."""
+        """A tensor whose shape fits, more likely a recent one; raises `Unfit` if there is none."""
         found = [name for name in self.arrays(kind) if fits(self.shape(name))]
         if not found:
             raise Unfit
@@ -117,7 +117,7 @@ class Graph:
         return found[-1 - min(int(self.rng.geometric(0.35)) - 1, len(found) - 1)]
 
     def ranked(self, *ranks: int, full: bool = False) -> str:
-        """A tensor of one of some ranks: one that is there, reshaped if none is, else a new one."""
+        """A tensor of one of the given ranks: an existing one, a reshaped one, or a new one."""
         try:
             if self.chance(0.75):
                 return self.pick(lambda s: len(s) in ranks and (not full or 0 not in s))
@@ -127,7 +127,7 @@ class Graph:
         return self.reshaped(x, self.one_of(ranks))
 
     def reshaped(self, x: str, rank: int) -> str:
-        """The same elements at another rank: 1 is put in, or the last axes become one."""
+        """x reshaped to another rank: axes of length 1 are added, or the last axes are merged."""
         shape = self.shape(x)
         if len(shape) == rank:
             return x
@@ -142,7 +142,7 @@ class Graph:
         return self.node("Reshape", [x, self.constant([-1, *target[1:]] if keep else target)])
 
     def clear(self, x: str, *kinks: float) -> str:
-        """A tensor like x whose values are not at some points, nor twice the same."""
+        """x, or x plus noise, with all values away from the given kinks."""
         for _ in range(2):
             value = self.values[x]
             if all(np.all(np.abs(value - k) > REACH) for k in kinks):
@@ -152,7 +152,7 @@ class Graph:
         raise Unfit
 
     def distinct(self, x: str) -> str:
-        """A tensor like x no two of whose values are the same."""
+        """x, or x plus noise, with no two values equal."""
         for _ in range(2):
             value = np.sort(self.values[x], axis=None)
             if value.size < 2 or np.diff(value).min() > REACH:
@@ -179,7 +179,7 @@ class Graph:
     # --- nodes
 
     def node(self, op: str, inputs: Sequence[str], outputs: int = 1, **attributes: Any) -> Any:
-        """A node and the names of its outputs; raises `Unfit` for what ONNX or we do not want."""
+        """Add a node and return the names of its outputs; raises `Unfit` if it is not allowed."""
         domain = attributes.pop("domain", "")
         names = [self.name() for _ in range(outputs)]
         made = helper.make_node(op, list(inputs), names, domain=domain, **attributes)
@@ -193,7 +193,7 @@ class Graph:
         return names[0] if outputs == 1 else names
 
     def _typed(self, op: str, inputs: Sequence[str]) -> None:
-        """Whether an operator of this opset takes these types."""
+        """Raise `Unfit` unless the operator takes these types at this opset."""
         try:
             schema = defs.get_schema(op, self.opset, "")
         except defs.SchemaError:
@@ -229,7 +229,7 @@ class Graph:
             if array.dtype.kind == "f" and not (np.abs(array) < 100).all():
                 raise Unfit
 
-    # --- the whole
+    # --- the model
 
     def dims(self, name: str, value: np.ndarray) -> list[Any]:
         free = self.symbolic and value.dtype.kind == "f" and value.ndim
@@ -278,7 +278,7 @@ def type_of(value: Any) -> onnx.TypeProto:
 
 
 def captured(node: onnx.NodeProto) -> list[str]:
-    """The tensors that the graphs inside a node take from outside."""
+    """The outer tensors that the subgraphs of a node capture."""
     names: list[str] = []
     for attribute in node.attribute:
         graph = attribute.g

@@ -1,4 +1,4 @@
-"""Make: a random model with a point, and what is to be differentiated by what."""
+"""Make: a random model with a point, and the `of` and `wrt` to differentiate."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Case:
 
 
 def case(seed: int, number: int) -> Case:
-    """The case of a number."""
+    """The case with this seed and number."""
     rng = np.random.default_rng([seed, number])
     opset = int(rng.choice([13, 18, 21, 21, 22, 23, 24, 25, 26, *OPSETS]))
     g = Graph(rng, opset, symbolic=bool(rng.random() < 0.5), batch=int(rng.integers(1, 4)))
@@ -49,7 +49,7 @@ def case(seed: int, number: int) -> Case:
 
 
 def begin(g: Graph) -> None:
-    """Some inputs to begin with."""
+    """Add some initial inputs."""
     for _ in range(g.integer(1, 3)):
         ranks = [1, 2, 2, 3, 3, 4] if g.symbolic else [0, 1, 2, 2, 3, 3, 4]
         shape = [g.integer(1, 3) for _ in range(g.one_of(ranks))]
@@ -68,7 +68,7 @@ def state(g: Graph) -> tuple[int, int, int, int]:
 
 
 def restore(g: Graph, before: tuple[int, int, int, int]) -> None:
-    """Take back what a maker had added before it gave up."""
+    """Undo what a maker added before it gave up."""
     nodes, inputs, initializers, functions = before
     for node in g.nodes[nodes:]:
         for name in node.output:
@@ -80,7 +80,7 @@ def restore(g: Graph, before: tuple[int, int, int, int]) -> None:
 
 
 def chosen(g: Graph) -> Case:
-    """The outputs of the model, and what is differentiated by what."""
+    """The graph as a case: random outputs, `of` and `wrt`."""
     made = [n for n in g.arrays() if n not in g.inputs and n not in g.initializers]
     if not made:
         g.node("Identity", [g.arrays()[0]])

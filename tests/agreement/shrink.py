@@ -16,7 +16,7 @@ TRIES = 300
 
 
 def shrunk(case: Case, fails: Callable[[Case], bool]) -> Case:
-    """Take away outputs, tensors and nodes for as long as the case fails."""
+    """Remove outputs, tensors and nodes for as long as the case fails."""
     tries, again = 0, True
     while again and tries < TRIES:
         again = False
@@ -34,7 +34,7 @@ def shrunk(case: Case, fails: Callable[[Case], bool]) -> Case:
 
 
 def smaller_ones(case: Case) -> Iterator[Case]:
-    """The case with one thing less."""
+    """All cases with one output, tensor or node removed."""
     for k in range(len(case.of)) if len(case.of) > 1 else ():
         yield cleaned(replace(case, of=case.of[:k] + case.of[k + 1 :]))
     for k in range(len(case.wrt)) if len(case.wrt) > 1 else ():
@@ -46,7 +46,7 @@ def smaller_ones(case: Case) -> Iterator[Case]:
 
 
 def without(case: Case, k: int) -> Iterator[Case]:
-    """The case with an operand of a node in place of its result."""
+    """The cases in which an operand of node k replaces its result."""
     node = case.model.graph.node[k]
     for out in node.output[:1]:
         for x in node.input:
@@ -71,7 +71,7 @@ def substitute(node: onnx.NodeProto, old: str, new: str) -> None:
 
 
 def cleaned(case: Case) -> Case:
-    """The case without nodes, inputs and initializers that nothing needs."""
+    """The case without unused nodes, inputs and initializers."""
     model = onnx.ModelProto()
     model.CopyFrom(case.model)
     graph = model.graph

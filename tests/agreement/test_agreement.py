@@ -1,4 +1,4 @@
-"""The differential test itself: its graphs, and that it finds what is broken."""
+"""The differential test itself: its graphs, and that it finds planted faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the random graphs found, and the smallest graphs that show it, in all ways."""
+"""Bugs found by random graphs, each as the smallest graph that shows it, in all ways."""
 
 from __future__ import annotations
 

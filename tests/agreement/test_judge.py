@@ -1,4 +1,4 @@
-"""The judge is judged: by ONNX's own cases, ONNX Runtime at old opsets, and central differences."""
+"""Tests of the judge: ONNX's own cases, ONNX Runtime at old opsets, and central differences."""
 
 import re
 import warnings
@@ -17,10 +17,10 @@ judge = pytest.importorskip("agreement.judge")
 pytestmark = pytest.mark.peers
 
 OTHERWISE = {
-    # Resize with align_corners is given a fractional length there; ONNX Runtime takes a whole one.
+    # The reference resizes to a fractional length with align_corners; ONNX Runtime rounds it.
     "test_resize_downsample_scales_linear_align_corners",
     "test_resize_downsample_scales_cubic_align_corners",
-    # Quotients that lie between two integers in float32 only.
+    # Quotients that are halfway between two integers in float32 only.
     "test_dynamicquantizelinear",
     "test_dynamicquantizelinear_expanded",
 }
@@ -35,7 +35,7 @@ UNTRIED = {  # no node case begins with them
 
 @cache
 def families():
-    """The node cases of ONNX by the operator that they begin with."""
+    """The node cases of ONNX, by their first operator."""
     from onnx.backend.test.case.node import collect_testcases
 
     found = {}
@@ -71,7 +71,7 @@ def assert_same(got, want, rtol=1e-3, atol=1e-5):
         np.testing.assert_array_equal(got.astype(str), want.astype(str))
     else:
         assert tuple(got.shape) == want.shape
-        atol = atol if want.dtype.itemsize >= 4 else 1e-2  # half widths
+        atol = atol if want.dtype.itemsize >= 4 else 1e-2  # float16 and bfloat16
         want = want if want.dtype.kind == "c" else want.astype(np.float64)
         np.testing.assert_allclose(got.detach().numpy(), want, rtol, atol)
 
@@ -99,7 +99,7 @@ def test_values_are_those_of_onnx(op_type):
 
 
 def read(folder, side, values):
-    """What the files of a shipped model hold."""
+    """Name and value of every tensor in the files of a shipped model."""
     readers = {
         "tensor_type": (onnx.TensorProto, numpy_helper.to_array),
         "sequence_type": (onnx.SequenceProto, numpy_helper.to_list),
@@ -161,7 +161,7 @@ def written(line):
 
 
 def point(model, dtype=np.float64):
-    """Normal numbers for all inputs that no initializer gives."""
+    """Normal numbers for all inputs without an initializer."""
     rng = np.random.default_rng(0)
     held = {tensor.name for tensor in model.graph.initializer}
     return {

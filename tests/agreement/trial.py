@@ -1,4 +1,4 @@
-"""Trial: one case in all its ways, and what disagrees."""
+"""Trial: one case computed in all ways, and the first disagreement."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STEP = 1e-6
 
 
 def silent() -> None:
-    """Libraries complain of cuts that make no model, on the way to the smallest graph."""
+    """Silence stderr: libraries complain of the invalid graphs that shrinking produces."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
@@ -48,7 +48,7 @@ class Verdict:
 
 
 def trial(seed: int, number: int, dear: int = 1) -> Verdict:
-    """One trial, with some of the ways that take longer; a finding is shrunk."""
+    """One trial, with some of the slower ways; a finding is shrunk."""
     made = case(seed, number)
     verdict = examined(made, seed, number, dear)
     if verdict.kind == "finding":
@@ -65,12 +65,12 @@ def trial(seed: int, number: int, dear: int = 1) -> Verdict:
 
 
 def label_of(verdict: Verdict) -> str:
-    """Which way failed, and how: a number that differs, or the kind of the error."""
+    """The way that failed, and the type of its error if it raised one."""
     return re.split(r": off by|: shape|\.py:", verdict.text)[0]
 
 
 def examined(made: Case, seed: int, number: int, dear: int) -> Verdict:
-    """The case in its ways, up to the first disagreement."""
+    """The verdict on a case, computed in all chosen ways up to the first disagreement."""
     rng = np.random.default_rng([seed, number, 1])
     verdict = Verdict("agreed", operators=tuple(made.operators))
     with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -100,13 +100,13 @@ def examined(made: Case, seed: int, number: int, dear: int) -> Verdict:
 
 
 def chosen(rng: np.random.Generator, dear: int) -> list[Way]:
-    """All ways that are always taken, and some of those that take longer."""
+    """All fast ways, and a random choice of the slower ones."""
     picked = rng.permutation(len(ways.SAMPLED))[:dear]
     return [judged, *ways.ALWAYS, *(ways.SAMPLED[k] for k in sorted(picked))]
 
 
 def disagreement(got: object, wanted: object, relative: float = RELATIVE) -> str:
-    """What differs; nothing if they agree."""
+    """A description of the difference; empty if they agree."""
     got = np.asarray(got.toarray() if hasattr(got, "toarray") else got)
     wanted = np.asarray(wanted)
     if got.shape != wanted.shape:
@@ -124,7 +124,7 @@ def judged(s: Subject) -> Iterator[Compared]:
         from . import judge
 
         wanted = judge.jacobian(s.case.model, s.case.point, s.case.of, s.case.wrt)
-    except Exception:  # no torch, or no kernel of its for what may be no valid graph
+    except Exception:  # no torch, or no kernel, or an invalid graph
         s.judge = "differences"
         yield from differences(s)
         return
@@ -143,7 +143,7 @@ def as_torch(point: ways.Point) -> dict[str, object]:
 
 
 def differences(s: Subject) -> Iterator[Compared]:
-    """The columns of inputs, by central differences of what NumPy computes in double."""
+    """Columns of inputs by central differences, run by the NumPy engine in float64."""
     column, tensors = 0, {**s.case.point}
     for spec in s.J.domain:
         size = int(np.prod(spec.shape))
@@ -165,6 +165,6 @@ def differences(s: Subject) -> Iterator[Compared]:
 
 
 def said(error: BaseException) -> str:
-    """The error, and the last place in the package."""
+    """The error, and the line that raised it."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__} at {last.filename.rsplit('/', 1)[-1]}:{last.lineno}: {error}"

@@ -425,8 +425,8 @@ def gauss_newton(s: Subject) -> Iterator[Compared]:
 
 
 def run(model: onnx.ModelProto, feeds: Point) -> Point:
-    """The outputs by ONNX Runtime, or by our NumPy engine where ONNX Runtime lacks kernels or infers
-    wrong shapes: it counts pooling windows that start behind the last entry.
+    """The outputs by ONNX Runtime, or by our NumPy engine where ONNX Runtime lacks kernels or
+    infers wrong shapes: it counts pooling windows that start behind the last entry.
     """
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL

@@ -24,7 +24,7 @@ VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMB
 
 
 def arguments() -> argparse.Namespace:
-    """What the user asked for."""
+    """The parsed command line."""
     parser = argparse.ArgumentParser(
         "python -m tests.benchmarks", description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -42,9 +42,9 @@ def arguments() -> argparse.Namespace:
 
 
 def same_machine() -> None:
-    """Two cores and two threads for every process that starts from here; XLA in silence.
+    """Limit every child process to two cores and two threads, and silence XLA.
 
-    And the processor as it is: no variable makes OpenBLAS take it for an older one.
+    OPENBLAS_CORETYPE is removed, so that OpenBLAS detects the actual processor.
     """
     os.environ.pop("OPENBLAS_CORETYPE", None)
     os.environ.update(dict.fromkeys(VARIABLES, str(THREADS)), TF_CPP_MIN_LOG_LEVEL="3")
@@ -53,13 +53,13 @@ def same_machine() -> None:
 
 
 def chosen(only: list[str]) -> list[str]:
-    """The workloads that begin with one of these; the hidden ones by their names alone."""
+    """The workloads whose names start with one of these; hidden ones need their full name."""
     names = [name for name in (*WORKLOADS, *GROWTH) if name.startswith(tuple(only))]
     return names + [name for name in HIDDEN if name in only]
 
 
 def outcomes(name: str, asked: argparse.Namespace) -> Iterator[Outcome]:
-    """One workload: all its products."""
+    """The outcomes of all products of one workload."""
     workload = find(name)
     settings = {"rounds": asked.rounds, "budget": asked.budget}
     begins = tuple(asked.contenders or [""])
@@ -77,18 +77,18 @@ def main() -> None:
     """Measure, show, write."""
     asked = arguments()
     same_machine()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that stopped workers end as well
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that paused workers end as well
     measured: list[Outcome] = []
     for name in chosen(asked.only):
         for outcome in outcomes(name, asked):
             measured.append(outcome)
             show(f"{name} {outcome.product}", EACH, each([outcome]))
-        write(measured, asked)  # as far as it is: the rest may take long
+        write(measured, asked)  # intermediate results: the rest may take long
     show("ours and the best peer", COMPARED, compared(measured))
 
 
 def write(measured: list[Outcome], asked: argparse.Namespace) -> None:
-    """The files that were asked for."""
+    """Write the requested files."""
     if asked.json:
         asked.json.write_text(json.dumps([machine_readable(o) for o in measured], indent=1))
     if asked.markdown:

@@ -1,4 +1,4 @@
-"""How much arithmetic the matrix of a DAG takes: forward, reverse, and in the best order.
+"""Flops to accumulate the matrix of a DAG: forward, reverse, and in the best order.
 
 cd tests; python -m benchmarks.accumulation
 """
@@ -15,7 +15,7 @@ from onnxjac.modes.elimination.dense import orders
 
 
 def dags() -> Iterator[tuple[str, Dag]]:
-    """What is compared, by name."""
+    """The DAGs to compare, by name."""
     yield from ((f"chain {seed}", random_chain(seed)) for seed in range(10))
     yield from ((f"random {seed}", random_dag(seed)) for seed in range(10))
     yield "perceptron, weights", perceptron((64, 64, 64, 10), 32)
@@ -27,7 +27,7 @@ def dags() -> Iterator[tuple[str, Dag]]:
 
 
 def row(name: str, dag: Dag) -> str:
-    """Megaflops of the three, and what part of the better plain one the best order takes."""
+    """Megaflops of the three orders, and the ratio of the best to the better of the plain two."""
     flops = {order.name: order.flops / 1e6 for order in orders(dag)}
     best = min(flops, key=flops.__getitem__)
     plain = flops["forward"], flops["reverse"]

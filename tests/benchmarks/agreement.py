@@ -1,4 +1,4 @@
-"""Agreement: what the contenders compute, all in one process and without a clock."""
+"""Agreement: the results of the contenders, all in one process and untimed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .workloads import Workload, find
 
 
 class Local:
-    """A contender in this process, asked like a `Worker`."""
+    """A contender in this process, with the interface of a `Worker`."""
 
     def __init__(self, name: str, workload: Workload) -> None:
         self.name, self.workload = name, workload
@@ -28,7 +28,7 @@ class Local:
 
 
 def results(name: str, contenders: list[str]) -> list[Outcome]:
-    """The products of one workload: each computed once by every contender."""
+    """All products of one workload, each computed once by every contender."""
     workload = find(name)
     there = [Local(contender, workload) for contender in contenders]
     return [

@@ -1,4 +1,4 @@
-"""Distributed: what a product over many processes costs, and what it would cost over a thousand.
+"""Distributed: the cost of a product over many processes, and a prediction for a thousand.
 
     cd tests && python -m benchmarks.distributed > ../DISTRIBUTED.md
 
@@ -68,7 +68,7 @@ class Make:
 
 
 def alone(make: Make, data: Any, v: np.ndarray) -> float:
-    """Seconds of a product over some batches, here."""
+    """Seconds of a product over some batches, in this process."""
     C = streamed(make, data, reduction="mean", keep=2**32, check=False)
     C @ v
     return best(lambda: C @ v)
@@ -85,13 +85,13 @@ def best(f: Callable[[], Any], rounds: int = ROUNDS) -> float:
 
 
 def traffic() -> int:
-    """Bytes that processes of this machine have sent each other."""
+    """Bytes sent between processes of this machine."""
     return psutil.net_io_counters(pernic=True)["lo"].bytes_sent
 
 
 @contextmanager
 def cluster_of(workers: int) -> Iterator[Any]:
-    """The client of a cluster of processes of one thread each."""
+    """The client of a cluster of single-threaded processes."""
     from dask.distributed import Client, LocalCluster
 
     options = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": ":0"}
@@ -100,7 +100,7 @@ def cluster_of(workers: int) -> Iterator[Any]:
 
 
 def measured(workers: int, make: Make, data: Any, v: np.ndarray, exact: np.ndarray) -> Measured:
-    """A product by a cluster, after a first one."""
+    """The costs of a product by a cluster, after a warm-up."""
     with cluster_of(workers) as client:
         C = distributed(make, data, client, reduction="mean", keep=2**32, check=False)
         np.testing.assert_allclose(C @ v, exact, rtol=1e-10, atol=1e-12)
@@ -112,7 +112,7 @@ def measured(workers: int, make: Make, data: Any, v: np.ndarray, exact: np.ndarr
 
 
 def at_once(client: Any, make: Make, data: Any, v: np.ndarray) -> float:
-    """Seconds of the slowest where every worker has its batches, and nothing is sent."""
+    """Seconds of the slowest worker when all compute on their own batches without transfers."""
     homes = sorted(client.ncores())
     found = [client.submit(alone, make, data[k :: len(homes)], v, workers=[home], pure=False)
              for k, home in enumerate(homes)]  # fmt: skip
@@ -126,7 +126,7 @@ def cost_of_a_task() -> float:
 
 
 def report() -> str:
-    """The page."""
+    """The page of results."""
     model, data = network()
     make = Make(model)
     local = streamed(make, data, reduction="mean", keep=2**32, check=False)

@@ -1,4 +1,4 @@
-"""The page that `benchmarks.distributed` writes, and the formula that predicts more workers."""
+"""The page that `benchmarks.distributed` writes, and the cost model for more workers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ BANDWIDTH, LATENCY = 1.25e9, 1e-3  # of a network of 10 Gbit/s: bytes per second
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds and bytes of one product by so many workers, and seconds of K-FAC.
+    """Seconds and bytes of one product by `workers` processes, and seconds of K-FAC.
 
-    `alone` are the seconds of workers that compute the same and send nothing.
+    `alone` is the time of workers that compute the same and send nothing.
     """
 
     workers: int
@@ -26,7 +26,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Costs:
-    """What predicts the time of a product.
+    """The cost model for a product.
 
     T(W) = T₁ / W + W (1 + 1/7) t + (⌈log₂ W⌉ + ⌈log₈ W⌉ + 2) (latency + s n K / bandwidth)
     """
@@ -35,7 +35,7 @@ class Costs:
     bytes: float
 
     def seconds(self, once: float, workers: int) -> float:
-        """T(W), where one worker computes for `once` seconds."""
+        """T(W), where T₁ is `once` seconds."""
         tasks = workers * (1 + 1 / 7) * self.task
         hops = ceil(log(workers, 2)) + ceil(log(workers, 8) - 1e-9) + 2
         return once / workers + tasks + hops * (LATENCY + self.bytes / BANDWIDTH)
@@ -58,7 +58,7 @@ def row(m: Measured, one: Measured, size: int) -> str:
 def page(
     size: int, here: tuple[float, float], found: list[Measured], costs: Costs, **setting: Any
 ) -> str:
-    """What was measured, and what that predicts."""
+    """The page of measurements and predictions."""
     one, two = found
     predicted = [
         f"| {once} s | {costs.seconds(once, 1000):.2f} s | {costs.efficiency(once, 1000):.0%} |"

@@ -49,7 +49,7 @@ def document(outcomes: list[Outcome], rounds: int) -> str:
 
 
 def versions() -> str:
-    """What is installed."""
+    """The installed versions."""
     found = {"Python": platform.python_version()}
     for name in LIBRARIES:
         try:

@@ -1,7 +1,7 @@
-"""Limits: the least that a product has to do, and how long this machine needs for that.
+"""Limits: the least work of a product, and the time that this machine needs for it.
 
-seconds = max(flops / rate of matrix products, bytes / bandwidth), the bandwidth being that of a
-sum of vectors of as many bytes, so that caches count alike.
+seconds = max(flops / rate of matrix products, bytes / bandwidth), where the bandwidth is measured
+with a sum of vectors of equal total size, so that caches have the same effect.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SMALLEST = 96 * 2**10
 
 
 class Machine:
-    """The rates of the machine for one type of numbers, each measured when first asked for."""
+    """The rates of the machine for one dtype, each measured on first use."""
 
     def __init__(self, worker: Worker, rounds: int, budget: float) -> None:
         self.worker, self.settings = worker, {"rounds": rounds, "budget": budget}
@@ -33,14 +33,14 @@ class Machine:
         return measure([self.worker], product, **self.settings)[0].median
 
     def bandwidth(self, nbytes: int) -> float:
-        """Bytes per second of a sum of vectors of so many bytes in all."""
+        """Bytes per second of a sum of vectors with `nbytes` bytes in all."""
         nbytes = max(nbytes, SMALLEST)
         if nbytes not in self.bandwidths:
             self.bandwidths[nbytes] = PASSES * nbytes / self._seconds(f"stream×{nbytes}")
         return self.bandwidths[nbytes]
 
     def least(self, workload: Workload, product: str, rows: int) -> float | None:
-        """Seconds that the product cannot fall below; nothing is claimed of whole solvers."""
+        """A lower bound on the seconds of the product; None for whole solvers."""
         nbytes = traffic(workload, product, rows)
         if nbytes is None:
             return None
@@ -48,7 +48,7 @@ class Machine:
 
 
 def traffic(workload: Workload, product: str, size: int) -> int | None:
-    """Bytes of operands, of the result and of what must be kept; `size` is that of the result."""
+    """Bytes of the operands, the result (of `size` entries) and the values kept."""
     kind, _, count = product.partition("×")
     item, columns = workload.dtype.itemsize, int(count or 1)
     operands = {"jvp": columns * workload.size, "vjp": 0, "ggn": workload.size,
@@ -57,11 +57,11 @@ def traffic(workload: Workload, product: str, size: int) -> int | None:
 
 
 def arithmetic(workload: Workload, product: str) -> int:
-    """Σ over matrix products and convolutions of flops × how many of them a product needs.
+    """Σ flops × number of evaluations, over matrix products and convolutions.
 
-    Forward and reverse: one for each factor that varies; where the output is narrow, only those
-    with a weight, as the adjoints of the outputs are kept. Twice that for JᵀHJ. The Hessian takes
-    three for each such factor, but for the sweeps that a first layer does not need.
+    A JVP or VJP needs one for each varying factor, or, where the output is narrow, for each weight,
+    as the adjoints of the outputs are kept; JᵀHJ needs twice as many. A Hessian product needs three
+    for each of two varying factors, and two for a single one, as in a first layer.
     """
     kind, _, count = product.partition("×")
     if workload.kept or kind in ("toarray", "sparse"):
@@ -75,7 +75,7 @@ def arithmetic(workload: Workload, product: str) -> int:
 
 
 def factors(workload: Workload) -> list[tuple[int, int, int]]:
-    """For each matrix product: its flops, how many of its factors vary, how many are weights."""
+    """For each matrix product: its flops, its number of varying factors and of weights."""
     proto = onnx.shape_inference.infer_shapes(ir.to_proto(model_of(workload)))
     graph, weights = proto.graph, set(workload.wrt)
     shapes = {v.name: dims(v) for v in (*graph.value_info, *graph.input, *graph.output)}
@@ -90,7 +90,7 @@ def factors(workload: Workload) -> list[tuple[int, int, int]]:
 
 
 def dims(value: Any) -> tuple[int, ...]:
-    """The shape of a described tensor."""
+    """The shape in a tensor's value info."""
     return tuple(d.dim_value for d in value.type.tensor_type.shape.dim)
 
 

@@ -1,7 +1,7 @@
-"""Memory against time: what checkpoints save, and what they cost.
+"""Memory against time: the savings and the costs of checkpoints.
 
-`python -m tests.benchmarks.memory [workload ...]`: for every number of segments the bytes that J
-holds, the peak of the process above the model alone, and the time of a product.
+`python -m tests.benchmarks.memory [workload ...]`: for every number of segments, the bytes that J
+holds, the peak memory of the process above the model alone, and the time of a product.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Row = tuple[int, int, float, float]
 
 
 def measured(name: str, checkpoint: bool | int) -> Row:
-    """One setting, in a process of its own: a peak cannot be taken back."""
+    """One setting, in a process of its own, since a peak cannot be reset."""
     workload = find(name)
     model = oj.load(model_of(workload))
     point = {workload.input: workload.tensors[workload.input]}
@@ -41,7 +41,7 @@ def measured(name: str, checkpoint: bool | int) -> Row:
 
 
 def timed(J: oj.Jacobian, v: object) -> float:
-    """Seconds of a product, when what is made once is made."""
+    """Seconds of a product after warm-up."""
     for _ in range(2):
         J @ v
     seconds = []
@@ -53,7 +53,7 @@ def timed(J: oj.Jacobian, v: object) -> float:
 
 
 def peak() -> int:
-    """The most bytes that were resident so far."""
+    """The peak resident memory so far, in bytes."""
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return used if sys.platform == "darwin" else used * 1024
 

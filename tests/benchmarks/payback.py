@@ -1,9 +1,9 @@
-"""Payback: after how many products each preparation of a Jacobian has cost less than it saves.
+"""Payback: the number of products after which each preparation of a Jacobian pays off.
 
-`python -m tests.benchmarks.payback [workload ...]`: eliminating vertices, then deciding for 100
-products what to multiply out and doing so, then compiling. Each is compared with what was there
-before it. A plan that multiplies nothing out is declined; it is to pay within 30 products. Of a few
-times that a preparation is made, as of many products in a row, the quickest counts.
+`python -m tests.benchmarks.payback [workload ...]`: vertex elimination, then planning for 100
+products which blocks to multiply out, then compiling. Each is compared with the stage before it. A
+plan that multiplies nothing out is declined; a plan should pay off within 30 products. The fastest
+of several preparations counts, and the fastest of many products in a row.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ HEAD = ("work", "preparation", "takes ms", "product before ms", "after ms", "pay
 
 
 def stages(workload: Workload) -> Iterator[tuple[str, BreakEven | None]]:
-    """What each preparation of J takes and saves; None where it is declined."""
+    """The cost and the savings of each preparation of J; None where it is declined."""
     dags = linearized(workload)
     plain = dags[-1]
     v = workload.draw(plain.shape[1], 1)
     shorter, spent = timed(eliminated, dags)
     yield "eliminate", repayment(spent, shorter, plain, v)
-    ready, spent = timed(partial(planned, products=PRODUCTS), dags)  # what is eliminated is known
+    ready, spent = timed(partial(planned, products=PRODUCTS), dags)  # reuses the elimination
     yield "plan", None if ready is shorter else repayment(spent, ready, shorter, v)
     compiled = Compiled(ready)
-    compiled @ v  # makes the program, which knows how long that took
+    compiled @ v  # builds the program, which records how long that took
     yield "compile", repayment(compiled.seconds, compiled, ready, v)
 
 
@@ -55,7 +55,7 @@ def linearized(workload: Workload) -> list[Dag]:
 
 
 def timed(prepare: Callable[[Dag], Any], dags: list[Dag]) -> tuple[Any, float]:
-    """What it makes of the last one, and the seconds of the quickest."""
+    """The result for the last DAG, and the seconds of the fastest preparation."""
     seconds = []
     for dag in dags:
         started = time.perf_counter()
@@ -65,7 +65,7 @@ def timed(prepare: Callable[[Dag], Any], dags: list[Dag]) -> tuple[Any, float]:
 
 
 def repayment(spent: float, after: Any, before: Any, v: np.ndarray) -> BreakEven:
-    """The seconds that were spent, beside those of a product after and before."""
+    """The break-even point: seconds spent against seconds of a product after and before."""
     return measured(spent, *(partial(J.__matmul__, v) for J in (after, before)))
 
 

@@ -1,4 +1,4 @@
-"""Report: what was measured, compared."""
+"""Report: the measurements, compared."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .targets import SHARE, TARGETS, Target
 
 @dataclass
 class Outcome:
-    """All contenders at one product of one workload, and the machine's limit."""
+    """All contenders on one product of one workload, and the machine's limit."""
 
     workload: str
     product: str
@@ -25,17 +25,17 @@ class Outcome:
 
     @property
     def ours(self) -> list[Measured]:
-        """Ours, with times."""
+        """Our contenders, those with times."""
         return [m for m in self.found if library(m) == "onnxjac" and m.seconds]
 
     def best_peer(self, *, expert: bool = False) -> Measured | None:
-        """The fastest of the others whose result is right."""
+        """The fastest other contender with a correct result."""
         right = [m for m in self.found if m.seconds and library(m) != "onnxjac" and self.right(m)]
         right = [m for m in right if m.contender.endswith("expert") == expert]
         return min(right, key=lambda m: m.median, default=None)
 
     def error(self, measured: Measured) -> float | None:
-        """The distance to the nearer half of the results of other libraries, relative."""
+        """The relative distance to the nearer half of the results of other libraries."""
         return self._errors[measured.contender]
 
     @cached_property
@@ -52,7 +52,7 @@ class Outcome:
         return distances[(len(distances) - 1) // 2] if distances else None
 
     def right(self, measured: Measured) -> bool:
-        """Whether its result is that of the others."""
+        """Whether its result agrees with the other libraries."""
         error = self.error(measured)
         return error is None or error <= self.tolerance
 
@@ -63,7 +63,7 @@ def library(measured: Measured) -> str:
 
 
 def distance(a: np.ndarray, b: np.ndarray) -> float:
-    """‖a − b‖ / ‖b‖; results of different sizes are as far apart as can be."""
+    """‖a − b‖ / ‖b‖; infinite for results of different shapes."""
     if a.shape != b.shape:
         return float("inf")
     a, b = a.astype(np.float64), b.astype(np.float64)
@@ -72,7 +72,7 @@ def distance(a: np.ndarray, b: np.ndarray) -> float:
 
 @dataclass
 class Row:
-    """One of ours beside the best peer."""
+    """One of our contenders compared with the best peer."""
 
     outcome: Outcome
     ours: Measured
@@ -81,7 +81,7 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """The median over the rounds of ours ÷ the peer."""
+        """The median over the rounds of our time ÷ the peer's."""
         if self.peer is None:
             return None
         pairs = zip(self.ours.seconds, self.peer.seconds, strict=False)  # one may have ended early
@@ -89,24 +89,24 @@ class Row:
 
     @property
     def met(self) -> bool | None:
-        """Whether the target is met, by a right result."""
+        """Whether the target is met, with a correct result."""
         if self.target is None or self.ratio is None:
             return None
         return self.ratio <= self.target.bound and self.outcome.right(self.ours)
 
     @property
     def share(self) -> float | None:
-        """The part of the machine's limit that ours reaches."""
+        """The machine's limit ÷ our time."""
         return None if self.outcome.limit is None else self.outcome.limit / self.ours.median
 
     @property
     def near(self) -> bool | None:
-        """Whether that is as much as is asked for."""
+        """Whether `share` reaches the required `SHARE`."""
         return None if self.share is None else self.share >= SHARE
 
 
 def rows(outcome: Outcome) -> Iterator[Row]:
-    """Each of ours, beside the best peer and, where there is one, beside the best expert."""
+    """Each of our contenders against the best peer and, if there is one, the best expert."""
     for ours in outcome.ours:
         key = (outcome.workload, outcome.product, ours.contender)
         targets = {t.expert: t for t in TARGETS.get(key, [])}
@@ -116,7 +116,7 @@ def rows(outcome: Outcome) -> Iterator[Row]:
 
 
 def pays(outcome: Outcome, ours: Measured) -> float | None:
-    """Products after which compiling has cost less than not compiling."""
+    """The number of products after which compiling pays off."""
     plain = next((m for m in outcome.ours if m.contender == "onnxjac"), None)
     if plain is None or plain is ours:
         return None

@@ -1,4 +1,4 @@
-"""Rounds: contenders take turns, so that what disturbs the machine disturbs all of them."""
+"""Rounds: contenders take turns, so that noise on the machine affects all of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATIENCE = 300.0
 
 
 class Asked(Protocol):
-    """What answers for a contender."""
+    """The interface to a contender."""
 
     name: str
 
@@ -37,7 +37,7 @@ class Worker:
         theirs.close()
 
     def ask(self, kind: str, value: Any) -> Any:
-        """The answer; a process that is gone or late answers with a reason, for good."""
+        """The answer, or the reason why a process that ended or timed out has none."""
         try:
             self._signal(signal.SIGCONT)
             self.pipe.send((kind, value))
@@ -64,7 +64,7 @@ class Worker:
 
 @contextmanager
 def workers(names: list[str], workload: str) -> Iterator[list[Worker]]:
-    """One process for each contender, ended at the end."""
+    """One process for each contender, ended on exit."""
     started = [Worker(name, workload) for name in names]
     try:
         yield started
@@ -75,7 +75,7 @@ def workers(names: list[str], workload: str) -> Iterator[list[Worker]]:
 
 @dataclass
 class Measured:
-    """One contender at one product: seconds per run in every round, or why there are none."""
+    """One contender on one product: seconds per run in every round, or the reason for none."""
 
     contender: str
     setup: float = 0.0
@@ -85,12 +85,12 @@ class Measured:
 
     @property
     def median(self) -> float:
-        """Seconds of one run."""
+        """The median seconds of one run."""
         return float(np.median(self.seconds))
 
 
 def measure(workers: list[Worker], product: str, *, rounds: int, budget: float) -> list[Measured]:
-    """All contenders at one product: set up one after the other, then in turns."""
+    """All contenders on one product: set up one after the other, then timed in turns."""
     found = [begin(worker, product) for worker in workers]
     here = [(w, m) for w, m in zip(workers, found, strict=True) if m.absent is None]
     counts = {w.name: repetitions(w, m, budget) for w, m in here}
@@ -102,7 +102,7 @@ def measure(workers: list[Worker], product: str, *, rounds: int, budget: float) 
 
 
 def begin(worker: Asked, product: str) -> Measured:
-    """The set-up."""
+    """Set up one contender."""
     answer = worker.ask("setup", product)
     if isinstance(answer, Setup):
         return Measured(worker.name, answer.seconds, answer.result)
@@ -110,7 +110,7 @@ def begin(worker: Asked, product: str) -> Measured:
 
 
 def repetitions(worker: Worker, measured: Measured, budget: float) -> int:
-    """How many runs fill the time of one turn."""
+    """The number of runs that fill the time of one turn."""
     n = 1
     while measured.absent is None:
         seconds = worker.ask("run", n)

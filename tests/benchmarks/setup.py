@@ -1,10 +1,10 @@
-"""Set-up: what it costs to linearise, in runs of the model.
+"""Set-up: the cost of linearisation, in runs of the model.
 
 `python -m tests.benchmarks.setup [workload ...]`: the first linearisation, which compiles, the
-second, which makes the template, and those that follow, against a run of the plain model in ONNX
-Runtime. What is promised: `linearize` takes 3 runs and 50 µs of Python per node, `relinearize` 2
-and as much; nodes are those of the flat model, where a recurrent layer is its turns. From the third
-point on J is there before its DAG, which the first product draws: with that as well it is `drawn`.
+second, which makes the template, and later ones, compared with a run of the plain model in ONNX
+Runtime. The bounds: `linearize` takes 3 runs and 50 µs of Python per node, `relinearize` 2 runs and
+50 µs; nodes are counted after unrolling recurrent layers. From the third point on, the DAG of J is
+built lazily by the first product; the tasks marked `drawn` include it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ HEAD = ("work", "nodes", "run ms", "first ms", "second ms", "task", "ms", "runs"
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of a task and of a run of the model, which has so many nodes."""
+    """Seconds of a task and of a run of the model, and the number of its nodes."""
 
     task: str
     seconds: float
@@ -49,12 +49,12 @@ class Cost:
 
     @property
     def runs(self) -> float:
-        """How many runs of the model it takes as long as."""
+        """The time of the task in runs of the model."""
         return self.seconds / self.run
 
     @property
     def bound(self) -> float:
-        """How many it may take, with Python's share.
+        """The bound on `runs`, including Python's share.
 
         >>> Cost("linearize", 0.005, 0.001, 100).bound
         8.0
@@ -68,13 +68,13 @@ class Cost:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """For the table."""
+        """The cells of the table."""
         return (self.task, ms(self.seconds), number(self.runs), number(self.bound),
                 number(1e6 * self.beyond), verdict(self.runs <= self.bound))  # fmt: skip
 
 
 def plain(model: oj.Model, point: Mapping[str, np.ndarray]) -> Callable[[], Any]:
-    """A run of the model as it is, with two threads."""
+    """A run of the plain model, with two threads."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
@@ -93,7 +93,7 @@ def once(function: Callable[[], Any]) -> float:
 
 
 def costs(workload: Workload, repeats: int = REPEATS) -> tuple[list[float], list[Cost]]:
-    """Seconds at the first and second point; then all tasks, medians of interleaved rounds."""
+    """Costs at the first and second point; then of all tasks, as medians of interleaved rounds."""
     model, name = oj.load(model_of(workload)), workload.input
     x = workload.tensors[name]
 

@@ -15,7 +15,7 @@ Cells = tuple[str, ...]
 
 
 def compared(outcomes: Iterable[Outcome]) -> list[Cells]:
-    """One row for each of ours: the best peer, the target, the machine."""
+    """One row for each of our contenders: the best peer, the target, the machine's limit."""
     return [cells(row) for outcome in outcomes for row in rows(outcome)]
 
 
@@ -32,7 +32,7 @@ def cells(row: Row) -> Cells:
 
 
 def each(outcomes: Iterable[Outcome]) -> list[Cells]:
-    """Every contender, those that are absent with the reason."""
+    """Every contender; for absent ones, the reason."""
     return [
         (o.workload, o.product, m.contender, ms(m.median if m.seconds else None),
          number(m.setup if m.seconds else None), number(pays(o, m) if m in o.ours else None),

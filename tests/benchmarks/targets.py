@@ -1,4 +1,4 @@
-"""Targets: how much of the best peer's time ours may take."""
+"""Targets: upper bounds on our time ÷ the best peer's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SLACK = 1.1
 
 
 class Target(NamedTuple):
-    """ours ÷ the best peer ≤ bound, or ÷ the best expert's work by hand."""
+    """our time ÷ the best peer's ≤ bound, or ÷ the best expert's."""
 
     bound: float
     expert: bool = False
@@ -20,7 +20,7 @@ class Target(NamedTuple):
 def bounds(
     work: str, products: dict[str, float], ours: str = RUNTIME
 ) -> dict[tuple[str, str, str], list[Target]]:
-    """The targets of one contender at one workload."""
+    """The targets of one contender on one workload."""
     return {(work, product, ours): [Target(bound)] for product, bound in products.items()}
 
 

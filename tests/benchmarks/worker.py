@@ -1,4 +1,4 @@
-"""Worker: one contender at one workload, in a process of its own.
+"""Worker: one contender on one workload, in a process of its own.
 
 Messages: ("setup", product) → `Setup` or the reason why not; ("run", n) → seconds of n runs.
 """
@@ -25,7 +25,7 @@ WARM = 5.0
 
 
 class Setup(NamedTuple):
-    """A product is ready: seconds until its first result, and that result."""
+    """A product after set-up: seconds until its first result, and that result."""
 
     seconds: float
     result: np.ndarray
@@ -41,7 +41,7 @@ def serve(connection: Connection, name: str, workload: str) -> None:
         try:
             if kind == "setup":
                 task = list
-                gc.collect()  # the product before may hold gigabytes
+                gc.collect()  # the previous product may hold gigabytes
                 made = made or contender(name)(find(workload))
                 task, answer = prepared(made, value)
             else:
@@ -63,7 +63,7 @@ def prepared(made: Contender, product: str, warm: float = WARM) -> tuple[Task, S
 
 
 def timed(task: Task, n: int) -> float:
-    """Seconds of n runs, after one that wakes the caches."""
+    """Seconds of n runs, after one that warms the caches."""
     task()
     start = time.perf_counter()
     for _ in range(n):
@@ -72,7 +72,7 @@ def timed(task: Task, n: int) -> float:
 
 
 def reason(error: Exception) -> Any:
-    """Why a contender is not there: the error, and where it came from if it was not foreseen."""
+    """Why a contender is absent: the error; an unexpected one also prints its traceback."""
     if not isinstance(error, (Absent, ImportError)):
         traceback.print_exc(limit=-3, chain=False)
     return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"

@@ -1,4 +1,4 @@
-"""What the modules of the package hold for all users: their dictionaries, lists and sets."""
+"""The shared mutable state of the package: dictionaries, lists and sets of its modules."""
 
 import gc
 from collections.abc import MutableMapping, MutableSequence, MutableSet
@@ -18,7 +18,7 @@ KEPT = {
 
 @cache
 def tables():
-    """Name -> value, each under the first of its names."""
+    """Name -> value, each object under its first name."""
     found = {}
     for module in imported():
         for key, value in vars(module).items():
@@ -28,7 +28,7 @@ def tables():
 
 
 def imported():
-    """The modules of the package, without those that need a library which is not installed."""
+    """The modules of the package whose libraries are installed."""
     for name in modules():
         with suppress(ModuleNotFoundError):
             if not name.endswith("__main__"):
@@ -36,7 +36,7 @@ def imported():
 
 
 def contents():
-    """Name -> which objects are in a table, but for those that may change or are garbage."""
+    """Name -> the objects in a table, without garbage and without tables that may change."""
     gc.collect()
     return {name: ids(table) for name, table in tables().items() if name not in KEPT}
 

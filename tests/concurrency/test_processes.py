@@ -1,4 +1,4 @@
-"""A Jacobian in other processes, however they begin."""
+"""A Jacobian in other processes, forked or spawned."""
 
 import gc
 import multiprocessing
@@ -45,7 +45,7 @@ def test_a_spawned_process_goes_to_another_point(spawned):
 
 
 def forked(work, *arguments):
-    """The exit status of a forked process that does this work."""
+    """The exit status of a forked process that runs `work`."""
     process = multiprocessing.get_context("fork").Process(target=work, args=arguments)
     process.start()
     process.join(30)
@@ -58,7 +58,7 @@ def forked(work, *arguments):
 @forks
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_forked_process_goes_on_with_it(kind):
-    """Sessions of ONNX Runtime have lost their threads there."""
+    """In the child, sessions of ONNX Runtime have lost their threads."""
     J = KINDS[kind](jacobian())
     expected = products(J)
     assert forked(check, expected, J) == 0
@@ -66,7 +66,7 @@ def test_a_forked_process_goes_on_with_it(kind):
 
 
 def anew(J, point, expected):
-    """The model runs again, at the same point and by the same session."""
+    """Run the model again, at the same point and with the same session."""
     check(expected, J.relinearize(point))
 
 
@@ -80,7 +80,7 @@ def test_the_model_runs_in_a_forked_process():
 
 @forks
 def test_a_forked_process_has_a_session_of_its_own():
-    """Here every process makes the number that it has."""
+    """The session is its process ID here."""
     session = Session(os.getpid)
 
     def work():
@@ -93,7 +93,7 @@ def test_a_forked_process_has_a_session_of_its_own():
 
 @forks
 def test_sessions_go_with_a_forked_process():
-    """Taken down there, one of the parent's would end it."""
+    """Destroying one of the parent's sessions in the child would crash it."""
 
     def let_go(held):
         held.clear()
@@ -105,7 +105,7 @@ def test_sessions_go_with_a_forked_process():
 
 @forks
 def test_garbage_from_before_stays_in_a_forked_process():
-    """To free an array of a session may take a lock that a thread held which is not there."""
+    """Freeing an array of a session may need a lock held by a thread that was not forked."""
 
     class Cycle:
         def __init__(self):
@@ -136,7 +136,7 @@ def test_loops_with_threads_in_a_forked_process():
 @forks
 @pytest.mark.parametrize("engine", [None, "numpy"])
 def test_a_fork_while_other_threads_relinearize(engine):
-    """None of ten hangs: neither locks nor properties wait for threads that are not there."""
+    """None of ten forks hangs: neither locks nor properties wait for threads of the parent."""
     J = jacobian(engine=engine)
     points = [point_of(J.route.model, seed=k) for k in range(3)]
     expected, stop = products(J.relinearize(points[0])), threading.Event()
@@ -186,7 +186,7 @@ def test_a_property_that_another_thread_computes_is_computed_in_a_forked_process
 
 @forks
 def test_a_lock_held_by_the_thread_that_forks():
-    """It goes on in the child, and lets go there."""
+    """The child continues, and releases the lock there."""
     lock = Lock()
     with lock:
         child = os.fork()
@@ -199,7 +199,7 @@ def test_a_lock_held_by_the_thread_that_forks():
 
 
 def test_no_module_has_a_lock_that_a_fork_leaves_shut():
-    """`support/locks.py` and `cached.py` are where locks are made anew, or done without."""
+    """Only `support/locks.py` and `cached.py` recreate locks after a fork, or avoid them."""
     root = Path(oj.__file__).parent
     for folder in ("jacobians", "ops", "modes"):
         for path in (root / folder).rglob("*.py"):

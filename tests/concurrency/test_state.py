@@ -1,4 +1,4 @@
-"""What one user of the library does changes nothing that another one sees."""
+"""Using the library changes no global state."""
 
 import os
 import random
@@ -16,7 +16,7 @@ from onnxjac.ops.registry import DECLARATIONS
 
 
 def state():
-    """What Python and NumPy keep for a whole process or thread."""
+    """The state that Python and NumPy keep per process or thread."""
     return {
         "errors": np.geterr(),
         "printing": repr(np.get_printoptions()),
@@ -33,7 +33,7 @@ def state():
 
 
 def everything():
-    """A bit of all that the library does."""
+    """Use a bit of every part of the library."""
     model = oj.load(MLP)
     J = oj.linearize(model, point_of(model))
     J.check()
@@ -65,7 +65,7 @@ def test_an_error_leaves_nothing_behind():
 
 
 def test_results_do_not_share_memory():
-    """Who overwrites a result overwrites nobody else's, nor the Jacobian."""
+    """Overwriting a result changes neither other results nor the Jacobian."""
     for kind in KINDS.values():
         J = kind(jacobian(MLP))
         first = products(J)

@@ -1,4 +1,4 @@
-"""What threads share inside of the library, and what watches over it."""
+"""State that threads share inside the library, and how it is protected."""
 
 import mpmath
 import numpy as np
@@ -23,7 +23,7 @@ def test_every_table_that_may_change_is_there():
 
 
 def test_digits_of_the_process_stay_as_they_are():
-    """The precision of mpmath is one for all threads; ours is of a context of our own."""
+    """mpmath has one global precision for all threads; we use a context of our own."""
     before, seen = mpmath.mp.dps, []
     x = Number(MP.mpf(2), MP.mpf(2), {})
     root = x.made(lambda e: e, lambda at: seen.append(mpmath.mp.dps) or MP.sqrt(at))
@@ -32,7 +32,7 @@ def test_digits_of_the_process_stay_as_they_are():
 
 
 def test_a_transpose_is_one_object_for_all_threads(monkeypatch):
-    """Another thread has built it meanwhile: its one is kept."""
+    """If another thread has built it in the meantime, that one is kept."""
     J, first = Diagonal(np.ones(2)), Diagonal(np.ones(2))
 
     def overtaken(self):

@@ -1,4 +1,4 @@
-"""What eight threads do with one Jacobian at once gives what one alone gives."""
+"""Eight threads that share a Jacobian get the same results as one."""
 
 import sys
 import time
@@ -20,7 +20,7 @@ from onnxjac.ops.numbers.fallback import run_reference
 
 @pytest.fixture(autouse=True)
 def switching():
-    """Threads take turns as often as they can."""
+    """Switch threads as often as possible."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -46,7 +46,7 @@ def test_products(expected, kind):
 
 
 def test_what_is_eliminated_is_eliminated_once(monkeypatch):
-    """The others wait for the first one instead of working out the same."""
+    """Other threads wait for the first one instead of repeating its work."""
     made, recipe_of = [], plan.recipe_of
 
     def slowly(dag):
@@ -69,7 +69,7 @@ def points(model, count=4):
     ("path", "engine"), [(MLP, None), (MLP, "numpy"), (CNN, None)], ids=["mlp", "numpy", "cnn"]
 )
 def test_linearize_and_relinearize(path, engine):
-    """Templates are made and used by all at once, at points of their own."""
+    """All threads build and use templates at once, each at its own points."""
     at = points(oj.load(path))
     alone = [oj.linearize(oj.load(path), point, engine=engine) for point in at]
     expected = [products(J) for J in alone]
@@ -98,7 +98,7 @@ def test_products_while_others_relinearize(expected):
 
 
 def test_many_routes_and_sessions():
-    """More than are remembered: what one thread needs, another lets go."""
+    """More than the caches hold: a thread may evict what another one needs."""
     model = oj.load(MLP)
     point, inside = point_of(model), [*model.intermediates, *model.outputs]
     ends = [(of, wrt) for of in inside for wrt in (("x",), ("x", "0.weight"))]
@@ -131,14 +131,14 @@ def test_hessians():
 
 
 class Slow:
-    """What takes its time to go, and lets other threads run meanwhile."""
+    """An object whose destructor is slow and lets other threads run."""
 
     def __del__(self):
         time.sleep(1e-3)
 
 
 def test_sessions_that_others_let_go(monkeypatch):
-    """While a session is taken down, other threads ask for more of them than are kept."""
+    """While a session is destroyed, other threads ask for more sessions than are kept."""
     model = oj.load(MLP)
     monkeypatch.setattr(ort, "_new_session", lambda *_: Slow())
     keys = [(str(k),) for k in range(8 * THREADS)]
@@ -151,7 +151,7 @@ def test_sessions_that_others_let_go(monkeypatch):
 
 
 def test_sparse_matrices_of_several_points():
-    """One plan is kept for all points, and taken only where it fits."""
+    """One plan is kept for all points, and used only where it fits."""
     model = oj.load(MLP)
     at = points(model)
     dense = [oj.linearize(model, point).toarray() for point in at]
@@ -165,7 +165,7 @@ def test_sparse_matrices_of_several_points():
 
 
 def test_a_sparse_plan_that_another_thread_replaces(monkeypatch):
-    """The one that was found to fit is the one that is used."""
+    """The plan that was checked is the one that is used."""
     J = jacobian(MLP)
     first = plans.plan(J, 2**30, symmetric=False)
     fits = plans.Plan.fits
@@ -180,7 +180,7 @@ def test_a_sparse_plan_that_another_thread_replaces(monkeypatch):
 
 
 def test_kernels_of_the_reference_implementation():
-    """Evaluators of single nodes are shared, too."""
+    """Evaluators of single nodes are shared as well."""
     x = np.random.default_rng(0).standard_normal((THREADS, 3, 4)).astype(np.float32)
     alone = [run_reference("Det", [np.stack([a[:, :3]] * 2)], {}) for a in x]
     made = together(lambda k: [run_reference("Det", [np.stack([x[k][:, :3]] * 2)], {})

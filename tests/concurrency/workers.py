@@ -1,4 +1,4 @@
-"""What other threads and processes do, where they can import it."""
+"""The work of other threads and processes, in a module that they can import."""
 
 import importlib.util
 import signal
@@ -21,19 +21,19 @@ KINDS = {
     "numba": lambda J: J.compile("numba"),
     "block": lambda J: J[J.codomain[0].name, J.domain[-1].name],
 }
-OPTIONAL = ("onnxruntime", "numba")  # not there for every Python
+OPTIONAL = ("onnxruntime", "numba")  # not available for every Python
 KINDS = {k: made for k, made in KINDS.items() if k not in OPTIONAL or importlib.util.find_spec(k)}
 
 
 def jacobian(path=CNN, engine=None):
-    """J of a model that nobody else has, by its input and two weights."""
+    """J of a freshly loaded model, by its input and two weights."""
     model = oj.load(path)
     weights = [n for n, spec in model.initializers.items() if spec.dtype.kind == "f"][:2]
     return oj.linearize(model, point_of(model), wrt=[*model.inputs, *weights], engine=engine)
 
 
 def together(work, threads=THREADS):
-    """work(k) in all threads from the same moment on; the first error is raised."""
+    """Run work(k) in all threads, started together; raises the first error."""
     gate = threading.Barrier(threads)
 
     def begin(k):
@@ -57,14 +57,14 @@ def products(J):
 
 
 def near(found, expected, rtol=2e-5):
-    """Equal but for the order of sums, which a plan may change."""
+    """Equal up to the order of summation, which a plan may change."""
     for a, b in zip(found, expected, strict=True):
         assert np.linalg.norm(np.ravel(a - b)) <= rtol * np.linalg.norm(np.ravel(b))
 
 
 def check(expected, J):
-    """The products of J, in this process, are what they are elsewhere."""
-    signal.alarm(60)  # a process that hangs ends
+    """Check that J gives the expected products in this process."""
+    signal.alarm(60)  # ends a process that hangs
     near(products(J), expected)
     signal.alarm(0)
     return True

@@ -1,4 +1,4 @@
-"""Small models with a loss, written as ONNX text or made of the networks of the other tests."""
+"""Small models with a loss, from ONNX text or from the networks of other tests."""
 
 from pathlib import Path
 

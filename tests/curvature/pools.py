@@ -1,4 +1,4 @@
-"""A model of layers that share weights over tokens, its data in batches, and what pools factors."""
+"""A model whose layers share weights over tokens, with data in batches, for pooled factors."""
 
 from functools import cache
 
@@ -18,7 +18,7 @@ MAKERS = {"kfac": kfac, "ekfac": ekfac, "shampoo": shampoo}
 
 @cache
 def model(reduction):
-    """Tokens through a layer that they share, their sum through another one; squared errors."""
+    """A layer applied to every token, another one to their sum; squared errors."""
     return parsed(f"""g (double[n, 4, 3] x, double[n, 2] y, double[3, 5] V, double[5] c,
         double[5, 2] W, double[2] b) => (double[n, 2] z, double loss) {{
         h = MatMul(x, V) k = Add(h, c) t = Tanh(k)
@@ -38,20 +38,20 @@ def made(name, data, reduction="mean", fisher_type="type-2", **options):
 
 @cache
 def masked():
-    """Of the rows of W, those two that `first` says."""
+    """z = x V, where V is two rows of W from row `first` on."""
     return parsed("""g (double[n, 2] x, double[4, 3] W, int64[1] first) => (double[n, 3] z)
         { last = Constant<value = int64[1] {4}>() two = Constant<value = int64[1] {2}>()
           end = Add(first, two) V = Slice(W, first, end) z = MatMul(x, V) }""")
 
 
 def of_other_weights(**options):
-    """Factors over two batches, to the second of which the mask leaves other rows."""
+    """Factors over two batches that use different rows of W."""
     shared = {"W": np.random.default_rng(6).standard_normal((4, 3))}
     batches = [{"x": X[:3, 0, :2], "first": np.array([k])} for k in (0, 1)]
     return kfac(masked(), batches, at="z", wrt="W", likelihood="gaussian", shared=shared, **options)
 
 
 def assert_equal(K, other):
-    """To rounding, relative to the largest entry: eigenvectors are not known any better."""
+    """Equal up to rounding, relative to the largest entry, the accuracy of eigenvectors."""
     expected = other.toarray()
     assert np.abs(K.toarray() - expected).max() <= 1e-12 * np.abs(expected).max()

@@ -1,4 +1,4 @@
-"""Linear, logistic and softmax regression: curvature by the formulas of the textbook."""
+"""Linear, logistic and softmax regression: curvature against textbook formulas."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def point(likelihood):
 
 
 def covariance(likelihood, z):
-    """C of one sample."""
+    """The covariance C of one sample."""
     p = softmax(z)
     return {
         "categorical": np.diag(p) - np.outer(p, p),
@@ -39,7 +39,7 @@ def expected(likelihood):
 
 
 def loss_factor(likelihood, reduction):
-    """The Hessian of the model's loss over the sum of C: a mean is over all entries of `cost`."""
+    """The Hessian of the loss ÷ Σ C, where a mean is taken over all entries of `cost`."""
     entries = 6 if likelihood == "categorical" else 18
     return (2 if likelihood == "gaussian" else 1) / (entries if reduction == "mean" else 1)
 
@@ -47,7 +47,7 @@ def loss_factor(likelihood, reduction):
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
 @pytest.mark.parametrize("likelihood", ["categorical", "bernoulli", "gaussian"])
 class TestRegression:
-    """Models that are linear in W: Hessian, Gauss-Newton matrix and Fisher are the same."""
+    """Models linear in W: Hessian, Gauss-Newton matrix and Fisher coincide."""
 
     def test_fisher(self, likelihood, reduction):
         F = fisher(regression(likelihood, reduction), point(likelihood), at="logits", wrt="W",
@@ -76,7 +76,7 @@ class TestRegression:
         assert_allclose(F.toarray(), g.T @ g / (6 if reduction == "mean" else 1), **EXACT)
 
     def test_monte_carlo_fisher(self, likelihood, reduction):
-        """Within the statistical error, which shrinks; the same seed gives the same operator."""
+        """The error shrinks as expected; the same seed gives the same operator."""
         model, at = regression(likelihood, reduction), point(likelihood)
 
         def drawn(samples, seed=0):
@@ -105,7 +105,7 @@ class TestRegression:
 
 
 def test_losses_by_sample_need_no_tensor_between():
-    """`of` with a sample axis: its rows are the gradients."""
+    """With a sample axis, the rows of ∂of/∂W are the gradients."""
     model = regression("gaussian")
     at = point("gaussian")
     F = empirical_fisher(model, at, of="s", wrt="W", reduction="sum")

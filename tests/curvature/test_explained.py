@@ -1,4 +1,4 @@
-"""`explain()` and `check()` of symmetric operators: what they are made of, and that it is right."""
+"""`explain()` and `check()` of symmetric operators."""
 
 import json
 
@@ -41,7 +41,7 @@ def found(G):
 
 
 def names(outcome):
-    """The tests without what a kink adds to them."""
+    """The names of the tests, without the suffix for a nearby kink."""
     return [o.name.removesuffix(", beside a kink") for o in outcome.outcomes]
 
 

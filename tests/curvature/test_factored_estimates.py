@@ -1,4 +1,4 @@
-"""Estimators and preconditioners look inside K-FAC: exact by structure, without a product."""
+"""Estimators and preconditioners use the structure of K-FAC: exact, without products."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def K(request):
 
 @pytest.fixture(params=["K", "damped", "shifted", "inverse"])
 def operator(request, K):
-    """K, K + δ I, K - I, which is indefinite, and (K + δ I)⁻¹."""
+    """K, K + δ I, the indefinite K - I, or (K + δ I)⁻¹."""
     if request.param == "inverse":
         return K.inverse(DAMPING)
     shift = {"K": None, "damped": DAMPING, "shifted": -1.0}[request.param]
@@ -62,7 +62,7 @@ def test_spectrum(K):
 
 
 def test_preconditioner(K):
-    """Of K with damping given, and of the sum in which it is already."""
+    """The damping is an argument, part of the operator, or both."""
     A = K.toarray() + DAMPING * np.eye(len(K.toarray()))
     damped = K + DAMPING * oj.identity_like(K)
     for M in (oj.preconditioners.kronecker(K, damping=DAMPING),
@@ -73,7 +73,7 @@ def test_preconditioner(K):
 
 
 def test_iterations_fall_with_the_joint_preconditioner():
-    """Softmax regression on inputs of many sizes and of a mean that is not 0."""
+    """Softmax regression on inputs of very different scales and nonzero mean."""
     model = parsed("""g (double[n, 8] x, int64[n] y, double[8, 4] W, double[4] b)
         => (double[n, 4] z, double loss)
         { m = MatMul(x, W) z = Add(m, b) loss = SoftmaxCrossEntropyLoss(z, y) }""")

@@ -1,4 +1,4 @@
-"""A weight and its bias as one matrix: found by where they are added, whatever the nodes are."""
+"""A weight and its bias as one matrix: detected from the structure, for any kind of node."""
 
 import numpy as np
 import pytest
@@ -76,7 +76,7 @@ CASES = {
 
 
 def made(case, samples=N):
-    """A model of weights, with a nonlinear function of all outputs of a sample."""
+    """A model with these weights and a nonlinear function of all outputs of a sample."""
     weights, body, shape, _ = CASES[case]
     shape = (samples, *shape[1:])
     declared = ", ".join(f"double{list(dims)} {name}" for name, dims in weights.items())
@@ -88,7 +88,7 @@ def made(case, samples=N):
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_belongs_together(case):
-    """And Σₛ xₙₛ gₙₛᵀ, put where the tensors have it, is Jₙᵀ u for every sample n."""
+    """Σₛ xₙₛ gₙₛᵀ, scattered to the tensors, is Jₙᵀ u for every sample n."""
     model, point, weights = made(case)
     found = gradients(model, point, wrt=weights, joint=True, **OPTIONS)
     assert ["".join(layer.parts) for layer in found.layers.layers] == CASES[case][3]
@@ -175,7 +175,7 @@ def test_heuristic_damping_splits_over_the_joint_matrix():
 
 @pytest.mark.parametrize("case", ["the bias first", "conv, groups", "fused, of several"])
 def test_blocks_by_name(case):
-    """Of one tensor A without the row and column of the bias; of both the joint block."""
+    """One tensor gives its part of the joint block, both give the whole block."""
     model, point, weights = made(case)
     K = kfac(model, point, wrt=weights, joint=True, **OPTIONS)
     A = K.toarray()

@@ -1,4 +1,4 @@
-"""K-FAC and E-KFAC beside curvlinops: weights joint with biases, drawn labels, batches."""
+"""K-FAC and E-KFAC against curvlinops: weights joint with biases, sampled labels, batches."""
 
 import warnings
 
@@ -29,7 +29,7 @@ def both(request):
     [("expand", "empirical"), ("reduce", "type-2"), ("expand", "forward-only")],
 )
 def test_factors_and_products(both, approximation, fisher_type):
-    """Every factor; of ‖z − y‖², B is twice that of the Gaussian."""
+    """Every factor; B of the peer's loss ‖z − y‖² is twice the Gaussian B."""
     of = "loss" if fisher_type == "empirical" else None
     K = kfac(both.model, both.point, approximation=approximation, fisher_type=fisher_type, of=of,
              joint=True, **both.options)  # fmt: skip
@@ -64,7 +64,7 @@ def test_inverse_trace_and_determinant(both, heuristic):
 
 
 def test_determinants():
-    """Of a bias, whose B is regular with a Gaussian likelihood."""
+    """For a bias, since its B is regular with a Gaussian likelihood."""
     both = Both("mlp", "gaussian", "sum")
     both.wrt, both.params = ["6.bias"], both.params[-1:]
     K = kfac(both.model, both.point, **both.options)
@@ -91,7 +91,7 @@ def test_ekfac(both):
 
 @pytest.mark.parametrize(("make", "joint"), [(kfac, True), (ekfac, False)])
 def test_drawn_labels(both, joint, make):
-    """The peer is given the labels that are drawn here."""
+    """The peer uses the labels sampled by our operator."""
     draws = 3
     K = make(both.model, both.point, joint=joint, fisher_type="mc", samples=draws, seed=7,
              **both.options)  # fmt: skip
@@ -118,7 +118,7 @@ def test_drawn_labels(both, joint, make):
 
 @pytest.mark.parametrize("make", [kfac, ekfac])
 def test_batches(both, make):
-    """Two batches of different samples, in one mean or sum."""
+    """Two batches of different samples, combined by mean or sum."""
     x = both.point["x"][::-1] * 0.7
     second = {"x": np.ascontiguousarray(x), "y": both.point["y"]}
     K = make(both.model, [both.point, second], joint=True, **both.options)

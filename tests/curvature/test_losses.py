@@ -1,4 +1,4 @@
-"""The Hessians of losses: closed forms wherever the structure allows, whatever the nodes are."""
+"""The Hessians of losses: closed forms where the structure allows, for any kind of node."""
 
 import numpy as np
 import pytest
@@ -128,7 +128,7 @@ def test_closed_form_equals_the_closure(case):
 
 @pytest.mark.parametrize("case", OTHERS)
 def test_another_loss_takes_the_closure(case):
-    """A form that only looks like one of the known ones is not taken for it."""
+    """A loss that merely resembles a known form is not mistaken for it."""
     body = f"{OTHERS[case]} loss = ReduceSum<keepdims = 0>(l)"
     model, point = model_of("double[4, 3] y", body), {"z": Z, "y": Y}
     assert loss_hessian(model, point, "loss", "z", None, None) is None
@@ -138,7 +138,7 @@ def test_another_loss_takes_the_closure(case):
 
 
 def test_the_closure_records_a_gradient(monkeypatch):
-    """The guard of the other tests does see a recording."""
+    """The guard of the other tests does detect a recording."""
     model = model_of("double[4, 3] y", "e = Exp(z) loss = ReduceSum<keepdims = 0>(e)")
     no_graph(monkeypatch)
     with pytest.raises(AssertionError, match="recorded"):

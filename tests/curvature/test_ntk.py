@@ -46,7 +46,7 @@ def test_kernel_over_data():
 
 
 def test_the_kernel_over_data_has_the_names_of_that_of_one_batch():
-    """Also of two tensors, whose rows in the Jacobian below each other alternate."""
+    """Also for two tensors, whose rows alternate in the stacked Jacobian."""
     model, point = network("mlp")
     options = {"of": ["logits", "gelu"], "wrt": "2.bias"}
     whole = oj.ntk(model, point, **options)
@@ -71,7 +71,7 @@ def test_gram():
 
 
 def test_last_layer_in_megabytes():
-    """128 → 3,100 outputs at one sample: dense, J would take 3,100² · 128 numbers, 10 GB."""
+    """128 inputs, 3,100 outputs, one sample: a dense J would have 3,100² · 128 numbers, 10 GB."""
     model = parsed("""g (double[1, 128] x, double[3100, 128] W, double[3100] b)
     => (double[1, 3100] logits) { logits = Gemm<transB = 1>(x, W, b) }""")
     rng = np.random.default_rng(0)

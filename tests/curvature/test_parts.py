@@ -1,4 +1,4 @@
-"""A matrix that is made of several weights, or of a weight and constants: each uses its part."""
+"""A matrix concatenated from several weights, or a weight and constants: K-FAC of each part."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ RNG = np.random.default_rng(6)
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_weights_that_are_one_matrix(axis):
-    """Each has its rows and columns of the A and B of the whole."""
+    """Each weight gets its rows and columns of A and B of the whole matrix."""
     text = """g (double[5, 4] x, double[4, 3] U, %s) => (double[5, 3] out)
         { u = Concat<axis = %d>(V, W) m = MatMul(x, %s) out = Tanh(m) }"""
     sizes = "double[1, 3] V, double[3, 3] W" if axis == 0 else "double[4, 2] V, double[4, 1] W"

@@ -61,7 +61,7 @@ class Both:
             )  # fmt: skip
 
     def product(self, kind, **options):
-        """What curvlinops multiplies V to."""
+        """The product of curvlinops' operator with V."""
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
         with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH):
@@ -69,14 +69,14 @@ class Both:
             return (self.peer(kind, **options) @ self.torch.tensor(self.V)).detach().numpy()
 
     def inverse_product(self, damping, **options):
-        """What the inverse of the peer's K-FAC multiplies V to."""
+        """The product of the inverse of the peer's K-FAC with V."""
         K = self.peer("KFACLinearOperator", fisher_type="type-2", kfac_approx="expand")
         inverse = self.curvlinops.KFACInverseLinearOperator(K, damping, cache=False, **options)
         return (inverse @ self.torch.tensor(self.V)).detach().numpy()
 
     @property
     def scale(self):
-        """From C to the second derivative of the loss: 2 for ‖z − y‖², else 1."""
+        """The loss Hessian ÷ C: 2 for ‖z − y‖², else 1."""
         return 2 if self.likelihood == "gaussian" else 1
 
     @property
@@ -85,7 +85,7 @@ class Both:
 
     @property
     def options(self):
-        """For K-FAC and Fisher."""
+        """The arguments of K-FAC and Fisher."""
         return {"at": "logits", "wrt": self.wrt, "likelihood": self.likelihood,
                 "reduction": self.reduction}  # fmt: skip
 
@@ -110,7 +110,7 @@ def test_gauss_newton(both):
 
 
 def test_fisher(both):
-    """Of these likelihoods it is the Gauss-Newton matrix; of ‖z − y‖², twice the Fisher."""
+    """The Fisher is the Gauss-Newton matrix, or half of it for ‖z − y‖²."""
     F = fisher(both.model, both.point, **both.options)
     assert_equal(both.scale * (F @ both.V), both.product("GGNLinearOperator"))
 
@@ -123,7 +123,7 @@ def test_empirical_fisher(both):
 @pytest.mark.parametrize("approximation", ["expand", "reduce"])
 @pytest.mark.parametrize("fisher_type", ["type-2", "empirical"])
 def test_kfac_factors(both, approximation, fisher_type):
-    """Every factor of every layer; of ‖z − y‖², B is twice that of the Gaussian."""
+    """Every factor of every layer; B of the peer's ‖z − y‖² is twice the Gaussian B."""
     of = "loss" if fisher_type == "empirical" else None
     K = kfac(both.model, both.point, approximation=approximation, fisher_type=fisher_type, of=of,
              **both.options)  # fmt: skip
@@ -147,7 +147,7 @@ def test_kfac_product_and_exact_inverse(both):
 
 
 def test_heuristic_damping_of_weights(both):
-    """Of weights alone: the peer damps a bias by the π of its weight, here it has its own."""
+    """Weights only: the peer damps a bias with the π of its weight, we with its own π."""
     expected = both.inverse_product(0.01, use_heuristic_damping=True, min_damping=0.0)
     K, start = kfac(both.model, both.point, **both.options), 0
     found = K.inverse(0.01 / both.scale, heuristic=True) @ both.V / both.scale

@@ -1,4 +1,4 @@
-"""Factors over batches are those of all samples at once, and no two batches are alive together."""
+"""Factors over batches equal those of all samples, and no two batches are in memory at once."""
 
 import gc
 import io
@@ -30,7 +30,7 @@ TYPES = [(f, r) for f in ("type-2", "empirical") for r in ("mean", "sum")]
 
 @pytest.fixture(params=["list", "generator", "arrays", "file"])
 def data(request, tmp_path):
-    """Batches of 3, 3 and 1 in every form, with what else says so."""
+    """Batches of 3, 3 and 1 samples in every form, with the options that each form needs."""
     path = str(tmp_path / "data.npz")
     np.savez(path, **WHOLE)
     forms = {"list": (UNEVEN, {}), "generator": (lambda: iter(UNEVEN), {}),
@@ -58,7 +58,7 @@ def test_uneven_batches_are_one(name, reduction, fisher_type, joint):
 
 @pytest.mark.parametrize("approximation", ["expand", "reduce"])
 def test_forward_only_has_inputs_alone(approximation):
-    """A is that of any other type, over all batches; B = I for both reductions."""
+    """A is the same as for other Fisher types; B = I for both reductions."""
     options = {"approximation": approximation}
     K = made("kfac", UNEVEN, fisher_type="forward-only", **options)
     for f, other in zip(K.blocks, made("kfac", WHOLE, **options).blocks, strict=True):

@@ -1,4 +1,4 @@
-"""Curvature at another point: what a fresh operator gives, and nothing recorded again."""
+"""Curvature at another point: equal to a fresh operator, without recording again."""
 
 import pickle
 
@@ -19,7 +19,7 @@ WEIGHTS = RNG.standard_normal((4, 2))
 
 
 def point():
-    """Other numbers of the same shapes."""
+    """Random values of fixed shapes."""
     return {"x": RNG.standard_normal((4, 3)), "t": RNG.integers(0, 2, 4),
             "w": RNG.standard_normal((3, 2))}  # fmt: skip
 
@@ -87,7 +87,7 @@ def test_nothing_is_recorded_at_other_points(monkeypatch, kind):
 
 
 def test_what_is_recorded_is_the_same_for_all_weights():
-    """Whoever gives them, after whichever others, and also after none."""
+    """With weights in any order, and also without weights."""
     model = parsed(TEXT)
     for weight in (2.0, -1.0, 3.0):
         p = point()

@@ -1,4 +1,4 @@
-"""The face of symmetric operators: blocks by name, damping, and what SciPy asks for."""
+"""The interface of symmetric operators: blocks by name, damping, SciPy's requirements."""
 
 import numpy as np
 import pytest
@@ -96,7 +96,7 @@ def test_blocks_diagonal_is_the_diagonal_of_the_hessian(name):
         expected[place, place] = H.toarray()[place, place]
         start += n
     assert D.T is D
-    assert np.abs(H.toarray() - expected).max() > 1e-6  # there is something to leave out
+    assert np.abs(H.toarray() - expected).max() > 1e-6  # the off-diagonal blocks are nonzero
     assert_allclose(D.toarray(), expected, atol=1e-14)
 
 

@@ -1,4 +1,4 @@
-"""Kronecker factors come from structure: any operator in which a weight is a matrix."""
+"""Kronecker factors from structure: any operator that uses a weight as a matrix."""
 
 import numpy as np
 import onnx.parser
@@ -21,7 +21,7 @@ def found_for(model, point, **options):
 
 @pytest.mark.parametrize("case", CASES)
 def test_gradients_of_samples_are_those_of_j(case):
-    """Σₛ xₙₛ gₙₛᵀ, put where W has it, is Jₙᵀ u for every sample n."""
+    """Σₛ xₙₛ gₙₛᵀ, scattered to W, is Jₙᵀ u for every sample n."""
     model, point = made(case)
     found = found_for(model, point)
     u = RNG.standard_normal((1, *found.z.shape))
@@ -43,7 +43,7 @@ def test_one_sample_and_position_is_exact(case):
 
 @pytest.mark.parametrize("case", ["matmul", "matmul, of tokens", "conv", "slices for three uses"])
 def test_ekfac_has_the_diagonal_of_fisher_in_its_basis(case):
-    """λ = diag(Qᵀ F Q), for the blocks of F that the uses are; hence the trace of F too."""
+    """λ = diag(Qᵀ F Q) for each use of W, so that the trace equals that of F."""
     model, point = made(case)
     options = {"at": "out", "wrt": "W", "likelihood": "gaussian", "reduction": "sum"}
     E, F = ekfac(model, point, **options), fisher(model, point, **options).toarray()
@@ -58,7 +58,7 @@ def test_ekfac_has_the_diagonal_of_fisher_in_its_basis(case):
                                   "padded kernel", "some rows"])  # fmt: skip
 @pytest.mark.parametrize("make", [kfac, ekfac, shampoo])
 def test_what_follows_from_the_factors(case, make):
-    """Inverse, trace, determinant and eigendecomposition are those of the dense matrix."""
+    """Inverse, trace, determinant and eigendecomposition match the dense matrix."""
     model, point = made(case)
     K = make(model, point, at="out", wrt="W", likelihood="gaussian", reduction="sum")
     A, n = K.toarray(), K.shape[0]
@@ -116,7 +116,7 @@ def test_shampoo_is_the_root_of_second_moments():
 
 @pytest.mark.parametrize("make", [kfac, ekfac])
 def test_empirical_and_monte_carlo(make):
-    """The trace of E-KFAC is that of the Fisher of its type; K-FAC's B is its second moment."""
+    """E-KFAC has the trace of its Fisher type; B of K-FAC is a second moment of gradients."""
     model, point = network("mlp")
     options = {"at": "logits", "wrt": "6.weight", "reduction": "mean"}
     E = make(model, point, fisher_type="empirical", of="loss", **options)

@@ -1,4 +1,4 @@
-"""Models in which one weight is used, in every way that is a matrix."""
+"""Models that use one weight, in every way that amounts to a matrix."""
 
 import numpy as np
 
@@ -92,7 +92,7 @@ CASES = {
 
 
 def made(case, samples=N):
-    """A model in which W is used, with a nonlinear function of all outputs of a sample."""
+    """A model that uses W, with a nonlinear function of all outputs of a sample."""
     weight, body, shape = CASES[case]
     shape = (samples, *shape[1:])
     model = parsed(f"""g (double{list(shape)} x, {weight}) => (double out)

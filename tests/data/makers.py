@@ -1,4 +1,4 @@
-"""What makes the operator of a batch, where other processes can import it."""
+"""Makers of operators of batches, in a module that other processes can import."""
 
 import os
 import time
@@ -35,23 +35,23 @@ def gram(batch):
 
 
 def process(batch):
-    """One row, which tells the process that made it."""
+    """One row that holds the ID of its process."""
     return Dense(np.full((1, 12), float(os.getpid())), (1,), (12,))
 
 
 def random_rows(batch):
-    """Other rows every time."""
+    """Different rows at every call."""
     return Dense(np.random.default_rng().standard_normal((2, 12)), (2,), (12,))
 
 
 def slow(folder, make, batch):
-    """make(batch), with a trace, and in no hurry."""
+    """make(batch), slowly and with a trace of the process."""
     leave_trace(folder)
     return make(batch)
 
 
 def slowly(folder, batches, client):
-    """The batches, as `slow` makes their operators; at once where the client asks for them."""
+    """The batches, slowly and with a trace in workers; at once in the client."""
     for batch in batches:
         if os.getpid() != client:
             leave_trace(folder)
@@ -59,13 +59,13 @@ def slowly(folder, batches, client):
 
 
 def leave_trace(folder):
-    """The process that is here, for a while."""
+    """Append the process ID to the trace, then sleep."""
     with open(folder / "trace", "a") as trace:
         trace.write(f"{os.getpid()} ")
     time.sleep(0.1)
 
 
 def shuffled():
-    """The data in another order in every pass."""
+    """The data in a different order in every pass."""
     order = np.random.default_rng().permutation(len(X))
     return [{"x": X[k], "y": LABELS[k]} for k in np.array_split(order, 4)]

@@ -1,4 +1,4 @@
-"""Regressions whose curvature has a closed form, as models, and their data."""
+"""Regression models whose curvature has a closed form, with their data."""
 
 from itertools import pairwise
 
@@ -19,7 +19,7 @@ UNEVEN = [{"x": X[a:b], "y": LABELS[a:b]} for a, b in pairwise(CUTS)]
 
 
 def softmax_regression(reduction="mean"):
-    """logits = x W; the cross-entropy of their softmax, the mean or sum over the samples."""
+    """logits = x W; the cross-entropy of their softmax, as a mean or sum over samples."""
     text = f"""g (double[n, 4] x, int64[n] y, double[4, 3] W)
         => (double loss, double[n, 3] logits) {{
         logits = MatMul(x, W)
@@ -43,7 +43,7 @@ def jacobian(x):
 
 
 def noisy():
-    """y = (x + noise) W: another operator at every run."""
+    """y = (x + noise) W: a different operator at every run."""
     text = """g (double[n, 4] x, double[4, 3] W) => (double[n, 3] y) {
         e = RandomNormalLike(x)
         z = Add(x, e)

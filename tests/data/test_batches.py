@@ -1,4 +1,4 @@
-"""Batches: every kind of data gives the same batches, pass after pass, and reads no more."""
+"""Batches: every kind of data gives the same batches in every pass, and reads no more."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ KINDS = {
 
 
 class Loader:
-    """What can be iterated again and again, and is no list."""
+    """A re-iterable that is not a list."""
 
     def __iter__(self):
         return iter(CUT)

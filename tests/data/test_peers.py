@@ -1,4 +1,4 @@
-"""Curvature over uneven batches, against curvlinops, which takes lists of batches too."""
+"""Curvature over uneven batches, against curvlinops, which also accepts lists of batches."""
 
 import numpy as np
 import onnx.parser

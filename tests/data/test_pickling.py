@@ -1,4 +1,4 @@
-"""Models, linearisations and what is compiled of them travel to other processes."""
+"""Models, linearisations and compiled operators are pickled to other processes."""
 
 import pickle
 
@@ -18,7 +18,7 @@ def loaded(name):
 
 
 def travelled(thing):
-    """A copy, by the protocol that takes arrays out of band."""
+    """A copy by pickle protocol 5, with out-of-band arrays."""
     buffers = []
     message = pickle.dumps(thing, protocol=5, buffer_callback=buffers.append)
     return pickle.loads(message, buffers=buffers), len(message)

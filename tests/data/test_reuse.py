@@ -1,4 +1,4 @@
-"""The gradient of a loss is recorded once for all batches of one size, and never wrongly."""
+"""The gradient of a loss is recorded once for all batches of one size, where valid."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ RNG = np.random.default_rng(11)
 
 @pytest.fixture
 def recorded(monkeypatch):
-    """Every recording of a gradient."""
+    """A list of all recordings of gradients."""
     met = []
 
     def watched(*arguments, **options):
@@ -39,7 +39,7 @@ def test_batches_of_one_size_share_a_recording(recorded):
 
 @pytest.mark.parametrize("name", ["mlp", "cnn", "encoder"])
 def test_a_shared_recording_is_right_at_other_points(name):
-    """Other inputs, labels and weights than those that it was recorded at."""
+    """Other inputs, labels and weights than at the recording."""
     model, first = network(name)
     weight = next(n for n, s in model.initializers.items() if len(s.shape) == 2)
     bias = next(n for n, s in model.initializers.items() if len(s.shape) == 1)
@@ -65,8 +65,8 @@ KEPT = """g (double[4, 3] x, bool[4] keep) => (double loss) <int64 zero = {0}> {
 
 
 def test_what_depends_on_numbers_is_recorded_at_every_point(recorded):
-    """The rule of Compress asks for the condition. Where recording with symbols fails, it is done
-    again without.
+    """The rule of Compress reads the condition. Where recording with symbolic sizes fails, it is
+    repeated without them.
     """
     model = parsed(KEPT)
     for keep in ([1, 1, 0, 1], [0, 1, 1, 1], [1, 0, 0, 1], [0, 0, 0, 1]):

@@ -1,4 +1,4 @@
-"""Streamed and Stacked: the operator of all data, batch by batch, and never two of them at once."""
+"""Streamed and Stacked: the operator of all data, with one batch in memory at a time."""
 
 import gc
 import weakref
@@ -61,7 +61,7 @@ def test_compiled_batches():
 
 
 class Counted:
-    """A maker that counts, and knows how many of its operators live when the next one is made."""
+    """A maker that counts its operators, and how many are alive when it makes the next one."""
 
     def __init__(self, make):
         self.make, self.made, self.alive, self.most = make, 0, weakref.WeakSet(), 0
@@ -85,7 +85,7 @@ def test_no_operator_is_alive_when_the_next_one_is_made(make, reduction):
 
 
 def test_waste_is_collected(monkeypatch):
-    """A linearisation and its transpose hold each other; what they hold is bounded all the same."""
+    """A linearisation and its transpose form a cycle, but memory stays bounded."""
     monkeypatch.setattr(stream, "WASTE", 0)
     counted = Counted(logits_maker())
     J = streamed(counted, DATA, reduction="stack", batch_size=4, check=False)
@@ -109,7 +109,7 @@ def test_kept_operators_are_made_once_and_their_data_is_read_once():
     for _ in range(3):
         assert_allclose(C @ X[0], X.T @ X @ X[0], **TIGHT)
     assert counted.made == len(UNEVEN)
-    assert len(passes) == 2  # the first batch tells the shape
+    assert len(passes) == 2  # the first batch determines the shape
 
 
 def test_as_many_are_kept_as_fit():

@@ -1,4 +1,4 @@
-"""Functions of a point that take data for it: what they reduce, share and draw."""
+"""Functions of a point that accept data instead: reductions, shared values and sampling."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ TIGHT = {"rtol": 1e-12, "atol": 1e-12}
 )
 @pytest.mark.parametrize(("reduction", "scale"), [("mean", 1 / 23), ("sum", 1.0)])
 def test_curvature_of_softmax_regression(function, options, reduction, scale):
-    """They are the same there, in one batch and in many."""
+    """All give the closed form, with one batch and with many."""
     model, over = softmax_regression(reduction), takes_data()(function)
     whole = over(model, DATA, wrt="W", shared=SHARED, reduction=reduction, **options)
     cut = over(model, UNEVEN, wrt="W", shared=SHARED, reduction=reduction, **options)

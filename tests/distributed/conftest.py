@@ -1,4 +1,4 @@
-"""Two processes, for all tests of a file."""
+"""A cluster of two processes, shared by the tests of a file."""
 
 import pytest
 

@@ -15,7 +15,7 @@ def traced(folder):
 
 @contextmanager
 def a_worker_killed(folder):
-    """The worker that begins the third batch of this block does not get further."""
+    """Kill the worker that begins the third batch within this block."""
     killer = threading.Thread(target=kill, args=(folder, len(traced(folder)) + 3))
     killer.start()
     yield
@@ -23,7 +23,7 @@ def a_worker_killed(folder):
 
 
 def kill(folder, begun):
-    """Kill the worker that has begun a batch, when so many are begun."""
+    """Kill the worker that begins batch number `begun`."""
     while len(traced(folder)) < begun:
         time.sleep(0.01)
     os.kill(traced(folder)[-1], signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Distributed: the operator of `streamed`, by the processes of a cluster, which come and go."""
+"""Distributed: the operator of `streamed` on a cluster whose processes come and go."""
 
 import os
 import signal
@@ -55,7 +55,7 @@ def test_a_sum_equals_the_local_one(client, reduction, scale, keep):
 )
 @pytest.mark.parametrize("data", [UNEVEN, DATA], ids=["batches", "one batch"])
 def test_functions_of_a_point_take_a_client(client, function, options, data):
-    """What they draw, too, is what they draw without one."""
+    """Random samples are also the same as without a client."""
     options = {"wrt": "W", "shared": {"W": W}, **options}
     local = function(softmax_regression(), data, **options)
     C = function(softmax_regression(), data, client=client, **options)
@@ -123,7 +123,7 @@ def test_the_share_of_a_killed_worker_is_computed_again(client, tmp_path, reduct
 
 
 def test_all_workers_restarted(client):
-    """What was sent is sent again where nobody has it any more."""
+    """Data lost with the workers is sent again."""
     C = distributed(hessian_maker(), UNEVEN, client, reduction="mean", check=False)
     for pid in client.run(os.getpid).values():
         os.kill(pid, signal.SIGKILL)
@@ -137,7 +137,7 @@ def test_random_operators_are_warned_of(client):
 
 @pytest.mark.parametrize("reduction", ["mean", "stack"])
 def test_other_batches_in_the_next_pass_are_warned_of(client, reduction):
-    """Also in a sum: a worker would count some samples twice and leave out others."""
+    """Also for a sum: a worker would count some samples twice and omit others."""
     make = hessian_maker() if reduction == "mean" else logits_maker()
     with pytest.warns(OnnxJacWarning, match="is another one in the second pass"):
         distributed(make, shuffled, client, reduction=reduction, parts=2)

@@ -1,4 +1,4 @@
-"""Kronecker factors whose sums are those of many processes."""
+"""Kronecker factors summed over many processes."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ from .killing import a_worker_killed, traced
 @pytest.mark.parametrize("fisher_type", ["type-2", "mc", "empirical"])
 @pytest.mark.parametrize("name", MAKERS)
 def test_factors_equal_the_local_ones(client, name, fisher_type):
-    """Draws too, which do not depend on who makes them."""
+    """Random samples as well, which do not depend on the worker."""
     options = {"fisher_type": fisher_type, "joint": name == "kfac", "seed": 3}
     K = made(name, UNEVEN, client=client, **options)
     assert_equal(K, made(name, UNEVEN, **options))
@@ -47,13 +47,13 @@ def test_the_data_is_opened_by_the_workers(client, tmp_path):
 
 
 def test_one_batch_keeps_its_seed(client):
-    """As without workers: what one batch draws does not depend on its contents."""
+    """As without workers: the seed of a single batch does not depend on its contents."""
     options = {"fisher_type": "mc", "seed": 7}
     assert_equal(made("kfac", WHOLE, client=client, **options), made("kfac", WHOLE, **options))
 
 
 def test_batches_are_partitioned_over_the_workers(client, tmp_path):
-    """One goes through the first two batches of three, the other to the last one."""
+    """One worker iterates over the first two batches of three, the other over all three."""
     client.wait_for_workers(2, timeout=120)
     made("kfac", partial(slowly, tmp_path, UNEVEN, os.getpid()), client=client)
     found = traced(tmp_path)
@@ -68,11 +68,11 @@ def test_the_share_of_a_killed_worker_is_gone_through_again(client, tmp_path):
     with a_worker_killed(tmp_path):
         K = made("ekfac", data, fisher_type="mc", client=client)
     assert_equal(K, made("ekfac", batches, fisher_type="mc"))
-    assert len(traced(tmp_path)) > 18  # what two passes of both workers read, had none been killed
+    assert len(traced(tmp_path)) > 18  # two passes of both workers without a kill
 
 
 def test_shuffled_data_is_warned_of(client):
-    """Only with many processes: in one, every sample counts once in whatever order."""
+    """Only with many processes: in one, every sample counts once in any order."""
     options = {"at": "logits", "wrt": "W", "shared": {"W": W}}
     oj.kfac(softmax_regression(), shuffled, **options)
     with pytest.warns(OnnxJacWarning, match="count some samples twice"):
@@ -92,7 +92,7 @@ def test_what_cannot_be_pooled_is_refused(client):
 
 
 def kill(client):
-    """One worker dies, before anybody notices."""
+    """Kill one worker without informing the client."""
     os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
 
 
@@ -120,7 +120,7 @@ def test_a_worker_that_dies_before_an_operator_is_made(client):
 
 @pytest.mark.parametrize("gone", ["client", "cluster"])
 def test_a_cluster_that_is_closed(gone):
-    """Whatever is asked for says what to do."""
+    """Every operation raises an error that says what to do."""
     dask = pytest.importorskip("dask.distributed")
     cluster = dask.LocalCluster(
         n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
@@ -141,7 +141,7 @@ def test_a_cluster_that_is_closed(gone):
 
 
 class Client:
-    """A client whose tasks fail in one way."""
+    """A client whose tasks all fail with one error."""
 
     status = "running"
 

@@ -1,4 +1,4 @@
-"""DAGs to plan: random ones out of structured operators, a perceptron, a small CNN."""
+"""DAGs to plan: random ones of structured operators, a perceptron, a small CNN."""
 
 from itertools import pairwise
 
@@ -39,7 +39,7 @@ def random_dag(seed):
 
 
 def random_ends(seed):
-    """A random DAG between any vertices: one above another, in both ends, or named twice."""
+    """A random DAG with arbitrary ends: ancestors of each other, source and sink, or repeated."""
     dag, rng = random_dag(seed), np.random.default_rng(seed)
     count = len(dag.shapes)
     sources, sinks = (rng.integers(0, count, rng.integers(1, 5)).tolist() for _ in range(2))
@@ -59,7 +59,7 @@ def random_chain(seed):
 
 
 def random_operator(rng, out_shape, in_shape):
-    """Any operator between two shapes of as many samples."""
+    """A random operator between two shapes with the same number of samples."""
     (batch, m), (_, n) = out_shape, in_shape
     if m == n and rng.random() < 0.5:
         entries = rng.standard_normal(out_shape)
@@ -79,7 +79,7 @@ def random_operator(rng, out_shape, in_shape):
 
 
 def perceptron(widths, batch, weights=True):
-    """Layers z = a W + b, a = d ∘ z, in their weights and biases or in the first a."""
+    """Layers z = a W + b, a = d ∘ z, with respect to weights and biases or to the first a."""
     rng = np.random.default_rng(1)
     shapes, edges, sources, at = [(batch, widths[0])], [], [], 0
     for layer, (n, m) in enumerate(pairwise(widths)):
@@ -100,7 +100,7 @@ def perceptron(widths, batch, weights=True):
 
 
 def cnn(batch, channels=(3, 8, 8), side=12, classes=3):
-    """Convolutions of 3×3 with slopes between, a mean over positions, a dense layer."""
+    """3×3 convolutions with diagonals in between, a mean over positions, a dense layer."""
     rng = np.random.default_rng(2)
     shapes, edges, sources, at = [(batch, channels[0], side, side)], [], [], 0
     for n, m in pairwise(channels):

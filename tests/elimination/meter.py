@@ -1,4 +1,4 @@
-"""Meter: the vocabulary over numbers, counting what each call reads from memory and writes."""
+"""Meter: the numbers reading, with the memory traffic of each call counted."""
 
 from functools import partial
 
@@ -19,7 +19,7 @@ class Meter:
         return partial(self.call, name)
 
     def call(self, name, *inputs, **attrs):
-        """A call of the vocabulary; what gives a view costs nothing."""
+        """A counted call of the vocabulary; a call that returns a view costs nothing."""
         result = getattr(numbers, name)(*inputs, **attrs)
         arrays = [x for x in inputs if isinstance(x, np.ndarray) and x.dtype.kind == "f"]
         if not any(np.may_share_memory(result, x) for x in arrays):
@@ -32,12 +32,12 @@ class Meter:
 
 
 def entries(array):
-    """How many entries an array has in memory: those that are broadcast count once."""
+    """The number of entries in memory: broadcast entries count once."""
     return int(np.prod([n for n, s in zip(array.shape, array.strides, strict=True) if s]))
 
 
 def metered(operator, full):
-    """What one product moves."""
+    """The memory traffic of one product."""
     meter = Meter(full)
     operator._apply(meter, np.random.default_rng(0).standard_normal(operator.in_shape))
     return meter

@@ -31,7 +31,7 @@ FLOAT = np.dtype(float)
 
 
 def between(rng, out_shape, in_shape):
-    """A random operator between two shapes: one that moves or scales numbers, if there is one."""
+    """A random operator between two shapes: a structured one, if any fits, else a dense one."""
     found = list(candidates(rng, out_shape, in_shape))
     return found[rng.integers(len(found))]() if found else dense(rng, out_shape, in_shape)
 
@@ -42,7 +42,7 @@ def dense(rng, out_shape, in_shape):
 
 
 def candidates(rng, out_shape, in_shape):
-    """Every kind of operator that fits."""
+    """All structured operators that fit."""
     N = rng.standard_normal
     rank = len(in_shape)
     if out_shape == in_shape:
@@ -82,7 +82,7 @@ def candidates(rng, out_shape, in_shape):
 
 
 def repeats(small, large):
-    """Whether one shape is broadcast to the other, and is not as large."""
+    """Whether `small` broadcasts to `large` and has fewer entries."""
     try:
         return np.broadcast_shapes(small, large) == large and np.prod(small) < np.prod(large)
     except ValueError:
@@ -98,7 +98,7 @@ def softmax_like(rng, shape):
 
 
 def random_dag(seed, vertices=14):
-    """Every vertex but the first two gets one to three edges from those before; some are sinks."""
+    """Every vertex but the first two has one to three incoming edges; some vertices are sinks."""
     rng = np.random.default_rng(seed)
     shapes = tuple(SHAPES[k] for k in rng.integers(len(SHAPES), size=vertices))
     edges = [

@@ -1,4 +1,4 @@
-"""Products by the quickest way: what is prepared beside them, measured, and taken or left."""
+"""Products by the fastest way: alternatives are prepared in the background and timed."""
 
 import pickle
 import sys
@@ -30,7 +30,7 @@ def chain(sizes=(5, 4, 3)):
 
 
 class Slow(Jacobian):
-    """An operator that takes its time."""
+    """An operator that sleeps in every product."""
 
     def __init__(self, operator, seconds):
         super().__init__(operator.out_shape, operator.in_shape, operator.dtype)
@@ -45,7 +45,7 @@ class Slow(Jacobian):
 
 
 def slow(seconds):
-    """A DAG whose products take so long at least."""
+    """A DAG whose products take at least `seconds`."""
     dag = chain()
     edges = [Edge(e.start, e.end, Slow(e.operator, seconds / 2)) for e in dag.edges]
     return Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype)
@@ -53,12 +53,12 @@ def slow(seconds):
 
 @pytest.fixture
 def plans_repay(monkeypatch):
-    """The estimates know nothing of operators that sleep."""
+    """Plans always repay, since estimates ignore the time that operators sleep."""
     monkeypatch.setattr(adaptive, "repays_decision", lambda dag, count: True)
 
 
 class Points:
-    """What points share: a program that is ready, or that is being made."""
+    """The state that points share: a program that is ready, or still being built."""
 
     def __init__(self, program=None, cost=np.inf):
         self.made, self.cost, self.first, self.clocks = program, cost, 8, {}
@@ -78,7 +78,7 @@ class Points:
 
 
 def taken(J, v, count=40):
-    """The ways that products take, one after the other."""
+    """The ways that successive products take."""
     ways, timed = [], Clock.timed
 
     def noted(clock, way, v):
@@ -142,7 +142,7 @@ def test_a_plan_that_pays_is_made_as_early_at_the_next_point(monkeypatch):
         J @ v
         J.settle()
     begun = J._begun_at
-    assert points.first == 4 * begun  # so far nobody knows
+    assert points.first == 4 * begun  # not measured yet
     taken(J, v, 2 * TRIES)
     assert points.first == begun
 
@@ -252,9 +252,9 @@ def test_turns_that_somebody_changes_meanwhile_stay_as_they_are():
 
 
 def test_turns_are_short_while_something_is_prepared():
-    while background.working:  # what tests before this one left
+    while background.working:  # left over from earlier tests
         time.sleep(0.01)
-    sys.setswitchinterval(5e-3)  # Python's own, whatever other tests have set
+    sys.setswitchinterval(5e-3)  # Python's default, whatever other tests have set
     before, seen = sys.getswitchinterval(), []
     started, ready = threading.Barrier(3), threading.Event()
 

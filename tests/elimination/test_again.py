@@ -1,4 +1,4 @@
-"""An elimination with the numbers of another point: computed, not decided again."""
+"""Repeating an elimination at another point: the same recipe with other numbers."""
 
 import numpy as np
 import onnx.parser
@@ -32,7 +32,7 @@ def point(model):
 
 @pytest.fixture
 def eliminations(monkeypatch):
-    """The DAGs that were eliminated by deciding."""
+    """A list of the DAGs whose elimination recipe was worked out."""
     met, recipe_of = [], plan.recipe_of
     monkeypatch.setattr(plan, "recipe_of", lambda dag: met.append(dag) or recipe_of(dag))
     return met

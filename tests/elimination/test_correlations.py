@@ -1,4 +1,4 @@
-"""Correlations: recorded products with patches are convolutions, which can keep theirs."""
+"""Correlations: recorded products with patches become convolutions."""
 
 from dataclasses import replace
 
@@ -38,7 +38,7 @@ GEOMETRIES = {
 
 
 def gathering(g):
-    """The patches of x as gradients record them."""
+    """The gathering of the patches of x, as gradients record it."""
     begins, ends = np.reshape(g.pads, (2, -1)).tolist()
     space = tuple(a + n + b for a, n, b in zip(begins, g.x[2:], ends, strict=True))
     (n, c), s, float_ = g.x[:2], size(space), np.dtype(float)
@@ -56,7 +56,7 @@ def gathering(g):
 
 
 def recorded(g, u, held=None, factors=None):
-    """The same cotangent u in x ↦ w, as gradients record it, and in w ↦ x."""
+    """A DAG with the cotangent u in both x ↦ w, as gradients record it, and w ↦ x."""
     rows = np.moveaxis(u, 0, -1).reshape(1, 1, g.u[1], -1)
     columns = Eye(size(g.w[1:]))
     edges = [
@@ -92,7 +92,7 @@ def test_what_only_looks_alike_is_left_alone(g):
     assert not correlations(recorded(g, u, factors=(*factors[:2], turned, *factors[3:])))
     scaled = (*factors, Diagonal(RNG.standard_normal(g.x)))
     assert not correlations(recorded(g, u, factors=scaled))
-    if len(g.strides) == 1:  # where flattening space does nothing, something else may stand
+    if len(g.strides) == 1:  # flattening one axis changes nothing
         inside = Diagonal(RNG.standard_normal(factors[3].in_shape))
         assert not correlations(recorded(g, u, factors=(*factors[:3], inside, factors[4])))
     if any(g.pads):
@@ -104,7 +104,7 @@ def test_what_only_looks_alike_is_left_alone(g):
 
 
 def test_hessians_of_networks_have_them():
-    """The recorded form is the one that is looked for."""
+    """Gradients record the form that the search expects."""
     proto = onnx.parser.parse_model("""
         <ir_version: 10, opset_import: ["": 21]>
         g (double[4,2,6,6] x, double[3,2,3,3] w, double[2,3,3,3] z) => (double f) {

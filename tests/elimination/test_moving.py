@@ -1,4 +1,4 @@
-"""One program for all points: it gives what a Jacobian made afresh gives, and is made once."""
+"""One program for all points: it equals a fresh Jacobian, and is built once."""
 
 import numpy as np
 import onnx.parser
@@ -34,7 +34,7 @@ def model(name):
 
 
 def point(m):
-    """Numbers for all inputs, as they come."""
+    """Random numbers for all inputs."""
     made = {}
     for name, spec in m.inputs.items():
         kind = np.dtype(spec.dtype).kind
@@ -45,7 +45,7 @@ def point(m):
 
 
 def by_program(J, columns=()):
-    """v ↦ J v by the program, made at once."""
+    """v ↦ J v by the shared program, built at once."""
     session = J.structure._shared.prepare(columns).wait()
     assert session is not None
     return lambda v: session(v, J.tape.residuals.bound)
@@ -115,7 +115,7 @@ def test_a_row_that_is_masked_out_at_one_point_only(op):
 
 
 def test_a_nan_where_another_step_is_read_at_every_point():
-    """The scores of LogSoftmax are looked at before the operators are made."""
+    """The scores of LogSoftmax are inspected before the operators are built."""
     text = """g (double[2,3] x, double[2,3] w) => (double[2,3] z) <int64 n = {60}, bool t = {1}>
         { a = Add(x, w) y = LogSoftmax(a) z = Loop(n, t, y) <body = b (int64 i, bool c,
           double[2,3] s) => (bool d, double[2,3] r) { d = Identity(c) r = Sin(s) }> }"""
@@ -155,7 +155,7 @@ def test_no_program_for_numpy_alone():
 
 
 def test_a_default_product_is_by_the_program_in_the_end():
-    """A step moves each time, as in an optimiser's loop."""
+    """The point changes at every step, as in an optimiser's loop."""
     m = model("layers")
     J = oj.linearize(m, point(m))
     for _ in range(400):

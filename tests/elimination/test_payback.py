@@ -1,4 +1,4 @@
-"""Payback: what is multiplied out pays within the products that count; deciding takes little."""
+"""Payback: accumulated blocks pay off within the expected products; planning is cheap."""
 
 import numpy as np
 from numpy.testing import assert_allclose
@@ -13,12 +13,12 @@ ROOM = 2**28
 
 
 def after(dag, planned, rows):
-    """The products after which the arithmetic of so many rows has been saved."""
+    """The number of products that save the arithmetic of `rows` rows."""
     return rows * dag.flops / (dag.flops - planned.flops)
 
 
 def test_what_pays_late_is_left_for_many_products():
-    """40 outputs of each sample take as long as 40 products."""
+    """40 outputs per sample cost as much as 40 products."""
     dag = perceptron((40, 512, 512, 40), batch=64, weights=False)
     planned = plan(dag, products=1000, memory=ROOM).dag
     assert REPAID < after(dag, planned, rows=40) < 100

@@ -1,4 +1,4 @@
-"""Planning: the same matrix, blocks where they pay, within the memory that is given."""
+"""Planning: the same matrix, blocks where they pay off, within the memory limit."""
 
 import tracemalloc
 from itertools import pairwise
@@ -33,7 +33,7 @@ MANY, ROOM = 10**6, 2**28
 
 
 def assert_same(found: Jacobian, expected: Jacobian, rtol: float = 1e-9) -> None:
-    """The same products with a few vectors, from both sides."""
+    """Assert equal products with a few vectors, from both sides."""
     rng = np.random.default_rng(0)
     for new, old in ((found, expected), (found.T, expected.T)):
         product = old @ (v := rng.standard_normal((old.shape[1], 2)))
@@ -56,7 +56,7 @@ def test_random_dags_keep_their_matrix(seed):
 
 @pytest.mark.parametrize("seed", range(60))
 def test_ends_above_one_another(seed):
-    """What an end gets is not counted twice, nor lost where a direct edge would lead past it."""
+    """Contributions to ends are neither counted twice nor lost when a direct edge bypasses them."""
     dag = random_ends(seed)
     for products in (30, 1000, MANY):
         planned = plan(dag, products=products, memory=ROOM).dag
@@ -115,7 +115,7 @@ def test_networks_keep_their_products(file):
 
 
 def test_an_mlp_contracts_with_kept_adjoints():
-    """W₁ → z₁ → y: what follows z₁ is one block for every sample; weights stay as they are."""
+    """W₁ → z₁ → y: z₁ → y becomes one block per sample; the edges of the weights stay."""
     dag = perceptron((60, 64, 64, 5), batch=64)
     planned = plan(dag, products=MANY, memory=ROOM).dag
     direct = [e for e in planned.edges if BlockDiagonal in map(type, factors_of(e.operator))]
@@ -131,12 +131,12 @@ def test_an_input_jacobian_is_one_block_for_every_sample():
     (edge,) = planned.edges
     (blocks,) = [f.blocks for f in factors_of(edge.operator) if isinstance(f, BlockDiagonal)]
     assert blocks.shape == (32, 5, 60)
-    assert not blocks.flags.c_contiguous  # rows as they were swept, not copied
+    assert not blocks.flags.c_contiguous  # the rows of the sweep, not a copy
     assert_same(planned, dag)
 
 
 def test_with_less_memory_rows_are_swept_in_turn():
-    """The blocks take 38 kB, a row in the sweep some 0.2 MB."""
+    """The blocks take 38 kB, a row of the sweep about 0.2 MB."""
     dag = perceptron((60, 64, 64, 5), batch=32, weights=False)
     planned = plan(dag, products=MANY, memory=6 * 10**5).dag
     (edge,) = planned.edges
@@ -154,7 +154,7 @@ def test_narrow_inputs_are_multiplied_out_from_their_side():
 
 
 def test_a_narrow_middle():
-    """1000 → 6 → 800 → 6 → 1000: what lies between the two narrow vertices is a small matrix."""
+    """1000 → 6 → 800 → 6 → 1000: the part between the two narrow vertices is a small matrix."""
     sizes = (1000, 6, 800, 6, 1000)
     rng = np.random.default_rng(0)
     edges = [Edge(i, i + 1, Dense(rng.standard_normal((m, n))))
@@ -176,7 +176,7 @@ def test_a_cnn_finds_blocks_and_gathers_patches():
 
 
 def test_a_small_kernel_of_many_images_is_multiplied_out_for_a_hundred_products():
-    """144 weights, 640 outputs: one dense matrix takes the place of the convolution."""
+    """144 weights, 640 outputs: one dense matrix replaces the convolution."""
     dag = cnn(batch=64, channels=(1, 16), side=20, classes=10)
     planned = plan(dag, products=100, memory=ROOM).dag
     (edge,) = planned.edges
@@ -196,8 +196,8 @@ def test_without_many_products_nothing_is_done():
 @pytest.mark.parametrize("memory", [0, 2 * 10**4, 10**6, 10**7])
 def test_memory_is_never_exceeded(make, memory):
     dag = make()
-    slack = 3 * 10**5  # of Python's own objects, and of buffers of a few kernels
-    dag.T.nbytes  # noqa: B018  (the transposes are there before it is measured)
+    slack = 3 * 10**5  # for Python objects, and buffers of a few kernels
+    dag.T.nbytes  # noqa: B018  (builds the transposes before measuring)
     tracemalloc.start()
     found = plan(dag, products=MANY, memory=memory)
     _, peak = tracemalloc.get_traced_memory()

@@ -1,4 +1,4 @@
-"""Samples: what is said to act within samples does, judged by the matrix."""
+"""Samples: operators reported to act per sample do so, checked on the matrix."""
 
 import numpy as np
 import pytest
@@ -11,14 +11,14 @@ from ..jacobians.examples import EXAMPLES, Draw
 
 
 def batches(n):
-    """All ways to see more than one sample in n entries."""
+    """All ways to split n entries into more than one sample."""
     return [Batch(count, inner) for count in range(2, n + 1) for inner in range(1, n + 1)
             if n % (count * inner) == 0]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_every_kind_tells_the_truth(name):
-    """No entry of the matrix joins two samples that are said to be apart."""
+    """No entry of the matrix couples two samples reported as separate."""
     operator, matrix = EXAMPLES[name][1](Draw(0))
     for batch in batches(operator.shape[1]):
         after = acts_per_sample(operator, batch)
@@ -70,7 +70,7 @@ def test_rows_of_single_samples(operator):
 
 
 def test_rows_of_single_samples_behind_a_permutation():
-    """The samples are the second axis of the output, the first one of what mixes them."""
+    """The samples are axis 1 of the output, but axis 0 of the factor that mixes them."""
     turn = Permutation((1, 0), (6, 4), np.dtype(float))
     operator = turn @ implicit_kron(np.arange(12.0).reshape(6, 2), Eye(4))
     rows = np.random.default_rng(0).standard_normal((3, 4, 6))

@@ -1,4 +1,4 @@
-"""Accumulation: never more multiplications than forward or reverse, and the same matrix."""
+"""Accumulation: the same matrix, with no more flops than forward or reverse."""
 
 from itertools import pairwise
 
@@ -16,7 +16,7 @@ from .chains import FLOAT, cnn, perceptron, random_chain, random_dag
 
 
 class Counted(Jacobian):
-    """An operator that adds up the arithmetic of all its columns."""
+    """An operator that counts the flops of all its products."""
 
     def __init__(self, operator, count):
         super().__init__(operator.out_shape, operator.in_shape, operator.dtype)
@@ -35,14 +35,14 @@ class Counted(Jacobian):
 
 
 def counted(dag):
-    """The same DAG, and where its arithmetic is added up."""
+    """The DAG with counted operators, and the counter."""
     count = [0]
     edges = [Edge(e.start, e.end, Counted(e.operator, count)) for e in dag.edges]
     return Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype), count
 
 
 def assert_accumulated(dag):
-    """The same matrix as by products, planned with no more arithmetic."""
+    """Assert the same matrix as by products, planned with no more flops than a plain order."""
     plain = {order.name: order.flops for order in orders(dag)}
     least = min(order.flops for order in orders(dag))
     assert least <= min(plain["forward"], plain["reverse"])
@@ -62,7 +62,7 @@ def test_random_dags(seed):
 
 @pytest.mark.parametrize("name", [n for n, (kind, _) in EXAMPLES.items() if kind is Dag])
 def test_every_block_has_its_place(name):
-    """Also the blocks of zeros, and the blocks of empty tensors."""
+    """Also zero blocks, and blocks of empty tensors."""
     dag, expected = EXAMPLES[name][1](Draw(1))
     for J, matrix in ((dag, expected), (dag.T, expected.T)):
         assert dense(J).shape == J.shape
@@ -95,7 +95,7 @@ def test_networks(file):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_arithmetic_that_is_really_done(seed):
-    """All that operators do is at most what forward or reverse accumulation does."""
+    """The flops performed are at most those of forward or reverse accumulation."""
     dag, count = counted(random_chain(seed))
     dense(dag)
     assert 0 < count[0] <= min(dag.shape) * sum(e.operator.flops for e in dag.edges)
@@ -129,7 +129,7 @@ def test_no_matrix_on_the_way_is_larger_than_the_limit():
 
 
 def test_the_classical_matrix_chain():
-    """Against all orders of multiplying dense matrices, one by one."""
+    """The order of a matrix chain, against an exhaustive search."""
     rng = np.random.default_rng(0)
     for _ in range(10):
         sizes = rng.integers(1, 50, 6).tolist()
@@ -138,7 +138,7 @@ def test_the_classical_matrix_chain():
 
 
 def least(sizes, i, j):
-    """Multiplications and additions of the best order, by trying all of them."""
+    """The flops of the best order, by exhaustive search."""
     if j == i + 1:
         return 0
     return min(least(sizes, i, k) + least(sizes, k, j) + 2 * sizes[i] * sizes[k] * sizes[j]

@@ -44,7 +44,7 @@ def test_the_estimate_is_of_the_same_size(g, held):
 
 
 def test_a_wide_output_has_its_patches_gathered():
-    """Nothing is narrow here, so that the kernel keeps its own edge."""
+    """No vertex is narrow, so that the kernel keeps its own edge."""
     g = Geometry((4, 8, 16, 16), (8, 8, 3, 3), (4, 8, 16, 16), (1, 1), (1, 1), (1, 1, 1, 1), 1)
     dag = Dag((g.w, g.u), [Edge(0, 1, kernel_map(g))], (0,), (1,), FLOAT)
     found = plan(dag, products=100, memory=2**26)

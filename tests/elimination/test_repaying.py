@@ -1,4 +1,4 @@
-"""Eliminating, deciding and multiplying out are only done where the products repay them."""
+"""Elimination, planning and accumulation happen only where the products repay them."""
 
 import tracemalloc
 
@@ -19,7 +19,7 @@ ROOM = 2**28
 
 
 def small(depth=6):
-    """A chain of diagonals with three entries each: a product is nothing but calls."""
+    """A chain of diagonals with three entries each, so that overhead dominates a product."""
     d = Diagonal(np.arange(1.0, 4))
     edges = [Edge(i, i + 1, d) for i in range(depth)]
     return Dag(((3,),) * (depth + 1), edges, (0,), (depth,), np.dtype(float))
@@ -48,7 +48,7 @@ def test_nothing_is_decided_that_the_products_do_not_repay(monkeypatch):
     monkeypatch.setattr(planning, "plan", noted)
     after = planning.eliminated(dag)
     needed = int(DECIDING * len(after.edges) / (SAVED * seconds_of(after))) + 1
-    assert needed > REPAID  # from there on one in ten counts
+    assert needed > REPAID  # beyond REPAID, only one product in TRUSTED counts
     planning.planned(dag, TRUSTED * needed - 1)
     assert not asked
     planning.planned(dag, TRUSTED * needed)
@@ -82,7 +82,7 @@ def test_a_sweep_by_an_engine_gives_the_same(monkeypatch, network):
 
 
 def by_engines(monkeypatch):
-    """Every sweep that fits is run by an engine; the rows of each are noted."""
+    """Run every sweep that fits by an engine; returns the list of their numbers of rows."""
     runs, by_engine = [], adjoints.by_engine
 
     def counting(part, seeds):
@@ -97,8 +97,8 @@ def by_engines(monkeypatch):
 @pytest.mark.parametrize("memory", [10**6, 10**7, 3 * 10**7, 10**8])
 def test_an_engine_stays_within_the_memory_too(monkeypatch, network, memory):
     runs = by_engines(monkeypatch)
-    plan(network, products=10**6, memory=ROOM)  # what is imported then is not measured
-    network.T.nbytes  # noqa: B018  (nor are the transposes)
+    plan(network, products=10**6, memory=ROOM)  # excludes imports from the measurement
+    network.T.nbytes  # noqa: B018  (excludes the transposes as well)
     runs.clear()
     tracemalloc.start()
     found = plan(network, products=10**6, memory=memory)
@@ -106,7 +106,7 @@ def test_an_engine_stays_within_the_memory_too(monkeypatch, network, memory):
     tracemalloc.stop()
     assert found.nbytes <= memory
     assert peak <= memory + 3 * 10**5
-    assert bool(runs) == (memory > 10**7)  # else the rows are too few for a program
+    assert bool(runs) == (memory > 10**7)  # otherwise there are too few rows for a program
 
 
 def test_the_order_of_a_matrix_is_found_once(monkeypatch):

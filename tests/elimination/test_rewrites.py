@@ -1,4 +1,4 @@
-"""Two neighbours become the same product in other factors. A pair without an example is red."""
+"""Rewrites of two neighbouring factors; every kind of pair needs an example here."""
 
 import numpy as np
 import pytest
@@ -185,7 +185,7 @@ def test_pair(name):
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_pair_of_numbers(name):
-    """The rules are of any reading: over plain arrays they give the same kinds."""
+    """The rewrites hold in every reading: over plain arrays they give the same kinds."""
     left, right, kinds = PAIRS[name]
     met = meet(left, right)
     assert (None if met is None else tuple(map(type, met))) == kinds
@@ -206,7 +206,7 @@ def test_every_pair_has_an_example():
 @pytest.mark.parametrize("d", [D(*WIDE), D(5, 1, of=WIDE)])
 @pytest.mark.parametrize("count", [7, 60])
 def test_a_diagonal_passes_a_reshape_to_where_few_entries_are_taken(d, count):
-    """Whichever product is made first."""
+    """In whichever order the products are formed."""
     T, R = factors_of(take_flat(np.arange(count)[::-1] % 9, WIDE, FLOAT))
     for made in (product(product(T, R), d), product(T, Product((R, d)))):
         kinds = (Diagonal, Take, Reshape) if count == 7 else (Take, Reshape, Diagonal)
@@ -215,14 +215,14 @@ def test_a_diagonal_passes_a_reshape_to_where_few_entries_are_taken(d, count):
 
 
 def standardized(cancels):
-    """I - bcast · inner(w) with Σ w = 1 in each row, or not."""
+    """I - bcast · inner(w) with Σ w = 1 in each row, or Σ w = 2."""
     w = np.abs(N(*WIDE))
     w /= w.sum(-1, keepdims=True) / (1 if cancels else 2)
     return Identity(WIDE, FLOAT) - B @ Inner(w, ROW, WIDE)
 
 
 def test_a_multiple_passes_a_sum_to_the_diagonal_behind_it():
-    """As of a softmax, d (I + 1 wᵀ) c = (c d) (I + 1 wᵀ): a pass less, whatever the terms are."""
+    """As for softmax, d (I + 1 wᵀ) c = (c d) (I + 1 wᵀ): one pass less, for any terms."""
     softmax = D(32, 64), Identity((32, 64), FLOAT) + TOTAL, C(32, 64)
     for factors in (softmax, tuple(factor.T for factor in softmax[::-1])):
         met = rewrites.rewritten(*factors)
@@ -264,7 +264,7 @@ def test_terms_meet_between_what_they_share():
 
 
 def test_geometries_are_those_of_the_operators():
-    """Grouped, strided and dilated convolutions take in a diagonal over channels as well."""
+    """Grouped, strided and dilated convolutions also absorb a diagonal over channels."""
     for name, geometry in GEOMETRIES.items():
         left, _ = convolution(Draw(3), "x", "u", geometry)
         d = Diagonal(N(geometry.u[1], *(1,) * (len(geometry.u) - 2)), geometry.u)

@@ -1,4 +1,4 @@
-"""The DAG after vertex elimination is the same matrix by cheaper products, found in linear time."""
+"""Vertex elimination keeps the matrix, makes products cheaper, and takes linear time."""
 
 import sys
 from pathlib import Path
@@ -56,7 +56,7 @@ def line(*operators):
 
 
 def diamonds(n, left=diagonal, right=diagonal):
-    """n diamonds, one behind the other: 2ⁿ paths."""
+    """n stacked diamonds: 2ⁿ paths."""
     edges = [
         Edge(3 * k + start, 3 * k + end, make())
         for k in range(n)
@@ -154,7 +154,7 @@ def test_work_grows_with_the_depth_and_no_faster(make):
 
 
 def calls(function, argument):
-    """How many functions are called meanwhile: work that does not depend on the machine."""
+    """The number of function calls, a measure of work that is independent of the machine."""
     seen = [0]
 
     def count(frame, event, arg):
@@ -169,7 +169,7 @@ def calls(function, argument):
 
 
 def mixed(k):
-    """Links of a chain: some merge, some pass each other by, some stay."""
+    """Links of a chain: some merge, some commute, some stay."""
     P = Permutation((1, 0), (4, 4), FLOAT)
     D, K = Diagonal(N(4, 4)), implicit_kron(Eye(4), N(4, 4))
     return (P, D, P, K, Scalar(2, (4, 4), FLOAT))[k % 5]
@@ -183,14 +183,14 @@ def stubborn(k):
 
 
 def beside(n):
-    """n ways from x to y, each a matrix whose scalar goes into it."""
+    """n paths from x to y, each a scalar and a matrix that absorbs it."""
     ways = [Edge(0, k + 1, Scalar(2, (2, 4), FLOAT)) for k in range(n)]
     ways += [Edge(k + 1, n + 1, kron()) for k in range(n)]
     return Dag(((2, 4),) * (n + 2), ways, (0,), (n + 1,), FLOAT)
 
 
 def test_dead_blocks_go():
-    """x → its head, embedded → its tail: nothing arrives."""
+    """x → head → padded x → tail: the product of the slabs is zero."""
     head, tail = slab((8,), 0, 0, 3, FLOAT), slab((8,), 0, 3, 8, FLOAT)
     edges = (Edge(0, 1, head), Edge(1, 2, head.T), Edge(2, 3, Diagonal(N(8))), Edge(3, 5, tail),
              Edge(0, 4, tail), Edge(4, 5, Diagonal(N(5))))  # fmt: skip
@@ -229,7 +229,7 @@ def test_matrices_are_not_multiplied():
 
 
 def test_a_gain_goes_into_the_weights_it_meets():
-    """diag(gain) · (I ⊗ W): the weights are rescaled once, the activations not any more."""
+    """diag(gain) · (I ⊗ W): the weights are scaled once instead of the activations each time."""
     gain = Diagonal(N(4), (64, 4))
     dag = line(gain, implicit_kron(Eye(64), N(3, 4)))
     (edge,) = eliminated(dag).edges
@@ -251,7 +251,7 @@ def count(operators, kind):
 
 
 def test_slabs_that_tile_are_still_joined():
-    """Split, scaled, joined: one Concat, nothing padded, nothing added."""
+    """Split, scaled, joined: one Concat, without padding or additions."""
     parts = [slab((9, 4), 0, start, start + 3, FLOAT) for start in (0, 3, 6)]
     edges = [Edge(0, k + 1, part) for k, part in enumerate(parts)]
     edges += [Edge(k + 1, k + 4, Diagonal(N(3, 4))) for k in range(3)]
@@ -274,7 +274,7 @@ def test_a_source_and_a_sink_on_the_way_stay():
 
 
 def test_only_what_is_rounding_cancels():
-    """Σ w = 0 but for rounding takes a term out; Σ w = 1e-6 does not."""
+    """Σ w = 0 up to rounding cancels a term; Σ w = 1e-6 does not."""
     w = N(2, 4)
     w -= w.mean(-1, keepdims=True)
     repeat = Inner(np.ones((2, 4)), (2, 1), (2, 4)).T
@@ -286,7 +286,7 @@ def test_only_what_is_rounding_cancels():
 
 
 def test_nothing_is_computed_that_is_not_kept(monkeypatch):
-    """239 products and sums make one diagonal out of 240; where vertices stay there are none."""
+    """239 products and sums merge 240 diagonals into one; there are none where vertices stay."""
     computed = []
     run = deferred.run
     monkeypatch.setattr(deferred, "run", lambda *args: computed.append(args[0]) or run(*args))

@@ -1,4 +1,4 @@
-"""What is written out in primitive operators costs no more than the operator derived by hand."""
+"""Operators decomposed into primitives cost no more than those with a rule of their own."""
 
 import numpy as np
 import pytest
@@ -12,11 +12,11 @@ from .meter import metered
 from .written import WRITTEN, linearized
 
 every = pytest.mark.parametrize("name", WRITTEN)
-ALIKE = [name for name in WRITTEN if name != "SiLU"]  # for which ONNX 23 has no operator
+ALIKE = [name for name in WRITTEN if name != "SiLU"]  # ONNX 23 has no operator for these
 
 
 def both(name):
-    """The DAG of what is written out, that of ONNX's own operator, and the size of x."""
+    """The DAG of the decomposition, the DAG of ONNX's own operator, and the size of x."""
     shapes, written, fused = WRITTEN[name]
     return linearized(shapes, written).dag, linearized(shapes, fused).dag, size(shapes["x"])
 

@@ -1,4 +1,4 @@
-"""Operators written out in primitive ones, each beside ONNX's own: (inputs, written, fused)."""
+"""Operators decomposed into primitives, with ONNX's own operator: (inputs, written, fused)."""
 
 import numpy as np
 import onnx.parser

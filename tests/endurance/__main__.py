@@ -1,6 +1,6 @@
-"""What lasts: `cd tests && python -m endurance` measures all of it and writes RESULTS.md.
+"""Endurance: `cd tests && python -m endurance` runs all measurements and writes RESULTS.md.
 
-It takes some minutes, 3 GiB on the disk below the folder for temporary files, and as much memory.
+It takes a few minutes, 3 GiB of disk in the folder for temporary files, and 3 GiB of memory.
 """
 
 import platform
@@ -34,7 +34,7 @@ def points():
 
 
 def growth(rows):
-    """A table of what was left behind."""
+    """A table of the growth of memory."""
     yield "| | times | resident, MB | Python's own, kB |\n|---|---|---|---|"
     for name, *measure in rows:
         left = apart(*measure)
@@ -43,7 +43,7 @@ def growth(rows):
 
 
 def nodes():
-    """Seconds over the length of a chain."""
+    """Seconds as a function of the length of a chain."""
     yield "\n## Time over nodes\n"
     yield "Seconds of one processor for a chain of elementwise operators, least of three.\n"
     yield "| nodes | load | linearize and one product |\n|---|---|---|"
@@ -62,7 +62,7 @@ def diamonds():
 
 
 def weights():
-    """What a large model takes."""
+    """The memory of a large model."""
     yield "\n## A model of 2 GiB of weights in a file beside it\n"
     yield (
         "GiB beyond those of the process before: after `load`; held after a run, `linearize`, J v "
@@ -79,7 +79,7 @@ def weights():
 
 
 def main():
-    """Everything, in order."""
+    """Run all measurements, in order."""
     said = ", ".join(f"{name} {version(name)}" for name in ("numpy", "onnx", "onnxruntime"))
     lines = [
         "# Endurance\n",

@@ -1,4 +1,4 @@
-"""A measure in a process of its own, so that it starts with as little as every other one."""
+"""A measurement in a process of its own, so that all start from the same state."""
 
 import json
 import os
@@ -20,7 +20,7 @@ ALONE = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THR
 
 
 def apart(kind, *arguments):
-    """What a function of `measures` returns."""
+    """The result of a function of `measures`, called in a new process."""
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, json.dumps([kind, arguments])], cwd=TESTS,
         env=os.environ | ALONE, capture_output=True, text=True, check=False,

@@ -1,7 +1,7 @@
-"""What is measured, each in a process of its own: memory over many products, time over many nodes.
+"""The measurements, each in its own process: memory over products and points, time over nodes.
 
-Every function returns plain numbers. Bytes are those of the process, resident; `traced` are those
-that Python's allocators gave out.
+Every function returns plain numbers. Bytes are the resident memory of the process; `traced` bytes
+were allocated by Python's allocators.
 """
 
 import gc
@@ -28,18 +28,18 @@ KINDS = {
 
 
 def resident():
-    """Bytes of this process that are in memory now."""
+    """The current resident memory of this process, in bytes."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
 def peak():
-    """The most bytes of this process that were in memory at once."""
+    """The peak resident memory of this process, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def growth(turn, times, warm):
-    """Bytes that so many turns left behind, after some that may: resident and traced."""
+    """The growth of memory over `times` turns after a warm-up: resident and traced bytes."""
     for k in range(warm):
         turn(k)
     gc.collect()
@@ -62,7 +62,7 @@ def products(kind, times):
     V = np.ones((J.shape[1], 3), J.dtype)
     u = np.ones(J.shape[0], J.dtype)
     turns = (lambda: J @ V[:, 0], lambda: J.T @ u, lambda: J @ V)
-    return growth(lambda k: turns[k % 3](), times, warm=3000)  # all is prepared then
+    return growth(lambda k: turns[k % 3](), times, warm=3000)  # everything is prepared by then
 
 
 def points(way, times):
@@ -82,16 +82,16 @@ def points(way, times):
 
 
 def linearizing(sizes, repeats):
-    """Seconds of one processor for a chain of so many nodes: loading, and J with one product."""
+    """CPU seconds for chains of these sizes: loading, and J with one product."""
     taken = {n: [] for n in sizes}
-    linearized(long_model(10))  # what the first model of a process has to wait for
+    linearized(long_model(10))  # one-time costs of the process
     for n in [*sizes] * repeats:
         taken[n].append(linearized(long_model(n)))
     return {n: tuple(map(min, zip(*times, strict=True))) for n, times in taken.items()}
 
 
 def linearized(proto):
-    """Seconds to load a model, and to linearise it and take a product."""
+    """CPU seconds to load a model, and to linearise it and take a product."""
     started = time.process_time()
     model = oj.load(proto)
     loaded = time.process_time()
@@ -101,7 +101,7 @@ def linearized(proto):
 
 
 def applied(count):
-    """Calls of the vocabulary in one product of stacked diamonds, as they are and eliminated."""
+    """Calls of the vocabulary in one product of stacked diamonds, before and after elimination."""
     model = oj.load(diamonds(count), dtype="float64")
     J = oj.linearize(model, point_of(model))
     error = float(np.max(np.abs(J.diagonal() / slopes(count, J.point["x"]) - 1)))
@@ -110,7 +110,7 @@ def applied(count):
 
 
 def slopes(count, x):
-    """The derivative of stacked diamonds, entry by entry: Π (1 − tanh² + σ(1 − σ))."""
+    """The elementwise derivative of stacked diamonds: Π (1 − tanh² + σ(1 − σ))."""
     y, slope = np.ravel(x).astype(np.float64), 1.0
     for _ in range(count):
         t, s = np.tanh(y), 1 / (1 + np.exp(-y))
@@ -126,7 +126,7 @@ def calls(J):
 
 
 def weights(folder, nbytes, mmap, engine):
-    """Bytes that loading, running and linearising a model with so many bytes of weights takes."""
+    """Bytes for loading, running and linearising a model with `nbytes` of weights."""
     path = heavy(folder, nbytes)
     start = resident()
     model = oj.load(path, mmap=mmap)

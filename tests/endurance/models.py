@@ -1,4 +1,4 @@
-"""Models as large as somebody likes."""
+"""Models of arbitrary size."""
 
 import numpy as np
 import onnx
@@ -10,7 +10,7 @@ NODES = ("Mul", "Tanh", "Add", "Sigmoid", "Sub")
 
 
 def long_model(nodes, width=4):
-    """A chain of so many nodes, of five kinds in turn; every second operand is a weight."""
+    """A chain of n nodes, of five kinds in turn; every second operand is a weight."""
     made, x = [], "x"
     for k in range(nodes):
         kind = NODES[k % len(NODES)]
@@ -21,7 +21,7 @@ def long_model(nodes, width=4):
 
 
 def diamonds(count, width=4):
-    """y = x; y ← tanh(y) + sigmoid(y), so many times: 2ⁿ paths through 3 n nodes."""
+    """y = x, then n times y ← tanh(y) + sigmoid(y): 2ⁿ paths through 3 n nodes."""
     made, x = [], "x"
     for k in range(count):
         made.append(helper.make_node("Tanh", [x], [f"a{k}"]))
@@ -32,9 +32,9 @@ def diamonds(count, width=4):
 
 
 def heavy(folder, nbytes, layers=16):
-    """A file of so many bytes of weights beside a model that multiplies with all of them.
+    """A model with `nbytes` of weights in an external file, all of which it multiplies with.
 
-    The weights, (1024, n) each, are written one after the other, so that this takes no memory.
+    The weights, (1024, n) each, are written one at a time to save memory.
     """
     n = nbytes // layers // 4096
     graph = onnx.GraphProto(name="heavy")
@@ -52,7 +52,7 @@ def heavy(folder, nbytes, layers=16):
 
 
 def tensor(name, array, file):
-    """A tensor whose numbers are written to a file."""
+    """A tensor with its data written to an external file."""
     made = TensorProto(name=name, dims=array.shape, data_type=TensorProto.FLOAT)
     made.data_location = TensorProto.EXTERNAL
     for key, value in (("location", "heavy.data"), ("offset", file.tell()),

@@ -1,4 +1,4 @@
-"""The short forms of what `python -m endurance` measures: memory, linear time, no blow-up."""
+"""Short versions of the measurements of `python -m endurance`."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def test_points_leave_nothing_behind():
 
 
 def test_time_is_linear_in_nodes():
-    """Eight times the nodes take at most sixteen times as long; what is quadratic takes 64."""
+    """Eight times the nodes take at most 16 times as long; quadratic time would be 64 times."""
     small, large = apart("linearizing", [150, 1200], 1).values()
     for few, many in zip(small, large, strict=True):
         assert many < 16 * few

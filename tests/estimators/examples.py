@@ -6,7 +6,7 @@ from onnxjac.jacobians import Jacobian
 
 
 class Hidden(Jacobian):
-    """A dense matrix of which nothing but products is known; they are counted."""
+    """A dense matrix that offers nothing but products, which it counts."""
 
     def __init__(self, a):
         super().__init__(a.shape[:1], a.shape[1:], a.dtype)
@@ -21,7 +21,7 @@ class Hidden(Jacobian):
 
 
 class HiddenTranspose(Hidden):
-    """The same counter from the other side."""
+    """The transpose of `Hidden`, with the same counter."""
 
     def __init__(self, other):
         super().__init__(other.a.T)
@@ -40,7 +40,7 @@ def rotated(values, seed=0):
 
 
 def decaying(n=200, rate=0.9):
-    """λᵢ = rateⁱ: what most curvature looks like."""
+    """λᵢ = rateⁱ, typical for curvature matrices."""
     return rotated(rate ** np.arange(n))
 
 

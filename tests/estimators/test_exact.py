@@ -1,4 +1,4 @@
-"""Diagonals and column norms that structure tells, against the dense matrix; no product taken."""
+"""Diagonals and column norms from structure, without products, against the dense matrix."""
 
 import time
 
@@ -34,7 +34,7 @@ from ..jacobians.examples import EXAMPLES, Draw
 
 
 class Untouchable(Jacobian):
-    """An operator that fails when it is multiplied with: what is inside must not be used."""
+    """An operator that fails in every product."""
 
     def __init__(self, operator):
         super().__init__(operator.out_shape, operator.in_shape, operator.dtype)
@@ -54,7 +54,7 @@ KNOWN = {"Identity", "Zero", "Scalar", "Cast", "Reshape", "Permutation", "Diagon
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_squares(name):
-    """A ∘ A wherever `squared` claims to know it, and it knows what it should."""
+    """`squared` gives A ∘ A or None, and not None for the kinds in KNOWN."""
     kind, example = EXAMPLES[name]
     for J, dense in (example(Draw(1)), example(Draw(2))):
         square = squared(J)
@@ -105,7 +105,7 @@ def test_half_a_million_columns(make):
 
 @pytest.mark.parametrize("weight", ["6.weight", "6.bias"])
 def test_gauss_newton_of_the_last_layer_by_structure(weight):
-    """diag(Jᵀ D J) = (J ∘ J)ᵀ d, without a product; in front of ReLUs there are many ways."""
+    """diag(Jᵀ D J) = (J ∘ J)ᵀ d, without a product; layers before ReLUs have many paths."""
     model = oj.load(ROOT / "tests" / "models" / "mlp.onnx", dtype="float64")
     J = oj.linearize(model, {"x": stored("mlp")["x"]}, of="logits", wrt=weight)
     d = np.random.default_rng(0).standard_normal(J.shape[0])
@@ -123,7 +123,7 @@ def test_gauss_newton_of_the_last_layer_by_structure(weight):
 
 
 def test_more_than_one_way_is_no_square():
-    """(A B) ∘ (A B) is not (A ∘ A)(B ∘ B) where an entry is a sum."""
+    """(A B) ∘ (A B) ≠ (A ∘ A)(B ∘ B) where an entry is a sum."""
     A, B = (np.random.default_rng(k).standard_normal((6, 6)) for k in (0, 1))
     J = Product((Dense(A), Cumulative(0, (6,), float, exclusive=False, reverse=False), Dense(B)))
     assert squared(J) is None
@@ -158,7 +158,7 @@ def test_empty_operators(shape):
 
 
 def diamonds(count):
-    """Σ over 2^count ways from vertex 0 to the last one; one more source joins at the end."""
+    """2^count paths from vertex 0 to the last one; one more source joins at the end."""
     shapes = [(2,)] * (3 * count + 2)
     edges = []
     for k in range(0, 3 * count, 3):
@@ -171,8 +171,8 @@ def diamonds(count):
 
 
 def test_ways_are_few_or_none():
-    """Sixty diamonds are not walked through, neither for the source in front of them nor for the
-    one behind; two of them are four ways.
+    """The paths of sixty diamonds are not enumerated, for the source before them or the one after;
+    two diamonds have four paths.
     """
     many, few = diamonds(60), diamonds(2)
     assert block(many, 0, 181) is None

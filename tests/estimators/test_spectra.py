@@ -1,4 +1,4 @@
-"""Norms, spectral densities, log determinants and low ranks against dense NumPy."""
+"""Norms, spectral densities, log determinants and low-rank approximations against NumPy."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def test_spectra_by_structure(J):
 
 
 def test_skew_factors_have_no_eigenvalues_to_multiply():
-    """The product of two skew factors is symmetric, but eigvalsh is not for them."""
+    """The Kronecker product of skew factors is symmetric, but eigvalsh does not apply to them."""
     skew = np.array([[0.0, 1.0], [-1.0, 0.0]])
     assert spectrum(Kron(skew, skew, ()), eigenvalues) is None
     found = np.sort(spectral_density(Kron(skew, skew, ())).nodes[0])
@@ -74,7 +74,7 @@ def test_condition_number(matrix):
     few = condition_number(Hidden(matrix), exact=False, products=40)
     assert few.products <= 40
     assert few.value <= kappa * (1 + 1e-9)
-    assert few.error == np.inf  # a lower bound, and not known how far off
+    assert few.error == np.inf  # a lower bound, of unknown error
 
 
 def test_a_singular_operator_has_an_infinite_condition_number():
@@ -91,7 +91,7 @@ def test_a_few_distinct_singular_values_end_the_iteration():
 
 
 def test_the_lanczos_basis_stays_orthogonal():
-    """All eigenvalues once: without reorthogonalisation the large ones come back as ghosts."""
+    """Each eigenvalue once: without reorthogonalisation the large ones reappear as ghosts."""
     values = np.r_[np.linspace(0, 1, 60), 1e4]
     starts = np.random.default_rng(0).standard_normal((61, 1))
     a, b = tridiagonal(Probed(Hidden(rotated(values))), starts / np.linalg.norm(starts), 61)
@@ -104,7 +104,7 @@ def test_the_lanczos_basis_stays_orthogonal():
 def test_logdet(matrix, seed):
     A, truth = Hidden(matrix), np.linalg.slogdet(matrix)[1]
     found = logdet(A, steps=40, probes=20, exact=False, seed=seed)
-    assert found.products == A.count == 40 * 20 + 2  # two to see that A is symmetric
+    assert found.products == A.count == 40 * 20 + 2  # two to check that A is symmetric
     assert 0 < found.error < 0.05 * 200
     assert abs(found.value - truth) < 4 * found.error
     exact = logdet(A)
@@ -124,7 +124,7 @@ SPREADS = {
 @pytest.mark.parametrize("steps", [2, 6, 10, 25, 50])
 @pytest.mark.parametrize("name", SPREADS)
 def test_the_error_of_logdet_has_what_the_quadrature_is_off_by(name, steps):
-    """All probes of signs agree on a diagonal, so that nothing is off but the quadrature."""
+    """All sign probes agree on a diagonal matrix, which leaves the quadrature error only."""
     values = SPREADS[name]
     n = len(values)
     A = Diagonal(values) + LowRank(np.zeros((n, 1)), np.zeros((n, 1)))
@@ -159,7 +159,7 @@ def test_the_error_of_logdet_falls_as_one_by_the_root_of_the_probes():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_spectral_density(seed):
-    """Against the Gaussians around the true eigenvalues, and as an integral of one."""
+    """Against Gaussians around the true eigenvalues; the integral is one."""
     matrix = decaying(300, 0.97)
     values, grid = np.linalg.eigvalsh(matrix), np.linspace(-0.3, 1.3, 200)
     rho = spectral_density(Hidden(matrix), steps=40, probes=20, exact=False, seed=seed)
@@ -177,7 +177,7 @@ def test_spectral_density(seed):
 
 
 def test_an_exhausted_space_ends_lanczos_quietly():
-    """A of three eigenvalues: three nodes have all the weight, and log 0 is never asked for."""
+    """With three distinct eigenvalues, three nodes have all the weight, and log 0 is avoided."""
     values = np.repeat([2.0, 3.0, 7.0], 40)
     rho = spectral_density(Hidden(rotated(values)), steps=20, probes=5, exact=False)
     reached = np.unique(rho.nodes[rho.weights > 1e-12].round(8))
@@ -205,7 +205,7 @@ def test_what_is_refused():
     [("svd", TALL, 1.3), ("svd", TALL.T, 1.3), ("nystrom", decaying(), 2)],
 )
 def test_low_rank(method, matrix, most, seed):
-    """Near the best of that rank, which the dense SVD gives."""
+    """Close to the best approximation of that rank, from the dense SVD."""
     A, rank = Hidden(matrix), 40
     found = low_rank(A, rank, method=method, oversampling=20, seed=seed)
     assert isinstance(found.value, LowRank)

@@ -1,4 +1,4 @@
-"""Traces and diagonals against the dense matrix: within their errors, and falling as stated."""
+"""Traces and diagonals against the dense matrix: within errors that fall as documented."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ METHODS = ["hutchinson", "hutch++", "xtrace"]
 
 
 def spread(method, matrix, products, seeds=60):
-    """Root mean square of the true errors, and of the errors as reported, over many seeds."""
+    """Root mean squares of the true and the reported errors over many seeds; the true errors."""
     found = [trace(Hidden(matrix), method=method, products=products, seed=s) for s in range(seeds)]
     off = [f.value - np.trace(matrix) for f in found]
     return np.sqrt(np.mean(np.square(off))), np.sqrt(np.mean([f.error**2 for f in found])), off
@@ -22,7 +22,7 @@ def spread(method, matrix, products, seeds=60):
 @pytest.mark.parametrize("matrix", [decaying(), flat(), decaying() - 0.3 * flat()])
 @pytest.mark.parametrize("method", METHODS)
 def test_the_truth_is_within_four_standard_errors(matrix, method):
-    """For 58 seeds of 60: a deviation that few probes show is itself uncertain."""
+    """For 58 seeds of 60, since the estimated error is itself uncertain."""
     A, within = Hidden(matrix), 0
     for seed in range(60):
         found = trace(A, method=method, products=60, seed=seed)
@@ -35,7 +35,7 @@ def test_the_truth_is_within_four_standard_errors(matrix, method):
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("matrix", [decaying(), flat()])
 def test_errors_are_honest(method, matrix):
-    """The reported error is the true one to within a factor of two, and there is no bias."""
+    """The reported error matches the true one within a factor of two, without bias."""
     true, reported, off = spread(method, matrix, 30)
     assert 0.5 < reported / true < 2
     assert abs(np.mean(off)) < 4 * true / np.sqrt(len(off))
@@ -63,7 +63,7 @@ def test_a_low_rank_is_exact():
 
 
 def test_a_small_rest_is_no_low_rank():
-    """In single precision a thousandth part may lie below the cut of the basis."""
+    """In single precision, the rest of the spectrum may lie below the cut-off of the basis."""
     values = np.r_[1.0, np.full(299, 1e-6)]
     matrix = rotated(values).astype(np.float32)
     A = aslinearoperator(matrix)
@@ -86,7 +86,7 @@ def test_few_columns_are_multiplied_out():
 
 @pytest.mark.parametrize("seed", range(5))
 def test_xdiag(seed):
-    """Unsymmetric as well; of 200 entries, nearly all lie within four standard errors."""
+    """Also for unsymmetric A; nearly all of 200 entries lie within four standard errors."""
     matrix = decaying() + 0.1 * np.triu(flat())
     A = Hidden(matrix)
     found = diagonal(A, products=80, seed=seed)

@@ -1,7 +1,7 @@
 """A process that takes products until it is interrupted: `python -m faults.busy`, for the tests.
 
-For each kind it takes a product, says `ready`, is interrupted, says `interrupted`, and takes that
-product again.
+For each kind it takes a product, prints `ready`, is interrupted, prints `interrupted`, and takes
+the product again.
 """
 
 import signal
@@ -24,20 +24,20 @@ def small():
 
 
 def long():
-    """A product of some 10¹² multiplications, its program made."""
+    """J with a product of about 10¹² multiplications, already compiled."""
     J = Compiled(deep(layers=150).dag, "onnxruntime")
     J.program((COLUMNS,))
     return J
 
 
 def endlessly(J):
-    """Singular values over and over."""
+    """Compute singular values over and over."""
     while True:
         svds(J, k=3, random_state=0)
 
 
 def once(J):
-    """One product with many columns, which takes far longer than anybody waits."""
+    """One product with many columns, which takes far longer than the test waits."""
     J @ np.ones((J.shape[1], COLUMNS), J.dtype)
     raise SystemExit("the product was over before it was interrupted")
 
@@ -53,11 +53,11 @@ KINDS = {
 
 
 def interrupted(kind):
-    """One kind: the product after an interrupt is the one before."""
+    """Check that a product after an interrupt equals the product before it."""
     make, work = KINDS[kind]
     J = make()
     v = np.linspace(-1, 1, J.shape[1]).astype(J.dtype)
-    for _ in range(40):  # until nothing is planned any more
+    for _ in range(40):  # until planning is finished
         before = J @ v
     print("ready", kind, flush=True)
     try:
@@ -70,6 +70,6 @@ def interrupted(kind):
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore it
     for name in sys.argv[1:]:
         interrupted(name)

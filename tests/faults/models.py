@@ -1,4 +1,4 @@
-"""The models that the tests of faults, threads and endurance work on."""
+"""The models of the tests of faults, threads and endurance."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def point_of(model, seed=0):
 
 
 def chain(layers, width=512, seed=0):
-    """y = tanh(… tanh(tanh(x W) W) … W): so many layers that share one weight."""
+    """y = tanh(… tanh(tanh(x W) W) … W): layers that share one weight."""
     rng = np.random.default_rng(seed)
     weight = rng.standard_normal((width, width), np.float32) / np.float32(width**0.5)
     nodes, x = [], "x"

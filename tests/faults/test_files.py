@@ -1,4 +1,4 @@
-"""The files of a model may change, shrink and go once it is loaded."""
+"""The files of a model may change, shrink or disappear once it is loaded."""
 
 import mmap
 import os
@@ -32,7 +32,7 @@ def linearized(model):
 
 
 def outputs(model, point):
-    """The first output by every engine."""
+    """The first output, by every engine."""
     return [next(iter(model.run(point, engine=engine).values())) for engine in ENGINES]
 
 
@@ -75,7 +75,7 @@ def is_mapped(array):
 
 
 def test_weights_that_share_their_bytes_fill_no_memory(path):
-    """A thousand tensors of one region would take a thousand times what is on the disk."""
+    """A thousand tensors that share one region of a file take no extra memory."""
     proto = onnx.load(path, load_external_data=False)
     first = max(proto.graph.initializer, key=lambda t: np.prod(t.dims))
     for k in range(1000):

@@ -1,4 +1,4 @@
-"""Ctrl-C ends what is going on at once, and the Jacobian is as good as before."""
+"""Ctrl-C takes effect at once, and leaves the Jacobian intact."""
 
 import signal
 import subprocess
@@ -33,7 +33,7 @@ def busy(kinds):
 
 @pytest.fixture(scope="module")
 def seconds():
-    """How long each kind went on after an interrupt, and what it said then."""
+    """The seconds that each kind ran on after an interrupt, and its output."""
     found = {}
     with busy(KINDS) as process:
         for kind in KINDS:

@@ -1,4 +1,4 @@
-"""What is not installed, or does not fit, is said in one line; the rest works without it."""
+"""Missing or incompatible packages are reported in one line; the rest works without them."""
 
 import json
 import subprocess
@@ -34,8 +34,8 @@ MODULES = (
 )  # fmt: skip
 
 NOT_FOR_USERS = {"notebooks", "test", "peers", "docs", "mutation"}
-ONLY_OFFERED = {"completion"}  # by the shell, where it is installed
-BROUGHT_BY_THE_CALLER = {"distributed"}  # whose client is an argument
+ONLY_OFFERED = {"completion"}  # used by the shell
+BROUGHT_BY_THE_CALLER = {"distributed"}  # its client is an argument
 
 SCRIPT = """
 import sys, json
@@ -60,7 +60,7 @@ print(json.dumps(said))
 
 @pytest.fixture(scope="module")
 def said():
-    """What is said of each extra where nothing optional is installed."""
+    """The message for each extra where no optional package is installed."""
     arguments = [str(MODEL), json.dumps(MODULES), json.dumps(USES)]
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, *arguments], capture_output=True, text=True, timeout=120
@@ -84,7 +84,7 @@ def test_every_extra_is_asked_for():
 
 @pytest.mark.parametrize("error", ["ImportError('needs NumPy 1')", "AttributeError('_ARRAY_API')"])
 def test_a_runtime_that_cannot_be_imported(tmp_path, error):
-    """NumPy runs the model, with one warning; who asks for the engine is refused."""
+    """NumPy runs the model, with one warning; requesting the engine raises an error."""
     for name in ("onnxruntime", "numba"):
         (tmp_path / f"{name}.py").write_text(f"raise {error}")
     script = f"""
@@ -133,7 +133,7 @@ SAYS = (
 
 @pytest.mark.parametrize("says", SAYS)
 def test_a_runtime_older_than_the_model(monkeypatch, says):
-    """What ONNX Runtime 1.20 says of opset 24, and older ones of the version of the format."""
+    """The messages of ONNX Runtime 1.20 about opset 24, and of older ones about the IR version."""
 
     def too_old(*_):
         raise RuntimeError(says)

@@ -1,4 +1,4 @@
-"""Files appear whole or not at all, whatever stops the writing."""
+"""Files appear complete or not at all, whatever interrupts the writing."""
 
 import errno
 import os
@@ -32,7 +32,7 @@ def proto():
 
 @pytest.fixture
 def small_disk():
-    """No file may grow beyond 4 kB, and the write that would fails in its middle."""
+    """Limit files to 4 kB; a larger write fails halfway."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
@@ -135,7 +135,7 @@ def test_the_text_ends_with_one_line_feed(tmp_path):
 
 
 def weights(proto, value):
-    """The model with all its weights of one value."""
+    """The model with all its weights set to one value."""
     made = onnx.ModelProto.FromString(proto.SerializeToString())
     for tensor in made.graph.initializer:
         array = onnx.numpy_helper.to_array(tensor)
@@ -146,7 +146,7 @@ def weights(proto, value):
 
 
 def value_of(path):
-    """The value of the weights of a model, which its graph tells as well."""
+    """The value of the weights of a model, which must match the value in its graph."""
     model = onnx.load(path)
     found = {float(x) for t in model.graph.initializer for x in onnx.numpy_helper.to_array(t).flat}
     assert found == {float(model.doc_string)}
@@ -183,7 +183,7 @@ def test_data_of_the_model_that_was_there_goes(proto, tmp_path, options):
 
 
 def test_no_reader_finds_a_model_with_the_weights_of_another(proto, tmp_path):
-    """While two write, four hundred reads find the weights that belong to the graph."""
+    """While two threads write, 400 reads always find the weights that belong to the graph."""
     path, stop, failed = tmp_path / "m.onnx", threading.Event(), []
     models = {k: weights(proto, k) for k in range(8)}
     save(models[0], path, **LARGE)

@@ -18,7 +18,7 @@ from .workers import outcomes
 
 
 def arguments() -> argparse.Namespace:
-    """What the user asked for."""
+    """The parsed command line."""
     parser = argparse.ArgumentParser(
         "python -m tests.fuzz", description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -35,7 +35,7 @@ def arguments() -> argparse.Namespace:
 
 
 def numbers(asked: argparse.Namespace, start: float) -> Iterator[int]:
-    """The numbers of the trials, as long as there is time."""
+    """The numbers of the trials, until the time is up."""
     for number in count(asked.first):
         late = time.monotonic() - start > asked.seconds
         if late or number >= asked.first + asked.count:
@@ -44,8 +44,8 @@ def numbers(asked: argparse.Namespace, start: float) -> Iterator[int]:
 
 
 def main() -> int:
-    """Try, tell, write; 1 if there was a finding."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the workers end as well
+    """Run the trials, print and write the results; returns 1 if there was a finding."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the workers as well
     asked, seeds = arguments(), corpus()
     start, tally = time.monotonic(), Tally(asked.seed)
     for number, verdict in outcomes(seeds, asked.seed, numbers(asked, start), asked.jobs):

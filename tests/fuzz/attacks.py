@@ -1,4 +1,4 @@
-"""Attacks: what a model is made to do on purpose, where a mutation would hardly hit upon it."""
+"""Attacks: deliberate changes to a model that random mutations would hardly find."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PLACES = ("../secret.bin", "/etc/passwd", "link.bin", "inside/../../secret.bin",
 
 @structural
 def external(rng: Random, model: onnx.ModelProto) -> None:
-    """The data of a tensor, wherever in the model that is, in a file somewhere."""
+    """Move the data of some tensor to an external file."""
     if tensors := of_type(model, TensorProto):
         tensor = rng.choice(tensors)
         for field in ("raw_data", "float_data", "int32_data", "int64_data", "double_data"):
@@ -32,7 +32,7 @@ def external(rng: Random, model: onnx.ModelProto) -> None:
 
 @structural
 def recursive_functions(rng: Random, model: onnx.ModelProto) -> None:
-    """Functions that call themselves, each other in a circle, or the next one twice."""
+    """Functions that call themselves, one another in a cycle, or the next one twice."""
     count, kind = rng.choice((1, 2, 5, 40)), rng.randrange(2)
     del model.functions[:]
     imports = [helper.make_opsetid("", 21), helper.make_opsetid("my", 1)]
@@ -52,7 +52,7 @@ def recursive_functions(rng: Random, model: onnx.ModelProto) -> None:
 
 @structural
 def deep_nest(rng: Random, model: onnx.ModelProto) -> None:
-    """The first node inside so many branches."""
+    """The first node inside deeply nested branches."""
     if not model.graph.node:
         return
     true = helper.make_tensor("", 9, [], [1])
@@ -79,7 +79,7 @@ def one_branch(body: onnx.GraphProto, outputs: list[str]) -> onnx.NodeProto:
 
 @structural
 def endless(rng: Random, model: onnx.ModelProto) -> None:
-    """A loop that nobody stops, or one that doubles its state."""
+    """A loop that never stops, or one that doubles its state."""
     graph = rng.choice(graphs(model))
     if not graph.node or not graph.node[-1].output:
         return
@@ -106,7 +106,7 @@ def endless(rng: Random, model: onnx.ModelProto) -> None:
 
 @structural
 def outer_products(rng: Random, model: onnx.ModelProto) -> None:
-    """y becomes y yᵀ, entry by entry, some times over: sizes are squared without any shape."""
+    """y becomes y yᵀ, flattened, several times: sizes are squared without any explicit shape."""
     if not model.graph.node or not model.graph.node[-1].output or not model.graph.output:
         return
     name = model.graph.node[-1].output[0]
@@ -125,7 +125,7 @@ def outer_products(rng: Random, model: onnx.ModelProto) -> None:
 
 @structural
 def many_factors(rng: Random, model: onnx.ModelProto) -> None:
-    """Y becomes a sum of products of many copies of itself, whose labels are anyhow."""
+    """y becomes an Einsum of many copies of itself with random labels."""
     if not model.graph.node or not model.graph.node[-1].output or not model.graph.output:
         return
     name, rank = model.graph.node[-1].output[0], rng.choice((1, 2, 3))
@@ -154,7 +154,7 @@ def many_nodes(rng: Random, model: onnx.ModelProto) -> None:
 
 @structural
 def nothing(rng: Random, model: onnx.ModelProto) -> None:
-    """An axis of an input without elements, maybe all that are as long; outputs of any shape."""
+    """Set an input axis, or all of the same length, to length 0; drop the shapes of outputs."""
     given = [v.type.tensor_type for v in model.graph.input if v.type.HasField("tensor_type")]
     if axes := [axis for kind in given for axis in kind.shape.dim if axis.dim_value > 0]:
         axis = rng.choice(axes)

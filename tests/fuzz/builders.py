@@ -1,4 +1,4 @@
-"""Models that once crashed, hung, or ended in something else than an `OnnxJacError`."""
+"""Models that once crashed, hung, or raised something other than an `OnnxJacError`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def text(body: str, inputs: str = X, opset: int = 21) -> onnx.ModelProto:
 
 
 def outside(location: str, kind: str) -> onnx.ModelProto:
-    """Y = x + w, where w is in a file: an initializer, a constant, in a branch or a function."""
+    """y = x + w with w in an external file: an initializer or constant, in any kind of scope."""
     w = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[2, 3])
     w.data_location = TensorProto.EXTERNAL
     w.external_data.add(key="location", value=location)
@@ -47,7 +47,7 @@ def outside(location: str, kind: str) -> onnx.ModelProto:
 
 
 def handed_through() -> onnx.ModelProto:
-    """A function whose output is its input, which is computed elsewhere as well."""
+    """A function whose output is its input."""
     model = text("h = my.f(x) y = Neg(h)")
     model.opset_import.add(domain="my", version=1)
     body = [helper.make_node("Tanh", ["a"], ["t"])]
@@ -57,7 +57,7 @@ def handed_through() -> onnx.ModelProto:
 
 
 def not_utf8() -> onnx.ModelProto:
-    """A mode that is no text."""
+    """A string attribute that is not UTF-8."""
     model = text('s = Constant<value_floats=[1.0,2.0]>() y = Resize<mode="linear">(x, "", s)')
     model.graph.node[1].attribute[0].s = b"\xff\xfe"
     return model
@@ -78,18 +78,18 @@ def misfit(dims: list[int]) -> onnx.ModelProto:
 
 
 def left_out(op_type: str) -> onnx.ModelProto:
-    """A needed operand, left out by the empty name: ONNX Runtime crashes."""
+    """A required operand, omitted by the empty name: ONNX Runtime crashes."""
     return text(f'y = {op_type}(x, x, "")')
 
 
 def huge_vector() -> onnx.ModelProto:
-    """Data propagation of ONNX's shape inference goes through all entries of a vector."""
+    """The data propagation of ONNX's shape inference visits every entry of a vector."""
     return text("""n = Constant<value_ints=[1099511627776]>() s = Shape(x) r = Reshape(s, n)
         o = Constant<value_ints=[1]>() t = Concat<axis=0>(o, r) y = Reshape(x, t)""")
 
 
 def negative_axis() -> onnx.ModelProto:
-    """The version converter of ONNX aborts on Slice of an axis below 0."""
+    """The version converter of ONNX aborts on Slice along a negative axis."""
     model = text("""a = Constant<value_ints=[0]>() b = Constant<value_ints=[1]>()
         y = Slice(x, a, b, b)""", opset=13)  # fmt: skip
     model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = -7
@@ -97,33 +97,33 @@ def negative_axis() -> onnx.ModelProto:
 
 
 def too_few_rows() -> onnx.ModelProto:
-    """A Scan with more outputs than its body has."""
+    """A Scan with more outputs than its body."""
     return text("""s = Constant<value = float[3] {0, 0, 0}>()
         last, y = Scan(s, x) <num_scan_inputs = 1, body = b (float[3] s, float[3] v)
             => (float[3] r) { r = Add(s, v) }>""")
 
 
 def scans_many() -> onnx.ModelProto:
-    """A Scan over more inputs than it has, or than there is memory for."""
+    """A Scan over more inputs than it has, or than fit into memory."""
     return text("""s = Constant<value = float[3] {0, 0, 0}>()
         last, y = Scan(s, x) <num_scan_inputs = 1099511627776, body = b (float[3] s, float[3] v)
             => (float[3] r, float[3] o) { r = Add(s, v) o = Exp(r) }>""")
 
 
 def labels() -> onnx.ModelProto:
-    """More labels than scores: ONNX Runtime computes something."""
+    """More labels than scores: ONNX Runtime accepts them."""
     model = text('y = NegativeLogLikelihoodLoss<reduction="none">(x, t)', "float[1,3] x")
     model.graph.initializer.append(numpy_helper.from_array(LABELS, "t"))
     return model
 
 
 def normalized(body: str) -> onnx.ModelProto:
-    """Axes are cut to 32 bits by ONNX's shape inference, which then counts from below 0."""
+    """ONNX's shape inference truncates axes to 32 bits, so that they become negative."""
     return text(f"y, mean, deviation = {body}", f"{X}, float[2,3] w", opset=17)
 
 
 def handed(value: onnx.AttributeProto, formal: str) -> onnx.ModelProto:
-    """An attribute handed to a function, whose body takes it for a type of its own."""
+    """An attribute passed to a function whose body declares another type for it."""
     model = normalized("my.f(x, w)")
     model.opset_import.add(domain="my", version=1)
     model.graph.node[0].attribute.append(value)
@@ -138,13 +138,13 @@ def handed(value: onnx.AttributeProto, formal: str) -> onnx.ModelProto:
 
 
 def without_results() -> onnx.ModelProto:
-    """A SequenceMap whose body gives nothing: ONNX's inliner knows no such body."""
+    """A SequenceMap whose body has no outputs, which ONNX's inliner does not expect."""
     return text("""q = SequenceConstruct(x) r = SequenceMap(q)
         <body = b (float[2,3] v) => () { w = Exp(v) }> y = ConcatFromSequence<axis=0>(r)""")
 
 
 def without_kind() -> onnx.ModelProto:
-    """An input that may be anything."""
+    """An input of undefined type."""
     model = text("y = Exp(x)", f"{X}, float[1] like")
     model.graph.input[1].type.tensor_type.elem_type = TensorProto.UNDEFINED
     return model

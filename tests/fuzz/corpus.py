@@ -1,4 +1,4 @@
-"""Corpus: what is mutated. Small networks, the node cases of ONNX, and control flow in text."""
+"""Corpus of models to mutate: small networks, ONNX's node cases, and control flow in text."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ FILES = Path(__file__).resolve().parents[1]
 
 
 class Seed(NamedTuple):
-    """A model to begin from."""
+    """A model to mutate."""
 
     name: str
     data: bytes
 
 
 def corpus() -> list[Seed]:
-    """All models, in an order that depends on nothing."""
+    """All models, in a fixed order."""
     found = (*texts(), *networks(), *node_cases())
     return [Seed(name, model.SerializeToString(deterministic=True)) for name, model in found]
 
 
 def texts() -> Iterator[tuple[str, onnx.ModelProto]]:
-    """What neither networks nor node cases have: nests, functions, growth."""
+    """Features that neither networks nor node cases have: nesting, functions, growth."""
     for name, text in TEXTS.items():
         yield name, onnx.parser.parse_model(text)
 
@@ -46,7 +46,7 @@ def networks() -> Iterator[tuple[str, onnx.ModelProto]]:
 
 
 def node_cases() -> Iterator[tuple[str, onnx.ModelProto]]:
-    """ONNX's own cases of one node; their integer inputs become initializers."""
+    """ONNX's own single-node cases; their integer inputs become initializers."""
     from onnx.backend.test import loader
 
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Mutate: the model of a trial, which its seed and number decide."""
+"""Mutate: the model of a trial, determined by its seed and number."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import onnx
 from google.protobuf.message import DecodeError
 
-from . import attacks  # noqa: F401  (enters its mutations)
+from . import attacks  # noqa: F401  (registers its mutations)
 from .corpus import Seed
 from .mutations import STRUCTURAL, any_field
 
@@ -18,7 +18,7 @@ BYTES = 0.15
 
 
 class Mutant(NamedTuple):
-    """A model that somebody may hand over: what it was, what was done to it, and its bytes."""
+    """A mutated model: its origin, the changes, and its bytes."""
 
     origin: str
     changes: tuple[str, ...]
@@ -26,7 +26,7 @@ class Mutant(NamedTuple):
 
 
 def mutant(corpus: list[Seed], seed: int, number: int) -> Mutant:
-    """The same for the same seed and number."""
+    """The mutant of this seed and number."""
     rng = Random(f"{seed}:{number}")
     origin = rng.choice(corpus[:40]) if rng.random() < 0.35 else rng.choice(corpus)
     if rng.random() < BYTES:
@@ -35,14 +35,14 @@ def mutant(corpus: list[Seed], seed: int, number: int) -> Mutant:
     changes = []
     for _ in range(1 if rng.random() < 0.7 else 2):
         mutation = any_field if rng.random() < 0.3 else rng.choice(STRUCTURAL)
-        with suppress(DecodeError, ValueError, TypeError):  # after another, one may be impossible
+        with suppress(DecodeError, ValueError, TypeError):  # an earlier one may preclude it
             mutation(rng, model)
         changes.append(mutation.__name__)
     return Mutant(origin.name, tuple(changes), serialized(model, origin.data))
 
 
 def serialized(model: onnx.ModelProto, origin: bytes) -> bytes:
-    """The bytes; those of the origin where protobuf cannot write what it cannot read either."""
+    """The bytes of the model; the origin's where protobuf cannot serialise it."""
     try:
         return model.SerializeToString(deterministic=True)
     except Exception:

@@ -1,4 +1,4 @@
-"""Mutations that know what a model is: each changes one in place, or leaves it."""
+"""Structural mutations: each changes a model in place, or leaves it unchanged."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ STRUCTURAL: list[Mutation] = []
 
 
 def structural(mutation: Mutation) -> Mutation:
-    """Enter a mutation."""
+    """Register a mutation."""
     STRUCTURAL.append(mutation)
     return mutation
 
 
 def any_field(rng: Random, model: onnx.ModelProto) -> None:
-    """Some field of some message: another value, one less, one more, none, or in another order."""
+    """Change a random field: another value, or entries removed, repeated, changed or reordered."""
     message = rng.choice([part for part in messages(model) if part.ListFields()])
     field, value = rng.choice(message.ListFields())
     if field.is_repeated:
@@ -45,7 +45,7 @@ def any_field(rng: Random, model: onnx.ModelProto) -> None:
 
 
 def repeated(rng: Random, values: Any, field: Any) -> None:
-    """One entry less, twice, changed, or elsewhere."""
+    """Remove, repeat, change or move one entry."""
     index, action = rng.randrange(len(values)), rng.randrange(4)
     if action == 0:
         del values[index]
@@ -64,7 +64,7 @@ def repeated(rng: Random, values: Any, field: Any) -> None:
 
 
 def replaced(rng: Random, model: onnx.ModelProto, message: Any) -> None:
-    """A message becomes a copy of another one of its type."""
+    """Replace a message by another one of its type."""
     made = type(message).FromString(rng.choice(of_type(model, type(message))).SerializeToString())
     message.CopyFrom(made)
 
@@ -81,7 +81,7 @@ def other(rng: Random, value: Any, known: list[str]) -> Any:
 
 
 def set_to(message: Any, name: str, value: Any) -> None:
-    """The value, if the field takes it."""
+    """Set the field; clear it if it does not accept the value."""
     try:
         setattr(message, name, value)
     except (ValueError, TypeError):
@@ -90,14 +90,14 @@ def set_to(message: Any, name: str, value: Any) -> None:
 
 @structural
 def absurd_dims(rng: Random, model: onnx.ModelProto) -> None:
-    """Negative and huge sizes of inputs, outputs and values between."""
+    """Negative and huge sizes of inputs, outputs and intermediate values."""
     if dims := of_type(model, onnx.TensorShapeProto.Dimension):
         rng.choice(dims).dim_value = rng.choice(SIZES)
 
 
 @structural
 def absurd_tensor(rng: Random, model: onnx.ModelProto) -> None:
-    """Dims of a tensor that do not fit its data, or another type."""
+    """Dims or a dtype of a tensor that do not fit its data."""
     if tensors := of_type(model, TensorProto):
         tensor = rng.choice(tensors)
         if rng.random() < 0.3:
@@ -110,7 +110,7 @@ def absurd_tensor(rng: Random, model: onnx.ModelProto) -> None:
 
 @structural
 def absurd_numbers(rng: Random, model: onnx.ModelProto) -> None:
-    """The entries of an integer tensor, which may be a shape: a bomb in a few bytes."""
+    """Huge entries of an integer tensor, which may be a shape: a bomb in a few bytes."""
     tensors = [t for t in of_type(model, TensorProto)
                if t.data_type == TensorProto.INT64 and not t.external_data]  # fmt: skip
     if tensors:
@@ -123,7 +123,7 @@ def absurd_numbers(rng: Random, model: onnx.ModelProto) -> None:
 
 @structural
 def absurd_attribute(rng: Random, model: onnx.ModelProto) -> None:
-    """An attribute of the right type, with a value out of the range that it has."""
+    """An attribute of the right type, with a value out of range."""
     attributes = [a for n in nodes(model) for a in n.attribute]
     for attribute in rng.sample(attributes, min(1, len(attributes))):
         for name in ("i", "f", "s"):
@@ -154,14 +154,14 @@ def new_attribute(rng: Random, model: onnx.ModelProto) -> None:
 
 @structural
 def attribute_type(rng: Random, model: onnx.ModelProto) -> None:
-    """An attribute that says it is of another type."""
+    """An attribute with a wrong type tag."""
     if attributes := of_type(model, onnx.AttributeProto):
         rng.choice(attributes).type = rng.randrange(15)
 
 
 @structural
 def cycle(rng: Random, model: onnx.ModelProto) -> None:
-    """A node that needs what comes of it."""
+    """An edge from a random node to another, which may close a cycle."""
     able = [n for n in nodes(model) if n.input and n.output]
     if able:
         node, later = rng.choice(able), rng.choice(able)
@@ -170,7 +170,7 @@ def cycle(rng: Random, model: onnx.ModelProto) -> None:
 
 @structural
 def dangling(rng: Random, model: onnx.ModelProto) -> None:
-    """A name that nothing makes, or another tensor's."""
+    """An input with a name that no node produces, or with another tensor's name."""
     if able := [n for n in nodes(model) if n.input]:
         node = rng.choice(able)
         node.input[rng.randrange(len(node.input))] = rng.choice(["nothing", "", *names(model)])
@@ -186,7 +186,7 @@ def made_twice(rng: Random, model: onnx.ModelProto) -> None:
 
 @structural
 def operands(rng: Random, model: onnx.ModelProto) -> None:
-    """An input or output more or less."""
+    """Add or remove an input or output of a node."""
     if able := nodes(model):
         node = rng.choice(able)
         side = rng.choice((node.input, node.output))
@@ -208,7 +208,7 @@ OPERATORS = sorted({s.name for s in onnx.defs.get_all_schemas()})
 
 @structural
 def chained(rng: Random, model: onnx.ModelProto) -> None:
-    """An operator more, behind an output."""
+    """One more operator, after an output."""
     graph = rng.choice(graphs(model) or [model.graph])
     if graph.node and graph.output and graph.node[-1].output:
         last = graph.node[-1].output[0]
@@ -220,13 +220,13 @@ def chained(rng: Random, model: onnx.ModelProto) -> None:
 
 @structural
 def opset(rng: Random, model: onnx.ModelProto) -> None:
-    """Another version of the operators."""
+    """Another opset version."""
     if model.opset_import:
         rng.choice(model.opset_import).version = rng.choice((*range(1, 30), *SIZES))
 
 
 @structural
 def two_changes(rng: Random, model: onnx.ModelProto) -> None:
-    """Some fields at once."""
+    """Two to four random fields at once."""
     for _ in range(rng.randrange(2, 5)):
         any_field(rng, model)

@@ -34,19 +34,19 @@ class Tally:
         self.findings: Counter[str] = Counter()
 
     def add(self, number: int, verdict: Verdict) -> None:
-        """One verdict more."""
+        """Count a verdict."""
         self.first = number if self.first is None else min(self.first, number)
         self.kinds[verdict.kind] += 1
         if verdict.kind == "finding":
             self.findings[verdict.text] += 1
 
     def line(self, seconds: float) -> str:
-        """All in one line."""
+        """A summary in one line."""
         kinds = ", ".join(f"{count} {kind}" for kind, count in self.kinds.most_common())
         return f"{self.kinds.total()} trials in {seconds:.0f} s: {kinds or 'none'}"
 
     def write(self, page: Path, seconds: float) -> None:
-        """A line more in the table, and what was found above what runs before it found."""
+        """Add a line to the table, and the findings above those of earlier runs."""
         lines = (page.read_text() if page.exists() else HEAD).splitlines()
         end = 1 + max(k for k, line in enumerate(lines) if line.startswith("|"))
         lines.insert(end, self._row(seconds))

@@ -1,4 +1,4 @@
-"""What the runner found once; files outside of the folder of a model; the runner itself."""
+"""Former findings; files outside the folder of a model; the runner itself."""
 
 import os
 
@@ -36,13 +36,13 @@ def test_a_size_of_any_length():
 
 @pytest.mark.parametrize("kind", ["float", "int64"])
 def test_a_long_vector_is_no_shape(kind):
-    """ONNX's data propagation would go through it entry by entry."""
+    """ONNX's data propagation would visit every entry."""
     assert has_long_shape(text("y = Add(x, x)", f"{kind}[{LONGEST + 1}] x"))
     assert not has_long_shape(text("y = Add(x, x)", f"{kind}[{LONGEST}] x"))
 
 
 def test_what_a_function_is_handed_is_checked_when_it_is_there():
-    """A reference to an attribute has no value yet, so that none is absurd."""
+    """A reference to an attribute has no value yet, so it cannot be rejected early."""
     model = onnx.parser.parse_model("""
     <ir_version: 10, opset_import: ["": 21, "own": 1]>
     g (float[6] x) => (float[3] y) { y, z = own.parts<n=2>(x) }
@@ -75,7 +75,7 @@ def test_fewer_outputs_than_are_named():
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder of a model, with a file beside it, and links that lead there."""
+    """The folder of a model, with a file outside of it, and links to that file."""
     inside = tmp_path / "inside"
     inside.mkdir()
     (tmp_path / "secret.bin").write_bytes(SECRET.tobytes())
@@ -158,7 +158,7 @@ def test_more_of_the_greatest_than_there_are():
 @pytest.mark.parametrize(("step", "rows"), [("ConvTranspose", 3), ("Conv", 2**16)])
 @pytest.mark.parametrize("groups", [1, 2])
 def test_a_kernel_of_many_taps_takes_no_step_for_each(step, rows, groups):
-    """A million of them took minutes, beside few elements of x or y."""
+    """A million kernel taps took minutes, even with few elements of x or y."""
     channels = 2 if step == "ConvTranspose" else groups
     shapes = f"float[1,{channels},{rows},3] x, float[2,1,65536,3] w"
     model = oj.load(text(f"y = {step}<group={groups}>(x, w)", shapes))

@@ -1,11 +1,11 @@
-"""The page of results: a line more for each run, and its findings above those of runs before."""
+"""The page of results: a new line for each run, and its findings above earlier ones."""
 
 from fuzz.report import Tally
 from fuzz.trial import Verdict
 
 
 def run(seed, *texts):
-    """A run of one result and some findings."""
+    """A run with one result and some findings."""
     tally = Tally(seed)
     tally.add(seed, Verdict("result"))
     for text in texts:

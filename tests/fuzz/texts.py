@@ -1,4 +1,4 @@
-"""Models in ONNX's text format that the corpus would otherwise lack."""
+"""Models in ONNX's text format, for features that the rest of the corpus lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tree: the messages of a model, as mutations walk them."""
+"""Tree: iteration over the messages of a model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import onnx
 
 
 def messages(message: Any) -> Iterator[Any]:
-    """The message and all inside it."""
+    """The message and all nested messages."""
     yield message
     for field, value in message.ListFields():
         if field.message_type is not None:

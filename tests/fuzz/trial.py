@@ -1,4 +1,4 @@
-"""Trial: a mutated model is loaded, linearised and multiplied with; what comes of it."""
+"""Trial: load, linearise and multiply with a mutated model; the verdict."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ LIMITS = oj.Limits(bytes=64 * 2**20, dense=64 * 2**20, nodes=5_000, steps=2_000,
 
 
 class Verdict(NamedTuple):
-    """How a trial ended: `result`, the name of an `OnnxJacError`, or `finding` with what it is."""
+    """How a trial ended: `result`, the name of an `OnnxJacError`, or `finding` with a text."""
 
     kind: str
     text: str = ""
 
 
 def trial(data: bytes, number: int, folder: Path, watch: Watch) -> Verdict:
-    """One trial; the model is handed over as bytes or as a file."""
+    """One trial; the model is loaded from bytes or from a file."""
     source: Any = data
     if number % 2:
         source = folder / "model" / "model.onnx"
@@ -47,7 +47,7 @@ def trial(data: bytes, number: int, folder: Path, watch: Watch) -> Verdict:
 
 
 def differentiate(source: Any, number: int) -> None:
-    """Load, linearise at a small random point, multiply forward and back."""
+    """Load, linearise at a small random point, and compute a JVP and a VJP."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = oj.load(source, limits=LIMITS)
@@ -57,7 +57,7 @@ def differentiate(source: Any, number: int) -> None:
 
 
 def refusal(error: oj.OnnxJacError) -> Verdict:
-    """What was refused; a finding if it was refused for want of memory that was asked for."""
+    """The verdict on an error; a finding if it hides a MemoryError or has several lines."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, MemoryError) and not isinstance(cause, oj.LimitError):
@@ -69,7 +69,7 @@ def refusal(error: oj.OnnxJacError) -> Verdict:
 
 
 def summary(error: BaseException) -> str:
-    """Type, message without numbers, and the last place in the package."""
+    """Type, message without numbers, and the innermost function of the package."""
     places = traceback.extract_tb(error.__traceback__)
     root = os.path.dirname(oj.__file__)
     own = [p for p in places if p.filename.startswith(root) and "/tests/" not in p.filename]
@@ -79,7 +79,7 @@ def summary(error: BaseException) -> str:
 
 
 def prepared(folder: Path) -> Path:
-    """The folder of the trials: a secret, and beside the model links that lead to it."""
+    """The folder of the trials: a secret file, and next to the model a link to it."""
     inside = folder / "model"
     (inside / "folder").mkdir(parents=True)
     (folder / "secret.bin").write_bytes(Random(0).randbytes(4096))

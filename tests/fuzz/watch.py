@@ -1,4 +1,4 @@
-"""Watch: the files that Python opens, and what it starts, while a trial runs."""
+"""Watch: the files that Python opens, and the processes it starts, during a trial."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HOME = tuple({sys.prefix, sys.base_prefix, str(Path(__file__).resolve().parents[
 
 
 class Watch:
-    """Between `begin` and `end`, notes what is opened outside of one folder."""
+    """Between `begin` and `end`, records files opened outside of one folder."""
 
     def __init__(self) -> None:
         self.folder: str | None = None
@@ -23,11 +23,11 @@ class Watch:
         sys.addaudithook(self._audit)
 
     def begin(self, folder: Path) -> None:
-        """Only this folder is allowed from now on."""
+        """From now on, allow only this folder."""
         self.folder, self.opened = str(folder), []
 
     def end(self) -> list[str]:
-        """What happened that must not."""
+        """Stop, and return the violations."""
         self.folder = None
         return self.opened
 

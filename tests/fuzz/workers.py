@@ -1,7 +1,7 @@
-"""Workers: processes that try mutants one after the other, within limits that the kernel keeps.
+"""Workers: processes that try mutants one by one, within limits that the kernel enforces.
 
-A worker tells which trial it begins, so that the one that ends it is known: by a crash, by too much
-processor time, by a hang.
+The parent knows the trial of each worker, and so the mutant that ended it: by a crash, by too much
+CPU time, or by a hang.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ fork = get_context("fork")
 
 
 def outcomes(corpus: list[Seed], seed: int, numbers: Iterable[int], jobs: int) -> Iterator[Outcome]:
-    """The verdict of every trial, in no order."""
+    """The verdict of every trial, in any order."""
     waiting = iter(numbers)
     crew = [Crewman(corpus, seed) for _ in range(jobs)]
     try:
@@ -57,14 +57,14 @@ def outcomes(corpus: list[Seed], seed: int, numbers: Iterable[int], jobs: int) -
 
 
 class Crewman:
-    """One place in the crew, and the process that fills it now."""
+    """One slot of the pool, and its current process."""
 
     def __init__(self, corpus: list[Seed], seed: int) -> None:
         self.corpus, self.seed, self.number = corpus, seed, None
         self.process, self.left = None, 0
 
     def next(self, waiting: Iterator[int]) -> None:
-        """The next trial, if there is one."""
+        """Start the next trial, if there is one."""
         self.number = next(waiting, None)
         if self.number is None:
             return
@@ -83,7 +83,7 @@ class Crewman:
         self.left = LIFE
 
     def verdict(self) -> Verdict | None:
-        """How the trial ended, if it did."""
+        """The verdict of the trial, if it has ended."""
         if self.pipe.poll():
             try:
                 return self.pipe.recv()
@@ -112,7 +112,7 @@ class Crewman:
 
 
 def work(pipe: Connection, corpus: list[Seed], seed: int) -> None:
-    """Try what comes through the pipe."""
+    """Run the trials that arrive through the pipe."""
     confine()
     with tempfile.TemporaryDirectory() as place:
         folder, watch = prepared(Path(place).resolve()), Watch()
@@ -129,7 +129,7 @@ def work(pipe: Connection, corpus: list[Seed], seed: int) -> None:
 
 
 def confine() -> None:
-    """No more memory than this, no core dump, silence, and a signal that ends what hangs."""
+    """Limit memory, disable core dumps and output, and set a timer that ends a hang."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGPROF, signal.SIG_DFL)

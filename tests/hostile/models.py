@@ -1,4 +1,4 @@
-"""Small models, and all that can be asked of one: what the hostile numbers are given to."""
+"""Small models, and all operations on them, for tests with hostile numbers."""
 
 import numpy as np
 from onnx import numpy_helper, parser
@@ -44,7 +44,7 @@ def compiled(J, engine):
 
 
 def exported(m, x, mode):
-    """The nodes of an exported derivative."""
+    """The operators of an exported derivative."""
     return [node.op_type for node in oj.export(m, mode, {"x": x}, of="y").graph.node]
 
 

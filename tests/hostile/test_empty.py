@@ -1,4 +1,4 @@
-"""Nothing, one number and axes of length 1: shapes that code forgets."""
+"""Empty tensors, scalars and axes of length 1: shapes that code forgets."""
 
 import contextlib
 import warnings
@@ -62,7 +62,7 @@ def test_what_is_empty(case, engine):
 
 
 def test_a_program_that_meets_nothing():
-    """`compile` makes none of these, but sweeps may."""
+    """`compile` builds no such program, but sweeps may."""
     body, of_x, of_y, shape, weights = EMPTY["a loss"]
     m = model(body, f"(float{of_x} x) => (float{of_y} y)", p=weights["p"].astype(np.float32),
               t=weights["t"])  # fmt: skip
@@ -75,7 +75,7 @@ def test_a_program_that_meets_nothing():
 @pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
 @pytest.mark.parametrize("space", [(0,), (2, 0), (0, 4, 2), (3, 0, 2)])
 def test_a_kernel_that_meets_nothing(space):
-    """All of y is room around an image without pixels, and w weighs none of them."""
+    """y is nothing but padding around an image without pixels, so w has no effect."""
     d = len(space)
     free = ",".join("ABC"[:d])
     m = model("y = ConvTranspose(x, w)", f"(float[1,1,{free}] x, float[1,1{',3' * d}] w) => "
@@ -85,7 +85,7 @@ def test_a_kernel_that_meets_nothing(space):
     assert J.shape == (J.primal["y"].size, w.size)
     for K in (J, J.T, J.compile("numpy"), J.compile("onnxruntime").T):
         assert not np.any(K @ np.ones(K.shape[1], np.float32))
-    with contextlib.suppress(oj.OnnxJacError):  # the engine says so, and does not end the process
+    with contextlib.suppress(oj.OnnxJacError):  # the engine raises an error instead of crashing
         oj.linearize(m, {"x": x, "w": w}, engine="onnxruntime")
 
 
@@ -94,7 +94,7 @@ def test_a_kernel_that_meets_nothing(space):
 def test_frames_of_no_length(engine, window):
     m = model(f"y = STFT(x, step, {window})", "(float[1,16,1] x) => (float[?,?,?,?] y)",
               step=np.int64(4), none=np.int64(0), window=np.ones(0, np.float32))  # fmt: skip
-    with contextlib.suppress(oj.OnnxJacError):  # refused, or what NumPy makes of it
+    with contextlib.suppress(oj.OnnxJacError):  # refused, or computed by NumPy
         oj.linearize(m, {"x": np.ones((1, 16, 1), np.float32)}, engine=engine)
 
 

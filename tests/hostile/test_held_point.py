@@ -1,4 +1,4 @@
-"""J stays at the point where it was taken, whatever happens to the arrays that it was given."""
+"""J stays at its point, even if the caller overwrites the input arrays."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
 
 
 def held(x):
-    """Whether a linearisation holds the memory of x."""
+    """Whether a linearisation shares memory with x."""
     J = oj.linearize(network(), {"x": x}, of="y")
     return np.shares_memory(J.point["x"], x)
 
@@ -53,12 +53,12 @@ def test_zero_and_minus_zero_are_two_points():
 
 
 def test_what_is_copied(tmp_path):
-    """A copy where somebody may still write, none where nobody can."""
+    """Arrays that can still be written to are copied, immutable ones are not."""
     constant = np.frombuffer(X.tobytes(), np.float32).reshape(2, 3)
     view = X.copy()[:]
-    view.flags.writeable = False  # its base is not
+    view.flags.writeable = False  # its base is writeable
     lent = np.frombuffer(bytearray(X.tobytes()), np.float32).reshape(2, 3)
-    lent.flags.writeable = False  # nor is this one's
+    lent.flags.writeable = False  # the same here
     X.tofile(tmp_path / "x")
     mapped = np.memmap(tmp_path / "x", np.float32, "r", shape=(2, 3))
     assert [held(x) for x in (constant, mapped)] == [True, True]

@@ -1,4 +1,4 @@
-"""Numbers of another kind than declared: taken where nothing is lost, else refused in one line."""
+"""Inputs of another dtype than declared: accepted if lossless, else refused in one line."""
 
 import ml_dtypes
 import numpy as np
@@ -80,7 +80,7 @@ def test_conditions_that_are_numbers(chosen):
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("kind", ["float8_e4m3fn", "float8_e5m2"])
 def test_float8_only_stores_numbers(kind, engine):
-    """It has no tangents; a quantised value inside a model is passed straight through a Cast."""
+    """float8 has no tangents; inside a model, derivatives pass straight through a Cast."""
     name = kind.replace("_", "")
     m = model("y = Cast<to = 1>(x)", f"({name}[2,3] x) => (float[2,3] y)")
     with pytest.raises(oj.InputError, match=r"floating|empty"):

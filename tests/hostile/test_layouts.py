@@ -1,4 +1,4 @@
-"""However numbers lie in memory: the result is that of a plain array, and nothing is written to."""
+"""Arrays of any memory layout: the result is that of a plain array, and inputs stay unchanged."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def net():
 
 @pytest.fixture(scope="module")
 def expected(net):
-    """What a plain array gives, by call and engine."""
+    """The results for a plain array, by call and engine."""
     return {(call, e): CALLS[call](net, PLAIN.copy(), e) for call in CALLS for e in ENGINES}
 
 

@@ -1,4 +1,4 @@
-"""NaN and infinity go as far as IEEE arithmetic takes them; a structural zero stays zero."""
+"""NaN and infinity propagate as in IEEE arithmetic; a structural zero stays zero."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ BAD = {"nan": np.nan, "inf": np.inf, "-inf": -np.inf}
 
 
 def linearized(value, engine):
-    """∂y/∂x where one entry of the first of two samples is `value`."""
+    """∂y/∂x with one entry of the first of two samples set to `value`."""
     x = X.copy()
     x[0, 1] = value
     return oj.linearize(network(), {"x": x}, of="y", engine=engine)
@@ -24,7 +24,7 @@ def linearized(value, engine):
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("value", BAD)
 def test_one_sample_does_not_spoil_the_other(value, engine):
-    """Between samples J is zero by structure: no product multiplies 0 by NaN there."""
+    """J is structurally zero between samples: no product multiplies 0 by NaN there."""
     J, clean = linearized(BAD[value], engine), oj.linearize(network(), {"x": X}, of="y")
     for K in (J, J.compile("numpy"), J.compile("onnxruntime"), J.plan(products=1000)):
         np.testing.assert_allclose(product(K)[4:], product(clean)[4:], rtol=1e-5)
@@ -38,7 +38,7 @@ def test_one_sample_does_not_spoil_the_other(value, engine):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_nan_in_a_vector(engine):
-    """y = x W + x: an entry of v reaches what it is multiplied with, by 0 too."""
+    """y = x ∘ w + x: a NaN in v stays a NaN where it is multiplied by 0."""
     m = model("h = Mul(x, w) y = Add(h, x)", "(float[2,3] x) => (float[2,3] y)",
               w=-np.ones((2, 3), np.float32))  # fmt: skip
     J = oj.linearize(m, {"x": X})
@@ -57,7 +57,7 @@ SOFT = {"Softmax": 1, "LogSoftmax": 1, "Tanh": 1, "Sigmoid": 1, "Exp": 1, "Gelu"
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", SOFT)
 def test_the_derivative_at_nan(name, engine):
-    """A NaN compares with nothing: it lies in no piece x > 0, and the last one counts."""
+    """Comparisons with NaN are false: no piece such as x > 0 holds it, so the last one applies."""
     rows = "2" if name.startswith("Reduce") else "2,3"
     options = "<axes = [1], keepdims = 0>" if name.startswith("Reduce") else ""
     body = f"y = {name}{options}(x)"
@@ -74,7 +74,7 @@ def test_the_derivative_at_nan(name, engine):
 
 
 def test_a_row_that_is_masked_out_is_no_nan():
-    """softmax(-∞, -∞) is NaN but constant, and NaN where x is."""
+    """softmax(-∞, -∞) is NaN, yet J is 0; where x is NaN, J is NaN."""
     m = model("y = Softmax(x)", "(float[3,2] x) => (float[3,2] y)")
     x = np.array([[-np.inf, -np.inf], [np.nan, 0], [0, 0]], np.float32)
     blocks = oj.linearize(m, {"x": x}).tosparse().toarray()
@@ -91,7 +91,7 @@ def test_the_warning_names_what_was_given(engine):
 
 @pytest.mark.parametrize("engine", [None, *ENGINES])
 def test_subnormal_numbers(engine):
-    """They are neither flushed to zero nor refused: y = 2 x."""
+    """Subnormal numbers are neither flushed to zero nor refused: y = 2 x."""
     tiny = np.float32(1e-42)
     J = oj.linearize(model("y = Add(x, x)", "(float[3] x) => (float[3] y)"), {"x": X[0] * tiny})
     J = J if engine is None else J.compile(engine)
@@ -111,7 +111,7 @@ def test_values_at_a_kink(body, engine):
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
 def test_overflow_in_half_precision(kind):
-    """x² leaves float16 at 300, its slope 600 does not; at 65504 that does too."""
+    """At 300, x² overflows float16 but its slope 600 does not; at 65504, both overflow."""
     m = model("y = Mul(x, x)", f"({kind}[2] x) => ({kind}[2] y)")
     dtype = m.inputs["x"].dtype
     J = oj.linearize(m, {"x": np.array([300, 65504], dtype)}, engine="numpy")
@@ -121,7 +121,7 @@ def test_overflow_in_half_precision(kind):
 
 
 def test_what_overflows_on_the_way_only():
-    """(200 · 400 x) / 400 in float16: J v is 200 v, though 200 · 400 v is none of its numbers."""
+    """(200 · 400 x) / 400 in float16: J v is 200 v, though 200 · 400 v overflows."""
     m = model("a = Mul(x, b) c = Mul(a, d) y = Div(c, d)", "(float16[1] x) => (float16[1] y)",
               b=np.float16(200), d=np.float16(400))  # fmt: skip
     J = oj.linearize(m, {"x": np.zeros(1, np.float16)})

@@ -1,4 +1,4 @@
-"""What ended the process, or did not end at all: each is tried in a process of its own."""
+"""Inputs that once crashed or hung the process, each tried in a process of its own."""
 
 import multiprocessing
 import os
@@ -22,9 +22,9 @@ SECONDS = 60
 
 
 def apart(work, tries=3):
-    """What a function gives, or the `OnnxJacError` that it raises, within a minute.
+    """The result of a function, or the `OnnxJacError` that it raises, within a minute.
 
-    The child of a process with threads may find a lock of some library shut: it is tried again.
+    A fork of a process with threads may find a library's lock held; then it is retried.
     """
     ours, theirs = multiprocessing.get_context("fork").Pipe()
 
@@ -86,7 +86,7 @@ def test_the_least_integer_divided_by_minus_one(where, kind, engine):
 
 
 def test_a_division_beside_a_derivative():
-    """The Jacobian and its compiled product have sessions of their own."""
+    """The Jacobian and its compiled product use separate sessions."""
     model = text("""g (float[3] x, int64[3] a, int64[3] b) => (float[3] y) {
         q = Div(a, b) f = Cast<to = 1>(q) y = Mul(x, f) }""")
     point = {"a": np.array([-(2**63), 7, -8]), "b": np.array([-1, 3, -1])}
@@ -190,7 +190,7 @@ def test_ways_are_at_least_as_many_as_there_are():
 
 
 def chain(operands, out=""):
-    """Σ over all labels of a chain of matrices, each 2 by 2."""
+    """The full sum over a chain of 2×2 matrices."""
     labels = string.ascii_letters
     terms = ",".join(labels[k % 52] + labels[(k + 1) % 52] for k in range(operands))
     names = [f"x{k}" for k in range(operands)]
@@ -230,7 +230,7 @@ def test_entries_of_an_einsum_of_many_labels():
 
 
 def outer(vectors):
-    """Vectors times a tensor of each pair of labels: from left to right, 2**vectors numbers."""
+    """Vectors times a tensor of each pair of labels: 2**vectors numbers from left to right."""
     labels = string.ascii_letters[:vectors]
     equation = ",".join([*labels, *(a + b for a, b in pairwise(labels))])
     shapes = ["float[2]"] * vectors + ["float[2,2]"] * (vectors - 1)
@@ -243,7 +243,7 @@ def outer(vectors):
 
 
 def test_an_einsum_that_grows_from_left_to_right():
-    """NumPy takes the operands in another order; ONNX Runtime would fill the memory."""
+    """NumPy contracts in another order; ONNX Runtime would exhaust the memory."""
     model, point = outer(30)
     small = oj.Limits(bytes=2**20)
     assert apart(lambda: oj.load(model, limits=small).run(point)["y"]) == 1
@@ -252,7 +252,7 @@ def test_an_einsum_that_grows_from_left_to_right():
 
 
 def test_an_einsum_whose_products_are_too_large_in_any_order():
-    """All pairs of eleven labels, of which nearly all have to stand together."""
+    """All pairs of eleven labels, so that any order has a huge intermediate product."""
     pairs = [a + b for a, b in combinations("abcdefghijk", 2)]
     inputs = ", ".join(f"float[16,16] x{k}" for k in range(len(pairs)))
     names = ", ".join(f"x{k}" for k in range(len(pairs)))
@@ -294,7 +294,7 @@ EMPTY = {
 @pytest.mark.parametrize("source", ["bytes", "file"])
 @pytest.mark.parametrize("what", EMPTY)
 def test_a_million_empty_parts(what, source, tmp_path):
-    """Each takes two bytes of the file, and would take a thousand in memory."""
+    """Each part takes two bytes in the file, but would take a thousand in memory."""
     data = HEAD.SerializeToString() + EMPTY[what]
     path = tmp_path / "m.onnx"
     path.write_bytes(data)

@@ -1,4 +1,4 @@
-"""How far products in float32 may be from exact, and from their own transposes."""
+"""Rounding errors of float32 products, and of the dot test."""
 
 import json
 import os
@@ -21,10 +21,10 @@ EPS = float(np.finfo(np.float32).eps)
 
 
 def test_the_bound_of_one_reduction():
-    """|⟨u, Av⟩ - ⟨Aᵀu, v⟩| ≤ c √n ε ‖u‖ ‖|A| |v|‖ with c = 4: rounding errors mostly cancel.
+    """|⟨u, Av⟩ - ⟨Aᵀu, v⟩| ≤ c ε ‖u‖ ‖|A| |v|‖ with c = 4: rounding errors mostly cancel.
 
-    The bound that holds always, n ε, is √n times as large; a sum in half precision, or one that
-    forgets a term of 1 in 10⁴, is far outside either.
+    The worst-case bound has n in place of c. A sum in half precision, or one with a relative error
+    of 10⁻⁴, is far outside the tested bound.
     """
     rng = np.random.default_rng(0)
     for n in (10, 1000, 100_000):
@@ -36,27 +36,27 @@ def test_the_bound_of_one_reduction():
 
 
 def scale(A, u, v):
-    """‖u‖ ‖|A| |v|‖ / n^½: what the terms of a product amount to."""
+    """‖u‖ ‖|A| |v|‖ / n^½: the scale of the terms of a product."""
     terms = np.abs(A.astype(float)) @ np.abs(v.astype(float))
     return np.linalg.norm(u.astype(float)) * np.linalg.norm(terms) / np.sqrt(A.shape[1])
 
 
 def residual(J, u, v):
-    """|⟨u, Jv⟩ - ⟨Jᵀu, v⟩|, its two sums in float64."""
+    """|⟨u, Jv⟩ - ⟨Jᵀu, v⟩|, with both sums in float64."""
     u, v, forward, reverse = (x.astype(float) for x in (u, v, J @ v, J.T @ u))
     return abs(u @ forward - reverse @ v)
 
 
 def test_the_bound_sees_an_error():
     A = np.random.default_rng(0).standard_normal((3, 1000)).astype(np.float32)
-    wrong = A + 1e-4 * np.abs(A)  # what a transpose with another rounding might hold
+    wrong = A + 1e-4 * np.abs(A)  # as if the transpose were rounded differently
     u, v = np.ones(3, np.float32), np.ones(1000, np.float32)
     mixed = abs(u @ (A.astype(float) @ v) - (wrong.T.astype(float) @ u) @ v)
     assert mixed > 4 * np.sqrt(1000) * EPS * scale(A, u, v)
 
 
 def test_a_long_chain_of_diagonals():
-    """n ulps for n factors: 200 of them, applied one after the other and multiplied out."""
+    """n ulps for n = 200 factors, applied one by one and multiplied out."""
     rng = np.random.default_rng(0)
     factors = [Diagonal(rng.uniform(0.9, 1.1, 50).astype(np.float32)) for _ in range(200)]
     J, exact = factors[0], factors[0].d.astype(float)
@@ -68,7 +68,7 @@ def test_a_long_chain_of_diagonals():
 
 @pytest.mark.parametrize("name", ["mlp", "ode.legacy"])
 def test_networks_in_single_precision(name):
-    """The short form of PRECISION.md: errors of some ulps, by every engine and way."""
+    """The short form of PRECISION.md: errors of a few ulps, by every engine and way."""
     for row in rows(makers()[name]()):
         assert row.primal <= 1e-6
         for errors in row.ways:
@@ -104,7 +104,7 @@ print(json.dumps(found))
 
 
 def by_threads(count):
-    """A process that computes all products with so many threads."""
+    """A process that computes all products with `count` threads."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
     environment = os.environ | dict.fromkeys(names, str(count))
     return subprocess.Popen(
@@ -113,7 +113,7 @@ def by_threads(count):
 
 
 def test_the_number_of_threads_does_not_matter():
-    """Within the bound of rounding: who adds which part first is all that may change."""
+    """Within the rounding bound: only the order of summation may change."""
     running = [by_threads(count) for count in (1, 2)]  # side by side
     one, two = (json.loads(process.communicate(timeout=120)[0]) for process in running)
     for way, pair in one.items():
@@ -152,7 +152,7 @@ def applied(A):
 
 @pytest.mark.parametrize("name", DRAWS)
 def test_the_seed_decides(name):
-    """The same seed gives the same numbers to the last bit, another one others."""
+    """The same seed gives the same numbers to the last bit, another seed different ones."""
     network = makers()["mlp"]()
     first, again, other = (
         DRAWS[name](oj.load(network.source), network.point, seed) for seed in (0, 0, 1)
@@ -163,7 +163,7 @@ def test_the_seed_decides(name):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_seed_of_a_random_operator_decides(engine):
-    """y = n ∘ x with n drawn by the model: J = diag(n), the same at every linearisation."""
+    """y = n ∘ x with n sampled by the model: J = diag(n), the same at every linearisation."""
     m = model("n = RandomNormalLike<seed = 3.0>(x) y = Mul(x, n)", "(float[8] x) => (float[8] y)")
     first, again = (oj.linearize(m, {"x": np.ones(8)}, engine=engine).diagonal() for _ in "ab")
     np.testing.assert_array_equal(first, again)

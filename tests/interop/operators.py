@@ -1,4 +1,4 @@
-"""An operator of every public kind, of one small classifier."""
+"""An operator of every public kind, for one small classifier."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Inputs, tangents and cotangents are arrays of any library; results are NumPy; none is written."""
+"""Inputs, tangents and cotangents of any array library, left unchanged; results are NumPy."""
 
 import array
 
@@ -12,7 +12,7 @@ from onnxjac.jacobians.foreign import as_array
 
 
 class Exchanged:
-    """What knows DLPack and nothing else."""
+    """An array that supports DLPack only."""
 
     def __init__(self, a):
         self.a = a
@@ -25,7 +25,7 @@ class Exchanged:
 
 
 class Guarded:
-    """What has to be detached first, as a tensor that requires a gradient."""
+    """An array that must be detached first, like a tensor that requires a gradient."""
 
     device = "cpu"
 
@@ -73,7 +73,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 def converted(kind):
-    """The point, all of it in another form."""
+    """The point with all arrays converted to one kind."""
     return {name: KINDS[kind](a) for name, a in POINT.items()}
 
 

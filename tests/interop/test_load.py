@@ -18,7 +18,7 @@ X = np.random.default_rng(0).standard_normal((5, 3))
 
 
 class Net(nn.Module):
-    """Two layers, the first one used twice, a normalisation that has seen data, and dropout."""
+    """Two layers, the first one used twice, a normalisation with running statistics, and dropout."""
 
     def __init__(self):
         super().__init__()
@@ -43,7 +43,7 @@ class Branching(nn.Module):
 def net():
     torch.manual_seed(0)
     net = Net().double()
-    net(torch.tensor(X), 1.0)  # moves the running statistics
+    net(torch.tensor(X), 1.0)  # updates the running statistics
     return net
 
 
@@ -54,7 +54,7 @@ def model(net):
 
 
 def reference(net, name):
-    """∂out/∂name by PyTorch, in evaluation."""
+    """∂out/∂name by PyTorch, in eval mode."""
     net.eval()
     point = {"features": torch.tensor(X), **dict(net.named_parameters())}
 
@@ -83,7 +83,7 @@ def test_derivatives_by_the_names_of_parameters(net, model, name):
 
 
 def test_parameters_as_inputs(net, model):
-    """Weights that have changed since need no second export."""
+    """Weights that change after the export need no second one."""
     changed = {name: 1.5 * p for name, p in net.named_parameters()}
     before = {name: p.detach().clone() for name, p in net.named_parameters()}
     J = oj.linearize(model, {"features": X, "scale": np.ones(2), **changed}, wrt="fc1.weight")

@@ -1,4 +1,4 @@
-"""Libraries that are missing are named with the extra that brings them; none is imported early."""
+"""Missing libraries are reported with the extra that installs them; none is imported early."""
 
 import importlib
 import subprocess

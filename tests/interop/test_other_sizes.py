@@ -1,4 +1,4 @@
-"""Loops and transformers that PyTorch exports: derivatives at other sizes, against torch."""
+"""Loops and transformers exported from PyTorch: derivatives at other sizes, against torch."""
 
 import sys
 
@@ -32,7 +32,7 @@ class Weighted(torch.nn.Module):
 
 
 class While(Weighted):
-    """As many turns as the data say."""
+    """A while loop whose trip count depends on the data."""
 
     def forward(self, x, n):
         def goes_on(i, h):
@@ -51,7 +51,7 @@ class While(Weighted):
 
 
 class Scan(Weighted):
-    """A row for every entry of a sequence."""
+    """A scan over a sequence."""
 
     def forward(self, x, h):
         def turn(h, x):
@@ -69,7 +69,7 @@ class Scan(Weighted):
 
 
 class Deberta(torch.nn.Module):
-    """One layer with positions relative to each other."""
+    """One layer with relative positions."""
 
     def __init__(self):
         super().__init__()
@@ -141,7 +141,7 @@ def tensors(given):
 
 @pytest.fixture(autouse=True)
 def no_torchvision(monkeypatch):
-    """`transformers` would import the one of other peers, which is built for another torch."""
+    """Keep `transformers` from importing a torchvision built for another version of torch."""
     monkeypatch.setitem(sys.modules, "torchvision", None)
 
 

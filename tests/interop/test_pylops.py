@@ -1,4 +1,4 @@
-"""Operators as those of PyLops, alone and inside its own."""
+"""Operators as PyLops operators, alone and combined with its own."""
 
 import numpy as np
 import pytest

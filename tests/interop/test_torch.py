@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.peers
 
 TIGHT = {"rtol": 1e-9, "atol": 1e-12}
-# A Jacobian rearranges itself as products come, so that the last digits of two may differ.
+# A Jacobian adapts to the number of products, so the last digits of two products may differ.
 CHECK = {"fast_mode": True, "nondet_tol": 1e-12}
 
 

@@ -11,7 +11,7 @@ PAIRS = tuple(itertools.permutations("xwu", 2))
 
 
 def geometry(n=1, c=2, m=2, size=(), kernel=(), strides=None, dilations=None, pads=None, group=1):
-    """A Geometry with the defaults filled in and the output's shape worked out."""
+    """A Geometry with defaults and with the output's shape."""
     d = len(size)
     strides, dilations = strides or (1,) * d, dilations or (1,) * d
     pads = pads or (0,) * 2 * d
@@ -48,7 +48,7 @@ GEOMETRIES = {
 
 
 def trilinear(g):
-    """T with Σ T[u, x, w] u x w = ⟨conv(x, w), u⟩: one entry per meeting of three numbers."""
+    """T with Σ T[u, x, w] u x w = ⟨conv(x, w), u⟩."""
     T = np.zeros((*g.u, *g.x, *g.w))
     per_group, outputs = g.w[1], g.w[0] // g.group
     for n, m, c in np.ndindex(g.u[0], g.u[1], per_group):

@@ -1,6 +1,6 @@
-"""Examples of every kind of operator, each with its matrix by plain NumPy.
+"""Examples of every kind of operator, each with its matrix in plain NumPy.
 
-A kind without an example turns `test_examples.py` red.
+`test_examples.py` fails for a kind without an example.
 """
 
 from collections.abc import Callable
@@ -48,7 +48,7 @@ from onnxjac.jacobians import (
 
 
 class Draw:
-    """Random numbers of one floating type."""
+    """Random numbers of one dtype."""
 
     def __init__(self, seed: int, dtype: type = np.float64) -> None:
         self.rng, self.dtype = np.random.default_rng(seed), np.dtype(dtype)
@@ -79,7 +79,7 @@ def example(kind):
 
 
 def moved(in_shape, move):
-    """The matrix of a map that only moves, repeats or adds entries: its columns, one by one."""
+    """The matrix of a linear map, column by column."""
     n = int(np.prod(in_shape))
     return np.stack([np.ravel(move(e.reshape(in_shape))) for e in np.eye(n)], axis=1)
 
@@ -190,7 +190,7 @@ def kron_of_rectangles_that_is_square(draw):
 
 @example(Kron)
 def batched_kron(draw):
-    """Σ of the batch entries: A has its own per entry, B the same for all along one axis."""
+    """A direct sum over a batch (i, j) of kron(A[i, j], B[j])."""
     a, b = draw.normal(2, 3, 2, 2), draw.normal(3, 2, 2)
     matrix = np.zeros((2, 3, 4, 2, 3, 4), draw.dtype)
     for i, j in np.ndindex(2, 3):
@@ -337,7 +337,7 @@ def contraction_with_repeated_labels(draw):
 
 @example(Contraction)
 def contraction_of_a_number_with_more_sizes_than_labels(draw):
-    """A label that stands in no term is no axis, whatever its size."""
+    """A label that occurs in no term is no axis, whatever its size."""
     J = Contraction(((np.ones((), draw.dtype), ""),), "i", "i", {"i": 2, "j": 3})
     return J, np.eye(2)
 
@@ -458,7 +458,7 @@ def diamond(draw):
 
 
 class Matrices(Joint):
-    """One program from two vectors to two others."""
+    """One program that maps two vectors to two others."""
 
     def __init__(self, blocks, dtype):
         widths, heights = [b.shape[1] for b in blocks[0]], [row[0].shape[0] for row in blocks]
@@ -511,7 +511,7 @@ def a_vertex_that_is_source_and_sink(draw):
 
 @example(Dag)
 def one_edge_beside_zero_blocks(draw):
-    """Sources and sinks that no edge meets still have columns and rows."""
+    """Sources and sinks without edges still have columns and rows."""
     a = draw.normal(2, 3)
     J = Dag(((2,), (3,), (2,), (1,)), (Edge(1, 2, Dense(a)),), (0, 1), (3, 2), draw.dtype)
     return J, np.block([[np.zeros((1, 5))], [np.zeros((2, 2)), a]])

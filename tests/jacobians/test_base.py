@@ -1,4 +1,4 @@
-"""What every Jacobian inherits: limits, chunks, indexing, scalars, SciPy as a client."""
+"""Behaviour that every Jacobian inherits: limits, chunks, indexing, scalars, SciPy's functions."""
 
 import pickle
 
@@ -115,7 +115,7 @@ def test_bytes_of_shared_data_count_once():
 
 
 def test_no_column_is_probed_on_construction():
-    """SciPy finds a missing dtype by a product with a vector of int8."""
+    """SciPy determines a missing dtype with a product of an int8 vector."""
     count = [0]
     J = Counted(Dense(N(3, 4)), count)
     aslinearoperator(J), J.T, J + J, J @ J.T, 2 * J
@@ -145,7 +145,7 @@ def test_scipy_is_a_client():
     assert_allclose(np.sort(svds(J, k=3)[1])[::-1], s[:3])
     assert_allclose(eigsh(J.T @ J, k=2)[0][::-1], s[:2] ** 2)
     b, S = normal(30), Dense(A[:20] + 10 * np.eye(20))
-    tight = {"atol": 1e-14, "btol": 1e-14, "maxiter": 200}  # 20 steps leave errors of rounding
+    tight = {"atol": 1e-14, "btol": 1e-14, "maxiter": 200}  # 20 steps leave rounding errors
     assert_allclose(lsmr(J, b, **tight)[0], np.linalg.lstsq(A, b)[0], rtol=1e-8)
     assert_allclose(gmres(S, b[:20], rtol=1e-12)[0], np.linalg.solve(S.a, b[:20]), rtol=1e-8)
 
@@ -171,7 +171,7 @@ def test_repr_is_mathematics(J, text):
 
 @pytest.mark.parametrize("kind", [OnnxJacError, *OnnxJacError.__subclasses__()])
 def test_errors_travel(kind):
-    """Also by way of `__new__`, as libraries take them that send tracebacks along."""
+    """Also via `__new__`, as in libraries that pickle tracebacks."""
     for again in (pickle.loads(pickle.dumps(kind("why"))), kind.__new__(kind, "why")):
         assert type(again) is kind
         assert isinstance(again, OnnxJacError)

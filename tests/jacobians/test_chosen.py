@@ -1,4 +1,4 @@
-"""What an operator does not choose has no part in J: 0 · ∞ is not multiplied, in no way to J."""
+"""Entries that an operator does not select have no part in J: 0 · ∞ is never computed."""
 
 import numpy as np
 import onnx
@@ -55,7 +55,7 @@ def point(x):
 
 
 def ways(J):
-    """J by every way to its numbers."""
+    """The matrix of J, computed in every way."""
     unit = np.eye(6)
     yield from (J @ unit, (J.T @ unit).T, J.toarray(), J.T.toarray().T, J.tosparse().toarray())
     for K in (J.plan(products=5000), J.compile("numpy"), J.compile("onnxruntime")):
@@ -91,7 +91,7 @@ def test_exported_derivatives_choose(name, kind):
 
 
 def test_j_keeps_what_somebody_else_sees():
-    """The derivative of √x at 0 is infinite in J["s"], whatever y leaves out of it."""
+    """The derivative of √x at 0 is infinite in J["s"], even if y does not select it."""
     m = loaded(f"{WHERE} s = Sqrt(x) y = Where(c, s, zero)")
     J = oj.linearize(m, point(EDGE), of=["y", "s"], wrt=["x"])
     assert np.isinf(J["s", "x"].tosparse().toarray()[0, 0])
@@ -101,7 +101,7 @@ def test_j_keeps_what_somebody_else_sees():
 
 @pytest.mark.parametrize("body", ["s = Sqrt(x) y = Mul(s, s)", "l = Log(x) y = Exp(l)"])
 def test_an_exact_zero_of_arithmetic_chooses_nothing(body):
-    """The derivative of (√x)² at 0 is 1, of which 0 · ∞ says nothing: it is not given as 0."""
+    """The derivative of (√x)² at 0 is 1, but 0 · ∞ is undefined: the result is NaN, not 0."""
     J = oj.linearize(loaded(body), point(EDGE.clip(0)), wrt=["x"])
     assert np.isnan(J @ np.ones(6))[0]
     assert np.isnan(J.T @ np.ones(6))[0]

@@ -1,4 +1,4 @@
-"""Dag and Block: every edge once per product, slabs that tile are joined, not padded."""
+"""Dag and Block: every edge is applied once per product; slabs are joined, not padded."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ class Counted(Jacobian):
 
 
 class Recording:
-    """The numbers reading, with the names of the operators that are called."""
+    """The numbers reading, recording the names of the operators called."""
 
     def __init__(self):
         self.called = []
@@ -89,7 +89,7 @@ def test_a_block_between_some_tensors():
 
 
 def split_and_concat(order=(0, 1, 2), axis=-1):
-    """x is split in three slabs, each goes through a diagonal, and they are concatenated."""
+    """x is split into three slabs, each is scaled by a diagonal, and they are concatenated."""
     shape, cuts = (4, 6), [(0, 1), (1, 3), (3, 4 if axis == -2 else 6)]
     edges, shapes = [], [shape]
     for k, (a, b) in enumerate(cuts):
@@ -114,7 +114,7 @@ def test_slabs_that_tile_are_joined(order, axis, transposed):
 
 
 def test_rows_that_are_taken_one_by_one_are_joined():
-    """xᵢ from x, as the turns of a loop take them, each with an operator of its own; and back."""
+    """Rows xᵢ of x, as in the iterations of a loop, each with its own operator; and back."""
     rows = [N(3, 3) for _ in range(4)]
     edges = []
     for k, A in enumerate(rows):

@@ -1,4 +1,4 @@
-"""Every kind of operator keeps what `check_operator` promises."""
+"""Every kind of operator passes `check_operator`."""
 
 import inspect
 import tracemalloc
@@ -88,7 +88,7 @@ def test_a_convolution_of_complex_numbers(name, pair):
 
 @every_example
 def test_an_operator_after_complex_numbers(name):
-    """A product of a real and a complex operator is one of complex numbers."""
+    """The product of a real and a complex operator is complex."""
     J, dense = EXAMPLES[name][1](Draw(9))
     d = Draw(10, np.complex128).normal(*J.in_shape)
     check_complex(J @ Diagonal(d), dense * d.ravel())
@@ -134,7 +134,7 @@ def test_a_convolution_of_integers(name, pair):
 
 
 def check_whole(J, dense):
-    """Fractions come out of integers that an operator holds, as where they are floats."""
+    """Operators with integer arrays compute in floating point."""
     dense = dense.astype(float)
     for K, matrix in ((J, dense), (J.T, dense.T), (0.5 * J, dense / 2), (J / 4 + J, 1.25 * dense)):
         v = Draw(14).normal(K.shape[1])
@@ -183,7 +183,7 @@ def check_single(J, dense):
 
 
 def concrete(kind):
-    """The subclasses of a class that are not abstract, those outside jacobians/ excepted."""
+    """The concrete subclasses of a class inside jacobians/."""
     for child in kind.__subclasses__():
         if not inspect.isabstract(child) and child.__module__.startswith("onnxjac.jacobians"):
             yield child

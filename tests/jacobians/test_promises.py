@@ -1,5 +1,4 @@
-"""What operators promise beside their numbers: they are whole, count their work, say what is
-wrong.
+"""Promises of operators beyond their numbers: pickling, flop counts, error messages.
 """
 
 import io
@@ -100,7 +99,7 @@ def test_a_hint_names_up_to_three():
 
 
 class TracerError(Exception):
-    """As JAX raises where a traced array is read."""
+    """The error that JAX raises when a traced array is read."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Products and sums simplify when they are built: the kind of the result, and its value."""
+"""Products and sums simplify on construction: the kind of the result, and its value."""
 
 import numpy as np
 import pytest
@@ -153,7 +153,7 @@ def test_like_terms_of_a_longer_sum_meet():
 
 
 def test_factors_meet_across_products():
-    """(… A⁻¹)(A …): what cancels in the middle lets its neighbours meet."""
+    """(… A⁻¹)(A …): cancellation in the middle makes its neighbours adjacent."""
     P = Permutation((1, 0), (2, 3), FLOAT)
     d, e = diagonal(3, 2), diagonal(3, 2)
     assert type((Diagonal(d.d) @ P) @ (P.T @ Diagonal(e.d))) is Diagonal

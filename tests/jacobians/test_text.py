@@ -1,4 +1,4 @@
-"""How operators of operators show themselves."""
+"""The repr of composed operators."""
 
 import numpy as np
 import pytest

@@ -1,8 +1,8 @@
-"""The nine networks that the onnx wheel ships, with weights that give them something to derive.
+"""The nine networks in the onnx wheel, with weights that make their derivatives meaningful.
 
 The files compute nearly every weight as ConstantOfShape(0.02), which makes all channels equal, and
 keep a few trained ones, which do not fit the others. Here every weight becomes an initializer,
-drawn according to its use, and the Softmax at the end is taken off: the output is the logits.
+drawn according to its use, and the final Softmax is removed: the output is the logits.
 
 >>> model = light("squeezenet")
 >>> {name: x.shape for name, x in draw(model).items()}
@@ -27,11 +27,11 @@ Use = tuple[str, int]  # an operator and the position of its input
 KERNELS: set[Use] = {("Conv", 1), ("Gemm", 1)}
 SCALES: set[Use] = {("BatchNormalization", 1), ("BatchNormalization", 4), ("Mul", 1)}
 BRANCH: Use = ("Sum", 1)  # the scale that a residual branch ends in
-VIEWS = {"Unsqueeze", "Reshape"}  # a weight seen through these is used as what comes out
+VIEWS = {"Unsqueeze", "Reshape"}  # operators that pass a weight on as a view
 
 
 def light(name: str) -> onnx.ModelProto:
-    """The network `name`, one of NAMES, with weights drawn anew: always the same ones."""
+    """The network `name`, one of NAMES, with seeded random weights."""
     model = onnx.load(FOLDER / f"light_{name}.onnx")
     graph, rng = model.graph, np.random.default_rng(zlib.crc32(name.encode()))
     users = _users(graph)
@@ -47,7 +47,7 @@ def light(name: str) -> onnx.ModelProto:
 
 
 def draw(model: onnx.ModelProto, seed: int = 0) -> dict[str, np.ndarray]:
-    """Standard normal values for what the model really takes as input."""
+    """Standard normal values for the inputs without an initializer."""
     given = {w.name for w in model.graph.initializer}
     rng = np.random.default_rng(seed)
     free = [value for value in model.graph.input if value.name not in given]
@@ -59,7 +59,7 @@ def _shape(value: onnx.ValueInfoProto) -> Shape:
 
 
 def _weight_shapes(graph: onnx.GraphProto) -> Iterator[tuple[str, Shape]]:
-    """Names and shapes of all weights: those that are stored, and those that a node fills in."""
+    """Names and shapes of all weights, stored or filled in by a node."""
     stored = {w.name: w for w in graph.initializer}
     for name, tensor in stored.items():
         if tensor.data_type == onnx.TensorProto.FLOAT:
@@ -89,7 +89,7 @@ def _use(weight: str, users: dict[str, onnx.NodeProto]) -> Use:
 def _weight(rng: np.random.Generator, use: Use, shape: Shape) -> np.ndarray:
     """He-normal kernels, scales and variances in U(0.5, 1.5), small biases and means.
 
-    Residual branches end in a quarter of that scale, lest the sum grows with the depth.
+    Residual branches end in a quarter of that scale, so that sums do not grow with depth.
     """
     if use in SCALES or use == BRANCH:
         scale = rng.uniform(0.5, 1.5, shape).astype(np.float32)
@@ -103,7 +103,7 @@ def _weight(rng: np.random.Generator, use: Use, shape: Shape) -> np.ndarray:
 
 
 def _remove_weights(graph: onnx.GraphProto, weights: set[str]) -> None:
-    """Take out the old weights, the nodes that filled them, and the shapes these nodes took."""
+    """Remove the old weights, the nodes that filled them, and the shapes that these read."""
     kept = [node for node in graph.node if node.op_type != "ConstantOfShape"]
     used = {tensor for node in kept for tensor in node.input} - weights
     _replace(graph.node, kept)
@@ -117,7 +117,7 @@ def _replace(field: Any, items: list[Any]) -> None:
 
 
 def _drop_softmax(graph: onnx.GraphProto) -> None:
-    """Let the graph end in what its last Softmax takes; only one network has none."""
+    """Make the input of the last Softmax the output; only one network has none."""
     last = graph.node[-1]
     if last.op_type == "Softmax":
         shape = _shape(graph.output[0])

@@ -1,13 +1,13 @@
-"""The three PyTorch networks of the tests: small, seeded, made of what real models are made of."""
+"""The three PyTorch networks of the tests: small, seeded, with typical layers."""
 
 import torch
 from torch import nn
 
 
 class Norm(nn.BatchNorm2d):
-    """y = γ (x − μ) / √(σ² + ε) + β: exported as one node, elsewhere written out.
+    """y = γ (x − μ) / √(σ² + ε) + β: exported as one node, else written out.
 
-    PyTorch calls its own kernel constant in μ and σ²; only the formula gives their derivatives.
+    PyTorch's kernel has no derivatives in μ and σ², the formula does.
     """
 
     def forward(self, x):
@@ -40,7 +40,7 @@ class Residual(nn.Module):
 class Encoder(nn.Module):
     """Two layers of multi-head self-attention on 12 positions, averaged into 10 logits.
 
-    Two heads of width 16 make the scale 1/√16 exact in single precision too.
+    With heads of width 16, the scale 1/√16 is exact in single precision.
     """
 
     def __init__(self, width=32, length=12):
@@ -82,7 +82,7 @@ SEEDS = {"mlp": 1, "cnn": 2, "encoder": 3}
 
 @torch.no_grad()
 def seeded(name):
-    """The network in single precision; what initialises to 0 or 1 is moved away from there."""
+    """The network in single precision, with constant initial values perturbed."""
     torch.manual_seed(SEEDS[name])
     network = BUILDERS[name]().eval()
     for key, tensor in network.state_dict().items():

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
 
 
 class Exported:
-    """f = Σ c ∘ logits of an exported model, in its input and weights, and two directions."""
+    """f = Σ c ∘ logits of an exported model, as a function of inputs and weights; two directions."""
 
     def __init__(self, name):
         self.model = oj.load(MODELS / f"{name}.onnx", dtype="float64")
@@ -65,7 +65,7 @@ def distance(found, expected):
 
 
 def slope(function, h):
-    """df/dt at 0, by differences of fourth order."""
+    """df/dt at 0, by fourth-order differences."""
     return (8 * (function(h) - function(-h)) - (function(2 * h) - function(-2 * h))) / (12 * h)
 
 
@@ -118,7 +118,7 @@ def test_higher_derivatives_are_slopes_of_lower_ones(mlp, order):
 
 
 def contracted(at, directions, point=None):
-    """D^(k+1) f [v₁, ..., vₖ, ·]: each graph is the gradient of ⟨the one before, v⟩."""
+    """D^(k+1) f [v₁, ..., vₖ, ·]: each graph is the gradient of ⟨previous gradient, v⟩."""
     point, names = point or at.inputs, ("logits",)
     model, seeds = at.model, {"logits": at.weights}
     for order, v in enumerate(directions):
@@ -129,7 +129,7 @@ def contracted(at, directions, point=None):
 
 
 def nested(name, at, directions):
-    """The same by torch.func: the gradient, pushed forward along each direction."""
+    """D^(k+1) f [v₁, ..., vₖ, ·] by torch.func: jvps of the gradient along each direction."""
     torch = pytest.importorskip("torch")
     from models.export import build, differentiable, pure
 
@@ -151,7 +151,7 @@ def pushed(function, direction):
 
 @pytest.mark.parametrize("layers", [2, 3, 4, 5])
 def test_a_hessian_product_costs_the_least_possible(layers, monkeypatch):
-    """6 L - 4 matrix products in the weights of an MLP of L layers."""
+    """6 L - 4 matrix products for the weights of an MLP with L layers."""
     model, inputs = perceptron(layers)
     weights = [name for name in model.initializers if name.startswith("w")]
     H = hessian(model, inputs, of="loss", wrt=weights)
@@ -181,7 +181,7 @@ def perceptron(layers, width=4, batch=3):
 
 @pytest.fixture(scope="module")
 def small():
-    """The Hessian of a small loss in one input and two weights."""
+    """The Hessian of a small loss with respect to one input and two weights."""
     model, inputs = perceptron(2)
     return hessian(model, inputs, of="loss", wrt=["w0", "x", "w1"])
 
@@ -246,7 +246,7 @@ def test_errors(settings, message):
 
 
 def test_axes_that_are_an_empty_tensor_of_floats():
-    """Some exporters write the default so; it is no axis, hence all."""
+    """Some exporters write the default this way: no axes, that is, all axes."""
     text = """<ir_version: 10, opset_import: ["": 21]>
     f (double[3] x) => (double y) <float[0] none = {}> {
       c = Mul(x, x)  d = Mul(c, x)  y = ReduceSum <keepdims = 0> (d, none) }"""

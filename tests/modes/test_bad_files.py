@@ -1,4 +1,4 @@
-"""What bad input gets: one clear error, in one line, that names what is wrong."""
+"""Bad model files: one clear one-line error that names the problem."""
 
 import re
 
@@ -16,7 +16,7 @@ X = np.ones((2, 3), np.float32)
 
 
 def refused(error, match, action):
-    """The action raises this error, whose one line matches."""
+    """Check that the action raises this error, with one line that matches."""
     with pytest.raises(error, match=match) as caught:
         action()
     assert isinstance(caught.value, OnnxJacError)
@@ -30,7 +30,7 @@ def proto(body="y = Relu(x)", signature="(float[2,3] x) => (float[2,3] y)", opse
 
 
 def external(folder, **changes):
-    """A model whose weight is in a file beside it; `changes` go into the reference to that file."""
+    """A model with an external weight; `changes` modify the reference to its file."""
     model = proto("y = Add(x, w)")
     w = numpy_helper.from_array(np.ones((2, 3), np.float32), "w")
     model.graph.initializer.append(w)
@@ -213,7 +213,7 @@ def test_the_message_of_a_wrong_shape_is_the_same_for_a_weight():
 
 
 def test_operators_of_other_domains_load():
-    """They are refused where their values or their rule are needed, not before."""
+    """They are refused only where their values or rules are needed."""
     node = helper.make_node("Frobnicate", ["x"], ["h"], domain="my")
     model = proto()
     model.graph.node.append(node)
@@ -229,7 +229,7 @@ def test_operators_of_other_domains_load():
 def test_attributes_that_have_no_declared_value_are_refused(op_type, domain, name, known):
     wrong = "unheard" if isinstance(known[0], str) else 7
     inputs, outputs, attrs = ["x", "x"], ["h"], {name: wrong}
-    if domain != "com.microsoft":  # of which ONNX has no schemas
+    if domain != "com.microsoft":  # ONNX has no schemas for it
         schema = defs.get_schema(op_type, domain=domain)
         needed = {k: a.type.name for k, a in schema.attributes.items() if a.required and k != name}
         attrs |= {k: {"INTS": [1], "FLOATS": [1.0]}.get(kind, 1) for k, kind in needed.items()}

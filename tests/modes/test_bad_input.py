@@ -1,4 +1,4 @@
-"""What bad input gets: one clear error of onnxjac's own, which says what to do next."""
+"""Bad input: one clear error of onnxjac's own, which says what to do next."""
 
 import warnings
 
@@ -24,7 +24,7 @@ def model(body, signature="(double[2,3] x) => (double[2,3] y)", imports="", **we
 
 @pytest.fixture
 def net():
-    """y = tanh(x + bias) at the rows that i picks."""
+    """y = tanh(x + bias) at the given rows."""
     return model("s = Add(x, bias) t = Tanh(s) y = Gather(t, rows)",
                  "(double[2,3] x, int64[K] rows) => (double[K,3] y)", bias=np.ones(3))
 
@@ -102,7 +102,7 @@ def test_names_that_do_not_fit(net, case, call):
 
 
 def test_an_integer_that_shows_only_at_the_point():
-    """The file says nothing of the type of an intermediate: the values do."""
+    """The file does not declare the type of an intermediate; the values show it."""
     proto = helper.make_model(
         helper.make_graph(
             [
@@ -206,7 +206,7 @@ def test_an_operator_that_cannot_be_run(engine):
 
 @pytest.mark.parametrize("wrong", [lambda op, node: op.Abs(node.x), lambda op, node: (None - 1,)])
 def test_a_definition_at_fault(clean_registry, wrong):
-    """The user's own is told apart from an operator that something does not suit."""
+    """An error in a user's definition is distinguished from one of an unsupported operator."""
     oj.defines("my.domain::Wrong")(wrong)
     message = r"'special', opset 1\) fails on a float64\[2, 3\]: .+\. Its definition may only call"
     with pytest.raises(oj.OnnxJacError, match=message):
@@ -216,11 +216,11 @@ def test_a_definition_at_fault(clean_registry, wrong):
 
 
 def test_an_operator_of_another_domain(clean_registry):
-    """ONNX Runtime runs it; its derivative is unknown until somebody registers it."""
+    """ONNX Runtime runs it; its derivative is unknown until registered."""
     pytest.importorskip("onnxruntime")
     from onnxjac.jacobians import Diagonal
 
-    del clean_registry["QuickGelu", "com.microsoft"]  # as if we had never heard of it
+    del clean_registry["QuickGelu", "com.microsoft"]  # as if unknown
     m = custom("QuickGelu", "com.microsoft", 1, TensorProto.FLOAT, alpha=1.5)
     message = (
         r"com\.microsoft::QuickGelu \(node 'special', opset 1\) has neither a rule nor a function "
@@ -282,14 +282,14 @@ def test_a_rule_that_returns_nonsense_says_where(wrong):
 
 
 def test_what_a_subgraph_captures_is_not_lost():
-    """The branch of an If uses x from outside: that is a path too."""
+    """The branch of an If captures x, which is a path too."""
     m = model("""c = Constant<value = bool {1}>() y = If(c) <
         then_branch = yes () => (double[2,3] a) { a = Mul(x, x) },
         else_branch = no () => (double[2,3] b) { b = Identity(x) }>""")
     assert_allclose(oj.linearize(m, {"x": X}).diagonal(), 2 * X.ravel())
 
 
-# -- numbers that are none -------------------------------------------------------------------------
+# -- NaN and infinity ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("engine", ["numpy", None])
@@ -336,7 +336,7 @@ def test_toarray_has_a_limit():
 @pytest.mark.parametrize("loss", ["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"])
 @pytest.mark.parametrize(("labels", "weights"), [(1, 3), (2, 2)])
 def test_a_loss_refuses_labels_and_weights_that_do_not_fit(loss, labels, weights, engine):
-    """ONNX Runtime takes as many labels as there are."""
+    """ONNX Runtime accepts any number of labels."""
     model = oj.load(onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["": 21]>
         f (double[N, 3] x, int64[M] t, double[K] w) => (double y) {{ y = {loss}(x, t, w) }}"""))
     point = {"x": np.ones((2, 3)), "t": np.zeros(labels, np.int64), "w": np.ones(weights)}

@@ -1,4 +1,4 @@
-"""`J.check()`: it sees every way that is wrong, names it, and lets every right J pass."""
+"""`J.check()`: it detects and names every wrong operation, and passes every correct J."""
 
 import warnings
 
@@ -46,11 +46,11 @@ def failed(outcome):
 
 
 def net():
-    """y = tanh(x W) x, whose J is no square of two blocks."""
+    """y = tanh(x W) ∘ x."""
     return linearized("m = MatMul(x, w) t = Tanh(m) y = Mul(t, x)", weights={"w": W})
 
 
-# -- what is wrong is named ------------------------------------------------------------------------
+# -- errors are named ----------------------------------------------------------------------------
 
 ARRAY, SPARSE, DIAGONAL = (
     f"J.{way}() against products" for way in ("toarray", "tosparse", "diagonal")
@@ -58,14 +58,14 @@ ARRAY, SPARSE, DIAGONAL = (
 
 
 def one_off(entries):
-    """The same numbers but for one."""
+    """The entries with one of them changed."""
     entries = np.array(entries)
     entries.flat[entries.size // 2] += 0.01
     return entries
 
 
 def shifted(matrix):
-    """A sparse matrix whose entries stand one column further right."""
+    """A sparse matrix with its entries shifted right by one column."""
     return csr_array(np.roll(matrix.toarray(), 1, axis=1))
 
 
@@ -180,7 +180,7 @@ def test_matrices_that_are_large_are_left_out():
 
 
 def scaled(row, factor):
-    """What makes a row of J wrong."""
+    """A function that scales one row of J, to make it wrong."""
 
     def make(J):
         d = np.ones(J.shape[0], J.dtype)
@@ -191,7 +191,7 @@ def scaled(row, factor):
 
 
 def against(J, make=lambda J: J):
-    """The test with differences, of an operator made of J, here and beside a kink."""
+    """The test by differences for an operator built from J, with a neighbouring point."""
     near = around(J)
 
     def neighbour():
@@ -204,7 +204,7 @@ def against(J, make=lambda J: J):
 @pytest.mark.parametrize("name", ["cnn", "encoder", "mlp"])
 @pytest.mark.parametrize(("dtype", "factor"), [("float64", 1 + 1e-4), (None, 2.0)])
 def test_one_wrong_row_of_a_network_fails(name, dtype, factor):
-    """In single precision a row may be too small, or too close to kinks, to be judged."""
+    """In single precision a row may be too small, or too close to kinks, to be tested."""
     values = stored(name)
     m = oj.load(ROOT / "tests" / "models" / f"{name}.onnx", dtype=dtype)
     x = values["x"].astype(next(iter(m.inputs.values())).dtype)
@@ -307,7 +307,7 @@ def test_narrow_tensors_aside_of_the_way_are_not_named():
     assert J.check().outcomes[-1].note == ""
 
 
-# -- what is right passes --------------------------------------------------------------------------
+# -- correct results pass --------------------------------------------------------------------------
 
 UNARY = ("Abs", "Acos", "Asinh", "Atan", "Celu", "Ceil", "Cosh", "Elu", "Erf", "Exp", "Gelu",
          "HardSigmoid", "HardSwish", "LeakyRelu", "Log", "Mish", "Reciprocal", "Relu", "Round",
@@ -344,7 +344,7 @@ CONSTANTS = {"big": 1e6, "mid": 1e3, "tiny": 1e-8, "w": W, "g": np.ones(3),
 @pytest.mark.parametrize("body", BODIES)
 @pytest.mark.filterwarnings("ignore")
 def test_no_false_alarm(body, dtype, size):
-    """At plain points, close to 0, far from it, in whole numbers on kinks."""
+    """At generic points, close to 0, far from 0, and on kinks."""
     x = {"plain": X, "small": 1e-5 * X, "large": 30 * X, "zero": 0 * X, "half": np.round(2 * X) / 2}
     kind = {"double": np.float64, "float": np.float32}[dtype]
     weights = {k: np.asarray(c, kind) if np.asarray(c).dtype.kind == "f" else c

@@ -1,4 +1,4 @@
-"""If, Loop and Scan: branches, captured tensors, nesting, no turns at all, early exit, exports."""
+"""If, Loop and Scan: branches, captured tensors, nesting, zero trips, early exit, exports."""
 
 import numpy as np
 import onnx
@@ -82,7 +82,7 @@ def test_no_turns():
 
 def test_early_exit():
     x = np.array([2.0, 0.5])
-    J = powers_at(x, 10, limit=10.0)  # 4, 8, 16: the third turn is the last
+    J = powers_at(x, 10, limit=10.0)  # 4, 8, 16: three iterations
     np.testing.assert_allclose(J["last", "x"].toarray(), np.diag(4 * x**3))
     assert J.primal["all"].shape == (3, 2)
 
@@ -113,7 +113,7 @@ def test_an_exported_loop_stays_a_loop():
 
 @pytest.mark.parametrize("engine", ["numpy", "onnxruntime"])
 def test_a_turn_number_that_is_declared_as_a_vector(engine):
-    """Exporters before opset 11 declare it so; the entry that it picks keeps its axis."""
+    """Exporters before opset 11 declare it as a vector; a gathered entry keeps its axis."""
     text = """<ir_version: 10, opset_import: ["": 21]>
     old (double[3] x) => (double[3, 1] y) <int64 n = {3}, bool yes = {1}, double one = {1}> {
       s, y = Loop(n, yes, one) <body = b (int64[1] i, bool d, double h)
@@ -221,7 +221,7 @@ torch = pytest.importorskip("torch")
 
 
 def points_of(model, said):
-    """A random point, with what is said of it: a number, a shape, or the sign of an input."""
+    """Random points, where an input may have a given value, shape or sign."""
     for k, given in enumerate(said):
         rng = np.random.default_rng(k)
         point = {}
@@ -236,7 +236,7 @@ def points_of(model, said):
 
 
 def by_torch(function, point, wrt, of):
-    """Values, and a function of weights that gives cotangents, and of tangents that gives both."""
+    """The function of the `wrt` tensors in torch, and these tensors."""
     fixed = {n: torch.tensor(x) for n, x in point.items()}
 
     def f(*given):
@@ -399,7 +399,7 @@ SECOND = [case for case in STAYS if case != "branches in a loop"]
 @pytest.mark.parametrize("engine", ["numpy", "onnxruntime"])
 @pytest.mark.parametrize("case", SECOND)
 def test_second_derivatives_keep_control_flow(case, engine):
-    """H v at other branches and turns, against torch."""
+    """H v at other branches and trip counts, against torch."""
     text, function, said = STAYS[case]
     proto = onnx.parser.parse_model(text)
     total = [onnx.helper.make_node("Sin", [proto.graph.output[0].name], ["sine"]),

@@ -1,4 +1,4 @@
-"""What a random operator drew is a constant: of the rules, of the check and of recorded graphs."""
+"""Random samples are constants for rules, for the check and for recorded graphs."""
 
 import numpy as np
 import pytest

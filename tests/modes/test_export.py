@@ -24,7 +24,7 @@ FILES = {
 
 
 def point_of(model, batch, seed=0):
-    """A random input of that batch size, or of the model's own where it is fixed."""
+    """A random input of the given batch size, or of the model's fixed one."""
     rng = np.random.default_rng(seed)
     shapes = {
         n: [batch if isinstance(d, str) else d for d in s.shape] for n, s in model.inputs.items()
@@ -66,7 +66,7 @@ def model(request):
 
 
 def sides(model):
-    """Inputs and weights, with the same names as C identifiers."""
+    """Inputs and weights, and their names as C identifiers."""
     wrt = [*model.inputs, *floating_weights(model)]
     return wrt, {name: identifier(name) for name in wrt}
 
@@ -185,7 +185,7 @@ def as_proto(model):
 
 
 def test_samples_that_are_sorted_into_a_table():
-    """The model has values at even batches only."""
+    """The model runs at even batch sizes only."""
     text = """
     <ir_version: 10, opset_import: ["" : 21]>
     sorted (float[batch, 3] x) => (float[two, three] y)
@@ -209,7 +209,7 @@ def test_a_mode_or_an_output_that_does_not_fit_is_refused():
 
 
 def large(megabytes, count=5):
-    """y = sin(2ᶜ x), by `count` weights of together that size; an onnx-ir model has no limit."""
+    """y = sin(2ᶜ x), with `count` weights of the given total size; onnx-ir has no size limit."""
     n = int((megabytes * 2**18 / count) ** 0.5)
     x, y = (ir.Value(name=name, shape=ir.Shape([1, n]), type=FLOAT) for name in "xy")
     weights, nodes, z = [], [], x

@@ -1,4 +1,4 @@
-"""Exports at other points and sizes than those they are recorded at: right, or they say so."""
+"""Exports at points and sizes other than the recorded ones: correct, or declared invalid."""
 
 import numpy as np
 import onnx
@@ -31,7 +31,7 @@ def metadata(proto):
 
 
 def agree(model, proto, point, mode, of="y", wrt="x"):
-    """What the exported file gives in ONNX Runtime is what the operator at that point gives."""
+    """Check the exported file in ONNX Runtime against the operator at that point."""
     J = oj.linearize(model, point, of=of, wrt=wrt)
     feeds = {v.name: point[v.name] for v in proto.graph.input if v.name in point}
     if mode == "jacobian":
@@ -154,7 +154,7 @@ def test_a_cotangent_that_passes_unchanged_keeps_the_batch_free(case, mode):
 
 
 def test_a_batch_may_have_a_least_size():
-    """The model has no values below it, and its export is right from there on."""
+    """The model does not run below it, and its export is right from there on."""
     text = "(double[N,2] x)=>(double[K,2] y) <int64[2] i={5,2}> {t=Tanh(x) y=Gather(t,i)}"
     model = load(f"rows {text}")
     proto = oj.export(model, "vjp", {"x": random(7, 2)})
@@ -262,7 +262,7 @@ GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("kind", GATES)
 def test_recurrent_networks_stay_loops(kind, direction, mode):
-    """Of any number of samples, entries and lengths."""
+    """For any batch size, sequence length and vector of lengths."""
     D, G, states = 1 + (direction == "bidirectional"), GATES[kind], "h, c"[: 4 * (kind == "LSTM")]
     model = load(f"""net (double[t,b,2] x, int32[b] s, double[{D},b,3] h, double[{D},b,3] c,
         double[{D},{3 * G},2] W, double[{D},{3 * G},3] R, double[{D},{6 * G}] B)
@@ -350,7 +350,7 @@ def test_a_branch_and_the_end_of_a_loop_are_chosen_anew(text):
 
 
 def test_a_choice_that_the_point_makes_is_named():
-    """It is right at other points that make the same choice."""
+    """The export is right at other points that make the same choice."""
     model = load(f"chosen {PICKED}")
     with pytest.warns(oj.OnnxJacWarning, match=r"'c' \(Compress"):
         proto = oj.export(model, "vjp", {"x": np.array([1.0, -1, 2, -3])})
@@ -358,7 +358,7 @@ def test_a_choice_that_the_point_makes_is_named():
 
 
 def test_a_choice_is_made_once_for_values_and_derivative():
-    """Where x would choose other rows, the file still computes one function and its slope."""
+    """Where x would choose other rows, values and derivative still belong to one function."""
     model = load(f"chosen {PICKED}")
     with pytest.warns(oj.OnnxJacWarning, match="'c'"):
         proto = oj.export(model, "vjp", {"x": np.array([1.0, -1, 2, -3])})
@@ -398,7 +398,7 @@ def test_a_sequence_has_no_derivative_to_export(mode):
 
 @pytest.mark.parametrize("n", [2, 3])
 def test_halves_of_any_length(n):
-    """What one recording computes with lengths, the recording of its derivative follows."""
+    """The derivative's recording keeps the symbolic lengths of the first recording."""
     text = """(double[N] x) => (double loss) {
         a, b = Split<axis=0, num_outputs=2>(x) loss=ReduceSumSquare<keepdims=0>(a)
     }"""
@@ -410,7 +410,7 @@ def test_halves_of_any_length(n):
 
 
 def test_lengths_that_are_not_followed_are_fixed():
-    """Abs of a length is a number of which nothing is known: it is 1 only here."""
+    """Abs of a length is not tracked symbolically, so it is fixed."""
     body = """{
         s = Shape(x) h = Div(s, two) a = Abs(h) e = Expand(c, a) f = Expand(c, h)
         p = Mul(e, f) q = ReduceSum<keepdims=0>(p) r = ReduceSumSquare<keepdims=0>(x)

@@ -1,8 +1,8 @@
-"""Exports of ONNX's node cases, run where sizes and integer inputs are others.
+"""Exports of ONNX's node cases, run at other sizes and other integer inputs.
 
-Each axis of the inputs is free in turn, alone or with the axes that must grow with it, then all of
-them at once; then each integer input has other numbers. There an export is right, or it says that a
-size or a number is fixed, or it refuses the point.
+Each axis of the inputs is free in turn, alone or with axes of the same size, then all of them at
+once; then each integer input has other values. An export must be right there, or report that a size
+or a value is fixed, or refuse the point.
 """
 
 import re
@@ -63,7 +63,7 @@ LISTED = {"fixed": FIXED, "held": HELD, "refused": REFUSED}
 
 
 class Freed:
-    """A case between tensors, its model in double precision with axes that are free."""
+    """A node case whose model is in double precision and has free axes."""
 
     def __init__(self, case):
         self.case, self.feeds = case, {n: x for n, x in case.feeds.items() if x is not None}
@@ -76,7 +76,7 @@ class Freed:
         )
 
     def free(self, symbols):
-        """The model with these axes free, each under its symbol, or None for no symbol."""
+        """The model with these axes free, each with its symbol, or unnamed for None."""
         proto = onnx.ModelProto()
         proto.CopyFrom(self.case.model)
         del proto.graph.value_info[:]
@@ -90,7 +90,7 @@ class Freed:
         return oj.load(proto, dtype="float64")
 
     def at(self, sizes=(), feeds=None):
-        """The point with entries repeated up to some sizes, and off kinks."""
+        """The point with axes extended to the given sizes by repetition, and moved off kinks."""
         point = {**self.feeds, **(feeds or {})}
         for (name, axis), n in dict(sizes).items():
             index = np.arange(n) % point[name].shape[axis]
@@ -108,12 +108,12 @@ class Freed:
         return all(np.isfinite(y).all() for y in values.values() if y.dtype.kind == "f")
 
     def grown(self, axes, more):
-        """Twice as many entries along some axes, and some more."""
+        """The sizes with some axes doubled, plus `more`."""
         return {a: 2 * self.size[a] + more for a in axes}
 
     @property
     def groups(self):
-        """Axes that can grow, each alone or with all others of its size."""
+        """Groups of axes that can grow: single axes, or all axes of one size."""
         found, done = [], set()
         for a in self.size:
             alike = [b for b in self.size if self.size[b] == self.size[a] and b not in done]
@@ -125,7 +125,7 @@ class Freed:
         return found
 
     def sizes(self):
-        """(what is free, the model, points of other sizes)."""
+        """Triples (free axes, model, points of other sizes)."""
         groups = self.groups
         for group in groups:
             points = [self.at(self.grown(group, more)) for more in (0, 1)]
@@ -139,7 +139,7 @@ class Freed:
         yield "all sizes", self.free(symbols), [*map(self.at, grown)]
 
     def numbers(self):
-        """(which input, the model, points with other numbers in it)."""
+        """Triples (input, model, points with other values of it)."""
         rng, model = np.random.default_rng(0), self.free({})
         for name, x in self.feeds.items():
             if x.dtype.kind not in "iub" or not x.size:
@@ -160,7 +160,7 @@ def operator(model, point, of, wrt):
 
 
 def outcome(freed, mode, model, points):
-    """What becomes of an export at other points, and what it said."""
+    """The outcome of an export at other points, and its warnings."""
     of, wrt = freed.of, freed.wrt
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -186,12 +186,12 @@ def outcome(freed, mode, model, points):
 
 
 def renamed(name):
-    """How a tensor is called in an export."""
+    """The name of a tensor in an export."""
     return re.sub(r"\W", "_", name)
 
 
 def mistake(J, program, mode, point):
-    """The greatest error of a program at a point, relative to J there."""
+    """The largest error of a program at a point, relative to J there."""
     K, kind = (J, "tangent") if mode == "jvp" else (J.T, "cotangent")
     rng = np.random.default_rng(2)
     seeds = {s.name: np.asarray(rng.standard_normal(s.shape), s.dtype) for s in K.domain}
@@ -206,9 +206,9 @@ def mistake(J, program, mode, point):
 
 
 def results(case, rng=None):
-    """(what is free, mode, what becomes of it, what it says) of exports of a case.
+    """Tuples (free axes, mode, outcome, warnings) of exports of a case.
 
-    With a generator, of all sizes at once, one axis and one input that it draws.
+    With a generator: all sizes at once, and one random axis and input.
     """
     try:
         freed = Freed(plain(case))
@@ -232,7 +232,7 @@ def results(case, rng=None):
 
 @pytest.mark.parametrize("op_type", OPERATORS)
 def test_exports_at_other_points_of(op_type, request):
-    """One case of each operator; with --whole, all of them, and what is listed is needed."""
+    """One case of each operator; with --whole all cases, which must need every listed exception."""
     cases = [case for case in node_cases() if case.op_type == op_type]
     whole, rng = request.config.getoption("--whole"), np.random.default_rng(0)
     if whole:
@@ -247,7 +247,7 @@ def test_exports_at_other_points_of(op_type, request):
 @pytest.mark.parametrize("name", ["MultiHeadAttention with masks", "MultiHeadAttention causal",
                                   "GroupQueryAttention turned and packed", "RotaryEmbedding"])
 def test_fused_operators_at_other_points(name):
-    """Batch and length are free; of all sizes at once, a guard may refuse some."""
+    """Batch size and length are free; a guard may refuse changes of all sizes at once."""
     case = BackendCase(name, "node", CONTRIB[name][0], *one_node(*CONTRIB[name]), {})
     found = {(what, kind) for _, what, _, kind, _ in results(case)}
     assert {kind for what, kind in found if what != "all sizes"} <= {"free", "fixed"}

@@ -1,4 +1,4 @@
-"""What goes wrong in the first minutes: what is no model, no point, no vector, no block."""
+"""Typical first mistakes: invalid models, points, vectors and block names."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ X = np.arange(1.0, 7.0).reshape(1, 2, 3)
 
 
 class Tensor:
-    """An array of another library, which can be iterated as data can."""
+    """An iterable array of another library."""
 
     def __array__(self, dtype=None, copy=None):
         return X

@@ -1,4 +1,4 @@
-"""What a run will hold, control flow included, is known before it begins, or only the run tells."""
+"""Forecasts of the memory of a run, with control flow."""
 
 import numpy as np
 import onnx.parser
@@ -99,7 +99,7 @@ def test_the_rows_of_all_turns_count():
 
 
 def test_the_steps_of_all_turns_count():
-    model = load(NESTED, steps=9)  # 2 turns of 2 steps, in each of which 2 turns of 2
+    model = load(NESTED, steps=9)  # 2 × 2 nodes, half of them loops of 2 × 2
     with pytest.raises(oj.LimitError, match="turn by turn"):
         model.run(given(model))
     fits = load(NESTED, steps=18)

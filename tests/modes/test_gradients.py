@@ -271,7 +271,7 @@ def test_inside_a_scan():
 
 
 def test_the_turn_of_a_loop_is_not_mistaken_for_the_first():
-    # row i of x, squared; the gradient is 2 x in row i only, and turns add up
+    # row i of x, squared; the gradient is 2 x in row i only; iterations accumulate
     found = run("""rows (double[4,2] x) => (double[4,2] total) {
         go = Constant<value = bool {1}>()
         n = Constant<value = int64 {4}>()
@@ -500,7 +500,7 @@ SIZED = {
 
 @pytest.mark.parametrize("case", SIZED)
 def test_a_gradient_that_hangs_on_integers_is_refused(case):
-    """It is recorded for all numbers of the inputs, from one sample of them."""
+    """The gradient is recorded once, for all values of the inputs."""
     declared, node, message = SIZED[case]
     text = f"""f (float[2,3] x, {declared}) => (float[2,3] g) <int64[1] e = {{9}}>
       {{ {node}  y = Mul(r, r)  g = G <xs=["x"], zs=["s"], y="y"> (x, s) }}"""

@@ -1,4 +1,4 @@
-"""`J.nbytes` is what J holds: as much as Python's memory grows by, before and after products."""
+"""`J.nbytes` equals the growth of Python's memory, before and after products."""
 
 import gc
 import tracemalloc
@@ -19,7 +19,7 @@ TAKEN = {"mlp": 128, "lenet": 8, "transformer": 1}
 
 
 def at(name, patch):
-    """A model, J at a point from which on nothing is worked out any more, and that point."""
+    """A model, J at a point after all one-time work, and that point."""
     sizes = sequences.Size(batch=TAKEN["transformer"])
     patch.setattr(sequences, "Size", lambda: sizes)
     workload = find(name)
@@ -39,8 +39,8 @@ def weights_in(J, model):
 
 @pytest.mark.parametrize("name", TAKEN)
 def test_nbytes_is_what_is_held(name, monkeypatch):
-    """Within 10 %, but for the weights, which are the model's, and the primal."""
-    monkeypatch.setattr(adaptive, "RECORDING", np.inf)  # what an engine keeps is not counted
+    """Within 10 %, apart from the primal and the weights, which belong to the model."""
+    monkeypatch.setattr(adaptive, "RECORDING", np.inf)  # excludes the memory of engines
     model, J, x = at(name, monkeypatch)
     u = np.ones(J.shape[0], np.float32)
     shared = weights_in(J, model)

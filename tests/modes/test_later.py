@@ -1,4 +1,4 @@
-"""The primal of a relinearisation is left until somebody looks, where J needs little of it."""
+"""The primal of a relinearisation is lazy where J needs little of it."""
 
 import pickle
 
@@ -13,7 +13,7 @@ from ..sparse.models import model, stencil_by_slices
 
 
 def twice(proto, points):
-    """J at the third of three points: the second one makes the template."""
+    """J at the third of three points; the second one builds the template."""
     loaded = oj.load(proto)
     J = oj.linearize(loaded, {"u": points[0]})
     for u in points[1:]:
@@ -81,7 +81,7 @@ SQUARES = model(
 
 
 def test_products_of_what_is_given_are_no_work_for_an_engine():
-    """The same numbers, bit by bit, as by an engine; each product is held once."""
+    """Bitwise the same numbers as by an engine; each product is held once."""
     loaded, z = oj.load(SQUARES), np.full((6, 6), 2.0)
     points = [{"u": u, "z": z} for u in draws()]
     J = oj.linearize(loaded, points[0])
@@ -102,7 +102,7 @@ def test_a_product_that_is_not_finite_is_told_at_once(value):
 
 
 def test_a_product_that_is_given_is_not_multiplied():
-    """∂(s u)/∂u = s, whatever s is."""
+    """∂(s u)/∂u = s, without a multiplication."""
     loaded, s = oj.load(CUBE), np.full((6, 6), 7.0)
     for u in draws():
         J = oj.linearize(loaded, {"u": u, "s": s}, of="d")

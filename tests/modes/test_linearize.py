@@ -38,7 +38,7 @@ H = X @ W + B
 SLOPE = 1 - np.tanh(H) ** 2
 BY_H = np.diag((SLOPE * X).ravel())  # ∂y/∂h
 H_BY_X = np.kron(I2, W.T)
-Y_BY_X = BY_H @ H_BY_X + np.diag(np.tanh(H).ravel())  # x held nowhere
+Y_BY_X = BY_H @ H_BY_X + np.diag(np.tanh(H).ravel())  # all paths from x
 
 
 # -- which tensors ---------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def test_a_weight_may_be_replaced_at_the_point(net):
 
 
 def test_an_intermediate_that_is_given_depends_on_nothing(net):
-    """With h given, y = tanh(h) x is a function of x and h alone."""
+    """With h given, y = tanh(h) x depends on x and h only."""
     J = oj.linearize(net, {"x": X, "h": X}, wrt=["x", "h"])
     assert_allclose(J["y", "x"].toarray(), np.diag(np.tanh(X).ravel()))
     check_model(net, {"x": X, "h": X}, wrt=["x", "h"])
@@ -90,7 +90,7 @@ def test_an_intermediate_that_is_given_depends_on_nothing(net):
 
 @pytest.mark.parametrize("given", [{}, {"h": X}, {"w": 2 * W[:2]}])
 def test_control_flow_between_any_tensors(given):
-    """Weights, equal ones too, and intermediates keep their names where an If is resolved."""
+    """Weights (even equal ones) and intermediates keep their names where an If is resolved."""
     m = model(
         """h = Mul(x, w) c = Constant<value = bool {1}>() k = If(c) <
                then_branch = yes () => (double[2,3] a) { a = Mul(h, x) },
@@ -99,7 +99,7 @@ def test_control_flow_between_any_tensors(given):
     )  # fmt: skip
     point, wrt = {"x": X, **given}, ["x", "w", "v", "h", "k"]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a given h, w is no part
+        warnings.simplefilter("ignore")  # a given h does not depend on w
         J = check_model(m, point, wrt=wrt, of=["y", "k"])
         again = J["y", "w"].relinearize(point)
     assert_allclose(again.toarray(), J["y", "w"].toarray())
@@ -335,7 +335,7 @@ def test_relinearize_at_another_shape():
 
 
 def test_the_third_point_asks_no_rule_and_keeps_what_holds_no_residual(monkeypatch):
-    """A product with a weight, a difference and a Reshape are what they were; a Tanh is not."""
+    """Operators of MatMul by a weight, Sub and Reshape are reused; Tanh's is not."""
     body = "h = MatMul(x, w) r = Reshape(h, s) t = Tanh(r) k = Sub(t, r) y = Mul(k, k)"
     m = model(body, "(double[2,3] x) => (double[6] y)", w=W, s=np.array([6]))
     asked = count_rules(monkeypatch)
@@ -371,7 +371,7 @@ def test_relinearize_sees_an_index_move():
 
 
 def count_rules(monkeypatch):
-    """The operators whose rules are asked, as they are."""
+    """A list of the operators whose rules are called."""
     from onnxjac.modes.tape import record as tape
 
     asked, find = [], tape.find
@@ -396,7 +396,7 @@ def test_the_dtype_is_the_models(kind, dtype, engine):
     v = RNG.standard_normal(15)
     assert J.dtype == J.T.dtype == dtype
     assert (J @ v.astype(dtype)).dtype == (J.T @ np.ones(6, dtype)).dtype == dtype
-    assert (J @ v).dtype == np.float64  # as NumPy has it: the product of both types
+    assert (J @ v).dtype == np.float64  # NumPy's result type of both
     assert J.apply({"x": X})["y"].dtype == dtype
     assert all(np.asarray(a).dtype in (dtype, bool) or a.dtype.kind == "i" for a in J.arrays())
     h = X @ W
@@ -407,7 +407,7 @@ def test_the_dtype_is_the_models(kind, dtype, engine):
 
 @pytest.mark.parametrize("inner", [1, 10])
 def test_casts_inside(inner):
-    """float64 outside, less inside: J is float64 and sees the inner values."""
+    """float64 outside, lower precision inside: J is float64 and uses the inner values."""
     m = model(f"n = Cast<to={inner}>(x) t = Tanh(n) z = Mul(t, n) d = Cast<to=11>(z) y = Add(d, x)")
     J = oj.linearize(m, {"x": X}, of=["y", "t"], wrt=["x", "t"])
     assert J.dtype == np.float64
@@ -421,7 +421,7 @@ def test_casts_inside(inner):
 
 
 def diamonds(depth):
-    """hₖ₊₁ = aₖ hₖ + bₖ hₖ, a graph with 2**depth paths."""
+    """hₖ₊₁ = tanh(hₖ) + sin(hₖ), a graph with 2**depth paths."""
     nodes, h = [], "x"
     for k in range(depth):
         nodes += [f"p{k} = Tanh({h})", f"q{k} = Sin({h})", f"h{k} = Add(p{k}, q{k})"]
@@ -443,7 +443,7 @@ def test_sixty_diamonds_cost_what_sixty_diamonds_cost():
 
 
 def count_applications(J, product):
-    """How many operators one product applies."""
+    """The number of operators that one product applies."""
     counted = []
     with pytest.MonkeyPatch.context() as patch:
         for kind in {type(edge.operator) for edge in J.dag.edges}:
@@ -465,7 +465,7 @@ def counting(apply, counted):
 
 @pytest.mark.parametrize("engine", ["numpy", None])
 def test_what_no_jacobian_needs_is_given_back(engine):
-    """Of four tensors of 8 MB only the one behind Tanh stays, and the output."""
+    """Of the tensors of 8 MB, only the output of Tanh and the output of the model stay."""
     m = model("b = Expand(x, s) p = Add(b, b) t = Tanh(p) q = Neg(t) y = Mul(q, two)",
               "(double[1] x) => (double[1000000] y)", s=np.array([1000000]), two=np.array([2.0]))
     J = oj.linearize(m, {"x": np.ones(1)}, engine=engine)
@@ -482,7 +482,7 @@ def owner(array):
 
 
 def test_values_are_released(monkeypatch):
-    """No value of the run outlives it unless a block or `primal` holds it."""
+    """Values of the run are freed unless a block or `primal` holds them."""
     import gc
     import weakref
 
@@ -518,7 +518,7 @@ def test_shared_weights_are_counted_once():
 @pytest.mark.usefixtures("clean_registry")
 @pytest.mark.parametrize("fault", ["factor", "adjoint"])
 def test_a_fault_in_one_rule_does_not_pass(net, fault):
-    """A derivative that is off by 1 %, and an adjoint that is not one, fail both checks."""
+    """A derivative that is off by 1 % and a wrong adjoint fail both checks."""
     from onnxjac.jacobians import Diagonal
 
     @oj.jacobian("Tanh")

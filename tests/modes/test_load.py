@@ -1,4 +1,4 @@
-"""`oj.load`: every kind of source, nothing lost, nothing changed in what the caller holds."""
+"""`oj.load`: every kind of source, without losses, and without changes to the caller's model."""
 
 import pickle
 
@@ -16,13 +16,13 @@ X = RNG.standard_normal((2, 3)).astype(np.float32)
 
 
 def model(body, signature="(float[2,3] x) => (float[2,3] y)", opset=21, more="", imports=""):
-    """A model in ONNX's text format; a graph of this signature and body."""
+    """A model in ONNX's text format, from the signature and body of its graph."""
     header = f'<ir_version: 10, opset_import: ["": {opset}{imports}]>'
     return parser.parse_model(f"{header} g {signature} {{ {body} }} {more}")
 
 
 def affine(size=64):
-    """y = x W + b with weights too large to travel with the model."""
+    """y = x W + b with weights too large to be stored inside the model."""
     proto = model("h = MatMul(x, w) y = Add(h, b)", f"(float[N,{size}] x) => (float[N,{size}] y)")
     for name, shape in (("w", (size, size)), ("b", (size,))):
         array = RNG.standard_normal(shape).astype(np.float32)
@@ -32,7 +32,7 @@ def affine(size=64):
 
 @pytest.fixture(params=["str", "Path", "bytes", "ModelProto", "onnx_ir", "external"])
 def source(request, tmp_path):
-    """The same model in every form it may come in."""
+    """The same model in every supported form."""
     proto, feeds = affine()
     path = tmp_path / "model.onnx"
     onnx.save(proto, path)
@@ -185,7 +185,7 @@ BODIES = {
 @pytest.mark.parametrize("opset", [21, 23, 26])
 @pytest.mark.parametrize("op_type", BODIES)
 def test_an_operator_without_rule_becomes_its_body(op_type, opset, clean_registry):
-    """Defaults included, in the middle of a graph, and nested: losses contain LogSoftmax."""
+    """With defaults, in the middle of a graph, and nested: losses contain LogSoftmax."""
     proto = model(
         "x1 = Neg(x) " + BODIES[op_type].replace("x,", "x1,").replace("(x)", "(x1)"), opset=opset
     )
@@ -219,7 +219,7 @@ DOUBLES = {
 
 @pytest.mark.parametrize("name", DOUBLES)
 def test_float64_rounds_nowhere(name):
-    """What single precision computes, to more digits than single precision has."""
+    """The result of single precision, with more digits."""
     proto = model(DOUBLES[name])
     x = RNG.standard_normal((2, 3))
     wide, narrow = load(proto, dtype="float64"), load(proto)

@@ -1,4 +1,4 @@
-"""What a Jacobian holds, what it says that it holds, and what a product allocates."""
+"""The memory of a Jacobian, actual and reported, and the allocations of a product."""
 
 import subprocess
 import sys
@@ -48,7 +48,7 @@ print(grown, said, primal)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.parametrize("engine", ["numpy", "onnxruntime"])
 def test_nbytes_is_what_is_held(engine):
-    """Resident memory grows by `nbytes` and the primal for every Jacobian that is kept."""
+    """Resident memory grows by `nbytes` plus the primal per Jacobian."""
     pytest.importorskip(engine)
     code = HELD.replace("ENGINE", repr(engine))
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -84,7 +84,7 @@ def test_a_product_allocates_a_few_vectors(side):
 
 
 def deep(depth=64, width=512):
-    """h + tanh(h) again and again: the operators of every step hold something."""
+    """h ← h + tanh(h), repeated, so that every step has a residual."""
     steps = " ".join(f"t{k} = Tanh(h{k}) h{k + 1} = Add(h{k}, t{k})" for k in range(depth))
     text = f"g (double[{width}] h0) => (double[{width}] h{depth}) {{ {steps} }}"
     return oj.load(parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}'))
@@ -99,7 +99,7 @@ def test_checkpoints_hold_the_square_root():
     assert 3 * x.nbytes <= few.nbytes < 6 * x.nbytes
     v = RNG.standard_normal(512)
     for K in (C, few, C.relinearize({"h0": x})):
-        for _ in range(3):  # rules at the first product, a template from the second on
+        for _ in range(3):  # rules at the first product, then a template
             assert_allclose(K @ v, J @ v)
             assert_allclose(K.T @ v, J.T @ v)
 
@@ -116,7 +116,7 @@ def test_checkpointed_networks_have_the_same_jacobian(file):
 
 @pytest.mark.filterwarnings("ignore:.*zero blocks")
 def test_checkpoints_and_intermediates():
-    """A tensor of `wrt` or `of` inside a segment, and one of the point that is not computed."""
+    """`wrt` and `of` tensors inside a segment, and a given intermediate."""
     m, x = deep(9, 3), RNG.standard_normal(3)
     names = {"of": ["h9", "t4", "h2"], "wrt": ["h5", "h0", "t3"]}
     for point in ({"h0": x}, {"h0": x, "h1": 2 * x}):
@@ -141,7 +141,7 @@ def test_a_kernel_as_large_as_the_result_needs_no_memory_of_their_product(wrt):
 
 
 def test_a_hessian_holds_each_matrix_once():
-    """The gradient multiplies by their transposes, which are views, and which Gemm reads."""
+    """The gradient multiplies by their transposes, which are views that Gemm reads directly."""
     n, draw = 1100, np.random.default_rng(0).standard_normal
     weights = {f"w{k}": (draw((n, n)) / 40).astype(np.float32) for k in range(2)}
     body = "a = MatMul(x, w0) b = Tanh(a) c = MatMul(b, w1) d = Tanh(c) y = ReduceSum(d)"
@@ -169,7 +169,7 @@ def dense_layers(n=400, depth=3):
 
 
 def scaled_convolutions(n=64, depth=3):
-    """The same with a scale for each channel behind kernels that are larger than the image."""
+    """Convolutions with kernels larger than the image, then a scale per channel; their weights."""
     draw = np.random.default_rng(0).standard_normal
     weights = [(draw((n, n, 3, 3)) / n).astype(np.float32) for _ in range(depth)]
     layers = " ".join(
@@ -183,7 +183,7 @@ def scaled_convolutions(n=64, depth=3):
 
 @pytest.mark.parametrize("network", [dense_layers, scaled_convolutions])
 def test_products_copy_no_weight(network):
-    """Neither of a Jacobian nor of a Hessian: what is eliminated for them holds vectors."""
+    """For Jacobians and Hessians, eliminated operators hold vectors only."""
     text, weights = network()
     proto = parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> g {text}')
     for k, w in enumerate(weights):

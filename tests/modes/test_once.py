@@ -1,4 +1,4 @@
-"""Made at the first look, once, whoever looks; and a Jacobian that is made so."""
+"""Lazy values, computed once on first access by any thread; lazily built Jacobians."""
 
 import gc
 import pickle
@@ -19,7 +19,7 @@ def test_made_once_by_several_threads():
     made = []
 
     def make():
-        time.sleep(0.02)  # time enough for others to come by
+        time.sleep(0.02)  # gives other threads time to arrive
         made.append(1)
         return object()
 
@@ -45,7 +45,7 @@ def J():
     g (double[3] x, double[3] y) => (double[3] f) { a = Exp(y) b = Tanh(x) f = Mul(a, b) }"""
     model = oj.load(onnx.parser.parse_model(text))
     J = oj.linearize(model, {"x": np.ones(3), "y": np.zeros(3)})
-    J.relinearize({"x": np.ones(3), "y": np.ones(3)}).toarray()  # makes the template
+    J.relinearize({"x": np.ones(3), "y": np.ones(3)}).toarray()  # builds the template
     return J
 
 

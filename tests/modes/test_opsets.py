@@ -1,6 +1,6 @@
-"""Loading changes no result: every operator whose meaning changed, at every opset where it did.
+"""Loading changes no result: every operator, at every opset that changed its meaning.
 
-The judge is ONNX Runtime on the original model, and `onnx.reference` for opsets 27 and 28.
+The reference is ONNX Runtime on the original model, or `onnx.reference` for opsets 27, 28.
 """
 
 import numpy as np
@@ -73,7 +73,7 @@ case("LayerNormalization", 17, 28, X, normal(4, 5), normal(4, 5), axis=2)
 case("RMSNormalization", 23, 28, X, normal(5))
 case("MeanVarianceNormalization", 9, 28, X)
 case("LpNormalization", 7, 28, X, axis=1)
-case("LRN", 7, 26, X, size=3)  # the reference forgets the last channel
+case("LRN", 7, 26, X, size=3)  # the reference omits the last channel
 case("Dropout", 7, 11, X, ratio=0.3)
 case("Dropout", 12, 28, X, np.float32(0.3))
 
@@ -158,7 +158,7 @@ case("QuantizeLinear", 10, 28, M, np.float32(0.1), np.uint8(3))
 
 
 def opsets(op, first, last):
-    """Every opset in which the operator got a new version, the one before it, and the last."""
+    """Every opset with a new version of the operator, the opset before it, and the last one."""
     known = {v for v in range(first, last + 1) if defs.has(op, v)}
     since = {defs.get_schema(op, v).since_version for v in known}
     return sorted({*since, *(v - 1 for v in since), min(known), max(known)} & known)
@@ -188,7 +188,7 @@ def build(op, opset, inputs, outputs, attributes):
 
 
 def declare_outputs(model, results):
-    """The model with the types that its outputs turned out to have."""
+    """The model with its outputs declared with their actual types."""
     for info, y in zip(model.graph.output, results, strict=True):
         dtype = helper.np_dtype_to_tensor_dtype(y.dtype)
         info.CopyFrom(helper.make_tensor_value_info(info.name, dtype, y.shape))

@@ -170,7 +170,7 @@ def test_a_name_that_is_not_there_and_an_engine_that_is_not():
         chain().run({"x": X}, engine="tensorrt")
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "vgg19"])  # 10 s to draw
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "vgg19"])  # 10 s of random numbers
 def test_both_engines_agree_on_real_networks(name):
     """To single precision, at the output of every tenth node."""
     proto = light(name)
@@ -210,7 +210,7 @@ def test_where_onnx_runtime_departs_from_onnx_numpy_runs():
 
 
 def test_shrinking_doubles_is_exact():
-    """ONNX Runtime computes it in float32."""
+    """ONNX Runtime computes Shrink of doubles in float32."""
     shrink = model("y = Shrink<bias=0.3, lambd=0.5>(x)", "(double[3] x) => (double[3] y)")
     x = {"x": np.array([0.7, -0.9, 1.2])}
     own = shrink.run(x, engine="numpy")["y"]
@@ -219,7 +219,7 @@ def test_shrinking_doubles_is_exact():
 
 @pytest.mark.parametrize("op", ["HannWindow", "HammingWindow", "BlackmanWindow"])
 def test_windows_in_double_are_exact(op):
-    """ONNX Runtime rounds their coefficients to float32."""
+    """ONNX Runtime rounds the coefficients of windows to float32."""
     body = f"w = {op}<output_datatype=11>(n) y = Mul(x, w)"
     windowed = model(body, "(double[4] x) => (double[4] y)", n=np.array(4))
     x = {"x": np.ones(4)}

@@ -1,4 +1,4 @@
-"""Progress: on a terminal, after a while, and nowhere else."""
+"""Progress bars: on a terminal, after a delay, and nowhere else."""
 
 import io
 import pickle
@@ -27,14 +27,14 @@ class Terminal(io.StringIO):
 
 
 def watched(monkeypatch, stderr):
-    """A stream as stderr of what counts, and of nothing else."""
+    """A stream that replaces stderr for progress bars only."""
     monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=stderr, modules=sys.modules))
     return stderr
 
 
 @pytest.fixture(params=["tqdm", "none"])
 def terminal(request, monkeypatch):
-    """stderr as a terminal, with tqdm and without, where all that takes any time is long."""
+    """stderr as a terminal, with and without tqdm, and with no delay."""
     if request.param == "tqdm":
         pytest.importorskip("tqdm")
     else:
@@ -45,7 +45,7 @@ def terminal(request, monkeypatch):
 
 @pytest.fixture
 def narrow(monkeypatch):
-    """Few columns at a time, so that a small matrix has several chunks."""
+    """Small chunks, so that even a small matrix has several."""
     from onnxjac.modes.elimination import dense
 
     for module in (base, dense):
@@ -142,7 +142,7 @@ def test_work_that_is_given_up_does_not_hide_other_work(terminal):
 
 
 class Kernel:
-    """What IPython says in the kernel of a notebook."""
+    """A fake IPython in the kernel of a notebook."""
 
     config = ("IPKernelApp",)
 

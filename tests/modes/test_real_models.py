@@ -1,4 +1,4 @@
-"""Whole networks: nine that the onnx wheel ships, three exported from PyTorch."""
+"""Whole networks: nine from the onnx wheel, three exported from PyTorch."""
 
 import gc
 from importlib.util import find_spec
@@ -22,26 +22,26 @@ exported = pytest.mark.parametrize("name", EXPORTED)
 
 @pytest.fixture(autouse=True)
 def _free_memory():
-    """A network and its Jacobian are gone before the next one comes."""
+    """Free a network and its Jacobian before the next test."""
     yield
     gc.collect()
 
 
 @pytest.fixture(params=light.NAMES, scope="module")
 def network(request):
-    """One of the nine networks, its point, and how much of it is checked."""
+    """One of the nine networks, its point, and the extent of its checks."""
     proto = light.light(request.param)
     whole = request.config.getoption("--whole")
     return proto, light.draw(proto), "all" if whole else extent(request.param)
 
 
 def extent(name):
-    """What is checked of a network without --whole: products, differences too, or all."""
+    """The checks of a network without --whole: products, also differences, or all."""
     return "products" if name in LARGE else "differences" if name in DEEP else "all"
 
 
 def installed():
-    """The engines there are."""
+    """The installed engines."""
     return ENGINES if find_spec("onnxruntime") else ENGINES[:1]
 
 
@@ -102,7 +102,7 @@ def test_exported_models_by_onnx_runtime(name):
 
 @pytest.mark.parametrize("name", ["squeezenet", "shufflenet", "inception_v1"])
 def test_light_models_by_their_weights(name):
-    """The first and the last weight at once with the input."""
+    """With respect to the input and the first and last weights together."""
     proto = light.light(name)
     model = oj.load(proto, dtype="float64")
     weights = [w for w, spec in model.initializers.items() if len(spec.shape) > 1]
@@ -165,7 +165,7 @@ def test_exported_models_against_the_stored_values_of_torch(name, dtype, engine,
 @pytest.mark.peers
 @exported
 def test_exported_models_against_torch_itself(name):
-    """jvp and vjp of the ONNX file beside torch.func on the network it came from, elsewhere."""
+    """jvp and vjp of the ONNX file against torch.func on the original network, at a random point."""
     torch = pytest.importorskip("torch")
     from models.export import build, differentiable, pure
 

@@ -1,4 +1,4 @@
-"""An operator that is declared anew is another one everywhere, whatever was worked out before."""
+"""Redeclaring an operator takes effect everywhere, whatever was cached before."""
 
 import numpy as np
 import onnx
@@ -16,7 +16,7 @@ X = np.array([0.5, -1.5, 2.0])
 
 
 def power(n):
-    """me::Sq as xⁿ."""
+    """Define me::Sq as xⁿ."""
 
     @oj.defines("me::Sq")
     def sq(op, node):
@@ -27,7 +27,7 @@ def power(n):
 
 
 def slope(factor):
-    """The rule of Tanh, times a factor."""
+    """Register a rule of Tanh, scaled by a factor."""
 
     @oj.jacobian("Tanh")
     def tanh(op, node):
@@ -44,13 +44,13 @@ def near(x, seed):
 
 
 def linearized(m, x):
-    """J at a few points first, so that a template is made."""
+    """J at the last of a few points, so that a template exists."""
     J = oj.linearize(m, {"x": x})
     return [J := J.relinearize({"x": near(x, k)}) for k in range(3)][-1]
 
 
 class Kept:
-    """What somebody holds of a model: Jacobians, a problem of SciPy, a function of PyTorch."""
+    """Objects that users hold: Jacobians, a problem for SciPy, a function for PyTorch."""
 
     def __init__(self, m):
         self.m, self.J = m, linearized(m, X)

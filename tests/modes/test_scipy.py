@@ -1,4 +1,4 @@
-"""SciPy as a client: its solvers, given J alone, find what dense NumPy finds."""
+"""SciPy's solvers, given J, agree with dense NumPy."""
 
 import warnings
 
@@ -49,7 +49,7 @@ def test_svds(J, dense, rtol, solver):
     start = {} if solver == "lobpcg" else {"v0": np.ones(J.shape[0], J.dtype)}
     rng = np.random.default_rng(0)
     with warnings.catch_warnings():
-        if solver == "lobpcg":  # says how far it came
+        if solver == "lobpcg":  # warns if it has not converged
             warnings.simplefilter("ignore", UserWarning)
         u, s, vt = linalg.svds(J, k=5, solver=solver, rng=rng, maxiter=400, **start)
     order = np.argsort(s)[::-1]
@@ -113,7 +113,7 @@ def test_arithmetic_with_foreign_operators(J, dense, rtol):
 
 
 def test_it_is_a_linear_operator_of_true_dtype(J):
-    """Nobody needs to probe it with a vector of int8 to learn its dtype."""
+    """SciPy need not probe it with an int8 vector to determine its dtype."""
     assert aslinearoperator(J) is J
     for K in (J, J.T, J.H, J.T @ J, 2 * J, J + J, J["logits", "x"], J[:5, 3:]):
         assert isinstance(K, LinearOperator)

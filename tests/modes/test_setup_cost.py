@@ -1,7 +1,7 @@
-"""What linearising costs from the second point on: counted, not timed.
+"""The cost of linearisation from the second point on: counted, not timed.
 
-At the first point every rule is asked over all values; then the route has a template: one run of
-the engine gives the residuals alone, and no rule is asked.
+At the first point every rule is called with all values; then the plan has a template: one run of
+the engine gives the residuals only, and no rule is called.
 """
 
 import sys
@@ -41,14 +41,14 @@ def chain(depth):
 
 
 def thrice(m, points, **options):
-    """The Jacobians at three points, of which the last two are made by a template."""
+    """The Jacobians at three points, the last two built from a template."""
     J = oj.linearize(m, points[0], **options)
     K = J.relinearize(points[1])
     return J, K, K.relinearize(points[2])
 
 
 def fetched(monkeypatch):
-    """The tensors that the engine is asked for, as it is asked."""
+    """A list of the tensors requested from the engine."""
     asked, evaluate = [], tapes.evaluate
 
     def watching(model, inputs, wanted, **options):
@@ -89,7 +89,7 @@ def test_a_step_that_holds_no_residual_has_one_entry_for_all_points():
 
 
 def calls(function):
-    """How many Python functions are called."""
+    """The number of calls of Python functions."""
     counted = []
     sys.setprofile(lambda frame, event, argument: event == "call" and counted.append(1))
     try:
@@ -141,11 +141,11 @@ def test_the_third_point_gives_what_the_first_gives(file):
     assert_allclose(J.T @ u, fresh.T @ u, rtol=1e-6, atol=1e-9 * np.abs(fresh.T @ u).max())
 
 
-# -- what a template must not take for constant ----------------------------------------------------
+# -- values a template must not assume constant ---------------------------------------------------
 
 
 def test_a_shape_that_the_numbers_decide():
-    """y holds the positive entries, as many as there are."""
+    """y holds all positive entries."""
     body = "c = Greater(x, o) i = NonZero(c) p = Transpose(i) y = GatherND(x, p)"
     m = model(body, "(double[2,3] x) => (double[N] y)", o=np.array(0.0))
     points = [{"x": X}, {"x": np.abs(X)}, {"x": -np.abs(X)}, {"x": X}]
@@ -173,7 +173,7 @@ def test_a_bound_of_a_slice_that_is_an_input():
 
 
 def test_a_row_of_a_softmax_that_is_masked_as_a_whole():
-    """Only a point tells that a row is NaN; its derivative counts as 0."""
+    """Whether a row is NaN depends on the point; its derivative counts as 0."""
     m = model("m = Add(x, b) y = Softmax(m)", b=np.zeros((2, 3)))
     masked = np.array([[-np.inf] * 3, [0.0] * 3])
     points = [{"x": X, "b": b} for b in (np.zeros((2, 3)), np.zeros((2, 3)), masked)]

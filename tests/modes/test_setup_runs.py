@@ -1,4 +1,4 @@
-"""Set-up of networks: runs of the engine are counted, and Python's time per node is bounded."""
+"""Set-up of networks: runs of the engine are counted, Python's time per node is bounded."""
 
 import time
 
@@ -29,7 +29,7 @@ NETWORKS = {
 
 @pytest.fixture(scope="module", params=NETWORKS)
 def tasks(request):
-    """What is timed, of a model that is warm."""
+    """The tasks to time, for a warmed-up model."""
     pytest.importorskip("onnxruntime")
     return made(request.param)
 
@@ -47,7 +47,7 @@ def made(name):
 
 
 def counted(monkeypatch):
-    """What the engine is asked for, run by run, with the CPU time it took."""
+    """A list of the CPU times of the engine's runs."""
     runs, compute = [], onnxruntime.compute
 
     def counting(*arguments):
@@ -70,7 +70,7 @@ def test_a_warm_model_is_run_few_times(monkeypatch, tasks, task):
 
 @pytest.mark.parametrize("task", RUNS)
 def test_pythons_share_is_little_for_every_node(monkeypatch, tasks, task):
-    """The least of several, so that other work on the machine counts as little as possible."""
+    """The minimum of several runs, to reduce the effect of other load on the machine."""
     runs, spent = counted(monkeypatch), []
     for _ in range(5):
         runs.clear()
@@ -100,7 +100,7 @@ def test_the_places_of_maxima_are_not_asked_of_the_engine(monkeypatch, task):
 
 
 def test_ties_go_where_the_engine_says():
-    """It is asked for the places where the model wants them itself."""
+    """The indices are requested where the model itself outputs them."""
     pytest.importorskip("onnxruntime")
     rng, shape = np.random.default_rng(0), (2, 3, 6, 7)
     pool = "MaxPool<kernel_shape = [3, 2], pads = [1, 0, 0, 1], strides = [2, 1]>(x)"
@@ -115,7 +115,7 @@ def test_ties_go_where_the_engine_says():
 
 
 def test_from_the_third_point_on_nothing_is_drawn_until_it_is_needed():
-    """Pairs of tensors that nothing joins are told of all the same."""
+    """Unconnected pairs of tensors are still reported."""
     model = parsed("g (double[2] x, double[2] w) => (double[2] y) { f = Floor(w) y = Add(x, f) }")
     for _ in range(4):
         point = {name: np.random.default_rng(0).standard_normal(2) for name in "xw"}

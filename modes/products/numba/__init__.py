@@ -1,7 +1,7 @@
 """numba as the engine of products: elementwise, broadcast and stencil nodes fused into loops.
 
-`loops` says which nodes are fused and writes their loop, `kernels` compiles it. All other nodes are
-calls of NumPy.
+`loops` decides which nodes are fused and generates their loops, `kernels` compiles them. All other
+nodes are NumPy calls.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def compile(recording: Recording) -> Program:
 
 
 def fused(recording: Recording) -> tuple[Groups, dict[ir.Node, Loop]]:
-    """The groups and their loops; frames that would split a loop too often are kept out of it."""
+    """The groups and their loops; frames that would split a loop too often stay out of it."""
     apart: set[ir.Node] = set()
     while True:
         groups = Groups(recording, apart)

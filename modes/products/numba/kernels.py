@@ -1,4 +1,4 @@
-"""Kernels: loops compiled by numba, once for each text and layout of the arrays."""
+"""Kernels: loops compiled by numba, once per source text and layout of the arrays."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ import numpy as np
 from ...support.locks import Lock
 
 LARGE = 1 << 17
-"""The least number of entries for which threads are worth it.
+"""The least number of entries for which threads pay off.
 
-Those of OpenMP go on spinning for a while after a loop, and what BLAS or ONNX Runtime computes
-between two products, the dot products of GMRES for one, then waits for a processor.
+OpenMP threads keep spinning for a while after a loop, so that BLAS or ONNX Runtime calls between
+two products, such as the dot products of GMRES, wait for a processor.
 """
 
 HOME = os.getpid()
 """The process that imported numba."""
 
 LAUNCH = Lock()
-"""One parallel loop at a time: not every threading layer of numba can run several."""
+"""Serialises parallel loops: not every threading layer of numba can run several at once."""
 
 
 def kernel(source: str, arrays: list[np.ndarray]) -> Callable[..., Any]:
-    """The compiled loop for arrays like these; the last one is written."""
+    """The compiled loop for arrays of these types and layouts; the last array is the output."""
     *reads, y = arrays
     signature = (*(reading_type(x) for x in reads), numba.typeof(y))
     if y.size < LARGE:
         return compiled(source, signature, parallel=False)
-    compiled(source, signature, parallel=os.getpid() == HOME)  # now, not at the first product
+    compiled(source, signature, parallel=os.getpid() == HOME)  # now, not at the first call
     return partial(alone, source, signature)
 
 
 def reading_type(x: np.ndarray) -> Any:
-    """The type of an array that is only read, so that it may be read-only."""
+    """The numba type of an array that is only read: it also accepts read-only arrays."""
     return numba.typeof(x).copy(readonly=True)
 
 
 @lru_cache(maxsize=512)
 def compiled(source: str, signature: tuple[Any, ...], *, parallel: bool) -> Callable[..., Any]:
-    """A loop for types of arrays. Contraction is allowed, reordering of sums is not."""
+    """A loop compiled for array types. FMA contraction is allowed, reordering of sums is not."""
     names: dict[str, Any] = {"prange": numba.prange if parallel else range}
     exec(source, names)
     jit = numba.njit(
@@ -55,9 +55,9 @@ def compiled(source: str, signature: tuple[Any, ...], *, parallel: bool) -> Call
 
 
 def alone(source: str, signature: tuple[Any, ...], *arrays: np.ndarray) -> None:
-    """A parallel loop, while no other one runs; in a forked process one without threads.
+    """A parallel loop, run exclusively; in a forked process, a serial loop.
 
-    OpenMP ends a process that was forked from one in which it had threads.
+    OpenMP terminates a process that was forked from one in which it had threads.
     """
     with LAUNCH:
         compiled(source, signature, parallel=os.getpid() == HOME)(*arrays)

@@ -1,8 +1,8 @@
-"""Loops: which nodes are fused into the node that reads them, and the loop as Python text.
+"""Loops: the fusion of nodes into the nodes that read them, and the loops as Python source.
 
-Frames of zeros split the loop's axes where they begin and end, so that inside each piece every
-entry is known to be inside or outside of them: no entry is tested while the loop runs. Along each
-axis an operand is read at a · i + b, with i one of the loop's variables or none of them.
+Frames of zeros split the loop's axes at their borders, so that each piece lies entirely inside or
+outside of each frame: the loop needs no tests. Along each axis an operand is read at a · i + b,
+with i a loop variable, or at a constant index.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from ..numpy.moves import frame
 from ..record import Recording
 
 PIECES = 32
-"""The most pieces a loop may have: a frame in space has 27, and more would compile slowly."""
+"""The most pieces of a loop: a frame in 3-D has 27, and more would compile slowly."""
 CHUNKS = 16
-"""The chunks of the outer axis that threads share."""
+"""The number of chunks of the outer axis, which threads share."""
 SIGNS = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/"}
 
 ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div", "Neg"})
@@ -35,7 +35,7 @@ LARGEST = 48
 
 
 class TooManyPieces(Exception):
-    """A loop would be split into more than `PIECES` by its `frames`."""
+    """Raised if its `frames` would split a loop into more than `PIECES`."""
 
     def __init__(self, frames: set[ir.Node]) -> None:
         super().__init__(f"{len(frames)} frames split a loop into more than {PIECES} pieces")
@@ -43,7 +43,7 @@ class TooManyPieces(Exception):
 
 
 class Loop:
-    """y[i] = expression for all i, as the text of a function of the arrays that it reads, and y."""
+    """y[i] = expression for all i, as the source of a function of the arrays it reads and of y."""
 
     def __init__(self, groups: Groups, root: ir.Node) -> None:
         self.groups, self.root = groups, root
@@ -59,7 +59,7 @@ class Loop:
         self.body = [line for spans in pieces for line in Piece(self, spans).lines()]
 
     def operands(self, node: ir.Node, index: Index) -> Iterator[tuple[ir.Value, Index]]:
-        """The operands of a node, and their entries for the entry at an index."""
+        """The operands of a node, each with its index for the result's entry at `index`."""
         inputs = [x for x in node.inputs if x is not None]
         if node.op_type in ARITHMETIC:
             yield from ((x, broadcast(index, shape_of(x))) for x in inputs)
@@ -67,12 +67,12 @@ class Loop:
             yield inputs[0], moved(self.recording, node, index)
 
     def read(self, x: ir.Value, index: Index) -> str:
-        """An entry of an array; a number is read once, before the loop."""
+        """The text of an entry of an array; a scalar is read once, before the loop."""
         name = self.reads.setdefault(x, f"x{len(self.reads)}")
         return f"{name}[{', '.join(map(str, index))}]" if index else f"{name}_"
 
     def find_cuts(self, node: ir.Node, index: Index) -> None:
-        """Where the frames that are read begin and end, on the axes of the loop."""
+        """Finds where the frames begin and end on the axes of the loop."""
         for x, place in self.operands(node, index):
             if node.op_type == "Pad":
                 self.frames.add(node)
@@ -82,7 +82,7 @@ class Loop:
                 self.find_cuts(producer, place)
 
     def cut(self, shape: Shape, index: Index) -> None:
-        """The axes are cut where an index enters and leaves a tensor of a shape."""
+        """Cuts the axes where an index enters and leaves a tensor of the given shape."""
         for n, along in zip(shape, index, strict=True):
             if along.axis is not None:
                 ends = (0, n) if along.factor > 0 else (-1, n - 1)
@@ -98,7 +98,7 @@ class Loop:
 
     @property
     def source(self) -> str:
-        """The function, over chunks of the outer axis."""
+        """The source of the function, which loops over chunks of the outer axis."""
         n = self.shape[self.outer] if self.shape else 1
         names = self.reads.items()
         head = [
@@ -111,7 +111,7 @@ class Loop:
 
 
 class Piece:
-    """The loops over a box of entries, which lies inside or outside of each frame."""
+    """The loops over a box of entries that lies entirely inside or outside of each frame."""
 
     def __init__(self, loop: Loop, spans: tuple[tuple[int, int], ...]) -> None:
         self.loop, self.spans = loop, spans
@@ -131,14 +131,14 @@ class Piece:
         return indented + ["    " * (2 + len(axes)) + statement for statement in body]
 
     def bounds(self, axis: int) -> str:
-        """From where to where an axis is run through; of the outer one, only this chunk."""
+        """The bounds of the loop over an axis; for the outer axis, only those of this chunk."""
         start, stop = self.spans[axis]
         if axis == self.loop.outer:
             return f"max(low, {start}), min(high, {stop})"
         return f"{start}, {stop}"
 
     def entry(self, node: ir.Node, index: Index) -> str | None:
-        """The text of an entry of what a node makes; None where it is zero."""
+        """The text of an entry of a node's result; None if it is zero."""
         key = node, index
         if key not in self.known:
             operands = self.loop.operands(node, index)
@@ -151,7 +151,7 @@ class Piece:
         return self.known[key]
 
     def value(self, node: ir.Node, x: ir.Value, index: Index) -> str | None:
-        """An operand: computed here, or read; None where it is the zero of a frame."""
+        """The text of an operand's entry, computed here or read; None for the zero of a frame."""
         shape = shape_of(x)
         inside = all(0 <= a.at(self.point) < n for a, n in zip(index, shape, strict=True))
         if node.op_type == "Pad" and not inside:
@@ -163,7 +163,7 @@ class Piece:
 
 
 def combined(op_type: str, values: list[str | None]) -> str | None:
-    """An operation on texts, where None is zero."""
+    """The text of an operation on texts, where None is zero."""
     if op_type not in ARITHMETIC or op_type == "Neg":
         (x,) = values
         return f"-{x}" if x is not None and op_type == "Neg" else x
@@ -178,9 +178,9 @@ def combined(op_type: str, values: list[str | None]) -> str | None:
 
 
 class Groups:
-    """`inlined` nodes are computed by their readers; `roots` are loops with what they inline.
+    """`inlined` nodes are computed by their readers; `roots` become loops with their inlined nodes.
 
-    Nodes that are to be kept `apart` are neither.
+    Nodes in `apart` are neither.
     """
 
     def __init__(self, recording: Recording, apart: Collection[ir.Node] = ()) -> None:
@@ -198,7 +198,7 @@ class Groups:
         self.drop_single_calls()
 
     def assign(self, node: ir.Node) -> None:
-        """Inlined where all readers are loops, else the root of a loop if it computes."""
+        """Inlines a node if all its readers are fused; else makes it a root if it computes."""
         if node in self.apart or not self.fusible(node):
             return
         y = node.outputs[0]
@@ -210,7 +210,7 @@ class Groups:
             self.roots.add(node)
 
     def fusible(self, node: ir.Node) -> bool:
-        """Whether an entry of the result depends on the entries of the operands at known places."""
+        """Whether each entry of the result depends on operand entries at known indices."""
         y = node.outputs[0]
         if dtype_of(y).kind != "f" or dtype_of(y).itemsize < 4 or 0 in shape_of(y):
             return False
@@ -221,7 +221,7 @@ class Groups:
         return node.op_type in ARITHMETIC | MOVES
 
     def bound_sizes(self) -> None:
-        """A node that would make a loop too large gets a loop of its own."""
+        """Gives a node its own loop if it would make another loop too large."""
         sizes: dict[ir.Node, int] = {}
         for node in self.recording.nodes:
             if node in self.inlined or node in self.roots:
@@ -232,13 +232,13 @@ class Groups:
                     sizes[node] = 0
 
     def size(self, node: ir.Node, sizes: dict[ir.Node, int]) -> int:
-        """Operations in the loop up to this node, those that it inlines several times as often."""
+        """Operations in the loop up to this node; nodes inlined repeatedly count repeatedly."""
         before = (x.producer() for x in node.inputs if x is not None)
         inside = (sizes[p] for p in before if p in self.inlined and p in sizes)
         return (node.op_type in ARITHMETIC) + sum(inside)
 
     def drop_single_calls(self) -> None:
-        """A loop that would hold one operation and no movement is a call of NumPy."""
+        """Turns a loop with one operation and no movement into a NumPy call."""
         for node in list(self.roots):
             if not any(x.producer() in self.inlined for x in node.inputs if x is not None):
                 self.roots.remove(node)
@@ -251,7 +251,7 @@ def squeezed(value: ir.Value | None) -> Shape:
 
 
 class Affine(NamedTuple):
-    """factor · i[axis] + shift; without a loop's axis it is `shift`."""
+    """factor · i[axis] + shift; just `shift` if the axis is None."""
 
     axis: int | None
     factor: int
@@ -262,11 +262,11 @@ class Affine(NamedTuple):
         return Affine(self.axis, self.factor * factor, self.shift * factor + shift)
 
     def at(self, point: Shape) -> int:
-        """The place at a point of the loop."""
+        """The index at a point of the loop."""
         return self.shift + (0 if self.axis is None else self.factor * point[self.axis])
 
     def reaches(self, place: int) -> int:
-        """The first point at which the index is there or beyond, in its own direction.
+        """The first point at which the index reaches or passes `place`, in its own direction.
 
         >>> Affine(0, 2, 1).reaches(4), Affine(0, -2, 5).reaches(1), Affine(0, -2, 5).reaches(2)
         (2, 2, 2)
@@ -287,18 +287,18 @@ FIRST = Affine(None, 0, 0)
 
 
 def whole(shape: Shape) -> Index:
-    """Every entry, one axis of the loop for each axis."""
+    """The index of every entry, with one loop axis per axis."""
     return tuple(FIRST if n == 1 else Affine(k, 1, 0) for k, n in enumerate(shape))
 
 
 def broadcast(index: Index, shape: Shape) -> Index:
-    """The entry of an operand of a shape, which is repeated as ONNX broadcasts."""
+    """The index of the entry of an operand of the given shape, broadcast as in ONNX."""
     last = index[len(index) - len(shape) :]
     return tuple(FIRST if n == 1 else place for n, place in zip(shape, last, strict=True))
 
 
 def moved(recording: Recording, node: ir.Node, index: Index) -> Index:
-    """The entry of the operand that a move puts at an index."""
+    """The index of the operand's entry that a move puts at `index`."""
     x = node.inputs[0]
     assert x is not None
     shape = shape_of(x)
@@ -318,7 +318,7 @@ def moved(recording: Recording, node: ir.Node, index: Index) -> Index:
 
 
 def sliced(recording: Recording, node: ir.Node, index: Index, shape: Shape) -> Index:
-    """start + step · place along the axes that are cut."""
+    """start + step · index along the sliced axes."""
     known = (None if x is None else recording.array(x) for x in node.inputs[1:])
     bounds = (cut.indices(n) for n, cut in zip(shape, cuts(shape, *known), strict=True))
     places = zip(index, bounds, strict=True)

@@ -1,10 +1,10 @@
-"""NumPy as the engine of products: a program of calls that write into memory laid out beforehand.
+"""NumPy as the engine of products: a program of calls that write into memory planned in advance.
 
-`places` says where the entries of a tensor lie, `destinations` lets producers write where consumers
-read, `assemble` turns nodes into instructions (a file per family), `program` runs them.
+`places` describes where the entries of a tensor lie, `destinations` lets producers write where
+consumers read, `assemble` turns nodes into instructions (a file per family), `program` runs them.
 """
 
-from . import (  # noqa: F401  (each module enters its operators into the table)
+from . import (  # noqa: F401  (each module registers its operators in the table)
     convolution,
     matmul,
     moves,

@@ -1,7 +1,7 @@
 """Assemble: a recorded product as instructions.
 
-Each operator has a function, entered by `assembles`, that finds the places of its operands and
-emits calls which write into the place of its result. Movements of entries emit nothing.
+Each operator has a function, registered by `assembles`, that finds the places of its operands and
+emits calls that write to the place of its result. Movements that views express emit nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ UFUNCS: dict[str, np.ufunc] = {
 
 
 def assembles(*names: str) -> Callable[[Assembly], Assembly]:
-    """Enter a function as the one that assembles some operators."""
+    """Register a function that assembles the named operators."""
 
     def enter(function: Assembly) -> Assembly:
         TABLE.update(dict.fromkeys(names, function))
@@ -45,7 +45,7 @@ def assembles(*names: str) -> Callable[[Assembly], Assembly]:
 
 
 class Assembler:
-    """Where every value is, and the instructions so far.
+    """The places of all values, and the instructions so far.
 
     `absent` nodes are not executed: the readers of their results compute them.
     """
@@ -64,10 +64,10 @@ class Assembler:
             self.tenants[place.buffer].append(value)
         self.put(recording.v, self.v)
 
-    # -- where things are ---------------------------------------------------------------------
+    # -- places of values -------------------------------------------------------------------
 
     def place(self, value: ir.Value) -> Place:
-        """Where a value is."""
+        """The place of a value."""
         if value not in self.places:
             array = self.recording.array(value)
             assert array is not None, f"{value} is used before it is computed"
@@ -75,11 +75,11 @@ class Assembler:
         return self.places[value]
 
     def operands(self, node: ir.Node) -> list[Place]:
-        """Where the inputs of a node are that are there."""
+        """The places of the inputs of a node, without omitted ones."""
         return [self.place(x) for x in node.inputs if x is not None]
 
     def put(self, value: ir.Value, place: Place) -> None:
-        """A value is at a place; it is copied if it is wanted elsewhere."""
+        """Records the place of a value, and copies the value if it is wanted elsewhere."""
         wanted = self.wanted.get(value)
         if wanted is not None and not wanted.same(place):
             self.emit(copy, place, wanted)
@@ -88,10 +88,10 @@ class Assembler:
         self.tenants[place.buffer].append(value)
 
     def target(self, node: ir.Node, reuse: bool = False) -> Place:
-        """Where the result of a node is to be written.
+        """The place that the result of a node is written to.
 
-        Where it is wanted; else, if the call may write where it reads, over an operand that
-        nobody needs any more; else in a new buffer.
+        It is the place where the result is wanted; else, with `reuse`, an operand that is no longer
+        needed; else a new buffer.
         """
         value = node.outputs[0]
         place = self.wanted.get(value) or (self.spare(node) if reuse else None)
@@ -118,7 +118,7 @@ class Assembler:
         return all(self.last_use[value] <= self.now for value in self.tenants[buffer])
 
     def alike(self, node: ir.Node) -> Place:
-        """A new buffer, ordered as the first computed operand of the shape of the result."""
+        """A new buffer, with the axis order of the first computed operand of the result's shape."""
         value = node.outputs[0]
         shape, dtype = shape_of(value), dtype_of(value)
         for place in self.operands(node):
@@ -130,12 +130,12 @@ class Assembler:
     # -- instructions -------------------------------------------------------------------------
 
     def emit(self, function: Callable[..., Any], *places: Place) -> Place:
-        """A call that writes into its last array."""
+        """Emits a call that writes to its last place, and returns this place."""
         self.instructions.append(Instruction(function, places))
         return places[-1]
 
     def contiguous(self, place: Place, shape: Shape | None = None) -> Place:
-        """The entries in row-major order: a copy, made now if they are known."""
+        """The entries in row-major order: a copy, made now if they are constant."""
         shape = place.shape if shape is None else shape
         if place.constant is not None:
             made = np.ascontiguousarray(place.constant)
@@ -145,11 +145,11 @@ class Assembler:
         return made_place.moved(np.reshape, shape)
 
     def reshaped(self, place: Place, shape: Shape) -> Place:
-        """The entries in another shape: a view where it can be one, else a copy."""
+        """The entries in another shape: a view if possible, else a copy."""
         return place.reshaped(shape) or self.contiguous(place, shape)
 
     def node(self, node: ir.Node) -> None:
-        """The instructions of one node."""
+        """Emits the instructions of one node."""
         TABLE.get(node.op_type, by_kernel)(self, node)
 
     def program(self) -> Program:
@@ -171,9 +171,9 @@ def compile(recording: Recording) -> Program:
 def last_uses(
     recording: Recording, absent: Collection[ir.Node] = ()
 ) -> defaultdict[ir.Value, int]:
-    """The last node that reads each value; the result is needed for ever.
+    """The last node that reads each value; the result y is needed for ever.
 
-    What an absent node reads is read where its result is.
+    The inputs of an absent node are read where its result is read.
     """
     found: defaultdict[ir.Value, int] = defaultdict(lambda: -1)
     found[recording.y] = FOREVER
@@ -191,12 +191,12 @@ def attributes(node: ir.Node) -> dict[str, Any]:
 
 
 def arguments(asm: Assembler, node: ir.Node) -> list[np.ndarray | None]:
-    """The inputs of a node after the first, which are known: shapes, axes, indices."""
+    """The inputs of a node after the first, which are constant: shapes, axes, indices."""
     return [None if x is None else asm.place(x).constant for x in node.inputs[1:]]
 
 
 def by_kernel(asm: Assembler, node: ir.Node) -> None:
-    """A node by the kernel of the numbers reading, its results copied to their places."""
+    """A node run by its NumPy kernel, with the results copied to their places."""
     kernel, attrs = getattr(numbers, node.op_type), attributes(node)
     present = [x is not None for x in node.inputs]
     operands = asm.operands(node)
@@ -226,8 +226,8 @@ def elementwise(asm: Assembler, node: ir.Node) -> None:
 
 @assembles("Neg")
 def negated(asm: Assembler, node: ir.Node) -> None:
-    """y = -1 · x: `np.negative` of NumPy 2.4 is wrong where entries of x lie 8 numbers of float64,
-    or 4 of float32, apart, and entries of y are not side by side.
+    """y = -1 · x: `np.negative` of NumPy 2.4 is wrong if entries of x are 8 numbers of float64, or
+    4 of float32, apart and y is not contiguous.
     """
     (x,) = asm.operands(node)
     y = asm.target(node, reuse=True)
@@ -235,7 +235,7 @@ def negated(asm: Assembler, node: ir.Node) -> None:
 
 
 def beside(asm: Assembler, x: Place, y: Place) -> Place:
-    """A residual in the order of the result: reading across what is written takes twice as long."""
+    """x, copied to the axis order of y if constant: reading in another takes twice as long."""
     held = x.constant
     if held is None or x.shape != y.shape or order(held) == order(y.view) or 0 in held.strides:
         return x
@@ -246,6 +246,6 @@ def beside(asm: Assembler, x: Place, y: Place) -> Place:
 
 
 def order(view: np.ndarray) -> tuple[int, ...]:
-    """The axes along which there is a step to take, the longest step first."""
+    """The axes of length > 1, by decreasing stride."""
     axes = (k for k, n in enumerate(view.shape) if n > 1)
     return tuple(sorted(axes, key=lambda k: -abs(view.strides[k])))

@@ -1,9 +1,9 @@
 """Conv and ConvTranspose: blocks of patches are gathered, and multiplied while they are in cache.
 
-Signals lie with the channels first in memory, (C, N, *space), whatever their axes say: then one
-product of matrices serves all images of a block, and writes its result where it belongs. A
-transposed convolution adds products where the taps fall, with the samples last, (C, *space, N), so
-that what is added is contiguous; it is a convolution where that is less work.
+Signals are stored with the channels first, (C, N, *space), whatever the order of their axes: one
+matrix product then serves all images of a block, and writes its result in place. A transposed
+convolution adds products at the positions of the taps, with the samples last, (C, *space, N), so
+that the additions are contiguous; it is computed as a convolution if that is less work.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from .places import Buffer, Place, Role, ghost, new
 from .program import copy
 
 TAPS = 2**12
-"""The most taps of which each is a call of its own, or a row of a matrix of patches."""
+"""The most taps that get one call each, or one row each in a matrix of patches."""
 
 PRODUCT = 1 / 20
-"""How long a multiplication in a product of matrices takes, beside moving a number."""
+"""The cost of a multiplication in a matrix product, relative to moving a number."""
 
 KNOWN = {"kernel_shape", "strides", "dilations", "pads", "group", "output_padding"}
 
 
 def grid_of(node: ir.Node) -> Windows:
-    """How the windows lie."""
+    """The windows of a convolution."""
     attrs = attributes(node)
     x, w = (shape_of(v) for v in node.inputs[:2] if v is not None)
     return windows(
@@ -47,7 +47,7 @@ def grid_of(node: ir.Node) -> Windows:
 
 
 def channels_first(shape: Shape, dtype: Any, role: Role = Role.WORK) -> Place:
-    """A new signal (N, C, *space) that lies as (C, N, *space)."""
+    """A new signal (N, C, *space), stored as (C, N, *space)."""
     n, c, *space = shape
     view = ghost((c, n, *space), dtype).swapaxes(0, 1)
     return Place(Buffer(view, role), view)
@@ -59,7 +59,7 @@ def widths_of(grid: Windows) -> Widths:
 
 
 def frame_around(shape: Shape, dtype: Any, grid: Windows) -> tuple[Place, Place]:
-    """Room for a signal inside a frame of zeros that stays: (frame, inside)."""
+    """Memory for a signal inside a persistent frame of zeros: (frame, inside)."""
     widths = widths_of(grid)
     larger = tuple(n + a + b for n, (a, b) in zip(shape, widths, strict=True))
     frame = channels_first(larger, dtype, Role.KEPT)
@@ -68,7 +68,7 @@ def frame_around(shape: Shape, dtype: Any, grid: Windows) -> tuple[Place, Place]
 
 
 def framed(asm: Assembler, x: Place, grid: Windows) -> Place:
-    """A signal inside its frame: where it is already, or a copy."""
+    """A signal inside its frame: in place if it is there already, else a copy."""
     if not any(map(any, grid.frame)):
         return x
     around, owned = Place(x.buffer, x.buffer.ghost), x.buffer.core
@@ -92,18 +92,18 @@ def conv(asm: Assembler, node: ir.Node) -> None:
 
 
 def is_plain(node: ir.Node) -> bool:
-    """Whether a convolution is as recorded products have it, in a precision that BLAS has."""
+    """Whether a convolution has the form of recorded products, in a dtype that BLAS supports."""
     known = {"kernel_shape", "strides", "dilations", "pads", "group"}
     return len(node.inputs) == 2 and known >= {*node.attributes} and is_wide(node)
 
 
 def is_wide(node: ir.Node) -> bool:
-    """Whether BLAS has the precision of the result."""
+    """Whether BLAS supports the dtype of the result."""
     return dtype_of(node.outputs[0]) in (np.float32, np.float64)
 
 
 def signal_target(asm: Assembler, node: ir.Node) -> Place:
-    """Where a signal is wanted, or room for it."""
+    """The place where a signal is wanted, or a new one."""
     value = node.outputs[0]
     y = asm.wanted.get(value) or channels_first(shape_of(value), dtype_of(value))
     asm.put(value, y)
@@ -111,7 +111,7 @@ def signal_target(asm: Assembler, node: ir.Node) -> Place:
 
 
 def convolve(asm: Assembler, x: Place, w: Place, y: Place, grid: Windows, group: int) -> None:
-    """y ← conv(x, w), its frame around x first."""
+    """y ← conv(x, w), by the method that suits the shapes."""
     if w.shape[1] == 1 and len(y.view[0]) == group and math.prod(w.shape[2:]) <= TAPS:
         by_taps(asm, framed(asm, x, grid), w, y, grid)
     elif is_short(w.shape, y.shape):
@@ -121,7 +121,7 @@ def convolve(asm: Assembler, x: Place, w: Place, y: Place, grid: Windows, group:
 
 
 def by_taps(asm: Assembler, x: Place, w: Place, y: Place, grid: Windows) -> None:
-    """One channel in and one out per group: y ← Σ over the taps of w[tap] x[where it falls]."""
+    """One channel in and out per group: y ← Σ over the taps of w[tap] x[shifted by the tap]."""
     term, first = channels_first(y.shape, y.dtype), True
     for tap, reach in grid.taps():
         weight = w.moved(lambda v, tap=tap: v[(..., *tap)].reshape(-1, *(1,) * len(tap)))
@@ -146,14 +146,14 @@ def by_patches(asm: Assembler, x: Place, w: Place, y: Place, grid: Windows, grou
 
 
 def is_short(w: Shape, y: Shape) -> bool:
-    """Whether a row is shorter than the samples are many, and patches so large that these turn."""
+    """Whether rows are shorter than the batch, and patches so large that moving samples last pays."""
     return len(y) > 2 and y[0] > y[-1] and math.prod(w[1:]) >= MANY * w[0]
 
 
 def by_patches_of_all(
     asm: Assembler, x: Place, w: Place, y: Place, grid: Windows, group: int
 ) -> None:
-    """y ← W · patches of many samples at once, which lie side by side, (C, *space, N)."""
+    """y ← W · patches of many samples at once, stored side by side, (C, *space, N)."""
     weights, view = matrices(asm, w, group), patched(asm, x, grid)
     row = math.prod((*grid.count[1:], *w.shape[1:])) * group * x.dtype.itemsize
     for images, rows in bands(len(x.view), grid.count[0], row, w.view.nbytes):
@@ -165,7 +165,7 @@ def by_patches_of_all(
 
 
 def patched(asm: Assembler, x: Place, grid: Windows) -> Place:
-    """The patches of a copy of x inside its frame, its samples side by side."""
+    """The patches of a copy of x inside its frame, stored with the samples last."""
     larger = np.add(x.shape, np.sum(widths_of(grid), axis=1))
     role = Role.KEPT if any(map(any, grid.frame)) else Role.WORK
     frame = samples_last(tuple(larger), x.dtype, role)
@@ -174,7 +174,7 @@ def patched(asm: Assembler, x: Place, grid: Windows) -> Place:
 
 
 def bands(images: int, rows: int, row: int, least: int = 0) -> Iterator[tuple[slice, slice]]:
-    """Blocks of rows of all images, or of as many as fill `BLOCK` bytes with a row of each.
+    """Blocks of rows of all images, or of as many images as fill `BLOCK` bytes with one row each.
 
     >>> [(i.start, i.stop, r.start) for i, r in bands(3, 2, BLOCK // 2)]
     [(0, 2, 0), (0, 2, 1), (2, 3, 0)]
@@ -187,7 +187,7 @@ def bands(images: int, rows: int, row: int, least: int = 0) -> Iterator[tuple[sl
 
 
 def samples_last(shape: Shape, dtype: Any, role: Role = Role.WORK) -> Place:
-    """A new signal (N, C, *space) that lies as (C, *space, N)."""
+    """A new signal (N, C, *space), stored as (C, *space, N)."""
     n, *rest = shape
     view = np.moveaxis(ghost((*rest, n), dtype), -1, 0)
     return Place(Buffer(view, role), view)
@@ -201,7 +201,7 @@ def matrices(asm: Assembler, w: Place, group: int) -> Place:
 def columns(asm: Assembler, part: Place, group: int, rank: int, *, last: bool = False) -> Place:
     """Patches (n, c, *count, *kernel) as matrices (group, c / group · kernel, n · count).
 
-    With the samples last, the columns are count · n.
+    With `last`, the columns are count · n.
     """
     n, c, *rest = part.shape
     count, taps = tuple(range(3, 3 + rank)), tuple(range(3 + rank, 3 + 2 * rank))
@@ -229,7 +229,7 @@ def onto(asm: Assembler, weights: Place, part: Place, y: Place, group: int) -> N
 def _inside_the_frame(
     asked: Destinations, node: ir.Node, place: Place | None
 ) -> Iterator[Want]:
-    """A signal without other readers is written inside the frame at once."""
+    """Asks that a signal without other readers be written inside the frame directly."""
     x, grid = operand(node), grid_of(node)
     short = is_short(shape_of(operand(node, 1)), shape_of(node.outputs[0]))
     if asked.uses[x] == 1 and any(map(any, grid.frame)) and is_plain(node) and not short:
@@ -253,23 +253,23 @@ def conv_transpose(asm: Assembler, node: ir.Node) -> None:
 
 
 def is_dearer(mirror: Windows, grid: Windows, c: int, m: int) -> bool:
-    """Whether gathering c channels for each position of y is more work than adding m for each of x.
+    """Whether gathering c channels per position of y takes longer than adding m per position of x.
 
-    Either also multiplies c with m.
+    Both also take c · m multiplications per position.
     """
     gathers, adds = math.prod(mirror.count), math.prod(grid.count)
     return gathers * (c + PRODUCT * c * m) > adds * (m + PRODUCT * c * m)
 
 
 def transposed_grid_of(node: ir.Node) -> Windows:
-    """How the windows lie over y, as many as x has entries."""
+    """The windows over y, one for each entry of x."""
     x, w = (shape_of(v) for v in node.inputs[:2] if v is not None)
     said = {k: v for k, v in attributes(node).items() if k not in ("group", "kernel_shape")}
     return transposed_windows(x[2:], w[2:], **said)
 
 
 def mirrored(grid: Windows) -> Windows | None:
-    """The convolution over x that gives y, where strides are 1 and the frame is not negative."""
+    """The windows of the convolution over x that gives y; None with strides or a negative frame."""
     reach = [d * (k - 1) for d, k in zip(grid.dilations, grid.kernel, strict=True)]
     before = tuple(r - b for r, b in zip(reach, grid.begins, strict=True))
     if max(grid.strides, default=1) > 1 or min(before, default=0) < 0:
@@ -287,7 +287,7 @@ def flipped(asm: Assembler, w: Place, group: int) -> Place:
 
 
 def spread(asm: Assembler, x: Place, w: Place, y: Place, grid: Windows, group: int) -> None:
-    """y ← Σ over the taps of w[tap]ᵀ x, added where the tap falls, block by block."""
+    """y ← Σ over the taps of w[tap]ᵀ x, added at the position of the tap, block by block."""
     full = samples_last((*y.shape[:2], *grid.framed), y.dtype)
     asm.emit(clear, full)
     weights = matrices(asm, w, group).moved(np.swapaxes, 1, 2)
@@ -300,7 +300,7 @@ def spread(asm: Assembler, x: Place, w: Place, y: Place, grid: Windows, group: i
 
 
 def stamp(asm: Assembler, weights: Place, x: Place, y: Place, grid: Windows, group: int) -> None:
-    """y += the products with x, each tap where it falls."""
+    """y += the products with x, each tap at its position."""
     n, m, *count = x.shape
     shape = (group, m // group, n * math.prod(count))
     part = asm.reshaped(x.moved(np.moveaxis, 0, -1), shape)

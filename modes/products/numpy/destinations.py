@@ -1,8 +1,8 @@
-"""Destination passing: where consumers want a value to lie, so that its producer writes it there.
+"""Destination passing: places where consumers want a value, so that its producer writes it there.
 
 From the result backwards: operands of Concat are written into the concatenation, operands of Pad
-inside its frame, the result into y. Values at one place are the same numbers in other shapes: a
-value is never wanted where another one will be written.
+inside its frame, the result into y. Values that share a place are reshapes of the same numbers: a
+value is never wanted where a different one will be written.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Want = tuple[ir.Value, Place]
 Asking = Callable[["Destinations", ir.Node, Place | None], Iterator[Want]]
 
 TABLE: dict[str, Asking] = {}
-"""Operators that want values at places: their operands, where their result is wanted, or both."""
+"""op_type -> the function that asks for places of operands, of the result, or of both."""
 
 
 def asks_for(*names: str) -> Callable[[Asking], Asking]:
-    """Enter the function that asks for places; it is told where the result is wanted, if it is."""
+    """Register a function that asks for places; it gets the place wanted for the result, if any."""
 
     def enter(function: Asking) -> Asking:
         TABLE.update(dict.fromkeys(names, function))
@@ -36,9 +36,9 @@ def asks_for(*names: str) -> Callable[[Asking], Asking]:
 
 
 class Destinations:
-    """The place where each value is wanted, if it is; the result is wanted in y.
+    """The place where each value is wanted, if any; the result is wanted in y.
 
-    The results of `absent` nodes have no place, so that these nodes ask for none.
+    The results of `absent` nodes are not stored, so that these nodes ask for no places.
     """
 
     def __init__(self, recording: Recording, y: Place, absent: Collection[ir.Node] = ()) -> None:
@@ -52,7 +52,7 @@ class Destinations:
                     self.ask(*want)
 
     def ask(self, value: ir.Value, place: Place) -> None:
-        """A value is wanted at a place, unless it is there already or wanted elsewhere."""
+        """Records that a value is wanted at a place, unless it is v, constant, or wanted elsewhere."""
         fixed = value is self.recording.v or self.recording.array(value) is not None
         if not fixed and value not in self.places:
             self.places[value] = place
@@ -91,7 +91,7 @@ def parts(node: ir.Node, place: Place) -> Iterator[Want]:
 
 
 def operand(node: ir.Node, place: int = 0) -> ir.Value:
-    """An input that a node has, by default the first."""
+    """An input of a node, by default the first, which must be present."""
     x = node.inputs[place]
     assert x is not None
     return x

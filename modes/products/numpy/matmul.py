@@ -1,6 +1,6 @@
-"""Products of matrices and sums: BLAS on views, in as few and large calls as the layout allows.
+"""Matrix products and sums: BLAS on views, in as few and as large calls as the layout allows.
 
-An Einsum is a product of matrices on views for each pair of operands, one after the other.
+An Einsum is a sequence of pairwise matrix products on views.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .places import Place, constant, new
 from .program import copy
 
 FEW, LONG = 128, 2**10
-"""Few rows, and sums so long that turning the result is little beside them."""
+"""The most rows, and the least length of sums, for which transposing the result is cheap."""
 
 
 @assembles("MatMul")
@@ -50,7 +50,7 @@ Operands = tuple[Place, Place, Place]
 
 
 def tall(a: Place, b: Place, y: Place) -> Operands:
-    """A stack times one matrix: one product with all rows, where no copy is needed for it."""
+    """A stack times one matrix: one product with all rows, if that needs no copy."""
     if b.view.ndim > 2 or a.view.ndim == 2 or not y.view.size:
         return a, b, y
     rows, made = (x.reshaped((-1, x.shape[-1])) for x in (a, y))
@@ -73,7 +73,7 @@ def side_by_side(columns: np.ndarray) -> np.ndarray:
 
 
 def is_thin(a: Place, b: Place) -> bool:
-    """Whether one matrix meets a stack of few columns, not of single ones."""
+    """Whether one matrix multiplies a stack of matrices with few columns, but more than one."""
     return a.view.ndim == 2 and b.view.ndim > 2 and 1 < b.shape[-1] <= THIN and b.view.size > 0
 
 
@@ -91,7 +91,7 @@ def flat_rows(x: Place) -> Place:
 
 
 def multiply(asm: Assembler, a: Place, b: Place, y: Place) -> None:
-    """y ← A B by `np.matmul`, which leaves BLAS aside where no axis is contiguous: copied then."""
+    """y ← A B by `np.matmul`, which needs a contiguous axis to use BLAS: others are copied."""
     a, b = (x if is_matrix(x.view) else asm.contiguous(x) for x in (a, b))
     if is_skinny(a.view, b.view):
         room = new((*y.shape[:-2], *y.shape[:-3:-1]), y.dtype)
@@ -108,10 +108,10 @@ def turned(x: Place) -> Place:
 
 
 def is_skinny(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether BLAS is quicker with (A B)ᵀ = Bᵀ Aᵀ, by more than turning the result takes.
+    """Whether BLAS is faster with (A B)ᵀ = Bᵀ Aᵀ, by more than transposing the result takes.
 
-    So it is in single precision with few rows, long sums and a B whose columns are contiguous, as
-    in correlations: by a third and more with 16 to 128 rows, in memory or in cache.
+    It is in single precision, with few rows, long sums and a B whose columns are contiguous, as in
+    correlations: by a third or more with 16 to 128 rows, in memory or in cache.
     """
     (m, k), n = a.shape[-2:], b.shape[-1]
     along_sums = b.strides[-2] == b.itemsize and k > 1
@@ -125,7 +125,7 @@ def is_matrix(view: np.ndarray) -> bool:
 
 
 def lies(rows: int, outer: int, columns: int, inner: int, item: int) -> bool:
-    """Whether rows are contiguous and follow one another."""
+    """Whether rows are contiguous and do not overlap."""
     contiguous = inner == item or columns == 1
     return contiguous and (rows == 1 or (outer % item == 0 and outer >= columns * item))
 
@@ -138,11 +138,11 @@ class Term:
     labels: str
 
     def size(self, labels: str) -> int:
-        """How many entries these axes have together."""
+        """The number of entries over the axes with these labels."""
         return math.prod(self.place.shape[self.labels.index(label)] for label in labels)
 
     def ordered(self, labels: str) -> Place:
-        """The operand with its axes in that order."""
+        """The operand with its axes in the order of the labels."""
         return self.place.moved(np.transpose, [self.labels.index(label) for label in labels])
 
 
@@ -166,7 +166,7 @@ def einsum(asm: Assembler, node: ir.Node) -> None:
 
 
 def spelled_out(equation: str, ranks: list[int]) -> tuple[list[str], str] | None:
-    """The labels of every operand and of the result, dots as capital letters.
+    """The labels of every operand and of the result, with ellipses as capital letters.
 
     >>> spelled_out("ij,...jk->...ik", [2, 4])
     (['ij', 'ABjk'], 'ABik')
@@ -192,7 +192,7 @@ def is_plain(labels: list[str], places: list[Place]) -> bool:
 
 
 def steps(equation: str, shapes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """The pairs of operands in the order of their contraction, each result put last."""
+    """The pairs of operands in contraction order; each result is appended to the operands."""
     order = contraction_order(equation, *shapes)
     if order and all(len(pair) == 2 for pair in order[1:]):
         return [tuple(pair) for pair in order[1:]]
@@ -200,7 +200,7 @@ def steps(equation: str, shapes: list[tuple[int, ...]]) -> list[tuple[int, ...]]
 
 
 def reduced(asm: Assembler, term: Term, pair: list[Term], needed: set[str]) -> Term:
-    """A term summed over the labels that nothing else has."""
+    """A term summed over the labels that occur nowhere else."""
     others = needed.union(*(t.labels for t in pair if t is not term))
     axes = tuple(k for k, label in enumerate(term.labels) if label not in others)
     if not axes:
@@ -232,7 +232,7 @@ def contracted(asm: Assembler, pair: list[Term], needed: set[str]) -> Term:
 
 
 def grouped(asm: Assembler, term: Term, batch: str, rows: str, columns: str) -> Place:
-    """A term as a stack of matrices: a view where it can be one."""
+    """A term as a stack of matrices: a view if possible."""
     turned = term.ordered(batch + rows + columns)
     shape = (*turned.shape[: len(batch)], term.size(rows), term.size(columns))
     return asm.reshaped(turned, shape)
@@ -258,7 +258,7 @@ def reduce_sum(asm: Assembler, node: ir.Node) -> None:
 
 
 def as_matrix(x: Place, axes: Shape) -> Place | None:
-    """x with what remains as rows and what is summed as columns, if BLAS can sum it."""
+    """x with kept axes as rows and summed axes as columns, if BLAS can sum it; else None."""
     if not x.view.size or x.dtype.kind != "f" or x.dtype.itemsize < 4:
         return None
     kept = [k for k in range(x.view.ndim) if k not in axes]

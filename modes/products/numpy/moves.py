@@ -1,7 +1,7 @@
-"""Operators that move entries: views of where they lie, and copies only where no view will do.
+"""Operators that move entries: views where possible, else copies.
 
-What is padded is written inside a frame that stays from product to product. Known indices say
-which entries Gather takes, and where ScatterND adds them.
+Padded operands are written inside a persistent frame of zeros. Constant indices of Gather and
+ScatterND are resolved in advance.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .program import copy
 
 @assembles("Identity", "Transpose", "Slice", "Squeeze", "Unsqueeze", "Expand")
 def view(asm: Assembler, node: ir.Node) -> None:
-    """The kernel of the numbers reading, which gives a view."""
+    """The view that the operator's NumPy kernel returns."""
     kernel = getattr(numbers, node.op_type)
     x = asm.place(operand(node))
     moved = x.moved(kernel, *arguments(asm, node), **attributes(node))
@@ -58,7 +58,7 @@ def reshape(asm: Assembler, node: ir.Node) -> None:
 
 @assembles("Concat")
 def concat(asm: Assembler, node: ir.Node) -> None:
-    """One behind the other: what is not written there by its producer is copied."""
+    """The operands joined; those that their producers did not write in place are copied."""
     y = asm.target(node)
     for value, part in parts(node, y):
         x = asm.place(value)
@@ -68,7 +68,7 @@ def concat(asm: Assembler, node: ir.Node) -> None:
 
 @assembles("Cast")
 def cast(asm: Assembler, node: ir.Node) -> None:
-    """Another floating type."""
+    """x in another floating dtype."""
     asm.emit(copy, asm.place(operand(node)), asm.target(node))
 
 
@@ -86,16 +86,16 @@ def gather(asm: Assembler, node: ir.Node) -> None:
 
 
 def taken(index: np.ndarray, axis: int, x: np.ndarray, y: np.ndarray) -> None:
-    """y ← x[…, index, …]; the index is known to be good, and checking it would cost a copy.
+    """y ← x[…, index, …]; the index is known to be valid, and checking it would cost a copy.
 
-    So would an x that is not contiguous.
+    A non-contiguous x would cost a copy, too.
     """
     np.take(x, index, axis, y, mode="clip")
 
 
 @assembles("ScatterND")
 def scatter_nd(asm: Assembler, node: ir.Node) -> None:
-    """y = zeros, with the slices of x added at the places of the index."""
+    """y = zeros, with the slices of x added at the positions in the index."""
     zeros, index, x = asm.operands(node)
     adds = attributes(node).get("reduction") == "add"
     if not adds or zeros.constant is None or index.constant is None or zeros.constant.any():
@@ -113,7 +113,7 @@ def scatter_nd(asm: Assembler, node: ir.Node) -> None:
 
 
 def write(asm: Assembler, node: ir.Node, places: np.ndarray, updates: Place) -> None:
-    """Each place is written once: what is zero in between stays so."""
+    """Writes updates to places that are all different; the zeros in between persist."""
     shape = asm.target(node).shape
     kept = new(shape, updates.dtype, Role.KEPT)
     rows = kept.moved(np.reshape, (-1, updates.shape[1]))
@@ -152,7 +152,7 @@ def inside(view: np.ndarray, widths: Widths) -> np.ndarray:
 
 
 def margins(view: np.ndarray, widths: Widths) -> Iterator[np.ndarray]:
-    """The slabs that the frame is made of."""
+    """The slabs that make up the frame."""
     for axis, (a, b) in enumerate(widths):
         for cut in (slice(0, a), slice(view.shape[axis] - b, None)):
             slab = view[(slice(None),) * axis + (cut,)]

@@ -1,7 +1,7 @@
-"""Places: where the entries of a tensor lie, as a strided view of memory that comes later.
+"""Places: where the entries of a tensor lie, as a strided view of memory allocated later.
 
-A ghost is an array that has shape, strides and address, but no memory of its own: NumPy's views
-of it say where the entries of a view will lie. A ghost is never read nor written.
+A ghost is an array with shape, strides and address, but without memory of its own: NumPy's views of
+it tell where the entries of a view will lie. A ghost is never read or written.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ import numpy as np
 from ....jacobians import Shape, size
 
 ALIGNMENT = 64
-"""Bytes: every buffer begins at the beginning of a cache line."""
+"""Bytes: every buffer begins at a multiple, the size of a cache line."""
 
 
 class Role(Enum):
     """The kind of memory that a buffer gets."""
 
     CONSTANT = auto()
-    """A residual, which is there already."""
+    """An array that exists already, such as a residual."""
     INPUT = auto()
-    """v, another one at every product."""
+    """v, a new array at every product."""
     OUTPUT = auto()
     """y, which belongs to the caller."""
     WORK = auto()
     """Shared with other buffers whose lifetimes are disjoint."""
     KEPT = auto()
-    """Its own, zeros at the beginning: what nothing writes stays zero from product to product."""
+    """Not shared, initially zero: entries that nothing writes stay zero from product to product."""
 
 
 @dataclass(eq=False)
 class Buffer:
     """A piece of memory of a program.
 
-    Of a frame of zeros, `core` is the part inside: nothing else of it is ever written.
+    In a frame of zeros, `core` is the part inside: nothing outside of it is ever written.
     """
 
     ghost: np.ndarray
@@ -62,11 +62,11 @@ class Place:
         return self.view.dtype
 
     def moved(self, move: Callable[..., np.ndarray], *args: Any, **attrs: Any) -> Place:
-        """The place of a view: `move` takes an array to a view of it."""
+        """The place of a view: `move` maps an array to a view of it."""
         return Place(self.buffer, move(self.view, *args, **attrs))
 
     def reshaped(self, shape: Shape) -> Place | None:
-        """The place in another shape; None where that would be a copy."""
+        """The place in another shape; None if that requires a copy."""
         try:
             return Place(self.buffer, self.view.reshape(shape, copy=False))
         except ValueError:
@@ -75,12 +75,12 @@ class Place:
     def __getitem__(self, key: Any) -> Place:
         keys = key if isinstance(key, tuple) else (key,)
         if all(k is not Ellipsis for k in keys):
-            keys = (*keys, ...)  # a view where NumPy would give a number
+            keys = (*keys, ...)  # a view where NumPy would return a scalar
         return Place(self.buffer, self.view[keys])
 
     @property
     def constant(self) -> np.ndarray | None:
-        """The numbers, where they are known already."""
+        """The array, if it is constant; else None."""
         return self.view if self.buffer.role is Role.CONSTANT else None
 
     @property
@@ -96,7 +96,7 @@ class Place:
         )  # fmt: skip
 
     def binding(self) -> Callable[[Mapping[Buffer, np.ndarray]], np.ndarray]:
-        """The function that gives the array, once the buffers have memory."""
+        """A function that makes the array once the buffers have memory."""
         if self.constant is not None:
             return lambda memory: self.view
         buffer, offset, strides = self.buffer, self.offset, self.view.strides
@@ -105,12 +105,12 @@ class Place:
 
 
 def steps(view: np.ndarray) -> list[int]:
-    """The strides of the axes along which there is a step to take."""
+    """The strides of the axes of length > 1."""
     return [stride for n, stride in zip(view.shape, view.strides, strict=True) if n > 1]
 
 
 def address(view: np.ndarray) -> int:
-    """Where the first entry lies."""
+    """The address of the first entry."""
     return int(view.__array_interface__["data"][0])
 
 
@@ -129,11 +129,11 @@ def ordered_like(view: np.ndarray, shape: Shape, dtype: Any) -> np.ndarray:
 
 
 def new(shape: Shape, dtype: Any, role: Role = Role.WORK) -> Place:
-    """A new buffer as a whole."""
+    """A place that spans a new buffer."""
     whole = ghost(shape, dtype)
     return Place(Buffer(whole, role), whole)
 
 
 def constant(array: np.ndarray) -> Place:
-    """A residual where it is."""
+    """The place of an array that exists already."""
     return Place(Buffer(array, Role.CONSTANT), array)

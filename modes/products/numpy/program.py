@@ -21,13 +21,13 @@ from ..pool import ResultPool
 from .places import ALIGNMENT, Buffer, Place, Role
 
 LINE, SETS, WAYS = 64, 64, 8
-"""Bytes of a line of memory; sets of the first cache, and how many lines each holds, on most
-machines: lines that are `SETS` apart share a set.
+"""Bytes of a cache line; number of sets of the L1 cache and lines per set, on most machines:
+lines that are `SETS` apart share a set.
 """
 
 
 class Workspace:
-    """The memory of one product, and the calls that are made in it."""
+    """The memory of one product, and the calls that are bound to it."""
 
     def __init__(self, program: Program) -> None:
         arena = allocate(program.length)
@@ -55,7 +55,7 @@ class Program:
 
     @cached_property
     def nbytes(self) -> int:
-        """Bytes of one workspace and of the residuals that were copied into another order."""
+        """Bytes of one workspace and of residuals copied into another order."""
         return self.length + sum(b.ghost.nbytes for b in self.kept) + self.packed
 
     def __call__(self, v: np.ndarray) -> np.ndarray:
@@ -81,13 +81,13 @@ Action = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Instruction:
-    """`function(*arrays)`, which writes into the last of them."""
+    """`function(*arrays)`, which writes into the last array."""
 
     function: Callable[..., Any]
     places: tuple[Place, ...]
 
     def bound(self, memory: Memory) -> Action:
-        """The call, ready to be made; where v or y takes part, the arrays are found each time."""
+        """The call with its arrays bound; if v or y takes part, they are looked up at each call."""
         bindings = [place.binding() for place in self.places]
         if any(place.buffer.role in (Role.INPUT, Role.OUTPUT) for place in self.places):
             return partial(late, self.function, bindings, memory)
@@ -95,15 +95,15 @@ class Instruction:
 
 
 def late(function: Callable[..., Any], bindings: list[Any], memory: Memory) -> None:
-    """A call whose arrays are found when it is made."""
+    """A call that looks up its arrays."""
     function(*[binding(memory) for binding in bindings])
 
 
 def copy(x: np.ndarray, y: np.ndarray) -> None:
-    """y ← x, converted where the dtypes differ.
+    """y ← x, converted if the dtypes differ.
 
-    What is to be side by side in y is read from places far apart in x, and what is beside these
-    next time. So few are copied at a time that the cache holds their lines until then.
+    Adjacent entries of y are read from places far apart in x, and the neighbours of those in the
+    next pass. Blocks are so small that the cache holds their lines until then.
     """
     many = together(x.strides[-1]) if x.ndim else 1
     if not x.ndim or x.shape[-1] <= many:
@@ -115,7 +115,7 @@ def copy(x: np.ndarray, y: np.ndarray) -> None:
 
 
 def together(stride: int) -> int:
-    """How many lines of memory, `stride` bytes apart, the first cache holds at once.
+    """The number of cache lines, `stride` bytes apart, that the L1 cache holds at once.
 
     >>> together(4096), together(2048), together(2048 + 64)
     (8, 16, 512)
@@ -129,7 +129,7 @@ Interval = tuple[int, int]
 
 
 def lifetimes(instructions: Iterable[Instruction]) -> dict[Buffer, Interval]:
-    """When each buffer is needed."""
+    """The lifetime of each buffer."""
     found: dict[Buffer, Interval] = {}
     for now, instruction in enumerate(instructions):
         for place in instruction.places:
@@ -139,9 +139,9 @@ def lifetimes(instructions: Iterable[Instruction]) -> dict[Buffer, Interval]:
 
 
 def offsets(lives: dict[Buffer, Interval]) -> tuple[dict[Buffer, int], int]:
-    """Where each work buffer begins in one piece of memory, and how long that is.
+    """The offset of each work buffer in one arena, and the length of the arena.
 
-    In order of birth, each at the lowest gap between those that live at the same time.
+    First fit in order of birth: the lowest gap between buffers that live at the same time.
     """
     placed: dict[Buffer, tuple[int, int]] = {}
     for buffer, (first, last) in sorted(lives.items(), key=lambda item: item[1]):
@@ -155,7 +155,7 @@ def offsets(lives: dict[Buffer, Interval]) -> tuple[dict[Buffer, int], int]:
 
 
 def lowest_gap(taken: list[tuple[int, int]], length: int) -> int:
-    """The lowest start of a free stretch of a length.
+    """The lowest start of a free gap of the given length.
 
     >>> lowest_gap([(0, 64), (128, 192)], 64), lowest_gap([(0, 64), (128, 192)], 65)
     (64, 192)
@@ -174,7 +174,7 @@ def aligned(length: int) -> int:
 
 
 def allocate(length: int) -> np.ndarray:
-    """Bytes that begin at a cache line."""
+    """An array of bytes that begins at a cache line."""
     room = np.empty(length + ALIGNMENT, np.uint8)
     start = -room.ctypes.data % ALIGNMENT
     return room[start : start + length]

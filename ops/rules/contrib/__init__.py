@@ -1,7 +1,7 @@
-"""ONNX Runtime's own operators (`com.microsoft`), declared as anybody declares an operator.
+"""ONNX Runtime's contrib operators (`com.microsoft`), declared like user-defined operators.
 
-Each is defined in the vocabulary, so that its values, where ONNX Runtime is not installed, and all
-of its derivatives follow. Nothing here is known to the rest of the package.
+Each is defined in the vocabulary: its derivatives follow, and so do its values where ONNX Runtime
+is not installed. The rest of the package does not refer to this one.
 """
 
 from . import attention, fused

@@ -1,4 +1,4 @@
-"""Attention as ONNX Runtime fuses it, with its rotary embeddings."""
+"""Fused attention operators of ONNX Runtime, with rotary embeddings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..indexing import counted
 
 @defines("com.microsoft::MultiHeadAttention")
 def multi_head_attention(op: Any, node: Node) -> tuple[Array, ...]:
-    """y = softmax(q kᵀ scale + masks) v, with what came before q, k and v in front of k and v."""
+    """y = softmax(q kᵀ scale + masks) v, with past keys and values in front of k and v."""
     refuse(node, {8: "past_sequence_length", 9: "cache_indirection"})
     q, k, v = (per_head(op, node, i) for i in range(3))
     k, v = behind(op, node.input(6), k), behind(op, node.input(7), v)
@@ -32,7 +32,7 @@ def multi_head_attention(op: Any, node: Node) -> tuple[Array, ...]:
 
 
 def refuse(node: Node, inputs: dict[int, str], **resting: Any) -> None:
-    """Raises `UnsupportedOp` for these inputs, and for attributes that are not at rest."""
+    """Raises `UnsupportedOp` for these inputs, and for attributes other than the given defaults."""
     given = [name for i, name in inputs.items() if node.input(i) is not None]
     given += [name for name, rest in resting.items() if (getattr(node, name) or rest) != rest]
     if given:
@@ -55,12 +55,12 @@ def per_head(op: Any, node: Node, i: int) -> Array:
 
 
 def behind(op: Any, past: Array | None, x: Array) -> Array:
-    """What was there before, then x."""
+    """The past entries, followed by x."""
     return x if past is None else op.Concat(past, x, axis=2)
 
 
 def scaled_products(op: Any, q: Array, k: Array, scale: float | None) -> Array:
-    """Scores q kᵀ, times 1/√features where no scale is given."""
+    """Scores q kᵀ times `scale`, by default 1/√features."""
     factor = op.CastLike(scale or 1 / shape_of(q)[-1], q)
     rank = len(shape_of(k))
     turned = op.Transpose(k, perm=(*range(rank - 2), rank - 1, rank - 2))
@@ -68,7 +68,7 @@ def scaled_products(op: Any, q: Array, k: Array, scale: float | None) -> Array:
 
 
 def masked(op: Any, node: Node, scores: Array) -> Array:
-    """Padded keys get a constant added: a mask (batch, time), or the length of every sequence."""
+    """Scores with a constant added for padded keys, given by a mask or by sequence lengths."""
     if node.input(4) is None:
         return scores
     kept, (batch, *_, total) = node.inputs[4], shape_of(scores)
@@ -84,14 +84,14 @@ def masked(op: Any, node: Node, scores: Array) -> Array:
 
 
 def only(op: Any, scores: Array, seen: Array) -> Array:
-    """The scores of what is seen, the least number elsewhere."""
+    """The scores of visible keys, a large negative number elsewhere."""
     least = np.finfo(dtype_of(scores)).min if dtype_of(scores).kind == "f" else -1e30
     return op.Where(seen, scores, np.asarray(least, dtype_of(scores)))
 
 
 @defines("com.microsoft::GroupQueryAttention")
 def group_query_attention(op: Any, node: Node) -> tuple[Array, ...]:
-    """Causal attention in which several queries share a key and value; a cache in front."""
+    """Causal attention with key/value heads shared by several query heads, and a cache."""
     q, k, v = parts(op, node)
     length, (total,) = shape_of(q)[2], node.ints(6) or ()
     ends = op.Add(op.Reshape(op.CastLike(node.inputs[5], np.zeros((), np.int64)), (-1, 1)), 1)
@@ -113,7 +113,7 @@ def group_query_attention(op: Any, node: Node) -> tuple[Array, ...]:
 
 
 def parts(op: Any, node: Node) -> tuple[Array, Array, Array]:
-    """Query, key and value per head, cut apart where they come as one."""
+    """Query, key and value per head, split if they are packed."""
     later = {k: f"input {k}" for k in range(12, len(node.inputs))}
     refuse(node, {9: "position_ids", 11: "head_sink", **later}, smooth_softmax=0,
            k_quant_type="NONE", v_quant_type="NONE")  # fmt: skip
@@ -128,14 +128,14 @@ def parts(op: Any, node: Node) -> tuple[Array, Array, Array]:
 
 
 def grouped(op: Any, x: Array, keys: int) -> Array:
-    """(batch, heads, ...) with the heads as groups, one for each key; 1 head stays 1."""
+    """(batch, heads, ...) with the heads split into one group per key head; 1 head stays 1."""
     b, heads, *rest = shape_of(x)
     groups = (keys, heads // keys) if heads > 1 else (1, 1)
     return op.Reshape(x, (b, *groups, *rest))
 
 
 def cached(op: Any, cache: Array | None, x: Array, past: Array, total: Number) -> Array:
-    """The first entries of a cache, as many as each sequence has, then x: `total` in all."""
+    """The first `past` entries of each sequence's cache, then x: `total` in all."""
     b, heads, length, width = shape_of(x)
     room = 0 if cache is None else shape_of(cache)[2]
     both = x if cache is None else behind(op, cache, x)
@@ -146,7 +146,7 @@ def cached(op: Any, cache: Array | None, x: Array, past: Array, total: Number) -
 
 
 def window(op: Any, node: Node, now: Array, ends: Array, total: Number) -> Array:
-    """Which keys a query sees: up to itself or the end, no further back than the local window."""
+    """A mask of the keys a query attends to: up to itself or the end, within the local window."""
     t, stop = counted(op, total), op.Min(op.Add(now, 1), op.Max(ends, 1))
     stop = op.Unsqueeze(stop, (1, 2, 4))
     seen = op.Less(t, stop)
@@ -157,7 +157,7 @@ def window(op: Any, node: Node, now: Array, ends: Array, total: Number) -> Array
 
 @defines("com.microsoft::RotaryEmbedding")
 def rotary_embedding(op: Any, node: Node) -> tuple[Array]:
-    """The features of every head turned; (batch, time, heads · features) or with heads second."""
+    """Rotated features of every head; x is (batch, time, heads · features), or has 4 axes."""
     width = node.rotary_embedding_dim or 2 * shape_of(node.inputs[2])[1]
     flat = len(node.x_shape) == 3
     heads = node.num_heads or (node.x_shape[2] // width if flat else node.x_shape[1])

@@ -57,7 +57,7 @@ def fused_matmul(op: Any, node: Node) -> tuple[Array]:
 
 
 def turned(op: Any, x: Array, matrix: int | None, batch: int | None) -> Array:
-    """The first axis behind the batch axes, then the last two exchanged."""
+    """x with its first axis moved behind the batch axes, then its last two axes swapped."""
     rank = len(shape_of(x))
     order = list(range(rank))
     if batch and rank > 2:
@@ -98,7 +98,7 @@ def skip_layer_normalization(op: Any, node: Node) -> tuple[Array | None, ...]:
 
 @defines("com.microsoft::SkipSimplifiedLayerNormalization")
 def skip_simplified_layer_normalization(op: Any, node: Node) -> tuple[Array | None, ...]:
-    """y = s / rms(s) · γ of s = x + skip + bias; s is the fourth output."""
+    """y = s / rms(s) · γ with s = x + skip + bias; s is the fourth output."""
     s = total(op, node, 3)
     y, inverse = root_mean_square(op, s, node.inputs[2], (-1,), node.epsilon, 1e-12)
     return y, None, inverse, s

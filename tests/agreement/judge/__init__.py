@@ -1,6 +1,6 @@
-"""An independent interpreter of ONNX models, in float64 over torch, that judges derivatives.
+"""An independent interpreter of ONNX models, in float64 over torch, to check derivatives.
 
-It shares no code with what it judges: it imports onnx, NumPy and torch only.
+It shares no code with the library: it imports onnx, NumPy and torch only.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def jacobian(
 ) -> np.ndarray:
     """∂of/∂wrt: tensors ravelled and concatenated in the given order.
 
-    A tensor t of `wrt` is perturbed where it stands, t + δ: what follows sees t + δ, and t keeps
-    its dependence on other tensors of `wrt`. So ∂t/∂t is the identity, and the columns of an input
-    hold the paths through t too.
+    A tensor t of `wrt` is perturbed in place, t + δ: later nodes read t + δ, and t still depends on
+    the other tensors of `wrt`. So ∂t/∂t is the identity, and the columns of an input include the
+    paths through t.
     """
     values, deltas = perturbed(model, feeds, wrt)
     y = torch.cat([checked(name, values).reshape(-1) for name in of])
@@ -76,7 +76,7 @@ def hessian(
 def perturbed(
     model: onnx.ModelProto, feeds: Mapping[str, Any], wrt: Sequence[str]
 ) -> tuple[dict[str, Any], list[torch.Tensor]]:
-    """The values of the main graph, each t of `wrt` as t + δ; and the δ, which are 0."""
+    """The values of the main graph with each t of `wrt` as t + δ; and the perturbations δ = 0."""
     deltas: dict[str, torch.Tensor] = {}
 
     def seen(name: str, x: Any) -> Any:
@@ -90,7 +90,7 @@ def perturbed(
 
 
 def checked(name: str, values: Mapping[str, Any]) -> torch.Tensor:
-    """The floating tensor of a name."""
+    """The floating tensor of this name."""
     x = values[name]
     if not isinstance(x, torch.Tensor) or not x.dtype.is_floating_point:
         raise TypeError(f"{name!r} is no floating tensor")

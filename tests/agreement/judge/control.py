@@ -36,7 +36,7 @@ def loop(
 
 
 def stacked(values: list[Tensor], axis: int, declared: onnx.ValueInfoProto) -> Tensor:
-    """What the turns of a body made, stacked; without a turn, as the output is declared."""
+    """The results of all iterations, stacked; without iterations, of the declared shape."""
     if values:
         return torch.stack(values, axis)
     kind = declared.type.tensor_type
@@ -85,7 +85,7 @@ def scanned(
 
 
 def batched_scan(node: Node, lengths: Tensor | None, *args: Any) -> tuple[Any, ...]:
-    """Opset 8: a batch of scans along axis 1."""
+    """Scan of opset 8: a batch of scans along axis 1."""
     if lengths is not None:
         raise NoKernel("Scan-8 with lengths")
     results = [

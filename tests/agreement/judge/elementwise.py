@@ -1,4 +1,4 @@
-"""Entry by entry: arithmetic, comparisons, activations, casts; and reductions."""
+"""Elementwise operators: arithmetic, comparisons, activations, casts; and reductions."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 VARIADIC: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "Sum": torch.add, "Max": torch.maximum, "Min": torch.minimum,
 }  # fmt: skip
-WIDE = torch.uint16, torch.uint32, torch.uint64  # torch can hardly count in these
+WIDE = torch.uint16, torch.uint32, torch.uint64  # torch has little arithmetic for these
 
 
 def det(x: Tensor) -> Tensor:
-    """By cofactors: torch's own has a gradient of zeros where a row is zero."""
+    """det x by cofactors: torch's own gradient is zero where a row is zero."""
     n = x.shape[-1]
     if n == 0 or n > 5:
         return torch.linalg.det(x)
@@ -50,12 +50,12 @@ def det(x: Tensor) -> Tensor:
 
 
 def softplus(x: Tensor) -> Tensor:
-    """log(1 + exp(x)); torch's own is linear from 20 on."""
+    """log(1 + exp(x)); torch's own version is linear from 20 on."""
     return -F.logsigmoid(-x)
 
 
 def counted(f: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """F, computed in int64 where the operands are unsigned and wide."""
+    """A wrapper of f that computes in int64 where the operands are wide unsigned integers."""
 
     def g(*xs: Tensor) -> Tensor:
         dtype = xs[0].dtype
@@ -110,7 +110,7 @@ def equal(node: Node, a: Any, b: Any) -> Tensor:
 
 @kernel("Where", strings=True)
 def where(node: Node, condition: Tensor, a: Any, b: Any) -> Any:
-    # torch gives NaN where the branch that is not chosen has an infinite derivative: 0 · ∞.
+    # torch gives NaN where the branch not taken has an infinite derivative: 0 · ∞.
     if isinstance(a, np.ndarray):
         return np.where(condition.numpy(), a, b)
     return torch.where(condition, a, b)
@@ -170,7 +170,7 @@ NARROW = {TensorProto.FLOAT: torch.float32, TensorProto.FLOAT16: torch.float16,
 
 
 def cast_to(x: Any, element: int) -> Any:
-    """The values in another type; a narrower float is rounded to, with derivative 1."""
+    """The values cast to another type; rounding to a narrower float has derivative 1."""
     if element == TensorProto.STRING:
         if isinstance(x, np.ndarray):
             return x
@@ -202,7 +202,7 @@ def leaky_relu(node: Node, x: Tensor) -> Tensor:
 
 @kernel("PRelu")
 def prelu(node: Node, x: Tensor, slope: Tensor) -> Tensor:
-    if node.opset < 7 and slope.numel() > 1:  # one slope a channel
+    if node.opset < 7 and slope.numel() > 1:  # one slope per channel
         slope = slope.reshape(-1, *[1] * (x.ndim - 2))
     return torch.where(x > 0, x, slope * x)
 
@@ -266,7 +266,7 @@ def dropout(
 
 
 def axes_of(node: Node, x: Tensor, axes: Tensor | None) -> tuple[int, ...]:
-    """The axes of a reduction, by attribute or input; none means all, or really none."""
+    """The axes of a reduction, by attribute or input; an empty list means all, or none."""
     listed = node["axes"] if axes is None and "axes" in node else integers(axes)
     if not listed:
         return () if node["noop_with_empty_axes"] else tuple(range(x.ndim))
@@ -274,19 +274,19 @@ def axes_of(node: Node, x: Tensor, axes: Tensor | None) -> tuple[int, ...]:
 
 
 def total(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:
-    """The sum, over no axis too."""
+    """The sum along axes, of which there may be none."""
     return x.sum(axes, keep, dtype=x.dtype) if axes else x
 
 
 def product(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:
-    """The product along axes, one after the other."""
+    """The product along axes."""
     for axis in reversed(axes):
         x = x.prod(axis, keep, dtype=x.dtype)
     return x
 
 
 def average(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:
-    """The mean; the mean of integers is cut off."""
+    """The mean along axes; for integers, truncated."""
     size = math.prod(x.shape[k] for k in axes)
     y = total(x, axes, keep)
     return y / size if x.dtype.is_floating_point else torch.div(y, size, rounding_mode="trunc")
@@ -309,7 +309,7 @@ def extreme(x: Tensor, axes: tuple[int, ...], keep: bool, sign: int) -> Tensor:
 
 
 def root(x: Tensor) -> Tensor:
-    """√x, with derivative 0 at 0: a norm has its least derivative there."""
+    """√x, with derivative 0 at 0, the least subgradient of a norm."""
     if not x.dtype.is_floating_point:
         return torch.sqrt(x.to(torch.float64)).to(x.dtype)
     zero = x == 0
@@ -317,7 +317,7 @@ def root(x: Tensor) -> Tensor:
 
 
 def logarithm(x: Tensor) -> Tensor:
-    """Log x, of integers too."""
+    """Log x, also for integers."""
     return torch.log(x) if x.dtype.is_floating_point else torch.log(x.double()).to(x.dtype)
 
 

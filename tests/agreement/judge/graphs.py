@@ -38,7 +38,7 @@ DTYPES = {
 }
 ELEMENTS = {dtype: element for element, dtype in reversed(DTYPES.items())}
 ELEMENTS[torch.float64] = TensorProto.DOUBLE
-READ_AS = {  # by the names of NumPy and ml_dtypes
+READ_AS = {  # by their names in NumPy and ml_dtypes
     **dict.fromkeys(("float16", "bfloat16", "float32", "float64"), np.float64),
     **dict.fromkeys(("complex64", "complex128"), np.complex128),
     **{name: np.dtype(name) for name in ("bool", "int8", "int16", "int32", "int64")},
@@ -51,9 +51,9 @@ class NoKernel(NotImplementedError):
 
 
 def kernel(*op_types: str, strings: bool = False) -> Callable[[Kernel], Kernel]:
-    """Declare what computes an operator: a function of the node and its inputs.
+    """Register a kernel for operators: a function of the node and its inputs.
 
-    An input that is left out is None. One output is returned as it is, several as a tuple.
+    An omitted input is None. A single output is returned as it is, several as a tuple.
     """
 
     def declare(function: Kernel) -> Kernel:
@@ -68,7 +68,7 @@ def kernel(*op_types: str, strings: bool = False) -> Callable[[Kernel], Kernel]:
 
 
 class Node:
-    """What a kernel knows of its node: `node["axis"]` is an attribute or its default or None."""
+    """A node as its kernel sees it: `node["axis"]` is an attribute, its default, or None."""
 
     def __init__(self, proto: onnx.NodeProto, opset: int, call: Callable[..., list[Any]]) -> None:
         self.proto, self.opset, self.call = proto, opset, call
@@ -85,13 +85,13 @@ class Node:
         return name in self.given
 
     def wants(self, k: int) -> bool:
-        """Whether the output number k is named."""
+        """Whether output k is named."""
         return k < self.outputs and bool(self.proto.output[k])
 
 
 @cache
 def default(op_type: str, opset: int, domain: str, name: str) -> Any:
-    """What the schema says that an attribute is where it is not given."""
+    """The default of an attribute in the schema."""
     attributes = defs.get_schema(op_type, opset, domain).attributes
     if name not in attributes or not attributes[name].default_value.name:
         return None
@@ -116,7 +116,7 @@ def dtype_of(element: int) -> torch.dtype:
 
 
 def value(data: Any) -> Any:
-    """Data from outside: an array, a protobuf, a list of them, a tensor, or None."""
+    """A value of the interpreter from an array, a protobuf, a list of them, a tensor or None."""
     if data is None:
         return None
     if isinstance(data, list | tuple):
@@ -138,7 +138,7 @@ def value(data: Any) -> Any:
 
 
 def dense(sparse: onnx.SparseTensorProto) -> torch.Tensor:
-    """A sparse constant, written out."""
+    """A sparse constant as a dense tensor."""
     values, indices = value(sparse.values), value(sparse.indices)
     if indices.ndim == 2:
         indices = torch.from_numpy(np.ravel_multi_index(indices.numpy().T, tuple(sparse.dims)))
@@ -239,7 +239,7 @@ def initializers(graph: onnx.GraphProto) -> dict[str, Any]:
 
 
 def filled(node: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto]) -> onnx.NodeProto:
-    """A node of a function, with the attributes that it takes from the call."""
+    """A node of a function body, with attribute references resolved."""
     result = copy.deepcopy(node)
     del result.attribute[:]
     for attribute in node.attribute:
@@ -261,7 +261,7 @@ def filled(node: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto]) -> on
 def body(
     node: onnx.NodeProto, domain: str, opset: int, args: Sequence[Any]
 ) -> onnx.FunctionProto:
-    """The function body that the schema of an operator has, at an opset."""
+    """The function body in the schema of an operator, at an opset."""
     where = f"{domain or 'ai.onnx'}.{node.op_type}-{opset}"
     try:
         schema = defs.get_schema(node.op_type, opset, domain)

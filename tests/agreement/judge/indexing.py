@@ -1,4 +1,4 @@
-"""Indices: what gathers, scatters, sorts, counts along or selects."""
+"""Indices: gather, scatter, sort, count, select."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .graphs import Node, integers, kernel
 
 
 def wrapped(index: Tensor, size: int) -> Tensor:
-    """Indices that count from the end, as indices from the beginning."""
+    """Negative indices, as indices from the beginning."""
     index = index.to(torch.int64)
     return torch.where(index < 0, index + size, index)
 
@@ -61,7 +61,7 @@ COMBINE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 def scattered(x: Tensor, index: Tensor, updates: Tensor, reduction: str) -> Tensor:
     """Rows of x at an index, replaced by or combined with updates.
 
-    Rows that are met several times are written in turns, so that the last one counts.
+    Duplicate indices are applied in order, so that the last one counts.
     """
     combine = COMBINE[reduction]
     waiting = np.arange(len(index))
@@ -203,7 +203,7 @@ def col2im(node: Node, x: Tensor, image: Tensor, block: Tensor) -> Tensor:
     steps, gaps = (node[name] or [1] * rank for name in ("strides", "dilations"))
     wide = [n + pads[k] + pads[k + rank] for k, n in enumerate(sizes)]
     place = torch.zeros((), dtype=torch.int64)
-    for k in range(rank):  # the place of each column entry in the padded image
+    for k in range(rank):  # the position of each column entry in the padded image
         count = (wide[k] - gaps[k] * (kernel_sizes[k] - 1) - 1) // steps[k] + 1
         at = gaps[k] * torch.arange(kernel_sizes[k]).unsqueeze(1) + steps[k] * torch.arange(count)
         shape = [1] * (2 * rank)

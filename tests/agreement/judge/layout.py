@@ -1,4 +1,4 @@
-"""Shapes: what moves, repeats, joins, cuts or makes tensors without reading their numbers."""
+"""Shapes: operators that move, repeat, join, slice or create tensors without arithmetic."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .graphs import Node, NoKernel, dtype_of, integers, kernel, value
 
 
 def listed(node: Node, name: str, given: Tensor | None) -> list[int] | None:
-    """Integers that an input gives or, in older opsets, an attribute."""
+    """Integers from an input or, in older opsets, from an attribute."""
     return integers(given) if given is not None else node[name]
 
 
@@ -86,7 +86,7 @@ def split(node: Node, x: Tensor, sizes: Tensor | None = None) -> tuple[Tensor, .
 
 
 def taken(x: Any, axis: int, where: list[int]) -> Any:
-    """The entries of an axis at places."""
+    """The entries at the given positions of an axis."""
     if isinstance(x, np.ndarray):
         return np.take(x, where, axis)
     return x.index_select(axis, torch.tensor(where, dtype=torch.int64))
@@ -104,7 +104,7 @@ def slice_(
         size = x.shape[axis]
         if step > 0:
             where = range(size)[start:end:step]
-        else:  # an end before the beginning, and -1 is the last entry
+        else:  # the end may be before entry 0, which no slice can say: its -1 is the last entry
             start = max(min(start + size if start < 0 else start, size - 1), -1)
             end = max(min(end + size if end < 0 else end, size - 1), -1)
             where = range(start, end, step)
@@ -129,7 +129,7 @@ def pad(
 def padded(
     x: Tensor, axis: int, before: int, after: int, mode: str, constant: Tensor
 ) -> Tensor:
-    """One axis, widened at both ends or cut where a width is negative."""
+    """x with one axis padded at both ends, or cropped where a width is negative."""
     size = x.shape[axis]
     places = range(-before, size + after)
     if mode == "constant":

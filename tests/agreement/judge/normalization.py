@@ -42,13 +42,13 @@ def softmax(node: Node, x: Tensor) -> Tensor:
     axis = node["axis"]
     if node.opset >= 13:
         return f(x, axis)
-    axis = axis % x.ndim  # before opset 13 a matrix is meant, cut at the axis
+    axis = axis % x.ndim  # before opset 13, x is flattened to a matrix at the axis
     flat = x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
     return f(flat, 1).reshape(x.shape)
 
 
 def channels(scale: Tensor, x: Tensor) -> Tensor:
-    """A vector, one entry a channel, beside a tensor whose axis 1 is the channels."""
+    """A vector with one entry per channel, shaped to broadcast with axis 1 of x."""
     return scale.reshape(-1, *[1] * (x.ndim - 2))
 
 
@@ -78,7 +78,7 @@ def instance_normalization(node: Node, x: Tensor, scale: Tensor, bias: Tensor) -
 
 
 def standardized(x: Tensor, axes: Any, epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Of mean 0 and variance 1 along axes; the mean and the inverse deviation."""
+    """x with mean 0 and variance 1 along axes; its mean; its inverse standard deviation."""
     mean = x.mean(axes, keepdim=True)
     centred = x - mean
     inverse = 1 / torch.sqrt((centred * centred).mean(axes, keepdim=True) + epsilon)
@@ -100,7 +100,7 @@ def group_normalization(node: Node, x: Tensor, scale: Tensor, bias: Tensor) -> T
     groups = node["num_groups"]
     split = x.reshape(x.shape[0], groups, -1)
     y, _, _ = standardized(split, (2,), node["epsilon"])
-    if node.opset < 21:  # one scale a group
+    if node.opset < 21:  # one scale per group
         return (y * scale.reshape(-1, 1) + bias.reshape(-1, 1)).reshape(x.shape)
     return y.reshape(x.shape) * channels(scale, x) + channels(bias, x)
 
@@ -142,7 +142,7 @@ def lp_normalization(node: Node, x: Tensor) -> Tensor:
 def likelihood(
     node: Node, scores: Tensor, target: Tensor, weight: Tensor | None
 ) -> Tensor:
-    """The weighted negative entries of the targets, reduced as the node says."""
+    """The weighted negative scores of the targets, reduced as the node says."""
     ignored = torch.zeros_like(target, dtype=torch.bool)
     if "ignore_index" in node:
         ignored = target == node["ignore_index"]
@@ -204,7 +204,7 @@ def attention(
 def masks(
     node: Node, scores: Tensor, mask: Tensor | None, past: int, valid: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """What is added to the scores, and where they count for nothing."""
+    """The bias to add to the scores, and the mask of scores to ignore."""
     rows, columns = scores.shape[-2:]
     bias = torch.zeros((), dtype=scores.dtype)
     off = torch.zeros_like(scores, dtype=torch.bool)
@@ -239,7 +239,7 @@ def rotary_embedding(
     y = x.reshape(*x.shape[:2], heads, -1).movedim(1, 2) if flat else x
     if positions is not None:
         cos, sin = cos[positions], sin[positions]
-    cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)  # beside the heads
+    cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)  # broadcast over the heads
     width = node["rotary_embedding_dim"] or y.shape[-1]
     turned, rest = y[..., :width], y[..., width:]
     if node["interleaved"]:
@@ -252,11 +252,11 @@ def rotary_embedding(
     return y.movedim(1, 2).flatten(2) if flat else y
 
 
-# Quantisation: values only, its derivative is 0 almost everywhere.
+# Quantisation: values only; the derivative is 0 almost everywhere.
 
 
 def along(scale: Tensor, x: Tensor, axis: int, block: int) -> Tensor:
-    """A scale or zero point, one for all, one an index of an axis, or one a block."""
+    """A scale or zero point, per tensor, per axis or per block, that broadcasts with x."""
     if scale.numel() == 1 and scale.ndim < 2:
         return scale.reshape(())
     if block:

@@ -32,7 +32,7 @@ SHAPED: dict[str, tuple[Callable[..., Tensor], float | None, float | None]] = {
 
 
 def activations(node: Node, directions: int) -> list[list[Function]]:
-    """The functions of every direction; their parameters are taken in order."""
+    """The activations of every direction; their parameters are consumed in order."""
     names = node["activations"] if "activations" in node else DEFAULTS[node.op_type] * directions
     alphas, betas = (iter(node[f"activation_{k}"] or []) for k in ("alpha", "beta"))
     found: list[Function] = []
@@ -48,7 +48,7 @@ def activations(node: Node, directions: int) -> list[list[Function]]:
 
 
 def reversed_in_time(x: Tensor, lengths: list[int]) -> Tensor:
-    """(time, batch, …), every sample turned round within its length."""
+    """(time, batch, …), with every sample reversed within its length."""
     rows = []
     for row, length in zip(x.unbind(1), lengths, strict=True):
         order = [*reversed(range(length)), *range(length, len(row))]
@@ -62,7 +62,7 @@ Cell = Callable[[Tensor, tuple[Tensor, ...]], tuple[Tensor, ...]]
 def swept(
     x: Tensor, states: tuple[Tensor, ...], lengths: list[int], cell: Cell
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """The first state after every step, zero behind the end; and the states after the last."""
+    """The first state after every step, zero past the sample's length; and the final states."""
     ys = []
     for t, now in enumerate(x.unbind(0)):
         live = torch.tensor([t < n for n in lengths]).unsqueeze(1)
@@ -99,7 +99,7 @@ def layer(
 
 
 def parts(bias: Tensor | None, k: int, count: int, like: Tensor) -> tuple[Any, ...]:
-    """The biases of one direction, cut into gates; zeros by default."""
+    """The biases of one direction, split by gate; zeros by default."""
     return (torch.zeros((), dtype=like.dtype),) * count if bias is None else bias[k].chunk(count)
 
 

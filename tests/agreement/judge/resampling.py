@@ -28,12 +28,12 @@ def upsample(node: Node, x: Tensor, scales: Tensor | None = None) -> Tensor:
 
 
 def stretched(size: int, factor: Tensor) -> int:
-    """The size after scaling; sizes and scales are multiplied in single precision."""
+    """The size after scaling, with the product taken in single precision."""
     return math.floor(np.float32(size) * np.float32(factor.item()))
 
 
 def along(x: Tensor, axis: int, matrix: Tensor) -> Tensor:
-    """A matrix times every line of an axis."""
+    """x multiplied by a matrix along an axis."""
     return (x.movedim(axis, -1) @ matrix.to(x.dtype).T).movedim(-1, axis)
 
 
@@ -96,7 +96,7 @@ def coordinates(
 
 
 def cubic(distance: Tensor, a: float) -> Tensor:
-    """The weights of cubic convolution at distances."""
+    """The cubic convolution weights at the given distances."""
     d = distance.abs()
     near = ((a + 2) * d - (a + 3)) * d * d + 1
     far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
@@ -114,7 +114,7 @@ ROUND = {
 def weights(
     at: Tensor, size: int, mode: str, rounding: str, factor: Tensor, node: Node
 ) -> Tensor:
-    """The matrix (samples, pixels) of one axis."""
+    """The interpolation matrix (samples, pixels) of one axis."""
     if mode == "nearest":
         return hot(ROUND[rounding](at.detach()), size)
     if mode not in ("linear", "cubic"):
@@ -137,7 +137,7 @@ def weights(
 
 
 def hot(places: Tensor, size: int) -> Tensor:
-    """Ones at places, or at the nearest end, of a last axis."""
+    """One-hot rows; indices out of range go to the nearest end."""
     return F.one_hot(places.clamp(0, size - 1).to(torch.int64), size).double()
 
 
@@ -147,7 +147,7 @@ def affine_grid(node: Node, theta: Tensor, size: Tensor) -> Tensor:
 
 
 def pixels(x: Tensor, places: Sequence[Tensor]) -> Tensor:
-    """Entries of x (N, C, *space) at whole places, each (N, P): (N, C, P)."""
+    """Entries of x (N, C, *space) at integer positions, each (N, P): (N, C, P)."""
     flat = places[0]
     for size, place in zip(x.shape[3:], places[1:], strict=True):
         flat = flat * size + place
@@ -155,12 +155,12 @@ def pixels(x: Tensor, places: Sequence[Tensor]) -> Tensor:
 
 
 def sampled(x: Tensor, at: Sequence[Tensor]) -> Tensor:
-    """Linear samples at places, each (N, P); there are zeros around x."""
+    """Linear interpolation at positions, each (N, P); x is padded with zeros."""
     return torch.stack(list(shares(x, at))).sum(0)
 
 
 def shares(x: Tensor, at: Sequence[Tensor]) -> Iterator[Tensor]:
-    """What each pixel around a place gives to its linear sample."""
+    """The contribution of each neighbouring pixel to the linear interpolation."""
     low = [torch.floor(p).detach() for p in at]
     for corner in product((0, 1), repeat=len(at)):
         weight, places = torch.ones((), dtype=x.dtype), []
@@ -173,7 +173,7 @@ def shares(x: Tensor, at: Sequence[Tensor]) -> Iterator[Tensor]:
 
 
 def reflected(p: Tensor, low: float, high: float) -> Tensor:
-    """Places between two mirrors."""
+    """Positions reflected into [low, high]."""
     if high <= low:
         return torch.zeros_like(p)
     span = high - low
@@ -213,14 +213,14 @@ def grid_sample(node: Node, x: Tensor, grid: Tensor) -> Tensor:
 
 
 def cubic_samples(x: Tensor, at: Sequence[Tensor], inside: Any) -> Tensor:
-    """Cubic samples; neighbours outside are found as the border says."""
+    """Cubic interpolation; neighbours outside follow the padding mode."""
     a = -0.75
     y = torch.zeros((), dtype=x.dtype)
     low = [torch.floor(p).detach() for p in at]
     for corner in product((-1, 0, 1, 2), repeat=len(at)):
         weight, places = torch.ones((), dtype=x.dtype), []
         for p, base, step, size in zip(at, low, corner, x.shape[2:], strict=True):
-            d = (p - base - step) * (-1 if step > 0 else 1)  # the distance, at least 0
+            d = (p - base - step) * (-1 if step > 0 else 1)  # the distance, nonnegative
             near = ((a + 2) * d - (a + 3)) * d * d + 1
             far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
             weight = weight * (near if step in (0, 1) else far)
@@ -282,7 +282,7 @@ def roi_align(node: Node, x: Tensor, rois: Tensor, images: Tensor) -> Tensor:
 def roi_samples(
     x: Tensor, axes: list[tuple[Tensor, int]], shape: tuple[int, int], mode: str
 ) -> Tensor:
-    """Samples of one region, joined within its bins."""
+    """Samples of one region, pooled within its bins."""
     at = torch.meshgrid(*(p for p, _ in axes), indexing="ij")
     far = torch.zeros_like(at[0], dtype=torch.bool)
     places = []
@@ -292,7 +292,7 @@ def roi_samples(
     y = torch.cat(list(shares(x, places))).reshape(4, -1, *at[0].shape).masked_fill(far, 0.0)
     (_, tall), (_, broad) = axes
     bins = y.reshape(4, -1, shape[0], tall, shape[1], broad)
-    # The greatest share of a pixel, not the greatest sample: so do ONNX's own cases.
+    # The maximum over contributions of pixels, not over samples, as in ONNX's own cases.
     return bins.sum(0).mean((2, 4)) if mode == "avg" else bins.amax((0, 3, 5))
 
 

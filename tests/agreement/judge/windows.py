@@ -17,7 +17,7 @@ CONV_TRANSPOSE = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transp
 
 
 class Windows(NamedTuple):
-    """How windows lie along the axes of space: `ends` may be less than what was asked for."""
+    """The geometry of windows along the spatial axes; `ends` may be less than requested."""
 
     sizes: list[int]
     steps: list[int]
@@ -28,7 +28,7 @@ class Windows(NamedTuple):
 
 
 def windows_of(node: Node, space: Any, kernel_shape: Any) -> Windows:
-    """Where the windows of a node lie."""
+    """The geometry of a node's windows."""
     rank, sizes = len(space), list(kernel_shape)
     steps, gaps = (node[name] or [1] * rank for name in ("strides", "dilations"))
     pads = node["pads"] or [0] * (2 * rank)
@@ -44,7 +44,7 @@ def windows_of(node: Node, space: Any, kernel_shape: Any) -> Windows:
         else:
             begin, end = (0, 0) if auto == "VALID" else (pads[k], pads[k + rank])
             free = n + begin + end - reach
-            count = (math.ceil if up else math.trunc)(free / steps[k]) + 1  # of ONNX, towards zero
+            count = (math.ceil if up else math.trunc)(free / steps[k]) + 1  # truncated
             if up and (count - 1) * steps[k] >= n + begin:
                 count -= 1  # a window that would start in the padding at the end
         begins.append(begin)
@@ -56,8 +56,8 @@ def windows_of(node: Node, space: Any, kernel_shape: Any) -> Windows:
 def opened(x: Tensor, w: Windows) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The entries of every window: (N, C, *counts, *sizes), with three tables beside it.
 
-    The tables, (*counts, *sizes), say: lies inside x; lies inside x or its padding; at which place
-    of x, ravelled.
+    The tables, (*counts, *sizes), are: whether the entry is inside x; whether it is not behind the
+    padding at the end; its index in x, ravelled.
     """
     rank = len(w.sizes)
     inside, near, place = torch.tensor(True), torch.tensor(True), torch.tensor(0)
@@ -153,7 +153,7 @@ def max_unpool(node: Node, x: Tensor, index: Tensor, shape: Tensor | None = None
 def convolved(
     x: Tensor, weight: Tensor, bias: Tensor | None, w: Windows, group: int
 ) -> Tensor:
-    """The convolution of an image that is padded first."""
+    """The convolution of an image after padding."""
     rank = len(w.sizes)
     if rank not in CONV:
         raise NoKernel(f"convolution in {rank} dimensions")
@@ -216,7 +216,7 @@ def conv_transpose(node: Node, x: Tensor, weight: Tensor, bias: Tensor | None = 
         if wanted is not None:
             total = y.shape[k + 2] + more[k] - wanted[k]
             begin = total // 2 if auto == "SAME_UPPER" else total - total // 2
-            if total < 0:  # the output is larger than what the windows reach
+            if total < 0:  # the output is larger than the extent of the windows
                 begin = 0
             end = total - begin
         y = padded(y, k + 2, -begin, more[k] - end, "constant", torch.zeros((), dtype=x.dtype))

@@ -1,4 +1,4 @@
-"""The contenders by name, and the module that each is in; a module may be missing its library."""
+"""The contenders by name, each with its module, whose library may be missing."""
 
 from importlib import import_module
 from typing import Any
@@ -26,5 +26,5 @@ MODULES = {
 
 
 def contender(name: str) -> Any:
-    """The class of a contender; `ImportError` where its library is not installed."""
+    """The class of a contender; raises `ImportError` where its library is not installed."""
     return import_module(f".{MODULES[name]}", __package__).CONTENDERS[name]

@@ -13,7 +13,7 @@ from .contender import Contender, Task
 
 
 class Vocabulary:
-    """The vocabulary of the residual: what CasADi's matrices have not got themselves."""
+    """The operations of the residual that CasADi's matrices lack."""
 
     @staticmethod
     def pad(x: Any, width: int) -> Any:
@@ -25,7 +25,7 @@ class Vocabulary:
 
 
 class Casadi(Contender):
-    """`jtimes` and `jacobian` of a function of one matrix; CasADi orders by columns."""
+    """`jtimes` and `jacobian` of a function of one matrix; CasADi is column-major."""
 
     library: ClassVar[str] = "casadi"
     only: ClassVar[tuple[str, ...]] = ("jvp", "sparse")
@@ -47,7 +47,7 @@ class Casadi(Contender):
         return lambda: function(point, tangent)
 
     def sparse(self) -> Task:
-        """The matrix of the residual and of u by rows, as CasADi's own sparse matrix."""
+        """The Jacobian, row-major in the residual and in u, as CasADi's own sparse matrix."""
         matrix = casadi.jacobian(casadi.vec(self.y.T), casadi.vec(self.u.T))
         function = casadi.Function("sparse", [self.u], [matrix])
         return self.in_turn(lambda u: function(casadi.DM(u)))

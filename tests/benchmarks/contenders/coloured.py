@@ -1,4 +1,4 @@
-"""Sparse Jacobians by coloured products in JAX: pattern and colours once, new points compiled."""
+"""Sparse Jacobians by coloured products in JAX: colours computed once, products compiled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .jax import Jax
 
 
 class Coloured(Jax):
-    """Shared by all: the residual of a vector, at another point each time."""
+    """Base class: the residual of a flat vector, at alternating points."""
 
     only: ClassVar[tuple[str, ...]] = ("sparse",)
 
@@ -25,16 +25,16 @@ class Coloured(Jax):
         return workload.stencil
 
     def vector(self, x: Any) -> Any:
-        """The residual, flat, of a flat argument."""
+        """The flat residual as a function of a flat vector."""
         return self.f(x.reshape(self.point[0].shape)).ravel()
 
     def by(self, sparse: Callable[[Any], Any]) -> Task:
-        """The compiled function of a flat point, until its result is there."""
+        """The compiled function of a flat point, run to completion."""
         fast = jax.jit(sparse)
         return self.in_turn(lambda u: jax.block_until_ready(fast(u.ravel())))
 
     def pattern(self) -> csr_array:
-        """Five points: each and its four neighbours."""
+        """The five-point stencil: each grid point and its four neighbours."""
         n = self.point[0].shape[0]
         line = diags_array([1.0, 1.0, 1.0], offsets=[-1, 0, 1], shape=(n, n))
         return csr_array(kronsum(line, line))
@@ -50,7 +50,7 @@ class Asdex(Coloured):
 
 
 class Sparsejac(Coloured):
-    """sparsejac is told the pattern and finds the colouring."""
+    """sparsejac is given the pattern and finds the colouring."""
 
     def sparse(self) -> Task:
         import sparsejac
@@ -60,7 +60,7 @@ class Sparsejac(Coloured):
 
 
 class Expert(Coloured):
-    """What an expert writes by hand: five colours, gathered in the order of CSR."""
+    """Code that an expert writes by hand: five colours, gathered in CSR order."""
 
     def sparse(self) -> Task:
         (u,) = self.point

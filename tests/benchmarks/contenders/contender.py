@@ -1,4 +1,4 @@
-"""Contender: one way to make the products of a workload."""
+"""Contender: one way to compute the products of a workload."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ ALL = ("jvp", "vjp", "ggn", "hvp", "columns", "toarray", "sparse", "svds", "gmre
 
 
 class Absent(Exception):
-    """A contender has no such product; the message says why."""
+    """The contender does not support a product; the message says why."""
 
 
 class Contender:
-    """A method for each product it makes: set-up is done there, and what it returns is one run.
+    """One method per product: it does the set-up and returns a function for one run.
 
     `flat` makes the result of a run comparable: products as vectors, with columns as rows.
     """
@@ -49,11 +49,11 @@ class Contender:
 
     @classmethod
     def suits(cls, workload: Workload) -> bool:
-        """Whether the workload is of its kind."""
+        """Whether the contender supports the workload."""
         return True
 
     def task(self, product: str) -> Task:
-        """One run of the product, everything set up."""
+        """A function for one run of the product, after set-up."""
         kind, _, count = product.partition("×")
         kind = "columns" if kind == "jvp" and count else kind
         method = getattr(self, kind.replace("+", "_"), None)
@@ -78,32 +78,32 @@ class Contender:
         return lambda: gmres(J, b, rtol=1e-10)[0]
 
     def flat(self, result: Any) -> np.ndarray:
-        """The result as an array of numbers."""
+        """The result as a flat array."""
         return np.asarray(result).ravel()
 
     def comparable(self, result: Any, product: str) -> np.ndarray:
-        """What all contenders should agree on: of a sparse matrix, its product with v."""
+        """The result for comparison: for a sparse matrix, its product with v."""
         return np.asarray(result @ self.tangent if product == "sparse" else self.flat(result))
 
     def in_turn(self, work: Callable[[Any], Any]) -> Task:
-        """The work at another point each time: the first is that of the workload."""
+        """The work at alternating points, starting with the workload's own."""
         points = cycle((self.point, tuple(1.01 * x for x in self.point)))
         return lambda: work(*next(points))
 
     def grad(self) -> Task:
-        """(f, ∇f) at new weights each time."""
+        """(f, ∇f), at alternating weights."""
         return self.in_turn(self.value_and_grad())
 
     def grad_ggn(self, count: int) -> Task:
-        """(f, ∇f, v) with v ← G v / ‖G v‖ so often."""
+        """(f, ∇f, v) after `count` iterations v ← G v / ‖G v‖."""
         return self.iterated(count, "ggn")
 
     def grad_hvp(self, count: int) -> Task:
-        """(f, ∇f, v) with v ← H v / ‖H v‖ so often."""
+        """(f, ∇f, v) after `count` iterations v ← H v / ‖H v‖."""
         return self.iterated(count, "hvp")
 
     def f_jvp(self, count: int) -> Task:
-        """(y, v) with v ← J v / ‖J v‖ so often, J being square."""
+        """(y, v) after `count` iterations v ← J v / ‖J v‖, with square J."""
         return self.iterated(count, "jvp")
 
     def adam(self) -> Task:
@@ -115,7 +115,7 @@ class Contender:
         raise Absent("no gradient")
 
     def iterated(self, count: int, kind: str) -> Task:
-        """(f, ∇f, v) after so many products, each with the one before, as in CG."""
+        """(f, ∇f, v) after `count` products, each of the previous result, as in CG."""
         raise Absent("no step")
 
     # -- vectors ------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class Contender:
         return self.workload.draw((count, self.workload.size), 1)
 
     def split(self, v: np.ndarray) -> tuple[np.ndarray, ...]:
-        """The last axis of v in parts of the shapes of `wrt`."""
+        """v with its last axis split into tensors of the shapes of `wrt`."""
         point = self.workload.point
         ends = np.cumsum([array.size for array in point])
         parts = np.split(v, ends[:-1], axis=-1)

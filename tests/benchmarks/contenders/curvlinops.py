@@ -42,7 +42,7 @@ class Curvlinops(Functional):
         return workload.labels is not None and len(workload.labels) == len(workload.tensors["x"])
 
     def made(self, kind: Any, *loss: Any) -> Any:
-        """The operator of that kind."""
+        """The operator of the given class."""
         network = Network(self)
         x, labels = self.fixed["x"], self.array(self.workload.labels)
         settings = {"check_deterministic": False}
@@ -66,7 +66,7 @@ class Curvlinops(Functional):
         return self.curvature(HessianLinearOperator)
 
     def curvature(self, kind: Any) -> Task:
-        """The product with a matrix of the loss."""
+        """The product with a curvature matrix of the loss."""
         return partial(self.made(kind, nn.CrossEntropyLoss()).__matmul__, self.array(self.tangent))
 
 

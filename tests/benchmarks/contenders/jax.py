@@ -1,4 +1,4 @@
-"""JAX: linearised once, the linear function compiled with its residuals kept."""
+"""JAX: linearised once, with the linear function compiled and its residuals kept."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ jax.config.update("jax_platforms", "cpu")
 
 
 def waited(function: Callable[..., Any], *arguments: Any) -> Task:
-    """The compiled function at fixed arguments, until its result is there."""
+    """The compiled function at fixed arguments, run to completion."""
     fast = jax.jit(function)
     return lambda: jax.block_until_ready(fast(*arguments))
 
@@ -75,7 +75,7 @@ class Jax(Peer):
         return self.in_turn(lambda *point: jax.block_until_ready(step(*point)))
 
     def step(self, count: int, kind: str, v: Any, point: Any) -> Any:
-        """The whole step as one function: residuals are kept for its products."""
+        """The whole step as one function, which keeps the residuals for its products."""
         if kind == "hvp":
             every = tuple(range(len(point)))
             found = self.value_and_slopes(*point)
@@ -143,7 +143,7 @@ class Jax(Peer):
         return waited(jax.vmap(self.pushed()[1]), *self.arrays(self.tangents(count)))
 
     def toarray(self) -> Task:
-        """From the side with fewer products."""
+        """The dense matrix, by rows or by columns, whichever are fewer."""
         y, (x,) = self.f(*self.point), self.point
         if y.size < x.size:
             pull = self.pulled()[1]
@@ -160,7 +160,7 @@ class Jax(Peer):
 
 
 class Expert(Jax):
-    """What an expert writes by hand, who knows that J is a stack of blocks."""
+    """Code by an expert who knows that J is block diagonal."""
 
     only: ClassVar[tuple[str, ...]] = ("jvp", "vjp")
 

@@ -1,4 +1,4 @@
-"""The machine: how fast matrix products and memory can be, measured like a contender."""
+"""The machine: the speed of matrix products and of memory, measured like a contender."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PASSES = 50
 
 
 class Machine(Contender):
-    """`gemm` is one product of matrices, `stream` one sum of vectors by two threads."""
+    """`gemm` is one matrix product, `stream` one sum of vectors by two threads."""
 
     library: ClassVar[str] = "machine"
     only: ClassVar[tuple[str, ...]] = ("gemm", "stream")
@@ -28,7 +28,7 @@ class Machine(Contender):
         return lambda: np.matmul(A, B, out=C)
 
     def stream(self, nbytes: int) -> Task:
-        """c = a + b, both read and c written: so many bytes in all, each thread one half."""
+        """c = a + b, reading a and b and writing c: `nbytes` in all, half per thread."""
         length = max(nbytes // (6 * self.workload.dtype.itemsize), 1024)
         halves = [[np.ones(length, self.workload.dtype) for _ in range(3)] for _ in range(2)]
         pool, often = ThreadPoolExecutor(2), range(PASSES)

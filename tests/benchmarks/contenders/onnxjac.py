@@ -52,7 +52,7 @@ class Plain(Contender):
         return lambda: J @ u
 
     def columns(self, count: int) -> Task:
-        J, V = self.operator(), self.tangents(count).T  # column after column in memory
+        J, V = self.operator(), self.tangents(count).T  # column-major
         return lambda: (J @ V).T
 
     def hvp(self) -> Task:
@@ -97,7 +97,7 @@ class Plain(Contender):
         return self.in_turn(step)
 
     def flat(self, result: Any) -> np.ndarray:
-        """Of a step: f, ∇f or weights by name, v."""
+        """The result of a step, flat: f, ∇f or the weights by name, v."""
         if not isinstance(result, tuple):
             return super().flat(result)
         f, slopes, *v = result
@@ -134,7 +134,7 @@ class Plain(Contender):
         return lambda: J.toarray()
 
     def sparse(self) -> Task:
-        """At a new point each time, into the matrix of the point before, as in Newton's method."""
+        """The matrix at alternating points, updated in place, as in Newton's method."""
         J, name = self.operator(), self.workload.input
         matrix = J.tosparse()
         return self.in_turn(lambda u: J.relinearize({name: u}).tosparse(out=matrix))
@@ -159,7 +159,7 @@ class Numpy(Compiled):
 
 
 class Numba(Compiled):
-    """Compiled for numba, which has nothing to fuse where matrix products are all."""
+    """Compiled for numba, on workloads that are not dominated by matrix products."""
 
     engine: ClassVar[str | None] = "numba"
 

@@ -1,4 +1,4 @@
-"""Peer: a contender that reads the workload as a function of the tensors of `wrt`."""
+"""Peer: a contender that calls the workload as a function of the tensors of `wrt`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Peer(Contender):
         return self.array(self.workload.draw(tuple(shape), 2))
 
     def flat(self, result: Any) -> np.ndarray:
-        """A tensor as it is, tensors of `wrt` one after the other."""
+        """A tensor ravelled, or several tensors ravelled and concatenated."""
         if isinstance(result, (tuple, list)):
             return np.concatenate([self.flat(part) for part in result])
         return np.ravel(np.asarray(result))
@@ -57,7 +57,7 @@ class Peer(Contender):
     def wrapped(
         self, m: int, push: Callable[..., Any], pull: Callable[[Any], Any], shape: Any
     ) -> LinearOperator:
-        """SciPy's view of two functions of the library's tensors."""
+        """A SciPy operator from two functions of the library's tensors."""
         return LinearOperator(
             (m, self.workload.size),
             matvec=lambda v: self.flat(push(*self.arrays(v.ravel()))),

@@ -1,4 +1,4 @@
-"""PyTorch: its functional transforms, as they are, linearised, compiled, and its retained graph."""
+"""PyTorch: its functional transforms, plain, linearised, compiled; and its retained graph."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ torch.set_num_threads(2)
 
 
 class Functional(Peer):
-    """`torch.func.jvp` and `torch.func.vjp`: the primal runs again in every forward product."""
+    """`torch.func.jvp` and `torch.func.vjp`: every JVP recomputes the primal."""
 
     library: ClassVar[str] = "torch"
     nn = reading
@@ -46,7 +46,7 @@ class Functional(Peer):
         return self.pushing(self.f, *self.point)
 
     def gradient(self) -> Callable[..., Any]:
-        """The gradient of the loss, a function."""
+        """The gradient of the loss as a function."""
         return torch.func.grad(self.loss, tuple(range(len(self.point))))
 
     def jvp(self) -> Task:
@@ -95,7 +95,7 @@ class Functional(Peer):
         return self.in_turn(step)
 
     def product(self, kind: str, *point: Any) -> Callable[..., Any]:
-        """v ↦ G v or H v at other weights."""
+        """v ↦ G v or H v at the given weights."""
         if kind == "hvp":
             return self.pushing(self.gradient(), *point)
         push = self.pushing(self.f, *point)
@@ -107,7 +107,7 @@ class Functional(Peer):
         return partial(vmap(self.pushed()), *self.arrays(self.tangents(count)))
 
     def toarray(self) -> Task:
-        """Rows at once, or columns at once, whichever are fewer."""
+        """The dense matrix, by rows or by columns, whichever are fewer."""
         y, (x,) = self.f(*self.point), self.point
         mode = jacrev if y.numel() < x.numel() else torch.func.jacfwd
         return lambda: mode(self.f)(x).reshape(y.numel(), x.numel())
@@ -129,18 +129,18 @@ class Linearized(Functional):
 
 
 class Compiled(Linearized):
-    """`torch.compile` of what `torch.func.linearize` gives."""
+    """`torch.compile` of the function from `torch.func.linearize`."""
 
     only: ClassVar[tuple[str, ...]] = ("jvp", "hvp", "ggn", "columns", "gmres")
 
     def pushing(self, f: Callable[..., Any], *point: Any) -> Callable[..., Any]:
-        if self.workload.kinks:  # a ResNet: compiled once by hand, 370 ms against 334 linearised
+        if self.workload.kinks:  # a ResNet: 370 ms compiled, 334 ms linearised
             raise Absent("compiling takes minutes, and was no faster than linearize")
         return torch.compile(super().pushing(f, *point), dynamic=False)
 
 
 class Retained(Functional):
-    """`torch.autograd` on a retained graph; forward products by differentiating twice."""
+    """`torch.autograd` on a retained graph; JVPs by differentiating twice."""
 
     only: ClassVar[tuple[str, ...]] = (
         "jvp", "vjp", "hvp", "ggn", "svds", "grad", "grad+ggn", "grad+hvp", "adam",
@@ -171,7 +171,7 @@ class Retained(Functional):
     def adam(self) -> Task:
         leaves = [x.detach().clone().requires_grad_() for x in self.point]
         settings = {"betas": (ALPHA, BETA), "eps": EPSILON / (1 - BETA) ** 0.5, "fused": True}
-        optimizer = torch.optim.Adam(leaves, RATE, **settings)  # ε is ONNX's in the first update
+        optimizer = torch.optim.Adam(leaves, RATE, **settings)  # ONNX's ε at step 1
 
         def step() -> Any:
             optimizer.zero_grad()
@@ -183,7 +183,7 @@ class Retained(Functional):
         return step
 
     def iterated(self, count: int, kind: str) -> Task:
-        """The gradient is the one that its products are taken of."""
+        """A step whose gradient and products share one recorded graph."""
         start = self.arrays(self.tangent)
 
         def step(*point: Any) -> Any:
@@ -226,7 +226,7 @@ class Retained(Functional):
 
 
 class Expert(Functional):
-    """What an expert writes by hand, who knows that J is a stack of blocks."""
+    """Code by an expert who knows that J is block diagonal."""
 
     only: ClassVar[tuple[str, ...]] = ("jvp", "vjp")
 

@@ -1,4 +1,4 @@
 """The vocabulary of the workloads, in ONNX, in JAX and in PyTorch.
 
-Each module has the same functions; `+ - * @`, slices and `reshape` are the values' own.
+Each module has the same functions; `+ - * @`, slices and `reshape` are methods of the values.
 """

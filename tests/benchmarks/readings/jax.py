@@ -1,4 +1,4 @@
-"""The vocabulary of the workloads in JAX, at its best: its own kernels, nothing unrolled."""
+"""The vocabulary of the workloads in JAX, idiomatic: built-in kernels, nothing unrolled."""
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ def gelu(x):
 
 
 def mean(x, axes):
-    """The mean over some axes, which go."""
+    """The mean over some axes, which are removed."""
     return jnp.mean(x, axis=axes)
 
 
@@ -32,7 +32,7 @@ def conv(x, w, stride=1, padding=0):
 
 
 def max_pool(x):
-    """The greatest of every 2×2."""
+    """The maximum of every 2×2 block."""
     window = (1, 1, 2, 2)
     return lax.reduce_window(x, -jnp.inf, lax.max, window, window, "VALID")
 
@@ -89,5 +89,5 @@ def branch(test, x, first, second):
 
 
 def looped(x, w, turns):
-    """h after so many turns of h ← tanh(h w + x) from 0."""
+    """h after `turns` iterations of h ← tanh(h w + x) from 0."""
     return lax.scan(lambda h, _: (tanh(h @ w + x), None), jnp.zeros_like(x), length=turns)[0]

@@ -1,4 +1,4 @@
-"""The vocabulary of the workloads in ONNX: primitive operators, as an exporter writes them."""
+"""The vocabulary of the workloads in ONNX: primitive operators, as exporters write them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Graph:
         return Symbol(self, self.weights[-1], array.dtype)
 
     def input(self, array: np.ndarray, name: str) -> Symbol:
-        """A graph input of the shape and the type that the array has."""
+        """A graph input with the shape and dtype of the array."""
         kind = ir.TensorType(ir.DataType.from_numpy(array.dtype))
         value = ir.Value(name=name, type=kind, shape=ir.Shape(array.shape))
         return Symbol(self, value, array.dtype)
@@ -50,12 +50,12 @@ class Symbol:
         self.graph, self.value, self.dtype = graph, value, dtype
 
     def op(self, kind: str, *others, **attributes) -> Symbol:
-        """One operator whose first input this is; numbers and indices become constants."""
+        """An operator applied to this tensor first; numbers and indices become constants."""
         values = [self.value, *(self.lift(other).value for other in others)]
         return Symbol(self.graph, self.graph.tape.op(kind, values, attributes), self.dtype)
 
     def lift(self, other) -> Symbol:
-        """The other operand as a tensor of the graph: indices are integers, numbers of our type."""
+        """An operand as a tensor of the graph: indices as int64, numbers in the dtype of self."""
         if isinstance(other, Symbol):
             return other
         whole = isinstance(other, (tuple, list, np.ndarray))
@@ -83,7 +83,7 @@ class Symbol:
         return self.op("Reshape", shape)
 
     def __getitem__(self, key) -> Symbol:
-        """Slices with bounds, of the leading axes."""
+        """Slices of the leading axes, with bounds."""
         far = np.iinfo(np.int64).max
         starts = [part.start or 0 for part in key]
         stops = [far if part.stop is None else part.stop for part in key]
@@ -126,7 +126,7 @@ def conv(x, w, stride=1, padding=0):
 
 
 def max_pool(x):
-    """The greatest of every 2×2."""
+    """The maximum of every 2×2 block."""
     return x.op("MaxPool", kernel_shape=[2, 2], strides=[2, 2])
 
 
@@ -167,7 +167,7 @@ def positive(x):
 
 
 def branch(test, x, first, second):
-    """first(x) if the test holds, else second(x); both take the same tensors from outside."""
+    """first(x) if the test holds, else second(x); both capture the same outer tensors."""
     bodies = {}
     for name, part in (("then_branch", first), ("else_branch", second)):
         inside = Graph()
@@ -179,7 +179,7 @@ def branch(test, x, first, second):
 
 
 def looped(x, w, turns):
-    """h after so many turns of h ← tanh(h w + x) from 0."""
+    """h after `turns` iterations of h ← tanh(h w + x) from 0."""
     inside, dtype = Graph(), x.dtype
     turn = inside.input(np.zeros((), np.int64), "turn")
     go, h = inside.input(np.ones((), np.bool_), "go"), inside.input(np.zeros((1, 1), dtype), "h")

@@ -1,4 +1,4 @@
-"""The vocabulary of the workloads in PyTorch: its own kernels where they have both modes."""
+"""The vocabulary of the workloads in PyTorch: built-in kernels if they support both modes."""
 
 import torch
 from torch import relu, tanh
@@ -24,7 +24,7 @@ def swapped(x, order):
 
 
 def mean(x, axes):
-    """The mean over some axes, which go."""
+    """The mean over some axes, which are removed."""
     return x.mean(dim=axes)
 
 
@@ -34,7 +34,7 @@ def conv(x, w, stride=1, padding=0):
 
 
 def max_pool(x):
-    """The greatest of every 2×2."""
+    """The maximum of every 2×2 block."""
     return F.max_pool2d(x, 2)
 
 
@@ -80,7 +80,7 @@ def branch(test, x, first, second):
 
 
 def looped(x, w, turns):
-    """h after so many turns of h ← tanh(h w + x) from 0."""
+    """h after `turns` iterations of h ← tanh(h w + x) from 0."""
     h = torch.zeros_like(x)
     for _ in range(turns):
         h = torch.tanh(h @ w + x)

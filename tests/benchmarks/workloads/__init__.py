@@ -1,4 +1,4 @@
-"""The workloads by name; what follows the slash is a variant."""
+"""The workloads by name; a suffix after a slash names a variant."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +14,7 @@ __all__ = ["GROWTH", "HIDDEN", "WORKLOADS", "Workload", "find"]
 
 
 def steps(made: Callable[[], Workload]) -> Workload:
-    """A workload with work at new weights each time, as in an optimiser's loop."""
+    """A workload whose products are steps at changing weights, as in an optimiser's loop."""
     return replace(made(), products=("grad", "grad+ggn×10", "grad+hvp×10", "adam"))
 
 

@@ -1,4 +1,4 @@
-"""Dense layers: the MLP in its weights, its input Jacobian, chains that are wide and narrow."""
+"""Dense layers: the MLP with respect to weights or inputs, and wide and narrow chains."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def mlp(
     widths: tuple[int, ...] = WIDTHS,
     products: tuple[str, ...] = ("jvp", "vjp", "ggn", "hvp", "jvp×16"),
 ) -> Workload:
-    """Dense layers with tanh and the cross-entropy, in all weights and biases."""
+    """Dense layers with tanh and the cross-entropy, with respect to all weights and biases."""
     t = weights(1, dtype, layers(widths))
     rng = np.random.default_rng(2)
     x = rng.standard_normal((batch, widths[0])).astype(dtype)
@@ -71,7 +71,7 @@ def inputs(dtype: str = "float32") -> Workload:
 
 
 def svds(dtype: str = "float32") -> Workload:
-    """The five largest singular values of the MLP's Jacobian in its weights."""
+    """The five largest singular values of the MLP's Jacobian with respect to its weights."""
     return mlp(dtype, products=("svds",))
 
 
@@ -84,7 +84,7 @@ def chain(nn: Any, t: Tensors) -> Any:
 
 
 def narrowing(widths: tuple[int, ...], dtype: str = "float32") -> Workload:
-    """A chain of dense matrices whose widths vary by orders of magnitude, in its input."""
+    """A chain of dense matrices whose widths vary by orders of magnitude, wrt its input."""
     shapes = {f"w{i}": pair for i, pair in enumerate(pairwise(widths))}
     x = np.random.default_rng(3).standard_normal((1, widths[0])).astype(dtype)
     tensors = {"x": x, **weights(4, dtype, shapes)}

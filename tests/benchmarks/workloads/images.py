@@ -45,7 +45,7 @@ def images(dtype: str, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
 def resnet(
     dtype: str = "float32", batch: int = 16, stages: tuple[tuple[int, int], ...] = STAGES
 ) -> Workload:
-    """A ResNet-18 for 32×32 images, normalisation with given statistics, in kernels and the fc."""
+    """A ResNet-18 for 32×32 images, with fixed statistics, wrt kernels and the dense layer."""
     channels = stages[0][0]
     shapes = {"stem": (channels, 3, 3, 3), "fc": (stages[-1][0], 10), "bias": (10,)}
     for i, (width, stride) in enumerate(stages):
@@ -65,7 +65,7 @@ def deep(
     dtype: str = "float32", batch: int = 2, size: int = 224,
     depths: tuple[int, ...] = (3, 4, 6, 3), width: int = 64,
 ) -> Workload:  # fmt: skip
-    """A ResNet-50 with given statistics, its first pool one of 2×2, in kernels and the fc."""
+    """A ResNet-50 with fixed statistics, its first pool 2×2, wrt kernels and the dense layer."""
     shapes: dict[str, tuple[int, ...]] = {"stem": (width, 3, 7, 7)}
     channels, strides = width, {}
     for stage, depth in enumerate(depths):
@@ -84,7 +84,7 @@ def deep(
 
 
 def bottlenecks(strides: Mapping[str, int], nn: Any, t: Tensors) -> Any:
-    """The forward pass: relu(norm(c relu(norm(b relu(norm(a x))))) + shortcut(x)), each block."""
+    """The forward pass, per block: relu(norm(c relu(norm(b relu(norm(a x))))) + shortcut(x))."""
     normed = partial(normalised, nn, t)
     x = nn.max_pool(nn.relu(normed(t["x"], "stem", 2, 3)))
     for name, stride in strides.items():
@@ -103,13 +103,13 @@ def normalised(
 
 
 def normalisations(t: Tensors, dtype: str) -> dict[str, np.ndarray]:
-    """The statistics behind every convolution."""
+    """The normalisation parameters after every convolution."""
     return {f"{name}.{part}": p for name, k in t.items() if k.ndim == 4
             for part, p in statistics(k.shape[0], dtype).items()}  # fmt: skip
 
 
 def statistics(channels: int, dtype: str) -> dict[str, np.ndarray]:
-    """γ, β, μ, σ² of a normalisation."""
+    """γ, β, μ and σ² of a normalisation."""
     rng = np.random.default_rng(channels)
     draws = {"gamma": rng.uniform(0.8, 1.2, channels), "beta": rng.normal(0, 0.1, channels)}
     draws |= {"mu": rng.normal(0, 0.1, channels), "var": rng.uniform(0.8, 1.2, channels)}

@@ -23,7 +23,7 @@ class Size(NamedTuple):
 def transformer(
     dtype: str = "float32", *, pooled: bool = False, labelled: bool = False
 ) -> Workload:
-    """Four encoder layers, normalised before, GELU; all states, or ten logits of their mean."""
+    """Four pre-norm encoder layers with GELU; returns all states or ten logits of their mean."""
     size = Size()
     t = layers(size, dtype, {"head": (size.width, 10), "head.bias": (10,)} if pooled else {})
     forward = partial(classified if pooled else encoded, size)
@@ -36,7 +36,7 @@ def generative(
     dtype: str = "float32", depth: int = 12, width: int = 768, heads: int = 12,
     tokens: int = 128, words: int = 6144,
 ) -> Workload:  # fmt: skip
-    """A decoder of the shapes of GPT-2, 90 M weights, from embedded tokens to the next words."""
+    """A decoder with the shapes of GPT-2, 90 M weights, from embedded tokens to the next words."""
     size = Size(1, tokens, width, heads, depth)
     t = layers(size, dtype, {"head": (width, words)})
     mask = np.triu(np.full((tokens, tokens), -1e4, dtype), 1)
@@ -46,7 +46,7 @@ def generative(
 
 
 def layers(size: Size, dtype: str, more: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
-    """The weights of all layers, and more."""
+    """The weights of all layers, and those of the shapes in `more`."""
     shapes = {f"{i}.{name}": shape for i in range(size.layers)
               for name, shape in layer(size.width).items()}  # fmt: skip
     t = weights(8, dtype, shapes | more)
@@ -105,7 +105,7 @@ def encode(size: Size, nn: Any, x: Any, t: Tensors) -> Any:
 
 
 def lstm(dtype: str = "float32", length: int = 32, batch: int = 32, width: int = 128) -> Workload:
-    """All states of one LSTM over 32 steps, in its weights."""
+    """All states of one LSTM over 32 steps, with respect to its weights."""
     shapes = {"w": (4 * width, width), "r": (4 * width, width), "b": (4 * width,)}
     t = weights(10, dtype, shapes)
     x = np.random.default_rng(11).standard_normal((length, batch, width)).astype(dtype)
@@ -117,7 +117,7 @@ def lstm(dtype: str = "float32", length: int = 32, batch: int = 32, width: int =
 
 
 def classifier(base: Workload, *, pooled: bool = False) -> Workload:
-    """Ten logits of the last states, or of the mean of all, and their cross-entropy."""
+    """Ten logits of the last state, or of the mean state, and their cross-entropy."""
     *_, batch, width = base.tensors["x"].shape
     t = {**base.tensors, **weights(14, str(base.dtype), {"head": (width, 10)})}
 
@@ -130,7 +130,7 @@ def classifier(base: Workload, *, pooled: bool = False) -> Workload:
 
 
 def loop(dtype: str = "float32", turns: int = 3000, batch: int = 16, width: int = 64) -> Workload:
-    """h ← tanh(h w + x), so many times, in x and w."""
+    """h ← tanh(h w + x), a fixed number of times, with respect to x and w."""
     t = weights(12, dtype, {"w": (width, width)})
     x = np.random.default_rng(13).standard_normal((batch, width)).astype(dtype)
 

@@ -13,15 +13,15 @@ Tensors = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Workload:
-    """y = forward(nn, tensors), for any reading `nn`; its derivatives in `wrt`.
+    """y = forward(nn, tensors), for any reading `nn`, to be differentiated by `wrt`.
 
-    With `labels`, the loss is the cross-entropy of y. An output is `narrow` where it is a few
-    numbers per sample, which is when products through the layers above need not be repeated.
-    `input` is the tensor that the ONNX model takes; the others are its initializers.
-    J is dense `blocks`, one for a sample, where an expert could multiply them out by hand; `kept`
-    numbers at least must then be read by every product. A `stencil` is a residual on a grid, of
-    each point and its four neighbours. With `kinks`, rounding decides on which side of a few of
-    them the point is, so that libraries agree less.
+    With `labels`, the loss is the cross-entropy of y. An output is `narrow` if it has few
+    numbers per sample, so that products through the upper layers need not be repeated. `input` is
+    the input of the ONNX model; the other tensors are its initializers. With `blocks`, J is block
+    diagonal with a dense block per sample, which an expert could multiply out; every product must
+    then read at least `kept` numbers. A `stencil` is a residual on a grid that couples each point
+    with its four neighbours. With `kinks`, rounding errors decide on which side of a few kinks the
+    point is, so that libraries agree less closely.
     """
 
     tensors: dict[str, np.ndarray]
@@ -38,12 +38,12 @@ class Workload:
 
     @property
     def dtype(self) -> np.dtype:
-        """The type of all its floating tensors."""
+        """The dtype of all floating tensors."""
         return self.tensors[self.input].dtype
 
     @property
     def tolerance(self) -> float:
-        """How far results may be from one another, relative to their norms."""
+        """The tolerance between results, relative to their norms."""
         if self.dtype == np.float64:
             return 1e-9
         return 1e-2 if self.kinks else 1e-4
@@ -64,7 +64,7 @@ class Workload:
 
 
 def weights(seed: int, dtype: str, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
-    """Normal numbers with standard deviation 1/√fan-in; vectors around 0 with 0.1."""
+    """Normal numbers with mean 0 and standard deviation 1/√fan-in; 0.1 for vectors."""
     rng = np.random.default_rng(seed)
     return {name: drawn(rng, shape, fan_in(shape)).astype(dtype) for name, shape in shapes.items()}
 
@@ -75,7 +75,7 @@ def drawn(rng: np.random.Generator, shape: tuple[int, ...], fan: float) -> np.nd
 
 
 def fan_in(shape: tuple[int, ...]) -> float:
-    """What is summed over: rows of a matrix, all but the first axis of kernels."""
+    """The number of terms in each sum: the rows of a matrix, all but the first axis of kernels."""
     if len(shape) == 1:
         return 100.0
     return shape[0] if len(shape) == 2 else float(np.prod(shape[1:]))
