@@ -20,7 +20,7 @@ from onnxjac.modes.sparse import pattern
 from onnxjac.modes.verify.differences import STEPS, slope_error
 
 SMALL = 10**5
-"""All entries of matrices with so many are compared."""
+"""The size up to which all entries of a matrix are compared."""
 
 
 def check_rule(op_type, inputs, attrs=None, *, outputs=1, opset=21, dense=None, seed=0):

@@ -1,4 +1,4 @@
-"""The benchmarks run, on a small workload, and nobody is fast in them by being wrong."""
+"""The benchmarks run on a small workload, and wrong results do not count as fast."""
 
 import doctest
 import json
@@ -27,7 +27,7 @@ FORESEEN = ("Absent", "ImportError", "ModuleNotFoundError")
 
 
 def run(folder, workloads, names):
-    """What the command line writes about some workloads: JSON, and the page."""
+    """The JSON and the page that the command line writes for some workloads."""
     where = {"--json": folder / "out.json", "--markdown": folder / "out.md"}
     files = [part for pair in where.items() for part in map(str, pair)]
     short = ["--rounds", "1", "--budget", "1e-4", "--only", *workloads, "--contenders", *names]
@@ -51,7 +51,7 @@ def test_the_command_measures_ours(tmp_path):
 
 @pytest.fixture
 def elsewhere(monkeypatch):
-    """A process of its own, which imports every library once and keeps their settings."""
+    """A separate process, which imports every library once and isolates their settings."""
     monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # compiling takes longer than running
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
         yield process
@@ -69,7 +69,7 @@ def test_peers_agree(elsewhere):
 
 
 def outcome(**results):
-    """An outcome in which each contender took as many seconds as its place."""
+    """An outcome in which contender number i took i seconds."""
     found = [
         Measured(name.replace("_", " "), result=np.array(result, float), seconds=[1.0 + i])
         for i, (name, result) in enumerate(results.items())
@@ -107,7 +107,7 @@ def test_a_process_that_ends_is_absent():
 
 
 def test_the_least_arithmetic_of_an_mlp():
-    """6 L - 4 products of matrices for a Hessian, 2 L - 1 for a Jacobian, L where it is narrow."""
+    """6 L - 4 matrix products for a Hessian, 2 L - 1 for a Jacobian, L with a narrow output."""
     workload = mlp(batch=8, widths=(8, 8, 8, 8))
     wide = replace(workload, narrow=False)
     counts = {p: arithmetic(wide, p) / (2 * 8**3) for p in ("jvp", "vjp", "hvp", "jvp×16")}

@@ -1,4 +1,4 @@
-"""The benchmarks of set-up and of payback run, and their verdicts are those of their numbers."""
+"""The benchmarks of set-up and of payback run, and their verdicts match their numbers."""
 
 import doctest
 from dataclasses import replace

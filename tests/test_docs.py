@@ -42,7 +42,7 @@ def test_notebooks_are_on_the_site(path):
 
 
 def public_names():
-    """Every name that `import onnxjac` offers, those of its parts included."""
+    """Every public name of `onnxjac` and of its submodules."""
     for name in oj.__all__:
         value = getattr(oj, name)
         inside = value.__all__ if isinstance(value, ModuleType) else ()
@@ -75,7 +75,7 @@ MEMBERS = re.compile(r"^::: onnxjac\.(\S+)\n    options:\n(?:.*\n)?      members
 
 
 def documented_functions():
-    """Every public function, and every method that the reference lists."""
+    """Every public function, and every method listed in the reference."""
     yield from (name for name in public_names() if inspect.isfunction(attrgetter(name)(oj)))
     for page in sorted((DOCS / "reference").glob("*.md")):
         for owner, listed in MEMBERS.findall(page.read_text(encoding="utf-8")):
@@ -94,21 +94,21 @@ NO_ARRAYS = {
 
 NO_ERRORS = {
     "progress",  # takes any truth value
-    "Linearization.check",  # an error that it meets is a line of its result
+    "Linearization.check",  # an error becomes a line of its result
     "Linearization.plan", "Hessian.plan",  # any number of products, any memory
     "jacobians.Jacobian.diagonal",  # of any operator
 }  # fmt: skip
 
 
 def test_the_functions_of_the_reference_are_found():
-    """The next tests are of these, and no exception is out of date."""
+    """The next tests cover these functions; no exception is out of date."""
     some = {"linearize", "estimators.trace", "Model.run", "jacobians.Jacobian.toarray"}
     assert {*FUNCTIONS} >= some | NO_ARRAYS | NO_ERRORS
 
 
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if name not in NO_ARRAYS])
 def test_every_docstring_says_shapes(name):
-    """After `Shape:` or `Shapes:`, where a reader looks for them."""
+    """After `Shape:` or `Shapes:`."""
     assert re.search(r"\bShapes?: \S", inspect.getdoc(attrgetter(name)(oj)))
 
 
@@ -131,7 +131,7 @@ GENERATED = "reference/command-line.md"
 
 
 def test_links_lead_to_files():
-    """On GitHub as on the site: what lies outside of `docs/` is linked where it lies."""
+    """On GitHub and on the site: files outside `docs/` are linked directly."""
     dead = [(page.name, target) for page in (*DOCS.rglob("*.md"), *ROOT.glob("*.md"))
             for target in LINKS.findall(re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL))
             if not (page.parent / target).exists() and not target.endswith(GENERATED)]  # fmt: skip
@@ -172,7 +172,7 @@ def test_the_operator_on_the_page_for_new_ones(metric):
 
 
 def test_examples_run_on_the_oldest_scipy():
-    """SciPy 1.15 knows rng= in svds, but not in the solvers for eigenvalues."""
+    """SciPy 1.15 supports rng= in svds, but not in the eigenvalue solvers."""
     pages = [*DOCS.rglob("*.md"), *ROOT.glob("*.md"), *NOTEBOOKS]
     calls = re.compile(r"\b(?:eigsh?|lobpcg)\([^\n]*\brng=")
     assert not [page.name for page in pages if calls.search(page.read_text())]
@@ -181,8 +181,9 @@ def test_examples_run_on_the_oldest_scipy():
 
 def places():
     """The files and names of the code, `path.py::Name.name`, that the pages lead to."""
+    place = re.compile(r"`((?:jacobians|ops|modes)/[\w/]+\.py(?:::[\w.]+)?)`")
     for page in (DOCS / "explanation" / "architecture.md", ROOT / "CONTRIBUTING.md"):
-        yield from re.findall(r"`((?:jacobians|ops|modes)/[\w/]+\.py(?:::[\w.]+)?)`", page.read_text())
+        yield from place.findall(page.read_text())
 
 
 @pytest.mark.parametrize("place", sorted(set(places())))

@@ -1,4 +1,4 @@
-"""The models that the other tests use are what they are meant to be."""
+"""Sanity checks of the models that other tests use."""
 
 import numpy as np
 import onnx
@@ -12,13 +12,13 @@ EXPORTED = ("mlp", "cnn", "encoder")
 
 
 def stored(name):
-    """The values that PyTorch gave, by their keys: see models/export.py."""
+    """The values computed by PyTorch, by key: see models/export.py."""
     with np.load(ROOT / "tests" / "models" / f"{name}.npz") as file:
         return dict(file)
 
 
 def below(kind, values):
-    """What is stored under `kind/...`, by tensor."""
+    """The values stored under `kind/...`, by tensor."""
     return {k.removeprefix(f"{kind}/"): v for k, v in values.items() if k.startswith(f"{kind}/")}
 
 
@@ -69,7 +69,7 @@ def test_torch_still_gives_the_stored_values(name):
 
 @pytest.mark.parametrize("name", light.NAMES)
 def test_light_models_are_alive(name):
-    """Finite logits of a sane size, which depend on the input."""
+    """Finite logits of reasonable size, which depend on the input."""
     runtime = pytest.importorskip("onnxruntime")
     options = runtime.SessionOptions()
     options.log_severity_level = 3

@@ -1,4 +1,4 @@
-"""What the package promises about itself: its version and its parts."""
+"""The metadata of the package: its version and its submodules."""
 
 import tomllib
 from importlib.metadata import version

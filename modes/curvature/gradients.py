@@ -11,7 +11,7 @@ which cotangents of `at` are pulled back:
 | `"empirical"` | the gradient in `at` of a sample's loss, named by `of` | empirical |
 | `"forward-only"` | none: only for `kfac`, where B = I then | not a Fisher matrix |
 
-Scaling: F = c Σₙ vec(Gₙ) vec(Gₙ)ᵀ, with c = 1 for `reduction="sum"`, and for `"mean"` with c = 1 over
+Scaling: F = c Σₙ vec(Gₙ) vec(Gₙ)ᵀ, for `reduction="sum"` with c = 1, for `"mean"` with c = 1 over
 the number of terms, the rows of `at` along `axis` in all batches. With `fisher_type="empirical"`,
 `reduction` is also the model's own reduction from the losses of a batch to `of`.
 

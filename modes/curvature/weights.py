@@ -1,6 +1,6 @@
 """Weights: where the model uses a weight as a matrix, by the structure of its Jacobian.
 
-Whatever the type of the node, the Jacobian ∂Y/∂W of the first tensor Y computed from a weight W is a
+Whatever the node type, the Jacobian ∂Y/∂W of the first tensor Y computed from a weight W is a
 selection and reordering of W, then a contraction with some X that does not depend on W, then a
 reordering. The labels of the contraction define the layer:
 

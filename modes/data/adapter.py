@@ -1,4 +1,4 @@
-"""Adapter: functions of a model at a point take data for the point."""
+"""Adapter: lets functions of a model at a point take data instead of the point."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ Function = Callable[..., Any]
 NOTHING: Batch = {}
 
 OPTIONS = {"batch_size": None, "keep": 0, "check": True}
-"""The options of `streamed` that the caller of a function may give, with the defaults."""
+"""The options of `streamed` that a caller may pass, with their defaults."""
 
 
 @dataclass(frozen=True)
 class PerBatch:
     """batch ↦ function(model, shared ∪ batch, **options).
 
-    With `several` batches, a `seed` among the options is changed for each batch, by its contents:
-    the samples of two batches are independent, and the same in every pass and on every machine.
+    With `several` batches, a `seed` among the options is mixed with the contents of each batch:
+    draws are independent between batches, and the same in every pass and on every machine.
     """
 
     function: Callable[..., Jacobian]
@@ -52,12 +52,12 @@ def takes_data(reduction: str | None = None) -> Callable[[Function], Function]:
     """Let a function (model, inputs, **options) take data for `inputs`.
 
     `batch_size`, `keep` and `check` are passed to `streamed`; `shared` are inputs that are the same
-    in every batch, such as weights. With `client` the workers of a cluster compute: see
+    in every batch, such as weights. With `client`, the workers of a cluster do the work: see
     `distributed`.
 
-    A function with an option `reduction` composes the batches by that option. Any other function
-    gets the option: `reduction` is its default, and None means that the caller has to say how the
-    model reduces over samples.
+    The batches of a function with an option `reduction` are composed by that option. Any other
+    function gains the option: `reduction` is its default, and None means that the caller must state
+    how the model reduces over samples.
 
     >>> from onnxjac.jacobians import Dense
     >>> @takes_data()

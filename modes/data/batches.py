@@ -22,7 +22,7 @@ Batch = Mapping[str, Any]
 
 
 class Batches(ABC):
-    """The batches of a data set; every pass starts anew, and holds no more than one batch."""
+    """The batches of a data set; every pass starts anew, and holds at most one batch."""
 
     @abstractmethod
     def __iter__(self) -> Iterator[Batch]:
@@ -30,7 +30,7 @@ class Batches(ABC):
 
     @property
     def count(self) -> int | None:
-        """The number of batches, where it is known without a pass."""
+        """The number of batches, or None if it takes a pass to count them."""
         return None
 
     def part(self, start: int, stop: int) -> Batches:
@@ -41,7 +41,7 @@ class Batches(ABC):
 @final
 @dataclass(frozen=True)
 class Part(Batches):
-    """Some successive batches of other data."""
+    """Consecutive batches of other data."""
 
     whole: Batches
     start: int
@@ -72,7 +72,7 @@ class Listed(Batches):
 @final
 @dataclass(frozen=True)
 class Made(Batches):
-    """Batches that a function makes in every pass: a generator function, a data loader."""
+    """Batches from a function that is called in every pass, such as a generator function."""
 
     make: Callable[[], Iterable[Batch]]
 
@@ -83,7 +83,7 @@ class Made(Batches):
 @final
 @dataclass(frozen=True)
 class Rows(Batches):
-    """Successive `batch_size` rows of arrays, which may be memory-mapped.
+    """Consecutive blocks of `batch_size` rows of arrays, which may be memory-mapped.
 
     The last batch may be smaller. A scalar is the same in every batch.
     """
@@ -109,7 +109,7 @@ class Rows(Batches):
 @final
 @dataclass(frozen=True)
 class Archive(Batches):
-    """The rows of an `.npz` file, which every pass opens: the file travels as its path."""
+    """Blocks of rows of an `.npz` file, which every pass opens; workers receive only its path."""
 
     path: str
     batch_size: int
@@ -132,7 +132,7 @@ def samples(batch: Batch) -> int:
 
 
 def as_batch(batch: Any) -> Batch:
-    """The batch itself; raises where it has no names, such as a tuple from a loader of PyTorch."""
+    """The batch itself; raises `InputError` if it is not a mapping, such as a PyTorch tuple."""
     if not isinstance(batch, Mapping):
         raise InputError(f"a batch is a dict from name to array, not {type(batch).__name__}: a "
                          "function, lambda: ({'x': x} for x, _ in loader), names them")  # fmt: skip
@@ -140,16 +140,16 @@ def as_batch(batch: Any) -> Batch:
 
 
 def is_data(inputs: Any, batch_size: int | None = None) -> bool:
-    """Whether inputs are more than one batch; a mapping is one batch, and an array is neither."""
+    """Whether inputs are data: with a `batch_size`, or neither a mapping nor an array."""
     one = isinstance(inputs, Mapping | np.ndarray) or is_foreign(inputs)
     return batch_size is not None or not one
 
 
 def batches_of(data: Any, batch_size: int | None = None) -> Batches:
-    """The batches of a mapping, a list of mappings, a function that gives an iterator, a path.
+    """The batches in a mapping, a list of mappings, a function that returns an iterator, or a path.
 
-    A mapping is one batch, or, with `batch_size`, arrays that are cut along their first axis; the
-    path of an `.npz` file needs it too.
+    A mapping is one batch, or, with `batch_size`, arrays that are split along their first axis; the
+    path of an `.npz` file needs a `batch_size` too.
 
     >>> [samples(batch) for batch in batches_of({"x": np.zeros((5, 2))}, batch_size=2)]
     [2, 2, 1]
@@ -176,7 +176,7 @@ def _given(data: Any) -> Batches:
         return Made(data)
     if isinstance(data, Iterator):
         raise InputError("an iterator can be read once only: give the function that makes it")
-    if isinstance(data, Iterable):  # a data loader: each iter() of it is a pass
+    if isinstance(data, Iterable):  # a data loader: every iter() is a pass
         return Made(data.__iter__)
     raise InputError(f"data is a dict, a list, a function or a path, not a {type(data).__name__}")
 

@@ -1,25 +1,26 @@
-"""Cluster: operators whose batches, and whose columns, the workers of a Dask client share out.
+"""Cluster: operators whose batches and columns are split among the workers of a Dask client.
 
 `distributed` makes a `Distributed`, whose products are one map over the workers and one sum
-(`Shares`). `Parts` are the futures of what the workers hold, and `placement` says which worker
-holds what.
+(`Shares`). `Parts` holds the futures of the objects on the workers, and `placement` assigns the
+objects to workers.
 
-How cost grows, with W workers, P parts of the data (by default W), n columns and m rows of C, K
-right-hand sides and s bytes for a number:
+The cost with W workers, P parts of the data (by default W), n columns and m rows of C, K right-hand
+sides and s bytes per number:
 
 | | per product | |
 |---|---|---|
-| arithmetic | the time of one pass / W | where batches can be shared out evenly |
+| arithmetic | the time of one pass / W | if batches can be split evenly |
 | right-hand sides | s n K W bytes | to every worker; the workers pass them on |
 | results of a sum | s m K P bytes | added eight at a time, in log₈ P rounds |
 | results of a stack | s m K bytes | every worker sends its own rows |
 | tasks | P (1 + 1/7) | all pass through one scheduler |
 
-A pass for Kronecker factors is a sum too: for a weight of i inputs and o outputs, of s (i² + o²)
-bytes in place of s m K. For the eigenvalues of E-KFAC these go to every worker, and s i o return.
+A pass for Kronecker factors is a sum too: for a weight with i inputs and o outputs, of s (i² + o²)
+bytes instead of s m K. For the eigenvalues of E-KFAC, s (i² + o²) bytes go to every worker, and
+s i o return.
 
-Once: what `make` refers to, so model and point, to every worker, and data in memory with its part.
-`tests/benchmarks/distributed.py` measures it, and predicts from that what 1,000 workers do.
+Sent once: the objects that `make` refers to (model, point) to every worker, and data in memory with
+its part. `tests/benchmarks/distributed.py` measures these costs, and extrapolates to 1,000 workers.
 """
 
 from __future__ import annotations
@@ -62,23 +63,22 @@ def distributed(
     each worker), `size` and `check` are as for `streamed`, and so is the scaling: w_b = 1 for
     `"sum"`, w_b = n_b / N for `"mean"`, rows by batch for `"stack"`.
 
-    The batches are cut into `parts`, by default one for each worker. What `make` refers to, such as
-    the model, is sent once to each worker; data in memory is sent once with its part, and a path or
-    a function is opened by the workers. A product sends the right-hand sides to all workers, and
-    adds up their results in a tree. With fewer parts than workers, a part has copies, which share
-    out the columns of a product: even a single batch can share out the columns of a matrix, or the
-    probes of an estimator.
+    The batches are split into `parts`, by default one per worker. Objects that `make` refers to,
+    such as the model, are sent once to each worker; data in memory is sent once with its part, and
+    a path or a function is opened by the workers. A product sends the right-hand sides to all
+    workers, and adds up their results in a tree. With fewer parts than workers, every part has
+    copies that split the columns of a product: even for a single batch, the columns of a matrix or
+    the probes of an estimator are computed in parallel.
 
     Functions of a point (`hessian`, `linearize`, …) do the same with `client=`. So do `kfac`,
-    `ekfac` and `shampoo`, whose factors are sums over batches while their products are not: as
-    `make` they would give a sum of Kronecker products, which is another matrix.
+    `ekfac` and `shampoo`, whose factors are sums over batches while the Kronecker products are not:
+    as `make`, these functions would give a sum of Kronecker products, which is another matrix.
 
     The share of a lost worker is computed again by others. A worker holds one linearisation at a
     time, whatever the number of its threads.
 
-    Shapes: as for `streamed`. Raises the errors of `streamed`, `InputError` where `client` is no
-    client of Dask, and `OnnxJacError` where workers are lost again and again, or the cluster is
-    closed.
+    Shapes: as for `streamed`. Raises the errors of `streamed`, `InputError` where `client` is not a
+    Dask client, and `OnnxJacError` where workers are lost repeatedly, or the cluster is closed.
     """
     batches = batches_of(data, batch_size)
     weights = weights_of(batches, reduction, size)
@@ -98,8 +98,8 @@ def distributed(
 class Distributed(Jacobian):
     """C = Σ_p C_p or [C_1; C_2; …], with C_p the operator of a part of the data, on a worker.
 
-    It equals the operator of `streamed` up to the order in which numbers are added. The order does
-    not depend on the workers: two products of one vector are equal.
+    It equals the operator of `streamed` up to the order of summation, which does not depend on the
+    workers: two products with the same vector are equal.
     """
 
     def __init__(self, shares: Shares, *, transposed: bool = False) -> None:
@@ -111,7 +111,7 @@ class Distributed(Jacobian):
 
     @property
     def codomains(self) -> tuple[Any, ...]:
-        """The tensors behind the rows of each batch of a stack, where they have names."""
+        """The tensors of the rows of each batch of a stack, if they have names."""
         return tuple(chain.from_iterable(o.codomains for o in self.shares.outlines))
 
     def _apply(self, op: Op, v: Array) -> Array:
@@ -132,7 +132,7 @@ class Distributed(Jacobian):
     def compile(
         self, engine: str | None = None, *, products: int = 100, memory: int | None = None
     ) -> Jacobian:
-        """The same operator, where every worker compiles what it keeps: see `Streamed.compile`."""
+        """The same operator, with the kept operators compiled: see `Streamed.compile`."""
         made = self.shares.compiled({"engine": engine, "products": products, "memory": memory})
         return Distributed(made, transposed=self.transposed)
 
@@ -146,8 +146,7 @@ class Distributed(Jacobian):
 class Shares:
     """The operators of the parts of some data, on the workers, and their outlines.
 
-    Where there are fewer parts than workers, each part has copies, which share out the columns of a
-    product.
+    With fewer parts than workers, each part has copies, which split the columns of a product.
     """
 
     def __init__(self, parts: Parts, stacked: bool) -> None:
@@ -170,7 +169,7 @@ class Shares:
         return np.concatenate([np.concatenate(self.parts.gathered(f), axis=-1) for f in found])
 
     def _columns(self, copy: int, v: np.ndarray, transposed: bool) -> list[Any]:
-        """The futures of a product of one copy of each part."""
+        """The futures of a product with one copy of each part."""
         parts = self.parts
         if transposed and self.stacked:
             rows = [v[:, a:b] for a, b in pairwise(self.ends)]
@@ -181,7 +180,7 @@ class Shares:
         return found if self.stacked else parts.added(found)
 
     def compiled(self, options: dict[str, Any]) -> Shares:
-        """The same shares, each of which compiles what it keeps."""
+        """The same shares, with the kept operators compiled."""
 
         def build() -> tuple[Grid, Any]:
             grid, origin = self.parts.build()
@@ -194,20 +193,20 @@ class Shares:
 
 
 FAN = 8
-"""Results that one task adds up."""
+"""The number of results that one task adds up."""
 
 Grid = list[list[Any]]
 """Futures of the copies of each part."""
 
 Build = Callable[[], tuple[Grid, Any]]
-"""Makes these futures, and an object that has to live as long."""
+"""A function that makes these futures, and an object that must live as long as they do."""
 
 
 @final
 class Parts:
     """The parts of some data, as objects on the workers, perhaps in several copies.
 
-    `build` sends what they are made of, and returns their futures.
+    `build` sends the data that they are made from, and returns their futures.
     """
 
     def __init__(self, placement: Placement, build: Build) -> None:
@@ -215,7 +214,7 @@ class Parts:
         persistently(self.renew, lambda: None, placement.client)
 
     def renew(self) -> None:
-        """Everything sent anew."""
+        """Send everything again."""
         self.placement.refresh()
         self.grid, self._origin = self.build()
 
@@ -245,7 +244,7 @@ class Parts:
         return self.persistently(attempt)
 
     def persistently(self, attempt: Callable[[], T]) -> T:
-        """The result of `attempt`, repeated with everything sent anew where a worker was lost."""
+        """The result of `attempt`, retried with everything sent again if a worker was lost."""
         return persistently(attempt, self.renew, self.placement.client)
 
     def _asked(self, task: Callable[..., Any], *arguments: Any) -> list[Any]:
@@ -268,7 +267,7 @@ def spread(
     placement: Placement, task: Callable[..., Any], make: Any, shares: Sequence[tuple[Any, ...]],
     copies: int = 1,
 ) -> Parts:  # fmt: skip
-    """task(make, *share) for every share, on the workers, each in so many copies."""
+    """task(make, *share) on the workers for every share, in `copies` copies each."""
 
     def build() -> tuple[Grid, Any]:
         maker = placement.everywhere(make)
@@ -309,12 +308,12 @@ def diagonal(C: Jacobian) -> np.ndarray:
 
 
 def compiled(C: OverBatches, options: dict[str, Any]) -> Jacobian:
-    """A share that is compiled."""
+    """A share, compiled."""
     return C.compile(**options)
 
 
 def suspect(C: OverBatches) -> str | None:
-    """How two passes over a share differ; None where they agree."""
+    """How two passes over a share differ; None if they agree."""
     with ONE_AT_A_TIME:
         return difference(C)
 
@@ -325,7 +324,7 @@ def total(*terms: Any) -> Any:
 
 
 def evenly(count: int, parts: int) -> list[tuple[int, int]]:
-    """`count` things in successive parts whose lengths differ by at most one.
+    """The bounds of `count` items in consecutive parts whose lengths differ by at most one.
 
     >>> evenly(7, 3)
     [(0, 3), (3, 5), (5, 7)]
@@ -336,5 +335,5 @@ def evenly(count: int, parts: int) -> list[tuple[int, int]]:
 
 
 def counted(batches: Batches) -> int:
-    """The number of batches, by a pass over the data where it is not known."""
+    """The number of batches, by a pass over the data if it is not known."""
     return sum(1 for _ in batches) if batches.count is None else batches.count

@@ -11,17 +11,17 @@ from ...jacobians.errors import InputError, OnnxJacError, first_line
 T = TypeVar("T")
 
 PATIENCE = 60
-"""Seconds to wait for a worker where there is none."""
+"""Seconds to wait for a worker when there is none."""
 
 TRIES, PAUSE = 5, 0.5
-"""How often anything is tried before the loss of workers is an error, and the pause in seconds."""
+"""The number of attempts before the loss of workers is an error, and the pause in seconds."""
 
 
 class Placement:
     """The workers of a client in a fixed order, and tasks that prefer one of them.
 
-    Another worker takes the place of a lost one; the scheduler sends it, or lets it compute again,
-    all that the tasks need.
+    Another worker takes the place of a lost one; the scheduler sends it the data that the tasks
+    need, or lets it recompute them.
     """
 
     def __init__(self, client: Any) -> None:
@@ -33,7 +33,7 @@ class Placement:
         self.homes = persistently(self.workers, lambda: None, client)
 
     def workers(self) -> list[str]:
-        """The addresses of the present workers."""
+        """The addresses of the current workers."""
         return sorted(self.client.ncores()) or self._awaited()
 
     def _awaited(self) -> list[str]:
@@ -44,7 +44,7 @@ class Placement:
         return sorted(self.client.ncores())
 
     def refresh(self) -> None:
-        """New homes for the places of lost workers."""
+        """Assign new workers to the places of lost workers."""
         there = self.workers()
         free = [worker for worker in there if worker not in self.homes] or there
         lost = [k for k, home in enumerate(self.homes) if home not in there]
@@ -61,22 +61,22 @@ class Placement:
     def everywhere(self, value: Any) -> Any:
         """A value for every worker: sent to one worker, and passed on from there.
 
-        A broadcast by the scheduler would not end if a worker died meanwhile.
+        A broadcast by the scheduler would hang if a worker died in the meantime.
         """
         return self.client.scatter(value, hash=False)
 
 
 def persistently(attempt: Callable[[], T], renew: Callable[[], Any], client: Any) -> T:
-    """The result of `attempt`, repeated after `renew` has sent everything anew where a lost worker
-    was the last to have the data of a task. The scheduler computes again what depends on it.
+    """The result of `attempt`, retried after `renew` if a lost worker held the only copy of data.
 
-    Raises `OnnxJacError` where workers are lost again and again, and where the client or its
-    cluster is closed. Errors of a task are passed on.
+    `renew` sends everything again; the scheduler recomputes the tasks that depend on it. Raises
+    `OnnxJacError` where workers are lost repeatedly, and where the client or its cluster is closed.
+    Errors of a task are passed on.
     """
     from distributed.client import FutureCancelledError
     from distributed.comm.core import CommClosedError
 
-    from distributed import KilledWorker  # the extra: loaded where it is used
+    from distributed import KilledWorker  # an extra: imported where it is used
 
     for tries in range(TRIES):
         try:

@@ -1,7 +1,6 @@
-"""Stream: the operators of one batch after the other, and operators composed of them.
+"""Stream: the operators of successive batches, and operators composed of them.
 
-`Stream` makes one operator at a time; `Streamed` is their sum, and `Stacked` has them one below the
-other.
+`Stream` makes one operator at a time; `Streamed` is their sum, and `Stacked` their vertical stack.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ from .batches import Batch, Batches
 T = TypeVar("T")
 
 Make = Callable[[Batch], Jacobian]
-"""batch ↦ operator: `linearize`, `hessian`, … with everything but the batch given."""
+"""batch ↦ operator: `linearize`, `hessian`, … with all arguments but the batch bound."""
 
 WASTE = 64 * 2**20
-"""Bytes of dropped operators after which memory is collected."""
+"""Bytes of dropped operators after which the garbage collector runs."""
 
 
 class Stream:
     """C_b = make(batch b) for b = 1, 2, …; the first operators are kept, up to `keep` bytes.
 
-    Kept operators are made once, and where all are kept, the data is read once. `keep` counts the
-    arrays of the operators, shared arrays once; their plans come on top.
+    Kept operators are made once, and if all are kept, the data is read once. `keep` counts the
+    arrays of the operators, shared arrays once, but not their plans.
     """
 
     def __init__(
@@ -71,7 +70,7 @@ class Stream:
         return used
 
     def _keeps(self, b: int, C: Jacobian) -> bool:
-        """Keep an operator, and say so, if there is room for it."""
+        """Keep an operator if there is room for it; returns whether it is kept."""
         if self.keep <= 0:
             return False
         buffers = {**self._buffers, **{buffer_of(a): a.nbytes for a in C.arrays()}}
@@ -81,7 +80,7 @@ class Stream:
         return True
 
     def _drop(self, C: Jacobian) -> None:
-        """Collect memory from time to time: an operator and its transpose refer to each other."""
+        """Collect garbage from time to time: an operator and its transpose form a cycle."""
         self._waste += C.nbytes
         if self._waste > WASTE:
             gc.collect()
@@ -126,9 +125,9 @@ class OverBatches(Jacobian):
     def compile(
         self, engine: str | None = None, *, products: int = 100, memory: int | None = None
     ) -> Jacobian:
-        """The same operator, with the operator of each batch compiled for so many products.
+        """The same operator, with the operator of each batch compiled for `products` products.
 
-        This pays where the operators of batches are kept: see `keep`.
+        This pays off if the operators of batches are kept: see `keep`.
         """
         old = self.stream
         make = partial(compiled_one, old.make, engine, products, memory)
@@ -143,7 +142,7 @@ class OverBatches(Jacobian):
 class Streamed(OverBatches):
     """C = Σ_b w_b C_b, for operators C_b = make(batch b) of one shape.
 
-    Without weights, w_b = 1. A product, of one vector or many, is one pass over the data.
+    Without weights, w_b = 1. A product, with one vector or many, is one pass over the data.
     """
 
     def __init__(
@@ -205,7 +204,7 @@ def outline(stream: Stream) -> Outline:
 
 
 def outline_of(C: Jacobian) -> Outline:
-    """Shape, dtype, symmetry, and the tensors of columns and rows where they have names."""
+    """Shape, dtype, symmetry, and the tensors of columns and rows if they have names."""
     domain = getattr(C, "domain", None)
     m, n = C.shape
     text = getattr(C, "formula", None) or repr(C)
@@ -232,7 +231,7 @@ def compiled_one(
 
 @final
 class Stacked(OverBatches):
-    """J = [J_1; J_2; …], for operators J_b = make(batch b) of one width.
+    """J = [J_1; J_2; …], for operators J_b = make(batch b) of equal width.
 
     J v is one pass over the data, and so is Jᵀ u = Σ_b J_bᵀ u_b. A first pass, in the constructor,
     finds the heights, and `codomains`, the tensors of the rows of each batch.
@@ -299,8 +298,8 @@ Specs = tuple[TensorSpec, ...]
 def by_tensor(J: Jacobian) -> tuple[Jacobian, Specs | None]:
     """J with its rows sorted by tensor, and these tensors over all batches.
 
-    The rows of `Stacked` are sorted by batch. Where an operator has no names, or different names in
-    every batch, J is returned as it is, with None.
+    The rows of `Stacked` are sorted by batch. If an operator has no names, or its names differ
+    between batches, J is returned unchanged, with None.
     """
     batches = codomains_of(J)
     names = {tuple(spec.name for spec in specs) for specs in batches}
@@ -312,7 +311,7 @@ def by_tensor(J: Jacobian) -> tuple[Jacobian, Specs | None]:
 
 
 def codomains_of(J: Jacobian) -> tuple[Specs, ...]:
-    """The tensors of the rows, batch by batch; empty where they have no names."""
+    """The tensors of the rows, batch by batch; empty if they have no names."""
     own: Any = getattr(J, "codomain", None) or ()
     return getattr(J, "codomains", (own,))
 
@@ -324,7 +323,7 @@ def sorted_rows(J: Jacobian, sizes: np.ndarray) -> Jacobian:
 
 
 def together(specs: Specs) -> TensorSpec:
-    """One tensor over all batches, along its first axis; flat where the other axes differ.
+    """One tensor over all batches, joined along its first axis; flat if the other axes differ.
 
     >>> z = TensorSpec("z", (3, 2), np.dtype(float))
     >>> print(together((z, z._replace(shape=(1, 2)))))

@@ -34,28 +34,28 @@ def streamed(
 ) -> Jacobian:
     """C = Σ_b w_b C_b with C_b = make(batch b), or [C_1; C_2; …]: an operator over all batches.
 
-    | `reduction` | C | right where |
+    | `reduction` | C | correct if |
     |---|---|---|
     | `"sum"` | Σ_b C_b | C_b is a sum over the samples of the batch |
     | `"mean"` | Σ_b (n_b / N) C_b, N = Σ_b n_b | C_b is a mean over the n_b samples of the batch |
     | `"stack"` | [C_1; C_2; …] | C_b has rows of its own: ∂outputs/∂weights |
 
-    So `reduction` is how `make` reduces, and the result is reduced in the same way over all data.
+    So `reduction` states how `make` reduces, and the result reduces all data in the same way.
 
     `data` is one batch (a dict, which gives make(batch) itself), a list of batches, a function that
     returns an iterator over them (such as a generator function), an iterable that can be read again
-    (such as a data loader), or, cut into `batch_size` rows, a dict of arrays, which may be
-    memory-mapped, or the path of an `.npz` file written by `numpy.savez`.
+    (such as a data loader), or, split into blocks of `batch_size` rows, a dict of arrays, which may
+    be memory-mapped, or the path of an `.npz` file written by `numpy.savez`.
 
-    Every product is a pass over the data in which no more than one batch is linearised at a time;
-    operators within `keep` bytes are kept for the next product. `size(batch)` is the number of its
-    samples, by default the length of the first axis. With `check`, two products are compared, and
-    an `OnnxJacWarning` says if they differ, and why.
+    Every product is a pass over the data in which at most one batch is linearised at a time;
+    operators within `keep` bytes are kept for the next product. `size(batch)` is the number of
+    samples in a batch, by default the length of the first axis. With `check`, two products are
+    compared, and an `OnnxJacWarning` says if they differ, and why.
 
     Shapes: C has the shape of the C_b, or with `"stack"` the sum of their rows by their common
     columns; an array of the data is (N, ...). Raises `InputError` for data that cannot be read
     again or has no common number of samples, for an unknown `reduction`, and where the shapes of
-    two C_b differ; errors of `make` come as they are.
+    two C_b differ; errors of `make` are passed on.
     """
     if not is_data(data, batch_size):
         return make(data)
@@ -73,7 +73,7 @@ def composed(stream: Stream, reduction: str, weights: Weights) -> OverBatches:
 
 
 def weights_of(batches: Batches, reduction: str, size: Size) -> Weights:
-    """n_b / N for every batch, or None for 1."""
+    """n_b / N for every batch, or None for unit weights."""
     if reduction not in REDUCTIONS:
         known = ", ".join(map(repr, REDUCTIONS))
         raise InputError(f"reduction={reduction!r} is not one of {known}")
@@ -84,14 +84,14 @@ def weights_of(batches: Batches, reduction: str, size: Size) -> Weights:
 
 
 def named(C: Jacobian, domain: tuple[Any, ...] | None) -> Jacobian:
-    """The operator with the names of its tensors, where it is symmetric and has names."""
+    """The operator with the names of its tensors, if it is symmetric and has names."""
     return Symmetric(C, domain) if domain is not None and C.T is C else C
 
 
 def difference(C: OverBatches, *, seed: int = 0) -> str | None:
     """A message where ‖C v − C v‖ > √ε ‖C v‖ for two products of one random v, else None.
 
-    Both are computed from the data. A sum allows the order of batches to change.
+    Both products read the data. The order of batches may change if they are summed.
     """
     v = np.random.default_rng(seed).standard_normal(C.shape[1])
     fresh = C.with_stream(Stream(C.stream.make, C.stream.batches))

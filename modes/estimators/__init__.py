@@ -1,6 +1,6 @@
 """Estimators: traces, norms and spectra from a few products, or exactly from structure.
 
-All of them show on a terminal how many products they have taken; `progress=False` is silent, see
+All of them show the number of products on a terminal; `progress=False` silences them, see
 `onnxjac.progress`.
 """
 

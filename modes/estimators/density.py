@@ -19,11 +19,12 @@ from .lanczos import Rule, ritz
 class SpectralDensity(Shown):
     """φ(t) = (1/n) Σᵢ δ(t - λᵢ), so that ∫ φ = 1, as `nodes` and `weights`, a row for each probe.
 
-    `rho(grid)` is φ smoothed by a Gaussian, with its error, and
-    `rho.quadrature(f)` is tr f(A) = n ∫ f φ. An exact density has all n eigenvalues in one row.
+    `rho(grid)` is φ smoothed by a Gaussian, with its error, and `rho.quadrature(f)` is
+    tr f(A) = n ∫ f φ. An exact density has all n eigenvalues in one row.
 
-    Both errors are the standard error over probes plus an estimate of the error of the quadrature
-    from its last two thirds. They are no bounds: an eigenvalue that the steps missed is in neither.
+    Both errors are the standard error over probes plus an estimate of the quadrature error from the
+    last two thirds of the steps. They are not bounds: they do not see an eigenvalue that the steps
+    missed.
     """
 
     nodes: np.ndarray
@@ -34,7 +35,7 @@ class SpectralDensity(Shown):
     shorter: tuple[Rule, ...] = ()
     """The nodes and weights after a third and two thirds of the steps."""
     eps: float = 0.0
-    """The rounding of one product."""
+    """The relative rounding error of one product."""
 
     def __call__(self, grid: Any, *, width: float | None = None) -> Estimate:
         """φ(t) ≈ Σⱼ τⱼ² exp(-(t - θⱼ)²/2σ²) / √(2πσ²) for t on the grid, σ the width.
@@ -54,7 +55,7 @@ class SpectralDensity(Shown):
     def quadrature(self, f: Callable[[np.ndarray], np.ndarray]) -> Estimate:
         """tr f(A) = Σᵢ f(λᵢ) = n ∫ f φ: a sum over all eigenvalues.
 
-        f is evaluated only at nodes with a weight.
+        f is evaluated only at nodes with a nonzero weight.
         """
 
         def integral(nodes: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -81,11 +82,11 @@ class SpectralDensity(Shown):
 
 
 def remaining(first: Any, second: Any, last: Any) -> Any:
-    """About |Iₖ - I|, from the quadratures after k/3, 2k/3 and k steps: an estimate, no bound.
+    """An estimate of |Iₖ - I|, from the quadratures after k/3, 2k/3 and k steps; not a bound.
 
-    Where |Iⱼ - I| falls as C j^(-p), the two differences to Iₖ determine p and C. For a quadrature
-    that converges geometrically, or oscillates, this is too large. Where p is below 1/2, or cannot
-    be determined, the estimate is four times the larger difference.
+    If |Iⱼ - I| decays as C j^(-p), the two differences to Iₖ determine p and C. For a quadrature
+    that converges geometrically, or oscillates, the estimate is too large. If p is below 1/2, or
+    cannot be determined, the estimate is four times the larger difference.
     """
     wide, near = np.abs(first - last), np.abs(second - last)
     powers = np.linspace(0.5, 20, 400)
@@ -103,15 +104,14 @@ def spectral_density(
 ) -> SpectralDensity:  # fmt: skip
     """φ(t) ≈ mean over v of Σⱼ τⱼ² δ(t - θⱼ): stochastic Lanczos quadrature of a symmetric A.
 
-    Takes steps · probes products, of three steps at least; the basis is reorthogonalised in full,
-    so that no eigenvalue appears twice. `exact=True` computes all eigenvalues, `exact=False` the
-    estimate; by default they are exact where structure determines them or n products are fewer.
-    Raises `InputError` where A is not square and symmetric. Sources: Ubaru, Chen
-    and Saad, "Fast estimation of tr(f(A)) via stochastic Lanczos quadrature", 2017; Lin, Saad and
-    Yang, "Approximating spectral densities of large matrices", 2016.
+    Takes steps · probes products, with at least three steps; the basis is fully reorthogonalised,
+    so that no eigenvalue appears twice. `exact=True` computes all eigenvalues, `exact=False` an
+    estimate; by default they are exact if structure, or at most as many products, determine them.
+    Raises `InputError` where A is not square and symmetric. Sources: Ubaru, Chen and Saad, "Fast
+    estimation of tr(f(A)) via stochastic Lanczos quadrature", 2017; Lin, Saad and Yang,
+    "Approximating spectral densities of large matrices", 2016.
 
-    Shapes: A is (n, n), nodes and weights are (probes, steps), or (1, n) where the density is
-    exact.
+    Shapes: A is (n, n), nodes and weights are (probes, steps), or (1, n) if the density is exact.
     """
     with probing(A, "spectral density", progress) as P:
         rng = np.random.default_rng(seed)
@@ -130,7 +130,7 @@ def spectral_density(
 
 
 def _exact(P: Probed, rng: np.random.Generator, most: float) -> tuple[np.ndarray, str] | None:
-    """All eigenvalues, by structure or with at most so many products."""
+    """All eigenvalues, by structure or with at most `most` products."""
     known = spectrum(P.A, eigenvalues)
     if known is not None:
         return known, STRUCTURE
@@ -148,8 +148,8 @@ def logdet(
 
     The natural logarithm; for A + λI of a curvature matrix write `logdet(A + λ * I)`. Products and
     `exact` are as for `spectral_density`. `error` is the standard error over probes plus an
-    estimate of the error of the quadrature, see `SpectralDensity`: the quadrature of log is too
-    large, much too large with few steps at a high condition number.
+    estimate of the quadrature error, see `SpectralDensity`: the quadrature overestimates log det A,
+    by much with few steps at a high condition number.
 
     Shapes: A is (n, n), the value a number. Raises `InputError` where A is not square, real,
     symmetric and positive definite.

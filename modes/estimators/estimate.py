@@ -18,7 +18,7 @@ from ...jacobians.progress import Tick, counting
 
 @dataclass(frozen=True)
 class Estimate(Shown):
-    """value ± error after so many products, found by `method`.
+    """value ± error after a number of products, found by `method`.
 
     `error` is one standard error, in the shape of the value, unless the function says otherwise;
     it is zero where `method` starts with "exact". Products with the transpose count as well.
@@ -36,7 +36,7 @@ class Estimate(Shown):
 
     @property
     def exact(self) -> bool:
-        """Whether nothing was estimated."""
+        """Whether the value is exact, not estimated."""
         return self.method.startswith("exact")
 
     def __float__(self) -> float:
@@ -80,7 +80,7 @@ class Probed:
         return self._product(self.A.rmatmat, U, self.shape[1])
 
     def _product(self, product: Callable[..., np.ndarray], V: np.ndarray, rows: int) -> np.ndarray:
-        """Some columns at a time, which bounds memory and shows progress."""
+        """Products by chunks of columns, to bound memory and show progress."""
         columns = V[:, None] if V.ndim == 1 else V
         found = np.empty((rows, columns.shape[1]))
         width = max(1, CHUNK // (8 * max(*self.shape, 1)))
@@ -94,7 +94,7 @@ class Probed:
 
 @contextmanager
 def probing(A: Any, label: str, shown: bool | None = None) -> Iterator[Probed]:
-    """The operator for an estimator, its products shown on a terminal."""
+    """The operator for an estimator, with its products shown on a terminal."""
     with counting(label, "products", shown=shown) as tick:
         yield Probed(A, tick)
 

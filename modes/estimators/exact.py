@@ -41,10 +41,10 @@ from .estimate import Probed, is_symmetric
 from .squared import as_blocks, foreign, own_diagonal, squared
 
 PATIENCE = 30.0
-"""Seconds that accumulating a sparse matrix may take."""
+"""The most seconds that accumulating a sparse matrix may take."""
 
 TERM = 1.5e-7
-"""Seconds for each product of two entries on the way."""
+"""Seconds per product of two entries during accumulation."""
 
 STRUCTURE, SPARSE, PRODUCTS = "exact by structure", "exact by sparse entries", "exact by products"
 
@@ -53,7 +53,7 @@ Found = tuple[np.ndarray, str]
 
 
 def known_diagonal(A: Any) -> Found | None:
-    """diag(A) without a product: by structure, or from sparse entries where there are few."""
+    """diag(A) without a product: by structure, or from sparse entries if there are few."""
     found = diagonal_of(A)
     if found is not None:
         return found, STRUCTURE
@@ -61,12 +61,12 @@ def known_diagonal(A: Any) -> Found | None:
 
 
 def exact_diagonal(P: Probed) -> Found:
-    """diag(A), with n products where nothing else determines it."""
+    """diag(A), by n products if nothing else determines it."""
     return known_diagonal(P.A) or (diagonal_by_products(P), PRODUCTS)
 
 
 def diagonal_by_products(P: Probed) -> np.ndarray:
-    """Aⱼⱼ = eⱼᵀ A eⱼ, some unit vectors at a time."""
+    """Aⱼⱼ = eⱼᵀ A eⱼ, by chunks of unit vectors."""
     n = min(P.shape)
     found = [(P @ unit)[range(a, b), range(b - a)] for a, b, unit in units(P.shape[1], n)]
     return np.concatenate([np.empty(0), *found])
@@ -99,7 +99,7 @@ def units(n: int, first: int, width: int = 64) -> Iterator[tuple[int, int, np.nd
 
 
 def few_entries(A: Any) -> bool:
-    """Whether all operators in A know the places of their entries, at less cost than products."""
+    """Whether A has known sparse entries, and accumulating them costs less than products."""
     if not isinstance(A, Jacobian) or any(map(foreign, leaves(A))):
         return False
     accumulating = TERM * min(estimate(A)[0], estimate(A.T)[0])
@@ -144,7 +144,7 @@ def _(operator: Jacobian) -> np.ndarray:
 
 @diagonal_of.register
 def _(operator: Kron) -> np.ndarray | None:
-    """Where both factors are square."""
+    """diag(A ⊗ B), if both factors are square."""
     shapes = map(matrix_shape, (operator.left, operator.right))
     return operator.diagonal() if all(m == n for m, n in shapes) else None
 
@@ -169,7 +169,7 @@ def _(operator: Sum) -> np.ndarray | None:
 @diagonal_of.register(Dag)
 @diagonal_of.register(Block)
 def _(operator: Dag | Block) -> np.ndarray | None:
-    """The diagonals of the blocks on the diagonal, where these are square."""
+    """The diagonals of the diagonal blocks, if these are square."""
     blocks = as_blocks(operator)
     if blocks is None or len(blocks) != len(blocks[0]):
         return None
@@ -181,7 +181,7 @@ def _(operator: Dag | Block) -> np.ndarray | None:
 
 
 def _all_of(found: list[np.ndarray | None]) -> list[np.ndarray] | None:
-    """All parts; None where one is missing."""
+    """All parts; None if one is missing."""
     known = [part for part in found if part is not None]
     return known if len(known) == len(found) else None
 
@@ -228,10 +228,10 @@ def mirrored(left: Jacobian, right: Jacobian) -> bool:
 
 
 DENSE = 2000
-"""Up to so many rows and columns a dense decomposition takes less than seconds."""
+"""The most rows or columns of a dense decomposition, which then takes at most seconds."""
 
 Solve = Callable[[np.ndarray], np.ndarray | None]
-"""(*batch, m, n) -> (*batch, min(m, n)), or None for matrices that it does not take."""
+"""(*batch, m, n) -> (*batch, min(m, n)), or None for matrices that it does not support."""
 
 
 def eigenvalues(matrices: np.ndarray) -> np.ndarray | None:
@@ -291,7 +291,7 @@ def _(operator: BlockDiagonal, solve: Solve) -> np.ndarray | None:
 
 @spectrum.register
 def _(operator: Kron, solve: Solve) -> np.ndarray | None:
-    """All products of a value of A and one of B, with zeros where a factor is rectangular."""
+    """All products of a value of A and a value of B, padded with zeros for rectangular factors."""
     left, right = _of_factor(operator.left, solve), _of_factor(operator.right, solve)
     if left is None or right is None:
         return None
@@ -313,7 +313,7 @@ def _(operator: KroneckerFactored) -> np.ndarray:
 
 @spectrum.register
 def _(operator: KroneckerFactored, solve: Solve) -> np.ndarray | None:
-    """λ ≥ 0 are singular values as well; None where the uses of a tensor overlap."""
+    """λ ≥ 0, which are singular values as well; None if the uses of a tensor overlap."""
     return operator.eigenvalues() if operator.tiled else None
 
 

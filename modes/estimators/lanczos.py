@@ -16,7 +16,7 @@ import numpy as np
 from .estimate import Probed
 
 BASIS = 2**30
-"""Bytes of basis vectors that are held at a time."""
+"""The most bytes of basis vectors that are held at a time."""
 
 
 Rule = tuple[np.ndarray, np.ndarray]
@@ -35,7 +35,7 @@ def ritz(P: Probed, starts: np.ndarray, steps: tuple[int, ...]) -> list[Rule]:
 
 
 def rule(diagonal: np.ndarray, beside: np.ndarray) -> Rule:
-    """The quadrature rule of every start, from its T."""
+    """The quadrature rule of every start, from its tridiagonal T."""
     k = diagonal.shape[1]
     T, at = np.zeros((len(diagonal), k, k)), np.arange(k)
     T[:, at, at] = diagonal
@@ -61,9 +61,9 @@ def tridiagonal(P: Probed, starts: np.ndarray, steps: int) -> tuple[np.ndarray, 
 
 
 def orthonormal(w: np.ndarray, basis: np.ndarray, eps: float) -> tuple[np.ndarray, np.ndarray]:
-    """The columns of w, orthogonal to the basis (k, n, columns), as unit vectors, and their norms.
+    """The columns of w, orthonormalised against the basis (k, n, columns), and their norms.
 
-    Twice is enough (Kahan and Parlett); a remainder no larger than rounding is zero.
+    Twice is enough (Kahan and Parlett); a remainder at the rounding level is set to zero.
     """
     before = np.linalg.norm(w, axis=0)
     for _ in range(2):
@@ -84,7 +84,7 @@ class Extremes:
 def extremes(
     P: Probed, steps: int, done: Callable[[Extremes], bool], rng: np.random.Generator
 ) -> Extremes:
-    """Steps of A V = U B until `done` is satisfied, starting on the smaller side."""
+    """Bidiagonalisation A V = U B until `done` is satisfied, starting on the smaller side."""
     ways = P.__matmul__, P.adjoint
     forward, backward = ways if P.shape[0] >= P.shape[1] else ways[::-1]
     m, n = max(P.shape), min(P.shape)

@@ -12,7 +12,7 @@ from ...jacobians.errors import InputError
 from .estimate import Estimate, Probed, probing, symmetric
 
 TESTS = 10
-"""Random vectors on which an approximation is tested."""
+"""The number of random vectors that test an approximation."""
 
 
 def low_rank(
@@ -25,7 +25,7 @@ def low_rank(
     seed: int = 0,
     progress: bool | None = None,
 ) -> Estimate:
-    """A ≈ U Σ Vᵀ of some rank, as an operator whose `u` and `v` hold U Σ and V.
+    """A ≈ U Σ Vᵀ of the given rank, as an operator whose `u` and `v` hold U Σ and V.
 
     `method` is `"svd"`, for any A, or `"nystrom"`, for a symmetric positive semidefinite one,
     where V = U and Σ approximates the leading eigenvalues. `error` is not a standard error but an
@@ -72,7 +72,7 @@ def svd(
 
 
 def nystrom(P: Probed, sketch: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """U, λ of (AΩ)(ΩᵀAΩ)⁻¹(AΩ)ᵀ, for A positive semidefinite, by way of A + νI with a tiny ν.
+    """U, λ of (AΩ)(ΩᵀAΩ)⁻¹(AΩ)ᵀ, for A positive semidefinite, via A + νI with a tiny ν.
 
     Source: Tropp, Yurtsever, Udell and Cevher, "Fixed-rank approximation of a positive-semidefinite
     matrix from streaming data", 2017.

@@ -27,7 +27,7 @@ def frobenius_norm(
     A: Any, *, exact: bool | None = None, products: int = 60, seed: int = 0,
     progress: bool | None = None,
 ) -> Estimate:  # fmt: skip
-    """‖A‖_F = √(Σᵢⱼ Aᵢⱼ²) = √(E ‖A ω‖²) for ω of random signs.
+    """‖A‖_F = √(Σᵢⱼ Aᵢⱼ²) = √(E ‖A ω‖²) for a vector ω of random signs.
 
     `exact=True` takes up to min(m, n) products, `exact=False` estimates; by default the norm is
     exact where structure, few sparse entries or at most `products` products determine it.
@@ -60,8 +60,8 @@ def spectral_norm(
 ) -> Estimate:  # fmt: skip
     """‖A‖₂ = σ₁, the largest singular value.
 
-    `error` is a bound, not a standard error: some singular value of A is this close. The iteration
-    ends where the error is rtol · σ₁; the value approaches σ₁ from below.
+    `error` is a bound, not a standard error: some singular value of A lies within it. The iteration
+    ends when the error is at most rtol · σ₁; the value approaches σ₁ from below.
 
     Shapes: A is (m, n), the value a number, in the units of A. Raises `InputError` where A is
     complex.
@@ -83,10 +83,10 @@ def condition_number(
     A: Any, *, exact: bool | None = None, products: int = 400, rtol: float = 1e-3, seed: int = 0,
     progress: bool | None = None,
 ) -> Estimate:  # fmt: skip
-    """κ₂(A) = σ₁ / σₙ, the largest by the smallest singular value; infinite where that is zero.
+    """κ₂(A) = σ₁ / σₙ, the ratio of the extreme singular values; infinite if σₙ is zero.
 
-    `error` follows from the bounds of both, as for `spectral_norm`. The value approaches κ from
-    below. Where the iteration ran out of products, it is a lower bound, and the error is infinite.
+    `error` follows from error bounds of both, as for `spectral_norm`. The value approaches κ from
+    below. If the iteration runs out of products, it is a lower bound, and the error is infinite.
 
     Shapes: A is (m, n) with m, n ≥ 1, the value a number without unit. Raises `InputError` where A
     is empty or complex.
@@ -109,7 +109,7 @@ def condition_number(
 
 
 def _all_values(P: Probed, exact: bool | None, products: int) -> tuple[np.ndarray | None, str]:
-    """All singular values, where they are wanted and cheap enough."""
+    """All singular values, if they are wanted and cheap enough."""
     if exact is False:
         return None, ""
     known = spectrum(P.A, singular_values)

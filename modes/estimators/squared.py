@@ -63,7 +63,7 @@ ZERO_ONE = (
 DIAGONAL = Diagonal, Identity, Scalar
 
 ENTRIES = 10**8
-"""Up to so many entries of one operator are searched for the diagonal."""
+"""The most entries of one operator that are searched for the diagonal."""
 
 
 @singledispatch
@@ -150,7 +150,7 @@ def _(operator: Contraction) -> Jacobian | None:
 
 @squared.register
 def _(operator: Product) -> Jacobian | None:
-    """Single entries in the rows left of one factor, and in the columns right of it."""
+    """Left of one factor, rows must have single entries; right of it, columns must."""
     first = next((k for k, f in enumerate(operator.factors) if not single_in_rows(f)), None)
     right = () if first is None else operator.factors[first + 1 :]
     squares = [squared(factor) for factor in operator.factors]
@@ -176,7 +176,7 @@ def _(operator: Sum) -> Jacobian | None:
 @squared.register(Dag)
 @squared.register(Block)
 def _(operator: Dag | Block) -> Jacobian | None:
-    """Block by block, where few paths lead from a source to a sink."""
+    """Block by block, if few paths lead from a source to a sink."""
     blocks = as_blocks(operator)
     squares = [] if blocks is None else [[squared(block) for block in row] for row in blocks]
     return Block(squares) if squares and all(None not in row for row in squares) else None
@@ -188,7 +188,7 @@ def single_in_rows(operator: Jacobian) -> bool:
 
 
 def own_diagonal(operator: Jacobian) -> np.ndarray | None:
-    """diag(A) of one operator between reshapings, from the places of its entries."""
+    """diag(A) of one operator between reshapes, from the positions of its entries."""
     factors = operator.factors if isinstance(operator, Product) else (operator,)
     wide = [f for f in factors if not isinstance(f, Identity | Cast | Reshape)]
     if len(wide) != 1 or foreign(wide[0]) or count(wide[0]) > ENTRIES:
@@ -199,12 +199,12 @@ def own_diagonal(operator: Jacobian) -> np.ndarray | None:
 
 
 def foreign(operator: Jacobian) -> bool:
-    """Whether the type does not know the places of its entries."""
+    """Whether no rule for the type gives the positions of its entries."""
     return entries.dispatch(type(operator)) is entries.dispatch(object)
 
 
 FEW = 4
-"""A block with more paths is not written as a sum, which would grow exponentially."""
+"""The most paths that a block sums over; their number may grow exponentially."""
 
 Grid = list[list[Jacobian]]
 
@@ -219,7 +219,7 @@ def as_blocks(operator: Dag | Block) -> Grid | None:
 
 def block(dag: Dag, source: int, sink: int) -> Jacobian | None:
     """Σ over paths from a source to a sink; None where there are more than `FEW`."""
-    part = dag.between((source,), (sink,))  # in which every step back leads to the source
+    part = dag.between((source,), (sink,))  # in which all paths backwards lead to the source
     found = list(islice(_paths(part, source, sink), FEW + 1))
     if len(found) > FEW:
         return None

@@ -1,8 +1,8 @@
 """Trace and diagonal from products with random vectors, or exactly from structure.
 
-XTrace and XDiag share a randomised basis of the range of A and, at no extra cost, the same basis
-without each of its probes. With Y = A Ω = Q R, let sᵢ be the unit vector along R⁻ᵀ eᵢ: then
-Q (I - sᵢ sᵢᵀ) Qᵀ projects on the range of Y without column i. Source: Epperly, Tropp and Webber,
+XTrace and XDiag share a randomised basis of the range of A and, at no extra cost, the bases that
+leave out one probe each. With Y = A Ω = Q R, let sᵢ be the unit vector along R⁻ᵀ eᵢ: then
+Q (I - sᵢ sᵢᵀ) Qᵀ projects onto the range of Y without column i. Source: Epperly, Tropp and Webber,
 "XTrace: making the most of every sample in stochastic trace estimation", SIAM J. Matrix Anal. Appl.
 45, 2024.
 """
@@ -28,14 +28,14 @@ def trace(
     A: Any, *, method: str | None = None, products: int = 60, seed: int = 0,
     progress: bool | None = None,
 ) -> Estimate:  # fmt: skip
-    """tr A = Σᵢ Aᵢᵢ of a square operator, with at most so many products.
+    """tr A = Σᵢ Aᵢᵢ of a square operator, estimated from at most `products` products.
 
     `method` is `"exact"`, `"xtrace"`, `"hutch++"` or `"hutchinson"`. By default the trace is exact
     where structure or few sparse entries determine it, or where n products suffice; otherwise it is
     XTrace. With m products the standard error falls as 1/√m for Hutchinson and as 1/m for the other
-    two, faster where the spectrum decays. The error is itself an estimate: right to a factor of two
-    with 30 products, and for XTrace, whose samples share a basis, rather too small. The trace is a
-    sum: divide by n for the mean eigenvalue.
+    two, faster if the spectrum decays. The error is itself an estimate: accurate to a factor of two
+    with 30 products, and for XTrace, whose samples share a basis, biased low. The trace is a sum:
+    divide by n for the mean eigenvalue.
 
     Shapes: A is (n, n), the value a number. Raises `InputError` where A is not square or not real,
     and for an unknown `method`. Sources: Hutchinson, 1990; Meyer et al., "Hutch++: optimal
@@ -62,7 +62,7 @@ def trace(
 
 
 def hutchinson(P: Probed, products: int, rng: np.random.Generator) -> Found:
-    """tr A = E ωᵀ A ω for ω of random signs.
+    """tr A = E ωᵀ A ω for a vector ω of random signs.
 
     Source: Hutchinson, "A stochastic estimator of the trace of the influence matrix", 1990.
     """
@@ -71,7 +71,7 @@ def hutchinson(P: Probed, products: int, rng: np.random.Generator) -> Found:
 
 
 def hutchpp(P: Probed, products: int, rng: np.random.Generator) -> Found:
-    """tr A = tr QᵀAQ + E ωᵀ (I - QQᵀ) A (I - QQᵀ) ω, with Q a basis of A's range on a sketch.
+    """tr A = tr QᵀAQ + E ωᵀ (I - QQᵀ) A (I - QQᵀ) ω, with Q a basis of the range of a sketch of A.
 
     A third of the products is spent on each part. Source: Meyer, Musco, Musco and Woodruff,
     "Hutch++: optimal stochastic trace estimation", 2021.
@@ -87,14 +87,14 @@ def hutchpp(P: Probed, products: int, rng: np.random.Generator) -> Found:
 def xtrace(P: Probed, products: int, rng: np.random.Generator) -> Found:
     """The mean over i of tr Qᵢᵀ A Qᵢ + ωᵢᵀ (I - QᵢQᵢᵀ) A (I - QᵢQᵢᵀ) ωᵢ, Qᵢ without probe i.
 
-    Half of the products are with the probes and half with the basis; the rest of each probe is
-    scaled to the length that it has on average.
+    Half of the products are with the probes and half with the basis; the remainder of each probe is
+    scaled to its expected length.
     """
     n, m = P.shape[1], max(products // 2, 2)
     D = deflated(P, rng.standard_normal((n, m)))
     Z = P @ D.Q
     H = D.Q.T @ Z
-    if D.S is None:  # the basis holds all of A's range
+    if D.S is None:  # the basis spans the range of A
         value = float(np.trace(H))
         return value, D.left(value, P.eps, np.sqrt(n))  # |tr B| ≤ √n ‖B‖_F
     X = without_own(D.S, D.Q.T @ D.probes)
@@ -108,11 +108,11 @@ METHODS: dict[str, tuple[str, Callable[[Probed, int, np.random.Generator], Found
     "hutchinson": ("Hutchinson", hutchinson), "hutch++": ("Hutch++", hutchpp),
     "xtrace": ("XTrace", xtrace),
 }  # fmt: skip
-"""method -> how it is shown, and the estimator."""
+"""method -> its name in a result, and the estimator."""
 
 
 def floats(pair: tuple[Any, Any]) -> Found:
-    """Plain numbers."""
+    """Value and error as Python floats."""
     return float(pair[0]), float(pair[1])
 
 
@@ -120,7 +120,7 @@ def diagonal(
     A: Any, *, method: str | None = None, products: int = 60, seed: int = 0,
     progress: bool | None = None,
 ) -> Estimate:  # fmt: skip
-    """(Aᵢᵢ)ᵢ of a square operator, with at most so many products.
+    """(Aᵢᵢ)ᵢ of a square operator, estimated from at most `products` products.
 
     `method` is `"exact"` or `"xdiag"`. By default the diagonal is exact where structure or few
     sparse entries determine it, or where n products suffice; otherwise it is XDiag, whose error has
@@ -155,7 +155,7 @@ def xdiag(P: Probed, products: int, rng: np.random.Generator) -> tuple[np.ndarra
     D = deflated(P, signs(rng, P.shape[1], max(products // 2, 2)))
     Z = P.adjoint(D.Q)
     inside = np.sum(D.Q * Z, axis=1)
-    if D.S is None:  # the basis holds all of A's range
+    if D.S is None:  # the basis spans the range of A
         return inside, np.full_like(inside, D.left(inside, P.eps))
     along = D.Q @ D.S
     rest = D.probes * along * np.sum(D.S * D.R, axis=0)
@@ -178,16 +178,16 @@ class Deflated:
         return self.S is None
 
     def left(self, value: Any, eps: float, size: float = 1.0) -> float:
-        """About ‖(I - QQᵀ) A‖_F times a size, for a full Q; 0 where that is rounding.
+        """An estimate of ‖(I - QQᵀ) A‖_F times `size`, for a full Q; 0 at the rounding level.
 
-        Its square is E ‖(I - QQᵀ) A ω‖², and the smallest diagonal entry of R is one such length.
+        The squared norm is E ‖(I - QQᵀ) A ω‖²; the least diagonal entry of R is one such length.
         """
         found = size * float(np.abs(np.diag(self.R)).min())
         return found if found > len(self.R.T) * 10 * eps * float(np.abs(value).max()) else 0.0
 
 
 def deflated(P: Probed, probes: np.ndarray) -> Deflated:
-    """One product with A for each probe."""
+    """Y = A Ω by one product per probe, with its QR decomposition and S."""
     Y = P @ probes
     Q, R = np.linalg.qr(Y)
     size = np.abs(np.diag(R))

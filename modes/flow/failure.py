@@ -27,7 +27,7 @@ class LongLoop(Exception):
 
 
 def note(model: Contents, reason: NotKept) -> None:
-    """Unroll the control flow from now on; raises `reason` if it was unrolled or is unknown."""
+    """Unroll the control flow of `reason` from now on; raises `reason` if that does not help."""
     if reason.output is None or reason.output in model.unkept:
         raise reason
     model.unkept[reason.output] = str(reason)

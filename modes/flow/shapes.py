@@ -32,7 +32,7 @@ def shape_outputs(
 ) -> None:  # fmt: skip
     """Give the outputs of a step with bodies their symbolic shapes.
 
-    If nothing else tells the trip count, it is read off the first output with one row per turn.
+    If nothing else tells the trip count, it is read off the first output stacked over iterations.
     """
     if op.symbols is None:
         return
@@ -72,7 +72,7 @@ def shapes_within(step: Step, shapes: Sequence[Any]) -> list[Sizes | None]:
 def shapes_around(
     step: Step, shapes: Sequence[Any], results: Sequence[Sequence[Sizes]], turns: Any
 ) -> list[tuple[Any, ...]]:
-    """The shapes of the outputs of a step, from the shapes of its inputs and of its bodies' results.
+    """The shapes of the outputs of a step, from the shapes of its inputs and its bodies' results.
 
     A size that differs between branches is None. Raises `OnnxJacError` where a state may change its
     shape between iterations.

@@ -1,7 +1,8 @@
 """Functions of arrays whose derivatives are such functions again, for other libraries to call.
 
-Each function knows its value, its tangents as a function of arguments (`push`), and its cotangents
-as a function of arguments (`pull`). So one adapter per library serves all functions, to any order.
+Each function has a value, a pushforward of tangents (`push`) and a pullback of cotangents (`pull`),
+which are functions with arguments again. So one adapter per library serves all functions, to any
+order.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ Spec = tuple[tuple[int, ...], np.dtype]
 class Function(ABC):
     """(x₁ … xₙ, others) ↦ (y₁ … yₘ), differentiable in x; arguments are arrays of any library.
 
-    `linear` are the places of the arguments in which it is linear. A `batched` function has one
+    `linear` is the slice of arguments in which it is linear. A `batched` function has one
     argument, whose leading axes hold several vectors.
     """
 
@@ -102,7 +103,7 @@ class Product(Function):
 
 
 class Pointwise(Function):
-    """A function of a point, which keeps the model at the last point."""
+    """A function of a point that caches the model at the last point."""
 
     _last: tuple[int, Arrays, At] | None = None
 
@@ -111,7 +112,7 @@ class Pointwise(Function):
         """The model behind the function at a point."""
 
     def at(self, args: Arrays) -> At:
-        """The model at a point, made once for successive calls at the same point."""
+        """The model at a point, made only once for successive calls at the same point."""
         last, declared = self._last, version()
         if last is None or last[0] != declared or not all(map(np.array_equal, last[1], args)):
             self._last = last = declared, tuple(map(np.array, args)), self._at(args)
@@ -162,7 +163,7 @@ class Forward(Derived):
 
 @final
 class Reverse(Derived):
-    """(x, u, others) ↦ J(x)ᵀ u, in the types of x."""
+    """(x, u, others) ↦ J(x)ᵀ u, in the dtypes of x."""
 
     def __init__(self, inner: Pointwise) -> None:
         super().__init__(inner, inner.m, inner.n)
@@ -207,7 +208,7 @@ class Primal(Pointwise):
         return tuple(made[name] for name in self.of)
 
     def specs(self, args: Sequence[Spec]) -> list[Spec]:
-        """The specs of a run at zero, because ONNX leaves some shapes open."""
+        """The specs of the values at zero, because ONNX leaves some shapes open."""
         key = tuple(args)
         if key not in self._specs:
             values = self(tuple(np.zeros(shape, dtype) for shape, dtype in args))
@@ -321,7 +322,7 @@ def to_pylops(J: Jacobian) -> Any:
     dims = shape(domain, J.in_shape)
     dimsd = shape(getattr(J, "codomain", domain), J.out_shape)
     P = optional("pylops", "pylops").LinearOperator(Op=J, dims=dims, dimsd=dimsd)
-    P._matmat, P._rmatmat = J._matmat, J._rmatmat  # PyLops would take one column after the other
+    P._matmat, P._rmatmat = J._matmat, J._rmatmat  # PyLops would multiply column by column
     return P
 
 

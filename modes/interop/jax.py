@@ -31,13 +31,13 @@ def to_jax(
     inputs: Mapping[str, Any] | None = None,
     engine: str | None = None,
 ) -> Callable[..., Any]:
-    """x ↦ f(x) as a function of JAX, run by ONNX, differentiated by J at x, to any order.
+    """x ↦ f(x) as a JAX function, computed by ONNX and differentiated by J at x, to any order.
 
     It takes the tensors of `wrt` in order (by default the floating inputs that `inputs` does not
-    fix), and any other input by keyword; it gives the tensors of `of`, alone where there is one.
+    fix), and any other input by keyword; it returns the tensors of `of`, as a tuple if several.
     Forward mode is J v, reverse mode Jᵀ u; higher derivatives are recorded as ONNX at each point.
     A jitted function calls back to the CPU; under `vmap` it runs once per sample. Results have 32
-    bits unless JAX is told to use 64. Needs `onnxjac[jax]`.
+    bits unless 64-bit types are enabled in JAX. Needs `onnxjac[jax]`.
 
     Shapes: arrays in and out have the shapes of the model's tensors. Raises `InputError` without
     JAX, for a name in `wrt` that the model computes, and where an argument does not fit.
@@ -54,7 +54,7 @@ def to_jax(
 
 @cache
 def primitive() -> Any:
-    """The primitive of every `Function`: its derivatives are itself, of other functions."""
+    """The primitive that calls a `Function`; its derivatives bind it to other functions."""
     p = optional("jax.extend.core", "jax").Primitive("onnxjac")
     ad, batching, mlir = (optional(f"jax.interpreters.{name}", "jax") for name in INTERPRETERS)
     rules = Rules(p, optional("jax", "jax"), ad)
@@ -77,7 +77,7 @@ class Rules:
         self.p, self.jax, self.ad = p, jax, ad
 
     def now(self, *args: Any, function: Function) -> list[Any]:
-        """The values at arrays."""
+        """The values at concrete arrays."""
         made = called(function, self.structs(args, function), *args)
         return list(map(self.jax.numpy.asarray, made))
 
@@ -87,12 +87,12 @@ class Rules:
         return self.jax.pure_callback(partial(called, function, made), made, *args)
 
     def shaped(self, *args: Any, function: Function) -> list[Any]:
-        """Shapes and types of the values."""
+        """Shapes and dtypes of the values, as abstract arrays."""
         shaped = self.jax.core.ShapedArray
         return [shaped(s.shape, s.dtype) for s in self.structs(args, function)]
 
     def structs(self, args: Sequence[Any], function: Function) -> list[Any]:
-        """Shapes and dtypes of the values in JAX, which has 64 bits only where it is told to."""
+        """Shapes and dtypes of the values in JAX, which has 64 bits only if they are enabled."""
         specs = function.specs([(a.shape, np.dtype(a.dtype)) for a in args])
         known = self.jax.dtypes.canonicalize_dtype
         return [self.jax.ShapeDtypeStruct(shape, known(dtype)) for shape, dtype in specs]
@@ -113,7 +113,7 @@ class Rules:
         return [found.get(k) if undefined else None for k, undefined in enumerate(asked)]
 
     def batch(self, args: Any, axes: Any, *, function: Function) -> Any:
-        """The values of samples: in one call where the function is batched, else one by one."""
+        """The values of a batch: in one call if the function is batched, else one by one."""
         pairs = list(zip(args, axes, strict=True))
         moved = [a if k is None else self.jax.numpy.moveaxis(a, k, 0) for a, k in pairs]
         if function.batched:

@@ -31,10 +31,10 @@ def to_torch(
     inputs: Mapping[str, Any] | None = None,
     engine: str | None = None,
 ) -> Callable[..., Any]:
-    """x ↦ f(x) as a function of PyTorch, run by ONNX, differentiated by J at x, to any order.
+    """x ↦ f(x) as a PyTorch function, computed by ONNX and differentiated by J, to any order.
 
     It takes the tensors of `wrt` in order (by default the floating inputs that `inputs` does not
-    fix), and any other input by keyword; it gives the tensors of `of`, alone where there is one.
+    fix), and any other input by keyword; it returns the tensors of `of`, as a tuple if several.
     Backward is Jᵀ u, forward mode J v; higher derivatives are recorded as ONNX at each point.
     Under `vmap` it runs once per sample. CPU only. Needs `onnxjac[torch]`.
 
@@ -53,7 +53,7 @@ def to_torch(
 
 @cache
 def applied() -> Any:
-    """The `torch.autograd.Function` that calls a `Function`; its derivatives call other ones."""
+    """The `torch.autograd.Function` that calls a `Function`; its derivatives call others."""
     torch = optional("torch", "torch")
     Base: Any = torch.autograd.Function
 
@@ -94,7 +94,7 @@ def applied() -> Any:
 
 
 def sample(pairs: Sequence[tuple[Any, int | None]], k: int) -> list[Any]:
-    """Sample k of tensors, some of which have an axis of samples."""
+    """Sample k of the tensors that have a batch axis, and the others unchanged."""
     return [t if axis is None else t.select(axis, k) for t, axis in pairs]
 
 

@@ -1,9 +1,9 @@
-"""Bodies: replacing functions of the model, and operators that ONNX defines by others.
+"""Bodies: inlining functions of the model, and operators that ONNX defines by others.
 
-ONNX's inliner does the work, with two repairs. It forgets the default of an attribute that a body
-refers to and the call leaves out, so defaults are spelled out first. And it does not rename the
-tensors that Gradient nodes name by strings (`xs`, `zs`, `y`): these are inputs of a node of our own
-while functions are inlined.
+ONNX's inliner does the work, with two repairs. It ignores the default of an attribute that a body
+refers to and the call omits, so defaults are made explicit first. And it does not rename the
+tensors that Gradient nodes name by strings (`xs`, `zs`, `y`): these become inputs of a node in our
+own domain while functions are inlined.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BODIES = "onnxjac.bodies"
 
 
 def inline_local(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Every call of a function of the model becomes its body, at the opset of the model."""
+    """Replace every call of a function of the model by its body, at the opset of the model."""
     defaults = {(f.domain, f.name, f.overload): f.attribute_proto for f in model.functions}
     bodies = (node for function in model.functions for node in function.node)
     for node in (*nodes(model), *bodies):
@@ -46,18 +46,18 @@ def _written_out(model: onnx.ModelProto, *, convert_version: bool = False) -> on
 
 
 def expand(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Every operator without a rule, but with a body, becomes its body."""
+    """Replace every operator that has a body but no rule by its body."""
     return inline(model, lambda domain, op_type: registry.find(op_type, domain) is None)
 
 
 def inline(model: onnx.ModelProto, chosen: Callable[[str, str], bool]) -> onnx.ModelProto:
-    """Replace the operators chosen by (domain, type) by their bodies, again inside the bodies."""
+    """Replace the operators chosen by (domain, type) by their bodies, recursively."""
     while keys := {key for key in _used(model) if chosen(*key) and _has_body(model, *key)}:
         for node in nodes(model):
             if _key(node) in keys:
                 _spell_out(node, _defaults(model, *_key(node)))
         before, model = _used(model), _inline(model, sorted(keys))
-        if _used(model) == before:  # a body that this very node cannot have, such as a symbolic one
+        if _used(model) == before:  # no body for these nodes, for example with symbolic shapes
             break
     return model
 
@@ -104,7 +104,7 @@ def _inline(model: onnx.ModelProto, keys: list[Key]) -> onnx.ModelProto:
             model.graph.value_info.append(info)
     try:
         return inliner.inline_selected_functions(model, keys, inline_schema_functions=True)
-    except (RuntimeError, ValueError):  # it needs the type of every input, also if left out
+    except (RuntimeError, ValueError):  # it needs the type of every input, even of omitted ones
         made = _written_out(_with_bodies(model, keys))
         imports = [entry for entry in made.opset_import if entry.domain != BODIES]
         del made.opset_import[:]
@@ -149,10 +149,10 @@ NAMED = "onnxjac.gradient"
 
 
 def name_by_inputs(model: onnx.ModelProto) -> None:
-    """In every function, Gradient gets the tensors that it names as inputs instead of strings.
+    """Turn the tensors that Gradient nodes in functions name by strings into inputs of these nodes.
 
-    Parameters are named by aliases: two parameters are independent inside the function, even where
-    a call gives them the same tensor, or tensors of which one depends on the other.
+    Parameters are replaced by aliases: two parameters are independent inside the function, even if
+    a call passes the same tensor for both, or tensors that depend on one another.
     """
     found = False
     for function in model.functions:
@@ -173,7 +173,7 @@ def name_by_inputs(model: onnx.ModelProto) -> None:
 
 
 def name_by_strings(model: onnx.ModelProto) -> None:
-    """Gradient nodes again, with the names that their tensors have after inlining."""
+    """Restore the Gradient nodes, with the names that their tensors have after inlining."""
     for node in nodes(model):
         if node.domain != NAMED:
             continue
@@ -194,13 +194,13 @@ def name_by_strings(model: onnx.ModelProto) -> None:
 
 
 def is_gradient(node: onnx.NodeProto) -> bool:
-    """Whether a node is a Gradient with names of its own, not attributes of its function."""
+    """Whether a node is a Gradient with its own names, not attributes of its function."""
     named = node.domain == TRAINING and node.op_type == "Gradient"
     return named and not any(attribute.ref_attr_name for attribute in node.attribute)
 
 
 def listed(node: onnx.NodeProto) -> dict[str, list[str]]:
-    """The names that a Gradient lists, by attribute."""
+    """The names in a Gradient node, by attribute."""
     found: dict[str, list[str]] = {"xs": [], "zs": [], "y": [""]}
     for attribute in node.attribute:
         value = helper.get_attribute_value(attribute)
@@ -210,7 +210,7 @@ def listed(node: onnx.NodeProto) -> dict[str, list[str]]:
 
 
 def alias_parameters(function: onnx.FunctionProto, gradients: list[onnx.NodeProto]) -> None:
-    """Give the parameters that some Gradient names an alias each."""
+    """Give an alias to each parameter that a Gradient node names."""
     named = {name for node in gradients for name in node.input}
     taken = {name for node in inside(function.node) for name in (*node.input, *node.output)}
     taken.update(function.input)

@@ -1,4 +1,4 @@
-"""Frameworks: modules of PyTorch and functions of JAX become ONNX models that `read` reads."""
+"""Frameworks: export of PyTorch modules and JAX functions to ONNX models for `read`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .protos import nodes
 
 
 def exported(source: Any, examples: Any, batch: Batch) -> Any:
-    """The export of a module or function, the ONNX of an exported program, or the source itself."""
+    """The exported module or function, the proto of an exported program, or the source itself."""
     source = getattr(source, "model_proto", source)
     if is_module(source):
         return module_proto(source, examples, batch)
@@ -47,12 +47,12 @@ def is_module(source: Any) -> bool:
 
 
 def module_proto(module: Any, examples: Any, batch: Batch) -> onnx.ModelProto:
-    """The module in evaluation mode, with the names of inputs in `forward` and of its weights.
+    """The module in evaluation mode, with the input names of `forward` and its weight names.
 
-    A module that the exporter cannot follow is traced, with a warning: it takes the same branches
-    at every point as at the examples.
+    A module that the exporter cannot handle is traced, with a warning: the model then takes the
+    same branches at every point as at the examples.
     """
-    optional("onnxscript", "torch")  # which the exporter is made of
+    optional("onnxscript", "torch")  # required by the exporter
     bound = arguments_of(module.forward, examples)
     dynamic = batched(bound.arguments, batch)
     for name, value in bound.arguments.items():
@@ -92,7 +92,7 @@ def _shape(dim: Any, leaf: Any) -> Any:
 def _traced(
     module: Any, bound: inspect.BoundArguments, dynamic: frozenset[str], reason: str
 ) -> onnx.ModelProto:
-    """By the older exporter, which follows one run."""
+    """The module exported by the older exporter, which traces one run."""
     torch = optional("torch", "torch")
 
     names = [name for name, value in bound.arguments.items() if is_array(value)]
@@ -109,7 +109,7 @@ def _traced(
 
 
 def _first_names(proto: onnx.ModelProto, module: Any) -> onnx.ModelProto:
-    """A weight with several names gets the one that `named_parameters` gives it."""
+    """Rename every weight with several names to its name in `named_parameters`."""
     first = {id(p): name for name, p in module.named_parameters()}
     every = module.named_parameters(remove_duplicate=False)
     names = {name: first[id(p)] for name, p in every if first[id(p)] != name}
@@ -123,7 +123,7 @@ def _first_names(proto: onnx.ModelProto, module: Any) -> onnx.ModelProto:
 
 
 def _example(module: Any, dynamic: bool, leaf: Any) -> Any:
-    """A leaf as a tensor; a dynamic axis must not be 1, which the exporter would fix."""
+    """A leaf as a tensor; a dynamic axis of length 1, which the exporter would fix, is doubled."""
     torch = optional("torch", "torch")
 
     if not is_array(leaf):
@@ -138,7 +138,7 @@ def _example(module: Any, dynamic: bool, leaf: Any) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the output of the exporter; errors are raised as usual."""
+    """Suppress the output of the exporter; errors are raised as usual."""
     before, said = logging.root.manager.disable, io.StringIO()
     logging.disable(logging.ERROR)
     try:
@@ -151,7 +151,7 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def _evaluating(module: Any) -> Iterator[None]:
-    """The module in evaluation mode; afterwards every part has its mode again."""
+    """Put the module in evaluation mode; afterwards the mode of every submodule is restored."""
     before = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
@@ -162,7 +162,7 @@ def _evaluating(module: Any) -> Iterator[None]:
 
 
 def function_proto(function: Callable[..., Any], examples: Any, batch: Batch) -> onnx.ModelProto:
-    """The function of its arguments; a nest of arrays becomes inputs such as `params.layer.w`."""
+    """The function as ONNX; a pytree of arrays becomes inputs such as `params.layer.w`."""
     bound = arguments_of(function, examples)
     dynamic = batched(bound.arguments, batch)
     to_onnx, jax = optional("jax2onnx", "jax2onnx").to_onnx, optional("jax", "jax2onnx")
@@ -198,7 +198,7 @@ Batch = bool | Iterable[str]
 
 
 def arguments_of(function: Callable[..., Any], examples: Any) -> inspect.BoundArguments:
-    """Example inputs by the names that the function gives them.
+    """Example inputs by the parameter names of the function.
 
     >>> dict(arguments_of(lambda x, *, scale=1: x, {"x": 3}).arguments)
     {'x': 3}
@@ -230,7 +230,7 @@ def is_array(value: Any) -> bool:
 
 
 def mapped(change: Callable[[Any], Any], value: Any) -> Any:
-    """A nest of tuples, lists and dicts with every leaf changed.
+    """A nested structure of tuples, lists and dicts with `change` applied to every leaf.
 
     >>> mapped(str, (1, [2, {"a": 3}]))
     ('1', ['2', {'a': '3'}])

@@ -36,7 +36,7 @@ def _raise_node(node: ir.Node, version: int) -> None:
     _raise_types(node, schema)
     _raise_tensors(node)
     raised = [value for value in node.outputs if _raise_value(value)]
-    # A body is written for any float type, even where the schema around it lists only some.
+    # A function body works for any float type, even if the schema lists only some.
     if schema is not None and not has_body(schema):
         _keep_float_inputs(node, schema)
         _keep_float_outputs(node, schema, raised)
@@ -64,7 +64,7 @@ def _raise_tensor(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
 
 
 def _raise_types(node: ir.Node, schema: defs.OpSchema | None) -> None:
-    """Attributes that name a float type name double, even where float is their default."""
+    """Change attributes that name a float type to double, even where float is the default."""
     formal = schema.attributes if schema else {}
     for name in TYPES if node.op_type != "BitCast" else ():
         default = formal[name].default_value.i if name in formal else 0
@@ -96,7 +96,7 @@ def _keep_float_inputs(node: ir.Node, schema: defs.OpSchema) -> None:
 
 
 def _keep_float_outputs(node: ir.Node, schema: defs.OpSchema, raised: list[ir.Value]) -> None:
-    """The name stays with the double, which the rest of the model uses."""
+    """Cast outputs to double; the double, which the rest of the model uses, keeps the name."""
     for index, value in enumerate(node.outputs):
         formal = schema.outputs[min(index, len(schema.outputs) - 1)]
         if value in raised and _only_float(formal):

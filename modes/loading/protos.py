@@ -1,4 +1,4 @@
-"""Walking protobuf graphs, subgraphs included, and looking up what ONNX declares of operators."""
+"""Walking protobuf graphs, including subgraphs, and looking up operator schemas."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def opset(model: onnx.ModelProto, domain: str = "") -> int | None:
 
 
 def schema_of(op_type: str, domain: str, version: int) -> defs.OpSchema | None:
-    """What ONNX declares of an operator at a version of its domain; None where it has none."""
+    """The ONNX schema of an operator at a version of its domain; None if there is none."""
     if not 0 < version < 2**31 or not defs.has(op_type, version, domain):
         return None
     return defs.get_schema(op_type, version, domain)

@@ -1,15 +1,16 @@
-"""Read: from a path, bytes, ModelProto or onnx_ir.Model to a model of our own, within limits.
+"""Read: from a path, bytes, ModelProto or onnx_ir.Model to an independent model, within limits.
 
-`guard` finds how large a model is with all functions inlined, before anything is inlined. Functions
-may call functions twice each, so that a small file becomes a huge graph, or call each other in a
-circle without end. Both are seen in the calls alone. An empty node takes two bytes of a file and a
-thousand of memory, so that nodes are counted (`guard_bytes`) before any is made.
+`guard` computes how large a model is with all functions inlined, before anything is inlined. A
+chain of functions that call the next one twice turns a small file into a huge graph, and functions
+may call each other in an endless cycle; the calls alone reveal both. An empty node takes two bytes
+in a file and a thousand in memory, so nodes are counted (`guard_bytes`) before any is created.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -21,18 +22,19 @@ from onnx import serialization
 from ...jacobians.errors import LimitError, LoadError, first_line
 from ..support.limits import Limits, amount
 from .protos import inside, subgraphs
+from .sparse import densely
 from .tensors import readable
 
 T = TypeVar("T")
 
 TRIES = 100
-"""How often a file is read again that was overwritten meanwhile."""
+"""How often a file is read again if it was overwritten in the meantime."""
 
 
 def retried(source: Any, work: Callable[[], T]) -> T:
-    """The result of `work`, repeated where it fails and the file has been overwritten meanwhile.
+    """The result of `work`, retried if it fails and the file was overwritten in the meantime.
 
-    Saving over a model removes the weights of the old one.
+    Overwriting a model removes the weights of the old model.
     """
     for _ in range(TRIES):
         before = _stamp(source)
@@ -61,6 +63,10 @@ def read(source: Any, limits: Limits) -> ir.Model:
     for imports in (model.opset_imports, *(f.opset_imports for f in model.functions.values())):
         if "ai.onnx" in imports:  # the long name of the default domain
             imports[""] = imports.pop("ai.onnx")
+    owners: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
+    for graph in owners:
+        with suppress(ValueError):  # a cycle, which the checker reports
+            graph.sort()
     return model
 
 
@@ -110,12 +116,11 @@ def _from_bytes(data: bytes, limits: Limits) -> ir.Model:
 def _from_proto(proto: onnx.ModelProto, what: str, limits: Limits) -> ir.Model:
     if not proto.HasField("graph") or not proto.ir_version:
         raise LoadError(f"no ONNX model is in {what}: it has no graph or no IR version.")
-    guard(proto, limits)  # a node of onnx-ir takes more memory than one of ONNX
-    if proto.graph.sparse_initializer:
-        name = proto.graph.sparse_initializer[0].values.name
-        raise LoadError(f"initializer {name!r} is sparse: store it densely.")
+    guard(proto, limits)  # a node of onnx-ir takes more memory than an ONNX node
     try:
-        return ir.from_proto(proto)
+        return ir.from_proto(densely(proto, limits))
+    except (LimitError, LoadError):
+        raise
     except Exception as error:
         raise LoadError(f"the graph in {what} is broken: {first_line(error)}") from error
 
@@ -123,20 +128,20 @@ def _from_proto(proto: onnx.ModelProto, what: str, limits: Limits) -> ir.Model:
 Key = tuple[str, str, str]
 
 DEEPEST = 100
-"""The depth of messages at which protobuf gives up."""
+"""The nesting depth of messages at which protobuf gives up."""
 
 PARTS = 32
 """Parts per node: attributes, names, and types and sizes of its tensors."""
 
 BASE = 2**16
-"""Parts that even a model with few nodes may have."""
+"""Parts that are allowed whatever the number of nodes."""
 
 NODE, TENSOR = onnx.NodeProto.DESCRIPTOR, onnx.TensorProto.DESCRIPTOR
 
 
 def guard_bytes(data: bytes, limits: Limits) -> None:
     """Raises `LimitError` for too many nodes, or other parts, in the bytes of a model."""
-    if len(data) > 2 * limits.nodes:  # each takes two bytes at least
+    if len(data) > 2 * limits.nodes:  # each takes at least two bytes
         Count(data, limits).inside(onnx.ModelProto.DESCRIPTOR, 0, len(data), DEEPEST)
 
 
@@ -148,9 +153,9 @@ class Count:
         self.most = PARTS * limits.nodes + BASE
 
     def inside(self, kind: Any, at: int, end: int, deepest: int) -> None:
-        """Count the parts between two places of a message of some kind.
+        """Count the parts between two positions of a message of the given kind.
 
-        Bytes that are not protobuf end the count: they will not be parsed either.
+        Bytes that are not valid protobuf end the count: they cannot be parsed either.
         """
         data, counted = self.data, _counted(kind)
         while at < end and deepest:
@@ -174,7 +179,7 @@ class Count:
                     at += length
                 case 6 | 7:
                     return
-                # 3 and 4 begin and end a group, which ONNX has none of: its fields are counted too
+                # 3 and 4 begin and end a group, which ONNX does not use: its fields are counted too
 
     def _add(self, kind: Any) -> None:
         self.parts += 1
@@ -191,14 +196,14 @@ class Count:
 
 @cache
 def _counted(kind: Any) -> dict[int, Any]:
-    """The fields of a kind of message that hold messages, by number, and None for strings."""
+    """field number -> message type, or None for repeated strings, in a kind of message."""
     texts = [f for f in kind.fields if f.is_repeated and f.type == f.TYPE_STRING]
     messages = [f for f in kind.fields if f.message_type is not None]
     return {f.number: f.message_type for f in (*texts, *messages)}
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number of any length at some place, and the place behind it.
+    """A variable-length integer at some position, and the position after it.
 
     >>> varint(bytes([0x96, 0x01]), 0)
     (150, 2)
@@ -222,7 +227,7 @@ class Extent(NamedTuple):
 
 
 def guard(model: onnx.ModelProto, limits: Limits) -> None:
-    """Raises `LimitError` for too many nodes or too deep a nest, `LoadError` for a circle."""
+    """Raises `LimitError` for too many nodes or too deep nesting, `LoadError` for a cycle."""
     functions = {(f.domain, f.name, f.overload): f for f in model.functions}
     found: dict[Key, Extent] = {}
     for key in _inner_first(functions):

@@ -1,7 +1,7 @@
-"""Repairs: places where ONNX's version converter changes what a model computes.
+"""Repairs: rewrites where ONNX's version converter would change what a model computes.
 
-Each was found by running the original and the converted model side by side, which
-`tests/modes/test_opsets` does for every opset from 7 on.
+Each was found by comparing the original with the converted model, as `tests/modes/test_opsets` does
+for every opset from 7 on.
 """
 
 from __future__ import annotations
@@ -16,34 +16,62 @@ from onnx.helper import (
     tensor_dtype_to_np_dtype,
 )
 
+from ...jacobians.errors import warn
 from ...ops.registry import find
+from ..flow.opsets import WORKING_OPSET
 from .bodies import inline
-from .protos import graphs, nodes, opset
+from .protos import graphs, nodes, opset, schema_of
+
+MICROSOFT = "com.microsoft"
+
+SHARED = frozenset({"DequantizeLinear", "LayerNormalization", "QuantizeLinear"})
+"""Operators of ONNX Runtime, also in early opsets, that mean the same in the working opset."""
 
 BOUNDED = {"Clip": 1, "Pad": 2}
 """Operators, and their first input that was an attribute before opset 11."""
 
 
 def before_check(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Rewrite two things that the checker refuses.
+    """Rewrite what the checker rejects though ONNX Runtime runs it.
 
-    GroupNormalization 18 to 20 scaled by group, not by channel; and ONNX Runtime adds operators of
-    its own to the default domain.
+    A graph may have no name and a domain no import, and ONNX Runtime adds operators of its own to
+    the default domain. GroupNormalization 18 to 20 scaled by group, not by channel.
     """
+    model.graph.name = model.graph.name or "graph"
     _name_domains(model)
+    _import_domains(model)
     if (opset(model) or 0) in range(18, 21):
         model = inline(model, lambda domain, op_type: op_type == "GroupNormalization")
     return model
 
 
 def _name_domains(model: onnx.ModelProto) -> None:
-    """Move operators of ONNX Runtime from the default domain to com.microsoft."""
-    own = "com.microsoft"
+    """Move operators of ONNX Runtime, or from a later opset, from the default domain to its own."""
+    version = opset(model) or WORKING_OPSET
     for node in nodes(model):
-        if not node.domain and not defs.has(node.op_type) and find(node.op_type, own):
-            node.domain = own
-            if all(entry.domain != own for entry in model.opset_import):
-                model.opset_import.append(make_opsetid(own, 1))
+        foreign = not defs.has(node.op_type) and find(node.op_type, MICROSOFT)
+        early = node.op_type in SHARED and schema_of(node.op_type, "", version) is None
+        if not node.domain and (foreign or early):
+            node.domain = MICROSOFT
+            if opset(model, MICROSOFT) is None:
+                model.opset_import.append(make_opsetid(MICROSOFT, 1))
+
+
+def _import_domains(model: onnx.ModelProto) -> None:
+    """Import the newest version of domains that nodes use and the model does not import."""
+    for domain in dict.fromkeys(node.domain for node in nodes(model)):
+        if domain and opset(model, domain) is None:
+            schemas = defs.get_all_schemas_with_history()
+            newest = max((s.since_version for s in schemas if s.domain == domain), default=1)
+            model.opset_import.append(make_opsetid(domain, newest))
+            warn(f"the model does not import the domain {domain!r}: version {newest} is taken")
+
+
+def share(model: onnx.ModelProto) -> None:
+    """Move operators that both domains have, with the same meaning, to the default domain."""
+    for node in nodes(model):
+        if node.domain == MICROSOFT and node.op_type in SHARED:
+            node.domain = ""
 
 
 def before_conversion(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
@@ -77,7 +105,7 @@ def after_conversion(
 
 
 def _slope_by_channel(graph: onnx.GraphProto) -> None:
-    """Before opset 7, the slopes of PRelu stood for channels: axis 1, not the last."""
+    """Before opset 7, the slopes of PRelu were per channel: along axis 1, not the last axis."""
     ranks = {v.name: len(v.type.tensor_type.shape.dim) for v in (*graph.input, *graph.value_info)}
     for index, node in reversed(list(enumerate(graph.node))):
         if node.op_type != "PRelu" or node.domain:
@@ -90,7 +118,7 @@ def _slope_by_channel(graph: onnx.GraphProto) -> None:
 
 
 def _flatten_hardmax(graph: onnx.GraphProto) -> None:
-    """Before opset 13, Hardmax saw a matrix: the axes before `axis`, by the rest."""
+    """Before opset 13, Hardmax flattened its input to a matrix, split before `axis`."""
     for index, node in reversed(list(enumerate(graph.node))):
         if node.op_type == "Hardmax" and not node.domain:
             axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
@@ -103,7 +131,7 @@ def _flatten_hardmax(graph: onnx.GraphProto) -> None:
 
 
 def _leave_out_empty(node: onnx.NodeProto, constants: dict[str, onnx.TensorProto]) -> None:
-    """Before opset 13, an empty tensor stood for an input that was left out."""
+    """Before opset 13, an empty tensor stood for an omitted input."""
     for index in (1, 2):
         tensor = constants.get(node.input[index]) if index < len(node.input) else None
         if tensor is not None and 0 in tensor.dims:
@@ -114,9 +142,9 @@ def _type_bounds(
     model: onnx.ModelProto, typed: tuple[onnx.ModelProto, ...],
     constants: dict[str, onnx.TensorProto],
 ) -> None:  # fmt: skip
-    """Attributes that became inputs get the dtype of their operator: the converter makes float32.
+    """Cast attributes that became inputs to their operator's dtype: the converter makes float32.
 
-    Type inference may exist for the old operator only, or for the new one only.
+    Type inference may exist for the old operator only, or for the new operator only.
     """
     types: dict[str, int] = {}
     for graph in (g for whole in typed for g in graphs(whole.graph)):
@@ -152,9 +180,9 @@ def _constants(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
 
 
 def restore_batches(model: onnx.ModelProto, old: onnx.ModelProto) -> None:
-    """Scan over the batch outside of each Scan of opset 8, and restore the shapes of tensors.
+    """Wrap each Scan of opset 8 in a Scan over the batch, and restore the shapes of tensors.
 
-    The converter drops the batch axis that Scan had, from every tensor.
+    The converter drops the batch axis of Scan from every tensor.
     """
     shapes = {value.name: value.type for value in (*old.graph.input, *old.graph.output)}
     for value in (*model.graph.input, *model.graph.output):
@@ -168,7 +196,7 @@ def restore_batches(model: onnx.ModelProto, old: onnx.ModelProto) -> None:
 
 
 def over_batch(node: onnx.NodeProto) -> onnx.NodeProto:
-    """A Scan along the first axis of everything, with the given Scan as its body."""
+    """A Scan along the first axis of all inputs and outputs, with the given Scan as its body."""
     inner = onnx.NodeProto()
     inner.CopyFrom(node)
     for names, part in ((inner.input, "row"), (inner.output, "result")):

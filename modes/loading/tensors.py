@@ -1,12 +1,12 @@
-"""Tensors: proved to be readable, and carried beside the model while ONNX works on it.
+"""Tensors: checked to be readable, and kept apart from the model while ONNX processes it.
 
 ONNX's checker, inliner, version converter and shape inference take a serialized model, which must
 stay below 2 GiB. They need no weights, only types, so a large initializer becomes a graph input on
 the way in (`detach`), and an initializer again on the way out (`attach`).
 
-External data, the weights in files of their own, are read into memory (`in_memory`). A mapped file
-would cost no memory until it is needed, but writing to it would change the weights of a loaded
-model, and truncating it would end the process that reads them.
+External data, weights in separate files, are read into memory (`in_memory`). A memory-mapped file
+would take no memory until it is needed, but writing to the file would change the weights of a
+loaded model, and truncating it would crash the process that reads them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import onnx_ir as ir
 from ...jacobians.errors import LoadError, first_line
 from ..flow.steps import tensor_of
 
-# Small initializers may be axes, shapes or scales, which converter and shape inference read.
+# Small initializers may be axes, shapes or scales, read by the converter and shape inference.
 SMALL = 1024
 Weights = dict[str, ir.TensorProtocol]
 
@@ -44,7 +44,7 @@ def detach(model: ir.Model) -> tuple[onnx.ModelProto, Weights]:
 
 
 def _converted(convert: Callable[[Any], Any], model: Any) -> Any:
-    """The model, read from protobuf or written to it."""
+    """The model, converted from or to protobuf; raises `LoadError` if that fails."""
     try:
         return convert(model)
     except Exception as error:
@@ -78,9 +78,9 @@ def _drop_inputs(graph: ir.Graph, names: Container[str]) -> None:
 
 
 def _data(value: ir.Value) -> ir.TensorProtocol:
-    """The tensor of an initializer, proved to be readable and copied out of the protobuf."""
+    """The tensor of an initializer, checked to be readable and copied out of the protobuf."""
     array, tensor = data_of(value.const_value, repr(value.name)), tensor_of(value)
-    if tensor.dtype is ir.DataType.STRING:  # has no width
+    if tensor.dtype is ir.DataType.STRING:  # no fixed width
         return tensor
     copied = isinstance(tensor, ir.TensorProtoTensor) or tensor.nbytes <= SMALL
     if copied and tensor.dtype.bitwidth >= 8:
@@ -89,9 +89,9 @@ def _data(value: ir.Value) -> ir.TensorProtocol:
 
 
 def readable(model: ir.Model, folder: str | None = None) -> ir.Model:
-    """The model with all attributes readable; weights of the main graph may stay in the folder.
+    """The model with readable attributes; weights of the main graph may stay in the folder.
 
-    Without a folder, a file name could mean any file, and is refused.
+    Without a folder, file names are rejected: they could refer to any file.
     """
     for value in model.graph.initializers.values():
         _place(value.const_value, repr(value.name), folder)
@@ -109,7 +109,7 @@ def _nodes(model: ir.Model) -> Iterator[ir.Node]:
 
 
 def _inside(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
-    """The nodes of a graph and of its subgraphs, without graphs that a caller gives."""
+    """The nodes of a graph and of its subgraphs, except graphs that a caller passes."""
     for node in graph:
         yield node
         for attribute in node.attributes.values():
@@ -146,7 +146,7 @@ def _check_attribute(node: ir.Node, name: str, attribute: ir.Attr, folder: str |
 
 
 def _place(tensor: ir.TensorProtocol | None, owner: str, folder: str | None) -> None:
-    """Resolve external data in a folder, out of which onnx-ir follows no path."""
+    """Resolve external data in a folder; onnx-ir follows no path that leaves it."""
     if isinstance(tensor, ir.ExternalTensor):
         if folder is None:
             raise LoadError(
@@ -156,13 +156,13 @@ def _place(tensor: ir.TensorProtocol | None, owner: str, folder: str | None) -> 
 
 
 EMPTY = 2**20
-"""The most numbers of a tensor without data, which onnx-ir fills with zeros."""
+"""The most elements of a tensor without data, which onnx-ir fills with zeros."""
 
 
 def _held(
     tensor: ir.TensorProtocol | None, owner: str, folder: str | None
 ) -> ir.TensorProtocol:
-    """The tensor, proved to be readable and read into memory."""
+    """The tensor, checked to be readable and read into memory."""
     _place(tensor, owner, folder)
     array = data_of(tensor, owner)
     if isinstance(tensor, ir.ExternalTensor):
@@ -172,7 +172,7 @@ def _held(
 
 
 def data_of(tensor: ir.TensorProtocol | None, owner: str) -> np.ndarray:
-    """The numbers of a tensor; raises `LoadError` where they do not have its shape."""
+    """The data of a tensor; raises `LoadError` if it does not have the declared shape."""
     if tensor is None:
         raise LoadError(f"{owner} has no data.")
     stored = getattr(tensor, "raw", None)
@@ -196,18 +196,18 @@ def data_of(tensor: ir.TensorProtocol | None, owner: str) -> np.ndarray:
 
 
 def is_plain(path: str) -> bool:
-    """Whether a path is a regular file or nothing: opening a pipe would block."""
+    """Whether a path is a regular file or does not exist: opening a pipe would block."""
     return os.path.isfile(path) or not os.path.exists(path)
 
 
 BLOCK = 512
-"""The block size in which the system counts the space of a file."""
+"""The size of a block in the system's `st_blocks`, in bytes."""
 
 
 def in_memory(weights: Weights) -> Weights:
     """The weights, read from their files, unless they would take more memory than the files.
 
-    Tensors that share bytes, or lie in a hole of a sparse file, could fill any memory.
+    Tensors that share bytes, or lie in a hole of a sparse file, could exhaust the memory.
     """
     mapped = [tensor for tensor in weights.values() if is_mapped(tensor)]
     if sum(tensor.nbytes for tensor in mapped) > bytes_of({tensor.path for tensor in mapped}):
@@ -216,12 +216,12 @@ def in_memory(weights: Weights) -> Weights:
 
 
 def is_mapped(tensor: ir.TensorProtocol) -> TypeGuard[ir.ExternalTensor]:
-    """Whether a tensor maps a file; tensors with less than a byte per number are unpacked."""
+    """Whether a tensor maps a file; tensors with less than a byte per element are unpacked."""
     return isinstance(tensor, ir.ExternalTensor) and tensor.dtype.bitwidth >= 8
 
 
 def bytes_of(paths: Iterable[str]) -> int:
-    """The space of files on the disk, or their sizes where the system does not tell."""
+    """The disk space of files, or their sizes if the system does not report it."""
     try:
         found = [os.stat(path) for path in paths]
     except OSError as error:

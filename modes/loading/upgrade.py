@@ -16,14 +16,14 @@ from ...ops.registry import find
 from ..flow.opsets import WORKING_OPSET
 from .bodies import expand, inline_local
 from .protos import graphs, inside, nodes, opset, schema_of
-from .repairs import after_conversion, before_check, before_conversion
+from .repairs import after_conversion, before_check, before_conversion, share
 
 LONGEST = 2**20
-"""The longest vector whose entries ONNX's shape inference may go through one by one."""
+"""The longest vector that ONNX's shape inference may process entry by entry."""
 
 
 def upgrade(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The same model, checked, at opset 21 or above, every call of a function replaced by its body.
+    """The same model, checked, at opset 21 or above, with function calls replaced by their bodies.
 
     Tensors keep their names.
     """
@@ -35,14 +35,15 @@ def upgrade(model: onnx.ModelProto) -> onnx.ModelProto:
     if model.functions:
         model = inline_local(model)
         _check_rules(model)  # the inliner loses outputs of functions that return an input
-        check_attributes(model)  # functions may have been handed some
+        check_attributes(model)  # calls may have passed some to functions
     version = opset(model)
     if version is None:  # rules and definitions use ONNX's own operators
         model.opset_import.append(make_opsetid("", WORKING_OPSET))
     elif version < WORKING_OPSET:
         model = _raise(model, version)
+    share(model)
     model = expand(infer(model))
-    check_attributes(model)  # bodies follow the shapes of what they are given
+    check_attributes(model)  # bodies depend on the shapes of their inputs
     return infer(model)
 
 
@@ -50,9 +51,9 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with the types and shapes of its tensors, as far as ONNX infers them."""
     try:
         known = shape_inference.infer_shapes(model)
-        joined = has_long_shape(known)  # data propagation would go through every entry
+        joined = has_long_shape(known)  # data propagation would process every entry
         return known if joined else shape_inference.infer_shapes(model, data_prop=True)
-    except Exception:  # some valid models defeat it; shapes are known at the point anyway
+    except Exception:  # it fails for some valid models; shapes are known at the point anyway
         return model
 
 
@@ -80,7 +81,7 @@ def _check_rules(model: onnx.ModelProto) -> None:
 
 
 def _with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The checker asks for shapes of graph inputs and outputs that ONNX lets a model leave out."""
+    """A copy with the shapes of graph inputs and outputs that only the checker requires."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     for value in (*copy.graph.input, *copy.graph.output):
@@ -104,32 +105,32 @@ def _raise(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
 AXES = frozenset({
     "axes", "axis", "batch_axis", "time_axis", "scan_input_axes", "scan_output_axes",
 })  # fmt: skip
-"""Shape inference truncates these to 32 bits, and may then index below the first axis."""
+"""Attributes that shape inference truncates to 32 bits, and may then index out of range with."""
 
 COUNTS = frozenset({
     "dilations", "group", "kernel_shape", "num_groups", "offset_group", "strides",
 })  # fmt: skip
-"""Kernels divide by these, or step by them."""
+"""Attributes by which kernels divide or step."""
 
 PADDING = frozenset({"output_padding", "pads"})
-"""Padding of windows. The operator Pad may also cut off, and is not checked for this."""
+"""Padding of windows; the operator Pad may also crop, and is not checked for this."""
 
 RANGES = {
     "RandomNormal": "scale", "RandomNormalLike": "scale",
     "RandomUniform": "high", "RandomUniformLike": "high",
 }  # fmt: skip
-"""Random operators, and the attribute that is the width of their distribution."""
+"""Random operators, and the attribute that sets the width of their distribution."""
 
 EQUATION = re.compile(rb"[A-Za-z,.\s]*(->[A-Za-z.\s]*)?")
-"""The equations that Einsum takes; ONNX loops forever at others."""
+"""The equations that Einsum accepts; ONNX loops forever on others."""
 
 
 def check_attributes(model: onnx.ModelProto) -> None:
-    """Raises `LoadError` for attributes at which a process would end, or that no rule knows.
+    """Raises `LoadError` for attributes that would crash the process, or that no rule supports.
 
     These are axes of more than 32 bits, counts, steps and padding that are too small, a wrong
-    number of outputs, `perm` that is no permutation, and values that the declaration of an operator
-    does not list.
+    number of outputs, a `perm` that is not a permutation, malformed equations, random
+    distributions without a width, and values that the declaration of an operator does not list.
     """
     for held in (model.graph.node, *(function.node for function in model.functions)):
         for node in inside(held):
@@ -176,7 +177,7 @@ def _value(attribute: onnx.AttributeProto) -> Any:
 def _check_range(node: onnx.NodeProto) -> None:
     """Raises `LoadError` for distributions without a width or with `low` above `high`.
 
-    ONNX Runtime ends the process at these.
+    ONNX Runtime would end the process.
     """
     held = {a.name: a.f for a in node.attribute if not a.ref_attr_name}
     low, high, scale = held.get("low", 0.0), held.get("high", 1.0), held.get("scale", 1.0)
@@ -190,7 +191,7 @@ def _check_range(node: onnx.NodeProto) -> None:
 
 
 def _least(attribute: onnx.AttributeProto) -> int:
-    """The least of the integers of an attribute, or 1 where it has none."""
+    """The smallest integer of an attribute, or 1 if it has none."""
     return min((attribute.i,) if attribute.HasField("i") else attribute.ints, default=1)
 
 
@@ -206,7 +207,7 @@ OPTIONAL = defs.OpSchema.FormalParameterOption.Optional
 
 
 def drop_empty_operands(model: onnx.ModelProto) -> None:
-    """Drop empty names at the end of inputs, at which ONNX Runtime may crash.
+    """Drop trailing empty input names, on which ONNX Runtime may crash.
 
     Raises `LoadError` where an empty name stands for an input that is not optional.
     """
@@ -230,9 +231,9 @@ def _check_operands(node: onnx.NodeProto, schema: defs.OpSchema) -> None:
 
 
 def clear_unknown_dims(model: onnx.ModelProto) -> None:
-    """The size -1, which some exporters write for any size, becomes unknown.
+    """Clear axis lengths of -1, which some exporters write for an unknown length.
 
-    Raises `LoadError` for other sizes below 0, at some of which shape inference ends the process.
+    Raises `LoadError` for other negative lengths, some of which crash shape inference.
     """
     for graph in graphs(model.graph):
         for value in (*graph.input, *graph.value_info, *graph.output):

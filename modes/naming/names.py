@@ -21,7 +21,7 @@ Names = str | Iterable[str] | None
 def names_of(
     model: Model, names: Names, default: dict[str, TensorSpec], role: str
 ) -> tuple[str, ...]:
-    """The named tensors, or every floating tensor of the default; each is checked to be there."""
+    """The named tensors, or all floating tensors of the default; checks that each is floating."""
     if names is None:
         chosen = tuple(name for name, spec in default.items() if may_float(spec))
     else:
@@ -35,7 +35,7 @@ def names_of(
 
 
 def name_of(model: Model, name: str | None, default: dict[str, TensorSpec], role: str) -> str:
-    """The one tensor that is named, or the only floating one of the default."""
+    """The one named tensor, or the only floating tensor of the default."""
     found = names_of(model, name, default, role)
     if len(found) > 1:
         raise InputError(f"{role} is one tensor, not {', '.join(map(repr, found[:8]))}: name it "
@@ -50,7 +50,7 @@ def check_model(model: Any) -> None:
 
 
 def distinct(names: str | Iterable[str], role: str) -> tuple[str, ...]:
-    """The names, no two of which are the same: each tensor has one block of rows or columns."""
+    """The names, checked to be distinct: each tensor has one block of rows or columns."""
     several = isinstance(names, Iterable) and not isinstance(names, str)
     given: list[Any] = list(names) if several else [names]
     for name in given:
@@ -67,7 +67,7 @@ def may_float(spec: TensorSpec) -> bool:
 
 
 def not_floating(role: str, name: str, dtype: object) -> InputError:
-    """The refusal of a tensor that has no derivatives."""
+    """The error for a tensor that has no derivatives."""
     return InputError(
         f"{role}={name!r} is a tensor of {dtype}: only floating tensors have derivatives"
     )
@@ -79,7 +79,7 @@ def is_float(dtype: np.dtype) -> bool:
 
 
 def unique(name: str, taken: set[str]) -> str:
-    """The name, numbered if it is taken; it is taken from now on."""
+    """The name, numbered if it is taken; the result is added to `taken`."""
     chosen, k = name, 1
     while chosen in taken:
         chosen, k = f"{name}_{k}", k + 1
@@ -94,7 +94,7 @@ Specs = tuple[TensorSpec, ...]
 def find_tensor(
     name: str, specs: tuple[TensorSpec, ...], vertices: Sequence[int]
 ) -> tuple[int, TensorSpec]:
-    """The vertex and the description of a named tensor of one side of J."""
+    """The vertex and the spec of a named tensor on one side of J."""
     for spec, vertex in zip(specs, vertices, strict=True):
         if spec.name == name:
             return vertex, spec
@@ -104,19 +104,19 @@ def find_tensor(
 
 @lru_cache(maxsize=64)
 def flat_shape(specs: tuple[TensorSpec, ...]) -> Shape:
-    """The shape of some tensors, ravelled and one after the other."""
+    """The shape of some tensors, ravelled and concatenated."""
     return (sum(size(shape_of(spec)) for spec in specs),)
 
 
 def check_named(tensors: Any) -> None:
-    """Tangents and cotangents come by name."""
+    """Raises `InputError` unless tangents or cotangents are given by name."""
     if not isinstance(tensors, Mapping):
         kind = type(tensors).__name__
         raise InputError(f"give tensors by name, as a dict from name to array, not {kind}")
 
 
 def fitting(spec: TensorSpec, tensor: Any, dtype: np.dtype) -> np.ndarray:
-    """A tangent or cotangent as an array of the shape that its tensor has."""
+    """A tangent or cotangent as an array of the shape of its tensor."""
     try:
         array = as_array(tensor)
         array = array.astype(dtype, casting="unsafe" if array.dtype.kind in "biu" else "same_kind")
@@ -131,7 +131,7 @@ def fitting(spec: TensorSpec, tensor: Any, dtype: np.dtype) -> np.ndarray:
 
 
 def listed(specs: tuple[TensorSpec, ...], *, shapes: bool = False) -> str:
-    """The names of some tensors in one line, of many the first and the last.
+    """The names of some tensors in one line; of many tensors, only the first and last names.
 
     >>> listed((TensorSpec("x", (2, 3), None), TensorSpec("y", (), None)), shapes=True)
     'x 2×3, y 1'

@@ -1,1 +1,1 @@
-"""The model at a point: what is given, what it computes there, by which engine."""
+"""The model at a point: its inputs, the values it computes from them, and the engines."""

@@ -1,4 +1,4 @@
-"""The model at a point: the values of the tensors that somebody wants, and of no others."""
+"""Evaluate: the values of the wanted tensors of a model at a point, and no others."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def evaluate(
 ) -> dict[str, np.ndarray]:
     """The values of the wanted tensors, by any name the model has, at the (checked) inputs.
 
-    Without an engine, ONNX Runtime does the run if it is installed, has all the kernels, and all
-    sizes are known beforehand. They are not where a loop decides when to end or changes the shape
-    of its state, nor where floating numbers decide a size: NumPy runs such a model, held to the
-    limits of the model at every step.
+    Without an engine, ONNX Runtime runs the model if it is installed, has all the kernels, and all
+    sizes are known beforehand. Sizes are not known where a loop decides when to end or changes the
+    shape of its state, or where floating-point values decide a size: NumPy runs such a model, and
+    checks the limits of the model at every step.
     """
     if engine not in ENGINES:
         raise InputError(f"engine={engine!r} is not one of {', '.join(map(repr, ENGINES))}.")
@@ -37,7 +37,7 @@ def evaluate(
     held = {**turned(model, inputs, names), **model.constants, **inputs}
     asked = tuple(name for name in names if name not in held)
     if missing := [spec for name, spec in model.inputs.items() if name in asked]:
-        raise left_out(missing)  # no tensor, as far as its type tells, but wanted nevertheless
+        raise left_out(missing)  # by its type it is not a tensor, but it is wanted
     made = _compute(model, inputs, asked, engine) if asked else {}
     return {name: held[name] if name in held else made[name] for name in names}
 
@@ -45,7 +45,7 @@ def evaluate(
 def turned(
     model: Contents, inputs: Mapping[str, Any], names: tuple[str, ...]
 ) -> dict[str, np.ndarray]:
-    """Those of the tensors that are constants, turned: they are views, which take no memory."""
+    """The named tensors that are transposed constants, as views, which take no memory."""
     known = {name: model.turned[name] for name in names if name in model.turned}
     return {
         name: model.constants[source].transpose(order)
@@ -67,4 +67,4 @@ def _compute(
             raise
         if isinstance(error, ort.OutdatedEngine):
             warn(f"NumPy runs the model, which may take far longer: {error}")
-    return own.compute(model, inputs, names)  # may know the operator, or will say what is wrong
+    return own.compute(model, inputs, names)  # may know the operator, or will report the error

@@ -1,4 +1,4 @@
-"""Tensors of a point: computed at the first look, with one warning where they are not finite."""
+"""Finite: tensors of a point, computed on first access, with one warning if not finite."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def warn_nonfinite(
 ) -> None:
     """Warn once if a value is NaN or infinite, and name the node that made the first of them.
 
-    The search goes from a bad value back through bad inputs. With `inputs`, the values that it
-    meets on the way and that were not kept are computed again.
+    The search goes back from a bad value through bad inputs. With `inputs`, intermediate values
+    that were not kept are recomputed.
     """
     bad = next((name for name, value in values.items() if not finite(value)), None)
     if bad is None:
@@ -36,16 +36,16 @@ def warn_nonfinite(
 
 
 def finite(value: Any) -> bool:
-    """Whether an array holds no NaN and no infinity; what has no such numbers is finite."""
+    """Whether an array holds no NaN and no infinity; types without such values are finite."""
     kind = getattr(value, "dtype", np.dtype(object)).kind
     return kind in "iubOSUT" or bool(np.isfinite(value).all())
 
 
 def tame(value: Any) -> bool:
-    """Whether an array is finite, and so are all products of two of its numbers: |ab| ≤ a² + b².
+    """Whether an array and all products of two of its numbers are finite: |ab| ≤ a² + b².
 
-    It takes a third of the time of `finite`, but threads of BLAS, which those of an engine that
-    runs before or after would have to wait for.
+    It takes a third of the time of `finite`, but wakes the threads of BLAS, for which an engine
+    that runs before or after would have to wait.
     """
     if not (isinstance(value, np.ndarray) and value.dtype in BLAS):
         return finite(value)
@@ -59,7 +59,7 @@ def _all_before(model: Contents, inputs: Mapping[str, Any], name: str) -> dict[s
     names = [output for i in indices for output in model.steps[i].outputs if output]
     try:
         return evaluate(model, inputs, names)
-    except OnnxJacError:  # too much to ask for at once; the message is less exact then
+    except OnnxJacError:  # too much at once; the message is then less exact
         return {}
 
 
@@ -76,7 +76,7 @@ def _culprit(model: Contents, known: Mapping[str, Any], bad: str) -> str:
 
 
 def _inputs(step: Step, known: Mapping[str, Any]) -> str:
-    """The inputs with the range of their numbers, which mostly tells why."""
+    """The inputs with the ranges of their numbers, which usually tell why."""
     parts = []
     for name in step.inputs:
         value = known.get(name) if name else None
@@ -88,7 +88,7 @@ def _inputs(step: Step, known: Mapping[str, Any]) -> str:
 
 
 class Later(Mapping[str, Any]):
-    """name -> array, by one run of the model at the first look."""
+    """name -> array, by one run of the model on first access."""
 
     def __init__(
         self, model: Contents, point: Mapping[str, Any], names: tuple[str, ...], engine: str | None

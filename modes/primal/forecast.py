@@ -1,9 +1,9 @@
-"""Forecast: the bytes of all tensors of a run at some inputs, before an engine begins it, and
-whether ONNX Runtime is known to compute something else than ONNX specifies.
+"""Forecast: the bytes of all tensors of a run at some inputs, before an engine starts it, and
+whether ONNX Runtime is known to deviate from the ONNX specification.
 
-Step by step, as `sizes` tells; numbers that decide sizes are computed on the way. Where a size
-depends on other numbers than these, only the run itself can tell, so that it has to be one that is
-checked at every step.
+Sizes are inferred step by step with `sizes`; small tensors that decide sizes are computed on the
+way. Where a size depends on other numbers, only the run itself can tell, so that it must be a run
+that is checked at every step.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ RANDOM = ("Random", "Bernoulli", "Multinomial", "Dropout")
 
 
 def foreseen(model: Contents, inputs: Mapping[str, Any], names: Iterable[str]) -> bool:
-    """Whether all sizes are known and within the limits; `LimitError` where one is not within.
+    """Whether all sizes are known and within the limits; raises `LimitError` if one exceeds them.
 
-    Where the shapes of the inputs tell all sizes, as for labels and counters among the inputs, it
-    is the same for all their numbers. Raises `EngineError` where ONNX Runtime is not to be asked.
+    Where the shapes of the inputs tell all sizes, as with labels and counters among the inputs, the
+    answer holds for all their values. Raises `EngineError` where ONNX Runtime must not be used.
     """
     wanted = tuple(names)
     return any(known(model, inputs, wanted, numbers) for numbers in (False, True))
@@ -55,8 +55,8 @@ def foreseen(model: Contents, inputs: Mapping[str, Any], names: Iterable[str]) -
 def known(
     model: Contents, inputs: Mapping[str, Any], wanted: tuple[str, ...], numbers: bool
 ) -> bool:
-    """The forecast with the numbers of the inputs, or by their shapes alone: then whether all sizes
-    are told and within the limits.
+    """The cached forecast from the numbers of the inputs, or from their shapes alone; from shapes,
+    it is true only if they tell all sizes, and these are within the limits.
     """
     key, forecasts = (wanted, numbers, signature(inputs, numbers)), model.forecasts
     if key not in forecasts:
@@ -74,7 +74,7 @@ def known(
 
 
 def signature(inputs: Mapping[str, Any], numbers: bool) -> tuple[Any, ...]:
-    """Shapes and types of the inputs, and the numbers of those that may decide a size."""
+    """Shapes and types of the inputs, and the numbers of inputs that may decide a size."""
     return tuple(
         (name, x.shape, x.dtype, x.tobytes() if numbers and decides(x) else b"")
         if isinstance(x, np.ndarray) else (name, id(x))
@@ -88,8 +88,8 @@ def decides(array: np.ndarray) -> bool:
 
 
 class Turns(NamedTuple):
-    """How often a body runs, the types of its inputs and of its state, and the axes along which the
-    outputs behind the state are stacked.
+    """The trip count of a body, the types of its inputs and of its state, and the axes along which
+    the outputs after the state are stacked.
     """
 
     turns: int
@@ -99,11 +99,11 @@ class Turns(NamedTuple):
 
 
 class Forecast:
-    """The types of the tensors met so far, and the numbers of the small ones that are known.
+    """The types of the tensors seen so far, and the numbers of the small ones that are known.
 
-    All sizes are `told` where each followed from what is known. In a body of control flow, `times`
-    is how often it runs; where that is not known, or tensors change their shape from turn to turn,
-    only the run itself can tell.
+    `told` is whether all sizes so far are known. In a body of control flow, `times` is how often it
+    runs; if that is unknown, or tensors change their shape between iterations, only the run itself
+    can tell.
     """
 
     def __init__(self, model: Contents, inputs: Mapping[str, Any], numbers: bool) -> None:
@@ -125,7 +125,7 @@ class Forecast:
     def _walk(
         self, pairs: Sequence[tuple[ir.Node, Step]], wanted: Iterable[str], held: int
     ) -> bool:
-        """Step by step, each tensor let go after its last use; so many bytes are held around."""
+        """Forecast steps, freeing each tensor after its last use; `held` bytes are held outside."""
         sure, made = True, dict[str, int]()
         lasts = last_uses([step for _, step in pairs], wanted)
         for (node, step), finished in zip(pairs, lasts, strict=True):
@@ -159,7 +159,7 @@ class Forecast:
         return found
 
     def _given(self, kinds: Mapping[Any, Any], step: Step) -> dict[str, int | None]:
-        """Note the types of the outputs of a step; their bytes by name."""
+        """Record the types of the outputs of a step, and return their bytes by name."""
         found = {name: kind for name, kind in kinds.items() if name and kind is not None}
         self.types.update((name, k) for name, k in found.items() if name not in self.given)
         return {name: bytes_of(self.types.get(name)) for name in step.outputs if name}
@@ -182,7 +182,7 @@ class Forecast:
         return state + [stacked(kind, turned.turns, axis) for kind, axis in pairs]
 
     def _branches(self, step: Step, held: int) -> list[onnx.TypeProto] | None:
-        """The types that both branches give; one of them runs."""
+        """The types of the outputs of an If; None unless both branches give the same shapes."""
         bodies = (step.attrs[f"{name}_branch"] for name in ("then", "else"))
         try:
             then, other = (self._inside(body, [], held, 1) for body in bodies)
@@ -193,7 +193,7 @@ class Forecast:
         return then if [*map(shape_in, then)] == [*map(shape_in, other)] else None
 
     def _loop(self, step: Step) -> Turns | None:
-        """The turns of a Loop whose number is known."""
+        """The `Turns` of a Loop; None if its trip count is unknown."""
         limit, go, *state = (*step.inputs, None) if len(step.inputs) < 2 else step.inputs
         count = self.known.get(limit or "")
         if count is None or (go is not None and not np.all(self.known.get(go, False))):
@@ -206,7 +206,7 @@ class Forecast:
         return Turns(int(np.ravel(count)[0]), told + kinds, kinds, rows)
 
     def _scan(self, step: Step) -> Turns | None:
-        """The turns of a Scan over series of known length."""
+        """The `Turns` of a Scan; None if the shapes of its inputs are unknown."""
         kinds, width = self._whole(step.inputs), step.attrs["num_scan_inputs"]
         if step.version < 9 or kinds is None:
             return None
@@ -218,7 +218,7 @@ class Forecast:
         return Turns(turns, state + slices, state, step.attrs.get("scan_output_axes", rows))
 
     def _whole(self, names: Iterable[str | None]) -> list[onnx.TypeProto] | None:
-        """The types of tensors whose shapes are all known."""
+        """The types of some tensors; None unless all their shapes are known."""
         kinds = [self.types.get(name or "") for name in names]
         whole = [kind for kind in kinds if kind is not None and shape_in(kind) is not None]
         return whole if len(whole) == len(kinds) else None
@@ -244,7 +244,7 @@ class Forecast:
         return inner._whole(outputs) if sure else None
 
     def _goes_on(self, body: ir.Graph) -> bool:
-        """Whether a body of a Loop leaves its condition as it is, or true."""
+        """Whether the body of a Loop passes its condition on unchanged, or makes it true."""
         made = {step.outputs[0]: step for step in self.model.body(body)}
         name = body.outputs[0].name
         while name in made and made[name].op_type == "Identity":
@@ -256,7 +256,7 @@ class Forecast:
         return name == body.inputs[1].name or bool(np.all(self.known.get(name or "", False)))
 
     def _check_einsum(self, step: Step, operands: list[np.ndarray | None]) -> None:
-        """ONNX Runtime multiplies from left to right, whatever the products grow to."""
+        """ONNX Runtime multiplies from left to right, however large the products become."""
         if product_bytes(step, operands, left_to_right=True) > self.model.limits.bytes:
             raise EngineError(
                 f"ONNX Runtime multiplies the operands of {step} from left to right, which takes "
@@ -271,11 +271,11 @@ class Forecast:
             return self.known.get(name or "")
         try:
             return np.broadcast_to(np.zeros((), dtype_in(kind)), shape)
-        except ValueError:  # an empty tensor whose other sizes are beyond what NumPy counts
+        except ValueError:  # an empty tensor whose other sizes overflow in NumPy
             return None
 
     def _compute(self, step: Step) -> None:
-        """The numbers of a step's outputs, where its inputs are known or it asks for none."""
+        """Compute small outputs of a step if its inputs are known or only their shapes matter."""
         if step.op_type in ("Shape", "Size"):
             inputs = [self._stand_in(name) for name in step.inputs]
         else:
@@ -286,7 +286,7 @@ class Forecast:
         try:
             made = numbers.run(step.op_type, inputs, step.attrs, domain=step.domain,
                                version=step.version, outputs=len(step.outputs))  # fmt: skip
-        except Exception:  # the engine will say what is wrong with it
+        except Exception:  # the engine will report the error
             return
         pairs = zip(step.outputs, made, strict=False)
         self.known.update((n, y) for n, y in pairs if n and isinstance(y, np.ndarray))
@@ -305,7 +305,7 @@ def without(kind: onnx.TypeProto, axis: int) -> onnx.TypeProto:
 
 
 def stacked(kind: onnx.TypeProto, count: int, axis: int) -> onnx.TypeProto:
-    """The type of so many tensors side by side along a new axis."""
+    """The type of `count` tensors stacked along a new axis."""
     shape = shape_in(kind) or ()
     at = axis % (len(shape) + 1)
     return helper.make_tensor_type_proto(
@@ -314,13 +314,13 @@ def stacked(kind: onnx.TypeProto, count: int, axis: int) -> onnx.TypeProto:
 
 
 def is_misread(step: Step, inputs: Sequence[Any]) -> bool:
-    """Whether ONNX Runtime 1.31 is known to depart from ONNX at operands of these shapes.
+    """Whether ONNX Runtime 1.31 is known to deviate from ONNX for operands of these shapes.
 
-    MaxUnpool places by the implied shape, not by the `output_shape` that it is given. Pools whose
-    padding follows from the sizes forget their dilations, and cut off where a stride leaps. Resize
-    forgets its region where it counts the results, and its scales where no size changes. The
-    coefficients of windows, and all of Shrink, are in float32 for tensors of double as well. Losses
-    take fewer labels than there are samples, or other weights than one for each class.
+    MaxUnpool places values by the inferred shape, not by the given `output_shape`. Pools with
+    `auto_pad=SAME_*` ignore dilations, and crop where a stride exceeds the window. Resize ignores
+    `roi` when it computes the output size, and `scales` when no size changes. Window coefficients,
+    and all of Shrink, are computed in float32 even for double. Losses accept fewer labels than
+    samples, and a number of weights other than one per class.
     """
     if step.domain:
         return False
@@ -341,13 +341,13 @@ def is_misread(step: Step, inputs: Sequence[Any]) -> bool:
 
 
 def leaps(step: Step) -> bool:
-    """Whether the windows of a pool are dilated, or further apart than they are long."""
+    """Whether the windows of a pool are dilated, or have strides longer than the windows."""
     sizes = step.attrs.get("strides", ()), step.attrs.get("kernel_shape", ())
     return any(n > 1 for n in step.attrs.get("dilations", ())) or any(map(int.__gt__, *sizes))
 
 
 def is_misread_resize(step: Step, x: Any, roi: Any = None, scales: Any = None, *_: Any) -> bool:
-    """Whether a region is cut out, or scales lead to the size that x has; those not known may."""
+    """Whether a region is cropped, or scales ≠ 1 keep, or if unknown may keep, the size of x."""
     if step.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
         return True
     if scales is None or not np.size(scales):
@@ -356,7 +356,7 @@ def is_misread_resize(step: Step, x: Any, roi: Any = None, scales: Any = None, *
         return bool(np.any(np.asarray(scales) != 1))
     axes, rank = step.attrs.get("axes", range(np.ndim(x))), np.ndim(x)
     if np.shape(scales) != (len(axes),) or not all(-rank <= axis < rank for axis in axes):
-        return False  # whoever runs it says what is wrong
+        return False  # the engine will report the error
     lengths = np.array([np.shape(x)[axis] for axis in axes], np.float32)
     same = np.all(np.floor(lengths * scales) == lengths)
     return bool(same and np.any(scales != 1)) or not np.all(scales)

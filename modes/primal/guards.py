@@ -1,4 +1,4 @@
-"""Guards: whether a recorded derivative is right at a point, by the conditions in its metadata."""
+"""Guards: whether a recorded derivative is valid at a point, by the conditions in its metadata."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ GUARDS = "onnxjac.guards"
 """Key of the metadata with the conditions on sizes and integers of a recorded derivative."""
 
 LONGEST = 2000
-"""Characters of a condition; what is longer is not one of ours."""
+"""Longest condition, in characters, and largest integer input that conditions may read."""
 
 FUNCTIONS: dict[str, Callable[..., int]] = {
     "floor": operator.floordiv,
     "max": max,
     "choose": lambda x, then, otherwise: then if x < 0 else otherwise,
 }
-"""How the numbers are written that are no polynomials; see `jacobians/symint.py`."""
+"""Functions for numbers that are not polynomials; see `jacobians/symint.py`."""
 
 OPERATORS: dict[type, Callable[..., Any]] = {
     ast.Add: operator.add, ast.Mult: operator.mul, ast.USub: operator.neg, ast.Eq: operator.eq,
@@ -33,9 +33,9 @@ OPERATORS: dict[type, Callable[..., Any]] = {
 
 
 def check_guards(model: Contents, point: Mapping[str, Any]) -> None:
-    """Raises `InputError` where a recorded derivative is not right at the point.
+    """Raises `InputError` where a recorded derivative is not valid at the point.
 
-    Conditions on what is computed inside, and on names that are no identifiers, are not checked.
+    Conditions on intermediate values, and on names that are not identifiers, are not checked.
     """
     guards = model.ir.metadata_props.get(GUARDS, "").splitlines()
     numbers = numbers_of(model, point) if guards else {}
@@ -59,7 +59,7 @@ def numbers_of(model: Contents, point: Mapping[str, Any]) -> dict[str, int]:
 
 
 def holds(guard: str, numbers: Mapping[str, int]) -> bool | None:
-    """Whether a condition is true; None where that cannot be told.
+    """Whether a condition is true; None if that cannot be decided.
 
     >>> holds("2·N + -1·x[0] >= 3", {"N": 2, "x[0]": 1}), holds("floor(N, 2) == 1", {"N": 4})
     (True, False)
@@ -73,7 +73,7 @@ def holds(guard: str, numbers: Mapping[str, int]) -> bool | None:
 
 
 def value(node: ast.expr, numbers: Mapping[str, int]) -> Any:
-    """The number of an expression; raises `KeyError` for a name that is not known."""
+    """The value of an expression; raises `KeyError` for an unknown name."""
     match node:
         case ast.Constant(value=int() as n):
             return n

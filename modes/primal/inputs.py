@@ -1,4 +1,4 @@
-"""The public boundary: what the caller gives is checked here, once."""
+"""Inputs: the public boundary, where the values from the caller are checked, once."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def check_inputs(
 ) -> dict[str, Any]:
     """The point as arrays of the declared types, or an `InputError` that says what does not fit.
 
-    Every graph input must be there. An initializer may be given too, and is replaced for this
-    evaluation; so may an intermediate, which is then not computed. Arrays, of any library, must
-    have the declared dtype, except that floating-point widths are cast into each other. Python
-    numbers and lists have no dtype yet and take the declared one where no value changes its kind.
-    Nothing is written to the caller's arrays, and what the caller writes to them later changes
-    nothing: what is not read-only is copied, unless nothing is to be kept of it.
+    Every graph input must be given. Initializers may be given too, to replace them for this
+    evaluation, and intermediates, which are then not computed. Arrays, of any library, must have
+    the declared dtype, except that floating-point widths are cast into each other. Python numbers
+    and lists take the declared dtype if no value changes its kind. The caller's arrays are never
+    written to, and later writes by the caller have no effect: arrays that are not read-only are
+    copied, unless `keep` is false.
     """
     if not isinstance(inputs, Mapping):
         kind, name = type(inputs).__name__, next(iter(model.inputs), "x")
@@ -45,7 +45,7 @@ def check_inputs(
 
 
 def left_out(specs: Iterable[TensorSpec]) -> InputError:
-    """The refusal to go on without some inputs."""
+    """The error for missing inputs."""
     names = ", ".join(map(str, specs))
     return InputError(f"missing input: {names}. Give every input of the model by name.")
 
@@ -59,7 +59,7 @@ def _spec(model: Contents, name: str) -> TensorSpec:
 
 
 def _as_array(spec: TensorSpec, value: Any, keep: bool) -> Any:
-    if spec.dtype is None:  # a sequence, an optional or unknown: the engine will judge
+    if spec.dtype is None:  # a sequence, an optional or unknown: the engine will check it
         return list(map(_as_it_is, value)) if isinstance(value, list) else _as_it_is(value)
     if not hasattr(value, "dtype") and not is_foreign(value):
         return settled(_from_python(spec, value, spec.dtype))
@@ -86,7 +86,7 @@ def _read(spec: TensorSpec, value: Any) -> np.ndarray:
 
 
 def _rounded(spec: TensorSpec, array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """Numbers in another floating width, all of which it can hold."""
+    """Numbers in another floating-point width; raises `InputError` if one overflows."""
     with np.errstate(over="ignore", under="ignore"):
         rounded = array.astype(dtype)
     if dtype.itemsize <= array.itemsize and np.any(np.isinf(rounded) & np.isfinite(array)):
@@ -108,7 +108,7 @@ def _from_python(spec: TensorSpec, value: Any, dtype: np.dtype[Any]) -> np.ndarr
 
 
 def _check_shape(spec: TensorSpec, array: Any, sizes: dict[str, tuple[int, str]]) -> None:
-    """Numbers must match; a symbol may be any size, but one size everywhere."""
+    """Numbers must match; a symbol may be any size, but the same size everywhere."""
     if spec.shape is None or not isinstance(array, np.ndarray):
         return
     if array.ndim != len(spec.shape):

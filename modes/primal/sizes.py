@@ -1,8 +1,8 @@
-"""Sizes: the bytes of what a step gives, worked out before it runs.
+"""Sizes: the bytes of the outputs of a step, computed before it runs.
 
 ONNX's shape inference does the work for one step at a time, from the shapes of its inputs and from
-the numbers in those that are small, such as shapes, axes and counts. The room that windows need
-around a tensor, and products on their way to a sum, may be far more than comes out.
+the numbers of small inputs, such as shapes, axes and counts. The padding around a tensor, and the
+intermediate products of an Einsum, may take far more memory than the outputs.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ GROWING = frozenset({
     "MelWeightMatrix", "OneHot", "Pad", "QLinearConv", "RandomNormal", "RandomUniform", "Range",
     "Resize", "RoiAlign", "STFT", "TfIdfVectorizer", "Tile", "Upsample",
 })  # fmt: skip
-"""Operators whose output a number decides; that of any other has no more elements than the
-product of what its inputs have.
+"""Operators whose output size depends on a number; the outputs of all other operators have no more
+elements than the product of the numbers of elements of their inputs.
 """
 
 Types = Mapping[str, onnx.TypeProto]
 
 
 def check_step(step: Step, inputs: Sequence[Any], limits: Limits) -> None:
-    """Raises `LimitError` where the outputs of a step would be too large, or its turns too many."""
+    """Raises `LimitError` where a step's outputs would be too large, or its time steps too many."""
     limits.check("steps", turns(step, inputs), step)
     if not may_grow(step, inputs, limits):
         return
@@ -66,8 +66,8 @@ def turns(step: Step, inputs: Sequence[Any]) -> int:
 
 
 def check_operands(step: Step, inputs: Sequence[Any], limits: Limits) -> None:
-    """Raises `LimitError` for what shape inference does not see: padding, and numbers so large
-    that products of them overflow.
+    """Raises `LimitError` for cases that shape inference does not see: padding, and integers so
+    large that their products overflow.
     """
     limits.check("bytes", frame_bytes(step, inputs), step)
     if step.op_type in GROWING and step.op_type != "Range":
@@ -75,7 +75,7 @@ def check_operands(step: Step, inputs: Sequence[Any], limits: Limits) -> None:
 
 
 def _largest(value: Any) -> int:
-    """The greatest of some integers, without signs; 0 for what is not about sizes."""
+    """The largest absolute value of some integers; 0 for values that cannot be sizes."""
     if isinstance(value, int):
         return abs(value)
     if isinstance(value, tuple):
@@ -86,14 +86,14 @@ def _largest(value: Any) -> int:
 
 
 def may_grow(step: Step, inputs: Sequence[Any], limits: Limits) -> bool:
-    """Whether the sizes of the inputs alone leave open that an output is too large."""
+    """Whether an output may be too large, judging by the sizes of the inputs alone."""
     if step.op_type in GROWING:
         return True
     return math.prod(max(_elements(x), 1) for x in inputs if x is not None) * 16 > limits.bytes
 
 
 def _elements(value: Any) -> int:
-    """Of a tensor, or of all tensors of a sequence, whose shapes may differ."""
+    """The elements of a tensor, or of all tensors of a sequence, whose shapes may differ."""
     return sum(map(_elements, value)) if isinstance(value, list) else np.size(value)
 
 
@@ -111,7 +111,7 @@ def inferred(
             {name: types[name] for name in node.input if name in types}, data,
             opset_imports=[helper.make_opsetid(node.domain, version)],
         )  # fmt: skip
-    except Exception:  # the node is wrong, and says so when it runs
+    except Exception:  # the node is invalid, and will fail when it runs
         return {}
 
 
@@ -121,7 +121,7 @@ def type_of(array: np.ndarray) -> onnx.TypeProto:
 
 
 def shape_in(kind: onnx.TypeProto | None) -> tuple[int, ...] | None:
-    """The shape that a type says, where it says all of it."""
+    """The shape of a type; None if it is not fully known."""
     if kind is None or not kind.tensor_type.HasField("shape"):
         return None
     dims = kind.tensor_type.shape.dim
@@ -129,30 +129,30 @@ def shape_in(kind: onnx.TypeProto | None) -> tuple[int, ...] | None:
 
 
 def dtype_in(kind: onnx.TypeProto) -> np.dtype[Any]:
-    """The dtype that a type says; the widest where it says none."""
+    """The dtype of a type; float64 if it has none."""
     return helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type or onnx.TensorProto.DOUBLE)
 
 
 def bytes_of(kind: onnx.TypeProto | None) -> int | None:
-    """The bytes of a tensor of a type; None where that does not tell."""
+    """The bytes of a tensor of a type; None if the shape is not fully known."""
     shape = shape_in(kind)
     if kind is None or shape is None:
         return None
     item = dtype_in(kind).itemsize
-    return math.prod(size if size >= 0 else 2**63 for size in shape) * item  # they overflow
+    return math.prod(size if size >= 0 else 2**63 for size in shape) * item  # they overflowed
 
 
 WEIGHTS = {"Conv": 1, "ConvInteger": 1, "ConvTranspose": 1, "QLinearConv": 3}
-"""The operators with a kernel of numbers, and which input it is."""
+"""Operator with a kernel -> the index of the kernel among its inputs."""
 
 POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
 
 
 def frame_bytes(step: Step, inputs: Sequence[Any]) -> int:
-    """Bytes of the tensor with its padding, or, for a transposed convolution, before it is cropped.
+    """Bytes of the padded input, or of the output of a transposed convolution before cropping.
 
-    The bytes of the largest product of some operands of an Einsum, of the samples of RoiAlign.
-    0 for other operators, and where the attributes fit no tensor.
+    For Einsum, bytes of the largest intermediate product; for RoiAlign, bytes of the samples.
+    0 for other operators, and where the attributes do not fit.
     """
     if step.op_type == "Einsum":
         return product_bytes(step, inputs, left_to_right=False)
@@ -174,8 +174,8 @@ def frame_bytes(step: Step, inputs: Sequence[Any]) -> int:
 
 
 def product_bytes(step: Step, inputs: Sequence[Any], *, left_to_right: bool) -> int:
-    """Bytes of the largest product of some operands of an Einsum, in the order of NumPy or as they
-    are written; 0 where they do not fit.
+    """Bytes of the largest intermediate product of an Einsum, in NumPy's order or from left to
+    right; 0 where the operands do not fit.
     """
     try:
         equation, shapes = step.attrs["equation"], tuple(x.shape for x in inputs)
@@ -190,9 +190,9 @@ def product_bytes(step: Step, inputs: Sequence[Any], *, left_to_right: bool) -> 
 def largest(
     equation: str, shapes: tuple[tuple[int, ...], ...], order: Iterable[tuple[int, ...]]
 ) -> int:
-    """Elements of the largest product on the way, each put behind the operands that are left.
+    """Elements of the largest intermediate product; each is appended to the remaining operands.
 
-    Of three operands or more at once every term is counted, which a loop goes through.
+    If three or more operands are contracted at once, all terms that the loop visits are counted.
 
     >>> largest("a,b,ab->", ((2,), (3,), (2, 3)), [(0, 1), (0, 1)])
     6

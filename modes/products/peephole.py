@@ -156,7 +156,7 @@ class Rewriting:
         self.reshapes(node, self.call("MatMul", [ones, flat], (stack[0], 1, row)))
 
     def is_zero(self, value: ir.Value) -> bool:
-        """Whether a value is known to be zero, in float32, which MaxUnpool supports."""
+        """Whether a value is known to be zeros of float32, the dtype that MaxUnpool supports."""
         node = value.producer()
         source = operands(node)[0] if node is not None and node.op_type == "Expand" else value
         held = self.constants.get(id(source))

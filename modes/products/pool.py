@@ -1,8 +1,8 @@
 """Buffer pool: the memory of a large result, reused once its caller has released it.
 
-Pages that `malloc` takes from the system are mapped at their first touch, after every product. That
-took a quarter of a Gauss-Newton product with 11 million weights. Callers notice nothing: while any
-array refers to the memory, the next product allocates its own.
+Pages that `malloc` takes from the system are mapped at their first touch, after every product,
+which took a quarter of a Gauss-Newton product with 11 million weights. Callers notice nothing:
+while any array refers to the memory, the next product allocates its own.
 """
 
 from __future__ import annotations

@@ -39,10 +39,10 @@ LARGE = 2**20
 class Recording:
     """v ↦ J v: the nodes in order, each value with its static shape and dtype.
 
-    `v` is (*columns, *in_shape) and `y` is (*columns, *out_shape). Residuals are `constants`, by the
-    identity of their value, or, for a product at any point, `residuals`: further inputs, each with
-    its key in the arrays of a point. `again` makes another recording, since an engine may modify
-    the one that it is given.
+    `v` is (*columns, *in_shape) and `y` is (*columns, *out_shape). Residuals are `constants`, by
+    the identity of their value, or, for a product at any point, `residuals`: further inputs, each
+    with its key in the arrays of a point. `again` makes another recording, since an engine may
+    modify the one that it is given.
     """
 
     nodes: tuple[ir.Node, ...]
@@ -189,8 +189,8 @@ def steps_by_one(inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> bool:
     """Whether a transposed convolution is recorded as a convolution with the flipped kernel.
 
     Engines are fastest at convolutions. The margins must not be negative, and a kernel that is not
-    constant must be small compared with the signal, since it is flipped at every product. Products
-    are taken at every position of the result, which must therefore not be larger than the signal.
+    constant must be small compared with the signal, since it is flipped at every product. The
+    result must not be larger than the signal, since each of its positions takes multiplications.
     """
     x, w = inputs[:2]
     if isinstance(w, ir.Value) and size(shape_of(w)) > size(shape_of(x)):
@@ -216,7 +216,7 @@ def mirrored(attrs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def spread_alike(x: Any, y: Any) -> tuple[ir.Node, ir.Node] | None:
-    """The two transposed convolutions of a sum, if they have equal attributes and images exceed w."""
+    """The two transposed convolutions of a sum, if their attributes agree and images exceed w."""
     first, second = made_by(x, "ConvTranspose"), made_by(y, "ConvTranspose")
     if first is None or second is None or first is second or shape_of(x) != shape_of(y):
         return None

@@ -121,7 +121,7 @@ class LoopAtPoint(Joint):
 
     @property
     def flops(self) -> int:
-        """An estimate: every iteration multiplies by all captured floats, twice to recompute."""
+        """An estimate: iterations multiply by all captured tensors, once more to recompute."""
         held = sum(self.values[n].size for n in self.body.captured if has_tangent(self.values[n]))
         states = sum(x.size for x in self.rows.values())
         return 4 * self.turns * held + 4 * states

@@ -35,8 +35,8 @@ Make = Callable[..., Draft]
 def guarded(model: Model, point: Mapping[str, Any], make: Make, name: str) -> Model:
     """The derivative that `make` records, valid at every point at which its guards hold.
 
-    An `OnnxJacWarning` names each fixed size and each unrolled control flow, one names the tensors
-    that are constants, one the guards; so do the metadata `onnxjac.held` and `onnxjac.guards`.
+    Warnings (`OnnxJacWarning`) name the fixed sizes, unrolled control flow, tensors that became
+    constants, and guards; the metadata `onnxjac.held` and `onnxjac.guards` list the last two.
     """
     draft, symbols, fixed = recorded(point, make)
     pinned = pinned_tensors(symbols)
@@ -197,7 +197,7 @@ def hold(draft: Draft, pinned: Mapping[str, str]) -> Draft:
 
 
 def fill(draft: Draft, name: str) -> None:
-    """Replace a tensor of a draft by a constant, unless it is differentiated or a computed float."""
+    """Replace a tensor of a draft by a constant, unless differentiated or a computed float."""
     t = draft.traces[-1]
     value, number = t.values.get(name), t.numbers.get(name)
     if value is None or value in draft.wrt or value.const_value is not None:

@@ -1,4 +1,4 @@
-"""Euler: implicit steps of u̇ = F(u), each of which is a root of a model."""
+"""Euler: implicit steps of u̇ = F(u), each found as the root of a model."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def implicit_euler(
     engine: str | None = None,
     **options: Any,
 ) -> Iterator[OptimizeResult]:
-    """u₊ = u + h F(u₊), some steps of length h one after the other, for u̇ = F(u).
+    """u₊ = u + h F(u₊) for u̇ = F(u), in successive steps of length h.
 
-    The tensors of `of` are F, and the tensors of `wrt` are u, in the same order. Each result is the
-    result of `newton_krylov`, which takes the other `options`, with the time `t` since the start;
-    the Jacobian is I − h ∂F/∂u.
+    F are the tensors of `of`, and u the tensors of `wrt`, in the same order. The results come from
+    `newton_krylov`, which takes the other `options`, and have the time `t` since the start; the
+    Jacobian is I − h ∂F/∂u.
 
     Shapes: F has the shapes of u, tensor by tensor; the x of a result is u, flat, of shape (n,).
-    Units: h is in units of time, F in units of u per time. Raises `NotConverged` where a step is
-    not found, `InputError` where shapes, names or dtypes do not fit, `UnsupportedOp` for an
+    Units: h is in units of time, F in units of u per time. Raises `NotConverged` where a step
+    does not converge, `InputError` where shapes, names or dtypes do not fit, `UnsupportedOp` for an
     operator without a rule.
     """
     euler = euler_residual(model, inputs, of=of, wrt=wrt, engine=engine)
@@ -67,7 +67,7 @@ def euler_residual(
 ) -> Model:
     """G(u) = u − u₋ − h F(u) as a model of its own, with ∂G/∂u = I − h ∂F/∂u.
 
-    Its new inputs are `step`, h, and `u_before` for every u; its outputs are `u_residual`.
+    Its new inputs are `step` (h) and, for every u, `u_before` (u₋); its outputs are `u_residual`.
 
     Shapes: `u_before` and `u_residual` have the shape of u, as F has; `step` is a scalar. Raises
     `InputError` where F and u differ in their shapes, and where a name, a shape or a dtype does not

@@ -14,7 +14,7 @@ from ...ops import numbers
 
 
 def identity_like(G: Jacobian) -> Identity:
-    """I of the shape and type of a square operator, for `G + damping * identity_like(G)`.
+    """I of the shape and dtype of a square operator, for `G + damping * identity_like(G)`.
 
     Shape: (n, n) for an operator of this shape. Raises `InputError` where the operator is not
     square.
@@ -36,7 +36,7 @@ def inverse(
     rtol: float = 1e-10,
     maxiter: int | None = None,
 ) -> Jacobian:
-    """A⁻¹ as an operator: x = A⁻¹ b with ‖A x - b‖ ≤ rtol ‖b‖, solved anew for each column.
+    """A⁻¹ as an operator: x = A⁻¹ b with ‖A x - b‖ ≤ rtol ‖b‖, solved separately for each column.
 
     | solver | A | preconditioner M |
     |---|---|---|
@@ -45,10 +45,10 @@ def inverse(
     | `"neumann"` | ρ(I - M A) < 1 | ≈ A⁻¹, by default I |
     | `"lsmr"` | any, m×n | right factor R: x = R y with min ‖A R y - b‖ |
 
-    With `"lsmr"` the inverse is the pseudo-inverse, n×m: least squares, of least norm where R is
-    not given, to ‖Aᵀ(A x - b)‖ ≤ rtol ‖A‖ ‖A x - b‖. `maxiter` is 10 n by default.
+    With `"lsmr"` the inverse is the pseudo-inverse, n×m: the least-squares solution, of least norm
+    if R is not given, to ‖Aᵀ(A x - b)‖ ≤ rtol ‖A‖ ‖A x - b‖. `maxiter` is 10 n by default.
 
-    Shapes: A is (m, n) and A⁻¹ (n, m), with m = n but for `"lsmr"`; M is (n, n). Raises
+    Shapes: A is (m, n) and A⁻¹ (n, m), with m = n except for `"lsmr"`; M is (n, n). Raises
     `InputError` for an unknown solver, a complex operator or a shape that does not fit. A product
     raises `NotConverged` where the iteration does not reach `rtol`.
 
@@ -70,7 +70,7 @@ def inverse(
 
 @final
 class Inverse(Jacobian):
-    """x = A⁻¹ b by an iteration; see `inverse`."""
+    """x = A⁻¹ b by an iterative solver; see `inverse`."""
 
     def __init__(
         self, operator: Jacobian, solver: str, preconditioner: Any, rtol: float, maxiter: int
@@ -90,7 +90,7 @@ class Inverse(Jacobian):
         return found.reshape(*_lead(v, self.in_shape), *self.out_shape)
 
     def _transpose(self) -> Jacobian:
-        """A⁻ᵀ, with the preconditioner transposed; a right factor cannot be."""
+        """A⁻ᵀ, with the preconditioner transposed; a right factor does not fit and is dropped."""
         if self.operator.T is self.operator:
             return self
         M = self.preconditioner
@@ -105,7 +105,7 @@ class Inverse(Jacobian):
         return f"({self.operator!r})⁻¹, by {self.solver}"
 
     def check(self, converged: bool, residual: float) -> None:
-        """Raises `NotConverged` where the iteration did not end at a solution."""
+        """Raises `NotConverged` if the iteration did not end at a solution."""
         if not converged:
             raise NotConverged(
                 f"{self.solver} did not solve with an operator of shape {self.operator.shape} to "
@@ -120,13 +120,13 @@ def _lead(v: np.ndarray, shape: Shape) -> Shape:
 
 
 def krylov(solve: Callable[..., tuple[np.ndarray, int]]) -> Callable[[Inverse, np.ndarray], Any]:
-    """A solver of SciPy for square systems, restarted while the true residual is too large."""
+    """A SciPy solver for square systems, restarted while the true residual is too large."""
 
     def solved(inv: Inverse, b: np.ndarray) -> np.ndarray:
         A, M, left = double(inv.operator), inv.preconditioner, Budget(inv.maxiter)
         x, residual, size = np.zeros(b.shape), b.astype(float), float(np.linalg.norm(b))
         for _ in range(RESTARTS):
-            with np.errstate(all="ignore"):  # where A is not what it should be, zeros are divided
+            with np.errstate(all="ignore"):  # zero division if A is not as required
                 step, _ = solve(
                     A, residual, rtol=inv.rtol / 2, maxiter=left.count, M=M, callback=left
                 )
@@ -142,7 +142,7 @@ def krylov(solve: Callable[..., tuple[np.ndarray, int]]) -> Callable[[Inverse, n
 
 
 class Budget:
-    """Iterations that are left."""
+    """The number of iterations that are left, as a callback that counts down."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -182,7 +182,7 @@ def double(operator: Any) -> Any:
 
 
 RESTARTS = 5
-"""How often a solver is started until the true residual is small enough."""
+"""How often a solver is started at most to make the true residual small enough."""
 
 SOLVERS = {"cg": krylov(cg), "minres": krylov(minres), "lsmr": by_lsmr, "neumann": neumann}
 HINTS = {

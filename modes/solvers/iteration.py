@@ -1,7 +1,7 @@
 """Iteration: the parts that all solvers share.
 
-`run` goes through the states of a solver until it ends, `Descent` is the base of minimisers of a
-scalar, `Counted` counts products, `preconditioner_for` applies a caller's preconditioner, and
+`run` iterates over the states of a solver, `Descent` is the base class of minimisers of a scalar,
+`Counted` counts products, `preconditioner_for` applies a caller's preconditioner, and
 `backtrack` is the line search.
 """
 
@@ -25,14 +25,14 @@ Result: Any = optimize.OptimizeResult
 
 
 class OptimizeResult(Result, Shown):
-    """The result of SciPy, which takes any fields, with a table for notebooks."""
+    """SciPy's result, which takes any fields, with a table for notebooks."""
 
 
 Callback = Callable[[OptimizeResult], Any]
 """A function that is called with the state after every iteration."""
 
 TINY = float(np.finfo(np.float32).tiny)
-"""Divisors are at least so large."""
+"""A lower bound for divisors."""
 
 GOING, GRADIENT, VALUE, STEP, STUCK, ENOUGH, STOPPED = None, 1, 2, 3, -1, 0, 99
 
@@ -47,7 +47,7 @@ MESSAGES = {
 
 
 def state(problem: Problem, status: int | None, **more: Any) -> OptimizeResult:
-    """The state of a solver; `status` says why it ends, or that it goes on."""
+    """The state of a solver; `status` is the reason why it ends, or None if it goes on."""
     counts = {"nfev": problem.values.count, "njev": problem.jacobian.count}
     return OptimizeResult(tensors=problem.unflatten(more["x"]), status=status, **counts, **more)
 
@@ -59,9 +59,9 @@ def run(
     callback: Callback | None,
     progress: bool | None = None,
 ) -> OptimizeResult:
-    """The last state, where the solver or the callback ends it, or `maxiter` is reached.
+    """The last state: when the solver ends, the callback stops it, or `maxiter` is reached.
 
-    The states count their iterations, `nit`, from 0 at the start; a terminal shows them.
+    The states count iterations in `nit`, from 0 at the start; a terminal shows the count.
     """
     with counting(label, "iterations", shown=progress) as tick:
         for found in states:
@@ -106,7 +106,7 @@ def preconditioner_for(A: Any, given: Preconditioner | None) -> Any:
             f"preconditioner={given!r} is neither an operator nor a function that makes one: "
             "oj.preconditioners has ilu, jacobi, block_jacobi ..."
         )
-    M = given if hasattr(given, "shape") else given(A)  # a linear operator can be called too
+    M = given if hasattr(given, "shape") else given(A)  # a linear operator is callable, too
     n = A.shape[1]
     if getattr(M, "shape", None) != (n, n):
         raise InputError(
@@ -146,14 +146,14 @@ class Counted(Linear):
 
 @dataclass(kw_only=True)
 class Descent(ABC):
-    """A minimiser of one scalar: its settings, and the work so far."""
+    """A minimiser of one scalar: its settings, and counts of iterations and products."""
 
     problem: Problem
     gtol: float
     nit: int = 0
     products: int = 0
     called: ClassVar[str] = "products"
-    """The name of the number of products in a result."""
+    """The field of a result that holds the number of products."""
 
     def states(self) -> Iterator[OptimizeResult]:
         """The state at the start, and after every iteration, until ‖∇f‖ ≤ gtol."""
@@ -169,12 +169,12 @@ class Descent(ABC):
 
     @abstractmethod
     def move(self, x: np.ndarray, f: float, g: np.ndarray) -> np.ndarray | None:
-        """The next point, which may be x itself; None where no step reduces f."""
+        """The next point, which may be x itself; None if no step reduces f."""
 
     def searched(
         self, x: np.ndarray, f: float, g: np.ndarray, delta: np.ndarray
     ) -> np.ndarray | None:
-        """x + t δ, where f falls enough for the slope gᵀδ; None where it never does."""
+        """x + t δ with a sufficient decrease of f for the slope gᵀδ; None if there is none."""
         t = backtrack(armijo(self.problem.fun, x, delta, f, float(g @ delta)))
         return None if t is None else x + x.dtype.type(t) * delta
 
@@ -182,11 +182,11 @@ class Descent(ABC):
 HALVINGS = 40
 
 DESCENT = 1e-4
-"""The least part of the reduction predicted by the gradient that a step must achieve."""
+"""The fraction of the reduction predicted by the gradient that a step must achieve."""
 
 
 def backtrack(enough: Callable[[float], bool]) -> float | None:
-    """t = 1, ½, ¼, …: the first that is enough, or None.
+    """t = 1, ½, ¼, …: the first length that is enough, or None.
 
     >>> backtrack(lambda t: (1 - 3 * t) ** 2 < 1)
     0.5
@@ -198,6 +198,6 @@ def backtrack(enough: Callable[[float], bool]) -> float | None:
 def armijo(
     f: Callable[[np.ndarray], float], x: np.ndarray, direction: np.ndarray, at: float, slope: float
 ) -> Callable[[float], bool]:
-    """Whether f falls enough at x + t δ: f(x + t δ) ≤ f(x) + 10⁻⁴ t ∇fᵀδ, for f(x) and ∇fᵀδ."""
+    """A test of sufficient decrease: f(x + t δ) ≤ f(x) + 10⁻⁴ t ∇fᵀδ, given f(x) and ∇fᵀδ."""
     number = x.dtype.type
     return lambda t: f(x + number(t) * direction) <= at + DESCENT * t * slope

@@ -38,7 +38,7 @@ Scale = Callable[[Any], np.ndarray]
 def column_norms(J: Any, *, probes: int = 32, seed: int = 0) -> np.ndarray:
     """√diag(JᵀJ): exact for up to `probes` rows or columns, else √E (Jᵀ z)² over random signs z.
 
-    The estimate has a relative standard error of at most 1/√(2 probes), enough for a unit. A
+    The estimate has a relative standard error of at most 1/√(2 probes), enough for scaling. A
     column of zeros counts as 1. For exact norms by structure, see `column_scaling`.
 
     >>> from onnxjac.jacobians import Dense
@@ -74,31 +74,32 @@ def levenberg_marquardt(
 ) -> OptimizeResult:
     """min ½ ‖r(x)‖² by steps δ that minimise ‖J δ + r‖² + λ ‖D δ‖², r the tensors of `of`, flat.
 
-    No mean is taken: `cost` is half the sum of the squares of all elements of `of`.
+    `cost` is half the sum of the squares of all elements of `of`, not a mean.
 
     D is `scale(J)`, by default the norms of the columns of J, and at least half of the previous D,
     so that steps do not depend on the units of the variables. λ starts at `damping` and follows
-    the gain ratio: a trust region. Each step is bent by the second derivative of r along it; a bend
-    beyond `acceleration` counts as a failure, and 0 takes straight steps. A step costs one or two
-    calls of `scipy.sparse.linalg.lsmr`, with these `options`: products with J and Jᵀ. A
-    `preconditioner` is a right factor, an R or a function that makes it of J: LSMR solves for y
-    with δ = R y, in fewer products the nearer the columns of J R are to orthonormal ones. The steps
-    stay the same.
+    the gain ratio: a trust region. Each step is corrected by the second derivative of r along it,
+    the geodesic acceleration; a correction beyond `acceleration`, relative to the step, counts as a
+    failure, and 0 turns it off. A step costs one or two calls of `scipy.sparse.linalg.lsmr`, with
+    these `options`: products with J and Jᵀ. A `preconditioner` is a right factor R, or a function
+    that builds it from J: LSMR solves for y with δ = R y, in fewer products the closer the columns
+    of J R are to orthonormal. The steps stay the same.
 
-    It ends where no column of J makes an angle with r whose cosine is over `tol`, where the actual
-    and predicted reductions are within `tol` times the cost, or where a step is within `tol` times
-    x; by default √ε. The result has the fields of `scipy.optimize.least_squares` (`cost`, `fun`,
-    `jac`, `grad`, `optimality`, the largest cosine) and `tensors`, `damping` and `products`.
+    It ends when the cosine between r and every column of J is at most `tol` in magnitude, when the
+    actual and predicted reductions are within `tol` times the cost, or when a step is within `tol`
+    times x; `tol` is √ε by default. The result has the fields of `scipy.optimize.least_squares`
+    (`cost`, `fun`, `jac`, `grad`, `optimality`, the largest cosine) and `tensors`, `damping` and
+    `products`.
 
     Shapes: x and δ are (n,), n the size of the tensors of `wrt`; r is (m,), m the size of the
     tensors of `of`; J is (m, n), D is (n,), R is (n, n). Raises `InputError` where the
-    `preconditioner` is no operator of shape (n, n), and where a name, a shape or a dtype does not
-    fit; `UnsupportedOp` for an operator without a rule. An iteration that ends early raises
+    `preconditioner` is not an operator of shape (n, n), and where a name, a shape or a dtype does
+    not fit; `UnsupportedOp` for an operator without a rule. An iteration that ends early raises
     nothing: see `success` and `message` of the result.
 
     Sources: Moré, "The Levenberg-Marquardt algorithm", 1978, for D; Nielsen, "Damping parameter in
     Marquardt's method", 1999, for λ; Transtrum and Sethna, "Improvements to the
-    Levenberg-Marquardt algorithm for nonlinear least-squares minimization", 2012, for the bend.
+    Levenberg-Marquardt algorithm for nonlinear least-squares minimization", 2012, for acceleration.
     """
     problem = as_scipy(model, inputs, of=of, wrt=wrt, engine=engine)
     eps = float(np.finfo(problem.x0.dtype).eps)
@@ -111,7 +112,7 @@ def levenberg_marquardt(
 
 @dataclass
 class Iterations:
-    """The settings, λ, and the work so far."""
+    """The settings, λ, and counts of iterations and products."""
 
     problem: Problem
     scale: Scale
@@ -139,26 +140,26 @@ class Iterations:
                 place = self.place(moved.x, place.D)
 
     def place(self, x: np.ndarray, D: np.ndarray) -> Place:
-        """r, J and the units of the variables at x, which shrink by half at most."""
+        """r, J and the scales D of the variables at x, which shrink by half at most."""
         r, J = self.problem.values(x), self.problem.jacobian(x)
         norms, R = self.scale(J), preconditioner_for(J, self.preconditioner)
         return Place(x, r, Counted(J), norms, np.maximum(norms, D / 2), R, self.options)
 
     def bent(self, place: Place, step: Step) -> Step | None:
-        """The step with its bend; None where the bend is too large."""
+        """The step with its acceleration; None if the acceleration is too large."""
         if not self.acceleration:
             return step
         return place.bent(step, self.problem.values, self.acceleration, self.damping.value)
 
     def reduction(self, place: Place, step: Step | None) -> float:
-        """By how much ½ ‖r‖² falls; −∞ where there is no step, or r is not finite."""
+        """The reduction of ½ ‖r‖²; −∞ if there is no step, or r is not finite."""
         if step is None:
             return -np.inf
         after = half_square(self.problem.values(step.x))
         return place.cost - after if np.isfinite(after) else -np.inf
 
     def ended(self, place: Place, step: Step, gain: float) -> int | None:
-        """Why to end after a step, if at all."""
+        """The reason to end after a step, or None to go on."""
         if max(1, abs(gain)) * step.promise <= self.tol * place.cost:
             return VALUE
         short = step.length <= self.tol * np.linalg.norm(place.D * place.x)
@@ -189,7 +190,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Place:
-    """r and J at x, with the norms of the columns of J and D, the units of the variables.
+    """r and J at x, with the column norms of J and the scales D of the variables.
 
     `R` is a right preconditioner or None; `options` are passed to LSMR.
     """
@@ -231,16 +232,16 @@ class Place:
         return np.asarray(found, self.x.dtype)
 
     def straight(self, damping: float) -> Step:
-        """δ, along the linear model."""
+        """δ, by the linear model."""
         scaled = self.solve(self.r, damping)
         linear = self.J @ (scaled / self.D)
         promise = -float(self.r @ linear) - float(linear @ linear) / 2
         return Step(self.x + scaled / self.D, float(np.linalg.norm(scaled)), promise)
 
     def bent(self, step: Step, residual: Residual, bound: float, damping: float) -> Step | None:
-        """δ + a, where a is to ½ r″(δ, δ) as δ is to r; None where 2 ‖D a‖ > bound ‖D δ‖.
+        """δ + a, where a solves for ½ r″(δ, δ) as δ does for r; None if 2 ‖D a‖ > bound ‖D δ‖.
 
-        r″ is a difference of r and its linear model a short way along δ.
+        r″ is estimated from the difference of r and its linear model a short way along δ.
         """
         delta = step.x - self.x
         moved = residual(self.x + REACH * delta) - self.r
@@ -260,7 +261,7 @@ def half_square(r: np.ndarray) -> float:
 
 @final
 class Augmented(Linear):
-    """[A; diag(d)] R: damped least squares as plain ones, in variables y with x = R y.
+    """[A; diag(d)] R: damped least squares as ordinary least squares, in variables y with x = R y.
 
     >>> B = Augmented(np.eye(2), np.array([3.0, 4.0]), 2 * np.eye(2))
     >>> B @ np.ones(2), B.T @ np.ones(4)
@@ -284,10 +285,10 @@ class Augmented(Linear):
 
 @dataclass
 class Damping:
-    """λ: smaller after a step as the model predicted, larger, ever faster, after failed steps.
+    """λ: shrinks after a step as predicted, and grows, ever faster, after failed steps.
 
-    For a gain ϱ = actual / predicted reduction: λ max(⅓, 1 − (2ϱ − 1)³) where ϱ > 0; otherwise λν,
-    and ν, which is 2 at first, doubles.
+    For a gain ϱ = actual / predicted reduction: λ ← λ max(⅓, 1 − (2ϱ − 1)³) and ν ← 2 if ϱ > 0;
+    otherwise λ ← λν and ν ← 2ν.
 
     >>> damping = Damping(1.0)
     >>> for gain in (-1.0, -1.0, 0.5): damping.follow(gain)

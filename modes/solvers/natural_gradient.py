@@ -48,12 +48,12 @@ def natural_gradient(
 ) -> OptimizeResult:
     """min f(x) by steps (C + λI) δ = −∇f, with f the one element of `of`, λ the `damping`.
 
-    C is `curvature(point)`, any operator with `@` at the inputs `point`, whose scaling must be that
-    of f: where f is a mean over samples, so is C. By default it is the Gauss-Newton matrix of f at
-    the tensor `at`, which for a loss that is a negative log-likelihood of an exponential family in
-    `at` is the Fisher matrix. CG solves to a residual of `inner_rtol` ‖∇f‖, with
-    `preconditioner`, an M ≈ (C + λI)⁻¹ or a function that makes it of C, as its M; backtracking
-    makes sure that f falls. It ends where ‖∇f‖ ≤ gtol, by default √ε.
+    C is `curvature(point)`, any operator with `@`, at the inputs `point`. It must be scaled like f:
+    if f is a mean over samples, so is C. By default it is the Gauss-Newton matrix of f at the
+    tensor `at`, which is the Fisher matrix if the loss is the negative log-likelihood of an
+    exponential family with natural parameter `at`. CG solves to a residual of `inner_rtol` ‖∇f‖; a
+    `preconditioner` is an M ≈ (C + λI)⁻¹, or a function that builds it from C. Backtracking ensures
+    that f decreases. The iteration ends when ‖∇f‖ ≤ gtol, by default √ε.
 
     The result has `fun`, `jac` = ∇f, `tensors`, and `products`, the number of products with C.
 
@@ -102,7 +102,7 @@ class Iterations(Descent):
     inner_rtol: float
 
     def move(self, x: np.ndarray, f: float, g: np.ndarray) -> np.ndarray | None:
-        """x + t δ, where f falls as it should."""
+        """x + t δ, with a sufficient decrease of f."""
         return self.searched(x, f, g, self.direction(x, g))
 
     def direction(self, x: np.ndarray, g: np.ndarray) -> np.ndarray:

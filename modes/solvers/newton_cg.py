@@ -25,7 +25,7 @@ from .iteration import (
 from .problem import Problem, as_scipy
 
 METHODS = {"line search": "Newton-CG", "trust region": "trust-ncg"}
-"""SciPy's names."""
+"""globalization -> SciPy's method."""
 
 
 def newton_cg(
@@ -45,20 +45,20 @@ def newton_cg(
 ) -> OptimizeResult:
     """min f(x) by steps H δ = −∇f, solved by conjugate gradients, with f the one element of `of`.
 
-    f is what the model computes, a sum or a mean, and nothing is added. CG ends early, as the
-    gradient allows, and at negative curvature. The iteration is `minimize` of SciPy: method
-    `Newton-CG` with a line search, where `tol` is for the step, or `trust-ncg` with a trust region,
-    where it is for ‖∇f‖; `options` are passed to the method. The result is SciPy's, with `tensors`;
-    `nhev` counts the products H v.
+    f is used as the model computes it, as a sum or a mean, without scaling. CG is truncated, by a
+    tolerance that follows the gradient and at negative curvature. The iteration is SciPy's
+    `minimize`: method `Newton-CG` with a line search, where `tol` bounds the step, or `trust-ncg`
+    with a trust region, where `tol` bounds ‖∇f‖; `options` are passed to the method. The result is
+    SciPy's, with `tensors`; `nhev` counts the products H v.
 
-    A `preconditioner` is an M ≈ H⁻¹, positive definite, or a function that makes it of H, such as
-    `oj.preconditioners.jacobi`. SciPy's methods take none, so that with one the iteration is our
+    A `preconditioner` is a positive definite M ≈ H⁻¹, or a function that builds it from H, such as
+    `oj.preconditioners.jacobi`. SciPy's methods take none, so a preconditioned iteration is our
     own, of the same kind: a trust region in the norm √(δᵀM⁻¹δ), or backtracking along the step.
-    Then `tol`, by default 1e-4, is for ‖∇f‖ in both, `maxiter` is 200 n, and there are no
+    Then `tol`, by default 1e-4, bounds ‖∇f‖ in both, `maxiter` is 200 n, and there are no
     `options`.
 
     Shapes: x, ∇f and δ are (n,), n the size of the tensors of `wrt`; H and M are (n, n). Raises
-    `InputError` where `of` is not one element, for an unknown `globalization`, for `options` beside
+    `InputError` where `of` is not one element, for an unknown `globalization`, for `options` with
     a `preconditioner`, and where a name, a shape or a dtype does not fit; `UnsupportedOp` for an
     operator without a rule. An iteration that ends early raises nothing: see `success` and
     `message` of the result.
@@ -103,12 +103,12 @@ def by_scipy(
 
 
 def with_tensors(problem: Problem, found: OptimizeResult) -> OptimizeResult:
-    """The same result, with x by name as well."""
+    """The result, with the tensors in x by name."""
     return OptimizeResult(found, tensors=problem.unflatten(found.x))
 
 
 POOR, GOOD, ENOUGH = 0.25, 0.75, 0.15
-"""Ratios of actual to predicted reduction that shrink a region, widen it, and take a step."""
+"""Ratios of actual to predicted reduction: to shrink the region, widen it, accept a step."""
 
 
 @dataclass(kw_only=True)
@@ -124,7 +124,7 @@ class Iterations(Descent):
     called = "nhev"
 
     def move(self, x: np.ndarray, f: float, g: np.ndarray) -> np.ndarray | None:
-        """The point after the line search or trust region; None where x + δ rounds to x."""
+        """The point after the line search or trust region; None if x + δ rounds to x."""
         step = self.step(x, g)
         delta = step.delta.astype(x.dtype)
         line = self.radius == np.inf
@@ -143,9 +143,9 @@ class Iterations(Descent):
         return found
 
     def trusted(self, x: np.ndarray, f: float, g: np.ndarray, step: Step) -> np.ndarray:
-        """x + δ where f falls about as predicted, else x; adapts the region."""
+        """x + δ if f decreases about as predicted, else x; adapts the region."""
         moved = x + step.delta.astype(x.dtype)
-        noise = 10 * float(np.finfo(x.dtype).eps) * abs(f)  # smaller changes of f say nothing
+        noise = 10 * float(np.finfo(x.dtype).eps) * abs(f)  # smaller changes of f are rounding
         gain = (f - self.problem.fun(moved) + noise) / (step.promise(g) + noise)
         assert self.radius is not None
         if not gain >= POOR:
@@ -163,14 +163,14 @@ class Step(NamedTuple):
     cut: bool
 
     def promise(self, g: np.ndarray) -> float:
-        """By how much the model falls: −gᵀδ − ½ δᵀHδ."""
+        """The reduction of the model: −gᵀδ − ½ δᵀHδ."""
         return -float(self.delta @ (g + self.slope)) / 2
 
 
 def truncated_cg(H: Any, g: np.ndarray, M: Any, *, rtol: float, radius: float = np.inf) -> Step:
-    """min gᵀδ + ½ δᵀHδ where δᵀM⁻¹δ ≤ radius², to ‖g + H δ‖_M ≤ rtol ‖g‖_M or as far as it goes.
+    """min gᵀδ + ½ δᵀHδ for δᵀM⁻¹δ ≤ radius², until ‖g + H δ‖_M ≤ rtol ‖g‖_M or it is truncated.
 
-    It ends on the boundary where an iterate leaves the region or finds negative curvature. In an
+    It ends on the boundary if an iterate leaves the region or finds negative curvature. In an
     infinite region it ends at the iterate before negative curvature, or at −M g in the first step.
     Norms: ‖v‖²_M = vᵀ M v. Source: Conn, Gould, Toint, "Trust-region methods", 2000, 7.5.1.
 
@@ -214,5 +214,5 @@ def boundary(length: float, along: float, reach: float, radius: float) -> float:
 
 
 def _moved(delta: np.ndarray, r: np.ndarray, p: np.ndarray, Hp: np.ndarray, t: float) -> Step:
-    """δ + t p, and the slope there."""
+    """δ + t p, and the gradient of the model there."""
     return Step(delta + t * p, r + t * Hp, False)

@@ -31,7 +31,7 @@ Solver = Callable[..., tuple[np.ndarray, int]]
 """(A, b, rtol=, M=) ↦ x with A x ≈ b, and a code: one of `scipy.sparse.linalg`."""
 
 DESCENT = 1e-4
-"""The least part of the reduction of the linear model that a step must achieve."""
+"""The fraction of the reduction of the linear model that a step must achieve."""
 
 
 def newton_krylov(
@@ -51,14 +51,14 @@ def newton_krylov(
 ) -> OptimizeResult:
     """F(x) = 0 by steps J δ = −F, solved by a Krylov method to ‖F + J δ‖ ≤ η ‖F‖.
 
-    F are the tensors of `of`, x the tensors of `wrt`, with as many numbers. J is exact, and the
-    same operator relinearised from step to step; `preconditioner`, an M ≈ J⁻¹ or a function that
-    makes it of J, is the M of the `solver`, `gmres` or any that takes (A, b, rtol=, M=). η follows
-    the reduction of ‖F‖, so that early steps are cheap and late ones converge superlinearly;
-    backtracking makes sure that ‖F‖ falls.
+    F are the tensors of `of` and x the tensors of `wrt`, equal in size. J is exact, one operator
+    that is relinearised from step to step. A `preconditioner` is an M ≈ J⁻¹, or a function that
+    builds it from J, for the `solver`: `gmres` or any function of (A, b, rtol=, M=). η follows the
+    reduction of ‖F‖, so that early steps are cheap and late ones converge superlinearly;
+    backtracking ensures that ‖F‖ decreases.
 
-    It ends where ‖F‖ ≤ atol + rtol ‖F(x₀)‖, by default √ε and ε^(2/3) √n. The result has `fun` = F,
-    `tensors`, and `products`, the number of products with J.
+    It ends when ‖F‖ ≤ atol + rtol ‖F(x₀)‖, by default with rtol = √ε and atol = ε^(2/3) √n. The
+    result has `fun` = F, `tensors`, and `products`, the number of products with J.
 
     Shapes: x, F and δ are (n,), n the size of the tensors of `wrt`; J and M are (n, n). Raises
     `InputError` where F holds more or fewer numbers than x, and where a name, a shape or a dtype
@@ -81,7 +81,7 @@ def newton_krylov(
 
 
 def forcing(before: float, after: float, last: float) -> float:
-    """η = 0.9 (‖F₊‖ / ‖F‖)², at least 0.9 η₋² while that is over 0.1, and at most 0.9.
+    """η = 0.9 (‖F₊‖ / ‖F‖)², at least 0.9 η₋² if that exceeds 0.1, and at most 0.9.
 
     >>> forcing(1.0, 0.5, 0.1), forcing(1.0, 0.1, 0.5)
     (0.225, 0.225)
@@ -92,7 +92,7 @@ def forcing(before: float, after: float, last: float) -> float:
 
 @dataclass
 class Iterations:
-    """The settings, and the work so far."""
+    """The settings, and counts of iterations and products."""
 
     problem: Problem
     solver: Solver
@@ -128,7 +128,7 @@ class Iterations:
     def falls(
         self, x: np.ndarray, direction: np.ndarray, norm: float, eta: float
     ) -> Callable[[float], bool]:
-        """Whether ‖F‖ falls as it should at x + t δ."""
+        """A test of sufficient decrease of ‖F‖ at x + t δ."""
 
         def enough(t: float) -> bool:
             F = self.problem.values(x + x.dtype.type(t) * direction)

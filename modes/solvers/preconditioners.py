@@ -67,7 +67,7 @@ def column_scaling(J: Any, *, damping: float = 0.0) -> Diagonal:
     """R = diag(JᵀJ + λI)^(-1/2), with which J R has columns of norm one, up to the damping λ.
 
     For least squares: solve min ‖J R y - b‖, then x = R y. `R @ R` is the `M=` of `cg` on the
-    normal equations. The column norms are exact: see `jacobi`; or by min(m, n) products.
+    normal equations. The column norms are exact, as for `jacobi`, or by min(m, n) products.
 
     Shapes: J is (m, n), R is (n, n). Raises `InputError` where J is complex, and where a column is
     zero without damping.
@@ -93,10 +93,10 @@ def positive(entries: np.ndarray) -> np.ndarray:
 def block_jacobi(A: Any, blocks: int | None = None, *, damping: float = 0.0) -> Jacobian:
     """M = blockdiag(A₁₁ + λI, A₂₂ + λI, …)⁻¹ for a symmetric positive definite A, or any square A.
 
-    One block per tensor of `A.domain`, or so many equal `blocks`: one per sample of a batch. A
-    block of n columns takes n products; where A is known to act within samples, n products give
-    all blocks at once. Holds Σ n² numbers. For `M=` of `cg` and `minres`, or, where a block is not
-    symmetric, of `gmres` and `bicgstab`.
+    One block per tensor of `A.domain`, or a number of equal `blocks`, such as one per sample of a
+    batch. A block of n columns takes n products; if A is known to act within samples, n products
+    give all blocks at once. M holds Σ n² numbers. For `M=` of `cg` and `minres`, or, if a block is
+    not symmetric, of `gmres` and `bicgstab`.
 
     Shapes: A and M are (n, n). Raises `InputError` where A is not square or not real, where a
     symmetric block is not positive definite or another one is singular, and where `blocks` does not
@@ -129,7 +129,7 @@ def _sizes(A: Any, n: int, blocks: int | None) -> list[int]:
 
 
 def _all_at_once(P: Probed, blocks: int, n: int) -> list[np.ndarray]:
-    """Column j of every block from one product, as no sample touches another."""
+    """Column j of every block from one product, because samples do not interact."""
     images = P @ np.tile(np.eye(n), (blocks, 1))
     return list(images.reshape(blocks, n, n))
 
@@ -150,27 +150,27 @@ def _assembled(inverses: list[np.ndarray], shape: Shape) -> Jacobian:
 
 
 def within_samples(operator: Any, batch: Batch) -> bool:
-    """Whether y = A x keeps the samples apart and in place."""
+    """Whether y = A x keeps the samples separate and in place."""
     return isinstance(operator, Jacobian) and after(operator, batch) == batch
 
 
 @singledispatch
 def after(operator: Jacobian, batch: Batch) -> Batch | None:
-    """The samples of y from the samples of x; None where they may mix."""
+    """The samples of y from the samples of x; None if they may mix."""
     behind = unwrap(operator)
     return within(operator, batch) if behind is operator else after(behind, batch)
 
 
 @after.register
 def _(operator: Product, batch: Batch) -> Batch | None:
-    """From factor to factor."""
+    """Propagated from factor to factor."""
     steps = reversed(operator.factors)
     return reduce(lambda known, factor: known and after(factor, known), steps, batch)  # type: ignore[arg-type,return-value]
 
 
 @after.register
 def _(operator: Sum, batch: Batch) -> Batch | None:
-    """Where all terms agree."""
+    """The samples that all terms agree on."""
     first, *others = (after(term, batch) for term in operator.terms)
     return first if all(other == first for other in others) else None
 
@@ -213,8 +213,8 @@ def ilu(A: Jacobian, **options: Any) -> LinearOperator:
 def low_rank_plus_damping(A: Any, rank: int, *, damping: float, seed: int = 0) -> Jacobian:
     """M = (λᵣ + μ) U (Λ + μI)⁻¹ Uᵀ + (I - U Uᵀ) for solving with A + μI, μ the damping.
 
-    A is symmetric positive semidefinite and U Λ Uᵀ its Nyström approximation of some rank r, which
-    takes r products. The condition number of M (A + μI) is a constant on average once r is twice
+    A is symmetric positive semidefinite and U Λ Uᵀ its Nyström approximation of the given rank r,
+    by r products. The condition number of M (A + μI) is a constant on average once r is twice
     the effective dimension tr A(A + μI)⁻¹.
 
     Shapes: A and M are (n, n), U is (n, r). Raises `InputError` where the damping is not positive,
@@ -236,13 +236,13 @@ def low_rank_plus_damping(A: Any, rank: int, *, damping: float, seed: int = 0) -
 
 @singledispatch
 def kronecker(K: Any, *, damping: float = 0.0) -> Any:
-    """M = (K + λI)⁻¹ for a K that structure inverts, λ the damping.
+    """M = (K + λI)⁻¹ for a K that can be inverted by its structure, λ the damping.
 
     For K = A ⊗ B, with A = QₐΛₐQₐᵀ and B likewise, M = (Qₐ ⊗ Q_b)(Λₐ ⊗ Λ_b + λI)⁻¹(Qₐ ⊗ Q_b)ᵀ,
     exact for every λ. An object with a method `inverse`, such as the result of `kfac`, is inverted
-    by this method, with the damping if there is any. Where K is a sum A + δI, λ is λ + δ.
-    Symmetric matrices must be positive definite together with the damping. Where A or B is not
-    symmetric, M = A⁻¹ ⊗ B⁻¹, for λ = 0 alone.
+    by this method, with the damping if there is any. For a sum K = A + δI, δ is added to λ.
+    Symmetric matrices must be positive definite together with the damping. If A or B is not
+    symmetric, M = A⁻¹ ⊗ B⁻¹, which needs λ = 0.
 
     Shapes: K and M are (n, n). Raises `InputError` for any other K, and where a matrix is singular.
 
@@ -314,7 +314,7 @@ def _eigen(factor: Factor) -> tuple[Any, np.ndarray]:
 
 
 def inverted(matrices: np.ndarray, damping: float = 0.0, eps: float | None = None) -> np.ndarray:
-    """(A + λI)⁻¹ for each of (*batch, n, n), whose numbers are accurate to eps.
+    """(A + λI)⁻¹ for each matrix in (*batch, n, n), with entries accurate to eps.
 
     Raises `InputError` where a symmetric matrix has an eigenvalue that is not positive, and where
     another matrix is singular.

@@ -1,4 +1,4 @@
-"""Problem: a model as functions of one flat vector, as SciPy wants them."""
+"""Problem: a model as functions of one flat vector, as SciPy expects them."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Problem:
     """x ↦ f(x), J(x) = ∂f/∂x, H(x) = ∂²f/∂x², with x the tensors of `wrt`, ravelled in order.
 
     Where `of` is one tensor of one element, `fun` is a float, `jac` its gradient and `hessp` a
-    product with its Hessian. Otherwise `fun` is the flat vector of the tensors of `of`, `jac` is J,
-    as `form` says, and `hess` takes multipliers. Nothing is scaled: the reduction is the model's
-    own. Each is computed once per point; J and H at a new point are relinearised.
+    product with its Hessian. Otherwise `fun` is the flat vector of the tensors of `of`, `jac` is J
+    in the given `form`, and `hess` takes multipliers. Nothing is scaled: the reduction is the
+    model's own. Results are cached for the last point; J and H at a new point are relinearised.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Problem:
         """All inputs of the model, with the tensors of `wrt` at x."""
         return {**self.inputs, **self.unflatten(x)}
 
-    # -- what SciPy calls ---------------------------------------------------------------------
+    # -- called by SciPy ----------------------------------------------------------------------
 
     def fun(self, x: np.ndarray) -> Any:
         """f(x): a float, or a vector."""
@@ -113,10 +113,10 @@ class Problem:
         x, f = listed(tuple(at), shapes=True), ", ".join(self.of)
         return f"as_scipy: x = ({x}), of {self.x0.size} ↦ ({f}), form={self.form!r}"
 
-    # -- what our own solvers call as well ----------------------------------------------------
+    # -- also called by our own solvers -------------------------------------------------------
 
     def weighted(self, x: np.ndarray, v: Any) -> Hessian:
-        """Σᵢ vᵢ ∂²fᵢ/∂x², relinearised where x or the multipliers change."""
+        """Σᵢ vᵢ ∂²fᵢ/∂x², relinearised if x or the multipliers change."""
         J, point = self.jacobian(x), self.point(x)
         if np.size(v) != J.shape[0]:
             raise InputError(f"{np.size(v)} multipliers for {J.shape[0]} numbers of f")
@@ -157,7 +157,7 @@ class Problem:
 
 
 def split(x: Any, sizes: list[int]) -> list[np.ndarray]:
-    """One vector as several, of these sizes.
+    """A vector, split into parts of these sizes.
 
     >>> split([1, 2, 3], [1, 2])
     [array([1]), array([2, 3])]
@@ -174,19 +174,19 @@ def as_scipy(
     engine: str | None = None,
     form: Form = "operator",
 ) -> Problem:
-    """x ↦ f(x), J(x), H(x) p: the model as `scipy.optimize` takes it.
+    """x ↦ f(x), J(x), H(x) p: the model as `scipy.optimize` expects it.
 
-    `minimize(p.fun, p.x0, jac=p.jac, hessp=p.hessp)` for a scalar `of`, or by one program
+    Use `minimize(p.fun, p.x0, jac=p.jac, hessp=p.hessp)` for a scalar `of`, or by one program
     `minimize(p.value_and_grad, p.x0, jac=True)`;
     `least_squares(p.fun, p.x0, jac=p.jac)` and `root(p.fun, p.x0, jac=p.jac)` for residuals. `form`
-    says what `jac` (of a vector) and `hess` give: `"operator"`; `"dense"`, which `root`, SLSQP,
-    `trust-exact` and their like need; or `"sparse"`. With one of the latter two a vector is a
-    constraint, `NonlinearConstraint(p.fun, low, high, jac=p.jac, hess=p.hess)`. `p.unflatten(x)`
-    are the tensors by name.
+    is the form of `jac` (of a vector) and `hess`: `"operator"`; `"dense"`, which `root`, SLSQP,
+    `trust-exact` and similar methods need; or `"sparse"`. In dense or sparse form, a vector is also
+    a constraint, `NonlinearConstraint(p.fun, low, high, jac=p.jac, hess=p.hess)`. `p.unflatten(x)`
+    returns the tensors by name.
 
     Shapes: x is (n,), n the size of the tensors of `wrt`; f(x) is a float, or (m,), m the size of
     the tensors of `of`; J(x) is (m, n), ∇f(x) of a scalar (n,), H(x) (n, n), and multipliers v are
-    (m,). Raises `InputError` for an unknown `form`, for bfloat16, in which SciPy does not solve,
+    (m,). Raises `InputError` for an unknown `form`, for bfloat16, which SciPy does not support,
     and where a name, a shape or a dtype does not fit; `UnsupportedOp` for an operator without a
     rule.
     """
@@ -198,7 +198,7 @@ Value = TypeVar("Value")
 
 
 class Memoized(Generic[Value]):
-    """x ↦ f(x), computed again only where x differs from the last one; `count` says how often.
+    """x ↦ f(x), computed again only if x differs from the last point; `count` says how often.
 
     It is also computed again after the declaration of an operator has changed.
 
@@ -221,7 +221,7 @@ class Memoized(Generic[Value]):
         return self.value
 
     def knows(self, x: np.ndarray) -> bool:
-        """Whether x is the last point."""
+        """Whether f(x) is known, because x is the last point."""
         if self.x is None or self.declared != version():
             return False
         return np.array_equal(self.x, x)

@@ -1,4 +1,4 @@
-"""Pseudo-transient continuation: a steady state, by steps in time that grow."""
+"""Pseudo-transient continuation: a steady state, by growing time steps."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def pseudo_transient(
 
     Small steps at first, h₀ = `step`, follow the flow u̇ = F(u) to its steady state, and not to any
     other root; large steps at the end are Newton steps. The linear systems are solved to a relative
-    residual of `inner_rtol`, with the M that `preconditioner` makes of I − h J. It ends where
-    ‖F‖ ≤ rtol ‖F(u₀)‖, by default √ε. The result has `fun` = F, `tensors`, `step` = h and
-    `products`.
+    residual of `inner_rtol`; a `preconditioner` is an M ≈ (I − h J)⁻¹, or a function that builds it
+    from I − h J. The iteration ends when ‖F‖ ≤ rtol ‖F(u₀)‖, with rtol = √ε by default. The result
+    has `fun` = F, `tensors`, `step` = h and `products`.
 
     Shapes: u, F and δ are (n,), n the size of the tensors of `wrt`; J and M are (n, n). Raises
     `InputError` where the tensors of `of` do not have the shapes of the tensors of `wrt`, and where
@@ -72,7 +72,7 @@ def pseudo_transient(
 
 @dataclass
 class Iterations:
-    """The settings, the last I − h J, and the work so far."""
+    """The settings, the last I − h J, and counts of iterations and products."""
 
     problem: Problem
     euler: Model

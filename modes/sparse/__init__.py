@@ -28,18 +28,17 @@ __all__ = ["Coloring", "coloring", "pattern", "sparse"]
 def sparse(
     J: Jacobian, format: Format = "csr", *, limit: int = DENSE_LIMIT, out: Any = None
 ) -> Any:
-    """J as a sparse array of SciPy.
+    """J as a SciPy sparse array.
 
-    The pattern and all constant entries are worked out once and used again after `relinearize`.
-    Entries that may be other than zero at some point are stored, even where they are zero at this
-    one.
+    The pattern and all constant entries are computed once and reused after `relinearize`. Entries
+    that may be nonzero at some point are stored, even if they are zero at this one.
 
     All matrices of one model share their index arrays, which are read-only. `out`, a result at
     another point, is overwritten and returned: only the entries that depend on the point are
     written, and the others are assumed to be unchanged.
 
     Raises `LimitError` where it would take more than `limit` bytes, and `InputError` where `out`
-    has another pattern.
+    has a different pattern.
 
     >>> import numpy as np
     >>> from onnxjac.jacobians import Diagonal
@@ -63,9 +62,9 @@ def _(J: Jacobian, format: Format, limit: int, out: Any) -> Any:
 
 
 def pattern(J: Jacobian, *, limit: int = DENSE_LIMIT) -> csr_array[Any]:
-    """Where J[i, j] may be other than zero, at any point: a sparse array of booleans.
+    """The entries J[i, j] that may be nonzero at some point, as a sparse array of booleans.
 
-    Shape: (m, n), as J. Raises `LimitError` where the entries of the Jacobian of a model would take
+    Shape: (m, n), like J. Raises `LimitError` where the entries of the Jacobian of a model would take
     more than `limit` bytes.
 
     >>> import numpy as np
@@ -89,20 +88,20 @@ def method_of(J: Jacobian, limit: int) -> Method:
 
 
 def fresh(method: Method, J: Jacobian) -> csr_array[Any]:
-    """A new matrix with numbers of its own.
+    """A new matrix with its own data.
 
-    The index arrays are shared and read-only: what would change them in place, such as
-    `eliminate_zeros`, needs a `copy()` of the matrix first.
+    The index arrays are shared and read-only: methods that change them in place, such as
+    `eliminate_zeros`, need a `copy()` of the matrix first.
     """
     pattern = method.pattern
     pattern.indices.flags.writeable = pattern.indptr.flags.writeable = False
-    matrix = copy(pattern)  # of the object, not of its arrays
+    matrix = copy(pattern)  # shallow: it shares the index arrays
     matrix.data = method.values(J)
     return matrix
 
 
 def refreshed(method: Method, J: Jacobian, out: Any) -> csr_array[Any]:
-    """`out` with the numbers of J; entries that are constant are not written again.
+    """`out` with the entries of J; constant entries are not written again.
 
     Raises `InputError` where `out` does not have the shape, dtype and pattern of J.
     """
@@ -119,7 +118,7 @@ def refreshed(method: Method, J: Jacobian, out: Any) -> csr_array[Any]:
 
 
 def mismatch(out: Any, pattern: csr_array[Any], dtype: Any) -> str | None:
-    """Why a matrix cannot take the numbers; None where it can."""
+    """Why a matrix cannot take the entries; None if it can."""
     if not isinstance(out, csr_array):
         return f"out is of type {type(out).__name__}, not csr_array"
     if (out.shape, out.dtype) != (pattern.shape, dtype):

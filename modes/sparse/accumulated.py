@@ -1,4 +1,4 @@
-"""Accumulated: a sparse Jacobian multiplied out once, whose numbers a program computes."""
+"""Accumulated: a sparse Jacobian, multiplied out once, with entries computed by a program."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ FUSED = 64
 
 
 class Accumulated:
-    """The pattern, the constant numbers, and the program that computes all other numbers.
+    """The pattern, the constant entries, and the program that computes all other entries.
 
-    `backward` sweeps from the outputs, which is less work where there are few of them. A product
-    among `products` is used where the operators hold its two factors as well, so that they are
-    known at the next point.
+    `backward` sweeps from the outputs, which is less work if there are few of them. A product among
+    `products` is used if the operators hold its two factors as well, so that all three are known at
+    the next point.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Accumulated:
         self.chooses = isinstance(operator, Dag) and has_choices(operator)
 
     def _lay_out(self, A: Symbolic) -> None:
-        """data = constants, except for coefficient ∘ x[variable] at the moving entries."""
+        """data = constants, except for coefficient ∘ x[variable] at the varying entries."""
         dtype = self.program.dtype
         terms, moving = A.terms, np.flatnonzero(A.terms.variable)
         self.constants = np.where(terms.variable == 0, terms.coefficient, 0).astype(dtype)
@@ -67,15 +67,15 @@ class Accumulated:
         self.program.close([self.variable])
 
     def fits(self, operator: Jacobian) -> bool:
-        """Whether the numbers of an operator of the same structure can be computed."""
+        """Whether the entries of an operator of the same structure can be computed."""
         return self.by_operators is not None and self.by_operators.fits(self._held(operator))
 
     def knows(self, residuals: ResidualsAtPoint | None) -> bool:
-        """Whether the residuals at a point suffice, without the operators made of them."""
+        """Whether the residuals at a point suffice, without the operators built from them."""
         return self._reading(residuals) is not None
 
     def learn(self, operator: Jacobian, residuals: ResidualsAtPoint | None) -> None:
-        """Find the arrays that are read of the operator among the residuals that it was made of."""
+        """Find the operator's arrays that the program reads among the residuals at the point."""
         if residuals is None or self.by_operators is None or not residuals.template.rigid:
             return
         read = [identity(array) for array in self.by_operators.of(self._held(operator))]
@@ -91,16 +91,16 @@ class Accumulated:
         return data
 
     def _in_turn(self, arrays: Iterable[np.ndarray], data: np.ndarray) -> None:
-        """Stage by stage, in NumPy."""
+        """Run stage by stage, in NumPy."""
         x = self.program.run(arrays)
         self.moving.write(scaled(self.coefficient, x[self.variable]), data)
         self.program.done(x.x)
 
     @cached_property
     def fused(self) -> Callable[[Iterable[np.ndarray], np.ndarray], None]:
-        """All stages and the writing as one function; raises `InputError` without numba.
+        """All stages and the final write as one function; raises `InputError` without numba.
 
-        Where numba would compile for minutes, the stages run one after the other.
+        If numba would compile for minutes, the stages run one after the other instead.
         """
         optional("numba", "numba")
         if len(self.program.stages) > FUSED:
@@ -111,7 +111,7 @@ class Accumulated:
         return Fused(self.program, self.variable, self.coefficient, at)
 
     def _read(self, operator: Jacobian) -> list[np.ndarray]:
-        """The arrays of the program, from the residuals where these suffice."""
+        """The arrays of the program, from the residuals if these suffice."""
         residuals = undrawn(operator)
         found = self._reading(residuals)
         if residuals is not None and found is not None:
@@ -120,7 +120,7 @@ class Accumulated:
         return self.by_operators.of(self._held(operator))
 
     def _reading(self, residuals: ResidualsAtPoint | None) -> Reading | None:
-        """How the residuals at a point are read; None where they do not suffice."""
+        """How the residuals at a point are read; None if they do not suffice."""
         form, found = self.by_template or (None, None)
         if residuals is None or found is None or residuals.template is not form:
             return None
@@ -136,16 +136,16 @@ class Accumulated:
 
 
 def held_by(operator: Jacobian) -> dict[int, np.ndarray]:
-    """The arrays of an operator, by number, and the matrices of programs, which hold no arrays."""
+    """The arrays of an operator, by number, and the matrices of programs, which `arrays` omits."""
     matrices = [part.matrix for part in everything_in(operator) if isinstance(part, Part)]
     return {**dict(enumerate(operator.arrays())), **{-1 - k: m for k, m in enumerate(matrices)}}
 
 
 class Symbolic:
-    """A sparse matrix with a known pattern, whose numbers a program computes.
+    """A sparse matrix with a known pattern and with entries that a program computes.
 
-    The terms of row i are terms[indptr[i] : indptr[i + 1]], sorted by column, one for each place.
-    Indices have 32 bits where that is enough.
+    The terms of row i are terms[indptr[i] : indptr[i + 1]], sorted by column, one per position.
+    Indices have 32 bits if that is enough.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class Symbolic:
         self.shape, self.indptr, self.terms, self.program = shape, indptr, terms, program
 
     def under(self, operator: Jacobian) -> Symbolic:
-        """operator · A, some rows at a time."""
+        """operator · A, in strips of rows."""
         E = self.program.entries(operator).by_row()
         counts = np.diff(self.indptr)[E.columns]
         parts: list[Symbolic | int] = [
@@ -173,7 +173,7 @@ class Symbolic:
         return assembled((height, self.shape[1]), terms, self.program)
 
     def plus(self, others: list[Symbolic]) -> Symbolic:
-        """A + B + …, some rows at a time."""
+        """A + B + …, in strips of rows."""
         summands, m = (self, *others), self.shape[0]
         height = max(1, m * STRIP // max(sum(len(A.terms) for A in summands), 1))
         parts: list[Symbolic | int] = []
@@ -192,7 +192,7 @@ class Symbolic:
         return Symbolic((stop - start, self.shape[1]), indptr, terms, self.program)
 
     def stacked(self, parts: list[Symbolic | int]) -> Symbolic:
-        """Matrices of these columns, one below the other; a number stands for rows of zeros."""
+        """Matrices with equal columns, stacked vertically; a number stands for that many zero rows."""
         blocks = [self._zeros(part) if isinstance(part, int) else part for part in parts]
         if len(blocks) == 1:
             return blocks[0]
@@ -201,27 +201,27 @@ class Symbolic:
         return in_rows((len(counts), self.shape[1]), counts, terms, self.program)
 
     def _zeros(self, rows: int) -> Symbolic:
-        """No entries in so many rows."""
+        """A matrix of `rows` rows without entries."""
         none = np.zeros(rows, np.int64)
         return in_rows((rows, self.shape[1]), none, self.terms[:0], self.program)
 
     @property
     def T(self) -> Symbolic:
-        """The transpose, by the same program."""
+        """The transpose, with the same program."""
         A = self.terms
         terms = Terms(A.columns, A.rows, A.variable, A.coefficient)
         return assembled(self.shape[::-1], terms, self.program)
 
 
 def unit(n: int, program: Program) -> Symbolic:
-    """I."""
+    """The identity matrix."""
     at = np.arange(n)
     terms = Terms(at, at, np.zeros(n, np.int64), np.ones(n, program.dtype))
     return assembled((n, n), terms, program)
 
 
 def assembled(shape: tuple[int, int], terms: Terms, program: Program) -> Symbolic:
-    """The matrix of some terms: sorted, terms at one place added up, known zeros left out."""
+    """The matrix of some terms: sorted, duplicates added up, known zeros dropped."""
     place = terms.rows * np.int64(shape[1]) + terms.columns
     if not np.all(place[1:] > place[:-1]):
         order = np.argsort(place, kind="stable")
@@ -238,7 +238,7 @@ def assembled(shape: tuple[int, int], terms: Terms, program: Program) -> Symboli
 def in_rows(
     shape: tuple[int, int], counts: np.ndarray, terms: Terms, program: Program
 ) -> Symbolic:
-    """The matrix of sorted terms, `counts` of them in each row."""
+    """The matrix of sorted terms, with `counts` terms in each row."""
     narrow = np.int32 if max(*shape, program.length) < 2**31 else np.int64
     rows = np.repeat(np.arange(shape[0], dtype=narrow), counts)
     columns, variable = (a.astype(narrow, copy=False) for a in (terms.columns, terms.variable))

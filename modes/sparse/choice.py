@@ -1,4 +1,4 @@
-"""Choice: accumulate local matrices, or colour the pattern and take products: what costs less."""
+"""Choice: the cheaper of accumulating local matrices and taking products by a colouring."""
 
 from __future__ import annotations
 
@@ -20,42 +20,42 @@ from .program import Product
 from .sweep import swept
 
 LAID_OUT = 2e-8
-"""Seconds that laying out a term takes longer than finding its place."""
+"""Extra seconds to lay out a term, compared with finding its position."""
 
 COLORED = 1e-7
-"""Seconds for each entry that finding the colours takes."""
+"""Seconds per entry to find the colours."""
 
 Fixed = Container[int] | None
-"""The ids of the operators whose numbers never change; None for all of them."""
+"""The ids of the operators whose values never change; None for all operators."""
 
 
 class Method(Protocol):
-    """How the entries of J are found, in the order of `pattern`."""
+    """A way to find the entries of J, in the order of `pattern`."""
 
     @property
     def pattern(self) -> csr_array[Any]:
-        """Where the entries stand, sorted."""
+        """The positions of the entries, sorted."""
 
     def fits(self, operator: Jacobian) -> bool:
-        """Whether it works for an operator of the same structure."""
+        """Whether the method works for an operator of the same structure."""
 
     def knows(self, residuals: ResidualsAtPoint | None) -> bool:
         """Whether the residuals at a point suffice, whatever the operators are."""
 
     def learn(self, operator: Jacobian, residuals: ResidualsAtPoint | None) -> None:
-        """Take note of an operator that fits, and of the residuals that it was made of."""
+        """Take note of an operator that fits, and of the residuals that it was built from."""
 
     def values(self, operator: Jacobian, out: np.ndarray | None = None) -> np.ndarray:
-        """The entries of an operator; into `out`, at least the entries that are not constant."""
+        """The entries of an operator; into `out`, at least the entries that may vary."""
 
 
 def method(
     operator: Jacobian, fixed: Fixed, limit: int, *, symmetric: bool,
     known: Iterable[Product] = (),
 ) -> Method:  # fmt: skip
-    """The cheaper of accumulation, from the better end, and coloured products.
+    """The cheaper of accumulation, from the better end, and products by a colouring.
 
-    `known` are products of numbers of the operator that the model computes.
+    `known` are products of arrays of the operator that the model computes.
     """
     (forward, entries), (backward, others) = estimate(operator), estimate(operator.T)
     entries = min(entries, others)
@@ -69,7 +69,7 @@ def method(
 
 
 def estimate(operator: Jacobian) -> tuple[float, float]:
-    """About how many terms a sweep for all entries has, and how many entries there are."""
+    """Estimates of the terms in a sweep for all entries, and of the number of entries."""
     tally, n = Tally(), operator.shape[1]
     found = swept(operator, Estimated(n, n, n, tally))
     return tally.terms, found.entries
@@ -98,7 +98,7 @@ def where(operator: Jacobian, fixed: Fixed, *, backward: bool) -> csr_array[Any]
 
 
 def colored(pattern: csr_array[Any], *, symmetric: bool) -> Coloring:
-    """The partition that promises the fewest products."""
+    """The colouring with the partition that promises the fewest products."""
     if symmetric:
         return coloring(pattern + pattern.T, "symmetric")
     bounds = {"column": width(pattern), "row": width(pattern.T)}
@@ -108,14 +108,14 @@ def colored(pattern: csr_array[Any], *, symmetric: bool) -> Coloring:
 
 @dataclass
 class Tally:
-    """How many products of two entries a sweep takes."""
+    """The number of products of two entries in a sweep."""
 
     terms: float = 0.0
 
 
 @dataclass(frozen=True)
 class Estimated:
-    """So many entries in so many rows and columns, spread evenly."""
+    """A matrix by its size and an estimated number of entries, spread evenly."""
 
     rows: int
     columns: int
@@ -137,7 +137,7 @@ class Estimated:
         return self._with(stop - start, self.entries * (stop - start) / max(self.rows, 1))
 
     def stacked(self, parts: list[Estimated | int]) -> Estimated:
-        """Matrices of these columns, one below the other; a number stands for rows of zeros."""
+        """Matrices with equal columns, stacked vertically; a number stands for that many zero rows."""
         blocks = [self._with(part, 0) if isinstance(part, int) else part for part in parts]
         return self._with(sum(B.rows for B in blocks), sum(B.entries for B in blocks))
 
@@ -146,7 +146,7 @@ class Estimated:
 
 
 class Boolean:
-    """A pattern; the zeros of an operator with fixed numbers are known to be zeros."""
+    """A pattern; zeros of operators with fixed values are left out."""
 
     def __init__(self, matrix: csr_array[Any], fixed: Fixed) -> None:
         self.matrix, self.fixed = matrix, fixed
@@ -168,7 +168,7 @@ class Boolean:
         return Boolean(self.matrix[start:stop], self.fixed)
 
     def stacked(self, parts: list[Boolean | int]) -> Boolean:
-        """Matrices of these columns, one below the other; a number stands for rows of zeros."""
+        """Matrices with equal columns, stacked vertically; a number stands for that many zero rows."""
         columns = self.matrix.shape[1]
         blocks = [
             csr_array((part, columns), dtype=bool) if isinstance(part, int) else part.matrix

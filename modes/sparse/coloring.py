@@ -1,13 +1,14 @@
 """Coloring: few products from which every entry of a sparse matrix can be read.
 
-Columns that share no row are multiplied as one: J (e_i + e_j) holds both columns. Every entry is
+Columns that share no row are multiplied together: J (e_i + e_j) holds both columns. Every entry is
 then read from one place, or, with an acyclic colouring, solved for. Some rows may be read from
 products with Jᵀ instead, so that a full row does not force all columns apart. In a symmetric
 matrix, J eᵢ is row i as well: see `symmetric_coloring`.
 
 The columns are coloured in rounds, all vertices of a round at once: every vertex that comes before
 all its uncoloured neighbours takes the smallest free colour (Jones and Plassmann), vertices with
-many neighbours first. Regular grids are tried before that: i mod p often needs fewer colours.
+many neighbours first. Periodic colourings, i mod p, are tried before that: on regular grids they
+often need fewer colours.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ from .program import expanded
 from .symmetric_coloring import Substitution, acyclic, coordinates, places, star, substitution
 
 TRIES = 16
-"""About how many limits between full and other rows are compared."""
+"""About how many thresholds between full and other rows are compared."""
 
 Cost = Callable[[np.ndarray], int]
-"""The least number of products that a choice of rows needs."""
+"""A lower bound on the number of products for a choice of rows."""
 
 
 @dataclass(frozen=True, repr=False)
 class Coloring:
-    """`columns` and `rows` hold a colour for each, -1 where it has none; `at` says where to read.
+    """The colours of `columns` and `rows`, -1 for none, and where to read every entry, `at`.
 
-    Entry k of the pattern is at[k] in the products J @ V, then Jᵀ @ U, each product one row, or
-    at[k] of the solution that a `substitution` finds from them.
+    Entry k of the pattern is element at[k] of the products J @ V, then Jᵀ @ U, each product one
+    row, or of the solution that a `substitution` finds from them.
     """
 
     pattern: csr_array[Any]
@@ -73,11 +74,11 @@ class Coloring:
         return True
 
     def knows(self, residuals: ResidualsAtPoint | None) -> bool:
-        """Products need operators."""
+        """Never: products need operators."""
         return False
 
     def learn(self, operator: Jacobian, residuals: ResidualsAtPoint | None) -> None:
-        """Residuals tell nothing that products need."""
+        """Do nothing: products do not read residuals."""
 
     def values(self, J: Jacobian, out: np.ndarray | None = None) -> np.ndarray:
         """The entries of J, in the order of the pattern."""
@@ -90,7 +91,7 @@ class Coloring:
 
 
 def indicator(color: np.ndarray) -> np.ndarray:
-    """Column c is 1 where the colour is c."""
+    """A matrix with ones in column c where the colour is c."""
     seeds = np.zeros((len(color), int(color.max(initial=-1)) + 1))
     colored = np.flatnonzero(color >= 0)
     seeds[colored, color[colored]] = 1
@@ -100,13 +101,13 @@ def indicator(color: np.ndarray) -> np.ndarray:
 def coloring(pattern: Any, partition: str = "column") -> Coloring:
     """A colouring of a sparse pattern: `"column"`, `"row"` or `"bidirectional"`.
 
-    For a symmetric pattern also `"star"`; `"symmetric"`, the better of a star colouring and of full
-    columns first; and `"acyclic"`, which takes fewer products and subtracts entries from their
-    sums, so that rounding errors add up. The pattern is a matrix, dense or sparse; `pattern(J)` is
+    For a symmetric pattern also `"star"`; `"symmetric"`, the better of a star colouring and one
+    with full columns first; and `"acyclic"`, which takes fewer products but subtracts entries from
+    their sums, so that rounding errors accumulate. The pattern is a matrix, dense or sparse; `pattern(J)` is
     the pattern of an operator.
 
     Shapes: the pattern is (m, n); the colours of the result are (n,) for columns and (m,) for rows.
-    Raises `InputError` for an operator in the place of a pattern, and for an unknown `partition`.
+    Raises `InputError` for an operator in place of a pattern, and for an unknown `partition`.
     Source: Gebremedhin, Manne, Pothen, "What color is your Jacobian? Graph coloring for computing
     derivatives", 2005.
 
@@ -140,7 +141,7 @@ def bidirectional(pattern: csr_array[Any]) -> Coloring:
 
 
 def cover(pattern: csr_array[Any]) -> Cost:
-    """The least number of products where the rows in `full` are read from Jᵀ @ U."""
+    """A lower bound on the products, where the rows in `full` are read from Jᵀ @ U."""
     return lambda full: width(pattern[~full]) + width(pattern[full].T)
 
 
@@ -157,7 +158,7 @@ def bidirectional_with(pattern: csr_array[Any], full: np.ndarray) -> Coloring:
 
 
 def symmetric(pattern: csr_array[Any]) -> Coloring:
-    """By symmetry: the fullest columns first, or a star colouring, whichever has fewer colours."""
+    """By symmetry: a star colouring, or the fullest columns first if that takes fewer colours."""
     _, hubs = best(
         pattern, lambda hubs: width(pattern[:, hubs]) + width(pattern[~hubs][:, ~hubs])
     )
@@ -167,7 +168,7 @@ def symmetric(pattern: csr_array[Any]) -> Coloring:
 
 
 def by_star(pattern: csr_array[Any]) -> Coloring:
-    """A star colouring: by columns, or a greedy one, which mostly has fewer colours."""
+    """A star colouring: by columns, or greedily, which usually takes fewer colours."""
     found = [colors(pattern), star(pattern)]
     columns = min((c for c in found if c is not None), key=lambda c: int(c.max(initial=-1)))
     none = np.full_like(columns, -1)
@@ -175,7 +176,7 @@ def by_star(pattern: csr_array[Any]) -> Coloring:
 
 
 def by_acyclic(pattern: csr_array[Any]) -> Coloring:
-    """An acyclic colouring, solved by substitution; a star colouring where that would take long."""
+    """An acyclic colouring, solved by substitution; a star colouring if that would take long."""
     columns = acyclic(pattern)
     if columns is None or pattern.nnz == 0:
         return by_star(pattern)
@@ -184,7 +185,7 @@ def by_acyclic(pattern: csr_array[Any]) -> Coloring:
 
 
 def symmetric_with(pattern: csr_array[Any], hubs: np.ndarray) -> Coloring:
-    """The columns of the hubs whole, and the other columns without the rows of the hubs.
+    """Colours for the whole columns of the hubs, and for other columns without the hubs' rows.
 
     Entry (i, j) is read from column j, or from column i as entry (j, i).
     """
@@ -204,11 +205,11 @@ PARTITIONS: dict[str, Callable[[csr_array[Any]], Coloring]] = {
     "symmetric": symmetric,
     "acyclic": by_acyclic,
 }
-"""partition -> how it is coloured."""
+"""partition -> function that colours a pattern."""
 
 
 def best(pattern: csr_array[Any], cost: Cost) -> tuple[int, np.ndarray]:
-    """The least cost of taking the rows with more entries than some limit, and these rows."""
+    """The lowest cost over thresholds for full rows, and the mask of the full rows."""
     counts = np.diff(pattern.indptr)
     limits = np.unique(counts)[::-1]
     tried = [counts > limit for limit in (*limits[:: len(limits) // TRIES + 1], -1)]
@@ -223,7 +224,7 @@ def width(pattern: Any) -> int:
 
 
 PERIODS = 8
-"""How many more colours than the lower bound a periodic colouring may have."""
+"""The number of periods that are tried, from the lower bound up."""
 
 MEETINGS = 2 * 10**8
 """With more pairs of columns in common rows than this, every column has its own colour."""
@@ -246,7 +247,7 @@ def colors(pattern: csr_array[Any]) -> np.ndarray:
 
 
 def conflicts(pattern: csr_array[Any]) -> tuple[np.ndarray, np.ndarray]:
-    """The pairs of different columns that share a row, both ways round, sorted by the first."""
+    """The pairs of different columns that share a row, in both orders, sorted by the first."""
     shared = csr_array(pattern.T.tocsr() @ pattern)
     columns = np.arange(pattern.shape[1], dtype=shared.indices.dtype)
     start = np.repeat(columns, np.diff(shared.indptr))
@@ -263,7 +264,7 @@ def period(distances: np.ndarray, least: int, n: int) -> int | None:
 
 
 def rounds(start: np.ndarray, end: np.ndarray, n: int) -> np.ndarray:
-    """A greedy colouring of the graph with these edges, sorted by `start` and both ways round."""
+    """A greedy colouring of the graph with these edges, in both directions, sorted by `start`."""
     degree = np.bincount(start, minlength=n)
     indptr = np.concatenate([[0], np.cumsum(degree)])
     before = np.empty(n, np.int64)

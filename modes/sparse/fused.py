@@ -1,7 +1,7 @@
-"""Fused: a program of numbers as loops that numba compiles, for a J that is compiled for numba.
+"""Fused: a program as loops that numba compiles, for a J that is compiled for numba.
 
-Every stage is a loop over the numbers that it makes. Stages of one length that read each other
-number by number share a loop, and numbers that no other loop reads are never stored.
+Every stage is a loop over its results. Stages of equal length that read each other elementwise
+share a loop, and results that no other loop reads are never stored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .stages import Added, Index, Multiplied, Numbers, Spread, Stage
 
 
 class Loop:
-    """A loop over `length` numbers.
+    """A loop over `length` elements.
 
     `made` are the ranges of x that its lines compute, `busy` all ranges that they write.
     """
@@ -28,7 +28,7 @@ class Loop:
         self.made, self.busy = list[slice](), list[slice]()
 
     def takes(self, length: int, reads: Iterable[Index]) -> bool:
-        """Whether a line may join: it must read `busy` ranges entry by entry."""
+        """Whether a line may join: it may read `busy` ranges only entry by entry."""
         met = (r for r in reads if any(overlaps(r, (b.start, b.stop)) for b in self.busy))
         alone = all(isinstance(r, slice) and r in self.made for r in met)
         return length == self.length and alone
@@ -51,13 +51,13 @@ class Fused:
         self.function = compiled(self.source, signature, parallel=False)
 
     def __call__(self, arrays: Iterable[np.ndarray], y: np.ndarray) -> None:
-        """Write the numbers, where the arrays of the program have these values."""
+        """Write the results to y, for these values of the program's arrays."""
         x, flat = self.program.room(arrays)
         self.function(x, *flat, *self.held, y)
         self.program.done(x)
 
     def _text(self) -> Iterable[str]:
-        """The function; only numbers that another loop reads are stored in x."""
+        """The source of the function; only results that another loop reads are stored in x."""
         names = [f"a{k}" for k in range(len(self.program.read))]
         names += [f"h{k}" for k in range(len(self.held))]
         yield f"def loop(x, {', '.join(names)}, y):"
@@ -75,7 +75,7 @@ class Fused:
         return self.loops[-1]
 
     def _enter(self, stage: Stage) -> None:
-        """The lines of a stage."""
+        """Add the lines of a stage."""
         made, n = stage.made, length_of(stage.made)
         if isinstance(stage, Multiplied):
             loop = self._loop(n, stage.reads)
@@ -96,7 +96,7 @@ class Fused:
             self._add(stage, n)
 
     def _add(self, stage: Added, n: int) -> None:
-        """The terms that only some of the sums have."""
+        """Add the terms that only some of the sums have."""
         for rows, variables, coefficient in stage.rounds:
             if length_of(rows) < n:
                 self.read.append(stage.made)
@@ -135,7 +135,7 @@ class Fused:
         return repr(number) if isfinite(number) else f"{self._hold(np.array([number]))}[0]"
 
     def _place(self, index: Index) -> str:
-        """The place that an index names."""
+        """The position that an index refers to, as text."""
         return f"{index.start} + i" if isinstance(index, slice) else f"{self._hold(index)}[i]"
 
     def _hold(self, array: np.ndarray) -> str:
@@ -145,5 +145,5 @@ class Fused:
 
 
 def length_of(index: Index) -> int:
-    """How many places an index names."""
+    """The number of positions that an index refers to."""
     return index.stop - index.start if isinstance(index, slice) else len(index)

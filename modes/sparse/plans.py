@@ -1,4 +1,4 @@
-"""Plans: what the sparse Jacobians of a model have in common at all points."""
+"""Plans: the parts of a model's sparse Jacobians that are the same at all points."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PLANS: dict[int, dict[Any, Plan]] = {}
 
 
 class Plan:
-    """How the sparse Jacobian is found, and what must be the same at another point."""
+    """The method for a sparse Jacobian, and the properties that another point must share."""
 
     def __init__(self, J: Linearization, limit: int, *, symmetric: bool) -> None:
         constant = constants(J)
@@ -37,7 +37,7 @@ class Plan:
         self.method.learn(J.dag, J.tape.residuals)
 
     def fits(self, J: Linearization) -> bool:
-        """Whether J, at another point, differs in nothing but numbers that may change."""
+        """Whether J, at another point, differs only in values that may change."""
         if self.method.knows(J.tape.residuals):
             return True
         fits = self._fits(J.dag)
@@ -53,11 +53,11 @@ class Plan:
         now = {k: dag.edges[k].operator for k in self.fixed}
         if not all(equal(J, now[k]) for k, J in self.fixed.items()):
             return False
-        self.fixed, self.origins = now, origins  # the next comparison is one of identities
+        self.fixed, self.origins = now, origins  # the next comparison is by identity
         return True
 
     def _origins(self, dag: Dag) -> Any:
-        """What decides the skeleton where all varying operators come from origins; else None."""
+        """The data that determine the skeleton if all varying operators have origins; else None."""
         origins = [origin_of(e.operator) for k, e in enumerate(dag.edges) if k not in self.fixed]
         ends = [(e.start, e.end) for e in dag.edges]
         return None if None in origins else (dag.shapes, dag.sources, dag.sinks, ends, origins)
@@ -69,7 +69,7 @@ class Plan:
 
 
 def plan(J: Linearization, limit: int, *, symmetric: bool) -> Plan:
-    """The plan for J: the plan of another point of the same model where it fits."""
+    """The plan for J: the plan of another point of the same model if it fits."""
     known = PLANS.get(id(J.route))
     if known is None:
         known = PLANS[id(J.route)] = {}
@@ -91,12 +91,12 @@ def constants(J: Linearization) -> set[int]:
 
 
 def equal(J: Jacobian, K: Jacobian) -> bool:
-    """Whether two operators are the same, or have the same numbers."""
+    """Whether two operators are the same, or have the same values."""
     return J is K or skeleton(J, whole=True) == skeleton(K, whole=True)
 
 
 def skeleton(thing: Any, *, whole: bool = False) -> Any:
-    """What decides where the entries of an operator stand; with `whole`, its numbers too."""
+    """The data that determine the positions of the entries; with `whole`, also their values."""
     if isinstance(thing, np.ndarray):
         told = whole or thing.dtype.kind not in "fV"
         return thing.shape, thing.dtype, thing.tobytes() if told else None

@@ -1,14 +1,14 @@
-"""Program: the numbers of a sparse Jacobian, from the arrays that its operators hold.
+"""Program: the entries of a sparse Jacobian, from the arrays that its operators hold.
 
 Every entry is coefficient · x[variable]. x[0] = 1 is the variable of the constants, then come the
-arrays that change with the point, then the numbers that stages compute from earlier variables:
-products of two variables, and sums of several. Places and constants are worked out once; at another
-point only x is computed anew.
+arrays that change with the point, then the results of stages from earlier variables: products of
+two variables, and sums of several. Positions and constants are computed once; at another point only
+x is recomputed.
 
-`Terms` are entries in coordinates, `Reading` says from which arrays at a point a program reads, and
-`products` finds tensors that the model computes by Mul and that the program can use: in the
-derivative of u ∘ u ∘ u stands u ∘ u, twice as a product of two residuals and once as a residual.
-As one variable, the three are 3 u².
+`Terms` are entries in coordinate form, `Reading` says which arrays at a point a program reads, and
+`products` finds tensors that the model computes by Mul and the program can use: the derivative of
+u ∘ u ∘ u contains u ∘ u, twice as a product of two residuals and once as a residual. As one
+variable, the three add up to 3 u².
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from ..tape.record import Entry
 from .stages import Index, Multiplied, Stage, added
 
 KEPT = 2**24
-"""Room for variables up to so many bytes is kept from one point to the next."""
+"""The most bytes of a buffer for variables that is kept from one point to the next."""
 
 IN_X = -1
 """The index of x itself in the list of all arrays."""
 
 
 class Program:
-    """The variables: which arrays they are read from, and the stages that compute the others.
+    """The variables: the arrays that they are read from, and the stages that compute the others.
 
-    `fixed` are the ids of the operators whose numbers never change; None for all of them.
+    `fixed` are the ids of the operators whose values never change; None for all operators.
     `products` are arrays that are products of two others, and computed from these.
     """
 
@@ -91,7 +91,7 @@ class Program:
         return product
 
     def known(self, left: np.ndarray, right: np.ndarray) -> np.ndarray | None:
-        """The variables left · right where they are entries of a known product of two arrays."""
+        """The variables left · right if they are entries of a known product of arrays, else None."""
         for product, (a, b) in self.products.items():
             for first, second in ((a, b), (b, a)):
                 at, same = self.places(left, first), self.places(right, second)
@@ -100,7 +100,7 @@ class Program:
         return None
 
     def places(self, variable: np.ndarray, key: Key) -> np.ndarray | None:
-        """Where in an array the variables stand, if they all do."""
+        """The positions of the variables in an array; None unless all are in it."""
         if key not in self.starts:
             return None
         at: np.ndarray = variable - np.int64(self.starts[key])
@@ -115,7 +115,7 @@ class Program:
     def total(
         self, variable: np.ndarray, coefficient: np.ndarray, starts: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Variables and coefficients of the sums of consecutive terms, a sum at each start."""
+        """Variables and coefficients of the sums of consecutive terms, one sum from each start."""
         counts = np.diff(starts, append=len(variable))
         first, total = variable[starts], np.add.reduceat(coefficient, starts)
         alike = np.logical_and.reduceat(variable == np.repeat(first, counts), starts)
@@ -152,7 +152,7 @@ class Program:
             self._write_over(stage, indices)
 
     def _write_over(self, stage: Stage, indices: Iterable[Index]) -> None:
-        """Let a stage overwrite its operand where nothing else reads it."""
+        """Let a stage overwrite its operand if nothing else reads it."""
         made, over = stage.made, stage.overwrites
         if over is None or all(over != before.made for before in self.stages):
             return
@@ -163,7 +163,7 @@ class Program:
             self.direct[made.start, made.stop] = place
 
     def run(self, arrays: Iterable[np.ndarray]) -> Variables:
-        """All variables for some values of the arrays, in room that `done` takes back."""
+        """All variables for some values of the arrays, in a buffer that `done` takes back."""
         x, flat = self.room(arrays)
         variables = Variables(x, [*flat, x], self.direct)
         for stage in self.stages:
@@ -171,10 +171,10 @@ class Program:
         return variables
 
     def room(self, arrays: Iterable[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Room for all variables, with the arrays that need a copy, and all arrays as vectors."""
+        """A buffer for all variables, with copies of the arrays that need one, and all arrays, flat."""
         flat = [np.ascontiguousarray(array, self.dtype).reshape(-1) for array in arrays]
         try:
-            x = self._idle.pop()  # without asking first: another thread may take the last one
+            x = self._idle.pop()  # without a check: another thread may take the last one
         except IndexError:
             x = np.empty(self.length, self.dtype)
         x[0] = 1
@@ -184,13 +184,13 @@ class Program:
         return x, flat
 
     def done(self, x: np.ndarray) -> None:
-        """Keep the room for the next run, unless it is large."""
+        """Keep the buffer for the next run, unless it is large."""
         if x.nbytes <= KEPT:
             self._idle.append(x)
 
 
 class Variables:
-    """The numbers x, some of which lie in their own array or in the room of another variable."""
+    """The variables x, some of which are in their own array or share another variable's memory."""
 
     def __init__(
         self, x: np.ndarray, flat: list[np.ndarray],
@@ -206,13 +206,13 @@ class Variables:
 
 
 def size_of(key: Key) -> int:
-    """How many numbers an array of this identity has."""
+    """The number of elements of an array with this identity."""
     _, shape, *_ = key
     return size(shape)
 
 
 def overlaps(index: Index, span: tuple[int, int]) -> bool:
-    """Whether an index reads anything between two places."""
+    """Whether an index reads anything between two positions."""
     start, stop = span
     if isinstance(index, slice):
         return bool(index.start < stop and start < index.stop)
@@ -220,7 +220,7 @@ def overlaps(index: Index, span: tuple[int, int]) -> bool:
 
 
 def inside(index: slice, span: tuple[int, int]) -> bool:
-    """Whether a range lies between two places."""
+    """Whether a range lies between two positions."""
     return bool(span[0] <= index.start and index.stop <= span[1])
 
 
@@ -235,7 +235,7 @@ def check_length(variables: int, dtype: np.dtype[Any], limit: int) -> None:
 
 
 STRIP = 2**21
-"""Terms that are laid out at a time, about a hundred bytes each."""
+"""The number of terms that are laid out at a time, about a hundred bytes each."""
 
 
 @dataclass(frozen=True)
@@ -256,13 +256,13 @@ class Terms:
         )
 
     def by_row(self) -> Terms:
-        """The same, sorted by row."""
+        """The terms, sorted by row."""
         in_order = np.all(self.rows[1:] >= self.rows[:-1])
         return self if in_order else self[np.argsort(self.rows, kind="stable")]
 
 
 def joined(parts: list[Terms]) -> Terms:
-    """All terms, one part after the other."""
+    """The terms of all parts, concatenated."""
     return Terms(
         np.concatenate([t.rows for t in parts]), np.concatenate([t.columns for t in parts]),
         np.concatenate([t.variable for t in parts]), np.concatenate([t.coefficient for t in parts]),
@@ -270,7 +270,7 @@ def joined(parts: list[Terms]) -> Terms:
 
 
 def expanded(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Ranges of `counts` places from `starts`: for every place its range, and the place itself.
+    """Ranges of `counts` positions from `starts`: the range of every position, and the position.
 
     >>> expanded(np.array([5, 0]), np.array([2, 1]))
     (array([0, 0, 1]), array([5, 6, 0]))
@@ -317,7 +317,7 @@ class Reading:
 
 
 def reading(wanted: Collection[Key], arrays: Mapping[Any, np.ndarray]) -> Reading | None:
-    """How to read the arrays of some identities; None where one is missing."""
+    """How to read the arrays with some identities; None if one is missing."""
     keys = {name: key for name, array in arrays.items() if (key := identity(array)) in wanted}
     first: dict[Key, Any] = {}
     for name, key in keys.items():
@@ -333,7 +333,7 @@ def identity(array: np.ndarray) -> Key:
 
 
 def aliases(keys: Iterable[Any]) -> tuple[int, ...]:
-    """For every key the number of the first equal one.
+    """For every key, the index of the first equal key.
 
     >>> aliases("abca")
     (0, 1, 2, 0)
@@ -351,7 +351,7 @@ class Product(NamedTuple):
 
 
 def products(entries: Iterable[Entry]) -> list[Product]:
-    """The products of a model whose factors and result its own operators hold."""
+    """The products in a model whose factors and result are held by its operators."""
     made = [entry for entry in entries if entry.step.op_type == "Mul" and not entry.step.domain]
     held = {name: array for entry in made for name, array in factors(entry)}
     named = ((*entry.step.inputs, *entry.step.outputs) for entry in made)
@@ -370,7 +370,7 @@ def factors(entry: Entry) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def is_product(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> bool:
-    """Whether a ∘ b = c entry by entry: a rule of the user's own may hold other arrays."""
+    """Whether a ∘ b = c entry by entry: a user-defined rule may hold other arrays."""
     if not (a.shape == b.shape == c.shape and a.dtype == b.dtype == c.dtype and c.size):
         return False
     with np.errstate(all="ignore"):

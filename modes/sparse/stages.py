@@ -1,8 +1,8 @@
-"""Stages: the few vectorised steps of a program of numbers, and scattering its results.
+"""Stages: the few kinds of vectorised steps in a program, and the scatter of its results.
 
-`Scatter` writes numbers to places that mostly follow each other in equal steps. The diagonals of a
-stencil's matrix do: the rows of the grid are alike. Such places are written through a strided view,
-which is several times as fast as an index array.
+`Scatter` writes numbers to positions that are mostly equally spaced, such as the diagonals of a
+stencil matrix, where the rows of the grid are alike. Such positions are written through a strided
+view, which is several times faster than an index array.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ Index = np.ndarray | slice
 Numbers = np.ndarray | float
 
 ROUNDS = 8
-"""Sums of up to so many terms are computed term by term, longer sums by a sparse product."""
+"""Sums of up to this many terms are computed term by term, longer sums by a sparse product."""
 
 
 class Variables(Protocol):
-    """The numbers x, some of which may lie in the arrays that they come from."""
+    """The variables x, some of which may be in the arrays that they come from."""
 
     def __getitem__(self, index: Index) -> np.ndarray: ...
 
 
 class Stage(Protocol):
-    """Computes a range of x from the numbers before it."""
+    """Computes a range of x from the variables before it."""
 
     reads: tuple[Index, ...]
     made: slice
 
     @property
     def overwrites(self) -> slice | None:
-        """The range that the result may overwrite, number by number."""
+        """The range that the result may overwrite, elementwise."""
 
     def __call__(self, x: Variables) -> None: ...
 
@@ -59,7 +59,7 @@ class Multiplied:
 class Added:
     """x[made] = constant + Σᵣ cᵣ ∘ x[vᵣ], where each round adds one term to many sums.
 
-    The first round writes the sums where it has a term of all of them.
+    The first round writes the sums, rather than adding, if it has a term for each.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Added:
 
     @property
     def whole(self) -> bool:
-        """Whether the first round has a term of all sums."""
+        """Whether the first round has a term for every sum."""
         rows, made = self.rounds[0][0], self.made
         return isinstance(rows, slice) and rows.stop - rows.start == made.stop - made.start
 
@@ -108,7 +108,7 @@ class Spread:
 
 
 def accumulate(total: np.ndarray, rows: Index, coefficient: Numbers, x: np.ndarray) -> None:
-    """total[rows] += coefficient ∘ x, by one pass where the coefficient is a sign."""
+    """total[rows] += coefficient ∘ x, in one pass if the coefficient is ±1."""
     if isinstance(rows, slice) and is_sign(coefficient):
         signed(coefficient)(total[rows], x, out=total[rows])
     else:
@@ -116,7 +116,7 @@ def accumulate(total: np.ndarray, rows: Index, coefficient: Numbers, x: np.ndarr
 
 
 def signed(coefficient: Numbers) -> np.ufunc:
-    """a + c b for a sign c, as one call."""
+    """The ufunc that computes a + c b for c = ±1."""
     return np.add if coefficient == 1 else np.subtract
 
 
@@ -133,7 +133,7 @@ def is_sign(coefficient: Numbers) -> bool:
 def added(
     variable: np.ndarray, coefficient: np.ndarray, counts: np.ndarray, made: slice
 ) -> Stage:
-    """The sums of consecutive terms, `counts` of them each; variable 0 is the constant 1."""
+    """The sums of consecutive terms, `counts` terms each; variable 0 is the constant 1."""
     n = len(counts)
     row = np.repeat(np.arange(n), counts)
     constant = np.bincount(row, np.where(variable == 0, coefficient, 0), n)
@@ -154,7 +154,7 @@ def added(
 
 
 def scaled(coefficient: Numbers, x: np.ndarray) -> np.ndarray:
-    """coefficient ∘ x, without a copy where the coefficient is 1."""
+    """coefficient ∘ x, without a copy if the coefficient is 1."""
     return x if isinstance(coefficient, float) and coefficient == 1 else coefficient * x
 
 
@@ -174,7 +174,7 @@ def as_slice(index: np.ndarray) -> Index:
 
 
 def uniform(numbers: np.ndarray) -> Numbers:
-    """A single number where all numbers are equal."""
+    """A single number if all numbers are equal, else the array."""
     return float(numbers[0]) if len(numbers) and np.all(numbers == numbers[0]) else numbers
 
 
@@ -184,7 +184,7 @@ LONG, PLATES = 16, 8
 
 @dataclass(frozen=True)
 class Plate:
-    """Equal runs in equal steps: places start + i·down + j·step of numbers first + i·skip + j."""
+    """Equally spaced runs: numbers first + i·skip + j at positions start + i·down + j·step."""
 
     start: int
     first: int
@@ -195,13 +195,13 @@ class Plate:
 
     @property
     def numbers(self) -> np.ndarray:
-        """Which numbers are written."""
+        """The indices of the numbers."""
         rows, columns = np.arange(self.shape[0]), np.arange(self.shape[1])
         return self.first + np.add.outer(self.skip * rows, columns)
 
     @property
     def places(self) -> np.ndarray:
-        """Where they are written."""
+        """The positions of the numbers."""
         rows, columns = np.arange(self.shape[0]), np.arange(self.shape[1])
         return self.start + np.add.outer(self.down * rows, self.step * columns)
 
@@ -218,7 +218,7 @@ class Plate:
 
 
 class Scatter:
-    """into[at] = numbers, for places `at` that are known beforehand."""
+    """into[at] = numbers, for positions `at` that are known in advance."""
 
     def __init__(self, at: np.ndarray) -> None:
         self.plates = list(islice(plates(at), PLATES + 1))
@@ -232,7 +232,7 @@ class Scatter:
 
     @property
     def everywhere(self) -> np.ndarray:
-        """All places, one after the other."""
+        """All positions, in order."""
         at = np.empty(self.count, np.int64)
         at[self.rest] = np.r_[self.at]
         for plate in self.plates:
@@ -247,7 +247,7 @@ class Scatter:
 
 
 def plates(at: np.ndarray) -> Iterator[Plate]:
-    """The long runs of equal steps; equal runs at equal distances are one plate."""
+    """The long runs of equal steps; equal runs at equal distances form one plate."""
     steps = np.diff(at)
     heads = np.flatnonzero(np.diff(steps, prepend=steps[:1] - 1))
     lengths = np.diff(heads, append=len(steps)) + 1
@@ -263,7 +263,7 @@ def plates(at: np.ndarray) -> Iterator[Plate]:
 
 
 def alike(kinds: list[list[int]], spots: list[list[int]]) -> int:
-    """How many of the first runs have equal lengths, steps and distances."""
+    """The number of leading runs that have equal lengths, steps and distances."""
     gaps = ([b - a for a, b in zip(*pair, strict=True)] for pair in pairwise(spots))
     same = (kind == kinds[0] for kind in kinds[1:])
     first: list[int] | None = None

@@ -1,7 +1,7 @@
 """Sweep: an operator applied to a sparse matrix, as `_apply` does to a vector.
 
-The matrix may hold symbolic numbers or booleans, or only estimate how many entries there would be.
-Composites are taken apart here; a matrix has a method `under` for all other operators.
+The matrix may hold symbolic numbers or booleans, or only estimate its number of entries. Composites
+are taken apart here; a matrix has a method `under` for all other operators.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .unwrap import unwrap
 
 
 class Matrix(Protocol):
-    """What a sweep needs of a sparse matrix."""
+    """The methods that a sweep calls on a sparse matrix."""
 
     def under(self, operator: Jacobian) -> Self:
         """operator · A for an operator that is not composed of others."""
@@ -30,7 +30,7 @@ class Matrix(Protocol):
         """The rows from start to stop."""
 
     def stacked(self, parts: list[Self | int]) -> Self:
-        """Matrices of these columns, one below the other; a number stands for rows of zeros."""
+        """Matrices with equal columns, stacked vertically; a number stands for that many zero rows."""
 
 
 @singledispatch
@@ -82,7 +82,7 @@ def _(operator: Dag, A: Any) -> Any:
 
 
 def total(parts: list[Any]) -> Any:
-    """The sum of one matrix or more."""
+    """The sum of one or more matrices."""
     first, *others = parts
     return first.plus(others) if others else first
 

@@ -1,4 +1,4 @@
-"""Symmetric colouring: star and acyclic colourings, which need fewer products than columns do.
+"""Symmetric colouring: star and acyclic colourings, by fewer products than column colourings.
 
 A colouring of a graph is a star colouring if neighbours differ and no path of four vertices has
 only two colours. Then entry (i, j) stands alone in row i of the product of colour j, or in row j
@@ -25,13 +25,13 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components
 from scipy.sparse.linalg import splu
 
 PATHS = 2 * 10**6
-"""At most so many paths of three vertices are looked at, one by one: about a second."""
+"""The most paths of three vertices that are examined one by one, in about a second."""
 
 
 def star(pattern: csr_array[Any]) -> np.ndarray | None:
     """A greedy star colouring of a symmetric pattern, vertices with many neighbours first.
 
-    None where that would take long.
+    None if that would take long.
     """
     near = neighbours(pattern)
     if near is None:
@@ -47,7 +47,7 @@ def star(pattern: csr_array[Any]) -> np.ndarray | None:
 
 
 def neighbours(pattern: csr_array[Any]) -> list[list[int]] | None:
-    """The other vertices that each one has an entry with; None where there are too many paths."""
+    """The neighbours of every vertex in the pattern; None if there are too many paths."""
     if np.square(np.diff(pattern.indptr).astype(float)).sum() > PATHS:
         return None
     rows = np.split(pattern.indices, pattern.indptr[1:-1])
@@ -59,9 +59,8 @@ def forbidden(
 ) -> set[int]:
     """The colours that v cannot have; `around` counts the colours of each vertex's neighbours.
 
-    These are the colours of the neighbours w, and the colour of a neighbour x of w if the path of
-    two colours would go on: beyond x by a vertex coloured as w, or beyond v by another neighbour
-    coloured as w.
+    These are the colours of the neighbours w, and the colour of a neighbour x of w if the path
+    v, w, x of two colours would go on with the colour of w: by another neighbour of x or of v.
     """
     barred = set[int]()
     for w in near[v]:
@@ -74,7 +73,7 @@ def forbidden(
 
 
 def places(pattern: csr_array[Any], color: np.ndarray) -> np.ndarray:
-    """Where to read each entry (i, j): in row i of the product of colour j where it stands alone.
+    """Where to read each entry (i, j): in row i of the product of colour j if it is alone there.
 
     Otherwise in row j of the product of colour i.
     """
@@ -86,19 +85,19 @@ def places(pattern: csr_array[Any], color: np.ndarray) -> np.ndarray:
 
 
 def coordinates(pattern: csr_array[Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Row and column of every entry, in order, as wide integers."""
+    """Row and column of every entry, in order, as 64-bit integers."""
     rows = np.repeat(np.arange(pattern.shape[0]), np.diff(pattern.indptr))
     return rows, pattern.indices.astype(np.int64)
 
 
 Groups = Mapping[int, list[int]]
-"""colour -> the neighbours of a vertex that have it."""
+"""colour -> the neighbours of a vertex with this colour."""
 
 
 def acyclic(pattern: csr_array[Any]) -> np.ndarray | None:
     """A greedy acyclic colouring of a symmetric pattern, vertices with many neighbours first.
 
-    None where that would take long. The entries join the slots (vertex, colour): the entry of v and
+    None if that would take long. The entries join the slots (vertex, colour): the entry of v and
     w joins (v, colour of w) to (w, colour of v), and a cycle of slots is a cycle of two colours.
     """
     near = neighbours(pattern)
@@ -119,7 +118,7 @@ def acyclic(pattern: csr_array[Any]) -> np.ndarray | None:
 
 
 def is_free(c: int, groups: Groups, trees: DisjointSet) -> bool:
-    """Whether a vertex of colour c closes no cycle: neighbours of one colour are in other trees."""
+    """Whether colour c closes no cycle: neighbours of equal colour are in different trees."""
     if c in groups:
         return False
     for others in groups.values():
@@ -134,8 +133,8 @@ def is_free(c: int, groups: Groups, trees: DisjointSet) -> bool:
 class Substitution:
     """h = (I + C)⁻¹ b: slot p of b is the sum of its own entry and the entries of the slots below.
 
-    `order` has lower slots first, so that the matrix is the lower `triangle`. Rounding errors of b
-    add up along a branch, which may be as long as the matrix has rows.
+    `order` has lower slots first, so that I + C becomes the lower `triangle`. Rounding errors of b
+    accumulate along a branch, which may be as long as the matrix has rows.
     """
 
     order: np.ndarray
@@ -167,7 +166,7 @@ def substitution(pattern: csr_array[Any], color: np.ndarray) -> tuple[Substituti
 
 
 def rooted(start: np.ndarray, end: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray]:
-    """The slots from the leaves of a forest up, and the one above each; at the top, `slots`."""
+    """The slots of a forest from the leaves up, and the parent of each, `slots` for roots."""
     forest = csr_array((np.ones(len(start), bool), (start, end)), (slots, slots))
     tops = np.unique(connected_components(forest, directed=False)[1], return_index=True)[1]
     start, end = np.append(start, np.full(len(tops), slots)), np.append(end, tops)

@@ -1,4 +1,4 @@
-"""Unwrap: the operator inside one that only adds names, an engine or a plan."""
+"""Unwrap: the operator inside a wrapper that only adds names, an engine or a plan."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..tape.template import ResidualsAtPoint
 
 @singledispatch
 def unwrap(operator: Jacobian) -> Jacobian:
-    """The operator without wrappers, its numbers where the rules put them."""
+    """The operator without wrappers, with its arrays as the rules placed them."""
     return operator
 
 
@@ -38,12 +38,12 @@ def _(operator: Compiled | Symmetric) -> Jacobian:
 
 
 def engine_of(operator: Jacobian) -> str | None:
-    """The engine that the Jacobian of a model was compiled for, where one was named."""
+    """The engine that the Jacobian of a model was compiled for, if one was named."""
     J = operator.J if isinstance(operator, Hessian) else operator
     return named(J.make) if isinstance(J, Linearization) else None
 
 
 def undrawn(operator: Jacobian) -> ResidualsAtPoint | None:
-    """The residuals of the Jacobian of a model whose operators are not made yet."""
+    """The residuals of a model's Jacobian, if its operators are not built yet."""
     J = operator.J if isinstance(operator, Hessian) else operator
     return J.tape.residuals if isinstance(J, Linearization) else None

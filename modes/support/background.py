@@ -1,4 +1,4 @@
-"""Background: a value that a thread of its own makes, while others go on without it."""
+"""Background: a value computed in its own thread, while other threads go on without it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .locks import Lock
 T = TypeVar("T")
 
 TURN = 2e-4
-"""Seconds after which a thread in the background lets others take their turn.
+"""Switch interval of the interpreter, in seconds, while a background thread is at work.
 
-The interpreter's own 5 ms come again at each call of NumPy that lets go of its lock.
+With the default of 5 ms, other threads wait that long after each NumPy call that releases the GIL.
 """
 
 WORKING = Lock()
@@ -23,9 +23,9 @@ WORKING = Lock()
 
 
 class Background(Generic[T]):
-    """`value` is None until it is made, and where making it raises an exception.
+    """`value` is None until it is computed, and stays None if that raises an exception.
 
-    A forked process and a pickle leave the thread behind: there it stays None.
+    The thread does not exist in a forked process or after unpickling: there it stays None.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:
@@ -40,11 +40,11 @@ class Background(Generic[T]):
 
     @property
     def going(self) -> bool:
-        """Whether the thread is at work."""
+        """Whether the thread is running."""
         return self._thread.is_alive()
 
     def wait(self) -> T | None:
-        """The value, once it is made."""
+        """The value, after waiting for the thread."""
         if self._thread.is_alive():
             self._thread.join()
         return self.value
@@ -54,13 +54,13 @@ class Background(Generic[T]):
 
 
 working: list[float] = []
-"""The length of a turn before each of those that are at work began."""
+"""The original switch interval, once for each background thread at work."""
 
 
 @contextmanager
 def short_turns() -> Iterator[None]:
-    """Threads take turns of at most `TURN` seconds; the last one restores what was before, unless
-    somebody else has changed it since.
+    """A switch interval of at most `TURN` seconds; the last thread restores the original interval,
+    unless it was changed elsewhere in the meantime.
     """
     with WORKING:
         working.append(sys.getswitchinterval() if not working else working[0])

@@ -1,4 +1,4 @@
-"""Limits: how much a model may ask for, whoever wrote it."""
+"""Limits: the resources that a model, even an untrusted one, may use."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from ...jacobians.errors import InputError, LimitError
 
 @dataclass(frozen=True)
 class Limits:
-    """What loading, running and linearising one model may take: `oj.load(..., limits=Limits(...))`.
+    """Limits on loading, running and linearising one model: `oj.load(..., limits=Limits(...))`.
 
-    What would exceed a limit is refused by a `LimitError` before it is begun.
+    Work that would exceed a limit raises `LimitError` before it starts.
 
-    - ``bytes``: of the tensors that a run of the model holds at once. Weights do not count, nor
-      what the caller gives.
-    - ``dense``: bytes of a dense or sparse matrix made of a Jacobian, where `toarray` and
-      `tosparse` are not told another limit.
-    - ``nodes``: of the model with all functions and bodies written out.
-    - ``steps``: of one run through the bodies of Loop and Scan, summed over all turns; and the time
-      steps of each recurrent layer.
-    - ``depth``: of graphs inside graphs, and of functions that call functions.
+    - ``bytes``: bytes of all tensors that a run of the model holds at once, not counting weights
+      and inputs.
+    - ``dense``: bytes of a dense or sparse matrix of a Jacobian, unless `toarray` or `tosparse` is
+      given another limit.
+    - ``nodes``: nodes of the model with all functions inlined, including the nodes of subgraphs.
+    - ``steps``: steps of one run through the bodies of Loop and Scan, summed over all iterations;
+      also the time steps of each recurrent layer.
+    - ``depth``: nesting depth of graphs inside graphs, and of functions that call functions.
     """
 
     bytes: int = 16 * 2**30
@@ -36,7 +36,7 @@ class Limits:
                 raise InputError(f"the limit {name}={value!r} must be a whole number, 0 or more")
 
     def check(self, name: str, need: int, what: object) -> None:
-        """Raises `LimitError` where `what` needs more of a resource than there may be."""
+        """Raises `LimitError` where `what` needs more of a resource than the limit allows."""
         limit = getattr(self, name)
         if need > limit:
             raise LimitError(
@@ -46,7 +46,7 @@ class Limits:
 
 
 def amount(name: str, value: int) -> str:
-    """A number of some resource, in words.
+    """An amount of a resource, in words.
 
     >>> amount("bytes", 3 * 2**29), amount("steps", 1_000_001)
     ('1.5 GiB', '1,000,001 steps')

@@ -9,9 +9,9 @@ from weakref import WeakSet
 
 
 class Lock:
-    """A lock that its own thread may take again, and that a pickle or a copy makes anew.
+    """A reentrant lock; a pickle or a copy of it is a new lock.
 
-    A forked process finds it open: the thread that held it does not exist there.
+    A forked process releases it if another thread held it: that thread does not exist there.
     """
 
     def __init__(self) -> None:
@@ -28,9 +28,9 @@ class Lock:
         return Lock, ()
 
     def renew(self) -> None:
-        """An open lock, if the thread that held this one does not exist here."""
+        """Release the lock unless this thread holds it: other threads do not survive a fork."""
         held: Any = self._lock
-        if not held._is_owned():  # by the thread that forked, which goes on here
+        if not held._is_owned():  # by the thread that forked, which continues here
             self._lock = RLock()
 
 

@@ -11,10 +11,10 @@ CELL = 100
 """At most this many characters are in a cell."""
 
 SHORT = 44
-"""Up to this many characters of a cell stay in one line."""
+"""Up to this many characters of a cell stay on one line."""
 
 OPEN = 12
-"""A fold with up to this many rows stands open."""
+"""A fold with up to this many rows is initially open."""
 
 CARD = "color:inherit;background:transparent;line-height:1.4;max-width:100%;overflow-x:auto"
 FAINT = "opacity:.7"
@@ -63,7 +63,7 @@ def fold(summary: str, *content: object, unfolded: bool = False) -> Markup:
 
 
 def pre(value: str) -> Markup:
-    """Text over several lines, in a fixed width even where a page shows `pre` in another font."""
+    """Preformatted text, in a monospace font even where a page shows `pre` in another font."""
     look = "color:inherit;background:transparent;white-space:pre;font-family:monospace"
     return tag("pre", value, style=f"margin:.2em 0 .6em;{look}")
 
@@ -76,7 +76,7 @@ def folded(table: Table) -> Markup:
 
 
 def grid(table: Table) -> Markup:
-    """A table; of a long table the beginning and the end."""
+    """A table; of a long table, only the beginning and the end."""
     sides = [RIGHT if name in table.right else LEFT for name in table.head]
     head = tag("tr", *(tag("th", c, style=HEAD + s)
                        for c, s in zip(table.head, sides, strict=True)))  # fmt: skip

@@ -1,4 +1,4 @@
-"""Once: a lazy value, made at the first look and then kept."""
+"""Once: a lazy value, computed on first access and then cached."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 LOOKING = Lock()
-"""The lock under which threads agree on a lock for a value that they look at first."""
+"""The lock under which the lock of a value is created on first access."""
 
 
 class Once(Generic[T]):
-    """A value that is made at the first look, by one thread; a pickle holds the value.
+    """A value that is computed on first access, by one thread; a pickle holds the value.
 
     >>> squares = Once(lambda: [n * n for n in range(3)])
     >>> squares.made, squares.value, squares.made
@@ -24,7 +24,7 @@ class Once(Generic[T]):
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make: Callable[[], T] | None = make
-        self._lock: Lock | None = None  # from the first look on: most are never looked at
+        self._lock: Lock | None = None  # created on first access: most values are never accessed
 
     @property
     def value(self) -> T:
@@ -40,7 +40,7 @@ class Once(Generic[T]):
 
     @property
     def made(self) -> bool:
-        """Whether the value is there."""
+        """Whether the value has been computed."""
         return self._make is None
 
     def then(self, change: Callable[[T], S]) -> Once[S]:
@@ -52,7 +52,7 @@ class Once(Generic[T]):
 
 
 def known(value: T) -> Once[T]:
-    """A lazy value that is there already."""
+    """A lazy value that is already computed."""
     there: Once[T] = Once(lambda: value)
     there._value, there._make = value, None
     return there

@@ -1,4 +1,4 @@
-"""Optional: libraries that an extra brings."""
+"""Optional: imports of libraries that an extra installs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Save: a file, whole or not at all; a model with its weights beside it where it is too large."""
+"""Save: files written completely or not at all; the weights of a large model go beside it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ except ModuleNotFoundError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 LIMIT = 2**31 - 2**20
-"""Bytes that one protobuf message may have, less what surrounds the tensors."""
+"""Bytes of tensors in one protobuf message, with room for everything else."""
 
 Target = str | os.PathLike[str]
 
@@ -30,12 +30,12 @@ Target = str | os.PathLike[str]
 def save(proto: onnx.ModelProto, path: Target, *, limit: int = LIMIT) -> None:
     """Write the model to `path`; above `limit` bytes its tensors go to a file beside it.
 
-    That file has a name of its own, `path` + ".0123456789abcdef.data", which the model says: no
-    model is ever found with the tensors of another. Files of such names, which earlier models at
-    `path` had, are removed. A file appears when it is complete: a full disk or an interrupt leaves
-    none behind, and those that were there as they were. A file that is overwritten keeps its mode.
+    That file has a unique name, `path` + ".0123456789abcdef.data", which the model refers to, so
+    that no model is ever read with the tensors of another model. Data files of earlier models at
+    `path` are removed. A file appears only when complete: a full disk or an interrupt leaves no
+    partial file, and existing files as they were. A file that is overwritten keeps its mode.
 
-    Raises `OnnxJacError` where they cannot be written.
+    Raises `OnnxJacError` where a file cannot be written.
     """
     with drafts(path) as draft:
         if tensor_bytes(proto) <= limit:
@@ -47,16 +47,16 @@ def save(proto: onnx.ModelProto, path: Target, *, limit: int = LIMIT) -> None:
 
 
 def save_text(text: str, path: Target) -> None:
-    """Write a text, which ends with one line feed, in UTF-8; as `save` does."""
+    """Write a text in UTF-8, ending in one line feed, completely or not at all like `save`."""
     with drafts(path) as draft:
         draft.write_text(text.rstrip() + "\n", encoding="utf-8")
 
 
 @contextmanager
 def drafts(path: Target) -> Iterator[Path]:
-    """A path to write to; when that is done, all files beside it go to where `path` is.
+    """A temporary path to write to; its file, and all files beside it, are then moved to `path`.
 
-    What is no file, a terminal or a pipe, is written to at once.
+    A target that is not a regular file, such as a terminal or a pipe, is written to directly.
     """
     with refusals(path):
         target = Path(path)
@@ -70,10 +70,10 @@ def drafts(path: Target) -> Iterator[Path]:
 
 
 def place(folder: Path, target: Path) -> None:
-    """Move the file named as the target, and before it the files that it refers to.
+    """Move the file named like the target into place, after the files that it refers to.
 
-    Afterwards the files of data of models that were there go. Other writers wait meanwhile: else
-    they would lose files which nothing refers to yet.
+    Then the data files of earlier models are removed. Other writers wait in the meantime, since
+    they would lose files that nothing refers to yet.
     """
     with alone(target.parent):
         if target.exists():
@@ -97,7 +97,7 @@ def place(folder: Path, target: Path) -> None:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """No other process or thread is in here with the same folder, where the system can tell."""
+    """An exclusive lock on a folder among processes and threads, where the system has locks."""
     if fcntl is None:
         yield
         return
@@ -117,7 +117,7 @@ def data_name(name: str, token: str | None = None) -> str:
 
 @contextmanager
 def refusals(path: Target) -> Iterator[None]:
-    """Errors of the system as one line."""
+    """Errors of the operating system become an `OnnxJacError` of one line."""
     try:
         yield
     except OSError as error:

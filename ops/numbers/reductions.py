@@ -1,4 +1,4 @@
-"""Reductions: y = after(reduce(before(x))) along axes, and running ones along one axis."""
+"""Reductions: y = after(reduce(before(x))) along axes, and running reductions along an axis."""
 
 from __future__ import annotations
 

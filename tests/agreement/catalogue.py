@@ -18,7 +18,7 @@ from .graph import Graph, Unfit
 Maker = Callable[[Graph, str], Any]
 
 CATALOGUE: dict[str, Maker] = {}
-"""operator -> what adds a node of it."""
+"""Operator -> the function that adds a node of it."""
 
 
 def makes(*operators: str) -> Callable[[Maker], Maker]:

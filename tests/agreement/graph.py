@@ -16,10 +16,10 @@ from onnx import defs, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 LARGEST = 64
-"""Elements of a tensor at most."""
+"""The maximum number of elements of a tensor."""
 
 REACH = 1e-3
-"""Values nearer to a kink than this are not wanted."""
+"""The minimum distance of values to kinks."""
 
 
 Fits = Callable[[tuple[int, ...]], bool]

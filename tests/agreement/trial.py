@@ -19,16 +19,16 @@ from .shrink import shrunk, text_of
 from .ways import Compared, Subject, Way, finite
 
 RELATIVE = 1e-8
-"""Largest error, relative to the largest entry, in float64."""
+"""The largest error allowed, relative to the largest entry, in float64."""
 
 SINGLE = {
     "Attention", "BlackmanWindow", "DFT", "GroupNormalization", "HammingWindow", "Resize", "STFT",
     "Shrink", "Upsample",
 }  # fmt: skip
-"""Operators that ONNX Runtime computes in part in float32, in double models as well."""
+"""Operators that ONNX Runtime computes partly in float32, even in float64 models."""
 
 STEP = 1e-6
-"""Of central differences: the generator keeps values further than that from kinks."""
+"""The step of central differences: the generator keeps values further from kinks."""
 
 
 def silent() -> None:

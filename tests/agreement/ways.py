@@ -40,7 +40,7 @@ ALWAYS: list[Way] = []
 """Ways that every trial takes."""
 
 SAMPLED: list[Way] = []
-"""Ways that take longer: a trial takes some of them, or all with --whole."""
+"""Slower ways, of which a trial takes some, or all with --whole."""
 
 
 def always(way: Way) -> Way:

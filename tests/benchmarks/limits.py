@@ -18,7 +18,7 @@ from .workloads import Workload
 from .workloads.model import model_of
 
 SMALLEST = 96 * 2**10
-"""Bytes of the shortest sum that is measured: below it, calls would be."""
+"""Bytes of the shortest sum that is measured; shorter ones would measure call overhead."""
 
 
 class Machine:

@@ -28,7 +28,7 @@ from .workloads.model import OUTPUT, model_of
 NAMES = ("mlp", "resnet", "transformer", "transformer/pooled", "lstm")
 PRODUCTS = 100
 TRIES = 3
-"""So many points at which J is prepared."""
+"""The number of points at which J is prepared."""
 
 HEAD = ("work", "preparation", "takes ms", "product before ms", "after ms", "pays after", "met")
 

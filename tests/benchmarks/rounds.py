@@ -15,7 +15,7 @@ import numpy as np
 from .worker import Setup, serve
 
 PATIENCE = 300.0
-"""Seconds that a set-up or a turn may take."""
+"""The time limit of a set-up or a turn, in seconds."""
 
 
 class Asked(Protocol):

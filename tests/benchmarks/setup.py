@@ -29,10 +29,10 @@ NAMES = ("mlp", "lenet", "resnet", "transformer", "reaction", "lstm", "loop")
 REPEATS = 15
 
 RUNS = {"linearize": 3, "relinearize": 2, "linearize, drawn": 3, "relinearize, drawn": 2}
-"""The runs of the model that each task may take."""
+"""The runs of the model allowed for each task."""
 
 NODE = 50e-6
-"""Seconds that Python may take for a node."""
+"""The seconds of Python allowed per node."""
 
 HEAD = ("work", "nodes", "run ms", "first ms", "second ms", "task", "ms", "runs", "bound",
         "µs/node beyond runs", "met")  # fmt: skip

@@ -44,7 +44,7 @@ def each(outcomes: Iterable[Outcome]) -> list[Cells]:
 
 
 UNSAID = ("Absent: not for this workload", *(f"Absent: no {kind}" for kind in ALL))
-"""Reasons that nobody needs to read."""
+"""Reasons that are not shown."""
 
 
 def ms(seconds: float | None) -> str:

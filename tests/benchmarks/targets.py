@@ -7,7 +7,7 @@ from typing import NamedTuple
 PLAIN, CHOSEN, RUNTIME = "onnxjac", "onnxjac compiled", "onnxjac onnxruntime"
 NUMPY, NUMBA = "onnxjac numpy", "onnxjac numba"
 SLACK = 1.1
-"""What float64 may be worse."""
+"""The factor by which float64 may be worse."""
 
 
 class Target(NamedTuple):
@@ -60,4 +60,4 @@ TARGETS: dict[tuple[str, str, str], list[Target]] = {
 }
 
 SHARE = 0.7
-"""The part of the machine's limit that is asked for."""
+"""The required part of the machine's limit."""

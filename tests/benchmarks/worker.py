@@ -21,7 +21,7 @@ from .contenders.contender import STEPS, Absent, Contender, Task
 from .workloads import find
 
 WARM = 5.0
-"""Seconds of steps before the first that is timed: programs may be made by threads meanwhile."""
+"""Seconds of warm-up steps before timing, in which threads may build programs."""
 
 
 class Setup(NamedTuple):

@@ -13,7 +13,7 @@ KEPT = {
     "onnxjac.modes.support.locks.LOCKS": "open again in a forked process",
     "onnxjac.modes.primal.engines.sessions.SESSIONS": "made again in a forked process",
 }
-"""What lists objects of all users without showing one to another."""
+"""Tables that hold objects of all users without exposing them to one another."""
 
 
 @cache

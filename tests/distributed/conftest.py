@@ -3,7 +3,7 @@
 import pytest
 
 PATIENCE = {"distributed.deploy.lost-worker-timeout": "300s"}
-"""A busy machine takes longer to start a worker again than the cluster waits before it gives up."""
+"""A busy machine may restart a worker more slowly than the cluster's default time-out."""
 
 
 @pytest.fixture(scope="module")

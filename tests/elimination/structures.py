@@ -25,7 +25,7 @@ from onnxjac.jacobians import (
 )
 
 SHAPES = ((2, 3, 4), (2, 3, 1), (4,), (3, 2, 4), (6, 4), (2, 1, 4), (2, 3, 2), (2, 3, 4), (2, 3, 4))
-"""Many are alike, so that chains of the same shape are frequent."""
+"""Many shapes repeat, so that chains of one shape are frequent."""
 
 FLOAT = np.dtype(float)
 

@@ -49,7 +49,7 @@ class Untouchable(Jacobian):
 KNOWN = {"Identity", "Zero", "Scalar", "Cast", "Reshape", "Permutation", "Diagonal", "Slice",
          "Embed", "Take", "Scatter", "Broadcast", "SumTo", "Cumulative", "Kron", "Dense", "LowRank",
          "BlockDiagonal", "Outer", "Inner"}  # fmt: skip
-"""Kinds whose squares are known whatever they hold."""
+"""Kinds whose squares are always known."""
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

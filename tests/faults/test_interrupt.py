@@ -14,9 +14,9 @@ from faults.busy import KINDS
 
 TESTS = Path(__file__).parents[1]
 PROMPT = 10.0
-"""Seconds in which an interrupt has ended the work, on a busy machine too; none ends by itself."""
+"""Seconds within which an interrupt must take effect, also on a busy machine."""
 AGAIN = 1.5
-"""Seconds after which it is sent again: Python drops one that falls into a finaliser."""
+"""Seconds after which it is sent again: Python drops an interrupt inside a finaliser."""
 
 
 @contextmanager

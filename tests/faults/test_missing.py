@@ -26,7 +26,7 @@ USES = {
     "jax2onnx": "oj.load(lambda x: x, example_inputs=np.ones(2, np.float32))",
     "pylops": "J.to_pylops()",
 }
-"""extra -> what needs it"""
+"""extra -> the features that need it"""
 
 MODULES = (
     "onnxruntime", "numba", "matplotlib", "torch", "jax", "jax2onnx", "pylops", "dask",

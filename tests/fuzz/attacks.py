@@ -13,7 +13,7 @@ from .tree import graphs, nodes, of_type
 
 PLACES = ("../secret.bin", "/etc/passwd", "link.bin", "inside/../../secret.bin", "data.bin", "",
           "/proc/self/mem", "/dev/zero", "missing.bin", "folder", "pipe.bin")  # fmt: skip
-"""Where external data is said to be; the folder of a trial has the file and the links."""
+"""Locations of external data; the folder of a trial has the file and the links."""
 
 
 @structural

@@ -230,4 +230,4 @@ REFUSED = {
                      "y = MaxUnpool<kernel_shape=[2,2]>(x, i)", "float[1,1,2,2,1] x"),
         "have one shape"),
 }  # fmt: skip
-"""What must be refused, and how the message begins to say why."""
+"""Models that must be refused, and a part of the message."""

@@ -14,7 +14,7 @@ from onnx import numpy_helper
 from .texts import TEXTS
 
 LARGEST = 20_000
-"""Bytes of the largest model in the corpus: what is larger takes too long to linearise."""
+"""Bytes of the largest model in the corpus; larger ones take too long to linearise."""
 
 FILES = Path(__file__).resolve().parents[1]
 

@@ -14,7 +14,7 @@ from .corpus import Seed
 from .mutations import STRUCTURAL, any_field
 
 BYTES = 0.15
-"""The share of trials whose bytes are changed as bytes, not as a model."""
+"""The share of trials that change the serialised bytes instead of the model."""
 
 
 class Mutant(NamedTuple):

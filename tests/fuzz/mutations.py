@@ -14,7 +14,7 @@ from .tree import graphs, messages, names, nodes, of_type
 Mutation = Callable[[Random, onnx.ModelProto], None]
 
 SIZES = (0, 1, -1, 2, 7, 64, 2**15, 2**20, 2**31 - 1, 2**31, 2**40, 2**62, 2**63 - 1, -(2**63))
-"""Sizes, counts, axes and offsets that somebody may have overlooked."""
+"""Sizes, counts, axes and offsets that code may fail to handle."""
 
 NUMBERS = (0.0, -0.0, 1.0, -1.0, 0.5, 1e-45, 1e30, 3e38, float("inf"), float("-inf"), float("nan"))
 

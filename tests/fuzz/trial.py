@@ -18,7 +18,7 @@ from onnxjac.modes.show.point import draw_inputs
 from .watch import Watch
 
 LIMITS = oj.Limits(bytes=64 * 2**20, dense=64 * 2**20, nodes=5_000, steps=2_000, depth=16)
-"""What a trial may take; the processes have a little more than this."""
+"""The limits of a trial; its process has slightly higher ones."""
 
 
 class Verdict(NamedTuple):

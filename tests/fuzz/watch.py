@@ -11,7 +11,7 @@ FORBIDDEN = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.f
              "socket.connect", "pickle.find_class", "ctypes.dlopen")  # fmt: skip
 
 HOME = tuple({sys.prefix, sys.base_prefix, str(Path(__file__).resolve().parents[2]), "/usr/lib"})
-"""Where Python finds its modules, which it may import late."""
+"""The folders of Python's modules, which may be imported late."""
 
 
 class Watch:

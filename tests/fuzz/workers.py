@@ -25,10 +25,10 @@ from .trial import Verdict, prepared, trial
 from .watch import Watch
 
 MEMORY = 4 * 2**30
-"""Bytes of address space that a worker may take in all, libraries included."""
+"""The address space allowed for a worker, libraries included, in bytes."""
 
 SECONDS = 30
-"""Seconds of processor time that a trial may take; ten times that on the clock."""
+"""CPU seconds allowed for a trial; ten times that in wall-clock time."""
 
 LIFE = 500
 """Trials of one worker, after which a fresh one takes over."""

@@ -74,4 +74,4 @@ CALLS = {
     "export jvp": lambda m, x, e: exported(m, x, "jvp"),
     "export vjp": lambda m, x, e: exported(m, x, "vjp"),
 }
-"""What can be asked of a model at x, by an engine."""
+"""The operations on a model at x, by an engine."""

@@ -33,7 +33,7 @@ EMPTY = {
     "a part": ("a, b = Split<axis = 0>(x, w) c = Mul(b, b) y = Concat<axis = 0>(a, c)",
                "[2,K]", "[2,K]", (2, 3), {"w": np.array([0, 2])}),
 }  # fmt: skip
-"""what is empty: nodes, shape of x, shape of y, x, weights."""
+"""Empty part -> (nodes, shape of x, shape of y, x, weights)."""
 
 
 @pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")

@@ -12,7 +12,7 @@ from .models import ENGINES, model
 
 HALVES = [np.float16, ml_dtypes.bfloat16]
 MANY = 10_000
-"""Ones to add up: a sum in float16 stops at 2048, one in bfloat16 at 256."""
+"""The number of ones to add: a sum in float16 stops at 2048, in bfloat16 at 256."""
 
 halves = pytest.mark.parametrize("dtype", HALVES, ids=lambda d: np.dtype(d).name)
 

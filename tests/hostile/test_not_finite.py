@@ -51,7 +51,7 @@ def test_a_nan_in_a_vector(engine):
 SOFT = {"Softmax": 1, "LogSoftmax": 1, "Tanh": 1, "Sigmoid": 1, "Exp": 1, "Gelu": 1, "Softplus": 1,
         "LpNormalization": 1, "ReduceLogSumExp": 1, "ReduceL2": 1, "Abs": 1,
         "Relu": 0, "LeakyRelu": 0, "HardSigmoid": 0, "Floor": 0, "Sign": 0, "Neg": 0}  # fmt: skip
-"""operator -> whether its derivative at NaN is NaN; if not, it is that of a piece, or constant."""
+"""Operator -> whether its derivative at NaN is NaN; otherwise one piece applies."""
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -74,7 +74,7 @@ KINDS = {
     "product": lambda: linearization() @ linearization().T,
     "scaled": lambda: -2.0 * hessian(),
 }
-"""name -> what makes an operator; the model has 35 weights."""
+"""name -> function that makes an operator; the model has 35 weights."""
 
 
 def damped():

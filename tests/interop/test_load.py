@@ -18,7 +18,7 @@ X = np.random.default_rng(0).standard_normal((5, 3))
 
 
 class Net(nn.Module):
-    """Two layers, the first one used twice, a normalisation with running statistics, and dropout."""
+    """Two layers, the first one used twice, a normalisation with statistics, and dropout."""
 
     def __init__(self):
         super().__init__()

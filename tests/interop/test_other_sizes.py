@@ -130,7 +130,7 @@ CASES = {
     Mixtral: ({"x": TOKENS}, [{"x": (b, t, 16)} for b, t in SIZES]),
     Whisper: ({"x": {0: "b"}, "h": TOKENS}, [{"x": (b, 8, 24), "h": (b, t, 16)} for b, t in SIZES]),
 }  # fmt: skip
-"""Module -> its free dimensions, and inputs by shapes or numbers, the first one for export."""
+"""Module -> its free dimensions, and inputs as shapes or numbers, the first for export."""
 
 
 def tensors(given):

@@ -7,7 +7,7 @@ import numpy as np
 from onnxjac.jacobians import Convolution, Geometry
 
 PAIRS = tuple(itertools.permutations("xwu", 2))
-"""source → target: the third of signal, kernel and output is held."""
+"""source → target: the operator holds the third of signal, kernel and output."""
 
 
 def geometry(n=1, c=2, m=2, size=(), kernel=(), strides=None, dilations=None, pads=None, group=1):

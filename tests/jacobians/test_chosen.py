@@ -41,7 +41,7 @@ CASES = {
     "exp behind": (f"{HIDDEN} n = Sub(zero, w) e = Exp(n) y = Where(m, e, zero)", X,
                    lambda x: np.where(MASK, -np.exp(-x), 0)),
 }  # fmt: skip
-"""name -> (body, x, dy/dx entry by entry)."""
+"""name -> (body, x, elementwise dy/dx)."""
 
 
 def loaded(body, out="double[2,3] y"):

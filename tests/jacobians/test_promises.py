@@ -1,5 +1,4 @@
-"""Promises of operators beyond their numbers: pickling, flop counts, error messages.
-"""
+"""Promises of operators beyond their numbers: pickling, flop counts, error messages."""
 
 import io
 from dataclasses import replace
@@ -191,7 +190,7 @@ MISFITS = {
         lambda: Dag(((2,), (2,)), [], (0,), (2,), F),
     ],
 }  # fmt: skip
-"""What does not fit, for each kind: a kind without an entry turns the last test here red."""
+"""Invalid arguments for each kind; the last test here fails for a kind without an entry."""
 
 
 @pytest.mark.parametrize(

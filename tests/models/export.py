@@ -1,6 +1,6 @@
 """Write `<name>.onnx` and `<name>.npz` here: `cd tests; python -m models.export [name ...]`.
 
-The ONNX file is what PyTorch's exporter gives, unoptimised, so that every weight keeps its PyTorch
+The ONNX file comes from PyTorch's exporter, unoptimised, so that every weight keeps its PyTorch
 name. The npz file holds, for the input `x` and every weight, in double precision, keys
 
     x, y                    the input and the logits there
@@ -9,7 +9,8 @@ name. The npz file holds, for the input `x` and every weight, in double precisio
     cotangent               a direction u in the space of the logits
     vjp/<tensor>            (∂y/∂tensor)ᵀ u, by torch.func.vjp
 
-where the weights are the single precision ones, cast. The joint JVP is the sum of the single ones.
+where the weights are those in single precision, cast to double. The joint JVP is the
+sum of the single ones.
 """
 
 import sys
@@ -83,7 +84,7 @@ def draw(rng, shape):
 
 
 def export(name, path):
-    """The exporter's own graph, without the notes that name the machine it ran on."""
+    """The exporter's own graph, without metadata about the machine it ran on."""
     x = torch.zeros(INPUTS[name])
     batch = None if name == "cnn" else {0: torch.export.Dim("batch")}
     settings = {"opset_version": OPSET, "dynamo": True, "optimize": False, "verbose": False}
@@ -97,7 +98,7 @@ def export(name, path):
 
 
 def everything(graph):
-    """The nodes and tensors of a graph, all that may carry notes."""
+    """The nodes and tensors of a graph, which may carry metadata."""
     return (*graph.node, *graph.value_info, *graph.initializer, *graph.input, *graph.output)
 
 

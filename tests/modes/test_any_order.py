@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
 
 
 class Exported:
-    """f = Σ c ∘ logits of an exported model, as a function of inputs and weights; two directions."""
+    """f = Σ c ∘ logits of an exported model, by input and weights, and two directions."""
 
     def __init__(self, name):
         self.model = oj.load(MODELS / f"{name}.onnx", dtype="float64")

@@ -176,7 +176,7 @@ STAYS = {
                      else_branch=e()=>(double[3] b){{b0=Tanh(h) b=Add(b0,x)}}> }}> }}""",
         lambda x, n: branching_loop(x, int(n)), [{"n": 4, "x": 1}, {"n": 5, "x": -1}, {"n": 0}]),
 }  # fmt: skip
-"""name -> model, the same in torch, and what is other than random at some points."""
+"""name -> (model, the same in torch, the non-random inputs of some points)."""
 
 
 def sin(x):

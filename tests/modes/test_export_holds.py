@@ -113,7 +113,7 @@ DECIDING = {
     "a product": ("N <= 4096", SIZES), "a running product": ("N <= 4096", SIZES),
     "all that is one": ("N != 1", (2, 5, 20)),
 }  # fmt: skip
-"""What is decided by the size, and sizes at which the decision is the same."""
+"""Graphs that depend on the size: the condition, and sizes that meet it."""
 
 
 @pytest.mark.parametrize("mode", ["vjp", "jvp"])

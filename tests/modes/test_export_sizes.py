@@ -22,7 +22,7 @@ from ..ops.test_contrib import CASES as CONTRIB
 from ..ops.test_contrib import one_node
 
 RANDOM = {"Bernoulli", "Dropout", "Multinomial", "RandomNormalLike", "RandomUniformLike"}
-"""Operators that draw other numbers at other points."""
+"""Operators that sample different numbers at other points."""
 
 OPERATORS = sorted({case.op_type for case in node_cases()} - RANDOM)
 
@@ -38,7 +38,7 @@ FIXED = {
     "Slice": "how many axes are sliced", "Split": "how many parts there are",
     "SplitToSequence": "how many tensors there are",
 }  # fmt: skip
-"""Operator -> which sizes are fixed when it is exported. Only ever shorter."""
+"""Operator -> the sizes fixed by its export. This table may only shrink."""
 
 HELD = {
     "AffineGrid": "size, where branches of two ranks are unrolled",
@@ -50,14 +50,14 @@ HELD = {
         "L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")},
     "Reshape": "a shape with 0 or -1", "Slice": "axes and steps", "SplitToSequence": "split",
 }  # fmt: skip
-"""Operator -> what is a constant of the point when it is exported. Only ever shorter."""
+"""Operator -> the values fixed by its export. This table may only shrink."""
 
 REFUSED = {
     "CumSum": "an axis that is counted from the other end",
     "MaxPool": "whether a window begins behind the last entry, where sizes are rounded up",
     "Slice": "the direction of a step",
 }  # fmt: skip
-"""Operator -> what some exports decide by, so that they refuse other points. Only ever shorter."""
+"""Operator -> the conditions by which exports refuse other points. May only shrink."""
 
 LISTED = {"fixed": FIXED, "held": HELD, "refused": REFUSED}
 

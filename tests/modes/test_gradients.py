@@ -638,7 +638,7 @@ FUNCTIONS = {
         [SLOPE], 8 * A,
     ),
 }  # fmt: skip
-"""name -> (the graph, the functions that it calls, what comes out)."""
+"""name -> (graph, functions that it calls, expected outputs)."""
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

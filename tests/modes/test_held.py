@@ -15,7 +15,7 @@ from onnxjac.modes.elimination import adaptive
 from onnxjac.modes.elimination.plan import eliminated
 
 TAKEN = {"mlp": 128, "lenet": 8, "transformer": 1}
-"""workload -> samples of its input that are taken."""
+"""workload -> the number of samples used."""
 
 
 def at(name, patch):

@@ -68,7 +68,7 @@ def test_a_network_whose_residuals_are_all_of_it_computes_both_at_once():
 
 
 TAIL = [("Add", [a, "u"], [b]) for a, b in ("dk", "kl", "lm", "mn", "no", "op", "pf")]
-"""Steps whose Jacobians hold nothing, so that residuals are little of the work."""
+"""Nodes without residuals, so that residuals are a small part of the work."""
 
 CUBE = model([("Mul", ["u", "u"], ["s"]), ("Mul", ["s", "u"], ["d"]), *TAIL], {}, (6, 6))
 
@@ -77,7 +77,7 @@ SQUARES = model(
      ("Mul", ["t", "t"], ["b"]), ("Add", ["a", "b"], ["d"]), *TAIL],
     {"z": np.ones((6, 6))}, (6, 6),
 )  # fmt: skip
-"""u² z + (u z)², entry by entry."""
+"""u² z + (u z)², elementwise."""
 
 
 def test_products_of_what_is_given_are_no_work_for_an_engine():

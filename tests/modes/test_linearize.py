@@ -220,7 +220,7 @@ SIDES = [
     (("y",), ("x", "b")), (("y",), ("b", "W")), (("y", "z"), ("x",)), (("y",), ("b",)),
     (("z", "y"), ("b", "W")), (("y", "e"), ("x", "n")), (("y",), ("n", "x")), (("y", "x"), ("x",)),
 ]  # fmt: skip
-"""Rows and columns of y = W x, z = exp(b), and the empty e = exp(n): most have blocks of zeros."""
+"""Rows and columns of y = W x, z = exp(b), and the empty e = exp(n): most blocks are zero."""
 
 
 @pytest.mark.filterwarnings("ignore:.*zero blocks")

@@ -170,7 +170,7 @@ def test_a_name_that_is_not_there_and_an_engine_that_is_not():
         chain().run({"x": X}, engine="tensorrt")
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "vgg19"])  # 10 s of random numbers
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "vgg19"])  # 10 s to draw
 def test_both_engines_agree_on_real_networks(name):
     """To single precision, at the output of every tenth node."""
     proto = light(name)

@@ -165,7 +165,7 @@ def test_exported_models_against_the_stored_values_of_torch(name, dtype, engine,
 @pytest.mark.peers
 @exported
 def test_exported_models_against_torch_itself(name):
-    """jvp and vjp of the ONNX file against torch.func on the original network, at a random point."""
+    """jvp and vjp of the ONNX file against torch.func on the original network, elsewhere."""
     torch = pytest.importorskip("torch")
     from models.export import build, differentiable, pure
 

@@ -14,10 +14,10 @@ from curvature.models import parsed
 from onnxjac.modes.primal.engines import onnxruntime
 
 RUNS = {"linearize": 3, "relinearize": 2}
-"""The runs of the model that the tasks may take."""
+"""The runs of the model allowed for each task."""
 
 LIMIT = 200e-6
-"""Seconds of CPU per node, generously: 50 µs is what is aimed at on an idle machine."""
+"""CPU seconds per node, a generous bound: the target is 50 µs on an idle machine."""
 
 
 NETWORKS = {

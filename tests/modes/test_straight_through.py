@@ -1,4 +1,4 @@
-"""The straight-through estimator: asked for, and only then."""
+"""The straight-through estimator is strictly opt-in."""
 
 import numpy as np
 import onnx

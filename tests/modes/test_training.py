@@ -1,4 +1,4 @@
-"""Optimisers as plain nodes, and models that are trained from their file alone."""
+"""Optimisers as plain nodes, and training of models from their file alone."""
 
 import warnings
 
@@ -17,7 +17,7 @@ OPTIMIZERS = (oj.Adagrad, oj.Adam, oj.Momentum)
 
 
 def cases():
-    """The node cases of ONNX for optimisers; making all cases overflows here and there."""
+    """The node cases of ONNX for optimisers; generating all cases raises overflow warnings."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         collected = collect_testcases(None)
@@ -358,7 +358,7 @@ def test_running_statistics_in_a_branch_are_refused():
 
 
 def test_a_model_with_a_loop_is_trained_as_torch_trains_it():
-    """The number of turns and the branch are data; what a step computes is one plain file."""
+    """Trip count and branch are data; a training step is one plain file."""
     torch = pytest.importorskip("torch")
     text = """<ir_version: 10, opset_import: ["": 21]>
         recurrent (double[batch,3] x, int64 n, double[batch,4] target) => (double[batch,4] h)

@@ -1,4 +1,4 @@
-"""The state of a training model: drawn, saved, and the bindings that say what it is."""
+"""The state of a training model: initialised, saved, and defined by bindings."""
 
 import numpy as np
 import onnx
@@ -62,7 +62,7 @@ def test_a_saved_state_may_be_a_part_of_it_or_have_other_initializers():
 
 
 def test_a_large_state_is_saved(tmp_path):
-    # some 16 MB, which go to a file beside the model, and come back with their data outside of it
+    # about 16 MB, which are saved to an external file, and loaded as external data
     rows = 2**19
     proto = parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
         f (int64[n] at) => (float loss) {
@@ -124,7 +124,7 @@ def test_a_state_is_a_dict(state):
     ],
 )
 def test_inputs_of_a_step_that_do_not_fit_are_refused(inputs, message):
-    oj.train_step(training(), None, BATCH)  # a step that is kept changes nothing
+    oj.train_step(training(), None, BATCH)  # a cached step must not affect the checks
     with pytest.raises(oj.InputError, match=message):
         oj.train_step(training(), None, inputs)
 
@@ -145,7 +145,7 @@ DRAWN = parser.parse_graph("""first () => (double[2] w, double b, double[2] w_ve
 
 
 def drawn():
-    """A training model that is initialised at random, in a function too."""
+    """A training model with random initialisation, partly in a function."""
     made = oj.training_model(MODEL, "loss", optimizer="Momentum", initialization=DRAWN)
     made.functions.append(DRAW)
     made.opset_import.append(onnx.helper.make_opsetid("me", 1))
@@ -166,7 +166,7 @@ def test_draws_have_their_distribution():
     w = np.concatenate([state["w"] for state in states])
     sums = np.array([state["b"] for state in states])
     np.testing.assert_allclose([w.mean(), w.std()], [0, 0.5], atol=0.06)
-    # two draws that are independent, not one draw twice, whose deviation would be 0.577
+    # two independent samples; with one sample used twice, the deviation would be 0.577
     np.testing.assert_allclose([sums.mean(), sums.std()], [1, np.sqrt(1 / 6)], atol=0.05)
 
 
@@ -190,7 +190,7 @@ def test_a_seed_changes_nothing_where_nothing_is_random():
 
 
 def broken(change):
-    """A training model with something changed."""
+    """A training model after a change to its training info."""
     model = training()
     change(model, model.training_info[0])
     return model
@@ -325,9 +325,9 @@ def test_a_broken_training_model_is_refused(name):
 
 
 def block(name, others, rate, algorithm):
-    """One algorithm: one weight moves down the slope of the loss.
+    """One algorithm: gradient descent in one weight.
 
-    The other weight is listed in zs where an algorithm before changes it: else it need not be.
+    The other weight must be listed in zs only if an earlier algorithm changes it.
     """
     listed, given = f', "{others}"' if others else "", f", {others}" if others else ""
     made = parser.parse_graph(

@@ -17,12 +17,12 @@ torch = pytest.importorskip("torch")
 
 functional = torch.nn.functional
 SIZES = (5, 1, 8, 3, 16)
-"""Of batches, over and over again."""
+"""Batch sizes, in a cycle."""
 
 
 def step_of(training, engine="onnxruntime"):
-    """The exported step as a function (state, batch) -> (state, outputs), by ONNX Runtime alone, or
-    by the kernels in NumPy.
+    """The exported step as a function (state, batch) -> (state, outputs), run by ONNX Runtime or by
+    our NumPy kernels.
     """
     proto = oj.export(training, "training_step")
     checker.check_model(proto, full_check=True)
@@ -48,7 +48,7 @@ def step_of(training, engine="onnxruntime"):
 
 
 def with_weights(text, **arrays):
-    """A model of a text, with initializers."""
+    """A model from ONNX text, with initializers."""
     proto = parser.parse_model('<ir_version: 10, opset_import: ["": 21]>\n' + text)
     proto.graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in arrays.items())
     return proto
@@ -64,7 +64,7 @@ ENTROPY = parser.parse_graph("""entropy (double[batch, 4] logits, int64[batch] l
 
 
 def mlp():
-    """A classifier, and the same in torch."""
+    """A classifier, in ONNX and in torch."""
     weights = {"w1": normal(6, 10), "b1": normal(10), "w2": normal(10, 4), "b2": normal(4)}
     proto = with_weights(
         """mlp (double[batch, 6] x) => (double[batch, 4] logits) {
@@ -82,7 +82,7 @@ def mlp():
 
 
 def cnn():
-    """Convolutions, one strided and one of groups, with a normalisation and pools."""
+    """Convolutions, one strided and one grouped, with a normalisation and pooling."""
     weights = {
         "k1": normal(6, 2, 3, 3), "c1": normal(6), "g": 1 + normal(6), "s": normal(6, seed=1),
         "k2": normal(8, 3, 3, 3), "w": normal(8, 4), "b": normal(4),
@@ -142,7 +142,7 @@ def batch_of(shape, seed):
 
 
 def assert_same_run(net, optimizer, rate, peer, steps=20, engine="onnxruntime", tolerance=1e-10):
-    """A run of the exported step, step by step as in torch, at several batch sizes."""
+    """Check a run of the exported step against torch, step by step, at several batch sizes."""
     proto, loss, weights, peer_loss, batches = net
     training = oj.training_model(proto, loss, list(weights), optimizer, learning_rate=rate)
     step, state = step_of(training, engine), oj.initial_state(training)
@@ -310,7 +310,7 @@ def test_a_step_follows_all_open_sizes():
     exported = oj.export(training, "training_step", {"x": normal(2, 5, 3)})
     assert oj.load(exported).inputs["x"].shape == ("batch", "time", 3)
     state, held = oj.initial_state(training), numpy_helper.to_array(proto.graph.initializer[0])
-    for shape in ((4, 5, 3), (2, 7, 3), (3, 5, 3)):  # train_step follows every size
+    for shape in ((4, 5, 3), (2, 7, 3), (3, 5, 3)):  # train_step supports every size
         x = normal(*shape)
         slope = np.einsum("bti,btj->ij", x, np.cos(x @ held))
         found, _ = oj.train_step(training, state, {"x": x})
@@ -374,13 +374,13 @@ def test_an_export_of_no_training_model_is_refused():
 # -- optimisers with other memory, and what is no optimiser ----------------------------------------
 
 KEPT = 3
-"""Pairs of differences that L-BFGS remembers."""
+"""The number of pairs of differences that L-BFGS keeps."""
 
 
 def lbfgs():
-    """Steps along the direction of L-BFGS: two loops over pairs (s, y), the oldest first, or zeros.
+    """L-BFGS steps: two loops over pairs (s, y), the oldest first, zeros at the start.
 
-    Per tensor, where torch has one direction for all: they are the same for a model of one tensor.
+    Each tensor has its own direction, torch has one for all: they agree for a single tensor.
     """
     lines, last = [], KEPT - 1
     for k in range(KEPT):
@@ -478,14 +478,14 @@ def logistic():
         return mean + 0.1 * (held["w"] ** 2).sum()
 
     def batches(n, seed):
-        batch = batch_of((20, 7), 0)  # all of the data at every step
+        batch = batch_of((20, 7), 0)  # full batch at every step
         return {**batch, "label": (batch["label"] % 2).astype(float)}
 
     return proto, "loss", weights, loss, batches
 
 
 class Once(torch.optim.LBFGS):
-    """L-BFGS whose step takes the gradient that is there."""
+    """L-BFGS whose step uses the existing gradient."""
 
     def step(self):
         def closure():

@@ -1,4 +1,4 @@
-"""value_and_grad: one program for all points, recorded once where nothing about a point decides."""
+"""value_and_grad: one program for all points, recorded once if it does not depend on the point."""
 
 import pickle
 import warnings
@@ -90,7 +90,7 @@ def test_weights_of_a_point_are_inputs_of_the_program():
 
 @pytest.mark.parametrize("engine", [None, "numpy"])
 def test_gradients_may_be_written_to(engine):
-    """Of sum(x ∘ y) they are y and x themselves; of sum(x) a constant."""
+    """Gradients of sum(x ∘ y) are y and x themselves, that of sum(z) is a constant."""
     text = """f (double[3] x, double[3] y, double[3] z) => (double loss) {
         p = Mul(x, y)
         s = Add(p, z)
@@ -144,7 +144,7 @@ def test_what_does_not_fit_is_refused():
 
 @pytest.mark.parametrize("turns", [5, 60])
 def test_short_loops_are_unrolled_and_long_ones_stay(turns):
-    """A turn of a Scan costs more than what it computes."""
+    """The overhead of a Scan iteration exceeds its computation."""
     text = TURNS.replace("int64 n, bool go", "bool unused").replace(
         "(double loss) {", f"(double loss) <int64 n = {{{turns}}}, bool go = {{1}}> {{"
     )

@@ -26,7 +26,7 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 def arguments() -> argparse.Namespace:
-    """What the user asked for."""
+    """The parsed command line."""
     parser = argparse.ArgumentParser(
         "python -m tests.mutation", description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -43,7 +43,7 @@ def arguments() -> argparse.Namespace:
 
 
 def measure(folder: Path) -> None:
-    """Run the tests under coverage once, in parts, and keep which test runs which line."""
+    """Run the tests under coverage once, in parts, and record which test runs which line."""
     folder.mkdir(parents=True, exist_ok=True)
     included = ",".join(f"{ROOT}/{name}/*" for name in ("jacobians", "ops"))
     for tests in TESTS:
@@ -60,7 +60,7 @@ def measure(folder: Path) -> None:
 
 
 def judge(options: argparse.Namespace) -> None:
-    """Try the sample, one mutant after the other; survivors again where tests were added."""
+    """Test the sample, one mutant after the other; retry survivors after tests were added."""
     from .choice import Tests  # needs the extra
     from .mutants import sample
 
@@ -81,7 +81,7 @@ def judge(options: argparse.Namespace) -> None:
 
 
 def write(options: argparse.Namespace) -> None:
-    """RESULTS.md and killers.json, of the verdicts so far."""
+    """Write RESULTS.md and killers.json from the verdicts so far."""
     from .choice import Tests
     from .mutants import sample
 
@@ -102,10 +102,10 @@ def verdicts(store: Path) -> dict[str, dict]:
 
 
 def trial(mutant: Mutant, tests: Tests, budget: float) -> Verdict:
-    """A quick round of tests, then, for those that survive it, all that run the line.
+    """The verdict on a mutant: a quick round of tests, then, if it survives, all that run the line.
 
-    A test that kills must do so alone as well: one that draws from a generator which other tests
-    share may fail by the order in which they run, whatever the mutant.
+    A killer must also fail when run alone: a test that shares a random generator with other tests
+    may fail because of their order, whatever the mutant.
     """
     path, source, outcome, killer = ROOT / mutant.path, mutant.source(), SURVIVED, ""
     for chosen in tests.near(mutant, budget):

@@ -1,4 +1,4 @@
-"""Which tests may kill a mutant: those that run its lines, the fastest and most diverse first."""
+"""The choice of tests for a mutant: those that run its lines, fast and diverse ones first."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from .mutants import ROOT, Mutant
 
 REGISTRIES = ("test_coverage", "test_declared", "test_defaults", "test_transcriptions",
     "test_conventions", "test_promises")  # fmt: skip
-"""Tests of what files enter on import: they run none of its lines."""
+"""Tests of declarations made on import, which run none of their lines."""
 
 
 class Tests:
-    """The tests that passed, with seconds, and the lines that each of them runs.
+    """The passing tests, with their seconds and the lines that each one runs.
 
-    Read from pairs of files, coverage's data and the durations beside it, that the plugin
-    `contexts` wrote.
+    Read from pairs of files, coverage's data and durations, written by the plugin `contexts`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -36,7 +35,7 @@ class Tests:
             self.seconds |= json.loads(path.read_text())
 
     def folders(self) -> dict[str, int]:
-        """How many tests there are in each folder, or file beside the folders."""
+        """The number of tests in each folder, or in each file outside the folders."""
         return Counter("/".join(Path(file(test)).parts[:2]) for test in self.seconds)
 
     def near(self, mutant: Mutant, budget: float) -> list[list[str]]:
@@ -54,20 +53,20 @@ class Tests:
         return [first, [t for t in everything if t not in {*first}]]
 
     def ordered(self, tests: Iterable[str]) -> list[str]:
-        """One of every test function, then a second case of each, and so on; fast ones first."""
+        """One case of every test function, then a second case of each, and so on; fast first."""
         groups: dict[str, list[str]] = defaultdict(list)
         for test in sorted({*tests} & self.seconds.keys(), key=lambda t: (self.seconds[t], t)):
             groups[test.partition("[")[0]].append(test)
         return [t for turn in zip_longest(*groups.values()) for t in turn if t is not None]
 
     def within(self, budget: float, tests: list[str]) -> list[str]:
-        """As many of these tests, from the first, as take `budget` seconds."""
+        """The first of these tests that fit into `budget` seconds."""
         sums = accumulate(self.seconds[test] for test in tests)
         return [test for test, _ in zip(tests, takewhile(lambda s: s < budget, sums), strict=False)]
 
     def named(self, mutant: Mutant) -> list[str]:
-        """Where only the import runs the line: the tests of a file of this name, of all that is
-        entered on import, and those whose ids hold a name that the line quotes.
+        """For lines that run on import only: the tests of a file of this name, of the registries,
+        and those whose ids contain a name quoted in the line.
         """
         lines = (ROOT / mutant.path).read_text().splitlines()[mutant.line - 2 : mutant.last + 1]
         names = re.findall(r'"([A-Z]\w+)"', " ".join(lines))
@@ -83,7 +82,7 @@ class Tests:
 
     @cached_property
     def small(self) -> list[str]:
-        """Two cases of every test function there is."""
+        """Two cases of every test function."""
         groups: Counter[str] = Counter()
         return [t for t in self.ordered(self.seconds) if second(groups, t.partition("[")[0])]
 

@@ -1,7 +1,7 @@
 """A pytest plugin: which test runs which line, and how long each passing test takes.
 
 Run it as `coverage run -m pytest -p mutation.contexts --durations-file FILE ...`: each test becomes
-one context of coverage's data, and FILE maps the ids of the tests that passed to seconds.
+a context in coverage's data, and FILE maps the ids of passing tests to seconds.
 """
 
 import json
@@ -13,7 +13,7 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The file that the seconds of every passing test are written to."""
+    """The option for the file of durations."""
     parser.addoption("--durations-file", type=Path, required=True)
 
 
@@ -24,7 +24,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Name coverage's context after the test while it runs, its fixtures included."""
+    """Name coverage's context after the test while it and its fixtures run."""
     measuring = coverage.Coverage.current()
     measuring.switch_context(item.nodeid)
     try:
@@ -35,7 +35,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """Keep the seconds of a test that passed."""
+    """Record the seconds of a passing test."""
     report = yield
     if report.when == "call" and report.passed:
         item.config.stash[SECONDS][report.nodeid] = round(report.duration, 4)
@@ -43,7 +43,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write what was measured."""
+    """Write the durations."""
     path: Path = session.config.getoption("--durations-file")
     path.write_text(json.dumps(session.config.stash[SECONDS]))
 

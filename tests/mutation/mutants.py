@@ -1,4 +1,4 @@
-"""What can be changed: the positions of cosmic-ray's operators in a file, and a sample of them."""
+"""Mutants: the positions of cosmic-ray's operators in a file, and a sample of them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("jacobians", "ops")
 PARTNERS = ("Add_Sub", "Sub_Add", "Mul_Div", "Mul_Add", "Div_Mul", "FloorDiv_Mul", "Mod_Mul",
     "Pow_Mul", "BitAnd_BitOr")  # fmt: skip
-IDENTITY = ("_Is", "_IsNot")  # `==` as `is`: true or false by what CPython happens to intern
+IDENTITY = ("_Is", "_IsNot")  # `==` as `is`: depends on what CPython interns
 NEEDS_ARGUMENTS = ("VariableReplacer", "VariableInserter")
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change: the `occurrence`-th place in `path` that `operator` finds; it is in `line`."""
+    """One change: occurrence number `occurrence` of `operator` in `path`, at `line`."""
 
     path: str
     operator: str
@@ -40,7 +40,7 @@ class Mutant:
         return mutate_code(text, operators()[self.operator], self.occurrence)
 
     def change(self) -> tuple[str, str]:
-        """The lines that differ, before and after, on one line each."""
+        """The changed lines before and after, each joined to one line."""
         before = (ROOT / self.path).read_text().splitlines()
         after = self.source().splitlines()
         edits = SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
@@ -49,7 +49,7 @@ class Mutant:
         return joined(before[i:j]), joined(after[k:m])
 
     def key(self) -> str:
-        """What a file of results calls it."""
+        """The key in files of results."""
         return " ".join(map(str, asdict(self).values()))
 
 
@@ -60,13 +60,13 @@ def joined(lines: list[str]) -> str:
 
 @cache
 def operators() -> dict[str, Operator]:
-    """Cosmic-ray's operators, less those that only make programs that cannot run."""
+    """Cosmic-ray's operators, except those whose mutants cannot run."""
     provider = OperatorProvider()
     return {name: provider[name]() for name in provider if runnable(name)}
 
 
 def runnable(name: str) -> bool:
-    """Arithmetic by its usual partner alone: `shape << 1` is a TypeError that proves nothing."""
+    """Only usual replacements of arithmetic: `shape << 1` is a TypeError that proves nothing."""
     kind, _, partner = name.partition("_")
     if kind == "ReplaceBinaryOperator":
         return partner in PARTNERS
@@ -85,7 +85,7 @@ def mutants(path: Path) -> Iterator[Mutant]:
 
 
 def is_another(mutant: Mutant) -> bool:
-    """Whether the mutant is a program, which a lone `*` is not, and not the same one."""
+    """Whether the mutant is a valid program, and differs from the original."""
     try:
         tree = ast.parse(mutant.source())
     except SyntaxError:
@@ -94,7 +94,7 @@ def is_another(mutant: Mutant) -> bool:
 
 
 def annotation(node) -> bool:
-    """Whether the node is part of a type: there `|` is no operator."""
+    """Whether the node is part of an annotation, where `|` is not arithmetic."""
     while node.parent is not None:
         child, node = node, node.parent
         if node.type == "annassign" and child is node.children[1]:
@@ -105,7 +105,7 @@ def annotation(node) -> bool:
 
 
 def sample(count: int, seed: int) -> list[Mutant]:
-    """`count` mutants or a few more, as many from each file as its share; one per place at most."""
+    """About `count` mutants, from each file in proportion, and at most one per position."""
     draw = random.Random(seed)
     files = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
     places = {path: by_place(path, draw) for path in files}
@@ -118,7 +118,7 @@ def sample(count: int, seed: int) -> list[Mutant]:
 
 
 def by_place(path: Path, draw: random.Random) -> list[Mutant]:
-    """One mutant for every place of a file, in random order."""
+    """One mutant for every position of a file, in random order."""
     places: dict[tuple[int, str], list[Mutant]] = {}
     for mutant in mutants(path):
         places.setdefault((mutant.line, mutant.operator.partition("_")[0]), []).append(mutant)

@@ -1,4 +1,4 @@
-"""The page of results: what was killed, by folder, and what was not."""
+"""The page of results: killed mutants by folder, and the survivors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXPLAINED = HERE / "SURVIVORS.md"
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one mutant: its change, the outcome and the test that killed it."""
+    """The verdict on one mutant: its change, the outcome and the test that killed it."""
 
     path: str
     line: int
@@ -28,17 +28,17 @@ class Verdict:
 
     @property
     def folder(self) -> str:
-        """The folder that it counts for."""
+        """The folder that the mutant counts for."""
         return str(Path(self.path).parent)
 
     def text(self) -> str:
-        """How the pages of survivors and results name the change."""
+        """The change as the pages of survivors and results name it."""
         return f"`{self.path}`: `{self.old}` → `{self.new}`"
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """How the mutants were chosen, and how many tests of which folder there were to judge them."""
+    """How the mutants were sampled, and the number of available tests per folder."""
 
     count: int
     seed: int
@@ -46,7 +46,7 @@ class Drawn:
     judges: dict[str, int]
 
     def text(self, judged: int) -> str:
-        """As the page of results says it."""
+        """The sentence on the page of results."""
         folders = ", ".join(f"`{name}` ({tests})" for name, tests in sorted(self.judges.items()))
         seconds = " to ".join(f"{s:g}" for s in sorted({min(self.seconds), max(self.seconds)}))
         return (
@@ -59,7 +59,7 @@ class Drawn:
 
 
 def page(verdicts: list[Verdict], drawn: Drawn) -> str:
-    """RESULTS.md: the counts by folder, and the survivors that nothing explains."""
+    """RESULTS.md: the counts by folder, and the unexplained survivors."""
     today = f"{datetime.now(UTC):%Y-%m-%d}"
     versions = ", ".join(f"{name} {version(name)}" for name in ("cosmic-ray", "onnx", "numpy"))
     return "\n".join(
@@ -95,7 +95,7 @@ def table(verdicts: list[Verdict]) -> Iterator[str]:
 
 
 def row(name: str, verdicts: list[Verdict]) -> str:
-    """The counts of some mutants; the share of all of them and of those that nothing explains."""
+    """The counts of some mutants, and the rates killed, with and without explained survivors."""
     counts = Counter(verdict.outcome for verdict in verdicts)
     survived, timeouts = counts["survived"], counts["timeout"]
     killed = len(verdicts) - survived
@@ -111,7 +111,7 @@ def is_explained(verdict: Verdict) -> bool:
 
 
 def unexplained(verdicts: list[Verdict]) -> Iterator[str]:
-    """The survivors that still want a test or a reason."""
+    """The survivors that still need a test or an explanation."""
     left = [v for v in verdicts if v.outcome == "survived" and not is_explained(v)]
     if left:
         yield from ("", "## Survivors without a reason", "")

@@ -1,7 +1,7 @@
 """Twenty killed mutants and the tests that killed them: do these tests still kill?
 
-`killers.json` holds the changes as lines of text, so that a moved line is found again; a line that
-is no longer there is passed over, and the page of results is to be made again when many are.
+`killers.json` holds the changes as lines of text, so that a moved line is found again. Lines that
+no longer exist are skipped; if there are many of them, regenerate the page of results.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def keep(verdicts: Iterable[Verdict], seed: int) -> None:
 
 
 def occurs_once(verdict: Verdict) -> bool:
-    """Whether the change is of one line, and only one line of the file reads like that."""
+    """Whether the changed line occurs exactly once in the file."""
     lines = (ROOT / verdict.path).read_text().splitlines()
     return [line.strip() for line in lines].count(verdict.old) == 1
 
 
 def short() -> bool:
-    """Put the kept mutants on trial before their killers; whether all were killed."""
+    """Run the killers of the kept mutants on them; returns whether all were killed."""
     known = [Verdict(**entry) for entry in json.loads(KILLERS.read_text())]
     found = [verdict for verdict in known if occurs_once(verdict)]
     failing = failure(found)
@@ -51,7 +51,7 @@ def short() -> bool:
 
 
 def failure(verdicts: list[Verdict]) -> str:
-    """The first killer that fails on the files as they are, if any."""
+    """The first killer that fails on the unchanged files, if any."""
     killers, unchanged = [verdict.killer for verdict in verdicts], ROOT / "__init__.py"
     outcome, first = on_trial(unchanged, unchanged.read_text(), killers, SECONDS * len(killers))
     return first if outcome == KILLED else ""

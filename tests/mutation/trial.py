@@ -1,4 +1,4 @@
-"""One mutant on trial: a forked process imports it instead of the file and runs chosen tests."""
+"""Trial of one mutant: a forked process imports it instead of the file and runs chosen tests."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from onnx.backend.test.case.node import collect_testcases
 
 ROOT = Path(__file__).resolve().parents[2]
 MEMORY = 6 << 30
-"""Bytes that a mutant may address beyond what this process has: an absurd shape ends at once."""
+"""The extra address space of a mutant in bytes: allocations of absurd shapes fail at once."""
 PREPARED = ("numpy", "scipy.optimize", "scipy.sparse.linalg", "scipy.special", "sympy",
     "onnx.reference", "onnx_ir", "onnxruntime")  # fmt: skip
 KILLED, SURVIVED, TIMEOUT = "killed", "survived", "timeout"
 
 
 class Chosen:
-    """A pytest plugin that runs these tests, in this order, and remembers the first to fail."""
+    """A pytest plugin that runs these tests in this order and records the first failure."""
 
     def __init__(self, tests: list[str]) -> None:
         self.tests, self.killer = tests, ""
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Keep the chosen tests; for one whose id the mutant changed, all of its function."""
+        """Keep the chosen tests; where the mutant changed an id, all cases of the function."""
         found = {item.nodeid: item for item in items}
         same: dict[str, list[pytest.Item]] = defaultdict(list)
         for item in items:
@@ -47,13 +47,13 @@ class Chosen:
             self.killer = self.killer or report.nodeid
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """A file that cannot be collected any more kills as well."""
+        """A file that can no longer be collected counts as a killer."""
         if report.failed:
             self.killer = self.killer or report.nodeid
 
 
 def on_trial(path: Path, source: str, tests: list[str], seconds: int) -> tuple[str, str]:
-    """(killed, survived or timeout; the test that killed), within seconds of processor time."""
+    """(killed, survived or timeout; the killer), within a limit of CPU seconds."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -70,7 +70,7 @@ def on_trial(path: Path, source: str, tests: list[str], seconds: int) -> tuple[s
 
 
 def confined(work: Callable[[], tuple[bool, str]], writing: int, seconds: int) -> None:
-    """Do the work in this process, silent and bounded, and end the process."""
+    """Do the work in this process, silently and within limits, then exit."""
     code = 1
     try:
         silence = os.open(os.devnull, os.O_RDWR)
@@ -86,7 +86,7 @@ def confined(work: Callable[[], tuple[bool, str]], writing: int, seconds: int) -
 
 
 def addressed() -> int:
-    """Bytes of address space that this process has now."""
+    """The current size of the address space of this process, in bytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     return pages * resource.getpagesize()
 
@@ -128,10 +128,10 @@ def waited(child: int, seconds: float) -> int | None:
 
 
 def prepare() -> None:
-    """Import what every mutant needs, but nothing of the package itself.
+    """Import everything that mutants need, but nothing of the package itself.
 
-    Collecting ONNX's cases computes them, which takes longer than most trials. What is here now,
-    no garbage collection of a trial need look at.
+    Collecting ONNX's cases computes them, which takes longer than most trials. Objects that exist
+    now are excluded from the garbage collection of trials.
     """
     for name in PREPARED:
         __import__(name)

@@ -13,7 +13,7 @@ keeps its PyTorch name; the legacy one is left out where that exporter fails. Th
     vjp/<tensor>            Jᵀ u, by torch.func.vjp
     hvp/<tensor>            ∇²⟨u, y⟩ v, by torch.func.vjp of torch.func.grad
 
-where the weights are the single precision ones, cast.
+where the weights are those in single precision, cast to double.
 """
 
 import sys
@@ -66,7 +66,7 @@ def derivatives(function, point, v, u):
 
 
 def record(name):
-    """All that the npz file holds."""
+    """Everything that the npz file holds."""
     network, point = build(name)
     function, free = pure(network, point)
     rng = np.random.default_rng(sorted(NETWORKS).index(name))
@@ -80,7 +80,7 @@ def record(name):
 
 
 def small(key, array):
-    """Tangents and cotangents in half precision, in which they were drawn."""
+    """Tangents and cotangents in half precision, without loss."""
     return array.astype(np.float16) if key.startswith(("tangent", "cotangent")) else array
 
 
@@ -90,7 +90,7 @@ def draw(rng, shape):
 
 
 def export(name, path, *, dynamo):
-    """What an exporter gives, without the notes that name the machine it ran on."""
+    """The exported model, without metadata about the machine it ran on."""
     network, point = seeded(name)
     names = {"input_names": list(point), "output_names": ["y"], "opset_version": OPSET}
     if dynamo:
@@ -110,7 +110,7 @@ def export(name, path, *, dynamo):
 
 
 def everything(graph):
-    """The nodes and tensors of a graph, all that may carry notes."""
+    """The nodes and tensors of a graph, which may carry metadata."""
     return (*graph.node, *graph.value_info, *graph.initializer, *graph.input, *graph.output)
 
 

@@ -1,6 +1,6 @@
-"""Sixteen architectures exported from PyTorch: JVP, VJP and HVP are those of torch.func.
+"""Sixteen architectures exported from PyTorch: JVP, VJP and HVP against torch.func.
 
-The stored values are in double precision; export.py says what they are and made them.
+The stored values are in double precision; see export.py, which computed them.
 """
 
 from pathlib import Path
@@ -19,13 +19,13 @@ every = pytest.mark.parametrize("file", MODELS)
 
 
 def stored(file):
-    """The values that PyTorch gave, in double precision, by their keys."""
+    """The values computed by PyTorch, in double precision, by key."""
     with np.load(FILES / f"{file.partition('.')[0]}.npz") as arrays:
         return {k: a.astype(float) if a.dtype == np.float16 else a for k, a in arrays.items()}
 
 
 def below(kind, values):
-    """What is stored under `kind/...`, by tensor."""
+    """The values stored under `kind/...`, by tensor."""
     return {k.removeprefix(f"{kind}/"): v for k, v in values.items() if k.startswith(f"{kind}/")}
 
 
@@ -100,7 +100,7 @@ def test_a_network_keeps_every_promise(file):
 @pytest.mark.peers
 @every
 def test_against_torch_itself(file):
-    """The same along other directions, computed now."""
+    """The same products along other directions, computed now."""
     torch = pytest.importorskip("torch")
     from networks.export import build, derivatives, draw, pure
 
@@ -129,7 +129,7 @@ def identifier(name):
 
 
 def assert_together(found, expected, rtol=1e-9):
-    """The same tensors with the same numbers: as one vector, and each up to a part of that."""
+    """Equal tensors by name, with a tolerance relative to each tensor or to all of them."""
     assert found.keys() == expected.keys()
     scale = np.sqrt(sum(np.sum(y**2) for y in expected.values())) / len(expected)
     for name, y in expected.items():

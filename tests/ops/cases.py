@@ -16,7 +16,7 @@ FLOATS = {TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16}
 NARROW = {*range(TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2FNUZ + 1), TensorProto.FLOAT4E2M1}
 
 SINGLE = {"DequantizeLinear"}
-"""Operators that know no float64: test_quantization.py has them."""
+"""Operators without float64, which test_quantization.py covers."""
 
 
 @cache
@@ -26,7 +26,7 @@ def onnx_cases() -> list[BackendCase]:
 
 
 def is_covered(model: onnx.ModelProto) -> bool:
-    """Whether the model is one node with a floating input and output and with a derivative."""
+    """Whether the model is one differentiable node with a floating input and output."""
     graph = model.graph
     types, made = ({v.type.tensor_type.elem_type for v in vs} for vs in (graph.input, graph.output))
     if len(graph.node) != 1 or not types & FLOATS or not made & FLOATS or types & NARROW:
@@ -38,7 +38,7 @@ def is_covered(model: onnx.ModelProto) -> bool:
 
 
 def has_body(model: onnx.ModelProto) -> bool:
-    """Whether the schema says by a function what the node computes."""
+    """Whether the schema of the node has a function body."""
     node = model.graph.node[0]
     version = {i.domain: i.version for i in model.opset_import}.get(node.domain, 1)
     if not defs.has(node.op_type, version, node.domain):
@@ -48,7 +48,7 @@ def has_body(model: onnx.ModelProto) -> bool:
 
 
 def few_of_each(count: int = 3, seed: int = 0) -> list[BackendCase]:
-    """Some cases of every operator, the same ones every time."""
+    """A fixed sample of the cases of every operator."""
     groups: dict[str, list[BackendCase]] = {}
     for case in onnx_cases():
         groups.setdefault(case.op_type, []).append(case)
@@ -63,7 +63,7 @@ def moved(case: BackendCase, seed: int) -> dict[str, np.ndarray]:
 
 
 def skip_where_nothing_is_smooth(model, feeds):
-    """NaN on the way, or an infinite result: there are no differences to compare with."""
+    """Skip the test where intermediates are NaN or results infinite, since differences fail."""
     values = evaluate(model, feeds, [*model.intermediates, *model.outputs], engine="numpy")
     floats = {name: y for name, y in values.items() if getattr(y, "dtype", "O") == np.float64}
     if any(np.isnan(y).any() for y in floats.values()):

@@ -1,4 +1,4 @@
-"""Points at which a rule can be wrong and that ONNX's own cases miss.
+"""Points at which a rule can be wrong, and which ONNX's own cases miss.
 
 A tuple of ints stands for a normal draw of that shape.
 """
@@ -14,7 +14,7 @@ RNG = np.random.default_rng(7)
 
 @dataclass(frozen=True)
 class Extra:
-    """A node at a point; `dense` is its Jacobian where that is known and differences are not."""
+    """A node at a point; `dense` is its Jacobian where differences do not apply."""
 
     op_type: str
     inputs: tuple[np.ndarray | None, ...]
@@ -68,7 +68,7 @@ case("Pow", positive(3), ints(2, 0, -1))
 case("Pow", x(-2, -0.5, 3), ints(3, 2, 1))
 case("Mul Add", x(2, 3), (2,), opset=14)
 
-# Ties, bounds and zeros: not differentiable or not by division; the value is declared.
+# Ties, bounds and zeros: no derivative, or none by division; the value is declared.
 case(
     "Max",
     x(1, 2, 3),
@@ -301,7 +301,7 @@ case(
 case("BatchNormalization", (4, 3), (3,), (3,), (3,), positive(3), training_mode=1, outputs=1)
 case("MeanVarianceNormalization", (2, 3, 4), axes=[0, -1])
 
-# Dropout: nothing happens, or a mask that the seed fixes.
+# Dropout: the identity, or a mask fixed by the seed.
 case("Dropout", (2, 3))
 case("Dropout", (2, 3), np.array(0.4), np.array(False), outputs=2)
 case("Dropout", (4, 5), np.array(0.4), np.array(True), outputs=2, seed=3)
@@ -335,7 +335,7 @@ for outputs in (1, 2):
         dense=TWICE_FROM[[2, 3, 0, 1]],
     )
 
-# Images: samples between pixels, also beyond the border and in regions.
+# Images: interpolation between pixels, also outside the border and in regions.
 SIZES = ints(1, 2, 5, 3)
 for mode in ("linear", "cubic"):
     case("Resize", (1, 2, 4, 5), None, None, SIZES, mode=mode, antialias=1)
@@ -379,7 +379,7 @@ case("MaxRoiPool", (1, 2, 6, 7), x(0.3, 0.4, 1.4, 5.2, 3.1).reshape(1, 5), poole
 case("DeformConv", (2, 4, 5, 4), (4, 2, 2, 3), (2, 24, 5, 2), (4,), (2, 12, 5, 2), group=2,
      offset_group=2, strides=[1, 2], pads=[1, 1, 1, 1], dilations=[2, 1])  # fmt: skip
 
-# Norms, products through zeros, entries at other places.
+# Norms, products with zeros, moved entries.
 case("LpPool", (1, 2, 6, 5), kernel_shape=[2, 3], p=3, strides=[2, 1], pads=[1, 0, 0, 2])
 case("LpPool", (1, 1, 7), kernel_shape=[3], p=1, dilations=[2], ceil_mode=1, strides=[2], opset=22)
 case("GlobalLpPool", (2, 2, 3, 4))

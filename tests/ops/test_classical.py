@@ -93,7 +93,7 @@ def test_the_recorded_pullback_runs_in_onnxruntime(case):
 
 @pytest.mark.parametrize("classes", [2, 3, 4])
 def test_coupled_probabilities(classes):
-    """Their derivative is that of the exact minimum, which runtimes iterate to only roughly."""
+    """Their derivative is that of the exact minimum, which runtimes only approximate."""
     pairs = classes * (classes - 1) // 2
     attrs = {
         "kernel_type": "RBF", "kernel_params": [0.3, 0.0, 0.0], "support_vectors": N(6 * classes),

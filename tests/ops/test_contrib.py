@@ -1,4 +1,4 @@
-"""ONNX Runtime's own operators: its values, and derivatives as differences show them."""
+"""ONNX Runtime's own operators: its values, and derivatives against differences."""
 
 import numpy as np
 import onnx
@@ -201,7 +201,7 @@ def test_the_recorded_pullback_runs_in_onnxruntime(case):
 
 
 def test_a_guest_in_the_default_domain():
-    """ONNX Runtime has SimplifiedLayerNormalization where ONNX has its own operators."""
+    """ONNX Runtime has SimplifiedLayerNormalization in ONNX's default domain."""
     inputs, attrs = [N(2, 3, 4), N(4)], {"epsilon": 1e-3}
     proto, feeds = one_node("SimplifiedLayerNormalization", inputs, attrs, 1)
     proto.graph.node[0].domain = ""

@@ -1,4 +1,4 @@
-"""The table of conventions says what we give, and what PyTorch gives."""
+"""The table of conventions matches our results, and PyTorch's."""
 
 import warnings
 

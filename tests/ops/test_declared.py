@@ -1,4 +1,4 @@
-"""What is written for an operator is entered for it, and records stay what they are."""
+"""Every rule and kernel is registered, and records are immutable."""
 
 import importlib
 import inspect
@@ -16,7 +16,7 @@ from onnxjac.ops.registry import DECLARATIONS
 
 
 def own(name, wanted):
-    """What a package and the modules below it define, of one kind."""
+    """The objects of one kind that a package and its submodules define."""
     package = importlib.import_module(name)
     found = pkgutil.walk_packages(package.__path__, f"{name}.")
     modules = [package, *(importlib.import_module(module.name) for module in found)]
@@ -44,7 +44,7 @@ def test_every_kernel_is_in_the_table():
     operators = {schema.name for schema in defs.get_all_schemas() if not schema.domain}
     assert len({name.lower() for name in KERNELS} & written) > 50
     missing = [name for name in operators - KERNELS.keys() if name.lower() in written]
-    assert missing == ["Scan"]  # the helper `scan` accumulates, which ONNX's operator need not
+    assert missing == ["Scan"]  # the helper `scan` is unrelated to ONNX's Scan
 
 
 @pytest.mark.parametrize("package", ["onnxjac.jacobians", "onnxjac.ops"])

@@ -1,7 +1,7 @@
-"""Every elementwise formula: its derivative is finite and right far out, at 0 and at its kinks.
+"""Every elementwise formula: its derivative is finite and right at large x, 0 and kinks.
 
-The judge is SymPy's derivative of the plain formula, evaluated with mpmath in enough digits that
-nothing cancels; that the formula is the operator is what `test_rules` sees.
+The reference is SymPy's derivative of the plain formula, evaluated by mpmath in enough digits
+to avoid cancellation; `test_rules` checks that the formula is the operator.
 """
 
 import mpmath
@@ -49,7 +49,7 @@ def formula(op, attrs):
 
 
 def by_rule(op, attrs, *inputs):
-    """The derivatives by every input, entry by entry."""
+    """The elementwise derivatives by every input, from the rule."""
     model = load(one_node(op, inputs, attrs, 1, OPSETS.get(op, 21)))
     feeds = {f"x{i}": x for i, x in enumerate(inputs)}
     J = linearize(model, feeds, engine="numpy")
@@ -99,7 +99,7 @@ KINKS = {
     "Softsign": {0.0: 1.0},
     "ThresholdedRelu": {1.0: 0.0},
 }
-"""op_type -> {kink: the derivative that is declared there}, with the default attributes."""
+"""op_type -> {kink: the declared derivative}, with default attributes."""
 
 
 def kinks(op):

@@ -73,7 +73,7 @@ def test_the_hessian_is_symmetric_and_the_slope_of_the_gradient(case):
 
 
 def test_what_rules_and_operators_record_has_a_declaration():
-    """The vocabulary is closed: every `op.Name` in the sources, and every name in a formula."""
+    """Every `op.Name` in the sources, and every name in a formula, has a declaration."""
     folders = (ROOT / floor for floor in ("jacobians", "ops", "ops/rules", "ops/graphs"))
     called = {node.attr for node in nodes_of(folders, "*.py", ast.Attribute)} | {*CALLS.values()}
     texts = {node.value for node in nodes_of([ROOT / "ops/symbols"], "formulas.py", ast.Constant)}
@@ -97,7 +97,7 @@ def loaded(case, dtype=None):
 
 
 def recorded(model, point, engine):
-    """The recorded JVP and VJP, each with its inputs and what its last outputs must be."""
+    """The recorded JVP and VJP, each with its inputs and its expected last outputs."""
     J = oj.linearize(model, point, engine=engine)
     of, wrt = (tuple(spec.name for spec in side) for side in (J.codomain, J.domain))
     rng = np.random.default_rng(0)
@@ -125,7 +125,7 @@ def check_types(runtime, graph, proto, given):
 
 
 def slope(gradient, point, wrt, v, h):
-    """The derivative of the gradient along v, by differences of fourth order."""
+    """The derivative of the gradient along v, by fourth-order differences."""
 
     def along(t):
         ends = np.cumsum([point[name].size for name in wrt])[:-1]

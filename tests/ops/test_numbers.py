@@ -1,4 +1,4 @@
-"""The NumPy kernels against the cases that ONNX itself ships, its schemas, and common sense."""
+"""The NumPy kernels against ONNX's own cases, its schemas, and hand-written checks."""
 
 import inspect
 import sys
@@ -25,11 +25,11 @@ FRACTIONAL = {
     "test_resize_downsample_scales_linear_align_corners",
     "test_resize_downsample_scales_cubic_align_corners",
 }
-"""Here ONNX's numbers divide by scale · length - 1; its text and ONNX Runtime round that length."""
+"""ONNX's cases divide by scale · length - 1; its text and ONNX Runtime round the length."""
 
 
 def python_value(value):
-    """An attribute as the loader hands it over: strings, tuples, arrays."""
+    """An attribute as the loader passes it on: strings, tuples, arrays."""
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, list):
@@ -46,7 +46,7 @@ def frozen(value):
 
 
 def cases():
-    """(node, inputs, outputs, rtol, atol) of every case that is one node with a kernel here."""
+    """(node, inputs, outputs, rtol, atol) of every single-node case with a kernel here."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the cases themselves divide by zero and overflow
         collected = collect_testcases(None)
@@ -91,7 +91,7 @@ def test_case_of_onnx(node, feeds, expected, rtol, atol):
 
 
 def keywords(kernel):
-    """The keyword parameters of a kernel, those of the geometry of its windows included."""
+    """The keyword parameters of a kernel, including those of its window geometry."""
     parameters = inspect.signature(kernel).parameters
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     geometry = transposed_windows if kernel is KERNELS["ConvTranspose"] else windows

@@ -1,4 +1,4 @@
-"""The NumPy kernels against ONNX Runtime, on random attributes that nobody would choose."""
+"""The NumPy kernels against ONNX Runtime, on random, unusual attributes."""
 
 import zlib
 
@@ -17,7 +17,7 @@ TRIES = range(25)
 
 @pytest.fixture(autouse=True)
 def _seed(request):
-    """The same test always draws the same numbers."""
+    """Seed the generator by the name of the test."""
     global rng
     rng = np.random.default_rng(zlib.crc32(request.node.name.encode()))
 
@@ -41,7 +41,7 @@ def run_runtime(op_type, inputs, attrs, outputs=1):
 
 
 def agree(op_type, inputs, attrs, outputs=1):
-    """Both engines return the same types, shapes and values, and the inputs stay as they are."""
+    """Both engines return the same types, shapes and values, and inputs stay unchanged."""
     expected = run_runtime(op_type, inputs, attrs, outputs)
     for x in inputs:
         if x is not None:
@@ -65,8 +65,8 @@ def normal(*shape):
 def sliding(rank):
     """A kernel shape and strides, dilations and padding that fit it.
 
-    Where a stride exceeds a kernel, SAME pools of ONNX Runtime pad by negative numbers, unlike
-    its convolutions and unlike the kernels here: such cases are left out.
+    Where a stride exceeds a kernel, ONNX Runtime's pooling with SAME uses negative padding, unlike
+    its convolutions and the kernels here: such cases are excluded.
     """
     kernel, attrs = pick(1, 4, rank), {}
     auto_pad = str(rng.choice(["NOTSET", "NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]))

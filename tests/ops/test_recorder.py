@@ -1,4 +1,4 @@
-"""The recorder: nothing twice, nothing constant, nothing unused, every shape and dtype known."""
+"""The recorder: no duplicate, constant or unused nodes, all shapes and dtypes known."""
 
 import numpy as np
 import onnx

@@ -1,4 +1,4 @@
-"""The corners of the rules that no case of ONNX reaches: most once let a mutant live."""
+"""Edge cases of the rules that no case of ONNX covers; most were found by mutants."""
 
 from dataclasses import replace
 
@@ -156,7 +156,7 @@ SCATTERS = {
 @pytest.mark.parametrize("reduction", ["none", "add", "mul", "max", "min"])
 @pytest.mark.parametrize("name", SCATTERS)
 def test_an_entry_that_is_written_twice_is_as_its_value_says(name, reduction):
-    """Against central differences of ONNX Runtime, at the point, elsewhere first, and exported."""
+    """Against central differences of ONNX Runtime: at the point, relinearised, and exported."""
     options, rows = SCATTERS[name]
     again, apart = np.array(rows), np.array([[1], [0], [2], [2]]) + 0 * np.array(rows)
     width = again.shape[1]
@@ -185,7 +185,7 @@ def test_an_entry_that_is_written_twice_is_as_its_value_says(name, reduction):
 
 
 def test_a_cache_is_written_round_and_round():
-    """Of more updates than the cache has places, the last ones stay."""
+    """With more updates than cache positions, the last ones remain."""
     J = tensor_scatter(numbers, Node(
         Step("TensorScatter", "", 24, "n", ("x", "u", "i"), ("y",), {"mode": "circular"}),
         (np.zeros((1, 3, 2)), np.zeros((1, 5, 2)), np.array([1])), (np.zeros((1, 3, 2)),),
@@ -197,7 +197,7 @@ def test_a_cache_is_written_round_and_round():
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize(("op_type", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
 def test_the_last_state_of_an_empty_sequence_is_zero(op_type, gates, direction):
-    """As in ONNX Runtime, in values and derivatives; ONNX does not say."""
+    """As in ONNX Runtime, in values and derivatives; ONNX does not specify it."""
     n, extra = 1 + (direction == "bidirectional"), op_type == "LSTM"
     m = oj.load(onnx.parser.parse_model(
         f'<ir_version: 10, opset_import: ["": 21]> f (float[3,2,2] x, float[{n},{2 * gates},2] w, '
@@ -229,7 +229,7 @@ g (float[1,1,3,5] x) => (float[1,1,h,w] y)
 @pytest.mark.parametrize("rounding", resampling.ROUNDED)
 @pytest.mark.parametrize("transformation", resampling.TRANSFORMS)
 def test_resize_by_every_transformation(transformation, rounding, scales):
-    """Resize is linear in x, so that J x = y. Scales that change no size are no identity."""
+    """Resize is linear in x, so J x = y. Scales that keep the size may still change values."""
     x = np.arange(15, dtype=np.float32).reshape(1, 1, 3, 5) ** 2
     for mode in ("nearest", "linear", "cubic"):
         how = scales, mode, transformation, rounding

@@ -1,4 +1,4 @@
-"""Every rule is the derivative of its operator at our cases; the sweep has those of ONNX."""
+"""Every rule is the derivative of its operator at our cases; the sweep tests ONNX's cases."""
 
 import pytest
 

@@ -28,7 +28,7 @@ def declared(name, x):
 @pytest.mark.parametrize("x", [(2.0, 3.0, 5.0), (0.0, 3.0, 5.0), (0.0, 0.0, 5.0), (0.0, 0.0, 0.0)])
 @pytest.mark.parametrize("axes", [(), (0,), (1,), (0, 1)])
 def test_a_product_with_zeros(x, axes):
-    """∂²∏x / ∂xᵢ∂xⱼ is the product of the others, which one zero among them does not hide."""
+    """∂²∏x / ∂xᵢ∂xⱼ is the product of the other factors, also if some xᵢ is zero."""
     a, b, c = x
     expected = np.array([[0, c, b], [c, 0, a], [b, a, 0]])
     along = np.reshape(x, (3, 1) if axes == (0,) else (1, 3))
@@ -52,14 +52,14 @@ def test_a_power_of_zero(exponent, expected):
 
 @pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0, 3.0, 4.0])
 def test_a_power_of_zero_in_base_and_exponent(exponent):
-    """0ᵖ is constant in p, and so is its slope: the mixed derivatives are 0, either way."""
+    """0ᵖ is constant in p, and so is its slope: both mixed derivatives are 0."""
     expected = [[2.0 * (exponent == 2), 0], [0, 0]]
     np.testing.assert_array_equal(hessian_of("Pow", 0.0, exponent), expected)
 
 
 @pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
 def test_a_row_of_log_softmax_that_is_masked_out():
-    """Its value is no number; it is constant, and the other row has J and H of its own."""
+    """The masked row is NaN but constant, and does not affect J and H of the other row."""
     x = np.array([[-np.inf, -np.inf], [0.0, np.log(3.0)]])
     p = np.array([1, 3]) / 4
     H = hessian_of("LogSoftmax", x)
@@ -70,14 +70,14 @@ def test_a_row_of_log_softmax_that_is_masked_out():
 
 @pytest.mark.parametrize("op_type", ["Elu", "Celu", "Selu", "Softplus", "Sigmoid", "Gelu", "Mish"])
 def test_far_out_it_is_zero(op_type):
-    dtype = np.float32 if op_type == "Celu" else np.float64  # all that Celu takes at opset 21
+    dtype = np.float32 if op_type == "Celu" else np.float64  # the only dtype of Celu at opset 21
     found = hessian_of(op_type, np.array([800, -800], dtype))
     np.testing.assert_allclose(found, np.zeros((2, 2)), atol=1e-12)
 
 
 @pytest.mark.parametrize("zero", [0.0, 7.0])
 def test_updates_that_multiply(zero):
-    """y = (x₀ u₀, x₁): a zero factor hides nothing."""
+    """y = (x₀ u₀, x₁), also where a factor is zero."""
     index = np.array([[0]])
     found = hessian_of("ScatterND", np.array([zero, 3.0]), index, np.array([5.0]), reduction="mul")
     np.testing.assert_allclose(found, [[0, 0, 1], [0, 0, 0], [1, 0, 0]], atol=1e-12)

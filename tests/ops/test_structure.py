@@ -1,4 +1,4 @@
-"""Shortcuts that change no number: what they save is there to be seen."""
+"""Shortcuts that change no results, checked by the structure of J."""
 
 import numpy as np
 

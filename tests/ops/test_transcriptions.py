@@ -1,5 +1,5 @@
-"""The transcriptions of the symbols reading: all entered, with the schema's defaults, and with the
-numbers that the kernels give, where the proofs take ONNX's own function body instead.
+"""The transcriptions of the symbols reading: all registered, with the schema's defaults, and with
+the results of the kernels, where the proofs use ONNX's own function body instead.
 """
 
 import inspect

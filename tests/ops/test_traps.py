@@ -1,4 +1,4 @@
-"""Known traps: what other libraries get wrong, by name, with the true value."""
+"""Known traps: derivatives that other libraries get wrong, with the true values."""
 
 import numpy as np
 import onnx
@@ -45,7 +45,7 @@ def test_batch_normalization_moves_with_its_mean_and_variance():
 
 
 def test_one_hot_moves_with_its_values():
-    """y is (off, on) by place: each row of J has one 1."""
+    """Each entry of y is either off or on: each row of J has one 1."""
     found = jacobian("OneHot", np.array([2, 0]), np.array(3), np.array([0.5, 4.0]), wrt=2)
     hot = np.array([0, 0, 1, 1, 0, 0])
     np.testing.assert_array_equal(found, np.stack([1 - hot, hot], axis=1))

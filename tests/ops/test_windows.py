@@ -1,4 +1,4 @@
-"""Windows: what kernels compute and rules differentiate lies where ONNX Runtime has it.
+"""Windows: kernels and rules place them as ONNX Runtime does.
 
 Every operator here is linear in x, or homogeneous, so that J x = y (Euler's identity).
 """
@@ -26,9 +26,9 @@ POOLS = {
 
 
 def geometries(*more):
-    """(length, kernel, attributes) of the windows along one axis."""
+    """(length, kernel, attributes) of windows along one axis."""
     sides = [{"pads": [*p]} for p in PADS] + [{"auto_pad": word} for word in AUTO_PADS]
-    sides.append({"auto_pad": "", "pads": [1, 0]})  # by an old exporter
+    sides.append({"auto_pad": "", "pads": [1, 0]})  # as written by an old exporter
     for n, k, s, d in itertools.product((1, 4), (2, 3), (1, 2, 3), (1, 2)):
         steps = {"strides": [s], "dilations": [d]}
         for side, other in itertools.product(sides, more or ({},)):
@@ -36,7 +36,7 @@ def geometries(*more):
 
 
 def signal(*shape):
-    """Numbers of which no two are equal."""
+    """Distinct numbers."""
     order = np.random.default_rng(0).permutation(np.prod(shape, dtype=int))
     return (order.reshape(shape) / 4 - 0.9).astype(np.float32)
 

@@ -12,7 +12,7 @@ from .page import line, page
 
 
 def measured(names: list[str]) -> Iterator[Row]:
-    """The rows of some networks, each printed as soon as it is there."""
+    """The rows of some networks, each printed as soon as it is ready."""
     for name in names:
         for row in rows(makers()[name]()):
             print(line(row), end="", flush=True)
@@ -20,7 +20,7 @@ def measured(names: list[str]) -> Iterator[Row]:
 
 
 def main() -> None:
-    """All networks onto the page, or some onto the screen."""
+    """Write the page for all networks, or print the rows of some."""
     parser = argparse.ArgumentParser(
         "python -m precision", description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,

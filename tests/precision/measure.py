@@ -1,4 +1,4 @@
-"""The errors of one network: both engines of the primal, three ways to a product."""
+"""The errors of one network: two engines for the primal, three ways to compute products."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .networks import Network
 
 ENGINES = ("numpy", "onnxruntime")
 WAYS = (None, "numpy", "onnxruntime")
-"""Who takes the products: `@` as it is, or compiled."""
+"""How products are computed: by plain `@`, or compiled."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Errors:
 
 @dataclass(frozen=True)
 class Row:
-    """A network with its primal by one engine: the errors of y, and of products by each way."""
+    """A network with its primal by one engine: the errors of y, and of products in each way."""
 
     network: str
     engine: str
@@ -37,7 +37,7 @@ class Row:
 
 
 def rows(network: Network, seed: int = 0) -> Iterator[Row]:
-    """The network in float32 beside itself in float64."""
+    """The rows of a network in float32, compared with float64."""
     exact = network.linearized("float64", "numpy")
     rng = np.random.default_rng(seed)
     v, u = (rng.standard_normal(n).astype(np.float32) for n in exact.shape[::-1])

@@ -1,4 +1,4 @@
-"""The networks, each with its point, what is moved and in which direction."""
+"""The networks, each with its point and the tensors to differentiate by."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXPORTED = ("mlp", "cnn", "encoder")
 
 @dataclass(frozen=True)
 class Network:
-    """A model in a file or in memory, a point of it, and the tensors that are moved there."""
+    """A model in a file or in memory, a point, and the tensors to differentiate by."""
 
     name: str
     source: Any
@@ -35,17 +35,17 @@ class Network:
 
 
 def single(x: np.ndarray) -> np.ndarray:
-    """Numbers that float32 holds; indices as they are."""
+    """Floating arrays cast to float32; indices unchanged."""
     return x.astype(np.float32) if x.dtype.kind == "f" else x
 
 
 def below(kind: str, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What is stored under `kind/...`, by tensor."""
+    """The values stored under `kind/...`, by tensor."""
     return {k.removeprefix(f"{kind}/"): v for k, v in values.items() if k.startswith(f"{kind}/")}
 
 
 def digits() -> Network:
-    """The network of the README, by its images and its largest weight."""
+    """The network of the README, with respect to its images and its largest weight."""
     with np.load(ROOT / "notebooks" / "models" / "digits_samples.npz") as file:
         image = file["image"]
     source = ROOT / "notebooks" / "models" / "digits.onnx"
@@ -53,7 +53,7 @@ def digits() -> Network:
 
 
 def exported(name: str) -> Network:
-    """One of tests/models, by its input and all weights."""
+    """A network of tests/models, with respect to its input and all weights."""
     with np.load(ROOT / "tests" / "models" / f"{name}.npz") as file:
         values = dict(file)
     source, wrt = ROOT / "tests" / "models" / f"{name}.onnx", tuple(below("tangent", values))
@@ -61,7 +61,7 @@ def exported(name: str) -> Network:
 
 
 def architecture(file: str) -> Network:
-    """One of tests/networks, by its inputs and all weights."""
+    """A network of tests/networks, with respect to its inputs and all weights."""
     with np.load(FILES / f"{file.partition('.')[0]}.npz") as stored:
         values = dict(stored)
     point = {name: single(x) for name, x in below("at", values).items()}
@@ -69,7 +69,7 @@ def architecture(file: str) -> Network:
 
 
 def from_the_wheel(name: str) -> Network:
-    """One of those that the onnx wheel ships, by its input."""
+    """A network from the onnx wheel, with respect to its input."""
     from models import light
 
     proto = light.light(name)
@@ -77,13 +77,13 @@ def from_the_wheel(name: str) -> Network:
 
 
 def files() -> list[str]:
-    """The architectures, by their newer export where there are two."""
+    """The names of the architectures, of the newer export where there are two."""
     names = {path.name.removesuffix(".onnx") for path in FILES.glob("*.onnx")}
     return sorted(n for n in names if n.removesuffix(".legacy") not in names - {n})
 
 
 def makers() -> dict[str, Any]:
-    """name -> what makes the network."""
+    """name -> function that builds the network."""
     from models import light
 
     made = {"digits": digits}

@@ -1,4 +1,4 @@
-"""`inverse` solves, as an operator; where it cannot, it says so."""
+"""`inverse`: an operator that solves systems, and raises where it cannot."""
 
 import numpy as np
 import pytest
@@ -48,7 +48,7 @@ def test_lsmr_gives_the_pseudo_inverse(shape):
 
 @pytest.mark.parametrize("solver", ["cg", "minres", "neumann", "lsmr"])
 def test_preconditioned_products_solve_sooner(solver):
-    """Rows and columns of very different sizes: a diagonal undoes that."""
+    """Rows and columns of very different scales, which a diagonal corrects."""
     scales = np.logspace(0, 1.5, 30)
     matrix = scales[:, None] * NEAR_ONE * scales if solver != "lsmr" else NEAR_ONE * scales
     M = column_scaling(Dense(matrix)) if solver == "lsmr" else jacobi(Dense(matrix))
@@ -67,7 +67,7 @@ def test_preconditioned_products_solve_sooner(solver):
 
 
 def test_a_scaled_pseudo_inverse():
-    """The right factor belongs to one side: it has no part in the transpose."""
+    """A right preconditioner, which does not affect the transpose."""
     matrix = RNG.standard_normal((40, 20)) * np.logspace(0, 2, 20)
     inv = inverse(Dense(matrix), solver="lsmr", preconditioner=column_scaling(Dense(matrix)))
     assert_allclose(inv.toarray(), np.linalg.pinv(matrix), **NEAR)

@@ -1,4 +1,4 @@
-"""Diagonals of JᵀJ where nothing of size n² and no n products could be afforded: n = 501,264."""
+"""Diagonals of JᵀJ for n = 501,264, where n² memory or n products are out of reach."""
 
 import time
 import tracemalloc
@@ -15,13 +15,13 @@ N = 708
 
 @pytest.fixture(scope="module")
 def J():
-    """Of F = Δu − u − u³ + b on a grid: a stencil and an elementwise part."""
+    """J of F = Δu − u − u³ + b on a grid: a stencil plus an elementwise part."""
     return oj.linearize(reaction(N), grid(N), of="F", wrt="u")
 
 
 @pytest.fixture(scope="module")
 def squares():
-    """Of the columns: −4 − 1 − 3u² in the middle, and a 1 for each neighbour."""
+    """The squared column norms of J: entries −4 − 1 − 3u², and a 1 for each neighbour."""
     inside = np.pad(np.ones((N, N)), 1)
     neighbours = inside[2:, 1:-1] + inside[:-2, 1:-1] + inside[1:-1, 2:] + inside[1:-1, :-2]
     return (5 + 3 * grid(N)["u"][0, 0] ** 2) ** 2 + neighbours

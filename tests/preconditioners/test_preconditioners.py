@@ -1,4 +1,4 @@
-"""Preconditioners are the inverses that they claim to be, and iterations fall."""
+"""Preconditioners are the documented inverses, and reduce iterations."""
 
 import numpy as np
 import pytest
@@ -32,11 +32,11 @@ def spd(n, spread=1.0, seed=0):
 
 
 class Solved(Exception):
-    """Thrown where the residual is small enough."""
+    """Raised to stop a solver when the residual is small enough."""
 
 
 def iterations(solver, dense, A, b, **options):
-    """How many iterations it takes until ‖A x - b‖ ≤ 1e-6 ‖b‖, whatever the solver measures."""
+    """The number of iterations until ‖A x - b‖ ≤ 1e-6 ‖b‖, by the true residual."""
     count = 0
 
     def watch(x):
@@ -51,7 +51,7 @@ def iterations(solver, dense, A, b, **options):
 
 
 def fall(solver, A, M, dense):
-    """By what factor M lets the iterations fall."""
+    """The ratio of iterations without and with M."""
     b = np.random.default_rng(1).standard_normal(len(dense))
     return iterations(solver, dense, A, b) / iterations(solver, dense, A, b, M=M)
 
@@ -67,7 +67,7 @@ def weights(mlp, wrt):
 
 
 def scaled(n=300):
-    """J = W D with columns of norms over three decades."""
+    """J = W D with column norms that span three decades."""
     W = np.random.default_rng(2).standard_normal((2 * n, n))
     return Dense(W) @ Diagonal(np.logspace(0, 3, n))
 
@@ -108,7 +108,7 @@ def test_column_scaling_lets_lsmr_iterations_fall():
 
 
 def test_block_jacobi_by_tensor(mlp):
-    """On the damped Gauss-Newton matrix of two weights, and against the dense blocks."""
+    """The damped Gauss-Newton matrix of two weights, against the dense blocks."""
     J = weights(mlp, ["6.weight", "4.bias"])
     G = oj.modes.symmetric.Symmetric(J.T @ J, J.domain)
     M = block_jacobi(G, damping=0.1)
@@ -122,7 +122,7 @@ def test_block_jacobi_by_tensor(mlp):
 
 @pytest.mark.parametrize("hidden", [False, True])
 def test_block_jacobi_by_sample(mlp, hidden):
-    """JᵀJ in the inputs is block diagonal over four samples, so that M is its inverse."""
+    """JᵀJ by the inputs is block diagonal over four samples, so M is its inverse."""
     J = weights(mlp, ["x"])
     G = J.T @ J
     dense = G.toarray()
@@ -130,7 +130,7 @@ def test_block_jacobi_by_sample(mlp, hidden):
     M = block_jacobi(P, 4, damping=0.1)
     check_operator(M, np.linalg.inv(dense + 0.1 * np.eye(80)))
     if hidden:
-        assert P.count == 80  # it is not known that samples do not mix
+        assert P.count == 80  # the structure of samples is unknown
 
 
 def test_samples_take_the_products_of_one(mlp):
@@ -148,7 +148,7 @@ def test_samples_take_the_products_of_one(mlp):
 
 
 def test_block_jacobi_lets_iterations_fall():
-    """Ill-conditioned blocks, weakly coupled; the diagonal says nothing of them."""
+    """Ill-conditioned blocks, weakly coupled, for which the diagonal does not help."""
     blocks = np.stack([spd(20, 5, seed) for seed in range(10)])
     coupling = RNG.standard_normal((200, 2))
     A = BlockDiagonal(blocks) + Dense(0.01 * coupling @ coupling.T, (10, 20), (10, 20))
@@ -263,7 +263,7 @@ def test_kronecker_asks_for_an_inverse():
 
 
 def test_kronecker_lets_iterations_fall():
-    """A Kronecker product and little else: the factors' inverse leaves a condition near one."""
+    """A Kronecker product plus a small term: its inverse leaves a condition number near one."""
     K = Kron(spd(15, 2), spd(20, 3, 1), ())
     noise = RNG.standard_normal((300, 3))
     A = K + Dense(0.1 * noise @ noise.T, K.out_shape, K.in_shape)
@@ -276,7 +276,7 @@ def test_nystrom_is_the_inverse_on_what_it_knows():
     A, mu = Hidden(u @ u.T), 0.1
     M = low_rank_plus_damping(A, 8, damping=mu)
     damped = u @ u.T + mu * np.eye(60)
-    assert A.count == 10  # 8, and two to see that A is symmetric
+    assert A.count == 10  # 8, and two to check that A is symmetric
     assert_allclose(mu * np.linalg.inv(damped), M.toarray(), atol=1e-9)
 
 

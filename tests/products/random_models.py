@@ -1,4 +1,4 @@
-"""Random small models: whatever moves, joins, multiplies and adds tensors, read several times."""
+"""Random small models: nodes that move, join, multiply and add tensors with several uses."""
 
 import numpy as np
 from onnx import helper, numpy_helper
@@ -8,7 +8,7 @@ STEPS = 9
 
 
 class Model:
-    """The nodes so far; `shapes` has every tensor that tangents pass."""
+    """A model under construction; `shapes` has every tensor on a differentiable path."""
 
     def __init__(self, seed, dtype):
         self.rng, self.dtype = np.random.default_rng(seed), np.dtype(dtype)
@@ -26,7 +26,7 @@ class Model:
         return options[int(self.rng.integers(len(options)))]
 
     def any(self, fits=lambda shape: True):
-        """A tensor that fits, a late one rather than an early one."""
+        """A tensor that fits, more likely a late one."""
         names = [name for name, shape in self.shapes.items() if fits(shape)]
         return names[int(len(names) * self.rng.random() ** 0.6)]
 
@@ -57,7 +57,7 @@ class Model:
         return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
     def ends(self):
-        """(of, wrt): some tensors, up- and downstream of each other, one of them in both."""
+        """(of, wrt): random tensors, possibly ancestors of each other, or in both lists."""
         of = [self.steps[-1], *self.rng.choice(self.steps, self.rng.integers(0, 4)).tolist()]
         wrt = ["x", *self.rng.choice([*self.shapes], self.rng.integers(1, 4)).tolist()]
         if self.rng.random() < 0.2:

@@ -1,4 +1,4 @@
-"""Every way to a product gives the same numbers: plain, planned, compiled, after many products."""
+"""Every way to compute a product agrees: plain, planned, compiled, after many products."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ TOLERANCE = {"float64": 1e-9, "float32": 3e-4}
 
 
 def drawn(seed, dtype):
-    """J between tensors of a random model, and its matrix by sweeps over the DAG as it is."""
+    """J between tensors of a random model, and its matrix by sweeps over the original DAG."""
     model = Model(seed, dtype)
     of, wrt = model.ends()
     J = oj.linearize(oj.load(model.proto()), model.point, of=of, wrt=wrt)
@@ -63,6 +63,6 @@ def is_there(engine):
 
 
 def test_random_models_are_planned():
-    """Most of the DAGs that are compared above do get direct edges."""
+    """Plans add direct edges to most of the DAGs compared above."""
     plans = [plan(drawn(seed, "float64")[0].dag, products=10**5) for seed in range(20)]
     assert sum(bool(found.steps) for found in plans) > 10

@@ -1,4 +1,4 @@
-"""What compiling took and after how many products it pays, by every engine."""
+"""The cost of compiling, and the number of products after which it pays, by every engine."""
 
 import time
 from math import inf
@@ -11,11 +11,11 @@ from curvature.models import parsed
 from onnxjac.modes.products.compiled import BreakEven, measured
 
 LARGE = 1 << 17
-"""So many entries that numba's loop is a parallel one."""
+"""The number of entries, enough for a parallel loop of numba."""
 
 
 def linearized(n):
-    """∂y/∂x for y = x² + x² backwards."""
+    """∂y/∂x for y = x² + reversed(x²)."""
     text = f"""g (double[{n}] x) => (double[{n}] y)
         <int64[1] from = {{-1}}, int64[1] to = {{-{n + 1}}}, int64[1] by = {{-1}},
          int64[1] axis = {{0}}> {{
@@ -26,7 +26,7 @@ def linearized(n):
 
 @pytest.mark.parametrize(("plain", "products"), [(3.0, 5), (2.5, 7), (1.0, inf), (0.5, inf)])
 def test_products_that_repay_ten_seconds(plain, products):
-    """10 s, at 1 s for a product where it took 3 s, 2.5 s, 1 s or 0.5 s."""
+    """Compiling takes 10 s, a product 1 s instead of 3 s, 2.5 s, 1 s or 0.5 s."""
     found = BreakEven(10.0, 1.0, plain)
     assert found.products == products
     assert ("never pays" if products == inf else f"pays from product {products} on") in str(found)
@@ -57,7 +57,7 @@ def test_explain_says_what_compiling_took_and_when_it_pays(engine):
 
 
 def test_numba_compiles_before_the_first_product():
-    """Else it would not be counted."""
+    """Otherwise its time would not be counted."""
     pytest.importorskip("numba")
     from onnxjac.modes.products.numba.kernels import compiled
 

@@ -1,4 +1,4 @@
-"""J.compile and J.plan: the same operator, whatever executes its products."""
+"""J.compile and J.plan: the same operator, whichever engine runs its products."""
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -38,7 +38,7 @@ def test_every_kind_by_the_first_engine_that_can(name):
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks_in_single_precision(name):
-    """Planned and in ONNX Runtime, which has all kernels there, against the plain DAG."""
+    """Planned and run by ONNX Runtime, which has all kernels in float32, against the plain DAG."""
     model = oj.load(FILES / f"{name}.onnx")
     _, point, values = loaded(name)
     point = {k: x.astype(model.inputs[k].dtype) for k, x in point.items()}
@@ -122,7 +122,7 @@ def test_gauss_newton_is_what_it_says():
 
 
 def test_ends_are_bound_where_they_lie():
-    """The tensors of v and y are inputs and outputs of their own: nothing is cut or joined."""
+    """The tensors of v and y are separate inputs and outputs: nothing is split or concatenated."""
     recording = record(Block([[Dense(np.ones((2, 3))), None], [None, Dense(np.ones((4, 5)))]]))
     assert [(p.start, p.value.shape.numpy()[-1]) for p in inputs_of(recording)] == [(0, 3), (3, 5)]
     assert [p.start for p in outputs_of(recording)] == [0, 2]
@@ -139,7 +139,7 @@ def test_programs_are_kept_by_the_number_of_columns():
 
 
 def test_what_onnxruntime_has_no_kernel_for():
-    """In double precision it has no Conv: the first engine that can is NumPy."""
+    """It has no Conv in double precision: NumPy is the first engine that does."""
     J, dense = convolution(Draw(3), "x", "u", GEOMETRIES[next(iter(GEOMETRIES))])
     assert compile_by(None, record(J))[1] == "numpy"
     with pytest.raises(EngineError, match="Try engine='numpy'"):
@@ -149,7 +149,7 @@ def test_what_onnxruntime_has_no_kernel_for():
 
 
 def test_numpy_gets_a_product_that_onnxruntime_refused_as_it_was():
-    """The ends of the one that was refused are bound to pieces of v already."""
+    """The refused attempt has already bound its inputs and outputs to pieces of v."""
     J, dense = convolution(Draw(3), "x", "u", GEOMETRIES[next(iter(GEOMETRIES))])
     assert isinstance(J, Convolution)
     both = Block([[J, None], [None, J]])
@@ -188,7 +188,7 @@ def test_threads_share_a_program():
 
 
 def test_it_adapts_to_the_number_of_products():
-    """It counts them, plans anew from time to time, and stays the same J."""
+    """J counts its products, replans from time to time, and gives the same results."""
     J = oj.linearize(loss_model(), POINT, of="z", wrt=["w"])
     v = RNG.standard_normal(J.shape[1])
     products = [J @ v for _ in range(40)]

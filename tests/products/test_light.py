@@ -1,4 +1,4 @@
-"""Which engine takes a product where nobody says so: a call must not cost more than the work."""
+"""The default engine of a product: the overhead of calls must not exceed the work."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ RNG = np.random.default_rng(0)
 
 
 def chain(depth, width=3, step="MatMul"):
-    """h ↦ h W or conv(h, W), then tanh, so many times."""
+    """h ↦ h W or conv(h, W), then tanh, `depth` times."""
     weights = np.eye(width) if step == "MatMul" else np.ones((1, 1, 3))
     shape = f"1,{width}" if step == "MatMul" else f"1,1,{width}"
     attributes = "" if step == "MatMul" else "<pads = [1, 1]>"
@@ -68,7 +68,7 @@ def test_explain_says_who_and_why():
 
 @pytest.mark.parametrize("step", [1, 2])
 def test_the_multiplications_of_a_convolution(step):
-    """Each entry of the signal u meets a kernel of three channels and 3×3 taps, both ways."""
+    """Each entry of u takes part in 3×3 taps of three channels, in both directions."""
     u, ones = (2, 4, 6 // step, 6 // step), (1, 1, 1, 1)
     image = Geometry((2, 3, 6, 6), (4, 3, 3, 3), u, (step, step), (1, 1), ones, 1)
     for J in (conv := Convolution(np.ones(image.w), "x", "u", image), conv.T):
@@ -78,6 +78,6 @@ def test_the_multiplications_of_a_convolution(step):
 
 @pytest.mark.parametrize(("columns", "long"), [(2**20, False), (2**24, True)])
 def test_only_what_takes_a_good_part_of_a_second_runs_beside(columns, long):
-    """2³² multiplications take some 20 ms, too little for a thread of their own."""
+    """2³² multiplications take about 20 ms, too short for a background thread."""
     recording = record(Dense(np.ones((64, 64), np.float32)), (columns,))
     assert session(recording).long is long

@@ -1,4 +1,4 @@
-"""The numba program computes what the operator does; frames, steps and broadcasts are fused."""
+"""The numba program gives the operator's products; padding, steps and broadcasts are fused."""
 
 import sys
 
@@ -46,7 +46,7 @@ def stencil(draw, n=6, m=7):
 
 
 def chain(draw):
-    """Steps backwards, a transpose, a broadcast and frames between diagonals."""
+    """Reversed steps, a transpose, a broadcast and padding between diagonals."""
     dtype = draw.dtype
     cut = Slice(((4, -2, 3), (1, 1, 3)), (5, 4), dtype) @ Diagonal(draw.normal(5, 4))
     turned = Permutation((1, 0), (3, 3), dtype) @ Diagonal(draw.normal(3, 3)) @ cut
@@ -56,7 +56,7 @@ def chain(draw):
 
 
 def backwards(draw):
-    """A frame that is run through backwards, two steps at a time; factors are not merged."""
+    """A padded array sliced in reverse with step 2; factors are not merged."""
     cut = Slice(((8, -2, 5),), (9,), draw.dtype)
     placed = Embed(((3, 1, 3),), (9,), draw.dtype)
     return Product((Diagonal(draw.normal(5)), cut, Diagonal(draw.normal(9)), placed))
@@ -133,7 +133,7 @@ def test_too_many_frames_are_kept_out_of_the_loop(monkeypatch):
 
 
 def test_an_operand_that_a_loop_reads_later_is_not_overwritten():
-    """x is shifted by the loop of the sum, after NumPy has multiplied it for the other term."""
+    """The loop of the sum reads x shifted, after NumPy has multiplied x for the other term."""
     draw, eye = Draw(10), Eye(2)
     cut = Slice(((1, 1, 5), (0, 1, 2)), (6, 2), draw.dtype)
     shifted = Product((Diagonal(draw.normal(5, 2)), cut))

@@ -1,4 +1,4 @@
-"""The NumPy program computes what the operator does, and keeps what `check_operator` promises."""
+"""The NumPy program gives the operator's products, and passes `check_operator`."""
 
 import tracemalloc
 import warnings
@@ -70,7 +70,7 @@ def test_single_precision_stays_single(name):
 @pytest.mark.parametrize("columns", [(), (3,)], ids=str)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks(name, columns):
-    """J v and Jᵀ u, twice in one workspace, and no operator is left to the kernels."""
+    """J v and Jᵀ u, twice in one workspace, with no operator left to the kernels."""
     model, point, values = loaded(name)
     dag = oj.linearize(model, point, wrt=tuple(below("tangent", values)), engine="numpy").dag
     for K in (dag, dag.T):
@@ -84,7 +84,7 @@ def test_networks(name, columns):
 
 @pytest.mark.parametrize("pad", [0, 1])
 def test_blocks_of_patches_are_joined(pad):
-    """A convolution whose patches do not fit into one block, nor one image into a block."""
+    """A convolution whose patches exceed a block, even those of a single image."""
     g = geometry(n=3, c=16, m=16, size=(96, 96), kernel=(3, 3), pads=(pad,) * 4)
     for source, target in (("x", "u"), ("u", "x")):
         J = Convolution(Draw(7).normal(*g.w), source, target, g)
@@ -107,12 +107,12 @@ READ_TWICE = {
 @pytest.mark.parametrize("engine", [None, "numpy"])
 @pytest.mark.parametrize("name", READ_TWICE)
 def test_what_is_read_later_is_not_written_over(name, engine):
-    """A tensor that one view of is used up in a sum, and another one after it."""
+    """A sum overwrites one view of a tensor while another view is read later."""
     text = f'<ir_version: 10, opset_import: ["": 21]> g {READ_TWICE[name]}'
     model, draw = oj.load(parser.parse_model(text)), Draw(18)
     point = {name: draw.normal(*spec.shape) for name, spec in model.inputs.items()}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", oj.OnnxJacWarning)  # an input that y does not depend on
+        warnings.simplefilter("ignore", oj.OnnxJacWarning)  # y may not depend on an input
         J = oj.linearize(model, point)
     for K, compiled in ((J, J.compile(engine)), (J.T, J.T.compile(engine))):
         eye = np.eye(K.shape[1])
@@ -121,7 +121,7 @@ def test_what_is_read_later_is_not_written_over(name, engine):
 
 
 def test_a_frame_is_shared_only_by_what_it_is_the_frame_of():
-    """u lies behind s in a framed tensor; in its own frame, there are zeros where s is."""
+    """u follows s in a padded tensor; in its own padded array, zeros are in the place of s."""
     draw, n = Draw(19), 4
     u_shape, s_shape, joined = (1, 1, n), (1, 1, 1), (1, 1, n + 1)
     first = Geometry(joined, (1, 1, 3), joined, (1,), (1,), (1, 1), 1)
@@ -152,14 +152,14 @@ def test_results_belong_to_the_caller_in_every_thread():
 
 
 def test_parts_of_the_result_are_written_where_they_belong():
-    """No copy: BLAS writes the two parts of y."""
+    """No copies: BLAS writes both parts of y directly."""
     draw = Draw(10)
     J = stack([Dense(draw.normal(5, 4)), Dense(draw.normal(3, 4))])
     assert [i.function for i in compile(record(J)).instructions] == [np.matmul, np.matmul]
 
 
 def test_a_chain_of_diagonals_works_in_place():
-    """Factors that are not merged: A d e B needs room for one vector besides y."""
+    """Unmerged factors: A d e B needs only one vector of workspace besides y."""
     draw = Draw(11)
     a, b = Dense(draw.normal(100, 100)), Dense(draw.normal(100, 100))
     J = Product((a, Diagonal(draw.normal(100)), Diagonal(draw.normal(100)), b))
@@ -169,7 +169,7 @@ def test_a_chain_of_diagonals_works_in_place():
 
 
 def test_a_diagonal_is_laid_as_what_it_scales():
-    """A convolution leaves its channels first; the factors are copied into that order once."""
+    """A convolution result is channel-first; the factors are copied into that layout once."""
     draw, g = Draw(14), geometry(n=3, c=2, m=4, size=(6, 5), kernel=(2, 2))
     J, _ = convolution(draw, "x", "u", g)
     D = Diagonal(draw.normal(*J.out_shape))
@@ -184,7 +184,7 @@ def test_a_diagonal_is_laid_as_what_it_scales():
 
 
 def test_one_matrix_times_few_columns():
-    """A X for a stack of narrow X: one product of matrices for all."""
+    """A X for a stack of narrow X: a single matrix product for all."""
     J, draw = implicit_kron(Draw(12).normal(5, 7), Eye(3)), Draw(13)
     run, v = compile(record(J, (4,))), draw.normal(4, *J.in_shape)
     (call,) = (i for i in run.instructions if i.function is np.matmul)
@@ -198,7 +198,7 @@ def test_one_matrix_times_few_columns():
      ("float64", 16, 1024, False)],
 )  # fmt: skip
 def test_few_long_rows_times_columns_are_multiplied_turned(dtype, rows, sums, turned):
-    """X Bᵀ, where B lies row after row: what BLAS is given is B Xᵀ."""
+    """X Bᵀ with row-major B: BLAS computes B Xᵀ."""
     draw = Draw(15, np.dtype(dtype))
     J, v = implicit_kron(Eye(rows), draw.normal(400, sums)), draw.normal(rows, sums)
     run = compile(record(J))
@@ -240,7 +240,7 @@ def test_residuals_are_not_copied_and_nbytes_is_what_is_held():
 ])  # fmt: skip
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_what_lies_pages_apart_is_copied_in_blocks(shape, axes, dtype):
-    """Also from one dtype to another, and where the blocks do not come out even."""
+    """Also between dtypes, and with partial blocks."""
     x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape).transpose(axes)
     y = np.empty(x.shape, dtype)
     copy(x, y)
@@ -266,7 +266,7 @@ RIGHT = [(2, 1), (1, 2, 1), (1, 2, 3), (3, 2, 1), (5, 1, 2, 1), (5, 3, 2, 9)]
 @pytest.mark.parametrize("right", RIGHT, ids=str)
 @pytest.mark.parametrize("left", LEFT, ids=str)
 def test_products_of_repeated_matrices(left, right):
-    """Matrices that Expand repeats are multiplied once, whatever stack they make."""
+    """Matrices repeated by Expand are multiplied once, for any batch shape."""
     c, d = (f"int64[{len(s)}] {{}} = {{{{{str(s)[1:-1]}}}}}" for s in (left, right))
     model = oj.load(parser.parse_model(
         f"""<ir_version: 8, opset_import: ["": 21]>
@@ -286,7 +286,7 @@ def test_products_of_repeated_matrices(left, right):
 @pytest.mark.parametrize("kind", ["float", "double"])
 @pytest.mark.parametrize("width", [4, 8])
 def test_columns_are_negated(kind, width):
-    """NumPy's own negation of a column that is 4 or 8 numbers wide is wrong in a column of y."""
+    """Works around NumPy's wrong negation of one column of an array 4 or 8 numbers wide."""
     model = oj.load(parser.parse_model(
         f"""<ir_version: 8, opset_import: ["": 21]>
         g ({kind}[{width - 1}] x, {kind}[1] z) => ({kind}[1] y, {kind}[{width - 1}] x)

@@ -1,4 +1,4 @@
-"""Recorded products in the form that ONNX Runtime is quick at: the same numbers, other nodes."""
+"""Recorded products in forms that are fast in ONNX Runtime: same results, other nodes."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ RNG = np.random.default_rng(0)
 
 
 def single(op_type, J):
-    """The nodes of that kind in a product by ONNX Runtime, which is right."""
+    """The nodes of one kind in a product by ONNX Runtime, which is also checked."""
     recording = peephole(record(J))
     v = RNG.standard_normal(J.shape[1]).astype(J.dtype)
     assert_near(Compiled(J, "onnxruntime") @ v, J @ v, 1e-6)
@@ -33,7 +33,7 @@ def single(op_type, J):
 
 @pytest.mark.parametrize("index", [[[5, 0], [2, 3]], [1, -1, 6]])
 def test_single_numbers_are_taken_and_put_by_entries(index):
-    """Two numbers that meet at one place are added up by rows."""
+    """Numbers scattered to the same position are added by rows."""
     T = Take(np.array(index), 0, (7,), np.float32)
     assert len(single("GatherElements", T)) == 1
     assert len(single("MaxUnpool", T.T)) == (1 if index[-1] == [2, 3] else 0)
@@ -47,7 +47,7 @@ def test_rows_are_moved_as_rows():
 
 @pytest.mark.parametrize(("rows", "columns"), [(16, 1200), (4, 1200), (16, 500), (300, 1200)])
 def test_a_large_constant_is_read_as_it_lies(rows, columns):
-    """It is on the left then; where few rows, or many, are multiplied with it, Gemm reads it."""
+    """As the left operand, or by Gemm, depending on the number of rows."""
     K = implicit_kron(Eye(rows), Draw(3, np.float32).normal(columns, 1000))
     turned = (rows, columns) == (16, 1200)
     (node,) = single("Gemm" if columns == 1200 and not turned else "MatMul", K)
@@ -60,7 +60,7 @@ def test_a_large_constant_is_read_as_it_lies(rows, columns):
     [((1, 20), 1), ((3, 1, 20), 1), ((1, 1, 20), 1), ((3, 9, 1), 0), ((1, 9, 20), 0)],
 )
 def test_many_rows_are_summed_by_a_matrix_product(summed, found):
-    """Not entries that lie side by side, nor three rows."""
+    """Neither sums over contiguous entries, nor sums of three rows."""
     J = SumTo(summed, (3, 9, 20)[-len(summed) :], np.float32)
     assert len(single("MatMul", J)) == found
 
@@ -70,7 +70,7 @@ def test_many_rows_are_summed_by_a_matrix_product(summed, found):
     [("float32", True, 1), ("float32", False, 0), ("float64", True, 0), ("float64", False, 1)],
 )
 def test_a_matrix_for_each_sample(dtype, tall, found):
-    """Long ones are turned, so that the transpose reads the same array; wide doubles are summed."""
+    """Tall ones are transposed, so that both products share an array; wide doubles are summed."""
     A = Draw(3, np.dtype(dtype)).normal(4, 3, 24)
     J = BlockDiagonal(A.swapaxes(1, 2) if tall else A)
     (kind, shape) = ("MatMul", (4, 1, 24)) if tall else ("ReduceSum", (4, 3))
@@ -79,7 +79,7 @@ def test_a_matrix_for_each_sample(dtype, tall, found):
 
 @pytest.mark.parametrize(("pad", "kind"), [(0, "ConvTranspose"), (1, "Conv"), (2, "Conv")])
 def test_a_transposed_convolution_is_one_where_that_is_no_more_work(pad, kind):
-    """A result that is larger than the signal would be multiplied at all its places."""
+    """A result larger than the signal would need more multiplications."""
     g = geometry(n=2, size=(6, 6), kernel=(3, 3), pads=(pad,) * 4)
     J, _ = convolution(Draw(3, np.float32), "u", "x", g)
     assert len(single(kind, J)) == 1
@@ -88,7 +88,7 @@ def test_a_transposed_convolution_is_one_where_that_is_no_more_work(pad, kind):
 @pytest.mark.parametrize("engine", ["numpy", "onnxruntime"])
 @pytest.mark.parametrize(("kernel", "found"), [((2, 2), 1), ((3, 3), 2)])
 def test_a_sum_of_transposed_convolutions_is_one(engine, kernel, found):
-    """Of their signals and kernels, joined, where these are the smaller ones."""
+    """Their signals and kernels are concatenated where these are smaller."""
     g = geometry(n=4, c=3, m=3, size=(5, 5), kernel=kernel, strides=(2, 2))
     in_signal, _ = convolution(Draw(3, np.float32), "u", "x", g)
     in_kernel, _ = convolution(Draw(4, np.float32), "w", "x", g)

@@ -1,4 +1,4 @@
-"""Results belong to their callers; the memory of large ones is used again, once nobody sees it."""
+"""Results belong to their callers; memory of large ones is reused once unreferenced."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,7 +15,7 @@ N = 1000
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    """What counts as large."""
+    """Lower the threshold for large results."""
     monkeypatch.setattr(pool, "MAPPED", 8 * N)
 
 
@@ -50,7 +50,7 @@ def test_what_somebody_sees_is_not_written_again(J, way):
 @pytest.mark.skipif(not pool.COUNTED, reason="references are not counted")
 def test_what_nobody_sees_is_used_again(J):
     first = address(J @ np.ones(N))
-    blocker = np.empty(N)  # which `malloc` would put there
+    blocker = np.empty(N)  # `malloc` would place it there
     assert address(J @ np.ones(N)) == first != address(blocker)
 
 

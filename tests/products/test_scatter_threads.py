@@ -1,4 +1,4 @@
-"""Rows that are added to one place: ONNX Runtime's threads lose some of ScatterND."""
+"""Rows added at one position: a data race in ONNX Runtime's ScatterND loses some."""
 
 import numpy as np
 import onnx.parser

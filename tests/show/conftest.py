@@ -1,4 +1,4 @@
-"""Pictures are drawn without a screen, and closed."""
+"""Figures are drawn off-screen, and closed after each test."""
 
 import matplotlib
 import pytest

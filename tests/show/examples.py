@@ -43,7 +43,7 @@ def curved():
 
 
 def steps(n, *, residual):
-    """n times tanh, with or without the identity beside it."""
+    """n times tanh, with or without a residual connection."""
     x, nodes = "x", []
     for k in range(n):
         nodes.append(f"t{k} = Tanh({x})")
@@ -70,7 +70,7 @@ def network():
 
 
 def scalar():
-    """The sum of its squares."""
+    """The sum of squares of the network."""
     return with_weights(f"{BODY} q = Mul(y, y) s = ReduceSum<keepdims = 0>(q)", "s")
 
 
@@ -85,7 +85,7 @@ def with_weights(body, output):
 
 
 def chain(kinds, names, size=4):
-    """One operator after the other, with these names of nodes and of tensors."""
+    """A chain of operators with these names of nodes and tensors."""
     ends = [
         helper.make_tensor_value_info(name, TensorProto.DOUBLE, [size])
         for name in (names[0][1], names[-1][1])

@@ -6,7 +6,7 @@ VOID = {"meta", "img", "link", "br"}
 
 
 class Markup(HTMLParser):
-    """The text, the elements, the attributes and the images of some HTML, which is balanced."""
+    """Text, elements, attributes and images of some HTML; checks that tags are balanced."""
 
     def __init__(self, source):
         super().__init__()

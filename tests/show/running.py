@@ -35,7 +35,7 @@ def answer(capsys, *argv):
 
 
 def refused(capsys, *argv):
-    """The one line on stderr with which a command ends."""
+    """The single error line on stderr of a failing command."""
     status, _, err = answer(capsys, *argv)
     assert status == 1
     assert err.startswith("onnxjac: error: ")
@@ -44,7 +44,7 @@ def refused(capsys, *argv):
 
 
 def parsed(capsys, *argv, status=0):
-    """The object that --json prints, and that nothing else is printed."""
+    """The object that --json prints, with a check that nothing else is printed."""
     found, out, _ = answer(capsys, *argv, "--json")
     assert found == status
 

@@ -1,4 +1,4 @@
-"""matplotlib is an extra: loaded late, missed politely, styled by its user."""
+"""matplotlib is optional: imported lazily, reported if missing, styled by the user."""
 
 import subprocess
 import sys
@@ -56,7 +56,7 @@ LONG = {
 @pytest.mark.parametrize("picture", LONG.values(), ids=LONG.keys())
 @pytest.mark.parametrize("wanted", [True, False])
 def test_a_picture_says_how_far_it_is_where_that_is_wanted(picture, wanted, monkeypatch):
-    """What it computes sees the wish, and nothing does afterwards."""
+    """The computations of a figure see the setting, later ones do not."""
     seen = set()
     sweep = Dag.sweep
 
@@ -72,7 +72,7 @@ def test_a_picture_says_how_far_it_is_where_that_is_wanted(picture, wanted, monk
 
 
 def watched_pattern(J, seen):
-    """The pattern, which takes no product."""
+    """A wrapper of the pattern, which needs no product."""
     seen.add(progress.WANTED.get())
     return oj.pattern(J)
 

@@ -24,7 +24,7 @@ NAMES = [command.name for command in COMMANDS]
 
 @pytest.fixture
 def arguments(tmp_path, monkeypatch):
-    """Something to say to each command."""
+    """Arguments for each command."""
     out = ("-o", str(tmp_path / "out"))
     monkeypatch.setattr(page, "find_spec", lambda name: None)
     monkeypatch.setattr(commands, "chosen", lambda *_: [0])  # finding all cases takes seconds
@@ -228,7 +228,7 @@ def script(capsys, shell):
 
 
 def completed(program, *words):
-    """What bash offers after these words."""
+    """The completions that bash offers after these words."""
     line = " ".join(f"'{word}'" for word in words)
     ask = f"""{program}
         COMP_WORDS=({line}) COMP_CWORD={len(words) - 1}

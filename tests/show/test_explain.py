@@ -51,7 +51,7 @@ def test_choices_say_which_way_and_why(J, found):
 
 
 def test_a_large_diagonal_is_explained_without_its_matrix():
-    """Which would take 32 TiB."""
+    """The dense matrix would take 32 TiB."""
     from onnx import parser
 
     text = """<ir_version: 10, opset_import: ["": 21]>

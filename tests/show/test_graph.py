@@ -29,7 +29,7 @@ def written(ax):
 
 
 def named(ax):
-    """Where the names stand."""
+    """The positions of the names."""
     return {text.get_text(): text.xy for text in ax.texts}
 
 
@@ -38,7 +38,7 @@ def arrows(ax):
 
 
 def points(ax):
-    """How many points of each kind there are."""
+    """The number of points of each kind."""
     return {line.get_label(): len(line.get_xdata()) for line in ax.lines[:3]}
 
 
@@ -62,7 +62,7 @@ def test_before_and_after():
 
 @pytest.mark.parametrize("J", [curved(), dense(), steps(3, residual=True)], ids=repr)
 def test_no_name_hides_another(J):
-    """As they are drawn, to the width of a stroke."""
+    """Labels do not overlap when drawn, up to a line width."""
     for ax in oj.plots.plot_elimination(J):
         ax.figure.draw_without_rendering()
         boxes = {text: text.get_window_extent() for text in ax.texts}

@@ -1,4 +1,4 @@
-"""Everything shows itself in a notebook: balanced, escaped, without scripts, of bounded size."""
+"""Every object has HTML for notebooks: balanced, escaped, without scripts, of bounded size."""
 
 import re
 
@@ -19,7 +19,7 @@ PLAIN = {
 
 
 def checked(thing):
-    """The page of a thing, of harmless elements without colours of their own."""
+    """The HTML of an object, checked for harmless elements and no colours."""
     source = thing._repr_html_()
     page = Markup(source)
     assert page.elements <= PLAIN
@@ -35,7 +35,7 @@ def J():
 
 @pytest.fixture(scope="module")
 def things(J):
-    """One of each kind that shows itself."""
+    """One object of each kind with an HTML representation."""
     G, model = J @ J.T, network()
     batches = [{"x": X}, {"x": X + 1}]
     return {
@@ -54,7 +54,7 @@ def things(J):
 
 
 def test_formulas_over_several_lines_keep_their_columns(J):
-    """A page may show `pre` in another font, as notebooks do."""
+    """Notebooks may render `pre` in another font."""
     text = J.explain("r")._repr_html_()
     assert re.search(r"<pre [^>]*white-space:pre;font-family:monospace[^>]*>[^<]*⎧x", text)
 

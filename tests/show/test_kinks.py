@@ -1,4 +1,4 @@
-"""Kinks that are met: counted at the declared conventions, and nowhere at a point in general."""
+"""Kinks: counted at the declared conventions, and none at generic points."""
 
 import warnings
 
@@ -114,32 +114,32 @@ COUNTED = {
 
 
 PARTS = {"RNN", "GRU", "LSTM", "FusedGemm", "FusedConv", "DynamicQuantizeLinear"}
-"""Operators that are counted by their parts."""
+"""Operators whose parts are counted instead."""
 
 DEFAULT_PARTS = {"RNN", "GRU", "LSTM", "FusedGemm"}
 """Those whose first case has smooth activations."""
 
 OUTPUTS = {"TopK": 2, "DynamicQuantizeLinear": 3}
 RESULT = {"DynamicQuantizeLinear": (1,)}
-"""Which of its outputs has a derivative, where that is not the first."""
+"""Operator -> its outputs with derivatives, where not the first one."""
 
 KNOWN = {*KINKS, *JUMPS, *(name for name in FORMULAS if kink_set(name))}
 SMOOTH = {name for name in KNOWN if kink_set(name).endswith(SECOND)}
-"""Operators with kinks, and those of them that have none in the first derivative."""
+"""Operators with kinks, and those without kinks in the first derivative."""
 
 EXAMPLES = {name: cases[0] for (name, _), cases in CASES.items()} | {
-    "Elu": CASES["Elu", ""][1],  # the first one is smooth
+    "Elu": CASES["Elu", ""][1],  # the first case is smooth
     "DynamicQuantizeLinear": Case("DynamicQuantizeLinear", (A([1.0, 2.0, -2.0], "f4"),), {}, 3),
     **{name: Case(name, (A([1.25, -0.25]),)) for name in ("Floor", "Ceil", "Round", "Sign")},
 }
-"""A point in general of every operator, that of its proof where it has one."""
+"""A generic point of every operator, from its proof where it has one."""
 
 
 def kinks_of(case):
-    """What is told of a single node, in all its floating inputs."""
+    """The kinks reported for a single node, in all its floating inputs."""
     of = [case.results[k] for k in RESULT.get(case.op_type, (0,))]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", oj.OnnxJacWarning)  # what jumps has no derivative
+        warnings.simplefilter("ignore", oj.OnnxJacWarning)  # jumps have no derivative
         wrt = case.floating(case.wrt)
         return oj.linearize(case.model, case.point, of=of, wrt=wrt, engine="numpy").explain().kinks
 
@@ -158,12 +158,12 @@ def test_entries_on_a_kink_are_counted(name):
     (found,) = [k for k in told if k.met] or told
     assert (found.count, found.size) == (count, size)
     assert found.declared == GIVEN[found.op]
-    if case.op_type != "DynamicQuantizeLinear":  # which is a function, inlined when it is loaded
+    if case.op_type != "DynamicQuantizeLinear":  # a function, inlined on loading
         assert (found.within or found.node).rpartition("_")[0] == case.op_type
 
 
 def test_every_operator_with_kinks_is_tried_on_one():
-    """A new operator without a count, an example or words turns red."""
+    """Fails for a new operator without a count, an example or a description."""
     tried = {case_of(*COUNTED[name][:3]).op_type for name in COUNTED if COUNTED[name][3]}
     tried |= {c.op_type for c in CONVENTIONS} | {*SIDES}
     assert tried >= KNOWN - SMOOTH
@@ -195,7 +195,7 @@ def test_the_choice_of_a_branch_is_told_where_both_sides_are_equal(name):
 )
 def test_conventions_are_told_where_they_are_met(convention):
     arrays = [np.asarray(x) for x in convention.inputs]
-    single = convention.op_type == "HardSigmoid"  # whose kink, -3, is one of single precision
+    single = convention.op_type == "HardSigmoid"  # its kink -3 is exact in single precision only
     arrays = [x.astype(np.float32) if single else x for x in arrays]
     found = kinks_at(convention, arrays)
     assert any(k.met for k in found)
@@ -204,7 +204,7 @@ def test_conventions_are_told_where_they_are_met(convention):
 
 
 def kinks_at(convention, arrays):
-    """What is told of the node of a convention, in its first input."""
+    """The kinks reported for the node of a convention, in its first input."""
     outputs = OUTPUTS.get(convention.op_type, 1)
     attrs = dict(convention.attrs)
     node = load(one_node(convention.op_type, arrays, attrs, outputs, convention.opset))
@@ -213,7 +213,7 @@ def kinks_at(convention, arrays):
 
 
 def moved(x):
-    """An array of which no two entries are alike, nor one of them a round number."""
+    """The array moved to distinct, non-round values."""
     return (x + 0.01 + 0.1 * np.sqrt(1 + np.arange(x.size)).reshape(x.shape)).astype(x.dtype)
 
 
@@ -223,7 +223,7 @@ def test_a_kink_of_the_second_derivative_is_none_of_the_first():
 
 
 def test_fixed_points_of_an_image_have_no_kink():
-    """What is sampled at points that do not move is linear in the image."""
+    """Sampling at fixed points is linear in the image."""
     case = case_of("GridSample", [IMAGE, POINTS], {"align_corners": 1})
     J = oj.linearize(case.model, case.point, wrt="x", engine="numpy")
     assert [k.count for k in J.explain().kinks] == [0]

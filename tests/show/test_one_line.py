@@ -8,7 +8,7 @@ from onnxjac.jacobians import Block, Dense, Diagonal, Product, Sum
 from show.examples import X, long, network
 
 WIDE = 320
-"""Characters of a sum of what has names of its own."""
+"""The maximum length of a sum of named operators."""
 
 D, E = Diagonal(np.ones(3)), Dense(np.ones((3, 3)))
 MANY = {

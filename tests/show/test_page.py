@@ -30,7 +30,7 @@ def test_all_that_the_text_says_and_pictures(capsys, tmp_path):
     pytest.importorskip("matplotlib")
     found, out, _ = reported(capsys, tmp_path, DIGITS)
     for line in out.splitlines():
-        later = line.startswith(("check", "memory"))  # J holds more after the products in between
+        later = line.startswith(("check", "memory"))  # J holds more after these products
         if not later and "error" not in line and "page.html" not in line:
             assert line.strip() in found.text
     assert "KiB held, 2.5 KiB if it were dense" in found.text

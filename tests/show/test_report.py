@@ -1,4 +1,4 @@
-"""The report: what it prints, what it answers to bad input, and its parts."""
+"""The report: its output, its errors for bad input, and its parts."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ TITLES = ("model", "inputs", "outputs", "point", "jacobian", "structure", "heavi
 
 
 def titled(out):
-    """What stands beside each title of a report."""
+    """The text next to each title of a report."""
     found, title = {}, ""
     for line in out.splitlines():
         title = line[:12].strip() or title
@@ -166,7 +166,7 @@ def test_help_and_version(capsys, argv, expected):
 
 
 def test_as_a_module():
-    """On a terminal that knows ASCII only."""
+    """Run as a module, on a terminal that supports ASCII only."""
     command = [sys.executable, "-m", "onnxjac", "report", DIGITS, "--wrt", "nothing"]
     ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
     done = subprocess.run(command, capture_output=True, text=True, env=ascii_only, check=False)

@@ -13,7 +13,7 @@ from show.examples import RNG, curved
 
 
 class Mirror(Hidden):
-    """A symmetric matrix that says so."""
+    """A symmetric operator that equals its own transpose."""
 
     def _transpose(self):
         return self

@@ -57,7 +57,7 @@ def logistic(dtype: str = "float64") -> oj.Model:
 
 
 def labelled(n: int = 40) -> dict[str, np.ndarray]:
-    """Points and labels that no hyperplane separates."""
+    """Points and labels that are not linearly separable."""
     rng = np.random.default_rng(1)
     X = rng.standard_normal((n, 3))
     return {"X": X, "y": np.sign(X @ [1.0, -2.0, 0.5] + rng.standard_normal(n))}
@@ -85,6 +85,6 @@ def reaction(n: int = 12, cubic: float = -1.0, linear: float = -1.0, dtype="floa
 
 
 def grid(n: int = 12, dtype: str = "float64") -> dict[str, np.ndarray]:
-    """A start, and a source."""
+    """A start u and a source b."""
     u, b = np.random.default_rng(2).standard_normal((2, 1, 1, n, n)).astype(dtype)
     return {"u": u, "b": 5 * b}

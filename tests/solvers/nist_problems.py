@@ -20,7 +20,7 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.dat"))
 
 @dataclass(frozen=True)
 class Regression:
-    """y = f(b, x) + e, where to start, and what NIST found."""
+    """y = f(b, x) + e, with starting points and certified values."""
 
     response: str
     formula: str

@@ -1,4 +1,4 @@
-"""The model as SciPy takes it: same minima and roots as from formulas, nothing computed twice."""
+"""Models as SciPy problems: the minima and roots of formulas, with nothing computed twice."""
 
 import numpy as np
 import pytest
@@ -111,7 +111,7 @@ def test_nothing_is_computed_twice(scalar):
     first = dict(scalar.model.routes)
     scalar.jac(START + 2)
     assert dict(scalar.model.routes) == first  # nothing is recorded again
-    scalar.x0 += 1  # not the array that was asked about
+    scalar.x0 += 1  # not the array passed to fun
     assert_allclose(scalar.fun(START + 2), rosen(START + 2))
 
 
@@ -130,7 +130,7 @@ def test_single_precision():
 
 
 def test_second_derivatives_of_a_vector_by_multipliers():
-    """Those of two tensors: of the residuals r, and of f, which is their sum of squares."""
+    """Second derivatives of two tensors: the residuals r, and f, their sum of squares."""
     p, v = as_scipy(rosenbrock(), {"x": START}, of=["r", "f"], form="dense"), np.arange(9.0) - 3
     x, eps = START + 0.1, 1e-6
     moved = (p.jac(x + eps * e).T @ v - p.jac(x - eps * e).T @ v for e in np.eye(5))
@@ -142,7 +142,7 @@ def test_second_derivatives_of_a_vector_by_multipliers():
 
 
 def test_multipliers_are_numbers_of_the_point(monkeypatch):
-    """The gradient is recorded at the first point, for all others too."""
+    """The gradient is recorded at the first point, and reused at others."""
     rng, recorded, record = np.random.default_rng(0), [], gradient.vjp_graph
 
     def noting(*arguments, **options):

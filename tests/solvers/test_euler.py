@@ -23,7 +23,7 @@ lotka (float[2] u, float[2] v) => (float[2] f, float[2] g)
 
 
 def test_linear_decay_in_closed_form():
-    """u₊ = u / (1 − h λ), however stiff."""
+    """u₊ = u / (1 − h λ), for any stiffness."""
     states = implicit_euler(parsed(DECAY), {"u": [1.0, 1.0]}, step=0.1, steps=5, rtol=1e-13)
     for k, found in enumerate(states, start=1):
         assert found.t == pytest.approx(0.1 * k)
@@ -51,7 +51,7 @@ def test_the_residual_is_a_model():
 
 
 def test_several_states():
-    """Each has its own rate: u̇ = u − u v, v̇ = u v − v."""
+    """Each state has its own rate: u̇ = u − u v, v̇ = u v − v."""
     start = {"u": np.array([1.0, 2.0]), "v": np.array([0.5, 1.0])}
     states = implicit_euler(parsed(LOTKA), start, step=0.1, steps=3, rtol=1e-13)
     before = start

@@ -1,4 +1,4 @@
-"""Levenberg-Marquardt finds what NIST certified, from far and from near."""
+"""Levenberg-Marquardt finds the values certified by NIST, from far and near starts."""
 
 import doctest
 
@@ -35,12 +35,12 @@ def test_certified_values(name, start):
     assert found.success
     for parameter, value in problem.certified.items():
         assert_allclose(found.tensors[parameter], value, rtol=1e-6)
-    if name != "Lanczos1":  # whose residuals are rounding errors of the data
+    if name != "Lanczos1":  # its residuals are rounding errors of the data
         assert_allclose(2 * found.cost, problem.squares, rtol=1e-9)
 
 
 def test_the_result_is_that_of_least_squares():
-    """On the way, where nothing is zero."""
+    """Compared before convergence, where nothing is zero."""
     found = levenberg_marquardt(rosenbrock(), START, of="r", maxiter=2)
     at = found.x
     r = np.concatenate([10 * (at[1:] - at[:-1] ** 2), 1 - at[:-1]])
@@ -75,7 +75,7 @@ def test_in_single_precision():
 
 
 def test_steps_do_not_depend_on_units():
-    """With x₀ in other units the same steps are made, in these units."""
+    """With x₀ in other units, the steps are the same up to units."""
     problem = regression("Misra1a")
     model, (start, _) = problem.model(), problem.starts
     paths = []

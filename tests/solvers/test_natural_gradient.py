@@ -13,7 +13,7 @@ START = np.array([1.3, 0.7, 0.8, 1.9, 1.2])
 
 
 def test_logistic_regression():
-    """The weights lie where the gradient, written out, vanishes."""
+    """The explicit gradient vanishes at the solution."""
     data = labelled()
     found = natural_gradient(logistic(), data, of="f", at="logits", wrt="w", gtol=1e-10)
     signed = data["X"] * data["y"][:, None]
@@ -25,7 +25,7 @@ def test_logistic_regression():
 
 
 def test_the_step_is_the_damped_solution():
-    """One iteration against (JᵀHJ + λI)⁻¹ ∇f in dense algebra."""
+    """One iteration against (JᵀHJ + λI)⁻¹ ∇f by dense algebra."""
     found = natural_gradient(
         rosenbrock(), {"x": START}, of="f", at="r", damping=0.5, inner_rtol=1e-12, maxiter=1
     )
@@ -38,7 +38,7 @@ def test_the_step_is_the_damped_solution():
 
 
 def test_any_curvature_and_preconditioner():
-    """Another metric leads there too, and with its inverse as M each step takes one product."""
+    """Another metric converges too; with its inverse as M, each step takes one product."""
     met = []
 
     def curvature(point):

@@ -1,4 +1,4 @@
-"""Newton-Krylov finds the root that SciPy finds by differences, and preconditioners shorten it."""
+"""Newton-Krylov finds the root that SciPy finds by differences; preconditioners save products."""
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ def test_a_preconditioner_saves_products():
 
 
 def test_convergence_is_superlinear():
-    """Without a preconditioner, which would solve the systems better than they are asked to be."""
+    """Without a preconditioner, which would solve the systems beyond their tolerance."""
     norms = []
     newton_krylov(
         reaction(), grid(), wrt="u", rtol=1e-12,
@@ -70,7 +70,7 @@ def test_steps_that_go_too_far_are_shortened():
 
 
 def test_where_there_is_no_root():
-    """x² + 1: the search stops at the minimum, and says so."""
+    """x² + 1: the search stops at the minimum, and reports it."""
     model = parsed(
         "none (float[1] x) => (float[1] y) <float one = {1.0}> { s = Mul(x, x)\n y = Add(s, one) }"
     )

@@ -1,4 +1,4 @@
-"""Preconditioners make the inner iterations of the solvers fewer, and lead to the same place."""
+"""Preconditioners reduce the inner iterations of the solvers, and keep the solution."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ both = pytest.mark.parametrize("globalization", ["line search", "trust region"])
 
 @pytest.fixture(scope="module")
 def stretched():
-    """f = Σ d x² + (1ᵀx − 1)⁴, with d of many sizes, and its residual √d ∘ x beside (1ᵀx − 1)²."""
+    """f = Σ d x² + (1ᵀx − 1)⁴, with widely spread d, and its residual (√d ∘ x, (1ᵀx − 1)²)."""
     return parsed(
         """
         stretched (float[n] x, float[n] d) => (float f, float[m] r)
@@ -62,7 +62,7 @@ def test_newton_cg_needs_fewer_products(stretched, globalization, kind):
 
 @both
 def test_negative_curvature_leads_on(globalization):
-    """Rosenbrock's function has it on the way from here."""
+    """Rosenbrock's function has negative curvature at this start."""
     start = np.linspace(-1.2, 1.9, 10)
     assert np.linalg.eigvalsh(oj.hessian(rosenbrock(), {"x": start}, of="f").toarray())[0] < 0
     found = oj.newton_cg(
@@ -74,7 +74,7 @@ def test_negative_curvature_leads_on(globalization):
 
 
 def test_the_identity_leads_where_scipy_leads():
-    """And further, to where f itself does not change any more."""
+    """With the identity as preconditioner, to where f no longer changes."""
     data = labelled()
     options = {"of": "f", "wrt": "w", "tol": 1e-10}
     plain = oj.newton_cg(logistic(), data, **options)
@@ -97,7 +97,7 @@ def test_truncated_cg_solves_where_the_region_is_large():
 
 
 def test_truncated_cg_stays_inside():
-    """On the boundary of the ellipsoid δᵀM⁻¹δ = radius², wherever it ends early."""
+    """Early termination ends on the ellipsoid δᵀM⁻¹δ = radius²."""
     rng = np.random.default_rng(1)
     A, g = rng.standard_normal((12, 12)), rng.standard_normal(12)
     M = np.diag(rng.uniform(0.1, 10, 12))

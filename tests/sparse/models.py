@@ -21,7 +21,7 @@ REACTION = [("Sub", ["one", "u"], ["v"]), ("Mul", ["u", "v"], ["r"]),
 
 
 def stencil_by_slices(n):
-    """Reaction and diffusion on an n×n grid, the neighbours cut out of the padded grid."""
+    """Reaction and diffusion on an n×n grid, with neighbours as slices of the padded grid."""
     constants = {"one": 1.0, "pads": [1, 1, 1, 1], "zero": 0.0, "axes": [0, 1], "minus4": -4.0}
     nodes = [("Pad", ["u", "pads", "zero"], ["wide"])]
     for k, (i, j) in enumerate(((0, 1), (2, 1), (1, 0), (1, 2))):
@@ -33,7 +33,7 @@ def stencil_by_slices(n):
 
 
 def stencil_by_convolution(n):
-    """The same with a 3×3 kernel, whose corners are zero."""
+    """Reaction and diffusion with a 3×3 convolution, whose corners are zero."""
     kernel = np.array([[[[0.0, 1, 0], [1, -4, 1], [0, 1, 0]]]])
     constants = {"one": 1.0, "image": [1, 1, n, n], "grid": [n, n], "kernel": kernel}
     nodes = [("Reshape", ["u", "image"], ["x"]),
@@ -59,7 +59,7 @@ def finite_elements(n):
 
 
 def largest_neighbour(n):
-    """Each entry takes the larger one of its pair: where from, depends on the point."""
+    """The maximum of each pair, twice; its position depends on the point."""
     nodes = [("MaxPool", ["u"], ["top"], ("kernel_shape", [2]), ("strides", [2])),
              ("Concat", ["top", "top"], ["f"], ("axis", 2))]  # fmt: skip
     return model(nodes, {}, (1, 1, n))

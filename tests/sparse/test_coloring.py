@@ -1,4 +1,4 @@
-"""Colourings: every entry is read from its own place, from as few products as can be expected."""
+"""Colourings: every entry can be recovered, from few products."""
 
 from itertools import combinations
 
@@ -37,7 +37,7 @@ def band(n, k):
 
 
 def without_diagonal(n):
-    """A tree of paths from one middle, whose own entries are zero."""
+    """The adjacency pattern of a tree of paths from one centre, with a zero diagonal."""
     parent = np.maximum(np.arange(1, n) - 3, 0)
     edges = coo_array((np.ones(n - 1), (np.arange(1, n), parent)), (n, n))
     return csr_array(edges + edges.T) != 0
@@ -93,7 +93,7 @@ def test_numbers_of_products():
 
 @pytest.mark.parametrize("name", ["arrow", "band", "grid", "scattered"])
 def test_near_the_least(name):
-    """No colouring has fewer colours than a row has entries; greedy ones have not many more."""
+    """A colouring needs as many colours as the longest row; greedy ones use few more."""
     pattern = PATTERNS[name]
     assert width(pattern) <= coloring(pattern).products <= 1.5 * width(pattern)
 
@@ -111,7 +111,7 @@ def test_symmetry_saves_products(name, most):
 
 @every_pattern
 def test_no_path_of_four_has_two_colors(name):
-    """What makes a star colouring, looked for in every path."""
+    """The definition of a star colouring, checked on every path."""
     pattern = PATTERNS[name].toarray() & ~np.eye(PATTERNS[name].shape[0], dtype=bool)
     color = coloring(PATTERNS[name], "star").columns
     near = [np.flatnonzero(row) for row in pattern]
@@ -135,7 +135,7 @@ def test_an_acyclic_coloring_takes_fewer_products_than_a_star(pattern, most):
 
 @pytest.mark.parametrize("name", ["grid", "scattered", "tree"])
 def test_two_colors_make_a_forest(name):
-    """As many edges as vertices less trees, for every pair of colours."""
+    """#edges = #vertices − #trees, for every pair of colours."""
     pattern = PATTERNS[name]
     color = coloring(pattern, "acyclic").columns
     for c, d in combinations(range(color.max() + 1), 2):
@@ -148,7 +148,7 @@ def test_two_colors_make_a_forest(name):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_rounding_errors_add_up_along_a_path_only(dtype):
-    """Two products of a tridiagonal matrix, from whose ends on all entries are solved for."""
+    """A tridiagonal matrix from two products: entries are solved for from its ends."""
     n = 2000
     rng = np.random.default_rng(0)
     A = csr_array(diags_array([rng.random(n), np.ones(n - 1), np.ones(n - 1)], offsets=[0, 1, -1]))

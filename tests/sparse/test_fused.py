@@ -1,4 +1,4 @@
-"""A J that is compiled for numba refreshes its sparse matrix in fused loops: the same numbers."""
+"""A J compiled for numba refreshes its sparse matrix in fused loops: the same results."""
 
 import sys
 from itertools import pairwise
@@ -19,7 +19,7 @@ from .test_relinearize import linearized, method, point
 pytest.importorskip("numba")
 
 def gray_scott():
-    """Two fields that react: u v² and what it takes, entry by entry."""
+    """Two reacting fields: u v², elementwise."""
     nodes = [("Mul", ["v", "v"], ["s"]), ("Mul", ["u", "s"], ["r"]), ("Sub", ["u", "r"], ["f"]),
              ("Add", ["v", "r"], ["g"])]  # fmt: skip
     return network(nodes, u=[9], v=[9], f=[9], g=[9])
@@ -32,7 +32,7 @@ def many_terms():
 
 
 def neighbours():
-    """f = (1 + P) (u + P u)³ on a ring: a sum has terms of as many numbers, from other places."""
+    """f = (1 + P) (u + P u)³ on a ring: sums of terms of equal length at other positions."""
     nodes = [("Gather", ["u", "next"], ["p"]), ("Add", ["u", "p"], ["v"]),
              ("Mul", ["v", "v"], ["s"]), ("Mul", ["s", "v"], ["c"]),
              ("Gather", ["c", "next"], ["q"]), ("Add", ["c", "q"], ["f"])]  # fmt: skip
@@ -60,7 +60,7 @@ def check(J):
     rtol = 1e-6 if J.dtype == np.float32 else 1e-13
     for seed in (1, 2, 3):
         where = point(J.route.model, seed)
-        expected = J.relinearize(where).toarray()  # not by the program, whose room is used again
+        expected = J.relinearize(where).toarray()  # not by the program, whose buffers are reused
         K = compiled.relinearize(where)
         assert_allclose(K.tosparse(out=out).toarray(), expected, rtol=rtol, atol=rtol)
         assert_allclose(K.tosparse().toarray(), expected, rtol=rtol, atol=rtol)
@@ -85,7 +85,7 @@ def loops(J):
 
 
 def test_stages_that_read_each_other_entry_by_entry_are_one_loop():
-    """1 - 3 u² is written where it belongs, and nowhere else."""
+    """1 - 3 u² is written to its destination, without temporaries."""
     nodes = [*CUBE[:1], ("Mul", ["s", "u"], ["c"]), ("Sub", ["u", "c"], ["f"])]
     J = power(nodes)
     assert loops(J) == 1
@@ -108,7 +108,7 @@ def test_only_what_is_compiled_for_numba_is_fused(monkeypatch):
 
 
 def test_many_stages_are_not_compiled():
-    """u⁸⁰ by 79 multiplications, of which each is a stage."""
+    """u⁸⁰ by 79 multiplications, each of them a stage."""
     names = ["u", *(f"p{k}" for k in range(78)), "f"]
     J = power([("Mul", [a, "u"], [b]) for a, b in pairwise(names)])
     assert len(method(J).program.stages) > 64
@@ -117,7 +117,7 @@ def test_many_stages_are_not_compiled():
 
 
 def test_a_hessian_is_fused_as_well():
-    """Of Σ u³: 6 diag(u)."""
+    """The Hessian of Σ u³: 6 diag(u)."""
     ends = [helper.make_tensor_value_info(*end) for end in (("u", 11, [6]), ("f", 11, []))]
     nodes = [helper.make_node("Mul", ["u", "u"], ["s"]), helper.make_node("Mul", ["s", "u"], ["c"]),
              helper.make_node("ReduceSum", ["c"], ["f"], keepdims=0)]  # fmt: skip

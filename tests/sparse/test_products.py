@@ -1,4 +1,4 @@
-"""Products that the model computes are products of the program too, each computed once."""
+"""Products that the model computes are shared by the program, each computed once."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def stages(J):
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("name", POWERS)
 def test_powers(name, transposed):
-    """d uᵏ = k uᵏ⁻¹, where uᵏ is multiplied out in the model; also where u is 0, and at u = 1."""
+    """d uᵏ = k uᵏ⁻¹, with uᵏ computed by multiplications; also at u = 0 and u = 1."""
     nodes, k = POWERS[name]
     J = power(nodes)
     J = J.T if transposed else J
@@ -43,7 +43,7 @@ def test_powers(name, transposed):
 
 
 def test_a_cube_takes_one_stage():
-    """u² + u ∘ u + u ∘ u is 3 u², and u alone is read."""
+    """u² + u ∘ u + u ∘ u is 3 u², and only u is read."""
     J = power(CUBE)
     assert stages(J) == ["Multiplied"]
     assert_array_equal(method(J).coefficient, 3.0)
@@ -51,7 +51,7 @@ def test_a_cube_takes_one_stage():
 
 
 def test_what_nobody_else_reads_is_written_over():
-    """1 - 3 u² has the room of u²; the copy of u that the point keeps is not touched."""
+    """1 - 3 u² reuses the buffer of u²; the point's copy of u is not touched."""
     nodes = [("Mul", ["u", "u"], ["s"]), ("Mul", ["s", "u"], ["c"]), ("Sub", ["u", "c"], ["f"])]
     J = power(nodes)
     assert stages(J) == ["Multiplied", "Added"]
@@ -72,7 +72,7 @@ def test_what_somebody_else_reads_is_not_written_over():
 
 
 def test_halves_are_multiplied_again():
-    """What the model rounds to half precision is multiplied in single precision here."""
+    """Products that the model rounds to float16 are recomputed in float32."""
     J = power(CUBE, TensorProto.FLOAT16)
     assert "Multiplied" in stages(J)
     assert_allclose(J.tosparse().toarray(), J.toarray(), rtol=2e-3)
@@ -95,7 +95,7 @@ def check(J, *points):
 
 @pytest.mark.filterwarnings("ignore:.*zero blocks")
 def test_a_product_that_no_operator_of_a_block_holds():
-    """∂g/∂z = u ∘ u, and u² is another output's: the next points of the block would not have it."""
+    """∂g/∂z = u ∘ u, but u² belongs to another output: other points of the block would lack it."""
     named = (("u", "u", "s"), ("s", "u", "f"), ("u", "z", "t"), ("t", "u", "g"))
     J = network([("Mul", [a, b], [c]) for a, b, c in named], u=[3], z=[3], f=[3], g=[3])
     assert stages(J["g", "z"]) == ["Multiplied"]
@@ -107,7 +107,7 @@ def test_a_product_that_no_operator_of_a_block_holds():
 
 
 def test_entries_of_different_places_are_no_entry_of_the_product():
-    """f = u² ∘ z + (z ∘ u)ᵀ ∘ u: ∂f/∂z holds u², and u[i, j] u[j, i], which is another thing."""
+    """f = u² ∘ z + (z ∘ u)ᵀ ∘ u: ∂f/∂z holds u², and u[i, j] u[j, i], which differs from it."""
     nodes = [("Mul", ["u", "u"], ["s"]), ("Mul", ["s", "z"], ["c"]), ("Mul", ["z", "u"], ["a"]),
              ("Transpose", ["a"], ["b"]), ("Mul", ["b", "u"], ["d"]), ("Add", ["c", "d"], ["f"])]
     J = network(nodes, u=[3, 3], z=[3, 3], f=[3, 3])["f", "z"]
@@ -116,7 +116,7 @@ def test_entries_of_different_places_are_no_entry_of_the_product():
 
 
 def test_a_row_times_a_column_is_no_product_of_entries():
-    """All three are held, and of different shapes."""
+    """All three products are held, with different shapes."""
     nodes = [("Mul", ["x", "x"], ["a"]), ("Mul", ["y", "y"], ["b"]), ("Mul", ["x", "y"], ["c"]),
              ("Mul", ["c", "c"], ["d"]), ("Sum", ["a", "b", "d"], ["f"])]  # fmt: skip
     J = network(nodes, x=[1, 3], y=[3, 1], f=[3, 3])
@@ -125,10 +125,10 @@ def test_a_row_times_a_column_is_no_product_of_entries():
 
 
 def test_inputs_that_are_one_array_at_one_point():
-    """At x = y the product x ∘ y stands for x ∘ x; where they differ it must not."""
+    """At x = y, x ∘ y may stand for x ∘ x; where they differ it must not."""
     nodes = [("Mul", ["x", "y"], ["a"]), ("Mul", ["x", "x"], ["b"]), ("Mul", ["a", "b"], ["f"])]
     same, other = np.arange(1.0, 4.0), np.full(3, 0.5)
-    same.flags.writeable = False  # else each input has a copy of its own
+    same.flags.writeable = False  # otherwise each input is copied
     both, apart = {"x": same, "y": same}, {"x": same, "y": other}
     J = network(nodes, x=[3], y=[3], f=[3])
     check(oj.linearize(J.route.model, both), both, apart, both, apart)

@@ -1,4 +1,4 @@
-"""The numbers of a sparse Jacobian at the next point: in place, and in long strides."""
+"""The values of a sparse Jacobian at the next point: in place, and vectorised."""
 
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -94,7 +94,7 @@ def test_several_threads_at_a_time():
 
 
 def test_another_thread_may_take_the_last_room():
-    """Between the question whether there is room and its answer."""
+    """Between the check for a free buffer and its use."""
 
     class Taken(deque):
         def __bool__(self):
@@ -131,7 +131,7 @@ def test_scatter(at, count):
 
 
 def test_a_diagonal_is_written_in_plates():
-    """One for the first row of the grid, one for all inner rows, one for the last row."""
+    """One plate for the first row of the grid, one for all inner rows, one for the last row."""
     moving = method(linearized(stencil_by_slices(40))).moving
     assert [plate.shape for plate in moving.plates] == [(1, 40), (38, 40), (1, 40)]
     assert len(np.arange(40**2)[moving.rest]) == 0
@@ -139,7 +139,7 @@ def test_a_diagonal_is_written_in_plates():
 
 @pytest.mark.parametrize("transposed", [False, True])
 def test_new_numbers_need_no_operators(transposed):
-    """From the second point on, the residuals are read where the engine left them."""
+    """From the second point on, residuals are read directly from the engine's outputs."""
     J = linearized(stencil_by_slices(12))
     J = J.T if transposed else J
     for seed in (1, 2):
@@ -156,7 +156,7 @@ def test_residuals_that_coincide_at_one_point_only():
     """Where x and y are one array, x ∘ y reads it once; at the next point it must not."""
     J = oj.linearize(oj.load(product()), {"x": np.ones(3), "y": np.full(3, 2.0)})
     same = np.full(3, 5.0)
-    same.flags.writeable = False  # else each input has a copy of its own
+    same.flags.writeable = False  # otherwise each input is copied
     for _ in range(2):
         K = J.relinearize({"x": same, "y": same})
         assert_array_equal(K.tosparse().toarray(), K.toarray())

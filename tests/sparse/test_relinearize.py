@@ -1,4 +1,4 @@
-"""Sparse Jacobians of models: at one point, at the next, and of a million unknowns."""
+"""Sparse Jacobians of models: at one point, at the next, and with a million unknowns."""
 
 import gc
 import time
@@ -147,7 +147,7 @@ def test_plans_go_with_their_model():
     ("slices", 1000, 20), ("convolution", 1000, 20), ("finite elements", 400, 20),
 ])  # fmt: skip
 def test_a_million_unknowns_in_seconds(name, n, bound):
-    """Seconds of the processor, five times what it takes; products agree."""
+    """CPU seconds within five times the usual; products agree."""
     J = linearized(BUILDERS[name](n))
     start = time.process_time()
     sparse(J)

@@ -25,7 +25,7 @@ def draw(name, seed):
 
 
 def check_sparse(J, dense):
-    """sparse(J) has the entries of the matrix, and none besides."""
+    """sparse(J) has exactly the nonzero entries of the matrix."""
     A = sparse(J)
     assert A.shape == dense.shape
     assert A.dtype == J.dtype
@@ -58,7 +58,7 @@ def test_no_more_entries_than_counted(name):
 @every_example
 @both_ends
 def test_numbers_of_another_point(name, backward):
-    """What was laid out for one operator gives the entries of another with the same structure."""
+    """A layout made for one operator gives the entries of another with the same structure."""
     here, there = draw(name, 1), draw(name, 2)
     found = Accumulated(here[0], (), DENSE_LIMIT, backward=backward)
     assert found.fits(there[0])

@@ -1,4 +1,4 @@
-"""The stages of a program, and matrices that are laid out in several strips."""
+"""The stages of a program, and matrices laid out in several strips."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def test_sums_with_constants(most, kind):
     counts = rng.integers(1, most, 50)
     counts[7] = most
     variable, coefficient = rng.integers(0, 20, counts.sum()), rng.standard_normal(counts.sum())
-    variable[np.cumsum(counts) - 1] = 0  # every sum has a constant
+    variable[np.cumsum(counts) - 1] = 0  # every sum has a constant term
     x = np.concatenate([[1.0], rng.standard_normal(19), np.full(50, np.nan)])
     stage = added(variable, coefficient, counts, slice(20, 70))
     assert isinstance(stage, kind)
@@ -35,7 +35,7 @@ def test_products():
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_strips(name, monkeypatch):
-    """However many rows are laid out at a time, the matrix is the same."""
+    """The matrix does not depend on the number of rows per strip."""
     monkeypatch.setattr(program, "STRIP", 5)
     monkeypatch.setattr(accumulated, "STRIP", 5)
     J, dense = EXAMPLES[name][1](Draw(1))

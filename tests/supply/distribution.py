@@ -1,10 +1,10 @@
-"""The sdist and the wheel, the same bytes whenever and wherever they are built from one tree.
+"""Reproducible builds of the sdist and the wheel.
 
     python tests/supply/distribution.py FOLDER
 
 builds both from a copy of the files that git knows, without network and without build isolation,
-so that setuptools must be installed. `SOURCE_DATE_EPOCH` is the date of every file in them;
-without it, that of the last commit.
+so that setuptools must be installed. Every file in them has the date `SOURCE_DATE_EPOCH`, by
+default the date of the last commit.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def build(out: Path, epoch: int) -> tuple[Path, Path]:
 
 
 def copy(target: Path) -> None:
-    """The files of the tree that git does not ignore, without those of other builds."""
+    """Copy the files of the tree that git does not ignore."""
     listed = git("ls-files", "-z", "--cached", "--others", "--exclude-standard")
     for name in filter(None, listed.split("\0")):
         if (ROOT / name).is_file():
@@ -50,10 +50,10 @@ def copy(target: Path) -> None:
 
 
 def repeat(sdist: Path, epoch: int) -> None:
-    """Write an sdist again with sorted members, all of this date and of nobody.
+    """Rewrite an sdist with sorted members, one date and no owner.
 
-    Setuptools heeds SOURCE_DATE_EPOCH in wheels; in an sdist it keeps the dates of the files that
-    it has just written, and gzip adds the hour.
+    Setuptools respects SOURCE_DATE_EPOCH in wheels; in an sdist it keeps the dates of the files it
+    has just written, and gzip adds the current time.
     """
     with tarfile.open(sdist) as old:
         members = sorted(old.getmembers(), key=lambda member: member.name)
@@ -70,7 +70,7 @@ def repeat(sdist: Path, epoch: int) -> None:
 
 
 def plain(member: tarfile.TarInfo, epoch: int) -> tarfile.TarInfo:
-    """A member without what depends on the machine: date, owner and umask."""
+    """A member without properties of the machine: date, owner and umask."""
     bare = tarfile.TarInfo(member.name)
     bare.type, bare.size, bare.mtime = member.type, member.size, epoch
     bare.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
@@ -78,7 +78,7 @@ def plain(member: tarfile.TarInfo, epoch: int) -> tarfile.TarInfo:
 
 
 def git(*words: str) -> str:
-    """What a git command prints."""
+    """The output of a git command."""
     return subprocess.run(
         ["git", *words], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout

@@ -1,4 +1,4 @@
-"""What is shipped: the same bytes each time, the whole package, and nothing besides."""
+"""The distributions: reproducible, complete, and with nothing else in them."""
 
 import tarfile
 import tomllib
@@ -25,7 +25,7 @@ def built(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def sources():
-    """The files of the package, by their place in the tree."""
+    """The files of the package, by their path in the tree."""
     return {str(path.relative_to(ROOT)) for path in modules().values()} | {"py.typed"}
 
 

@@ -1,4 +1,4 @@
-"""No network, no telemetry, no process started, nothing unpickled, no text of a model executed."""
+"""No network, telemetry, subprocesses or unpickling, and no code of a model is executed."""
 
 import ast
 import subprocess
@@ -55,7 +55,7 @@ def names(source: str) -> set[str]:
 
 
 def found(node: ast.AST) -> list[str]:
-    """What one node of a source has that is forbidden."""
+    """The forbidden names and modules in one node of a source."""
     if isinstance(node, ast.Import):
         return [a.name for a in node.names if a.name.split(".")[0] in MODULES]
     if isinstance(node, ast.ImportFrom):
@@ -71,7 +71,7 @@ def found(node: ast.AST) -> list[str]:
 
 
 def is_false(node: ast.AST) -> bool:
-    """Whether an argument is the word False."""
+    """Whether an argument is the literal False."""
     return isinstance(node, ast.Constant) and node.value is False
 
 
@@ -105,7 +105,7 @@ def test_the_reader_of_names(source, expected):
 
 
 def events(extra: str = "") -> set[str]:
-    """The events outside of computing that Python audits while a model is loaded and used."""
+    """The audit events of Python, other than for computing, while a model is loaded and used."""
     script = RUN.replace("EXTRA", extra)
     model = str(ROOT / "tests/models/mlp.onnx")
     run = subprocess.run(

@@ -1,4 +1,4 @@
-"""Whether a decision that a definition takes is a kink: the definition read on both sides of it."""
+"""Whether a branch in a definition is a kink: the definition evaluated on both of its sides."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from onnxjac.modes.verify.check import Check
 from onnxjac.modes.verify.definition import exprs_of
 
 STEP = sp.Rational(1, 512)
-"""How far from the boundary the two sides are read."""
+"""The distance from the boundary at which its sides are evaluated."""
 
 UNREADABLE = (OnnxJacError, ValueError)
-"""Errors of definitions that do not exist: a negative scale, a region without a size."""
+"""Errors of undefined definitions: a negative scale, an empty region."""
 
 T = sp.Symbol("t", positive=True)
 
@@ -27,9 +27,9 @@ Point = dict[sp.Symbol, sp.Expr]
 
 @dataclass(frozen=True)
 class Crossing:
-    """boundary = 0, met at a point by moving one entry, and the first derivative that differs.
+    """A point with boundary = 0, reached by moving one entry, and the first derivative to differ.
 
-    Order 0 is the value itself, 1 or 2 a derivative; None says that all of them agree.
+    Order 0 is the value itself, 1 or 2 a derivative; None means that all of them agree.
     """
 
     case: Case
@@ -55,7 +55,7 @@ def crossings(case: Case) -> Iterator[Crossing]:
 
 
 def order_at_origin(case: Case, name: str) -> int | None:
-    """The order on a line through the point where an input is 0: a norm takes no decision there."""
+    """The order on a line through the point where an input is 0, for norms, which do not branch."""
     check = Check(case)
     try:
         sides = [ray(check, name, sign) for sign in (-1, 1)]
@@ -72,7 +72,7 @@ def order_at_origin(case: Case, name: str) -> int | None:
 
 
 def ray(check: Check, name: str, sign: int) -> list[sp.Expr]:
-    """The outputs where an input is multiplied by ±t, t > 0."""
+    """The outputs with an input scaled by ±t, t > 0."""
     point, entries = dict(check.point), check.symbols[name].exprs.ravel()
     near = {**point, **{s: sign * STEP * point[s] for s in entries}}
     along = {**point, **{s: sign * T * point[s] for s in entries}}
@@ -81,19 +81,19 @@ def ray(check: Check, name: str, sign: int) -> list[sp.Expr]:
 
 
 def rooted(expr: sp.Expr) -> bool:
-    """Whether an expression has a power of t that is not whole, from which t can be taken out."""
+    """Whether an expression has a fractional power with t in its base."""
     return any(not p.exp.is_Integer for p in expr.atoms(sp.Pow) if p.base.has(T))
 
 
 def boundaries(conditions: Any) -> tuple[sp.Expr, ...]:
-    """The expressions that are 0 where a condition changes; each one once, whatever its factor."""
+    """The expressions that are 0 where a condition changes, unique up to constant factors."""
     relations = {r for c in conditions for r in c.atoms(sp.core.relational.Relational)}
     found = {sp.factor_terms(r.lhs - r.rhs).as_coeff_Mul()[1] for r in relations}
     return tuple(sorted((d for d in found if d.free_symbols), key=str))
 
 
 def roots(boundary: sp.Expr, point: Point) -> Iterator[tuple[sp.Symbol, sp.Expr]]:
-    """(entry, value nearest to its own) that meet the boundary when the others stay."""
+    """(entry, nearest value on the boundary), with all other entries fixed."""
     for symbol in sorted(boundary.free_symbols & point.keys(), key=str):
         rest = {s: value for s, value in point.items() if s != symbol}
         line = boundary.subs(rest)
@@ -117,14 +117,14 @@ def order(check: Check, moved: sp.Symbol, at: Point) -> int | None:
 
 
 def outputs(check: Check, at: Point) -> list[sp.Expr]:
-    """The outputs as they are read at another point, all entries in one list."""
+    """The outputs evaluated at another point, all entries in one list."""
     moved = Check(replace(check.case, inputs=tuple(placed(check, at))))
     made = (exprs_of(moved.definition.outputs[name], moved.op) for name in check.of)
     return [y.replace(hidden, lambda e: sp.S.Zero) for exprs in made for y in exprs.ravel()]
 
 
 def hidden(expr: sp.Expr) -> bool:
-    """Whether an expression is the exponential of the score of a masked key, which is almost 0."""
+    """Whether an expression is the exponential of a masked score, which is almost 0."""
     return isinstance(expr, sp.exp) and expr.exp.as_coeff_Add()[0] < -(10**300)
 
 
@@ -139,7 +139,7 @@ def placed(check: Check, at: Point) -> Iterator[np.ndarray | None]:
 
 
 def differ(left: list[sp.Expr], right: list[sp.Expr]) -> bool:
-    """Whether two lists of numbers are not the same."""
+    """Whether two lists of numbers differ."""
     if len(left) != len(right):
         return True
     gaps = (a - b for a, b in zip(left, right, strict=True))

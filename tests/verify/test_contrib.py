@@ -1,6 +1,6 @@
-"""Proofs beyond ONNX: ONNX Runtime's operators, and estimators, of which there is nothing to prove.
+"""Proofs beyond ONNX: ONNX Runtime's operators, and estimators, which have nothing to prove.
 
-That every case is exact, and has the values of ONNX Runtime, is what `test_proofs` sees.
+`test_proofs` checks that every case is exact and has the values of ONNX Runtime.
 """
 
 import pytest
@@ -29,7 +29,7 @@ def test_a_proof_says_where_its_definition_comes_from(op_type):
 
 
 def test_the_domain_is_part_of_the_name():
-    """Gelu of ONNX Runtime is not ONNX's."""
+    """Gelu of ONNX Runtime differs from ONNX's."""
     domains = [{case.domain for case in oj.prove("Gelu", d).cases} for d in ("com.microsoft", "")]
     assert domains == [{"com.microsoft"}, {""}]
 

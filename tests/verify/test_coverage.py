@@ -1,4 +1,4 @@
-"""No operator of ONNX is forgotten, and those that are called zero or no function are it."""
+"""Every operator of ONNX is covered; those declared zero or not a function are so."""
 
 import pytest
 from onnx import defs

@@ -1,4 +1,4 @@
-"""A rule with a fault has no proof: the checks of `prove` are not empty."""
+"""A faulty rule has no proof: the checks of `prove` are effective."""
 
 import dataclasses
 from functools import partial
@@ -18,7 +18,7 @@ from onnxjac.ops.registry import DECLARATIONS, find
 
 @pytest.fixture
 def replace(monkeypatch):
-    """Give an operator another rule for the time of a test: new(old rule, op, node)."""
+    """Replace the rule of an operator during a test: new(old rule, op, node)."""
 
     def install(op_type, new):
         old = find(op_type)
@@ -37,12 +37,12 @@ def wrong_sign(rule, op, node):
 
 
 def wrong_axis(rule, op, node):
-    """The axes of a square matrix stay as they are."""
+    """The axes of a square matrix are not transposed."""
     return {(0, 0): Permutation((0, 1), node.x_shape, node.dtype)}
 
 
 def missing_broadcast(rule, op, node):
-    """The second operand reaches the first row alone."""
+    """The second operand is added to the first row only."""
     rows, columns = node.y_shape
     blocks = dict(rule(op, node))
     blocks[0, 1] = Embed(((0, 1, 1), (0, 1, columns)), (rows, columns), node.dtype)
@@ -79,20 +79,20 @@ def test_a_sum_over_the_wrong_axis_is_refuted(replace):
 
 
 def test_a_forgotten_broadcast_changes_the_shape(replace):
-    """An operator between other shapes does not even reach the comparison."""
+    """An operator with wrong shapes is rejected before the comparison."""
     replace("Add", lambda rule, op, node: {(0, 1): Permutation((0,), (2,), node.dtype)})
     with pytest.raises(OnnxJacError, match="between shapes"):
         outcomes(Case("Add", (at(2, 2), at(2, seed=1))))
 
 
 def test_a_forgotten_block_is_refuted(replace):
-    """An absent key is a claim that the derivative is zero."""
+    """An absent key claims that the derivative is zero."""
     replace("Mul", lambda rule, op, node: {(0, 0): rule(op, node)[0, 0]})
     assert REFUTED in outcomes(Case("Mul", (at(2), at(2, seed=1))))
 
 
 def test_a_wrong_vjp_is_refuted_by_the_second_derivative(replace, monkeypatch):
-    """A factor of the first derivative that is held constant."""
+    """A factor of the first derivative is held constant."""
 
     def frozen(rule, op, node):
         return {slot: J for slot, J in rule(op, node).items() if slot == (0, 0)}
@@ -108,12 +108,12 @@ def test_a_wrong_vjp_is_refuted_by_the_second_derivative(replace, monkeypatch):
 
 
 def turned(kernel, x, w, *others, **attrs):
-    """The taps of a kernel in the other order: a convolution for a correlation."""
+    """The kernel flipped: a convolution instead of a correlation."""
     return kernel(x, w[..., ::-1], *others, **attrs)
 
 
 def swapped(kernel, *inputs, pads=(), **attrs):
-    """The padding of the beginning at the end."""
+    """The padding at the beginning and at the end swapped."""
     return kernel(*inputs, pads=pads[::-1], **attrs)
 
 
@@ -123,18 +123,18 @@ def shifted(kernel, x, index, *others, **attrs):
 
 
 def reversed_(kernel, *inputs, **attrs):
-    """The entries of the last axis in the other order."""
+    """The entries of the last axis in reverse order."""
     return kernel(*inputs, **attrs)[..., ::-1]
 
 
 def upside_down(kernel, *inputs, **attrs):
-    """The entries of the first axis in the other order."""
+    """The entries of the first axis in reverse order."""
     return kernel(*inputs, **attrs)[::-1]
 
 
 SHIFTED = {"kernel_shape": [2], "pads": [1, 0]}
 BOTH = "Conv ConvTranspose"
-"""Where both have the fault, one is still the adjoint of the other."""
+"""With the fault in both, one is still the adjoint of the other."""
 KERNEL_FAULTS = [
     (BOTH, turned, Case("Conv", (at(1, 1, 3), at(1, 1, 2, seed=1)), wrt=(0,))),
     (BOTH, turned, Case("ConvTranspose", (at(1, 1, 2), at(1, 1, 2, seed=1)), wrt=(0,))),
@@ -163,7 +163,7 @@ KERNEL_FAULTS = [
     ("names", "fault", "case"), KERNEL_FAULTS, ids=lambda x: getattr(x, "__name__", str(x))
 )
 def test_a_fault_in_a_kernel_is_refuted(monkeypatch, names, fault, case):
-    """The definition does not run the kernel, so that the two differ."""
+    """The definition does not run the kernel, so the two differ."""
     assert outcomes(case) == {EXACT}
     for name in names.split():
         wrong = partial(fault, KERNELS[name])
@@ -182,7 +182,7 @@ STRIDED = {"kernel_shape": [2], "strides": [2]}
     Case("MaxPool", (numbers(1, 2, 4, 3).reshape(1, 1, 4),), STRIDED),
 ], ids=str)  # fmt: skip
 def test_a_wrong_stride_is_refuted(monkeypatch, case):
-    """Windows of which each is one entry behind the other, whatever the stride."""
+    """Windows with stride 1, whatever the declared stride."""
     assert outcomes(case) == {EXACT}
 
     def reach(self, axis, tap):

@@ -1,4 +1,4 @@
-"""Where the derivative does not exist: what is said against what the definition decides."""
+"""Where derivatives do not exist: documented kinks against the branches of definitions."""
 
 from itertools import islice
 
@@ -21,10 +21,10 @@ PHRASES = {
     TIE: ("are equal", "min or max"), ZERO: ("an entry is",), LINE: ("on a line", "activations"),
     NORM: ("norm is 0", "variance is 0"),
 }  # fmt: skip
-"""What is said of every kind of boundary."""
+"""The phrases that describe each kind of boundary."""
 
 ENOUGH = 12
-"""Cases of an operator with kinks that are looked at; of one without, all are."""
+"""The number of cases tested per operator with kinks; without kinks, all are."""
 
 RELU = ["Relu"]
 FURTHER = [
@@ -38,13 +38,13 @@ NOT_DECIDED = {
     "Range": "how many entries it has is read from the point, not from symbols",
     **dict.fromkeys(("RNN", "GRU", "LSTM"), "its activations decide: with Relu below"),
 }
-"""Operators whose kinks are not looked for in their cases."""
+"""Operators whose kinks are not searched for in their cases."""
 
 DECIDED = [key for key in CASES if key[0] not in FORMULAS and key[0] not in NOT_DECIDED]
 
 
 def kind_of(boundary):
-    """A tie of two entries, an entry that is zero, or another surface."""
+    """The kind of boundary: a tie of two entries, a zero entry, or another surface."""
     if boundary.is_Symbol:
         return ZERO
     terms = boundary.as_coefficients_dict()
@@ -52,7 +52,7 @@ def kind_of(boundary):
 
 
 def found_in(case):
-    """(kind, order) of the kinks of a case: some where there are any, else by all decisions."""
+    """(kind, order) of the kinks of a case: from a few crossings if kinks are documented."""
     first = islice(crossings(case), 4 if kink_set(case.op_type) else None)
     met = {(kind_of(c.boundary), c.order) for c in first if c.order is not None}
     if not met:
@@ -63,7 +63,7 @@ def found_in(case):
 
 @pytest.mark.parametrize("key", DECIDED, ids=str)
 def test_what_is_said_is_what_the_definition_decides(key):
-    """No entry: every decision leaves value and derivatives alone. An entry: of these kinds."""
+    """Without an entry, no branch affects value or derivatives; with one, the kinds match."""
     text = kink_set(key[0])
     cases = [*CASES[key][: ENOUGH if text else None], *(c for c in FURTHER if c.op_type == key[0])]
     found = set().union(*map(found_in, cases))
@@ -76,14 +76,14 @@ def test_what_is_said_is_what_the_definition_decides(key):
 
 @pytest.mark.parametrize("op_type", FORMULAS)
 def test_formulas_have_their_kinks_where_the_definition_has_them(op_type):
-    """Every kink that is crossed is one of the formula's, of its order, and none is missing."""
+    """The kinks crossed are those of the formula, with their orders, and none is missing."""
     met = set()
     for case in CASES[op_type, ""]:
         held = attributes(case)
         for crossing in crossings(case):
             values = held | operands(crossing)
             here = {k for k in kinks(op_type) if k.meets(values)}
-            if crossing.order is None:  # 0 is whole, but x mod y is continuous there
+            if crossing.order is None:  # 0 is an integer, but x mod y is continuous there
                 assert op_type == "Mod" or not here
                 continue
             assert here
@@ -93,7 +93,7 @@ def test_formulas_have_their_kinks_where_the_definition_has_them(op_type):
 
 
 def excepted(here, values):
-    """Whether the attributes are those for which the first derivatives agree."""
+    """Whether the attributes are exceptions, for which the first derivatives agree."""
     return any(values[s] == value for k in here for s, value in k.unless)
 
 
@@ -104,7 +104,7 @@ def attributes(case):
 
 
 def operands(crossing):
-    """What x and y are where the boundary is met."""
+    """The values of x and y on the boundary."""
     symbols = sorted(crossing.boundary.free_symbols, key=str)
     return {NAMES[n]: crossing.at[s] for n, s in zip("xy", symbols, strict=False)}
 
@@ -121,7 +121,7 @@ def test_the_kinks_of_activations_are_those_of_the_operator(op_type):
 
 @pytest.mark.parametrize("op_type", ["Softmax", "LogSoftmax", "Attention"])
 def test_decisions_that_change_nothing_are_seen_as_such(op_type):
-    """The greatest entry is subtracted and added again."""
+    """The maximum is subtracted and added again."""
     met = [c for case in CASES[op_type, ""] for c in crossings(case)]
     assert met
     assert {c.order for c in met} == {None}

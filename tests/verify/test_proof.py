@@ -1,4 +1,4 @@
-"""A proof as something to read: its parts, and that they are true."""
+"""A proof as readable text: its parts, and their correctness."""
 
 import warnings
 from importlib.util import find_spec

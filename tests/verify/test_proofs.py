@@ -26,7 +26,7 @@ from onnxjac.ops.registry import DECLARATIONS
 EVERY = [case for cases in CASES.values() for case in cases]
 
 WITHOUT_A_PROOF = {"Gradient", "Adagrad", "Adam", "Momentum"}
-"""Rules that are replaced by plain operators, which have proofs."""
+"""Rules of operators that are replaced by plain ones, which have proofs."""
 
 
 @pytest.mark.parametrize("case", EVERY, ids=str)
@@ -45,7 +45,7 @@ def test_the_recorded_vjp_has_the_second_derivative(case):
 
 @pytest.mark.parametrize("name", CASES, ids=str)
 def test_every_rule_has_a_second_derivative(name):
-    """What is not asked of a large case is asked of a small one."""
+    """At least one small case of every rule covers the second derivative."""
     assert any(case.second for case in CASES[name])
 
 
@@ -61,7 +61,7 @@ def test_the_definition_is_the_operator(case):
 
 @pytest.mark.parametrize("case", EVERY, ids=str)
 def test_no_definition_runs_a_kernel_of_the_numbers(case, monkeypatch):
-    """Over expressions: what integers alone decide is left to the numbers reading."""
+    """Over expressions; integer computations are left to the numbers reading."""
     sources = {BODY, DOCUMENTED, FORMULA, TRANSCRIPTION}
     for name in KERNELS.keys() - UFUNCS.keys():
         monkeypatch.setitem(KERNELS, name, refusing(KERNELS[name]))
@@ -69,7 +69,7 @@ def test_no_definition_runs_a_kernel_of_the_numbers(case, monkeypatch):
 
 
 def refusing(kernel):
-    """The kernel, which takes no objects."""
+    """The kernel, which refuses arrays of objects."""
 
     def call(*inputs, **attrs):
         assert not any(isinstance(x, np.ndarray) and x.dtype.hasobject for x in inputs)
@@ -79,7 +79,7 @@ def refusing(kernel):
 
 
 def test_the_specification_has_no_kernel_of_the_numbers():
-    """Whatever operator it is asked for, in a case or not."""
+    """For every operator, whether in a case or not."""
     spec = Specification({})
     own = {id(kernel) for name, kernel in KERNELS.items() if name not in UFUNCS}
     assert all(id(spec.kernel(name)) not in own for name in KERNELS)

@@ -1,4 +1,4 @@
-"""Method 1 of ONNX's guide: every operator has a script for PyTorch, or there is a reason."""
+"""Method 1 of ONNX's guide: every operator has a script for PyTorch, or a reason for none."""
 
 import warnings
 from importlib.util import find_spec
@@ -12,7 +12,7 @@ from onnxjac.modes.verify.scripts import SCRIPTED, TORCH, UNSCRIPTED, Script, sc
 
 
 def needs_torch(test):
-    """Run where PyTorch is."""
+    """Skip the test where PyTorch is missing."""
     missing = find_spec("torch") is None
     return pytest.mark.peers(pytest.mark.skipif(missing, reason="PyTorch is not installed")(test))
 
@@ -52,7 +52,7 @@ def test_the_script_runs_as_printed_and_agrees(name):
 
 @needs_torch
 def test_a_wrong_block_is_seen():
-    """The script compares; a derivative that is off by one entry is printed as such."""
+    """The script compares derivatives, and reports one wrong entry."""
     head, cut, tail = script("Gather").text.partition("by_onnxjac = (")
     assert Script(head + cut + tail.replace("1.0", "3.0", 1)).agreement == 2.0
 

@@ -25,7 +25,7 @@ from onnxjac.ops import DECLARATIONS, Declaration, find
 OPERATORS = sorted({case.op_type for case in node_cases()})
 
 SAMPLE = 8
-"""Cases of an operator that are checked in every way; with --whole, all of them."""
+"""The number of cases per operator checked in every way; with --whole, all of them."""
 
 
 @pytest.mark.parametrize("op_type", OPERATORS)
@@ -45,7 +45,7 @@ def test_every_whole_model_of(kind):
 
 
 def assert_all_pass(results):
-    """No check fails, and whatever has a path along tagged ports was checked."""
+    """No check fails, and every case with a path along tagged ports was checked."""
     assert [(r.name, r.failed, r.message) for r in results if r.failed] == []
     tagged = [r for r in results if r.kind == "node" and r.tag != NONE]
     assert [r.name for r in tagged if not r.checked] == []
@@ -58,7 +58,7 @@ def test_onnx_tags_as_many_cases_as_we_count():
 
 
 def test_a_wrong_rule_is_found(monkeypatch):
-    """Tanh with the derivative of something else fails by its slope, and by nothing else."""
+    """Tanh with a wrong derivative fails the slope check only."""
     right = find("Tanh")
 
     def wrong(op, node):

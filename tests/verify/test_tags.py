@@ -1,4 +1,4 @@
-"""ONNX's tags against what is proved: the table is whole, and the findings are these."""
+"""ONNX's tags against the proofs: the table is complete, and these are the findings."""
 
 import csv
 import io
@@ -52,7 +52,7 @@ def test_only_hardmax_is_tagged_differentiable_and_is_not(table):
 
 
 def test_no_port_is_left_out_of_the_cases(table):
-    """What is said to be piecewise constant without a proof is tagged so by ONNX, or not at all."""
+    """Ports called piecewise constant without a proof are never tagged differentiable by ONNX."""
     assert not [
         r for r in table if r.evidence.startswith("it decides") and r.onnx == "differentiable"
     ]
@@ -89,7 +89,7 @@ def test_ports_that_onnx_tags_as_not_differentiable_work_without_fuss():
 
 
 def test_the_page_of_findings_counts_right(table):
-    """FINDINGS.md says what the table says."""
+    """FINDINGS.md matches the table."""
     text = (ROOT / "FINDINGS.md").read_text()
     agreed = sum(row.agreement == "agrees" for row in table)
     silent = sum(row.agreement == "ONNX says nothing" for row in table)

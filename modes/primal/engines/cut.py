@@ -1,4 +1,4 @@
-"""The part of a model between given and wanted tensors, as a model of its own."""
+"""Cut: the part of a model between given and wanted tensors, as a model of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...flow.opsets import lowest_opsets
 from ...flow.steps import needed, tensor_of
 
 SMALL = 1024  # bytes; larger weights are shared with the session, not copied into the model
-TURNED = 1 << 22  # bytes; larger matrices are not held in another order as well
+TURNED = 1 << 22  # bytes; no transposed copy is held of larger matrices
 
 
 def cut(
@@ -40,7 +40,7 @@ def cut(
 
 
 def _yield_to_given(node: onnx.NodeProto, given: frozenset[str]) -> None:
-    """What the caller gives is computed under another name, beside an output that is needed."""
+    """Rename the outputs that the caller gives; the node runs for its other outputs."""
     for index, name in enumerate(node.output):
         if name in given:
             node.output[index] = f"{name}_computed"
@@ -49,7 +49,7 @@ def _yield_to_given(node: onnx.NodeProto, given: frozenset[str]) -> None:
 def _read_as_it_lies(
     node: onnx.NodeProto, model: Contents, given: frozenset[str], values: dict[str, ir.Value]
 ) -> None:
-    """A product with a large constant that is turned: Gemm needs no copy of it in another order."""
+    """Replace MatMul with a large transposed constant by Gemm, which needs no transposed copy."""
     if node.op_type != "MatMul" or node.domain or node.input[1] not in model.turned:
         return
     (a, turned), (source, order) = node.input, model.turned[node.input[1]]
@@ -63,7 +63,7 @@ def _read_as_it_lies(
 
 
 def _drop_unread(graph: onnx.GraphProto, model: Contents, names: tuple[str, ...]) -> None:
-    """Without the turned constants that no node reads any more."""
+    """Remove the transposed constants that no node reads any more."""
     read = {*names, *(name for node in graph.node for name in node.input)}
     if any(map(_has_body, graph.node)):
         return
@@ -74,7 +74,7 @@ def _drop_unread(graph: onnx.GraphProto, model: Contents, names: tuple[str, ...]
 
 
 def _has_body(node: onnx.NodeProto) -> bool:
-    """Whether it has a graph of its own, which may read what stands around it."""
+    """Whether a node has subgraphs, which may read tensors of the outer graph."""
     return any(a.HasField("g") or a.graphs for a in node.attribute)
 
 
@@ -94,7 +94,7 @@ def _add_initializers(
 
 
 def placeholder(name: str, array: np.ndarray) -> onnx.TensorProto:
-    """A tensor whose numbers are elsewhere: in no file, but in memory that the session is given."""
+    """A tensor without data: its numbers are in memory that the session is given."""
     dtype = helper.np_dtype_to_tensor_dtype(array.dtype)
     tensor = onnx.TensorProto(name=name, dims=array.shape, data_type=dtype)
     tensor.data_location = onnx.TensorProto.EXTERNAL

@@ -41,7 +41,7 @@ def compute(
         return dict(zip(names, session.run(names, feeds), strict=True))
     except EngineError:
         raise
-    except Exception as error:  # its exceptions have no common class
+    except Exception as error:  # ONNX Runtime's exceptions have no common class
         if TOO_NEW.search(str(error)):
             raise OutdatedEngine(
                 f"ONNX Runtime {runtime().__version__} is older than the operators of the model "
@@ -53,7 +53,7 @@ def compute(
 
 
 def _session(model: Contents, given: frozenset[str], names: tuple[str, ...]) -> Any:
-    """A session, or a refusal, from the model's cache; what was not used for longest is dropped."""
+    """A session, or a raised error, from the model's cache, which drops the least recently used."""
     sessions, key = model.sessions, (given, names)
     with model.lock:
         if key not in sessions:
@@ -63,7 +63,7 @@ def _session(model: Contents, given: frozenset[str], names: tuple[str, ...]) -> 
         sessions.move_to_end(key)
         found = sessions[key]
     if isinstance(found, Exception):
-        raise found.with_traceback(None)  # which holds on to the tensors of every run so far
+        raise found.with_traceback(None)  # a traceback would keep the tensors of every run alive
     return found
 
 
@@ -80,7 +80,7 @@ def _new_session(model: Contents, given: frozenset[str], names: tuple[str, ...])
 
 
 def _reason(model: Contents, message: str) -> str:
-    """What ONNX Runtime says; where it has no kernel, for which node and which dtype."""
+    """ONNX Runtime's message; if it has no kernel, for which node and which dtypes."""
     if found := NO_KERNEL.search(message):
         op_type, name = found.groups()
         for step in model.steps:

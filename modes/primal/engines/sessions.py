@@ -1,4 +1,4 @@
-"""Sessions of ONNX Runtime: how all of them are made."""
+"""Sessions: how all sessions of ONNX Runtime are created."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ UPGRADE = "`pip install -U 'onnxjac[runtime]'` brings the newest"
 SPINNING = "100"
 """Microseconds that a session's threads spin after a run, before they sleep.
 
-The next product of the same operator then finds them awake, and that of another one need not wait
-long for the cores, as where J and Jᵀ take turns.
+The next product of the same operator then finds them awake, while a product of another operator, as
+when J and Jᵀ alternate, need not wait long for the cores.
 """
 
 LARGE = 2**28
-"""Bytes of matrices of which a session makes no copy in its own order, though that is quicker."""
+"""A session with this many bytes of matrices makes no prepacked copies, though they are faster."""
 
 
 class EngineError(OnnxJacError):
@@ -38,14 +38,14 @@ class EngineError(OnnxJacError):
 
 
 class OutdatedEngine(EngineError):
-    """ONNX Runtime as it is installed here is too old for this model, or cannot be imported."""
+    """The installed ONNX Runtime is too old for this model, or cannot be imported."""
 
 
 class Session:
-    """What makes a session, and the session; a forked process makes one of its own.
+    """A session, with the function that creates it; a forked process creates its own session.
 
-    The threads of a session are those of the process that made it. Without them it hangs, or ends
-    the process when it is taken down, so that a fork leaves it as it is.
+    The threads of a session exist only in the process that created it. Without its threads, the
+    session hangs, or crashes the process when destroyed, so that a fork leaves it untouched.
     """
 
     def __init__(self, make: Callable[[], Any]) -> None:
@@ -64,7 +64,7 @@ class Session:
             return self._made
 
     def forsake(self) -> None:
-        """Leave the session of the parent process alone, to the end of this one."""
+        """Leak the session of the parent process, so that it is never destroyed in this one."""
         if self._made is not None:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._made))
             self._made = None
@@ -74,10 +74,10 @@ SESSIONS: WeakSet[Session] = WeakSet()
 
 
 def _forsake_all() -> None:
-    """Leave sessions alone, and what they have computed.
+    """Leak all sessions, and all arrays that they have computed.
 
-    An array of theirs that is garbage would wait for ever to give its memory back, if a thread that
-    is not here was in their allocator.
+    Freeing such an array would deadlock if a thread that does not exist here held the lock of the
+    allocator at the fork.
     """
     if SESSIONS:
         gc.freeze()
@@ -96,13 +96,13 @@ def new_session(
     lean: bool = False,
     provider: str = CPU,
 ) -> Session:
-    """A session of a model, which is given the shared arrays as initializers."""
+    """A session of a model, with the shared arrays as initializers."""
     safe = without_traps(proto, shared).SerializeToString()
     return Session(partial(_session, safe, dict(shared), lean, provider))
 
 
 def values_of(shared: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Arrays as values of ONNX Runtime, in the same memory where that is contiguous."""
+    """Arrays as values of ONNX Runtime, which share the memory of contiguous arrays."""
     made = runtime().OrtValue.ortvalue_from_numpy
     return {name: made(np.ascontiguousarray(array)) for name, array in shared.items()}
 
@@ -110,7 +110,7 @@ def values_of(shared: Mapping[str, np.ndarray]) -> dict[str, Any]:
 def _session(model: bytes, shared: Mapping[str, np.ndarray], lean: bool, provider: str) -> Any:
     """A session of ONNX Runtime.
 
-    A `lean` one keeps nothing between runs, and one with `LARGE` matrices has no copy of them.
+    A `lean` session keeps nothing between runs; a session with `LARGE` matrices does not copy them.
     """
     ort = runtime()
     options = ort.SessionOptions()
@@ -126,7 +126,7 @@ def _session(model: bytes, shared: Mapping[str, np.ndarray], lean: bool, provide
     providers = list(dict.fromkeys((provider, CPU)))
     made = ort.InferenceSession(model, options, providers=providers)
     if large:
-        made.read_where_they_are = values  # as long as the session lives
+        made.read_where_they_are = values  # kept alive with the session
     return made
 
 
@@ -134,16 +134,16 @@ def runtime() -> Any:
     """ONNX Runtime; raises `OutdatedEngine` where it is installed and cannot be imported."""
     try:
         return importlib.import_module("onnxruntime")
-    except (ImportError, AttributeError) as error:  # the latter where it was built for NumPy 1
+    except (ImportError, AttributeError) as error:  # AttributeError if built for NumPy 1
         raise OutdatedEngine(
             f"ONNX Runtime cannot be imported: {first_line(error)}; {UPGRADE}."
         ) from error
 
 
 def interruptible(run: Callable[..., Any], *arguments: Any, alive: Any) -> None:
-    """A run in a thread of its own: Ctrl-C ends the wait at once, and the run after its kernel.
+    """A run in its own thread: Ctrl-C ends the wait at once, and the run after its current kernel.
 
-    What is `alive` the session reads and writes until then.
+    The session reads and writes `alive` until then.
     """
     options, failed = runtime().RunOptions(), list[BaseException]()
 
@@ -165,9 +165,9 @@ def interruptible(run: Callable[..., Any], *arguments: Any, alive: Any) -> None:
 
 
 def share(options: Any, values: Mapping[str, Any]) -> None:
-    """Weights read where they are: not copied, nor packed into another order.
+    """Let a session read weights in place, neither copied nor prepacked.
 
-    Nothing is optimised then, for what is optimised may be a weight, under the name of the old one.
+    Graph optimisation is disabled, since it may replace a weight under the same name.
     """
     for name, value in values.items():
         options.add_initializer(name, value)

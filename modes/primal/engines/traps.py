@@ -1,4 +1,4 @@
-"""Traps: nodes at which ONNX Runtime ends the process, or loses a part of what it adds."""
+"""Traps: nodes at which ONNX Runtime crashes the process, or loses updates of a reduction."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ....ops.node import Step
 from ...loading.protos import nodes, opset, subgraphs
 
 TRAPPED = (TensorProto.INT32, TensorProto.INT64, TensorProto.UNDEFINED)
-"""Types of a quotient at which the processor may stop, or of which nothing is known."""
+"""Types of a quotient at which the processor may trap, and the unknown type."""
 
 GUARD = "onnxjac.guard"
-"""The domain of the functions that ONNX Runtime is given instead of operators of its own."""
+"""The domain of the functions that replace operators of ONNX Runtime."""
 
 DIVISION = """
 <domain: "onnxjac.guard", opset_import: ["": 21]>
@@ -75,10 +75,10 @@ FUNCTIONS = {"Div": DIVISION, "ScatterND": REDUCTION}
 
 
 def is_fatal(step: Step, inputs: Sequence[Any]) -> bool:
-    """Whether ONNX Runtime 1.31 is known to end the process at operands of these shapes.
+    """Whether ONNX Runtime 1.31 is known to crash the process for operands of these shapes.
 
-    It does where a transposed convolution has three axes of space or more, one of them without
-    elements, and where frames have no length.
+    It does so for a transposed convolution with three or more spatial axes, one of them empty, and
+    for an STFT with frames of length 0.
     """
     if step.domain:
         return False
@@ -94,9 +94,9 @@ def is_fatal(step: Step, inputs: Sequence[Any]) -> bool:
 def without_traps(model: onnx.ModelProto, shared: Mapping[str, np.ndarray]) -> onnx.ModelProto:
     """The model with functions in place of the operators that are traps; itself if it has none.
 
-    The least integer divided by -1 is one more than the greatest, and ends the process: in the
-    division here, as in NumPy, it is the least integer again. The threads of ScatterND reduce
-    several updates for one place at the same time, so that some are lost.
+    The least integer divided by -1 overflows, which crashes the process: the division here wraps
+    around to the least integer, as NumPy does. The threads of ScatterND reduce several updates for
+    one place at the same time, so that some updates are lost.
     """
     if not any(map(may_be_trap, nodes(model))):
         return model
@@ -119,9 +119,9 @@ def without_traps(model: onnx.ModelProto, shared: Mapping[str, np.ndarray]) -> o
 def _guard(
     graph: onnx.GraphProto, typed: onnx.GraphProto, shared: Mapping[str, np.ndarray]
 ) -> set[str]:
-    """Guard the traps in a graph, by what is known of constants; the operators that were guarded.
+    """Guard the traps in a graph, unless known constants make them safe; the guarded operators.
 
-    Graphs inside it may use the same names for other tensors.
+    Subgraphs may use the same names for other tensors.
     """
     types = {value.name: value.type.tensor_type.elem_type
              for value in (*typed.input, *typed.value_info, *typed.output)}  # fmt: skip
@@ -137,7 +137,7 @@ def _guard(
 
 
 def _stored(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
-    """The integers that are stored in a graph itself, by name."""
+    """The integer constants that are stored in a graph itself, by name."""
     stored = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
         if node.op_type == "Constant":
@@ -150,7 +150,7 @@ def _stored(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
 
 
 def may_be_trap(node: onnx.NodeProto) -> bool:
-    """Whether a node is a division, or reduces several slices for one place."""
+    """Whether a node is a division, or may reduce several slices for one place."""
     if node.domain:
         return False
     reduces = any(a.name == "reduction" and a.s != b"none" for a in node.attribute)

@@ -64,7 +64,7 @@ class Assembler:
             self.tenants[place.buffer].append(value)
         self.put(recording.v, self.v)
 
-    # -- places of values -------------------------------------------------------------------
+    # -- places of values ---------------------------------------------------------------------
 
     def place(self, value: ir.Value) -> Place:
         """The place of a value."""

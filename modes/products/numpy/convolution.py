@@ -121,7 +121,7 @@ def convolve(asm: Assembler, x: Place, w: Place, y: Place, grid: Windows, group:
 
 
 def by_taps(asm: Assembler, x: Place, w: Place, y: Place, grid: Windows) -> None:
-    """One channel in and out per group: y ← Σ over the taps of w[tap] x[shifted by the tap]."""
+    """One channel in and out per group: y ← Σ over the taps of w[tap] times x at the tap."""
     term, first = channels_first(y.shape, y.dtype), True
     for tap, reach in grid.taps():
         weight = w.moved(lambda v, tap=tap: v[(..., *tap)].reshape(-1, *(1,) * len(tap)))
@@ -146,7 +146,7 @@ def by_patches(asm: Assembler, x: Place, w: Place, y: Place, grid: Windows, grou
 
 
 def is_short(w: Shape, y: Shape) -> bool:
-    """Whether rows are shorter than the batch, and patches so large that moving samples last pays."""
+    """Whether rows are shorter than the batch, and patches so large that moving samples pays."""
     return len(y) > 2 and y[0] > y[-1] and math.prod(w[1:]) >= MANY * w[0]
 
 

@@ -52,7 +52,7 @@ class Destinations:
                     self.ask(*want)
 
     def ask(self, value: ir.Value, place: Place) -> None:
-        """Records that a value is wanted at a place, unless it is v, constant, or wanted elsewhere."""
+        """Records that a value is wanted at a place, unless it is v, known, or wanted elsewhere."""
         fixed = value is self.recording.v or self.recording.array(value) is not None
         if not fixed and value not in self.places:
             self.places[value] = place

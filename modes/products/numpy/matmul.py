@@ -110,7 +110,7 @@ def turned(x: Place) -> Place:
 def is_skinny(a: np.ndarray, b: np.ndarray) -> bool:
     """Whether BLAS is faster with (A B)ᵀ = Bᵀ Aᵀ, by more than transposing the result takes.
 
-    It is in single precision, with few rows, long sums and a B whose columns are contiguous, as in
+    This holds in single precision, for few rows, long sums and a B with contiguous columns, as in
     correlations: by a third or more with 16 to 128 rows, in memory or in cache.
     """
     (m, k), n = a.shape[-2:], b.shape[-1]

@@ -16,7 +16,7 @@ import numpy as np
 from ....jacobians import Shape, size
 
 ALIGNMENT = 64
-"""Bytes: every buffer begins at a multiple, the size of a cache line."""
+"""Alignment of every buffer in bytes: the size of a cache line."""
 
 
 class Role(Enum):

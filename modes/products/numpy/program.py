@@ -102,8 +102,8 @@ def late(function: Callable[..., Any], bindings: list[Any], memory: Memory) -> N
 def copy(x: np.ndarray, y: np.ndarray) -> None:
     """y ← x, converted if the dtypes differ.
 
-    Adjacent entries of y are read from places far apart in x, and the neighbours of those in the
-    next pass. Blocks are so small that the cache holds their lines until then.
+    Adjacent entries of y come from distant cache lines of x, which also hold the entries of the
+    next pass. Blocks are so small that the cache holds these lines until then.
     """
     many = together(x.strides[-1]) if x.ndim else 1
     if not x.ndim or x.shape[-1] <= many:

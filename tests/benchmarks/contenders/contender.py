@@ -14,18 +14,18 @@ from ..workloads import Workload
 Task = Callable[[], Any]
 
 STEPS = ("grad", "grad+ggn", "grad+hvp", "f+jvp", "adam")
-"""Work at a new point each time: f and ∇f; with ×10, ten products of G, H or J there as well; the
-loss and the weights after one more update by Adam.
+"""Work at a new point each time: f and ∇f; with ×10, also ten products of G, H or J; the loss and
+the weights after one more update by Adam.
 """
 
 RATE = 1e-3
 """The learning rate of Adam."""
 
 ALPHA, BETA, EPSILON = (float(np.float32(x)) for x in (0.9, 0.999, 1e-6))
-"""Its decays, and what is added to the root of the mean square: attributes of ONNX are float32."""
+"""The decay rates and ε of Adam, in float32 as are ONNX's attributes."""
 
 ALL = ("jvp", "vjp", "ggn", "hvp", "columns", "toarray", "sparse", "svds", "gmres", *STEPS)
-"""What a product may be; `jvp×16` is `columns(16)`."""
+"""All kinds of products; `jvp×16` is `columns(16)`."""
 
 
 class Absent(Exception):

@@ -13,7 +13,7 @@ ORDER = 1024
 """Rows and columns of the matrices of `gemm`."""
 
 PASSES = 50
-"""Sums in one run of `stream`, so that handing them to the threads costs nothing."""
+"""Sums in one run of `stream`, so that the cost of dispatch to threads is negligible."""
 
 
 class Machine(Contender):

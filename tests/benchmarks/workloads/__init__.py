@@ -53,7 +53,7 @@ GROWTH: dict[str, Callable[[], Workload]] = {
     "growth/columns": partial(mlp, products=("jvp×1", "jvp×4", "jvp×16", "jvp×64")),
     **{f"growth/grid={n}": partial(reaction, n, ("jvp",)) for n in (64, 256, 1024)},
 }
-"""How time grows with one size, the others being those of the MLP or of the grid."""
+"""Workloads for the growth of time with one size, the others as in the MLP or the grid."""
 
 HIDDEN: dict[str, Callable[[], Workload]] = {
     "tiny": partial(mlp, "float64", batch=8, widths=(20, 16, 5)),

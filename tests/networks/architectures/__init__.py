@@ -1,4 +1,4 @@
-"""The sixteen architectures by name: what makes them, and a point at which to call them."""
+"""The sixteen architectures by name, each with its class and a point."""
 
 import torch
 
@@ -45,7 +45,7 @@ NETWORKS = {
 
 @torch.no_grad()
 def seeded(name):
-    """The network in single precision, and a point; what initialises to 0 or 1 is moved away."""
+    """The network in single precision, with constant initial values perturbed, and a point."""
     make, point = NETWORKS[name]
     torch.manual_seed(sorted(NETWORKS).index(name))
     network = make().eval()

@@ -5,7 +5,7 @@ from torch import nn
 
 
 class GraphConvolution(nn.Module):
-    """Messages along edges: gathered at their sources, added up at their ends."""
+    """Messages along edges: gathered from their sources, summed at their targets."""
 
     def __init__(self):
         super().__init__()
@@ -23,7 +23,7 @@ class GraphConvolution(nn.Module):
 
 
 class Step(nn.Module):
-    """x ← x + f(x) / 8, so many times."""
+    """x ← x + f(x) / 8, a fixed number of times."""
 
     def __init__(self):
         super().__init__()
@@ -36,7 +36,7 @@ class Step(nn.Module):
 
 
 class Pinn(nn.Module):
-    """u(x, t) by sines: smooth enough for the equation that it is to solve."""
+    """u(x, t) with sine activations, smooth enough for its differential equation."""
 
     def __init__(self):
         super().__init__()

@@ -8,7 +8,7 @@ WIDTH, STATE = 8, 4
 
 
 class Mamba(nn.Module):
-    """h ← exp(Δ A) h + Δ B x, y = C h + D x, with Δ, B and C made of x."""
+    """h ← exp(Δ A) h + Δ B x, y = C h + D x, with Δ, B and C computed from x."""
 
     def __init__(self):
         super().__init__()
@@ -34,7 +34,7 @@ class Mamba(nn.Module):
 
 
 class Tagger(nn.Module):
-    """A label for every word, from an LSTM in both directions."""
+    """A label for every word, from a bidirectional LSTM."""
 
     def __init__(self):
         super().__init__()
@@ -47,7 +47,7 @@ class Tagger(nn.Module):
 
 
 class Attentive(nn.Module):
-    """A GRU, its states weighed by attention to the last of them."""
+    """A GRU with attention of the last state to all states."""
 
     def __init__(self):
         super().__init__()

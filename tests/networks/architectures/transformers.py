@@ -1,4 +1,4 @@
-"""Attention: ViT, BERT, GPT-2, T5 and LLaMA in small.
+"""Attention: small versions of ViT, BERT, GPT-2, T5 and LLaMA.
 
 Scales are powers of two, so that a file in single precision holds them exactly.
 """
@@ -38,7 +38,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a small network, normalised before or after."""
+    """Attention and an MLP, with normalisation before or after."""
 
     def __init__(self, activation, before=True):
         super().__init__()
@@ -117,7 +117,7 @@ class RMSNorm(nn.Module):
 
 
 class T5(nn.Module):
-    """An encoder with relative positions in buckets, and a decoder that looks at it."""
+    """An encoder with bucketed relative positions, and a decoder with cross-attention."""
 
     def __init__(self):
         super().__init__()
@@ -144,7 +144,7 @@ class T5(nn.Module):
 
 
 class Llama(nn.Module):
-    """RMS normalisation, rotary positions, four queries to two keys, SwiGLU."""
+    """RMS normalisation, rotary positions, four query heads for two key heads, SwiGLU."""
 
     def __init__(self, length=6):
         super().__init__()

@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 
 SIXTH = 0.1666666716337204
-"""1/6 in single precision, which the attributes of a file have."""
+"""1/6 in single precision, as in attributes of ONNX files."""
 
 
 def conv(fan_in, fan_out, kernel=3, stride=1, groups=1):
@@ -16,13 +16,13 @@ def conv(fan_in, fan_out, kernel=3, stride=1, groups=1):
 
 
 def hard_sigmoid(x):
-    """One node in the file; elsewhere written out, as PyTorch derives its own only once."""
+    """One node in the file; else written out, since PyTorch's is only once differentiable."""
     exporting = torch.compiler.is_exporting() or torch.onnx.is_in_onnx_export()
     return F.hardsigmoid(x) if exporting else torch.clamp(SIXTH * x + 0.5, 0, 1)
 
 
 def hard_swish(x):
-    """The same for x · min(max(x / 6 + 1/2, 0), 1), which has no attribute."""
+    """x · min(max(x / 6 + 1/2, 0), 1), exported and written out in the same way."""
     exporting = torch.compiler.is_exporting() or torch.onnx.is_in_onnx_export()
     return F.hardswish(x) if exporting else x * torch.clamp(x / 6 + 0.5, 0, 1)
 
@@ -64,7 +64,7 @@ class MobileNet(nn.Module):
 
 
 class UNet(nn.Module):
-    """Down by a maximum, up by a transposed convolution, then by interpolation."""
+    """Max pooling, then upsampling by a transposed convolution and by interpolation."""
 
     def __init__(self):
         super().__init__()
