@@ -200,7 +200,7 @@ def mapped(path: str) -> dict[str, np.ndarray]:
 
 
 def _member(file: IO[bytes], member: ZipInfo) -> np.ndarray:
-    """One array, mapped at its place in the file."""
+    """One array, mapped at its position in the file."""
     if member.compress_type != ZIP_STORED:
         raise InputError(f"{member.filename!r} is compressed: write the file with np.savez")
     file.seek(member.header_offset)

@@ -180,7 +180,7 @@ class Deflated:
     def left(self, value: Any, eps: float, size: float = 1.0) -> float:
         """An estimate of ‖(I - QQᵀ) A‖_F times `size`, for a full Q; 0 at the rounding level.
 
-        The squared norm is E ‖(I - QQᵀ) A ω‖²; the least diagonal entry of R is one such length.
+        The squared norm is E ‖(I - QQᵀ) A ω‖²; the smallest diagonal entry of R is one sample.
         """
         found = size * float(np.abs(np.diag(self.R)).min())
         return found if found > len(self.R.T) * 10 * eps * float(np.abs(value).max()) else 0.0

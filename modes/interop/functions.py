@@ -1,4 +1,4 @@
-"""Functions of arrays whose derivatives are such functions again, for other libraries to call.
+"""Functions of arrays, closed under differentiation, for other libraries to call.
 
 Each function has a value, a pushforward of tangents (`push`) and a pullback of cotangents (`pull`),
 which are functions with arguments again. So one adapter per library serves all functions, to any

@@ -32,9 +32,9 @@ BOUNDED = {"Clip": 1, "Pad": 2}
 
 
 def before_check(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Rewrite what the checker rejects though ONNX Runtime runs it.
+    """Rewrite parts of a model that the checker rejects but ONNX Runtime runs.
 
-    A graph may have no name and a domain no import, and ONNX Runtime adds operators of its own to
+    A graph may have no name and a domain no import, and ONNX Runtime adds its own operators to
     the default domain. GroupNormalization 18 to 20 scaled by group, not by channel.
     """
     model.graph.name = model.graph.name or "graph"

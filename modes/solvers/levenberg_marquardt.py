@@ -166,7 +166,7 @@ class Iterations:
         return STEP if short else GOING
 
     def state(self, place: Place, status: int | None) -> OptimizeResult:
-        """The state at a place."""
+        """The state of the solver at a place."""
         return state(
             self.problem, status, x=place.x, cost=place.cost, fun=place.r, jac=place.J.A,
             grad=place.gradient, optimality=place.cosine, nit=self.nit,

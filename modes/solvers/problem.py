@@ -94,14 +94,14 @@ class Problem:
         return self.slopes(x)[1] if self.scalar else MADE[self.form](self.jacobian(x))
 
     def value_and_grad(self, x: np.ndarray) -> tuple[float, np.ndarray]:
-        """f(x) and ∇f(x) of a scalar f by one program, as `minimize(jac=True)` asks."""
+        """f(x) and ∇f(x) of a scalar f by one program, as `minimize(jac=True)` expects."""
         if not self.scalar:
             raise InputError(f"{', '.join(self.of)} is not one number: fun and jac are for vectors")
         f, slopes = self.slopes(x)
         return float(f), slopes
 
     def hess(self, x: np.ndarray, v: Any = None) -> Any:
-        """H(x) of a scalar f; with multipliers, Σᵢ vᵢ ∂²fᵢ/∂x², as `NonlinearConstraint` asks."""
+        """H(x) of a scalar f; with multipliers, Σᵢ vᵢ ∂²fᵢ/∂x², as for `NonlinearConstraint`."""
         return MADE[self.form](self.hessian(x) if v is None else self.weighted(x, v))
 
     def hessp(self, x: np.ndarray, p: np.ndarray) -> np.ndarray:

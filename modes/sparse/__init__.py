@@ -64,8 +64,8 @@ def _(J: Jacobian, format: Format, limit: int, out: Any) -> Any:
 def pattern(J: Jacobian, *, limit: int = DENSE_LIMIT) -> csr_array[Any]:
     """The entries J[i, j] that may be nonzero at some point, as a sparse array of booleans.
 
-    Shape: (m, n), like J. Raises `LimitError` where the entries of the Jacobian of a model would take
-    more than `limit` bytes.
+    Shape: (m, n), like J. Raises `LimitError` where the entries of the Jacobian of a model would
+    take more than `limit` bytes.
 
     >>> import numpy as np
     >>> from onnxjac.jacobians import Diagonal

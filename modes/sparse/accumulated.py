@@ -192,7 +192,7 @@ class Symbolic:
         return Symbolic((stop - start, self.shape[1]), indptr, terms, self.program)
 
     def stacked(self, parts: list[Symbolic | int]) -> Symbolic:
-        """Matrices with equal columns, stacked vertically; a number stands for that many zero rows."""
+        """Matrices with the same columns, stacked vertically; a number stands for zero rows."""
         blocks = [self._zeros(part) if isinstance(part, int) else part for part in parts]
         if len(blocks) == 1:
             return blocks[0]

@@ -137,7 +137,7 @@ class Estimated:
         return self._with(stop - start, self.entries * (stop - start) / max(self.rows, 1))
 
     def stacked(self, parts: list[Estimated | int]) -> Estimated:
-        """Matrices with equal columns, stacked vertically; a number stands for that many zero rows."""
+        """Matrices with the same columns, stacked vertically; a number stands for zero rows."""
         blocks = [self._with(part, 0) if isinstance(part, int) else part for part in parts]
         return self._with(sum(B.rows for B in blocks), sum(B.entries for B in blocks))
 
@@ -168,7 +168,7 @@ class Boolean:
         return Boolean(self.matrix[start:stop], self.fixed)
 
     def stacked(self, parts: list[Boolean | int]) -> Boolean:
-        """Matrices with equal columns, stacked vertically; a number stands for that many zero rows."""
+        """Matrices with the same columns, stacked vertically; a number stands for zero rows."""
         columns = self.matrix.shape[1]
         blocks = [
             csr_array((part, columns), dtype=bool) if isinstance(part, int) else part.matrix

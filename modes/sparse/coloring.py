@@ -103,8 +103,8 @@ def coloring(pattern: Any, partition: str = "column") -> Coloring:
 
     For a symmetric pattern also `"star"`; `"symmetric"`, the better of a star colouring and one
     with full columns first; and `"acyclic"`, which takes fewer products but subtracts entries from
-    their sums, so that rounding errors accumulate. The pattern is a matrix, dense or sparse; `pattern(J)` is
-    the pattern of an operator.
+    their sums, so that rounding errors accumulate. The pattern is a matrix, dense or sparse;
+    `pattern(J)` is the pattern of an operator.
 
     Shapes: the pattern is (m, n); the colours of the result are (n,) for columns and (m,) for rows.
     Raises `InputError` for an operator in place of a pattern, and for an unknown `partition`.

@@ -91,7 +91,7 @@ class Program:
         return product
 
     def known(self, left: np.ndarray, right: np.ndarray) -> np.ndarray | None:
-        """The variables left · right if they are entries of a known product of arrays, else None."""
+        """The variables left · right if they are entries of a known product, else None."""
         for product, (a, b) in self.products.items():
             for first, second in ((a, b), (b, a)):
                 at, same = self.places(left, first), self.places(right, second)
@@ -171,7 +171,7 @@ class Program:
         return variables
 
     def room(self, arrays: Iterable[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
-        """A buffer for all variables, with copies of the arrays that need one, and all arrays, flat."""
+        """A buffer for all variables, with copies of the arrays that need them, and flat arrays."""
         flat = [np.ascontiguousarray(array, self.dtype).reshape(-1) for array in arrays]
         try:
             x = self._idle.pop()  # without a check: another thread may take the last one

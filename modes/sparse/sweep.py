@@ -30,7 +30,7 @@ class Matrix(Protocol):
         """The rows from start to stop."""
 
     def stacked(self, parts: list[Self | int]) -> Self:
-        """Matrices with equal columns, stacked vertically; a number stands for that many zero rows."""
+        """Matrices with the same columns, stacked vertically; a number stands for zero rows."""
 
 
 @singledispatch

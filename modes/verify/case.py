@@ -120,11 +120,12 @@ def declared(name: str, x: np.ndarray) -> onnx.ValueInfoProto:
 
 
 def typed(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model, in which an output without an inferred type has the type of the first input."""
+    """The model; outputs without an inferred type have the type of the first floating input."""
+    kinds = [value.type.tensor_type.elem_type for value in model.graph.input]
+    floating = [kind for kind in kinds if helper.tensor_dtype_to_np_dtype(kind).kind == "f"]
     for value in model.graph.output:
         if not value.type.tensor_type.elem_type:
-            kind = model.graph.input[0].type.tensor_type.elem_type
-            value.type.tensor_type.elem_type = kind
+            value.type.tensor_type.elem_type = (*floating, *kinds)[0]
     return model
 
 

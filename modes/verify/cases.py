@@ -460,12 +460,28 @@ case(MS + "SkipSimplifiedLayerNormalization", (1, 1, 2), (1, 1, 2), (2,), (2,), 
 case(MS + "SimplifiedLayerNormalization", (2, 2), (2,), **NEAR)
 case(MS + "SimplifiedLayerNormalization", (1, 2, 1), (2, 1), axis=1, **NEAR)
 
+FOUR = {"K": 3, "N": 2, "bits": 4, "block_size": 2}
+BYTES = np.array([[[0x21], [0xC3]], [[0xF8], [0x05]]], np.uint8)
+case(MS + "MatMulNBits", (1, 3), BYTES, (2, 2), **FOUR)
+case(MS + "MatMulNBits", (2, 3), BYTES, (2, 2), np.array([[0x35], [0x80]], np.uint8), None, (2,),
+     **FOUR)  # fmt: skip
+case(MS + "MatMulNBits", (1, 2), np.array([[[3, 200]]], np.uint8), (1, 1), K=2, N=1, bits=8,
+     block_size=2)  # fmt: skip
+WORDS = np.array([[1, 0]], np.int32)
+case(MS + "EmbedLayerNormalization", WORDS, WORDS, *[(2, 2)] * 3, (2,), (2,), second=False, **NEAR)
+case(MS + "EmbedLayerNormalization", WORDS, None, (2, 2), (3, 2), None, (2,), (2,), None, WORDS + 1,
+     outputs=3, of=(2,), **NEAR)  # fmt: skip
+
 TURN = ((2, 1), (2, 1))
 case(MS + "RotaryEmbedding", (1, 2, 2), ints(0), *TURN)
 case(MS + "RotaryEmbedding", (1, 1, 2, 2), ints([1, 0]), *TURN, interleaved=1)
 case(MS + "RotaryEmbedding", (1, 1, 6), ints([1]), *TURN, rotary_embedding_dim=2, num_heads=2)
 
 FEW = {"num_heads": 2, "second": False}
+case(MS + "Attention", (1, 2, 1), (1, 6), (6,), **FEW)
+case(MS + "Attention", (1, 2, 1), (1, 3), num_heads=1)
+case(MS + "Attention", (1, 2, 2), (2, 5), None, np.array([[1, 0]], np.int32), unidirectional=1,
+     qkv_hidden_sizes=[2, 2, 1], num_heads=1, second=False)  # fmt: skip
 case(MS + "MultiHeadAttention", (1, 1, 2), (1, 2, 2), (1, 2, 2), (6,), **FEW)
 case(MS + "MultiHeadAttention", (1, 1, 1), (1, 2, 1), (1, 2, 1), None,
      np.array([[1, 0]], np.int32), (1, 1, 1, 2), num_heads=1, scale=0.5)  # fmt: skip

@@ -265,6 +265,17 @@ for name, given in {"SkipSimplified": 2, "Simplified": 1}.items():
     script(f"com.microsoft::{name}LayerNormalization",
            F + f"rms_norm({' + '.join(('{0}', '{1}')[:given])}, (3,), {{{given}}}, 0.125)",
            *[(1, 1, 3)] * given, (3,), epsilon=0.125)  # fmt: skip
+script("com.microsoft::MatMulNBits",
+       "{0} @ ((torch.tensor([[1, 2, 3], [8, 15, 5]]).double() - 8) "
+       "* {2}.repeat_interleave(2, 1)[:, :3]).mT", (2, 3),
+       np.array([[[0x21], [0xC3]], [[0xF8], [0x05]]], np.uint8), (2, 2), K=3, N=2, bits=4,
+       block_size=2)  # fmt: skip
+script("com.microsoft::EmbedLayerNormalization",
+       F + "layer_norm({2}[{0}] + {3}[:2], (2,), {5}, {6}, 0.125)", ints([1, 0]).astype(np.int32),
+       None, (2, 2), (3, 2), None, (2,), (2,), epsilon=0.125)  # fmt: skip
+script("com.microsoft::Attention",
+       F + "scaled_dot_product_attention(*({0} @ {1}).split(2, -1))", (1, 2, 3), (3, 6),
+       num_heads=1)  # fmt: skip
 script("com.microsoft::MultiHeadAttention", F + "scaled_dot_product_attention({0}, {1}, {2})",
        (1, 2, 2), (1, 3, 2), (1, 3, 2), num_heads=1)  # fmt: skip
 script("com.microsoft::GroupQueryAttention",

@@ -27,6 +27,13 @@ def angles(count, half):
 
 (COS, SIN), WIDE = angles(8, 2), angles(8, 8)
 LENGTHS, TOTAL = np.array([2, 1], np.int32), np.array(3, np.int32)
+IDS = np.array([[0, 5, 2], [3, 3, 1]], np.int32)
+
+
+def BYTES(*shape):
+    return RNG.integers(0, 256, shape, np.uint8)
+
+
 CASES = {
     "Gelu": ("Gelu", [N(2, 3)], {}, 1),
     "BiasGelu": ("BiasGelu", [N(2, 3), N(3)], {}, 1),
@@ -87,6 +94,50 @@ CASES = {
         "RotaryEmbedding",
         [N(2, 3, 16), np.array([[0, 1, 2], [3, 4, 5]]), COS, SIN],
         {"rotary_embedding_dim": 4, "num_heads": 2},
+        1,
+    ),
+    "MatMulNBits": (
+        "MatMulNBits",
+        [N(2, 40), BYTES(3, 2, 16), N(3, 2)],
+        {"K": 40, "N": 3, "bits": 4, "block_size": 32},
+        1,
+    ),
+    "MatMulNBits with zero points": (
+        "MatMulNBits",
+        [N(2, 3, 64), BYTES(5, 2, 16), N(5, 2), BYTES(5, 1), None, N(5)],
+        {"K": 64, "N": 5, "bits": 4, "block_size": 32},
+        1,
+    ),
+    "MatMulNBits by eight bits": (
+        "MatMulNBits",
+        [N(2, 32), BYTES(3, 1, 32), N(3, 1)],
+        {"K": 32, "N": 3, "bits": 8, "block_size": 32},
+        1,
+    ),
+    "EmbedLayerNormalization": (
+        "EmbedLayerNormalization",
+        [IDS, IDS % 2, N(6, 4), N(8, 4), N(2, 4), N(4), N(4)],
+        {"epsilon": 1e-3},
+        (0, 2),
+    ),
+    "EmbedLayerNormalization at positions": (
+        "EmbedLayerNormalization",
+        [IDS, None, N(6, 4), N(8, 4), None, N(4), N(4), None, IDS],
+        {"epsilon": 1e-3},
+        (0, 2),
+    ),
+    "Attention": ("Attention", [N(2, 3, 8), N(8, 24), N(24)], {"num_heads": 2}, 1),
+    "Attention with lengths": (
+        "Attention",
+        [N(2, 3, 8), N(8, 20), N(20), LENGTHS],
+        {"num_heads": 2, "qkv_hidden_sizes": [8, 8, 4], "unidirectional": 1},
+        1,
+    ),
+    "Attention with a mask": (
+        "Attention",
+        [N(2, 3, 8), N(8, 24), N(24), np.array([[1, 1, 0], [1, 1, 1]], np.int32), None,
+         N(2, 2, 3, 3)],
+        {"num_heads": 2, "scale": 0.3},
         1,
     ),
     "MultiHeadAttention": (
@@ -223,6 +274,21 @@ REFUSED = {
         {"num_heads": 2},
     ),
     "packed": ("MultiHeadAttention", [N(1, 2, 2, 3, 4)], {"num_heads": 2}),
+    "past": (
+        "Attention",
+        [N(2, 3, 8), N(8, 24), N(24), None, N(2, 2, 2, 1, 4)],
+        {"num_heads": 2},
+    ),
+    "starts and ends": (
+        "Attention",
+        [N(2, 3, 8), N(8, 24), N(24), np.array([3, 2, 0, 1], np.int32)],
+        {"num_heads": 2},
+    ),
+    "g_idx": (
+        "MatMulNBits",
+        [N(2, 32), BYTES(3, 1, 16), N(3), None, np.zeros(32, np.int32)],
+        {"K": 32, "N": 3, "bits": 4, "block_size": 32},
+    ),
     "position_ids": (
         "GroupQueryAttention",
         [*GROUPS, *WIDE, np.array([[0, 1, 2]] * 2)],

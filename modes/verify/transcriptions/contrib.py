@@ -103,6 +103,51 @@ def summed(x: Any, *others: Any) -> Any:
     return tabulate(x.shape, lambda i: sum((stretched(y, i) for y in given), start=x[i]))
 
 
+@transcription(f"{HOME}MatMulNBits")
+def matmul_nbits(
+    a: Any, packed: Any, scales: Any, zero: Any = None, g_idx: Any = None, bias: Any = None, *,
+    K: int, N: int, bits: int = 4, block_size: int,
+) -> Any:  # fmt: skip
+    """Σₖ a[..., k] (q[n, k] - zero[n, k // block]) scale[n, k // block] + bias[n]."""
+    blocks, byte = len(packed[0]), 8 // bits
+    scales = np.reshape(scales, (N, blocks))
+
+    def bits_of(row: Any, k: int) -> int:
+        return int(np.ravel(row)[k // byte]) >> bits * (k % byte) & 2**bits - 1
+
+    def weight(n: int, k: int) -> Any:
+        block, inside = divmod(k, block_size)
+        middle = 2 ** (bits - 1) if zero is None else bits_of(np.reshape(zero, (N, -1))[n], block)
+        return scales[n, block] * (bits_of(packed[n, block], inside) - middle)
+
+    def entry(index: Index) -> Any:
+        *row, n = index
+        start = 0 if bias is None else bias[n]
+        return sum((a[(*row, k)] * weight(n, k) for k in range(K)), start=start)
+
+    return tabulate((*a.shape[:-1], N), entry)
+
+
+@transcription(f"{HOME}EmbedLayerNormalization")
+def embed_layer_normalization(
+    ids: Any, segments: Any, words: Any, positions: Any, kinds: Any, gamma: Any, beta: Any,
+    mask: Any = None, at: Any = None, *, epsilon: float = 1e-12, mask_index_type: int = 0,
+) -> Any:  # fmt: skip
+    """(SkipLayerNormalization of the embeddings of words, positions and segments, lengths, sum)."""
+    batch, time = np.shape(ids)
+
+    def entry(index: Index) -> Any:
+        b, t, d = index
+        place = t if at is None else int(at[b % len(at), t])
+        s = words[int(ids[b, t]), d] + positions[place, d]
+        return s if kinds is None else s + kinds[int(segments[b, t]), d]
+
+    s = tabulate((batch, time, words.shape[1]), entry)
+    y = skip_layer_normalization(s, s * 0, gamma, beta, epsilon=epsilon)[0]
+    lengths = np.zeros(batch, np.int32) if mask is None else np.sum(mask, 1, np.int32)
+    return y, lengths, s
+
+
 @transcription(f"{HOME}SkipLayerNormalization")
 def skip_layer_normalization(
     x: Any, skip: Any, gamma: Any, beta: Any = None, bias: Any = None, *, epsilon: float = 1e-12,
@@ -241,6 +286,27 @@ def multi_head_attention(
         return plain(b, h, t, j) + extra + (0 if seen(mask, b, j) else mask_filter_value)
 
     return flat(attended(q, k, v, score)), k, v
+
+
+@transcription(f"{HOME}Attention")
+def attention(
+    x: Any, weights: Any, bias: Any = None, mask: Any = None, past: Any = None, added: Any = None,
+    *, num_heads: int, qkv_hidden_sizes: Any = None, **how: Any,
+) -> Any:  # fmt: skip
+    """MultiHeadAttention of the parts of x W + b."""
+    widths = qkv_hidden_sizes or [weights.shape[1] // 3] * 3
+    cuts = [0, widths[0], widths[0] + widths[1]]
+
+    def part(first: int, width: int) -> Any:
+        def entry(index: Index) -> Any:
+            b, t, d = index
+            start = 0 if bias is None else bias[first + d]
+            return sum((x[b, t, k] * weights[k, first + d] for k in range(x.shape[2])), start=start)
+
+        return tabulate((*x.shape[:2], width), entry)
+
+    query, key, value = (part(first, n) for first, n in zip(cuts, widths, strict=True))
+    return multi_head_attention(query, key, value, None, mask, added, num_heads=num_heads, **how)[0]
 
 
 def seen(mask: Any, b: int, j: int) -> bool:

@@ -20,15 +20,36 @@ def multi_head_attention(op: Any, node: Node) -> tuple[Array, ...]:
     refuse(node, {8: "past_sequence_length", 9: "cache_indirection"})
     q, k, v = (per_head(op, node, i) for i in range(3))
     k, v = behind(op, node.input(6), k), behind(op, node.input(7), v)
+    scores = masked_scores(op, node, q, k, node.input(4))
+    return join_heads(op, op.MatMul(op.Softmax(scores, axis=-1), v)), k, v, scores
+
+
+@defines("com.microsoft::Attention")
+def attention(op: Any, node: Node) -> tuple[Array]:
+    """y = softmax(q kᵀ scale + masks) v, where q, k and v are the parts of x W + b."""
+    refuse(node, {4: "past", 6: "past_sequence_length"}, do_rotary=0)
+    packed = op.MatMul(node.x, node.inputs[1])
+    packed = packed if node.input(2) is None else op.Add(packed, node.inputs[2])
+    widths = node.qkv_hidden_sizes or (shape_of(packed)[-1] // 3,) * 3
+    cut = op.Split(packed, np.array(widths), axis=-1, outputs=3)
+    q, k, v = (split_heads(op, part, node.num_heads) for part in cut)
+    mask = node.input(3)
+    if mask is not None and len(shape_of(mask)) == 1 and shape_of(mask) != shape_of(node.x)[:1]:
+        raise UnsupportedOp("no derivative is known with starts and ends of sequences as the mask")
+    scores = masked_scores(op, node, q, k, mask)
+    return (join_heads(op, op.MatMul(op.Softmax(scores, axis=-1), v)),)
+
+
+def masked_scores(op: Any, node: Node, q: Array, k: Array, mask: Array | None) -> Array:
+    """q kᵀ scale + input 5, with masks for padded and, if `unidirectional`, for later keys."""
     length, total = shape_of(q)[2], shape_of(k)[2]
     scores = scaled_products(op, q, k, node.scale)
     scores = scores if node.input(5) is None else op.Add(scores, node.inputs[5])
-    scores = masked(op, node, scores)
+    scores = scores if mask is None else masked(op, scores, mask, node.mask_filter_value)
     if node.unidirectional:
         last = op.Add(op.Reshape(counted(op, length), (length, 1)), total - length)
         scores = only(op, scores, op.LessOrEqual(counted(op, total), last))
-    y = op.MatMul(op.Softmax(scores, axis=-1), v)
-    return join_heads(op, y), k, v, scores
+    return scores
 
 
 def refuse(node: Node, inputs: dict[int, str], **resting: Any) -> None:
@@ -67,19 +88,17 @@ def scaled_products(op: Any, q: Array, k: Array, scale: float | None) -> Array:
     return op.Mul(op.MatMul(q, turned), factor if scale else op.Sqrt(factor))
 
 
-def masked(op: Any, node: Node, scores: Array) -> Array:
-    """Scores with a constant added for padded keys, given by a mask or by sequence lengths."""
-    if node.input(4) is None:
-        return scores
-    kept, (batch, *_, total) = node.inputs[4], shape_of(scores)
+def masked(op: Any, scores: Array, kept: Array, filler: float | None) -> Array:
+    """Scores with `filler` added for padded keys, given by a mask or by sequence lengths."""
+    batch, *_, total = shape_of(scores)
     if len(shape_of(kept)) == 1:
         lengths = op.Unsqueeze(op.Slice(kept, (0,), (batch,), (0,)), (1,))
         kept = op.Less(op.CastLike(counted(op, total), lengths), lengths)
     else:
         kept = op.Not(op.Equal(kept, 0))
     kept = op.Unsqueeze(kept, tuple(range(1, 5 - len(shape_of(kept)))))
-    filler = -10000.0 if node.mask_filter_value is None else node.mask_filter_value
-    zero, low = (np.full((), c, dtype_of(scores)) for c in (0, filler))
+    low = -10000.0 if filler is None else filler
+    zero, low = (np.full((), c, dtype_of(scores)) for c in (0, low))
     return op.Add(scores, op.Where(kept, zero, low))
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
 from ....jacobians import Array, dtype_of, shape_of
+from ....jacobians.errors import UnsupportedOp
 from ...node import Node
 from ...numbers.windows import AUTO_PADS
 from ...registry import defines
+
+INT64 = int(ir.DataType.INT64)
 
 
 @defines("com.microsoft::Gelu")
@@ -74,6 +78,54 @@ def fused_gemm(op: Any, node: Node) -> tuple[Array]:
     y = op.Gemm(*node.inputs, **{k: v for k, v in node.step.attrs.items() if k not in fused})
     given = (node.activation_alpha, node.activation_beta)
     return (activated(op, y, node.activation, tuple(v for v in given if v is not None)),)
+
+
+@defines("com.microsoft::MatMulNBits")
+def matmul_nbits(op: Any, node: Node) -> tuple[Array]:
+    """y = A Ŵᵀ + b, with Ŵ = (q - zero) scale in blocks along its rows."""
+    if node.input(4) is not None:
+        raise UnsupportedOp("no derivative is known with g_idx: order the blocks of the weight")
+    a, packed, scales = node.inputs[:3]
+    rows, blocks = shape_of(packed)[:2]
+    q = unpacked(op, packed, node.bits)
+    zero = node.input(3)
+    if zero is None:
+        zero = np.full((), 2 ** (node.bits - 1), dtype_of(a))
+    elif dtype_of(zero).kind == "u":
+        zero = unpacked(op, op.Reshape(zero, (rows, -1)), node.bits)
+        zero = op.Slice(op.CastLike(zero, a), (0,), (blocks,), (1,))
+    else:
+        zero = op.Reshape(zero, (rows, blocks))
+    zero = zero if shape_of(zero) == () else op.Unsqueeze(zero, (2,))
+    scaled = op.Mul(op.Sub(op.CastLike(q, a), zero), op.Reshape(scales, (rows, blocks, 1)))
+    w = op.Slice(op.Reshape(scaled, (rows, -1)), (0,), (node.K,), (1,))
+    y = op.MatMul(a, op.Transpose(w, perm=(1, 0)))
+    return (y if node.input(5) is None else op.Add(y, node.inputs[5]),)
+
+
+def unpacked(op: Any, packed: Array, bits: int) -> Array:
+    """Unsigned numbers of a few bits from bytes, the lowest bits first, along the last axis."""
+    *axes, width = shape_of(packed)
+    parts = np.array([2**k for k in range(0, 8, bits)])
+    moved = op.Div(op.Unsqueeze(op.Cast(packed, to=INT64), (-1,)), parts)
+    return op.Reshape(op.Mod(moved, 2**bits), (*axes, width * len(parts)))
+
+
+@defines("com.microsoft::EmbedLayerNormalization")
+def embed_layer_normalization(op: Any, node: Node) -> tuple[Array, ...]:
+    """(layer norm of s, lengths, s), with s the sum of word, position and segment embeddings."""
+    ids, segments, words, positions, kinds, gamma, beta = node.inputs[:7]
+    batch, time = shape_of(ids)
+    at = node.input(8)
+    at = op.Range(np.array(0), time, np.array(1)) if at is None else at
+    s = op.Add(op.Gather(words, ids, axis=0), op.Gather(positions, at, axis=0))
+    s = s if kinds is None else op.Add(s, op.Gather(kinds, segments, axis=0))
+    epsilon = 1e-12 if node.epsilon is None else node.epsilon
+    y = op.LayerNormalization(s, gamma, beta, axis=-1, epsilon=epsilon)
+    lengths = op.Expand(np.array(0, np.int32), (batch,))
+    if node.input(7) is not None:
+        lengths = op.ReduceSum(node.inputs[7], (1,), keepdims=0)
+    return y, lengths, s
 
 
 @defines("com.microsoft::FusedConv", auto_pad=AUTO_PADS)
