@@ -97,8 +97,8 @@ def masked(op: Any, scores: Array, kept: Array, filler: float | None) -> Array:
     else:
         kept = op.Not(op.Equal(kept, 0))
     kept = op.Unsqueeze(kept, tuple(range(1, 5 - len(shape_of(kept)))))
-    low = -10000.0 if filler is None else filler
-    zero, low = (np.full((), c, dtype_of(scores)) for c in (0, low))
+    lowered = -10000.0 if filler is None else filler
+    zero, low = (np.full((), c, dtype_of(scores)) for c in (0, lowered))
     return op.Add(scores, op.Where(kept, zero, low))
 
 
