@@ -4,6 +4,7 @@ import tomllib
 from importlib.metadata import version
 
 import pytest
+import yaml
 
 import onnxjac
 from house import ROOT, folders, modules
@@ -31,3 +32,21 @@ def test_every_folder_is_in_the_list_of_packages():
 @pytest.mark.parametrize("folder", list(folders()), ids=lambda folder: folder.name)
 def test_every_folder_is_a_package(folder):
     assert (folder / "__init__.py").exists()
+
+
+def test_the_workflows_run_the_commands_of_contributing():
+    text = (ROOT / "CONTRIBUTING.md").read_text().partition("```sh")[2].partition("```")[0]
+    asked = [part.split("#")[0].strip().removeprefix(".venv/bin/").replace("'", '"')
+             for line in text.strip().splitlines() for part in line.split("&&")]  # fmt: skip
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text())
+    run = {step.get("run") for job in workflow["jobs"].values() for step in job["steps"]}
+    assert {*asked[1:], ".ci/run"} <= run  # the first one makes a virtual environment
+    for path in (ROOT / ".github").rglob("*.yml"):
+        assert yaml.safe_load(path.read_text()), path
+
+
+def test_the_citation_names_this_version():
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert (cited["version"], cited["license"]) == (
+        PYPROJECT["project"]["version"], PYPROJECT["project"]["license"]
+    )
