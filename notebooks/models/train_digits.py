@@ -54,7 +54,7 @@ def train(model, images, labels):
 
 
 def export(model, path):
-    """The exporter's graph, without the notes that name the machine it ran on."""
+    """The exporter's graph, without metadata that names the machine."""
     example = torch.zeros(2, 1, 8, 8)
     names = {"input_names": ["image"], "output_names": ["logits"]}
     batch = ({0: torch.export.Dim("batch")},)
