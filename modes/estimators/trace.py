@@ -30,6 +30,8 @@ def trace(
 ) -> Estimate:  # fmt: skip
     """tr A = Σᵢ Aᵢᵢ of a square operator, estimated from at most `products` products.
 
+    XTrace needs at least 4 products and Hutch++ 6; `method="exact"` may take n.
+
     `method` is `"exact"`, `"xtrace"`, `"hutch++"` or `"hutchinson"`. By default the trace is exact
     where structure or few sparse entries determine it, or where n products suffice; otherwise it is
     XTrace. With m products the standard error falls as 1/√m for Hutchinson and as 1/m for the other
@@ -121,6 +123,8 @@ def diagonal(
     progress: bool | None = None,
 ) -> Estimate:  # fmt: skip
     """(Aᵢᵢ)ᵢ of a square operator, estimated from at most `products` products.
+
+    XDiag needs at least 4 products; `method="exact"` may take n.
 
     `method` is `"exact"` or `"xdiag"`. By default the diagonal is exact where structure or few
     sparse entries determine it, or where n products suffice; otherwise it is XDiag, whose error has
