@@ -21,12 +21,17 @@ def identity(x: Array) -> Array:
 
 @kernel("Reshape")
 def reshape(x: Array, shape: Any, *, allowzero: int = 0) -> Array:
-    """x in another shape: −1 is inferred, 0 keeps the length in x (unless `allowzero`)."""
+    """x in another shape: −1 is inferred, 0 keeps the length in x (unless `allowzero`).
+
+    Where x has no such length, or the shape would not fit an empty x, 0 is an empty axis.
+    """
     shape = ints(shape)
     if min(shape, default=0) < -1:
         raise ValueError(f"a shape has sizes, -1 and 0, not {list(shape)}")
     if not allowzero and 0 in shape:
-        shape = tuple(n or x.shape[i] for i, n in enumerate(shape))
+        lengths = (*x.shape, *(0 for _ in shape))
+        kept = tuple(n or lengths[i] for i, n in enumerate(shape))
+        shape = kept if -1 in kept or math.prod(kept) == x.size else shape
     return x.reshape(shape)
 
 

@@ -300,3 +300,14 @@ def test_all_outputs_have_derivatives(op_type):
 def test_all_outputs_of_a_loss_have_derivatives(reduction):
     x, labels = np.random.default_rng(0).random((2, 3)), np.array([0, 2])
     check_rule("SoftmaxCrossEntropyLoss", [x, labels], {"reduction": reduction}, outputs=2)
+
+
+@pytest.mark.parametrize("op_type", ["L1", "L2", "LogSum", "LogSumExp", "Mean", "Sum", "SumSquare"])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
+def test_reductions_of_an_empty_tensor_that_drop_the_axis(op_type, axis):
+    proto = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["": 21]>
+        g (double[3,0] x) => (double[n] y) <int64[1] a = {{{axis}}}>
+        {{ y = Reduce{op_type}<keepdims = 0>(x, a) }}""")
+    J = oj.linearize(oj.load(proto), {"x": np.zeros((3, 0))})
+    assert J.toarray().shape == J.shape == ((0, 0) if axis == 0 else (3, 0))
