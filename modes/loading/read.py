@@ -65,7 +65,7 @@ def read(source: Any, limits: Limits) -> ir.Model:
             imports[""] = imports.pop("ai.onnx")
     owners: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
     for graph in owners:
-        with suppress(ValueError, TypeError):  # a cycle, or a graph that a caller passes
+        with suppress(ValueError, TypeError):  # a cycle, or a graph passed by a caller
             graph.sort()
     return model
 
