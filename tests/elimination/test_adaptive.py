@@ -232,7 +232,8 @@ def test_numbers_of_another_type_take_the_dag():
 
 
 def test_a_pickle_leaves_programs_behind():
-    J = Adaptive(chain(), shared=Points(lambda v, residuals: v), residuals=SimpleNamespace(bound={}))
+    points = Points(lambda v, residuals: v)
+    J = Adaptive(chain(), shared=points, residuals=SimpleNamespace(bound={}))
     there = pickle.loads(pickle.dumps(J))
     assert_allclose(there @ np.ones(5), J.dag @ np.ones(5))
 
