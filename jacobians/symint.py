@@ -93,11 +93,11 @@ class Guard:
 class Symbols:
     """The atoms of one recording, the guards under which it holds, and the pinned tensors, whose
     numbers must be those at the point, each with its reader. `fixed` names sizes and tensors that
-    do not become atoms. With `nan`, any floating tensor may have NaN entries at other points.
+    do not become atoms.
     """
 
-    def __init__(self, fixed: Collection[str] = (), *, nan: bool = False) -> None:
-        self.fixed, self.nan = fixed, nan
+    def __init__(self, fixed: Collection[str] = ()) -> None:
+        self.fixed = fixed
         self.pinned: dict[str, str] = {}
         self.guards: dict[tuple[Any, ...], Guard] = {}
         self.derived: dict[tuple[Any, ...], SymInt] = {}

@@ -142,7 +142,7 @@ def zeros(shape: Any, dtype: Any) -> np.ndarray:
 def shaped_as_here(model: Model) -> Symbols:
     """Symbols for a recording that serves all points of the same shapes."""
     sizes = free_sizes(model.inputs).values()
-    return Symbols(fixed={size for axes in sizes for size in axes.values()}, nan=True)
+    return Symbols(fixed={size for axes in sizes for size in axes.values()})
 
 
 def staying(make: Callable[..., Made]) -> Callable[..., Made]:

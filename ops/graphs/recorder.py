@@ -314,7 +314,7 @@ class Recorder:
         value = self.new(array.shape, array.dtype, name)
         if array.dtype.kind in "iub":
             value.meta[AT] = array
-        elif has_nan(array) or (self.symbols is not None and self.symbols.nan):
+        elif self.symbols is not None or has_nan(array):  # other points may have one
             value.meta[NAN] = True
         return value
 

@@ -420,3 +420,23 @@ def test_lengths_that_are_not_followed_are_fixed():
     with pytest.warns(oj.OnnxJacWarning, match="'N' of 'x' is fixed at 2"):
         proto = oj.export(load(f"unknown {text}"), "grad", {"x": random(2)})
     assert proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value == 2
+
+
+def test_rows_that_another_point_masks_out():
+    """Softmax rows that are -∞ throughout at another point only, and that the model replaces."""
+    model = oj.load(onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+        g (double[2,3] x, bool[2,3] kept, double[3] v) => (double[2] y) <double low = {-inf}> {
+            s = Where(kept, x, low)  p = Softmax(s)  lost = IsNaN(p)
+            zero = Constant<value_float = 0.0>()  zeros = CastLike(zero, p)
+            q = Where(lost, zeros, p)  y = MatMul(q, v)
+        }"""))
+    x, v, u = np.array([[0.5, -1.0, 2.0], [1.0, 0.0, 3.0]]), np.array([1.0, 2.0, -1.0]), np.ones(2)
+    here, there = np.ones((2, 3), bool), np.array([[True, True, False], [False] * 3])
+    program = oj.load(oj.export(model, "vjp", {"x": x, "kept": here, "v": v}, wrt=["x", "v"]))
+    point = {"x": x, "kept": there, "v": v}
+    wanted = oj.vjp(model, point, wrt=["x", "v"])[1](u)
+    for engine in ("numpy", None):
+        found = program.run({**point, "y_cotangent": u}, engine=engine)
+        for name in ("x", "v"):
+            np.testing.assert_allclose(found[f"{name}_cotangent"], wanted[name], atol=1e-12)
+            assert np.isfinite(wanted[name]).all()
