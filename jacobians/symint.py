@@ -91,9 +91,11 @@ class Guard:
 
 
 class Symbols:
-    """The atoms of one recording, the guards under which it holds, and the pinned tensors, whose
-    numbers must be those at the point, each with its reader. `fixed` names sizes and tensors that
-    do not become atoms.
+    """The atoms of one recording, its guards, and the pinned tensors.
+
+    Under its guards a recording holds at other points. A pinned tensor must have the same numbers
+    as at the point, and is listed with its reader. `fixed` names sizes and tensors that do not
+    become atoms.
     """
 
     def __init__(self, fixed: Collection[str] = ()) -> None:

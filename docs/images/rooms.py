@@ -10,7 +10,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "tests"))
 
-from house import reduced, rooms  # noqa: E402
+from house import reduced, rooms  # noqa: E402  (the path comes first)
 
 WIDTH, HEIGHT, GAP, PAD = 112, 26, 54, 12
 PAGE = 960

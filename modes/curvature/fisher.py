@@ -51,7 +51,7 @@ def fisher(
     (`likelihood="categorical"`), of independent Bernoullis (`"bernoulli"`), or the mean of a
     Gaussian of variance 1 (`"gaussian"`). Scaling: c = 1 for `reduction="sum"`, and 1 over the
     number of terms for `"mean"`, whatever loss the model itself holds. With `samples`, C is
-    replaced by the mean of that many outer products (y − μ)(y − μ)ᵀ, with y drawn from p(y | zₜ)
+    replaced by the mean of `samples` outer products (y − μ)(y − μ)ᵀ, with y drawn from p(y | zₜ)
     by `seed`: an unbiased estimate. Shapes: (size of `wrt`)²; `wrt` are all floating inputs by
     default, so name the weights. Source: Martens, "New insights and perspectives on the natural
     gradient method", 2020.

@@ -35,7 +35,7 @@ Spec = tuple[tuple[int, ...], np.dtype]
 class Function(ABC):
     """(x₁ … xₙ, others) ↦ (y₁ … yₘ), differentiable in x; arguments are arrays of any library.
 
-    `linear` is the slice of arguments in which it is linear. A `batched` function has one
+    `linear` is the slice of arguments in which the function is linear. A `batched` function has one
     argument, whose leading axes hold several vectors.
     """
 

@@ -57,7 +57,7 @@ def compiled(source: str, signature: tuple[Any, ...], *, parallel: bool) -> Call
 def alone(source: str, signature: tuple[Any, ...], *arrays: np.ndarray) -> None:
     """A parallel loop, run exclusively; in a forked process, a serial loop.
 
-    OpenMP terminates a process that was forked from one in which it had threads.
+    OpenMP terminates a process that was forked from a process with OpenMP threads.
     """
     with LAUNCH:
         compiled(source, signature, parallel=os.getpid() == HOME)(*arrays)

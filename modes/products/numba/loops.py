@@ -131,7 +131,7 @@ class Piece:
         return indented + ["    " * (2 + len(axes)) + statement for statement in body]
 
     def bounds(self, axis: int) -> str:
-        """The bounds of the loop over an axis; for the outer axis, only those of this chunk."""
+        """The bounds of the loop over an axis; for the outer axis, the bounds of this chunk."""
         start, stop = self.spans[axis]
         if axis == self.loop.outer:
             return f"max(low, {start}), min(high, {stop})"
