@@ -30,6 +30,9 @@ NAN = "onnxjac.nan"
 points: a list that collects the values asked about, or None where nobody may ask.
 """
 
+SURROGATE = "onnxjac.surrogate"
+"""Metadata key of a graph node: the number of the input whose tangent its output takes."""
+
 
 def remedy(domain: str, otherwise: str) -> str:
     """Advice for an operator that cannot be run or differentiated."""
@@ -39,7 +42,10 @@ def remedy(domain: str, otherwise: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One operator application: names in, names out, attributes as Python values."""
+    """One operator application: names in, names out, attributes as Python values.
+
+    With a `surrogate`, the output takes the tangent of the input of this number.
+    """
 
     op_type: str
     domain: str
@@ -48,6 +54,7 @@ class Step:
     inputs: tuple[str | None, ...]
     outputs: tuple[str | None, ...]
     attrs: Mapping[str, Any] = field(default_factory=dict)
+    surrogate: int | None = None
 
     def __str__(self) -> str:
         domain = f"{self.domain}::" if self.domain else ""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ...ops.node import Step
+from ...ops.node import SURROGATE, Step
 
 SHAPES = frozenset({"Shape", "Size"})
 """Operators that read only the shape of their input."""
@@ -100,6 +100,7 @@ def _step(index: int, node: ir.Node, opsets: Mapping[str, int]) -> Step:
         inputs=tuple(value.name or None if value is not None else None for value in node.inputs),
         outputs=tuple(value.name or None for value in node.outputs),
         attrs={name: python_of(attribute) for name, attribute in node.attributes.items()},
+        surrogate=node.meta.get(SURROGATE),
     )
 
 

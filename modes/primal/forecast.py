@@ -320,7 +320,8 @@ def is_misread(step: Step, inputs: Sequence[Any]) -> bool:
     `auto_pad=SAME_*` ignore dilations, and crop where a stride exceeds the window. Resize ignores
     `roi` when it computes the output size, and `scales` when no size changes. Window coefficients,
     and all of Shrink, are computed in float32 even for double. Losses accept fewer labels than
-    samples, and a number of weights other than one per class.
+    samples, and a number of weights other than one per class. LSTM with `clip` does not clip the
+    cell state before the last activation.
     """
     if step.domain:
         return False
@@ -333,6 +334,8 @@ def is_misread(step: Step, inputs: Sequence[Any]) -> bool:
         return bool(step.attrs.get("output_datatype", 1) == TensorProto.DOUBLE)
     if step.op_type == "Shrink":
         return inputs[0] is None or bool(inputs[0].dtype == np.float64)
+    if step.op_type == "LSTM":
+        return bool(step.attrs.get("clip"))
     if step.op_type == "MaxUnpool":
         return len(inputs) > 2 and inputs[2] is not None
     if step.op_type in POOLS:

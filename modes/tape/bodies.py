@@ -132,6 +132,8 @@ def again(
     op: Recorder, step: Step, values: Mapping[str, Any], likes: Iterable[Any]
 ) -> tuple[Any, ...]:
     """A step recorded on these values with its bodies; the outputs have the shapes of `likes`."""
+    if step.surrogate is not None:  # its value is its first input; the tangents are recorded
+        step = replace(step, op_type="Identity", inputs=step.inputs[:1], surrogate=None)
     bodies, inputs, whole = bodies_of(step), step.inputs, step
     if bodies:
         inputs = inputs[: explicit(step)]

@@ -8,7 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians import Dag, Edge, Jacobian, Joint, Zero, chosen, common, dtype_of, shape_of
+from ...jacobians import (
+    Dag,
+    Edge,
+    Identity,
+    Jacobian,
+    Joint,
+    Zero,
+    chosen,
+    common,
+    dtype_of,
+    shape_of,
+)
 from ...jacobians.errors import OnnxJacError, UnsupportedOp
 from ...jacobians.symint import agree
 from ...ops import Node, Step, find, numbers
@@ -89,6 +100,9 @@ def blocks_of(active: ActiveStep, values: Mapping[str, Any], op: Any) -> dict[Sl
     )
     if not wanted:
         return {}
+    if step.surrogate is not None:
+        kept = Identity(shape_of(outputs[0]), dtype_of(outputs[0]))
+        return {key: kept for key in wanted if key == (0, step.surrogate)}
     symbols = op.symbols if isinstance(op, Recorder) else None
     if symbols is not None:
         symbols.reader = str(step)

@@ -13,10 +13,11 @@ from .build import (
     subgraphs,
 )
 from .recorder import Recorder
-from .scan import keeps, scan
+from .scan import Turn, keeps, kept, scan
+from .surrogate import surrogate
 from .twin import Twin
 
 __all__ = [
-    "Recorder", "Twin", "body_of", "build", "copied", "every", "fresh", "keeps", "name_inside",
-    "name_nodes", "operands_of", "reachable", "scan", "subgraphs",
+    "Recorder", "Turn", "Twin", "body_of", "build", "copied", "every", "fresh", "keeps", "kept",
+    "name_inside", "name_nodes", "operands_of", "reachable", "scan", "subgraphs", "surrogate",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Scan: a loop over the entries of tensors, recorded as one Scan node."""
+"""Scan: a loop over the entries of tensors, recorded as one Scan node or unrolled."""
 
 from __future__ import annotations
 
@@ -23,6 +23,14 @@ def keeps(op: Any) -> bool:
     return isinstance(op, Recorder) or (isinstance(op, Twin) and op.keeps)
 
 
+def kept(op: Any, op_type: str, *inputs: Any, outputs: int, **attrs: Any) -> Arrays:
+    """The outputs of an operator that has a definition, computed by the operator itself."""
+    recorder = op.recorder if isinstance(op, Twin) else op
+    made = recorder.call(op_type, *inputs, outputs=outputs, **attrs)
+    fake(op, made)
+    return tuple(made)
+
+
 def scan(
     op: Any, turn: Turn, state: Arrays, series: Arrays, *, backward: bool
 ) -> tuple[Arrays, Array]:
@@ -30,6 +38,8 @@ def scan(
 
     Iterations run over the first axis of the series, from its end if `backward`.
     """
+    if not keeps(op):
+        return unrolled(op, turn, state, series, backward)
     recorder = op.recorder if isinstance(op, Twin) else op
     given = [*map(recorder.value, (*state, *series))]
     types = [(shape_of(x)[k >= len(state) :], dtype_of(x)) for k, x in enumerate(given)]
@@ -48,6 +58,16 @@ def scan(
     made = recorder.emit("Scan", given, attrs, types)
     fake(op, made)
     return tuple(made[:-1]), made[-1]
+
+
+def unrolled(
+    op: Any, turn: Turn, state: Arrays, series: Arrays, backward: bool
+) -> tuple[Arrays, Array]:
+    """The same results, iteration by iteration."""
+    turns, rows = int(shape_of(series[0])[0]), {}
+    for t in reversed(range(turns)) if backward else range(turns):
+        state, rows[t] = turn(state, tuple(op.Gather(x, t, axis=0) for x in series))
+    return state, op.Concat(*(op.Unsqueeze(rows[t], (0,)) for t in range(turns)), axis=0)
 
 
 def fake(op: Any, values: Sequence[Any]) -> None:

@@ -1,20 +1,23 @@
 """RNN, GRU and LSTM, defined step by step in the vocabulary, from which their derivatives follow.
 
-A cell maps (gates of the input at t, states) to new states; the first state is the output h.
+A cell maps the gates at a time step and the states to new states; the first state is the output h.
+Where loops are kept, the operator itself computes the outputs, and their tangents follow from the
+definition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import Array, dtype_of, shape_of
 from ...jacobians.errors import InputError, UnsupportedOp
-from ...jacobians.symint import at
-from ..graphs import keeps, scan
+from ...jacobians.symint import Number, at
+from ..graphs import Turn, keeps, kept, scan, surrogate
 from ..node import Node
 from ..registry import defines
 
@@ -22,14 +25,34 @@ DIRECTIONS = ("forward", "reverse", "bidirectional")
 
 INT64 = int(ir.DataType.INT64)
 
-Cell = Callable[[Array, tuple[Array, ...]], tuple[Array, ...]]
+Arrays = tuple[Array, ...]
+
+Cell = Callable[[Array, Array, Arrays], Arrays]
+"""cell(x Wᵀ + b, h Rᵀ + b, states): the new states, with h Rᵀ + b for the linear gates."""
+
+Result = tuple[Array, Arrays]
+"""The outputs at all time steps, and the last states, of one direction."""
+
+END = np.iinfo(np.int64).max
+
+
+class Form(NamedTuple):
+    """The number of gates, the inputs that are initial states, and the number of linear gates: the
+    first ones, which are given h Rᵀ + b.
+    """
+
+    gates: int
+    states: tuple[int, ...]
+    linear: int
 
 
 class Direction:
-    """The weights of one direction of a recurrent operator, and the order of its sequence."""
+    """One direction of a recurrent operator: its weights, its states, and the order of time."""
 
-    def __init__(self, op: Any, node: Node, d: int, gates: int, states: tuple[int, ...]) -> None:
-        self.op, self.node, self.d = op, node, d
+    cell: Cell
+
+    def __init__(self, op: Any, node: Node, d: int, x: Array, lengths: Lengths, form: Form) -> None:
+        self.op, self.node, self.d, self.x, self.lengths = op, node, d, x, lengths
         self.w, self.r = (op.Gather(node.inputs[i], d, axis=0) for i in (1, 2))
         self.hidden = shape_of(self.r)[-1]
         bias = self.of_direction(3)
@@ -37,8 +60,8 @@ class Direction:
         self.rb: Array | None = None
         if bias is not None:
             self.wb, self.rb = op.Split(bias, axis=0, num_outputs=2, outputs=2)
-        self.gates = gates
-        self.initial = tuple(self.state(i) for i in states)
+        self.form = form
+        self.initial = tuple(self.state(i) for i in form.states)
 
     def of_direction(self, i: int) -> Array | None:
         """Input i of the operator for this direction."""
@@ -50,8 +73,8 @@ class Direction:
         given = self.node.input(i)
         if given is not None:
             return self.op.Gather(given, self.d, axis=1 if self.node.layout else 0)
-        batch = shape_of(self.node.x)[0 if self.node.layout else 1]
-        return self.op.Expand(np.zeros((), dtype_of(self.node.x)), (batch, self.hidden))
+        zero = np.zeros((), dtype_of(self.x))
+        return self.op.Expand(zero, (shape_of(self.x)[1], self.hidden))
 
     @property
     def backward(self) -> bool:
@@ -68,106 +91,201 @@ class Direction:
         h = self.hidden
         return self.op.Slice(x, (k * h,), ((k + 1) * h,), (axis,))
 
-    def projected(self, x: Array) -> Array:
-        """x Wᵀ + b for all time steps."""
-        return self.plus(self.op.MatMul(x, self.op.Transpose(self.w, perm=(1, 0))), self.wb)
+    def split(self, x: Array) -> Iterator[Array]:
+        """The gates of a tensor (batch, gates · hidden)."""
+        for k in range(shape_of(x)[-1] // self.hidden):
+            part = self.part(x, k)
+            assert part is not None
+            yield part
 
     def plus(self, x: Array, y: Array | None) -> Array:
         return x if y is None else self.op.Add(x, y)
 
-    def recurrent(self, h: Array, k: int | None = None) -> Array:
-        """h Rᵀ for all gates, or for gate k."""
-        r = self.r if k is None else self.part(self.r, k, axis=0)
-        return self.op.MatMul(h, self.op.Transpose(r, perm=(1, 0)))
+    @property
+    def projected(self) -> Array:
+        """x Wᵀ + b for all time steps."""
+        product = self.op.MatMul(self.x, self.op.Transpose(self.w, perm=(1, 0)))
+        return self.plus(product, self.wb)
+
+    @property
+    def turned(self) -> Array:
+        """Rᵀ of the linear gates."""
+        return self.op.Transpose(self.first(self.r), perm=(1, 0))
+
+    def first(self, x: Array | None) -> Array | None:
+        """The linear gates of a tensor of gates along its first axis."""
+        if x is None or self.form.linear == self.form.gates:
+            return x
+        return self.op.Slice(x, (0,), (self.form.linear * self.hidden,), (0,))
+
+    def sums(self, h: Array) -> Array:
+        """h Rᵀ + b for the linear gates."""
+        return self.plus(self.op.MatMul(h, self.turned), self.first(self.rb))
+
+    def recurrent(self, h: Array, k: int) -> Array:
+        """h Rᵀ + b for gate k."""
+        r = self.op.Transpose(self.part(self.r, k, axis=0), perm=(1, 0))
+        return self.plus(self.op.MatMul(h, r), self.part(self.rb, k))
+
+    def scan(self, turn: Turn, state: Arrays, series: Sequence[Array]) -> tuple[Arrays, Array]:
+        """The last state, and the rows of all time steps, in the order of this direction.
+
+        turn(state, slices) gives the fresh state and a row; a sequence that has ended keeps its
+        state.
+        """
+
+        def whole(state: Arrays, slices: Arrays) -> tuple[Arrays, Array]:
+            fresh, row = turn(state, slices[:count])
+            alive = self.lengths.active(*slices[count:])
+            if alive is None:
+                return fresh, row
+            pairs = zip(fresh, state, strict=True)
+            return tuple(self.op.Where(alive, new, old) for new, old in pairs), row
+
+        count, every = len(series), (*series, *self.lengths.steps)
+        return scan(self.op, whole, state, every, backward=self.backward)
 
 
-def sequences(
-    op: Any, node: Node, make: Callable[[Direction], Cell], gates: int, states: tuple[int, ...]
-) -> Any:
+def sequences(op: Any, node: Node, make: Callable[[Direction], Cell], form: Form) -> Any:
     """Y and the last states of all directions, in the layout of the operator."""
     if len(shape_of(node.x)) != 3:
         raise InputError(f"X has shape {list(at(shape_of(node.x)))}, where it must have three axes")
     x = op.Transpose(node.x, perm=(1, 0, 2)) if node.layout else node.x
+    lengths = Lengths(op, node, shape_of(x)[0])
     count = 2 if node.direction == "bidirectional" else 1
-    outputs, finals = [], []
-    for d in range(count):
-        direction = Direction(op, node, d, gates, states)
-        run = scanned if keeps(op) else unrolled
-        ys, last = run(op, x, direction, make(direction))
-        outputs.append(ys)
-        finals.append(last)
+    directions = [Direction(op, node, d, x, lengths, form) for d in range(count)]
+    for direction in directions:
+        direction.cell = make(direction)
+    kernel = keeps(op) and has_kernel(node)
+    found = by_kernel(directions) if kernel else [*map(computed, directions)]
+    if keeps(op):
+        found = [*map(with_tangents, directions, found)]
+    outputs, finals = zip(*found, strict=True)
     y = op.Concat(*(op.Unsqueeze(y, (1,)) for y in outputs), axis=1)
-    lasts = [
-        op.Concat(*(op.Unsqueeze(s, (0,)) for s in column), axis=0)
-        for column in zip(*finals, strict=True)
-    ]
+    lasts = [together(op, column) for column in zip(*finals, strict=True)]
     if node.layout:
         y = op.Transpose(y, perm=(2, 0, 1, 3))
         lasts = [op.Transpose(s, perm=(1, 0, 2)) for s in lasts]
     return (y, *lasts)
 
 
-def scanned(
-    op: Any, x: Array, direction: Direction, cell: Cell
-) -> tuple[Array, tuple[Array, ...]]:
-    """The outputs at all time steps, and the last states, by one Scan."""
-    projected, lengths = direction.projected(x), direction.node.input(4)
-    if lengths is None:
-        series: tuple[Array, ...] = (projected,)
-    else:
-        lengths = op.Unsqueeze(op.Cast(lengths, to=INT64), (1,))
-        series = projected, op.Range(np.array(0), shape_of(x)[0], np.array(1))
-
-    def turn(old: tuple[Array, ...], slices: tuple[Array, ...]) -> Any:
-        alive = None if lengths is None else op.Less(slices[1], lengths)
-        return masked(op, alive, cell(slices[0], old), old)
-
-    states, ys = scan(op, turn, direction.initial, series, backward=direction.backward)
-    begun = None if lengths is None else op.Greater(lengths, np.array(0))
-    return ys, last_states(op, begun, states)
+def together(op: Any, parts: Sequence[Array]) -> Array:
+    """The tensors of all directions, stacked along a new first axis."""
+    return op.Concat(*(op.Unsqueeze(part, (0,)) for part in parts), axis=0)
 
 
-def unrolled(
-    op: Any, x: Array, direction: Direction, cell: Cell
-) -> tuple[Array, tuple[Array, ...]]:
-    """The outputs at all time steps, and the last states, with the loop unrolled."""
-    turns, projected, lengths = shape_of(x)[0], direction.projected(x), direction.node.fixed(4)
-    ends = lengths if lengths is not None and min(lengths, default=turns) < turns else None
-    states, outputs = direction.initial, {}
-    for t in reversed(range(turns)) if direction.backward else range(turns):
-        fresh = cell(op.Gather(projected, t, axis=0), states)
-        alive = None if ends is None else np.array([[t < n] for n in ends])
-        states, outputs[t] = masked(op, alive, fresh, states)
-    ys = op.Concat(*(op.Unsqueeze(outputs[t], (0,)) for t in range(turns)), axis=0)
-    begun = None if ends is None or min(ends) > 0 else np.array([[n > 0] for n in ends])
-    return ys, last_states(op, begun, states)
+def has_kernel(node: Node) -> bool:
+    """Whether ONNX Runtime has a kernel, and clips as ONNX defines it."""
+    return dtype_of(node.x) == np.float32 and not (node.step.op_type == "LSTM" and node.clip)
 
 
-def masked(
-    op: Any, alive: Array | None, fresh: tuple[Array, ...], old: tuple[Array, ...]
-) -> tuple[tuple[Array, ...], Array]:
-    """States and output of a time step: an inactive sequence keeps its state and outputs zero."""
-    if alive is None:
+def by_kernel(directions: list[Direction]) -> list[Result]:
+    """The values that the operator itself computes, for sequences along the first axis."""
+    op, node = directions[0].op, directions[0].node
+    starts = [together(op, column) for column in zip(*(d.initial for d in directions), strict=True)]
+    attrs = {name: value for name, value in node.step.attrs.items() if name != "layout"}
+    given = (directions[0].x, *(node.input(i) for i in range(1, 5)), *starts, *node.inputs[7:])
+    y, *lasts = kept(op, node.step.op_type, *given, outputs=1 + len(starts), **attrs)
+    return [
+        (op.Gather(y, d.d, axis=1), tuple(op.Gather(s, d.d, axis=0) for s in lasts))
+        for d in directions
+    ]
+
+
+def computed(d: Direction) -> Result:
+    """The outputs at all time steps, and the last states, by one loop."""
+
+    def turn(states: Arrays, slices: Arrays) -> tuple[Arrays, Array]:
+        (x,) = slices
+        fresh = d.cell(x, d.sums(states[0]), states)
         return fresh, fresh[0]
-    zero = np.zeros((), dtype_of(fresh[0]))
-    kept = tuple(op.Where(alive, new, before) for new, before in zip(fresh, old, strict=True))
-    return kept, op.Where(alive, fresh[0], zero)
+
+    states, ys = d.scan(turn, d.initial, [d.projected])
+    return d.lengths.zeroed(ys), d.lengths.final(states)
 
 
-def last_states(op: Any, begun: Array | None, states: tuple[Array, ...]) -> tuple[Array, ...]:
-    """The last states; 0, as in ONNX Runtime, for an empty sequence."""
-    if begun is None:
-        return states
-    zero = np.zeros((), dtype_of(states[0]))
-    return tuple(op.Where(begun, state, zero) for state in states)
+def with_tangents(d: Direction, values: Result) -> Result:
+    """The values of the outputs, with the tangents of one loop.
+
+    What the values tell is not computed again: h before each time step and, from all of them at
+    once, h Rᵀ. So the loop has no tangents of R.
+    """
+    op, (ys, lasts) = d.op, values
+    h, r = surrogate(op, before(d, ys)), surrogate(op, d.turned)
+    series = [d.projected, d.sums(h), h]
+    if len(d.initial) > 1:
+        series.append(surrogate(op, cells_before(d, series)))
+
+    def turn(states: Arrays, slices: Arrays) -> tuple[Arrays, Array]:
+        x, s, *known = slices
+        s = surrogate(op, s, op.Add(s, op.MatMul(op.Sub(states[0], known[0]), r)))
+        old = tuple(surrogate(op, v, state) for v, state in zip(known, states, strict=True))
+        fresh = d.cell(x, s, old)
+        return fresh, fresh[0]
+
+    states, made = d.scan(turn, d.initial, series)
+    made, states = d.lengths.zeroed(made), d.lengths.final(states)
+    return surrogate(op, ys, made), tuple(map(partial(surrogate, op), lasts, states))
 
 
-def split_gates(direction: Direction, x: Array) -> Iterator[Array]:
-    """The gates of a tensor (batch, gates · hidden)."""
-    for k in range(direction.gates):
-        part = direction.part(x, k)
-        assert part is not None
-        yield part
+def before(d: Direction, ys: Array) -> Array:
+    """h before each time step at which a sequence is active, from h after each of them."""
+    op, start = d.op, d.op.Unsqueeze(d.initial[0], (0,))
+    if not d.backward:
+        return op.Concat(start, op.Slice(ys, (0,), (-1,), (0,)), axis=0)
+    moved = op.Concat(op.Slice(ys, (1,), (END,), (0,)), start, axis=0)
+    ends = d.lengths.ends
+    if ends is None:
+        return moved
+    return op.Where(op.Less(op.Add(d.lengths.column, np.array(1)), ends), moved, start)
+
+
+def cells_before(d: Direction, series: Sequence[Array]) -> Array:
+    """c before each time step, by a loop with h known."""
+
+    def turn(states: Arrays, slices: Arrays) -> tuple[Arrays, Array]:
+        x, s, h = slices
+        return d.cell(x, s, (h, *states))[1:], states[0]
+
+    return d.scan(turn, d.initial[1:], series)[1]
+
+
+class Lengths:
+    """The lengths of the sequences, as the loops over time steps use them.
+
+    A sequence that has ended gives zeros; the last states of an empty one are 0, as in ONNX
+    Runtime. A loop that is unrolled holds for the lengths at the point.
+    """
+
+    def __init__(self, op: Any, node: Node, turns: Number) -> None:
+        self.op, self.dtype, given = op, dtype_of(node.x), node.input(4)
+        if given is not None and not keeps(op):
+            given = np.array(node.fixed(4))
+            given = None if np.min(given, initial=at(turns)) >= at(turns) else given
+        self.ends = None if given is None else op.Unsqueeze(op.Cast(given, to=INT64), (1,))
+        self.steps: Arrays = () if given is None else (op.Range(np.array(0), turns, np.array(1)),)
+
+    @property
+    def column(self) -> Array:
+        """The time steps along the first axis of a series."""
+        return self.op.Reshape(*self.steps, (-1, 1, 1))
+
+    def active(self, *step: Array) -> Array | None:
+        """Which sequences are active at a time step; None for all."""
+        return self.op.Less(*step, self.ends) if step else None
+
+    def zeroed(self, ys: Array) -> Array:
+        """The outputs at all time steps, 0 where a sequence has ended."""
+        if self.ends is None:
+            return ys
+        return self.op.Where(self.op.Less(self.column, self.ends), ys, np.zeros((), self.dtype))
+
+    def final(self, states: Arrays) -> Arrays:
+        """The last states, 0 for empty sequences."""
+        if self.ends is None:
+            return states
+        begun = self.op.Greater(self.ends, np.array(0))
+        return tuple(self.op.Where(begun, state, np.zeros((), self.dtype)) for state in states)
 
 
 @defines("RNN", direction=DIRECTIONS)
@@ -176,9 +294,9 @@ def rnn(op: Any, node: Node) -> Any:
 
     def make(d: Direction) -> Cell:
         f = d.activation(0)
-        return lambda x, states: (f(d.plus(op.Add(x, d.recurrent(states[0])), d.rb)),)
+        return lambda x, s, states: (f(op.Add(x, s)),)
 
-    return sequences(op, node, make, 1, (5,))
+    return sequences(op, node, make, Form(1, (5,), 1))
 
 
 @defines("LSTM", direction=DIRECTIONS)
@@ -192,9 +310,9 @@ def lstm(op: Any, node: Node) -> Any:
         def gate(x: Array, c: Array, weight: Array | None) -> Array:
             return f(x if weight is None else op.Add(x, op.Mul(weight, c)))
 
-        def cell(x: Array, states: tuple[Array, ...]) -> tuple[Array, ...]:
-            h, c = states
-            i, o, forget, new = split_gates(d, d.plus(op.Add(x, d.recurrent(h)), d.rb))
+        def cell(x: Array, s: Array, states: Arrays) -> Arrays:
+            _, c = states
+            i, o, forget, new = d.split(op.Add(x, s))
             i = gate(i, c, peep[0])
             forget = op.Sub(1.0, i) if node.input_forget else gate(forget, c, peep[2])
             c = op.Add(op.Mul(forget, c), op.Mul(i, g(new)))
@@ -202,7 +320,7 @@ def lstm(op: Any, node: Node) -> Any:
 
         return cell
 
-    return sequences(op, node, make, 4, (5, 6))
+    return sequences(op, node, make, Form(4, (5, 6), 4))
 
 
 @defines("GRU", direction=DIRECTIONS)
@@ -211,23 +329,18 @@ def gru(op: Any, node: Node) -> Any:
 
     def make(d: Direction) -> Cell:
         f, g = d.activation(0), d.activation(1)
-        rz, rr, rn = (d.part(d.rb, k) for k in range(3))
 
-        def cell(x: Array, states: tuple[Array, ...]) -> tuple[Array, ...]:
+        def cell(x: Array, s: Array, states: Arrays) -> Arrays:
             (h,) = states
-            z, r, n = split_gates(d, x)
-            z = f(d.plus(op.Add(z, d.recurrent(h, 0)), rz))
-            r = f(d.plus(op.Add(r, d.recurrent(h, 1)), rr))
-            if node.linear_before_reset:
-                inner = op.Mul(r, d.plus(d.recurrent(h, 2), rn))
-            else:
-                inner = d.plus(d.recurrent(op.Mul(r, h), 2), rn)
+            (z, r, n), (sz, sr, *sn) = d.split(x), d.split(s)
+            z, r = f(op.Add(z, sz)), f(op.Add(r, sr))
+            inner = op.Mul(r, *sn) if sn else d.recurrent(op.Mul(r, h), 2)
             n = g(op.Add(n, inner))
             return (op.Add(op.Mul(op.Sub(1.0, z), n), op.Mul(z, h)),)
 
         return cell
 
-    return sequences(op, node, make, 3, (5,))
+    return sequences(op, node, make, Form(3, (5,), 3 if node.linear_before_reset else 2))
 
 
 DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}

@@ -281,6 +281,56 @@ def test_recurrent_networks_stay_loops(kind, direction, mode):
             agree(model, proto, point, mode, of, wrt)
 
 
+FORMS = {
+    "RNN": ("RNN", ""),
+    "RNN that clips": ("RNN", ", clip=0.5"),
+    "GRU": ("GRU", ""),
+    "GRU, reset after the product": ("GRU", ", linear_before_reset=1"),
+    "LSTM": ("LSTM", ""),
+    "LSTM without a forget gate": ("LSTM", ", input_forget=1"),
+    "LSTM that clips": ("LSTM", ", clip=0.5"),
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("layout", [0, 1])
+@pytest.mark.parametrize("direction", ["reverse", "bidirectional"])
+@pytest.mark.parametrize("form", FORMS)
+def test_recurrent_operators_compute_the_forward_pass(form, direction, layout):
+    """At other lengths and batch sizes, the exported derivatives in float32 agree with float64."""
+    kind, attributes = FORMS[form]
+    D, G = 1 + (direction == "bidirectional"), GATES[kind]
+    more, states = ("", "h") if kind != "LSTM" else (f", T[{D},9] P", "h, c, P")
+    x, h = ("b,t,2", f"b,{D},3") if layout else ("t,b,2", f"{D},b,3")
+    text = f"""net (T[{x}] x, int32[b] s, T[{h}] h, T[{h}] c, T[{D},{3 * G},2] W,
+        T[{D},{3 * G},3] R, T[{D},{6 * G}] B{more}) => (T y, T z) {{ y, z = {kind}
+        <hidden_size=3, layout={layout}, direction="{direction}"{attributes}>(x,W,R,B,s,{states}) }}
+        """
+    model, single = (load(text.replace("T[", f"{t}[").replace("T y, T z", f"{t} y, {t} z"))
+                     for t in ("double", "float"))  # fmt: skip
+    held = {n: random(*model.inputs[n].shape) for n in "WRBP" if n in model.inputs}
+    of, wrt = ("y", "z"), ("x", "R", "h", "B")
+    files = {}
+    for t, lengths in ((4, [2, 4]), (6, [6, 0, 3])):
+        b = len(lengths)
+        axes = (b, t, 2) if layout else (t, b, 2)
+        start = (b, D, 3) if layout else (D, b, 3)
+        point = held | {"x": random(*axes), "s": np.array(lengths, np.int32),
+                        "h": random(*start), "c": random(*start, seed=1)}  # fmt: skip
+        small = {n: x.astype("f4") if x.dtype == float else x for n, x in point.items()}
+        J = oj.linearize(model, point, of=of, wrt=wrt)
+        for mode, K in (("jvp", J), ("vjp", J.T)):
+            proto = files.setdefault(mode, oj.export(single, mode, small, of=of, wrt=wrt))
+            by_kernel = form != "LSTM that clips"  # which ONNX Runtime does in another way
+            assert [n.op_type for n in proto.graph.node].count(kind) == by_kernel
+            suffix = "tangent" if mode == "jvp" else "cotangent"
+            seeds = {end.name: random(*end.shape, seed=2) for end in K.domain}
+            given = small | {f"{n}_{suffix}": x.astype("f4") for n, x in seeds.items()}
+            found = run(proto, {n.name: given[n.name] for n in proto.graph.input})
+            for name, wanted in K.apply(seeds).items():
+                np.testing.assert_allclose(found[f"{name}_{suffix}"], wanted, rtol=1e-3, atol=1e-4)
+
+
 def test_a_recurrent_network_reads_three_axes():
     model = load("""net (double[2,1,1,3] x)=>(double[k,1,1,1] y)
         <double[1,1,3] W={1,2,3}, double[1,1,1] R={1}> {y=RNN<hidden_size=1>(x,W,R)}""")

@@ -217,6 +217,16 @@ def test_shrinking_doubles_is_exact():
     np.testing.assert_allclose(shrink.run(x)["y"], own, rtol=1e-14)
 
 
+def test_every_activation_of_an_lstm_clips():
+    """ONNX Runtime does not clip the cell state before the last activation."""
+    clips = model("y = LSTM<hidden_size=1, clip=0.5>(x, w, r)", "(float[1,1,1] x) => (float[1,1,1,1] y)",
+                  w=np.full((1, 4, 1), 2, "f4"), r=np.zeros((1, 4, 1), "f4"))  # fmt: skip
+    x = {"x": np.ones((1, 1, 1), "f4")}
+    found = clips.run(x)["y"].item()
+    gate, new = 1 / (1 + np.exp(-0.5)), np.tanh(0.5)
+    np.testing.assert_allclose(found, gate * np.tanh(min(gate * new, 0.5)), rtol=1e-6)
+
+
 @pytest.mark.parametrize("op", ["HannWindow", "HammingWindow", "BlackmanWindow"])
 def test_windows_in_double_are_exact(op):
     """ONNX Runtime rounds the coefficients of windows to float32."""
