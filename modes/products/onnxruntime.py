@@ -23,7 +23,6 @@ from ..primal.engines.onnxruntime import EngineError
 from ..primal.engines.sessions import CPU, interruptible, new_session, runtime
 from .engines import kernels_of, multiplications
 from .peephole import peephole
-from .pool import ResultPool
 from .record import Recording
 
 LONG = 2**35
@@ -47,7 +46,7 @@ class Session:
     ) -> None:
         self.session, self.inputs, self.outputs = session, inputs, outputs
         self.residuals = {key: str(x.name) for key, x in recording.residuals.items()}
-        self.results = ResultPool(shape_of(recording.y), dtype_of(recording.y))
+        self.shape, self.dtype = shape_of(recording.y), dtype_of(recording.y)
         self.long = sum(map(multiplications, kernels_of(recording))) > LONG
 
     def __call__(
@@ -55,7 +54,7 @@ class Session:
     ) -> np.ndarray:
         """y for these residuals: contiguous arrays by key."""
         session = self.session.here
-        flat, y = v.reshape(-1), self.results.empty()
+        flat, y = v.reshape(-1), np.empty(self.shape, self.dtype)
         made = y.reshape(-1)
         binding = session.io_binding()
         for bind, array, parts in (

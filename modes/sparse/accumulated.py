@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Container, Iterable
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from ...jacobians import Dag, Jacobian, Part
 from ...jacobians.arrays import wide
-from ...jacobians.cached import cached_property
 from ...jacobians.chosen import has_choices
-from ..support.optional import optional
 from ..tape.template import ResidualsAtPoint, Template
 from .program import (
     STRIP,
@@ -27,10 +25,7 @@ from .program import (
 )
 from .stages import Scatter, as_slice, scaled, uniform
 from .sweep import everything_in, swept
-from .unwrap import engine_of, undrawn, unwrap
-
-FUSED = 64
-"""The most stages that are compiled as one function."""
+from .unwrap import undrawn, unwrap
 
 
 class Accumulated:
@@ -86,29 +81,10 @@ class Accumulated:
         """The entries, in the order of the pattern; into `out`, only those that may change."""
         data = self.constants.copy() if out is None else out
         if self.program.read:
-            run = self.fused if engine_of(operator) == "numba" else self._in_turn
-            run(self._read(operator), data)
+            x = self.program.run(self._read(operator))
+            self.moving.write(scaled(self.coefficient, x[self.variable]), data)
+            self.program.done(x.x)
         return data
-
-    def _in_turn(self, arrays: Iterable[np.ndarray], data: np.ndarray) -> None:
-        """Run stage by stage, in NumPy."""
-        x = self.program.run(arrays)
-        self.moving.write(scaled(self.coefficient, x[self.variable]), data)
-        self.program.done(x.x)
-
-    @cached_property
-    def fused(self) -> Callable[[Iterable[np.ndarray], np.ndarray], None]:
-        """All stages and the final write as one function; raises `InputError` without numba.
-
-        If numba would compile for minutes, the stages run one after the other instead.
-        """
-        optional("numba", "numba")
-        if len(self.program.stages) > FUSED:
-            return self._in_turn
-        from .fused import Fused
-
-        at = as_slice(self.moving.everywhere)
-        return Fused(self.program, self.variable, self.coefficient, at)
 
     def _read(self, operator: Jacobian) -> list[np.ndarray]:
         """The arrays of the program, from the residuals if these suffice."""

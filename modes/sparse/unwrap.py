@@ -6,7 +6,6 @@ from functools import singledispatch
 
 from ...jacobians import Jacobian
 from ..elimination.adaptive import Adaptive
-from ..elimination.plan import engine_of as named
 from ..hessian import Hessian
 from ..linearization import Linearization
 from ..products.compiled import Compiled
@@ -35,12 +34,6 @@ def _(operator: Hessian) -> Jacobian:
 @unwrap.register(Symmetric)
 def _(operator: Compiled | Symmetric) -> Jacobian:
     return unwrap(operator.operator)
-
-
-def engine_of(operator: Jacobian) -> str | None:
-    """The engine that the Jacobian of a model was compiled for, if one was named."""
-    J = operator.J if isinstance(operator, Hessian) else operator
-    return named(J.make) if isinstance(J, Linearization) else None
 
 
 def undrawn(operator: Jacobian) -> ResidualsAtPoint | None:

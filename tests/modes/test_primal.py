@@ -219,7 +219,8 @@ def test_shrinking_doubles_is_exact():
 
 def test_every_activation_of_an_lstm_clips():
     """ONNX Runtime does not clip the cell state before the last activation."""
-    clips = model("y = LSTM<hidden_size=1, clip=0.5>(x, w, r)", "(float[1,1,1] x) => (float[1,1,1,1] y)",
+    signature = "(float[1,1,1] x) => (float[1,1,1,1] y)"
+    clips = model("y = LSTM<hidden_size=1, clip=0.5>(x, w, r)", signature,
                   w=np.full((1, 4, 1), 2, "f4"), r=np.zeros((1, 4, 1), "f4"))  # fmt: skip
     x = {"x": np.ones((1, 1, 1), "f4")}
     found = clips.run(x)["y"].item()

@@ -22,18 +22,14 @@ from onnxjac.jacobians import (
     Eye,
     Geometry,
     Product,
-    Reshape,
     implicit_kron,
-    stack,
 )
 from onnxjac.modes.products.compiled import Compiled
 from onnxjac.modes.products.numpy import compile
-from onnxjac.modes.products.numpy.assemble import TABLE, order
-from onnxjac.modes.products.numpy.program import copy, together
 from onnxjac.modes.products.record import record
 from onnxjac.ops.numbers import numbers
 
-from ..jacobians.convolutions import GEOMETRIES, PAIRS, convolution, geometry
+from ..jacobians.convolutions import GEOMETRIES, PAIRS, convolution
 from ..jacobians.examples import EXAMPLES, Draw
 from ..networks.test_networks import below, loaded
 
@@ -70,29 +66,14 @@ def test_single_precision_stays_single(name):
 @pytest.mark.parametrize("columns", [(), (3,)], ids=str)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks(name, columns):
-    """J v and Jᵀ u, twice in one workspace, with no operator left to the kernels."""
+    """J v and Jᵀ u, twice by one program."""
     model, point, values = loaded(name)
     dag = oj.linearize(model, point, wrt=tuple(below("tangent", values)), engine="numpy").dag
     for K in (dag, dag.T):
-        recording = record(K, columns)
-        assert {node.op_type for node in recording.nodes} <= TABLE.keys()
-        run = compile(recording)
+        run = compile(record(K, columns))
         for seed in (1, 2):
             v = Draw(seed).normal(*columns, *K.in_shape)
             assert_near(run(v), K._apply(numbers, v), 1e-12)
-
-
-@pytest.mark.parametrize("pad", [0, 1])
-def test_blocks_of_patches_are_joined(pad):
-    """A convolution whose patches exceed a block, even those of a single image."""
-    g = geometry(n=3, c=16, m=16, size=(96, 96), kernel=(3, 3), pads=(pad,) * 4)
-    for source, target in (("x", "u"), ("u", "x")):
-        J = Convolution(Draw(7).normal(*g.w), source, target, g)
-        run, v = compile(record(J)), Draw(8).normal(*J.in_shape)
-        functions = [i.function for i in run.instructions]
-        assert functions.count(np.matmul) > 3
-        assert (np.add in functions) == (source == "u" and not pad)  # where y is larger than x
-        assert_near(run(v), J._apply(numbers, v), 1e-12)
 
 
 READ_TWICE = {
@@ -151,60 +132,11 @@ def test_results_belong_to_the_caller_in_every_thread():
         assert_near(y, J._apply(numbers, v), 1e-12)
 
 
-def test_parts_of_the_result_are_written_where_they_belong():
-    """No copies: BLAS writes both parts of y directly."""
-    draw = Draw(10)
-    J = stack([Dense(draw.normal(5, 4)), Dense(draw.normal(3, 4))])
-    assert [i.function for i in compile(record(J)).instructions] == [np.matmul, np.matmul]
-
-
-def test_a_chain_of_diagonals_works_in_place():
-    """Unmerged factors: A d e B needs only one vector of workspace besides y."""
-    draw = Draw(11)
-    a, b = Dense(draw.normal(100, 100)), Dense(draw.normal(100, 100))
-    J = Product((a, Diagonal(draw.normal(100)), Diagonal(draw.normal(100)), b))
-    run = compile(record(J))
-    assert [i.function for i in run.instructions].count(np.multiply) == 2
-    assert run.length < 2 * 100 * 8
-
-
-def test_a_diagonal_is_laid_as_what_it_scales():
-    """A convolution result is channel-first; the factors are copied into that layout once."""
-    draw, g = Draw(14), geometry(n=3, c=2, m=4, size=(6, 5), kernel=(2, 2))
-    J, _ = convolution(draw, "x", "u", g)
-    D = Diagonal(draw.normal(*J.out_shape))
-    flat = Reshape((J.shape[0],), J.out_shape, J.dtype)
-    scaled = Product((Dense(draw.normal(2, J.shape[0])), flat, D, J))
-    run, v = compile(record(scaled)), draw.normal(*J.in_shape)
-    (call,) = (i for i in run.instructions if i.function is np.multiply)
-    assert len({order(place.view) for place in call.places}) == 1
-    assert order(call.places[0].view) == (1, 0, 2, 3)
-    assert run.packed == D.nbytes
-    assert_near(run(v), scaled._apply(numbers, v), 1e-12)
-
-
 def test_one_matrix_times_few_columns():
     """A X for a stack of narrow X: a single matrix product for all."""
     J, draw = implicit_kron(Draw(12).normal(5, 7), Eye(3)), Draw(13)
     run, v = compile(record(J, (4,))), draw.normal(4, *J.in_shape)
-    (call,) = (i for i in run.instructions if i.function is np.matmul)
-    assert [place.view.ndim for place in call.places] == [2, 2, 2]
     assert_near(run(v), J._apply(numbers, v), 1e-12)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "rows", "sums", "turned"),
-    [("float32", 16, 1024, True), ("float32", 16, 64, False), ("float32", 300, 1024, False),
-     ("float64", 16, 1024, False)],
-)  # fmt: skip
-def test_few_long_rows_times_columns_are_multiplied_turned(dtype, rows, sums, turned):
-    """X Bᵀ with row-major B: BLAS computes B Xᵀ."""
-    draw = Draw(15, np.dtype(dtype))
-    J, v = implicit_kron(Eye(rows), draw.normal(400, sums)), draw.normal(rows, sums)
-    run = compile(record(J))
-    (call,) = (i for i in run.instructions if i.function is np.matmul)
-    assert call.places[2].shape == ((400, rows) if turned else (rows, 400))
-    assert_near(run(v), J._apply(numbers, v), 1e-5 if dtype == "float32" else 1e-12)
 
 
 def test_a_large_matrix_and_its_transpose_are_held_once():
@@ -222,7 +154,7 @@ def test_a_frame_stays_zero():
     assert [run(v).item() for v in (np.array([1.0, 2.0]), np.array([5.0, 7.0]))] == [3, 12]
 
 
-def test_residuals_are_not_copied_and_nbytes_is_what_is_held():
+def test_residuals_are_not_copied():
     J = Diagonal(np.ones(100_000)) @ Dense(np.ones((100_000, 8)))
     recording = record(J)
     tracemalloc.start()
@@ -230,33 +162,7 @@ def test_residuals_are_not_copied_and_nbytes_is_what_is_held():
     run(np.ones(8))
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert run.packed == 0
-    assert held < run.nbytes + 100_000
-
-
-@pytest.mark.parametrize(("shape", "axes"), [
-    ((64, 1024), (1, 0)), ((20, 8, 16, 32), (1, 2, 3, 0)), ((19, 16, 144), (1, 2, 0)),
-    ((9, 1024), (1, 0)), ((8, 1024), (1, 0)), ((3, 70, 64), (2, 0, 1)),
-])  # fmt: skip
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_what_lies_pages_apart_is_copied_in_blocks(shape, axes, dtype):
-    """Also between dtypes, and with partial blocks."""
-    x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape).transpose(axes)
-    y = np.empty(x.shape, dtype)
-    copy(x, y)
-    assert_array_equal(y, x)
-
-
-def test_scalars_and_repeated_entries_are_copied():
-    for x in (np.array(3.0), np.broadcast_to(2.0, (5, 40)), np.arange(40.0)[::-1], np.ones((0, 9))):
-        y = np.empty(x.shape)
-        copy(x, y)
-        assert_array_equal(y, x)
-
-
-def test_how_many_are_copied_together():
-    assert [together(n) for n in (4096, -8192, 2048, 9216, 64)] == [8, 8, 16, 32, 512]
-    assert together(4) == together(0) == together(4100) > 10**9
+    assert held < 100_000
 
 
 LEFT = [(4, 2), (3, 4, 2), (1, 1, 4, 2), (5, 3, 4, 2)]

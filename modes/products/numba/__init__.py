@@ -6,36 +6,25 @@ nodes are NumPy calls.
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 
-from ..numpy.assemble import Assembler
-from ..numpy.program import Program
+from ....jacobians import shape_of
+from ..numpy import Program
 from ..record import Recording
 from .kernels import kernel
 from .loops import Groups, Loop, TooManyPieces
 
 
-class Fuser(Assembler):
-    """An assembler that emits a loop for the root of each group."""
-
-    def __init__(self, recording: Recording, groups: Groups, loops: dict[ir.Node, Loop]) -> None:
-        super().__init__(recording, groups.inlined)
-        self.loops = loops
-
-    def node(self, node: ir.Node) -> None:
-        if node not in self.loops:
-            super().node(node)
-            return
-        loop = self.loops[node]
-        reads = [self.place(x) for x in loop.reads]
-        places = (*reads, self.target(node))
-        self.emit(kernel(loop.source, [place.view for place in places]), *places)
-
-
 def compile(recording: Recording) -> Program:
-    """The program of a recorded product."""
+    """The program of a recorded product, with its loops compiled."""
     groups, loops = fused(recording)
-    return Fuser(recording, groups, loops).program()
+    made = {
+        root: (kernel(loop.source, root.outputs[0]), [*loop.reads]) for root, loop in loops.items()
+    }
+    program = Program(recording, made, groups.inlined)
+    program(np.zeros(shape_of(recording.v), program.dtype))
+    return program
 
 
 def fused(recording: Recording) -> tuple[Groups, dict[ir.Node, Loop]]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import numba
 import numpy as np
+import onnx_ir as ir
 
+from ....jacobians import dtype_of, shape_of, size
 from ...support.locks import Lock
 
 LARGE = 1 << 17
@@ -26,38 +28,36 @@ LAUNCH = Lock()
 """Serialises parallel loops: not every threading layer of numba can run several at once."""
 
 
-def kernel(source: str, arrays: list[np.ndarray]) -> Callable[..., Any]:
-    """The compiled loop for arrays of these types and layouts; the last array is the output."""
-    *reads, y = arrays
-    signature = (*(reading_type(x) for x in reads), numba.typeof(y))
-    if y.size < LARGE:
-        return compiled(source, signature, parallel=False)
-    compiled(source, signature, parallel=os.getpid() == HOME)  # now, not at the first call
-    return partial(alone, source, signature)
+def kernel(source: str, y: ir.Value) -> Callable[..., np.ndarray]:
+    """The loop as a function of the arrays that it reads, compiled once per layout."""
+    shape, dtype = shape_of(y), dtype_of(y)
+    parallel = size(shape) >= LARGE
 
+    def run(*reads: np.ndarray) -> np.ndarray:
+        made = np.empty(shape, dtype)
+        if parallel:
+            alone(source, *reads, made)
+        else:
+            compiled(source, parallel=False)(*reads, made)
+        return made
 
-def reading_type(x: np.ndarray) -> Any:
-    """The numba type of an array that is only read: it also accepts read-only arrays."""
-    return numba.typeof(x).copy(readonly=True)
+    return run
 
 
 @lru_cache(maxsize=512)
-def compiled(source: str, signature: tuple[Any, ...], *, parallel: bool) -> Callable[..., Any]:
-    """A loop compiled for array types. FMA contraction is allowed, reordering of sums is not."""
+def compiled(source: str, *, parallel: bool) -> Callable[..., Any]:
+    """A loop that numba compiles. FMA contraction is allowed, reordering of sums is not."""
     names: dict[str, Any] = {"prange": numba.prange if parallel else range}
     exec(source, names)
-    jit = numba.njit(
-        numba.void(*signature), parallel=parallel, nogil=True, error_model="numpy",
-        fastmath={"contract"},
-    )  # fmt: skip
+    jit = numba.njit(parallel=parallel, nogil=True, error_model="numpy", fastmath={"contract"})
     made: Callable[..., Any] = jit(names["loop"])
     return made
 
 
-def alone(source: str, signature: tuple[Any, ...], *arrays: np.ndarray) -> None:
+def alone(source: str, *arrays: np.ndarray) -> None:
     """A parallel loop, run exclusively; in a forked process, a serial loop.
 
     OpenMP terminates a process that was forked from a process with OpenMP threads.
     """
     with LAUNCH:
-        compiled(source, signature, parallel=os.getpid() == HOME)(*arrays)
+        compiled(source, parallel=os.getpid() == HOME)(*arrays)

@@ -12,12 +12,12 @@ from collections.abc import Collection, Iterator
 from itertools import pairwise, product
 from typing import NamedTuple
 
+import numpy as np
 import onnx_ir as ir
 
 from ....jacobians import Shape, dtype_of, shape_of
-from ....ops.numbers.layout import cuts
+from ....ops.numbers.layout import cuts, pad_widths
 from ...flow.steps import python_of
-from ..numpy.moves import frame
 from ..record import Recording
 
 PIECES = 32
@@ -242,6 +242,22 @@ class Groups:
         for node in list(self.roots):
             if not any(x.producer() in self.inlined for x in node.inputs if x is not None):
                 self.roots.remove(node)
+
+
+def frame(recording: Recording, node: ir.Node) -> list[tuple[int, int]] | None:
+    """The widths of a frame of zeros; None for any other padding."""
+    x, pads, value, axes = (*node.inputs, None, None)[:4]
+    assert x is not None
+    mode = node.attributes.get("mode")
+    known = [None if v is None else recording.array(v) for v in (pads, value, axes)]
+    if (mode is not None and python_of(mode) != "constant") or known[0] is None:
+        return None
+    if value is not None and (known[1] is None or np.any(known[1])):
+        return None
+    shape = shape_of(x)
+    along = range(len(shape)) if known[2] is None else known[2].tolist()
+    widths = pad_widths(np.broadcast_to(np.zeros(()), shape), tuple(known[0].tolist()), along)
+    return widths if all(min(pair) >= 0 for pair in widths) else None
 
 
 def squeezed(value: ir.Value | None) -> Shape:
