@@ -48,6 +48,7 @@ TARGETS: dict[tuple[str, str, str], list[Target]] = {
         for name in ("mlp", "transformer", "lstm", "loop", "if")
         for target, bound in bounds(f"steps/{name}", STEPS, PLAIN).items()
     },
+    **bounds("steps/mlp", {"kfac": 1.0}, PLAIN),
     **bounds("steps/lenet", {**STEPS, "grad": 1.3}, PLAIN),
     **bounds("steps/resnet", {**STEPS, "grad": 1.3}, PLAIN),
     **bounds("steps/reaction", {"f+jvp×10": 1.0}, PLAIN),

@@ -13,10 +13,13 @@ from ..workloads import Workload
 
 Task = Callable[[], Any]
 
-STEPS = ("grad", "grad+ggn", "grad+hvp", "f+jvp", "adam")
+STEPS = ("grad", "grad+ggn", "grad+hvp", "f+jvp", "adam", "kfac")
 """Work at a new point each time: f and ∇f; with ×10, also ten products of G, H or J; the loss and
-the weights after one more update by Adam.
+the weights after one more update by Adam; f, ∇f and the direction that K-FAC gives.
 """
+
+DAMPING = 1e-2
+"""What is added to the diagonal of K-FAC."""
 
 RATE = 1e-3
 """The learning rate of Adam."""
@@ -109,6 +112,10 @@ class Contender:
     def adam(self) -> Task:
         """(f, weights) after one more update."""
         raise Absent("no training")
+
+    def kfac(self) -> Task:
+        """(f, ∇f, (K + δ I)⁻¹ ∇f) with K of K-FAC, weights and biases apart."""
+        raise Absent("no K-FAC")
 
     def value_and_grad(self) -> Callable[..., Any]:
         """weights ↦ (f, ∇f)."""

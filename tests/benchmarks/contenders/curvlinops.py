@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import torch
@@ -10,12 +11,15 @@ from curvlinops import (
     GGNLinearOperator,
     HessianLinearOperator,
     JacobianLinearOperator,
+    KFACInverseLinearOperator,
+    KFACLinearOperator,
     TransposedJacobianLinearOperator,
 )
 from torch import nn
 
 from ..workloads import Workload
-from .contender import Task
+from ..workloads.dense import perceptron
+from .contender import DAMPING, Absent, Task
 from .torch import Functional
 
 
@@ -35,7 +39,7 @@ class Curvlinops(Functional):
     """An operator for each product; one batch of data."""
 
     library: ClassVar[str] = "curvlinops"
-    only: ClassVar[tuple[str, ...]] = ("jvp", "vjp", "ggn", "hvp", "columns")
+    only: ClassVar[tuple[str, ...]] = ("jvp", "vjp", "ggn", "hvp", "columns", "kfac")
 
     @classmethod
     def suits(cls, workload: Workload) -> bool:
@@ -68,6 +72,34 @@ class Curvlinops(Functional):
     def curvature(self, kind: Any) -> Task:
         """The product with a curvature matrix of the loss."""
         return partial(self.made(kind, nn.CrossEntropyLoss()).__matmul__, self.array(self.tangent))
+
+    def kfac(self) -> Task:
+        if self.workload.forward is not perceptron:
+            raise Absent("K-FAC is for modules of torch.nn: the MLP alone is one")
+        x, labels, loss = self.fixed["x"], self.array(self.workload.labels), nn.CrossEntropyLoss()
+        sizes = [self.point[0].shape[0], *(len(bias) for bias in self.point[1::2])]
+        layers = [nn.Linear(n, m, dtype=x.dtype) for n, m in pairwise(sizes)]
+        last = layers.pop()
+        net = nn.Sequential(*(part for layer in layers for part in (layer, nn.Tanh())), last)
+        weights = list(net.parameters())
+
+        def turned(parts: Any) -> tuple[torch.Tensor, ...]:
+            return tuple(part.T if part.ndim == 2 else part for part in parts)
+
+        def step(*point: torch.Tensor) -> Any:
+            with torch.no_grad():
+                for weight, value in zip(weights, turned(point), strict=True):
+                    weight.copy_(value)
+            found = loss(net(x), labels)
+            slopes = torch.autograd.grad(found, weights)
+            K = KFACLinearOperator(
+                net, loss, weights, [(x, labels)], fisher_type="type-2",
+                separate_weight_and_bias=True, check_deterministic=False,
+            )  # fmt: skip
+            inverse = KFACInverseLinearOperator(K, DAMPING, use_exact_damping=True, cache=False)
+            return found.detach(), *turned(slopes), *turned(inverse @ list(slopes))
+
+        return self.in_turn(step)
 
 
 CONTENDERS = {"curvlinops": Curvlinops}

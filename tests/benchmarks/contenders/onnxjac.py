@@ -12,7 +12,7 @@ from onnxjac.jacobians import Jacobian
 
 from ..workloads import Workload
 from ..workloads.model import LOSS, OUTPUT, model_of
-from .contender import RATE, Absent, Contender, Task
+from .contender import DAMPING, RATE, Absent, Contender, Task
 
 
 class Plain(Contender):
@@ -128,6 +128,19 @@ class Plain(Contender):
             return found[LOSS], {name: state[name] for name in names}
 
         return step
+
+    def kfac(self) -> Task:
+        if self.compiled:
+            raise Absent("nothing to compile")
+        f, wrt = self.value_and_grad(), self.workload.wrt
+
+        def step(*point: Any) -> Any:
+            found, slopes = f(*point)
+            K = oj.kfac(self.model, self.at(*point), at=OUTPUT, wrt=wrt, reduction="mean")
+            slope = np.concatenate([np.ravel(slopes[name]) for name in wrt])
+            return found, slopes, K.inverse(DAMPING) @ slope
+
+        return self.in_turn(step)
 
     def toarray(self) -> Task:
         J = self.operator()

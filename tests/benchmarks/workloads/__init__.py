@@ -13,9 +13,9 @@ from .workload import Workload
 __all__ = ["GROWTH", "HIDDEN", "WORKLOADS", "Workload", "find"]
 
 
-def steps(made: Callable[[], Workload]) -> Workload:
+def steps(made: Callable[[], Workload], *more: str) -> Workload:
     """A workload whose products are steps at changing weights, as in an optimiser's loop."""
-    return replace(made(), products=("grad", "grad+ggn×10", "grad+hvp×10", "adam"))
+    return replace(made(), products=("grad", "grad+ggn×10", "grad+hvp×10", "adam", *more))
 
 
 WORKLOADS: dict[str, Callable[[], Workload]] = {
@@ -30,7 +30,7 @@ WORKLOADS: dict[str, Callable[[], Workload]] = {
     "reaction": reaction,
     "lstm": lstm,
     "loop": loop,
-    "steps/mlp": partial(steps, mlp),
+    "steps/mlp": partial(steps, mlp, "kfac"),
     "steps/lenet": partial(steps, lenet),
     "steps/resnet": partial(steps, resnet),
     "steps/transformer": partial(steps, partial(transformer, pooled=True, labelled=True)),
@@ -57,7 +57,7 @@ GROWTH: dict[str, Callable[[], Workload]] = {
 
 HIDDEN: dict[str, Callable[[], Workload]] = {
     "tiny": partial(mlp, "float64", batch=8, widths=(20, 16, 5)),
-    "tiny/steps": partial(steps, partial(mlp, "float64", batch=8, widths=(20, 16, 5))),
+    "tiny/steps": partial(steps, partial(mlp, "float64", batch=8, widths=(20, 16, 5)), "kfac"),
     "tiny/if": partial(steps, partial(branching, "float64", batch=8, widths=(20, 16, 16, 5))),
     "tiny/reaction": partial(reaction, 8, ("jvp",)),
     "tiny/newton": partial(reaction, 8, ("f+jvp×10",)),
