@@ -16,7 +16,8 @@ SHAPES = frozenset({"Shape", "Size"})
 
 def steps_of(graph: ir.Graph, opsets: Mapping[str, int]) -> tuple[Step, ...]:
     """The nodes of a graph in the order they run."""
-    return tuple(_step(index, node, opsets) for index, node in enumerate(graph))
+    numbered = enumerate(graph)
+    return tuple(step_of(node, opsets, f"{node.op_type}_{index}") for index, node in numbered)
 
 
 def reads(step: Step) -> Iterator[str]:
@@ -91,12 +92,13 @@ def _names(values: Iterable[ir.Value | None]) -> set[str]:
     return {value.name for value in values if value is not None and value.name}
 
 
-def _step(index: int, node: ir.Node, opsets: Mapping[str, int]) -> Step:
+def step_of(node: ir.Node, opsets: Mapping[str, int], name: str = "") -> Step:
+    """A node as a step; its values have names, and a node without a name gets the given one."""
     return Step(
         op_type=node.op_type,
         domain=node.domain,
         version=opsets.get(node.domain, 1),
-        name=node.name or f"{node.op_type}_{index}",
+        name=node.name or name,
         inputs=tuple(value.name or None if value is not None else None for value in node.inputs),
         outputs=tuple(value.name or None for value in node.outputs),
         attrs={name: python_of(attribute) for name, attribute in node.attributes.items()},

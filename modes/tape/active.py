@@ -48,9 +48,14 @@ def active_steps(
             continue
         outs = [o for o, name in enumerate(step.outputs) if name in needed]
         ins = [i for i, name in enumerate(step.inputs) if name in reached]
-        if outs and not reached.isdisjoint(reads(step)):
+        if outs and not reached.isdisjoint(carriers(step)):
             found.append(ActiveStep(step, frozenset((o, i) for o in outs for i in ins)))
     return tuple(found)
+
+
+def carriers(step: Step) -> Iterable[str | None]:
+    """The tensors whose tangents the outputs may take."""
+    return reads(step) if step.surrogate is None else (step.inputs[step.surrogate],)
 
 
 def is_zero(step: Step) -> bool:
@@ -63,7 +68,7 @@ def reach_forward(steps: Iterable[Step], names: Iterable[str]) -> set[str | None
     """The tensors that depend differentiably on some of the named ones."""
     reached: set[str | None] = set(names)
     for step in steps:
-        if not is_zero(step) and not reached.isdisjoint(reads(step)):
+        if not is_zero(step) and not reached.isdisjoint(carriers(step)):
             reached.update(step.outputs)
     return reached - {None}
 
@@ -73,7 +78,7 @@ def reach_backward(steps: tuple[Step, ...], names: Iterable[str]) -> set[str | N
     needed: set[str | None] = set(names)
     for step in reversed(steps):
         if not is_zero(step) and not needed.isdisjoint(step.outputs):
-            needed.update(reads(step))
+            needed.update(carriers(step))
     return needed - {None}
 
 

@@ -18,14 +18,14 @@ from ...ops import Step
 from ...ops.graphs import operands_of
 from ...ops.node import AT
 from ..flow.failure import NotKept
-from ..flow.steps import reads
+from ..flow.steps import reads, step_of
 from ..naming.names import is_float
 from ..recording.derive import present
 from ..tape.active import is_zero, reach_forward
 from ..tape.bodies import again, closed
 from ..tape.dependence import moving
 from ..tape.trace import Trace
-from .scope import INITIALIZER, Scope, ancestors, leaves, step_of
+from .scope import INITIALIZER, Scope, ancestors, leaves
 
 
 def gradient(low: Scope, step: Step, inputs: Sequence[Any]) -> list[Array]:
@@ -117,6 +117,8 @@ def anew(
 ) -> tuple[ir.Value, ...]:
     """The outputs of a node on new inputs."""
     step = step_of(node, low.op.opset_imports)
+    if step.surrogate is not None and (value := node.inputs[0]) is not None:
+        return (new.get(value, value),)
     if any(isinstance(value, ir.Graph) for value in step.attrs.values()):
         return whole(low, step, node, new)
     inputs = [None if value is None else new.get(value, value) for value in node.inputs]

@@ -13,7 +13,7 @@ import onnx_ir as ir
 from ...jacobians.errors import OnnxJacError, UnsupportedOp
 from ...jacobians.symint import Symbols
 from ...ops import Node, Step, find
-from ...ops.graphs import copied, name_nodes, reachable
+from ...ops.graphs import copied, name_nodes, reachable, without_surrogates
 from ...ops.node import TRAINING
 from ..flow.contents import free_sizes
 from ..flow.control import CONTROL, begin, end
@@ -83,6 +83,7 @@ class Lowering(Scope):
                 self.values[name] = self.op.initializer(array, name)
         self.run(self.model.steps)
         self.name_all(outputs_of(self.op.nodes))
+        without_surrogates(self.op.nodes)
         return Draft(self.op, self.inputs, {name: self.values[name] for name in self.model.outputs})
 
     def results(self, step: Step, inputs: Sequence[Any]) -> Sequence[Any]:

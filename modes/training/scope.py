@@ -218,16 +218,3 @@ def leaves(nodes: Iterable[ir.Node], target: ir.Value) -> list[ir.Value]:
     made = set(outputs_of(order))
     read = dict.fromkeys(value for node in order for value in operands_of(node))
     return [value for value in (*read, target) if value not in made]
-
-
-def step_of(node: ir.Node, opsets: Mapping[str, int]) -> Step:
-    """A recorded node as a step; its values must have names."""
-    return Step(
-        op_type=node.op_type,
-        domain=node.domain,
-        version=opsets.get(node.domain, 1),
-        name=node.name or "",
-        inputs=tuple(None if value is None else value.name or None for value in node.inputs),
-        outputs=tuple(value.name or None for value in node.outputs),
-        attrs={name: python_of(attribute) for name, attribute in node.attributes.items()},
-    )

@@ -14,10 +14,11 @@ from .build import (
 )
 from .recorder import Recorder
 from .scan import Turn, keeps, kept, scan
-from .surrogate import surrogate
+from .surrogate import surrogate, without_surrogates
 from .twin import Twin
 
 __all__ = [
     "Recorder", "Turn", "Twin", "body_of", "build", "copied", "every", "fresh", "keeps", "kept",
     "name_inside", "name_nodes", "operands_of", "reachable", "scan", "subgraphs", "surrogate",
+    "without_surrogates",
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import onnx_ir as ir
 
 from ...jacobians import Array, dtype_of
 from ..node import SURROGATE
+from .build import every, subgraphs
 from .twin import Twin
 
 
@@ -28,3 +30,16 @@ def surrogate(op: Any, value: Array, expression: Array | None = None) -> Array:
     if isinstance(op, Twin):
         op.remember(made, op.number(value))
     return made
+
+
+def without_surrogates(nodes: Iterable[ir.Node]) -> None:
+    """Make surrogates plain copies of their values, and drop what subgraphs then do not read."""
+    kept = list(nodes)
+    for node in every(kept):
+        if node.meta.pop(SURROGATE, None) is not None:
+            node.op_type = "Identity"
+            node.resize_inputs(1)
+    for graph in subgraphs(kept):
+        for node in reversed(graph):
+            if not any(y.uses() or y.is_graph_output() for y in node.outputs):
+                graph.remove(node, safe=True)

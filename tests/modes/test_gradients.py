@@ -508,16 +508,24 @@ def test_a_gradient_that_hangs_on_integers_is_refused(case):
         oj.lower_gradients(model(text))
 
 
-def test_lengths_of_sequences_may_be_inputs():
-    text = """f (float[t,3,4] x, int32[3] s) => (float[t,3,4] g)
-      <float[1,2,4] W = {1,-1,0.5,1,1,0.5,1,-1}, float[1,2,2] R = {1,0.5,-0.5,1}>
-      { y = RNN <hidden_size = 2> (x, W, R, , s)  g = G <xs=["x"], zs=["s"], y="y"> (x, s) }"""
-    plain = text.partition("g = G")[0].replace("float[t,3,4] g", "float[t,1,3,2] y") + "}"
+@pytest.mark.parametrize("dtype", ["float", "double"])
+@pytest.mark.parametrize(("kind", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+def test_lengths_of_sequences_may_be_inputs(kind, gates, dtype):
+    rows = 2 * gates
+    text = f"""f ({dtype}[t,3,4] x, int32[3] s, {dtype}[1,{rows},4] W, {dtype}[1,{rows},2] R)
+      => ({dtype}[t,3,4] g, {dtype}[1,{rows},2] h) {{ y = {kind} <hidden_size = 2> (x, W, R, , s)
+      g, h = G <xs=["x", "R"], zs=["s", "W"], y="y"> (x, R, s, W) }}"""
+    plain = text.partition("g, h = G")[0].partition("=>")
+    plain = f"{plain[0]} => ({dtype}[t,1,3,2] y) {plain[2].partition(')')[2]} }}"
+    kinds = np.dtype(dtype.replace("float", "float32").replace("double", "float64"))
+    held = {"W": normal(1, rows, 4).astype(kinds), "R": normal(1, rows, 2).astype(kinds)}
     for lengths in ([2, 1, 0], [5, 3, 4]):
-        x, s = normal(max(lengths), 3, 4).astype(np.float32), np.array(lengths, np.int32)
-        J = oj.linearize(oj.load(model(plain)), {"x": x, "s": s}, of="y", wrt="x")
-        wanted = (J.T @ np.ones(J.shape[0], np.float32)).reshape(x.shape)
-        np.testing.assert_allclose(run(text, x=x, s=s)["g"], wanted, rtol=1e-4, atol=1e-6)
+        x, s = normal(max(lengths), 3, 4).astype(kinds), np.array(lengths, np.int32)
+        J = oj.linearize(oj.load(model(plain)), {"x": x, "s": s, **held}, of="y", wrt=["x", "R"])
+        wanted = J.T.apply({"y": np.ones(J.codomain[0].shape, kinds)})
+        found = run(text, x=x, s=s, **held)
+        for name, there in (("g", "x"), ("h", "R")):
+            np.testing.assert_allclose(found[name], wanted[there], rtol=1e-4, atol=1e-5)
 
 
 def test_a_gradient_follows_a_shape_among_the_inputs():
