@@ -38,33 +38,30 @@ class Program:
         self, recording: Recording, fused: Mapping[ir.Node, tuple[Function, Values]] | None = None,
         absent: Collection[ir.Node] = (),
     ) -> None:  # fmt: skip
-        self._recording, self._numbers = recording, {id(None): 0}
-        self._constants: list[np.ndarray | None] = [None]  # by number; None where computed
-        self.dtype, self._v = dtype_of(recording.v), self._number(recording.v)
-        works = []
-        for node in recording.nodes:
-            if node not in absent:
-                work = (fused or {}).get(node) or (kernel(node), node.inputs)
-                works.append((*work, node.outputs))
-        self.calls: list[Call] = []
-        self._y, needed = self._number(recording.y), {self._number(recording.y)}
-        for function, reads, makes in reversed(works):
-            inputs, outputs = (tuple(map(self._number, values)) for values in (reads, makes))
-            done = tuple({*inputs, *outputs} - needed)
-            needed.update(inputs)
-            computed = (n for n in done if self._constants[n] is None)
-            self.calls.insert(0, Call(function, inputs, outputs, tuple(computed)))
+        numbered: dict[int, int] = {}
+        self._constants: list[np.ndarray | None] = []  # by number; None where computed or omitted
 
-    def _number(self, value: ir.Value | None) -> int:
-        """The number of a value; 0 for an omitted one."""
-        if id(value) not in self._numbers:
-            self._numbers[id(value)] = len(self._constants)
-            self._constants.append(None if value is None else self._recording.array(value))
-        return self._numbers[id(value)]
+        def number(value: ir.Value | None) -> int:
+            if id(value) not in numbered:
+                numbered[id(value)] = len(numbered)
+                self._constants.append(None if value is None else recording.array(value))
+            return numbered[id(value)]
+
+        self.dtype, self._v = dtype_of(recording.v), number(recording.v)
+        self._y = number(recording.y)
+        self.calls: list[Call] = []
+        needed = {self._y}
+        for node in reversed(recording.nodes):
+            if node not in absent:
+                function, reads = (fused or {}).get(node) or (kernel(node), node.inputs)
+                inputs, outputs = (tuple(map(number, values)) for values in (reads, node.outputs))
+                done = {n for n in (*inputs, *outputs) if self._constants[n] is None} - needed
+                needed.update(inputs)
+                self.calls.insert(0, Call(function, inputs, outputs, tuple(done)))
 
     def __call__(self, v: np.ndarray) -> np.ndarray:
         held: list[Any] = [*self._constants]
-        held[self._v] = np.asarray(v, self.dtype)
+        held[self._v] = v = np.asarray(v, self.dtype)
         with np.errstate(all="ignore"):  # infinities and NaN are values, as in every engine
             for function, inputs, outputs, done in self.calls:
                 made = function(*[held[n] for n in inputs])
@@ -76,7 +73,7 @@ class Program:
                 for n in done:
                     held[n] = None
         y = np.asarray(held[self._y])
-        own = y.base is None and y is not held[self._v] and y is not self._constants[self._y]
+        own = y.base is None and y is not v and not any(y is x for x in self._constants)
         return y if own and y.flags.c_contiguous else np.array(y, order="C")
 
 
