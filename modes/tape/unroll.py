@@ -42,7 +42,7 @@ from ..flow.steps import SHAPES, array_of, needed, reads
 from ..model import Model
 from ..naming.names import is_float
 from ..primal.evaluate import evaluate
-from ..primal.sizes import check_step
+from ..primal.sizes import check_step, turns
 from .draws import drawn, draws
 
 Scope = MutableMapping[str, Any]
@@ -202,7 +202,7 @@ class Unroller:
                 raise OnnxJacError(f"{step} draws anew in every turn")
             made = drawn(self.op, step, inputs, at)
         elif (declared := find(step.op_type, step.domain)) and declared.definition:
-            self.op.keeps, self.op.faked = self.most == 0, False
+            self.op.keeps, self.op.faked = self.is_long(step, inputs), False
             made = list(declared.outputs(self.op, Node(step, tuple(inputs), (None,) * len(names))))
             if self.op.faked and not self.inside:
                 made = [y and self.op.recorder.value(y) for y in made]
@@ -213,6 +213,12 @@ class Unroller:
         else:
             return self.op.run(step, inputs, names)
         return [self.named(y, name) for y, name in zip(made, names, strict=False)]
+
+    def is_long(self, step: Step, inputs: list[Any]) -> bool:
+        """Whether the loop in a definition is kept."""
+        if not self.most:
+            return self.most == 0
+        return turns(step, [*map(self.number, inputs)]) > self.most
 
     def body(self, graph: ir.Graph, arguments: Sequence[Any], outer: Scope) -> list[Any]:
         """The outputs of one turn of a subgraph, which sees the tensors around it."""

@@ -5,6 +5,7 @@ import onnx
 import pytest
 
 import onnxjac as oj
+from onnxjac.modes import route
 
 HEAD = '<ir_version: 10, opset_import: ["" : 21]>'
 
@@ -486,3 +487,31 @@ def test_control_flow_is_unrolled_once_for_each_way_through_it(case, monkeypatch
         counts.append(sum(m is moving for m in made))
     assert 2 <= counts[3] <= route.BRANCHES
     assert counts[-1] == counts[3]
+
+
+@pytest.mark.parametrize("dtype", ["float", "double"])
+@pytest.mark.parametrize(("kind", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+def test_a_long_recurrent_network_is_one_operator(kind, gates, dtype, monkeypatch):
+    """The same products as with all time steps unrolled, in both modes and for the Hessian."""
+    text = f"""<ir_version: 10, opset_import: ["": 21]> f ({dtype}[t,2,3] x,
+        {dtype}[1,{2 * gates},3] W, {dtype}[1,{2 * gates},2] R) => ({dtype}[t,1,2,2] y, {dtype} f)
+        {{ y = {kind}<hidden_size = 2>(x, W, R)  q = Mul(y, y)  f = ReduceSum<keepdims = 0>(q) }}"""
+    model = oj.load(onnx.parser.parse_model(text))
+    rng, kinds = np.random.default_rng(0), {"float": np.float32, "double": np.float64}
+    shapes = {"x": (60, 2, 3), "W": (1, 2 * gates, 3), "R": (1, 2 * gates, 2)}
+    point = {n: rng.standard_normal(s).astype(kinds[dtype]) for n, s in shapes.items()}
+
+    def made():
+        J = oj.linearize(model, point, of="y", wrt=["W", "R"])
+        H = oj.hessian(model, point, of="f", wrt="R")
+        v, u, w = (np.cos(np.arange(n)).astype(kinds[dtype]) for n in (*J.shape[::-1], H.shape[0]))
+        return len(J.dag.edges), J @ v, J.T @ u, H @ w
+
+    edges, *found = made()
+    monkeypatch.setattr(route, "TURNS", 100)
+    model = oj.load(onnx.parser.parse_model(text))
+    all_edges, *wanted = made()
+    assert edges < 40 < 400 < all_edges
+    tolerance = 1e-10 if dtype == "double" else 1e-3
+    for y, z in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(y, z, rtol=0, atol=tolerance * np.abs(z).max())
