@@ -214,9 +214,9 @@ def _(operator: Product) -> Callable[[], np.ndarray] | None:
 class ChainOrder:
     """How the matrix from station `start` to station `stop` is computed, and its flops.
 
-    The matrix is the product of the matrices `left` and `right`. If `left` or `right` is None, the
-    operator of that segment is applied to the other matrix; if both are None, the chain is a single
-    operator.
+    The matrix is the product of the matrices `left` and `right`. If one of them is None, the
+    operators of its segment are applied to the other matrix; if both are None, the chain is a
+    single operator.
     """
 
     start: int

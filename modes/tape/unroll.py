@@ -215,8 +215,8 @@ class Unroller:
         return [self.named(y, name) for y, name in zip(made, names, strict=False)]
 
     def is_long(self, step: Step, inputs: list[Any]) -> bool:
-        """Whether the loop in a definition is kept."""
-        if not self.most:
+        """Whether the loop in a definition is kept: all are with `most` = 0, none with None."""
+        if self.most is None or self.most == 0:
             return self.most == 0
         return turns(step, [*map(self.number, inputs)]) > self.most
 
