@@ -20,9 +20,8 @@ from .primal.finite import warn_nonfinite
 from .primal.inputs import check_inputs
 from .recording.derive import Names, vjp_graph
 from .recording.guarded import shared
-from .route import Route, route_of
+from .route import Route, keep, route_of, signature_of
 from .tape.active import unjoined
-from .tape.tapes import keep, signature_of
 
 
 class Recorded(NamedTuple):

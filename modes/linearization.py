@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
-from operator import attrgetter
 from typing import Any, overload
 
 import numpy as np
 
-from ..jacobians import Array, Dag, Jacobian, Op, Shape, chosen, prod_text, shape_of
+from ..jacobians import Array, Dag, Jacobian, Op, Shape, prod_text, shape_of
 from ..jacobians.arrays import bytes_of, rounded, wide
 from ..jacobians.cached import cached_property
 from ..jacobians.hooks import explain
@@ -23,10 +22,9 @@ from .elimination.plan import Maker, by_engine, eliminated, elsewhere, held, pla
 from .explanation import Explanation, Local
 from .naming.names import Specs, check_named, find_tensor, fitting, flat_shape, listed
 from .route import Route
-from .support.once import Once
 from .tape.checkpoint import as_it_is
 from .tape.record import Entry
-from .tape.tapes import Tape
+from .tape.tape import Tape
 
 
 class Linearization(Jacobian):
@@ -49,7 +47,6 @@ class Linearization(Jacobian):
         point: Mapping[str, np.ndarray],
         tape: Tape,
         *,
-        built: Once[Dag] | None = None,
         domain: Specs | None = None,
         codomain: Specs | None = None,
         transposed: bool = False,
@@ -60,7 +57,6 @@ class Linearization(Jacobian):
         self.codomain = all_codomain if codomain is None else codomain
         super().__init__(flat_shape(self.codomain), flat_shape(self.domain), dtype)
         self.route, self.point, self.tape = route, point, tape
-        self.built = built or tape.dag
         self.transposed, self.make = transposed, make
         self.dense_limit = route.model.limits.dense
 
@@ -69,26 +65,30 @@ class Linearization(Jacobian):
         """The tensors of `of` at the point, by name."""
         return self.tape.primal
 
-    @property
+    @cached_property
     def dag(self) -> Dag:
         """The DAG of the blocks between the tensors."""
-        return self.built.value
+        part = self.tape.between(*self._ends)
+        return part.T if self.transposed else part
+
+    @property
+    def _ends(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The names of the tensors of `of` and of `wrt` between which this block is."""
+        rows, columns = (tuple(s.name for s in side) for side in (self.codomain, self.domain))
+        return (columns, rows) if self.transposed else (rows, columns)
 
     @property
     def entries(self) -> tuple[Entry, ...]:
         """The steps of the model at the point, with their blocks."""
-        return self.tape.entries.value
+        return self.tape.entries
 
     @cached_property
     def structure(self) -> Jacobian:
         """The operator that takes the products: the DAG, prepared as far as products repay that."""
         if self.make:
             return self.make(self.dag)
-        ends = (tuple(s.name for s in side) for side in (self.codomain, self.domain))
-        of, wrt = reversed([*ends]) if self.transposed else ends
-        residuals = self.tape.residuals
-        shared = moving(residuals, of, wrt, self.route.engine, transposed=self.transposed)
-        return Adaptive(self.built, self, shared, residuals)
+        shared = moving(self.tape, *self._ends, self.route.engine, transposed=self.transposed)
+        return Adaptive(None if shared else self.dag, self, shared, self.tape)
 
     def _apply(self, op: Op, v: Array) -> Array:
         return self.structure._apply(op, v)
@@ -103,13 +103,12 @@ class Linearization(Jacobian):
 
     def _transpose(self) -> Linearization:
         return self._with(
-            built=self.built.then(attrgetter("T")), domain=self.codomain, codomain=self.domain,
-            transposed=not self.transposed,
-        )  # fmt: skip
+            domain=self.codomain, codomain=self.domain, transposed=not self.transposed
+        )
 
     def _with(self, **changed: Any) -> Linearization:
         """A copy with some attributes changed."""
-        kept = ("route", "point", "tape", "built", "domain", "codomain", "transposed", "make")
+        kept = ("route", "point", "tape", "domain", "codomain", "transposed", "make")
         return Linearization(**{**{name: getattr(self, name) for name in kept}, **changed})
 
     def plan(self, *, products: int = 100, memory: int | None = None) -> Linearization:
@@ -179,8 +178,8 @@ class Linearization(Jacobian):
         check_named(tangents)
         seeds = {}
         for name, tangent in tangents.items():
-            vertex, spec = find_tensor(name, self.domain, self.dag.sources)
-            seeds[vertex] = fitting(spec, tangent, wide(self.dtype))
+            place, spec = find_tensor(name, self.domain)
+            seeds[self.dag.sources[place]] = fitting(spec, tangent, wide(self.dtype))
         reached = self.dag.sweep(numbers, seeds)
         zero, ends = np.zeros(()), zip(self.codomain, self.dag.sinks, strict=True)
         shaped = ((s, np.broadcast_to(reached.get(v, zero), shape_of(s))) for s, v in ends)
@@ -229,14 +228,11 @@ class Linearization(Jacobian):
         Shape: (size of these `of`, size of these `wrt`). Raises `UnknownTensor` for a tensor that
         J does not have on that side.
         """
-        sinks = [find_tensor(name, self.codomain, range(len(self.codomain))) for name in of]
-        sources = [find_tensor(name, self.domain, range(len(self.domain))) for name in wrt]
-        domain, codomain = (tuple(spec for _, spec in ends) for ends in (sources, sinks))
+        codomain = tuple(find_tensor(name, self.codomain)[1] for name in of)
+        domain = tuple(find_tensor(name, self.domain)[1] for name in wrt)
         if (domain, codomain) == (self.domain, self.codomain):
             return self
-        places = tuple(k for k, _ in sources), tuple(k for k, _ in sinks)
-        built = self.built.then(lambda dag: part_of(dag, *places))
-        return self._with(built=built, domain=domain, codomain=codomain)
+        return self._with(domain=domain, codomain=codomain)
 
     def __repr__(self) -> str:
         rows, columns = (listed(specs, shapes=True) for specs in (self.codomain, self.domain))
@@ -249,9 +245,3 @@ def linearized(route: Route, inputs: Mapping[str, Any]) -> Linearization:
     taken, point = route.through(inputs)
     make: Maker | None = as_it_is if route.checkpoint else None
     return Linearization(taken, point, taken.tape(point), make=make)
-
-
-def part_of(dag: Dag, sources: Iterable[int], sinks: Iterable[int]) -> Dag:
-    """The DAG from some of its sources to some of its sinks, by their places."""
-    starts, ends = (tuple(dag.sources[k] for k in sources), tuple(dag.sinks[k] for k in sinks))
-    return chosen(numbers, dag.between(starts, ends))

@@ -56,8 +56,8 @@ def warn_of_zeros(J: Linearization) -> None:
 
     The pairs are the same at all points of a template that reads no rule at a point.
     """
-    residuals = J.tape.residuals
-    known = residuals.template.known if residuals is not None and residuals.template.closed else {}
+    form = J.tape.template
+    known = form.known if form is not None and form.closed else {}
     if ZEROS not in known:
         of, wrt = (tuple(s.name for s in side) for side in (J.codomain, J.domain))
         known[ZEROS] = J.route.zeros(J.dag, of, wrt)

@@ -1,10 +1,16 @@
-"""Route: the part of a linearisation that is the same at every point, cached with the model."""
+"""Route: the part of a linearisation that is the same at every point, cached with the model.
+
+At the first point all rules are read over the values of all tensors. At the second point of the
+same shapes a template is made, which takes about as long as ten points without one. A model with
+control flow has a route of its own for each way in which it is unrolled.
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,21 +22,29 @@ from ..jacobians.symint import Symbols
 from ..ops import Step
 from ..ops.registry import version
 from .flow.failure import NotKept, note
-from .model import Model
+from .model import Model, TensorSpec
 from .naming.names import is_float
+from .primal.engines import onnxruntime as ort
 from .primal.evaluate import evaluate
-from .primal.finite import Later, warn_nonfinite
+from .primal.finite import finite, tame, warn_nonfinite
 from .primal.inputs import check_inputs
-from .support.once import known
+from .support.locks import Lock
 from .tape.active import ActiveStep, active_steps, straight_through, unjoined, without
 from .tape.bodies import closed
 from .tape.checkpoint import Segment, chained, checkpointed, segments, shapes_of
 from .tape.dependence import moving
 from .tape.draws import fixed, is_random, may_draw
-from .tape.tapes import Tape, Tapes, described, ends_of, keep, signature_of
-from .tape.template import Signature, names_of
+from .tape.record import ends_of, record, shapes_in
+from .tape.tape import Tape, dag_between
+from .tape.template import Template, names_of, template
 from .tape.trace import asked_in, shaped_as_here
 from .tape.unroll import is_variable, unrolled
+
+KEPT = 8
+"""The most routes that are cached for a model, and templates for a route."""
+
+KEEPING = Lock()
+"""The lock of all caches; an entry takes a microsecond."""
 
 BRANCHES = 4
 """The most unrolled models that are cached for points of the same shapes."""
@@ -39,12 +53,17 @@ TURNS = 50
 """The largest trip count that is unrolled; the derivative of a longer loop is one program."""
 
 
+Signature = tuple[Any, ...]
+"""The names, shapes and types of the arrays of a point."""
+
+
 @dataclass(frozen=True)
 class Route:
     """The part of a linearisation that does not depend on the point.
 
     `given` are the intermediates that the point holds, which are not computed. Where `model` holds
-    samples, `source` is the model with the random operators that drew them.
+    samples, `source` is the model with the random operators that drew them. Where `is_flat`, it is
+    unrolled, as holds for all points at which the `decided` tensors have the same numbers.
     """
 
     model: Model
@@ -56,6 +75,7 @@ class Route:
     estimate: bool = False
     checkpoint: bool | int = False
     is_flat: bool = False
+    decided: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields alone, without cached results."""
@@ -89,13 +109,17 @@ class Route:
         return OrderedDict()
 
     @cached_property
-    def _flats(self) -> OrderedDict[Any, tuple[Unrolled, ...]]:
+    def _flats(self) -> OrderedDict[Any, tuple[Route, ...]]:
         return OrderedDict()
 
     @cached_property
-    def tapes(self) -> Tapes:
-        """The tape at one point after the other."""
-        return Tapes(self.model, self.active, self.of, self.wrt, self.engine)
+    def _templates(self) -> OrderedDict[Signature | None, dict[str, Any] | Template | None]:
+        """Signature -> the types of the tensors, or, from the second point on, the template."""
+        return OrderedDict()
+
+    @cached_property
+    def _lock(self) -> Lock:
+        return Lock()
 
     def through(self, inputs: Mapping[str, Any]) -> tuple[Route, Mapping[str, Any]]:
         """The route for these inputs, with samples as constants, and the checked point.
@@ -132,14 +156,100 @@ class Route:
             except NotKept as reason:
                 note(self.model, reason)
                 return self.tape(point)
-        made = self._segmented(point) if self.checkpoint else self.tapes.at(point, signature)
-        if not isinstance(made.primal, Later):
+        made = self._segmented(point) if self.checkpoint else self._tape(point, signature)
+        if not made.is_lazy:
             warn_nonfinite(self.model, made.primal, point)
         return made
 
     def dag_at(self, point: Mapping[str, Any]) -> Dag:
         """The DAG at a point."""
-        return self.tapes.at(point, signature_of(point)).dag.value
+        return self._tape(point, signature_of(point)).dag
+
+    def _tape(self, point: Mapping[str, Any], signature: Signature | None) -> Tape:
+        """The tape by the template, if there is one that holds here; else by all rules."""
+        form = self._template(point, signature)
+        tape = form and self._filled(form, point)
+        if form and tape and not tape.fits:
+            form = self._recorded(form.types, point, nan=True)
+            keep(self._templates, signature, form)
+            tape = form and self._filled(form, point)
+        if form and not tape:
+            keep(self._templates, signature, None)
+        return tape or self._read(point, signature)
+
+    def _template(self, point: Mapping[str, Any], signature: Signature | None) -> Template | None:
+        """The template of a signature, from its second point on."""
+        with self._lock:
+            known = self._templates.get(signature)
+            if isinstance(known, dict):
+                known = self._recorded(known, point)
+                keep(self._templates, signature, known)
+            return known
+
+    def _recorded(
+        self, types: Mapping[str, Any], point: Mapping[str, Any], *, nan: bool = False
+    ) -> Template | None:
+        try:
+            return template(
+                self.model, point, self.active, self.of, self.wrt, types, self.engine, nan=nan
+            )
+        except OnnxJacError:  # something cannot be recorded, or not run
+            return None
+        finally:
+            if self.model.lean:
+                self.model.sessions.clear()
+
+    def _filled(self, form: Template, point: Mapping[str, Any]) -> Tape | None:
+        """The tape from a template; None where no engine runs the nodes that it adds."""
+        primal: Any = partial(self._primal, point)
+        try:
+            values = self._residuals(form, point)
+            if not form.few:
+                primal = {name: values[name] for name in self.of}
+            elif not all(map(tame if form.at_hand else finite, values.values())):
+                primal = evaluate(self.model, point, self.of, engine=self.engine)
+            tape = Tape(primal, form.ends, template=form, values=values)
+            if not form.closed and tape.fits:
+                tape.entries  # noqa: B018 - what rules have to say is said now
+        except OnnxJacError:  # the model without residuals may run, or its error is clearer
+            return None
+        return tape
+
+    def _primal(self, point: Mapping[str, Any]) -> dict[str, Any]:
+        """The tensors of `of`, with a warning if one is not finite."""
+        values = evaluate(self.model, point, self.of, engine=self.engine)
+        warn_nonfinite(self.model, values, point)
+        return values
+
+    def _residuals(self, form: Template, point: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """The tensors that a template needs; its model has static shapes."""
+        names = form.residuals if form.few else form.fetched
+        engine = self.engine or ("onnxruntime" if ort.installed() else "numpy")
+        try:
+            return evaluate(form.model, point, names, engine=engine)
+        except ort.EngineError:
+            if self.engine:
+                raise
+            return evaluate(form.model, point, names, engine="numpy")
+
+    def _read(self, point: Mapping[str, Any], signature: Signature | None) -> Tape:
+        """The tape by all rules; the first one of a signature leaves types for a template."""
+        values = evaluate(self.model, point, self.names, engine=self.engine)
+        if self.model.lean:
+            self.model.sessions.clear()  # the template has its own
+        types = {name: described(name, value) for name, value in values.items()}
+        with self._lock:
+            if signature is not None and signature not in self._templates:
+                keep(self._templates, signature, types)
+        primal = {name: values[name] for name in self.of}
+        ends, entries = ends_of(types, self.of, self.wrt), record(self.active, values)
+        return Tape(primal, ends, entries=entries, dag=dag_between(entries, shapes_in(types), ends))
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """All tensors of the active steps."""
+        met = (name for a in self.active for name in names_of(a))
+        return tuple(dict.fromkeys((*met, *self.of, *self.wrt)))
 
     @cached_property
     def lean(self) -> Model:
@@ -173,7 +283,7 @@ class Route:
         parts = [(part, checkpointed(part, route.dag_at, values, held))
                  for part, route in self.segments]  # fmt: skip
         dag = chained(parts, shapes_of(values), self.of, self.wrt, ends[2])
-        return Tape({name: values[name] for name in self.of}, ends, known(()), known(dag))
+        return Tape({name: values[name] for name in self.of}, ends, entries=(), dag=dag)
 
     def flat(self, point: Mapping[str, Any]) -> tuple[Route, Mapping[str, Any]]:
         """The route of the unrolled model at a point, and its inputs there."""
@@ -196,7 +306,7 @@ class Route:
         ways = self._flats.get(signature, ())
         if not ways or any(one.decided for one in ways):
             return self.model, point
-        flat = ways[0].route
+        flat = ways[0]
         return flat.model, point if flat is self else flat.inside(point)
 
     def _flat(self, point: Mapping[str, Any], signature: Signature | None) -> Route:
@@ -204,10 +314,10 @@ class Route:
         if self.is_flat:
             return self
         names = *self.of, *self.wrt
-        found: tuple[Unrolled, ...] = self._flats.get(signature, ())
+        found = self._flats.get(signature, ())
         for one in found:
             if one.holds(point):
-                return one.route
+                return one
         try:
             symbols, unkept = shaped_as_here(self.model), self.model.unkept
             flat = unrolled(self.model, point, names, TURNS, self.engine, unkept, symbols)
@@ -218,36 +328,29 @@ class Route:
         route = self if same else replace(self, model=flat, given=frozenset(), is_flat=True)
         decided = None if may_draw(self.model) else decisions(flat, symbols)
         if decided is not None and all(is_variable(self.model, n, x) for n, x in point.items()):
-            at = {} if same else evaluate(flat, route.inside(point), decided, engine=self.engine)
-            found = Unrolled(route, at), *found[: BRANCHES - 1]
+            if not same:
+                at = evaluate(flat, route.inside(point), decided, engine=self.engine)
+                route = replace(route, decided=at)
+            found = route, *found[: BRANCHES - 1]
         keep(self._flats, signature, found)
         return route
 
-    def zeros(self, dag: Dag, of: tuple[str, ...], wrt: tuple[str, ...]) -> tuple[str, ...]:
-        """The pairs of tensors that no differentiable path joins, and the steps that cut them."""
-        return unjoined(self.steps, dag, wrt, of)
-
-
-@dataclass(frozen=True)
-class Unrolled:
-    """A route through an unrolled model, and the tensors that decided how it was unrolled."""
-
-    route: Route
-    decided: Mapping[str, np.ndarray]
-
     def holds(self, point: Mapping[str, Any]) -> bool:
-        """Whether the decisions are the same at a point.
+        """Whether the decisions that unrolled the model are the same at a point.
 
         The unrolled model computes them; it is right up to the first decision that differs.
         """
         if not self.decided:
             return True
-        model, inputs = self.route.model, self.route.inside(point)
         try:
-            found = evaluate(model, inputs, self.decided, engine=self.route.engine)
+            found = evaluate(self.model, self.inside(point), self.decided, engine=self.engine)
         except OnnxJacError:  # after another decision the rest may not even fit
             return False
         return all(np.array_equal(found[name], x) for name, x in self.decided.items())
+
+    def zeros(self, dag: Dag, of: tuple[str, ...], wrt: tuple[str, ...]) -> tuple[str, ...]:
+        """The pairs of tensors that no differentiable path joins, and the steps that cut them."""
+        return unjoined(self.steps, dag, wrt, of)
 
 
 def decisions(flat: Model, symbols: Symbols) -> tuple[str, ...] | None:
@@ -270,3 +373,24 @@ def route_of(
             route = Route(model, of, wrt, engine, estimate=estimate, checkpoint=checkpoint)
             keep(model.routes, key, route)
         return route
+
+
+def keep(known: OrderedDict[Any, Any], key: Any, value: Any) -> None:
+    """Cache a value; the oldest entry goes where there are too many."""
+    with KEEPING:
+        known[key] = value
+        known.move_to_end(key)
+        if len(known) > KEPT:
+            known.popitem(last=False)
+
+
+def described(name: str, value: Any) -> Any:
+    """Shape and dtype of a tensor; a sequence stays as it is."""
+    return TensorSpec(name, value.shape, value.dtype) if hasattr(value, "dtype") else value
+
+
+def signature_of(point: Mapping[str, Any]) -> Signature | None:
+    """The shapes and types of a point, for which a template holds; None if it is not all arrays."""
+    if not all(isinstance(array, np.ndarray) for array in point.values()):
+        return None
+    return tuple((name, a.shape, a.dtype) for name, a in sorted(point.items()))

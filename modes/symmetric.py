@@ -101,7 +101,7 @@ class Curvature(Jacobian, ABC):
     def _place(self, name: str) -> tuple[slice, TensorSpec]:
         """The slice of the entries of a tensor, and its spec."""
         sizes = [size(shape_of(spec)) for spec in self.domain]
-        k, spec = find_tensor(name, self.domain, tuple(range(len(sizes))))
+        k, spec = find_tensor(name, self.domain)
         start = sum(sizes[:k])
         return slice(start, start + sizes[k]), spec
 

@@ -16,8 +16,7 @@ from ...ops import numbers
 from ..products.compiled import Compiled
 from ..products.onnxruntime import Session
 from ..support.background import Background
-from ..support.once import Once, known
-from ..tape.template import ResidualsAtPoint
+from ..tape.tape import Tape
 from .cost import ELIMINATING, RECORDING
 from .moving import FIRST, TRIES, Clock, Moving, Way
 from .plan import ELIMINATED, eliminated, planned, repays_decision, repays_elimination
@@ -49,13 +48,13 @@ class Adaptive(Jacobian):
     holds = ("structure",)
 
     def __init__(
-        self, dag: Dag | Once[Dag], like: Jacobian | None = None, shared: Moving | None = None,
-        residuals: ResidualsAtPoint | None = None,
+        self, dag: Dag | None, like: Jacobian | None = None, shared: Moving | None = None,
+        tape: Tape | None = None,
     ) -> None:  # fmt: skip
-        made = known(dag) if isinstance(dag, Dag) else dag
-        like = like or made.value
+        like = like or dag
+        assert like is not None
         super().__init__(like.out_shape, like.in_shape, like.dtype)
-        self._dag, self._shared, self._residuals = made, shared, residuals
+        self._dag, self._shared, self._tape = dag, shared, tape
         self.count, self._next, self._seconds, self._begun_at = 0, FIRST, 0.0, 0
         self._ahead: Background[Jacobian | None] | None = None
         self._planned: Jacobian | None = None
@@ -65,8 +64,12 @@ class Adaptive(Jacobian):
 
     @property
     def dag(self) -> Dag:
-        """The DAG as the rules gave it."""
-        return self._dag.value
+        """The DAG as the rules gave it, made when it is first needed."""
+        if self._dag is None:
+            assert self._shared is not None
+            assert self._tape is not None
+            self._dag = self._shared.dag_at(self._tape)
+        return self._dag
 
     @property
     def structure(self) -> Jacobian:
@@ -83,7 +86,7 @@ class Adaptive(Jacobian):
         taken = min(ways, key=lambda name: ways[name][0].order * WEIGHTS[name])
         y, seconds = ways[taken][0].timed(ways[taken][1], v)
         for name, (clock, _) in ways.items():
-            if name != taken and (name != DAG or self._dag.made):
+            if name != taken and (name != DAG or self._dag is not None):
                 clock.wait(seconds)
         self.count, self._seconds = self.count + prod(columns), self._seconds + seconds
         self._look_ahead(columns, ways)
@@ -91,10 +94,9 @@ class Adaptive(Jacobian):
 
     def _ways(self, columns: Shape) -> Ways:
         """The ways that are ready, each with its clock; the first one is tried first."""
-        shared, ways = self._shared, dict[str, tuple[Clock, Way]]()
-        residuals = self._residuals
-        if shared and residuals is not None and (session := shared.program(columns)):
-            way = partial(by_session, session, residuals)
+        shared, tape, ways = self._shared, self._tape, dict[str, tuple[Clock, Way]]()
+        if shared and tape and (session := shared.program(columns)):
+            way = partial(by_session, session, tape)
             ways[PROGRAM] = shared.clock(columns, PROGRAM), way
         if self._compiled and (program := self._compiled.ready(columns)):
             ways[COMPILED] = self._clock(columns, COMPILED), program
@@ -174,8 +176,8 @@ class Adaptive(Jacobian):
     def __getstate__(self) -> dict[str, Any]:
         """The state without programs and background work."""
         kept = {name: part for name, part in vars(self).items() if name != "T"}
-        kept |= {"_shared": None, "_residuals": None, "_ahead": None, "_compiled": None}
-        return kept | {"_begun": set(), "_clocks": {}}
+        kept |= dict.fromkeys(("_shared", "_tape", "_ahead", "_compiled"))
+        return kept | {"_dag": self.dag, "_begun": set(), "_clocks": {}}
 
     def __repr__(self) -> str:
         return repr(self.structure)
@@ -186,9 +188,9 @@ def _(operator: Adaptive, products: int, memory: int | None = None) -> Jacobian:
     return planned(operator.dag, products, memory)
 
 
-def by_session(session: Session, residuals: ResidualsAtPoint, v: np.ndarray) -> np.ndarray:
+def by_session(session: Session, tape: Tape, v: np.ndarray) -> np.ndarray:
     """A product by a program that takes the residuals."""
-    return session(np.ascontiguousarray(v), residuals.bound)
+    return session(np.ascontiguousarray(v), tape.bound)
 
 
 def pays(ways: Ways) -> bool:

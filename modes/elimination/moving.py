@@ -21,12 +21,10 @@ from ..products import onnxruntime as products
 from ..products.onnxruntime import Session
 from ..products.record import Residuals, record_open
 from ..support.background import Background
-from ..tape.record import dag_of
-from ..tape.tapes import ENDS
-from ..tape.template import ResidualsAtPoint, Template
+from ..tape.record import Entry, Names, dag_of
+from ..tape.tape import Tape
+from ..tape.template import Template
 from .cost import RECORDING
-
-Names = tuple[str, ...]
 
 Way = Callable[[np.ndarray], np.ndarray]
 """v ↦ J v."""
@@ -85,10 +83,10 @@ class Moving:
     """
 
     def __init__(self, form: Template, of: Names, wrt: Names, *, transposed: bool) -> None:
-        self.forms, self.held, self.shapes = form.forms, form.held, form.shapes
+        self.entries = tuple(part for part in form.parts if isinstance(part, Entry))
+        self.held, self.shapes, self.dtype = form.held, form.shapes, form.ends[2]
         self.of, self.wrt, self.transposed = of, wrt, transposed
-        self.dtype = form.known[ENDS][2]
-        self.cost, self.first = RECORDING * sum(len(f.blocks) for f in form.forms), FIRST
+        self.cost, self.first = RECORDING * sum(len(e.blocks) for e in self.entries), FIRST
         self._clocks: dict[tuple[Shape, str], Clock] = {}
         self._sessions: dict[Shape, Background[Session]] = {}
 
@@ -122,9 +120,14 @@ class Moving:
         session(zeros_like(recording.v), residuals)
         return session
 
+    def dag_at(self, tape: Tape) -> Dag:
+        """The DAG at a point."""
+        dag = tape.between(self.of, self.wrt)
+        return dag.T if self.transposed else dag
+
     def dag(self, op: Any, residuals: Residuals) -> Dag:
         """The DAG over the residuals of a recording."""
-        entries = tuple(form.at(residuals) for form in self.forms)
+        entries = tuple(entry.at(residuals) for entry in self.entries)
         dag = chosen(op, dag_of(entries, self.shapes, self.wrt, self.of, self.dtype))
         return dag.T if self.transposed else dag
 
@@ -135,11 +138,11 @@ def zeros_like(value: ir.Value) -> np.ndarray:
 
 
 def moving(
-    residuals: ResidualsAtPoint | None, of: Names, wrt: Names, engine: str | None, *,
+    tape: Tape, of: Names, wrt: Names, engine: str | None, *,
     transposed: bool,
 ) -> Moving | None:  # fmt: skip
     """The products between some tensors at all points; None if no program can compute them."""
-    form = None if residuals is None else residuals.template
+    form = tape.template
     if form is None or not form.closed or form.model.lean:
         return None
     if engine == "numpy" or not installed():

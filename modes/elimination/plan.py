@@ -23,7 +23,7 @@ from ...jacobians.hooks import compiled
 from ...jacobians.text import clipped
 from ..products.compiled import Compiled
 from ..support.locks import Lock
-from ..tape.tapes import ALIKE
+from ..tape.tape import ALIKE
 from .accumulation import Choice, chosen
 from .adjoints import multiplied
 from .cost import DECIDING, ELIMINATING, SAVED, Step, seconds

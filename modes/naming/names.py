@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -91,13 +91,11 @@ Specs = tuple[TensorSpec, ...]
 """Tensors in the order in which they are concatenated."""
 
 
-def find_tensor(
-    name: str, specs: tuple[TensorSpec, ...], vertices: Sequence[int]
-) -> tuple[int, TensorSpec]:
-    """The vertex and the spec of a named tensor on one side of J."""
-    for spec, vertex in zip(specs, vertices, strict=True):
+def find_tensor(name: str, specs: tuple[TensorSpec, ...]) -> tuple[int, TensorSpec]:
+    """The place and the spec of a named tensor on one side of J."""
+    for place, spec in enumerate(specs):
         if spec.name == name:
-            return vertex, spec
+            return place, spec
     known = [spec.name for spec in specs]
     raise UnknownTensor(f"{name!r} is not on this side of the Jacobian.{closest(name, known)}")
 

@@ -1,13 +1,12 @@
-"""Finite: tensors of a point, computed on first access, with one warning if not finite."""
+"""Finite: one warning where the tensors of a point are not finite, with the node that began."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from ...jacobians.cached import cached_property
 from ...jacobians.errors import OnnxJacError, warn
 from ...ops.node import Step
 from ..flow.contents import Contents
@@ -85,31 +84,3 @@ def _inputs(step: Step, known: Mapping[str, Any]) -> str:
         elif name:
             parts.append(name)
     return ", ".join(parts) or "no inputs"
-
-
-class Later(Mapping[str, Any]):
-    """name -> array, by one run of the model on first access."""
-
-    def __init__(
-        self, model: Contents, point: Mapping[str, Any], names: tuple[str, ...], engine: str | None
-    ) -> None:
-        self.model, self.point, self.names, self.engine = model, point, names, engine
-
-    @cached_property
-    def values_now(self) -> dict[str, np.ndarray]:
-        """The tensors, with a warning if one is not finite."""
-        values = evaluate(self.model, self.point, self.names, engine=self.engine)
-        warn_nonfinite(self.model, values, self.point)
-        return values
-
-    def __getitem__(self, name: str) -> Any:
-        return self.values_now[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.names)
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def __repr__(self) -> str:
-        return repr(dict(self))

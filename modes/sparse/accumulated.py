@@ -10,7 +10,8 @@ from scipy.sparse import csr_array
 from ...jacobians import Dag, Jacobian, Part
 from ...jacobians.arrays import wide
 from ...jacobians.chosen import has_choices
-from ..tape.template import ResidualsAtPoint, Template
+from ..tape.tape import Tape
+from ..tape.template import Template
 from .program import (
     STRIP,
     Product,
@@ -25,7 +26,7 @@ from .program import (
 )
 from .stages import Scatter, as_slice, scaled, uniform
 from .sweep import everything_in, swept
-from .unwrap import undrawn, unwrap
+from .unwrap import tape_of, unwrap
 
 
 class Accumulated:
@@ -65,17 +66,18 @@ class Accumulated:
         """Whether the entries of an operator of the same structure can be computed."""
         return self.by_operators is not None and self.by_operators.fits(self._held(operator))
 
-    def knows(self, residuals: ResidualsAtPoint | None) -> bool:
+    def knows(self, tape: Tape | None) -> bool:
         """Whether the residuals at a point suffice, without the operators built from them."""
-        return self._reading(residuals) is not None
+        return self._reading(tape) is not None
 
-    def learn(self, operator: Jacobian, residuals: ResidualsAtPoint | None) -> None:
+    def learn(self, operator: Jacobian, tape: Tape | None) -> None:
         """Find the operator's arrays that the program reads among the residuals at the point."""
-        if residuals is None or self.by_operators is None or not residuals.template.rigid:
+        form = None if tape is None else tape.template
+        if tape is None or form is None or not form.rigid or self.by_operators is None:
             return
         read = [identity(array) for array in self.by_operators.of(self._held(operator))]
-        found = reading(read, residuals)
-        self.by_template = None if found is None else (residuals.template, found)
+        found = reading(read, tape.residuals)
+        self.by_template = None if found is None else (form, found)
 
     def values(self, operator: Jacobian, out: np.ndarray | None = None) -> np.ndarray:
         """The entries, in the order of the pattern; into `out`, only those that may change."""
@@ -88,23 +90,23 @@ class Accumulated:
 
     def _read(self, operator: Jacobian) -> list[np.ndarray]:
         """The arrays of the program, from the residuals if these suffice."""
-        residuals = undrawn(operator)
-        found = self._reading(residuals)
-        if residuals is not None and found is not None:
-            return found.of(residuals)
+        tape = tape_of(operator)
+        found = self._reading(tape)
+        if tape is not None and found is not None:
+            return found.of(tape)
         assert self.by_operators is not None
         return self.by_operators.of(self._held(operator))
 
-    def _reading(self, residuals: ResidualsAtPoint | None) -> Reading | None:
+    def _reading(self, tape: Tape | None) -> Reading | None:
         """How the residuals at a point are read; None if they do not suffice."""
         form, found = self.by_template or (None, None)
-        if residuals is None or found is None or residuals.template is not form:
+        if tape is None or found is None or tape.template is not form:
             return None
-        if residuals.read_by is not found and found.fits(residuals):
-            read = found.of(residuals) if self.chooses else ()
+        if tape.read_by is not found and found.fits(tape):
+            read = found.of(tape) if self.chooses else ()
             if all(np.isfinite(array).all() for array in read):  # else some may be left out
-                residuals.read_by = found
-        return found if residuals.read_by is found else None
+                tape.read_by = found
+        return found if tape.read_by is found else None
 
     def _held(self, operator: Jacobian) -> dict[int, np.ndarray]:
         operator = unwrap(operator)

@@ -13,7 +13,7 @@ from ...jacobians import Jacobian
 from ...jacobians.errors import LimitError
 from ...jacobians.sparse import count, entries
 from ..elimination.cost import seconds
-from ..tape.template import ResidualsAtPoint
+from ..tape.tape import Tape
 from .accumulated import Accumulated
 from .coloring import Coloring, best, coloring, cover, width
 from .program import Product
@@ -39,10 +39,10 @@ class Method(Protocol):
     def fits(self, operator: Jacobian) -> bool:
         """Whether the method works for an operator of the same structure."""
 
-    def knows(self, residuals: ResidualsAtPoint | None) -> bool:
+    def knows(self, tape: Tape | None) -> bool:
         """Whether the residuals at a point suffice, whatever the operators are."""
 
-    def learn(self, operator: Jacobian, residuals: ResidualsAtPoint | None) -> None:
+    def learn(self, operator: Jacobian, tape: Tape | None) -> None:
         """Take note of an operator that fits, and of the residuals that it was built from."""
 
     def values(self, operator: Jacobian, out: np.ndarray | None = None) -> np.ndarray:

@@ -23,7 +23,7 @@ from scipy.sparse import csr_array
 from ...jacobians import Jacobian, prod_text
 from ...jacobians.arrays import wide
 from ...jacobians.errors import InputError
-from ..tape.template import ResidualsAtPoint
+from ..tape.tape import Tape
 from .program import expanded
 from .symmetric_coloring import Substitution, acyclic, coordinates, places, star, substitution
 
@@ -73,11 +73,11 @@ class Coloring:
         """A colouring fits all operators with its pattern."""
         return True
 
-    def knows(self, residuals: ResidualsAtPoint | None) -> bool:
+    def knows(self, tape: Tape | None) -> bool:
         """Never: products need operators."""
         return False
 
-    def learn(self, operator: Jacobian, residuals: ResidualsAtPoint | None) -> None:
+    def learn(self, operator: Jacobian, tape: Tape | None) -> None:
         """Do nothing: products do not read residuals."""
 
     def values(self, J: Jacobian, out: np.ndarray | None = None) -> np.ndarray:

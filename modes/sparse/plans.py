@@ -34,15 +34,15 @@ class Plan:
         self.method: Method = method(
             J.dag, known, limit, symmetric=symmetric, known=products(J.entries)
         )
-        self.method.learn(J.dag, J.tape.residuals)
+        self.method.learn(J.dag, J.tape)
 
     def fits(self, J: Linearization) -> bool:
         """Whether J, at another point, differs only in values that may change."""
-        if self.method.knows(J.tape.residuals):
+        if self.method.knows(J.tape):
             return True
         fits = self._fits(J.dag)
         if fits:
-            self.method.learn(J.dag, J.tape.residuals)
+            self.method.learn(J.dag, J.tape)
         return fits
 
     def _fits(self, dag: Dag) -> bool:

@@ -25,6 +25,7 @@ from ...jacobians.arrays import size
 from ...jacobians.errors import LimitError
 from ...jacobians.sparse import entries
 from ..tape.record import Entry
+from ..tape.tape import Tape
 from .stages import Index, Multiplied, Stage, added
 
 KEPT = 2**24
@@ -307,11 +308,11 @@ class Reading:
     names: tuple[Any, ...]
     aliases: tuple[int, ...]
 
-    def fits(self, arrays: Mapping[Any, np.ndarray]) -> bool:
+    def fits(self, arrays: Mapping[Any, np.ndarray] | Tape) -> bool:
         """Whether the same arrays coincide as before."""
         return aliases(identity(arrays[name]) for name in self.names) == self.aliases
 
-    def of(self, arrays: Mapping[Any, np.ndarray]) -> list[np.ndarray]:
+    def of(self, arrays: Mapping[Any, np.ndarray] | Tape) -> list[np.ndarray]:
         """The arrays that are read, each once."""
         return [arrays[name] for name in self.first]
 

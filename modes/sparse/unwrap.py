@@ -10,7 +10,7 @@ from ..hessian import Hessian
 from ..linearization import Linearization
 from ..products.compiled import Compiled
 from ..symmetric import Symmetric
-from ..tape.template import ResidualsAtPoint
+from ..tape.tape import Tape
 
 
 @singledispatch
@@ -36,7 +36,7 @@ def _(operator: Compiled | Symmetric) -> Jacobian:
     return unwrap(operator.operator)
 
 
-def undrawn(operator: Jacobian) -> ResidualsAtPoint | None:
-    """The residuals of a model's Jacobian, if its operators are not built yet."""
+def tape_of(operator: Jacobian) -> Tape | None:
+    """The tape of a model's Jacobian; None for another operator."""
     J = operator.J if isinstance(operator, Hessian) else operator
-    return J.tape.residuals if isinstance(J, Linearization) else None
+    return J.tape if isinstance(J, Linearization) else None

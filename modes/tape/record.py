@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,12 +25,18 @@ from ...jacobians.symint import agree
 from ...ops import Node, Step, find, numbers
 from ...ops.graphs.recorder import Recorder
 from ...ops.node import remedy
-from ..naming.names import is_float
+from ..model import TensorSpec
+from ..naming.names import Specs, is_float, not_floating
 from .active import ActiveStep, Slot, active_steps
 from .bodies import bodies_of
 from .dependence import behind
 
+Names = tuple[str, ...]
+
 Values = dict[str, Any]
+
+Ends = tuple[Specs, Specs, np.dtype]
+"""The tensors behind the columns and the rows of a Jacobian, and their common dtype."""
 
 JOINTS: dict[type, Callable[[Any, Step, Mapping[str, Any]], Joint]] = {}
 """Reading -> the function that makes the derivative of a step with bodies; see `recording`."""
@@ -39,11 +45,22 @@ Tensors = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Entry:
-    """One active step, its blocks, (output, input) -> operator, and the tensors behind these."""
+    """One active step, its blocks, (output, input) -> operator, and the tensors behind these.
+
+    `fills` are functions from arrays to the blocks that hold graph values.
+    """
 
     step: Step
     blocks: Mapping[Slot, Jacobian]
     behind: frozenset[str] = frozenset()
+    fills: Mapping[Slot, Callable[[Mapping[int, Any]], Jacobian]] = field(default_factory=dict)
+
+    def at(self, arrays: Mapping[int, Any]) -> Entry:
+        """The entry where the graph values, by their identity, are these arrays."""
+        if not self.fills:
+            return self
+        made = {slot: fill(arrays) for slot, fill in self.fills.items()}
+        return Entry(self.step, {**self.blocks, **made}, self.behind)
 
 
 def record(
@@ -192,3 +209,17 @@ def _met(entries: tuple[Entry, ...], *ends: tuple[str, ...]) -> Iterator[str]:
             yield from (names[key[slot]] or "" for key in entry.blocks)
     for names in ends:
         yield from names
+
+
+def ends_of(types: Mapping[str, Any], of: Names, wrt: Names) -> Ends:
+    """The tensors at both ends of J."""
+    domain = tuple(floating("wrt", name, types[name]) for name in wrt)
+    codomain = tuple(floating("of", name, types[name]) for name in of)
+    return domain, codomain, common(*(spec.dtype for spec in (*domain, *codomain)))
+
+
+def floating(role: str, name: str, value: Any) -> TensorSpec:
+    """The spec of a tensor at the point; raises `InputError` for a tensor that is not floating."""
+    if not has_tangent(value):
+        raise not_floating(role, name, getattr(value, "dtype", type(value).__name__))
+    return TensorSpec(name, value.shape, value.dtype)

@@ -9,7 +9,8 @@ point knows is read at every point.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -25,59 +26,36 @@ from ...ops.graphs.shapes import CONTENT, STILL
 from ...ops.node import AT, NAN
 from ..flow.steps import array_of, needed, python_of
 from ..model import Model
-from .active import ActiveStep, Slot
+from .active import ActiveStep
 from .bodies import bodies_of
-from .record import Entry, Values, blocks_of, entry_of, shapes_in
+from .record import Ends, Entry, Names, blocks_of, ends_of, shapes_in
 from .trace import Trace, shaped_as_here, trace
-
-Signature = tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class Form:
-    """The entry of a step without its numbers: what fills the blocks, and the tensors behind them.
-
-    `fills` is None where the step is read at every point.
-    """
-
-    active: ActiveStep
-    blocks: Mapping[Slot, Jacobian]
-    fills: Mapping[Slot, Fill] | None
-    behind: frozenset[str] = frozenset()
-
-    def at(self, arrays: Mapping[int, Any]) -> Entry:
-        """The entry where the graph values are these arrays."""
-        if not self.fills:
-            return self.entry
-        made = {slot: fill(arrays) for slot, fill in self.fills.items()}
-        return Entry(self.active.step, {**self.blocks, **made}, self.behind)
-
-    @cached_property
-    def entry(self) -> Entry:
-        """The entry without filled blocks, which for most steps is the whole entry."""
-        return Entry(self.active.step, self.blocks, self.behind)
 
 
 @dataclass(frozen=True)
 class Template:
-    """All entries of a tape without their numbers.
+    """All entries of a tape without their numbers; a step that is read at every point in place of
+    its entry.
 
-    `model` computes the residuals beside its own outputs; `fetched` are the tensors needed from it.
-    `held` are the graph values that the operators hold and `views` the views of their arrays in the
-    fetched tensors, both by identity. The template is for points where the arrays of `not_nan` have
-    no NaN. `few` says that the residuals take so little of the model's work that the outputs are
-    left until they are needed, and `at_hand` that the point itself holds all residuals, so that no
-    engine runs.
+    `ends` are the tensors behind columns and rows. `model` computes the residuals beside its own
+    outputs; `fetched` are the tensors needed from it. `held` are the graph values that the
+    operators hold and `views` the fetched tensors that their arrays are views of, both by identity.
+    The template is for points where the arrays of `not_nan` have no NaN. `few` says that the
+    residuals take so little of the model's work that the outputs are left until they are needed.
+    `at_hand` says that the point itself holds all residuals, or the factors of the `products` that
+    are residuals, so that no engine runs.
     """
 
     model: Model
     types: Mapping[str, Any]
-    forms: tuple[Form, ...]
+    ends: Ends
+    parts: tuple[Entry | ActiveStep, ...]
     held: Mapping[int, ir.Value]
-    views: Mapping[int, View]
+    views: Mapping[int, tuple[str, View]]
     fetched: tuple[str, ...]
     residuals: tuple[str, ...]
     not_nan: tuple[int, ...]
+    products: Mapping[str, Names]
     few: bool
     at_hand: bool
     known: dict[Any, Any] = field(default_factory=dict, compare=False)
@@ -86,7 +64,7 @@ class Template:
     @cached_property
     def closed(self) -> bool:
         """Whether points differ in the arrays of `views` alone, so that no rule is read there."""
-        return all(form.fills is not None for form in self.forms)
+        return all(isinstance(part, Entry) for part in self.parts)
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -103,14 +81,9 @@ class Template:
         """Whether points differ in floating numbers of the `views` alone."""
         return self.closed and all(dtype_of(v).kind == "f" for v in self.held.values())
 
-    def entries(self, arrays: Mapping[int, Any], values: Values) -> tuple[Entry, ...]:
-        """The entries where the graph values are these arrays, the fetched tensors these values."""
-        return tuple(entry_of(form.active, values, numbers) if form.fills is None
-                     else form.at(arrays) for form in self.forms)  # fmt: skip
-
 
 def template(
-    model: Model, point: Mapping[str, Any], active: Iterable[ActiveStep], ends: Iterable[str],
+    model: Model, point: Mapping[str, Any], active: Iterable[ActiveStep], of: Names, wrt: Names,
     types: Mapping[str, Any], engine: str | None, *, nan: bool = False,
 ) -> Template | None:  # fmt: skip
     """The template of the steps for all points with the shapes, types and names of this point.
@@ -126,24 +99,27 @@ def template(
         return None
     asked_for_nan: list[ir.Value] = []
     values = leaves(t, None if nan else asked_for_nan)
-    forms = tuple(form_of(a, t, values) for a in active)
-    blocks = (J for form in forms for J in form.blocks.values())
+    parts = tuple(open_entry(a, t, values) or a for a in active)
+    blocks = (J for part in parts if isinstance(part, Entry) for J in part.blocks.values())
     held = {id(value): value for J in blocks for value in values_in(J)}
     not_nan = {id(value): value for value in asked_for_nan}
     known = set(map(id, t.values.values()))
-    asked = {key: view_of(value, lambda v: id(v) in known)
+    asked = {key: chain(value, lambda v: id(v) in known)
              for key, value in {**held, **not_nan}.items()}  # fmt: skip
-    extended = recorded(model, t, ends, [view.base for view in asked.values()])
-    direct = tuple(name for f in forms if f.fills is None for name in names_of(f.active))
-    views = asked if direct else multiplied(asked, point.keys())
-    bases = (name for view in views.values() for name in view.names)
-    residuals = tuple(dict.fromkeys((*bases, *direct)))
-    fetched = tuple(dict.fromkeys((*ends, *residuals)))
+    bases = [base for base, _ in asked.values()]
+    extended = recorded(model, t, of, bases)
+    direct = tuple(name for a in parts if isinstance(a, ActiveStep) for name in names_of(a))
+    views = {key: (str(base.name), view_by(nodes)) for key, (base, nodes) in asked.items()}
+    products = {} if direct else products_of(bases, point.keys())
+    read = (n for base in bases for n in products.get(str(base.name), (str(base.name),)))
+    residuals = tuple(dict.fromkeys((*read, *direct)))
+    fetched = tuple(dict.fromkeys((*of, *residuals)))
     some, all_ = (len(needed(extended.steps, names, point)[0]) for names in (residuals, fetched))
     few, at_hand = 2 * some <= all_, point.keys() >= set(residuals)
     return Template(
-        extended, types, forms, held, views, fetched, residuals, tuple(not_nan), few, at_hand
-    )
+        extended, types, ends_of(types, of, wrt), parts, held, views, fetched, residuals,
+        tuple(not_nan), products, few, at_hand,
+    )  # fmt: skip
 
 
 def leaves(t: Trace, asked_for_nan: list[ir.Value] | None = None) -> dict[str, Any]:
@@ -173,20 +149,19 @@ def names_of(active: ActiveStep) -> Iterator[str]:
     yield from (n for n in (*active.step.inputs, *active.step.outputs) if n is not None)
 
 
-def form_of(active: ActiveStep, t: Trace, values: Mapping[str, Any]) -> Form:
-    """The form of a step: its rule read over graph values, where that is possible."""
-    unread = Form(active, {}, None)
+def open_entry(active: ActiveStep, t: Trace, values: Mapping[str, Any]) -> Entry | None:
+    """The entry of a step, its rule read over graph values; None where that is not possible."""
     if active.step.domain not in ("", "ai.onnx") or bodies_of(active.step):  # may do anything
-        return unread
+        return None
     try:
         blocks = blocks_of(active, values, t.recorder)
     except OnnxJacError:
-        return unread
+        return None
     if not all(map(is_open, blocks.values())):
-        return unread
+        return None
     fills = {slot: fill for slot, J in blocks.items() if (fill := fill_of(J))}
     names = names_behind(t, (v for J in blocks.values() for v in values_in(J)))
-    return Form(active, blocks, fills, names)
+    return Entry(active.step, blocks, names, fills)
 
 
 def names_behind(t: Trace, values: Iterable[ir.Value]) -> frozenset[str]:
@@ -215,102 +190,20 @@ SEEN = frozenset({"Transpose", "Reshape", "Expand", "Squeeze", "Unsqueeze"})
 QUICKER = frozenset({("MaxPool", 1)})
 """Outputs, by operator and index, that NumPy finds sooner: ONNX Runtime takes 4 times as long."""
 
+View = Callable[[np.ndarray], np.ndarray]
+
 Chain = tuple[ir.Value, tuple[ir.Node, ...]]
 
 
-@dataclass(frozen=True)
-class View:
-    """The calls that show the array of `base` as an operator holds it.
-
-    `factors` are two tensors whose product is the base, if the engine does not compute it.
+def products_of(bases: Iterable[ir.Value], given: Container[str]) -> dict[str, Names]:
+    """The factors of the bases that are not given, if all these factors are: a multiplication takes
+    less time than the call of an engine. Else none.
     """
-
-    base: ir.Value
-    calls: tuple[Callable[[np.ndarray], np.ndarray], ...]
-    factors: tuple[str, ...] = ()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The tensors from which the array is made."""
-        return self.factors or (str(self.base.name),)
-
-    def found(self, values: Mapping[str, Any]) -> Any:
-        """The array of the base."""
-        array, *others = (values[name] for name in self.names)
-        for other in others:
-            with np.errstate(all="ignore"):  # as engines do
-                array = array * other
-        return array
-
-    def shown(self, array: Any) -> Any:
-        """The array of the base as the operator holds it."""
-        for call in self.calls:
-            array = call(array)
-        return array
+    made = {str(base.name): factors(base) for base in bases if base.name not in given}
+    return made if all(n and all(x in given for x in n) for n in made.values()) else {}
 
 
-class ResidualsAtPoint(Mapping[int, Any]):
-    """The residuals at a point: an array for each graph value that a template's operators hold.
-
-    Keys are the identities of the graph values. An array is made by its view when it is first
-    needed. They `fit` the template where no tensor that a rule asked about has a NaN.
-    """
-
-    def __init__(self, template: Template, values: Values) -> None:
-        self.template, self.views, self._values = template, template.views, values
-        self._bases, self._shown = dict[tuple[str, ...], Any](), dict[int, Any]()
-        self.read_by: Any = None  # a reading that is known to fit these arrays
-        self.fit = not any(np.isnan(self[key]).any() for key in template.not_nan)
-
-    def __getitem__(self, key: int) -> Any:
-        # read in the opposite order in which `entries`, in another thread, replaces them
-        values, bases, shown = self._values, self._bases, self._shown
-        if key not in shown:
-            view = self.views[key]
-            if view.names not in bases:
-                bases.setdefault(view.names, view.found(values))
-            shown.setdefault(key, view.shown(bases[view.names]))
-        return shown[key]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.views)
-
-    def __len__(self) -> int:
-        return len(self.views)
-
-    @cached_property
-    def bound(self) -> Mapping[int, np.ndarray]:
-        """The arrays, C-contiguous, as a program for all points is bound to them."""
-        return {key: np.asarray(self[key], order="C") for key in self.template.held}
-
-    def entries(self) -> tuple[Entry, ...]:
-        """The entries at this point; arrays that none of their operators holds are released."""
-        made = self.template.entries(self, self._values)
-        self._shown = {key: self[key] for key in self.template.held}
-        self.views = {key: self.views[key] for key in self.template.held}
-        self._bases, self._values = {}, {}
-        return made
-
-
-def view_of(value: ir.Value, is_leaf: Callable[[ir.Value], bool]) -> View:
-    """The view of a value in the tensor from which cheap calls make it."""
-    base, nodes = chain(value, is_leaf)
-    return View(base, tuple(map(call_of, nodes)))
-
-
-def multiplied(views: Mapping[int, View], given: Container[str]) -> Mapping[int, View]:
-    """The views with their products taken apart, if all factors are given at the point: one
-    multiplication takes less time than the call of an engine.
-    """
-    made = {
-        key: view if view.base.name in given else replace(view, factors=factors(view.base))
-        for key, view in views.items()
-    }
-    at_hand = all(name in given for view in made.values() for name in view.names)
-    return made if at_hand else views
-
-
-def factors(base: ir.Value) -> tuple[str, ...]:
+def factors(base: ir.Value) -> Names:
     """The tensors whose product a value is."""
     node = base.producer()
     if node is None or node.op_type != "Mul" or node.domain:
@@ -343,7 +236,13 @@ def fixed(node: ir.Node) -> bool:
     return all(x is None or x.const_value is not None for x in node.inputs[1:])
 
 
-def call_of(node: ir.Node) -> Callable[[np.ndarray], np.ndarray]:
+def view_by(nodes: Iterable[ir.Node]) -> View:
+    """The function of an array that some nodes compute, one after the other."""
+    calls = tuple(map(call_of, nodes))
+    return lambda array: reduce(lambda x, call: call(x), calls, array)
+
+
+def call_of(node: ir.Node) -> View:
     """The node as a function of its first operand; of several outputs the last one."""
     rest = [None if x is None else array_of(x) for x in node.inputs[1:]]
     attrs = {name: python_of(attribute) for name, attribute in node.attributes.items()}

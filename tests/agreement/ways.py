@@ -335,7 +335,7 @@ def by_program(J: oj.Linearization, wanted: np.ndarray) -> Iterator[Compared]:
     n = J.shape[1]
     shared = J.structure._shared
     if shared and J.dtype == np.float64 and (session := shared.prepare((n,)).wait()):
-        products = session(np.eye(n), J.tape.residuals.bound)
+        products = session(np.eye(n), J.tape.bound)
         yield Compared("by the program of all points", products.T, wanted)
 
 

@@ -13,8 +13,8 @@ from faults.models import CNN, MLP, point_of
 from onnxjac.modes.elimination import plan
 from onnxjac.modes.primal.engines import onnxruntime as ort
 from onnxjac.modes.primal.engines.onnxruntime import KEPT_SESSIONS
+from onnxjac.modes.route import KEPT
 from onnxjac.modes.sparse import plans
-from onnxjac.modes.tape.tapes import KEPT
 from onnxjac.ops.numbers.fallback import run_reference
 
 

@@ -74,7 +74,7 @@ def test_nothing_of_a_point_is_kept():
     model = oj.load(onnx.parser.parse_model(HEAD + MODELS["diagonals"]))
     J = oj.linearize(model, point(model)).relinearize(point(model))
     eliminated(J.dag)
-    recipe = J.tape.residuals.template.known[plan.ELIMINATED]
+    recipe = J.tape.template.known[plan.ELIMINATED]
     assert not recipe.ground.known
     assert recipe.again(J.dag) is not None
     assert not recipe.ground.known
@@ -84,6 +84,6 @@ def test_other_shapes_are_refused():
     model = oj.load(onnx.parser.parse_model(HEAD + MODELS["diagonals"]))
     J = oj.linearize(model, point(model)).relinearize(point(model))
     eliminated(J.dag)
-    recipe = J.tape.residuals.template.known[plan.ELIMINATED]
+    recipe = J.tape.template.known[plan.ELIMINATED]
     other = oj.load(onnx.parser.parse_model(HEAD + MODELS["diagonals"].replace("[4]", "[5]")))
     assert recipe.again(oj.linearize(other, point(other)).dag) is None

@@ -486,7 +486,7 @@ def test_values_are_released(monkeypatch):
     import gc
     import weakref
 
-    from onnxjac.modes.tape import tapes as module
+    from onnxjac.modes import route as module
 
     references = {}
 

@@ -15,7 +15,6 @@ import onnxjac as oj
 from networks.test_networks import MODELS, below, loaded
 from onnxjac.modes import route
 from onnxjac.modes.primal.engines import onnxruntime
-from onnxjac.modes.tape import tapes
 from onnxjac.modes.tape.template import leaves
 from onnxjac.modes.tape.trace import shaped_as_here, trace
 
@@ -49,14 +48,14 @@ def thrice(m, points, **options):
 
 def fetched(monkeypatch):
     """A list of the tensors requested from the engine."""
-    asked, evaluate = [], tapes.evaluate
+    asked, evaluate = [], route.evaluate
 
     def watching(model, inputs, wanted, **options):
         held = {*model.constants, *inputs}
         asked.append([name for name in wanted if name not in held])
         return evaluate(model, inputs, wanted, **options)
 
-    monkeypatch.setattr(tapes, "evaluate", watching)
+    monkeypatch.setattr(route, "evaluate", watching)
     return asked
 
 

@@ -1,4 +1,4 @@
-"""Lazy values, computed once on first access by any thread; lazily built Jacobians."""
+"""Jacobians whose DAG is made on first access, once for all threads."""
 
 import gc
 import pickle
@@ -12,31 +12,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import onnxjac as oj
-from onnxjac.modes.support.once import Once
-
-
-def test_made_once_by_several_threads():
-    made = []
-
-    def make():
-        time.sleep(0.02)  # gives other threads time to arrive
-        made.append(1)
-        return object()
-
-    once = Once(make)
-    with ThreadPoolExecutor(8) as pool:
-        found = {id(x) for x in pool.map(lambda _: once.value, range(64))}
-    assert (len(found), made) == (1, [1])
-
-
-def test_what_follows_is_made_later_and_travels_made():
-    first = Once(lambda: [1, 2])
-    both = first.then(sum)
-    assert not both.made
-    assert not first.made
-    there = pickle.loads(pickle.dumps(both))
-    assert there.made
-    assert there.value == 3
+from onnxjac.modes.tape import tape
+from onnxjac.modes.tape.tape import dag_between
 
 
 @pytest.fixture(scope="module")
@@ -49,14 +26,37 @@ def J():
     return J
 
 
+def test_the_dag_of_a_point_is_made_once_by_several_threads(J, monkeypatch):
+    made = []
+
+    def making(*arguments):
+        time.sleep(0.02)  # gives other threads time to arrive
+        made.append(1)
+        return dag_between(*arguments)
+
+    monkeypatch.setattr(tape, "dag_between", making)
+    K = J.relinearize({"x": np.ones(3), "y": np.ones(3)})
+    with ThreadPoolExecutor(8) as pool:
+        found = {id(x) for x in pool.map(lambda _: K.tape.dag, range(64))}
+    assert (len(found), made) == (1, [1])
+
+
+def test_a_point_travels_with_its_dag(J):
+    K = J.relinearize({"x": np.ones(3), "y": np.ones(3)})
+    there = pickle.loads(pickle.dumps(K))
+    assert there.tape.is_built
+    assert there.tape.template is None
+    assert_array_equal(there.toarray(), K.toarray())
+
+
 def test_relinearize_makes_no_operators(J):
     K = J.relinearize({"x": np.zeros(3), "y": np.ones(3)})
     T, block = K.T, K["f", "x"]
-    assert not any(J.built.made for J in (K, T, block))
+    assert not any(J.tape.is_built for J in (K, T, block))
     assert K.shape == (3, 6)
     assert T.shape == (6, 3)
     assert_allclose(block.toarray(), np.e * np.eye(3), rtol=1e-15)
-    assert K.built.made
+    assert K.tape.is_built
     assert_array_equal(T.toarray(), K.toarray().T)
 
 
@@ -76,5 +76,5 @@ def test_a_sequence_at_which_nobody_looks_is_not_kept(J):
             for n in range(3)]  # fmt: skip
     gc.collect()
     assert [r() is None for r in gone] == [True, True, False]
-    assert not first.built.made
+    assert not first.tape.is_built
     assert_array_equal(K.toarray(), J.relinearize(K.point).toarray())
