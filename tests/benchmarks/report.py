@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .rounds import Measured
-from .targets import SHARE, TARGETS, Target
+from .targets import CHOSEN, COMPILED, EXPERT, PEER, PLAIN, SHARE, TARGETS, Target
 
 
 @dataclass
@@ -106,18 +106,23 @@ class Row:
 
 
 def rows(outcome: Outcome) -> Iterator[Row]:
-    """Each of our contenders against the best peer and, if there is one, the best expert."""
+    """Each of our contenders against the best peer and, if there is one, the best expert; J as it
+    is against J compiled, where a target says so.
+    """
     for ours in outcome.ours:
         key = (outcome.workload, outcome.product, ours.contender)
-        targets = {t.expert: t for t in TARGETS.get(key, [])}
-        yield Row(outcome, ours, outcome.best_peer(), targets.get(False))
+        targets = {t.against: t for t in TARGETS.get(key, [])}
+        yield Row(outcome, ours, outcome.best_peer(), targets.get(PEER))
         if expert := outcome.best_peer(expert=True):
-            yield Row(outcome, ours, expert, targets.get(True))
+            yield Row(outcome, ours, expert, targets.get(EXPERT))
+        compiled = next((m for m in outcome.ours if m.contender == CHOSEN), None)
+        if compiled and COMPILED in targets:
+            yield Row(outcome, ours, compiled, targets[COMPILED])
 
 
 def pays(outcome: Outcome, ours: Measured) -> float | None:
     """The number of products after which compiling pays off."""
-    plain = next((m for m in outcome.ours if m.contender == "onnxjac"), None)
+    plain = next((m for m in outcome.ours if m.contender == PLAIN), None)
     if plain is None or plain is ours:
         return None
     gain = plain.median - ours.median

@@ -14,6 +14,9 @@ from ..workloads import Workload
 from ..workloads.model import LOSS, OUTPUT, model_of
 from .contender import DAMPING, RATE, Absent, Contender, Task
 
+MANY = 10**4
+"""The number of products for which J is compiled."""
+
 
 class Plain(Contender):
     """The linearisation as it is, without `compile`."""
@@ -21,6 +24,7 @@ class Plain(Contender):
     library: ClassVar[str] = "onnxjac"
     engine: ClassVar[str | None] = None
     compiled: ClassVar[bool] = False
+    warm: ClassVar[int] = 30
 
     def __init__(self, workload: Workload) -> None:
         super().__init__(workload)
@@ -33,7 +37,7 @@ class Plain(Contender):
             return J
         if not hasattr(J, "compile"):
             raise Absent(f"{type(J).__name__} has no compile")
-        return J.compile(engine=self.engine)
+        return J.compile(engine=self.engine, products=MANY)
 
     def linearization(self) -> oj.Linearization:
         """J of the output."""
@@ -157,6 +161,7 @@ class Compiled(Plain):
     """Compiled for the engine that `compile` chooses."""
 
     compiled: ClassVar[bool] = True
+    warm: ClassVar[int] = 0
 
 
 class OnnxRuntime(Compiled):
