@@ -38,8 +38,8 @@ class Absent(Exception):
 class Contender:
     """One method per product: it does the set-up and returns a function for one run.
 
-    `flat` makes the result of a run comparable: products as vectors, with columns as rows. `warm` is
-    the number of products before timing, in which a contender may adapt.
+    `flat` makes the result of a run comparable: products as vectors, with columns as rows; `warm`
+    is the number of products before timing, in which a contender may adapt.
     """
 
     library: ClassVar[str]
