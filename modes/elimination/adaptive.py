@@ -14,18 +14,15 @@ from ...jacobians.arrays import wide
 from ...jacobians.text import time_text
 from ...ops import numbers
 from ..products.compiled import Compiled
-from ..products.onnxruntime import Session
+from ..products.engines import Program
 from ..support.background import Background
 from ..tape.tape import Tape
-from .cost import ELIMINATING, RECORDING
+from .cost import RECORDING
 from .moving import FIRST, TRIES, Clock, Moving, Way
 from .plan import ELIMINATED, eliminated, planned, repays_decision, repays_elimination
 
 PAYS = 0.9
 """A plan pays if its products take less than this fraction of the time without it."""
-
-SHORT = 1e-3
-"""Seconds of work that is too short for a background thread, whose start may take as long."""
 
 DAG, PLANNED, COMPILED, PROGRAM = "as it is", "planned", "compiled", "by the program of all points"
 """The ways to compute a product."""
@@ -95,11 +92,11 @@ class Adaptive(Jacobian):
     def _ways(self, columns: Shape) -> Ways:
         """The ways that are ready, each with its clock; the first one is tried first."""
         shared, tape, ways = self._shared, self._tape, dict[str, tuple[Clock, Way]]()
-        if shared and tape and (session := shared.program(columns)):
-            way = partial(by_session, session, tape)
+        if shared and tape and (program := shared.program(columns)):
+            way = partial(by_program, program, shared, tape)
             ways[PROGRAM] = shared.clock(columns, PROGRAM), way
-        if self._compiled and (program := self._compiled.ready(columns)):
-            ways[COMPILED] = self._clock(columns, COMPILED), program
+        if self._compiled and (compiled := self._compiled.ready(columns)):
+            ways[COMPILED] = self._clock(columns, COMPILED), compiled
         if self._planned:
             way = partial(self._planned._apply, numbers)
             ways[PLANNED] = self._clock(columns, PLANNED), way
@@ -110,9 +107,8 @@ class Adaptive(Jacobian):
         return self._clocks.setdefault((columns, way), Clock())
 
     def _plainly(self, v: np.ndarray) -> np.ndarray:
-        """A product by the DAG, eliminated once that takes no longer than the products so far."""
-        products = self.count + 1 if ELIMINATING * len(self.dag.edges) < SHORT else 1
-        dag = eliminated(self.dag) if repays_elimination(self.dag, products) else self.dag
+        """A product by the DAG, eliminated if that takes no longer than one product."""
+        dag = eliminated(self.dag) if repays_elimination(self.dag, 1) else self.dag
         return dag._apply(numbers, v)
 
     def _look_ahead(self, columns: Shape, ways: Ways) -> None:
@@ -188,9 +184,9 @@ def _(operator: Adaptive, products: int, memory: int | None = None) -> Jacobian:
     return planned(operator.dag, products, memory)
 
 
-def by_session(session: Session, tape: Tape, v: np.ndarray) -> np.ndarray:
-    """A product by a program that takes the residuals."""
-    return session(np.ascontiguousarray(v), tape.bound)
+def by_program(program: Program, shared: Moving, tape: Tape, v: np.ndarray) -> np.ndarray:
+    """A product by a program of all points."""
+    return program(np.ascontiguousarray(v), shared.arrays(tape))
 
 
 def pays(ways: Ways) -> bool:

@@ -110,7 +110,8 @@ def meet(left: Jacobian, right: Jacobian) -> Factors | None:
 def simple(operator: Jacobian) -> Jacobian:
     """A diagonal of one number as a scalar; a permutation of axes of length 1 as a reshape."""
     if type(operator) is Diagonal and size(shape_of(operator.d)) == 1:
-        return Scalar(decided(np.ndarray.item, operator.d), operator.out_shape, operator.dtype)
+        factor = decided(np.ndarray.item, operator.d)
+        return operator if factor is None else Scalar(factor, operator.out_shape, operator.dtype)
     if type(operator) is not Permutation:
         return operator
     moved = [k for k in operator.perm if operator.in_shape[k] != 1]

@@ -1,80 +1,39 @@
 """Deferred: arrays of known shape and dtype, whose values are computed only when needed.
 
 They are one more reading of the vocabulary. Operators multiplied in this reading show what they
-cost, and nothing is computed for a product that is not chosen. Expressions built from the arrays
-of one point are evaluated again with the arrays of another point.
+cost, and nothing is computed for a product that is not chosen. The arrays behind them are those of
+a point, or graph values, whose numbers are unknown; then the result is recorded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from copy import copy
 from functools import partial
 from operator import is_not
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
-from ...jacobians import (
-    Jacobian,
-    Shape,
-    common,
-    reading,
-    size,
-)
-from ...ops import numbers
+from ...jacobians import Jacobian, Shape, common, dtype_of, reading, reading_of, shape_of, size
 from ...ops.numbers.layout import cuts
 
 MOVES = ("Slice", "Transpose")
 
 
-class Ground:
-    """The arrays that deferred arrays are computed from, bound anew at each point.
-
-    `met` lists a deferred array for each array encountered, `known` maps deferred arrays to values
-    at one point. If all `decisions` are the same at another point, the expressions hold there too.
+class Deferred:
+    """An array of known shape and dtype: one that is given, or what `make` computes, once, from the
+    `inputs`. It is `open` if its numbers are unknown, those of a graph value.
     """
 
-    def __init__(self) -> None:
-        self.met: list[Deferred] = []
-        self.known: dict[Deferred, np.ndarray] = {}
-        self.decisions: list[tuple[Callable[..., Any], tuple[Any, ...], Any]] = []
-        self._leaves: dict[int, Deferred] = {}
-
-    def leaf(self, array: np.ndarray) -> Deferred:
-        """The deferred array that stands for an array; one per array."""
-        leaf = self._leaves.get(id(array))
-        if leaf is None:
-            leaf = self._leaves[id(array)] = Deferred(array.shape, array.dtype, ground=self)
-            self.known[leaf] = array
-        self.met.append(leaf)
-        return leaf
-
-    def holds(self, arrays: Sequence[np.ndarray]) -> bool:
-        """Bind `met` to these arrays, in order, and tell whether all decisions stay the same."""
-        kinds = [(a.shape, a.dtype) for a in arrays]
-        if kinds != [(leaf.shape, leaf.dtype) for leaf in self.met]:
-            return False
-        self.known = dict(zip(self.met, arrays, strict=True))
-        if any(self.known[leaf] is not a for leaf, a in zip(self.met, arrays, strict=True)):
-            return False  # one shared array has become several
-        return all(f(*map(numbers_of, xs)) == found for f, xs, found in self.decisions)
-
-    def clear(self) -> None:
-        """Release the values of the point."""
-        self.known, self._leaves = {}, {}
-
-
-class Deferred:
-    """An array of known shape and dtype; `make` computes it from the `inputs`, once per point."""
-
     def __init__(
-        self, shape: Shape, dtype: np.dtype, make: Callable[..., Any] = np.asarray,
-        inputs: tuple[Any, ...] = (), ground: Ground | None = None,
+        self, shape: Shape, dtype: np.dtype, make: Callable[..., Any] | None = None,
+        inputs: tuple[Any, ...] = (), given: Any = None,
     ) -> None:  # fmt: skip
         self.shape, self.dtype = shape, np.dtype(dtype)
-        self.make, self.inputs = make, inputs
-        self.ground = ground or ground_of(inputs)
+        self.make, self.inputs, self.known = make, inputs, given
+        self.open = is_open(given) or any(map(is_open, inputs))
 
     @property
     def nbytes(self) -> int:
@@ -82,35 +41,32 @@ class Deferred:
         return size(self.shape) * self.dtype.itemsize
 
     @property
-    def value(self) -> np.ndarray:
-        """The values, computed without recursion, since expressions may be deep."""
-        known = self.ground.known if self.ground else dict[Deferred, np.ndarray]()
+    def value(self) -> Any:
+        """The array, computed without recursion, since expressions may be deep."""
         waiting = [self]
         while waiting:
             x = waiting[-1]
-            missing = [i for i in x.inputs if isinstance(i, Deferred) and i not in known]
-            if missing:
-                waiting += missing
-                continue
-            if x not in known:
-                inputs = (known[i] if isinstance(i, Deferred) else i for i in x.inputs)
-                known[x] = np.asarray(x.make(*inputs), x.dtype)
-            waiting.pop()
-        return known[self]
+            missing = [i for i in x.inputs if isinstance(i, Deferred) and i.known is None]
+            if x.known is None and not missing:
+                assert x.make is not None
+                made = x.make(*(i.known if isinstance(i, Deferred) else i for i in x.inputs))
+                x.known = made if x.open else np.asarray(made, x.dtype)
+            if x.known is not None:
+                waiting.pop()
+            waiting += missing
+        return self.known
 
 
-def ground_of(arrays: Iterable[Any]) -> Ground | None:
-    """The ground of some arrays; None if all of them are constants."""
-    grounds = (x.ground for x in arrays if isinstance(x, Deferred))
-    return next((ground for ground in grounds if ground is not None), None)
+def is_open(x: Any) -> bool:
+    """Whether an array has no numbers yet."""
+    return type(x) is ir.Value or (isinstance(x, Deferred) and x.open)
 
 
 def decided(function: Callable[..., Any], *arrays: Any) -> Any:
-    """function(*arrays) on values, recorded as a decision with the ground of the arrays."""
-    found = function(*map(numbers_of, arrays))
-    if ground := ground_of(arrays):
-        ground.decisions.append((function, arrays, found))
-    return found
+    """function(*arrays) on values; None where these are unknown."""
+    if any(map(is_open, arrays)):
+        return None
+    return function(*(x.value if isinstance(x, Deferred) else x for x in arrays))
 
 
 class Deferring:
@@ -123,21 +79,18 @@ class Deferring:
 
     def call(self, name: str, *inputs: Any, **attrs: Any) -> Deferred:
         """The deferred result of an operator."""
-        shapes = tuple(getattr(x, "shape", x if isinstance(x, tuple) else ()) for x in inputs)
-        arrays = (x for x in inputs if hasattr(x, "dtype") and x.dtype.kind not in "iu")
-        dtype = common(*(x.dtype for x in arrays))
+        shapes = tuple(shape_of(x) if hasattr(x, "shape") else x if isinstance(x, tuple) else ()
+                       for x in inputs)  # fmt: skip
+        dtypes = (dtype_of(x) for x in inputs if hasattr(x, "dtype"))
+        dtype = common(*(dtype for dtype in dtypes if dtype.kind not in "iu"))
         return Deferred(SHAPES[name](*shapes, **attrs), dtype, partial(run, name, attrs), inputs)
 
 
-def run(name: str, attrs: dict[str, Any], *inputs: Any) -> np.ndarray:
+def run(name: str, attrs: dict[str, Any], *inputs: Any) -> Any:
     """An operator on arrays; views are copied, so that products read contiguous memory."""
-    value = getattr(numbers, name)(*inputs, **attrs)
-    return value.copy() if name in MOVES else value
-
-
-def numbers_of(x: Any) -> Any:
-    """The value of a deferred array; anything else as it is."""
-    return x.value if isinstance(x, Deferred) else x
+    arrays = [x for x in inputs if hasattr(x, "dtype")]
+    value = getattr(reading_of(*arrays), name)(*inputs, **attrs)
+    return value.copy() if name in MOVES and isinstance(value, np.ndarray) else value
 
 
 def summed(x: Shape, axes: tuple[int, ...], keepdims: int = 1) -> Shape:
@@ -173,22 +126,15 @@ def _(array: Deferred) -> Deferring:
 DEFERRING = Deferring()
 
 
-def deferred(operator: Jacobian, ground: Ground) -> Jacobian:
-    """The operator over deferred arrays."""
-    return mapped(operator, np.ndarray, ground.leaf)
+def deferred(operator: Jacobian, leaves: dict[int, Deferred]) -> Jacobian:
+    """The operator over deferred arrays, one for each array, kept in `leaves` by its identity."""
 
+    def leaf(array: Any) -> Deferred:
+        if id(array) not in leaves:
+            leaves[id(array)] = Deferred(shape_of(array), dtype_of(array), given=array)
+        return leaves[id(array)]
 
-def arrays_met(operators: Iterable[Jacobian]) -> list[np.ndarray]:
-    """The arrays that `deferred` encounters in some operators, in order."""
-    found: list[np.ndarray] = []
-
-    def note(array: np.ndarray) -> np.ndarray:
-        found.append(array)
-        return array
-
-    for operator in operators:
-        mapped(operator, np.ndarray, note)
-    return found
+    return mapped(operator, (np.ndarray, ir.Value), leaf)
 
 
 def forced(operator: Jacobian) -> Jacobian:
@@ -199,7 +145,7 @@ def forced(operator: Jacobian) -> Jacobian:
 def mapped(held: Any, kind: Any, change: Callable[[Any], Any]) -> Any:
     """An operator, or an attribute, with its arrays of a kind changed; integer arrays stay."""
     if isinstance(held, kind):
-        return change(held) if held.dtype.kind not in "iu" else held
+        return change(held) if dtype_of(held).kind not in "iu" else held
     if isinstance(held, tuple):
         parts = tuple(mapped(part, kind, change) for part in held)
         return parts if any(map(is_not, parts, held)) else held

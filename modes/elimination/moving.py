@@ -1,30 +1,38 @@
 """Moving: products at many points by one program, whose inputs are the residuals.
 
-The program reads the residuals in place, so that nothing is recorded or compiled at a new point.
+Vertices are eliminated once for all points, on graph values: what that multiplies out of the
+residuals is computed at each point by a model of its own. Programs read all of it in place, so that
+nothing is recorded or compiled at a new point.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from math import inf
+from operator import itemgetter
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
 
-from ...jacobians import Dag, Shape, chosen, dtype_of, shape_of
+from ...jacobians import Dag, Edge, Shape, chosen, dtype_of, shape_of
+from ...jacobians.cached import cached_property
+from ...ops.graphs import build
+from ..model import Model
 from ..primal.engines.onnxruntime import EngineError, installed
-from ..products import onnxruntime as products
-from ..products.onnxruntime import Session
-from ..products.record import Residuals, record_open
+from ..primal.evaluate import evaluate
+from ..products.engines import Program, compiler
+from ..products.record import Recording, Residuals, opened, record_open
 from ..support.background import Background
 from ..tape.record import Entry, Names, dag_of
 from ..tape.tape import Tape
-from ..tape.template import Template
+from ..tape.template import Template, fill_of, values_in
 from .cost import RECORDING
+from .vertex_elimination import elimination
 
 Way = Callable[[np.ndarray], np.ndarray]
 """v ↦ J v."""
@@ -35,8 +43,14 @@ FIRST = 8
 TRIES = 3
 """Consecutive products by a way before it is judged: the first one may include some setup."""
 
+SHORT = 2e-3
+"""Seconds of a product by one engine from which no other one is tried."""
+
 AGAIN = 30
 """A way is tried again after other ways took this many times as long as its `TRIES` products."""
+
+FAR = 3.0
+"""A way that took this many times as long as another one is not tried again."""
 
 
 @dataclass
@@ -62,9 +76,9 @@ class Clock:
         return y, took
 
     def wait(self, seconds: float) -> None:
-        """Add the seconds of another way; after long enough, this way is tried again."""
+        """Add the seconds of a product by another way; after enough of them, try this way again."""
         self.others += seconds
-        if self.others > AGAIN * TRIES * self.least:
+        if self.others > AGAIN * TRIES * self.least and self.least < FAR * seconds:
             self.tries, self.others = 0, 0.0
 
     @property
@@ -82,54 +96,107 @@ class Moving:
     last point that did such work, until the work is seen to pay.
     """
 
-    def __init__(self, form: Template, of: Names, wrt: Names, *, transposed: bool) -> None:
-        self.entries = tuple(part for part in form.parts if isinstance(part, Entry))
-        self.held, self.shapes, self.dtype = form.held, form.shapes, form.ends[2]
-        self.of, self.wrt, self.transposed = of, wrt, transposed
-        self.cost, self.first = RECORDING * sum(len(e.blocks) for e in self.entries), FIRST
+    def __init__(
+        self, form: Template, of: Names, wrt: Names, engine: str | None, *, transposed: bool
+    ) -> None:
+        self.form, self.of, self.wrt, self.transposed = form, of, wrt, transposed
+        self.engines = [engine] if engine else ["onnxruntime"] * installed() + ["numpy"]
+        entries = (part for part in form.parts if isinstance(part, Entry))
+        self.cost, self.first = RECORDING * sum(len(e.blocks) for e in entries), FIRST
         self._clocks: dict[tuple[Shape, str], Clock] = {}
-        self._sessions: dict[Shape, Background[Session]] = {}
+        self._programs: dict[Shape, Background[Program]] = {}
 
     def clock(self, columns: Shape, way: str) -> Clock:
         """The clock of a way for products with these columns."""
         return self._clocks.setdefault((columns, way), Clock())
 
-    def program(self, columns: Shape) -> Session | None:
+    def program(self, columns: Shape) -> Program | None:
         """The program, if it is ready."""
-        session = self._sessions.get(columns)
-        return session.value if session else None
+        program = self._programs.get(columns)
+        return program.value if program else None
 
     def settled(self, columns: Shape) -> bool:
         """Whether the program is ready or could not be compiled."""
-        return columns in self._sessions and not self._sessions[columns].going
+        return columns in self._programs and not self._programs[columns].going
 
-    def prepare(self, columns: Shape) -> Background[Session]:
+    def prepare(self, columns: Shape) -> Background[Program]:
         """Start compiling the program in the background."""
-        if columns not in self._sessions:
-            self._sessions[columns] = Background(partial(self.made, columns))
-        return self._sessions[columns]
+        if columns not in self._programs:
+            self._programs[columns] = Background(partial(self.made, columns))
+        return self._programs[columns]
 
-    def made(self, columns: Shape = ()) -> Session:
-        """A program (residuals, v) ↦ J v that has run once; raises an error where it cannot run."""
-        recording = record_open(self.held, self.dag, columns)
-        kinds = {dtype_of(x).kind for x in recording.residuals.values()}
-        if recording.meets_nothing or not kinds <= set("fiub"):
-            raise EngineError("ONNX Runtime takes neither empty tensors nor bfloat16 from NumPy.")
-        session = products.compile(recording)
-        residuals = {key: zeros_like(x) for key, x in recording.residuals.items()}
-        session(zeros_like(recording.v), residuals)
-        return session
+    def made(self, columns: Shape = ()) -> Program:
+        """The program (v, arrays) ↦ J v of the fastest engine; raises an error where none runs."""
+        tried: list[tuple[float, Program]] = []
+        for engine in self.engines:
+            recording = record_open(self.eliminated.values, self.dag, columns)
+            kinds = {dtype_of(x).kind for x in recording.residuals.values()}
+            if recording.meets_nothing or not kinds <= set("fiub"):
+                raise EngineError("No engine takes empty tensors, or bfloat16 from NumPy.")
+            with suppress(Exception):  # the exceptions of engines have no common base class
+                program = compiler(engine)(recording)
+                tried.append((seconds_of(program, recording), program))
+            if tried and tried[-1][0] > SHORT:
+                break
+        return min(tried, key=itemgetter(0))[1]
+
+    def dag(self, op: Any, arrays: Residuals) -> Dag:
+        """The DAG after elimination, over other values."""
+        dag = self.eliminated.dag
+        edges = (Edge(e.start, e.end, fill(arrays) if (fill := fill_of(e.operator)) else e.operator)
+                 for e in dag.edges)  # fmt: skip
+        made = Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype)
+        return made.T if self.transposed else made
 
     def dag_at(self, tape: Tape) -> Dag:
-        """The DAG at a point."""
+        """The DAG at a point, before elimination."""
         dag = tape.between(self.of, self.wrt)
         return dag.T if self.transposed else dag
 
-    def dag(self, op: Any, residuals: Residuals) -> Dag:
-        """The DAG over the residuals of a recording."""
-        entries = tuple(entry.at(residuals) for entry in self.entries)
-        dag = chosen(op, dag_of(entries, self.shapes, self.wrt, self.of, self.dtype))
-        return dag.T if self.transposed else dag
+    def arrays(self, tape: Tape) -> Mapping[int, np.ndarray]:
+        """The arrays that the programs read at a point."""
+        if self not in tape.known:
+            model, names = self.eliminated.model, self.eliminated.names
+            bound = dict(zip(model.inputs, tape.bound.values(), strict=True))
+            made = evaluate(model, bound, names.values())
+            tape.known[self] = {
+                key: np.asarray(made[name], order="C") for key, name in names.items()
+            }
+        arrays: Mapping[int, np.ndarray] = tape.known[self]
+        return arrays
+
+    @cached_property
+    def eliminated(self) -> Eliminated:
+        """The elimination, for all points."""
+        form = self.form
+        recorder, residuals = opened(form.held)
+        entries = tuple(part.at(residuals) for part in form.parts if isinstance(part, Entry))
+        dag = dag_of(entries, form.shapes, self.wrt, self.of, form.ends[2])
+        dag = elimination(chosen(recorder, dag)).after
+        values = {id(x): x for edge in dag.edges for x in values_in(edge.operator)}
+        made = {f"made_{k}": x for k, x in enumerate(values.values()) if x.producer() is not None}
+        model = Model(build(recorder, residuals.values(), made, "eliminated"), form.model.limits)
+        return Eliminated(dag, values, model, {key: str(x.name) for key, x in values.items()})
+
+
+class Eliminated(NamedTuple):
+    """A DAG over graph values after elimination: `values` are those that its operators hold, by
+    their identity, and `names` their names in the `model` that computes them from the residuals.
+    """
+
+    dag: Dag
+    values: Residuals
+    model: Model
+    names: Mapping[int, str]
+
+
+def seconds_of(program: Program, recording: Recording) -> float:
+    """The time of a product by a program, the second one with zeros."""
+    v, arrays = zeros_like(recording.v), {k: zeros_like(x) for k, x in recording.residuals.items()}
+    program(v, arrays)
+    started = perf_counter()
+    program(v, arrays)
+    return perf_counter() - started
 
 
 def zeros_like(value: ir.Value) -> np.ndarray:
@@ -145,10 +212,8 @@ def moving(
     form = tape.template
     if form is None or not form.closed or form.model.lean:
         return None
-    if engine == "numpy" or not installed():
-        return None
     known, key = form.known, (of, wrt, transposed)
     if key not in known:
-        known.setdefault(key, Moving(form, of, wrt, transposed=transposed))
+        known.setdefault(key, Moving(form, of, wrt, engine, transposed=transposed))
     found: Moving = known[key]
     return found

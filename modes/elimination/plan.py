@@ -23,12 +23,11 @@ from ...jacobians.hooks import compiled
 from ...jacobians.text import clipped
 from ..products.compiled import Compiled
 from ..support.locks import Lock
-from ..tape.tape import ALIKE
 from .accumulation import Choice, chosen
 from .adjoints import multiplied
 from .cost import DECIDING, ELIMINATING, SAVED, Step, seconds
 from .patches import with_patches
-from .vertex_elimination import Elimination, Recipe, recipe_of
+from .vertex_elimination import Elimination, elimination
 
 ENDS = 4
 """Largest number of tensors that direct edges may lead to; blocks for more never pay."""
@@ -45,9 +44,7 @@ NECKS = 16
 """Largest number of narrow inner vertices that are tried."""
 
 ELIMINATED, PLAN, SECONDS, LOCK = "elimination", "plan", "seconds", "lock"
-"""Keys of the results that are cached with a DAG and shared with its transpose. DAGs that differ
-only in floating-point values share further results under `ALIKE`.
-"""
+"""Keys of the results that are cached with a DAG and shared with its transpose."""
 
 Maker = Callable[[Dag], Jacobian]
 """A function from the DAG of a Jacobian to the operator that computes its products."""
@@ -132,20 +129,9 @@ def elimination_of(dag: Dag) -> Elimination:
     if ELIMINATED not in dag.known:
         with lock_of(dag):  # also held while the DAG is planned
             if ELIMINATED not in dag.known:
-                dag.known[ELIMINATED] = as_before(dag, dag.known.get(ALIKE, {}))
+                dag.known[ELIMINATED] = elimination(dag)
     found: Elimination = dag.known[ELIMINATED]
     return found
-
-
-def as_before(dag: Dag, alike: dict[str, Any]) -> Elimination:
-    """The elimination decided for a DAG that is alike, if it holds here; else a new one."""
-    known: Recipe | None = alike.get(ELIMINATED)
-    if known and (found := known.again(dag)):
-        return found
-    recipe = recipe_of(dag)
-    made = recipe.made(dag)
-    alike[ELIMINATED] = recipe
-    return made
 
 
 def seconds_of(dag: Dag) -> float:
@@ -158,8 +144,7 @@ def seconds_of(dag: Dag) -> float:
 
 def repays_elimination(dag: Dag, products: int) -> bool:
     """Whether elimination is done already, or takes no longer than `products` products."""
-    known = (dag.mirror or dag).known
-    if ELIMINATED in known or ELIMINATED in known.get(ALIKE, ()):
+    if ELIMINATED in (dag.mirror or dag).known:
         return True
     return products * seconds_of(dag) >= ELIMINATING * len(dag.edges)
 

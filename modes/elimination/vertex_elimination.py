@@ -1,15 +1,15 @@
 """Vertex elimination: vertices of a DAG are removed where products get cheaper without them.
 
 Eliminating v replaces the edges i → v → o by the products J_ov J_vi, added to the edge i → o if
-there is one. All decisions are made on deferred arrays; only the final edges are computed, and
-computed again for a DAG that differs only in floating-point values.
+there is one. All decisions are made on deferred arrays; only the final edges are computed, or
+recorded, where the arrays are graph values.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import reduce
 from heapq import heapify, heappop, heappush
 
@@ -18,11 +18,10 @@ from ...jacobians.cached import cached_property
 from ...jacobians.dag import tiling
 from ...jacobians.products import factors_of
 from ...jacobians.sums import terms_of
-from ..support.locks import Lock
 from . import rewrites  # noqa: F401  (enters its rules into the table of `chain`)
 from .chain import MATRICES, product, simple
 from .cost import BANDWIDTH, seconds
-from .deferred import Ground, arrays_met, deferred, forced
+from .deferred import Deferred, deferred, forced
 from .sums import factored, plus
 
 DEGREE = 64
@@ -71,46 +70,16 @@ class Elimination:
         return f"{m} → {n} tensors, {s * 1e6:.0f} → {t * 1e6:.0f} µs per product (estimated)"
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """The edges after elimination, for all DAGs that differ only in floating-point values.
-
-    `edges` are ends with an operator over deferred arrays, or with the index of an unchanged edge.
-    `gone` are the eliminated vertices, each with the ends of the links that replaced it.
-    """
-
-    ground: Ground
-    edges: tuple[tuple[int, int, Jacobian | int], ...]
-    gone: tuple[tuple[int, tuple[Ends, ...]], ...]
-    lock: Lock = field(default_factory=Lock)
-
-    def again(self, dag: Dag) -> Elimination | None:
-        """The elimination of another DAG; None if its values lead to other decisions."""
-        with self.lock:
-            try:
-                holds = self.ground.holds(arrays_met(edge.operator for edge in dag.edges))
-                return self.made(dag) if holds else None
-            finally:
-                self.ground.clear()
-
-    def made(self, dag: Dag) -> Elimination:
-        """The elimination of the DAG that the ground is bound to; releases the ground."""
-        edges = [
-            Edge(i, o, dag.edges[J].operator if isinstance(J, int) else forced(J))
-            for i, o, J in self.edges
-        ]
-        self.ground.clear()
-        after = Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype)
-        return Elimination(dag, after, self.gone)
-
-
-def recipe_of(dag: Dag) -> Recipe:
-    """The recipe for a DAG, with its ground bound to the arrays of the DAG."""
+def elimination(dag: Dag) -> Elimination:
+    """The elimination of a DAG of arrays, or of graph values."""
     graph = Graph(dag)
     eliminate_vertices(graph)
-    links = [(i, o, link) for o, found in graph.incoming.items() for i, link in found.items()]
-    edges = tuple((i, o, link.result) for i, o, link in links)
-    return Recipe(graph.ground, edges, tuple(graph.gone))
+    edges = [
+        Edge(i, o, dag.edges[link.place].operator if link.place is not None else link.result)
+        for o, found in graph.incoming.items() for i, link in found.items()
+    ]  # fmt: skip
+    after = Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype)
+    return Elimination(dag, after, tuple(graph.gone))
 
 
 def eliminate_vertices(graph: Graph) -> None:
@@ -144,9 +113,9 @@ class Link:
         return seconds(self.operator)
 
     @property
-    def result(self) -> Jacobian | int:
-        """The operator, or the index of the edge if it is unchanged."""
-        return factored(self.operator) if self.place is None else self.place
+    def result(self) -> Jacobian:
+        """The operator over arrays."""
+        return forced(factored(self.operator))
 
 
 class Graph:
@@ -159,9 +128,9 @@ class Graph:
         self.shapes, self.itemsize = dag.shapes, dag.dtype.itemsize
         self.incoming: dict[int, dict[int, Link]] = defaultdict(dict)
         self.outgoing: dict[int, dict[int, Link]] = defaultdict(dict)
-        self.ground = Ground()
+        leaves: dict[int, Deferred] = {}
         for place, edge in enumerate(dag.edges):
-            link = linked(edge.operator, place, self.ground)
+            link = linked(edge.operator, place, leaves)
             present = self.incoming[edge.end].get(edge.start)
             link = link if present is None else Link(plus(present.operator, link.operator))
             self.add(edge.start, edge.end, link)
@@ -253,9 +222,9 @@ class Graph:
         self.gone.append((v, tuple(links)))
 
 
-def linked(operator: Jacobian, place: int, ground: Ground) -> Link:
+def linked(operator: Jacobian, place: int, leaves: dict[int, Deferred]) -> Link:
     """The operator of an edge in canonical form; the original is kept if that gains nothing."""
-    found = deferred(operator, ground)
+    found = deferred(operator, leaves)
     link = Link(canonical(found))
     if link.operator is found:
         return Link(found, place)

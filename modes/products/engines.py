@@ -8,7 +8,7 @@ so do large matrix products, for which a session has its own threads.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol
 
@@ -43,9 +43,11 @@ WINDOWS = frozenset({"Conv", "ConvTranspose"})
 
 
 class Program(Protocol):
-    """v ↦ J v; the result belongs to the caller. Thread-safe."""
+    """v ↦ J v, or (v, residuals) ↦ J v at any point; the result belongs to the caller.
+    Thread-safe.
+    """
 
-    def __call__(self, v: np.ndarray) -> np.ndarray: ...
+    def __call__(self, v: np.ndarray, residuals: Mapping[int, np.ndarray] = ...) -> np.ndarray: ...
 
 
 def compile_by(engine: str | None, recording: Recording) -> tuple[Program, str]:
@@ -71,7 +73,7 @@ def interpreted(recording: Recording) -> Program:
     """A product with subgraphs, such as loops, interpreted node by node at every call."""
     y = {"y": recording.y}
     product = Model(build(recording.recorder, [recording.v], y, "product"))
-    return lambda v: evaluate(product, {"v": v}, ("y",), engine="numpy")["y"]
+    return lambda v, _=None: evaluate(product, {"v": v}, ("y",), engine="numpy")["y"]
 
 
 def compiler(engine: str) -> Callable[[Recording], Program]:

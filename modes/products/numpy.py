@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,6 +49,7 @@ class Program:
             return numbered[id(value)]
 
         self.dtype, self._v = dtype_of(recording.v), number(recording.v)
+        self._residuals = {key: number(x) for key, x in recording.residuals.items()}
         self._y = number(recording.y)
         self.calls: list[Call] = []
         needed = {self._y}
@@ -59,8 +61,13 @@ class Program:
                 needed.update(inputs)
                 self.calls.insert(0, Call(function, inputs, outputs, tuple(done)))
 
-    def __call__(self, v: np.ndarray) -> np.ndarray:
+    def __call__(
+        self, v: np.ndarray, residuals: Mapping[int, np.ndarray] = MappingProxyType({})
+    ) -> np.ndarray:
+        """y for these residuals, by key."""
         held: list[Any] = [*self._constants]
+        for key, n in self._residuals.items():
+            held[n] = residuals[key]
         held[self._v] = v = np.asarray(v, self.dtype)
         with np.errstate(all="ignore"):  # infinities and NaN are values, as in every engine
             for function, inputs, outputs, done in self.calls:
@@ -73,7 +80,8 @@ class Program:
                 for n in done:
                     held[n] = None
         y = np.asarray(held[self._y])
-        own = y.base is None and y is not v and not any(y is x for x in self._constants)
+        given = (v, *self._constants, *residuals.values())
+        own = y.base is None and not any(y is x for x in given)
         return y if own and y.flags.c_contiguous else np.array(y, order="C")
 
 

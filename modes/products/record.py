@@ -108,10 +108,15 @@ def record_open(
     values: Residuals, operator: Callable[[Recorder, Residuals], Jacobian], columns: Shape = ()
 ) -> Recording:
     """The product at any point, with the operator as a function of residuals like `values`."""
-    recorder = ResidualRecorder({"": OPSET})
-    residuals = {key: recorder.new(shape_of(x), dtype_of(x), f"residual_{k}")
-                 for k, (key, x) in enumerate(values.items())}  # fmt: skip
+    recorder, residuals = opened(values)
     return recorded(recorder, operator(recorder, residuals), columns, residuals)
+
+
+def opened(values: Residuals) -> tuple[ResidualRecorder, Residuals]:
+    """A recorder with residuals like `values` as inputs."""
+    recorder = ResidualRecorder({"": OPSET})
+    return recorder, {key: recorder.new(shape_of(x), dtype_of(x), f"residual_{k}")
+                      for k, (key, x) in enumerate(values.items())}  # fmt: skip
 
 
 class ResidualRecorder(Recorder):

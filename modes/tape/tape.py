@@ -16,9 +16,6 @@ from ..support.locks import Lock
 from .record import Ends, Entry, Names, Values, dag_of, entry_of
 from .template import Template
 
-ALIKE = "alike"
-"""Key, in the cache of a DAG, of the cache of the template that the DAG was made from."""
-
 
 class Tape:
     """The model at a point: `primal` are the tensors of `of`, `ends` the tensors behind columns and
@@ -41,6 +38,7 @@ class Tape:
         self._lock = Lock()
         self._values, self._views = values or {}, template.views if template else {}
         self._shown = dict[int, Any]()
+        self.known: dict[Any, Any] = {}  # results at this point, by the object that computed them
         self.read_by: Any = None  # a reading that is known to fit the residuals
 
     def __getstate__(self) -> dict[str, Any]:
@@ -86,13 +84,11 @@ class Tape:
 
     @property
     def dag(self) -> Dag:
-        """The DAG of the blocks, alike at all points of a template unless integers differ."""
+        """The DAG of the blocks."""
         with self._lock:
             if self._dag is None:
                 assert self.template is not None
                 self._dag = dag_between(self.entries, self.template.shapes, self.ends)
-                if self.template.closed and not self.template.has_integers:
-                    self._dag.known[ALIKE] = self.template.known
             return self._dag
 
     def between(self, of: Names, wrt: Names) -> Dag:

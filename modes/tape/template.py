@@ -72,11 +72,6 @@ class Template:
         return shapes_in(self.types)
 
     @cached_property
-    def has_integers(self) -> bool:
-        """Whether operators hold integers, such as places, that differ from point to point."""
-        return any(dtype_of(value).kind in "iu" for value in self.held.values())
-
-    @cached_property
     def rigid(self) -> bool:
         """Whether points differ in floating numbers of the `views` alone."""
         return self.closed and all(dtype_of(v).kind == "f" for v in self.held.values())

@@ -334,8 +334,8 @@ def by_program(J: oj.Linearization, wanted: np.ndarray) -> Iterator[Compared]:
     """Products by the program that all points share, built at once."""
     n = J.shape[1]
     shared = J.structure._shared
-    if shared and J.dtype == np.float64 and (session := shared.prepare((n,)).wait()):
-        products = session(np.eye(n), J.tape.bound)
+    if shared and J.dtype == np.float64 and (program := shared.prepare((n,)).wait()):
+        products = program(np.eye(n), shared.arrays(J.tape))
         yield Compared("by the program of all points", products.T, wanted)
 
 

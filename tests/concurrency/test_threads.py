@@ -47,14 +47,14 @@ def test_products(expected, kind):
 
 def test_what_is_eliminated_is_eliminated_once(monkeypatch):
     """Other threads wait for the first one instead of repeating its work."""
-    made, recipe_of = [], plan.recipe_of
+    made, elimination = [], plan.elimination
 
     def slowly(dag):
         made.append(dag)
         time.sleep(0.02)
-        return recipe_of(dag)
+        return elimination(dag)
 
-    monkeypatch.setattr(plan, "recipe_of", slowly)
+    monkeypatch.setattr(plan, "elimination", slowly)
     J = jacobian()
     found = together(lambda k: plan.eliminated(J.dag.T if k % 2 else J.dag))
     assert len(made) == 1

@@ -70,6 +70,9 @@ class Points:
     def program(self, columns):
         return self.made
 
+    def arrays(self, tape):
+        return tape.bound
+
     def settled(self, columns):
         return self.made is not None
 

@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose
 import onnxjac as oj
 from onnxjac.modes.elimination import moving
 from onnxjac.modes.elimination.adaptive import PROGRAM
+from onnxjac.modes.products import numpy, onnxruntime
 
 pytest.importorskip("onnxruntime")
 RNG = np.random.default_rng(11)
@@ -16,6 +17,12 @@ HEAD = '<ir_version: 10, opset_import: ["": 21]>'
 MODELS = {
     "layers": """g (double[4,3] x, double[3,5] w, double[5,2] v) => (double[4,2] y)
         { a = MatMul(x, w) h = Tanh(a) b = MatMul(h, v) y = Softmax(b) }""",
+    "diagonals": "g (double[4] x) => (double[4] y) { s = Sin(x) t = Tanh(s) y = Mul(t, s) }",
+    "a mask": "g (double[4] x) => (double[4] y) { s = Sin(x) r = Relu(s) y = Exp(r) }",
+    "a norm": """g (double[4,3] x) => (double[4,3] y) <int64[1] last = {-1}>
+        { m = ReduceMean(x, last) c = Sub(x, m) q = Mul(c, c) v = ReduceMean(q, last)
+          s = Sqrt(v) y = Div(c, s) }""",
+    "a factor": "g (double[4] x, double[1] c) => (double[4] y) { s = Sin(x) y = Mul(s, c) }",
     "a pool": """g (float[1,1,6,6] x, float[2,1,3,3] w) => (float[1,2,2,2] y)
         { c = Conv(x, w) r = Relu(c) y = MaxPool<kernel_shape=[2, 2], strides=[2, 2]>(r) }""",
     "places": """g (double[3,4] x, int64[5] i) => (double[5,4] y)
@@ -46,9 +53,10 @@ def point(m):
 
 def by_program(J, columns=()):
     """v ↦ J v by the shared program, built at once."""
-    session = J.structure._shared.prepare(columns).wait()
-    assert session is not None
-    return lambda v: session(v, J.tape.bound)
+    shared = J.structure._shared
+    program = shared.prepare(columns).wait()
+    assert program is not None
+    return lambda v: program(v, shared.arrays(J.tape))
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -66,6 +74,20 @@ def test_a_program_is_right_at_all_points(name):
             assert_allclose(made, matrix, rtol=near, atol=near)
 
 
+def test_vertices_are_eliminated_once_for_all_points():
+    m = model("diagonals")
+    J = oj.linearize(m, point(m)).relinearize(point(m))
+    eliminated = J.structure._shared.eliminated
+    assert len(eliminated.dag.edges) == 1 < len(J.dag.edges)
+    assert len(eliminated.values) == 1
+    K = J.relinearize(point(m))
+    assert K.structure._shared.eliminated is eliminated
+    x = K.point["x"]
+    (d,) = K.structure._shared.arrays(K.tape).values()
+    s = np.sin(x)
+    assert_allclose(d, np.cos(x) * (np.tanh(s) + s / np.cosh(s) ** 2), rtol=1e-12)
+
+
 def test_an_entry_that_is_left_out_has_no_part_where_its_derivative_is_infinite():
     m = model("choices")
     J = oj.linearize(m, point(m)).relinearize(point(m))
@@ -79,7 +101,7 @@ def test_nothing_is_recorded_at_a_new_point(monkeypatch):
     J = oj.linearize(m, point(m)).relinearize(point(m))
     by_program(J)
     monkeypatch.setattr(moving, "record_open", None)
-    monkeypatch.setattr(moving.products, "compile", None)
+    monkeypatch.setattr(moving, "compiler", None)
     K = J.relinearize(point(m))
     assert PROGRAM in K.structure._ways(())
     v = RNG.standard_normal(J.shape[1])
@@ -134,24 +156,33 @@ def no_warning():
     return contextlib.nullcontext()
 
 
-def test_what_an_engine_cannot_run_is_left_to_numpy(monkeypatch):
-    def failing(session, v, residuals):
+@pytest.mark.parametrize("engines", [1, 2])
+def test_what_an_engine_cannot_run_is_left_to_numpy(monkeypatch, engines):
+    def failing(*arguments):
         raise RuntimeError("no kernel")
 
-    monkeypatch.setattr(moving.Session, "__call__", failing)
+    for kind in (onnxruntime.Session, numpy.Program)[:engines]:
+        monkeypatch.setattr(kind, "__call__", failing)
     m = model("layers")
     J = oj.linearize(m, point(m)).relinearize(point(m))
     shared = J.structure._shared
-    assert shared.prepare(()).wait() is None
+    assert (shared.prepare(()).wait() is None) == (engines == 2)
     assert shared.settled(())
     v = RNG.standard_normal(J.shape[1])
     assert_allclose(J @ v, oj.linearize(model("layers"), J.point).toarray() @ v, rtol=1e-12)
 
 
-def test_no_program_for_numpy_alone():
-    m = model("layers")
+@pytest.mark.parametrize("name", MODELS)
+def test_numpy_runs_the_program_as_well(name):
+    m = model(name)
     J = oj.linearize(m, point(m), engine="numpy").relinearize(point(m))
-    assert J.structure._shared is None
+    fresh = oj.linearize(model(name), J.point).toarray()
+    for A, matrix in ((J, fresh), (J.T, fresh.T)):
+        program = A.structure._shared.prepare(()).wait()
+        assert isinstance(program, numpy.Program)
+        v = RNG.standard_normal(A.shape[1]).astype(A.dtype)
+        y = program(v, A.structure._shared.arrays(A.tape))
+        assert_allclose(y, matrix @ v, rtol=1e-4 if A.dtype == np.float32 else 1e-12, atol=1e-5)
 
 
 def test_a_default_product_is_by_the_program_in_the_end():
