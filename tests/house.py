@@ -70,7 +70,7 @@ def owner(target: str) -> str:
 def room(module: str) -> str:
     """The folder of `modes/` that a module is in, a file directly in `modes/`, or another floor.
 
-    >>> room("onnxjac.modes.tape.tapes"), room("onnxjac.modes.route"), room("onnxjac.ops.node")
+    >>> room("onnxjac.modes.tape.tape"), room("onnxjac.modes.route"), room("onnxjac.ops.node")
     ('tape/', 'route', 'ops/')
     """
     _, floor, *inside = module.split(".")

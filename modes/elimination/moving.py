@@ -127,6 +127,8 @@ class Moving:
 
     def made(self, columns: Shape = ()) -> Program:
         """The program (v, arrays) ↦ J v of the fastest engine; raises an error where none runs."""
+        zeros = {key: zeros_like(x) for key, x in self.form.held.items()}
+        self._computed(zeros)  # raises an error before a product would
         tried: list[tuple[float, Program]] = []
         for engine in self.engines:
             recording = record_open(self.eliminated.values, self.dag, columns)
@@ -156,14 +158,17 @@ class Moving:
     def arrays(self, tape: Tape) -> Mapping[int, np.ndarray]:
         """The arrays that the programs read at a point."""
         if self not in tape.known:
-            model, names = self.eliminated.model, self.eliminated.names
-            bound = dict(zip(model.inputs, tape.bound.values(), strict=True))
-            made = evaluate(model, bound, names.values())
-            tape.known[self] = {
-                key: np.asarray(made[name], order="C") for key, name in names.items()
-            }
+            tape.known[self] = self._computed(tape.bound)
         arrays: Mapping[int, np.ndarray] = tape.known[self]
         return arrays
+
+    def _computed(self, residuals: Mapping[int, np.ndarray]) -> Mapping[int, np.ndarray]:
+        """The arrays that the programs read, from the residuals."""
+        model, names = self.eliminated.model, self.eliminated.names
+        given = dict(zip(model.inputs, residuals.values(), strict=True))
+        engine = "numpy" if self.engines == ["numpy"] else None
+        made = evaluate(model, given, names.values(), engine=engine)
+        return {key: np.asarray(made[name], order="C") for key, name in names.items()}
 
     @cached_property
     def eliminated(self) -> Eliminated:
@@ -205,9 +210,8 @@ def zeros_like(value: ir.Value) -> np.ndarray:
 
 
 def moving(
-    tape: Tape, of: Names, wrt: Names, engine: str | None, *,
-    transposed: bool,
-) -> Moving | None:  # fmt: skip
+    tape: Tape, of: Names, wrt: Names, engine: str | None, *, transposed: bool
+) -> Moving | None:
     """The products between some tensors at all points; None if no program can compute them."""
     form = tape.template
     if form is None or not form.closed or form.model.lean:
