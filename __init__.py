@@ -14,16 +14,7 @@ from .jacobians.progress import progress
 from .modes import estimators
 from .modes.curvature import checked as _checked  # noqa: F401  (C.check)
 from .modes.curvature.kfac import ekfac, kfac, shampoo
-from .modes.data.cluster import distributed
-from .modes.data.streaming import streamed
-from .modes.export import export
-from .modes.forward import jvp
-from .modes.hessian import Hessian, hvp
-from .modes.interop import to_jax, to_torch
-from .modes.linearization import Linearization
-from .modes.load import load
-from .modes.model import Model, TensorSpec
-from .modes.over_data import (
+from .modes.curvature.over_data import (
     empirical_fisher,
     fisher,
     gauss_newton,
@@ -32,6 +23,15 @@ from .modes.over_data import (
     linearize,
     ntk,
 )
+from .modes.data.cluster import distributed
+from .modes.data.streaming import streamed
+from .modes.export import export
+from .modes.forward import jvp
+from .modes.hessian import Hessian, hvp
+from .modes.interop import to_jax, to_torch
+from .modes.linearization import Linearization
+from .modes.loading.load import load
+from .modes.primal.model import Model, TensorSpec
 from .modes.recording import at_point as _at_point  # noqa: F401  (long loops in a tape)
 from .modes.reverse import grad, value_and_grad, vjp
 from .modes.show import explain as _explain  # noqa: F401  (J.explain and C.explain)

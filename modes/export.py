@@ -13,11 +13,11 @@ import onnx_ir as ir
 from ..jacobians.errors import InputError, warn
 from ..ops.graphs import every, subgraphs
 from .flow.steps import needed
-from .model import Model
 from .naming.names import Names as NamesOrNone
 from .naming.names import check_model, names_of, not_floating, unique
 from .primal.evaluate import evaluate
 from .primal.inputs import check_inputs
+from .primal.model import Model
 from .recording.dense import jacobian_graph
 from .recording.derive import Draft, Names, grad_graph, hvp_graph, jvp_graph, vjp_graph
 from .recording.guarded import guarded

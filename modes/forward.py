@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from .linearize import linearize
-from .model import Model
 from .naming.names import Names, check_named
+from .primal.model import Model
 
 Tensors = dict[str, np.ndarray]
 

@@ -14,10 +14,10 @@ from ..jacobians.foreign import as_array
 from .forward import Tensors
 from .linearization import Linearization, linearized
 from .linearize import warn_zeros
-from .model import Model
 from .primal.evaluate import evaluate
 from .primal.finite import warn_nonfinite
 from .primal.inputs import check_inputs
+from .primal.model import Model
 from .recording.derive import Names, vjp_graph
 from .recording.guarded import shared
 from .route import Route, keep, route_of, signature_of

@@ -16,8 +16,8 @@ from .explanation import Explanation, Local
 from .forward import Tensors
 from .gradient import Gradient
 from .linearization import Linearization
-from .model import Model
 from .naming.names import Names, check_model, listed, names_of
+from .primal.model import Model
 from .symmetric import Curvature, diagonal_blocks
 
 

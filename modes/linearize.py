@@ -7,8 +7,8 @@ from typing import Any
 
 from ..jacobians.errors import warn
 from .linearization import Linearization, linearized
-from .model import Model
 from .naming.names import Names, check_model, names_of
+from .primal.model import Model
 from .route import route_of
 
 ZEROS = "zeros"

@@ -14,8 +14,8 @@ from .forward import Tensors
 from .gradient import Gradient
 from .linearization import Linearization
 from .linearize import linearize
-from .model import Model
 from .naming.names import Names, check_model, names_of
+from .primal.model import Model
 
 
 class Pullback:

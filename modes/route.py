@@ -22,12 +22,12 @@ from ..jacobians.symint import Symbols
 from ..ops import Step
 from ..ops.registry import version
 from .flow.failure import NotKept, note
-from .model import Model, TensorSpec
 from .naming.names import is_float
 from .primal.engines import onnxruntime as ort
 from .primal.evaluate import evaluate
 from .primal.finite import finite, tame, warn_nonfinite
 from .primal.inputs import check_inputs
+from .primal.model import Model, TensorSpec
 from .support.locks import Lock
 from .tape.active import ActiveStep, active_steps, straight_through, unjoined, without
 from .tape.bodies import closed

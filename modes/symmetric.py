@@ -29,8 +29,8 @@ from ..jacobians.sums import multiple
 from ..jacobians.text import clipped, joined
 from .checking.check import Check
 from .elimination.plan import planned
-from .model import TensorSpec
 from .naming.names import check_named, find_tensor, fitting, listed
+from .primal.model import TensorSpec
 
 Specs = tuple[TensorSpec, ...]
 Again = Callable[[Mapping[str, Any]], "Curvature"]

@@ -91,6 +91,20 @@ def rooms() -> dict[str, set[str]]:
     return {name: others - {name} for name, others in found.items()}
 
 
+def folders_below(floor: str) -> dict[str, set[str]]:
+    """Folder -> the other folders that its files import, on one floor, subfolders apart."""
+    found: dict[str, set[str]] = {}
+    for module, path in modules().items():
+        targets = imports(module, path.read_text()) & modules().keys()
+        folder, others = path.parent, {modules()[target].parent for target in targets}
+        if ROOT / floor in path.parents:
+            inside = {f for f in others - {folder} if ROOT / floor in (f, *f.parents)}
+            found.setdefault(str(folder.relative_to(ROOT)), set()).update(
+                str(f.relative_to(ROOT)) for f in inside
+            )
+    return found
+
+
 def reduced(below: dict[str, set[str]]) -> dict[str, set[str]]:
     """The graph without edges that longer paths imply.
 

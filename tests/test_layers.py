@@ -6,7 +6,7 @@ from graphlib import CycleError, TopologicalSorter
 
 import pytest
 
-from house import FLOORS, ROOT, imports, modules, reduced, rooms, targets
+from house import FLOORS, ROOT, folders_below, imports, modules, reduced, rooms, targets
 
 MODULES = modules()
 FACE = ("onnxjac", "onnxjac.__main__")  # the roof: it may use every floor, and no floor uses it
@@ -44,6 +44,15 @@ def test_rooms_never_close_a_circle():
         TopologicalSorter(rooms()).prepare()
     except CycleError as error:
         pytest.fail("rooms in a circle: " + " → ".join(reversed(error.args[1])))
+
+
+@pytest.mark.parametrize("floor", ["jacobians", "modes"])
+def test_folders_never_close_a_circle(floor):
+    """As a whole: the files directly in `modes/` count as one folder."""
+    try:
+        TopologicalSorter(folders_below(floor)).prepare()
+    except CycleError as error:
+        pytest.fail("folders in a circle: " + " → ".join(reversed(error.args[1])))
 
 
 def test_the_picture_of_the_rooms():

@@ -8,7 +8,7 @@ import griffe
 EXAMPLE = re.compile(r"(?:^>>> .*\n?)(?:^(?!\s*$).*\n?)*", re.MULTILINE)
 """An example: from a line with a prompt to the next empty line."""
 
-TAKES_DATA = "modes.over_data"
+TAKES_DATA = "modes.curvature.over_data"
 """The module whose functions are decorated versions of others, which have the docstrings."""
 
 

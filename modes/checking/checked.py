@@ -12,9 +12,9 @@ from onnx.helper import tensor_dtype_to_np_dtype
 from ...jacobians import Dag, Jacobian, shape_of, size
 from ...ops import Step
 from ...ops.node import schema_defaults
-from ..model import Model, TensorSpec
 from ..naming.names import Specs, is_float
 from ..primal.evaluate import evaluate
+from ..primal.model import Model, TensorSpec
 from ..tape.active import active_steps
 from .check import Check, Outcome, against_differences, check, random
 from .differences import spread

@@ -58,8 +58,9 @@ def checked(C: Curvature, seed: int = 0) -> Check:
     if is_semidefinite(made, seed):
         tests.append(("vᵀ C v ≥ 0", partial(negativity, made, seed)))
     products = (outcome_of(name, error, fine) for name, error in tests)
-    return Check((*products, *entries(C, seed, fine, "C"), *against_model(made, seed),
-                  *against_gradient(made, seed)))  # fmt: skip
+    models = (differences(J, seed) for J in linearized(made))
+    found = (*products, *entries(C, seed, fine, "C"), *models, *against_gradient(made, seed))
+    return Check(found)
 
 
 def is_semidefinite(C: Jacobian, seed: int) -> bool:
@@ -87,12 +88,6 @@ def between(C: Jacobian) -> Jacobian | None:
     if len(factors) < 3 or not all(isinstance(factors[k], Linearization) for k in (0, -1)):
         return None
     return Product(factors[1:-1]) if len(factors) > 3 else factors[1]
-
-
-def against_model(C: Jacobian, seed: int) -> Iterator[Outcome]:
-    """J v against central differences, for every Jacobian of a model in C."""
-    for J in linearized(C):
-        yield differences(J, seed)
 
 
 def against_gradient(C: Jacobian, seed: int) -> Iterator[Outcome]:

@@ -20,13 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians import Contraction, Inner, Jacobian, Shape, SumTo, shape_of
+from ...jacobians import Contraction, Inner, Jacobian, SumTo, shape_of
 from ...jacobians.errors import InputError
 from ...ops import Node, Step, find, numbers
-from ..linearization import Linearization
 from ..linearize import linearize
-from ..model import Model
 from ..naming.names import Names, name_of
+from ..primal.model import Model
 from ..reverse import grad
 from ..symmetric import Symmetric, relinearizable
 
@@ -111,34 +110,18 @@ def empirical_fisher(
     operator without a rule; `InputError` also for an unknown `reduction`, and where the
     tensor has no sample axis.
     """
-    rows, J = per_sample_gradients(
-        model, inputs, of=of, at=at, wrt=wrt, reduction=reduction, engine=engine
-    )
-    scale = 1 / rows.shape[0] if reduction == "mean" else 1.0
-    return Symmetric(J.T @ (rows.T * scale @ rows @ J), J.domain, formula=f"Σ ∇{of} ∇{of}ᵀ")
-
-
-def per_sample_gradients(
-    model: Model,
-    inputs: Mapping[str, Any],
-    *,
-    of: str,
-    at: str | None,
-    wrt: Names,
-    reduction: str,
-    engine: str | None,
-) -> tuple[Jacobian, Linearization]:
-    """(E, J) with G = E J: the gradient of every sample's loss as a row, and J = ∂at/∂wrt."""
     check_reduction(reduction, ("sum", "mean"))
     middle = name_of(model, of if at is None else at, model.outputs, "at")
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
     shape = shape_of(J.primal[middle])
     if not shape:
         raise InputError(f"{middle!r} is a scalar: name with at= a tensor that has a sample axis")
-    if at is None:
-        return SumTo(per_sample(shape), shape, J.dtype), J
-    slopes = loss_gradients(model, inputs, of, middle, reduction, engine)
-    return Inner(slopes, per_sample(shape), shape), J
+    samples = (shape[0], *(1,) * (len(shape) - 1))
+    rows: Jacobian = SumTo(samples, shape, J.dtype)  # G = rows J
+    if at is not None:
+        rows = Inner(loss_gradients(model, inputs, of, middle, reduction, engine), samples, shape)
+    scale = 1 / rows.shape[0] if reduction == "mean" else 1.0
+    return Symmetric(J.T @ (rows.T * scale @ rows @ J), J.domain, formula=f"Σ ∇{of} ∇{of}ᵀ")
 
 
 def loss_gradients(
@@ -147,15 +130,6 @@ def loss_gradients(
     """∂ℓₙ/∂at, one row for each sample, where `of` is the sum or the mean of the losses ℓₙ."""
     slopes = grad(model, inputs, of=of, wrt=at, engine=engine)[at]
     return slopes * len(slopes) if reduction == "mean" else slopes
-
-
-def per_sample(shape: Shape) -> Shape:
-    """The shape with one entry per sample and the same rank.
-
-    >>> per_sample((4, 3, 2))
-    (4, 1, 1)
-    """
-    return (shape[0], *(1,) * (len(shape) - 1))
 
 
 CHUNK = 32 * 2**20
@@ -190,7 +164,8 @@ class Likelihood:
         """
         mean, C = self._mean(z, axis)
         outputs, width = z[0].size, max(1, CHUNK // max(z.nbytes, 1))
-        weight = inverse_root(mean if self.coupled else C.diagonal().reshape(z.shape))
+        square = mean if self.coupled else C.diagonal().reshape(z.shape)  # 0: a column of zeros
+        weight = np.divide(1, np.sqrt(square), out=np.zeros_like(square), where=square > 0)
         for start in range(0, outputs, width):
             unit = np.zeros((min(width, outputs - start), *z.shape), z.dtype)
             columns = unit.reshape(*unit.shape[:2], -1)
@@ -199,11 +174,6 @@ class Likelihood:
 
     def _mean(self, z: np.ndarray, axis: int) -> tuple[Any, Jacobian]:
         return value_and_jacobian(self.mean, z, **({"axis": axis} if self.coupled else {}))
-
-
-def inverse_root(x: np.ndarray) -> np.ndarray:
-    """1/√x, or 0 where x is 0, because the column of C is 0 there."""
-    return np.divide(1, np.sqrt(x), out=np.zeros_like(x), where=x > 0)
 
 
 def one_hot(rng: np.random.Generator, p: np.ndarray) -> np.ndarray:

@@ -27,20 +27,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
 
-from ...jacobians import Diagonal, Identity, Jacobian, Shape, Zero, broadcast, shape_of
+from ...jacobians import Diagonal, Identity, Jacobian, Zero, broadcast, shape_of
 from ...jacobians.errors import InputError
 from ...ops import Step
 from ..gradient import combination
 from ..hessian import hessian
 from ..linearize import linearize
-from ..model import Model
 from ..naming.names import Names, name_of
 from ..primal.evaluate import evaluate
 from ..primal.inputs import check_inputs
+from ..primal.model import Model
 from ..symmetric import Symmetric, relinearizable
 from ..tape.active import ActiveStep, active_steps
 from .fisher import check_reduction, jacobian_at, value_and_jacobian
@@ -81,7 +83,11 @@ def gauss_newton(
     middle = name_of(model, at, model.outputs, "at")
     loss = name_of(model, of, model.outputs, "of")
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
-    tail = given_too(model, inputs, middle, J.primal[middle])
+    tail = {**inputs, middle: J.primal[middle]}  # the steps before it do not run again
+    try:
+        check_inputs(model, tail)
+    except InputError:  # a model may compute another shape or dtype than it declares
+        tail = {**inputs}
     H = loss_hessian(model, tail, loss, middle, weights, engine)
     if H is None:
         H = hessian(model, tail, of=loss, wrt=middle, weights=weights, engine=engine)
@@ -112,22 +118,6 @@ def gram(
     return Symmetric(J.T @ J, J.domain, formula="Jᵀ J")
 
 
-def given_too(
-    model: Model, inputs: Mapping[str, Any], name: str, value: Any
-) -> Mapping[str, Any]:
-    """The inputs and the value of a tensor, so that the steps before the tensor do not run again.
-
-    A model may run although it declares a tensor with another shape or dtype than it computes:
-    then the inputs alone are returned.
-    """
-    point = {**inputs, name: value}
-    try:
-        check_inputs(model, point)
-    except InputError:
-        return inputs
-    return point
-
-
 def factor(wanted: str, found: str | None, of: str, batch: tuple[int, ...]) -> float:
     """The factor from the model's reduction over N samples to the wanted reduction."""
     if found is None or not batch:
@@ -148,20 +138,19 @@ def loss_hessian(
         return None
     seed = combination(model, point, (of,), weights, engine)
     value = evaluate(model, point, [at], engine=engine)[at]
-    total: Jacobian = Zero(value.shape, value.shape, value.dtype)
-    for atom in found:
-        total = total + pulled_back(atom, Loss(model, inputs, of, seed, engine), at)
-    return total
+    zero, loss = Zero(value.shape, value.shape, value.dtype), Loss(model, inputs, of, seed, engine)
+    return reduce(add, (pulled_back(atom, loss, at) for atom in found), zero)
 
 
+@dataclass(frozen=True)
 class Loss:
     """A loss at a point: the values of tensors, and its gradients with respect to them."""
 
-    def __init__(
-        self, model: Model, inputs: Mapping[str, Any], of: str, seed: np.ndarray, engine: str | None
-    ) -> None:
-        self.model, self.inputs, self.of, self.seed = model, inputs, of, seed
-        self.engine = engine
+    model: Model
+    inputs: Mapping[str, Any]
+    of: str
+    seed: np.ndarray
+    engine: str | None
 
     def values(self, *names: str | None) -> list[np.ndarray | None]:
         """The values of the tensors with these names, None for an omitted input."""
@@ -191,14 +180,10 @@ def pulled_back(atom: Atom, loss: Loss, at: str) -> Jacobian:
         L = loss.slope(atom.ends[0], at)
         return L.T @ (curvature(atom, loss, d) @ L)
     a = loss.slopes(atom.output)
-    L, M = (lifted(loss.slope(end, at), a.shape) for end in atom.ends)
+    slopes = (loss.slope(end, at) for end in atom.ends)
+    L, M = (broadcast(slope.out_shape, a.shape, slope.dtype) @ slope for slope in slopes)
     cross = L.T @ (Diagonal(a) @ M)
     return cross * 2 if atom.ends[0] == atom.ends[1] else cross + cross.T
-
-
-def lifted(L: Jacobian, shape: Shape) -> Jacobian:
-    """L, with its result broadcast to a shape."""
-    return broadcast(L.out_shape, shape, L.dtype) @ L
 
 
 def curvature(atom: Atom, loss: Loss, d: Any) -> Jacobian:

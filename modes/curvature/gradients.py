@@ -15,8 +15,8 @@ Scaling: F = c Σₙ vec(Gₙ) vec(Gₙ)ᵀ, for `reduction="sum"` with c = 1, f
 the number of terms, the rows of `at` along `axis` in all batches. With `fisher_type="empirical"`,
 `reduction` is also the model's own reduction from the losses of a batch to `of`.
 
-`Layers` hold the inputs of every use of a weight, and the cotangents of its outputs. With `joint`,
-a weight and the bias that is added to its product form one matrix: the layer
+A `Layer` holds the inputs of the uses of a weight, and finds the cotangents of their outputs. With
+`joint`, a weight and the bias that is added to its product form one matrix: the layer
 Y[g, r, o] = Σᵢ X[g, r, i] W[g, i, o] + b[g, o] is the use of a matrix with one more row, b, whose
 inputs have one more entry, 1. A bias is matched to a weight by their addition: Y must reach it
 through steps that only move entries, and the rows of both must coincide there.
@@ -27,21 +27,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from itertools import chain
 from math import sqrt
 from typing import Any
 
 import numpy as np
 
-from ...jacobians import Dag, Embed, Jacobian, Permutation, Reshape, lead, shape_of
+from ...jacobians import Block, Dag, Embed, Jacobian, Permutation, Reshape
 from ...jacobians.errors import InputError, UnsupportedOp
 from ...jacobians.products import factors_of
 from ...ops import numbers
 from ..linearization import Linearization
 from ..linearize import linearize
-from ..model import Model
 from ..naming.names import Names, name_of, names_of
+from ..primal.model import Model
 from .fisher import check_reduction, likelihood_of, loss_gradients, terms
-from .kronecker import side_by_side
 from .weights import STILL, Use, uses
 
 FISHER_TYPES = "type-2", "mc", "empirical", "forward-only"
@@ -77,25 +77,26 @@ class Target:
         weights = names_of(model, self.wrt, model.initializers, "wrt")
         return linearize(model, inputs, of=middle, wrt=weights, engine=self.engine)
 
-    def seeded(self, seed: int) -> Target:
-        """The same target with another seed."""
-        return replace(self, seed=seed)
 
-
-@dataclass(frozen=True, repr=False, eq=False)
 class Gradients:
-    """The gradients of one batch: its layers, and stacks of cotangents of `at`."""
+    """The gradients of one batch: all uses of the tensors of J = ∂at/∂wrt, and cotangents of `at`.
 
-    J: Linearization
-    layers: Layers
-    model: Model
-    target: Target
+    One reverse sweep leads from `at` to the uses.
+    """
 
-    @property
-    def z(self) -> np.ndarray:
-        """The value of `at`."""
-        (value,) = self.J.primal.values()
-        return value
+    def __init__(self, J: Linearization, model: Model, target: Target) -> None:
+        self.J, self.model, self.target = J, model, target
+        (self.z,) = J.primal.values()  # the value of `at`
+        found = uses(J)
+        ends = dict.fromkeys(use.vertex for several in found.values() for use in several)
+        self.back = Dag(J.dag.shapes, J.dag.edges, tuple(ends), J.dag.sinks, J.dag.dtype).T
+        self.vertices = dict(zip(self.back.sinks, ends, strict=True))
+        one = np.random.default_rng(0).standard_normal(self.z.shape).astype(self.back.dtype)
+        samples = np.arange(1, len(self.z) + 1).reshape(-1, *(1,) * (self.z.ndim - 1))
+        probes = self._swept(np.stack([one, one * samples]))
+        layers = [layer for name, several in found.items()
+                  for layer in self._shared(name, several, probes)]  # fmt: skip
+        self.layers = joined(layers, J.dag) if target.joint else layers
 
     @property
     def terms(self) -> int:
@@ -117,40 +118,7 @@ class Gradients:
 
     def each(self) -> Iterator[tuple[Layer, np.ndarray]]:
         """Layers with cotangents (k, groups, samples, positions, outputs)."""
-        for stack in self.stacks():
-            yield from self.layers.cotangents(stack)
-
-
-def gradients(model: Model, inputs: Mapping[str, Any], **options: Any) -> Gradients:
-    """The gradients of one batch; the options are the fields of `Target`."""
-    target = Target(**options)
-    return gradients_of(target.linearized(model, inputs), model, target)
-
-
-def gradients_of(J: Linearization, model: Model, target: Target) -> Gradients:
-    """The gradients of one batch, from its linearisation."""
-    return Gradients(J, Layers(J, joint=target.joint), model, target)
-
-
-def per_sample(x: np.ndarray, g: np.ndarray) -> np.ndarray:
-    """Gₙ = Σₛ xₙₛ gₙₛᵀ, (k, groups, samples, inputs, outputs)."""
-    return np.swapaxes(x, -1, -2) @ g
-
-
-class Layers:
-    """All uses of the tensors of J = ∂at/∂wrt, and one reverse sweep from `at` to them."""
-
-    def __init__(self, J: Linearization, *, joint: bool = False) -> None:
-        (spec,) = J.codomain
-        self.shape = shape_of(spec)
-        found = uses(J)
-        ends = dict.fromkeys(use.vertex for several in found.values() for use in several)
-        self.back = Dag(J.dag.shapes, J.dag.edges, tuple(ends), J.dag.sinks, J.dag.dtype).T
-        self.vertices = dict(zip(self.back.sinks, ends, strict=True))
-        probes = self._swept(self._probes())
-        layers = [layer for name, several in found.items()
-                  for layer in self._shared(name, several, probes)]  # fmt: skip
-        self.layers = joined(layers, J.dag) if joint else layers
+        return chain.from_iterable(map(self.cotangents, self.stacks()))
 
     def cotangents(self, stack: np.ndarray) -> Iterator[tuple[Layer, np.ndarray]]:
         """Every layer, with a stack of cotangents of `at`, (k, *at), pulled back to it."""
@@ -165,12 +133,6 @@ class Layers:
             for sink, end in self.vertices.items()
         }
 
-    def _probes(self) -> np.ndarray:
-        """A random cotangent, and the same cotangent with each sample scaled by its number."""
-        one = np.random.default_rng(0).standard_normal(self.shape).astype(self.back.dtype)
-        number = np.arange(1, self.shape[0] + 1).reshape(-1, *(1,) * (len(self.shape) - 1))
-        return np.stack([one, one * number])
-
     def _shared(
         self, name: str, several: list[Use], probes: dict[int, np.ndarray]
     ) -> Iterator[Layer]:
@@ -180,7 +142,7 @@ class Layers:
             entries = use.start @ np.arange(use.start.shape[1])
             key = entries.tobytes() + str(use.start.out_shape).encode()
             groups.setdefault(key, []).append(use)
-        samples = self.shape[0]
+        samples = len(self.z)
         for alike in groups.values():
             orders = [self._order(name, use, probes[use.vertex]) for use in alike]
             x = [use.x[:, order].reshape(len(use.x), samples, -1, use.x.shape[-1])
@@ -189,12 +151,13 @@ class Layers:
                         tuple(orders))  # fmt: skip
 
     def _order(self, name: str, use: Use, probe: np.ndarray) -> np.ndarray:
-        """The order of the rows with samples first; the second probe reveals the sample of a row.
+        """The order of the rows with samples first.
 
-        Samples precede or, as in recurrent and attention layers, follow the positions.
+        The probe is a cotangent, and the same with each sample multiplied by its number. Samples
+        precede or, as in recurrent and attention layers, follow the positions.
         """
         one, numbered = use.rows._apply(numbers, probe)
-        count, samples = one.shape[1], self.shape[0]
+        count, samples = one.shape[1], len(self.z)
         positions = count // samples
         rows = np.arange(count)
         leading, trailing = rows // max(positions, 1), rows % samples
@@ -207,6 +170,11 @@ class Layers:
             f"{name!r} meets {count} rows that are not those of {samples} samples, each on its "
             f"own: leave it out of wrt=, or take gauss_newton or fisher"
         )
+
+
+def per_sample(x: np.ndarray, g: np.ndarray) -> np.ndarray:
+    """Gₙ = Σₛ xₙₛ gₙₛᵀ, (k, groups, samples, inputs, outputs)."""
+    return np.swapaxes(x, -1, -2) @ g
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -225,7 +193,8 @@ class Layer:
     @property
     def start(self) -> Jacobian:
         """From the concatenated tensors to (groups, inputs, outputs)."""
-        return side_by_side(list(self.parts.values()))
+        parts = list(self.parts.values())
+        return parts[0] if len(parts) == 1 else Block([[*parts]])
 
     @property
     def bias(self) -> bool:
@@ -234,13 +203,11 @@ class Layer:
 
     def cotangents(self, at: Mapping[int, np.ndarray]) -> np.ndarray:
         """(k, groups, samples, positions, outputs), from cotangents (k, *Y) by vertex."""
-        parts = [self._rows(use, order, at) for use, order in zip(self.uses, self.orders,
-                                                                  strict=True)]  # fmt: skip
+        parts = []
+        for use, order in zip(self.uses, self.orders, strict=True):
+            rows = use.rows._apply(numbers, at[use.vertex])[..., order, :]
+            parts.append(rows.reshape(*rows.shape[:-2], self.x.shape[1], -1, rows.shape[-1]))
         return np.concatenate(parts, axis=-2)
-
-    def _rows(self, use: Use, order: np.ndarray, at: Mapping[int, np.ndarray]) -> np.ndarray:
-        rows = use.rows._apply(numbers, at[use.vertex])[..., order, :]
-        return rows.reshape(*lead(rows, rows.shape[-2:]), self.x.shape[1], -1, rows.shape[-1])
 
     @property
     def entries(self) -> bytes:
@@ -318,38 +285,25 @@ def regrouped(bias: Use, groups: int) -> Use | None:
         return None
     shape = groups, 1, outputs // groups
     start = Reshape(shape, bias.start.out_shape, bias.start.dtype) @ bias.start
-    return replace(bias, start=start, rows=split(bias.rows, groups))
-
-
-def split(rows: Jacobian, groups: int) -> Jacobian:
-    """(1, rows, groups · o) as (groups, rows, o)."""
-    _, count, outputs = rows.out_shape
-    shape = count, groups, outputs // groups
-    moved = Permutation((1, 0, 2), shape, rows.dtype)
-    return moved @ Reshape(shape, rows.out_shape, rows.dtype) @ rows
+    apart, dtype = (bias.rows.out_shape[1], groups, outputs // groups), bias.rows.dtype
+    rows = Reshape(apart, bias.rows.out_shape, dtype) @ bias.rows
+    return replace(bias, start=start, rows=Permutation((1, 0, 2), apart, dtype) @ rows)
 
 
 def is_added(weight: Use, bias: Use, dag: Dag) -> bool:
-    """Whether a bias is added to a weight's product, row by row."""
+    """Whether a bias is added to a weight's product, row by row, after steps that move entries."""
     if weight.start.out_shape[::2] != bias.start.out_shape[::2]:
         return False
-    for vertex, rows in onwards(weight, dag):
+    vertex, rows = weight.vertex, weight.rows
+    while True:
         if vertex == bias.vertex and rows.out_shape == bias.rows.out_shape:
             y = np.random.default_rng(0).standard_normal(dag.shapes[vertex]).astype(dag.dtype)
             if np.array_equal(rows._apply(numbers, y), bias.rows._apply(numbers, y)):
                 return True
-    return False
-
-
-def onwards(use: Use, dag: Dag) -> Iterator[tuple[int, Jacobian]]:
-    """The vertices with the cotangents of a use, possibly permuted, and its rows at each."""
-    vertex, rows = use.vertex, use.rows
-    while True:
-        yield vertex, rows
         edges = [edge for edge in dag.edges if edge.start == vertex]
         if vertex in dag.sinks or len(edges) != 1:
-            return
+            return False
         (edge,) = edges
         if not all(isinstance(f, STILL) for f in factors_of(edge.operator)):
-            return
+            return False
         vertex, rows = edge.end, rows @ edge.operator.T

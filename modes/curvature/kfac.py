@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import add
 from typing import Any, final
@@ -22,14 +22,14 @@ from ...jacobians.errors import InputError, warn
 from ...jacobians.progress import progress as showing
 from ..data.adapter import NOTHING, mixed
 from ..data.batches import Batch, Batches, as_batch, batches_of, is_data
-from ..data.cluster import ONE_AT_A_TIME, Parts, counted, evenly, spread
+from ..data.cluster import Parts, counted, evenly, spread
 from ..data.placement import Placement
 from ..data.stream import Stream
 from ..data.streaming import changed
 from ..linearization import Linearization
-from ..model import Model
+from ..primal.model import Model
 from ..symmetric import Specs
-from .gradients import Gradients, Target, gradients_of, per_sample
+from .gradients import Gradients, Target, per_sample
 from .kronecker import Factors, KroneckerFactored, eigh, rebuilt
 
 APPROXIMATIONS = "expand", "reduce"
@@ -98,14 +98,10 @@ def ekfac(
 def squares(bases: Bases, k: int, x: np.ndarray, g: np.ndarray) -> tuple[np.ndarray]:
     """Σₙ Gₙ ∘ Gₙ in the basis of layer k."""
     q, r = bases[k]
-    return (squared(x @ q[:, None], g @ r[:, None]),)
-
-
-def squared(x: np.ndarray, g: np.ndarray) -> np.ndarray:
-    """Σₙ Gₙ ∘ Gₙ with Gₙ = Σₛ xₙₛ gₙₛᵀ, which is never formed where a sample has one position."""
-    if x.shape[2] == 1:
-        return np.swapaxes(x[:, :, 0] ** 2, -1, -2) @ np.square(g[:, :, :, 0]).sum(axis=0)
-    return np.square(per_sample(x, g)).sum(axis=(0, 2))
+    x, g = x @ q[:, None], g @ r[:, None]
+    if x.shape[2] == 1:  # samples of one position: Gₙ = xₙ gₙᵀ is never formed
+        return (np.swapaxes(x[:, :, 0] ** 2, -1, -2) @ np.square(g[:, :, :, 0]).sum(axis=0),)
+    return (np.square(per_sample(x, g)).sum(axis=(0, 2)),)
 
 
 def with_gradients(data: Accumulation, what: str) -> None:
@@ -121,10 +117,13 @@ def kronecker_factors(data: Accumulation, approximation: str) -> tuple[list[Fact
     found = data.total(partial(second_moments, approximation == "reduce"))
     c = data.scale(found)
     forward = data.target.fisher_type == "forward-only"
-    return [
-        Factors(parts, A / rows, identities(parts, A.dtype) if forward else c * B)
-        for parts, (A, rows, B) in zip(found.parts, found.sums, strict=True)
-    ], found.domain
+    blocks = []
+    for parts, (A, rows, B) in zip(found.parts, found.sums, strict=True):
+        if forward:
+            groups, _, n = next(iter(parts.values())).out_shape
+            B = np.broadcast_to(np.eye(n, dtype=A.dtype), (groups, n, n))
+        blocks.append(Factors(parts, A / rows, B if forward else c * B))
+    return blocks, found.domain
 
 
 def second_moments(reduce: bool, found: Gradients) -> Moments:
@@ -134,19 +133,13 @@ def second_moments(reduce: bool, found: Gradients) -> Moments:
         g = g.sum(axis=-2, keepdims=True) if reduce else g
         return (np.einsum("kgnsp,kgnsq->gpq", g, g, optimize=True),)
 
-    backward = summed(right, found) or [(0.0,)] * len(found.layers.layers)
+    backward = summed(right, found) or [(0.0,)] * len(found.layers)
     rows = []
-    for layer, (B,) in zip(found.layers.layers, backward, strict=True):
+    for layer, (B,) in zip(found.layers, backward, strict=True):
         x = layer.x.mean(axis=-2, keepdims=True) if reduce else layer.x
         A = np.einsum("gnsi,gnsj->gij", x, x, optimize=True)
         rows.append((A, x.shape[1] * x.shape[2], B))
     return rows
-
-
-def identities(parts: Any, dtype: np.dtype) -> np.ndarray:
-    """I for every group, of the size of B."""
-    groups, _, outputs = next(iter(parts.values())).out_shape
-    return np.broadcast_to(np.eye(outputs, dtype=dtype), (groups, outputs, outputs))
 
 
 def shampoo(model: Model, inputs: Any, *, power: float = 0.5, **options: Any) -> KroneckerFactored:
@@ -275,7 +268,7 @@ class GradientMaker:
         assert isinstance(J, Linearization)
         target = self.target
         seed = mixed(target.seed, J.point) if self.several else target.seed
-        return gradients_of(J, self.model, target.seeded(seed))
+        return Gradients(J, self.model, replace(target, seed=seed))
 
 
 @final
@@ -300,10 +293,9 @@ class Share:
     def _sums(self, b: int, J: Jacobian, find: Find) -> Sums:
         """The sums of one batch."""
         found = self.make.gradients(J)
-        layers = found.layers.layers
         return Sums(
-            [layer.parts for layer in layers], find(found), found.terms, found.J.domain,
-            [layer.entries for layer in layers], self.first + b,
+            [layer.parts for layer in found.layers], find(found), found.terms, found.J.domain,
+            [layer.entries for layer in found.layers], self.first + b,
         )  # fmt: skip
 
 
@@ -322,16 +314,15 @@ def on_workers(make: GradientMaker, batches: Batches, keep: int, client: Any) ->
 
 def total(share: Share, find: Find) -> Sums:
     """The sums of one share, without progress, because nobody watches a worker's terminal."""
-    with ONE_AT_A_TIME, showing(False):
+    with showing(False):
         return share.total(find)
 
 
 def summed(moments: Callable[[int, Any, Any], tuple[Any, ...]], found: Gradients) -> Moments:
     """Σ over stacks of cotangents of moments(k, x, g), for every layer k; empty without stacks."""
-    number = {id(layer): k for k, layer in enumerate(found.layers.layers)}
     sums: dict[int, tuple[Any, ...]] = {}
     for layer, g in found.each():
-        k = number[id(layer)]
+        k = found.layers.index(layer)
         new = moments(k, layer.x, g)
         sums[k] = tuple(a + b for a, b in zip(sums[k], new, strict=True)) if k in sums else new
-    return [sums[k] for k in number.values()] if sums else []
+    return list(sums.values())

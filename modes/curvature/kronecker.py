@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -39,6 +39,8 @@ class KroneckerFactored(Curvature):
     matrix of the same kind.
     """
 
+    holds = ("operator",)
+
     def __init__(self, blocks: Iterable[Factors], domain: Specs) -> None:
         self.blocks, self.domain = tuple(blocks), domain
         self.operator = sandwich(self.blocks, domain)
@@ -53,16 +55,9 @@ class KroneckerFactored(Curvature):
     def _apply(self, op: Op, v: Array) -> Array:
         return self.operator._apply(op, v)
 
-    def arrays(self) -> Iterator[Array]:
-        return self.operator.arrays()
-
     @property
     def structure(self) -> Jacobian:
         return self.operator
-
-    @property
-    def flops(self) -> int:
-        return self.operator.flops
 
     def block(self, name: str, *others: str) -> Curvature:
         """K[name, name], or the block of several tensors, such as a weight and its bias.
@@ -97,7 +92,7 @@ class KroneckerFactored(Curvature):
     def function(self, f: Callable[[np.ndarray], np.ndarray]) -> KroneckerFactored:
         """Q diag(f(λ)) Qᵀ, for an f with f(λ) ≥ 0 for λ ≥ 0, such as a root or a power."""
         blocks = self._complete("a function")
-        return KroneckerFactored([block.function(f) for block in blocks], self.domain)
+        return KroneckerFactored([b.with_values(f(b.values)) for b in blocks], self.domain)
 
     def eigenvalues(self) -> np.ndarray:
         """λ with K = Q diag(λ) Qᵀ, in the order of the columns of `eigenvectors`."""
@@ -106,7 +101,9 @@ class KroneckerFactored(Curvature):
 
     def eigenvectors(self) -> Jacobian:
         """Q, orthogonal, as an operator: Q.T takes a vector to the eigenbasis of K."""
-        return bases(self._complete("the eigenvectors"), self.domain)
+        blocks = self._complete("the eigenvectors")
+        return Block([[f.parts[s.name].T @ f.basis if s.name in f.parts else None for f in blocks]
+                      for s in self.domain])  # fmt: skip
 
     def trace(self) -> float:
         """tr K = Σ tr A tr B."""
@@ -174,21 +171,8 @@ def sandwich(blocks: tuple[Factors, ...], domain: Specs) -> Dag:
     own = tuple(shape_of(s) for s in domain)
     inner = tuple(f.middle.in_shape for f in blocks)
     sources, sinks = range(len(domain)), range(first, first + len(domain))
-    return Dag((*own, *inner, *inner, *own), edges, tuple(sources), tuple(sinks), dtype_of(domain))
-
-
-def bases(blocks: list[Factors], domain: Specs) -> Dag:
-    """Q, from the concatenated eigenbases of all blocks to the tensors."""
-    tensors = {s.name: len(blocks) + i for i, s in enumerate(domain)}
-    edges = [Edge(j, tensors[name], part.T @ f.basis)
-             for j, f in enumerate(blocks) for name, part in f.parts.items()]  # fmt: skip
-    shapes = (*(f.middle.in_shape for f in blocks), *(shape_of(s) for s in domain))
-    return Dag(shapes, edges, tuple(range(len(blocks))), tuple(tensors.values()), dtype_of(domain))
-
-
-def dtype_of(domain: Specs) -> np.dtype:
-    """The common dtype of tensors."""
-    return np.result_type(*(spec.dtype for spec in domain))
+    dtype = np.result_type(*(spec.dtype for spec in domain))
+    return Dag((*own, *inner, *inner, *own), edges, tuple(sources), tuple(sinks), dtype)
 
 
 @scale.register(KroneckerFactored)
@@ -220,11 +204,6 @@ class Factors:
         product = f"A {m}×{m} ⊗ B {n}×{n}"
         kind = product if self.corrected is None else f"Q diag(λ) Qᵀ in the eigenbasis of {product}"
         return f"{groups}{kind}: ({names})"
-
-    @property
-    def start(self) -> Jacobian:
-        """S, from the concatenated tensors."""
-        return side_by_side(list(self.parts.values()))
 
     @cached_property
     def middle(self) -> Jacobian:
@@ -279,10 +258,6 @@ class Factors:
         found.__dict__.update(left_basis=self.left_basis, right_basis=self.right_basis)
         return found
 
-    def function(self, f: Callable[[np.ndarray], np.ndarray]) -> Factors:
-        """Q diag(f(λ)) Qᵀ."""
-        return self.with_values(f(self.values))
-
     def times(self, factor: float) -> Factors:
         """A ⊗ (c B)."""
         if self.corrected is not None:
@@ -296,7 +271,7 @@ class Factors:
         as well, and is used.
         """
         if not heuristic or self.corrected is not None or 1 in self.values.shape[1:]:
-            return self.function(lambda values: 1 / (values + damping))
+            return self.with_values(1 / (self.values + damping))
         (a, q), (b, r), root = self.left_basis, self.right_basis, damping**0.5
         pi = np.sqrt(balance(a, b))
         return replace(self, left=rebuilt(1 / (a + pi * root), q),
@@ -343,8 +318,3 @@ def balance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """mean(a) / mean(b) per group, or 1 where one of them is 0."""
     x, y = a.mean(axis=-1, keepdims=True), b.mean(axis=-1, keepdims=True)
     return np.where((x > 0) & (y > 0), x / np.where(y > 0, y, 1), 1.0)
-
-
-def side_by_side(operators: list[Jacobian]) -> Jacobian:
-    """[S₁ S₂ …]: operators to one output, with concatenated inputs."""
-    return operators[0] if len(operators) == 1 else Block([list(operators)])

@@ -50,6 +50,7 @@ from ...jacobians.contraction import EINSUMS, as_contraction
 from ...jacobians.errors import LimitError, UnsupportedOp
 from ...jacobians.products import factors_of
 from ...ops import Step, numbers
+from ..flow.steps import SHAPES
 from ..linearization import Linearization
 
 STILL = Identity, Reshape, Permutation, Cast
@@ -57,9 +58,6 @@ STILL = Identity, Reshape, Permutation, Cast
 
 MOVES = *STILL, Scalar
 """Operators that keep every entry up to a factor."""
-
-SHAPES = "Shape", "Size"
-"""Operators that depend only on the shape of data."""
 
 
 def uses(J: Linearization) -> dict[str, list[Use]]:
@@ -125,13 +123,8 @@ def passing_edges(J: Linearization) -> set[int]:
         for entry in J.entries
         for (_, i), operator in entry.blocks.items()
         if fixed.issuperset(filter(None, entry.step.inputs))
-        or (passes_on(entry.step, i) and not looks_up(operator))
+        or (passes_on(entry.step, i) and not any(isinstance(f, Take) for f in factors_of(operator)))
     }
-
-
-def looks_up(operator: Jacobian) -> bool:
-    """Whether an operator picks rows by an index."""
-    return any(isinstance(f, Take) for f in factors_of(operator))
 
 
 def without_data(J: Linearization) -> set[str]:

@@ -164,10 +164,6 @@ def batches_of(data: Any, batch_size: int | None = None) -> Batches:
         return Listed((data,)) if batch_size is None else Rows(data, batch_size)
     if batch_size is not None:
         raise InputError("batch_size= cuts arrays by name or an .npz file; other data is cut")
-    return _given(data)
-
-
-def _given(data: Any) -> Batches:
     if isinstance(data, Batches):
         return data
     if isinstance(data, list | tuple):

@@ -1,7 +1,7 @@
 """Cluster: operators whose batches and columns are split among the workers of a Dask client.
 
-`distributed` makes a `Distributed`, whose products are one map over the workers and one sum
-(`Shares`). `Parts` holds the futures of the objects on the workers, and `placement` assigns the
+`distributed` makes a `Distributed`, whose products are one map over the workers and one sum.
+`Parts` holds the futures of the objects on the workers, and `placement` assigns the
 objects to workers.
 
 The cost with W workers, P parts of the data (by default W), n columns and m rows of C, K right-hand
@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import reduce
 from itertools import accumulate, chain, pairwise
-from operator import add
+from operator import add, methodcaller
 from typing import Any, TypeVar, final
 
 import numpy as np
@@ -88,10 +88,10 @@ def distributed(
     shares = [(batches.part(a, b), keep, reduction, weights and weights[a:b]) for a, b in cuts]
     copies = max(1, len(placement.homes) // len(shares))
     held = spread(placement, share, make, shares, copies)
-    C = Distributed(Shares(held, reduction == "stack"))
-    if check and (message := next(filter(None, held.ask(suspect)), None)):
+    C = Distributed(held, held.ask(described), reduction == "stack")
+    if check and (message := next(filter(None, held.ask(difference)), None)):
         warn(message)
-    return named(C, C.shares.outlines[0].domain)
+    return named(C, C.outlines[0].domain)
 
 
 @final
@@ -99,97 +99,79 @@ class Distributed(Jacobian):
     """C = Σ_p C_p or [C_1; C_2; …], with C_p the operator of a part of the data, on a worker.
 
     It equals the operator of `streamed` up to the order of summation, which does not depend on the
-    workers: two products with the same vector are equal.
+    workers: two products with the same vector are equal. With fewer parts than workers, each part
+    has copies, which split the columns of a product.
     """
 
-    def __init__(self, shares: Shares, *, transposed: bool = False) -> None:
-        self.shares, self.transposed = shares, transposed
-        first = shares.outlines[0]
-        m = shares.ends[-1] if shares.stacked else first.shape[0]
-        shape = (m, first.shape[1])[:: -1 if transposed else 1]
-        super().__init__(shape[:1], shape[1:], first.dtype)
+    def __init__(
+        self, parts: Parts, outlines: list[Outline], stacked: bool, *, transposed: bool = False
+    ) -> None:
+        self.parts, self.outlines = parts, outlines
+        self.stacked, self.transposed = stacked, transposed
+        self.ends = tuple(accumulate((o.shape[0] for o in outlines), initial=0))
+        m, n = outlines[0].shape
+        shape = (self.ends[-1] if stacked else m, n)[:: -1 if transposed else 1]
+        super().__init__(shape[:1], shape[1:], outlines[0].dtype)
 
     @property
     def codomains(self) -> tuple[Any, ...]:
         """The tensors of the rows of each batch of a stack, if they have names."""
-        return tuple(chain.from_iterable(o.codomains for o in self.shares.outlines))
+        return tuple(chain.from_iterable(o.codomains for o in self.outlines))
 
     def _apply(self, op: Op, v: Array) -> Array:
         if op is not numbers:
             raise InputError("a product over workers cannot be written into a graph")
         columns = np.reshape(v, (-1, self.shape[1]))
-        y = self.shares.product(columns, self.transposed)
+        y = self.parts.persistently(lambda: self._product(columns))
         return y.reshape((*lead(v, self.in_shape), self.shape[0]))
 
+    def _product(self, v: np.ndarray) -> np.ndarray:
+        """C v for v of shape (K, n)."""
+        self.parts.placement.refresh()
+        cuts = evenly(len(v), self.parts.copies)
+        found = [self._futures(c, v[a:b]) for c, (a, b) in enumerate(cuts)]
+        return np.concatenate([np.concatenate(self.parts.gathered(f), axis=-1) for f in found])
+
+    def _futures(self, copy: int, v: np.ndarray) -> list[Any]:
+        """The futures of a product with one copy of each part."""
+        parts, whole = self.parts, range(len(self.parts.grid))
+        if self.transposed and self.stacked:
+            sent: list[Any] = [v[:, a:b] for a, b in pairwise(self.ends)]
+        else:
+            sent = [parts.placement.everywhere(v)] * len(whole)
+        found = [parts.submit(p, copy, product, sent[p], self.transposed) for p in whole]
+        return found if self.stacked and not self.transposed else parts.added(found)
+
     def _transpose(self) -> Jacobian:
-        if not self.shares.stacked and self.shares.outlines[0].symmetric:
+        if not self.stacked and self.outlines[0].symmetric:
             return self
-        return Distributed(self.shares, transposed=not self.transposed)
+        return Distributed(self.parts, self.outlines, self.stacked, transposed=not self.transposed)
 
     def diagonal(self) -> np.ndarray:
-        return super().diagonal() if self.shares.stacked else self.shares.diagonal()
+        if self.stacked:
+            return super().diagonal()
+        return np.asarray(self.parts.summed(methodcaller("diagonal")))
 
     def compile(
         self, engine: str | None = None, *, products: int = 100, memory: int | None = None
     ) -> Jacobian:
         """The same operator, with the kept operators compiled: see `Streamed.compile`."""
-        made = self.shares.compiled({"engine": engine, "products": products, "memory": memory})
-        return Distributed(made, transposed=self.transposed)
-
-    def __repr__(self) -> str:
-        parts, copies = len(self.shares.parts.grid), self.shares.parts.copies
-        C = f"[C_1; …; C_{parts}]" if self.shares.stacked else f"Σ_p C_p, p = 1 … {parts}"
-        return f"{C}{'ᵀ' if self.transposed else ''}, {copies} × on workers"
-
-
-@final
-class Shares:
-    """The operators of the parts of some data, on the workers, and their outlines.
-
-    With fewer parts than workers, each part has copies, which split the columns of a product.
-    """
-
-    def __init__(self, parts: Parts, stacked: bool) -> None:
-        self.parts, self.stacked = parts, stacked
-        self.outlines: list[Outline] = parts.ask(described)
-        self.ends = tuple(accumulate((o.shape[0] for o in self.outlines), initial=0))
-
-    def product(self, v: np.ndarray, transposed: bool) -> np.ndarray:
-        """C v or Cᵀ v, for v of shape (K, n)."""
-        return self.parts.persistently(lambda: self._product(v, transposed))
-
-    def diagonal(self) -> np.ndarray:
-        """Σ of the diagonals of all parts."""
-        return np.asarray(self.parts.summed(diagonal))
-
-    def _product(self, v: np.ndarray, transposed: bool) -> np.ndarray:
-        self.parts.placement.refresh()
-        cuts = evenly(len(v), self.parts.copies)
-        found = [self._columns(c, v[a:b], transposed) for c, (a, b) in enumerate(cuts)]
-        return np.concatenate([np.concatenate(self.parts.gathered(f), axis=-1) for f in found])
-
-    def _columns(self, copy: int, v: np.ndarray, transposed: bool) -> list[Any]:
-        """The futures of a product with one copy of each part."""
-        parts = self.parts
-        if transposed and self.stacked:
-            rows = [v[:, a:b] for a, b in pairwise(self.ends)]
-            return parts.added([parts.submit(p, copy, product, rows[p], True)
-                                for p in range(len(parts.grid))])  # fmt: skip
-        sent = parts.placement.everywhere(v)
-        found = [parts.submit(p, copy, product, sent, transposed) for p in range(len(parts.grid))]
-        return found if self.stacked else parts.added(found)
-
-    def compiled(self, options: dict[str, Any]) -> Shares:
-        """The same shares, with the kept operators compiled."""
+        compiled = methodcaller("compile", engine, products=products, memory=memory)
 
         def build() -> tuple[Grid, Any]:
             grid, origin = self.parts.build()
             submit = self.parts.placement.submit
-            made = [[submit(p * len(row) + c, compiled, future, options)
-                     for c, future in enumerate(row)] for p, row in enumerate(grid)]  # fmt: skip
+            made = [[submit(p * len(row) + c, compiled, future) for c, future in enumerate(row)]
+                    for p, row in enumerate(grid)]  # fmt: skip
             return made, (grid, origin)
 
-        return Shares(Parts(self.parts.placement, build), self.stacked)
+        made = Parts(self.parts.placement, build)
+        return Distributed(made, self.outlines, self.stacked, transposed=self.transposed)
+
+    def __repr__(self) -> str:
+        parts, copies = len(self.parts.grid), self.parts.copies
+        C = f"[C_1; …; C_{parts}]" if self.stacked else f"Σ_p C_p, p = 1 … {parts}"
+        return f"{C}{'ᵀ' if self.transposed else ''}, {copies} × on workers"
 
 
 FAN = 8
@@ -226,7 +208,7 @@ class Parts:
     def submit(self, part: int, copy: int, task: Callable[..., Any], *arguments: Any) -> Any:
         """The future of a task with one copy of a part, on the worker that holds it."""
         place = part * self.copies + copy
-        return self.placement.submit(place, task, self.grid[part][copy], *arguments)
+        return self.placement.submit(place, alone, task, self.grid[part][copy], *arguments)
 
     def ask(self, task: Callable[..., Any]) -> list[Any]:
         """The result of a task for every part."""
@@ -271,22 +253,26 @@ def spread(
 
     def build() -> tuple[Grid, Any]:
         maker = placement.everywhere(make)
-        return [[placement.submit(p * copies + c, task, maker, *own) for c in range(copies)]
-                for p, own in enumerate(shares)], maker  # fmt: skip
+        return [
+            [placement.submit(p * copies + c, alone, task, maker, *own) for c in range(copies)]
+            for p, own in enumerate(shares)
+        ], maker
 
     return Parts(placement, build)
 
 
 ONE_AT_A_TIME = Lock()
-"""A worker with many threads computes one product at a time, with all of its memory."""
 
 
-def share(
-    make: Make, batches: Batches, keep: int, reduction: str, weights: Weights
-) -> OverBatches:
-    """The operator of some of the batches."""
+def alone(task: Callable[..., T], *arguments: Any) -> T:
+    """The result of a task; a worker of many threads runs one at a time, with all of its memory."""
     with ONE_AT_A_TIME:
-        return composed(Stream(make, batches, keep), reduction, weights)
+        return task(*arguments)
+
+
+def share(make: Make, batches: Batches, keep: int, reduction: str, weights: Weights) -> OverBatches:
+    """The operator of some of the batches."""
+    return composed(Stream(make, batches, keep), reduction, weights)
 
 
 def described(C: Jacobian) -> Outline:
@@ -296,26 +282,7 @@ def described(C: Jacobian) -> Outline:
 
 def product(C: Jacobian, v: np.ndarray, transposed: bool) -> np.ndarray:
     """C v or Cᵀ v, for v of shape (K, n)."""
-    with ONE_AT_A_TIME:
-        y = (C.T if transposed else C)._apply(numbers, v)
-    return np.asarray(y)
-
-
-def diagonal(C: Jacobian) -> np.ndarray:
-    """The diagonal of a share."""
-    with ONE_AT_A_TIME:
-        return C.diagonal()
-
-
-def compiled(C: OverBatches, options: dict[str, Any]) -> Jacobian:
-    """A share, compiled."""
-    return C.compile(**options)
-
-
-def suspect(C: OverBatches) -> str | None:
-    """How two passes over a share differ; None if they agree."""
-    with ONE_AT_A_TIME:
-        return difference(C)
+    return np.asarray((C.T if transposed else C)._apply(numbers, v))
 
 
 def total(*terms: Any) -> Any:

@@ -34,13 +34,11 @@ class Placement:
 
     def workers(self) -> list[str]:
         """The addresses of the current workers."""
-        return sorted(self.client.ncores()) or self._awaited()
-
-    def _awaited(self) -> list[str]:
-        try:
-            self.client.wait_for_workers(1, timeout=PATIENCE)
-        except TimeoutError as error:
-            raise OnnxJacError(f"no worker came within {PATIENCE} s: start some") from error
+        if not self.client.ncores():
+            try:
+                self.client.wait_for_workers(1, timeout=PATIENCE)
+            except TimeoutError as error:
+                raise OnnxJacError(f"no worker came within {PATIENCE} s: start some") from error
         return sorted(self.client.ncores())
 
     def refresh(self) -> None:

@@ -19,7 +19,7 @@ from ...jacobians import Array, Jacobian, Op, Take, lead, shape_of, size
 from ...jacobians.arrays import buffer_of
 from ...jacobians.errors import InputError
 from ...jacobians.progress import counting
-from ..model import TensorSpec
+from ..primal.model import TensorSpec
 from .batches import Batch, Batches
 
 T = TypeVar("T")
@@ -66,7 +66,10 @@ class Stream:
         C = self.make(batch)
         used = use(b, C)
         if not self._keeps(b, C):
-            self._drop(C)
+            self._waste += C.nbytes
+            if self._waste > WASTE:  # an operator and its transpose form a cycle
+                gc.collect()
+                self._waste = 0
         return used
 
     def _keeps(self, b: int, C: Jacobian) -> bool:
@@ -78,13 +81,6 @@ class Stream:
             return False
         self._kept[b], self._buffers = C, buffers
         return True
-
-    def _drop(self, C: Jacobian) -> None:
-        """Collect garbage from time to time: an operator and its transpose form a cycle."""
-        self._waste += C.nbytes
-        if self._waste > WASTE:
-            gc.collect()
-            self._waste = 0
 
     @property
     def kept(self) -> tuple[Jacobian, ...]:
@@ -148,9 +144,11 @@ class Streamed(OverBatches):
     def __init__(
         self, stream: Stream, weights: tuple[float, ...] | None = None, *, transposed: bool = False
     ) -> None:
-        self.weights, self.transposed, self.outline = weights, transposed, outline(stream)
-        shape = self.outline.shape
-        super().__init__(stream, shape[::-1] if transposed else shape, self.outline.dtype)
+        first = next(stream.each(lambda _, C: outline_of(C)), None)
+        if first is None:
+            raise InputError("there are no batches")
+        self.weights, self.transposed, self.outline = weights, transposed, first
+        super().__init__(stream, first.shape[::-1] if transposed else first.shape, first.dtype)
 
     def _apply(self, op: Op, v: Array) -> Array:
         def term(C: Jacobian, w: np.ndarray | None) -> Array:
@@ -193,14 +191,6 @@ class Streamed(OverBatches):
     def __repr__(self) -> str:
         w = "" if self.weights is None else "w_b "
         return f"Σ_b {w}C_b{'ᵀ' if self.transposed else ''} with C_1 = {self.outline.text}"
-
-
-def outline(stream: Stream) -> Outline:
-    """The outline of the operator of the first batch."""
-    first = next(stream.each(lambda _, C: outline_of(C)), None)
-    if first is None:
-        raise InputError("there are no batches")
-    return first
 
 
 def outline_of(C: Jacobian) -> Outline:
@@ -267,6 +257,8 @@ class Stacked(OverBatches):
 class StackedTranspose(Jacobian):
     """Jᵀ u = Σ_b J_bᵀ u_b, with u_b the rows of batch b."""
 
+    holds = ("stacked",)
+
     def __init__(self, stacked: Stacked) -> None:
         super().__init__(stacked.in_shape, stacked.out_shape, stacked.dtype)
         self.stacked = stacked
@@ -284,9 +276,6 @@ class StackedTranspose(Jacobian):
 
     def _dense(self, limit: int) -> np.ndarray:
         return np.ascontiguousarray(self.stacked.toarray(limit=limit).T)
-
-    def arrays(self) -> Iterator[Array]:
-        return self.stacked.arrays()
 
     def __repr__(self) -> str:
         return f"{self.stacked!r}ᵀ"
@@ -307,19 +296,16 @@ def by_tensor(J: Jacobian) -> tuple[Jacobian, Specs | None]:
         return J, None
     tensors = tuple(zip(*batches, strict=True))
     sizes = np.array([[size(shape_of(spec)) for spec in specs] for specs in batches])
-    return (J if 1 in sizes.shape else sorted_rows(J, sizes)), tuple(map(together, tensors))
+    if 1 not in sizes.shape:  # all rows of the first tensor, then of the second, …
+        owners = np.tile(np.arange(sizes.shape[1]), len(sizes)).repeat(sizes.ravel())
+        J = Take(np.argsort(owners, kind="stable"), 0, J.out_shape, J.dtype) @ J
+    return J, tuple(map(together, tensors))
 
 
 def codomains_of(J: Jacobian) -> tuple[Specs, ...]:
     """The tensors of the rows, batch by batch; empty if they have no names."""
     own: Any = getattr(J, "codomain", None) or ()
     return getattr(J, "codomains", (own,))
-
-
-def sorted_rows(J: Jacobian, sizes: np.ndarray) -> Jacobian:
-    """All rows of the first tensor, then of the second …, for sizes (batches, tensors)."""
-    owners = np.tile(np.arange(sizes.shape[1]), len(sizes)).repeat(sizes.ravel())
-    return Take(np.argsort(owners, kind="stable"), 0, J.out_shape, J.dtype) @ J
 
 
 def together(specs: Specs) -> TensorSpec:

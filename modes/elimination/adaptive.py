@@ -36,10 +36,11 @@ Ways = Mapping[str, tuple[Clock, Way]]
 class Adaptive(Jacobian):
     """y = J x by the DAG as it is, planned or compiled, or by a program shared with other points.
 
-    The number of future products is unknown; the best guess is as many as so far. So after 8, 32,
-    128 … products the DAG is planned for as many again, and programs are compiled once products
-    have taken as long as compiling takes. Both happen in a background thread while products go on.
-    Each product takes the way that was measured to be the fastest of those that are ready.
+    The number of future products is unknown. After 8, 32, 128 … products the DAG is planned for the
+    products until it is planned again, four times as many as so far; programs are compiled once
+    products have taken as long as compiling takes. Both happen in a background thread while
+    products go on. Each product takes the way that was measured to be the fastest of those that are
+    ready.
     """
 
     holds = ("structure",)
@@ -126,9 +127,9 @@ class Adaptive(Jacobian):
         first = shared.first if shared else 1
         if PROGRAM in ways and self.count < 4 * first:
             return
-        if self.count >= max(first, self._next) and repays_decision(self.dag, self.count):
+        if self.count >= max(first, self._next) and repays_decision(self.dag, 4 * self.count):
             self._next = 4 * self.count
-            self._begin(partial(planned, self.dag, self.count))
+            self._begin(partial(planned, self.dag, self._next))
         elif is_due(self.dag, self.count):
             self._ahead = Background(partial(only_eliminated, self.dag))
         elif self.count >= first and columns not in self._begun and (

@@ -22,9 +22,9 @@ import onnx_ir as ir
 from ...jacobians import Dag, Edge, Shape, chosen, dtype_of, shape_of
 from ...jacobians.cached import cached_property
 from ...ops.graphs import build
-from ..model import Model
 from ..primal.engines.onnxruntime import EngineError, installed
 from ..primal.evaluate import evaluate
+from ..primal.model import Model
 from ..products.engines import Program, compiler
 from ..products.record import Recording, Residuals, opened, record_open
 from ..support.background import Background

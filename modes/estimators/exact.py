@@ -61,28 +61,30 @@ def known_diagonal(A: Any) -> Found | None:
 
 
 def exact_diagonal(P: Probed) -> Found:
-    """diag(A), by n products if nothing else determines it."""
-    return known_diagonal(P.A) or (diagonal_by_products(P), PRODUCTS)
+    """diag(A), by n products, Aⱼⱼ = eⱼᵀ A eⱼ, if nothing else determines it."""
+    if known := known_diagonal(P.A):
+        return known
+    chunks = units(P.shape[1], min(P.shape))
+    found = [(P @ unit)[range(start, stop), range(stop - start)] for start, stop, unit in chunks]
+    return np.concatenate([np.empty(0), *found]), PRODUCTS
 
 
-def diagonal_by_products(P: Probed) -> np.ndarray:
-    """Aⱼⱼ = eⱼᵀ A eⱼ, by chunks of unit vectors."""
-    n = min(P.shape)
-    found = [(P @ unit)[range(a, b), range(b - a)] for a, b, unit in units(P.shape[1], n)]
-    return np.concatenate([np.empty(0), *found])
+def known_squares(A: Any) -> Found | None:
+    """(Σᵢ Aᵢⱼ²)ⱼ = diag(AᵀA) without a product: by structure, or from sparse entries if few."""
+    square = squared(A)
+    found = gram_diagonal(A) if square is None else square.T @ np.ones(A.shape[0])
+    if found is not None:
+        return found, STRUCTURE
+    if few_entries(A):
+        matrix = sparse(A)
+        return np.bincount(matrix.indices, matrix.data**2, A.shape[1]), SPARSE
+    return None
 
 
 def column_squares(P: Probed) -> Found:
-    """(Σᵢ Aᵢⱼ²)ⱼ = diag(AᵀA): by structure, by sparse entries, or by min(m, n) products."""
-    square = squared(P.A)
-    if square is not None:
-        return square.T @ np.ones(P.shape[0]), STRUCTURE
-    gram = gram_diagonal(P.A)
-    if gram is not None:
-        return gram, STRUCTURE
-    if few_entries(P.A):
-        matrix = sparse(P.A)  # type: ignore[arg-type]
-        return np.bincount(matrix.indices, matrix.data**2, P.shape[1]), SPARSE
+    """(Σᵢ Aᵢⱼ²)ⱼ, by min(m, n) products if nothing else determines it."""
+    if known := known_squares(P.A):
+        return known
     m, n = P.shape
     if n <= m:
         columns = [np.sum((P @ unit) ** 2, axis=0) for _, _, unit in units(n, n)]

@@ -9,7 +9,7 @@ with Applications", 2010; on the loss of orthogonality, Paige, 1972.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -73,8 +73,7 @@ def orthonormal(w: np.ndarray, basis: np.ndarray, eps: float) -> tuple[np.ndarra
     return np.divide(w, norms, out=np.zeros_like(w), where=norms > 0), norms
 
 
-@dataclass(frozen=True)
-class Extremes:
+class Extremes(NamedTuple):
     """Singular values of U_kᵀ A V_k, largest first; some σ of A lies within each error."""
 
     values: np.ndarray

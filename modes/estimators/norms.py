@@ -14,13 +14,11 @@ from .exact import (
     STRUCTURE,
     by_products,
     column_squares,
-    few_entries,
-    gram_diagonal,
+    known_squares,
     singular_values,
     spectrum,
 )
 from .lanczos import Extremes, extremes
-from .squared import squared
 
 
 def frobenius_norm(
@@ -40,18 +38,14 @@ def frobenius_norm(
     5 (exact by structure, 0 products)
     """
     with probing(A, "Frobenius norm", progress) as P:
-        if exact or (exact is None and _cheap(P, products)):
-            squares, how = column_squares(P)
+        known = None if exact is False else known_squares(P.A)
+        if exact or known or (exact is None and min(P.shape) <= products):
+            squares, how = known or column_squares(P)
             return Estimate(float(np.sqrt(squares.sum())), 0.0, P.products, how)
         images = P @ signs(np.random.default_rng(seed), P.shape[1], products)
         square, error = mean(np.sum(images**2, axis=0))
         norm = float(np.sqrt(square))
         return Estimate(norm, float(error / (2 * norm)) if norm else 0.0, P.products, "Hutchinson")
-
-
-def _cheap(P: Probed, products: int) -> bool:
-    known = squared(P.A) is not None or gram_diagonal(P.A) is not None
-    return known or min(P.shape) <= products or few_entries(P.A)
 
 
 def spectral_norm(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import reduce, singledispatch
-from itertools import islice
+from itertools import dropwhile, islice
 from operator import add, matmul
 from typing import Any
 
@@ -77,12 +77,8 @@ def squared(operator: Any) -> Jacobian | None:
     return None if behind is operator else squared(behind)
 
 
-def _itself(operator: Jacobian) -> Jacobian:
-    return operator
-
-
 for kind in ZERO_ONE:
-    squared.register(kind, _itself)
+    squared.register(kind, lambda operator: operator)
 
 
 @squared.register
@@ -151,10 +147,10 @@ def _(operator: Contraction) -> Jacobian | None:
 @squared.register
 def _(operator: Product) -> Jacobian | None:
     """Left of one factor, rows must have single entries; right of it, columns must."""
-    first = next((k for k, f in enumerate(operator.factors) if not single_in_rows(f)), None)
-    right = () if first is None else operator.factors[first + 1 :]
+    wide = dropwhile(lambda factor: isinstance(factor, MONOMIAL), operator.factors)
+    right = list(wide)[1:]
     squares = [squared(factor) for factor in operator.factors]
-    if not all(single_in_rows(f.T) for f in right) or None in squares:
+    if not all(isinstance(factor.T, MONOMIAL) for factor in right) or None in squares:
         return None
     return reduce(matmul, squares)
 
@@ -180,11 +176,6 @@ def _(operator: Dag | Block) -> Jacobian | None:
     blocks = as_blocks(operator)
     squares = [] if blocks is None else [[squared(block) for block in row] for row in blocks]
     return Block(squares) if squares and all(None not in row for row in squares) else None
-
-
-def single_in_rows(operator: Jacobian) -> bool:
-    """Whether each row has at most one entry, by the type of the operator."""
-    return isinstance(operator, MONOMIAL)
 
 
 def own_diagonal(operator: Jacobian) -> np.ndarray | None:

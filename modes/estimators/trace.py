@@ -20,7 +20,7 @@ from ...jacobians.errors import InputError, closest
 from .estimate import Estimate, Probed, mean, probing, signs, square
 from .exact import PRODUCTS, exact_diagonal, known_diagonal
 
-Found = tuple[float, float]
+Found = tuple[Any, Any]
 """Value and standard error."""
 
 
@@ -60,7 +60,8 @@ def trace(
             raise InputError(f"there is no method {method!r}.{hint}")
         name, estimator = METHODS[method]
         value, error = estimator(P, products, np.random.default_rng(seed))
-        return Estimate(value, error, P.products, name if error else f"{PRODUCTS}, {name}")
+        how = name if error else f"{PRODUCTS}, {name}"
+        return Estimate(float(value), float(error), P.products, how)
 
 
 def hutchinson(P: Probed, products: int, rng: np.random.Generator) -> Found:
@@ -69,7 +70,7 @@ def hutchinson(P: Probed, products: int, rng: np.random.Generator) -> Found:
     Source: Hutchinson, "A stochastic estimator of the trace of the influence matrix", 1990.
     """
     probes = signs(rng, P.shape[1], products)
-    return floats(mean(np.sum(probes * (P @ probes), axis=0)))
+    return mean(np.sum(probes * (P @ probes), axis=0))
 
 
 def hutchpp(P: Probed, products: int, rng: np.random.Generator) -> Found:
@@ -82,8 +83,8 @@ def hutchpp(P: Probed, products: int, rng: np.random.Generator) -> Found:
     Q, _ = np.linalg.qr(P @ signs(rng, n, third))
     probes = signs(rng, n, third)
     probes -= Q @ (Q.T @ probes)
-    value, error = floats(mean(np.sum(probes * (P @ probes), axis=0)))
-    return float(np.sum(Q * (P @ Q))) + value, error
+    value, error = mean(np.sum(probes * (P @ probes), axis=0))
+    return np.sum(Q * (P @ Q)) + value, error
 
 
 def xtrace(P: Probed, products: int, rng: np.random.Generator) -> Found:
@@ -97,13 +98,14 @@ def xtrace(P: Probed, products: int, rng: np.random.Generator) -> Found:
     Z = P @ D.Q
     H = D.Q.T @ Z
     if D.S is None:  # the basis spans the range of A
-        value = float(np.trace(H))
+        value = np.trace(H)
         return value, D.left(value, P.eps, np.sqrt(n))  # |tr B| ≤ √n ‖B‖_F
-    X = without_own(D.S, D.Q.T @ D.probes)
+    X = D.Q.T @ D.probes
+    X -= D.S * np.sum(D.S * X, axis=0)  # column i without its component along sᵢ
     rest, image = D.probes - D.Q @ X, D.Y - Z @ X
     scale = (n - m + 1) / np.sum(rest**2, axis=0)
     inside = np.trace(H) - np.sum(D.S * (H @ D.S), axis=0)
-    return floats(mean(inside + scale * np.sum(rest * image, axis=0)))
+    return mean(inside + scale * np.sum(rest * image, axis=0))
 
 
 METHODS: dict[str, tuple[str, Callable[[Probed, int, np.random.Generator], Found]]] = {
@@ -111,11 +113,6 @@ METHODS: dict[str, tuple[str, Callable[[Probed, int, np.random.Generator], Found
     "xtrace": ("XTrace", xtrace),
 }  # fmt: skip
 """method -> its name in a result, and the estimator."""
-
-
-def floats(pair: tuple[Any, Any]) -> Found:
-    """Value and error as Python floats."""
-    return float(pair[0]), float(pair[1])
 
 
 def diagonal(
@@ -151,7 +148,7 @@ def diagonal(
         return Estimate(value, error, P.products, "XDiag" if error.any() else f"{PRODUCTS}, XDiag")
 
 
-def xdiag(P: Probed, products: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def xdiag(P: Probed, products: int, rng: np.random.Generator) -> Found:
     """The mean over i of diag(Qᵢ Qᵢᵀ A) + ωᵢ ∘ (I - QᵢQᵢᵀ) A ωᵢ, with Qᵢ without probe i.
 
     Half of the products are with Aᵀ. (I - QᵢQᵢᵀ) A ωᵢ = Q sᵢ (sᵢᵀ rᵢ), rᵢ column i of R.
@@ -168,18 +165,16 @@ def xdiag(P: Probed, products: int, rng: np.random.Generator) -> tuple[np.ndarra
 
 @dataclass(frozen=True)
 class Deflated:
-    """Ω, Y = A Ω = Q R with a basis Q, and the directions sᵢ as columns of S."""
+    """Ω, Y = A Ω = Q R with a basis Q, and the directions sᵢ as columns of S.
+
+    S is None where Q spans the range of A, because the rank of A is below the number of probes.
+    """
 
     probes: np.ndarray
     Y: np.ndarray
     Q: np.ndarray
     R: np.ndarray
     S: np.ndarray | None
-
-    @property
-    def full(self) -> bool:
-        """Whether Q spans the range of A, because the rank of A is below the number of probes."""
-        return self.S is None
 
     def left(self, value: Any, eps: float, size: float = 1.0) -> float:
         """An estimate of ‖(I - QQᵀ) A‖_F times `size`, for a full Q; 0 at the rounding level.
@@ -199,8 +194,3 @@ def deflated(P: Probed, probes: np.ndarray) -> Deflated:
         return Deflated(probes, Y, Q, R, None)
     S = solve_triangular(R, np.eye(len(R)), trans="T")
     return Deflated(probes, Y, Q, R, S / np.linalg.norm(S, axis=0))
-
-
-def without_own(S: np.ndarray, X: np.ndarray) -> np.ndarray:
-    """Column i of X less its component along column i of S: (I - sᵢ sᵢᵀ) xᵢ."""
-    return X - S * np.sum(S * X, axis=0)

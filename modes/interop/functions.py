@@ -19,10 +19,10 @@ from ...jacobians.cached import cached_property
 from ...jacobians.errors import InputError, closest
 from ...ops.registry import version
 from ..linearization import Linearization, linearized
-from ..model import Model
 from ..naming.names import Names, names_of
 from ..primal.evaluate import evaluate
 from ..primal.inputs import check_inputs
+from ..primal.model import Model
 from ..recording.derive import Draft, jvp_graph, vjp_graph
 from ..route import route_of
 from ..support.optional import optional
@@ -119,70 +119,47 @@ class Pointwise(Function):
         return last[2]
 
     def push(self, args: Args, v: Args) -> Call:
-        return Forward(self), (*args[: self.n], *v, *args[self.n :])
+        return Derived(self, transpose=False), (*args[: self.n], *v, *args[self.n :])
 
     def pull(self, args: Args, u: Args) -> Call:
-        return Reverse(self), (*args[: self.n], *u, *args[self.n :])
+        return Derived(self, transpose=True), (*args[: self.n], *u, *args[self.n :])
 
 
+@final
 class Derived(Pointwise):
-    """A derivative of `inner`: its arguments are x, seeds for the derivative, and the others."""
+    """A derivative of `inner`: (x, v, others) ↦ J(x) v, or transposed, (x, u, others) ↦ J(x)ᵀ u.
 
-    def __init__(self, inner: Pointwise, seeds: int, m: int) -> None:
-        self.inner, self.n, self.m = inner, inner.n + seeds, m
+    J v has the dtypes of the values of `inner`, Jᵀ u the dtypes of x.
+    """
+
+    def __init__(self, inner: Pointwise, *, transpose: bool) -> None:
+        seeds, self.m = (inner.m, inner.n) if transpose else (inner.n, inner.m)
+        self.inner, self.transpose, self.n = inner, transpose, inner.n + seeds
         self.linear = slice(inner.n, self.n)
 
     def parts(self, args: Args) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """The arguments of `inner`, and the seeds."""
+        """The arguments of `inner`, and the seeds v or u."""
         return (*args[: self.inner.n], *args[self.n :]), tuple(args[self.linear])
 
-
-@final
-class Forward(Derived):
-    """(x, v, others) ↦ J(x) v."""
-
-    def __init__(self, inner: Pointwise) -> None:
-        super().__init__(inner, inner.n, inner.m)
-
     def __call__(self, args: Arrays) -> Arrays:
-        x, v = self.parts(args)
+        x, seeds = self.parts(args)
         at = self.inner.at(x)
-        made = at.J.apply(dict(zip(at.wrt, v, strict=True)))
-        return tuple(made[o].astype(at.J.primal[o].dtype, copy=False) for o in at.of)
+        J, ins, outs = (at.J.T, at.of, at.wrt) if self.transpose else (at.J, at.wrt, at.of)
+        made, like = J.apply(dict(zip(ins, seeds, strict=True))), x if self.transpose else at.values
+        pairs = zip(outs, like, strict=False)
+        return tuple(made[name].astype(array.dtype, copy=False) for name, array in pairs)
 
     def specs(self, args: Sequence[Spec]) -> list[Spec]:
-        return self.inner.specs(self.parts(args)[0])
+        return list(args[: self.m]) if self.transpose else self.inner.specs(self.parts(args)[0])
 
     def _at(self, args: Arrays) -> At:
-        x, v = self.parts(args)
-        return self.inner.at(x).forward(v)
-
-    def transposed(self, args: Args, u: Args) -> Call:
-        return self.inner.pull(self.parts(args)[0], u)
-
-
-@final
-class Reverse(Derived):
-    """(x, u, others) ↦ J(x)ᵀ u, in the dtypes of x."""
-
-    def __init__(self, inner: Pointwise) -> None:
-        super().__init__(inner, inner.m, inner.n)
-
-    def __call__(self, args: Arrays) -> Arrays:
-        x, u = self.parts(args)
+        x, seeds = self.parts(args)
         at = self.inner.at(x)
-        made = at.J.T.apply(dict(zip(at.of, u, strict=True)))
-        return tuple(made[w].astype(a.dtype, copy=False) for w, a in zip(at.wrt, x, strict=False))
-
-    def specs(self, args: Sequence[Spec]) -> list[Spec]:
-        return list(args[: self.m])
-
-    def _at(self, args: Arrays) -> At:
-        x, u = self.parts(args)
-        return self.inner.at(x).reverse(u)
+        return at.reverse(seeds) if self.transpose else at.forward(seeds)
 
     def transposed(self, args: Args, u: Args) -> Call:
-        return self.inner.push(self.parts(args)[0], u)
+        x, _ = self.parts(args)
+        return self.inner.push(x, u) if self.transpose else self.inner.pull(x, u)
 
 
 @final
@@ -250,15 +227,12 @@ class Signature:
             if name in self.wrt or name not in self.model.inputs:
                 left = [n for n in self.model.inputs if n not in self.wrt]
                 raise InputError(f"there is no further input {name!r}.{closest(name, left)}")
-        return self._primal(names, eager), [*args, *others.values()]
-
-    def _primal(self, names: tuple[str, ...], eager: bool) -> Primal:
         if (names, eager) not in self._primals:
             fixed = {name: value for name, value in self.fixed.items() if name not in names}
             self._primals[names, eager] = Primal(
                 self.model, self.of, self.wrt, names, fixed, self.engine, eager
             )
-        return self._primals[names, eager]
+        return self._primals[names, eager], [*args, *others.values()]
 
     def result(self, values: Sequence[Any]) -> Any:
         """One value alone, several as a tuple."""

@@ -10,8 +10,8 @@ import numpy as np
 
 from ...jacobians import Jacobian, hooks
 from ...jacobians.foreign import as_array
-from ..model import Model
 from ..naming.names import Names
+from ..primal.model import Model
 from ..support.optional import optional
 from .functions import Function, Product, Signature
 

@@ -8,6 +8,7 @@ own domain while functions are inlined.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ from onnx import helper, inliner, shape_inference
 from ...jacobians.errors import LoadError, first_line
 from ...ops import registry
 from ...ops.node import TRAINING
-from .protos import inside, nodes, opset, schema_of
+from ..flow.protos import inside, nodes, opset, schema_in
 
 Key = tuple[str, str]
 
@@ -52,14 +53,16 @@ def expand(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def inline(model: onnx.ModelProto, chosen: Callable[[str, str], bool]) -> onnx.ModelProto:
     """Replace the operators chosen by (domain, type) by their bodies, recursively."""
-    while keys := {key for key in _used(model) if chosen(*key) and _has_body(model, *key)}:
+    while True:
+        used = _used(model)
+        found = {key: schema_in(model, *key) for key in used if chosen(*key)}
+        bodies = {key: schema for key, schema in found.items() if schema and has_body(schema)}
         for node in nodes(model):
-            if _key(node) in keys:
-                _spell_out(node, _defaults(model, *_key(node)))
-        before, model = _used(model), _inline(model, sorted(keys))
-        if _used(model) == before:  # no body for these nodes, for example with symbolic shapes
-            break
-    return model
+            if schema := bodies.get(_key(node)):
+                _spell_out(node, (formal.default_value for formal in schema.attributes.values()))
+        model = _inline(model, sorted(bodies)) if bodies else model
+        if _used(model) == used:  # no body for these nodes, for example with symbolic shapes
+            return model
 
 
 def _key(node: onnx.NodeProto) -> Key:
@@ -67,11 +70,8 @@ def _key(node: onnx.NodeProto) -> Key:
     return node.domain, node.op_type
 
 
-def _used(model: onnx.ModelProto) -> dict[Key, int]:
-    counts: dict[Key, int] = {}
-    for node in nodes(model):
-        counts[_key(node)] = counts.get(_key(node), 0) + 1
-    return counts
+def _used(model: onnx.ModelProto) -> Counter[Key]:
+    return Counter(map(_key, nodes(model)))
 
 
 def has_body(schema: Any) -> bool:
@@ -79,19 +79,8 @@ def has_body(schema: Any) -> bool:
     return bool(schema.has_function or schema.has_context_dependent_function)
 
 
-def _has_body(model: onnx.ModelProto, domain: str, op_type: str) -> bool:
-    schema = schema_of(op_type, domain, opset(model, domain) or 1)
-    return schema is not None and has_body(schema)
-
-
-def _defaults(model: onnx.ModelProto, domain: str, op_type: str) -> list[onnx.AttributeProto]:
-    schema = schema_of(op_type, domain, opset(model, domain) or 1)
-    held = schema.attributes.values() if schema else ()
-    return [formal.default_value for formal in held if formal.default_value.name]
-
-
 def _spell_out(node: onnx.NodeProto, defaults: Iterable[onnx.AttributeProto]) -> None:
-    present = {attribute.name for attribute in node.attribute}
+    present = {"", *(attribute.name for attribute in node.attribute)}  # "": there is no default
     node.attribute.extend(default for default in defaults if default.name not in present)
 
 
@@ -106,10 +95,17 @@ def _inline(model: onnx.ModelProto, keys: list[Key]) -> onnx.ModelProto:
         return inliner.inline_selected_functions(model, keys, inline_schema_functions=True)
     except (RuntimeError, ValueError):  # it needs the type of every input, even of omitted ones
         made = _written_out(_with_bodies(model, keys))
-        imports = [entry for entry in made.opset_import if entry.domain != BODIES]
-        del made.opset_import[:]
-        made.opset_import.extend(imports)
+        _forget(made, BODIES)
         return made
+
+
+def _forget(model: onnx.ModelProto, domain: str) -> bool:
+    """Drop the import of a domain; returns whether there was one."""
+    kept = [entry for entry in model.opset_import if entry.domain != domain]
+    found = len(kept) < len(model.opset_import)
+    del model.opset_import[:]
+    model.opset_import.extend(kept)
+    return found
 
 
 def _with_bodies(model: onnx.ModelProto, keys: list[Key]) -> onnx.ModelProto:
@@ -130,7 +126,7 @@ def _body(
     model: onnx.ModelProto, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]
 ) -> onnx.FunctionProto:
     """The body of a node, by the schema of its operator."""
-    schema: Any = schema_of(node.op_type, node.domain, opset(model, node.domain) or 1)
+    schema: Any = schema_in(model, node.domain, node.op_type)
     if schema.has_function:
         return schema.function_body
     given = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
@@ -184,13 +180,8 @@ def name_by_strings(model: onnx.ModelProto) -> None:
         node.domain = TRAINING
         parts = {**{key: part for key, part in named.items() if part}, "y": operands[-1]}
         node.attribute.extend(helper.make_attribute(*pair) for pair in parts.items())
-    kept = [entry for entry in model.opset_import if entry.domain != NAMED]
-    missing = not any(entry.domain == TRAINING for entry in kept)
-    if len(kept) < len(model.opset_import):
-        del model.opset_import[:]
-        model.opset_import.extend(kept)
-        if missing:
-            model.opset_import.append(helper.make_opsetid(TRAINING, 1))
+    if _forget(model, NAMED) and opset(model, TRAINING) is None:
+        model.opset_import.append(helper.make_opsetid(TRAINING, 1))
 
 
 def is_gradient(node: onnx.NodeProto) -> bool:

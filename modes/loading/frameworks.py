@@ -17,8 +17,8 @@ import onnx
 
 from ...jacobians.errors import LoadError, closest, first_line, warn
 from ...jacobians.foreign import as_array, is_foreign
+from ..flow.protos import nodes
 from ..support.optional import optional
-from .protos import nodes
 
 
 def exported(source: Any, examples: Any, batch: Batch) -> Any:
@@ -34,10 +34,6 @@ def exported(source: Any, examples: Any, batch: Batch) -> Any:
             f"example_inputs and dynamic_batch are for a module or a function, not for a {kind}."
         )
     return source
-
-
-SETTINGS = {"optimize": False, "verbose": False}
-"""No optimisation, so that every weight keeps its name."""
 
 
 def is_module(source: Any) -> bool:
@@ -72,21 +68,19 @@ def _exported(
     module: Any, bound: inspect.BoundArguments, dynamic: frozenset[str]
 ) -> onnx.ModelProto:
     torch = optional("torch", "torch")
-
     dim = torch.export.Dim("batch")
-    shapes = {
-        name: mapped(partial(_shape, dim if name in dynamic else None), value)
-        for name, value in bound.arguments.items()
-    }
-    options = {**SETTINGS, "dynamic_shapes": shapes if dynamic else None}
-    program = torch.onnx.export(module, bound.args, kwargs=bound.kwargs, dynamo=True, **options)
+
+    def axes(free: bool, leaf: Any) -> dict[int, Any] | None:
+        return {0: dim} if free and is_array(leaf) and leaf.ndim else None
+
+    shapes = {name: mapped(partial(axes, name in dynamic), value)
+              for name, value in bound.arguments.items()}  # fmt: skip
+    program = torch.onnx.export(
+        module, bound.args, kwargs=bound.kwargs, dynamo=True, verbose=False,
+        optimize=False, dynamic_shapes=shapes if dynamic else None,
+    )  # fmt: skip  # not optimised, every weight keeps its name
     proto: onnx.ModelProto = program.model_proto
     return proto
-
-
-def _shape(dim: Any, leaf: Any) -> Any:
-    """The dynamic axes of a leaf."""
-    return {0: dim} if dim is not None and is_array(leaf) and leaf.ndim else None
 
 
 def _traced(
@@ -94,7 +88,6 @@ def _traced(
 ) -> onnx.ModelProto:
     """The module exported by the older exporter, which traces one run."""
     torch = optional("torch", "torch")
-
     names = [name for name, value in bound.arguments.items() if is_array(value)]
     axes = {name: {0: "batch"} for name in names if name in dynamic}
     options = {"do_constant_folding": False, "input_names": names, "dynamic_axes": axes or None}
@@ -125,7 +118,6 @@ def _first_names(proto: onnx.ModelProto, module: Any) -> onnx.ModelProto:
 def _example(module: Any, dynamic: bool, leaf: Any) -> Any:
     """A leaf as a tensor; a dynamic axis of length 1, which the exporter would fix, is doubled."""
     torch = optional("torch", "torch")
-
     if not is_array(leaf):
         return leaf
     if not isinstance(leaf, torch.Tensor):

@@ -8,8 +8,8 @@ import numpy as np
 import onnx_ir as ir
 from onnx import defs
 
+from ..flow.protos import schema_of
 from .bodies import has_body
-from .protos import schema_of
 
 DOUBLE, FLOAT = ir.DataType.DOUBLE, ir.DataType.FLOAT
 RAISED = frozenset({FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})

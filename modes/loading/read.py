@@ -20,10 +20,9 @@ import onnx_ir as ir
 from onnx import serialization
 
 from ...jacobians.errors import LimitError, LoadError, first_line
+from ..flow.protos import inside, subgraphs
 from ..support.limits import Limits, amount
-from .protos import inside, subgraphs
-from .sparse import densely
-from .tensors import readable
+from .tensors import densely, readable
 
 T = TypeVar("T")
 

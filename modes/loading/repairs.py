@@ -19,8 +19,8 @@ from onnx.helper import (
 from ...jacobians.errors import warn
 from ...ops.registry import find
 from ..flow.opsets import WORKING_OPSET
+from ..flow.protos import graphs, nodes, opset, schema_of
 from .bodies import inline
-from .protos import graphs, nodes, opset, schema_of
 
 MICROSOFT = "com.microsoft"
 
@@ -97,10 +97,18 @@ def after_conversion(
     if version < 11:
         _type_bounds(model, typed, constants)
     for node in nodes(model):
-        if node.op_type == "Resize" and not node.domain:
-            _leave_out_empty(node, constants)
-            if version < 11:
-                _be_asymmetric(node, constants)
+        if node.op_type != "Resize" or node.domain:
+            continue
+        for index in (1, 2):  # before opset 13, an empty tensor stood for an omitted input
+            tensor = constants.get(node.input[index]) if index < len(node.input) else None
+            if tensor is not None and 0 in tensor.dims:
+                node.input[index] = ""
+        if version < 11:  # x_original = x / scale, rounded down, or up where the image shrinks
+            scales = constants.get(node.input[2])
+            shrinks = scales is not None and bool((numpy_helper.to_array(scales) < 1).any())
+            rounding = "ceil" if shrinks else "floor"
+            node.attribute.append(make_attribute("coordinate_transformation_mode", "asymmetric"))
+            node.attribute.append(make_attribute("nearest_mode", rounding))
     return model
 
 
@@ -130,14 +138,6 @@ def _flatten_hardmax(graph: onnx.GraphProto) -> None:
             graph.node.insert(index, make_node("Shape", [x], [shape]))
 
 
-def _leave_out_empty(node: onnx.NodeProto, constants: dict[str, onnx.TensorProto]) -> None:
-    """Before opset 13, an empty tensor stood for an omitted input."""
-    for index in (1, 2):
-        tensor = constants.get(node.input[index]) if index < len(node.input) else None
-        if tensor is not None and 0 in tensor.dims:
-            node.input[index] = ""
-
-
 def _type_bounds(
     model: onnx.ModelProto, typed: tuple[onnx.ModelProto, ...],
     constants: dict[str, onnx.TensorProto],
@@ -159,15 +159,6 @@ def _type_bounds(
                 held = numpy_helper.to_array(constants[name])
                 dtype = tensor_dtype_to_np_dtype(wanted)
                 constants[name].CopyFrom(numpy_helper.from_array(held.astype(dtype)))
-
-
-def _be_asymmetric(node: onnx.NodeProto, constants: dict[str, onnx.TensorProto]) -> None:
-    """Before opset 11: x_original = x / scale, rounded down, or up where the image shrinks."""
-    scales = constants.get(node.input[2])
-    shrinks = scales is not None and bool((numpy_helper.to_array(scales) < 1).any())
-    rounding = "ceil" if shrinks else "floor"
-    node.attribute.append(make_attribute("coordinate_transformation_mode", "asymmetric"))
-    node.attribute.append(make_attribute("nearest_mode", rounding))
 
 
 def _constants(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:

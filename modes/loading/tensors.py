@@ -1,4 +1,4 @@
-"""Tensors: checked to be readable, and kept apart from the model while ONNX processes it.
+"""Tensors: dense, checked to be readable, and kept apart from the model while ONNX processes it.
 
 ONNX's checker, inliner, version converter and shape inference take a serialized model, which must
 stay below 2 GiB. They need no weights, only types, so a large initializer becomes a graph input on
@@ -13,14 +13,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from itertools import chain
+from math import prod
 from typing import Any, TypeGuard
 
 import numpy as np
 import onnx
 import onnx_ir as ir
+from onnx import numpy_helper
+from onnx.external_data_helper import uses_external_data
 
 from ...jacobians.errors import LoadError, first_line
+from ..flow.protos import graphs
 from ..flow.steps import tensor_of
+from ..support.limits import Limits
 
 # Small initializers may be axes, shapes or scales, read by the converter and shape inference.
 SMALL = 1024
@@ -95,17 +101,12 @@ def readable(model: ir.Model, folder: str | None = None) -> ir.Model:
     """
     for value in model.graph.initializers.values():
         _place(value.const_value, repr(value.name), folder)
-    for node in _nodes(model):
+    owners: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
+    for node in chain.from_iterable(map(_inside, owners)):
         for name, attribute in node.attributes.items():
             if not attribute.is_ref():
                 _check_attribute(node, name, attribute, folder)
     return model
-
-
-def _nodes(model: ir.Model) -> Iterator[ir.Node]:
-    owners: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
-    for graph in owners:
-        yield from _inside(graph)
 
 
 def _inside(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
@@ -159,9 +160,7 @@ EMPTY = 2**20
 """The most elements of a tensor without data, which onnx-ir fills with zeros."""
 
 
-def _held(
-    tensor: ir.TensorProtocol | None, owner: str, folder: str | None
-) -> ir.TensorProtocol:
+def _held(tensor: ir.TensorProtocol | None, owner: str, folder: str | None) -> ir.TensorProtocol:
     """The tensor, checked to be readable and read into memory."""
     _place(tensor, owner, folder)
     array = data_of(tensor, owner)
@@ -245,3 +244,47 @@ def read(tensor: ir.ExternalTensor) -> ir.Tensor:
     array = flat.astype(dtype, copy=False).reshape(tensor.shape.numpy())
     tensor.release()
     return ir.Tensor(array, dtype=tensor.dtype, name=tensor.name)
+
+
+def densely(model: onnx.ModelProto, limits: Limits) -> onnx.ModelProto:
+    """The model with dense tensors in place of sparse ones; the model itself if it has none.
+
+    Raises `LimitError` where dense tensors take more bytes than a run may hold, `LoadError` where
+    values and indices do not fit.
+    """
+    if not any(graph.sparse_initializer or any(constants(graph)) for graph in graphs(model.graph)):
+        return model
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    for graph in graphs(made.graph):
+        for tensor in graph.sparse_initializer:
+            graph.initializer.append(dense(tensor, tensor.values.name, limits))
+        del graph.sparse_initializer[:]
+        for name, attribute in constants(graph):
+            tensor = dense(attribute.sparse_tensor, name, limits)
+            attribute.CopyFrom(onnx.helper.make_attribute("value", tensor))
+    return made
+
+
+def constants(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.AttributeProto]]:
+    """The sparse constants of a graph, without its subgraphs, by the names of their outputs."""
+    for node in graph.node:
+        for attribute in node.attribute if node.op_type == "Constant" else ():
+            if attribute.HasField("sparse_tensor"):
+                yield node.output[0], attribute
+
+
+def dense(tensor: onnx.SparseTensorProto, name: str, limits: Limits) -> onnx.TensorProto:
+    """A dense tensor of this name; indices are flat, or one row of coordinates for each value."""
+    shape, where = tuple(tensor.dims), f"the sparse tensor {name!r} of shape {list(tensor.dims)}"
+    if any(map(uses_external_data, (tensor.values, tensor.indices))):
+        raise LoadError(f"{where} lies in a file of its own: store it in the model.")
+    try:
+        values = numpy_helper.to_array(tensor.values)
+        at = numpy_helper.to_array(tensor.indices)
+        limits.check("bytes", prod(shape) * values.itemsize, where)
+        full = np.zeros(shape, values.dtype)
+        full[tuple(at.T) if at.ndim == 2 else np.unravel_index(at, shape)] = values
+    except (TypeError, ValueError, IndexError) as error:
+        raise LoadError(f"{where} has values or indices that do not fit: {error}") from error
+    return numpy_helper.from_array(full, name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import onnx
@@ -14,8 +14,8 @@ from onnx.helper import make_opsetid
 from ...jacobians.errors import LoadError, first_line
 from ...ops.registry import find
 from ..flow.opsets import WORKING_OPSET
+from ..flow.protos import graphs, inside, nodes, opset, schema_in
 from .bodies import expand, inline_local
-from .protos import graphs, inside, nodes, opset, schema_of
 from .repairs import after_conversion, before_check, before_conversion, share
 
 LONGEST = 2**20
@@ -74,20 +74,15 @@ def _check_rules(model: onnx.ModelProto) -> None:
             f"the model uses opset {opset(model)}, but onnx {onnx.__version__} knows {newest} at "
             "most: install a newer onnx."
         )
-    try:
-        checker.check_model(_with_shapes(model))
-    except Exception as error:
-        raise LoadError(f"the model breaks ONNX's rules: {first_line(error)}") from error
-
-
-def _with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy with the shapes of graph inputs and outputs that only the checker requires."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     for value in (*copy.graph.input, *copy.graph.output):
         if value.type.HasField("tensor_type"):
-            value.type.tensor_type.shape.SetInParent()
-    return copy
+            value.type.tensor_type.shape.SetInParent()  # only the checker requires a shape
+    try:
+        checker.check_model(copy)
+    except Exception as error:
+        raise LoadError(f"the model breaks ONNX's rules: {first_line(error)}") from error
 
 
 def _raise(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
@@ -134,38 +129,33 @@ def check_attributes(model: onnx.ModelProto) -> None:
     """
     for held in (model.graph.node, *(function.node for function in model.functions)):
         for node in inside(held):
-            own = node.domain in ("", "ai.onnx")
-            if declared := find(node.op_type, node.domain):
-                _check_values(node, declared.values)
-            if own:  # in other domains a name may mean anything
-                _check_node(node)
+            declared, own = find(node.op_type, node.domain), node.domain in ("", "ai.onnx")
+            if own and node.op_type in RANGES:
+                _check_range(node)
+            for attribute in node.attribute:
+                if attribute.ref_attr_name:  # its value comes with a call
+                    continue
+                known = declared and declared.values.get(attribute.name)
+                if known and _value(attribute) not in known:
+                    _refuse(node, attribute, f"it must be one of {', '.join(map(repr, known))}")
+                if own:  # in other domains a name may mean anything
+                    _check_attribute(node, attribute)
 
 
-def _check_node(node: onnx.NodeProto) -> None:
-    if node.op_type in RANGES:
-        _check_range(node)
-    for attribute in node.attribute:
-        if attribute.ref_attr_name:  # its value comes with a call
-            continue
-        held = (attribute.i, *attribute.ints)
-        if attribute.name in AXES and not all(-(2**31) <= value < 2**31 for value in held):
-            _refuse(node, attribute, "no tensor has so many axes")
-        if attribute.name == "perm" and sorted(attribute.ints) != [*range(len(attribute.ints))]:
-            _refuse(node, attribute, "it must have each axis once")
-        if attribute.name == "num_outputs" and attribute.i != len(node.output):
-            _refuse(node, attribute, f"it gives {len(node.output)}")
-        if attribute.name == "equation" and not EQUATION.fullmatch(attribute.s):
-            _refuse(node, attribute, "it must be letters, commas, dots and one arrow")
-        least = 1 if attribute.name in COUNTS else 0 if attribute.name in PADDING else None
-        if least is not None and node.op_type != "Pad" and _least(attribute) < least:
-            _refuse(node, attribute, f"it must be {least} or more")
-
-
-def _check_values(node: onnx.NodeProto, values: Mapping[str, Collection[Any]]) -> None:
-    for attribute in node.attribute:
-        known = values.get(attribute.name)
-        if known and not attribute.ref_attr_name and _value(attribute) not in known:
-            _refuse(node, attribute, f"it must be one of {', '.join(map(repr, known))}")
+def _check_attribute(node: onnx.NodeProto, attribute: onnx.AttributeProto) -> None:
+    held = (attribute.i, *attribute.ints)
+    if attribute.name in AXES and not all(-(2**31) <= value < 2**31 for value in held):
+        _refuse(node, attribute, "no tensor has so many axes")
+    if attribute.name == "perm" and sorted(attribute.ints) != [*range(len(attribute.ints))]:
+        _refuse(node, attribute, "it must have each axis once")
+    if attribute.name == "num_outputs" and attribute.i != len(node.output):
+        _refuse(node, attribute, f"it gives {len(node.output)}")
+    if attribute.name == "equation" and not EQUATION.fullmatch(attribute.s):
+        _refuse(node, attribute, "it must be letters, commas, dots and one arrow")
+    least = 1 if attribute.name in COUNTS else 0 if attribute.name in PADDING else None
+    given = (attribute.i,) if attribute.HasField("i") else attribute.ints
+    if least is not None and node.op_type != "Pad" and min(given, default=1) < least:
+        _refuse(node, attribute, f"it must be {least} or more")
 
 
 def _value(attribute: onnx.AttributeProto) -> Any:
@@ -190,11 +180,6 @@ def _check_range(node: onnx.NodeProto) -> None:
     raise LoadError(f"{node.op_type} (node {node.name!r}) draws with {reason}.")
 
 
-def _least(attribute: onnx.AttributeProto) -> int:
-    """The smallest integer of an attribute, or 1 if it has none."""
-    return min((attribute.i,) if attribute.HasField("i") else attribute.ints, default=1)
-
-
 def _refuse(node: onnx.NodeProto, attribute: onnx.AttributeProto, reason: str) -> None:
     value = _value(attribute)
     names = ", ".join(filter(None, node.input))
@@ -212,22 +197,18 @@ def drop_empty_operands(model: onnx.ModelProto) -> None:
     Raises `LoadError` where an empty name stands for an input that is not optional.
     """
     for node in nodes(model):
-        if "" not in node.input:
+        schema = schema_in(model, node.domain, node.op_type) if "" in node.input else None
+        if schema is None:
             continue
-        if schema := schema_of(node.op_type, node.domain, opset(model, node.domain) or 1):
-            _check_operands(node, schema)
-            while node.input and not node.input[-1]:
-                del node.input[-1]
-
-
-def _check_operands(node: onnx.NodeProto, schema: defs.OpSchema) -> None:
-    for index, name in enumerate(node.input):
-        formal = schema.inputs[min(index, len(schema.inputs) - 1)] if schema.inputs else None
-        if not name and formal is not None and formal.option != OPTIONAL:
-            raise LoadError(
-                f"{node.op_type} (node {node.name!r}) leaves out its input {formal.name!r} "
-                f"(number {index}), which it needs."
-            )
+        for index, name in enumerate(node.input):
+            formal = schema.inputs[min(index, len(schema.inputs) - 1)] if schema.inputs else None
+            if not name and formal is not None and formal.option != OPTIONAL:
+                raise LoadError(
+                    f"{node.op_type} (node {node.name!r}) leaves out its input {formal.name!r} "
+                    f"(number {index}), which it needs."
+                )
+        while node.input and not node.input[-1]:
+            del node.input[-1]
 
 
 def clear_unknown_dims(model: onnx.ModelProto) -> None:

@@ -13,7 +13,7 @@ from ...jacobians import Shape, prod_text, shape_of, size
 from ...jacobians.errors import InputError, UnknownTensor, closest
 from ...jacobians.foreign import as_array
 from ...jacobians.text import clipped, joined
-from ..model import Model, TensorSpec
+from ..primal.model import Model, TensorSpec
 
 Names = str | Iterable[str] | None
 

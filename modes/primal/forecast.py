@@ -23,10 +23,7 @@ from ...ops.numbers import numbers
 from ..flow.contents import Contents
 from ..flow.control import CONTROL, turn
 from ..flow.meter import Meter
-from ..flow.steps import array_of, last_uses, needed
-from .engines.sessions import EngineError
-from .engines.traps import is_fatal
-from .sizes import (
+from ..flow.sizes import (
     GROWING,
     POOLS,
     SMALL,
@@ -38,6 +35,9 @@ from .sizes import (
     shape_in,
     type_of,
 )
+from ..flow.steps import array_of, last_uses, needed
+from .engines.sessions import EngineError
+from .engines.traps import is_fatal
 
 RANDOM = ("Random", "Bernoulli", "Multinomial", "Dropout")
 

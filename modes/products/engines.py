@@ -18,9 +18,9 @@ import onnx_ir as ir
 from ...jacobians import shape_of, size
 from ...jacobians.errors import InputError, closest
 from ...ops.graphs import build
-from ..model import Model
 from ..primal.engines.onnxruntime import EngineError, installed
 from ..primal.evaluate import evaluate
+from ..primal.model import Model
 from ..support.optional import optional
 from .record import Recording
 

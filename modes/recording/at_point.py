@@ -17,10 +17,10 @@ from ...jacobians.cached import cached_property
 from ...jacobians.errors import OnnxJacError
 from ...ops import Recorder, Step, build, numbers
 from ..flow.failure import kept_whole
-from ..model import Model
 from ..naming.names import is_float
 from ..primal.engines import onnxruntime as ort
 from ..primal.evaluate import evaluate
+from ..primal.model import Model
 from ..tape.bodies import Body, again
 from ..tape.record import JOINTS, has_tangent
 from .control import Turns, joint_of

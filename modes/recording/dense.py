@@ -11,7 +11,7 @@ from ...jacobians import Array, Dag, shape_of, size
 from ...jacobians.symint import Symbols, is_symbolic, same
 from ...ops.graphs import Recorder
 from ..elimination.samples import Batch, layouts
-from ..model import Model
+from ..primal.model import Model
 from ..tape.trace import Trace, staying, trace
 from .derive import Draft, Names, started
 

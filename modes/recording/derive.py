@@ -12,8 +12,8 @@ import onnx_ir as ir
 from ...jacobians import Array, Dag, shape_of
 from ...jacobians.symint import Symbols
 from ...ops.graphs import Recorder, build
-from ..model import Model
 from ..primal.evaluate import evaluate
+from ..primal.model import Model
 from ..tape.trace import Trace, staying, trace
 
 Names = tuple[str, ...]

@@ -20,9 +20,9 @@ from ...jacobians.symint import Guard, Symbols, SymInt
 from ...ops.graphs import every, reachable
 from ..flow.contents import free_sizes
 from ..flow.steps import needed
-from ..model import Model
 from ..naming.names import is_float
 from ..primal.guards import GUARDS
+from ..primal.model import Model
 from ..tape.dependence import moving
 from ..tape.draws import may_draw
 from ..tape.trace import Trace, shaped_as_here

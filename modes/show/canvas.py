@@ -13,8 +13,8 @@ import numpy as np
 
 from ...jacobians import Jacobian, prod_text, shape_of, size
 from ...jacobians.errors import InputError
-from ..model import TensorSpec
 from ..naming.names import flat_shape
+from ..primal.model import TensorSpec
 from ..support.optional import optional
 
 if TYPE_CHECKING:

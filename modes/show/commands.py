@@ -1,4 +1,4 @@
-"""Commands: what each command of the shell does, from `report` to `sweep`."""
+"""Commands of the shell, from `report` to `sweep`: their options, and what each of them does."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 import re
 import zipfile
 from argparse import Namespace
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -31,11 +31,136 @@ from ..verify import prove, tags
 from ..verify.sweep import Shard, chosen, records, sweep
 from ..verify.sweep import page as sweep_page
 from . import report
-from .command import AT_POINT, MODEL, Command, output, positive
-from .output import Output
+from .output import COMMON, Output
 from .page import Findings, page
 from .point import At, at_point, jacobian_at
 from .spectra import largest
+
+Options = Mapping[str, Mapping[str, Any]]
+"""Flags, or the name of a positional argument -> the keywords of `add_argument`."""
+
+STATUS = """\
+exit status: 0 all is well; 1 a check, a proof or a case failed, or the model, the input or the
+file was refused, or nothing can be written; 2 usage; 130 interrupted; 143 ended by SIGTERM"""
+
+Run = Callable[[Namespace, Output], bool]
+"""Execute a command, and report its findings; returns whether all is well."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command: its name, a one-line description, its options, and the examples in its help.
+
+    `keys` are the keys of its JSON object besides the common ones, each with its meaning.
+    """
+
+    name: str
+    about: str
+    options: Options
+    examples: tuple[str, ...]
+    keys: Mapping[str, str]
+    run: Run
+
+    @property
+    def epilog(self) -> str:
+        """Examples, the keys of the JSON, the exit status."""
+        examples = "\n".join(f"  onnxjac {self.name} {example}" for example in self.examples)
+        keys = "\n".join(f"  {key:<15} {text}" for key, text in {**COMMON, **self.keys}.items())
+        head = "keys of the object that --json prints"
+        return f"examples:\n{examples}\n\n{head}:\n{keys}\n\n{STATUS}"
+
+
+COMMANDS: list[Command] = []
+
+
+def command(
+    name: str, about: str, options: Options, examples: tuple[str, ...], keys: Mapping[str, str]
+) -> Callable[[Run], Run]:
+    """Make a function a command."""
+
+    def enter(run: Run) -> Run:
+        COMMANDS.append(Command(name, about, options, examples, keys, run))
+        return run
+
+    return enter
+
+
+# -- options ---------------------------------------------------------------------------------------
+
+
+def named_shape(argument: str) -> tuple[str, tuple[int, ...]]:
+    """`x=1,3,64` → ("x", (1, 3, 64)); `x=` is a scalar.
+
+    >>> named_shape("image=1,3,64,64")
+    ('image', (1, 3, 64, 64))
+    """
+    found = re.fullmatch(r"(.+)=((?:\d+(?:,\d+)*)?)", argument)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{argument!r} is not like x=1,3,64,64")
+    return found[1], tuple(int(size) for size in found[2].split(",") if size)
+
+
+def natural(argument: str) -> int:
+    """An integer 0, 1, 2, ..."""
+    if not argument.isdecimal():
+        raise argparse.ArgumentTypeError(f"{argument!r} is not a number like 0, 1, 2, ...")
+    return int(argument)
+
+
+def positive(argument: str) -> int:
+    """An integer 1, 2, 3, ..."""
+    if not argument.isdecimal() or not int(argument):
+        raise argparse.ArgumentTypeError(f"{argument!r} is not a number like 1, 2, 3, ...")
+    return int(argument)
+
+
+def shard(argument: str) -> Shard:
+    """`2/4` → (2, 4): the second of four parts.
+
+    >>> shard("2/4")
+    (2, 4)
+    """
+    found = re.fullmatch(r"(\d+)/(\d+)", argument)
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        raise argparse.ArgumentTypeError(f"{argument!r} is not like 1/4, 2/4, 3/4, 4/4")
+    return int(found[1]), int(found[2])
+
+
+MODEL: Options = {"model": {"metavar": "MODEL.onnx", "help": "the model"}}
+
+AT_POINT: Options = {
+    **MODEL,
+    "--wrt": {
+        "nargs": "+", "action": "extend", "metavar": "NAME",
+        "help": "by what to differentiate: inputs, weights, intermediates (all floating inputs)",
+    },
+    "--of": {
+        "nargs": "+", "action": "extend", "metavar": "NAME",
+        "help": "what to differentiate (all floating outputs)",
+    },
+    "--input": {
+        "metavar": "FILE.npz",
+        "help": "arrays by the names of inputs; inputs that are not in it are drawn at random",
+    },
+    "--shape": {
+        "type": named_shape, "action": "append", "default": [], "metavar": "NAME=1,3,64,64",
+        "help": "the shape of an input; sizes that the model leaves open are 1",
+    },
+    "--seed": {"type": natural, "default": 0, "metavar": "N", "help": "of all that is random (0)"},
+    "--dtype": {"choices": ["float64"], "help": "raise the whole model to double precision"},
+    "--engine": {"choices": ["onnxruntime", "numpy"], "help": "what runs the model"},
+}  # fmt: skip
+
+TALK: Options = {
+    "--json": {"action": "store_true", "help": "one JSON object on stdout, and nothing else"},
+    "--quiet": {"action": "store_true", "help": "no warnings, no progress, no list of files"},
+}
+
+
+def output(metavar: str, what: str = "the file to write", *, required: bool = True) -> Options:
+    """`-o FILE`."""
+    return {"-o --output": {"metavar": metavar, "help": what, "required": required}}
+
 
 MOST = 5
 """Singular values in a report."""
@@ -43,6 +168,20 @@ MOST = 5
 # -- report, check ---------------------------------------------------------------------------------
 
 
+@command(
+    "report",
+    "the Jacobian of a model at a point: structure, check, singular values, timings",
+    {**AT_POINT,
+     "--html": {"metavar": "FILE.html",
+                "help": "the same as a page of its own, with pictures if matplotlib is there"}},
+    ("model.onnx", "model.onnx --shape image=1,3,64,64 --seed 7",
+     "model.onnx --input point.npz --wrt fc1.weight fc1.bias --of logits",
+     "model.onnx --dtype float64 --engine numpy --html report.html",
+     "model.onnx --json > report.json"),
+    {**report.KEYS,
+     "file": "with --html the page that was written",
+     "pictures": "with --html how many pictures are in it"},
+)  # fmt: skip
 def run_report(args: Namespace, out: Output) -> bool:
     """Each section as soon as it is computed; the page, if asked for, at the end."""
     at = at_point(args)
@@ -70,23 +209,14 @@ def run_report(args: Namespace, out: Output) -> bool:
     return outcome.passed
 
 
-REPORT = Command(
-    "report",
-    "the Jacobian of a model at a point: structure, check, singular values, timings",
-    run_report,
-    {**AT_POINT,
-     "--html": {"metavar": "FILE.html",
-                "help": "the same as a page of its own, with pictures if matplotlib is there"}},
-    ("model.onnx", "model.onnx --shape image=1,3,64,64 --seed 7",
-     "model.onnx --input point.npz --wrt fc1.weight fc1.bias --of logits",
-     "model.onnx --dtype float64 --engine numpy --html report.html",
-     "model.onnx --json > report.json"),
-    {**report.KEYS,
-     "file": "with --html the page that was written",
-     "pictures": "with --html how many pictures are in it"},
+@command(
+    "check",
+    "try a Jacobian on random vectors: adjoint, columns, central differences",
+    AT_POINT,
+    ("model.onnx", "model.onnx --dtype float64 --seed 7",
+     "model.onnx --input point.npz --wrt fc1.weight --of logits --json"),
+    {"jacobian": report.JACOBIAN_KEYS, "check": report.CHECK_KEYS},
 )  # fmt: skip
-
-
 def run_check(args: Namespace, out: Output) -> bool:
     """Every test of `J.check()`."""
     J = jacobian_at(at_point(args), args)
@@ -96,20 +226,22 @@ def run_check(args: Namespace, out: Output) -> bool:
     return outcome.passed
 
 
-CHECK = Command(
-    "check",
-    "try a Jacobian on random vectors: adjoint, columns, central differences",
-    run_check,
-    AT_POINT,
-    ("model.onnx", "model.onnx --dtype float64 --seed 7",
-     "model.onnx --input point.npz --wrt fc1.weight --of logits --json"),
-    {"jacobian": report.JACOBIAN_KEYS, "check": report.CHECK_KEYS},
-)  # fmt: skip
-
-
 # -- jacobian, spectrum ----------------------------------------------------------------------------
 
 
+@command(
+    "jacobian",
+    "write the Jacobian as a matrix, dense or sparse",
+    {**AT_POINT, **output("OUT.npz"),
+     "--sparse": {"action": "store_true", "help": "as scipy.sparse.load_npz reads it"}},
+    ("model.onnx -o jacobian.npz", "model.onnx --wrt fc1.weight fc1.bias --of logits -o J.npz",
+     "model.onnx --input point.npz --sparse -o J.npz --json"),
+    {"file": "the file that was written: `jacobian`, or with --sparse what SciPy writes; `of` and "
+             "`wrt`, names of tensors; `of_offsets` and `wrt_offsets`, where each begins",
+     "jacobian": report.JACOBIAN_KEYS,
+     "sparse": "whether it is a sparse matrix",
+     "entries": "how many entries were written"},
+)  # fmt: skip
 def run_jacobian(args: Namespace, out: Output) -> bool:
     """The matrix, dense or in SciPy's sparse format, with the names of rows and columns."""
     J = jacobian_at(at_point(args), args)
@@ -142,22 +274,19 @@ def write(path: Path, matrix: Any, names: Mapping[str, np.ndarray]) -> None:
                 np.lib.format.write_array(member, array, allow_pickle=False)
 
 
-JACOBIAN = Command(
-    "jacobian",
-    "write the Jacobian as a matrix, dense or sparse",
-    run_jacobian,
-    {**AT_POINT, **output("OUT.npz"),
-     "--sparse": {"action": "store_true", "help": "as scipy.sparse.load_npz reads it"}},
-    ("model.onnx -o jacobian.npz", "model.onnx --wrt fc1.weight fc1.bias --of logits -o J.npz",
-     "model.onnx --input point.npz --sparse -o J.npz --json"),
-    {"file": "the file that was written: `jacobian`, or with --sparse what SciPy writes; `of` and "
-             "`wrt`, names of tensors; `of_offsets` and `wrt_offsets`, where each begins",
-     "jacobian": report.JACOBIAN_KEYS,
-     "sparse": "whether it is a sparse matrix",
-     "entries": "how many entries were written"},
+@command(
+    "spectrum",
+    "the largest singular values of a Jacobian, or eigenvalues of a Hessian",
+    {**AT_POINT,
+     "--k": {"type": positive, "default": 10, "metavar": "N", "help": "how many (10)"},
+     "--hessian": {"action": "store_true",
+                   "help": "eigenvalues of the second derivative of --of, a scalar"}},
+    ("model.onnx", "model.onnx --k 3 --wrt fc1.weight --of logits --json",
+     "model_with_loss.onnx --hessian --of loss --wrt fc1.weight"),
+    {"operator": "the operator, as a line of mathematics",
+     "of": "singular values or eigenvalues",
+     **report.SPECTRUM_KEYS},
 )  # fmt: skip
-
-
 def run_spectrum(args: Namespace, out: Output) -> bool:
     """The largest values, from products alone; false where the iteration fails."""
     at = at_point(args)
@@ -177,25 +306,24 @@ def hessian_at(at: At, args: Namespace) -> Jacobian:
     return hessian(at.model, at.point, of=of[0], wrt=args.wrt, engine=args.engine)
 
 
-SPECTRUM = Command(
-    "spectrum",
-    "the largest singular values of a Jacobian, or eigenvalues of a Hessian",
-    run_spectrum,
-    {**AT_POINT,
-     "--k": {"type": positive, "default": 10, "metavar": "N", "help": "how many (10)"},
-     "--hessian": {"action": "store_true",
-                   "help": "eigenvalues of the second derivative of --of, a scalar"}},
-    ("model.onnx", "model.onnx --k 3 --wrt fc1.weight --of logits --json",
-     "model_with_loss.onnx --hessian --of loss --wrt fc1.weight"),
-    {"operator": "the operator, as a line of mathematics",
-     "of": "singular values or eigenvalues",
-     **report.SPECTRUM_KEYS},
-)  # fmt: skip
-
-
 # -- export, lower ---------------------------------------------------------------------------------
 
 
+@command(
+    "export",
+    "write a derivative of a model as an ONNX model",
+    {**AT_POINT, **output("OUT.onnx"),
+     "--mode": {"choices": list(MODES), "default": "vjp", "help": "which derivative (vjp)"},
+     "--guards": {"action": "store_true",
+                  "help": "list the conditions on sizes and integers for a right result"}},
+    ("model.onnx -o model_vjp.onnx", "model.onnx --mode vjp --wrt fc1.weight -o model_vjp.onnx",
+     "model.onnx --mode jacobian --of logits -o model_jacobian.onnx"),
+    {"file": "the file that was written",
+     "nodes": "how many nodes the written model has",
+     "inputs": "the names of its inputs",
+     "outputs": "the names of its outputs",
+     "guards": "the conditions on sizes and integers under which the model is right"},
+)  # fmt: skip
 def run_export(args: Namespace, out: Output) -> bool:
     """A JVP, VJP, ... as a model."""
     at = at_point(args)
@@ -213,24 +341,13 @@ def run_export(args: Namespace, out: Output) -> bool:
     return True
 
 
-EXPORT = Command(
-    "export",
-    "write a derivative of a model as an ONNX model",
-    run_export,
-    {**AT_POINT, **output("OUT.onnx"),
-     "--mode": {"choices": list(MODES), "default": "vjp", "help": "which derivative (vjp)"},
-     "--guards": {"action": "store_true",
-                  "help": "list the conditions on sizes and integers for a right result"}},
-    ("model.onnx -o model_vjp.onnx", "model.onnx --mode vjp --wrt fc1.weight -o model_vjp.onnx",
-     "model.onnx --mode jacobian --of logits -o model_jacobian.onnx"),
-    {"file": "the file that was written",
-     "nodes": "how many nodes the written model has",
-     "inputs": "the names of its inputs",
-     "outputs": "the names of its outputs",
-     "guards": "the conditions on sizes and integers under which the model is right"},
+@command(
+    "lower",
+    "replace the Gradient and optimiser nodes of a model by plain ones",
+    {**MODEL, **output("OUT.onnx")},
+    ("with_gradients.onnx -o plain.onnx",),
+    {"file": "the file that was written", "nodes": "how many nodes the written model has"},
 )  # fmt: skip
-
-
 def run_lower(args: Namespace, out: Output) -> bool:
     """The model with plain operators instead of training operators."""
     made = lower_gradients(args.model)
@@ -240,19 +357,19 @@ def run_lower(args: Namespace, out: Output) -> bool:
     return True
 
 
-LOWER = Command(
-    "lower",
-    "replace the Gradient and optimiser nodes of a model by plain ones",
-    run_lower,
-    {**MODEL, **output("OUT.onnx")},
-    ("with_gradients.onnx -o plain.onnx",),
-    {"file": "the file that was written", "nodes": "how many nodes the written model has"},
-)
-
-
 # -- prove, tags, sweep ----------------------------------------------------------------------------
 
 
+@command(
+    "prove",
+    "prove by SymPy that the derivative of an operator is right",
+    {"name": {"metavar": "OPERATOR", "help": "Tanh, or ai.onnx.ml::Scaler"}},
+    ("Tanh", "ai.onnx.ml::Scaler", "Softmax --json"),
+    {"operator": "its name, with the domain where that is not ONNX's own",
+     "outcome": "the worst of all cases: exact, 30 digits, refuted; or zero, estimator",
+     "cases": "a list of objects: case, source of the definition, outcome, proved",
+     "markdown": "the proof as a page"},
+)  # fmt: skip
 def run_prove(args: Namespace, out: Output) -> bool:
     """The proof as a page of Markdown; false where the proof fails."""
     domain, _, op_type = args.name.rpartition("::")
@@ -264,19 +381,14 @@ def run_prove(args: Namespace, out: Output) -> bool:
     return bool(proof)
 
 
-PROVE = Command(
-    "prove",
-    "prove by SymPy that the derivative of an operator is right",
-    run_prove,
-    {"name": {"metavar": "OPERATOR", "help": "Tanh, or ai.onnx.ml::Scaler"}},
-    ("Tanh", "ai.onnx.ml::Scaler", "Softmax --json"),
-    {"operator": "its name, with the domain where that is not ONNX's own",
-     "outcome": "the worst of all cases: exact, 30 digits, refuted; or zero, estimator",
-     "cases": "a list of objects: case, source of the definition, outcome, proved",
-     "markdown": "the proof as a page"},
+@command(
+    "tags",
+    "compare ONNX's tags of differentiability with what is proved",
+    {"--op": {"metavar": "NAME", "help": "one operator (all of them)"},
+     "--format": {"choices": ["md", "csv"], "default": "md", "help": "of the table (md)"}},
+    ("--op Clip", "--format csv > tags.csv", "--op Softmax --json"),
+    {"tags": "a list with an object for each port: operator, port, ONNX's tag, verdict, evidence"},
 )  # fmt: skip
-
-
 def run_tags(args: Namespace, out: Output) -> bool:
     """The tags of one operator, or of all operators."""
     found = tags(args.op)
@@ -285,47 +397,9 @@ def run_tags(args: Namespace, out: Output) -> bool:
     return True
 
 
-TAGS = Command(
-    "tags",
-    "compare ONNX's tags of differentiability with what is proved",
-    run_tags,
-    {"--op": {"metavar": "NAME", "help": "one operator (all of them)"},
-     "--format": {"choices": ["md", "csv"], "default": "md", "help": "of the table (md)"}},
-    ("--op Clip", "--format csv > tags.csv", "--op Softmax --json"),
-    {"tags": "a list with an object for each port: operator, port, ONNX's tag, verdict, evidence"},
-)  # fmt: skip
-
-
-def run_sweep(args: Namespace, out: Output) -> bool:
-    """Every case, as a page; false where a case fails."""
-    positions = chosen(args.op, args.shard)
-    with counting("sweep", "cases", len(positions)) as tick:
-        results = sweep(positions, args.jobs, tick)
-    text, cases = sweep_page(results), records(results)
-    if args.output is None:
-        out.tell(text, file=None, cases=cases)
-    else:
-        save_text(text, args.output)
-        out.wrote(args.output, f"{len(results)} cases", cases=cases)
-    return not any(result.failed for result in results)
-
-
-def shard(argument: str) -> Shard:
-    """`2/4` → (2, 4): the second of four parts.
-
-    >>> shard("2/4")
-    (2, 4)
-    """
-    found = re.fullmatch(r"(\d+)/(\d+)", argument)
-    if found is None or not 1 <= int(found[1]) <= int(found[2]):
-        raise argparse.ArgumentTypeError(f"{argument!r} is not like 1/4, 2/4, 3/4, 4/4")
-    return int(found[1]), int(found[2])
-
-
-SWEEP = Command(
+@command(
     "sweep",
     "differentiate and check every case that ONNX ships for its operators",
-    run_sweep,
     {"--op": {"nargs": "+", "default": [], "metavar": "NAME", "help": "of these operators only"},
      "--shard": {"type": shard, "default": (1, 1), "metavar": "K/N", "help": "part K of N parts"},
      "--jobs": {"type": positive, "default": os.cpu_count() or 1, "metavar": "N",
@@ -336,5 +410,18 @@ SWEEP = Command(
      "cases": "a list with an object for each case: name, operator, tag, the errors of its checks "
               "over those allowed, which failed"},
 )  # fmt: skip
-
-COMMANDS = (REPORT, CHECK, JACOBIAN, SPECTRUM, EXPORT, LOWER, PROVE, TAGS, SWEEP)
+def run_sweep(args: Namespace, out: Output) -> bool:
+    """Every case, as a page; false where a case fails."""
+    positions = chosen(args.op, args.shard)
+    results = []
+    with counting("sweep", "cases", len(positions)) as tick:
+        for result in sweep(positions, args.jobs):
+            results.append(result)
+            tick(1)
+    text, cases = sweep_page(results), records(results)
+    if args.output is None:
+        out.tell(text, file=None, cases=cases)
+    else:
+        save_text(text, args.output)
+        out.wrote(args.output, f"{len(results)} cases", cases=cases)
+    return not any(result.failed for result in results)

@@ -36,8 +36,6 @@ from .kinks import AtPoint, kinks_at
 MIDDLES = {"gauss_newton": "loss Hessian", "fisher": "covariance", "empirical_fisher": "gradients"}
 """The function that was called -> what stands between Jᵀ and J."""
 
-CHECKPOINTED = "checkpointed: blocks are made again at every product, and never multiplied out"
-
 
 @explain.register(Linearization)
 def _(J: Linearization, name: str | None = None) -> Explanation | Local:
@@ -61,7 +59,8 @@ def products_of(
 ) -> tuple[tuple[Row, ...], tuple[Stretch, ...], tuple[str, ...]]:
     """The blocks, the stretches that replace blocks, and the choices that were made."""
     if any(isinstance(edge.operator, Checkpointed) for edge in J.dag.edges):
-        return (), (), (CHECKPOINTED,)
+        why = "checkpointed: blocks are made again at every product, and never multiplied out"
+        return (), (), (why,)
     found, held = blocks.changes(J.dag), tuple(blocks.held_in(J))
     after, ops = blocks.fates(found), {h.ends: h.step.op_type for h in held}
     rows = tuple(blocks.row_of(h, after) for h in held)

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import inf
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ...jacobians import Dag, Jacobian
+from ...jacobians.cached import cached_property
 from ...jacobians.errors import InputError
 from ..elimination.plan import eliminated
 from ..hessian import Hessian
 from ..linearization import Linearization
 from . import canvas
-from .blocks import tensor_names
-from .graph_layout import Drawing, Link, Places, drawing_of
+from .blocks import structure_kind, tensor_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.transforms import Bbox
+
+NAMED = 40
+"""Up to this many tensors are drawn with names; in more, runs of operators become one arrow."""
+
+DOTS = 300
+"""Up to this many tensors are drawn as points; more are merged, layer by layer."""
+
+BANDS = 12
+"""Layers that are left when tensors are merged."""
 
 THIN, WIDE = 0.6, 3.0
-"""Widths in points of the arrows with the fewest and with the most flops."""
+"""Widths in points of arrows with no and with the most flops, on a logarithmic scale."""
 
 GAP = 0.12
 """The gap between the tip of a bent arrow and its vertex, as a share of a layer."""
@@ -60,7 +73,7 @@ def plot_elimination(J: Jacobian, *, axs: tuple[Axes, Axes] | None = None) -> tu
     for an operator that is not of a model.
     """
     J = of_model(J)
-    both = [drawn(J, dag) for dag in (J.dag, eliminated(J.dag))]
+    both = [drawing_of(dag, tensor_names(J)) for dag in (J.dag, eliminated(J.dag))]
     if axs is None:
         size = canvas.WIDTH, max(drawing.height for drawing in both)
         axs = canvas.pyplot().subplots(1, 2, figsize=size, layout="constrained")[1]
@@ -84,15 +97,10 @@ def of_model(J: Jacobian) -> Linearization:
     return J.T if J.transposed else J
 
 
-def drawn(J: Linearization, dag: Dag) -> Drawing:
-    """The layout of one DAG of J."""
-    return drawing_of(dag, tensor_names(J))
-
-
 def plotted(J: Linearization, *, after: bool, ax: Axes | None, layers: int | None = None) -> Axes:
     """One of the two graphs, with room for `layers` layers."""
     dag = eliminated(J.dag) if after else J.dag
-    drawing = drawn(J, dag)
+    drawing = drawing_of(dag, tensor_names(J))
     ax = canvas.axes(ax, drawing.height)
     tensors = len({v for edge in dag.edges for v in (edge.start, edge.end)})
     when = "after elimination" if after else "as declared"
@@ -102,6 +110,180 @@ def plotted(J: Linearization, *, after: bool, ax: Axes | None, layers: int | Non
     return ax
 
 
+# -- a drawing: which tensors and operators are drawn ----------------------------------------------
+
+Places = dict[int, tuple[float, int]]
+"""Vertex -> (x, layer)."""
+
+
+class Link(NamedTuple):
+    """The operators between two vertices: their names, their flops, how many there are."""
+
+    start: int
+    end: int
+    text: str
+    flops: int
+    number: int = 1
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Arrows, the names of points, and which points are sources and sinks."""
+
+    links: tuple[Link, ...]
+    names: dict[int, str]
+    sources: frozenset[int]
+    sinks: frozenset[int]
+
+    @cached_property
+    def places(self) -> Places:
+        """Where the points stand."""
+        return places(self.links)
+
+    @property
+    def layers(self) -> int:
+        """The number of layers."""
+        return 1 + max(layer for _, layer in self.places.values())
+
+    @property
+    def height(self) -> float:
+        """Inches that the drawing needs."""
+        return min(11.0, 0.9 + (0.5 if self.named else 0.25) * (self.layers - 1))
+
+    @property
+    def named(self) -> bool:
+        """Whether every point has a name."""
+        return len(self.names) == len(self.places)
+
+
+def drawing_of(dag: Dag, names: Iterable[str]) -> Drawing:
+    """The drawing of a DAG, condensed where it is large; `names` has a name for each vertex."""
+    shown = dict(enumerate(names))
+    kinds = ((e, structure_kind(repr(e.operator))) for e in dag.edges)
+    links = [Link(e.start, e.end, kind, e.operator.flops) for e, kind in kinds]
+    links = merged(links, {v: v for v in shown})
+    found = Drawing(tuple(links), shown, frozenset(dag.sources), frozenset(dag.sinks))
+    ends = found.sources | found.sinks
+    if len(found.places) > NAMED:
+        whole, found = found, replace(found, links=tuple(chained(links, ends)))
+        if len(found.places) > DOTS:
+            return summary(whole)
+    all_named = len(found.places) <= NAMED
+    return replace(found, names={v: shown[v] for v in found.places if all_named or v in ends})
+
+
+def summary(drawing: Drawing) -> Drawing:
+    """A drawing in which the tensors of neighbouring layers are one point.
+
+    Sources, sinks and other tensors are merged separately.
+    """
+    stands = banded(drawing.links, drawing.sources, drawing.sinks, BANDS)
+    links = merged(drawing.links, stands)
+    sources, sinks = (frozenset(stands[v] for v in ends if v in stands)
+                      for ends in (drawing.sources, drawing.sinks))  # fmt: skip
+    counts = Counter(stands.values())
+    met = {v for link in links for v in (link.start, link.end)}
+    one = {stands[v]: name for v, name in drawing.names.items() if v in stands}
+    names = {v: f"{counts[v]:,} tensors" if counts[v] > 1 else one[v] for v in sorted(met)}
+    return Drawing(tuple(links), names, sources, sinks)
+
+
+# -- layers: where the vertices stand --------------------------------------------------------------
+
+
+def places(links: Iterable[Link]) -> Places:
+    """Each vertex below all its predecessors, and to the right of the vertices placed before it.
+
+    A vertex stands under the mean of its predecessors, so that a chain is a straight line. A vertex
+    without predecessors, like a weight, stands to the right, one layer above the first vertex
+    that needs it.
+    """
+    layer = layers(links)
+    before = defaultdict(list)
+    for link in links:
+        before[link.end].append(link.start)
+    rows = defaultdict(list)
+    for vertex, depth in layer.items():
+        rows[depth].append(vertex)
+    x: dict[int, float] = {}
+    for depth in sorted(rows):
+        wanted = {v: fmean(x[w] for w in before[v]) if before[v] else inf for v in rows[depth]}
+        taken = -inf
+        for v in sorted(rows[depth], key=lambda v: (wanted[v], v)):
+            x[v] = taken = max(min(wanted[v], max(taken + 1, 0)), taken + 1)
+    return {v: (x[v], depth) for v, depth in layer.items()}
+
+
+def layers(links: Iterable[Link]) -> dict[int, int]:
+    """The longest path to each vertex; sources stand just above the first vertex that needs them.
+
+    >>> layers([Link(0, 1, "", 0), Link(1, 3, "", 0), Link(2, 3, "", 0)])
+    {0: 0, 1: 1, 3: 2, 2: 1}
+    """
+    ordered = sorted(links, key=lambda link: link.end)  # edges lead to greater numbers
+    depth: dict[int, int] = {}
+    for link in ordered:
+        depth.setdefault(link.start, 0)
+        depth[link.end] = max(depth.get(link.end, 0), depth[link.start] + 1)
+    ends = {link.end for link in ordered}
+    first: dict[int, int] = {}
+    for link in ordered:
+        first[link.start] = min(first.get(link.start, depth[link.end]), depth[link.end])
+    return {v: d if v in ends else first[v] - 1 for v, d in depth.items()}
+
+
+# -- condensing: few arrows for thousands of operators ---------------------------------------------
+
+
+def chained(links: Iterable[Link], kept: Iterable[int]) -> list[Link]:
+    """The links, with each unbranched run of links as one link; runs end at `kept` vertices.
+
+    >>> chained([Link(0, 1, "a", 2), Link(1, 2, "b", 3)], (0, 2))
+    [Link(start=0, end=2, text='2 operators', flops=5, number=2)]
+    """
+    incoming, outgoing = defaultdict(list), defaultdict(list)
+    for link in links:
+        incoming[link.end].append(link)
+        outgoing[link.start].append(link)
+    through = {v for v in incoming if len(incoming[v]) == len(outgoing[v]) == 1} - set(kept)
+    found = []
+    for link in links:
+        if link.start in through:
+            continue
+        run = [link]
+        while run[-1].end in through:
+            run.append(outgoing[run[-1].end][0])
+        found.append(united((link.start, run[-1].end), run))
+    return found
+
+
+def banded(
+    links: Iterable[Link], sources: frozenset[int], sinks: frozenset[int], bands: int
+) -> dict[int, int]:
+    """Vertex -> 3 · band of layers + 0 for a source, 1 for a vertex between, 2 for a sink."""
+    layer = layers(links)
+    height = max(layer.values()) + 1
+    kind = {v: 0 if v in sources else 2 if v in sinks else 1 for v in layer}
+    return {v: 3 * (depth * bands // height) + kind[v] for v, depth in layer.items()}
+
+
+def merged(links: Iterable[Link], stands: Mapping[int, int]) -> list[Link]:
+    """The links after vertices are replaced by their points; parallel links are summed."""
+    groups: dict[tuple[int, int], list[Link]] = defaultdict(list)
+    for link in links:
+        ends = stands[link.start], stands[link.end]
+        if ends[0] < ends[1]:
+            groups[ends].append(link)
+    return [united(ends, found) for ends, found in groups.items()]
+
+
+def united(ends: tuple[int, int], found: list[Link]) -> Link:
+    """One link for several."""
+    number = sum(link.number for link in found)
+    text = found[0].text if len(found) == 1 else f"{number:,} operators"
+    return Link(*ends, text, sum(link.flops for link in found), number)
+
+
 # -- points and arrows -----------------------------------------------------------------------------
 
 
@@ -109,7 +291,8 @@ def draw(ax: Axes, drawing: Drawing, layers: int) -> None:
     """Points in layers downwards, with the sources on top; arrows; names; a legend below."""
     most = max(link.flops for link in drawing.links)
     for link in drawing.links:
-        draw_link(ax, drawing.places, link, width(link.flops, most))
+        share = float(np.log1p(link.flops) / np.log1p(max(most, 1)))
+        draw_link(ax, drawing.places, link, THIN + (WIDE - THIN) * share)
     between = drawing.places.keys() - drawing.sources - drawing.sinks
     for kind, color, text in ((drawing.sources, canvas.BLUE, "wrt"),
                               (between, canvas.foreground(), "between"),
@@ -142,11 +325,6 @@ def draw_link(ax: Axes, places: Places, link: Link, points: float) -> None:
     ax.add_patch(arrow)
 
 
-def width(flops: int, most: int) -> float:
-    """Points, by the logarithm of the flops."""
-    return THIN + (WIDE - THIN) * float(np.log1p(flops) / np.log1p(max(most, 1)))
-
-
 def passing(places: Places, link: Link) -> bool:
     """Whether a straight arrow would run through other points."""
     (x0, y0), (x1, y1) = places[link.start], places[link.end]
@@ -176,21 +354,6 @@ class Spot(NamedTuple):
     side: int
 
 
-class Box(NamedTuple):
-    """The area of a text, in inches."""
-
-    left: float
-    right: float
-    top: float
-    bottom: float
-
-    def shared(self, other: Box) -> float:
-        """Square inches in common with another box."""
-        width = min(self.right, other.right) - max(self.left, other.left)
-        height = min(self.bottom, other.bottom) - max(self.top, other.top)
-        return max(width, 0.0) * max(height, 0.0)
-
-
 class Sheet:
     """Axes with the texts placed on them, and the inches per unit of each axis."""
 
@@ -198,7 +361,8 @@ class Sheet:
         ax.figure.canvas.figure.draw_without_rendering()  # gives the axes their place
         (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
         place, dpi = ax.get_window_extent(), ax.figure.dpi
-        self.ax, self.taken = ax, list[Box]()
+        self.ax = ax
+        self.taken: list[Bbox] = []
         self.inches = place.width / dpi / (right - left), place.height / dpi / (bottom - top)
 
     @property
@@ -206,16 +370,20 @@ class Sheet:
         """Letters that fit between two columns of points."""
         return max(6, int(self.inches[0] / canvas.LETTER) - 3)
 
-    def box(self, what: str, at: Spot) -> Box:
-        """The area that a text beside a place would cover."""
+    def box(self, what: str, at: Spot) -> Bbox:
+        """The area in inches that a text beside a place would cover."""
+        from matplotlib.transforms import Bbox
+
         start = at.x * self.inches[0] + at.side * ASIDE / 72
         end, middle = start + at.side * canvas.LETTER * len(what), at.y * self.inches[1]
-        return Box(min(start, end), max(start, end), middle - LINE / 2, middle + LINE / 2)
+        left, right = sorted((start, end))
+        return Bbox.from_extents(left, middle - LINE / 2, right, middle + LINE / 2)
 
     def hidden(self, what: str, at: Spot) -> float:
         """The area of other texts that a text would hide."""
         box = self.box(what, at)
-        return sum(box.shared(other) for other in self.taken)
+        shared = (box.intersection(box, other) for other in self.taken)
+        return sum(area.width * area.height for area in shared if area)
 
     def write(self, what: str, at: Spot, **style: Any) -> None:
         """Write small text beside a place, on a translucent box that fades lines behind it."""
@@ -240,15 +408,11 @@ def write(ax: Axes, drawing: Drawing) -> None:
     out = Counter(link.start for link in drawing.links)
     for link in drawing.links:
         what = canvas.shortened(link.text, sheet.letters)
-        spots = label_spots(places, link, alone=out[link.start] == 1)
+        best = label_place(places, link, alone=out[link.start] == 1)
+        ways = best, *(along(places, link, t) for t in TRIED)
+        spots = (Spot(*at, side) for at in ways for side in (1, -1))
         at = min(spots, key=lambda spot: sheet.hidden(what, spot))  # the first in a tie
         sheet.write(what, at, style="italic", color=canvas.GREY)
-
-
-def label_spots(places: Places, link: Link, *, alone: bool) -> Iterator[Spot]:
-    """Where the name of an arrow may stand: each place right, then left, the best place first."""
-    ways = label_place(places, link, alone=alone), *(along(places, link, t) for t in TRIED)
-    return (Spot(*at, side) for at in ways for side in (1, -1))
 
 
 def label_place(places: Places, link: Link, *, alone: bool) -> tuple[float, float]:

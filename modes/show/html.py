@@ -52,7 +52,7 @@ NOTE = "share: of the estimated time of one product; nothing was measured"
 @html.register
 def _(operator: Jacobian) -> str:
     """Any operator."""
-    return card(repr(operator), amounts(operator), *branch("parts", parts_of(operator)))
+    return card(repr(operator), amounts(operator), branch("parts", parts_of(operator)))
 
 
 @html.register
@@ -60,8 +60,8 @@ def _(J: Linearization) -> str:
     """A Jacobian between named tensors: its blocks, and the operators after elimination."""
     given, taken = parts_of(J), taking(J)
     return card(
-        repr(J), amounts(J), *branch("blocks, as the rules give them", given),
-        *branch("operators, as products take them by now", taken),
+        repr(J), amounts(J), branch("blocks, as the rules give them", given),
+        branch("operators, as products take them by now", taken),
     )  # fmt: skip
 
 
@@ -153,11 +153,11 @@ def taking(J: Linearization) -> tuple[Part, ...]:
 # -- tree: an operator and its parts, as tables within folds ---------------------------------------
 
 
-def branch(title: str, parts: tuple[Part, ...]) -> list[Markup]:
+def branch(title: str, parts: tuple[Part, ...]) -> Markup:
     """The fold of some parts, if there are any."""
     if not parts:
-        return []
-    return [fold(f"{title}: {len(parts):,}", tree(parts), unfolded=len(parts) <= OPEN)]
+        return Markup()
+    return fold(f"{title}: {len(parts):,}", tree(parts), unfolded=len(parts) <= OPEN)
 
 
 def tree(parts: Sequence[Part], room: int = ROOM, depth: int = DEPTH, note: str = NOTE) -> Markup:
@@ -214,7 +214,7 @@ def _(model: Contents) -> str:
     kinds = Counter(step.op_type for step in model.steps).most_common()
     return card(
         repr(model), ", ".join(f"{name} {n}" for name, n in kinds[:12]),
-        *specs("inputs", model.inputs.values()), *specs("outputs", model.outputs.values()),
+        specs("inputs", model.inputs.values()), specs("outputs", model.outputs.values()),
         folded(Table("initializers", (*SPECS, "bytes"), held, ("bytes",))),
         folded(Table("nodes", ("op", "name", "inputs", "outputs"), nodes)),
     )  # fmt: skip
@@ -232,10 +232,10 @@ def spec_cells(spec: TensorSpec) -> tuple[str, ...]:
     return spec.name, dims, str(spec.dtype or "unknown")
 
 
-def specs(title: str, found: Iterable[TensorSpec]) -> list[Markup]:
+def specs(title: str, found: Iterable[TensorSpec]) -> Markup:
     """A table of tensors, if there are any."""
     rows = tuple(map(spec_cells, found))
-    return [folded(Table(title, SPECS, rows))] if rows else []
+    return folded(Table(title, SPECS, rows)) if rows else Markup()
 
 
 # -- results ---------------------------------------------------------------------------------------

@@ -67,15 +67,11 @@ def ties_over(node: Node, axes: tuple[int, ...]) -> Count:
 def ties_of_order(node: Node) -> Count:
     """Results that more than one entry along the axis attains."""
     x, y = (np.moveaxis(np.asarray(array), node.axis, -1) for array in (node.x, node.y))
-    rows = zip(x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1]), strict=True)
-    found = (np.isin(chosen, repeated(row)).sum() for row, chosen in rows)
-    return int(sum(found)), y.size
-
-
-def repeated(row: np.ndarray) -> np.ndarray:
-    """The values that a row has more than once."""
-    values, counts = np.unique(row, return_counts=True)
-    return values[counts > 1]
+    met = 0
+    for row, chosen in zip(x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1]), strict=True):
+        values, counts = np.unique(row, return_counts=True)
+        met += int(np.isin(chosen, values[counts > 1]).sum())
+    return met, y.size
 
 
 def ties_of_windows(node: Node) -> Count:
@@ -307,29 +303,19 @@ LINES: Counts = {
 # Where, is differentiated as selected at the point.
 
 
-def sides_equal(node: Node) -> Count:
-    """Entries that are equal on both sides of a comparison."""
-    return marked(np.asarray(node.x) == np.asarray(node.inputs[1]))
+Jump = tuple[str, Callable[[Node], Count]]
+"""Where a value changes, and how many entries lie there."""
 
+WHOLE: Jump = ("where x is a whole number", lambda node: marked(node.x == np.floor(node.x)))
+HALF: Jump = ("where x is half way between two whole numbers",
+              lambda node: marked(node.x - np.floor(node.x) == 0.5))  # fmt: skip
+EQUAL: Jump = ("where both sides are equal",
+               lambda node: marked(np.asarray(node.x) == np.asarray(node.inputs[1])))  # fmt: skip
 
-COMPARISONS = ("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal")
+JUMPS: dict[str, Jump] = {
+    "Floor": WHOLE, "Ceil": WHOLE, "Round": HALF, "Sign": ("x = 0", zeros),
+    **dict.fromkeys(("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"), EQUAL),
+}  # fmt: skip
 
-JUMPS = {
-    "Floor": "where x is a whole number",
-    "Ceil": "where x is a whole number",
-    "Round": "where x is half way between two whole numbers",
-    "Sign": "x = 0",
-    **dict.fromkeys(COMPARISONS, "where both sides are equal"),
-}
-"""Operator -> where its value changes."""
-
-COUNTED_JUMPS: Counts = {
-    "Floor": lambda node: marked(node.x == np.floor(node.x)),
-    "Ceil": lambda node: marked(node.x == np.floor(node.x)),
-    "Round": lambda node: marked(node.x - np.floor(node.x) == 0.5),
-    "Sign": zeros,
-    **dict.fromkeys(COMPARISONS, sides_equal),
-}
-
-COUNTS: Counts = TIES | MARKS | LINES | COUNTED_JUMPS
+COUNTS: Counts = TIES | MARKS | LINES | {name: count for name, (_, count) in JUMPS.items()}
 """All counts; the kinks of an operator with a formula come from the formula instead."""

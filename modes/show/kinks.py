@@ -24,6 +24,7 @@ from ..explanation import Kink
 from ..linearization import Linearization
 from ..naming.names import is_float
 from ..primal.evaluate import evaluate
+from ..primal.finite import finite
 from ..tape.active import ActiveStep, Slot, active_steps, cuts
 from ..tape.unroll import is_defined
 from .blocks import Held, end_names, held_in
@@ -168,19 +169,16 @@ def kinks_of(node: Node, within: str = "") -> Iterator[Kink]:
     step, said = node.step, GIVEN.get(node.step.op_type, "")
     names = [step.inputs[k] for k in MOVING.get(step.op_type, ()) if node.wants(k)]
     tensor = next(filter(None, (*names, *step.inputs)), "")
-    for where, count in counted(node):
+    for where, count in of_formula(node) if key(step) in FORMULAS else of_table(node):
         yield Kink(step.op_type, step.name, tensor, where, *count, said, within)
 
 
-def counted(node: Node) -> Iterator[tuple[str, Count]]:
-    """Each kink in words, with how many entries of how many lie on it."""
+def of_table(node: Node) -> Iterator[tuple[str, Count]]:
+    """The kink of an operator in words, with how many entries of how many lie on it."""
     from ...ops.symbols.kinks import kink_set
 
     name = key(node.step)
-    if name in FORMULAS:
-        yield from of_formula(node)
-    elif name in COUNTS:
-        yield JUMPS.get(name) or kink_set(node.step.op_type), COUNTS[name](node)
+    yield JUMPS[name][0] if name in JUMPS else kink_set(node.step.op_type), COUNTS[name](node)
 
 
 def of_formula(node: Node) -> Iterator[tuple[str, Count]]:
@@ -232,12 +230,6 @@ def not_finite(J: Jacobian) -> np.ndarray:
     arrays = (np.asarray(a) for a in J.arrays() if is_float(a.dtype))
     found = [a[~np.isfinite(a)].astype(float) for a in arrays]
     return np.concatenate(found) if found else np.empty(0)
-
-
-def finite(value: Any) -> bool:
-    """Whether a tensor has finite entries only."""
-    array = np.asarray(value)
-    return not is_float(array.dtype) or bool(np.isfinite(array).all())
 
 
 def slope_text(held: Held) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -193,19 +192,14 @@ def _squares(
     A: Jacobian, span: tuple[int, int], parts: Edges, probes: int, rng: np.random.Generator,
     tick: Tick,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """Squared norms of the parts of A[:, span], and their standard errors."""
+    """Squared norms of the parts of A[:, span], and their standard errors.
+
+    The products are taken as many at a time as memory allows.
+    """
     width = span[1] - span[0]
     exact = width <= probes
     tried = np.eye(width) if exact else signs(rng, width, probes)
-    images = [np.zeros((len(parts) - 1, 0)), *_images(A, span, tried, parts, tick)]
-    samples = np.concatenate(images, axis=1)
-    return (samples.sum(axis=1), np.zeros(len(samples))) if exact else mean(samples)
-
-
-def _images(
-    A: Jacobian, span: tuple[int, int], tried: np.ndarray, parts: Edges, tick: Tick
-) -> Iterator[np.ndarray]:
-    """‖(A v)_part‖² for all v, (parts, some), as many at a time as memory allows."""
+    samples = np.zeros((len(parts) - 1, tried.shape[1]))
     step = max(1, CHUNK // (8 * max(A.shape)))
     for start in range(0, tried.shape[1], step):
         some = tried[:, start : start + step]
@@ -213,7 +207,9 @@ def _images(
         v[slice(*span)] = some
         squares = np.asarray(A @ v, float) ** 2
         tick(some.shape[1])
-        yield np.array([squares[a:b].sum(axis=0) for a, b in pairwise(parts)])
+        norms = [squares[a:b].sum(axis=0) for a, b in pairwise(parts)]
+        samples[:, start : start + step] = norms
+    return (samples.sum(axis=1), np.zeros(len(samples))) if exact else mean(samples)
 
 
 # -- sparsity --------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from ...jacobians.hooks import html
 from ..checking.check import Check
 from ..explanation import Explanation
 from ..linearization import Linearization
-from ..model import Model
+from ..primal.model import Model
 from ..support.markup import FAINT, Markup, tag
 from .canvas import pyplot
 from .plots import plot_graph, plot_jacobian, plot_spectrum
@@ -33,9 +33,10 @@ LIGHT, DARK = ("#1a1a1a", "#ffffff"), ("#e6e6e6", "#121212")
 """Foreground and background of the themes."""
 
 THEME = (
-    "<style>:root{{color:{};--ground:{}}}"
-    "@media (prefers-color-scheme:dark){{:root{{color:{};--ground:{}}}}}</style>"
+    ":root{{color:{};--ground:{}}}"
+    "@media (prefers-color-scheme:dark){{:root{{color:{};--ground:{}}}}}"
 ).format(*LIGHT, *DARK)
+"""Style of the page, and of each picture, which does not inherit from the page."""
 
 INKED = (
     "text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color",
@@ -50,12 +51,8 @@ EMPTY = "#dddddd"
 DPI = 144
 """Dots per inch of raster images in a picture: twice the resolution of a page."""
 
-COLORS = (
-    ":root {{ color-scheme: light dark; color: {}; background: {}; }}\n"
-    "@media (prefers-color-scheme: dark) {{ :root {{ color: {}; background: {}; }} }}"
-).format(*LIGHT, *DARK)
-
 STYLE = """
+:root { color-scheme: light dark; background: var(--ground); }
 body { max-width: 76rem; margin: 0 auto; padding: 1.5rem; font: 15px/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.6rem; margin: 0 0 .2em; overflow-wrap: anywhere; }
 h2 { font-size: 1.15rem; margin: 2em 0 .6em; border-bottom: 1px solid; padding-bottom: .2em; }
@@ -87,22 +84,20 @@ class Findings:
 def page(found: Findings, seed: int = 0) -> str:
     """The whole page."""
     title = Path(found.source).name
-    style = tag("style", Markup(COLORS + STYLE))
+    style = tag("style", Markup(THEME + STYLE))
     head = tag("head", META, tag("title", f"{title}: Jacobian"), style)
     made = tag("p", tag("small", f"Made by onnxjac {version('onnxjac')}."), style=FAINT)
-    body = tag("body", tag("h1", title), tag("div", str(found.J), style=FAINT),
-               *sections(found, seed), made)  # fmt: skip
+    body = tag(
+        "body", tag("h1", title), tag("div", str(found.J), style=FAINT),
+        section("Summary", tag("pre", "\n".join(found.summary))),
+        section("Check", Markup(html(found.outcome))),
+        section("Pictures", *pictures(found.J, seed)),
+        section("Explanation", Markup(html(found.explanation))),
+        section("Operators", Markup(html(found.J))),
+        section("Model", Markup(html(found.model))),
+        made,
+    )  # fmt: skip
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}"
-
-
-def sections(found: Findings, seed: int) -> Iterator[Markup]:
-    """The sections of the page, in order."""
-    yield section("Summary", tag("pre", "\n".join(found.summary)))
-    yield section("Check", Markup(html(found.outcome)))
-    yield section("Pictures", *pictures(found.J, seed))
-    yield section("Explanation", Markup(html(found.explanation)))
-    yield section("Operators", Markup(html(found.J)))
-    yield section("Model", Markup(html(found.model)))
 
 
 def section(title: str, *parts: Markup) -> Markup:
@@ -151,4 +146,4 @@ def drawn(draw: Callable[[], Any], ground: str) -> str:
     start = svg.index("<svg")
     head = svg.index(">", start) + 1
     body = svg[head:].replace(INK, "currentColor").replace(GROUND, "var(--ground)")
-    return svg[start:head] + THEME + body
+    return f"{svg[start:head]}<style>{THEME}</style>{body}"

@@ -7,8 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from .command import STATUS, TALK
-from .commands import COMMANDS
+from .commands import COMMANDS, STATUS, TALK
 
 STYLE: dict[str, Any] = {
     "formatter_class": argparse.RawDescriptionHelpFormatter,

@@ -16,10 +16,10 @@ from ...jacobians import Shape
 from ...jacobians.errors import InputError, UnknownTensor, closest
 from ..linearization import Linearization
 from ..linearize import linearize
-from ..load import load
-from ..model import Model, TensorSpec
+from ..loading.load import load
 from ..naming.names import is_float
 from ..primal.inputs import check_inputs
+from ..primal.model import Model, TensorSpec
 from ..support.limits import Limits
 
 Shapes = Mapping[str, Shape]
@@ -74,24 +74,17 @@ def draw_inputs(
     for name in shapes:
         if name not in model.inputs:
             raise UnknownTensor(f"the model has no input {name!r}.{closest(name, model.inputs)}")
-    sizes = symbol_sizes(model, {**shapes, **{n: np.shape(a) for n, a in given.items()}})
+    known = {**shapes, **{name: np.shape(array) for name, array in given.items()}}
+    sizes = {
+        dim: size for name, spec in model.inputs.items() if name in known
+        for dim, size in zip(spec.shape or (), known[name], strict=False) if isinstance(dim, str)
+    }  # fmt: skip
     rng = np.random.default_rng(seed)
     drawn = dict(given)
     for name, spec in model.inputs.items():
         if name not in given and spec.dtype is not None:  # only tensors have a dtype
             drawn[name] = draw(spec, shapes.get(name), sizes, rng, model.limits)
     return drawn
-
-
-def symbol_sizes(model: Model, shapes: Shapes) -> dict[str, int]:
-    """The sizes of symbolic dimensions that inputs of known shape determine."""
-    return {
-        dim: size
-        for name, spec in model.inputs.items()
-        if name in shapes
-        for dim, size in zip(spec.shape or (), shapes[name], strict=False)
-        if isinstance(dim, str)
-    }
 
 
 def draw(

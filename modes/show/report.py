@@ -6,7 +6,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from textwrap import wrap
 from typing import Any
 
@@ -17,8 +17,8 @@ from ...jacobians.text import bytes_text, time_text
 from ..checking.check import Check
 from ..explanation import Explanation
 from ..linearization import Linearization
-from ..model import Model
 from ..primal.evaluate import evaluate
+from ..primal.model import Model
 from .blocks import structure_kind
 from .spectra import Spectrum
 
@@ -159,41 +159,31 @@ def spectrum_text(found: Spectrum, what: str = "singular values") -> str:
     return section(what.split()[0], [values, f"({cost})", *filter(None, [found.why])])
 
 
-@dataclass(frozen=True)
-class Timings:
-    """Seconds of one run of the model, of J v and of Jᵀ u."""
-
-    run: float
-    forward: float
-    reverse: float
-
-
-def timed(J: Linearization, seed: int = 0) -> Timings:
-    """The median of several calls each, with random vectors."""
+def timed(J: Linearization, seed: int) -> dict[str, float]:
+    """Seconds of one run of the model, of J v and of Jᵀ u, with random vectors."""
     rng = np.random.default_rng(seed)
     v, u = (rng.standard_normal(n).astype(J.dtype) for n in J.shape[::-1])
-    route = J.route
-    model, engine = route.model, route.engine
-    return Timings(
-        median_time(lambda: evaluate(model, J.point, model.outputs, engine=engine)),
-        median_time(lambda: J @ v),
-        median_time(lambda: J.T @ u),
-    )
+    model, engine = J.route.model, J.route.engine
+    return {
+        "run": median_time(lambda: evaluate(model, J.point, model.outputs, engine=engine)),
+        "forward": median_time(lambda: J @ v),
+        "reverse": median_time(lambda: J.T @ u),
+    }
 
 
-def median_time(work: Callable[[], Any], *, most: int = 21, budget: float = 1.0) -> float:
-    """Seconds that `work` takes: the median of 3 to 21 calls, after one to warm up."""
-    work()
+def median_time(work: Callable[[], Any]) -> float:
+    """Seconds that `work` takes: the median of 3 to 21 calls, in a second if three are enough."""
+    work()  # to warm up
     times: list[float] = []
-    while len(times) < 3 or (len(times) < most and sum(times) < budget):
+    while len(times) < 3 or (len(times) < 21 and sum(times) < 1):
         start = time.perf_counter()
         work()
         times.append(time.perf_counter() - start)
     return statistics.median(times)
 
 
-def times_text(found: Timings) -> str:
+def times_text(found: Mapping[str, float]) -> str:
     """How long a product takes, compared with one run of the model."""
-    products = {"J @ v": found.forward, "Jᵀ @ u": found.reverse}
-    lines = [f"{name}: {time_text(t)}, {t / found.run:.2g} runs" for name, t in products.items()]
-    return section("time", [f"one run of the model: {time_text(found.run)}", *lines])
+    run, products = found["run"], {"J @ v": found["forward"], "Jᵀ @ u": found["reverse"]}
+    lines = [f"{name}: {time_text(t)}, {t / run:.2g} runs" for name, t in products.items()]
+    return section("time", [f"one run of the model: {time_text(run)}", *lines])

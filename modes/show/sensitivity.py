@@ -47,9 +47,7 @@ def plot_sensitivity(
 
     Source: Simonyan, Vedaldi, Zisserman, "Deep inside convolutional networks", 2014.
     """
-    name, shape = input_of(J)
-    check_sample(name, shape, sample)
-    check_features(features, shape)
+    name, shape = checked(J, sample, features)
     with watched(progress):
         moves = sensitivity(J, entry, sample)
     picked = "" if entry is None else f"[{str(entry).strip('()')}]"
@@ -63,8 +61,13 @@ def plot_sensitivity(
     return ax
 
 
-def input_of(J: Linearization) -> tuple[str, tuple[int, ...]]:
-    """The name and the shape of the only input, which must be images or a table."""
+def checked(
+    J: Linearization, sample: int, features: Sequence[str] | None
+) -> tuple[str, tuple[int, ...]]:
+    """The name and the shape of the only input, images or a table.
+
+    Raises `InputError` for others, and where the sample or the features do not fit.
+    """
     if not isinstance(J, Linearization) or J.transposed:
         raise InputError("sensitivity is drawn of a Jacobian that `linearize` gave, not of "
                          f"{J!r}")  # fmt: skip
@@ -75,24 +78,14 @@ def input_of(J: Linearization) -> tuple[str, tuple[int, ...]]:
     if len(shape) not in (1, 2, 4):
         raise InputError(f"{name!r} has shape {prod_text(shape)}, of {len(shape)} axes: images "
                          "have four, (N, C, H, W), tables one or two, (N, features)")  # fmt: skip
-    return name, shape
-
-
-def check_sample(name: str, shape: tuple[int, ...], sample: int) -> None:
-    """Raise `InputError` unless the sample is in the batch."""
     batch = shape[0] if len(shape) > 1 else 1
     if not (isinstance(sample, Integral) and -batch <= sample < batch):
         raise InputError(f"{name!r} has {batch} samples: there is no sample={sample!r}")
-
-
-def check_features(features: Sequence[str] | None, shape: tuple[int, ...]) -> None:
-    """Raise `InputError` unless there is a name for each feature of a table."""
-    if features is None:
-        return
-    if len(shape) == 4:
+    if features is not None and len(shape) == 4:
         raise InputError(f"features= names the columns of a table, not images {prod_text(shape)}")
-    if len(features) != shape[-1]:
+    if features is not None and len(features) != shape[-1]:
         raise InputError(f"there are {shape[-1]} features, and {len(features)} names for them")
+    return name, shape
 
 
 def sensitivity(J: Linearization, entry: Any, sample: int) -> np.ndarray:

@@ -33,8 +33,6 @@ SOME = 20
 GRID = 600
 """Points on the curve of a density."""
 
-NAMES = {"σ": "singular value σ", "λ": "magnitude of the eigenvalue |λ|"}
-
 
 @dataclass(frozen=True)
 class Spectrum:
@@ -128,16 +126,6 @@ def iterated(
 # -- picture of the values -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Values:
-    """Values in order of magnitude, how many there are in all, and their symbol."""
-
-    values: np.ndarray
-    count: int
-    symbol: str
-    rounding: float
-
-
 def plot_spectrum(
     J: Jacobian, k: int | None = None, *, ax: Axes | None = None, label: str = "", seed: int = 0,
     progress: bool | None = None,
@@ -156,11 +144,13 @@ def plot_spectrum(
     check_jacobian(J)
     if k is not None and k < 1:
         raise InputError(f"k={k} values cannot be drawn: it must be 1 or more")
+    symmetric = J.T is J
     with watched(progress):
-        found = found_values(J, k, seed)
+        values = found_values(J, k, seed, symmetric)
     ax = axes(ax, 3.6)
-    draw_values(ax, found, label)
-    ax.set(yscale="log", xlabel="index, by magnitude", ylabel=NAMES[found.symbol])
+    draw_values(ax, values, J, "λ" if symmetric else "σ", label)
+    name = "magnitude of the eigenvalue |λ|" if symmetric else "singular value σ"
+    ax.set(yscale="log", xlabel="index, by magnitude", ylabel=name)
     ax.locator_params(axis="x", integer=True)
     plain_ticks(ax)
     ax.legend(fontsize=SMALL)
@@ -168,9 +158,8 @@ def plot_spectrum(
     return ax
 
 
-def found_values(J: Jacobian, k: int | None, seed: int) -> Values:
-    """All values or the largest."""
-    symmetric = J.T is J
+def found_values(J: Jacobian, k: int | None, seed: int, symmetric: bool) -> np.ndarray:
+    """All values or the k largest, by magnitude."""
     solve = exact.eigenvalues if symmetric else exact.singular_values
     values, n = exact.spectrum(J, solve), min(J.shape)
     with counting("spectrum", "products") as tick:
@@ -182,23 +171,22 @@ def found_values(J: Jacobian, k: int | None, seed: int) -> Values:
             if not len(values):
                 kind = "eigenvalues" if symmetric else "singular values"
                 raise NotConverged(f"no {kind} of {J!r}: {found.why}")
-    values = values[np.argsort(-np.abs(values), kind="stable")][:k]
-    rounding = max(J.shape) * float(np.finfo(np.result_type(J.dtype, np.float32)).eps)
-    return Values(values, n, "λ" if symmetric else "σ", rounding)
+    return values[np.argsort(-np.abs(values), kind="stable")][:k]
 
 
-def draw_values(ax: Axes, found: Values, label: str) -> None:
+def draw_values(ax: Axes, values: np.ndarray, J: Jacobian, symbol: str, label: str) -> None:
     """The positive and the negative values, at their places in the order of magnitude."""
-    values, index = found.values, np.arange(1, len(found.values) + 1)
-    zero = np.abs(values) <= found.rounding * abs(values[0])
+    index = np.arange(1, len(values) + 1)
+    rounding = max(J.shape) * float(np.finfo(np.result_type(J.dtype, np.float32)).eps)
+    zero = np.abs(values) <= rounding * abs(values[0])
     signs = [(values > 0, "o", "λ > 0"), (values < 0, "v", "λ < 0")]
-    for mask, marker, text in [(~zero, "o", "σ")] if found.symbol == "σ" else signs:
+    for mask, marker, text in [(~zero, "o", "σ")] if symbol == "σ" else signs:
         chosen = mask & ~zero
         if chosen.any():
             ax.plot(index[chosen], np.abs(values[chosen]), marker, color=next_color(ax),
                     markersize=4, label=f"{label} {text}: {chosen.sum()}".strip())  # fmt: skip
     more = [f"{zero.sum()} zero"] * bool(zero.any())
-    more += [f"{found.count - len(values):,} not computed"] * (found.count > len(values))
+    more += [f"{min(J.shape) - len(values):,} not computed"] * (min(J.shape) > len(values))
     if more:
         ax.plot([], [], " ", label=f"{label} {', '.join(more)}".strip())
 
@@ -251,21 +239,15 @@ def plot_density(
     found = rho(grid, width=sigma)
     floor = 0.1 / (rho.n * sigma * np.sqrt(2 * np.pi))
     ax = axes(ax, 3.6)
-    draw_density(ax, grid, found.value, found.error, floor, label or rho.method)
-    return ax
-
-
-def draw_density(
-    ax: Axes, grid: np.ndarray, value: np.ndarray, error: np.ndarray, floor: float, label: str
-) -> None:
-    """A curve, and a band where it is an estimate."""
     floor = min([floor, *(ax.get_ylim()[:1] if ax.lines else ())])
     ax.set_yscale("log")
-    (line,) = ax.plot(grid, np.maximum(value, floor / 10), label=label, color=next_color(ax))
-    if np.any(error):
-        band = (np.maximum(value + sign * 2 * error, floor / 10) for sign in (-1, 1))
+    (line,) = ax.plot(grid, np.maximum(found.value, floor / 10), label=label or rho.method,
+                      color=next_color(ax))  # fmt: skip
+    if np.any(found.error):  # an estimate
+        band = (np.maximum(found.value + k * found.error, floor / 10) for k in (-2, 2))
         ax.fill_between(grid, *band, color=line.get_color(), alpha=0.3, linewidth=0)
     ax.set(xlabel="eigenvalue λ", ylabel="density per unit of λ")
     ax.set_ylim(bottom=floor)
     ax.legend(fontsize=SMALL)
     ax.grid(alpha=0.3)
+    return ax

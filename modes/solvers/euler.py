@@ -9,10 +9,10 @@ import numpy as np
 
 from ...jacobians import dtype_of, shape_of
 from ...jacobians.errors import InputError, NotConverged
-from ..model import Model
 from ..naming.names import Names, names_of
 from ..primal.evaluate import evaluate
 from ..primal.inputs import check_inputs
+from ..primal.model import Model
 from ..recording.derive import like, started
 from ..tape.trace import trace
 from .iteration import OptimizeResult

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, final
 
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, cg, lsmr, minres
 
-from ...jacobians import Array, Identity, Jacobian, Op, Shape, hooks, shape_of
+from ...jacobians import Array, Identity, Jacobian, Op, hooks, lead
 from ...jacobians.errors import InputError, NotConverged, closest
 from ...ops import numbers
 
@@ -87,7 +88,7 @@ class Inverse(Jacobian):
         found = np.empty((len(columns), self.shape[0]), v.dtype)
         for b, x in zip(columns, found, strict=True):
             x[:] = SOLVERS[self.solver](self, b) if b.any() else 0
-        return found.reshape(*_lead(v, self.in_shape), *self.out_shape)
+        return found.reshape(*lead(v, self.in_shape), *self.out_shape)
 
     def _transpose(self) -> Jacobian:
         """A⁻ᵀ, with the preconditioner transposed; a right factor does not fit and is dropped."""
@@ -115,40 +116,25 @@ class Inverse(Jacobian):
             )
 
 
-def _lead(v: np.ndarray, shape: Shape) -> Shape:
-    return shape_of(v)[: v.ndim - len(shape)]
-
-
-def krylov(solve: Callable[..., tuple[np.ndarray, int]]) -> Callable[[Inverse, np.ndarray], Any]:
+def krylov(solve: Callable[..., tuple[np.ndarray, int]], inv: Inverse, b: np.ndarray) -> np.ndarray:
     """A SciPy solver for square systems, restarted while the true residual is too large."""
+    A, M, left = double(inv.operator), inv.preconditioner, inv.maxiter
+    x, residual, size = np.zeros(b.shape), b.astype(float), float(np.linalg.norm(b))
 
-    def solved(inv: Inverse, b: np.ndarray) -> np.ndarray:
-        A, M, left = double(inv.operator), inv.preconditioner, Budget(inv.maxiter)
-        x, residual, size = np.zeros(b.shape), b.astype(float), float(np.linalg.norm(b))
-        for _ in range(RESTARTS):
-            with np.errstate(all="ignore"):  # zero division if A is not as required
-                step, _ = solve(
-                    A, residual, rtol=inv.rtol / 2, maxiter=left.count, M=M, callback=left
-                )
-            x = x + step
-            residual = b - A @ x
-            norm = float(np.linalg.norm(residual))
-            if norm <= inv.rtol * size or not (np.isfinite(norm) and left.count > 0):
-                break
-        inv.check(norm <= inv.rtol * size, norm / size)
-        return x
+    def count(_: np.ndarray) -> None:
+        nonlocal left
+        left -= 1
 
-    return solved
-
-
-class Budget:
-    """The number of iterations that are left, as a callback that counts down."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def __call__(self, _: np.ndarray) -> None:
-        self.count -= 1
+    for _ in range(RESTARTS):
+        with np.errstate(all="ignore"):  # zero division if A is not as required
+            step, _ = solve(A, residual, rtol=inv.rtol / 2, maxiter=left, M=M, callback=count)
+        x = x + step
+        residual = b - A @ x
+        norm = float(np.linalg.norm(residual))
+        if norm <= inv.rtol * size or not (np.isfinite(norm) and left > 0):
+            break
+    inv.check(norm <= inv.rtol * size, norm / size)
+    return x
 
 
 def by_lsmr(inv: Inverse, b: np.ndarray) -> np.ndarray:
@@ -184,7 +170,10 @@ def double(operator: Any) -> Any:
 RESTARTS = 5
 """How often a solver is started at most to make the true residual small enough."""
 
-SOLVERS = {"cg": krylov(cg), "minres": krylov(minres), "lsmr": by_lsmr, "neumann": neumann}
+SOLVERS: dict[str, Callable[[Inverse, np.ndarray], np.ndarray]] = {
+    "cg": partial(krylov, cg), "minres": partial(krylov, minres), "lsmr": by_lsmr,
+    "neumann": neumann,
+}  # fmt: skip
 HINTS = {
     "cg": "use solver='minres' where A is indefinite, 'lsmr' where it is not symmetric, ",
     "minres": "use solver='lsmr' where A is not symmetric, ", "lsmr": "",

@@ -1,16 +1,15 @@
 """Iteration: the parts that all solvers share.
 
-`run` iterates over the states of a solver, `Descent` is the base class of minimisers of a scalar,
+`run` iterates over the states of a solver, `descent` makes the states of a minimiser of a scalar,
 `Counted` counts products, `preconditioner_for` applies a caller's preconditioner, and
 `backtrack` is the line search.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from itertools import count
+from typing import Any, final
 
 import numpy as np
 from scipy import optimize
@@ -67,23 +66,17 @@ def run(
         for found in states:
             if found.nit:
                 tick(1)
-                found.status = STOPPED if stops(callback, found) else found.status
+                try:
+                    if callback is not None:
+                        callback(found)
+                except StopIteration:
+                    found.status = STOPPED
             if found.status is GOING and found.nit >= maxiter:
                 found.status = ENOUGH
             if found.status is not GOING:
                 break
     found.success, found.message = found.status in (GRADIENT, VALUE, STEP), MESSAGES[found.status]
     return found
-
-
-def stops(callback: Callback | None, found: OptimizeResult) -> bool:
-    """Whether the callback raises `StopIteration`."""
-    try:
-        if callback is not None:
-            callback(found)
-    except StopIteration:
-        return True
-    return False
 
 
 Preconditioner = Callable[[Any], Any] | Any
@@ -144,45 +137,40 @@ class Counted(Linear):
         return product + self.damping * v if self.damping else product
 
 
-@dataclass(kw_only=True)
-class Descent(ABC):
-    """A minimiser of one scalar: its settings, and counts of iterations and products."""
+Move = Callable[[np.ndarray, float, np.ndarray], tuple[np.ndarray | None, int]]
+"""(x, f, ∇f) ↦ the next point, None if no step reduces f, and the number of products it took."""
 
-    problem: Problem
-    gtol: float
-    nit: int = 0
-    products: int = 0
-    called: ClassVar[str] = "products"
-    """The field of a result that holds the number of products."""
 
-    def states(self) -> Iterator[OptimizeResult]:
-        """The state at the start, and after every iteration, until ‖∇f‖ ≤ gtol."""
-        x, status = self.problem.x0, GOING
-        while True:
-            f, g = self.problem.value_and_grad(x)
-            status = GRADIENT if np.linalg.norm(g) <= self.gtol else status
-            counts = {"nit": self.nit, self.called: self.products}
-            yield state(self.problem, status, x=x, fun=f, jac=g, **counts)
-            self.nit += 1
-            moved = self.move(x, f, g)
-            x, status = (x, STUCK) if moved is None else (moved, GOING)
+def descent(
+    problem: Problem, move: Move, gtol: float, called: str = "products"
+) -> Iterator[OptimizeResult]:
+    """The states of a minimiser of a scalar f, at the start and after every move, to ‖∇f‖ ≤ gtol.
 
-    @abstractmethod
-    def move(self, x: np.ndarray, f: float, g: np.ndarray) -> np.ndarray | None:
-        """The next point, which may be x itself; None if no step reduces f."""
+    The field `called` of a state holds the number of products.
+    """
+    x, status, products = problem.x0, GOING, 0
+    for nit in count():
+        f, g = problem.value_and_grad(x)
+        status = GRADIENT if np.linalg.norm(g) <= gtol else status
+        yield state(problem, status, x=x, fun=f, jac=g, nit=nit, **{called: products})
+        moved, taken = move(x, f, g)
+        products += taken
+        x, status = (x, STUCK) if moved is None else (moved, GOING)
 
-    def searched(
-        self, x: np.ndarray, f: float, g: np.ndarray, delta: np.ndarray
-    ) -> np.ndarray | None:
-        """x + t δ with a sufficient decrease of f for the slope gᵀδ; None if there is none."""
-        t = backtrack(armijo(self.problem.fun, x, delta, f, float(g @ delta)))
-        return None if t is None else x + x.dtype.type(t) * delta
+
+def searched(
+    problem: Problem, x: np.ndarray, f: float, g: np.ndarray, delta: np.ndarray
+) -> np.ndarray | None:
+    """x + t δ with f(x + t δ) ≤ f(x) + 10⁻⁴ t ∇fᵀδ for the first t = 1, ½, ¼, …; None without."""
+    number, slope = x.dtype.type, float(g @ delta)
+    t = backtrack(lambda t: problem.fun(x + number(t) * delta) <= f + DESCENT * t * slope)
+    return None if t is None else x + number(t) * delta
 
 
 HALVINGS = 40
 
 DESCENT = 1e-4
-"""The fraction of the reduction predicted by the gradient that a step must achieve."""
+"""The fraction of the predicted reduction that a step must achieve."""
 
 
 def backtrack(enough: Callable[[float], bool]) -> float | None:
@@ -193,11 +181,3 @@ def backtrack(enough: Callable[[float], bool]) -> float | None:
     """
     lengths = (0.5**k for k in range(HALVINGS))
     return next((t for t in lengths if enough(t)), None)
-
-
-def armijo(
-    f: Callable[[np.ndarray], float], x: np.ndarray, direction: np.ndarray, at: float, slope: float
-) -> Callable[[float], bool]:
-    """A test of sufficient decrease: f(x + t δ) ≤ f(x) + 10⁻⁴ t ∇fᵀδ, given f(x) and ∇fᵀδ."""
-    number = x.dtype.type
-    return lambda t: f(x + number(t) * direction) <= at + DESCENT * t * slope

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -12,8 +13,8 @@ from scipy.sparse.linalg import aslinearoperator, lsmr
 from ...jacobians import Diagonal
 from ...jacobians.cached import cached_property
 from ..estimators.estimate import Probed, signs
-from ..model import Model
 from ..naming.names import Names
+from ..primal.model import Model
 from .iteration import (
     GOING,
     GRADIENT,
@@ -104,74 +105,52 @@ def levenberg_marquardt(
     problem = as_scipy(model, inputs, of=of, wrt=wrt, engine=engine)
     eps = float(np.finfo(problem.x0.dtype).eps)
     exact = {"atol": eps, "btol": eps, "conlim": 0, "maxiter": 10 * problem.x0.size}
-    tolerance = np.sqrt(eps) if tol is None else tol
-    found = Iterations(problem, scale, preconditioner, Damping(damping), acceleration, tolerance,
-                       {**exact, **(options or {})})  # fmt: skip
-    return run(found.states(), "Levenberg-Marquardt", maxiter, callback, progress)
+    asked = {**exact, **(options or {})}
 
-
-@dataclass
-class Iterations:
-    """The settings, λ, and counts of iterations and products."""
-
-    problem: Problem
-    scale: Scale
-    preconditioner: Preconditioner | None
-    damping: Damping
-    acceleration: float
-    tol: float
-    options: Mapping[str, Any]
-    nit: int = 0
-    products: int = 0
-
-    def states(self) -> Iterator[OptimizeResult]:
-        """The state at the start, and after every iteration, whether it moved or not."""
-        place, status = self.place(self.problem.x0, np.zeros_like(self.problem.x0)), GOING
-        while True:
-            yield self.state(place, GRADIENT if place.cosine <= self.tol else status)
-            self.nit += 1
-            step = place.straight(self.damping.value)
-            moved = self.bent(place, step)
-            gain = self.reduction(place, moved) / max(step.promise, TINY)
-            self.damping.follow(gain)
-            status = self.ended(place, step, gain)
-            if gain > 0 and moved is not None:
-                self.products += place.J.products
-                place = self.place(moved.x, place.D)
-
-    def place(self, x: np.ndarray, D: np.ndarray) -> Place:
+    def place(x: np.ndarray, D: np.ndarray) -> Place:
         """r, J and the scales D of the variables at x, which shrink by half at most."""
-        r, J = self.problem.values(x), self.problem.jacobian(x)
-        norms, R = self.scale(J), preconditioner_for(J, self.preconditioner)
-        return Place(x, r, Counted(J), norms, np.maximum(norms, D / 2), R, self.options)
+        r, J = problem.values(x), problem.jacobian(x)
+        norms, R = scale(J), preconditioner_for(J, preconditioner)
+        return Place(x, r, Counted(J), norms, np.maximum(norms, D / 2), R, asked)
 
-    def bent(self, place: Place, step: Step) -> Step | None:
-        """The step with its acceleration; None if the acceleration is too large."""
-        if not self.acceleration:
-            return step
-        return place.bent(step, self.problem.values, self.acceleration, self.damping.value)
+    tolerance = np.sqrt(eps) if tol is None else tol
+    states = iterations(problem, place, damping, acceleration, tolerance)
+    return run(states, "Levenberg-Marquardt", maxiter, callback, progress)
 
-    def reduction(self, place: Place, step: Step | None) -> float:
-        """The reduction of ½ ‖r‖²; −∞ if there is no step, or r is not finite."""
-        if step is None:
-            return -np.inf
-        after = half_square(self.problem.values(step.x))
-        return place.cost - after if np.isfinite(after) else -np.inf
 
-    def ended(self, place: Place, step: Step, gain: float) -> int | None:
-        """The reason to end after a step, or None to go on."""
-        if max(1, abs(gain)) * step.promise <= self.tol * place.cost:
-            return VALUE
-        short = step.length <= self.tol * np.linalg.norm(place.D * place.x)
-        return STEP if short else GOING
+def iterations(
+    problem: Problem, place: Callable[[np.ndarray, np.ndarray], Place], damping: float,
+    acceleration: float, tol: float,
+) -> Iterator[OptimizeResult]:  # fmt: skip
+    """The state at the start, and after every iteration, whether it moved or not.
 
-    def state(self, place: Place, status: int | None) -> OptimizeResult:
-        """The state of the solver at a place."""
-        return state(
-            self.problem, status, x=place.x, cost=place.cost, fun=place.r, jac=place.J.A,
-            grad=place.gradient, optimality=place.cosine, nit=self.nit,
-            damping=self.damping.value, products=self.products + place.J.products,
+    The damping λ shrinks after a step as predicted, and grows, ever faster, after failed steps. For
+    a gain ϱ = actual / predicted reduction: λ ← λ max(⅓, 1 − (2ϱ − 1)³) and ν ← 2 if ϱ > 0;
+    otherwise λ ← λν and ν ← 2ν.
+    """
+    here, status, products = place(problem.x0, np.zeros_like(problem.x0)), GOING, 0
+    growth = 2.0
+    for nit in count():
+        yield state(
+            problem, GRADIENT if here.cosine <= tol else status, x=here.x, cost=here.cost,
+            fun=here.r, jac=here.J.A, grad=here.gradient, optimality=here.cosine, nit=nit,
+            damping=damping, products=products + here.J.products,
         )  # fmt: skip
+        step = here.straight(damping)
+        moved = here.bent(step, problem.values, acceleration, damping) if acceleration else step
+        after = np.inf if moved is None else half_square(problem.values(moved.x))
+        reduction = here.cost - after if np.isfinite(after) else -np.inf
+        gain = reduction / max(step.promise, TINY)
+        if gain > 0:
+            damping, growth = damping * max(1 / 3, 1 - (2 * gain - 1) ** 3), 2.0
+        else:
+            damping, growth = damping * growth, 2 * growth
+        small = max(1, abs(gain)) * step.promise <= tol * here.cost
+        short = step.length <= tol * np.linalg.norm(here.D * here.x)
+        status = VALUE if small else STEP if short else GOING
+        if moved is not None and gain > 0:
+            products += here.J.products
+            here = place(moved.x, here.D)
 
 
 Residual = Callable[[np.ndarray], np.ndarray]
@@ -281,27 +260,3 @@ class Augmented(Linear):
         top, bottom = np.split(np.ravel(u), [self.A.shape[0]])
         found: np.ndarray = self.R.T @ (self.A.T @ top + self.d * bottom)
         return found
-
-
-@dataclass
-class Damping:
-    """λ: shrinks after a step as predicted, and grows, ever faster, after failed steps.
-
-    For a gain ϱ = actual / predicted reduction: λ ← λ max(⅓, 1 − (2ϱ − 1)³) and ν ← 2 if ϱ > 0;
-    otherwise λ ← λν and ν ← 2ν.
-
-    >>> damping = Damping(1.0)
-    >>> for gain in (-1.0, -1.0, 0.5): damping.follow(gain)
-    >>> damping
-    Damping(value=8.0, growth=2.0)
-    """
-
-    value: float
-    growth: float = 2.0
-
-    def follow(self, gain: float) -> None:
-        """Adapt to the gain of a step."""
-        if gain > 0:
-            self.value, self.growth = self.value * max(1 / 3, 1 - (2 * gain - 1) ** 3), 2.0
-        else:
-            self.value, self.growth = self.value * self.growth, 2 * self.growth

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,18 +11,19 @@ from scipy.sparse.linalg import cg
 
 from ...jacobians.errors import InputError
 from ..curvature.gauss_newton import gauss_newton
-from ..model import Model
 from ..naming.names import Names
+from ..primal.model import Model
 from .iteration import (
     Callback,
     Counted,
-    Descent,
     OptimizeResult,
     Preconditioner,
+    descent,
     preconditioner_for,
     run,
+    searched,
 )
-from .problem import Problem, as_scipy
+from .problem import as_scipy
 
 Curvature = Callable[[dict[str, Any]], Any]
 """The inputs of the model at a point ↦ a symmetric positive semidefinite operator there."""
@@ -69,46 +69,18 @@ def natural_gradient(
     if not problem.scalar:
         raise InputError(f"natural_gradient needs one scalar, not {list(problem.of)}: use of=")
     if curvature is None:
-        curvature = default(problem, at)
-    eps = float(np.finfo(problem.x0.dtype).eps)
-    found = Iterations(
-        problem=problem,
-        curvature=curvature,
-        damping=damping,
-        preconditioner=preconditioner,
-        gtol=np.sqrt(eps) if gtol is None else gtol,
-        inner_rtol=inner_rtol,
-    )
-    return run(found.states(), "natural gradient", maxiter, callback, progress)
+        if at is None:
+            raise InputError("say at= which tensor the loss begins, or give curvature=")
+        (f,) = problem.of
+        curvature = partial(gauss_newton, model, of=f, at=at, wrt=problem.wrt, engine=engine)
+    metric = curvature
 
+    def move(x: np.ndarray, f: float, g: np.ndarray) -> tuple[np.ndarray | None, int]:
+        C = metric(problem.point(x))
+        M, A = preconditioner_for(C, preconditioner), Counted(C, damping)
+        delta, _ = cg(A, -g, rtol=inner_rtol, M=M)
+        return searched(problem, x, f, g, delta.astype(x.dtype)), A.products
 
-def default(problem: Problem, at: str | None) -> Curvature:
-    """The Gauss-Newton matrix at a tensor."""
-    if at is None:
-        raise InputError("say at= which tensor the loss begins, or give curvature=")
-    (of,) = problem.of
-    return partial(
-        gauss_newton, problem.model, of=of, at=at, wrt=problem.wrt, engine=problem.engine
-    )
-
-
-@dataclass(kw_only=True)
-class Iterations(Descent):
-    """Steps in the metric of a curvature operator."""
-
-    curvature: Curvature
-    damping: float
-    preconditioner: Preconditioner | None
-    inner_rtol: float
-
-    def move(self, x: np.ndarray, f: float, g: np.ndarray) -> np.ndarray | None:
-        """x + t δ, with a sufficient decrease of f."""
-        return self.searched(x, f, g, self.direction(x, g))
-
-    def direction(self, x: np.ndarray, g: np.ndarray) -> np.ndarray:
-        """−(C + λI)⁻¹ ∇f."""
-        C = self.curvature(self.problem.point(x))
-        M, A = preconditioner_for(C, self.preconditioner), Counted(C, self.damping)
-        delta, _ = cg(A, -g, rtol=self.inner_rtol, M=M)
-        self.products += A.products
-        return delta.astype(x.dtype)
+    tolerance = float(np.sqrt(np.finfo(problem.x0.dtype).eps)) if gtol is None else gtol
+    states = descent(problem, move, tolerance)
+    return run(states, "natural gradient", maxiter, callback, progress)

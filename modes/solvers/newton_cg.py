@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -11,16 +10,17 @@ from scipy.optimize import minimize
 
 from ...jacobians.errors import InputError
 from ...jacobians.progress import counting
-from ..model import Model
 from ..naming.names import Names
+from ..primal.model import Model
 from .iteration import (
     Callback,
     Counted,
-    Descent,
     OptimizeResult,
     Preconditioner,
+    descent,
     preconditioner_for,
     run,
+    searched,
 )
 from .problem import Problem, as_scipy
 
@@ -71,23 +71,10 @@ def newton_cg(
     if preconditioner is not None:
         if options:
             raise InputError("options= are for SciPy, which has no preconditioner: use tol=")
-        radius = np.inf if globalization == "line search" else None
-        own = Iterations(
-            problem=problem,
-            preconditioner=preconditioner,
-            gtol=1e-4 if tol is None else tol,
-            radius=radius,
-        )
-        return run(own.states(), "Newton-CG", maxiter or 200 * problem.x0.size, callback, progress)
+        moves = Moves(problem, preconditioner, np.inf if globalization == "line search" else None)
+        states = descent(problem, moves, 1e-4 if tol is None else tol, "nhev")
+        return run(states, "Newton-CG", maxiter or 200 * problem.x0.size, callback, progress)
     asked = {**({} if maxiter is None else {"maxiter": maxiter}), **(options or {})}
-    return by_scipy(problem, METHODS[globalization], tol, asked, callback, progress)
-
-
-def by_scipy(
-    problem: Problem, method: str, tol: float | None, options: Mapping[str, Any],
-    callback: Callback | None, progress: bool | None,
-) -> OptimizeResult:  # fmt: skip
-    """`minimize` of SciPy, with callback and progress."""
     with counting("Newton-CG", "iterations", shown=progress) as tick:
 
         def watch(intermediate_result: OptimizeResult) -> None:
@@ -96,8 +83,8 @@ def by_scipy(
                 callback(with_tensors(problem, intermediate_result))
 
         found = minimize(
-            problem.fun, problem.x0, jac=problem.jac, hessp=problem.hessp, tol=tol, options=options,
-            method=method, callback=watch,
+            problem.fun, problem.x0, jac=problem.jac, hessp=problem.hessp, tol=tol, options=asked,
+            method=METHODS[globalization], callback=watch,
         )  # type: ignore[call-overload]  # fmt: skip
     return with_tensors(problem, found)
 
@@ -111,36 +98,29 @@ POOR, GOOD, ENOUGH = 0.25, 0.75, 0.15
 """Ratios of actual to predicted reduction: to shrink the region, widen it, accept a step."""
 
 
-@dataclass(kw_only=True)
-class Iterations(Descent):
+class Moves:
     """Newton steps with a preconditioner, by a line search or in a trust region.
 
     `radius` is infinite for a line search; a trust region starts with the length of the
     preconditioned gradient. Lengths are ‖δ‖² = δᵀ M⁻¹ δ.
     """
 
-    preconditioner: Preconditioner
-    radius: float | None
-    called = "nhev"
+    def __init__(
+        self, problem: Problem, preconditioner: Preconditioner, radius: float | None
+    ) -> None:
+        self.problem, self.preconditioner, self.radius = problem, preconditioner, radius
 
-    def move(self, x: np.ndarray, f: float, g: np.ndarray) -> np.ndarray | None:
-        """The point after the line search or trust region; None if x + δ rounds to x."""
-        step = self.step(x, g)
-        delta = step.delta.astype(x.dtype)
-        line = self.radius == np.inf
-        moved = self.searched(x, f, g, delta) if line else self.trusted(x, f, g, step)
-        return None if np.array_equal(x + delta, x) else moved
-
-    def step(self, x: np.ndarray, g: np.ndarray) -> Step:
-        """δ ≈ −H⁻¹ g, more accurate for smaller g."""
+    def __call__(self, x: np.ndarray, f: float, g: np.ndarray) -> tuple[np.ndarray | None, int]:
+        """The point after a step δ ≈ −H⁻¹ g, more accurate for smaller g; None if it is x."""
         H = self.problem.hessian(x)
         M, A = preconditioner_for(H, self.preconditioner), Counted(H)
         if self.radius is None:
             self.radius = float(np.sqrt(g @ (M @ g)))
         rtol = min(0.5, float(np.sqrt(np.linalg.norm(g))))
-        found = truncated_cg(A, g, M, rtol=rtol, radius=self.radius)
-        self.products += A.products
-        return found
+        step = truncated_cg(A, g, M, rtol=rtol, radius=self.radius)
+        delta, line = step.delta.astype(x.dtype), self.radius == np.inf
+        moved = searched(self.problem, x, f, g, delta) if line else self.trusted(x, f, g, step)
+        return None if np.array_equal(x + delta, x) else moved, A.products
 
     def trusted(self, x: np.ndarray, f: float, g: np.ndarray, step: Step) -> np.ndarray:
         """x + δ if f decreases about as predicted, else x; adapts the region."""

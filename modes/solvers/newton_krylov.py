@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import numpy as np
 from scipy.sparse.linalg import gmres
 
 from ...jacobians.errors import InputError
-from ..model import Model
 from ..naming.names import Names
+from ..primal.model import Model
 from .iteration import (
+    DESCENT,
     GOING,
     GRADIENT,
     STUCK,
@@ -29,9 +30,6 @@ from .problem import Problem, as_scipy
 
 Solver = Callable[..., tuple[np.ndarray, int]]
 """(A, b, rtol=, M=) ↦ x with A x ≈ b, and a code: one of `scipy.sparse.linalg`."""
-
-DESCENT = 1e-4
-"""The fraction of the reduction of the linear model that a step must achieve."""
 
 
 def newton_krylov(
@@ -76,8 +74,8 @@ def newton_krylov(
     relative = np.sqrt(eps) if rtol is None else rtol
     absolute = eps ** (2 / 3) * np.sqrt(x.size) if atol is None else atol
     goal = absolute + relative * float(np.linalg.norm(F))
-    found = Iterations(problem, solver, preconditioner, goal)
-    return run(found.states(), "Newton-Krylov", maxiter, callback, progress)
+    states = iterations(problem, solver, preconditioner, goal)
+    return run(states, "Newton-Krylov", maxiter, callback, progress)
 
 
 def forcing(before: float, after: float, last: float) -> float:
@@ -90,48 +88,34 @@ def forcing(before: float, after: float, last: float) -> float:
     return min(0.9, max(eta, safe) if safe > 0.1 else eta)
 
 
-@dataclass
-class Iterations:
-    """The settings, and counts of iterations and products."""
+def iterations(
+    problem: Problem, solver: Solver, preconditioner: Preconditioner | None, goal: float
+) -> Iterator[OptimizeResult]:
+    """The state at the start, and after every iteration."""
+    x, eta, status, before, products = problem.x0, 0.5, GOING, 0.0, 0
+    for nit in count():
+        F = problem.values(x)
+        norm = float(np.linalg.norm(F))
+        eta = forcing(before, norm, eta) if before else eta
+        status = GRADIENT if norm <= goal else status
+        yield state(problem, status, x=x, fun=F, nit=nit, products=products)
+        J = problem.jacobian(x)
+        A, M = Counted(J), preconditioner_for(J, preconditioner)
+        delta, _ = solver(A, -F, rtol=min(max(eta, 0.5 * goal / norm), 0.9), M=M)
+        products += A.products
+        moved = searched(problem, x, np.asarray(delta, x.dtype), norm, eta)
+        x, status = (x, STUCK) if moved is None else (moved, GOING)
+        before = norm
 
-    problem: Problem
-    solver: Solver
-    preconditioner: Preconditioner | None
-    goal: float
-    nit: int = 0
-    products: int = 0
 
-    def states(self) -> Iterator[OptimizeResult]:
-        """The state at the start, and after every iteration."""
-        x, eta, status, before = self.problem.x0, 0.5, GOING, 0.0
-        while True:
-            F = self.problem.values(x)
-            norm = float(np.linalg.norm(F))
-            eta = forcing(before, norm, eta) if before else eta
-            status = GRADIENT if norm <= self.goal else status
-            yield state(self.problem, status, x=x, fun=F, nit=self.nit, products=self.products)
-            self.nit += 1
-            direction = self.direction(x, F, max(eta, 0.5 * self.goal / norm))
-            t = backtrack(self.falls(x, direction, norm, eta))
-            x, status = (x, STUCK) if t is None else (x + x.dtype.type(t) * direction, GOING)
-            before = norm
+def searched(
+    problem: Problem, x: np.ndarray, delta: np.ndarray, norm: float, eta: float
+) -> np.ndarray | None:
+    """x + t δ with a sufficient decrease of ‖F‖, at x its `norm`; None if there is none."""
 
-    def direction(self, x: np.ndarray, F: np.ndarray, eta: float) -> np.ndarray:
-        """δ ≈ −J⁻¹ F, to a residual of η ‖F‖."""
-        J = self.problem.jacobian(x)
-        A = Counted(J)
-        M = preconditioner_for(J, self.preconditioner)
-        delta, _ = self.solver(A, -F, rtol=min(eta, 0.9), M=M)
-        self.products += A.products
-        return np.asarray(delta, x.dtype)
+    def enough(t: float) -> bool:
+        F = problem.values(x + x.dtype.type(t) * delta)
+        return bool(np.linalg.norm(F) <= (1 - DESCENT * t * (1 - eta)) * norm)
 
-    def falls(
-        self, x: np.ndarray, direction: np.ndarray, norm: float, eta: float
-    ) -> Callable[[float], bool]:
-        """A test of sufficient decrease of ‖F‖ at x + t δ."""
-
-        def enough(t: float) -> bool:
-            F = self.problem.values(x + x.dtype.type(t) * direction)
-            return bool(np.linalg.norm(F) <= (1 - DESCENT * t * (1 - eta)) * norm)
-
-        return enough
+    t = backtrack(enough)
+    return None if t is None else x + x.dtype.type(t) * delta

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import reduce, singledispatch
 from itertools import accumulate, pairwise
 from typing import Any
@@ -31,7 +30,7 @@ from ...jacobians.base import DENSE_LIMIT
 from ...jacobians.errors import InputError, LimitError
 from ...jacobians.matrices import Eye, Factor
 from ..elimination.samples import Batch, layouts, within
-from ..estimators.estimate import Probed, is_symmetric, probing, square, symmetric
+from ..estimators.estimate import is_symmetric, probing, square, symmetric
 from ..estimators.exact import column_squares, exact_diagonal
 from ..estimators.low_rank import nystrom
 from ..sparse import sparse
@@ -111,9 +110,11 @@ def block_jacobi(A: Any, blocks: int | None = None, *, damping: float = 0.0) -> 
             raise LimitError(f"the blocks take {need} bytes, more than {DENSE_LIMIT}: take smaller "
                              f"blocks=, or jacobi")  # fmt: skip
         if blocks is not None and within_samples(A, Batch(blocks, sizes[0])):
-            found = _all_at_once(P, blocks, sizes[0])
+            images = P @ np.tile(np.eye(sizes[0]), (blocks, 1))  # column j of all blocks at once
+            found = list(images.reshape(blocks, sizes[0], sizes[0]))
         else:
-            found = list(_one_by_one(P, sizes))
+            bounds = pairwise(accumulate(sizes, initial=0))
+            found = [(P @ np.eye(n, stop - start, -start))[start:stop] for start, stop in bounds]
     return _assembled([inverted(block, damping, P.eps) for block in found], in_shape(A))
 
 
@@ -126,18 +127,6 @@ def _sizes(A: Any, n: int, blocks: int | None) -> list[int]:
     if blocks < 1 or n % blocks:
         raise InputError(f"{n} columns are not {blocks} equal blocks")
     return [n // blocks] * blocks
-
-
-def _all_at_once(P: Probed, blocks: int, n: int) -> list[np.ndarray]:
-    """Column j of every block from one product, because samples do not interact."""
-    images = P @ np.tile(np.eye(n), (blocks, 1))
-    return list(images.reshape(blocks, n, n))
-
-
-def _one_by_one(P: Probed, sizes: list[int]) -> Iterator[np.ndarray]:
-    """Aₖₖ, one product for each column."""
-    for start, stop in pairwise(accumulate(sizes, initial=0)):
-        yield (P @ np.eye(P.shape[1], stop - start, -start))[start:stop]
 
 
 def _assembled(inverses: list[np.ndarray], shape: Shape) -> Jacobian:
@@ -286,9 +275,9 @@ def _(K: BlockDiagonal, *, damping: float = 0.0) -> Jacobian:
 
 @kronecker.register
 def _(K: Kron, *, damping: float = 0.0) -> Jacobian:
-    factors = K.left, K.right
-    if all(map(_is_symmetric, factors)):
-        (A, a), (B, b) = map(_eigen, factors)
+    left, right = _eigen(K.left), _eigen(K.right)
+    if left and right:
+        (A, a), (B, b) = left, right
         values = np.broadcast_to(a[..., :, None] * b[..., None, :], K.in_shape)
         rotation = Kron(A, B, K.batch)
         return rotation @ Diagonal(reciprocal(values + damping)) @ rotation.T
@@ -297,20 +286,17 @@ def _(K: Kron, *, damping: float = 0.0) -> Jacobian:
             f"{K!r} has a factor that is not symmetric, so that the inverse with damping has no "
             "Kronecker structure: leave out damping=, or take block_jacobi or ilu"
         )
-    left, right = (f if isinstance(f, Eye) else inverted(f) for f in factors)
-    return Kron(left, right, K.batch)
+    A, B = (f if isinstance(f, Eye) else inverted(f) for f in (K.left, K.right))
+    return Kron(A, B, K.batch)
 
 
-def _is_symmetric(factor: Factor) -> bool:
+def _eigen(factor: Factor) -> tuple[Any, np.ndarray] | None:
+    """Q and Λ of a symmetric factor; None for another one."""
     if isinstance(factor, Eye):
-        return True
+        return factor, np.ones(factor.n)
     check_square(factor)
-    return is_symmetric(factor, float(np.finfo(factor.dtype).eps))
-
-
-def _eigen(factor: Factor) -> tuple[Any, np.ndarray]:
-    """Q and Λ of a symmetric factor."""
-    return (factor, np.ones(factor.n)) if isinstance(factor, Eye) else eigen(factor)
+    symmetric = is_symmetric(factor, float(np.finfo(factor.dtype).eps))
+    return eigen(factor) if symmetric else None
 
 
 def inverted(matrices: np.ndarray, damping: float = 0.0, eps: float | None = None) -> np.ndarray:

@@ -15,10 +15,10 @@ from ..gradient import Gradient
 from ..hessian import Hessian, hessian_of
 from ..linearization import Linearization
 from ..linearize import linearize
-from ..model import Model, TensorSpec
 from ..naming.names import Names, check_named, listed, names_of
 from ..primal.evaluate import evaluate
 from ..primal.inputs import check_inputs
+from ..primal.model import Model, TensorSpec
 from ..reverse import value_and_grad
 from ..sparse import sparse
 
@@ -54,7 +54,6 @@ class Problem:
         self.start = evaluate(model, self.inputs, wrt, engine=engine)
         self.values, self.jacobian = Memoized(self._values), Memoized(self._jacobian)
         self.slopes, self.hessian = Memoized(self._slopes), Memoized(self._hessian)
-        self.lagrangian: Hessian | None = None
         self.x0 = self.flatten(self.start)
         if self.x0.dtype.kind != "f":
             raise InputError(f"SciPy solves nothing in {self.x0.dtype}: load(dtype='float64').")
@@ -124,8 +123,7 @@ class Problem:
         weights = {name: part.reshape(J.primal[name].shape)
                    for name, part in zip(self.of, parts, strict=True)}  # fmt: skip
         f = Gradient(self.model, self.of, self.wrt, weights, self.engine)
-        self.lagrangian = H = Hessian(f.linearized(point), f)
-        return H
+        return Hessian(f.linearized(point), f)
 
     def _slopes(self, x: np.ndarray) -> tuple[Any, np.ndarray]:
         f = value_and_grad(self.model, of=self.of[0], wrt=self.wrt, engine=self.engine)
@@ -135,12 +133,11 @@ class Problem:
     def _values(self, x: np.ndarray) -> np.ndarray:
         if self.slopes.knows(x):
             return np.atleast_1d(self.slopes.value[0])
-        known = self.jacobian.knows(x)
-        found = self.jacobian.value.primal if known else self._evaluated(x)
+        if self.jacobian.knows(x):
+            found = self.jacobian.value.primal
+        else:
+            found = evaluate(self.model, self.point(x), self.of, engine=self.engine)
         return np.concatenate([np.ravel(found[name]) for name in self.of])
-
-    def _evaluated(self, x: np.ndarray) -> Mapping[str, np.ndarray]:
-        return evaluate(self.model, self.point(x), self.of, engine=self.engine)
 
     def _jacobian(self, x: np.ndarray) -> Linearization:
         if self.jacobian.count:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,8 @@ from scipy.sparse.linalg import gmres
 
 from ..linearization import Linearization
 from ..linearize import linearize
-from ..model import Model
 from ..naming.names import Names
+from ..primal.model import Model
 from .euler import at_step, euler_residual
 from .iteration import (
     GOING,
@@ -28,7 +28,7 @@ from .iteration import (
     state,
 )
 from .newton_krylov import Solver
-from .problem import Problem, as_scipy
+from .problem import as_scipy
 
 
 def pseudo_transient(
@@ -66,49 +66,25 @@ def pseudo_transient(
     euler = euler_residual(model, inputs, of=of, wrt=wrt, engine=engine)
     relative = np.sqrt(np.finfo(problem.x0.dtype).eps) if rtol is None else rtol
     goal = float(relative * np.linalg.norm(problem.values(problem.x0)))
-    found = Iterations(problem, euler, solver, preconditioner, inner_rtol, goal)
-    return run(found.states(step), "pseudo-transient", maxiter, callback, progress)
 
-
-@dataclass
-class Iterations:
-    """The settings, the last I − h J, and counts of iterations and products."""
-
-    problem: Problem
-    euler: Model
-    solver: Solver
-    preconditioner: Preconditioner | None
-    inner_rtol: float
-    goal: float
-    J: Linearization | None = None
-    nit: int = 0
-    products: int = 0
-
-    def states(self, h: float) -> Iterator[OptimizeResult]:
+    def states() -> Iterator[OptimizeResult]:
         """The state at the start, and after every iteration."""
-        x, shortest = self.problem.x0, h
-        F = self.problem.values(x)
-        while True:
+        J: Linearization | None = None
+        x, F, h, products = problem.x0, problem.values(problem.x0), step, 0
+        for nit in count():
             norm = float(np.linalg.norm(F))
-            status = GRADIENT if norm <= self.goal else GOING if np.isfinite(norm) else STUCK
-            yield state(
-                self.problem, status, x=x, fun=F, step=h, nit=self.nit, products=self.products
-            )
-            self.nit += 1
-            x = x + self.increment(x, F, h)
-            F = self.problem.values(x)
-            h = max(shortest, h * norm / max(float(np.linalg.norm(F)), TINY))
+            status = GRADIENT if norm <= goal else GOING if np.isfinite(norm) else STUCK
+            yield state(problem, status, x=x, fun=F, step=h, nit=nit, products=products)
+            point = at_step(problem.point(x), problem.unflatten(x), h)
+            if J is None:
+                J = linearize(euler, point, wrt=problem.wrt, engine=engine)
+            else:
+                J = J.relinearize(point)
+            A, M = Counted(J), preconditioner_for(J, preconditioner)
+            delta, _ = solver(A, h * F, rtol=inner_rtol, M=M)
+            products += A.products
+            x = x + np.asarray(delta, x.dtype)
+            F = problem.values(x)
+            h = max(step, h * norm / max(float(np.linalg.norm(F)), TINY))
 
-    def increment(self, x: np.ndarray, F: np.ndarray, h: float) -> np.ndarray:
-        """δ = (I − h J)⁻¹ h F."""
-        point = at_step(self.problem.point(x), self.problem.unflatten(x), h)
-        if self.J is None:
-            wrt, engine = self.problem.wrt, self.problem.engine
-            self.J = linearize(self.euler, point, wrt=wrt, engine=engine)
-        else:
-            self.J = self.J.relinearize(point)
-        J, A = self.J, Counted(self.J)
-        M = preconditioner_for(J, self.preconditioner)
-        delta, _ = self.solver(A, h * F, rtol=self.inner_rtol, M=M)
-        self.products += A.products
-        return np.asarray(delta, x.dtype)
+    return run(states(), "pseudo-transient", maxiter, callback, progress)

@@ -14,8 +14,8 @@ import onnx_ir as ir
 from ...jacobians import dtype_of, shape_of
 from ...ops import Step, numbers
 from ...ops.node import ASKED
-from ..model import Model
 from ..primal.evaluate import evaluate
+from ..primal.model import Model
 
 SAMPLED = frozenset({
     "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",

@@ -25,8 +25,8 @@ from ...jacobians.symint import agree
 from ...ops import Node, Step, find, numbers
 from ...ops.graphs.recorder import Recorder
 from ...ops.node import remedy
-from ..model import TensorSpec
 from ..naming.names import Specs, is_float, not_floating
+from ..primal.model import TensorSpec
 from .active import ActiveStep, Slot, active_steps
 from .bodies import bodies_of
 from .dependence import behind

@@ -25,7 +25,7 @@ from ...ops.graphs import build
 from ...ops.graphs.shapes import CONTENT, STILL
 from ...ops.node import AT, NAN
 from ..flow.steps import array_of, needed, python_of
-from ..model import Model
+from ..primal.model import Model
 from .active import ActiveStep
 from .bodies import bodies_of
 from .record import Ends, Entry, Names, blocks_of, ends_of, shapes_in

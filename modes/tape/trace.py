@@ -21,10 +21,10 @@ from ...ops.node import ASKED
 from ..flow.contents import free_sizes
 from ..flow.failure import NotKept, kept_whole, note
 from ..flow.opsets import lowest_opsets
+from ..flow.sizes import SMALL
 from ..flow.steps import needed, reads
-from ..model import Model, TensorSpec
 from ..primal.evaluate import evaluate
-from ..primal.sizes import SMALL
+from ..primal.model import Model, TensorSpec
 from .active import without
 from .bodies import again, bodies_of, closed
 from .dependence import moving

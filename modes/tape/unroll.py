@@ -38,11 +38,11 @@ from ..flow.failure import LongLoop, explained, kept_whole
 from ..flow.meter import Meter
 from ..flow.sequences import SEQUENCES
 from ..flow.shapes import shape_formals, shape_outputs
+from ..flow.sizes import check_step, turns
 from ..flow.steps import SHAPES, array_of, needed, reads
-from ..model import Model
 from ..naming.names import is_float
 from ..primal.evaluate import evaluate
-from ..primal.sizes import check_step, turns
+from ..primal.model import Model
 from .draws import drawn, draws
 
 Scope = MutableMapping[str, Any]

@@ -6,7 +6,7 @@ there. The graph says how y depends on these tensors.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,18 +25,18 @@ from ..tape.active import is_zero, reach_forward
 from ..tape.bodies import again, closed
 from ..tape.dependence import moving
 from ..tape.trace import Trace
-from .scope import INITIALIZER, Scope, ancestors, leaves
+from .scope import INITIALIZER, Scope, ancestors, outputs_of
 
 
 def gradient(low: Scope, step: Step, inputs: Sequence[Any]) -> list[Array]:
     """∂(Σ y)/∂x for every x of `xs` whose output is asked for; None for the others."""
-    xs, zs, y = read_attributes(step)
-    check_arity(step, inputs, xs, zs)
+    xs, zs, y = read_attributes(step, inputs)
     named = [named_tensor(low.values, step, name) for name in (*xs, *zs)]
     target = named_tensor(low.values, step, y)
-    check_floating(step, (*xs, y), (*named[: len(xs)], target))
-    check_types(step, (*xs, *zs), named, inputs)
-    check_independent(step, (*xs, *zs), named)
+    for name, value in ((y, target), *zip(xs, named, strict=False)):
+        if not is_float(kind := dtype_of(value)):
+            raise InputError(f"{step} cannot differentiate: {name!r} is a tensor of {kind}")
+    check_listed(step, (*xs, *zs), named, inputs)
     nodes = ancestors([target], set(named))
     check_complete(step, nodes, named, target)
     low.name_all((*named, target, *values_of(nodes)))
@@ -68,34 +68,25 @@ def pulled_back(
     try:
         dag = Trace(low.op, values, (), steps).dag(wrt, of)
         check_differentiable(step, steps, dag, wrt, of[0])
-        return swept(low, dag.T, values[of[0]])
+        y, back = values[of[0]], dag.T
+        assert y.dtype is not None
+        ones = low.op.Expand(np.ones((), y.dtype.numpy()), shape_of(y))
+        reached = back.sweep(low.op, {back.sources[0]: ones})
+        return [present(low.op, reached, back, sink) for sink in back.sinks]
     except NotKept as error:
         through = next((s for s in steps if error.output in s.outputs), step)
         message = f"{step} would differentiate through {through}: {error}"
         raise UnsupportedOp(message) from error
 
 
-def closed_steps(low: Scope, nodes: Iterable[ir.Node]) -> tuple[Step, ...]:
+def closed_steps(low: Scope, nodes: list[ir.Node]) -> tuple[Step, ...]:
     """The steps of some nodes, with captured tensors of their bodies among the inputs."""
-    some = list(nodes)
-    steps = tuple(step_of(node, low.op.opset_imports) for node in some)
-    constants = {value.name for value in values_of(some) if value.const_value is not None}
-    moved = moved_in(steps, constants)
-    return tuple(closed(step, low.op.opset_imports, moved) for step in steps)
-
-
-def moved_in(steps: tuple[Step, ...], constants: Collection[str | None]) -> set[str]:
-    """The names of tensors that may vary: outside inputs of the steps, and what depends on them."""
+    steps = tuple(step_of(node, low.op.opset_imports) for node in nodes)
+    constants = {value.name for value in values_of(nodes) if value.const_value is not None}
     known = {*constants, *(name for step in steps for name in step.outputs)}
-    return moving(steps, {name for step in steps for name in reads(step)} - known)
-
-
-def swept(low: Scope, dag: Dag, y: ir.Value) -> list[Array]:
-    """The cotangents at all sinks, for a cotangent of ones at y."""
-    assert y.dtype is not None
-    ones = low.op.Expand(np.ones((), y.dtype.numpy()), shape_of(y))
-    reached = dag.sweep(low.op, {dag.sources[0]: ones})
-    return [present(low.op, reached, dag, sink) for sink in dag.sinks]
+    outside = {name for step in steps for name in reads(step)} - known
+    moved = moving(steps, outside)  # what may vary
+    return tuple(closed(step, low.op.opset_imports, moved) for step in steps)
 
 
 def substituted(
@@ -148,24 +139,19 @@ def whole(
 Names = tuple[str, ...]
 
 
-def read_attributes(step: Step) -> tuple[Names, Names, str]:
-    """`xs`, `zs` and `y`, with no tensor listed twice."""
+def read_attributes(step: Step, inputs: Sequence[Any]) -> tuple[Names, Names, str]:
+    """`xs`, `zs` and `y`: each tensor once, with one input each, at most one output per x."""
     xs, zs = tuple(step.attrs.get("xs", ())), tuple(step.attrs.get("zs", ()))
-    twice = [name for k, name in enumerate((*xs, *zs)) if name in (*xs, *zs)[:k]]
+    listed = (*xs, *zs)
+    twice = [name for k, name in enumerate(listed) if name in listed[:k]]
     if twice:
         raise InputError(f"{step} lists {twice[0]!r} twice in xs and zs")
-    return xs, zs, step.attrs["y"]
-
-
-def check_arity(step: Step, inputs: Sequence[Any], xs: Names, zs: Names) -> None:
-    """Raises unless there is one input per listed tensor and at most one output per x."""
-    if len(inputs) != len(xs) + len(zs) or None in inputs:
-        given = len([value for value in inputs if value is not None])
-        listed = ", ".join((*xs, *zs))
-        count = len(xs) + len(zs)
-        raise InputError(f"{step} has {given} inputs, but lists {count} tensors: {listed}")
+    if len(inputs) != len(listed) or None in inputs:
+        given, names = len(inputs) - list(inputs).count(None), ", ".join(listed)
+        raise InputError(f"{step} has {given} inputs, but lists {len(listed)} tensors: {names}")
     if len(step.outputs) > len(xs):
         raise InputError(f"{step} has {len(step.outputs)} outputs for {len(xs)} tensors in xs")
+    return xs, zs, step.attrs["y"]
 
 
 def named_tensor(values: Mapping[str, ir.Value], step: Step, name: str) -> ir.Value:
@@ -178,28 +164,15 @@ def named_tensor(values: Mapping[str, ir.Value], step: Step, name: str) -> ir.Va
     return values[name]
 
 
-def check_floating(step: Step, names: Names, values: Sequence[ir.Value]) -> None:
-    """Raises where y or some x is not a floating tensor."""
-    for name, value in zip(names, values, strict=True):
-        if not is_float(dtype_of(value)):
-            kind = dtype_of(value)
-            raise InputError(f"{step} cannot differentiate: {name!r} is a tensor of {kind}")
-
-
-def check_types(
+def check_listed(
     step: Step, names: Names, values: Sequence[ir.Value], inputs: Sequence[ir.Value]
 ) -> None:
-    """Raises where a given value has another type than the tensor that it replaces."""
+    """Raises where a listed tensor is given another type, or is computed from another one."""
+    known: dict[ir.Value, str] = {}
     for name, value, given in zip(names, values, inputs, strict=True):
         old, new = dtype_of(value), dtype_of(given)
         if old != new:
             raise InputError(f"{step} is given {new} for {name!r}, which is {old}")
-
-
-def check_independent(step: Step, names: Names, values: Sequence[ir.Value]) -> None:
-    """Raises where a listed tensor is computed from another one."""
-    known: dict[ir.Value, str] = {}
-    for name, value in zip(names, values, strict=True):
         if value in known:
             first = known[value]
             raise InputError(f"{step} lists {first!r} and {name!r}, which are the same tensor")
@@ -218,9 +191,10 @@ def check_complete(
     step: Step, nodes: list[ir.Node], listed: Sequence[ir.Value], y: ir.Value
 ) -> None:
     """Raises unless the listed tensors and initializers determine y."""
-    open_leaves = [value for value in leaves(nodes, y)
-                   if value.const_value is None and INITIALIZER not in value.meta]  # fmt: skip
-    missing = [value.name or "" for value in open_leaves if value not in listed]
+    known = {*listed, *outputs_of(nodes)}
+    read = dict.fromkeys((*(value for node in nodes for value in operands_of(node)), y))
+    missing = [value.name or "" for value in read if value not in known
+               and value.const_value is None and INITIALIZER not in value.meta]  # fmt: skip
     if missing:
         named = ", ".join(map(repr, missing))
         raise InputError(

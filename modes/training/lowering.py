@@ -20,8 +20,8 @@ from ..flow.control import CONTROL, begin, end
 from ..flow.opsets import WORKING_OPSET, lowest_opsets
 from ..flow.shapes import shape_formals, shape_outputs
 from ..flow.steps import array_of
-from ..load import load
-from ..model import Model
+from ..loading.load import load
+from ..primal.model import Model
 from ..recording.derive import Draft
 from ..recording.guarded import guarded
 from .gradient import gradient
@@ -57,48 +57,53 @@ def lowered(
     """The model without training operators; `mutable` initializers become inputs."""
 
     def make(point: Mapping[str, np.ndarray], symbols: Symbols) -> Draft:
-        return Lowering(model, point, symbols).draft(mutable)
+        imports = {d: v for d, v in lowest_opsets(model).items() if d != TRAINING}
+        low = Scope(model, {**imports, "": max(imports.get("", 1), WORKING_OPSET)}, symbols)
+        inputs = [low.entry(name, at) for name, at in point.items()]
+        low.op.open(inputs, free_sizes(model.inputs))
+        for name, array in model.constants.items():
+            if name in mutable:
+                inputs.append(low.entry(name, array))
+                inputs[-1].meta[INITIALIZER] = True
+            else:
+                low.values[name] = low.op.initializer(array, name)
+        run(low, model.steps)
+        low.name_all(outputs_of(low.op.nodes))
+        without_surrogates(low.op.nodes)
+        return Draft(low.op, inputs, {name: low.values[name] for name in model.outputs})
 
     return guarded(model, point, make, name)
 
 
-class Lowering(Scope):
-    """Records the model at a sample of its inputs."""
+def run(low: Scope, steps: Iterable[Step]) -> None:
+    """Record steps at samples of their inputs; their outputs are bound to their names.
 
-    def __init__(
-        self, model: Model, point: Mapping[str, np.ndarray], symbols: Symbols
-    ) -> None:
-        imports = {d: v for d, v in lowest_opsets(model).items() if d != TRAINING}
-        super().__init__(model, {**imports, "": max(imports.get("", 1), WORKING_OPSET)}, symbols)
-        self.inputs = [self.entry(name, at) for name, at in point.items()]
-        self.op.open(self.inputs, free_sizes(model.inputs))
+    Outside subgraphs, an output without a name gets the name that it has in the model.
+    """
+    for step in steps:
+        low.symbols.reader = str(step)
+        found = results(low, step, [name and low.values[name] for name in step.inputs])
+        for name, array in zip(step.outputs, found, strict=False):
+            if name:
+                value = low.op.value(array)
+                assert value is not None
+                if value.name is None and value.producer() and len(low.values.maps) == 1:
+                    value.name = name
+                low.values[name] = value
 
-    def draft(self, mutable: Collection[str] = ()) -> Draft:
-        """The whole model, recorded."""
-        for name, array in self.model.constants.items():
-            if name in mutable:
-                self.inputs.append(self.entry(name, array))
-                self.inputs[-1].meta[INITIALIZER] = True
-            else:
-                self.values[name] = self.op.initializer(array, name)
-        self.run(self.model.steps)
-        self.name_all(outputs_of(self.op.nodes))
-        without_surrogates(self.op.nodes)
-        return Draft(self.op, self.inputs, {name: self.values[name] for name in self.model.outputs})
 
-    def results(self, step: Step, inputs: Sequence[Any]) -> Sequence[Any]:
-        """The outputs of one step; a training operator's are recorded products."""
-        declared = find(step.op_type, step.domain)
-        if step.domain == TRAINING and step.op_type == "Gradient":
-            return gradient(self, step, inputs)
-        if step.domain == TRAINING and step.op_type in OPERATORS:
-            return OPERATORS[step.op_type].lowered(self.op, step, inputs)
-        if any(isinstance(value, ir.Graph) for value in step.attrs.values()):
-            return control(self, step, inputs)
-        if declared and declared.definition:
-            node = Node(step, tuple(inputs), (None,) * len(step.outputs))
-            return declared.outputs(self.op, node)
-        return self.copy(step, inputs, self.samples.step(step, inputs), step.outputs)
+def results(low: Scope, step: Step, inputs: Sequence[Any]) -> Sequence[Any]:
+    """The outputs of one step, None where one is left out; a Gradient's are recorded products."""
+    declared = find(step.op_type, step.domain)
+    if step.domain == TRAINING and step.op_type == "Gradient":
+        return gradient(low, step, inputs)
+    if step.domain == TRAINING and step.op_type in OPERATORS:
+        return OPERATORS[step.op_type].lowered(low.op, step, inputs)
+    if any(isinstance(value, ir.Graph) for value in step.attrs.values()):
+        return control(low, step, inputs)
+    if declared and declared.definition:
+        return declared.outputs(low.op, Node(step, tuple(inputs), (None,) * len(step.outputs)))
+    return low.copy(step, inputs, low.samples.step(step, inputs), step.outputs)
 
 
 Arrays = list[np.ndarray]
@@ -145,19 +150,16 @@ def body(
                 low.op.shape(value, None)
         for name, value in graph.initializers.items():  # they move to the model
             low.values[name] = low.op.initializer(array_of(value))
-        low.run(low.model.body(graph))
+        run(low, low.model.body(graph))
         results: list[ir.Value] = []
         for value in graph.outputs:
-            results.append(own(low, low.values[value.name or ""], results))
+            result = low.values[value.name or ""]
+            if result.producer() not in low.op.nodes or result in results:
+                # a subgraph must compute its outputs and list each once
+                result = copied(low.op, result, low.fresh("identity"))
+            results.append(result)
         nodes, _ = reachable(low.op, results)
         low.name_all(outputs_of(nodes))
         name_nodes(nodes)
         found = [low.samples[value] for value in results]
     return ir.Graph(formals, results, nodes=nodes, name=graph.name), found
-
-
-def own(low: Scope, value: ir.Value, taken: list[ir.Value]) -> ir.Value:
-    """A value as an output of a subgraph, which must compute its outputs and list each once."""
-    if value.producer() in low.op.nodes and value not in taken:
-        return value
-    return copied(low.op, value, low.fresh("identity"))

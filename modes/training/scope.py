@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import ChainMap
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,18 +10,18 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ...jacobians import Array, shape_of
+from ...jacobians import shape_of
 from ...jacobians.errors import InputError, OnnxJacError, first_line
 from ...jacobians.symint import Symbols, at
 from ...ops import Recorder, Step, numbers
 from ...ops.graphs import fresh, operands_of
 from ...ops.node import AT
 from ..flow.steps import SHAPES, python_of
-from ..model import Model, TensorSpec
 from ..naming.names import is_float
+from ..primal.model import Model
 
 
-class Scope(ABC):
+class Scope:
     """Records the steps of a model at sample values, which stand for all values of their shapes.
 
     `values` holds every tensor by name, tensors of inner graphs first; `samples` holds sample
@@ -33,21 +32,13 @@ class Scope(ABC):
         self.model, self.op, self.symbols = model, Recorder(opset_imports, symbols), symbols
         self.samples = Samples(opset_imports)
         self.values: ChainMap[str, ir.Value] = ChainMap()
-        self._taken = {n for graph in model.ir.graphs() for n in names_in(graph) if n}
+        self._taken = {
+            value.name
+            for graph in model.ir.graphs()
+            for value in (*graph.inputs, *graph.initializers.values(), *outputs_of(graph))
+            if value.name
+        }
         self._nodes: set[str] = set()
-
-    @abstractmethod
-    def results(self, step: Step, inputs: Sequence[Any]) -> Sequence[Any]:
-        """The outputs of one step of any kind; None for an output that is left out."""
-
-    def run(self, steps: Iterable[Step]) -> None:
-        """Record steps; their outputs go to `values`."""
-        for step in steps:
-            self.symbols.reader = str(step)
-            results = self.results(step, [name and self.values[name] for name in step.inputs])
-            for name, value in zip(step.outputs, results, strict=False):
-                if name:
-                    self.bind(name, value)
 
     @contextmanager
     def inner(self) -> Iterator[None]:
@@ -72,28 +63,18 @@ class Scope(ABC):
     ) -> tuple[Any, ...]:
         """A copy of a step, with sample values and names for its outputs."""
         made = self.op.copy(step, inputs, ats, names)
-        self.op.nodes[-1].name = self._node_name(step.name)
-        fixed = step.op_type in SHAPES or all(map(is_fixed, inputs))
+        name = fresh(step.name, self._nodes) if step.name in self._nodes else step.name
+        self._nodes.update({name} - {""})  # a step may be recorded more than once
+        self.op.nodes[-1].name = name
+        fixed = step.op_type in SHAPES or all(
+            value is None or value.const_value is not None or AT in value.meta for value in inputs
+        )  # the same for all data: computed from constants and shapes only
         for value, number in zip(made, ats, strict=True):
             if value is not None:
                 self.samples[value] = number
             if value is not None and not fixed:
                 value.meta.pop(AT, None)
         return made
-
-    def bind(self, name: str, array: Array) -> None:
-        """Bind a tensor to a name; outside subgraphs, an unnamed result is renamed to it."""
-        value = self.op.value(array)
-        assert value is not None
-        if value.name is None and value.producer() is not None and len(self.values.maps) == 1:
-            value.name = name
-        self.values[name] = value
-
-    def _node_name(self, name: str) -> str:
-        """A unique name for a node, which may be recorded more than once."""
-        chosen = fresh(name, self._nodes) if name in self._nodes else name
-        self._nodes.update({chosen} - {""})
-        return chosen
 
     def fresh(self, stem: str) -> str:
         """A name that no value of any graph has."""
@@ -105,17 +86,6 @@ class Scope(ABC):
             if value.name is None:
                 node = value.producer()
                 value.name = self.fresh("constant" if node is None else node.op_type.lower())
-
-
-def is_fixed(value: ir.Value | None) -> bool:
-    """Whether a value is the same for all data: computed from constants and shapes only."""
-    return value is None or value.const_value is not None or AT in value.meta
-
-
-def names_in(graph: ir.Graph) -> Iterator[str | None]:
-    """The names of all values that a graph defines."""
-    yield from (value.name for value in (*graph.inputs, *graph.initializers.values()))
-    yield from (value.name for node in graph for value in node.outputs)
 
 
 Arrays = tuple[Any, ...]
@@ -175,18 +145,14 @@ def sample_inputs(model: Model, sizes: Mapping[str, int]) -> dict[str, np.ndarra
 
     `sizes` gives the size of open dimensions by symbol, by default 2.
     """
-    rng = np.random.default_rng(0)
-    return {name: sample(spec, sizes, rng) for name, spec in model.inputs.items()}
-
-
-def sample(spec: TensorSpec, sizes: Mapping[str, int], rng: np.random.Generator) -> np.ndarray:
-    """An array that fits the declaration of one input."""
-    if spec.dtype is None or spec.shape is None:
-        raise InputError(f"input {spec.name!r} is declared without type or shape: declare them")
-    shape = tuple(d if isinstance(d, int) else sizes.get(d or "", 2) for d in spec.shape)
-    if is_float(spec.dtype):
-        return rng.uniform(0.5, 1.5, shape).astype(spec.dtype)
-    return np.zeros(shape, spec.dtype)
+    rng, found = np.random.default_rng(0), {}
+    for name, spec in model.inputs.items():
+        if spec.dtype is None or spec.shape is None:
+            raise InputError(f"input {name!r} is declared without type or shape: declare them")
+        shape = tuple(d if isinstance(d, int) else sizes.get(d or "", 2) for d in spec.shape)
+        array = rng.uniform(0.5, 1.5, shape) if is_float(spec.dtype) else np.zeros(shape)
+        found[name] = array.astype(spec.dtype)
+    return found
 
 
 INITIALIZER = "onnxjac.initializer"
@@ -210,11 +176,3 @@ def ancestors(values: Iterable[ir.Value], stop: Container[ir.Value] = ()) -> lis
 def outputs_of(nodes: Iterable[ir.Node]) -> list[ir.Value]:
     """The outputs of some nodes."""
     return [value for node in nodes for value in node.outputs]
-
-
-def leaves(nodes: Iterable[ir.Node], target: ir.Value) -> list[ir.Value]:
-    """The values that some nodes read but do not compute, and the target if not computed."""
-    order = list(nodes)
-    made = set(outputs_of(order))
-    read = dict.fromkeys(value for node in order for value in operands_of(node))
-    return [value for value in (*read, target) if value not in made]

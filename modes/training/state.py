@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,8 @@ from onnx import numpy_helper
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from ...jacobians.errors import InputError, LoadError, UnknownTensor, closest
-from ..load import load
-from ..model import Dim, Model
+from ..loading.load import load
+from ..primal.model import Dim, Model
 from ..tape.draws import by_seed
 
 State = dict[str, np.ndarray]
@@ -164,29 +164,22 @@ def check_bindings(model: onnx.ModelProto) -> None:
             raise InputError(f"training_info[{k}] has no update_binding: its step changes nothing")
         held = [*shared, *(tensor.name for tensor in info.algorithm.initializer)]
         made = [*results, *(value.name for value in info.algorithm.output)]
-        check_pairs(k, "update_binding", info.update_binding, held, made, updated)
-        first = [value.name for value in info.initialization.output]
-        check_pairs(k, "initialization_binding", info.initialization_binding, held, first, {})
-
-
-def check_pairs(
-    k: int, kind: str, pairs: Iterable[onnx.StringStringEntryProto], held: Collection[str],
-    made: Collection[str], before: dict[str, str],
-) -> None:  # fmt: skip
-    """Check the bindings of one kind; `before` has the keys that are bound already, and where."""
-    graph = "algorithm" if kind == "update_binding" else "initialization"
-    for pair in pairs:
-        what = binding(k, kind, pair)
-        if pair.key not in held:
-            raise UnknownTensor(f"{what}: {pair.key!r} is no initializer of the model or of its "
-                                f"algorithm.{closest(pair.key, held)}")  # fmt: skip
-        if pair.value not in made:
-            raise UnknownTensor(
-                f"{what}: {pair.value!r} is no output of the {graph}.{closest(pair.value, made)}"
-            )
-        if pair.key in before:
-            raise InputError(f"{what}: {pair.key!r} is bound twice, before by {before[pair.key]}")
-        before[pair.key] = what
+        first, initial = [value.name for value in info.initialization.output], dict[str, str]()
+        for kind, graph, outputs, bound in (
+            ("update_binding", "algorithm", made, updated),
+            ("initialization_binding", "initialization", first, initial),
+        ):
+            for pair in getattr(info, kind):
+                key, what = pair.key, binding(k, kind, pair)
+                if key not in held:
+                    raise UnknownTensor(f"{what}: {key!r} is no initializer of the model or of its "
+                                        f"algorithm.{closest(key, held)}")  # fmt: skip
+                if pair.value not in outputs:
+                    raise UnknownTensor(f"{what}: {pair.value!r} is no output of the {graph}."
+                                        f"{closest(pair.value, outputs)}")  # fmt: skip
+                if key in bound:
+                    raise InputError(f"{what}: {key!r} is bound twice, before by {bound[key]}")
+                bound[key] = what
 
 
 def check_fits(

@@ -15,10 +15,10 @@ from onnx import TensorProto, helper
 
 from ...jacobians.errors import InputError, UnknownTensor, closest
 from ...ops.registry import version
-from ..load import load
-from ..model import Model
+from ..loading.load import load
 from ..naming.names import unique
 from ..primal.inputs import check_inputs
+from ..primal.model import Model
 from .lowering import lowered
 from .scope import sample_inputs
 from .state import (
@@ -78,7 +78,10 @@ def training_step(model: Any, inputs: Mapping[str, Any] | None = None) -> onnx.M
     check_bindings(model)
     whole, new = iteration(model)
     net = loaded(whole, "the model with its algorithm")
-    point = sample_inputs(net, {}) if inputs is None else batch_of(net, inputs)
+    point = sample_inputs(net, {}) if inputs is None else check_inputs(net, inputs)
+    for name in point:
+        if name not in net.inputs:
+            raise no_input(name)
     chosen = {v.name for v in whole.graph.input} & net.initializers.keys()
     first = {pair.key for info in model.training_info for pair in info.initialization_binding}
     mutable = new.keys() | first | chosen
@@ -90,15 +93,6 @@ def training_step(model: Any, inputs: Mapping[str, Any] | None = None) -> onnx.M
         made.ir.graph.register_initializer(value)
     made.ir.metadata_props[BOUND] = json.dumps(new)
     return ir.to_proto(made.ir)
-
-
-def batch_of(net: Model, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs of a step, checked."""
-    point = check_inputs(net, inputs)
-    for name in point:
-        if name not in net.inputs:
-            raise no_input(name)
-    return point
 
 
 def no_input(name: str) -> InputError:

@@ -13,11 +13,11 @@ from onnx import helper, numpy_helper
 
 from ...jacobians.errors import InputError, UnknownTensor, closest
 from ...ops.node import TRAINING
+from ..flow.protos import nodes as nodes_of
 from ..flow.steps import needed
-from ..load import load
-from ..loading.protos import nodes as nodes_of
-from ..model import Model
+from ..loading.load import load
 from ..naming.names import is_float
+from ..primal.model import Model
 from .optimizers import COUNT, OPERATORS, RATE, Optimizer, OptimizerFunction
 
 Arrays = Mapping[str, np.ndarray]
@@ -70,21 +70,19 @@ def training_model(
     add_step(info, loaded.constants, name, xs, [*zs, *running], chosen, learning_rate, running)
     domains = [TRAINING]
     if isinstance(chosen, OptimizerFunction):
-        check_opset(chosen.function, loaded.opset)
+        f = chosen.function
+        for entry in f.opset_import:  # ONNX cannot convert functions
+            if entry.domain in ("", "ai.onnx") and entry.version != loaded.opset:
+                raise InputError(
+                    f"{f.name} is written for opset {entry.version}, the model is at "
+                    f"{loaded.opset}: write the function for opset {loaded.opset}"
+                )
         proto.functions.append(chosen.function)
         domains.append(chosen.function.domain)
     check_names(combined(proto, info.algorithm).graph)
     known = {entry.domain for entry in proto.opset_import}
     proto.opset_import.extend(helper.make_opsetid(d, 1) for d in domains if d not in known)
     return proto
-
-
-def check_opset(function: onnx.FunctionProto, version: int) -> None:
-    """Raises where a function has another opset than the model: ONNX cannot convert functions."""
-    for entry in function.opset_import:
-        if entry.domain in ("", "ai.onnx") and entry.version != version:
-            raise InputError(f"{function.name} is written for opset {entry.version}, the model is "
-                             f"at {version}: write the function for opset {version}")  # fmt: skip
 
 
 def check_names(graph: onnx.GraphProto) -> None:
@@ -215,7 +213,11 @@ def add_step(
         helper.make_node("Identity", [made], [f"{name}_new"], f"{name}_update")
         for name, made in running.items()
     )
-    graph.node.append(gradient(loss, xs, zs))
+    named: dict[str, Any] = {"xs": xs, "y": loss} | ({"zs": zs} if zs else {})
+    slopes = [f"{x}_gradient" for x in xs]
+    graph.node.append(
+        helper.make_node("Gradient", [*xs, *zs], slopes, "gradient", domain=TRAINING, **named)
+    )
     graph.node.extend(optimizer.nodes(trained))
     graph.node.append(helper.make_node("Add", [COUNT, ONE], [f"{COUNT}_new"], "count"))
     rate = np.array(learning_rate, weights[xs[0]].dtype)
@@ -233,15 +235,6 @@ def add_step(
         if name not in first:
             add_first(info.initialization, name, array)
     bind(info.initialization_binding, {name: f"{name}_first" for name in state} | first)
-
-
-def gradient(loss: str, xs: list[str], zs: list[str]) -> onnx.NodeProto:
-    """The Gradient node of a step."""
-    node = helper.make_node("Gradient", [*xs, *zs], [f"{x}_gradient" for x in xs], "gradient",
-                            domain=TRAINING, xs=xs, y=loss)  # fmt: skip
-    if zs:
-        node.attribute.append(helper.make_attribute("zs", zs))
-    return node
 
 
 def add_first(graph: onnx.GraphProto, name: str, array: np.ndarray) -> None:

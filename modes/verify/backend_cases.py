@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -88,14 +89,10 @@ def as_value(value: Any) -> Any:
 @cache
 def model_cases() -> tuple[BackendCase, ...]:
     """The whole models of ONNX, each under its kind."""
-    return tuple(case for kind in KINDS for case in shipped(kind))
-
-
-def shipped(kind: str) -> Iterator[BackendCase]:
-    """The models of a kind."""
     from onnx.backend.test.loader import load_model_tests
 
-    for case in load_model_tests(kind=kind):
+    made = []
+    for case in (case for kind in KINDS for case in load_model_tests(kind=kind)):
         folder = Path(case.model_dir or "")
         model = onnx.load(folder / "model.onnx")
         held = {tensor.name for tensor in model.graph.initializer}
@@ -105,7 +102,9 @@ def shipped(kind: str) -> Iterator[BackendCase]:
              for k, v in enumerate(values)}
             for side, values in (("input", free), ("output", model.graph.output))
         )  # fmt: skip
-        yield BackendCase(case.name, kind, main_operator(model), model, feeds, results)
+        op_type = main_operator(model)
+        made.append(BackendCase(case.name, case.kind, op_type, model, feeds, results))
+    return tuple(made)
 
 
 def read(path: Path, kind: onnx.TypeProto) -> Any:
@@ -137,25 +136,18 @@ def with_constants(case: BackendCase) -> BackendCase:
     name = SHAPING.get(case.op_type)
     if name not in case.feeds:
         return case
-    model = copied(case.model)
+    model = deepcopy(case.model)
     model.graph.initializer.append(numpy_helper.from_array(case.feeds[name], name))
     assign(model.graph.input, [value for value in model.graph.input if value.name != name])
     feeds = {key: x for key, x in case.feeds.items() if key != name}
     return replace(case, model=model, feeds=feeds)
 
 
-def copied(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy of a model, to be changed."""
-    made = onnx.ModelProto()
-    made.CopyFrom(model)
-    return made
-
-
 def assign(repeated: Any, values: Iterable[Any]) -> None:
     """Replace the values of a repeated field of a protobuf."""
-    values = list(values)
+    kept = list(values)  # which may come from the field itself
     del repeated[:]
-    repeated.extend(values)
+    repeated.extend(kept)
 
 
 # -- sequences and optionals as tensors ----------------------------------------------------------
@@ -170,7 +162,7 @@ def between_tensors(case: BackendCase) -> BackendCase:
     graph = case.model.graph
     if all(is_tensor(value.type) for value in (*graph.input, *graph.output)):
         return case
-    model = copied(case.model)
+    model = deepcopy(case.model)
     packed, unpacked = Box(), Box()
     for value in graph.input:
         packed.pack(value.name, value.type, case.feeds[value.name])
@@ -241,60 +233,42 @@ class Box:
 
 
 def moved(op_type: str, feeds: Mapping[str, Any], seed: int = 0) -> dict[str, Any]:
-    """The inputs; floating ones are moved by 0.1 times normal numbers and into the domain."""
+    """The inputs; floating ones are moved by 0.1 times normal numbers and into the domain.
+
+    NaN becomes 1. So does an infinity, but for operators that take all numbers, as masks do.
+    """
     rng = np.random.default_rng(seed)
-    domain = DOMAINS.get(op_type, anything)
 
     def near(i: int, x: Any) -> Any:
         if not has_tangents(x.dtype):
             return x
-        return domain(i, x.astype(np.float64) + 0.1 * rng.standard_normal(x.shape)).astype(x.dtype)
+        close = x.astype(np.float64) + 0.1 * rng.standard_normal(x.shape)
+        if domain := DOMAINS.get(op_type):
+            close = domain(i, np.where(np.isfinite(close), close, 1.0))
+        return np.where(np.isnan(close), 1.0, close).astype(x.dtype)
 
     return {name: near(i, x) for i, (name, x) in enumerate(feeds.items())}
 
 
-Domain = Callable[[int, np.ndarray], np.ndarray]
-"""(position of the input, values) -> values nearby inside the domain."""
-
-
-def anything(i: int, x: np.ndarray) -> np.ndarray:
-    """All numbers, and infinities, which masks use; NaN becomes 1."""
-    return np.where(np.isnan(x), 1.0, x)
-
-
-def finite(i: int, x: np.ndarray) -> np.ndarray:
-    return np.where(np.isfinite(x), x, 1.0)
-
-
-def inside(i: int, x: np.ndarray) -> np.ndarray:
-    """In (-0.9, 0.9)."""
-    return 0.9 * np.tanh(x)
-
-
-def positive(i: int, x: np.ndarray) -> np.ndarray:
-    return np.abs(x) + 0.1
-
-
-def off_zero(i: int, x: np.ndarray) -> np.ndarray:
+def off_zero(x: np.ndarray) -> np.ndarray:
+    """At least 0.5 away from 0."""
     return np.sign(x) * (np.abs(x) + 0.5)
 
 
-def only(position: int, domain: Domain) -> Domain:
-    """A domain for one input; the other inputs are any finite numbers."""
-    return lambda i, x: domain(i, finite(i, x)) if i == position else finite(i, x)
-
-
-DOMAINS: dict[str, Domain] = {
-    **dict.fromkeys(("Acos", "Asin", "Atanh"), inside),
-    **dict.fromkeys(("Cast", "CastLike"), finite),
-    **dict.fromkeys(("Log", "ReduceLogSum", "Sqrt"), positive),
-    **dict.fromkeys(("Div", "Mod"), only(1, off_zero)),
+DOMAINS: dict[str, Callable[[int, np.ndarray], np.ndarray]] = {
+    **dict.fromkeys(("Acos", "Asin", "Atanh"), lambda i, x: 0.9 * np.tanh(x)),
+    **dict.fromkeys(("Cast", "CastLike"), lambda i, x: x),
+    **dict.fromkeys(("Log", "ReduceLogSum", "Sqrt"), lambda i, x: np.abs(x) + 0.1),
+    **dict.fromkeys(("Div", "Mod"), lambda i, x: off_zero(x) if i == 1 else x),
     "Acosh": lambda i, x: np.abs(x) + 1.1,
-    "BatchNormalization": only(4, positive),
-    "Pow": only(0, positive),
-    "Reciprocal": off_zero,
+    "BatchNormalization": lambda i, x: np.abs(x) + 0.1 if i == 4 else x,
+    "Pow": lambda i, x: np.abs(x) + 0.1 if i == 0 else x,
+    "Reciprocal": lambda i, x: off_zero(x),
 }
-"""The other operators take all numbers."""
+"""op_type -> a function of an input's position and finite values: values nearby in its domain.
+
+The other operators take all numbers.
+"""
 
 
 # -- ONNX's tags of differentiability along the paths of a model ---------------------------------

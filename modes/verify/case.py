@@ -11,8 +11,8 @@ import onnx
 from onnx import helper
 
 from ...jacobians.cached import cached_property
-from ..load import load
-from ..model import Model
+from ..loading.load import load
+from ..primal.model import Model
 
 WORKING = 21
 """The opset of the cases; newer operators have the opset that introduced them."""

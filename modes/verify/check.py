@@ -77,10 +77,10 @@ class Check:
     @cached_property
     def point(self) -> tuple[tuple[sp.Symbol, sp.Expr], ...]:
         """The symbols with their values."""
-        found = []
-        for tensor in self.symbols.values():
-            found += [(n.expr, closed_form(float(n.at))) for n in tensor.entries.ravel()]
-        return tuple(found)
+        return tuple(
+            (number.expr, closed_form(float(number.at)))
+            for tensor in self.symbols.values() for number in tensor.entries.ravel()
+        )  # fmt: skip
 
     def compare(self, found: sp.Matrix, truth: sp.Matrix, places: Any) -> list[Verdict]:
         """Block by block, whether two matrices are identically equal."""

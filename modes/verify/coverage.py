@@ -22,11 +22,9 @@ from ...ops.rules.zeros import NOT_REAL
 from ..flow.control import CONTROL
 from ..flow.sequences import SEQUENCES
 from ..loading.bodies import has_body
+from ..training.optimizers import OPERATORS as OPTIMIZERS
 
 RULE, BODY, ZERO, NOT_A_FUNCTION = "rule", "body", "zero", "not a function of real numbers"
-
-LOWERED = frozenset({"Gradient", "Adagrad", "Adam", "Momentum"})
-"""The operators of the training domain, which `lower_gradients` replaces by plain operators."""
 
 DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", TRAINING)
 
@@ -43,7 +41,7 @@ def status(op_type: str, domain: str = "") -> tuple[str, str]:
         return RULE, "its turns or its branch at the point are differentiated"
     if not domain and op_type in SEQUENCES:
         return RULE, "a sequence stands for its tensors at the point"
-    if domain == TRAINING and op_type in LOWERED:
+    if domain == TRAINING and (op_type == "Gradient" or op_type in OPTIMIZERS):
         return RULE, "replaced by plain operators"
     if (op_type, domain) in schemas() and has_body(schemas()[op_type, domain]):
         return BODY, "ONNX defines it by other operators"

@@ -8,7 +8,10 @@ of rules call them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -23,7 +26,7 @@ from ...ops.symbols.table import KERNELS, Kernel
 from ..flow.steps import needed
 from ..loading.bodies import has_body, inline
 from ..loading.precision import to_double
-from ..model import Model
+from ..primal.model import Model
 from ..tape.active import active_steps
 from ..tape.record import dag_of, has_tangent, record
 from ..tape.unroll import unrolled
@@ -57,8 +60,13 @@ class Definition:
 
 def defined(case: Case, symbols: Mapping[str, Tensor], op: Symbols) -> Definition:
     """The definition of a case: ONNX's own body, else a formula, else a transcription."""
-    spec = Specification(op.notes)
-    found = specified(case, symbols, spec)
+    spec, found = Specification(op.notes), None
+    known = onnx.defs.has(case.op_type, case.version, case.domain)
+    schema = onnx.defs.get_schema(case.op_type, case.version, case.domain) if known else None
+    if schema and has_body(schema) and case.op_type not in FORMULAS_FIRST:
+        with suppress(NotImplementedError):  # this node has no body, or its body cannot be read
+            found = by_body(case, symbols, spec)
+    found = found or by_formula(case, symbols, spec)
     owned = {n: Tensor(y.entries, op) if isinstance(y, Tensor) else y
              for n, y in found.outputs.items()}  # fmt: skip
     return Definition(owned, found.source)
@@ -78,23 +86,10 @@ class Specification(Symbols):
         return KERNELS.get(op_type) or UFUNCS.get(op_type) or TRANSCRIPTIONS.get(op_type)
 
 
-def specified(case: Case, symbols: Mapping[str, Tensor], spec: Specification) -> Definition:
-    """The definition, with tensors that belong to the specification."""
-    known = onnx.defs.has(case.op_type, case.version, case.domain)
-    schema = onnx.defs.get_schema(case.op_type, case.version, case.domain) if known else None
-    if schema and has_body(schema) and case.op_type not in FORMULAS_FIRST:
-        try:
-            return by_body(case, symbols, spec)
-        except NotImplementedError:  # this node has no body, or its body cannot be read
-            pass
-    return by_formula(case, symbols, spec)
-
-
 def by_body(case: Case, symbols: Mapping[str, Tensor], spec: Specification) -> Definition:
     """The function body; its operators by formulas and transcriptions, or by their own bodies."""
     key = (case.domain, case.op_type)
-    own = onnx.ModelProto()
-    own.CopyFrom(case.proto)  # inlining writes to it
+    own = deepcopy(case.proto)  # inlining writes to it
     plain = inline(own, lambda *found: found == key or spec.kernel(found[1]) is None)
     if any(node.op_type == case.op_type for node in plain.graph.node):
         raise NotImplementedError(f"{case} has no body")
@@ -184,8 +179,5 @@ def blocks(
 
 def spans(values: Mapping[str, Any], names: Names) -> dict[str, slice]:
     """The place of each tensor among the concatenated tensors."""
-    found, start = {}, 0
-    for name in names:
-        end = start + size(shape_of(values[name]))
-        found[name], start = slice(start, end), end
-    return found
+    ends = accumulate((size(shape_of(values[name])) for name in names), initial=0)
+    return {name: slice(*span) for name, span in zip(names, pairwise(ends), strict=True)}

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..model import Model
 from ..naming.names import is_float
+from ..primal.model import Model
 
 Tensors = dict[str, np.ndarray]
 Run = Callable[[dict[str, Any]], Tensors]

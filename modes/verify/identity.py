@@ -43,7 +43,7 @@ def verdict(expr: sp.Expr, conditions: tuple[Any, ...] = (), point: Any = ()) ->
     small = operations < LARGE
     if operations < HUGE and is_zero_polynomial(expr):
         return EXACT
-    if (small and is_zero(expr)) or (len(expr.free_symbols) < FEW and is_zero_fraction(expr)):
+    if (small and is_zero(expr)) or (len(expr.free_symbols) < FEW and vanishes(expr)):
         return EXACT
     if not vanishes_near(expr, dict(point), conditions):
         return REFUTED
@@ -111,16 +111,14 @@ def is_zero(expr: sp.Expr) -> bool:
     >>> is_zero(1 / (sp.sqrt(a) + sp.sqrt(b)) - (sp.sqrt(a) - sp.sqrt(b)) / (a - b))
     True
     """
-    return is_zero_fraction(expr) or vanishes(spelled(expr), sp.cancel)
+    return vanishes(expr) or vanishes(spelled(expr), sp.cancel)
 
 
-def is_zero_fraction(expr: sp.Expr) -> bool:
-    """`is_zero`, but functions are equal only where their arguments are written alike."""
-    return vanishes(expr, lambda e: e)
+def vanishes(expr: sp.Expr, canonical: Callable[[sp.Expr], sp.Expr] = lambda e: e) -> bool:
+    """Whether the numerator vanishes, where functions of equal canonical arguments are equal.
 
-
-def vanishes(expr: sp.Expr, canonical: Callable[[sp.Expr], sp.Expr]) -> bool:
-    """Whether the numerator vanishes, where functions of equal canonical arguments are equal."""
+    By default they are equal only where their arguments are written alike.
+    """
     unknowns = Unknowns(expr, canonical)
     plain = unknowns.replace(expr)
     names = occurring(plain, *(s for _, s in unknowns.roots))

@@ -1,29 +1,34 @@
-"""Proof: a readable proof that the rule of an operator is its derivative."""
+"""Proof: a readable proof that the rule of an operator is its derivative.
+
+It is Markdown for a file, HTML for a notebook, and LaTeX for the Jacobian.
+"""
 
 from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import sympy as sp
 
 from ...jacobians.cached import cached_property
 from ...jacobians.errors import OnnxJacError, OnnxJacWarning, UnsupportedOp, closest
 from ...jacobians.progress import counted
+from ...jacobians.text import Table
 from ...ops import find
 from ...ops.conventions import CONVENTIONS, shown
 from ...ops.registry import Declaration
 from ...ops.rules.estimators import DOMAIN
 from ..linearize import linearize
+from ..support.markup import Markup, card, fold, folded, pre
 from .case import Case
 from .cases import CASES
-from .check import Check, Verdict
+from .check import Check, Verdict, operators
 from .coverage import schemas
 from .differences import central, mismatch
-from .document import equations, markdown, page
 from .identity import DIGITS, EXACT, REFUTED
 from .scripts import Script, script_of
 
@@ -86,15 +91,26 @@ class Proof:
 
     def markdown(self) -> str:
         """The whole proof in Markdown."""
-        return markdown(self)
+        if self.stated:
+            return f"# {self.title}\n\n{self.stated.sentence}\n"
+        sections = (headline, equation, structure, matrix, verdicts, numbers, script, domain)
+        parts = [f"# {self.title}", *filter(None, (section(self) for section in sections))]
+        return "\n\n".join(parts) + "\n"
 
     __str__ = _repr_markdown_ = markdown
 
     def _repr_html_(self) -> str:
-        return page(self)
+        """The proof in a notebook, without the examples and the script that Markdown has."""
+        title = f"Proof of {self.title}"
+        if self.stated:
+            return card(title, f"{self.outcome}: {self.stated.sentence}")
+        return card(title, headline(self).replace("**", ""), *folds(self))
 
     def _repr_latex_(self) -> str:
-        return equations(self)
+        """The Jacobian alone."""
+        if self.stated:
+            return "0" if self.stated.outcome == "zero" else ""
+        return f"$$J = {sp.latex(self.shown.matrix)}$$"
 
     def __repr__(self) -> str:
         return f"Proof({self.title}: {self.outcome}, {len(self.cases)} cases)"
@@ -230,3 +246,130 @@ def nearby(case: Case, seed: int) -> dict[str, np.ndarray]:
     except OnnxJacError:
         return point
     return moved
+
+
+# -- sections of the text --------------------------------------------------------------------------
+
+ORIENTATION = (
+    "Rows are outputs and columns inputs: J = ∂y/∂x. "
+    "ONNX's guide writes the transpose, rows = inputs."
+)
+MOST = 64
+"""A matrix of up to this many entries is written out."""
+
+HEAD = ("case", "block", "first derivative", "second, by the recorded VJP")
+
+
+def headline(proof: Proof) -> str:
+    """The outcome in one sentence."""
+    exact = sum(r.outcome == "exact" for r in proof.results)
+    return (
+        f"**{proof.outcome}**: the rule is the derivative of the definition in {exact} of "
+        f"{len(proof.results)} cases exactly, entry by entry, by SymPy."
+    )
+
+
+def equation(proof: Proof) -> str:
+    """The equation of the case that is shown."""
+    check = proof.shown
+    lines = [f"$${sp.latex(y)} = {sp.latex(tensor)}$$" for y, tensor in outputs(check)]
+    return f"## Equation\n\n`{check.case}`, by {check.definition.source}:\n\n" + "\n\n".join(lines)
+
+
+def outputs(check: Check) -> Iterator[tuple[sp.Symbol, Any]]:
+    """Each output: its name, and its entries as SymPy prints them."""
+    for name in check.of:
+        exprs: np.ndarray = check.reading.values[name].exprs
+        made = sp.Array(exprs.ravel().tolist(), exprs.shape) if exprs.size else sp.Symbol("()")
+        yield sp.Symbol(name), exprs[()] if exprs.ndim == 0 else made
+
+
+def structure(proof: Proof) -> str:
+    """The operators that are applied, never formed."""
+    lines = [f"- ∂{o}/∂{i} = `{J}`" for (o, i), J in operators(proof.shown).items()]
+    head = "## Jacobian\n\nAs operators, which are applied and never formed:\n\n"
+    return head + "\n".join(lines) if lines else ""
+
+
+def matrix(proof: Proof) -> str:
+    """The matrix, entry by entry."""
+    found = proof.shown.matrix
+    if found.rows * found.cols > MOST:
+        return f"As a matrix it has {found.rows} × {found.cols} entries. {ORIENTATION}"
+    return f"As a matrix:\n\n$$J = {sp.latex(found)}$$\n\n{ORIENTATION}"
+
+
+def verdicts(proof: Proof) -> str:
+    """A table of all blocks of all cases."""
+    head = f"| {' | '.join(HEAD)} |\n|---|---|---|---|"
+    rows = (f"| `{case}` | {' | '.join(others)} |" for case, *others in cells(proof))
+    return "## Verdicts\n\n" + "\n".join([head, *rows])
+
+
+def cells(proof: Proof) -> Iterator[tuple[str, ...]]:
+    """A row for every block of every case."""
+    for result in proof.results:
+        second = ", ".join(sorted({v.outcome for v in result.second})) or "not asked"
+        for v in result.first:
+            (o, i), (m, n) = v.pair, v.shape
+            yield str(result.case), f"∂{o}/∂{i}, {m}×{n}", f"{v.outcome}{v.failure}", second
+
+
+def numbers(proof: Proof) -> str:
+    """Numerical examples."""
+    parts = []
+    for e in proof.examples:
+        point = {n: np.round(x, 6) if x.dtype.kind == "f" else x for n, x in e.point.items()}
+        lines = [f"- {name} = {x.tolist()}" for name, x in point.items()]
+        lines += [f"- v along {name} = {v.tolist()}" for name, v in e.direction.items()]
+        lines += [f"- J v = {np.round(e.product, 9).tolist()}"]
+        lines += [f"- differences: {np.round(e.differences, 9).tolist()}, off by {e.error:.1e}"]
+        parts.append(f"`{e.case}`\n\n" + "\n".join(lines))
+    return "## Numerical examples\n\nJ v against central differences.\n\n" + "\n\n".join(parts)
+
+
+def script(proof: Proof) -> str:
+    """The script for PyTorch, and what it prints."""
+    if proof.script is None:
+        return ""
+    found = proof.script.agreement
+    said = "PyTorch is not installed here." if found is None else f"It prints {found:.1e}."
+    return f"## By PyTorch\n\n```python\n{proof.script.text}```\n\n{said}"
+
+
+def domain(proof: Proof) -> str:
+    """Where the proof holds, and the declared derivatives elsewhere."""
+    met = list(dict.fromkeys(c for r in proof.results for c in r.conditions))
+    where = "wherever the expressions above are defined"
+    if met:
+        conditions = [f"- ${sp.latex(c)}$" for c in met[:12]]
+        conditions += [f"- and {len(met) - 12} more"] * (len(met) > 12)
+        chosen = "in the open sets where these hold, which the cases chose:\n\n"
+        where = chosen + "\n".join(conditions)
+    kinks = "".join(f"\n- {line}" for line in proof.kinks)
+    declared = f"\n\nAt the kinks it is declared, not proved:\n{kinks}" if kinks else ""
+    return f"## Domain\n\nThe identities hold {where}.{declared}"
+
+
+# -- folds in a notebook ---------------------------------------------------------------------------
+
+
+def folds(proof: Proof) -> Iterator[Markup]:
+    """The sections, each of which unfolds."""
+    check, found = proof.shown, proof.shown.matrix
+    lines = (pre(pretty(sp.Eq(*sides, evaluate=False))) for sides in outputs(check))
+    source = f"{check.case}, by {check.definition.source}"
+    yield fold("equation", pre(source), *lines, unfolded=True)
+    rows = tuple((f"∂{o}/∂{i}", repr(J)) for (o, i), J in operators(check).items())
+    yield folded(Table("Jacobian, as operators that are never formed", ("block", "operator"), rows))
+    small = found.rows * found.cols <= MOST
+    text = pretty(found) if small else f"more than {MOST} entries are not written out"
+    yield fold(f"Jacobian, as a matrix of {found.rows}×{found.cols}", pre(text), ORIENTATION)
+    yield folded(Table("verdicts", HEAD, tuple(cells(proof))))
+    if kinks := tuple((line,) for line in proof.kinks):
+        yield folded(Table("declared at kinks, not proved", ("convention",), kinks))
+
+
+def pretty(expression: Any) -> str:
+    """Mathematics over several lines."""
+    return str(sp.pretty(expression, use_unicode=True, wrap_line=False))

@@ -55,12 +55,13 @@ class Script:
 def script_of(op_type: str, domain: str, cases: Sequence[Case]) -> Script | None:
     """The script of an operator; None where PyTorch does not have the operator.
 
-    It runs a case of its own, else the first case without attributes.
+    It runs a case of its own, else the first case without attributes, else the first case.
     """
-    if own := SCRIPTED.get(f"{domain}::{op_type}" if domain else op_type):
-        text, case = own
-    elif cases and not domain and op_type in TORCH:
-        text, case = TORCH[op_type], next((c for c in cases if not c.attrs), cases[0])
+    name = f"{domain}::{op_type}" if domain else op_type
+    if name in SCRIPTED:
+        text, case = SCRIPTED[name]
+    elif cases and name in TORCH:
+        text, case = TORCH[name], next((c for c in cases if not c.attrs), cases[0])
     else:
         return None
     wrt, of = case.floating(case.wrt), case.results[(case.of or (0,))[0]]
@@ -79,27 +80,25 @@ def tensor(x: np.ndarray) -> str:
     return f"torch.tensor({x.tolist()}{kind})"
 
 
+F = "torch.nn.functional."
+
 SAME = (
     "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Erf", "Exp", "Log",
-    "Neg", "Reciprocal", "Sigmoid", "Sin", "Sinh", "Sqrt", "Tan", "Tanh", "Relu", "Det", "MatMul",
-    "Add", "Sub", "Mul", "Div", "Pow",
+    "Neg", "Reciprocal", "Sigmoid", "Sin", "Sinh", "Sqrt", "Tan", "Tanh", "Relu", "MatMul", "Add",
+    "Sub", "Mul", "Div", "Pow", "Celu", "Selu", "Where",
 )  # fmt: skip
 """Operators that PyTorch calls by the same name, in lower case."""
 
-TORCH: dict[str, str] = {name: f"torch.{name.lower()}({{all}})" for name in SAME}
-TORCH |= {
-    "Celu": "torch.celu({0})",
-    "Elu": "torch.nn.functional.elu({0})",
-    "Gelu": "torch.nn.functional.gelu({0})",
-    "Selu": "torch.selu({0})",
-    "LeakyRelu": "torch.nn.functional.leaky_relu({0}, 0.01)",
-    "Mish": "torch.nn.functional.mish({0})",
-    "Softplus": "torch.nn.functional.softplus({0})",
-    "Softsign": "torch.nn.functional.softsign({0})",
-    "Swish": "torch.nn.functional.silu({0})",
+FUNCTIONAL = ("Elu", "Gelu", "HardSwish", "Mish", "Softplus", "Softsign")
+"""Operators that `torch.nn.functional` calls by the same name, in lower case."""
+
+TORCH: dict[str, str] = {
+    **{name: f"torch.{name.lower()}({{all}})" for name in SAME},
+    **{name: f"{F}{name.lower()}({{all}})" for name in FUNCTIONAL},
+    "LeakyRelu": F + "leaky_relu({0}, 0.01)",
+    "Swish": F + "silu({0})",
     "HardSigmoid": "torch.clamp(0.2 * {0} + 0.5, 0, 1)",
-    "HardSwish": "torch.nn.functional.hardswish({0})",
-    "ThresholdedRelu": "torch.nn.functional.threshold({0}, 1.0, 0.0)",
+    "ThresholdedRelu": F + "threshold({0}, 1.0, 0.0)",
     "PRelu": "torch.where({0} > 0, {0}, {1} * {0})",
     "Det": "torch.linalg.det({0})",
     "Max": "torch.maximum({0}, {1})",
@@ -118,21 +117,51 @@ TORCH |= {
     "ReduceSumSquare": "({0} * {0}).sum().reshape([1] * {0}.ndim)",
     "ReduceLogSum": "{0}.sum().log().reshape([1] * {0}.ndim)",
     "ReduceLogSumExp": "torch.logsumexp({0}.ravel(), 0).reshape([1] * {0}.ndim)",
-    "Conv": "torch.nn.functional.conv1d({all})",
-    "ConvTranspose": "torch.nn.functional.conv_transpose1d({all})",
+    "Conv": F + "conv1d({all})",
+    "ConvTranspose": F + "conv_transpose1d({all})",
     "Gemm": "{0} @ {1}",
-    "LayerNormalization": "torch.nn.functional.layer_norm({0}, {1}.shape, {1}, {2})",
+    "LayerNormalization": F + "layer_norm({0}, {1}.shape, {1}, {2})",
     "GlobalAveragePool": "{0}.mean(-1, keepdim=True)",
     "GlobalMaxPool": "{0}.amax(-1, keepdim=True)",
     "Transpose": "{0}.permute(*reversed(range({0}.ndim)))",
     "Identity": "{0}.clone()",
-}
-"""op_type -> an expression of the inputs {0}, {1}, ..., or {all}, of a case without attributes."""
+    "Clip": "torch.clamp({all})",
+    "Dropout": F + "dropout({0}, training=False)",
+    "DequantizeLinear": "({0} - {2}) * {1}",
+    "SwiGLU": F + "silu({0}) * {1}",
+    "Reshape": "{0}.reshape({1}.tolist())",
+    "Squeeze": "{0}.squeeze(0)",
+    "Tile": "{0}.tile({1}.tolist())",
+    "Concat": "torch.cat(({all}), 0)",
+    "Split": "{0}.split(2)[0]",
+    "TopK": "{0}.topk(2).values",
+    "SpaceToDepth": "torch.pixel_unshuffle({0}, 2)",
+    "Trilu": "{0}.triu(1)",
+    "Scatter": "{0}.scatter(0, {1}, {2})",
+    "MaxUnpool": F + "max_unpool1d({0}, {1}, 2, 2)",
+    "Col2Im": F + "fold({0}, (1, 4), (1, 2))",
+    "Einsum": "torch.einsum('ij,jk->ik', {0}, {1})",
+    "DFT": "torch.view_as_real(torch.fft.fft({0}[..., 0]))",
+    "STFT": "torch.view_as_real(torch.stft({0}[..., 0], 4, 2, 4, {2}, center=False, "
+            "return_complex=True)).transpose(1, 2)",
+    "AffineGrid": F + "affine_grid({0}, (1, 1, 2, 2), align_corners=False)",
+    "GlobalLpPool": "{0}.norm(dim=-1, keepdim=True)",
+    "MaxPool": F + "max_pool1d({0}, 2, 1)",
+    "AveragePool": F + "avg_pool1d({0}, 2, 1)",
+    "LpPool": F + "lp_pool1d({0}, 2, 2, 1)",
+    "LRN": F + "local_response_norm({0}, 3, 0.5, 0.75, 1.5)",
+    "InstanceNormalization": F + "instance_norm({0}, weight={1}, bias={2}, eps=0.125)",
+    "GroupNormalization": F + "group_norm({0}, 2, {1}, {2}, 0.125)",
+    "LpNormalization": F + "normalize({0}, dim=-1)",
+    "ai.onnx.ml::ArrayFeatureExtractor": "{0}.index_select(-1, {1})",
+    "ai.onnx.ml::FeatureVectorizer": "torch.cat(({all}), 1)",
+    "com.microsoft::BiasGelu": F + "gelu({0} + {1})",
+    "com.microsoft::FusedConv": "torch.relu(torch.conv2d({all}))",
+}  # fmt: skip
+"""domain::op_type -> an expression of the inputs {0}, {1}, ..., or {all}, of a proof's case."""
 
 SCRIPTED: dict[str, tuple[str, Case]] = {}
 """domain::op_type -> an expression of the inputs {0}, {1}, ..., and a case of its own."""
-
-F = "torch.nn.functional."
 
 
 def script(op_type: str, expression: str, *inputs: Any, **how: Any) -> None:
@@ -143,33 +172,19 @@ def script(op_type: str, expression: str, *inputs: Any, **how: Any) -> None:
 # Elementwise.
 script("Shrink", F + "softshrink({0}, 0.5)", numbers(-2, 0.25, 2), lambd=0.5, bias=0.5)
 script("Mod", "torch.fmod({0}, {1})", (2,), positive(2), fmod=1)
-script("Where", "torch.where({0}, {1}, {2})", np.array([True, False]), (2,), (2,))
-script("Clip", "torch.clamp({0}, {1}, {2})", numbers(-3, 0.5, 3), np.array(-1.0), np.array(1.0))
 script("Cast", "{0}.double()", (2,), to=11)
 script("CastLike", "{0}.type_as({1})", (2,), (1,), wrt=(0,))
-script("Dropout", F + "dropout({0}, training=False)", (2, 2))
-script("DequantizeLinear", "({0} - {2}) * {1}", ints(3, -7).astype(np.int8), np.array(0.5),
-       np.array(2, np.int8))  # fmt: skip
-script("SwiGLU", F + "silu({0}) * {1}", (1, 2), (1, 2))
 
 # Moves.
-script("Reshape", "{0}.reshape({1}.tolist())", (2, 3), ints(3, 2))
 script("Flatten", "torch.flatten({0}, 1)", (2, 1, 3))
-script("Squeeze", "{0}.squeeze(0)", (1, 2, 1), ints(0))
 script("Unsqueeze", "{0}.unsqueeze(0)", (2,), ints(0))
 script("Expand", "{0}.expand({1}.tolist())", (2, 1), ints(2, 3))
-script("Tile", "{0}.tile({1}.tolist())", (2, 2), ints(2, 1))
-script("Concat", "torch.cat(({0}, {1}), 0)", (1, 2), (2, 2), axis=0)
-script("Split", "{0}.split(2)[0]", (3, 2), outputs=2, num_outputs=2, of=(0,))
 script("Slice", "{0}[1:3]", (4, 2), ints(1), ints(3))
 script("Gather", "{0}.index_select(0, {1})", (3, 2), ints(2, 0, 2))
 script("GatherElements", "{0}.gather(1, {1})", (2, 3), ints([1, 0], [2, 1]), axis=1)
 script("GatherND", "{0}[tuple({1}.T)]", (2, 2, 2), ints([1, 0], [0, 0]))
 script("Compress", "{0}[:, {1}]", (2, 3), np.array([True, False, True]), axis=1)
-script("TopK", "{0}.topk(2).values", (2, 3), ints(2), outputs=2, of=(0,))
 script("DepthToSpace", "torch.pixel_shuffle({0}, 2)", (1, 4, 1, 2), blocksize=2, mode="CRD")
-script("SpaceToDepth", "torch.pixel_unshuffle({0}, 2)", (1, 1, 2, 4), blocksize=2)
-script("Trilu", "{0}.triu(1)", (2, 3), np.array(1))
 script("Pad", F + "pad({0}, (0, 2, 1, 0), 'reflect')", (1, 3, 3), ints(0, 1, 0, 0, 0, 2),
        mode="reflect")  # fmt: skip
 script("ReverseSequence", "{0}.flip(0)", (3, 2), ints(3, 3))
@@ -177,19 +192,9 @@ script("OneHot", "torch.where(" + F + "one_hot({0}, 3).bool(), {2}[1], {2}[0])",
        np.array(3), (2,))  # fmt: skip
 script("ScatterND", "{0}.index_put(({1}[:, 0],), {2})", (3,), ints([2], [0]), (2,))
 script("ScatterElements", "{0}.scatter(1, {1}, {2})", (2, 3), ints([0, 2]), (1, 2), axis=1)
-script("Scatter", "{0}.scatter(0, {1}, {2})", (2, 2), ints([1, 0]), (1, 2))
 script("TensorScatter", "{0}.slice_scatter({1}, 1, 1, 2)", (1, 3, 2), (1, 1, 2), ints(1), axis=1)
-script("MaxUnpool", F + "max_unpool1d({0}, {1}, 2, 2)", (1, 1, 2), ints([[1, 2]]),
-       kernel_shape=[2], strides=[2])  # fmt: skip
-script("Col2Im", F + "fold({0}, (1, 4), (1, 2))", (1, 2, 3), ints(1, 4), ints(1, 2))
 
 # Products and transforms.
-script("Einsum", "torch.einsum('ij,jk->ik', {0}, {1})", (2, 2), (2, 2), equation="ij,jk->ik")
-script("DFT", "torch.view_as_real(torch.fft.fft({0}[..., 0]))", (1, 4, 1), None, np.array(1))
-script("STFT", "torch.view_as_real(torch.stft({0}[..., 0], 4, 2, 4, {2}, center=False, "
-       "return_complex=True)).transpose(1, 2)", (1, 6, 1), np.array(2), (4,))  # fmt: skip
-script("AffineGrid", F + "affine_grid({0}, (1, 1, 2, 2), align_corners=False)", (1, 2, 3),
-       ints(1, 1, 2, 2))  # fmt: skip
 script("GridSample", F + "grid_sample({0}, {1}, align_corners=False)", (1, 1, 3, 2),
        numbers(0.3125, -0.6875).reshape(1, 1, 1, 2))  # fmt: skip
 script("Resize", F + "interpolate({0}, 5, mode='linear')", (1, 1, 3), None, None, ints(1, 1, 5),
@@ -198,22 +203,11 @@ script("Resize", F + "interpolate({0}, 5, mode='linear')", (1, 1, 3), None, None
 # Reductions, pools, norms, losses.
 script("CumSum", "{0}.cumsum(1)", (2, 3), np.array(1))
 script("CumProd", "{0}.cumprod(1)", (2, 3), np.array(1))
-script("GlobalLpPool", "{0}.norm(dim=-1, keepdim=True)", (1, 1, 3))
-script("MaxPool", F + "max_pool1d({0}, 2, 1)", (1, 1, 5), kernel_shape=[2])
-script("AveragePool", F + "avg_pool1d({0}, 2, 1)", (1, 1, 5), kernel_shape=[2])
-script("LpPool", F + "lp_pool1d({0}, 2, 2, 1)", (1, 1, 5), kernel_shape=[2])
-script("LRN", F + "local_response_norm({0}, 3, 0.5, 0.75, 1.5)", (1, 3, 1), size=3, alpha=0.5,
-       beta=0.75, bias=1.5)  # fmt: skip
 script("RMSNormalization", F + "rms_norm({0}, {1}.shape, {1}, 0.125)", (2, 3), (3,), epsilon=0.125)
-script("InstanceNormalization", F + "instance_norm({0}, weight={1}, bias={2}, eps=0.125)",
-       (1, 2, 2), (2,), (2,), epsilon=0.125)  # fmt: skip
-script("GroupNormalization", F + "group_norm({0}, 2, {1}, {2}, 0.125)", (1, 2, 2), (2,), (2,),
-       num_groups=2, epsilon=0.125)  # fmt: skip
 script("BatchNormalization", F + "batch_norm({0}, {3}, {4}, {1}, {2}, eps=0.125)", (1, 2, 2),
        (2,), (2,), (2,), positive(2), epsilon=0.125, wrt=(0, 1, 2))  # fmt: skip
 script("MeanVarianceNormalization", "({0} - {0}.mean(0)) / ({0}.std(0, correction=0) + 1e-9)",
        (2, 3), axes=[0])  # fmt: skip
-script("LpNormalization", F + "normalize({0}, dim=-1)", (2, 2))
 script("NegativeLogLikelihoodLoss", F + "nll_loss({0}, {1}, {2})", (2, 3), ints(0, 2),
        positive(3), wrt=(0,))  # fmt: skip
 script("SoftmaxCrossEntropyLoss", F + "cross_entropy({0}, {1}, {2})", (2, 3), ints(0, 2),
@@ -244,20 +238,14 @@ script("ai.onnx.ml::Normalizer", F + "normalize({0}, dim=-1)", (2, 3), norm="L2"
 script("ai.onnx.ml::LinearRegressor",
        F + "linear({0}, torch.tensor([[0.5, -1.0]]).double(), torch.tensor([0.5]).double())",
        (2, 2), coefficients=[0.5, -1.0], intercepts=[0.5])  # fmt: skip
-script("ai.onnx.ml::ArrayFeatureExtractor", "{0}.index_select(-1, {1})", (2, 3), ints(2, 0))
-script("ai.onnx.ml::FeatureVectorizer", "torch.cat(({0}, {1}), 1)", (1, 2), (1, 1),
-       inputdimensions=[2, 1])  # fmt: skip
 
 # com.microsoft.
 script("com.microsoft::Gelu", F + "gelu({0})", (2,))
-script("com.microsoft::BiasGelu", F + "gelu({0} + {1})", (2, 2), (2,))
 script("com.microsoft::FastGelu", F + "gelu({0} + {1}, approximate='tanh')", (2, 2), (2,))
 script("com.microsoft::QuickGelu", "{0} * torch.sigmoid(1.5 * {0})", (2,), alpha=1.5)
 script("com.microsoft::FusedMatMul", "0.5 * {0}.mT @ {1}", (2, 2), (2, 2), transA=1, alpha=0.5)
 script("com.microsoft::FusedGemm", "torch.relu(torch.addmm({2}, {0}, {1}))", (2, 2), (2, 2), (2,),
        activation="Relu")  # fmt: skip
-script("com.microsoft::FusedConv", "torch.relu(torch.conv2d({0}, {1}, {2}))", (1, 1, 2, 3),
-       (2, 1, 1, 2), (2,), activation="Relu")  # fmt: skip
 script("com.microsoft::SkipLayerNormalization",
        F + "layer_norm({0} + {1}, {2}.shape, {2}, {3}, 0.125)", (1, 1, 3), (1, 1, 3), (3,), (3,),
        epsilon=0.125)  # fmt: skip
@@ -282,15 +270,3 @@ script("com.microsoft::GroupQueryAttention",
        F + "scaled_dot_product_attention({0}, {1}, {2}, is_causal=True)", (1, 2, 2), (1, 2, 2),
        (1, 2, 2), None, None, ints(1).astype(np.int32), np.array(2, np.int32), num_heads=1,
        kv_num_heads=1)  # fmt: skip
-
-UNSCRIPTED = {
-    "torchvision has it, PyTorch alone does not": ("DeformConv", "RoiAlign", "MaxRoiPool"),
-    "it has no such operator": (
-        "RotaryEmbedding", "LinearAttention", "CenterCropPad", "com.microsoft::RotaryEmbedding",
-        *(f"ai.onnx.ml::{n}" for n in ("Scaler", "Imputer", "LinearClassifier", "SVMRegressor",
-                                       "SVMClassifier")),
-    ),
-    "its operator has no derivative there": ("Range", "Unique"),
-    "its result is rounded, and there it has no operator": ("DynamicQuantizeLinear",),
-}  # fmt: skip
-"""Why there is no script -> the operators without one."""

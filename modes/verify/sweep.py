@@ -14,19 +14,17 @@ from typing import Any
 import numpy as np
 import onnx
 
-from ...jacobians import Jacobian
 from ...jacobians.cached import cached_property
 from ...jacobians.errors import OnnxJacWarning, UnknownTensor, closest, first_line
-from ...jacobians.progress import Tick
 from ...ops.node import TRAINING
 from ..checking.check import dot_error
 from ..hessian import hessian
 from ..linearization import Linearization
 from ..linearize import linearize
-from ..load import load
-from ..model import Model
+from ..loading.load import load
 from ..primal.engines import onnxruntime as ort
 from ..primal.evaluate import evaluate
+from ..primal.model import Model
 from ..recording.derive import jvp_graph, vjp_graph
 from ..training.lowering import lower_gradients
 from . import coverage
@@ -59,17 +57,9 @@ def chosen(operators: Sequence[str], shard: Shard) -> list[int]:
     return held[shard[0] - 1 :: shard[1]]
 
 
-def sweep(positions: Sequence[int], jobs: int, tick: Tick) -> list[Result]:
-    """The results of some cases, in their order."""
-    results = []
-    for result in examined(positions, min(jobs, len(positions) // 32)):
-        results.append(result)
-        tick(1)
-    return results
-
-
-def examined(positions: Sequence[int], jobs: int) -> Iterator[Result]:
-    """The results, one at a time, from one process or several."""
+def sweep(positions: Sequence[int], jobs: int) -> Iterator[Result]:
+    """The results of some cases, one at a time in their order, from one process or several."""
+    jobs = min(jobs, len(positions) // 32)
     if jobs < 2:
         yield from map(examine_at, positions)
         return
@@ -159,15 +149,14 @@ def fill(result: Result, case: BackendCase, ways: Collection[str]) -> float:
     if double is None:
         return 0.0
     result.zero = not np.any(double.J @ np.random.default_rng(5).standard_normal(double.J.shape[1]))
-    checks = (
-        lambda: slopes(double),
-        lambda: adjoint(double),
-        lambda: graphs(result, case, point, double),
-        lambda: symmetry(double),
-    )
-    for way, check in zip(WAYS, checks, strict=True):
-        if way in ways:
-            attempt(result, way, check)
+    checks: dict[str, Callable[[], float]] = {
+        "slope": lambda: slopes(double),
+        "adjoint": lambda: adjoint(double),
+        "graphs": lambda: graphs(result, case, point, double),
+        "symmetry": lambda: symmetry(double),
+    }
+    for way in ways:
+        attempt(result, way, checks[way])
     return 0.0
 
 
@@ -294,21 +283,19 @@ def recorded(p: Problem, engine: str) -> float:
 
 
 def symmetry(p: Problem) -> float:
-    """⟨u, H v⟩ = ⟨v, H u⟩ for the Hessian H of a random combination of each output."""
+    """⟨u, H v⟩ = ⟨v, H u⟩ for the Hessian H of a random combination of each output.
+
+    The error is relative to ‖u‖ ‖H v‖.
+    """
     wrt = tuple(spec.name for spec in p.J.domain)
-    errors = [
-        asymmetry(hessian(p.model, p.point, of=of, wrt=wrt, weights=w, engine=NUMPY))
-        for of, w in p.draw(3, p.J.codomain).items()
-    ]
+    errors = []
+    for of, w in p.draw(3, p.J.codomain).items():
+        H = hessian(p.model, p.point, of=of, wrt=wrt, weights=w, engine=NUMPY)
+        u, v = np.random.default_rng(4).standard_normal((2, H.shape[0])).astype(H.dtype)
+        Hu, Hv = H @ u, H @ v
+        scale = max(float(np.linalg.norm(u) * np.linalg.norm(Hv)), 1.0)
+        errors.append(abs(float(u @ Hv) - float(v @ Hu)) / scale)
     return max(errors) / p.tolerance
-
-
-def asymmetry(H: Jacobian) -> float:
-    """|⟨u, H v⟩ - ⟨v, H u⟩| over ‖u‖ ‖H v‖."""
-    u, v = np.random.default_rng(4).standard_normal((2, H.shape[0])).astype(H.dtype)
-    Hu, Hv = H @ u, H @ v
-    scale = max(float(np.linalg.norm(u) * np.linalg.norm(Hv)), 1.0)
-    return abs(float(u @ Hv) - float(v @ Hu)) / scale
 
 
 # -- the page: the same results give the same page -------------------------------------------------
@@ -376,17 +363,11 @@ def table(title: str, results: Sequence[Result], keys: Sequence[str]) -> str:
     lines = [COLUMNS.format(title), "|---|" + "--:|" * 6 + "---|"]
     for key in sorted(set(keys), key=str.lower):
         group = [r for r, k in zip(results, keys, strict=True) if k == key]
-        lines.append(f"| {key} | {' | '.join(map(str, counts(group)))} | {remark(key, group)} |")
+        passed = [r for r in group if r.checked and not r.failed]
+        counts = (len(group), *(sum(r.tag == kind for r in group) for kind in TAGS), len(passed),
+                  sum(r.engine == "onnxruntime" for r in passed))  # fmt: skip
+        lines.append(f"| {key} | {' | '.join(map(str, counts))} | {remark(key, group)} |")
     return "\n".join(lines) + "\n"
-
-
-def counts(group: Sequence[Result]) -> Iterator[int]:
-    """The numbers in a row of the table."""
-    yield len(group)
-    yield from (sum(r.tag == kind for r in group) for kind in TAGS)
-    passed = [r for r in group if r.checked and not r.failed]
-    yield len(passed)
-    yield sum(r.engine == "onnxruntime" for r in passed)
 
 
 def remark(key: str, group: Iterable[Result]) -> str:

@@ -136,7 +136,8 @@ def judged(schema: defs.OpSchema, kind: str, index: int, formal: Any) -> tuple[b
     why, differentiable = STATED.get(op_type, ("", set()))
     if why and formal.name in differentiable:
         return True, why
-    seen = {k for case in cases for k in (present(case) if side else range(case.outputs))}
+    held = (case.inputs if side else case.results for case in cases)
+    seen = {k for tensors in held for k, tensor in enumerate(tensors) if tensor is not None}
     if any(same(formal, index, k) for k in seen):
         return False, "proof: its block is zero in every case"
     return False, why or "it decides which entries count, or where, and is piecewise constant there"
@@ -146,11 +147,6 @@ def same(formal: Any, index: int, k: int) -> bool:
     """Whether position k belongs to the port; a variadic port has all positions from its own on."""
     variadic = str(formal.option).endswith("Variadic")
     return k >= index if variadic else k == index
-
-
-def present(case: Case) -> list[int]:
-    """The positions of the inputs that a case has."""
-    return [k for k, x in enumerate(case.inputs) if x is not None]
 
 
 @cache

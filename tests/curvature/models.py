@@ -7,6 +7,7 @@ import onnx
 import onnx.parser
 
 import onnxjac as oj
+from onnxjac.modes.curvature.gradients import Gradients, Target
 
 MODELS = Path(__file__).parents[1] / "models"
 HEAD = '<ir_version: 10, opset_import: ["" : 21]>'
@@ -69,3 +70,9 @@ def network(name, likelihood="categorical", reduction="mean"):
         outputs=["loss"],
     )  # fmt: skip
     return oj.load(whole, dtype="float64"), {"x": x, "y": y[likelihood]}
+
+
+def gradients(model, point, **options):
+    """The gradients of one batch; the options are the fields of `Target`."""
+    target = Target(**options)
+    return Gradients(target.linearized(model, point), model, target)

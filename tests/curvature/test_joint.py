@@ -6,13 +6,13 @@ from numpy.testing import assert_allclose
 
 import onnxjac as oj
 from onnxjac.modes.curvature.fisher import fisher
-from onnxjac.modes.curvature.gradients import gradients, per_sample
+from onnxjac.modes.curvature.gradients import per_sample
 from onnxjac.modes.curvature.kfac import ekfac, kfac, shampoo
 from onnxjac.modes.curvature.kronecker import KroneckerFactored
 from onnxjac.modes.symmetric import Symmetric
 
 from ..check_operator import check_operator
-from .models import parsed
+from .models import gradients, parsed
 
 RNG = np.random.default_rng(4)
 N = 5
@@ -91,11 +91,11 @@ def test_what_belongs_together(case):
     """Σₛ xₙₛ gₙₛᵀ, scattered to the tensors, is Jₙᵀ u for every sample n."""
     model, point, weights = made(case)
     found = gradients(model, point, wrt=weights, joint=True, **OPTIONS)
-    assert ["".join(layer.parts) for layer in found.layers.layers] == CASES[case][3]
+    assert ["".join(layer.parts) for layer in found.layers] == CASES[case][3]
     u = RNG.standard_normal((1, *found.z.shape))
     J = found.J.toarray().reshape(N, -1, found.J.shape[1])
     total = {name: np.zeros((N, point[name].size)) for name in weights}
-    for layer, g in found.layers.cotangents(u):
+    for layer, g in found.cotangents(u):
         G = per_sample(layer.x, g)[0]
         for name, part in layer.parts.items():
             total[name] += np.stack([part.T @ G[:, n].ravel() for n in range(N)])

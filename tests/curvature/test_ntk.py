@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose
 
 import onnxjac as oj
 from onnxjac.modes.curvature.gauss_newton import gram
-from onnxjac.modes.over_data import ntk
+from onnxjac.modes.curvature.over_data import ntk
 
 from .models import network, parsed
 

@@ -10,7 +10,7 @@ import onnxjac as oj
 from onnxjac.modes.curvature.fisher import empirical_fisher, fisher
 from onnxjac.modes.curvature.gauss_newton import gauss_newton
 from onnxjac.modes.curvature.kfac import ekfac, kfac
-from onnxjac.modes.over_data import ntk
+from onnxjac.modes.curvature.over_data import ntk
 
 from .models import network
 

@@ -8,10 +8,10 @@ from numpy.testing import assert_allclose
 import onnxjac as oj
 from onnxjac.jacobians.errors import UnsupportedOp
 from onnxjac.modes.curvature.fisher import empirical_fisher, fisher
-from onnxjac.modes.curvature.gradients import gradients, per_sample
+from onnxjac.modes.curvature.gradients import per_sample
 from onnxjac.modes.curvature.kfac import ekfac, kfac, shampoo
 
-from .models import network, parsed
+from .models import gradients, network, parsed
 from .use_cases import CASES, RNG, N, made
 
 
@@ -26,7 +26,7 @@ def test_gradients_of_samples_are_those_of_j(case):
     found = found_for(model, point)
     u = RNG.standard_normal((1, *found.z.shape))
     J, total = found.J.toarray().reshape(N, -1, found.J.shape[1]), 0
-    for layer, g in found.layers.cotangents(u):
+    for layer, g in found.cotangents(u):
         G = per_sample(layer.x, g)[0]
         total = total + np.stack([layer.start.T @ G[:, n].ravel() for n in range(N)])
     assert_allclose(total, np.einsum("nc,ncw->nw", u[0], J), atol=1e-12)

@@ -9,7 +9,7 @@ import pytest
 from onnx import defs, helper, numpy_helper, parser
 
 from onnxjac.jacobians.errors import InputError, LoadError, OnnxJacError, UnknownTensor
-from onnxjac.modes.load import load
+from onnxjac.modes.loading.load import load
 from onnxjac.ops.registry import DECLARATIONS
 
 X = np.ones((2, 3), np.float32)

@@ -5,7 +5,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxjac as oj
-from onnxjac.modes.load import load
+from onnxjac.modes.loading.load import load
 from onnxjac.modes.recording.derive import vjp_graph
 
 X = np.random.default_rng(8).uniform(0.2, 0.8, (4, 5))

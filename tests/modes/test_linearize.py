@@ -12,7 +12,7 @@ import onnxjac as oj
 from check_model import check_model
 from check_rule import check_entries
 from onnxjac.jacobians import size
-from onnxjac.modes.load import load
+from onnxjac.modes.loading.load import load
 
 RNG = np.random.default_rng(0)
 W, B, X = (RNG.standard_normal(shape) for shape in ((3, 3), (3,), (2, 3)))

@@ -9,7 +9,7 @@ import pytest
 from onnx import helper, numpy_helper, parser
 
 from onnxjac.modes.linearize import linearize
-from onnxjac.modes.load import load
+from onnxjac.modes.loading.load import load
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((2, 3)).astype(np.float32)

@@ -10,7 +10,7 @@ from onnx import TensorProto, defs, helper, numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
 from onnxjac.modes.linearize import linearize
-from onnxjac.modes.load import load
+from onnxjac.modes.loading.load import load
 
 RNG = np.random.default_rng(0)
 

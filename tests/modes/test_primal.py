@@ -10,7 +10,7 @@ from onnx.backend.test.case.node import collect_testcases
 
 from models.light import NAMES, draw, light
 from onnxjac.jacobians.errors import InputError, OnnxJacError, OnnxJacWarning, UnknownTensor
-from onnxjac.modes.load import load
+from onnxjac.modes.loading.load import load
 from onnxjac.modes.primal.engines import onnxruntime as ort
 from onnxjac.modes.primal.evaluate import evaluate
 from onnxjac.modes.primal.inputs import check_inputs

@@ -7,7 +7,7 @@ from onnx import helper
 
 import onnxjac as oj
 from check_rule import check_point, declared
-from onnxjac.modes.load import load
+from onnxjac.modes.loading.load import load
 from onnxjac.modes.recording.derive import vjp_graph
 
 onnxruntime = pytest.importorskip("onnxruntime")

@@ -10,8 +10,8 @@ from matplotlib.transforms import Bbox
 
 import onnxjac as oj
 from onnxjac.jacobians import Dense
-from onnxjac.modes.show.graph import drawn
-from onnxjac.modes.show.graph_layout import (
+from onnxjac.modes.show.blocks import tensor_names
+from onnxjac.modes.show.graph import (
     BANDS,
     DOTS,
     Link,
@@ -98,7 +98,7 @@ def test_every_point_is_below_what_leads_to_it():
 
 def test_a_chain_of_thousands_is_one_arrow():
     J = steps(1000, residual=False)
-    drawing = drawn(J, J.dag)
+    drawing = drawing_of(J.dag, tensor_names(J))
     assert [(link.number, link.text) for link in drawing.links] == [(1001, "1,001 operators")]
     assert list(drawing.names.values()) == ["x", "y"]
 
@@ -110,7 +110,7 @@ def test_an_end_in_the_middle_of_a_chain_is_kept():
 
 def test_thousands_of_branches_are_taken_together():
     J = steps(500, residual=True)
-    drawing = drawn(J, J.dag)
+    drawing = drawing_of(J.dag, tensor_names(J))
     assert len(J.dag.shapes) > DOTS
     assert len(drawing.places) <= 3 * BANDS
     counted = (int(name.split()[0]) for name in drawing.names.values() if "tensors" in name)
@@ -120,7 +120,7 @@ def test_thousands_of_branches_are_taken_together():
 
 def test_hundreds_are_points_without_names():
     J = steps(60, residual=True)
-    drawing = drawn(J, J.dag)
+    drawing = drawing_of(J.dag, tensor_names(J))
     assert len(drawing.places) == 61 + 1
     assert set(drawing.names.values()) == {"x", "y"}
 

@@ -10,7 +10,8 @@ from onnxjac.__main__ import main
 from onnxjac.modes.verify.cases import CASES
 from onnxjac.modes.verify.scripts import TORCH
 
-SOME = [("Tanh", ""), ("MatMul", ""), ("Softmax", ""), ("Relu", ""), ("Scaler", "ai.onnx.ml")]
+SOME = [("Tanh", ""), ("MatMul", ""), ("Softmax", ""), ("Relu", ""), ("Where", ""),
+        ("Scaler", "ai.onnx.ml")]  # fmt: skip
 
 
 @pytest.mark.parametrize(("op_type", "domain"), SOME)
@@ -54,11 +55,12 @@ def test_examples_in_numbers(op_type, domain):
 
 @pytest.mark.peers
 @pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
-@pytest.mark.parametrize("op_type", TORCH)
-def test_the_script_runs_as_printed_and_agrees(op_type):
+@pytest.mark.parametrize("name", TORCH)
+def test_the_script_runs_as_printed_and_agrees(name):
+    domain, _, op_type = name.rpartition("::")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        script = oj.prove(op_type).script
+        script = oj.prove(op_type, domain).script
         assert script is not None
         assert script.agreement < 1e-6
 

@@ -8,7 +8,19 @@ import pytest
 
 from onnxjac.modes.verify.case import Case
 from onnxjac.modes.verify.cases import CASES
-from onnxjac.modes.verify.scripts import SCRIPTED, TORCH, UNSCRIPTED, Script, script_of
+from onnxjac.modes.verify.scripts import SCRIPTED, TORCH, Script, script_of
+
+UNSCRIPTED = {
+    "torchvision has it, PyTorch alone does not": ("DeformConv", "RoiAlign", "MaxRoiPool"),
+    "it has no such operator": (
+        "RotaryEmbedding", "LinearAttention", "CenterCropPad", "com.microsoft::RotaryEmbedding",
+        *(f"ai.onnx.ml::{n}" for n in ("Scaler", "Imputer", "LinearClassifier", "SVMRegressor",
+                                       "SVMClassifier")),
+    ),
+    "its operator has no derivative there": ("Range", "Unique"),
+    "its result is rounded, and there it has no operator": ("DynamicQuantizeLinear",),
+}  # fmt: skip
+"""Why there is no script -> the operators without one."""
 
 
 def needs_torch(test):

@@ -18,8 +18,8 @@ from ...flow.control import CONTROL, control
 from ...flow.failure import explained
 from ...flow.meter import Meter
 from ...flow.sequences import SEQUENCES
+from ...flow.sizes import check_step
 from ...flow.steps import array_of, last_uses, needed
-from ..sizes import check_step
 
 Values = MutableMapping[str, Any]
 

@@ -10,7 +10,7 @@ import onnx
 from onnx import TensorProto, numpy_helper, shape_inference
 
 from ....ops.node import Step
-from ...loading.protos import nodes, opset, subgraphs
+from ...flow.protos import nodes, opset, subgraphs
 
 TRAPPED = (TensorProto.INT32, TensorProto.INT64, TensorProto.UNDEFINED)
 """Types of a quotient at which the processor may trap, and the unknown type."""

@@ -12,7 +12,7 @@ import sympy as sp
 from ....ops.symbols.placing import ints
 from . import Index, replaced, stretched, tabulate, transcription
 
-Summary = Callable[[list[Any]], Any]
+Summary = Callable[..., Any]
 
 
 def mean(entries: Sequence[Any]) -> Any:
@@ -20,7 +20,7 @@ def mean(entries: Sequence[Any]) -> Any:
     return sum(entries) / len(entries)
 
 
-def norm(entries: Sequence[Any], p: int) -> Any:
+def norm(entries: Sequence[Any], p: int = 2) -> Any:
     """(Σ |x|ᵖ)^(1/p)."""
     return sum(abs(v) ** p for v in entries) ** sp.Rational(1, p)
 
@@ -28,9 +28,10 @@ def norm(entries: Sequence[Any], p: int) -> Any:
 def entrywise(name: str, function: Callable[..., Any]) -> None:
     """Enter y[i] = f(a[i], b[i], ...)."""
 
-    def apply(*inputs: Any) -> Any:
-        shape = np.broadcast_shapes(*map(np.shape, inputs))
-        return tabulate(shape, lambda i: function(*(stretched(np.asarray(x), i) for x in inputs)))
+    def apply(*inputs: Any, **how: Any) -> Any:
+        arrays = list(map(np.asarray, inputs))
+        shape = np.broadcast_shapes(*map(np.shape, arrays))
+        return tabulate(shape, lambda i: function(*(stretched(x, i) for x in arrays), **how))
 
     transcription(name)(apply)
 
@@ -63,17 +64,14 @@ def gemm(
     transA: int = 0, transB: int = 0,
 ) -> Any:  # fmt: skip
     """y[i, j] = α Σₖ a[i, k] b[k, j] + β c[i, j], where a and b may be transposed."""
-    m, depth = reversed(a.shape) if transA else a.shape
-    n = b.shape[0] if transB else b.shape[1]
+    a, b = a.T if transA else a, b.T if transB else b
 
     def entry(index: Index) -> Any:
         i, j = index
-        terms = ((a[k, i] if transA else a[i, k]) * (b[j, k] if transB else b[k, j])
-                 for k in range(depth))  # fmt: skip
-        product = sum(terms) * alpha
+        product = sum(a[i, k] * b[k, j] for k in range(len(b))) * alpha
         return product if c is None else product + stretched(c, index) * beta
 
-    return tabulate((m, n), entry)
+    return tabulate((len(a), b.shape[1]), entry)
 
 
 @transcription("AffineGrid")
@@ -109,21 +107,15 @@ def reduction(name: str, summary: Summary) -> None:
         if not chosen and noop_with_empty_axes:
             return x
         gone = chosen or set(range(x.ndim))
-        met = grouped(x, gone)
-        y = tabulate([1 if k in gone else n for k, n in enumerate(x.shape)],
-                     lambda index: summary(met[index]))  # fmt: skip
+
+        def entry(index: Index) -> Any:
+            met = x[tuple(slice(None) if k in gone else i for k, i in enumerate(index))]
+            return summary(list(np.ravel(met)))
+
+        y = tabulate([1 if k in gone else n for k, n in enumerate(x.shape)], entry)
         return y if keepdims else y.reshape([n for k, n in enumerate(x.shape) if k not in gone])
 
     transcription(name)(apply)
-
-
-def grouped(x: Any, gone: set[int]) -> dict[Index, list[Any]]:
-    """The entries of x, grouped by their index with 0 for the reduced axes."""
-    met: dict[Index, list[Any]] = {}
-    for index in np.ndindex(*x.shape):
-        rest = tuple(0 if k in gone else i for k, i in enumerate(index))
-        met.setdefault(rest, []).append(x[index])
-    return met
 
 
 reduction("ReduceSum", sum)

@@ -11,39 +11,31 @@ import sympy as sp
 from ....ops.symbols.placing import ints
 from ....ops.symbols.table import KERNELS
 from . import Index, stretched, tabulate, transcription
-from .arithmetic import gemm, mean, moments
+from .arithmetic import entrywise, gemm, mean, moments
 from .windows import conv
 
 HOME = "com.microsoft::"
 
 
-@transcription(f"{HOME}Gelu")
 def gelu(x: Any) -> Any:
     """x Φ(x)."""
-    return tabulate(x.shape, lambda i: x[i] * (1 + (x[i] / sp.sqrt(2)).erf()) / 2)
+    return x * (1 + (x / sp.sqrt(2)).erf()) / 2
 
 
-@transcription(f"{HOME}BiasGelu")
-def bias_gelu(x: Any, b: Any) -> Any:
-    """s Φ(s) with s = x + b."""
-    return gelu(summed(x, b))
+def fast_gelu(x: Any) -> Any:
+    """x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2."""
+    return x * (1 + ((x + x * x * x * 0.044715) * sp.sqrt(2 / sp.pi)).tanh()) / 2
 
 
-@transcription(f"{HOME}FastGelu")
-def fast_gelu(x: Any, b: Any = None) -> Any:
-    """s (1 + tanh(√(2/π) (s + 0.044715 s³))) / 2 with s = x + b."""
-
-    def by_tanh(s: Any) -> Any:
-        return s * (1 + ((s + s * s * s * 0.044715) * sp.sqrt(2 / sp.pi)).tanh()) / 2
-
-    s = summed(x, b)
-    return tabulate(s.shape, lambda i: by_tanh(s[i]))
-
-
-@transcription(f"{HOME}QuickGelu")
 def quick_gelu(x: Any, *, alpha: float = 1.702) -> Any:
     """x / (1 + exp(-αx))."""
-    return tabulate(x.shape, lambda i: x[i] / (1 + (-(x[i] * alpha)).exp()))
+    return x / (1 + (-(x * alpha)).exp())
+
+
+entrywise(f"{HOME}Gelu", gelu)
+entrywise(f"{HOME}BiasGelu", lambda x, b: gelu(x + b))
+entrywise(f"{HOME}FastGelu", lambda x, b=0: fast_gelu(x + b))
+entrywise(f"{HOME}QuickGelu", quick_gelu)
 
 
 @transcription(f"{HOME}FusedMatMul")
@@ -272,9 +264,8 @@ def multi_head_attention(
     unidirectional: int = 0, mask_filter_value: float = -10000.0,
 ) -> Any:  # fmt: skip
     """(y, keys, values): softmax(q kᵀ scale + added + mask) v."""
-    widths = (query.shape[2], query.shape[2])
-    q = heads(query, num_heads, 0, bias)
-    k, v = heads(key, num_heads, widths[0], bias), heads(value, num_heads, sum(widths), bias)
+    width = query.shape[2]
+    q, k, v = (heads(x, num_heads, n * width, bias) for n, x in enumerate((query, key, value)))
     k, v = (x if past is None else np.concatenate([past, x], axis=2)
             for past, x in ((past_key, k), (past_value, v)))  # fmt: skip
     plain, ahead = product_of(q, k, scale), k.shape[2] - q.shape[2]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import operator
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,14 @@ def in_order(x: Any, shape: Iterable[int]) -> Any:
     """The entries of x, row by row, in another shape."""
     entries = iter(x.flat)
     return tabulate(shape, lambda _: next(entries))
+
+
+def picked(x: Any, axis: int, places: Sequence[int]) -> Any:
+    """y[i, j, k] = x[i, places[j], k]."""
+    return tabulate(
+        replaced(x.shape, axis, len(places)),
+        lambda index: x[replaced(index, axis, places[index[axis]])],
+    )
 
 
 @transcription("Shape")
@@ -103,15 +112,7 @@ def split(
     length = -(-n // parts)
     given = [length] * (parts - 1) + [n - length * (parts - 1)] if sizes is None else ints(sizes)
     starts = [sum(given[:k]) for k in range(len(given))]
-    return tuple(part(x, axis, start, size) for start, size in zip(starts, given, strict=True))
-
-
-def part(x: Any, axis: int, start: int, size: int) -> Any:
-    """`size` slices of an axis, from `start` on."""
-    return tabulate(
-        replaced(x.shape, axis, size),
-        lambda index: x[replaced(index, axis, start + index[axis])],
-    )
+    return tuple(picked(x, axis, range(a, a + n)) for a, n in zip(starts, given, strict=True))
 
 
 @transcription("DepthToSpace")
@@ -148,28 +149,19 @@ def slice_(x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) 
     """y[i] = x[start + i · step]."""
     chosen = range(len(ints(starts))) if axes is None else ints(axes)
     pace = (1,) * len(chosen) if steps is None else ints(steps)
-    kept = [range(n) for n in x.shape]
     for start, end, axis, step in zip(ints(starts), ints(ends), chosen, pace, strict=True):
         n, least = x.shape[axis], -1 if step < 0 else 0
         first, last = (wrapped(e, n) for e in (start, end))
         first, last = max(first, 0), max(last, least)
-        kept[axis] = range(min(first, n + least), min(last, n + least), step)
-    return tabulate(
-        map(len, kept), lambda index: x[tuple(r[i] for r, i in zip(kept, index, strict=True))]
-    )
+        x = picked(x, axis, range(min(first, n + least), min(last, n + least), step))
+    return x
 
 
 @transcription("Gather")
 def gather(x: Any, indices: Any, *, axis: int = 0) -> Any:
     """y[i, j, k] = x[i, indices[j], k]."""
-    indices, axis = np.asarray(indices), axis % x.ndim
-    rank, n = indices.ndim, x.shape[axis]
-
-    def entry(index: Index) -> Any:
-        j = wrapped(indices[index[axis : axis + rank]], n)
-        return x[(*index[:axis], j, *index[axis + rank :])]
-
-    return tabulate(replaced(x.shape, axis, *indices.shape), entry)
+    places = [wrapped(i, x.shape[axis]) for i in np.ravel(indices)]
+    return in_order(picked(x, axis, places), replaced(x.shape, axis, *np.shape(indices)))
 
 
 @transcription("GatherElements")
@@ -198,13 +190,7 @@ def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0) -> Any:
 def compress(x: Any, condition: Any, *, axis: int | None = None) -> Any:
     """The slices of an axis, or the entries, for which the condition is true."""
     kept = [k for k, true in enumerate(condition) if true]
-    if axis is None:
-        entries = list(x.flat)
-        return tabulate((len(kept),), lambda index: entries[kept[index[0]]])
-    return tabulate(
-        replaced(x.shape, axis, len(kept)),
-        lambda index: x[replaced(index, axis, kept[index[axis]])],
-    )
+    return picked(x.ravel(), 0, kept) if axis is None else picked(x, axis, kept)
 
 
 @transcription("TopK")
@@ -295,10 +281,10 @@ def source(i: int, n: int, begin: int, end: int, mode: str) -> int | None:
 
 REDUCTIONS: dict[str, Any] = {
     "none": lambda old, new: new,
-    "add": lambda old, new: old + new,
-    "mul": lambda old, new: old * new,
-    "max": lambda old, new: max(old, new),
-    "min": lambda old, new: min(old, new),
+    "add": operator.add,
+    "mul": operator.mul,
+    "max": max,
+    "min": min,
 }
 """reduction -> the entry that replaces the old one."""
 

@@ -119,7 +119,10 @@ def conv_transpose(
     def entry(index: Index) -> Any:
         n, m, *place = index
         g = m // outer
-        pairs = (list(reached(a, o)) for a, o in zip(space, place, strict=True))
+        pairs = (  # of an input i and a tap t that fall on the place
+            [(i, t) for i, t in product(range(a.length), range(a.kernel)) if a.place(i, t) == o]
+            for a, o in zip(space, place, strict=True)
+        )
         terms = (
             w[(c, m - g * outer, *(t for _, t in met))] * x[(n, c, *(i for i, _ in met))]
             for met in product(*pairs)
@@ -128,13 +131,6 @@ def conv_transpose(
         return sum(terms) if b is None else b[m] + sum(terms)
 
     return tabulate((x.shape[0], outer * group, *(a.count for a in space)), entry)
-
-
-def reached(axis: Axis, place: int) -> Any:
-    """The pairs of an input i and a tap t that fall on a place of the output."""
-    for i, t in product(range(axis.length), range(axis.kernel)):
-        if axis.place(i, t) == place:
-            yield i, t
 
 
 def spread(
@@ -190,28 +186,19 @@ def lp_pool(x: Any, *, kernel_shape: Any, p: int = 2, **how: Any) -> Any:
     return pooled(x, axes(x.shape[2:], kernel_shape, **how), lambda met, _: norm(met, p))
 
 
-def over_space(x: Any, summary: Summary) -> Any:
-    """y[n, c, 0, …] = f(x[n, c])."""
-    shape = (*x.shape[:2], *(1,) * (x.ndim - 2))
-    return tabulate(shape, lambda index: summary(list(x[index[:2]].flat)))
+def over_space(name: str, summary: Summary) -> None:
+    """Enter y[n, c, 0, …] = f(x[n, c])."""
+
+    def apply(x: Any, **how: Any) -> Any:
+        shape = (*x.shape[:2], *(1,) * (x.ndim - 2))
+        return tabulate(shape, lambda index: summary(list(x[index[:2]].flat), **how))
+
+    transcription(name)(apply)
 
 
-@transcription("GlobalMaxPool")
-def global_max_pool(x: Any) -> Any:
-    """The greatest entry of each channel."""
-    return over_space(x, max)
-
-
-@transcription("GlobalAveragePool")
-def global_average_pool(x: Any) -> Any:
-    """The mean of each channel."""
-    return over_space(x, mean)
-
-
-@transcription("GlobalLpPool")
-def global_lp_pool(x: Any, *, p: int = 2) -> Any:
-    """The norm of each channel."""
-    return over_space(x, lambda entries: norm(entries, p))
+over_space("GlobalMaxPool", max)
+over_space("GlobalAveragePool", mean)
+over_space("GlobalLpPool", norm)
 
 
 @transcription("LRN")

@@ -7,11 +7,11 @@ from typing import Any, final
 
 import numpy as np
 
-from ..jacobians import hooks
-from .flow.contents import Contents, Dim, TensorSpec
-from .primal.evaluate import evaluate
-from .primal.finite import warn_nonfinite
-from .primal.inputs import check_inputs
+from ...jacobians import hooks
+from ..flow.contents import Contents, Dim, TensorSpec
+from .evaluate import evaluate
+from .finite import warn_nonfinite
+from .inputs import check_inputs
 
 __all__ = ["Dim", "Model", "TensorSpec"]
 

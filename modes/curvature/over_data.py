@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..jacobians import Jacobian
-from . import hessian as hessians
-from . import linearize as linearizing
-from .curvature import fisher as fishers
-from .curvature import gauss_newton as gauss_newtons
-from .data.adapter import takes_data
-from .data.stream import by_tensor
-from .model import Model
-from .naming.names import Names
-from .symmetric import Symmetric
+from ...jacobians import Jacobian
+from .. import hessian as hessians
+from .. import linearize as linearizing
+from ..data.adapter import takes_data
+from ..data.stream import by_tensor
+from ..naming.names import Names
+from ..primal.model import Model
+from ..symmetric import Symmetric
+from . import fisher as fishers
+from . import gauss_newton as gauss_newtons
 
 linearize = takes_data("stack")(linearizing.linearize)
 hessian = takes_data()(hessians.hessian)

@@ -44,6 +44,11 @@ def opset(model: onnx.ModelProto, domain: str = "") -> int | None:
     return next((o.version for o in model.opset_import if o.domain in aliases), None)
 
 
+def schema_in(model: onnx.ModelProto, domain: str, op_type: str) -> defs.OpSchema | None:
+    """The ONNX schema of an operator at the version that the model imports; None if none."""
+    return schema_of(op_type, domain, opset(model, domain) or 1)
+
+
 def schema_of(op_type: str, domain: str, version: int) -> defs.OpSchema | None:
     """The ONNX schema of an operator at a version of its domain; None if there is none."""
     if not 0 < version < 2**31 or not defs.has(op_type, version, domain):

@@ -6,14 +6,14 @@ from typing import Any
 
 import onnx
 
-from ..jacobians.errors import LoadError
-from .loading.frameworks import Batch, exported
-from .loading.precision import to_double
-from .loading.read import guard, read, retried
-from .loading.tensors import Weights, attach, detach, in_memory
-from .loading.upgrade import upgrade
-from .model import Model
-from .support.limits import Limits
+from ...jacobians.errors import LoadError
+from ..primal.model import Model
+from ..support.limits import Limits
+from .frameworks import Batch, exported
+from .precision import to_double
+from .read import guard, read, retried
+from .tensors import Weights, attach, detach, in_memory
+from .upgrade import upgrade
 
 
 def load(
