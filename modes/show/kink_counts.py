@@ -28,8 +28,7 @@ from ...ops.rules.regions import (
     sample_counts,
     sample_places,
 )
-from ...ops.rules.resampling import positions, squeezing
-from ...ops.rules.resize import ROI, SCALES, AxisOfResize, resized_axes
+from ...ops.rules.resize import ROI, SCALES, AxisOfResize, positions, resized_axes, squeezing
 
 Count = tuple[int, int]
 """How many entries lie on the kink, out of how many."""
