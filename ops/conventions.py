@@ -19,88 +19,87 @@ Slopes = tuple[Any, ...] | str
 
 @dataclass(frozen=True)
 class Convention:
-    """The derivatives at a kink in onnxjac, PyTorch, JAX and TensorFlow, and why ours is chosen."""
+    """The derivatives at a kink in onnxjac, PyTorch, JAX and TensorFlow, and why ours is chosen.
+
+    A library that is not mentioned chooses as we do.
+    """
 
     what: str
     op_type: str
     inputs: tuple[Any, ...]
     ours: Slopes
-    torch: Slopes
-    jax: Slopes
-    tensorflow: Slopes
     why: str
+    torch: Slopes = ()
+    jax: Slopes = ()
+    tensorflow: Slopes = ()
     attrs: Mapping[str, Any] = field(default_factory=dict)
     opset: int = 21
+
+    def __post_init__(self) -> None:
+        for library in ("torch", "jax", "tensorflow"):
+            object.__setattr__(self, library, getattr(self, library) or self.ours)
 
 
 NAN, INF = float("nan"), float("inf")
 HALVES = (0.5, 0.5)
+MISSING = "–"
 BENDS = "the side on which it is constant"
 EQUALLY = "those that tie share equally"
 FIRST = "the operator names one entry, the first"
 STEPS = "constant on either side"
 
 CONVENTIONS = (
-    Convention("relu(0)", "Relu", (0.0,), (0.0,), (0.0,), (0.0,), (0.0,), BENDS),
-    Convention("leaky relu(0), slope 0.1", "LeakyRelu", (0.0,), (0.1,), (0.1,), (1.0,), (0.1,),
-               "the formula of x > 0 begins behind 0", {"alpha": 0.1}),
-    Convention("prelu(0), slope 0.1", "PRelu", ([0.0], [0.1]), ([0.1], [0.0]), ([0.1], [0.0]),
-               ([1.0], [0.0]), ([0.0], [0.0]), "as leaky relu"),
-    Convention("elu(0), α = 2", "Elu", (0.0,), (2.0,), (2.0,), (2.0,), "–",
-               "as leaky relu", {"alpha": 2.0}),
-    Convention("selu(0)", "Selu", (0.0,), (1.7580993,), (1.7580993,), (1.7580993,), (1.0507010,),
-               "as leaky relu"),
-    Convention("hard sigmoid(∓3)", "HardSigmoid", ([-3.0, 3.0],), ([0.0, 0.0],), ([0.0, 0.0],),
-               ([0.0, 0.0],), "–", BENDS, {"alpha": 1 / 6, "beta": 0.5}),
-    Convention("hard swish(∓3)", "HardSwish", ([-3.0, 3.0],), ([0.0, 1.0],), ([0.0, 1.0],),
-               ([0.0, 1.0],), "–", "the slopes of the outer pieces"),
-    Convention("soft shrink(∓0.5)", "Shrink", ([-0.5, 0.5],), ([0.0, 0.0],), ([0.0, 0.0],),
-               "–", "–", BENDS, {"lambd": 0.5, "bias": 0.5}),
-    Convention("thresholded relu(1)", "ThresholdedRelu", (1.0,), (0.0,), (0.0,), "–", "–", BENDS),
-    Convention("|0|", "Abs", (0.0,), (0.0,), (0.0,), (1.0,), (0.0,), "the middle of [-1, 1]"),
-    Convention("sign(0), sign(1)", "Sign", ([0.0, 1.0],), ([0.0, 0.0],), ([0.0, 0.0],),
-               ([0.0, 0.0],), ([0.0, 0.0],), STEPS),
-    Convention("round(0.5), round(1.2)", "Round", ([0.5, 1.2],), ([0.0, 0.0],), ([0.0, 0.0],),
-               ([0.0, 0.0],), "none", STEPS),
-    Convention("floor(1), floor(1.2)", "Floor", ([1.0, 1.2],), ([0.0, 0.0],), ([0.0, 0.0],),
-               ([0.0, 0.0],), "none", STEPS),
-    Convention("√0", "Sqrt", (0.0,), (INF,), (INF,), (INF,), (INF,), "the limit from the right"),
-    Convention("0⁰", "Pow", (0.0, 0.0), (0.0, 0.0), (0.0, 0.0), (NAN, 0.0), (NAN, 0.0),
-               "x⁰ is constant, and 0ʸ is 0 for y > 0"),
-    Convention("0¹", "Pow", (0.0, 1.0), (1.0, 0.0), (1.0, 0.0), (1.0, 0.0), (1.0, 0.0),
-               "0ʸ is constant for y > 0"),
-    Convention("(-2)²", "Pow", (-2.0, 2.0), (-4.0, NAN), (-4.0, NAN), (-4.0, NAN), (-4.0, 0.0),
-               "(-2)ʸ is real only for whole y: there is no derivative in y"),
-    Convention("max(1, 1)", "Max", (1.0, 1.0), HALVES, HALVES, HALVES, (1.0, 0.0), EQUALLY),
-    Convention("min(1, 1)", "Min", (1.0, 1.0), HALVES, HALVES, HALVES, (1.0, 0.0), EQUALLY),
-    Convention("max [1, 3, 3]", "ReduceMax", ([1.0, 3.0, 3.0],), ([0.0, 0.5, 0.5],),
-               ([0.0, 0.5, 0.5],), ([0.0, 0.5, 0.5],), ([0.0, 0.5, 0.5],), EQUALLY),
-    Convention("min [1, 1, 3]", "ReduceMin", ([1.0, 1.0, 3.0],), ([0.5, 0.5, 0.0],),
-               ([0.5, 0.5, 0.0],), ([0.5, 0.5, 0.0],), ([0.5, 0.5, 0.0],), EQUALLY),
-    Convention("max pool [1, 1]", "MaxPool", ([[[1.0, 1.0]]],), ([[[1.0, 0.0]]],),
-               ([[[1.0, 0.0]]],), ([[[1.0, 0.0]]],), ([[[1.0, 0.0]]],), FIRST,
-               {"kernel_shape": [2]}),
-    Convention("top 1 of [2, 2, 1]", "TopK", ([2.0, 2.0, 1.0], [1]), ([1.0, 0.0, 0.0],),
-               ([1.0, 0.0, 0.0],), ([1.0, 0.0, 0.0],), ([1.0, 0.0, 0.0],), FIRST),
+    Convention("relu(0)", "Relu", (0.0,), (0.0,), BENDS),
+    Convention("leaky relu(0), slope 0.1", "LeakyRelu", (0.0,), (0.1,),
+               "the formula of x > 0 begins behind 0", jax=(1.0,), attrs={"alpha": 0.1}),
+    Convention("prelu(0), slope 0.1", "PRelu", ([0.0], [0.1]), ([0.1], [0.0]), "as leaky relu",
+               jax=([1.0], [0.0]), tensorflow=([0.0], [0.0])),
+    Convention("elu(0), α = 2", "Elu", (0.0,), (2.0,), "as leaky relu", tensorflow=MISSING,
+               attrs={"alpha": 2.0}),
+    Convention("selu(0)", "Selu", (0.0,), (1.7580993,), "as leaky relu", tensorflow=(1.0507010,)),
+    Convention("hard sigmoid(∓3)", "HardSigmoid", ([-3.0, 3.0],), ([0.0, 0.0],), BENDS,
+               tensorflow=MISSING, attrs={"alpha": 1 / 6, "beta": 0.5}),
+    Convention("hard swish(∓3)", "HardSwish", ([-3.0, 3.0],), ([0.0, 1.0],),
+               "the slopes of the outer pieces", tensorflow=MISSING),
+    Convention("soft shrink(∓0.5)", "Shrink", ([-0.5, 0.5],), ([0.0, 0.0],), BENDS, jax=MISSING,
+               tensorflow=MISSING, attrs={"lambd": 0.5, "bias": 0.5}),
+    Convention("thresholded relu(1)", "ThresholdedRelu", (1.0,), (0.0,), BENDS, jax=MISSING,
+               tensorflow=MISSING),
+    Convention("|0|", "Abs", (0.0,), (0.0,), "the middle of [-1, 1]", jax=(1.0,)),
+    Convention("sign(0), sign(1)", "Sign", ([0.0, 1.0],), ([0.0, 0.0],), STEPS),
+    Convention("round(0.5), round(1.2)", "Round", ([0.5, 1.2],), ([0.0, 0.0],), STEPS,
+               tensorflow="none"),
+    Convention("floor(1), floor(1.2)", "Floor", ([1.0, 1.2],), ([0.0, 0.0],), STEPS,
+               tensorflow="none"),
+    Convention("√0", "Sqrt", (0.0,), (INF,), "the limit from the right"),
+    Convention("0⁰", "Pow", (0.0, 0.0), (0.0, 0.0), "x⁰ is constant, and 0ʸ is 0 for y > 0",
+               jax=(NAN, 0.0), tensorflow=(NAN, 0.0)),
+    Convention("0¹", "Pow", (0.0, 1.0), (1.0, 0.0), "0ʸ is constant for y > 0"),
+    Convention("(-2)²", "Pow", (-2.0, 2.0), (-4.0, NAN),
+               "(-2)ʸ is real only for whole y: there is no derivative in y",
+               tensorflow=(-4.0, 0.0)),
+    Convention("max(1, 1)", "Max", (1.0, 1.0), HALVES, EQUALLY, tensorflow=(1.0, 0.0)),
+    Convention("min(1, 1)", "Min", (1.0, 1.0), HALVES, EQUALLY, tensorflow=(1.0, 0.0)),
+    Convention("max [1, 3, 3]", "ReduceMax", ([1.0, 3.0, 3.0],), ([0.0, 0.5, 0.5],), EQUALLY),
+    Convention("min [1, 1, 3]", "ReduceMin", ([1.0, 1.0, 3.0],), ([0.5, 0.5, 0.0],), EQUALLY),
+    Convention("max pool [1, 1]", "MaxPool", ([[[1.0, 1.0]]],), ([[[1.0, 0.0]]],), FIRST,
+               attrs={"kernel_shape": [2]}),
+    Convention("top 1 of [2, 2, 1]", "TopK", ([2.0, 2.0, 1.0], [1]), ([1.0, 0.0, 0.0],), FIRST),
     Convention("max written at 2, with 2", "ScatterElements", ([2.0, 1.0], [0], [2.0]),
-               ([0.5, 1.0], [0.5]), ([0.5, 1.0], [0.5]), ([0.5, 1.0], [0.5]), ([0.5, 1.0], [0.5]),
-               EQUALLY, {"reduction": "max"}),
+               ([0.5, 1.0], [0.5]), EQUALLY, attrs={"reduction": "max"}),
     Convention("clip(x, -1, 1) at -1, 0, 1", "Clip", ([-1.0, 0.0, 1.0], -1.0, 1.0),
-               ([1.0, 1.0, 1.0], 0.0, 0.0), ([1.0, 1.0, 1.0], 0.0, 0.0),
-               ([0.5, 1.0, 0.5], 0.5, 0.5), ([1.0, 1.0, 1.0], 0.0, 0.0),
-               "an entry on a bound counts as inside"),
+               ([1.0, 1.0, 1.0], 0.0, 0.0), "an entry on a bound counts as inside",
+               jax=([0.5, 1.0, 0.5], 0.5, 0.5)),
     Convention("Π [2, 0, 3]", "ReduceProd", ([2.0, 0.0, 3.0],), ([0.0, 6.0, 0.0],),
-               ([0.0, 6.0, 0.0],), ([0.0, 6.0, 0.0],), ([0.0, 6.0, 0.0],),
                "no kink: no division by 0"),
     Convention("cumulative Π [2, 0, 3]", "CumProd", ([2.0, 0.0, 3.0], 0), ([1.0, 8.0, 0.0],),
-               ([1.0, 8.0, 0.0],), ([1.0, 8.0, 0.0],), ([1.0, 0.0, 0.0],),
-               "no kink: no division by 0", opset=26),
-    Convention("Σ |[0, 2]|", "ReduceL1", ([0.0, 2.0],), ([0.0, 1.0],), ([0.0, 1.0],), ([1.0, 1.0],),
-               ([0.0, 1.0],), "as |0|"),
-    Convention("‖[0, 0]‖", "ReduceL2", ([0.0, 0.0],), ([0.0, 0.0],), ([0.0, 0.0],), ([NAN, NAN],),
-               ([NAN, NAN],), "the middle of the unit ball"),
-    Convention("3 mod 1.5", "Mod", (3.0, 1.5), (1.0, -2.0), (1.0, -2.0), (1.0, -2.0), (1.0, -2.0),
-               "the slope from the right", {"fmod": 1}),
+               "no kink: no division by 0", tensorflow=([1.0, 0.0, 0.0],), opset=26),
+    Convention("Σ |[0, 2]|", "ReduceL1", ([0.0, 2.0],), ([0.0, 1.0],), "as |0|",
+               jax=([1.0, 1.0],)),
+    Convention("‖[0, 0]‖", "ReduceL2", ([0.0, 0.0],), ([0.0, 0.0],), "the middle of the unit ball",
+               jax=([NAN, NAN],), tensorflow=([NAN, NAN],)),
+    Convention("3 mod 1.5", "Mod", (3.0, 1.5), (1.0, -2.0), "the slope from the right",
+               attrs={"fmod": 1}),
 )  # fmt: skip
 
 NAMES = ("at", "operator", "onnxjac", "PyTorch", "JAX", "TensorFlow", "why")
@@ -109,13 +108,10 @@ NAMES = ("at", "operator", "onnxjac", "PyTorch", "JAX", "TensorFlow", "why")
 def table() -> str:
     """The conventions as a Markdown table."""
     head = f"| {' | '.join(NAMES)} |\n|{'---|' * len(NAMES)}"
-    return "\n".join([head, *map(row, CONVENTIONS)])
-
-
-def row(c: Convention) -> str:
-    """One line of the table."""
-    cells = (c.what, c.op_type, *map(shown, (c.ours, c.torch, c.jax, c.tensorflow)), c.why)
-    return f"| {' | '.join(cell.replace('|', '∣') for cell in cells)} |"
+    rows = ((c.what, c.op_type, *map(shown, (c.ours, c.torch, c.jax, c.tensorflow)), c.why)
+            for c in CONVENTIONS)  # fmt: skip
+    lines = (f"| {' | '.join(cell.replace('|', '∣') for cell in cells)} |" for cells in rows)
+    return "\n".join([head, *lines])
 
 
 def shown(slopes: Any) -> str:

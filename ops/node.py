@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -61,6 +61,17 @@ class Step:
         return f"{domain}{self.op_type} (node {self.name!r}, opset {self.version})"
 
 
+def node_of(
+    op_type: str, inputs: Sequence[Any], attrs: Mapping[str, Any], domain: str = "",
+    version: int = 21, outputs: int = 1,
+) -> Node:  # fmt: skip
+    """A node on these inputs, whose outputs are not computed yet."""
+    names = tuple(None if x is None else f"x{i}" for i, x in enumerate(inputs))
+    made = tuple(f"y{o}" for o in range(outputs))
+    step = Step(op_type, domain, version, op_type, names, made, attrs)
+    return Node(step, tuple(inputs), (None,) * outputs)
+
+
 def has_nan(array: Array) -> bool:
     """Whether some entry is NaN at the point.
 
@@ -115,6 +126,12 @@ class Node:
         if name in step.attrs:
             return step.attrs[name]
         return schema_defaults(step.op_type, step.domain, step.version).get(name)
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """The attributes by name, with the schema's defaults."""
+        step = self.step
+        return {**schema_defaults(step.op_type, step.domain, step.version), **step.attrs}
 
     def input(self, i: int) -> Array | None:
         """Input i, or None if omitted."""

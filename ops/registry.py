@@ -72,6 +72,13 @@ def version() -> int:
     return DECLARATIONS.version
 
 
+def declare(names: Collection[str], rule: Rule, **fields: Any) -> None:
+    """Enter a declaration under each name, `Op` or `domain::Op`."""
+    for name in names:
+        domain, _, op_type = name.rpartition("::")
+        DECLARATIONS[op_type, domain] = Declaration(op_type, domain, rule, **fields)
+
+
 def jacobian(*names: str, **values: Collection[Any]) -> Callable[[Rule], Rule]:
     """Declare the blocks of operators: `@jacobian("MatMul")`, `@jacobian("my.domain::Op")`.
 
@@ -86,9 +93,7 @@ def jacobian(*names: str, **values: Collection[Any]) -> Callable[[Rule], Rule]:
                          "Jacobian of a model is linearize(model, inputs)")  # fmt: skip
 
     def register(rule: Rule) -> Rule:
-        for name in names:
-            domain, _, op_type = name.rpartition("::")
-            DECLARATIONS[op_type, domain] = Declaration(op_type, domain, rule, values=values)
+        declare(names, rule, values=values)
         return rule
 
     return register
@@ -100,11 +105,7 @@ def zero(reason: str, *names: str, **values: Collection[Any]) -> None:
     `values` are the allowed values of attributes, as for `jacobian`: `load` raises `LoadError` for
     a model with another value.
     """
-    for name in names:
-        domain, _, op_type = name.rpartition("::")
-        DECLARATIONS[op_type, domain] = Declaration(
-            op_type, domain, _no_blocks, reason, values=values
-        )
+    declare(names, _no_blocks, zero=reason, values=values)
 
 
 def defines(*names: str, **values: Collection[Any]) -> Callable[[Definition], Definition]:
@@ -119,11 +120,7 @@ def defines(*names: str, **values: Collection[Any]) -> Callable[[Definition], De
         raise InputError("defines takes names of operators: @defines('my.domain::Op')")
 
     def register(function: Definition) -> Definition:
-        for name in names:
-            domain, _, op_type = name.rpartition("::")
-            DECLARATIONS[op_type, domain] = Declaration(
-                op_type, domain, _no_blocks, None, function, values
-            )
+        declare(names, _no_blocks, definition=function, values=values)
         return function
 
     return register

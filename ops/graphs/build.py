@@ -79,9 +79,15 @@ def reachable(recorder: Recorder, results: list[ir.Value]) -> tuple[list[ir.Node
 def operands_of(node: ir.Node) -> Iterator[ir.Value]:
     """The values that a node reads: its inputs, and what its subgraphs capture."""
     yield from (value for value in node.inputs if value is not None)
+    for graph in graphs_of(node):
+        yield from captured(graph)
+
+
+def graphs_of(node: ir.Node) -> Iterator[ir.Graph]:
+    """The subgraphs of a node."""
     for attribute in node.attributes.values():
         if attribute.type is ir.AttributeType.GRAPH:
-            yield from captured(attribute.value)
+            yield attribute.value
 
 
 def captured(graph: ir.Graph) -> Iterator[ir.Value]:
@@ -134,18 +140,16 @@ def every(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
     """The nodes, each followed by the nodes of its subgraphs."""
     for node in nodes:
         yield node
-        for attribute in node.attributes.values():
-            if attribute.type is ir.AttributeType.GRAPH:
-                yield from every(attribute.value)
+        for graph in graphs_of(node):
+            yield from every(graph)
 
 
 def subgraphs(nodes: Iterable[ir.Node]) -> Iterator[ir.Graph]:
     """The subgraphs of nodes, each before the subgraphs nested in it."""
     for node in nodes:
-        for attribute in node.attributes.values():
-            if attribute.type is ir.AttributeType.GRAPH:
-                yield attribute.value
-                yield from subgraphs(attribute.value)
+        for graph in graphs_of(node):
+            yield graph
+            yield from subgraphs(graph)
 
 
 def body_of(

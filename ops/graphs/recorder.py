@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,6 @@ from ...jacobians.symint import (
 from ..node import AT, NAN, Step, has_nan, schema_defaults
 from ..numbers import numbers
 from .infer import is_open, output_types, symbolic_shapes
-from .operands import operands, type_variables
 from .shapes import CONTENT, DEPTH, STILL, Known, as_shape, content, depth_in, integers, objects
 from .shortcuts import shortcut
 
@@ -69,9 +68,7 @@ class Recorder:
 
     def call(self, op_type: str, *inputs: Any, outputs: int = 1, **attrs: Any) -> Any:
         """An operator's result: a value, or an array if all is constant; a tuple if several."""
-        if self.symbols is not None:
-            inputs = self._lowered(op_type, inputs)
-        arrays = operands(op_type, self.opset_imports[""], inputs)
+        arrays = self.operands(op_type, inputs)
         attrs = {name: unsymbolic(v) for name, v in attrs.items() if v is not None}
         if all(map(is_known, arrays)):
             arrays = tuple(map(number, arrays))
@@ -94,17 +91,22 @@ class Recorder:
         results = self._known[key][:outputs]
         return results if outputs > 1 else results[0]
 
-    def _lowered(self, op_type: str, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The operands, with symbolic numbers as graph values."""
-        if not any(map(holds_symbol, inputs)):
+    def operands(self, op_type: str, inputs: tuple[Any, ...]) -> tuple[Array | None, ...]:
+        """The inputs as arrays and values; a Python number takes the dtype of its type variable.
+
+        Other integers and tuples of integers, such as axes and shapes, become int64.
+        """
+        if all(map(is_operand, inputs)):
             return inputs
-        variables = type_variables(op_type, self.opset_imports[""], len(inputs))
-        pairs = zip(variables, inputs, strict=True)
-        dtypes = {v: dtype_of(x) for v, x in pairs if hasattr(x, "dtype") and not holds_symbol(x)}
+        pairs = [*zip(type_variables(op_type, self.opset_imports[""], len(inputs)), inputs,
+                      strict=True)]  # fmt: skip
+        dtypes = {v: dtype_of(x) for v, x in pairs if x is not None and is_operand(x)}
         return tuple(
-            self._as_value(x, dtypes.get(v, np.dtype(np.int64))) if holds_symbol(x) else x
-            for v, x in zip(variables, inputs, strict=True)
-        )
+            x if is_operand(x)
+            else self._as_value(x, dtypes.get(v, np.dtype(np.int64))) if holds_symbol(x)
+            else constant(x, dtypes.get(v))
+            for v, x in pairs
+        )  # fmt: skip
 
     def _as_value(self, x: Any, dtype: np.dtype) -> ir.Value:
         """A symbolic number, or several, as a graph value of a dtype."""
@@ -375,6 +377,26 @@ def is_still(step: Step, values: Sequence[ir.Value | None]) -> bool:
     bodies = any(isinstance(value, ir.Graph) for value in step.attrs.values())
     known = (v is None or v.const_value is not None or STILL in v.meta for v in values)
     return not bodies and all(known)
+
+
+@cache
+def type_variables(op_type: str, version: int, count: int) -> tuple[str, ...]:
+    """The type variable of every input, the last one repeated where the operator is variadic."""
+    names = [port.type_str for port in onnx.defs.get_schema(op_type, version, "").inputs]
+    return tuple(names[min(k, len(names) - 1)] for k in range(count))
+
+
+def is_operand(x: Any) -> bool:
+    """Whether an input is an array of plain numbers, a graph value, or left out."""
+    return x is None or (hasattr(x, "dtype") and not holds_symbol(x))
+
+
+def constant(number: Any, dtype: np.dtype | None) -> np.ndarray:
+    """A Python number or tuple as an array."""
+    if dtype is not None:
+        return np.asarray(number, dtype)
+    array = np.asarray(number)
+    return array.astype(np.int64) if array.dtype.kind in "iu" or array.size == 0 else array
 
 
 def holds_symbol(x: Any) -> bool:

@@ -8,6 +8,7 @@ become new atoms, which the graph reads off the result.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +26,6 @@ from ...jacobians.symint import (
     if_negative,
     is_positive,
     is_symbolic,
-    larger,
     largest,
     quotient,
     same,
@@ -33,7 +33,7 @@ from ...jacobians.symint import (
     whole,
 )
 from ..node import AT
-from ..numbers.windows import CROPPING, GEOMETRY, transposed_windows, windows
+from ..numbers.windows import CROPPING, GEOMETRY, said, transposed_windows, windows
 
 CONTENT = "onnxjac.content"
 """Metadata key of a graph value: its integers, some of which are symbolic."""
@@ -47,6 +47,9 @@ DEPTH = "onnxjac.depth"
 SMALL = 64
 """The size up to which integer tensors are tracked: shapes, indices, axes or pads."""
 
+OPTIONAL = 4
+"""The most operands of an operator that its formula reads and that a node may leave out."""
+
 Values = Sequence[ir.Value | None]
 Sizes = tuple[Number, ...]
 Known = tuple[Number | None, ...]
@@ -55,9 +58,6 @@ Formula = Callable[..., Sequence[Known] | None]
 
 FORMULAS: dict[str, Formula] = {}
 """Operator -> formula(shapes, contents, attrs): the shapes of its outputs, None if not known."""
-
-INTEGERS: dict[str, Callable[..., Any]] = {}
-"""Operator -> formula(contents, attrs): the integers of its output."""
 
 
 class Dimension(ir.SymbolicDim):
@@ -155,83 +155,34 @@ def integers(
     return found.reshape(shape) if found.size == math.prod(shape) else np.broadcast_to(found, shape)
 
 
-def counts(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register how some operators compute with integers."""
+def entrywise(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of numbers applied to integers entry by entry; None if one result is None."""
 
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        INTEGERS.update(dict.fromkeys(names, function))
-        return function
+    def formula(held: list[Any], attrs: Mapping[str, Any]) -> np.ndarray | None:
+        applied = np.frompyfunc(function, len(held), 1)
+        found = np.asarray(applied(*(x.astype(object) for x in held)), object)
+        return None if any(n is None for n in found.flat) else found
 
-    return register
-
-
-@counts("Shape")
-def _(sizes: Sizes, attrs: Mapping[str, Any]) -> np.ndarray:
-    return objects(sizes[slice(attrs.get("start", 0), attrs.get("end"))])
+    return formula
 
 
-@counts("Size")
-def _(sizes: Sizes, attrs: Mapping[str, Any]) -> Any:
-    return objects([math.prod(sizes)]).reshape(())
-
-
-@counts("Cast", "CastLike", "Identity")
-def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
-    return held[0]
-
-
-@counts("Reshape", "Squeeze", "Unsqueeze", "Flatten")
-def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
+def reshaped(held: list[Any], attrs: Mapping[str, Any]) -> Any:
+    """The same integers, in another shape."""
     return held[0].ravel() if held[0].size == 1 or held[0].ndim == 1 else None
 
 
-@counts("Gather")
-def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
+def gathered(held: list[Any], attrs: Mapping[str, Any]) -> Any:
+    """Integers at known places."""
     data, index = held
-    if index.dtype == object:
-        return None
-    return np.take(data, index, axis=attrs.get("axis", 0))
+    return None if index.dtype == object else np.take(data, index, axis=attrs.get("axis", 0))
 
 
-@counts("Concat")
-def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
-    return np.concatenate([x.astype(object) for x in held], axis=attrs["axis"])
-
-
-@counts("Slice")
-def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
+def sliced(held: list[Any], attrs: Mapping[str, Any]) -> Any:
+    """Integers of a vector between known bounds."""
     data, bounds = held[0], [x for k, x in enumerate(held) if k != 3 and k and x is not None]
     if data.ndim != 1 or any(x.dtype == object for x in bounds):
         return None
     return data[slice(*(int(x[0]) for x in bounds))]
-
-
-@counts("Neg")
-def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
-    return -held[0]
-
-
-@counts("Add")
-def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
-    return held[0].astype(object) + held[1].astype(object)
-
-
-@counts("Sub")
-def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
-    return held[0].astype(object) - held[1].astype(object)
-
-
-@counts("Mul")
-def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
-    return held[0].astype(object) * held[1].astype(object)
-
-
-@counts("Div")
-def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
-    """ONNX rounds towards zero: possibly negative quotients are tracked only if exact."""
-    pairs = np.broadcast_arrays(*(x.astype(object) for x in held))
-    found = [truncated(a, b) for a, b in zip(*(x.ravel() for x in pairs), strict=True)]
-    return None if None in found else objects(found).reshape(pairs[0].shape)
 
 
 def truncated(a: Number, b: Number) -> Number | None:
@@ -242,8 +193,8 @@ def truncated(a: Number, b: Number) -> Number | None:
     return quotient(a, b) if all(is_positive(n, strictly=False) for n in (a, b)) else None
 
 
-@counts("Mod")
-def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
+def remainder(held: list[Any], attrs: Mapping[str, Any]) -> Any:
+    """a - b ⌊a / b⌋."""
     a, b = (x.astype(object) for x in held)
     return None if attrs.get("fmod") or any(same(n, 0) for n in b.ravel()) else a % b
 
@@ -258,57 +209,60 @@ class Negative:
         return int(self.number < 0)
 
 
-@counts("Less")
-def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
-    difference = np.asarray(held[0].astype(object) - held[1].astype(object), object)
-    return objects([Negative(n) for n in difference.ravel()]).reshape(difference.shape)
+def chosen(condition: Any, a: Number, b: Number) -> Number | None:
+    """a if the condition is true, else b; None if it is not tracked."""
+    return if_negative(condition.number, a, b) if isinstance(condition, Negative) else None
 
 
-@counts("Where")
-def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
-    if held[0].dtype == object:
-        entries = np.broadcast_arrays(*(x.astype(object) for x in held))
-        chosen = [if_negative(c.number, a, b)
-                  for c, a, b in zip(*(x.ravel() for x in entries), strict=True)]  # fmt: skip
-        return objects(chosen).reshape(entries[0].shape)
-    return None
-
-
-@counts("Max")
-def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
-    found = held[0].astype(object)
-    for x in held[1:]:
-        found = np.frompyfunc(larger, 2, 1)(found, x.astype(object))
-    return found
-
-
-@counts("Min")
-def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
-    found = held[0].astype(object)
-    for x in held[1:]:
-        found = np.frompyfunc(smallest, 2, 1)(found, x.astype(object))
-    return found
-
-
-@counts("Range")
-def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
+def counted(held: list[Any], attrs: Mapping[str, Any]) -> Any:
+    """start, start + delta, … before the limit."""
     numbers = [whole(x.item()) for x in held]
     return None if is_symbolic(numbers) else np.arange(*numbers)
 
 
-@counts("ReduceProd")
-def _(held: list[Any], attrs: Mapping[str, Any]) -> Any:
-    return objects([math.prod(held[0].ravel())]) if held[0].ndim == 1 else None
+INTEGERS: dict[str, Callable[..., Any]] = {
+    "Shape": lambda sizes, attrs: objects(sizes[slice(attrs.get("start", 0), attrs.get("end"))]),
+    "Size": lambda sizes, attrs: objects([math.prod(sizes)]).reshape(()),
+    **dict.fromkeys(("Cast", "CastLike", "Identity"), lambda held, attrs: held[0]),
+    **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze", "Flatten"), reshaped),
+    "Gather": gathered,
+    "Slice": sliced,
+    "Concat": lambda held, attrs: np.concatenate([x.astype(object) for x in held], attrs["axis"]),
+    "Range": counted,
+    "ReduceProd": lambda held, attrs: objects([math.prod(held[0])]) if held[0].ndim == 1 else None,
+    "Neg": lambda held, attrs: -held[0],
+    "Add": entrywise(operator.add),
+    "Sub": entrywise(operator.sub),
+    "Mul": entrywise(operator.mul),
+    "Div": entrywise(truncated),
+    "Mod": remainder,
+    "Less": entrywise(lambda a, b: Negative(a - b)),
+    "Where": entrywise(chosen),
+    "Max": entrywise(largest),
+    "Min": entrywise(smallest),
+}
+"""Operator -> formula(contents, attrs): the integers of its output; Shape and Size take sizes."""
 
 
 # -- shapes
 
 
-def formula(*names: str) -> Callable[[Formula], Formula]:
-    """Register a formula for the output shapes of some operators."""
+def formula(
+    *names: str, known: Sequence[int] = (), fixed: Sequence[int] = ()
+) -> Callable[[Formula], Formula]:
+    """Register a formula for the output shapes of some operators.
+
+    It needs the integers of the `known` operands, if they are given, and plain ones of the `fixed`.
+    """
 
     def register(function: Formula) -> Formula:
-        FORMULAS.update(dict.fromkeys(names, function))
+        def checked(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Any:
+            given = [k for k in (*known, *fixed) if shapes[k] is not None]
+            if any(held[k] is None or (k in fixed and is_symbolic(held[k])) for k in given):
+                return None
+            return function(shapes, held, attrs)
+
+        FORMULAS.update(dict.fromkeys(names, checked))
         return function
 
     return register
@@ -321,8 +275,9 @@ def sizes_by_formula(
     found = None if domain else FORMULAS.get(op_type)
     if found is None:
         return None
-    shapes = [None if v is None else shape_of(v) for v in values]
-    return found(shapes, [integers_of(v) for v in values], attrs)
+    every = (*values, *(None,) * OPTIONAL)
+    shapes = [None if v is None else shape_of(v) for v in every]
+    return found(shapes, [integers_of(v) for v in every], attrs)
 
 
 def integers_of(value: ir.Value | None) -> tuple[Any, ...] | None:
@@ -356,7 +311,7 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
     return [broadcast_sizes(s for s in shapes if s is not None)]
 
 
-@formula("GroupNormalization", "MeanVarianceNormalization")
+@formula("GroupNormalization", "MeanVarianceNormalization", "TensorScatter")
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
     """ONNX infers no shape here."""
     return [shapes[0]]
@@ -373,17 +328,13 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
 
 @formula(
     "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
-    "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
+    "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", fixed=(1,),
 )  # fmt: skip
-def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
-    given = len(shapes) > 1 and shapes[1] is not None
-    axes = held[1] if given else ()
-    if axes is None or is_symbolic(axes):
-        return None
-    if not axes and attrs.get("noop_with_empty_axes"):
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
+    if not held[1] and attrs.get("noop_with_empty_axes"):
         return [shapes[0]]
     rank = len(shapes[0])
-    gone = {axis % rank for axis in axes or range(rank)}
+    gone = {axis % rank for axis in held[1] or range(rank)}
     kept = attrs.get("keepdims", 1)
     return [tuple(1 if k in gone else n for k, n in enumerate(shapes[0]) if kept or k not in gone)]
 
@@ -398,10 +349,8 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
     return [places if attrs.get("reduction") == "none" else (), scores]
 
 
-@formula("Reshape")
-def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
-    if held[1] is None:
-        return None
+@formula("Reshape", known=(1,))
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
     opens = [is_number(n, -1) for n in held[1]]
     copied = [
         shapes[0][k] if not attrs.get("allowzero") and is_number(n, 0) else n
@@ -420,36 +369,27 @@ def is_number(n: Number, special: int) -> bool:
     return n == special if entry else same(n, special)
 
 
-@formula("CenterCropPad")
-def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
-    if held[1] is None:
-        return None
+@formula("CenterCropPad", known=(1,))
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
     axes = attrs.get("axes") or range(len(shapes[0]))
     found = dict(zip((axis % len(shapes[0]) for axis in axes), as_sizes(held[1]), strict=True))
     return [tuple(found.get(k, n) for k, n in enumerate(shapes[0]))]
 
 
-@formula("TensorScatter")
+@formula("TopK", known=(1,))
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
-    return [shapes[0]]
-
-
-@formula("TopK")
-def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
-    if held[1] is None:
-        return None
     sizes = list(shapes[0])
     (sizes[attrs.get("axis", -1)],) = as_sizes(held[1])
     return [tuple(sizes)] * 2
 
 
-@formula("Resize")
+@formula("Resize", known=(3,))
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Known] | None:
     """Known for given sizes, and for integer scales."""
     sizes = shapes[0]
     axes = [axis % len(sizes) for axis in attrs.get("axes") or range(len(sizes))]
-    if len(shapes) > 3 and shapes[3] is not None:
-        if held[3] is None or attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch":
+    if held[3] is not None:
+        if attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch":
             return None
         found = dict(zip(axes, as_sizes(held[3]), strict=True))
     elif held[2] is None or attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
@@ -460,10 +400,8 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
     return [tuple(found.get(k, n) for k, n in enumerate(sizes))]
 
 
-@formula("Expand")
-def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
-    if held[1] is None:
-        return None
+@formula("Expand", known=(1,))
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
     return [broadcast_sizes([shapes[0], as_sizes(held[1])])]
 
 
@@ -473,72 +411,56 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
     return [(math.prod(shapes[0][:axis]), math.prod(shapes[0][axis:]))]
 
 
-@formula("Squeeze")
-def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
-    sizes = shapes[0]
-    if len(shapes) > 1 and shapes[1] is not None:
-        if held[1] is None or is_symbolic(held[1]):
-            return None
-        dropped = {axis % len(sizes) for axis in held[1]}
-        return [tuple(n for k, n in enumerate(sizes) if k not in dropped)]
-    return [tuple(n for n in sizes if n != 1)]
+@formula("Squeeze", fixed=(1,))
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
+    if held[1] is None:
+        return [tuple(n for n in shapes[0] if n != 1)]
+    dropped = {axis % len(shapes[0]) for axis in held[1]}
+    return [tuple(n for k, n in enumerate(shapes[0]) if k not in dropped)]
 
 
 @formula("Concat")
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
     sizes = list(shapes[0])
-    sizes[attrs["axis"]] = sum(s[attrs["axis"]] for s in shapes)
+    sizes[attrs["axis"]] = sum(s[attrs["axis"]] for s in shapes if s is not None)
     return [tuple(sizes)]
 
 
-@formula("Tile")
+@formula("Tile", known=(1,))
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
+    return [as_sizes([n * k for n, k in zip(shapes[0], held[1], strict=False)])]
+
+
+@formula("ConstantOfShape", known=(0,))
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
+    return [as_sizes(held[0])]
+
+
+@formula("Range", known=(0, 1), fixed=(2,))
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
-    pairs = zip(shapes[0], held[1] or (), strict=False)
-    return None if held[1] is None else [as_sizes([n * k for n, k in pairs])]
-
-
-@formula("ConstantOfShape")
-def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
-    return None if held[0] is None else [as_sizes(held[0])]
-
-
-@formula("Range")
-def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
-    if any(h is None for h in held) or is_symbolic(held[2]):
-        return None
-    (start,), (limit,), (delta,) = held
+    (start,), (limit,), (delta,) = held[:3]
     if delta == 0:
         return None
     count = -quotient(start - limit, delta) if delta > 0 else -quotient(limit - start, -delta)
     return [(largest(count, 0),)]
 
 
-@formula("Pad")
-def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
-    axes = held[3] if len(held) > 3 and shapes[3] is not None else tuple(range(len(shapes[0])))
-    if held[1] is None or axes is None or is_symbolic(axes):
-        return None
+@formula("Pad", known=(1,), fixed=(3,))
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
+    axes = range(len(shapes[0])) if held[3] is None else held[3]
     sizes, count = list(shapes[0]), len(axes)
     for k, axis in enumerate(axes):
         sizes[axis] = sizes[axis] + held[1][k] + held[1][count + k]
     return [as_sizes(sizes)]
 
 
-@formula("Slice")
-def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
+@formula("Slice", known=(1, 2), fixed=(3, 4))
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
     from ..rules.layout import span
 
-    starts, ends = held[1], held[2]
-    if starts is None or ends is None:
-        return None
-    axes, steps = tuple(range(len(starts))), (1,) * len(starts)
-    if len(held) > 3 and shapes[3] is not None:
-        axes = held[3]
-    if len(held) > 4 and shapes[4] is not None:
-        steps = held[4]
-    if axes is None or steps is None or is_symbolic((axes, steps)):
-        return None
-    sizes = list(shapes[0])
+    sizes, (starts, ends, axes, steps) = list(shapes[0]), held[1:5]
+    axes = range(len(starts)) if axes is None else axes
+    steps = (1,) * len(starts) if steps is None else steps
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         sizes[axis] = span(start, end, step, sizes[axis])[2]
     return [tuple(sizes)]
@@ -546,40 +468,34 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
 
 @formula("Conv", "MaxPool", "AveragePool", "LpPool")
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
-    x, convolves = shapes[0], len(shapes) > 1
-    kernel = shapes[1][2:] if convolves else tuple(attrs["kernel_shape"])
+    x, w = shapes[:2]
+    kernel = tuple(attrs["kernel_shape"]) if w is None else w[2:]
     if is_symbolic(kernel):
         return None
-    geometry = {name: attrs[name] for name in GEOMETRY if name in attrs}
-    space = windows(x[2:], kernel, **geometry).count
-    return [(x[0], shapes[1][0] if convolves else x[1], *space)] * 2  # MaxPool also gives indices
+    space = windows(x[2:], kernel, **said(attrs, *GEOMETRY)).count
+    return [(x[0], x[1] if w is None else w[0], *space)] * 2  # MaxPool also gives indices
 
 
-@formula("DFT")
-def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
-    sizes, lengths, axes = list(shapes[0]), *(held[k] if len(held) > k else None for k in (1, 2))
-    given = [len(shapes) > k and shapes[k] is not None for k in (1, 2)]
-    if (given[0] and lengths is None) or (given[1] and (axes is None or is_symbolic(axes))):
-        return None
-    axis, half = axes[0] if axes else -2, attrs.get("onesided")
+@formula("DFT", known=(1,), fixed=(2,))
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
+    sizes, (lengths, axes), half = list(shapes[0]), held[1:3], attrs.get("onesided")
+    axis = axes[0] if axes else -2
     n = sizes[axis] if lengths is None else lengths[0]
     if half and attrs.get("inverse"):
-        n = 2 * (n - 1) if lengths is None else n
-    elif half:
-        n = quotient(n, 2) + 1
-    sizes[axis] = n
+        sizes[axis] = 2 * (n - 1) if lengths is None else n
+    else:
+        sizes[axis] = quotient(n, 2) + 1 if half else n
     return [(*sizes[:-1], 1 if half and attrs.get("inverse") else 2)]
 
 
-@formula("STFT")
+@formula("STFT", known=(1,))
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
-    (batch, length, _), step = shapes[0], held[1]
-    window, given = (shapes[k] if len(shapes) > k else None for k in (2, 3))
-    if step is None or (window is None and given is not None and held[3] is None):
+    (batch, length, _), _, window, given = shapes[:4]
+    if window is None and given is not None and held[3] is None:
         return None
     n = window[0] if window is not None else length if given is None else largest(held[3][0], 0)
     bins = quotient(n, 2) + 1 if attrs.get("onesided", 1) else n
-    return [(batch, largest(quotient(length - n, step[0]) + 1, 0), bins, 2)]
+    return [(batch, largest(quotient(length - n, held[1][0]) + 1, 0), bins, 2)]
 
 
 @formula("DeformConv")
@@ -587,28 +503,24 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
     return [(shapes[0][0], shapes[1][0], *shapes[2][2:])]
 
 
-@formula("AffineGrid")
-def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
-    if held[1] is None:
-        return None
+@formula("AffineGrid", known=(1,))
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
     return [(shapes[0][0], *as_sizes(held[1][2:]), len(held[1]) - 2)]
 
 
 @formula("ConvTranspose")
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
     x, w = shapes[:2]
-    geometry = {name: attrs[name] for name in (*GEOMETRY, *CROPPING) if name in attrs}
-    space = transposed_windows(x[2:], w[2:], **geometry).space
+    space = transposed_windows(x[2:], w[2:], **said(attrs, *GEOMETRY, *CROPPING)).space
     return [(x[0], w[1] * attrs.get("group", 1), *space)]
 
 
-@formula("Split")
+@formula("Split", known=(1,))
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
     from ..rules.layout import equal_parts
 
     axis, count = attrs.get("axis", 0) % len(shapes[0]), attrs.get("num_outputs", 0)
-    given = held[1] if len(shapes) > 1 and shapes[1] is not None else None
-    if given is None and (len(shapes) > 1 or not count):
+    if held[1] is None and not count:
         return None
-    parts = equal_parts(shapes[0][axis], count) if given is None else as_sizes(given)
+    parts = equal_parts(shapes[0][axis], count) if held[1] is None else as_sizes(held[1])
     return [(*shapes[0][:axis], n, *shapes[0][axis + 1 :]) for n in parts]

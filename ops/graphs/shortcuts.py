@@ -11,11 +11,13 @@ import onnx_ir as ir
 
 from ...jacobians import Array, Shape, dtype_of, shape_of, size
 from ...jacobians.symint import Number, is_symbolic, largest, quotient, same, whole
-from .operands import is_constant
 from .shapes import CONTENT
 
 Operands = tuple[Array | None, ...]
-SHORTCUTS: dict[str, Callable[..., Any]] = {}
+SHORTCUTS: dict[str, Callable[..., Any]] = {
+    "Identity": lambda op, x: x,
+    "Concat": lambda op, *parts, axis: parts[0] if len(parts) == 1 else None,
+}
 
 
 def shortcut(op: Any, op_type: str, arrays: Operands, attrs: dict[str, Any]) -> Any:
@@ -40,17 +42,19 @@ def made_by(x: Any, op_type: str) -> ir.Node | None:
     return node if node is not None and node.op_type == op_type and not node.domain else None
 
 
+def is_constant(x: Any, number: float) -> bool:
+    """Whether an operand is a constant scalar of that value."""
+    if x is None or isinstance(x, ir.Value):
+        return False
+    return np.size(x) == 1 and bool(np.all(x == number))
+
+
 def entries(x: Array) -> tuple[Number, ...] | None:
     """The numbers of an integer tensor, or None if they are not tracked."""
     if isinstance(x, ir.Value) and x.const_value is not None:
         return tuple(x.const_value.numpy().tolist())
     held = x.meta.get(CONTENT) if isinstance(x, ir.Value) else x
     return None if held is None else tuple(map(whole, np.ravel(held)))
-
-
-@simplifies("Identity")
-def _identity(op: Any, x: Array) -> Array:
-    return x
 
 
 @simplifies("CastLike")
@@ -144,11 +148,6 @@ def _div(op: Any, x: Array, y: Array) -> Array | None:
 def _neg(op: Any, x: Array) -> Array | None:
     before = made_by(x, "Neg")
     return None if before is None else before.inputs[0]
-
-
-@simplifies("Concat")
-def _concat(op: Any, *parts: Array, axis: int) -> Array | None:
-    return parts[0] if len(parts) == 1 else None
 
 
 @simplifies("ScatterND")

@@ -15,7 +15,7 @@ import numpy as np
 import onnx.defs
 
 from ...jacobians.errors import closest
-from ..node import Node, Step
+from ..node import node_of
 from ..registry import find
 from . import (  # noqa: F401  (each module registers its kernels in the table)
     constants,
@@ -71,21 +71,6 @@ class Numbers:
         counted = {"outputs": outputs} if op_type in COUNTED else {}
         result = kernel(*inputs, **attrs, **counted)
         return result[:outputs] if isinstance(result, tuple) else (result,)
-
-
-def node_of(
-    op_type: str,
-    inputs: Sequence[Any],
-    attrs: Mapping[str, Any],
-    domain: str,
-    version: int,
-    outputs: int,
-) -> Node:
-    """The node that is passed to a definition."""
-    names = tuple(None if x is None else f"x{i}" for i, x in enumerate(inputs))
-    made = tuple(f"y{o}" for o in range(outputs))
-    step = Step(op_type, domain, version, op_type, names, made, attrs)
-    return Node(step, tuple(inputs), (None,) * outputs)
 
 
 def by_reference(op_type: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:

@@ -77,13 +77,6 @@ def range_(start: Array, limit: Array, delta: Array, *, stash_type: int = 1) -> 
     return (first + step * np.arange(count)).astype(dtype)
 
 
-@kernel("EyeLike")
-def eye_like(x: Array, *, dtype: int | None = None, k: int = 0) -> Array:
-    """Ones on the k-th diagonal of a matrix shaped like x."""
-    rows, columns = x.shape
-    return np.eye(rows, columns, k, x.dtype if dtype is None else numpy_dtype(dtype))
-
-
 @kernel("OneHot")
 def one_hot(indices: Array, depth: Any, values: Array, *, axis: int = -1) -> Array:
     """The second value at the index on the new axis, the first one elsewhere."""
@@ -121,12 +114,6 @@ def converted(x: Array, dtype: np.dtype, saturate: bool, round_mode: str) -> Arr
     if dtype.kind in "OU":
         return x.astype(np.str_).astype(object)
     return x.astype(dtype, copy=False)
-
-
-@kernel("BitCast")
-def bit_cast(x: Array, *, to: int) -> Array:
-    """The same bits read as another type of the same width."""
-    return x.view(numpy_dtype(to))
 
 
 @kernel("Multinomial")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.arrays import Array
-from .table import kernel, wide
+from .table import kernel
 from .windows import Windows, padded, patches, transposed_windows, whole, windows
 
 BLOCK = 1 << 22
@@ -23,8 +23,7 @@ SHORT = 128
 """The most taps for which a loop over them is faster than gathering patches of one channel."""
 
 
-@kernel("Conv")
-@wide
+@kernel("Conv", wide=True)
 def conv(
     x: Array,
     w: Array,
@@ -127,8 +126,7 @@ def columns(part: Array, group: int) -> Array:
     return part.transpose(1, *count, *taps).reshape(group, size, depth).swapaxes(1, 2)
 
 
-@kernel("ConvTranspose")
-@wide
+@kernel("ConvTranspose", wide=True)
 def conv_transpose(
     x: Array,
     w: Array,

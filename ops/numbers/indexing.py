@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from ...jacobians.arrays import Array
-from .table import ints, kernel, wide
+from .table import ints, kernel, widened
 
 REDUCTIONS: dict[str, np.ufunc] = {
     "add": np.add,
@@ -79,12 +79,6 @@ def top_k(
     return np.take_along_axis(x, places, axis), places
 
 
-@kernel("NonZero")
-def non_zero(x: Array) -> Array:
-    """The indices of the nonzero elements, one column each."""
-    return np.array(np.nonzero(x), np.int64)
-
-
 @kernel("Compress")
 def compress(x: Array, condition: Array, *, axis: int | None = None) -> Array:
     """The slices along an axis where the condition holds."""
@@ -135,7 +129,7 @@ def from_start(indices: Array, length: Any) -> Array:
     return np.where(indices < 0, indices + length, indices)
 
 
-@wide
+@widened
 def scattered(x: Array, places: Array, updates: Array, reduction: str) -> Array:
     """A copy of x with the rows at `places` replaced by, or combined with, the updates."""
     if reduction == "add" and x.ndim == 2 and len(places) >= MANY and x.dtype.kind == "f":

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians.arrays import Array
+from ...jacobians.arrays import Array, shape_of
 from .table import ints, kernel
 
 Shape = tuple[int, ...]
@@ -127,7 +127,7 @@ def inner(length: int, width: tuple[int, int]) -> slice:
 
 def pad_widths(x: Array, pads: Shape, axes: Any) -> list[tuple[int, int]]:
     """ONNX's (begins ..., ends ...) as a pair (begin, end) for every axis of x."""
-    widths = [(0, 0)] * x.ndim
+    widths = [(0, 0)] * len(shape_of(x))
     for axis, begin, end in zip(axes, pads[: len(pads) // 2], pads[len(pads) // 2 :], strict=True):
         widths[axis] = begin, end
     return widths

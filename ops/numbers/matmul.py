@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.arrays import Array
-from .table import is_half, kernel, meeting, single, wide
+from .table import is_half, kernel, meeting, single
 
 THIN = 8
 """The most columns for which a stack of right factors is faster as one tall left factor."""
@@ -77,8 +77,7 @@ def scaled(factor: float, x: Array) -> Array:
     return x if factor == 1 else (factor * x).astype(x.dtype, copy=False)
 
 
-@kernel("Einsum")
-@wide
+@kernel("Einsum", wide=True)
 def einsum(*inputs: Array, equation: str) -> Array:
     """The sum of products that the equation defines, contracted in a cheap order."""
     order = contraction_order(equation, *(x.shape for x in inputs))

@@ -8,33 +8,23 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.arrays import Array
-from .table import kernel, single_precision, wide
+from .table import kernel, single_precision
 
 EPSILON = single_precision(1e-5)
 
 
-@kernel("Softmax")
-@wide
+@kernel("Softmax", wide=True)
 def softmax(x: Array, *, axis: int = -1) -> Array:
     """exp(x) / Σ exp(x) along an axis."""
     e = np.exp(x - np.max(x, axis=axis, keepdims=True, initial=-np.inf))
     return e / np.sum(e, axis=axis, keepdims=True)
 
 
-@kernel("LogSoftmax")
-@wide
+@kernel("LogSoftmax", wide=True)
 def log_softmax(x: Array, *, axis: int = -1) -> Array:
     """x − log Σ exp(x) along an axis."""
     shifted = x - np.max(x, axis=axis, keepdims=True, initial=-np.inf)
     return shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True))
-
-
-@kernel("Hardmax")
-def hardmax(x: Array, *, axis: int = -1) -> Array:
-    """1 at the first maximum along an axis, 0 elsewhere."""
-    y = np.zeros_like(x)
-    np.put_along_axis(y, np.argmax(x, axis=axis, keepdims=True), 1, axis)
-    return y
 
 
 def per_channel(v: Array, x: Array) -> Array:
@@ -42,8 +32,7 @@ def per_channel(v: Array, x: Array) -> Array:
     return v.reshape(-1, *(1,) * (x.ndim - 2))
 
 
-@kernel("BatchNormalization", counted=True)
-@wide
+@kernel("BatchNormalization", counted=True, wide=True)
 def batch_normalization(
     x: Array,
     scale: Array,
@@ -85,8 +74,7 @@ def axes_from(axis: int, x: Array) -> tuple[int, ...]:
     return tuple(range(axis % x.ndim, x.ndim))
 
 
-@kernel("LayerNormalization", counted=True)
-@wide
+@kernel("LayerNormalization", counted=True, wide=True)
 def layer_normalization(
     x: Array,
     scale: Array,
@@ -103,8 +91,7 @@ def layer_normalization(
     return y if outputs == 1 else (y, mean, inverse)[:outputs]
 
 
-@kernel("RMSNormalization")
-@wide
+@kernel("RMSNormalization", wide=True)
 def rms_normalization(
     x: Array, scale: Array, *, axis: int = -1, epsilon: float = EPSILON, stash_type: int = 1
 ) -> Array:
@@ -113,16 +100,14 @@ def rms_normalization(
     return x / np.sqrt(square + epsilon) * scale
 
 
-@kernel("InstanceNormalization")
-@wide
+@kernel("InstanceNormalization", wide=True)
 def instance_normalization(x: Array, scale: Array, b: Array, *, epsilon: float = EPSILON) -> Array:
     """(x − μ) / √(σ² + ε) · scale + b, with μ and σ² over the space of each channel."""
     y, _, _ = standard(x, tuple(range(2, x.ndim)), epsilon)
     return y * per_channel(scale, x) + per_channel(b, x)
 
 
-@kernel("GroupNormalization")
-@wide
+@kernel("GroupNormalization", wide=True)
 def group_normalization(
     x: Array,
     scale: Array,
@@ -138,8 +123,7 @@ def group_normalization(
     return y.reshape(x.shape) * per_channel(scale, x) + per_channel(bias, x)
 
 
-@kernel("MeanVarianceNormalization")
-@wide
+@kernel("MeanVarianceNormalization", wide=True)
 def mean_variance_normalization(x: Array, *, axes: Any = (0, 2, 3)) -> Array:
     """(x − μ) / (σ + 10⁻⁹) over the axes."""
     centred = x - np.mean(x, axis=tuple(axes), keepdims=True)
@@ -164,16 +148,14 @@ def dropout(
     return y if outputs == 1 else (y, kept)
 
 
-@kernel("LpNormalization")
-@wide
+@kernel("LpNormalization", wide=True)
 def lp_normalization(x: Array, *, axis: int = -1, p: int = 2) -> Array:
     """x / ‖x‖ₚ along an axis; 0 where the norm is 0."""
     norm = np.linalg.norm(x, ord=p, axis=axis, keepdims=True)
     return x / np.where(norm == 0, 1, norm)
 
 
-@kernel("NegativeLogLikelihoodLoss")
-@wide
+@kernel("NegativeLogLikelihoodLoss", wide=True)
 def negative_log_likelihood(
     log_prob: Array,
     labels: Array,
@@ -197,8 +179,7 @@ def negative_log_likelihood(
     return np.sum(loss) / np.sum(share) if reduction == "mean" else np.sum(loss)
 
 
-@kernel("SoftmaxCrossEntropyLoss", counted=True)
-@wide
+@kernel("SoftmaxCrossEntropyLoss", counted=True, wide=True)
 def softmax_cross_entropy(
     scores: Array,
     labels: Array,

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import special
 
 from ...jacobians.arrays import Array
-from .table import Kernel, kernel, single_precision, wide
+from .table import Kernel, kernel, single_precision
 
 UFUNCS: dict[str, Kernel] = {
     "Abs": np.abs,
@@ -70,12 +70,6 @@ def div(a: Array, b: Array) -> Array:
     return np.floor_divide(a - np.fmod(a, b), b)
 
 
-@kernel("Mod")
-def mod(a: Array, b: Array, *, fmod: int = 0) -> Array:
-    """A − B⌊A / B⌋, or with fmod the remainder that has the sign of A."""
-    return np.fmod(a, b) if fmod else np.mod(a, b)
-
-
 @kernel("Pow")
 def power(x: Array, y: Array) -> Array:
     """x ** y in the dtype of x."""
@@ -84,43 +78,11 @@ def power(x: Array, y: Array) -> Array:
     return np.power(x, y).astype(dtype_of(x), copy=False)
 
 
-@kernel("BitShift")
-def bit_shift(x: Array, y: Array, *, direction: str) -> Array:
-    """x shifted by y bits; a y outside the word shifts everything out."""
-    return np.left_shift(x, y) if direction == "LEFT" else np.right_shift(x, y)
-
-
 @kernel("Where")
 def where(condition: Array, x: Array, y: Array) -> Array:
     """x where the condition holds, else y."""
     chosen: Array = np.where(condition, x, y)
     return chosen if chosen.dtype.kind in "OU" else chosen.astype(dtype_of(x, y), copy=False)
-
-
-@kernel("Max")
-def maximum(*data: Array) -> Array:
-    """The elementwise maximum of the inputs."""
-    return functools.reduce(np.maximum, data)
-
-
-@kernel("Min")
-def minimum(*data: Array) -> Array:
-    """The elementwise minimum of the inputs."""
-    return functools.reduce(np.minimum, data)
-
-
-@kernel("Sum")
-@wide
-def total(*data: Array) -> Array:
-    """The sum of the inputs."""
-    return functools.reduce(np.add, data)
-
-
-@kernel("Mean")
-@wide
-def mean(*data: Array) -> Array:
-    """The mean of the inputs."""
-    return total(*data) / len(data)
 
 
 @kernel("Clip")
@@ -136,69 +98,33 @@ def is_inf(x: Array, *, detect_negative: int = 1, detect_positive: int = 1) -> A
     return (detect_negative == 1) & np.isneginf(x) | (detect_positive == 1) & np.isposinf(x)
 
 
-@kernel("Erf")
-@wide
-def erf(x: Array) -> Array:
-    """2/√π ∫₀ˣ exp(−t²) dt."""
-    return special.erf(x).astype(x.dtype, copy=False)
-
-
-@kernel("Sigmoid")
-@wide
-def sigmoid(x: Array) -> Array:
-    """1 / (1 + exp(−x))."""
-    return special.expit(x)
-
-
-@kernel("Softplus")
-@wide
-def softplus(x: Array) -> Array:
-    """log(1 + exp(x))."""
-    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
-
-
-@kernel("Softsign")
-@wide
-def softsign(x: Array) -> Array:
-    """x / (1 + |x|)."""
-    return x / (1 + np.abs(x))
-
-
-@kernel("Relu")
-def relu(x: Array) -> Array:
-    """max(x, 0)."""
-    return np.maximum(x, 0)
-
-
-@kernel("LeakyRelu")
-@wide
 def leaky_relu(x: Array, *, alpha: float = single_precision(0.01)) -> Array:
     """x for x ≥ 0, αx below."""
     return np.where(x < 0, alpha * x, x)
 
 
-@kernel("PRelu")
-def prelu(x: Array, slope: Array) -> Array:
-    """x for x ≥ 0, slope · x below."""
-    return np.where(x < 0, slope * x, x)
+def softplus(x: Array) -> Array:
+    """log(1 + exp(x)), where exp cannot overflow."""
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
 
 
-@kernel("ThresholdedRelu")
-@wide
-def thresholded_relu(x: Array, *, alpha: float = 1.0) -> Array:
-    """x for x > α, else 0."""
-    return np.where(x > alpha, x, 0)
-
-
-@kernel("Elu")
-@wide
 def elu(x: Array, *, alpha: float = 1.0) -> Array:
     """x for x ≥ 0, α(exp(x) − 1) below."""
     return np.where(x < 0, alpha * np.expm1(x), x)
 
 
-@kernel("Selu")
-@wide
+def hard_sigmoid(x: Array, *, alpha: float = single_precision(0.2), beta: float = 0.5) -> Array:
+    """min(max(αx + β, 0), 1)."""
+    return clip(alpha * x + beta, 0, 1)
+
+
+def gelu(x: Array, *, approximate: str = "none") -> Array:
+    """x Φ(x) with the normal distribution Φ, or its approximation by tanh."""
+    if approximate == "tanh":
+        return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return 0.5 * x * (1 + special.erf(x / math.sqrt(2)))
+
+
 def selu(
     x: Array,
     *,
@@ -209,53 +135,39 @@ def selu(
     return gamma * elu(x, alpha=alpha)
 
 
-@kernel("Celu")
-@wide
-def celu(x: Array, *, alpha: float = 1.0) -> Array:
-    """max(0, x) + min(0, α(exp(x / α) − 1))."""
-    return np.maximum(x, 0) + np.minimum(0, alpha * np.expm1(x / alpha))
-
-
-@kernel("HardSigmoid")
-@wide
-def hard_sigmoid(x: Array, *, alpha: float = single_precision(0.2), beta: float = 0.5) -> Array:
-    """min(max(αx + β, 0), 1)."""
-    return clip(alpha * x + beta, 0, 1)
-
-
-@kernel("HardSwish")
-@wide
-def hard_swish(x: Array) -> Array:
-    """x · min(max(x / 6 + 1/2, 0), 1)."""
-    return x * hard_sigmoid(x, alpha=1 / 6)
-
-
-@kernel("Swish")
-@wide
-def swish(x: Array, *, alpha: float = 1.0) -> Array:
-    """x · sigmoid(αx)."""
-    return x * sigmoid(alpha * x)
-
-
-@kernel("Mish")
-@wide
-def mish(x: Array) -> Array:
-    """x · tanh(softplus(x))."""
-    return x * np.tanh(softplus(x))
-
-
-@kernel("Gelu")
-@wide
-def gelu(x: Array, *, approximate: str = "none") -> Array:
-    """x Φ(x) with the normal distribution Φ, or its approximation by tanh."""
-    if approximate == "tanh":
-        return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-    return 0.5 * x * (1 + erf(x / math.sqrt(2)))
-
-
-@kernel("Shrink")
-@wide
 def shrink(x: Array, *, bias: float = 0.0, lambd: float = 0.5) -> Array:
     """x + bias for x < −λ, x − bias for x > λ, 0 between."""
     outside = np.where(x < -lambd, x + bias, np.where(x > lambd, x - bias, 0))
     return outside.astype(x.dtype, copy=False)
+
+
+EXACT: dict[str, Kernel] = {
+    "Max": lambda *data: functools.reduce(np.maximum, data),
+    "Min": lambda *data: functools.reduce(np.minimum, data),
+    "Mod": lambda a, b, *, fmod=0: np.fmod(a, b) if fmod else np.mod(a, b),
+    "PRelu": lambda x, slope: np.where(x < 0, slope * x, x),
+    "Relu": lambda x: np.maximum(x, 0),
+}
+"""Formulas that round at most once, also in half precision."""
+
+WIDE: dict[str, Kernel] = {
+    "Celu": lambda x, *, alpha=1.0: np.maximum(x, 0) + np.minimum(0, alpha * np.expm1(x / alpha)),
+    "Elu": elu,
+    "Erf": special.erf,
+    "Gelu": gelu,
+    "HardSigmoid": hard_sigmoid,
+    "HardSwish": lambda x: x * hard_sigmoid(x, alpha=1 / 6),
+    "LeakyRelu": leaky_relu,
+    "Mean": lambda *data: functools.reduce(np.add, data) / len(data),
+    "Mish": lambda x: x * np.tanh(softplus(x)),
+    "Selu": selu,
+    "Shrink": shrink,
+    "Sigmoid": special.expit,
+    "Softplus": softplus,
+    "Softsign": lambda x: x / (1 + np.abs(x)),
+    "Sum": lambda *data: functools.reduce(np.add, data),
+    "Swish": lambda x, *, alpha=1.0: x * special.expit(alpha * x),
+    "ThresholdedRelu": lambda x, *, alpha=1.0: np.where(x > alpha, x, 0),
+}
+for name, formula in (EXACT | WIDE).items():
+    kernel(name, wide=name in WIDE)(formula)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.arrays import Array
-from .table import Kernel, ints, kernel, lowest, single_precision, wide
-from .windows import Windows, filled, padded, windows
+from .table import Kernel, ints, kernel, lowest, single_precision
+from .windows import Windows, padded, transposed_windows, windows
 
 
 def slide(x: Array, grid: Windows, ufunc: np.ufunc) -> Array:
@@ -31,19 +31,16 @@ def max_unpool(
     strides: Any = None,
 ) -> Array:  # fmt: skip
     """y[index] = x, zero elsewhere; indices refer to the shape that the windows imply."""
-    rank = len(kernel_shape)
-    if index.shape != x.shape or x.ndim != rank + 2:
+    if index.shape != x.shape or x.ndim != len(kernel_shape) + 2:
         raise ValueError("x and its indices have one shape, and kernel_shape an entry for each "
                          "axis but the first two")  # fmt: skip
-    pads, strides = filled(pads, 0, 2 * rank), filled(strides, 1, rank)
-    space = zip(x.shape[2:], strides, pads[:rank], pads[rank:], kernel_shape, strict=True)
-    shape = *x.shape[:2], *((n - 1) * s - a - b + k for n, s, a, b, k in space)
-    y = np.zeros(shape, x.dtype)
+    grid = transposed_windows(x.shape[2:], kernel_shape, pads=pads, strides=strides)
+    y = np.zeros((*x.shape[:2], *grid.space), x.dtype)
     y.reshape(-1)[index.ravel()] = x.ravel()
     if output_shape is None:
         return y
     whole = np.zeros(ints(output_shape), x.dtype)
-    whole[tuple(map(slice, shape))] = y
+    whole[tuple(map(slice, y.shape))] = y
     return whole
 
 
@@ -94,8 +91,7 @@ def linear(shape: Sequence[int], steps: Array) -> Array:
     return np.tensordot(steps, np.indices(tuple(shape)), 1)
 
 
-@kernel("AveragePool")
-@wide
+@kernel("AveragePool", wide=True)
 def average_pool(
     x: Array, *, kernel_shape: Any, count_include_pad: int = 0, **geometry: Any
 ) -> Array:
@@ -120,8 +116,7 @@ def members(grid: Windows, count_padding: int) -> Array:
     return product
 
 
-@kernel("LpPool")
-@wide
+@kernel("LpPool", wide=True)
 def lp_pool(x: Array, *, kernel_shape: Any, p: int = 2, **geometry: Any) -> Array:
     """(Σ |x|ᵖ)^(1/p) over each window."""
     grid = windows(x.shape[2:], kernel_shape, **geometry)
@@ -131,27 +126,22 @@ def lp_pool(x: Array, *, kernel_shape: Any, p: int = 2, **geometry: Any) -> Arra
 def over_space(name: str, reduce: Kernel) -> None:
     """Register a reduction over all spatial axes as a kernel."""
 
-    @wide
+    @kernel(name, wide=True)
     def pooled(x: Array) -> Array:
         return reduce(x, axis=tuple(range(2, x.ndim)), keepdims=True)
-
-    pooled.__name__ = name
-    kernel(name)(pooled)
 
 
 over_space("GlobalAveragePool", np.mean)
 over_space("GlobalMaxPool", np.max)
 
 
-@kernel("GlobalLpPool")
-@wide
+@kernel("GlobalLpPool", wide=True)
 def global_lp_pool(x: Array, *, p: int = 2) -> Array:
     """(Σ |x|ᵖ)^(1/p) over all spatial axes."""
     return np.sum(np.abs(x) ** p, axis=tuple(range(2, x.ndim)), keepdims=True) ** (1 / p)
 
 
-@kernel("LRN")
-@wide
+@kernel("LRN", wide=True)
 def lrn(
     x: Array,
     *,

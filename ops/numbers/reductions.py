@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.arrays import Array
-from .table import Kernel, highest, ints, kernel, lowest, wide
+from .table import Kernel, highest, ints, kernel, lowest
 
 Axes = tuple[int, ...] | None
 
@@ -61,15 +61,12 @@ def log_sum_exp(x: Array, axes: Axes, keepdims: bool) -> Array:
 def reduction(name: str, before: Kernel, reduce: Kernel, after: Kernel) -> None:
     """Register after ∘ reduce ∘ before as a kernel."""
 
-    @wide
+    @kernel(name, wide=True)
     def reduced(
         x: Array, axes: Any = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
     ) -> Array:
         axes = reduced_axes(axes, noop_with_empty_axes)
         return after(reduce(before(x), axes, bool(keepdims))).astype(x.dtype, copy=False)
-
-    reduced.__name__ = name
-    kernel(name)(reduced)
 
 
 reduction("ReduceSum", plain, add, plain)
@@ -87,6 +84,7 @@ reduction("ReduceLogSumExp", plain, log_sum_exp, plain)
 def extremum(name: str, search: Kernel) -> None:
     """Register the index of an extremum as a kernel; of ties, the first or the last one."""
 
+    @kernel(name)
     def position(
         x: Array, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
     ) -> Array:
@@ -94,9 +92,6 @@ def extremum(name: str, search: Kernel) -> None:
             np.flip(x, axis) if select_last_index else x, axis=axis, keepdims=bool(keepdims)
         )
         return x.shape[axis] - 1 - places if select_last_index else places
-
-    position.__name__ = name
-    kernel(name)(position)
 
 
 extremum("ArgMax", np.argmax)
@@ -106,16 +101,13 @@ extremum("ArgMin", np.argmin)
 def scan(name: str, ufunc: np.ufunc) -> None:
     """Register a running reduction along one axis as a kernel."""
 
-    @wide
+    @kernel(name, wide=True)
     def running(x: Array, axis: Any, *, exclusive: int = 0, reverse: int = 0) -> Array:
         (axis,) = ints(axis)
         x = np.flip(x, axis) if reverse else x
         y = ufunc.accumulate(x, axis=axis, dtype=x.dtype)
         y = delayed(y, axis, ufunc.identity) if exclusive else y
         return np.flip(y, axis) if reverse else y
-
-    running.__name__ = name
-    kernel(name)(running)
 
 
 def delayed(y: Array, axis: int, first: Any) -> Array:

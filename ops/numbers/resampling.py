@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.arrays import Array, reading
-from ..node import Node, Step
+from ..node import Node, node_of
 from .table import ints, kernel
 
 
@@ -32,16 +32,10 @@ def resize(
     }
     floating = x if x.dtype.kind == "f" else x.astype(np.float64)
     others = (None if a is None else np.asarray(a) for a in (roi, scales, sizes))
-    y, outside = interpolated(node("Resize", floating, *others, **attributes))
+    y, outside = interpolated(node_of("Resize", (floating, *others), attributes))
     if outside.any():
         y = np.where(outside, np.asarray(extrapolation_value, y.dtype), y)
     return y if y.dtype == x.dtype else saturated(y, x.dtype)
-
-
-def node(op_type: str, *inputs: Any, **attributes: Any) -> Node:
-    """A node for the rules of an operator, without its outputs."""
-    names = tuple(f"x{i}" for i in range(len(inputs)))
-    return Node(Step(op_type, "", 21, op_type, names, ("y",), attributes), inputs, ())
 
 
 def interpolated(node: Node) -> tuple[Array, Array]:
@@ -94,9 +88,8 @@ def grid_sample(
     from ..rules.grids import grid_samples
 
     grid = grid.astype(x.dtype, copy=False)
-    sampled = node("GridSample", x, grid, align_corners=align_corners, mode=mode,
-                   padding_mode=padding_mode)  # fmt: skip
-    samples, _ = grid_samples(reading(x), sampled)
+    how = {"align_corners": align_corners, "mode": mode, "padding_mode": padding_mode}
+    samples, _ = grid_samples(reading(x), node_of("GridSample", (x, grid), how))
     return np.moveaxis(samples.value, -1, 1)
 
 
@@ -121,6 +114,6 @@ def deform_conv(
 
     steps = {"dilations": dilations, "group": group, "offset_group": offset_group, "pads": pads,
              "strides": strides}  # fmt: skip
-    deformed = Deformed(reading(x), node("DeformConv", x, w, offset, b, mask, **steps))
+    deformed = Deformed(reading(x), node_of("DeformConv", (x, w, offset, b, mask), steps))
     y = deformed.contraction("weight")._apply(reading(x), w)
     return y if b is None else y + b.reshape(-1, *(1,) * (x.ndim - 2))

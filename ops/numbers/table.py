@@ -22,12 +22,16 @@ COUNTED: set[str] = set()
 """The operators whose kernel takes `outputs`, the number of requested outputs."""
 
 
-def kernel(name: str, *, counted: bool = False) -> Callable[[Kernel], Kernel]:
-    """Register a function as the kernel of operator `name`; `ValueError` if it has one."""
+def kernel(name: str, *, counted: bool = False, wide: bool = False) -> Callable[[Kernel], Kernel]:
+    """Register a function as the kernel of operator `name`; `ValueError` if it has one.
+
+    A `wide` kernel computes with halves in float32.
+    """
 
     def enter(function: Kernel) -> Kernel:
         if name in KERNELS:
             raise ValueError(f"{name} has a kernel already")
+        function = widened(function) if wide else function
         KERNELS[name] = quiet(function)
         if counted:
             COUNTED.add(name)
@@ -49,7 +53,7 @@ def quiet(function: Kernel) -> Kernel:
     return functools.update_wrapper(call, function)
 
 
-def wide(function: Kernel) -> Kernel:
+def widened(function: Kernel) -> Kernel:
     """The function with float16 and bfloat16 computed in float32 and rounded once, at the end.
 
     Halves mixed with wider floats are not rounded back, following NumPy's promotion.

@@ -6,7 +6,7 @@ Along each spatial axis, tap t of window o reads element  o · stride + t · dil
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -96,6 +96,11 @@ class Windows:
             rest = (slice(None),) * (len(kernel) - axis - 1)
             taps, start = slice(first, last), slice(first * self.dilations[axis], None)
             yield replace(self, kernel=kernel), (..., taps, *rest), (..., start, *rest)
+
+
+def said(attrs: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """The named attributes that a node has."""
+    return {name: attrs[name] for name in names if name in attrs}
 
 
 def windows(

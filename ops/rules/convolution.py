@@ -5,20 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from ...jacobians import (
-    Embed,
     Geometry,
-    Identity,
     Jacobian,
     Reshape,
-    Shape,
     broadcast,
     convolution_of,
     shape_of,
 )
-from ...jacobians.symint import largest, same, smallest
+from ...jacobians.symint import largest, smallest
 from ..node import Node
 from ..numbers.windows import AUTO_PADS, whole
 from ..registry import Blocks, jacobian
+from .padding import in_front
 from .windows import in_margin, transposed_windows_of, windows_of
 
 
@@ -50,7 +48,7 @@ def conv_transpose(op: Any, node: Node) -> Blocks:
     reached, pads = (*node.y_shape[:2], *inside), (*grid.begins, *(largest(e, 0) for e in ends))
     g = Geometry(reached, shape_of(w), node.x_shape, grid.strides, grid.dilations, pads, node.group)
     check_channels(g)
-    rest = with_margin(reached, node)
+    rest = in_front(reached, node.y_shape, node.dtype)
     blocks = {
         (0, 0): rest @ convolution_of(w, "u", "x", g),
         (0, 1): rest @ convolution_of(x, "w", "x", g),
@@ -66,18 +64,11 @@ def check_channels(g: Geometry) -> None:
         raise ValueError(f"a kernel of shape {g.w} in {g.group} groups joins no {g.x} with {g.u}")
 
 
-def with_margin(reached: Shape, node: Node) -> Jacobian:
-    """The entries that the kernel reaches, followed by the zeros that output_padding adds."""
-    spans = tuple((0, 1, n) for n in reached)
-    whole = same(reached, node.y_shape)
-    return Identity(reached, node.dtype) if whole else Embed(spans, node.y_shape, node.dtype)
-
-
-def with_bias(node: Node, blocks: dict[tuple[int, int], Jacobian]) -> Blocks:
-    """Adds ∂y/∂b, the broadcast of a bias per channel."""
-    if node.input(2) is not None:
-        channels = shape_of(node.inputs[2])
+def with_bias(node: Node, blocks: dict[tuple[int, int], Jacobian], i: int = 2) -> Blocks:
+    """Adds ∂y/∂b, the broadcast of a bias per channel, input i."""
+    if node.input(i) is not None:
+        channels = shape_of(node.inputs[i])
         gain = (1, *channels, *(1,) * (len(node.y_shape) - 2))
         lift = broadcast(gain, node.y_shape, node.dtype)
-        blocks[0, 2] = lift @ Reshape(gain, channels, node.dtype)
+        blocks[0, i] = lift @ Reshape(gain, channels, node.dtype)
     return blocks

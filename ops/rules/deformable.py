@@ -20,10 +20,11 @@ from ...jacobians import (
     size,
 )
 from ..node import Node
+from ..numbers.windows import filled
 from ..registry import Blocks, jacobian
+from .convolution import with_bias
 from .indexing import counted
 from .sampling import Samples, line
-from .windows import steps
 
 X, W, OFFSET, BIAS, MASK = range(5)
 
@@ -41,16 +42,12 @@ def deform_conv(op: Any, node: Node) -> Blocks:
         ones = [np.ones((), node.dtype)] * len(d.kernel)
         moved = d.samples.in_positions(ones, range(len(ones)))
         blocks[0, OFFSET] = outer @ d.masked(moved) @ d.offset_points()
-    if node.input(BIAS) is not None:
-        gain = (1, node.y_shape[1], *(1,) * len(d.kernel))
-        lift = broadcast(gain, node.y_shape, node.dtype)
-        blocks[0, BIAS] = lift @ Reshape(gain, shape_of(node.inputs[BIAS]), node.dtype)
     if node.input(MASK) is not None and node.wants(MASK):
         taps = (*d.points, 1)
         lift = broadcast(taps, d.samples.shape, node.dtype)
         given = Reshape(taps, shape_of(node.inputs[MASK]), node.dtype)
         blocks[0, MASK] = outer @ Diagonal(d.samples.value) @ lift @ given
-    return blocks
+    return with_bias(node, blocks, BIAS)
 
 
 class Deformed:
@@ -60,7 +57,7 @@ class Deformed:
         self.op, self.node, self.dtype = op, node, dtype_of(node.x)
         self.out = shape_of(node.inputs[OFFSET])[2:]
         self.kernel = shape_of(node.inputs[W])[2:]
-        self.taps, self.groups = size(self.kernel), node.offset_group
+        self.taps, self.groups, self.group = size(self.kernel), node.offset_group, node.group
         n, c, *space = node.x_shape
         self.points = (n, self.groups, self.taps, size(self.out))
         self.split = (n, self.groups, c // self.groups, size(tuple(space)))
@@ -74,8 +71,9 @@ class Deformed:
 
     def position(self, k: int) -> Array:
         """The sampling positions of all taps along spatial axis k."""
-        op, (strides, dilations) = self.op, steps(self.node, len(self.kernel))
-        begin = (self.node.pads or (0,) * len(self.kernel))[k]
+        op, node, d = self.op, self.node, len(self.kernel)
+        strides, dilations = filled(node.strides, 1, d), filled(node.dilations, 1, d)
+        begin = filled(node.pads, 0, 2 * d)[k]
         taps = op.Reshape(op.Mul(coordinate(op, self.kernel, k), dilations[k]), (-1, 1))
         home = op.Add(taps, op.Sub(op.Mul(coordinate(op, self.out, k), strides[k]), begin))
         split = (*self.points[:3], len(self.kernel), self.points[3])
@@ -95,20 +93,18 @@ class Deformed:
     def columns(self) -> Jacobian:
         """From channels last, by offset group, to (N, groups, channels, taps, positions)."""
         n, c = self.node.x_shape[:2]
-        group = self.node.group or 1
         turned = Permutation((0, 1, 4, 2, 3), self.samples.shape, self.dtype)
-        shape = (n, group, c // group, self.taps, self.points[3])
+        shape = (n, self.group, c // self.group, self.taps, self.points[3])
         return Reshape(shape, turned.out_shape, self.dtype) @ turned
 
     def weight(self) -> Array:
         """The kernel as (groups, channels out, channels in, taps)."""
         m, c = shape_of(self.node.inputs[W])[:2]
-        group = self.node.group or 1
-        return self.op.Reshape(self.node.inputs[W], (group, m // group, c, self.taps))
+        return self.op.Reshape(self.node.inputs[W], (self.group, m // self.group, c, self.taps))
 
     def contraction(self, source: str) -> Jacobian:
         """y[ngmp] = Σ weight[gmck] value[ngckp], as a function of the samples or of the kernel."""
-        n, group = self.node.x_shape[0], self.node.group or 1
+        n, group = self.node.x_shape[0], self.group
         m, c = shape_of(self.node.inputs[W])[:2]
         lengths = (n, group, m // group, c, self.taps, self.points[3])
         sizes = dict(zip("ngmckp", lengths, strict=True))

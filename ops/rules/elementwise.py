@@ -35,30 +35,15 @@ class Elementwise:
         return derivative(formula, variable, self.given.get(variable))
 
     def __call__(self, op: Any, node: Node) -> Blocks:
-        values = _Values(node)
+        values = {**node.attributes, **dict(zip(INPUTS, node.inputs, strict=False)), "Y": node.y}
         return {
-            (0, i): spread(
-                op, node, i, evaluate(op, self.derivative(name, node), values, node.dtype)
-            )
+            (0, i): spread(node, i, evaluate(op, self.derivative(name, node), values, node.dtype))
             for i, name in enumerate(self.variables)
             if node.wants(i)
         }
 
 
-class _Values(dict[str, Any]):
-    """The values of a formula's names at a node."""
-
-    def __init__(self, node: Node) -> None:
-        super().__init__(zip(INPUTS, node.inputs, strict=False), Y=node.outputs[0])
-        self._node = node
-
-    def __missing__(self, name: str) -> Any:
-        return getattr(self._node, name)
-
-
-def spread(
-    op: Any, node: Node, i: int, d: Array | float, *, chooses: bool = False
-) -> Jacobian:
+def spread(node: Node, i: int, d: Array | float, *, chooses: bool = False) -> Jacobian:
     """diag(d) after the broadcast of input i; a constant d needs no array."""
     lift = broadcast(shape_of(node.inputs[i]), node.y_shape, node.dtype)
     if not isinstance(d, float | int):

@@ -9,12 +9,11 @@ from ...jacobians import (
     Array,
     Contraction,
     Diagonal,
-    Embed,
     Identity,
     Jacobian,
     Shape,
-    Slice,
     shape_of,
+    slab,
 )
 from ...jacobians.symint import Number, is_symbolic, smallest
 from ..node import Node
@@ -62,10 +61,9 @@ def move(node: Node, axis: int, step: int) -> Jacobian:
     """The shift along an axis, with zeros shifted in."""
     n = node.x_shape[axis]
     far = smallest(abs(step), n)
-    spans = [tuple((start, 1, n - far) if k == axis else (0, 1, m)
-                   for k, m in enumerate(node.x_shape)) for start in (0, far)]  # fmt: skip
-    source, target = spans if step > 0 else spans[::-1]
-    return Embed(target, node.x_shape, node.dtype) @ Slice(source, node.x_shape, node.dtype)
+    first, last = (slab(node.x_shape, axis, start, start + n - far, node.dtype)
+                   for start in (0, far))  # fmt: skip
+    return last.T @ first if step > 0 else first.T @ last
 
 
 @jacobian("Det")

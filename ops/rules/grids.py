@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from ...jacobians.symint import Number, agree, largest
 from ..node import Node
 from ..registry import Blocks, jacobian
 from .indexing import counted
-from .sampling import Line, Samples, line
+from .sampling import Samples, line
 
 MODES = {"bilinear": "linear", "bicubic": "cubic"}
 """The names of the modes in opset 16."""
@@ -57,7 +58,9 @@ def grid_samples(op: Any, node: Node) -> tuple[Samples, list[Array]]:
     lines, gains = [], []
     for k, length in enumerate(lengths):
         at, gain = placed(op, node, op.Gather(grid, d - 1 - k, axis=-1), length)
-        lines.append(sampled(op, node, at, length, mode))
+        reindex = {"zeros": None, "border": lambda op, index: index,
+                   "reflection": partial(reindexed, node=node, n=length)}  # fmt: skip
+        lines.append(line(op, at, length, mode, reindex[node.padding_mode]))
         gains.append(gain)
     images = op.Reshape(counted(op, n), (n, *(1,) * (len(shape_of(grid)) - 2)))
     return Samples(op, rows, lines, op.Mul(images, size(tuple(lengths)))), gains
@@ -80,17 +83,7 @@ def placed(op: Any, node: Node, g: Array, n: Number) -> tuple[Array, Array]:
     return op.Where(outside, back, at), op.Where(outside, op.Mul(gain, slope), gain)
 
 
-def sampled(op: Any, node: Node, at: Array, n: Number, mode: str) -> Line:
-    """The samples along one axis, according to the padding mode."""
-    reindex = {
-        "zeros": None,
-        "border": lambda op, index: index,
-        "reflection": lambda op, index: inside(op, node, index, n),
-    }[node.padding_mode]
-    return line(op, at, n, mode, reindex)
-
-
-def inside(op: Any, node: Node, index: Array, n: Number) -> Array:
+def reindexed(op: Any, index: Array, node: Node, n: Number) -> Array:
     """Neighbour indices, reflected at the borders if they lie outside."""
     back = op.Round(reflected(op, node, index, n)[0])
     return op.Where(beyond(op, node, index, n), back, index)

@@ -55,6 +55,13 @@ def gather_nd(op: Any, node: Node) -> Blocks:
     return {(0, 0): Reshape(node.y_shape, J.out_shape, node.dtype) @ J}
 
 
+@jacobian("OneHot")
+def one_hot(op: Any, node: Node) -> Blocks:
+    """y = values[1] at the index, values[0] elsewhere: a selection from `values`."""
+    hot = op.OneHot(node.x, node.y_shape[node.axis], np.array([0, 1]), axis=node.axis)
+    return {(0, 2): Take(hot, 0, (2,), node.dtype)}
+
+
 @jacobian("TopK")
 def top_k(op: Any, node: Node) -> Blocks:
     """The values are entries of x, at the indices in the second output."""

@@ -16,7 +16,6 @@ from ...jacobians import (
     shape_of,
     take_flat,
 )  # fmt: skip
-from ...jacobians.cached import cached_property
 from ...jacobians.symint import agree
 from ..node import Node
 from ..registry import Blocks, jacobian
@@ -29,8 +28,7 @@ REDUCTIONS = ("none", "sum", "mean")
 @jacobian("NegativeLogLikelihoodLoss", reduction=REDUCTIONS)
 def negative_log_likelihood(op: Any, node: Node) -> Blocks:
     """lₙ = -w[tₙ] x[n, tₙ]: ∂l/∂x = reduction · diag(-share) · selection."""
-    likelihood = Likelihood(op, node, node.x)
-    return {(0, 0): likelihood.in_scores, **likelihood.in_weights}
+    return likelihood(op, node, node.x)
 
 
 @jacobian("SoftmaxCrossEntropyLoss", reduction=REDUCTIONS)
@@ -40,63 +38,34 @@ def softmax_cross_entropy(op: Any, node: Node) -> Blocks:
     log_prob = op.LogSoftmax(node.x, axis=1) if given is None else given
     spread = spread_total(node.x_shape, (1,), node.dtype)
     J = Identity(node.x_shape, node.dtype) - spread @ Diagonal(op.Exp(log_prob))
-    likelihood = Likelihood(op, node, log_prob)
-    return {(0, 0): likelihood.in_scores @ J, (1, 0): J, **likelihood.in_weights}
+    blocks = likelihood(op, node, log_prob)
+    return {**blocks, (0, 0): blocks[0, 0] @ J, (1, 0): J}
 
 
-class Likelihood:
-    """A loss of log probabilities: which entries count, their weights, and the reduction."""
+def likelihood(op: Any, node: Node, log_prob: Array) -> dict[tuple[int, int], Jacobian]:
+    """∂loss/∂x for log probabilities x, and ∂loss/∂w.
 
-    def __init__(self, op: Any, node: Node, log_prob: Array) -> None:
-        self.op, self.node, self.log_prob = op, node, log_prob
-        labels = op.CastLike(node.inputs[1], np.zeros((), np.int64))
-        self.shape = shape_of(labels)
-        if not agree(self.shape, fitting := (node.x_shape[0], *node.x_shape[2:])):
-            raise ValueError(f"labels of shape {self.shape} do not fit scores for {fitting}")
-        ignored = node.ignore_index
-        kept = np.ones((), bool) if ignored is None else op.Not(op.Equal(labels, ignored))
-        self.at = labels if ignored is None else op.Where(kept, labels, 0)
-        self.counted = op.Expand(op.CastLike(kept, node.x), self.shape)
-
-    @cached_property
-    def share(self) -> Array:
-        """The weight of every label; 0 where it is ignored."""
-        weights = self.node.input(2)
-        if weights is None:
-            return self.counted
-        return self.op.Mul(self.counted, self.op.Gather(weights, self.at, axis=0))
-
-    @cached_property
-    def selection(self) -> Jacobian:
-        """The selection of the entries x[n, tₙ] along the class axis."""
-        column = self.op.Unsqueeze(self.at, (1,))
-        shape = self.node.x_shape
-        at = flat_positions(self.op, column, 1, shape)
-        return take_flat(self.op.Reshape(at, self.shape), shape, self.node.dtype, shape[:1])
-
-    @cached_property
-    def reduction(self) -> Jacobian:
-        """The reduction of the losses: none, their sum, or their weighted mean."""
-        if self.node.reduction == "none":
-            return Identity(self.shape, self.node.dtype)
-        total = SumTo((), self.shape, self.node.dtype)
-        if self.node.reduction == "sum":
-            return total
-        return Diagonal(self.op.Reciprocal(total._apply(self.op, self.share))) @ total
-
-    @property
-    def in_scores(self) -> Jacobian:
-        """∂loss/∂x."""
-        return self.reduction @ Diagonal(self.op.Neg(self.share), chooses=True) @ self.selection
-
-    @property
-    def in_weights(self) -> dict[tuple[int, int], Jacobian]:
-        """∂loss/∂w; a weighted mean also depends on w through its denominator."""
-        op, node = self.op, self.node
-        if node.input(2) is None or not node.wants(2):
-            return {}
-        slope = op.Neg(self.selection._apply(op, self.log_prob))
-        if node.reduction == "mean":
-            slope = op.Sub(slope, node.y)
-        chosen = Take(self.at, 0, shape_of(node.inputs[2]), node.dtype)
-        return {(0, 2): self.reduction @ Diagonal(op.Mul(slope, self.counted)) @ chosen}
+    A weighted mean also depends on w through its denominator. Ignored labels have the share 0.
+    """
+    labels = op.CastLike(node.inputs[1], np.zeros((), np.int64))
+    shape, weights, ignored = shape_of(labels), node.input(2), node.ignore_index
+    if not agree(shape, fitting := (node.x_shape[0], *node.x_shape[2:])):
+        raise ValueError(f"labels of shape {shape} do not fit scores for {fitting}")
+    kept = np.ones((), bool) if ignored is None else op.Not(op.Equal(labels, ignored))
+    at = labels if ignored is None else op.Where(kept, labels, 0)
+    counted = op.Expand(op.CastLike(kept, node.x), shape)
+    share = counted if weights is None else op.Mul(counted, op.Gather(weights, at, axis=0))
+    places = op.Reshape(flat_positions(op, op.Unsqueeze(at, (1,)), 1, node.x_shape), shape)
+    selection = take_flat(places, node.x_shape, node.dtype, node.x_shape[:1])
+    reduction: Jacobian = Identity(shape, node.dtype)
+    if node.reduction != "none":
+        reduction = SumTo((), shape, node.dtype)
+    if node.reduction == "mean":
+        reduction = Diagonal(op.Reciprocal(reduction._apply(op, share))) @ reduction
+    blocks = {(0, 0): reduction @ Diagonal(op.Neg(share), chooses=True) @ selection}
+    if weights is not None and node.wants(2):
+        slope = op.Neg(selection._apply(op, log_prob))
+        slope = op.Sub(slope, node.y) if node.reduction == "mean" else slope
+        chosen = Take(at, 0, shape_of(weights), node.dtype)
+        blocks[0, 2] = reduction @ Diagonal(op.Mul(slope, counted)) @ chosen
+    return blocks

@@ -31,11 +31,6 @@ def spread_total(shape: Shape, axes: tuple[int, ...], dtype: Any) -> Jacobian:
     return repeat @ repeat.T
 
 
-def spread_mean(shape: Shape, axes: tuple[int, ...], dtype: Any) -> Jacobian:
-    """Each entry becomes the mean over the axes."""
-    return broadcast(kept_shape(shape, axes), shape, dtype) @ mean_over(shape, axes, dtype)
-
-
 @jacobian("Softmax")
 def softmax(op: Any, node: Node) -> Blocks:
     """J = diag(y) (I - 1 yᵀ) along the axis."""
@@ -98,13 +93,16 @@ class Standardized:
         self.value = op.Mul(deviation, self.inverse)
         self.centred = centred
 
-    @property
-    def jacobian(self) -> Jacobian:
-        """∂x̂/∂x."""
-        spread, x_hat = spread_mean(self.shape, self.axes, self.dtype), Diagonal(self.value)
-        centre: Jacobian = Identity(self.shape, self.dtype)
-        centre = centre - spread if self.centred else centre
-        return Diagonal(self.inverse, self.shape) @ (centre - x_hat @ spread @ x_hat)
+    def jacobian(self, share: Array | None = None) -> Jacobian:
+        """∂x̂/∂x; with s = σ / (σ + δ), ∂/∂x of (x - μ) / (σ + δ): diag(s/σ) (C - s x̂ M x̂)."""
+        repeat = broadcast(kept_shape(self.shape, self.axes), self.shape, self.dtype)
+        spread = repeat @ mean_over(self.shape, self.axes, self.dtype)
+        x_hat, centre = Diagonal(self.value), Identity(self.shape, self.dtype)
+        outer: Jacobian = Diagonal(self.inverse, self.shape)
+        inner = x_hat @ spread @ x_hat
+        if share is not None:
+            outer, inner = Diagonal(share, self.shape) @ outer, Diagonal(share, self.shape) @ inner
+        return outer @ ((centre - spread if self.centred else centre) - inner)
 
     def inverse_jacobian(self, op: Any) -> Jacobian:
         """∂(1/σ)/∂x = -1/σ² mean(x̂ ∂x)."""
@@ -114,13 +112,14 @@ class Standardized:
 
 
 def affine(
-    op: Any, node: Node, x_hat: Array, J: Jacobian, gain: Shape | None = None
+    op: Any, node: Node, norm: Standardized, gain: Shape | None = None
 ) -> dict[tuple[int, int], Jacobian]:
-    """y = x̂ · scale + bias, with J = ∂x̂/∂x."""
+    """y = x̂ · scale + bias, with x̂ in the shape of x."""
     scale = op.Reshape(node.inputs[1], gain) if gain else node.inputs[1]
+    split = Reshape(norm.shape, node.x_shape, node.dtype)
     blocks = {
-        (0, 0): Diagonal(scale, node.x_shape) @ J,
-        (0, 1): Diagonal(x_hat) @ lift(node, 1, gain),
+        (0, 0): Diagonal(scale, node.x_shape) @ split.T @ norm.jacobian() @ split,
+        (0, 1): Diagonal(op.Reshape(norm.value, node.x_shape)) @ lift(node, 1, gain),
     }
     if node.input(2) is not None:
         blocks[0, 2] = lift(node, 2, gain)
@@ -147,22 +146,21 @@ def layer_normalization(op: Any, node: Node) -> Blocks:
     norm = Standardized(op, node.x, axes, node.epsilon)
     mean = mean_over(node.x_shape, axes, node.dtype)
     extra = {(1, 0): mean, (2, 0): norm.inverse_jacobian(op)}
-    return {**affine(op, node, norm.value, norm.jacobian), **extra}
+    return {**affine(op, node, norm), **extra}
 
 
 @jacobian("RMSNormalization")
 def rms_normalization(op: Any, node: Node) -> Blocks:
     """x divided by its root mean square over the last axes, then scaled."""
-    axes = last_axes(node)
-    norm = Standardized(op, node.x, axes, node.epsilon, centred=False)
-    return affine(op, node, norm.value, norm.jacobian)
+    norm = Standardized(op, node.x, last_axes(node), node.epsilon, centred=False)
+    return affine(op, node, norm)
 
 
 @jacobian("InstanceNormalization")
 def instance_normalization(op: Any, node: Node) -> Blocks:
     """Standardised over the spatial axes, then scaled per channel."""
     norm = Standardized(op, node.x, spatial(node.x_shape), node.epsilon)
-    return affine(op, node, norm.value, norm.jacobian, per_channel(node.x_shape))
+    return affine(op, node, norm, per_channel(node.x_shape))
 
 
 @jacobian("GroupNormalization")
@@ -172,9 +170,7 @@ def group_normalization(op: Any, node: Node) -> Blocks:
     grouped = (n, node.num_groups, c // node.num_groups, *rest)
     axes = tuple(range(2, len(grouped)))
     norm = Standardized(op, op.Reshape(node.x, grouped), axes, node.epsilon)
-    split = Reshape(grouped, node.x_shape, node.dtype)
-    J = split.T @ norm.jacobian @ split
-    return affine(op, node, op.Reshape(norm.value, node.x_shape), J, per_channel(node.x_shape))
+    return affine(op, node, norm, per_channel(node.x_shape))
 
 
 @jacobian("MeanVarianceNormalization")
@@ -185,19 +181,11 @@ def mean_variance_normalization(op: Any, node: Node) -> Blocks:
     norm = Standardized(op, node.x, axes, None)
     share = op.Reciprocal(op.Add(op.Mul(norm.inverse, MVN_EPSILON), 1.0))
     share = op.Where(op.Equal(norm.variance, 0.0), 1 / MVN_EPSILON, share)  # y = (x - μ) / ε there
-    return {(0, 0): offset_jacobian(norm, share)}
+    return {(0, 0): norm.jacobian(share)}
 
 
 MVN_EPSILON = 1e-9
 """The constant that ONNX adds to σ in MeanVarianceNormalization."""
-
-
-def offset_jacobian(norm: Standardized, share: Array) -> Jacobian:
-    """∂/∂x of (x - μ) / (σ + ε): diag(s/σ) (C - s x̂ M x̂) with s = σ / (σ + ε)."""
-    spread, x_hat = spread_mean(norm.shape, norm.axes, norm.dtype), Diagonal(norm.value)
-    centre = Identity(norm.shape, norm.dtype) - spread
-    inner = centre - Diagonal(share, norm.shape) @ x_hat @ spread @ x_hat
-    return Diagonal(share, norm.shape) @ Diagonal(norm.inverse, norm.shape) @ inner
 
 
 @jacobian("BatchNormalization")
@@ -224,7 +212,7 @@ def batch_statistics(op: Any, node: Node, gain: Shape) -> dict[tuple[int, int], 
     """Training mode: the running outputs are momentum · old + (1 - momentum) · batch statistic."""
     axes = (0, *spatial(node.x_shape))
     norm = Standardized(op, node.x, axes, node.epsilon)
-    blocks = affine(op, node, norm.value, norm.jacobian, gain)
+    blocks = affine(op, node, norm, gain)
     channels, dtype = shape_of(node.inputs[3]), node.dtype
     flat = Reshape(channels, gain, dtype)
     mean = mean_over(node.x_shape, axes, dtype)
@@ -269,9 +257,8 @@ def lp_normalization(op: Any, node: Node) -> Blocks:
     norm = norm if node.p == 1 else op.Sqrt(norm)
     none = op.Equal(norm, 0.0)
     inverse = op.Where(none, 0.0, op.Reciprocal(op.Where(none, 1.0, norm)))
-    spread = broadcast(kept_shape(node.x_shape, (axis,)), node.x_shape, node.dtype)
-    y = op.Mul(x, inverse)
-    rest = Diagonal(y) @ spread @ spread.T @ Diagonal(slope(op, y, node.p))
+    y, every = op.Mul(x, inverse), spread_total(node.x_shape, (axis,), node.dtype)
+    rest = Diagonal(y) @ every @ Diagonal(slope(op, y, node.p))
     return {(0, 0): Diagonal(inverse, node.x_shape) @ (Identity(node.x_shape, node.dtype) - rest)}
 
 

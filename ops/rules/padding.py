@@ -10,14 +10,18 @@ from ...jacobians import (
     Array,
     Diagonal,
     Embed,
+    Identity,
     Jacobian,
+    Shape,
     Slice,
     Take,
     broadcast,
     shape_of,
 )
-from ...jacobians.symint import Number, largest
+from ...jacobians.selection import Span
+from ...jacobians.symint import Number, largest, same
 from ..node import Node
+from ..numbers.layout import pad_widths
 from ..registry import Blocks, jacobian
 from .indexing import counted
 
@@ -28,10 +32,10 @@ Pads = list[tuple[int, int]]
 @jacobian("Pad", mode=("constant", "reflect", "edge", "wrap"))
 def pad(op: Any, node: Node) -> Blocks:
     """y = x with a margin; in constant mode, ∂y/∂constant_value is 1 in the margin, 0 elsewhere."""
-    pads = margins_of(node)
+    pads = pad_widths(node.x, node.ints(1) or (), node.ints(3) or range(len(node.x_shape)))
     if node.mode != "constant":
         return {(0, 0): repeated(op, node, pads)}
-    grow = embedding(node, pads)
+    grow = Embed(middle(node.y_shape, pads), node.y_shape, node.dtype)
     blocks = {(0, 0): grow @ cutting(node, pads)}
     if node.input(2) is not None and node.wants(2):
         inside = grow._apply(op, op.Expand(np.ones((), node.dtype), grow.in_shape))
@@ -40,31 +44,21 @@ def pad(op: Any, node: Node) -> Blocks:
     return blocks
 
 
-def margins_of(node: Node) -> Pads:
-    rank = len(node.x_shape)
-    axes = node.ints(3) or tuple(range(rank))
-    flat, pads = node.ints(1) or (), [(0, 0)] * rank
-    for k, axis in enumerate(axes):
-        pads[axis] = flat[k], flat[k + len(axes)]
-    return pads
-
-
 def cutting(node: Node, pads: Pads) -> Jacobian:
     """The part of x that remains after negative pads."""
-    spans = tuple(
-        (largest(-a, 0), 1, n - largest(-a, 0) - largest(-b, 0))
-        for n, (a, b) in zip(node.x_shape, pads, strict=True)
-    )
-    return Slice(spans, node.x_shape, node.dtype)
+    return Slice(middle(node.x_shape, [(-a, -b) for a, b in pads]), node.x_shape, node.dtype)
 
 
-def embedding(node: Node, pads: Pads) -> Jacobian:
-    """The embedding of the remaining part of x in y."""
-    spans = tuple(
-        (largest(a, 0), 1, n - largest(a, 0) - largest(b, 0))
-        for n, (a, b) in zip(node.y_shape, pads, strict=True)
-    )
-    return Embed(spans, node.y_shape, node.dtype)
+def middle(shape: Shape, ends: Pads) -> tuple[Span, ...]:
+    """The spans of all axes without their ends; a negative length cuts off nothing."""
+    kept = ((n, largest(a, 0), largest(b, 0)) for n, (a, b) in zip(shape, ends, strict=True))
+    return tuple((a, 1, n - a - b) for n, a, b in kept)
+
+
+def in_front(shape: Shape, full: Shape, dtype: Any) -> Jacobian:
+    """The embedding of a tensor as the first entries, along every axis, of a full one."""
+    spans = tuple((0, 1, n) for n in shape)
+    return Identity(shape, dtype) if same(shape, full) else Embed(spans, full, dtype)
 
 
 def repeated(op: Any, node: Node, pads: Pads) -> Jacobian:

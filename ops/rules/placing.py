@@ -7,56 +7,39 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import (
-    Array,
-    Diagonal,
     Embed,
     Geometry,
-    Jacobian,
     Reshape,
     Scatter,
     Slice,
     Take,
     convolution_of,
-    dtype_of,
     shape_of,
     size,
 )
 from ...jacobians.selection import Span
-from ...jacobians.symint import Number, largest, same, smallest
+from ...jacobians.symint import Number, largest, smallest
 from ..node import Node
-from ..numbers.windows import GEOMETRY, transposed_windows, whole, windows
+from ..numbers.windows import GEOMETRY, said, transposed_windows, whole, windows
 from ..registry import Blocks, jacobian
 from .indexing import counted, last_of_each
-from .windows import said
+from .padding import in_front
+from .scattering import diagonal, scattered
 
 
 @jacobian("MaxUnpool")
 def max_unpool(op: Any, node: Node) -> Blocks:
     """y[index] = x, zero elsewhere; where indices repeat, the last entry counts."""
-    shape, count = unpooled_shape(node), size(node.x_shape)
+    how = said(node.step.attrs, "pads", "strides")
+    grid = transposed_windows(node.x_shape[2:], node.kernel_shape, **how)
+    shape, count = (*node.x_shape[:2], *grid.space), size(node.x_shape)
     index = op.Reshape(node.inputs[1], (count,))
-    flat = Reshape((count,), node.x_shape, node.dtype)
-    J: Jacobian = Scatter(index, 0, (size(shape),), node.dtype) @ kept(op, index, size(shape), flat)
-    spans = tuple((0, 1, n) for n in shape)
+    last = last_of_each(op, op.Reshape(index, (count, 1)), size(shape))
+    kept = None if last is None else op.Reshape(op.CastLike(last, node.x), (count,))
+    entries = diagonal(kept, Reshape((count,), node.x_shape, node.dtype), chooses=True)
+    J = Scatter(index, 0, (size(shape),), node.dtype) @ entries
     J = Reshape(shape, J.out_shape, node.dtype) @ J
-    whole_ = same(shape, node.y_shape)
-    return {(0, 0): J if whole_ else Embed(spans, node.y_shape, node.dtype) @ J}
-
-
-def unpooled_shape(node: Node) -> tuple[int, ...]:
-    """The shape that the attributes imply, to which the indices refer."""
-    grid = transposed_windows(node.x_shape[2:], node.kernel_shape, **said(node, "pads", "strides"))
-    return (*node.x_shape[:2], *grid.space)
-
-
-def kept(op: Any, index: Array, rows: Number, J: Jacobian) -> Jacobian:
-    """J, with one row per index; rows that a later index overwrites become zero."""
-    last = last_of_each(op, op.Reshape(index, (-1, 1)), rows)
-    if last is None:
-        return J
-    column = op.Reshape(op.CastLike(last, np.zeros((), J.dtype)),
-                        (-1, *(1,) * (len(J.out_shape) - 1)))  # fmt: skip
-    return Diagonal(column, J.out_shape, chooses=True) @ J
+    return {(0, 0): in_front(shape, node.y_shape, node.dtype) @ J}
 
 
 @jacobian("Col2Im")
@@ -64,7 +47,7 @@ def col2im(op: Any, node: Node) -> Blocks:
     """Blocks added up where they overlap: a transposed convolution with unit kernels."""
     image, block = node.ints(1) or (), node.ints(2) or ()
     n, columns, count = node.x_shape
-    grid, taps = whole(windows(image, block, **said(node, *GEOMETRY))), size(block)
+    grid, taps = whole(windows(image, block, **said(node.step.attrs, *GEOMETRY))), size(block)
     units = np.eye(taps, dtype=node.dtype).reshape(taps, 1, *block)
     images = n * (columns // taps)
     g = Geometry(
@@ -125,12 +108,4 @@ def tensor_scatter(op: Any, node: Node) -> Blocks:
     first = op.Mul(op.Reshape(counted(op, batch * between), (batch, between, 1)), n)
     index = op.Reshape(op.Add(first, at), (batch * between * count,))
     rows = (batch * between * n, size(shape[axis + 1 :]))
-    place, split = Scatter(index, 0, rows, node.dtype), Reshape(rows, shape, node.dtype)
-    updates = Reshape(place.in_shape, update, node.dtype)
-    ones, zeros = (op.Expand(np.full((1, 1), c, dtype_of(node.x)), (m, 1))
-                   for c, m in ((1, rows[0]), (0, shape_of(index)[0])))  # fmt: skip
-    old = op.ScatterND(ones, op.Reshape(index, (-1, 1)), zeros)
-    return {
-        (0, 0): split.T @ Diagonal(old, rows, chooses=True) @ split,
-        (0, 1): split.T @ place @ kept(op, index, rows[0], updates),
-    }
+    return scattered(op, node, index, rows, updates=1)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ...jacobians import Array, Cast, Diagonal, Identity, Jacobian, dtype_of
 from ..node import Node
 from ..registry import Blocks, jacobian
@@ -13,14 +15,21 @@ from .elementwise import spread
 @jacobian("Sum")
 def sum_(op: Any, node: Node) -> Blocks:
     """y = Σ xᵢ."""
-    return {(0, i): spread(op, node, i, 1.0) for i in range(len(node.inputs)) if node.wants(i)}
+    return {(0, i): spread(node, i, 1.0) for i in range(len(node.inputs)) if node.wants(i)}
 
 
 @jacobian("Mean")
 def mean(op: Any, node: Node) -> Blocks:
     """y = Σ xᵢ / n."""
     n = len(node.inputs)
-    return {(0, i): spread(op, node, i, 1.0 / n) for i in range(n) if node.wants(i)}
+    return {(0, i): spread(node, i, 1.0 / n) for i in range(n) if node.wants(i)}
+
+
+@jacobian("Range")
+def range_(op: Any, node: Node) -> Blocks:
+    """yₖ = start + k delta; the limit only determines the count."""
+    count = np.arange(node.y_shape[0], dtype=node.dtype)
+    return {(0, 0): spread(node, 0, 1.0), (0, 2): spread(node, 2, count)}
 
 
 @jacobian("Max", "Min")
@@ -29,7 +38,7 @@ def extremum(op: Any, node: Node) -> Blocks:
     hits = [op.CastLike(op.Equal(x, node.y), node.y) for x in node.inputs]
     ties = op.Sum(*hits)
     return {
-        (0, i): spread(op, node, i, op.Div(hits[i], ties), chooses=True)
+        (0, i): spread(node, i, op.Div(hits[i], ties), chooses=True)
         for i in range(len(hits))
         if node.wants(i)
     }
@@ -44,10 +53,10 @@ def pow_(op: Any, node: Node) -> Blocks:
         constant = op.And(op.Equal(exponent, 0.0), op.Equal(base, 0.0))  # 0 · 0⁻¹ would be NaN
         lower = op.Where(constant, 0.0, op.Sub(exponent, 1.0))
         factor = factor_of(op, base, exponent) if node.wants(1) else exponent
-        blocks[0, 0] = spread(op, node, 0, op.Mul(factor, op.Pow(base, lower)))
+        blocks[0, 0] = spread(node, 0, op.Mul(factor, op.Pow(base, lower)))
     if node.wants(1):
         safe = op.Where(op.Equal(base, 0.0), 1.0, base)
-        blocks[0, 1] = spread(op, node, 1, op.Mul(node.y, op.Log(safe)))
+        blocks[0, 1] = spread(node, 1, op.Mul(node.y, op.Log(safe)))
     return blocks
 
 
@@ -66,9 +75,7 @@ def where(op: Any, node: Node) -> Blocks:
     chosen = op.CastLike(node.x, node.y)
     masks = {1: chosen, 2: op.Sub(1.0, chosen)}
     return {
-        (0, i): spread(op, node, i, mask, chooses=True)
-        for i, mask in masks.items()
-        if node.wants(i)
+        (0, i): spread(node, i, mask, chooses=True) for i, mask in masks.items() if node.wants(i)
     }
 
 
@@ -84,7 +91,7 @@ def clip(op: Any, node: Node) -> Blocks:
         below = op.Mul(below, op.Sub(1.0, crossed))
     masks = {0: op.Sub(op.Sub(1.0, above), below), 1: below, 2: above}
     return {
-        (0, i): spread(op, node, i, mask, chooses=True)
+        (0, i): spread(node, i, mask, chooses=True)
         for i, mask in masks.items()
         if node.input(i) is not None and node.wants(i)
     }
@@ -118,7 +125,7 @@ def dropout(op: Any, node: Node) -> Blocks:
         (0, 0): Diagonal(op.Div(op.CastLike(mask, node.y), rest), node.y_shape, chooses=True)
     }
     if node.wants(1):
-        blocks[0, 1] = spread(op, node, 1, op.Div(node.y, rest))
+        blocks[0, 1] = spread(node, 1, op.Div(node.y, rest))
     return blocks
 
 

@@ -9,15 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians import (
-    Diagonal,
-    Jacobian,
-    Reshape,
-    Shape,
-    Take,
-    broadcast,
-    shape_of,
-)  # fmt: skip
+from ...jacobians import Diagonal, Jacobian, Reshape, Take, broadcast, shape_of
 from ..node import Node
 from ..numbers.windows import AUTO_PADS
 from ..registry import Blocks, jacobian, zero
@@ -47,12 +39,8 @@ def per_block(node: Node, i: int) -> Jacobian:
     """The map from a scale or zero point (a scalar, or one per slice or block) to entries of x."""
     shape, dtype = shape_of(node.inputs[i]), node.dtype
     if len(shape) == len(node.x_shape) and node.block_size:
-        return repeated(shape, node.x_shape, node.axis % len(shape), node.block_size, dtype)
+        axis = node.axis % len(shape)
+        return Take(np.arange(node.x_shape[axis]) // node.block_size, axis, shape, dtype)
     axis = node.axis % max(len(node.x_shape), 1)
     line = (*shape, *(1,) * (len(node.x_shape) - 1 - axis)) if shape not in ((), (1,)) else shape
     return broadcast(line, node.x_shape, dtype) @ Reshape(line, shape, dtype)
-
-
-def repeated(shape: Shape, full: Shape, axis: int, width: int, dtype: Any) -> Jacobian:
-    """Every entry repeated `width` times along the axis, up to the full shape."""
-    return Take(np.arange(full[axis]) // width, axis, shape, dtype)

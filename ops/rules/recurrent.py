@@ -27,6 +27,8 @@ INT64 = int(ir.DataType.INT64)
 
 Arrays = tuple[Array, ...]
 
+Function = Callable[[Array], Array]
+
 Cell = Callable[[Array, Array, Arrays], Arrays]
 """cell(x Wᵀ + b, h Rᵀ + b, states): the new states, with h Rᵀ + b for the linear gates."""
 
@@ -80,23 +82,24 @@ class Direction:
     def backward(self) -> bool:
         return self.node.direction == "reverse" or self.d == 1
 
-    def activation(self, k: int) -> Callable[[Array], Array]:
+    def activation(self, k: int) -> Function:
         """The k-th activation function of this direction, which clips its argument first."""
-        return activation(self.op, self.node, k, self.d)
+        node, defaults = self.node, DEFAULTS[self.node.step.op_type]
+        names = [canonical(name) for name in node.activations or defaults * 2]
+        at = self.d * len(defaults) + k
+        function = named(self.op, names[at], parameters(node, names, at))
+        if not node.clip:
+            return function
+        return lambda x: function(self.op.Clip(x, -node.clip, node.clip))
 
-    def part(self, x: Array | None, k: int, axis: int = -1) -> Array | None:
+    def part(self, x: Any, k: int, axis: int = -1) -> Any:
         """Gate k of a tensor of concatenated gates."""
-        if x is None:
-            return None
         h = self.hidden
-        return self.op.Slice(x, (k * h,), ((k + 1) * h,), (axis,))
+        return None if x is None else self.op.Slice(x, (k * h,), ((k + 1) * h,), (axis,))
 
     def split(self, x: Array) -> Iterator[Array]:
         """The gates of a tensor (batch, gates · hidden)."""
-        for k in range(shape_of(x)[-1] // self.hidden):
-            part = self.part(x, k)
-            assert part is not None
-            yield part
+        return (self.part(x, k) for k in range(shape_of(x)[-1] // self.hidden))
 
     def plus(self, x: Array, y: Array | None) -> Array:
         return x if y is None else self.op.Add(x, y)
@@ -352,17 +355,6 @@ PARAMETERS = {
 """The functions that take alpha, or alpha and beta, and their default values."""
 
 
-def activation(op: Any, node: Node, k: int, direction: int) -> Callable[[Array], Array]:
-    """Activation function k of a direction, which clips its argument first if `clip` is set."""
-    defaults = DEFAULTS[node.step.op_type]
-    names = [canonical(n) for n in node.activations or defaults * 2]
-    at = direction * len(defaults) + k
-    function = named(op, node, names[at], parameters(node, names, at))
-    if not node.clip:
-        return function
-    return lambda x: function(op.Clip(x, -node.clip, node.clip))
-
-
 def canonical(name: str) -> str:
     """The name as the specification spells it, whatever its case."""
     known = ("Relu", "Tanh", "Sigmoid", "Softsign", "Softplus", *PARAMETERS)
@@ -384,7 +376,7 @@ def parameters(node: Node, names: list[str], at: int) -> tuple[float, ...]:
     return tuple(given)
 
 
-def named(op: Any, node: Node, name: str, values: tuple[float, ...]) -> Callable[[Array], Array]:
+def named(op: Any, name: str, values: tuple[float, ...]) -> Function:
     """The named activation function in calls of the vocabulary."""
     if name == "Affine":
         return lambda x: op.Add(op.Mul(x, values[0]), values[1])

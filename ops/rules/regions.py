@@ -159,17 +159,18 @@ def bin_pixels(
         [edges(first, last, bins, n) for first, last in corners[:, [1 - k, 3 - k]]]
         for k, (bins, n) in enumerate(zip(pooled, space, strict=True))
     ]
-    grids = [
-        [[pixels(b, rows, columns, space) for columns in across] for rows in down]
-        for b, down, across in zip(rois[:, 0].astype(int), *spans, strict=True)
-    ]
-    most = max(1, *(p.size for grid in grids for row in grid for p in row))
+    found = {
+        (r, i, j): pixels(batch, rows, columns, space)
+        for r, (batch, down, across) in enumerate(zip(rois[:, 0].astype(int), *spans, strict=True))
+        for i, rows in enumerate(down)
+        for j, columns in enumerate(across)
+    }
+    most = max([1, *(p.size for p in found.values())])
     index = np.zeros((len(rois), *pooled, most), np.int64)
-    empty = np.zeros((len(rois), *pooled), bool)
-    for r, i, j in np.ndindex(empty.shape):
-        found = grids[r][i][j]
-        empty[r, i, j] = not found.size
-        index[r, i, j] = np.pad(found, (0, most - found.size), mode="edge") if found.size else 0
+    empty = np.ones((len(rois), *pooled), bool)
+    for place, p in found.items():
+        if p.size:
+            index[place], empty[place] = np.pad(p, (0, most - p.size), mode="edge"), False
     return index, empty
 
 

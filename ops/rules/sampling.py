@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -102,19 +102,15 @@ class Samples:
         total = broadcast(kept, take.out_shape, dtype).T
         return Reshape(self.shape, kept, dtype) @ total @ scaled
 
-    def slopes(self) -> list[Array]:
-        """∂value/∂position along each axis, (*Q, C)."""
-        return [self.weighted(self.slope_weight(k)) for k in range(len(self.lines))]
-
-    def slope_weight(self, k: int) -> Array:
-        """The product of the weights over the axes, but for axis k with the slope."""
+    def slope(self, k: int) -> Array:
+        """∂value/∂position along axis k, (*Q, C): its slopes times the weights of other axes."""
         factors = [a.slope if j == k else a.weight for j, a in enumerate(self.lines)]
-        return reduce(lambda a, b: crossed(self.op, self.op.Mul, a, b), factors)
+        return self.weighted(reduce(partial(crossed, self.op, self.op.Mul), factors))
 
     def in_positions(self, gains: Sequence[Array], order: Sequence[int]) -> Jacobian:
         """∂value/∂coordinates (*Q, D): coordinate j moves positions along axis order[j]."""
-        op, slopes = self.op, self.slopes()
-        columns = [op.Mul(slopes[k], op.Unsqueeze(gains[k], (-1,))) for k in order]
+        op = self.op
+        columns = [op.Mul(self.slope(k), op.Unsqueeze(gains[k], (-1,))) for k in order]
         return BlockDiagonal(op.Concat(*(op.Unsqueeze(c, (-1,)) for c in columns), axis=-1))
 
 

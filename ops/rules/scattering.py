@@ -43,22 +43,24 @@ def scatter_elements(op: Any, node: Node) -> Blocks:
     return scattered(op, node, op.Reshape(at, (-1,)), (size(node.x_shape), 1))
 
 
-def scattered(op: Any, node: Node, at: Array, rows: Shape) -> Blocks:
-    """The blocks for data and updates, where data is a matrix and `at` indexes its rows.
+def scattered(op: Any, node: Node, at: Array, rows: Shape, updates: int = 2) -> Blocks:
+    """The blocks for data and an input of updates; data is a matrix, and `at` indexes its rows.
 
     y[at] = x[at] ∘ updates, so that ∂y/∂x = diag(kept) and ∂y/∂updates = scatter · diag(moved).
     """
     place = Scatter(at, 0, rows, node.dtype)
     x, y = (op.Reshape(a, rows) for a in (node.x, node.y))
-    updates = op.Reshape(node.inputs[2], place.in_shape)
+    given = node.inputs[updates]
     reduction = node.reduction or "none"
-    kept, moved = SLOPES[reduction](op, x, updates, op.Reshape(at, (-1, 1)), y)
+    kept, moved = SLOPES[reduction](
+        op, x, op.Reshape(given, place.in_shape), op.Reshape(at, (-1, 1)), y
+    )
     whole = Reshape(node.y_shape, rows, node.dtype)
-    entries = Reshape(place.in_shape, shape_of(node.inputs[2]), node.dtype)
+    entries = Reshape(place.in_shape, shape_of(given), node.dtype)
     chooses = reduction in ("none", "max", "min")
     return {
         (0, 0): whole @ diagonal(kept, whole.T, chooses),
-        (0, 2): whole @ place @ diagonal(moved, entries, chooses),
+        (0, updates): whole @ place @ diagonal(moved, entries, chooses),
     }
 
 

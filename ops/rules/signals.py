@@ -8,13 +8,10 @@ import numpy as np
 
 from ...jacobians import (
     Diagonal,
-    Embed,
     Fourier,
-    Identity,
     Jacobian,
     Reshape,
     Shape,
-    Slice,
     Take,
     broadcast,
     shape_of,
@@ -24,6 +21,7 @@ from ...jacobians.symint import Number, largest, same, smallest
 from ..node import Node
 from ..registry import Blocks, jacobian
 from .indexing import counted
+from .padding import in_front
 
 SIGNAL, WINDOW = 0, 2
 
@@ -40,7 +38,7 @@ def dft(op: Any, node: Node) -> Blocks:
     if half:
         J = mirrored(op, J.out_shape, axis, n, node.dtype) @ J
     J = Fourier(axis, J.out_shape, node.dtype, inverse=bool(node.inverse)) @ J
-    return {(0, 0): first_part(J.out_shape, node.y_shape, node.dtype) @ J}
+    return {(0, 0): in_front(node.y_shape, J.out_shape, node.dtype).T @ J}
 
 
 def check_parts(node: Node) -> None:
@@ -58,10 +56,9 @@ def signal_text(node: Node) -> str:
 
 def complex_of_length(shape: Shape, axis: int, n: Number, dtype: Any) -> Jacobian:
     """Truncation or zero-padding to n entries, with zero imaginary parts for real signals."""
-    least = smallest(shape[axis], n)
-    cut = tuple((0, 1, least if k == axis else m) for k, m in enumerate(shape))
-    full = tuple(n if k == axis else m for k, m in enumerate(shape[:-1]))
-    return Embed(cut, (*full, 2), dtype) @ Slice(cut, shape, dtype)
+    cut = tuple(smallest(m, n) if k == axis else m for k, m in enumerate(shape))
+    full = (*(n if k == axis else m for k, m in enumerate(shape[:-1])), 2)
+    return in_front(cut, full, dtype) @ in_front(cut, shape, dtype).T
 
 
 def mirrored(op: Any, shape: Shape, axis: int, n: Number, dtype: Any) -> Jacobian:
@@ -73,16 +70,8 @@ def mirrored(op: Any, shape: Shape, axis: int, n: Number, dtype: Any) -> Jacobia
     single = op.Or(op.Equal(j, 0), op.Equal(op.Mul(j, 2), n))
     weight = op.Where(single, *(np.full((), c, dtype) for c in (1, 2)))
     column = op.Reshape(weight, (-1, *(1,) * (len(shape) - 1 - axis)))
-    spans = tuple((0, 1, m) for m in shape)
     full = tuple(n if k == axis else m for k, m in enumerate(shape))
-    return Embed(spans, full, dtype) @ Diagonal(column, shape)
-
-
-def first_part(shape: Shape, out: Shape, dtype: Any) -> Jacobian:
-    """The first entries along every axis."""
-    if same(shape, out):
-        return Identity(shape, dtype)
-    return Slice(tuple((0, 1, m) for m in out), shape, dtype)
+    return in_front(shape, full, dtype) @ Diagonal(column, shape)
 
 
 @jacobian("STFT")
@@ -112,7 +101,7 @@ def transformed(node: Node, framed: Shape) -> Jacobian:
     """The transform of every frame, (batch, frames, n, parts), truncated to half if onesided."""
     whole = complex_of_length(framed, 2, framed[2], node.dtype)
     spectrum = Fourier(2, whole.out_shape, node.dtype)
-    return first_part(spectrum.out_shape, node.y_shape, node.dtype) @ spectrum @ whole
+    return in_front(node.y_shape, spectrum.out_shape, node.dtype).T @ spectrum @ whole
 
 
 def frame_length(node: Node) -> Number:

@@ -7,24 +7,27 @@ from typing import Any
 from ...jacobians import Embed, Identity, Jacobian, Shape
 from ...jacobians.symint import agree, is_symbolic
 from ..node import Node
-from ..numbers.windows import CROPPING, GEOMETRY, Windows, filled, transposed_windows, windows
+from ..numbers.windows import (
+    CROPPING,
+    GEOMETRY,
+    Windows,
+    said,
+    transposed_windows,
+    windows,
+)
 
 
 def windows_of(node: Node, kernel: Shape) -> Windows:
     """The windows of a convolution or a pool over its first input."""
-    return settled(node, windows(node.x_shape[2:], kernel, **said(node, *GEOMETRY)), "count")
+    grid = windows(node.x_shape[2:], kernel, **said(node.step.attrs, *GEOMETRY))
+    return settled(node, grid, "count")
 
 
 def transposed_windows_of(node: Node, kernel: Shape) -> Windows:
     """The windows of a transposed convolution over its output."""
-    attributes = said(node, *GEOMETRY, *CROPPING)
+    attributes = said(node.step.attrs, *GEOMETRY, *CROPPING)
     grid = transposed_windows(node.x_shape[2:], kernel, **attributes)
     return settled(node, grid, "space")
-
-
-def said(node: Node, *names: str) -> dict[str, Any]:
-    """The named attributes that the node has."""
-    return {name: node.step.attrs[name] for name in names if name in node.step.attrs}
 
 
 def settled(node: Node, grid: Windows, what: str) -> Windows:
@@ -47,8 +50,3 @@ def in_margin(shape: Shape, pads: Shape, dtype: Any) -> tuple[Jacobian, Shape]:
     full = (a + n + b for (a, _, n), b in zip(inside, pads[d:], strict=True))
     whole = tuple((0, 1, n) for n in shape[:2])
     return Embed((*whole, *inside), (*shape[:2], *full), dtype), (0,) * len(pads)
-
-
-def steps(node: Node, d: int) -> tuple[Shape, Shape]:
-    """Strides and dilations, 1 by default."""
-    return filled(node.strides, 1, d), filled(node.dilations, 1, d)

@@ -74,19 +74,13 @@ def dft(
     real, imaginary = fitted(real, n), fitted(imaginary, n)
     c, s = roots(n)
     s = s if inverse else -s
-    y_real = tensordot(c, real) - tensordot(s, imaginary)
-    y_imaginary = tensordot(c, imaginary) + tensordot(s, real)
+    y_real = np.tensordot(c, real, 1) - np.tensordot(s, imaginary, 1)
+    y_imaginary = np.tensordot(c, imaginary, 1) + np.tensordot(s, real, 1)
     if inverse:
         y_real, y_imaginary = y_real / n, y_imaginary / n
     y = np.stack([y_real] if half else [y_real, y_imaginary], axis=-1)
     y = y[: n // 2 + 1] if onesided and not inverse else y
     return np.moveaxis(y, 0, axis)
-
-
-def tensordot(matrix: Any, x: Any) -> Any:
-    """The matrix times the first axis."""
-    flat = np.matmul(matrix, x.reshape(x.shape[0], -1))
-    return flat.reshape(matrix.shape[0], *x.shape[1:])
 
 
 def roots(n: int) -> tuple[Any, Any]:
@@ -100,9 +94,7 @@ def roots(n: int) -> tuple[Any, Any]:
 
 def fitted(x: Any, n: int) -> Any:
     """The first n rows, zero-padded if there are fewer."""
-    if len(x) >= n:
-        return x[:n]
-    return np.concatenate([x, np.zeros((n - len(x), *x.shape[1:]), object)])
+    return np.concatenate([x[:n], np.zeros((max(n - len(x), 0), *x.shape[1:]), object)])
 
 
 def mirrored(x: Any, n: int, sign: int = 1) -> Any:

@@ -5,6 +5,7 @@ NumPy calls its methods, so that the kernels of the numbers reading work on it u
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +33,25 @@ FUNCTIONS: dict[str, tuple[Any, Any]] = {
 """The method that a NumPy function calls on an entry -> the functions of SymPy and of MP."""
 
 
+def arithmetic(function: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
+    """The methods for f(x, y) and f(y, x), in symbols and at the point."""
+
+    def method(self: Number, other: Any) -> Number:
+        expr, at = self.lift(other)
+        return Number(function(self.expr, expr), function(self.at, at), self.notes)
+
+    def reflected(self: Number, other: Any) -> Number:
+        expr, at = self.lift(other)
+        return Number(function(expr, self.expr), function(at, self.at), self.notes)
+
+    return method, reflected
+
+
+def comparison(function: Callable[[int, int], bool]) -> Any:
+    """The method for a comparison at the point, which is noted."""
+    return lambda self, other: function(self.order(other), 0)
+
+
 class Number:
     """An expression `expr`, with the value `at` at the point."""
 
@@ -51,40 +71,11 @@ class Number:
         """f(x), in symbols and at the point."""
         return Number(function(self.expr), numeric(self.at), self.notes)
 
-    def joined(self, other: Any, function: Callable[[Any, Any], Any], swap: bool = False) -> Any:
-        """f(x, y), or f(y, x)."""
-        expr, at = self.lift(other)
-        if swap:
-            return Number(function(expr, self.expr), function(at, self.at), self.notes)
-        return Number(function(self.expr, expr), function(self.at, at), self.notes)
-
-    def __add__(self, other: Any) -> Number:
-        return self.joined(other, lambda a, b: a + b)
-
-    __radd__ = __add__
-
-    def __mul__(self, other: Any) -> Number:
-        return self.joined(other, lambda a, b: a * b)
-
-    __rmul__ = __mul__
-
-    def __sub__(self, other: Any) -> Number:
-        return self.joined(other, lambda a, b: a - b)
-
-    def __rsub__(self, other: Any) -> Number:
-        return self.joined(other, lambda a, b: a - b, swap=True)
-
-    def __truediv__(self, other: Any) -> Number:
-        return self.joined(other, lambda a, b: a / b)
-
-    def __rtruediv__(self, other: Any) -> Number:
-        return self.joined(other, lambda a, b: a / b, swap=True)
-
-    def __pow__(self, other: Any) -> Number:
-        return self.joined(other, lambda a, b: a**b)
-
-    def __rpow__(self, other: Any) -> Number:
-        return self.joined(other, lambda a, b: a**b, swap=True)
+    __add__, __radd__ = arithmetic(operator.add)
+    __sub__, __rsub__ = arithmetic(operator.sub)
+    __mul__, __rmul__ = arithmetic(operator.mul)
+    __truediv__, __rtruediv__ = arithmetic(operator.truediv)
+    __pow__, __rpow__ = arithmetic(operator.pow)
 
     def __mod__(self, other: Any) -> Number:
         """a - b ⌊a/b⌋, with the quotient at the point."""
@@ -114,23 +105,9 @@ class Number:
         if condition not in (True, sp.true):
             self.notes[condition] = None
 
-    def __lt__(self, other: Any) -> bool:
-        return self.order(other) < 0
-
-    def __le__(self, other: Any) -> bool:
-        return self.order(other) <= 0
-
-    def __gt__(self, other: Any) -> bool:
-        return self.order(other) > 0
-
-    def __ge__(self, other: Any) -> bool:
-        return self.order(other) >= 0
-
-    def __eq__(self, other: Any) -> bool:
-        return self.order(other) == 0
-
-    def __ne__(self, other: Any) -> bool:
-        return self.order(other) != 0
+    __lt__, __le__ = comparison(operator.lt), comparison(operator.le)
+    __gt__, __ge__ = comparison(operator.gt), comparison(operator.ge)
+    __eq__, __ne__ = comparison(operator.eq), comparison(operator.ne)
 
     def __hash__(self) -> int:
         return hash(self.expr)

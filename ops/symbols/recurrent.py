@@ -30,7 +30,7 @@ ACTIVATIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-def activations(
+def functions(
     names: list[str], clip: float | None, alphas: Any = (), betas: Any = ()
 ) -> Iterator[Function]:
     """Entrywise f(min(max(x, -clip), clip)); functions with α or β take the next in the lists."""
@@ -52,19 +52,20 @@ def clipped(function: Callable[..., Any], bound: Any, numbers: list[Any], x: Any
 
 def layer(
     make: Callable[..., Cell], defaults: list[str], inputs: list[Any], states: list[Any],
-    peepholes: Any = None, *, direction: str = "forward", layout: int = 0,
-    activations_: Any = None, clip: float | None = None, alphas: Any = (), betas: Any = (),
+    peepholes: Any = None, *, hidden_size: int = 0, direction: str = "forward", layout: int = 0,
+    activations: Any = None, clip: float | None = None, activation_alpha: Any = (),
+    activation_beta: Any = (),
 ) -> Any:  # fmt: skip
     """Y and the final states of a cell that runs over each sequence, in each direction."""
     x, w, r, b, lengths = inputs
     x, *states = (swapped(a, layout) for a in (x, *states))
     (turns, batch, _), count, hidden = x.shape, len(w), r.shape[-1]
-    names = activations_ or defaults * count
-    functions = np.reshape([*activations(names, clip, alphas, betas)], (count, -1))
+    found = functions(activations or defaults * count, clip, activation_alpha, activation_beta)
+    chosen = np.reshape([*found], (count, -1))
     y = np.zeros((turns, count, batch, hidden), object)
     last = [np.zeros((count, batch, hidden), object) if s is None else s.copy() for s in states]
     for d, n in np.ndindex(count, batch):
-        cell = make(gates(w[d], r[d], None if b is None else b[d]), *functions[d],
+        cell = make(gates(w[d], r[d], None if b is None else b[d]), *chosen[d],
                     P=None if peepholes is None else np.split(peepholes[d], 3))  # fmt: skip
         order = range(turns if lengths is None else int(lengths[n]))
         for t in reversed(order) if direction == "reverse" or d else order:
@@ -97,7 +98,7 @@ def rnn(
     def make(gate: Any, f: Function, P: Any) -> Cell:
         return lambda x, h: [f(gate(0, x, h))]
 
-    return layer(make, ["Tanh"], [x, w, r, b, lengths], [h], **said(**how))
+    return layer(make, ["Tanh"], [x, w, r, b, lengths], [h], **how)
 
 
 @kernel("GRU")
@@ -115,7 +116,7 @@ def gru(
 
         return cell
 
-    return layer(make, ["Sigmoid", "Tanh"], [x, w, r, b, lengths], [h], **said(**how))
+    return layer(make, ["Sigmoid", "Tanh"], [x, w, r, b, lengths], [h], **how)
 
 
 @kernel("LSTM")
@@ -137,13 +138,4 @@ def lstm(
         return cell
 
     defaults = ["Sigmoid", "Tanh", "Tanh"]
-    return layer(make, defaults, [x, w, r, b, lengths], [h, c], p, **said(**how))
-
-
-def said(
-    hidden_size: int = 0, activations: Any = None, activation_alpha: Any = (),
-    activation_beta: Any = (), **how: Any,
-) -> dict[str, Any]:  # fmt: skip
-    """The attributes under the parameter names of `layer`."""
-    return {**how, "activations_": activations, "alphas": activation_alpha,
-            "betas": activation_beta}  # fmt: skip
+    return layer(make, defaults, [x, w, r, b, lengths], [h, c], p, **how)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,11 +28,7 @@ def entrywise(name: str, function: Callable[..., Any]) -> None:
     """Register a function of numbers and attributes, applied entry by entry."""
 
     def apply(*inputs: Any, **attributes: Any) -> Any:
-        held = np.broadcast(*inputs) if len(inputs) > 1 else None
-        made = np.empty(held.shape if held else np.shape(inputs[0]), object)
-        arrays = np.broadcast_arrays(*map(np.asarray, inputs))
-        for place in np.ndindex(made.shape):
-            made[place] = function(*(a[place] for a in arrays), **attributes)
-        return made
+        applied = np.frompyfunc(partial(function, **attributes), len(inputs), 1)
+        return np.asarray(applied(*inputs), object)
 
     KERNELS[name] = apply

@@ -11,7 +11,7 @@ import onnxjac as oj
 from check_rule import check_rule, one_node
 from onnxjac.ops import Node, Step
 from onnxjac.ops.numbers import numbers
-from onnxjac.ops.rules import resampling
+from onnxjac.ops.rules import resize
 from onnxjac.ops.rules.contrib.fused import skip_layer_normalization
 from onnxjac.ops.rules.placing import tensor_scatter
 from onnxjac.ops.rules.pointwise import dropout
@@ -226,8 +226,8 @@ g (float[1,1,3,5] x) => (float[1,1,h,w] y)
 
 
 @pytest.mark.parametrize("scales", ["2.5, 0.85", "1.3, 1.1"])
-@pytest.mark.parametrize("rounding", resampling.ROUNDED)
-@pytest.mark.parametrize("transformation", resampling.TRANSFORMS)
+@pytest.mark.parametrize("rounding", resize.ROUNDED)
+@pytest.mark.parametrize("transformation", resize.TRANSFORMS)
 def test_resize_by_every_transformation(transformation, rounding, scales):
     """Resize is linear in x, so J x = y. Scales that keep the size may still change values."""
     x = np.arange(15, dtype=np.float32).reshape(1, 1, 3, 5) ** 2

@@ -73,5 +73,5 @@ def test_only_another_type_is_cast():
 
 def test_a_slope_of_one_is_the_identity_and_one_of_zero_is_zero():
     node = Node(Step("Mul", "", 21, "mul", ("x",), ("y",)), (np.ones(3),), (np.ones(3),))
-    assert isinstance(spread(numbers, node, 0, 1), Identity)
-    np.testing.assert_array_equal(spread(numbers, node, 0, 0).toarray(), np.zeros((3, 3)))
+    assert isinstance(spread(node, 0, 1), Identity)
+    np.testing.assert_array_equal(spread(node, 0, 0).toarray(), np.zeros((3, 3)))

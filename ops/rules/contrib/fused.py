@@ -51,6 +51,11 @@ def activated(op: Any, y: Array, name: str | None, parameters: tuple[float, ...]
     return getattr(op, name)(y, **dict(zip(("alpha", "beta"), parameters, strict=False)))
 
 
+def without_activation(node: Node) -> dict[str, Any]:
+    """The attributes that do not belong to the activation."""
+    return {k: v for k, v in node.step.attrs.items() if not k.startswith("activation")}
+
+
 @defines("com.microsoft::FusedMatMul")
 def fused_matmul(op: Any, node: Node) -> tuple[Array]:
     """y = α A' B', both operands transposed where the flags say so."""
@@ -74,8 +79,7 @@ def turned(op: Any, x: Array, matrix: int | None, batch: int | None) -> Array:
 @defines("com.microsoft::FusedGemm")
 def fused_gemm(op: Any, node: Node) -> tuple[Array]:
     """y = f(α A' B' + β C)."""
-    fused = ("activation", "activation_alpha", "activation_beta", "activation_gamma")
-    y = op.Gemm(*node.inputs, **{k: v for k, v in node.step.attrs.items() if k not in fused})
+    y = op.Gemm(*node.inputs, **without_activation(node))
     given = (node.activation_alpha, node.activation_beta)
     return (activated(op, y, node.activation, tuple(v for v in given if v is not None)),)
 
@@ -131,9 +135,7 @@ def embed_layer_normalization(op: Any, node: Node) -> tuple[Array, ...]:
 @defines("com.microsoft::FusedConv", auto_pad=AUTO_PADS)
 def fused_conv(op: Any, node: Node) -> tuple[Array]:
     """y = f(w ∗ x + b + z)."""
-    fused = ("activation", "activation_params")
-    y = op.Conv(*node.inputs[:3], **{k: v for k, v in node.step.attrs.items() if k not in fused})
-    z = node.input(3)
+    y, z = op.Conv(*node.inputs[:3], **without_activation(node)), node.input(3)
     y = y if z is None else op.Add(y, z)
     return (activated(op, y, node.activation, node.activation_params or ()),)
 
