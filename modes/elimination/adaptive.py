@@ -38,9 +38,9 @@ class Adaptive(Jacobian):
 
     The number of future products is unknown. After 8, 32, 128 … products the DAG is planned for the
     products until it is planned again, four times as many as so far; programs are compiled once
-    products have taken as long as compiling takes. Both happen in a background thread while
-    products go on. Each product takes the way that was measured to be the fastest of those that are
-    ready.
+    products have taken as long as compiling takes. Both happen in a background thread, for which
+    each product waits as long as the fastest one took: alone on the cores it is done far sooner.
+    Each product takes the way that was measured to be the fastest of those that are ready.
     """
 
     holds = ("structure",)
@@ -87,7 +87,7 @@ class Adaptive(Jacobian):
             if name != taken and (name != DAG or self._dag is not None):
                 clock.wait(seconds)
         self.count, self._seconds = self.count + prod(columns), self._seconds + seconds
-        self._look_ahead(columns, ways)
+        self._look_ahead(columns, ways, ways[taken][0].least)
         return y
 
     def _ways(self, columns: Shape) -> Ways:
@@ -112,15 +112,16 @@ class Adaptive(Jacobian):
         dag = eliminated(self.dag) if repays_elimination(self.dag, 1) else self.dag
         return dag._apply(numbers, v)
 
-    def _look_ahead(self, columns: Shape, ways: Ways) -> None:
-        """Take what is ready, and start preparing what is due."""
+    def _look_ahead(self, columns: Shape, ways: Ways, patience: float) -> None:
+        """Give background work some seconds, take what is ready, and start what is due."""
         if shared := self._shared:
             if ways[DAG][0].total >= shared.cost:
-                shared.prepare(columns)
+                shared.prepare(columns).wait(patience)
             judged = (ways[way][0].tries == TRIES for way in (PLANNED, COMPILED) if way in ways)
             if any(judged) and pays(ways):
                 shared.first = min(shared.first, self._begun_at)
         if ahead := self._ahead:
+            ahead.wait(patience)
             if ahead.going:
                 return
             self._take(ahead)
@@ -150,7 +151,7 @@ class Adaptive(Jacobian):
         self._ahead, made = None, ahead.value
         if isinstance(made, Compiled):
             self._compiled = made
-        elif made is not None:
+        elif made is not None and made is not self._planned:
             self._planned, self._compiled = made, None
             self._begun.clear()
             self._clocks = {key: c for key, c in self._clocks.items() if key[1] == DAG}

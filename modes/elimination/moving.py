@@ -14,7 +14,7 @@ from functools import partial
 from math import inf
 from operator import itemgetter
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -131,7 +131,7 @@ class Moving:
         self._computed(zeros)  # raises an error before a product would
         tried: list[tuple[float, Program]] = []
         for engine in self.engines:
-            recording = record_open(self.eliminated.values, self.dag, columns)
+            recording = record_open(held(self.eliminated[0]), self.dag, columns)
             kinds = {dtype_of(x).kind for x in recording.residuals.values()}
             if recording.meets_nothing or not kinds <= set("fiub"):
                 raise EngineError("No engine takes empty tensors, or bfloat16 from NumPy.")
@@ -144,7 +144,7 @@ class Moving:
 
     def dag(self, op: Any, arrays: Residuals) -> Dag:
         """The DAG after elimination, over other values."""
-        dag = self.eliminated.dag
+        dag = self.eliminated[0]
         edges = (Edge(e.start, e.end, fill(arrays) if (fill := fill_of(e.operator)) else e.operator)
                  for e in dag.edges)  # fmt: skip
         made = Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype)
@@ -164,35 +164,31 @@ class Moving:
 
     def _computed(self, residuals: Mapping[int, np.ndarray]) -> Mapping[int, np.ndarray]:
         """The arrays that the programs read, from the residuals."""
-        model, names = self.eliminated.model, self.eliminated.names
+        _, model, names = self.eliminated
         given = dict(zip(model.inputs, residuals.values(), strict=True))
         engine = "numpy" if self.engines == ["numpy"] else None
         made = evaluate(model, given, names.values(), engine=engine)
         return {key: np.asarray(made[name], order="C") for key, name in names.items()}
 
     @cached_property
-    def eliminated(self) -> Eliminated:
-        """The elimination, for all points."""
+    def eliminated(self) -> tuple[Dag, Model, Mapping[int, str]]:
+        """The DAG after elimination, over graph values, for all points; the model that computes
+        these values from the residuals; and their names there, by their identity.
+        """
         form = self.form
         recorder, residuals = opened(form.held)
         entries = tuple(part.at(residuals) for part in form.parts if isinstance(part, Entry))
         dag = dag_of(entries, form.shapes, self.wrt, self.of, form.ends[2])
         dag = elimination(chosen(recorder, dag)).after
-        values = {id(x): x for edge in dag.edges for x in values_in(edge.operator)}
+        values = held(dag)
         made = {f"made_{k}": x for k, x in enumerate(values.values()) if x.producer() is not None}
         model = Model(build(recorder, residuals.values(), made, "eliminated"), form.model.limits)
-        return Eliminated(dag, values, model, {key: str(x.name) for key, x in values.items()})
+        return dag, model, {key: str(x.name) for key, x in values.items()}
 
 
-class Eliminated(NamedTuple):
-    """A DAG over graph values after elimination: `values` are those that its operators hold, by
-    their identity, and `names` their names in the `model` that computes them from the residuals.
-    """
-
-    dag: Dag
-    values: Residuals
-    model: Model
-    names: Mapping[int, str]
+def held(dag: Dag) -> Residuals:
+    """The graph values that the operators of a DAG hold, by their identity."""
+    return {id(x): x for edge in dag.edges for x in values_in(edge.operator)}
 
 
 def seconds_of(program: Program, recording: Recording) -> float:

@@ -43,10 +43,10 @@ class Background(Generic[T]):
         """Whether the thread is running."""
         return self._thread.is_alive()
 
-    def wait(self) -> T | None:
-        """The value, after waiting for the thread."""
+    def wait(self, seconds: float | None = None) -> T | None:
+        """The value, after waiting for the thread, at most for some seconds."""
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(seconds)
         return self.value
 
     def __getstate__(self) -> dict[str, Any]:
