@@ -37,13 +37,18 @@ def as_array(value: Any, dtype: Any = None) -> np.ndarray:
 
 
 def settled(array: np.ndarray) -> np.ndarray:
-    """A snapshot of the array: a copy, unless the memory behind it is read-only.
+    """A snapshot of the array: a read-only copy, unless the memory behind it is read-only already.
 
-    >>> x, fixed = np.zeros(3), np.frombuffer(bytes(8))
-    >>> settled(x) is x, settled(fixed) is fixed
+    >>> x = np.zeros(3)
+    >>> once = settled(x)
+    >>> once is x, settled(once) is once
     (False, True)
     """
-    return array if is_read_only(array) else array.copy()
+    if is_read_only(array):
+        return array
+    copy = array.copy()
+    copy.flags.writeable = False
+    return copy
 
 
 def is_read_only(memory: Any) -> bool:

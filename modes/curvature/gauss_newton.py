@@ -83,11 +83,11 @@ def gauss_newton(
     middle = name_of(model, at, model.outputs, "at")
     loss = name_of(model, of, model.outputs, "of")
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
-    tail = {**inputs, middle: J.primal[middle]}  # the steps before it do not run again
+    tail = {**J.point, middle: J.primal[middle]}  # the steps before it do not run again
     try:
-        check_inputs(model, tail)
+        tail = check_inputs(model, tail)
     except InputError:  # a model may compute another shape or dtype than it declares
-        tail = {**inputs}
+        tail = {**J.point}
     H = loss_hessian(model, tail, loss, middle, weights, engine)
     if H is None:
         H = hessian(model, tail, of=loss, wrt=middle, weights=weights, engine=engine)

@@ -94,12 +94,12 @@ def template(
         return None
     asked_for_nan: list[ir.Value] = []
     values = leaves(t, None if nan else asked_for_nan)
-    parts = tuple(open_entry(a, t, values) or a for a in active)
+    names = {id(value): name for name, value in t.values.items()}
+    parts = tuple(open_entry(a, t, values, names) or a for a in active)
     blocks = (J for part in parts if isinstance(part, Entry) for J in part.blocks.values())
     held = {id(value): value for J in blocks for value in values_in(J)}
     not_nan = {id(value): value for value in asked_for_nan}
-    known = set(map(id, t.values.values()))
-    asked = {key: chain(value, lambda v: id(v) in known)
+    asked = {key: chain(value, lambda v: id(v) in names)
              for key, value in {**held, **not_nan}.items()}  # fmt: skip
     bases = [base for base, _ in asked.values()]
     extended = recorded(model, t, of, bases)
@@ -144,7 +144,9 @@ def names_of(active: ActiveStep) -> Iterator[str]:
     yield from (n for n in (*active.step.inputs, *active.step.outputs) if n is not None)
 
 
-def open_entry(active: ActiveStep, t: Trace, values: Mapping[str, Any]) -> Entry | None:
+def open_entry(
+    active: ActiveStep, t: Trace, values: Mapping[str, Any], names: Mapping[int, str]
+) -> Entry | None:
     """The entry of a step, its rule read over graph values; None where that is not possible."""
     if active.step.domain not in ("", "ai.onnx") or bodies_of(active.step):  # may do anything
         return None
@@ -155,13 +157,12 @@ def open_entry(active: ActiveStep, t: Trace, values: Mapping[str, Any]) -> Entry
     if not all(map(is_open, blocks.values())):
         return None
     fills = {slot: fill for slot, J in blocks.items() if (fill := fill_of(J))}
-    names = names_behind(t, (v for J in blocks.values() for v in values_in(J)))
-    return Entry(active.step, blocks, names, fills)
+    behind = names_behind((v for J in blocks.values() for v in values_in(J)), names)
+    return Entry(active.step, blocks, behind, fills)
 
 
-def names_behind(t: Trace, values: Iterable[ir.Value]) -> frozenset[str]:
-    """The tensors of the model from which values are made."""
-    names = {id(value): name for name, value in t.values.items()}
+def names_behind(values: Iterable[ir.Value], names: Mapping[int, str]) -> frozenset[str]:
+    """The tensors of the model, which have `names` by identity, from which values are made."""
     found, seen, stack = set(), set(), list(values)
     while stack:
         value = stack.pop()

@@ -78,6 +78,7 @@ class Points:
 
     def prepare(self, columns):
         self.prepared.append(columns)
+        return Background(int)
 
 
 def taken(J, v, count=40):

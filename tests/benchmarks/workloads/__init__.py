@@ -56,6 +56,7 @@ GROWTH: dict[str, Callable[[], Workload]] = {
 """Workloads for the growth of time with one size, the others as in the MLP or the grid."""
 
 HIDDEN: dict[str, Callable[[], Workload]] = {
+    "small/deep": partial(mlp, batch=8, widths=(16,) * 400 + (10,)),
     "tiny": partial(mlp, "float64", batch=8, widths=(20, 16, 5)),
     "tiny/steps": partial(steps, partial(mlp, "float64", batch=8, widths=(20, 16, 5)), "kfac"),
     "tiny/if": partial(steps, partial(branching, "float64", batch=8, widths=(20, 16, 16, 5))),
@@ -68,7 +69,7 @@ HIDDEN: dict[str, Callable[[], Workload]] = {
     "tiny/lstm": partial(lstm, "float64", length=3, batch=2, width=5),
     "tiny/loop": partial(loop, "float64", turns=60, batch=2, width=5),
 }
-"""For the test of the harness."""
+"""For the table of defaults, and for the test of the harness."""
 
 
 def find(name: str) -> Workload:

@@ -1,14 +1,13 @@
-"""The benchmarks of set-up and of payback run, and their verdicts match their numbers."""
+"""The benchmarks of defaults and of payback run, and their verdicts match their numbers."""
 
 import doctest
 from dataclasses import replace
 
 import pytest
 
-from benchmarks import payback, setup
-from benchmarks.setup import NODE, Cost
+from benchmarks import defaults, payback
+from benchmarks.defaults import NODE, Cost
 from benchmarks.workloads import find
-from benchmarks.workloads.sequences import lstm
 from onnxjac.modes.products.compiled import BreakEven
 
 
@@ -16,16 +15,20 @@ def test_python_may_take_so_long_for_a_node_and_no_longer():
     at_the_bound = Cost("relinearize", 2 * 0.01 + 200 * NODE, 0.01, 200)
     assert at_the_bound.runs == pytest.approx(at_the_bound.bound)
     longer, shorter = (replace(at_the_bound, seconds=s) for s in (0.031, 0.029))
-    assert longer.beyond > NODE > shorter.beyond
     assert [cost.cells[-1] for cost in (longer, shorter)] == ["not met", "met"]
 
 
 def test_a_recurrent_layer_counts_as_its_turns():
     pytest.importorskip("onnxruntime")
-    starts, found = setup.costs(lstm(length=3, batch=2, width=5), repeats=1)
-    assert [cost.task for cost in found] == list(setup.RUNS)
+    starts, found = defaults.costs("tiny/lstm", repeats=1)
+    assert [cost.task for cost in found] == list(defaults.RUNS)
     assert found[0].nodes > 3 * 10
     assert min(*starts, *(cost.runs for cost in found)) > 0
+
+
+def test_the_longest_product_is_compared_with_those_before_it():
+    (*_, met), _ = defaults.rows_longest("tiny", 5)
+    assert met in ("met", "not met")
 
 
 def test_what_each_preparation_costs():
@@ -46,6 +49,6 @@ def test_when_a_preparation_pays(found, verdict):
 
 
 def test_examples():
-    failed, tried = doctest.testmod(setup)
+    failed, tried = doctest.testmod(defaults)
     assert tried
     assert not failed
