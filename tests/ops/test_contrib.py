@@ -314,7 +314,8 @@ def one_node(op_type, inputs, attrs, outputs, kinds=np.float32):
     """A model of one node of `com.microsoft`, and its inputs."""
     inputs = [None if x is None else np.asarray(x) for x in inputs]
     kept = range(outputs) if isinstance(outputs, int) else outputs
-    kinds = [np.dtype(kind) for kind in (kinds if isinstance(kinds, tuple) else (kinds,) * len(kept))]
+    each = kinds if isinstance(kinds, tuple) else (kinds,) * len(kept)
+    kinds = [np.dtype(kind) for kind in each]
     made = [f"y{o}" if o in kept else "" for o in range(max(kept) + 1)]
     arrays = {f"x{i}": x for i, x in enumerate(inputs) if x is not None}
     names = ["" if x is None else f"x{i}" for i, x in enumerate(inputs)]
