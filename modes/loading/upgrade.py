@@ -16,6 +16,7 @@ from ...ops.registry import find
 from ..flow.opsets import WORKING_OPSET
 from ..flow.protos import graphs, inside, nodes, opset, schema_in
 from .bodies import expand, inline_local
+from .legacy import brought_back
 from .repairs import after_conversion, before_check, before_conversion, share
 
 LONGEST = 2**20
@@ -41,6 +42,7 @@ def upgrade(model: onnx.ModelProto) -> onnx.ModelProto:
         model.opset_import.append(make_opsetid("", WORKING_OPSET))
     elif version < WORKING_OPSET:
         model = _raise(model, version)
+    model = brought_back(model)
     share(model)
     model = expand(infer(model))
     check_attributes(model)  # bodies depend on the shapes of their inputs
