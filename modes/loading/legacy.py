@@ -105,7 +105,7 @@ def _import(model: onnx.ModelProto) -> None:
 
 
 def brought_back(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model, at the working opset, with functions written out in place of what was set aside."""
+    """The model, now at the working opset, with what was set aside written out."""
     if opset(model, LEGACY) is None:
         return model
     held = {function.name for function in FUNCTIONS}
