@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, cast, o
 from ...jacobians import Jacobian
 from ...jacobians.errors import InputError
 from ..naming.names import Names
+from ..primal.model import Model
 from .batches import Batch, as_batch, is_data
 from .cluster import distributed
 from .streaming import digest, streamed
@@ -60,7 +61,7 @@ class TakesData(Protocol[P, Made_co]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Made_co: ...
 
     @overload
-    def __call__(self, model: Any, inputs: Data, **options: Unpack[Every]) -> Jacobian: ...
+    def __call__(self, model: Model, inputs: Data, **options: Unpack[Every]) -> Jacobian: ...
 
 NOTHING: Batch = {}
 
