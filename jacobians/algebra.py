@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import issparse, linalg
@@ -16,8 +16,6 @@ from .hooks import add, multiply, scale, submatrix, to_jax, to_pylops, to_torch
 from .symint import is_symbolic
 
 if TYPE_CHECKING:  # SciPy's stubs cannot type a subclass that is closed under + and @
-    from .base import Jacobian
-
     LinearOperator = Any
 else:
     from scipy.sparse.linalg import LinearOperator
@@ -41,15 +39,6 @@ class Algebra(LinearOperator):
     @abstractmethod
     def _flat_product(self, v: np.ndarray, columns: Shape) -> np.ndarray:
         """J v for a flat vector, or for a batch of them: (*columns, n) -> (*columns, m)."""
-
-    @overload
-    def __matmul__(self, other: Algebra) -> Jacobian: ...
-
-    @overload
-    def __matmul__(self, other: np.ndarray) -> np.ndarray: ...
-
-    @overload
-    def __matmul__(self, other: Any) -> Any: ...
 
     def __matmul__(self, other: Any) -> Any:
         if type(other) is np.ndarray and other.shape == self.shape[1:]:
