@@ -70,7 +70,7 @@ def guarded(args: Namespace, out: Output) -> int:
     try:
         return out.end(args.command.run(args, out))
     except (OnnxJacError, MemoryError) as error:
-        return out.refused(error)
+        return out.refused(error, [flag[2:] for flag in args.command.options if flag[:2] == "--"])
     except KeyboardInterrupt:
         complain("interrupted")
         return 130

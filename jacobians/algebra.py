@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.sparse import linalg
+from scipy.sparse import issparse, linalg
 
 from .arrays import Shape, prod_text
-from .errors import InputError
+from .errors import InputError, LimitError
 from .foreign import as_array, native
 from .hooks import add, multiply, scale, submatrix, to_jax, to_pylops, to_torch
 from .symint import is_symbolic
@@ -20,12 +21,20 @@ else:
     from scipy.sparse.linalg import LinearOperator
 
 
+is_sparse: Callable[[Any], bool] = issparse
+
+
 class Algebra(LinearOperator):
     """`J @ K`, `J + K`, `2 * J` and `J[rows, columns]` are operators again; `J @ v` is an array.
+
+    A matrix A of NumPy or SciPy is a factor like v, `J @ A` and `A @ J` are arrays, and a summand
+    like K; `J @ aslinearoperator(A)` stays an operator.
 
     Products take arrays of any library and return NumPy arrays; the `to_...` methods convert J for
     other libraries.
     """
+
+    dense_limit: int  # bytes of a dense matrix
 
     @abstractmethod
     def _flat_product(self, v: np.ndarray, columns: Shape) -> np.ndarray:
@@ -36,21 +45,23 @@ class Algebra(LinearOperator):
             return self._flat_product(other, ())  # fast path: SciPy's checks take microseconds
         if np.isscalar(other):
             raise InputError(f"{other!r} is a number: 2 * J scales, J @ v multiplies an array")
-        return multiply(self, other) if isinstance(other, Algebra) else super().__matmul__(other)
+        if isinstance(other, Algebra):
+            return multiply(self, other)
+        return super().__matmul__(self._unpacked(other))
 
     def dot(self, x: Any) -> Any:
         if isinstance(x, Algebra):
             return multiply(self, x)
         if _is_real_scalar(x):
             return scale(self, x)
-        return super().dot(self._factor(array(x), self.shape[1]))
+        return super().dot(self._factor(self._unpacked(array(x)), self.shape[1]))
 
     __mul__ = dot
 
     def __rmul__(self, x: Any) -> Any:
         if _is_real_scalar(x):
             return scale(self, x)
-        x, m = array(x), self.shape[0]
+        x, m = self._unpacked(array(x)), self.shape[0]
         if isinstance(x, np.ndarray) and (x.ndim not in (1, 2) or x.shape[-1] != m):
             raise InputError(
                 f"dimension mismatch: a vector of {m} or a matrix of {m} columns times J, "
@@ -68,13 +79,20 @@ class Algebra(LinearOperator):
     def __add__(self, other: Any) -> Any:
         if isinstance(other, Algebra):
             return add(self, other)
+        if is_sparse(other) or (isinstance(other, np.ndarray) and other.ndim == 2):
+            other = linalg.aslinearoperator(other)
         if isinstance(other, linalg.LinearOperator) and other.shape != self.shape:
             raise InputError(f"cannot add operators of shape {self.shape} and {other.shape}: "
                              f"{self!r} and {other!r}")  # fmt: skip
         return super().__add__(other)
 
+    __radd__ = __add__
+
     def __sub__(self, other: Any) -> Any:
         return self + (-other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return -self + other
 
     def __getitem__(self, key: Any) -> Any:
         """`J[rows, columns]` with slices or index arrays, still lazy."""
@@ -96,6 +114,19 @@ class Algebra(LinearOperator):
     def rmatmat(self, X: Any) -> np.ndarray:
         """Jᴴ X for a matrix X, all its columns at once."""
         return super().rmatmat(self._matrix(X, self.shape[0]))
+
+    def _unpacked(self, x: Any) -> Any:
+        """A sparse matrix as an array; raises `LimitError` where it would be too large."""
+        if not is_sparse(x):
+            return x
+        nbytes = 8 * x.shape[0] * x.shape[1]
+        if nbytes > self.dense_limit:
+            raise LimitError(
+                f"the product of J, {prod_text(self.shape)}, with a sparse matrix of shape "
+                f"{prod_text(x.shape)} is dense, and takes {nbytes:,} bytes: "
+                "scipy.sparse.linalg.aslinearoperator(matrix) in its place keeps it lazy"
+            )
+        return x.toarray()
 
     def _vector(self, x: np.ndarray, n: int) -> np.ndarray:
         """A vector of n numbers, or a matrix of one column."""

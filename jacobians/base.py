@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from operator import index
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 import numpy as np
 
@@ -74,6 +74,19 @@ class Jacobian(Holder, Algebra, Shown, ABC):
     out_shape: Shape
     in_shape: Shape
     dense_limit: int = DENSE_LIMIT  # bytes of its dense or sparse matrix
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __matmul__(self, other: Jacobian) -> Jacobian: ...
+
+        @overload
+        def __matmul__(self, other: np.ndarray) -> np.ndarray: ...
+
+        @overload
+        def __matmul__(self, other: Any) -> Any: ...
+
+        def __matmul__(self, other: Any) -> Any: ...
 
     def __init__(self, out_shape: Shape, in_shape: Shape, dtype: Any) -> None:
         self.out_shape, self.in_shape = self._sizes(out_shape), self._sizes(in_shape)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
-from .linearize import linearize
+from .linearize import Options, linearize
 from .naming.names import Names, check_named
 from .primal.model import Model
 
@@ -20,7 +20,7 @@ def jvp(
     tangents: Mapping[str, Any],
     *,
     of: Names = None,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> tuple[Tensors, Tensors]:
     """y = f(x) and dy = J dx, both by name.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 from ..jacobians.errors import warn
 from .linearization import Linearization, linearized
@@ -13,6 +13,14 @@ from .route import route_of
 
 ZEROS = "zeros"
 """Key, in a template's cache, of the structural zeros."""
+
+
+class Options(TypedDict, total=False):
+    """The options of `linearize` besides `of` and `wrt`."""
+
+    engine: str | None
+    straight_through: bool
+    checkpoint: bool | int
 
 
 def linearize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from ..jacobians.errors import InputError
 from .forward import Tensors
 from .gradient import Gradient
 from .linearization import Linearization
-from .linearize import linearize
+from .linearize import Options, linearize
 from .naming.names import Names, check_model, names_of
 from .primal.model import Model
 
@@ -43,7 +43,7 @@ def vjp(
     *,
     of: Names = None,
     wrt: Names = None,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> tuple[Tensors, Pullback]:
     """y = f(x) and the pullback u ↦ Jᵀ u, both by name. Options: as for `linearize`.
 
@@ -105,7 +105,7 @@ def grad(
     *,
     of: str | None = None,
     wrt: Names = None,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> Tensors:
     """∇f by name, with f the scalar tensor that `of` names. Options: as for `linearize`.
 
@@ -114,7 +114,7 @@ def grad(
     does not fit; `UnsupportedOp` for an operator without a rule.
     """
     if options.keys() <= {"engine"}:
-        return value_and_grad(model, of=of, wrt=wrt, **options)(inputs)[1]
+        return value_and_grad(model, of=of, wrt=wrt, engine=options.get("engine"))(inputs)[1]
     J = linearize(model, inputs, of=of, wrt=wrt, **options)
     if J.shape[0] != 1 or len(J.codomain) != 1:
         shapes = ", ".join(f"{spec.name} {list(spec.shape or ())}" for spec in J.codomain)

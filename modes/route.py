@@ -22,7 +22,7 @@ from ..jacobians.symint import Symbols
 from ..ops import Step
 from ..ops.registry import version
 from .flow.failure import NotKept, note
-from .naming.names import is_float
+from .naming.names import is_float, may_float
 from .primal.engines import onnxruntime as ort
 from .primal.evaluate import evaluate
 from .primal.finite import finite, tame, warn_nonfinite
@@ -350,7 +350,11 @@ class Route:
 
     def zeros(self, dag: Dag, of: tuple[str, ...], wrt: tuple[str, ...]) -> tuple[str, ...]:
         """The pairs of tensors that no differentiable path joins, and the steps that cut them."""
-        return unjoined(self.steps, dag, wrt, of)
+        return unjoined(self.steps, dag, wrt, of, self.exact)
+
+    def exact(self, name: str) -> bool:
+        """Whether a tensor is known to hold no floating-point numbers."""
+        return not may_float(self.model.spec(name))
 
 
 def decisions(flat: Model, symbols: Symbols) -> tuple[str, ...] | None:

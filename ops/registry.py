@@ -99,13 +99,16 @@ def jacobian(*names: str, **values: Collection[Any]) -> Callable[[Rule], Rule]:
     return register
 
 
-def zero(reason: str, *names: str, **values: Collection[Any]) -> None:
+def zero(
+    reason: str, *names: str, definition: Definition | None = None, **values: Collection[Any]
+) -> None:
     """Declare operators whose derivative is structurally zero, and why.
 
-    `values` are the allowed values of attributes, as for `jacobian`: `load` raises `LoadError` for
-    a model with another value.
+    `definition` gives the values of an operator that is not ONNX's, as for `defines`; `values` are
+    the allowed values of attributes, as for `jacobian`: `load` raises `LoadError` for a model with
+    another value.
     """
-    declare(names, _no_blocks, zero=reason, values=values)
+    declare(names, _no_blocks, zero=reason, definition=definition, values=values)
 
 
 def defines(*names: str, **values: Collection[Any]) -> Callable[[Definition], Definition]:

@@ -13,20 +13,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import add
-from typing import Any, final
+from typing import Any, TypedDict, Unpack, final
 
 import numpy as np
 
 from ...jacobians import Jacobian
 from ...jacobians.errors import InputError, warn
 from ...jacobians.progress import progress as showing
-from ..data.adapter import NOTHING, mixed
+from ..data.adapter import NOTHING, Data, mixed
 from ..data.batches import Batch, Batches, as_batch, batches_of, is_data
 from ..data.cluster import Parts, counted, evenly, spread
 from ..data.placement import Placement
 from ..data.stream import Stream
 from ..data.streaming import changed
 from ..linearization import Linearization
+from ..naming.names import Names
 from ..primal.model import Model
 from ..symmetric import Specs
 from .gradients import Gradients, Target, per_sample
@@ -38,8 +39,29 @@ Bases = list[tuple[np.ndarray, np.ndarray]]
 """The eigenvectors of A and of B for every layer."""
 
 
+class Options(TypedDict, total=False):
+    """The options of the gradients, which `Target` describes, and of passes over data."""
+
+    at: str | None
+    of: str | None
+    wrt: Names
+    likelihood: str
+    axis: int
+    fisher_type: str
+    reduction: str
+    samples: int
+    seed: int
+    joint: bool
+    engine: str | None
+    batch_size: int | None
+    shared: Batch
+    keep: int
+    progress: bool | None
+    client: Any
+
+
 def kfac(
-    model: Model, inputs: Any, *, approximation: str = "expand", **options: Any
+    model: Model, inputs: Data, *, approximation: str = "expand", **options: Unpack[Options]
 ) -> KroneckerFactored:
     """K = blockdiag(A ⊗ B) with A = mean of x xᵀ, B = c Σ g gᵀ: the Kronecker factors of F.
 
@@ -71,7 +93,7 @@ def kfac(
 
 
 def ekfac(
-    model: Model, inputs: Any, *, approximation: str = "expand", **options: Any
+    model: Model, inputs: Data, *, approximation: str = "expand", **options: Unpack[Options]
 ) -> KroneckerFactored:
     """E = Q diag(λ) Qᵀ: the eigenvectors Q of K-FAC, with λ = c Σₙ (Qᵀ vec Gₙ)² of F itself.
 
@@ -142,7 +164,9 @@ def second_moments(reduce: bool, found: Gradients) -> Moments:
     return rows
 
 
-def shampoo(model: Model, inputs: Any, *, power: float = 0.5, **options: Any) -> KroneckerFactored:
+def shampoo(
+    model: Model, inputs: Data, *, power: float = 0.5, **options: Unpack[Options]
+) -> KroneckerFactored:
     """S = blockdiag(Lᵖ ⊗ Rᵖ) with L = c Σₙ Gₙ Gₙᵀ and R = c Σₙ Gₙᵀ Gₙ, Gₙ as in F.
 
     p = `power`: 1/2 as in Shampoo, whose steps use S⁻¹ᐟ² = L⁻¹ᐟ⁴ ⊗ R⁻¹ᐟ⁴. Options: as for `kfac`.

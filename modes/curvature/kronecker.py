@@ -282,7 +282,8 @@ class Factors:
         parts = {name: part for name, part in self.parts.items() if name in names}
         if len(parts) == len(self.parts):
             return self
-        held = sum((p @ np.ones(p.shape[1])).reshape(p.out_shape) for p in parts.values()) != 0
+        marks = [(p @ np.ones(p.shape[1])).reshape(p.out_shape) for p in parts.values()]
+        held = np.sum(marks, axis=0) != 0
         kept = np.flatnonzero(held.any(axis=(0, 2)))
         if self.corrected is not None or not held[:, kept].all():
             return None

@@ -8,13 +8,12 @@ workers of a cluster share the batches: see `modes.data.cluster`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 from ...jacobians import Jacobian
 from .. import hessian as hessians
 from .. import linearize as linearizing
-from ..data.adapter import takes_data
+from ..data.adapter import Data, DataOptions, takes_data
 from ..data.stream import by_tensor
 from ..naming.names import Names
 from ..primal.model import Model
@@ -35,13 +34,13 @@ for _function in (linearize, hessian, gauss_newton, fisher, empirical_fisher, gr
 
 def ntk(
     model: Model,
-    inputs: Mapping[str, Any],
-    others: Mapping[str, Any] | None = None,
+    inputs: Data,
+    others: Data | None = None,
     *,
     of: Names = None,
     wrt: Names = None,
     engine: str | None = None,
-    **options: Any,
+    **options: Unpack[DataOptions],
 ) -> Jacobian:
     """K = J(x) J(x')ᵀ with J = ∂of/∂wrt: the empirical neural tangent kernel.
 
@@ -55,8 +54,8 @@ def ntk(
     Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
     operator without a rule.
     """
-    options = {"of": of, "wrt": wrt, "engine": engine, **options}
-    J, tensors = by_tensor(linearize(model, inputs, **options))
+    given: Any = {"of": of, "wrt": wrt, "engine": engine, **options}
+    J, tensors = by_tensor(linearize(model, inputs, **given))
     if others is not None:
-        return J @ by_tensor(linearize(model, others, **options))[0].T
+        return J @ by_tensor(linearize(model, others, **given))[0].T
     return J @ J.T if tensors is None else Symmetric(J @ J.T, tensors, formula="J Jᵀ")

@@ -2,19 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial, wraps
 from inspect import Parameter, signature
-from typing import Any
+from os import PathLike
+from typing import Any, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, cast, overload
 
 from ...jacobians import Jacobian
 from ...jacobians.errors import InputError
+from ..naming.names import Names
+from ..primal.model import Model
 from .batches import Batch, as_batch, is_data
 from .cluster import distributed
 from .streaming import digest, streamed
 
-Function = Callable[..., Any]
+P = ParamSpec("P")
+Made_co = TypeVar("Made_co", covariant=True)
+
+Data = Batch | Iterable[Batch] | Callable[[], Iterable[Batch]] | str | PathLike[str]
+"""One batch, a list of batches, a function that returns an iterator over them, or an npz file."""
+
+
+class DataOptions(TypedDict, total=False):
+    """What `takes_data` adds to the options of a function."""
+
+    reduction: str | None
+    batch_size: int | None
+    keep: int
+    check: bool
+    shared: Batch
+    client: Any
+
+
+class Every(DataOptions, total=False):
+    """The options of all functions that take data, as far as a type checker knows them."""
+
+    of: Names
+    wrt: Names
+    at: str | None
+    engine: str | None
+    weights: Any
+    blocks: str | None
+    straight_through: bool
+    checkpoint: bool | int
+    likelihood: str
+    axis: int
+    samples: int | None
+    seed: int
+
+
+class TakesData(Protocol[P, Made_co]):
+    """A function of a point, as it was, or of data."""
+
+    __name__: str
+
+    @overload
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Made_co: ...
+
+    @overload
+    def __call__(self, model: Model, inputs: Data, **options: Unpack[Every]) -> Jacobian: ...
 
 NOTHING: Batch = {}
 
@@ -48,7 +95,9 @@ def mixed(seed: int, batch: Batch) -> int:
     return (int(digest(batch)[:16], 16) + seed) % 2**63
 
 
-def takes_data(reduction: str | None = None) -> Callable[[Function], Function]:
+def takes_data(
+    reduction: str | None = None,
+) -> Callable[[Callable[P, Made_co]], TakesData[P, Made_co]]:
     """Let a function (model, inputs, **options) take data for `inputs`.
 
     `batch_size`, `keep` and `check` are passed to `streamed`; `shared` are inputs that are the same
@@ -70,7 +119,7 @@ def takes_data(reduction: str | None = None) -> Callable[[Function], Function]:
            [52., 70.]])
     """
 
-    def decorate(function: Function) -> Function:
+    def decorate(function: Callable[P, Made_co]) -> TakesData[P, Made_co]:
         declared = signature(function).parameters
         own = {p.name: p.default for p in declared.values() if p.default is not Parameter.empty}
 
@@ -82,17 +131,18 @@ def takes_data(reduction: str | None = None) -> Callable[[Function], Function]:
             if "reduction" not in own:
                 options.pop("reduction", None)
             if not several and client is None:
-                return function(model, {**shared, **inputs} if shared else inputs, **options)
+                point = {**shared, **inputs} if shared else inputs
+                return cast(Any, function)(model, point, **options)
             seeds = {"seed": own["seed"]} if "seed" in own else {}
             make = PerBatch(taking, model, seeds | options, shared, several)
             composed = streamed if client is None else partial(distributed, client=client)
             if how is None:
                 raise InputError(
-                    f"{function.__name__} over several batches needs reduction='mean' or 'sum': "
+                    f"{taking.__name__} over several batches needs reduction='mean' or 'sum': "
                     "whether the model's loss is the mean or the sum over the samples of a batch"
                 )
             return composed(make, inputs, reduction=how, **asked)
 
-        return taking
+        return cast(TakesData[P, Made_co], taking)
 
     return decorate

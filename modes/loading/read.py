@@ -22,7 +22,7 @@ from onnx import serialization
 from ...jacobians.errors import LimitError, LoadError, first_line
 from ..flow.protos import inside, subgraphs
 from ..support.limits import Limits, amount
-from .tensors import densely, readable
+from .tensors import densely, readable, without_maps
 
 T = TypeVar("T")
 
@@ -117,7 +117,7 @@ def _from_proto(proto: onnx.ModelProto, what: str, limits: Limits) -> ir.Model:
         raise LoadError(f"no ONNX model is in {what}: it has no graph or no IR version.")
     guard(proto, limits)  # a node of onnx-ir takes more memory than an ONNX node
     try:
-        return ir.from_proto(densely(proto, limits))
+        return ir.from_proto(without_maps(densely(proto, limits)))
     except (LimitError, LoadError):
         raise
     except Exception as error:

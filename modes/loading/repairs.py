@@ -21,10 +21,13 @@ from ...ops.registry import find
 from ..flow.opsets import WORKING_OPSET
 from ..flow.protos import graphs, nodes, opset, schema_of
 from .bodies import inline
+from .legacy import align, set_aside
 
 MICROSOFT = "com.microsoft"
 
-SHARED = frozenset({"DequantizeLinear", "LayerNormalization", "QuantizeLinear"})
+SHARED = frozenset({
+    "DequantizeLinear", "LayerNormalization", "QuantizeLinear", "ThresholdedRelu",
+})  # fmt: skip
 """Operators of ONNX Runtime, also in early opsets, that mean the same in the working opset."""
 
 BOUNDED = {"Clip": 1, "Pad": 2}
@@ -39,6 +42,7 @@ def before_check(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     model.graph.name = model.graph.name or "graph"
     _name_domains(model)
+    set_aside(model)
     _import_domains(model)
     if (opset(model) or 0) in range(18, 21):
         model = inline(model, lambda domain, op_type: op_type == "GroupNormalization")
@@ -78,6 +82,7 @@ def before_conversion(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
     """Rewrite, in the old opset, operators whose change of meaning the converter ignores."""
     if version < 7:
         _slope_by_channel(model.graph)
+        align(model)
     if version < 13:
         for graph in graphs(model.graph):
             _flatten_hardmax(graph)

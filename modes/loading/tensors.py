@@ -23,10 +23,12 @@ import onnx_ir as ir
 from onnx import numpy_helper
 from onnx.external_data_helper import uses_external_data
 
-from ...jacobians.errors import LoadError, first_line
+from ...jacobians.errors import LoadError, first_line, warn
 from ..flow.protos import graphs
 from ..flow.steps import tensor_of
 from ..support.limits import Limits
+
+FLOAT = onnx.TensorProto.FLOAT
 
 # Small initializers may be axes, shapes or scales, read by the converter and shape inference.
 SMALL = 1024
@@ -263,6 +265,29 @@ def densely(model: onnx.ModelProto, limits: Limits) -> onnx.ModelProto:
         for name, attribute in constants(graph):
             tensor = dense(attribute.sparse_tensor, name, limits)
             attribute.CopyFrom(onnx.helper.make_attribute("value", tensor))
+    return made
+
+
+def without_maps(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with tensors in place of outputs that are maps, as scikit-learn's classifiers have.
+
+    The probabilities keep the name of the output; the keys of the maps are the labels of the model.
+    """
+    maps = {v.name for v in model.graph.output if "map_type" in str(v.type)}
+    zipped = {name: node for node in model.graph.node for name in node.output
+              if name in maps and len(node.input) == 1}  # fmt: skip
+    if not zipped:
+        return model
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    for node in made.graph.node:
+        if node.output[:1] and node.output[0] in zipped:
+            node.CopyFrom(onnx.helper.make_node("Identity", node.input, node.output, node.name))
+    for value in made.graph.output:
+        if value.name in zipped:
+            value.CopyFrom(onnx.helper.make_tensor_value_info(value.name, FLOAT, None))
+            warn(f"the output {value.name!r} is a list of maps: its tensor is taken, with a column "
+                 f"for each key of {zipped[value.name].op_type}")  # fmt: skip
     return made
 
 

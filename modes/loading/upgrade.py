@@ -16,6 +16,7 @@ from ...ops.registry import find
 from ..flow.opsets import WORKING_OPSET
 from ..flow.protos import graphs, inside, nodes, opset, schema_in
 from .bodies import expand, inline_local
+from .legacy import brought_back
 from .repairs import after_conversion, before_check, before_conversion, share
 
 LONGEST = 2**20
@@ -41,6 +42,7 @@ def upgrade(model: onnx.ModelProto) -> onnx.ModelProto:
         model.opset_import.append(make_opsetid("", WORKING_OPSET))
     elif version < WORKING_OPSET:
         model = _raise(model, version)
+    model = brought_back(model)
     share(model)
     model = expand(infer(model))
     check_attributes(model)  # bodies depend on the shapes of their inputs
@@ -79,6 +81,10 @@ def _check_rules(model: onnx.ModelProto) -> None:
     for value in (*copy.graph.input, *copy.graph.output):
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.shape.SetInParent()  # only the checker requires a shape
+    for value in copy.graph.output:
+        if not value.HasField("type"):  # it is inferred
+            value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+            value.type.tensor_type.shape.SetInParent()
     try:
         checker.check_model(copy)
     except Exception as error:
@@ -212,14 +218,16 @@ def drop_empty_operands(model: onnx.ModelProto) -> None:
 
 
 def clear_unknown_dims(model: onnx.ModelProto) -> None:
-    """Clear axis lengths of -1, which some exporters write for an unknown length.
+    """Clear axis lengths of -1, and names without a letter such as `?`, which exporters write for
+    an unknown length.
 
     Raises `LoadError` for other negative lengths, some of which crash shape inference.
     """
     for graph in graphs(model.graph):
         for value in (*graph.input, *graph.value_info, *graph.output):
             for dim in _dims(value.type):
-                if dim.dim_value == -1:
+                unnamed = dim.HasField("dim_param") and not re.search(r"[^\W\d_]", dim.dim_param)
+                if dim.dim_value == -1 or unnamed:
                     dim.Clear()
                 elif dim.dim_value < 0:
                     raise LoadError(f"{value.name!r} is declared with an axis of {dim.dim_value}.")

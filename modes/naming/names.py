@@ -27,7 +27,10 @@ def names_of(
     else:
         chosen = distinct(names, role)
     if not chosen:
-        raise InputError(f"{role} is empty: name at least one floating tensor of the model")
+        held = [*model.initializers.values(), *map(model.spec, model.intermediates)]
+        known = [repr(spec.name) for spec in held if may_float(spec)]
+        raise InputError(f"{role} is empty: name at least one floating tensor of the model"
+                         + (f", such as {', '.join(known[:8])}" if known else ""))  # fmt: skip
     for name in chosen:
         if not may_float(spec := model.spec(name)):
             raise not_floating(role, name, spec.dtype)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypedDict, Unpack, final
 
 import numpy as np
 
@@ -14,6 +14,15 @@ from .finite import warn_nonfinite
 from .inputs import check_inputs
 
 __all__ = ["Dim", "Model", "TensorSpec"]
+
+
+class Options(TypedDict, total=False):
+    """The options of `onnxjac.to_torch` and `onnxjac.to_jax`."""
+
+    of: str | Iterable[str] | None
+    wrt: str | Iterable[str] | None
+    inputs: Mapping[str, Any] | None
+    engine: str | None
 
 
 @final
@@ -37,7 +46,7 @@ class Model(Contents):
         warn_nonfinite(self, outputs, point)
         return outputs
 
-    def to_torch(self, **options: Any) -> Callable[..., Any]:
+    def to_torch(self, **options: Unpack[Options]) -> Callable[..., Any]:
         """The model as a function of PyTorch: see `onnxjac.to_torch`.
 
         Shapes: as the model declares its tensors. Raises `InputError` without PyTorch, and where a
@@ -46,7 +55,7 @@ class Model(Contents):
         function: Callable[..., Any] = hooks.to_torch(self, **options)
         return function
 
-    def to_jax(self, **options: Any) -> Callable[..., Any]:
+    def to_jax(self, **options: Unpack[Options]) -> Callable[..., Any]:
         """The model as a function of JAX: see `onnxjac.to_jax`.
 
         Shapes: as the model declares its tensors. Raises `InputError` without JAX, and where a name

@@ -24,6 +24,7 @@ from ...jacobians.text import joined
 from ..export import MODES, export
 from ..hessian import hessian
 from ..naming.names import Specs, names_of
+from ..primal.evaluate import evaluate
 from ..primal.guards import GUARDS
 from ..support.save import drafts, save, save_text
 from ..training.lowering import lower_gradients
@@ -107,6 +108,18 @@ def natural(argument: str) -> int:
     return int(argument)
 
 
+def numbers(argument: str) -> list[float]:
+    """`1,0,-2.5` → [1.0, 0.0, -2.5].
+
+    >>> numbers("1,0,-2.5")
+    [1.0, 0.0, -2.5]
+    """
+    try:
+        return [float(part) for part in argument.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{argument!r} is not like 1,0,-2.5") from None
+
+
 def positive(argument: str) -> int:
     """An integer 1, 2, 3, ..."""
     if not argument.isdecimal() or not int(argument):
@@ -144,7 +157,7 @@ AT_POINT: Options = {
     },
     "--shape": {
         "type": named_shape, "action": "append", "default": [], "metavar": "NAME=1,3,64,64",
-        "help": "the shape of an input; sizes that the model leaves open are 1",
+        "help": "the shape of an input; an open size is 1, or the first at which the model runs",
     },
     "--seed": {"type": natural, "default": 0, "metavar": "N", "help": "of all that is random (0)"},
     "--dtype": {"choices": ["float64"], "help": "raise the whole model to double precision"},
@@ -232,7 +245,7 @@ def run_check(args: Namespace, out: Output) -> bool:
 @command(
     "jacobian",
     "write the Jacobian as a matrix, dense or sparse",
-    {**AT_POINT, **output("OUT.npz"),
+    {**AT_POINT, **output("OUT.npz", "the file to write; OUT.csv has the numbers alone, as text"),
      "--sparse": {"action": "store_true", "help": "as scipy.sparse.load_npz reads it"}},
     ("model.onnx -o jacobian.npz", "model.onnx --wrt fc1.weight fc1.bias --of logits -o J.npz",
      "model.onnx --input point.npz --sparse -o J.npz --json"),
@@ -244,11 +257,18 @@ def run_check(args: Namespace, out: Output) -> bool:
 )  # fmt: skip
 def run_jacobian(args: Namespace, out: Output) -> bool:
     """The matrix, dense or in SciPy's sparse format, with the names of rows and columns."""
+    kind = Path(args.output).suffix.lower()
+    if kind not in ("", ".npz", *((".csv",) if not args.sparse else ())):
+        raise InputError(f"{args.output!r}: a {'sparse' if args.sparse else 'dense'} matrix is "
+                         f"written as .npz{'' if args.sparse else ' or .csv'}")  # fmt: skip
     J = jacobian_at(at_point(args), args)
     matrix: Any = J.tosparse() if args.sparse else J.toarray()
     matrix = matrix.astype(wide(J.dtype), copy=False)  # npz files have no bfloat16
     with drafts(args.output) as draft:
-        write(draft, matrix, {**named("of", J.codomain), **named("wrt", J.domain)})
+        if kind == ".csv":
+            np.savetxt(draft, matrix, delimiter=",", fmt="%.17g" if matrix.itemsize > 4 else "%.9g")
+        else:
+            write(draft, matrix, {**named("of", J.codomain), **named("wrt", J.domain)})
     entries = int(matrix.nnz if args.sparse else matrix.size)
     out.wrote(args.output, f"{J}, {entries:,} entries", jacobian=report.jacobian_facts(J),
               sparse=args.sparse, entries=entries)  # fmt: skip
@@ -280,7 +300,10 @@ def write(path: Path, matrix: Any, names: Mapping[str, np.ndarray]) -> None:
     {**AT_POINT,
      "--k": {"type": positive, "default": 10, "metavar": "N", "help": "how many (10)"},
      "--hessian": {"action": "store_true",
-                   "help": "eigenvalues of the second derivative of --of, a scalar"}},
+                   "help": "eigenvalues of the second derivative of --of, a scalar"},
+     "--weights": {"type": numbers, "metavar": "1,0,2",
+                   "help": "with --hessian where --of has several entries: of their weighted sum, "
+                           "by a weight for each, or one for all"}},
     ("model.onnx", "model.onnx --k 3 --wrt fc1.weight --of logits --json",
      "model_with_loss.onnx --hessian --of loss --wrt fc1.weight"),
     {"operator": "the operator, as a line of mathematics",
@@ -299,11 +322,26 @@ def run_spectrum(args: Namespace, out: Output) -> bool:
 
 
 def hessian_at(at: At, args: Namespace) -> Jacobian:
-    """H of the scalar that `--of` names."""
+    """H of the scalar that `--of` names, or of the sum of its entries by `--weights`."""
     of = names_of(at.model, args.of, at.model.outputs, "of")
     if len(of) != 1:
         raise InputError(f"a Hessian is of one scalar, not of {list(of)}: name it with --of")
-    return hessian(at.model, at.point, of=of[0], wrt=args.wrt, engine=args.engine)
+    weights = weighted(at, of[0], args.weights)
+    return hessian(at.model, at.point, of=of[0], wrt=args.wrt, weights=weights, engine=args.engine)
+
+
+def weighted(at: At, of: str, weights: list[float] | None) -> np.ndarray | None:
+    """The weights in the shape of a tensor, which has one entry where there are none."""
+    shape = evaluate(at.model, at.point, [of])[of].shape
+    if weights is None:
+        if size(shape) != 1:
+            raise InputError(f"a Hessian is of one number, but {of!r} has shape {list(shape)}: "
+                             "--weights 1 is of the sum of its entries")  # fmt: skip
+        return None
+    if len(weights) not in (1, size(shape)):
+        raise InputError(f"--weights has {len(weights)} numbers, but {of!r} has shape "
+                         f"{list(shape)}: {size(shape)} entries")  # fmt: skip
+    return np.broadcast_to(weights, size(shape)).reshape(shape)
 
 
 # -- export, lower ---------------------------------------------------------------------------------

@@ -48,7 +48,8 @@ def explanation(J: Linearization) -> Explanation:
     return Explanation(
         repr(J),
         *products_of(J),
-        tuple(Cut(s.op_type, s.name, why) for s, why in cuts(J.route.steps, wrt, of)),
+        tuple(Cut(s.op_type, s.name, why)
+              for s, why in cuts(J.route.steps, wrt, of, J.route.exact)),
         J.route.zeros(J.dag, of, wrt),
         kinks_at(J),
     )

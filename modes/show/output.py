@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, is_dataclass
 from typing import Any
@@ -56,9 +57,15 @@ class Output:
         self._print(ok, self.facts)
         return 0 if ok else 1
 
-    def refused(self, error: BaseException) -> int:
-        """Report an error in one line, not in a traceback; returns the exit status."""
+    def refused(self, error: BaseException, options: Iterable[str] = ()) -> int:
+        """Report an error in one line, not in a traceback; returns the exit status.
+
+        What the functions take by keyword is named as the command's options.
+        """
         message = one_line(error) or "out of memory"
+        for name in options:
+            message = re.sub(rf"(?<![\w-]){name}=(['\"]?)([\w.]*)\1", rf"--{name} \2", message)
+            message = message.replace(f"{name} is empty", f"--{name} is empty").replace("  ", " ")
         complain(f"error: {message}")
         self._print(False, {"error": {"type": type(error).__name__, "message": message}})
         return 1

@@ -6,18 +6,19 @@ import math
 import zipfile
 import zlib
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...jacobians import Shape
-from ...jacobians.errors import InputError, UnknownTensor, closest
+from ...jacobians.errors import InputError, OnnxJacError, UnknownTensor, closest, first_line
 from ..linearization import Linearization
 from ..linearize import linearize
 from ..loading.load import load
 from ..naming.names import is_float
+from ..primal.evaluate import evaluate
 from ..primal.inputs import check_inputs
 from ..primal.model import Model, TensorSpec
 from ..support.limits import Limits
@@ -38,8 +39,42 @@ def at_point(args: Namespace) -> At:
     """The model of a command, at its `--input`, and at random values for other inputs."""
     model = load(args.model, dtype=args.dtype)
     given = arrays(args.input) if args.input else {}
-    point = check_inputs(model, draw_inputs(model, given, dict(args.shape), seed=args.seed))
-    return At(model, point, given)
+
+    def draw(size: int) -> dict[str, Any]:
+        drawn = draw_inputs(model, given, dict(args.shape), seed=args.seed, inner=size)
+        return check_inputs(model, drawn)
+
+    return At(model, fitting(model, draw, args.engine), given)
+
+
+SIZES = (1, 8, 32, 64, 128, 224)
+"""Sizes that are tried for axes whose size a model leaves open, besides the first axis."""
+
+
+def fitting(model: Model, draw: Callable[[int], dict[str, Any]], engine: str | None) -> dict:
+    """The first point of growing sizes at which the model runs, as convolutions ask for some.
+
+    Raises `InputError`, naming the sizes that were tried, where it runs at none.
+    """
+    first = draw(SIZES[0])
+    other = draw(SIZES[1])
+    names = [n for n, x in first.items() if np.shape(x) != np.shape(other[n])]
+    if not names:  # the model, or the caller, states all sizes
+        return first
+    failed = None
+    for inner in SIZES:
+        point = draw(inner)
+        try:
+            made = evaluate(model, point, model.outputs, engine=engine)
+            if all(np.size(y) for y in made.values()):
+                return point
+        except OnnxJacError as error:
+            failed = failed or first_line(error)
+    raise InputError(
+        f"the model runs at none of the sizes {', '.join(map(str, SIZES))} for the axes that it "
+        f"leaves open: give them, by --shape {' --shape '.join(f'{n}=...' for n in names)}"
+        f"; {failed or 'all outputs are empty'}"
+    )
 
 
 def jacobian_at(at: At, args: Namespace) -> Linearization:
@@ -62,13 +97,14 @@ def arrays(path: str) -> dict[str, np.ndarray]:
 
 
 def draw_inputs(
-    model: Model, given: Mapping[str, Any], shapes: Shapes | None = None, *, seed: int = 0
+    model: Model, given: Mapping[str, Any], shapes: Shapes | None = None, *, seed: int = 0,
+    inner: int = 1,
 ) -> dict[str, Any]:
     """The given inputs, and a random array for every other input of the model.
 
     Floats are standard normal. Integers are 0 or 1, so that an index stays in range. The size of a
     dimension that the model leaves open comes from `shapes`; failing that, from another input whose
-    shape has the same symbol; failing that, it is 1.
+    shape has the same symbol; failing that, it is 1 for the first axis and `inner` for others.
     """
     shapes = shapes or {}
     for name in shapes:
@@ -83,19 +119,20 @@ def draw_inputs(
     drawn = dict(given)
     for name, spec in model.inputs.items():
         if name not in given and spec.dtype is not None:  # only tensors have a dtype
-            drawn[name] = draw(spec, shapes.get(name), sizes, rng, model.limits)
+            drawn[name] = draw(spec, shapes.get(name), sizes, rng, model.limits, inner)
     return drawn
 
 
 def draw(
     spec: TensorSpec, shape: Shape | None, sizes: Mapping[str, int], rng: np.random.Generator,
-    limits: Limits,
+    limits: Limits, inner: int = 1,
 ) -> np.ndarray:  # fmt: skip
     """A random array for one input."""
     if shape is None:
         if spec.shape is None:
             raise InputError(f"the model does not say how many axes {spec.name!r} has: say it")
-        shape = tuple(d if isinstance(d, int) else sizes.get(d or "", 1) for d in spec.shape)
+        shape = tuple(d if isinstance(d, int) else sizes.get(d or "", inner if axis else 1)
+                      for axis, d in enumerate(spec.shape))  # fmt: skip
     if any(size < 0 for size in shape):
         raise InputError(f"input {spec} has a negative size")
     limits.check("bytes", math.prod(max(n, 1) for n in shape) * 8, f"a random input {spec}")

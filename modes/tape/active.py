@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ...jacobians import Dag, size
 from ...ops import Step, find
@@ -15,6 +16,12 @@ ESTIMATED = frozenset({"Round", "Floor", "Ceil", "Sign"})
 
 Slot = tuple[int, int]
 """(output, input) of a step."""
+
+
+Exact = Callable[[str], bool]
+
+FEW = 2
+"""How many of the steps that cut the same paths are named."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +90,12 @@ def reach_backward(steps: tuple[Step, ...], names: Iterable[str]) -> set[str | N
 
 
 def cuts(
-    steps: tuple[Step, ...], wrt: Iterable[str], of: Iterable[str]
+    steps: tuple[Step, ...], wrt: Iterable[str], of: Iterable[str], exact: Exact = lambda _: False
 ) -> tuple[tuple[Step, str], ...]:
-    """The steps without a derivative on the paths between tensors, each with the reason."""
+    """The steps without a derivative on the paths between tensors, each with the reason.
+
+    `exact` tells which tensors hold no floating-point numbers.
+    """
     reached, behind = reach_forward(steps, wrt), set(of)
     for step in reversed(steps):
         if not behind.isdisjoint(step.outputs):
@@ -96,27 +106,37 @@ def cuts(
         met = not reached.isdisjoint(reads(step)) and not behind.isdisjoint(step.outputs)
         if declared and declared.zero and met:
             found.append((step, declared.zero))
+        elif met and is_rounded(step, reached.intersection(reads(step)), exact):
+            found.append((step, "its result is not floating"))
     return tuple(found)
 
 
+def is_rounded(step: Step, read: Collection[Any], exact: Exact) -> bool:
+    """Whether a step makes other numbers than floating ones of floating ones."""
+    made = filter(None, step.outputs)
+    return all(map(exact, made)) and not all(map(exact, read))
+
+
 def unjoined(
-    steps: tuple[Step, ...], dag: Dag, wrt: tuple[str, ...], of: tuple[str, ...]
+    steps: tuple[Step, ...], dag: Dag, wrt: tuple[str, ...], of: tuple[str, ...],
+    exact: Exact = lambda _: False,
 ) -> tuple[str, ...]:
     """The pairs of source and sink that no path of a DAG joins, and the steps that cut the paths.
 
     Pairs with an empty tensor are left out.
     """
     return tuple(
-        f"{o!r} does not depend differentiably on {w!r}{because(steps, w, o)}"
+        f"{o!r} does not depend differentiably on {w!r}{because(steps, w, o, exact)}"
         for o, sink, behind in zip(of, dag.sinks, map(dag.behind, dag.sinks), strict=True)
         for w, source in zip(wrt, dag.sources, strict=True)
         if o != w and source not in behind and all(size(dag.shapes[i]) for i in (sink, source))
     )
 
 
-def because(steps: tuple[Step, ...], wrt: str, of: str) -> str:
-    """The steps that cut all paths between two tensors, as text; empty where none does."""
-    text = ", ".join(f"{s.op_type} {s.name!r} ({why})" for s, why in cuts(steps, [wrt], [of]))
+def because(steps: tuple[Step, ...], wrt: str, of: str, exact: Exact) -> str:
+    """The first steps that cut all paths between two tensors, as text; empty where none does."""
+    found = [f"{s.op_type} {s.name!r} ({why})" for s, why in cuts(steps, [wrt], [of], exact)]
+    text = ", ".join(found[:FEW]) + (f" and {len(found) - FEW} more" if found[FEW:] else "")
     return f" (cut by {text})" if text else ""
 
 

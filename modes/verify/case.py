@@ -66,7 +66,7 @@ class Case:
             formal = onnx.defs.get_schema(self.op_type, self.version, self.domain).inputs
             given = [p.name.lower() for p in formal]
         short = len(given) >= len(self.inputs) and all(len(n) == 1 and n != "y" for n in given)
-        names = given if short else list("xwvstpqrabcdefgh")
+        names = given if short else list("xwvstpqrabcdefghijkl")
         return tuple(names[: len(self.inputs)])
 
     @cached_property

@@ -495,3 +495,20 @@ case(MS + "GroupQueryAttention", (1, 2, 2), (1, 2, 2), (1, 2, 2), None, None, *L
      *TURN, num_heads=1, kv_num_heads=1, do_rotary=1, second=False)  # fmt: skip
 case(MS + "GroupQueryAttention", (1, 2, 1), (1, 2, 1), (1, 2, 1), None, None, *LENGTHS[2],
      num_heads=1, kv_num_heads=1, softcap=2.0, local_window_size=1)  # fmt: skip
+case(MS + "Attention", (1, 1, 1), (1, 3), None, None, (2, 1, 1, 1, 1), num_heads=1, outputs=2)
+
+BYTE = {n: np.arange(7, 7 + 29 * np.prod(n), 29).astype(np.uint8).reshape(n)
+        for n in ((1,), (2,), (1, 1, 2), (1, 2), (2, 1), (2, 2), (2, 3), (2, 6))}  # fmt: skip
+ZERO, UNIT = np.array(40, np.uint8), np.array(0.25)
+case(MS + "MatMulIntegerToFloat", BYTE[2, 2], BYTE[2, 2], UNIT, (2,), ZERO, BYTE[(2,)], (2,))
+case(MS + "MatMulIntegerToFloat", BYTE[2, 2], BYTE[2, 1], UNIT, UNIT)
+case(MS + "DynamicQuantizeMatMul", (2, 2), BYTE[2, 2], (2,), BYTE[(2,)], (2,))
+case(MS + "QGemm", BYTE[1, 2], UNIT, ZERO, BYTE[2, 2], UNIT, ZERO, np.array([3, -4], np.int32),
+     alpha=0.5)  # fmt: skip
+case(MS + "QGemm", BYTE[2, 1], UNIT, ZERO, BYTE[2, 2], (2,), BYTE[(2,)], transA=1, transB=1)
+case(MS + "QAttention", BYTE[1, 1, 2], BYTE[2, 3], (3,), UNIT / 64, UNIT / 32, None, ZERO, ZERO,
+     num_heads=1)  # fmt: skip
+case(MS + "QAttention", BYTE[1, 1, 2], BYTE[2, 3], (3,), UNIT / 64, UNIT / 32, None, ZERO, ZERO,
+     (2, 1, 1, 1, 1), num_heads=1, unidirectional=1, outputs=2, second=False)  # fmt: skip
+case(MS + "QEmbedLayerNormalization", WORDS, WORDS, *[BYTE[2, 2]] * 3, BYTE[(2,)], BYTE[(2,)], None,
+     *[UNIT] * 5, *[ZERO] * 5, outputs=2, of=(0,), wrt=(8, 11), **NEAR)  # fmt: skip

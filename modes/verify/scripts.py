@@ -270,3 +270,7 @@ script("com.microsoft::GroupQueryAttention",
        F + "scaled_dot_product_attention({0}, {1}, {2}, is_causal=True)", (1, 2, 2), (1, 2, 2),
        (1, 2, 2), None, None, ints(1).astype(np.int32), np.array(2, np.int32), num_heads=1,
        kv_num_heads=1)  # fmt: skip
+script("com.microsoft::MatMulIntegerToFloat",
+       "(({0}.double() - 3) * {2}) @ (({1}.double() - {5}) * {3}) + {6}",
+       np.array([[7, 36]], np.uint8), np.array([[65, 94], [9, 2]], np.uint8), np.array(0.25), (2,),
+       np.array(3, np.uint8), np.array([5, 8], np.uint8), (2,))  # fmt: skip

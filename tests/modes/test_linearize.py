@@ -531,3 +531,14 @@ def test_a_fault_in_one_rule_does_not_pass(net, fault):
     assert not oj.linearize(net, {"x": X}).check()
     with pytest.raises(AssertionError):
         check_model(net, {"x": X})
+
+
+def test_a_warning_of_zeros_names_what_rounds_to_integers_and_few_of_many():
+    m = model("i = Cast<to=7>(x) y = Cast<to=11>(i)")
+    with pytest.warns(oj.OnnxJacWarning, match=r"cut by Cast '\w+' \(its result is not floating\)"):
+        oj.linearize(m, {"x": X}, of="y", wrt="x")
+    rows = " ".join(f"r{k} = Round(x)" for k in range(9))
+    m = model(f"{rows} y = Sum({', '.join(f'r{k}' for k in range(9))})")
+    with pytest.warns(oj.OnnxJacWarning, match=r"\) and 7 more\)") as caught:
+        oj.linearize(m, {"x": X}, of="y", wrt="x")
+    assert len(str(caught[0].message)) < 300

@@ -72,6 +72,42 @@ FILES = {
 }
 
 
+
+def with_question_marks():
+    made = model(node("Tanh", ["x"], ["y"]))
+    for value in (*made.graph.input, *made.graph.output):
+        for dim in value.type.tensor_type.shape.dim:
+            dim.dim_param = "?"
+    return made
+
+
+def without_types():
+    made = model(node("Tanh", ["x"], ["t"]), node("Tanh", ["t"], ["y"]))
+    made.graph.value_info.append(onnx.ValueInfoProto(name="t"))
+    made.graph.output[0].ClearField("type")
+    return made
+
+
+def legacy(op_type, **attributes):
+    """An operator that ONNX has no more, between others, in opset 7."""
+    return lambda: model(node("Identity", ["x"], ["t"]), node(op_type, ["t"], ["y"], **attributes),
+                         opset=7)  # fmt: skip
+
+
+FILES |= {
+    "the same unknown length everywhere": (with_question_marks, np.tanh),
+    "values without a type": (without_types, lambda x: np.tanh(np.tanh(x))),
+    "Affine": (legacy("Affine", alpha=2.0, beta=0.5), lambda x: 2 * x + 0.5),
+    "Scale": (legacy("Scale", scale=3.0), lambda x: 3 * x),
+    "ScaledTanh": (legacy("ScaledTanh", alpha=2.0, beta=0.5), lambda x: 2 * np.tanh(x / 2)),
+    "ParametricSoftplus": (
+        legacy("ParametricSoftplus", alpha=2.0, beta=0.5),
+        lambda x: 2 * np.log1p(np.exp(x / 2)),
+    ),
+    "ThresholdedRelu": (legacy("ThresholdedRelu", alpha=0.4), lambda x: np.where(x > 0.4, x, 0)),
+}
+
+
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
 def test_it_is_repaired(name):
@@ -87,6 +123,71 @@ def test_it_runs_in_onnx_runtime_as_it_is():
     for make, f in FILES.values():
         session = ort.InferenceSession(make().SerializeToString())
         assert_allclose(session.run(None, {"x": X})[0], f(X), rtol=1e-4, atol=1e-5)
+
+
+def test_an_image_is_scaled():
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 3, 2, 2]) for n in "xy")
+    scaler = node("ImageScaler", ["x"], ["t"], scale=2.0, bias=[1.0, 2.0, 3.0])
+    graph = helper.make_graph([scaler, node("Tanh", ["t"], ["y"])], "g", [x], [y])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 7)], ir_version=3)
+    image = np.random.default_rng(4).standard_normal((1, 3, 2, 2)).astype(np.float32)
+    ort = pytest.importorskip("onnxruntime")
+    (expected,) = ort.InferenceSession(proto.SerializeToString()).run(None, {"x": image})
+    J = oj.linearize(oj.load(proto), {"x": image})
+    assert_allclose(J.primal["y"], expected, rtol=1e-5, atol=1e-6)
+    assert_allclose(J.toarray(), np.diag(2 * (1 - expected.ravel() ** 2)), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("opset", [1, 5, 6])
+@pytest.mark.parametrize("op_type", ["Add", "Sub", "Mul", "Div", "Pow"])
+@pytest.mark.parametrize("axis", [0, 1, None])
+def test_early_broadcasting_behind_other_nodes(opset, op_type, axis):
+    """Opsets below 7, which ONNX Runtime runs no more: `axis` says where the axes of b begin."""
+    a = np.abs(np.random.default_rng(5).standard_normal((2, 3, 4))) + 0.5
+    b = np.random.default_rng(6).standard_normal(a.shape[axis:][:1] if axis is not None else (3, 4))
+    given = {"broadcast": 1} | ({} if axis is None else {"axis": axis})
+    nodes = [node("Sigmoid", ["x"], ["t"]), node("Exp", ["t"], ["u"]),
+             node(op_type, ["u", "b"], ["y"], **given)]  # fmt: skip
+    x, y = (helper.make_tensor_value_info(n, TensorProto.DOUBLE, None) for n in "xy")
+    graph = helper.make_graph(nodes, "g", [x], [y], [numpy_helper.from_array(b, "b")])
+    graph.input.append(helper.make_tensor_value_info("b", TensorProto.DOUBLE, b.shape))
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=3)
+    J = oj.linearize(oj.load(proto), {"x": a}, engine="numpy")
+    u = np.exp(1 / (1 + np.exp(-a)))
+    by = b if axis is None else b.reshape(b.shape + (1,) * (2 - axis))
+    functions = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide}
+    assert_allclose(J.primal["y"], functions.get(op_type, np.power)(u, by))
+    assert J.check()
+
+
+@pytest.mark.parametrize("keys", [{"ints": [5, 6, 7]}, {"strings": ["a", "b", "c"]}])
+def test_a_map_is_the_tensor_of_its_values(keys):
+    """Classifiers of scikit-learn end in ZipMap."""
+    ml, (kind, labels) = "ai.onnx.ml", *keys.items()
+    classifier = node("LinearClassifier", ["x"], ["label", "p"], domain=ml, multi_class=1,
+                      coefficients=[0.5, -1.0, 0.25, 2.0, 1.0, 0.0], intercepts=[0.1, 0.2, 0.3],
+                      post_transform="SOFTMAX", **{f"classlabels_{kind}": labels})  # fmt: skip
+    zipmap = node("ZipMap", ["p"], ["maps"], domain=ml,
+                  **{f"classlabels_{kind.replace('ints', 'int64s')}": labels})  # fmt: skip
+    key = TensorProto.INT64 if kind == "ints" else TensorProto.STRING
+    held = helper.make_map_type_proto(key, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
+    graph = helper.make_graph(
+        [classifier, zipmap], "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 2])],
+        [helper.make_tensor_value_info("label", key, [None]),
+         helper.make_value_info("maps", helper.make_sequence_type_proto(held))],
+    )  # fmt: skip
+    imports = [helper.make_opsetid("", 13), helper.make_opsetid(ml, 2)]
+    proto = helper.make_model(graph, opset_imports=imports, ir_version=8)
+    with pytest.warns(oj.OnnxJacWarning, match="'maps' is a list of maps: its tensor is taken"):
+        made = oj.load(proto)
+    J = oj.linearize(made, {"x": X[:, :2]})
+    assert J.shape == (6, 4)
+    assert J.check()
+    ort = pytest.importorskip("onnxruntime")
+    _, maps = ort.InferenceSession(proto.SerializeToString()).run(None, {"x": X[:, :2]})
+    rows = [[row[label] for label in labels] for row in maps]
+    assert_allclose(J.primal["maps"], rows, rtol=1e-5)
 
 
 def test_an_import_that_is_added_is_said():

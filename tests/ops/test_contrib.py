@@ -34,6 +34,22 @@ def BYTES(*shape):
     return RNG.integers(0, 256, shape, np.uint8)
 
 
+def INT8S(*shape):
+    return RNG.integers(-128, 128, shape, np.int8)
+
+
+def INTS(*shape):
+    return RNG.integers(-999, 999, shape, np.int32)
+
+
+def P(*shape):
+    """Positive numbers."""
+    return np.abs(N(*shape)) + np.float32(0.1)
+
+
+S, U8 = np.float32, np.uint8
+
+
 CASES = {
     "Gelu": ("Gelu", [N(2, 3)], {}, 1),
     "BiasGelu": ("BiasGelu", [N(2, 3), N(3)], {}, 1),
@@ -198,7 +214,95 @@ CASES = {
         {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1},
         3,
     ),
+    "Attention with a past": (
+        "Attention",
+        [N(2, 3, 8), N(8, 24), N(24), None, N(2, 2, 2, 2, 4)],
+        {"num_heads": 2, "unidirectional": 1},
+        2,
+    ),
+    "QAttention": (
+        "QAttention",
+        [BYTES(2, 3, 8), BYTES(8, 24), N(24), S(0.02), S(0.01), None, U8(120), U8(130)],
+        {"num_heads": 2},
+        1,
+    ),
+    "QAttention with a mask and a past": (
+        "QAttention",
+        [BYTES(2, 3, 8), INT8S(8, 24), N(24), S(0.02), S(0.01), np.ones((2, 5), np.int32),
+         U8(120), INT8S(), N(2, 2, 2, 2, 4)],
+        {"num_heads": 2, "unidirectional": 1},
+        2,
+    ),
+    "QEmbedLayerNormalization": (
+        "QEmbedLayerNormalization",
+        [IDS, IDS % 2, BYTES(6, 4), BYTES(8, 4), BYTES(2, 4), BYTES(4), BYTES(4), None,
+         *(S(k / 50) for k in range(1, 6)), *(U8(k + 120) for k in range(5))],
+        {"epsilon": 1e-3},
+        2,
+        (np.float32, np.int32),
+    ),
+    "QGemm": (
+        "QGemm",
+        [BYTES(3, 4), S(0.02), U8(100), BYTES(4, 5), S(0.03), U8(90), INTS(5)],
+        {"alpha": 0.5},
+        1,
+    ),
+    "QGemm turned, by column": (
+        "QGemm",
+        [BYTES(4, 3), S(0.02), U8(100), BYTES(5, 4), P(5), BYTES(5)],
+        {"transA": 1, "transB": 1},
+        1,
+    ),
+    "MatMulIntegerToFloat": (
+        "MatMulIntegerToFloat",
+        [BYTES(2, 3, 4), BYTES(4, 5), S(0.02), P(5), U8(100), BYTES(5), N(5)],
+        {},
+        1,
+    ),
+    "MatMulIntegerToFloat plain": (
+        "MatMulIntegerToFloat", [BYTES(3, 4), INT8S(4, 5), S(0.02), S(0.5)], {}, 1,
+    ),
+    "DynamicQuantizeMatMul": (
+        "DynamicQuantizeMatMul", [N(3, 4), BYTES(4, 5), P(5), BYTES(5), N(5)], {}, 1,
+    ),
+    "DynamicQuantizeMatMul of one sign": (
+        "DynamicQuantizeMatMul", [P(3, 4), INT8S(4, 5), S(0.5)], {}, 1,
+    ),
 }
+
+ROUNDED = {
+    "QLinearAdd": ([BYTES(2, 3), S(0.1), U8(7), BYTES(3), S(0.2), U8(9), S(0.3), U8(3)], {}),
+    "QLinearMul": (
+        [INT8S(2, 9), S(0.1), np.int8(5), INT8S(9), S(0.2), np.int8(-9), S(2.5), np.int8(3)], {},
+    ),
+    "QLinearWhere": (
+        [BYTES(2, 3) > 99, BYTES(2, 3), S(0.1), U8(7), BYTES(2, 3), S(0.2), U8(9), S(0.3), U8(3)],
+        {},
+    ),
+    "QLinearSigmoid": ([BYTES(2, 30), S(0.03), U8(128), S(1 / 256), U8(0)], {}),
+    "QLinearLeakyRelu": ([BYTES(2, 30), S(0.1), U8(100), S(0.2), U8(40)], {"alpha": 0.3}),
+    "QLinearSoftmax": ([BYTES(2, 6), S(0.03), U8(128), S(1 / 256), U8(0)], {"opset": 13}),
+    "QLinearSoftmax flat": (
+        [BYTES(2, 3, 2), S(0.03), U8(128), S(1 / 256), U8(0)], {"opset": 11, "axis": 1},
+    ),
+    "QLinearGlobalAveragePool": ([BYTES(2, 3, 4, 5), S(0.1), U8(9), S(0.0817), U8(3)], {}),
+    "QLinearGlobalAveragePool channels last": (
+        [BYTES(2, 4, 5, 3), S(0.1), U8(9), S(0.0817), U8(3)], {"channels_last": 1},
+    ),
+    "QLinearAveragePool": (
+        [BYTES(2, 3, 4, 5), S(0.1), U8(9), S(0.0817), U8(3)], {"kernel_shape": [2, 3]},
+    ),
+    "QLinearAveragePool channels last": (
+        [BYTES(2, 4, 5, 3), S(0.1), U8(9), S(0.0817), U8(3)],
+        {"channels_last": 1, "kernel_shape": [2, 3], "pads": [1, 1, 1, 1]},
+    ),
+    "QLinearConcat": (
+        [S(0.3), U8(3), BYTES(2, 3), S(0.1), U8(9), BYTES(2, 4), S(0.4), U8(30)], {"axis": 1},
+    ),
+    "QGemm": (
+        [BYTES(3, 4), S(0.02), U8(100), BYTES(4, 5), S(0.03), U8(90), INTS(5), S(0.4), U8(9)], {},
+    ),
+}  # fmt: skip
 
 
 @pytest.fixture(params=CASES)
@@ -206,9 +310,12 @@ def case(request):
     return one_node(*CASES[request.param])
 
 
-def one_node(op_type, inputs, attrs, outputs):
+def one_node(op_type, inputs, attrs, outputs, kinds=np.float32):
     """A model of one node of `com.microsoft`, and its inputs."""
+    inputs = [None if x is None else np.asarray(x) for x in inputs]
     kept = range(outputs) if isinstance(outputs, int) else outputs
+    each = kinds if isinstance(kinds, tuple) else (kinds,) * len(kept)
+    kinds = [np.dtype(kind) for kind in each]
     made = [f"y{o}" if o in kept else "" for o in range(max(kept) + 1)]
     arrays = {f"x{i}": x for i, x in enumerate(inputs) if x is not None}
     names = ["" if x is None else f"x{i}" for i, x in enumerate(inputs)]
@@ -217,9 +324,8 @@ def one_node(op_type, inputs, attrs, outputs):
         op_type,
         [declared(name, x) for name, x in arrays.items()],
         [
-            helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
-            for name in made
-            if name
+            helper.make_tensor_value_info(f"y{o}", helper.np_dtype_to_tensor_dtype(kind), None)
+            for o, kind in zip(kept, kinds, strict=True)
         ],
     )
     imports = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
@@ -232,6 +338,24 @@ def test_the_definition_has_the_values_of_onnxruntime(case):
     ours, theirs = (model.run(feeds, engine=engine) for engine in ("numpy", "onnxruntime"))
     for name, y in theirs.items():
         np.testing.assert_allclose(ours[name], y, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_a_rounded_result_has_the_values_of_onnxruntime_and_no_derivative(name):
+    op_type, (inputs, attrs) = name.split()[0], ROUNDED[name]
+    kind = np.asarray(inputs[1 if op_type == "QLinearConcat" else -1]).dtype
+    proto, feeds = one_node(op_type, inputs, attrs, 1, kind)
+    model = load(proto)
+    ours, theirs = (model.run(feeds, engine=engine)["y0"] for engine in ("numpy", "onnxruntime"))
+    assert ours.dtype == theirs.dtype == kind
+    assert np.abs(ours.astype(int) - theirs).max() <= (op_type == "QLinearSoftmax")
+    assert len(np.unique(ours)) > 3
+    wrt = [name for name, x in feeds.items() if x.dtype == np.float32]
+    after = helper.make_node("DequantizeLinear", ["y0", wrt[0]], ["z"])
+    proto.graph.node.append(after)
+    proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("z", onnx.TensorProto.FLOAT, None))
+    J = oj.linearize(load(proto), feeds, of="z", wrt=wrt)
+    assert not J.toarray()[:, 1:].any()
 
 
 def test_the_derivative_is_the_slope(case):
@@ -274,11 +398,6 @@ REFUSED = {
         {"num_heads": 2},
     ),
     "packed": ("MultiHeadAttention", [N(1, 2, 2, 3, 4)], {"num_heads": 2}),
-    "past": (
-        "Attention",
-        [N(2, 3, 8), N(8, 24), N(24), None, N(2, 2, 2, 1, 4)],
-        {"num_heads": 2},
-    ),
     "starts and ends": (
         "Attention",
         [N(2, 3, 8), N(8, 24), N(24), np.array([3, 2, 0, 1], np.int32)],

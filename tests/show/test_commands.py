@@ -217,6 +217,60 @@ def test_a_matrix_that_is_too_large_is_one_line(tmp_path, capsys):
     assert not (tmp_path / "J.npz").exists()
 
 
+def test_a_matrix_as_text_and_no_other_format(tmp_path, capsys, J):
+    target = str(tmp_path / "J.csv")
+    parsed(capsys, "jacobian", DIGITS, *ENDS, "-o", target)
+    np.testing.assert_allclose(np.loadtxt(target, delimiter=","), J.toarray(), rtol=1e-6)
+    for name, options in (("J.npy", ()), ("J.csv", ("--sparse",)), ("J.mtx", ("--sparse",))):
+        error = refused(capsys, "jacobian", DIGITS, *ENDS, "-o", str(tmp_path / name), *options)
+        assert "is written as .npz" in error
+        assert not (tmp_path / name).exists() or name == "J.csv"
+
+
+VECTOR = "g (float[n,3] x) => (float[n,3] y) { y = Tanh(x) }"
+
+
+def test_a_hessian_of_several_entries_takes_weights(tmp_path, capsys):
+    path = written(tmp_path, VECTOR)
+    assert "--weights 1 is of the sum" in refused(capsys, "spectrum", path, "--hessian")
+    told = parsed(capsys, "spectrum", path, "--hessian", "--weights", "0,0,2")
+    x = np.random.default_rng(0).standard_normal((1, 3)).astype(np.float32)
+    curved = -4 * np.tanh(x[0, 2]) * (1 - np.tanh(x[0, 2]) ** 2)
+    np.testing.assert_allclose(told["values"], [curved, 0, 0], rtol=1e-4, atol=1e-6)
+    assert "2 numbers" in refused(capsys, "spectrum", path, "--hessian", "--weights", "1,2")
+
+
+def test_options_are_named_as_options(tmp_path, capsys):
+    path = written(tmp_path, VECTOR)
+    error = refused(capsys, "export", path, "--mode", "hvp", "-o", str(tmp_path / "h.onnx"))
+    assert "--mode hvp needs one scalar output" in error
+    assert error.strip().endswith("name it with --of")
+
+
+def test_integer_inputs_leave_the_choice_of_floating_tensors(tmp_path, capsys):
+    text = "g (int64[n] i) => (float[n,2] y) <float[1,2] E = {1, 2}> { y = Gather(E, i) }"
+    error = refused(capsys, "check", written(tmp_path, text))
+    assert "--wrt is empty" in error
+    assert "such as 'E'" in error
+
+
+CONVOLUTION = """
+g (float[n,3,h,w] x) => (float[n,1,a,b] y)
+{ k = Constant<value_ints=[1,3,5,5]>() z = ConstantOfShape<value=float[1]{1}>(k) y = Conv(x, z) }
+"""
+
+
+def test_sizes_that_run_are_found(tmp_path, capsys):
+    path = written(tmp_path, CONVOLUTION)
+    assert parsed(capsys, "check", path)["jacobian"]["shape"] == [16, 192]  # 8×8 pixels
+    told = parsed(capsys, "check", path, "--shape", "x=1,3,6,5")
+    assert told["jacobian"]["shape"] == [2, 90]
+    never = "g (float[n,h,w] x, float[300,2] m) => (float[n,h,2] y) { y = MatMul(x, m) }"
+    error = refused(capsys, "check", written(tmp_path, never))
+    assert "runs at none of the sizes 1, 8, 32, 64, 128, 224" in error
+    assert "--shape x=..." in error
+
+
 # -- completion ------------------------------------------------------------------------------------
 
 

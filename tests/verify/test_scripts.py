@@ -18,7 +18,12 @@ UNSCRIPTED = {
                                        "SVMClassifier")),
     ),
     "its operator has no derivative there": ("Range", "Unique"),
-    "its result is rounded, and there it has no operator": ("DynamicQuantizeLinear",),
+    "its result is rounded, and there it has no operator": (
+        "DynamicQuantizeLinear", "com.microsoft::DynamicQuantizeMatMul",
+    ),
+    "it is another operator between dequantised operands": (
+        *(f"com.microsoft::{n}" for n in ("QAttention", "QEmbedLayerNormalization", "QGemm")),
+    ),
 }  # fmt: skip
 """Why there is no script -> the operators without one."""
 

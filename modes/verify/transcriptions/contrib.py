@@ -284,7 +284,7 @@ def attention(
     x: Any, weights: Any, bias: Any = None, mask: Any = None, past: Any = None, added: Any = None,
     *, num_heads: int, qkv_hidden_sizes: Any = None, **how: Any,
 ) -> Any:  # fmt: skip
-    """MultiHeadAttention of the parts of x W + b."""
+    """(MultiHeadAttention of the parts of x W + b, keys and values)."""
     widths = qkv_hidden_sizes or [weights.shape[1] // 3] * 3
     cuts = [0, widths[0], widths[0] + widths[1]]
 
@@ -297,7 +297,10 @@ def attention(
         return tabulate((*x.shape[:2], width), entry)
 
     query, key, value = (part(first, n) for first, n in zip(cuts, widths, strict=True))
-    return multi_head_attention(query, key, value, None, mask, added, num_heads=num_heads, **how)[0]
+    before = (None, None) if past is None else (past[0], past[1])
+    y, k, v = multi_head_attention(query, key, value, None, mask, added, *before,
+                                   num_heads=num_heads, **how)  # fmt: skip
+    return (y, np.stack([k, v])) if k.shape == v.shape else (y,)
 
 
 def seen(mask: Any, b: int, j: int) -> bool:
@@ -346,3 +349,83 @@ def joined(cache: Any, x: Any, past: list[int], total: int) -> Any:
         return cache[index] if j < past[b] else x[b, h, j - past[b], d]
 
     return tabulate((x.shape[0], x.shape[1], total, x.shape[3]), entry)
+
+
+def dequantized(q: Any, scale: Any, zero: Any = None, axis: int = -1) -> Any:
+    """(q - zero) scale, for the whole tensor or per index of an axis."""
+
+    def at(x: Any, index: Index) -> Any:
+        return np.ravel(x)[index[axis] if np.size(x) > 1 else 0]
+
+    return tabulate(np.shape(q), lambda i: at(scale, i) * (
+        int(q[i]) - (0 if zero is None else int(at(zero, i)))))  # fmt: skip
+
+
+@transcription(f"{HOME}MatMulIntegerToFloat")
+def matmul_integer_to_float(
+    a: Any, b: Any, a_scale: Any, b_scale: Any, a_zero: Any = None, b_zero: Any = None,
+    bias: Any = None,
+) -> Any:  # fmt: skip
+    """Σₖ aᵢₖ bₖⱼ + biasⱼ."""
+    a, b = dequantized(a, a_scale, a_zero), dequantized(b, b_scale, b_zero)
+    return affine(a, b, bias)
+
+
+def affine(a: Any, b: Any, bias: Any = None) -> Any:
+    """Σₖ aᵢₖ bₖⱼ + biasⱼ."""
+
+    def entry(index: Index) -> Any:
+        *row, j = index
+        start = 0 if bias is None else bias[j]
+        return sum((a[(*row, k)] * b[k, j] for k in range(len(b))), start=start)
+
+    return tabulate((*a.shape[:-1], b.shape[1]), entry)
+
+
+@transcription(f"{HOME}QGemm")
+def qgemm(
+    a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, c: Any = None, *,
+    transA: int = 0, transB: int = 0, alpha: float = 1.0,
+) -> Any:  # fmt: skip
+    """α scaleᵃ scaleᵇⱼ (Σₖ (aᵢₖ - zeroᵃ) (bₖⱼ - zeroᵇⱼ) + cⱼ)."""
+    a, b = (np.swapaxes(x, 0, 1) if turned else x for x, turned in ((a, transA), (b, transB)))
+    units = dequantized(np.ones((1, b.shape[1]), int), b_scale)
+    y = affine(dequantized(a, a_scale, a_zero), dequantized(b, b_scale, b_zero))
+
+    def entry(index: Index) -> Any:
+        extra = 0 if c is None else int(np.ravel(c)[index[1]])
+        return alpha * (y[index] + units[0, index[1]] * np.ravel(a_scale)[0] * extra)
+
+    return tabulate(y.shape, entry)
+
+
+@transcription(f"{HOME}DynamicQuantizeMatMul")
+def dynamic_quantize_matmul(
+    a: Any, b: Any, b_scale: Any, b_zero: Any = None, bias: Any = None
+) -> Any:
+    """(round(aᵢₖ / s) s) Bₖⱼ + biasⱼ, with 255 s = max(a, 0) - min(a, 0)."""
+    high, low = max(0, *a.flat), min(0, *a.flat)
+    step = (high - low) / 255
+    steps = tabulate(a.shape, lambda i: (a[i] / step).rint() * step)
+    return affine(steps, dequantized(b, b_scale, b_zero), bias)
+
+
+@transcription(f"{HOME}QAttention")
+def qattention(
+    x: Any, weights: Any, bias: Any, x_scale: Any, w_scale: Any, mask: Any = None,
+    x_zero: Any = None, w_zero: Any = None, past: Any = None, **how: Any,
+) -> Any:  # fmt: skip
+    """Attention of dequantised x and W."""
+    x, weights = dequantized(x, x_scale, x_zero), dequantized(weights, w_scale, w_zero)
+    return attention(x, weights, bias, mask, past, **how)
+
+
+@transcription(f"{HOME}QEmbedLayerNormalization")
+def qembed_layer_normalization(
+    ids: Any, segments: Any, *given: Any, epsilon: float = 1e-12
+) -> Any:
+    """EmbedLayerNormalization of dequantised tables and factors."""
+    tables, mask, scales, zeros = given[:5], given[5], given[6:11], given[11:16]
+    held = [None if q is None else dequantized(q, s, z)
+            for q, s, z in zip(tables, scales, zeros, strict=True)]  # fmt: skip
+    return embed_layer_normalization(ids, segments, *held, mask, epsilon=epsilon)[:2]

@@ -20,31 +20,45 @@ def multi_head_attention(op: Any, node: Node) -> tuple[Array, ...]:
     refuse(node, {8: "past_sequence_length", 9: "cache_indirection"})
     q, k, v = (per_head(op, node, i) for i in range(3))
     k, v = behind(op, node.input(6), k), behind(op, node.input(7), v)
-    scores = masked_scores(op, node, q, k, node.input(4))
+    scores = masked_scores(op, node, q, k, node.input(4), node.input(5))
     return join_heads(op, op.MatMul(op.Softmax(scores, axis=-1), v)), k, v, scores
 
 
 @defines("com.microsoft::Attention")
-def attention(op: Any, node: Node) -> tuple[Array]:
+def attention(op: Any, node: Node) -> tuple[Array, ...]:
     """y = softmax(q kᵀ scale + masks) v, where q, k and v are the parts of x W + b."""
-    refuse(node, {4: "past", 6: "past_sequence_length"}, do_rotary=0)
+    refuse(node, {6: "past_sequence_length"})
     packed = op.MatMul(node.x, node.inputs[1])
     packed = packed if node.input(2) is None else op.Add(packed, node.inputs[2])
+    return self_attention(op, node, packed, node.input(3), node.input(4), node.input(5))
+
+
+def self_attention(
+    op: Any, node: Node, packed: Array, mask: Array | None, past: Array | None, added: Array | None
+) -> tuple[Array, ...]:
+    """The attention of the parts of a tensor, and its keys and values behind those of the past."""
+    refuse(node, {}, do_rotary=0)
     widths = node.qkv_hidden_sizes or (shape_of(packed)[-1] // 3,) * 3
     cut = op.Split(packed, np.array(widths), axis=-1, outputs=3)
     q, k, v = (split_heads(op, part, node.num_heads) for part in cut)
-    mask = node.input(3)
+    if past is not None:
+        k, v = (behind(op, op.Gather(past, i, axis=0), x) for i, x in enumerate((k, v)))
     if mask is not None and len(shape_of(mask)) == 1 and shape_of(mask) != shape_of(node.x)[:1]:
         raise UnsupportedOp("no derivative is known with starts and ends of sequences as the mask")
-    scores = masked_scores(op, node, q, k, mask)
-    return (join_heads(op, op.MatMul(op.Softmax(scores, axis=-1), v)),)
+    scores = masked_scores(op, node, q, k, mask, added)
+    y = join_heads(op, op.MatMul(op.Softmax(scores, axis=-1), v))
+    if len(node.step.outputs) < 2:
+        return (y,)
+    return y, op.Concat(op.Unsqueeze(k, (0,)), op.Unsqueeze(v, (0,)), axis=0)
 
 
-def masked_scores(op: Any, node: Node, q: Array, k: Array, mask: Array | None) -> Array:
-    """q kᵀ scale + input 5, with masks for padded and, if `unidirectional`, for later keys."""
+def masked_scores(
+    op: Any, node: Node, q: Array, k: Array, mask: Array | None, added: Array | None
+) -> Array:
+    """q kᵀ scale + added, with masks for padded and, if `unidirectional`, for later keys."""
     length, total = shape_of(q)[2], shape_of(k)[2]
     scores = scaled_products(op, q, k, node.scale)
-    scores = scores if node.input(5) is None else op.Add(scores, node.inputs[5])
+    scores = scores if added is None else op.Add(scores, added)
     scores = scores if mask is None else masked(op, scores, mask, node.mask_filter_value)
     if node.unidirectional:
         last = op.Add(op.Reshape(counted(op, length), (length, 1)), total - length)

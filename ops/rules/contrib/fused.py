@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -118,9 +119,14 @@ def unpacked(op: Any, packed: Array, bits: int) -> Array:
 @defines("com.microsoft::EmbedLayerNormalization")
 def embed_layer_normalization(op: Any, node: Node) -> tuple[Array, ...]:
     """(layer norm of s, lengths, s), with s the sum of word, position and segment embeddings."""
-    ids, segments, words, positions, kinds, gamma, beta = node.inputs[:7]
+    return embedded(op, node, node.inputs[2:7], node.input(8))
+
+
+def embedded(op: Any, node: Node, held: Sequence[Any], at: Array | None) -> tuple[Array, ...]:
+    """The same by the tables of words, positions and segments, γ and β, at these positions."""
+    ids, segments = node.inputs[:2]
+    words, positions, kinds, gamma, beta = held
     batch, time = shape_of(ids)
-    at = node.input(8)
     at = op.Range(np.array(0), time, np.array(1)) if at is None else at
     s = op.Add(op.Gather(words, ids, axis=0), op.Gather(positions, at, axis=0))
     s = s if kinds is None else op.Add(s, op.Gather(kinds, segments, axis=0))

@@ -1,0 +1,193 @@
+"""Quantised operators: an operator of real numbers between dequantised operands.
+
+Where the result is rounded to integers its derivative is zero, and the definition gives the values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ....jacobians import Array, dtype_of, shape_of
+from ...node import Node
+from ...numbers.windows import AUTO_PADS
+from ...registry import Definition, defines, zero
+from ..quantization import ROUNDED
+from .attention import self_attention
+from .fused import embedded
+
+HOME = "com.microsoft::QLinear"
+
+
+def rounded(name: str, **values: Any) -> Callable[[Definition], Definition]:
+    """Declare the definition of an operator whose result is rounded."""
+
+    def register(function: Definition) -> Definition:
+        zero(ROUNDED, name, definition=function, **values)
+        return function
+
+    return register
+
+
+def exact(op: Any, q: Array, scale: Array, zero_point: Array | None, axis: int = -1) -> Array:
+    """(q - zero) scale, in the precision of the scale, which may be one for each index of an axis.
+
+    Written in arithmetic: DequantizeLinear has no double precision.
+    """
+    if shape_of(scale) not in ((), (1,)):
+        line = (*shape_of(scale), *(1,) * (-1 - axis))
+        scale, zero_point = (x if x is None or shape_of(x) in ((), (1,)) else op.Reshape(x, line)
+                             for x in (scale, zero_point))  # fmt: skip
+    x = op.CastLike(q, scale)
+    return op.Mul(x if zero_point is None else op.Sub(x, op.CastLike(zero_point, scale)), scale)
+
+
+def real(op: Any, node: Node, i: int, axis: int = -1) -> Array:
+    """Input i as real numbers, by the scale and the zero point that follow it."""
+    return exact(op, node.inputs[i], node.inputs[i + 1], node.input(i + 2), axis)
+
+
+def stored(op: Any, node: Node, y: Array, i: int, like: Array) -> tuple[Array]:
+    """y, rounded by the scale in input i and the zero point behind it, in the dtype of an input."""
+    zero_point = node.input(i + 1)
+    zero_point = np.zeros((), dtype_of(like)) if zero_point is None else zero_point
+    return (op.QuantizeLinear(y, node.inputs[i], zero_point),)
+
+
+@rounded(f"{HOME}Add")
+def qlinear_add(op: Any, node: Node) -> tuple[Array]:
+    """y = round((a + b) / scale) + zero."""
+    return stored(op, node, op.Add(real(op, node, 0), real(op, node, 3)), 6, node.x)
+
+
+@rounded(f"{HOME}Mul")
+def qlinear_mul(op: Any, node: Node) -> tuple[Array]:
+    """y = round(a b / scale) + zero."""
+    return stored(op, node, op.Mul(real(op, node, 0), real(op, node, 3)), 6, node.x)
+
+
+@rounded(f"{HOME}Where")
+def qlinear_where(op: Any, node: Node) -> tuple[Array]:
+    """y = round((a or b) / scale) + zero."""
+    chosen = op.Where(node.x, real(op, node, 1), real(op, node, 4))
+    return stored(op, node, chosen, 7, node.inputs[1])
+
+
+@rounded(f"{HOME}Sigmoid")
+def qlinear_sigmoid(op: Any, node: Node) -> tuple[Array]:
+    """y = round(σ(x) / scale) + zero."""
+    return stored(op, node, op.Sigmoid(real(op, node, 0)), 3, node.x)
+
+
+@rounded(f"{HOME}LeakyRelu")
+def qlinear_leaky_relu(op: Any, node: Node) -> tuple[Array]:
+    """y = round(max(x, αx) / scale) + zero, for α below 1."""
+    alpha = 0.01 if node.alpha is None else node.alpha
+    return stored(op, node, op.LeakyRelu(real(op, node, 0), alpha=alpha), 3, node.x)
+
+
+@rounded(f"{HOME}Softmax")
+def qlinear_softmax(op: Any, node: Node) -> tuple[Array]:
+    """y = round(softmax(x) / scale) + zero; before opset 13 over all axes from `axis` on."""
+    x, axis = real(op, node, 0), -1 if node.axis is None else node.axis
+    if node.step.attrs["opset"] < 13:
+        axis %= len(node.x_shape)
+        rows = op.Reshape(x, (*node.x_shape[:axis], -1))
+        y = op.Reshape(op.Softmax(rows, axis=-1), node.x_shape)
+    else:
+        y = op.Softmax(x, axis=axis)
+    return stored(op, node, y, 3, node.x)
+
+
+@rounded(f"{HOME}GlobalAveragePool")
+def qlinear_global_average_pool(op: Any, node: Node) -> tuple[Array]:
+    """y = round(mean(x) / scale) + zero, over the pixels of each channel."""
+    rank = len(node.x_shape)
+    axes = tuple(range(1, rank - 1) if node.channels_last else range(2, rank))
+    return stored(op, node, op.ReduceMean(real(op, node, 0), axes, keepdims=1), 3, node.x)
+
+
+@rounded(f"{HOME}AveragePool", auto_pad=AUTO_PADS)
+def qlinear_average_pool(op: Any, node: Node) -> tuple[Array]:
+    """y = round(mean(x) / scale) + zero, over windows."""
+    attrs = {k: v for k, v in node.step.attrs.items() if k != "channels_last"}
+    inner = range(1, len(node.x_shape) - 1)
+    x = real(op, node, 0)
+    if not node.channels_last:
+        return stored(op, node, op.AveragePool(x, **attrs), 3, node.x)
+    y = op.AveragePool(op.Transpose(x, perm=(0, inner[-1] + 1, *inner)), **attrs)
+    return stored(op, node, op.Transpose(y, perm=(0, *(a + 1 for a in inner), 1)), 3, node.x)
+
+
+@rounded(f"{HOME}Concat")
+def qlinear_concat(op: Any, node: Node) -> tuple[Array]:
+    """y = round(concatenation / scale) + zero, of inputs with their own scales."""
+    parts = (real(op, node, i) for i in range(2, len(node.inputs), 3))
+    return stored(op, node, op.Concat(*parts, axis=node.axis), 0, node.inputs[1])
+
+
+@defines("com.microsoft::QGemm")
+def qgemm(op: Any, node: Node) -> tuple[Array]:
+    """y = α (A' B' + C), rounded where a scale of y is given; C counts in units of both scales."""
+    a = real(op, node, 0)
+    b = real(op, node, 3, -2 if node.transB else -1)
+    alpha = 1.0 if node.alpha is None else node.alpha
+    y = op.Gemm(a, b, None, transA=node.transA or 0, transB=node.transB or 0, alpha=alpha)
+    if node.input(6) is not None:
+        unit = op.Mul(op.Mul(node.inputs[1], node.inputs[4]), alpha)
+        y = op.Add(y, op.Mul(op.CastLike(node.inputs[6], y), unit))
+    return (y,) if node.input(7) is None else stored(op, node, y, 7, node.x)
+
+
+@defines("com.microsoft::MatMulIntegerToFloat")
+def matmul_integer_to_float(op: Any, node: Node) -> tuple[Array]:
+    """y = A B + b, with A = (q - zero) scale and likewise B, a scale for each of its columns."""
+    a = exact(op, node.x, node.inputs[2], node.input(4), -2)
+    b = exact(op, node.inputs[1], node.inputs[3], node.input(5))
+    return plus(op, op.MatMul(a, b), node.input(6))
+
+
+@defines("com.microsoft::DynamicQuantizeMatMul")
+def dynamic_quantize_matmul(op: Any, node: Node) -> tuple[Array]:
+    """y = A B + b, with A rounded to 256 numbers and B = (q - zero) scale."""
+    b = exact(op, node.inputs[1], node.inputs[2], node.input(3))
+    return plus(op, op.MatMul(in_bytes(op, node.x), b), node.input(4))
+
+
+def plus(op: Any, y: Array, bias: Array | None) -> tuple[Array]:
+    return (y if bias is None else op.Add(y, bias),)
+
+
+def in_bytes(op: Any, x: Array) -> Array:
+    """s (q - z): x by its 256 steps s from its least to its largest entry, or 0.
+
+    As q and z are piecewise constant, the derivative is that of s.
+    """
+    nought = np.zeros((), dtype_of(x))
+    high = op.Max(op.ReduceMax(x, None, keepdims=0), nought)
+    low = op.Min(op.ReduceMin(x, None, keepdims=0), nought)
+    scale = op.Div(op.Sub(high, low), 255.0)
+    scale = op.Where(op.Equal(high, low), np.ones((), dtype_of(x)), scale)
+    start = op.Round(op.Div(low, scale))
+    steps = op.Round(op.Div(x, scale))
+    return op.Mul(op.Clip(steps, start, op.Add(start, 255.0)), scale)
+
+
+@defines("com.microsoft::QAttention")
+def qattention(op: Any, node: Node) -> tuple[Array, ...]:
+    """Attention of x and W, both (q - zero) scale, and the bias."""
+    x = exact(op, node.x, node.inputs[3], node.input(6))
+    w = exact(op, node.inputs[1], node.inputs[4], node.input(7))
+    packed = op.Add(op.MatMul(x, w), node.inputs[2])
+    return self_attention(op, node, packed, node.input(5), node.input(8), None)
+
+
+@defines("com.microsoft::QEmbedLayerNormalization")
+def qembed_layer_normalization(op: Any, node: Node) -> tuple[Array, ...]:
+    """EmbedLayerNormalization of tables and factors that are (q - zero) scale."""
+    held = [None if node.input(i) is None else
+            exact(op, node.inputs[i], node.inputs[i + 6], node.input(i + 11))
+            for i in range(2, 7)]  # fmt: skip
+    return embedded(op, node, held, None)[:2]
