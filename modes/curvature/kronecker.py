@@ -195,11 +195,12 @@ class Moment:
     def basis(self) -> tuple[np.ndarray, np.ndarray]:
         """Eigenvalues, clipped at 0, and eigenvectors.
 
-        A small rank leaves most of them 0: products with random vectors span the range, and only
-        within it eigenvectors are sought.
+        A small rank leaves most of them 0: products with random vectors, an eighth more than the
+        rank so that they are far from dependent, span the range, and only within it eigenvectors
+        are sought.
         """
-        a, rank = self.matrix, self.rank
-        if 2 * rank > a.shape[-1]:
+        a, rank = self.matrix, self.rank + self.rank // 8 + 8
+        if 5 * rank > 3 * a.shape[-1]:
             values, vectors = np.linalg.eigh(a)
             return np.maximum(values, 0), vectors
         probes = np.random.default_rng(0).standard_normal((a.shape[-1], rank)).astype(a.dtype)
