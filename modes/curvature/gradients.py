@@ -93,7 +93,8 @@ class Gradients:
         ends = dict.fromkeys(use.vertex for use in found)
         self.back = Dag(J.dag.shapes, J.dag.edges, tuple(ends), J.dag.sinks, J.dag.dtype).T
         self.vertices = dict(zip(self.back.sinks, ends, strict=True))
-        form, key = J.tape.template, ("layers", target.joint)
+        form = J.tape.template
+        key = "layers", target.joint, J.domain, J.codomain
         known = form.known if form and form.rigid else {}
         layout = known.get(key)
         if layout is None:
@@ -198,6 +199,14 @@ def entries_of(use: Use, found: list[Use]) -> bytes:
 def per_sample(x: np.ndarray, g: np.ndarray) -> np.ndarray:
     """Gₙ = Σₛ xₙₛ gₙₛᵀ, (k, groups, samples, inputs, outputs)."""
     return np.swapaxes(x, -1, -2) @ g
+
+
+def squares(x: np.ndarray, g: np.ndarray) -> np.ndarray:
+    """Σₙ Gₙ ∘ Gₙ over all samples and cotangents, (groups, inputs, outputs)."""
+    if x.shape[2] == 1:  # samples of one position: Gₙ = xₙ gₙᵀ is never formed
+        total = np.einsum("kgno,kgno->gno", g[:, :, :, 0], g[:, :, :, 0])
+        return np.swapaxes(x[:, :, 0] ** 2, -1, -2) @ total
+    return np.square(per_sample(x, g)).sum(axis=(0, 2))
 
 
 def concatenated(parts: list[np.ndarray], axis: int) -> np.ndarray:

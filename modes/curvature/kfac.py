@@ -29,7 +29,7 @@ from ..data.streaming import changed
 from ..linearization import Linearization
 from ..primal.model import Model
 from ..symmetric import Specs
-from .gradients import Gradients, Target, per_sample
+from .gradients import Gradients, Target, per_sample, squares
 from .kronecker import Factors, KroneckerFactored, Moment, rebuilt
 
 APPROXIMATIONS = "expand", "reduce"
@@ -89,19 +89,16 @@ def ekfac(
     blocks, domain = kronecker_factors(data, approximation)
 
     bases = [(f.a.basis[1], f.b.basis[1]) for f in blocks]
-    found = data.total(partial(summed, partial(squares, bases)))
+    found = data.total(partial(summed, partial(rotated, bases)))
     c = data.scale(found)
     corrected = [f.with_values(c * values) for f, (values,) in zip(blocks, found.sums, strict=True)]
     return KroneckerFactored(corrected, domain)
 
 
-def squares(bases: Bases, k: int, x: np.ndarray, g: np.ndarray) -> tuple[np.ndarray]:
+def rotated(bases: Bases, k: int, x: np.ndarray, g: np.ndarray) -> tuple[np.ndarray]:
     """Σₙ Gₙ ∘ Gₙ in the basis of layer k."""
     q, r = bases[k]
-    x, g = x @ q[:, None], g @ r[:, None]
-    if x.shape[2] == 1:  # samples of one position: Gₙ = xₙ gₙᵀ is never formed
-        return (np.swapaxes(x[:, :, 0] ** 2, -1, -2) @ np.square(g[:, :, :, 0]).sum(axis=0),)
-    return (np.square(per_sample(x, g)).sum(axis=(0, 2)),)
+    return (squares(x @ q[:, None], g @ r[:, None]),)
 
 
 def with_gradients(data: Accumulation, what: str) -> None:
