@@ -57,14 +57,18 @@ def elsewhere(monkeypatch):
         yield process
 
 
+PEERS = {**dict.fromkeys(("kfac", "factors", "ekfac"), "curvlinops"), "diagonal": "backpack"}
+
+
 @pytest.mark.peers
 def test_peers_agree(elsewhere):
+    pytest.importorskip("backpack")
     pytest.importorskip("jax")
     pytest.importorskip("torch")
     names = [name for name in contenders.MODULES if name not in ("torch compile", "machine")]
     for outcome in chain(*elsewhere.map(partial(results, contenders=names), HIDDEN)):
         there = [m for m in outcome.found if m.absent is None]
-        peer = "curvlinops" if outcome.product == "kfac" else "jax"
+        peer = PEERS.get(outcome.product, "jax")
         assert {library(m) for m in there} >= {"onnxjac", peer}
         assert all(outcome.error(m) < 1e-12 for m in there), outcome
 

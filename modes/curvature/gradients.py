@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import Block, Dag, Embed, Jacobian, Permutation, Reshape
+from ...jacobians.cached import cached_property
 from ...jacobians.errors import InputError, UnsupportedOp
 from ...jacobians.products import factors_of
 from ...ops import numbers
@@ -81,22 +82,51 @@ class Target:
 class Gradients:
     """The gradients of one batch: all uses of the tensors of J = ∂at/∂wrt, and cotangents of `at`.
 
-    One reverse sweep leads from `at` to the uses.
+    One reverse sweep leads from `at` to the uses. What is known of the layers is kept for other
+    points where these differ in floating numbers alone.
     """
 
     def __init__(self, J: Linearization, model: Model, target: Target) -> None:
         self.J, self.model, self.target = J, model, target
         (self.z,) = J.primal.values()  # the value of `at`
         found = uses(J)
-        ends = dict.fromkeys(use.vertex for several in found.values() for use in several)
+        ends = dict.fromkeys(use.vertex for use in found)
         self.back = Dag(J.dag.shapes, J.dag.edges, tuple(ends), J.dag.sinks, J.dag.dtype).T
         self.vertices = dict(zip(self.back.sinks, ends, strict=True))
+        form = J.tape.template
+        key = "layers", target.joint, J.domain, J.codomain
+        known = form.known if form and form.rigid else {}
+        layout = known.get(key)
+        if layout is None:
+            layout = self._layout(found)
+            if layout.certain:
+                known[key] = layout
+        self.layers, self.twins = [layer.at(found) for layer in layout.layers], layout.twins
+        self.entries = layout.entries
+
+    def _layout(self, found: list[Use]) -> Layout:
+        """The layers of all uses, by random cotangents.
+
+        The second one is the first one with each sample multiplied by its number.
+        """
         one = np.random.default_rng(0).standard_normal(self.z.shape).astype(self.back.dtype)
         samples = np.arange(1, len(self.z) + 1).reshape(-1, *(1,) * (self.z.ndim - 1))
         probes = self._swept(np.stack([one, one * samples]))
-        layers = [layer for name, several in found.items()
-                  for layer in self._shared(name, several, probes)]  # fmt: skip
-        self.layers = joined(layers, J.dag) if target.joint else layers
+        groups: dict[tuple[str, bytes], list[Use]] = {}
+        for use in found:
+            groups.setdefault((use.name, entries_of(use, found)), []).append(use)
+        orders = {use.number: self._order(use, probes[use.vertex]) for use in found}
+        layers = [
+            Layer({name: alike[0].start}, tuple(alike), tuple(orders[u.number][0] for u in alike),
+                  len(self.z)) for (name, _), alike in groups.items()
+        ]  # fmt: skip
+        pairs = list(added(layers, self.J.dag))
+        twins = {} if self.target.joint else shared(layers, pairs)
+        layers = joined(layers, pairs) if self.target.joint else layers
+        bare = [replace(use, x=use.x[:, :0]) for use in found]
+        certain = all(sure for _, sure in orders.values())
+        return Layout([layer.at(bare) for layer in layers], twins,
+                      [fingerprint(layer.parts) for layer in layers], certain)  # fmt: skip
 
     @property
     def terms(self) -> int:
@@ -133,43 +163,37 @@ class Gradients:
             for sink, end in self.vertices.items()
         }
 
-    def _shared(
-        self, name: str, several: list[Use], probes: dict[int, np.ndarray]
-    ) -> Iterator[Layer]:
-        """The uses of one tensor, grouped by the entries that they use."""
-        groups: dict[bytes, list[Use]] = {}
-        for use in several:
-            entries = use.start @ np.arange(use.start.shape[1])
-            key = entries.tobytes() + str(use.start.out_shape).encode()
-            groups.setdefault(key, []).append(use)
-        samples = len(self.z)
-        for alike in groups.values():
-            orders = [self._order(name, use, probes[use.vertex]) for use in alike]
-            x = [use.x[:, order].reshape(len(use.x), samples, -1, use.x.shape[-1])
-                 for use, order in zip(alike, orders, strict=True)]  # fmt: skip
-            yield Layer({name: alike[0].start}, np.concatenate(x, axis=2), tuple(alike),
-                        tuple(orders))  # fmt: skip
+    def _order(self, use: Use, probe: np.ndarray) -> tuple[np.ndarray | slice, bool]:
+        """The order of the rows with samples first, a slice where they are in this order; and
+        whether the probe allows no other.
 
-    def _order(self, name: str, use: Use, probe: np.ndarray) -> np.ndarray:
-        """The order of the rows with samples first.
-
-        The probe is a cotangent, and the same with each sample multiplied by its number. Samples
-        precede or, as in recurrent and attention layers, follow the positions.
+        Samples precede or, as in recurrent and attention layers, follow the positions.
         """
         one, numbered = use.rows._apply(numbers, probe)
         count, samples = one.shape[1], len(self.z)
         positions = count // samples
         rows = np.arange(count)
         leading, trailing = rows // max(positions, 1), rows % samples
-        for owner in (leading, trailing):
-            if count == positions * samples and np.allclose(
+        fits = [
+            count == positions * samples and np.allclose(
                 numbered, (owner[:, None] + 1) * one, rtol=1e-3, atol=1e-6 * np.abs(numbered).max()
-            ):
-                return np.argsort(owner, kind="stable")
-        raise UnsupportedOp(
-            f"{name!r} meets {count} rows that are not those of {samples} samples, each on its "
-            f"own: leave it out of wrt=, or take gauss_newton or fisher"
-        )
+            ) for owner in (leading, trailing)
+        ]  # fmt: skip
+        if not any(fits):
+            raise UnsupportedOp(
+                f"{use.name!r} meets {count} rows that are not those of {samples} samples, each on "
+                f"its own: leave it out of wrt=, or take gauss_newton or fisher"
+            )
+        order = slice(None) if fits[0] else np.argsort(trailing, kind="stable")
+        return order, not all(fits) or np.array_equal(leading, trailing)
+
+
+def entries_of(use: Use, found: list[Use]) -> bytes:
+    """A key of the entries of its tensor that a use involves; empty if there is no other use."""
+    if sum(other.name == use.name for other in found) == 1:
+        return b""
+    entries = use.start @ np.arange(use.start.shape[1])
+    return entries.tobytes() + str(use.start.out_shape).encode()
 
 
 def per_sample(x: np.ndarray, g: np.ndarray) -> np.ndarray:
@@ -177,18 +201,52 @@ def per_sample(x: np.ndarray, g: np.ndarray) -> np.ndarray:
     return np.swapaxes(x, -1, -2) @ g
 
 
+def squares(x: np.ndarray, g: np.ndarray) -> np.ndarray:
+    """Σₙ Gₙ ∘ Gₙ over all samples and cotangents, (groups, inputs, outputs)."""
+    if x.shape[2] == 1:  # samples of one position: Gₙ = xₙ gₙᵀ is never formed
+        total = np.einsum("kgno,kgno->gno", g[:, :, :, 0], g[:, :, :, 0])
+        return np.swapaxes(x[:, :, 0] ** 2, -1, -2) @ total
+    return np.square(per_sample(x, g)).sum(axis=(0, 2))
+
+
+def concatenated(parts: list[np.ndarray], axis: int) -> np.ndarray:
+    """The parts along an axis; one part is not copied."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=axis)
+
+
 @dataclass(frozen=True, repr=False, eq=False)
 class Layer:
     """The uses of the same entries of a tensor, which share these weights.
 
-    `parts` maps each tensor, the weight alone or with its bias, to (groups, inputs, outputs). `x`
-    is (groups, samples, positions, inputs), with the positions of several uses concatenated.
+    `parts` maps each tensor, the weight alone or with its bias, to (groups, inputs, outputs). The
+    `biases` are the uses of a bias that are added to those of the weight.
     """
 
     parts: Mapping[str, Jacobian]
-    x: np.ndarray
     uses: tuple[Use, ...]
-    orders: tuple[np.ndarray, ...]
+    orders: tuple[np.ndarray | slice, ...]
+    samples: int
+    biases: tuple[Use, ...] = ()
+
+    def at(self, found: list[Use]) -> Layer:
+        """The layer with the uses of another point."""
+        uses, biases = (tuple(found[u.number] for u in side) for side in (self.uses, self.biases))
+        return replace(self, uses=uses, biases=biases)
+
+    @cached_property
+    def x(self) -> np.ndarray:
+        """(groups, samples, positions, inputs), the positions of several uses concatenated.
+
+        With a bias, the inputs end in one more entry, the same number for all positions of a use.
+        """
+        parts = []
+        for k, (use, order) in enumerate(zip(self.uses, self.orders, strict=True)):
+            x = use.x[:, order].reshape(len(use.x), self.samples, -1, use.x.shape[-1])
+            if self.biases:
+                one = np.full((*x.shape[:-1], 1), self.biases[k].x.flat[0], x.dtype)
+                x = np.concatenate([x, one], axis=-1)
+            parts.append(x)
+        return concatenated(parts, 2)
 
     @property
     def start(self) -> Jacobian:
@@ -206,67 +264,92 @@ class Layer:
         parts = []
         for use, order in zip(self.uses, self.orders, strict=True):
             rows = use.rows._apply(numbers, at[use.vertex])[..., order, :]
-            parts.append(rows.reshape(*rows.shape[:-2], self.x.shape[1], -1, rows.shape[-1]))
-        return np.concatenate(parts, axis=-2)
-
-    @property
-    def entries(self) -> bytes:
-        """A fingerprint of the tensors and of the positions of their entries."""
-        found = sha256()
-        for name, part in self.parts.items():
-            numbered = part @ np.arange(1, part.shape[1] + 1)
-            found.update(f"{name} {part.out_shape}".encode())
-            found.update(np.ascontiguousarray(numbered).tobytes())
-        return found.digest()
+            parts.append(rows.reshape(*rows.shape[:-2], self.samples, -1, rows.shape[-1]))
+        return concatenated(parts, -2)
 
 
-def joined(layers: list[Layer], dag: Dag) -> list[Layer]:
-    """The layers, each weight together with the first bias that is added to its product.
+@dataclass(frozen=True)
+class Layout:
+    """What is known of the layers at all points: their fingerprints, and `twins`, the number of
+    each bias whose cotangents are those of a weight, by the number of that weight's layer.
+
+    It is `certain` if the cotangents that it was found by were not zero by chance.
+    """
+
+    layers: list[Layer]
+    twins: Mapping[int, int]
+    entries: list[bytes]
+    certain: bool
+
+
+def fingerprint(parts: Mapping[str, Jacobian]) -> bytes:
+    """A fingerprint of the tensors and of the positions of their entries."""
+    found = sha256()
+    for name, part in parts.items():
+        numbered = part @ np.arange(1, part.shape[1] + 1)
+        found.update(f"{name} {part.out_shape}".encode())
+        found.update(np.ascontiguousarray(numbered).tobytes())
+    return found.digest()
+
+
+Pair = tuple[Layer, Layer, list[Use]]
+"""A weight, a bias that is added to its product, and the use of the bias for each of the weight."""
+
+
+def added(layers: list[Layer], dag: Dag) -> Iterator[Pair]:
+    """Each weight with the first bias that is added to its product.
 
     An elementwise scale is not a matrix, and stays separate from its shift.
     """
     biases = [layer for layer in layers if layer.bias]
-    found: dict[int, Layer] = {}
-    taken: set[int] = set()
     for layer in layers:
         if layer.bias or layer.start.out_shape[1:] == (1, 1):
             continue
         for bias in biases:
-            if id(bias) not in taken and (together := pair(layer, bias, dag)):
-                found[id(layer)] = together
-                taken.add(id(bias))
+            if (own := matched(layer, bias, dag)) is not None:
+                yield layer, bias, own
+                biases.remove(bias)
                 break
-    return [found.get(id(layer), layer) for layer in layers if id(layer) not in taken]
 
 
-def pair(weight: Layer, bias: Layer, dag: Dag) -> Layer | None:
-    """Both as one layer; None unless every use of the weight is added to a use of the bias."""
+def matched(weight: Layer, bias: Layer, dag: Dag) -> list[Use] | None:
+    """The use of the bias that is added to each use of the weight; None if there are others."""
     if len(weight.uses) != len(bias.uses):
         return None
-    groups, inputs, outputs = weight.start.out_shape
-    left = [regrouped(use, groups) for use in bias.uses]
-    ones = []
+    left = [regrouped(use, weight.start.out_shape[0]) for use in bias.uses]
+    found = []
     for use in weight.uses:
         own = next((b for b in left if b is not None and is_added(use, b, dag)), None)
         if own is None:
             return None
         left.remove(own)
-        ones.append(own.x.flat[0])
+        found.append(own)
+    return found
+
+
+def shared(layers: list[Layer], pairs: list[Pair]) -> dict[int, int]:
+    """The numbers of biases and weights that have the same cotangents."""
+    return {layers.index(bias): layers.index(weight) for weight, bias, _ in pairs
+            if weight.start.out_shape[0] == bias.start.out_shape[0]}  # fmt: skip
+
+
+def joined(layers: list[Layer], pairs: list[Pair]) -> list[Layer]:
+    """The layers, each weight together with its bias."""
+    taken = {id(bias) for _, bias, _ in pairs}
+    found = {id(weight): together(weight, bias, own) for weight, bias, own in pairs}
+    return [found.get(id(layer), layer) for layer in layers if id(layer) not in taken]
+
+
+def together(weight: Layer, bias: Layer, own: list[Use]) -> Layer:
+    """Both as one layer: the bias is one more row of the matrix."""
+    groups, inputs, outputs = weight.start.out_shape
     ((name, part),) = weight.parts.items()
     ((other, _),) = bias.parts.items()
     shape = groups, inputs + 1, outputs
     start = regrouped(bias.uses[0], groups)
     assert start is not None
     parts = {name: placed(part, 0, shape), other: placed(start.start, inputs, shape)}
-    return replace(weight, parts=parts, x=extended(weight, ones))
-
-
-def extended(layer: Layer, ones: list[np.ndarray]) -> np.ndarray:
-    """The inputs with one more entry, the same number for all positions of a use."""
-    groups, samples = layer.x.shape[:2]
-    columns = [np.full((groups, samples, len(order) // samples, 1), one, layer.x.dtype)
-               for one, order in zip(ones, layer.orders, strict=True)]  # fmt: skip
-    return np.concatenate([layer.x, np.concatenate(columns, axis=2)], axis=-1)
+    return replace(weight, parts=parts, biases=tuple(own))
 
 
 def placed(part: Jacobian, first: int, shape: tuple[int, int, int]) -> Jacobian:

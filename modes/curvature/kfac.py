@@ -30,8 +30,8 @@ from ..linearization import Linearization
 from ..naming.names import Names
 from ..primal.model import Model
 from ..symmetric import Specs
-from .gradients import Gradients, Target, per_sample
-from .kronecker import Factors, KroneckerFactored, eigh, rebuilt
+from .gradients import Gradients, Target, per_sample, squares
+from .kronecker import Factors, KroneckerFactored, Moment, rebuilt
 
 APPROXIMATIONS = "expand", "reduce"
 
@@ -110,20 +110,17 @@ def ekfac(
     with_gradients(data, "E-KFAC")
     blocks, domain = kronecker_factors(data, approximation)
 
-    bases = [(f.left_basis[1], f.right_basis[1]) for f in blocks]
-    found = data.total(partial(summed, partial(squares, bases)))
+    bases = [(f.a.basis[1], f.b.basis[1]) for f in blocks]
+    found = data.total(partial(summed, partial(rotated, bases)))
     c = data.scale(found)
     corrected = [f.with_values(c * values) for f, (values,) in zip(blocks, found.sums, strict=True)]
     return KroneckerFactored(corrected, domain)
 
 
-def squares(bases: Bases, k: int, x: np.ndarray, g: np.ndarray) -> tuple[np.ndarray]:
+def rotated(bases: Bases, k: int, x: np.ndarray, g: np.ndarray) -> tuple[np.ndarray]:
     """Σₙ Gₙ ∘ Gₙ in the basis of layer k."""
     q, r = bases[k]
-    x, g = x @ q[:, None], g @ r[:, None]
-    if x.shape[2] == 1:  # samples of one position: Gₙ = xₙ gₙᵀ is never formed
-        return (np.swapaxes(x[:, :, 0] ** 2, -1, -2) @ np.square(g[:, :, :, 0]).sum(axis=0),)
-    return (np.square(per_sample(x, g)).sum(axis=(0, 2)),)
+    return (squares(x @ q[:, None], g @ r[:, None]),)
 
 
 def with_gradients(data: Accumulation, what: str) -> None:
@@ -138,30 +135,41 @@ def kronecker_factors(data: Accumulation, approximation: str) -> tuple[list[Fact
         raise InputError(f"approximation={approximation!r} is not one of {APPROXIMATIONS}")
     found = data.total(partial(second_moments, approximation == "reduce"))
     c = data.scale(found)
-    forward = data.target.fisher_type == "forward-only"
-    blocks = []
-    for parts, (A, rows, B) in zip(found.parts, found.sums, strict=True):
-        if forward:
+    inputs, outputs = [], []
+    for parts, (A, rows, B, rank) in zip(found.parts, found.sums, strict=True):
+        inputs.append(Moment(A / rows, rows))
+        if rank:
+            outputs.append(Moment(c * B, rank))
+        else:  # there are no gradients
             groups, _, n = next(iter(parts.values())).out_shape
-            B = np.broadcast_to(np.eye(n, dtype=A.dtype), (groups, n, n))
-        blocks.append(Factors(parts, A / rows, B if forward else c * B))
-    return blocks, found.domain
+            outputs.append(Moment(np.broadcast_to(np.eye(n, dtype=A.dtype), (groups, n, n))))
+    return [Factors(parts, inputs[k], outputs[found.twins.get(k, k)])
+            for k, parts in enumerate(found.parts)], found.domain  # fmt: skip
 
 
 def second_moments(reduce: bool, found: Gradients) -> Moments:
-    """Σ x xᵀ, its number of terms, and Σ g gᵀ; with `reduce`, of the mean x and the sum of g."""
+    """Σ x xᵀ, its number of terms, Σ g gᵀ and its number of terms; with `reduce`, of the mean x and
+    the sum of g. A bias has the g of the weight to whose product it is added.
+    """
 
-    def right(_: int, x: np.ndarray, g: np.ndarray) -> tuple[np.ndarray]:
+    def right(k: int, _: np.ndarray, g: np.ndarray) -> tuple[Any, int]:
         g = g.sum(axis=-2, keepdims=True) if reduce else g
-        return (np.einsum("kgnsp,kgnsq->gpq", g, g, optimize=True),)
+        if k in found.twins:
+            return 0.0, 1
+        return gram(np.moveaxis(g, 0, 1)), g.size // (g.shape[1] * g.shape[-1])
 
-    backward = summed(right, found) or [(0.0,)] * len(found.layers)
+    backward = summed(right, found) or [(0.0, 0)] * len(found.layers)
     rows = []
-    for layer, (B,) in zip(found.layers, backward, strict=True):
+    for layer, back in zip(found.layers, backward, strict=True):
         x = layer.x.mean(axis=-2, keepdims=True) if reduce else layer.x
-        A = np.einsum("gnsi,gnsj->gij", x, x, optimize=True)
-        rows.append((A, x.shape[1] * x.shape[2], B))
+        rows.append((gram(x), x.shape[1] * x.shape[2], *back))
     return rows
+
+
+def gram(x: np.ndarray) -> np.ndarray:
+    """XᵀX per group, of the rows along all other axes, (groups, ..., columns)."""
+    rows = x.reshape(len(x), -1, x.shape[-1])
+    return np.swapaxes(rows, -1, -2) @ rows
 
 
 def shampoo(
@@ -195,10 +203,10 @@ def sides(_: int, x: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     return left, np.einsum("kgnip,kgniq->gpq", G, G, optimize=True)
 
 
-def powered(a: np.ndarray, power: float) -> np.ndarray:
+def powered(a: np.ndarray, power: float) -> Moment:
     """aᵖ of a positive semidefinite matrix, per group."""
-    values, vectors = eigh(a)
-    return rebuilt(values**power, vectors)
+    values, vectors = Moment(a).basis
+    return Moment(rebuilt(values**power, vectors))
 
 
 class Accumulation:
@@ -248,7 +256,8 @@ Find = Callable[[Gradients], Moments]
 class Sums:
     """Sums over some batches: the parts and sums of every layer, and the number of terms.
 
-    `entries` are the fingerprints of the layers, `batch` is the number of the first batch.
+    `entries` are the fingerprints of the layers, `batch` is the number of the first batch. `twins`
+    are as in `Layout`.
     """
 
     parts: list[Mapping[str, Jacobian]]
@@ -256,19 +265,19 @@ class Sums:
     terms: int
     domain: Specs
     entries: list[bytes]
+    twins: Mapping[int, int]
     batch: int
 
     def __add__(self, other: Sums) -> Sums:
         """The sums of both; raises `InputError` if their layers differ."""
-        if self.entries != other.entries:
+        if (self.entries, self.twins) != (other.entries, other.twins):
             raise InputError(
                 f"batch {other.batch} uses the weights in another way than batch {self.batch}, "
                 f"so that their factors cannot be added"
             )
         sums = [tuple(a + b for a, b in zip(one, more, strict=True))
                 for one, more in zip(self.sums, other.sums, strict=True)]  # fmt: skip
-        terms = self.terms + other.terms
-        return Sums(self.parts, sums, terms, self.domain, self.entries, self.batch)
+        return replace(self, sums=sums, terms=self.terms + other.terms)
 
 
 @final
@@ -319,7 +328,7 @@ class Share:
         found = self.make.gradients(J)
         return Sums(
             [layer.parts for layer in found.layers], find(found), found.terms, found.J.domain,
-            [layer.entries for layer in found.layers], self.first + b,
+            found.entries, found.twins, self.first + b,
         )  # fmt: skip
 
 

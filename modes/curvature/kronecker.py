@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import final
@@ -85,7 +86,7 @@ class KroneckerFactored(Curvature):
         if damping < 0:
             raise InputError(f"damping={damping} is negative")
         blocks = self._complete("the inverse")
-        if not all((f.values + damping).all() for f in blocks):
+        if not damping and not all(f.values.all() for f in blocks):
             raise InputError("K is singular: give a positive damping")
         return KroneckerFactored([f.inverse(damping, heuristic) for f in blocks], self.domain)
 
@@ -130,7 +131,7 @@ class KroneckerFactored(Curvature):
     @cached_property
     def _uses(self) -> np.ndarray:
         """The number of uses of every entry."""
-        return self._gathered(lambda f: np.ones(f.values.shape, self.dtype))
+        return self._gathered(lambda f: np.ones(f.shape, self.dtype))
 
     def _gathered(self, entries: Callable[[Factors], np.ndarray]) -> np.ndarray:
         """Σ Sᵀ m, with one matrix m for every block."""
@@ -184,22 +185,66 @@ def _(operator: KroneckerFactored, factor: float) -> Jacobian:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
+class Moment:
+    """Positive semidefinite matrices, (groups, n, n), of at most the given rank, such as Σ x xᵀ."""
+
+    matrix: np.ndarray
+    rank: int = sys.maxsize
+
+    @cached_property
+    def basis(self) -> tuple[np.ndarray, np.ndarray]:
+        """Eigenvalues, clipped at 0, and eigenvectors.
+
+        A small rank leaves most of them 0: products with random vectors, an eighth more than the
+        rank so that they are far from dependent, span the range, and only within it eigenvectors
+        are sought.
+        """
+        a, rank = self.matrix, self.rank + self.rank // 8 + 8
+        if 5 * rank > 3 * a.shape[-1]:
+            values, vectors = np.linalg.eigh(a)
+            return np.maximum(values, 0), vectors
+        probes = np.random.default_rng(0).standard_normal((a.shape[-1], rank)).astype(a.dtype)
+        q, _ = np.linalg.qr(a @ probes, mode="complete")
+        inside, outside = q[..., :rank], q[..., rank:]
+        values, vectors = np.linalg.eigh(inside.swapaxes(-1, -2) @ a @ inside)
+        zeros = np.zeros((len(a), outside.shape[-1]), values.dtype)
+        return (
+            np.concatenate([zeros, np.maximum(values, 0)], axis=-1),
+            np.concatenate([outside, inside @ vectors], axis=-1),
+        )
+
+
+@dataclass(frozen=True, repr=False, eq=False)
 class Factors:
     """Sᵀ (A ⊗ B) S for one use, where S moves the entries of tensors to (groups, inputs, outputs).
 
     `parts` holds S by tensor: a weight alone, or a weight and a bias that are one matrix. `left` is
-    A, (groups, inputs, inputs), and `right` is B, (groups, outputs, outputs). `corrected`
-    eigenvalues, where given, replace the eigenvalues of A ⊗ B in the same basis.
+    A, (groups, inputs, inputs), and `right` is B, (groups, outputs, outputs), of the moments `a`
+    and `b`. `corrected` eigenvalues, where given, replace those of A ⊗ B in the same basis.
     """
 
     parts: Mapping[str, Jacobian]
-    left: np.ndarray
-    right: np.ndarray
+    a: Moment
+    b: Moment
     corrected: np.ndarray | None = None
 
+    @property
+    def left(self) -> np.ndarray:
+        """A, (groups, inputs, inputs)."""
+        return self.a.matrix
+
+    @property
+    def right(self) -> np.ndarray:
+        """B, (groups, outputs, outputs)."""
+        return self.b.matrix
+
+    @property
+    def shape(self) -> Shape:
+        """(groups, inputs, outputs)."""
+        return (*self.left.shape[:2], self.right.shape[-1])
+
     def __repr__(self) -> str:
-        names, (k, m) = ", ".join(self.parts), self.left.shape[:2]
-        n = self.right.shape[-1]
+        names, (k, m, n) = ", ".join(self.parts), self.shape
         groups = f"{k} × " if k > 1 else ""
         product = f"A {m}×{m} ⊗ B {n}×{n}"
         kind = product if self.corrected is None else f"Q diag(λ) Qᵀ in the eigenbasis of {product}"
@@ -212,27 +257,17 @@ class Factors:
             return Kron(self.left, self.right, self.left.shape[:1])
         return self.basis @ (Diagonal(self.corrected) @ self.basis.T)
 
-    @cached_property
-    def left_basis(self) -> tuple[np.ndarray, np.ndarray]:
-        """Eigenvalues and eigenvectors of A."""
-        return eigh(self.left)
-
-    @cached_property
-    def right_basis(self) -> tuple[np.ndarray, np.ndarray]:
-        """Eigenvalues and eigenvectors of B."""
-        return eigh(self.right)
-
     @property
     def values(self) -> np.ndarray:
         """The eigenvalues, (groups, inputs, outputs)."""
         if self.corrected is not None:
             return self.corrected
-        return outer(self.left_basis[0], self.right_basis[0])
+        return outer(self.a.basis[0], self.b.basis[0])
 
     @property
     def basis(self) -> Jacobian:
         """Q_A ⊗ Q_B: the eigenvectors in its columns."""
-        q, r = self.left_basis[1], self.right_basis[1]
+        q, r = self.a.basis[1], self.b.basis[1]
         return Kron(q, r, q.shape[:1])
 
     @property
@@ -249,20 +284,18 @@ class Factors:
         if self.corrected is None:
             left, right = (np.diagonal(f, axis1=-2, axis2=-1) for f in (self.left, self.right))
             return outer(left, right)
-        q, r = (basis[1] ** 2 for basis in (self.left_basis, self.right_basis))
+        q, r = self.a.basis[1] ** 2, self.b.basis[1] ** 2
         return q @ self.corrected @ r.swapaxes(-1, -2)
 
     def with_values(self, values: np.ndarray) -> Factors:
         """The block with other eigenvalues in the same basis, which is not recomputed."""
-        found = replace(self, corrected=values)
-        found.__dict__.update(left_basis=self.left_basis, right_basis=self.right_basis)
-        return found
+        return replace(self, corrected=values)
 
     def times(self, factor: float) -> Factors:
         """A ⊗ (c B)."""
         if self.corrected is not None:
             return self.with_values(factor * self.corrected)
-        return replace(self, right=factor * self.right)
+        return replace(self, b=Moment(factor * self.right, self.b.rank))
 
     def inverse(self, damping: float, heuristic: bool) -> Factors:
         """(A ⊗ B + δ I)⁻¹, or (A + π √δ I)⁻¹ ⊗ (B + √δ/π I)⁻¹ with π² = mean(a) / mean(b).
@@ -270,12 +303,12 @@ class Factors:
         Where a factor is a scalar, as A is for a bias alone, the first form is a Kronecker product
         as well, and is used.
         """
-        if not heuristic or self.corrected is not None or 1 in self.values.shape[1:]:
+        if not heuristic or self.corrected is not None or 1 in self.shape[1:]:
             return self.with_values(1 / (self.values + damping))
-        (a, q), (b, r), root = self.left_basis, self.right_basis, damping**0.5
+        (a, q), (b, r), root = self.a.basis, self.b.basis, damping**0.5
         pi = np.sqrt(balance(a, b))
-        return replace(self, left=rebuilt(1 / (a + pi * root), q),
-                       right=rebuilt(1 / (b + root / pi), r))  # fmt: skip
+        return replace(self, a=Moment(rebuilt(1 / (a + pi * root), q)),
+                       b=Moment(rebuilt(1 / (b + root / pi), r)))  # fmt: skip
 
     def within(self, names: Collection[str]) -> Factors | None:
         """The block restricted to some of its tensors; None if that is not a Kronecker product."""
@@ -288,21 +321,15 @@ class Factors:
         if self.corrected is not None or not held[:, kept].all():
             return None
         rows = Take(kept, 1, held.shape, self.left.dtype)
-        return Factors({name: rows @ part for name, part in parts.items()},
-                       self.left[:, kept][..., kept], self.right)  # fmt: skip
+        left = Moment(self.left[:, kept][..., kept], self.a.rank)
+        return Factors({name: rows @ part for name, part in parts.items()}, left, self.b)
 
 
 def unused(name: str, entries: np.ndarray, shape: Shape, dtype: np.dtype) -> Factors:
     """The block of the unused entries of a tensor, whose eigenvalues are all 0."""
-    zero, n = np.zeros((len(entries), 1, 1), dtype), len(entries)
+    zero, n = Moment(np.zeros((len(entries), 1, 1), dtype)), len(entries)
     part = Reshape((n, 1, 1), (n,), dtype) @ take_flat(entries, shape, dtype)
     return Factors({name: part}, zero, zero)
-
-
-def eigh(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvalues, clipped at 0, and eigenvectors of positive semidefinite matrices."""
-    values, vectors = np.linalg.eigh(a)
-    return np.maximum(values, 0), vectors
 
 
 def rebuilt(values: np.ndarray, vectors: np.ndarray) -> np.ndarray:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import prod
 from string import ascii_letters
 
@@ -60,14 +61,14 @@ MOVES = *STILL, Scalar
 """Operators that keep every entry up to a factor."""
 
 
-def uses(J: Linearization) -> dict[str, list[Use]]:
-    """All uses of every tensor of the domain; raises `UnsupportedOp` if one is not a matrix."""
+def uses(J: Linearization) -> list[Use]:
+    """All uses of the tensors of the domain; raises `UnsupportedOp` if one is not a matrix."""
     passing = passing_edges(J)
-    return {
-        spec.name: list(_uses(J.dag, passing, source, Identity(J.dag.shapes[source], J.dtype),
-                              1.0, spec.name))
+    found = (
+        _uses(J.dag, passing, source, Identity(J.dag.shapes[source], J.dtype), 1.0, spec.name)
         for spec, source in zip(J.domain, J.dag.sources, strict=True)
-    }  # fmt: skip
+    )
+    return [replace(use, number=k) for k, use in enumerate(chain.from_iterable(found))]
 
 
 def _uses(
@@ -76,34 +77,34 @@ def _uses(
     for edge in dag.edges:
         if edge.start != vertex:
             continue
-        chain = factors_of(edge.operator)[::-1]
+        steps = factors_of(edge.operator)[::-1]
         passes = id(edge.operator) in passing
-        middle = core_of(chain, passes)
-        begun = applied(start, chain[: middle[0]] if middle else chain)
-        total = gain * prod(f.factor for f in chain if isinstance(f, Scalar))
+        middle = core_of(steps, passes)
+        begun = applied(start, steps[: middle[0]] if middle else steps)
+        total = gain * prod(f.factor for f in steps if isinstance(f, Scalar))
         if not middle and passes:
             yield from _uses(dag, passing, edge.end, begun, total, name)
             continue
-        after = middle[-1] + 1 if middle else len(chain)
-        core = chain[middle[0] : after] if middle else ()
-        if not all(isinstance(f, MOVES) for f in chain[after:]):
+        after = middle[-1] + 1 if middle else len(steps)
+        core = steps[middle[0] : after] if middle else ()
+        if not all(isinstance(f, MOVES) for f in steps[after:]):
             raise unstructured(name, edge.operator)
         use = as_use(core, name, begun)
-        end = applied(Identity(use.rows.in_shape, dag.dtype), chain[after:])
+        end = applied(Identity(use.rows.in_shape, dag.dtype), steps[after:])
         bias = all(isinstance(f, Broadcast) for f in core)
-        yield restricted(
-            Use(edge.end, use.start, use.x * total, use.rows @ end.T, bias), name, edge.operator
-        )
+        x = use.x if total == 1 else use.x * total
+        made = Use(edge.end, use.start, x, use.rows @ end.T, bias, name)
+        yield restricted(made, name, edge.operator)
 
 
-def core_of(chain: tuple[Jacobian, ...], passes: bool) -> list[int]:
+def core_of(steps: tuple[Jacobian, ...], passes: bool) -> list[int]:
     """The positions of the factors that do more than move entries.
 
     They include lookups of rows by data, even if no row is looked up twice.
     """
-    found = [k for k, f in enumerate(chain) if not picks(f)]
+    found = [k for k, f in enumerate(steps) if not picks(f)]
     if not found and not passes:
-        return [k for k, f in enumerate(chain) if isinstance(f, Take)]
+        return [k for k, f in enumerate(steps) if isinstance(f, Take)]
     return found
 
 
@@ -160,7 +161,8 @@ class Use:
     """Y = rowsᵀ(X · start(W)), with X of shape (g, rows, i), at a vertex of the DAG.
 
     `start` takes W to (g, i, o), and `rows` takes Y to (g, rows, o). A `bias` multiplies no data:
-    its X is the same number everywhere.
+    its X is the same number everywhere. `name` is that of W, `number` counts the uses of all
+    weights.
     """
 
     vertex: int
@@ -168,6 +170,8 @@ class Use:
     x: np.ndarray
     rows: Jacobian
     bias: bool = False
+    name: str = ""
+    number: int = -1
 
 
 def as_use(core: tuple[Jacobian, ...], name: str, start: Jacobian) -> Use:
@@ -201,6 +205,8 @@ def unstructured(name: str, operator: Jacobian) -> UnsupportedOp:
 
 def restricted(use: Use, name: str, operator: Jacobian) -> Use:
     """The use without the groups, inputs and outputs of its matrix that hold no entry of W."""
+    if all(isinstance(f, MOVES) for f in factors_of(use.start)):
+        return use
     shape = use.start.out_shape
     held = (use.start @ np.ones(use.start.shape[1], use.start.dtype)).reshape(shape) != 0
     if held.all():

@@ -31,7 +31,9 @@ from ...jacobians import (
 from ...jacobians.errors import InputError
 from ...jacobians.matrices import Eye, Factor, matrix_shape
 from ..curvature.kronecker import KroneckerFactored
+from ..curvature.squares import sample_diagonal
 from ..elimination.cost import seconds
+from ..linearization import Linearization
 from ..sparse import sparse
 from ..sparse.choice import estimate
 from ..sparse.sweep import parts
@@ -199,6 +201,10 @@ def _(operator: Product) -> np.ndarray | None:
     if isinstance(last, Diagonal | Scalar):
         return _scaled(last, operator.factors[:-1])
     found = _of_mirrored(operator.factors)
+    J, *middle = operator.factors[::-1]
+    if found is None and middle and isinstance(J, Linearization) and mirrored(first, J):
+        inner = reduce(matmul, middle[-2::-1], Identity(J.out_shape, J.dtype))
+        found = sample_diagonal(J, inner)
     return own_diagonal(operator) if found is None else found
 
 

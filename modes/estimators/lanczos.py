@@ -49,25 +49,27 @@ def tridiagonal(P: Probed, starts: np.ndarray, steps: int) -> tuple[np.ndarray, 
 
     Where the Krylov space is exhausted, T has zero rows, which get no weight.
     """
-    basis = np.empty((steps, *starts.shape))
-    diagonal, beside = np.zeros((2, steps, starts.shape[1]))
+    n, m = starts.shape
+    basis = np.empty((m, steps, n))
+    diagonal, beside = np.zeros((2, steps, m))
     v = starts
     for k in range(steps):
-        basis[k] = v
+        basis[:, k] = v.T
         w = P @ v
         diagonal[k] = np.sum(v * w, axis=0)
-        v, beside[k] = orthonormal(w, basis[: k + 1], P.eps)
+        v, beside[k] = orthonormal(w, basis[:, : k + 1], P.eps)
     return diagonal, beside
 
 
 def orthonormal(w: np.ndarray, basis: np.ndarray, eps: float) -> tuple[np.ndarray, np.ndarray]:
-    """The columns of w, orthonormalised against the basis (k, n, columns), and their norms.
+    """The columns of w, orthonormalised against the basis (columns, k, n), and their norms.
 
     Twice is enough (Kahan and Parlett); a remainder at the rounding level is set to zero.
     """
     before = np.linalg.norm(w, axis=0)
     for _ in range(2):
-        w = w - np.einsum("knc,kc->nc", basis, np.einsum("knc,nc->kc", basis, w))
+        heights = np.matmul(basis, w.T[:, :, None])
+        w = w - np.matmul(heights.swapaxes(1, 2), basis)[:, 0].T
     norms = np.linalg.norm(w, axis=0)
     norms = np.where(norms > 100 * eps * len(w) ** 0.5 * before, norms, 0.0)
     return np.divide(w, norms, out=np.zeros_like(w), where=norms > 0), norms
@@ -88,22 +90,18 @@ def extremes(
     forward, backward = ways if P.shape[0] >= P.shape[1] else ways[::-1]
     m, n = max(P.shape), min(P.shape)
     steps = min(steps, n)
-    left, right = np.zeros((steps, m, 1)), np.zeros((steps, n, 1))
+    left, right = np.zeros((1, steps, m)), np.zeros((1, steps, n))
     alpha, beta = np.zeros((2, steps))
     v = rng.standard_normal((n, 1))
     v /= np.linalg.norm(v)
     for k in range(steps):
-        right[k] = v
-        left[k], alpha[k] = _step(forward(v), left[:k], P.eps)
-        v, beta[k] = _step(backward(left[k]), right[: k + 1], P.eps)
+        right[0, k] = v[:, 0]
+        u, (alpha[k],) = orthonormal(forward(v), left[:, :k], P.eps)
+        left[0, k] = u[:, 0]
+        v, (beta[k],) = orthonormal(backward(u), right[:, : k + 1], P.eps)
         if not beta[k] or (k % 5 == 4 and done(_values(alpha[: k + 1], beta[: k + 1]))):
             break
     return _values(alpha[: k + 1], beta[: k + 1])
-
-
-def _step(w: np.ndarray, basis: np.ndarray, eps: float) -> tuple[np.ndarray, float]:
-    v, norms = orthonormal(w, basis, eps)
-    return v, float(norms[0])
 
 
 def _values(alpha: np.ndarray, beta: np.ndarray) -> Extremes:

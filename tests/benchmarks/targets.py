@@ -67,6 +67,8 @@ TARGETS: dict[tuple[str, str, str], list[Target]] = {
         for target, bound in bounds(f"steps/{name}", STEPS, PLAIN).items()
     },
     **bounds("steps/mlp", {"kfac": 1.0}, PLAIN),
+    **bounds("curvature/mlp", dict.fromkeys(("factors", "ekfac", "diagonal"), 1.0), PLAIN),
+    **bounds("curvature/lenet", dict.fromkeys(("factors", "ekfac", "diagonal"), 1.0), PLAIN),
     **bounds("steps/lenet", {**STEPS, "grad": 1.3}, PLAIN),
     **bounds("steps/resnet", {**STEPS, "grad": 1.3}, PLAIN),
     **bounds("steps/reaction", {"f+jvp×10": 1.0}, PLAIN),

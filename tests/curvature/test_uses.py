@@ -6,10 +6,13 @@ import pytest
 from numpy.testing import assert_allclose
 
 import onnxjac as oj
+from onnxjac.jacobians import Diagonal
 from onnxjac.jacobians.errors import UnsupportedOp
 from onnxjac.modes.curvature.fisher import empirical_fisher, fisher
 from onnxjac.modes.curvature.gradients import per_sample
 from onnxjac.modes.curvature.kfac import ekfac, kfac, shampoo
+from onnxjac.modes.curvature.kronecker import Moment
+from onnxjac.modes.curvature.squares import sample_diagonal
 
 from .models import gradients, network, parsed
 from .use_cases import CASES, RNG, N, made
@@ -183,3 +186,37 @@ def test_single_precision_stays_single(make, fisher_type):
              "W": RNG.random((4, 3), np.float32)}  # fmt: skip
     K = make(model, point, at="logits", of="loss", wrt="W", fisher_type=fisher_type)
     assert K.dtype == K.inverse(0.1).dtype == np.float32
+
+
+SQUARED = ("matmul", "matmul, of tokens", "matmul, a weight for each head", "conv, groups",
+           "slices for three uses", "table", "bias")  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SQUARED)
+def test_the_diagonal_of_fisher_is_exact(case):
+    """By gradients of samples, for a matrix in the middle that may be negative as well."""
+    model, point = made(case)
+    options = {"at": "out", "wrt": "W", "likelihood": "gaussian", "reduction": "sum"}
+    F = fisher(model, point, **options)
+    J = F.operator.factors[-1]
+    middle = Diagonal(np.full(J.shape[0], -2.0))
+    assert_allclose(sample_diagonal(J, middle), -2 * np.diag(F.toarray()), atol=1e-12)
+
+
+def test_a_moment_of_small_rank_has_the_eigenvectors_of_its_matrix():
+    x = RNG.standard_normal((2, 20, 100))
+    a = x.swapaxes(1, 2) @ x
+    values, vectors = Moment(a, 20).basis
+    assert_allclose(values, np.maximum(np.linalg.eigh(a)[0], 0), atol=1e-10)
+    assert_allclose(vectors.swapaxes(1, 2) @ vectors, np.stack([np.eye(100)] * 2), atol=1e-12)
+    assert_allclose((vectors * values[:, None]) @ vectors.swapaxes(1, 2), a, atol=1e-10)
+
+
+@pytest.mark.parametrize("joint", [False, True])
+def test_layers_found_at_one_point_serve_others(joint):
+    (model, point), options = network("mlp"), {"at": "logits", "joint": joint}
+    for k in range(4):
+        at = {**point, "x": (1 + k / 8) * point["x"]}
+        K, other = (kfac(m, at, **options) for m in (model, network("mlp")[0]))
+        v = RNG.standard_normal(K.shape[1])
+        assert_allclose(K @ v, other @ v, atol=1e-12)

@@ -20,6 +20,7 @@ MODULES = {
     "torch autograd": "torch",
     "torch expert": "torch",
     "curvlinops": "curvlinops",
+    "backpack": "backpack",
     "casadi": "casadi",
     "machine": "machine",
 }

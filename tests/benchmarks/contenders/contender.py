@@ -13,9 +13,12 @@ from ..workloads import Workload
 
 Task = Callable[[], Any]
 
-STEPS = ("grad", "grad+ggn", "grad+hvp", "f+jvp", "adam", "kfac")
+STEPS = (
+    "grad", "grad+ggn", "grad+hvp", "f+jvp", "adam", "kfac", "factors", "ekfac", "diagonal",
+)  # fmt: skip
 """Work at a new point each time: f and ∇f; with ×10, also ten products of G, H or J; the loss and
-the weights after one more update by Adam; f, ∇f and the direction that K-FAC gives.
+the weights after one more update by Adam; f, ∇f and the direction that K-FAC gives; one product
+with the matrices of K-FAC and E-KFAC; the exact diagonal of G.
 """
 
 DAMPING = 1e-2
@@ -118,6 +121,18 @@ class Contender:
     def kfac(self) -> Task:
         """(f, ∇f, (K + δ I)⁻¹ ∇f) with K of K-FAC, weights and biases apart."""
         raise Absent("no K-FAC")
+
+    def factors(self) -> Task:
+        """K v with K of K-FAC, weights and biases apart."""
+        raise Absent("no K-FAC")
+
+    def ekfac(self) -> Task:
+        """E v with E of E-KFAC, weights and biases apart."""
+        raise Absent("no E-KFAC")
+
+    def diagonal(self) -> Task:
+        """diag G."""
+        raise Absent("no exact diagonal")
 
     def value_and_grad(self) -> Callable[..., Any]:
         """weights ↦ (f, ∇f)."""

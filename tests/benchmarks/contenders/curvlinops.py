@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import pairwise
 from typing import Any, ClassVar
 
 import torch
 from curvlinops import (
+    EKFACLinearOperator,
     GGNLinearOperator,
     HessianLinearOperator,
     JacobianLinearOperator,
@@ -18,9 +18,8 @@ from curvlinops import (
 from torch import nn
 
 from ..workloads import Workload
-from ..workloads.dense import perceptron
-from .contender import DAMPING, Absent, Task
-from .torch import Functional
+from .contender import DAMPING, Task
+from .torch import Functional, loaded, turned
 
 
 class Network(nn.Module):
@@ -39,7 +38,9 @@ class Curvlinops(Functional):
     """An operator for each product; one batch of data."""
 
     library: ClassVar[str] = "curvlinops"
-    only: ClassVar[tuple[str, ...]] = ("jvp", "vjp", "ggn", "hvp", "columns", "kfac")
+    only: ClassVar[tuple[str, ...]] = (
+        "jvp", "vjp", "ggn", "hvp", "columns", "kfac", "factors", "ekfac",
+    )  # fmt: skip
 
     @classmethod
     def suits(cls, workload: Workload) -> bool:
@@ -74,30 +75,41 @@ class Curvlinops(Functional):
         return partial(self.made(kind, nn.CrossEntropyLoss()).__matmul__, self.array(self.tangent))
 
     def kfac(self) -> Task:
-        if self.workload.forward is not perceptron:
-            raise Absent("K-FAC is for modules of torch.nn: the MLP alone is one")
-        x, labels, loss = self.fixed["x"], self.array(self.workload.labels), nn.CrossEntropyLoss()
-        sizes = [self.point[0].shape[0], *(len(bias) for bias in self.point[1::2])]
-        layers = [nn.Linear(n, m, dtype=x.dtype) for n, m in pairwise(sizes)]
-        last = layers.pop()
-        net = nn.Sequential(*(part for layer in layers for part in (layer, nn.Tanh())), last)
-        weights = list(net.parameters())
-
-        def turned(parts: Any) -> tuple[torch.Tensor, ...]:
-            return tuple(part.T if part.ndim == 2 else part for part in parts)
+        (net, weights), loss = self.modules(), nn.CrossEntropyLoss()
+        x, labels = self.fixed["x"], self.array(self.workload.labels)
 
         def step(*point: torch.Tensor) -> Any:
-            with torch.no_grad():
-                for weight, value in zip(weights, turned(point), strict=True):
-                    weight.copy_(value)
+            loaded(weights, point)
             found = loss(net(x), labels)
             slopes = torch.autograd.grad(found, weights)
-            K = KFACLinearOperator(
-                net, loss, weights, [(x, labels)], fisher_type="type-2",
-                separate_weight_and_bias=True, check_deterministic=False,
-            )  # fmt: skip
+            K = self.factored(KFACLinearOperator, net, weights)
             inverse = KFACInverseLinearOperator(K, DAMPING, use_exact_damping=True, cache=False)
             return found.detach(), *turned(slopes), *turned(inverse @ list(slopes))
+
+        return self.in_turn(step)
+
+    def factored(self, kind: Any, net: nn.Module, weights: list[nn.Parameter]) -> Any:
+        """K-FAC or E-KFAC of the modules."""
+        data = [(self.fixed["x"], self.array(self.workload.labels))]
+        return kind(
+            net, nn.CrossEntropyLoss(), weights, data, fisher_type="type-2",
+            separate_weight_and_bias=True, check_deterministic=False,
+        )  # fmt: skip
+
+    def factors(self) -> Task:
+        return self.product_with(KFACLinearOperator)
+
+    def ekfac(self) -> Task:
+        return self.product_with(EKFACLinearOperator)
+
+    def product_with(self, kind: Any) -> Task:
+        """K v, made anew at each point."""
+        net, weights = self.modules()
+        v = list(turned(self.arrays(self.tangent)))
+
+        def step(*point: torch.Tensor) -> Any:
+            loaded(weights, point)
+            return turned(self.factored(kind, net, weights) @ v)
 
         return self.in_turn(step)
 

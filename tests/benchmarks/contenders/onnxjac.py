@@ -9,6 +9,7 @@ import numpy as np
 
 import onnxjac as oj
 from onnxjac.jacobians import Jacobian
+from onnxjac.modes.estimators import diagonal
 
 from ..workloads import Workload
 from ..workloads.model import LOSS, OUTPUT, model_of
@@ -145,6 +146,25 @@ class Plain(Contender):
             return found, slopes, K.inverse(DAMPING) @ slope
 
         return self.in_turn(step)
+
+    def factors(self) -> Task:
+        return self.factored(oj.kfac)
+
+    def ekfac(self) -> Task:
+        return self.factored(oj.ekfac)
+
+    def factored(self, make: Callable[..., Any]) -> Task:
+        """K v, made anew at each point."""
+        if self.compiled:
+            raise Absent("nothing to compile")
+        model, wrt, v = self.model, self.workload.wrt, self.tangent
+        return self.in_turn(lambda *point: make(model, self.at(*point), at=OUTPUT, wrt=wrt) @ v)
+
+    def diagonal(self) -> Task:
+        if self.compiled:
+            raise Absent("nothing to compile")
+        G = self.gauss_newton()
+        return self.in_turn(lambda *point: diagonal(G.relinearize(self.at(*point))).value)
 
     def toarray(self) -> Task:
         J = self.operator()

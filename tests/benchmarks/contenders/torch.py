@@ -9,16 +9,44 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from scipy.sparse.linalg import LinearOperator
+from torch import nn
 from torch.autograd import grad
 from torch.func import jacrev, linearize, vmap
 from torch.utils._pytree import tree_map_only
 
 from ..readings import torch as reading
 from ..workloads import Workload
+from ..workloads.dense import perceptron
+from ..workloads.images import small
 from .contender import ALPHA, BETA, EPSILON, RATE, Absent, Task
 from .peer import Peer
 
 torch.set_num_threads(2)
+
+
+def network(point: tuple[torch.Tensor, ...]) -> nn.Sequential:
+    """The MLP or the LeNet of these weights as modules, whose matrices are transposed."""
+    parts: list[nn.Module] = []
+    for weight in point:
+        n, m, *kernel = (*weight.shape, 0)
+        if len(kernel) > 1:
+            parts += [nn.Conv2d(m, n, kernel[0], bias=False), nn.Tanh(), nn.MaxPool2d(2)]
+        elif weight.ndim == 2:
+            dense = any(isinstance(part, nn.Linear) for part in parts)
+            parts += [nn.Tanh() if dense else nn.Flatten(), nn.Linear(n, m)]
+    return nn.Sequential(*parts).to(point[0].dtype)
+
+
+def turned(parts: Any) -> tuple[torch.Tensor, ...]:
+    """The matrices among some tensors transposed."""
+    return tuple(part.T if part.ndim == 2 else part for part in parts)
+
+
+def loaded(weights: list[nn.Parameter], point: tuple[torch.Tensor, ...]) -> None:
+    """Copy the point into the weights of modules."""
+    with torch.no_grad():
+        for weight, value in zip(weights, turned(point), strict=True):
+            weight.copy_(value)
 
 
 class Functional(Peer):
@@ -26,6 +54,13 @@ class Functional(Peer):
 
     library: ClassVar[str] = "torch"
     nn = reading
+
+    def modules(self) -> tuple[nn.Sequential, list[nn.Parameter]]:
+        """The workload as modules of torch.nn, and their weights."""
+        if self.workload.forward not in (perceptron, small):
+            raise Absent("for modules of torch.nn: the MLP and the LeNet alone are written as such")
+        net = network(self.point)
+        return net, list(net.parameters())
 
     def array(self, x: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.array(x))

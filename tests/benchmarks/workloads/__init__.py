@@ -18,6 +18,11 @@ def steps(made: Callable[[], Workload], *more: str) -> Workload:
     return replace(made(), products=("grad", "grad+ggn×10", "grad+hvp×10", "adam", *more))
 
 
+def curvature(made: Callable[[], Workload]) -> Workload:
+    """A workload whose products are matrices of curvature, made anew at changing weights."""
+    return replace(made(), products=("factors", "ekfac", "diagonal"))
+
+
 WORKLOADS: dict[str, Callable[[], Workload]] = {
     "mlp": mlp,
     "mlp/float64": partial(mlp, "float64"),
@@ -38,6 +43,8 @@ WORKLOADS: dict[str, Callable[[], Workload]] = {
     "steps/loop": partial(steps, lambda: classifier(loop(turns=300))),
     "steps/if": partial(steps, branching),
     "steps/reaction": partial(reaction, products=("f+jvp×10",)),
+    "curvature/mlp": partial(curvature, partial(mlp, batch=512)),
+    "curvature/lenet": partial(curvature, partial(lenet, batch=512)),
     "large/gpt": generative,
     "large/resnet": deep,
     "chain/narrow": partial(narrowing, (4096, 16, 2048, 8, 1024, 32)),
@@ -59,6 +66,7 @@ HIDDEN: dict[str, Callable[[], Workload]] = {
     "small/deep": partial(mlp, batch=8, widths=(16,) * 400 + (10,)),
     "tiny": partial(mlp, "float64", batch=8, widths=(20, 16, 5)),
     "tiny/steps": partial(steps, partial(mlp, "float64", batch=8, widths=(20, 16, 5)), "kfac"),
+    "tiny/curvature": partial(curvature, partial(mlp, "float64", batch=8, widths=(20, 16, 5))),
     "tiny/if": partial(steps, partial(branching, "float64", batch=8, widths=(20, 16, 16, 5))),
     "tiny/reaction": partial(reaction, 8, ("jvp",)),
     "tiny/newton": partial(reaction, 8, ("f+jvp×10",)),
