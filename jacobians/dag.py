@@ -270,8 +270,15 @@ Ends = Mapping[int, tuple[Shape, np.dtype]]
 class Joint(Holder, ABC):
     """J = ∂(outputs)/∂(inputs) of a program, with tensors numbered by slots."""
 
+    read: tuple[Array, ...] = ()
+    """The tensors that it reads."""
+
     def __init__(self, ins: Ends, outs: Ends) -> None:
         self.ins, self.outs = ins, outs
+
+    def at(self, read: tuple[Array, ...]) -> Joint:
+        """The same program with other tensors: always the same object for the same tensors."""
+        return self
 
     @abstractmethod
     def run(self, op: Op, tangents: Mapping[int, Array], wanted: tuple[int, ...]) -> dict[int, Any]:

@@ -342,8 +342,11 @@ class Turns(Program):
         node.resize_outputs(start + len(missing))
         for name, row in zip(missing, node.outputs[start:], strict=True):
             value = inside[name]
-            kept = ir.Value(shape=value.shape, type=value.type)
-            graph.append(ir.Node("", "Identity", [value], outputs=[kept]))
+            if value.producer() is None or value in graph.outputs:
+                kept = ir.Value(shape=value.shape, type=value.type)
+                graph.append(ir.Node("", "Identity", [value], outputs=[kept]))
+            else:  # ONNX Runtime's GemmTransposeFusion loses tensors that are copied
+                kept = value
             graph.outputs.append(kept)
             like, turns = self.body.like[name], self.turns()
             typed = self.op.new((1 if turns is None else at(turns), *like.shape), like.dtype)

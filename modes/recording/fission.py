@@ -140,7 +140,8 @@ def fission(
     states = [next(made) for _ in turn.leave]
     totals = {n: next(made) for n in terms}
     stacked = {t.slot: next(made) for t, _ in rows}
-    after = Abreast(op, turn.depth, turns, {**ahead.rows, **dict(zip(cut, made, strict=True))}, ahead.same)
+    known = {**ahead.rows, **dict(zip(cut, made, strict=True))}
+    after = Abreast(op, turn.depth, turns, known, ahead.same)
     after.record(node for node in deep if node not in core)
     totals |= {n: after.total(turn.terms[n]) for n in summed}
     stacked |= {t.slot: at_axis(op, after.rows[x], t.axis + leading)
