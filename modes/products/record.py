@@ -23,7 +23,7 @@ from ...jacobians.arrays import wide
 from ...jacobians.cached import cached_property
 from ...jacobians.symint import is_symbolic, same
 from ...ops.graphs import Recorder
-from ...ops.graphs.build import every, reachable, subgraphs
+from ...ops.graphs.build import every, operands_of, reachable, subgraphs
 from ...ops.graphs.shortcuts import made_by
 
 OPSET = 21
@@ -95,7 +95,7 @@ def recorded(
     assert y is not None
     nodes, used = reachable(recorder, [y])
     held = {id(x): x.const_value.numpy() for x in used if x.const_value is not None}
-    read = {id(x) for node in nodes for x in node.inputs}
+    read = {id(x) for node in nodes for x in operands_of(node)}
     inputs = {key: value for key, value in (residuals or {}).items() if id(value) in read}
     again = partial(record, operator, columns)
     return Recording(tuple(nodes), held, v, y, recorder, again, inputs)
