@@ -270,11 +270,13 @@ Ends = Mapping[int, tuple[Shape, np.dtype]]
 class Joint(Holder, ABC):
     """J = ∂(outputs)/∂(inputs) of a program, with tensors numbered by slots."""
 
-    read: tuple[Array, ...] = ()
-    """The tensors that it reads."""
-
     def __init__(self, ins: Ends, outs: Ends) -> None:
         self.ins, self.outs = ins, outs
+
+    @property
+    def read(self) -> tuple[Array, ...]:
+        """The tensors that it reads."""
+        return ()
 
     def at(self, read: tuple[Array, ...]) -> Joint:
         """The same program with other tensors: always the same object for the same tensors."""

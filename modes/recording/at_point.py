@@ -55,7 +55,7 @@ class Course:
         values = [op.value(x) for x in read]
         known = {n: op.value(x) for n, x in self.still.items()}
         known |= dict(zip(self.names, values, strict=False))
-        rows = dict(zip(self.rows, values[len(self.names) :], strict=True))
+        rows: dict[str, Any] = dict(zip(self.rows, values[len(self.names) :], strict=True))
         return Turns(op, self.step, known, back=back, rows=rows, count=self.count(read))
 
     def count(self, read: Arrays) -> int:
@@ -128,7 +128,7 @@ class LoopAtPoint(Joint):
 
     @property
     def flops(self) -> int:
-        """An estimate: iterations multiply by all captured tensors, once more to recompute."""
+        """An estimate: iterations multiply by all captured tensors, and by all rows."""
         course = self.course
         body: Body = course.step.attrs["body"]
         held = (int(np.prod(shape_of(course.still[n]))) for n in body.captured

@@ -1,8 +1,8 @@
 """Control: the derivative of an If is an If, and the derivative of a Loop or Scan is one Scan.
 
-A Loop outputs the state at the start of every iteration as additional rows. The derivative scans
-these rows, forwards with the tangents of the state or backwards with its cotangents, and recomputes
-in every iteration what it needs from the body.
+A Loop outputs what its derivative reads of every iteration as additional rows. The derivative scans
+these rows, forwards with the tangents of the state or backwards with its cotangents. A tensor whose
+shape another iteration may change has no rows and is recomputed; see `fission` for the rest.
 """
 
 from __future__ import annotations
@@ -273,12 +273,21 @@ class Turns(Program):
                 moved.update(node.outputs)
         moved -= {*formals}
         names = (n for step in self.body.steps for n in step.outputs if n and inner[n] in moved)
-        return {n: inner[n] for n in names if n in self.rows or self.stacks(op, inner[n])}
+        return {n: inner[n] for n in names if n in self.rows or self.stacks(op, n, inner[n])}
 
-    def stacks(self, op: Recorder, value: ir.Value) -> bool:
+    def stacks(self, op: Recorder, name: str, value: ir.Value) -> bool:
         """Whether the primal can output a tensor of its body as rows, all of the same shape."""
-        outside = op.depth - 1
-        return self.grows and all(depth_of(n) <= outside for n in shape_of(value))
+        if not self.grows or any(depth_of(n) >= op.depth for n in shape_of(value)):
+            return False
+        node = tensors_of(self.primal)[name].producer()
+        return node is not None and node.graph is self.primal
+
+    @property
+    def primal(self) -> ir.Graph:
+        """The recorded body of the primal."""
+        node = next(self.values[n].producer() for n in self.step.outputs if n)
+        graph: ir.Graph = node.attributes["body"].value
+        return graph
 
     def series(
         self, op: Recorder, turn: Turn, tangents: Mapping[int, Array], k: Shape
@@ -336,8 +345,7 @@ class Turns(Program):
         if not missing:
             return
         node = next(self.values[n].producer() for n in self.step.outputs if n)
-        graph: ir.Graph = node.attributes["body"].value
-        inside = tensors_of(graph)
+        graph, inside = self.primal, tensors_of(self.primal)
         start = len(node.outputs)
         node.resize_outputs(start + len(missing))
         for name, row in zip(missing, node.outputs[start:], strict=True):

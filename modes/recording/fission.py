@@ -131,7 +131,7 @@ def fission(
     if axes:
         placed_at, ways = zip(*axes, strict=True)
         attrs |= {"scan_output_axes": placed_at, "scan_output_directions": ways}
-    kinds = [(shape_of(x), dtype_of(x)) for x in (*turn.state.values(), *sums.values())]
+    kinds: list[Any] = [(shape_of(x), dtype_of(x)) for x in (*turn.state.values(), *sums.values())]
     kinds += [types[t.slot] for t, _ in rows]
     kinds += [((turns, *shape_of(x)), dtype_of(x)) for x in cut]
     before = [*map(op.value, (*initial, *(zeros[n] for n in terms)))]
