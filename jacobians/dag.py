@@ -273,6 +273,15 @@ class Joint(Holder, ABC):
     def __init__(self, ins: Ends, outs: Ends) -> None:
         self.ins, self.outs = ins, outs
 
+    @property
+    def read(self) -> tuple[Array, ...]:
+        """The tensors that it reads."""
+        return ()
+
+    def at(self, read: tuple[Array, ...]) -> Joint:
+        """The same program with other tensors: always the same object for the same tensors."""
+        return self
+
     @abstractmethod
     def run(self, op: Op, tangents: Mapping[int, Array], wanted: tuple[int, ...]) -> dict[int, Any]:
         """The wanted outputs by slot; absent tangents are zero, and so are absent outputs.

@@ -14,7 +14,7 @@ from ..jacobians.foreign import as_array
 from .forward import Tensors
 from .linearization import Linearization, linearized
 from .linearize import warn_zeros
-from .primal.evaluate import evaluate
+from .primal.evaluate import apart, evaluate
 from .primal.finite import warn_nonfinite
 from .primal.inputs import check_inputs
 from .primal.model import Model
@@ -118,23 +118,6 @@ class Gradient:
         wrt = tuple(f"{name}_cotangent" for name in self.wrt)
         route = Route(draft.model("gradient"), wrt, self.wrt, self.engine)
         return Recorded(route, zeros), is_general
-
-
-def apart(arrays: Mapping[str, np.ndarray], point: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The arrays, copied where needed so that each is writeable and owns its memory."""
-    taken, found = {id(memory(x)) for x in point.values()}, {}
-    for name, x in arrays.items():
-        free = memory(x).flags.writeable and x.flags.writeable and id(memory(x)) not in taken
-        found[name] = x if free else np.array(x)
-        taken.add(id(memory(found[name])))
-    return found
-
-
-def memory(x: Any) -> Any:
-    """The array that a view is of, or the array itself."""
-    while isinstance(getattr(x, "base", None), np.ndarray):
-        x = x.base
-    return x
 
 
 def combination(

@@ -68,3 +68,22 @@ def _compute(
         if isinstance(error, ort.OutdatedEngine):
             warn(f"NumPy runs the model, which may take far longer: {error}")
     return own.compute(model, inputs, names)  # may know the operator, or will report the error
+
+
+def apart(arrays: Mapping[str, np.ndarray], point: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The arrays, copied where needed so that each is writeable and owns its memory."""
+    taken, found = {id(memory(x)) for x in point.values()}, {}
+    for name, x in arrays.items():
+        free = not isinstance(x, np.ndarray) or (
+            memory(x).flags.writeable and x.flags.writeable and id(memory(x)) not in taken
+        )
+        found[name] = x if free else np.array(x)
+        taken.add(id(memory(found[name])))
+    return found
+
+
+def memory(x: Any) -> Any:
+    """The array that a view is of, or the array itself."""
+    while isinstance(getattr(x, "base", None), np.ndarray):
+        x = x.base
+    return x

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...jacobians import hooks
 from ..flow.contents import Contents, Dim, TensorSpec
-from .evaluate import evaluate
+from .evaluate import apart, evaluate
 from .finite import warn_nonfinite
 from .inputs import check_inputs
 
@@ -41,8 +41,8 @@ class Model(Contents):
         the model does not have, `LimitError` where the run needs more than the `Limits` of the
         model; another `OnnxJacError` where an operator fails on its inputs.
         """
-        point = check_inputs(self, inputs)
-        outputs = evaluate(self, point, self.outputs, engine=engine)
+        point = check_inputs(self, inputs, keep=False)
+        outputs = apart(evaluate(self, point, self.outputs, engine=engine), point)
         warn_nonfinite(self, outputs, point)
         return outputs
 

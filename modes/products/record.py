@@ -21,8 +21,9 @@ import onnx_ir as ir
 from ...jacobians import Array, Jacobian, Shape, common, dtype_of, shape_of, size
 from ...jacobians.arrays import wide
 from ...jacobians.cached import cached_property
+from ...jacobians.symint import is_symbolic, same
 from ...ops.graphs import Recorder
-from ...ops.graphs.build import every, reachable, subgraphs
+from ...ops.graphs.build import every, operands_of, reachable, subgraphs
 from ...ops.graphs.shortcuts import made_by
 
 OPSET = 21
@@ -94,7 +95,7 @@ def recorded(
     assert y is not None
     nodes, used = reachable(recorder, [y])
     held = {id(x): x.const_value.numpy() for x in used if x.const_value is not None}
-    read = {id(x) for node in nodes for x in node.inputs}
+    read = {id(x) for node in nodes for x in operands_of(node)}
     inputs = {key: value for key, value in (residuals or {}).items() if id(value) in read}
     again = partial(record, operator, columns)
     return Recording(tuple(nodes), held, v, y, recorder, again, inputs)
@@ -234,12 +235,14 @@ def unturned(x: Any, perm: tuple[int, ...] | None = None) -> Shape | None:
     """The shape after a Transpose that moves axes of size 1 only, else None."""
     shape = shape_of(x)
     perm = tuple(reversed(range(len(shape)))) if perm is None else perm
-    moved = [k for k in perm if shape[k] != 1]
+    moved = [k for k in perm if not same(shape[k], 1)]
     return tuple(shape[k] for k in perm) if moved == sorted(moved) else None
 
 
 def unrepeated(operands: tuple[Any, ...]) -> tuple[Any, ...]:
     """Operands before an Expand, as long as the result keeps its shape."""
+    if any(is_symbolic(dims(x)) for x in operands):
+        return operands
     shape = np.broadcast_shapes(*map(dims, operands))
     found = list(operands)
     for k, x in enumerate(operands):

@@ -1,20 +1,23 @@
 """At a point: the derivative of a long loop as one operator, which runs recorded programs.
 
-The states of all iterations are computed once; a product is then one Scan over them, forwards or
-backwards, recorded once for each shape of right-hand sides.
+The rows that it reads, which the primal outputs for all iterations, are computed once at a point; a
+product is then one Scan over them, forwards or backwards. Its program is recorded once for each
+shape of right-hand sides, for all points that share a template.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import onnx_ir as ir
 
-from ...jacobians import Array, Joint
-from ...jacobians.cached import cached_property
+from ...jacobians import Array, Joint, dtype_of, shape_of
 from ...jacobians.errors import OnnxJacError
+from ...jacobians.symint import is_symbolic
 from ...ops import Recorder, Step, build, numbers
 from ..flow.failure import kept_whole
 from ..naming.names import is_float
@@ -23,119 +26,119 @@ from ..primal.evaluate import evaluate
 from ..primal.model import Model
 from ..tape.bodies import Body, again
 from ..tape.record import JOINTS, has_tangent
+from ..tape.template import Template
 from .control import Turns, joint_of
 
 Values = Mapping[str, Any]
+Arrays = tuple[Array, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Course:
+    """The derivative of a Loop or Scan without the tensors that it reads; `turns` may be None,
+    where these tell how many there are.
+
+    `names` are the tensors around the body, then `rows` those of it, that it reads; `still` are all
+    other tensors of the step: constants, or zeros where the shape is enough.
+    """
+
+    step: Step
+    turns: int | None
+    names: tuple[str, ...]
+    rows: tuple[str, ...]
+    still: Values
+    programs: dict[Any, Model] = field(default_factory=dict)
+    made: WeakValueDictionary[bool, LoopAtPoint] = field(default_factory=WeakValueDictionary)
+
+    def turning(self, op: Recorder, read: Arrays, back: bool) -> Turns:
+        """The derivative with these tensors, as what records its products."""
+        values = [op.value(x) for x in read]
+        known = {n: op.value(x) for n, x in self.still.items()}
+        known |= dict(zip(self.names, values, strict=False))
+        rows: dict[str, Any] = dict(zip(self.rows, values[len(self.names) :], strict=True))
+        return Turns(op, self.step, known, back=back, rows=rows, count=self.count(read))
+
+    def count(self, read: Arrays) -> int:
+        """The trip count."""
+        if self.turns is None:
+            return int(shape_of(read[len(self.names)])[0])
+        return self.turns
 
 
 class LoopAtPoint(Joint):
-    """The derivative of a Loop or Scan at given values of its tensors."""
+    """The derivative of a Loop or Scan; `read` are the tensors that it reads, or a function that
+    computes them.
+    """
+
+    holds = ("read",)
 
     def __init__(
-        self, step: Step, values: Values, *, back: bool = False, other: LoopAtPoint | None = None
+        self, course: Course, read: Arrays | Callable[[], Arrays], back: bool = False
     ) -> None:
-        self.step, self.back, self.other = step, back, other
-        self.values = {n: np.asarray(values[n]) for n in (*step.inputs, *step.outputs) if n}
+        self.course, self._read, self.back = course, read, back
+        step, likes = course.step, course.still
         ends = [
-            {k: (self.values[n].shape, self.values[n].dtype) for k, n in enumerate(names)
-             if n and has_tangent(self.values[n])} for names in (step.inputs, step.outputs)
+            {k: (shape_of(likes[n]), dtype_of(likes[n])) for k, n in enumerate(names)
+             if n and has_tangent(likes[n])} for names in (step.inputs, step.outputs)
         ]  # fmt: skip
         super().__init__(*(ends[::-1] if back else ends))
-        self.body: Body = step.attrs["body"]
-        self.programs: dict[Any, Model] = {}
 
-    def transposed(self) -> LoopAtPoint:
-        return LoopAtPoint(self.step, self.values, back=not self.back, other=self)
-
-    def arrays(self) -> Iterator[Array]:
-        yield from (self.values[n] for n in self.step.inputs if n)
-        yield from self.rows.values()
-
-    @cached_property
-    def rows(self) -> dict[str, np.ndarray]:
-        """The inputs of the body at the start of every iteration, stacked, by formal."""
-        if self.other is not None:
-            return self.other.rows
-        with kept_whole(self.step):
-            op = Recorder(self.body.opsets)
-            inputs, values = self.given(op)
-            outputs = [n and self.values[n] for n in self.step.outputs]
-            made = again(op, self.step, values, outputs)
-            values |= {n: v for n, v in zip(self.step.outputs, made, strict=True) if n}
-            turns = Turns(op, self.step, values)
-            turns.stack([n for n in self.body.formals if n not in turns.unstacked])
-            found = ran(op, inputs, turns.rows, self.values)
-            return {n: found[n] for n in turns.rows}
+    def at(self, read: Arrays) -> LoopAtPoint:
+        """The same derivative with other tensors: one object for all its blocks."""
+        known = self.course.made.get(self.back)
+        if known is None or any(a is not b for a, b in zip(known.read, read, strict=True)):
+            known = self.course.made[self.back] = LoopAtPoint(self.course, read, self.back)
+        return known
 
     @property
-    def turns(self) -> int:
-        """The trip count."""
-        if self.rows:
-            return len(next(iter(self.rows.values())))
-        width = self.step.attrs["num_scan_inputs"]
-        series = self.values[str(self.step.inputs[len(self.body.formals) - width])]
-        return int(series.shape[self.step.attrs.get("scan_input_axes", (0,))[0]])
+    def read(self) -> Arrays:
+        """The tensors that it reads."""
+        if callable(self._read):
+            self._read = self._read()
+        return self._read
 
-    def given(self, op: Recorder) -> tuple[list[ir.Value], dict[str, Any]]:
-        """The inputs of a program, and all tensors that a step reads: non-floats are constants."""
-        values: dict[str, Any] = {}
-        for name in filter(None, self.step.inputs):
-            array = self.values[name]
-            new = op.like if is_float(array.dtype) else op.initializer
-            values[name] = values.get(name, new(array, name))
-        return [v for v in values.values() if v.const_value is None], values
+    def transposed(self) -> LoopAtPoint:
+        return LoopAtPoint(self.course, lambda: self.read, not self.back)
 
     def run(
         self, op: Any, tangents: Mapping[int, Array], wanted: tuple[int, ...]
     ) -> dict[int, Any]:
         if isinstance(op, Recorder):
-            known = {n: op.value(array) for n, array in self.values.items()}
-            rows: dict[str, Any] = {n: op.value(array) for n, array in self.rows.items()}
-            return Turns(op, self.step, known, back=self.back, rows=rows,
-                         count=self.turns).run(op, tangents, wanted)  # fmt: skip
+            return self.course.turning(op, self.read, self.back).run(op, tangents, wanted)
         if op is not numbers:
-            raise OnnxJacError(f"{self.step} is no operator of {type(op).__name__}")
+            raise OnnxJacError(f"{self.course.step} is no operator of {type(op).__name__}")
         feeds = {i: np.asarray(v, self.ins[i][1]) for i, v in tangents.items()}
-        key = tuple((i, v.shape) for i, v in sorted(feeds.items())), wanted
-        if key not in self.programs:
-            self.programs[key] = self.program(feeds, wanted)
-        program = self.programs[key]
-        every = {**self.values, **{f"{n} (rows)": x for n, x in self.rows.items()},
-                 **{f"tangent {i}": v for i, v in feeds.items()}}  # fmt: skip
-        found = computed(program, every)
+        key = self.back, tuple((i, v.shape) for i, v in sorted(feeds.items())), wanted
+        if key not in self.course.programs:
+            self.course.programs[key] = self.program(feeds, wanted)
+        every = {f"read {k}": x for k, x in enumerate(self.read)}
+        every |= {f"tangent {i}": v for i, v in feeds.items()}
+        found = computed(self.course.programs[key], every)
         return {o: found[f"product {o}"] for o in wanted if f"product {o}" in found}
 
     def program(self, feeds: Mapping[int, np.ndarray], wanted: tuple[int, ...]) -> Model:
-        """(values, rows, tangents) ↦ products."""
-        with kept_whole(self.step):
-            op = Recorder(self.body.opsets)
-            inputs, values = self.given(op)
-            outer = {n: op.like(self.values[n]) for n in self.step.outputs if n}
-            rows = {n: op.like(x, f"{n} (rows)") for n, x in self.rows.items()}
+        """(tensors, tangents) ↦ products."""
+        with kept_whole(self.course.step):
+            op = Recorder(self.course.step.attrs["body"].opsets)
+            read = tuple(op.like(x, f"read {k}") for k, x in enumerate(self.read))
             tangents = {i: op.like(v, f"tangent {i}") for i, v in feeds.items()}
-            turns = Turns(op, self.step, {**outer, **values}, back=self.back, rows=rows,
-                          count=self.turns)  # fmt: skip
-            found = turns.run(op, tangents, wanted)
+            found = self.course.turning(op, read, self.back).run(op, tangents, wanted)
             outputs = {f"product {o}": y for o, y in found.items()}
-            return Model(build(op, [*inputs, *rows.values(), *tangents.values()], outputs, "loop"))
+            return Model(build(op, [*read, *tangents.values()], outputs, "loop"))
 
     @property
     def flops(self) -> int:
-        """An estimate: iterations multiply by all captured tensors, once more to recompute."""
-        held = sum(self.values[n].size for n in self.body.captured if has_tangent(self.values[n]))
-        states = sum(x.size for x in self.rows.values())
-        return 4 * self.turns * held + 4 * states
+        """An estimate: iterations multiply by all captured tensors, and by all rows."""
+        course = self.course
+        body: Body = course.step.attrs["body"]
+        held = (int(np.prod(shape_of(course.still[n]))) for n in body.captured
+                if has_tangent(course.still[n]))  # fmt: skip
+        states = sum(body.like[n].size for n in course.rows)
+        return 4 * course.count(self.read) * (sum(held) + states)
 
     def __repr__(self) -> str:
-        kind = f"{self.step.op_type.lower()} of {self.turns:,} turns"
+        kind = f"{self.course.step.op_type.lower()} of {self.course.count(self.read):,} turns"
         return f"({kind}{' backwards' if self.back else ''})"
-
-
-def ran(
-    op: Recorder, inputs: list[ir.Value], outputs: Mapping[str, ir.Value], feeds: Values
-) -> dict[str, np.ndarray]:
-    """The numbers of recorded values, for the given feeds."""
-    return computed(Model(build(op, inputs, outputs, "loop")), feeds)
 
 
 def computed(program: Model, values: Values) -> dict[str, np.ndarray]:
@@ -149,16 +152,71 @@ def computed(program: Model, values: Values) -> dict[str, np.ndarray]:
     return evaluate(program, feeds, program.outputs, engine="numpy")
 
 
+def opened(op: Recorder, step: Step, values: Values) -> LoopAtPoint:
+    """The derivative of a recorded Loop or Scan, whose rows the primal outputs from now on.
+
+    Raises `OnnxJacError` where products cannot be recorded for all points.
+    """
+    before = op.symbols
+    course, read = courses(op, step, values)
+    op.symbols = before
+    if course.turns is None:
+        raise OnnxJacError(f"points decide on the turns of {step}")
+    if not all(map(has_tangent, read)):
+        raise OnnxJacError(f"points decide on integers in {step}")
+    return LoopAtPoint(course, read)
+
+
+def courses(op: Recorder, step: Step, values: Values) -> tuple[Course, Arrays]:
+    """The derivative of a recorded Loop or Scan, and the tensors that it reads."""
+    if step.op_type == "If":
+        raise OnnxJacError(f"points decide on the branch of {step}")
+    with kept_whole(step):
+        turns = Turns(op, step, values)
+        for side in (turns, turns.T):
+            side.run(op, {i: op.new(*end) for i, end in side.ins.items()}, tuple(side.outs))
+        count = turns.turns()
+    around = (*turns.captured.values(), *(step.inputs[t.slot] for t in turns.scanned))
+    names = tuple(dict.fromkeys(n for n in around if n and values[n].const_value is None))
+    still = {n: like(values[n]) for n in (*step.inputs, *step.outputs) if n}
+    known = None if count is None or is_symbolic(count) else int(count)
+    read = (*(values[n] for n in names), *turns.rows.values())
+    return Course(step, known, names, tuple(turns.rows), still), read
+
+
+def like(value: ir.Value) -> np.ndarray:
+    """The numbers of a constant, else zeros of the same shape."""
+    if value.const_value is not None:
+        return np.asarray(value.const_value.numpy())
+    return np.broadcast_to(np.zeros((), dtype_of(value)), shape_of(value))
+
+
 def at_point(op: Any, step: Step, values: Values) -> Joint:
     """The derivative of a long loop at a point; raises `NotKept` if no program can be recorded."""
     with kept_whole(step):
-        joint = LoopAtPoint(step, values)
-        for side in (joint, joint.T):
-            tangents = {i: np.zeros(shape, dtype) for i, (shape, dtype) in side.ins.items()}
-            assert isinstance(side, LoopAtPoint)
-            side.program(tangents, tuple(side.outs))
-    return joint
+        recorder = Recorder(step.attrs["body"].opsets)
+        inputs: dict[str, Any] = {}
+        for name in filter(None, step.inputs):
+            array = np.asarray(values[name])
+            new = recorder.like if is_float(array.dtype) else recorder.initializer
+            inputs[name] = inputs.get(name, new(array, name))
+        outputs = [n and values[n] for n in step.outputs]
+        made = again(recorder, step, inputs, outputs)
+        known = {**inputs, **{n: v for n, v in zip(step.outputs, made, strict=True) if n}}
+        course, found = courses(recorder, step, known)
+        names = (f"{n} (rows)" for n in course.rows)
+        rows = dict(zip(names, found[len(course.names) :], strict=True))
+        given = [v for v in inputs.values() if v.const_value is None]
+        program = Model(build(recorder, given, rows, "rows"))
+        held = {n: np.asarray(values[n]) for n in inputs}
+
+    def read() -> Arrays:
+        made = computed(program, held) if rows else {}
+        return *(held[n] for n in course.names), *(made[n] for n in rows)
+
+    return LoopAtPoint(course, read)
 
 
 JOINTS[Recorder] = joint_of
 JOINTS[type(numbers)] = at_point
+JOINTS[Template] = opened

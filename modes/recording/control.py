@@ -1,14 +1,13 @@
 """Control: the derivative of an If is an If, and the derivative of a Loop or Scan is one Scan.
 
-A Loop outputs the state at the start of every iteration as additional rows. The derivative scans
-these rows, forwards with the tangents of the state or backwards with its cotangents, and recomputes
-in every iteration what it needs from the body.
+A Loop outputs what its derivative reads of every iteration as additional rows. The derivative scans
+these rows, forwards with the tangents of the state or backwards with its cotangents. A tensor whose
+shape another iteration may change has no rows and is recomputed; see `fission` for the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,16 +15,16 @@ import onnx_ir as ir
 
 from ...jacobians import Array, Dag, Joint, Shape, dtype_of, lead, shape_of
 from ...jacobians.cached import cached_property
-from ...jacobians.symint import Number, at, same
+from ...jacobians.symint import Number, at, depth_of, same
 from ...ops import Recorder, Step
 from ...ops.graphs import body_of, operands_of
 from ..flow.failure import kept_whole
 from ..flow.shapes import shapes_around
-from ..tape.bodies import Body, bodies_of, explicit, formals_of, replayed, turns_of
+from ..tape.bodies import Body, bodies_of, explicit, formals_of, replayed, tensors_of, turns_of
 from ..tape.record import between, has_tangent
+from .fission import Series, Track, Turn, Type, fission, needed
 
 Values = Mapping[str, Any]
-Type = tuple[Shape, np.dtype]
 
 
 def joint_of(op: Recorder, step: Step, values: Values) -> Joint:
@@ -110,33 +109,6 @@ class Branches(Program):
             return body_of(op, (), made, f"{body.name}_derivative")
 
 
-@dataclass
-class Track:
-    """A scanned input or output: its name in the body, its slot, its axis and its direction."""
-
-    name: str
-    slot: int
-    axis: int = 0
-    back: int = 0
-
-
-@dataclass
-class Turn:
-    """The derivative of one iteration: a graph (state, sums, reads, slices) ↦ (state, sums, makes).
-
-    `state` holds its inputs for tangents of the state, by index; `sums` holds its inputs for
-    cotangents of captured tensors, by name. `reads` are formals of the body, `slices` are slices
-    of tangents, and `makes` are rows of the result.
-    """
-
-    graph: ir.Graph
-    state: dict[int, ir.Value]
-    sums: dict[str, ir.Value]
-    reads: list[str]
-    slices: list[Track]
-    makes: list[Track]
-
-
 class Turns(Program):
     """Loop and Scan: one Scan over the rows of the state."""
 
@@ -147,6 +119,7 @@ class Turns(Program):
         super().__init__(op, step, values, back=back)
         self.count = count  # the trip count, if known
         self.rows: dict[str, ir.Value] = {} if rows is None else rows
+        self.grows = rows is None  # the primal may output more rows
         self.body: Body = step.attrs["body"]
         self.loop = step.op_type == "Loop"
         self.width = 0 if self.loop else step.attrs["num_scan_inputs"]
@@ -154,8 +127,10 @@ class Turns(Program):
         self.carried = self.first - self.lost - self.width
 
     def transposed(self) -> Turns:
-        return Turns(self.op, self.step, self.values, back=not self.back, rows=self.rows,
+        made = Turns(self.op, self.step, self.values, back=not self.back, rows=self.rows,
                      count=self.count)  # fmt: skip
+        made.grows = self.grows
+        return made
 
     @cached_property
     def states(self) -> list[tuple[str, str]]:
@@ -212,9 +187,6 @@ class Turns(Program):
     ) -> dict[int, Any]:
         k, back = self.lead(tangents), self.back
         turn = self.turn(op, tangents, wanted, k)
-        before = [*turn.state.values(), *turn.sums.values()]
-        series = [*self.series(turn.reads)]
-        series += [(tangents[t.slot], len(k) + t.axis, t.back ^ back) for t in turn.slices]
         asked = self.step.inputs if back else self.step.outputs
         first, last = (0, self.lost) if back else (self.lost, 0)  # slots of the state
         initial = [
@@ -222,27 +194,25 @@ class Turns(Program):
             else zeros(op, k, self.values[str(self.step.inputs[self.lost + j])])
             for j in turn.state
         ]
-        initial += [op.value(op.Expand(np.zeros((), dtype_of(x)), shape_of(x)))
-                    for x in turn.sums.values()]  # fmt: skip
-        attrs = {
-            "body": turn.graph, "num_scan_inputs": len(series),
-            "scan_input_axes": [axis for _, axis, _ in series],
-            "scan_input_directions": [d for _, _, d in series],
-        }  # fmt: skip
-        if turn.makes:
-            attrs["scan_output_axes"] = [len(k) + t.axis for t in turn.makes]
-            attrs["scan_output_directions"] = [t.back ^ back for t in turn.makes]
-        types: list[Type] = [(shape_of(value), dtype_of(value)) for value in before]
-        types += [((*k, *shape), dtype)
-                  for shape, dtype in (self.outs[t.slot] for t in turn.makes)]  # fmt: skip
-        empty = [self.values[str(asked[t.slot])] for t in turn.makes]
-        scan = [*map(op.value, initial)], [s for s, _, _ in series], attrs, types
-        found = self.guarded(op, *scan, lambda: [zeros(op, k, x) for x in empty])
+        sums = {n: op.value(op.Expand(np.zeros((), dtype_of(x)), shape_of(x)))
+                for n, x in turn.terms.items()}  # fmt: skip
+        rows: dict[int, Type] = {}
+        for t, _ in turn.makes:
+            shape, dtype = self.outs[t.slot]
+            rows[t.slot] = (*k, *shape), dtype
+        types = [(shape_of(x), dtype_of(x)) for x in (*turn.state.values(), *turn.terms.values())]
+        series = self.series(op, turn, tangents, k)
+        empty = [self.values[str(asked[t.slot])] for t, _ in turn.makes]
+        found = self.guarded(
+            op, next(iter(series.values())), [*types, *rows.values()],
+            lambda: fission(op, turn, series, initial, sums, rows, self.turns(), int(back), len(k)),
+            lambda: [*initial, *sums.values(), *(zeros(op, k, x) for x in empty)],
+        )
         results = {j + last: y for j, y in zip(turn.state, found, strict=False)}
-        totals = dict(zip(turn.sums, found[len(turn.state) :], strict=False))
+        totals = dict(zip(turn.terms, found[len(turn.state) :], strict=False))
         results |= {i: totals[n] for i, n in self.captured.items() if n in totals}
-        rows = found[len(before) :]
-        results |= {t.slot: y for t, y in zip(turn.makes, rows, strict=True)}
+        made = found[len(turn.state) + len(turn.terms) :]
+        results |= {t.slot: y for (t, _), y in zip(turn.makes, made, strict=True)}
         return {o: y for o, y in results.items() if o in wanted}
 
     def turn(
@@ -267,43 +237,76 @@ class Turns(Program):
                 formals[go] = op.initializer(np.ones(like[go].shape, bool))
             inner = replayed(op, self.body, {**self.values, **formals})
             self.check_states(inner)
+            primal = {*op.nodes}
             wrt, of = (ends, starts) if back else (starts, ends)
             dag = between(op, self.body.steps, inner, wrt, of)
             dag = dag.T if back else dag
             seeded = {j for j in floats if j + (0 if back else self.lost) in tangents}
             active = grown(dag, starts, ends, entry, leave, seeded)
             state = {j: new(op, k, inner[entry[j]]) for j in active}
-            given = {t.name: new(op, k, inner[t.name]) for t in slices}
-            seeds = {entry[j]: value for j, value in state.items()} | given
+            given = [(t, new(op, k, inner[t.name])) for t in slices]
+            seeds = {entry[j]: value for j, value in state.items()}
+            seeds |= {t.name: value for t, value in given}
             seeds |= {} if back else {n: tangents[i] for i, n in around.items()}
             reached = pushed(op, dag, starts, ends, seeds)
-            sums = {n: new(op, k, inner[n]) for n in captured if back and n in reached}
-            made = [self.fitting(op, reached.get(leave[j]), k, inner[leave[j]]) for j in active]
-            made += [op.Add(total, self.fitting(op, reached[n], k, inner[n]))
-                     for n, total in sums.items()]  # fmt: skip
-            makes = [t for t in makes if t.name in reached]
-            made += [self.fitting(op, reached[t.name], k, inner[t.name]) for t in makes]
-            rows = {n: v for n, v in formals.items() if v.const_value is None}
-            graph = body_of(op, [*state.values(), *sums.values(), *rows.values(), *given.values()],
-                            made, f"{self.body.name}_derivative")  # fmt: skip
-        read = {value for node in graph for value in operands_of(node)}
-        kept = [n for n, value in rows.items() if value in read]
-        if not kept and not slices:
-            kept = [*rows][:1]  # a Scan needs at least one input to scan
-        for name in rows.keys() - {*kept}:
-            graph.inputs.remove(rows[name])
-        return Turn(graph, state, sums, kept, slices, makes)
+            left = {j: self.fitting(op, reached.get(leave[j]), k, inner[leave[j]]) for j in active}
+            terms = {n: self.fitting(op, reached[n], k, inner[n])
+                     for n in captured if back and n in reached}  # fmt: skip
+            made = [(t, self.fitting(op, reached[t.name], k, inner[t.name]))
+                    for t in makes if t.name in reached]  # fmt: skip
+            named = {n: v for n, v in formals.items() if v.const_value is None}
+            turn = Turn(op.depth - 1, op.nodes, state, left, terms, {}, given, made)
+            named |= self.kept(op, primal, inner, [*named.values()])
+        turn.nodes, read = needed(turn.nodes, turn.results, {*named.values()})
+        turn.reads = {n: v for n, v in named.items() if v in read}
+        if not turn.reads and not slices:
+            turn.reads = dict([*named.items()][:1])  # a Scan needs at least one input to scan
+        return turn
 
-    def series(self, names: list[str]) -> Iterator[tuple[Any, int, int]]:
-        """The tensors to scan for these formals of the body, each with its axis and direction."""
-        tracks = {t.name: t for t in self.scanned}
-        self.stack([n for n in names if n not in tracks])
-        for name in names:
+    def kept(
+        self, op: Recorder, primal: set[ir.Node], inner: Values, formals: list[ir.Value]
+    ) -> dict[str, ir.Value]:
+        """The tensors of the primal body that its rows hold, or could hold, by name."""
+        moved = {*formals}
+        for node in op.nodes:
+            if node in primal and not moved.isdisjoint(operands_of(node)):
+                moved.update(node.outputs)
+        moved -= {*formals}
+        names = (n for step in self.body.steps for n in step.outputs if n and inner[n] in moved)
+        return {n: inner[n] for n in names if n in self.rows or self.stacks(op, n, inner[n])}
+
+    def stacks(self, op: Recorder, name: str, value: ir.Value) -> bool:
+        """Whether the primal can output a tensor of its body as rows, all of the same shape."""
+        if not self.grows or any(depth_of(n) >= op.depth for n in shape_of(value)):
+            return False
+        node = tensors_of(self.primal)[name].producer()
+        return node is not None and node.graph is self.primal
+
+    @property
+    def primal(self) -> ir.Graph:
+        """The recorded body of the primal."""
+        node = next(self.values[n].producer() for n in self.step.outputs if n)
+        graph: ir.Graph = node.attributes["body"].value
+        return graph
+
+    def series(
+        self, op: Recorder, turn: Turn, tangents: Mapping[int, Array], k: Shape
+    ) -> dict[ir.Value, Series]:
+        """The inputs of the body that a Scan reads slice by slice."""
+        back, tracks = self.back, {t.name: t for t in self.scanned}
+        self.stack([n for n in turn.reads if n not in tracks])
+        found = {}
+        for name, value in turn.reads.items():
             if name in tracks:
                 t = tracks[name]
-                yield self.values[str(self.step.inputs[t.slot])], t.axis, t.back ^ self.back
+                whole = self.values[str(self.step.inputs[t.slot])]
+                found[value] = Series(whole, t.axis, t.back ^ back)
             else:
-                yield self.rows[name], 0, int(self.back)
+                found[value] = Series(self.rows[name], 0, int(back))
+        for t, value in turn.slices:
+            whole = op.value(tangents[t.slot])
+            found[value] = Series(whole, len(k) + t.axis, t.back ^ back)
+        return found
 
     def check_states(self, inner: Values) -> None:
         """Raises `OnnxJacError` where a state may change its shape between iterations."""
@@ -311,20 +314,18 @@ class Turns(Program):
         shapes_around(self.step, given, [[shape_of(inner[n]) for n in self.body.results]], None)
 
     def guarded(
-        self, op: Recorder, initial: list[Any], series: list[Any], attrs: dict[str, Any],
-        types: list[Type], empty: Callable[[], list[Any]],
+        self, op: Recorder, series: Series, types: list[Type], make: Callable[[], list[Any]],
+        empty: Callable[[], list[Any]],
     ) -> list[Any]:  # fmt: skip
         """A Scan, inside an If where there may be no iteration, which ONNX Runtime refuses."""
         if self.surely_turns():
-            return op.emit("Scan", (*initial, *series), attrs, types)
-        axis = attrs["scan_input_axes"][0]
-        turns = op.Shape(series[0], start=axis, end=axis + 1)
+            return make()
+        turns = op.Shape(series.whole, start=series.axis, end=series.axis + 1)
         still = op.Reshape(op.Equal(turns, np.zeros(1, np.int64)), np.zeros(0, np.int64))
         with op.body():
-            none = body_of(op, (), [*initial, *empty()], "no_turns")
+            none = body_of(op, (), empty(), "no_turns")
         with op.body():
-            found = op.emit("Scan", (*initial, *series), attrs, types)
-            some = body_of(op, (), found, "turns")
+            some = body_of(op, (), make(), "turns")
         graphs = {"then_branch": none, "else_branch": some}
         return op.emit("If", (still,), graphs, types)
 
@@ -339,24 +340,27 @@ class Turns(Program):
         return limit is not None and all(held is not None and np.all(held > 0) for held in known)
 
     def stack(self, names: list[str]) -> None:
-        """Make the primal output these formals of its body as rows, one per iteration."""
+        """Make the primal output these tensors of its body as rows, one per iteration."""
         missing = [n for n in names if n not in self.rows]
         if not missing:
             return
         node = next(self.values[n].producer() for n in self.step.outputs if n)
-        graph: ir.Graph = node.attributes["body"].value
+        graph, inside = self.primal, tensors_of(self.primal)
         start = len(node.outputs)
         node.resize_outputs(start + len(missing))
         for name, row in zip(missing, node.outputs[start:], strict=True):
-            formal = graph.inputs[self.body.formals.index(name)]
-            kept = ir.Value(shape=formal.shape, type=formal.type)
-            graph.append(ir.Node("", "Identity", [formal], outputs=[kept]))
+            value = inside[name]
+            if value.producer() is None or value in graph.outputs:
+                kept = ir.Value(shape=value.shape, type=value.type)
+                graph.append(ir.Node("", "Identity", [value], outputs=[kept]))
+            else:  # ONNX Runtime's GemmTransposeFusion loses tensors that are copied
+                kept = value
             graph.outputs.append(kept)
             like, turns = self.body.like[name], self.turns()
             typed = self.op.new((1 if turns is None else at(turns), *like.shape), like.dtype)
             row.shape, row.type = typed.shape, typed.type
             row.meta.update(typed.meta)
-            self.op.shape(row, (turns, *shape_of(formal)))
+            self.op.shape(row, (turns, *shape_of(value)))
             self.rows[name] = row
         for key in ("scan_output_axes", "scan_output_directions"):
             if key in node.attributes:

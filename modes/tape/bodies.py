@@ -22,6 +22,9 @@ from ..flow.shapes import shape_formals, shape_outputs, turns_of_scan
 from ..flow.steps import SHAPES, captured, steps_of
 from .dependence import moving
 
+INNER = "onnxjac.inner"
+"""Metadata key of a recorded body: its tensors, and those around it, by their names in the step."""
+
 
 @dataclass(frozen=True, eq=False)
 class Body:
@@ -165,7 +168,16 @@ def graph_of(
         formals = formals_of(op, step, body, operands)
         inner = replayed(op, body, {**values, **formals})
         results = [inner[name] for name in body.results]
-        return body_of(op, formals.values(), results, body.name)
+        made = body_of(op, formals.values(), results, body.name)
+        made.meta[INNER] = inner
+        return made
+
+
+def tensors_of(graph: ir.Graph) -> Mapping[str, ir.Value]:
+    """The tensors of a body by their names in the step that it was recorded for."""
+    made = (*graph.inputs, *(value for node in graph for value in node.outputs))
+    known: Mapping[str, ir.Value] = graph.meta.get(INNER) or {str(v.name): v for v in made}
+    return known
 
 
 def formals_of(

@@ -39,7 +39,9 @@ Ends = tuple[Specs, Specs, np.dtype]
 """The tensors behind the columns and the rows of a Jacobian, and their common dtype."""
 
 JOINTS: dict[type, Callable[[Any, Step, Mapping[str, Any]], Joint]] = {}
-"""Reading -> the function that makes the derivative of a step with bodies; see `recording`."""
+"""Reading, or `Template`, -> the function that makes the derivative of a step with bodies; see
+`recording`.
+"""
 Tensors = tuple[Any, ...]
 
 
@@ -101,7 +103,7 @@ def blocks_of(active: ActiveStep, values: Mapping[str, Any], op: Any) -> dict[Sl
     step = active.step
     if bodies_of(step):
         make = next(make for kind, make in JOINTS.items() if isinstance(op, kind))
-        return parts_of(make(op, step, values), active.wanted)
+        return slots_of(make(op, step, values), active.wanted)
     declared = find(step.op_type, step.domain)
     if declared is None:
         name = (step.domain + "::" if step.domain else "") + step.op_type
@@ -142,7 +144,7 @@ def blocks_of(active: ActiveStep, values: Mapping[str, Any], op: Any) -> dict[Sl
     return {key: J for key, J in blocks.items() if not isinstance(J, Zero)}
 
 
-def parts_of(joint: Joint, wanted: Iterable[Slot]) -> dict[Slot, Jacobian]:
+def slots_of(joint: Joint, wanted: Iterable[Slot]) -> dict[Slot, Jacobian]:
     """The blocks of a step with bodies, all of one program."""
     return {(o, i): joint.part(o, i) for o, i in wanted if o in joint.outs and i in joint.ins}
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ...jacobians import Jacobian, dtype_of, shape_of
+from ...jacobians import Jacobian, Joint, dtype_of, shape_of
 from ...jacobians.cached import cached_property
 from ...jacobians.errors import OnnxJacError
 from ...jacobians.symint import is_symbolic
@@ -28,7 +28,7 @@ from ..flow.steps import array_of, needed, python_of
 from ..primal.model import Model
 from .active import ActiveStep
 from .bodies import bodies_of
-from .record import Ends, Entry, Names, blocks_of, ends_of, shapes_in
+from .record import JOINTS, Ends, Entry, Names, blocks_of, ends_of, shapes_in, slots_of
 from .trace import Trace, shaped_as_here, trace
 
 
@@ -148,10 +148,15 @@ def open_entry(
     active: ActiveStep, t: Trace, values: Mapping[str, Any], names: Mapping[int, str]
 ) -> Entry | None:
     """The entry of a step, its rule read over graph values; None where that is not possible."""
-    if active.step.domain not in ("", "ai.onnx") or bodies_of(active.step):  # may do anything
+    if active.step.domain not in ("", "ai.onnx"):  # may do anything
         return None
     try:
-        blocks = blocks_of(active, values, t.recorder)
+        if bodies_of(active.step):
+            ends = active.step.inputs, active.step.outputs
+            step = next(s for s in t.steps if (s.inputs, s.outputs) == ends)
+            blocks = slots_of(JOINTS[Template](t.recorder, step, t.values), active.wanted)
+        else:
+            blocks = blocks_of(active, values, t.recorder)
     except OnnxJacError:
         return None
     if not all(map(is_open, blocks.values())):
@@ -265,6 +270,8 @@ def values_in(x: Any) -> Iterator[ir.Value]:
     if isinstance(x, Jacobian):
         for part in parts_of(x).values():
             yield from values_in(part)
+    elif isinstance(x, Joint):
+        yield from values_in(x.read)
     elif type(x) is ir.Value:  # `isinstance` of a protocol takes microseconds
         yield x
     elif isinstance(x, tuple):
@@ -279,12 +286,14 @@ def fill_of(x: Any) -> Fill | None:
         return lambda arrays: arrays[key]
     if isinstance(x, Jacobian):
         return _operator(x)
+    if isinstance(x, Joint):
+        return _joint(x)
     return _tuple(x) if type(x) is tuple else None
 
 
 def parts_of(operator: Jacobian) -> dict[str, Any]:
-    """The attributes of an operator, except for itself as its own transpose."""
-    return {name: part for name, part in vars(operator).items() if part is not operator}
+    """The attributes of an operator, except for its transpose."""
+    return {name: part for name, part in vars(operator).items() if name != "T"}
 
 
 def _operator(operator: Jacobian) -> Fill | None:
@@ -302,6 +311,11 @@ def _operator(operator: Jacobian) -> Fill | None:
         return made
 
     return fill
+
+
+def _joint(joint: Joint) -> Fill | None:
+    fill = fill_of(joint.read)
+    return fill and (lambda arrays: joint.at(fill(arrays)))
 
 
 def _tuple(parts: tuple[Any, ...]) -> Fill | None:

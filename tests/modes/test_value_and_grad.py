@@ -8,6 +8,7 @@ import onnx
 import pytest
 
 import onnxjac as oj
+from onnxjac.modes.recording.control import Turns
 
 HEAD = '<ir_version: 10, opset_import: ["": 21]>\n'
 
@@ -159,3 +160,37 @@ def test_short_loops_are_unrolled_and_long_ones_stay(turns):
         x = 1.1 * x
     route = f.gradient.route({"x": x, "unused": np.array(True)})
     assert any(step.op_type == "Scan" for step in route.model.steps) == (turns > 50)
+
+
+RECURRENCE = """g (double[2,3] x, double[3,3] w) => (double f)
+    <int64 n = {60}> { h = Loop(n, , x) <body = b (int64 i, bool c, double[2,3] s) =>
+      (bool d, double[2,3] t) { d = Identity(c) p = MatMul(s, w) q = Add(p, x) t = Tanh(q) }>
+    f = ReduceSum<keepdims = 0>(h) }"""
+
+
+def test_a_turn_backwards_computes_what_the_next_turn_needs():
+    """The slopes of tanh are computed before the Scan, and the gradient by w after it."""
+    model = load(RECURRENCE)
+    f = oj.value_and_grad(model, of="f", wrt=["x", "w"])
+    point = {"x": np.full((2, 3), 0.1), "w": np.eye(3) / 2 + 0.1}
+    _, slopes = f(point)
+    (scan,) = (s for s in f.gradient.route(point).model.steps if s.op_type == "Scan")
+    assert [node.op_type for node in scan.attrs["body"]] == ["Mul", "MatMul"]
+    for name in point:
+        up, down = ({**point, name: point[name] + e} for e in (1e-6, -1e-6))
+        slope = (f(up)[0] - f(down)[0]) / 2e-6
+        np.testing.assert_allclose(slopes[name].sum(), slope, rtol=1e-7)
+
+
+def test_nothing_of_a_long_loop_is_recorded_at_a_new_point(monkeypatch):
+    model = load(RECURRENCE)
+    points = [{"x": np.full((2, 3), c), "w": np.eye(3) * c} for c in (0.1, 0.2, 0.3, 0.4)]
+    J = oj.linearize(model, points[0], wrt=["x", "w"]).relinearize(points[1])
+    v = np.ones(J.shape[1])
+    assert J.tape.template.closed
+    J @ v, J.T @ np.ones(1)
+    monkeypatch.setattr(Turns, "run", None)
+    for point in points[2:]:
+        J = J.relinearize(point)
+        found, back = J @ v, J.T @ np.ones(1)
+        np.testing.assert_allclose(found, back @ v)

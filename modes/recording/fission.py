@@ -1,0 +1,192 @@
+"""Fission: one iteration in three parts, of which only one is an iteration.
+
+What needs no state is computed for all iterations at once before the loop, what no state needs is
+computed for all at once after it, and a Scan computes what one iteration hands to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+
+from ...jacobians import Array, Shape, dtype_of, shape_of
+from ...jacobians.symint import Number
+from ...ops import Recorder
+from ...ops.graphs import body_of, operands_of
+from ...ops.graphs.build import every
+from .abreast import Abreast
+
+Type = tuple[Shape, np.dtype]
+
+
+@dataclass
+class Track:
+    """A scanned input or output: its name in the body, its slot, its axis and its direction."""
+
+    name: str
+    slot: int
+    axis: int = 0
+    back: int = 0
+
+
+@dataclass
+class Series:
+    """A tensor that is read slice by slice along an axis, in a direction."""
+
+    whole: Any
+    axis: int = 0
+    back: int = 0
+
+    def in_front(self, op: Recorder) -> Any:
+        """The tensor with the slices along its first axis."""
+        rest = (k for k in range(len(shape_of(self.whole))) if k != self.axis)
+        return op.value(op.Transpose(self.whole, perm=(self.axis, *rest)))
+
+
+@dataclass
+class Turn:
+    """The derivative of one iteration, as the nodes of a body that computes it.
+
+    `state` holds the tangents of the state at its start by index, `leave` those at its end, and
+    `terms` the cotangents that it adds to captured tensors by name. `reads` are the tensors of the
+    primal body that it reads by name, `slices` the slices of tangents, `makes` the rows of the
+    result. There are `depth` other bodies around the loop.
+    """
+
+    depth: int
+    nodes: list[ir.Node]
+    state: dict[int, ir.Value]
+    leave: dict[int, ir.Value]
+    terms: dict[str, ir.Value]
+    reads: dict[str, ir.Value]
+    slices: list[tuple[Track, ir.Value]]
+    makes: list[tuple[Track, ir.Value]]
+
+    @property
+    def results(self) -> list[ir.Value]:
+        """All that it computes."""
+        return [*self.leave.values(), *self.terms.values(), *(value for _, value in self.makes)]
+
+
+class Parts(NamedTuple):
+    """The nodes that stay in the Scan, the values of theirs that the others read, and which terms
+    and rows are left to the others.
+    """
+
+    core: list[ir.Node]
+    cut: list[ir.Value]
+    summed: Collection[str]
+    placed: Collection[int]
+
+
+def fission(
+    op: Recorder, turn: Turn, series: Mapping[ir.Value, Series], initial: Sequence[Any],
+    zeros: Mapping[str, Any], types: Mapping[int, Type], turns: Number | None, back: int,
+    leading: int,
+) -> list[Any]:  # fmt: skip
+    """The states at the end, the sums of the terms and the rows.
+
+    `initial` are the states at the start, `zeros` the sums of no terms by name, and `types` those
+    of the rows by slot, with so many `leading` axes. Where the number of turns is unknown, only
+    what is the same in all of them leaves the Scan.
+    """
+    front = {x: s for x, s in series.items() if s.back == back and turns is not None}
+    ahead = Abreast(op, turn.depth, turns, {x: s.in_front(op) for x, s in front.items()}, {})
+    deep = ahead.record(turn.nodes)
+    core, cut, summed, placed = parts(ahead, deep, turn)
+    terms = {n: x for n, x in turn.terms.items() if n not in summed}
+    rows = [(t, x) for t, x in turn.makes if t.slot not in placed]
+    sums = {n: op.new(shape_of(x), dtype_of(x)) for n, x in terms.items()}
+    with op.body():
+        op.nodes[:] = core
+        ends = [*turn.leave.values(), *(op.Add(sums[n], x) for n, x in terms.items()),
+                *(x for _, x in rows), *cut]  # fmt: skip
+        read = dict.fromkeys((*(x for node in op.nodes for x in operands_of(node)), *ends))
+        renamed = {x: ahead.same[x] for x in read if x in ahead.same}
+        given = dict[ir.Value, Series]()
+        for x in read:
+            if (found := series.get(x)) or x in ahead.rows:
+                renamed[x] = formal = op.new(shape_of(x), dtype_of(x))
+                formal.meta.update({**x.meta, **formal.meta})
+                given[formal] = found or Series(ahead.rows[x], 0, back)
+        if not given:  # a Scan reads at least one
+            x, found = next(iter(series.items()))
+            given[op.new(shape_of(x), dtype_of(x))] = found
+        for node in every(op.nodes):
+            for k, x in enumerate(node.inputs):
+                if x in renamed:
+                    node.replace_input_with(k, renamed[x])
+        body = body_of(op, [*turn.state.values(), *sums.values(), *given],
+                       [renamed.get(x, x) for x in ends], "derivative")  # fmt: skip
+    axes = [*((t.axis + leading, t.back ^ back) for t, _ in rows), *((0, back) for _ in cut)]
+    attrs = {
+        "body": body, "num_scan_inputs": len(given),
+        "scan_input_axes": [s.axis for s in given.values()],
+        "scan_input_directions": [s.back for s in given.values()],
+    }  # fmt: skip
+    if axes:
+        placed_at, ways = zip(*axes, strict=True)
+        attrs |= {"scan_output_axes": placed_at, "scan_output_directions": ways}
+    kinds: list[Any] = [(shape_of(x), dtype_of(x)) for x in (*turn.state.values(), *sums.values())]
+    kinds += [types[t.slot] for t, _ in rows]
+    kinds += [((turns, *shape_of(x)), dtype_of(x)) for x in cut]
+    before = [*map(op.value, (*initial, *(zeros[n] for n in terms)))]
+    whole = [s.whole for s in given.values()]
+    made = iter(op.emit("Scan", (*before, *whole), attrs, kinds) if ends else ())
+    states = [next(made) for _ in turn.leave]
+    totals = {n: next(made) for n in terms}
+    stacked = {t.slot: next(made) for t, _ in rows}
+    known = {**ahead.rows, **dict(zip(cut, made, strict=True))}
+    after = Abreast(op, turn.depth, turns, known, ahead.same)
+    after.record(node for node in deep if node not in core)
+    totals |= {n: after.total(turn.terms[n]) for n in summed}
+    stacked |= {t.slot: at_axis(op, after.rows[x], t.axis + leading)
+                for t, x in turn.makes if t.slot in placed}  # fmt: skip
+    return [*states, *(totals[n] for n in turn.terms), *(stacked[t.slot] for t, _ in turn.makes)]
+
+
+def parts(ahead: Abreast, deep: list[ir.Node], turn: Turn) -> Parts:
+    """Which of the `deep` nodes, which are not recorded ahead of the Scan, must stay in it.
+
+    A node that reads the state need not stay if no state reads it and it can be recorded for all
+    turns, as is tried here.
+    """
+    op, turns, made = ahead.op, ahead.turns, [y for node in deep for y in node.outputs]
+    seen = [x for x in (*turn.state.values(), *made) if turns is not None and ahead.is_seen(x)]
+    tried = {x: op.new((turns, *shape_of(x)), dtype_of(x)) for x in seen}
+    trial = Abreast(op, turn.depth, turns, {**ahead.rows, **tried}, ahead.same)
+    stuck = trial.record(deep)
+    summed = {n for n, x in turn.terms.items() if x in trial.rows}
+    free = {t.slot for t, x in turn.makes if x in trial.rows and not t.back}
+    ends = [*turn.leave.values(), *(y for node in stuck for y in node.outputs),
+            *(x for n, x in turn.terms.items() if n not in summed),
+            *(x for t, x in turn.makes if t.slot not in free)]  # fmt: skip
+    core, _ = needed(deep, ends)
+    inside = {*turn.state.values(), *(y for node in core for y in node.outputs)}
+    placed = {t.slot for t, x in turn.makes if t.slot in free and x not in inside}
+    read = (x for node in deep if node not in core for x in operands_of(node))
+    terms = (turn.terms[n] for n in summed)
+    cut = [x for x in dict.fromkeys((*read, *terms)) if x in inside]
+    return Parts(core, cut, summed, placed)
+
+
+def at_axis(op: Recorder, rows: Array, axis: int) -> Array:
+    """Rows, stacked along the first axis, stacked along another one."""
+    rank = len(shape_of(rows))
+    return op.Transpose(rows, perm=(*range(1, axis + 1), 0, *range(axis + 1, rank)))
+
+
+def needed(
+    nodes: Iterable[ir.Node], ends: Iterable[ir.Value], known: Container[ir.Value] = ()
+) -> tuple[list[ir.Node], set[ir.Value]]:
+    """The nodes, in order, that compute some values from known ones, and every value they read."""
+    read, found = {*ends}, list[ir.Node]()
+    for node in reversed([*nodes]):
+        if any(y in read and y not in known for y in node.outputs):
+            found.append(node)
+            read.update(operands_of(node))
+    return found[::-1], read
