@@ -41,7 +41,7 @@ from .layout import Permutation, Reshape
 from .matrices import BlockDiagonal, Dense, Eye, Factor, Kron, LowRank, matrix_shape
 from .products import Product, factors_of
 from .selection import Embed, Scatter, Slice, Take
-from .sums import Sum, scaled_kron
+from .sums import Sum, multiple, scaled_kron
 from .transforms import Circulant, Cumulative, Fourier
 
 SlogDet = tuple[Any, float]
@@ -153,7 +153,7 @@ def order_of(operator: Jacobian) -> np.ndarray | None:
     """
     move = operator.T if isinstance(operator, Embed | Scatter) else operator
     at = np.arange(operator.shape[0], dtype=float)
-    order = np.asarray(move @ at, dtype=np.intp)
+    order = np.real(move @ at).astype(np.intp)
     return order if np.array_equal(np.sort(order), at) else None
 
 
@@ -563,21 +563,23 @@ def adjoint(K: Kron) -> Kron:
 def diagonalised(operator: Sum) -> Diagonalised | None:
     """Σ Aₖ ⊗ Bₖ + δ I in the basis that makes all factors diagonal; None where there is none."""
     krons = [scaled_kron(term) for term in operator.terms]
-    shifts = [term for term, kron in zip(operator.terms, krons, strict=True) if kron is None]
-    if not all(isinstance(term, Scalar | Identity) for term in shifts):
-        return None
+    shifts = [multiple(t) for t, kron in zip(operator.terms, krons, strict=True) if kron is None]
     terms = [(c, k.left, k.right) for c, k in filter(None, krons)]
     if not terms or len({k.batch for _, k in filter(None, krons)}) != 1:
         return None
     *_, m, n = operator.in_shape
-    terms += [(float(term.diagonal()[0]), Eye(m), Eye(n)) for term in shifts]
+    for shift in shifts:
+        if shift is None:
+            return None
+        terms.append((shift, Eye(m), Eye(n)))
     scales = [c for c, *_ in terms]
     left, right = (simultaneous([term[side] for term in terms]) for side in (1, 2))
     if left is None or right is None:
         return None
     values = sum(c * a[..., :, None] * b[..., None, :]
                  for c, a, b in zip(scales, left.values, right.values, strict=True))  # fmt: skip
-    return Diagonalised(left, right, np.broadcast_to(values, operator.in_shape))
+    real = wide(np.finfo(operator.dtype).dtype)
+    return Diagonalised(left, right, np.broadcast_to(np.asarray(values, real), operator.in_shape))
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from operator import is_
 
 import numpy as np
@@ -110,7 +111,7 @@ def merge(left: Jacobian, right: Jacobian) -> Jacobian | None:
 
 
 def like_terms(left: Jacobian, right: Jacobian) -> Jacobian | None:
-    """a K + b K = (a + b) K, where K is the same object in both; a number is 0 or 1 or more."""
+    """a K + b K = (a + b) K, where K has the same factors in both, as objects."""
     (a, K), (b, L) = coefficient(left), coefficient(right)
     if not K or len(K) != len(L) or not all(map(is_, K, L)) or is_symbolic((a, b)):
         return None
@@ -121,9 +122,11 @@ def like_terms(left: Jacobian, right: Jacobian) -> Jacobian | None:
 
 
 def coefficient(operator: Jacobian) -> tuple[float, tuple[Jacobian, ...]]:
-    """A leading number of a product, by default 1, and the other factors."""
-    first, *rest = factors_of(operator)
-    return (first.factor, tuple(rest)) if isinstance(first, Scalar) else (1.0, (first, *rest))
+    """The numbers among the factors of a product, multiplied, and its other factors."""
+    factors = factors_of(operator)
+    scalars = [factor.factor for factor in factors if isinstance(factor, Scalar)]
+    others = tuple(factor for factor in factors if not isinstance(factor, Scalar))
+    return prod(scalars, start=1.0), others
 
 
 def like_factors(left: Jacobian, right: Jacobian) -> Jacobian | None:

@@ -362,8 +362,7 @@ def _(operator: Sum, solve: Solve) -> np.ndarray | None:
     """|λ + δ| or λ + δ for a symmetric operator plus δ I, and for a sum of Kronecker products."""
     pairs = None if operator.dtype.kind == "c" else diagonalised(operator)
     if pairs is not None and pairs.rotation:
-        values = pairs.values.ravel()
-        return values if solve is eigenvalues else np.abs(values)
+        return pairs.values.ravel() if solve is eigenvalues else np.abs(pairs.values).ravel()
     found = undamped(operator)
     values = None if found is None else spectrum(found[0], eigenvalues)
     if found is None or values is None:

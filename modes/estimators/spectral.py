@@ -5,6 +5,9 @@ By structure where `closed`, `spectrum` or `squared` know it, else from the dens
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from ...jacobians import Jacobian, hooks, slogdet_of
@@ -61,7 +64,7 @@ def _(J: Jacobian, ord: str | int = "fro") -> float:
     return float(NORMS[ord](J.svdvals()))
 
 
-NORMS = {
+NORMS: dict[str | int, Callable[[np.ndarray], Any]] = {
     "fro": np.linalg.norm, 2: lambda values: values.max(initial=0), "nuc": np.sum,
 }  # fmt: skip
 """ord -> the norm from the singular values."""
