@@ -230,11 +230,12 @@ def _(operator: Cumulative) -> SlogDet:
 
 @inverted.register
 def _(operator: Circulant) -> Jacobian:
-    values = operator.eigenvalues
-    small = np.abs(values).min(initial=np.inf)
-    if small <= values.size * eps_of(operator.dtype) * np.abs(values).max(initial=0):
+    values = operator.spectrum
+    sizes = np.abs(values)
+    small = sizes.min(initial=np.inf)
+    if small <= values.size * eps_of(operator.dtype) * sizes.max(initial=0):
         raise singular(operator, f"its smallest eigenvalue is {small:.2g}")
-    return operator.with_eigenvalues(1 / values)
+    return operator.with_spectrum(1 / values)
 
 
 @determinant.register
@@ -440,7 +441,7 @@ class Woodbury:
     def inverse(self, whole: Jacobian) -> Jacobian:
         """B⁻¹ - Y C⁻¹ (B⁻ᵀ V)ᵀ."""
         middle = inverses(self.C, whole, "capacitance")
-        Z = self.base_inverse.T @ self.V
+        Z = on_columns(self.base_inverse.T, self.V)
         return self.base_inverse + LowRank(-(self.Y @ middle), Z, whole.in_shape, whole.out_shape)
 
     @property
@@ -464,9 +465,22 @@ def woodbury(operator: Sum) -> Woodbury | None:
         return None
     if base_inverse is None:
         return None
-    U, V = (np.concatenate(side, axis=1) for side in zip(*low, strict=True))
-    Y = base_inverse @ U
+    U, V = low[0]
+    if len(low) > 1:
+        U, V = (np.concatenate(side, axis=1) for side in zip(*low, strict=True))
+    Y = on_columns(base_inverse, U)
     return Woodbury(base, base_inverse, Y, V, np.eye(U.shape[1], dtype=Y.dtype) + V.T @ Y)
+
+
+def on_columns(operator: Jacobian, U: np.ndarray) -> np.ndarray:
+    """A U, without the transposes of a general product where A is diagonal."""
+    if isinstance(operator, Identity):
+        return U
+    if isinstance(operator, Scalar):
+        return operator.factor * U
+    if isinstance(operator, Diagonal):
+        return operator.diagonal()[:, None] * U
+    return np.asarray(operator @ U)
 
 
 HELD = (Dense, LowRank, Diagonal, Scalar, Identity, Reshape, Permutation, Kron, BlockDiagonal,

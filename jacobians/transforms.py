@@ -114,7 +114,7 @@ class Circulant(Jacobian):
             return v
         if np.iscomplexobj(v) or self.dtype.kind == "c":
             return np.fft.ifftn(np.fft.fftn(v, axes=self.axes) * self.eigenvalues, axes=self.axes)
-        product = np.fft.rfftn(v, axes=self.axes) * self._half
+        product = np.fft.rfftn(v, axes=self.axes) * self.spectrum
         return np.fft.irfftn(product, shape_of(self.kernel), self.axes)
 
     def _by_pairs(self, op: Op, v: Array) -> Array:
@@ -149,19 +149,22 @@ class Circulant(Jacobian):
         return np.fft.fftn(self.kernel)
 
     @cached_property
-    def _half(self) -> np.ndarray:
-        return np.fft.rfftn(self.kernel)
+    def spectrum(self) -> np.ndarray:
+        """The eigenvalues, or the half of them that determines those of a real kernel."""
+        return self.eigenvalues if self.dtype.kind == "c" else np.fft.rfftn(self.kernel)
 
     @property
     def count(self) -> int:
         """The number of signals of a batch."""
         return size(self.in_shape[: -len(self.axes)])
 
-    def with_eigenvalues(self, values: np.ndarray) -> Circulant:
-        """F⁻¹ diag(values) F, of the same dtype."""
-        found = np.fft.ifftn(values)
-        kernel: Array = found if self.dtype.kind == "c" else found.real
-        return Circulant(kernel.astype(self.dtype), self.in_shape)
+    def with_spectrum(self, values: np.ndarray) -> Circulant:
+        """The circulant of the same dtype with this `spectrum`."""
+        shape: Shape = shape_of(self.kernel)
+        back = np.fft.ifftn if self.dtype.kind == "c" else np.fft.irfftn
+        found = Circulant(back(values, shape, self.axes).astype(self.dtype), self.in_shape)
+        found.__dict__["spectrum"] = values
+        return found
 
     @property
     def flops(self) -> int:

@@ -232,6 +232,7 @@ def kronecker(K: Any, *, damping: float = 0.0) -> Any:
 
     Shapes: K and M are (n, n). Raises `InputError` for any other K, and where a matrix is singular.
 
+    >>> from onnxjac.jacobians import Kron
     >>> kronecker(Kron(np.diag([1.0, 2.0]), np.diag([1.0, 4.0]), ())).diagonal()
     array([1.   , 0.25 , 0.5  , 0.125])
     """

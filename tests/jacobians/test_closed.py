@@ -43,6 +43,7 @@ from onnxjac.jacobians import (
 )
 
 from .examples import Draw
+from .kinds import COSTS, PAGE, kinds, table
 
 SHAPE = (4, 6)
 N = 24
@@ -286,3 +287,9 @@ def test_closed_forms_keep_their_precision(dtype):
         assert M.dtype.itemsize <= 4
         assert_allclose(M.toarray(), np.linalg.inv(dense), rtol=close, atol=close)
         assert_allclose(J.slogdet(), np.linalg.slogdet(dense), rtol=close, atol=10 * close)
+
+
+def test_the_page_of_all_kinds():
+    """`kinds` writes its table again."""
+    assert table() in PAGE.read_text(encoding="utf-8")
+    assert COSTS.keys() == {kind.__name__ for kind in kinds()}
