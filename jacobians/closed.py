@@ -106,6 +106,12 @@ def determinant(operator: Jacobian) -> SlogDet | None:
     return None
 
 
+@singledispatch
+def shifted(operator: Jacobian, shift: float) -> Jacobian | None:
+    """(A + δ I)⁻¹ for an A that knows its eigenvectors, or None."""
+    return None
+
+
 # -- operators that act on each entry alone, or move entries -----------------------------------
 
 
@@ -407,6 +413,10 @@ def diagonal_blocks(operator: Block) -> list[Jacobian] | None:
 
 @inverted.register
 def _(operator: Sum) -> Jacobian | None:
+    shifts = [multiple(term) for term in operator.terms]
+    others = [term for term, c in zip(operator.terms, shifts, strict=True) if c is None]
+    if len(others) == 1 and (found := shifted(others[0], sum(filter(None, shifts)))) is not None:
+        return found
     if (pairs := diagonalised(operator, with_vectors=True)) is not None:
         return pairs.inverse(operator)
     if (parts := woodbury(operator)) is not None:

@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import Jacobian, hooks, slogdet_of
-from ...jacobians.closed import SlogDet, check_square, determinant, is_hermitian, of_entries
+from ...jacobians.closed import (
+    SlogDet,
+    check_square,
+    determinant,
+    is_hermitian,
+    of_entries,
+    shifted,
+)
 from ...jacobians.errors import InputError
 from ..curvature.kronecker import KroneckerFactored
 from ..sparse.unwrap import unwrap
@@ -21,6 +28,8 @@ from .exact import eigenvalues, known_squares, singular_values, spectrum
 @hooks.slogdet.register
 def _(J: Jacobian) -> SlogDet:
     found = slogdet_of(unwrap(J))
+    if found is None and J.dtype.kind != "c" and (values := spectrum(J, eigenvalues)) is not None:
+        return of_entries(values)
     if found is None:
         sign, log = np.linalg.slogdet(J.toarray())
         found = sign.item(), float(log)
@@ -30,6 +39,11 @@ def _(J: Jacobian) -> SlogDet:
 @determinant.register
 def _(operator: KroneckerFactored) -> SlogDet | None:
     return of_entries(operator.eigenvalues()) if operator.tiled else None
+
+
+@shifted.register
+def _(operator: KroneckerFactored, shift: float) -> Jacobian | None:
+    return operator.inverse(shift) if shift >= 0 and operator.tiled else None
 
 
 @hooks.eigvalsh.register

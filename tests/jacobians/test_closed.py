@@ -258,7 +258,7 @@ def test_diagonals_of_any_condition_invert():
 def test_what_does_not_fit_is_refused():
     J = Dense(np.ones((2, 3)))
     for call in (J.slogdet, J.logdet, J.eigvalsh, lambda: inverse_of(J)):
-        with pytest.raises(InputError, match="square.*2×3"):
+        with pytest.raises(InputError, match=r"square.*2×3"):
             call()
     with pytest.raises(InputError, match="no logarithm"):
         Scalar(-1, (3,), float).logdet()

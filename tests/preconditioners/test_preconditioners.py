@@ -227,7 +227,7 @@ def test_rounding_does_not_make_a_matrix_nonsymmetric():
     ids=str,
 )  # fmt: skip
 def test_what_has_no_inverse_is_refused(K):
-    with pytest.raises(InputError, match="has no inverse|square"):
+    with pytest.raises(InputError, match=r"has no inverse|square"):
         kronecker(K)
 
 
