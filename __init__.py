@@ -28,7 +28,7 @@ from .modes.data.streaming import streamed
 from .modes.export import export
 from .modes.forward import jvp
 from .modes.hessian import Hessian, hvp
-from .modes.interop import to_jax, to_torch
+from .modes.interop import asoperator, to_jax, to_torch
 from .modes.linearization import Linearization
 from .modes.loading.load import load
 from .modes.primal.model import Model, TensorSpec
@@ -61,12 +61,12 @@ __version__ = "0.1.0"
 __all__ = [
     "Adagrad", "Adam", "Coloring", "Hessian", "InputError", "LimitError", "Limits", "Linearization",
     "LoadError", "Model", "Momentum", "NotConverged", "OnnxJacError", "OnnxJacWarning",
-    "OptimizerFunction", "TensorSpec", "UnknownTensor", "UnsupportedOp", "as_scipy", "coloring",
-    "defines", "distributed", "ekfac", "empirical_fisher", "estimators", "euler_residual", "export",
-    "fisher", "gauss_newton", "grad", "gram", "hessian", "hvp", "identity_like", "implicit_euler",
-    "initial_state", "inverse", "jacobian", "jvp", "kfac", "levenberg_marquardt", "linearize",
-    "load", "load_state", "lower_gradients", "natural_gradient", "newton_cg", "newton_krylov",
-    "ntk", "pattern", "plots", "preconditioners", "progress", "prove", "pseudo_transient",
-    "save_state", "shampoo", "streamed", "tags", "to_jax", "to_torch", "train_step",
-    "training_model", "value_and_grad", "vjp", "zero",
+    "OptimizerFunction", "TensorSpec", "UnknownTensor", "UnsupportedOp", "as_scipy", "asoperator",
+    "coloring", "defines", "distributed", "ekfac", "empirical_fisher", "estimators",
+    "euler_residual", "export", "fisher", "gauss_newton", "grad", "gram", "hessian", "hvp",
+    "identity_like", "implicit_euler", "initial_state", "inverse", "jacobian", "jvp", "kfac",
+    "levenberg_marquardt", "linearize", "load", "load_state", "lower_gradients", "natural_gradient",
+    "newton_cg", "newton_krylov", "ntk", "pattern", "plots", "preconditioners", "progress", "prove",
+    "pseudo_transient", "save_state", "shampoo", "streamed", "tags", "to_jax", "to_torch",
+    "train_step", "training_model", "value_and_grad", "vjp", "zero",
 ]  # fmt: skip

@@ -15,6 +15,7 @@ from .arrays import (
 )
 from .base import Conjugate, Jacobian
 from .chosen import chosen
+from .closed import inverse_of, slogdet_of
 from .contraction import Contraction, label_sizes
 from .convolution import Convolution, Geometry, convolution_of
 from .dag import Block, Dag, Edge, Joint, Part, stack
@@ -24,14 +25,14 @@ from .matrices import BlockDiagonal, Dense, Eye, Kron, LowRank, implicit_kron, t
 from .products import Product
 from .selection import Embed, Scatter, Slice, Take, slab, take_flat
 from .sums import Sum
-from .transforms import Cumulative, Fourier
+from .transforms import Circulant, Cumulative, Fourier
 
 __all__ = [
-    "Array", "Block", "BlockDiagonal", "Broadcast", "Cast", "Conjugate", "Contraction",
-    "Convolution", "Cumulative", "Dag", "Dense", "Diagonal", "Edge", "Embed", "Eye", "Fourier",
-    "Geometry", "Identity", "Inner", "Jacobian", "Joint", "Kron", "LowRank", "Op", "Outer",
-    "Part", "Permutation", "Product", "Reshape", "Scalar", "Scatter", "Shape", "Slice", "Sum",
-    "SumTo", "Take", "Zero", "broadcast", "chosen", "common", "convolution_of", "dtype_of",
-    "implicit_kron", "label_sizes", "lead", "prod_text", "reading", "reading_of", "shape_of",
-    "size", "slab", "stack", "take_flat", "transposed",
+    "Array", "Block", "BlockDiagonal", "Broadcast", "Cast", "Circulant", "Conjugate",
+    "Contraction", "Convolution", "Cumulative", "Dag", "Dense", "Diagonal", "Edge", "Embed", "Eye",
+    "Fourier", "Geometry", "Identity", "Inner", "Jacobian", "Joint", "Kron", "LowRank", "Op",
+    "Outer", "Part", "Permutation", "Product", "Reshape", "Scalar", "Scatter", "Shape", "Slice",
+    "Sum", "SumTo", "Take", "Zero", "broadcast", "chosen", "common", "convolution_of", "dtype_of",
+    "implicit_kron", "inverse_of", "label_sizes", "lead", "prod_text", "reading", "reading_of",
+    "shape_of", "size", "slab", "slogdet_of", "stack", "take_flat", "transposed",
 ]  # fmt: skip

@@ -18,7 +18,7 @@ from .algebra import Algebra
 from .arrays import Array, Op, Shape, bytes_of, floating, own, reading, rounded, size, wide
 from .cached import cached_property
 from .errors import InputError, LimitError
-from .hooks import Shown, compiled, inverse, plot, sparse, spy
+from .hooks import Shown, compiled, eigvalsh, inverse, norm, plot, slogdet, sparse, spy, svdvals
 from .progress import chunks
 from .progress import progress as showing
 from .symint import at
@@ -264,13 +264,57 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         return compiled(self, engine, products, memory)
 
     def inverse(self, *args: Any, **options: Any) -> Jacobian:
-        """J⁻¹ as an operator whose products are Krylov solves: options as for `onnxjac.inverse`.
+        """J⁻¹ as an operator, by structure or by Krylov solves: options as for `onnxjac.inverse`.
 
-        Shape: (n, m). Raises `InputError` for a solver that does not take such an operator; a
-        product raises `NotConverged` where the iteration does not reach its tolerance.
+        Shape: (n, m). Raises `InputError` where a part of the structure is singular, and for a
+        solver that does not take such an operator; a product raises `NotConverged` where the
+        iteration does not reach its tolerance.
         """
         solved: Jacobian = inverse(self, *args, **options)
         return solved
+
+    def slogdet(self) -> tuple[Any, float]:
+        """The sign of det J, or its phase where J is complex, and log |det J|, exact.
+
+        By structure where that determines it, else from the dense matrix. Shapes: two numbers.
+        Raises `InputError` where J is not square, and `LimitError` where its matrix is too large.
+        """
+        found: tuple[Any, float] = slogdet(self)
+        return found
+
+    def logdet(self) -> float:
+        """log det J, as `slogdet`; -inf where J is singular.
+
+        Shape: a number. Raises `InputError` where det J is negative or complex.
+        """
+        sign, log = self.slogdet()
+        if np.imag(sign) or np.real(sign) < 0:
+            raise InputError(f"det J is {sign:g} · exp({log:g}), which has no logarithm: take "
+                             "slogdet()")  # fmt: skip
+        return log
+
+    def eigvalsh(self) -> np.ndarray:
+        """All eigenvalues of a Hermitian J in ascending order, by structure or its dense matrix.
+
+        Shape: (n,). Raises `InputError` where J is not Hermitian, and `LimitError` where its matrix
+        is too large.
+        """
+        return np.asarray(eigvalsh(self))
+
+    def svdvals(self) -> np.ndarray:
+        """All singular values in descending order, by structure or from the dense matrix.
+
+        Shape: (min(m, n),). Raises `LimitError` where the matrix is too large.
+        """
+        return np.asarray(svdvals(self))
+
+    def norm(self, ord: str | int = "fro") -> float:
+        """‖J‖: the Frobenius norm, the spectral norm for 2 or the nuclear norm for "nuc", exact.
+
+        Shape: a number. Raises `InputError` for another `ord`, and `LimitError` where structure
+        does not suffice and the matrix is too large. `onnxjac.estimators` has estimates.
+        """
+        return float(norm(self, ord))
 
     def plot(self, **options: Any) -> Any:
         """A plot of the blocks or entries: options as for `onnxjac.plots.plot_jacobian`.

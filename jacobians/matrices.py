@@ -89,6 +89,11 @@ class BlockDiagonal(Jacobian):
     def flops(self) -> int:
         return 2 * size(shape_of(self.blocks))
 
+    def diagonal(self) -> np.ndarray:
+        if self.out_shape != self.in_shape:
+            return super().diagonal()
+        return np.diagonal(self.blocks, axis1=-2, axis2=-1).flatten()
+
     def __repr__(self) -> str:
         return f"blockdiag({prod_text(shape_of(self.blocks))})"
 

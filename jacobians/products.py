@@ -17,7 +17,7 @@ from .elementwise import Cast, Diagonal, Identity, Scalar, Zero
 from .errors import InputError
 from .hooks import multiply, scale
 from .layout import Broadcast, Permutation, Reshape, SumTo
-from .matrices import BlockDiagonal, Dense, Eye, Factor, Kron, LowRank, matrix_shape
+from .matrices import BlockDiagonal, Dense, Eye, Factor, Kron, LowRank, matrix_shape, transposed
 from .selection import Embed, Scatter, Slice, Span, Take
 from .symint import agree, at, is_positive, largest, same, smallest
 from .text import joined
@@ -264,6 +264,21 @@ def _(d: Diagonal, a: Dense) -> Jacobian:
 @merges(Dense, LowRank)
 def _(a: Dense, b: LowRank) -> Jacobian:
     return LowRank(matmul(a.a, b.u), b.v, a.out_shape, b.in_shape)
+
+
+@merges(LowRank, Dense)
+def _(a: LowRank, b: Dense) -> Jacobian:
+    return LowRank(a.u, matmul(transposed(b.a), a.v), a.out_shape, b.in_shape)
+
+
+@merges(LowRank, LowRank)
+def _(a: LowRank, b: LowRank) -> Jacobian:
+    """U (Vᵀ W) Zᵀ, with the smaller of the two ranks."""
+    middle = matmul(transposed(a.v), b.u)
+    rank, other = shape_of(middle)
+    if at(rank) <= at(other):
+        return LowRank(a.u, matmul(b.v, transposed(middle)), a.out_shape, b.in_shape)
+    return LowRank(matmul(a.u, middle), b.v, a.out_shape, b.in_shape)
 
 
 @merges(BlockDiagonal, BlockDiagonal)

@@ -21,7 +21,7 @@ from .elementwise import Cast, Identity, Scalar, Zero
 from .errors import LimitError
 from .layout import Broadcast, Inner, Outer, Permutation, Reshape, SumTo
 from .selection import Embed, Scatter, Slice, Take
-from .transforms import Cumulative, Fourier
+from .transforms import Circulant, Cumulative, Fourier
 
 Held = tuple[np.ndarray, np.ndarray]
 """An array that an operator holds, and the ravelled position in it for every entry."""
@@ -165,6 +165,25 @@ for kind in EINSUMS:
 def _(operator: Cumulative | Fourier) -> Entries:
     """Fixed numbers along an axis, repeated over all other axes."""
     return _einsum(operator).known()
+
+
+@entries.register
+def _(operator: Circulant) -> Entries:
+    """Entry (i, j) is c[i - j], along all axes at once, for every signal of the batch."""
+    at = np.zeros((1, 1), np.intp)
+    for n in operator.kernel.shape:
+        index = np.arange(n)
+        step = (index[:, None] - index) % n
+        at = (n * at[:, None, :, None] + step[:, None, :]).reshape(len(at) * n, -1)
+    n = operator.kernel.size
+    start = n * np.arange(operator.count)
+    rows, columns = (np.add.outer(start, k).ravel() for k in np.indices((n, n)).reshape(2, -1))
+    return Entries(rows, columns, 1.0, ((operator.kernel, np.tile(at.ravel(), operator.count)),))
+
+
+@count.register
+def _(operator: Circulant) -> int:
+    return operator.shape[0] * operator.kernel.size
 
 
 count.register(Cumulative, _labels)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from math import prod
+from operator import is_
+
 import numpy as np
 
 from .arrays import Array, Op, common, reading_of
@@ -9,7 +12,8 @@ from .base import Jacobian
 from .elementwise import Diagonal, Identity, Scalar, Zero
 from .errors import InputError
 from .hooks import add
-from .matrices import Dense
+from .matrices import BlockDiagonal, Dense, Eye, Factor, Kron
+from .products import Product, factors_of
 from .symint import agree, at, is_symbolic
 from .text import joined
 
@@ -101,7 +105,63 @@ def merge(left: Jacobian, right: Jacobian) -> Jacobian | None:
     if isinstance(left, Dense) and isinstance(right, Dense):
         total = reading_of(left.a, right.a).Add(left.a, right.a)
         return Dense(total, left.out_shape, left.in_shape)
+    if isinstance(left, BlockDiagonal) and isinstance(right, BlockDiagonal):
+        return BlockDiagonal(reading_of(left.blocks, right.blocks).Add(left.blocks, right.blocks))
+    return like_terms(left, right) or like_factors(left, right)
+
+
+def like_terms(left: Jacobian, right: Jacobian) -> Jacobian | None:
+    """a K + b K = (a + b) K, where K has the same factors in both, as objects."""
+    (a, K), (b, L) = coefficient(left), coefficient(right)
+    if not K or len(K) != len(L) or not all(map(is_, K, L)) or is_symbolic((a, b)):
+        return None
+    if a + b == 0:
+        return Zero(left.out_shape, left.in_shape, left.dtype)
+    rest = K[0] if len(K) == 1 else Product(K)
+    return rest if a + b == 1 else Scalar(a + b, left.out_shape, left.dtype) @ rest
+
+
+def coefficient(operator: Jacobian) -> tuple[float, tuple[Jacobian, ...]]:
+    """The numbers among the factors of a product, multiplied, and its other factors."""
+    factors = factors_of(operator)
+    scalars = [factor.factor for factor in factors if isinstance(factor, Scalar)]
+    others = tuple(factor for factor in factors if not isinstance(factor, Scalar))
+    return prod(scalars, start=1.0), others
+
+
+def like_factors(left: Jacobian, right: Jacobian) -> Jacobian | None:
+    """a A ⊗ B + b C ⊗ B = (a A + b C) ⊗ B, and the same on the left."""
+    one, other = scaled_kron(left), scaled_kron(right)
+    if one is None or other is None or one[1].batch != other[1].batch:
+        return None
+    (a, K), (b, L) = one, other
+    if is_symbolic((a, b)):
+        return None
+    if is_same(K.right, L.right) and (total := plus(a, K.left, b, L.left)) is not None:
+        return Kron(total, K.right, K.batch)
+    if is_same(K.left, L.left) and (total := plus(a, K.right, b, L.right)) is not None:
+        return Kron(K.left, total, K.batch)
     return None
+
+
+def scaled_kron(operator: Jacobian) -> tuple[float, Kron] | None:
+    """c and K of c K for a Kronecker product K; None for another operator."""
+    c, rest = coefficient(operator)
+    return (c, rest[0]) if len(rest) == 1 and isinstance(rest[0], Kron) else None
+
+
+def is_same(a: Factor, b: Factor) -> bool:
+    """Whether two factors are one object, or both the identity."""
+    return a is b or (isinstance(a, Eye) and isinstance(b, Eye) and a == b)
+
+
+def plus(a: float, A: Factor, b: float, B: Factor) -> Array | None:
+    """a A + b B for two matrices, or two stacks of them; None with a symbolic identity."""
+    if isinstance(A, Eye) or isinstance(B, Eye):
+        return None
+    op = reading_of(A, B)
+    first, second = (f if c == 1 else op.Mul(f, c) for c, f in ((a, A), (b, B)))
+    return op.Add(first, second)
 
 
 def multiple(operator: Jacobian) -> float | None:

@@ -14,6 +14,7 @@ from ...jacobians import (
     Block,
     BlockDiagonal,
     Cast,
+    Circulant,
     Convolution,
     Dag,
     Dense,
@@ -28,6 +29,7 @@ from ...jacobians import (
     Zero,
     shape_of,
 )
+from ...jacobians.closed import diagonalised
 from ...jacobians.errors import InputError
 from ...jacobians.matrices import Eye, Factor, matrix_shape
 from ..curvature.kronecker import KroneckerFactored
@@ -308,6 +310,42 @@ def _(operator: Kron, solve: Solve) -> np.ndarray | None:
     return np.concatenate([values, np.zeros(min(operator.shape) - len(values))])
 
 
+@spectrum.register
+def _(operator: Circulant, solve: Solve) -> np.ndarray | None:
+    """The transform of the kernel, which is real where the kernel is symmetric."""
+    values = operator.eigenvalues
+    if solve is eigenvalues:
+        if not is_real(values):
+            return None
+        values = values.real
+    return np.tile(values.ravel() if solve is eigenvalues else np.abs(values).ravel(),
+                   operator.count)  # fmt: skip
+
+
+def is_real(values: np.ndarray) -> bool:
+    """Whether complex numbers are real up to rounding."""
+    rounding = 100 * float(np.finfo(values.dtype).eps) * np.abs(values).max(initial=0)
+    return bool(np.abs(values.imag).max(initial=0) <= rounding)
+
+
+@spectrum.register
+def _(operator: LowRank, solve: Solve) -> np.ndarray | None:
+    """With U = Q R, the values of R Vᵀ, or of R Vᵀ Q for a symmetric operator, and zeros."""
+    rank, n = operator.u.shape[1], min(operator.shape)
+    if rank >= n or rank > DENSE:
+        return None
+    Q, R = np.linalg.qr(operator.u)
+    core = R @ operator.v.T
+    if solve is not eigenvalues:
+        found: np.ndarray | None = solve(R @ np.linalg.qr(operator.v)[1].T)
+    else:
+        middle = core @ Q
+        apart = np.abs(core - middle @ Q.T).max(initial=0)
+        whole = 100 * n**0.5 * float(np.finfo(core.dtype).eps) * np.abs(core).max(initial=0)
+        found = solve(middle) if apart <= whole else None
+    return None if found is None else np.concatenate([found, np.zeros(n - rank)])
+
+
 def _of_factor(factor: Factor, solve: Solve) -> np.ndarray | None:
     if isinstance(factor, Eye):
         return np.ones(factor.n)
@@ -327,7 +365,10 @@ def _(operator: KroneckerFactored, solve: Solve) -> np.ndarray | None:
 
 @spectrum.register
 def _(operator: Sum, solve: Solve) -> np.ndarray | None:
-    """|λ + δ| or λ + δ for a symmetric operator plus δ I."""
+    """|λ + δ| or λ + δ for a symmetric operator plus δ I, and for a sum of Kronecker products."""
+    pairs = None if operator.dtype.kind == "c" else diagonalised(operator)
+    if pairs is not None and pairs.rotation:
+        return pairs.values.ravel() if solve is eigenvalues else np.abs(pairs.values).ravel()
     found = undamped(operator)
     values = None if found is None else spectrum(found[0], eigenvalues)
     if found is None or values is None:

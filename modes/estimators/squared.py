@@ -19,6 +19,7 @@ from ...jacobians import (
     BlockDiagonal,
     Broadcast,
     Cast,
+    Circulant,
     Contraction,
     Convolution,
     Cumulative,
@@ -116,6 +117,11 @@ def _(operator: LowRank) -> Jacobian:
         for f in (operator.u, operator.v)
     )
     return LowRank(u, v, operator.out_shape, operator.in_shape)
+
+
+@squared.register
+def _(operator: Circulant) -> Jacobian:
+    return Circulant(operator.kernel**2, operator.out_shape)
 
 
 @squared.register

@@ -1,4 +1,4 @@
-"""Inverse: an operator whose product solves a linear system."""
+"""Inverse: an operator whose product solves a linear system, in closed form or by iteration."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any, final
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, cg, lsmr, minres
 
-from ...jacobians import Array, Identity, Jacobian, Op, hooks, lead
+from ...jacobians import Array, Identity, Jacobian, Op, hooks, inverse_of, lead
+from ...jacobians.closed import inverted
 from ...jacobians.errors import InputError, NotConverged, closest
 from ...ops import numbers
+from ..sparse.unwrap import unwrap
 
 
 def identity_like(G: Jacobian) -> Identity:
@@ -32,12 +34,17 @@ def identity_like(G: Jacobian) -> Identity:
 def inverse(
     operator: Jacobian,
     *,
-    solver: str = "cg",
+    solver: str | None = None,
     preconditioner: Any = None,
     rtol: float = 1e-10,
     maxiter: int | None = None,
 ) -> Jacobian:
-    """A⁻¹ as an operator: x = A⁻¹ b with ‖A x - b‖ ≤ rtol ‖b‖, solved separately for each column.
+    """A⁻¹ as an operator: x = A⁻¹ b, in closed form or with ‖A x - b‖ ≤ rtol ‖b‖ for each column.
+
+    Where structure determines A⁻¹, it is an operator of such a structure again: Kronecker products
+    and many of their sums, diagonals plus low rank, block diagonals, dense matrices, circulants,
+    permutations, and products of these. Otherwise, or where a solver or a preconditioner is named,
+    it is a Krylov solver, by default `"cg"`.
 
     | solver | A | preconditioner M |
     |---|---|---|
@@ -50,13 +57,22 @@ def inverse(
     if R is not given, to ‖Aᵀ(A x - b)‖ ≤ rtol ‖A‖ ‖A x - b‖. `maxiter` is 10 n by default.
 
     Shapes: A is (m, n) and A⁻¹ (n, m), with m = n except for `"lsmr"`; M is (n, n). Raises
-    `InputError` for an unknown solver, a complex operator or a shape that does not fit. A product
-    raises `NotConverged` where the iteration does not reach `rtol`.
+    `InputError` for a structure of which a part is singular, for an unknown solver, a complex
+    operator that a solver is to take, or a shape that does not fit. A product raises `NotConverged`
+    where the iteration does not reach `rtol`.
 
-    >>> from onnxjac.jacobians import Dense
-    >>> inverse(Dense(np.array([[2.0, 1.0], [1.0, 3.0]]))) @ np.array([5.0, 5.0])
-    array([2., 1.])
+    >>> from onnxjac.jacobians import Dense, Eye, implicit_kron
+    >>> A = implicit_kron(np.array([[2.0, 1.0], [1.0, 3.0]]), Eye(3))
+    >>> inverse(A), inverse(A, solver="cg")
+    ((A[2×2] ⊗ I(3)), ((A[2×2] ⊗ I(3)))⁻¹, by cg)
+    >>> inverse(A) @ np.array([5.0, 5, 5, 5, 5, 5])
+    array([2., 2., 2., 1., 1., 1.])
     """
+    if solver is None and preconditioner is None and operator.shape[0] == operator.shape[1]:
+        found = inverse_of(unwrap(operator))
+        if found is not None:
+            return found
+    solver = solver or "cg"
     if solver not in SOLVERS:
         raise InputError(f"there is no solver {solver!r}.{closest(solver, SOLVERS)}")
     m, n = operator.shape
@@ -165,6 +181,11 @@ def neumann(inv: Inverse, b: np.ndarray) -> np.ndarray:
 def double(operator: Any) -> Any:
     """The same products, as an operator in double precision."""
     return LinearOperator(operator.shape, operator.matvec, operator.rmatvec, dtype=np.float64)
+
+
+@inverted.register
+def _(operator: Inverse) -> Jacobian | None:
+    return None if operator.solver == "lsmr" else operator.operator
 
 
 RESTARTS = 5

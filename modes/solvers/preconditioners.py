@@ -16,26 +16,25 @@ from ...jacobians import (
     Diagonal,
     Identity,
     Jacobian,
-    Kron,
     LowRank,
     Product,
     Reshape,
     Scalar,
     Shape,
     Sum,
+    inverse_of,
     shape_of,
     size,
 )
 from ...jacobians.base import DENSE_LIMIT
 from ...jacobians.errors import InputError, LimitError
-from ...jacobians.matrices import Eye, Factor
 from ..elimination.samples import Batch, layouts, within
 from ..estimators.estimate import is_symmetric, probing, square, symmetric
 from ..estimators.exact import column_squares, exact_diagonal
 from ..estimators.low_rank import nystrom
 from ..sparse import sparse
 from ..sparse.unwrap import unwrap
-from ..symmetric import block_diagonal, undamped
+from ..symmetric import block_diagonal
 
 __all__ = [
     "block_jacobi", "column_scaling", "ilu", "jacobi", "kronecker", "low_rank_plus_damping",
@@ -223,80 +222,31 @@ def low_rank_plus_damping(A: Any, rank: int, *, damping: float, seed: int = 0) -
     return Identity(shape, U.dtype) + LowRank(U * weights, U, shape, shape)
 
 
-@singledispatch
 def kronecker(K: Any, *, damping: float = 0.0) -> Any:
     """M = (K + λI)⁻¹ for a K that can be inverted by its structure, λ the damping.
 
     For K = A ⊗ B, with A = QₐΛₐQₐᵀ and B likewise, M = (Qₐ ⊗ Q_b)(Λₐ ⊗ Λ_b + λI)⁻¹(Qₐ ⊗ Q_b)ᵀ,
-    exact for every λ. An object with a method `inverse`, such as the result of `kfac`, is inverted
-    by this method, with the damping if there is any. For a sum K = A + δI, δ is added to λ.
-    Symmetric matrices must be positive definite together with the damping. If A or B is not
-    symmetric, M = A⁻¹ ⊗ B⁻¹, which needs λ = 0.
+    exact for every λ; without damping, M = A⁻¹ ⊗ B⁻¹. An object with a method `inverse` of its own,
+    such as the result of `kfac`, is inverted by this method, with the damping if there is any.
+    For other structures see `onnxjac.inverse`. M is positive definite where K + λI is.
 
     Shapes: K and M are (n, n). Raises `InputError` for any other K, and where a matrix is singular.
 
+    >>> from onnxjac.jacobians import Kron
     >>> kronecker(Kron(np.diag([1.0, 2.0]), np.diag([1.0, 4.0]), ())).diagonal()
     array([1.   , 0.25 , 0.5  , 0.125])
     """
     if getattr(type(K), "inverse", Jacobian.inverse) is not Jacobian.inverse:
         return K.inverse(damping=damping) if damping else K.inverse()
-    behind = unwrap(K)
-    if behind is K:
-        raise InputError(
-            f"{type(K).__name__} has no Kronecker structure: jacobi, block_jacobi and ilu take any"
-        )
-    return kronecker(behind, damping=damping)
-
-
-@kronecker.register
-def _(K: Sum, *, damping: float = 0.0) -> Any:
-    found = undamped(K)
+    found = None
+    if isinstance(K, Jacobian):
+        damped = K + Scalar(damping, K.in_shape, K.dtype) if damping else K
+        found = inverse_of(unwrap(damped))
     if found is None:
-        raise InputError(f"a sum of {len(K.terms)} operators has no Kronecker structure: {K!r}")
-    return kronecker(found[0], damping=damping + found[1])
-
-
-@kronecker.register(Identity)
-@kronecker.register(Scalar)
-@kronecker.register(Diagonal)
-def _(K: Jacobian, *, damping: float = 0.0) -> Jacobian:
-    return Diagonal(reciprocal(K.diagonal() + damping).reshape(K.in_shape))
-
-
-@kronecker.register
-def _(K: Dense, *, damping: float = 0.0) -> Jacobian:
-    return Dense(inverted(K.a, damping), K.in_shape, K.out_shape)
-
-
-@kronecker.register
-def _(K: BlockDiagonal, *, damping: float = 0.0) -> Jacobian:
-    return BlockDiagonal(inverted(K.blocks, damping))
-
-
-@kronecker.register
-def _(K: Kron, *, damping: float = 0.0) -> Jacobian:
-    left, right = _eigen(K.left), _eigen(K.right)
-    if left and right:
-        (A, a), (B, b) = left, right
-        values = np.broadcast_to(a[..., :, None] * b[..., None, :], K.in_shape)
-        rotation = Kron(A, B, K.batch)
-        return rotation @ Diagonal(reciprocal(values + damping)) @ rotation.T
-    if damping:
-        raise InputError(
-            f"{K!r} has a factor that is not symmetric, so that the inverse with damping has no "
-            "Kronecker structure: leave out damping=, or take block_jacobi or ilu"
-        )
-    A, B = (f if isinstance(f, Eye) else inverted(f) for f in (K.left, K.right))
-    return Kron(A, B, K.batch)
-
-
-def _eigen(factor: Factor) -> tuple[Any, np.ndarray] | None:
-    """Q and Λ of a symmetric factor; None for another one."""
-    if isinstance(factor, Eye):
-        return factor, np.ones(factor.n)
-    check_square(factor)
-    symmetric = is_symmetric(factor, float(np.finfo(factor.dtype).eps))
-    return eigen(factor) if symmetric else None
+        also = " with damping, for which symmetric factors are needed" if damping else ""
+        raise InputError(f"{K!r} has no Kronecker structure{also}: jacobi, block_jacobi and ilu "
+                         "take any")  # fmt: skip
+    return found
 
 
 def inverted(matrices: np.ndarray, damping: float = 0.0, eps: float | None = None) -> np.ndarray:

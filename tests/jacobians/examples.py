@@ -12,6 +12,7 @@ from onnxjac.jacobians import (
     BlockDiagonal,
     Broadcast,
     Cast,
+    Circulant,
     Conjugate,
     Contraction,
     Cumulative,
@@ -405,6 +406,19 @@ def fourier_inverse(draw):
         return np.stack([z.real, z.imag], axis=-1)
 
     return Fourier(-3, (4, 3, 2), draw.dtype, inverse=True), moved((4, 3, 2), transform)
+
+
+@example(Circulant)
+def circulant(draw):
+    c = draw.normal(4)
+    return Circulant(c), np.stack([np.roll(c, k) for k in range(4)], axis=1)
+
+
+@example(Circulant)
+def circulant_of_a_batch_of_images(draw):
+    c = draw.normal(2, 4)
+    block = np.stack([np.roll(c, k, (0, 1)).ravel() for k in np.ndindex(2, 4)], axis=1)
+    return Circulant(c, (3, 2, 4)), np.kron(np.eye(3), block)
 
 
 @example(Product)

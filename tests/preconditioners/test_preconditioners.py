@@ -193,7 +193,7 @@ def test_kronecker_of_factors_that_are_not_symmetric(K):
     v = RNG.standard_normal(K.shape[0])
     assert_allclose(K @ (M @ v), v, rtol=1e-6, atol=1e-8)
     if isinstance(K, Kron):
-        with pytest.raises(InputError, match="not symmetric"):
+        with pytest.raises(InputError, match="symmetric factors"):
             kronecker(K, damping=0.3)
     else:
         damped = np.linalg.inv(K.toarray() + 0.3 * np.eye(K.shape[0]))
@@ -220,20 +220,20 @@ def test_rounding_does_not_make_a_matrix_nonsymmetric():
     "K",
     [
         Dense(np.ones((2, 3))), Dense(np.array([[1.0, 1], [0, 0]])),
-        Kron(ONE_SIDED, spd(3)[:2], ()), Diagonal(np.array([1j, 1])),
+        Kron(ONE_SIDED, spd(3)[:2], ()), Diagonal(np.array([1j, 0])),
         Kron(np.ones((2, 3)), np.ones((3, 2)), ()), BlockDiagonal(np.ones((2, 2, 3))),
         Kron(ONE_SIDED, np.ones((2, 2)), ()), Dense(np.array([[1.0, 1], [1e-17, 1e-17]])),
     ],
     ids=str,
 )  # fmt: skip
 def test_what_has_no_inverse_is_refused(K):
-    with pytest.raises(InputError, match=r"give damping=|square|complex"):
+    with pytest.raises(InputError, match=r"has no inverse|square"):
         kronecker(K)
 
 
 @pytest.mark.parametrize(
     "make",
-    [jacobi, lambda A: block_jacobi(A, 1), column_scaling, lambda A: A.inverse(),
+    [jacobi, lambda A: block_jacobi(A, 1), column_scaling, lambda A: A.inverse(solver="cg"),
      lambda A: low_rank_plus_damping(A, 1, damping=1.0), oj.estimators.trace, oj.estimators.logdet,
      oj.estimators.frobenius_norm, oj.estimators.spectral_norm, oj.estimators.diagonal],
 )  # fmt: skip

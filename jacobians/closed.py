@@ -1,0 +1,730 @@
+"""Closed forms: A⁻¹ and det A by structure, without an iteration.
+
+The inverse of a structured operator is a structured operator again, which multiplies, transposes
+and inverts in turn.
+
+| A | A⁻¹ | det A |
+|---|---|---|
+| diag(d) | diag(1/d) | Π d |
+| a permutation P | Pᵀ | ±1 |
+| A ⊗ B | A⁻¹ ⊗ B⁻¹ | (det A)ⁿ (det B)ᵐ |
+| blockdiag(Aᵢ) | blockdiag(Aᵢ⁻¹) | Π det Aᵢ |
+| A B | B⁻¹ A⁻¹ | det A det B |
+| B + U Vᵀ | B⁻¹ - B⁻¹ U C⁻¹ Vᵀ B⁻¹, C = I + Vᵀ B⁻¹ U (Woodbury) | det B det C |
+| Σ Aₖ ⊗ Bₖ | (V ⊗ W) diag(λ)⁻¹ (V ⊗ W)ᴴ | Π λ / (det V)²ⁿ (det W)²ᵐ |
+| a circulant with kernel c | the circulant with kernel ifft(1 / fft(c)) | Π fft(c) |
+
+In the row before the last, V and W make all factors diagonal at once, Vᴴ Aₖ V = diag(aₖ) and
+Wᴴ Bₖ W = diag(bₖ), so that λ = Σ aₖ ⊗ bₖ: they are the eigenvectors of a Hermitian matrix, or of a
+pair of which one is positive definite. A ⊗ B + δ I and the Kronecker sum A ⊗ I + I ⊗ B are of this
+kind, and A ⊗ B + C ⊗ D.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce, singledispatch
+from operator import add, matmul
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from .arrays import prod_text, shape_of, size, wide
+from .base import Conjugate, Jacobian, conjugate
+from .dag import Block
+from .elementwise import Cast, Diagonal, Identity, Scalar, Zero
+from .errors import InputError
+from .layout import Permutation, Reshape
+from .matrices import BlockDiagonal, Dense, Eye, Factor, Kron, LowRank, matrix_shape
+from .products import Product, factors_of
+from .selection import Embed, Scatter, Slice, Take
+from .sums import Sum, multiple, scaled_kron
+from .transforms import Circulant, Cumulative, Fourier
+
+SlogDet = tuple[Any, float]
+"""The sign of a determinant, or its phase, and the logarithm of its absolute value."""
+
+ZERO_DET = (0.0, -np.inf)
+
+
+class Singular(InputError):
+    """A part of an operator has no inverse."""
+
+
+def inverse_of(operator: Jacobian) -> Jacobian | None:
+    """A⁻¹ by structure, or None where structure does not determine it.
+
+    Shape: (n, n), as A. Raises `InputError` where A or a part of it is singular, and where A is not
+    square.
+
+    >>> inverse_of(Kron(np.diag([1.0, 2.0]), np.diag([4.0, 8.0]), ())).diagonal()
+    array([0.25  , 0.125 , 0.125 , 0.0625])
+    >>> D = Diagonal(np.array([1.0, 2.0, 4.0]))
+    >>> inverse_of(D + LowRank(np.ones((3, 1)), np.ones((3, 1))))
+    diag(3) + lowrank(3×3, rank 1)
+    """
+    check_square(operator)
+    return inverted(operator) if all_numbers(operator) else None
+
+
+def slogdet_of(operator: Jacobian) -> SlogDet | None:
+    """The sign of det A and log |det A| by structure, or None; the sign is a phase if A is complex.
+
+    Raises `InputError` where A is not square.
+
+    >>> slogdet_of(Kron(np.diag([1.0, -2.0]), Eye(3), ()))
+    (-1.0, 2.0794415416798357)
+    """
+    check_square(operator)
+    return determinant(operator) if all_numbers(operator) else None
+
+
+def check_square(operator: Jacobian) -> None:
+    """Raises `InputError` where an operator is not square."""
+    if operator.shape[0] != operator.shape[1]:
+        raise InputError(f"this needs a square operator, not {operator!r} of shape "
+                         f"{prod_text(operator.shape)}")  # fmt: skip
+
+
+def all_numbers(operator: Jacobian) -> bool:
+    """Whether the operator holds arrays of NumPy only."""
+    return all(isinstance(a, np.ndarray) for a in operator.arrays())
+
+
+@singledispatch
+def inverted(operator: Jacobian) -> Jacobian | None:
+    """A⁻¹ of a square operator that holds numbers, or None."""
+    return None
+
+
+@singledispatch
+def determinant(operator: Jacobian) -> SlogDet | None:
+    """sign, log |det A| of a square operator that holds numbers, or None."""
+    return None
+
+
+@singledispatch
+def shifted(operator: Jacobian, shift: float) -> Jacobian | None:
+    """(A + δ I)⁻¹ for an A that knows its eigenvectors, or None."""
+    return None
+
+
+# -- operators that act on each entry alone, or move entries -----------------------------------
+
+
+@inverted.register(Identity)
+@inverted.register(Reshape)
+@inverted.register(Permutation)
+@inverted.register(Cast)
+def _(operator: Jacobian) -> Jacobian:
+    return operator.T
+
+
+@determinant.register(Identity)
+@determinant.register(Reshape)
+@determinant.register(Cast)
+def _(operator: Jacobian) -> SlogDet:
+    return 1.0, 0.0
+
+
+@inverted.register(Slice)
+@inverted.register(Embed)
+@inverted.register(Take)
+@inverted.register(Scatter)
+def _(operator: Jacobian) -> Jacobian:
+    """A square selection is a permutation, or it takes an entry twice and another one not."""
+    if order_of(operator) is None:
+        raise singular(operator, "it takes an entry twice")
+    return operator.T
+
+
+@determinant.register(Permutation)
+@determinant.register(Slice)
+@determinant.register(Embed)
+@determinant.register(Take)
+@determinant.register(Scatter)
+def _(operator: Jacobian) -> SlogDet:
+    """The sign of the permutation: one change for every cycle of even length."""
+    order = order_of(operator)
+    return ZERO_DET if order is None else ((-1.0) ** (len(order) - cycles(order)), 0.0)
+
+
+def order_of(operator: Jacobian) -> np.ndarray | None:
+    """p with y[i] = x[p[i]] for a square selection, or its transpose; None if p is no permutation.
+
+    Both have the same determinant, ±1.
+    """
+    move = operator.T if isinstance(operator, Embed | Scatter) else operator
+    at = np.arange(operator.shape[0], dtype=float)
+    order = np.real(move @ at).astype(np.intp)
+    return order if np.array_equal(np.sort(order), at) else None
+
+
+def cycles(order: np.ndarray) -> int:
+    """The number of cycles of a permutation.
+
+    >>> cycles(np.array([1, 0, 2, 4, 5, 3]))
+    3
+    """
+    n = len(order)
+    graph = coo_array((np.ones(n), (np.arange(n), order)), shape=(n, n))
+    count: Any = connected_components(graph, return_labels=False)
+    return int(count)
+
+
+@inverted.register
+def _(operator: Scalar) -> Jacobian:
+    if operator.factor == 0:
+        raise singular(operator, "its factor is 0")
+    return Scalar(1 / operator.factor, operator.in_shape, operator.dtype)
+
+
+@inverted.register
+def _(operator: Diagonal) -> Jacobian:
+    d = operator.d
+    if not np.all(d):
+        k = int(np.argmin(np.abs(operator.diagonal())))
+        raise singular(operator, f"its entry {k} is 0")
+    return Diagonal(np.asarray(1 / d), operator.in_shape)
+
+
+@determinant.register(Scalar)
+@determinant.register(Diagonal)
+def _(operator: Scalar | Diagonal) -> SlogDet:
+    held = operator.d if isinstance(operator, Diagonal) else np.array([operator.factor])
+    times = size(operator.in_shape) // max(held.size, 1)
+    return powered(of_entries(held), times)
+
+
+@inverted.register
+def _(operator: Zero) -> Jacobian:
+    if operator.shape[0]:
+        raise singular(operator, "it is 0")
+    return operator.T
+
+
+@determinant.register
+def _(operator: Zero) -> SlogDet:
+    return ZERO_DET if operator.shape[0] else (1.0, 0.0)
+
+
+@inverted.register
+def _(operator: Conjugate) -> Jacobian | None:
+    found = inverted(operator.operator)
+    return None if found is None else conjugate(found)
+
+
+@determinant.register
+def _(operator: Conjugate) -> SlogDet | None:
+    found = determinant(operator.operator)
+    return None if found is None else (np.conj(found[0]), found[1])
+
+
+@inverted.register
+def _(operator: Fourier) -> Jacobian:
+    return Fourier(operator.axis, operator.in_shape, operator.dtype, inverse=not operator.inverted)
+
+
+@determinant.register
+def _(operator: Cumulative) -> SlogDet:
+    """A triangle of ones."""
+    return ZERO_DET if operator.exclusive and operator.shape[0] else (1.0, 0.0)
+
+
+@inverted.register
+def _(operator: Circulant) -> Jacobian:
+    values = operator.spectrum
+    sizes = np.abs(values)
+    small = sizes.min(initial=np.inf)
+    if small <= values.size * eps_of(operator.dtype) * sizes.max(initial=0):
+        raise singular(operator, f"its smallest eigenvalue is {small:.2g}")
+    return operator.with_spectrum(1 / values)
+
+
+@determinant.register
+def _(operator: Circulant) -> SlogDet:
+    sign, log = powered(of_entries(operator.eigenvalues), operator.count)
+    return (sign, log) if operator.dtype.kind == "c" else (float(np.sign(np.real(sign))), log)
+
+
+# -- matrices ----------------------------------------------------------------------------------
+
+
+@inverted.register
+def _(operator: Dense) -> Jacobian:
+    return Dense(inverses(operator.a, operator), operator.in_shape, operator.out_shape)
+
+
+@determinant.register
+def _(operator: Dense) -> SlogDet:
+    return of_matrices(operator.a)
+
+
+@inverted.register
+def _(operator: BlockDiagonal) -> Jacobian:
+    return BlockDiagonal(inverses(operator.blocks, operator))
+
+
+@determinant.register
+def _(operator: BlockDiagonal) -> SlogDet:
+    return of_matrices(operator.blocks)
+
+
+@inverted.register
+def _(operator: Kron) -> Jacobian:
+    left, right = (
+        factor if isinstance(factor, Eye) else inverses(factor, operator, name)
+        for factor, name in ((operator.left, "left"), (operator.right, "right"))
+    )
+    return Kron(left, right, operator.batch)
+
+
+@determinant.register
+def _(operator: Kron) -> SlogDet:
+    """(det A)ⁿ (det B)ᵐ, once for every entry of the batch."""
+    (m, n), (rows, columns) = matrix_shape(operator.left), matrix_shape(operator.right)
+    if (m, rows) != (n, columns):
+        return ZERO_DET if operator.shape[0] else (1.0, 0.0)
+    batch, found = size(operator.batch), (1.0, 0.0)
+    for factor, power in ((operator.left, rows), (operator.right, m)):
+        if not isinstance(factor, Eye):
+            alike = batch // max(size(shape_of(factor)[:-2]), 1)
+            found = both(found, powered(of_matrices(factor), alike * power))
+    return found
+
+
+@inverted.register
+def _(operator: LowRank) -> Jacobian:
+    rank = operator.u.shape[1]
+    if rank < operator.shape[0]:
+        raise singular(operator, f"its rank is at most {rank}")
+    whole = Dense(operator.u @ operator.v.T, operator.out_shape, operator.in_shape)
+    return Dense(inverses(whole.a, operator), operator.in_shape, operator.out_shape)
+
+
+@determinant.register
+def _(operator: LowRank) -> SlogDet:
+    low = operator.u.shape[1] < operator.shape[0]
+    return ZERO_DET if low else of_matrices(operator.u @ operator.v.T)
+
+
+def inverses(matrices: np.ndarray, whole: Jacobian, name: str = "") -> np.ndarray:
+    """A⁻¹ of each matrix in (*batch, n, n), by LU; `whole` and `name` say which they are."""
+    m, n = matrices.shape[-2:]
+    if m != n:
+        raise singular(whole, f"its {name} factor is {m}×{n}" if name else f"it holds {m}×{n}")
+    work = np.asarray(matrices, wide(matrices.dtype))
+    with np.errstate(all="ignore"):
+        found = by_lu(work) if work.ndim == 2 else by_lus(work)
+        norms = np.linalg.norm(work, 1, (-2, -1)) * np.linalg.norm(found, 1, (-2, -1)) if n else 0
+    bad = np.argwhere(~(norms * eps_of(work.dtype) < 1))
+    if len(bad):
+        what = f"its {name} factor" if name else "its matrix" if work.ndim == 2 else "a block"
+        where = f" {tuple(map(int, bad[0]))}" if work.ndim > 2 else ""
+        number = float(np.asarray(norms)[tuple(bad[0])])
+        text = f"{what}{where} has the condition number {number:.2g}"
+        raise singular(whole, text if np.isfinite(number) else f"{what}{where} is singular")
+    return found.astype(matrices.dtype, copy=False)
+
+
+def by_lu(a: np.ndarray) -> np.ndarray:
+    """A⁻¹ of one matrix; not finite where it is singular."""
+    if not a.size:
+        return a
+    lapack: Any = scipy.linalg.get_lapack_funcs(("getrf", "getri", "getri_lwork"), (a,))
+    getrf, getri, getri_lwork = lapack
+    lu, pivots, failed = getrf(a)
+    if failed:
+        return np.full_like(a, np.inf)
+    room, _ = getri_lwork(len(a))
+    found, _ = getri(lu, pivots, lwork=int(np.real(room)), overwrite_lu=True)
+    return np.asarray(found)
+
+
+def by_lus(a: np.ndarray) -> np.ndarray:
+    """A⁻¹ of every matrix of a stack; not finite where one is singular."""
+    try:
+        return np.linalg.inv(a)
+    except np.linalg.LinAlgError:
+        flat = a.reshape(-1, *a.shape[-2:])
+        return np.stack([by_lu(one) for one in flat]).reshape(a.shape)
+
+
+# -- composites --------------------------------------------------------------------------------
+
+
+@inverted.register
+def _(operator: Product) -> Jacobian | None:
+    """(A B)⁻¹ = B⁻¹ A⁻¹."""
+    if (waist := narrow(operator)) is not None:
+        raise singular(operator, f"it passes through a tensor of {waist} numbers")
+    found = [inverted(f) if f.shape[0] == f.shape[1] else None for f in operator.factors]
+    known = [f for f in found if f is not None]
+    return reduce(matmul, reversed(known)) if len(known) == len(found) else None
+
+
+@determinant.register
+def _(operator: Product) -> SlogDet | None:
+    if narrow(operator) is not None:
+        return ZERO_DET
+    found = [determinant(f) if f.shape[0] == f.shape[1] else None for f in operator.factors]
+    known = [f for f in found if f is not None]
+    return reduce(both, known) if len(known) == len(found) else None
+
+
+def narrow(operator: Product) -> int | None:
+    """The least size of a tensor between held factors, where it bounds the rank below n."""
+    waist = min(factor.shape[1] for factor in operator.factors)
+    return waist if waist < operator.shape[0] and held(operator) else None
+
+
+@inverted.register
+def _(operator: Block) -> Jacobian | None:
+    """A block-diagonal grid, block by block."""
+    own = diagonal_blocks(operator)
+    found = [] if own is None else [inverted(block) for block in own]
+    known = [block for block in found if block is not None]
+    if not known or len(known) != len(found):
+        return None
+    return Block([[b if i == j else None for j in range(len(known))] for i, b in enumerate(known)])
+
+
+@determinant.register
+def _(operator: Block) -> SlogDet | None:
+    own = diagonal_blocks(operator)
+    found = [] if own is None else [determinant(block) for block in own]
+    known = [block for block in found if block is not None]
+    return reduce(both, known) if known and len(known) == len(found) else None
+
+
+def diagonal_blocks(operator: Block) -> list[Jacobian] | None:
+    """The blocks of a grid that has square ones on its diagonal and no other."""
+    grid = operator.rows
+    if len(grid) != len(grid[0]):
+        return None
+    own = [row[k] for k, row in enumerate(grid)]
+    others = [b for i, row in enumerate(grid) for j, b in enumerate(row) if i != j]
+    square = [b for b in own if b is not None and b.shape[0] == b.shape[1]]
+    return square if len(square) == len(own) and all(b is None for b in others) else None
+
+
+@inverted.register
+def _(operator: Sum) -> Jacobian | None:
+    shifts = [multiple(term) for term in operator.terms]
+    others = [term for term, c in zip(operator.terms, shifts, strict=True) if c is None]
+    if len(others) == 1 and (found := shifted(others[0], sum(filter(None, shifts)))) is not None:
+        return found
+    if (pairs := diagonalised(operator, with_vectors=True)) is not None:
+        return pairs.inverse(operator)
+    if (parts := woodbury(operator)) is not None:
+        return parts.inverse(operator)
+    whole = as_one(operator)
+    return None if whole is None else inverted(whole)
+
+
+@determinant.register
+def _(operator: Sum) -> SlogDet | None:
+    if (pairs := diagonalised(operator)) is not None:
+        return pairs.determinant
+    if (parts := woodbury(operator)) is not None:
+        return parts.determinant
+    whole = as_one(operator)
+    return None if whole is None else determinant(whole)
+
+
+# -- B + U Vᵀ ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Woodbury:
+    """B + U Vᵀ, with B⁻¹, Y = B⁻¹ U and C = I + Vᵀ Y."""
+
+    base: Jacobian
+    base_inverse: Jacobian
+    Y: np.ndarray
+    V: np.ndarray
+    C: np.ndarray
+
+    def inverse(self, whole: Jacobian) -> Jacobian:
+        """B⁻¹ - Y C⁻¹ (B⁻ᵀ V)ᵀ."""
+        middle = inverses(self.C, whole, "capacitance")
+        Z = on_columns(self.base_inverse.T, self.V)
+        return self.base_inverse + LowRank(self.Y @ -middle, Z, whole.in_shape, whole.out_shape)
+
+    @property
+    def determinant(self) -> SlogDet | None:
+        """det B det C."""
+        base = determinant(self.base)
+        return None if base is None else both(base, of_matrices(self.C))
+
+
+def woodbury(operator: Sum) -> Woodbury | None:
+    """The sum as B + U Vᵀ, where B has a closed inverse and the rank of U Vᵀ is below n."""
+    pairs = [low_rank_of(term) for term in operator.terms]
+    low = [pair for pair in pairs if pair is not None]
+    rest = [term for term, pair in zip(operator.terms, pairs, strict=True) if pair is None]
+    if not rest or not 0 < sum(u.shape[1] for u, _ in low) < operator.shape[0]:
+        return None
+    base = reduce(add, rest)
+    try:
+        base_inverse = inverted(base)
+    except Singular:
+        return None
+    if base_inverse is None:
+        return None
+    U, V = low[0]
+    if len(low) > 1:
+        U, V = (np.concatenate(side, axis=1) for side in zip(*low, strict=True))
+    Y = on_columns(base_inverse, U)
+    return Woodbury(base, base_inverse, Y, V, np.eye(U.shape[1], dtype=Y.dtype) + V.T @ Y)
+
+
+def on_columns(operator: Jacobian, U: np.ndarray) -> np.ndarray:
+    """A U, without the transposes of a general product where A is diagonal."""
+    if isinstance(operator, Identity):
+        return U
+    if isinstance(operator, Scalar):
+        return operator.factor * U
+    if isinstance(operator, Diagonal):
+        return operator.diagonal()[:, None] * U
+    return np.asarray(operator @ U)
+
+
+HELD = (Dense, LowRank, Diagonal, Scalar, Identity, Reshape, Permutation, Kron, BlockDiagonal,
+        Circulant)  # fmt: skip
+"""The operators that may be multiplied out, because they are as cheap as the arrays they hold."""
+
+
+def held(operator: Jacobian) -> bool:
+    """Whether an operator is of these kinds, or a product of them."""
+    return all(isinstance(factor, HELD) for factor in factors_of(operator))
+
+
+def low_rank_of(term: Jacobian) -> tuple[np.ndarray, np.ndarray] | None:
+    """U and V with term = U Vᵀ, of rank below n; None for a term that may have full rank."""
+    n = term.shape[0]
+    if isinstance(term, LowRank):
+        return (term.u, term.v) if term.u.shape[1] < n else None
+    if not isinstance(term, Product) or not held(term):
+        return None
+    for k, factor in enumerate(term.factors):
+        if isinstance(factor, LowRank) and factor.u.shape[1] < n:
+            U = reduce(matmul, (*term.factors[:k], Dense(factor.u, factor.out_shape)))
+            V = reduce(matmul, (Dense(factor.v.T, None, factor.in_shape), *term.factors[k + 1 :]))
+            return U.toarray(), V.toarray().T
+    widths = [factor.shape[1] for factor in term.factors]
+    k = int(np.argmin(widths))
+    if widths[k] >= n:
+        return None
+    left, right = reduce(matmul, term.factors[: k + 1]), reduce(matmul, term.factors[k + 1 :])
+    return left.toarray(), right.toarray().T
+
+
+# -- sums that are one matrix ------------------------------------------------------------------
+
+
+def as_one(operator: Sum) -> Jacobian | None:
+    """The sum as one stack of blocks, or one matrix; None where no term is dense already."""
+    blocks = [term for term in operator.terms if isinstance(term, BlockDiagonal)]
+    others = [term for term in operator.terms if not isinstance(term, BlockDiagonal)]
+    if blocks and all(isinstance(term, Diagonal | Scalar | Identity) for term in others):
+        total = np.array(reduce(add, (term.blocks for term in blocks)), operator.dtype)
+        at = np.arange(total.shape[-1])
+        for term in others:
+            total[..., at, at] += term.diagonal().reshape(operator.in_shape)
+        return BlockDiagonal(total)
+    if any(isinstance(term, Dense) for term in operator.terms) and all(map(held, operator.terms)):
+        return Dense(operator.toarray(), operator.out_shape, operator.in_shape)
+    return None
+
+
+# -- sums of Kronecker products ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Diagonalised:
+    """(V ⊗ W)ᴴ A (V ⊗ W) = diag(λ)."""
+
+    left: Basis
+    right: Basis
+    values: np.ndarray
+
+    @property
+    def rotation(self) -> bool:
+        """Whether λ are the eigenvalues of A."""
+        return self.left.metric is None and self.right.metric is None
+
+    def inverse(self, whole: Jacobian) -> Jacobian:
+        """(V ⊗ W) diag(1/λ) (V ⊗ W)ᴴ."""
+        sizes = np.abs(self.values)
+        if sizes.min(initial=np.inf) <= eps_of(whole.dtype) * sizes.max(initial=0):
+            raise singular(whole, f"its smallest eigenvalue is {sizes.min():.2g}")
+        basis = Kron(self.left.vectors, self.right.vectors, self.values.shape[:-2])
+        found: Jacobian = basis @ Diagonal(1 / self.values) @ adjoint(basis)
+        return found
+
+    @property
+    def determinant(self) -> SlogDet:
+        """Π λ (det C)ⁿ (det D)ᵐ for the metrics C and D."""
+        sign, log = of_entries(self.values)
+        m, n = self.values.shape[-2:]
+        for basis, power in ((self.left, n), (self.right, m)):
+            if basis.metric is not None:
+                log += power * of_matrices(basis.metric)[1]
+        return sign, log
+
+
+def adjoint(K: Kron) -> Kron:
+    """(V ⊗ W)ᴴ as a Kronecker product, which merges with others."""
+    left, right = (f if isinstance(f, Eye) else adjoint_of(f) for f in (K.left, K.right))
+    return Kron(left, right, K.batch)
+
+
+def diagonalised(operator: Sum, *, with_vectors: bool = False) -> Diagonalised | None:
+    """Σ Aₖ ⊗ Bₖ + δ I in the basis that makes all factors diagonal; None where there is none."""
+    krons = [scaled_kron(term) for term in operator.terms]
+    shifts = [multiple(t) for t, kron in zip(operator.terms, krons, strict=True) if kron is None]
+    terms = [(c, k.left, k.right) for c, k in filter(None, krons)]
+    if not terms or len({k.batch for _, k in filter(None, krons)}) != 1:
+        return None
+    *_, m, n = operator.in_shape
+    for shift in shifts:
+        if shift is None:
+            return None
+        terms.append((shift, Eye(m), Eye(n)))
+    scales = [c for c, *_ in terms]
+    left, right = (simultaneous([term[side] for term in terms], with_vectors) for side in (1, 2))
+    if left is None or right is None:
+        return None
+    values = sum(c * a[..., :, None] * b[..., None, :]
+                 for c, a, b in zip(scales, left.values, right.values, strict=True))  # fmt: skip
+    real = wide(np.finfo(operator.dtype).dtype)
+    return Diagonalised(left, right, np.broadcast_to(np.asarray(values, real), operator.in_shape))
+
+
+@dataclass(frozen=True)
+class Basis:
+    """V, and the diagonals of Vᴴ Aₖ V; a rotation, or Vᴴ C V = I for the `metric` C."""
+
+    vectors: Factor | None
+    values: list[np.ndarray]
+    metric: np.ndarray | None = None
+
+
+def simultaneous(factors: list[Factor], with_vectors: bool) -> Basis | None:
+    """V with Vᴴ Aₖ V diagonal, for Hermitian factors of which at most two are distinct.
+
+    Without vectors, the values take a third of the time.
+    """
+    found, n = matrices_of(factors), matrix_shape(factors[0])[0]
+    if not all(map(is_hermitian, found)):
+        return None
+    ones = np.ones(n)
+    if not found:
+        return Basis(Eye(n), [ones] * len(factors))
+    if len(found) == 1:
+        V, values = eigen(with_vectors, hermitian(found[0]))
+        return Basis(V, [ones if isinstance(f, Eye) else values for f in factors])
+    if len(found) > 2 or any(isinstance(f, Eye) or f.ndim > 2 for f in factors):
+        return None
+    for one, other in (found, found[::-1]):
+        try:
+            metric = hermitian(other)
+            V, values = eigen(with_vectors, hermitian(one), metric)
+        except np.linalg.LinAlgError:  # the second one is not positive definite
+            continue
+        return Basis(V, [values if equal(f, one) else ones for f in factors], metric)
+    return None
+
+
+def eigen(
+    with_vectors: bool, a: np.ndarray, metric: np.ndarray | None = None
+) -> tuple[np.ndarray | None, np.ndarray]:
+    """V, if wanted, and λ of a stack of Hermitian matrices, or of one matrix with a metric."""
+    if metric is None and not with_vectors:
+        return None, np.linalg.eigvalsh(a)
+    if metric is None:
+        values, V = np.linalg.eigh(a)
+        return V, values
+    if not with_vectors:
+        return None, scipy.linalg.eigh(a, metric, eigvals_only=True, check_finite=False)
+    values, V = scipy.linalg.eigh(a, metric, check_finite=False)
+    return V, values
+
+
+def adjoint_of(matrices: np.ndarray) -> np.ndarray:
+    """Aᴴ of each matrix."""
+    return np.conj(matrices.swapaxes(-1, -2))
+
+
+def hermitian(matrices: np.ndarray) -> np.ndarray:
+    """(A + Aᴴ) / 2."""
+    a = np.asarray(matrices, wide(matrices.dtype))
+    return np.asarray((a + adjoint_of(a)) / 2)
+
+
+def matrices_of(factors: list[Factor]) -> list[np.ndarray]:
+    """The distinct arrays among some factors."""
+    found: list[np.ndarray] = []
+    for factor in factors:
+        if not isinstance(factor, Eye) and not any(equal(factor, f) for f in found):
+            found.append(factor)
+    return found
+
+
+def equal(a: Factor, b: Factor) -> bool:
+    """Whether two factors are the same matrix."""
+    return a is b or (not isinstance(a, Eye) and not isinstance(b, Eye) and np.array_equal(a, b))
+
+
+def is_hermitian(matrices: np.ndarray) -> bool:
+    """Whether matrices are their own adjoints, up to rounding."""
+    if matrices.shape[-1] != matrices.shape[-2]:
+        return False
+    skew = np.abs(matrices - adjoint_of(matrices)).max(initial=0)
+    rounding = 100 * matrices.shape[-1] ** 0.5 * eps_of(matrices.dtype)
+    return bool(skew <= rounding * np.abs(matrices).max(initial=0))
+
+
+# -- determinants ------------------------------------------------------------------------------
+
+
+def of_matrices(matrices: np.ndarray) -> SlogDet:
+    """sign, log |Π det| over a stack of matrices."""
+    if matrices.shape[-1] != matrices.shape[-2]:
+        return ZERO_DET
+    signs, logs = np.linalg.slogdet(np.asarray(matrices, wide(matrices.dtype)))
+    return np.prod(signs).item(), float(np.sum(logs, dtype=float))
+
+
+def of_entries(values: np.ndarray) -> SlogDet:
+    """sign, log |Π λ|."""
+    values = np.asarray(values, wide(values.dtype))
+    with np.errstate(divide="ignore"):
+        return np.prod(np.sign(values)).item(), float(np.log(np.abs(values)).sum(dtype=float))
+
+
+def both(a: SlogDet, b: SlogDet) -> SlogDet:
+    """The determinant of a product."""
+    return a[0] * b[0], a[1] + b[1]
+
+
+def powered(found: SlogDet, times: int) -> SlogDet:
+    """The determinant of a power."""
+    return (found[0] ** times, found[1] * times) if times else (1.0, 0.0)
+
+
+def singular(operator: Jacobian, why: str) -> Singular:
+    """The error for an operator, or a part of one, that has no inverse."""
+    return Singular(
+        f"{operator!r}, {prod_text(operator.shape)}, has no inverse: {why}. Add damping, A + λ * "
+        f"identity_like(A), or take the pseudo-inverse, solver='lsmr'"
+    )
+
+
+def eps_of(dtype: Any) -> float:
+    """The rounding error of numbers of a dtype, at least that of single precision for halves."""
+    return float(np.finfo(wide(np.dtype(dtype))).eps)
