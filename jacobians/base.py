@@ -15,10 +15,22 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .algebra import Algebra
-from .arrays import Array, Op, Shape, bytes_of, floating, own, reading, rounded, size, wide
+from .arrays import (
+    Array,
+    Op,
+    Shape,
+    bytes_of,
+    floating,
+    is_recorded,
+    own,
+    reading,
+    rounded,
+    size,
+    wide,
+)
 from .cached import cached_property
 from .errors import InputError, LimitError
-from .hooks import Shown, compiled, inverse, plot, sparse, spy
+from .hooks import Shown, compiled, inverse, plot, sparse, spy, to
 from .progress import chunks
 from .progress import progress as showing
 from .symint import at
@@ -138,7 +150,9 @@ class Jacobian(Holder, Algebra, Shown, ABC):
     def _rmatmat(self, X: np.ndarray) -> np.ndarray:
         return self.H._matmat(X)
 
-    def _flat_product(self, v: np.ndarray, columns: Shape) -> np.ndarray:
+    def _flat_product(self, v: Any, columns: Shape) -> Any:
+        if not isinstance(v, np.ndarray):
+            return reading(v).product(self, v, columns)
         if np.iscomplexobj(v) and self.dtype.kind != "c":
             real, imaginary = (self._flat_product(part, columns) for part in (v.real, v.imag))
             return real + 1j * imaginary
@@ -250,6 +264,15 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         """
         return compiled(self, engine, products, memory)
 
+    def to(self, device: Any) -> Jacobian:
+        """J itself, with its arrays copied to a device of PyTorch, `"cuda"`, before the first
+        product with a tensor there. Needs `onnxjac[torch]`.
+
+        Shape: (m, n), as before. Raises `InputError` without PyTorch or the device.
+        """
+        moved: Jacobian = to(self, device)
+        return moved
+
     def inverse(self, *args: Any, **options: Any) -> Jacobian:
         """J⁻¹ as an operator whose products are Krylov solves: options as for `onnxjac.inverse`.
 
@@ -288,9 +311,9 @@ class Conjugate(Jacobian):
     def _apply(self, op: Op, v: Array) -> Array:
         if self.dtype.kind != "c":
             return self.operator._apply(op, v)
-        if not isinstance(v, np.ndarray):
+        if is_recorded(v):
             raise InputError(f"{self!r} is complex, and no graph of ONNX is: apply it to numbers")
-        return np.conj(self.operator._apply(op, np.conj(v)))
+        return self.operator._apply(op, v.conj()).conj()
 
     def _transpose(self) -> Jacobian:
         return Conjugate(self.operator.T)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,12 @@ def is_foreign(value: Any) -> bool:
     if isinstance(value, np.ndarray | np.generic):
         return False
     return hasattr(value, "__array__") or hasattr(value, "__dlpack__")
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether this is a tensor of PyTorch, which is not imported for that."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, getattr(torch, "Tensor", ()))
 
 
 def as_array(value: Any, dtype: Any = None) -> np.ndarray:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from math import ceil, log2
 from typing import Any
 
-import numpy as np
-
-from .arrays import Array, Op, Shape, axis_of, prod_text, size
+from .arrays import Array, Op, Shape, axis_of, is_complex, prod_text, size
 from .base import Jacobian
 from .elementwise import Scalar
 from .errors import InputError
@@ -49,7 +47,7 @@ class Fourier(Jacobian):
                              f"and imaginary part, or it is axis {axis} itself")  # fmt: skip
 
     def _apply(self, op: Op, v: Array) -> Array:
-        if np.iscomplexobj(v):  # the (re, im) axis holds real numbers only
+        if is_complex(v):  # the (re, im) axis holds real numbers only
             real, imaginary = (self._apply(op, part) for part in (v.real, v.imag))
             return real + 1j * imaginary
         return op.DFT(v, None, self.axis, inverse=int(self.inverted), onesided=0)

@@ -21,6 +21,13 @@ def pytest_addoption(parser):
         "--whole", action="store_true",
         help="check every node case of ONNX in every way, and the large networks in full",
     )  # fmt: skip
+    parser.addoption("--device", default="cpu", help="where the tests of torch tensors compute")
+
+
+@pytest.fixture
+def device(request):
+    """The device of torch tensors."""
+    return request.config.getoption("--device")
 
 
 @pytest.hookimpl(wrapper=True)
