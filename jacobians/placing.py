@@ -40,7 +40,7 @@ def placed(part: Any, place: Place) -> Any:
 
 
 @placed.register
-def _(part: tuple, place: Place) -> Any:  # type: ignore[type-arg]
+def _(part: tuple, place: Place) -> Any:
     return tuple(placed(one, place) for one in part)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from ..jacobians import Array, Dag, Jacobian, Op, Shape, prod_text, shape_of
 from ..jacobians.arrays import bytes_of, rounded, wide
 from ..jacobians.cached import cached_property
+from ..jacobians.foreign import is_tensor
 from ..jacobians.hooks import explain
 from ..ops import numbers
 from .checking.check import Check
@@ -20,7 +21,7 @@ from .elimination.dense import dense
 from .elimination.moving import moving
 from .elimination.plan import Maker, by_engine, eliminated, elsewhere, held, planned
 from .explanation import Explanation, Local
-from .naming.names import Specs, check_named, find_tensor, fitting, flat_shape, listed
+from .naming.names import Specs, applied, check_named, find_tensor, fitting, flat_shape, listed
 from .route import Route
 from .tape.checkpoint import as_it_is
 from .tape.record import Entry
@@ -93,7 +94,7 @@ class Linearization(Jacobian):
     def _apply(self, op: Op, v: Array) -> Array:
         return self.structure._apply(op, v)
 
-    def _flat_product(self, v: np.ndarray, columns: Shape) -> np.ndarray:
+    def _flat_product(self, v: Any, columns: Shape) -> Any:
         return self.structure._flat_product(v, columns)
 
     @cached_property
@@ -168,14 +169,18 @@ class Linearization(Jacobian):
         """The matrix, multiplied out from whichever side, or the middle, is cheapest."""
         return dense(eliminated(self.dag), limit=limit)
 
-    def apply(self, tangents: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def apply(self, tangents: Mapping[str, Any]) -> dict[str, Any]:
         """J v with tensors in and out by name; tangents that are left out are zero.
+
+        A tangent that is a tensor of PyTorch gives tensors on its device.
 
         Shapes: a tangent v has the shape of its tensor of `wrt`, and J v has the shapes of the
         tensors of `of`. Raises `InputError` where a tangent does not fit, `UnknownTensor` for a
         name that is not in `wrt`.
         """
         check_named(tangents)
+        if any(map(is_tensor, tangents.values())):
+            return applied(self, tangents, self.domain, self.codomain)
         seeds = {}
         for name, tangent in tangents.items():
             place, spec = find_tensor(name, self.domain)

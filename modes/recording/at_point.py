@@ -15,6 +15,7 @@ import onnx_ir as ir
 from ...jacobians import Array, Joint
 from ...jacobians.cached import cached_property
 from ...jacobians.errors import OnnxJacError
+from ...jacobians.foreign import is_tensor
 from ...ops import Recorder, Step, build, numbers
 from ..flow.failure import kept_whole
 from ..naming.names import is_float
@@ -93,6 +94,14 @@ class LoopAtPoint(Joint):
             rows: dict[str, Any] = {n: op.value(array) for n, array in self.rows.items()}
             return Turns(op, self.step, known, back=self.back, rows=rows,
                          count=self.turns).run(op, tangents, wanted)  # fmt: skip
+        if any(map(is_tensor, tangents.values())):
+
+            def run(*arrays: Any) -> tuple[Any, ...]:
+                found = self.run(numbers, dict(zip(tangents, arrays, strict=True)), wanted)
+                return tuple(map(found.get, wanted))
+
+            made = op.by_numbers(self.step.op_type, run, *tangents.values())
+            return {o: y for o, y in zip(wanted, made, strict=True) if y is not None}
         if op is not numbers:
             raise OnnxJacError(f"{self.step} is no operator of {type(op).__name__}")
         feeds = {i: np.asarray(v, self.ins[i][1]) for i, v in tangents.items()}

@@ -11,6 +11,7 @@ from scipy.sparse.linalg import LinearOperator, cg, lsmr, minres
 
 from ...jacobians import Array, Identity, Jacobian, Op, hooks, lead
 from ...jacobians.errors import InputError, NotConverged, closest
+from ...jacobians.foreign import is_tensor
 from ...ops import numbers
 
 
@@ -81,6 +82,8 @@ class Inverse(Jacobian):
         self.rtol, self.maxiter = rtol, maxiter
 
     def _apply(self, op: Op, v: Array) -> Array:
+        if is_tensor(v):
+            return op.by_numbers(self.solver, partial(self._apply, numbers), v)
         if op is not numbers:
             raise InputError("an inverse is an iteration, which no graph records: apply it to "
                              "numbers, or use toarray()")  # fmt: skip

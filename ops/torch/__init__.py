@@ -62,16 +62,17 @@ class Tensors:
                 except RuntimeError as error:  # of which NotImplementedError is one
                     if not isinstance(error, NotImplementedError) and LACKS not in str(error):
                         raise
-        return self.by_numbers(op_type, getattr(numbers, op_type), device, *inputs, **attrs)
+        return self.by_numbers(op_type, getattr(numbers, op_type), *inputs, **attrs)
 
     def by_numbers(
-        self, op_type: str, function: Callable[..., Any], device: Any, *inputs: Any, **attrs: Any
+        self, name: str, function: Callable[..., Any], *inputs: Any, **attrs: Any
     ) -> Any:
-        """The result of a function of NumPy arrays, moved to a device."""
-        self.on_host.add(op_type)
-        made = function(*map(host, inputs), **attrs)
-        return tuple(operand(y, device) for y in made) if isinstance(made, tuple) else operand(
-            made, device)  # fmt: skip
+        """The result of a function of NumPy arrays, moved to the device of the inputs."""
+        self.on_host.add(name)
+        made, device = function(*map(host, inputs), **attrs), device_of(inputs)
+        if isinstance(made, tuple):
+            return tuple(operand(y, device) for y in made)
+        return operand(made, device)
 
     def run(
         self, op_type: str, inputs: Sequence[Any], attrs: Mapping[str, Any], *,
@@ -92,8 +93,7 @@ class Tensors:
         def run(*arrays: Any) -> tuple[Any, ...]:
             return numbers.run(op_type, arrays, attrs, **told)  # type: ignore[arg-type]
 
-        made = self.by_numbers(op_type, run, device, *inputs)
-        return tuple(made)
+        return tuple(self.by_numbers(op_type, run, *inputs))
 
     def dtype(self, x: Array) -> np.dtype:
         """The NumPy dtype of a tensor."""
@@ -108,20 +108,19 @@ class Tensors:
 
     @torch.no_grad()
     def product(self, J: Jacobian, v: Array, columns: Shape) -> Array:
-        """J v for flat tensors, (*columns, n) to (*columns, m); the result belongs to the caller."""
+        """J v for flat tensors, (*columns, n) to (*columns, m), as a tensor of the caller's."""
         v, there = v.detach(), placed(J, place(v.device))
         if v.is_complex() and J.dtype.kind != "c":
             real, imaginary = (self.product(J, part, columns) for part in (v.real, v.imag))
             return torch.complex(real, imaginary)
-        dtype = torch.promote_types(DTYPES[J.dtype], v.dtype)
-        x = v.to(DTYPES[wide(J.dtype)]) if J.dtype.kind != "c" else v.to(DTYPES[J.dtype])
-        x = x.reshape((*columns, *there.in_shape))
-        if not x.numel():
+        dtype = torch.promote_types(DTYPES[J.dtype], DTYPES[self.dtype(v)])
+        if not v.numel():
             return v.new_zeros((*columns, J.shape[0]), dtype=dtype)
-        y = there._apply(self, x)
-        y = operand(y, v.device).reshape((*columns, J.shape[0])).to(dtype).contiguous()
-        fresh = y.untyped_storage().data_ptr() != v.untyped_storage().data_ptr()
-        return y if fresh and isinstance(y, torch.Tensor) else y.clone()
+        x = v.to(DTYPES[wide(J.dtype)]).reshape((*columns, *there.in_shape))
+        y = operand(there._apply(self, x), v.device)
+        y = y.reshape((*columns, J.shape[0])).to(dtype).contiguous()
+        own = y.untyped_storage().data_ptr() != v.untyped_storage().data_ptr()
+        return y if own else y.clone()
 
 
 LACKS = "not implemented for"

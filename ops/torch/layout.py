@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,7 @@ def squeeze(x: Tensor, axes: Any = None) -> Tensor:
     """x without the given axes of length 1, or without all axes of length 1."""
     axes = [k for k, n in enumerate(x.shape) if n == 1] if axes is None else ints(axes)
     if any(x.shape[k] != 1 for k in axes):
-        raise ValueError(f"the axes {tuple(axes)} of shape {tuple(x.shape)} are not all of length 1")
+        raise ValueError(f"the axes {tuple(axes)} of {tuple(x.shape)} are not all of length 1")
     return x.squeeze(tuple(axes)) if axes else x
 
 
@@ -92,22 +93,21 @@ def split(
     if parts is not None and sum(ints(parts)) != n:
         raise ValueError(f"parts of {ints(parts)} do not make up an axis of {n}")
     if parts is None:
-        ends = [min(k * -(-n // count), n) for k in range(count)] + [n]
-        parts = tuple(b - a for a, b in zip(ends, ends[1:], strict=False))
+        ends = (*(min(k * -(-n // count), n) for k in range(count)), n)
+        parts = tuple(b - a for a, b in pairwise(ends))
     return tuple(torch.split(x, ints(parts), axis))
 
 
 @kernel("Slice", hosted=True)
 def slice_(x: Tensor, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Tensor:
     """x[start:end:step] along the given axes; a backward slice is a forward one, turned around."""
-    found = cuts(tuple(x.shape), *(v if v is None else ints(v) for v in (starts, ends, axes, steps)))
+    told = (given if given is None else ints(given) for given in (starts, ends, axes, steps))
+    found = cuts(tuple(x.shape), *told)
     turned = []
     for axis, cut in enumerate(found):
         if (cut.step or 1) < 0:
             reach = range(*cut.indices(x.shape[axis]))
-            first = reach[-1] if reach else 0
-            found[axis] = slice(first, first + max(len(reach) - 1, -1) * -cut.step + 1, -cut.step)
-            found[axis] = found[axis] if reach else slice(0, 0)
+            found[axis] = slice(reach[-1], reach[0] + 1, -cut.step) if reach else slice(0)
             turned.append(axis)
     y = x[tuple(found)]
     return y.flip(turned) if turned else y

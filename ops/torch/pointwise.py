@@ -158,6 +158,11 @@ def hard_sigmoid(x: Tensor, *, alpha: float = single_precision(0.2), beta: float
     return torch.clamp(alpha * x + beta, 0, 1)
 
 
+def leaky_relu(x: Tensor, *, alpha: float = single_precision(0.01)) -> Tensor:
+    """x for x ≥ 0, αx below."""
+    return torch.where(x < 0, alpha * x, x)
+
+
 def selu(
     x: Tensor, *, alpha: float = single_precision(1.6732631921768188),
     gamma: float = single_precision(1.0507010221481323),
@@ -195,7 +200,7 @@ WIDE: dict[str, Kernel] = {
     "Gelu": gelu,
     "HardSigmoid": hard_sigmoid,
     "HardSwish": lambda x: x * hard_sigmoid(x, alpha=1 / 6),
-    "LeakyRelu": lambda x, *, alpha=single_precision(0.01): torch.where(x < 0, alpha * x, x),
+    "LeakyRelu": leaky_relu,
     "Mean": lambda *data: folded(torch.add)(*data) / len(data),
     "Mish": lambda x: x * torch.tanh(softplus(x)),
     "Selu": selu,
