@@ -59,6 +59,11 @@ def dtype_of(array: Array) -> np.dtype:
     return found
 
 
+def host(value: Any) -> Any:
+    """The numbers of a value as a NumPy array, also of a tensor on a GPU."""
+    return reading(value).host(value) if is_tensor(value) else np.asarray(value)
+
+
 def is_complex(array: Array) -> bool:
     """Whether an array is of complex numbers."""
     return hasattr(array, "dtype") and dtype_of(array).kind == "c"

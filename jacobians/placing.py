@@ -15,18 +15,22 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from .arrays import Array, Op, Shape, reading
+from .arrays import Array, Op, Shape, host
 from .base import Holder, Jacobian
 from .dag import Dag, Edge
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where arrays go: `take` makes them arrays there, `back` makes NumPy arrays of these."""
+    """Where arrays go: `take` makes them arrays there, which `op` computes with."""
 
     name: str
     take: Callable[[Any], Array] = field(compare=False)
-    back: Callable[[Array], np.ndarray] = field(compare=False)
+    op: Op = field(default=None, compare=False)
+
+
+HOST = Place("NumPy", host)
+"""Main memory, as NumPy arrays."""
 
 
 PLACED: WeakKeyDictionary[Holder, dict[Place, Any]] = WeakKeyDictionary()
@@ -84,14 +88,12 @@ class Elsewhere(Jacobian):
     def _apply(self, op: Op, v: Array) -> Array:
         if not isinstance(v, np.ndarray):
             return self.operator._apply(op, v)
-        there = self.place.take(v)
-        return self.place.back(self.operator._apply(reading(there), there))
+        return host(self.operator._apply(self.place.op, self.place.take(v)))
 
     def _flat_product(self, v: Any, columns: Shape) -> Any:
         if not isinstance(v, np.ndarray):
             return super()._flat_product(v, columns)
-        there = self.place.take(v)
-        return self.place.back(reading(there).product(self.operator, there, columns))
+        return host(self.place.op.product(self.operator, self.place.take(v), columns))
 
     def _transpose(self) -> Jacobian:
         return Elsewhere(self.operator.T, self.place)

@@ -13,6 +13,7 @@ from ..jacobians.arrays import bytes_of, rounded, wide
 from ..jacobians.cached import cached_property
 from ..jacobians.foreign import is_tensor
 from ..jacobians.hooks import explain
+from ..jacobians.placing import HOST, Elsewhere, placed
 from ..ops import numbers
 from .checking.check import Check
 from .checking.checked import checked
@@ -68,7 +69,13 @@ class Linearization(Jacobian):
 
     @cached_property
     def dag(self) -> Dag:
-        """The DAG of the blocks between the tensors."""
+        """The DAG of the blocks between the tensors, over NumPy arrays."""
+        found: Dag = self._there if self.tape.place is None else placed(self._there, HOST)
+        return found
+
+    @cached_property
+    def _there(self) -> Dag:
+        """The DAG over arrays where they are, also as tensors on a GPU."""
         part = self.tape.between(*self._ends)
         return part.T if self.transposed else part
 
@@ -81,13 +88,17 @@ class Linearization(Jacobian):
     @property
     def entries(self) -> tuple[Entry, ...]:
         """The steps of the model at the point, with their blocks."""
-        return self.tape.entries
+        if self.tape.place is None:
+            return self.tape.entries
+        return tuple(entry.placed(HOST) for entry in self.tape.entries)
 
     @cached_property
     def structure(self) -> Jacobian:
         """The operator that takes the products: the DAG, prepared as far as products repay that."""
         if self.make:
             return self.make(self.dag)
+        if self.tape.place is not None:
+            return Elsewhere(self._there, self.tape.place)
         shared = moving(self.tape, *self._ends, self.route.engine, transposed=self.transposed)
         return Adaptive(None if shared else self.dag, self, shared, self.tape)
 
@@ -130,7 +141,7 @@ class Linearization(Jacobian):
         return self._with(make=make)
 
     def arrays(self) -> Iterator[Array]:
-        return self.dag.arrays()
+        return self._there.arrays()
 
     @property
     def nbytes(self) -> int:
@@ -138,11 +149,11 @@ class Linearization(Jacobian):
 
         `point`, `primal` and the memory of an engine are not counted.
         """
-        return bytes_of(held(self.dag))
+        return bytes_of(held(self._there))
 
     @property
     def flops(self) -> int:
-        return self.dag.flops
+        return self._there.flops
 
     def relinearize(self, inputs: Mapping[str, Any]) -> Linearization:
         """The same Jacobian at another point; whatever does not depend on the point is reused.

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 
 from ..jacobians import Array, Shape, dtype_of, reading, shape_of
-from ..jacobians.arrays import is_recorded
+from ..jacobians.arrays import host, is_recorded
 from ..jacobians.errors import OnnxJacError
 from ..jacobians.foreign import is_tensor
 from ..jacobians.symint import whole
@@ -190,7 +190,7 @@ class Node:
         """
         value: Any = self.input(i)
         if not hasattr(value, "meta"):
-            return reading(value).host(value) if is_tensor(value) else value
+            return host(value) if is_tensor(value) else value
         value.meta[ASKED] = str(self.step)
         reading(value).pin(value, str(self.step))
         if AT not in value.meta and value.const_value is None:

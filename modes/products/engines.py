@@ -24,10 +24,10 @@ from ..primal.model import Model
 from ..support.optional import optional
 from .record import Recording
 
-ENGINES = ("onnxruntime", "numpy", "numba")
+ENGINES = ("onnxruntime", "numpy", "numba", "torch")
 """Subpackages and modules here with a function `compile(recording) -> Program`."""
 
-EXTRAS = {"onnxruntime": "runtime", "numba": "numba"}
+EXTRAS = {"onnxruntime": "runtime", "numba": "numba", "torch": "torch"}
 """engine -> the extra that installs its dependencies."""
 
 FEW = 8
@@ -79,11 +79,11 @@ def interpreted(recording: Recording) -> Program:
 def compiler(engine: str) -> Callable[[Recording], Program]:
     """The `compile` function of an engine; raises `InputError` for an unknown one.
 
-    An execution provider of ONNX Runtime follows after a colon:
-    `"onnxruntime:CUDAExecutionProvider"`.
+    An execution provider of ONNX Runtime follows after a colon,
+    `"onnxruntime:CUDAExecutionProvider"`, and so does a device of PyTorch, `"torch:cuda"`.
     """
     name, _, provider = engine.partition(":")
-    if name not in ENGINES or (provider and name != "onnxruntime"):
+    if name not in ENGINES or (provider and name not in ("onnxruntime", "torch")):
         known = ", ".join(map(repr, ENGINES))
         raise InputError(f"engine={engine!r} is not one of {known}.{closest(engine, ENGINES)}")
     if name in EXTRAS:

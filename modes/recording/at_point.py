@@ -13,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import Array, Joint
+from ...jacobians.arrays import host
 from ...jacobians.cached import cached_property
 from ...jacobians.errors import OnnxJacError
 from ...jacobians.foreign import is_tensor
@@ -36,7 +37,7 @@ class LoopAtPoint(Joint):
         self, step: Step, values: Values, *, back: bool = False, other: LoopAtPoint | None = None
     ) -> None:
         self.step, self.back, self.other = step, back, other
-        self.values = {n: np.asarray(values[n]) for n in (*step.inputs, *step.outputs) if n}
+        self.values = {n: host(values[n]) for n in (*step.inputs, *step.outputs) if n}
         ends = [
             {k: (self.values[n].shape, self.values[n].dtype) for k, n in enumerate(names)
              if n and has_tangent(self.values[n])} for names in (step.inputs, step.outputs)

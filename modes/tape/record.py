@@ -21,6 +21,7 @@ from ...jacobians import (
     shape_of,
 )
 from ...jacobians.errors import OnnxJacError, UnsupportedOp
+from ...jacobians.placing import Place, placed
 from ...jacobians.symint import agree
 from ...ops import Node, Step, find, numbers
 from ...ops.graphs.recorder import Recorder
@@ -62,6 +63,10 @@ class Entry:
         made = {slot: fill(arrays) for slot, fill in self.fills.items()}
         return Entry(self.step, {**self.blocks, **made}, self.behind)
 
+    def placed(self, place: Place) -> Entry:
+        """The entry with the arrays of its blocks at a place."""
+        return Entry(self.step, {k: placed(J, place) for k, J in self.blocks.items()}, self.behind)
+
 
 def record(
     active: tuple[ActiveStep, ...], values: Values, op: Any = numbers
@@ -100,7 +105,8 @@ def blocks_of(active: ActiveStep, values: Mapping[str, Any], op: Any) -> dict[Sl
     """The wanted blocks of a step between floating tensors, by its rule."""
     step = active.step
     if bodies_of(step):
-        make = next(make for kind, make in JOINTS.items() if isinstance(op, kind))
+        kinds = (kind for kind in JOINTS if isinstance(op, kind))
+        make = JOINTS[next(kinds, type(numbers))]  # a reading without its own is led through NumPy
         return parts_of(make(op, step, values), active.wanted)
     declared = find(step.op_type, step.domain)
     if declared is None:

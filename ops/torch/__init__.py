@@ -142,7 +142,7 @@ def place(device: Any) -> Place:
     except (RuntimeError, AssertionError, TypeError) as error:
         reason = str(error).partition("\n")[0]
         raise InputError(f"PyTorch cannot use the device {device!r}: {reason}") from error
-    return Place(str(found), lambda x: tensor(x, found), host)
+    return Place(str(found), lambda x: tensor(x, found), tensors)
 
 
 tensors = Tensors()

@@ -6,10 +6,10 @@ from collections import ChainMap
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from ....jacobians import Op
+from ....jacobians.arrays import host
 from ....jacobians.errors import LoadError, UnsupportedOp
 from ....ops.node import Step
 from ....ops.numbers import numbers
@@ -67,14 +67,14 @@ def _results(
         inputs = [None if name is None else values[name] for name in step.inputs]
         check_step(step, inputs, model.limits)
         if step.op_type in SEQUENCES and not step.domain:
-            return [SEQUENCES[step.op_type](op, step, np.asarray, *inputs)]
+            return [SEQUENCES[step.op_type](op, step, host, *inputs)]
         if step.op_type in CONTROL and not step.domain:
             return control(
                 op,
                 step,
                 inputs,
                 lambda graph, arguments: _body(model, graph, arguments, values, meter, op),
-                np.asarray,
+                host,
                 meter,
             )
         made = op.run(
