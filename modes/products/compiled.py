@@ -35,7 +35,7 @@ counts. Idle threads of an engine spin for a while, and slow down the other engi
 class Compiled(Jacobian):
     """y = J x, by a program that is compiled at the first product with a new number of columns.
 
-    `engine` is `"onnxruntime"`, `"numpy"`, `"numba"`, `"torch"`, or None for the fastest available one;
+    `engine` is `"onnxruntime"`, `"numpy"`, `"torch"`, or None for the fastest available one;
     `seconds` is the compile time so far. The transpose is compiled in the same way.
     """
 

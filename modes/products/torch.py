@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -13,6 +14,7 @@ from ...jacobians import dtype_of
 from ...jacobians.arrays import host
 from ...jacobians.foreign import is_tensor
 from ...ops.torch import place, tensors
+from ..primal.engines.torch import moved
 from .numpy import Program
 from .record import Recording
 
@@ -25,12 +27,12 @@ def compile(recording: Recording, provider: str = "cpu") -> Callable[..., Any]:
     A tensor gives a tensor on its own device, an array an array.
     """
     there, zero = place(provider), np.zeros((), dtype_of(recording.v))
-    program = Program(recording, op=tensors, take=there.take)
+    program = Program(recording, op=tensors, take=partial(moved, there=there))
 
     @torch.no_grad()
     def product(v: Any, residuals: Mapping[int, Any] = NOTHING) -> Any:
         x = tensors.CastLike(there.take(v), zero)
-        made = {key: there.take(array) for key, array in residuals.items()}
+        made = {key: moved(array, there) for key, array in residuals.items()}
         y = there.take(program.run(x, made))
         y = y.clone(memory_format=torch.contiguous_format)  # of the caller's, no view
         return y.to(v.device) if is_tensor(v) else host(y)

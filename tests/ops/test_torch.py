@@ -9,10 +9,9 @@ from onnxjac.ops.numbers import numbers
 from .test_numbers import HALVES, UNARY, cases, python_value
 
 torch = pytest.importorskip("torch")
-from onnxjac.jacobians import dtype_of, reading, shape_of  # noqa: E402
 from onnxjac.ops.torch import tensors  # noqa: E402
-from onnxjac.ops.torch.table import HOSTED, host, tensor  # noqa: E402
 from onnxjac.ops.torch.table import KERNELS as OVER_TENSORS  # noqa: E402
+from onnxjac.ops.torch.table import host, tensor  # noqa: E402
 
 pytestmark = pytest.mark.peers
 

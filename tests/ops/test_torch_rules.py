@@ -29,8 +29,8 @@ def close(found, expected):
 
 def check_readings(model, feeds, device):
     """J over NumPy arrays, over the same arrays as tensors, and with residuals made by PyTorch."""
-    feeds = {name: x if model.inputs[name].dtype is None else
-             np.asarray(x).astype(model.inputs[name].dtype) for name, x in feeds.items()}  # fmt: skip
+    kinds = {name: model.inputs[name].dtype for name in feeds}
+    feeds = {n: np.asarray(x).astype(kinds[n]) if kinds[n] else x for n, x in feeds.items()}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", OnnxJacWarning)  # about zero blocks
         J = linearize(model, feeds, engine="numpy")
