@@ -81,7 +81,7 @@ def _read(value: Any) -> Any:
     if hasattr(value, "detach"):  # PyTorch does not convert tensors that require a gradient
         value = value.detach()
         value = value.float() if str(value.dtype) == "torch.bfloat16" else value
-        return value.numpy(force=True)  # resolves lazy conjugates, and copies from a GPU
+        return value.numpy(force=is_tensor(value) or str(value.device) == "cpu")  # also from a GPU
     if not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
         return np.from_dlpack(value)
     return value

@@ -7,15 +7,13 @@ operator. The DAG of a model has one copy for itself and its transpose.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import singledispatch
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
-from .arrays import Array, Op, Shape, host
+from .arrays import Array, Op, host
 from .base import Holder, Jacobian
 from .dag import Dag, Edge
 
@@ -76,39 +74,3 @@ def _(dag: Dag, place: Place) -> Any:
         edges = (Edge(e.start, e.end, placed(e.operator, place)) for e in dag.edges)
         known.setdefault(place, Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype))
     return known[place]
-
-
-class Elsewhere(Jacobian):
-    """y = J x by an operator whose arrays are at a place: x goes there, and y comes back."""
-
-    def __init__(self, operator: Jacobian, place: Place) -> None:
-        super().__init__(operator.out_shape, operator.in_shape, operator.dtype)
-        self.operator, self.place = operator, place
-
-    def _apply(self, op: Op, v: Array) -> Array:
-        if not isinstance(v, np.ndarray):
-            return self.operator._apply(op, v)
-        return host(self.operator._apply(self.place.op, self.place.take(v)))
-
-    def _flat_product(self, v: Any, columns: Shape) -> Any:
-        if not isinstance(v, np.ndarray):
-            return super()._flat_product(v, columns)
-        return host(self.place.op.product(self.operator, self.place.take(v), columns))
-
-    def _transpose(self) -> Jacobian:
-        return Elsewhere(self.operator.T, self.place)
-
-    def arrays(self) -> Iterator[Array]:
-        return self.operator.arrays()
-
-    @property
-    def flops(self) -> int:
-        return self.operator.flops
-
-    def __repr__(self) -> str:
-        return f"{self.operator!r}, on {self.place.name}"
-
-
-@placed.register
-def _(operator: Elsewhere, place: Place) -> Any:
-    return placed(operator.operator, place)

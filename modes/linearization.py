@@ -13,7 +13,7 @@ from ..jacobians.arrays import bytes_of, rounded, wide
 from ..jacobians.cached import cached_property
 from ..jacobians.foreign import is_tensor
 from ..jacobians.hooks import explain
-from ..jacobians.placing import HOST, Elsewhere, placed
+from ..jacobians.placing import HOST, placed
 from ..ops import numbers
 from .checking.check import Check
 from .checking.checked import checked
@@ -25,6 +25,7 @@ from .explanation import Explanation, Local
 from .naming.names import Specs, applied, check_named, find_tensor, fitting, flat_shape, listed
 from .route import Route
 from .tape.checkpoint import as_it_is
+from .tape.elsewhere import Elsewhere
 from .tape.record import Entry
 from .tape.tape import Tape
 

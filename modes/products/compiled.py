@@ -103,6 +103,8 @@ class Compiled(Jacobian):
         self._why = "asked for" if self.engine else size_text(recording)
         engine = f"torch:{device}" if device else self.engine
         program, self._ran = compile_by(engine, recording)
+        if left := getattr(program, "on_host", ()):
+            self._why += f"; without kernels for {', '.join(sorted(left))}, which NumPy computes"
         return program
 
     def _transpose(self) -> Jacobian:

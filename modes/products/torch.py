@@ -14,6 +14,7 @@ from ...jacobians import dtype_of
 from ...jacobians.arrays import host
 from ...jacobians.foreign import is_tensor
 from ...ops.torch import place, tensors
+from ...ops.torch.table import KERNELS
 from ..primal.engines.torch import moved
 from .numpy import Program
 from .record import Recording
@@ -37,4 +38,5 @@ def compile(recording: Recording, provider: str = "cpu") -> Callable[..., Any]:
         y = y.clone(memory_format=torch.contiguous_format)  # of the caller's, no view
         return y.to(v.device) if is_tensor(v) else host(y)
 
+    product.on_host = {node.op_type for node in recording.nodes} - KERNELS.keys()  # type: ignore[attr-defined]
     return product
