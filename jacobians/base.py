@@ -253,7 +253,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
     ) -> Jacobian:
         """The same operator, planned for a number of `products` and run by an engine.
 
-        `engine` is `"onnxruntime"`, `"numpy"` or `"numba"`; by default the first that is installed
+        `engine` is `"onnxruntime"`, `"numpy"` or `"torch"`; by default the first that is installed
         and has all kernels. `memory` is the number of bytes that may be held in addition to J. A
         program is compiled at the first product with each number of columns. After `relinearize`,
         a named engine compiles again; otherwise products take the fastest route, as without

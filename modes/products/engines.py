@@ -25,10 +25,10 @@ from ..primal.model import Model
 from ..support.optional import optional
 from .record import Recording
 
-ENGINES = ("onnxruntime", "numpy", "numba", "torch")
-"""Subpackages and modules here with a function `compile(recording) -> Program`."""
+ENGINES = ("onnxruntime", "numpy", "torch")
+"""Modules here with a function `compile(recording) -> Program`."""
 
-EXTRAS = {"onnxruntime": "runtime", "numba": "numba", "torch": "torch"}
+EXTRAS = {"onnxruntime": "runtime", "torch": "torch"}
 """engine -> the extra that installs its dependencies."""
 
 FEW = 8

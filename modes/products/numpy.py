@@ -5,7 +5,7 @@ The program is written for any reading: `products.torch` runs it over tensors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -19,7 +19,6 @@ from ..flow.steps import python_of
 from .record import Recording
 
 Function = Callable[..., Any]
-Values = Sequence[ir.Value | None]
 
 
 class Call(NamedTuple):
@@ -32,15 +31,10 @@ class Call(NamedTuple):
 
 
 class Program:
-    """v ↦ J v. The result belongs to the caller; several threads may call at the same time.
-
-    The `fused` nodes are computed by functions of other values, and the `absent` ones inside these
-    functions.
-    """
+    """v ↦ J v. The result belongs to the caller; several threads may call at the same time."""
 
     def __init__(
-        self, recording: Recording, fused: Mapping[ir.Node, tuple[Function, Values]] | None = None,
-        absent: Collection[ir.Node] = (), *, op: Op = numbers, take: Function = np.asarray,
+        self, recording: Recording, op: Op = numbers, take: Function = np.asarray
     ) -> None:  # fmt: skip
         numbered: dict[int, int] = {}
         self._constants: list[Any] = []  # by number; None where computed or omitted
@@ -58,12 +52,10 @@ class Program:
         self.calls: list[Call] = []
         needed = {self._y}
         for node in reversed(recording.nodes):
-            if node not in absent:
-                function, reads = (fused or {}).get(node) or (kernel(op, node), node.inputs)
-                inputs, outputs = (tuple(map(number, values)) for values in (reads, node.outputs))
-                done = {n for n in (*inputs, *outputs) if self._constants[n] is None} - needed
-                needed.update(inputs)
-                self.calls.insert(0, Call(function, inputs, outputs, tuple(done)))
+            inputs, outputs = (tuple(map(number, x)) for x in (node.inputs, node.outputs))
+            done = {n for n in (*inputs, *outputs) if self._constants[n] is None} - needed
+            needed.update(inputs)
+            self.calls.insert(0, Call(kernel(op, node), inputs, outputs, tuple(done)))
 
     def __call__(
         self, v: np.ndarray, residuals: Mapping[int, np.ndarray] = MappingProxyType({})

@@ -38,5 +38,5 @@ def compile(recording: Recording, provider: str = "cpu") -> Callable[..., Any]:
         y = y.clone(memory_format=torch.contiguous_format)  # of the caller's, no view
         return y.to(v.device) if is_tensor(v) else host(y)
 
-    product.on_host = {node.op_type for node in recording.nodes} - KERNELS.keys()  # type: ignore[attr-defined]
+    product.on_host = {node.op_type for node in recording.nodes} - KERNELS.keys()
     return product
