@@ -259,7 +259,7 @@ class Route:
         types = {name: described(name, value) for name, value in values.items()}
         primal = {name: host(values[name]) for name in self.of}
         ends = ends_of(types, self.of, self.wrt)
-        entries = record(self.active, values, place.op)
+        entries = record(self.active, values, place=place)
         dag = dag_between(entries, shapes_in(types), ends, place.op)
         return Tape(primal, ends, entries=entries, dag=dag, place=place)
 

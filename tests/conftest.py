@@ -25,8 +25,14 @@ def pytest_addoption(parser):
 
 
 @pytest.fixture
-def device(request):
-    """The device of torch tensors."""
+def device(request, monkeypatch):
+    """The device of torch tensors; NumPy reads none of them unasked, as if all were on a GPU."""
+    import torch
+
+    def refuse(*args, **kwargs):
+        raise TypeError("NumPy reads a tensor, which might be on a GPU")
+
+    monkeypatch.setattr(torch.Tensor, "__array__", refuse)
     return request.config.getoption("--device")
 
 

@@ -20,7 +20,9 @@ from ...jacobians import (
     dtype_of,
     shape_of,
 )
+from ...jacobians.arrays import host
 from ...jacobians.errors import OnnxJacError, UnsupportedOp
+from ...jacobians.foreign import is_tensor
 from ...jacobians.placing import Place, placed
 from ...jacobians.symint import agree
 from ...ops import Node, Step, find, numbers
@@ -69,13 +71,13 @@ class Entry:
 
 
 def record(
-    active: tuple[ActiveStep, ...], values: Values, op: Any = numbers
+    active: tuple[ActiveStep, ...], values: Values, op: Any = numbers, place: Place | None = None
 ) -> tuple[Entry, ...]:
     """The blocks of every active step; a value is released after the last rule that reads it."""
     last = {name: k for k, a in enumerate(active) for name in (*a.step.inputs, *a.step.outputs)}
     entries = []
     for k, a in enumerate(active):
-        entries.append(entry_of(a, values, op))
+        entries.append(entry_there(a, values, place) if place else entry_of(a, values, op))
         for name in {*a.step.inputs, *a.step.outputs}:
             if name is not None and last[name] == k:
                 values.pop(name, None)
@@ -99,6 +101,16 @@ def entry_of(active: ActiveStep, values: Values, op: Any) -> Entry:
     blocks = blocks_of(active, values, op)
     known = behind(active.step, blocks.values(), values) if op is numbers else frozenset[str]()
     return Entry(active.step, blocks, known)
+
+
+def entry_there(active: ActiveStep, values: Values, place: Place) -> Entry:
+    """The entry of a step over tensors; a rule that looks at numbers gets NumPy copies."""
+    try:
+        return entry_of(active, values, place.op).placed(place)
+    except OnnxJacError:
+        names = filter(None, (*active.step.inputs, *active.step.outputs))
+        held = {n: host(values[n]) if is_tensor(values[n]) else values[n] for n in names}
+        return entry_of(active, held, numbers).placed(place)
 
 
 def blocks_of(active: ActiveStep, values: Mapping[str, Any], op: Any) -> dict[Slot, Jacobian]:
