@@ -70,7 +70,7 @@ def conv(
     grid = whole(windows(tuple(x.shape[2:]), tuple(w.shape[2:]), **geometry))
     x, w, b = common(x, w, b)
     x = within(x, grid, x.ndim - len(grid.space))
-    if x.ndim - 2 not in CONV or 0 in x.shape:
+    if x.ndim - 2 not in CONV or 0 in (*x.shape, *w.shape, *grid.count):
         raise NotImplementedError("torch convolves along one to three axes that are not empty")
     y = CONV[x.ndim - 2](x, w, b, grid.strides, 0, grid.dilations, group)
     return y[(..., *map(slice, grid.count))]
@@ -90,7 +90,7 @@ def conv_transpose(
     check_kernel(w, kernel_shape)
     grid = transposed_windows(tuple(x.shape[2:]), tuple(w.shape[2:]), **geometry)
     x, w = common(x, w)
-    if x.ndim - 2 not in SPREAD or 0 in x.shape:
+    if x.ndim - 2 not in SPREAD or 0 in (*x.shape, *w.shape):
         raise NotImplementedError("torch convolves along one to three axes that are not empty")
     y = SPREAD[x.ndim - 2](x, w, None, grid.strides, 0, 0, group, grid.dilations)
     margins = [(0, max(n - m, 0)) for n, m in zip(grid.framed, y.shape[2:], strict=True)]

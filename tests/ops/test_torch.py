@@ -63,3 +63,8 @@ def test_dtype_is_kept(name, dtype, device):
     x = np.random.default_rng(0).uniform(0.02, 0.98, (8, 16)).astype(dtype)
     tolerance = {2: 1e-2, 4: 1e-5, 8: 1e-12}[np.dtype(dtype).itemsize]
     same(getattr(tensors, name)(tensor(x, device)), getattr(numbers, name)(x), tolerance)
+
+
+def test_a_convolution_without_windows(device):
+    x, w = np.ones((1, 1, 2, 1)), np.ones((1, 1, 3, 2))
+    same(tensors.Conv(tensor(x, device), tensor(w, device)), numbers.Conv(x, w), 0)
