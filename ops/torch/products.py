@@ -119,4 +119,4 @@ def dft(
         return torch.fft.irfft(signal, n, axis)[..., None]
     y = (torch.fft.ifft if inverse else torch.fft.fft)(signal, n, axis)
     y = y.narrow(axis, 0, y.shape[axis] // 2 + 1) if onesided else y
-    return torch.view_as_real(y)
+    return torch.view_as_real(y.resolve_conj())

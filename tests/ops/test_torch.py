@@ -68,3 +68,9 @@ def test_dtype_is_kept(name, dtype, device):
 def test_a_convolution_without_windows(device):
     x, w = np.ones((1, 1, 2, 1)), np.ones((1, 1, 3, 2))
     same(tensors.Conv(tensor(x, device), tensor(w, device)), numbers.Conv(x, w), 0)
+
+
+def test_the_inverse_transform_of_real_numbers(device):
+    x = np.random.default_rng(0).standard_normal((2, 3, 1))
+    found = tensors.DFT(tensor(x, device), None, np.array(1), inverse=1)
+    same(found, numbers.DFT(x, None, np.array(1), inverse=1), 1e-12)
