@@ -11,7 +11,7 @@ from scipy.sparse import issparse, linalg
 
 from .arrays import Shape, prod_text
 from .errors import InputError, LimitError
-from .foreign import as_array, native
+from .foreign import as_array, is_tensor, native
 from .hooks import add, multiply, scale, submatrix, to_jax, to_pylops, to_torch
 from .symint import is_symbolic
 
@@ -30,19 +30,32 @@ class Algebra(LinearOperator):
     A matrix A of NumPy or SciPy is a factor like v, `J @ A` and `A @ J` are arrays, and a summand
     like K; `J @ aslinearoperator(A)` stays an operator.
 
-    Products take arrays of any library and return NumPy arrays; the `to_...` methods convert J for
-    other libraries.
+    Products take arrays of any library and return NumPy arrays, but for a tensor of PyTorch a
+    tensor on its device, which autograd does not track; the `to_...` methods convert J for other
+    libraries.
     """
 
     dense_limit: int  # bytes of a dense matrix
+    T: Any
 
     @abstractmethod
-    def _flat_product(self, v: np.ndarray, columns: Shape) -> np.ndarray:
+    def _flat_product(self, v: Any, columns: Shape) -> Any:
         """J v for a flat vector, or for a batch of them: (*columns, n) -> (*columns, m)."""
+
+    def _times(self, x: Any) -> Any:
+        """J x for a tensor, a vector or a matrix."""
+        n = self.shape[1]
+        if x.ndim not in (1, 2) or len(x) != n:
+            raise self._mismatch(x, f"a vector of {n} or a matrix of {n} rows", x.numel() == n)
+        if x.ndim == 1:
+            return self._flat_product(x, ())
+        return self._flat_product(x.T, (x.shape[1],)).T
 
     def __matmul__(self, other: Any) -> Any:
         if type(other) is np.ndarray and other.shape == self.shape[1:]:
             return self._flat_product(other, ())  # fast path: SciPy's checks take microseconds
+        if is_tensor(other):
+            return self._times(other)
         if np.isscalar(other):
             raise InputError(f"{other!r} is a number: 2 * J scales, J @ v multiplies an array")
         if isinstance(other, Algebra):
@@ -54,6 +67,8 @@ class Algebra(LinearOperator):
             return multiply(self, x)
         if _is_real_scalar(x):
             return scale(self, x)
+        if is_tensor(x):
+            return self._times(x)
         return super().dot(self._factor(self._unpacked(array(x)), self.shape[1]))
 
     __mul__ = dot
@@ -61,6 +76,8 @@ class Algebra(LinearOperator):
     def __rmul__(self, x: Any) -> Any:
         if _is_real_scalar(x):
             return scale(self, x)
+        if is_tensor(x):
+            return self.T._times(x.T).T if x.ndim == 2 else self.T._times(x)
         x, m = self._unpacked(array(x)), self.shape[0]
         if isinstance(x, np.ndarray) and (x.ndim not in (1, 2) or x.shape[-1] != m):
             raise InputError(
@@ -99,20 +116,28 @@ class Algebra(LinearOperator):
         rows, columns = key if isinstance(key, tuple) else (key, slice(None))
         return submatrix(self, rows, columns)
 
-    def matvec(self, x: Any) -> np.ndarray:
+    def matvec(self, x: Any) -> Any:
         """J x for a vector x."""
+        if is_tensor(x):
+            return self._times(x)
         return super().matvec(self._vector(array(x), self.shape[1]))
 
-    def rmatvec(self, x: Any) -> np.ndarray:
+    def rmatvec(self, x: Any) -> Any:
         """Jᴴ x for a vector x; Jᴴ is Jᵀ, conjugated where J is complex."""
+        if is_tensor(x):
+            return self.H._times(x)
         return super().rmatvec(self._vector(array(x), self.shape[0]))
 
-    def matmat(self, X: Any) -> np.ndarray:
+    def matmat(self, X: Any) -> Any:
         """J X for a matrix X, all its columns at once."""
+        if is_tensor(X):
+            return self._times(X)
         return super().matmat(self._matrix(X, self.shape[1]))
 
-    def rmatmat(self, X: Any) -> np.ndarray:
+    def rmatmat(self, X: Any) -> Any:
         """Jᴴ X for a matrix X, all its columns at once."""
+        if is_tensor(X):
+            return self.H._times(X)
         return super().rmatmat(self._matrix(X, self.shape[0]))
 
     def _unpacked(self, x: Any) -> Any:

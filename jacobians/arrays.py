@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .errors import InputError
-from .foreign import as_array
+from .foreign import as_array, is_tensor
 from .symint import at
 
 Array = Any
@@ -49,9 +49,29 @@ def shape_of(array: Array) -> Shape:
 
 
 def dtype_of(array: Array) -> np.dtype:
-    """The NumPy dtype, also of a graph value, whose own dtype is ONNX's."""
+    """The NumPy dtype, also of a graph value or a tensor, which have dtypes of their own."""
     dtype = array.dtype
-    return dtype if isinstance(dtype, np.dtype) else np.dtype(dtype.numpy())
+    if isinstance(dtype, np.dtype):
+        return dtype
+    if hasattr(dtype, "numpy"):
+        return np.dtype(dtype.numpy())
+    found: np.dtype = reading(array).dtype(array)
+    return found
+
+
+def host(value: Any) -> Any:
+    """The numbers of a value as a NumPy array, also of a tensor on a GPU."""
+    return reading(value).host(value) if is_tensor(value) else np.asarray(value)
+
+
+def is_complex(array: Array) -> bool:
+    """Whether an array is of complex numbers."""
+    return hasattr(array, "dtype") and dtype_of(array).kind == "c"
+
+
+def is_recorded(array: Array) -> bool:
+    """Whether this is a value of a graph, or of symbols: there are no numbers to look at."""
+    return hasattr(array, "const_value")
 
 
 def factor(array: Array) -> Array:
@@ -64,7 +84,8 @@ def factor(array: Array) -> Array:
     """
     if not isinstance(array, np.ndarray):
         if hasattr(array, "shape") and hasattr(array, "dtype") and not np.isscalar(array):
-            return array
+            whole = is_tensor(array) and dtype_of(array).kind in "biu"
+            return reading(array).CastLike(array, np.zeros((), DOUBLE)) if whole else array
         array = as_array(array)
     return array.astype(DOUBLE) if array.dtype.kind in "biu" else array
 
@@ -161,7 +182,8 @@ def owner(array: Any) -> Any:
 
 def buffer_of(array: Any) -> int:
     """The identity of the memory that an array views."""
-    return id(owner(array))
+    storage = getattr(array, "untyped_storage", None)  # of a tensor
+    return storage().data_ptr() if storage else id(owner(array))
 
 
 def bytes_of(arrays: Iterable[Any]) -> int:

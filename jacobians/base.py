@@ -15,10 +15,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, overload
 import numpy as np
 
 from .algebra import Algebra
-from .arrays import Array, Op, Shape, bytes_of, floating, own, reading, rounded, size, wide
+from .arrays import (
+    Array,
+    Op,
+    Shape,
+    bytes_of,
+    floating,
+    is_recorded,
+    own,
+    reading,
+    rounded,
+    size,
+    wide,
+)
 from .cached import cached_property
 from .errors import InputError, LimitError
-from .hooks import Shown, compiled, eigvalsh, inverse, norm, plot, slogdet, sparse, spy, svdvals
+from .hooks import Shown, compiled, eigvalsh, inverse, norm, plot, slogdet, sparse, spy, svdvals, to
 from .progress import chunks
 from .progress import progress as showing
 from .symint import at
@@ -151,7 +163,9 @@ class Jacobian(Holder, Algebra, Shown, ABC):
     def _rmatmat(self, X: np.ndarray) -> np.ndarray:
         return self.H._matmat(X)
 
-    def _flat_product(self, v: np.ndarray, columns: Shape) -> np.ndarray:
+    def _flat_product(self, v: Any, columns: Shape) -> Any:
+        if not isinstance(v, np.ndarray):
+            return reading(v).product(self, v, columns)
         if np.iscomplexobj(v) and self.dtype.kind != "c":
             real, imaginary = (self._flat_product(part, columns) for part in (v.real, v.imag))
             return real + 1j * imaginary
@@ -252,7 +266,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
     ) -> Jacobian:
         """The same operator, planned for a number of `products` and run by an engine.
 
-        `engine` is `"onnxruntime"`, `"numpy"` or `"numba"`; by default the first that is installed
+        `engine` is `"onnxruntime"`, `"numpy"` or `"torch"`; by default the first that is installed
         and has all kernels. `memory` is the number of bytes that may be held in addition to J. A
         program is compiled at the first product with each number of columns. After `relinearize`,
         a named engine compiles again; otherwise products take the fastest route, as without
@@ -262,6 +276,15 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         unknown or not installed, and where a vector does not fit.
         """
         return compiled(self, engine, products, memory)
+
+    def to(self, device: Any) -> Jacobian:
+        """J itself, with its arrays copied to a device of PyTorch, `"cuda"`, before the first
+        product with a tensor there. Needs `onnxjac[torch]`.
+
+        Shape: (m, n), as before. Raises `InputError` without PyTorch or the device.
+        """
+        moved: Jacobian = to(self, device)
+        return moved
 
     def inverse(self, *args: Any, **options: Any) -> Jacobian:
         """J⁻¹ as an operator, by structure or by Krylov solves: options as for `onnxjac.inverse`.
@@ -345,9 +368,9 @@ class Conjugate(Jacobian):
     def _apply(self, op: Op, v: Array) -> Array:
         if self.dtype.kind != "c":
             return self.operator._apply(op, v)
-        if not isinstance(v, np.ndarray):
+        if is_recorded(v):
             raise InputError(f"{self!r} is complex, and no graph of ONNX is: apply it to numbers")
-        return np.conj(self.operator._apply(op, np.conj(v)))
+        return self.operator._apply(op, v.conj()).conj()
 
     def _transpose(self) -> Jacobian:
         return Conjugate(self.operator.T)

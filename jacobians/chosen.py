@@ -16,7 +16,7 @@ from operator import is_not
 
 import numpy as np
 
-from .arrays import SINGLE, Array, Op
+from .arrays import SINGLE, Array, Op, is_recorded
 from .base import Jacobian
 from .dag import Dag, Edge
 from .elementwise import Cast, Diagonal, Identity, Scalar
@@ -113,9 +113,9 @@ def diagonals_in(operator: Jacobian) -> Iterator[Diagonal]:
 
 def may_be_infinite(d: Diagonal) -> bool:
     """Whether some entry is not finite; true for a graph value that is not constant."""
-    if isinstance(d.d, np.ndarray):
-        return not np.isfinite(d.d).all()
-    return d.d.const_value is None
+    if is_recorded(d.d):
+        return d.d.const_value is None
+    return not bool((abs(d.d) < np.inf).all())
 
 
 def follow(op: Op, operator: Jacobian, mine: Chosen) -> tuple[Jacobian, Chosen]:
@@ -135,7 +135,7 @@ def follow(op: Op, operator: Jacobian, mine: Chosen) -> tuple[Jacobian, Chosen]:
             factors.append(factor)
         changed = any(map(is_not, factors, operator.factors))
         return Product(tuple(factors)) if changed else operator, mine
-    if isinstance(operator, Sum) and all(isinstance(a, np.ndarray) for a in operator.arrays()):
+    if isinstance(operator, Sum) and not any(map(is_recorded, operator.arrays())):
         pairs = [follow(op, term, mine) for term in operator.terms]
         terms = [term for term, _ in pairs]
         changed = any(map(is_not, terms, operator.terms))

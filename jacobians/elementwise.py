@@ -15,6 +15,8 @@ from .arrays import (
     factor,
     fits,
     floating,
+    is_complex,
+    is_recorded,
     lead,
     prod_text,
     shape_of,
@@ -130,9 +132,9 @@ class Cast(Jacobian):
         super().__init__(shape, shape, common(self.source, self.target))
 
     def _apply(self, op: Op, v: Array) -> Array:
-        # A graph has the model's dtypes; NumPy arrays in half precision are not rounded in between.
-        target = wide(self.target) if isinstance(v, np.ndarray) else self.target
-        target = common(target, v.dtype) if np.iscomplexobj(v) else target
+        # A graph has the model's dtypes; numbers in half precision are not rounded in between.
+        target = self.target if is_recorded(v) else wide(self.target)
+        target = common(target, dtype_of(v)) if is_complex(v) else target
         return op.CastLike(v, np.zeros((), target))
 
     def _transpose(self) -> Jacobian:

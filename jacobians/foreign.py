@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,18 @@ def is_foreign(value: Any) -> bool:
     return hasattr(value, "__array__") or hasattr(value, "__dlpack__")
 
 
+def is_tensor(value: Any) -> bool:
+    """Whether this is a tensor of PyTorch, which is not imported for that."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, getattr(torch, "Tensor", ()))
+
+
 def as_array(value: Any, dtype: Any = None) -> np.ndarray:
     """A NumPy array of arrays of any library in main memory, lists of them, or scalars.
 
-    Memory is shared where possible, and never written to. A PyTorch tensor may require a gradient,
-    which is not tracked. Raises `InputError` for an array that is traced or on another device, and
-    for anything that is not an array.
+    Memory is shared where possible, and never written to. A PyTorch tensor may be on a GPU, or
+    require a gradient, which is not tracked. Raises `InputError` for an array that is traced, or of
+    another library on another device, and for anything that is not an array.
 
     >>> as_array([1, 2]), as_array(memoryview(b"ab"))
     (array([1, 2]), array([97, 98], dtype=uint8))
@@ -79,7 +86,7 @@ def _read(value: Any) -> Any:
     if hasattr(value, "detach"):  # PyTorch does not convert tensors that require a gradient
         value = value.detach()
         value = value.float() if str(value.dtype) == "torch.bfloat16" else value
-        return value.numpy(force=str(value.device) == "cpu")  # resolves lazy conjugates
+        return value.numpy(force=is_tensor(value) or str(value.device) == "cpu")  # also from a GPU
     if not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
         return np.from_dlpack(value)
     return value

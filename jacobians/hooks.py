@@ -48,6 +48,7 @@ svdvals = hook("find σ of {}", "The singular values: `modes.estimators.spectral
 norm = hook("find the norm of {}", "A norm of the matrix: `modes.estimators.spectral`.")
 explain = hook("explain {}", "What an operator is made of, or one of its steps: `modes.show`.")
 check = hook("check {}", "The tests of a symmetric operator: `modes.curvature.checked`.")
+to = hook("move {}", "The operator with its arrays on a device of PyTorch: `modes.interop`.")
 to_torch = hook("make {} a function of PyTorch", "The thing for PyTorch: `modes.interop`.")
 to_jax = hook("make {} a function of JAX", "The thing for JAX: `modes.interop`.")
 to_pylops = hook("make {} an operator of PyLops", "The operator for PyLops: `modes.interop`.")

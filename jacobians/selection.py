@@ -6,7 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import Array, Op, Shape, axis_of, common, lead, prod_text, shape_of, size, wide
+from .arrays import (
+    Array,
+    Op,
+    Shape,
+    axis_of,
+    common,
+    dtype_of,
+    is_complex,
+    lead,
+    prod_text,
+    shape_of,
+    size,
+    wide,
+)
 from .base import Jacobian
 from .errors import InputError
 from .hooks import submatrix
@@ -176,7 +189,7 @@ class Scatter(Jacobian):
         back = self.out_shape[len(self.out_shape) + self.axis + 1 :]
         rows, before, after = size(shape_of(self.index)), size(front), size(back)
         dtype = wide(self.dtype)
-        zero = np.zeros((), common(dtype, v.dtype) if np.iscomplexobj(v) else dtype)
+        zero = np.zeros((), common(dtype, dtype_of(v)) if is_complex(v) else dtype)
         index = op.Reshape(self.index, (rows, 1))
         terms = op.CastLike(v, zero)
         if same(before, 1):

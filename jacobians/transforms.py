@@ -14,6 +14,7 @@ from .arrays import (
     axis_of,
     dtype_of,
     factor,
+    is_complex,
     lead,
     prod_text,
     reading_of,
@@ -63,7 +64,7 @@ class Fourier(Jacobian):
                              f"and imaginary part, or it is axis {axis} itself")  # fmt: skip
 
     def _apply(self, op: Op, v: Array) -> Array:
-        if np.iscomplexobj(v):  # the (re, im) axis holds real numbers only
+        if is_complex(v):  # the (re, im) axis holds real numbers only
             real, imaginary = (self._apply(op, part) for part in (v.real, v.imag))
             return real + 1j * imaginary
         return op.DFT(v, None, self.axis, inverse=int(self.inverted), onesided=0)

@@ -43,7 +43,7 @@ class Hessian(Curvature):
     def _apply(self, op: Op, v: Array) -> Array:
         return self.J._apply(op, v)
 
-    def _flat_product(self, v: np.ndarray, columns: Shape) -> np.ndarray:
+    def _flat_product(self, v: Any, columns: Shape) -> Any:
         return self.J._flat_product(v, columns)
 
     @property

@@ -11,7 +11,9 @@ import numpy as np
 from ..jacobians import Array, Dag, Jacobian, Op, Shape, prod_text, shape_of
 from ..jacobians.arrays import bytes_of, rounded, wide
 from ..jacobians.cached import cached_property
+from ..jacobians.foreign import is_tensor
 from ..jacobians.hooks import explain
+from ..jacobians.placing import HOST, placed
 from ..ops import numbers
 from .checking.check import Check
 from .checking.checked import checked
@@ -20,9 +22,10 @@ from .elimination.dense import dense
 from .elimination.moving import moving
 from .elimination.plan import Maker, by_engine, eliminated, elsewhere, held, planned
 from .explanation import Explanation, Local
-from .naming.names import Specs, check_named, find_tensor, fitting, flat_shape, listed
+from .naming.names import Specs, applied, check_named, find_tensor, fitting, flat_shape, listed
 from .route import Route
 from .tape.checkpoint import as_it_is
+from .tape.elsewhere import Elsewhere
 from .tape.record import Entry
 from .tape.tape import Tape
 
@@ -67,7 +70,13 @@ class Linearization(Jacobian):
 
     @cached_property
     def dag(self) -> Dag:
-        """The DAG of the blocks between the tensors."""
+        """The DAG of the blocks between the tensors, over NumPy arrays."""
+        found: Dag = self._there if self.tape.place is None else placed(self._there, HOST)
+        return found
+
+    @cached_property
+    def _there(self) -> Dag:
+        """The DAG over arrays where they are, also as tensors on a GPU."""
         part = self.tape.between(*self._ends)
         return part.T if self.transposed else part
 
@@ -80,20 +89,24 @@ class Linearization(Jacobian):
     @property
     def entries(self) -> tuple[Entry, ...]:
         """The steps of the model at the point, with their blocks."""
-        return self.tape.entries
+        if self.tape.place is None:
+            return self.tape.entries
+        return tuple(entry.placed(HOST) for entry in self.tape.entries)
 
     @cached_property
     def structure(self) -> Jacobian:
         """The operator that takes the products: the DAG, prepared as far as products repay that."""
         if self.make:
             return self.make(self.dag)
+        if self.tape.place is not None:
+            return Elsewhere(self._there, self.tape.place)
         shared = moving(self.tape, *self._ends, self.route.engine, transposed=self.transposed)
         return Adaptive(None if shared else self.dag, self, shared, self.tape)
 
     def _apply(self, op: Op, v: Array) -> Array:
         return self.structure._apply(op, v)
 
-    def _flat_product(self, v: np.ndarray, columns: Shape) -> np.ndarray:
+    def _flat_product(self, v: Any, columns: Shape) -> Any:
         return self.structure._flat_product(v, columns)
 
     @cached_property
@@ -129,7 +142,7 @@ class Linearization(Jacobian):
         return self._with(make=make)
 
     def arrays(self) -> Iterator[Array]:
-        return self.dag.arrays()
+        return self._there.arrays()
 
     @property
     def nbytes(self) -> int:
@@ -137,11 +150,11 @@ class Linearization(Jacobian):
 
         `point`, `primal` and the memory of an engine are not counted.
         """
-        return bytes_of(held(self.dag))
+        return bytes_of(held(self._there))
 
     @property
     def flops(self) -> int:
-        return self.dag.flops
+        return self._there.flops
 
     def relinearize(self, inputs: Mapping[str, Any]) -> Linearization:
         """The same Jacobian at another point; whatever does not depend on the point is reused.
@@ -168,14 +181,18 @@ class Linearization(Jacobian):
         """The matrix, multiplied out from whichever side, or the middle, is cheapest."""
         return dense(eliminated(self.dag), limit=limit)
 
-    def apply(self, tangents: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def apply(self, tangents: Mapping[str, Any]) -> dict[str, Any]:
         """J v with tensors in and out by name; tangents that are left out are zero.
+
+        A tangent that is a tensor of PyTorch gives tensors on its device.
 
         Shapes: a tangent v has the shape of its tensor of `wrt`, and J v has the shapes of the
         tensors of `of`. Raises `InputError` where a tangent does not fit, `UnknownTensor` for a
         name that is not in `wrt`.
         """
         check_named(tangents)
+        if any(map(is_tensor, tangents.values())):
+            return applied(self, tangents, self.domain, self.codomain)
         seeds = {}
         for name, tangent in tangents.items():
             place, spec = find_tensor(name, self.domain)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TypedDict
 
 from ..jacobians.errors import warn
+from ..jacobians.foreign import is_tensor
 from .linearization import Linearization, linearized
 from .naming.names import Names, check_model, names_of
 from .primal.model import Model
@@ -46,6 +47,9 @@ def linearize(
     others at every product; a number sets how many segments. Such a J is never eliminated or
     multiplied out.
 
+    With `engine="torch"`, PyTorch runs the model and J holds tensors, on the device of the inputs
+    or the one named after a colon, `"torch:cuda"`; inputs on a GPU imply it.
+
     Shapes: (total size of `of`, total size of `wrt`), tensors ravelled and concatenated in order.
     Raises `InputError` for a name or input that does not fit, `UnsupportedOp` for an operator
     without a rule.
@@ -53,10 +57,19 @@ def linearize(
     check_model(model)
     of_names = names_of(model, of, model.outputs, "of")
     wrt_names = names_of(model, wrt, model.inputs, "wrt")
+    engine = engine_for(inputs, engine)
     route = route_of(model, of_names, wrt_names, engine, straight_through, checkpoint)
     J = linearized(route, inputs)
     warn_of_zeros(J)
     return J
+
+
+def engine_for(inputs: Any, engine: str | None) -> str | None:
+    """The engine with the device of the inputs, if one of them is a tensor on a GPU."""
+    values = inputs.values() if isinstance(inputs, Mapping) else ()
+    devices = (str(x.device) for x in values if is_tensor(x))
+    device = next((name for name in devices if name.partition(":")[0] not in ("cpu", "meta")), None)
+    return f"torch:{device}" if device and engine in (None, "torch") else engine
 
 
 def warn_of_zeros(J: Linearization) -> None:

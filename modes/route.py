@@ -15,16 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from ..jacobians import Dag
+from ..jacobians import Dag, dtype_of, shape_of
+from ..jacobians.arrays import host
 from ..jacobians.cached import cached_property
 from ..jacobians.errors import OnnxJacError
+from ..jacobians.placing import HOST, placed
 from ..jacobians.symint import Symbols
 from ..ops import Step
 from ..ops.registry import version
 from .flow.failure import NotKept, note
 from .naming.names import is_float, may_float
 from .primal.engines import onnxruntime as ort
-from .primal.evaluate import evaluate
+from .primal.engines.torch import where
+from .primal.evaluate import evaluate, evaluate_there
 from .primal.finite import finite, tame, warn_nonfinite
 from .primal.inputs import check_inputs
 from .primal.model import Model, TensorSpec
@@ -163,10 +166,14 @@ class Route:
 
     def dag_at(self, point: Mapping[str, Any]) -> Dag:
         """The DAG at a point."""
-        return self._tape(point, signature_of(point)).dag
+        tape = self._tape(point, signature_of(point))
+        found: Dag = tape.dag if tape.place is None else placed(tape.dag, HOST)
+        return found
 
     def _tape(self, point: Mapping[str, Any], signature: Signature | None) -> Tape:
         """The tape by the template, if there is one that holds here; else by all rules."""
+        if self.engine is not None and self.engine.startswith("torch"):
+            return self._read_there(point, self.engine)
         form = self._template(point, signature)
         tape = form and self._filled(form, point)
         if form and tape and not tape.fits:
@@ -244,6 +251,17 @@ class Route:
         primal = {name: values[name] for name in self.of}
         ends, entries = ends_of(types, self.of, self.wrt), record(self.active, values)
         return Tape(primal, ends, entries=entries, dag=dag_between(entries, shapes_in(types), ends))
+
+    def _read_there(self, point: Mapping[str, Any], engine: str) -> Tape:
+        """The tape by all rules, read over tensors of PyTorch, which hold the residuals."""
+        place = where(engine)
+        values = evaluate_there(self.model, point, self.names, engine)
+        types = {name: described(name, value) for name, value in values.items()}
+        primal = {name: host(values[name]) for name in self.of}
+        ends = ends_of(types, self.of, self.wrt)
+        entries = record(self.active, values, place=place)
+        dag = dag_between(entries, shapes_in(types), ends, place.op)
+        return Tape(primal, ends, entries=entries, dag=dag, place=place)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -390,7 +408,7 @@ def keep(known: OrderedDict[Any, Any], key: Any, value: Any) -> None:
 
 def described(name: str, value: Any) -> Any:
     """Shape and dtype of a tensor; a sequence stays as it is."""
-    return TensorSpec(name, value.shape, value.dtype) if hasattr(value, "dtype") else value
+    return TensorSpec(name, shape_of(value), dtype_of(value)) if hasattr(value, "dtype") else value
 
 
 def signature_of(point: Mapping[str, Any]) -> Signature | None:

@@ -24,12 +24,13 @@ from ..jacobians import (
     size,
 )
 from ..jacobians.errors import InputError
+from ..jacobians.foreign import is_tensor
 from ..jacobians.hooks import Shown, add, check, explain, scale
 from ..jacobians.sums import multiple
 from ..jacobians.text import clipped, joined
 from .checking.check import Check
 from .elimination.plan import planned
-from .naming.names import check_named, find_tensor, fitting, listed
+from .naming.names import applied, check_named, find_tensor, fitting, listed
 from .primal.model import TensorSpec
 
 Specs = tuple[TensorSpec, ...]
@@ -54,9 +55,11 @@ class Curvature(Jacobian, ABC):
     def _transpose(self) -> Jacobian:
         return self
 
-    def apply(self, tangents: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def apply(self, tangents: Mapping[str, Any]) -> dict[str, Any]:
         """C v with tensors in and out by name; tangents that are left out are zero."""
         check_named(tangents)
+        if any(map(is_tensor, tangents.values())):
+            return applied(self, tangents, self.domain, self.domain)
         v = np.zeros(self.shape[1], self.dtype)
         for name, tangent in tangents.items():
             place, spec = self._place(name)
@@ -139,7 +142,7 @@ class Symmetric(Curvature):
     def _apply(self, op: Op, v: Array) -> Array:
         return self.operator._apply(op, v)
 
-    def _flat_product(self, v: np.ndarray, columns: Shape) -> np.ndarray:
+    def _flat_product(self, v: Any, columns: Shape) -> Any:
         return self.operator._flat_product(v, columns)
 
     def plan(self, *, products: int = 100, memory: int | None = None) -> Symmetric:

@@ -11,7 +11,9 @@ import numpy as np
 import onnx
 
 from ..jacobians import Array, Shape, dtype_of, reading, shape_of
+from ..jacobians.arrays import host, is_recorded
 from ..jacobians.errors import OnnxJacError
+from ..jacobians.foreign import is_tensor
 from ..jacobians.symint import whole
 
 TRAINING = "ai.onnx.preview.training"
@@ -77,8 +79,8 @@ def has_nan(array: Array) -> bool:
 
     A recording for many points may note the question, and then holds only where there is no NaN.
     """
-    if isinstance(array, np.ndarray):
-        return array.dtype.kind in "fV" and bool(np.isnan(array).any())
+    if not is_recorded(array):
+        return dtype_of(array).kind in "fV" and bool(reading(array).IsNaN(array).any())
     known = getattr(array, "meta", {}).get(NAN, False)
     if known is None:
         raise OnnxJacError("only a point tells whether an entry is not a number")
@@ -188,7 +190,7 @@ class Node:
         """
         value: Any = self.input(i)
         if not hasattr(value, "meta"):
-            return value
+            return host(value) if is_tensor(value) else value
         value.meta[ASKED] = str(self.step)
         reading(value).pin(value, str(self.step))
         if AT not in value.meta and value.const_value is None:

@@ -21,6 +21,19 @@ def pytest_addoption(parser):
         "--whole", action="store_true",
         help="check every node case of ONNX in every way, and the large networks in full",
     )  # fmt: skip
+    parser.addoption("--device", default="cpu", help="where the tests of torch tensors compute")
+
+
+@pytest.fixture
+def device(request, monkeypatch):
+    """The device of torch tensors; NumPy reads none of them unasked, as if all were on a GPU."""
+    import torch
+
+    def refuse(*args, **kwargs):
+        raise TypeError("NumPy reads a tensor, which might be on a GPU")
+
+    monkeypatch.setattr(torch.Tensor, "__array__", refuse)
+    return request.config.getoption("--device")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -26,7 +26,7 @@ its part. `tests/benchmarks/distributed.py` measures these costs, and extrapolat
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from itertools import accumulate, chain, pairwise
 from operator import add, methodcaller
 from typing import Any, TypeVar, final
@@ -35,6 +35,7 @@ import numpy as np
 
 from ...jacobians import Array, Jacobian, Op, lead
 from ...jacobians.errors import InputError, warn
+from ...jacobians.foreign import is_tensor
 from ...ops import numbers
 from ..support.locks import Lock
 from .batches import Batches, batches_of, samples
@@ -119,6 +120,8 @@ class Distributed(Jacobian):
         return tuple(chain.from_iterable(o.codomains for o in self.outlines))
 
     def _apply(self, op: Op, v: Array) -> Array:
+        if is_tensor(v):
+            return op.by_numbers("workers", partial(self._apply, numbers), v)
         if op is not numbers:
             raise InputError("a product over workers cannot be written into a graph")
         columns = np.reshape(v, (-1, self.shape[1]))

@@ -61,6 +61,7 @@ class Contents(Shown):
         self.sessions: OrderedDict[Any, Any] = OrderedDict()  # of ONNX Runtime
         self._derived = Derived(version())
         self.lock = Lock()  # of the sessions and the routes
+        self.tensors: dict[str, dict[str, Any]] = {}  # device -> the constants as tensors there
         self.lean = False  # whether runs should save memory rather than time
         self._bodies: dict[ir.Graph, tuple[Step, ...]] = {}
 

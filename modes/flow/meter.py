@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...jacobians.foreign import is_tensor
 from ..support.limits import Limits
 
 
@@ -39,6 +40,8 @@ def nbytes_of(value: Any) -> int:
     """
     if isinstance(value, list):
         return sum(map(nbytes_of, value))
+    if is_tensor(value):
+        return int(value.nbytes)
     if not isinstance(value, np.ndarray) or (value.ndim and not any(value.strides)):
         return 0
     return value.nbytes

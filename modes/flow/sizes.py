@@ -15,7 +15,9 @@ import numpy as np
 import onnx
 from onnx import defs, helper, numpy_helper, shape_inference
 
-from ...jacobians import label_sizes
+from ...jacobians import dtype_of, label_sizes, shape_of
+from ...jacobians.arrays import host
+from ...jacobians.foreign import is_tensor
 from ...ops import numbers
 from ...ops.node import Node, Step
 from ...ops.numbers.fallback import proto
@@ -44,6 +46,7 @@ Types = Mapping[str, onnx.TypeProto]
 
 def check_step(step: Step, inputs: Sequence[Any], limits: Limits) -> None:
     """Raises `LimitError` where a step's outputs would be too large, or its time steps too many."""
+    inputs = [outlined(x) for x in inputs]
     limits.check("steps", turns(step, inputs), step)
     if not may_grow(step, inputs, limits):
         return
@@ -56,6 +59,16 @@ def check_step(step: Step, inputs: Sequence[Any], limits: Limits) -> None:
     types = {name: type_of(array) for name, array in arrays.items()}
     for kind in inferred(node, step.version, types, arrays).values():
         limits.check("bytes", bytes_of(kind) or 0, step)
+
+
+def outlined(value: Any) -> Any:
+    """A tensor of PyTorch as an array of its shape, with its numbers where they may be sizes."""
+    if not is_tensor(value):
+        return value
+    shape, dtype = shape_of(value), dtype_of(value)
+    if dtype.kind in "iu" and math.prod(shape) <= SMALL:
+        return host(value)
+    return np.broadcast_to(np.zeros((), dtype), shape)
 
 
 def turns(step: Step, inputs: Sequence[Any]) -> int:

@@ -10,10 +10,21 @@ import numpy as np
 
 from ...jacobians import Jacobian, hooks
 from ...jacobians.foreign import as_array
+from ...jacobians.placing import placed
 from ..naming.names import Names
 from ..primal.model import Model
 from ..support.optional import optional
 from .functions import Function, Product, Signature
+
+
+@hooks.to.register(Jacobian)
+def _to(J: Jacobian, device: Any) -> Jacobian:
+    """J with its arrays on a device of PyTorch."""
+    optional("torch", "torch")
+    from ...ops.torch import place
+
+    placed(J, place(device))
+    return J
 
 
 @hooks.to_torch.register(Jacobian)

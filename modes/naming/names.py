@@ -9,9 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians import Shape, prod_text, shape_of, size
+from ...jacobians import (
+    Jacobian,
+    Shape,
+    dtype_of,
+    prod_text,
+    reading,
+    reading_of,
+    shape_of,
+    size,
+)
+from ...jacobians.arrays import wide
 from ...jacobians.errors import InputError, UnknownTensor, closest
-from ...jacobians.foreign import as_array
+from ...jacobians.foreign import as_array, is_tensor
 from ...jacobians.text import clipped, joined
 from ..primal.model import Model, TensorSpec
 
@@ -116,19 +126,39 @@ def check_named(tensors: Any) -> None:
         raise InputError(f"give tensors by name, as a dict from name to array, not {kind}")
 
 
-def fitting(spec: TensorSpec, tensor: Any, dtype: np.dtype) -> np.ndarray:
-    """A tangent or cotangent as an array of the shape of its tensor."""
+def fitting(spec: TensorSpec, tensor: Any, dtype: np.dtype) -> Any:
+    """A tangent or cotangent as an array of the shape of its tensor; one of PyTorch stays there."""
     try:
-        array = as_array(tensor)
-        array = array.astype(dtype, casting="unsafe" if array.dtype.kind in "biu" else "same_kind")
+        array = tensor if is_tensor(tensor) else as_array(tensor)
+        kind = dtype_of(array)
+        if kind.kind not in "biu" and not np.can_cast(kind, dtype, "same_kind"):
+            raise TypeError(f"{kind} does not become {dtype}")
+        array = reading(array).CastLike(array, np.zeros((), dtype))
     except (ValueError, TypeError) as error:
         raise InputError(f"the tensor for {spec.name!r} cannot be made of this: {error}") from error
     shape = shape_of(spec)
-    if array.shape != shape:
+    if tuple(array.shape) != shape:
         raise InputError(
             f"the tensor for {spec.name!r} has shape {list(array.shape)}, not {list(shape)}"
         )
     return array
+
+
+def applied(
+    J: Jacobian, tangents: Mapping[str, Any], domain: Specs, codomain: Specs
+) -> dict[str, Any]:  # fmt: skip
+    """J v for tensors of PyTorch by name, as tensors; tangents that are left out are zero."""
+    given = {}
+    for name, tangent in tangents.items():
+        place, spec = find_tensor(name, domain)
+        given[place] = fitting(spec, tangent, wide(J.dtype))
+    op, zero = reading_of(*given.values()), np.zeros((), wide(J.dtype))
+    sizes = [size(shape_of(spec)) for spec in domain]
+    parts = [op.Reshape(given[k], (n,)) if k in given else op.Expand(zero, (n,))
+             for k, n in enumerate(sizes)]  # fmt: skip
+    product = op.CastLike(J @ op.Concat(*parts, axis=0), np.zeros((), J.dtype))
+    made = op.Split(product, tuple(size(shape_of(spec)) for spec in codomain), axis=0)
+    return {s.name: op.Reshape(y, shape_of(s)) for s, y in zip(codomain, made, strict=True)}
 
 
 def listed(specs: tuple[TensorSpec, ...], *, shapes: bool = False) -> str:

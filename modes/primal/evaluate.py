@@ -7,14 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from ...jacobians.arrays import host
 from ...jacobians.errors import InputError, warn
+from ...jacobians.foreign import is_tensor
 from ..flow.contents import Contents
 from .engines import numpy as own
 from .engines import onnxruntime as ort
+from .engines import torch as by_torch
 from .forecast import foreseen
 from .inputs import left_out
 
-ENGINES = (None, "onnxruntime", "numpy")
+ENGINES = (None, "onnxruntime", "numpy", "torch")
 
 
 def evaluate(
@@ -26,8 +29,11 @@ def evaluate(
     sizes are known beforehand. Sizes are not known where a loop decides when to end or changes the
     shape of its state, or where floating-point values decide a size: NumPy runs such a model, and
     checks the limits of the model at every step.
+
+    PyTorch runs it on the device after a colon, `"torch:cuda"`, and keeps the weights there.
     """
-    if engine not in ENGINES:
+    name, _, device = (engine or "").partition(":")
+    if (name or None) not in ENGINES or (device and name != "torch"):
         raise InputError(f"engine={engine!r} is not one of {', '.join(map(repr, ENGINES))}.")
     names = tuple(dict.fromkeys(wanted))
     if all(name in inputs for name in names):
@@ -40,6 +46,14 @@ def evaluate(
         raise left_out(missing)  # by its type it is not a tensor, but it is wanted
     made = _compute(model, inputs, asked, engine) if asked else {}
     return {name: held[name] if name in held else made[name] for name in names}
+
+
+def evaluate_there(
+    model: Contents, inputs: Mapping[str, Any], wanted: Iterable[str], engine: str
+) -> dict[str, Any]:  # fmt: skip
+    """The values of the wanted tensors as tensors of PyTorch, where `engine` computes."""
+    names = tuple(dict.fromkeys(wanted))
+    return by_torch.compute(model, inputs, names, engine)
 
 
 def turned(
@@ -59,6 +73,9 @@ def _compute(
 ) -> dict[str, np.ndarray]:
     if engine == "numpy" or (engine is None and not ort.installed()):
         return own.compute(model, inputs, names)
+    if engine is not None and engine.startswith("torch"):
+        made = by_torch.compute(model, inputs, names, engine)
+        return {name: host(y) if is_tensor(y) else y for name, y in made.items()}
     try:
         if foreseen(model, inputs, names) or engine == "onnxruntime":
             return ort.compute(model, inputs, names)

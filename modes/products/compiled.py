@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians import Array, Jacobian, Op, Shape, lead
+from ...jacobians import Array, Jacobian, Op, Shape, lead, reading
 from ...jacobians.arrays import wide
+from ...jacobians.foreign import is_tensor
+from ...jacobians.placing import Place, placed
 from ...jacobians.text import time_text
 from ...ops import numbers
 from ..support.locks import Lock
@@ -33,7 +35,7 @@ counts. Idle threads of an engine spin for a while, and slow down the other engi
 class Compiled(Jacobian):
     """y = J x, by a program that is compiled at the first product with a new number of columns.
 
-    `engine` is `"onnxruntime"`, `"numpy"`, `"numba"`, or None for the fastest available one;
+    `engine` is `"onnxruntime"`, `"numpy"`, `"torch"`, or None for the fastest available one;
     `seconds` is the compile time so far. The transpose is compiled in the same way.
     """
 
@@ -44,7 +46,7 @@ class Compiled(Jacobian):
         self.operator, self.engine, self.seconds = operator, engine, 0.0
         if engine is not None:
             compiler(engine)  # raises if it is not available
-        self._programs: OrderedDict[Shape, Program] = OrderedDict()
+        self._programs: OrderedDict[tuple[Shape, str], Program] = OrderedDict()
         self._lock = Lock()
         self._ran, self._why = engine or "the first engine that can", ""
 
@@ -56,42 +58,53 @@ class Compiled(Jacobian):
         self.__init__(**state)  # type: ignore[misc]
 
     def _apply(self, op: Op, v: Array) -> Array:
+        if is_tensor(v) and self.by_torch:
+            return self.program(lead(v, self.in_shape), str(v.device))(v)
         if op is not numbers or not isinstance(v, np.ndarray):
             return self.operator._apply(op, v)
         v = v.astype(wide(self.dtype), copy=False)
         return self.program(lead(v, self.in_shape))(v)
 
-    def _flat_product(self, v: np.ndarray, columns: Shape) -> np.ndarray:
+    def _flat_product(self, v: Any, columns: Shape) -> Any:
         """Fast path: a program may take only a few microseconds."""
-        if v.dtype != self.dtype or v.size == 0 or v.itemsize < 4:
+        if is_tensor(v) or v.dtype != self.dtype or v.size == 0 or v.itemsize < 4:
             return super()._flat_product(v, columns)
-        program = self._programs.get(columns) or self.program(columns)
+        program = self._programs.get((columns, "")) or self.program(columns)
         shaped = np.ascontiguousarray(v).reshape((*columns, *self.in_shape))
         return program(shaped).reshape((*columns, self.shape[0]))
 
     def ready(self, columns: Shape) -> Program | None:
         """The program, if it is compiled already."""
-        return self._programs.get(columns)
+        return self._programs.get((columns, ""))
 
-    def program(self, columns: Shape) -> Program:
-        """The program for right-hand sides of this leading shape."""
+    def program(self, columns: Shape, device: str = "") -> Program:
+        """The program for right-hand sides of this leading shape; of PyTorch, for a device."""
+        key = columns, device
         with self._lock:
-            if columns not in self._programs:
+            if key not in self._programs:
                 started = time.perf_counter()
-                self._programs[columns] = self._made(columns)
+                self._programs[key] = self._made(columns, device)
                 self.seconds += time.perf_counter() - started
                 if len(self._programs) > KEPT:
                     self._programs.popitem(last=False)
-            self._programs.move_to_end(columns)
-            return self._programs[columns]
+            self._programs.move_to_end(key)
+            return self._programs[key]
 
-    def _made(self, columns: Shape) -> Program:
+    @property
+    def by_torch(self) -> bool:
+        """Whether PyTorch runs the products."""
+        return self.engine is not None and self.engine.startswith("torch")
+
+    def _made(self, columns: Shape, device: str) -> Program:
         recording = record(self.operator, columns)
         if recording.meets_nothing:
             self._ran, self._why = "plain calls", "a tensor on the way has no elements"
             return partial(plain, self.operator)
         self._why = "asked for" if self.engine else size_text(recording)
-        program, self._ran = compile_by(self.engine, recording)
+        engine = f"torch:{device}" if device else self.engine
+        program, self._ran = compile_by(engine, recording)
+        if left := getattr(program, "on_host", ()):
+            self._why += f"; without kernels for {', '.join(sorted(left))}, which NumPy computes"
         return program
 
     def _transpose(self) -> Jacobian:
@@ -109,7 +122,7 @@ class Compiled(Jacobian):
         """
         if not self._programs:
             return None
-        columns, program = next(reversed(self._programs.items()))
+        (columns, _), program = next(reversed(self._programs.items()))
         v = np.ones((*columns, *self.in_shape), wide(self.dtype))
         return measured(
             self.seconds, partial(program, v), partial(self.operator._apply, numbers, v)
@@ -126,8 +139,16 @@ class Compiled(Jacobian):
         return f"{self.operator!r}, by {self._ran}"
 
 
-def plain(operator: Jacobian, v: np.ndarray) -> np.ndarray:
+@placed.register
+def _(operator: Compiled, place: Place) -> Any:
+    """The operator itself if PyTorch runs it; other engines take no tensors."""
+    return operator if operator.by_torch else placed(operator.operator, place)
+
+
+def plain(operator: Jacobian, v: Any) -> Any:
     """J v without an engine."""
+    if is_tensor(v):
+        return operator._apply(reading(v), v)
     return np.array(operator._apply(numbers, v), wide(operator.dtype))
 
 

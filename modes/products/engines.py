@@ -10,13 +10,14 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import onnx_ir as ir
 
-from ...jacobians import shape_of, size
+from ...jacobians import reading, shape_of, size
 from ...jacobians.errors import InputError, closest
+from ...jacobians.foreign import is_tensor
 from ...ops.graphs import build
 from ..primal.engines.onnxruntime import EngineError, installed
 from ..primal.evaluate import evaluate
@@ -24,10 +25,10 @@ from ..primal.model import Model
 from ..support.optional import optional
 from .record import Recording
 
-ENGINES = ("onnxruntime", "numpy", "numba")
-"""Subpackages and modules here with a function `compile(recording) -> Program`."""
+ENGINES = ("onnxruntime", "numpy", "torch")
+"""Modules here with a function `compile(recording) -> Program`."""
 
-EXTRAS = {"onnxruntime": "runtime", "numba": "numba"}
+EXTRAS = {"onnxruntime": "runtime", "torch": "torch"}
 """engine -> the extra that installs its dependencies."""
 
 FEW = 8
@@ -72,18 +73,25 @@ def compile_by(engine: str | None, recording: Recording) -> tuple[Program, str]:
 def interpreted(recording: Recording) -> Program:
     """A product with subgraphs, such as loops, interpreted node by node at every call."""
     y = {"y": recording.y}
-    product = Model(build(recording.recorder, [recording.v], y, "product"))
-    return lambda v, _=None: evaluate(product, {"v": v}, ("y",), engine="numpy")["y"]
+    model = Model(build(recording.recorder, [recording.v], y, "product"))
+
+    def run(v: np.ndarray) -> np.ndarray:
+        return evaluate(model, {"v": v}, ("y",), engine="numpy")["y"]
+
+    def product(v: Any, residuals: Mapping[int, np.ndarray] | None = None) -> Any:
+        return reading(v).by_numbers("loop", run, v) if is_tensor(v) else run(v)
+
+    return product
 
 
 def compiler(engine: str) -> Callable[[Recording], Program]:
     """The `compile` function of an engine; raises `InputError` for an unknown one.
 
-    An execution provider of ONNX Runtime follows after a colon:
-    `"onnxruntime:CUDAExecutionProvider"`.
+    An execution provider of ONNX Runtime follows after a colon,
+    `"onnxruntime:CUDAExecutionProvider"`, and so does a device of PyTorch, `"torch:cuda"`.
     """
     name, _, provider = engine.partition(":")
-    if name not in ENGINES or (provider and name != "onnxruntime"):
+    if name not in ENGINES or (provider and name not in ("onnxruntime", "torch")):
         known = ", ".join(map(repr, ENGINES))
         raise InputError(f"engine={engine!r} is not one of {known}.{closest(engine, ENGINES)}")
     if name in EXTRAS:

@@ -1,8 +1,11 @@
-"""NumPy as the engine of products: node after node, by the kernels of `ops.numbers`."""
+"""NumPy as the engine of products: node after node, by the kernels of `ops.numbers`.
+
+The program is written for any reading: `products.torch` runs it over tensors.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -10,13 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from ...jacobians import dtype_of
+from ...jacobians import Array, Op, dtype_of
 from ...ops.numbers import numbers
 from ..flow.steps import python_of
 from .record import Recording
 
 Function = Callable[..., Any]
-Values = Sequence[ir.Value | None]
 
 
 class Call(NamedTuple):
@@ -29,23 +31,19 @@ class Call(NamedTuple):
 
 
 class Program:
-    """v ↦ J v. The result belongs to the caller; several threads may call at the same time.
-
-    The `fused` nodes are computed by functions of other values, and the `absent` ones inside these
-    functions.
-    """
+    """v ↦ J v. The result belongs to the caller; several threads may call at the same time."""
 
     def __init__(
-        self, recording: Recording, fused: Mapping[ir.Node, tuple[Function, Values]] | None = None,
-        absent: Collection[ir.Node] = (),
+        self, recording: Recording, op: Op = numbers, take: Function = np.asarray
     ) -> None:  # fmt: skip
         numbered: dict[int, int] = {}
-        self._constants: list[np.ndarray | None] = []  # by number; None where computed or omitted
+        self._constants: list[Any] = []  # by number; None where computed or omitted
 
         def number(value: ir.Value | None) -> int:
             if id(value) not in numbered:
                 numbered[id(value)] = len(numbered)
-                self._constants.append(None if value is None else recording.array(value))
+                held = None if value is None else recording.array(value)
+                self._constants.append(None if held is None else take(held))
             return numbered[id(value)]
 
         self.dtype, self._v = dtype_of(recording.v), number(recording.v)
@@ -54,43 +52,47 @@ class Program:
         self.calls: list[Call] = []
         needed = {self._y}
         for node in reversed(recording.nodes):
-            if node not in absent:
-                function, reads = (fused or {}).get(node) or (kernel(node), node.inputs)
-                inputs, outputs = (tuple(map(number, values)) for values in (reads, node.outputs))
-                done = {n for n in (*inputs, *outputs) if self._constants[n] is None} - needed
-                needed.update(inputs)
-                self.calls.insert(0, Call(function, inputs, outputs, tuple(done)))
+            inputs, outputs = (tuple(map(number, x)) for x in (node.inputs, node.outputs))
+            done = {n for n in (*inputs, *outputs) if self._constants[n] is None} - needed
+            needed.update(inputs)
+            self.calls.insert(0, Call(kernel(op, node), inputs, outputs, tuple(done)))
 
     def __call__(
         self, v: np.ndarray, residuals: Mapping[int, np.ndarray] = MappingProxyType({})
     ) -> np.ndarray:
         """y for these residuals, by key."""
-        held: list[Any] = [*self._constants]
-        for key, n in self._residuals.items():
-            held[n] = residuals[key]
-        held[self._v] = v = np.asarray(v, self.dtype)
+        v = np.asarray(v, self.dtype)
         with np.errstate(all="ignore"):  # infinities and NaN are values, as in every engine
-            for function, inputs, outputs, done in self.calls:
-                made = function(*[held[n] for n in inputs])
-                if len(outputs) == 1:
-                    held[outputs[0]] = made
-                else:
-                    for n, y in zip(outputs, made, strict=True):
-                        held[n] = y
-                for n in done:
-                    held[n] = None
-        y = np.asarray(held[self._y])
+            y = np.asarray(self.run(v, residuals))
         given = (v, *self._constants, *residuals.values())
         own = y.base is None and not any(y is x for x in given)
         return y if own and y.flags.c_contiguous else np.array(y, order="C")
 
 
-def kernel(node: ir.Node) -> Function:
-    """The NumPy kernel of a node with its attributes, without the error state of each call."""
+    def run(self, v: Array, residuals: Mapping[int, Array]) -> Array:
+        """y, which may be a view of v or of a residual."""
+        held: list[Any] = [*self._constants]
+        for key, n in self._residuals.items():
+            held[n] = residuals[key]
+        held[self._v] = v
+        for function, inputs, outputs, done in self.calls:
+            made = function(*[held[n] for n in inputs])
+            if len(outputs) == 1:
+                held[outputs[0]] = made
+            else:
+                for n, y in zip(outputs, made, strict=True):
+                    held[n] = y
+            for n in done:
+                held[n] = None
+        return held[self._y]
+
+
+def kernel(op: Op, node: ir.Node) -> Function:
+    """The kernel of a node with its attributes, without the error state of each NumPy call."""
     attributes = {name: python_of(attribute) for name, attribute in node.attributes.items()}
     if len(node.outputs) > 1:
         attributes["outputs"] = len(node.outputs)
-    function = getattr(numbers, node.op_type)
+    function = getattr(op, node.op_type)
     return partial(getattr(function, "__wrapped__", function), **attributes)
 
 

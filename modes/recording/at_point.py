@@ -16,7 +16,9 @@ import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import Array, Joint, dtype_of, shape_of
+from ...jacobians.arrays import host
 from ...jacobians.errors import OnnxJacError
+from ...jacobians.foreign import is_tensor
 from ...jacobians.symint import is_symbolic
 from ...ops import Recorder, Step, build, numbers
 from ..flow.failure import kept_whole
@@ -105,6 +107,14 @@ class LoopAtPoint(Joint):
     ) -> dict[int, Any]:
         if isinstance(op, Recorder):
             return self.course.turning(op, self.read, self.back).run(op, tangents, wanted)
+        if any(map(is_tensor, tangents.values())):
+
+            def run(*arrays: Any) -> tuple[Any, ...]:
+                found = self.run(numbers, dict(zip(tangents, arrays, strict=True)), wanted)
+                return tuple(map(found.get, wanted))
+
+            made = op.by_numbers(self.course.step.op_type, run, *tangents.values())
+            return {o: y for o, y in zip(wanted, made, strict=True) if y is not None}
         if op is not numbers:
             raise OnnxJacError(f"{self.course.step} is no operator of {type(op).__name__}")
         feeds = {i: np.asarray(v, self.ins[i][1]) for i, v in tangents.items()}
@@ -196,11 +206,12 @@ def at_point(op: Any, step: Step, values: Values) -> Joint:
     with kept_whole(step):
         recorder = Recorder(step.attrs["body"].opsets)
         inputs: dict[str, Any] = {}
+        held: dict[str, np.ndarray] = {}
         for name in filter(None, step.inputs):
-            array = np.asarray(values[name])
+            array = held[name] = host(values[name])
             new = recorder.like if is_float(array.dtype) else recorder.initializer
             inputs[name] = inputs.get(name, new(array, name))
-        outputs = [n and values[n] for n in step.outputs]
+        outputs = [n and host(values[n]) for n in step.outputs]
         made = again(recorder, step, inputs, outputs)
         known = {**inputs, **{n: v for n, v in zip(step.outputs, made, strict=True) if n}}
         course, found = courses(recorder, step, known)
@@ -208,7 +219,6 @@ def at_point(op: Any, step: Step, values: Values) -> Joint:
         rows = dict(zip(names, found[len(course.names) :], strict=True))
         given = [v for v in inputs.values() if v.const_value is None]
         program = Model(build(recorder, given, rows, "rows"))
-        held = {n: np.asarray(values[n]) for n in inputs}
 
     def read() -> Arrays:
         made = computed(program, held) if rows else {}

@@ -12,6 +12,7 @@ from scipy.sparse.linalg import LinearOperator, cg, lsmr, minres
 from ...jacobians import Array, Identity, Jacobian, Op, hooks, inverse_of, lead
 from ...jacobians.closed import inverted
 from ...jacobians.errors import InputError, NotConverged, closest
+from ...jacobians.foreign import is_tensor
 from ...ops import numbers
 from ..sparse.unwrap import unwrap
 
@@ -97,6 +98,8 @@ class Inverse(Jacobian):
         self.rtol, self.maxiter = rtol, maxiter
 
     def _apply(self, op: Op, v: Array) -> Array:
+        if is_tensor(v):
+            return op.by_numbers(self.solver, partial(self._apply, numbers), v)
         if op is not numbers:
             raise InputError("an inverse is an iteration, which no graph records: apply it to "
                              "numbers, or use toarray()")  # fmt: skip

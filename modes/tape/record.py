@@ -20,7 +20,10 @@ from ...jacobians import (
     dtype_of,
     shape_of,
 )
+from ...jacobians.arrays import host
 from ...jacobians.errors import OnnxJacError, UnsupportedOp
+from ...jacobians.foreign import is_tensor
+from ...jacobians.placing import Place, placed
 from ...jacobians.symint import agree
 from ...ops import Node, Step, find, numbers
 from ...ops.graphs.recorder import Recorder
@@ -64,15 +67,19 @@ class Entry:
         made = {slot: fill(arrays) for slot, fill in self.fills.items()}
         return Entry(self.step, {**self.blocks, **made}, self.behind)
 
+    def placed(self, place: Place) -> Entry:
+        """The entry with the arrays of its blocks at a place."""
+        return Entry(self.step, {k: placed(J, place) for k, J in self.blocks.items()}, self.behind)
+
 
 def record(
-    active: tuple[ActiveStep, ...], values: Values, op: Any = numbers
+    active: tuple[ActiveStep, ...], values: Values, op: Any = numbers, place: Place | None = None
 ) -> tuple[Entry, ...]:
     """The blocks of every active step; a value is released after the last rule that reads it."""
     last = {name: k for k, a in enumerate(active) for name in (*a.step.inputs, *a.step.outputs)}
     entries = []
     for k, a in enumerate(active):
-        entries.append(entry_of(a, values, op))
+        entries.append(entry_there(a, values, place) if place else entry_of(a, values, op))
         for name in {*a.step.inputs, *a.step.outputs}:
             if name is not None and last[name] == k:
                 values.pop(name, None)
@@ -98,11 +105,22 @@ def entry_of(active: ActiveStep, values: Values, op: Any) -> Entry:
     return Entry(active.step, blocks, known)
 
 
+def entry_there(active: ActiveStep, values: Values, place: Place) -> Entry:
+    """The entry of a step over tensors; a rule that looks at numbers gets NumPy copies."""
+    try:
+        return entry_of(active, values, place.op).placed(place)
+    except OnnxJacError:
+        names = filter(None, (*active.step.inputs, *active.step.outputs))
+        held = {n: host(values[n]) if is_tensor(values[n]) else values[n] for n in names}
+        return entry_of(active, held, numbers).placed(place)
+
+
 def blocks_of(active: ActiveStep, values: Mapping[str, Any], op: Any) -> dict[Slot, Jacobian]:
     """The wanted blocks of a step between floating tensors, by its rule."""
     step = active.step
     if bodies_of(step):
-        make = next(make for kind, make in JOINTS.items() if isinstance(op, kind))
+        kinds = (kind for kind in JOINTS if isinstance(op, kind))
+        make = JOINTS[next(kinds, type(numbers))]  # a reading without its own is led through NumPy
         return slots_of(make(op, step, values), active.wanted)
     declared = find(step.op_type, step.domain)
     if declared is None:

@@ -9,8 +9,9 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ...jacobians import Dag, Shape, chosen
+from ...jacobians import Dag, Op, Shape, chosen
 from ...jacobians.cached import cached_property
+from ...jacobians.placing import HOST, Place, placed
 from ...ops import numbers
 from ..support.locks import Lock
 from .record import Ends, Entry, Names, Values, dag_of, entry_of
@@ -19,7 +20,7 @@ from .template import Template
 
 class Tape:
     """The model at a point: `primal` are the tensors of `of`, `ends` the tensors behind columns and
-    rows of J; `entries` and `dag` are its structure.
+    rows of J; `entries` and `dag` are its structure, over tensors of PyTorch if there is a `place`.
 
     A tape of a `template` holds the `values` that one run of the template's model gave; its items
     are the residuals, the arrays of the graph values that the template's operators hold, by the
@@ -30,9 +31,9 @@ class Tape:
     def __init__(
         self, primal: Mapping[str, Any] | Callable[[], Mapping[str, Any]], ends: Ends, *,
         entries: tuple[Entry, ...] | None = None, dag: Dag | None = None,
-        template: Template | None = None, values: Values | None = None,
+        template: Template | None = None, values: Values | None = None, place: Place | None = None,
     ) -> None:  # fmt: skip
-        self.ends, self.template = ends, template
+        self.ends, self.template, self.place = ends, template, place
         self._primal, self._entries, self._dag = primal, entries, dag
         self._parts: WeakValueDictionary[tuple[Names, Names], Dag] = WeakValueDictionary()
         self._lock = Lock()
@@ -43,7 +44,10 @@ class Tape:
 
     def __getstate__(self) -> dict[str, Any]:
         """With primal, entries and DAG in place of the residuals."""
-        return {"primal": self.primal, "ends": self.ends, "entries": self.entries, "dag": self.dag}
+        entries, dag = self.entries, self.dag
+        if self.place is not None:
+            entries, dag = tuple(e.placed(HOST) for e in entries), placed(dag, HOST)
+        return {"primal": self.primal, "ends": self.ends, "entries": entries, "dag": dag}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
@@ -101,7 +105,8 @@ class Tape:
                 sides = zip((wrt, of), self.names, (self.dag.sources, self.dag.sinks), strict=True)
                 starts, ends = (tuple(vertices[names.index(name)] for name in some)
                                 for some, names, vertices in sides)  # fmt: skip
-                part = self._parts[wrt, of] = chosen(numbers, self.dag.between(starts, ends))
+                op = numbers if self.place is None else self.place.op
+                part = self._parts[wrt, of] = chosen(op, self.dag.between(starts, ends))
             return part
 
     @cached_property
@@ -146,8 +151,10 @@ def multiplied(values: Mapping[str, Any], names: Names) -> np.ndarray:
     return product
 
 
-def dag_between(entries: tuple[Entry, ...], shapes: Mapping[str, Shape], ends: Ends) -> Dag:
+def dag_between(
+    entries: tuple[Entry, ...], shapes: Mapping[str, Shape], ends: Ends, op: Op = numbers
+) -> Dag:
     """The DAG of the entries between the tensors at both ends."""
     domain, codomain, dtype = ends
     wrt, of = (tuple(map(attrgetter("name"), side)) for side in (domain, codomain))
-    return chosen(numbers, dag_of(entries, shapes, wrt, of, dtype))
+    return chosen(op, dag_of(entries, shapes, wrt, of, dtype))

@@ -11,6 +11,7 @@ import pickle
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -238,6 +239,27 @@ def both(s: Subject, label: str, J: Any, wanted: np.ndarray | None = None) -> It
 @always
 def numpy_engine(s: Subject) -> Iterator[Compared]:
     yield from both(s, "compile('numpy')", s.linearize().compile("numpy"))
+
+
+@always
+def tensors(s: Subject) -> Iterator[Compared]:
+    """Products with tensors of PyTorch, where it is installed: also by a program of its own, and
+    of a J whose residuals it computed.
+    """
+    if find_spec("torch") is None:
+        return
+    import torch
+
+    J, (m, n) = s.linearize(), s.J.shape
+    ways = {"J": J, "compile('torch')": J.compile("torch"), "torch": s.linearize(engine="torch")}
+    for label, K in ways.items():
+        yield Compared(f"{label} @ tensor", (K @ torch.eye(n).double()).numpy(), s.plain)
+        yield Compared(f"{label}.T @ tensor", (K.T @ torch.eye(m).double()).numpy(), s.plain.T)
+        v, u = torch.tensor(s.random(n)), torch.tensor(s.random(m))
+        yield Compared(f"{label} @ vector", (K @ v).numpy(), s.plain @ v.numpy())
+        yield Compared(f"{label}.T @ vector", (K.T @ u).numpy(), s.plain.T @ u.numpy())
+    yield from both(s, "engine='torch'", ways["torch"])
+    yield Compared("engine='torch'.toarray", ways["torch"].toarray(), s.plain)
 
 
 @sampled

@@ -20,7 +20,7 @@ from .table import COMPARED, EACH, compared, each, show
 from .workloads import GROWTH, HIDDEN, WORKLOADS, find
 
 THREADS = 2
-VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def arguments() -> argparse.Namespace:

@@ -11,7 +11,7 @@ from pathlib import Path
 from .report import Outcome
 from .table import COMPARED, EACH, compared, each, markdown
 
-LIBRARIES = ("onnxjac", "numpy", "scipy", "onnx", "onnxruntime", "numba", "jax", "torch",
+LIBRARIES = ("onnxjac", "numpy", "scipy", "onnx", "onnxruntime", "jax", "torch",
              "curvlinops-for-pytorch", "casadi", "asdex")  # fmt: skip
 
 TEXT = """# Benchmarks

@@ -9,7 +9,7 @@ PEER, EXPERT, COMPILED = "peer", "expert", "compiled"
 """Whose time a target is about."""
 
 PLAIN, CHOSEN, RUNTIME = "onnxjac", "onnxjac compiled", "onnxjac onnxruntime"
-NUMPY, NUMBA = "onnxjac numpy", "onnxjac numba"
+NUMPY = "onnxjac numpy"
 SLACK = 1.1
 """The factor by which float64 may be worse."""
 
@@ -58,7 +58,6 @@ TARGETS: dict[tuple[str, str, str], list[Target]] = {
     **bounds("resnet", dict.fromkeys(FOUR, 1.5), NUMPY),
     **bounds("lenet", dict.fromkeys(FOUR, 1.5), NUMPY),
     **bounds("transformer", {"jvp": 1.5, "vjp": 1.5}, NUMPY),
-    **bounds("reaction", {"jvp": 0.35, "sparse": 0.4}, NUMBA),
     **bounds("reaction", {"jvp": 1.3, "sparse": 0.4}, NUMPY),
     **bounds("reaction", {"sparse": 0.4}, PLAIN),
     **{

@@ -15,10 +15,8 @@ import pytest
 import onnxjac as oj
 from concurrency.workers import KINDS, check, jacobian, products, relinearized
 from faults.models import point_of
-from onnxjac.jacobians import Diagonal, Sum
 from onnxjac.jacobians.cached import cached_property
 from onnxjac.modes.primal.engines.sessions import Session
-from onnxjac.modes.products.compiled import Compiled
 from onnxjac.modes.support.locks import Lock
 
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")
@@ -122,15 +120,6 @@ def test_garbage_from_before_stays_in_a_forked_process():
         assert forked(collect) == 1, J
     finally:
         gc.enable()
-
-
-@forks
-def test_loops_with_threads_in_a_forked_process():
-    pytest.importorskip("numba")
-    d = np.linspace(1, 2, 1 << 17)
-    J = Compiled(Diagonal(d) + Sum((Diagonal(d), Diagonal(d))), "numba")
-    expected = products(J)
-    assert forked(check, expected, J) == 0
 
 
 @forks

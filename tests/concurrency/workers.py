@@ -18,10 +18,9 @@ KINDS = {
     "planned": lambda J: J.plan(),
     "numpy": lambda J: J.compile("numpy"),
     "onnxruntime": lambda J: J.compile("onnxruntime"),
-    "numba": lambda J: J.compile("numba"),
     "block": lambda J: J[J.codomain[0].name, J.domain[-1].name],
 }
-OPTIONAL = ("onnxruntime", "numba")  # not available for every Python
+OPTIONAL = ("onnxruntime",)  # not available for every Python
 KINDS = {k: made for k, made in KINDS.items() if k not in OPTIONAL or importlib.util.find_spec(k)}
 
 

@@ -16,7 +16,7 @@ if kind == "weights":
     arguments[0] = Path(arguments[0])
 print(json.dumps(getattr(measures, kind)(*arguments)))
 """
-ALONE = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+ALONE = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 
 def apart(kind, *arguments):

@@ -23,7 +23,6 @@ KINDS = {
     "planned": lambda J: J.plan(),
     "numpy": lambda J: J.compile("numpy"),
     "onnxruntime": lambda J: J.compile("onnxruntime"),
-    "numba": lambda J: J.compile("numba"),
 }
 
 

@@ -47,7 +47,6 @@ KINDS = {
     "planned": (lambda: small().plan(), endlessly),
     "numpy": (lambda: small().compile("numpy"), endlessly),
     "onnxruntime": (lambda: small().compile("onnxruntime"), endlessly),
-    "numba": (lambda: small().compile("numba"), endlessly),
     "long": (long, once),
 }
 

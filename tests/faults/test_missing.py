@@ -19,7 +19,6 @@ MODEL = Path(__file__).parents[1] / "models" / "mlp.onnx"
 
 USES = {
     "runtime": "J.compile('onnxruntime') @ v",
-    "numba": "J.compile('numba') @ v",
     "plots": "J.spy()",
     "torch": "J.to_torch()",
     "jax": "J.to_jax()",
@@ -29,7 +28,7 @@ USES = {
 """extra -> the features that need it"""
 
 MODULES = (
-    "onnxruntime", "numba", "matplotlib", "torch", "jax", "jax2onnx", "pylops", "dask",
+    "onnxruntime", "matplotlib", "torch", "jax", "jax2onnx", "pylops", "dask",
     "distributed", "onnxscript", "tqdm", "rich",
 )  # fmt: skip
 
@@ -85,7 +84,7 @@ def test_every_extra_is_asked_for():
 @pytest.mark.parametrize("error", ["ImportError('needs NumPy 1')", "AttributeError('_ARRAY_API')"])
 def test_a_runtime_that_cannot_be_imported(tmp_path, error):
     """NumPy runs the model, with one warning; requesting the engine raises an error."""
-    for name in ("onnxruntime", "numba"):
+    for name in ("onnxruntime", "torch"):
         (tmp_path / f"{name}.py").write_text(f"raise {error}")
     script = f"""
 import warnings
@@ -99,7 +98,7 @@ with warnings.catch_warnings(record=True) as met:
 print(*(w.message for w in met))
 J = oj.linearize(model, x, engine="numpy")
 J.compile() @ np.ones(J.shape[1], J.dtype)
-for engine in ("onnxruntime", "numba"):
+for engine in ("onnxruntime", "torch"):
     try:
         J.compile(engine) @ np.ones(J.shape[1], J.dtype)
     except oj.OnnxJacError as error:
@@ -110,11 +109,11 @@ for engine in ("onnxruntime", "numba"):
         env={"PYTHONPATH": str(tmp_path), "PATH": ""},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    warned, runtime, numba = done.stdout.splitlines()
+    warned, runtime, torch = done.stdout.splitlines()
     assert "NumPy runs the model" in warned
     assert "pip install -U 'onnxjac[runtime]'" in warned
     assert "pip install -U 'onnxjac[runtime]'" in runtime
-    assert "pip install -U 'onnxjac[numba]'" in numba
+    assert "pip install -U 'onnxjac[torch]'" in torch
 
 
 def newer():

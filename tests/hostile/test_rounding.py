@@ -105,7 +105,7 @@ print(json.dumps(found))
 
 def by_threads(count):
     """A process that computes all products with `count` threads."""
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     environment = os.environ | dict.fromkeys(names, str(count))
     return subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", SCRIPT], env=environment, stdout=subprocess.PIPE

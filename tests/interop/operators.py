@@ -49,7 +49,6 @@ KINDS = {
     "planned": lambda: linearization().plan(),
     "compiled by numpy": lambda: linearization().compile("numpy"),
     "compiled by onnxruntime": lambda: linearization().compile("onnxruntime"),
-    "compiled by numba": lambda: linearization().compile("numba"),
     "checkpointed": lambda: oj.linearize(MODEL, POINT, of="logits", wrt=WRT, checkpoint=True),
     "hessian": hessian,
     "blocks of a hessian": lambda: oj.hessian(

@@ -9,11 +9,16 @@ from house import ROOT
 pytestmark = pytest.mark.peers
 
 
-def test_the_page(monkeypatch):
-    for module in ("torch", "onnxscript", "jax", "pylops"):
+PAGES = {"interop": ("torch", "onnxscript", "jax", "pylops"), "torch": ("torch",)}
+"""page -> the libraries that it needs."""
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_page(name, monkeypatch):
+    for module in PAGES[name]:
         pytest.importorskip(module)
     monkeypatch.chdir(ROOT)
-    page = str(ROOT / "docs" / "how-to" / "interop.md")
+    page = str(ROOT / "docs" / "how-to" / f"{name}.md")
     failed, run = doctest.testfile(page, module_relative=False, encoding="utf-8")
     assert run
     assert not failed

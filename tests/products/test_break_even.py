@@ -10,9 +10,6 @@ import onnxjac as oj
 from curvature.models import parsed
 from onnxjac.modes.products.compiled import BreakEven, measured
 
-LARGE = 1 << 17
-"""The number of entries, enough for a parallel loop of numba."""
-
 
 def linearized(n):
     """∂y/∂x for y = x² + reversed(x²)."""
@@ -38,7 +35,7 @@ def test_both_kinds_of_product_are_timed():
     assert found.plain >= 0.02
 
 
-@pytest.mark.parametrize("engine", ["numpy", "onnxruntime", "numba"])
+@pytest.mark.parametrize("engine", ["numpy", "onnxruntime"])
 def test_explain_says_what_compiling_took_and_when_it_pays(engine):
     pytest.importorskip(engine)
     J = linearized(8)
@@ -54,16 +51,3 @@ def test_explain_says_what_compiling_took_and_when_it_pays(engine):
         found = side.structure.break_even()
         assert found.compiling == side.structure.seconds > 0
         assert found.compiled > 0 < found.plain
-
-
-def test_numba_compiles_before_the_first_product():
-    """Otherwise its time would not be counted."""
-    pytest.importorskip("numba")
-    from onnxjac.modes.products.numba.kernels import compiled
-
-    compiled.cache_clear()
-    J = linearized(LARGE)
-    program = J.compile("numba").structure.program(())
-    made = compiled.cache_info().misses
-    program(np.ones(J.in_shape, J.dtype))
-    assert compiled.cache_info().misses == made > 0

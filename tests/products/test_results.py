@@ -11,7 +11,7 @@ from onnxjac.jacobians import Diagonal
 N = 1000
 
 
-@pytest.fixture(params=["numpy", "onnxruntime", "numba"])
+@pytest.fixture(params=["numpy", "onnxruntime"])
 def J(request):
     pytest.importorskip(request.param)
     return Diagonal(np.arange(float(N))).compile(request.param)

@@ -22,7 +22,6 @@ EXCEPTIONS = {
     ("modes/verify/identity.py", "lambdify"): "encloses a difference of such formulas",
     ("modes/verify/scripts.py", "exec"): "runs a proof's script, assembled from our own lines",
     ("modes/verify/scripts.py", "compile"): "the same script",
-    ("modes/products/numba/kernels.py", "exec"): "a loop assembled from our own templates",
 }
 RUN = """
 import sys

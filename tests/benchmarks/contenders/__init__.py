@@ -8,7 +8,6 @@ MODULES = {
     "onnxjac compiled": "onnxjac",
     "onnxjac onnxruntime": "onnxjac",
     "onnxjac numpy": "onnxjac",
-    "onnxjac numba": "onnxjac",
     "jax": "jax",
     "jax expert": "jax",
     "jax asdex": "coloured",

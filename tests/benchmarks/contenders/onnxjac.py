@@ -196,20 +196,9 @@ class Numpy(Compiled):
     engine: ClassVar[str | None] = "numpy"
 
 
-class Numba(Compiled):
-    """Compiled for numba, on workloads that are not dominated by matrix products."""
-
-    engine: ClassVar[str | None] = "numba"
-
-    @classmethod
-    def suits(cls, workload: Workload) -> bool:
-        return workload.labels is None
-
-
 CONTENDERS = {
     "onnxjac": Plain,
     "onnxjac compiled": Compiled,
     "onnxjac onnxruntime": OnnxRuntime,
     "onnxjac numpy": Numpy,
-    "onnxjac numba": Numba,
 }

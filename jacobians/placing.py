@@ -1,0 +1,82 @@
+"""Placing: an operator over the arrays of another reading, as tensors on a GPU.
+
+An operator's arrays are copied there once, at its first product or by `to`, and kept as long as the
+operator. The DAG of a model has one copy for itself and its transpose.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import singledispatch
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from .arrays import Array, Op, host
+from .base import Holder, Jacobian
+from .dag import Dag, Edge, Joint
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where arrays go: `take` makes them arrays there, which `op` computes with."""
+
+    name: str
+    take: Callable[[Any], Array] = field(compare=False)
+    op: Op = field(default=None, compare=False)
+
+
+HOST = Place("NumPy", host)
+"""Main memory, as NumPy arrays."""
+
+
+PLACED: WeakKeyDictionary[Holder, dict[Place, Any]] = WeakKeyDictionary()
+"""operator -> place -> the operator over the arrays there."""
+
+
+@singledispatch
+def placed(part: Any, place: Place) -> Any:
+    """The operator, or an array or a part of it, with its arrays at a place."""
+    return place.take(part) if hasattr(part, "__array__") else part
+
+
+@placed.register
+def _(part: tuple, place: Place) -> Any:
+    return tuple(placed(one, place) for one in part)
+
+
+@placed.register
+def _(operator: Holder, place: Place) -> Any:
+    """The operator with other arrays where its class says that it `holds` some."""
+    if isinstance(operator, Jacobian) and operator.structure is not operator:
+        return placed(operator.structure, place)
+    known = PLACED.setdefault(operator, {})
+    if place not in known:
+        held = {name: getattr(operator, name) for name in operator.holds}
+        moved = {name: placed(part, place) for name, part in held.items()}
+        if all(moved[name] is part for name, part in held.items()):
+            return operator
+        made, kind = object.__new__(type(operator)), type(operator)
+        kept = ((name, part) for name, part in vars(operator).items()
+                if not isinstance(getattr(kind, name, None), functools.cached_property))
+        made.__dict__.update(kept, **moved)
+        known.setdefault(place, made)
+    return known[place]
+
+
+@placed.register
+def _(dag: Dag, place: Place) -> Any:
+    if dag.mirror is not None:
+        return placed(dag.mirror, place).T
+    known = PLACED.setdefault(dag, {})
+    if place not in known:
+        edges = (Edge(e.start, e.end, placed(e.operator, place)) for e in dag.edges)
+        known.setdefault(place, Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype))
+    return known[place]
+
+
+@placed.register
+def _(joint: Joint, place: Place) -> Any:
+    """A loop stays: its programs run on the host."""
+    return joint

@@ -1,0 +1,153 @@
+"""The torch reading of the vocabulary: each ONNX operator over tensors, on a CPU or a GPU.
+
+>>> import torch
+>>> from onnxjac.ops.torch import tensors as op
+>>> op.MatMul(torch.ones(2, 3), torch.ones(3, 1)).tolist()
+[[3.0], [3.0]]
+
+NumPy arrays are constants: an operator on constants alone is run by the numbers reading. An
+operator without a kernel here runs on the host by the numbers reading, and its results go back.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...jacobians import Jacobian, Shape
+from ...jacobians.arrays import Array, reading, wide
+from ...jacobians.errors import InputError
+from ...jacobians.placing import Place, placed
+from ..node import node_of
+from ..numbers import numbers
+from ..registry import find
+from . import (  # noqa: F401  (each module registers its kernels in the table)
+    layout,
+    pointwise,
+    products,
+    reductions,
+)
+from .table import COUNTED, DTYPES, HOSTED, KERNELS, NUMPY, device_of, host, tensor
+
+__all__ = ["Tensors", "place", "tensors"]
+
+
+class Tensors:
+    """One method per ONNX operator: inputs by position, attributes by keyword."""
+
+    def __init__(self) -> None:
+        self.on_host: set[str] = set()  # the operators that ran there so far
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        getattr(numbers, name)  # raises an error where ONNX has no such operator
+        made = vars(self)[name] = functools.partial(self.call, name)
+        return made
+
+    def call(self, op_type: str, *inputs: Any, **attrs: Any) -> Any:
+        """The result of an operator: tensors, or arrays where no tensor is involved."""
+        device = device_of(inputs)
+        if device is None:
+            return getattr(numbers, op_type)(*inputs, **attrs)
+        function = KERNELS.get(op_type)
+        if function is not None:
+            moved = inputs[:1] if op_type in HOSTED else inputs
+            operands = [operand(x, device) for x in moved]
+            if not any(isinstance(x, np.ndarray) for x in operands):
+                try:
+                    return function(*operands, *inputs[len(moved) :], **attrs)
+                except RuntimeError as error:  # of which NotImplementedError is one
+                    if not isinstance(error, NotImplementedError) and LACKS not in str(error):
+                        raise
+        return self.by_numbers(op_type, getattr(numbers, op_type), *inputs, **attrs)
+
+    def by_numbers(
+        self, name: str, function: Callable[..., Any], *inputs: Any, **attrs: Any
+    ) -> Any:
+        """The result of a function of NumPy arrays, moved to the device of the inputs."""
+        self.on_host.add(name)
+        made, device = function(*map(host, inputs), **attrs), device_of(inputs)
+        if isinstance(made, tuple):
+            return tuple(operand(y, device) for y in made)
+        return operand(made, device)
+
+    def run(
+        self, op_type: str, inputs: Sequence[Any], attrs: Mapping[str, Any], *,
+        domain: str = "", version: int = 21, outputs: int = 1,
+    ) -> tuple[Any, ...]:  # fmt: skip
+        """The outputs of one node of a model."""
+        device, told = device_of(inputs), {"domain": domain, "version": version, "outputs": outputs}
+        if device is None:
+            return numbers.run(op_type, inputs, attrs, **told)  # type: ignore[arg-type]
+        if domain in ("", "ai.onnx") and op_type in KERNELS:
+            counted = {"outputs": outputs} if op_type in COUNTED else {}
+            made = self.call(op_type, *inputs, **attrs, **counted)
+            return made[:outputs] if isinstance(made, tuple) else (made,)
+        if (declared := find(op_type, domain)) and declared.definition:
+            node = node_of(op_type, inputs, attrs, domain, version, outputs)
+            return tuple(declared.definition(self, node))[:outputs]
+
+        def run(*arrays: Any) -> tuple[Any, ...]:
+            return numbers.run(op_type, arrays, attrs, **told)  # type: ignore[arg-type]
+
+        return tuple(self.by_numbers(op_type, run, *inputs))
+
+    def dtype(self, x: Array) -> np.dtype:
+        """The NumPy dtype of a tensor."""
+        if x.dtype not in NUMPY:
+            raise InputError(f"onnxjac does not compute with tensors of {x.dtype}: convert them")
+        return NUMPY[x.dtype]
+
+    def host(self, x: Array) -> np.ndarray:
+        """A tensor as a NumPy array."""
+        found: np.ndarray = host(x)
+        return found
+
+    @torch.no_grad()
+    def product(self, J: Jacobian, v: Array, columns: Shape) -> Array:
+        """J v for flat tensors, (*columns, n) to (*columns, m), as a tensor of the caller's."""
+        v, there = v.detach(), placed(J, place(v.device))
+        if v.is_complex() and J.dtype.kind != "c":
+            real, imaginary = (self.product(J, part, columns) for part in (v.real, v.imag))
+            return torch.complex(real, imaginary)
+        dtype = torch.promote_types(DTYPES[J.dtype], DTYPES[self.dtype(v)])
+        if not v.numel():
+            return v.new_zeros((*columns, J.shape[0]), dtype=dtype)
+        x = v.to(DTYPES[wide(J.dtype)]).reshape((*columns, *there.in_shape))
+        y = operand(there._apply(self, x), v.device)
+        y = y.reshape((*columns, J.shape[0])).to(dtype).contiguous()
+        own = y.untyped_storage().data_ptr() != v.untyped_storage().data_ptr()
+        return y if own else y.clone()
+
+
+LACKS = "not implemented for"
+"""What torch says where it has no kernel for a dtype."""
+
+
+def operand(x: Any, device: Any) -> Any:
+    """An array as a tensor on a device; a number, a shape or an absent operand as it is."""
+    if isinstance(x, torch.Tensor):
+        return x if x.device == device else x.to(device)
+    return tensor(x, device) if isinstance(x, np.ndarray | np.generic) else x
+
+
+@functools.cache
+def place(device: Any) -> Place:
+    """A device of torch as the place of an operator's arrays."""
+    try:
+        found = torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"PyTorch cannot use the device {device!r}: {reason}") from error
+    return Place(str(found), lambda x: tensor(x, found), tensors)
+
+
+tensors = Tensors()
+
+
+@reading.register
+def _(array: torch.Tensor) -> Tensors:
+    return tensors

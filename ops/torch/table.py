@@ -1,0 +1,151 @@
+"""The table of torch kernels, and how arrays and dtypes come from NumPy and go back.
+
+Shapes, axes and other numbers that a kernel decides by stay on the host, as Python's or NumPy's. An
+array of a dtype that torch cannot compute with stays NumPy's too, a constant of this reading.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+
+from ...jacobians.arrays import Array
+
+Kernel = Callable[..., Any]
+Tensor = Any
+
+KERNELS: dict[str, Kernel] = {}
+HOSTED: set[str] = set()
+"""The operators all of whose operands but the first stay on the host: shapes, axes, a dtype."""
+COUNTED: set[str] = set()
+"""The operators whose kernel takes `outputs`, the number of requested outputs."""
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+
+DTYPES: dict[np.dtype, torch.dtype] = {
+    **{np.dtype(name): getattr(torch, name) for name in (
+        "bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64",
+        "complex64", "complex128",
+    )},
+    BFLOAT16: torch.bfloat16,
+}  # fmt: skip
+NUMPY = {known: dtype for dtype, known in DTYPES.items()}
+
+HALVES = frozenset({torch.float16, torch.bfloat16})
+
+
+def kernel(
+    name: str, *, counted: bool = False, hosted: bool = False, wide: bool = False
+) -> Callable[[Kernel], Kernel]:
+    """Register a function as the kernel of operator `name`.
+
+    It takes tensors of one device; all operands but the first stay on the host if `hosted`. A
+    `wide` kernel computes with halves in float32.
+    """
+
+    def enter(function: Kernel) -> Kernel:
+        KERNELS[name] = widened(function) if wide else function
+        if counted:
+            COUNTED.add(name)
+        if hosted:
+            HOSTED.add(name)
+        return function
+
+    return enter
+
+
+def widened(function: Kernel) -> Kernel:
+    """The function with halves computed in float32 and rounded once, at the end."""
+
+    @functools.wraps(function)
+    def call(*inputs: Any, **attributes: Any) -> Any:
+        if not any(is_half(x) for x in inputs):
+            return function(*inputs, **attributes)
+        floats = (x.dtype for x in inputs if is_tensor(x) and x.is_floating_point())
+        dtype = functools.reduce(torch.promote_types, floats)
+        made = function(*(x.float() if is_half(x) else x for x in inputs), **attributes)
+        if isinstance(made, tuple):
+            return tuple(y.to(dtype) if y.is_floating_point() else y for y in made)
+        return made.to(dtype)
+
+    return call
+
+
+def is_tensor(x: Any) -> bool:
+    """Whether x is a tensor of torch."""
+    return isinstance(x, torch.Tensor)
+
+
+def is_half(x: Any) -> bool:
+    """Whether x is a tensor of float16 or bfloat16."""
+    return isinstance(x, torch.Tensor) and x.dtype in HALVES
+
+
+def common(*operands: Any) -> tuple[Any, ...]:
+    """Tensors of one dtype, the one that NumPy would promote them to; numbers as they are."""
+    dtypes = {x.dtype for x in operands if isinstance(x, torch.Tensor)}
+    if len(dtypes) < 2:
+        return operands
+    dtype = functools.reduce(torch.promote_types, dtypes)
+    return tuple(x.to(dtype) if isinstance(x, torch.Tensor) else x for x in operands)
+
+
+class Writable:
+    """A view of an array for torch, which warns of memory that is read-only, and never writes."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        told, (address, _) = array.__array_interface__, array.__array_interface__["data"]
+        self.array, self.__array_interface__ = array, {**told, "data": (address, False)}
+
+
+def tensor(x: Any, device: Any) -> Any:
+    """An array as a tensor on a device; memory is shared on the CPU, where strides allow it.
+
+    An array whose dtype torch does not have is returned as it is.
+    """
+    if isinstance(x, torch.Tensor):
+        return x.to(device)
+    x = np.asarray(x)
+    dtype = DTYPES.get(x.dtype)
+    if dtype is None:
+        return x
+    x = x.view(np.int16) if x.dtype == BFLOAT16 else x
+    if not x.size or any(step < 0 or step % x.itemsize for step in x.strides):
+        x = x.copy()
+    if not x.flags.writeable:
+        x = np.asarray(Writable(x))
+    made = torch.from_numpy(x)
+    return (made.view(dtype) if made.dtype != dtype else made).to(device)
+
+
+def host(x: Any) -> Any:
+    """A tensor as a NumPy array, which shares its memory on the CPU; anything else as it is."""
+    if not isinstance(x, torch.Tensor):
+        return x
+    x = x.detach().cpu()
+    if x.dtype == torch.bfloat16:
+        return x.contiguous().view(torch.int16).numpy().view(BFLOAT16)
+    return x.resolve_conj().resolve_neg().numpy()
+
+
+def ints(value: Any) -> tuple[int, ...]:
+    """A shape, axes or indices as Python ints."""
+    if type(value) is tuple:
+        return tuple(map(int, value))
+    if isinstance(value, torch.Tensor):
+        return tuple(map(int, value.reshape(-1).tolist()))
+    return (value,) if isinstance(value, int) else tuple(np.asarray(value).ravel().tolist())
+
+
+def device_of(inputs: Iterable[Array]) -> Any:
+    """The device of the first tensor; a graphics card before the CPU; None without a tensor."""
+    found = None
+    for x in inputs:
+        if isinstance(x, torch.Tensor) and (found is None or found.type == "cpu"):
+            found = x.device
+    return found

@@ -1,0 +1,116 @@
+"""Every kind of operator multiplies tensors of PyTorch as it multiplies NumPy arrays."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from check_operator import TIGHT
+from onnxjac.jacobians import Dense, Diagonal, Scatter
+from onnxjac.jacobians.errors import InputError
+from onnxjac.jacobians.placing import PLACED
+
+from .convolutions import GEOMETRIES, PAIRS, convolution
+from .examples import EXAMPLES, Draw
+
+torch = pytest.importorskip("torch")
+from onnxjac.ops.torch.table import host, tensor  # noqa: E402
+
+pytestmark = pytest.mark.peers
+
+
+def check_tensors(J, dense, device, tolerance=TIGHT):
+    """J v, J V, Jᵀ u, u J, U J, and products with leading axes, are tensors on the device."""
+    draw = Draw(5)
+    m, n = J.shape
+    v, V, u, U = draw.normal(n), draw.normal(n, 3), draw.normal(m), draw.normal(3, m)
+    moved = [tensor(x.astype(J.dtype), device) for x in (v, V, u, U)]
+    a, b, c, d = moved
+    products = (J @ a, J @ b, J.T @ c, J.T @ d.T, c @ J, d @ J, J.matvec(a), J.rmatmat(d.T))
+    H = np.conj(dense.T)
+    wanted = (dense @ v, dense @ V, dense.T @ u, dense.T @ U.T, u @ dense, U @ dense, dense @ v,
+              H @ U.T)  # fmt: skip
+    kept = [x.clone() for x in moved]
+    for y, expected in zip(products, wanted, strict=True):
+        assert isinstance(y, torch.Tensor)
+        assert (y.device, y.dtype) == (a.device, a.dtype)
+        assert_allclose(host(y), expected, **tolerance)
+        y += 1  # the result belongs to the caller
+    for x, before in zip(moved, kept, strict=True):
+        assert torch.equal(x, before)
+    assert_allclose(host(J @ a), wanted[0], **tolerance)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_operator(name, device):
+    J, dense = EXAMPLES[name][1](Draw(1))
+    check_tensors(J, dense, device)
+    check_tensors(
+        2 * (J.T @ J) + J.T @ J, 3 * dense.T @ dense, device, {"rtol": 1e-11, "atol": 1e-11}
+    )
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("dtype", [np.float32, np.complex128])
+def test_operator_of_other_numbers(name, dtype, device):
+    J, dense = EXAMPLES[name][1](Draw(1, dtype))
+    check_tensors(
+        J, dense, device, TIGHT if dtype == np.complex128 else {"rtol": 1e-4, "atol": 1e-4}
+    )
+
+
+@pytest.mark.parametrize("name", GEOMETRIES)
+@pytest.mark.parametrize("pair", PAIRS, ids=" to ".join)
+def test_convolution(name, pair, device):
+    J, dense = convolution(Draw(3), *pair, GEOMETRIES[name])
+    check_tensors(J, dense, device)
+
+
+def test_arrays_are_moved_once_and_freed_with_the_operator(device):
+    J = Dense(Draw(0).normal(3, 4))
+    assert J.to(device) is J
+    (there,) = PLACED[J].values()
+    v = torch.ones(4, dtype=torch.float64, device=device)
+    J @ v, J @ v
+    assert list(PLACED[J].values()) == [there]
+    before = len(PLACED)
+    del J, there
+    assert len(PLACED) == before - 1
+
+
+def test_tensors_as_the_arrays_of_an_operator(device):
+    a = tensor(Draw(0).normal(3, 4), device)
+    v = torch.ones(4, dtype=torch.float64, device=device)
+    assert_allclose(host(Dense(a) @ v), host(a).sum(1), **TIGHT)
+    whole = torch.tensor([1, 2, 3, 4], device=device)
+    assert (Diagonal(whole) @ v).dtype == torch.float64
+
+
+def test_complex_vectors_and_halves(device):
+    a = Draw(0).normal(3, 4)
+    z = Draw(1, np.complex128).normal(4)
+    assert_allclose(host(Dense(a) @ tensor(z, device)), a @ z, **TIGHT)
+    for dtype in (torch.float16, torch.bfloat16):
+        half = host(torch.tensor(a).to(dtype))
+        y = Dense(half) @ torch.ones(4, dtype=dtype, device=device)
+        assert y.dtype == dtype
+        assert_allclose(host(y.double()), a.sum(1), atol=0.1)
+
+
+def test_gradients_are_not_tracked(device):
+    v = torch.ones(4, dtype=torch.float64, device=device, requires_grad=True)
+    assert not (Dense(Draw(0).normal(3, 4)) @ v).requires_grad
+
+
+def test_errors(device):
+    J = Dense(np.ones((3, 4)))
+    v = torch.ones(3, dtype=torch.float64, device=device)
+    with pytest.raises(InputError, match="multiplies a vector of 4 or a matrix of 4 rows"):
+        J @ v
+    with pytest.raises(InputError, match="ravel"):
+        J @ v.new_ones(2, 2)
+    with pytest.raises(InputError, match="cannot use the device 'cloud'"):
+        J.to("cloud")
+    with pytest.raises(InputError, match="float8"):
+        J @ torch.ones(4).to(torch.float8_e5m2)
+    with pytest.raises((IndexError, RuntimeError)):
+        Scatter(torch.tensor([7]), 0, (3,), np.float64) @ torch.ones(1, dtype=torch.float64)

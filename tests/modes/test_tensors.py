@@ -1,0 +1,213 @@
+"""Operators of models over tensors of PyTorch: by position, by name, and with `engine="torch"`."""
+
+import pickle
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from onnx import parser
+
+import onnxjac as oj
+from interop.operators import KINDS, MODEL, POINT, WEIGHTS, WRT, damped, hessian, linearization
+
+torch = pytest.importorskip("torch")
+from onnxjac.jacobians import Jacobian  # noqa: E402
+from onnxjac.ops.torch.table import host, tensor  # noqa: E402
+
+pytestmark = pytest.mark.peers
+
+TIGHT = {"rtol": 1e-12, "atol": 1e-12}
+LOOSE = {"rtol": 1e-9, "atol": 1e-10}
+
+
+def loaded(text):
+    return oj.load(parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}'))
+
+
+def check(J, dense, device, tolerance=TIGHT):
+    """Products with tensors are those of the matrix, on the device and in double precision."""
+    V = tensor(np.random.default_rng(0).standard_normal((J.shape[1], 3)), device)
+    U = tensor(np.random.default_rng(1).standard_normal(J.shape[0]), device)
+    for y, wanted in ((J @ V, dense @ host(V)), (J.T @ U, dense.T @ host(U)),
+                      (J @ V[:, 0], dense @ host(V[:, 0])), (U @ J, host(U) @ dense)):  # fmt: skip
+        assert (y.device, y.dtype) == (V.device, torch.float64)
+        assert_allclose(host(y), wanted, **tolerance)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_operator(kind, device):
+    J = KINDS[kind]()
+    solved = kind.startswith("inverse")
+    check(J, J @ np.eye(J.shape[1]), device, LOOSE if solved else TIGHT)
+
+
+def test_compiled_by_torch(device):
+    check(linearization().compile("torch"), linearization().toarray(), device)
+    check(hessian().compile("torch"), hessian().toarray(), device)
+    assert "products by torch" in linearization().compile("torch").structure.choice
+
+
+@pytest.mark.parametrize("make", [linearization, hessian, damped])
+def test_products_by_name(make, device):
+    C = make()
+    drawn = np.random.default_rng(2)
+    tangents = {s.name: drawn.standard_normal(s.shape) for s in C.domain}
+    wanted = C.apply(tangents)
+    found = C.apply({name: tensor(v, device) for name, v in tangents.items()})
+    mixed = C.apply({**tangents, "fc1": tensor(tangents["fc1"], device)})
+    for name, y in wanted.items():
+        assert found[name].shape == y.shape
+        assert_allclose(host(found[name]), y, **TIGHT)
+        assert_allclose(host(mixed[name]), y, **TIGHT)
+    some = C.apply({"fc1": tensor(tangents["fc1"], device)})
+    for name, y in C.apply({"fc1": tangents["fc1"]}).items():
+        assert_allclose(host(some[name]), y, **TIGHT)
+
+
+def test_tangents_that_do_not_fit(device):
+    J = linearization()
+    with pytest.raises(oj.InputError, match="has shape"):
+        J.apply({"fc1": torch.ones(2, 2, device=device)})
+    with pytest.raises(oj.InputError, match="complex128 does not become float64"):
+        J.apply({"fc1": torch.ones(5, 4, dtype=torch.complex128, device=device)})
+
+
+def by_torch(device, **options):
+    options = {"of": "logits", "wrt": ["x", *WRT], **options}
+    return oj.linearize(MODEL, POINT, engine=f"torch:{device}", **options)
+
+
+def test_residuals_are_tensors(device):
+    J, K = by_torch(device), linearization()
+    assert all(isinstance(a, torch.Tensor) for a in J.arrays())
+    check(J, K.toarray(), device)
+    check(J["logits", "fc1"], K["logits", "fc1"].toarray(), device)
+    assert_allclose(J @ np.ones(J.shape[1]), K @ np.ones(J.shape[1]), **TIGHT)
+    assert_allclose(J.primal["logits"], K.primal["logits"], **TIGHT)
+    assert (J.nbytes, J.flops) == (K.nbytes, K.flops)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda J: J.relinearize({**POINT, "x": 2 * POINT["x"]}).relinearize(POINT),
+        lambda J: J.T.T,
+        lambda J: J.plan(),
+        lambda J: J.compile("numpy"),
+        lambda J: J.compile("torch"),
+        lambda J: pickle.loads(pickle.dumps(J)),
+    ],
+    ids=["relinearize", "T", "plan", "numpy", "torch", "pickle"],
+)
+def test_changed(change, device):
+    check(change(by_torch(device)), linearization().toarray(), device)
+
+
+def test_other_forms_come_from_the_same_residuals(device):
+    J, K = by_torch(device), linearization()
+    assert_allclose(J.toarray(), K.toarray(), **TIGHT)
+    assert_allclose(J.tosparse().toarray(), K.toarray(), **TIGHT)
+    assert_allclose(J.diagonal(), K.diagonal(), **TIGHT)
+    assert "diag" in str(J.explain())
+    assert J.check()
+    assert [str(e.blocks) for e in J.entries] == [str(e.blocks) for e in K.entries]
+
+
+@pytest.mark.parametrize("kind", ["hessian", "gauss_newton", "fisher", "kfac"])
+def test_curvature_by_torch(kind, device):
+    options = {"wrt": WRT, "engine": f"torch:{device}"}
+    options |= {"of": "loss"} if kind in ("hessian", "gauss_newton") else {}
+    options |= {} if kind == "hessian" else {"at": "logits"}
+    C = getattr(oj, kind)(MODEL, POINT, **options)
+    check(C, KINDS[kind]() @ np.eye(35), device, LOOSE)
+
+
+def test_gradients_and_runs_by_torch(device):
+    engine = f"torch:{device}"
+    for name, y in MODEL.run(POINT).items():
+        assert_allclose(MODEL.run(POINT, engine=engine)[name], y, **TIGHT)
+    slopes = oj.grad(MODEL, POINT, of="loss", wrt=WRT, engine=engine)
+    for name, g in oj.grad(MODEL, POINT, of="loss", wrt=WRT).items():
+        assert_allclose(slopes[name], g, **TIGHT)
+
+
+def test_checkpoints(device):
+    check(by_torch(device, checkpoint=True), linearization().toarray(), device)
+
+
+@pytest.mark.parametrize("turns", [4, 60], ids=["unrolled", "recorded"])
+def test_loops(turns, device):
+    model = loaded(f"""g (double[3] x, double[3,3] W) => (double[3] y, double[{turns},3] rows) {{
+        n = Constant<value = int64 {{{turns}}}>() go = Constant<value = bool {{1}}>()
+        y, rows = Loop<body = b (int64 i, bool c, double[3] h) => (bool d, double[3] k, double[3] r)
+        {{ d = Identity(c) m = MatMul(W, h) k = Sin(m) r = Identity(k) }}>(n, go, x) }}""")
+    rng = np.random.default_rng(0)
+    point = {"x": rng.standard_normal(3), "W": rng.standard_normal((3, 3))}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", oj.OnnxJacWarning)
+        J = oj.linearize(model, point)
+        check(J, J @ np.eye(12), device, LOOSE)
+        check(oj.linearize(model, point, engine=f"torch:{device}"), J @ np.eye(12), device, LOOSE)
+
+
+def test_entries_that_are_not_chosen(device):
+    """0 · ∞ is no part of Where: its branch that is not taken drops √x at 0."""
+    model = loaded("""g (double[3] x) => (double[3] y) {
+        zero = Constant<value = double {0}>() c = Greater(x, zero) r = Sqrt(x) y = Where(c, r, x)
+    }""")
+    point = {"x": np.array([0.0, 1.0, 4.0])}
+    J = oj.linearize(model, point, engine=f"torch:{device}")
+    check(J, np.diag([1, 0.5, 0.25]), device)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float"])
+def test_models_of_other_floats(dtype, device):
+    model = loaded(f"""g ({dtype}[2,3] x, {dtype}[3,2] w) => ({dtype}[2,2] y) {{
+        z = MatMul(x, w) y = Tanh(z) }}""")
+    rng = np.random.default_rng(0)
+    point = {"x": rng.standard_normal((2, 3)), "w": rng.standard_normal((3, 2))}
+    point = {name: x.astype(np.float32) for name, x in point.items()}
+    J, K = oj.linearize(model, point), oj.linearize(model, point, engine=f"torch:{device}")
+    v = rng.standard_normal(12).astype(J.dtype)
+    tolerance = {"rtol": 3e-2, "atol": 3e-2} if dtype != "float" else {"rtol": 1e-5, "atol": 1e-5}
+    for y in (J @ tensor(v, device), K @ tensor(v, device)):
+        assert host(y).dtype == J.dtype
+        assert_allclose(host(y).astype(float), (J @ v).astype(float), **tolerance)
+
+
+def test_weights_are_moved_once(device):
+    model = loaded("g (double[2] x) => (double[2] y) <double[2] w = {2, 3}> { y = Mul(x, w) }")
+    J = oj.linearize(model, {"x": np.ones(2)}, engine=f"torch:{device}")
+    K = J.relinearize({"x": np.zeros(2)})
+    (a,), (b,) = J.arrays(), K.arrays()
+    assert a.data_ptr() == b.data_ptr()
+
+
+def test_the_device_is_named_after_a_colon():
+    with pytest.raises(oj.InputError, match="cannot use the device 'cloud'"):
+        oj.linearize(MODEL, POINT, of="logits", engine="torch:cloud")
+    with pytest.raises(oj.InputError, match="not one of"):
+        MODEL.run(POINT, engine="numpy:cuda")
+
+
+def test_operators_without_a_kernel_are_named(device):
+    from onnxjac.ops.torch import tensors
+
+    x = torch.ones(1, 1, 2, 2, device=device)
+    assert tensors.Resize(x, None, np.ones(4, np.float32)).device == x.device
+    assert "Resize" in tensors.on_host
+
+
+def test_torch_is_imported_when_a_tensor_is_met():
+    script = "import sys, onnxjac; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_jacobian_is_an_operator_of_scipy_still(device):
+    J = by_torch(device)
+    assert isinstance(J, Jacobian)
+    assert_allclose(J.rmatvec(np.ones(18)), linearization().rmatvec(np.ones(18)), **TIGHT)
+    assert WEIGHTS.keys() <= {s.name for s in J.domain}

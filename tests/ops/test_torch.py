@@ -1,0 +1,76 @@
+"""The torch kernels against the NumPy kernels, over ONNX's own cases and hand-written ones."""
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from onnxjac.ops.numbers import numbers
+
+from .test_numbers import HALVES, UNARY, cases, python_value
+
+torch = pytest.importorskip("torch")
+from onnxjac.ops.torch import tensors  # noqa: E402
+from onnxjac.ops.torch.table import KERNELS as OVER_TENSORS  # noqa: E402
+from onnxjac.ops.torch.table import host, tensor  # noqa: E402
+
+pytestmark = pytest.mark.peers
+
+RANDOM = {"Bernoulli", "Dropout", "Multinomial"}
+
+LIST = list(cases())
+
+
+def there(x, device):
+    """An array as a tensor, if torch has its dtype; anything else as it is."""
+    return tensor(x, device) if isinstance(x, np.ndarray) else x
+
+
+def double(x):
+    """Floats in double precision."""
+    return x.astype(np.float64) if isinstance(x, np.ndarray) and x.dtype.kind == "f" else x
+
+
+def same(found, expected, tolerance):
+    """The same dtype and shape, and the same values up to a tolerance."""
+    found = host(found)
+    assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+    if expected.dtype.kind in "fVc":
+        kind = np.complex128 if expected.dtype.kind == "c" else np.float64
+        found, expected = found.astype(kind), expected.astype(kind)
+        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+    else:
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(("node", "feeds"), [pytest.param(*c.values[:2], id=c.id) for c in LIST])
+def test_case_of_onnx(node, feeds, device):
+    """As the numbers reading gives it, in double precision."""
+    attrs = {a.name: python_value(helper.get_attribute_value(a)) for a in node.attribute}
+    inputs = [double(feeds[name]) if name else None for name in node.input]
+    if node.op_type in RANDOM or not all(x is None or isinstance(x, np.ndarray) for x in inputs):
+        pytest.skip("random, or of sequences")
+    expected = numbers.run(node.op_type, inputs, attrs, outputs=len(node.output))
+    moved = [there(x, device) for x in inputs]
+    found = tensors.run(node.op_type, moved, attrs, outputs=len(node.output))
+    assert len(found) == len(expected)
+    for y, wanted in zip(found, expected, strict=True):
+        same(y, wanted, 1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, *HALVES])
+@pytest.mark.parametrize("name", sorted(UNARY & OVER_TENSORS.keys()))
+def test_dtype_is_kept(name, dtype, device):
+    x = np.random.default_rng(0).uniform(0.02, 0.98, (8, 16)).astype(dtype)
+    tolerance = {2: 1e-2, 4: 1e-5, 8: 1e-12}[np.dtype(dtype).itemsize]
+    same(getattr(tensors, name)(tensor(x, device)), getattr(numbers, name)(x), tolerance)
+
+
+def test_a_convolution_without_windows(device):
+    x, w = np.ones((1, 1, 2, 1)), np.ones((1, 1, 3, 2))
+    same(tensors.Conv(tensor(x, device), tensor(w, device)), numbers.Conv(x, w), 0)
+
+
+def test_the_inverse_transform_of_real_numbers(device):
+    x = np.random.default_rng(0).standard_normal((2, 3, 1))
+    found = tensors.DFT(tensor(x, device), None, np.array(1), inverse=1)
+    same(found, numbers.DFT(x, None, np.array(1), inverse=1), 1e-12)
