@@ -6,6 +6,7 @@ import difflib
 import sys
 import warnings
 from collections.abc import Iterable
+from typing import Any
 
 
 class OnnxJacError(Exception):
@@ -63,6 +64,15 @@ def closest(name: str, candidates: Iterable[str]) -> str:
         return f" Did you mean {' or '.join(map(repr, near))}?"
     shown = ", ".join(map(repr, known[:8])) + (", ..." if len(known) > 8 else "")
     return f" There are: {shown or 'none'}."
+
+
+def not_allowed(argument: str, value: Any, allowed: Iterable[Any]) -> InputError:
+    """The error for an argument that is none of the allowed values.
+
+    >>> not_allowed("mode", "forward", ["jvp", "vjp"])
+    InputError("mode='forward' is not one of 'jvp', 'vjp'.")
+    """
+    return InputError(f"{argument}={value!r} is not one of {', '.join(map(repr, allowed))}.")
 
 
 def first_line(error: BaseException, limit: int = 300) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from ..jacobians.errors import InputError, warn
+from ..jacobians.errors import InputError, not_allowed, warn
 from ..ops.graphs import every, subgraphs
 from .flow.steps import needed
 from .naming.names import Names as NamesOrNone
@@ -93,7 +93,7 @@ def export(
             raise InputError(f"mode={mode!r} takes no of= and wrt=: the training model says both")
         return training_step(model, inputs)
     if mode not in MODES:
-        raise InputError(f"mode={mode!r} is not one of {', '.join(map(repr, [*MODES, STEP]))}")
+        raise not_allowed("mode", mode, [*MODES, STEP])
     check_model(model)
     of_names = names_of(model, of, model.outputs, "of")
     wrt_names = names_of(model, wrt, model.inputs, "wrt")

@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+from collections import defaultdict
 from graphlib import CycleError, TopologicalSorter
 
 import pytest
@@ -51,6 +52,20 @@ def test_folders_never_close_a_circle(floor):
     """As a whole: the files directly in `modes/` count as one folder."""
     try:
         TopologicalSorter(folders_below(floor)).prepare()
+    except CycleError as error:
+        pytest.fail("folders in a circle: " + " → ".join(reversed(error.args[1])))
+
+
+def test_readings_and_rules_never_close_a_circle():
+    """What all of them use lies directly in `ops/`, and what uses several of them too."""
+    inside = defaultdict(set)
+    for name, others in folders_below("ops").items():
+        whole = {"/".join(other.split("/")[:2]) for other in others}  # subfolders of rules/ too
+        inside["/".join(name.split("/")[:2])] |= whole
+    del inside["ops"]
+    inside = {name: others - {name, "ops"} for name, others in inside.items()}
+    try:
+        TopologicalSorter(inside).prepare()
     except CycleError as error:
         pytest.fail("folders in a circle: " + " → ".join(reversed(error.args[1])))
 

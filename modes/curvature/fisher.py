@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import Contraction, Inner, Jacobian, SumTo, shape_of
-from ...jacobians.errors import InputError
+from ...jacobians.errors import InputError, not_allowed
 from ...ops import Node, Step, find, numbers
 from ..linearize import linearize
 from ..naming.names import Names, name_of
@@ -193,7 +193,7 @@ LIKELIHOODS = {
 def likelihood_of(name: str) -> Likelihood:
     """The likelihood with this name; raises `InputError` if there is none."""
     if name not in LIKELIHOODS:
-        raise InputError(f"likelihood={name!r} is not one of {', '.join(map(repr, LIKELIHOODS))}")
+        raise not_allowed("likelihood", name, LIKELIHOODS)
     return LIKELIHOODS[name]
 
 
@@ -205,7 +205,7 @@ def terms(z: np.ndarray, axis: int = -1) -> int:
 def check_reduction(reduction: str | None, allowed: tuple[str | None, ...]) -> None:
     """Raises `InputError` where a reduction is not allowed."""
     if reduction not in allowed:
-        raise InputError(f"reduction={reduction!r} is not one of {', '.join(map(repr, allowed))}")
+        raise not_allowed("reduction", reduction, allowed)
 
 
 OPSET = 21

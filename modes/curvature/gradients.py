@@ -35,7 +35,7 @@ import numpy as np
 
 from ...jacobians import Block, Dag, Embed, Jacobian, Permutation, Reshape
 from ...jacobians.cached import cached_property
-from ...jacobians.errors import InputError, UnsupportedOp
+from ...jacobians.errors import InputError, UnsupportedOp, not_allowed
 from ...jacobians.products import factors_of
 from ...ops import numbers
 from ..linearization import Linearization
@@ -68,7 +68,7 @@ class Target:
         check_reduction(self.reduction, ("sum", "mean"))
         likelihood_of(self.likelihood)
         if self.fisher_type not in FISHER_TYPES:
-            raise InputError(f"fisher_type={self.fisher_type!r} is not one of {FISHER_TYPES}")
+            raise not_allowed("fisher_type", self.fisher_type, FISHER_TYPES)
         if self.fisher_type == "empirical" and self.of is None:
             raise InputError("fisher_type='empirical' needs the loss: name it with of=")
 

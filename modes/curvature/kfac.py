@@ -18,7 +18,7 @@ from typing import Any, TypedDict, Unpack, final
 import numpy as np
 
 from ...jacobians import Jacobian
-from ...jacobians.errors import InputError, warn
+from ...jacobians.errors import InputError, not_allowed, warn
 from ...jacobians.progress import progress as showing
 from ..data.adapter import NOTHING, Data, mixed
 from ..data.batches import Batch, Batches, as_batch, batches_of, is_data
@@ -132,7 +132,7 @@ def with_gradients(data: Accumulation, what: str) -> None:
 def kronecker_factors(data: Accumulation, approximation: str) -> tuple[list[Factors], Any]:
     """A and B of every layer, and the tensors of all layers."""
     if approximation not in APPROXIMATIONS:
-        raise InputError(f"approximation={approximation!r} is not one of {APPROXIMATIONS}")
+        raise not_allowed("approximation", approximation, APPROXIMATIONS)
     found = data.total(partial(second_moments, approximation == "reduce"))
     c = data.scale(found)
     inputs, outputs = [], []

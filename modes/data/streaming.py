@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import Jacobian
-from ...jacobians.errors import InputError, warn
+from ...jacobians.errors import not_allowed, warn
 from ..symmetric import Symmetric
 from .batches import Batch, Batches, batches_of, is_data, samples
 from .stream import Make, OverBatches, Stacked, Stream, Streamed
@@ -75,8 +75,7 @@ def composed(stream: Stream, reduction: str, weights: Weights) -> OverBatches:
 def weights_of(batches: Batches, reduction: str, size: Size) -> Weights:
     """n_b / N for every batch, or None for unit weights."""
     if reduction not in REDUCTIONS:
-        known = ", ".join(map(repr, REDUCTIONS))
-        raise InputError(f"reduction={reduction!r} is not one of {known}")
+        raise not_allowed("reduction", reduction, REDUCTIONS)
     if reduction != "mean":
         return None
     sizes = [size(batch) for batch in batches]

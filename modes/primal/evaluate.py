@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.arrays import host
-from ...jacobians.errors import InputError, warn
+from ...jacobians.errors import not_allowed, warn
 from ...jacobians.foreign import is_tensor
 from ..flow.contents import Contents
 from .engines import numpy as own
@@ -34,7 +34,7 @@ def evaluate(
     """
     name, _, device = (engine or "").partition(":")
     if (name or None) not in ENGINES or (device and name != "torch"):
-        raise InputError(f"engine={engine!r} is not one of {', '.join(map(repr, ENGINES))}.")
+        raise not_allowed("engine", engine, ENGINES)
     names = tuple(dict.fromkeys(wanted))
     if all(name in inputs for name in names):
         return {name: inputs[name] for name in names}

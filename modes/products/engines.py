@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import reading, shape_of, size
-from ...jacobians.errors import InputError, closest
+from ...jacobians.errors import not_allowed
 from ...jacobians.foreign import is_tensor
 from ...ops.graphs import build
 from ..primal.engines.onnxruntime import EngineError, installed
@@ -92,8 +92,7 @@ def compiler(engine: str) -> Callable[[Recording], Program]:
     """
     name, _, provider = engine.partition(":")
     if name not in ENGINES or (provider and name not in ("onnxruntime", "torch")):
-        known = ", ".join(map(repr, ENGINES))
-        raise InputError(f"engine={engine!r} is not one of {known}.{closest(engine, ENGINES)}")
+        raise not_allowed("engine", engine, ENGINES)
     if name in EXTRAS:
         optional(name, EXTRAS[name])
     made: Callable[..., Program] = importlib.import_module(f".{name}", __package__).compile

@@ -159,7 +159,7 @@ def node_of(step: Step, values: Values, wanted: frozenset[tuple[int, int]]) -> N
 
 def has_kinks(step: Step) -> bool:
     """Whether the operator of a step has kinks of its own, not only the parts of its definition."""
-    from ...ops.symbols.kinks import kink_set
+    from ...ops.kinks import kink_set
 
     return key(step) in COUNTS or (key(step) in FORMULAS and bool(kink_set(step.op_type)))
 
@@ -175,7 +175,7 @@ def kinks_of(node: Node, within: str = "") -> Iterator[Kink]:
 
 def of_table(node: Node) -> Iterator[tuple[str, Count]]:
     """The kink of an operator in words, with how many entries of how many lie on it."""
-    from ...ops.symbols.kinks import kink_set
+    from ...ops.kinks import kink_set
 
     name = key(node.step)
     yield JUMPS[name][0] if name in JUMPS else kink_set(node.step.op_type), COUNTS[name](node)
@@ -183,7 +183,7 @@ def of_table(node: Node) -> Iterator[tuple[str, Count]]:
 
 def of_formula(node: Node) -> Iterator[tuple[str, Count]]:
     """The kinks of a formula in its first derivative, with the attributes of the node."""
-    from ...ops.symbols.kinks import GENERIC, SECOND, kinks
+    from ...ops.kinks import GENERIC, SECOND, kinks
 
     attributes = {s: v for s in GENERIC if (v := getattr(node, str(s))) is not None}
     for kink in kinks(node.step.op_type):

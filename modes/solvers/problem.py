@@ -8,7 +8,7 @@ from typing import Any, Generic, Literal, TypeVar, final
 import numpy as np
 
 from ...jacobians import common
-from ...jacobians.errors import InputError
+from ...jacobians.errors import InputError, not_allowed
 from ...jacobians.foreign import as_array
 from ...ops.registry import version
 from ..gradient import Gradient
@@ -48,7 +48,7 @@ class Problem:
         form: Form = "operator",
     ) -> None:
         if form not in MADE:
-            raise InputError(f"form={form!r} is not one of {', '.join(map(repr, MADE))}")
+            raise not_allowed("form", form, MADE)
         self.model, self.inputs = model, check_inputs(model, inputs)
         self.of, self.wrt, self.engine, self.form = of, wrt, engine, form
         self.start = evaluate(model, self.inputs, wrt, engine=engine)

@@ -16,8 +16,8 @@ import numpy as np
 from onnx import defs
 
 from ...jacobians.errors import OnnxJacError, OnnxJacWarning, UnsupportedOp, closest
+from ...ops.kinks import kink_set
 from ...ops.registry import version
-from ...ops.symbols.kinks import kink_set
 from ..linearize import linearize
 from .case import Case
 from .cases import CASES

@@ -33,6 +33,7 @@ from ...jacobians.symint import (
     whole,
 )
 from ..node import AT
+from ..numbers.layout import equal_parts, span
 from ..numbers.windows import CROPPING, GEOMETRY, said, transposed_windows, windows
 
 CONTENT = "onnxjac.content"
@@ -456,8 +457,6 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
 
 @formula("Slice", known=(1, 2), fixed=(3, 4))
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
-    from ..rules.layout import span
-
     sizes, (starts, ends, axes, steps) = list(shapes[0]), held[1:5]
     axes = range(len(starts)) if axes is None else axes
     steps = (1,) * len(starts) if steps is None else steps
@@ -517,8 +516,6 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
 
 @formula("Split", known=(1,))
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
-    from ..rules.layout import equal_parts
-
     axis, count = attrs.get("axis", 0) % len(shapes[0]), attrs.get("num_outputs", 0)
     if held[1] is None and not count:
         return None

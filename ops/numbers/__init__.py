@@ -27,7 +27,6 @@ from . import (  # noqa: F401  (each module registers its kernels in the table)
     pointwise,
     pooling,
     reductions,
-    resampling,
     signals,
     strings,
 )
@@ -44,7 +43,9 @@ class Numbers:
         vars(self).update(KERNELS)  # instance attributes bypass __getattr__
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        """An operator without a kernel, computed by the reference implementation of ONNX."""
+        """The kernel of an operator, or the reference implementation of ONNX."""
+        if name in KERNELS:  # entered since this reading was made
+            return vars(self).setdefault(name, KERNELS[name])
         if not name[0].isupper() or not onnx.defs.has(name):
             raise AttributeError(f"ONNX has no operator {name!r}.{closest(name, KERNELS)}")
         return functools.partial(by_reference, name)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.arrays import Array, shape_of
+from ...jacobians.symint import Number, if_negative, largest, same, smallest
 from .table import ints, kernel
 
 Shape = tuple[int, ...]
@@ -168,3 +169,37 @@ def trilu(x: Array, k: Any = 0, *, upper: int = 1) -> Array:
     """The triangle above, or below, the k-th diagonal of each matrix; zeros elsewhere."""
     k = 0 if k is None else ints(k)[0]
     return np.triu(x, k) if upper else np.tril(x, k)
+
+
+def equal_parts(n: int, parts: int) -> tuple[int, ...]:
+    """The lengths of equal parts of an axis of length n, the last one smaller if necessary.
+
+    >>> equal_parts(7, 3)
+    (3, 3, 1)
+    """
+    width = -(-n // parts)
+    return tuple(smallest(width, largest(n - width * k, 0)) for k in range(parts))
+
+
+def span(start: int, end: int, step: int, n: int) -> tuple[int, int, int]:
+    """start, step and count of a slice of an axis of length n, clamped as ONNX does.
+
+    >>> span(-1, -100, -2, 5)
+    (4, -2, 3)
+    """
+    start, end = (if_negative(i, i + n, i) for i in (start, end))
+    low, high = (0, n) if step > 0 else (-1, n - 1)
+    first, last = clamped(start, 0, high), clamped(end, low, high)
+    count = largest(0, -((first - last) // step))
+    return (0, 1, 0) if same(count, 0) else (first, step, count)
+
+
+FAR = 2**31 - 1
+"""Longer than any axis: exporters write such a number for a slice without an end."""
+
+
+def clamped(i: Number, low: Number, high: Number) -> Number:
+    """i clamped to [low, high]; numbers from `FAR` on mean a bound, even if that is symbolic."""
+    if isinstance(i, int) and abs(i) >= FAR:
+        return high if i > 0 else low
+    return smallest(largest(i, low), high)

@@ -16,10 +16,12 @@ from ...jacobians import (
     Shape,
     broadcast,
     dtype_of,
+    reading,
     shape_of,
     size,
 )
-from ..node import Node
+from ..node import Node, node_of
+from ..numbers import table
 from ..numbers.windows import filled
 from ..registry import Blocks, jacobian
 from .convolution import with_bias
@@ -134,3 +136,17 @@ def coordinate(op: Any, shape: Shape, k: int) -> Array:
     """The index along axis k of every position in a tensor of the given shape, row-major."""
     line = op.Reshape(counted(op, shape[k]), (-1, *(1,) * (len(shape) - 1 - k)))
     return op.Reshape(op.Expand(line, shape), (size(shape),))
+
+
+@table.kernel("DeformConv")
+def deformed(
+    x: Array, w: Array, offset: Array, b: Any = None, mask: Any = None, *, dilations: Any = None,
+    group: int = 1, kernel_shape: Any = None, offset_group: int = 1, pads: Any = None,
+    strides: Any = None,
+) -> Array:  # fmt: skip
+    """The kernel applied to samples at displaced positions."""
+    steps = {"dilations": dilations, "group": group, "offset_group": offset_group, "pads": pads,
+             "strides": strides}  # fmt: skip
+    deformed = Deformed(reading(x), node_of("DeformConv", (x, w, offset, b, mask), steps))
+    y = deformed.contraction("weight")._apply(reading(x), w)
+    return y if b is None else y + b.reshape(-1, *(1,) * (x.ndim - 2))

@@ -15,11 +15,13 @@ from ...jacobians import (
     Reshape,
     Shape,
     implicit_kron,
+    reading,
     shape_of,
     size,
 )
 from ...jacobians.symint import Number, agree, largest
-from ..node import Node
+from ..node import Node, node_of
+from ..numbers import table
 from ..registry import Blocks, jacobian
 from .indexing import counted
 from .sampling import Samples, line
@@ -142,3 +144,23 @@ def coordinates(op: Any, n: Number, align_corners: bool) -> Array:
     if align_corners:
         return op.Sub(op.Div(op.Mul(j, 2.0), largest(n - 1, 1)), 1.0)
     return op.Sub(op.Div(op.Add(op.Mul(j, 2.0), 1.0), n), 1.0)
+
+
+@table.kernel("GridSample")
+def grid_sampled(
+    x: Array, grid: Array, *, align_corners: int = 0, mode: str = "linear",
+    padding_mode: str = "zeros",
+) -> Array:  # fmt: skip
+    """Weighted sums of the neighbours of each point of the grid."""
+    grid = grid.astype(x.dtype, copy=False)
+    how = {"align_corners": align_corners, "mode": mode, "padding_mode": padding_mode}
+    samples, _ = grid_samples(reading(x), node_of("GridSample", (x, grid), how))
+    return np.moveaxis(samples.value, -1, 1)
+
+
+@table.kernel("AffineGrid")
+def affine_gridded(theta: Array, size: Any, *, align_corners: int = 0) -> Array:
+    """θ applied to the coordinates of every point."""
+    lengths = table.ints(size)[2:]
+    base = base_grid(reading(theta), lengths, bool(align_corners), theta.dtype)
+    return (base @ theta.swapaxes(1, 2)).reshape(len(theta), *lengths, len(lengths))

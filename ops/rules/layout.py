@@ -20,8 +20,9 @@ from ...jacobians import (
     shape_of,
     slab,
 )
-from ...jacobians.symint import Number, if_negative, largest, same, smallest
+from ...jacobians.symint import same
 from ..node import Node
+from ..numbers.layout import equal_parts, span
 from ..registry import Blocks, jacobian
 
 PIXELS = ("DCR", "CRD")
@@ -85,16 +86,6 @@ def split(op: Any, node: Node) -> Blocks:
     }
 
 
-def equal_parts(n: int, parts: int) -> tuple[int, ...]:
-    """The lengths of equal parts of an axis of length n, the last one smaller if necessary.
-
-    >>> equal_parts(7, 3)
-    (3, 3, 1)
-    """
-    width = -(-n // parts)
-    return tuple(smallest(width, largest(n - width * k, 0)) for k in range(parts))
-
-
 @jacobian("Slice")
 def slice_(op: Any, node: Node) -> Blocks:
     """y = x[start:end:step] along the given axes."""
@@ -105,30 +96,6 @@ def slice_(op: Any, node: Node) -> Blocks:
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         spans[axis] = span(start, end, step, node.x_shape[axis])
     return {(0, 0): Slice(tuple(spans), node.x_shape, node.dtype)}
-
-
-def span(start: int, end: int, step: int, n: int) -> tuple[int, int, int]:
-    """start, step and count of a slice of an axis of length n, clamped as ONNX does.
-
-    >>> span(-1, -100, -2, 5)
-    (4, -2, 3)
-    """
-    start, end = (if_negative(i, i + n, i) for i in (start, end))
-    low, high = (0, n) if step > 0 else (-1, n - 1)
-    first, last = clamped(start, 0, high), clamped(end, low, high)
-    count = largest(0, -((first - last) // step))
-    return (0, 1, 0) if same(count, 0) else (first, step, count)
-
-
-FAR = 2**31 - 1
-"""Longer than any axis: exporters write such a number for a slice without an end."""
-
-
-def clamped(i: Number, low: Number, high: Number) -> Number:
-    """i clamped to [low, high]; numbers from `FAR` on mean a bound, even if that is symbolic."""
-    if isinstance(i, int) and abs(i) >= FAR:
-        return high if i > 0 else low
-    return smallest(largest(i, low), high)
 
 
 @jacobian("DepthToSpace", mode=PIXELS)

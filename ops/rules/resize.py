@@ -23,10 +23,12 @@ from ...jacobians import (
     Take,
     broadcast,
     dtype_of,
+    reading,
     shape_of,
 )
 from ...jacobians.symint import Number, if_negative, largest, same
-from ..node import Node
+from ..node import Node, node_of
+from ..numbers import table
 from ..registry import Blocks, jacobian
 from .indexing import counted
 from .interpolation import SUPPORT, kernel
@@ -275,3 +277,67 @@ def inside(op: Any, axis: AxisOfResize, at: Array) -> Weights:
         return op.Reshape(axis.index, (-1, 1)), keep, {}
     slopes = {name: op.Mul(d, keep) for name, d in axis.slopes.items()}
     return axis.index, op.Mul(axis.weight, keep), slopes
+
+
+@table.kernel("Resize")
+def resized(
+    x: Array, roi: Any = None, scales: Any = None, sizes: Any = None, *, antialias: int = 0,
+    axes: Any = None, coordinate_transformation_mode: str = "half_pixel",
+    cubic_coeff_a: float = -0.75, exclude_outside: int = 0, extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest",
+    nearest_mode: str = "round_prefer_floor",
+) -> Array:  # fmt: skip
+    """Weighted sums of neighbours along each axis."""
+    attributes = {
+        "antialias": antialias,
+        "coordinate_transformation_mode": coordinate_transformation_mode,
+        "cubic_coeff_a": cubic_coeff_a,
+        "exclude_outside": exclude_outside,
+        "keep_aspect_ratio_policy": keep_aspect_ratio_policy,
+        "mode": mode,
+        "nearest_mode": nearest_mode,
+        **({} if axes is None else {"axes": axes}),
+    }
+    floating = x if x.dtype.kind == "f" else x.astype(np.float64)
+    others = (None if a is None else np.asarray(a) for a in (roi, scales, sizes))
+    y, outside = interpolated(node_of("Resize", (floating, *others), attributes))
+    if outside.any():
+        y = np.where(outside, np.asarray(extrapolation_value, y.dtype), y)
+    return y if y.dtype == x.dtype else saturated(y, x.dtype)
+
+
+def interpolated(node: Node) -> tuple[Array, Array]:
+    """The interpolated x, and a mask of the entries that lie outside of x."""
+    y, outside, op = node.inputs[0], np.zeros((), bool), reading(node.inputs[0])
+    assert y is not None
+    made = np.broadcast_to(y.dtype.type(0), resized_shape(op, node))
+    node = Node(node.step, node.inputs, (made,))
+    for k in range(len(resized_axes(node))):
+        axis = AxisOfResize(op, node, k)
+        if not axis.stays:
+            y = axis.operator(op, y.shape, axis.weight)._apply(op, y)
+            outside = outside | axis.outside(y.ndim)
+    return y, outside
+
+
+def resized_shape(op: Any, node: Any) -> tuple[int, ...]:
+    """The shape of the result: from sizes, or ⌊n · scale⌋."""
+    axes, shape = resized_axes(node), list(node.x_shape)
+    crops = node.coordinate_transformation_mode == "tf_crop_and_resize"
+    sizes = node.ints(3)
+    for k, axis in enumerate(axes):
+        scale = fixed_scale(op, node, k)
+        if sizes and node.keep_aspect_ratio_policy == "stretch":
+            shape[axis] = sizes[k]
+        elif sizes:
+            shape[axis] = int(np.floor(scale * shape[axis] + 0.5))
+        else:
+            extent = node.inputs[ROI][k + len(axes)] - node.inputs[ROI][k] if crops else 1
+            shape[axis] = int(np.floor(shape[axis] * extent * scale))
+    return tuple(shape)
+
+
+def saturated(y: Array, dtype: np.dtype) -> Array:
+    """y rounded and clipped to the range of an integer dtype."""
+    limits = np.iinfo(dtype)
+    return np.clip(np.rint(y), limits.min, limits.max).astype(dtype)

@@ -14,7 +14,7 @@ import numpy as np
 
 from .worker import Setup, serve
 
-PATIENCE = 300.0
+PATIENCE = 120.0
 """The time limit of a set-up or a turn, in seconds."""
 
 

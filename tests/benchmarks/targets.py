@@ -9,7 +9,7 @@ PEER, EXPERT, COMPILED = "peer", "expert", "compiled"
 """Whose time a target is about."""
 
 PLAIN, CHOSEN, RUNTIME = "onnxjac", "onnxjac compiled", "onnxjac onnxruntime"
-NUMPY = "onnxjac numpy"
+NUMPY, TORCH = "onnxjac numpy", "onnxjac torch"
 SLACK = 1.1
 """The factor by which float64 may be worse."""
 
@@ -58,6 +58,10 @@ TARGETS: dict[tuple[str, str, str], list[Target]] = {
     **bounds("resnet", dict.fromkeys(FOUR, 1.5), NUMPY),
     **bounds("lenet", dict.fromkeys(FOUR, 1.5), NUMPY),
     **bounds("transformer", {"jvp": 1.5, "vjp": 1.5}, NUMPY),
+    **bounds("mlp", dict.fromkeys(FOUR, 0.95), TORCH),
+    **bounds("resnet", dict.fromkeys(FOUR, 0.95), TORCH),
+    **bounds("lenet", dict.fromkeys(FOUR, 0.95), TORCH),
+    **bounds("transformer", {"jvp": 0.95, "vjp": 0.95}, TORCH),
     **bounds("reaction", {"jvp": 1.3, "sparse": 0.4}, NUMPY),
     **bounds("reaction", {"sparse": 0.4}, PLAIN),
     **{

@@ -13,8 +13,8 @@ from onnxjac.modes.show.kink_counts import COUNTS, JUMPS
 from onnxjac.modes.verify.case import Case
 from onnxjac.modes.verify.cases import CASES
 from onnxjac.ops.conventions import CONVENTIONS, GIVEN
+from onnxjac.ops.kinks import KINKS, SECOND, kink_set
 from onnxjac.ops.rules.elementwise import FORMULAS
-from onnxjac.ops.symbols.kinks import KINKS, SECOND, kink_set
 
 A = np.array
 X = A([[1.0, 3.0, 3.0], [2.0, 0.0, -1.0]])

@@ -9,10 +9,10 @@ import sympy as sp
 from onnxjac.modes.linearize import linearize
 from onnxjac.modes.verify.case import Case, at, positive
 from onnxjac.modes.verify.cases import CASES
+from onnxjac.ops.kinks import KINKS, SECOND, kink_set, kinks, kinks_of
 from onnxjac.ops.node import schema_defaults
 from onnxjac.ops.rules.elementwise import FORMULAS
 from onnxjac.ops.symbols.formulas import NAMES, parse
-from onnxjac.ops.symbols.kinks import KINKS, SECOND, kink_set, kinks, kinks_of
 from verify.crossing import crossings, order_at_origin
 
 TIE, ZERO, NORM, LINE = "tie", "zero", "norm", "line"

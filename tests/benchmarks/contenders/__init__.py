@@ -8,6 +8,7 @@ MODULES = {
     "onnxjac compiled": "onnxjac",
     "onnxjac onnxruntime": "onnxjac",
     "onnxjac numpy": "onnxjac",
+    "onnxjac torch": "onnxjac",
     "jax": "jax",
     "jax expert": "jax",
     "jax asdex": "coloured",

@@ -13,7 +13,7 @@ from onnxjac.modes.estimators import diagonal
 
 from ..workloads import Workload
 from ..workloads.model import LOSS, OUTPUT, model_of
-from .contender import DAMPING, RATE, Absent, Contender, Task
+from .contender import ALL, DAMPING, RATE, STEPS, Absent, Contender, Task
 
 MANY = 10**4
 """The number of products for which J is compiled."""
@@ -121,8 +121,6 @@ class Plain(Contender):
         return self.in_turn(step)
 
     def adam(self) -> Task:
-        if self.compiled:
-            raise Absent("nothing to compile")
         names = self.workload.wrt
         training = oj.training_model(self.model, LOSS, names, oj.Adam(), learning_rate=RATE)
         state = {**oj.initial_state(training), "update_count": np.array(1)}
@@ -135,8 +133,6 @@ class Plain(Contender):
         return step
 
     def kfac(self) -> Task:
-        if self.compiled:
-            raise Absent("nothing to compile")
         f, wrt = self.value_and_grad(), self.workload.wrt
 
         def step(*point: Any) -> Any:
@@ -155,14 +151,10 @@ class Plain(Contender):
 
     def factored(self, make: Callable[..., Any]) -> Task:
         """K v, made anew at each point."""
-        if self.compiled:
-            raise Absent("nothing to compile")
         model, wrt, v = self.model, self.workload.wrt, self.tangent
         return self.in_turn(lambda *point: make(model, self.at(*point), at=OUTPUT, wrt=wrt) @ v)
 
     def diagonal(self) -> Task:
-        if self.compiled:
-            raise Absent("nothing to compile")
         G = self.gauss_newton()
         return self.in_turn(lambda *point: diagonal(G.relinearize(self.at(*point))).value)
 
@@ -178,8 +170,9 @@ class Plain(Contender):
 
 
 class Compiled(Plain):
-    """Compiled for the engine that `compile` chooses."""
+    """Compiled for the engine that `compile` chooses, where the point does not change."""
 
+    only: ClassVar[tuple[str, ...]] = tuple(kind for kind in ALL if kind not in STEPS)
     compiled: ClassVar[bool] = True
     warm: ClassVar[int] = 0
 
@@ -196,9 +189,16 @@ class Numpy(Compiled):
     engine: ClassVar[str | None] = "numpy"
 
 
+class Torch(Compiled):
+    """Compiled for PyTorch, without copies: vectors are arrays in memory that tensors share."""
+
+    engine: ClassVar[str | None] = "torch"
+
+
 CONTENDERS = {
     "onnxjac": Plain,
     "onnxjac compiled": Compiled,
     "onnxjac onnxruntime": OnnxRuntime,
     "onnxjac numpy": Numpy,
+    "onnxjac torch": Torch,
 }

@@ -63,7 +63,6 @@ GROWTH: dict[str, Callable[[], Workload]] = {
 """Workloads for the growth of time with one size, the others as in the MLP or the grid."""
 
 HIDDEN: dict[str, Callable[[], Workload]] = {
-    "small/deep": partial(mlp, batch=8, widths=(16,) * 400 + (10,)),
     "tiny": partial(mlp, "float64", batch=8, widths=(20, 16, 5)),
     "tiny/steps": partial(steps, partial(mlp, "float64", batch=8, widths=(20, 16, 5)), "kfac"),
     "tiny/curvature": partial(curvature, partial(mlp, "float64", batch=8, widths=(20, 16, 5))),
@@ -77,9 +76,12 @@ HIDDEN: dict[str, Callable[[], Workload]] = {
     "tiny/lstm": partial(lstm, "float64", length=3, batch=2, width=5),
     "tiny/loop": partial(loop, "float64", turns=60, batch=2, width=5),
 }
-"""For the table of defaults, and for the test of the harness."""
+"""For the test of the harness."""
+
+SMALL = {"small/deep": partial(mlp, batch=8, widths=(16,) * 400 + (10,))}
+"""Many nodes and few numbers, for the table of defaults."""
 
 
 def find(name: str) -> Workload:
     """The workload of that name."""
-    return (WORKLOADS | GROWTH | HIDDEN)[name]()
+    return (WORKLOADS | GROWTH | HIDDEN | SMALL)[name]()

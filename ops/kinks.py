@@ -16,8 +16,8 @@ from typing import Any
 import sympy as sp
 from sympy.core.relational import Relational
 
-from ..rules.elementwise import FORMULAS
-from .formulas import ATTRIBUTES, NAMES, parse
+from .rules.elementwise import FORMULAS
+from .symbols.formulas import ATTRIBUTES, NAMES, parse
 
 X = NAMES["x"]
 GENERIC = {NAMES[name]: sp.prime(k) for k, name in enumerate(ATTRIBUTES, 1)}
