@@ -73,8 +73,8 @@ def test_an_index_out_of_range(net):
 
 
 def test_an_unknown_engine(net):
-    with pytest.raises(oj.InputError, match="engine='torch' is not one of"):
-        oj.linearize(net, POINT, engine="torch")
+    with pytest.raises(oj.InputError, match="engine='jax' is not one of"):
+        oj.linearize(net, POINT, engine="jax")
 
 
 # -- wrt and of ------------------------------------------------------------------------------------
