@@ -164,6 +164,6 @@ GIVEN: dict[str, str] = {
     **dict.fromkeys(("Floor", "Ceil", "Round", "Sign"), CONSTANT),
     **dict.fromkeys(("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"), BRANCH),
     **dict.fromkeys(("RNN", "GRU", "LSTM", "FusedGemm", "FusedConv"), PARTS),
-    "DynamicQuantizeLinear": PARTS,
+    **dict.fromkeys(("DynamicQuantizeLinear", "DynamicQuantizeMatMul"), PARTS),
 }
 """op_type -> the derivative that J has at the kink, in words."""

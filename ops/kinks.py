@@ -30,7 +30,6 @@ ZERO_NORM = "where the norm is 0"
 LINE = "where a sampled point lies on a line of pixels"
 ACTIVATIONS = "at the kinks of its activations, if any"
 WRITTEN = f"for max and min, {ORDER}; without a reduction, at positions named twice"
-STEPS = "where an entry lies on a line between two steps, or shares an end of the range"
 NORMS = f"{ZERO_NORM}; for p = 1, where an entry is 0"
 
 KINKS: dict[str, str] = {
@@ -43,7 +42,7 @@ KINKS: dict[str, str] = {
     "Imputer": "where an entry is the replaced value",
     "GridSample": LINE, "DeformConv": LINE, "RoiAlign": LINE,
     "Resize": f"in scales and roi, {LINE}", "Range": "where the number of entries changes",
-    "DynamicQuantizeLinear": ORDER, "DynamicQuantizeMatMul": STEPS,
+    "DynamicQuantizeLinear": ORDER, "DynamicQuantizeMatMul": ORDER,
     "MeanVarianceNormalization": f"where the variance is 0{SECOND}",
     "RNN": ACTIVATIONS, "GRU": ACTIVATIONS, "LSTM": ACTIVATIONS,
     "FusedGemm": ACTIVATIONS, "FusedConv": ACTIVATIONS,

@@ -105,6 +105,9 @@ COUNTED = {
               1),
     "convolved": (f"{MS}::FusedConv", [0 * IMAGE, np.ones((1, 1, 3, 3))], {"activation": "Relu"},
                   1, 1),
+    "range of a product": (f"{MS}::DynamicQuantizeMatMul",
+                           [A([[1.0, 1.0, -2.0]], "f4"), A([[1], [2], [3]], "u1"), A(0.5, "f4")],
+                           {}, 1, 1),
     "floors": ("Floor", [A([1.0, 1.5])], {}, 1, 2),
     "ceilings": ("Ceil", [A([1.0, 1.5])], {}, 1, 2),
     "halves": ("Round", [A([1.0, 1.5, -0.5])], {}, 2, 3),
@@ -113,7 +116,8 @@ COUNTED = {
 }  # fmt: skip
 
 
-PARTS = {"RNN", "GRU", "LSTM", "FusedGemm", "FusedConv", "DynamicQuantizeLinear"}
+PARTS = {"RNN", "GRU", "LSTM", "FusedGemm", "FusedConv", "DynamicQuantizeLinear",
+         "DynamicQuantizeMatMul"}  # fmt: skip
 """Operators whose parts are counted instead."""
 
 DEFAULT_PARTS = {"RNN", "GRU", "LSTM", "FusedGemm"}
