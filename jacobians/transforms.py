@@ -120,6 +120,13 @@ class Circulant(Jacobian):
 
     def _by_pairs(self, op: Op, v: Array) -> Array:
         """The product by transforms of ONNX, whose complex numbers are pairs on the last axis."""
+        if is_complex(v):
+            real, imaginary = (self._by_pairs(op, part) for part in (v.real, v.imag))
+            return real + 1j * imaginary
+        if is_complex(self.kernel):
+            parts = (Circulant(c, self.in_shape) for c in (self.kernel.real, self.kernel.imag))
+            real, imaginary = (part._by_pairs(op, v) for part in parts)
+            return real + 1j * imaginary
         (a, b), (c, d) = self._transformed(op, v), self._transformed(op, self.kernel)
         real = op.Sub(op.Mul(a, c), op.Mul(b, d))
         imaginary = op.Add(op.Mul(a, d), op.Mul(b, c))
