@@ -19,7 +19,15 @@ from ..support.background import Background
 from ..tape.tape import Tape
 from .cost import RECORDING
 from .moving import FIRST, TRIES, Clock, Moving, Way
-from .plan import ELIMINATED, eliminated, planned, repays_decision, repays_elimination
+from .plan import (
+    ELIMINATED,
+    REPAID,
+    TRUSTED,
+    eliminated,
+    planned,
+    repays_decision,
+    repays_elimination,
+)
 
 PAYS = 0.9
 """A plan pays if its products take less than this fraction of the time without it."""
@@ -36,11 +44,12 @@ Ways = Mapping[str, tuple[Clock, Way]]
 class Adaptive(Jacobian):
     """y = J x by the DAG as it is, planned or compiled, or by a program shared with other points.
 
-    The number of future products is unknown. After 8, 32, 128 … products the DAG is planned for the
-    products until it is planned again, four times as many as so far; programs are compiled once
+    The number of future products is unknown. After 8, 300, 1200 … products the DAG is planned for
+    four times as many, if they count for more than before; programs are compiled once
     products have taken as long as compiling takes. Both happen in a background thread, for which
-    each product waits as long as the fastest one took: alone on the cores it is done far sooner.
-    Each product takes the way that was measured to be the fastest of those that are ready.
+    each product waits as long as the fastest one took, unless it took three times as long itself:
+    alone on the cores, the thread is done far sooner. Each product takes the way that was measured
+    to be the fastest of those that are ready.
     """
 
     holds = ("structure",)
@@ -87,7 +96,8 @@ class Adaptive(Jacobian):
             if name != taken and (name != DAG or self._dag is not None):
                 clock.wait(seconds)
         self.count, self._seconds = self.count + prod(columns), self._seconds + seconds
-        self._look_ahead(columns, ways, ways[taken][0].least)
+        least = ways[taken][0].least
+        self._look_ahead(columns, ways, min(least, max(3 * least - seconds, 0.0)))
         return y
 
     def _ways(self, columns: Shape) -> Ways:
@@ -129,8 +139,8 @@ class Adaptive(Jacobian):
         if PROGRAM in ways and self.count < 4 * first:
             return
         if self.count >= max(first, self._next) and repays_decision(self.dag, 4 * self.count):
-            self._next = 4 * self.count
-            self._begin(partial(planned, self.dag, self._next))
+            self._next = max(4 * self.count, REPAID * TRUSTED)
+            self._begin(partial(planned, self.dag, 4 * self.count))
         elif is_due(self.dag, self.count):
             self._ahead = Background(partial(only_eliminated, self.dag))
         elif self.count >= first and columns not in self._begun and (
@@ -151,7 +161,7 @@ class Adaptive(Jacobian):
         self._ahead, made = None, ahead.value
         if isinstance(made, Compiled):
             self._compiled = made
-        elif made is not None and made is not self._planned:
+        elif made is not None and made is not self.structure:
             self._planned, self._compiled = made, None
             self._begun.clear()
             self._clocks = {key: c for key, c in self._clocks.items() if key[1] == DAG}

@@ -50,7 +50,7 @@ DECIDING = 1.5e-4
 SAVED = 1 / 4
 """The fraction of a product's time that a plan may save where products are short."""
 
-RECORDING = 1.5e-3
+RECORDING = 6e-4
 """Seconds that an engine takes to compile a program, per edge."""
 
 SAMPLING, WINDOWS = 2e-5, 2e-4

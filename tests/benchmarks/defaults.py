@@ -33,6 +33,9 @@ RUNS = {"linearize": (3, True), "relinearize": (2, True), "relinearize, Jᵀu": 
         "J v": (3, False), "Jᵀu": (4, False)}  # fmt: skip
 """Task -> the runs of the model allowed for it, and whether nodes count on top."""
 
+WARM = 60
+"""Calls of each task before it is timed, in which programs are made."""
+
 NODE = 50e-6
 """The seconds of Python allowed per node."""
 
@@ -111,7 +114,7 @@ def once(function: Callable[[], Any]) -> float:
 
 
 def costs(name: str, repeats: int = REPEATS) -> tuple[list[float], list[Cost]]:
-    """Costs at the first and second point; then of all tasks, as medians of interleaved rounds."""
+    """Costs at the first and second point; then of each task, the median of calls in a row."""
     one = Subject(name)
     starts, J = [once(one.linearized), once(one.linearized)], one.linearized()
     v, u = one.draw(J.shape[1], 1), one.draw(J.shape[0], 2)
@@ -119,13 +122,12 @@ def costs(name: str, repeats: int = REPEATS) -> tuple[list[float], list[Cost]]:
     def gradient() -> Any:
         return J.relinearize(one.elsewhere).T @ u
 
-    for _ in range(30):
+    for _ in range(WARM):
         gradient(), J @ v, J.T @ u
     run_plain = plain(one.model, {one.input: one.x})
     tasks = (run_plain, one.linearized, lambda: J.relinearize(one.elsewhere), gradient,
              lambda: J @ v, lambda: J.T @ u)  # fmt: skip
-    rounds = [[once(task) for task in tasks] for _ in range(repeats)]
-    run, *seconds = (median(times) for times in zip(*rounds, strict=True))
+    run, *seconds = (median(once(task) for _ in range(repeats)) for task in tasks)
     nodes = len(J.route.flat(J.point)[0].model.steps)
     return starts, [Cost(*pair, run, nodes) for pair in zip(RUNS, seconds, strict=True)]
 

@@ -130,7 +130,7 @@ def test_a_plan_that_gains_nothing_is_left_and_comes_later_at_the_next_point(mon
         J @ v
         J.settle()
     assert taken(J, v, 20)[-10:] == [DAG] * 10
-    assert points.first == J._next >= 32
+    assert J._next >= points.first >= 32
     again = Adaptive(dag, shared=points)
     for _ in range(16):
         again @ v

@@ -78,7 +78,7 @@ HIDDEN: dict[str, Callable[[], Workload]] = {
 }
 """For the test of the harness."""
 
-SMALL = {"small/deep": partial(mlp, batch=8, widths=(16,) * 400 + (10,))}
+SMALL = {"small/deep": lambda: replace(mlp(batch=8, widths=(16,) * 400 + (10,)), wrt=("x",))}
 """Many nodes and few numbers, for the table of defaults."""
 
 
