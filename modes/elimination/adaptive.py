@@ -136,7 +136,7 @@ class Adaptive(Jacobian):
                 return
             self._take(ahead)
         first = shared.first if shared else 1
-        if PROGRAM in ways and self.count < 4 * first:
+        if PROGRAM in ways and self.count < first:
             return
         if self.count >= max(first, self._next) and repays_decision(self.dag, 4 * self.count):
             self._next = max(4 * self.count, REPAID * TRUSTED)
