@@ -25,7 +25,7 @@ from .explanation import Explanation, Local
 from .naming.names import Specs, applied, check_named, find_tensor, fitting, flat_shape, listed
 from .route import Route
 from .tape.checkpoint import as_it_is
-from .tape.elsewhere import Elsewhere
+from .tape.on_device import OnDevice
 from .tape.record import Entry
 from .tape.tape import Tape
 
@@ -99,7 +99,7 @@ class Linearization(Jacobian):
         if self.make:
             return self.make(self.dag)
         if self.tape.place is not None:
-            return Elsewhere(self._there, self.tape.place)
+            return OnDevice(self._there, self.tape.place)
         shared = moving(self.tape, *self._ends, self.route.engine, transposed=self.transposed)
         return Adaptive(None if shared else self.dag, self, shared, self.tape)
 

@@ -36,7 +36,7 @@ Arrays = tuple[Array, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Course:
+class LoopTemplate:
     """The derivative of a Loop or Scan without the tensors that it reads; `turns` may be None,
     where these tell how many there are.
 
@@ -75,10 +75,10 @@ class LoopAtPoint(Joint):
     holds = ("read",)
 
     def __init__(
-        self, course: Course, read: Arrays | Callable[[], Arrays], back: bool = False
+        self, form: LoopTemplate, read: Arrays | Callable[[], Arrays], back: bool = False
     ) -> None:
-        self.course, self._read, self.back = course, read, back
-        step, likes = course.step, course.still
+        self.form, self._read, self.back = form, read, back
+        step, likes = form.step, form.still
         ends = [
             {k: (shape_of(likes[n]), dtype_of(likes[n])) for k, n in enumerate(names)
              if n and has_tangent(likes[n])} for names in (step.inputs, step.outputs)
@@ -87,9 +87,9 @@ class LoopAtPoint(Joint):
 
     def at(self, read: Arrays) -> LoopAtPoint:
         """The same derivative with other tensors: one object for all its blocks."""
-        known = self.course.made.get(self.back)
+        known = self.form.made.get(self.back)
         if known is None or any(a is not b for a, b in zip(known.read, read, strict=True)):
-            known = self.course.made[self.back] = LoopAtPoint(self.course, read, self.back)
+            known = self.form.made[self.back] = LoopAtPoint(self.form, read, self.back)
         return known
 
     @property
@@ -100,54 +100,54 @@ class LoopAtPoint(Joint):
         return self._read
 
     def transposed(self) -> LoopAtPoint:
-        return LoopAtPoint(self.course, lambda: self.read, not self.back)
+        return LoopAtPoint(self.form, lambda: self.read, not self.back)
 
     def run(
         self, op: Any, tangents: Mapping[int, Array], wanted: tuple[int, ...]
     ) -> dict[int, Any]:
         if isinstance(op, Recorder):
-            return self.course.turning(op, self.read, self.back).run(op, tangents, wanted)
+            return self.form.turning(op, self.read, self.back).run(op, tangents, wanted)
         if any(map(is_tensor, tangents.values())):
 
             def run(*arrays: Any) -> tuple[Any, ...]:
                 found = self.run(numbers, dict(zip(tangents, arrays, strict=True)), wanted)
                 return tuple(map(found.get, wanted))
 
-            made = op.by_numbers(self.course.step.op_type, run, *tangents.values())
+            made = op.by_numbers(self.form.step.op_type, run, *tangents.values())
             return {o: y for o, y in zip(wanted, made, strict=True) if y is not None}
         if op is not numbers:
-            raise OnnxJacError(f"{self.course.step} is no operator of {type(op).__name__}")
+            raise OnnxJacError(f"{self.form.step} is no operator of {type(op).__name__}")
         feeds = {i: np.asarray(v, self.ins[i][1]) for i, v in tangents.items()}
         key = self.back, tuple((i, v.shape) for i, v in sorted(feeds.items())), wanted
-        if key not in self.course.programs:
-            self.course.programs[key] = self.program(feeds, wanted)
+        if key not in self.form.programs:
+            self.form.programs[key] = self.program(feeds, wanted)
         every = {f"read {k}": x for k, x in enumerate(self.read)}
         every |= {f"tangent {i}": v for i, v in feeds.items()}
-        found = computed(self.course.programs[key], every)
+        found = computed(self.form.programs[key], every)
         return {o: found[f"product {o}"] for o in wanted if f"product {o}" in found}
 
     def program(self, feeds: Mapping[int, np.ndarray], wanted: tuple[int, ...]) -> Model:
         """(tensors, tangents) ↦ products."""
-        with kept_whole(self.course.step):
-            op = Recorder(self.course.step.attrs["body"].opsets)
+        with kept_whole(self.form.step):
+            op = Recorder(self.form.step.attrs["body"].opsets)
             read = tuple(op.like(x, f"read {k}") for k, x in enumerate(self.read))
             tangents = {i: op.like(v, f"tangent {i}") for i, v in feeds.items()}
-            found = self.course.turning(op, read, self.back).run(op, tangents, wanted)
+            found = self.form.turning(op, read, self.back).run(op, tangents, wanted)
             outputs = {f"product {o}": y for o, y in found.items()}
             return Model(build(op, [*read, *tangents.values()], outputs, "loop"))
 
     @property
     def flops(self) -> int:
         """An estimate: iterations multiply by all captured tensors, and by all rows."""
-        course = self.course
-        body: Body = course.step.attrs["body"]
-        held = (int(np.prod(shape_of(course.still[n]))) for n in body.captured
-                if has_tangent(course.still[n]))  # fmt: skip
-        states = sum(body.like[n].size for n in course.rows)
-        return 4 * course.count(self.read) * (sum(held) + states)
+        form = self.form
+        body: Body = form.step.attrs["body"]
+        held = (int(np.prod(shape_of(form.still[n]))) for n in body.captured
+                if has_tangent(form.still[n]))  # fmt: skip
+        states = sum(body.like[n].size for n in form.rows)
+        return 4 * form.count(self.read) * (sum(held) + states)
 
     def __repr__(self) -> str:
-        kind = f"{self.course.step.op_type.lower()} of {self.course.count(self.read):,} turns"
+        kind = f"{self.form.step.op_type.lower()} of {self.form.count(self.read):,} turns"
         return f"({kind}{' backwards' if self.back else ''})"
 
 
@@ -168,16 +168,16 @@ def opened(op: Recorder, step: Step, values: Values) -> LoopAtPoint:
     Raises `OnnxJacError` where products cannot be recorded for all points.
     """
     before = op.symbols
-    course, read = courses(op, step, values)
+    form, read = template_of(op, step, values)
     op.symbols = before
-    if course.turns is None:
+    if form.turns is None:
         raise OnnxJacError(f"points decide on the turns of {step}")
     if not all(map(has_tangent, read)):
         raise OnnxJacError(f"points decide on integers in {step}")
-    return LoopAtPoint(course, read)
+    return LoopAtPoint(form, read)
 
 
-def courses(op: Recorder, step: Step, values: Values) -> tuple[Course, Arrays]:
+def template_of(op: Recorder, step: Step, values: Values) -> tuple[LoopTemplate, Arrays]:
     """The derivative of a recorded Loop or Scan, and the tensors that it reads."""
     if step.op_type == "If":
         raise OnnxJacError(f"points decide on the branch of {step}")
@@ -191,7 +191,7 @@ def courses(op: Recorder, step: Step, values: Values) -> tuple[Course, Arrays]:
     still = {n: like(values[n]) for n in (*step.inputs, *step.outputs) if n}
     known = None if count is None or is_symbolic(count) else int(count)
     read = (*(values[n] for n in names), *turns.rows.values())
-    return Course(step, known, names, tuple(turns.rows), still), read
+    return LoopTemplate(step, known, names, tuple(turns.rows), still), read
 
 
 def like(value: ir.Value) -> np.ndarray:
@@ -214,17 +214,17 @@ def at_point(op: Any, step: Step, values: Values) -> Joint:
         outputs = [n and host(values[n]) for n in step.outputs]
         made = again(recorder, step, inputs, outputs)
         known = {**inputs, **{n: v for n, v in zip(step.outputs, made, strict=True) if n}}
-        course, found = courses(recorder, step, known)
-        names = (f"{n} (rows)" for n in course.rows)
-        rows = dict(zip(names, found[len(course.names) :], strict=True))
+        form, found = template_of(recorder, step, known)
+        names = (f"{n} (rows)" for n in form.rows)
+        rows = dict(zip(names, found[len(form.names) :], strict=True))
         given = [v for v in inputs.values() if v.const_value is None]
         program = Model(build(recorder, given, rows, "rows"))
 
     def read() -> Arrays:
         made = computed(program, held) if rows else {}
-        return *(held[n] for n in course.names), *(made[n] for n in rows)
+        return *(held[n] for n in form.names), *(made[n] for n in rows)
 
-    return LoopAtPoint(course, read)
+    return LoopAtPoint(form, read)
 
 
 JOINTS[Recorder] = joint_of

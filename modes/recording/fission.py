@@ -18,7 +18,7 @@ from ...jacobians.symint import Number
 from ...ops import Recorder
 from ...ops.graphs import body_of, operands_of
 from ...ops.graphs.build import every
-from .abreast import Abreast
+from .vectorize import Vectorized
 
 Type = tuple[Shape, np.dtype]
 
@@ -95,7 +95,7 @@ def fission(
     what is the same in all of them leaves the Scan.
     """
     front = {x: s for x, s in series.items() if s.back == back and turns is not None}
-    ahead = Abreast(op, turn.depth, turns, {x: s.in_front(op) for x, s in front.items()}, {})
+    ahead = Vectorized(op, turn.depth, turns, {x: s.in_front(op) for x, s in front.items()}, {})
     deep = ahead.record(turn.nodes)
     core, cut, summed, placed = parts(ahead, deep, turn)
     terms = {n: x for n, x in turn.terms.items() if n not in summed}
@@ -141,7 +141,7 @@ def fission(
     totals = {n: next(made) for n in terms}
     stacked = {t.slot: next(made) for t, _ in rows}
     known = {**ahead.rows, **dict(zip(cut, made, strict=True))}
-    after = Abreast(op, turn.depth, turns, known, ahead.same)
+    after = Vectorized(op, turn.depth, turns, known, ahead.same)
     after.record(node for node in deep if node not in core)
     totals |= {n: after.total(turn.terms[n]) for n in summed}
     stacked |= {t.slot: at_axis(op, after.rows[x], t.axis + leading)
@@ -149,7 +149,7 @@ def fission(
     return [*states, *(totals[n] for n in turn.terms), *(stacked[t.slot] for t, _ in turn.makes)]
 
 
-def parts(ahead: Abreast, deep: list[ir.Node], turn: Turn) -> Parts:
+def parts(ahead: Vectorized, deep: list[ir.Node], turn: Turn) -> Parts:
     """Which of the `deep` nodes, which are not recorded ahead of the Scan, must stay in it.
 
     A node that reads the state need not stay if no state reads it and it can be recorded for all
@@ -158,7 +158,7 @@ def parts(ahead: Abreast, deep: list[ir.Node], turn: Turn) -> Parts:
     op, turns, made = ahead.op, ahead.turns, [y for node in deep for y in node.outputs]
     seen = [x for x in (*turn.state.values(), *made) if turns is not None and ahead.is_seen(x)]
     tried = {x: op.new((turns, *shape_of(x)), dtype_of(x)) for x in seen}
-    trial = Abreast(op, turn.depth, turns, {**ahead.rows, **tried}, ahead.same)
+    trial = Vectorized(op, turn.depth, turns, {**ahead.rows, **tried}, ahead.same)
     stuck = trial.record(deep)
     summed = {n for n, x in turn.terms.items() if x in trial.rows}
     free = {t.slot for t, x in turn.makes if x in trial.rows and not t.back}

@@ -1,4 +1,4 @@
-"""Abreast: what no turn of a loop hands to the next, recorded for all turns at once.
+"""Vectorize: what no turn of a loop hands to the next, recorded for all turns at once.
 
 A node of the body whose operands are known outside of the loop, the same in all turns or stacked
 over the turns, is recorded outside, with the turns as a new first axis.
@@ -20,7 +20,7 @@ from ...ops.numbers.pointwise import UFUNCS
 from ..flow.steps import array_of, python_of
 
 
-class Abreast:
+class Vectorized:
     """Values of a body ↦ values outside of it: `same` in all turns, or `rows`, one per turn.
 
     There are `depth` other bodies around the loop.
@@ -102,40 +102,40 @@ class Abreast:
         return self.op.Transpose(x, perm=(*range(rank - 2), rank - 1, rank - 2))
 
 
-Lift = Callable[[Abreast, ir.Node, dict[str, Any]], Array | None]
+Lift = Callable[[Vectorized, ir.Node, dict[str, Any]], Array | None]
 """The output of a node for all turns, some of its operands being rows; None if there is no way."""
 
 
-def pointwise(low: Abreast, node: ir.Node, attrs: dict[str, Any]) -> Array:
+def pointwise(low: Vectorized, node: ir.Node, attrs: dict[str, Any]) -> Array:
     rank = len(shape_of(node.outputs[0]))
     return low.op.call(node.op_type, *(low.ranked(x, rank) for x in node.inputs), **attrs)
 
 
-def matmul(low: Abreast, node: ir.Node, attrs: dict[str, Any]) -> Array | None:
+def matmul(low: Vectorized, node: ir.Node, attrs: dict[str, Any]) -> Array | None:
     ranks = [len(shape_of(x)) for x in node.inputs if x is not None]
     return None if min(ranks) < 2 else pointwise(low, node, attrs)
 
 
-def transpose(low: Abreast, node: ir.Node, attrs: dict[str, Any]) -> Array:
+def transpose(low: Vectorized, node: ir.Node, attrs: dict[str, Any]) -> Array:
     axes = reversed(range(len(shape_of(node.outputs[0]))))
     perm = (0, *(axis + 1 for axis in attrs.get("perm", axes)))
     return low.op.Transpose(low.outside(node.inputs[0]), perm=perm)
 
 
-def reshape(low: Abreast, node: ir.Node, attrs: dict[str, Any]) -> Array | None:
+def reshape(low: Vectorized, node: ir.Node, attrs: dict[str, Any]) -> Array | None:
     if node.inputs[0] not in low.rows:
         return None
     return low.op.Reshape(low.rows[node.inputs[0]], (low.turns, *shape_of(node.outputs[0])))
 
 
-def expand(low: Abreast, node: ir.Node, attrs: dict[str, Any]) -> Array | None:
+def expand(low: Vectorized, node: ir.Node, attrs: dict[str, Any]) -> Array | None:
     if node.inputs[0] not in low.rows:
         return None
     shape = shape_of(node.outputs[0])
     return low.op.Expand(low.ranked(node.inputs[0], len(shape)), (low.turns, *shape))
 
 
-def reduction(low: Abreast, node: ir.Node, attrs: dict[str, Any]) -> Array | None:
+def reduction(low: Vectorized, node: ir.Node, attrs: dict[str, Any]) -> Array | None:
     x, axes = (*node.inputs, None)[:2]
     if x is None or x not in low.rows or (axes is not None and axes.const_value is None):
         return None
@@ -147,20 +147,20 @@ def reduction(low: Abreast, node: ir.Node, attrs: dict[str, Any]) -> Array | Non
     return low.op.call(node.op_type, low.rows[x], shifted, keepdims=attrs.get("keepdims", 1))
 
 
-def along(low: Abreast, node: ir.Node, attrs: dict[str, Any]) -> Array:
+def along(low: Vectorized, node: ir.Node, attrs: dict[str, Any]) -> Array:
     """An operator on the entries along an axis, by default the last one."""
     axis = shifted(attrs.get("axis", -1))
     return low.op.call(node.op_type, low.outside(node.inputs[0]), **{**attrs, "axis": axis})
 
 
-def concat(low: Abreast, node: ir.Node, attrs: dict[str, Any]) -> Array:
+def concat(low: Vectorized, node: ir.Node, attrs: dict[str, Any]) -> Array:
     whole = (low.outside(x) if x in low.rows else
              low.op.Expand(low.outside(x), (low.turns, *shape_of(x)))
              for x in node.inputs if x is not None)  # fmt: skip
     return low.op.Concat(*whole, axis=shifted(attrs["axis"]))
 
 
-def slices(low: Abreast, node: ir.Node, attrs: dict[str, Any]) -> Array | None:
+def slices(low: Vectorized, node: ir.Node, attrs: dict[str, Any]) -> Array | None:
     x, starts, stops, axes, *steps = (*node.inputs, None)[:5]
     still = all(part is None or part.const_value is not None for part in node.inputs[1:])
     if not still or starts is None or stops is None:
@@ -170,7 +170,7 @@ def slices(low: Abreast, node: ir.Node, attrs: dict[str, Any]) -> Array | None:
     return low.op.Slice(low.outside(x), starts, stops, tuple(map(shifted, chosen)), *rest)
 
 
-def gather(low: Abreast, node: ir.Node, attrs: dict[str, Any]) -> Array | None:
+def gather(low: Vectorized, node: ir.Node, attrs: dict[str, Any]) -> Array | None:
     x, index = node.inputs
     if index in low.rows:
         return None

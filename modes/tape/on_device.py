@@ -1,4 +1,4 @@
-"""Elsewhere: a Jacobian whose residuals are tensors, for vectors that are anywhere."""
+"""On a device: a Jacobian whose residuals are tensors, for vectors that are anywhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...jacobians.placing import Place, placed
 
 
 @final
-class Elsewhere(Jacobian):
+class OnDevice(Jacobian):
     """y = J x by an operator whose arrays are at a place: x goes there, and y comes back."""
 
     def __init__(self, operator: Jacobian, place: Place) -> None:
@@ -31,7 +31,7 @@ class Elsewhere(Jacobian):
         return host(self.place.op.product(self.operator, self.place.take(v), columns))
 
     def _transpose(self) -> Jacobian:
-        return Elsewhere(self.operator.T, self.place)
+        return OnDevice(self.operator.T, self.place)
 
     def arrays(self) -> Iterator[Array]:
         return self.operator.arrays()
@@ -45,5 +45,5 @@ class Elsewhere(Jacobian):
 
 
 @placed.register
-def _(operator: Elsewhere, place: Place) -> Any:
+def _(operator: OnDevice, place: Place) -> Any:
     return placed(operator.operator, place)
