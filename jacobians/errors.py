@@ -69,10 +69,13 @@ def closest(name: str, candidates: Iterable[str]) -> str:
 def not_allowed(argument: str, value: Any, allowed: Iterable[Any]) -> InputError:
     """The error for an argument that is none of the allowed values.
 
-    >>> not_allowed("mode", "forward", ["jvp", "vjp"])
-    InputError("mode='forward' is not one of 'jvp', 'vjp'.")
+    >>> not_allowed("mode", "jpv", ["jvp", "export"])
+    InputError("mode='jpv' is not one of 'jvp', 'export'. Did you mean 'jvp'?")
     """
-    return InputError(f"{argument}={value!r} is not one of {', '.join(map(repr, allowed))}.")
+    known = list(allowed)
+    near = difflib.get_close_matches(str(value), [x for x in known if isinstance(x, str)], n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return InputError(f"{argument}={value!r} is not one of {', '.join(map(repr, known))}.{hint}")
 
 
 def first_line(error: BaseException, limit: int = 300) -> str:

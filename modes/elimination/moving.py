@@ -25,7 +25,7 @@ from ...ops.graphs import build
 from ..primal.engines.onnxruntime import EngineError, installed
 from ..primal.evaluate import evaluate
 from ..primal.model import Model
-from ..products.engines import Program, compiler
+from ..products.engines import Program, compiler, is_inexact
 from ..products.record import Recording, Residuals, opened, record_open
 from ..support.background import Background
 from ..tape.record import Entry, Names, dag_of
@@ -135,6 +135,8 @@ class Moving:
             kinds = {dtype_of(x).kind for x in recording.residuals.values()}
             if recording.meets_nothing or not kinds <= set("fiub"):
                 raise EngineError("No engine takes empty tensors, or bfloat16 from NumPy.")
+            if engine == "onnxruntime" and len(self.engines) > 1 and is_inexact(recording):
+                continue
             with suppress(Exception):  # the exceptions of engines have no common base class
                 program = compiler(engine)(recording)
                 tried.append((seconds_of(program, recording), program))

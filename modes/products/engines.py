@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import onnx_ir as ir
 
-from ...jacobians import reading, shape_of, size
+from ...jacobians import dtype_of, reading, shape_of, size
 from ...jacobians.errors import not_allowed
 from ...jacobians.foreign import is_tensor
 from ...ops.graphs import build
@@ -61,7 +61,7 @@ def compile_by(engine: str | None, recording: Recording) -> tuple[Program, str]:
         make = compiler(engine)
         runs = engine.startswith("onnxruntime") or not recording.has_bodies
         return make(recording) if runs else interpreted(recording), engine
-    if installed() and not light(recording):
+    if installed() and not light(recording) and not is_inexact(recording):
         try:
             return compiler("onnxruntime")(recording), "onnxruntime"
         except EngineError:  # it lacks a kernel for this dtype
@@ -104,6 +104,14 @@ def light(recording: Recording) -> bool:
     kernels = kernels_of(recording)
     few = len(kernels) <= FEW and not any(node.op_type in WINDOWS for node in kernels)
     return few and not recording.has_bodies and sum(map(multiplications, kernels)) <= SMALL
+
+
+def is_inexact(recording: Recording) -> bool:
+    """Whether ONNX Runtime would lose digits: its DFT of doubles is right to some 1e-8, except for
+    lengths that are powers of two.
+    """
+    return any(node.op_type in ("DFT", "STFT") and dtype_of(node.outputs[0]).itemsize == 8
+               for node in recording.nodes)  # fmt: skip
 
 
 def kernels_of(recording: Recording) -> list[ir.Node]:

@@ -6,9 +6,9 @@ from numpy.testing import assert_allclose
 from onnx import numpy_helper, parser
 
 import onnxjac as oj
-from onnxjac.jacobians import BlockDiagonal, Convolution, Dense, Geometry
+from onnxjac.jacobians import BlockDiagonal, Convolution, Dense, Fourier, Geometry
 from onnxjac.modes.products.compiled import Compiled
-from onnxjac.modes.products.engines import FEW, SMALL, light, multiplications
+from onnxjac.modes.products.engines import FEW, SMALL, compile_by, is_inexact, light, multiplications
 from onnxjac.modes.products.onnxruntime import compile as session
 from onnxjac.modes.products.record import record
 
@@ -81,3 +81,10 @@ def test_only_what_takes_a_good_part_of_a_second_runs_beside(columns, long):
     """2³² multiplications take about 20 ms, too short for a background thread."""
     recording = record(Dense(np.ones((64, 64), np.float32)), (columns,))
     assert session(recording).long is long
+
+
+@pytest.mark.parametrize(("dtype", "inexact"), [("float64", True), ("float32", False)])
+def test_transforms_of_doubles_are_left_to_numpy(dtype, inexact):
+    recording = record(Fourier(0, (5, 2), dtype), ())
+    assert is_inexact(recording) == inexact
+    assert compile_by(None, recording)[1] == "numpy" or not inexact
