@@ -8,7 +8,14 @@ from onnx import numpy_helper, parser
 import onnxjac as oj
 from onnxjac.jacobians import BlockDiagonal, Convolution, Dense, Fourier, Geometry
 from onnxjac.modes.products.compiled import Compiled
-from onnxjac.modes.products.engines import FEW, SMALL, compile_by, is_inexact, light, multiplications
+from onnxjac.modes.products.engines import (
+    FEW,
+    SMALL,
+    compile_by,
+    is_inexact,
+    light,
+    multiplications,
+)
 from onnxjac.modes.products.onnxruntime import compile as session
 from onnxjac.modes.products.record import record
 
