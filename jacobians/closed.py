@@ -726,5 +726,5 @@ def singular(operator: Jacobian, why: str) -> Singular:
 
 
 def eps_of(dtype: Any) -> float:
-    """The rounding error of numbers of a dtype, at least that of single precision for halves."""
+    """The rounding error of a dtype; halves count as single precision."""
     return float(np.finfo(wide(np.dtype(dtype))).eps)

@@ -158,7 +158,7 @@ class Circulant(Jacobian):
 
     @cached_property
     def spectrum(self) -> np.ndarray:
-        """The eigenvalues, or the half of them that determines those of a real kernel."""
+        """The eigenvalues; for a real kernel the first half, which determines the other half."""
         return self.eigenvalues if self.dtype.kind == "c" else np.fft.rfftn(self.kernel)
 
     @property

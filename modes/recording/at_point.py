@@ -40,7 +40,7 @@ class LoopTemplate:
     """The derivative of a Loop or Scan without the tensors that it reads; `turns` may be None,
     where these tell how many there are.
 
-    `names` are the tensors around the body, then `rows` those of it, that it reads; `still` are all
+    `names` are the tensors around the body that it reads, `rows` the tensors of the body; `still` are all
     other tensors of the step: constants, or zeros where the shape is enough.
     """
 

@@ -34,7 +34,7 @@ class Vectorized:
         self.rows, self.same = dict(rows), dict(same)
 
     def record(self, nodes: Iterable[ir.Node]) -> list[ir.Node]:
-        """Record the nodes for which it is possible; the others are returned."""
+        """Record the nodes that can be recorded outside of the loop; return the other nodes."""
         return [node for node in nodes if not self.take(node)]
 
     def take(self, node: ir.Node) -> bool:

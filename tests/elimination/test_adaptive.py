@@ -274,3 +274,17 @@ def test_turns_are_short_while_something_is_prepared():
     ready.set()
     assert [task.wait() for task in both] == [1, 2]
     assert seen[0] < before == sys.getswitchinterval()
+
+
+@pytest.mark.usefixtures("plans_repay")
+def test_a_product_waits_for_the_background_as_long_as_the_fastest_took(monkeypatch):
+    waited = []
+    monkeypatch.setattr(Background, "wait", lambda self, seconds=None: waited.append(seconds))
+    monkeypatch.setattr(adaptive, "planned", lambda dag, count: time.sleep(0.2))
+    J, v = Adaptive(slow(2e-3)), np.ones(5)
+    for _ in range(12):
+        J @ v
+    total = J._clocks[(), DAG].total
+    assert waited
+    assert max(waited) <= total
+    assert max(waited) > 0
