@@ -37,11 +37,11 @@ Arrays = tuple[Array, ...]
 
 @dataclass(frozen=True, eq=False)
 class LoopTemplate:
-    """The derivative of a Loop or Scan without the tensors that it reads; `turns` may be None,
-    where these tell how many there are.
+    """The derivative of a Loop or Scan without the tensors that it reads; `turns` is None where the
+    tensors of a point tell how many there are.
 
-    `names` are the tensors around the body that it reads, `rows` the tensors of the body; `still` are all
-    other tensors of the step: constants, or zeros where the shape is enough.
+    `names` are the tensors around the body that it reads, `rows` the tensors of the body, and
+    `still` all other tensors of the step: constants, or zeros where the shape is enough.
     """
 
     step: Step
