@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..jacobians.arrays import host
 from ..jacobians.errors import InputError
 from ..jacobians.foreign import as_array
 from .forward import Tensors
@@ -16,7 +17,7 @@ from .linearization import Linearization, linearized
 from .linearize import warn_zeros
 from .primal.evaluate import apart, evaluate
 from .primal.finite import warn_nonfinite
-from .primal.inputs import check_inputs
+from .primal.inputs import check_inputs, hosted
 from .primal.model import Model
 from .recording.derive import Names, vjp_graph
 from .recording.guarded import shared
@@ -55,7 +56,7 @@ class Gradient:
 
         Where `engine` is ONNX Runtime and has no kernel for the graph, NumPy runs it.
         """
-        point = check_inputs(self.model, inputs, keep=False)
+        point = check_inputs(self.model, inputs, keep=False, engine=self.engine)
         (route, zeros), inside = self._recorded(point)
         warn_zeros(zeros)
         engine = None if self.engine == "onnxruntime" else self.engine
@@ -67,7 +68,7 @@ class Gradient:
 
     def linearized(self, inputs: Mapping[str, Any]) -> Linearization:
         """H = ∂²f/∂wrt² at a point."""
-        (route, _), inside = self._recorded(check_inputs(self.model, inputs))
+        (route, _), inside = self._recorded(check_inputs(self.model, inputs, engine=self.engine))
         return linearized(route, {**inside, **self._seeds(route)})
 
     def _seeds(self, route: Route) -> dict[str, np.ndarray]:
@@ -100,7 +101,7 @@ class Gradient:
         key = "gradient", self.of, self.wrt, self.weights is None, self.engine, shapes
         known: Recorded | None = None if shapes is None else model.routes.get(key)
         if known is None:
-            known, is_general = self._record(model, inside)
+            known, is_general = self._record(model, hosted(inside))
             if is_general and shapes is not None:
                 keep(model.routes, key, known)
         return known, inside
@@ -109,7 +110,7 @@ class Gradient:
         """A new recording, and whether it holds at all points of the same shapes."""
         seeds = None
         if self.weights is None:
-            seeds = {one(self.of): combination(model, point, self.of, None, self.engine)}
+            seeds = {one(self.of): host(combination(model, point, self.of, None, self.engine))}
         given = tuple(point.keys() - model.inputs.keys())
         make = partial(vjp_graph, model, point, self.of, self.wrt, self.engine, seeds)
         draft, is_general = shared(model, partial(make, given=given))

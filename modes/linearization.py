@@ -23,6 +23,7 @@ from .elimination.moving import moving
 from .elimination.plan import Maker, by_engine, eliminated, elsewhere, held, planned
 from .explanation import Explanation, Local
 from .naming.names import Specs, applied, check_named, find_tensor, fitting, flat_shape, listed
+from .primal.inputs import hosted
 from .route import Route
 from .tape.checkpoint import as_it_is
 from .tape.on_device import OnDevice
@@ -59,13 +60,18 @@ class Linearization(Jacobian):
         self.domain = all_domain if domain is None else domain
         self.codomain = all_codomain if codomain is None else codomain
         super().__init__(flat_shape(self.codomain), flat_shape(self.domain), dtype)
-        self.route, self.point, self.tape = route, point, tape
+        self.route, self.given, self.tape = route, point, tape
         self.transposed, self.make = transposed, make
         self.dense_limit = route.model.limits.dense
 
+    @cached_property
+    def point(self) -> Mapping[str, np.ndarray]:
+        """The point, as NumPy arrays."""
+        return hosted(self.given)
+
     @property
-    def primal(self) -> Mapping[str, np.ndarray]:
-        """The tensors of `of` at the point, by name."""
+    def primal(self) -> Mapping[str, Any]:
+        """The tensors of `of` at the point, by name: of PyTorch, where it ran the model on some."""
         return self.tape.primal
 
     @cached_property
@@ -98,10 +104,9 @@ class Linearization(Jacobian):
         """The operator that takes the products: the DAG, prepared as far as products repay that."""
         if self.make:
             return self.make(self.dag)
-        if self.tape.place is not None:
-            return OnDevice(self._there, self.tape.place)
         shared = moving(self.tape, *self._ends, self.route.engine, transposed=self.transposed)
-        return Adaptive(None if shared else self.dag, self, shared, self.tape)
+        made, place = Adaptive(None if shared else self._there, self, shared, self.tape), self.tape.place
+        return made if place is None else OnDevice(made, place)
 
     def _apply(self, op: Op, v: Array) -> Array:
         return self.structure._apply(op, v)
@@ -121,8 +126,9 @@ class Linearization(Jacobian):
 
     def _with(self, **changed: Any) -> Linearization:
         """A copy with some attributes changed."""
-        kept = ("route", "point", "tape", "domain", "codomain", "transposed", "make")
-        return Linearization(**{**{name: getattr(self, name) for name in kept}, **changed})
+        kept = ("route", "tape", "domain", "codomain", "transposed", "make")
+        given = {"point": self.given, **{name: getattr(self, name) for name in kept}}
+        return Linearization(**{**given, **changed})
 
     def plan(self, *, products: int = 100, memory: int | None = None) -> Linearization:
         """The same Jacobian, prepared for a number of products.

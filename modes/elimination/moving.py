@@ -23,7 +23,8 @@ from ...jacobians import Dag, Edge, Shape, chosen, dtype_of, shape_of
 from ...jacobians.cached import cached_property
 from ...ops.graphs import build
 from ..primal.engines.onnxruntime import EngineError, installed
-from ..primal.evaluate import evaluate
+from ..primal.evaluate import evaluate, evaluate_there
+from ..primal.inputs import by_torch
 from ..primal.model import Model
 from ..products.engines import Program, compiler, is_inexact
 from ..products.record import Recording, Residuals, opened, record_open
@@ -168,6 +169,10 @@ class Moving:
         """The arrays that the programs read, from the residuals."""
         _, model, names = self.eliminated
         given = dict(zip(model.inputs, residuals.values(), strict=True))
+        (engine, *_) = self.engines
+        if by_torch(engine):
+            made = evaluate_there(model, given, names.values(), engine)
+            return {key: made[name] for key, name in names.items()}
         engine = "numpy" if self.engines == ["numpy"] else None
         made = evaluate(model, given, names.values(), engine=engine)
         return {key: np.asarray(made[name], order="C") for key, name in names.items()}

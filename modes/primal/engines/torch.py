@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
+from ....jacobians.arrays import buffer_of
+from ....jacobians.foreign import is_tensor
 from ....jacobians.placing import Place
 from ...flow.contents import Contents
 from ...flow.steps import needed
@@ -37,8 +41,20 @@ def compute(
     return own.compute(model, given, names, tensors, held)
 
 
+def results(
+    model: Contents, inputs: Mapping[str, Any], names: tuple[str, ...], engine: str
+) -> dict[str, Any]:
+    """The named tensors as the caller may have them: none shares memory with a constant."""
+    there, made = where(engine), compute(model, inputs, names, engine)
+    kept = set(map(buffer_of, model.tensors[there.name].values()))
+    shared = {name for name, y in made.items() if is_tensor(y) and buffer_of(y) in kept}
+    return {name: y.clone() if name in shared else there.take(y) if hasattr(y, "dtype") else y
+            for name, y in made.items()}  # fmt: skip
+
+
 def moved(x: Any, there: Place) -> Any:
     """An array as a tensor; few integers may be a shape, and stay."""
     if not hasattr(x, "dtype"):
         return x
-    return x if x.dtype.kind in "iu" and x.ndim < 2 and x.size <= SHAPES else there.take(x)
+    few = isinstance(x, np.ndarray) and x.dtype.kind in "iu" and x.ndim < 2 and x.size <= SHAPES
+    return x if few else there.take(x)
