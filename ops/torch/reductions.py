@@ -10,10 +10,10 @@ import torch
 from ..numbers.normalization import EPSILON
 from ..numbers.pooling import members
 from ..numbers.reductions import reduced_axes
-from ..numbers.table import single_precision
+from ..numbers.table import ints, single_precision
 from ..numbers.windows import Windows, windows
 from .layout import framed
-from .table import Kernel, Tensor, ints, kernel
+from .table import Kernel, Tensor, kernel
 
 Axes = tuple[int, ...]
 
