@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..jacobians.arrays import host
+from ..jacobians import dtype_of, shape_of, size
+from ..jacobians.arrays import host, like
 from ..jacobians.errors import InputError
 from ..jacobians.foreign import as_array
 from .forward import Tensors
@@ -128,13 +129,13 @@ def combination(
     name = one(of)
     value = evaluate(model, point, of, engine=engine)[name]
     if weights is not None:
-        return weighing(weights, value, name)
-    if value.size != 1:
+        return like(weighing(weights, value, name), value)
+    if size(shape_of(value)) != 1:
         raise InputError(
             f"{name!r} has shape {list(value.shape)}, but a gradient is of one number: `hessian` "
             f"takes weights of that shape, for sum(weights * {name}), and `vjp` takes a cotangent"
         )
-    return np.ones(value.shape, value.dtype)
+    return like(np.ones(shape_of(value)), value)
 
 
 def one(of: Names) -> str:
@@ -146,7 +147,7 @@ def one(of: Names) -> str:
 
 def weighing(weights: Any, value: Any, name: str) -> np.ndarray:
     """Weights of the shape and dtype of a tensor, some of whose sizes may be open."""
-    chosen, shape = as_array(weights, value.dtype), tuple(value.shape)
+    chosen, shape = as_array(weights, dtype_of(value)), tuple(value.shape)
     pairs = zip(chosen.shape, shape, strict=False)
     if len(chosen.shape) != len(shape) or any(isinstance(n, int) and n != m for m, n in pairs):
         raise InputError(f"weights have shape {list(chosen.shape)}, {name!r} {list(shape)}")

@@ -77,11 +77,11 @@ class Linearization(Jacobian):
     @cached_property
     def dag(self) -> Dag:
         """The DAG of the blocks between the tensors, over NumPy arrays."""
-        found: Dag = self._there if self.tape.place is None else placed(self._there, HOST)
+        found: Dag = self.there if self.tape.place is None else placed(self.there, HOST)
         return found
 
     @cached_property
-    def _there(self) -> Dag:
+    def there(self) -> Dag:
         """The DAG over arrays where they are, also as tensors on a GPU."""
         part = self.tape.between(*self._ends)
         return part.T if self.transposed else part
@@ -105,8 +105,8 @@ class Linearization(Jacobian):
         if self.make:
             return self.make(self.dag)
         shared = moving(self.tape, *self._ends, self.route.engine, transposed=self.transposed)
-        made, place = Adaptive(None if shared else self._there, self, shared, self.tape), self.tape.place
-        return made if place is None else OnDevice(made, place)
+        made = Adaptive(None if shared else self.there, self, shared, self.tape)
+        return OnDevice(made, self.tape.place) if self.tape.place else made
 
     def _apply(self, op: Op, v: Array) -> Array:
         return self.structure._apply(op, v)
@@ -148,7 +148,7 @@ class Linearization(Jacobian):
         return self._with(make=make)
 
     def arrays(self) -> Iterator[Array]:
-        return self._there.arrays()
+        return self.there.arrays()
 
     @property
     def nbytes(self) -> int:
@@ -156,11 +156,11 @@ class Linearization(Jacobian):
 
         `point`, `primal` and the memory of an engine are not counted.
         """
-        return bytes_of(held(self._there))
+        return bytes_of(held(self.there))
 
     @property
     def flops(self) -> int:
-        return self._there.flops
+        return self.there.flops
 
     def relinearize(self, inputs: Mapping[str, Any]) -> Linearization:
         """The same Jacobian at another point; whatever does not depend on the point is reused.
