@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import Block, Dag, Embed, Jacobian, Permutation, Reshape, reading
-from ...jacobians.arrays import host, like
+from ...jacobians.arrays import like
 from ...jacobians.cached import cached_property
 from ...jacobians.errors import InputError, UnsupportedOp, not_allowed
 from ...jacobians.foreign import space
@@ -179,14 +179,15 @@ class Gradients:
 
         Samples precede or, as in recurrent and attention layers, follow the positions.
         """
-        one, numbered = host(use.rows._apply(reading(probe), probe))
+        one, numbered = use.rows._apply(reading(probe), probe)
         count, samples = one.shape[1], len(self.z)
         positions = count // samples
         rows = np.arange(count)
         leading, trailing = rows // max(positions, 1), rows % samples
         fits = [
-            count == positions * samples and np.allclose(
-                numbered, (owner[:, None] + 1) * one, rtol=1e-3, atol=1e-6 * np.abs(numbered).max()
+            count == positions * samples and space(one).allclose(
+                numbered, self._taken(owner[:, None] + 1) * one, rtol=1e-3,
+                atol=1e-6 * float(abs(numbered).max()),
             ) for owner in (leading, trailing)
         ]  # fmt: skip
         if not any(fits):

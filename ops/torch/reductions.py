@@ -6,14 +6,15 @@ import math
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 from ..numbers.normalization import EPSILON
-from ..numbers.pooling import members
+from ..numbers.pooling import members, places
 from ..numbers.reductions import reduced_axes
 from ..numbers.table import ints, single_precision
 from ..numbers.windows import Windows, windows
 from .layout import framed
-from .table import Kernel, Tensor, kernel
+from .table import Kernel, Tensor, kernel, tensor
 
 Axes = tuple[int, ...]
 
@@ -140,6 +141,26 @@ def log_softmax(x: Tensor, *, axis: int = -1) -> Tensor:
     return torch.log_softmax(x, axis)
 
 
+@kernel("NegativeLogLikelihoodLoss", wide=True)
+def negative_log_likelihood(
+    log_prob: Tensor, labels: Tensor, weights: Tensor | None = None, *,
+    ignore_index: int | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    """−w[label] · log_prob[label]; the mean divides by the sum of the weights."""
+    ignored = -1 if ignore_index is None else ignore_index
+    return F.nll_loss(log_prob, labels.long(), weights, None, ignored, None, reduction)
+
+
+@kernel("SoftmaxCrossEntropyLoss", counted=True, wide=True)
+def softmax_cross_entropy(
+    scores: Tensor, labels: Tensor, weights: Tensor | None = None, *, outputs: int = 1, **how: Any
+) -> Any:
+    """The negative log likelihood of log softmax(scores); then log softmax(scores)."""
+    log_prob = torch.log_softmax(scores, 1)
+    loss = negative_log_likelihood(log_prob, labels, weights, **how)
+    return loss if outputs == 1 else (loss, log_prob)
+
+
 def per_channel(v: Tensor, x: Tensor) -> Tensor:
     """A vector over axis 1 of x, shaped to broadcast against x."""
     return v.reshape(-1, *(1,) * (x.ndim - 2))
@@ -234,11 +255,19 @@ def inside(x: Tensor, grid: Windows, value: Any = 0) -> Tensor:
 def max_pool(
     x: Tensor, *, kernel_shape: Any, storage_order: int = 0, outputs: int = 1, **geometry: Any
 ) -> Any:
-    """The maximum of each window; with its index, the NumPy kernel."""
-    if outputs > 1:
-        raise NotImplementedError("torch has no index of the first maximum in ONNX's order")
+    """The maximum of each window; then its index in the flattened x."""
     grid = windows(tuple(x.shape[2:]), kernel_shape, **geometry)
-    return slide(inside(x, grid, bound(x.dtype, -math.inf)), grid, torch.maximum)
+    padded = inside(x, grid, bound(x.dtype, -math.inf))
+    if outputs == 1:
+        return slide(padded, grid, torch.maximum)
+    parts = (padded[(..., *reach)] for _, reach in grid.taps())
+    best = next(parts)
+    taps = torch.zeros_like(best, dtype=torch.int64)
+    for number, part in enumerate(parts, 1):
+        taps = torch.where(part > best, number, taps)
+        best = torch.maximum(best, part)
+    offsets, base = (tensor(part, x.device) for part in places(x.shape[:2], grid, storage_order))
+    return best, offsets[taps] + base
 
 
 @kernel("AveragePool", wide=True)
