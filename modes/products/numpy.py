@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -16,21 +16,11 @@ import onnx_ir as ir
 from ...jacobians import Array, dtype_of
 from ...ops.numbers import numbers
 from ..flow.steps import python_of
+from ..primal.engines.calls import Call, Function, run
 from .record import Recording
-
-Function = Callable[..., Any]
 
 Bind = Callable[[ir.Node, Recording], Function]
 """A node ↦ the function that computes it."""
-
-
-class Call(NamedTuple):
-    """outputs ← function(*inputs), by number; the `done` values are not needed afterwards."""
-
-    function: Function
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    done: tuple[int, ...]
 
 
 class Program:
@@ -78,15 +68,7 @@ class Program:
         for key, n in self._residuals.items():
             held[n] = residuals[key]
         held[self._v] = v
-        for function, inputs, outputs, done in self.calls:
-            made = function(*[held[n] for n in inputs])
-            if len(outputs) == 1:
-                held[outputs[0]] = made
-            else:
-                for n, y in zip(outputs, made, strict=True):
-                    held[n] = y
-            for n in done:
-                held[n] = None
+        run(self.calls, held)
         return held[self._y]
 
 

@@ -13,6 +13,9 @@ from .table import ints, kernel
 
 Shape = tuple[int, ...]
 
+FREE = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Identity"})
+"""Operators that neither compute nor rearrange entries."""
+
 
 @kernel("Identity")
 def identity(x: Array) -> Array:
