@@ -260,14 +260,14 @@ def max_pool(
     padded = inside(x, grid, bound(x.dtype, -math.inf))
     if outputs == 1:
         return slide(padded, grid, torch.maximum)
-    parts = (padded[(..., *reach)] for _, reach in grid.taps())
+    parts = (padded[(..., *reach)].contiguous() for _, reach in grid.taps())
     best = next(parts)
-    taps = torch.zeros_like(best, dtype=torch.int64)
-    for number, part in enumerate(parts, 1):
-        taps = torch.where(part > best, number, taps)
+    taps = torch.zeros_like(best, dtype=torch.uint8 if math.prod(grid.kernel) < 256 else torch.int64)
+    for number, part in enumerate(parts, 1):  # numbers grow: the maximum is the last one
+        taps = torch.maximum(taps, (part > best).to(taps.dtype) * number)
         best = torch.maximum(best, part)
     offsets, base = (tensor(part, x.device) for part in places(x.shape[:2], grid, storage_order))
-    return best, offsets[taps] + base
+    return best, offsets.take(taps.long()) + base
 
 
 @kernel("AveragePool", wide=True)
