@@ -169,9 +169,8 @@ class Moving:
         """The arrays that the programs read, from the residuals."""
         _, model, names = self.eliminated
         given = dict(zip(model.inputs, residuals.values(), strict=True))
-        (engine, *_) = self.engines
-        if by_torch(engine):
-            made = evaluate_there(model, given, names.values(), engine)
+        if by_torch(self.engines[0]):
+            made = evaluate_there(model, given, names.values(), self.engines[0])
             return {key: made[name] for key, name in names.items()}
         engine = "numpy" if self.engines == ["numpy"] else None
         made = evaluate(model, given, names.values(), engine=engine)

@@ -75,7 +75,7 @@ def by_torch(engine: str | None) -> bool:
 def _tensor(spec: TensorSpec, value: Any, keep: bool) -> Any:
     """A tensor of PyTorch in the declared dtype, without its gradient."""
     value, dtype = value.detach(), dtype_of(value)
-    if spec.dtype in (None, dtype):
+    if spec.dtype is None or spec.dtype == dtype:  # None == dtype(float64), says NumPy
         return value.clone() if keep else value
     if not {str(dtype), str(spec.dtype)} <= FLOATS:
         raise InputError(f"{_what(spec)} was given as {value.dtype}{list(value.shape)}: use .to.")

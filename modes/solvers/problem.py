@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from typing import Any, Generic, Literal, TypeVar, final
 
 import numpy as np
@@ -218,7 +219,7 @@ class Memoized(Generic[Value]):
     def __call__(self, x: np.ndarray) -> Value:
         if not self.knows(x):
             self.declared = version()
-            self.value, self.x = self.compute(x), x.clone() if is_tensor(x) else np.array(x)
+            self.value, self.x = self.compute(x), deepcopy(x)
             self.count += 1
         return self.value
 

@@ -262,9 +262,10 @@ def max_pool(
         return slide(padded, grid, torch.maximum)
     parts = (padded[(..., *reach)].contiguous() for _, reach in grid.taps())
     best = next(parts)
-    taps = torch.zeros_like(best, dtype=torch.uint8 if math.prod(grid.kernel) < 256 else torch.int64)
+    dtype = torch.uint8 if math.prod(grid.kernel) < 256 else torch.int64
+    taps = torch.zeros_like(best, dtype=dtype)
     for number, part in enumerate(parts, 1):  # numbers grow: the maximum is the last one
-        taps = torch.maximum(taps, (part > best).to(taps.dtype) * number)
+        taps = torch.maximum(taps, (part > best).to(dtype) * number)
         best = torch.maximum(best, part)
     offsets, base = (tensor(part, x.device) for part in places(x.shape[:2], grid, storage_order))
     return best, offsets.take(taps.long()) + base

@@ -109,7 +109,7 @@ def program_of(
         outputs = tuple(places[n] if n and n not in given else none + 1 for n in step.outputs)
         done = tuple(places[n] for n in finished if n not in given and n not in known)
         calls.append(Call(call, inputs, outputs, done))
-    start = [None] * (none + 2)
+    start: list[Any] = [None] * (none + 2)
     for name, x in known.items():
         start[places[name]] = x
 

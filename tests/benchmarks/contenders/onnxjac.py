@@ -215,9 +215,8 @@ class Numpy(Compiled):
 class Torch(Plain):
     """By PyTorch: points and vectors are tensors, and compiled where the point does not change."""
 
-    only: ClassVar[tuple[str, ...]] = tuple(
-        kind for kind in ALL if kind not in ("adam", "diagonal", "toarray", "sparse", "svds", "gmres")
-    )
+    only: ClassVar[tuple[str, ...]] = ("jvp", "vjp", "ggn", "hvp", "columns",
+        "grad", "grad+ggn", "grad+hvp", "f+jvp", "kfac", "factors", "ekfac")  # fmt: skip
     engine: ClassVar[str | None] = "torch"
     primal: ClassVar[str | None] = "torch"
     compiled: ClassVar[bool] = True
