@@ -43,7 +43,7 @@ def compile(recording: Recording, provider: str = "cpu") -> Callable[..., Any]:
 
     made: Any = product
     made.on_host = {node.op_type for node in recording.nodes} - KERNELS.keys()
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 def kernel(node: ir.Node, recording: Recording) -> Callable[..., Any]:

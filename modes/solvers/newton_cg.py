@@ -63,8 +63,8 @@ def newton_cg(
     Shapes: x, ∇f and δ are (n,), n the size of the tensors of `wrt`; H and M are (n, n). Raises
     `InputError` where `of` is not one element, for an unknown `globalization`, for `options` with
     a `preconditioner` or tensors, and where a name, a shape or a dtype does not fit;
-    `UnsupportedOp` for an operator without a rule. An iteration that ends early raises nothing: see `success` and
-    `message` of the result.
+    `UnsupportedOp` for an operator without a rule. An iteration that ends early raises nothing: see
+    `success` and `message` of the result.
     """
     if globalization not in METHODS:
         raise InputError(f"globalization={globalization!r} is none of {', '.join(METHODS)}")
