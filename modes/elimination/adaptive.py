@@ -18,7 +18,7 @@ from ..products.engines import Program
 from ..support.background import Background
 from ..tape.tape import Tape
 from .cost import RECORDING
-from .moving import FIRST, TRIES, Clock, Moving, Way
+from .moving import FIRST, Clock, Moving, Way
 from .plan import (
     ELIMINATED,
     REPAID,
@@ -127,7 +127,7 @@ class Adaptive(Jacobian):
         if shared := self._shared:
             if ways[DAG][0].total >= shared.cost:
                 shared.prepare(columns).wait(patience)
-            judged = (ways[way][0].tries == TRIES for way in (PLANNED, COMPILED) if way in ways)
+            judged = (ways[way][0].judged for way in (PLANNED, COMPILED) if way in ways)
             if any(judged) and pays(ways):
                 shared.first = min(shared.first, self._begun_at)
         if ahead := self._ahead:
