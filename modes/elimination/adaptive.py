@@ -35,6 +35,9 @@ PAYS = 0.9
 DAG, PLANNED, COMPILED, PROGRAM = "as it is", "planned", "compiled", "by the program of all points"
 """The ways to compute a product."""
 
+UNMADE = "as it is, with the DAG still to be made"
+"""The clock of a first product at a new point by the DAG, apart from products that find it made."""
+
 WEIGHTS = {DAG: 1.0, PLANNED: 1.0, COMPILED: 0.8, PROGRAM: 0.8}
 """Weights of the times: a product by an engine leaves its threads awake for the next product."""
 
@@ -111,7 +114,8 @@ class Adaptive(Jacobian):
         if self._planned:
             way = partial(self._planned._apply, numbers)
             ways[PLANNED] = self._clock(columns, PLANNED), way
-        clock = shared.clock(columns, DAG) if shared else self._clock(columns, DAG)
+        kind = UNMADE if self._dag is None else DAG
+        clock = shared.clock(columns, kind) if shared else self._clock(columns, kind)
         return {**ways, DAG: (clock, self._plainly)}
 
     def _clock(self, columns: Shape, way: str) -> Clock:
