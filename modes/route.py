@@ -244,7 +244,7 @@ class Route:
     def _read(self, point: Mapping[str, Any], signature: Signature | None) -> Tape:
         """The tape by all rules; the first one of a signature leaves types for a template."""
         if self.place is None:
-            values = evaluate(self.model, point, self.names, engine=self.engine)
+            values = evaluate(self.model, point, self.names, engine=self.engine, pooled=False)
         else:
             values = evaluate_there(self.model, point, self.names, str(self.engine))
         if self.model.lean:

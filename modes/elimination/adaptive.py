@@ -19,7 +19,7 @@ from ..products.engines import Program
 from ..support.background import Background
 from ..tape.tape import Tape
 from .cost import RECORDING
-from .moving import FIRST, TRIES, Clock, Moving, Way
+from .moving import FIRST, Clock, Moving, Way
 from .plan import (
     ELIMINATED,
     REPAID,
@@ -35,6 +35,9 @@ PAYS = 0.9
 
 DAG, PLANNED, COMPILED, PROGRAM = "as it is", "planned", "compiled", "by the program of all points"
 """The ways to compute a product."""
+
+UNMADE = "as it is, with the DAG still to be made"
+"""The clock of a first product at a new point by the DAG, apart from products that find it made."""
 
 WEIGHTS = {DAG: 1.0, PLANNED: 1.0, COMPILED: 0.8, PROGRAM: 0.8}
 """Weights of the times: a product by an engine leaves its threads awake for the next product."""
@@ -63,8 +66,6 @@ class Adaptive(Jacobian):
         assert like is not None
         super().__init__(like.out_shape, like.in_shape, like.dtype)
         self._dag, self._shared, self._tape = dag, shared, tape
-        self._place = tape.place if tape else None
-        self._op = self._place.op if self._place else numbers
         self.count, self._next, self._seconds, self._begun_at = 0, FIRST, 0.0, 0
         self._ahead: Background[Jacobian | None] | None = None
         self._planned: Jacobian | None = None
@@ -85,6 +86,15 @@ class Adaptive(Jacobian):
     def structure(self) -> Jacobian:
         """The operator that computes products now, when no program does."""
         return self._planned or (self.dag if self._place else eliminated(self.dag))
+
+    @property
+    def _place(self) -> Place | None:
+        """Where the arrays are tensors of PyTorch."""
+        return self._tape.place if self._tape else None
+
+    @property
+    def _op(self) -> Op:
+        return self._place.op if self._place else numbers
 
     def _apply(self, op: Op, v: Array) -> Array:
         if op is not self._op or (op is numbers and not isinstance(v, np.ndarray)):
@@ -114,7 +124,8 @@ class Adaptive(Jacobian):
         if self._planned:
             way = partial(self._planned._apply, numbers)
             ways[PLANNED] = self._clock(columns, PLANNED), way
-        clock = shared.clock(columns, DAG) if shared else self._clock(columns, DAG)
+        kind = UNMADE if self._dag is None else DAG
+        clock = shared.clock(columns, kind) if shared else self._clock(columns, kind)
         return {**ways, DAG: (clock, self._plainly)}
 
     def _clock(self, columns: Shape, way: str) -> Clock:
@@ -130,7 +141,7 @@ class Adaptive(Jacobian):
         if shared := self._shared:
             if ways[DAG][0].total >= shared.cost:
                 shared.prepare(columns).wait(patience)
-            judged = (ways[way][0].tries == TRIES for way in (PLANNED, COMPILED) if way in ways)
+            judged = (ways[way][0].judged for way in (PLANNED, COMPILED) if way in ways)
             if any(judged) and pays(ways):
                 shared.first = min(shared.first, self._begun_at)
         if self._place is not None:  # plans are made of NumPy arrays
@@ -184,7 +195,7 @@ class Adaptive(Jacobian):
         return ", ".join(f"{name} {time_text(seconds)}" for name, seconds in found.items())
 
     def _transpose(self) -> Jacobian:
-        return Adaptive(self.dag.T)
+        return Adaptive(self.dag.T, tape=self._tape)
 
     def __getstate__(self) -> dict[str, Any]:
         """The state without programs and background work."""
