@@ -8,7 +8,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from ..numbers.normalization import EPSILON
+from ..numbers import normalization as shared
+from ..numbers.normalization import EPSILON, per_channel
 from ..numbers.pooling import members, places
 from ..numbers.reductions import reduced_axes
 from ..numbers.table import ints, single_precision
@@ -17,6 +18,11 @@ from .layout import framed
 from .table import Kernel, Tensor, kernel, tensor
 
 Axes = tuple[int, ...]
+
+kernel("LayerNormalization", counted=True, wide=True)(shared.layer_normalization)
+kernel("RMSNormalization", wide=True)(shared.rms_normalization)
+kernel("InstanceNormalization", wide=True)(shared.instance_normalization)
+kernel("GroupNormalization", wide=True)(shared.group_normalization)
 
 
 def plain(x: Tensor) -> Tensor:
@@ -161,11 +167,6 @@ def softmax_cross_entropy(
     return loss if outputs == 1 else (loss, log_prob)
 
 
-def per_channel(v: Tensor, x: Tensor) -> Tensor:
-    """A vector over axis 1 of x, shaped to broadcast against x."""
-    return v.reshape(-1, *(1,) * (x.ndim - 2))
-
-
 @kernel("BatchNormalization", counted=True, wide=True)
 def batch_normalization(
     x: Tensor, scale: Tensor, b: Tensor, mean: Tensor, var: Tensor, *, epsilon: float = EPSILON,
@@ -183,54 +184,6 @@ def batch_normalization(
         return y
     running = (momentum * old + (1 - momentum) * new for old, new in ((mean, seen), (var, spread)))
     return (y, *running)[:outputs]
-
-
-def standard(x: Tensor, axes: Axes, epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
-    """((x − μ) / √(σ² + ε), μ, 1 / √(σ² + ε)) over the axes."""
-    mean = torch.mean(x, axes, keepdim=True)
-    centred = x - mean
-    inverse = 1 / torch.sqrt(torch.mean(torch.square(centred), axes, keepdim=True) + epsilon)
-    return centred * inverse, mean, inverse
-
-
-@kernel("LayerNormalization", counted=True, wide=True)
-def layer_normalization(
-    x: Tensor, scale: Tensor, b: Tensor | None = None, *, axis: int = -1, epsilon: float = EPSILON,
-    stash_type: int = 1, outputs: int = 1,
-) -> Any:  # fmt: skip
-    """(x − μ) / √(σ² + ε) · scale + b over the axes from `axis` on; then μ and 1 / √(σ² + ε)."""
-    y, mean, inverse = standard(x, tuple(range(axis % x.ndim, x.ndim)), epsilon)
-    y = y * scale if b is None else y * scale + b
-    return y if outputs == 1 else (y, mean, inverse)[:outputs]
-
-
-@kernel("RMSNormalization", wide=True)
-def rms_normalization(
-    x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = EPSILON, stash_type: int = 1
-) -> Tensor:
-    """x / √(mean x² + ε) · scale over the axes from `axis` on."""
-    axes = tuple(range(axis % x.ndim, x.ndim))
-    return x / torch.sqrt(torch.mean(torch.square(x), axes, keepdim=True) + epsilon) * scale
-
-
-@kernel("InstanceNormalization", wide=True)
-def instance_normalization(
-    x: Tensor, scale: Tensor, b: Tensor, *, epsilon: float = EPSILON
-) -> Tensor:
-    """(x − μ) / √(σ² + ε) · scale + b, with μ and σ² over the space of each channel."""
-    y, _, _ = standard(x, tuple(range(2, x.ndim)), epsilon)
-    return y * per_channel(scale, x) + per_channel(b, x)
-
-
-@kernel("GroupNormalization", wide=True)
-def group_normalization(
-    x: Tensor, scale: Tensor, bias: Tensor, *, num_groups: int, epsilon: float = EPSILON,
-    stash_type: int = 1,
-) -> Tensor:  # fmt: skip
-    """(x − μ) / √(σ² + ε) · scale + b, with μ and σ² over each group of channels and its space."""
-    groups = x.reshape(len(x), num_groups, math.prod(x.shape[1:]) // num_groups)
-    y, _, _ = standard(groups, (2,), epsilon)
-    return y.reshape(x.shape) * per_channel(scale, x) + per_channel(bias, x)
 
 
 def slide(x: Tensor, grid: Windows, pair: Kernel) -> Tensor:
