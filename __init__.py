@@ -54,6 +54,7 @@ from .modes.training.state import initial_state, load_state, save_state
 from .modes.training.step import train_step
 from .modes.training.training_model import training_model
 from .modes.verify import prove, tags
+from .ops.derive import derive
 from .ops.registry import defines, jacobian, zero
 
 __version__ = "0.1.0"
@@ -62,7 +63,7 @@ __all__ = [
     "Adagrad", "Adam", "Coloring", "Hessian", "InputError", "LimitError", "Limits", "Linearization",
     "LoadError", "Model", "Momentum", "NotConverged", "OnnxJacError", "OnnxJacWarning",
     "OptimizerFunction", "TensorSpec", "UnknownTensor", "UnsupportedOp", "as_scipy", "asoperator",
-    "coloring", "defines", "distributed", "ekfac", "empirical_fisher", "estimators",
+    "coloring", "defines", "derive", "distributed", "ekfac", "empirical_fisher", "estimators",
     "euler_residual", "export", "fisher", "gauss_newton", "grad", "gram", "hessian", "hvp",
     "identity_like", "implicit_euler", "initial_state", "inverse", "jacobian", "jvp", "kfac",
     "levenberg_marquardt", "linearize", "load", "load_state", "lower_gradients", "natural_gradient",

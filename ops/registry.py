@@ -36,6 +36,11 @@ class Declaration:
     values: Mapping[str, Collection[Any]] = field(default_factory=dict)
     """attribute -> its allowed values, where engines would read any other as one of these."""
 
+    @property
+    def is_composed(self) -> bool:
+        """Whether its definition is differentiated, as it has no rule of its own."""
+        return self.definition is not None and self.rule is _no_blocks
+
     def outputs(self, op: Any, node: Node) -> tuple[Any, ...]:
         """The outputs of the definition; raises `UnsupportedOp` where it omits a named output."""
         assert self.definition is not None

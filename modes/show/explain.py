@@ -204,7 +204,7 @@ def mathematics(step: Step) -> Mathematics:
         return Mathematics("declared to be zero", (f"∂Y/∂X = 0: {declared.zero}",))
     if isinstance(declared.rule, Elementwise):
         return by_formula(declared.rule, step)
-    if declared.definition is not None:
+    if declared.is_composed and declared.definition is not None:
         return written("a definition by other operators, whose rules apply", declared.definition)
     return written("a rule", declared.rule)
 

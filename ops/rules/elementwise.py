@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...jacobians import Array, Diagonal, Identity, Jacobian, Scalar, broadcast, shape_of
-from ..formula import derivative, variables
+from ...jacobians import (
+    Array,
+    Diagonal,
+    Identity,
+    Jacobian,
+    Scalar,
+    broadcast,
+    dtype_of,
+    shape_of,
+)
+from ..formula import derivative, value, variables
 from ..node import Node
 from ..registry import Blocks, jacobian
-from ..trees import evaluate
+from ..trees import Piece, evaluate
 
 FORMULAS: dict[str, Elementwise] = {}
 """op_type -> declaration, so that every formula can be checked."""
@@ -20,10 +30,19 @@ class Elementwise:
     `formula` may map each value of the attribute `by` to a formula.
     """
 
-    def __init__(self, formula: str | dict[Any, str], by: str = "") -> None:
+    def __init__(
+        self, formula: str | dict[Any, str], by: str = "", names: Sequence[str] = (),
+        defaults: Mapping[str, float] | None = None,
+    ) -> None:  # fmt: skip
         self.formulas = formula if isinstance(formula, dict) else {"": formula}
-        self.by = by
-        self.variables = variables(next(iter(self.formulas.values())))
+        self.by, self.defaults = by, dict(defaults or {})
+        self.text = self.__doc__ = next(iter(self.formulas.values()))
+        self.variables = tuple(names) or variables(self.text)
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """The formulas."""
+        return tuple(Piece(text, self.variables) for text in self.formulas.values())
 
     def formula(self, node: Node) -> str:
         """The formula for the node's attributes."""
@@ -31,7 +50,13 @@ class Elementwise:
 
     def values(self, node: Node) -> dict[str, Any]:
         """The inputs and attributes by their names in the formula."""
-        return {**node.attributes, **dict(zip(self.variables, node.inputs, strict=False))}
+        named = dict(zip(self.variables, node.inputs, strict=False))
+        return {**self.defaults, **node.attributes, **named}
+
+    def define(self, op: Any, node: Node) -> tuple[Array]:
+        """The value."""
+        tree = value(self.formula(node))
+        return (evaluate(op, tree, self.values(node), dtype_of(node.inputs[0])),)
 
     def __call__(self, op: Any, node: Node) -> Blocks:
         formula, values = self.formula(node), {**self.values(node), "Y": node.y}

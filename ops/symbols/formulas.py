@@ -46,6 +46,22 @@ class softplus(sp.Function):
         return sp.log(1 + sp.exp(self.args[0]))
 
 
+class Total(sp.Function):
+    """Σ term over some indices: Total(term, i, j)."""
+
+    @property
+    def term(self) -> sp.Expr:
+        return self.args[0]
+
+    @property
+    def over(self) -> tuple[str, ...]:
+        """The names of the indices."""
+        return tuple(map(str, self.args[1:]))
+
+    def _latex(self, printer: Any) -> str:
+        return rf"\sum_{{{', '.join(self.over)}}} {printer.doprint(self.term)}"
+
+
 CALLS: dict[Any, str] = {
     sp.exp: "Exp", sp.log: "Log", sp.sin: "Sin", sp.cos: "Cos", sp.tan: "Tan", sp.sinh: "Sinh",
     sp.cosh: "Cosh", sp.tanh: "Tanh", sp.asin: "Asin", sp.acos: "Acos", sp.atan: "Atan",
@@ -128,7 +144,7 @@ def built(node: ast.AST, *, index: bool = False) -> Any:
             return sp.Indexed(name, *(built(place, index=True) for place in places))
         case ast.Call(func=ast.Name(id="sum" | "Sum"), args=[term, *over], keywords=[]) if over:
             names = (i.elts[0] if isinstance(i, ast.Tuple) else i for i in over)
-            return sp.Sum(built(term), *(built(name, index=True) for name in names))
+            return Total(built(term), *(built(name, index=True) for name in names))
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
             if name not in FUNCTIONS:
                 raise InputError(f"no function {name!r} is known.{closest(name, FUNCTIONS)}")
@@ -159,15 +175,19 @@ def stable(expr: sp.Expr) -> sp.Expr:
         lambda e: e.is_Pow and e.exp.is_negative and exponents(e.base) is not None,
         lambda e: (sp.exp(-exponents(e.base)[0]) * sigmoid(-turned(e.base))) ** -e.exp,
     )
-    if expr.has(sigmoid) and expr.has(sp.exp):
+    if expr.has(sp.exp):
         expr = expr.replace(lambda e: e.is_Mul, joined)
+    if expr.has(sigmoid) and expr.has(sp.exp):
         apart = sp.expand(expr).replace(lambda e: e.is_Mul, joined)
         expr = expr if apart.has(sp.exp) else apart
     return expr
 
 
 def joined(product: sp.Expr) -> sp.Expr:
-    """A product with σ(u) for eᵘ σ(-u)."""
+    """A product with one exponential, and σ(u) for eᵘ σ(-u)."""
+    powers = [e for e in product.args if isinstance(e, sp.exp)]
+    if len(powers) > 1:
+        product = product.xreplace(dict.fromkeys(powers, sp.S.One)) * sp.exp(sum(e.exp for e in powers))
     below = {e.exp: e for e in product.args if isinstance(e, sp.exp)}
     for s in product.args:
         if isinstance(s, sigmoid) and -s.args[0] in below:
@@ -189,8 +209,8 @@ def exponents(expr: sp.Expr) -> tuple[sp.Expr, sp.Expr] | None:
     return (found[0], found[1]) if len(found) == 2 else None
 
 
-def derive(expr: sp.Expr, variable: str, output: sp.Symbol = OUTPUT) -> sp.Expr:
-    """∂ expr / ∂ variable in a stable form, with the output Y where it occurs.
+def derive(expr: sp.Expr, variable: str, output: sp.Symbol | None = OUTPUT) -> sp.Expr:
+    """∂ expr / ∂ variable in a stable form, with the output Y, if that is at hand, where it occurs.
 
     Of the forms that SymPy finds, the shortest is taken that keeps its digits at large arguments.
 
@@ -203,14 +223,17 @@ def derive(expr: sp.Expr, variable: str, output: sp.Symbol = OUTPUT) -> sp.Expr:
     if expr.is_Piecewise:
         return sp.Piecewise(*((derive(e, variable, output), c) for e, c in expr.args))
     x = sp.Symbol(variable, real=True)
+    if x not in expr.free_symbols:
+        return sp.S.Zero
     slope = steady(expr, lambda e: sp.diff(e, x))
     whole = {abs(u) * sp.sign(u): u for u in (a.args[0] for a in slope.atoms(sp.Abs))}
     found = [stable(slope.subs(whole)), stable(factored(slope))]
-    found = [reused(f.subs(expr, output), expr, output) for f in dict.fromkeys(found)]
+    if output is not None:
+        found = [reused(f.subs(expr, output), expr, output) for f in found]
     found.sort(key=sp.count_ops)
     if len(set(found)) == 1:
         return found[0]
-    return next((f for f in found if not unstable(f, expr, variable, output)), found[0])
+    return next((f for f in found if not unstable(f, expr, variable)), found[0])
 
 
 def derive_sum(outer: sp.Expr, inner: sp.Expr) -> sp.Expr:
@@ -220,8 +243,9 @@ def derive_sum(outer: sp.Expr, inner: sp.Expr) -> sp.Expr:
     (Piecewise((0, Eq(Y, 0)), (x/Y, True)), exp(-Y + x))
     """
     s = sp.Symbol("s", real=True)
-    slope = derive(outer, "s").subs(s, sp.solve(outer - OUTPUT, s)[0]) * derive(inner, "x")
-    divides = OUTPUT in sp.denom(slope).free_symbols
+    slope = derive(outer, "s").subs(s, sp.solve(outer - OUTPUT, s)[0]) * derive(inner, "x", None)
+    slope = stable(slope)
+    divides = any(p.exp.is_negative and p.base.has(OUTPUT) for p in slope.atoms(sp.Pow))
     return sp.Piecewise((0, sp.Eq(OUTPUT, 0)), (slope, True)) if divides else slope
 
 
@@ -255,9 +279,7 @@ GRID = (-800.0, -30.0, -1.5, -1e-8, 0.0, 1e-8, 0.7, 30.0, 800.0)
 TOLERANCE = 1e-11
 
 
-def unstable(
-    found: sp.Expr, expr: sp.Expr, variable: str = "", output: sp.Symbol = OUTPUT
-) -> str:  # fmt: skip
+def unstable(found: sp.Expr, expr: sp.Expr, variable: str = "") -> str:
     """Where double precision loses the value of a form of ∂ expr / ∂ variable, or of expr itself.
 
     The truth is computed in 900 digits; points without a finite value are passed over.
@@ -275,7 +297,7 @@ def unstable(
                 continue
             right, y = map(float, made)
         values = dict(zip(map(str, inputs), map(np.float64, point), strict=True))
-        held = {n: np.asarray(v) for n, v in (values | {output.name: y}).items()}
+        held = {n: np.asarray(v) for n, v in (values | {OUTPUT.name: y}).items()}
         value = float(evaluate(numbers(), tree(found), held, np.dtype(np.float64)))
         if not abs(value - right) <= TOLERANCE * (1 + abs(right)):
             at = ", ".join(f"{n} = {v:g}" for n, v in values.items())
