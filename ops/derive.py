@@ -8,7 +8,7 @@ a contraction, a sum or a broadcast. The Jacobian is the chain of these.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import permutations
@@ -16,6 +16,8 @@ from math import prod
 from typing import Any
 
 import numpy as np
+import onnx
+import onnx_ir as ir
 
 from ..jacobians import (
     Array,
@@ -37,7 +39,8 @@ from ..jacobians import (
 )
 from ..jacobians.errors import InputError, warn
 from ..jacobians.symint import same
-from .node import Node
+from .graphs import Recorder, build
+from .node import Node, node_of
 from .registry import Blocks, declare
 from .rules.elementwise import Elementwise
 from .trees import Access, Index, Labels, Piece, Stage, Tree, accesses, evaluate, names, stages
@@ -75,10 +78,10 @@ def derive(
     head, body = reader.parted(definition)
     found = reader.names_in(body) - attributes.keys()
     names = tuple(sorted(found, key=lambda n: position(n, body)) if inputs is None else inputs)
-    if set(names) != found or not names or not name.rpartition("::")[0]:
+    if set(names) != found or not names or "Y" in found or not name.rpartition("::")[0]:
         raise InputError(f"derive({name!r}, {body!r}): its inputs are "
                          f"{', '.join(sorted(found)) or 'none'}, not {', '.join(names)}; the name "
-                         "is 'domain::Op'")  # fmt: skip
+                         "is 'domain::Op', and Y is the output")  # fmt: skip
     rule: Elementwise | Indexed
     if reader.has_indices(body) or head:
         rule = Indexed(body, head, names, attributes)
@@ -118,14 +121,34 @@ class Derived:
 
         return tuple(dict.fromkeys(str(k) for piece in self.rule.pieces for k in kinks_in(piece.text)))
 
-    def function(self, *ranks: int, opset: int = 21) -> Any:
-        """The operator as an ONNX function, `onnx.FunctionProto`, for any floating type.
+    def function(self, *shapes: tuple[int, ...], opset: int = 21) -> onnx.FunctionProto:
+        """The values as an ONNX function for any floating type and all sizes.
 
-        `ranks` are the ranks of the inputs where the definition has no indices and broadcasts.
+        Indices such as `x[i + k]` and `x[t[i]]` need `shapes`, and the function is for these.
         """
-        from .graphs.function import function_of
-
-        return function_of(self.name, self.rule, opset)
+        rule, (domain, _, op_type) = self.rule, self.name.rpartition("::")
+        found = tuple(accesses(rule.stage)) if isinstance(rule, Indexed) else ()
+        ranks = {a.name: (len(a.indices), a.plain) for a in found}
+        if not shapes and not all(plain for _, plain in ranks.values()):
+            raise InputError(f"{self}: what it selects depends on sizes: give the shapes of its "
+                             f"inputs, function({', '.join('(3, 4)' for _ in ranks)})")  # fmt: skip
+        named = dict(zip(rule.variables, shapes, strict=False))
+        record = Recorder({"": opset})
+        samples = [np.ones(named.get(n, (2,) * ranks.get(n, (1,))[0])) for n in rule.variables]
+        integers = {i.name for a in found for i in a.indices if isinstance(i, Access)}
+        inputs = [record.like(x.astype(int) if n in integers else x, n)
+                  for n, x in zip(rule.variables, samples, strict=True)]  # fmt: skip
+        held = {n: record.like(np.ones(()), n) for n in rule.defaults}
+        node = node_of(op_type, inputs, held, domain, opset)
+        graph = ir.to_proto(build(record, [*inputs, *held.values()], {"Y": rule.define(record, node)[0]}, op_type)).graph
+        like = next(n for n in rule.variables if n not in integers)
+        nodes = [cast for t in graph.initializer for cast in constant(t.name, like, value=t)]
+        nodes += [cast for n in held for cast in constant(n, like, value_float=n)]
+        defaults = [onnx.helper.make_attribute(n, float(v)) for n, v in rule.defaults.items()]
+        return onnx.helper.make_function(
+            domain, op_type, list(rule.variables), ["Y"], [*nodes, *graph.node],
+            [onnx.helper.make_opsetid("", opset)], attribute_protos=defaults,
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         return f"Derived({self.name}: {self.rule.text})"
@@ -136,6 +159,18 @@ class Derived:
         lines = (f"\\frac{{\\partial Y}}{{\\partial {x}}} &= {latex(d)}"
                  for x, d in self.derivatives.items())  # fmt: skip
         return "$$\\begin{aligned}" + r" \\ ".join(lines) + "\\end{aligned}$$"
+
+
+def constant(name: str, like: str, **held: Any) -> Iterator[onnx.NodeProto]:
+    """Nodes for a number, or for an attribute by its name; floats take the type of an input."""
+    ((kind, value),) = held.items()
+    floating = isinstance(value, str) or value.data_type == onnx.TensorProto.DOUBLE
+    node = onnx.helper.make_node("Constant", [], [f"{name}_" if floating else name])
+    node.attribute.append(onnx.AttributeProto(name=kind, ref_attr_name=value, type=onnx.AttributeProto.FLOAT) if isinstance(value, str)
+                          else onnx.helper.make_attribute(kind, value))  # fmt: skip
+    yield node
+    if floating:
+        yield onnx.helper.make_node("CastLike", [f"{name}_", like], [name])
 
 
 # -- index notation --------------------------------------------------------------------------------

@@ -90,6 +90,9 @@ def jacobian(*names: str, **values: Collection[Any]) -> Callable[[Rule], Rule]:
     `values` are the allowed values of attributes, `mode=("linear", "cubic")`; a model with another
     value is not loaded. For the Jacobian of a model, use `linearize(model, inputs)`.
 
+    An operator that has a definition keeps it: the definition then gives the values, and the truth
+    that `prove` compares the rule with.
+
     Shapes: the block of output y and input x is an operator (size of y, size of x). Raises
     `InputError` where a name is not a string.
     """
@@ -98,7 +101,10 @@ def jacobian(*names: str, **values: Collection[Any]) -> Callable[[Rule], Rule]:
                          "Jacobian of a model is linearize(model, inputs)")  # fmt: skip
 
     def register(rule: Rule) -> Rule:
-        declare(names, rule, values=values)
+        for name in names:
+            domain, _, op_type = name.rpartition("::")
+            known = find(op_type, domain)
+            declare([name], rule, values=values, definition=known and known.definition)
         return rule
 
     return register

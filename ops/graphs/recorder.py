@@ -244,8 +244,10 @@ class Recorder:
         """
         declared, inputs = find(step.op_type, step.domain), tuple(inputs)
         if declared and declared.definition and not declared.is_composed:
-            (y,) = declared.outputs(self, Node(step, inputs, (None,) * len(step.outputs)))
-            step, inputs = replace(step, op_type="Identity", domain="", attrs={}), (y,)
+            made = declared.outputs(self, Node(step, inputs, (None,) * len(step.outputs)))
+            plain = replace(step, op_type="Identity", domain="", attrs={})
+            copies = zip(made, ats, names or step.outputs, strict=False)
+            return tuple(n and self.copy(plain, (y,), (at,), (n,))[0] for y, at, n in copies)
         values = tuple(map(self.value, inputs))
         made = tuple(
             None if name is None else self.like(at, name)

@@ -38,10 +38,11 @@ def names_in(text: str) -> set[str]:
     """The inputs and attributes of an expression."""
     expr = parse(text)
     bases = {str(x.base) for x in expr.atoms(sp.Indexed)}
-    free = {s for s in expr.free_symbols if not isinstance(s, sp.Indexed)}
-    scalars = {s.name for s in free if s.is_Symbol and not s.is_integer} - bases
-    if both := scalars & {s.name for s in free | expr.atoms(sp.Symbol) if s.is_integer}:
-        raise InputError(f"{text!r}: {', '.join(sorted(both))} is an index, and no number")
+    symbols = {s for s in expr.atoms(sp.Symbol) if s.is_real}
+    scalars, over = ({s.name for s in symbols if s.is_integer is kind} for kind in (None, True))
+    if both := (scalars | bases) & over | scalars & bases:
+        raise InputError(f"{text!r}: {', '.join(sorted(both))} is an index or has indices, and is "
+                         "used as a number")  # fmt: skip
     return bases | scalars
 
 

@@ -1,0 +1,115 @@
+"""Own: cases for a user's operators, functions and models; symbolic Jacobians of models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import helper
+
+from ...jacobians.errors import InputError, UnsupportedOp
+from ...ops import find
+from ...ops.derive import Indexed, accesses
+from ...ops.registry import Declaration
+from ...ops.rules.elementwise import Elementwise
+from ...ops.symbols import Symbols
+from ...ops.trees import Access
+from ..loading.load import load
+from ..naming.names import distinct
+from ..primal.model import Model
+from .case import Case, ModelCase, at, node_case
+from .definition import dense, read
+
+if TYPE_CHECKING:
+    import sympy as sp
+
+Shapes = Sequence[tuple[int, ...]]
+
+LARGEST = 4096
+"""The most entries of a Jacobian that is written out."""
+
+
+def own_case(name: str, declared: Declaration, shapes: Shapes | None, attrs: Any) -> Case:
+    """A case of an operator that a user declared."""
+    if declared.definition is None:
+        raise UnsupportedOp(f"{name} has a rule and no definition to compare the rule with: declare "
+                            "the definition first, @onnxjac.defines, and then the rule")  # fmt: skip
+    rule, inputs = declared.rule, list[Any](shapes or ())
+    if isinstance(rule, Elementwise):
+        inputs = inputs or [(2, 2), *[(2,)] * (len(rule.variables) - 1)]
+    elif isinstance(rule, Indexed):
+        inputs = inputs or [shape_in(rule, x) for x in rule.variables]
+        integers = {i.name for a in accesses(rule.stage) for i in a.indices if isinstance(i, Access)}
+        inputs = [np.arange(int(np.prod(s))).reshape(s) % 2 if n in integers else s
+                  for n, s in zip(rule.variables, inputs, strict=True)]  # fmt: skip
+    elif not inputs:
+        raise InputError(f"give the shapes of the inputs: prove({name!r}, shapes=[(2, 3), (3,)])")
+    return node_case(name, *inputs, **attrs)
+
+
+def shape_in(rule: Indexed, name: str) -> tuple[int, ...]:
+    """A small shape of an input: two entries for every index, and as many as 2*i + k needs."""
+    (access, *_) = (a for a in accesses(rule.stage) if a.name == name)
+    return tuple(1 + sum(index.values()) if isinstance(index, Mapping) else 2
+                 for index in access.indices)  # fmt: skip
+
+
+def function_case(function: onnx.FunctionProto, shapes: Shapes | None, attrs: Any) -> ModelCase:
+    """A function of a model: its body, against the rule declared for it or the rules inside."""
+    inputs = [at(*shape, seed=k) for k, shape in enumerate(shapes or [(2, 2)] * len(function.input))]
+    name = f"{function.domain}::{function.name}"
+    case = node_case(name, *inputs, outputs=len(function.output), **attrs)
+    proto = onnx.ModelProto.FromString(case.proto.SerializeToString())
+    known = {entry.domain for entry in proto.opset_import}
+    proto.opset_import.extend(e for e in function.opset_import if e.domain not in known)
+    proto.functions.append(function)
+    body = load(proto, dtype="float64")
+    whole = case.model if find(function.name, function.domain) else body
+    return ModelCase(function.name, case.inputs, attrs, tensors=case.names, made=case.results,
+                     domain=function.domain, whole=whole, truth=body)  # fmt: skip
+
+
+def model_case(
+    source: Any, inputs: Mapping[str, Any] | None, of: Any = None, wrt: Any = None
+) -> ModelCase:  # fmt: skip
+    """A small model in double precision, at a point that is made up where it is not given."""
+    proto = ir.to_proto(source.ir) if isinstance(source, Model) else source
+    model = load(proto, dtype="float64")
+    given, point = dict(inputs or {}), dict[str, np.ndarray]()
+    for k, (name, spec) in enumerate(model.inputs.items()):
+        shape = tuple(n if isinstance(n, int) else 2 for n in spec.shape)
+        made = at(*shape, seed=k) if spec.dtype.kind == "f" else np.zeros(shape, spec.dtype)
+        point[name] = np.asarray(given.get(name, made), spec.dtype)
+    floats = (n for n, x in point.items() if x.dtype.kind == "f")
+    names = distinct(wrt, "wrt") if wrt is not None else tuple(floats)
+    tensors = {**point, **{n: np.asarray(model.constants[n]) for n in names if n not in point}}
+    made = distinct(of, "of") if of is not None else tuple(model.outputs)
+    for name in (*names, *made):
+        model.spec(name)
+    order = tuple(tensors)
+    return ModelCase(str(model.ir.graph.name), tuple(tensors.values()), tensors=order, made=made,
+                     whole=model, wrt=tuple(map(order.index, names)), second=False)  # fmt: skip
+
+
+def symbolic(
+    model: Any, inputs: Mapping[str, Any] | None = None, *, of: str | Iterable[str] | None = None,
+    wrt: str | Iterable[str] | None = None,
+) -> sp.Matrix:  # fmt: skip
+    """The symbolic Jacobian of a small model: `onnxjac.symbolic`."""
+    case, op = model_case(model, inputs, of, wrt), Symbols()
+    names = case.floating(case.wrt)
+    symbols = {n: op.variables(n, case.point[n]) for n in names}
+    found = read(case.model, case.point, case.results, symbols, op)
+    J = found.dag(names, case.results)
+    check_small(J.shape)
+    return dense(J, op)
+
+
+def check_small(shape: tuple[int, int]) -> None:
+    """Raises `InputError` for a matrix that is too large to be written out."""
+    if shape[0] * shape[1] > LARGEST:
+        raise InputError(f"the matrix has {shape[0]} × {shape[1]} entries, and symbols are for at "
+                         f"most {LARGEST}: choose smaller sizes, or fewer tensors")  # fmt: skip
