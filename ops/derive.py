@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
-from itertools import permutations
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -21,32 +20,22 @@ import onnx_ir as ir
 
 from ..jacobians import (
     Array,
-    BlockDiagonal,
-    Contraction,
-    Dense,
-    Diagonal,
-    Eye,
     Identity,
     Jacobian,
-    Permutation,
-    Reshape,
     Sum,
-    broadcast,
+    common,
     dtype_of,
-    implicit_kron,
     shape_of,
     take_flat,
 )
 from ..jacobians.errors import InputError, warn
 from ..jacobians.symint import same
 from .graphs import Recorder, build
+from .indices import Indices, letters
 from .node import Node, node_of
 from .registry import Blocks, declare
 from .rules.elementwise import Elementwise
 from .trees import Access, Index, Labels, Piece, Stage, Tree, accesses, evaluate, names, stages
-
-LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-
 
 def derive(
     name: str, definition: Any, *, inputs: Sequence[str] | None = None, **attributes: float
@@ -212,30 +201,15 @@ class Indexed:
         return {(0, i): J for i, J in blocks if J is not None}
 
 
-class At:
+class At(Indices):
     """An indexed definition at the inputs of a node."""
 
     def __init__(self, op: Any, rule: Indexed, node: Node) -> None:
-        self.op, self.dtype = op, dtype_of(node.inputs[0])
         self.inputs = dict(zip(rule.variables, node.inputs, strict=True))
+        floats = [dtype_of(x) for x in node.inputs if dtype_of(x).kind not in "iub"]
+        super().__init__(op, sizes_of(rule, self.inputs), common(*floats))
         self.attributes = {**rule.defaults, **node.attributes}
-        for x in self.inputs.values():
-            if dtype_of(x).kind not in "iub":
-                self.dtype = dtype_of(x)
-        self.y = node.outputs[0]
-        self.top, self.made = rule.stage, dict[int, Array]()
-        self.sizes = sizes_of(rule, self.inputs)
-
-    def shape(self, labels: Iterable[str]) -> tuple[int, ...]:
-        return tuple(self.sizes[label] for label in labels)
-
-    def aligned(self, x: Array, have: Labels, want: Labels) -> Array:
-        """x with its axes in the order of `want`, and axes of length 1 for other labels."""
-        order = tuple(sorted(range(len(have)), key=lambda k: want.index(have[k])))
-        x = x if order == tuple(range(len(have))) else self.op.Transpose(x, perm=order)
-        first = min((want.index(label) for label in have), default=len(want))
-        axes = tuple(k for k, label in enumerate(want[first:]) if label not in have)
-        return self.op.Unsqueeze(x, axes) if axes else x
+        self.top, self.y, self.made = rule.stage, node.outputs[0], dict[int, Array]()
 
     def value(self, atom: Access | Stage) -> Array:
         """The value of an input at its indices, or of a stage."""
@@ -328,100 +302,8 @@ class At:
                 found.append(self.factor(stage, tree))
         seen = {*have}.union(*(labels for _, labels in found))
         scale *= prod(self.sizes[label] for label in stage.summed if label not in seen)
-        J = self.kind(found, have, out)
+        J = self.operator(found, have, out)
         return J if same(scale, 1) and scale == 1 else J * scale
-
-    def kind(self, found: list[tuple[Array, Labels]], have: Labels, out: Labels) -> Jacobian:
-        """v[have] ↦ Σ v ∏ factors over all labels that `out` lacks."""
-        if not found:
-            return self.link(have, out)
-        met = {label for _, labels in found for label in labels}
-        if met <= {*out} and {*have} <= {*out}:
-            return Diagonal(self.times(found, out), self.shape(out)) @ self.link(have, out)
-        if met <= {*have} and {*out} <= {*have}:
-            return self.link(have, out) @ Diagonal(self.times(found, have), self.shape(have))
-        inner = tuple(n for n in have if n in met or n in out)
-        outer = tuple(n for n in out if n in met or n in have)
-        return self.link(outer, out) @ self.product(found, inner, outer) @ self.link(have, inner)
-
-    def times(self, found: list[tuple[Array, Labels]], want: Labels) -> Array:
-        """The product of factors, with their axes in the order of `want`."""
-        return reduce(self.op.Mul, (self.aligned(x, labels, want) for x, labels in found))
-
-    def product(self, found: list[tuple[Array, Labels]], have: Labels, out: Labels) -> Jacobian:
-        """A Kronecker product, a stack of matrices, or a contraction."""
-        orders = permutations(have) if len(have) <= 3 else (have,)
-        for order in orders:
-            if (K := self.kronecker(found, order, out)) is not None:
-                return K @ self.link(have, order)
-        grid = tuple(dict.fromkeys((*have, *out, *(n for _, labels in found for n in labels))))
-        sizes = dict(zip(letters(grid, grid), self.shape(grid), strict=True))
-        terms = tuple((x, letters(labels, grid)) for x, labels in found)
-        return Contraction(terms, letters(have, grid), letters(out, grid), sizes)
-
-    def kronecker(
-        self, found: list[tuple[Array, Labels]], have: Labels, out: Labels
-    ) -> Jacobian | None:
-        """X ↦ A X Bᵀ over a batch, where the last labels are (q, r) before and (p, r) after."""
-        n = 0
-        while n < min(len(have), len(out)) and have[n] == out[n]:
-            n += 1
-        batch, old, new = out[:n], have[n:], out[n:]
-        (x, labels), size = found[0], self.sizes
-        if len(found) == 2 and len(old) == len(new) == 2:
-            pairs = [self.matrix(*f, batch, p, q)
-                     for f, p, q in zip(self.sorted(found, new), new, old, strict=True)]  # fmt: skip
-            if all(F is not None for F in pairs):
-                return implicit_kron(pairs[0], pairs[1], self.shape(batch))
-        if len(found) != 1 or len(old) < 1 or len(old) != len(new) or old[1:] != new[1:]:
-            return None
-        p, q, rest = new[0], old[0], old[1:]
-        if not rest and {*batch} <= {*labels}:
-            whole = self.aligned(x, labels, (*batch, p, q)) if {p, q} <= {*labels} else None
-            return None if whole is None else BlockDiagonal(whole) if batch else Dense(whole)
-        if not rest and batch[-1] not in labels:
-            F = self.matrix(x, labels, batch[:-1], p, q)
-            return F if F is None else implicit_kron(Eye(size[batch[-1]]), F, self.shape(batch[:-1]))
-        F = self.matrix(x, labels, batch, p, q)
-        if F is None or not rest or {*rest} & {*labels}:
-            return None
-        columns = prod(self.shape(rest))
-        flat = Reshape(self.shape((*batch, q)) + (columns,), self.shape(have), self.dtype)
-        wide = Reshape(self.shape(out), self.shape((*batch, p)) + (columns,), self.dtype)
-        return wide @ implicit_kron(F, Eye(columns), self.shape(batch)) @ flat
-
-    def sorted(self, found: list[tuple[Array, Labels]], new: Labels) -> list[tuple[Array, Labels]]:
-        """Two factors in the order of the labels of the output."""
-        return found if new[0] in found[0][1] else found[::-1]
-
-    def matrix(self, x: Array, labels: Labels, batch: Labels, p: str, q: str) -> Any:
-        """A factor as a batch of matrices from q to p; None where it is not."""
-        if not {p, q} <= {*labels} or not {*labels} <= {*batch, p, q}:
-            return None
-        return self.aligned(x, labels, (*batch, p, q))
-
-    def link(self, have: Labels, want: Labels) -> Jacobian:
-        """Sums over the labels that `want` lacks, and repeats along the labels that are new."""
-        kept = tuple(n for n in have if n in want)
-        J: Jacobian = Identity(self.shape(have), self.dtype)
-        if kept != have:
-            ones = tuple(self.sizes[n] if n in want else 1 for n in have)
-            J = broadcast(ones, self.shape(have), self.dtype).T
-            J = Reshape(self.shape(kept), ones, self.dtype) @ J
-        order = tuple(n for n in want if n in kept)
-        if order != kept:
-            perm = tuple(kept.index(n) for n in order)
-            J = Permutation(perm, self.shape(kept), self.dtype) @ J
-        if order != want:
-            ones = tuple(self.sizes[n] if n in kept else 1 for n in want)
-            J = Reshape(ones, self.shape(order), self.dtype) @ J
-            J = broadcast(ones, self.shape(want), self.dtype) @ J
-        return J
-
-
-def letters(labels: Labels, grid: Labels) -> str:
-    """Labels as the letters of an einsum."""
-    return "".join(LETTERS[grid.index(label)] for label in labels)
 
 
 def sizes_of(rule: Indexed, inputs: Mapping[str, Array]) -> dict[str, int]:
