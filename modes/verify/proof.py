@@ -29,6 +29,7 @@ from .case import Case
 from .cases import CASES
 from .check import Check, Verdict, operators
 from .coverage import schemas
+from .derived import DERIVED, derivation
 from .differences import central, mismatch
 from .identity import DIGITS, EXACT, REFUTED
 from .own import Shapes, function_case, model_case, own_case
@@ -278,9 +279,11 @@ HEAD = ("case", "block", "first derivative", "second, by the recorded VJP")
 def headline(proof: Proof) -> str:
     """The outcome in one sentence."""
     exact = sum(r.outcome == "exact" for r in proof.results)
+    how, source = derivation(proof.op_type, proof.domain)
+    derived = f" The rule can be derived, by {how}: {source}." if how in DERIVED else ""
     return (
         f"**{proof.outcome}**: the rule is the derivative of the definition in {exact} of "
-        f"{len(proof.results)} cases exactly, entry by entry, by SymPy."
+        f"{len(proof.results)} cases exactly, entry by entry, by SymPy.{derived}"
     )
 
 

@@ -50,8 +50,13 @@ def mean_over(shape: Shape, axes: tuple[int, ...], dtype: Any) -> Jacobian:
     return total(shape, axes, dtype) / largest(n, 1)
 
 
+SUMS: dict[str, tuple[str, str]] = {}
+"""op_type -> the formulas of a reduction: y = outer(s) with s = Σ inner(x)."""
+
+
 def reduction(op_type: str, outer: str, inner: str) -> None:
     """Declare y = outer(s) with s = Σ inner(x): SymPy derives ∂y/∂x by x and the output Y."""
+    SUMS[op_type] = outer, inner
 
     def rule(op: Any, node: Node) -> Blocks:
         axes = reduced_axes(node)
