@@ -67,9 +67,10 @@ def function_case(function: onnx.FunctionProto, shapes: Shapes | None, attrs: An
     proto.opset_import.extend(e for e in function.opset_import if e.domain not in known)
     proto.functions.append(function)
     body = load(proto, dtype="float64")
-    whole = case.model if find(function.name, function.domain) else body
+    declared = find(function.name, function.domain)
     return ModelCase(function.name, case.inputs, attrs, tensors=case.names, made=case.results,
-                     domain=function.domain, whole=whole, truth=body)  # fmt: skip
+                     domain=function.domain, whole=case.model if declared else body, truth=body,
+                     second=declared is None or declared.definition is not None)  # fmt: skip
 
 
 def model_case(
@@ -89,7 +90,12 @@ def model_case(
     made = distinct(of, "of") if of is not None else tuple(model.outputs)
     for name in (*names, *made):
         model.spec(name)
-    order = tuple(tensors)
+    order, rows = tuple(tensors), model.run(point, engine="numpy")
+    shape = [sum(np.size(values[n]) for n in some)
+             for values, some in (({**tensors, **rows}, made), (tensors, names))]  # fmt: skip
+    if shape[0] * shape[1] > LARGEST:
+        raise InputError(f"the matrix has {shape[0]} × {shape[1]} entries, and symbols are for at "
+                         f"most {LARGEST}: choose smaller sizes, or fewer tensors")  # fmt: skip
     return ModelCase(str(model.ir.graph.name), tuple(tensors.values()), tensors=order, made=made,
                      whole=model, wrt=tuple(map(order.index, names)), second=False)  # fmt: skip
 
@@ -100,16 +106,6 @@ def symbolic(
 ) -> sp.Matrix:  # fmt: skip
     """The symbolic Jacobian of a small model: `onnxjac.symbolic`."""
     case, op = model_case(model, inputs, of, wrt), Symbols()
-    names = case.floating(case.wrt)
-    symbols = {n: op.variables(n, case.point[n]) for n in names}
+    symbols = {n: op.variables(n, case.point[n]) for n in case.floating(None)}
     found = read(case.model, case.point, case.results, symbols, op)
-    J = found.dag(names, case.results)
-    check_small(J.shape)
-    return dense(J, op)
-
-
-def check_small(shape: tuple[int, int]) -> None:
-    """Raises `InputError` for a matrix that is too large to be written out."""
-    if shape[0] * shape[1] > LARGEST:
-        raise InputError(f"the matrix has {shape[0]} × {shape[1]} entries, and symbols are for at "
-                         f"most {LARGEST}: choose smaller sizes, or fewer tensors")  # fmt: skip
+    return dense(found.dag(case.floating(case.wrt), case.results), op)
