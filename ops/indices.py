@@ -60,11 +60,12 @@ class Indices:
             return self.link(have, out)
         met = {label for _, labels in found for label in labels}
         for grid in (out, have):
-            if met <= {*grid} and {*have} | {*out} <= {*grid}:
-                if {*have} == {*out}:
-                    return Diagonal(self.times(found, out), self.shape(out)) @ self.link(have, out)
+            if met | {*have} | {*out} == {*grid}:
                 labels = tuple(n for n in grid if n in met)
-                found = [(self.times(found, labels), labels)] if len(found) > 1 else found
+                found = [(self.times(found, labels), labels)]
+                if met == {*grid} or {*have} == {*out}:
+                    d = Diagonal(self.times(found, grid), self.shape(grid))
+                    return d @ self.link(have, out) if grid is out else self.link(have, out) @ d
         inner = tuple(n for n in have if n in met or n in out)
         outer = tuple(n for n in out if n in met or n in have)
         return self.link(outer, out) @ self.product(found, inner, outer) @ self.link(have, inner)
@@ -139,7 +140,8 @@ class Indices:
             perm = tuple(kept.index(n) for n in order)
             J = Permutation(perm, self.shape(kept), self.dtype) @ J
         if order != want:
-            ones = tuple(self.sizes[n] if n in kept else 1 for n in want)
+            first = want.index(order[0]) if order else len(want)
+            ones = tuple(self.sizes[n] if n in kept else 1 for n in want[first:])
             J = Reshape(ones, self.shape(order), self.dtype) @ J
             J = broadcast(ones, self.shape(want), self.dtype) @ J
         return J

@@ -164,9 +164,11 @@ def differentiated(pieces: Iterable[Piece]) -> Iterator[tuple[sp.Expr, dict[str,
 def weakness(pieces: Iterable[Piece]) -> str:
     """Where double precision loses the value or a derivative; empty if nowhere on the grid."""
     for expr, found in differentiated(pieces):
+        if expr.has(sp.floor, sp.ceiling, sp.sign):
+            continue  # rounding may cross a step
         if weak := unstable(stable(expr), expr):
             return f"y = {weak}"
         for name, d in found.items():
-            if not d.has(sp.floor, sp.ceiling, sp.sign) and (weak := unstable(d, expr, name)):
+            if weak := unstable(d, expr, name):
                 return f"∂y/∂{name} = {weak}"
     return ""
