@@ -239,6 +239,8 @@ class At(Indices):
 
     def factor(self, stage: Stage, tree: Tree) -> tuple[Array, Labels]:
         """A factor of a stage, and the labels of its axes."""
+        if isinstance(tree, str) and tree in stage.atoms:
+            return self.value(stage.atoms[tree]), stage.atoms[tree].labels
         atoms = {n: a for n, a in stage.atoms.items() if n in names(tree)}
         arrays = {n: (self.value(a), a.labels) for n, a in atoms.items()}
         if "Y" in names(tree):

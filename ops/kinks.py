@@ -17,7 +17,7 @@ import sympy as sp
 from sympy.core.relational import Relational
 
 from .rules.elementwise import FORMULAS
-from .symbols.formulas import ATTRIBUTES, NAMES, parse
+from .symbols.formulas import ATTRIBUTES, NAMES, parse, steady
 
 X = NAMES["x"]
 GENERIC = {NAMES[name]: sp.prime(k) for k, name in enumerate(ATTRIBUTES, 1)}
@@ -114,7 +114,8 @@ def gaps_at(pieces: sp.Expr, root: sp.Expr, x: sp.Symbol = X) -> tuple[sp.Expr, 
     """The jumps of value, first and second derivative at a root, from left to right."""
     left, right = (side(pieces, root, h, x) for h in (-1, 1))
     step = right - left
-    return tuple(sp.simplify(sp.diff(step, x, k).subs(x, root)) for k in range(3))
+    slopes = (steady(step, lambda e, k=k: sp.diff(e, x, k)) for k in range(3))  # type: ignore[misc]
+    return tuple(sp.simplify(slope.subs(x, root)) for slope in slopes)
 
 
 def side(pieces: sp.Expr, root: sp.Expr, direction: int, x: sp.Symbol = X) -> sp.Expr:

@@ -48,7 +48,7 @@ def names_in(text: str) -> set[str]:
 
 def stage_of(text: str, out: Labels, variables: Labels) -> Stage:
     """The outermost stage of a definition."""
-    made = Builder(variables).stage(parse(text), out)
+    made = Builder(out, variables).stage(parse(text), out)
     met = {label for atom in made.atoms.values() for label in atom.labels}
     if loose := ({*out} ^ met) - {*made.summed}:
         raise InputError(f"{text!r}: {', '.join(sorted(loose))} is to be an index of y and of "
@@ -59,8 +59,8 @@ def stage_of(text: str, out: Labels, variables: Labels) -> Stage:
 class Builder:
     """The stages of one definition; equal parts share a name."""
 
-    def __init__(self, variables: Labels) -> None:
-        self.variables = variables
+    def __init__(self, out: Labels, variables: Labels) -> None:
+        self.out, self.variables = out, variables
         self.known: dict[sp.Expr, tuple[sp.Symbol, Access | Stage]] = {}
 
     def stage(
@@ -104,7 +104,8 @@ class Builder:
             key = sp.log(expr) if logs else expr
             if key not in self.known:
                 over = expr.over
-                labels = tuple(n for n in free(inner) if n not in over)
+                found = [n for n in free(inner) if n not in over]
+                labels = tuple(sorted(found, key=lambda n: (*self.out, n).index(n)))
                 self.name(key, self.stage(inner, labels, over, logs))
             symbol = self.known[key][0]
             return sp.exp(symbol) if logs else symbol
