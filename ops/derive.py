@@ -8,7 +8,7 @@ a contraction, a sum or a broadcast. The Jacobian is the chain of these.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -37,6 +37,7 @@ from .registry import Blocks, declare
 from .rules.elementwise import Elementwise
 from .trees import Access, Index, Labels, Piece, Stage, Tree, accesses, evaluate, names, stages
 
+
 def derive(
     name: str, definition: Any, *, inputs: Sequence[str] | None = None, **attributes: float
 ) -> Derived:
@@ -50,7 +51,7 @@ def derive(
     overflow, log Σ exp included; if double precision still loses the value at 0 or ±800, there is
     an `OnnxJacWarning`.
 
-    The inputs are in the order of the text, or as in `inputs`; the `attributes` have these defaults.
+    The inputs are in the order of the text, or as in `inputs`; `attributes` have these defaults.
 
     Raises `InputError` for a formula that cannot be read.
 
@@ -108,7 +109,8 @@ class Derived:
         """Where the derivative does not exist, found by one-sided limits."""
         from .kinks import kinks_in
 
-        return tuple(dict.fromkeys(str(k) for piece in self.rule.pieces for k in kinks_in(piece.text)))
+        found = (kink for piece in self.rule.pieces for kink in kinks_in(piece.text))
+        return tuple(dict.fromkeys(map(str, found)))
 
     def function(self, *shapes: tuple[int, ...], opset: int = 21) -> onnx.FunctionProto:
         """The values as an ONNX function for any floating type and all sizes.
@@ -117,22 +119,20 @@ class Derived:
         """
         rule, (domain, _, op_type) = self.rule, self.name.rpartition("::")
         found = tuple(accesses(rule.stage)) if isinstance(rule, Indexed) else ()
-        ranks = {a.name: (len(a.indices), a.plain) for a in found}
-        if not shapes and not all(plain for _, plain in ranks.values()):
+        if not shapes and not all(access.plain for access in found):
             raise InputError(f"{self}: what it selects depends on sizes: give the shapes of its "
-                             f"inputs, function({', '.join('(3, 4)' for _ in ranks)})")  # fmt: skip
-        named = dict(zip(rule.variables, shapes, strict=False))
-        record = Recorder({"": opset})
-        samples = [np.ones(named.get(n, (2,) * ranks.get(n, (1,))[0])) for n in rule.variables]
-        integers = {i.name for a in found for i in a.indices if isinstance(i, Access)}
-        inputs = [record.like(x.astype(int) if n in integers else x, n)
-                  for n, x in zip(rule.variables, samples, strict=True)]  # fmt: skip
+                             "inputs, function((3, 4), (4,))")  # fmt: skip
+        sizes = {a.name: (2,) * len(a.indices) for a in found}
+        sizes |= dict(zip(rule.variables, shapes, strict=False))
+        record, whole = Recorder({"": opset}), frozenset[str](getattr(rule, "integers", ()))
+        inputs = [record.like(np.ones(sizes.get(n, (2,)), np.int64 if n in whole else float), n)
+                  for n in rule.variables]  # fmt: skip
         held = {n: record.like(np.ones(()), n) for n in rule.defaults}
-        node = node_of(op_type, inputs, held, domain, opset)
-        graph = ir.to_proto(build(record, [*inputs, *held.values()], {"Y": rule.define(record, node)[0]}, op_type)).graph
-        like = next(n for n in rule.variables if n not in integers)
-        nodes = [cast for t in graph.initializer for cast in constant(t.name, like, value=t)]
-        nodes += [cast for n in held for cast in constant(n, like, value_float=n)]
+        (y,) = rule.define(record, node_of(op_type, inputs, held, domain, opset))
+        graph = ir.to_proto(build(record, [*inputs, *held.values()], {"Y": y}, op_type)).graph
+        like = next(n for n in rule.variables if n not in whole)
+        nodes = [node for t in graph.initializer for node in constant(t.name, like, t)]
+        nodes += [node for n in held for node in constant(n, like)]
         defaults = [onnx.helper.make_attribute(n, float(v)) for n, v in rule.defaults.items()]
         return onnx.helper.make_function(
             domain, op_type, list(rule.variables), ["Y"], [*nodes, *graph.node],
@@ -150,16 +150,21 @@ class Derived:
         return "$$\\begin{aligned}" + r" \\ ".join(lines) + "\\end{aligned}$$"
 
 
-def constant(name: str, like: str, **held: Any) -> Iterator[onnx.NodeProto]:
-    """Nodes for a number, or for an attribute by its name; floats take the type of an input."""
-    ((kind, value),) = held.items()
-    floating = isinstance(value, str) or value.data_type == onnx.TensorProto.DOUBLE
-    node = onnx.helper.make_node("Constant", [], [f"{name}_" if floating else name])
-    node.attribute.append(onnx.AttributeProto(name=kind, ref_attr_name=value, type=onnx.AttributeProto.FLOAT) if isinstance(value, str)
-                          else onnx.helper.make_attribute(kind, value))  # fmt: skip
-    yield node
-    if floating:
-        yield onnx.helper.make_node("CastLike", [f"{name}_", like], [name])
+def constant(
+    name: str, like: str, value: onnx.TensorProto | None = None
+) -> Iterator[onnx.NodeProto]:
+    """Nodes for a number, or for the attribute of this name; floats take the type of an input."""
+    if value is not None and value.data_type != onnx.TensorProto.DOUBLE:
+        yield onnx.helper.make_node("Constant", [], [name], value=value)
+        return
+    plain = onnx.helper.make_node("Constant", [], [f"{name}_"], value=value)
+    if value is None:
+        kind = onnx.AttributeProto.FLOAT
+        plain.attribute.append(
+            onnx.AttributeProto(name="value_float", ref_attr_name=name, type=kind)
+        )
+    yield plain
+    yield onnx.helper.make_node("CastLike", [f"{name}_", like], [name])
 
 
 # -- index notation --------------------------------------------------------------------------------
@@ -167,8 +172,6 @@ def constant(name: str, like: str, **held: Any) -> Iterator[onnx.NodeProto]:
 
 class Indexed:
     """y[i, ...] = an expression with sums over indices: values and Jacobian, stage by stage."""
-
-    by = ""
 
     def __init__(
         self, text: str, out: Labels, variables: Sequence[str],
@@ -184,6 +187,12 @@ class Indexed:
         from .symbols.stages import stage_of
 
         return stage_of(self.term, self.out, self.variables)
+
+    @property
+    def integers(self) -> frozenset[str]:
+        """The inputs that are indices of others."""
+        found = (i for access in accesses(self.stage) for i in access.indices)
+        return frozenset(i.name for i in found if isinstance(i, Access))
 
     @property
     def pieces(self) -> tuple[Piece, ...]:

@@ -86,9 +86,7 @@ class Indices:
         terms = tuple((x, letters(labels, grid)) for x, labels in found)
         return Contraction(terms, letters(have, grid), letters(out, grid), sizes)
 
-    def kronecker(
-        self, found: list[Factor], have: Labels, out: Labels
-    ) -> Jacobian | None:
+    def kronecker(self, found: list[Factor], have: Labels, out: Labels) -> Jacobian | None:
         """X ↦ A X Bᵀ over a batch, where the last labels are (q, r) before and (p, r) after."""
         n = 0
         while n < min(len(have), len(out)) and have[n] == out[n]:
@@ -96,8 +94,8 @@ class Indices:
         batch, old, new = out[:n], have[n:], out[n:]
         (x, labels), size = found[0], self.sizes
         if len(found) == 2 and len(old) == len(new) == 2:
-            pairs = [self.matrix(*f, batch, p, q)
-                     for f, p, q in zip(self.sorted(found, new), new, old, strict=True)]  # fmt: skip
+            triples = zip(self.sorted(found, new), new, old, strict=True)
+            pairs = [self.matrix(*factor, batch, p, q) for factor, p, q in triples]
             if all(F is not None for F in pairs):
                 return implicit_kron(pairs[0], pairs[1], self.shape(batch))
         if len(found) != 1 or len(old) < 1 or len(old) != len(new) or old[1:] != new[1:]:
@@ -107,8 +105,8 @@ class Indices:
             whole = self.aligned(x, labels, (*batch, p, q)) if {p, q} <= {*labels} else None
             return None if whole is None else BlockDiagonal(whole) if batch else Dense(whole)
         if not rest and batch[-1] not in labels:
-            F = self.matrix(x, labels, batch[:-1], p, q)
-            return F if F is None else implicit_kron(Eye(size[batch[-1]]), F, self.shape(batch[:-1]))
+            F, outer = self.matrix(x, labels, batch[:-1], p, q), self.shape(batch[:-1])
+            return F if F is None else implicit_kron(Eye(size[batch[-1]]), F, outer)
         F = self.matrix(x, labels, batch, p, q)
         if F is None or not rest or {*rest} & {*labels}:
             return None

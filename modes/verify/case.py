@@ -124,15 +124,15 @@ class ModelCase(Case):
     truth: Model | None = None
 
     @property
-    def names(self) -> tuple[str, ...]:  # type: ignore[override]
+    def names(self) -> tuple[str, ...]:
         return self.tensors
 
     @property
-    def results(self) -> tuple[str, ...]:  # type: ignore[override]
+    def results(self) -> tuple[str, ...]:
         return self.made
 
     @property
-    def model(self) -> Model:  # type: ignore[override]
+    def model(self) -> Model:
         assert self.whole is not None
         return self.whole
 

@@ -158,7 +158,8 @@ def entrywise(rule: Elementwise | Indexed, inputs: list[Any], attrs: Mapping[str
     def entry(e: sp.Expr, at: Mapping[str, int]) -> Any:
         if isinstance(e, Total):
             places = product(*(range(sizes[n]) for n in e.over))
-            return sp.Add(*(entry(e.term, {**at, **dict(zip(e.over, p, strict=True))}) for p in places))
+            inner = (dict(zip(e.over, place, strict=True)) for place in places)
+            return sp.Add(*(entry(e.term, {**at, **more}) for more in inner))
         if isinstance(e, sp.Indexed) or (e.is_Symbol and e.name in arrays):
             place = tuple(int(entry(i, at)) for i in getattr(e, "indices", ()))
             x = arrays[str(getattr(e, "base", e))][place]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
+from ...jacobians import label_sizes
 from ...jacobians.text import Table
 from ...ops import find
 from ...ops.derive import Indexed
@@ -89,8 +90,7 @@ def gemm(case: Case, a: str, b: str, c: str = "") -> str:
 def einsum(case: Case, *names: str) -> str:
     """Σ ∏ xₖ over the labels that the output lacks."""
     terms, out = expand_equation(case.attrs["equation"], tuple(map(len, shapes(case))))
-    sizes = {c: max(n for s, t in zip(shapes(case), terms, strict=True)
-                    for n, d in zip(s, t, strict=True) if d == c) for c in "".join(terms)}  # fmt: skip
+    sizes = label_sizes(tuple(shapes(case)), terms)
     parts = [at(n, s, list(t), tuple(sizes[c] for c in t))
              for n, s, t in zip(names, shapes(case), terms, strict=True)]  # fmt: skip
     gone = "".join(f", {c}" for c in sizes if c not in out)

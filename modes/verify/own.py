@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx import helper
 
 from ...jacobians.errors import InputError, UnsupportedOp
 from ...ops import find
-from ...ops.derive import Indexed, accesses
+from ...ops.derive import Indexed
 from ...ops.registry import Declaration
 from ...ops.rules.elementwise import Elementwise
 from ...ops.symbols import Symbols
-from ...ops.trees import Access
+from ...ops.trees import accesses
 from ..loading.load import load
 from ..naming.names import distinct
 from ..primal.model import Model
@@ -35,15 +34,14 @@ LARGEST = 4096
 def own_case(name: str, declared: Declaration, shapes: Shapes | None, attrs: Any) -> Case:
     """A case of an operator that a user declared."""
     if declared.definition is None:
-        raise UnsupportedOp(f"{name} has a rule and no definition to compare the rule with: declare "
-                            "the definition first, @onnxjac.defines, and then the rule")  # fmt: skip
+        raise UnsupportedOp(f"{name} has a rule and no definition to compare it with: declare the "
+                            "definition first, @onnxjac.defines, and then the rule")  # fmt: skip
     rule, inputs = declared.rule, list[Any](shapes or ())
     if isinstance(rule, Elementwise):
         inputs = inputs or [(2, 2), *[(2,)] * (len(rule.variables) - 1)]
     elif isinstance(rule, Indexed):
         inputs = inputs or [shape_in(rule, x) for x in rule.variables]
-        integers = {i.name for a in accesses(rule.stage) for i in a.indices if isinstance(i, Access)}
-        inputs = [np.arange(int(np.prod(s))).reshape(s) % 2 if n in integers else s
+        inputs = [np.arange(int(np.prod(s))).reshape(s) % 2 if n in rule.integers else s
                   for n, s in zip(rule.variables, inputs, strict=True)]  # fmt: skip
     elif not inputs:
         raise InputError(f"give the shapes of the inputs: prove({name!r}, shapes=[(2, 3), (3,)])")
@@ -59,7 +57,7 @@ def shape_in(rule: Indexed, name: str) -> tuple[int, ...]:
 
 def function_case(function: onnx.FunctionProto, shapes: Shapes | None, attrs: Any) -> ModelCase:
     """A function of a model: its body, against the rule declared for it or the rules inside."""
-    inputs = [at(*shape, seed=k) for k, shape in enumerate(shapes or [(2, 2)] * len(function.input))]
+    inputs = shapes or [(2, 2)] * len(function.input)
     name = f"{function.domain}::{function.name}"
     case = node_case(name, *inputs, outputs=len(function.output), **attrs)
     proto = onnx.ModelProto.FromString(case.proto.SerializeToString())
@@ -81,20 +79,21 @@ def model_case(
     model = load(proto, dtype="float64")
     given, point = dict(inputs or {}), dict[str, np.ndarray]()
     for k, (name, spec) in enumerate(model.inputs.items()):
-        shape = tuple(n if isinstance(n, int) else 2 for n in spec.shape)
-        made = at(*shape, seed=k) if spec.dtype.kind == "f" else np.zeros(shape, spec.dtype)
-        point[name] = np.asarray(given.get(name, made), spec.dtype)
-    floats = (n for n, x in point.items() if x.dtype.kind == "f")
-    names = distinct(wrt, "wrt") if wrt is not None else tuple(floats)
+        shape = tuple(n if isinstance(n, int) else 2 for n in spec.shape or ())
+        floats = spec.dtype is None or spec.dtype.kind == "f"
+        drawn = at(*shape, seed=k) if floats else np.zeros(shape, spec.dtype)
+        point[name] = np.asarray(given.get(name, drawn), spec.dtype)
+    names = tuple(n for n, x in point.items() if x.dtype.kind == "f")
+    names = names if wrt is None else distinct(wrt, "wrt")
     tensors = {**point, **{n: np.asarray(model.constants[n]) for n in names if n not in point}}
     made = distinct(of, "of") if of is not None else tuple(model.outputs)
     for name in (*names, *made):
         model.spec(name)
     order, rows = tuple(tensors), model.run(point, engine="numpy")
-    shape = [sum(np.size(values[n]) for n in some)
-             for values, some in (({**tensors, **rows}, made), (tensors, names))]  # fmt: skip
-    if shape[0] * shape[1] > LARGEST:
-        raise InputError(f"the matrix has {shape[0]} × {shape[1]} entries, and symbols are for at "
+    m, n = (sum(np.size(held[name]) for name in some)
+            for held, some in (({**tensors, **rows}, made), (tensors, names)))  # fmt: skip
+    if m * n > LARGEST:
+        raise InputError(f"the matrix has {m} × {n} entries, and symbols are for at "
                          f"most {LARGEST}: choose smaller sizes, or fewer tensors")  # fmt: skip
     return ModelCase(str(model.ir.graph.name), tuple(tensors.values()), tensors=order, made=made,
                      whole=model, wrt=tuple(map(order.index, names)), second=False)  # fmt: skip

@@ -13,11 +13,13 @@ from functools import cache, reduce
 from itertools import product
 from typing import Any
 
-import mpmath
 import numpy as np
 import sympy as sp
+from mpmath import MPContext
+from sympy.printing.pycode import MpmathPrinter
 
 from ...jacobians.errors import InputError, closest
+from ..numbers import numbers
 from ..trees import INPUTS, Tree, evaluate
 
 OUTPUT = sp.Symbol("Y", real=True)
@@ -123,7 +125,7 @@ def built(node: ast.AST, *, index: bool = False) -> Any:
             return sp.sympify(value) if isinstance(value, bool) else sp.Rational(str(value))
         case ast.Name(id="pi"):
             return sp.pi
-        case ast.Name(id=name):
+        case ast.Name(id=name) if name not in FUNCTIONS:
             return sp.Symbol(name, integer=True) if index else sp.Symbol(name, real=True)
         case ast.BinOp(left=a, op=ast.Pow(), right=b):
             return power(built(a, index=index), built(b, index=index))
@@ -173,7 +175,7 @@ def stable(expr: sp.Expr) -> sp.Expr:
                         else pair[0] + softplus(pair[1] - pair[0]))  # fmt: skip
     expr = expr.replace(
         lambda e: e.is_Pow and e.exp.is_negative and exponents(e.base) is not None,
-        lambda e: (sp.exp(-exponents(e.base)[0]) * sigmoid(-turned(e.base))) ** -e.exp,
+        lambda e: reciprocal(*(exponents(e.base) or ())) ** -e.exp,
     )
     if expr.has(sp.exp):
         expr = expr.replace(lambda e: e.is_Mul, joined)
@@ -187,7 +189,8 @@ def joined(product: sp.Expr) -> sp.Expr:
     """A product with one exponential, and σ(u) for eᵘ σ(-u)."""
     powers = [e for e in product.args if isinstance(e, sp.exp)]
     if len(powers) > 1:
-        product = product.xreplace(dict.fromkeys(powers, sp.S.One)) * sp.exp(sum(e.exp for e in powers))
+        rest = product.xreplace(dict.fromkeys(powers, sp.S.One))
+        product = rest * sp.exp(sum(e.exp for e in powers))
     below = {e.exp: e for e in product.args if isinstance(e, sp.exp)}
     for s in product.args:
         if isinstance(s, sigmoid) and -s.args[0] in below:
@@ -195,10 +198,9 @@ def joined(product: sp.Expr) -> sp.Expr:
     return product
 
 
-def turned(pair: sp.Expr) -> sp.Expr:
-    """b - a for eᵃ + eᵇ."""
-    a, b = exponents(pair) or (0, 0)
-    return b - a
+def reciprocal(a: sp.Expr, b: sp.Expr) -> sp.Expr:
+    """1 / (eᵃ + eᵇ)."""
+    return sp.exp(-a) * sigmoid(a - b)
 
 
 def exponents(expr: sp.Expr) -> tuple[sp.Expr, sp.Expr] | None:
@@ -282,23 +284,23 @@ TOLERANCE = 1e-11
 def unstable(found: sp.Expr, expr: sp.Expr, variable: str = "") -> str:
     """Where double precision loses the value of a form of ∂ expr / ∂ variable, or of expr itself.
 
-    The truth is computed in 900 digits; points without a finite value are passed over.
+    The truth is computed in many digits; points without a finite value are passed over.
     """
     inputs = sorted(expr.free_symbols, key=str)
     truth = plain(expr) if not variable else sp.diff(plain(expr), sp.Symbol(variable, real=True))
-    exact, level = (sp.lambdify(inputs, e, [EXACT, "mpmath"]) for e in (truth, plain(expr)))
+    printer = MpmathPrinter({"fully_qualified_modules": False, "inline": True})
+    exact, level = (sp.lambdify(inputs, e, [EXACT], printer) for e in (truth, plain(expr)))
     for point in points(len(inputs)):
-        with mpmath.workdps(900):
-            try:
-                made = [mpmath.mpmathify(f(*map(mpmath.mpf, point))) for f in (exact, level)]
-            except (ZeroDivisionError, ValueError, OverflowError, TypeError):
-                continue
-            if not all(isinstance(v, mpmath.mpf) and abs(v) < 1e250 for v in made):
-                continue
-            right, y = map(float, made)
+        try:
+            made = [MANY.convert(f(*map(MANY.mpf, point))) for f in (exact, level)]
+        except (ZeroDivisionError, ValueError, OverflowError, TypeError):
+            continue
+        if not all(isinstance(v, MANY.mpf) and abs(v) < 1e250 for v in made):
+            continue
+        right, y = map(float, made)
         values = dict(zip(map(str, inputs), map(np.float64, point), strict=True))
         held = {n: np.asarray(v) for n, v in (values | {OUTPUT.name: y}).items()}
-        value = float(evaluate(numbers(), tree(found), held, np.dtype(np.float64)))
+        value = float(evaluate(numbers, tree(found), held, np.dtype(np.float64)))
         if not abs(value - right) <= TOLERANCE * (1 + abs(right)):
             at = ", ".join(f"{n} = {v:g}" for n, v in values.items())
             return f"{value:.6g} instead of {right:.6g} at {at}"
@@ -318,16 +320,14 @@ def exponential(x: Any) -> Any:
     """exp in many digits; far beyond doubles it is not worked out."""
     if abs(x) > 1e6:
         raise OverflowError
-    return mpmath.exp(x)
+    return MANY.exp(x)
 
 
-EXACT = {"exp": exponential}
+MANY = MPContext()
+"""Arithmetic with 900 digits; mpmath's global context is untouched."""
+MANY.dps = 900
 
-
-def numbers() -> Any:
-    from ..numbers import numbers
-
-    return numbers
+EXACT = {n: getattr(MANY, n) for n in dir(MANY) if n[0] != "_"} | {"exp": exponential}
 
 
 def plain(expr: sp.Expr) -> sp.Expr:

@@ -132,7 +132,8 @@ class Builder:
         if expr.is_Symbol:
             return str(expr.name)
         symbols = sorted(expr.free_symbols, key=str)
-        factors = {s.name: expr.coeff(s) for s in symbols} | {"": expr.subs(dict.fromkeys(symbols, 0))}
+        factors = {s.name: expr.coeff(s) for s in symbols}
+        factors[""] = expr.subs(dict.fromkeys(symbols, 0))
         whole = sum(c * (sp.Symbol(n, integer=True) if n else 1) for n, c in factors.items())
         if sp.expand(expr - whole) != 0 or not all(c.is_Integer for c in factors.values()):
             raise InputError(f"the index {expr} is not like 2*i + k + 1")
@@ -147,7 +148,7 @@ def free(expr: sp.Expr) -> list[str]:
     return [n for n in dict.fromkeys(found) if n not in inner]
 
 
-# -- what is said of a definition --------------------------------------------------------------------
+# -- what is said of a definition ------------------------------------------------------------------
 
 
 def slopes(pieces: Iterable[Piece]) -> dict[str, sp.Expr]:

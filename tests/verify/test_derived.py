@@ -7,6 +7,7 @@ from onnxjac.modes.verify import derived
 from onnxjac.ops.rules.elementwise import FORMULAS
 from onnxjac.ops.rules.reductions import SUMS
 
+
 def test_a_wrong_text_is_refuted(monkeypatch):
     monkeypatch.setitem(derived.TEXTS, "Softmax", lambda case, x: f"y[a,b] = exp({x}[a,b])")
     assert derived.derivation("Softmax")[0] == derived.NOT

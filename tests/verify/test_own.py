@@ -9,8 +9,9 @@ import onnxjac as oj
 from onnxjac.jacobians import Diagonal
 
 MODEL = """<ir_version: 10, opset_import: ["": 21, "f": 1]>
-g (float[n,2] x, float[2,3] W, float[3,1] V) => (float[n,1] y) { h = f.Layer (x, W)  y = MatMul (h, V) }
-<opset_import: ["": 21], domain: "f"> Layer (x, W) => (a) { h = MatMul (x, W)  a = Tanh (h) }"""  # noqa: E501
+g (float[n,2] x, float[2,3] W, float[3,1] V) => (float[n,1] y)
+{ h = f.Layer (x, W)  y = MatMul (h, V) }
+<opset_import: ["": 21], domain: "f"> Layer (x, W) => (a) { h = MatMul (x, W)  a = Tanh (h) }"""
 
 
 def model():
@@ -85,7 +86,8 @@ def test_a_rule_alone_has_nothing_to_be_compared_with():
 def test_the_rule_gives_derivatives_and_the_definition_values():
     oj.defines("my.domain::SwiGlu")(swiglu)
     oj.jacobian("my.domain::SwiGlu")(rule(1.0))
-    one = oj.load(onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 21, "my.domain": 1]>
+    one = oj.load(onnx.parser.parse_model("""
+    <ir_version: 10, opset_import: ["": 21, "my.domain": 1]>
     g (double[3] x, double[3] g) => (double[3] y) { y = my.domain.SwiGlu (x, g) }"""))
     point = {"x": np.array([-1.0, 0.5, 2.0]), "g": np.array([1.0, 2.0, -1.0])}
     J = oj.linearize(one, point)
@@ -114,8 +116,9 @@ def test_symbols_have_the_values_of_the_jacobian():
     loaded = oj.load(model(), dtype="float64")
     J = oj.linearize(loaded, {"x": x, "W": W, "V": V}, wrt=["W", "V"])
     found = oj.symbolic(model(), wrt=["W", "V"])
+    named = {"x": x, "W": W, "V": V}
     values = {sp.Symbol(f"{n}_{i}{j}", real=True): a[i, j]
-              for n, a in (("x", x), ("W", W), ("V", V)) for i, j in np.ndindex(a.shape)}  # fmt: skip
+              for n, a in named.items() for i, j in np.ndindex(a.shape)}  # fmt: skip
     numbers = np.array(found.subs(values), float)
     np.testing.assert_allclose(numbers, J.toarray(), rtol=1e-12)
     assert "tanh" in found._repr_latex_()
