@@ -92,7 +92,12 @@ def position(name: str, text: str) -> int:
 
 @dataclass(frozen=True)
 class Derived:
-    """An operator that SymPy derived: its derivatives, kinks and ONNX function."""
+    """An operator that SymPy derived, y = f(x): its derivatives, kinks and ONNX function.
+
+    >>> gate = derive("my.domain::Gate", "g*sigmoid(x)")
+    >>> isinstance(gate, Derived), gate.derivatives["x"], gate.kinks, gate.function().name
+    (True, Y*(1 - sigmoid(x)), (), 'Gate')
+    """
 
     name: str
     rule: Elementwise | Indexed

@@ -248,7 +248,7 @@ def compared(case: Case) -> list[Verdict]:
 def derivation(op_type: str, domain: str = "") -> tuple[str, str]:
     """How the rule of an operator is derived, or why it is not.
 
-    >>> derivation("Tanh"), derivation("Transpose")[0], derivation("RNN")[0]
+    >>> derivation("Tanh"), derivation("Transpose")[0], derivation("MaxPool")[0]
     (('formula', 'tanh(x)'), 'linear', 'no')
     """
     declared, cases = find(op_type, domain), CASES.get((op_type, domain), [])

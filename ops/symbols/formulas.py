@@ -281,7 +281,9 @@ GRID = (-800.0, -30.0, -1.5, -1e-8, 0.0, 1e-8, 0.7, 30.0, 800.0)
 TOLERANCE = 1e-11
 
 
-def unstable(found: sp.Expr, expr: sp.Expr, variable: str = "") -> str:
+def unstable(
+    found: sp.Expr, expr: sp.Expr, variable: str = "", kinks: tuple[float, ...] = ()
+) -> str:  # fmt: skip
     """Where double precision loses the value of a form of ∂ expr / ∂ variable, or of expr itself.
 
     The truth is computed in many digits; points without a finite value are passed over.
@@ -290,7 +292,7 @@ def unstable(found: sp.Expr, expr: sp.Expr, variable: str = "") -> str:
     truth = plain(expr) if not variable else sp.diff(plain(expr), sp.Symbol(variable, real=True))
     printer = MpmathPrinter({"fully_qualified_modules": False, "inline": True})
     exact, level = (sp.lambdify(inputs, e, [EXACT], printer) for e in (truth, plain(expr)))
-    for point in points(len(inputs)):
+    for point in points([s.name for s in inputs], (*kinks, *GRID)):
         try:
             made = [MANY.convert(f(*map(MANY.mpf, point))) for f in (exact, level)]
         except (ZeroDivisionError, ValueError, OverflowError, TypeError):
@@ -307,13 +309,14 @@ def unstable(found: sp.Expr, expr: sp.Expr, variable: str = "") -> str:
     return ""
 
 
-def points(n: int) -> Iterator[tuple[float, ...]]:
-    """Points of the grid: all of them for two variables, few for more."""
-    if n <= 2:
-        yield from product(GRID, repeat=n)
+def points(names: list[str], grid: tuple[float, ...]) -> Iterator[tuple[float, ...]]:
+    """Points of the grid, few for more than two inputs; attributes are positive."""
+    sides = [grid[-3:-2] if name in ATTRIBUTES else grid for name in names]
+    if sum(len(side) > 1 for side in sides) <= 2:
+        yield from product(*sides)
     else:
-        yield from (tuple(GRID[(k * (j + 1) + j) % len(GRID)] for j in range(n))
-                    for k in range(len(GRID)))  # fmt: skip
+        for k in range(len(grid)):
+            yield tuple(side[(k * (j + 1) + j) % len(side)] for j, side in enumerate(sides))
 
 
 def exponential(x: Any) -> Any:

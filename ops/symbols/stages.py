@@ -9,6 +9,7 @@ from typing import Any
 import sympy as sp
 
 from ...jacobians.errors import InputError
+from ..kinks import kinks_of
 from ..trees import Access, Index, Labels, Piece, Stage, Tree
 from .formulas import OUTPUT, Total, derive, parse, stable, tree, unstable
 
@@ -164,13 +165,15 @@ def differentiated(pieces: Iterable[Piece]) -> Iterator[tuple[sp.Expr, dict[str,
 
 
 def weakness(pieces: Iterable[Piece]) -> str:
-    """Where double precision loses the value or a derivative; empty if nowhere on the grid."""
+    """Where double precision loses the value or a derivative: at 0, ±800, between, and at kinks."""
     for expr, found in differentiated(pieces):
         if expr.has(sp.floor, sp.ceiling, sp.sign):
             continue  # rounding may cross a step
-        if weak := unstable(stable(expr), expr):
+        roots = (kink.x - kink.where for kink in kinks_of(expr))
+        at = tuple(float(root) for root in roots if root.is_number)
+        if weak := unstable(stable(expr), expr, "", at):
             return f"y = {weak}"
         for name, d in found.items():
-            if weak := unstable(d, expr, name):
+            if weak := unstable(d, expr, name, at):
                 return f"∂y/∂{name} = {weak}"
     return ""

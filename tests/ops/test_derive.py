@@ -180,6 +180,13 @@ def test_a_form_that_loses_its_digits_is_reported():
 
 
 @pytest.mark.usefixtures("clean_registry")
+def test_kinks_are_tried_too():
+    """It overflows at its kink, and nowhere on the grid."""
+    with pytest.warns(oj.OnnxJacWarning, match="y = inf instead of 1000 at x = 2000"):
+        oj.derive("my.domain::F", "x/2 if x > 2000 else log(2 + exp(x/2))")
+
+
+@pytest.mark.usefixtures("clean_registry")
 @pytest.mark.parametrize(("definition", "kinks"), [
     ("Piecewise((x, x > 1), (x**2, x > -1), (-x, True))", {"x = 1", "x = -1"}),
     ("max(a, b)", {"a = b"}),
