@@ -101,15 +101,15 @@ class Indices:
         if len(found) != 1 or len(old) < 1 or len(old) != len(new) or old[1:] != new[1:]:
             return None
         p, q, rest = new[0], old[0], old[1:]
-        if not rest and {*batch} <= {*labels}:
-            whole = self.aligned(x, labels, (*batch, p, q)) if {p, q} <= {*labels} else None
-            return None if whole is None else BlockDiagonal(whole) if batch else Dense(whole)
-        if not rest and batch[-1] not in labels:
-            F, outer = self.matrix(x, labels, batch[:-1], p, q), self.shape(batch[:-1])
-            return F if F is None else implicit_kron(Eye(size[batch[-1]]), F, outer)
         F = self.matrix(x, labels, batch, p, q)
-        if F is None or not rest or {*rest} & {*labels}:
+        if F is None:
             return None
+        if not rest and {*batch} <= {*labels}:
+            return BlockDiagonal(F) if batch else Dense(F)
+        if not rest:
+            alone, outer = batch[-1], batch[:-1]
+            F = self.matrix(x, labels, outer, p, q)
+            return F if F is None else implicit_kron(Eye(size[alone]), F, self.shape(outer))
         columns = prod(self.shape(rest))
         flat = Reshape((*self.shape((*batch, q)), columns), self.shape(have), self.dtype)
         wide = Reshape(self.shape(out), (*self.shape((*batch, p)), columns), self.dtype)

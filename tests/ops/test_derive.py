@@ -40,6 +40,9 @@ CASES = {
     "y[i,j] = x[i,j] - log(sum(exp(x[i,k]), k))": ([(2, 3)], lambda x: np.log(softmax(x))),
     f"y[i,j] = (x[i,j] - {MEAN})/sqrt(sum((x[i,l] - {MEAN})**2, l)/4 + 1e-5)*s[j] + c[j]": (
         [(2, 4), (4,), (4,)], standardised),
+    "y[i] = sum(a[i,j,r]*x[j], j, r)": ([(2, 3, 2), (3,)], lambda a, x: a.sum(2) @ x),
+    "y[n,i] = sum(a[n,i,j]*x[n,j], j)": (
+        [(2, 3, 4), (2, 4)], lambda a, x: np.einsum("nij,nj->ni", a, x)),
     "y = sum((x[i] - t[i])**2, i)": ([(3,), (3,)], lambda x, t: ((x - t) ** 2).sum()),
     "y[i] = x[i,i] + z": ([(3, 3), ()], lambda x, z: np.diag(x) + z),
     "y[o,i] = sum(w[o,c,k]*x[c,2*i + k], c, k)": (
