@@ -136,3 +136,11 @@ def test_one_of_several_outputs_has_to_be_named(make):
     point = {"x": np.ones((2, 3)), "W": np.ones((4, 3)), "y": np.zeros(2, np.int64)}
     with pytest.raises(oj.InputError, match=r"at is one tensor, not 'logits', 'loss': name it"):
         make(regression("categorical"), point, wrt="W")
+
+
+@pytest.mark.parametrize("make", [oj.fisher, oj.kfac, oj.gauss_newton, oj.empirical_fisher])
+def test_the_loss_is_not_the_tensor_where_it_begins(make):
+    point = {"x": np.ones((2, 3)), "W": np.ones((4, 3)), "y": np.zeros(2, np.int64)}
+    of = {"of": "loss"} if make in (oj.gauss_newton, oj.empirical_fisher) else {}
+    with pytest.raises(oj.InputError, match=r"'loss' is .* such as the logits"):
+        make(regression("categorical"), point, at="loss", wrt="W", **of)
