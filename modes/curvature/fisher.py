@@ -172,6 +172,9 @@ class Likelihood:
             yield (C @ (unit * weight).reshape(len(unit), -1).T).T.reshape(unit.shape)
 
     def _mean(self, z: np.ndarray, axis: int) -> tuple[Any, Jacobian]:
+        if self.coupled and z.ndim < 2:
+            raise InputError(f"likelihood='categorical' needs an axis of samples and one of classes, "
+                             f"but at= has shape {list(z.shape)}: name the logits")  # fmt: skip
         return value_and_jacobian(self.mean, z, **({"axis": axis} if self.coupled else {}))
 
 
