@@ -173,8 +173,10 @@ class Likelihood:
 
     def _mean(self, z: np.ndarray, axis: int) -> tuple[Any, Jacobian]:
         if self.coupled and z.ndim < 2:
-            raise InputError(f"likelihood='categorical' needs an axis of samples and one of classes, "
-                             f"but at= has shape {list(z.shape)}: name the logits")  # fmt: skip
+            raise InputError(
+                "likelihood='categorical' needs an axis of samples and one of classes, not the "
+                f"shape {list(z.shape)}: name logits with at="
+            )
         return value_and_jacobian(self.mean, z, **({"axis": axis} if self.coupled else {}))
 
 

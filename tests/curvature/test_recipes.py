@@ -106,13 +106,14 @@ def per_sample(peer, weights):
 
 def test_per_sample_gradients_and_jacobians(page):
     names = page["Per-sample gradients and Jacobians"]
-    peer = Torch(names, "sum")
-    assert_allclose(names["gradients"], per_sample(peer, names["weights"]), atol=1e-12)
-    head, torch = peer.network.fc2, peer.torch
-    with torch.no_grad():
-        hidden = peer.network[:-1](peer.data[0])
-    blocks = torch.func.jacrev(lambda w, b: hidden @ w.T + b, argnums=(0, 1))(head.weight, head.bias)
-    expected = torch.cat([block.reshape(len(hidden), 10, -1) for block in blocks], dim=-1)
+    found = per_sample(Torch(names, "sum"), names["weights"])
+    assert_allclose(names["gradients"], found, atol=1e-12)
+    peer = Torch(names)
+    torch, x = peer.torch, peer.data[0]
+    head = {name: weight for name, weight in peer.network.named_parameters() if "fc2" in name}
+    blocks = torch.func.jacrev(lambda w: torch.func.functional_call(peer.network, w, (x,)))(head)
+    blocks = [blocks[name] for name in head]
+    expected = torch.cat([block.reshape(len(x), 10, -1) for block in blocks], dim=-1)
     assert_allclose(names["jacobians"], expected.detach().numpy(), atol=1e-12)
 
 

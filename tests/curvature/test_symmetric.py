@@ -154,6 +154,6 @@ def test_classes_have_an_axis_of_their_own(make):
     <ir_version: 10, opset_import: ["": 21]>
     g (double[n, 2] x, double[2] w) => (double[n] losses) { losses = MatMul(x, w) }"""))
     point = {"x": np.ones((3, 2)), "w": np.ones(2)}
-    with pytest.raises(oj.InputError, match=r"one of classes, but at= has shape \[3\]"):
+    with pytest.raises(oj.InputError, match=r"one of classes, not the shape \[3\]"):
         make(model, point, wrt="w")
     make(model, point, wrt="w", likelihood="gaussian")
