@@ -4,8 +4,8 @@ Rules and operators consist of calls of the vocabulary; with graph values as arg
 product becomes a graph. Equal nodes are recorded once, and values that do not depend on v are
 computed now.
 
-The recorder chooses forms that engines run fast: operands that broadcast are not expanded,
-transposed convolutions become convolutions, and sums of transposed convolutions become one.
+The recorder chooses forms that engines run fast: transposed convolutions become convolutions, and
+sums of transposed convolutions become one.
 """
 
 from __future__ import annotations
