@@ -176,7 +176,7 @@ def test_the_program_of_other_points_is_taken_from_the_first_product_on():
         asked.append(residuals)
         return v @ np.ones((5, 3))
 
-    J = Adaptive(dag, shared=Points(program), tape=SimpleNamespace(bound={7: "held"}))
+    J = Adaptive(dag, shared=Points(program), tape=SimpleNamespace(bound={7: "held"}, place=None))
     assert_allclose(J @ np.ones(5), 5 * np.ones(3))
     assert asked == [{7: "held"}]
     ways = taken(J, np.ones(5))

@@ -297,7 +297,7 @@ def test_the_notebook_copies_nothing(device, monkeypatch):
     """Its steps, after the first ones: no tensor becomes a NumPy array."""
     monkeypatch.undo()
     monkeypatch.chdir(ROOT / "notebooks")
-    cells = nbformat.read("08_tensors.ipynb", as_version=4).cells
+    cells = nbformat.read("09_tensors.ipynb", as_version=4).cells
     sources = [cell.source for cell in cells if cell.cell_type == "code"]
     fewer = {"range(25)": "range(6)", "(initial(), 12)": "(initial(), 3)"}
     names = {}
