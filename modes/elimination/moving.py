@@ -23,6 +23,7 @@ from ...jacobians import Dag, Edge, Shape, chosen, dtype_of, shape_of
 from ...jacobians.cached import cached_property
 from ...ops.graphs import build
 from ..primal.engines.onnxruntime import EngineError, installed
+from ..primal.engines.torch import where
 from ..primal.evaluate import evaluate, evaluate_there
 from ..primal.inputs import by_torch
 from ..primal.model import Model
@@ -152,7 +153,7 @@ class Moving:
                 continue
             with suppress(Exception):  # the exceptions of engines have no common base class
                 program = compiler(engine)(recording)
-                tried.append((seconds_of(program, recording), program))
+                tried.append((seconds_of(program, recording, engine), program))
             if tried and tried[-1][0] > SHORT:
                 break
         return min(tried, key=itemgetter(0))[1]
@@ -209,9 +210,11 @@ def held(dag: Dag) -> Residuals:
     return {id(x): x for edge in dag.edges for x in values_in(edge.operator)}
 
 
-def seconds_of(program: Program, recording: Recording) -> float:
+def seconds_of(program: Program, recording: Recording, engine: str) -> float:
     """The time of a product by a program, the second one with zeros."""
-    v, arrays = zeros_like(recording.v), {k: zeros_like(x) for k, x in recording.residuals.items()}
+    take = where(engine).take if by_torch(engine) else np.asarray
+    v = take(zeros_like(recording.v))
+    arrays = {key: take(zeros_like(x)) for key, x in recording.residuals.items()}
     program(v, arrays)
     started = perf_counter()
     program(v, arrays)
