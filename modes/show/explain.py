@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator
+from functools import cache
 from itertools import groupby
 from typing import Any
 
@@ -218,26 +219,76 @@ def written(what: str, rule: object) -> Mathematics:
 
 def by_formula(declared: Elementwise, step: Step) -> Mathematics:
     """The formula and its derivatives, by SymPy or, where SymPy's form is unstable, by hand."""
-    from ...ops.symbols.formulas import ATTRIBUTES, derive, parse
+    from sympy import pretty
 
-    node = Node(step, (), ())
-    text = declared.formulas[getattr(node, declared.by) if declared.by else ""]
-    formula, lines = parse(text), [equation("Y", parse(text))]
-    for name in declared.variables:
-        by_hand = declared.given.get(name)
-        found = parse(by_hand) if by_hand else derive(formula, name)
-        lines.append(equation(f"∂Y/∂{name}", found))
+    from ...ops.symbols.formulas import ATTRIBUTES
+
+    lines = (str(pretty(found, use_unicode=True, wrap_line=False))
+             for found in equations(declared, step))  # fmt: skip
     by = "by hand, proved equal to SymPy's" if declared.given else "by SymPy"
+    node, text = Node(step, (), ()), formula_of(declared, step)
     held = {name: getattr(node, name) for name in ATTRIBUTES if name in text}
     named = ", ".join(f"{name} = {value:g}" for name, value in held.items() if value is not None)
     return Mathematics(f"a formula, differentiated {by}", tuple(filter(None, [*lines, named])))
 
 
-def equation(left: str, right: object) -> str:
-    """left = right as SymPy prints it, over several lines where it is high."""
-    from sympy import Eq, Symbol, pretty
+def formula_of(declared: Elementwise, step: Step) -> str:
+    """The formula of a step, as it is declared."""
+    return declared.formulas[getattr(Node(step, (), ()), declared.by) if declared.by else ""]
 
-    return str(pretty(Eq(Symbol(left), right, evaluate=False), use_unicode=True, wrap_line=False))
+
+def equations(declared: Elementwise, step: Step) -> Iterator[Any]:
+    """Y = f(x, ...) and ∂Y/∂x = ... as equations of SymPy."""
+    from sympy import Eq, Symbol
+
+    from ...ops.symbols.formulas import derive, parse
+
+    formula = parse(formula_of(declared, step))
+    yield Eq(Symbol("Y"), formula, evaluate=False)
+    for name in declared.variables:
+        by_hand = declared.given.get(name)
+        found = parse(by_hand) if by_hand else derive(formula, name)
+        yield Eq(Symbol(f"∂Y/∂{name}"), found, evaluate=False)
+
+
+def mathml(step: Step) -> tuple[str, ...]:
+    """The formula of a step and its derivatives as MathML; empty where no formula is declared."""
+    declared = find(step.op_type, step.domain)
+    if declared is None or declared.zero or step.domain or step.op_type not in FORMULAS:
+        return ()
+    printer = mathml_printer()
+    return tuple(printer.doprint(found) for found in equations(FORMULAS[step.op_type], step))
+
+
+@cache
+def mathml_printer() -> Any:
+    """SymPy's printer, with cases below each other and ∂Y/∂x as a fraction."""
+    from sympy import true
+    from sympy.printing.mathml import MathMLPresentationPrinter
+
+    class Printer(MathMLPresentationPrinter):
+        def element(self, tag: str, *parts: Any) -> Any:
+            made = self.dom.createElement(tag)
+            for part in parts:
+                made.appendChild(self.dom.createTextNode(part) if isinstance(part, str) else part)
+            return made
+
+        def _print_Symbol(self, symbol: Any, style: str = "plain") -> Any:
+            names = symbol.name.split("/")
+            if len(names) == 1:
+                return super()._print_Symbol(symbol, style)
+            return self.element("mfrac", *(self.element("mi", name) for name in names))
+
+        def _print_Piecewise(self, cases: Any) -> Any:
+            rows = (
+                self.element("mtr", self.element("mtd", self._print(value)), self.element("mtd", *(
+                    [self.element("mtext", "otherwise")] if when == true
+                    else [self.element("mtext", "for "), self._print(when)])))
+                for value, when in cases.args
+            )  # fmt: skip
+            return self.element("mrow", self.element("mo", "{"), self.element("mtable", *rows))
+
+    return Printer()
 
 
 # -- composition: a symmetric operator -------------------------------------------------------------
