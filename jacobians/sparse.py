@@ -240,9 +240,9 @@ def positions(operator: Jacobian, *, constant: bool) -> tuple[csr_array[Any], ..
 
     Zeros among numbers that are `constant` are left out; other numbers may be nonzero anywhere.
     """
-    if not constant or all(np.all(a) for a in operator.arrays()):
-        if found := factors(operator):
-            return found
+    found = factors(operator)
+    if found and (not constant or all(np.all(a) for a in operator.arrays())):
+        return found
     E = entries(operator)
     E = E.known() if constant or not E.held else E
     return (boolean(E.rows, E.columns, operator.shape),)
@@ -297,9 +297,10 @@ def _(operator: Convolution) -> tuple[csr_array[Any], ...]:
     conv = boolean(u[inside], x[inside], (size(one.u), size(one.x)))
 
     def channels(whole: tuple[int, ...], thin: tuple[int, ...]) -> csr_array[Any]:
+        grid = samples, group, whole[1] // group, size(whole[2:])
         at = np.arange(size(thin)).reshape(samples, group, 1, -1)
-        at = np.broadcast_to(at, (samples, group, whole[1] // group, at.shape[-1])).ravel()
-        return boolean(np.arange(at.size), at, (size(whole), size(thin)))
+        return boolean(np.arange(size(whole)), np.broadcast_to(at, grid).ravel(),
+                       (size(whole), size(thin)))  # fmt: skip
 
     made = channels(g.u, one.u), conv, channels(g.x, one.x).T.tocsr()
     return made if operator.source == "x" else tuple(A.T.tocsr() for A in reversed(made))

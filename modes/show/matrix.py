@@ -220,7 +220,8 @@ def spy(J: Jacobian, *, ax: Axes | None = None, progress: bool | None = None) ->
 
     Up to 200 × 200 entries are drawn one by one. A larger matrix is rasterised: the colour of a
     tile is the share of its entries that may be nonzero, so that a lone entry is still
-    seen. A dense J is a pale square that says so. `progress` is as for `onnxjac.progress`. `J.spy()` is the same.
+    seen. A dense J is a pale square that says so. `progress` is as for `onnxjac.progress`.
+    `J.spy()` is the same.
 
     Shape: J is (m, n), with m and n at least 1. Raises `InputError` without matplotlib, where `ax`
     is no Axes, and where J is no operator of onnxjac or has no entries; `LimitError` where the

@@ -32,12 +32,9 @@ from ..estimators.norms import frobenius_norm
 from ..linearization import Linearization
 from ..primal.evaluate import evaluate
 from ..sparse.sweep import everything_in
-from ..support.save import save_text
+from ..support.markup import Page
 from .blocks import Held, end_names, held_in, structure_kind
 from .explain import mathematics, mathml
-
-HEIGHT = 640
-"""Pixels of the page within a notebook."""
 
 PROBES = 12
 """Products for the norm of a block, where its structure does not give the norm."""
@@ -46,24 +43,8 @@ PERIOD = 64
 """The most nodes in a block that is found by repetition."""
 
 
-class View:
-    """The graph of a model as an HTML page: `html` is its text, `save` writes it to a file."""
-
-    def __init__(self, html: str) -> None:
-        self.html = html
-
-    def save(self, path: Any) -> None:
-        """Write the page; it needs no other file and no server."""
-        save_text(self.html, path)
-
-    def _repr_html_(self) -> str:
-        """The page in a frame of its own, which cannot reach the notebook."""
-        return (f'<iframe sandbox="allow-scripts" srcdoc="{escape(self.html)}" title="graph" '
-                f'style="width:100%;height:{HEIGHT}px;border:0"></iframe>')  # fmt: skip
-
-
 @hook.register(Linearization)
-def view(J: Linearization) -> View:
+def view(J: Linearization) -> Page:
     """The graph of J's model; runs the model once, and takes up to 12 products of each block."""
     text = (files(__package__) / "view.html").read_text("utf-8")
     layout = (files(__package__) / "dagre.min.js").read_text("utf-8").partition("//# source")[0]
@@ -73,7 +54,7 @@ def view(J: Linearization) -> View:
     told = contents(J.T if J.transposed else J)
     data = json.dumps(told, ensure_ascii=True, allow_nan=False).replace("<", "\\u003c")
     title = escape(told["title"])
-    return View(text.replace("$policy", policy).replace("$title", title).replace("$data", data))
+    return Page(text.replace("$policy", policy).replace("$title", title).replace("$data", data))
 
 
 # -- data: tensors, nodes, rules and blocks, by number ---------------------------------------------
@@ -193,7 +174,7 @@ def repeated(ops: Sequence[str]) -> Iterator[list[str]]:
     """
     at = number = 0
     while at < len(ops):
-        counts = {n: 1 for n in range(2, PERIOD + 1)}
+        counts = dict.fromkeys(range(2, PERIOD + 1), 1)
         for n in counts:
             while ops[at + n * counts[n] :][:n] == ops[at : at + n] and at + n < len(ops):
                 counts[n] += 1

@@ -12,8 +12,8 @@ from scipy.sparse import csr_array, eye_array, vstack
 
 from ...jacobians import Jacobian
 from ...jacobians.arrays import wide
-from ...jacobians.errors import LimitError
 from ...jacobians.base import DENSE_LIMIT
+from ...jacobians.errors import LimitError
 from ...jacobians.sparse import count, positions
 from ..elimination.cost import seconds
 from ..tape.tape import Tape
@@ -128,10 +128,11 @@ def where(
     """The pattern, by a sweep from either end."""
     source = operator.T if backward else operator
     unit = csr_array(eye_array(source.shape[1], dtype=bool, format="csr"))
-    swept_rows = swept(source, Boolean(unit, np.arange(source.shape[1], dtype=np.int32), fixed, limit))
-    entries = int(np.diff(swept_rows.rows.indptr)[swept_rows.of].sum(dtype=np.int64))
-    check_entries(operator.shape, operator.dtype, entries, limit)
-    found = csr_array(swept_rows.matrix.T) if backward else swept_rows.matrix
+    each = np.arange(source.shape[1], dtype=np.int32)
+    A = swept(source, Boolean(unit, each, fixed, max(limit, DENSE_LIMIT)))
+    count = int(np.diff(A.rows.indptr)[A.of].sum(dtype=np.int64))
+    check_entries(operator.shape, operator.dtype, count, limit)
+    found = csr_array(A.matrix.T) if backward else A.matrix
     found.sort_indices()
     return found
 
@@ -232,8 +233,8 @@ class Boolean:
     def stacked(self, parts: list[Boolean | int]) -> Boolean:
         """Matrices with the same columns, stacked vertically; a number stands for zero rows."""
         none = csr_array((1, self.rows.shape[1]), dtype=bool)
-        blocks = [(none, np.zeros(part, np.int32)) if isinstance(part, int) else (part.rows, part.of)
-                  for part in parts]  # fmt: skip
+        zeros = ((none, np.zeros(part, np.int32)) for part in parts if isinstance(part, int))
+        blocks = [next(zeros) if isinstance(part, int) else (part.rows, part.of) for part in parts]
         starts = accumulate((rows.shape[0] for rows, _ in blocks), initial=0)
         of = np.concatenate([start + at for start, (_, at) in zip(starts, blocks, strict=False)])
         return self._with(csr_array(vstack([rows for rows, _ in blocks], format="csr")), of)
