@@ -250,7 +250,9 @@ def positions(operator: Jacobian, *, constant: bool) -> tuple[csr_array[Any], ..
 
 def boolean(rows: np.ndarray, columns: np.ndarray, shape: tuple[int, int]) -> csr_array[Any]:
     """The matrix that is true at some places."""
-    return csr_array((np.ones(len(rows), bool), (rows, columns)), shape)
+    narrow = np.int32 if max(*shape, len(rows)) < 2**31 else np.int64
+    places = rows.astype(narrow), columns.astype(narrow)
+    return csr_array((np.ones(len(rows), bool), places), shape)
 
 
 @singledispatch

@@ -23,7 +23,7 @@ GRID = (
     "border-collapse:collapse;margin:.3em 0 .6em;font-size:inherit;color:inherit;"
     "background:transparent"
 )
-SCROLL = "overflow-x:auto;max-width:100%;scrollbar-width:thin;scrollbar-color:gray transparent"
+SCROLL = "overflow-x:auto;max-width:100%;scrollbar-width:thin;scrollbar-color:currentColor transparent"
 HEAD = "border-bottom:1px solid currentColor;font-weight:600;padding:.1em .8em .1em 0;"
 BODY = "padding:.1em .8em .1em 0;vertical-align:top;"
 LEFT, RIGHT = "text-align:left", "text-align:right;white-space:nowrap"
@@ -105,7 +105,7 @@ def grid(table: Table) -> Markup:
     note = [tag("div", tag("small", table.note), style=FAINT)] if table.note else []
     rows = (line(cells, sides) for cells in abridged(table.rows))
     body = tag("table", tag("thead", head), tag("tbody", *rows), style=GRID)
-    return Markup("".join((tag("div", body, style=SCROLL, tabindex=0), *note)))
+    return Markup("".join((tag("div", body, style=SCROLL), *note)))
 
 
 def line(cells: Sequence[object], sides: Sequence[str]) -> Markup:
