@@ -252,8 +252,9 @@ def distinct(pattern: csr_array[Any]) -> tuple[np.ndarray, np.ndarray]:
 
     Indices must be sorted. Rows are told apart by sums of random numbers, and then compared.
 
-    >>> distinct(csr_array(np.array([[1, 1, 0], [0, 1, 1], [1, 1, 0]], bool)))[1].tolist()
-    [0, 1, 0]
+    >>> first, of = distinct(csr_array(np.array([[1, 1, 0], [0, 1, 1], [1, 1, 0]], bool)))
+    >>> len(first), bool(of[0] == of[2] != of[1])
+    (2, True)
     """
     key = np.random.default_rng(0).integers(2**62, size=pattern.shape[1])
     sums = np.add.reduceat(np.append(key[pattern.indices], 0), pattern.indptr[:-1])

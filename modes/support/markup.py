@@ -23,7 +23,7 @@ GRID = (
     "border-collapse:collapse;margin:.3em 0 .6em;font-size:inherit;color:inherit;"
     "background:transparent"
 )
-SCROLL = "overflow-x:auto;max-width:100%;scrollbar-width:thin;scrollbar-color:currentColor transparent"
+SCROLL = "overflow-x:auto;scrollbar-width:thin;scrollbar-color:currentColor transparent"
 HEAD = "border-bottom:1px solid currentColor;font-weight:600;padding:.1em .8em .1em 0;"
 BODY = "padding:.1em .8em .1em 0;vertical-align:top;"
 LEFT, RIGHT = "text-align:left", "text-align:right;white-space:nowrap"
