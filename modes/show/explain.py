@@ -283,7 +283,7 @@ def mathml_printer() -> Any:
             rows = (
                 self.element("mtr", self.element("mtd", self._print(value)), self.element("mtd", *(
                     [self.element("mtext", "otherwise")] if when == true
-                    else [self.element("mtext", "for "), self._print(when)])))
+                    else [self.element("mtext", "for\N{NO-BREAK SPACE}"), self._print(when)])))
                 for value, when in cases.args
             )  # fmt: skip
             return self.element("mrow", self.element("mo", "{"), self.element("mtable", *rows))
