@@ -19,7 +19,7 @@ from ...jacobians.products import Product, factors_of
 from ...jacobians.sums import terms_of
 from ...jacobians.text import bytes_text, time_text
 from ...ops import Node, Step, find
-from ...ops.rules.elementwise import FORMULAS, Elementwise
+from ...ops.rules.elementwise import Elementwise
 from ..curvature.composition import inner, linearized, maker, origin
 from ..elimination.adaptive import Adaptive
 from ..elimination.cost import seconds
@@ -203,9 +203,9 @@ def mathematics(step: Step) -> Mathematics:
         return Mathematics("none: it has neither a rule nor a function body", ())
     if declared.zero is not None:
         return Mathematics("declared to be zero", (f"∂Y/∂X = 0: {declared.zero}",))
-    if not step.domain and step.op_type in FORMULAS:
-        return by_formula(FORMULAS[step.op_type], step)
-    if declared.definition is not None:
+    if isinstance(declared.rule, Elementwise):
+        return by_formula(declared.rule, step)
+    if declared.is_composed and declared.definition is not None:
         return written("a definition by other operators, whose rules apply", declared.definition)
     return written("a rule", declared.rule)
 
@@ -218,23 +218,15 @@ def written(what: str, rule: object) -> Mathematics:
 
 
 def by_formula(declared: Elementwise, step: Step) -> Mathematics:
-    """The formula and its derivatives, by SymPy or, where SymPy's form is unstable, by hand."""
+    """The formula and its derivatives, by SymPy."""
     from sympy import pretty
 
-    from ...ops.symbols.formulas import ATTRIBUTES
-
-    lines = (str(pretty(found, use_unicode=True, wrap_line=False))
-             for found in equations(declared, step))  # fmt: skip
-    by = "by hand, proved equal to SymPy's" if declared.given else "by SymPy"
-    node, text = Node(step, (), ()), formula_of(declared, step)
-    held = {name: getattr(node, name) for name in ATTRIBUTES if name in text}
+    lines, node = list(equations(declared, step)), Node(step, (), ())
+    used = set(map(str, lines[0].free_symbols))
+    held = {name: value for name, value in declared.values(node).items() if name in used}
     named = ", ".join(f"{name} = {value:g}" for name, value in held.items() if value is not None)
-    return Mathematics(f"a formula, differentiated {by}", tuple(filter(None, [*lines, named])))
-
-
-def formula_of(declared: Elementwise, step: Step) -> str:
-    """The formula of a step, as it is declared."""
-    return declared.formulas[getattr(Node(step, (), ()), declared.by) if declared.by else ""]
+    shown = [str(pretty(line, use_unicode=True, wrap_line=False)) for line in lines]
+    return Mathematics("a formula, differentiated by SymPy", tuple(filter(None, [*shown, named])))
 
 
 def equations(declared: Elementwise, step: Step) -> Iterator[Any]:
@@ -243,21 +235,18 @@ def equations(declared: Elementwise, step: Step) -> Iterator[Any]:
 
     from ...ops.symbols.formulas import derive, parse
 
-    formula = parse(formula_of(declared, step))
+    formula = parse(declared.formula(Node(step, (), ())))
     yield Eq(Symbol("Y"), formula, evaluate=False)
     for name in declared.variables:
-        by_hand = declared.given.get(name)
-        found = parse(by_hand) if by_hand else derive(formula, name)
-        yield Eq(Symbol(f"∂Y/∂{name}"), found, evaluate=False)
+        yield Eq(Symbol(f"∂Y/∂{name}"), derive(formula, name), evaluate=False)
 
 
 def mathml(step: Step) -> tuple[str, ...]:
     """The formula of a step and its derivatives as MathML; empty where no formula is declared."""
     declared = find(step.op_type, step.domain)
-    if declared is None or declared.zero or step.domain or step.op_type not in FORMULAS:
+    if declared is None or not isinstance(declared.rule, Elementwise):
         return ()
-    printer = mathml_printer()
-    return tuple(printer.doprint(found) for found in equations(FORMULAS[step.op_type], step))
+    return tuple(map(mathml_printer().doprint, equations(declared.rule, step)))
 
 
 @cache

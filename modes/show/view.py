@@ -110,7 +110,7 @@ def kind_of(step: Step) -> tuple[Any, ...]:
 def rule(step: Step) -> dict[str, Any]:
     """The rule of a step: where it comes from, and its formulas as text or as MathML."""
     found, markup = mathematics(step), mathml(step)
-    return {"source": found.source, "text": [] if markup else found.formulas, "mathml": markup}
+    return {"source": found.source, "text": found.formulas[len(markup):], "mathml": markup}
 
 
 def block(held: Held, node: int) -> dict[str, Any]:
