@@ -12,16 +12,19 @@ and inverts in turn.
 | A B | B⁻¹ A⁻¹ | det A det B |
 | B + U Vᵀ | B⁻¹ - B⁻¹ U C⁻¹ Vᵀ B⁻¹, C = I + Vᵀ B⁻¹ U (Woodbury) | det B det C |
 | Σ Aₖ ⊗ Bₖ | (V ⊗ W) diag(λ)⁻¹ (V ⊗ W)ᴴ | Π λ / (det V)²ⁿ (det W)²ᵐ |
+| A ⊗ I + I ⊗ B, not symmetric | by Schur forms: `Sylvester` | Π (λᵢ + μⱼ) |
 | a circulant with kernel c | the circulant with kernel ifft(1 / fft(c)) | Π fft(c) |
 
-In the row before the last, V and W make all factors diagonal at once, Vᴴ Aₖ V = diag(aₖ) and
+In the row of Σ Aₖ ⊗ Bₖ, V and W make all factors diagonal at once, Vᴴ Aₖ V = diag(aₖ) and
 Wᴴ Bₖ W = diag(bₖ), so that λ = Σ aₖ ⊗ bₖ: they are the eigenvectors of a Hermitian matrix, or of a
 pair of which one is positive definite. A ⊗ B + δ I and the Kronecker sum A ⊗ I + I ⊗ B are of this
-kind, and A ⊗ B + C ⊗ D.
+kind, and A ⊗ B + C ⊗ D. Where these are not symmetric, A ⊗ B + C ⊗ D is (C ⊗ B) times the Kronecker
+sum C⁻¹ A ⊗ I + I ⊗ B⁻¹ D.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce, singledispatch
 from operator import add, matmul
@@ -32,22 +35,36 @@ import scipy.linalg
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from .arrays import prod_text, shape_of, size, wide
-from .base import Conjugate, Jacobian, conjugate
-from .dag import Block
+from .arrays import prod_text, reading, shape_of, size, wide
+from .base import Conjugate, Jacobian, conjugate, flat
+from .convolution import Convolution
+from .dag import Block, Dag, composed
 from .elementwise import Cast, Diagonal, Identity, Scalar, Zero
 from .errors import InputError
 from .layout import Permutation, Reshape
-from .matrices import BlockDiagonal, Dense, Eye, Factor, Kron, LowRank, matrix_shape
+from .matrices import (
+    BlockDiagonal,
+    Dense,
+    Eye,
+    Factor,
+    Kron,
+    LowRank,
+    implicit_kron,
+    matrix_shape,
+)
 from .products import Product, factors_of
 from .selection import Embed, Scatter, Slice, Take
-from .sums import Sum, multiple, scaled_kron
+from .sums import Sum, coefficient, multiple, scaled_kron, terms_of
+from .sylvester import Sylvester
 from .transforms import Circulant, Cumulative, Fourier
 
 SlogDet = tuple[Any, float]
 """The sign of a determinant, or its phase, and the logarithm of its absolute value."""
 
 ZERO_DET = (0.0, -np.inf)
+
+SMALL = 1000
+"""The most rows of an operator that is inverted as a dense matrix where no closed form is known."""
 
 
 class Singular(InputError):
@@ -67,7 +84,24 @@ def inverse_of(operator: Jacobian) -> Jacobian | None:
     diag(3) + lowrank(3×3, rank 1)
     """
     check_square(operator)
-    return inverted(operator) if all_numbers(operator) else None
+    if not all_numbers(operator):
+        return None
+    found = inverted(operator)
+    if found is None and operator.shape[0] <= SMALL and all(map(held, leaves(operator))):
+        found = inverted(Dense(operator.toarray(), operator.out_shape, operator.in_shape))
+    return found
+
+
+def leaves(operator: Jacobian) -> Iterator[Jacobian]:
+    """The operators that an operator is composed of, without composites."""
+    parts = [edge.operator for edge in operator.edges] if isinstance(operator, Dag) else [
+        part for part in flat([getattr(operator, name) for name in operator.holds])
+        if isinstance(part, Jacobian)
+    ]  # fmt: skip
+    if not parts:
+        yield operator
+    for part in parts:
+        yield from leaves(part)
 
 
 def slogdet_of(operator: Jacobian) -> SlogDet | None:
@@ -235,6 +269,18 @@ def _(operator: Cumulative) -> SlogDet:
 
 
 @inverted.register
+def _(operator: Sylvester) -> Jacobian:
+    m, n = operator.in_shape
+    return implicit_kron(operator.a, Eye(n)) + implicit_kron(Eye(m), operator.b)
+
+
+@determinant.register
+def _(operator: Sylvester) -> SlogDet:
+    sign, log = KroneckerSum(None, operator).determinant
+    return np.conj(sign), -log
+
+
+@inverted.register
 def _(operator: Circulant) -> Jacobian:
     values = operator.spectrum
     sizes = np.abs(values)
@@ -361,6 +407,8 @@ def _(operator: Product) -> Jacobian | None:
     """(A B)⁻¹ = B⁻¹ A⁻¹."""
     if (waist := narrow(operator)) is not None:
         raise singular(operator, f"it passes through a tensor of {waist} numbers")
+    if circular := as_circulant(operator):
+        return inverted(circular)
     found = [inverted(f) if f.shape[0] == f.shape[1] else None for f in operator.factors]
     known = [f for f in found if f is not None]
     return reduce(matmul, reversed(known)) if len(known) == len(found) else None
@@ -370,6 +418,8 @@ def _(operator: Product) -> Jacobian | None:
 def _(operator: Product) -> SlogDet | None:
     if narrow(operator) is not None:
         return ZERO_DET
+    if circular := as_circulant(operator):
+        return determinant(circular)
     found = [determinant(f) if f.shape[0] == f.shape[1] else None for f in operator.factors]
     known = [f for f in found if f is not None]
     return reduce(both, known) if len(known) == len(found) else None
@@ -379,6 +429,22 @@ def narrow(operator: Product) -> int | None:
     """The least size of a tensor between held factors, where it bounds the rank below n."""
     waist = min(factor.shape[1] for factor in operator.factors)
     return waist if waist < operator.shape[0] and held(operator) else None
+
+
+@inverted.register
+def _(operator: Dag) -> Jacobian | None:
+    """The inverse of one operator, which a DAG in series and in parallel is."""
+    whole = composed(operator) if operator.edges else None
+    if whole is None:
+        return None
+    flat = Identity(operator.in_shape, operator.dtype)
+    return None if (found := inverted(whole)) is None else flat @ found @ flat
+
+
+@determinant.register
+def _(operator: Dag) -> SlogDet | None:
+    whole = composed(operator) if operator.edges else None
+    return None if whole is None else determinant(whole)
 
 
 @inverted.register
@@ -419,6 +485,8 @@ def _(operator: Sum) -> Jacobian | None:
         return found
     if (pairs := diagonalised(operator, with_vectors=True)) is not None:
         return pairs.inverse(operator)
+    if (split := as_kronecker_sum(operator)) is not None:
+        return split.inverse(operator)
     if (parts := woodbury(operator)) is not None:
         return parts.inverse(operator)
     whole = as_one(operator)
@@ -429,6 +497,8 @@ def _(operator: Sum) -> Jacobian | None:
 def _(operator: Sum) -> SlogDet | None:
     if (pairs := diagonalised(operator)) is not None:
         return pairs.determinant
+    if (split := as_kronecker_sum(operator)) is not None:
+        return split.determinant
     if (parts := woodbury(operator)) is not None:
         return parts.determinant
     whole = as_one(operator)
@@ -445,13 +515,15 @@ class Woodbury:
     base: Jacobian
     base_inverse: Jacobian
     Y: np.ndarray
+    U: np.ndarray
     V: np.ndarray
     C: np.ndarray
 
     def inverse(self, whole: Jacobian) -> Jacobian:
         """B⁻¹ - Y C⁻¹ (B⁻ᵀ V)ᵀ."""
         middle = inverses(self.C, whole, "capacitance")
-        Z = on_columns(self.base_inverse.T, self.V)
+        same = self.U is self.V and self.base_inverse.T is self.base_inverse
+        Z = self.Y if same else on_columns(self.base_inverse.T, self.V)
         return self.base_inverse + LowRank(self.Y @ -middle, Z, whole.in_shape, whole.out_shape)
 
     @property
@@ -479,7 +551,7 @@ def woodbury(operator: Sum) -> Woodbury | None:
     if len(low) > 1:
         U, V = (np.concatenate(side, axis=1) for side in zip(*low, strict=True))
     Y = on_columns(base_inverse, U)
-    return Woodbury(base, base_inverse, Y, V, np.eye(U.shape[1], dtype=Y.dtype) + V.T @ Y)
+    return Woodbury(base, base_inverse, Y, U, V, np.eye(U.shape[1], dtype=Y.dtype) + V.T @ Y)
 
 
 def on_columns(operator: Jacobian, U: np.ndarray) -> np.ndarray:
@@ -526,8 +598,57 @@ def low_rank_of(term: Jacobian) -> tuple[np.ndarray, np.ndarray] | None:
 # -- sums that are one matrix ------------------------------------------------------------------
 
 
+def as_circulant(operator: Jacobian) -> Circulant | None:
+    """A sum of circulants and multiples of I, or one circulant of a sum's form; None for others.
+
+    A convolution of one channel with stride 1 after wrapping selections, Pad(mode="wrap"), is one.
+    """
+    total, shift = None, 0.0
+    for term in terms_of(operator):
+        c, others = coefficient(term)
+        if not others or isinstance(term, Identity):
+            shift += c
+            continue
+        C = others[0] if len(others) == 1 else wrapped(others)
+        if not isinstance(C, Circulant) or (total and total.kernel.shape != C.kernel.shape):
+            return None
+        total = C.with_spectrum(c * C.spectrum + (total.spectrum if total else 0))
+    return total and total.with_spectrum(total.spectrum + shift)
+
+
+def wrapped(factors: tuple[Jacobian, ...]) -> Circulant | None:
+    """The circulant that a convolution after wrapping selections is; its kernel is a column."""
+    first, *pads = factors
+    if not isinstance(first, Convolution) or (first.source, first.target) != ("x", "u"):
+        return None
+    g, shape = first.geometry, pads[-1].in_shape
+    if set(g.strides) != {1} or any(g.pads) or g.w[:2] != (1, 1) or g.u != shape:
+        return None
+    if not all(isinstance(p, Take) and wraps(p) for p in pads):
+        return None
+    unit = np.zeros((1, *shape), wide(first.dtype))
+    unit[(..., *(0,) * len(shape[2:]))] = 1
+    column = reduce(lambda v, factor: factor._apply(reading(v), v), reversed(factors), unit)
+    return Circulant(column[0, 0, 0].astype(first.dtype), shape)
+
+
+def wraps(take: Take) -> bool:
+    """Whether a selection takes the entries of an axis in turn, modulo its length."""
+    n, index = take.in_shape[take.axis], np.asarray(take.index)
+    spatial = take.axis >= 2 - len(take.in_shape) and index.ndim == 1
+    return spatial and not ((index - index[0] - np.arange(index.size)) % n).any()
+
+
+def is_real(values: np.ndarray) -> bool:
+    """Whether complex numbers are real up to rounding."""
+    rounding = 100 * eps_of(values.dtype) * np.abs(values).max(initial=0)
+    return bool(np.abs(values.imag).max(initial=0) <= rounding)
+
+
 def as_one(operator: Sum) -> Jacobian | None:
-    """The sum as one stack of blocks, or one matrix; None where no term is dense already."""
+    """The sum as one circulant, one stack of blocks, or one matrix; None for other sums."""
+    if circular := as_circulant(operator):
+        return circular
     blocks = [term for term in operator.terms if isinstance(term, BlockDiagonal)]
     others = [term for term in operator.terms if not isinstance(term, BlockDiagonal)]
     if blocks and all(isinstance(term, Diagonal | Scalar | Identity) for term in others):
@@ -586,9 +707,11 @@ def adjoint(K: Kron) -> Kron:
 def diagonalised(operator: Sum, *, with_vectors: bool = False) -> Diagonalised | None:
     """Σ Aₖ ⊗ Bₖ + δ I in the basis that makes all factors diagonal; None where there is none."""
     krons = [scaled_kron(term) for term in operator.terms]
+    if not any(krons):
+        return None
     shifts = [multiple(t) for t, kron in zip(operator.terms, krons, strict=True) if kron is None]
     terms = [(c, k.left, k.right) for c, k in filter(None, krons)]
-    if not terms or len({k.batch for _, k in filter(None, krons)}) != 1:
+    if len({k.batch for _, k in filter(None, krons)}) != 1:
         return None
     *_, m, n = operator.in_shape
     for shift in shifts:
@@ -603,6 +726,75 @@ def diagonalised(operator: Sum, *, with_vectors: bool = False) -> Diagonalised |
                  for c, a, b in zip(scales, left.values, right.values, strict=True))  # fmt: skip
     real = wide(np.finfo(operator.dtype).dtype)
     return Diagonalised(left, right, np.broadcast_to(np.asarray(values, real), operator.in_shape))
+
+
+@dataclass(frozen=True)
+class KroneckerSum:
+    """(C ⊗ B) (A ⊗ I + I ⊗ D), with A ⊗ I + I ⊗ D as the inverse of a `Sylvester`."""
+
+    factor: Kron | None
+    rest: Sylvester
+
+    def inverse(self, whole: Jacobian) -> Jacobian:
+        """(A ⊗ I + I ⊗ D)⁻¹ (C ⊗ B)⁻¹."""
+        sizes = np.abs(self.rest.values)
+        if sizes.min(initial=np.inf) <= sizes.size * eps_of(whole.dtype) * sizes.max(initial=0):
+            raise singular(whole, f"its smallest eigenvalue is {sizes.min():.2g}")
+        return self.rest if self.factor is None else self.rest @ inverted(self.factor)
+
+    @property
+    def determinant(self) -> SlogDet:
+        """det (C ⊗ B) Π (λᵢ + μⱼ)."""
+        sign, log = of_entries(self.rest.values)
+        sign = sign if self.rest.dtype.kind == "c" else float(np.sign(np.real(sign)))
+        return (sign, log) if self.factor is None else both((sign, log), determinant(self.factor))
+
+
+def as_kronecker_sum(operator: Sum) -> KroneckerSum | None:
+    """A ⊗ B + C ⊗ D + δ I, with one of its terms, or C and B, invertible; None for other sums."""
+    pairs = [scaled_kron(term) for term in operator.terms]
+    if not any(pairs):
+        return None
+    shifts = [multiple(t) for t, pair in zip(operator.terms, pairs, strict=True) if pair is None]
+    terms = [((K.left, K.right), c) for c, K in filter(None, pairs) if not K.batch]
+    if None in shifts or len(terms) + len(shifts) != len(operator.terms):
+        return None
+    *_, m, n = operator.in_shape
+    for shift in filter(None, shifts):
+        k = next((k for k, (pair, _) in enumerate(terms) if any(map(is_eye, pair))), None)
+        if k is None:
+            terms.append(((Eye(m), Eye(n)), shift))
+        else:
+            (left, right), c = terms[k]
+            left = left if is_eye(left) else c * left + shift * np.eye(m, dtype=left.dtype)
+            right = right if is_eye(right) else c * right + shift * np.eye(n, dtype=right.dtype)
+            terms[k] = (left, right), 1.0
+    sides = [[pair[side] for pair, _ in terms] for side in (0, 1)]
+    if len(terms) != 2 or any(matrix_shape(f) != (k, k) for side, k in zip(sides, (m, n), strict=True) for f in side):
+        return None
+    (A, C), (B, D) = sides
+    c, d = (scale for _, scale in terms)
+    orders = [(c, A, B, d, C, D), (d, C, D, c, A, B)]
+    for c, A, B, d, C, D in sorted(orders, key=lambda o: not (is_eye(o[4]) and is_eye(o[2]))):
+        try:
+            left, right = (c * solved(operator, C, A, m), d * solved(operator, B, D, n))
+        except Singular:
+            continue
+        outer = None if is_eye(C) and is_eye(B) else Kron(C, B, ())
+        return KroneckerSum(outer, Sylvester(left, right))
+    return None
+
+
+def is_eye(factor: Factor) -> bool:
+    """Whether a factor is a symbolic identity."""
+    return isinstance(factor, Eye)
+
+
+def solved(whole: Jacobian, C: Factor, A: Factor, n: int) -> np.ndarray:
+    """C⁻¹ A as a matrix."""
+    if isinstance(C, Eye):
+        return np.eye(n, dtype=whole.dtype) if isinstance(A, Eye) else A
+    return inverses(C, whole) if isinstance(A, Eye) else inverses(C, whole) @ A
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from ...jacobians import (
     Zero,
     shape_of,
 )
-from ...jacobians.closed import diagonalised
+from ...jacobians.closed import diagonalised, is_real
 from ...jacobians.errors import InputError
 from ...jacobians.matrices import Eye, Factor, matrix_shape
 from ..curvature.kronecker import KroneckerFactored
@@ -321,11 +321,6 @@ def _(operator: Circulant, solve: Solve) -> np.ndarray | None:
     return np.tile(values.ravel() if solve is eigenvalues else np.abs(values).ravel(),
                    operator.count)  # fmt: skip
 
-
-def is_real(values: np.ndarray) -> bool:
-    """Whether complex numbers are real up to rounding."""
-    rounding = 100 * float(np.finfo(values.dtype).eps) * np.abs(values).max(initial=0)
-    return bool(np.abs(values.imag).max(initial=0) <= rounding)
 
 
 @spectrum.register
