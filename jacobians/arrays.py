@@ -7,10 +7,10 @@ expressions. It calls the vocabulary that `reading` finds for its data.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
-from functools import cache, singledispatch
+from functools import singledispatch
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -196,28 +196,17 @@ def bytes_of(arrays: Iterable[Any]) -> int:
 Named = Mapping[int, tuple[str, np.ndarray]]
 """The memory of an array -> its name, and the array."""
 
-NAMED: ContextVar[Callable[[], Named] | None] = ContextVar("NAMED", default=None)
+NAMED: ContextVar[Named] = ContextVar("NAMED", default=MappingProxyType({}))
 """The arrays that have names while operators are turned into text."""
-
-
-@contextmanager
-def naming(named: Callable[[], Named] | None) -> Iterator[None]:
-    """In its body, operators print the names of arrays that they hold."""
-    token = NAMED.set(cache(named) if named else NAMED.get())
-    try:
-        yield
-    finally:
-        NAMED.reset(token)
 
 
 def name_of(array: Array) -> str:
     """The name of an array, with ᵀ where the last two axes are exchanged; "" if it has none."""
-    named = NAMED.get()
-    name, whole = (named() if named else {}).get(buffer_of(array), ("", None))
-    if not isinstance(array, np.ndarray) or whole is None or array.size != whole.size:
+    name, whole = NAMED.get().get(buffer_of(array), ("", None))
+    if whole is None or array.size != whole.size:
         return ""
-    ends = [(a.shape[-2:], a.strides[-2:]) for a in (array, whole, whole.swapaxes(-1, -2) if whole.ndim > 1 else whole)]
-    return name if ends[0] == ends[1] else f"{name}ᵀ" if ends[0] == ends[2] else ""
+    mine, its = ((a.shape[-2:], a.strides[-2:]) for a in (array, whole))
+    return name if mine == its else f"{name}ᵀ" if mine == (its[0][::-1], its[1][::-1]) else ""
 
 
 def held_text(array: Array) -> str:

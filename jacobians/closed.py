@@ -25,6 +25,7 @@ sum C⁻¹ A ⊗ I + I ⊗ B⁻¹ D.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce, singledispatch
 from operator import add, matmul
@@ -276,8 +277,14 @@ def _(operator: Sylvester) -> Jacobian:
 
 @determinant.register
 def _(operator: Sylvester) -> SlogDet:
-    sign, log = KroneckerSum(None, operator).determinant
+    sign, log = of_sums(operator)
     return np.conj(sign), -log
+
+
+def of_sums(S: Sylvester) -> SlogDet:
+    """Π (λᵢ + μⱼ), which is real for real factors."""
+    sign, log = of_entries(S.values)
+    return (sign, log) if S.dtype.kind == "c" else (float(np.sign(np.real(sign))), log)
 
 
 @inverted.register
@@ -433,29 +440,34 @@ def narrow(operator: Product) -> int | None:
 
 @inverted.register
 def _(operator: Dag) -> Jacobian | None:
-    """The inverse of one operator, which a DAG in series and in parallel is."""
-    whole = composed(operator) if operator.edges else None
-    if whole is None:
-        return None
-    flat = Identity(operator.in_shape, operator.dtype)
-    return None if (found := inverted(whole)) is None else flat @ found @ flat
+    return None if (found := whole(operator)) is None else inverted(found)
 
 
 @determinant.register
 def _(operator: Dag) -> SlogDet | None:
-    whole = composed(operator) if operator.edges else None
-    return None if whole is None else determinant(whole)
+    return None if (found := whole(operator)) is None else determinant(found)
+
+
+def whole(operator: Dag) -> Jacobian | None:
+    """A DAG in series and in parallel as one operator between flat tensors."""
+    found = composed(operator) if operator.edges else None
+    if found is None:
+        return None
+    left, right = (Identity(s, operator.dtype) for s in (operator.out_shape, operator.in_shape))
+    return left @ found @ right
 
 
 @inverted.register
 def _(operator: Block) -> Jacobian | None:
     """A block-diagonal grid, block by block."""
-    own = diagonal_blocks(operator)
-    found = [] if own is None else [inverted(block) for block in own]
-    known = [block for block in found if block is not None]
-    if not known or len(known) != len(found):
+    return of_blocks([inverted(block) for block in diagonal_blocks(operator) or ()])
+
+
+def of_blocks(own: list[Jacobian | None]) -> Block | None:
+    """The grid with these blocks on its diagonal; None without blocks, or if one is missing."""
+    if not own or any(block is None for block in own):
         return None
-    return Block([[b if i == j else None for j in range(len(known))] for i, b in enumerate(known)])
+    return Block([[b if i == j else None for j in range(len(own))] for i, b in enumerate(own)])
 
 
 @determinant.register
@@ -485,8 +497,12 @@ def _(operator: Sum) -> Jacobian | None:
         return found
     if (pairs := diagonalised(operator, with_vectors=True)) is not None:
         return pairs.inverse(operator)
-    if (split := as_kronecker_sum(operator)) is not None:
-        return split.inverse(operator)
+    if (split := by_schur(operator)) is not None:
+        outer, S = split
+        sizes = np.abs(S.values)
+        if sizes.min(initial=np.inf) <= sizes.size * eps_of(S.dtype) * sizes.max(initial=0):
+            raise singular(operator, f"its smallest eigenvalue is {sizes.min():.2g}")
+        return S if outer is None else S @ inverted(outer)
     if (parts := woodbury(operator)) is not None:
         return parts.inverse(operator)
     whole = as_one(operator)
@@ -497,8 +513,9 @@ def _(operator: Sum) -> Jacobian | None:
 def _(operator: Sum) -> SlogDet | None:
     if (pairs := diagonalised(operator)) is not None:
         return pairs.determinant
-    if (split := as_kronecker_sum(operator)) is not None:
-        return split.determinant
+    if (split := by_schur(operator)) is not None:
+        outer, S = split
+        return both(of_sums(S), (1.0, 0.0) if outer is None else determinant(outer))
     if (parts := woodbury(operator)) is not None:
         return parts.determinant
     whole = as_one(operator)
@@ -728,72 +745,51 @@ def diagonalised(operator: Sum, *, with_vectors: bool = False) -> Diagonalised |
     return Diagonalised(left, right, np.broadcast_to(np.asarray(values, real), operator.in_shape))
 
 
-@dataclass(frozen=True)
-class KroneckerSum:
-    """(C ⊗ B) (A ⊗ I + I ⊗ D), with A ⊗ I + I ⊗ D as the inverse of a `Sylvester`."""
+def by_schur(operator: Sum) -> tuple[Kron | None, Sylvester] | None:
+    """C ⊗ B, if it is not I, and (A ⊗ I + I ⊗ D)⁻¹ for the sum (C ⊗ B) (A ⊗ I + I ⊗ D).
 
-    factor: Kron | None
-    rest: Sylvester
-
-    def inverse(self, whole: Jacobian) -> Jacobian:
-        """(A ⊗ I + I ⊗ D)⁻¹ (C ⊗ B)⁻¹."""
-        sizes = np.abs(self.rest.values)
-        if sizes.min(initial=np.inf) <= sizes.size * eps_of(whole.dtype) * sizes.max(initial=0):
-            raise singular(whole, f"its smallest eigenvalue is {sizes.min():.2g}")
-        return self.rest if self.factor is None else self.rest @ inverted(self.factor)
-
-    @property
-    def determinant(self) -> SlogDet:
-        """det (C ⊗ B) Π (λᵢ + μⱼ)."""
-        sign, log = of_entries(self.rest.values)
-        sign = sign if self.rest.dtype.kind == "c" else float(np.sign(np.real(sign)))
-        return (sign, log) if self.factor is None else both((sign, log), determinant(self.factor))
-
-
-def as_kronecker_sum(operator: Sum) -> KroneckerSum | None:
-    """A ⊗ B + C ⊗ D + δ I, with one of its terms, or C and B, invertible; None for other sums."""
+    A ⊗ B + C ⊗ D is c C ⊗ B times C⁻¹ A ⊗ I + I ⊗ B⁻¹ D; None where this takes the inverse of a
+    singular matrix, and for sums of more terms.
+    """
     pairs = [scaled_kron(term) for term in operator.terms]
     if not any(pairs):
         return None
     shifts = [multiple(t) for t, pair in zip(operator.terms, pairs, strict=True) if pair is None]
-    terms = [((K.left, K.right), c) for c, K in filter(None, pairs) if not K.batch]
+    terms = [(c, K.left, K.right) for c, K in filter(None, pairs) if not K.batch]
     if None in shifts or len(terms) + len(shifts) != len(operator.terms):
         return None
     *_, m, n = operator.in_shape
-    for shift in filter(None, shifts):
-        k = next((k for k, (pair, _) in enumerate(terms) if any(map(is_eye, pair))), None)
-        if k is None:
-            terms.append(((Eye(m), Eye(n)), shift))
-        else:
-            (left, right), c = terms[k]
-            left = left if is_eye(left) else c * left + shift * np.eye(m, dtype=left.dtype)
-            right = right if is_eye(right) else c * right + shift * np.eye(n, dtype=right.dtype)
-            terms[k] = (left, right), 1.0
-    sides = [[pair[side] for pair, _ in terms] for side in (0, 1)]
-    if len(terms) != 2 or any(matrix_shape(f) != (k, k) for side, k in zip(sides, (m, n), strict=True) for f in side):
+    if shift := sum(filter(None, shifts)):
+        terms = with_shift(terms, shift, Eye(m), Eye(n))
+    square = all((matrix_shape(L), matrix_shape(R)) == ((m, m), (n, n)) for _, L, R in terms)
+    if len(terms) != 2 or not square:
         return None
-    (A, C), (B, D) = sides
-    c, d = (scale for _, scale in terms)
-    orders = [(c, A, B, d, C, D), (d, C, D, c, A, B)]
-    for c, A, B, d, C, D in sorted(orders, key=lambda o: not (is_eye(o[4]) and is_eye(o[2]))):
-        try:
-            left, right = (c * solved(operator, C, A, m), d * solved(operator, B, D, n))
-        except Singular:
-            continue
-        outer = None if is_eye(C) and is_eye(B) else Kron(C, B, ())
-        return KroneckerSum(outer, Sylvester(left, right))
+    orders = sorted((terms, terms[::-1]), key=lambda o: isinstance(o[0][2], Eye), reverse=True)
+    for (c, A, B), (d, C, D) in orders:
+        with suppress(Singular):
+            left, right = c * solved(operator, C, A), d * solved(operator, B, D)
+            free = isinstance(B, Eye) and isinstance(C, Eye)
+            return None if free else Kron(C, B, ()), Sylvester(left, right)
     return None
 
 
-def is_eye(factor: Factor) -> bool:
-    """Whether a factor is a symbolic identity."""
-    return isinstance(factor, Eye)
+Term = tuple[float, Factor, Factor]
 
 
-def solved(whole: Jacobian, C: Factor, A: Factor, n: int) -> np.ndarray:
+def with_shift(terms: list[Term], shift: float, left: Eye, right: Eye) -> list[Term]:
+    """c A ⊗ B for each term, and δ I: in a factor beside an identity, else as a term."""
+    for k, (c, A, B) in enumerate(terms):
+        if isinstance(A, Eye) or isinstance(B, Eye):
+            A, B = (f if isinstance(f, Eye) else c * f + shift * np.eye(len(f), dtype=f.dtype)
+                    for f in (A, B))  # fmt: skip
+            return [*terms[:k], (1.0, A, B), *terms[k + 1 :]]
+    return [*terms, (shift, left, right)]
+
+
+def solved(whole: Jacobian, C: Factor, A: Factor) -> np.ndarray:
     """C⁻¹ A as a matrix."""
     if isinstance(C, Eye):
-        return np.eye(n, dtype=whole.dtype) if isinstance(A, Eye) else A
+        return np.eye(C.n, dtype=whole.dtype) if isinstance(A, Eye) else A
     return inverses(C, whole) if isinstance(A, Eye) else inverses(C, whole) @ A
 
 

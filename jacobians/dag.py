@@ -22,7 +22,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from .arrays import Array, Named, Op, Shape, common, dtype_of, lead, naming, size
+from .arrays import NAMED, Array, Named, Op, Shape, common, dtype_of, lead, size
 from .base import Holder, Jacobian
 from .cached import cached_property
 from .elementwise import Identity, Zero
@@ -193,8 +193,11 @@ class Dag(Jacobian):
         if not 0 < len(self.edges) <= READABLE:
             return brief
         formula = composed(self, in_series, in_parallel)
-        with naming(self.names):
+        token = NAMED.set(self.names() if self.names else NAMED.get())
+        try:
             return brief if formula is None else repr(formula)
+        finally:
+            NAMED.reset(token)
 
 
 def composed(

@@ -1,19 +1,16 @@
 """Functions of operators by structure: A⁺, √A, Cholesky factors, powers, exp A, A = V Λ Vᴴ, U Σ Vᴴ.
 
-Each function is a `Form`: what it does to numbers and to matrices, and whether f(A ⊗ B) is
-f(A) ⊗ f(B). One dispatch, `mapped`, applies every form to every structure.
+A function is a `Form`: what it does to numbers and to matrices. One dispatch, `mapped`, applies it:
 
 | A | f(A) |
 |---|---|
-| diag(d), c I | diag(f(d)) |
-| a dense matrix, blockdiag(Aᵢ) | f of each matrix |
+| diag(d), a dense matrix, blockdiag(Aᵢ) | f of each number or matrix |
 | A ⊗ B | f(A) ⊗ f(B), or (V ⊗ W) diag(f(λ)) (V ⊗ W)ᴴ |
 | Σ Aₖ ⊗ Bₖ with one eigenbasis, as in `closed` | (V ⊗ W) diag(f(λ)) (V ⊗ W)ᴴ |
-| A ⊗ I + I ⊗ B + δ I | exp: e^δ exp(A) ⊗ exp(B) |
+| A ⊗ I + I ⊗ B + δ I | exp(A) ⊗ exp(B + δ I) |
 | c I + U Vᵀ, Hermitian | f(c) I + Q diag(f(c + μ) - f(c)) Qᴴ |
 | a circulant | the circulant with the eigenvalues f(λ) |
 | P A Pᵀ, P a permutation or a reshape | P f(A) Pᵀ |
-| a permutation, a selection | A⁺ = Aᵀ |
 
 Everything else is multiplied out, within the limit of `toarray`.
 """
@@ -37,8 +34,8 @@ from .closed import (
     adjoint_of,
     all_numbers,
     as_circulant,
-    as_kronecker_sum,
     as_one,
+    by_schur,
     check_square,
     diagonal_blocks,
     diagonalised,
@@ -48,20 +45,22 @@ from .closed import (
     is_hermitian,
     is_real,
     low_rank_of,
+    of_blocks,
+    whole,
 )
-from .dag import Block, Dag, composed
+from .dag import Block, Dag
 from .elementwise import Diagonal, Identity, Scalar
 from .errors import InputError
 from .layout import Inner, Permutation, Reshape
 from .matrices import BlockDiagonal, Dense, Eye, Factor, Kron, LowRank
 from .products import factors_of
 from .selection import Embed, Slice
-from .sums import Sum, coefficient, multiple
+from .sums import Sum, multiple
 from .transforms import Circulant, Fourier
 
-Turn = Permutation | Reshape
-
 Found = TypeVar("Found")
+Eigen = tuple[np.ndarray, Jacobian]
+Bases = tuple[Jacobian, np.ndarray, Jacobian]
 
 
 @dataclass(frozen=True)
@@ -76,78 +75,58 @@ class Form:
     splits: bool = True
     spectral: bool = True
 
+    def at(self, c: float) -> Form:
+        """A ↦ f(c A)."""
+        return Form(lambda d: self.entries(c * d), lambda a: self.matrices(c * a), False,
+                    self.spectral)  # fmt: skip
 
-def known(question: Callable[..., Found | None], operator: Jacobian, *args: Any) -> Found:
+
+def known(question: Callable[..., Found | None], A: Jacobian, *args: Any) -> Found:
     """The answer by structure, or for the dense matrix."""
-    if question is not singular_bases and PINV not in args:
-        check_square(operator)
-    found = question(simplified(operator), *args) if all_numbers(operator) else None
+    found = question(A, *args) if all_numbers(A) else None
     if found is None:
-        found = question(Dense(operator.toarray(), operator.out_shape, operator.in_shape), *args)
+        found = question(Dense(A.toarray(), A.out_shape, A.in_shape), *args)
     if found is None:
-        raise InputError(f"{operator!r} is not Hermitian: it has singular values, svd()")
+        raise InputError(f"{A!r} is not Hermitian: it has singular values, svd()")
     return found
 
 
-def simplified(operator: Jacobian) -> Jacobian:
-    """A DAG as one operator, and c A with c in the matrices of A."""
-    if isinstance(operator, Dag) and operator.edges and (whole := composed(operator)) is not None:
-        left, right = (Identity(s, operator.dtype) for s in (operator.out_shape, operator.in_shape))
-        operator = left @ whole @ right
-    c, others = coefficient(operator)
-    if circular := as_circulant(operator):
-        return circular
-    operator = operator if c == 1 or len(others) != 1 else scaled(others[0], c)
-    return (as_one(operator) or operator) if isinstance(operator, Sum) else operator
-
-
-def scaled(A: Jacobian, c: float) -> Jacobian:
-    """c A, with c in the matrices of A where it has some."""
-    if isinstance(A, Sum):
-        return Sum(tuple(scaled(term, c) for term in A.terms))
-    if isinstance(A, Kron):
-        left, right = (A.left, c * A.right) if isinstance(A.left, Eye) else (c * A.left, A.right)
-        return Kron(left, right, A.batch)
-    if isinstance(A, Dense):
-        return Dense(c * A.a, A.out_shape, A.in_shape)
-    if isinstance(A, BlockDiagonal):
-        return BlockDiagonal(c * A.blocks)
-    return c * A
-
-
-def turned(operator: Jacobian) -> tuple[Jacobian, Jacobian, Jacobian]:
-    """P, A and Q of P A Q for permutations and reshapes P and Q, or identities."""
-    factors = [*factors_of(operator)]
-    count = len(factors)
-    first, last = (Identity(s, operator.dtype) for s in (operator.out_shape, operator.in_shape))
-    while len(factors) > 1 and isinstance(factors[0], Turn):
-        first = first @ factors.pop(0)
-    while len(factors) > 1 and isinstance(factors[-1], Turn):
-        last = factors.pop() @ last
-    inner = operator if len(factors) == count else reduce(matmul, factors)
-    return first, simplified(inner), last
-
-
-def is_similar(first: Jacobian, last: Jacobian) -> bool:
-    """Whether P A Q is similar to A, since Q = Pᵀ."""
-    return isinstance(last @ first, Identity)
+def parts(operator: Jacobian) -> tuple[float, Jacobian, Jacobian, Jacobian]:
+    """c, P, A and Q of c P A Q, for permutations and reshapes, or identities, P and Q."""
+    one = whole(operator) if isinstance(operator, Dag) else operator
+    factors = [f for f in factors_of(one or operator) if not isinstance(f, Scalar)]
+    c = np.prod([f.factor for f in factors_of(one or operator) if isinstance(f, Scalar)])
+    P, Q = (Identity(s, operator.dtype) for s in (operator.out_shape, operator.in_shape))
+    while len(factors) > 1 and isinstance(factors[0], Permutation | Reshape):
+        P = P @ factors.pop(0)
+    while len(factors) > 1 and isinstance(factors[-1], Permutation | Reshape):
+        Q = factors.pop() @ Q
+    A = reduce(matmul, factors) if factors else Identity(operator.in_shape, operator.dtype)
+    simple = as_circulant(A) or (as_one(A) if isinstance(A, Sum) else None)
+    return float(c), P, simple or A, Q
 
 
 @singledispatch
 def mapped(operator: Jacobian, form: Form) -> Jacobian | None:
     """f(A) by structure, or None."""
-    first, inner, last = turned(operator)
-    if type(inner) is type(operator) or not is_similar(first, last) or not form.spectral:
+    c, P, A, Q = parts(operator)
+    if type(A) is type(operator) or not isinstance(Q @ P, Identity):
         return None
-    found = mapped(inner, form)
-    return None if found is None else first @ found @ last
+    if not (form.spectral or isinstance(P, Identity | Reshape)):
+        return None
+    found = mapped(A, form if c == 1 or form.splits else form.at(c))
+    if found is None:
+        return None
+    scale = form.entries(np.array(c)).item() if form.splits else 1
+    return P @ (found if scale == 1 else scale * found) @ Q
 
 
 @mapped.register(Identity)
 @mapped.register(Scalar)
 @mapped.register(Diagonal)
 def _(operator: Jacobian, form: Form) -> Jacobian:
-    d = operator.d if isinstance(operator, Diagonal) else np.array(multiple(operator), operator.dtype)
+    c = multiple(operator)
+    d = operator.d if isinstance(operator, Diagonal) else np.array(c, operator.dtype)
     return Diagonal(kept(form.entries, d), operator.in_shape)
 
 
@@ -188,24 +167,23 @@ def _(operator: Jacobian, form: Form) -> Jacobian | None:
 @mapped.register
 def _(operator: LowRank, form: Form) -> Jacobian | None:
     """(U Vᵀ)⁺ by its singular values."""
-    U, values, V = singular_bases(operator)
+    U, values, V = known(singular_bases, operator)
     return V @ Diagonal(reciprocal(values)) @ U.H if form is PINV else None
 
 
 @mapped.register
 def _(operator: Block, form: Form) -> Jacobian | None:
-    found = [mapped(block, form) for block in diagonal_blocks(operator) or ()]
-    if not found or any(block is None for block in found):
-        return None
-    return Block([[b if i == j else None for j in range(len(found))] for i, b in enumerate(found)])
+    return of_blocks([mapped(block, form) for block in diagonal_blocks(operator) or ()])
 
 
 @mapped.register
 def _(operator: Sum, form: Form) -> Jacobian | None:
-    found = by_eigenvectors(operator, form) or (of_low_rank(operator, form) if form.spectral else None)
-    if found is None and form is EXPM and (split := as_kronecker_sum(operator)):
-        rest = split.rest
-        found = None if split.factor else Kron(*map(form.matrices, (rest.a, rest.b)), ())
+    if (one := as_one(operator)) is not None:
+        return mapped(one, form)
+    found = by_eigenvectors(operator, form) or of_low_rank(operator, form)
+    split = by_schur(operator) if found is None and form.matrices is scipy.linalg.expm else None
+    if split and split[0] is None:
+        found = Kron(*map(form.matrices, (split[1].a, split[1].b)), ())
     return found
 
 
@@ -214,7 +192,8 @@ def by_eigenvectors(operator: Jacobian, form: Form) -> Jacobian | None:
     pair = eigenbasis(operator) if form.spectral else None
     if pair is None:
         return None
-    return pair[1] @ Diagonal(form.entries(pair[0]).reshape(pair[1].in_shape)) @ pair[1].H
+    values, V = pair
+    return V @ Diagonal(form.entries(values).reshape(V.in_shape)) @ V.H
 
 
 def of_low_rank(operator: Sum, form: Form) -> Jacobian | None:
@@ -222,9 +201,9 @@ def of_low_rank(operator: Sum, form: Form) -> Jacobian | None:
     shifts = [multiple(term) for term in operator.terms]
     pairs = [low_rank_of(t) for t, c in zip(operator.terms, shifts, strict=True) if c is None]
     low = [pair for pair in pairs if pair is not None]
-    if not low or len(low) < len(pairs) or operator.shape[0] <= sum(u.shape[1] for u, _ in low):
+    U, V = (np.concatenate(side, axis=1) for side in zip(*low, strict=True)) if low else (None, None)
+    if not form.spectral or U is None or len(low) < len(pairs) or operator.shape[0] <= U.shape[1]:
         return None
-    U, V = (np.concatenate(side, axis=1) for side in zip(*low, strict=True))
     Q, R = np.linalg.qr(U)
     inside, (size, other) = V.T @ Q, map(np.linalg.norm, (U, V))
     outside = np.linalg.norm(R @ (V.T - inside @ np.conj(Q.T)))  # 0 where U Vᵀ is Hermitian
@@ -233,9 +212,9 @@ def of_low_rank(operator: Sum, form: Form) -> Jacobian | None:
     values, W = np.linalg.eigh(hermitian(R @ inside))
     c = np.array(sum(filter(None, shifts)), values.dtype)
     Q, base = Q @ W, form.entries(c)
-    change = LowRank(Q * (form.entries(c + values) - base), Q.conj(), operator.out_shape,
-                     operator.in_shape)  # fmt: skip
-    return Scalar(base.item(), operator.in_shape, change.dtype) + change
+    Q, P = Q * (form.entries(c + values) - base), Q.conj()
+    return base.item() * Identity(operator.in_shape, operator.dtype) + LowRank(
+        Q, P, operator.out_shape, operator.in_shape)  # fmt: skip
 
 
 def kept(function: Callable[[np.ndarray], Any], array: np.ndarray) -> np.ndarray:
@@ -246,16 +225,14 @@ def kept(function: Callable[[np.ndarray], Any], array: np.ndarray) -> np.ndarray
 
 # -- A = V Λ Vᴴ and A = U Σ Vᴴ ------------------------------------------------------------------
 
-Eigen = tuple[np.ndarray, Jacobian]
-Bases = tuple[Jacobian, np.ndarray, Jacobian]
-
 
 @singledispatch
 def eigenbasis(operator: Jacobian) -> Eigen | None:
     """λ and V with A = V diag(λ) Vᴴ, or None; the order of λ is that of the structure."""
-    first, inner, last = turned(operator)
-    found = eigenbasis(inner) if type(inner) is not type(operator) and is_similar(first, last) else None
-    return None if found is None else (found[0], first @ found[1])
+    c, P, A, Q = parts(operator)
+    similar = type(A) is not type(operator) and isinstance(Q @ P, Identity)
+    found = eigenbasis(A) if similar else None
+    return None if found is None else (c * found[0], P @ found[1])
 
 
 @eigenbasis.register(Identity)
@@ -280,8 +257,9 @@ def _(operator: Dense | BlockDiagonal) -> Eigen | None:
 @eigenbasis.register(Kron)
 @eigenbasis.register(Sum)
 def _(operator: Kron | Sum) -> Eigen | None:
-    whole = operator if isinstance(operator, Sum) else Sum((operator,))
-    found = diagonalised(whole, with_vectors=True)
+    if isinstance(operator, Sum) and (one := as_one(operator)) is not None:
+        return eigenbasis(one)
+    found = diagonalised(operator if isinstance(operator, Sum) else Sum((operator,)), with_vectors=True)
     if found is None or not found.rotation:
         return None
     V = Kron(found.left.vectors, found.right.vectors, found.values.shape[:-2])
@@ -299,22 +277,24 @@ def _(operator: Circulant) -> Eigen | None:
 
 def hartley(C: Circulant) -> Jacobian:
     """(Re F - Im F) / √n for the Fourier transform F along the axes of a circulant: orthogonal."""
-    shape, n = C.in_shape, C.kernel.size
-    pair, column = (*shape, 2), (*shape, 1)
-    spans = tuple((0, 1, k) for k in column)
-    V: Jacobian = Embed(spans, pair, C.dtype) @ Reshape(column, shape, C.dtype)
+    shape, pair, column = C.in_shape, (*C.in_shape, 2), (*C.in_shape, 1)
+    V: Jacobian = Embed(tuple((0, 1, k) for k in column), pair, C.dtype) @ Reshape(
+        column, shape, C.dtype)  # fmt: skip
     for axis in C.axes:
         V = Fourier(axis - 1, pair, C.dtype) @ V
-    weights = np.array([1, -1], wide(C.dtype)) / n**0.5
+    weights = np.array([1, -1], wide(C.dtype)) / C.kernel.size**0.5
     return Reshape(shape, column, C.dtype) @ Inner(weights, column, pair) @ V
 
 
 @singledispatch
 def singular_bases(operator: Jacobian) -> Bases | None:
     """U, σ and V with A = U diag(σ) Vᴴ, or None; the order of σ is that of the structure."""
-    first, inner, last = turned(operator)
-    found = None if type(inner) is type(operator) else singular_bases(inner)
-    return None if found is None else (first @ found[0], found[1], last.T @ found[2])
+    c, P, A, Q = parts(operator)
+    found = None if type(A) is type(operator) else singular_bases(A)
+    if found is None:
+        return None
+    U, values, V = found
+    return np.sign(c or 1) * P @ U, abs(c) * values, Q.T @ V
 
 
 @singular_bases.register(Identity)
@@ -328,10 +308,9 @@ def _(operator: Jacobian) -> Bases:
 @singular_bases.register(Scalar)
 @singular_bases.register(Diagonal)
 def _(operator: Jacobian) -> Bases:
-    d = operator.diagonal().reshape(operator.in_shape)
-    sizes = np.abs(d)
-    sign = np.where(sizes > 0, d, 1) / np.where(sizes > 0, sizes, 1)
-    return Diagonal(sign), sizes.ravel(), Identity(operator.in_shape, operator.dtype)
+    sizes, phases = polar(operator.diagonal())
+    V = Identity(operator.in_shape, operator.dtype)
+    return Diagonal(phases.reshape(operator.in_shape)), sizes, V
 
 
 @singular_bases.register(Dense)
@@ -359,12 +338,16 @@ def _(operator: LowRank) -> Bases:
 @singular_bases.register
 def _(operator: Circulant) -> Bases | None:
     """C = P |C|, where |C| is symmetric, and P orthogonal with the phases of the spectrum."""
-    values = operator.spectrum
     if operator.dtype.kind == "c":
         return None
-    sizes, V = np.abs(values), hartley(operator)
-    phases = operator.with_spectrum(np.where(sizes > 0, values, 1) / np.where(sizes > 0, sizes, 1))
+    V, phases = hartley(operator), operator.with_spectrum(polar(operator.spectrum)[1])
     return phases @ V, np.tile(np.abs(operator.eigenvalues).ravel(), operator.count), V
+
+
+def polar(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """|z| and z / |z|, which is 1 for 0."""
+    sizes = np.abs(values)
+    return sizes, np.where(sizes > 0, values, 1) / np.where(sizes > 0, sizes, 1)
 
 
 def with_matrices(like: Jacobian, stack: np.ndarray) -> Jacobian:
@@ -386,19 +369,19 @@ def thin(factor: Factor) -> tuple[Factor, np.ndarray, Factor]:
 def of_hermitian(entries: Callable[[np.ndarray], np.ndarray], a: np.ndarray) -> np.ndarray:
     """V f(λ) Vᴴ of each matrix; raises `InputError` for one that is not Hermitian."""
     if not is_hermitian(a):
-        raise InputError("this function needs a Hermitian operator")
+        raise InputError("a root needs a Hermitian operator")
     values, V = np.linalg.eigh(hermitian(a))
     found: np.ndarray = (V * entries(values)[..., None, :]) @ adjoint_of(V)
     return found
 
 
 def root(values: np.ndarray, power: float = 0.5) -> np.ndarray:
-    """λᵖ of numbers that are not negative beyond rounding."""
-    largest = np.abs(values).max(initial=0)
-    rounding = 100 * max(values.size, 1) * eps_of(values.dtype) * largest
-    if np.abs(np.imag(values)).max(initial=0) > rounding or np.real(values).min(initial=0) < -rounding:
-        raise InputError(f"an eigenvalue is {np.real(values).min():.2g}: a root needs an operator "
-                         "that is positive semi-definite")  # fmt: skip
+    """λᵖ of numbers that are real and not negative, up to rounding."""
+    rounding = 100 * max(values.size, 1) * eps_of(values.dtype) * np.abs(values).max(initial=0)
+    least = np.real(values).min(initial=0)
+    if np.abs(np.imag(values)).max(initial=0) > rounding or least < -rounding:
+        raise InputError(f"a root needs a positive semi-definite operator, without the eigenvalue "
+                         f"{values.ravel()[np.argmin(np.real(values))]:.2g}")  # fmt: skip
     found: np.ndarray = np.maximum(np.real(values), 0) ** power
     return found
 
@@ -422,42 +405,43 @@ def triangle(a: np.ndarray) -> np.ndarray:
 
 
 PINV = Form(reciprocal, np.linalg.pinv)
-SQRT = Form(root, partial(of_hermitian, root))
-CHOLESKY = Form(root, triangle, spectral=False)
-EXPM = Form(np.exp, scipy.linalg.expm, splits=False)
+FORMS = {
+    "sqrt": Form(root, partial(of_hermitian, root)),
+    "cholesky": Form(root, triangle, spectral=False),
+    "expm": Form(np.exp, scipy.linalg.expm, splits=False),
+}
+"""Name -> the function."""
 
 
-def pinv_of(operator: Jacobian) -> Jacobian:
+def function_of(A: Jacobian, name: str, *args: Any) -> Any:
+    """A function or decomposition by its name, which is the name of a method of operators."""
+    if name == "svd":
+        return known(singular_bases, A)
+    if name == "pinv":
+        return pinv_of(A)
+    check_square(A)
+    if name == "eigh":
+        return known(eigenbasis, A)
+    return power_of(A, *args) if name == "power" else known(mapped, A, FORMS[name])
+
+
+def pinv_of(A: Jacobian) -> Jacobian:
     """A⁺, which is A⁻¹ where structure gives that."""
-    found = mapped(simplified(operator), PINV) if all_numbers(operator) else None
-    if found is None and operator.shape[0] == operator.shape[1]:
+    found = mapped(A, PINV) if all_numbers(A) else None
+    if found is None and A.shape[0] == A.shape[1]:
         with suppress(Singular):
-            found = inverse_of(operator)
-    return found or known(mapped, operator, PINV)
+            found = inverse_of(A)
+    return found or known(mapped, A, PINV)
 
 
-def power_of(operator: Jacobian, p: float) -> Jacobian:
+def power_of(A: Jacobian, p: float) -> Jacobian:
     """Aᵖ: products for a whole p, V Λᵖ Vᴴ for another one."""
-    check_square(operator)
     if p < 0:
-        return power_of(operator.inverse(), -p)
+        return power_of(A.inverse(), -p)
     if p != int(p):
         entries = partial(root, power=p)
-        return known(mapped, operator, Form(entries, partial(of_hermitian, entries)))
-    whole = partial(np.linalg.matrix_power, n=int(p))
-    form = Form(lambda d: np.asarray(d ** int(p)), whole)
-    found = mapped(simplified(operator), form) if p and all_numbers(operator) else None
-    start = Identity(operator.in_shape, operator.dtype)
-    return found or reduce(matmul, [operator] * int(p), start)
-
-
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "pinv": pinv_of,
-    "sqrt": lambda A: known(mapped, A, SQRT),
-    "cholesky": lambda A: known(mapped, A, CHOLESKY),
-    "expm": lambda A: known(mapped, A, EXPM),
-    "power": power_of,
-    "eigh": partial(known, eigenbasis),
-    "svd": partial(known, singular_bases),
-}
-"""Method of an operator -> the function."""
+        return known(mapped, A, Form(entries, partial(of_hermitian, entries)))
+    n = int(p)
+    form = Form(lambda d: np.asarray(d**n), partial(np.linalg.matrix_power, n=n))
+    found = mapped(A, form) if n and all_numbers(A) else None
+    return found or reduce(matmul, [A] * n, Identity(A.in_shape, A.dtype))

@@ -25,8 +25,8 @@ from .plan import (
     TRUSTED,
     eliminated,
     planned,
+    repays_decision,
     repays_elimination,
-    repays_planning,
 )
 
 PAYS = 0.9
@@ -138,7 +138,7 @@ class Adaptive(Jacobian):
         first = shared.first if shared else 1
         if PROGRAM in ways and self.count < first:
             return
-        if self.count >= max(first, self._next) and repays_planning(self.dag, 4 * self.count):
+        if self.count >= max(first, self._next) and repays_decision(self.dag, 4 * self.count):
             self._next = max(4 * self.count, REPAID * TRUSTED)
             self._begin(partial(planned, self.dag, 4 * self.count))
         elif is_due(self.dag, self.count):

@@ -19,9 +19,6 @@ from .deferred import Deferred, deferred, forced
 
 LAYOUTS = Permutation, Reshape
 
-WINDOW = 4
-"""How many edges back a neighbour is looked for when it is asked only whether there is one."""
-
 
 def joined(dag: Dag, products: int, memory: int) -> tuple[list[Edge], list[Edge]]:
     """The edges of the DAG where matrices are multiplied, and the new ones among them."""
@@ -44,12 +41,6 @@ def joined(dag: Dag, products: int, memory: int) -> tuple[list[Edge], list[Edge]
             else:
                 kept.append(edge)
     return kept + new, new
-
-
-def may_join(dag: Dag) -> bool:
-    """Whether two matrices of a chain are neighbours."""
-    return any(first_matrix(chain[max(k - WINDOW, 0) : k + 1]) is not None
-               for chain in chains(dag) for k in range(1, len(chain)))  # fmt: skip
 
 
 def chains(dag: Dag) -> Iterator[list[Edge]]:

@@ -26,7 +26,7 @@ from ..support.locks import Lock
 from .accumulation import Choice, chosen
 from .adjoints import multiplied
 from .cost import DECIDING, ELIMINATING, SAVED, Step, seconds
-from .joined import joined, may_join
+from .joined import joined
 from .patches import with_patches
 from .vertex_elimination import Elimination, elimination
 
@@ -62,8 +62,7 @@ def planned(operator: Jacobian, products: int, memory: int | None = None) -> Jac
 def _(operator: Dag, products: int, memory: int | None = None) -> Jacobian:
     if operator.mirror is not None:
         return planned(operator.mirror, products, memory).T
-    if not repays_planning(dag := eliminated(operator), products):
-        return dag
+    dag = eliminated(operator)
     asked = counted(products), memory
     with lock_of(operator):
         known, found = operator.known.get(PLAN, (None, None))
@@ -154,11 +153,6 @@ def repays_elimination(dag: Dag, products: int) -> bool:
 def repays_decision(dag: Dag, products: int) -> bool:
     """Whether `products` products may save more time than deciding what to multiply out takes."""
     return SAVED * counted(products) * seconds_of(dag) > DECIDING * len(dag.edges)
-
-
-def repays_planning(dag: Dag, products: int) -> bool:
-    """Whether a plan may save more than it takes; matrices in a chain take little to multiply."""
-    return repays_decision(dag, products) or may_join(dag)
 
 
 def plan_of(dag: Dag) -> Plan | None:

@@ -20,7 +20,7 @@ from ...jacobians.closed import (
     shifted,
 )
 from ...jacobians.errors import InputError
-from ...jacobians.functions import FUNCTIONS
+from ...jacobians.functions import function_of
 from ..curvature.kronecker import KroneckerFactored
 from ..sparse.unwrap import unwrap
 from .exact import eigenvalues, known_squares, singular_values, spectrum
@@ -69,7 +69,7 @@ def _(J: Jacobian) -> np.ndarray:
 
 @hooks.function.register
 def _(J: Jacobian, name: str, *args: Any) -> Any:
-    return FUNCTIONS[name](unwrap(J), *args)
+    return function_of(unwrap(J), name, *args)
 
 
 @hooks.norm.register

@@ -54,7 +54,7 @@ def slow(seconds):
 @pytest.fixture
 def plans_repay(monkeypatch):
     """Plans always repay, since estimates ignore the time that operators sleep."""
-    monkeypatch.setattr(adaptive, "repays_planning", lambda dag, count: True)
+    monkeypatch.setattr(adaptive, "repays_decision", lambda dag, count: True)
 
 
 class Points:
