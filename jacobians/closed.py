@@ -626,7 +626,9 @@ def as_circulant(operator: Jacobian) -> Circulant | None:
         if not others or isinstance(term, Identity):
             shift += c
             continue
-        C = others[0] if len(others) == 1 else wrapped(others)
+        C: Jacobian | None = others[0] if len(others) == 1 else wrapped(others)
+        if C is None and (mirror := wrapped(tuple(f.T for f in reversed(others)))):
+            C = mirror.T
         if not isinstance(C, Circulant) or (total and total.kernel.shape != C.kernel.shape):
             return None
         total = C.with_spectrum(c * C.spectrum + (total.spectrum if total else 0))

@@ -110,15 +110,19 @@ def parts(operator: Jacobian) -> tuple[float, Jacobian, Jacobian, Jacobian]:
 def mapped(operator: Jacobian, form: Form) -> Jacobian | None:
     """f(A) by structure, or None."""
     c, P, A, Q = parts(operator)
-    if type(A) is type(operator) or not isinstance(Q @ P, Identity):
-        return None
-    if not (form.spectral or isinstance(P, Identity | Reshape)):
+    fits = form is PINV or (are_inverse(P, Q) and (form.spectral or isinstance(P, Identity | Reshape)))
+    if type(A) is type(operator) or not fits:
         return None
     found = mapped(A, form if c == 1 or form.splits else form.at(c))
     if found is None:
         return None
     scale = form.entries(np.array(c)).item() if form.splits else 1
-    return P @ (found if scale == 1 else scale * found) @ Q
+    return Q.T @ (found if scale == 1 else scale * found) @ P.T
+
+
+def are_inverse(P: Jacobian, Q: Jacobian) -> bool:
+    """Whether Q P = I."""
+    return P.shape[0] == Q.shape[1] and isinstance(Q @ P, Identity)
 
 
 @mapped.register(Identity)
@@ -230,7 +234,7 @@ def kept(function: Callable[[np.ndarray], Any], array: np.ndarray) -> np.ndarray
 def eigenbasis(operator: Jacobian) -> Eigen | None:
     """λ and V with A = V diag(λ) Vᴴ, or None; the order of λ is that of the structure."""
     c, P, A, Q = parts(operator)
-    similar = type(A) is not type(operator) and isinstance(Q @ P, Identity)
+    similar = type(A) is not type(operator) and are_inverse(P, Q)
     found = eigenbasis(A) if similar else None
     return None if found is None else (c * found[0], P @ found[1])
 
@@ -300,8 +304,13 @@ def singular_bases(operator: Jacobian) -> Bases | None:
 @singular_bases.register(Identity)
 @singular_bases.register(Permutation)
 @singular_bases.register(Reshape)
+@singular_bases.register(Slice)
+@singular_bases.register(Embed)
 def _(operator: Jacobian) -> Bases:
-    ones = np.ones(operator.shape[0], wide(operator.dtype))
+    m, n = operator.shape
+    ones = np.ones(min(m, n), wide(operator.dtype))
+    if m < n:
+        return Identity(operator.out_shape, operator.dtype), ones, operator.T
     return operator, ones, Identity(operator.in_shape, operator.dtype)
 
 
@@ -379,9 +388,10 @@ def root(values: np.ndarray, power: float = 0.5) -> np.ndarray:
     """λᵖ of numbers that are real and not negative, up to rounding."""
     rounding = 100 * max(values.size, 1) * eps_of(values.dtype) * np.abs(values).max(initial=0)
     least = np.real(values).min(initial=0)
-    if np.abs(np.imag(values)).max(initial=0) > rounding or least < -rounding:
-        raise InputError(f"a root needs a positive semi-definite operator, without the eigenvalue "
-                         f"{values.ravel()[np.argmin(np.real(values))]:.2g}")  # fmt: skip
+    bad = least < -rounding or (power < 0 and np.real(values).min(initial=1) <= rounding)
+    if bad or np.abs(np.imag(values)).max(initial=0) > rounding:
+        raise InputError(f"a root needs a positive {'' if power < 0 else 'semi-'}definite operator,"
+                         f" without the eigenvalue {values.flat[np.argmin(np.real(values))]:.2g}")  # fmt: skip
     found: np.ndarray = np.maximum(np.real(values), 0) ** power
     return found
 
@@ -436,7 +446,7 @@ def pinv_of(A: Jacobian) -> Jacobian:
 
 def power_of(A: Jacobian, p: float) -> Jacobian:
     """Aᵖ: products for a whole p, V Λᵖ Vᴴ for another one."""
-    if p < 0:
+    if p == int(p) < 0:
         return power_of(A.inverse(), -p)
     if p != int(p):
         entries = partial(root, power=p)

@@ -88,14 +88,15 @@ class Sylvester(Jacobian):
 
 
 def on_diagonal(T: np.ndarray) -> np.ndarray:
-    """The eigenvalues of a Schur form; of a real one, pairs in blocks with equal diagonals.
+    """The eigenvalues of a Schur form, one or two for each block.
 
     >>> on_diagonal(np.array([[1.0, 2.0], [-8.0, 1.0]]))
     array([1.+4.j, 1.-4.j])
     """
-    if np.iscomplexobj(T):
-        return np.diagonal(T)
-    below = np.append(np.diagonal(T, -1), 0)
-    above = np.append(np.diagonal(T, 1), 0)
-    turn = np.sqrt(np.where(below != 0, -below * above, 0) + 0j)
-    return np.diagonal(T) + turn - np.concatenate([[0], turn])[: len(T)]
+    found = np.diagonal(T).astype(complex)
+    (at,) = np.nonzero(np.diagonal(T, -1))
+    if len(at):
+        a, b, c, d = T[at, at], T[at, at + 1], T[at + 1, at], T[at + 1, at + 1]
+        turn = np.sqrt((a - d) ** 2 / 4 + b * c + 0j)
+        found[at], found[at + 1] = (a + d) / 2 + turn, (a + d) / 2 - turn
+    return found
