@@ -499,6 +499,7 @@ def _(operator: Sum) -> Jacobian | None:
         return pairs.inverse(operator)
     if (split := by_schur(operator)) is not None:
         outer, S = split
+        S.schur  # noqa: B018 - the eigenvalues are on its diagonals
         sizes = np.abs(S.values)
         if sizes.min(initial=np.inf) <= sizes.size * eps_of(S.dtype) * sizes.max(initial=0):
             raise singular(operator, f"its smallest eigenvalue is {sizes.min():.2g}")
@@ -515,7 +516,8 @@ def _(operator: Sum) -> SlogDet | None:
         return pairs.determinant
     if (split := by_schur(operator)) is not None:
         outer, S = split
-        return both(of_sums(S), (1.0, 0.0) if outer is None else determinant(outer))
+        left = (1.0, 0.0) if outer is None else determinant(outer)
+        return None if left is None else both(left, of_sums(S))
     if (parts := woodbury(operator)) is not None:
         return parts.determinant
     whole = as_one(operator)
@@ -646,7 +648,7 @@ def wrapped(factors: tuple[Jacobian, ...]) -> Circulant | None:
     if not all(isinstance(p, Take) and wraps(p) for p in pads):
         return None
     unit = np.zeros((1, *shape), wide(first.dtype))
-    unit[(..., *(0,) * len(shape[2:]))] = 1
+    unit.reshape(*unit.shape[:3], -1)[..., 0] = 1
     column = reduce(lambda v, factor: factor._apply(reading(v), v), reversed(factors), unit)
     return Circulant(column[0, 0, 0].astype(first.dtype), shape)
 

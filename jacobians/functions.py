@@ -149,8 +149,9 @@ def _(operator: Kron, form: Form) -> Jacobian | None:
     if not form.splits:
         return by_eigenvectors(operator, form)
     try:
-        return Kron(*(f if isinstance(f, Eye) else kept(form.matrices, f)
-                      for f in (operator.left, operator.right)), operator.batch)  # fmt: skip
+        left, right = (f if isinstance(f, Eye) else kept(form.matrices, f)
+                       for f in (operator.left, operator.right))  # fmt: skip
+        return Kron(left, right, operator.batch)
     except InputError:  # as for the root of (-A) ⊗ (-B)
         return by_eigenvectors(operator, form)
 
@@ -187,7 +188,8 @@ def _(operator: Sum, form: Form) -> Jacobian | None:
     found = by_eigenvectors(operator, form) or of_low_rank(operator, form)
     split = by_schur(operator) if found is None and form.matrices is scipy.linalg.expm else None
     if split and split[0] is None:
-        found = Kron(*map(form.matrices, (split[1].a, split[1].b)), ())
+        a, b = map(form.matrices, (split[1].a, split[1].b))
+        found = Kron(a, b, ())
     return found
 
 
@@ -205,13 +207,15 @@ def of_low_rank(operator: Sum, form: Form) -> Jacobian | None:
     shifts = [multiple(term) for term in operator.terms]
     pairs = [low_rank_of(t) for t, c in zip(operator.terms, shifts, strict=True) if c is None]
     low = [pair for pair in pairs if pair is not None]
-    U, V = (np.concatenate(side, axis=1) for side in zip(*low, strict=True)) if low else (None, None)
-    if not form.spectral or U is None or len(low) < len(pairs) or operator.shape[0] <= U.shape[1]:
+    if not low or len(low) < len(pairs) or not form.spectral:
+        return None
+    U, V = (np.concatenate(side, axis=1) for side in zip(*low, strict=True))
+    if operator.shape[0] <= U.shape[1]:
         return None
     Q, R = np.linalg.qr(U)
-    inside, (size, other) = V.T @ Q, map(np.linalg.norm, (U, V))
+    inside, size = V.T @ Q, np.linalg.norm(U) * np.linalg.norm(V)
     outside = np.linalg.norm(R @ (V.T - inside @ np.conj(Q.T)))  # 0 where U Vᵀ is Hermitian
-    if outside > 1e3 * eps_of(U.dtype) * size * other or not is_hermitian(R @ inside):
+    if outside > 1e3 * eps_of(U.dtype) * size or not is_hermitian(R @ inside):
         return None
     values, W = np.linalg.eigh(hermitian(R @ inside))
     c = np.array(sum(filter(None, shifts)), values.dtype)
@@ -359,7 +363,7 @@ def polar(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return sizes, np.where(sizes > 0, values, 1) / np.where(sizes > 0, sizes, 1)
 
 
-def with_matrices(like: Jacobian, stack: np.ndarray) -> Jacobian:
+def with_matrices(like: Jacobian, stack: Any) -> Jacobian:
     """A dense or block-diagonal operator of other columns."""
     return Dense(stack, like.out_shape) if isinstance(like, Dense) else BlockDiagonal(stack)
 

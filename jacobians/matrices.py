@@ -21,6 +21,7 @@ from .arrays import (
     size,
 )
 from .base import Jacobian
+from .cached import cached_property
 from .errors import InputError
 from .symint import agree, at, broadcast_sizes, same
 
@@ -183,10 +184,9 @@ class Kron(Jacobian):
 
     def _apply(self, op: Op, v: Array) -> Array:
         """In the order that takes fewer flops."""
-        first, last = self._costs
-        if at(first) > at(last):
-            return self._on_rows(op, self._on_columns(op, v))
-        return self._on_columns(op, self._on_rows(op, v))
+        if self._begins_with_rows:
+            return self._on_columns(op, self._on_rows(op, v))
+        return self._on_rows(op, self._on_columns(op, v))
 
     def _on_rows(self, op: Op, v: Array) -> Array:
         """A X."""
@@ -195,6 +195,11 @@ class Kron(Jacobian):
     def _on_columns(self, op: Op, v: Array) -> Array:
         """X Bᵀ."""
         return v if isinstance(self.right, Eye) else op.MatMul(v, transposed(self.right))
+
+    @cached_property
+    def _begins_with_rows(self) -> bool:
+        first, last = at(self._costs)
+        return bool(first <= last)
 
     @property
     def _costs(self) -> tuple[int, int]:

@@ -57,7 +57,7 @@ def commuted(layout: Jacobian, K: Kron) -> Commuted | None:
 
 def through_permutation(P: Permutation, K: Kron) -> Commuted | None:
     """Each matrix follows the axis that it acts on, if that is one of the last two afterwards."""
-    rank, factors = len(P.perm), [Eye(P.out_shape[-2]), Eye(P.out_shape[-1])]
+    rank, factors = len(P.perm), list[Factor](map(Eye, P.out_shape[-2:]))
     for factor, axis in ((K.left, rank - 2), (K.right, rank - 1)):
         if isinstance(factor, Eye):
             continue
@@ -66,7 +66,8 @@ def through_permutation(P: Permutation, K: Kron) -> Commuted | None:
         if moved is None:
             return None
         factors[side] = moved
-    return Kron(*factors, P.out_shape[:-2]), Permutation(P.perm, K.in_shape, P.dtype)
+    left, right = factors
+    return Kron(left, right, P.out_shape[:-2]), Permutation(P.perm, K.in_shape, P.dtype)
 
 
 def moved_batch(factor: Factor, perm: tuple[int, ...]) -> Factor | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,8 +45,8 @@ class Sylvester(Jacobian):
             return self.origin.schur
         dtype = wide(self.dtype)
         output = "complex" if dtype.kind == "c" else "real"
-        (T, U), (S, V) = (scipy.linalg.schur(np.asarray(f, dtype), output, check_finite=False)
-                          for f in (self.a, self.b.T))  # fmt: skip
+        schur: Any = partial(scipy.linalg.schur, output=output, check_finite=False)
+        (T, U), (S, V) = (schur(np.asarray(f, dtype)) for f in (self.a, self.b.T))
         return T, U, S, V
 
     def _apply(self, op: Op, v: Array) -> Array:
@@ -74,8 +75,11 @@ class Sylvester(Jacobian):
     @property
     def values(self) -> np.ndarray:
         """λᵢ + μⱼ for the eigenvalues of A and B."""
-        T, _, S, _ = self.schur
-        return on_diagonal(T)[:, None] + on_diagonal(S)
+        if "schur" in vars(self):
+            T, _, S, _ = self.schur
+            return on_diagonal(T)[:, None] + on_diagonal(S)
+        a, b = (np.linalg.eigvals(np.asarray(f, wide(self.dtype))) for f in (self.a, self.b))
+        return a[:, None] + b
 
     @property
     def flops(self) -> int:

@@ -95,7 +95,7 @@ def test_iterations_fall_with_the_joint_preconditioner():
 
 
 def test_two_structures_that_are_added_have_no_such_inverse(K):
-    with pytest.raises(InputError, match="no Kronecker structure"):
+    with pytest.raises(InputError, match="no structure that gives its inverse"):
         oj.preconditioners.kronecker(K + 2 * K)
 
 
