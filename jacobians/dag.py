@@ -33,7 +33,6 @@ from .sums import Sum, terms_of
 from .symint import agree, at, same
 from .text import WIDTH, joined
 
-
 READABLE = 200
 """The most edges of a DAG that prints as a formula."""
 

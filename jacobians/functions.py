@@ -110,7 +110,8 @@ def parts(operator: Jacobian) -> tuple[float, Jacobian, Jacobian, Jacobian]:
 def mapped(operator: Jacobian, form: Form) -> Jacobian | None:
     """f(A) by structure, or None."""
     c, P, A, Q = parts(operator)
-    fits = form is PINV or (are_inverse(P, Q) and (form.spectral or isinstance(P, Identity | Reshape)))
+    keeps = form.spectral or isinstance(P, Identity | Reshape)
+    fits = form is PINV or (keeps and are_inverse(P, Q))
     if type(A) is type(operator) or not fits:
         return None
     found = mapped(A, form if c == 1 or form.splits else form.at(c))
@@ -267,7 +268,8 @@ def _(operator: Dense | BlockDiagonal) -> Eigen | None:
 def _(operator: Kron | Sum) -> Eigen | None:
     if isinstance(operator, Sum) and (one := as_one(operator)) is not None:
         return eigenbasis(one)
-    found = diagonalised(operator if isinstance(operator, Sum) else Sum((operator,)), with_vectors=True)
+    terms = operator.terms if isinstance(operator, Sum) else (operator,)
+    found = diagonalised(Sum(terms), with_vectors=True)
     if found is None or not found.rotation:
         return None
     V = Kron(found.left.vectors, found.right.vectors, found.values.shape[:-2])
@@ -394,8 +396,9 @@ def root(values: np.ndarray, power: float = 0.5) -> np.ndarray:
     least = np.real(values).min(initial=0)
     bad = least < -rounding or (power < 0 and np.real(values).min(initial=1) <= rounding)
     if bad or np.abs(np.imag(values)).max(initial=0) > rounding:
-        raise InputError(f"a root needs a positive {'' if power < 0 else 'semi-'}definite operator,"
-                         f" without the eigenvalue {values.flat[np.argmin(np.real(values))]:.2g}")  # fmt: skip
+        kind, value = "" if power < 0 else "semi-", values.flat[np.argmin(np.real(values))]
+        raise InputError(f"a root needs a positive {kind}definite operator, without the "
+                         f"eigenvalue {value:.2g}")  # fmt: skip
     found: np.ndarray = np.maximum(np.real(values), 0) ** power
     return found
 

@@ -17,7 +17,8 @@ RNG = np.random.default_rng(0)
 CLOSE = {"rtol": 1e-11, "atol": 1e-11}
 
 MODELS = {
-    "chain": ("double[n,n] X", "p = MatMul(a, X) q = MatMul(p, b) r = MatMul(q, c) y = MatMul(r, d)"),
+    "chain": (
+        "double[n,n] X", "p = MatMul(a, X) q = MatMul(p, b) r = MatMul(q, c) y = MatMul(r, d)"),
     "left and right": (
         "double[n,n] X", "p = MatMul(X, b) q = MatMul(a, p) r = MatMul(d, q) y = MatMul(r, c)"),
     "batch": ("double[3,n,n] X",
@@ -113,7 +114,8 @@ def test_what_does_not_pay_is_left():
 
 
 def test_other_matrices_join_too():
-    a, b, d = Dense(RNG.standard_normal((40, 50))), Dense(RNG.standard_normal((50, 60))), RNG.random(50)
+    a, b = (Dense(RNG.standard_normal(shape)) for shape in ((40, 50), (50, 60)))
+    d = RNG.random(50)
     edges = [Edge(0, 1, b), Edge(1, 2, a)]
     dag = Dag(((60,), (50,), (40,)), edges, (0,), (2,), np.dtype(float))
     assert len(planned(dag, 10**4).edges) == 1

@@ -185,7 +185,8 @@ def test_laws(first, second):
     v, C = Draw(6).normal(N), drawn("kron", 7, dtype).J
     laws = [
         (A @ B, a @ b), (A + B, a + b), (A - B, a - b), ((A @ B).T, b.T @ a.T),
-        ((A + B).T, a.T + b.T), ((A @ B).H, (a @ b).conj().T), ((A @ B).inverse(), np.linalg.inv(b) @ np.linalg.inv(a)),
+        ((A + B).T, a.T + b.T), ((A @ B).H, (a @ b).conj().T),
+        ((A @ B).inverse(), np.linalg.inv(b) @ np.linalg.inv(a)),
         (A @ (A.inverse() @ B), b), (2 * A + B + A, 3 * a + b), (A - A, 0 * a),
     ]  # fmt: skip
     for J, matrix in laws:

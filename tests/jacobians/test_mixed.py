@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from onnxjac.jacobians import Eye, Kron, Permutation, Product, Reshape
+from onnxjac.jacobians.arrays import fits
 from onnxjac.jacobians.mixed import commuted
 from onnxjac.jacobians.products import factors_of
 
@@ -25,10 +26,10 @@ def shape_pairs(batch, count):
 @pytest.mark.parametrize("batch", [(), (3,), (2, 3)], ids=str)
 def test_layouts_commute_with_kronecker_products(batch, stack):
     """Wherever a matrix still acts on one of the last two axes."""
-    if len(stack) > len(batch) or any(n not in (1, m) for n, m in zip(stack[::-1], batch[::-1])):
+    if not fits(stack, batch):
         return
-    met = 0
-    for left, right in ((N(*stack, 4, 5), Eye(6)), (Eye(4), N(*stack, 6, 7)), (N(4, 5), N(*stack, 6, 7))):
+    met, A, B = 0, N(*stack, 4, 5), N(*stack, 6, 7)
+    for left, right in ((A, Eye(6)), (Eye(4), B), (N(4, 5), B)):
         K = Kron(left, right, batch)
         count = int(np.prod(batch))
         layouts = [Permutation(p, K.out_shape, float) for p in permutations(range(len(batch) + 2))]
@@ -40,8 +41,8 @@ def test_layouts_commute_with_kronecker_products(batch, stack):
                 J = Product((layout, K))
                 assert type(found[0]) is Kron
                 assert_allclose(Product(found).toarray(), J.toarray(), **CLOSE)
-            keeps = isinstance(layout, Permutation) and layout.perm[-2:] == (len(batch), len(batch) + 1)
-            assert found or not keeps
+            last = (len(batch), len(batch) + 1)
+            assert found or not (isinstance(layout, Permutation) and layout.perm[-2:] == last)
     assert met >= 6
 
 

@@ -52,7 +52,7 @@ def test_long_formulas_are_folded():
 
 
 def grid():
-    """A DAG that is not in series and in parallel, a bridge: (0, 1), (0, 2), (1, 2), (1, 3), (2, 3)."""
+    """A DAG that is not in series and in parallel: a bridge."""
     ends = (0, 1), (0, 2), (1, 2), (1, 3), (2, 3)
     edges = [Edge(i, o, Dense(RNG.standard_normal((3, 3)))) for i, o in ends]
     return Dag(((3,),) * 4, edges, (0,), (3,), np.dtype(float))
@@ -67,7 +67,8 @@ def test_what_is_not_in_series_and_in_parallel_has_no_formula():
 
 def test_diamonds_are_composed_in_linear_time():
     """Sixty diamonds have 2⁶⁰ paths."""
-    edges = [Edge(k, o, Diagonal(np.full(2, 0.5))) for k in range(0, 120, 2) for o in (k + 1, k + 2)]
+    half = Diagonal(np.full(2, 0.5))
+    edges = [Edge(k, o, half) for k in range(0, 120, 2) for o in (k + 1, k + 2)]
     edges += [Edge(k + 1, k + 2, Diagonal(np.ones(2))) for k in range(0, 120, 2)]
     J = composed(Dag(((2,),) * 121, edges, (0,), (120,), np.dtype(float)))
     assert_allclose(J.toarray(), np.eye(2))
