@@ -135,6 +135,9 @@ def inverted(operator: Jacobian) -> Jacobian | None:
     return None
 
 
+UNKNOWN = inverted.dispatch(object)
+
+
 @singledispatch
 def determinant(operator: Jacobian) -> SlogDet | None:
     """sign, log |det A| of a square operator that holds numbers, or None."""
@@ -449,8 +452,13 @@ def _(operator: Dag) -> SlogDet | None:
 
 
 def whole(operator: Dag) -> Jacobian | None:
-    """A DAG in series and in parallel as one operator between flat tensors."""
-    found = composed(operator) if operator.edges else None
+    """A DAG in series and in parallel as one operator between flat tensors.
+
+    None where a part has no inverse, before anything is multiplied.
+    """
+    closed = all(isinstance(leaf, Convolution) or inverted.dispatch(type(leaf)) is not UNKNOWN
+                 for leaf in leaves(operator))  # fmt: skip
+    found = composed(operator) if operator.edges and closed else None
     if found is None:
         return None
     left, right = (Identity(s, operator.dtype) for s in (operator.out_shape, operator.in_shape))
